@@ -1,0 +1,39 @@
+// Element types of tensors.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace pumice {
+
+enum class DType : uint8_t {
+  float64, float32, float16, bfloat16,
+  int64, uint64, int32, uint32, int16, uint16, int8, uint8, int4, uint4,
+  bool_,
+};
+
+inline constexpr int kDTypeCount = 15;
+
+// Bits per element; bool is one byte, int4 and uint4 are packed two to a byte.
+int bits(DType dtype);
+
+// The NumPy (or ml_dtypes) name: "float32", "bfloat16", "int4", "bool".
+std::string_view name(DType dtype);
+
+// Inverse of name(). Throws GraphError for an unknown name, listing the known ones.
+DType dtype_from_name(std::string_view name);
+
+bool is_float(DType dtype);
+bool is_signed_integer(DType dtype);
+bool is_integer(DType dtype);  // signed or unsigned, not bool
+
+// A set of dtypes as a bit mask, for schemas.
+using DTypeSet = uint32_t;
+constexpr DTypeSet set_of(DType dtype) { return DTypeSet{1} << static_cast<int>(dtype); }
+template <typename... Rest>
+constexpr DTypeSet set_of(DType first, Rest... rest) { return set_of(first) | set_of(rest...); }
+constexpr bool contains(DTypeSet set, DType dtype) { return (set & set_of(dtype)) != 0; }
+std::string names(DTypeSet set);  // "float32, float16"
+
+}  // namespace pumice

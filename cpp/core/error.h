@@ -1,0 +1,80 @@
+// The engine's whole error vocabulary. `throw` for anything that a caller can cause; `assert` only for our own invariants.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace pumice {
+
+// Root of every exception that the engine throws on purpose.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Vulkan refused, or there is no loader, driver or matching device.
+class DeviceError : public Error {
+ public:
+  using Error::Error;
+};
+
+// The context is dead, the process is not: a new Context works.
+class DeviceLostError : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
+
+// Says how many bytes, of what, and the heap's budget.
+class OutOfMemoryError : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
+
+// The message is "file:line:column: text" with the user's line and a caret.
+class ShaderCompileError : public Error {
+ public:
+  using Error::Error;
+};
+
+// A refused binding; `rule` is an id of the binding rules (C1 .. L5, G1 ..) or of the kernel's own interface ("K...").
+class BindingError : public Error {
+ public:
+  BindingError(std::string rule, std::string slot, std::string tensor, std::string expected, std::string given);
+
+  std::string rule, slot, tensor, expected, given;
+};
+
+// A graph or a model file breaks a rule; `node` names the node or value, `rule` the rule ("B2.3", or empty).
+class GraphError : public Error {
+ public:
+  GraphError(std::string node, const std::string& message, std::string rule = {});
+
+  std::string node, rule;
+};
+
+// Lists *all* unsupported things (nodes, operators, dtypes, options), one per item.
+class UnsupportedError : public Error {
+ public:
+  explicit UnsupportedError(std::vector<std::string> items);
+  explicit UnsupportedError(const std::string& item) : UnsupportedError(std::vector<std::string>{item}) {}
+
+  std::vector<std::string> items;
+};
+
+// A wait, loop or execution ran out of time; `transient`: trying again may succeed.
+class TimeoutError : public Error {
+ public:
+  TimeoutError(const std::string& message, bool transient) : Error(message), transient(transient) {}
+
+  bool transient;
+};
+
+// A call in the wrong state (use after close, recording into a committed list, two threads in one table).
+class StateError : public Error {
+ public:
+  using Error::Error;
+};
+
+}  // namespace pumice

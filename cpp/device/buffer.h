@@ -1,0 +1,66 @@
+// A byte range of device memory, and the two functions that move host bytes to and from the device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "device/context.h"
+
+struct VkBuffer_T;
+
+namespace pumice {
+
+enum class Heap : uint8_t { default_, upload, readback };
+std::string_view name(Heap heap);
+
+class Buffer {
+ public:
+  // Content is undefined. Zero bytes is legal: no memory is taken. Throws OutOfMemoryError.
+  static std::shared_ptr<Buffer> create(std::shared_ptr<Context> context, uint64_t bytes, Heap heap = Heap::default_);
+  ~Buffer();
+  Buffer(const Buffer&) = delete;
+
+  void close();  // idempotent; the memory is freed when the work in flight has finished
+  bool closed() const;
+  const std::shared_ptr<Context>& context() const { return context_; }
+  uint64_t bytes() const { return bytes_; }
+  Heap heap() const { return heap_; }
+  uint64_t id() const { return id_; }  // never reused in this process
+
+  bool mappable() const;   // upload and readback always; default where the device's memory is unified
+  std::byte* map();        // whole buffer; a repeated call gives the same pointer
+  void unmap();            // idempotent; ends a sync
+  bool mapped() const;
+  void sync_start(bool read, bool write);  // marks host access; StateError where not mapped
+  void sync_end();
+
+  // Identity of the memory below, for hazards: buffers that share memory have the same memory() and overlapping ranges.
+  uint64_t memory() const;
+  uint64_t memory_offset() const;
+  VkBuffer_T* handle() const;
+
+ private:
+  Buffer() = default;
+  std::shared_ptr<Context> context_;
+  uint64_t bytes_ = 0, id_ = 0;
+  Heap heap_ = Heap::default_;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// A part of a buffer; bytes == 0 with a buffer means "no bytes", a null buffer "no binding".
+struct BufferRange {
+  std::shared_ptr<Buffer> buffer;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+
+// Host bytes -> device. Blocks until the source may be reused; ordered after work already submitted.
+void upload(const BufferRange& target, std::span<const std::byte> source);
+// Device -> host bytes; waits for the work already submitted.
+void download(const BufferRange& source, std::span<std::byte> target);
+
+}  // namespace pumice

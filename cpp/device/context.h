@@ -1,0 +1,86 @@
+// One logical device with its queue, timeline, allocator and features. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <typeindex>
+#include <vector>
+
+#include "device/device_info.h"
+
+struct VkCommandBuffer_T;
+
+namespace pumice {
+
+struct DeviceTable;  // Vulkan functions and handles of one device; device/vulkan.h
+
+struct ContextOptions {
+  // "" (PUMICE_DEVICE, else the best), "uuid:...", "pci:...", an index ("1"), a kind ("discrete", "software") or part of a name.
+  std::string device;
+  std::vector<std::string> without;  // features and extensions to mask, so that fallbacks can be tested
+};
+
+struct MemoryCounts {
+  uint64_t buffers = 0;          // live Buffers
+  uint64_t buffer_bytes = 0;     // their bytes
+  uint64_t blocks = 0;           // device memory allocations
+  uint64_t block_bytes = 0;      // their bytes
+};
+
+class Context : public std::enable_shared_from_this<Context> {
+ public:
+  // Throws DeviceError: no loader, no device, no device of that name (lists those there are), a missing requirement.
+  static std::shared_ptr<Context> create(const ContextOptions& options = {});
+  ~Context();
+  Context(const Context&) = delete;
+
+  // Waits for the work in flight and frees the device. Idempotent; later use throws StateError.
+  void close();
+  bool closed() const;
+
+  const DeviceInfo& info() const;          // features as enabled: masked ones read false
+  const std::string& choice() const;       // why this device: "PUMICE_DEVICE=...", "the only device", ...
+  bool feature(std::string_view name) const { return info().feature(name); }
+  uint64_t limit(std::string_view name) const { return info().limit(name); }
+
+  // Submits recorded command buffers as one batch; returns its id on the timeline. Keeps `keepalive` until it has completed.
+  uint64_t submit(std::span<VkCommandBuffer_T* const> commands, std::shared_ptr<const void> keepalive);
+  uint64_t completed();                    // id of the last execution that has finished
+  uint64_t submitted() const;
+  // Waits until `id` has finished. `interrupted` is called about every 50 ms without any lock held and may throw.
+  // Throws TimeoutError, DeviceLostError. The policy follows the device kind: poll then block on a GPU, block on a CPU driver.
+  void wait(uint64_t id, std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {});
+  // The first part of wait(): polls for up to `microseconds` (not at all on a CPU driver); true when finished.
+  bool poll(uint64_t id, double microseconds);
+  void wait_idle();
+
+  MemoryCounts memory_counts() const;
+  uint64_t pipelines_created() const;
+
+  // One object per type owned by this context, made on first use (caches of higher layers).
+  template <typename T> std::shared_ptr<T> attachment();
+
+  // For the device layer and dispatch recording. Throws StateError after close() or in a forked child, DeviceLostError after loss.
+  DeviceTable& vk();
+
+ private:
+  Context();
+  std::shared_ptr<void> find_attachment(std::type_index type, const std::function<std::shared_ptr<void>()>& make);
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+template <typename T>
+std::shared_ptr<T> Context::attachment() {
+  return std::static_pointer_cast<T>(find_attachment(typeid(T), [] { return std::static_pointer_cast<void>(std::make_shared<T>()); }));
+}
+
+// Messages of the Khronos validation layer since the last call (PUMICE_VALIDATION=1 turns the layer on before the first Context).
+std::vector<std::string> take_validation_messages();
+
+}  // namespace pumice

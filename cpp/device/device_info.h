@@ -1,0 +1,43 @@
+// What the system's Vulkan devices are: stable identity, kind, features and limits, as data without Vulkan headers.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pumice {
+
+enum class DeviceKind : uint8_t { discrete, integrated, virtual_, software, other };
+std::string_view name(DeviceKind kind);
+
+struct MatrixShape {  // one cooperative-matrix shape at subgroup scope
+  uint32_t m, n, k;
+  std::string a, b, c, result;  // "float16", "int8", ...
+};
+
+struct DeviceInfo {
+  int index = 0;  // position in devices()
+  std::string name;
+  DeviceKind kind = DeviceKind::other;
+  std::string uuid;  // 32 hex digits
+  std::string pci;   // "0000:3b:00.0", empty where unknown
+  std::string driver, driver_info;
+  std::string driver_uuid;
+  uint32_t vendor_id = 0, device_id = 0, api_version = 0, driver_version = 0;
+  uint64_t memory_bytes = 0;  // largest device-local heap
+  std::map<std::string, bool> features;       // Vulkan feature names: "shaderInt64", "storageBuffer16BitAccess", ...
+  std::map<std::string, uint64_t> limits;     // Vulkan limit names; arrays as "maxComputeWorkGroupCount_0"
+  std::map<std::string, uint32_t> extensions; // name -> spec version
+  std::vector<MatrixShape> matrices;
+
+  bool feature(std::string_view name) const;      // false where unknown
+  uint64_t limit(std::string_view name) const;    // throws Error where unknown
+};
+
+// Every Vulkan 1.2+ device with a compute queue and timeline semaphores; empty where there is no loader or no driver.
+std::vector<DeviceInfo> devices();
+
+}  // namespace pumice

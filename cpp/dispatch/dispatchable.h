@@ -1,0 +1,51 @@
+// What a binding table binds and a command list dispatches: compiled operators, compiled graphs and initializers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/tensor_desc.h"
+#include "dispatch/kernel.h"
+
+namespace pumice {
+
+struct BindingProperties {
+  uint32_t descriptors = 0;
+  uint64_t temporary_bytes = 0;
+  uint64_t persistent_bytes = 0;
+  bool operator==(const BindingProperties&) const = default;
+};
+
+// One input or output slot; `desc` is empty for an optional tensor described as absent.
+struct Slot {
+  std::string name;
+  std::optional<TensorDesc> desc;
+};
+
+// The ranges of a complete table, as lowering sees them. Absent ones have a null buffer.
+struct BoundRanges {
+  std::vector<BufferRange> inputs, outputs;
+  BufferRange temporary, persistent;
+};
+
+class Dispatchable {
+ public:
+  virtual ~Dispatchable() = default;
+  virtual const std::shared_ptr<Context>& context() const = 0;
+  virtual const std::string& name() const = 0;
+  virtual const std::vector<Slot>& inputs() const = 0;
+  virtual const std::vector<Slot>& outputs() const = 0;
+  virtual BindingProperties binding_properties() const = 0;
+  virtual bool is_initializer() const { return false; }
+  virtual bool supports_in_place(size_t input, size_t output) const { (void)input, (void)output; return false; }
+  // The dispatches that execute this on the given ranges, in an order that needs no more than range hazards to be right.
+  virtual std::vector<Dispatch> lower(const BoundRanges& ranges) const = 0;
+  // Called when a list holding this is executed: state checks (I5) before, state changes after.
+  virtual void check_executable(const BoundRanges&) const {}
+  virtual void executed(const BoundRanges&) const {}
+};
+
+}  // namespace pumice

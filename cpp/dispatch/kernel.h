@@ -1,0 +1,88 @@
+// A compute shader on a device: source, precision variants and specialization variants of one kernel.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device/buffer.h"
+#include "device/context.h"
+#include "shader/shader.h"
+
+namespace pumice {
+
+class Pipeline;  // device/pipeline.h
+
+// A storage mode that this device can run for float16 tensors: fp16 where it has 16-bit storage, else fp16_packed.
+Storage fp16_storage(const Context& context);
+// Options for compiling on this device: features, 16-bit storage, int64, device macros.
+ShaderOptions shader_options(const Context& context, Storage storage);
+
+// Specialization constants by name; values are converted to the reflected type.
+using SpecValues = std::vector<std::pair<std::string, double>>;
+
+// One compiled and specialised form of a kernel. Immutable; the pipeline is made on first use, by any thread.
+class KernelVariant {
+ public:
+  KernelVariant(std::shared_ptr<Context> context, std::shared_ptr<const Shader> shader, SpecValues spec);
+  const Interface& interface() const { return shader_->interface; }
+  const std::string& name() const { return shader_->name; }
+  const std::shared_ptr<const Shader>& shader() const { return shader_; }
+  const std::shared_ptr<Context>& context() const { return context_; }
+  const std::array<uint32_t, 3>& local_size() const { return local_size_; }  // after specialization
+  const Pipeline& pipeline() const;  // made here on first use
+  bool has_pipeline() const;
+
+ private:
+  std::shared_ptr<Context> context_;
+  std::shared_ptr<const Shader> shader_;
+  SpecValues spec_;
+  std::array<uint32_t, 3> local_size_;
+  mutable std::once_flag once_;
+  mutable std::shared_ptr<const Pipeline> pipeline_;
+};
+
+// Source text and the variants made of it so far. Thread-safe.
+class Kernel {
+ public:
+  Kernel(std::shared_ptr<Context> context, std::string source, std::string name, IncludeLoader includes = {});
+  const std::string& name() const { return name_; }
+  const std::string& source() const { return source_; }
+  const std::shared_ptr<Context>& context() const { return context_; }
+  // Throws ShaderCompileError, UnsupportedError (the device or the compiler lacks the mode), BindingError (unknown constant).
+  std::shared_ptr<const KernelVariant> variant(Storage storage, const Macros& macros = {}, const SpecValues& spec = {});
+
+ private:
+  std::shared_ptr<Context> context_;
+  std::string source_, name_;
+  IncludeLoader includes_;
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<const KernelVariant>> variants_;  // by canonical text of storage, macros, spec
+};
+
+// The engine's own kernels of one context, by path of the embedded shader ("conv_lanes.comp").
+class KernelLibrary {
+ public:
+  std::shared_ptr<const KernelVariant> find(const std::shared_ptr<Context>& context, std::string_view shader, Storage storage,
+                                            const Macros& macros = {}, const SpecValues& spec = {});
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<Kernel>, std::less<>> kernels_;
+};
+
+// Everything that runs is a list of these.
+struct Dispatch {
+  std::shared_ptr<const KernelVariant> kernel;
+  std::vector<BufferRange> buffers;     // by position in interface().bindings; offsets aligned for the device
+  std::vector<std::byte> push;          // interface().push_bytes of them
+  std::array<uint32_t, 3> groups{1, 1, 1};
+  std::string label;                    // node name, for profiles and errors
+};
+
+}  // namespace pumice

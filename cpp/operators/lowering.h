@@ -1,0 +1,111 @@
+// How an operator turns into dispatches: at compile its weights' packed form, at bind (all shapes known) its steps.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/tensor_desc.h"
+#include "dispatch/kernel.h"
+#include "operators/attributes.h"
+#include "operators/expression.h"
+
+namespace pumice {
+
+// Which memory a step's operand lives in. Indices count values of the node; a graph renumbers them.
+enum class Place : uint8_t { none, input, output, temporary, persistent };
+
+struct Operand {
+  Place place = Place::none;
+  uint32_t index = 0;
+  uint64_t byte_offset = 0;
+};
+
+// One dispatch before its memory is known. Built through LowerContext::dispatch().
+struct Step {
+  std::shared_ptr<const KernelVariant> kernel;
+  std::vector<Operand> operands;  // by position in kernel->interface().bindings
+  std::vector<std::byte> push;
+  std::array<uint32_t, 3> groups{1, 1, 1};
+};
+
+// Fills a step by the names that the shader itself declares. Throws Error for unknown or missing names (our own mistakes).
+class StepBuilder {
+ public:
+  explicit StepBuilder(std::shared_ptr<const KernelVariant> kernel);
+  StepBuilder& bind(std::string_view name, const Operand& operand);
+  StepBuilder& set(std::string_view name, int64_t value);   // push constant, converted to the reflected type
+  StepBuilder& set(std::string_view name, double value);
+  StepBuilder& set(std::string_view name, std::span<const int64_t> values);
+  // Workgroup counts so that every axis has at least that many invocations; folds an x axis over 65,535 groups into y.
+  StepBuilder& threads(uint64_t x, uint64_t y = 1, uint64_t z = 1);
+  StepBuilder& groups(uint64_t x, uint64_t y = 1, uint64_t z = 1);
+  Step build();  // checks that everything declared was given
+
+ private:
+  Step step_;
+  std::vector<bool> bound_;
+  std::vector<bool> pushed_;
+};
+
+// A weight's packed form: made once on the device from the constant, or at every execution where the weight is not constant.
+struct PackedWeight {
+  TensorDesc desc;  // dtype, shape and so bytes of the packed form (row-major)
+  // Adds the steps from `source` (as described by PackContext::input) to `target`.
+  std::function<void(std::vector<Step>&, const Operand& source, const Operand& target)> steps;
+};
+
+// Facts that both packing and lowering decide by, so that they decide alike.
+class NodeContext {
+ public:
+  std::shared_ptr<Context> context;
+  KernelLibrary* library = nullptr;
+  const Attributes* attributes = nullptr;
+  std::string_view node;
+  DType float_dtype = DType::float32;  // dtype of float values inside the program: float32 or float16
+
+  // The kernel of an embedded shader for values of `dtype` (float16: storage fp16 or fp16_packed as the device has it).
+  std::shared_ptr<const KernelVariant> kernel(std::string_view shader, DType dtype, const Macros& macros = {}, const SpecValues& spec = {}) const;
+  // Family by device facts: a software device has subgroup-register kernels ("lanes"), a GPU shared-memory ones ("tiled").
+  bool prefers_lanes() const;
+};
+
+class PackContext : public NodeContext {
+ public:
+  std::vector<std::optional<TensorDesc>> inputs;  // known for constants; others may be empty
+  const TensorDesc& input(size_t i) const { return *inputs.at(i); }
+};
+
+// One node at bind. Inputs' and outputs' descs are concrete; float values have dtype float_dtype, or float32 at the border.
+class LowerContext : public NodeContext {
+ public:
+  bool has_input(size_t i) const { return i < inputs.size() && inputs[i].has_value(); }
+  bool has_output(size_t i) const { return i < outputs.size() && outputs[i].has_value(); }
+  const TensorDesc& input(size_t i) const { return *inputs.at(i); }
+  const TensorDesc& output(size_t i) const { return *outputs.at(i); }
+  const HostTensor* host(size_t i) const { return i < hosts.size() ? hosts[i] : nullptr; }
+  Operand in(size_t i) const { return {Place::input, static_cast<uint32_t>(i), 0}; }
+  Operand out(size_t i) const { return {Place::output, static_cast<uint32_t>(i), 0}; }
+  // Scratch memory of this node, 16-byte aligned.
+  Operand temporary(uint64_t bytes) { temporaries.push_back(bytes); return {Place::temporary, static_cast<uint32_t>(temporaries.size() - 1), 0}; }
+  // Input i in its packed form: the persistent copy where it is constant, else packed here into a temporary.
+  Operand packed(size_t i);
+  // GLSL for a fused epilogue as the body of a macro over `x` ("x" where nothing is fused); contraction, window, reduce and map rows honour it.
+  const std::string& epilogue() const { return epilogue_text; }
+  void add(Step step) { steps.push_back(std::move(step)); }
+
+  std::vector<std::optional<TensorDesc>> inputs, outputs;
+  std::vector<const HostTensor*> hosts;
+  std::vector<bool> constant_packed;  // input i is already packed in the persistent resource
+  const struct OperatorRow* row = nullptr;
+  std::string epilogue_text = "x";
+  // Results.
+  std::vector<Step> steps;
+  std::vector<uint64_t> temporaries;  // bytes of each
+};
+
+}  // namespace pumice

@@ -1,0 +1,92 @@
+// A compiled shader and its interface, read from the SPIR-V and never written a second time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shader/shader_options.h"
+
+namespace pumice {
+
+enum class Access : uint8_t { read = 1, write = 2, read_write = 3 };
+
+enum class ScalarType : uint8_t { float16, float32, float64, int8, uint8, int16, uint16, int32, uint32, int64, uint64, other };
+
+// One storage buffer: `name` is the name of the block's array member ("x" in `buffer X { float x[]; }`).
+struct BindingInterface {
+  uint32_t binding = 0;
+  std::string name;
+  std::string block;
+  Access access = Access::read_write;
+  ScalarType scalar = ScalarType::other;  // of the array's elements; vectors and matrices give their scalar
+  uint32_t element_bytes = 0;             // array stride
+  uint32_t components = 1;                // 4 for vec4
+  bool uniform = false;                   // a uniform buffer, not a storage buffer
+};
+
+struct PushConstant {
+  std::string name;
+  uint32_t offset = 0;
+  ScalarType scalar = ScalarType::other;
+  uint32_t components = 1;  // vectors
+  uint32_t count = 1;       // arrays
+  uint32_t bytes = 0;       // whole member
+};
+
+struct SpecConstant {
+  uint32_t id = 0;
+  std::string name;
+  ScalarType scalar = ScalarType::other;  // bool is uint32
+  uint64_t default_bits = 0;
+};
+
+struct Interface {
+  std::vector<BindingInterface> bindings;  // by binding number
+  std::vector<PushConstant> push_constants;
+  uint32_t push_bytes = 0;
+  std::vector<SpecConstant> spec_constants;
+  std::array<uint32_t, 3> local_size{1, 1, 1};
+  std::array<std::optional<uint32_t>, 3> local_size_id;  // specialization constant id of each axis, where it has one
+  std::vector<std::string> capabilities;                 // SPIR-V capability names needed ("Int64", "StorageBuffer16BitAccess")
+  bool guarded = false;                                  // main() was generated around the user's: see push constants pumice_threads_*
+
+  const BindingInterface* find_binding(std::string_view name) const;
+  const PushConstant* find_push_constant(std::string_view name) const;
+  const SpecConstant* find_spec_constant(std::string_view name) const;
+};
+
+// Reads the interface of a compute shader out of SPIR-V. Throws ShaderCompileError for malformed or stripped modules.
+Interface reflect(const std::vector<uint32_t>& spirv);
+
+struct Shader {
+  std::string name;
+  std::vector<uint32_t> spirv;
+  Interface interface;
+  std::vector<std::string> warnings;
+};
+
+// Finds the text of an #include; nullopt where there is none.
+using IncludeLoader = std::function<std::optional<std::string>(const std::string& path)>;
+
+// One compile: looks into the memory and disk caches first, loads glslang only on a miss. Thread-safe.
+// No `#version`: 450 is prepended. No local size declared: the workgroup size becomes specialization constants and extra
+// invocations are guarded (refused if the text uses barriers, shared memory or subgroup operations).
+// Throws ShaderCompileError (with the user's own file, line, the line and a caret) or UnsupportedError.
+std::shared_ptr<const Shader> compile(const std::string& source, const std::string& name, const ShaderOptions& options,
+                                      const Macros& macros = {}, const IncludeLoader& includes = {});
+
+// Counts of this process, for tests and reports.
+struct CompileCounts { uint64_t compiled = 0, from_memory = 0, from_disk = 0; };
+CompileCounts compile_counts();
+
+// Text of a shader embedded in the engine at build time: "conv.comp", "include/tensor.glsl". Throws Error if unknown.
+std::string_view embedded_shader(std::string_view path);
+std::vector<std::string_view> embedded_shaders();
+
+}  // namespace pumice
