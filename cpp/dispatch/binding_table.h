@@ -1,0 +1,46 @@
+// What is bound to one dispatchable: inputs, outputs, temporary and persistent memory, checked on the host at the call.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "dispatch/dispatchable.h"
+
+namespace pumice {
+
+// One binding: nothing, a buffer range, or an array of them (an initializer's inputs of one operator).
+using BufferArray = std::vector<BufferRange>;
+using Binding = std::variant<std::monostate, BufferRange, BufferArray>;
+
+// Checks every rule of the binding tables at the call and keeps what it binds alive. A refused call (BindingError with rule, slot,
+// tensor, expected, given) leaves the table as it was. Not thread-safe: concurrent use throws StateError.
+class BindingTable {
+ public:
+  explicit BindingTable(std::shared_ptr<const Dispatchable> dispatchable, std::optional<uint32_t> descriptors = {});
+
+  // Null: unbind all (C7).
+  void bind_inputs(const std::optional<std::vector<Binding>>& bindings);
+  void bind_outputs(const std::optional<std::vector<Binding>>& bindings);
+  void bind_temporary(const Binding& binding);
+  void bind_persistent(const Binding& binding);
+  void unbind();
+  void reset(std::shared_ptr<const Dispatchable> dispatchable, std::optional<uint32_t> descriptors = {});
+
+  const std::shared_ptr<const Dispatchable>& dispatchable() const { return dispatchable_; }
+  // Every required binding present (C9, P2), and hazards among all of them (H1 .. H13). Throws BindingError.
+  BoundRanges complete() const;
+
+ private:
+  std::shared_ptr<const Dispatchable> dispatchable_;
+  std::vector<Binding> inputs_, outputs_;
+  Binding temporary_, persistent_;
+  bool inputs_bound_ = false, outputs_bound_ = false;
+  mutable std::atomic_flag busy_;
+};
+
+}  // namespace pumice

@@ -1,0 +1,79 @@
+// A host-side list of dispatches and copies; committed once, executed many times with one submit each.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dispatch/binding_table.h"
+
+namespace pumice {
+
+class Recording;
+
+// One execution in flight or finished: its id on the context's timeline. Failures stick to it.
+class Submission {
+ public:
+  Submission(std::shared_ptr<Recording> recording, uint64_t id) : recording_(std::move(recording)), id_(id) {}
+  uint64_t id() const { return id_; }
+  bool done() const;
+  void wait(std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {}) const;
+  // Seconds on the device; nullopt where the list was not committed with timestamps, or a later execution has replaced them.
+  std::optional<double> device_time() const;
+  const std::shared_ptr<Recording>& recording() const { return recording_; }
+
+ private:
+  std::shared_ptr<Recording> recording_;
+  uint64_t id_;
+};
+
+struct RecordingOptions {
+  bool timestamps = false;  // one stamp before and after every dispatch (serialises them), for profiles
+  bool total_time = false;  // two stamps around the whole
+};
+
+// The lowering of a list of dispatches for one set of bindings: command buffer, descriptor sets, queries. Serves one execution
+// at a time in the sense that executions run in order on the queue.
+class Recording {
+ public:
+  static std::shared_ptr<Recording> create(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches, const RecordingOptions& options = {});
+  virtual ~Recording() = default;
+  virtual Submission exec() = 0;
+  virtual const std::shared_ptr<Context>& context() const = 0;
+  virtual size_t dispatch_count() const = 0;
+  virtual size_t barrier_count() const = 0;
+  virtual size_t descriptor_count() const = 0;
+  virtual std::optional<double> total_seconds(uint64_t id) = 0;
+  // Label and nanoseconds of every dispatch of the last finished execution; empty without timestamps.
+  virtual std::vector<std::pair<std::string, double>> dispatch_times() = 0;
+};
+
+// Order is kept; barriers are derived. Not thread-safe while recording (detected); exec and wait are.
+class CommandList {
+ public:
+  explicit CommandList(std::shared_ptr<Context> context);
+  void dispatch(std::shared_ptr<const Dispatchable> dispatchable, const BindingTable& table);
+  void dispatch(Dispatch dispatch);
+  void copy(const BufferRange& source, const BufferRange& target);
+  void commit(const RecordingOptions& options = {});  // StateError when committed twice
+  bool committed() const { return recording_ != nullptr; }
+  Submission exec();  // StateError before commit
+  void wait(uint64_t id, std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {}) const;
+  const std::shared_ptr<Context>& context() const { return context_; }
+  const std::shared_ptr<Recording>& recording() const { return recording_; }
+
+ private:
+  struct Use { std::shared_ptr<const Dispatchable> dispatchable; BoundRanges ranges; };
+  std::shared_ptr<Context> context_;
+  std::vector<Dispatch> dispatches_;
+  std::vector<Use> uses_;
+  std::shared_ptr<Recording> recording_;
+};
+
+// A copy of bytes as a dispatch (copies are kernels: one kind of hazard, usable inside predicated blocks). Offsets and size are multiples of 4.
+Dispatch copy_dispatch(const BufferRange& source, const BufferRange& target);
+
+}  // namespace pumice
