@@ -1,0 +1,42 @@
+# pumice._pumice, the staged package of a development build, and what a wheel installs.
+
+if(NOT pybind11_DIR OR NOT EXISTS "${pybind11_DIR}")  # the folder of an isolated build vanishes with it
+  execute_process(
+    COMMAND "${Python_EXECUTABLE}" -m pybind11 --cmakedir
+    OUTPUT_VARIABLE pybind11_DIR OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  set(pybind11_DIR "${pybind11_DIR}" CACHE PATH "CMake folder of pybind11" FORCE)
+endif()
+find_package(pybind11 3 CONFIG REQUIRED)
+
+file(GLOB BINDING_SOURCES CONFIGURE_DEPENDS src/*.cpp)
+pybind11_add_module(_pumice MODULE NO_EXTRAS ${BINDING_SOURCES})
+target_link_libraries(_pumice PRIVATE pumice_engine)
+target_precompile_headers(_pumice PRIVATE <pybind11/pybind11.h> <pybind11/numpy.h> <pybind11/stl.h> <pybind11/functional.h>)
+target_compile_options(_pumice PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)  # ccache needs it
+target_compile_definitions(_pumice PRIVATE PUMICE_VERSION="${PROJECT_VERSION}")
+if(TARGET pumice_glslang)
+  add_dependencies(_pumice pumice_glslang)
+endif()
+
+if(NOT SKBUILD)
+  file(GLOB PYTHON_FILES CONFIGURE_DEPENDS LIST_DIRECTORIES true python/pumice/*)
+  file(MAKE_DIRECTORY "${PUMICE_SITE}")
+  foreach(path IN LISTS PYTHON_FILES)
+    get_filename_component(file "${path}" NAME)
+    if(NOT file STREQUAL "__pycache__")
+      file(CREATE_LINK "${path}" "${PUMICE_SITE}/${file}" SYMBOLIC)
+    endif()
+  endforeach()
+endif()
+
+install(TARGETS _pumice LIBRARY DESTINATION pumice)
+if(NOT TARGET pumice_glslang)
+  return()
+endif()
+install(TARGETS pumice_glslang LIBRARY DESTINATION pumice)
+foreach(library glslang::glslang glslang::SPIRV glslang::glslang-default-resource-limits)
+  get_target_property(type ${library} TYPE)
+  if(type STREQUAL "SHARED_LIBRARY")  # copied, so that an installed package needs no other one at run time
+    install(FILES $<TARGET_FILE:${library}> DESTINATION pumice RENAME $<TARGET_SONAME_FILE_NAME:${library}>)
+  endif()
+endforeach()
