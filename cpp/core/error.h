@@ -66,7 +66,7 @@ class UnsupportedError : public Error {
 // A wait, loop or execution ran out of time; `transient`: trying again may succeed.
 class TimeoutError : public Error {
  public:
-  TimeoutError(const std::string& message, bool transient) : Error(message), transient(transient) {}
+  TimeoutError(const std::string& message, bool is_transient) : Error(message), transient(is_transient) {}
 
   bool transient;
 };

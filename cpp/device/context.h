@@ -48,8 +48,8 @@ class Context : public std::enable_shared_from_this<Context> {
   bool feature(std::string_view name) const { return info().feature(name); }
   uint64_t limit(std::string_view name) const { return info().limit(name); }
 
-  // Submits recorded command buffers as one batch; returns its id on the timeline. Keeps `keepalive` until it has completed.
-  uint64_t submit(std::span<VkCommandBuffer_T* const> commands, std::shared_ptr<const void> keepalive);
+  // Submits recorded command buffers as one batch; returns its id on the timeline. The caller keeps what they use until it has finished.
+  uint64_t submit(std::span<VkCommandBuffer_T* const> commands);
   uint64_t completed();                    // id of the last execution that has finished
   uint64_t submitted() const;
   // Waits until `id` has finished. `interrupted` is called about every 50 ms without any lock held and may throw.
@@ -68,10 +68,12 @@ class Context : public std::enable_shared_from_this<Context> {
   // For the device layer and dispatch recording. Throws StateError after close() or in a forked child, DeviceLostError after loss.
   DeviceTable& vk();
 
+  struct State;
+  State& state() const { return *state_; }  // for the device layer
+
  private:
   Context();
   std::shared_ptr<void> find_attachment(std::type_index type, const std::function<std::shared_ptr<void>()>& make);
-  struct State;
   std::unique_ptr<State> state_;
 };
 

@@ -33,8 +33,8 @@ struct DeviceInfo {
   std::map<std::string, uint32_t> extensions; // name -> spec version
   std::vector<MatrixShape> matrices;
 
-  bool feature(std::string_view name) const;      // false where unknown
-  uint64_t limit(std::string_view name) const;    // throws Error where unknown
+  bool feature(std::string_view feature_name) const;      // false where unknown
+  uint64_t limit(std::string_view limit_name) const;    // throws Error where unknown
 };
 
 // Every Vulkan 1.2+ device with a compute queue and timeline semaphores; empty where there is no loader or no driver.

@@ -1,0 +1,125 @@
+#include "device/buffer.h"
+
+#include <atomic>
+
+#include "core/error.h"
+#include "device/context_state.h"
+
+namespace pumice {
+
+// Vulkan's side of a buffer and the host's view of it.
+struct Buffer::State {
+  VkBuffer buffer = VK_NULL_HANDLE;
+  Allocation allocation;
+  std::atomic<bool> closed{false};
+  bool mapped = false, sync_read = false, sync_write = false;
+};
+
+namespace {
+
+uint64_t next_id() {
+  static std::atomic<uint64_t> next{1};
+  return next.fetch_add(1);
+}
+
+VkBuffer create_handle(DeviceTable& vk, uint64_t bytes) {
+  VkBufferCreateInfo info{VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO};
+  info.size = bytes;
+  info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT |
+               VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT;
+  VkBuffer handle = VK_NULL_HANDLE;
+  check(vk.vkCreateBuffer(vk.device, &info, nullptr, &handle), "vkCreateBuffer");
+  return handle;
+}
+
+constexpr uint64_t kGrain = 16;  // no two tensors share a 32-bit word, and vector loads may run to the end of their 16 bytes
+
+}  // namespace
+
+std::string_view name(Heap heap) {
+  switch (heap) {
+    case Heap::upload: return "upload";
+    case Heap::readback: return "readback";
+    default: return "default";
+  }
+}
+
+std::shared_ptr<Buffer> Buffer::create(std::shared_ptr<Context> context, uint64_t bytes, Heap heap) {
+  auto& owner = state_of(*context);
+  const std::shared_ptr<Buffer> made(new Buffer);
+  made->context_ = std::move(context);
+  made->bytes_ = bytes;
+  made->heap_ = heap;
+  made->id_ = next_id();
+  made->state_ = std::make_unique<State>();
+  State& state = *made->state_;
+  if (bytes > 0) {
+    if (bytes > (uint64_t{1} << 50)) throw OutOfMemoryError("a buffer of " + std::to_string(bytes) + " bytes is larger than any device's memory");
+    auto& vk = *owner.vk;
+    state.buffer = create_handle(vk, (bytes + kGrain - 1) / kGrain * kGrain);
+    VkMemoryRequirements requirements;
+    vk.vkGetBufferMemoryRequirements(vk.device, state.buffer, &requirements);
+    try {
+      const uint32_t type = owner.memory_type(heap, requirements.memoryTypeBits);
+      const std::string purpose = "a buffer of the heap '" + std::string(pumice::name(heap)) + "'";
+      state.allocation = owner.memory->allocate(requirements, type, purpose.c_str());
+      owner.check_alive(vk.vkBindBufferMemory(vk.device, state.buffer, state.allocation.block->memory, state.allocation.offset), "vkBindBufferMemory");
+    } catch (...) {
+      vk.vkDestroyBuffer(vk.device, state.buffer, nullptr);
+      if (state.allocation.block) owner.memory->release(state.allocation);
+      state.closed = true;
+      throw;
+    }
+  }
+  ++owner.live_buffers;
+  owner.live_buffer_bytes += bytes;
+  return made;
+}
+
+Buffer::~Buffer() { close(); }
+
+void Buffer::close() {
+  if (!state_ || state_->closed.exchange(true)) return;
+  auto& owner = context_->state();
+  --owner.live_buffers;
+  owner.live_buffer_bytes -= bytes_;
+  if (owner.forked() || !state_->buffer) return;
+  owner.retire(state_->buffer, state_->allocation);
+}
+
+bool Buffer::closed() const { return state_->closed; }
+
+bool Buffer::mappable() const { return bytes_ == 0 || state_->allocation.block->mapped != nullptr; }
+
+std::byte* Buffer::map() {
+  if (closed()) throw StateError("this Buffer is closed");
+  if (!mappable())
+    throw StateError("a buffer of the heap '" + std::string(pumice::name(heap_)) + "' cannot be mapped on this device; use an 'upload' or 'readback' buffer and a copy");
+  state_of(*context_);
+  state_->mapped = true;
+  return bytes_ == 0 ? nullptr : state_->allocation.block->mapped + state_->allocation.offset;
+}
+
+void Buffer::unmap() {
+  sync_end();
+  state_->mapped = false;
+}
+
+bool Buffer::mapped() const { return state_->mapped; }
+
+// Every heap that the host can see is coherent here, so a sync is bookkeeping: which access the host has announced.
+void Buffer::sync_start(bool read, bool write) {
+  if (!state_->mapped) throw StateError("sync_start needs a mapped buffer: call map() first");
+  if (!read && !write) throw StateError("sync_start needs read, write or both");
+  if (read) context_->wait_idle();
+  state_->sync_read = read;
+  state_->sync_write = write;
+}
+
+void Buffer::sync_end() { state_->sync_read = state_->sync_write = false; }
+
+uint64_t Buffer::memory() const { return state_->allocation.block ? state_->allocation.block->id : 0; }
+uint64_t Buffer::memory_offset() const { return state_->allocation.offset; }
+VkBuffer_T* Buffer::handle() const { return state_->buffer; }
+
+}  // namespace pumice

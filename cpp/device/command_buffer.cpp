@@ -1,0 +1,150 @@
+#include "device/command_buffer.h"
+
+#include "core/error.h"
+#include "device/context_state.h"
+
+namespace pumice {
+namespace {
+
+constexpr VkPipelineStageFlags kWork = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+constexpr VkAccessFlags kReads = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_UNIFORM_READ_BIT | VK_ACCESS_TRANSFER_READ_BIT;
+constexpr VkAccessFlags kWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+
+void record_barrier(DeviceTable& vk, VkCommandBuffer commands, VkPipelineStageFlags from, VkAccessFlags from_access, VkPipelineStageFlags to, VkAccessFlags to_access) {
+  VkMemoryBarrier barrier{VK_STRUCTURE_TYPE_MEMORY_BARRIER};
+  barrier.srcAccessMask = from_access;
+  barrier.dstAccessMask = to_access;
+  vk.vkCmdPipelineBarrier(commands, from, to, 0, 1, &barrier, 0, nullptr, 0, nullptr);
+}
+
+VkDescriptorPool create_pool(DeviceTable& vk, const CommandBufferSizes& sizes) {
+  std::vector<VkDescriptorPoolSize> counts;
+  if (sizes.storage_descriptors) counts.push_back({VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, sizes.storage_descriptors});
+  if (sizes.uniform_descriptors) counts.push_back({VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER, sizes.uniform_descriptors});
+  if (counts.empty()) counts.push_back({VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1});
+  VkDescriptorPoolCreateInfo info{VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO};
+  info.maxSets = sizes.sets;
+  info.poolSizeCount = static_cast<uint32_t>(counts.size());
+  info.pPoolSizes = counts.data();
+  VkDescriptorPool pool = VK_NULL_HANDLE;
+  check(vk.vkCreateDescriptorPool(vk.device, &info, nullptr, &pool), "vkCreateDescriptorPool");
+  return pool;
+}
+
+}  // namespace
+
+CommandBuffer::CommandBuffer(std::shared_ptr<Context> context, const CommandBufferSizes& sizes) : context_(std::move(context)) {
+  auto& vk = context_->vk();
+  VkCommandPoolCreateInfo pool{VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO};
+  pool.queueFamilyIndex = vk.family;
+  check(vk.vkCreateCommandPool(vk.device, &pool, nullptr, &pool_), "vkCreateCommandPool");
+  VkCommandBufferAllocateInfo allocate{VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO};
+  allocate.commandPool = pool_;
+  allocate.level = VK_COMMAND_BUFFER_LEVEL_PRIMARY;
+  allocate.commandBufferCount = 1;
+  check(vk.vkAllocateCommandBuffers(vk.device, &allocate, &commands_), "vkAllocateCommandBuffers");
+  if (sizes.sets > 0) descriptors_ = create_pool(vk, sizes);
+  if (sizes.timestamps == 0 || vk.timestamp_bits == 0) return;
+  timestamp_count_ = sizes.timestamps;
+  VkQueryPoolCreateInfo queries{VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO};
+  queries.queryType = VK_QUERY_TYPE_TIMESTAMP;
+  queries.queryCount = sizes.timestamps;
+  check(vk.vkCreateQueryPool(vk.device, &queries, nullptr, &queries_), "vkCreateQueryPool");
+}
+
+CommandBuffer::~CommandBuffer() {
+  auto& state = context_->state();
+  if (state.forked()) return;
+  if (last_ > 0 && !state.closed && !state.lost) {
+    try {
+      context_->wait(last_);
+    } catch (...) {  // lost: nothing runs any more
+    }
+  }
+  auto& vk = *state.vk;
+  vk.vkDestroyQueryPool(vk.device, queries_, nullptr);
+  vk.vkDestroyDescriptorPool(vk.device, descriptors_, nullptr);
+  vk.vkDestroyCommandPool(vk.device, pool_, nullptr);
+}
+
+void CommandBuffer::begin() {
+  auto& vk = context_->vk();
+  VkCommandBufferBeginInfo info{VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+  info.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
+  check(vk.vkBeginCommandBuffer(commands_, &info), "vkBeginCommandBuffer");
+  if (queries_) vk.vkCmdResetQueryPool(commands_, queries_, 0, timestamp_count_);
+  record_barrier(vk, commands_, kWork, kWrites, kWork, kReads | kWrites);
+}
+
+void CommandBuffer::barrier() {
+  record_barrier(context_->vk(), commands_, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+                 VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_UNIFORM_READ_BIT);
+}
+
+void CommandBuffer::dispatch(const Pipeline& pipeline, std::span<const BufferRange> buffers, std::span<const std::byte> push, std::array<uint32_t, 3> groups) {
+  auto& vk = context_->vk();
+  const auto& bindings = pipeline.bindings();
+  if (&pipeline != bound_) vk.vkCmdBindPipeline(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle());
+  bound_ = &pipeline;
+  if (!bindings.empty()) {
+    VkDescriptorSetAllocateInfo allocate{VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO};
+    const VkDescriptorSetLayout layout = pipeline.set_layout();
+    allocate.descriptorPool = descriptors_;
+    allocate.descriptorSetCount = 1;
+    allocate.pSetLayouts = &layout;
+    VkDescriptorSet set = VK_NULL_HANDLE;
+    check(vk.vkAllocateDescriptorSets(vk.device, &allocate, &set), "vkAllocateDescriptorSets");
+    std::vector<VkDescriptorBufferInfo> infos(bindings.size());
+    std::vector<VkWriteDescriptorSet> writes(bindings.size());
+    for (size_t i = 0; i < bindings.size(); ++i) {
+      infos[i] = {buffers[i].buffer->handle(), buffers[i].offset, buffers[i].bytes};
+      writes[i] = {VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET};
+      writes[i].dstSet = set;
+      writes[i].dstBinding = bindings[i].number;
+      writes[i].descriptorCount = 1;
+      writes[i].descriptorType = bindings[i].uniform ? VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+      writes[i].pBufferInfo = &infos[i];
+    }
+    vk.vkUpdateDescriptorSets(vk.device, static_cast<uint32_t>(writes.size()), writes.data(), 0, nullptr);
+    vk.vkCmdBindDescriptorSets(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.layout(), 0, 1, &set, 0, nullptr);
+  }
+  if (!push.empty()) vk.vkCmdPushConstants(commands_, pipeline.layout(), VK_SHADER_STAGE_COMPUTE_BIT, 0, static_cast<uint32_t>(push.size()), push.data());
+  vk.vkCmdDispatch(commands_, groups[0], groups[1], groups[2]);
+}
+
+void CommandBuffer::copy(const BufferRange& source, const BufferRange& target) {
+  auto& vk = context_->vk();
+  const VkBufferCopy region{source.offset, target.offset, source.bytes};
+  vk.vkCmdCopyBuffer(commands_, source.buffer->handle(), target.buffer->handle(), 1, &region);
+}
+
+void CommandBuffer::timestamp(uint32_t index) {
+  if (!queries_) return;
+  auto& vk = context_->vk();
+  vk.vkCmdWriteTimestamp(commands_, index == 0 ? VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT : VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, queries_, index);
+}
+
+void CommandBuffer::end() {
+  auto& vk = context_->vk();
+  record_barrier(vk, commands_, kWork, kWrites, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
+  check(vk.vkEndCommandBuffer(commands_), "vkEndCommandBuffer");
+}
+
+uint64_t CommandBuffer::submit() {
+  last_ = context_->submit({&commands_, 1});
+  return last_;
+}
+
+std::vector<double> CommandBuffer::timestamps() const {
+  if (!queries_) return {};
+  auto& vk = context_->vk();
+  std::vector<uint64_t> ticks(timestamp_count_);
+  check(vk.vkGetQueryPoolResults(vk.device, queries_, 0, timestamp_count_, ticks.size() * sizeof(uint64_t), ticks.data(), sizeof(uint64_t), VK_QUERY_RESULT_64_BIT),
+        "vkGetQueryPoolResults");
+  const uint64_t mask = vk.timestamp_bits >= 64 ? ~uint64_t{0} : (uint64_t{1} << vk.timestamp_bits) - 1;
+  std::vector<double> nanoseconds;
+  for (const uint64_t tick : ticks) nanoseconds.push_back(static_cast<double>((tick & mask) - (ticks[0] & mask)) * vk.timestamp_period);
+  return nanoseconds;
+}
+
+}  // namespace pumice

@@ -1,0 +1,59 @@
+// A recorded Vulkan command buffer with its descriptor sets and timestamps: what dispatch records into.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "device/buffer.h"
+#include "device/pipeline.h"
+
+struct VkCommandPool_T;
+struct VkDescriptorPool_T;
+struct VkQueryPool_T;
+
+namespace pumice {
+
+// What has to fit: counted before recording, so that a pool is made once and exactly.
+struct CommandBufferSizes {
+  uint32_t sets = 0;
+  uint32_t storage_descriptors = 0;
+  uint32_t uniform_descriptors = 0;
+  uint32_t timestamps = 0;
+};
+
+// Not thread-safe while recording. May be submitted again while an earlier submission is still running.
+class CommandBuffer {
+ public:
+  CommandBuffer(std::shared_ptr<Context> context, const CommandBufferSizes& sizes);
+  ~CommandBuffer();  // waits for the last submission
+  CommandBuffer(const CommandBuffer&) = delete;
+
+  // Starts with a barrier against everything submitted earlier, so that executions follow one another in memory too.
+  void begin();
+  void barrier();  // compute -> compute
+  void dispatch(const Pipeline& pipeline, std::span<const BufferRange> buffers, std::span<const std::byte> push, std::array<uint32_t, 3> groups);
+  void copy(const BufferRange& source, const BufferRange& target);  // by the transfer engine; used by upload and download
+  void timestamp(uint32_t index);
+  void end();  // makes the results visible to the host
+
+  uint64_t submit();
+  uint64_t last_submission() const { return last_; }
+  // Nanoseconds of each stamp of the last finished submission.
+  std::vector<double> timestamps() const;
+  const std::shared_ptr<Context>& context() const { return context_; }
+
+ private:
+  std::shared_ptr<Context> context_;
+  VkCommandPool_T* pool_ = nullptr;
+  VkCommandBuffer_T* commands_ = nullptr;
+  VkDescriptorPool_T* descriptors_ = nullptr;
+  VkQueryPool_T* queries_ = nullptr;
+  uint32_t timestamp_count_ = 0;
+  const Pipeline* bound_ = nullptr;
+  uint64_t last_ = 0;
+};
+
+}  // namespace pumice

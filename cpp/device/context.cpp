@@ -1,0 +1,357 @@
+#include "device/context.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "core/error.h"
+#include "device/context_state.h"
+#include "device/features.h"
+#include "device/instance.h"
+#include "device/pipeline_cache.h"
+
+namespace pumice {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kPollBeforeBlocking = std::chrono::microseconds(200);
+constexpr auto kBlockingSlice = std::chrono::milliseconds(50);
+
+struct Choice {
+  size_t index;
+  std::string why;
+};
+
+std::string list_of(const std::vector<DeviceInfo>& infos) {
+  std::string text;
+  for (const auto& info : infos)
+    text += (text.empty() ? "" : ", ") + std::to_string(info.index) + ": '" + info.name + "' (" + std::string(name(info.kind)) + ", uuid:" + info.uuid + ")";
+  return text;
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+bool is_number(const std::string& text) { return !text.empty() && text.size() < 6 && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); }); }
+
+bool matches(const DeviceInfo& info, const std::string& wanted) {
+  const std::string spec = lower(wanted);
+  if (spec.starts_with("uuid:")) {
+    std::string digits = spec.substr(5);
+    std::erase(digits, '-');
+    return info.uuid == digits;
+  }
+  if (spec.starts_with("pci:")) return !info.pci.empty() && lower(info.pci) == spec.substr(4);
+  if (is_number(spec)) return info.index == std::stoi(spec);
+  if (spec == name(info.kind)) return true;
+  return lower(info.name).find(spec) != std::string::npos;
+}
+
+int rank(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::discrete: return 0;
+    case DeviceKind::integrated: return 1;
+    case DeviceKind::virtual_: return 2;
+    case DeviceKind::other: return 3;
+    default: return 4;
+  }
+}
+
+Choice choose_named(const std::vector<DeviceInfo>& infos, const std::string& wanted, const std::string& source) {
+  std::vector<size_t> found;
+  for (size_t i = 0; i < infos.size(); ++i)
+    if (matches(infos[i], wanted)) found.push_back(i);
+  if (found.empty()) throw DeviceError("no Vulkan device matches '" + wanted + "' (" + source + "); there are " + list_of(infos));
+  const bool by_text = found.size() > 1 && !lower(wanted).starts_with("uuid:");
+  return {found[0], source + (by_text ? ", the first of " + std::to_string(found.size()) + " that match" : "")};
+}
+
+Choice choose(const std::vector<DeviceInfo>& infos, const std::string& wanted) {
+  if (!wanted.empty()) return choose_named(infos, wanted, "asked for as '" + wanted + "'");
+  const char* environment = std::getenv("PUMICE_DEVICE");
+  if (environment && *environment) return choose_named(infos, environment, std::string("PUMICE_DEVICE=") + environment);
+  if (infos.size() == 1) return {0, "the only Vulkan device"};
+  size_t best = 0;
+  for (size_t i = 1; i < infos.size(); ++i)
+    if (rank(infos[i].kind) < rank(infos[best].kind)) best = i;
+  return {best, "the first " + std::string(name(infos[best].kind)) + " device of " + std::to_string(infos.size())};
+}
+
+uint32_t compute_family(VkPhysicalDevice physical, uint32_t& timestamp_bits) {
+  uint32_t count = 0;
+  vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, nullptr);
+  std::vector<VkQueueFamilyProperties> families(count);
+  vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, families.data());
+  std::optional<uint32_t> best;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (!(families[i].queueFlags & VK_QUEUE_COMPUTE_BIT)) continue;
+    const bool compute_only = !(families[i].queueFlags & VK_QUEUE_GRAPHICS_BIT);
+    if (!best || (compute_only && (families[*best].queueFlags & VK_QUEUE_GRAPHICS_BIT))) best = i;
+  }
+  timestamp_bits = families[*best].timestampValidBits;
+  return *best;
+}
+
+void create_device(DeviceTable& vk, DeviceInfo& info, const std::set<std::string>& masked) {
+  auto extensions = device_extensions(vk.physical);
+  for (const auto& name : masked) extensions.erase(name), info.extensions.erase(name);
+  FeatureChain features(info.api_version, extensions);
+  vkGetPhysicalDeviceFeatures2(vk.physical, features.head());
+  features.keep_wanted(masked);
+  info.features = features.values();
+  if (!info.feature("cooperativeMatrix")) info.matrices.clear();
+  std::vector<const char*> enabled;
+  for (const char* name : {VK_EXT_CONDITIONAL_RENDERING_EXTENSION_NAME, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME})
+    if (extensions.contains(name)) enabled.push_back(name);
+  const float priority = 1;
+  VkDeviceQueueCreateInfo queue{VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO};
+  queue.queueFamilyIndex = vk.family;
+  queue.queueCount = 1;
+  queue.pQueuePriorities = &priority;
+  VkDeviceCreateInfo create{VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO};
+  create.pNext = features.head();
+  create.queueCreateInfoCount = 1;
+  create.pQueueCreateInfos = &queue;
+  create.enabledExtensionCount = static_cast<uint32_t>(enabled.size());
+  create.ppEnabledExtensionNames = enabled.data();
+  check(vkCreateDevice(vk.physical, &create, nullptr, &vk.device), "vkCreateDevice");
+  volkLoadDeviceTable(&vk, vk.device);
+  vk.vkGetDeviceQueue(vk.device, vk.family, 0, &vk.queue);
+}
+
+VkSemaphore create_timeline(DeviceTable& vk) {
+  VkSemaphoreTypeCreateInfo type{VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO};
+  type.semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE;
+  VkSemaphoreCreateInfo info{VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO};
+  info.pNext = &type;
+  VkSemaphore semaphore = VK_NULL_HANDLE;
+  check(vk.vkCreateSemaphore(vk.device, &info, nullptr, &semaphore), "vkCreateSemaphore");
+  return semaphore;
+}
+
+}  // namespace
+
+DeviceTable::~DeviceTable() {
+  if (!device || generation != fork_generation()) return;
+  vkDestroyPipelineCache(device, pipeline_cache, nullptr);
+  vkDestroyDevice(device, nullptr);
+}
+
+bool Context::State::forked() const { return vk->generation != fork_generation(); }
+
+bool Context::State::unified() const {
+  if (info.kind == DeviceKind::discrete) return false;
+  const auto flags = vk->memory.memoryTypes[memory_type(Heap::default_, ~0u)].propertyFlags;
+  constexpr VkMemoryPropertyFlags kHost = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+  return (flags & kHost) == kHost;
+}
+
+uint32_t Context::State::memory_type(Heap heap, uint32_t allowed) const {
+  constexpr VkMemoryPropertyFlags kLocal = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, kVisible = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT,
+                                  kCoherent = VK_MEMORY_PROPERTY_HOST_COHERENT_BIT, kCached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+  const bool discrete = info.kind == DeviceKind::discrete;
+  // Required flags, then those wished for (+) and avoided (-), weighed in order.
+  struct Wish { VkMemoryPropertyFlags required, wanted, avoided; };
+  const Wish wish = heap == Heap::default_   ? Wish{kLocal, discrete ? 0 : kVisible | kCoherent | kCached, discrete ? kVisible : 0}
+                    : heap == Heap::upload   ? Wish{kVisible | kCoherent, 0, discrete ? kLocal | kCached : 0}
+                                             : Wish{kVisible | kCoherent, kCached, discrete ? kLocal : 0};
+  std::optional<uint32_t> best;
+  int best_score = 0;
+  for (uint32_t i = 0; i < vk->memory.memoryTypeCount; ++i) {
+    const auto flags = vk->memory.memoryTypes[i].propertyFlags;
+    if (!(allowed >> i & 1) || (flags & wish.required) != wish.required) continue;
+    const int score = std::popcount(flags & wish.wanted) - std::popcount(flags & wish.avoided);
+    if (!best || score > best_score) best = i, best_score = score;
+  }
+  if (!best) throw DeviceError("the device has no memory type for the heap '" + std::string(name(heap)) + "'");
+  return *best;
+}
+
+void Context::State::retire(VkBuffer buffer, const Allocation& allocation) {
+  {
+    const std::lock_guard lock(mutex);
+    retired.push_back({submitted.load(), buffer, allocation});
+  }
+  collect(false);
+}
+
+void Context::State::collect(bool all) {
+  const std::lock_guard lock(mutex);
+  if (retired.empty()) return;
+  uint64_t value = finished.load();
+  if (!all) vk->vkGetSemaphoreCounterValue(vk->device, timeline, &value);
+  std::erase_if(retired, [&](const RetiredBuffer& entry) {
+    if (!all && entry.id > value) return false;
+    vk->vkDestroyBuffer(vk->device, entry.buffer, nullptr);
+    if (entry.allocation.block) memory->release(entry.allocation);
+    return true;
+  });
+}
+
+void Context::State::check_alive(VkResult result, const char* call) {
+  if (result == VK_ERROR_DEVICE_LOST) lost = true;
+  check(result, call);
+}
+
+Context::State& state_of(Context& context) {
+  auto& state = context.state();
+  if (state.closed) throw StateError("this Context is closed");
+  if (state.forked())
+    throw StateError("this Context was made before a fork and cannot be used in the child process; make a new Context in the child");
+  if (state.lost) throw DeviceLostError("the device of this Context was lost; make a new Context");
+  return state;
+}
+
+Context::Context() : state_(std::make_unique<State>()) {}
+
+std::shared_ptr<Context> Context::create(const ContextOptions& options) {
+  const auto physicals = physical_devices();
+  std::vector<DeviceInfo> infos;
+  for (size_t i = 0; i < physicals.size(); ++i) infos.push_back(describe(physicals[i], static_cast<int>(i)));
+  if (infos.empty()) throw DeviceError("there is no Vulkan 1.2 device with a compute queue");
+  const Choice choice = choose(infos, options.device);
+  const std::shared_ptr<Context> context(new Context);
+  State& state = *context->state_;
+  state.info = infos[choice.index];
+  state.choice = choice.why;
+  auto& vk = *state.vk;
+  vk.generation = fork_generation();
+  vk.physical = physicals[choice.index];
+  vk.family = compute_family(vk.physical, vk.timestamp_bits);
+  VkPhysicalDeviceProperties properties;
+  vkGetPhysicalDeviceProperties(vk.physical, &properties);
+  vk.timestamp_period = properties.limits.timestampPeriod;
+  vkGetPhysicalDeviceMemoryProperties(vk.physical, &vk.memory);
+  create_device(vk, state.info, {options.without.begin(), options.without.end()});
+  state.timeline = create_timeline(vk);
+  state.memory = std::make_unique<MemoryPool>(vk);
+  vk.pipeline_cache = load_pipeline_cache(vk, state.info);
+  return context;
+}
+
+Context::~Context() {
+  try {
+    close();
+  } catch (...) {  // a lost device: its objects are freed all the same
+  }
+  State& state = *state_;
+  if (!state.vk->device || state.forked()) {
+    (void)state.memory.release();  // a child leaves the parent's device alone
+    return;
+  }
+  state.collect(true);
+  state.vk->vkDestroySemaphore(state.vk->device, state.timeline, nullptr);
+}
+
+void Context::close() {
+  State& state = *state_;
+  if (state.closed.exchange(true)) return;
+  if (!state.vk->device || state.forked()) return;  // a child leaves the parent's device alone
+  if (!state.lost) state.vk->vkDeviceWaitIdle(state.vk->device);
+  std::map<std::type_index, std::shared_ptr<void>> attachments;
+  {
+    const std::lock_guard lock(state.mutex);
+    attachments.swap(state.attachments);
+  }
+  attachments.clear();
+  state.collect(true);
+  if (state.pipelines > 0) save_pipeline_cache(*state.vk, state.info);
+}
+
+bool Context::closed() const { return state_->closed; }
+
+const DeviceInfo& Context::info() const { return state_->info; }
+const std::string& Context::choice() const { return state_->choice; }
+
+DeviceTable& Context::vk() { return *state_of(*this).vk; }
+
+uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands) {
+  State& state = state_of(*this);
+  const std::lock_guard lock(state.submit_mutex);
+  const uint64_t id = state.submitted.load(std::memory_order_relaxed) + 1;
+  VkTimelineSemaphoreSubmitInfo timeline{VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO};
+  timeline.signalSemaphoreValueCount = 1;
+  timeline.pSignalSemaphoreValues = &id;
+  VkSubmitInfo info{VK_STRUCTURE_TYPE_SUBMIT_INFO};
+  info.pNext = &timeline;
+  info.commandBufferCount = static_cast<uint32_t>(commands.size());
+  info.pCommandBuffers = commands.data();
+  info.signalSemaphoreCount = 1;
+  info.pSignalSemaphores = &state.timeline;
+  state.check_alive(state.vk->vkQueueSubmit(state.vk->queue, 1, &info, VK_NULL_HANDLE), "vkQueueSubmit");
+  state.submitted.store(id, std::memory_order_release);
+  return id;
+}
+
+uint64_t Context::submitted() const { return state_->submitted.load(std::memory_order_acquire); }
+
+uint64_t Context::completed() {
+  State& state = *state_;
+  if (state.closed || state.forked()) return submitted();
+  uint64_t value = 0;
+  state.check_alive(state.vk->vkGetSemaphoreCounterValue(state.vk->device, state.timeline, &value), "vkGetSemaphoreCounterValue");
+  if (value == ~uint64_t{0}) {  // what a lost device may answer
+    state.check_alive(VK_ERROR_DEVICE_LOST, "vkGetSemaphoreCounterValue");
+  }
+  uint64_t known = state.finished.load();
+  while (known < value && !state.finished.compare_exchange_weak(known, value)) {
+  }
+  return value;
+}
+
+bool Context::poll(uint64_t id, double microseconds) {
+  if (state_->finished.load(std::memory_order_acquire) >= id || completed() >= id) return true;
+  if (info().kind == DeviceKind::software) return false;  // a spinning waiter steals the driver's core
+  const auto deadline = Clock::now() + std::chrono::duration<double, std::micro>(microseconds);
+  do {
+    if (completed() >= id) return true;
+  } while (Clock::now() < deadline);
+  return false;
+}
+
+void Context::wait(uint64_t id, std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
+  State& state = state_of(*this);
+  if (id > submitted()) throw StateError("execution " + std::to_string(id) + " has not been submitted; the last one is " + std::to_string(submitted()));
+  const auto begin = Clock::now();
+  const double limit = timeout_seconds.value_or(1e18);
+  if (poll(id, std::min(limit * 1e6, std::chrono::duration<double, std::micro>(kPollBeforeBlocking).count()))) return;
+  VkSemaphoreWaitInfo info{VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO};
+  info.semaphoreCount = 1;
+  info.pSemaphores = &state.timeline;
+  info.pValues = &id;
+  for (;;) {
+    const double left = limit - std::chrono::duration<double>(Clock::now() - begin).count();
+    const double slice = std::clamp(left, 0.0, std::chrono::duration<double>(kBlockingSlice).count());
+    const VkResult result = state.vk->vkWaitSemaphores(state.vk->device, &info, static_cast<uint64_t>(slice * 1e9));
+    if (result == VK_SUCCESS) break;
+    if (result != VK_TIMEOUT) state.check_alive(result, "vkWaitSemaphores");
+    if (left <= 0)
+      throw TimeoutError("execution " + std::to_string(id) + " has not finished after " + std::to_string(limit) + " s; it is still running", true);
+    if (interrupted) interrupted();
+  }
+  completed();
+}
+
+void Context::wait_idle() { wait(submitted()); }
+
+MemoryCounts Context::memory_counts() const {
+  const State& state = *state_;
+  return {state.live_buffers, state.live_buffer_bytes, state.memory->block_count(), state.memory->block_bytes()};
+}
+
+uint64_t Context::pipelines_created() const { return state_->pipelines; }
+
+std::shared_ptr<void> Context::find_attachment(std::type_index type, const std::function<std::shared_ptr<void>()>& make) {
+  State& state = state_of(*this);
+  const std::lock_guard lock(state.mutex);
+  auto& entry = state.attachments[type];
+  if (!entry) entry = make();
+  return entry;
+}
+
+}  // namespace pumice

@@ -1,0 +1,161 @@
+#include "device/instance.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "core/error.h"
+#include "device/context.h"
+
+namespace pumice {
+namespace {
+
+constexpr const char* kValidationLayer = "VK_LAYER_KHRONOS_validation";
+
+std::atomic<uint32_t> forks{0};
+
+struct MessageLog {
+  std::mutex mutex;
+  std::vector<std::string> messages;
+};
+
+MessageLog& validation_log() {
+  static auto* log = new MessageLog;
+  return *log;
+}
+
+VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT,
+                                          const VkDebugUtilsMessengerCallbackDataEXT* data, void*) {
+  auto& log = validation_log();
+  const std::lock_guard lock(log.mutex);
+  if (log.messages.size() < 1000) log.messages.emplace_back(data->pMessage ? data->pMessage : "(no text)");
+  return VK_FALSE;
+}
+
+bool layer_available(const char* name) {
+  uint32_t count = 0;
+  vkEnumerateInstanceLayerProperties(&count, nullptr);
+  std::vector<VkLayerProperties> layers(count);
+  vkEnumerateInstanceLayerProperties(&count, layers.data());
+  return std::any_of(layers.begin(), layers.end(), [&](const auto& layer) { return std::strcmp(layer.layerName, name) == 0; });
+}
+
+bool validation_wanted() {
+  const char* value = std::getenv("PUMICE_VALIDATION");
+  return value && *value && std::strcmp(value, "0") != 0;
+}
+
+VkInstance create_instance(bool validation) {
+  VkApplicationInfo application{VK_STRUCTURE_TYPE_APPLICATION_INFO};
+  application.pApplicationName = application.pEngineName = "pumice";
+  application.apiVersion = VK_API_VERSION_1_3;
+  VkDebugUtilsMessengerCreateInfoEXT messenger{VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT};
+  messenger.messageSeverity = VK_DEBUG_UTILS_MESSAGE_SEVERITY_WARNING_BIT_EXT | VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT;
+  messenger.messageType = VK_DEBUG_UTILS_MESSAGE_TYPE_VALIDATION_BIT_EXT;
+  messenger.pfnUserCallback = on_message;
+  const char* const extensions[] = {VK_EXT_DEBUG_UTILS_EXTENSION_NAME, VK_EXT_VALIDATION_FEATURES_EXTENSION_NAME};
+  VkInstanceCreateInfo info{VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO};
+  info.pApplicationInfo = &application;
+  // Synchronization validation sees missing barriers, which the default checks do not.
+  const VkValidationFeatureEnableEXT enables[] = {VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT};
+  VkValidationFeaturesEXT features{VK_STRUCTURE_TYPE_VALIDATION_FEATURES_EXT};
+  features.enabledValidationFeatureCount = 1;
+  features.pEnabledValidationFeatures = enables;
+  messenger.pNext = &features;
+  if (validation) {
+    info.pNext = &messenger;
+    info.enabledLayerCount = 1;
+    info.ppEnabledLayerNames = &kValidationLayer;
+    info.enabledExtensionCount = static_cast<uint32_t>(std::size(extensions));
+    info.ppEnabledExtensionNames = extensions;
+  }
+  VkInstance handle = VK_NULL_HANDLE;
+  const VkResult result = vkCreateInstance(&info, nullptr, &handle);
+  if (result == VK_ERROR_INCOMPATIBLE_DRIVER)
+    throw DeviceError("there is a Vulkan loader but no Vulkan driver; install the GPU's driver or mesa-vulkan-drivers");
+  check(result, "vkCreateInstance");
+  volkLoadInstanceOnly(handle);
+  if (validation) {
+    VkDebugUtilsMessengerEXT unused = VK_NULL_HANDLE;
+    messenger.pNext = nullptr;
+    check(vkCreateDebugUtilsMessengerEXT(handle, &messenger, nullptr, &unused), "vkCreateDebugUtilsMessengerEXT");
+  }
+  return handle;
+}
+
+Instance make_instance() {
+  if (volkInitialize() != VK_SUCCESS)
+    throw DeviceError("there is no Vulkan loader (libvulkan.so.1); install the package libvulkan1 or the GPU's driver");
+  Instance made;
+  made.validation = validation_wanted();
+  if (made.validation && !layer_available(kValidationLayer))
+    throw DeviceError("PUMICE_VALIDATION is set but VK_LAYER_KHRONOS_validation is not installed (package vulkan-validationlayers)");
+  made.handle = create_instance(made.validation);
+  return made;
+}
+
+bool usable(VkPhysicalDevice physical) {
+  VkPhysicalDeviceProperties properties;
+  vkGetPhysicalDeviceProperties(physical, &properties);
+  if (properties.apiVersion < VK_API_VERSION_1_2) return false;
+  uint32_t count = 0;
+  vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, nullptr);
+  std::vector<VkQueueFamilyProperties> families(count);
+  vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, families.data());
+  return std::any_of(families.begin(), families.end(), [](const auto& family) { return (family.queueFlags & VK_QUEUE_COMPUTE_BIT) != 0; });
+}
+
+}  // namespace
+
+uint32_t fork_generation() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
+  (void)registered;
+  return forks.load(std::memory_order_relaxed);
+}
+
+const Instance& instance() {
+  static std::mutex mutex;
+  static Instance* current = nullptr;
+  static uint32_t generation = 0;
+  const std::lock_guard lock(mutex);
+  if (!current || generation != fork_generation()) {
+    current = new Instance(make_instance());  // the parent's is left alone: it belongs to the parent
+    generation = fork_generation();
+  }
+  return *current;
+}
+
+std::vector<VkPhysicalDevice> physical_devices() {
+  const VkInstance handle = instance().handle;
+  uint32_t count = 0;
+  check(vkEnumeratePhysicalDevices(handle, &count, nullptr), "vkEnumeratePhysicalDevices");
+  std::vector<VkPhysicalDevice> all(count);
+  check(vkEnumeratePhysicalDevices(handle, &count, all.data()), "vkEnumeratePhysicalDevices");
+  std::erase_if(all, [](VkPhysicalDevice physical) { return !usable(physical); });
+  return all;
+}
+
+std::vector<DeviceInfo> devices() {
+  std::vector<VkPhysicalDevice> physicals;
+  try {
+    physicals = physical_devices();
+  } catch (const DeviceError&) {
+    return {};
+  }
+  std::vector<DeviceInfo> result;
+  for (size_t i = 0; i < physicals.size(); ++i) result.push_back(describe(physicals[i], static_cast<int>(i)));
+  return result;
+}
+
+std::vector<std::string> take_validation_messages() {
+  auto& log = validation_log();
+  const std::lock_guard lock(log.mutex);
+  return std::exchange(log.messages, {});
+}
+
+}  // namespace pumice

@@ -1,0 +1,29 @@
+// The process's Vulkan instance, for the device layer's .cpp files only.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/device_info.h"
+#include "device/vulkan.h"
+
+namespace pumice {
+
+// Loaded once per process (again in a forked child) and never destroyed: drivers do not survive it well.
+struct Instance {
+  VkInstance handle = VK_NULL_HANDLE;
+  bool validation = false;
+};
+
+// Throws DeviceError: no loader, no driver, validation asked for (PUMICE_VALIDATION=1) but the layer is not installed.
+const Instance& instance();
+
+// Physical devices that can run the engine, in the loader's order.
+std::vector<VkPhysicalDevice> physical_devices();
+DeviceInfo describe(VkPhysicalDevice physical, int index);
+
+// Counts forks: an object made in another generation belongs to the parent process.
+uint32_t fork_generation();
+
+}  // namespace pumice

@@ -1,0 +1,132 @@
+#include "device/memory.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "core/error.h"
+
+namespace pumice {
+namespace {
+
+constexpr uint64_t kSmallestBlock = uint64_t{4} << 20;
+constexpr uint64_t kLargestBlock = uint64_t{256} << 20;
+constexpr uint64_t kLargestKept = uint64_t{64} << 20;
+
+uint64_t next_block_id() {
+  static std::atomic<uint64_t> next{1};
+  return next.fetch_add(1);
+}
+
+uint64_t align_up(uint64_t value, uint64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
+
+// Takes an aligned range out of the block's free list; false where none is large enough.
+bool take(MemoryBlock& block, uint64_t bytes, uint64_t alignment, uint64_t& offset) {
+  for (auto range = block.free.begin(); range != block.free.end(); ++range) {
+    const auto [begin, size] = *range;
+    const uint64_t aligned = align_up(begin, alignment);
+    if (aligned + bytes > begin + size) continue;
+    block.free.erase(range);
+    if (aligned > begin) block.free[begin] = aligned - begin;
+    if (begin + size > aligned + bytes) block.free[aligned + bytes] = begin + size - (aligned + bytes);
+    block.used += bytes;
+    offset = aligned;
+    return true;
+  }
+  return false;
+}
+
+void give_back(MemoryBlock& block, uint64_t offset, uint64_t bytes) {
+  block.used -= bytes;
+  auto inserted = block.free.emplace(offset, bytes).first;
+  if (auto next = std::next(inserted); next != block.free.end() && inserted->first + inserted->second == next->first) {
+    inserted->second += next->second;
+    block.free.erase(next);
+  }
+  if (inserted == block.free.begin()) return;
+  auto previous = std::prev(inserted);
+  if (previous->first + previous->second != inserted->first) return;
+  previous->second += inserted->second;
+  block.free.erase(inserted);
+}
+
+}  // namespace
+
+MemoryPool::~MemoryPool() {
+  for (auto& block : blocks_) vk_.vkFreeMemory(vk_.device, block->memory, nullptr);
+}
+
+Allocation MemoryPool::allocate(const VkMemoryRequirements& requirements, uint32_t type, const char* purpose) {
+  const std::lock_guard lock(mutex_);
+  uint64_t offset = 0, total = 0;
+  for (auto& block : blocks_) {
+    if (block->type != type) continue;
+    total += block->bytes;
+    if (take(*block, requirements.size, requirements.alignment, offset)) return {block.get(), offset, requirements.size};
+  }
+  const uint64_t wanted = std::clamp(total, kSmallestBlock, kLargestBlock);
+  MemoryBlock& block = add_block(requirements.size > wanted / 2 ? requirements.size : wanted, type, purpose);
+  if (!take(block, requirements.size, requirements.alignment, offset)) throw Error("a new memory block is too small for its first range");
+  return {&block, offset, requirements.size};
+}
+
+MemoryBlock& MemoryPool::add_block(uint64_t bytes, uint32_t type, const char* purpose) {
+  VkMemoryAllocateInfo info{VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO};
+  info.allocationSize = bytes;
+  info.memoryTypeIndex = type;
+  const auto& memory_type = vk_.memory.memoryTypes[type];
+  const uint64_t heap_bytes = vk_.memory.memoryHeaps[memory_type.heapIndex].size;
+  auto block = std::make_unique<MemoryBlock>();
+  const VkResult result =
+      bytes > heap_bytes ? VK_ERROR_OUT_OF_DEVICE_MEMORY : vk_.vkAllocateMemory(vk_.device, &info, nullptr, &block->memory);
+  if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY) {
+    uint64_t held = 0;
+    for (const auto& other : blocks_) held += other->bytes;
+    throw OutOfMemoryError("out of device memory: " + std::to_string(bytes) + " bytes for " + purpose + " do not fit; the heap has " +
+                           std::to_string(heap_bytes) + " bytes and this context holds " + std::to_string(held));
+  }
+  check(result, "vkAllocateMemory");
+  block->id = next_block_id();
+  block->bytes = bytes;
+  block->type = type;
+  block->free[0] = bytes;
+  blocks_.push_back(std::move(block));
+  MemoryBlock& added = *blocks_.back();
+  if (memory_type.propertyFlags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) {
+    void* mapped = nullptr;
+    const VkResult map_result = vk_.vkMapMemory(vk_.device, added.memory, 0, VK_WHOLE_SIZE, 0, &mapped);
+    if (map_result != VK_SUCCESS) drop_block(added);
+    check(map_result, "vkMapMemory");
+    added.mapped = static_cast<std::byte*>(mapped);
+  }
+  return added;
+}
+
+void MemoryPool::release(const Allocation& allocation) {
+  const std::lock_guard lock(mutex_);
+  give_back(*allocation.block, allocation.offset, allocation.bytes);
+  if (allocation.block->used != 0) return;
+  // One empty block per type stays, so that a loop of make-and-drop does not allocate device memory each time.
+  const bool another = std::any_of(blocks_.begin(), blocks_.end(), [&](const auto& block) {
+    return block.get() != allocation.block && block->used == 0 && block->type == allocation.block->type;
+  });
+  if (another || allocation.block->bytes > kLargestKept) drop_block(*allocation.block);
+}
+
+void MemoryPool::drop_block(MemoryBlock& block) {
+  vk_.vkFreeMemory(vk_.device, block.memory, nullptr);
+  std::erase_if(blocks_, [&](const auto& other) { return other.get() == &block; });
+}
+
+uint64_t MemoryPool::block_count() const {
+  const std::lock_guard lock(mutex_);
+  return blocks_.size();
+}
+
+uint64_t MemoryPool::block_bytes() const {
+  const std::lock_guard lock(mutex_);
+  uint64_t bytes = 0;
+  for (const auto& block : blocks_) bytes += block->bytes;
+  return bytes;
+}
+
+}  // namespace pumice

@@ -1,0 +1,101 @@
+#include "device/pipeline.h"
+
+#include <cstring>
+
+#include "core/error.h"
+#include "device/context_state.h"
+#include "device/instance.h"
+
+namespace pumice {
+namespace {
+
+VkDescriptorSetLayout create_set_layout(DeviceTable& vk, const PipelineDesc& desc) {
+  std::vector<VkDescriptorSetLayoutBinding> bindings;
+  for (const auto& binding : desc.bindings) {
+    const auto type = binding.uniform ? VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+    bindings.push_back({binding.number, type, 1, VK_SHADER_STAGE_COMPUTE_BIT, nullptr});
+  }
+  VkDescriptorSetLayoutCreateInfo info{VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO};
+  info.bindingCount = static_cast<uint32_t>(bindings.size());
+  info.pBindings = bindings.data();
+  VkDescriptorSetLayout layout = VK_NULL_HANDLE;
+  check(vk.vkCreateDescriptorSetLayout(vk.device, &info, nullptr, &layout), "vkCreateDescriptorSetLayout");
+  return layout;
+}
+
+VkPipelineLayout create_layout(DeviceTable& vk, VkDescriptorSetLayout set_layout, uint32_t push_bytes) {
+  const VkPushConstantRange range{VK_SHADER_STAGE_COMPUTE_BIT, 0, push_bytes};
+  VkPipelineLayoutCreateInfo info{VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO};
+  info.setLayoutCount = 1;
+  info.pSetLayouts = &set_layout;
+  info.pushConstantRangeCount = push_bytes > 0 ? 1 : 0;
+  info.pPushConstantRanges = &range;
+  VkPipelineLayout layout = VK_NULL_HANDLE;
+  check(vk.vkCreatePipelineLayout(vk.device, &info, nullptr, &layout), "vkCreatePipelineLayout");
+  return layout;
+}
+
+// Specialization constants laid out one after the other, as Vulkan wants them.
+struct SpecializationData {
+  std::vector<VkSpecializationMapEntry> entries;
+  std::vector<std::byte> bytes;
+  VkSpecializationInfo info{};
+
+  explicit SpecializationData(const std::vector<Specialization>& constants) {
+    for (const auto& constant : constants) {
+      entries.push_back({constant.id, static_cast<uint32_t>(bytes.size()), constant.bytes});
+      const size_t offset = bytes.size();
+      bytes.resize(offset + 8);
+      std::memcpy(bytes.data() + offset, &constant.bits, constant.bytes);
+    }
+    info = {static_cast<uint32_t>(entries.size()), entries.data(), bytes.size(), bytes.data()};
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const PipelineDesc& desc) {
+  auto& state = state_of(context);
+  auto& vk = *state.vk;
+  if (desc.push_bytes > context.limit("maxPushConstantsSize"))
+    throw UnsupportedError("kernel '" + desc.name + "' has " + std::to_string(desc.push_bytes) + " bytes of push constants; the device takes " +
+                           std::to_string(context.limit("maxPushConstantsSize")));
+  const std::shared_ptr<Pipeline> made(new Pipeline);
+  made->vk_ = state.vk;
+  made->bindings_ = desc.bindings;
+  made->push_bytes_ = desc.push_bytes;
+  made->set_layout_ = create_set_layout(vk, desc);
+  made->layout_ = create_layout(vk, made->set_layout_, desc.push_bytes);
+  VkShaderModuleCreateInfo module_info{VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO};
+  module_info.codeSize = desc.spirv.size_bytes();
+  module_info.pCode = desc.spirv.data();
+  VkShaderModule module = VK_NULL_HANDLE;
+  check(vk.vkCreateShaderModule(vk.device, &module_info, nullptr, &module), "vkCreateShaderModule");
+  const SpecializationData specialization(desc.specialization);
+  VkPipelineShaderStageRequiredSubgroupSizeCreateInfo subgroup{VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO};
+  subgroup.requiredSubgroupSize = desc.subgroup_size;
+  VkComputePipelineCreateInfo info{VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO};
+  info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
+  info.stage.pNext = desc.subgroup_size > 0 ? &subgroup : nullptr;
+  info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
+  info.stage.module = module;
+  info.stage.pName = "main";
+  info.stage.pSpecializationInfo = &specialization.info;
+  info.layout = made->layout_;
+  const VkResult result = vk.vkCreateComputePipelines(vk.device, vk.pipeline_cache, 1, &info, nullptr, &made->pipeline_);
+  vk.vkDestroyShaderModule(vk.device, module, nullptr);
+  if (result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST && result != VK_ERROR_OUT_OF_DEVICE_MEMORY)
+    throw DeviceError("the driver refused the pipeline of kernel '" + desc.name + "': vkCreateComputePipelines gave " + result_name(result));
+  state.check_alive(result, "vkCreateComputePipelines");
+  ++state.pipelines;
+  return made;
+}
+
+Pipeline::~Pipeline() {
+  if (vk_->generation != fork_generation()) return;
+  vk_->vkDestroyPipeline(vk_->device, pipeline_, nullptr);
+  vk_->vkDestroyPipelineLayout(vk_->device, layout_, nullptr);
+  vk_->vkDestroyDescriptorSetLayout(vk_->device, set_layout_, nullptr);
+}
+
+}  // namespace pumice

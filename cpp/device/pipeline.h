@@ -1,0 +1,62 @@
+// A compute pipeline and its layouts.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device/context.h"
+
+struct VkPipeline_T;
+struct VkPipelineLayout_T;
+struct VkDescriptorSetLayout_T;
+
+namespace pumice {
+
+struct DescriptorBinding {
+  uint32_t number = 0;
+  bool uniform = false;  // uniform buffer, else storage buffer
+};
+
+struct Specialization {
+  uint32_t id = 0;
+  uint32_t bytes = 4;  // 4 or 8
+  uint64_t bits = 0;
+};
+
+struct PipelineDesc {
+  std::string name;
+  std::span<const uint32_t> spirv;
+  std::vector<DescriptorBinding> bindings;
+  uint32_t push_bytes = 0;
+  std::vector<Specialization> specialization;
+  uint32_t subgroup_size = 0;  // required size, 0: the driver's choice
+};
+
+// Owns the Vulkan objects; outlives its context safely.
+class Pipeline {
+ public:
+  static std::shared_ptr<const Pipeline> create(Context& context, const PipelineDesc& desc);
+  ~Pipeline();
+  Pipeline(const Pipeline&) = delete;
+  VkPipeline_T* handle() const { return pipeline_; }
+  VkPipelineLayout_T* layout() const { return layout_; }
+  VkDescriptorSetLayout_T* set_layout() const { return set_layout_; }
+  const std::vector<DescriptorBinding>& bindings() const { return bindings_; }
+  uint32_t push_bytes() const { return push_bytes_; }
+
+ private:
+  Pipeline() = default;
+  std::shared_ptr<DeviceTable> vk_;
+  std::vector<DescriptorBinding> bindings_;
+  uint32_t push_bytes_ = 0;
+  VkDescriptorSetLayout_T* set_layout_ = nullptr;
+  VkPipelineLayout_T* layout_ = nullptr;
+  VkPipeline_T* pipeline_ = nullptr;
+};
+
+}  // namespace pumice

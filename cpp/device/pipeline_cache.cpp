@@ -1,0 +1,48 @@
+#include "device/pipeline_cache.h"
+
+#include <cstring>
+#include <vector>
+
+#include "core/cache_file.h"
+
+namespace pumice {
+namespace {
+
+constexpr const char* kKind = "pipeline";
+constexpr size_t kHeaderBytes = 32;  // lavapipe returns this and no more: its own disk cache does the work there
+
+std::optional<std::filesystem::path> path_of(const DeviceInfo& info) {
+  const auto folder = cache_directory();
+  if (!folder) return {};
+  return *folder / "pipelines" / (info.uuid + "-" + info.driver_uuid + "-" + std::to_string(info.driver_version) + ".bin");
+}
+
+}  // namespace
+
+VkPipelineCache load_pipeline_cache(DeviceTable& vk, const DeviceInfo& info) {
+  const auto path = path_of(info);
+  const auto data = path ? read_cache_file(*path, kKind) : std::nullopt;
+  VkPipelineCacheCreateInfo create{VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
+  if (data) {
+    create.initialDataSize = data->size();
+    create.pInitialData = data->data();
+  }
+  VkPipelineCache cache = VK_NULL_HANDLE;
+  check(vk.vkCreatePipelineCache(vk.device, &create, nullptr, &cache), "vkCreatePipelineCache");
+  return cache;
+}
+
+void save_pipeline_cache(DeviceTable& vk, const DeviceInfo& info) noexcept {
+  try {
+    const auto path = path_of(info);
+    size_t bytes = 0;
+    if (!path || vk.vkGetPipelineCacheData(vk.device, vk.pipeline_cache, &bytes, nullptr) != VK_SUCCESS || bytes <= kHeaderBytes) return;
+    std::vector<std::byte> data(bytes);
+    if (vk.vkGetPipelineCacheData(vk.device, vk.pipeline_cache, &bytes, data.data()) != VK_SUCCESS) return;
+    data.resize(bytes);
+    write_cache_file(*path, kKind, data);
+  } catch (...) {
+  }
+}
+
+}  // namespace pumice

@@ -1,0 +1,7 @@
+// The one place where volk's loader is compiled.
+#define VK_NO_PROTOTYPES
+#define VOLK_IMPLEMENTATION
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#include <volk.h>
+#pragma GCC diagnostic pop
