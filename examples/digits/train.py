@@ -2,9 +2,9 @@
 
     pip install scikit-learn pillow && python examples/digits/train.py
 
-The data are scikit-learn's bundled 8x8 digits: the test half of "Optical Recognition of Handwritten Digits" (E. Alpaydin and
-C. Kaynak, UCI Machine Learning Repository, 1998, CC BY 4.0). Plain NumPy, one fixed seed: with the same versions of NumPy and
-BLAS the files come out the same.
+The data are scikit-learn's bundled 8x8 digits: the test half of "Optical Recognition of Handwritten Digits" (E. Alpaydin
+and C. Kaynak, UCI Machine Learning Repository, 1998, CC BY 4.0). Plain NumPy, one fixed seed: with the same versions of
+NumPy and BLAS the files come out the same.
 """
 
 from __future__ import annotations
@@ -102,11 +102,8 @@ def unpool(dy: Array, chosen: Array) -> Array:
     return fours.reshape(n, c, h, w, 2, 2).transpose(0, 1, 2, 4, 3, 5).reshape(n, c, h * 2, w * 2)
 
 
-def probabilities(weights: Weights, x: Array) -> Array:
-    return forward(weights, x)[0]
-
-
 def forward(weights: Weights, x: Array) -> tuple[Array, tuple[Array, ...]]:
+    """The probabilities, and what the gradients need."""
     a1, cols1 = conv(x, weights["conv1.weight"], weights["conv1.bias"])
     r1 = np.maximum(a1, 0)
     a2, cols2 = conv(r1, weights["conv2.weight"], weights["conv2.bias"])
@@ -208,14 +205,16 @@ def write_samples(images: Array, labels: Array) -> None:
     for digit in range(10):
         image = images[np.flatnonzero(labels == digit)[0]]
         grey = np.round(image * (255 / 16)).astype(np.uint8)
-        Image.fromarray(np.kron(grey, np.ones((SAMPLE_SCALE, SAMPLE_SCALE), np.uint8))).save(TARGET / f"sample_{digit}.png")
+        squares = np.kron(grey, np.ones((SAMPLE_SCALE, SAMPLE_SCALE), np.uint8))
+        Image.fromarray(squares).save(TARGET / f"sample_{digit}.png")
 
 
 def main() -> None:
     images, labels, held_images, held_labels = split()
     weights = train(scaled(images), labels)
-    right = probabilities(weights, scaled(held_images)).argmax(1) == held_labels
-    print(f"{sum(w.size for w in weights.values())} parameters, {right.mean():.2%} of {len(right)} held-back digits right")
+    right = forward(weights, scaled(held_images))[0].argmax(1) == held_labels
+    parameters = sum(w.size for w in weights.values())
+    print(f"{parameters} parameters, {right.mean():.2%} of {len(right)} held-back digits right")
     TARGET.mkdir(parents=True, exist_ok=True)
     onnx.save(onnx_model(weights), TARGET / "digits.onnx")
     np.savez_compressed(TARGET / "holdback.npz", images=held_images, labels=held_labels)
