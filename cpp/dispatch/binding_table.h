@@ -4,18 +4,11 @@
 #include <atomic>
 #include <memory>
 #include <optional>
-#include <string>
-#include <string_view>
-#include <variant>
 #include <vector>
 
-#include "dispatch/dispatchable.h"
+#include "dispatch/binding_rules.h"
 
 namespace pumice {
-
-// One binding: nothing, a buffer range, or an array of them (an initializer's inputs of one operator).
-using BufferArray = std::vector<BufferRange>;
-using Binding = std::variant<std::monostate, BufferRange, BufferArray>;
 
 // Checks every rule of the binding tables at the call and keeps what it binds alive. A refused call (BindingError with rule, slot,
 // tensor, expected, given) leaves the table as it was. Not thread-safe: concurrent use throws StateError.
@@ -37,9 +30,7 @@ class BindingTable {
 
  private:
   std::shared_ptr<const Dispatchable> dispatchable_;
-  std::vector<Binding> inputs_, outputs_;
-  Binding temporary_, persistent_;
-  bool inputs_bound_ = false, outputs_bound_ = false;
+  BoundState state_;
   mutable std::atomic_flag busy_;
 };
 

@@ -73,7 +73,8 @@ class CommandList {
   std::shared_ptr<Recording> recording_;
 };
 
-// A copy of bytes as a dispatch (copies are kernels: one kind of hazard, usable inside predicated blocks). Offsets and size are multiples of 4.
-Dispatch copy_dispatch(const BufferRange& source, const BufferRange& target);
+// A copy of bytes as dispatches (copies are kernels: one kind of hazard, usable inside predicated blocks), cut where a range is larger
+// than the device binds. Throws BindingError unless offsets and size are multiples of 4 and the sizes are equal.
+std::vector<Dispatch> copy_dispatches(const BufferRange& source, const BufferRange& target);
 
 }  // namespace pumice

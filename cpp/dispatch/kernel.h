@@ -12,11 +12,10 @@
 
 #include "device/buffer.h"
 #include "device/context.h"
+#include "device/pipeline.h"
 #include "shader/shader.h"
 
 namespace pumice {
-
-class Pipeline;  // device/pipeline.h
 
 // A storage mode that this device can run for float16 tensors: fp16 where it has 16-bit storage, else fp16_packed.
 Storage fp16_storage(const Context& context);
@@ -29,19 +28,20 @@ using SpecValues = std::vector<std::pair<std::string, double>>;
 // One compiled and specialised form of a kernel. Immutable; the pipeline is made on first use, by any thread.
 class KernelVariant {
  public:
-  KernelVariant(std::shared_ptr<Context> context, std::shared_ptr<const Shader> shader, SpecValues spec);
+  // Besides its own constants a shader without a local size takes "local_size_x", "_y", "_z".
+  // Throws BindingError (unknown constant, value out of range), UnsupportedError (the device lacks a capability).
+  KernelVariant(const std::shared_ptr<Context>& context, std::shared_ptr<const Shader> shader, const SpecValues& spec);
   const Interface& interface() const { return shader_->interface; }
   const std::string& name() const { return shader_->name; }
   const std::shared_ptr<const Shader>& shader() const { return shader_; }
-  const std::shared_ptr<Context>& context() const { return context_; }
+  std::shared_ptr<Context> context() const;  // StateError where it is gone
   const std::array<uint32_t, 3>& local_size() const { return local_size_; }  // after specialization
   const Pipeline& pipeline() const;  // made here on first use
-  bool has_pipeline() const;
 
  private:
-  std::shared_ptr<Context> context_;
+  std::weak_ptr<Context> context_;  // kernels sit in a cache of their context and must not keep it alive
   std::shared_ptr<const Shader> shader_;
-  SpecValues spec_;
+  std::vector<Specialization> specialization_;
   std::array<uint32_t, 3> local_size_;
   mutable std::once_flag once_;
   mutable std::shared_ptr<const Pipeline> pipeline_;
@@ -50,15 +50,14 @@ class KernelVariant {
 // Source text and the variants made of it so far. Thread-safe.
 class Kernel {
  public:
-  Kernel(std::shared_ptr<Context> context, std::string source, std::string name, IncludeLoader includes = {});
+  Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, IncludeLoader includes = {});
   const std::string& name() const { return name_; }
   const std::string& source() const { return source_; }
-  const std::shared_ptr<Context>& context() const { return context_; }
   // Throws ShaderCompileError, UnsupportedError (the device or the compiler lacks the mode), BindingError (unknown constant).
   std::shared_ptr<const KernelVariant> variant(Storage storage, const Macros& macros = {}, const SpecValues& spec = {});
 
  private:
-  std::shared_ptr<Context> context_;
+  std::weak_ptr<Context> context_;
   std::string source_, name_;
   IncludeLoader includes_;
   std::mutex mutex_;
@@ -75,6 +74,10 @@ class KernelLibrary {
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Kernel>, std::less<>> kernels_;
 };
+
+// Workgroup counts for that many groups on one axis, folded into the second where they pass 65,535; the kernel reads its group
+// number as gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x and checks its own bounds.
+std::array<uint32_t, 3> folded_groups(uint64_t groups);
 
 // Everything that runs is a list of these.
 struct Dispatch {

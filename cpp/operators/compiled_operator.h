@@ -70,6 +70,7 @@ class Initializer : public Dispatchable {
   const std::vector<Slot>& outputs() const override { return outputs_; }  // one slot per operator
   BindingProperties binding_properties() const override;
   bool is_initializer() const override { return true; }
+  std::vector<const Dispatchable*> targets() const override;
   std::vector<Dispatch> lower(const BoundRanges& ranges) const override;  // ranges.inputs: all operators' inputs, flattened in order
   void check_executable(const BoundRanges& ranges) const override;
   void executed(const BoundRanges& ranges) const override;

@@ -1,0 +1,182 @@
+#include "dispatch/command_list.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "device/command_buffer.h"
+#include "dispatch/hazards.h"
+
+namespace pumice {
+namespace {
+
+bool is_empty(const Dispatch& dispatch) { return std::find(dispatch.groups.begin(), dispatch.groups.end(), 0u) != dispatch.groups.end(); }
+
+void check_groups(const Context& context, const Dispatch& dispatch) {
+  for (size_t axis = 0; axis < 3; ++axis) {
+    const uint64_t limit = context.limit("maxComputeWorkGroupCount_" + std::to_string(axis));
+    if (dispatch.groups[axis] > limit)
+      throw UnsupportedError("kernel '" + dispatch.kernel->name() + "' needs " + std::to_string(dispatch.groups[axis]) + " workgroups on axis " + std::to_string(axis) +
+                             "; the device takes " + std::to_string(limit));
+  }
+}
+
+class RecordedList : public Recording, public std::enable_shared_from_this<RecordedList> {
+ public:
+  RecordedList(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches, const RecordingOptions& options)
+      : context_(std::move(context)), dispatches_(std::move(dispatches)), options_(options) {
+    std::erase_if(dispatches_, is_empty);
+    collect_buffers();
+    record();
+  }
+
+  Submission exec() override {
+    for (const Buffer* buffer : buffers_)
+      if (buffer->closed()) throw StateError("a Buffer that this list uses is closed");
+    last_ = commands_->submit();
+    return {shared_from_this(), last_};
+  }
+
+  const std::shared_ptr<Context>& context() const override { return context_; }
+  size_t dispatch_count() const override { return dispatches_.size(); }
+  size_t barrier_count() const override { return barriers_; }
+  size_t descriptor_count() const override { return descriptors_; }
+
+  std::optional<double> total_seconds(uint64_t id) override {
+    if ((!options_.total_time && !options_.timestamps) || id != last_ || context_->completed() < id) return {};
+    const auto stamps = commands_->timestamps();
+    if (stamps.empty()) return {};
+    return stamps.back() * 1e-9;
+  }
+
+  std::vector<std::pair<std::string, double>> dispatch_times() override {
+    if (!options_.timestamps || last_ == 0) return {};
+    context_->wait(last_);
+    const auto stamps = commands_->timestamps();
+    std::vector<std::pair<std::string, double>> times;
+    for (size_t i = 0; i + 1 < stamps.size(); ++i) times.emplace_back(dispatches_[i].label, stamps[i + 1] - stamps[i]);
+    return times;
+  }
+
+ private:
+  void collect_buffers() {
+    for (const auto& dispatch : dispatches_)
+      for (const auto& range : dispatch.buffers) {
+        if (!range.buffer) continue;
+        if (range.buffer->context() != context_) throw BindingError("M3", dispatch.label, range.buffer ? "buffer" : "", "a buffer of this context", "one of another");
+        buffers_.push_back(range.buffer.get());
+      }
+    std::sort(buffers_.begin(), buffers_.end());
+    buffers_.erase(std::unique(buffers_.begin(), buffers_.end()), buffers_.end());
+  }
+
+  CommandBufferSizes sizes() const {
+    CommandBufferSizes sizes;
+    for (const auto& dispatch : dispatches_)
+      for (const auto& binding : dispatch.kernel->interface().bindings) ++(binding.uniform ? sizes.uniform_descriptors : sizes.storage_descriptors);
+    sizes.sets = static_cast<uint32_t>(dispatches_.size());
+    sizes.timestamps = options_.timestamps ? static_cast<uint32_t>(dispatches_.size()) + 1 : options_.total_time ? 2 : 0;
+    return sizes;
+  }
+
+  // Vulkan has no empty descriptors: an absent binding or one without bytes is given a few bytes of its own.
+  void fill_absent(std::vector<BufferRange>& ranges) {
+    for (auto& range : ranges) {
+      if (range.buffer && range.bytes > 0) continue;
+      if (!placeholder_) placeholder_ = Buffer::create(context_, 16);
+      range = {placeholder_, 0, 16};
+    }
+  }
+
+  void record() {
+    const CommandBufferSizes wanted = sizes();
+    descriptors_ = wanted.storage_descriptors + wanted.uniform_descriptors;
+    commands_ = std::make_unique<CommandBuffer>(context_, wanted);
+    commands_->begin();
+    if (wanted.timestamps) commands_->timestamp(0);
+    HazardTracker hazards;
+    std::vector<MemoryAccess> accesses;
+    std::vector<BufferRange> ranges;
+    for (size_t i = 0; i < dispatches_.size(); ++i) {
+      const Dispatch& dispatch = dispatches_[i];
+      check_groups(*context_, dispatch);
+      accesses.clear();
+      append_accesses(dispatch, accesses);
+      if (hazards.needs_barrier(accesses)) {
+        commands_->barrier();
+        ++barriers_;
+      }
+      ranges = dispatch.buffers;
+      fill_absent(ranges);
+      commands_->dispatch(dispatch.kernel->pipeline(), ranges, dispatch.push, dispatch.groups);
+      if (options_.timestamps) commands_->timestamp(static_cast<uint32_t>(i) + 1);
+    }
+    if (!options_.timestamps && options_.total_time) commands_->timestamp(1);
+    commands_->end();
+  }
+
+  std::shared_ptr<Context> context_;
+  std::vector<Dispatch> dispatches_;
+  RecordingOptions options_;
+  std::vector<const Buffer*> buffers_;
+  std::shared_ptr<Buffer> placeholder_;
+  std::unique_ptr<CommandBuffer> commands_;  // destroyed first: it waits for the work in flight
+  size_t barriers_ = 0, descriptors_ = 0;
+  std::atomic<uint64_t> last_{0};
+};
+
+}  // namespace
+
+std::shared_ptr<Recording> Recording::create(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches, const RecordingOptions& options) {
+  return std::make_shared<RecordedList>(std::move(context), std::move(dispatches), options);
+}
+
+bool Submission::done() const { return recording_->context()->completed() >= id_; }
+
+void Submission::wait(std::optional<double> timeout_seconds, const std::function<void()>& interrupted) const {
+  recording_->context()->wait(id_, timeout_seconds, interrupted);
+}
+
+std::optional<double> Submission::device_time() const { return recording_->total_seconds(id_); }
+
+CommandList::CommandList(std::shared_ptr<Context> context) : context_(std::move(context)) {}
+
+void CommandList::dispatch(std::shared_ptr<const Dispatchable> dispatchable, const BindingTable& table) {
+  if (recording_) throw StateError("this CommandList is committed; make a new one to record more");
+  if (dispatchable->context() != context_) throw BindingError("C10", "dispatchable", dispatchable->name(), "a dispatchable of this list's context", "one of another context");
+  if (table.dispatchable() != dispatchable)
+    throw BindingError("C10", "table", dispatchable->name(), "a table made for '" + dispatchable->name() + "'", "one made for '" + table.dispatchable()->name() + "'");
+  BoundRanges ranges = table.complete();
+  auto lowered = dispatchable->lower(ranges);
+  std::move(lowered.begin(), lowered.end(), std::back_inserter(dispatches_));
+  uses_.push_back({std::move(dispatchable), std::move(ranges)});
+}
+
+void CommandList::dispatch(Dispatch dispatch) {
+  if (recording_) throw StateError("this CommandList is committed; make a new one to record more");
+  dispatches_.push_back(std::move(dispatch));
+}
+
+void CommandList::copy(const BufferRange& source, const BufferRange& target) {
+  for (auto& part : copy_dispatches(source, target)) dispatch(std::move(part));
+}
+
+void CommandList::commit(const RecordingOptions& options) {
+  if (recording_) throw StateError("this CommandList is already committed");
+  recording_ = Recording::create(context_, std::move(dispatches_), options);
+}
+
+Submission CommandList::exec() {
+  if (!recording_) throw StateError("commit() this CommandList before exec()");
+  for (const auto& use : uses_) {
+    use.dispatchable->check_executable(use.ranges);
+    use.dispatchable->executed(use.ranges);
+  }
+  return recording_->exec();
+}
+
+void CommandList::wait(uint64_t id, std::optional<double> timeout_seconds, const std::function<void()>& interrupted) const {
+  context_->wait(id, timeout_seconds, interrupted);
+}
+
+}  // namespace pumice

@@ -1,0 +1,61 @@
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "dispatch/command_list.h"
+
+namespace pumice {
+namespace {
+
+constexpr uint64_t kWordsPerInvocation = 4;
+
+void check_copy(const BufferRange& source, const BufferRange& target) {
+  const auto refuse = [](const char* slot, std::string expected, std::string given) { throw BindingError("R1", slot, "", std::move(expected), std::move(given)); };
+  if (source.bytes != target.bytes) refuse("target", std::to_string(source.bytes) + " bytes, as the source has", std::to_string(target.bytes) + " bytes");
+  for (const auto* range : {&source, &target}) {
+    const char* slot = range == &source ? "source" : "target";
+    if (!range->buffer) refuse(slot, "a buffer", "none");
+    if (range->offset % 4 || range->bytes % 4) refuse(slot, "offset and size in whole words of 4 bytes", std::to_string(range->offset) + ", " + std::to_string(range->bytes));
+    if (range->offset > range->buffer->bytes() || range->bytes > (range->buffer->bytes() + 3) / 4 * 4 - range->offset)
+      refuse(slot, "a range inside the buffer's " + std::to_string(range->buffer->bytes()) + " bytes", std::to_string(range->bytes) + " bytes at " + std::to_string(range->offset));
+  }
+}
+
+// A push constant of a kernel of ours, by its reflected name.
+void set_push(Dispatch& dispatch, std::string_view name, uint32_t value) {
+  const auto* member = dispatch.kernel->interface().find_push_constant(name);
+  std::memcpy(dispatch.push.data() + member->offset, &value, sizeof value);
+}
+
+}  // namespace
+
+std::vector<Dispatch> copy_dispatches(const BufferRange& source, const BufferRange& target) {
+  check_copy(source, target);
+  if (source.bytes == 0) return {};
+  const auto& context = source.buffer->context();
+  const auto kernel = context->attachment<KernelLibrary>()->find(context, "copy_words.comp", Storage::fp32);
+  const uint64_t alignment = context->limit("minStorageBufferOffsetAlignment");
+  const uint64_t largest = (context->limit("maxStorageBufferRange") - alignment) / 4 * 4;
+  std::vector<Dispatch> parts;
+  for (uint64_t done = 0; done < source.bytes; done += largest) {
+    const uint64_t bytes = std::min(largest, source.bytes - done);
+    Dispatch part;
+    part.kernel = kernel;
+    part.label = "copy";
+    part.push.resize(kernel->interface().push_bytes);
+    set_push(part, "words", static_cast<uint32_t>(bytes / 4));
+    const auto add = [&](const BufferRange& range, std::string_view offset_name) {
+      const uint64_t offset = range.offset + done, slack = offset % alignment;
+      part.buffers.push_back({range.buffer, offset - slack, bytes + slack});
+      set_push(part, offset_name, static_cast<uint32_t>(slack / 4));
+    };
+    add(source, "x_offset");
+    add(target, "y_offset");
+    const uint64_t per_group = kernel->local_size()[0] * kWordsPerInvocation;
+    part.groups = folded_groups((bytes / 4 + per_group - 1) / per_group);
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+}  // namespace pumice

@@ -1,0 +1,31 @@
+#include "dispatch/hazards.h"
+
+#include <algorithm>
+
+namespace pumice {
+
+bool HazardTracker::needs_barrier(std::span<const MemoryAccess> accesses) {
+  const auto overlaps = [](const std::vector<Interval>& intervals, const MemoryAccess& access) {
+    return std::any_of(intervals.begin(), intervals.end(), [&](const Interval& other) {
+      return other.memory == access.memory && other.begin < access.end && access.begin < other.end;
+    });
+  };
+  const bool conflict = std::any_of(accesses.begin(), accesses.end(), [&](const MemoryAccess& access) {
+    return overlaps(writes_, access) || (access.write && overlaps(reads_, access));
+  });
+  if (conflict) clear();
+  for (const auto& access : accesses) (access.write ? writes_ : reads_).push_back({access.memory, access.begin, access.end});
+  return conflict;
+}
+
+void append_accesses(const Dispatch& dispatch, std::vector<MemoryAccess>& accesses) {
+  const auto& bindings = dispatch.kernel->interface().bindings;
+  for (size_t i = 0; i < bindings.size(); ++i) {
+    const auto& range = dispatch.buffers[i];
+    if (!range.buffer || range.bytes == 0) continue;
+    const uint64_t begin = range.buffer->memory_offset() + range.offset;
+    accesses.push_back({range.buffer->memory(), begin, begin + range.bytes, bindings[i].access != Access::read});
+  }
+}
+
+}  // namespace pumice

@@ -1,0 +1,171 @@
+#include "dispatch/kernel.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace pumice {
+namespace {
+
+// SPIR-V capabilities that a Vulkan feature has to allow; those not listed are core or follow from these.
+constexpr std::pair<std::string_view, std::string_view> kCapabilityFeatures[] = {
+    {"Int64", "shaderInt64"},
+    {"Int16", "shaderInt16"},
+    {"Int8", "shaderInt8"},
+    {"Float16", "shaderFloat16"},
+    {"Float64", "shaderFloat64"},
+    {"Int64Atomics", "shaderBufferInt64Atomics"},
+    {"StorageBuffer16BitAccess", "storageBuffer16BitAccess"},
+    {"UniformAndStorageBuffer16BitAccess", "uniformAndStorageBuffer16BitAccess"},
+    {"StoragePushConstant16", "storagePushConstant16"},
+    {"StorageBuffer8BitAccess", "storageBuffer8BitAccess"},
+    {"UniformAndStorageBuffer8BitAccess", "uniformAndStorageBuffer8BitAccess"},
+    {"VulkanMemoryModel", "vulkanMemoryModel"},
+    {"CooperativeMatrixKHR", "cooperativeMatrix"},
+    {"DotProduct", "shaderIntegerDotProduct"},
+    {"PhysicalStorageBufferAddresses", "bufferDeviceAddress"},
+};
+
+void check_capabilities(const Context& context, const Shader& shader) {
+  std::vector<std::string> missing;
+  for (const auto& capability : shader.interface.capabilities)
+    for (const auto& [name, feature] : kCapabilityFeatures)
+      if (capability == name && !context.feature(feature))
+        missing.push_back("kernel '" + shader.name + "' needs the feature " + std::string(feature) + " (" + capability + "), which '" + context.info().name + "' lacks");
+  if (!missing.empty()) throw UnsupportedError(missing);
+}
+
+template <typename T>
+uint64_t integer_bits(const std::string& name, double value) {
+  if (value != std::floor(value) || value < static_cast<double>(std::numeric_limits<T>::lowest()) || value > static_cast<double>(std::numeric_limits<T>::max()))
+    throw BindingError("K2", "specialization constant", name, "an integer of " + std::to_string(sizeof(T) * 8) + " bits", std::to_string(value));
+  return static_cast<uint64_t>(static_cast<std::make_unsigned_t<T>>(static_cast<T>(value)));
+}
+
+Specialization specialise(const SpecConstant& constant, double value) {
+  Specialization result{constant.id, 4, 0};
+  switch (constant.scalar) {
+    case ScalarType::float32: result.bits = std::bit_cast<uint32_t>(static_cast<float>(value)); break;
+    case ScalarType::float64: result = {constant.id, 8, std::bit_cast<uint64_t>(value)}; break;
+    case ScalarType::int32: result.bits = integer_bits<int32_t>(constant.name, value); break;
+    case ScalarType::int64: result = {constant.id, 8, integer_bits<int64_t>(constant.name, value)}; break;
+    case ScalarType::uint64: result = {constant.id, 8, integer_bits<uint64_t>(constant.name, value)}; break;
+    case ScalarType::uint32: result.bits = integer_bits<uint32_t>(constant.name, value); break;
+    default: throw UnsupportedError("specialization constant '" + constant.name + "' has a type that cannot be specialised");
+  }
+  return result;
+}
+
+std::optional<size_t> local_size_axis(std::string_view name) {
+  if (name.size() != 12 || !name.starts_with("local_size_") || name[11] < 'x' || name[11] > 'z') return {};
+  return static_cast<size_t>(name[11] - 'x');
+}
+
+std::string known_constants(const Interface& interface) {
+  std::string text;
+  for (const auto& constant : interface.spec_constants) text += (text.empty() ? "" : ", ") + constant.name;
+  return text.empty() ? "no specialization constants" : "one of " + text;
+}
+
+std::string variant_key(Storage storage, const Macros& macros, const SpecValues& spec) {
+  std::string key(name(storage));
+  for (const auto& [macro, text] : macros) key += '\n' + macro + '\t' + text;
+  for (const auto& [constant, value] : spec) key += '\r' + constant + '=' + std::to_string(value);
+  return key;
+}
+
+std::shared_ptr<Context> lock(const std::weak_ptr<Context>& context) {
+  auto locked = context.lock();
+  if (!locked) throw StateError("the Context of this kernel is gone");
+  return locked;
+}
+
+}  // namespace
+
+Storage fp16_storage(const Context& context) { return context.feature("storageBuffer16BitAccess") ? Storage::fp16 : Storage::fp16_packed; }
+
+ShaderOptions shader_options(const Context& context, Storage storage) {
+  ShaderOptions options;
+  options.storage = storage;
+  options.int64 = context.feature("shaderInt64");
+  options.int16 = context.feature("shaderInt16");
+  options.int8 = context.feature("shaderInt8") && context.feature("storageBuffer8BitAccess");
+  options.storage_16bit = context.feature("storageBuffer16BitAccess");
+  return options;
+}
+
+std::array<uint32_t, 3> folded_groups(uint64_t groups) {
+  constexpr uint64_t kLimit = 65535;
+  if (groups <= kLimit) return {static_cast<uint32_t>(groups), 1, 1};
+  const uint64_t rows = (groups + kLimit - 1) / kLimit;
+  if (rows > kLimit) throw UnsupportedError("a dispatch of " + std::to_string(groups) + " workgroups is larger than the grid of any device");
+  return {static_cast<uint32_t>((groups + rows - 1) / rows), static_cast<uint32_t>(rows), 1};
+}
+
+KernelVariant::KernelVariant(const std::shared_ptr<Context>& context, std::shared_ptr<const Shader> shader, const SpecValues& spec)
+    : context_(context), shader_(std::move(shader)), local_size_(interface().local_size) {
+  check_capabilities(*context, *shader_);
+  for (const auto& [name, value] : spec) {
+    const auto axis = local_size_axis(name);
+    if (axis && interface().local_size_id[*axis]) {
+      local_size_[*axis] = static_cast<uint32_t>(integer_bits<uint32_t>(name, value));
+      specialization_.push_back({*interface().local_size_id[*axis], 4, local_size_[*axis]});
+      continue;
+    }
+    const auto* constant = interface().find_spec_constant(name);
+    if (!constant) throw BindingError("K1", "specialization constant", name, known_constants(interface()), name);
+    specialization_.push_back(specialise(*constant, value));
+    for (size_t i = 0; i < 3; ++i)
+      if (interface().local_size_id[i] == constant->id) local_size_[i] = static_cast<uint32_t>(specialization_.back().bits);
+  }
+}
+
+std::shared_ptr<Context> KernelVariant::context() const { return lock(context_); }
+
+const Pipeline& KernelVariant::pipeline() const {
+  std::call_once(once_, [&] {
+    PipelineDesc desc;
+    desc.name = name();
+    desc.spirv = shader_->spirv;
+    for (const auto& binding : interface().bindings) desc.bindings.push_back({binding.binding, binding.uniform});
+    desc.push_bytes = interface().push_bytes;
+    desc.specialization = specialization_;
+    pipeline_ = Pipeline::create(*context(), desc);
+  });
+  return *pipeline_;
+}
+
+Kernel::Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, IncludeLoader includes)
+    : context_(context), source_(std::move(source)), name_(std::move(name)), includes_(std::move(includes)) {}
+
+std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macros& macros, const SpecValues& spec) {
+  const std::string key = variant_key(storage, macros, spec);
+  {
+    const std::lock_guard guard(mutex_);
+    if (const auto found = variants_.find(key); found != variants_.end()) return found->second;
+  }
+  const auto context = lock(context_);
+  auto shader = compile(source_, name_, shader_options(*context, storage), macros, includes_);
+  auto made = std::make_shared<const KernelVariant>(context, std::move(shader), spec);
+  const std::lock_guard guard(mutex_);
+  return variants_.emplace(key, std::move(made)).first->second;  // the first of two threads wins
+}
+
+std::shared_ptr<const KernelVariant> KernelLibrary::find(const std::shared_ptr<Context>& context, std::string_view shader, Storage storage, const Macros& macros,
+                                                         const SpecValues& spec) {
+  std::shared_ptr<Kernel> kernel;
+  {
+    const std::lock_guard guard(mutex_);
+    auto found = kernels_.find(shader);
+    if (found == kernels_.end()) {
+      const auto load = [](const std::string& path) -> std::optional<std::string> { return std::string(embedded_shader(path)); };
+      found = kernels_.emplace(std::string(shader), std::make_shared<Kernel>(context, std::string(embedded_shader(shader)), std::string(shader), load)).first;
+    }
+    kernel = found->second;
+  }
+  return kernel->variant(storage, macros, spec);
+}
+
+}  // namespace pumice
