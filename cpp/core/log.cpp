@@ -1,0 +1,38 @@
+#include "core/log.h"
+
+#include <deque>
+#include <mutex>
+
+namespace pumice {
+namespace {
+
+constexpr size_t kMaxWaiting = 1000;
+
+struct Messages {
+  std::mutex mutex;
+  std::deque<std::pair<LogLevel, std::string>> waiting;
+};
+
+Messages& messages() {
+  static auto* log = new Messages;
+  return *log;
+}
+
+}  // namespace
+
+void log(LogLevel level, std::string message) {
+  auto& all = messages();
+  const std::lock_guard lock(all.mutex);
+  if (all.waiting.size() == kMaxWaiting) all.waiting.pop_front();
+  all.waiting.emplace_back(level, std::move(message));
+}
+
+std::vector<std::pair<LogLevel, std::string>> take_log() {
+  auto& all = messages();
+  const std::lock_guard lock(all.mutex);
+  std::vector<std::pair<LogLevel, std::string>> taken(all.waiting.begin(), all.waiting.end());
+  all.waiting.clear();
+  return taken;
+}
+
+}  // namespace pumice

@@ -1,0 +1,207 @@
+#include "dispatch/kernel_arguments.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "core/error.h"
+
+namespace pumice {
+namespace {
+
+std::string names_of(const Interface& interface) {
+  std::string text;
+  for (const auto& binding : interface.bindings) text += (text.empty() ? "" : ", ") + binding.name;
+  for (const auto& member : interface.push_constants)
+    if (!member.name.starts_with("pumice_threads_")) text += (text.empty() ? "" : ", ") + member.name;
+  return text.empty() ? "no arguments" : text;
+}
+
+const KernelArgument* find(const KernelArguments& arguments, std::string_view name) {
+  const auto found = std::find_if(arguments.begin(), arguments.end(), [&](const auto& argument) { return argument.first == name; });
+  return found == arguments.end() ? nullptr : &found->second;
+}
+
+bool holds(ScalarType scalar, DType dtype) {
+  switch (dtype) {
+    case DType::float32: return scalar == ScalarType::float32;
+    case DType::float64: return scalar == ScalarType::float64;
+    case DType::float16: return scalar == ScalarType::float16;
+    case DType::int32: return scalar == ScalarType::int32;
+    case DType::uint32: return scalar == ScalarType::uint32;
+    case DType::int64: return scalar == ScalarType::int64;
+    case DType::uint64: return scalar == ScalarType::uint64;
+    case DType::int16: return scalar == ScalarType::int16;
+    case DType::uint16: return scalar == ScalarType::uint16;
+    case DType::int8: return scalar == ScalarType::int8;
+    case DType::uint8:
+    case DType::bool_: return scalar == ScalarType::uint8;
+    default: return false;
+  }
+}
+
+std::string_view scalar_name(ScalarType scalar) {
+  constexpr std::string_view names[] = {"float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "a structure"};
+  return names[static_cast<size_t>(scalar)];
+}
+
+// The storage mode that the float tensors among the arguments ask for: what an array declared `sfp` is to hold.
+Storage wanted_storage(const Context& context, const KernelArguments& arguments) {
+  for (const auto& [name, argument] : arguments) {
+    const auto* tensor = std::get_if<TensorArgument>(&argument);
+    if (tensor && tensor->dtype == DType::float16) return fp16_storage(context);
+    if (tensor && tensor->dtype == DType::bfloat16) return Storage::bf16_packed;
+  }
+  return Storage::fp32;
+}
+
+// Whether `binding`, which is `wide` in the fp32 build, follows the storage type: it is declared differently in the narrow build.
+bool is_storage_typed(const BindingInterface& wide, const BindingInterface& narrow) {
+  return wide.scalar == ScalarType::float32 && (narrow.scalar != wide.scalar || narrow.element_bytes != wide.element_bytes);
+}
+
+struct Build {
+  std::shared_ptr<const KernelVariant> variant;
+  std::vector<bool> storage_typed;  // by position of the binding
+  DType storage_dtype = DType::float32;
+};
+
+Build build(Kernel& kernel, const Context& context, const KernelArguments& arguments, const Macros& macros, const SpecValues& spec) {
+  Build result;
+  const Storage storage = wanted_storage(context, arguments);
+  result.variant = kernel.variant(Storage::fp32, macros, spec);
+  result.storage_typed.assign(result.variant->interface().bindings.size(), false);
+  if (storage == Storage::fp32) return result;
+  const auto narrow = kernel.variant(storage, macros, spec);
+  const auto &wide_bindings = result.variant->interface().bindings, &narrow_bindings = narrow->interface().bindings;
+  bool any = false;
+  for (size_t i = 0; i < wide_bindings.size() && i < narrow_bindings.size(); ++i) {
+    result.storage_typed[i] = is_storage_typed(wide_bindings[i], narrow_bindings[i]);
+    any = any || result.storage_typed[i];
+  }
+  if (!any) return result;
+  result.variant = narrow;
+  result.storage_dtype = storage == Storage::bf16_packed ? DType::bfloat16 : DType::float16;
+  return result;
+}
+
+BufferRange bind_tensor(const Build& built, size_t position, const BindingInterface& binding, const KernelArgument& argument, uint64_t alignment) {
+  const auto* tensor = std::get_if<TensorArgument>(&argument);
+  const std::string slot = "argument '" + binding.name + "'";
+  const std::string expected(built.storage_typed[position] ? name(built.storage_dtype) : scalar_name(binding.scalar));
+  if (!tensor) throw BindingError("K5", slot, binding.name, "an array of " + expected, "a number");
+  const bool fits = built.storage_typed[position] ? tensor->dtype == built.storage_dtype : binding.scalar == ScalarType::other || holds(binding.scalar, tensor->dtype);
+  if (!fits) throw BindingError("K5", slot, binding.name, "an array of " + expected, "one of " + std::string(name(tensor->dtype)));
+  if (tensor->range.offset % alignment != 0)
+    throw BindingError("K7", slot, binding.name, "a tensor that starts at a multiple of " + std::to_string(alignment) + " bytes; .contiguous() makes one",
+                       "one that starts at byte " + std::to_string(tensor->range.offset));
+  const uint64_t element = static_cast<uint64_t>(binding.element_bytes);
+  if (element > 0 && tensor->range.bytes % element != 0 && tensor->range.bytes < element)
+    throw BindingError("K5", slot, binding.name, "at least one element of " + std::to_string(element) + " bytes", std::to_string(tensor->range.bytes) + " bytes");
+  return tensor->range;
+}
+
+[[noreturn]] void refuse_number(const PushConstant& member, const std::string& given) {
+  throw BindingError("K6", "argument '" + member.name + "'", member.name, "a number that " + std::string(scalar_name(member.scalar)) + " can hold", given);
+}
+
+template <typename T>
+void store_integer(const PushConstant& member, const KernelArgument& argument, std::byte* target) {
+  int64_t value = 0;
+  if (const auto* integer = std::get_if<int64_t>(&argument)) {
+    value = *integer;
+  } else {
+    const double real = std::get<double>(argument);
+    if (real != std::floor(real) || std::abs(real) > 9e15) refuse_number(member, std::to_string(real));
+    value = static_cast<int64_t>(real);
+  }
+  const bool fits = std::is_same_v<T, uint64_t> ? value >= 0 : value >= static_cast<int64_t>(std::numeric_limits<T>::min()) && value <= static_cast<int64_t>(std::numeric_limits<T>::max());
+  if (!fits) refuse_number(member, std::to_string(value));
+  const T converted = static_cast<T>(value);
+  std::memcpy(target, &converted, sizeof converted);
+}
+
+void store_number(const PushConstant& member, const KernelArgument& argument, std::byte* target) {
+  if (std::holds_alternative<TensorArgument>(argument))
+    throw BindingError("K5", "argument '" + member.name + "'", member.name, "a number (" + std::string(scalar_name(member.scalar)) + ")", "an array");
+  const double real = std::holds_alternative<double>(argument) ? std::get<double>(argument) : static_cast<double>(std::get<int64_t>(argument));
+  switch (member.scalar) {
+    case ScalarType::float32: {
+      const float value = static_cast<float>(real);
+      if (std::isinf(value) && !std::isinf(real)) refuse_number(member, std::to_string(real));
+      std::memcpy(target, &value, sizeof value);
+      return;
+    }
+    case ScalarType::float64: std::memcpy(target, &real, sizeof real); return;
+    case ScalarType::int32: return store_integer<int32_t>(member, argument, target);
+    case ScalarType::uint32: return store_integer<uint32_t>(member, argument, target);
+    case ScalarType::int64: return store_integer<int64_t>(member, argument, target);
+    case ScalarType::uint64: return store_integer<uint64_t>(member, argument, target);
+    case ScalarType::int16: return store_integer<int16_t>(member, argument, target);
+    case ScalarType::uint16: return store_integer<uint16_t>(member, argument, target);
+    case ScalarType::int8: return store_integer<int8_t>(member, argument, target);
+    case ScalarType::uint8: return store_integer<uint8_t>(member, argument, target);
+    default: throw UnsupportedError("push constant '" + member.name + "' has a type that takes no number");
+  }
+}
+
+void check_names(const Interface& interface, const KernelArguments& arguments) {
+  for (const auto& [given, argument] : arguments)
+    if (!interface.find_binding(given) && !interface.find_push_constant(given)) throw BindingError("K4", "argument '" + given + "'", given, names_of(interface), "'" + given + "'");
+}
+
+// A workgroup for a kernel that leaves the choice to the engine.
+SpecValues guarded_local_size(const SpecValues& spec, const LaunchSize& size) {
+  SpecValues chosen = spec;
+  const bool flat = size.count[1] <= 1 && size.count[2] <= 1;
+  chosen.emplace_back("local_size_x", flat ? 64 : 8);
+  chosen.emplace_back("local_size_y", flat ? 1 : 8);
+  chosen.emplace_back("local_size_z", 1);
+  return chosen;
+}
+
+}  // namespace
+
+Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const LaunchSize& size, const Macros& macros, const SpecValues& spec) {
+  const auto first = kernel.variant(Storage::fp32, macros, spec);
+  const auto context = first->context();
+  const bool guarded = first->interface().guarded;
+  if (guarded && size.in_groups)
+    throw BindingError("K8", "groups", kernel.name(), "threads=, or a local size declared in the shader", "groups= for a shader without a local size");
+  const Build built = build(kernel, *context, arguments, macros, guarded ? guarded_local_size(spec, size) : spec);
+  const Interface& interface = built.variant->interface();
+  check_names(interface, arguments);
+  Dispatch dispatch;
+  dispatch.kernel = built.variant;
+  dispatch.label = kernel.name();
+  const uint64_t alignment = context->limit("minStorageBufferOffsetAlignment");
+  for (size_t i = 0; i < interface.bindings.size(); ++i) {
+    const auto& binding = interface.bindings[i];
+    const auto* argument = find(arguments, binding.name);
+    if (!argument) throw BindingError("K3", "argument '" + binding.name + "'", binding.name, "an array", "nothing");
+    dispatch.buffers.push_back(bind_tensor(built, i, binding, *argument, alignment));
+  }
+  dispatch.push.resize(interface.push_bytes);
+  for (const auto& member : interface.push_constants) {
+    if (member.name.starts_with("pumice_threads_")) {
+      const size_t axis = static_cast<size_t>(member.name.back() - 'x');
+      store_number(member, static_cast<int64_t>(size.count[axis]), dispatch.push.data() + member.offset);
+      continue;
+    }
+    const auto* argument = find(arguments, member.name);
+    if (!argument) throw BindingError("K3", "argument '" + member.name + "'", member.name, "a number (" + std::string(scalar_name(member.scalar)) + ")", "nothing");
+    store_number(member, *argument, dispatch.push.data() + member.offset);
+  }
+  for (size_t axis = 0; axis < 3; ++axis) {
+    const uint64_t local = size.in_groups ? 1 : built.variant->local_size()[axis];
+    const uint64_t groups = (size.count[axis] + local - 1) / local, limit = context->limit("maxComputeWorkGroupCount_" + std::to_string(axis));
+    if (groups > limit)
+      throw BindingError("K8", size.in_groups ? "groups" : "threads", kernel.name(), "at most " + std::to_string(limit) + " workgroups on axis " + std::to_string(axis), std::to_string(groups));
+    dispatch.groups[axis] = static_cast<uint32_t>(groups);
+  }
+  return dispatch;
+}
+
+}  // namespace pumice

@@ -1,0 +1,35 @@
+// A user's kernel with its arguments by name, made into one dispatch.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/dtype.h"
+#include "dispatch/kernel.h"
+
+namespace pumice {
+
+// A tensor given to a kernel: the range starts at its first element.
+struct TensorArgument {
+  DType dtype;
+  BufferRange range;
+};
+
+using KernelArgument = std::variant<TensorArgument, int64_t, double>;
+using KernelArguments = std::vector<std::pair<std::string, KernelArgument>>;
+
+// Invocations or workgroups on three axes.
+struct LaunchSize {
+  bool in_groups = false;
+  std::array<uint64_t, 3> count{1, 1, 1};
+};
+
+// Arrays declared with a storage type (`sfp x[]`) take the dtype of the tensors they are called with; numbers are converted to the
+// reflected type and range-checked. Throws BindingError: K3 missing, K4 unknown, K5 dtype, K6 number, K7 alignment, K8 launch size.
+Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const LaunchSize& size, const Macros& macros = {}, const SpecValues& spec = {});
+
+}  // namespace pumice
