@@ -1,0 +1,49 @@
+// What the bindings share: one bind_ function per engine noun, and the conversions between NumPy and the engine.
+#pragma once
+
+#include <pybind11/functional.h>
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <optional>
+
+#include "core/tensor_desc.h"
+#include "device/context.h"
+
+namespace py = pybind11;
+
+namespace pumice {
+
+void bind_errors(py::module_& module);
+void bind_core(py::module_& module);
+void bind_context(py::module_& module);
+void bind_buffer(py::module_& module);
+void bind_tensor(py::module_& module);
+void bind_shader(py::module_& module);
+void bind_kernel(py::module_& module);
+void bind_dispatch(py::module_& module);
+void bind_operators(py::module_& module);
+void bind_graph(py::module_& module);
+
+// The NumPy dtype of an engine dtype (those of ml_dtypes for bfloat16, int4 and uint4).
+py::dtype numpy_dtype(DType dtype);
+// Throws BindingError (K5) naming `what`, the dtypes there are and the one given; big-endian dtypes are refused with a hint.
+DType dtype_of(const py::dtype& dtype, std::string_view what);
+// A dtype given as the engine's, a name ("float32") or anything that numpy.dtype takes.
+DType dtype_argument(const py::object& dtype);
+
+// Bytes of an array that is C-contiguous, aligned and of native byte order; a copy is made where it is not.
+py::array contiguous(const py::array& array);
+std::span<const std::byte> bytes_of(const py::array& array);
+Shape shape_of(const py::array& array);
+py::array empty_array(DType dtype, const Shape& shape);
+// The array's memory itself where it can be used as it is, kept alive by the HostTensor; else a copy.
+HostTensor host_tensor(const py::array& array, std::string_view what);
+
+// Waits for an execution: polls briefly with the GIL held, then releases it; Ctrl-C interrupts.
+void wait_for(Context& context, uint64_t id, std::optional<double> timeout_seconds);
+// To be called while waiting without the GIL: raises what a signal handler raised.
+void check_signals();
+
+}  // namespace pumice

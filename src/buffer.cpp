@@ -1,0 +1,59 @@
+#include "device/buffer.h"
+
+#include "bindings.h"
+#include "core/error.h"
+
+namespace pumice {
+namespace {
+
+Heap heap_from_name(const std::string& wanted) {
+  for (const Heap heap : {Heap::default_, Heap::upload, Heap::readback})
+    if (name(heap) == wanted) return heap;
+  throw UnsupportedError("heap '" + wanted + "'; there are 'default', 'upload' and 'readback'");
+}
+
+// A NumPy view of the mapped bytes; it keeps the buffer alive.
+py::array_t<uint8_t> map(const std::shared_ptr<Buffer>& self) {
+  auto* bytes = reinterpret_cast<uint8_t*>(self->map());
+  return {{static_cast<py::ssize_t>(self->bytes())}, {py::ssize_t{1}}, bytes, py::cast(self)};
+}
+
+}  // namespace
+
+void bind_buffer(py::module_& module) {
+  py::class_<Buffer, std::shared_ptr<Buffer>>(module, "Buffer", "A byte range of device memory; a context manager.")
+      .def(py::init([](std::shared_ptr<Context> context, uint64_t bytes, const std::string& heap) {
+             const Heap kind = heap_from_name(heap);
+             const py::gil_scoped_release release;
+             return Buffer::create(std::move(context), bytes, kind);
+           }),
+           py::arg("context"), py::arg("bytes"), py::arg("heap") = "default",
+           "bytes of memory in the heap 'default' (device), 'upload' (host writes) or 'readback' (host reads); content undefined. Raises OutOfMemoryError.")
+      .def_property_readonly("bytes", &Buffer::bytes)
+      .def_property_readonly("heap", [](const Buffer& self) { return std::string(name(self.heap())); })
+      .def_property_readonly("context", &Buffer::context)
+      .def_property_readonly("id", &Buffer::id)
+      .def_property_readonly("mappable", &Buffer::mappable)
+      .def_property_readonly("mapped", &Buffer::mapped)
+      .def("map", &map, "The whole buffer as a NumPy array of uint8, without a copy. Raises StateError where the host cannot see the memory.")
+      .def("unmap", &Buffer::unmap, "Ends host access. Idempotent.")
+      .def("sync_start", &Buffer::sync_start, py::arg("read") = true, py::arg("write") = true, py::call_guard<py::gil_scoped_release>(),
+           "Marks the start of host access; reading waits for the work submitted so far.")
+      .def("sync_end", &Buffer::sync_end)
+      .def_property_readonly("closed", &Buffer::closed)
+      .def("close", &Buffer::close, "Frees the memory once the work in flight has finished. Idempotent.")
+      .def("__enter__", [](std::shared_ptr<Buffer> self) { return self; })
+      .def("__exit__", [](Buffer& self, const py::args&) { self.close(); })
+      .def("__repr__", [](const Buffer& self) { return "<Buffer of " + std::to_string(self.bytes()) + " bytes, heap '" + std::string(name(self.heap())) + "'" + (self.closed() ? ", closed>" : ">"); });
+  py::class_<BufferRange>(module, "BufferRange", "A part of a buffer, in bytes.")
+      .def(py::init([](std::shared_ptr<Buffer> buffer, uint64_t offset, std::optional<uint64_t> bytes) {
+             const uint64_t rest = offset <= buffer->bytes() ? buffer->bytes() - offset : 0;
+             return BufferRange{buffer, offset, bytes.value_or(rest)};
+           }),
+           py::arg("buffer"), py::arg("offset") = 0, py::arg("bytes") = py::none())
+      .def_readonly("buffer", &BufferRange::buffer)
+      .def_readonly("offset", &BufferRange::offset)
+      .def_readonly("bytes", &BufferRange::bytes);
+}
+
+}  // namespace pumice

@@ -1,0 +1,94 @@
+#include "core/error.h"
+
+#include <exception>
+
+#include "bindings.h"
+
+namespace pumice {
+namespace {
+
+// The exception classes of the module, by kind; made once and kept for the life of the process.
+struct Classes {
+  py::object error, device, device_lost, out_of_memory, shader_compile, binding, graph, unsupported, timeout, state;
+};
+
+Classes& classes() {
+  static auto* all = new Classes;
+  return *all;
+}
+
+py::object make_class(py::module_& module, const char* name, const char* doc, const py::tuple& bases) {
+  const std::string qualified = "pumice._pumice." + std::string(name);
+  auto made = py::reinterpret_steal<py::object>(PyErr_NewExceptionWithDoc(qualified.c_str(), doc, bases.ptr(), nullptr));
+  if (!made) throw py::error_already_set();
+  module.attr(name) = made;
+  return made;
+}
+
+py::object instance_of(const py::object& type, const std::exception& error) { return type(py::str(error.what())); }
+
+void raise(const py::object& type, const py::object& instance) { PyErr_SetObject(type.ptr(), instance.ptr()); }
+
+void translate(std::exception_ptr pointer) {
+  const Classes& all = classes();
+  try {
+    if (pointer) std::rethrow_exception(pointer);
+  } catch (const BindingError& error) {
+    auto instance = instance_of(all.binding, error);
+    instance.attr("rule") = error.rule;
+    instance.attr("slot") = error.slot;
+    instance.attr("tensor") = error.tensor;
+    instance.attr("expected") = error.expected;
+    instance.attr("given") = error.given;
+    raise(all.binding, instance);
+  } catch (const GraphError& error) {
+    auto instance = instance_of(all.graph, error);
+    instance.attr("node") = error.node;
+    instance.attr("rule") = error.rule;
+    raise(all.graph, instance);
+  } catch (const UnsupportedError& error) {
+    auto instance = instance_of(all.unsupported, error);
+    instance.attr("items") = error.items;
+    raise(all.unsupported, instance);
+  } catch (const TimeoutError& error) {
+    auto instance = instance_of(all.timeout, error);
+    instance.attr("transient") = error.transient;
+    raise(all.timeout, instance);
+  } catch (const ShaderCompileError& error) {
+    raise(all.shader_compile, instance_of(all.shader_compile, error));
+  } catch (const StateError& error) {
+    raise(all.state, instance_of(all.state, error));
+  } catch (const DeviceLostError& error) {
+    raise(all.device_lost, instance_of(all.device_lost, error));
+  } catch (const OutOfMemoryError& error) {
+    raise(all.out_of_memory, instance_of(all.out_of_memory, error));
+  } catch (const DeviceError& error) {
+    raise(all.device, instance_of(all.device, error));
+  } catch (const Error& error) {
+    raise(all.error, instance_of(all.error, error));
+  }
+}
+
+}  // namespace
+
+void bind_errors(py::module_& module) {
+  Classes& all = classes();
+  const auto builtin = [](PyObject* type) { return py::reinterpret_borrow<py::object>(type); };
+  all.error = make_class(module, "Error", "Root of every error that pumice raises on purpose.", py::make_tuple(builtin(PyExc_Exception)));
+  all.device = make_class(module, "DeviceError", "Vulkan refused, or there is no loader, driver or matching device.", py::make_tuple(all.error));
+  all.device_lost = make_class(module, "DeviceLostError", "The context is dead, the process is not: a new Context works.", py::make_tuple(all.device));
+  all.out_of_memory = make_class(module, "OutOfMemoryError", "Says how many bytes, of what, and the heap's budget.", py::make_tuple(all.device, builtin(PyExc_MemoryError)));
+  all.shader_compile = make_class(module, "ShaderCompileError", "The shader's text is wrong: file, line, message, the line and a caret.", py::make_tuple(all.error, builtin(PyExc_ValueError)));
+  all.binding = make_class(module, "BindingError", "A refused binding or argument: rule, slot, tensor, expected, given.", py::make_tuple(all.error, builtin(PyExc_ValueError)));
+  all.graph = make_class(module, "GraphError", "A graph or a model file breaks a rule: node, rule.", py::make_tuple(all.error, builtin(PyExc_ValueError)));
+  all.unsupported = make_class(module, "UnsupportedError", "Lists all that is not supported, in items.", py::make_tuple(all.error, builtin(PyExc_NotImplementedError)));
+  all.timeout = make_class(module, "TimeoutError", "A wait, loop or execution ran out of time; transient: trying again may succeed.", py::make_tuple(all.error, builtin(PyExc_TimeoutError)));
+  all.state = make_class(module, "StateError", "A call in the wrong state: use after close, recording into a committed list.", py::make_tuple(all.error, builtin(PyExc_RuntimeError)));
+  for (const char* attribute : {"rule", "slot", "tensor", "expected", "given"}) all.binding.attr(attribute) = "";
+  for (const char* attribute : {"node", "rule"}) all.graph.attr(attribute) = "";
+  all.unsupported.attr("items") = py::tuple();
+  all.timeout.attr("transient") = true;
+  py::register_exception_translator(&translate);
+}
+
+}  // namespace pumice
