@@ -22,13 +22,16 @@ uint64_t next_id() {
   return next.fetch_add(1);
 }
 
-VkBuffer create_handle(DeviceTable& vk, uint64_t bytes) {
+VkBuffer create_handle(DeviceTable& vk, uint64_t bytes, Heap heap) {
   VkBufferCreateInfo info{VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO};
   info.size = bytes;
   info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT |
                VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT;
   VkBuffer handle = VK_NULL_HANDLE;
-  check(vk.vkCreateBuffer(vk.device, &info, nullptr, &handle), "vkCreateBuffer");
+  const VkResult result = vk.vkCreateBuffer(vk.device, &info, nullptr, &handle);
+  if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY)
+    throw OutOfMemoryError("a buffer of " + std::to_string(bytes) + " bytes in the heap '" + std::string(name(heap)) + "' is larger than the driver makes");
+  check(result, "vkCreateBuffer");
   return handle;
 }
 
@@ -56,7 +59,7 @@ std::shared_ptr<Buffer> Buffer::create(std::shared_ptr<Context> context, uint64_
   if (bytes > 0) {
     if (bytes > (uint64_t{1} << 50)) throw OutOfMemoryError("a buffer of " + std::to_string(bytes) + " bytes is larger than any device's memory");
     auto& vk = *owner.vk;
-    state.buffer = create_handle(vk, (bytes + kGrain - 1) / kGrain * kGrain);
+    state.buffer = create_handle(vk, (bytes + kGrain - 1) / kGrain * kGrain, heap);
     VkMemoryRequirements requirements;
     vk.vkGetBufferMemoryRequirements(vk.device, state.buffer, &requirements);
     try {
