@@ -1,0 +1,36 @@
+"""Fixtures of the suite: one context a worker, and a failure wherever the Khronos validation layer speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pumice
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED_MODELS = ROOT.parent / "shared" / "models"
+
+
+@pytest.fixture(autouse=True)
+def validation() -> Iterator[None]:
+    """Fails a test during which the validation layer said anything."""
+    pumice.take_validation_messages()
+    yield
+    messages = pumice.take_validation_messages()
+    assert not messages, "Vulkan validation:\n" + "\n".join(messages)
+
+
+@pytest.fixture
+def context(pumice_context: pumice.Context) -> pumice.Context:
+    """The session's context."""
+    return pumice_context
+
+
+@pytest.fixture
+def shared_models() -> Path:
+    """The folder of pretrained models that the checkout may have beside it."""
+    if not SHARED_MODELS.is_dir():
+        pytest.skip(f"no folder {SHARED_MODELS.relative_to(ROOT.parent)} beside the checkout")
+    return SHARED_MODELS
