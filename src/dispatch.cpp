@@ -1,3 +1,5 @@
+#include <chrono>
+
 #include "bindings.h"
 #include "core/error.h"
 #include "device/tensor.h"
@@ -84,6 +86,19 @@ void bind_lists(py::module_& module) {
       .def("exec", &CommandList::exec, "Submits once; returns at once.")
       .def(
           "wait", [](const CommandList& self, uint64_t id, std::optional<double> timeout) { wait_for(*self.context(), id, timeout); }, py::arg("id"), py::arg("timeout") = py::none())
+      .def(
+          "time",
+          [](CommandList& self, size_t runs) {
+            const py::gil_scoped_release release;
+            std::vector<double> seconds(runs);
+            for (auto& one : seconds) {
+              const auto begin = std::chrono::steady_clock::now();
+              self.context()->wait(self.exec().id());
+              one = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+            }
+            return seconds;
+          },
+          py::arg("runs"), "Seconds from exec to result of each of `runs` executions, measured without Python in between: the device's own submit and wait.")
       .def_property_readonly("barriers", [](const CommandList& self) { return self.recording() ? self.recording()->barrier_count() : 0; })
       .def_property_readonly("dispatches", [](const CommandList& self) { return self.recording() ? self.recording()->dispatch_count() : 0; })
       .def_property_readonly("dispatch_times", [](const CommandList& self) { return self.recording() ? self.recording()->dispatch_times() : decltype(self.recording()->dispatch_times()){}; },
