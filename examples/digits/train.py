@@ -2,8 +2,8 @@
 
     pip install scikit-learn pillow && python examples/digits/train.py
 
-The data are scikit-learn's bundled 8x8 digits: the test half of "Optical Recognition of Handwritten Digits" (E. Alpaydin
-and C. Kaynak, UCI Machine Learning Repository, 1998, CC BY 4.0). Plain NumPy, one fixed seed: with the same versions of
+The data are scikit-learn's bundled 8x8 digits: the test half of "Optical Recognition of Handwritten Digits"
+(E. Alpaydin and C. Kaynak, UCI Machine Learning Repository, 1998, CC BY 4.0). Plain NumPy, one fixed seed: with the same versions of
 NumPy and BLAS the files come out the same.
 """
 
