@@ -1,0 +1,135 @@
+"""The demo, `python -m pumice.demo`: a small digit classifier on this machine's Vulkan device, checked node by node."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.columns import Columns
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+import pumice
+
+Array = npt.NDArray[Any]
+
+DATA = Path(__file__).parent / "data" / "digits"
+SHADES = " ░▒▓█"
+BAR_CELLS = 10
+SHOWN_CLASSES = 3
+
+KERNEL = """\
+layout(binding = 0) readonly  buffer X { sfp x[]; };
+layout(binding = 1) writeonly buffer Y { sfp y[]; };
+layout(push_constant) uniform Parameters { float factor; };
+void main() {
+  uint i = gl_GlobalInvocationID.x;
+  buffer_st1(y, i, buffer_ld1(x, i) * afp(factor));
+}
+"""
+
+
+def show_devices(console: Console) -> None:
+    table = Table("index", "device", "kind", "driver", "uuid", title="Vulkan devices", title_justify="left")
+    for device in pumice.devices():
+        table.add_row(str(device.index), device.name, device.kind, f"{device.driver} {device.driver_info}", device.uuid)
+    console.print(table)
+
+
+def sample_images() -> list[Array]:
+    """The sample PNGs as 8x8 arrays of 0..1, ink bright."""
+    try:
+        from PIL import Image
+    except ImportError:
+        sys.exit("The demo's sample images need Pillow: pip install 'pumice[image]'")
+    pictures = [Image.open(path) for path in sorted(DATA.glob("sample_*.png"))]
+    return [np.asarray(picture.resize((8, 8), Image.Resampling.BOX), "float32") / 255 for picture in pictures]
+
+
+def drawn(image: Array) -> str:
+    """Two characters a pixel."""
+    levels = np.rint(image * (len(SHADES) - 1)).astype(int)
+    return "\n".join("".join(SHADES[level] * 2 for level in row) for row in levels)
+
+
+def bars(probabilities: Array) -> str:
+    best = np.argsort(-probabilities)[:SHOWN_CLASSES]
+    return "\n".join(
+        f"{digit} {'█' * round(float(probabilities[digit]) * BAR_CELLS):<{BAR_CELLS}} {probabilities[digit]:7.2%}"
+        for digit in best
+    )
+
+
+def classify_samples(console: Console, model: pumice.Model) -> None:
+    images = sample_images()
+    panels = []
+    for image, probabilities in zip(images, model(np.stack(images)[:, None]), strict=True):
+        content = Table.grid(padding=(0, 1))
+        content.add_row(Text(drawn(image)), Text(bars(probabilities)))
+        panels.append(Panel(content, title=f"it is a {probabilities.argmax()}", expand=False))
+    console.print(Columns(panels))
+
+
+def show_accuracy(console: Console, model: pumice.Model) -> None:
+    held_back = np.load(DATA / "holdback.npz")
+    images = (held_back["images"][:, None] / 16).astype("float32")
+    start = time.perf_counter()
+    right = model(images).argmax(axis=1) == held_back["labels"]
+    milliseconds = (time.perf_counter() - start) * 1e3
+    console.print(
+        f"Held-back digits: {right.sum()} of {right.size} right ({right.mean():.2%}), one batch, {milliseconds:.1f} ms"
+    )
+
+
+def check_nodes(console: Console, model: pumice.Model) -> bool:
+    """Every node against a reference on the CPU."""
+    report = pumice.validate(model, [(np.stack(sample_images())[:, None],)])
+    console.print("Every node against the reference:")
+    console.print(str(report), highlight=False)
+    return report.passed
+
+
+def run_kernel(console: Console, context: pumice.Context) -> bool:
+    """The README's kernel, in the precision of the arrays that it is called with."""
+    console.print("The README's GLSL kernel, y = factor * x on 1000 numbers:")
+    scale = pumice.Kernel(KERNEL, context)
+    exact = True
+    for dtype in ("float32", "float16"):
+        x = np.arange(1000, dtype=dtype)
+        y = np.empty_like(x)
+        scale(x=x, y=y, factor=2.5, threads=x.size)
+        wrong = int((y != x * np.asarray(2.5, dtype)).sum())
+        console.print(f"  {dtype}: {x.size - wrong} of {x.size} equal to NumPy's")
+        exact = exact and wrong == 0
+    return exact
+
+
+def main() -> int:
+    console = Console(highlight=False)
+    console.print(f"[bold]pumice {pumice.__version__}[/bold]")
+    if not pumice.devices():
+        console.print(
+            "No Vulkan device: install a driver (apt-get install mesa-vulkan-drivers gives one that needs no GPU)."
+        )
+        return 1
+    show_devices(console)
+    with pumice.Context() as context:
+        console.print(f"Using [bold]{context.info.name}[/bold] ({context.info.kind}): {context.choice}\n")
+        model = pumice.load(DATA / "digits.onnx", context=context)
+        classify_samples(console, model)
+        show_accuracy(console, model)
+        console.print()
+        right = check_nodes(console, model)
+        console.print()
+        right = run_kernel(console, context) and right
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""The demo, as `./dev demo` runs it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+
+def run(**environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pumice.demo"],
+        env={**os.environ, "PYTHONIOENCODING": "utf-8", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def test_demo_shows_devices_digits_accuracy_nodes_and_a_kernel() -> None:
+    done = run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"Using .+ \((discrete|integrated|virtual|software|other)\): .+", done.stdout)
+    assert [int(digit) for digit in re.findall(r"it is a (\d)", done.stdout)] == [*range(10)]
+    accuracy = re.search(r"Held-back digits: (\d+) of (\d+) right", done.stdout)
+    assert accuracy
+    assert int(accuracy[1]) == 357
+    assert int(accuracy[2]) == 359
+    assert all(name in done.stdout for name in ("conv1", "relu2", "pool", "fc2", "probabilities"))
+    assert done.stdout.count("1000 of 1000 equal to NumPy's") == 2
+
+
+def test_demo_without_a_device_says_what_to_install() -> None:
+    done = run(VK_DRIVER_FILES="/nowhere.json", VK_ICD_FILENAMES="/nowhere.json")
+    assert done.returncode == 1
+    assert "mesa-vulkan-drivers" in done.stdout

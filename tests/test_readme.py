@@ -1,0 +1,60 @@
+"""The README's code blocks run as they stand."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pumice.demo
+
+README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the files that the blocks name."""
+    for name in ("digits.onnx", "holdback.npz"):
+        shutil.copy(pumice.demo.DATA / name, tmp_path)
+    return tmp_path
+
+
+def run(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_scripts_run_in_order(folder: Path) -> None:
+    scripts = [block for block in BLOCKS if not block.startswith("# test_")]
+    assert len(scripts) >= 4
+    (folder / "readme.py").write_text("\n".join(scripts))
+    assert "digits" in run(folder, "readme.py")
+
+
+def test_tests_pass(folder: Path) -> None:
+    tests = [block for block in BLOCKS if block.startswith("# test_")]
+    assert tests
+    for block in tests:
+        (folder / block.split()[1]).write_text(block)
+    shown = run(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
+    assert f"{len(tests)} passed" in shown
+
+
+def test_kernel_is_the_demos() -> None:
+    assert pumice.demo.KERNEL in README
+
+
+def test_package_list_is_the_dev_scripts() -> None:
+    line = re.search(r"^apt-get install (.*)$", README, re.MULTILINE)
+    assert line
+    dev = (Path(__file__).resolve().parents[1] / "dev").read_text()
+    packages = {p for found in re.findall(r"printf '([^']*) '", dev) for p in found.split()}
+    assert {*line[1].split()} == packages - {"python3", "vulkan-validationlayers"}
