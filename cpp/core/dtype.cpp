@@ -1,0 +1,48 @@
+#include "core/dtype.h"
+
+#include "core/error.h"
+
+namespace pumice {
+namespace {
+
+struct Facts {
+  std::string_view name;
+  int bits;
+};
+
+// In the order of the enumeration.
+constexpr Facts kFacts[kDTypeCount] = {
+    {"float64", 64}, {"float32", 32}, {"float16", 16}, {"bfloat16", 16}, {"int64", 64}, {"uint64", 64}, {"int32", 32}, {"uint32", 32},
+    {"int16", 16},   {"uint16", 16},  {"int8", 8},     {"uint8", 8},     {"int4", 4},   {"uint4", 4},   {"bool", 8},
+};
+
+const Facts& facts(DType dtype) { return kFacts[static_cast<size_t>(dtype)]; }
+
+}  // namespace
+
+int bits(DType dtype) { return facts(dtype).bits; }
+
+std::string_view name(DType dtype) { return facts(dtype).name; }
+
+DType dtype_from_name(std::string_view wanted) {
+  for (int i = 0; i < kDTypeCount; ++i)
+    if (kFacts[i].name == wanted) return static_cast<DType>(i);
+  throw GraphError("", "unknown dtype '" + std::string(wanted) + "'; there are " + names((DTypeSet{1} << kDTypeCount) - 1));
+}
+
+bool is_float(DType dtype) { return dtype <= DType::bfloat16; }
+
+bool is_signed_integer(DType dtype) {
+  return dtype == DType::int64 || dtype == DType::int32 || dtype == DType::int16 || dtype == DType::int8 || dtype == DType::int4;
+}
+
+bool is_integer(DType dtype) { return !is_float(dtype) && dtype != DType::bool_; }
+
+std::string names(DTypeSet set) {
+  std::string text;
+  for (int i = 0; i < kDTypeCount; ++i)
+    if (contains(set, static_cast<DType>(i))) text += (text.empty() ? "" : ", ") + std::string(kFacts[i].name);
+  return text;
+}
+
+}  // namespace pumice

@@ -1,0 +1,38 @@
+#include "core/error.h"
+
+#include <utility>
+
+namespace pumice {
+namespace {
+
+std::string join(const std::vector<std::string>& items) {
+  if (items.size() == 1) return "not supported: " + items[0];
+  std::string text = "not supported (" + std::to_string(items.size()) + "):";
+  for (const auto& item : items) text += "\n  " + item;
+  return text;
+}
+
+std::string binding_message(const std::string& rule, const std::string& slot, const std::string& tensor, const std::string& expected, const std::string& given) {
+  std::string where = slot;
+  if (!tensor.empty() && slot.find(tensor) == std::string::npos) where += " '" + tensor + "'";
+  return "[" + rule + "] " + where + ": expected " + expected + "; given " + given;
+}
+
+}  // namespace
+
+BindingError::BindingError(std::string rule_id, std::string slot_name, std::string tensor_name, std::string expected_text, std::string given_text)
+    : Error(binding_message(rule_id, slot_name, tensor_name, expected_text, given_text)),
+      rule(std::move(rule_id)),
+      slot(std::move(slot_name)),
+      tensor(std::move(tensor_name)),
+      expected(std::move(expected_text)),
+      given(std::move(given_text)) {}
+
+GraphError::GraphError(std::string node_name, const std::string& message, std::string rule_id)
+    : Error((rule_id.empty() ? "" : "[" + rule_id + "] ") + (node_name.empty() ? "" : "'" + node_name + "': ") + message),
+      node(std::move(node_name)),
+      rule(std::move(rule_id)) {}
+
+UnsupportedError::UnsupportedError(std::vector<std::string> unsupported) : Error(join(unsupported)), items(std::move(unsupported)) {}
+
+}  // namespace pumice
