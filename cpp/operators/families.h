@@ -1,0 +1,37 @@
+// The lowering functions that rows of the operator table name, one per kernel family.
+#pragma once
+
+#include "operators/lowering.h"
+
+namespace pumice {
+
+void lower_conv(LowerContext& node);
+void lower_conv_transpose(LowerContext& node);
+void lower_gemm(LowerContext& node);
+void lower_matmul(LowerContext& node);
+void lower_pool(LowerContext& node);
+void lower_global_pool(LowerContext& node);
+void lower_softmax(LowerContext& node);
+void lower_instance_norm(LowerContext& node);
+void lower_batch_norm(LowerContext& node);
+void lower_layer_norm(LowerContext& node);
+void lower_concat(LowerContext& node);
+void lower_split(LowerContext& node);
+void lower_pad(LowerContext& node);
+void lower_slice(LowerContext& node);
+void lower_transpose(LowerContext& node);
+void lower_depth_to_space(LowerContext& node);
+void lower_space_to_depth(LowerContext& node);
+void lower_reduce(LowerContext& node);
+void lower_gather(LowerContext& node);
+void lower_expand(LowerContext& node);
+void lower_map(LowerContext& node);
+void lower_cast(LowerContext& node);
+void lower_copy(LowerContext& node);  // also every `view` row whose result cannot share its input's memory
+
+bool pack_conv(const PackContext& node, size_t input, PackedWeight& packed);
+bool pack_conv_transpose(const PackContext& node, size_t input, PackedWeight& packed);
+bool pack_gemm(const PackContext& node, size_t input, PackedWeight& packed);
+bool pack_matmul(const PackContext& node, size_t input, PackedWeight& packed);
+
+}  // namespace pumice
