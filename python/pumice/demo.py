@@ -90,9 +90,8 @@ def show_accuracy(console: Console, model: pumice.Model) -> None:
 def check_nodes(console: Console, model: pumice.Model) -> bool:
     """Every node against a reference on the CPU."""
     report = pumice.validate(model, [(np.stack(sample_images())[:, None],)])
-    console.print("Every node against the reference:")
-    console.print(str(report), highlight=False)
-    return report.passed
+    console.print(report.table())
+    return report.ok
 
 
 def run_kernel(console: Console, context: pumice.Context) -> bool:
