@@ -19,7 +19,7 @@ void main() { uint i = gl_GlobalInvocationID.x; buffer_st1(y, i, buffer_ld1(x, i
 
 def describe(context: pumice.Context) -> str:
     device: pumice.DeviceInfo = context.info
-    return f"{device.name} ({device.kind}), {device.limit('maxStorageBufferRange')} bytes a binding: {context.choice}"
+    return f"{device.name} ({device.kind}), {context.limit('maxStorageBufferRange')} bytes a binding: {context.choice}"
 
 
 def doubled(x: npt.NDArray[np.float32], context: pumice.Context | None = None) -> npt.NDArray[np.float32]:
