@@ -1,0 +1,51 @@
+// Packs the weights of a contraction: one invocation makes four neighbouring elements (one output channel, four of the input).
+// The source is any strided [groups * channels_out, channels_in, taps] (or, for transposed convolutions, channels first).
+// LANES: [groups][channels_out / 16][taps][channels_in / KV][16][4] for conv_lanes.
+// Otherwise: [groups][taps][channels_in][channels_out rounded up to 4] for conv_tiled, four output channels an invocation.
+#version 450
+#include "include/tensor.glsl"
+layout(local_size_x = 64) in;
+#if SOURCE_FLOAT
+layout(binding = 0) readonly buffer X { float x[]; };
+#define LOAD(i) x[i]
+#else
+layout(binding = 0) readonly buffer X { sfp x[]; };
+#define LOAD(i) pm_load(x, i)
+#endif
+layout(binding = 1) writeonly buffer Y { sfpvec4 y[]; };
+layout(push_constant) uniform parameter {
+  uint quads;  // of all the packed weights
+  uint taps, channels_in, channels_out;
+  uint x_stride_group, x_stride_out, x_stride_in, x_stride_tap;
+  float scale;
+  uint x_offset, y_offset;
+} p;
+
+float weight(uint group, uint tap, uint channel_in, uint channel_out) {
+  if (channel_in >= p.channels_in || channel_out >= p.channels_out) return 0.0;
+  return LOAD(p.x_offset + group * p.x_stride_group + channel_out * p.x_stride_out + channel_in * p.x_stride_in + tap * p.x_stride_tap) * p.scale;
+}
+
+void main() {
+  const uint quad = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  if (quad >= p.quads) return;
+#if LANES
+  const uint steps = (p.channels_in + uint(KV) - 1u) / uint(KV), blocks = (p.channels_out + 15u) / 16u;
+  uint rest = quad;
+  const uint lane = rest % 16u; rest /= 16u;
+  const uint channel_in = rest % steps * uint(KV); rest /= steps;
+  const uint tap = rest % p.taps; rest /= p.taps;
+  const uint channel_out = rest % blocks * 16u + lane, group = rest / blocks;
+  vec4 v = vec4(0.0);
+  for (uint i = 0u; i < uint(KV); ++i) v[i] = weight(group, tap, channel_in + i, channel_out);
+#else
+  const uint columns = (p.channels_out + 3u) / 4u;
+  uint rest = quad;
+  const uint channel_out = rest % columns * 4u; rest /= columns;
+  const uint channel_in = rest % p.channels_in; rest /= p.channels_in;
+  const uint tap = rest % p.taps, group = rest / p.taps;
+  vec4 v;
+  for (uint i = 0u; i < 4u; ++i) v[i] = weight(group, tap, channel_in, channel_out + i);
+#endif
+  pm_store_vec4(y, (p.y_offset >> 2) + quad, v);
+}

@@ -1,0 +1,17 @@
+// A float vector as float32, whatever its source: biases, scales and statistics, which kernels read as they accumulate.
+#version 450
+#include "include/tensor.glsl"
+layout(local_size_x = 64) in;
+#if SOURCE_FLOAT
+layout(binding = 0) readonly buffer X { float x[]; };
+#define LOAD(i) x[i]
+#else
+layout(binding = 0) readonly buffer X { sfp x[]; };
+#define LOAD(i) pm_load(x, i)
+#endif
+layout(binding = 1) writeonly buffer Y { float y[]; };
+layout(push_constant) uniform parameter { uint count; float scale; uint x_offset; uint y_offset; } p;
+void main() {
+  const uint i = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  if (i < p.count) y[p.y_offset + i] = LOAD(p.x_offset + i) * p.scale;
+}

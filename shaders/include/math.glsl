@@ -1,0 +1,393 @@
+// Elementary functions whose precision, NaN or overflow behaviour drivers leave open. float32; NaN in, NaN out. Errors are in units
+// in the last place, measured over all binades against double precision with and without fused multiply-add; results below the
+// smallest normal number may be flushed where the device flushes. Functions that a shader does not call cost nothing.
+#ifndef PM_MATH_GLSL
+#define PM_MATH_GLSL
+
+#define pm_infinity uintBitsToFloat(0x7f800000u)
+#define pm_nan uintBitsToFloat(0x7fc00000u)
+
+bool pm_isnan(float x) { return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u; }
+bool pm_isinf(float x) { return (floatBitsToUint(x) & 0x7fffffffu) == 0x7f800000u; }
+// -x's sign on |magnitude|'s bits: works for zeros and infinities.
+float pm_copysign(float magnitude, float x) {
+  return uintBitsToFloat((floatBitsToUint(magnitude) & 0x7fffffffu) | (floatBitsToUint(x) & 0x80000000u));
+}
+float pm_sign(float x) { return x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : x; }
+int pm_sign(int x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
+uint pm_sign(uint x) { return x > 0u ? 1u : 0u; }
+
+// NumPy's maximum and minimum: NaN where either is. Drivers' max(NaN, 0) may be 0; a comparison with a select never is.
+float pm_max(float a, float b) { return a > b || pm_isnan(a) ? a : b; }
+float pm_min(float a, float b) { return a < b || pm_isnan(a) ? a : b; }
+int pm_max(int a, int b) { return a > b ? a : b; }
+int pm_min(int a, int b) { return a < b ? a : b; }
+uint pm_max(uint a, uint b) { return a > b ? a : b; }
+uint pm_min(uint a, uint b) { return a < b ? a : b; }
+
+// 2^n for n in -126 .. 127.
+float pm_exp2i(int n) { return uintBitsToFloat(uint(n + 127) << 23); }
+float pm_scale(float x, int n) { return x * pm_exp2i(n >> 1) * pm_exp2i(n - (n >> 1)); }
+// (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2.
+float pm_exp_tail(float r) { return 0.5 + r * (0.166665763 + r * (0.0416663736 + r * (0.00836324878 + r * 0.00139412389))); }
+// x = n ln(2) + r.
+float pm_exp_reduce(float x, out int n) {
+  float k = floor(x * 1.44269504 + 0.5);
+  n = int(k);
+  return (x - k * 0.693359375) + k * 2.12194440e-4;
+}
+
+// 1 ulp.
+float pm_exp(float x) {
+  int n;
+  float r = pm_exp_reduce(x < -104.0 ? -104.0 : x > 89.0 ? 89.0 : x, n);
+  float y = pm_scale(1.0 + (r + r * r * pm_exp_tail(r)), n);
+  return pm_isnan(x) ? x : x > 88.7228394 ? pm_infinity : x < -103.972077 ? 0.0 : y;
+}
+
+// e^x - 1; 2 ulp.
+float pm_expm1(float x) {
+  int n;
+  float r = pm_exp_reduce(x < -20.0 ? -20.0 : x > 20.0 ? 20.0 : x, n);
+  float scale = pm_exp2i(n), y = scale * (r + r * r * pm_exp_tail(r)) + (scale - 1.0);
+  return pm_isnan(x) || x == 0.0 ? x : x > 20.0 ? pm_exp(x) : x < -20.0 ? -1.0 : y;
+}
+
+// x = (1 + f) 2^e with 1 + f in sqrt(1/2) .. sqrt(2); for x > 0, below the normal numbers too.
+float pm_log_reduce(float x, out int e) {
+  uint bits = floatBitsToUint(x);
+  e = -127;
+  if (bits < 0x00800000u) {
+    bits = floatBitsToUint(float(bits));  // bits is x / 2^-149
+    e = -276;
+  }
+  bits += 0x004afb0du;
+  e += int(bits >> 23);
+  return uintBitsToFloat((bits & 0x007fffffu) + 0x3f3504f3u) - 1.0;
+}
+// log(1 + f) - f
+float pm_log_tail(float f) {
+  float p = -0.116617538 + f * 0.0733419582;
+  p = -0.123964667 + f * (0.116348736 + f * p);
+  p = -0.166691601 + f * (0.142511144 + f * p);
+  p = -0.249999806 + f * (0.200006887 + f * p);
+  p = 0.333333313 + f * p;
+  return f * f * (f * p - 0.5);
+}
+
+// 1 ulp; NaN below 0.
+float pm_log(float x) {
+  int e;
+  float f = pm_log_reduce(x, e), k = float(e);
+  float y = k * 0.693359375 + (f + (pm_log_tail(f) - k * 2.12194440e-4));
+  return pm_isnan(x) ? x : x == 0.0 ? -pm_infinity : x < 0.0 ? pm_nan : pm_isinf(x) ? x : y;
+}
+
+// log(1 + x); 2 ulp.
+float pm_log1p(float x) {
+  precise float u = 1.0 + x;
+  precise float lost = x - (u - 1.0);
+  return u == 1.0 || pm_isnan(x) ? x : pm_isinf(u) || u <= 0.0 ? pm_log(u) : pm_log(u) + lost / u;
+}
+
+// 3 ulp.
+float pm_tanh(float x) {
+  float t = abs(x), z = x * x;
+  float p = -0.0539595447 + z * (0.0217709448 + z * (-0.00834984146 + z * 0.00229875208));
+  p = -0.333333343 + z * (0.133333042 + z * p);
+  float y = t < 0.625 ? x + x * z * p : pm_copysign(1.0 - 2.0 / (pm_exp(t + t) + 1.0), x);
+  return pm_isnan(x) ? x : y;
+}
+
+// 1 / (1 + e^-x); 3 ulp.
+float pm_sigmoid(float x) {
+  float e = pm_exp(-abs(x));
+  return (x < 0.0 ? e : 1.0) / (1.0 + e);
+}
+
+// log(1 + e^x); 3 ulp.
+float pm_softplus(float x) { return (x > 0.0 ? x : 0.0) + pm_log1p(pm_exp(-abs(x))); }
+
+// 2 ulp.
+float pm_erf(float x) {
+  float t = abs(x), z = x * x, p;
+  if (t < 0.9) {
+    p = 0.00520389993 + z * (-0.000817547494 + z * 8.50996003e-05);
+    return x + x * (0.128379166 + z * (-0.376126349 + z * (0.112837166 + z * (-0.02686055 + z * p))));
+  }
+  t = t > 4.0 ? 4.0 : t;
+  p = 0.00473028142 + t * (-0.00059071515 + t * (4.53545763e-05 + t * -1.60248987e-06));
+  p = -0.000294274563 + t * (1.13013148 + t * (0.63199532 + t * (0.109925181 + t * (-0.0263355374 + t * p))));
+  return pm_isnan(x) ? x : pm_copysign(1.0 - pm_exp(-p), x);
+}
+
+// 2/pi in binary, after 32 zeros.
+const uint pm_two_over_pi[8] = {0u, 0xa2f9836eu, 0x4e441529u, 0xfc2757d1u, 0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu};
+
+// As pm_reduce for t >= 256: the product of the mantissa and the 96 bits of 2/pi that matter (Payne and Hanek).
+float pm_reduce_large(float t, out int quadrant) {
+  uint bits = floatBitsToUint(t), mantissa = (bits & 0x007fffffu) | 0x00800000u;
+  uint skip = (bits >> 23) - 120u, word = skip >> 5, shift = skip & 31u;
+  uint a = pm_two_over_pi[word] << shift, b = pm_two_over_pi[word + 1u] << shift, c = pm_two_over_pi[word + 2u] << shift;
+  if (shift != 0u) {
+    a |= pm_two_over_pi[word + 1u] >> (32u - shift);
+    b |= pm_two_over_pi[word + 2u] >> (32u - shift);
+    c |= pm_two_over_pi[word + 3u] >> (32u - shift);
+  }
+  uint high, low, unused, middle;
+  umulExtended(c, mantissa, middle, unused);
+  umulExtended(b, mantissa, high, low);
+  low += middle;
+  high += a * mantissa + (low < middle ? 1u : 0u);
+  quadrant = int(high >> 30) + int(high >> 29 & 1u);
+  high = high << 2 | low >> 30;
+  low = low << 2;
+  bool negative = (high & 0x80000000u) != 0u;
+  if (negative) {
+    low = ~low + 1u;
+    high = ~high + (low == 0u ? 1u : 0u);
+  }
+  float r = (float(high) * 2.32830644e-10 + float(low) * 5.42101086e-20) * 1.57079633;
+  return negative ? -r : r;
+}
+
+// t = quadrant pi/2 + r with |r| <= pi/4, for t >= 0.
+float pm_reduce(float t, out int quadrant) {
+  if (t >= 256.0) return pm_reduce_large(t, quadrant);
+  float k = floor(t * 0.636619772 + 0.5);
+  quadrant = int(k);
+  precise float r = ((t - k * 1.57073975) - k * 5.65797091e-05) - k * 9.92088189e-10;
+  return r - k * 5.39030295e-15;
+}
+float pm_sin_core(float r) {
+  float z = r * r;
+  return r + r * z * (-0.166666672 + z * (0.00833333191 + z * (-0.000198400405 + z * 2.72438911e-06)));
+}
+float pm_cos_core(float r) {
+  float z = r * r;
+  return 1.0 + z * (-0.5 + z * (0.0416666679 + z * (-0.00138888881 + z * (2.48005617e-05 + z * -2.72959113e-07))));
+}
+bool pm_is_finite(float x) { return (floatBitsToUint(x) & 0x7fffffffu) < 0x7f800000u; }
+
+// 2 ulp, for all finite x.
+float pm_sin(float x) {
+  if (!pm_is_finite(x)) return pm_nan;
+  int quadrant;
+  float r = pm_reduce(abs(x), quadrant);
+  float y = (quadrant & 1) == 0 ? pm_sin_core(r) : pm_cos_core(r);
+  return (quadrant & 2) == 0 == (x >= 0.0) ? y : -y;
+}
+float pm_cos(float x) {
+  if (!pm_is_finite(x)) return pm_nan;
+  int quadrant;
+  float r = pm_reduce(abs(x), quadrant);
+  float y = (quadrant & 1) == 0 ? pm_cos_core(r) : pm_sin_core(r);
+  return ((quadrant + 1) & 2) == 0 ? y : -y;
+}
+// 4 ulp.
+float pm_tan(float x) {
+  if (!pm_is_finite(x)) return pm_nan;
+  int quadrant;
+  float r = pm_reduce(abs(x), quadrant), s = pm_sin_core(r), c = pm_cos_core(r);
+  float y = (quadrant & 1) == 0 ? s / c : -c / s;
+  return x >= 0.0 ? y : -y;
+}
+
+// asin(s) - s for 0 <= s <= 1/2, z = s^2.
+float pm_asin_tail(float s, float z) {
+  float p = 0.0311330538 + z * (0.0170000177 + z * 0.0339312553);
+  return s * z * (0.166666657 + z * (0.0750010312 + z * (0.0445965342 + z * p)));
+}
+// 2 ulp; NaN outside -1 .. 1.
+float pm_asin(float x) {
+  float t = abs(x);
+  if (t <= 0.5) return x + pm_asin_tail(x, x * x);
+  if (!(t <= 1.0)) return pm_nan;
+  float z = (1.0 - t) * 0.5, s = sqrt(z);
+  return pm_copysign(1.57079633 - 2.0 * (s + pm_asin_tail(s, z)), x);
+}
+float pm_acos(float x) {
+  float t = abs(x);
+  if (t <= 0.5) return 1.57079633 - (x + (pm_asin_tail(x, x * x) + 4.37113883e-08));
+  if (!(t <= 1.0)) return pm_nan;
+  float z = (1.0 - t) * 0.5, s = sqrt(z), y = 2.0 * (s + pm_asin_tail(s, z));
+  return x > 0.0 ? y : 3.14159265 - (y + 8.74227766e-08);
+}
+// 2 ulp.
+float pm_atan(float x) {
+  float t = abs(x), offset = 0.0;
+  if (t > 2.41421356) {
+    offset = 1.57079633;
+    t = -1.0 / t;
+  } else if (t > 0.414213562) {
+    offset = 0.785398163;
+    t = (t - 1.0) / (t + 1.0);
+  }
+  float z = t * t;
+  float tail = t * z * (-0.333333333 + z * (0.199995592 + z * (-0.142644823 + z * (0.107485928 + z * -0.064659521))));
+  return pm_isnan(x) ? x : pm_copysign(offset + (t + tail), x);
+}
+
+// 3 ulp; overflow only where the result does.
+float pm_half_exp(float t) {
+  float e = pm_exp(t * 0.5);
+  return t > 88.0 ? 0.5 * e * e : 0.5 * pm_exp(t);
+}
+float pm_sinh(float x) {
+  float t = abs(x), z = x * x, h = pm_half_exp(t);
+  if (t < 1.0) return x + x * z * (0.166666672 + z * (0.00833333936 + z * (0.000198380978 + z * 2.8063057e-06)));
+  return pm_copysign(h - 0.25 / h, x);
+}
+float pm_cosh(float x) {
+  float h = pm_half_exp(abs(x));
+  return h + 0.25 / h;
+}
+// 3 ulp.
+float pm_asinh(float x) {
+  float t = abs(x), z = t * t;
+  float y = t > 1e9 ? pm_log(t) + 0.693147181 : pm_log1p(t + z / (1.0 + sqrt(z + 1.0)));
+  return pm_copysign(y, x);
+}
+float pm_acosh(float x) {
+  float f = x - 1.0;
+  return x < 1.0 ? pm_nan : x > 1e9 ? pm_log(x) + 0.693147181 : pm_log1p(f + sqrt(f + f + f * f));
+}
+float pm_atanh(float x) {
+  float t = abs(x);
+  float y = t < 1.0 ? 0.5 * pm_log1p((t + t) / (1.0 - t)) : t == 1.0 ? pm_infinity : pm_nan;
+  return pm_isnan(x) ? x : pm_copysign(y, x);
+}
+
+// a * b as an unevaluated sum, for |a|, |b| in 2^-60 .. 2^60; independent of fused multiply-add.
+float pm_product(float a, float b, out float rest) {
+  precise float high_a = uintBitsToFloat(floatBitsToUint(a) & 0xfffff000u), low_a = a - high_a;
+  precise float high_b = uintBitsToFloat(floatBitsToUint(b) & 0xfffff000u), low_b = b - high_b;
+  precise float product = a * b;
+  precise float error = ((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b;
+  rest = error;
+  return product;
+}
+// log2(x) as an unevaluated sum, for finite x > 0.
+float pm_log2_sum(float x, out float rest) {
+  int e;
+  precise float f = pm_log_reduce(x, e);
+  precise float d = 2.0 + f, s = f / d, error_sd;
+  float sd = pm_product(s, d, error_sd);
+  precise float d_lost = f - (d - 2.0);
+  precise float s_low = ((f - sd) - error_sd - s * d_lost) / d;
+  float z = s * s;
+  float tail = s_low + s * z * (0.333333343 + z * (0.200000614 + z * (0.142753392 + z * 0.116669886)));
+  precise float low;
+  precise float high = pm_product(s, 2.88539004, low);
+  low = low + (s * 3.85190537e-08 + tail * 2.88539004);
+  precise float k = float(e), sum = k + high;
+  rest = (abs(k) > abs(high) ? (k - sum) + high : (high - sum) + k) + low;
+  return sum;
+}
+// |x|^y for finite x != 0 and finite y.
+float pm_pow_core(float x, float y) {
+  float low, product_low;
+  float high = pm_log2_sum(abs(x), low);
+  y = abs(y) > 1e15 ? pm_copysign(1e15, y) : y;
+  if (abs(y) < 1e-15 || high == 0.0) return pm_exp(y * (high + low) * 0.693147181);
+  precise float product = pm_product(high, y, product_low);
+  product_low += low * y;
+  if (product > 200.0) return pm_infinity;
+  if (product < -200.0) return 0.0;
+  precise float n = floor(product + 0.5), r = (product - n) + product_low;
+  float p = 0.0555035695 + r * (0.00961803086 + r * (0.00133908668 + r * 0.000154697307));
+  float m = 1.0 + r * (0.693147182 + r * (0.240226507 + r * p));
+  int k = int(n);
+  return k > 128 ? pm_infinity : k < -151 ? 0.0 : pm_scale(m, k);
+}
+// 2 ulp; special cases as IEEE 754's pow: 1 for y = 0 and for x = 1, NaN for a negative x and a y that is no integer.
+float pm_pow(float x, float y) {
+  if (y == 0.0 || x == 1.0) return 1.0;
+  if (y == 1.0) return x;
+  if (y == 2.0) return x * x;
+  if (pm_isnan(x) || pm_isnan(y)) return pm_nan;
+  bool is_integer = floor(y) == y;
+  bool is_odd = is_integer && abs(y) < 16777216.0 && (int(abs(y) < 16777216.0 ? y : 0.0) & 1) != 0;
+  bool is_negative = (floatBitsToUint(x) & 0x80000000u) != 0u;
+  float magnitude;
+  if (pm_isinf(y))
+    return abs(x) == 1.0 ? 1.0 : abs(x) > 1.0 == (y > 0.0) ? pm_infinity : 0.0;
+  if (x == 0.0 || pm_isinf(x))
+    magnitude = (x == 0.0) == (y > 0.0) ? 0.0 : pm_infinity;
+  else if (is_negative && !is_integer)
+    return pm_nan;
+  else
+    magnitude = pm_pow_core(x, y);
+  return is_negative && is_odd ? -magnitude : magnitude;
+}
+
+// Remainder of truncated division, exact: a's sign, as C's fmod.
+float pm_fmod(float a, float b) {
+  if (!pm_is_finite(a) || pm_isnan(b) || b == 0.0) return pm_nan;
+  uint bits_a = floatBitsToUint(a) & 0x7fffffffu, bits_b = floatBitsToUint(b) & 0x7fffffffu;
+  if (bits_a < bits_b) return a;
+  int exponent_a = max(int(bits_a >> 23), 1), exponent_b = max(int(bits_b >> 23), 1);
+  uint m = bits_a < 0x00800000u ? bits_a : (bits_a & 0x007fffffu) | 0x00800000u;
+  uint n = bits_b < 0x00800000u ? bits_b : (bits_b & 0x007fffffu) | 0x00800000u;
+  m %= n;
+  for (int left = exponent_a - exponent_b; left > 0; left -= 8) m = (m << min(left, 8)) % n;
+  // m < 2^24 in units of 2^(exponent_b - 150).
+  float r = float(m);
+  if (exponent_b > 24) return pm_copysign(uintBitsToFloat(m == 0u ? 0u : floatBitsToUint(r) + (uint(exponent_b - 150) << 23)), a);
+  return pm_copysign(pm_scale(r, exponent_b - 150), a);
+}
+// Remainder of floored division: b's sign, as NumPy's mod.
+float pm_mod(float a, float b) {
+  float r = pm_fmod(a, b);
+  return r != 0.0 && r < 0.0 != b < 0.0 ? r + b : r == 0.0 ? pm_copysign(r, b) : r;
+}
+int pm_mod(int a, int b) {
+  int r = a - a / b * b;
+  return r != 0 && (r ^ b) < 0 ? r + b : r;
+}
+uint pm_mod(uint a, uint b) { return a % b; }
+int pm_fmod(int a, int b) { return a - a / b * b; }  // GLSL leaves % of negative integers open
+uint pm_fmod(uint a, uint b) { return a % b; }
+
+// Exact powers of integers by squaring, modulo 2^32; 0 for a negative y, save for x = 1 and -1.
+uint pm_pow(uint x, uint y) {
+  uint result = 1u;
+  for (; y != 0u; y >>= 1) {
+    if ((y & 1u) != 0u) result *= x;
+    x *= x;
+  }
+  return result;
+}
+int pm_pow(int x, int y) {
+  if (y < 0) return x == 1 ? 1 : x == -1 ? ((y & 1) == 0 ? 1 : -1) : 0;
+  return int(pm_pow(uint(x), uint(y)));
+}
+
+// The same for 64 bits. The shader requires GL_EXT_shader_explicit_arithmetic_types_int64 and defines PM_HAS_INT64.
+#ifdef PM_HAS_INT64
+int64_t pm_sign(int64_t x) { return x > 0L ? 1L : x < 0L ? -1L : 0L; }
+int64_t pm_max(int64_t a, int64_t b) { return a > b ? a : b; }
+int64_t pm_min(int64_t a, int64_t b) { return a < b ? a : b; }
+int64_t pm_fmod(int64_t a, int64_t b) { return a - a / b * b; }
+int64_t pm_mod(int64_t a, int64_t b) {
+  int64_t r = a - a / b * b;
+  return r != 0L && (r ^ b) < 0L ? r + b : r;
+}
+int64_t pm_pow(int64_t x, int64_t y) {
+  if (y < 0L) return x == 1L ? 1L : x == -1L ? ((y & 1L) == 0L ? 1L : -1L) : 0L;
+  int64_t result = 1L;
+  for (; y != 0L; y >>= 1) {
+    if ((y & 1L) != 0L) result *= x;
+    x *= x;
+  }
+  return result;
+}
+uint64_t pm_sign(uint64_t x) { return x > 0UL ? 1UL : 0UL; }
+uint64_t pm_max(uint64_t a, uint64_t b) { return a > b ? a : b; }
+uint64_t pm_min(uint64_t a, uint64_t b) { return a < b ? a : b; }
+uint64_t pm_fmod(uint64_t a, uint64_t b) { return a % b; }
+uint64_t pm_mod(uint64_t a, uint64_t b) { return a % b; }
+uint64_t pm_pow(uint64_t x, uint64_t y) { return uint64_t(pm_pow(int64_t(x), int64_t(y & 0x7fffffffffffffffUL))); }
+#endif
+
+#endif

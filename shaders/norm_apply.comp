@@ -1,0 +1,53 @@
+// y = x * factor + term by (image, channel): the last step of the normalisations, and batch normalisation (images = 1, broadcast).
+#version 450
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+layout(local_size_x = 64) in;
+#ifndef EPILOGUE
+#define EPILOGUE(x) (x)
+#endif
+float epilogue(float x) { return EPILOGUE(x); }
+#if VEC4
+layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
+layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
+#else
+layout(binding = 0) readonly buffer X { sfp x[]; };
+layout(binding = 2) buffer Y { sfp y[]; };
+#endif
+layout(binding = 1) readonly buffer F { vec2 factors[]; };
+layout(push_constant) uniform parameter {
+  uint elements;           // in units of what an invocation makes
+  uint channels, height, width;  // channels in the same units
+  uint factor_stride_n;    // channels, or 0 where all images share the factors
+  uint x_stride_n, x_stride_h, x_stride_w, x_stride_c;
+  uint y_stride_n, y_stride_h, y_stride_w, y_stride_c;
+  uint channels_fastest;
+  uint x_offset, y_offset;
+} p;
+void main() {
+  uint rest = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  if (rest >= p.elements) return;
+  uint c, h, w;
+  if (p.channels_fastest != 0u) {
+    c = rest % p.channels; rest /= p.channels;
+    w = rest % p.width; rest /= p.width;
+    h = rest % p.height; rest /= p.height;
+  } else {
+    w = rest % p.width; rest /= p.width;
+    h = rest % p.height; rest /= p.height;
+    c = rest % p.channels; rest /= p.channels;
+  }
+#if VEC4
+  c *= 4u;
+#endif
+  const uint from = p.x_offset + rest * p.x_stride_n + h * p.x_stride_h + w * p.x_stride_w + c * p.x_stride_c;
+  const uint to = p.y_offset + rest * p.y_stride_n + h * p.y_stride_h + w * p.y_stride_w + c * p.y_stride_c;
+  const uint f = rest * p.factor_stride_n + c;
+#if VEC4
+  const vec4 v = pm_load_vec4(x, from >> 2);
+  pm_store_vec4(y, to >> 2, vec4(epilogue(v.x * factors[f].x + factors[f].y), epilogue(v.y * factors[f + 1u].x + factors[f + 1u].y),
+                                 epilogue(v.z * factors[f + 2u].x + factors[f + 2u].y), epilogue(v.w * factors[f + 3u].x + factors[f + 3u].y)));
+#else
+  pm_store(y, to, epilogue(pm_load(x, from) * factors[f].x + factors[f].y));
+#endif
+}

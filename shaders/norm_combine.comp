@@ -1,0 +1,23 @@
+// From the stretches' statistics of each (image, channel) to the factor and term of y = x * factor + term.
+#version 450
+layout(local_size_x = 64) in;
+layout(binding = 0) readonly buffer X { vec2 x[]; };
+layout(binding = 1) readonly buffer Scale { float scale[]; };
+layout(binding = 2) readonly buffer Bias { float bias[]; };
+layout(binding = 3) writeonly buffer Y { vec2 y[]; };
+layout(push_constant) uniform parameter { uint images, channels, pixels, stretch, stretches; float epsilon; } p;
+void main() {
+  const uint id = gl_GlobalInvocationID.x;
+  if (id >= p.images * p.channels) return;
+  const uint image = id / p.channels, channel = id - image * p.channels;
+  float count = 0.0, mean = 0.0, squares = 0.0;
+  for (uint i = 0u; i < p.stretches; ++i) {
+    const vec2 part = x[(image * p.stretches + i) * p.channels + channel];
+    const float more = float(min(p.stretch, p.pixels - i * p.stretch)), total = count + more, delta = part.x - mean;
+    mean += delta * (more / total);
+    squares += part.y + delta * delta * (count * more / total);
+    count = total;
+  }
+  const float factor = scale[channel] * inversesqrt(squares / float(p.pixels) + p.epsilon);
+  y[id] = vec2(factor, bias[channel] - mean * factor);
+}

@@ -1,0 +1,89 @@
+// Pooling over windows, one output element (or four neighbouring channels) an invocation. The axis that is dense in the output
+// is numbered fastest. MODE 0: maximum (NaN stays), 1: average.
+#version 450
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+layout(local_size_x = 64) in;
+#ifndef EPILOGUE
+#define EPILOGUE(x) (x)
+#endif
+float epilogue(float x) { return EPILOGUE(x); }
+#if VEC4
+layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
+layout(binding = 1) writeonly buffer Y { sfpvec4 y[]; };
+#define VALUE vec4
+#define LOAD(i) pm_load_vec4(x, (i) >> 2)
+#else
+layout(binding = 0) readonly buffer X { sfp x[]; };
+layout(binding = 1) buffer Y { sfp y[]; };
+#define VALUE float
+#define LOAD(i) pm_load(x, i)
+#endif
+layout(push_constant) uniform parameter {
+  uint elements;               // output elements, in units of what an invocation makes
+  uint channels;               // in the same units
+  uint out_h, out_w;
+  int in_h, in_w;
+  uint window_h, window_w;
+  int step_h, step_w, dilation_h, dilation_w, pad_h, pad_w;
+  int padded_h, padded_w;      // input with padding at both ends: what an average that counts padding divides by
+  uint x_stride_n, x_stride_h, x_stride_w, x_stride_c;
+  uint y_stride_n, y_stride_h, y_stride_w, y_stride_c;
+  uint channels_fastest;
+  uint count_padding;
+  uint x_offset, y_offset;
+} p;
+
+VALUE larger(VALUE a, VALUE b) {
+#if VEC4
+  return vec4(pm_max(a.x, b.x), pm_max(a.y, b.y), pm_max(a.z, b.z), pm_max(a.w, b.w));
+#else
+  return pm_max(a, b);
+#endif
+}
+
+void main() {
+  uint rest = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  if (rest >= p.elements) return;
+  uint c, oh, ow;
+  if (p.channels_fastest != 0u) {
+    c = rest % p.channels; rest /= p.channels;
+    ow = rest % p.out_w; rest /= p.out_w;
+    oh = rest % p.out_h; rest /= p.out_h;
+  } else {
+    ow = rest % p.out_w; rest /= p.out_w;
+    oh = rest % p.out_h; rest /= p.out_h;
+    c = rest % p.channels; rest /= p.channels;
+  }
+#if VEC4
+  c *= 4u;
+#endif
+  const int begin_h = int(oh) * p.step_h - p.pad_h, begin_w = int(ow) * p.step_w - p.pad_w;
+  const uint base = p.x_offset + rest * p.x_stride_n + c * p.x_stride_c;
+  VALUE sum = VALUE(MODE == 0 ? uintBitsToFloat(0xff800000u) : 0.0);
+  uint inside = 0u, counted = 0u;
+  for (uint kh = 0u; kh < p.window_h; ++kh) {
+    const int ih = begin_h + int(kh) * p.dilation_h;
+    for (uint kw = 0u; kw < p.window_w; ++kw) {
+      const int iw = begin_w + int(kw) * p.dilation_w;
+      if (ih + p.pad_h < p.padded_h && iw + p.pad_w < p.padded_w) ++counted;
+      if (ih < 0 || ih >= p.in_h || iw < 0 || iw >= p.in_w) continue;
+      const VALUE v = LOAD(base + uint(ih) * p.x_stride_h + uint(iw) * p.x_stride_w);
+      ++inside;
+#if MODE == 0
+      sum = larger(sum, v);
+#else
+      sum += v;
+#endif
+    }
+  }
+#if MODE == 1
+  sum /= float(max(p.count_padding != 0u ? counted : inside, 1u));
+#endif
+  const uint at = p.y_offset + rest * p.y_stride_n + oh * p.y_stride_h + ow * p.y_stride_w + c * p.y_stride_c;
+#if VEC4
+  pm_store_vec4(y, at >> 2, vec4(epilogue(sum.x), epilogue(sum.y), epilogue(sum.z), epilogue(sum.w)));
+#else
+  pm_store(y, at, epilogue(sum));
+#endif
+}
