@@ -1,0 +1,85 @@
+"""Compute kernels and neural networks on any Vulkan device.
+
+`load` makes a Model of an ONNX file, `Kernel` runs GLSL, `validate` compares a model with a reference node by node. Importing
+touches no device; what is heavy is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._pumice import BindingError as BindingError
+from ._pumice import BindingProperties as BindingProperties
+from ._pumice import BindingTable as BindingTable
+from ._pumice import BoundKernel as BoundKernel
+from ._pumice import Buffer as Buffer
+from ._pumice import BufferRange as BufferRange
+from ._pumice import CommandList as CommandList
+from ._pumice import Context as Context
+from ._pumice import DeviceError as DeviceError
+from ._pumice import DeviceInfo as DeviceInfo
+from ._pumice import DeviceLostError as DeviceLostError
+from ._pumice import Dispatchable as Dispatchable
+from ._pumice import Error as Error
+from ._pumice import Graph as Graph
+from ._pumice import GraphError as GraphError
+from ._pumice import MatrixShape as MatrixShape
+from ._pumice import MemoryCounts as MemoryCounts
+from ._pumice import OutOfMemoryError as OutOfMemoryError
+from ._pumice import Program as Program
+from ._pumice import ShaderCompileError as ShaderCompileError
+from ._pumice import StateError as StateError
+from ._pumice import Submission as Submission
+from ._pumice import Tensor as Tensor
+from ._pumice import TensorDesc as TensorDesc
+from ._pumice import TimeoutError as TimeoutError
+from ._pumice import UnsupportedError as UnsupportedError
+from ._pumice import Value as Value
+from ._pumice import __version__ as __version__
+from ._pumice import buffer_size as buffer_size
+from ._pumice import compile_counts as compile_counts
+from ._pumice import devices as devices
+from ._pumice import has_operator as has_operator
+from ._pumice import operators as operators
+from ._pumice import strides as strides
+from ._pumice import take_log as take_log
+from ._pumice import take_validation_messages as take_validation_messages
+from .context import Kernel as Kernel
+from .context import default_context as default_context
+from .context import empty as empty
+from .context import tensor as tensor
+from .errors import ValidationError as ValidationError
+
+if TYPE_CHECKING:
+    from . import onnx as onnx
+    from . import testing as testing
+    from .images import load_image as load_image
+    from .model import Model as Model
+    from .model import load as load
+    from .validation import ValidationReport as ValidationReport
+    from .validation import validate as validate
+
+_HOMES = {
+    "Model": "model",
+    "load": "model",
+    "load_image": "images",
+    "ValidationReport": "validation",
+    "validate": "validation",
+}
+_MODULES = ("demo", "onnx", "testing")
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
+    if name not in _HOMES:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, *_MODULES})

@@ -1,0 +1,420 @@
+"""The command `pumice`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import __version__
+from ._pumice import Context, DeviceInfo, Error, devices
+from .element_types import Array
+from .errors import InputError
+from .images import FITS, INVERTS, LAYOUTS, MODES, RESAMPLES
+
+if TYPE_CHECKING:
+    from .model import Model
+
+_FAILED = 1
+_WRONG_USE = 2
+_INTERRUPTED = 130
+_TOP = 5
+
+
+# ---- info
+
+
+def _device_record(device: DeviceInfo) -> dict[str, Any]:
+    names = (
+        "index",
+        "name",
+        "kind",
+        "uuid",
+        "pci",
+        "driver",
+        "driver_info",
+        "driver_version",
+        "vendor_id",
+        "device_id",
+    )
+    shape = ("m", "n", "k", "a", "b", "c", "result")
+    return {
+        **{name: getattr(device, name) for name in names},
+        "api_version": device.api_version,
+        "memory_bytes": device.memory_bytes,
+        "features": dict(device.features),
+        "limits": dict(device.limits),
+        "extensions": dict(device.extensions),
+        "matrices": [{name: getattr(matrix, name) for name in shape} for matrix in device.matrices],
+    }
+
+
+def _default_device() -> tuple[str | None, str]:
+    """UUID of the device that is taken when none is named, and why."""
+    try:
+        with Context() as context:
+            return context.info.uuid, context.choice
+    except Error as error:
+        return None, str(error)
+
+
+def _info(arguments: argparse.Namespace) -> int:
+    found = devices()
+    uuid, choice = _default_device()
+    if arguments.json:
+        record = {
+            "version": __version__,
+            "default": uuid,
+            "choice": choice,
+            "devices": [_device_record(d) for d in found],
+        }
+        print(json.dumps(record, indent=2))
+        return 0
+    print(f"pumice {__version__}")
+    for device in found:
+        _print_device(device, device.uuid == uuid)
+    print(f"default: {choice}")
+    return 0
+
+
+def _print_device(device: DeviceInfo, default: bool) -> None:
+    software = ", SOFTWARE DRIVER: not a GPU" if device.kind == "software" else ""
+    features = [name for name in _SHOWN_FEATURES if device.features.get(name)]
+    matrices = sorted({f"{m.m}x{m.n}x{m.k} {m.a}->{m.result}" for m in device.matrices})
+    rows = {
+        "kind": f"{device.kind}{software}",
+        "uuid": device.uuid,
+        "pci": device.pci or "unknown",
+        "driver": f"{device.driver} {device.driver_info}".strip(),
+        "Vulkan": device.api_version,
+        "memory": f"{device.memory_bytes / 2**30:.1f} GiB",
+        "features": ", ".join(features) or "none of " + ", ".join(_SHOWN_FEATURES),
+        "matrices": ", ".join(matrices) or "none",
+    }
+    print(f"\n[{device.index}] {device.name}{' (default)' if default else ''}")
+    for name, value in rows.items():
+        print(f"    {name:9} {value}")
+
+
+_SHOWN_FEATURES = (
+    "shaderFloat16",
+    "shaderFloat64",
+    "shaderInt64",
+    "shaderInt16",
+    "shaderInt8",
+    "storageBuffer16BitAccess",
+    "storageBuffer8BitAccess",
+    "conditionalRendering",
+    "cooperativeMatrix",
+)
+
+
+# ---- what the commands on models share
+
+
+def _load(arguments: argparse.Namespace) -> Model:
+    from .model import load
+
+    context = Context(arguments.device) if arguments.device else None
+    return load(arguments.model, context, arguments.precision)
+
+
+def _image_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Those that were given."""
+    given = {
+        "mode": arguments.image_mode,
+        "fit": arguments.image_fit,
+        "resample": arguments.image_resample,
+        "invert": arguments.image_invert,
+        "scale": arguments.image_scale,
+        "mean": arguments.image_mean,
+        "std": arguments.image_std,
+        "layout": arguments.image_layout,
+        "size": arguments.image_size,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
+    if options.get("size") == "keep":
+        options["size"] = None
+    return options
+
+
+def _inputs(model: Model, arguments: argparse.Namespace) -> tuple[Array, ...]:
+    from .model_inputs import from_files, generated
+
+    if not arguments.input:
+        return model.arguments(**generated(model, dict(arguments.dim)))
+    return model.arguments(**from_files(model, arguments.input, _image_options(arguments)))
+
+
+def _described(arrays: Sequence[Array], model: Model) -> str:
+    pairs = zip(model.inputs, arrays, strict=True)
+    return ", ".join(f"{value.name}: {array.dtype}{list(array.shape)}" for value, array in pairs)
+
+
+def _device_line(model: Model) -> str:
+    software = " (SOFTWARE DRIVER: not a GPU)" if model.device.kind == "software" else ""
+    return f"device: {model.device.name}{software}; {model.context.choice}"
+
+
+def _model_record(model: Model) -> dict[str, Any]:
+    device = {"name": model.device.name, "kind": model.device.kind, "uuid": model.device.uuid}
+    return {"model": model.name, "device": {**device, "choice": model.context.choice}, "precision": model.precision}
+
+
+# ---- run
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if not arguments.input:
+        raise InputError("run: give the model's inputs: --input NAME=FILE")
+    model = _load(arguments)
+    results = model(*_inputs(model, arguments))
+    arrays = [results] if len(model.outputs) == 1 else list(results)
+    outputs = {value.name: array for value, array in zip(model.outputs, arrays, strict=True)}
+    files = _written(outputs, arguments.output) if arguments.output else {}
+    labels = _labels(arguments.labels)
+    if arguments.json:
+        records = [_output_record(name, array, files.get(name)) for name, array in outputs.items()]
+        print(json.dumps({**_model_record(model), "outputs": records}, indent=2))
+        return 0
+    print(_device_line(model))
+    for name, array in outputs.items():
+        _print_output(name, array, files.get(name), labels)
+    return 0
+
+
+def _written(outputs: dict[str, Array], folder: str) -> dict[str, str]:
+    os.makedirs(folder, exist_ok=True)
+    files: dict[str, str] = {}
+    for name, array in outputs.items():
+        stem = re.sub(r"[^\w.-]", "_", name).lstrip(".") or "output"
+        while os.path.join(folder, f"{stem}.npy") in files.values():
+            stem += "_"
+        files[name] = os.path.join(folder, f"{stem}.npy")
+        np.save(files[name], array)
+    return files
+
+
+def _labels(path: str | None) -> list[str]:
+    if path is None:
+        return []
+    with open(path, encoding="utf-8") as file:
+        return file.read().splitlines()
+
+
+def _statistics(array: Array) -> dict[str, float | None]:
+    """JSON has no NaN and no infinity: null stands for them."""
+    if array.size == 0 or array.dtype.kind not in "biuf":
+        return {}
+    wide = array.astype(np.float64)
+    numbers = {"min": wide.min(), "max": wide.max(), "mean": wide.mean()}
+    return {name: float(number) if np.isfinite(number) else None for name, number in numbers.items()}
+
+
+def _output_record(name: str, array: Array, file: str | None) -> dict[str, Any]:
+    record = {"name": name, "dtype": str(array.dtype), "shape": list(array.shape), **_statistics(array)}
+    return {**record, "file": file} if file else record
+
+
+def _print_output(name: str, array: Array, file: str | None, labels: list[str]) -> None:
+    numbers = ", ".join(f"{key} {value}" for key, value in _statistics(array).items())
+    print(f"{name}: {array.dtype}{list(array.shape)} {numbers}{f' -> {file}' if file else ''}")
+    if array.ndim != 2 or array.shape[1] < 2 or array.dtype.kind != "f":
+        return
+    for row in array:
+        best = np.argsort(-row, kind="stable")[:_TOP]
+        print("  " + ", ".join(f"{labels[i] if i < len(labels) else i} {row[i]:.6g}" for i in best))
+
+
+# ---- bench
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from .bench import first_results, measure
+    from .progress import Progress
+
+    if arguments.device:
+        os.environ["PUMICE_DEVICE"] = arguments.device  # for the processes of --cold as well
+    with _load(arguments) as model:
+        arrays = _inputs(model, arguments)
+        with Progress("runs", not arguments.json) as progress:
+            timing = measure(model, arrays, arguments.runs, progress)
+        fresh = first_results(arguments.model, arguments.precision, arrays) if arguments.cold else ()
+        if arguments.json:
+            record = {**_model_record(model), "inputs": _described(arrays, model), "milliseconds": timing._asdict()}
+            if fresh:
+                record["first_result"] = {name: r._asdict() for name, r in zip(("cold", "warm"), fresh, strict=True)}
+            print(json.dumps(record, indent=2))
+            return 0
+        print(_device_line(model))
+        print(f"{model.name}, {model.precision}, {_described(arrays, model)}; milliseconds:")
+        print(f"  first call {timing.cold:.3f}")
+        print(f"  {timing.runs} calls: min {timing.min:.3f}, median {timing.median:.3f}, p99 {timing.p99:.3f}")
+        print(f"  on the device {timing.device:.3f}")
+    for name, result in zip(("cold", "warm"), fresh, strict=bool(fresh)):
+        print(f"  process start to first result, {name} caches: {result.total:.1f}")
+        print("    " + ", ".join(f"{phase} {milliseconds:.1f}" for phase, milliseconds in result.phases.items()))
+    return 0
+
+
+# ---- validate
+
+
+def _validate(arguments: argparse.Namespace) -> int:
+    from .progress import Progress
+    from .validation import validate
+
+    with _load(arguments) as model:
+        arrays = _inputs(model, arguments)
+        with Progress("nodes", not arguments.json) as progress:
+            report = validate(model, [arrays], progress=progress)
+        if arguments.json:
+            print(json.dumps({**_model_record(model), **report.as_dict()}, indent=2))
+        else:
+            from rich.console import Console
+
+            print(_device_line(model))
+            console = Console(width=None if sys.stdout.isatty() else 160)
+            console.print(report.table(), markup=False)
+            if not report.ok:
+                print(report.summary)
+    return 0 if report.ok else _FAILED
+
+
+# ---- the command line
+
+
+def _size(text: str) -> str | tuple[int, int]:
+    """ "224", "480x640" (height by width) or "keep"."""
+    if text == "keep":
+        return text
+    numbers = re.fullmatch(r"(\d+)(?:x(\d+))?", text)
+    if not numbers or not all(0 < int(number) < 1 << 16 for number in numbers.groups() if number):
+        raise argparse.ArgumentTypeError(f"expected N, HEIGHTxWIDTH or keep, given '{text}'")
+    return int(numbers[1]), int(numbers[2] or numbers[1])
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(number) for number in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected numbers with commas between, given '{text}'") from None
+
+
+def _dimension(text: str) -> tuple[str, int]:
+    name, _, size = text.rpartition("=")
+    if not name or not size.isdigit() or int(size) == 0:
+        raise argparse.ArgumentTypeError(f"expected NAME=SIZE, given '{text}'")
+    return name, int(size)
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, given '{text}'")
+    return int(text)
+
+
+def _add_model_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="an ONNX file")
+    parser.add_argument(
+        "--input",
+        "-i",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="an input: .npy, .npz, .pb (ONNX TensorProto) or a picture; the name may be left out where there is one input",
+    )
+    parser.add_argument("--device", "-d", metavar="D", help="uuid:..., pci:..., an index, a kind or part of a name")
+    parser.add_argument("--precision", "-p", choices=("fp32", "fp16"), default="fp32")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(dim=[])
+
+
+def _add_image_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("pictures", "Applied in this order. What is left out follows the input's shape.")
+    group.add_argument("--image-mode", choices=MODES, help="colours; L is grey, Y the luma of YCbCr")
+    group.add_argument("--image-size", type=_size, metavar="HxW", help="N, HxW, or keep")
+    group.add_argument("--image-fit", choices=FITS, help="crop the centre to the aspect ratio (default), or stretch")
+    group.add_argument("--image-resample", choices=RESAMPLES, help="default: bilinear")
+    group.add_argument("--image-invert", choices=INVERTS, help="255 - v; auto: where the first pixel is bright")
+    group.add_argument(
+        "--image-scale", metavar="S", help="a factor, 1/N (a division), or 1/max: the picture's own maximum"
+    )
+    group.add_argument("--image-mean", type=_numbers, metavar="M[,M,M]", help="subtracted per colour")
+    group.add_argument("--image-std", type=_numbers, metavar="S[,S,S]", help="divided by per colour")
+    group.add_argument("--image-layout", choices=LAYOUTS)
+
+
+def _add_generator_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--dim",
+        action="append",
+        default=[],
+        type=_dimension,
+        metavar="NAME=SIZE",
+        help="a symbolic dimension of generated inputs (default: 1 for the first axis, 224 for others)",
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="pumice", description="Neural networks and kernels on any Vulkan device.")
+    parser.add_argument("--version", action="version", version=f"pumice {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=text)
+        added.set_defaults(run=run)
+        return added
+
+    info = command("info", _info, "The devices of this machine, and which one is taken.")
+    info.add_argument("--json", action="store_true", help="print JSON, with all features, limits and extensions")
+
+    run = command("run", _run, "Runs a model once.")
+    _add_model_options(run)
+    run.add_argument("--output", "-o", metavar="DIR", help="write every output there, as NAME.npy")
+    run.add_argument("--labels", metavar="FILE", help="names of classes, one a line")
+    _add_image_options(run)
+
+    bench = command("bench", _bench, "Measures a model. Inputs are generated where none are given.")
+    _add_model_options(bench)
+    bench.add_argument("--runs", "-n", type=_positive, default=100, metavar="N", help="calls to measure (default: 100)")
+    bench.add_argument(
+        "--cold", action="store_true", help="also from process start to the first result, phase by phase"
+    )
+    _add_generator_options(bench)
+    _add_image_options(bench)
+
+    validate = command("validate", _validate, "Compares every node with a reference; exit status 1 where one diverges.")
+    _add_model_options(validate)
+    _add_generator_options(validate)
+    _add_image_options(validate)
+    return parser
+
+
+def _fail(message: str) -> int:
+    print(f"pumice: error: {message}", file=sys.stderr)
+    return _WRONG_USE
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command's exit status: 0, 1 where a validation found a divergence, 2 for wrong use, files and devices."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        status: int = parsed.run(parsed)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be said, at exit either
+        return 0
+    except Error as error:
+        return _fail(str(error))
+    except OSError as error:
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return status

@@ -1,0 +1,234 @@
+"""Recipes kept on disk, so that a later process needs neither the onnx package nor its parser.
+
+An entry is named by the bytes of the model file and by the importer's own version. It holds the recipe's structure as JSON; its
+constants are places in the model file (or in a file of weights beside it), so that a warm start maps the weights from there.
+An entry that is truncated, corrupt or foreign is rebuilt, never trusted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+from typing import Any
+
+from . import __version__
+from ._pumice import Graph
+from .element_types import BITS, Bytes, byte_count
+from .model_file import ModelFile, Source
+from .recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Place, Recipe, build
+
+_MAGIC = b"pumice graph\n"
+_DIGEST_BYTES = 32
+_INLINE = -1  # the index of the entry itself among the files that constants lie in
+_MOST_INLINE_BYTES = 64 << 20  # an entry larger than this costs more than it saves
+_LEAST_SOUGHT_BYTES = 256  # smaller constants are quicker kept in the entry than found
+_PROBE_BYTES = 64
+_PROBES = 16  # places that begin alike before a search is given up
+_MOST_MISSES = 8
+
+
+def cache_directory() -> str | None:
+    """PUMICE_CACHE_DIR, else pumice in XDG_CACHE_HOME or ~/.cache; None where PUMICE_NO_CACHE is set (and not "0")."""
+    if os.environ.get("PUMICE_NO_CACHE", "") not in ("", "0"):
+        return None
+    if chosen := os.environ.get("PUMICE_CACHE_DIR"):
+        return chosen
+    if root := os.environ.get("XDG_CACHE_HOME"):
+        return os.path.join(root, "pumice")
+    home = os.environ.get("HOME")
+    return os.path.join(home, ".cache", "pumice") if home else None
+
+
+def _importer_version() -> str:
+    """The package's version, and when its importer was written: a development checkout changes without a new version."""
+    folder = os.path.dirname(__file__)
+    stamps = []
+    for name in ("onnx_import.py", "opset.py", "recipe.py", "graph_cache.py"):
+        try:
+            status = os.stat(os.path.join(folder, name))
+        except OSError:
+            continue
+        stamps.append(f"{status.st_size}.{status.st_mtime_ns}")
+    return " ".join([__version__, *stamps])
+
+
+def _entry_path(data: Bytes) -> str | None:
+    directory = cache_directory()
+    if directory is None:
+        return None
+    digest = hashlib.sha256(data)
+    digest.update(_importer_version().encode())
+    return os.path.join(directory, "graphs", f"{digest.hexdigest()}.graph")
+
+
+# ---- constants as places
+
+
+class _Search:
+    """Finds constants in the model file's bytes; each is most often behind the last one."""
+
+    def __init__(self, data: Bytes) -> None:
+        underlying = data.obj if isinstance(data, memoryview) else data
+        self.data = memoryview(data)
+        self.searchable = underlying if isinstance(underlying, mmap.mmap) else bytes(data)
+        self.end = 0
+        self.misses = 0
+
+    def find(self, raw: Bytes) -> int | None:
+        if len(raw) < _LEAST_SOUGHT_BYTES or self.misses > _MOST_MISSES:
+            return None
+        at = self._find_from(self.end, raw)
+        if at is None:
+            at = self._find_from(0, raw)
+        if at is None:
+            self.misses += 1
+        else:
+            self.end = at + len(raw)
+        return at
+
+    def _find_from(self, at: int, raw: Bytes) -> int | None:
+        probe = bytes(raw[:_PROBE_BYTES])
+        for _ in range(_PROBES):
+            at = self.searchable.find(probe, at)
+            if at < 0:
+                return None
+            if self.data[at : at + len(raw)] == raw:
+                return at
+            at += 1
+        return None
+
+
+class _Encoder:
+    """A recipe on its way into an entry."""
+
+    def __init__(self, file: ModelFile) -> None:
+        self.search = _Search(file.data or b"")
+        self.files: list[str] = [""]
+        self.inline = bytearray()
+
+    def constant(self, constant: ConstantRecipe) -> list[Any]:
+        file, offset = self._place(constant)
+        return [constant.name, constant.dtype, constant.shape, file, offset]
+
+    def _place(self, constant: ConstantRecipe) -> tuple[int, int]:
+        if constant.place:
+            if constant.place.file not in self.files:
+                self.files.append(constant.place.file)
+            return self.files.index(constant.place.file), constant.place.offset
+        if (at := self.search.find(constant.raw)) is not None:
+            return 0, at
+        self.inline += constant.raw
+        return _INLINE, len(self.inline) - len(constant.raw)
+
+    def node(self, node: NodeRecipe) -> list[Any]:
+        attributes = {
+            name: {"tensor": self.constant(value)} if isinstance(value, ConstantRecipe) else value
+            for name, value in node.attributes.items()
+        }
+        return [node.op, node.name, node.inputs, node.outputs, attributes, node.domain]
+
+    def entry(self, recipe: Recipe) -> bytes | None:
+        structure = {
+            "name": recipe.name,
+            "inputs": recipe.inputs,
+            "constants": [self.constant(constant) for constant in recipe.constants.values()],
+            "nodes": [self.node(node) for node in recipe.nodes],
+            "outputs": recipe.outputs,
+            "files": self.files,
+        }
+        if len(self.inline) > _MOST_INLINE_BYTES:
+            return None
+        text = json.dumps(structure, separators=(",", ":")).encode()
+        body = len(text).to_bytes(8, "little") + text + bytes(self.inline)
+        return _MAGIC + hashlib.sha256(body).digest() + body
+
+
+class _Decoder:
+    """An entry on its way back. Raises ValueError, KeyError, TypeError or IndexError where it is not one of ours."""
+
+    def __init__(self, entry: Bytes, file: ModelFile) -> None:
+        body = entry[len(_MAGIC) + _DIGEST_BYTES :]
+        if entry[: len(_MAGIC)] != _MAGIC or entry[len(_MAGIC) :][:_DIGEST_BYTES] != hashlib.sha256(body).digest():
+            raise ValueError("not an entry")
+        length = int.from_bytes(body[:8], "little")
+        self.structure: dict[str, Any] = json.loads(bytes(body[8 : 8 + length]))
+        self.file = file
+        self.inline = memoryview(body)[8 + length :]
+
+    def _bytes_of(self, index: int, name: str) -> tuple[Bytes, str]:
+        if index == _INLINE:
+            return self.inline, ""
+        location = self.structure["files"][index]
+        return (self.file.beside(location, name), location) if index else (self.file.data or b"", "")
+
+    def constant(self, record: list[Any]) -> ConstantRecipe:
+        name, dtype, shape, index, offset = record
+        if dtype not in BITS:
+            raise ValueError(f"unknown element type {dtype}")
+        data, location = self._bytes_of(index, name)
+        raw = memoryview(data)[offset : offset + byte_count(dtype, shape)]
+        if len(raw) != byte_count(dtype, shape):
+            raise ValueError(f"'{name}' lies outside its file")
+        return ConstantRecipe(name, dtype, shape, raw, Place(location, offset))
+
+    def node(self, record: list[Any]) -> NodeRecipe:
+        op, name, inputs, outputs, given, domain = record
+        attributes: dict[str, Attribute] = {
+            key: self.constant(value["tensor"]) if isinstance(value, dict) else value for key, value in given.items()
+        }
+        return NodeRecipe(op, name, inputs, outputs, attributes, domain)
+
+    def recipe(self) -> Recipe:
+        constants = [self.constant(record) for record in self.structure["constants"]]
+        return Recipe(
+            self.structure["name"],
+            [InputRecipe(*value) for value in self.structure["inputs"]],
+            {constant.name: constant for constant in constants},
+            [self.node(record) for record in self.structure["nodes"]],
+            [InputRecipe(*value) for value in self.structure["outputs"]],
+            [],
+        )
+
+
+# ---- entries
+
+
+def _read(path: str, file: ModelFile) -> Recipe | None:
+    """None where there is no entry, or none to be trusted."""
+    try:
+        with open(path, "rb") as entry:
+            return _Decoder(memoryview(entry.read()), file).recipe()
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return None
+
+
+def _write(path: str, entry: bytes) -> None:
+    """By atomic rename. Quietly does nothing where it cannot: a cache is a convenience."""
+    temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(temporary, "xb") as file:
+            file.write(entry)
+        os.replace(temporary, path)
+    except OSError:
+        try:
+            os.remove(temporary)
+        except OSError:
+            return
+
+
+def load_graph(source: Source) -> tuple[Graph, Recipe]:
+    """The engine's Graph of a model and what it was made from. Raises GraphError, UnsupportedError, OSError."""
+    file = ModelFile(source)
+    path = None if file.data is None else _entry_path(file.data)
+    if path is not None and (cached := _read(path, file)) is not None:
+        return build(cached), cached
+    from .onnx_import import parse, recipe_of
+
+    recipe = recipe_of(parse(file), file)
+    graph = build(recipe)
+    if path is not None and (entry := _Encoder(file).entry(recipe)) is not None:
+        _write(path, entry)
+    return graph, recipe

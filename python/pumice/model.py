@@ -1,0 +1,317 @@
+"""ONNX models as callables: NumPy arrays in, NumPy arrays out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, SupportsIndex, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from ._pumice import Context, DeviceInfo, StateError
+from .context import default_context
+from .element_types import Array, numpy_dtype
+from .errors import binding_error
+from .graph_cache import load_graph
+from .log import forward_log
+from .model_file import Source
+
+if TYPE_CHECKING:
+    from ._pumice import Program, Submission
+    from .recipe import InputRecipe
+
+_MOST_SIGNATURES = 256  # shapes and dtypes of arguments that are remembered as checked
+
+
+def _sizes(shape: Sequence[int | str | None]) -> str:
+    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
+
+
+class ModelValue(NamedTuple):
+    """An input or output: a size is a number, a symbolic name, or None where it is unknown; no shape: unknown rank."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | str | None, ...] | None
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}{'[...]' if self.shape is None else _sizes(self.shape)}"
+
+
+class Outputs(tuple[Array, ...]):
+    """Several results in graph order: by position, by name (`y["logits"]`) and, where it is an identifier, as an attribute."""
+
+    __slots__ = ()
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    @staticmethod
+    def named(names: tuple[str, ...]) -> type[Outputs]:
+        return type("Outputs", (Outputs,), {"__slots__": (), "_fields": names})
+
+    @overload
+    def __getitem__(self, key: SupportsIndex | str) -> Array: ...
+    @overload
+    def __getitem__(self, key: slice) -> tuple[Array, ...]: ...
+    def __getitem__(self, key: SupportsIndex | str | slice) -> Array | tuple[Array, ...]:
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        if key not in self._fields:
+            raise KeyError(f"'{key}'; there are {', '.join(self._fields)}")
+        return super().__getitem__(self._fields.index(key))
+
+    def __getattr__(self, name: str) -> Array:
+        if name not in self._fields:
+            raise AttributeError(f"no output '{name}'; there are {', '.join(self._fields)}")
+        return super().__getitem__(self._fields.index(name))
+
+    def _asdict(self) -> dict[str, Array]:
+        return dict(zip(self._fields, self, strict=True))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _outputs, (self._fields, tuple(self))
+
+    def __repr__(self) -> str:
+        return f"Outputs({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
+
+
+def _outputs(names: tuple[str, ...], values: tuple[Array, ...]) -> Outputs:
+    return Outputs.named(names)(values)
+
+
+class ModelReport(list[dict[str, str]]):
+    """One row a node: node, op, kernel, precision, note. Its text is a table below a line that names the device."""
+
+    def __init__(self, rows: list[dict[str, str]], device: str) -> None:
+        super().__init__(rows)
+        self.device = device
+
+    def __str__(self) -> str:
+        columns = list(dict.fromkeys(key for row in self for key in row))
+        cells = [columns, *([str(row.get(column, "")) for column in columns] for row in self)]
+        widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
+        return "\n".join([f"on {self.device}", *(line.rstrip() for line in lines)])
+
+
+class ModelRun:
+    """One execution in flight or finished, started by Model.run_async."""
+
+    def __init__(self, submission: Submission, model: Model) -> None:
+        self._submission = submission
+        self._model = model
+
+    @property
+    def done(self) -> bool:
+        return self._submission.done
+
+    @property
+    def device_time(self) -> float | None:
+        """Seconds on the device; None where it was not measured or has not finished."""
+        return self._submission.device_time
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError."""
+        self._submission.wait(timeout)
+
+    def result(self, timeout: float | None = None) -> Array | Outputs:
+        """Waits, then what the call of the model would have returned."""
+        self._submission.wait(timeout)
+        return self._model._results(self._submission.result())
+
+
+def _dimensions(shape: Any, names: Any) -> tuple[int | str | None, ...] | None:
+    """Sizes of the engine (None or below 0: unknown) with the names of those unknown."""
+    if shape is None:
+        return None
+    named = list(names) + [""] * (len(shape) - len(names))
+    return tuple(
+        (name or None) if size is None or size < 0 else int(size) for size, name in zip(shape, named, strict=True)
+    )
+
+
+def _declared(output: ModelValue, declared: InputRecipe | None) -> ModelValue:
+    """The engine's shape with the names that the file gives to sizes the engine does not know."""
+    if declared is None or declared.shape is None:
+        return output
+    given = _dimensions(declared.shape, declared.dimension_names) or ()
+    if output.shape is None:
+        return output._replace(shape=given)
+    if len(given) != len(output.shape):
+        return output
+    shape = tuple(
+        ours if ours is not None else theirs if isinstance(theirs, str) else None
+        for ours, theirs in zip(output.shape, given, strict=True)
+    )
+    return output._replace(shape=shape)
+
+
+class Model:
+    """A model compiled for a device and a precision; `pumice.load` makes one. A context manager."""
+
+    def __init__(self, source: Source, context: Context | None = None, precision: str = "fp32") -> None:
+        graph, recipe = load_graph(source)
+        context = default_context() if context is None else context
+        program: Program = graph.compile(context, precision)
+        self.source = source
+        self.name = recipe.name
+        self.precision = precision
+        self.context = context
+        self._program: Program | None = program
+        self._call = program.call
+        self.inputs = [self._value(value) for value in program.inputs]
+        declared = {value.name: value for value in recipe.outputs}
+        self.outputs = [_declared(self._value(value), declared.get(value.name)) for value in program.outputs]
+        self._input_count = len(self.inputs)
+        self._single = len(self.outputs) == 1
+        self._outputs = Outputs.named(tuple(value.name for value in self.outputs))
+        self._checked: set[tuple[Any, ...]] = set()
+        forward_log()
+
+    @staticmethod
+    def _value(value: Any) -> ModelValue:
+        return ModelValue(value.name, numpy_dtype(str(value.dtype)), _dimensions(value.shape, value.dimension_names))
+
+    def __call__(self, *arrays: npt.ArrayLike, **by_name: npt.ArrayLike) -> Any:
+        """Runs the model and waits: one output gives an array, several give Outputs.
+
+        Inputs in graph order or by name, with exactly the dtypes of `inputs`. Raises BindingError naming the input.
+        """
+        results = self._call(self.arguments(*arrays, **by_name))
+        forward_log()
+        return results[0] if self._single else self._outputs(results)
+
+    def run_async(self, *arrays: npt.ArrayLike, **by_name: npt.ArrayLike) -> ModelRun:
+        """Starts the model and returns at once."""
+        run = ModelRun(self.program.run_async(self.arguments(*arrays, **by_name)), self)
+        forward_log()
+        return run
+
+    def _results(self, results: tuple[Array, ...]) -> Array | Outputs:
+        return results[0] if self._single else self._outputs(results)
+
+    # ---- arguments
+
+    def arguments(self, *arrays: npt.ArrayLike, **by_name: npt.ArrayLike) -> tuple[Array, ...]:
+        """Checked, in graph order, as arrays. Raises BindingError naming the input, what it expects and what it was given."""
+        given: tuple[Any, ...] = arrays
+        if by_name or len(given) != self._input_count:
+            given = self._arranged(given, by_name)
+        for value in given:
+            if type(value) is not np.ndarray:
+                given = tuple(self._array(value, i) for i, value in enumerate(given))
+                break
+        signature = tuple([(array.shape, array.dtype) for array in given])
+        if signature not in self._checked:
+            self._check(given)
+            if len(self._checked) >= _MOST_SIGNATURES:
+                self._checked.clear()
+            self._checked.add(signature)
+        return given
+
+    def _arranged(self, given: tuple[Any, ...], by_name: Mapping[str, Any]) -> tuple[Any, ...]:
+        names = [value.name for value in self.inputs]
+        if len(given) > len(names):
+            raise binding_error("K4", "", f"{len(names)} ({', '.join(names)})", str(len(given)))
+        found = dict(zip(names, given, strict=False))
+        for name, value in by_name.items():
+            if name not in names:
+                raise binding_error("K4", name, f"one of the inputs {', '.join(names)}", f"'{name}'")
+            if name in found:
+                raise binding_error("K4", name, "one value", "one by position and one by name")
+            found[name] = value
+        for value in self.inputs:
+            if value.name not in found:
+                raise binding_error("K3", value.name, f"an array ({value})", "nothing")
+        return tuple(found[name] for name in names)
+
+    def _array(self, value: Any, index: int) -> Array:
+        expected = self.inputs[index]
+        try:
+            array = np.asarray(value)
+        except (TypeError, ValueError) as error:
+            raise binding_error("K5", expected.name, str(expected.dtype), f"{type(value).__name__}: {error}") from None
+        if array.dtype == object:
+            raise binding_error("K5", expected.name, f"an array of {expected.dtype}", type(value).__name__)
+        return array
+
+    def _check(self, arrays: tuple[Array, ...]) -> None:
+        sizes: dict[str, tuple[int, str]] = {}
+        for array, expected in zip(arrays, self.inputs, strict=True):
+            if array.dtype != expected.dtype:
+                hint = f'.astype("{expected.dtype}") converts'
+                raise binding_error("K5", expected.name, f"an array of {expected.dtype}", str(array.dtype), hint)
+            if expected.shape is not None:
+                self._check_shape(array.shape, expected, sizes)
+
+    def _check_shape(self, shape: tuple[int, ...], expected: ModelValue, sizes: dict[str, tuple[int, str]]) -> None:
+        """`sizes`: what the symbolic names have come to mean in the inputs before, and in which."""
+        wanted = expected.shape or ()
+        fits = len(shape) == len(wanted)
+        for given, size in zip(shape, wanted, strict=False):
+            fits &= not isinstance(size, int) or size == given
+        if not fits:
+            raise binding_error("K10", expected.name, f"shape {_sizes(wanted)}", f"shape {_sizes(shape)}")
+        for given, size in zip(shape, wanted, strict=True):
+            if not isinstance(size, str):
+                continue
+            known, where = sizes.setdefault(size, (given, expected.name))
+            if known != given:
+                wanted_text = f"shape {_sizes(wanted)} with {size} = {known} as in '{where}'"
+                raise binding_error("K10", expected.name, wanted_text, f"shape {_sizes(shape)}")
+
+    # ---- what it is
+
+    @property
+    def program(self) -> Program:
+        """The compiled graph. Raises StateError once the model is closed."""
+        if self._program is None:
+            raise StateError(f"model '{self.name}' is closed")
+        return self._program
+
+    @property
+    def device(self) -> DeviceInfo:
+        return self.context.info
+
+    def report(self) -> ModelReport:
+        """For every node which kernel and precision run it, and why."""
+        info = self.context.info
+        return ModelReport(self.program.report(), f"{info.name} ({info.kind}), {self.context.choice}")
+
+    def __repr__(self) -> str:
+        values = f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
+        return f"<Model '{self.name}' {values}, {self.precision} on '{self.context.info.name}'>"
+
+    # ---- lifetime
+
+    @property
+    def closed(self) -> bool:
+        return self._program is None
+
+    def close(self) -> None:
+        """Frees the model's device memory. Idempotent."""
+        if self._program is not None:
+            self._program.close()
+            self._program = None
+            self._call = self._refuse
+        forward_log()
+
+    def _refuse(self, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+        raise StateError(f"model '{self.name}' is closed")
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def load(source: Source, context: Context | None = None, precision: str = "fp32") -> Model:
+    """The model in an ONNX file, in bytes or in a ModelProto, compiled for a device.
+
+    Raises UnsupportedError with every unsupported node, operator and element type; GraphError where it is not a valid model;
+    FileNotFoundError.
+    """
+    return Model(source, context, precision)

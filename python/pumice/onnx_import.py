@@ -1,0 +1,462 @@
+"""ONNX -> Recipe. Everything a file says is checked here, or by the engine's Graph; nothing of it is trusted."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, NodeProto, TensorProto
+
+from .element_types import BITS, Array, Bytes, byte_count, element_count
+from .errors import graph_error
+from .model_file import ModelFile
+from .opset import NEWEST, OLDEST, NotExpressible, Scope, upgraded
+from .recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Place, Recipe, Sizes, without_trailing_gaps
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, TypeProto, ValueInfoProto
+
+_ONNX_DOMAINS = ("", "ai.onnx")
+_MOST_ELEMENTS = 1 << 40  # on an axis
+_MOST_AXES = 32  # of a NumPy array
+# Element types by their numbers in ONNX files.
+_DTYPES = {
+    getattr(TensorProto, onnx_name): name
+    for onnx_name, name in (
+        *((dtype.upper(), dtype) for dtype in BITS if dtype not in ("float64", "float32")),
+        ("DOUBLE", "float64"),
+        ("FLOAT", "float32"),
+    )
+    if hasattr(TensorProto, onnx_name)
+}
+# The field of a TensorProto that holds the elements where raw_data does not, and NumPy's type of its bits.
+_FIELDS = {
+    "float32": ("float_data", "float32"),
+    "float64": ("double_data", "float64"),
+    "int64": ("int64_data", "int64"),
+    "uint64": ("uint64_data", "uint64"),
+    "uint32": ("uint64_data", "uint32"),
+    "float16": ("int32_data", "uint16"),
+    "bfloat16": ("int32_data", "uint16"),
+    "int4": ("int32_data", "uint8"),
+    "uint4": ("int32_data", "uint8"),
+    **{dtype: ("int32_data", dtype) for dtype in ("int32", "int16", "int8", "uint16", "uint8", "bool")},
+}
+
+
+class _Unsupported(Exception):
+    """Something of the file that a Recipe cannot hold."""
+
+
+def _dtype(number: int) -> str:
+    if number in _DTYPES:
+        return _DTYPES[number]
+    known = TensorProto.DataType.values()
+    raise _Unsupported(f"element type {TensorProto.DataType.Name(number).lower() if number in known else number}")
+
+
+# ---- the file
+
+
+def parse(file: ModelFile) -> ModelProto:
+    """The ModelProto with its own functions expanded. Raises GraphError where it is no ONNX model."""
+    model = file.proto if file.data is None else _decoded(file)
+    if model is None or not model.HasField("graph"):
+        raise graph_error("model", file.name, "expected an ONNX model, given a file that holds no graph")
+    if model.functions:
+        model = _inlined(file, model)
+    return model
+
+
+def _decoded(file: ModelFile) -> ModelProto:
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(bytes(file.data or b""))
+    except Exception as error:  # the class differs between versions of protobuf
+        raise graph_error("model", file.name, f"expected an ONNX model, given bytes that are none ({error})") from None
+    return model
+
+
+def _inlined(file: ModelFile, model: ModelProto) -> ModelProto:
+    import onnx.inliner
+
+    try:
+        return onnx.inliner.inline_local_functions(model)
+    except Exception as error:  # of any class: the checks are in C++
+        raise graph_error("model", file.name, f"its functions cannot be expanded ({error})") from None
+
+
+def opsets(model: ModelProto) -> dict[str, int]:
+    """Domain -> version; ONNX's own domain is ""."""
+    versions: dict[str, int] = {}
+    for entry in model.opset_import:
+        domain = "" if entry.domain in _ONNX_DOMAINS else entry.domain
+        versions[domain] = max(entry.version, versions.get(domain, 0))
+    return versions
+
+
+# ---- tensors
+
+
+def _raw_bytes(tensor: TensorProto, dtype: str, shape: list[int], file: ModelFile) -> tuple[Bytes, Place | None]:
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return _external_bytes(tensor, byte_count(dtype, shape), file)
+    if tensor.HasField("raw_data"):
+        return tensor.raw_data, None
+    field, bits = _FIELDS[dtype]
+    expected = (element_count(shape) + 1) // 2 if BITS[dtype] == 4 else element_count(shape)
+    values = getattr(tensor, field)
+    if len(values) != expected:
+        raise graph_error("tensor", tensor.name, f"expected {expected} elements in {field}, given {len(values)}")
+    wide = np.array(values, "float64" if bits.startswith("float") else "uint64" if "uint64" in field else "int64")
+    return wide.astype(bits).tobytes(), None
+
+
+def _external_bytes(tensor: TensorProto, expected: int, file: ModelFile) -> tuple[Bytes, Place]:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    data = file.beside(location, tensor.name)
+    try:
+        offset, length = (int(entries.get(key, default)) for key, default in (("offset", 0), ("length", expected)))
+    except ValueError:
+        raise graph_error(
+            "tensor", tensor.name, f"expected whole numbers as offset and length, given {entries}"
+        ) from None
+    if offset < 0 or length < 0 or offset + length > len(data):
+        given = f"a file of {len(data)} bytes"
+        raise graph_error(
+            "tensor", tensor.name, f"expected {length} bytes at offset {offset} of '{location}', given {given}"
+        )
+    return memoryview(data)[offset : offset + length], Place(location, offset)
+
+
+def _constant(tensor: TensorProto, name: str, file: ModelFile) -> ConstantRecipe:
+    dtype, shape = _dtype(tensor.data_type), list(tensor.dims)
+    if tensor.HasField("segment"):
+        raise _Unsupported("a tensor in segments")
+    if any(not 0 <= size < _MOST_ELEMENTS for size in shape):
+        raise graph_error("tensor", name, f"expected sizes from 0 to 2**40, given {shape}")
+    if len(shape) > _MOST_AXES:
+        raise _Unsupported(f"a tensor of rank {len(shape)}")
+    raw, place = _raw_bytes(tensor, dtype, shape, file)
+    if len(raw) != byte_count(dtype, shape):
+        expected = f"{byte_count(dtype, shape)} bytes for {dtype}{shape}"
+        raise graph_error("tensor", name, f"expected {expected}, given {len(raw)}")
+    return ConstantRecipe(name, dtype, shape, raw, place)
+
+
+# ---- attributes
+
+
+def _text(value: bytes, node: str) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise graph_error("node", node, f"expected UTF-8 text, given {value[:40]!r}") from None
+
+
+def _attribute(attribute: AttributeProto, node: str, file: ModelFile) -> Attribute:
+    kind = attribute.type
+    if kind == AttributeProto.FLOAT:
+        return attribute.f
+    if kind == AttributeProto.INT:
+        return attribute.i
+    if kind == AttributeProto.STRING:
+        return _text(attribute.s, node)
+    if kind == AttributeProto.FLOATS:
+        return list(attribute.floats)
+    if kind == AttributeProto.INTS:
+        return list(attribute.ints)
+    if kind == AttributeProto.STRINGS:
+        return [_text(value, node) for value in attribute.strings]
+    if kind == AttributeProto.TENSOR:
+        return _constant(attribute.t, attribute.t.name or attribute.name, file)
+    if kind == AttributeProto.UNDEFINED or kind not in AttributeProto.AttributeType.values():
+        raise graph_error("node", node, f"expected an attribute with a kind, given kind {kind}")
+    raise _Unsupported(f"attribute '{attribute.name}' of kind {AttributeProto.AttributeType.Name(kind).lower()}")
+
+
+def _attributes(proto: NodeProto, node: str, file: ModelFile) -> dict[str, Attribute]:
+    attributes: dict[str, Attribute] = {}
+    for attribute in proto.attribute:
+        if attribute.name in attributes:
+            raise graph_error("node", node, f"attribute '{attribute.name}' is given twice")
+        if attribute.ref_attr_name:
+            raise graph_error(
+                "node", node, f"attribute '{attribute.name}' refers to a function's, outside of a function"
+            )
+        attributes[attribute.name] = _attribute(attribute, node, file)
+    return attributes
+
+
+# ---- values
+
+
+def _sizes(shape: Any) -> tuple[Sizes, list[str]]:
+    sizes: list[int | None] = []
+    names = []
+    for dimension in shape.dim:
+        known = dimension.HasField("dim_value") and dimension.dim_value > 0
+        sizes.append(dimension.dim_value if known else None)
+        names.append("" if known else dimension.dim_param)
+    return sizes, names
+
+
+def _value(info: ValueInfoProto) -> InputRecipe:
+    kind = info.type.WhichOneof("value")
+    if kind is None:
+        raise graph_error("value", info.name, "expected an element type, given none")
+    if kind != "tensor_type":
+        raise _Unsupported(f"{kind.removesuffix('_type')} instead of a tensor")
+    tensor: TypeProto.Tensor = info.type.tensor_type
+    dtype = _dtype(tensor.elem_type)
+    if not tensor.HasField("shape"):
+        return InputRecipe(info.name, dtype, None, [])
+    return InputRecipe(info.name, dtype, *_sizes(tensor.shape))
+
+
+def _declared_output(info: ValueInfoProto) -> InputRecipe:
+    """What a file says of an output is only shown, so that nothing of it has to be right."""
+    shape = info.type.tensor_type.shape if info.type.tensor_type.HasField("shape") else None
+    dtype = _DTYPES.get(info.type.tensor_type.elem_type, "")
+    return InputRecipe(info.name, dtype, *(_sizes(shape) if shape is not None else (None, [])))
+
+
+# ---- the order of nodes
+
+
+def in_order(nodes: list[NodeRecipe], known: set[str]) -> list[NodeRecipe]:
+    """The nodes in an order in which they can run, that of the file where possible. Raises GraphError."""
+    makers = _makers(nodes, known)
+    waiting: list[int] = []  # for each node, how many of its inputs are still to be made
+    readers: dict[int, list[int]] = {}
+    for index, node in enumerate(nodes):
+        needed = {_maker(makers, node, name) for name in node.inputs if name and name not in known}
+        waiting.append(len(needed))
+        for maker in needed:
+            readers.setdefault(maker, []).append(index)
+    ready = [index for index, count in enumerate(waiting) if count == 0]
+    order = []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(nodes[index])
+        for reader in readers.get(index, ()):
+            waiting[reader] -= 1
+            if waiting[reader] == 0:
+                heapq.heappush(ready, reader)
+    if len(order) < len(nodes):
+        raise _cycle(nodes, makers, {index for index, count in enumerate(waiting) if count})
+    return order
+
+
+def _makers(nodes: list[NodeRecipe], known: set[str]) -> dict[str, int]:
+    makers: dict[str, int] = {}
+    for index, node in enumerate(nodes):
+        for name in filter(None, node.outputs):
+            if name in known:
+                raise graph_error("node", node.name, f"makes '{name}', which is an input or an initializer")
+            if name in makers:
+                first = nodes[makers[name]].name
+                raise graph_error("node", node.name, f"makes '{name}', which node '{first}' makes too")
+            makers[name] = index
+    return makers
+
+
+def _maker(makers: dict[str, int], node: NodeRecipe, name: str) -> int:
+    if name not in makers:
+        expected = "the name of an input, an initializer or a node's output"
+        raise graph_error("node", node.name, f"input: expected {expected}, given '{name}'")
+    return makers[name]
+
+
+def _cycle(nodes: list[NodeRecipe], makers: dict[str, int], stuck: set[int]) -> Exception:
+    path = [min(stuck)]
+    while path.count(path[-1]) == 1:
+        path.append(next(m for name in nodes[path[-1]].inputs if (m := makers.get(name, -1)) in stuck))
+    names = [nodes[index].name for index in path[path.index(path[-1]) :]]
+    return graph_error("node", names[0], f"needs its own result: {' <- '.join(names)}")
+
+
+def needed(nodes: list[NodeRecipe], outputs: list[str]) -> list[NodeRecipe]:
+    """Without the nodes that no output depends on. `nodes` are in order."""
+    wanted = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if wanted.intersection(filter(None, node.outputs)):
+            kept.append(node)
+            wanted.update(node.inputs)
+    return kept[::-1]
+
+
+def node_names(graph: GraphProto) -> list[str]:
+    """Reports go by names; files may give none, or one to several nodes."""
+    taken: set[str] = set()
+    names = []
+    for index, node in enumerate(graph.node):
+        given = name = node.name or f"{node.op_type}_{index}"
+        count = 1
+        while name in taken:
+            count += 1
+            name = f"{given}#{count}"
+        taken.add(name)
+        names.append(name)
+    return names
+
+
+# ---- the graph
+
+
+class _Importer:
+    """One graph on its way into a Recipe."""
+
+    def __init__(self, model: ModelProto, file: ModelFile) -> None:
+        self.graph: GraphProto = model.graph
+        self.file = file
+        self.opsets = opsets(model)
+        self.unsupported: list[str] = []
+        self.constants: dict[str, ConstantRecipe] = {}
+        self.inputs: list[InputRecipe] = []
+        self.refused: dict[str, str] = {}  # constants that a Recipe cannot hold, and why
+        self.known: set[str] = set()  # inputs and constants, also those refused
+
+    def check_opset(self) -> None:
+        version = self.opsets.get("")
+        if version is None:
+            raise graph_error("model", self.file.name, "expected a version of ONNX's operator set, given none")
+        if version < OLDEST:
+            expected = f"operator set {OLDEST} or newer"
+            raise graph_error("model", self.file.name, f"expected {expected}, given {version}")
+        if version > NEWEST:
+            self.unsupported.append(f"operator set {version} (known are {OLDEST} to {NEWEST})")
+
+    def read_initializers(self) -> None:
+        for tensor in self.graph.initializer:
+            if tensor.name in self.known:
+                raise graph_error("initializer", tensor.name, "is given twice")
+            self._read_constant(tensor, tensor.name, f"initializer '{tensor.name}'")
+        for sparse in self.graph.sparse_initializer:
+            self.known.add(sparse.values.name)
+            self.refused[sparse.values.name] = f"initializer '{sparse.values.name}': a sparse tensor"
+
+    def _read_constant(self, tensor: TensorProto, name: str, what: str) -> None:
+        self.known.add(name)
+        try:
+            self.constants[name] = _constant(tensor, name, self.file)
+        except _Unsupported as reason:
+            self.refused[name] = f"{what}: {reason}"
+
+    def read_inputs(self) -> None:
+        """An input with an initializer is a constant."""
+        seen: set[str] = set()
+        for info in self.graph.input:
+            if not info.name or info.name in seen:
+                raise graph_error("input", info.name, "is given twice" if info.name else "has no name")
+            seen.add(info.name)
+            if info.name in self.known:
+                continue
+            try:
+                self.inputs.append(_value(info))
+            except _Unsupported as reason:
+                self.unsupported.append(f"input '{info.name}': {reason}")
+        self.known |= seen
+
+    def read_nodes(self) -> Iterator[NodeRecipe]:
+        for node, name in zip(self.graph.node, node_names(self.graph), strict=True):
+            if not node.op_type:
+                raise graph_error("node", name, "has no operator")
+            domain = "" if node.domain in _ONNX_DOMAINS else node.domain
+            if domain == "" and node.op_type == "Constant":
+                self._read_constant_node(node, name)
+                continue
+            inputs, outputs = without_trailing_gaps(list(node.input)), without_trailing_gaps(list(node.output))
+            recipe = NodeRecipe(node.op_type, name, inputs, outputs, {}, domain)
+            try:
+                yield recipe._replace(attributes=_attributes(node, name, self.file))
+            except _Unsupported as reason:
+                yield recipe._replace(unsupported=str(reason))
+
+    def _read_constant_node(self, node: NodeProto, name: str) -> None:
+        if len(node.output) != 1 or len(node.attribute) != 1:
+            given = f"{len(node.attribute)} and {len(node.output)}"
+            raise graph_error("node", name, f"expected one attribute and one output of a Constant, given {given}")
+        output = node.output[0]
+        if output in self.known:
+            raise graph_error("node", name, f"makes '{output}', which is an input or an initializer")
+        attribute = node.attribute[0]
+        if attribute.name == "value":
+            self._read_constant(attribute.t, output, f"node '{name}'")
+            return
+        self.known.add(output)
+        try:
+            array = _constant_value(attribute.name, _attribute(attribute, name, self.file))
+        except _Unsupported as reason:
+            self.refused[output] = f"node '{name}': {reason}"
+        else:
+            self.constants[output] = ConstantRecipe(output, str(array.dtype), list(array.shape), array.tobytes())
+
+    def check_outputs(self, nodes: list[NodeRecipe]) -> list[InputRecipe]:
+        made = self.known.union(*(node.outputs for node in nodes))
+        outputs = [_declared_output(info) for info in self.graph.output]
+        if not outputs:
+            raise graph_error("model", self.file.name, "expected at least one output, given none")
+        for index, output in enumerate(outputs):
+            if not output.name or output.name not in made:
+                expected = "the name of an input, an initializer or a node's output"
+                raise graph_error("output", output.name, f"expected {expected}, given '{output.name}'")
+            if output.name in (other.name for other in outputs[:index]):
+                raise graph_error("output", output.name, "is given twice")
+        return outputs
+
+    def upgraded(self, nodes: list[NodeRecipe]) -> list[NodeRecipe]:
+        """The nodes in the newest form of their operators."""
+        scope = Scope(
+            self.constants, {name: node.op for node in nodes for name in node.outputs}, self._float_types(nodes)
+        )
+        newest: list[NodeRecipe] = []
+        version = self.opsets[""]
+        for node in nodes:
+            try:
+                newest += [node] if node.unsupported else upgraded(node, version, scope)
+            except NotExpressible as reason:
+                newest.append(node._replace(unsupported=f"{reason} (operator set {version})"))
+        return newest
+
+    def _float_types(self, nodes: list[NodeRecipe]) -> set[str]:
+        types = {value.dtype for value in self.inputs} | {constant.dtype for constant in self.constants.values()}
+        for node in nodes:
+            types |= {
+                _DTYPES.get(value, "")
+                for value in node.attributes.values()
+                if node.op == "Cast" and isinstance(value, int)
+            }
+            types |= {value.dtype for value in node.attributes.values() if isinstance(value, ConstantRecipe)}
+        return {name for name in types if "float" in name}
+
+    def recipe(self) -> Recipe:
+        self.check_opset()
+        self.read_initializers()
+        self.read_inputs()
+        nodes = list(self.read_nodes())
+        outputs = self.check_outputs(nodes)
+        nodes = needed(in_order(nodes, self.known), [output.name for output in outputs])
+        nodes = self.upgraded(nodes)
+        used = {name for node in nodes for name in node.inputs} | {output.name for output in outputs}
+        constants = {name: constant for name, constant in self.constants.items() if name in used}
+        unsupported = self.unsupported + [reason for name, reason in self.refused.items() if name in used]
+        return Recipe(self.graph.name or self.file.name, self.inputs, constants, nodes, outputs, unsupported)
+
+
+def _constant_value(name: str, value: Attribute) -> Array:
+    if name in ("value_float", "value_floats") and isinstance(value, float | list):
+        return np.array(value, np.float32)
+    if name in ("value_int", "value_ints") and isinstance(value, int | list):
+        return np.array(value, np.int64)
+    raise _Unsupported(f"Constant with the attribute '{name}'")
+
+
+def recipe_of(model: ModelProto, file: ModelFile) -> Recipe:
+    """What a parsed model says. Raises GraphError where it breaks a rule; what is not supported stands in the Recipe."""
+    return _Importer(model, file).recipe()

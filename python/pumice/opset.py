@@ -1,0 +1,259 @@
+"""Brings nodes of older ONNX operator sets into the newest form of their operator.
+
+Only what changed in meaning or in place is here: attributes that became inputs, defaults that changed, operators that were
+renamed. What a newer set merely added (element types, optional inputs and attributes) needs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from .element_types import Array, numpy_dtype
+from .errors import graph_error
+from .recipe import Attribute, ConstantRecipe, NodeRecipe, without_trailing_gaps
+
+OLDEST = 7
+NEWEST = 28
+
+Nodes: TypeAlias = "list[NodeRecipe]"
+
+
+class NotExpressible(Exception):
+    """The node means something in its operator set that the newest form cannot say."""
+
+
+class Scope:
+    """The values of one model: which are constant, what makes the others, which kinds of floats there are."""
+
+    def __init__(self, constants: dict[str, ConstantRecipe], producers: dict[str, str], float_types: set[str]) -> None:
+        self.constants = constants
+        self.producers = producers  # value -> operator
+        self.float_types = float_types
+
+    def constant(self, node: NodeRecipe, role: str, value: Array) -> str:
+        name = f"{node.name}/{role}"
+        self.constants[name] = ConstantRecipe(name, str(value.dtype), list(value.shape), value.tobytes())
+        return name
+
+
+Upgrade: TypeAlias = "Callable[[NodeRecipe, Scope], Nodes]"
+
+
+def _input(node: NodeRecipe, index: int) -> str:
+    return node.inputs[index] if index < len(node.inputs) else ""
+
+
+def _padded(names: list[str], count: int) -> list[str]:
+    return names + [""] * (count - len(names))
+
+
+def _without(node: NodeRecipe, *names: str) -> dict[str, Attribute]:
+    return {name: value for name, value in node.attributes.items() if name not in names}
+
+
+def _integers(node: NodeRecipe, name: str) -> list[int] | None:
+    """An attribute of integers; None where it is absent."""
+    value = node.attributes.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
+        raise graph_error("node", node.name, f"attribute '{name}': expected integers, given {value!r}")
+    return [int(item) for item in value]
+
+
+def _number(node: NodeRecipe, name: str, default: float) -> float:
+    value = node.attributes.get(name, default)
+    if not isinstance(value, int | float):
+        raise graph_error("node", node.name, f"attribute '{name}': expected a number, given {value!r}")
+    return value
+
+
+def _axes_as_input(node: NodeRecipe, scope: Scope) -> Nodes:
+    axes = _integers(node, "axes")
+    if axes is None:
+        return [node]
+    name = scope.constant(node, "axes", np.array(axes, np.int64))
+    return [node._replace(inputs=[*node.inputs[:1], name], attributes=_without(node, "axes"))]
+
+
+def _like_input(node: NodeRecipe, scope: Scope, role: str, value: float) -> tuple[Nodes, str]:
+    """A scalar of the element type of input 0; a node casts it where the model has floats of several kinds."""
+    if len(scope.float_types) <= 1:
+        dtype = next(iter(scope.float_types), "float32")
+        return [], scope.constant(node, role, np.array(value, numpy_dtype(dtype)))
+    scalar = scope.constant(node, f"{role}.float32", np.array(value, np.float32))
+    cast = NodeRecipe("CastLike", f"{node.name}/{role}", [scalar, node.inputs[0]], [f"{node.name}/{role}"], {})
+    return [cast], cast.name
+
+
+def _clip(node: NodeRecipe, scope: Scope) -> Nodes:
+    before: Nodes = []
+    inputs = node.inputs[:1]
+    for role in ("min", "max"):
+        if role not in node.attributes:
+            inputs.append("")
+            continue
+        casts, name = _like_input(node, scope, role, _number(node, role, 0))
+        before += casts
+        inputs.append(name)
+    return [*before, node._replace(inputs=without_trailing_gaps(inputs), attributes=_without(node, "min", "max"))]
+
+
+def _pad(node: NodeRecipe, scope: Scope) -> Nodes:
+    pads = _integers(node, "pads")
+    if pads is None:
+        raise graph_error("node", node.name, "Pad without the attribute 'pads'")
+    inputs = [node.inputs[0], scope.constant(node, "pads", np.array(pads, np.int64))]
+    casts: Nodes = []
+    value = _number(node, "value", 0.0)
+    if value != 0:
+        casts, name = _like_input(node, scope, "value", value)
+        inputs.append(name)
+    return [*casts, node._replace(inputs=inputs, attributes=_without(node, "pads", "value"))]
+
+
+def _slice(node: NodeRecipe, scope: Scope) -> Nodes:
+    inputs = node.inputs[:1]
+    for role in ("starts", "ends", "axes"):
+        values = _integers(node, role)
+        if values is not None:
+            inputs.append(scope.constant(node, role, np.array(values, np.int64)))
+        elif role != "axes":
+            raise graph_error("node", node.name, f"Slice without the attribute '{role}'")
+    return [node._replace(inputs=inputs, attributes=_without(node, "starts", "ends", "axes"))]
+
+
+def _split_sizes(node: NodeRecipe, scope: Scope) -> Nodes:
+    sizes = _integers(node, "split")
+    if sizes is None:
+        return [node]
+    name = scope.constant(node, "split", np.array(sizes, np.int64))
+    return [node._replace(inputs=[node.inputs[0], name], attributes=_without(node, "split"))]
+
+
+def _split_count(node: NodeRecipe, scope: Scope) -> Nodes:
+    if _input(node, 1):
+        return [node]
+    return [node._replace(attributes={**node.attributes, "num_outputs": len(node.outputs)})]
+
+
+def _dropout(node: NodeRecipe, scope: Scope) -> Nodes:
+    """The ratio means nothing outside training."""
+    return [node._replace(inputs=node.inputs[:1], attributes=_without(node, "ratio", "is_test"))]
+
+
+def _top_k(node: NodeRecipe, scope: Scope) -> Nodes:
+    k = node.attributes.get("k")
+    if not isinstance(k, int):
+        raise graph_error("node", node.name, f"attribute 'k': expected an integer, given {k!r}")
+    name = scope.constant(node, "k", np.array([k], np.int64))
+    return [node._replace(inputs=[node.inputs[0], name], attributes=_without(node, "k"))]
+
+
+_OLD_RESIZE: dict[str, Attribute] = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+
+
+def _upsample(node: NodeRecipe, scope: Scope) -> Nodes:
+    scales = _input(node, 1)
+    given = node.attributes.get("scales")
+    if isinstance(given, list):
+        scales = scope.constant(node, "scales", np.array(given, np.float32))
+    if not scales:
+        raise graph_error("node", node.name, "Upsample without scales")
+    attributes = {**_without(node, "scales"), **_OLD_RESIZE}
+    return [node._replace(op="Resize", inputs=[node.inputs[0], "", scales], attributes=attributes)]
+
+
+def _resize(node: NodeRecipe, scope: Scope) -> Nodes:
+    inputs = [node.inputs[0], "", _input(node, 1)]
+    return [node._replace(inputs=inputs, attributes={**node.attributes, **_OLD_RESIZE})]
+
+
+def _scatter(node: NodeRecipe, scope: Scope) -> Nodes:
+    return [node._replace(op="ScatterElements")]
+
+
+def _softmax(node: NodeRecipe, scope: Scope) -> Nodes:
+    """Up to operator set 12 the input was taken as a matrix: the sizes before `axis` by all the others."""
+    axis = node.attributes.get("axis", 1)
+    source = node.inputs[0]
+    if axis == -1 or (axis == 1 and scope.producers.get(source) in ("Flatten", "Gemm")):
+        return [node._replace(attributes={**node.attributes, "axis": -1})]
+    shape, matrix, rows = (f"{node.name}/{role}" for role in ("shape", "matrix", "rows"))
+    return [
+        NodeRecipe("Shape", shape, [source], [shape], {}),
+        NodeRecipe("Flatten", matrix, [source], [matrix], {"axis": axis}),
+        NodeRecipe(node.op, rows, [matrix], [rows], {"axis": -1}),
+        NodeRecipe("Reshape", node.name, [rows, shape], node.outputs, {}),
+    ]
+
+
+def _batch_normalization(node: NodeRecipe, scope: Scope) -> Nodes:
+    if node.attributes.get("spatial", 1) != 1:
+        raise NotExpressible("spatial=0")
+    if len(without_trailing_gaps(node.outputs)) > 1:
+        raise NotExpressible("the outputs of training")
+    return [node._replace(outputs=node.outputs[:1], attributes=_without(node, "spatial", "is_test"))]
+
+
+def _grid_sample(node: NodeRecipe, scope: Scope) -> Nodes:
+    mode = node.attributes.get("mode", "bilinear")
+    newest = {"bilinear": "linear", "bicubic": "cubic"}.get(str(mode), mode)
+    return [node._replace(attributes={**node.attributes, "mode": newest})]
+
+
+def _roi_align(node: NodeRecipe, scope: Scope) -> Nodes:
+    return [node._replace(attributes={"coordinate_transformation_mode": "output_half_pixel", **node.attributes})]
+
+
+def _dft(node: NodeRecipe, scope: Scope) -> Nodes:
+    axis = scope.constant(node, "axis", np.array(_number(node, "axis", 1), np.int64))
+    return [node._replace(inputs=[*_padded(node.inputs, 2)[:2], axis], attributes=_without(node, "axis"))]
+
+
+def _refused(why: str) -> Upgrade:
+    def upgrade(node: NodeRecipe, scope: Scope) -> Nodes:
+        raise NotExpressible(why)
+
+    return upgrade
+
+
+# Operator -> (operator set that brought the change, what to do with nodes of older ones), oldest change first.
+UPGRADES: dict[str, list[tuple[int, Upgrade]]] = {
+    "BatchNormalization": [(14, _batch_normalization)],
+    "Clip": [(11, _clip)],
+    "DFT": [(20, _dft)],
+    "Dropout": [(12, _dropout)],
+    "GridSample": [(20, _grid_sample)],
+    "GroupNormalization": [(21, _refused("scale and bias per group"))],
+    "Pad": [(11, _pad)],
+    "Resize": [(11, _resize)],
+    "RoiAlign": [(16, _roi_align)],
+    "Scan": [(9, _refused("the form with a batch axis"))],
+    "Scatter": [(11, _scatter)],
+    "Slice": [(10, _slice)],
+    "Split": [(13, _split_sizes), (18, _split_count)],
+    "TopK": [(10, _top_k)],
+    "Upsample": [(10, _upsample)],
+    **{name: [(13, _axes_as_input)] for name in ("ReduceSum", "Squeeze", "Unsqueeze")},
+    **{name: [(13, _softmax)] for name in ("Hardmax", "LogSoftmax", "Softmax")},
+    **{
+        f"Reduce{name}": [(18, _axes_as_input)]
+        for name in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
+    },
+}
+
+
+def upgraded(node: NodeRecipe, version: int, scope: Scope) -> Nodes:
+    """The node in its newest form, with what it needs before it. Raises NotExpressible, GraphError."""
+    nodes = [node]
+    for since, upgrade in UPGRADES.get(node.op, ()):
+        if version >= since or node.domain:
+            continue
+        if not _input(node, 0):
+            raise graph_error("node", node.name, f"{node.op} without its first input")
+        nodes = [*nodes[:-1], *upgrade(nodes[-1], scope)]
+    return nodes

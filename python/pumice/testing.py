@@ -1,0 +1,158 @@
+"""Comparing arrays: how far apart they are, where, and whether that is too far."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .element_types import Array
+
+__all__ = ["Difference", "assert_close", "compare"]
+
+# Relative and absolute tolerance by element type; other types have to be equal.
+TOLERANCES = {
+    "float64": (1e-7, 1e-7),
+    "float32": (1.3e-6, 1e-5),
+    "float16": (1e-3, 1e-5),
+    "bfloat16": (1.6e-2, 1e-5),
+}
+_MANTISSA_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
+
+
+class Worst(NamedTuple):
+    """The largest of one kind of error, and where."""
+
+    error: float
+    at: tuple[int, ...]
+    actual: Any
+    expected: Any
+
+    def __str__(self) -> str:
+        return f"{self.error:.6g} at {list(self.at)} ({self.actual} instead of {self.expected})"
+
+
+class Difference(NamedTuple):
+    """How two arrays of one shape differ. `ulp` counts representable numbers between two; None for integers."""
+
+    elements: int
+    mismatched: int
+    first: tuple[int, ...] | None  # mismatched element
+    absolute: Worst
+    relative: Worst
+    ulp: Worst | None
+
+    @property
+    def close(self) -> bool:
+        return self.mismatched == 0
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.mismatched} of {self.elements} elements differ, the first at {list(self.first or ())}",
+            f"max absolute error {self.absolute}",
+            f"max relative error {self.relative}",
+        ]
+        return "\n".join(lines + ([f"max ULP error {self.ulp}"] if self.ulp else []))
+
+
+def _float_type(array: Array) -> str:
+    """The name of a type of floats, else ""."""
+    return str(array.dtype) if str(array.dtype) in _MANTISSA_BITS else ""
+
+
+def default_tolerance(actual: Array, expected: Array) -> tuple[float, float]:
+    """Of the less precise of the two types."""
+    pairs = [TOLERANCES[name] for name in (_float_type(actual), _float_type(expected)) if name]
+    return max(pairs, default=(0.0, 0.0))
+
+
+def _wide(array: Array) -> Array:
+    """The numbers in a type that holds them all and has room for differences."""
+    if array.dtype.kind in "biu" and array.dtype.itemsize < 8:
+        return array.astype(np.int64)
+    if array.dtype.kind in "iu":
+        return array.astype(np.longdouble)
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+def _ordered(array: Array) -> Array:
+    """Floats as integers in the same order, neighbours one apart."""
+    bits = array.view(f"i{array.dtype.itemsize}").astype(np.int64)
+    lowest = np.int64(-1) << np.int64(8 * array.dtype.itemsize - 1)
+    return np.where(bits < 0, lowest - bits, bits)
+
+
+def _ulps(actual: Array, expected: Array) -> Array | None:
+    """In steps of the less precise type; infinity where only one is NaN."""
+    names = [name for name in (_float_type(actual), _float_type(expected)) if name]
+    if not names:
+        return None
+    coarse = min(names, key=lambda name: _MANTISSA_BITS[name])
+    dtype = actual.dtype if str(actual.dtype) == coarse else expected.dtype
+    a, b = (np.ascontiguousarray(array).astype(dtype) for array in (actual, expected))
+    steps = np.abs(_ordered(a).astype(np.float64) - _ordered(b).astype(np.float64))
+    nan_a, nan_b = np.isnan(a), np.isnan(b)
+    steps[nan_a | nan_b] = np.inf
+    steps[nan_a & nan_b] = 0
+    return steps
+
+
+def _worst(errors: Array, actual: Array, expected: Array) -> Worst:
+    at = np.unravel_index(int(np.argmax(errors)), errors.shape)
+    index = tuple(int(i) for i in at)
+    return Worst(float(errors[index]), index, actual[index], expected[index])
+
+
+def compare(
+    actual: npt.ArrayLike, expected: npt.ArrayLike, *, rtol: float | None = None, atol: float | None = None
+) -> Difference:
+    """Element by element: close where |actual - expected| <= atol + rtol * |expected|; NaN is close to NaN alone.
+
+    The tolerances are by default those of the less precise element type. Raises AssertionError for different shapes.
+    """
+    a, b = np.asarray(actual), np.asarray(expected)
+    if a.shape != b.shape:
+        raise AssertionError(f"shapes differ: expected {list(b.shape)}, given {list(a.shape)}")
+    default_rtol, default_atol = default_tolerance(a, b)
+    if a.size == 0:
+        nothing = Worst(0.0, (), None, None)
+        return Difference(0, 0, None, nothing, nothing, None)
+    wide_a, wide_b = _wide(a), _wide(b)
+    with np.errstate(all="ignore"):
+        absolute = np.abs(wide_a - wide_b)
+        same = (wide_a == wide_b) | (np.isnan(wide_a) & np.isnan(wide_b))
+        absolute = np.where(same, 0, np.where(np.isnan(absolute), np.inf, absolute))
+        magnitude = np.abs(wide_b)
+        relative = np.where(same, 0, absolute / magnitude)
+        relative = np.where(np.isnan(relative), np.inf, relative)
+        allowed = (default_atol if atol is None else atol) + (default_rtol if rtol is None else rtol) * magnitude
+        wrong = ~same & ~((absolute <= allowed) & np.isfinite(magnitude))
+    ulps = _ulps(a, b)
+    first = np.argwhere(wrong)[:1]
+    return Difference(
+        a.size,
+        int(np.count_nonzero(wrong)),
+        tuple(int(i) for i in first[0]) if len(first) else None,
+        _worst(absolute, a, b),
+        _worst(relative, a, b),
+        None if ulps is None else _worst(ulps, a, b),
+    )
+
+
+def assert_close(
+    actual: npt.ArrayLike, expected: npt.ArrayLike, *, rtol: float | None = None, atol: float | None = None
+) -> None:
+    """Raises AssertionError with the largest absolute, relative and ULP error, and where, unless the arrays are close.
+
+    Close is |actual - expected| <= atol + rtol * |expected|, by default with the tolerances of the less precise element type;
+    integers and bools have to be equal, and NaN is close to NaN alone.
+    """
+    __tracebackhide__ = True
+    difference = compare(actual, expected, rtol=rtol, atol=atol)
+    if difference.close:
+        return
+    a, b = np.asarray(actual), np.asarray(expected)
+    default = default_tolerance(a, b)
+    limits = f"rtol={default[0] if rtol is None else rtol:g}, atol={default[1] if atol is None else atol:g}"
+    raise AssertionError(f"not close ({a.dtype} and {b.dtype}{list(a.shape)}, {limits}):\n{difference}")
