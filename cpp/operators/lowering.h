@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,6 +48,8 @@ class StepBuilder {
   Step build();  // checks that everything declared was given
 
  private:
+  const PushConstant& member(std::string_view name);
+
   Step step_;
   std::vector<bool> bound_;
   std::vector<bool> pushed_;
@@ -79,6 +82,9 @@ class PackContext : public NodeContext {
   std::vector<std::optional<TensorDesc>> inputs;  // known for constants; others may be empty
   const TensorDesc& input(size_t i) const { return *inputs.at(i); }
 };
+
+// Packs constant input `input` to float32, times `scale`: biases, scales and statistics, which kernels read as they accumulate.
+void pack_floats(const PackContext& node, size_t input, double scale, PackedWeight& packed);
 
 // One node at bind. Inputs' and outputs' descs are concrete; float values have dtype float_dtype, or float32 at the border.
 class LowerContext : public NodeContext {

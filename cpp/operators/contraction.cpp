@@ -1,0 +1,311 @@
+// Conv, ConvTranspose, Gemm and MatMul: all of them dispatches of one contraction kernel.
+#include <algorithm>
+
+#include "core/error.h"
+#include "operators/families.h"
+#include "operators/operator_table.h"
+#include "operators/planes.h"
+#include "operators/window_geometry.h"
+
+namespace pumice {
+namespace {
+
+constexpr int64_t kLaneChannels = 16, kLanePixels = 16;  // of conv_lanes: output channels and pixels a subgroup
+
+// Weights as [groups][out][in][taps], with strides in elements of the source.
+struct Weights {
+  int64_t groups, channels_out, channels_in, taps;
+  int64_t stride_group, stride_out, stride_in, stride_tap;
+};
+
+int64_t step_channels(int64_t channels_in) { return std::min<int64_t>(channels_in, 4); }
+
+int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+
+// Elements of the packed weights of one group.
+int64_t packed_group(const NodeContext& node, const Weights& weights) {
+  if (!node.prefers_lanes()) return weights.taps * weights.channels_in * round_up(weights.channels_out, 4);
+  const int64_t steps = (weights.channels_in + step_channels(weights.channels_in) - 1) / step_channels(weights.channels_in);
+  return round_up(weights.channels_out, kLaneChannels) * weights.taps * steps * 4;
+}
+
+void pack_weights(const PackContext& node, size_t input, const Weights& weights, double scale, PackedWeight& packed) {
+  const int64_t elements = packed_group(node, weights) * weights.groups;
+  packed.desc = TensorDesc(node.float_dtype, {elements});
+  const Macros macros = {{"LANES", node.prefers_lanes() ? "1" : "0"},
+                         {"KV", std::to_string(step_channels(weights.channels_in))},
+                         {"SOURCE_FLOAT", node.input(input).dtype == DType::float32 ? "1" : "0"}};
+  const auto kernel = node.kernel("conv_pack.comp", node.float_dtype, macros);
+  packed.steps = [kernel, weights, elements, scale](std::vector<Step>& steps, const Operand& source, const Operand& target) {
+    steps.push_back(StepBuilder(kernel)
+                        .bind("x", source)
+                        .bind("y", target)
+                        .set("quads", elements / 4)
+                        .set("taps", weights.taps)
+                        .set("channels_in", weights.channels_in)
+                        .set("channels_out", weights.channels_out)
+                        .set("x_stride_group", weights.stride_group)
+                        .set("x_stride_out", weights.stride_out)
+                        .set("x_stride_in", weights.stride_in)
+                        .set("x_stride_tap", weights.stride_tap)
+                        .set("scale", scale)
+                        .threads(static_cast<uint64_t>(elements / 4))
+                        .build());
+  };
+}
+
+}  // namespace
+
+void pack_floats(const PackContext& node, size_t input, double scale, PackedWeight& packed) {
+  const TensorDesc& source_desc = node.input(input);
+  packed.desc = TensorDesc(DType::float32, {source_desc.elements()});
+  const auto kernel = node.kernel("float_pack.comp", source_desc.dtype, {{"SOURCE_FLOAT", source_desc.dtype == DType::float32 ? "1" : "0"}});
+  const int64_t count = source_desc.elements();
+  packed.steps = [kernel, count, scale](std::vector<Step>& steps, const Operand& source, const Operand& target) {
+    steps.push_back(
+        StepBuilder(kernel).bind("x", source).bind("y", target).set("count", count).set("scale", scale).threads(static_cast<uint64_t>(count)).build());
+  };
+}
+
+namespace {
+
+Weights conv_weights(const TensorDesc& desc, int64_t groups) {
+  int64_t taps = 1;
+  for (size_t i = 2; i < desc.shape.size(); ++i) taps *= desc.shape[i];
+  const int64_t out = desc.shape[0] / groups, in = desc.shape[1];
+  return {groups, out, in, taps, out * in * taps, in * taps, taps, 1};
+}
+
+Weights transposed_weights(const TensorDesc& desc, int64_t groups) {
+  int64_t taps = 1;
+  for (size_t i = 2; i < desc.shape.size(); ++i) taps *= desc.shape[i];
+  const int64_t in = desc.shape[0] / groups, out = desc.shape[1];
+  return {groups, out, in, taps, in * out * taps, taps, out * taps, 1};
+}
+
+// Everything that one dispatch of the contraction kernel is told.
+struct Contraction {
+  Planes x, y;
+  Weights weights;
+  int64_t out_h, out_w;  // of this dispatch
+  int64_t in_step_h = 1, in_step_w = 1, tap_step_h = 1, tap_step_w = 1, base_h = 0, base_w = 0;
+  int64_t taps_h = 1, taps_w = 1, tap_first = 0, tap_row = 0, tap_column = 0;
+  int64_t x_stride_group = 0, y_stride_group = 0, w_stride_group = 0;
+  uint64_t y_first = 0;  // element of the output where this dispatch's pixel (0, 0) is
+};
+
+// A group's channels are aligned vectors.
+bool has_vec4_channels(Planes planes, int64_t channels, int64_t group_stride) {
+  planes.c = channels;
+  return planes.has_vec4_channels() && group_stride % 4 == 0;
+}
+
+void add_contraction(LowerContext& node, const Contraction& c, const Operand& x, const Operand& w, const Operand* bias, const Operand& y) {
+  const int64_t pixels = c.x.n * c.out_h * c.out_w;
+  if (pixels == 0 || c.weights.channels_out == 0) return;
+  const bool lanes = node.prefers_lanes();
+  const int64_t kv = step_channels(c.weights.channels_in);
+  const bool x_vec4 = kv == 4 && has_vec4_channels(c.x, c.weights.channels_in, c.x_stride_group);
+  const bool y_vec4 = has_vec4_channels(c.y, c.weights.channels_out, c.y_stride_group) && c.y_first % 4 == 0;
+  Macros macros = {{"X_VEC4", x_vec4 ? "1" : "0"}, {"Y_VEC4", y_vec4 ? "1" : "0"}, {"HAS_BIAS", bias ? "1" : "0"}, {"EPILOGUE(x)", node.epilogue()}};
+  SpecValues spec;
+  int64_t tile_p = kLanePixels, tile_c = kLaneChannels;
+  if (lanes) {
+    macros.emplace_back("KV", std::to_string(kv));
+  } else {
+    // Large tiles reuse more of what they load; small ones keep all of the device busy on small outputs.
+    const int64_t large = ((pixels + 63) / 64) * ((c.weights.channels_out + 63) / 64) * c.weights.groups;
+    tile_p = tile_c = large >= 128 ? 64 : 32;
+    spec = {{"INVOCATIONS", static_cast<double>(tile_p * tile_c / 16)}, {"TILE_P", static_cast<double>(tile_p)}, {"TILE_C", static_cast<double>(tile_c)}};
+  }
+  const auto kernel = node.kernel(lanes ? "conv_lanes.comp" : "conv_tiled.comp", node.float_dtype, macros, spec);
+  Operand target = y;
+  target.byte_offset += c.y_first * static_cast<uint64_t>(bits(node.float_dtype)) / 8;
+  StepBuilder step(kernel);
+  step.bind("x", x).bind("w", w).bind("y", target);
+  if (bias) step.bind("b", *bias);
+  step.set("pixels", pixels).set("out_h", c.out_h).set("out_w", c.out_w).set("in_h", c.x.h).set("in_w", c.x.w);
+  step.set("in_step_h", c.in_step_h).set("in_step_w", c.in_step_w).set("tap_step_h", c.tap_step_h).set("tap_step_w", c.tap_step_w);
+  step.set("base_h", c.base_h).set("base_w", c.base_w).set("taps_h", c.taps_h).set("taps_w", c.taps_w);
+  step.set("tap_first", c.tap_first).set("tap_row", c.tap_row).set("tap_column", c.tap_column).set("kernel_taps", c.weights.taps);
+  step.set("channels_in", c.weights.channels_in).set("channels_out", c.weights.channels_out);
+  set_strides(step, 'x', c.x);
+  set_strides(step, 'y', c.y);
+  step.set("x_stride_group", c.x_stride_group).set("y_stride_group", c.y_stride_group).set("w_stride_group", c.w_stride_group);
+  step.groups(static_cast<uint64_t>((pixels + tile_p - 1) / tile_p), static_cast<uint64_t>((c.weights.channels_out + tile_c - 1) / tile_c),
+              static_cast<uint64_t>(c.weights.groups));
+  node.add(step.build());
+}
+
+void check_planes(const LowerContext& node) {
+  if (node.input(0).rank() == 3 || node.input(0).rank() == 4) return;
+  throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(node.row->name) + " over " + std::to_string(node.input(0).rank() - 2) + " spatial axes; 1 and 2 are supported");
+}
+
+// The geometry of the last two spatial axes; a single one is the width of one row.
+struct Axes {
+  int64_t h, w;
+};
+Axes axes_of(const std::vector<int64_t>& values, int64_t missing) { return values.size() == 1 ? Axes{missing, values[0]} : Axes{values[0], values[1]}; }
+
+int64_t groups_of(const NodeContext& node) { return node.attributes->integer("group", 1); }
+
+void set_groups(LowerContext& node, Contraction& c) {
+  c.x_stride_group = c.weights.channels_in * c.x.sc;
+  c.y_stride_group = c.weights.channels_out * c.y.sc;
+  c.w_stride_group = packed_group(node, c.weights);
+}
+
+}  // namespace
+
+bool pack_conv(const PackContext& node, size_t input, PackedWeight& packed) {
+  if (input == 1) pack_weights(node, input, conv_weights(node.input(1), groups_of(node)), 1, packed);
+  if (input == 2) pack_floats(node, input, 1, packed);
+  return input == 1 || input == 2;
+}
+
+void lower_conv(LowerContext& node) {
+  check_planes(node);
+  const WindowGeometry window = conv_geometry(*node.attributes, node.node, node.input(0).shape, node.input(1).shape);
+  Contraction c{planes_of(node, node.input(0)), planes_of(node, node.output(0)), conv_weights(node.input(1), groups_of(node)), 0, 0};
+  const Axes kernel = axes_of(window.kernel, 1), steps = axes_of(window.strides, 1), dilations = axes_of(window.dilations, 1), pads = axes_of(window.pads_begin, 0);
+  c.out_h = c.y.h, c.out_w = c.y.w;
+  c.in_step_h = steps.h, c.in_step_w = steps.w, c.tap_step_h = dilations.h, c.tap_step_w = dilations.w;
+  c.base_h = -pads.h, c.base_w = -pads.w;
+  c.taps_h = kernel.h, c.taps_w = kernel.w, c.tap_row = kernel.w, c.tap_column = 1;
+  set_groups(node, c);
+  const Operand weights = node.packed(1);
+  Operand bias;
+  if (node.has_input(2)) bias = node.packed(2);
+  add_contraction(node, c, node.in(0), weights, node.has_input(2) ? &bias : nullptr, node.out(0));
+}
+
+bool pack_conv_transpose(const PackContext& node, size_t input, PackedWeight& packed) {
+  if (input == 1) pack_weights(node, input, transposed_weights(node.input(1), groups_of(node)), 1, packed);
+  if (input == 2) pack_floats(node, input, 1, packed);
+  return input == 1 || input == 2;
+}
+
+// One axis of a transposed convolution's phase: output positions first, first + stride, .. meet the taps tap, tap + tap_step, ..
+struct Phase {
+  int64_t outputs, taps, tap, tap_step, in_step, base;
+};
+
+// Outputs o = phase + stride * i meet tap k where (o + pad - k * dilation) is a multiple of the stride; the input is that quotient.
+static Phase phase_of(int64_t phase, int64_t output, int64_t stride, int64_t dilation, int64_t pad, int64_t kernel) {
+  Phase result{output > phase ? (output - phase + stride - 1) / stride : 0, 0, 0, 1, 0, 0};
+  for (int64_t k = 0; k < kernel; ++k) {
+    if ((phase + pad - k * dilation) % stride != 0) continue;
+    if (result.taps == 0) {
+      result.tap = k;
+      result.base = (phase + pad - k * dilation) / stride;
+    } else if (result.taps == 1) {
+      result.tap_step = k - result.tap;
+      result.in_step = -result.tap_step * dilation / stride;
+    }
+    ++result.taps;
+  }
+  return result;
+}
+
+void lower_conv_transpose(LowerContext& node) {
+  check_planes(node);
+  const WindowGeometry window = conv_transpose_geometry(*node.attributes, node.node, node.input(0).shape, node.input(1).shape);
+  Contraction c{planes_of(node, node.input(0)), planes_of(node, node.output(0)), transposed_weights(node.input(1), groups_of(node)), 0, 0};
+  const Axes kernel = axes_of(window.kernel, 1), steps = axes_of(window.strides, 1), dilations = axes_of(window.dilations, 1), pads = axes_of(window.pads_begin, 0);
+  set_groups(node, c);
+  const Operand weights = node.packed(1);
+  Operand bias;
+  if (node.has_input(2)) bias = node.packed(2);
+  for (int64_t h = 0; h < steps.h; ++h) {
+    for (int64_t w = 0; w < steps.w; ++w) {
+      const Phase rows = phase_of(h, c.y.h, steps.h, dilations.h, pads.h, kernel.h), columns = phase_of(w, c.y.w, steps.w, dilations.w, pads.w, kernel.w);
+      Contraction part = c;
+      part.out_h = rows.outputs, part.out_w = columns.outputs;
+      part.tap_step_h = rows.in_step, part.tap_step_w = columns.in_step;
+      part.base_h = rows.base, part.base_w = columns.base;
+      part.taps_h = rows.taps, part.taps_w = columns.taps;
+      part.tap_first = rows.tap * kernel.w + columns.tap, part.tap_row = rows.tap_step * kernel.w, part.tap_column = columns.tap_step;
+      part.y_first = static_cast<uint64_t>(h * c.y.sh + w * c.y.sw);
+      part.y.sh *= steps.h, part.y.sw *= steps.w;
+      add_contraction(node, part, node.in(0), weights, node.has_input(2) ? &bias : nullptr, node.out(0));
+    }
+  }
+}
+
+// B of a matrix product [.., K, N] (or [.., N, K] where `transposed`) as the weights of a 1x1 convolution, its batch as groups.
+static Weights matrix_weights(const TensorDesc& b, bool transposed) {
+  const size_t rank = b.shape.size();
+  const int64_t k = b.shape[rank - (transposed ? 1 : 2)], n = b.shape[rank - (transposed ? 2 : 1)];
+  int64_t batch = 1;
+  for (size_t i = 0; i + 2 < rank; ++i) batch *= b.shape[i];
+  return {batch, n, k, 1, k * n, transposed ? k : 1, transposed ? 1 : n, 1};
+}
+
+bool pack_gemm(const PackContext& node, size_t input, PackedWeight& packed) {
+  const bool transposed = node.attributes->integer("transB", 0) != 0;
+  if (input == 1) pack_weights(node, input, matrix_weights(node.input(1), transposed), node.attributes->real("alpha", 1), packed);
+  // A bias of one row adds to every pixel alike; any other shape is added afterwards.
+  if (input == 2 && node.inputs[1]) {
+    const int64_t n = node.input(1).shape[transposed ? 0 : 1];
+    if (node.input(2).elements() != n || (node.input(2).rank() == 2 && node.input(2).shape[0] != 1)) return false;
+    pack_floats(node, input, node.attributes->real("beta", 1), packed);
+    return true;
+  }
+  return input == 1;
+}
+
+// Rows of a matrix as the pixels of one image. `transposed`: the matrix is [K, M].
+static Planes matrix_planes(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) { return {1, columns, 1, rows, 0, column_stride, 0, row_stride}; }
+
+void lower_gemm(LowerContext& node) {
+  const bool transposed_a = node.attributes->integer("transA", 0) != 0, transposed_b = node.attributes->integer("transB", 0) != 0;
+  const TensorDesc &a = node.input(0), &y = node.output(0);
+  const size_t row = transposed_a ? 1 : 0, column = 1 - row;
+  Contraction c{matrix_planes(a.shape[row], a.shape[column], a.strides[row], a.strides[column]), matrix_planes(y.shape[0], y.shape[1], y.strides[0], y.strides[1]),
+                matrix_weights(node.input(1), transposed_b), 1, a.shape[row]};
+  const Operand weights = node.packed(1);
+  Operand bias;
+  if (node.has_input(2)) {
+    const TensorDesc& given = node.input(2);
+    if (given.elements() != y.shape[1] || (given.rank() == 2 && given.shape[0] != 1))
+      throw UnsupportedError("node '" + std::string(node.node) + "': Gemm with C of shape " + to_string(given.shape) + "; one row of " + std::to_string(y.shape[1]) + " elements is supported");
+    bias = node.packed(2);
+  }
+  add_contraction(node, c, node.in(0), weights, node.has_input(2) ? &bias : nullptr, node.out(0));
+}
+
+bool pack_matmul(const PackContext& node, size_t input, PackedWeight& packed) {
+  if (input != 1 || node.input(1).rank() < 2) return false;
+  pack_weights(node, input, matrix_weights(node.input(1), false), 1, packed);
+  return true;
+}
+
+void lower_matmul(LowerContext& node) {
+  const TensorDesc &a = node.input(0), &b = node.input(1), &y = node.output(0);
+  if (a.rank() < 2 || b.rank() < 2) throw UnsupportedError("node '" + std::string(node.node) + "': MatMul of a vector, " + to_string(a.shape) + " by " + to_string(b.shape));
+  const Operand weights = node.packed(1);
+  const size_t ar = a.shape.size(), yr = y.shape.size();
+  const Weights all = matrix_weights(b, false);
+  if (all.groups == 1) {  // one B for all: the batch of A becomes more rows
+    const int64_t rows = a.elements() / std::max<int64_t>(a.shape[ar - 1], 1);
+    if (!a.is_packed() || !y.is_packed()) throw UnsupportedError("node '" + std::string(node.node) + "': MatMul of strided tensors");
+    Contraction c{matrix_planes(rows, a.shape[ar - 1], a.shape[ar - 1], 1), matrix_planes(rows, y.shape[yr - 1], y.shape[yr - 1], 1), all, 1, rows};
+    add_contraction(node, c, node.in(0), weights, nullptr, node.out(0));
+    return;
+  }
+  const Shape batch(y.shape.begin(), y.shape.end() - 2), a_batch(a.shape.begin(), a.shape.end() - 2), b_batch(b.shape.begin(), b.shape.end() - 2);
+  const int64_t y_matrices = element_count(batch), group = packed_group(node, all);
+  const auto stride_of = [&](const Shape& of, int64_t matrix) { return element_count(of) == 1 ? 0 : matrix; };
+  if ((a_batch != batch && element_count(a_batch) != 1) || (b_batch != batch && element_count(b_batch) != 1))
+    throw UnsupportedError("node '" + std::string(node.node) + "': MatMul with batches " + to_string(a_batch) + " and " + to_string(b_batch) + " that broadcast against each other");
+  Contraction c{matrix_planes(a.shape[ar - 2], a.shape[ar - 1], a.strides[ar - 2], a.strides[ar - 1]), matrix_planes(y.shape[yr - 2], y.shape[yr - 1], y.strides[yr - 2], y.strides[yr - 1]),
+                all, 1, a.shape[ar - 2]};
+  c.weights.groups = y_matrices;
+  c.x_stride_group = stride_of(a_batch, a.shape[ar - 2] * a.shape[ar - 1]);
+  c.y_stride_group = y.shape[yr - 2] * y.shape[yr - 1];
+  c.w_stride_group = stride_of(b_batch, group);
+  add_contraction(node, c, node.in(0), weights, nullptr, node.out(0));
+}
+
+}  // namespace pumice

@@ -1,0 +1,144 @@
+#include "operators/lowering.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "operators/operator_table.h"
+
+namespace pumice {
+namespace {
+
+uint32_t bytes_of(ScalarType scalar) {
+  switch (scalar) {
+    case ScalarType::int8:
+    case ScalarType::uint8: return 1;
+    case ScalarType::float16:
+    case ScalarType::int16:
+    case ScalarType::uint16: return 2;
+    case ScalarType::float64:
+    case ScalarType::int64:
+    case ScalarType::uint64: return 8;
+    default: return 4;
+  }
+}
+
+template <typename T>
+void store(std::byte* target, T value) {
+  std::memcpy(target, &value, sizeof value);
+}
+
+void store_number(const KernelVariant& kernel, const PushConstant& member, std::byte* target, double real, int64_t integer) {
+  switch (member.scalar) {
+    case ScalarType::float32: return store(target, static_cast<float>(real));
+    case ScalarType::int32:
+      if (integer < INT32_MIN || integer > INT32_MAX) break;
+      return store(target, static_cast<int32_t>(integer));
+    case ScalarType::uint32:
+      if (integer < 0 || integer > UINT32_MAX) break;
+      return store(target, static_cast<uint32_t>(integer));
+    default: throw Error("kernel '" + kernel.name() + "': push constant '" + member.name + "' has a type that lowering does not set");
+  }
+  throw UnsupportedError("kernel '" + kernel.name() + "': " + std::to_string(integer) + " does not fit in push constant '" + member.name + "'; the tensor is too large for 32-bit indices");
+}
+
+}  // namespace
+
+StepBuilder::StepBuilder(std::shared_ptr<const KernelVariant> kernel) {
+  const Interface& interface = kernel->interface();
+  step_.operands.resize(interface.bindings.size());
+  step_.push.resize(interface.push_bytes);
+  bound_.resize(interface.bindings.size());
+  pushed_.resize(interface.push_constants.size());
+  step_.kernel = std::move(kernel);
+}
+
+const PushConstant& StepBuilder::member(std::string_view name) {
+  const auto& members = step_.kernel->interface().push_constants;
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (members[i].name != name) continue;
+    pushed_[i] = true;
+    return members[i];
+  }
+  throw Error("kernel '" + step_.kernel->name() + "' has no push constant '" + std::string(name) + "'");
+}
+
+StepBuilder& StepBuilder::bind(std::string_view name, const Operand& operand) {
+  const auto& bindings = step_.kernel->interface().bindings;
+  for (size_t i = 0; i < bindings.size(); ++i) {
+    if (bindings[i].name != name) continue;
+    step_.operands[i] = operand;
+    bound_[i] = true;
+    return *this;
+  }
+  throw Error("kernel '" + step_.kernel->name() + "' has no binding '" + std::string(name) + "'");
+}
+
+StepBuilder& StepBuilder::set(std::string_view name, int64_t value) {
+  const auto& found = member(name);
+  store_number(*step_.kernel, found, step_.push.data() + found.offset, static_cast<double>(value), value);
+  return *this;
+}
+
+StepBuilder& StepBuilder::set(std::string_view name, double value) {
+  const auto& found = member(name);
+  if (found.scalar != ScalarType::float32) throw Error("kernel '" + step_.kernel->name() + "': push constant '" + std::string(name) + "' takes no real number");
+  store(step_.push.data() + found.offset, static_cast<float>(value));
+  return *this;
+}
+
+StepBuilder& StepBuilder::set(std::string_view name, std::span<const int64_t> values) {
+  const auto& found = member(name);
+  if (values.size() > found.count) throw Error("kernel '" + step_.kernel->name() + "': " + std::to_string(values.size()) + " values for push constant '" + std::string(name) + "'");
+  for (size_t i = 0; i < values.size(); ++i)
+    store_number(*step_.kernel, found, step_.push.data() + found.offset + i * bytes_of(found.scalar), static_cast<double>(values[i]), values[i]);
+  return *this;
+}
+
+StepBuilder& StepBuilder::threads(uint64_t x, uint64_t y, uint64_t z) {
+  const auto& local = step_.kernel->local_size();
+  const auto rounded = [](uint64_t count, uint32_t size) { return (count + size - 1) / size; };
+  return groups(rounded(x, local[0]), rounded(y, local[1]), rounded(z, local[2]));
+}
+
+StepBuilder& StepBuilder::groups(uint64_t x, uint64_t y, uint64_t z) {
+  if (y == 1 && z == 1) {
+    step_.groups = folded_groups(x);
+    return *this;
+  }
+  for (const uint64_t count : {x, y, z})
+    if (count > 65535) throw UnsupportedError("kernel '" + step_.kernel->name() + "' needs " + std::to_string(count) + " workgroups on one axis; the grid has 65535");
+  step_.groups = {static_cast<uint32_t>(x), static_cast<uint32_t>(y), static_cast<uint32_t>(z)};
+  return *this;
+}
+
+Step StepBuilder::build() {
+  const Interface& interface = step_.kernel->interface();
+  for (size_t i = 0; i < bound_.size(); ++i)
+    if (!bound_[i]) throw Error("kernel '" + step_.kernel->name() + "': nothing is bound to '" + interface.bindings[i].name + "'");
+  for (size_t i = 0; i < pushed_.size(); ++i)
+    if (!pushed_[i] && !interface.push_constants[i].name.ends_with("_offset"))
+      throw Error("kernel '" + step_.kernel->name() + "': push constant '" + interface.push_constants[i].name + "' is not set");
+  return std::move(step_);
+}
+
+std::shared_ptr<const KernelVariant> NodeContext::kernel(std::string_view shader, DType dtype, const Macros& macros, const SpecValues& spec) const {
+  const Storage storage = dtype == DType::float16 ? fp16_storage(*context) : Storage::fp32;
+  return library->find(context, shader, storage, macros, spec);
+}
+
+bool NodeContext::prefers_lanes() const { return context->info().kind == DeviceKind::software; }
+
+Operand LowerContext::packed(size_t i) {
+  if (i < constant_packed.size() && constant_packed[i]) return in(i);
+  PackContext pack;
+  static_cast<NodeContext&>(pack) = *this;
+  pack.inputs = inputs;
+  PackedWeight weight;
+  if (!row->pack || !row->pack(pack, i, weight)) return in(i);
+  const Operand target = temporary(weight.desc.bytes());
+  weight.steps(steps, in(i), target);
+  return target;
+}
+
+}  // namespace pumice

@@ -1,0 +1,27 @@
+// Strided index spaces for kernels that loop over a few axes: coalescing, and the plain copy from one strided tensor to another.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "operators/lowering.h"
+
+namespace pumice {
+
+// Axes of one index space with the strides of every tensor that walks it; strides may be negative.
+struct IndexSpace {
+  std::vector<int64_t> sizes;
+  std::vector<std::vector<int64_t>> strides;  // of each tensor, by axis
+
+  int64_t elements() const;
+  // Drops axes of size 1 and merges neighbours that every tensor walks as one. Keeps at least one axis.
+  void coalesce();
+  // Leading axes of size 1 until there are `rank`. Throws UnsupportedError naming `what` where there are more.
+  void pad_to(size_t rank, std::string_view what);
+};
+
+// y[i] = x[i] over a space of two tensors (x first), elements counted from `x_first` and `y_first`. `alone`: the target's words hold
+// nothing else, so whole words may be written.
+void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const Operand& x, int64_t x_first, const Operand& y, int64_t y_first, bool alone);
+
+}  // namespace pumice
