@@ -32,6 +32,7 @@ void lower_copy(LowerContext& node);  // also every `view` row whose result cann
 bool pack_conv(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_conv_transpose(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_instance_norm(const PackContext& node, size_t input, PackedWeight& packed);
+bool pack_layer_norm(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_batch_norm(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_gemm(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_matmul(const PackContext& node, size_t input, PackedWeight& packed);

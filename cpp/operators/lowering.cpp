@@ -74,7 +74,7 @@ StepBuilder& StepBuilder::bind(std::string_view name, const Operand& operand) {
   throw Error("kernel '" + step_.kernel->name() + "' has no binding '" + std::string(name) + "'");
 }
 
-StepBuilder& StepBuilder::set(std::string_view name, int64_t value) {
+StepBuilder& StepBuilder::set_integer(std::string_view name, int64_t value) {
   const auto& found = member(name);
   store_number(*step_.kernel, found, step_.push.data() + found.offset, static_cast<double>(value), value);
   return *this;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -39,7 +40,8 @@ class StepBuilder {
  public:
   explicit StepBuilder(std::shared_ptr<const KernelVariant> kernel);
   StepBuilder& bind(std::string_view name, const Operand& operand);
-  StepBuilder& set(std::string_view name, int64_t value);   // push constant, converted to the reflected type
+  template <std::integral T>
+  StepBuilder& set(std::string_view name, T value) { return set_integer(name, static_cast<int64_t>(value)); }  // push constant, converted to the reflected type
   StepBuilder& set(std::string_view name, double value);
   StepBuilder& set(std::string_view name, std::span<const int64_t> values);
   // Workgroup counts so that every axis has at least that many invocations; folds an x axis over 65,535 groups into y.
@@ -49,6 +51,7 @@ class StepBuilder {
 
  private:
   const PushConstant& member(std::string_view name);
+  StepBuilder& set_integer(std::string_view name, int64_t value);
 
   Step step_;
   std::vector<bool> bound_;

@@ -92,4 +92,28 @@ void lower_batch_norm(LowerContext& node) {
   add_apply(node, x, y, factors, 0);
 }
 
+bool pack_layer_norm(const PackContext& node, size_t input, PackedWeight& packed) {
+  if (input != 1 && input != 2) return false;
+  pack_floats(node, input, 1, packed);
+  return true;
+}
+
+void lower_layer_norm(LowerContext& node) {
+  const TensorDesc &x = node.input(0), &y = node.output(0);
+  if (x.elements() == 0) return;
+  if (!x.is_packed() || !y.is_packed()) throw UnsupportedError("node '" + std::string(node.node) + "': layer normalisation of a strided tensor");
+  if (node.has_output(1) || node.has_output(2)) throw UnsupportedError("node '" + std::string(node.node) + "': the Mean and InvStdDev outputs of LayerNormalization");
+  int64_t size = 1;
+  for (size_t i = static_cast<size_t>(axis_of(node, -1)); i < x.shape.size(); ++i) size *= x.shape[i];
+  const bool has_bias = node.has_input(2);
+  if (node.input(1).elements() != size || (has_bias && node.input(2).elements() != size))
+    throw UnsupportedError("node '" + std::string(node.node) + "': layer normalisation with a scale of shape " + to_string(node.input(1).shape) + " that broadcasts");
+  const auto kernel = node.kernel("layer_norm.comp", x.dtype, {{"LANES", node.prefers_lanes() ? "1" : "0"}, {"HAS_BIAS", has_bias ? "1" : "0"}, {"EPILOGUE(x)", node.epilogue()}});
+  StepBuilder step(kernel);
+  step.bind("x", node.in(0)).bind("scale", node.packed(1)).bind("y", node.out(0));
+  if (has_bias) step.bind("bias", node.packed(2));
+  step.set("rows", x.elements() / size).set("size", size).set("epsilon", node.attributes->real("epsilon", 1e-5)).groups(static_cast<uint64_t>(x.elements() / size));
+  node.add(step.build());
+}
+
 }  // namespace pumice

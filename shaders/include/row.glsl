@@ -1,0 +1,36 @@
+// One row a workgroup: sums and maxima over its invocations, and loops over a row's elements.
+// LANES: one subgroup of 8 and no shared memory (CPU drivers); else the workgroup meets in shared memory.
+#if LANES
+layout(local_size_x = 8) in;
+#else
+layout(local_size_x = 256) in;
+shared float meeting[256];
+#endif
+
+#if LANES
+float gather(float v, bool maximum) {
+  float result = subgroupShuffle(v, 0u);
+  for (uint i = 1u; i < 8u; ++i) {
+    const float other = subgroupShuffle(v, i);
+    result = maximum ? pm_max(result, other) : result + other;
+  }
+  return result;
+}
+#else
+float gather(float v, bool maximum) {
+  const uint id = gl_LocalInvocationID.x;
+  barrier();
+  meeting[id] = v;
+  barrier();
+  for (uint half_size = gl_WorkGroupSize.x / 2u; half_size > 0u; half_size /= 2u) {
+    if (id < half_size) meeting[id] = maximum ? pm_max(meeting[id], meeting[id + half_size]) : meeting[id] + meeting[id + half_size];
+    barrier();
+  }
+  return meeting[0];
+}
+#endif
+
+// Loops nest so that none runs more than 65,535 times, where lavapipe stops silently.
+#define FOR_ROW(i, size)                                                                                                    \
+  for (uint begin_ = 0u; begin_ < (size); begin_ += 16384u * gl_WorkGroupSize.x)                                      \
+    for (uint i = begin_ + gl_LocalInvocationID.x; i < min((size), begin_ + 16384u * gl_WorkGroupSize.x); i += gl_WorkGroupSize.x)

@@ -1,0 +1,41 @@
+// Layer normalisation of one dense row a workgroup: mean, then variance about it, then the result.
+#version 450
+#if LANES
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#endif
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+#include "include/row.glsl"
+#ifndef EPILOGUE
+#define EPILOGUE(x) (x)
+#endif
+layout(binding = 0) readonly buffer X { sfp x[]; };
+layout(binding = 1) readonly buffer Scale { float scale[]; };
+layout(binding = 2) buffer Y { sfp y[]; };
+#if HAS_BIAS
+layout(binding = 3) readonly buffer Bias { float bias[]; };
+#endif
+layout(push_constant) uniform parameter { uint rows, size; float epsilon; uint x_offset, y_offset; } p;
+float epilogue(float x) { return EPILOGUE(x); }
+void main() {
+  const uint row = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  if (row >= p.rows) return;
+  const uint from = p.x_offset + row * p.size, to = p.y_offset + row * p.size;
+  float sum = 0.0;
+  FOR_ROW(i, p.size) sum += pm_load(x, from + i);
+  const float mean = gather(sum, false) / float(p.size);
+  sum = 0.0;
+  FOR_ROW(i, p.size) {
+    const float delta = pm_load(x, from + i) - mean;
+    sum += delta * delta;
+  }
+  const float factor = inversesqrt(gather(sum, false) / float(p.size) + p.epsilon);
+  FOR_ROW(i, p.size) {
+    float v = (pm_load(x, from + i) - mean) * factor * scale[i];
+#if HAS_BIAS
+    v += bias[i];
+#endif
+    pm_store(y, to + i, epilogue(v));
+  }
+}
