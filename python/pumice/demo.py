@@ -42,14 +42,10 @@ def show_devices(console: Console) -> None:
     console.print(table)
 
 
-def sample_images() -> list[Array]:
-    """The sample PNGs as 8x8 arrays of 0..1, ink bright."""
-    try:
-        from PIL import Image
-    except ImportError:
-        sys.exit("The demo's sample images need Pillow: pip install 'pumice[image]'")
-    pictures = [Image.open(path) for path in sorted(DATA.glob("sample_*.png"))]
-    return [np.asarray(picture.resize((8, 8), Image.Resampling.BOX), "float32") / 255 for picture in pictures]
+def sample_images() -> Array:
+    """The sample pictures as the model wants them: [10, 1, 8, 8], 0..1, ink bright."""
+    paths = sorted(DATA.glob("sample_*.png"))
+    return np.concatenate([pumice.load_image(path, mode="L", size=8, resample="box", scale="1/255") for path in paths])
 
 
 def drawn(image: Array) -> str:
@@ -66,10 +62,9 @@ def bars(probabilities: Array) -> str:
     )
 
 
-def classify_samples(console: Console, model: pumice.Model) -> None:
-    images = sample_images()
+def classify_samples(console: Console, model: pumice.Model, images: Array) -> None:
     panels = []
-    for image, probabilities in zip(images, model(np.stack(images)[:, None]), strict=True):
+    for (image,), probabilities in zip(images, model(images), strict=True):
         content = Table.grid(padding=(0, 1))
         content.add_row(Text(drawn(image)), Text(bars(probabilities)))
         panels.append(Panel(content, title=f"it is a {probabilities.argmax()}", expand=False))
@@ -87,9 +82,9 @@ def show_accuracy(console: Console, model: pumice.Model) -> None:
     )
 
 
-def check_nodes(console: Console, model: pumice.Model) -> bool:
+def check_nodes(console: Console, model: pumice.Model, images: Array) -> bool:
     """Every node against a reference on the CPU."""
-    report = pumice.validate(model, [(np.stack(sample_images())[:, None],)])
+    report = pumice.validate(model, [(images,)])
     console.print(report.table())
     return report.ok
 
@@ -109,25 +104,33 @@ def run_kernel(console: Console, context: pumice.Context) -> bool:
     return exact
 
 
+def run(console: Console) -> bool:
+    """Whether everything that was checked is right."""
+    show_devices(console)
+    with pumice.Context() as context:
+        console.print(f"Using [bold]{context.info.name}[/bold] ({context.info.kind}): {context.choice}\n")
+        with pumice.load(DATA / "digits.onnx", context) as model:
+            images = sample_images()
+            classify_samples(console, model, images)
+            show_accuracy(console, model)
+            console.print()
+            nodes = check_nodes(console, model, images)
+        console.print()
+        return run_kernel(console, context) and nodes
+
+
 def main() -> int:
     console = Console(highlight=False)
     console.print(f"[bold]pumice {pumice.__version__}[/bold]")
     if not pumice.devices():
-        console.print(
-            "No Vulkan device: install a driver (apt-get install mesa-vulkan-drivers gives one that needs no GPU)."
-        )
+        console.print("No Vulkan device. `apt-get install libvulkan1 mesa-vulkan-drivers` gives one that needs no GPU.")
         return 1
-    show_devices(console)
-    with pumice.Context() as context:
-        console.print(f"Using [bold]{context.info.name}[/bold] ({context.info.kind}): {context.choice}\n")
-        model = pumice.load(DATA / "digits.onnx", context=context)
-        classify_samples(console, model)
-        show_accuracy(console, model)
-        console.print()
-        right = check_nodes(console, model)
-        console.print()
-        right = run_kernel(console, context) and right
-    return 0 if right else 1
+    try:
+        return 0 if run(console) else 1
+    except pumice.Error as error:
+        console.print(f"[bold red]{type(error).__name__}[/bold red]: ", end="")
+        console.print(str(error), markup=False)
+        return 1
 
 
 if __name__ == "__main__":
