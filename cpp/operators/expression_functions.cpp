@@ -1,0 +1,104 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/error.h"
+#include "operators/expression_node.h"
+
+namespace pumice {
+namespace {
+
+int64_t wrap(uint64_t value) { return static_cast<int64_t>(value); }
+
+double sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
+double maximum(double a, double b) { return a > b || std::isnan(a) ? a : b; }
+double minimum(double a, double b) { return a < b || std::isnan(a) ? a : b; }
+
+double floored_mod(double a, double b) {
+  const double r = std::fmod(a, b);
+  if (r == 0) return std::copysign(r, b);
+  return (r < 0) != (b < 0) ? r + b : r;
+}
+
+double round_even(double x) { return std::nearbyint(x); }
+
+int64_t truncated_mod(int64_t a, int64_t b) {
+  if (b == 0) throw Error("the remainder of a division by zero");
+  return b == -1 ? 0 : a % b;
+}
+
+int64_t floored_mod(int64_t a, int64_t b) {
+  const int64_t r = truncated_mod(a, b);
+  return r != 0 && (r ^ b) < 0 ? r + b : r;
+}
+
+int64_t power(int64_t x, int64_t y) {
+  if (y < 0) return x == 1 ? 1 : x == -1 ? (y % 2 == 0 ? 1 : -1) : 0;
+  uint64_t result = 1, base = static_cast<uint64_t>(x);
+  for (; y != 0; y >>= 1, base *= base)
+    if (y & 1) result *= base;
+  return wrap(result);
+}
+
+// The value of a float converted to an integer type of that many bits: truncated, modulo 2^bits; 0 for NaN and infinities.
+template <typename T>
+double to_integer(double x) {
+  if (!std::isfinite(x)) return 0;
+  const double reduced = std::fmod(std::trunc(x), 18446744073709551616.0);
+  const uint64_t bits = reduced < 0 ? 0 - static_cast<uint64_t>(-reduced) : static_cast<uint64_t>(reduced);
+  return static_cast<double>(static_cast<T>(bits));
+}
+
+using D = double;
+using I = int64_t;
+
+constexpr std::array kFunctions{
+    ExprFunction{"abs", Signature::same, 1, "abs", [](D x, D) { return std::fabs(x); }, [](I x, I) { return x < 0 ? wrap(0 - static_cast<uint64_t>(x)) : x; }},
+    ExprFunction{"sign", Signature::same, 1, "pm_sign", [](D x, D) { return sign(x); }, [](I x, I) -> I { return (x > 0) - (x < 0); }},
+    ExprFunction{"min", Signature::same, 2, "pm_min", minimum, [](I a, I b) { return std::min(a, b); }},
+    ExprFunction{"max", Signature::same, 2, "pm_max", maximum, [](I a, I b) { return std::max(a, b); }},
+    ExprFunction{"pow", Signature::same, 2, "pm_pow", [](D a, D b) { return std::pow(a, b); }, power},
+    ExprFunction{"fmod", Signature::same, 2, "pm_fmod", [](D a, D b) { return std::fmod(a, b); }, truncated_mod},
+    ExprFunction{"mod", Signature::same, 2, "pm_mod", floored_mod, floored_mod},
+    ExprFunction{"exp", Signature::real, 1, "pm_exp", [](D x, D) { return std::exp(x); }},
+    ExprFunction{"expm1", Signature::real, 1, "pm_expm1", [](D x, D) { return std::expm1(x); }},
+    ExprFunction{"log", Signature::real, 1, "pm_log", [](D x, D) { return std::log(x); }},
+    ExprFunction{"log1p", Signature::real, 1, "pm_log1p", [](D x, D) { return std::log1p(x); }},
+    ExprFunction{"sqrt", Signature::real, 1, "sqrt", [](D x, D) { return std::sqrt(x); }},
+    ExprFunction{"erf", Signature::real, 1, "pm_erf", [](D x, D) { return std::erf(x); }},
+    ExprFunction{"sigmoid", Signature::real, 1, "pm_sigmoid", [](D x, D) { return 1 / (1 + std::exp(-x)); }},
+    ExprFunction{"softplus", Signature::real, 1, "pm_softplus", [](D x, D) { return std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x))); }},
+    ExprFunction{"floor", Signature::real, 1, "floor", [](D x, D) { return std::floor(x); }},
+    ExprFunction{"ceil", Signature::real, 1, "ceil", [](D x, D) { return std::ceil(x); }},
+    ExprFunction{"trunc", Signature::real, 1, "trunc", [](D x, D) { return std::trunc(x); }},
+    ExprFunction{"round_even", Signature::real, 1, "roundEven", [](D x, D) { return round_even(x); }},
+    ExprFunction{"sin", Signature::real, 1, "pm_sin", [](D x, D) { return std::sin(x); }},
+    ExprFunction{"cos", Signature::real, 1, "pm_cos", [](D x, D) { return std::cos(x); }},
+    ExprFunction{"tan", Signature::real, 1, "pm_tan", [](D x, D) { return std::tan(x); }},
+    ExprFunction{"asin", Signature::real, 1, "pm_asin", [](D x, D) { return std::asin(x); }},
+    ExprFunction{"acos", Signature::real, 1, "pm_acos", [](D x, D) { return std::acos(x); }},
+    ExprFunction{"atan", Signature::real, 1, "pm_atan", [](D x, D) { return std::atan(x); }},
+    ExprFunction{"sinh", Signature::real, 1, "pm_sinh", [](D x, D) { return std::sinh(x); }},
+    ExprFunction{"cosh", Signature::real, 1, "pm_cosh", [](D x, D) { return std::cosh(x); }},
+    ExprFunction{"tanh", Signature::real, 1, "pm_tanh", [](D x, D) { return std::tanh(x); }},
+    ExprFunction{"asinh", Signature::real, 1, "pm_asinh", [](D x, D) { return std::asinh(x); }},
+    ExprFunction{"acosh", Signature::real, 1, "pm_acosh", [](D x, D) { return std::acosh(x); }},
+    ExprFunction{"atanh", Signature::real, 1, "pm_atanh", [](D x, D) { return std::atanh(x); }},
+    ExprFunction{"isnan", Signature::real_test, 1, "pm_isnan", [](D x, D) -> D { return std::isnan(x); }},
+    ExprFunction{"isinf", Signature::real_test, 1, "pm_isinf", [](D x, D) -> D { return std::isinf(x); }},
+    ExprFunction{"bool", Signature::cast, 1, "bool", [](D x, D) -> D { return x != 0; }, [](I x, I) -> I { return x != 0; }},
+    ExprFunction{"i32", Signature::cast, 1, "int", [](D x, D) { return to_integer<int32_t>(x); }, [](I x, I) -> I { return static_cast<int32_t>(x); }},
+    ExprFunction{"u32", Signature::cast, 1, "uint", [](D x, D) { return to_integer<uint32_t>(x); }, [](I x, I) -> I { return static_cast<uint32_t>(x); }},
+    ExprFunction{"i64", Signature::cast, 1, "int64_t", [](D x, D) { return to_integer<int64_t>(x); }, [](I x, I) { return x; }},
+    ExprFunction{"u64", Signature::cast, 1, "uint64_t", [](D x, D) { return to_integer<uint64_t>(x); }, [](I x, I) { return x; }},
+    ExprFunction{"f32", Signature::cast, 1, "float", [](D x, D) { return x; }, [](I x, I) { return x; }},
+};
+
+}  // namespace
+
+const ExprFunction* find_expr_function(std::string_view name) {
+  const auto found = std::find_if(kFunctions.begin(), kFunctions.end(), [&](const ExprFunction& function) { return function.name == name; });
+  return found == kFunctions.end() ? nullptr : &*found;
+}
+
+}  // namespace pumice

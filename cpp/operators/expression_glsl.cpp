@@ -1,0 +1,297 @@
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <optional>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "operators/expression.h"
+#include "operators/expression_node.h"
+
+namespace pumice {
+namespace {
+
+constexpr size_t kMaxText = 65536;  // of one GLSL expression
+
+bool is_one_of(std::string_view text, std::initializer_list<std::string_view> choices) {
+  for (const std::string_view choice : choices)
+    if (text == choice) return true;
+  return false;
+}
+
+bool is_integer(ExprType type) { return type != ExprType::boolean && type != ExprType::f32; }
+
+std::string float_literal(double value) {
+  const auto rounded = static_cast<float>(value);
+  if (std::isnan(rounded)) return "pm_nan";
+  if (std::isinf(rounded)) return rounded > 0 ? "pm_infinity" : "(-pm_infinity)";
+  std::array<char, 32> digits{};
+  std::snprintf(digits.data(), digits.size(), "%.9g", static_cast<double>(rounded));
+  std::string text = digits.data();
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return std::signbit(rounded) ? "(" + text + ")" : text;
+}
+
+template <typename T>
+std::string integer_literal(double value, std::string_view suffix) {
+  constexpr double low = static_cast<double>(std::numeric_limits<T>::min()), high = static_cast<double>(std::numeric_limits<T>::max());
+  if (value < low || value > high || value != std::floor(value)) throw Error(float_literal(value) + " is no value of " + std::string(std::is_signed_v<T> ? "a signed" : "an unsigned") + " integer of " + std::to_string(sizeof(T) * 8) + " bits");
+  if (std::is_signed_v<T> && value == low) return "(" + std::to_string(std::numeric_limits<T>::min() + T{1}) + std::string(suffix) + " - 1" + std::string(suffix) + ")";
+  const std::string text = std::to_string(static_cast<T>(value)) + std::string(suffix);
+  return value < 0 ? "(" + text + ")" : text;
+}
+
+std::string literal_text(const ExprNode& node, ExprType type) {
+  switch (type) {
+    case ExprType::f32: return float_literal(node.value);
+    case ExprType::i32: return integer_literal<int32_t>(node.value, "");
+    case ExprType::u32: return integer_literal<uint32_t>(node.value, "u");
+    case ExprType::i64: return integer_literal<int64_t>(node.value, "L");
+    case ExprType::u64: return integer_literal<uint64_t>(node.value, "UL");
+    default: throw Error("the number " + describe(node) + " where true or false is expected");
+  }
+}
+
+ExprType cast_type(std::string_view name) {
+  constexpr std::string_view names[] = {"bool", "i32", "u32", "i64", "u64", "f32"};
+  size_t i = 0;
+  while (names[i] != name) ++i;
+  return static_cast<ExprType>(i);
+}
+
+// None: a number that takes the type of what it meets.
+using Inferred = std::optional<ExprType>;
+
+// The types of all nodes of a tree, each found once.
+class Types {
+ public:
+  explicit Types(const std::map<std::string, ExprType>& names) : names_(names) {}
+
+  Inferred of(const ExprNode& node) {
+    if (const auto found = known_.find(&node); found != known_.end()) return found->second;
+    const Inferred type = infer(node);
+    known_.emplace(&node, type);
+    return type;
+  }
+
+  ExprType or_float(const ExprNode& node) { return of(node).value_or(ExprType::f32); }
+
+  // The type that both operands have.
+  Inferred common(const ExprNode& node, const ExprNode& a, const ExprNode& b) {
+    const Inferred left = of(a), right = of(b);
+    if (left && right && *left != *right) fail(node, std::string(glsl_name(*left)) + " and " + std::string(glsl_name(*right)) + " do not combine");
+    return left ? left : right;
+  }
+
+ private:
+  [[noreturn]] static void fail(const ExprNode& node, const std::string& message) { throw Error("expression '" + describe(node) + "': " + message); }
+
+  static void expect(const ExprNode& node, bool condition, std::string_view what, Inferred given) {
+    if (!condition) fail(node, std::string(what) + " expected; given " + std::string(given ? glsl_name(*given) : "a number"));
+  }
+
+  Inferred infer(const ExprNode& node) {
+    switch (node.kind) {
+      case ExprKind::literal: return node.real ? Inferred(ExprType::f32) : std::nullopt;
+      case ExprKind::truth: return ExprType::boolean;
+      case ExprKind::name: return named(node);
+      case ExprKind::unary: return unary(node);
+      case ExprKind::binary: return binary(node);
+      case ExprKind::conditional: return conditional(node);
+      case ExprKind::call: return call(node);
+      case ExprKind::absent: throw Error("an operand that was left out is needed");
+      default: fail(node, "a text can only be compared with a text");
+    }
+  }
+
+  Inferred named(const ExprNode& node) const {
+    const auto found = names_.find(node.text);
+    if (found == names_.end()) fail(node, "no type given for this name");
+    return found->second;
+  }
+
+  Inferred unary(const ExprNode& node) {
+    const Inferred type = of(*node.children[0]);
+    if (node.text == "!") expect(node, type == ExprType::boolean, "bool", type);
+    if (node.text == "-") expect(node, type != ExprType::boolean, "a number", type);
+    if (node.text == "~") expect(node, type && is_integer(*type), "an integer", type);
+    return type;
+  }
+
+  Inferred binary(const ExprNode& node) {
+    const Inferred type = common(node, *node.children[0], *node.children[1]);
+    if (is_one_of(node.text, {"==", "!="})) return ExprType::boolean;
+    if (is_one_of(node.text, {"&&", "||"})) return expect(node, type == ExprType::boolean, "bool", type), type;
+    if (is_one_of(node.text, {"&", "|", "^"})) return expect(node, type != ExprType::f32, "integers or bool", type), type;
+    expect(node, type != ExprType::boolean, "numbers", type);
+    if (is_one_of(node.text, {"<", "<=", ">", ">="})) return ExprType::boolean;
+    if (is_one_of(node.text, {"<<", ">>", "%"})) expect(node, type != ExprType::f32, "integers", type);
+    return type;
+  }
+
+  Inferred conditional(const ExprNode& node) {
+    const Inferred condition = of(*node.children[0]);
+    expect(node, condition == ExprType::boolean, "bool as the condition", condition);
+    return common(node, *node.children[1], *node.children[2]);
+  }
+
+  Inferred call(const ExprNode& node) {
+    const ExprFunction& function = *find_expr_function(node.text);
+    const Inferred first = of(*node.children[0]);
+    if (function.signature == Signature::cast) return cast_type(node.text);
+    expect(node, first != ExprType::boolean, "numbers", first);
+    if (node.text == "pow" && first) return power(node, *first);
+    if (function.signature == Signature::same) return node.children.size() == 1 ? first : common(node, *node.children[0], *node.children[1]);
+    expect(node, !first || first == ExprType::f32, "float", first);
+    return function.signature == Signature::real ? ExprType::f32 : ExprType::boolean;
+  }
+
+  // ONNX lets the exponent have a type of its own; the base's is the result's.
+  Inferred power(const ExprNode& node, ExprType base) {
+    const Inferred exponent = of(*node.children[1]);
+    expect(node, exponent != ExprType::boolean, "numbers", exponent);
+    return base;
+  }
+
+  const std::map<std::string, ExprType>& names_;
+  std::unordered_map<const ExprNode*, Inferred> known_;
+};
+
+// Writes the GLSL of a tree; with `share`, nodes used more than once become local variables first.
+class Emitter {
+ public:
+  Emitter(const std::map<std::string, ExprType>& names, bool share) : types_(names), share_(share) {}
+
+  ExprType type(const ExprNode& root) { return types_.or_float(root); }
+  const std::string& statements() const { return statements_; }
+
+  std::string root(const ExprNode& node) {
+    if (share_) count(node);
+    return text(node, type(node));
+  }
+
+ private:
+  void count(const ExprNode& node) {
+    if (++uses_[&node] > 1) return;
+    for (const ExprPtr& child : node.children) count(*child);
+  }
+
+  // `type` is the node's own type, or the one that a number takes here.
+  std::string text(const ExprNode& node, ExprType type) {
+    if (node.kind == ExprKind::literal) return literal_text(node, type);
+    if (!share_ || node.children.empty() || uses_[&node] < 2 || !types_.of(node)) return limited(operation(node, type));
+    if (const auto found = locals_.find(&node); found != locals_.end()) return found->second;
+    const std::string value = limited(operation(node, type)), name = "pm_t" + std::to_string(locals_.size());
+    statements_ += std::string(glsl_name(type)) + " " + name + " = " + value + "; ";
+    return locals_[&node] = name;
+  }
+
+  static std::string limited(std::string text) {
+    if (text.size() > kMaxText) throw Error("an expression of over " + std::to_string(kMaxText) + " characters");
+    return text;
+  }
+
+  std::string operation(const ExprNode& node, ExprType type) {
+    switch (node.kind) {
+      case ExprKind::truth: return node.text;
+      case ExprKind::name: return node.text;
+      case ExprKind::unary: return "(" + node.text + text(*node.children[0], type) + ")";
+      case ExprKind::binary: return binary(node);
+      case ExprKind::conditional: return "(" + text(*node.children[0], ExprType::boolean) + " ? " + text(*node.children[1], type) + " : " + text(*node.children[2], type) + ")";
+      default: return call(node, type);
+    }
+  }
+
+  std::string binary(const ExprNode& node) {
+    const ExprNode &a = *node.children[0], &b = *node.children[1];
+    const ExprType type = common(node);
+    std::string symbol = node.text;
+    if (type == ExprType::boolean && is_one_of(symbol, {"&", "|", "^"})) symbol += symbol;
+    return "(" + text(a, type) + " " + symbol + " " + text(b, type) + ")";
+  }
+
+  // A number that meets only numbers: float, or int where the operator needs integers.
+  ExprType common(const ExprNode& node) {
+    const Inferred type = types_.common(node, *node.children[0], *node.children[1]);
+    const ExprType fallback = is_one_of(node.text, {"<<", ">>", "%", "&", "|", "^"}) ? ExprType::i32 : ExprType::f32;
+    return type.value_or(types_.of(node).value_or(fallback) == ExprType::boolean ? ExprType::f32 : fallback);
+  }
+
+  std::string call(const ExprNode& node, ExprType type) {
+    const ExprFunction& function = *find_expr_function(node.text);
+    if (function.signature == Signature::cast) return std::string(function.glsl) + "(" + text(*node.children[0], types_.or_float(*node.children[0])) + ")";
+    const ExprType operand = function.signature == Signature::same ? type : ExprType::f32;
+    if (node.text == "pow") return power(node, operand);
+    if (node.text == "abs" && (operand == ExprType::u32 || operand == ExprType::u64)) return text(*node.children[0], operand);
+    std::string result = std::string(function.glsl) + "(" + text(*node.children[0], operand);
+    if (node.children.size() > 1) result += ", " + text(*node.children[1], operand);
+    return result + ")";
+  }
+
+  std::string power(const ExprNode& node, ExprType base) {
+    const ExprType exponent = types_.of(*node.children[1]).value_or(base);
+    const ExprType common = exponent == ExprType::f32 ? exponent : base;
+    const auto as = [](ExprType from, ExprType to, const std::string& value) { return from == to ? value : std::string(glsl_name(to)) + "(" + value + ")"; };
+    const std::string result = "pm_pow(" + as(base, common, text(*node.children[0], base)) + ", " + as(exponent, common, text(*node.children[1], exponent)) + ")";
+    return as(common, base, result);
+  }
+
+  Types types_;
+  bool share_;
+  std::unordered_map<const ExprNode*, int> uses_;
+  std::unordered_map<const ExprNode*, std::string> locals_;
+  std::string statements_;
+};
+
+std::string full_text(const ExprNode& node) {
+  switch (node.kind) {
+    case ExprKind::literal: return float_literal(node.value);
+    case ExprKind::text: return "'" + node.text + "'";
+    case ExprKind::absent: return "(absent)";
+    default: return node.text;
+  }
+}
+
+void append_text(const ExprNode& node, std::string& text) {
+  if (text.size() > 200) return;
+  const auto child = [&](size_t i) { append_text(*node.children[i], text); };
+  if (node.children.empty()) {
+    text += full_text(node);
+  } else if (node.kind == ExprKind::unary || node.kind == ExprKind::call) {
+    text += node.text + "(";
+    for (size_t i = 0; i < node.children.size(); ++i) text += i ? ", " : "", child(i);
+    text += ")";
+  } else {
+    text += "(", child(0), text += " " + node.text + " ", child(1);
+    if (node.kind == ExprKind::conditional) text += " : ", child(2);
+    text += ")";
+  }
+}
+
+}  // namespace
+
+std::string describe(const ExprNode& node) {
+  std::string text;
+  append_text(node, text);
+  return text.size() > 200 ? text.substr(0, 197) + "..." : text;
+}
+
+std::string Expression::glsl(const std::map<std::string, ExprType>& types, ExprType* type) const {
+  Emitter emitter(types, false);
+  std::string text = emitter.root(*root_);
+  if (type) *type = emitter.type(*root_);
+  return text;
+}
+
+std::string Expression::glsl_function(std::string_view function, const std::vector<std::pair<std::string, ExprType>>& parameters, ExprType* type) const {
+  const std::map<std::string, ExprType> types(parameters.begin(), parameters.end());
+  Emitter emitter(types, true);
+  const std::string result = emitter.root(*root_);
+  if (type) *type = emitter.type(*root_);
+  std::string text = std::string(glsl_name(emitter.type(*root_))) + " " + std::string(function) + "(";
+  for (size_t i = 0; i < parameters.size(); ++i) text += (i ? ", " : "") + std::string(glsl_name(parameters[i].second)) + " " + parameters[i].first;
+  return text + ") { " + emitter.statements() + "return " + result + "; }";
+}
+
+}  // namespace pumice

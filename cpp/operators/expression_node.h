@@ -1,0 +1,50 @@
+// The nodes of expression trees: for the parser, the emitter and the evaluation alone.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pumice {
+
+// literal: a number (`real`: has a fraction or was written with one, so a float); truth: true or false; unary, binary: `text` is
+// the operator; call: `text` is the function.
+enum class ExprKind : uint8_t { literal, truth, text, name, absent, unary, binary, conditional, call };
+
+using ExprPtr = std::shared_ptr<const struct ExprNode>;
+
+// One operation with its operands. Trees share nodes, and nodes never change.
+struct ExprNode {
+  ExprKind kind;
+  std::string text;
+  double value = 0;
+  bool real = false;
+  std::vector<ExprPtr> children;
+};
+
+// What operands and results of a function have in common.
+enum class Signature : uint8_t { real, real_test, same, cast };
+
+// A function of the grammar, with its GLSL name and its value on the host; `integer` is null where there is none.
+struct ExprFunction {
+  std::string_view name;
+  Signature signature;
+  size_t arity;
+  std::string_view glsl;
+  double (*evaluate)(double, double);
+  int64_t (*integer)(int64_t, int64_t) = nullptr;
+};
+
+// Null for an unknown name.
+const ExprFunction* find_expr_function(std::string_view name);
+
+// A node of these parts, or the simpler one that it stands for: conditions on literals are decided, absent operands drop out.
+ExprPtr make_node(ExprNode node);
+ExprPtr make_number(double value);
+ExprPtr parse_expression(std::string_view text);
+// The text of a tree, for messages; long ones are cut.
+std::string describe(const ExprNode& node);
+
+}  // namespace pumice
