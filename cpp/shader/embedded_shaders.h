@@ -1,0 +1,20 @@
+// The table of embedded shaders, written at build time from the files of shaders/.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+namespace pumice {
+
+struct EmbeddedShader {
+  std::string_view path;
+  std::string_view text;
+};
+
+extern const EmbeddedShader kEmbeddedShaders[];  // by path
+extern const size_t kEmbeddedShaderCount;
+
+std::optional<std::string_view> find_embedded_shader(std::string_view path);
+
+}  // namespace pumice

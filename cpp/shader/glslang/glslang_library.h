@@ -1,0 +1,49 @@
+// The C interface of libpumice_glslang.so, the only code that uses glslang. The engine loads it on the first shader that no cache has.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+extern "C" {
+
+// Raised with every change of this file.
+inline constexpr uint32_t kPumiceGlslangInterface = 1;
+
+struct PumiceText {
+  const char* text;
+  size_t bytes;
+};
+
+// The text of an include and the name that messages give it; false where there is none.
+typedef bool (*PumiceInclude)(void* user, const char* path, const char* includer, PumiceText* name, PumiceText* text);
+
+struct PumiceGlslangRequest {
+  const char* const* texts;  // parts of one source, in order
+  const int* bytes;
+  const char* const* names;  // of the parts, for messages
+  int count;
+  int vulkan_minor;
+  bool preprocess;           // only expand macros and includes, into `text`
+  PumiceInclude include;
+  void* user;
+};
+
+struct PumiceGlslangResult {
+  bool ok;
+  const uint32_t* spirv;
+  size_t words;
+  PumiceText text;  // preprocessed
+  PumiceText log;   // messages, one a line
+};
+
+struct PumiceGlslang {
+  uint32_t interface;
+  const char* version;  // of the library that runs, "13.1.1"
+  // Never null but without memory; thread-safe.
+  const PumiceGlslangResult* (*run)(const PumiceGlslangRequest* request);
+  void (*release)(const PumiceGlslangResult* result);
+};
+
+__attribute__((visibility("default"))) const PumiceGlslang* pumice_glslang();
+
+}

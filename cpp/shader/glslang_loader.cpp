@@ -1,0 +1,69 @@
+#include "shader/glslang_loader.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "core/error.h"
+
+namespace pumice {
+namespace {
+
+// The folder of the module that this code was linked into.
+std::filesystem::path own_folder() {
+  Dl_info info{};
+  if (!dladdr(reinterpret_cast<const void*>(&glslang_version), &info) || !info.dli_fname) return {};
+  return std::filesystem::path(info.dli_fname).parent_path();
+}
+
+Error load_error(const std::string& detail) { return Error("the shader compiler could not be loaded: " + detail); }
+
+const PumiceGlslang& load() {
+  const auto path = own_folder() / "libpumice_glslang.so";
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed: glslang keeps tables for the life of the process
+  if (!library) throw load_error(dlerror());
+  const auto entry = reinterpret_cast<decltype(&pumice_glslang)>(dlsym(library, "pumice_glslang"));
+  if (!entry) throw load_error(dlerror());
+  const PumiceGlslang* loaded = entry();
+  if (loaded->interface != kPumiceGlslangInterface || loaded->version != glslang_version())
+    throw load_error("expected " + path.string() + " to be of interface " + std::to_string(kPumiceGlslangInterface) + " and glslang " + std::string(glslang_version()) +
+                     ", given interface " + std::to_string(loaded->interface) + " and glslang " + loaded->version);
+  return *loaded;
+}
+
+bool probe(const std::string& extension) {
+  const std::string text = "#version 450\n#extension " + extension + " : require\nvoid main() {}\n";
+  const char* texts[] = {text.c_str()};
+  const char* names[] = {"probe"};
+  const int bytes[] = {static_cast<int>(text.size())};
+  PumiceGlslangRequest request{};
+  request.texts = texts;
+  request.names = names;
+  request.bytes = bytes;
+  request.count = 1;
+  request.vulkan_minor = 3;
+  const std::unique_ptr<const PumiceGlslangResult, void (*)(const PumiceGlslangResult*)> result(glslang().run(&request), glslang().release);
+  return result->ok;
+}
+
+}  // namespace
+
+const PumiceGlslang& glslang() {
+  static const PumiceGlslang& library = load();  // tried again after an exception
+  return library;
+}
+
+std::string_view glslang_version() { return PUMICE_GLSLANG_VERSION; }
+
+bool glslang_accepts(const std::string& extension) {
+  static std::mutex mutex;
+  static std::map<std::string, bool> known;
+  const std::lock_guard guard(mutex);
+  const auto found = known.find(extension);
+  return found != known.end() ? found->second : known.emplace(extension, probe(extension)).first->second;
+}
+
+}  // namespace pumice
