@@ -17,9 +17,13 @@ endif()
 # No other place is searched: headers of one glslang with the libraries of another build cleanly and crash at run time.
 find_package(glslang CONFIG REQUIRED PATHS "${PUMICE_CMEEL_PREFIX}" NO_DEFAULT_PATH)
 set(PUMICE_GLSLANG_VERSION "${glslang_VERSION}")
+set(GLSLANG_LIBRARIES glslang::glslang glslang::SPIRV glslang::glslang-default-resource-limits)
+# The package's targets name a folder include/External that it does not have.
+set_target_properties(${GLSLANG_LIBRARIES} PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${PUMICE_CMEEL_PREFIX}/include")
 
 file(GLOB GLSLANG_SOURCES CONFIGURE_DEPENDS cpp/shader/glslang/*.cpp)
 add_library(pumice_glslang SHARED ${GLSLANG_SOURCES})
-target_link_libraries(pumice_glslang PRIVATE glslang::SPIRV glslang::glslang glslang::glslang-default-resource-limits)
+target_link_libraries(pumice_glslang PRIVATE ${GLSLANG_LIBRARIES})
+target_link_options(pumice_glslang PRIVATE LINKER:--no-as-needed)  # libSPIRV uses libglslang without saying so
 set_target_properties(pumice_glslang PROPERTIES INSTALL_RPATH "$ORIGIN")
 set_property(SOURCE cpp/shader/glslang_loader.cpp APPEND PROPERTY COMPILE_DEFINITIONS PUMICE_GLSLANG_VERSION="${PUMICE_GLSLANG_VERSION}")
