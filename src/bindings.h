@@ -10,6 +10,7 @@
 
 #include "core/tensor_desc.h"
 #include "device/context.h"
+#include "dispatch/kernel.h"
 
 namespace py = pybind11;
 
@@ -25,6 +26,11 @@ void bind_kernel(py::module_& module);
 void bind_dispatch(py::module_& module);
 void bind_operators(py::module_& module);
 void bind_graph(py::module_& module);
+
+// A kernel bound to its arguments: one dispatch that a command list can record as often as wanted.
+struct BoundKernel {
+  Dispatch dispatch;
+};
 
 // The NumPy dtype of an engine dtype (those of ml_dtypes for bfloat16, int4 and uint4).
 py::dtype numpy_dtype(DType dtype);

@@ -73,6 +73,7 @@ void bind_lists(py::module_& module) {
   py::class_<CommandList>(module, "CommandList", "A list of dispatches and copies: recorded, committed once, executed many times. Barriers are derived.")
       .def(py::init<std::shared_ptr<Context>>(), py::arg("context").none(false))
       .def("dispatch", py::overload_cast<std::shared_ptr<const Dispatchable>, const BindingTable&>(&CommandList::dispatch), py::arg("dispatchable"), py::arg("table"))
+      .def("dispatch", [](CommandList& self, const BoundKernel& kernel) { self.dispatch(kernel.dispatch); }, py::arg("kernel"))
       .def("copy", [](CommandList& self, const py::object& source, const py::object& target) { self.copy(copy_range(source, "source"), copy_range(target, "target")); }, py::arg("source"),
            py::arg("target"))
       .def(

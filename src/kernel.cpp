@@ -7,11 +7,6 @@
 namespace pumice {
 namespace {
 
-// A kernel bound to its arguments: one dispatch that a command list can record as often as wanted.
-struct BoundKernel {
-  Dispatch dispatch;
-};
-
 // What a Python user holds: the kernel and the context that it must not outlive.
 struct PyKernel {
   std::shared_ptr<Context> context;
