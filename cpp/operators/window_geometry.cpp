@@ -1,152 +1,150 @@
 #include "operators/window_geometry.h"
 
 #include <algorithm>
+#include <string>
 
 #include "core/error.h"
 
 namespace pumice {
 namespace {
 
-constexpr int64_t kLargest = 0x7fffffff;  // of a kernel size, stride, dilation or padding
+using Integers = std::vector<int64_t>;
 
-// Reads the attributes of one node and checks them against its number of spatial axes.
+enum class AutoPad : uint8_t { notset, valid, same_upper, same_lower };
+
+// Reads the window's attributes of one node and checks them against the number of spatial axes.
 class Reader {
  public:
-  Reader(const Attributes& attributes, std::string_view node, const Shape& input) : attributes_(attributes), node_(node) {
-    if (input.size() < 3) fail("an input of rank 3 or more expected, [N, C, spatial..]; given " + to_string(input));
-    spatial_.assign(input.begin() + 2, input.end());
+  Reader(const Attributes& attributes, std::string_view node, const Shape& x) : attributes_(attributes), node_(node) {
+    if (x.size() < 3) fail("an input of [N, C, and at least one spatial axis]; given " + to_string(x));
+    spatial_.assign(x.begin() + 2, x.end());
   }
 
-  const Shape& spatial() const { return spatial_; }
+  const Integers& spatial() const { return spatial_; }
   size_t axes() const { return spatial_.size(); }
-  [[noreturn]] void fail(const std::string& message) const { throw GraphError(std::string(node_), message); }
 
-  // One value per axis, each in least .. kLargest; `fallback` for every axis where the attribute is absent.
-  std::vector<int64_t> per_axis(std::string_view name, int64_t fallback, int64_t least, size_t each = 1) const {
-    std::vector<int64_t> values = attributes_.integers(name);
-    if (values.empty()) values.assign(axes() * each, fallback);
-    if (values.size() != axes() * each)
-      fail(std::string(name) + " has " + std::to_string(values.size()) + " values; " + std::to_string(axes() * each) + " expected for " + std::to_string(axes()) + " spatial axes");
-    for (const int64_t value : values)
-      if (value < least || value > kLargest) fail(std::string(name) + " holds " + std::to_string(value) + "; " + std::to_string(least) + " or more expected");
+  // The attribute with `count` values of at least `least`, or that many times `fallback`.
+  Integers integers(std::string_view name, size_t count, int64_t fallback, int64_t least) const {
+    const Integers values = attributes_.integers(name);
+    if (values.empty()) return Integers(count, fallback);
+    if (values.size() != count) fail("'" + std::string(name) + "' needs " + std::to_string(count) + " values; given " + to_string(values));
+    if (*std::min_element(values.begin(), values.end()) < least) fail("'" + std::string(name) + "' needs values of at least " + std::to_string(least) + "; given " + to_string(values));
     return values;
   }
 
-  std::string auto_pad() const {
-    const std::string mode = attributes_.text("auto_pad", "NOTSET");
-    if (mode != "NOTSET" && mode != "VALID" && mode != "SAME_UPPER" && mode != "SAME_LOWER")
-      fail("auto_pad '" + mode + "'; there are NOTSET, VALID, SAME_UPPER and SAME_LOWER");
-    return mode;
+  AutoPad auto_pad() const {
+    const std::string text = attributes_.text("auto_pad", "NOTSET");
+    if (text.empty() || text == "NOTSET") return AutoPad::notset;
+    if (text == "VALID") return AutoPad::valid;
+    if (text == "SAME_UPPER") return AutoPad::same_upper;
+    if (text == "SAME_LOWER") return AutoPad::same_lower;
+    fail("'auto_pad' is NOTSET, VALID, SAME_UPPER or SAME_LOWER; given '" + text + "'");
   }
 
-  WindowGeometry common(std::vector<int64_t> kernel) const {
-    WindowGeometry geometry;
-    geometry.kernel = std::move(kernel);
-    geometry.strides = per_axis("strides", 1, 1);
-    geometry.dilations = per_axis("dilations", 1, 1);
-    geometry.pads_begin.assign(axes(), 0);
-    geometry.pads_end.assign(axes(), 0);
-    return geometry;
+  // Kernel, strides, dilations and, unless `auto_pad` chooses them, pads.
+  WindowGeometry window(Integers kernel) const {
+    WindowGeometry window;
+    if (std::any_of(kernel.begin(), kernel.end(), [](int64_t size) { return size < 1; })) fail("a kernel of at least one element; given " + to_string(kernel));
+    window.kernel = std::move(kernel);
+    window.strides = integers("strides", axes(), 1, 1);
+    window.dilations = integers("dilations", axes(), 1, 1);
+    const Integers pads = auto_pad() == AutoPad::notset ? integers("pads", 2 * axes(), 0, 0) : Integers(2 * axes(), 0);
+    window.pads_begin.assign(pads.begin(), pads.begin() + static_cast<std::ptrdiff_t>(axes()));
+    window.pads_end.assign(pads.begin() + static_cast<std::ptrdiff_t>(axes()), pads.end());
+    return window;
   }
 
-  void explicit_pads(WindowGeometry& geometry) const {
-    const auto pads = per_axis("pads", 0, 0, 2);
-    const auto middle = pads.begin() + static_cast<std::ptrdiff_t>(axes());
-    geometry.pads_begin.assign(pads.begin(), middle);
-    geometry.pads_end.assign(middle, pads.end());
-  }
-
-  // The kernel of a convolution: the weight's, which kernel_shape must repeat where it is given.
-  std::vector<int64_t> weight_kernel(const Shape& weight) const {
-    if (weight.size() != axes() + 2) fail("a weight of rank " + std::to_string(axes() + 2) + " expected; given " + to_string(weight));
-    const std::vector<int64_t> kernel(weight.begin() + 2, weight.end()), given = attributes_.integers("kernel_shape");
-    if (!given.empty() && given != kernel) fail("kernel_shape " + to_string(given) + " is not that of the weight " + to_string(weight));
-    for (const int64_t size : kernel)
-      if (size < 1 || size > kLargest) fail("a kernel of " + to_string(kernel));
-    return kernel;
-  }
-
-  const Attributes& attributes() const { return attributes_; }
+  [[noreturn]] void fail(const std::string& message) const { throw GraphError(std::string(node_), "expected " + message); }
 
  private:
   const Attributes& attributes_;
   std::string_view node_;
-  Shape spatial_;
+  Integers spatial_;
 };
 
-// Elements from the first to the last tap.
-int64_t extent(const WindowGeometry& geometry, size_t axis) { return (geometry.kernel[axis] - 1) * geometry.dilations[axis] + 1; }
+// Elements of the input from the first to the last one that a window touches.
+int64_t extent(const WindowGeometry& window, size_t i) { return checked_add(checked_mul(window.kernel[i] - 1, window.dilations[i], "kernel"), 1, "kernel"); }
 
-// Half of `total` on each side; the odd one at the end, or at the start for SAME_LOWER.
-void share_pads(WindowGeometry& geometry, size_t axis, int64_t total, bool lower) {
-  const int64_t half = total / 2;
-  geometry.pads_begin[axis] = lower ? total - half : half;
-  geometry.pads_end[axis] = total - geometry.pads_begin[axis];
+// Splits what `auto_pad` adds; the odd element goes to the end for SAME_UPPER.
+void pad_same(WindowGeometry& window, size_t i, int64_t total, bool upper) {
+  const int64_t padding = std::max<int64_t>(total, 0), less = padding / 2;
+  window.pads_begin[i] = upper ? less : padding - less;
+  window.pads_end[i] = padding - window.pads_begin[i];
 }
 
-void slide(const Reader& reader, WindowGeometry& geometry, bool ceil_mode) {
-  const std::string mode = reader.auto_pad();
-  if (mode == "NOTSET") reader.explicit_pads(geometry);
-  for (size_t axis = 0; axis < reader.axes(); ++axis) {
-    const int64_t size = reader.spatial()[axis], stride = geometry.strides[axis];
-    if (mode == "SAME_UPPER" || mode == "SAME_LOWER") {
-      const int64_t output = (size + stride - 1) / stride;
-      share_pads(geometry, axis, std::max<int64_t>((output - 1) * stride + extent(geometry, axis) - size, 0), mode == "SAME_LOWER");
+// Quotients for a positive divisor.
+int64_t floor_quotient(int64_t a, int64_t b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
+int64_t ceil_quotient(int64_t a, int64_t b) { return -floor_quotient(-a, b); }
+
+// Windows that fit on a padded axis; with `ceil` also one that runs over its end but begins inside the input or its front padding.
+int64_t window_count(const WindowGeometry& window, size_t i, int64_t size, bool ceil) {
+  const int64_t from_front = checked_add(size, window.pads_begin[i], "pads"), stride = window.strides[i];
+  const int64_t room = checked_add(from_front, window.pads_end[i], "pads") - extent(window, i);
+  if (!ceil) return floor_quotient(room, stride) + 1;
+  const int64_t count = ceil_quotient(room, stride) + 1;
+  return (count - 1) * stride >= from_front ? count - 1 : count;
+}
+
+void place_windows(const Reader& reader, WindowGeometry& window, bool ceil) {
+  const AutoPad mode = reader.auto_pad();
+  for (size_t i = 0; i < reader.axes(); ++i) {
+    const int64_t size = reader.spatial()[i], stride = window.strides[i];
+    if (mode == AutoPad::same_upper || mode == AutoPad::same_lower) {
+      window.output.push_back((size + stride - 1) / stride);
+      pad_same(window, i, checked_mul(window.output[i] - 1, stride, "strides") + extent(window, i) - size, mode == AutoPad::same_upper);
+    } else {
+      window.output.push_back(window_count(window, i, size, ceil && mode == AutoPad::notset));
     }
-    const int64_t padded = size + geometry.pads_begin[axis] + geometry.pads_end[axis], room = padded - extent(geometry, axis);
-    if (room < 0) reader.fail("a window of " + std::to_string(extent(geometry, axis)) + " elements on an axis of " + std::to_string(padded) + " with its padding");
-    int64_t output = room / stride + 1;
-    // A window that ceil_mode adds has to start in the input or its padding before it.
-    if (ceil_mode && room % stride != 0 && output * stride < size + geometry.pads_begin[axis]) ++output;
-    geometry.output.push_back(output);
+    if (size > 0 && window.output[i] <= 0)
+      reader.fail("a window of at most the padded size of spatial axis " + std::to_string(i) + ", " + std::to_string(size + window.pads_begin[i] + window.pads_end[i]) + "; given " +
+                  std::to_string(extent(window, i)));
+    window.output[i] = std::max<int64_t>(window.output[i], 0);
   }
+}
+
+// Trailing sizes of the weights; 'kernel_shape' only repeats them.
+Integers kernel_of(const Reader& reader, const Shape& w) {
+  if (w.size() != reader.axes() + 2) reader.fail("weights of rank " + std::to_string(reader.axes() + 2) + "; given " + to_string(w));
+  const Integers kernel(w.begin() + 2, w.end()), given = reader.integers("kernel_shape", reader.axes(), 0, 1);
+  if (given[0] != 0 && given != kernel) reader.fail("'kernel_shape' to be that of the weights, " + to_string(kernel) + "; given " + to_string(given));
+  return kernel;
 }
 
 }  // namespace
 
-WindowGeometry conv_geometry(const Attributes& attributes, std::string_view node, const Shape& input, const Shape& weight) {
-  const Reader reader(attributes, node, input);
-  WindowGeometry geometry = reader.common(reader.weight_kernel(weight));
-  slide(reader, geometry, false);
-  return geometry;
+WindowGeometry conv_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w) {
+  const Reader reader(attributes, node, x);
+  WindowGeometry window = reader.window(kernel_of(reader, w));
+  place_windows(reader, window, false);
+  return window;
 }
 
-WindowGeometry pool_geometry(const Attributes& attributes, std::string_view node, const Shape& input) {
-  const Reader reader(attributes, node, input);
-  if (attributes.integers("kernel_shape").empty()) reader.fail("kernel_shape is missing");
-  WindowGeometry geometry = reader.common(reader.per_axis("kernel_shape", 1, 1));
-  slide(reader, geometry, attributes.integer("ceil_mode", 0) != 0);
-  for (size_t axis = 0; axis < reader.axes(); ++axis)
-    if (std::max(geometry.pads_begin[axis], geometry.pads_end[axis]) >= extent(geometry, axis))
-      reader.fail("padding of " + std::to_string(std::max(geometry.pads_begin[axis], geometry.pads_end[axis])) + " elements leaves whole windows of " + std::to_string(extent(geometry, axis)) + " in it");
-  return geometry;
+WindowGeometry pool_geometry(const Attributes& attributes, std::string_view node, const Shape& x) {
+  const Reader reader(attributes, node, x);
+  WindowGeometry window = reader.window(reader.integers("kernel_shape", reader.axes(), 0, 1));
+  place_windows(reader, window, attributes.integer("ceil_mode", 0) != 0);
+  return window;
 }
 
-WindowGeometry conv_transpose_geometry(const Attributes& attributes, std::string_view node, const Shape& input, const Shape& weight) {
-  const Reader reader(attributes, node, input);
-  WindowGeometry geometry = reader.common(reader.weight_kernel(weight));
-  const std::string mode = reader.auto_pad();
-  const auto added = reader.per_axis("output_padding", 0, 0);
-  auto wanted = attributes.integers("output_shape");
-  if (wanted.size() == reader.axes() + 2) wanted.erase(wanted.begin(), wanted.begin() + 2);  // some files give all axes
-  if (!wanted.empty() && wanted.size() != reader.axes()) reader.fail("output_shape has " + std::to_string(wanted.size()) + " values; " + std::to_string(reader.axes()) + " expected");
-  if (mode == "NOTSET" && wanted.empty()) reader.explicit_pads(geometry);
-  for (size_t axis = 0; axis < reader.axes(); ++axis) {
-    const int64_t size = reader.spatial()[axis], stride = geometry.strides[axis];
-    if (added[axis] >= std::max(stride, geometry.dilations[axis])) reader.fail("output_padding of " + std::to_string(added[axis]) + " with a stride of " + std::to_string(stride));
-    const int64_t full = size == 0 ? 0 : (size - 1) * stride + added[axis] + extent(geometry, axis);
-    const bool same = mode == "SAME_UPPER" || mode == "SAME_LOWER";
-    if (!wanted.empty() || same) {
-      const int64_t output = wanted.empty() ? size * stride : wanted[axis];
-      // The rule of ConvTranspose: the odd element goes to the end for SAME_UPPER alone.
-      share_pads(geometry, axis, std::max<int64_t>(full - output, 0), mode != "SAME_UPPER");
-      geometry.output.push_back(output);
+WindowGeometry conv_transpose_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w) {
+  const Reader reader(attributes, node, x);
+  WindowGeometry window = reader.window(kernel_of(reader, w));
+  const AutoPad mode = reader.auto_pad();
+  const Integers extra = reader.integers("output_padding", reader.axes(), 0, 0), wanted = reader.integers("output_shape", reader.axes(), -1, 0);
+  const bool same = mode == AutoPad::same_upper || mode == AutoPad::same_lower;
+  for (size_t i = 0; i < reader.axes(); ++i) {
+    const int64_t size = reader.spatial()[i];
+    const int64_t full = checked_add(checked_mul(window.strides[i], size - 1, "strides"), extra[i] + extent(window, i), "output");
+    if (wanted[i] >= 0 || same) {
+      window.output.push_back(wanted[i] >= 0 ? wanted[i] : checked_mul(size, window.strides[i], "strides"));
+      pad_same(window, i, full - window.output[i], mode == AutoPad::same_upper);
     } else {
-      geometry.output.push_back(full - geometry.pads_begin[axis] - geometry.pads_end[axis]);
+      window.output.push_back(full - window.pads_begin[i] - window.pads_end[i]);
     }
-    if (geometry.output.back() < 0 || (geometry.output.back() == 0 && size != 0)) reader.fail("an output of " + std::to_string(geometry.output.back()) + " elements on spatial axis " + std::to_string(axis));
+    if (size == 0) window.output[i] = std::max<int64_t>(window.output[i], 0);
+    if (window.output[i] < 0) reader.fail("pads of at most the result's size on spatial axis " + std::to_string(i) + ", " + std::to_string(full));
   }
-  return geometry;
+  return window;
 }
 
 }  // namespace pumice

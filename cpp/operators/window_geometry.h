@@ -1,4 +1,4 @@
-// Windows that slide over the spatial axes: resolved once, for the shape rules and the lowerings alike.
+// The sizes of windows over spatial axes: what Conv, ConvTranspose and the pools say in their attributes, with shapes known.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,14 @@
 
 namespace pumice {
 
-// Kernel, steps and padding of every spatial axis, and the output's spatial sizes. Padding is never negative in a pooling.
+// One entry for each spatial axis. For a transposed convolution strides and pads are those of the output.
 struct WindowGeometry {
   std::vector<int64_t> kernel, strides, dilations, pads_begin, pads_end, output;
 };
 
-// From the attributes kernel_shape, strides, dilations, pads, auto_pad (output_padding, output_shape, ceil_mode) and the shapes
-// [N, C, spatial..] and [O, I, kernel..]. Throw GraphError naming `node` for attributes of the wrong length or out of range and for
-// a window larger than its padded input.
-WindowGeometry conv_geometry(const Attributes& attributes, std::string_view node, const Shape& input, const Shape& weight);
-WindowGeometry conv_transpose_geometry(const Attributes& attributes, std::string_view node, const Shape& input, const Shape& weight);
-WindowGeometry pool_geometry(const Attributes& attributes, std::string_view node, const Shape& input);
+// `x`: [N, C, spatial..]; `w`: the weights' shape, whose trailing sizes are the kernel's. Throw GraphError naming `node`.
+WindowGeometry conv_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w);
+WindowGeometry conv_transpose_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w);
+WindowGeometry pool_geometry(const Attributes& attributes, std::string_view node, const Shape& x);
 
 }  // namespace pumice
