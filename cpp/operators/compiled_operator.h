@@ -1,10 +1,12 @@
 // Operator (described) -> CompiledOperator (for a device and a precision) -> Initializer (runs once) -> executed many times.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dispatch/dispatchable.h"
@@ -13,31 +15,64 @@
 
 namespace pumice {
 
-// A step whose operands are places of the whole plan: input i, output i, or a byte offset into temporary or persistent memory
-// (index 0, byte_offset the arena offset).
+// A step's operand as a place of the whole plan: input or output `index`, or (index 0) a byte offset into the temporary or the
+// persistent resource or the plan's own block of host values.
+struct PlannedOperand {
+  Place place = Place::none;
+  uint32_t index = 0;
+  uint64_t byte_offset = 0;
+  uint64_t bytes = 0;          // from byte_offset on
+  uint32_t element_bits = 32;  // of the tensor: what `<binding>_offset` counts, whatever the kernel's array is declared as
+};
+
+// A dispatch whose memory is known but for the bindings of a table.
 struct PlannedStep {
-  Step step;
-  std::string label;                    // node name
-  std::vector<uint64_t> operand_bytes;  // bytes of each operand's range
+  std::shared_ptr<const KernelVariant> kernel;
+  std::vector<PlannedOperand> operands;  // by position in kernel->interface().bindings
+  std::vector<std::byte> push;
+  std::array<uint32_t, 3> groups{1, 1, 1};
+  std::string label;  // node name
+  uint32_t wave = 0;  // steps of one wave do not depend on each other
+};
+
+// Steps that run or are skipped together. `predicate`: the word that decides, by its index; -1: always.
+struct Block {
+  int32_t predicate = -1;
+  std::vector<PlannedStep> steps;
+};
+
+// Blocks between two places where the host has to read what the device made.
+struct Segment {
+  std::vector<Block> blocks;
+};
+
+// What fills the persistent resource: free of data shapes, so that all plans of one program share it.
+struct InitializationPlan {
+  std::vector<PlannedStep> steps;  // owned inputs -> persistent
+  uint64_t temporary_bytes = 0, persistent_bytes = 0;
 };
 
 // Everything a CompiledOperator runs: one operator's steps or a whole graph's.
 struct Plan {
   std::string name;
   std::vector<Slot> inputs, outputs;
-  std::vector<PlannedStep> init_steps;  // owned inputs -> persistent
-  std::vector<PlannedStep> steps;
-  uint64_t temporary_bytes = 0, persistent_bytes = 0, init_temporary_bytes = 0;
-  bool in_place = false;
+  std::shared_ptr<const InitializationPlan> initialization;  // never null in use
+  std::vector<Segment> segments;
+  uint64_t temporary_bytes = 0;
+  std::vector<std::byte> host_values;  // made on the host at bind, read by the device: Place::host
+  bool in_place = false;               // output 0 may be the memory of input 0
+
+  size_t step_count() const;
 };
 
 // Which persistent range has been initialised; shared by the plans of one program for different input shapes.
 struct InitializationState {
   std::mutex mutex;
   bool initialised = false;
-  uint64_t buffer_id = 0, offset = 0;
+  uint64_t buffer_id = 0, offset = 0;  // 0: nothing is persistent
 };
 
+// A plan on a device. Immutable and thread-safe; its initialisation state is that of the GPU work submitted so far.
 class CompiledOperator : public Dispatchable, public std::enable_shared_from_this<CompiledOperator> {
  public:
   CompiledOperator(std::shared_ptr<Context> context, Plan plan, std::shared_ptr<InitializationState> state = {});
@@ -47,8 +82,9 @@ class CompiledOperator : public Dispatchable, public std::enable_shared_from_thi
   const std::vector<Slot>& outputs() const override { return plan_.outputs; }
   BindingProperties binding_properties() const override;
   bool supports_in_place(size_t input, size_t output) const override;
+  // Throws UnsupportedError where a range is larger than the device binds (both numbers).
   std::vector<Dispatch> lower(const BoundRanges& ranges) const override;
-  void check_executable(const BoundRanges& ranges) const override;
+  void check_executable(const BoundRanges& ranges) const override;  // I5, P5
   const Plan& plan() const { return plan_; }
   const std::shared_ptr<InitializationState>& state() const { return state_; }
 
@@ -56,12 +92,14 @@ class CompiledOperator : public Dispatchable, public std::enable_shared_from_thi
   std::shared_ptr<Context> context_;
   Plan plan_;
   std::shared_ptr<InitializationState> state_;
+  std::shared_ptr<Buffer> host_values_;
 };
 
 // Initialises N compiled operators: inputs are one buffer array per operator, outputs their persistent ranges, in order (I1 .. I7).
 class Initializer : public Dispatchable {
  public:
   Initializer(std::shared_ptr<Context> context, std::vector<std::shared_ptr<const CompiledOperator>> operators);
+  // StateError while an earlier initialisation by this object is still running (I6).
   void reset(std::vector<std::shared_ptr<const CompiledOperator>> operators);
   const std::vector<std::shared_ptr<const CompiledOperator>>& operators() const { return operators_; }
   const std::shared_ptr<Context>& context() const override { return context_; }
@@ -80,6 +118,7 @@ class Initializer : public Dispatchable {
   std::string name_ = "initializer";
   std::vector<std::shared_ptr<const CompiledOperator>> operators_;
   std::vector<Slot> inputs_, outputs_;
+  mutable std::atomic<uint64_t> busy_until_{0};  // id on the timeline
 };
 
 // One operator described by its ONNX name, tensors and attributes; no GPU state.
@@ -87,13 +126,24 @@ class Operator {
  public:
   // Throws UnsupportedError or GraphError (O1, R4 .. R9).
   Operator(std::string_view name, std::vector<std::optional<TensorDesc>> inputs, std::vector<std::optional<TensorDesc>> outputs, const Attributes& attributes);
+  // Descriptions alone fix the bytes that are bound; `precision` ("fp32", "fp16") allows, it does not demand.
   std::shared_ptr<CompiledOperator> compile(std::shared_ptr<Context> context, std::string_view precision = "fp32") const;
   const OperatorRow& row() const { return *row_; }
+  const std::vector<std::optional<TensorDesc>>& inputs() const { return inputs_; }
+  const std::vector<std::optional<TensorDesc>>& outputs() const { return outputs_; }
 
  private:
+  void check_outputs() const;
+
   const OperatorRow* row_;
   std::vector<std::optional<TensorDesc>> inputs_, outputs_;
   Attributes attributes_;
 };
+
+// Name of input or output `i` of a row: that of its role, numbered where the role repeats ("X", "inputs2").
+std::string role_name(const std::vector<ValueRole>& roles, size_t i);
+
+// The dispatches of `steps` on bound ranges. `host_values`: the plan's own block, where it has one.
+void append_dispatches(const Context& context, const std::vector<PlannedStep>& steps, const BoundRanges& ranges, const BufferRange& host_values, std::vector<Dispatch>& dispatches);
 
 }  // namespace pumice

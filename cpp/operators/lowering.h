@@ -19,7 +19,7 @@
 namespace pumice {
 
 // Which memory a step's operand lives in. Indices count values of the node; a graph renumbers them.
-enum class Place : uint8_t { none, input, output, temporary, persistent };
+enum class Place : uint8_t { none, input, output, temporary, persistent, host };
 
 struct Operand {
   Place place = Place::none;

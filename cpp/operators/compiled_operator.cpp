@@ -1,0 +1,118 @@
+#include "operators/compiled_operator.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace pumice {
+namespace {
+
+struct RangeLimits {
+  uint64_t alignment, largest;
+};
+
+const BufferRange& base_of(const PlannedOperand& operand, const BoundRanges& ranges, const BufferRange& host_values) {
+  static const BufferRange none;
+  switch (operand.place) {
+    case Place::input: return ranges.inputs.at(operand.index);
+    case Place::output: return ranges.outputs.at(operand.index);
+    case Place::temporary: return ranges.temporary;
+    case Place::persistent: return ranges.persistent;
+    case Place::host: return host_values;
+    default: return none;
+  }
+}
+
+// Adds to the push constant `<binding>_offset`, in elements.
+void add_offset(const PlannedStep& step, const BindingInterface& binding, uint64_t slack_bytes, uint32_t element_bits, std::vector<std::byte>& push) {
+  const auto* member = step.kernel->interface().find_push_constant(binding.name + "_offset");
+  if (!member || member->scalar != ScalarType::uint32)
+    throw Error("kernel '" + step.kernel->name() + "' takes no offset for '" + binding.name + "', which starts " + std::to_string(slack_bytes) + " bytes after what the device can bind");
+  if (slack_bytes * 8 % element_bits != 0)
+    throw Error("kernel '" + step.kernel->name() + "': '" + binding.name + "' starts " + std::to_string(slack_bytes) + " bytes after what the device can bind, which is no whole number of its elements");
+  uint32_t offset = 0;
+  std::memcpy(&offset, push.data() + member->offset, sizeof offset);
+  offset += static_cast<uint32_t>(slack_bytes * 8 / element_bits);
+  std::memcpy(push.data() + member->offset, &offset, sizeof offset);
+}
+
+// The operand's bytes, from an offset that the device can bind.
+BufferRange resolve(const PlannedStep& step, size_t position, const BufferRange& base, const RangeLimits& limits, std::vector<std::byte>& push) {
+  const PlannedOperand& operand = step.operands[position];
+  if (!base.buffer || operand.byte_offset >= base.bytes) return {};
+  const uint64_t begin = base.offset + operand.byte_offset, slack = begin % limits.alignment;
+  if (slack != 0) add_offset(step, step.kernel->interface().bindings[position], slack, operand.element_bits, push);
+  const uint64_t bytes = std::min(operand.bytes, base.bytes - operand.byte_offset) + slack;
+  if (bytes > limits.largest)
+    throw UnsupportedError("'" + step.label + "': a tensor of " + std::to_string(bytes) + " bytes; this device binds at most " + std::to_string(limits.largest) + " bytes (maxStorageBufferRange)");
+  return {base.buffer, begin - slack, bytes};
+}
+
+uint32_t descriptor_count(const std::vector<PlannedStep>& steps) {
+  uint32_t count = 0;
+  for (const auto& step : steps) count += static_cast<uint32_t>(step.operands.size());
+  return count;
+}
+
+}  // namespace
+
+void append_dispatches(const Context& context, const std::vector<PlannedStep>& steps, const BoundRanges& ranges, const BufferRange& host_values, std::vector<Dispatch>& dispatches) {
+  const RangeLimits limits{std::max<uint64_t>(context.limit("minStorageBufferOffsetAlignment"), 1), context.limit("maxStorageBufferRange")};
+  for (const auto& step : steps) {
+    Dispatch& dispatch = dispatches.emplace_back();
+    dispatch.kernel = step.kernel;
+    dispatch.push = step.push;
+    dispatch.groups = step.groups;
+    dispatch.label = step.label;
+    dispatch.buffers.reserve(step.operands.size());
+    for (size_t i = 0; i < step.operands.size(); ++i)
+      dispatch.buffers.push_back(resolve(step, i, base_of(step.operands[i], ranges, host_values), limits, dispatch.push));
+  }
+}
+
+size_t Plan::step_count() const {
+  size_t count = 0;
+  for (const auto& segment : segments)
+    for (const auto& block : segment.blocks) count += block.steps.size();
+  return count;
+}
+
+CompiledOperator::CompiledOperator(std::shared_ptr<Context> context, Plan plan, std::shared_ptr<InitializationState> state)
+    : context_(std::move(context)), plan_(std::move(plan)), state_(state ? std::move(state) : std::make_shared<InitializationState>()) {
+  if (!plan_.initialization) plan_.initialization = std::make_shared<InitializationPlan>();
+  if (plan_.host_values.empty()) return;
+  host_values_ = Buffer::create(context_, plan_.host_values.size());
+  upload({host_values_, 0, host_values_->bytes()}, plan_.host_values);
+}
+
+BindingProperties CompiledOperator::binding_properties() const {
+  BindingProperties properties;
+  for (const auto& segment : plan_.segments)
+    for (const auto& block : segment.blocks) properties.descriptors += descriptor_count(block.steps);
+  properties.temporary_bytes = plan_.temporary_bytes;
+  properties.persistent_bytes = plan_.initialization->persistent_bytes;
+  return properties;
+}
+
+bool CompiledOperator::supports_in_place(size_t input, size_t output) const { return plan_.in_place && input == 0 && output == 0; }
+
+std::vector<Dispatch> CompiledOperator::lower(const BoundRanges& ranges) const {
+  std::vector<Dispatch> dispatches;
+  dispatches.reserve(plan_.step_count());
+  const BufferRange host_values{host_values_, 0, plan_.host_values.size()};
+  for (const auto& segment : plan_.segments)
+    for (const auto& block : segment.blocks) append_dispatches(*context_, block.steps, ranges, host_values, dispatches);
+  return dispatches;
+}
+
+void CompiledOperator::check_executable(const BoundRanges& ranges) const {
+  const std::lock_guard lock(state_->mutex);
+  if (!state_->initialised) throw BindingError("I5", "dispatchable", plan_.name, "an operator that an Initializer has initialised", "one that has not been");
+  if (plan_.initialization->persistent_bytes == 0) return;
+  if (ranges.persistent.buffer->id() == state_->buffer_id && ranges.persistent.offset == state_->offset) return;
+  throw BindingError("P5", "persistent", plan_.name, "the range that was initialised: buffer " + std::to_string(state_->buffer_id) + " at offset " + std::to_string(state_->offset),
+                     "buffer " + std::to_string(ranges.persistent.buffer->id()) + " at offset " + std::to_string(ranges.persistent.offset));
+}
+
+}  // namespace pumice

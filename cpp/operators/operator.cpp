@@ -1,0 +1,208 @@
+// Describing one operator, and compiling it into a plan of its own.
+#include <algorithm>
+#include <numeric>
+
+#include "core/error.h"
+#include "operators/compiled_operator.h"
+
+namespace pumice {
+namespace {
+
+constexpr uint64_t kGrain = 16;                          // sizes of tensors in memory
+constexpr uint64_t kAlignment = 256;                     // offsets in temporary and persistent resources
+constexpr int64_t kMostMarkedElements = int64_t{1} << 26;  // of an output whose strides are checked one by one
+
+uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
+
+// R9: every index has an element of its own.
+bool has_own_elements(const TensorDesc& desc) {
+  if (desc.elements() == 0 || desc.is_packed()) return true;
+  std::vector<size_t> axes;
+  for (size_t i = 0; i < desc.shape.size(); ++i)
+    if (desc.shape[i] > 1) axes.push_back(i);
+  std::sort(axes.begin(), axes.end(), [&](size_t a, size_t b) { return desc.strides[a] < desc.strides[b]; });
+  int64_t reached = 1;
+  bool nested = true;
+  for (const size_t axis : axes) {
+    if (desc.strides[axis] == 0) return false;
+    nested = nested && desc.strides[axis] >= reached;
+    reached += (desc.shape[axis] - 1) * desc.strides[axis];
+  }
+  if (nested) return true;
+  if (reached > kMostMarkedElements) return false;
+  std::vector<bool> marked(static_cast<size_t>(reached));
+  std::vector<int64_t> index(axes.size(), 0);
+  for (int64_t at = 0;;) {
+    if (marked[static_cast<size_t>(at)]) return false;
+    marked[static_cast<size_t>(at)] = true;
+    size_t k = 0;
+    for (; k < axes.size(); ++k) {
+      at += desc.strides[axes[k]];
+      if (++index[k] < desc.shape[axes[k]]) break;
+      at -= index[k] * desc.strides[axes[k]];
+      index[k] = 0;
+    }
+    if (k == axes.size()) return true;
+  }
+}
+
+std::vector<const TensorDesc*> pointers(const std::vector<std::optional<TensorDesc>>& descs) {
+  std::vector<const TensorDesc*> result;
+  for (const auto& desc : descs) result.push_back(desc ? &*desc : nullptr);
+  return result;
+}
+
+// The dtype that float values are kept in: that of the described tensors.
+DType float_dtype_of(const std::vector<std::optional<TensorDesc>>& outputs, const std::vector<std::optional<TensorDesc>>& inputs) {
+  for (const auto* descs : {&outputs, &inputs})
+    for (const auto& desc : *descs)
+      if (desc && is_float(desc->dtype)) return desc->dtype;
+  return DType::float32;
+}
+
+// Turns the operands of one node into places of its plan.
+class OperatorPlanner {
+ public:
+  OperatorPlanner(const Operator& op, const Attributes& attributes, std::shared_ptr<Context> context) : op_(op) {
+    library_ = context->attachment<KernelLibrary>();
+    node_.context = std::move(context);
+    node_.library = library_.get();
+    node_.attributes = &attributes;
+    node_.node = op.row().name;
+    node_.row = &op.row();
+    node_.float_dtype = float_dtype_of(op.outputs(), op.inputs());
+    node_.inputs = op.inputs();
+    node_.outputs = op.outputs();
+    node_.hosts.resize(op.inputs().size());
+    node_.constant_packed.resize(op.inputs().size());
+    persistent_.resize(op.inputs().size());
+  }
+
+  Plan plan() {
+    Plan plan;
+    plan.name = op_.row().name;
+    for (size_t i = 0; i < op_.inputs().size(); ++i) plan.inputs.push_back({role_name(op_.row().schema.inputs, i), op_.inputs()[i]});
+    for (size_t i = 0; i < op_.outputs().size(); ++i) plan.outputs.push_back({role_name(op_.row().schema.outputs, i), op_.outputs()[i]});
+    plan.in_place = op_.row().schema.in_place;
+    plan.initialization = initialization();
+    op_.row().lower(node_);
+    for (const uint64_t bytes : node_.temporaries) {
+      temporaries_.push_back(plan.temporary_bytes);
+      plan.temporary_bytes += round_up(bytes, kAlignment);
+    }
+    plan.segments.emplace_back().blocks.emplace_back();
+    for (auto& step : node_.steps) plan.segments[0].blocks[0].steps.push_back(planned(std::move(step), true));
+    return plan;
+  }
+
+ private:
+  struct Persistent {
+    uint64_t offset = 0, bytes = 0;
+    bool owned = false;
+  };
+
+  std::shared_ptr<const InitializationPlan> initialization() {
+    auto plan = std::make_shared<InitializationPlan>();
+    PackContext pack;
+    static_cast<NodeContext&>(pack) = node_;
+    pack.inputs = op_.inputs();
+    for (size_t i = 0; i < op_.inputs().size(); ++i) {
+      if (!op_.inputs()[i] || !op_.inputs()[i]->owned) continue;
+      PackedWeight weight;
+      node_.constant_packed[i] = op_.row().pack && op_.row().pack(pack, i, weight);
+      const uint64_t bytes = round_up(node_.constant_packed[i] ? weight.desc.bytes() : op_.inputs()[i]->bytes(), kGrain);
+      persistent_[i] = {plan->persistent_bytes, bytes, true};
+      plan->persistent_bytes += round_up(bytes, kAlignment);
+      const Operand source{Place::input, static_cast<uint32_t>(i), 0}, target{Place::persistent, static_cast<uint32_t>(i), 0};
+      std::vector<Step> steps;
+      if (node_.constant_packed[i])
+        weight.steps(steps, source, target);
+      else
+        steps.push_back(word_copy(source, target, op_.inputs()[i]->bytes()));
+      for (auto& step : steps) plan->steps.push_back(planned(std::move(step), false));
+    }
+    return plan;
+  }
+
+  Step word_copy(const Operand& source, const Operand& target, uint64_t bytes) const {
+    StepBuilder step(node_.kernel("copy_words.comp", DType::float32));
+    return step.bind("x", source).bind("y", target).set("words", bytes / 4).threads((bytes / 4 + 3) / 4).build();
+  }
+
+  // `execution`: owned inputs have become persistent.
+  PlannedStep planned(Step step, bool execution) const {
+    PlannedStep planned{std::move(step.kernel), {}, std::move(step.push), step.groups, std::string(op_.row().name)};
+    for (size_t i = 0; i < step.operands.size(); ++i) planned.operands.push_back(place(step.operands[i], planned.kernel->interface().bindings[i], execution));
+    return planned;
+  }
+
+  PlannedOperand place(const Operand& operand, const BindingInterface& binding, bool execution) const {
+    const auto rest = [&](uint64_t bytes) { return bytes > operand.byte_offset ? bytes - operand.byte_offset : 0; };
+    PlannedOperand result{operand.place, operand.index, operand.byte_offset, 0, binding.element_bytes * 8 / std::max(binding.components, 1u)};
+    const auto described = [&](const TensorDesc& desc) {
+      result.bytes = rest(round_up(desc.bytes(), kGrain));
+      result.element_bits = static_cast<uint32_t>(bits(desc.dtype));
+    };
+    if (operand.place == Place::output) described(*op_.outputs()[operand.index]);
+    if (operand.place == Place::temporary) result = {operand.place, 0, temporaries_[operand.index] + operand.byte_offset, rest(round_up(node_.temporaries[operand.index], kGrain)), result.element_bits};
+    if (operand.place == Place::input) described(*op_.inputs()[operand.index]);
+    const bool persistent = operand.place == Place::persistent || (operand.place == Place::input && execution && persistent_[operand.index].owned);
+    if (persistent) {
+      const Persistent& held = persistent_[operand.index];
+      result = {Place::persistent, 0, held.offset + operand.byte_offset, rest(held.bytes), result.element_bits};
+    }
+    return result;
+  }
+
+  const Operator& op_;
+  std::shared_ptr<KernelLibrary> library_;
+  LowerContext node_;
+  std::vector<Persistent> persistent_;  // by input
+  std::vector<uint64_t> temporaries_;   // offsets
+};
+
+}  // namespace
+
+std::string role_name(const std::vector<ValueRole>& roles, size_t i) {
+  if (roles.empty()) return std::to_string(i);
+  const size_t last = roles.size() - 1;
+  if (!roles.back().variadic) return std::string(roles[std::min(i, last)].name);
+  return i < last ? std::string(roles[i].name) : std::string(roles[last].name) + std::to_string(i - last);
+}
+
+Operator::Operator(std::string_view name, std::vector<std::optional<TensorDesc>> inputs, std::vector<std::optional<TensorDesc>> outputs, const Attributes& attributes)
+    : row_(find_operator(name)), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {
+  if (!row_) throw UnsupportedError("operator " + std::string(name));
+  attributes_ = checked_attributes(*row_, name, attributes);
+  check_inputs(*row_, name, pointers(inputs_), outputs_.size());
+  check_outputs();
+}
+
+void Operator::check_outputs() const {
+  const std::string_view op = row_->name;
+  ShapeContext shapes(op, attributes_, pointers(inputs_), std::vector<const HostTensor*>(inputs_.size()), outputs_.size());
+  row_->shape(shapes);
+  const auto expected = shapes.take_outputs();
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    const std::string output = role_name(row_->schema.outputs, i);
+    const auto& given = outputs_[i];
+    if (!given) {
+      const auto& roles = row_->schema.outputs;
+      if (i >= roles.size() || !roles[i].optional) throw GraphError(std::string(op), "output '" + output + "' has to be described");
+      continue;
+    }
+    if (given->owned) throw GraphError(std::string(op), "output '" + output + "' is owned; only inputs can be", "O1");
+    if (!has_own_elements(*given)) throw GraphError(std::string(op), "output '" + output + "', " + to_string(*given) + ": several indices share one element", "R9");
+    if (i >= expected.size() || !expected[i]) throw GraphError(std::string(op), "has no output " + std::to_string(i));
+    if (given->dtype != expected[i]->dtype || given->shape != expected[i]->shape)
+      throw GraphError(std::string(op), "output '" + output + "': expected " + to_string(TensorDesc(expected[i]->dtype, expected[i]->shape)) + ", given " + to_string(*given));
+  }
+}
+
+std::shared_ptr<CompiledOperator> Operator::compile(std::shared_ptr<Context> context, std::string_view precision) const {
+  if (precision != "fp32" && precision != "fp16") throw UnsupportedError("precision '" + std::string(precision) + "'; there are 'fp32' and 'fp16'");
+  Plan plan = OperatorPlanner(*this, attributes_, context).plan();
+  return std::make_shared<CompiledOperator>(std::move(context), std::move(plan));
+}
+
+}  // namespace pumice
