@@ -173,12 +173,12 @@ def _model_record(model: Model) -> dict[str, Any]:
 def _run(arguments: argparse.Namespace) -> int:
     if not arguments.input:
         raise InputError("run: give the model's inputs: --input NAME=FILE")
+    labels = _labels(arguments.labels)
     model = _load(arguments)
     results = model(*_inputs(model, arguments))
     arrays = [results] if len(model.outputs) == 1 else list(results)
     outputs = {value.name: array for value, array in zip(model.outputs, arrays, strict=True)}
     files = _written(outputs, arguments.output) if arguments.output else {}
-    labels = _labels(arguments.labels)
     if arguments.json:
         records = [_output_record(name, array, files.get(name)) for name, array in outputs.items()]
         print(json.dumps({**_model_record(model), "outputs": records}, indent=2))

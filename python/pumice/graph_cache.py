@@ -140,9 +140,14 @@ class _Encoder:
         }
         if len(self.inline) > _MOST_INLINE_BYTES:
             return None
-        text = json.dumps(structure, separators=(",", ":")).encode()
-        body = len(text).to_bytes(8, "little") + text + bytes(self.inline)
-        return _MAGIC + hashlib.sha256(body).digest() + body
+        return sealed(structure, bytes(self.inline))
+
+
+def sealed(structure: dict[str, Any], inline: bytes) -> bytes:
+    """An entry's bytes: what it is, its checksum, the structure as JSON behind its length, constants not found elsewhere."""
+    text = json.dumps(structure, separators=(",", ":")).encode()
+    body = len(text).to_bytes(8, "little") + text + inline
+    return _MAGIC + hashlib.sha256(body).digest() + body
 
 
 class _Decoder:
@@ -169,7 +174,7 @@ class _Decoder:
             raise ValueError(f"unknown element type {dtype}")
         data, location = self._bytes_of(index, name)
         raw = memoryview(data)[offset : offset + byte_count(dtype, shape)]
-        if len(raw) != byte_count(dtype, shape):
+        if offset < 0 or len(raw) != byte_count(dtype, shape):
             raise ValueError(f"'{name}' lies outside its file")
         return ConstantRecipe(name, dtype, shape, raw, Place(location, offset))
 
@@ -219,16 +224,21 @@ def _write(path: str, entry: bytes) -> None:
             return
 
 
-def load_graph(source: Source) -> tuple[Graph, Recipe]:
-    """The engine's Graph of a model and what it was made from. Raises GraphError, UnsupportedError, OSError."""
+def load_recipe(source: Source) -> Recipe:
+    """From the cache, else from ONNX and kept for the next time. Raises GraphError, OSError."""
     file = ModelFile(source)
     path = None if file.data is None else _entry_path(file.data)
     if path is not None and (cached := _read(path, file)) is not None:
-        return build(cached), cached
+        return cached
     from .onnx_import import parse, recipe_of
 
     recipe = recipe_of(parse(file), file)
-    graph = build(recipe)
-    if path is not None and (entry := _Encoder(file).entry(recipe)) is not None:
+    if path is not None and recipe.complete and (entry := _Encoder(file).entry(recipe)) is not None:
         _write(path, entry)
-    return graph, recipe
+    return recipe
+
+
+def load_graph(source: Source) -> tuple[Graph, Recipe]:
+    """The engine's Graph of a model and what it was made from. Raises GraphError, UnsupportedError, OSError."""
+    recipe = load_recipe(source)
+    return build(recipe), recipe

@@ -37,7 +37,7 @@ def _opened(path: str | os.PathLike[str], mode: str) -> Image.Image:
         with image_module.open(path) as image:
             upright: Image.Image = operations.exif_transpose(image)
             return upright.convert("L" if mode == "L" else "RGB")
-    except (image_module.UnidentifiedInputError, image_module.DecompressionBombError, SyntaxError) as error:
+    except (image_module.UnidentifiedImageError, image_module.DecompressionBombError, SyntaxError) as error:
         raise InputError(f"'{os.fspath(path)}': expected a picture ({error})") from None
 
 

@@ -48,7 +48,8 @@ def _wants_header(config: pytest.Config) -> bool:
     """Not in runs that have nothing to do with pumice: opening a device takes a moment."""
     if config.getoption("--pumice-device") or os.environ.get("PUMICE_DEVICE"):
         return True
-    return any(getattr(plugin, "pumice", None) is pumice for plugin in config.pluginmanager.get_plugins() if plugin)
+    others = (plugin for plugin in config.pluginmanager.get_plugins() if getattr(plugin, "__name__", "") != __name__)
+    return any(getattr(plugin, "pumice", None) is pumice for plugin in others)
 
 
 def _device_line(precision: str) -> str:

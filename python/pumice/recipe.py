@@ -73,6 +73,11 @@ class Recipe(NamedTuple):
     outputs: list[InputRecipe]
     unsupported: list[str]
 
+    @property
+    def complete(self) -> bool:
+        """Whether it holds all of the model."""
+        return not self.unsupported and not any(node.unsupported for node in self.nodes)
+
 
 def without_trailing_gaps(names: list[str]) -> list[str]:
     end = len(names)

@@ -91,17 +91,23 @@ def _ulps(actual: Array, expected: Array) -> Array | None:
     coarse = min(names, key=lambda name: _MANTISSA_BITS[name])
     dtype = actual.dtype if str(actual.dtype) == coarse else expected.dtype
     a, b = (np.ascontiguousarray(array).astype(dtype) for array in (actual, expected))
-    steps = np.abs(_ordered(a).astype(np.float64) - _ordered(b).astype(np.float64))
+    ordered_a, ordered_b = _ordered(a), _ordered(b)
+    larger, smaller = np.maximum(ordered_a, ordered_b), np.minimum(ordered_a, ordered_b)
+    steps = (larger.view(np.uint64) - smaller.view(np.uint64)).astype(np.float64)  # modulo 2**64: never too far
     nan_a, nan_b = np.isnan(a), np.isnan(b)
     steps[nan_a | nan_b] = np.inf
     steps[nan_a & nan_b] = 0
     return steps
 
 
+def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(flat, shape)) if shape else ()
+
+
 def _worst(errors: Array, actual: Array, expected: Array) -> Worst:
-    at = np.unravel_index(int(np.argmax(errors)), errors.shape)
-    index = tuple(int(i) for i in at)
-    return Worst(float(errors[index]), index, actual[index], expected[index])
+    """`errors` are flat."""
+    flat = int(np.argmax(errors))
+    return Worst(float(errors[flat]), _index(flat, actual.shape), actual.flat[flat], expected.flat[flat])
 
 
 def compare(
@@ -118,7 +124,7 @@ def compare(
     if a.size == 0:
         nothing = Worst(0.0, (), None, None)
         return Difference(0, 0, None, nothing, nothing, None)
-    wide_a, wide_b = _wide(a), _wide(b)
+    wide_a, wide_b = _wide(a).ravel(), _wide(b).ravel()
     with np.errstate(all="ignore"):
         absolute = np.abs(wide_a - wide_b)
         same = (wide_a == wide_b) | (np.isnan(wide_a) & np.isnan(wide_b))
@@ -128,12 +134,12 @@ def compare(
         relative = np.where(np.isnan(relative), np.inf, relative)
         allowed = (default_atol if atol is None else atol) + (default_rtol if rtol is None else rtol) * magnitude
         wrong = ~same & ~((absolute <= allowed) & np.isfinite(magnitude))
-    ulps = _ulps(a, b)
-    first = np.argwhere(wrong)[:1]
+    ulps = _ulps(a.ravel(), b.ravel())
+    mismatched = np.flatnonzero(wrong)
     return Difference(
         a.size,
-        int(np.count_nonzero(wrong)),
-        tuple(int(i) for i in first[0]) if len(first) else None,
+        len(mismatched),
+        _index(int(mismatched[0]), a.shape) if len(mismatched) else None,
         _worst(absolute, a, b),
         _worst(relative, a, b),
         None if ulps is None else _worst(ulps, a, b),

@@ -1,0 +1,58 @@
+"""Small ONNX models for the tests, made with the onnx package."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+Shape = Sequence[int | str | None] | None
+
+
+def value(name: str, shape: Shape = ("N", 4), dtype: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto] = (),
+    outputs: Sequence[str] = ("y",),
+    constants: dict[str, npt.NDArray[Any]] | None = None,
+    opset: int = 17,
+    **graph: Any,
+) -> onnx.ModelProto:
+    """Not checked: the tests make wrong ones too."""
+    made = helper.make_graph(
+        list(nodes),
+        "small",
+        list(inputs or [value("x")]),
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()],
+        **graph,
+    )
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def node(op: str, inputs: Sequence[str] = ("x",), outputs: Sequence[str] = ("y",), **attributes: Any) -> onnx.NodeProto:
+    attributes.setdefault("name", f"{op.lower()}.{'.'.join(outputs)}")
+    return helper.make_node(op, list(inputs), list(outputs), **attributes)
+
+
+def relu() -> onnx.ModelProto:
+    return model([node("Relu")])
+
+
+def gemm() -> onnx.ModelProto:
+    """x [N, 4] -> relu(x w + b) [N, 3], and what comes before the relu."""
+    random = np.random.default_rng(3)
+    weights = {
+        "w": random.standard_normal((4, 3)).astype(np.float32),
+        "b": random.standard_normal(3).astype(np.float32),
+    }
+    return model(
+        [node("Gemm", ["x", "w", "b"], ["sum"]), node("Relu", ["sum"], ["y"])], outputs=["y", "sum"], constants=weights
+    )

@@ -1,0 +1,356 @@
+"""The command line: what it prints, writes and returns."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import pumice
+from onnx_models import gemm, model, node, value
+from pumice.cli import main
+
+DATA = Path(pumice.__file__).parent / "data" / "digits"
+DIGITS = str(DATA / "digits.onnx")
+
+
+@pytest.fixture(autouse=True)
+def device(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands take the device under test."""
+    monkeypatch.setenv("PUMICE_DEVICE", f"uuid:{context.info.uuid}")
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Three held-back digits, in images.npy as well."""
+    held_back = np.load(DATA / "holdback.npz")["images"][:3]
+    made: np.ndarray[Any, np.dtype[np.float32]] = (held_back[:, None] / 16).astype(np.float32)
+    np.save(tmp_path / "images.npy", made)
+    return made
+
+
+def output(capsys: pytest.CaptureFixture[str], *arguments: object, status: int = 0) -> str:
+    assert main([str(argument) for argument in arguments]) == status
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """What a refusal says, with exit status 2 and nothing on standard output."""
+    try:
+        status = main([str(argument) for argument in arguments])
+    except SystemExit as stopped:  # argparse
+        assert stopped.code == 2
+        return capsys.readouterr().err
+    captured = capsys.readouterr()
+    assert (status, captured.out) == (2, "")
+    assert captured.err.startswith("pumice: error: ")
+    assert "Traceback" not in captured.err
+    return captured.err
+
+
+def two_inputs(folder: Path) -> Path:
+    proto = model([node("Add", ["a", "b"], ["total"])], [value("a"), value("b")], ["total"])
+    onnx.save(proto, folder / "two.onnx")
+    return folder / "two.onnx"
+
+
+# ---- info
+
+
+def test_info_names_the_devices_and_the_one_that_is_taken(
+    capsys: pytest.CaptureFixture[str], context: pumice.Context
+) -> None:
+    text = output(capsys, "info")
+    for info in pumice.devices():
+        assert info.name in text
+        assert info.uuid in text
+    assert "(default)" in text
+    assert ("SOFTWARE DRIVER: not a GPU" in text) == any(d.kind == "software" for d in pumice.devices())
+
+
+def test_info_as_json(capsys: pytest.CaptureFixture[str], context: pumice.Context) -> None:
+    record = json.loads(output(capsys, "info", "--json"))
+    assert record["version"] == pumice.__version__
+    assert record["default"] == context.info.uuid
+    (device,) = [d for d in record["devices"] if d["uuid"] == context.info.uuid]
+    assert device["limits"]["maxStorageBufferRange"] == context.info.limits["maxStorageBufferRange"]
+    assert device["features"] == pumice.devices()[device["index"]].features
+
+
+# ---- run
+
+
+def test_run_writes_and_summarises_the_outputs(
+    capsys: pytest.CaptureFixture[str], images: np.ndarray[Any, Any], tmp_path: Path, context: pumice.Context
+) -> None:
+    text = output(capsys, "run", DIGITS, "--input", f"image={tmp_path}/images.npy", "--output", tmp_path / "results")
+    written = np.load(tmp_path / "results" / "probabilities.npy")
+    with pumice.load(DIGITS, context) as loaded:
+        np.testing.assert_array_equal(written, loaded(images))
+    assert "probabilities: float32[3, 10]" in text
+    assert context.info.name in text
+    assert text.count("\n  ") == 3  # the best classes of each row
+
+
+def test_run_as_json(capsys: pytest.CaptureFixture[str], images: np.ndarray[Any, Any], tmp_path: Path) -> None:
+    arguments = ("--input", f"image={tmp_path}/images.npy", "--precision", "fp16", "--json", "-o", tmp_path)
+    record = json.loads(output(capsys, "run", DIGITS, *arguments))
+    assert record["precision"] == "fp16"
+    (result,) = record["outputs"]
+    assert (result["name"], result["dtype"], result["shape"]) == ("probabilities", "float32", [3, 10])
+    assert result["mean"] == pytest.approx(0.1, abs=1e-3)
+    assert np.load(result["file"]).shape == (3, 10)
+
+
+def test_run_takes_every_kind_of_file(
+    capsys: pytest.CaptureFixture[str], images: np.ndarray[Any, Any], tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "one.npz", anything=images)
+    np.savez(tmp_path / "several.npz", image=images, other=np.zeros(3))
+    (tmp_path / "tensor.pb").write_bytes(numpy_helper.from_array(images).SerializeToString())
+    expected = output(capsys, "run", DIGITS, "--input", tmp_path / "images.npy")
+    for file in ("one.npz", "several.npz", "tensor.pb"):
+        assert output(capsys, "run", DIGITS, "--input", f"image={tmp_path / file}") == expected
+
+
+def test_run_takes_all_inputs_from_one_archive(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    a, b = np.ones((2, 4), np.float32), np.full((2, 4), 2, np.float32)
+    np.savez(tmp_path / "both.npz", a=a, b=b)
+    text = output(capsys, "run", two_inputs(tmp_path), "--input", tmp_path / "both.npz")
+    assert "min 3.0, max 3.0" in text
+
+
+def test_run_on_pictures(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("PIL")
+    for digit in range(10):
+        text = output(
+            capsys,
+            "run",
+            DIGITS,
+            "-i",
+            DATA / f"sample_{digit}.png",
+            "--image-resample",
+            "box",
+            "--image-scale",
+            "1/255",
+        )
+        assert text.splitlines()[-1].strip().startswith(f"{digit} ")
+
+
+MNIST = "--image-mode=L --image-size=28 --image-invert=auto --image-scale=1/max"
+SQUEEZENET = "--image-scale=1/max --image-mean=0.485,0.456,0.406 --image-std=0.229,0.224,0.225"
+PICTURES: dict[str, tuple[str, str, str, str, float]] = {
+    # expected result: (model, picture, options, output, allowed)
+    "mnist_image1": ("mnist", "mnist_image1.png", MNIST, "probabilities", 1e-5),
+    "zebra": ("squeezenet", "zebra.jpg", SQUEEZENET, "probabilities", 1e-5),
+    "DefaultImage_128": ("candy", "DefaultImage.jpg", "--image-mode=BGR --image-size=128x128", "styled", 1e-2),
+    "dog2_64": ("superres", "dog2.jpg", "--image-mode=Y --image-size=64 --image-scale=1/255", "luma_x3", 1e-5),
+}
+
+
+@pytest.mark.parametrize("case", PICTURES)
+def test_run_on_a_pretrained_models_own_picture(
+    capsys: pytest.CaptureFixture[str], shared_models: Path, tmp_path: Path, case: str
+) -> None:
+    pytest.importorskip("PIL")
+    name, picture, options, result, allowed = PICTURES[case]
+    folder = shared_models / name
+    arguments = ("-i", folder / "images" / picture, "--image-resample=nearest", *options.split(), "-o", tmp_path)
+    output(capsys, "run", folder / f"{name}.onnx", *arguments)
+    expected = np.load(folder / "expected" / f"{case}.output.npy")
+    assert np.abs(np.load(tmp_path / f"{result}.npy") - expected).max() <= allowed
+
+
+def test_run_prints_the_names_of_classes(capsys: pytest.CaptureFixture[str], shared_models: Path) -> None:
+    folder = shared_models / "squeezenet"
+    picture, labels = folder / "expected" / "dog2.input.npy", folder / "imagenet_categories.txt"
+    text = output(capsys, "run", folder / "squeezenet.onnx", "-i", picture, "--labels", labels)
+    assert re.search(r"probabilities: .*\n +Labrador retriever 0\.919", text)
+
+
+def test_names_of_outputs_are_safe_as_names_of_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    proto = model(
+        [node("Relu", ["x"], ["../up/y:0"]), node("Tanh", ["x"], ["_up_y_0"])], outputs=["../up/y:0", "_up_y_0"]
+    )
+    onnx.save(proto, tmp_path / "odd.onnx")
+    np.save(tmp_path / "x.npy", np.ones((1, 4), np.float32))
+    output(capsys, "run", tmp_path / "odd.onnx", "-i", tmp_path / "x.npy", "-o", tmp_path / "out")
+    assert len([*(tmp_path / "out").iterdir()]) == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"odd.onnx", "x.npy", "out"}
+
+
+# ---- bench
+
+
+def test_bench_generates_inputs_and_measures(capsys: pytest.CaptureFixture[str]) -> None:
+    text = output(capsys, "bench", DIGITS, "--runs", 5, "--dim", "N=2")
+    assert "image: float32[2, 1, 8, 8]" in text
+    assert re.search(r"5 calls: min \d+\.\d+, median \d+\.\d+, p99 \d+\.\d+", text)
+
+
+def test_bench_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    record = json.loads(output(capsys, "bench", DIGITS, "--runs", 20, "--json"))
+    times = record["milliseconds"]
+    assert 0 < times["min"] <= times["median"] <= times["p99"]
+    assert times["runs"] == 20
+    assert times["device"] > 0
+
+
+def test_bench_of_first_results_in_fresh_processes(capsys: pytest.CaptureFixture[str]) -> None:
+    record = json.loads(output(capsys, "bench", DIGITS, "--runs", 1, "--cold", "--json"))["first_result"]
+    for kind in ("cold", "warm"):
+        assert record[kind]["total"] == pytest.approx(sum(record[kind]["phases"].values()))
+        assert all(milliseconds >= 0 for milliseconds in record[kind]["phases"].values())
+    assert record["cold"]["onnx"]
+    assert not record["warm"]["onnx"]
+
+
+# ---- validate
+
+
+def test_validate_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    text = output(capsys, "validate", DIGITS)
+    for name in ("conv1", "relu2", "pool", "fc1", "probabilities", "11 of 11 tensors compared, all within tolerance"):
+        assert name in text
+
+
+def test_validate_as_json(capsys: pytest.CaptureFixture[str], images: np.ndarray[Any, Any], tmp_path: Path) -> None:
+    record = json.loads(
+        output(capsys, "validate", DIGITS, "-i", tmp_path / "images.npy", "--precision", "fp16", "--json")
+    )
+    assert record["ok"]
+    assert len(record["rows"]) == 11
+    assert record["rows"][0]["shape"] == [3, 16, 8, 8]
+
+
+def test_validate_exits_with_1_and_names_the_first_divergence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pumice import validation
+
+    monkeypatch.setitem(validation._LOCAL, "fp32", -1.0)  # nothing is close enough
+    text = output(capsys, "validate", DIGITS, status=1)
+    assert "first node 'conv1' (Conv)" in text
+    assert json.loads(output(capsys, "validate", DIGITS, "--json", status=1))["first_divergence"] == "conv1"
+
+
+# ---- wrong use
+
+
+def test_wrong_use_is_one_clear_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    np.save(tmp_path / "wide.npy", np.zeros((1, 1, 8, 9), np.float32))
+    np.save(tmp_path / "double.npy", np.zeros((1, 1, 8, 8)))
+    np.save(tmp_path / "object.npy", np.array([{}]), allow_pickle=True)
+    np.savez(tmp_path / "pair.npz", a=np.zeros(1), b=np.zeros(1))
+    for name in ("text.npy", "text.npz", "text.pb", "text.png", "text.onnx"):
+        (tmp_path / name).write_text("no such thing")
+    two = two_inputs(tmp_path)
+    onnx.save(model([node("Wobble")]), tmp_path / "wobble.onnx")
+    run = ("run", DIGITS, "--input")
+    cases: list[tuple[tuple[object, ...], str]] = [
+        (("run", tmp_path / "absent.onnx", "-i", "x.npy"), r"absent\.onnx: No such file"),
+        (("run", tmp_path, "-i", "x.npy"), "directory"),
+        (("run", tmp_path / "text.onnx", "-i", "x.npy"), r"model 'text\.onnx': expected an ONNX model"),
+        (("run", tmp_path / "wobble.onnx", "-i", "x.npy"), "Wobble"),
+        (("run", DIGITS), "--input NAME=FILE"),
+        ((*run, tmp_path / "absent.npy"), r"absent\.npy: No such file"),
+        ((*run, f"picture={tmp_path}/wide.npy"), "no input 'picture'; the model has image"),
+        ((*run, tmp_path / "wide.npy"), r"input 'image': expected shape \[N, 1, 8, 8\]; given shape \[1, 1, 8, 9\]"),
+        ((*run, tmp_path / "double.npy"), r'given float64 \(\.astype\("float32"\)'),
+        ((*run, tmp_path / "object.npy"), "expected NumPy arrays"),
+        ((*run, tmp_path / "pair.npz"), "expected an array 'image' or a single one, given a, b"),
+        *(((*run, tmp_path / f"text.{kind}"), f"text.{kind}': expected") for kind in ("npy", "npz", "pb", "png")),
+        ((*run, tmp_path / "wide.npy", "-i", tmp_path / "wide.npy"), "'image' is given twice"),
+        (("run", two, "--input", tmp_path / "wide.npy"), "expected NAME=FILE with one of a, b"),
+        (("run", two, "--input", f"a={tmp_path}/wide.npy"), r"missing: b: float32\[N, 4\]"),
+        (("run", two, "--input", tmp_path / "text.npz"), "expected NumPy arrays"),
+        (("bench", DIGITS, "--dim", "M=3"), "no dimension 'M'; the inputs have N"),
+        (("validate", DIGITS, "--device", "no such device"), "no Vulkan device matches 'no such device'"),
+        ((*run, tmp_path / "wide.npy", "--labels", tmp_path / "none.txt"), r"none\.txt: No such file"),
+        (("bench", DIGITS, "--runs", 0), "a number above 0"),
+        (("bench", DIGITS, "--dim", "N"), "expected NAME=SIZE"),
+        ((*run, "x.png", "--image-size", "3by4"), "expected N, HEIGHTxWIDTH or keep"),
+        ((*run, "x.png", "--image-mean", "a,b"), "expected numbers"),
+        (("run", DIGITS, "--precision", "fp8"), "invalid choice"),
+        (("paint", DIGITS), "invalid choice"),
+        ((), "required"),
+    ]
+    for arguments, text in cases:
+        assert re.search(text, refused(capsys, *arguments)), (arguments, text)
+
+
+# ---- the process
+
+
+def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "pumice", *arguments], capture_output=True, text=True, **options)
+
+
+def test_the_command_runs_as_a_module() -> None:
+    done = python("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"pumice {pumice.__version__}\n", "")
+    done = python("run", "absent.onnx", "-i", "x.npy")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "pumice: error: absent.onnx: No such file or directory\n"
+
+
+def test_without_a_device_info_says_why(tmp_path: Path) -> None:
+    nowhere = {"VK_DRIVER_FILES": "/nowhere.json", "VK_ICD_FILENAMES": "/nowhere.json", "PUMICE_DEVICE": ""}
+    environment = {**os.environ, **nowhere}
+    done = python("info", "--json", env=environment)
+    assert json.loads(done.stdout)["devices"] == []
+    assert "no Vulkan driver" in python("info", env=environment).stdout
+    done = python("validate", DIGITS, env=environment)
+    assert done.returncode == 2
+    assert "no Vulkan driver" in done.stderr
+
+
+def test_a_reader_that_stops_is_no_error() -> None:
+    command = f"{sys.executable} -m pumice info --json | head -c 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "{", "")
+
+
+PROGRESS = """
+import time
+from pumice.progress import Progress
+with Progress("nodes") as progress:
+    for i in range(30):
+        time.sleep(0.05)
+        progress(i + 1, 30)
+"""
+
+
+def test_progress_is_shown_on_a_terminal_after_a_second_and_nowhere_else() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRESS], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+    terminal, inside = pty.openpty()
+    subprocess.run(
+        [sys.executable, "-c", PROGRESS], stdout=inside, stderr=inside, check=True, env={**os.environ, "TERM": "xterm"}
+    )
+    os.close(inside)
+    shown = os.read(terminal, 1 << 16).decode()
+    os.close(terminal)
+    assert "nodes" in shown
+    assert "/30" in shown
+
+
+def test_results_of_the_command_are_those_of_the_model(context: pumice.Context, tmp_path: Path) -> None:
+    onnx.save(gemm(), tmp_path / "gemm.onnx")
+    x = np.random.default_rng(4).standard_normal((3, 4)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    assert main(["run", str(tmp_path / "gemm.onnx"), "-i", f"x={tmp_path}/x.npy", "-o", str(tmp_path)]) == 0
+    with pumice.load(tmp_path / "gemm.onnx", context) as loaded:
+        np.testing.assert_array_equal(np.load(tmp_path / "sum.npy"), loaded(x)["sum"])
