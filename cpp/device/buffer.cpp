@@ -11,7 +11,7 @@ namespace pumice {
 struct Buffer::State {
   VkBuffer buffer = VK_NULL_HANDLE;
   Allocation allocation;
-  std::atomic<bool> closed{false};
+  std::atomic<bool> closed{true};  // until it is complete
   bool mapped = false, sync_read = false, sync_write = false;
 };
 
@@ -70,10 +70,10 @@ std::shared_ptr<Buffer> Buffer::create(std::shared_ptr<Context> context, uint64_
     } catch (...) {
       vk.vkDestroyBuffer(vk.device, state.buffer, nullptr);
       if (state.allocation.block) owner.memory->release(state.allocation);
-      state.closed = true;
       throw;
     }
   }
+  state.closed = false;
   ++owner.live_buffers;
   owner.live_buffer_bytes += bytes;
   return made;
