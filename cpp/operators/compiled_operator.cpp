@@ -8,6 +8,9 @@
 namespace pumice {
 namespace {
 
+constexpr uint64_t kWordsPerInvocation = 4;  // of copy_words.comp
+constexpr uint64_t kCopyAlignment = 256;
+
 struct RangeLimits {
   uint64_t alignment, largest;
 };
@@ -68,6 +71,27 @@ void append_dispatches(const Context& context, const std::vector<PlannedStep>& s
     dispatch.buffers.reserve(step.operands.size());
     for (size_t i = 0; i < step.operands.size(); ++i)
       dispatch.buffers.push_back(resolve(step, i, base_of(step.operands[i], ranges, host_values), limits, dispatch.push));
+  }
+}
+
+void append_word_copies(const std::shared_ptr<Context>& context, const PlannedOperand& source, const PlannedOperand& target, uint64_t bytes, std::string_view label,
+                        std::vector<PlannedStep>& steps) {
+  if (bytes == 0) return;
+  const auto kernel = context->attachment<KernelLibrary>()->find(context, "copy_words.comp", Storage::fp32);
+  const uint64_t alignment = context->limit("minStorageBufferOffsetAlignment");
+  const uint64_t largest = (context->limit("maxStorageBufferRange") - alignment) / kCopyAlignment * kCopyAlignment;
+  const uint64_t per_group = kernel->local_size()[0] * kWordsPerInvocation;
+  for (uint64_t done = 0; done < bytes; done += largest) {
+    const uint64_t part = std::min(largest, bytes - done), words = (part + 3) / 4;
+    const auto at = [&](PlannedOperand operand) {
+      operand.byte_offset += done;
+      operand.bytes = (part + 15) / 16 * 16;
+      operand.element_bits = 32;
+      return operand;
+    };
+    StepBuilder builder(kernel);
+    Step step = builder.bind("x", {source.place, 0, 0}).bind("y", {target.place, 0, 0}).set("words", words).groups((words + per_group - 1) / per_group).build();
+    steps.push_back({kernel, {at(source), at(target)}, std::move(step.push), step.groups, std::string(label)});
   }
 }
 

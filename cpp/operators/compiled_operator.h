@@ -143,6 +143,10 @@ class Operator {
 // Name of input or output `i` of a row: that of its role, numbered where the role repeats ("X", "inputs2").
 std::string role_name(const std::vector<ValueRole>& roles, size_t i);
 
+// Steps that copy `bytes` (of whole words) from one place to another, cut where the device binds no larger range.
+void append_word_copies(const std::shared_ptr<Context>& context, const PlannedOperand& source, const PlannedOperand& target, uint64_t bytes, std::string_view label,
+                        std::vector<PlannedStep>& steps);
+
 // The dispatches of `steps` on bound ranges. `host_values`: the plan's own block, where it has one.
 void append_dispatches(const Context& context, const std::vector<PlannedStep>& steps, const BoundRanges& ranges, const BufferRange& host_values, std::vector<Dispatch>& dispatches);
 

@@ -114,19 +114,15 @@ class OperatorPlanner {
       persistent_[i] = {plan->persistent_bytes, bytes, true};
       plan->persistent_bytes += round_up(bytes, kAlignment);
       const Operand source{Place::input, static_cast<uint32_t>(i), 0}, target{Place::persistent, static_cast<uint32_t>(i), 0};
+      if (!node_.constant_packed[i]) {
+        append_word_copies(node_.context, {Place::input, static_cast<uint32_t>(i), 0, bytes}, {Place::persistent, 0, persistent_[i].offset, bytes}, op_.inputs()[i]->bytes(), op_.row().name, plan->steps);
+        continue;
+      }
       std::vector<Step> steps;
-      if (node_.constant_packed[i])
-        weight.steps(steps, source, target);
-      else
-        steps.push_back(word_copy(source, target, op_.inputs()[i]->bytes()));
+      weight.steps(steps, source, target);
       for (auto& step : steps) plan->steps.push_back(planned(std::move(step), false));
     }
     return plan;
-  }
-
-  Step word_copy(const Operand& source, const Operand& target, uint64_t bytes) const {
-    StepBuilder step(node_.kernel("copy_words.comp", DType::float32));
-    return step.bind("x", source).bind("y", target).set("words", bytes / 4).threads((bytes / 4 + 3) / 4).build();
   }
 
   // `execution`: owned inputs have become persistent.
