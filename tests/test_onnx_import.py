@@ -516,6 +516,13 @@ def test_attributes_that_became_inputs() -> None:
     assert only(made, "Split").attributes == {"axis": 1}
 
 
+def test_names_of_new_constants_do_not_hide_values_of_the_model() -> None:
+    nodes = [node("Squeeze", ["x"], ["a"], name="s", axes=[0]), node("Add", ["a", "s/axes"])]
+    made = recipe(model(nodes, constants={"s/axes": np.array([7.0], FLOAT)}, opset=12))
+    np.testing.assert_array_equal(constant(made, "s/axes"), [7])
+    np.testing.assert_array_equal(constant(made, only(made, "Squeeze").inputs[1]), [0])
+
+
 def test_the_same_nodes_of_a_new_operator_set_stay_as_they_are() -> None:
     made = recipe(model([node("ReduceMean", keepdims=0)], opset=18))
     assert only(made, "ReduceMean").inputs == ["x"]

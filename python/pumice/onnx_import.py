@@ -412,9 +412,8 @@ class _Importer:
 
     def upgraded(self, nodes: list[NodeRecipe]) -> list[NodeRecipe]:
         """The nodes in the newest form of their operators."""
-        scope = Scope(
-            self.constants, {name: node.op for node in nodes for name in node.outputs}, self._float_types(nodes)
-        )
+        producers = {name: node.op for node in nodes for name in node.outputs}
+        scope = Scope(self.constants, self.known, producers, self._float_types(nodes))
         newest: list[NodeRecipe] = []
         version = self.opsets[""]
         for node in nodes:

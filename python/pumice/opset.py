@@ -28,13 +28,24 @@ class NotExpressible(Exception):
 class Scope:
     """The values of one model: which are constant, what makes the others, which kinds of floats there are."""
 
-    def __init__(self, constants: dict[str, ConstantRecipe], producers: dict[str, str], float_types: set[str]) -> None:
+    def __init__(
+        self, constants: dict[str, ConstantRecipe], known: set[str], producers: dict[str, str], float_types: set[str]
+    ) -> None:
         self.constants = constants
+        self.taken = {*known, *producers}
         self.producers = producers  # value -> operator
         self.float_types = float_types
 
-    def constant(self, node: NodeRecipe, role: str, value: Array) -> str:
+    def fresh(self, node: NodeRecipe, role: str) -> str:
+        """A name that no value of the model has."""
         name = f"{node.name}/{role}"
+        while name in self.taken:
+            name += "'"
+        self.taken.add(name)
+        return name
+
+    def constant(self, node: NodeRecipe, role: str, value: Array) -> str:
+        name = self.fresh(node, role)
         self.constants[name] = ConstantRecipe(name, str(value.dtype), list(value.shape), value.tobytes())
         return name
 
@@ -85,8 +96,8 @@ def _like_input(node: NodeRecipe, scope: Scope, role: str, value: float) -> tupl
         dtype = next(iter(scope.float_types), "float32")
         return [], scope.constant(node, role, np.array(value, numpy_dtype(dtype)))
     scalar = scope.constant(node, f"{role}.float32", np.array(value, np.float32))
-    cast = NodeRecipe("CastLike", f"{node.name}/{role}", [scalar, node.inputs[0]], [f"{node.name}/{role}"], {})
-    return [cast], cast.name
+    name = scope.fresh(node, role)
+    return [NodeRecipe("CastLike", name, [scalar, node.inputs[0]], [name], {})], name
 
 
 def _clip(node: NodeRecipe, scope: Scope) -> Nodes:
@@ -182,7 +193,7 @@ def _softmax(node: NodeRecipe, scope: Scope) -> Nodes:
     source = node.inputs[0]
     if axis == -1 or (axis == 1 and scope.producers.get(source) in ("Flatten", "Gemm")):
         return [node._replace(attributes={**node.attributes, "axis": -1})]
-    shape, matrix, rows = (f"{node.name}/{role}" for role in ("shape", "matrix", "rows"))
+    shape, matrix, rows = (scope.fresh(node, role) for role in ("shape", "matrix", "rows"))
     return [
         NodeRecipe("Shape", shape, [source], [shape], {}),
         NodeRecipe("Flatten", matrix, [source], [matrix], {"axis": axis}),

@@ -189,8 +189,10 @@ def _cells(row: ValidationRow) -> list[str]:
 
 
 def _record(row: ValidationRow) -> dict[str, Any]:
+    """JSON has no infinity: null stands for it, and for what was not compared."""
+
     def error(deviation: Deviation | None) -> float | None:
-        return None if deviation is None else deviation.error
+        return deviation.error if deviation and math.isfinite(deviation.error) else None
 
     return {
         "node": row.node,
