@@ -7,7 +7,7 @@ layout(binding = 0) readonly buffer X { sfp x[]; };
 layout(binding = 1) writeonly buffer Y { vec2 y[]; };  // [images][stretches][channels]: mean, sum of squared deviations
 layout(push_constant) uniform parameter {
   uint images, channels, pixels;
-  uint stretch, stretches;  // pixels a stretch (at most 65,535), stretches an image
+  uint stretch, stretches;  // pixels a stretch, stretches an image
   uint width;               // pixel = row * width + column
   uint x_stride_n, x_stride_h, x_stride_w, x_stride_c;
   uint x_offset;

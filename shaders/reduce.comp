@@ -1,5 +1,5 @@
 // Reduction of up to three (coalesced) axes for each of up to three kept ones, one result an invocation. The lowering gives START,
-// STEP(s, v), MERGE(s, t) and FINISH(s, n) as macros over float sums. Loops nest: none runs more than 65,535 times.
+// STEP(s, v), MERGE(s, t) and FINISH(s, n) as macros over float sums.
 #version 450
 #include "include/math.glsl"
 #include "include/tensor.glsl"

@@ -104,6 +104,7 @@ void add_contraction(LowerContext& node, const Contraction& c, const Operand& x,
   const int64_t pixels = c.x.n * c.out_h * c.out_w;
   if (pixels == 0 || c.weights.channels_out == 0) return;
   const bool lanes = node.prefers_lanes();
+  node.check_loops(c.taps_h * (1 + c.taps_w * (2 + c.weights.channels_in / 4)));
   const int64_t kv = step_channels(c.weights.channels_in);
   const bool x_vec4 = kv == 4 && has_vec4_channels(c.x, c.weights.channels_in, c.x_stride_group);
   const bool y_vec4 = has_vec4_channels(c.y, c.weights.channels_out, c.y_stride_group) && c.y_first % 4 == 0;

@@ -129,6 +129,13 @@ std::shared_ptr<const KernelVariant> NodeContext::kernel(std::string_view shader
 
 bool NodeContext::prefers_lanes() const { return context->info().kind == DeviceKind::software; }
 
+void NodeContext::check_loops(int64_t iterations) const {
+  constexpr int64_t kMostIterations = 65000;
+  if (!prefers_lanes() || iterations <= kMostIterations) return;
+  throw UnsupportedError("node '" + std::string(node) + "': one invocation would loop " + std::to_string(iterations) + " times; software devices end loops after " +
+                         std::to_string(kMostIterations));
+}
+
 Operand LowerContext::packed(size_t i) {
   if (i < constant_packed.size() && constant_packed[i]) return in(i);
   PackContext pack;

@@ -78,6 +78,9 @@ class NodeContext {
   std::shared_ptr<const KernelVariant> kernel(std::string_view shader, DType dtype, const Macros& macros = {}, const SpecValues& spec = {}) const;
   // Family by device facts: a software device has subgroup-register kernels ("lanes"), a GPU shared-memory ones ("tiled").
   bool prefers_lanes() const;
+  // Throws UnsupportedError where an invocation's loops would run too often in all: lavapipe (Mesa 22.3.6) ends them silently after
+  // 65,535 iterations, nested or one after the other. Unrolled loops do not count.
+  void check_loops(int64_t iterations) const;
 };
 
 class PackContext : public NodeContext {

@@ -43,6 +43,7 @@ void lower_softmax(LowerContext& node) {
     for (size_t i = axis + 1; i < x.shape.size(); ++i) inner *= x.shape[i];
   }
   const int64_t rows = x.elements() / size;
+  node.check_loops(size / 8 * 3 + 16);
   const auto kernel = node.kernel("softmax.comp", x.dtype, {{"LANES", node.prefers_lanes() ? "1" : "0"}});
   StepBuilder step(kernel);
   step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("inner", inner).set("size", size);
@@ -61,7 +62,7 @@ void lower_instance_norm(LowerContext& node) {
   const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
   if (x.elements() == 0) return;
   const int64_t pixels = x.h * x.w;
-  const int64_t stretch = std::clamp<int64_t>((pixels + kMostStretches - 1) / kMostStretches, std::min<int64_t>(pixels, 64), 65535);
+  const int64_t stretch = std::clamp<int64_t>((pixels + kMostStretches - 1) / kMostStretches, std::min<int64_t>(pixels, 64), 60000);
   const int64_t stretches = (pixels + stretch - 1) / stretch;
   const Operand scale = node.packed(1), bias = node.packed(2);
   const Operand parts = node.temporary(static_cast<uint64_t>(x.n * stretches * x.c) * 8), factors = node.temporary(static_cast<uint64_t>(x.n * x.c) * 8);
@@ -105,6 +106,7 @@ void lower_layer_norm(LowerContext& node) {
   if (node.has_output(1) || node.has_output(2)) throw UnsupportedError("node '" + std::string(node.node) + "': the Mean and InvStdDev outputs of LayerNormalization");
   int64_t size = 1;
   for (size_t i = static_cast<size_t>(axis_of(node, -1)); i < x.shape.size(); ++i) size *= x.shape[i];
+  node.check_loops(size / 8 * 3 + 16);
   const bool has_bias = node.has_input(2);
   if (node.input(1).elements() != size || (has_bias && node.input(2).elements() != size))
     throw UnsupportedError("node '" + std::string(node.node) + "': layer normalisation with a scale of shape " + to_string(node.input(1).shape) + " that broadcasts");

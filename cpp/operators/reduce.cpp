@@ -62,8 +62,7 @@ void lower_reduce(LowerContext& node) {
   for (auto* space : {&kept_space, &reduced_space}) {
     space->coalesce();
     space->pad_to(3, "node '" + std::string(node.node) + "'");
-    if (space == &reduced_space && std::any_of(space->sizes.begin(), space->sizes.begin() + 2, [](int64_t size) { return size > 65535; }))
-      throw UnsupportedError("node '" + std::string(node.node) + "': a reduction over a strided axis of more than 65,535 elements");
+    if (space == &reduced_space) node.check_loops(space->elements() + space->elements() / 4096 + space->sizes[0] * (1 + space->sizes[1]));
   }
   const Fold& fold = fold_of(node.row->name);
   const Macros macros = {{"START", fold.start}, {"STEP(s, v)", fold.step}, {"MERGE(s, t)", fold.merge}, {"FINISH(s, n)", fold.finish}, {"EPILOGUE(x)", node.epilogue()}};

@@ -25,7 +25,7 @@ void add_pool(LowerContext& node, bool average, const Window& window, bool count
   const bool vec4 = x.has_vec4_channels() && y.has_vec4_channels();
   const int64_t unit = vec4 ? 4 : 1, elements = y.elements() / unit;
   if (elements == 0) return;
-  if (window.kernel_h > 65535 || window.kernel_w > 65535) throw UnsupportedError("node '" + std::string(node.node) + "': a window of over 65,535 elements on one axis");
+  node.check_loops(window.kernel_h * (1 + window.kernel_w));
   const auto kernel = node.kernel("pool.comp", node.input(0).dtype, {{"MODE", average ? "1" : "0"}, {"VEC4", vec4 ? "1" : "0"}, {"EPILOGUE(x)", node.epilogue()}});
   StepBuilder step(kernel);
   step.bind("x", node.in(0)).bind("y", node.out(0)).set("elements", elements).set("channels", y.c / unit);

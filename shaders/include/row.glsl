@@ -30,7 +30,4 @@ float gather(float v, bool maximum) {
 }
 #endif
 
-// Loops nest so that none runs more than 65,535 times, where lavapipe stops silently.
-#define FOR_ROW(i, size)                                                                                                    \
-  for (uint begin_ = 0u; begin_ < (size); begin_ += 16384u * gl_WorkGroupSize.x)                                      \
-    for (uint i = begin_ + gl_LocalInvocationID.x; i < min((size), begin_ + 16384u * gl_WorkGroupSize.x); i += gl_WorkGroupSize.x)
+#define FOR_ROW(i, size) for (uint i = gl_LocalInvocationID.x; i < (size); i += gl_WorkGroupSize.x)
