@@ -79,6 +79,14 @@ def test_deeply_nested_bytes_are_refused() -> None:
         import_graph(graph_of_model + with_length(node_of_graph + with_length(data)))
 
 
+def test_names_that_are_no_text_are_refused() -> None:
+    data = gemm().SerializeToString()
+    for name in (b"gemm.sum", b"Gemm", b"small", b"Relu"):
+        assert data.count(name) >= 1
+        with pytest.raises(pumice.GraphError, match="UTF-8"):
+            import_graph(data.replace(name, b"\xff" + name[1:]))
+
+
 def test_every_truncation_is_refused() -> None:
     data = gemm().SerializeToString()
     for length in range(len(data) - 1):

@@ -66,9 +66,25 @@ def parse(file: ModelFile) -> ModelProto:
     model = file.proto if file.data is None else _decoded(file)
     if model is None or not model.HasField("graph"):
         raise graph_error("model", file.name, "expected an ONNX model, given a file that holds no graph")
+    _check_text(model, file)
     if model.functions:
         model = _inlined(file, model)
     return model
+
+
+def _check_text(message: Any, file: ModelFile) -> None:
+    """Text that is no UTF-8 reaches Python as bytes."""
+    for field in message.DESCRIPTOR.fields:
+        if field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE):
+            continue
+        value = getattr(message, field.name)
+        if isinstance(value, str) or (hasattr(value, "DESCRIPTOR") and not message.HasField(field.name)):
+            continue
+        for item in [value] if isinstance(value, bytes) or hasattr(value, "DESCRIPTOR") else value:
+            if isinstance(item, bytes):
+                raise graph_error("model", file.name, f"expected UTF-8 text as {field.full_name}, given {item[:40]!r}")
+            if not isinstance(item, str):
+                _check_text(item, file)
 
 
 def _decoded(file: ModelFile) -> ModelProto:
