@@ -5,10 +5,14 @@
 // buffer 1.7 (as vec4 2.9), from shared memory 1.8, subgroupShuffle by a constant 27, subgroupBroadcast 3.4. Multiply-adds of a
 // 1x1 convolution of 64 channels, by channels x pixels a lane: 16x2 13.7, 16x1 8.9, 16x4 9.1, 32x1 10.0, 8x4 10.8, 32x2 3.4.
 //
+// Every loop that stays a loop moves all 32 sums at its end: a few input channels (ROW_TAPS > 0: one step of them, and that many taps
+// in a row) have the row unrolled.
+//
 // Packed weights: [channels_out / 16][kernel_taps][channels_in / KV][16][4], the last for channels of the input.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
+#extension GL_EXT_control_flow_attributes : require
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #include "include/contraction.glsl"
@@ -70,7 +74,11 @@ void main() {
   const uint steps = (p.channels_in + uint(KV) - 1u) / uint(KV);
   const uint w_block = (gl_WorkGroupID.z * p.w_stride_group >> 2) + block * p.kernel_taps * steps * kChannels + lane;
   for (uint th = 0u; th < p.taps_h; ++th) {
+#if ROW_TAPS > 0
+    [[unroll]] for (uint tw = 0u; tw < uint(ROW_TAPS); ++tw) {
+#else
     for (uint tw = 0u; tw < p.taps_w; ++tw) {
+#endif
       uint rows[kPixels];
       bool inside[kPixels];
       for (uint i = 0u; i < kPixels; ++i) {
@@ -80,7 +88,12 @@ void main() {
         rows[i] = images[i] + (inside[i] ? uint(ih) * p.x_stride_h + uint(iw) * p.x_stride_w : 0u);
       }
       uint w_step = w_block + (p.tap_first + th * p.tap_row + tw * p.tap_column) * steps * kChannels;
+#if ROW_TAPS > 0
+      const uint step = 0u;
+      {
+#else
       for (uint step = 0u; step < steps; ++step) {
+#endif
         vec4 v[kPixels];
         for (uint i = 0u; i < kPixels; ++i) {
           v[i] = load_x(rows[i], step * uint(KV));

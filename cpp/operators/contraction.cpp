@@ -12,6 +12,8 @@ namespace {
 
 constexpr int64_t kLaneChannels = 16, kLanePixels = 16;  // of conv_lanes: output channels and pixels a subgroup
 
+constexpr int64_t kMostRowTaps = 9;  // unrolled by conv_lanes
+
 // Weights as [groups][out][in][taps], with strides in elements of the source.
 struct Weights {
   int64_t groups, channels_out, channels_in, taps;
@@ -113,6 +115,7 @@ void add_contraction(LowerContext& node, const Contraction& c, const Operand& x,
   int64_t tile_p = kLanePixels, tile_c = kLaneChannels;
   if (lanes) {
     macros.emplace_back("KV", std::to_string(kv));
+    macros.emplace_back("ROW_TAPS", std::to_string(c.weights.channels_in <= 4 && c.taps_w <= kMostRowTaps ? c.taps_w : 0));
   } else {
     // Large tiles reuse more of what they load; small ones keep all of the device busy on small outputs.
     const int64_t large = ((pixels + 63) / 64) * ((c.weights.channels_out + 63) / 64) * c.weights.groups;
