@@ -1,0 +1,16 @@
+// Which layout a value inside a program has: row-major, or channels-last for images between operators that read any strides.
+#pragma once
+
+#include "core/tensor_desc.h"
+#include "operators/operator_table.h"
+
+namespace pumice {
+
+// The row's kernels honour the strides of images (rank 4) at their inputs and outputs.
+bool takes_any_layout(const OperatorRow& row);
+
+// Channels are neighbours in memory, four to an aligned vector: what the contraction and window kernels are fastest with.
+bool suits_channels_last(DType dtype, const Shape& shape);
+Strides channels_last_strides(const Shape& shape);
+
+}  // namespace pumice
