@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "core/tensor_desc.h"
@@ -20,10 +21,12 @@ inline constexpr ValueId kAbsent = -1;
 struct GraphValue {
   std::string name;
   DType dtype = DType::float32;
-  std::optional<Shape> shape;         // kUnknownSize for unknown sizes; none: unknown rank
+  std::optional<Shape> shape;                // kUnknownSize for unknown sizes; none: unknown rank
   std::vector<std::string> dimension_names;  // symbolic names of input dimensions ("N"), empty where none
   std::optional<HostTensor> constant;
-  int32_t producer = -1;              // node index; -1 for inputs and constants
+  int32_t producer = -1;                     // node index; -1 for inputs and constants
+
+  bool is_known() const;  // every size
 };
 
 struct GraphNode {
@@ -34,23 +37,30 @@ struct GraphNode {
 };
 
 class Program;
+class ShapeInference;
+
 struct ProgramOptions {
   std::string precision = "fp32";        // "fp32" or "fp16"
   bool keep_all = false;                 // every node's outputs become outputs of the program (validation)
   bool fuse = true;
 };
 
+// Grows node by node in an order in which it can run; every node is checked as it is added. Not thread-safe until finished.
 class Graph {
  public:
   explicit Graph(std::string name = {});
+  ~Graph();
+  Graph(const Graph&) = delete;
 
+  // Throw GraphError for a name that is taken.
   ValueId input(std::string name, DType dtype, std::optional<Shape> shape, std::vector<std::string> dimension_names = {});
   ValueId constant(HostTensor value, std::string name = {});
-  // Throws UnsupportedError (no such operator, or dtype) and GraphError (wrong inputs, attributes, shapes where known).
+  // Throws UnsupportedError (no such operator, or dtype) and GraphError (wrong inputs, attributes, shapes where known). The graph
+  // is as it was after a refusal.
   std::vector<ValueId> add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes = {},
                            size_t outputs = 1, std::string name = {}, std::vector<std::string> output_names = {});
   void output(std::string name, ValueId value);
-  void finish();  // idempotent; later changes throw StateError
+  void finish();  // idempotent; later changes throw StateError. Throws GraphError where there is no output.
   bool finished() const { return finished_; }
   std::shared_ptr<Program> compile(std::shared_ptr<Context> context, const ProgramOptions& options = {});
 
@@ -61,11 +71,20 @@ class Graph {
   const std::vector<std::pair<std::string, ValueId>>& outputs() const { return outputs_; }
 
  private:
+  ValueId add_value(GraphValue value);
+  void check_changeable() const;
+  void check_value(ValueId value, const std::string& user) const;
+  void infer(const GraphNode& node, std::vector<GraphValue>& outputs);
+
   std::string name_;
   std::vector<GraphValue> values_;
   std::vector<GraphNode> nodes_;
   std::vector<ValueId> inputs_;
   std::vector<std::pair<std::string, ValueId>> outputs_;
+  std::unordered_set<std::string> value_names_, node_names_;
+  // Unknown sizes are tried with two different numbers each: what comes out alike is known.
+  std::unique_ptr<ShapeInference> trials_[2];
+  bool exact_ = true;  // there are no unknown sizes, so one trial is enough and its errors are real
   bool finished_ = false;
 };
 

@@ -1,0 +1,175 @@
+#include "graph/graph.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "graph/shape_inference.h"
+
+namespace pumice {
+namespace {
+
+// What an unknown size is tried with: multiples of 32 pass through a network's halvings; the first axis is most often the batch.
+constexpr int64_t kTrialSizes[2] = {96, 160}, kTrialBatches[2] = {2, 3};
+
+Shape trial_shape(const Shape& shape, size_t trial) {
+  Shape sizes = shape;
+  for (size_t axis = 0; axis < sizes.size(); ++axis)
+    if (sizes[axis] == kUnknownSize) sizes[axis] = axis == 0 ? kTrialBatches[trial] : kTrialSizes[trial];
+  return sizes;
+}
+
+// The sizes that came out alike.
+std::optional<Shape> common_shape(const TensorDesc* a, const TensorDesc* b) {
+  if (!a || !b || a->rank() != b->rank()) return {};
+  Shape shape = a->shape;
+  for (size_t axis = 0; axis < shape.size(); ++axis)
+    if (a->shape[axis] != b->shape[axis]) shape[axis] = kUnknownSize;
+  return shape;
+}
+
+// Of an output whose rule could not run.
+DType likely_dtype(const GraphNode& node, size_t output, const std::vector<GraphValue>& values) {
+  const auto& roles = node.row->schema.outputs;
+  if (!roles.empty()) {
+    const DTypeSet set = roles[std::min(output, roles.size() - 1)].dtypes;
+    for (int i = 0; i < kDTypeCount; ++i)
+      if (set == set_of(static_cast<DType>(i))) return static_cast<DType>(i);
+  }
+  for (const ValueId input : node.inputs)
+    if (input != kAbsent) return values[static_cast<size_t>(input)].dtype;
+  return DType::float32;
+}
+
+// What the schema's checks see of a value: its dtype, and a rank that fits where the rank is not known.
+TensorDesc checked_desc(const GraphValue& value, int least_rank) {
+  if (value.shape) return {value.dtype, trial_shape(*value.shape, 0)};
+  return {value.dtype, Shape(static_cast<size_t>(least_rank), 1)};
+}
+
+}  // namespace
+
+bool GraphValue::is_known() const { return shape && std::find(shape->begin(), shape->end(), kUnknownSize) == shape->end(); }
+
+Graph::Graph(std::string name) : name_(std::move(name)) {
+  for (auto& trial : trials_) trial = std::make_unique<ShapeInference>();
+}
+
+Graph::~Graph() = default;
+
+void Graph::check_changeable() const {
+  if (finished_) throw StateError("graph '" + name_ + "' is finished; make a new one to change it");
+}
+
+void Graph::check_value(ValueId value, const std::string& user) const {
+  if (value < 0 || static_cast<size_t>(value) >= values_.size()) throw GraphError(user, "value " + std::to_string(value) + " is not one of this graph's");
+}
+
+ValueId Graph::add_value(GraphValue value) {
+  const auto id = static_cast<ValueId>(values_.size());
+  if (value.name.empty()) value.name = (value.constant ? "constant_" : "value_") + std::to_string(id);
+  if (!value_names_.insert(value.name).second) throw GraphError(value.name, "there is another value of this name");
+  values_.push_back(std::move(value));
+  return id;
+}
+
+ValueId Graph::input(std::string name, DType dtype, std::optional<Shape> shape, std::vector<std::string> dimension_names) {
+  check_changeable();
+  GraphValue value{std::move(name), dtype, std::move(shape), std::move(dimension_names), {}, -1};
+  if (value.name.empty()) throw GraphError("input " + std::to_string(inputs_.size()), "has no name");
+  std::optional<TensorDesc> trial[2];
+  for (size_t i = 0; i < 2 && value.shape; ++i) trial[i] = TensorDesc(dtype, trial_shape(*value.shape, i));
+  const bool known = value.is_known();
+  const ValueId id = add_value(std::move(value));
+  for (size_t i = 0; i < 2; ++i)
+    if (trial[i]) trials_[i]->set(id, *trial[i]);
+  exact_ = exact_ && known;
+  inputs_.push_back(id);
+  return id;
+}
+
+ValueId Graph::constant(HostTensor tensor, std::string name) {
+  check_changeable();
+  GraphValue value{std::move(name), tensor.desc.dtype, tensor.desc.shape, {}, tensor, -1};
+  const ValueId id = add_value(std::move(value));
+  for (auto& trial : trials_) {
+    trial->set(id, tensor.desc);
+    trial->set_host(id, tensor);
+  }
+  return id;
+}
+
+void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
+  bool ran[2] = {false, false};
+  for (size_t i = 0; i < (exact_ ? 1u : 2u); ++i) {
+    for (const ValueId output : node.outputs) trials_[i]->forget(output);  // of a node that was refused
+    try {
+      ran[i] = trials_[i]->run(node);
+      if (ran[i]) trials_[i]->evaluate(node);
+    } catch (const GraphError&) {
+      if (exact_) throw;  // else the sizes tried were at fault
+      ran[i] = false;
+    }
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const ValueId id = node.outputs[i];
+    const TensorDesc *a = ran[0] ? trials_[0]->desc(id) : nullptr, *b = exact_ ? a : ran[1] ? trials_[1]->desc(id) : nullptr;
+    outputs[i].shape = common_shape(a, b);
+    outputs[i].dtype = a ? a->dtype : b ? b->dtype : likely_dtype(node, i, values_);
+    if (!exact_ || !a) continue;
+    trials_[1]->set(id, *a);  // an input of unknown size may follow
+    if (const auto* host = trials_[0]->host(id)) trials_[1]->set_host(id, *host);
+  }
+}
+
+std::vector<ValueId> Graph::add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes, size_t outputs, std::string name,
+                                std::vector<std::string> output_names) {
+  check_changeable();
+  GraphNode node;
+  node.name = name.empty() ? std::string(op) + "_" + std::to_string(nodes_.size()) : std::move(name);
+  node.row = find_operator(op);
+  if (!node.row) throw UnsupportedError("node '" + node.name + "': operator " + std::string(op));
+  if (node_names_.contains(node.name)) throw GraphError(node.name, "there is another node of this name");
+  std::vector<TensorDesc> descs(inputs.size());
+  std::vector<const TensorDesc*> given(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] == kAbsent) continue;
+    check_value(inputs[i], node.name);
+    descs[i] = checked_desc(values_[static_cast<size_t>(inputs[i])], i == 0 ? node.row->schema.min_rank : 0);
+    given[i] = &descs[i];
+  }
+  node.attributes = checked_attributes(*node.row, node.name, attributes);
+  check_inputs(*node.row, node.name, given, outputs);
+  node.inputs = std::move(inputs);
+  std::vector<GraphValue> made(outputs);
+  for (size_t i = 0; i < outputs; ++i) {
+    made[i].producer = static_cast<int32_t>(nodes_.size());
+    made[i].name = i < output_names.size() && !output_names[i].empty() ? output_names[i] : outputs == 1 ? node.name + ":0" : node.name + ":" + std::to_string(i);
+    if (value_names_.contains(made[i].name)) throw GraphError(node.name, "makes '" + made[i].name + "', but there is another value of this name");
+    for (size_t j = 0; j < i; ++j)
+      if (made[j].name == made[i].name) throw GraphError(node.name, "makes '" + made[i].name + "' twice");
+    node.outputs.push_back(static_cast<ValueId>(values_.size() + i));
+  }
+  infer(node, made);
+  for (auto& value : made) add_value(std::move(value));
+  node_names_.insert(node.name);
+  nodes_.push_back(std::move(node));
+  return nodes_.back().outputs;
+}
+
+void Graph::output(std::string name, ValueId value) {
+  check_changeable();
+  check_value(value, "output '" + name + "'");
+  if (name.empty()) name = values_[static_cast<size_t>(value)].name;
+  for (const auto& [other, id] : outputs_)
+    if (other == name) throw GraphError(name, "there is another output of this name");
+  outputs_.emplace_back(std::move(name), value);
+}
+
+void Graph::finish() {
+  if (finished_) return;
+  if (outputs_.empty()) throw GraphError(name_, "a graph needs at least one output");
+  finished_ = true;
+  for (auto& trial : trials_) trial.reset();
+}
+
+}  // namespace pumice

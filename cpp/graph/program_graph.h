@@ -1,0 +1,44 @@
+// A graph as a program runs it: folded, fused and retyped by the passes, its weights placed; free of data shapes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace pumice {
+
+// One line of a program's report: what runs a node, with what, and why.
+struct ReportRow {
+  std::string node, op, kernel, precision, note;  // note: "fused into conv1", "view", "folded", ""
+};
+
+struct ProgramNode : GraphNode {
+  ProgramNode(GraphNode node, uint32_t row_index) : GraphNode(std::move(node)), report(row_index) {}
+
+  std::string epilogue = "x";  // GLSL over x
+  uint32_t report;             // its row of the report
+  bool on_host = false;        // tried on the host at bind
+};
+
+struct ProgramGraph {
+  // A copy of a finished graph.
+  ProgramGraph(const Graph& graph, const ProgramOptions& options);
+
+  GraphValue& value(ValueId id) { return values[static_cast<size_t>(id)]; }
+  const GraphValue& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
+  ValueId add_value(GraphValue made);
+  // How often nodes and outputs use each value.
+  std::vector<uint32_t> uses() const;
+
+  std::string name;
+  DType float_dtype = DType::float32;  // of float values inside
+  std::vector<GraphValue> values;
+  std::vector<ProgramNode> nodes;      // in an order in which they can run
+  std::vector<ValueId> inputs;
+  std::vector<std::pair<std::string, ValueId>> outputs;
+  std::vector<ReportRow> report;       // of every node of the graph, in its order
+  std::vector<bool> value_inputs;      // inputs whose elements shapes depend on: part of the bind key
+};
+
+}  // namespace pumice

@@ -1,0 +1,87 @@
+#include "graph/shape_inference.h"
+
+#include <algorithm>
+
+#include "operators/host_evaluate.h"
+
+namespace pumice {
+namespace {
+
+template <typename T>
+T& slot(std::vector<T>& values, ValueId value) {
+  const auto at = static_cast<size_t>(value);
+  if (at >= values.size()) values.resize(std::max(at + 1, values.size() * 2));
+  return values[at];
+}
+
+template <typename T>
+const T* find(const std::vector<std::optional<T>>& values, ValueId value) {
+  const auto at = static_cast<size_t>(value);
+  return value == kAbsent || at >= values.size() || !values[at] ? nullptr : &*values[at];
+}
+
+}  // namespace
+
+void ShapeInference::set(ValueId value, TensorDesc desc) { slot(descs_, value) = std::move(desc); }
+
+void ShapeInference::set_host(ValueId value, HostTensor host) { slot(hosts_, value) = std::move(host); }
+
+void ShapeInference::forget(ValueId value) {
+  slot(descs_, value).reset();
+  slot(hosts_, value).reset();
+}
+
+void ShapeInference::retype(ValueId value, DType dtype) {
+  auto& known = slot(descs_, value);
+  if (known) known->dtype = dtype;
+}
+
+const TensorDesc* ShapeInference::desc(ValueId value) const { return find(descs_, value); }
+
+const HostTensor* ShapeInference::host(ValueId value) const { return find(hosts_, value); }
+
+bool ShapeInference::run(const GraphNode& node) {
+  std::vector<const TensorDesc*> inputs(node.inputs.size());
+  std::vector<const HostTensor*> hosts(node.inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    inputs[i] = desc(node.inputs[i]);
+    hosts[i] = host(node.inputs[i]);
+    if (!inputs[i] && node.inputs[i] != kAbsent) return false;
+  }
+  ShapeContext context(node.name, node.attributes, std::move(inputs), std::move(hosts), node.outputs.size());
+  node.row->shape(context);
+  auto outputs = context.take_outputs();
+  for (size_t i = 0; i < node.outputs.size(); ++i)
+    if (node.outputs[i] != kAbsent && outputs[i]) set(node.outputs[i], std::move(*outputs[i]));
+  return true;
+}
+
+bool ShapeInference::evaluate(const GraphNode& node) {
+  std::vector<HostTensor> described(node.inputs.size());
+  std::vector<const HostTensor*> inputs(node.inputs.size());
+  const bool shapes_alone = reads_shapes_alone(*node.row);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    inputs[i] = host(node.inputs[i]);
+    if (inputs[i] || node.inputs[i] == kAbsent) continue;
+    const TensorDesc* known = desc(node.inputs[i]);
+    if (!shapes_alone || !known) return false;
+    described[i].desc = *known;
+    inputs[i] = &described[i];
+  }
+  for (const ValueId output : node.outputs) {
+    const TensorDesc* known = desc(output);
+    if (output != kAbsent && (!known || known->elements() > kMostHostElements)) return false;
+  }
+  auto results = evaluate_on_host(*node.row, node.name, node.attributes, inputs);
+  if (!results) return false;
+  for (size_t i = 0; i < node.outputs.size() && i < results->size(); ++i) {
+    if (node.outputs[i] == kAbsent) continue;
+    set(node.outputs[i], (*results)[i].desc);
+    set_host(node.outputs[i], std::move((*results)[i]));
+  }
+  return true;
+}
+
+bool reads_shapes_alone(const OperatorRow& row) { return row.name == "Shape" || row.name == "Size"; }
+
+}  // namespace pumice

@@ -1,0 +1,34 @@
+// Descriptions of a graph's values for one choice of input shapes, and their elements where they are known on the host.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace pumice {
+
+inline constexpr int64_t kMostHostElements = 4096;  // of a value computed on the host
+
+class ShapeInference {
+ public:
+  void set(ValueId value, TensorDesc desc);
+  void set_host(ValueId value, HostTensor host);
+  void forget(ValueId value);
+  void retype(ValueId value, DType dtype);       // of a value that is known
+  const TensorDesc* desc(ValueId value) const;   // null where unknown or absent
+  const HostTensor* host(ValueId value) const;   // null where the elements are not known
+  // Runs the node's shape rule; false, and nothing is known of the outputs, where an input is unknown. Throws GraphError.
+  bool run(const GraphNode& node);
+  // Computes the outputs on the host; false where an input is not known there, or the row has no such evaluation. After run().
+  bool evaluate(const GraphNode& node);
+
+ private:
+  std::vector<std::optional<TensorDesc>> descs_;
+  std::vector<std::optional<HostTensor>> hosts_;
+};
+
+// The row reads the shapes of its inputs alone.
+bool reads_shapes_alone(const OperatorRow& row);
+
+}  // namespace pumice
