@@ -13,7 +13,7 @@ from onnx import numpy_helper
 import pumice
 from onnx_models import gemm, model, node
 from pumice.reference import Reference
-from pumice.validation import Deviation, ValidationReport, deviation
+from pumice.validation_report import Deviation, ValidationReport, deviation
 
 DIGITS = Path(pumice.__file__).parent / "data" / "digits" / "digits.onnx"
 FLOAT = np.float32
@@ -208,6 +208,14 @@ def test_the_reference_reads_constants_by_itself() -> None:
 )
 def test_deviations_of_floats(actual: list[float], expected: list[float], tolerance: float, ok: bool) -> None:
     assert deviation(np.array(actual, FLOAT), np.array(expected, FLOAT), tolerance).ok == ok
+
+
+def test_deviations_of_scalars() -> None:
+    assert deviation(np.array(1.0, FLOAT), np.array(1.0, FLOAT), 2e-5).ok
+    wrong = deviation(np.array(2.0, FLOAT), np.array(1.0, FLOAT), 2e-5)
+    assert (wrong.error, wrong.at, wrong.ok) == (1.0, (), False)
+    assert not deviation(np.array(np.nan, FLOAT), np.array(1.0, FLOAT), 2e-5).ok
+    assert not deviation(np.array(3), np.array(4), 0.0).ok
 
 
 def test_integers_have_to_be_equal_to_the_last_bit() -> None:

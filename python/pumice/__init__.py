@@ -56,14 +56,14 @@ if TYPE_CHECKING:
     from .images import load_image as load_image
     from .model import Model as Model
     from .model import load as load
-    from .validation import ValidationReport as ValidationReport
     from .validation import validate as validate
+    from .validation_report import ValidationReport as ValidationReport
 
 _HOMES = {
     "Model": "model",
     "load": "model",
     "load_image": "images",
-    "ValidationReport": "validation",
+    "ValidationReport": "validation_report",
     "validate": "validation",
 }
 _MODULES = ("demo", "onnx", "testing")

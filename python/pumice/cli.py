@@ -14,9 +14,9 @@ import numpy as np
 
 from . import __version__
 from ._pumice import Context, DeviceInfo, Error, devices
+from .cli_options import add_generator_options, add_image_options, add_model_options, image_options, positive
 from .element_types import Array
 from .errors import InputError
-from .images import FITS, INVERTS, LAYOUTS, MODES, RESAMPLES
 
 if TYPE_CHECKING:
     from .model import Model
@@ -125,31 +125,12 @@ def _load(arguments: argparse.Namespace) -> Model:
     return load(arguments.model, context, arguments.precision)
 
 
-def _image_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Those that were given."""
-    given = {
-        "mode": arguments.image_mode,
-        "fit": arguments.image_fit,
-        "resample": arguments.image_resample,
-        "invert": arguments.image_invert,
-        "scale": arguments.image_scale,
-        "mean": arguments.image_mean,
-        "std": arguments.image_std,
-        "layout": arguments.image_layout,
-        "size": arguments.image_size,
-    }
-    options = {name: value for name, value in given.items() if value is not None}
-    if options.get("size") == "keep":
-        options["size"] = None
-    return options
-
-
 def _inputs(model: Model, arguments: argparse.Namespace) -> tuple[Array, ...]:
     from .model_inputs import from_files, generated
 
     if not arguments.input:
         return model.arguments(**generated(model, dict(arguments.dim)))
-    return model.arguments(**from_files(model, arguments.input, _image_options(arguments)))
+    return model.arguments(**from_files(model, arguments.input, image_options(arguments)))
 
 
 def _described(arrays: Sequence[Array], model: Model) -> str:
@@ -290,78 +271,6 @@ def _validate(arguments: argparse.Namespace) -> int:
 # ---- the command line
 
 
-def _size(text: str) -> str | tuple[int, int]:
-    """ "224", "480x640" (height by width) or "keep"."""
-    if text == "keep":
-        return text
-    numbers = re.fullmatch(r"(\d+)(?:x(\d+))?", text)
-    if not numbers or not all(0 < int(number) < 1 << 16 for number in numbers.groups() if number):
-        raise argparse.ArgumentTypeError(f"expected N, HEIGHTxWIDTH or keep, given '{text}'")
-    return int(numbers[1]), int(numbers[2] or numbers[1])
-
-
-def _numbers(text: str) -> list[float]:
-    try:
-        return [float(number) for number in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected numbers with commas between, given '{text}'") from None
-
-
-def _dimension(text: str) -> tuple[str, int]:
-    name, _, size = text.rpartition("=")
-    if not name or not size.isdigit() or int(size) == 0:
-        raise argparse.ArgumentTypeError(f"expected NAME=SIZE, given '{text}'")
-    return name, int(size)
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, given '{text}'")
-    return int(text)
-
-
-def _add_model_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="an ONNX file")
-    parser.add_argument(
-        "--input",
-        "-i",
-        action="append",
-        default=[],
-        metavar="NAME=FILE",
-        help="an input: .npy, .npz, .pb (ONNX TensorProto) or a picture; the name may be left out where there is one input",
-    )
-    parser.add_argument("--device", "-d", metavar="D", help="uuid:..., pci:..., an index, a kind or part of a name")
-    parser.add_argument("--precision", "-p", choices=("fp32", "fp16"), default="fp32")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(dim=[])
-
-
-def _add_image_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("pictures", "Applied in this order. What is left out follows the input's shape.")
-    group.add_argument("--image-mode", choices=MODES, help="colours; L is grey, Y the luma of YCbCr")
-    group.add_argument("--image-size", type=_size, metavar="HxW", help="N, HxW, or keep")
-    group.add_argument("--image-fit", choices=FITS, help="crop the centre to the aspect ratio (default), or stretch")
-    group.add_argument("--image-resample", choices=RESAMPLES, help="default: bilinear")
-    group.add_argument("--image-invert", choices=INVERTS, help="255 - v; auto: where the first pixel is bright")
-    group.add_argument(
-        "--image-scale", metavar="S", help="a factor, 1/N (a division), or 1/max: the picture's own maximum"
-    )
-    group.add_argument("--image-mean", type=_numbers, metavar="M[,M,M]", help="subtracted per colour")
-    group.add_argument("--image-std", type=_numbers, metavar="S[,S,S]", help="divided by per colour")
-    group.add_argument("--image-layout", choices=LAYOUTS)
-
-
-def _add_generator_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--dim",
-        action="append",
-        default=[],
-        type=_dimension,
-        metavar="NAME=SIZE",
-        help="a symbolic dimension of generated inputs (default: 1 for the first axis, 224 for others)",
-    )
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pumice", description="Neural networks and kernels on any Vulkan device.")
     parser.add_argument("--version", action="version", version=f"pumice {__version__}")
@@ -376,24 +285,24 @@ def _parser() -> argparse.ArgumentParser:
     info.add_argument("--json", action="store_true", help="print JSON, with all features, limits and extensions")
 
     run = command("run", _run, "Runs a model once.")
-    _add_model_options(run)
+    add_model_options(run)
     run.add_argument("--output", "-o", metavar="DIR", help="write every output there, as NAME.npy")
     run.add_argument("--labels", metavar="FILE", help="names of classes, one a line")
-    _add_image_options(run)
+    add_image_options(run)
 
     bench = command("bench", _bench, "Measures a model. Inputs are generated where none are given.")
-    _add_model_options(bench)
-    bench.add_argument("--runs", "-n", type=_positive, default=100, metavar="N", help="calls to measure (default: 100)")
+    add_model_options(bench)
+    bench.add_argument("--runs", "-n", type=positive, default=100, metavar="N", help="calls to measure (default: 100)")
     bench.add_argument(
         "--cold", action="store_true", help="also from process start to the first result, phase by phase"
     )
-    _add_generator_options(bench)
-    _add_image_options(bench)
+    add_generator_options(bench)
+    add_image_options(bench)
 
     validate = command("validate", _validate, "Compares every node with a reference; exit status 1 where one diverges.")
-    _add_model_options(validate)
-    _add_generator_options(validate)
-    _add_image_options(validate)
+    add_model_options(validate)
+    add_generator_options(validate)
+    add_image_options(validate)
     return parser
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,52 +9,27 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, NodeProto, TensorProto
 
-from .element_types import BITS, Array, Bytes, byte_count, element_count
+from .element_types import Array
 from .errors import graph_error
 from .model_file import ModelFile
-from .opset import NEWEST, OLDEST, NotExpressible, Scope, upgraded
-from .recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Place, Recipe, Sizes, without_trailing_gaps
+from .node_order import in_order, needed
+from .onnx_tensor import DTYPES, constant_of, dtype_of
+from .opset import NEWEST, OLDEST, Scope, upgraded
+from .recipe import (
+    Attribute,
+    ConstantRecipe,
+    InputRecipe,
+    NodeRecipe,
+    NotExpressible,
+    Recipe,
+    Sizes,
+    without_trailing_gaps,
+)
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, TypeProto, ValueInfoProto
 
 _ONNX_DOMAINS = ("", "ai.onnx")
-_MOST_ELEMENTS = 1 << 40  # on an axis
-_MOST_AXES = 32  # of a NumPy array
-# Element types by their numbers in ONNX files.
-_DTYPES = {
-    getattr(TensorProto, onnx_name): name
-    for onnx_name, name in (
-        *((dtype.upper(), dtype) for dtype in BITS if dtype not in ("float64", "float32")),
-        ("DOUBLE", "float64"),
-        ("FLOAT", "float32"),
-    )
-    if hasattr(TensorProto, onnx_name)
-}
-# The field of a TensorProto that holds the elements where raw_data does not, and NumPy's type of its bits.
-_FIELDS = {
-    "float32": ("float_data", "float32"),
-    "float64": ("double_data", "float64"),
-    "int64": ("int64_data", "int64"),
-    "uint64": ("uint64_data", "uint64"),
-    "uint32": ("uint64_data", "uint32"),
-    "float16": ("int32_data", "uint16"),
-    "bfloat16": ("int32_data", "uint16"),
-    "int4": ("int32_data", "uint8"),
-    "uint4": ("int32_data", "uint8"),
-    **{dtype: ("int32_data", dtype) for dtype in ("int32", "int16", "int8", "uint16", "uint8", "bool")},
-}
-
-
-class _Unsupported(Exception):
-    """Something of the file that a Recipe cannot hold."""
-
-
-def _dtype(number: int) -> str:
-    if number in _DTYPES:
-        return _DTYPES[number]
-    known = TensorProto.DataType.values()
-    raise _Unsupported(f"element type {TensorProto.DataType.Name(number).lower() if number in known else number}")
 
 
 # ---- the file
@@ -114,56 +88,6 @@ def opsets(model: ModelProto) -> dict[str, int]:
     return versions
 
 
-# ---- tensors
-
-
-def _raw_bytes(tensor: TensorProto, dtype: str, shape: list[int], file: ModelFile) -> tuple[Bytes, Place | None]:
-    if tensor.data_location == TensorProto.EXTERNAL:
-        return _external_bytes(tensor, byte_count(dtype, shape), file)
-    if tensor.HasField("raw_data"):
-        return tensor.raw_data, None
-    field, bits = _FIELDS[dtype]
-    expected = (element_count(shape) + 1) // 2 if BITS[dtype] == 4 else element_count(shape)
-    values = getattr(tensor, field)
-    if len(values) != expected:
-        raise graph_error("tensor", tensor.name, f"expected {expected} elements in {field}, given {len(values)}")
-    wide = np.array(values, "float64" if bits.startswith("float") else "uint64" if "uint64" in field else "int64")
-    return wide.astype(bits).tobytes(), None
-
-
-def _external_bytes(tensor: TensorProto, expected: int, file: ModelFile) -> tuple[Bytes, Place]:
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    location = entries.get("location", "")
-    data = file.beside(location, tensor.name)
-    try:
-        offset, length = (int(entries.get(key, default)) for key, default in (("offset", 0), ("length", expected)))
-    except ValueError:
-        raise graph_error(
-            "tensor", tensor.name, f"expected whole numbers as offset and length, given {entries}"
-        ) from None
-    if offset < 0 or length < 0 or offset + length > len(data):
-        given = f"a file of {len(data)} bytes"
-        raise graph_error(
-            "tensor", tensor.name, f"expected {length} bytes at offset {offset} of '{location}', given {given}"
-        )
-    return memoryview(data)[offset : offset + length], Place(location, offset)
-
-
-def _constant(tensor: TensorProto, name: str, file: ModelFile) -> ConstantRecipe:
-    dtype, shape = _dtype(tensor.data_type), list(tensor.dims)
-    if tensor.HasField("segment"):
-        raise _Unsupported("a tensor in segments")
-    if any(not 0 <= size < _MOST_ELEMENTS for size in shape):
-        raise graph_error("tensor", name, f"expected sizes from 0 to 2**40, given {shape}")
-    if len(shape) > _MOST_AXES:
-        raise _Unsupported(f"a tensor of rank {len(shape)}")
-    raw, place = _raw_bytes(tensor, dtype, shape, file)
-    if len(raw) != byte_count(dtype, shape):
-        expected = f"{byte_count(dtype, shape)} bytes for {dtype}{shape}"
-        raise graph_error("tensor", name, f"expected {expected}, given {len(raw)}")
-    return ConstantRecipe(name, dtype, shape, raw, place)
-
-
 # ---- attributes
 
 
@@ -189,10 +113,10 @@ def _attribute(attribute: AttributeProto, node: str, file: ModelFile) -> Attribu
     if kind == AttributeProto.STRINGS:
         return [_text(value, node) for value in attribute.strings]
     if kind == AttributeProto.TENSOR:
-        return _constant(attribute.t, attribute.t.name or attribute.name, file)
+        return constant_of(attribute.t, attribute.t.name or attribute.name, file)
     if kind == AttributeProto.UNDEFINED or kind not in AttributeProto.AttributeType.values():
         raise graph_error("node", node, f"expected an attribute with a kind, given kind {kind}")
-    raise _Unsupported(f"attribute '{attribute.name}' of kind {AttributeProto.AttributeType.Name(kind).lower()}")
+    raise NotExpressible(f"attribute '{attribute.name}' of kind {AttributeProto.AttributeType.Name(kind).lower()}")
 
 
 def _attributes(proto: NodeProto, node: str, file: ModelFile) -> dict[str, Attribute]:
@@ -226,9 +150,9 @@ def _value(info: ValueInfoProto) -> InputRecipe:
     if kind is None:
         raise graph_error("value", info.name, "expected an element type, given none")
     if kind != "tensor_type":
-        raise _Unsupported(f"{kind.removesuffix('_type')} instead of a tensor")
+        raise NotExpressible(f"{kind.removesuffix('_type')} instead of a tensor")
     tensor: TypeProto.Tensor = info.type.tensor_type
-    dtype = _dtype(tensor.elem_type)
+    dtype = dtype_of(tensor.elem_type)
     if not tensor.HasField("shape"):
         return InputRecipe(info.name, dtype, None, [])
     return InputRecipe(info.name, dtype, *_sizes(tensor.shape))
@@ -237,74 +161,8 @@ def _value(info: ValueInfoProto) -> InputRecipe:
 def _declared_output(info: ValueInfoProto) -> InputRecipe:
     """What a file says of an output is only shown, so that nothing of it has to be right."""
     shape = info.type.tensor_type.shape if info.type.tensor_type.HasField("shape") else None
-    dtype = _DTYPES.get(info.type.tensor_type.elem_type, "")
+    dtype = DTYPES.get(info.type.tensor_type.elem_type, "")
     return InputRecipe(info.name, dtype, *(_sizes(shape) if shape is not None else (None, [])))
-
-
-# ---- the order of nodes
-
-
-def in_order(nodes: list[NodeRecipe], known: set[str]) -> list[NodeRecipe]:
-    """The nodes in an order in which they can run, that of the file where possible. Raises GraphError."""
-    makers = _makers(nodes, known)
-    waiting: list[int] = []  # for each node, how many of its inputs are still to be made
-    readers: dict[int, list[int]] = {}
-    for index, node in enumerate(nodes):
-        needed = {_maker(makers, node, name) for name in node.inputs if name and name not in known}
-        waiting.append(len(needed))
-        for maker in needed:
-            readers.setdefault(maker, []).append(index)
-    ready = [index for index, count in enumerate(waiting) if count == 0]
-    order = []
-    while ready:
-        index = heapq.heappop(ready)
-        order.append(nodes[index])
-        for reader in readers.get(index, ()):
-            waiting[reader] -= 1
-            if waiting[reader] == 0:
-                heapq.heappush(ready, reader)
-    if len(order) < len(nodes):
-        raise _cycle(nodes, makers, {index for index, count in enumerate(waiting) if count})
-    return order
-
-
-def _makers(nodes: list[NodeRecipe], known: set[str]) -> dict[str, int]:
-    makers: dict[str, int] = {}
-    for index, node in enumerate(nodes):
-        for name in filter(None, node.outputs):
-            if name in known:
-                raise graph_error("node", node.name, f"makes '{name}', which is an input or an initializer")
-            if name in makers:
-                first = nodes[makers[name]].name
-                raise graph_error("node", node.name, f"makes '{name}', which node '{first}' makes too")
-            makers[name] = index
-    return makers
-
-
-def _maker(makers: dict[str, int], node: NodeRecipe, name: str) -> int:
-    if name not in makers:
-        expected = "the name of an input, an initializer or a node's output"
-        raise graph_error("node", node.name, f"input: expected {expected}, given '{name}'")
-    return makers[name]
-
-
-def _cycle(nodes: list[NodeRecipe], makers: dict[str, int], stuck: set[int]) -> Exception:
-    path = [min(stuck)]
-    while path.count(path[-1]) == 1:
-        path.append(next(m for name in nodes[path[-1]].inputs if (m := makers.get(name, -1)) in stuck))
-    names = [nodes[index].name for index in path[path.index(path[-1]) :]]
-    return graph_error("node", names[0], f"needs its own result: {' <- '.join(names)}")
-
-
-def needed(nodes: list[NodeRecipe], outputs: list[str]) -> list[NodeRecipe]:
-    """Without the nodes that no output depends on. `nodes` are in order."""
-    wanted = set(outputs)
-    kept = []
-    for node in reversed(nodes):
-        if wanted.intersection(filter(None, node.outputs)):
-            kept.append(node)
-            wanted.update(node.inputs)
-    return kept[::-1]
 
 
 def node_names(graph: GraphProto) -> list[str]:
@@ -360,8 +218,8 @@ class _Importer:
     def _read_constant(self, tensor: TensorProto, name: str, what: str) -> None:
         self.known.add(name)
         try:
-            self.constants[name] = _constant(tensor, name, self.file)
-        except _Unsupported as reason:
+            self.constants[name] = constant_of(tensor, name, self.file)
+        except NotExpressible as reason:
             self.refused[name] = f"{what}: {reason}"
 
     def read_inputs(self) -> None:
@@ -375,7 +233,7 @@ class _Importer:
                 continue
             try:
                 self.inputs.append(_value(info))
-            except _Unsupported as reason:
+            except NotExpressible as reason:
                 self.unsupported.append(f"input '{info.name}': {reason}")
         self.known |= seen
 
@@ -391,7 +249,7 @@ class _Importer:
             recipe = NodeRecipe(node.op_type, name, inputs, outputs, {}, domain)
             try:
                 yield recipe._replace(attributes=_attributes(node, name, self.file))
-            except _Unsupported as reason:
+            except NotExpressible as reason:
                 yield recipe._replace(unsupported=str(reason))
 
     def _read_constant_node(self, node: NodeProto, name: str) -> None:
@@ -408,7 +266,7 @@ class _Importer:
         self.known.add(output)
         try:
             array = _constant_value(attribute.name, _attribute(attribute, name, self.file))
-        except _Unsupported as reason:
+        except NotExpressible as reason:
             self.refused[output] = f"node '{name}': {reason}"
         else:
             self.constants[output] = ConstantRecipe(output, str(array.dtype), list(array.shape), array.tobytes())
@@ -443,7 +301,7 @@ class _Importer:
         types = {value.dtype for value in self.inputs} | {constant.dtype for constant in self.constants.values()}
         for node in nodes:
             types |= {
-                _DTYPES.get(value, "")
+                DTYPES.get(value, "")
                 for value in node.attributes.values()
                 if node.op == "Cast" and isinstance(value, int)
             }
@@ -469,7 +327,7 @@ def _constant_value(name: str, value: Attribute) -> Array:
         return np.array(value, np.float32)
     if name in ("value_int", "value_ints") and isinstance(value, int | list):
         return np.array(value, np.int64)
-    raise _Unsupported(f"Constant with the attribute '{name}'")
+    raise NotExpressible(f"Constant with the attribute '{name}'")
 
 
 def recipe_of(model: ModelProto, file: ModelFile) -> Recipe:

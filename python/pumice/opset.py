@@ -13,16 +13,12 @@ import numpy as np
 
 from .element_types import Array, numpy_dtype
 from .errors import graph_error
-from .recipe import Attribute, ConstantRecipe, NodeRecipe, without_trailing_gaps
+from .recipe import Attribute, ConstantRecipe, NodeRecipe, NotExpressible, without_trailing_gaps
 
 OLDEST = 7
 NEWEST = 28
 
 Nodes: TypeAlias = "list[NodeRecipe]"
-
-
-class NotExpressible(Exception):
-    """The node means something in its operator set that the newest form cannot say."""
 
 
 class Scope:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 Sizes: TypeAlias = "list[int | None] | None"  # None for unknown sizes; no list: unknown rank
 
 
+class NotExpressible(Exception):
+    """Something of a model file that a Recipe cannot hold."""
+
+
 class Place(NamedTuple):
     """Where bytes lie: in the model file itself (file ""), or in one beside it."""
 

@@ -10,7 +10,8 @@ from onnx import helper, numpy_helper
 
 from .element_types import Array
 from .model_file import ModelFile, Source
-from .onnx_import import in_order, needed, node_names, parse
+from .node_order import in_order, needed
+from .onnx_import import node_names, parse
 from .recipe import NodeRecipe
 
 if TYPE_CHECKING:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ._pumice import Context, Program
 from .element_types import Array
-from .errors import validation_error
 from .graph_cache import load_graph
 from .log import forward_log
 from .model import Model
 from .model_file import Source
 from .reference import Reference, ReferenceNode
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from .validation_report import Deviation, ValidationReport, ValidationRow, deviation
 
 Case: TypeAlias = "Sequence[Any] | Mapping[str, Any] | Array"
 Progress: TypeAlias = Callable[[int, int], None]
@@ -27,190 +23,6 @@ Progress: TypeAlias = Callable[[int, int], None]
 _LOCAL = {"fp32": 2e-5, "fp16": 4e-3, "bf16": 3.2e-2}
 _ACCUMULATED = {"fp32": 2e-4, "fp16": 2e-2, "bf16": 0.16}
 _FLOAT_PRECISION = {"float16": "fp16", "bfloat16": "bf16"}
-_TEXT_WIDTH = 160
-_LEAST_SCALE = 1e-6  # a tensor of zeros has to be met this closely, times the tolerance
-
-
-class Deviation(NamedTuple):
-    """How far a tensor is from the reference: the largest absolute error, where, and what is allowed."""
-
-    error: float
-    allowed: float
-    at: tuple[int, ...]
-    actual: Any
-    expected: Any
-
-    @property
-    def ok(self) -> bool:
-        return self.error <= self.allowed
-
-    @property
-    def severity(self) -> float:
-        """Error over what is allowed: over 1 is too much."""
-        if self.allowed > 0:
-            return self.error / self.allowed
-        return math.inf if self.error > 0 else 0.0
-
-
-class ValidationRow(NamedTuple):
-    """One output of one node, in the case where it was worst; or an output of the fused program (op "output").
-
-    `local`: from the inputs that the device made. `accumulated`: from the model's inputs on. A node is judged by `local`, an
-    output of the program by `accumulated`. `note` says why there is no comparison, where there is none.
-    """
-
-    node: str
-    op: str
-    output: str
-    dtype: str
-    shape: tuple[int, ...]
-    case: int
-    local: Deviation | None
-    accumulated: Deviation | None
-    note: str = ""
-
-    @property
-    def judged(self) -> Deviation | None:
-        return self.accumulated if self.op == "output" else self.local
-
-    @property
-    def ok(self) -> bool:
-        return self.judged is None or self.judged.ok
-
-    @property
-    def checked(self) -> bool:
-        return self.judged is not None
-
-
-class ValidationReport:
-    """What a validation found: `rows` in graph order, the outputs of the fused program last."""
-
-    def __init__(self, model: str, device: str, precision: str, cases: int, rows: list[ValidationRow]) -> None:
-        self.model = model
-        self.device = device
-        self.precision = precision
-        self.cases = cases
-        self.rows = rows
-
-    @property
-    def ok(self) -> bool:
-        return all(row.ok for row in self.rows)
-
-    @property
-    def first_divergence(self) -> ValidationRow | None:
-        """The first row in graph order that is too far from the reference."""
-        return next((row for row in self.rows if not row.ok), None)
-
-    @property
-    def unchecked(self) -> list[ValidationRow]:
-        """Rows that could not be compared; their notes say why."""
-        return [row for row in self.rows if not row.checked]
-
-    @property
-    def verdict(self) -> str:
-        compared = f"{sum(row.checked for row in self.rows)} of {len(self.rows)} tensors compared"
-        wrong = sum(not row.ok for row in self.rows)
-        return f"{compared}, {f'{wrong} too far from the reference' if wrong else 'all within tolerance'}"
-
-    @property
-    def summary(self) -> str:
-        """One line: what was compared, the verdict, and the first divergence."""
-        cases = f"{self.cases} case{'' if self.cases == 1 else 's'}"
-        first = self.first_divergence
-        where = "" if first is None else f"; first {_divergence(first)}"
-        return f"'{self.model}' on {self.device}, {self.precision}, {cases}: {self.verdict}{where}"
-
-    def table(self) -> Table:
-        """For rich."""
-        from rich.table import Table
-
-        title = f"'{self.model}' on {self.device}, {self.precision}"
-        columns = ("node", "op", "output", "type", "error", "allowed", "accumulated", "result")
-        table = Table(*columns, title=title, caption=self.verdict)
-        for column in table.columns[4:7]:
-            column.justify = "right"
-        for row in self.rows:
-            table.add_row(*_cells(row), style=None if row.ok else "bold red")
-        return table
-
-    def __str__(self) -> str:
-        from io import StringIO
-
-        from rich.console import Console
-
-        text = StringIO()
-        Console(file=text, width=_TEXT_WIDTH, color_system=None).print(self.table(), markup=False)
-        return f"{text.getvalue()}{self.summary}"
-
-    def __repr__(self) -> str:
-        return f"<ValidationReport {'ok' if self.ok else 'DIVERGED'}: {self.summary}>"
-
-    def raise_if_failed(self) -> None:
-        """Raises ValidationError naming the first row that is too far from the reference."""
-        first = self.first_divergence
-        if first is not None:
-            raise validation_error(first.node, self.summary)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        first = self.first_divergence
-        return {
-            "model": self.model,
-            "device": self.device,
-            "precision": self.precision,
-            "cases": self.cases,
-            "ok": self.ok,
-            "first_divergence": None if first is None else first.node,
-            "rows": [_record(row) for row in self.rows],
-        }
-
-
-def _divergence(row: ValidationRow) -> str:
-    deviation = row.judged
-    assert deviation is not None
-    where = f"{deviation.error:.3g} at {list(deviation.at)} ({deviation.actual} instead of {deviation.expected})"
-    what = f"output '{row.output}'" if row.op == "output" else f"node '{row.node}' ({row.op}), output '{row.output}'"
-    return f"{what}, case {row.case}: error {where}, allowed {deviation.allowed:.3g}"
-
-
-def _cells(row: ValidationRow) -> list[str]:
-    judged = row.judged
-    shape = "x".join(map(str, row.shape))
-    return [
-        row.node,
-        row.op,
-        row.output,
-        f"{row.dtype} {shape}".strip(),
-        f"{judged.error:.2e}" if judged else "",
-        f"{judged.allowed:.2e}" if judged else "",
-        f"{row.accumulated.error:.2e}" if row.accumulated else "",
-        ("ok" if row.ok else "DIVERGES") if row.checked else f"not compared: {row.note}",
-    ]
-
-
-def _record(row: ValidationRow) -> dict[str, Any]:
-    """JSON has no infinity: null stands for it, and for what was not compared."""
-
-    def error(deviation: Deviation | None) -> float | None:
-        return deviation.error if deviation and math.isfinite(deviation.error) else None
-
-    return {
-        "node": row.node,
-        "op": row.op,
-        "output": row.output,
-        "dtype": row.dtype,
-        "shape": list(row.shape),
-        "case": row.case,
-        "error": error(row.judged),
-        "allowed": row.judged.allowed if row.judged else None,
-        "index": list(row.judged.at) if row.judged else None,
-        "accumulated": error(row.accumulated),
-        "ok": row.ok,
-        "note": row.note,
-    }
-
-
-# ---- comparing
 
 
 def _tolerance(table: dict[str, float], precision: str, array: Array) -> float:
@@ -219,34 +31,6 @@ def _tolerance(table: dict[str, float], precision: str, array: Array) -> float:
         return 0.0
     own = _FLOAT_PRECISION.get(str(array.dtype), precision)
     return max(table[precision], table[own])
-
-
-def deviation(actual: Array, expected: Array, tolerance: float) -> Deviation:
-    """By the tensor's largest finite magnitude, so that small numbers beside large ones are no false alarm."""
-    if actual.shape != expected.shape or actual.dtype != expected.dtype:
-        given, wanted = (f"{array.dtype}{list(array.shape)}" for array in (actual, expected))
-        return Deviation(math.inf, 0.0, (), given, wanted)
-    if expected.size == 0:
-        return Deviation(0.0, 0.0, (), None, None)
-    exact = tolerance == 0.0
-    a, b = (array if exact else array.astype(np.float64) for array in (actual, expected))
-    same = (a == b) | ((a != a) & (b != b))
-    with np.errstate(all="ignore"):
-        errors = np.where(same, 0.0, np.abs(a.astype(np.float64) - b.astype(np.float64)))
-    errors[~same & ~np.isfinite(errors)] = np.inf
-    if exact:
-        errors[~same & (errors == 0)] = 1.0  # large integers that float64 cannot tell apart
-    magnitudes = np.abs(b[np.isfinite(b)]) if not exact else np.zeros(0)
-    allowed = tolerance * max(float(magnitudes.max(initial=0.0)), _LEAST_SCALE)
-    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(errors)), errors.shape))
-    return Deviation(float(errors[at]), allowed, at, actual[at], expected[at])
-
-
-def _severity(row: ValidationRow) -> float:
-    return row.judged.severity if row.judged else -1.0
-
-
-# ---- running
 
 
 class _Validation:
@@ -316,7 +100,7 @@ class _Validation:
     def _keep(self, row: ValidationRow) -> None:
         """The worst case of each row."""
         key = (row.op, row.node, row.output)
-        if key not in self.rows or _severity(row) > _severity(self.rows[key]):
+        if key not in self.rows or row.severity > self.rows[key].severity:
             self.rows[key] = row
 
     def report(self, cases: int) -> ValidationReport:

@@ -1,0 +1,91 @@
+"""Tensors of ONNX files as ConstantRecipes."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto
+
+from .element_types import BITS, Bytes, byte_count, element_count
+from .errors import graph_error
+from .model_file import ModelFile
+from .recipe import ConstantRecipe, NotExpressible, Place
+
+_MOST_ELEMENTS = 1 << 40  # on an axis
+_MOST_AXES = 32  # of a NumPy array
+# Element types by their numbers in ONNX files.
+DTYPES = {
+    getattr(TensorProto, onnx_name): name
+    for onnx_name, name in (
+        *((dtype.upper(), dtype) for dtype in BITS if dtype not in ("float64", "float32")),
+        ("DOUBLE", "float64"),
+        ("FLOAT", "float32"),
+    )
+    if hasattr(TensorProto, onnx_name)
+}
+# The field of a TensorProto that holds the elements where raw_data does not, and NumPy's type of its bits.
+_FIELDS = {
+    "float32": ("float_data", "float32"),
+    "float64": ("double_data", "float64"),
+    "int64": ("int64_data", "int64"),
+    "uint64": ("uint64_data", "uint64"),
+    "uint32": ("uint64_data", "uint32"),
+    "float16": ("int32_data", "uint16"),
+    "bfloat16": ("int32_data", "uint16"),
+    "int4": ("int32_data", "uint8"),
+    "uint4": ("int32_data", "uint8"),
+    **{dtype: ("int32_data", dtype) for dtype in ("int32", "int16", "int8", "uint16", "uint8", "bool")},
+}
+
+
+def dtype_of(number: int) -> str:
+    if number in DTYPES:
+        return DTYPES[number]
+    known = TensorProto.DataType.values()
+    raise NotExpressible(f"element type {TensorProto.DataType.Name(number).lower() if number in known else number}")
+
+
+def _raw_bytes(tensor: TensorProto, dtype: str, shape: list[int], file: ModelFile) -> tuple[Bytes, Place | None]:
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return _external_bytes(tensor, byte_count(dtype, shape), file)
+    if tensor.HasField("raw_data"):
+        return tensor.raw_data, None
+    field, bits = _FIELDS[dtype]
+    expected = (element_count(shape) + 1) // 2 if BITS[dtype] == 4 else element_count(shape)
+    values = getattr(tensor, field)
+    if len(values) != expected:
+        raise graph_error("tensor", tensor.name, f"expected {expected} elements in {field}, given {len(values)}")
+    wide = np.array(values, "float64" if bits.startswith("float") else "uint64" if "uint64" in field else "int64")
+    return wide.astype(bits).tobytes(), None
+
+
+def _external_bytes(tensor: TensorProto, expected: int, file: ModelFile) -> tuple[Bytes, Place]:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    data = file.beside(location, tensor.name)
+    try:
+        offset, length = (int(entries.get(key, default)) for key, default in (("offset", 0), ("length", expected)))
+    except ValueError:
+        raise graph_error(
+            "tensor", tensor.name, f"expected whole numbers as offset and length, given {entries}"
+        ) from None
+    if offset < 0 or length < 0 or offset + length > len(data):
+        given = f"a file of {len(data)} bytes"
+        raise graph_error(
+            "tensor", tensor.name, f"expected {length} bytes at offset {offset} of '{location}', given {given}"
+        )
+    return memoryview(data)[offset : offset + length], Place(location, offset)
+
+
+def constant_of(tensor: TensorProto, name: str, file: ModelFile) -> ConstantRecipe:
+    dtype, shape = dtype_of(tensor.data_type), list(tensor.dims)
+    if tensor.HasField("segment"):
+        raise NotExpressible("a tensor in segments")
+    if any(not 0 <= size < _MOST_ELEMENTS for size in shape):
+        raise graph_error("tensor", name, f"expected sizes from 0 to 2**40, given {shape}")
+    if len(shape) > _MOST_AXES:
+        raise NotExpressible(f"a tensor of rank {len(shape)}")
+    raw, place = _raw_bytes(tensor, dtype, shape, file)
+    if len(raw) != byte_count(dtype, shape):
+        expected = f"{byte_count(dtype, shape)} bytes for {dtype}{shape}"
+        raise graph_error("tensor", name, f"expected {expected}, given {len(raw)}")
+    return ConstantRecipe(name, dtype, shape, raw, place)
