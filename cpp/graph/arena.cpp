@@ -1,60 +1,123 @@
 #include "graph/arena.h"
 
 #include <algorithm>
-#include <numeric>
-#include <vector>
+#include <array>
+#include <functional>
+#include <utility>
 
 namespace pumice {
 namespace {
 
-bool meet(const ArenaInterval& a, const ArenaInterval& b) { return a.first <= b.last && b.first <= a.last; }
+constexpr double kCloseEnough = 1.02;  // of the lower bound: no other order is tried
 
-// The smallest gap between the placed intervals that are live at the same time, else behind the last of them. `placed`: by offset.
-uint64_t best_offset(const std::vector<const ArenaInterval*>& placed, const ArenaInterval& wanted) {
-  const uint64_t bytes = round_up(wanted.bytes, kArenaAlignment);
-  uint64_t end = 0, best = 0, best_gap = ~uint64_t{0};
-  for (const ArenaInterval* other : placed) {
-    if (!meet(*other, wanted)) continue;
-    if (other->offset > end && other->offset - end >= bytes && other->offset - end < best_gap) {
-      best_gap = other->offset - end;
-      best = end;
-    }
-    end = std::max(end, other->offset + round_up(other->bytes, kArenaAlignment));
+uint64_t padded(uint64_t bytes) { return (bytes + kArenaGrain - 1) / kArenaGrain * kArenaGrain; }
+
+uint64_t lower_bound(std::span<const ArenaInterval> intervals) {
+  uint32_t waves = 0;
+  for (const auto& interval : intervals) waves = std::max(waves, interval.last + 1);
+  std::vector<int64_t> change(waves + 1, 0);
+  for (const auto& interval : intervals) {
+    change[interval.first] += static_cast<int64_t>(padded(interval.bytes));
+    change[interval.last + 1] -= static_cast<int64_t>(padded(interval.bytes));
   }
-  return best_gap == ~uint64_t{0} ? end : best;
+  int64_t live = 0, most = 0;
+  for (const int64_t step : change) most = std::max(most, live += step);
+  return static_cast<uint64_t>(most);
+}
+
+// An interval that has its place.
+struct Placed {
+  uint64_t begin, end;
+  uint32_t first, last;
+};
+
+// The placed intervals by the stretches of waves that they touch, so that a search sees its neighbours in time alone.
+class Timeline {
+ public:
+  void add(const Placed& placed) {
+    const size_t end = placed.last / kStretch + 1;
+    if (stretches_.size() < end) stretches_.resize(end);
+    for (size_t i = placed.first / kStretch; i < end; ++i) stretches_[i].push_back(static_cast<uint32_t>(all_.size()));
+    all_.push_back(placed);
+    seen_.push_back(0);
+  }
+
+  // Those that meet the interval in time, by where they begin.
+  const std::vector<Placed>& meeting(const ArenaInterval& interval) {
+    found_.clear();
+    ++round_;
+    for (size_t i = interval.first / kStretch; i < std::min<size_t>(interval.last / kStretch + 1, stretches_.size()); ++i)
+      for (const uint32_t at : stretches_[i]) {
+        const Placed& other = all_[at];
+        if (seen_[at] == round_ || other.last < interval.first || interval.last < other.first) continue;
+        seen_[at] = round_;
+        found_.push_back(other);
+      }
+    std::sort(found_.begin(), found_.end(), [](const Placed& a, const Placed& b) { return a.begin < b.begin; });
+    return found_;
+  }
+
+ private:
+  static constexpr uint32_t kStretch = 16;  // waves
+  std::vector<Placed> all_, found_;
+  std::vector<uint32_t> seen_;  // the round in which each was found last
+  std::vector<std::vector<uint32_t>> stretches_;
+  uint32_t round_ = 0;
+};
+
+// The tightest gap that fits between `placed`, else the end of the last of them.
+uint64_t tightest_gap(const std::vector<Placed>& placed, uint64_t bytes) {
+  uint64_t reached = 0, best = 0, tightest = UINT64_MAX;
+  for (const auto& other : placed) {
+    if (other.begin >= reached + bytes && other.begin - reached < tightest) {
+      best = reached;
+      tightest = other.begin - reached;
+    }
+    reached = std::max(reached, other.end);
+  }
+  return tightest == UINT64_MAX ? reached : best;
+}
+
+ArenaLayout place_in_order(std::span<const ArenaInterval> intervals, const std::vector<uint32_t>& order) {
+  ArenaLayout layout;
+  layout.offsets.resize(intervals.size());
+  Timeline timeline;
+  for (const uint32_t i : order) {
+    const ArenaInterval& interval = intervals[i];
+    const uint64_t bytes = padded(interval.bytes);
+    if (bytes == 0) continue;
+    layout.offsets[i] = tightest_gap(timeline.meeting(interval), bytes);
+    timeline.add({layout.offsets[i], layout.offsets[i] + bytes, interval.first, interval.last});
+    layout.bytes = std::max(layout.bytes, layout.offsets[i] + bytes);
+  }
+  return layout;
 }
 
 }  // namespace
 
-uint64_t place_intervals(std::span<ArenaInterval> intervals) {
+ArenaLayout place_intervals(std::span<const ArenaInterval> intervals) {
+  const auto bytes = [&](uint32_t i) { return intervals[i].bytes; };
+  const auto span = [&](uint32_t i) { return uint64_t{intervals[i].last} - intervals[i].first + 1; };
+  using Key = std::array<uint64_t, 2>;  // the larger goes first
+  const std::function<Key(uint32_t)> orders[] = {
+      [&](uint32_t i) { return Key{bytes(i), span(i)}; },
+      [&](uint32_t i) { return Key{bytes(i) * span(i), bytes(i)}; },
+      [&](uint32_t i) { return Key{UINT32_MAX - intervals[i].first, bytes(i)}; },
+  };
+  const uint64_t bound = lower_bound(intervals);
+  ArenaLayout best;
+  std::vector<std::pair<Key, uint32_t>> keyed(intervals.size());
   std::vector<uint32_t> order(intervals.size());
-  std::iota(order.begin(), order.end(), 0u);
-  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return intervals[a].bytes > intervals[b].bytes; });
-  std::vector<const ArenaInterval*> placed;
-  placed.reserve(intervals.size());
-  uint64_t total = 0;
-  for (const uint32_t i : order) {
-    ArenaInterval& interval = intervals[i];
-    if (interval.bytes == 0) continue;
-    interval.offset = best_offset(placed, interval);
-    total = std::max(total, interval.offset + round_up(interval.bytes, kArenaAlignment));
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), &interval, [](const auto* a, const auto* b) { return a->offset < b->offset; }), &interval);
+  for (const auto& key : orders) {
+    for (uint32_t i = 0; i < keyed.size(); ++i) keyed[i] = {key(i), i};
+    std::sort(keyed.begin(), keyed.end(), [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
+    std::transform(keyed.begin(), keyed.end(), order.begin(), [](const auto& one) { return one.second; });
+    ArenaLayout layout = place_in_order(intervals, order);
+    if (best.offsets.empty() || layout.bytes < best.bytes) best = std::move(layout);
+    if (static_cast<double>(best.bytes) <= kCloseEnough * static_cast<double>(bound)) break;
   }
-  return total;
-}
-
-uint64_t peak_bytes(std::span<const ArenaInterval> intervals) {
-  uint32_t end = 0;
-  for (const auto& interval : intervals) end = std::max(end, interval.last + 1);
-  std::vector<int64_t> change(end + 1, 0);
-  for (const auto& interval : intervals) {
-    const auto bytes = static_cast<int64_t>(round_up(interval.bytes, kArenaAlignment));
-    change[interval.first] += bytes;
-    change[interval.last + 1] -= bytes;
-  }
-  int64_t live = 0, peak = 0;
-  for (const int64_t step : change) peak = std::max(peak, live += step);
-  return static_cast<uint64_t>(peak);
+  best.lower_bound_bytes = bound;
+  return best;
 }
 
 }  // namespace pumice
