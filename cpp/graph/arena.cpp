@@ -4,26 +4,14 @@
 #include <array>
 #include <functional>
 #include <utility>
+#include <vector>
 
 namespace pumice {
 namespace {
 
 constexpr double kCloseEnough = 1.02;  // of the lower bound: no other order is tried
 
-uint64_t padded(uint64_t bytes) { return (bytes + kArenaGrain - 1) / kArenaGrain * kArenaGrain; }
-
-uint64_t lower_bound(std::span<const ArenaInterval> intervals) {
-  uint32_t waves = 0;
-  for (const auto& interval : intervals) waves = std::max(waves, interval.last + 1);
-  std::vector<int64_t> change(waves + 1, 0);
-  for (const auto& interval : intervals) {
-    change[interval.first] += static_cast<int64_t>(padded(interval.bytes));
-    change[interval.last + 1] -= static_cast<int64_t>(padded(interval.bytes));
-  }
-  int64_t live = 0, most = 0;
-  for (const int64_t step : change) most = std::max(most, live += step);
-  return static_cast<uint64_t>(most);
-}
+uint64_t padded(uint64_t bytes) { return round_up(bytes, kArenaAlignment); }
 
 // An interval that has its place.
 struct Placed {
@@ -78,8 +66,13 @@ uint64_t tightest_gap(const std::vector<Placed>& placed, uint64_t bytes) {
   return tightest == UINT64_MAX ? reached : best;
 }
 
-ArenaLayout place_in_order(std::span<const ArenaInterval> intervals, const std::vector<uint32_t>& order) {
-  ArenaLayout layout;
+struct Layout {
+  std::vector<uint64_t> offsets;
+  uint64_t bytes = 0;
+};
+
+Layout place_in_order(std::span<const ArenaInterval> intervals, const std::vector<uint32_t>& order) {
+  Layout layout;
   layout.offsets.resize(intervals.size());
   Timeline timeline;
   for (const uint32_t i : order) {
@@ -95,7 +88,20 @@ ArenaLayout place_in_order(std::span<const ArenaInterval> intervals, const std::
 
 }  // namespace
 
-ArenaLayout place_intervals(std::span<const ArenaInterval> intervals) {
+uint64_t peak_bytes(std::span<const ArenaInterval> intervals) {
+  uint32_t waves = 0;
+  for (const auto& interval : intervals) waves = std::max(waves, interval.last + 1);
+  std::vector<int64_t> change(waves + 1, 0);
+  for (const auto& interval : intervals) {
+    change[interval.first] += static_cast<int64_t>(padded(interval.bytes));
+    change[interval.last + 1] -= static_cast<int64_t>(padded(interval.bytes));
+  }
+  int64_t live = 0, most = 0;
+  for (const int64_t step : change) most = std::max(most, live += step);
+  return static_cast<uint64_t>(most);
+}
+
+uint64_t place_intervals(std::span<ArenaInterval> intervals) {
   const auto bytes = [&](uint32_t i) { return intervals[i].bytes; };
   const auto span = [&](uint32_t i) { return uint64_t{intervals[i].last} - intervals[i].first + 1; };
   using Key = std::array<uint64_t, 2>;  // the larger goes first
@@ -104,20 +110,20 @@ ArenaLayout place_intervals(std::span<const ArenaInterval> intervals) {
       [&](uint32_t i) { return Key{bytes(i) * span(i), bytes(i)}; },
       [&](uint32_t i) { return Key{UINT32_MAX - intervals[i].first, bytes(i)}; },
   };
-  const uint64_t bound = lower_bound(intervals);
-  ArenaLayout best;
+  const uint64_t bound = peak_bytes(intervals);
+  Layout best;
   std::vector<std::pair<Key, uint32_t>> keyed(intervals.size());
   std::vector<uint32_t> order(intervals.size());
   for (const auto& key : orders) {
     for (uint32_t i = 0; i < keyed.size(); ++i) keyed[i] = {key(i), i};
     std::sort(keyed.begin(), keyed.end(), [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
     std::transform(keyed.begin(), keyed.end(), order.begin(), [](const auto& one) { return one.second; });
-    ArenaLayout layout = place_in_order(intervals, order);
+    Layout layout = place_in_order(intervals, order);
     if (best.offsets.empty() || layout.bytes < best.bytes) best = std::move(layout);
     if (static_cast<double>(best.bytes) <= kCloseEnough * static_cast<double>(bound)) break;
   }
-  best.lower_bound_bytes = bound;
-  return best;
+  for (size_t i = 0; i < intervals.size(); ++i) intervals[i].offset = best.offsets[i];
+  return best.bytes;
 }
 
 }  // namespace pumice

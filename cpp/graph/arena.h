@@ -1,28 +1,26 @@
-// Where tensors lie in the arena: intervals in time (waves) placed in one range of bytes.
+// Where temporary tensors lie: ranges of one resource, shared by tensors that are not live at the same time.
 #pragma once
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace pumice {
 
-// Offsets of the arena's tensors, in bytes: what every device can bind a descriptor at.
-inline constexpr uint64_t kArenaGrain = 256;
+inline constexpr uint64_t kArenaAlignment = 256;  // no descriptor offset of a device is coarser
+inline constexpr uint64_t kTensorGrain = 16;      // sizes of tensors: no two share a word
 
-// A tensor's stay in the arena: from the wave that writes it first to the last one that reads it, both included.
+// Bytes that are live from the first to the last time, both included.
 struct ArenaInterval {
   uint64_t bytes = 0;
   uint32_t first = 0, last = 0;
+  uint64_t offset = 0;  // the result
 };
 
-struct ArenaLayout {
-  std::vector<uint64_t> offsets;  // of each interval, multiples of kArenaGrain
-  uint64_t bytes = 0;             // of the whole
-  uint64_t lower_bound_bytes = 0; // largest sum of intervals that meet in one wave, each rounded up to kArenaGrain
-};
+// Gives every interval its offset, a multiple of kArenaAlignment: best fit, in the best of a few orders. Returns the bytes of the whole arena.
+uint64_t place_intervals(std::span<ArenaInterval> intervals);
+// The largest sum of simultaneously live intervals, each rounded up to the alignment: no arena can be smaller.
+uint64_t peak_bytes(std::span<const ArenaInterval> intervals);
 
-// Intervals that meet in a wave get disjoint bytes.
-ArenaLayout place_intervals(std::span<const ArenaInterval> intervals);
+constexpr uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
 
 }  // namespace pumice
