@@ -5,6 +5,7 @@
 #include "operators/families.h"
 #include "operators/operator_table.h"
 #include "operators/planes.h"
+#include "operators/slice_geometry.h"
 #include "operators/strided.h"
 
 namespace pumice {
@@ -79,22 +80,13 @@ void lower_copy(LowerContext& node) {
 
 void lower_slice(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
-  const auto starts = host_integers(node, 1);
-  std::vector<int64_t> axes, steps(starts.size(), 1);
-  if (node.has_input(3))
-    axes = host_integers(node, 3);
-  else
-    for (size_t i = 0; i < starts.size(); ++i) axes.push_back(static_cast<int64_t>(i));
-  if (node.has_input(4)) steps = host_integers(node, 4);
+  const auto optional_integers = [&](size_t i) { return node.has_input(i) ? host_integers(node, i) : std::vector<int64_t>{}; };
+  const auto axes = slice_geometry(node.node, x.shape, host_integers(node, 1), host_integers(node, 2), optional_integers(3), optional_integers(4));
   Strides strides = x.strides;
   int64_t first = 0;
-  for (size_t i = 0; i < starts.size(); ++i) {
-    const auto axis = static_cast<size_t>(axes[i] < 0 ? axes[i] + x.rank() : axes[i]);
-    const int64_t size = x.shape[axis];
-    int64_t start = starts[i] < 0 ? starts[i] + size : starts[i];
-    start = std::clamp<int64_t>(start, 0, steps[i] < 0 ? size - 1 : size);
-    first += start * x.strides[axis];
-    strides[axis] *= steps[i];
+  for (size_t axis = 0; axis < axes.size(); ++axis) {
+    if (axes[axis].length > 0) first += axes[axis].start * x.strides[axis];
+    strides[axis] *= axes[axis].step;
   }
   add_strided_copy(node, y.dtype, {y.shape, {strides, y.strides}}, node.in(0), first, node.out(0), 0, true);
 }

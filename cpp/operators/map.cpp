@@ -1,9 +1,10 @@
 // The map skeleton: any row whose meaning is a scalar expression over broadcast operands.
-#include <cmath>
+#include <algorithm>
 #include <map>
 
 #include "core/error.h"
 #include "operators/families.h"
+#include "operators/map_expression.h"
 #include "operators/operator_table.h"
 #include "operators/strided.h"
 
@@ -95,27 +96,13 @@ struct Inputs {
 
 Inputs inputs_of(const LowerContext& node) {
   Inputs inputs;
-  const auto& roles = node.row->schema.inputs;
+  const auto names = map_input_names(*node.row, node.inputs.size());
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     if (!node.has_input(i)) continue;
-    const bool repeats = !roles.empty() && i >= roles.size() - 1 && roles.back().variadic;
-    inputs.names.push_back(repeats ? std::string(roles.back().name) + number(i - (roles.size() - 1)) : std::string(roles[i].name));
+    inputs.names.push_back(names[i]);
     inputs.positions.push_back(i);
   }
   return inputs;
-}
-
-// Attributes become literals; inputs stay names.
-Expression with_attributes(const LowerContext& node, const Expression& expression, const Inputs& inputs) {
-  std::map<std::string, Expression> literals;
-  for (const auto& free : expression.names()) {
-    if (std::find(inputs.names.begin(), inputs.names.end(), free) != inputs.names.end()) continue;
-    const auto found = node.attributes->all().find(free);
-    if (found == node.attributes->all().end()) throw Error("operator " + std::string(node.row->name) + ": its expression names '" + free + "', which is neither an input nor an attribute");
-    const auto* integer = std::get_if<int64_t>(&found->second);
-    literals.emplace(free, Expression::literal(integer ? static_cast<double>(*integer) : std::get<double>(found->second)));
-  }
-  return expression.substitute(literals);
 }
 
 bool is_dense(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {
@@ -208,7 +195,7 @@ void add_map(LowerContext& node, const Expression& expression) {
   bool flat = is_dense(space.sizes, space.strides.back());
   const bool dense = flat;
   for (size_t k = 0; k < inputs.names.size(); ++k) flat = flat && is_flat(space.strides[k], space.sizes);
-  MapText text = map_text(node, inputs, with_attributes(node, expression, inputs));
+  MapText text = map_text(node, inputs, expression);
   text.macros.emplace_back("FLAT", flat ? "1" : "0");
   text.macros.emplace_back("DENSE", dense ? "1" : "0");
   StepBuilder step(node.kernel("map.comp", text.storage, text.macros));
@@ -229,12 +216,16 @@ void add_map(LowerContext& node, const Expression& expression) {
 
 }  // namespace
 
-void lower_map(LowerContext& node) { add_map(node, Expression::parse(node.row->expression)); }
+void lower_map(LowerContext& node) {
+  std::vector<bool> present;
+  for (size_t i = 0; i < node.inputs.size(); ++i) present.push_back(node.has_input(i));
+  add_map(node, map_expression(*node.row, *node.attributes, present));
+}
 
 void lower_cast(LowerContext& node) {
   // The result's own type does the conversion; what is not zero is true.
   const bool to_bool = node.output(0).dtype == DType::bool_ && node.input(0).dtype != DType::bool_;
-  add_map(node, Expression::parse(std::string(node.row->schema.inputs[0].name) + (to_bool ? " != 0" : "")));
+  add_map(node, Expression::parse(map_input_names(*node.row, 1)[0] + (to_bool ? " != 0" : "")));
 }
 
 }  // namespace pumice
