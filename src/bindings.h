@@ -11,6 +11,7 @@
 #include "core/tensor_desc.h"
 #include "device/context.h"
 #include "dispatch/kernel.h"
+#include "operators/attributes.h"
 
 namespace py = pybind11;
 
@@ -46,6 +47,9 @@ Shape shape_of(const py::array& array);
 py::array empty_array(DType dtype, const Shape& shape);
 // The array's memory itself where it can be used as it is, kept alive by the HostTensor; else a copy.
 HostTensor host_tensor(const py::array& array, std::string_view what);
+
+// Attributes of an operator from Python values; None stands for one left out. Throws GraphError for what is no attribute.
+Attributes attributes_of(const py::dict& given);
 
 // Waits for an execution: polls briefly with the GIL held, then releases it; Ctrl-C interrupts.
 void wait_for(Context& context, uint64_t id, std::optional<double> timeout_seconds);

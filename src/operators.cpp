@@ -1,0 +1,149 @@
+#include "bindings.h"
+#include "core/error.h"
+#include "operators/compiled_operator.h"
+
+namespace pumice {
+namespace {
+
+std::string type_name(const py::handle& value) { return py::str(py::type::handle_of(value).attr("__name__")).cast<std::string>(); }
+
+[[noreturn]] void refuse(const std::string& name, const std::string& given) {
+  throw GraphError(name, "attribute '" + name + "': a number, a text, an array or a list of numbers or texts expected; given " + given);
+}
+
+bool is_text(const py::handle& value) { return py::isinstance<py::str>(value) || py::isinstance<py::bytes>(value); }
+
+bool is_integer(const py::handle& value) { return PyIndex_Check(value.ptr()) != 0; }
+
+AttributeValue list_of(const std::string& name, const py::sequence& list) {
+  bool texts = false, integers = true;
+  for (const auto& item : list) {
+    texts = texts || is_text(item);
+    integers = integers && is_integer(item);
+  }
+  try {
+    if (texts) return list.cast<std::vector<std::string>>();
+    if (integers) return list.cast<std::vector<int64_t>>();
+    return list.cast<std::vector<double>>();
+  } catch (const py::cast_error&) {
+    refuse(name, py::repr(list).cast<std::string>());
+  }
+}
+
+AttributeValue attribute_value(const std::string& name, const py::handle& value) {
+  if (is_text(value)) return value.cast<std::string>();
+  if (py::isinstance<py::array>(value)) return host_tensor(value.cast<py::array>(), "attribute '" + name + "'");
+  try {
+    if (is_integer(value)) return value.cast<int64_t>();
+    if (PyNumber_Check(value.ptr()) != 0) return value.cast<double>();
+  } catch (const py::cast_error&) {
+    refuse(name, py::repr(value).cast<std::string>());
+  }
+  if (py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value)) return list_of(name, py::reinterpret_borrow<py::sequence>(value));
+  refuse(name, type_name(value));
+}
+
+Operator make_operator(const std::string& name, std::vector<std::optional<TensorDesc>> inputs, std::vector<std::optional<TensorDesc>> outputs, const py::kwargs& attributes) {
+  return Operator(name, std::move(inputs), std::move(outputs), attributes_of(attributes));
+}
+
+std::vector<std::string_view> names_of(const std::vector<ValueRole>& roles) {
+  std::vector<std::string_view> names;
+  for (const auto& role : roles) names.push_back(role.name);
+  return names;
+}
+
+ExprType expr_type_of(const std::string& type) {
+  for (const auto dtype : {DType::bool_, DType::int32, DType::uint32, DType::int64, DType::uint64, DType::float32})
+    if (name(dtype) == type) return expr_type(dtype);
+  throw GraphError("type", "'" + type + "'; expressions compute in bool, int32, uint32, int64, uint64 and float32");
+}
+
+// Integers in, an integer out; else floats.
+py::object evaluate(const Expression& self, const py::dict& values) {
+  std::map<std::string, int64_t> integers;
+  std::map<std::string, double> reals;
+  for (const auto& [key, value] : values) {
+    const auto name = key.cast<std::string>();
+    reals.emplace(name, value.cast<double>());
+    if (is_integer(value)) integers.emplace(name, value.cast<int64_t>());
+  }
+  if (integers.size() == reals.size() && !reals.empty()) return py::int_(self.evaluate(integers));
+  return py::float_(self.evaluate(reals));
+}
+
+py::tuple glsl_of(const Expression& self, const std::map<std::string, std::string>& types) {
+  std::map<std::string, ExprType> named;
+  for (const auto& [name, type] : types) named.emplace(name, expr_type_of(type));
+  ExprType result = ExprType::f32;
+  const std::string text = self.glsl(named, &result);
+  return py::make_tuple(text, std::string(glsl_name(result)));
+}
+
+void bind_table(py::module_& module) {
+  py::class_<OperatorRow>(module, "OperatorRow", "One operator of the table, in the newest form of its ONNX operator.")
+      .def_readonly("name", &OperatorRow::name)
+      .def_property_readonly("skeleton", [](const OperatorRow& self) { return name(self.skeleton); }, "The kind of kernel that it lowers to.")
+      .def_property_readonly("inputs", [](const OperatorRow& self) { return names_of(self.schema.inputs); })
+      .def_property_readonly("outputs", [](const OperatorRow& self) { return names_of(self.schema.outputs); })
+      .def_property_readonly("attributes",
+                             [](const OperatorRow& self) {
+                               std::vector<std::string_view> names;
+                               for (const auto& attribute : self.schema.attributes) names.push_back(attribute.name);
+                               return names;
+                             })
+      .def_readonly("expression", &OperatorRow::expression, "What an elementwise operator computes; empty for all others.")
+      .def("__repr__", [](const OperatorRow& self) { return "<OperatorRow " + std::string(self.name) + ">"; });
+  module.def(
+      "operators",
+      [] {
+        std::vector<const OperatorRow*> rows;
+        for (const auto& row : operators()) rows.push_back(&row);
+        return rows;
+      },
+      py::return_value_policy::reference, "All operators that there are, by name.");
+  module.def(
+      "has_operator", [](const std::string& name, const std::string& domain) { return (domain.empty() || domain == "ai.onnx") && find_operator(name); }, py::arg("name"),
+      py::arg("domain") = "");
+}
+
+void bind_expression(py::module_& module) {
+  py::class_<Expression>(module, "Expression", "A typed scalar expression over named parameters: the meaning of an elementwise operator.")
+      .def(py::init(&Expression::parse), py::arg("text"), "Raises Error with the position for text that does not parse.")
+      .def_property_readonly("names", &Expression::names, "Free names, in order of first use.")
+      .def("substitute", &Expression::substitute, py::arg("replacements"))
+      .def("glsl", &glsl_of, py::arg("types"), "(text, GLSL type of the result) for the dtypes of the names.")
+      .def("evaluate", &evaluate, py::arg("values"), "One element on the host: exact for integers, in double precision else.");
+}
+
+}  // namespace
+
+Attributes attributes_of(const py::dict& given) {
+  Attributes attributes;
+  for (const auto& [key, value] : given) {
+    const auto name = key.cast<std::string>();
+    if (!value.is_none()) attributes.set(name, attribute_value(name, value));
+  }
+  return attributes;
+}
+
+void bind_operators(py::module_& module) {
+  bind_table(module);
+  bind_expression(module);
+  py::class_<CompiledOperator, Dispatchable, std::shared_ptr<CompiledOperator>>(module, "CompiledOperator", "An operator or a whole graph, compiled for a device and a precision.");
+  py::class_<Initializer, Dispatchable, std::shared_ptr<Initializer>>(module, "Initializer", "Initialises compiled operators: their owned weights go to the persistent resource, once.")
+      .def(py::init<std::shared_ptr<Context>, std::vector<std::shared_ptr<const CompiledOperator>>>(), py::arg("context").none(false), py::arg("operators"))
+      .def("reset", &Initializer::reset, py::arg("operators"), "Raises StateError while an earlier initialisation is still running.");
+  py::class_<Operator>(module, "Operator", "One operator described by its name, tensors and attributes; no device is touched.")
+      .def(py::init(&make_operator), py::arg("name"), py::arg("inputs"), py::arg("outputs"), "inputs, outputs: a TensorDesc, or None for an optional tensor left out. Raises UnsupportedError, GraphError.")
+      .def_property_readonly("name", [](const Operator& self) { return self.row().name; })
+      .def(
+          "compile",
+          [](const Operator& self, std::shared_ptr<Context> context, const std::string& precision) {
+            const py::gil_scoped_release release;
+            return self.compile(std::move(context), precision);
+          },
+          py::arg("context").none(false), py::arg("precision") = "fp32");
+}
+
+}  // namespace pumice
