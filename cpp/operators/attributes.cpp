@@ -1,13 +1,11 @@
 #include "operators/attributes.h"
 
-#include <array>
-
 #include "core/error.h"
 
 namespace pumice {
 namespace {
 
-constexpr std::array<std::string_view, 7> kKindNames{"an integer", "a number", "a text", "integers", "numbers", "texts", "a tensor"};
+std::string_view name_of(const AttributeValue& value) { return name(static_cast<AttributeKind>(value.index())); }
 
 // The value as T, or null where there is none.
 template <typename T>
@@ -15,8 +13,8 @@ const T* find(const std::map<std::string, AttributeValue, std::less<>>& values, 
   const auto found = values.find(name);
   if (found == values.end()) return nullptr;
   if (const T* value = std::get_if<T>(&found->second)) return value;
-  throw GraphError(std::string(name), "attribute '" + std::string(name) + "' must be " + std::string(kKindNames[AttributeValue(T{}).index()]) + "; given " +
-                                          std::string(kKindNames[found->second.index()]));
+  throw GraphError(std::string(name), "attribute '" + std::string(name) + "' must be " + std::string(name_of(AttributeValue(T{}))) + "; given " +
+                                          std::string(name_of(found->second)));
 }
 
 template <typename T>
@@ -26,6 +24,11 @@ T value_or(const std::map<std::string, AttributeValue, std::less<>>& values, std
 }
 
 }  // namespace
+
+std::string_view name(AttributeKind kind) {
+  constexpr std::string_view names[] = {"an integer", "a number", "a text", "integers", "numbers", "texts", "a tensor"};
+  return names[static_cast<size_t>(kind)];
+}
 
 void Attributes::set(std::string name, AttributeValue value) { values_.insert_or_assign(std::move(name), std::move(value)); }
 

@@ -17,6 +17,7 @@ using AttributeValue = std::variant<int64_t, double, std::string, std::vector<in
 
 // The kinds, in the order of the variant's alternatives.
 enum class AttributeKind : uint8_t { integer, real, text, integers, reals, texts, tensor };
+std::string_view name(AttributeKind kind);  // "a number"
 
 class Attributes {
  public:

@@ -19,23 +19,28 @@ namespace pumice {
 enum class Skeleton : uint8_t { map, reduce, scan, contraction, window, index_map, scatter, sort, random, copy, view };
 std::string_view name(Skeleton skeleton);
 
+// An input or output of a row; expressions call it by this name.
 struct ValueRole {
   std::string_view name;
-  DTypeSet dtypes = 0;
+  DTypeSet dtypes = 0;  // 0: ONNX has it, this row does not
   bool optional = false;
   bool variadic = false;  // only the last
+  char type = 0;          // roles of one letter have one dtype; 0: on its own
 };
 
+// An attribute of a row, by its ONNX name.
 struct AttributeSchema {
   std::string_view name;
   AttributeKind kind;
-  std::optional<AttributeValue> fallback;  // none: required unless `optional`
+  std::optional<AttributeValue> fallback = {};  // none: required unless `optional`
   bool optional = false;
+  std::vector<AttributeValue> choices = {};  // integers or texts that are supported; empty: any
 };
 
+// What a row takes and gives, in the newest form of its ONNX operator.
 struct Schema {
   std::vector<ValueRole> inputs, outputs;
-  std::vector<AttributeSchema> attributes;
+  std::vector<AttributeSchema> attributes = {};
   int min_rank = 0, max_rank = kMaxRank;  // of input 0
   bool in_place = false;                  // output 0 may be the memory of input 0 (elementwise, one read per element)
 };
@@ -65,25 +70,33 @@ class ShapeContext {
   std::vector<std::optional<TensorDesc>> outputs_;
 };
 
+// One operator.
+// One operator.
 struct OperatorRow {
   std::string_view name;
-  Skeleton skeleton;
-  Schema schema;
+  Skeleton skeleton = Skeleton::map;
+  Schema schema = {};
   void (*shape)(ShapeContext&) = nullptr;
+  // None for a row whose result always has a host side: evaluate_on_host() makes it from what is known at bind.
   void (*lower)(LowerContext&) = nullptr;
-  // For map rows: the scalar expression over the inputs' names and attributes ("x < 0 ? alpha * x : x").
-  std::string_view expression;
+  // For map rows: the scalar expression over the inputs' names and attributes ("x < 0 ? alpha * x : x"); of a variadic row over two
+  // neighbours a and b. See map_expression.h.
+  std::string_view expression = {};
   // Inputs whose values the shape rule or the lowering reads on the host (axes, pads, target shapes): bit i for input i.
   uint32_t host_inputs = 0;
   // Describes how constant input `i` is repacked once for this device; false: used as it is. Free of data shapes.
   bool (*pack)(const PackContext&, size_t input, PackedWeight&) = nullptr;
 };
 
-std::span<const OperatorRow> operators();
-const OperatorRow* find_operator(std::string_view name);
+std::span<const OperatorRow> operators();  // sorted by name
+const OperatorRow* find_operator(std::string_view name);  // null for an unknown one
 
-// Checks inputs, dtypes, rank and attributes against the schema; fills defaults. Throws GraphError (wrong) or UnsupportedError (dtype).
+// Checks attributes against the schema; fills defaults. Throws GraphError (unknown, missing, of another kind) or UnsupportedError (a
+// value that the row lacks).
 Attributes checked_attributes(const OperatorRow& row, std::string_view node, const Attributes& given);
+// Checks counts, dtypes and rank; null for an optional input left out. Throws GraphError (wrong) or UnsupportedError (dtype).
+// Checks counts, dtypes and rank; null for an optional input left out. Throws GraphError (wrong) or UnsupportedError (a dtype, or an
+// optional input or output, that the row lacks).
 void check_inputs(const OperatorRow& row, std::string_view node, const std::vector<const TensorDesc*>& inputs, size_t outputs);
 
 }  // namespace pumice

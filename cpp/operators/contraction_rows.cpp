@@ -1,0 +1,110 @@
+// Convolutions and matrix products.
+#include "core/error.h"
+#include "operators/families.h"
+#include "operators/row_parts.h"
+#include "operators/window_geometry.h"
+
+namespace pumice {
+namespace {
+
+Shape image_shape(int64_t batch, int64_t channels, const std::vector<int64_t>& spatial) {
+  Shape shape{batch, channels};
+  shape.insert(shape.end(), spatial.begin(), spatial.end());
+  return shape;
+}
+
+// `channels` must divide into groups.
+void check_groups(const ShapeContext& node, int64_t channels, std::string_view what) {
+  const int64_t groups = node.attributes().integer("group", 1);
+  if (groups < 1 || channels % groups != 0) node.fail(std::to_string(channels) + " " + std::string(what) + " in " + std::to_string(groups) + " groups");
+}
+
+void shape_of_conv(ShapeContext& node) {
+  const Shape &x = node.input(0).shape, &w = node.input(1).shape;
+  const WindowGeometry geometry = conv_geometry(node.attributes(), node.node(), x, w);
+  check_groups(node, w[0], "output channels");
+  const int64_t groups = node.attributes().integer("group", 1);
+  if (x[1] != w[1] * groups)
+    node.fail("an input of " + std::to_string(x[1]) + " channels and a weight of " + std::to_string(w[1]) + " channels in " + std::to_string(groups) + " groups");
+  check_vector(node, 2, w[0], "bias");
+  node.output(0, node.input(0).dtype, image_shape(x[0], w[0], geometry.output));
+}
+
+void shape_of_conv_transpose(ShapeContext& node) {
+  const Shape &x = node.input(0).shape, &w = node.input(1).shape;
+  const WindowGeometry geometry = conv_transpose_geometry(node.attributes(), node.node(), x, w);
+  check_groups(node, w[0], "input channels");
+  if (x[1] != w[0]) node.fail("an input of " + std::to_string(x[1]) + " channels and a weight of " + std::to_string(w[0]));
+  const int64_t channels = checked_mul(w[1], node.attributes().integer("group", 1), "output channels");
+  check_vector(node, 2, channels, "bias");
+  node.output(0, node.input(0).dtype, image_shape(x[0], channels, geometry.output));
+}
+
+void shape_of_gemm(ShapeContext& node) {
+  const auto size = [&](size_t input, std::string_view transposed, size_t axis) {
+    if (node.input(input).rank() != 2) node.fail("input " + std::to_string(input) + " must be a matrix; given " + to_string(node.input(input).shape));
+    return node.input(input).shape[node.attributes().integer(transposed, 0) != 0 ? 1 - axis : axis];
+  };
+  const Shape y{size(0, "transA", 0), size(1, "transB", 1)};
+  if (size(0, "transA", 1) != size(1, "transB", 0))
+    node.fail("inner sizes differ: A " + to_string(node.input(0).shape) + (node.attributes().integer("transA", 0) ? " transposed" : "") + ", B " + to_string(node.input(1).shape) +
+              (node.attributes().integer("transB", 0) ? " transposed" : ""));
+  if (node.has(2)) try {
+      if (broadcast_shape(node.input(2).shape, y) != y) throw GraphError("", "");
+    } catch (const GraphError&) {
+      node.fail("C of shape " + to_string(node.input(2).shape) + " does not broadcast to " + to_string(y));
+    }
+  node.output(0, node.input(0).dtype, y);
+}
+
+// NumPy's matmul: a vector is a row on the left and a column on the right, and that axis is dropped from the result.
+void shape_of_matmul(ShapeContext& node) {
+  Shape a = node.input(0).shape, b = node.input(1).shape;
+  if (a.empty() || b.empty()) node.fail("MatMul of a scalar: " + to_string(a) + " by " + to_string(b));
+  const bool row = a.size() == 1, column = b.size() == 1;
+  if (row) a.insert(a.begin(), 1);
+  if (column) b.push_back(1);
+  if (a.back() != b[b.size() - 2]) node.fail("inner sizes differ: " + to_string(node.input(0).shape) + " by " + to_string(node.input(1).shape));
+  const int64_t rows = a[a.size() - 2], columns = b.back();
+  Shape y;
+  try {
+    y = broadcast_shape({a.begin(), a.end() - 2}, {b.begin(), b.end() - 2});
+  } catch (const GraphError& error) {
+    node.fail(error.what());
+  }
+  if (!row) y.push_back(rows);
+  if (!column) y.push_back(columns);
+  node.output(0, node.input(0).dtype, y);
+}
+
+std::vector<AttributeSchema> conv_attributes() {
+  return {text("auto_pad", "NOTSET"),
+          optional("dilations", AttributeKind::integers),
+          integer("group", 1),
+          optional("kernel_shape", AttributeKind::integers),
+          optional("pads", AttributeKind::integers),
+          optional("strides", AttributeKind::integers)};
+}
+
+}  // namespace
+
+Rows contraction_rows() {
+  const std::vector<ValueRole> conv_inputs{value("x", kFloats, 'T'), value("w", kFloats, 'T'), optional_value("b", kFloats, 'T')}, y{value("y", kFloats)};
+  auto transpose_attributes = conv_attributes();
+  transpose_attributes.push_back(optional("output_padding", AttributeKind::integers));
+  transpose_attributes.push_back(optional("output_shape", AttributeKind::integers));
+  const std::vector<AttributeSchema> gemm_attributes{real("alpha", 1), real("beta", 1), integer("transA", 0), integer("transB", 0)};
+  return {{"Conv", Skeleton::contraction, {conv_inputs, y, conv_attributes(), 3}, shape_of_conv, lower_conv, {}, 0, pack_conv},
+          {"ConvTranspose", Skeleton::contraction, {conv_inputs, y, transpose_attributes, 3}, shape_of_conv_transpose, lower_conv_transpose, {}, 0, pack_conv_transpose},
+          {"Gemm",
+           Skeleton::contraction,
+           {{value("a", kFloats, 'T'), value("b", kFloats, 'T'), optional_value("c", kFloats, 'T')}, y, gemm_attributes, 2, 2},
+           shape_of_gemm,
+           lower_gemm,
+           {},
+           0,
+           pack_gemm},
+          {"MatMul", Skeleton::contraction, {{value("a", kFloats, 'T'), value("b", kFloats, 'T')}, y, {}, 1}, shape_of_matmul, lower_matmul, {}, 0, pack_matmul}};
+}
+
+}  // namespace pumice

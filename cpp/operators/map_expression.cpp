@@ -1,0 +1,44 @@
+#include "operators/map_expression.h"
+
+#include <map>
+
+namespace pumice {
+namespace {
+
+bool is_variadic(const OperatorRow& row) { return row.schema.inputs.back().variadic; }
+
+void add_attributes(const Attributes& attributes, std::map<std::string, Expression>& replacements) {
+  for (const auto& [name, value] : attributes.all()) {
+    if (const auto* integer = std::get_if<int64_t>(&value)) replacements.emplace(name, Expression::literal(static_cast<double>(*integer)));
+    if (const auto* real = std::get_if<double>(&value)) replacements.emplace(name, Expression::literal(*real));
+    if (const auto* text = std::get_if<std::string>(&value)) replacements.emplace(name, Expression::text(*text));
+  }
+}
+
+// f(f(a0, a1), a2) of f(a, b).
+Expression folded(const Expression& of_two, const std::vector<std::string>& names) {
+  Expression result = Expression::name(names[0]);
+  for (size_t i = 1; i < names.size(); ++i) result = of_two.substitute({{"a", result}, {"b", Expression::name(names[i])}});
+  return result;
+}
+
+}  // namespace
+
+std::vector<std::string> map_input_names(const OperatorRow& row, size_t inputs) {
+  const auto& roles = row.schema.inputs;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < inputs; ++i) names.push_back(is_variadic(row) && i + 1 >= roles.size() ? std::string(roles.back().name) + std::to_string(i + 1 - roles.size()) : std::string(roles.at(i).name));
+  return names;
+}
+
+Expression map_expression(const OperatorRow& row, const Attributes& attributes, const std::vector<bool>& present) {
+  const Expression expression = Expression::parse(row.expression);
+  if (is_variadic(row)) return folded(expression, map_input_names(row, present.size()));
+  std::map<std::string, Expression> replacements;
+  add_attributes(attributes, replacements);
+  for (size_t i = 0; i < row.schema.inputs.size(); ++i)
+    if (i >= present.size() || !present[i]) replacements.insert_or_assign(std::string(row.schema.inputs[i].name), Expression::absent());
+  return expression.substitute(replacements);
+}
+
+}  // namespace pumice

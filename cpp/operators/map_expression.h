@@ -1,0 +1,18 @@
+// The scalar expression of one node of a map row: for its kernel, its fusion and its value on the host.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "operators/operator_table.h"
+
+namespace pumice {
+
+// By position of the node's inputs: the name that the expression gives it; those of a variadic role are numbered ("a0", "a1").
+std::vector<std::string> map_input_names(const OperatorRow& row, size_t inputs);
+
+// The row's expression with the node's attributes as literals, over map_input_names(). Optional inputs that are not `present` drop
+// out; a row with a variadic role states its expression for two, "a" and "b", and is folded from the left.
+Expression map_expression(const OperatorRow& row, const Attributes& attributes, const std::vector<bool>& present);
+
+}  // namespace pumice

@@ -1,0 +1,14 @@
+// Element types as ONNX numbers them (TensorProto.DataType).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/dtype.h"
+
+namespace pumice {
+
+// None for a number that is no element type of the engine.
+std::optional<DType> dtype_from_onnx(int64_t number);
+
+}  // namespace pumice

@@ -1,0 +1,48 @@
+// Reductions over axes, which are an attribute or input 1.
+#include "operators/families.h"
+#include "operators/row_parts.h"
+
+namespace pumice {
+namespace {
+
+std::vector<int64_t> given_axes(const ShapeContext& node) {
+  if (!node.has(1)) return node.attributes().integers("axes");
+  if (node.attributes().has("axes")) node.fail("axes are given as an attribute and as an input");
+  return node.host_integers(1);
+}
+
+void shape_of_reduce(ShapeContext& node) {
+  const TensorDesc& x = node.input(0);
+  const auto axes = checked_axes(node, given_axes(node), x.shape.size());
+  const bool all = axes.empty() && node.attributes().integer("noop_with_empty_axes", 0) == 0;
+  const bool keep = node.attributes().integer("keepdims", 1) != 0;
+  Shape y;
+  for (size_t axis = 0; axis < x.shape.size(); ++axis) {
+    const bool reduced = all || std::find(axes.begin(), axes.end(), axis) != axes.end();
+    if (!reduced || keep) y.push_back(reduced ? 1 : x.shape[axis]);
+  }
+  node.output(0, x.dtype, y);
+}
+
+}  // namespace
+
+Rows reduce_rows() {
+  // Integers are reduced on the host, in the arithmetic of shapes.
+  constexpr DTypeSet with_integers = kFloats | kIndices;
+  const std::vector<AttributeSchema> attributes{optional("axes", AttributeKind::integers), integer("keepdims", 1), integer("noop_with_empty_axes", 0)};
+  Rows rows;
+  for (const auto& [name, dtypes] : std::initializer_list<std::pair<std::string_view, DTypeSet>>{{"ReduceSum", with_integers},
+                                                                                                 {"ReduceMean", kFloats},
+                                                                                                 {"ReduceMax", with_integers},
+                                                                                                 {"ReduceMin", with_integers},
+                                                                                                 {"ReduceProd", with_integers},
+                                                                                                 {"ReduceL1", kFloats},
+                                                                                                 {"ReduceL2", kFloats},
+                                                                                                 {"ReduceSumSquare", kFloats},
+                                                                                                 {"ReduceLogSum", kFloats},
+                                                                                                 {"ReduceLogSumExp", kFloats}})
+    rows.push_back({name, Skeleton::reduce, {{value("x", dtypes), optional_value("axes", kInt64)}, {value("y", dtypes)}, attributes}, shape_of_reduce, lower_reduce, {}, host_bits(1)});
+  return rows;
+}
+
+}  // namespace pumice

@@ -1,0 +1,42 @@
+// Pooling.
+#include "operators/families.h"
+#include "operators/row_parts.h"
+#include "operators/window_geometry.h"
+
+namespace pumice {
+namespace {
+
+void shape_of_pool(ShapeContext& node) {
+  Shape y = node.input(0).shape;
+  const WindowGeometry geometry = pool_geometry(node.attributes(), node.node(), y);
+  std::copy(geometry.output.begin(), geometry.output.end(), y.begin() + 2);
+  node.output(0, node.input(0).dtype, y);
+}
+
+void shape_of_global_pool(ShapeContext& node) {
+  Shape y = node.input(0).shape;
+  std::fill(y.begin() + 2, y.end(), 1);
+  node.output(0, node.input(0).dtype, y);
+}
+
+std::vector<AttributeSchema> pool_attributes(const AttributeSchema& own) {
+  return {text("auto_pad", "NOTSET"),
+          integer("ceil_mode", 0),
+          optional("dilations", AttributeKind::integers),
+          required("kernel_shape", AttributeKind::integers),
+          optional("pads", AttributeKind::integers),
+          optional("strides", AttributeKind::integers),
+          own};
+}
+
+}  // namespace
+
+Rows window_rows() {
+  const std::vector<ValueRole> x{value("x", kFloats)}, y{value("y", kFloats)}, y_and_indices{value("y", kFloats), unsupported_value("indices")};
+  return {{"MaxPool", Skeleton::window, {x, y_and_indices, pool_attributes(integer("storage_order", 0)), 3}, shape_of_pool, lower_pool},
+          {"AveragePool", Skeleton::window, {x, y, pool_attributes(integer("count_include_pad", 0)), 3}, shape_of_pool, lower_pool},
+          {"GlobalAveragePool", Skeleton::window, {x, y, {}, 3}, shape_of_global_pool, lower_global_pool},
+          {"GlobalMaxPool", Skeleton::window, {x, y, {}, 3}, shape_of_global_pool, lower_global_pool}};
+}
+
+}  // namespace pumice
