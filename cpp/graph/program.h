@@ -2,15 +2,16 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dispatch/command_list.h"
 #include "graph/graph.h"
+#include "graph/program_graph.h"
 #include "operators/compiled_operator.h"
 
 namespace pumice {
@@ -19,58 +20,84 @@ namespace pumice {
 struct ProgramValue {
   std::string name;
   DType dtype;
-  std::optional<Shape> shape;
+  std::optional<Shape> shape;  // kUnknownSize for unknown sizes; none: unknown rank
   std::vector<std::string> dimension_names;
 };
 
-// One line of a program's report: what runs a node, with what, and why.
-struct ReportRow {
-  std::string node, op, kernel, precision, note;  // note: "fused into conv1", "view", "folded", ""
-};
-
 struct ArenaReport {
-  uint64_t arena_bytes = 0;       // planned
-  uint64_t lower_bound_bytes = 0; // largest sum of simultaneously live tensors, each padded to the arena's grain
+  uint64_t arena_bytes = 0;        // planned
+  uint64_t lower_bound_bytes = 0;  // largest sum of simultaneously live tensors, each padded to the arena's grain
   uint64_t persistent_bytes = 0;
   size_t dispatches = 0, barriers = 0, waves = 0;
 };
 
-// The recordings of one set of input shapes with their host-visible input and output slots; leased for a whole execution.
-class BoundProgram;
+// One dispatch of a plan, as recorded.
+struct StepReport {
+  struct Operand {
+    std::string name;     // the binding's
+    Place place;
+    uint32_t index = 0;   // of the input or output
+    uint64_t begin = 0, end = 0;  // bytes of that place
+    bool read = false, write = false;
+  };
+  std::string label, kernel;
+  uint32_t wave = 0;
+  bool barrier = false;  // before it
+  std::vector<Operand> operands;
+};
 
+// The sizes of one input.
+using ShapeView = std::span<const int64_t>;
+
+// One recording of a program for one set of input shapes, with host-visible slots of its own; leased for a whole execution. It goes
+// back to the pool when the last owner drops it, and is not thread-safe.
+class Execution {
+ public:
+  virtual ~Execution() = default;
+  virtual const TensorDesc& input_desc(size_t i) const = 0;
+  virtual const TensorDesc& output_desc(size_t j) const = 0;
+  // Where to write input i before start(), and where output j is after wait(): packed row-major.
+  virtual std::byte* input(size_t i) = 0;
+  virtual const std::byte* output(size_t j) const = 0;
+  virtual Submission start() = 0;
+};
+
+// Thread-safe.
 class Program : public std::enable_shared_from_this<Program> {
  public:
+  const std::string& name() const;
   const std::vector<ProgramValue>& inputs() const;
   const std::vector<ProgramValue>& outputs() const;
   const std::shared_ptr<Context>& context() const;
 
-  // One execution from host to host. `inputs` in graph order with shapes; returns a lease holding the outputs.
-  class Execution {
-   public:
-    virtual ~Execution() = default;
-    // Where to write input i (packed row-major, desc(i).bytes() of it) before start(), and where output j is after wait().
-    virtual std::byte* input(size_t i) = 0;
-    virtual const TensorDesc& output_desc(size_t j) const = 0;
-    virtual const std::byte* output(size_t j) = 0;
-    virtual Submission start() = 0;
-    virtual void wait(std::optional<double> timeout_seconds, const std::function<void()>& interrupted) = 0;
-  };
-  // Leases a pooled recording for these shapes (binding them on first use). Throws BindingError for wrong shapes, GraphError.
-  std::shared_ptr<Execution> execution(const std::vector<Shape>& input_shapes);
-  // The compiled operator for these shapes, for use with binding tables and command lists of the caller's own.
-  std::shared_ptr<CompiledOperator> compiled(const std::vector<Shape>& input_shapes);
+  // Leases a recording for these shapes, binding them on first use. `values`: the elements of the inputs, of which those are read
+  // that shapes depend on (see reads_values); may be empty where there are none. Where all recordings of these shapes are leased, waits
+  // for one: `interrupted` is called about every 50 ms and may throw; with `wait` false throws StateError.
+  // Throws BindingError for wrong shapes (K10, naming the input), GraphError, UnsupportedError.
+  std::shared_ptr<Execution> execution(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {}, bool wait = true,
+                                       std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {});
+  // Whether the elements of input i decide about shapes.
+  bool reads_values(size_t i) const;
+  // The compiled operator for these shapes, for use with binding tables and command lists of the caller's own. Its owned inputs are the
+  // program's constants: the persistent resource is the program's own and already initialised.
+  std::shared_ptr<CompiledOperator> compiled(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {});
 
-  std::vector<ReportRow> report() const;
-  ArenaReport arena(const std::vector<Shape>& input_shapes);
-  // Device nanoseconds per dispatch of one execution on the inputs that were written last; compiled with timestamps for the purpose.
-  std::vector<std::pair<std::string, double>> profile(const std::vector<Shape>& input_shapes, const std::vector<const std::byte*>& inputs);
-  void close();
+  std::vector<ReportRow> report() const;  // kernels are those of the last binding
+  ArenaReport arena(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {});
+  std::vector<StepReport> plan(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {});
+  // Device nanoseconds per dispatch of one execution; recorded with timestamps for the purpose.
+  std::vector<std::pair<std::string, double>> profile(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs);
+  BufferRange persistent() const;
+  void close();  // frees device memory not leased; later use throws StateError. Idempotent.
+  bool closed() const;
 
-  struct State;
-  explicit Program(std::unique_ptr<State> state);
+  // Through Graph::compile().
+  Program(std::shared_ptr<Context> context, const Graph& graph, const ProgramOptions& options);
   ~Program();
+  Program(const Program&) = delete;
 
  private:
+  struct State;
   std::unique_ptr<State> state_;
 };
 

@@ -1,0 +1,34 @@
+// The constants that the device reads: packed for their kernels, in one persistent resource that is filled once.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "graph/program_graph.h"
+#include "operators/compiled_operator.h"
+
+namespace pumice {
+
+// Where an input of a node that is constant lies in the persistent resource.
+struct WeightUse {
+  uint64_t offset = 0, bytes = 0;
+  bool packed = false;  // in the row's own form
+};
+
+// Places of all weights and the steps that fill them. The order of `sources` is that of the plans' owned input slots, which follow
+// the graph's inputs.
+struct Weights {
+  std::vector<std::vector<std::optional<WeightUse>>> of_nodes;  // by node and input; empty for a node without any
+  std::vector<std::optional<WeightUse>> of_outputs;             // by output of the program that is a constant
+  std::vector<HostTensor> sources;                              // what initialisation reads; released afterwards
+  std::vector<Slot> slots;                                      // their descriptions, owned
+  std::shared_ptr<const InitializationPlan> initialization;
+};
+
+// The elements as another float dtype, rounded to nearest even.
+HostTensor converted(const HostTensor& tensor, DType dtype);
+
+Weights place_weights(const std::shared_ptr<Context>& context, const ProgramGraph& graph);
+
+}  // namespace pumice
