@@ -1,0 +1,126 @@
+"""Every row of the test table on the device, at every precision, against onnx's reference; and that table and operators agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from onnx import ValueInfoProto, helper
+from onnx.reference import ReferenceEvaluator
+
+import pumice
+from operator_cases import CASES, OPSET, Case
+from pumice.testing import assert_close
+
+Array = npt.NDArray[Any]
+
+MODES = ("fp32", "fp16", "fp16_packed")
+
+
+@pytest.fixture(scope="module")
+def packed_context() -> Iterator[pumice.Context]:
+    """A device that has no 16-bit storage: float16 goes through whole words."""
+    with pumice.Context(without=["storageBuffer16BitAccess"]) as context:
+        yield context
+
+
+def transposed_convolution(x: Array, weights: Array, bias: Array | None = None, **attributes: Any) -> Array:
+    """ConvTranspose of grouped images, which onnx's reference computes for one group only."""
+    groups = attributes.pop("group")
+    parts = [
+        reference_node("ConvTranspose", 1, attributes, [part_x, part_w])[0]
+        for part_x, part_w in zip(np.split(x, groups, 1), np.split(weights, groups), strict=True)
+    ]
+    y = np.concatenate(parts, 1)
+    return y if bias is None else y + bias.reshape(-1, *[1] * (x.ndim - 2))
+
+
+def cropped(x: Array, pads: Array, **attributes: Any) -> Array:
+    """Pad with negative counts, which onnx's reference refuses."""
+    assert not attributes
+    begin, end = np.split(pads, 2)
+    kept = x[tuple(slice(max(-b, 0), size - max(-e, 0)) for b, e, size in zip(begin, end, x.shape, strict=True))]
+    return np.pad(kept, [(max(b, 0), max(e, 0)) for b, e in zip(begin, end, strict=True)])
+
+
+OWN_REFERENCES = {"ConvTranspose: two groups": transposed_convolution, "Pad: crops": cropped}
+
+
+def reference_node(op: str, outputs: int, attributes: dict[str, Any], arrays: list[Array | None]) -> list[Array]:
+    names = [f"i{k}" if array is not None else "" for k, array in enumerate(arrays)]
+    results = [f"o{k}" for k in range(outputs)]
+    given = {name: array for name, array in zip(names, arrays, strict=True) if array is not None}
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in given.items()
+    ]
+    graph = helper.make_graph(
+        [helper.make_node(op, names, results, **attributes)],
+        "case",
+        inputs,
+        [ValueInfoProto(name=name) for name in results],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
+    with np.errstate(all="ignore"):
+        return list(ReferenceEvaluator(model).run(None, given))
+
+
+def reference(case: Case) -> list[Array]:
+    if own := OWN_REFERENCES.get(str(case)):
+        return [own(*case.arrays(), **case.attributes)]
+    return reference_node(case.op, case.outputs, case.attributes, case.arrays())
+
+
+def compiled(case: Case, context: pumice.Context, precision: str = "fp32") -> tuple[pumice.Program, dict[str, Array]]:
+    """A graph of the one node, and its inputs by name."""
+    graph = pumice.Graph()
+    values: list[pumice.Value | None] = []
+    given: dict[str, Array] = {}
+    for k, (one, array) in enumerate(zip(case.inputs, case.arrays(), strict=True)):
+        if one is None or array is None:
+            values.append(None)
+        elif one.constant:
+            values.append(graph.constant(array))
+        else:
+            given[f"i{k}"] = array
+            values.append(graph.input(f"i{k}", str(array.dtype), list(array.shape)))
+    made = graph.add(case.op, *values, outputs=case.outputs, **case.attributes)
+    for k, value in enumerate(made if isinstance(made, tuple) else (made,)):
+        graph.output(f"o{k}", value)
+    return graph.compile(context, precision=precision), given
+
+
+def run(case: Case, context: pumice.Context, precision: str = "fp32") -> list[Array]:
+    program, given = compiled(case, context, precision)
+    results = program(given)
+    return [results[f"o{k}"] for k in range(case.outputs)]
+
+
+def parameters() -> Iterator[Any]:
+    for case in CASES:
+        for mode in MODES if case.has_floats else MODES[:1]:
+            yield pytest.param(case, mode, id=f"{case}-{mode}", marks=[pytest.mark.slow] if case.large else [])
+
+
+@pytest.mark.parametrize(("case", "mode"), parameters())
+def test_operator_is_right(case: Case, mode: str, context: pumice.Context, packed_context: pumice.Context) -> None:
+    device = packed_context if mode == "fp16_packed" else context
+    tolerance = case.fp32 if mode == "fp32" else case.fp16
+    for actual, expected in zip(run(case, device, mode[:4]), reference(case), strict=True):
+        assert actual.dtype == expected.dtype
+        assert actual.shape == expected.shape
+        if expected.dtype.kind == "f":
+            assert_close(actual, expected, rtol=tolerance[0], atol=tolerance[1])
+        else:
+            np.testing.assert_array_equal(actual, expected)
+
+
+def test_every_operator_has_a_case_and_every_case_an_operator() -> None:
+    assert {case.op for case in CASES} == set(pumice.operators())
+
+
+def test_no_two_cases_have_one_name() -> None:
+    assert len({str(case) for case in CASES}) == len(CASES)
