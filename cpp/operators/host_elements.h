@@ -1,0 +1,48 @@
+// Tensors in the making on the host: elements are stored as their dtype, and moved by strides.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/tensor_desc.h"
+
+namespace pumice {
+
+// Memory for a packed tensor whose elements are written one by one. Dtypes of less than a byte are not stored.
+class HostWriter {
+ public:
+  explicit HostWriter(TensorDesc desc);
+  size_t element_bytes() const { return element_bytes_; }
+  std::byte* at(int64_t element) { return bytes_.get() + static_cast<size_t>(element) * element_bytes_; }
+  // Integers wrap to the dtype's bits, reals round to nearest; of a bool what is not 0 is 1.
+  void store(int64_t element, int64_t value);
+  void store(int64_t element, double value);
+  HostTensor take();
+
+ private:
+  TensorDesc desc_;
+  size_t element_bytes_;
+  std::shared_ptr<std::byte[]> bytes_;
+};
+
+// The elements of `x` at first + sum(index * stride), for all indices of `desc` in row-major order; strides may be negative.
+HostTensor moved_elements(const HostTensor& x, const TensorDesc& desc, const Strides& strides, int64_t first);
+
+// Calls visit(i, offset) for the row-major indices i of `shape`, offset being the sum of index * stride.
+template <typename Visit>
+void for_each_index(const Shape& shape, const Strides& strides, const Visit& visit) {
+  const int64_t count = element_count(shape);
+  std::vector<int64_t> index(shape.size());
+  int64_t offset = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    visit(i, offset);
+    for (size_t axis = shape.size(); axis-- > 0;) {
+      offset += strides[axis];
+      if (++index[axis] < shape[axis]) break;
+      offset -= strides[axis] * shape[axis];
+      index[axis] = 0;
+    }
+  }
+}
+
+}  // namespace pumice
