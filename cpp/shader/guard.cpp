@@ -1,65 +1,140 @@
 #include "shader/guard.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
-#include "core/error.h"
+#include "shader/diagnostics.h"
+#include "shader/spirv.h"
+#include "shader/tokens.h"
 
 namespace pumice {
 namespace {
 
-// Far from what anyone numbers by hand.
-constexpr const char* kLocalSize = "layout(local_size_x_id = 1000000, local_size_y_id = 1000001, local_size_z_id = 1000002) in;\n";
-constexpr const char* kMembers = " uint pumice_threads_x; uint pumice_threads_y; uint pumice_threads_z; ";
+constexpr std::string_view kUserMain = "pumice_user_main";
+constexpr std::string_view kMembers = " uint pumice_threads_x, pumice_threads_y, pumice_threads_z; ";
+// Invocations of a workgroup until the engine chooses another number by specialization.
+constexpr std::string_view kDefaultLocalSize = "64";
+// glslang's largest constant_id is 2046; users start from 0.
+constexpr uint32_t kLastSpecId = 2046;
 
-bool declares_local_size(const std::vector<Token>& tokens) {
-  return std::any_of(tokens.begin(), tokens.end(), [](const Token& token) { return token.kind == TokenKind::word && token.text.starts_with("local_size_"); });
-}
-
-bool needs_whole_workgroups(const Token& token) {
-  return token.kind == TokenKind::word && (token.text == "barrier" || token.text == "shared" || token.text == "groupMemoryBarrier" || token.text == "memoryBarrierShared" ||
-                                           token.text.starts_with("subgroup") || token.text.starts_with("gl_Subgroup"));
-}
-
-void check(const std::string& source, const std::string& name, const std::vector<Token>& tokens) {
-  const auto found = std::find_if(tokens.begin(), tokens.end(), [](const Token& token) { return token.directive == 0 && needs_whole_workgroups(token); });
-  if (found == tokens.end()) return;
-  throw ShaderCompileError(name + ":" + std::to_string(found->line) + ": error: '" + std::string(found->text) +
-                           "' needs a declared workgroup: write layout(local_size_x = ...) in; and check the bounds yourself\n  " + std::string(line_text(source, found->line)));
-}
-
-// The user's push constant block: where its members end, and how they are reached ("p.", or "" without an instance name).
-struct PushBlock {
-  size_t end;
-  std::string access;
+// What invocations do together: the words that a text has then.
+struct Cooperation {
+  std::string_view what;
+  bool (*in_word)(std::string_view word);
 };
 
-std::optional<PushBlock> find_push_block(const std::vector<Token>& tokens) {
-  auto at = std::find_if(tokens.begin(), tokens.end(), [](const Token& token) { return token.text == "push_constant"; });
-  at = std::find_if(at, tokens.end(), [](const Token& token) { return token.text == "{"; });
-  at = std::find_if(at, tokens.end(), [](const Token& token) { return token.text == "}"; });
-  if (at == tokens.end()) return {};
-  const auto next = std::next(at);
-  const bool named = next != tokens.end() && next->kind == TokenKind::word;
-  return PushBlock{at->offset, named ? std::string(next->text) + "." : ""};
+constexpr Cooperation kBarrier{"barrier()", [](std::string_view word) { return word == "barrier" || word == "controlBarrier"; }};
+constexpr Cooperation kShared{"shared memory", [](std::string_view word) { return word == "shared"; }};
+constexpr Cooperation kSubgroup{"subgroup operations", [](std::string_view word) {
+  return word.starts_with("subgroup") || word.starts_with("gl_Subgroup") || word.starts_with("gl_NumSubgroups") || word.starts_with("coopMat") || word.starts_with("coopmat");
+}};
+
+bool is_subgroup_capability(uint32_t capability) {
+  const std::string name = spirv::capability_name(capability);
+  return name.starts_with("GroupNonUniform") || name.starts_with("Subgroup") || name.starts_with("CooperativeMatrix");
+}
+
+const Cooperation* cooperation(const spirv::Instruction& instruction) {
+  if (instruction.op == spirv::OpControlBarrier) return &kBarrier;
+  if (instruction.op == spirv::OpVariable && instruction[2] == spirv::kWorkgroup) return &kShared;
+  if (instruction.op == spirv::OpCapability && is_subgroup_capability(instruction[0])) return &kSubgroup;
+  return nullptr;
+}
+
+ShaderCompileError refusal(const Cooperation& found, std::string_view preprocessed, const SourceSet& sources) {
+  const std::string text = std::string(found.what) + " without a local size: declare one, as layout(local_size_x = 64) in; (the engine leaves invocations out of a workgroup whose size it chooses)";
+  const auto lines = source_lines(preprocessed);
+  for (const Token& token : tokenize(preprocessed)) {
+    const auto& place = lines.at(token.line - 1);
+    if (token.kind == TokenKind::word && found.in_word(token.text) && !place.file.empty())  // the preamble has no name there
+      return compile_error({message_at(sources, place.file, place.line, token.text, text)});
+  }
+  return compile_error({sources.files().front().name + ": " + text});
+}
+
+// layout(push_constant) uniform Name { ... } instance;
+struct PushBlock {
+  size_t close = 0;      // offset of the closing brace
+  std::string instance;  // empty: members are global names
+};
+
+// The tokens of a declaration from its `push_constant` on: none where it has no block of its own.
+std::optional<PushBlock> parse_push_block(const std::vector<Token>& tokens, size_t at) {
+  while (at < tokens.size() && tokens[at].text != "{" && tokens[at].text != ";") ++at;
+  if (at >= tokens.size() || tokens[at].text == ";") return {};
+  while (at < tokens.size() && tokens[at].text != "}") ++at;  // a block's members hold no braces
+  if (at + 1 >= tokens.size()) return {};
+  PushBlock block{tokens[at].offset, {}};
+  if (tokens[at + 1].kind == TokenKind::word) block.instance = tokens[at + 1].text;
+  return block;
+}
+
+std::optional<PushBlock> find_push_block(std::string_view text, const SourceSet& sources) {
+  std::optional<PushBlock> found;
+  const auto tokens = tokenize(text);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i].directive != 0 || tokens[i].text != "push_constant") continue;
+    const auto block = parse_push_block(tokens, i);
+    if (block && found) throw compile_error({sources.files().front().name + ": two push constant blocks without a local size: declare one, as layout(local_size_x = 64) in;"});
+    if (block) found = block;
+  }
+  return found;
+}
+
+// The three highest constant ids that the shader does not use itself.
+std::array<uint32_t, 3> free_spec_ids(const Interface& interface) {
+  std::array<uint32_t, 3> ids{};
+  uint32_t next = kLastSpecId;
+  for (auto& id : ids) {
+    while (std::ranges::find(interface.spec_constants, next, &SpecConstant::id) != interface.spec_constants.end()) --next;
+    id = next--;
+  }
+  return ids;
+}
+
+std::string local_size_layout(const Interface& interface) {
+  const auto [x, y, z] = free_spec_ids(interface);
+  return "layout(local_size_x = " + std::string(kDefaultLocalSize) + ", local_size_x_id = " + std::to_string(x) + ", local_size_y_id = " + std::to_string(y) +
+         ", local_size_z_id = " + std::to_string(z) + ") in;\n";
+}
+
+std::string guarded_main(const std::string& instance) {
+  const std::string prefix = instance.empty() ? "" : instance + ".";
+  return "void main() {\n  if (all(lessThan(gl_GlobalInvocationID, uvec3(" + prefix + "pumice_threads_x, " + prefix + "pumice_threads_y, " + prefix +
+         "pumice_threads_z)))) " + std::string(kUserMain) + "();\n}\n";
+}
+
+// After the last directive that must come first, #version and the #extension lines that directly follow it.
+size_t after_head(std::string_view text) {
+  size_t at = 0;
+  while (text.substr(at).starts_with("#version") || text.substr(at).starts_with("#extension") || text.substr(at).starts_with("\n"))
+    at = std::min(text.find('\n', at), text.size() - 1) + 1;
+  return at;
 }
 
 }  // namespace
 
-Guard make_guard(const std::string& source, const std::string& name, const std::vector<Token>& tokens) {
-  if (declares_local_size(tokens)) return {"", source, ""};
-  check(source, name, tokens);
-  Guard guard{std::string(kLocalSize) + "#define main pumice_user_main\n", source, ""};
-  std::string access = "pumice_launch.", block;
-  if (const auto found = find_push_block(tokens)) {
-    guard.text.insert(found->end, kMembers);
-    access = found->access;
-  } else {
-    block = "layout(push_constant) uniform pumice_launch_block {" + std::string(kMembers) + "} pumice_launch;\n";
-  }
-  guard.after = "\n#undef main\n" + block + "void main() {\n  if (gl_GlobalInvocationID.x >= " + access + "pumice_threads_x || gl_GlobalInvocationID.y >= " + access +
-                "pumice_threads_y || gl_GlobalInvocationID.z >= " + access + "pumice_threads_z) return;\n  pumice_user_main();\n}\n";
-  return guard;
+bool declares_local_size(std::string_view preprocessed) {
+  return std::ranges::any_of(tokenize(preprocessed), [](const Token& token) { return token.kind == TokenKind::word && token.text.starts_with("local_size_"); });
+}
+
+void refuse_cooperation(const std::vector<uint32_t>& spirv, std::string_view preprocessed, const SourceSet& sources) {
+  for (const auto& instruction : spirv::instructions(spirv))
+    if (const auto* found = cooperation(instruction)) throw refusal(*found, preprocessed, sources);
+}
+
+std::string guard_prologue() { return "#define main " + std::string(kUserMain) + "\n"; }
+std::string guard_epilogue() { return "\n#undef main\n#line 1 \"<guard>\"\n"; }
+
+std::string guarded_source(std::string_view preprocessed, const Interface& unguarded, const SourceSet& sources) {
+  std::string text(preprocessed);
+  const auto block = find_push_block(text, sources);
+  if (block) text.insert(block->close, kMembers);
+  else text += "layout(push_constant) uniform pumice_parameter {" + std::string(kMembers) + "} pumice_p;\n";
+  text += guarded_main(block ? block->instance : "pumice_p");
+  text.insert(after_head(text), local_size_layout(unguarded));
+  return text;
 }
 
 }  // namespace pumice

@@ -1,21 +1,29 @@
-// A generated main around a shader's own, for shaders that leave the workgroup size to the engine.
+// A main() around the user's, for shaders that leave the workgroup size to the engine.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "shader/tokens.h"
+#include "shader/shader.h"
+#include "shader/source_set.h"
 
 namespace pumice {
 
-// What is put before, into and after the user's text. Empty strings where the shader declares a local size itself.
-struct Guard {
-  std::string before, text, after;
-};
+// Does preprocessed text declare a local size?
+bool declares_local_size(std::string_view preprocessed);
 
-// Extra invocations return at once: their number comes as push constants pumice_threads_x, _y, _z. Throws ShaderCompileError for
-// texts with barriers, shared memory or subgroup operations, which have to declare a local size.
-Guard make_guard(const std::string& source, const std::string& name, const std::vector<Token>& tokens);
+// Throws ShaderCompileError where invocations of a workgroup work together, so that none may be left out: barriers, shared
+// memory, subgroup operations. Judged by what the SPIR-V does; the text gives the place.
+void refuse_cooperation(const std::vector<uint32_t>& spirv, std::string_view preprocessed, const SourceSet& sources);
+
+// Texts put before and after the user's own while it is preprocessed: they rename its main().
+std::string guard_prologue();
+std::string guard_epilogue();
+
+// Preprocessed text (with prologue and epilogue) completed: local size constants, thread counts in the push constants, main().
+// `unguarded` is the interface of the same shader without a guard.
+std::string guarded_source(std::string_view preprocessed, const Interface& unguarded, const SourceSet& sources);
 
 }  // namespace pumice

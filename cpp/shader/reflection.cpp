@@ -1,322 +1,255 @@
-// The interface of a compute shader, read from its SPIR-V (specification 1.6, section 2.3 and following).
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <set>
-#include <span>
 
 #include "core/error.h"
 #include "shader/shader.h"
+#include "shader/spirv_module.h"
 
 namespace pumice {
 namespace {
 
-constexpr uint32_t kMagic = 0x07230203;
-constexpr uint32_t kMaxIds = 1u << 22;
+using namespace spirv;
 
-// The opcodes that matter here.
-enum Op : uint32_t {
-  kOpName = 5, kOpMemberName = 6, kOpEntryPoint = 15, kOpExecutionMode = 16, kOpCapability = 17,
-  kOpTypeBool = 20, kOpTypeInt = 21, kOpTypeFloat = 22, kOpTypeVector = 23, kOpTypeMatrix = 24, kOpTypeArray = 28, kOpTypeRuntimeArray = 29,
-  kOpTypeStruct = 30, kOpTypePointer = 32, kOpConstant = 43, kOpConstantComposite = 44, kOpSpecConstantTrue = 48, kOpSpecConstantFalse = 49,
-  kOpSpecConstant = 50, kOpSpecConstantComposite = 51, kOpVariable = 59, kOpDecorate = 71, kOpMemberDecorate = 72, kOpExecutionModeId = 331,
+// A buffer or push-constant variable with the type of the block behind it.
+struct BlockVariable {
+  uint32_t id, type, storage_class;
 };
 
-enum Decoration : uint32_t { kSpecId = 1, kBlock = 2, kBufferBlock = 3, kArrayStride = 6, kMatrixStride = 7, kBuiltIn = 11, kNonWritable = 24, kNonReadable = 25, kBinding = 33, kDescriptorSet = 34, kOffset = 35 };
+std::string text_of(uint32_t number) { return std::to_string(number); }
 
-constexpr uint32_t kStorageUniform = 2, kStoragePushConstant = 9, kStorageBuffer = 12;
-constexpr uint32_t kModeLocalSize = 17, kModeLocalSizeId = 38, kWorkgroupSize = 25, kComputeModel = 5;
-
-[[noreturn]] void malformed(const std::string& what) { throw ShaderCompileError("malformed SPIR-V: " + what); }
-
-const std::map<uint32_t, const char*>& capability_names() {
-  static const std::map<uint32_t, const char*> names = {
-      {1, "Shader"}, {9, "Float16"}, {10, "Float64"}, {11, "Int64"}, {12, "Int64Atomics"}, {22, "Int16"}, {39, "Int8"}, {61, "GroupNonUniform"}, {62, "GroupNonUniformVote"},
-      {63, "GroupNonUniformArithmetic"}, {64, "GroupNonUniformBallot"}, {65, "GroupNonUniformShuffle"}, {66, "GroupNonUniformShuffleRelative"}, {67, "GroupNonUniformClustered"},
-      {68, "GroupNonUniformQuad"}, {4433, "StorageBuffer16BitAccess"}, {4434, "UniformAndStorageBuffer16BitAccess"}, {4435, "StoragePushConstant16"},
-      {4448, "StorageBuffer8BitAccess"}, {4449, "UniformAndStorageBuffer8BitAccess"}, {4450, "StoragePushConstant8"}, {5345, "VulkanMemoryModel"}, {5347, "PhysicalStorageBufferAddresses"},
-      {6019, "DotProduct"}, {6022, "CooperativeMatrixKHR"}};
-  return names;
-}
-
-struct Type {
-  uint32_t op = 0;
-  uint32_t width = 0, is_signed = 0;  // scalars
-  uint32_t element = 0, count = 0;    // vectors, matrices, arrays (count: an id for arrays); pointers: storage class in count
-  std::vector<uint32_t> members;      // structures
-};
-
-struct Constant {
-  uint32_t type = 0;
-  uint64_t bits = 0;
-  bool spec = false;
-  std::vector<uint32_t> parts;  // composites
-};
-
-struct Variable {
-  uint32_t id, pointer, storage;
-};
-
-using Decorations = std::map<uint32_t, uint32_t>;  // decoration -> first operand (0 where it has none)
-
-// One walk over the words; everything checked against the bounds of its instruction.
-class Module {
+// Reads one module's interface, part by part.
+class Reflector {
  public:
-  explicit Module(const std::vector<uint32_t>& words) : words_(words) {
-    if (words.size() < 5 || words[0] != kMagic) malformed("no SPIR-V header");
-    if (words[3] > kMaxIds) malformed("an id bound of " + std::to_string(words[3]));
-    for (size_t at = 5; at < words.size();) {
-      const uint32_t length = words[at] >> 16;
-      if (length == 0 || length > words.size() - at) malformed("an instruction runs past the end of the module");
-      operands_ = std::span(words).subspan(at + 1, length - 1);
-      take(words[at] & 0xffff);
-      at += length;
-    }
-  }
+  explicit Reflector(const std::vector<uint32_t>& words) : module_(words) {}
 
-  Interface interface() {
-    if (!has_entry_) malformed("no compute entry point");
-    Interface result;
-    result.capabilities.assign(capabilities_.begin(), capabilities_.end());
-    for (const auto& variable : variables_) add_variable(result, variable);
-    add_spec_constants(result);
-    add_local_size(result);
-    std::sort(result.bindings.begin(), result.bindings.end(), [](const auto& a, const auto& b) { return a.binding < b.binding; });
-    result.guarded = result.find_push_constant("pumice_threads_x") != nullptr;
-    return result;
+  Interface run() {
+    check_entry_point();
+    read_variables();
+    read_spec_constants();
+    read_local_size();
+    read_capabilities();
+    return std::move(result_);
   }
 
  private:
-  uint32_t word(size_t i) const {
-    if (i >= operands_.size()) malformed("an instruction is too short");
-    return operands_[i];
-  }
+  void check_entry_point();
+  void read_variables();
+  void read_variable(const Instruction& variable);
+  void add_buffer(const BlockVariable& variable);
+  void add_push_constants(const BlockVariable& variable);
+  BindingInterface describe_buffer(const BlockVariable& variable) const;
+  uint32_t array_member(uint32_t type) const;
+  Access access(const BlockVariable& variable) const;
+  bool forbids(const BlockVariable& variable, Decoration decoration) const;
+  uint32_t members(uint32_t type) const { return static_cast<uint32_t>(module_.definition(type).size()) - 1; }
+  void read_spec_constants();
+  SpecConstant spec_constant(const Instruction& instruction, uint32_t id) const;
+  void read_local_size();
+  bool read_workgroup_size_constant();
+  void set_local_size(size_t axis, uint32_t constant_id);
+  void read_capabilities();
 
-  std::string text(size_t i) const {
-    std::string result;
-    for (; i < operands_.size(); ++i)
-      for (int shift = 0; shift < 32; shift += 8) {
-        const char c = static_cast<char>(operands_[i] >> shift & 0xff);
-        if (c == 0) return result;
-        result += c;
-      }
-    malformed("a text without an end");
-  }
-
-  void take(uint32_t op) {
-    switch (op) {
-      case kOpCapability: {
-        const auto found = capability_names().find(word(0));
-        capabilities_.insert(found == capability_names().end() ? "capability " + std::to_string(word(0)) : found->second);
-        break;
-      }
-      case kOpEntryPoint:
-        if (word(0) == kComputeModel) has_entry_ = true;
-        break;
-      case kOpExecutionMode:
-      case kOpExecutionModeId:
-        if (word(1) == kModeLocalSize) local_size_ = {word(2), word(3), word(4)};
-        if (word(1) == kModeLocalSizeId) local_size_ids_ = {word(2), word(3), word(4)};
-        break;
-      case kOpName: names_[word(0)] = text(1); break;
-      case kOpMemberName: member_names_[{word(0), word(1)}] = text(2); break;
-      case kOpDecorate: decorations_[word(0)].emplace(word(1), operands_.size() > 2 ? operands_[2] : 0); break;
-      case kOpMemberDecorate: member_decorations_[{word(0), word(1)}].emplace(word(2), operands_.size() > 3 ? operands_[3] : 0); break;
-      case kOpTypeBool: types_[word(0)] = {op, 32, 0, 0, 0, {}}; break;
-      case kOpTypeInt: types_[word(0)] = {op, word(1), word(2), 0, 0, {}}; break;
-      case kOpTypeFloat: types_[word(0)] = {op, word(1), 0, 0, 0, {}}; break;
-      case kOpTypeVector:
-      case kOpTypeMatrix:
-      case kOpTypeArray: types_[word(0)] = {op, 0, 0, word(1), word(2), {}}; break;
-      case kOpTypeRuntimeArray: types_[word(0)] = {op, 0, 0, word(1), 0, {}}; break;
-      case kOpTypeStruct: types_[word(0)] = {op, 0, 0, 0, 0, {operands_.begin() + 1, operands_.end()}}; break;
-      case kOpTypePointer: types_[word(0)] = {op, 0, 0, word(2), word(1), {}}; break;
-      case kOpConstant:
-      case kOpSpecConstant: constants_[word(1)] = {word(0), word(2) | (operands_.size() > 3 ? uint64_t{operands_[3]} << 32 : 0), op == kOpSpecConstant, {}}; break;
-      case kOpSpecConstantTrue:
-      case kOpSpecConstantFalse: constants_[word(1)] = {word(0), op == kOpSpecConstantTrue, true, {}}; break;
-      case kOpConstantComposite:
-      case kOpSpecConstantComposite: constants_[word(1)] = {word(0), 0, op == kOpSpecConstantComposite, {operands_.begin() + 2, operands_.end()}}; break;
-      case kOpVariable: variables_.push_back({word(1), word(0), word(2)}); break;
-      default: break;
-    }
-  }
-
-  const Type& type(uint32_t id) const {
-    const auto found = types_.find(id);
-    if (found == types_.end()) malformed("type " + std::to_string(id) + " is not declared");
-    return found->second;
-  }
-
-  std::optional<uint32_t> decoration(uint32_t id, Decoration wanted) const {
-    const auto found = decorations_.find(id);
-    if (found == decorations_.end()) return {};
-    const auto value = found->second.find(wanted);
-    return value == found->second.end() ? std::nullopt : std::optional(value->second);
-  }
-
-  std::optional<uint32_t> member_decoration(uint32_t id, uint32_t member, Decoration wanted) const {
-    const auto found = member_decorations_.find({id, member});
-    if (found == member_decorations_.end()) return {};
-    const auto value = found->second.find(wanted);
-    return value == found->second.end() ? std::nullopt : std::optional(value->second);
-  }
-
-  std::string member_name(uint32_t id, uint32_t member) const {
-    const auto found = member_names_.find({id, member});
-    if (found == member_names_.end() || found->second.empty())
-      throw ShaderCompileError("the SPIR-V has no names (was it stripped?): a binding or push constant cannot be told by name");
-    return found->second;
-  }
-
-  ScalarType scalar_of(const Type& scalar) const {
-    if (scalar.op == kOpTypeBool) return ScalarType::uint32;
-    if (scalar.op == kOpTypeFloat) return scalar.width == 16 ? ScalarType::float16 : scalar.width == 32 ? ScalarType::float32 : scalar.width == 64 ? ScalarType::float64 : ScalarType::other;
-    if (scalar.op != kOpTypeInt) return ScalarType::other;
-    switch (scalar.width) {
-      case 8: return scalar.is_signed ? ScalarType::int8 : ScalarType::uint8;
-      case 16: return scalar.is_signed ? ScalarType::int16 : ScalarType::uint16;
-      case 32: return scalar.is_signed ? ScalarType::int32 : ScalarType::uint32;
-      case 64: return scalar.is_signed ? ScalarType::int64 : ScalarType::uint64;
-      default: return ScalarType::other;
-    }
-  }
-
-  struct Element {
-    ScalarType scalar;
-    uint32_t components, bytes;
-  };
-
-  Element element_of(uint32_t id) const {
-    const Type* current = &type(id);
-    uint32_t components = 1;
-    for (int depth = 0; current->op == kOpTypeVector || current->op == kOpTypeMatrix; ++depth) {
-      if (depth > 4) malformed("a vector of vectors");
-      components *= current->count;
-      current = &type(current->element);
-    }
-    return {scalar_of(*current), components, components * current->width / 8};
-  }
-
-  void add_variable(Interface& result, const Variable& variable) {
-    const Type& pointer = type(variable.pointer);
-    if (pointer.op != kOpTypePointer) malformed("a variable whose type is no pointer");
-    if (variable.storage == kStoragePushConstant) return add_push_constants(result, pointer.element);
-    if (variable.storage != kStorageBuffer && variable.storage != kStorageUniform) return;
-    const auto binding = decoration(variable.id, kBinding);
-    if (!binding) return;
-    if (decoration(variable.id, kDescriptorSet).value_or(0) != 0) throw UnsupportedError("binding " + std::to_string(*binding) + " is not in descriptor set 0");
-    const Type& block = type(pointer.element);
-    if (block.op != kOpTypeStruct || block.members.empty()) throw UnsupportedError("binding " + std::to_string(*binding) + " is no buffer block (arrays of blocks and images are not supported)");
-    result.bindings.push_back(binding_of(*binding, variable, pointer.element, block));
-  }
-
-  BindingInterface binding_of(uint32_t number, const Variable& variable, uint32_t block_id, const Type& block) {
-    const auto last = static_cast<uint32_t>(block.members.size() - 1);
-    BindingInterface binding;
-    binding.binding = number;
-    binding.name = member_name(block_id, last);
-    binding.block = names_.contains(block_id) ? names_[block_id] : "";
-    binding.uniform = variable.storage == kStorageUniform && !decoration(block_id, kBufferBlock);
-    bool readable = !decoration(variable.id, kNonReadable), writable = !binding.uniform && !decoration(variable.id, kNonWritable);
-    bool every_read_only = true, every_write_only = true;
-    for (uint32_t member = 0; member <= last; ++member) {
-      every_read_only = every_read_only && member_decoration(block_id, member, kNonWritable);
-      every_write_only = every_write_only && member_decoration(block_id, member, kNonReadable);
-    }
-    writable = writable && !every_read_only;
-    readable = readable && !every_write_only;
-    binding.access = !writable ? Access::read : !readable ? Access::write : Access::read_write;
-    const Type& array = type(block.members[last]);
-    const bool is_array = array.op == kOpTypeArray || array.op == kOpTypeRuntimeArray;
-    const Element element = element_of(is_array ? array.element : block.members[last]);
-    binding.scalar = element.scalar;
-    binding.components = element.components;
-    binding.element_bytes = is_array ? decoration(block.members[last], kArrayStride).value_or(element.bytes) : element.bytes;
-    return binding;
-  }
-
-  uint64_t constant_value(uint32_t id) const {
-    const auto found = constants_.find(id);
-    if (found == constants_.end()) malformed("constant " + std::to_string(id) + " is not declared");
-    return found->second.bits;
-  }
-
-  void add_push_constants(Interface& result, uint32_t block_id) {
-    const Type& block = type(block_id);
-    if (block.op != kOpTypeStruct) malformed("push constants that are no block");
-    for (uint32_t member = 0; member < block.members.size(); ++member) {
-      PushConstant constant;
-      constant.name = member_name(block_id, member);
-      const auto offset = member_decoration(block_id, member, kOffset);
-      if (!offset) malformed("push constant '" + constant.name + "' has no offset");
-      constant.offset = *offset;
-      const Type& member_type = type(block.members[member]);
-      const bool is_array = member_type.op == kOpTypeArray;
-      const Element element = element_of(is_array ? member_type.element : block.members[member]);
-      constant.scalar = element.scalar;
-      constant.components = element.components;
-      constant.count = is_array ? static_cast<uint32_t>(constant_value(member_type.count)) : 1;
-      constant.bytes = is_array ? constant.count * decoration(block.members[member], kArrayStride).value_or(element.bytes) : element.bytes;
-      if (constant.count > 4096 || constant.offset > 65536 || constant.bytes > 65536) malformed("push constant '" + constant.name + "' is larger than any device takes");
-      result.push_bytes = std::max(result.push_bytes, constant.offset + constant.bytes);
-      result.push_constants.push_back(std::move(constant));
-    }
-    result.push_bytes = (result.push_bytes + 3) / 4 * 4;
-  }
-
-  void add_spec_constants(Interface& result) {
-    for (const auto& [id, constant] : constants_) {
-      const auto spec_id = decoration(id, kSpecId);
-      if (!constant.spec || !spec_id) continue;
-      result.spec_constants.push_back({*spec_id, names_.contains(id) ? names_[id] : "", scalar_of(type(constant.type)), constant.bits});
-    }
-    std::sort(result.spec_constants.begin(), result.spec_constants.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
-  }
-
-  void add_local_size(Interface& result) {
-    result.local_size = local_size_;
-    std::array<uint32_t, 3> parts = local_size_ids_;
-    for (const auto& [id, all] : decorations_) {
-      const auto builtin = all.find(kBuiltIn);
-      if (builtin == all.end() || builtin->second != kWorkgroupSize) continue;
-      const auto found = constants_.find(id);
-      if (found == constants_.end() || found->second.parts.size() != 3) malformed("a workgroup size that is no vector of three");
-      std::copy(found->second.parts.begin(), found->second.parts.end(), parts.begin());
-    }
-    for (size_t axis = 0; axis < 3; ++axis) {
-      if (parts[axis] == 0) continue;
-      result.local_size[axis] = static_cast<uint32_t>(constant_value(parts[axis]));
-      result.local_size_id[axis] = decoration(parts[axis], kSpecId);
-    }
-  }
-
-  const std::vector<uint32_t>& words_;
-  std::span<const uint32_t> operands_;
-  std::set<std::string> capabilities_;
-  bool has_entry_ = false;
-  std::array<uint32_t, 3> local_size_{1, 1, 1}, local_size_ids_{};
-  std::map<uint32_t, std::string> names_;
-  std::map<std::pair<uint32_t, uint32_t>, std::string> member_names_;
-  std::map<uint32_t, Decorations> decorations_;
-  std::map<std::pair<uint32_t, uint32_t>, Decorations> member_decorations_;
-  std::map<uint32_t, Type> types_;
-  std::map<uint32_t, Constant> constants_;
-  std::vector<Variable> variables_;
+  Module module_;
+  uint32_t entry_point_ = 0;
+  Interface result_;
 };
 
-template <typename T>
-const T* find_by_name(const std::vector<T>& all, std::string_view name) {
-  const auto found = std::find_if(all.begin(), all.end(), [&](const T& one) { return one.name == name; });
-  return found == all.end() ? nullptr : &*found;
+void Reflector::check_entry_point() {
+  for (const auto& instruction : module_.all()) {
+    if (instruction.op != OpEntryPoint) continue;
+    if (instruction[0] != kGlCompute) throw ShaderCompileError("expected a compute shader, given SPIR-V of execution model " + text_of(instruction[0]));
+    if (instruction.text(2) == "main") entry_point_ = instruction[1];
+  }
+  if (entry_point_ == 0) throw ShaderCompileError("malformed SPIR-V: no compute entry point 'main'");
+  if (module_.definition(entry_point_).op != OpFunction || module_.all().back().op != OpFunctionEnd)
+    throw ShaderCompileError("malformed SPIR-V: the function of the entry point is missing or cut off");
+}
+
+void Reflector::read_variables() {
+  for (const auto& instruction : module_.all())
+    if (instruction.op == OpVariable) read_variable(instruction);
+  std::ranges::sort(result_.bindings, {}, &BindingInterface::binding);
+}
+
+void Reflector::read_variable(const Instruction& variable) {
+  const uint32_t id = variable[1], storage_class = variable[2];
+  if (storage_class == kUniformConstant)
+    throw UnsupportedError("'" + module_.name(id) + "' is an image or a sampler: a kernel's bindings are buffers");
+  if (storage_class != kUniform && storage_class != kStorageBuffer && storage_class != kPushConstant) return;
+  const auto& pointer = module_.definition(variable[0]);
+  if (pointer.op != OpTypePointer) throw ShaderCompileError("malformed SPIR-V: a variable whose type is not a pointer");
+  const uint32_t type = pointer[2];
+  if (module_.definition(type).op == OpTypeArray || module_.definition(type).op == OpTypeRuntimeArray)
+    throw UnsupportedError("'" + module_.name(id) + "' is an array of buffers: declare one block per buffer");
+  if (module_.definition(type).op != OpTypeStruct || members(type) == 0) throw ShaderCompileError("malformed SPIR-V: a buffer without members");
+  if (storage_class == kPushConstant) add_push_constants({id, type, storage_class});
+  else add_buffer({id, type, storage_class});
+}
+
+// Blocks that share a binding are views of one buffer.
+void Reflector::add_buffer(const BlockVariable& variable) {
+  BindingInterface buffer = describe_buffer(variable);
+  const auto same = std::ranges::find(result_.bindings, buffer.binding, &BindingInterface::binding);
+  if (same == result_.bindings.end()) {
+    result_.bindings.push_back(std::move(buffer));
+    return;
+  }
+  if (same->uniform != buffer.uniform) throw ShaderCompileError("binding " + text_of(buffer.binding) + " is both a storage buffer ('" + same->name + "') and a uniform buffer ('" + buffer.name + "')");
+  same->access = static_cast<Access>(static_cast<int>(same->access) | static_cast<int>(buffer.access));
+  same->aliases.push_back(buffer.name);
+}
+
+BindingInterface Reflector::describe_buffer(const BlockVariable& variable) const {
+  BindingInterface buffer;
+  buffer.block = module_.name(variable.type);
+  buffer.uniform = variable.storage_class == kUniform && !module_.has(variable.type, BufferBlock);
+  const uint32_t member = array_member(variable.type);
+  const TypeLayout layout = module_.layout(module_.definition(variable.type)[member + 1], module_.member_value(variable.type, member, MatrixStride).value_or(0));
+  buffer.scalar = layout.scalar;
+  buffer.components = layout.components;
+  buffer.element_bytes = layout.stride ? layout.stride : layout.bytes;
+  buffer.name = module_.member_name(variable.type, member);
+  if (buffer.name.empty()) throw ShaderCompileError("a buffer of the shader has no name: the SPIR-V was stripped of its debug names");
+  const auto binding = module_.value(variable.id, Binding);
+  if (!binding) throw ShaderCompileError("buffer '" + buffer.name + "' has no layout(binding = N)");
+  buffer.binding = *binding;
+  if (const uint32_t set = module_.value(variable.id, DescriptorSet).value_or(0); set != 0)
+    throw UnsupportedError("buffer '" + buffer.name + "' is in descriptor set " + text_of(set) + ": expected set 0");
+  buffer.access = buffer.uniform ? Access::read : access(variable);
+  return buffer;
+}
+
+// The array stands last where there is a header before it.
+uint32_t Reflector::array_member(uint32_t type) const {
+  const uint32_t last = members(type) - 1;
+  const auto op = module_.definition(module_.definition(type)[last + 1]).op;
+  return op == OpTypeRuntimeArray || op == OpTypeArray ? last : 0;
+}
+
+bool Reflector::forbids(const BlockVariable& variable, Decoration decoration) const {
+  if (module_.has(variable.id, decoration)) return true;
+  for (uint32_t member = 0; member < members(variable.type); ++member)
+    if (!module_.member_value(variable.type, member, decoration)) return false;
+  return true;
+}
+
+// `readonly writeonly` (only its length is asked for) counts as read.
+Access Reflector::access(const BlockVariable& variable) const {
+  if (forbids(variable, NonWritable)) return Access::read;
+  return forbids(variable, NonReadable) ? Access::write : Access::read_write;
+}
+
+void Reflector::add_push_constants(const BlockVariable& variable) {
+  if (result_.push_bytes != 0) throw ShaderCompileError("two push constant blocks: expected one");
+  const auto& type = module_.definition(variable.type);
+  for (uint32_t member = 0; member < members(variable.type); ++member) {
+    PushConstant constant;
+    constant.name = module_.member_name(variable.type, member);
+    const auto offset = module_.member_value(variable.type, member, Offset);
+    if (constant.name.empty() || !offset) throw ShaderCompileError("a push constant has no name or offset: the SPIR-V was stripped or is malformed");
+    const TypeLayout layout = module_.layout(type[member + 1], module_.member_value(variable.type, member, MatrixStride).value_or(0));
+    constant.offset = *offset;
+    constant.scalar = layout.scalar;
+    constant.components = layout.components;
+    constant.count = layout.count;
+    constant.bytes = layout.bytes;
+    if (uint64_t{*offset} + layout.bytes > 65536 || layout.runtime_array) throw ShaderCompileError("push constant '" + constant.name + "' ends past 65536 bytes");
+    result_.push_bytes = std::max(result_.push_bytes, (constant.offset + constant.bytes + 3) & ~uint32_t{3});
+    result_.push_constants.push_back(std::move(constant));
+  }
+}
+
+SpecConstant Reflector::spec_constant(const Instruction& instruction, uint32_t id) const {
+  SpecConstant constant;
+  constant.id = id;
+  constant.name = module_.name(instruction[1]);
+  if (instruction.op == OpSpecConstant) {
+    const TypeLayout layout = module_.layout(instruction[0]);
+    constant.scalar = layout.scalar;
+    constant.default_bits = instruction[2];
+    if (layout.bytes == 8) constant.default_bits |= uint64_t{instruction[3]} << 32;
+  } else {
+    constant.scalar = ScalarType::uint32;
+    constant.default_bits = instruction.op == OpSpecConstantTrue ? 1 : 0;
+  }
+  return constant;
+}
+
+// A constant may stand twice under one id, as itself and as a local size: its name is kept.
+void Reflector::read_spec_constants() {
+  std::map<uint32_t, SpecConstant> by_id;
+  for (const auto& instruction : module_.all()) {
+    if (instruction.op != OpSpecConstant && instruction.op != OpSpecConstantTrue && instruction.op != OpSpecConstantFalse) continue;
+    const auto id = module_.value(instruction[1], SpecId);
+    if (!id) continue;
+    SpecConstant constant = spec_constant(instruction, *id);
+    auto& entry = by_id[*id];
+    if (entry.name.empty()) entry = std::move(constant);
+  }
+  for (auto& [id, constant] : by_id) result_.spec_constants.push_back(std::move(constant));
+}
+
+void Reflector::set_local_size(size_t axis, uint32_t constant_id) {
+  result_.local_size[axis] = module_.constant(constant_id);
+  result_.local_size_id[axis] = module_.value(constant_id, SpecId);
+  if (!result_.local_size_id[axis]) return;
+  const auto constant = std::ranges::find(result_.spec_constants, *result_.local_size_id[axis], &SpecConstant::id);
+  if (constant != result_.spec_constants.end() && constant->name.empty()) constant->name = std::string("local_size_") + "xyz"[axis];
+}
+
+// The constant that is decorated as the built-in WorkgroupSize overrides the execution mode.
+bool Reflector::read_workgroup_size_constant() {
+  for (const auto& instruction : module_.all()) {
+    if (instruction.op != OpSpecConstantComposite && instruction.op != OpConstantComposite) continue;
+    if (module_.value(instruction[1], BuiltIn) != kWorkgroupSize) continue;
+    for (size_t axis = 0; axis < 3; ++axis) set_local_size(axis, instruction[2 + axis]);
+    return true;
+  }
+  return false;
+}
+
+void Reflector::read_local_size() {
+  if (!read_workgroup_size_constant()) {
+    for (const auto& instruction : module_.all()) {
+      const bool literal = instruction.op == OpExecutionMode && instruction.size() > 1 && instruction[1] == kLocalSize;
+      const bool constants = instruction.op == OpExecutionModeId && instruction.size() > 1 && instruction[1] == kLocalSizeId;
+      if ((!literal && !constants) || instruction[0] != entry_point_) continue;
+      for (size_t axis = 0; axis < 3; ++axis) {
+        if (constants) set_local_size(axis, instruction[2 + axis]);
+        else result_.local_size[axis] = instruction[2 + axis];
+      }
+    }
+  }
+  for (auto& constant : result_.spec_constants)
+    if (constant.name.empty()) constant.name = "constant_" + text_of(constant.id);
+  if (std::ranges::find(result_.local_size, uint32_t{0}) != result_.local_size.end()) throw ShaderCompileError("malformed SPIR-V: a local size of 0");
+}
+
+void Reflector::read_capabilities() {
+  std::set<std::string> seen;
+  for (const auto& instruction : module_.all())
+    if (instruction.op == OpCapability && seen.insert(capability_name(instruction[0])).second) result_.capabilities.push_back(capability_name(instruction[0]));
+}
+
+template <typename Items>
+auto find_named(const Items& items, std::string_view name) {
+  const auto found = std::ranges::find(items, name, [](const auto& item) -> std::string_view { return item.name; });
+  return found == items.end() ? nullptr : &*found;
 }
 
 }  // namespace
 
-const BindingInterface* Interface::find_binding(std::string_view name) const { return find_by_name(bindings, name); }
-const PushConstant* Interface::find_push_constant(std::string_view name) const { return find_by_name(push_constants, name); }
-const SpecConstant* Interface::find_spec_constant(std::string_view name) const { return find_by_name(spec_constants, name); }
+const BindingInterface* Interface::find_binding(std::string_view name) const {
+  if (const auto* found = find_named(bindings, name)) return found;
+  for (const auto& binding : bindings)
+    if (std::ranges::find(binding.aliases, name) != binding.aliases.end()) return &binding;
+  return nullptr;
+}
 
-Interface reflect(const std::vector<uint32_t>& spirv) { return Module(spirv).interface(); }
+const PushConstant* Interface::find_push_constant(std::string_view name) const { return find_named(push_constants, name); }
+const SpecConstant* Interface::find_spec_constant(std::string_view name) const { return find_named(spec_constants, name); }
+
+Interface reflect(const std::vector<uint32_t>& spirv) { return Reflector(spirv).run(); }
 
 }  // namespace pumice

@@ -18,11 +18,12 @@ enum class Access : uint8_t { read = 1, write = 2, read_write = 3 };
 
 enum class ScalarType : uint8_t { float16, float32, float64, int8, uint8, int16, uint16, int32, uint32, int64, uint64, other };
 
-// One storage buffer: `name` is the name of the block's array member ("x" in `buffer X { float x[]; }`).
+// One buffer binding. Access is as declared: the extension's atomic scalar stores also read where the shader says `writeonly`. `name` is the name of the block's array member ("x" in `buffer X { float x[]; }`).
 struct BindingInterface {
   uint32_t binding = 0;
   std::string name;
   std::string block;
+  std::vector<std::string> aliases;       // array names of further blocks at the same binding (`sfp x[]` and `sfpvec4 x4[]`)
   Access access = Access::read_write;
   ScalarType scalar = ScalarType::other;  // of the array's elements; vectors and matrices give their scalar
   uint32_t element_bytes = 0;             // array stride

@@ -1,25 +1,36 @@
-// Compiled shaders by content: in memory for the process, on disk for the next one.
+// Compiled shaders by the hash of everything they were made of: in memory, and on disk between processes.
 #pragma once
 
+#include <list>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <unordered_map>
 
-#include "shader/shader.h"
+#include "shader/compiler.h"
 
 namespace pumice {
 
-// Thread-safe. Keys are digests of everything that the SPIR-V depends on; entries from disk are checked before they are believed.
-class ShaderCache {
+// The name of an entry: a hash of texts, options and compiler version. Loads nothing.
+std::string shader_key(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options);
+
+// Shaders of this process, the most recently used ones. Thread-safe.
+class ShaderMemoryCache {
  public:
-  static ShaderCache& instance();
-  std::shared_ptr<const Shader> find(const std::string& key, const std::string& name);
-  std::shared_ptr<const Shader> add(const std::string& key, std::shared_ptr<const Shader> shader);
-  CompileCounts counts();
+  std::shared_ptr<const Shader> find(const std::string& key);
+  std::shared_ptr<const Shader> insert(const std::string& key, std::shared_ptr<const Shader> shader);  // an entry that is there stays
 
  private:
-  struct State;
-  ShaderCache();
-  State& state_;
+  using Entry = std::pair<std::string, std::shared_ptr<const Shader>>;
+
+  std::mutex mutex_;
+  std::list<Entry> entries_;  // the latest first
+  std::unordered_map<std::string, std::list<Entry>::iterator> by_key_;
 };
+
+// Entries on disk; none where caching is off. A file that is damaged or of another kind counts as absent.
+std::optional<CompiledShader> read_cached_shader(const std::string& key);
+void write_cached_shader(const std::string& key, const CompiledShader& shader);
 
 }  // namespace pumice

@@ -17,7 +17,8 @@ Storage storage_from_name(std::string_view name);  // throws UnsupportedError li
 
 struct ShaderOptions {
   Storage storage = Storage::fp32;
-  bool fp16_arithmetic = false;  // afp is half (issue: off for all engine kernels, which accumulate in fp32)
+  bool fp16_arithmetic = false;  // afp is half; off for all engine kernels, which accumulate in fp32
+  bool fp16_uniform = false;     // lfp is half, where storage is fp16 and arithmetic too
   bool int64 = false;            // the device has shaderInt64
   bool int16 = false;
   bool int8 = false;             // 8-bit storage and arithmetic
@@ -32,7 +33,11 @@ struct ShaderOptions {
 // Macro definitions given by the caller: {"TILE", "8"} or {"EPILOGUE(x)", "max(x, 0)"}.
 using Macros = std::vector<std::pair<std::string, std::string>>;
 
-// The text of the GLSL extension for these options: types sfp/afp/lfp and vectors, buffer_ld/st/cp/sm, conversions, psc(). Pure.
+// The text of the GLSL extension for these options: #extension lines, types sfp/afp/lfp and vectors, buffer_ld/st/cp/sm,
+// conversions, psc(), the profile's macros. It goes between #version and the shader's own text. Pure.
 std::string preamble(const ShaderOptions& options);
+
+// GLSL extensions of these options that not every compiler has.
+std::vector<std::string> optional_extensions(const ShaderOptions& options);
 
 }  // namespace pumice

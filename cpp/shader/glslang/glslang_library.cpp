@@ -30,12 +30,14 @@ class Includer : public glslang::TShader::Includer {
  public:
   explicit Includer(const PumiceGlslangRequest& request) : request_(request) {}
 
-  IncludeResult* includeLocal(const char* path, const char* includer, size_t) override { return find(path, includer); }
-  IncludeResult* includeSystem(const char* path, const char* includer, size_t) override { return find(path, includer); }
+  IncludeResult* includeLocal(const char* path, const char* includer, size_t depth) override { return find(path, includer, depth); }
+  IncludeResult* includeSystem(const char* path, const char* includer, size_t depth) override { return find(path, includer, depth); }
   void releaseInclude(IncludeResult* result) override { delete result; }
 
  private:
-  IncludeResult* find(const char* path, const char* includer) {
+  IncludeResult* find(const char* path, const char* includer, size_t depth) {
+    static constexpr char kTooDeep[] = "includes nest deeper than 64: does a file include itself?";
+    if (depth > 64) return new IncludeResult("", kTooDeep, sizeof kTooDeep - 1, nullptr);
     PumiceText name{}, text{};
     if (!request_.include || !request_.include(request_.user, path, includer, &name, &text)) return nullptr;
     return new IncludeResult(std::string(name.text, name.bytes), text.text, text.bytes, nullptr);

@@ -1,0 +1,29 @@
+// One shader from text to SPIR-V, without any cache.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shader/shader.h"
+#include "shader/source_set.h"
+
+namespace pumice {
+
+struct CompiledShader {
+  std::vector<uint32_t> spirv;
+  bool guarded = false;
+  std::vector<std::string> warnings;
+};
+
+// The part before the user's text: version, preamble, macros. Throws ShaderCompileError for a macro that is none.
+struct ShaderHead {
+  std::string version_and_preamble;
+  std::string macros;
+};
+ShaderHead shader_head(const SourceSet& sources, const ShaderOptions& options, const Macros& macros);
+
+// Loads glslang. Throws ShaderCompileError or UnsupportedError.
+CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options);
+
+}  // namespace pumice

@@ -1,0 +1,132 @@
+#include "shader/diagnostics.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "shader/tokens.h"
+
+namespace pumice {
+namespace {
+
+// A place as the compiler names it.
+struct Position {
+  std::string_view file;
+  size_t line = 0;
+};
+
+std::string_view trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
+}
+
+std::optional<size_t> parse_line(std::string_view digits) {
+  size_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size()) return {};
+  return value;
+}
+
+// Takes "file:line: " off the front; file names that a #line gave may hold colons themselves.
+std::optional<Position> take_position(std::string_view& text) {
+  for (size_t colon = text.find(':'); colon != std::string_view::npos; colon = text.find(':', colon + 1)) {
+    const size_t end = text.find(": ", colon + 1);
+    if (end == std::string_view::npos) return {};
+    const auto line = parse_line(text.substr(colon + 1, end - colon - 1));
+    if (!line) continue;
+    const Position position{text.substr(0, colon), *line};
+    text.remove_prefix(end + 2);
+    return position;
+  }
+  return {};
+}
+
+// The token that a message is about: "'q' : undeclared identifier" or "... unexpected '}', expecting ...".
+std::string_view subject(std::string_view text) {
+  const size_t from = text.starts_with("'") && !text.starts_with("'' ") ? 0 : text.find("unexpected '");
+  if (from == std::string_view::npos) return {};
+  const size_t open = text.find('\'', from);
+  const size_t close = text.find('\'', open + 1);
+  return close == std::string_view::npos ? std::string_view() : text.substr(open + 1, close - open - 1);
+}
+
+// The physical line of `text` that calls itself line `line` of `file`.
+std::optional<size_t> physical_line(std::string_view text, std::string_view file, size_t line) {
+  const auto lines = source_lines(text);
+  const auto found = std::ranges::find_if(lines, [&](const SourceLine& candidate) { return candidate.line == line && candidate.file == file; });
+  if (found == lines.end()) return {};
+  return static_cast<size_t>(found - lines.begin()) + 1;
+}
+
+std::optional<std::string_view> find_line(const SourceSet& sources, const Position& position) {
+  const auto own = sources.by_alias(position.file);
+  for (size_t i = 0; i < sources.files().size(); ++i) {
+    if (own && *own != i) continue;
+    const std::string& text = sources.files()[i].text;
+    if (const auto line = physical_line(text, own ? "" : position.file, position.line)) return line_text(text, *line);
+  }
+  return {};
+}
+
+// Where the token stands alone in the line; else the line's first character that is not blank.
+size_t column_of(std::string_view line, std::string_view token) {
+  for (const Token& candidate : tokenize(line))
+    if (!token.empty() && candidate.text == token) return candidate.offset;
+  const size_t found = token.empty() ? std::string_view::npos : line.find(token);
+  if (found != std::string_view::npos) return found;
+  return std::min(line.find_first_not_of(" \t"), line.size());
+}
+
+std::string marked_line(std::string_view line, size_t column) {
+  std::string caret(line.substr(0, column));
+  std::ranges::replace_if(caret, [](char c) { return c != '\t'; }, ' ');
+  return "\n" + std::string(line) + "\n" + caret + "^";
+}
+
+std::string shown_name(const SourceSet& sources, std::string_view file) {
+  const auto own = sources.by_alias(file);
+  return own ? sources.files()[*own].name : std::string(file);
+}
+
+bool says_nothing(std::string_view text) { return text.find("compilation terminated") != std::string_view::npos || text.find("compilation errors.") != std::string_view::npos; }
+
+std::string translated(std::string_view text, const SourceSet& sources) {
+  if (const auto position = take_position(text)) return message_at(sources, position->file, position->line, subject(text), text);
+  return sources.files().front().name + ": " + std::string(trimmed(text));
+}
+
+}  // namespace
+
+std::string message_at(const SourceSet& sources, std::string_view file, size_t line, std::string_view token, std::string_view text) {
+  const std::string place = shown_name(sources, file) + ":" + std::to_string(line) + ":";
+  text = trimmed(text);
+  if (text.starts_with("'' :")) text = trimmed(text.substr(4));
+  const auto found = find_line(sources, {file, line});
+  if (!found || trimmed(*found).empty()) return place + " " + std::string(text);
+  const size_t column = column_of(*found, token);
+  return place + std::to_string(column + 1) + ": " + std::string(text) + marked_line(*found, column);
+}
+
+Diagnostics parse_log(std::string_view log, const SourceSet& sources) {
+  Diagnostics result;
+  std::vector<std::string>* last = nullptr;
+  while (!log.empty()) {
+    const std::string_view line = log.substr(0, log.find('\n'));
+    log.remove_prefix(std::min(line.size() + 1, log.size()));
+    if (trimmed(line).empty() || says_nothing(line)) continue;
+    if (line.starts_with("ERROR: ")) (last = &result.errors)->push_back(translated(line.substr(7), sources));
+    else if (line.starts_with("WARNING: ")) (last = &result.warnings)->push_back(translated(line.substr(9), sources));
+    else if (last) last->back() += "\n" + std::string(line);
+    else (last = &result.errors)->push_back(translated(line, sources));
+  }
+  return result;
+}
+
+ShaderCompileError compile_error(const std::vector<std::string>& messages) {
+  std::string text;
+  for (const auto& message : messages) text += (text.empty() ? "" : "\n") + message;
+  return ShaderCompileError(text.empty() ? "the shader compiler failed without a message" : text);
+}
+
+}  // namespace pumice

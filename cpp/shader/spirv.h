@@ -1,0 +1,47 @@
+// SPIR-V as a checked sequence of instructions. Nothing about a module is believed before it is tested.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pumice::spirv {
+
+// The numbers of the SPIR-V specification that the engine reads.
+enum Op : uint16_t {
+  OpName = 5, OpMemberName = 6, OpEntryPoint = 15, OpExecutionMode = 16, OpCapability = 17,
+  OpTypeVoid = 19, OpTypeBool = 20, OpTypeInt = 21, OpTypeFloat = 22, OpTypeVector = 23, OpTypeMatrix = 24,
+  OpTypeArray = 28, OpTypeRuntimeArray = 29, OpTypeStruct = 30, OpTypePointer = 32,
+  OpConstantTrue = 41, OpConstantFalse = 42, OpConstant = 43, OpConstantComposite = 44,
+  OpSpecConstantTrue = 48, OpSpecConstantFalse = 49, OpSpecConstant = 50, OpSpecConstantComposite = 51,
+  OpFunction = 54, OpFunctionEnd = 56, OpVariable = 59, OpDecorate = 71, OpMemberDecorate = 72,
+  OpControlBarrier = 224, OpExecutionModeId = 331,
+};
+
+enum Decoration : uint32_t {
+  SpecId = 1, Block = 2, BufferBlock = 3, ArrayStride = 6, MatrixStride = 7, BuiltIn = 11,
+  NonWritable = 24, NonReadable = 25, Binding = 33, DescriptorSet = 34, Offset = 35,
+};
+
+inline constexpr uint32_t kUniformConstant = 0, kUniform = 2, kWorkgroup = 4, kPushConstant = 9, kStorageBuffer = 12;  // storage classes
+inline constexpr uint32_t kGlCompute = 5, kLocalSize = 17, kLocalSizeId = 38, kWorkgroupSize = 25;
+
+// One instruction; operands exclude the word with its length.
+struct Instruction {
+  uint16_t op;
+  std::span<const uint32_t> operands;
+
+  uint32_t operator[](size_t i) const;  // throws ShaderCompileError past the end
+  size_t size() const { return operands.size(); }
+  std::string_view text(size_t i) const;  // that starts at operand i
+};
+
+// Every instruction of a module, in order. Throws ShaderCompileError where the framing is broken.
+std::vector<Instruction> instructions(std::span<const uint32_t> module);
+
+// "Int64" for 11; "capability 9999" where it has no name here.
+std::string capability_name(uint32_t capability);
+
+}  // namespace pumice::spirv
