@@ -17,6 +17,7 @@ struct ProgramNode : GraphNode {
   ProgramNode(GraphNode node, uint32_t row_index) : GraphNode(std::move(node)), report(row_index) {}
 
   std::string epilogue = "x";  // GLSL over x
+  std::optional<Expression> expression;  // of a fused map, over map_input_names()
   uint32_t report;             // its row of the report
   bool on_host = false;        // tried on the host at bind
 };

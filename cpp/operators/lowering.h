@@ -107,7 +107,7 @@ class LowerContext : public NodeContext {
   // Input i in its packed form: the persistent copy where it is constant, else packed here into a temporary.
   Operand packed(size_t i);
   // GLSL for a fused epilogue as the body of a macro over `x` ("x" where nothing is fused); contraction, window, reduce and map rows honour it.
-  const std::string& epilogue() const { return epilogue_text; }
+  const std::string& epilogue() const { epilogue_read = true; return epilogue_text; }
   void add(Step step) { steps.push_back(std::move(step)); }
 
   std::vector<std::optional<TensorDesc>> inputs, outputs;
@@ -115,6 +115,8 @@ class LowerContext : public NodeContext {
   std::vector<bool> constant_packed;  // input i is already packed in the persistent resource
   const struct OperatorRow* row = nullptr;
   std::string epilogue_text = "x";
+  mutable bool epilogue_read = false;
+  const Expression* expression = nullptr;  // of a fused map, over map_input_names(); null: the row's own
   // Results.
   std::vector<Step> steps;
   std::vector<uint64_t> temporaries;  // bytes of each

@@ -217,6 +217,7 @@ void add_map(LowerContext& node, const Expression& expression) {
 }  // namespace
 
 void lower_map(LowerContext& node) {
+  if (node.expression) return add_map(node, *node.expression);
   std::vector<bool> present;
   for (size_t i = 0; i < node.inputs.size(); ++i) present.push_back(node.has_input(i));
   add_map(node, map_expression(*node.row, *node.attributes, present));

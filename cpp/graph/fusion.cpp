@@ -1,0 +1,271 @@
+#include "graph/fusion.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "core/error.h"
+#include "operators/families.h"
+#include "operators/map_expression.h"
+#include "operators/row_parts.h"
+
+namespace pumice {
+namespace {
+
+constexpr size_t kMostOperands = 4;         // of the map kernel
+constexpr size_t kMostText = 2048;          // characters of GLSL: longer ones cost more to compile than a dispatch
+constexpr size_t kMostScaledEpilogues = 8;  // distinct ones with constants in them: each costs a pipeline of its own
+constexpr int64_t kLargestExact = int64_t{1} << 53;  // integer that a literal holds
+constexpr std::string_view kDtype = "dtype";  // attribute of fused maps: element type of the result
+
+// Element types that an expression computes in just as they are stored, so that nothing is lost or gained in between.
+bool is_exact(DType dtype) {
+  return contains(set_of(DType::float32, DType::float16, DType::bool_, DType::int32, DType::uint32, DType::int64, DType::uint64), dtype);
+}
+
+void shape_of_fused(ShapeContext& node) { node.output(0, static_cast<DType>(node.attributes().integer(kDtype)), broadcast_inputs(node)); }
+
+// The row of a fused map of so many operands.
+const OperatorRow& fused_row(size_t operands) {
+  constexpr std::array<std::string_view, kMostOperands> names{"in0", "in1", "in2", "in3"};
+  static const auto rows = [&] {
+    std::array<OperatorRow, kMostOperands> made;
+    for (size_t count = 1; count <= kMostOperands; ++count) {
+      OperatorRow& row = made[count - 1];
+      row.name = "Map";
+      for (size_t i = 0; i < count; ++i) row.schema.inputs.push_back({names[i], kAny});
+      row.schema.outputs.push_back({"y", kAny});
+      row.schema.in_place = true;
+      row.shape = shape_of_fused;
+      row.lower = lower_map;
+    }
+    return made;
+  }();
+  return rows.at(operands - 1);
+}
+
+// What a map node computes, over names for its operands.
+struct MapForm {
+  Expression expression;
+  std::vector<ValueId> operands;
+  std::vector<std::string> names;  // of the operands
+};
+
+using Replacements = std::map<std::string, Expression>;
+
+class Fusion {
+ public:
+  explicit Fusion(ProgramGraph& graph) : graph_(graph), uses_(graph.uses()), producers_(graph.values.size(), -1), consumers_(graph.values.size(), -1), gone_(graph.nodes.size(), false) {
+    for (size_t i = 0; i < graph.nodes.size(); ++i) note_node(i);
+    for (const auto& [name, value] : graph.outputs) consumers_[static_cast<size_t>(value)] = -1;
+  }
+
+  void run() {
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      if (!gone_[i] && takes_epilogue(*node(i).row)) fuse_epilogue(i);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      if (!gone_[i]) fuse_operands(i);
+    size_t next = 0;
+    std::erase_if(graph_.nodes, [&](const ProgramNode&) { return gone_[next++]; });
+  }
+
+ private:
+  ProgramNode& node(size_t i) { return graph_.nodes[i]; }
+  const GraphValue& value(ValueId id) const { return graph_.value(id); }
+
+  void note_node(size_t i) {
+    for (const ValueId id : node(i).outputs)
+      if (id != kAbsent) producers_[static_cast<size_t>(id)] = static_cast<int32_t>(i);
+    for (const ValueId id : node(i).inputs)
+      if (id != kAbsent) consumers_[static_cast<size_t>(id)] = static_cast<int32_t>(i);
+  }
+
+  // The node that alone reads the value, or -1.
+  int32_t only_consumer(ValueId id) const { return uses_[static_cast<size_t>(id)] == 1 ? consumers_[static_cast<size_t>(id)] : -1; }
+
+  std::optional<MapForm> form_of(const ProgramNode& map) const {
+    const OperatorRow& row = *map.row;
+    const bool casts = row.lower == &lower_cast;
+    if (map.on_host || row.skeleton != Skeleton::map || map.outputs.size() != 1 || (!map.expression && !casts && row.expression.empty())) return {};
+    if (!is_exact(value(map.outputs[0]).dtype)) return {};
+    std::vector<bool> present;
+    MapForm form{Expression::literal(0), {}, {}};
+    const auto names = map_input_names(row, map.inputs.size());
+    for (size_t i = 0; i < map.inputs.size(); ++i) {
+      present.push_back(map.inputs[i] != kAbsent);
+      if (!present[i]) continue;
+      form.operands.push_back(map.inputs[i]);
+      form.names.push_back(names[i]);
+    }
+    form.expression = map.expression ? *map.expression : casts ? Expression::name(names[0]) : map_expression(row, map.attributes, present);
+    return form;
+  }
+
+  // A constant of one element that leaves the shape of what it meets as it is.
+  std::optional<Expression> literal_of(ValueId id, size_t rank) const {
+    const auto& constant = value(id).constant;
+    if (!constant || constant->desc.elements() != 1 || constant->desc.shape.size() > rank || !is_exact(constant->desc.dtype)) return {};
+    if (is_float(constant->desc.dtype)) return Expression::literal(constant->as_double()[0]);
+    const int64_t integer = constant->as_int64()[0];
+    if (constant->desc.dtype == DType::bool_) return Expression::parse(integer != 0 ? "true" : "false");
+    if (integer > kLargestExact || integer < -kLargestExact) return {};
+    return Expression::literal(static_cast<double>(integer));
+  }
+
+  size_t rank_of(ValueId id) const { return value(id).shape ? value(id).shape->size() : 0; }
+
+  // The GLSL of an expression, and its type; none where it is too long or the types do not fit.
+  static std::optional<std::string> text_of(const Expression& expression, const std::map<std::string, ExprType>& types, ExprType& type) {
+    try {
+      std::string text = expression.glsl(types, &type);
+      return text.size() <= kMostText ? std::optional(std::move(text)) : std::nullopt;
+    } catch (const Error&) {
+      return {};
+    }
+  }
+
+  // The consumer's expression as a continuation of `chain`, which is over "x"; none where other operands vary.
+  std::optional<Expression> continued(const MapForm& form, ValueId varying, const Expression& chain, bool& scaled) const {
+    Replacements replacements;
+    for (size_t k = 0; k < form.operands.size(); ++k) {
+      if (form.operands[k] == varying) {
+        replacements.emplace(form.names[k], chain);
+        continue;
+      }
+      auto literal = literal_of(form.operands[k], rank_of(varying));
+      if (!literal) return {};
+      scaled = true;
+      replacements.emplace(form.names[k], std::move(*literal));
+    }
+    return form.expression.substitute(replacements);
+  }
+
+  void fuse_epilogue(size_t at) {
+    ProgramNode& producer = node(at);
+    if (producer.on_host || producer.outputs.size() != 1) return;
+    Expression chain = Expression::name("x");
+    for (bool scaled = false;;) {
+      const ValueId made = producer.outputs[0];
+      const DType dtype = value(made).dtype;
+      const int32_t next = only_consumer(made);
+      if (next < 0 || (dtype != DType::float32 && dtype != DType::float16)) return;
+      const auto form = form_of(node(static_cast<size_t>(next)));
+      if (!form || value(node(static_cast<size_t>(next)).outputs[0]).dtype != dtype) return;
+      const auto longer = continued(*form, made, chain, scaled);
+      ExprType type = ExprType::boolean;
+      const auto text = longer ? text_of(*longer, {{"x", ExprType::f32}}, type) : std::nullopt;
+      if (!text || type != ExprType::f32 || (scaled && !admit_scaled(*text))) return;
+      chain = *longer;
+      producer.epilogue = *text;
+      absorb(static_cast<size_t>(next), producer);
+      producer.outputs[0] = node(static_cast<size_t>(next)).outputs[0];
+      note_node(at);
+    }
+  }
+
+  bool admit_scaled(const std::string& text) {
+    if (scaled_epilogues_.contains(text)) return true;
+    if (scaled_epilogues_.size() >= kMostScaledEpilogues) return false;
+    scaled_epilogues_.insert(text);
+    return true;
+  }
+
+  void absorb(size_t i, const ProgramNode& into) {
+    gone_[i] = true;
+    graph_.report[node(i).report].note = "fused into " + graph_.report[into.report].node;
+  }
+
+  std::map<std::string, ExprType> types_of(const MapForm& form) const {
+    std::map<std::string, ExprType> types;
+    for (size_t k = 0; k < form.operands.size(); ++k) types[form.names[k]] = expr_type(value(form.operands[k]).dtype);
+    return types;
+  }
+
+  // An expression of one type as a value of the dtype that it is stored in.
+  static Expression as_stored(const Expression& expression, ExprType type, DType dtype) {
+    const ExprType wanted = expr_type(dtype);
+    if (type == wanted) return expression;
+    constexpr std::string_view casts[] = {"x != 0", "i32(x)", "u32(x)", "i64(x)", "u64(x)", "f32(x)"};
+    return Expression::parse(casts[static_cast<size_t>(wanted)]).substitute({{"x", expression}});
+  }
+
+  // The producer of a map's operand where it may become part of the map: a map of the same shape that nobody else reads.
+  std::optional<size_t> fusable_producer(ValueId operand, const ProgramNode& map) const {
+    const int32_t producer = producers_[static_cast<size_t>(operand)];
+    if (producer < 0 || gone_[static_cast<size_t>(producer)] || only_consumer(operand) < 0) return {};
+    const GraphValue &inner = value(operand), &outer = value(map.outputs[0]);
+    if (inner.dtype == DType::float16 && graph_.float_dtype != DType::float16) return {};  // somebody asked for the rounding
+    if (!inner.shape || inner.shape != outer.shape) return {};
+    return static_cast<size_t>(producer);
+  }
+
+  // A map under construction: operands are named in0, in1, .. as they come.
+  struct Merged {
+    std::vector<ValueId> operands;
+
+    Expression name(ValueId id) {
+      const auto found = std::find(operands.begin(), operands.end(), id);
+      const auto at = static_cast<size_t>(found - operands.begin());
+      if (found == operands.end()) operands.push_back(id);
+      return Expression::name("in" + std::to_string(at));
+    }
+    Expression renamed(const MapForm& form) {
+      Replacements replacements;
+      for (size_t k = 0; k < form.operands.size(); ++k) replacements.emplace(form.names[k], name(form.operands[k]));
+      return form.expression.substitute(replacements);
+    }
+  };
+
+  // The operand's own expression put in the place of the operand.
+  bool fuse_operand(ProgramNode& map, const MapForm& form, size_t position) {
+    const ValueId operand = form.operands[position];
+    const auto producer = fusable_producer(operand, map);
+    const auto inner = producer ? form_of(node(*producer)) : std::nullopt;
+    if (!inner) return false;
+    ExprType type = ExprType::f32;
+    if (!text_of(inner->expression, types_of(*inner), type)) return false;
+    Merged merged;
+    Replacements replacements;
+    for (size_t k = 0; k < form.operands.size(); ++k)
+      replacements.emplace(form.names[k], k == position ? as_stored(merged.renamed(*inner), type, value(operand).dtype) : merged.name(form.operands[k]));
+    if (merged.operands.empty() || merged.operands.size() > kMostOperands) return false;
+    MapForm whole{form.expression.substitute(replacements), merged.operands, {}};
+    for (size_t k = 0; k < whole.operands.size(); ++k) whole.names.push_back("in" + std::to_string(k));
+    if (!text_of(whole.expression, types_of(whole), type)) return false;
+    const auto dtype = static_cast<int64_t>(value(map.outputs[0]).dtype);
+    map.row = &fused_row(whole.operands.size());
+    map.inputs = whole.operands;
+    map.attributes = {};
+    map.attributes.set(std::string(kDtype), dtype);
+    map.expression = std::move(whole.expression);
+    absorb(*producer, map);
+    return true;
+  }
+
+  void fuse_operands(size_t at) {
+    for (bool changed = true; changed;) {
+      changed = false;
+      const auto form = form_of(node(at));
+      for (size_t k = 0; form && k < form->operands.size() && !changed; ++k) changed = fuse_operand(node(at), *form, k);
+    }
+    note_node(at);
+  }
+
+  ProgramGraph& graph_;
+  std::vector<uint32_t> uses_;
+  std::vector<int32_t> producers_, consumers_;  // node of each value; -1: none, or an output of the program
+  std::vector<bool> gone_;
+  std::set<std::string> scaled_epilogues_;
+};
+
+}  // namespace
+
+bool takes_epilogue(const OperatorRow& row) {
+  const bool kind = row.skeleton == Skeleton::contraction || row.skeleton == Skeleton::window || row.skeleton == Skeleton::reduce;
+  const bool applies_factors = row.skeleton == Skeleton::map && row.lower == &lower_batch_norm;
+  return (kind && row.lower != &lower_softmax) || applies_factors;
+}
+
+void fuse(ProgramGraph& graph) { Fusion(graph).run(); }
+
+}  // namespace pumice
