@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -35,6 +36,7 @@ struct ArenaReport {
 struct StepReport {
   struct Operand {
     std::string name;     // the binding's
+    std::string value;    // of the graph; empty for scratch memory
     Place place;
     uint32_t index = 0;   // of the input or output
     uint64_t begin = 0, end = 0;  // bytes of that place

@@ -31,10 +31,7 @@ void ShapeInference::forget(ValueId value) {
   slot(hosts_, value).reset();
 }
 
-void ShapeInference::retype(ValueId value, DType dtype) {
-  auto& known = slot(descs_, value);
-  if (known) known->dtype = dtype;
-}
+TensorDesc* ShapeInference::mutable_desc(ValueId value) { return const_cast<TensorDesc*>(desc(value)); }
 
 const TensorDesc* ShapeInference::desc(ValueId value) const { return find(descs_, value); }
 

@@ -23,6 +23,7 @@ struct PlannedOperand {
   uint64_t byte_offset = 0;
   uint64_t bytes = 0;          // from byte_offset on
   uint32_t element_bits = 32;  // of the tensor: what `<binding>_offset` counts, whatever the kernel's array is declared as
+  int32_t value = -1;          // of the graph, for reports; -1: scratch memory, or no graph
 };
 
 // A dispatch whose memory is known but for the bindings of a table.

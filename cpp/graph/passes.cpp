@@ -1,0 +1,214 @@
+#include "graph/passes.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "graph/shape_inference.h"
+#include "operators/host_evaluate.h"
+#include "operators/onnx_dtype.h"
+
+namespace pumice {
+namespace {
+
+bool is_working_float(DType dtype) { return dtype == DType::float32 || dtype == DType::float16; }
+
+bool is_host_input(const ProgramNode& node, size_t i) { return i < 32 && (node.row->host_inputs >> i & 1); }
+
+// The elements of a constant, or its description alone where the node reads no more.
+std::vector<const HostTensor*> constant_inputs(const ProgramGraph& graph, const ProgramNode& node, std::vector<HostTensor>& described) {
+  std::vector<const HostTensor*> inputs(node.inputs.size());
+  described.resize(node.inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (node.inputs[i] == kAbsent) continue;
+    const GraphValue& value = graph.value(node.inputs[i]);
+    if (value.constant) {
+      inputs[i] = &*value.constant;
+    } else if (reads_shapes_alone(*node.row) && value.is_known()) {
+      described[i].desc = TensorDesc(value.dtype, *value.shape);
+      inputs[i] = &described[i];
+    } else {
+      return {};
+    }
+  }
+  return inputs;
+}
+
+// A small constant is computed anywhere; a large one only where that makes it smaller.
+bool is_worth_folding(const ProgramGraph& graph, const ProgramNode& node) {
+  int64_t read = 0, made = 0;
+  for (const ValueId input : node.inputs)
+    if (input != kAbsent && graph.value(input).constant) read += graph.value(input).constant->desc.elements();
+  for (const ValueId output : node.outputs) {
+    if (output == kAbsent) continue;
+    if (!graph.value(output).is_known()) return false;
+    made += element_count(*graph.value(output).shape);
+  }
+  return made <= kMostHostElements || made <= read;
+}
+
+bool fold(ProgramGraph& graph, const ProgramNode& node) {
+  std::vector<HostTensor> described;
+  if (!is_worth_folding(graph, node)) return false;
+  const auto inputs = constant_inputs(graph, node, described);
+  if (inputs.size() != node.inputs.size()) return false;
+  auto results = evaluate_on_host(*node.row, node.name, node.attributes, inputs);
+  if (!results) return false;
+  for (size_t i = 0; i < node.outputs.size() && i < results->size(); ++i) {
+    if (node.outputs[i] == kAbsent) continue;
+    GraphValue& value = graph.value(node.outputs[i]);
+    value.constant = std::move((*results)[i]);
+    value.producer = -1;
+  }
+  return true;
+}
+
+// The ONNX number of a dtype.
+int64_t onnx_number(DType dtype) {
+  for (int64_t number = 1; number < 32; ++number)
+    if (dtype_from_onnx(number) == dtype) return number;
+  throw Error("ONNX has no number for " + std::string(name(dtype)));
+}
+
+ProgramNode cast_node(ProgramGraph& graph, ValueId from, ValueId to) {
+  GraphNode node;
+  node.name = "cast '" + graph.value(from).name + "' to " + std::string(name(graph.value(to).dtype));
+  node.row = find_operator("Cast");
+  Attributes attributes;
+  attributes.set("to", onnx_number(graph.value(to).dtype));
+  node.attributes = checked_attributes(*node.row, node.name, attributes);
+  node.inputs = {from};
+  node.outputs = {to};
+  graph.report.push_back({node.name, "Cast", "", std::string(name(graph.value(to).dtype)), "at the border"});
+  return {std::move(node), static_cast<uint32_t>(graph.report.size() - 1)};
+}
+
+}  // namespace
+
+ProgramGraph::ProgramGraph(const Graph& graph, const ProgramOptions& options) : name(graph.name()), values(graph.values()), inputs(graph.inputs()), outputs(graph.outputs()) {
+  if (options.precision != "fp32" && options.precision != "fp16") throw UnsupportedError("precision '" + options.precision + "'; there are 'fp32' and 'fp16'");
+  float_dtype = options.precision == "fp16" ? DType::float16 : DType::float32;
+  for (const GraphNode& node : graph.nodes()) {
+    nodes.emplace_back(node, static_cast<uint32_t>(report.size()));
+    report.push_back({node.name, std::string(node.row->name), "", "", ""});
+  }
+}
+
+ValueId ProgramGraph::add_value(GraphValue made) {
+  values.push_back(std::move(made));
+  return static_cast<ValueId>(values.size() - 1);
+}
+
+std::vector<uint32_t> ProgramGraph::uses() const {
+  std::vector<uint32_t> counts(values.size(), 0);
+  for (const ProgramNode& node : nodes)
+    for (const ValueId input : node.inputs)
+      if (input != kAbsent) ++counts[static_cast<size_t>(input)];
+  for (const auto& [output, value_id] : outputs) ++counts[static_cast<size_t>(value_id)];
+  return counts;
+}
+
+void fold_constants(ProgramGraph& graph) {
+  std::erase_if(graph.nodes, [&](const ProgramNode& node) {
+    if (!fold(graph, node)) return false;
+    graph.report[node.report].note = "folded";
+    return true;
+  });
+}
+
+void remove_dead_nodes(ProgramGraph& graph) {
+  std::vector<uint32_t> uses = graph.uses();
+  const auto is_read = [&](ValueId value) { return value != kAbsent && uses[static_cast<size_t>(value)] > 0; };
+  std::vector<ProgramNode> kept;
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    ProgramNode& node = graph.nodes[i];
+    if (std::none_of(node.outputs.begin(), node.outputs.end(), is_read)) {
+      for (const ValueId input : node.inputs)
+        if (input != kAbsent) --uses[static_cast<size_t>(input)];
+      if (graph.report[node.report].note.empty()) graph.report[node.report].note = "not needed";
+      continue;
+    }
+    const auto& roles = node.row->schema.outputs;
+    for (size_t k = 0; k < node.outputs.size(); ++k)
+      if (!is_read(node.outputs[k]) && (k >= roles.size() || roles[k].optional || roles[k].variadic)) node.outputs[k] = kAbsent;
+    while (node.outputs.size() > 1 && node.outputs.back() == kAbsent) node.outputs.pop_back();
+    kept.push_back(std::move(node));
+  }
+  std::reverse(kept.begin(), kept.end());
+  graph.nodes = std::move(kept);
+}
+
+void set_precision(ProgramGraph& graph) {
+  const DType inside = graph.float_dtype;
+  const auto differs = [&](DType dtype) { return is_working_float(dtype) && dtype != inside; };
+  std::map<ValueId, ValueId> replaced;  // by the values used inside
+  std::vector<ProgramNode> first, last;
+  std::vector<DType> border;
+  for (const auto& [name, value] : graph.outputs) border.push_back(graph.value(value).dtype);
+  const auto inner_copy = [&](ValueId value) {
+    GraphValue copy = graph.value(value);
+    copy.name += " as " + std::string(name(inside));
+    copy.dtype = inside;
+    copy.constant.reset();
+    return graph.add_value(std::move(copy));
+  };
+  std::vector<bool> is_border(graph.values.size(), false);
+  for (const ValueId input : graph.inputs) {
+    is_border[static_cast<size_t>(input)] = true;
+    if (!differs(graph.value(input).dtype)) continue;
+    const ValueId inner = inner_copy(input);
+    first.push_back(cast_node(graph, input, inner));
+    replaced[input] = inner;
+  }
+  for (ProgramNode& node : graph.nodes) {
+    for (ValueId& input : node.inputs)
+      if (const auto found = replaced.find(input); found != replaced.end()) input = found->second;
+    for (const ValueId output : node.outputs)
+      if (output != kAbsent && is_working_float(graph.value(output).dtype)) graph.value(output).dtype = inside;
+    auto& row = graph.report[node.report];
+    const DType dtype = graph.value(*std::find_if(node.outputs.begin(), node.outputs.end(), [](ValueId output) { return output != kAbsent; })).dtype;
+    row.precision = is_working_float(dtype) ? (inside == DType::float16 ? "fp16" : "fp32") : std::string(name(dtype));
+  }
+  std::map<ValueId, ValueId> outer;
+  for (size_t j = 0; j < graph.outputs.size(); ++j) {
+    ValueId& value = graph.outputs[j].second;
+    const bool made_inside = static_cast<size_t>(value) >= is_border.size() || (!is_border[static_cast<size_t>(value)] && !graph.value(value).constant);
+    if (!made_inside || !differs(border[j])) continue;
+    const auto [found, added] = outer.try_emplace(value, kAbsent);
+    if (added) {
+      GraphValue copy = graph.value(value);
+      copy.name += " as " + std::string(name(border[j]));
+      copy.dtype = border[j];
+      found->second = graph.add_value(std::move(copy));
+      last.push_back(cast_node(graph, value, found->second));
+    }
+    value = found->second;
+  }
+  graph.nodes.insert(graph.nodes.begin(), std::make_move_iterator(first.begin()), std::make_move_iterator(first.end()));
+  graph.nodes.insert(graph.nodes.end(), std::make_move_iterator(last.begin()), std::make_move_iterator(last.end()));
+}
+
+void find_host_nodes(ProgramGraph& graph) {
+  std::vector<bool> demanded(graph.values.size(), false), known(graph.values.size(), false);
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    ProgramNode& node = graph.nodes[i];
+    const bool wanted = !node.row->lower || std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) { return output != kAbsent && demanded[static_cast<size_t>(output)]; });
+    node.on_host = wanted;
+    for (size_t k = 0; k < node.inputs.size(); ++k)
+      if (node.inputs[k] != kAbsent && (is_host_input(node, k) || (wanted && !reads_shapes_alone(*node.row)))) demanded[static_cast<size_t>(node.inputs[k])] = true;
+  }
+  for (size_t i = 0; i < graph.values.size(); ++i) known[i] = graph.values[i].constant.has_value();
+  for (const ValueId input : graph.inputs) {
+    graph.value_inputs.push_back(demanded[static_cast<size_t>(input)]);
+    known[static_cast<size_t>(input)] = demanded[static_cast<size_t>(input)];
+  }
+  // Forwards: what follows from host values alone is made there too.
+  for (ProgramNode& node : graph.nodes) {
+    const bool follows = std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) { return input == kAbsent || known[static_cast<size_t>(input)]; });
+    node.on_host = node.on_host || follows;
+    for (const ValueId output : node.outputs)
+      if (output != kAbsent) known[static_cast<size_t>(output)] = node.on_host;
+  }
+}
+
+}  // namespace pumice

@@ -1,0 +1,187 @@
+#include "graph/placement.h"
+
+#include <algorithm>
+
+#include "graph/arena.h"
+#include "operators/families.h"
+#include "operators/layout.h"
+
+namespace pumice {
+namespace {
+
+constexpr int64_t kVector = 4;  // elements that kernels load and store at once
+
+bool is_view(const ProgramNode& node) { return node.row->skeleton == Skeleton::view; }
+
+class Placer {
+ public:
+  Placer(const ProgramGraph& graph, ShapeInference& shapes) : graph_(graph), shapes_(shapes) {}
+
+  Placement place() {
+    const size_t count = graph_.values.size();
+    result_.values.resize(count);
+    result_.joined.resize(graph_.nodes.size());
+    result_.views.resize(graph_.nodes.size());
+    find_uses(count);
+    choose_layouts(count);
+    for (size_t i = 0; i < graph_.inputs.size(); ++i)
+      result_.values[index(graph_.inputs[i])] = {Place::input, static_cast<uint32_t>(i), 0};
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) place_node(i);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      if (graph_.nodes[i].row->lower == &lower_concat && !is_on_host(graph_.nodes[i])) join(i);
+    claim_outputs();
+    return std::move(result_);
+  }
+
+ private:
+  static size_t index(ValueId value) { return static_cast<size_t>(value); }
+  TensorDesc& desc(ValueId value) { return *shapes_.mutable_desc(value); }
+  bool is_on_host(const ProgramNode& node) const {
+    return std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) { return output == kAbsent || shapes_.host(output); });
+  }
+
+  void find_uses(size_t count) {
+    any_layout_.assign(count, true);
+    producer_.assign(count, -1);
+    is_output_.assign(count, false);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const ProgramNode& node = graph_.nodes[i];
+      for (const ValueId output : node.outputs)
+        if (output != kAbsent) producer_[index(output)] = static_cast<int32_t>(i);
+    }
+    for (const auto& [name, value] : graph_.outputs) {
+      is_output_[index(value)] = true;
+      any_layout_[index(value)] = false;
+    }
+    // Backwards: whether everything that reads a value reads any strides.
+    for (size_t i = graph_.nodes.size(); i-- > 0;) {
+      const ProgramNode& node = graph_.nodes[i];
+      if (is_on_host(node)) continue;
+      const bool strided = takes_any_layout(*node.row);
+      for (size_t k = 0; k < node.inputs.size(); ++k) {
+        const ValueId input = node.inputs[k];
+        if (input == kAbsent) continue;
+        const bool same_shape = k == 0 && is_view(node) && desc(input).shape == desc(node.outputs[0]).shape;
+        if (same_shape ? !any_layout_[index(node.outputs[0])] : !strided) any_layout_[index(input)] = false;
+      }
+    }
+  }
+
+  // Contraction and window operators ask for channels-last images; everything else follows its producer.
+  void choose_layouts(size_t count) {
+    channels_last_.assign(count, false);
+    for (const ProgramNode& node : graph_.nodes) {
+      if (is_on_host(node)) continue;
+      const bool asks = node.row->skeleton == Skeleton::contraction || node.row->skeleton == Skeleton::window;
+      const bool follows = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) { return input != kAbsent && channels_last_[index(input)]; });
+      if (!asks && !follows) continue;
+      if (!is_view(node) && !takes_any_layout(*node.row)) continue;
+      for (const ValueId output : node.outputs) {
+        if (output == kAbsent || !any_layout_[index(output)]) continue;
+        TensorDesc& made = desc(output);
+        if (!suits_channels_last(made.dtype, made.shape)) continue;
+        if (is_view(node) && desc(node.inputs[0]).shape != made.shape) continue;
+        made.strides = channels_last_strides(made.shape);
+        channels_last_[index(output)] = true;
+      }
+    }
+  }
+
+  uint32_t add_root(uint64_t bytes) {
+    result_.roots.push_back({bytes});
+    members_.push_back(0);
+    return static_cast<uint32_t>(result_.roots.size() - 1);
+  }
+
+  void place_node(size_t i) {
+    const ProgramNode& node = graph_.nodes[i];
+    if (is_on_host(node)) return;
+    if (is_view(node)) {
+      const ValuePlace& viewed = result_.values[index(node.inputs[0])];
+      if (viewed.place != Place::none) {
+        result_.values[index(node.outputs[0])] = viewed;
+        if (viewed.place == Place::temporary) ++members_[viewed.index];
+        result_.views[i] = true;
+        return;
+      }
+    }
+    for (const ValueId output : node.outputs) {
+      if (output == kAbsent || shapes_.host(output)) continue;
+      const uint32_t root = add_root(round_up(desc(output).bytes(), kTensorGrain));
+      ++members_[root];
+      result_.values[index(output)] = {Place::temporary, root, 0};
+    }
+  }
+
+  // Lets the producers of a concatenation's inputs write into the concatenation itself.
+  void join(size_t i) {
+    const ProgramNode& node = graph_.nodes[i];
+    const TensorDesc& whole = desc(node.outputs[0]);
+    const int64_t given = node.attributes.integer("axis");
+    const auto axis = static_cast<size_t>(given < 0 ? given + whole.rank() : given);
+    auto& joined = result_.joined[i];
+    joined.assign(node.inputs.size(), false);
+    int64_t begin = 0;
+    for (size_t k = 0; k < node.inputs.size(); ++k) {
+      if (node.inputs[k] == kAbsent) continue;
+      const int64_t size = desc(node.inputs[k]).shape[axis];
+      joined[k] = join_part(node, k, axis, begin);
+      begin += size;
+    }
+  }
+
+  bool join_part(const ProgramNode& node, size_t k, size_t axis, int64_t begin) {
+    const ValueId part = node.inputs[k];
+    const ValuePlace place = result_.values[index(part)];
+    if (place.place != Place::temporary || producer_[index(part)] < 0) return false;
+    StorageRoot& root = result_.roots[place.index];
+    const ValuePlace whole_place = result_.values[index(node.outputs[0])];
+    if (root.parent >= 0 || place.index == root_of(whole_place.index) || place.offset != 0 || root.bytes == 0) return false;
+    TensorDesc& desc_of_part = desc(part);
+    const TensorDesc& whole = desc(node.outputs[0]);
+    const int64_t first = begin * whole.strides[axis];
+    if (first % kVector != 0 || first * bits(whole.dtype) % 32 != 0) return false;
+    const bool is_last = begin + desc_of_part.shape[axis] == whole.shape[axis];
+    const bool solid = desc_of_part.is_packed() && whole.is_packed() && element_count({whole.shape.begin(), whole.shape.begin() + static_cast<std::ptrdiff_t>(axis)}) == 1;
+    if (solid) {
+      // What a producer writes past its end is the next part's.
+      if (desc_of_part.elements() % kVector != 0 && !is_last) return false;
+    } else if (members_[place.index] != 1 || !any_layout_[index(part)] || desc_of_part.rank() != 4 || !takes_any_layout(*graph_.nodes[static_cast<size_t>(producer_[index(part)])].row)) {
+      return false;
+    }
+    if (!solid) desc_of_part.strides = whole.strides;
+    root.parent = static_cast<int32_t>(whole_place.index);
+    root.offset = static_cast<uint64_t>(first) * static_cast<uint64_t>(bits(whole.dtype)) / 8;
+    root.bytes = is_last ? result_.roots[whole_place.index].bytes - root.offset : desc_of_part.bytes();
+    ++members_[whole_place.index];
+    return true;
+  }
+
+  uint32_t root_of(uint32_t root) const {
+    while (result_.roots[root].parent >= 0) root = static_cast<uint32_t>(result_.roots[root].parent);
+    return root;
+  }
+
+  // A tensor that is an output of the program is made in the output's own memory.
+  void claim_outputs() {
+    for (size_t j = 0; j < graph_.outputs.size(); ++j) {
+      const ValuePlace& place = result_.values[index(graph_.outputs[j].second)];
+      if (place.place != Place::temporary) continue;
+      StorageRoot& root = result_.roots[place.index];
+      if (root.parent < 0 && root.output < 0 && place.offset == 0) root.output = static_cast<int32_t>(j);
+    }
+  }
+
+  const ProgramGraph& graph_;
+  ShapeInference& shapes_;
+  Placement result_;
+  std::vector<int32_t> producer_;     // node of each value
+  std::vector<uint32_t> members_;     // values that lie on each root itself, and parts in it
+  std::vector<bool> any_layout_, channels_last_, is_output_;
+};
+
+}  // namespace
+
+Placement place_values(const ProgramGraph& graph, ShapeInference& shapes) { return Placer(graph, shapes).place(); }
+
+}  // namespace pumice

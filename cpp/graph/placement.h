@@ -1,0 +1,38 @@
+// Which tensors share memory: views lie on what they view, parts of a concatenation in the whole.
+#pragma once
+
+#include <vector>
+
+#include "graph/program_graph.h"
+#include "graph/shape_inference.h"
+#include "graph/weights.h"
+#include "operators/compiled_operator.h"
+
+namespace pumice {
+
+// A tensor with memory of its own, or (parent >= 0) one that lies in another.
+struct StorageRoot {
+  uint64_t bytes = 0;
+  int32_t parent = -1;
+  uint64_t offset = 0;  // in the parent
+  int32_t output = -1;  // output of the program that it is, else the arena holds it
+};
+
+// Where a value is. Place::temporary: storage `index`.
+struct ValuePlace {
+  Place place = Place::none;
+  uint32_t index = 0;
+  uint64_t offset = 0;
+};
+
+struct Placement {
+  std::vector<ValuePlace> values;   // by value; none for those on the host alone and for weights
+  std::vector<StorageRoot> roots;
+  std::vector<std::vector<bool>> joined;  // by node that is a concatenation: inputs that lie in the output already; else empty
+  std::vector<bool> views;                // by node: nothing is to be done
+};
+
+// Chooses layouts (the strides of the descs in `shapes`) and places. Nodes whose outputs have a host value are left out.
+Placement place_values(const ProgramGraph& graph, ShapeInference& shapes);
+
+}  // namespace pumice

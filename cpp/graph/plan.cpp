@@ -1,0 +1,341 @@
+#include "graph/plan.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "graph/arena.h"
+#include "graph/placement.h"
+#include "graph/schedule.h"
+#include "graph/shape_inference.h"
+#include "operators/strided.h"
+
+namespace pumice {
+namespace {
+
+bool is_working_float(DType dtype) { return dtype == DType::float32 || dtype == DType::float16; }
+
+// Makes one plan. Until the end an operand at Place::temporary names its storage root as its index.
+class Binder {
+ public:
+  Binder(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights) : graph_(graph), weights_(weights), context_(context), library_(context->attachment<KernelLibrary>()) {
+    lowering_.context = context;
+    lowering_.library = library_.get();
+    lowering_.float_dtype = graph.float_dtype;
+  }
+
+  BoundPlan bind(const BindInputs& inputs) {
+    result_.kernels.resize(graph_.report.size());
+    host_offsets_.assign(graph_.values.size(), kNowhere);
+    infer(inputs);
+    placement_ = place_values(graph_, shapes_);
+    steps_.reserve(graph_.nodes.size() * 2);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) lower_node(i);
+    if (!refused_.empty()) throw UnsupportedError(refused_);
+    for (size_t j = 0; j < graph_.outputs.size(); ++j) fill_output(j);
+    describe();
+    order_and_place();
+    return std::move(result_);
+  }
+
+ private:
+  static constexpr uint64_t kNowhere = ~uint64_t{0};
+
+  static size_t index(ValueId value) { return static_cast<size_t>(value); }
+
+  void infer(const BindInputs& inputs) {
+    for (size_t i = 0; i < graph_.inputs.size(); ++i) {
+      shapes_.set(graph_.inputs[i], TensorDesc(graph_.value(graph_.inputs[i]).dtype, inputs.shapes[i]));
+      if (i < inputs.values.size() && inputs.values[i]) shapes_.set_host(graph_.inputs[i], *inputs.values[i]);
+    }
+    for (size_t i = 0; i < graph_.values.size(); ++i) {
+      const auto& constant = graph_.values[i].constant;
+      if (!constant) continue;
+      const auto id = static_cast<ValueId>(i);
+      shapes_.set(id, constant->desc);
+      if (is_working_float(constant->desc.dtype)) shapes_.mutable_desc(id)->dtype = graph_.float_dtype;
+      if (constant->data || constant->desc.elements() == 0) shapes_.set_host(id, *constant);
+    }
+    for (const ProgramNode& node : graph_.nodes) {
+      if (!shapes_.run(node)) throw GraphError(node.name, "an input's shape is not known");
+      keep_dtypes(node);
+      if (!node.on_host) continue;
+      const bool evaluated = shapes_.evaluate(node);
+      keep_dtypes(node);
+      if (!evaluated && !node.row->lower)
+        throw UnsupportedError("node '" + node.name + "': " + std::string(node.row->name) + " of values that only the device knows, or of more than " + std::to_string(kMostHostElements) + " elements");
+    }
+  }
+
+  // The passes have the last word: they choose the dtype of floats inside.
+  void keep_dtypes(const ProgramNode& node) {
+    for (const ValueId output : node.outputs)
+      if (output != kAbsent) shapes_.mutable_desc(output)->dtype = graph_.value(output).dtype;
+  }
+
+  void lower_node(size_t i) {
+    const ProgramNode& node = graph_.nodes[i];
+    if (placement_.views[i]) {
+      result_.kernels[node.report] = "view";
+      return;
+    }
+    if (std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) { return output == kAbsent || shapes_.host(output); })) {
+      result_.kernels[node.report] = "host";
+      return;
+    }
+    const auto& joined = placement_.joined[i];
+    try {
+      if (std::find(joined.begin(), joined.end(), true) != joined.end())
+        lower_parts(node, i, joined);
+      else
+        lower_whole(node, i);
+    } catch (const UnsupportedError& error) {
+      refused_.insert(refused_.end(), error.items.begin(), error.items.end());
+    }
+  }
+
+  void lower_whole(const ProgramNode& node, size_t i) {
+    prepare(node);
+    lowering_.epilogue_text = node.epilogue;
+    for (size_t k = 0; k < node.inputs.size(); ++k) add_input(node, i, k);
+    for (const ValueId output : node.outputs) {
+      const bool wanted = output != kAbsent && !shapes_.host(output);
+      lowering_.outputs.push_back(wanted ? std::optional(*shapes_.desc(output)) : std::nullopt);
+      outputs_.push_back(wanted ? place_of(output) : PlannedOperand{});
+    }
+    lowering_.expression = node.expression ? &*node.expression : nullptr;
+    node.row->lower(lowering_);
+    if (node.epilogue != "x" && !lowering_.steps.empty() && !lowering_.epilogue_read) throw Error("the lowering of '" + node.name + "' left out what is fused into it");
+    add_steps(node);
+  }
+
+  // A concatenation of which some inputs are in their place already: the others are copied there one by one.
+  void lower_parts(const ProgramNode& node, size_t i, const std::vector<bool>& joined) {
+    const TensorDesc& whole = *shapes_.desc(node.outputs[0]);
+    const int64_t given = node.attributes.integer("axis");
+    const auto axis = static_cast<size_t>(given < 0 ? given + whole.rank() : given);
+    int64_t begin = 0;
+    for (size_t k = 0; k < node.inputs.size(); ++k) {
+      if (node.inputs[k] == kAbsent) continue;
+      const Shape& shape = shapes_.desc(node.inputs[k])->shape;
+      const int64_t first = begin * whole.strides[axis];
+      begin += shape[axis];
+      if (joined[k] || element_count(shape) == 0) continue;
+      prepare(node);
+      add_input(node, i, k);
+      lowering_.outputs.emplace_back(TensorDesc(whole.dtype, shape, whole.strides));
+      outputs_.push_back(place_of(node.outputs[0]));
+      lower_part(whole, shape, first);
+      add_steps(node);
+    }
+  }
+
+  // One input of a concatenation into its part of the whole, as a concatenation of that input alone would be.
+  void lower_part(const TensorDesc& whole, const Shape& shape, int64_t first) {
+    const TensorDesc& x = lowering_.input(0);
+    const bool whole_words = element_count(shape) * bits(whole.dtype) % 32 == 0 && first * bits(whole.dtype) % 32 == 0;
+    add_strided_copy(lowering_, whole.dtype, {shape, {x.strides, whole.strides}}, lowering_.in(0), 0, lowering_.out(0), first, whole_words);
+  }
+
+  void prepare(const ProgramNode& node) {
+    lowering_.attributes = &node.attributes;
+    lowering_.node = node.name;
+    lowering_.row = node.row;
+    lowering_.epilogue_text = "x";
+    lowering_.epilogue_read = false;
+    lowering_.expression = nullptr;
+    lowering_.inputs.clear();
+    lowering_.outputs.clear();
+    lowering_.hosts.clear();
+    lowering_.constant_packed.clear();
+    lowering_.steps.clear();
+    lowering_.temporaries.clear();
+    inputs_.clear();
+    outputs_.clear();
+  }
+
+  void add_input(const ProgramNode& node, size_t i, size_t k) {
+    const ValueId input = node.inputs[k];
+    const TensorDesc* desc = shapes_.desc(input);
+    lowering_.inputs.push_back(desc ? std::optional(*desc) : std::nullopt);
+    lowering_.hosts.push_back(shapes_.host(input));
+    const auto& uses = weights_.of_nodes[i];
+    const bool is_weight = k < uses.size() && uses[k];
+    lowering_.constant_packed.push_back(is_weight && uses[k]->packed);
+    const bool host_only = k < 32 && (node.row->host_inputs >> k & 1);
+    if (is_weight)
+      inputs_.push_back({Place::persistent, 0, uses[k]->offset, uses[k]->bytes, static_cast<uint32_t>(bits(desc->dtype)), input});
+    else
+      inputs_.push_back(desc && !host_only ? place_of(input) : PlannedOperand{});
+  }
+
+  // Where a value is, as an operand of its whole range.
+  PlannedOperand place_of(ValueId value) {
+    const TensorDesc& desc = *shapes_.desc(value);
+    const auto element_bits = static_cast<uint32_t>(bits(desc.dtype));
+    const ValuePlace& place = placement_.values[index(value)];
+    if (place.place == Place::temporary) return {Place::temporary, place.index, place.offset, placement_.roots[place.index].bytes - place.offset, element_bits, value};
+    const uint64_t bytes = round_up(desc.bytes(), kTensorGrain);
+    if (place.place != Place::none) return {place.place, place.index, place.offset, bytes, element_bits, value};
+    return {Place::host, 0, host_offset(value), bytes, element_bits, value};
+  }
+
+  // Host values that the device reads lie in one block.
+  uint64_t host_offset(ValueId value) {
+    const HostTensor* host = shapes_.host(value);
+    if (!host) throw Error("value '" + graph_.value(value).name + "' is nowhere");
+    uint64_t& offset = host_offsets_[index(value)];
+    if (offset != kNowhere) return offset;
+    const DType dtype = shapes_.desc(value)->dtype;
+    const HostTensor stored = host->desc.dtype == dtype ? *host : converted(*host, dtype);
+    auto& block = result_.plan.host_values;
+    offset = round_up(block.size(), kArenaAlignment);
+    block.resize(offset + round_up(stored.desc.bytes(), kTensorGrain));
+    std::memcpy(block.data() + offset, stored.data, static_cast<size_t>((stored.desc.elements() * bits(dtype) + 7) / 8));
+    return offset;
+  }
+
+  void add_steps(const ProgramNode& node) {
+    const auto first_temporary = static_cast<uint32_t>(placement_.roots.size());
+    for (const uint64_t bytes : lowering_.temporaries) placement_.roots.push_back({round_up(bytes, kTensorGrain)});
+    for (Step& step : lowering_.steps) {
+      if (std::find(step.groups.begin(), step.groups.end(), 0u) != step.groups.end()) continue;
+      note_kernel(node, step.kernel->name());
+      PlannedStep& planned = steps_.emplace_back();
+      planned.operands.reserve(step.operands.size());
+      for (size_t k = 0; k < step.operands.size(); ++k) planned.operands.push_back(resolved(step.operands[k], step.kernel->interface().bindings[k], first_temporary));
+      planned.kernel = std::move(step.kernel);
+      planned.push = std::move(step.push);
+      planned.groups = step.groups;
+      planned.label = node.name;
+    }
+  }
+
+  void note_kernel(const ProgramNode& node, const std::string& kernel) {
+    std::string& kernels = result_.kernels[node.report];
+    if (kernels.find(kernel) == std::string::npos) kernels += (kernels.empty() ? "" : ", ") + kernel;
+  }
+
+  PlannedOperand resolved(const Operand& operand, const BindingInterface& binding, uint32_t first_temporary) const {
+    PlannedOperand result;
+    switch (operand.place) {
+      case Place::input: result = inputs_.at(operand.index); break;
+      case Place::output: result = outputs_.at(operand.index); break;
+      case Place::temporary: {
+        const uint32_t root = first_temporary + operand.index;
+        result = {Place::temporary, root, 0, placement_.roots[root].bytes, binding.element_bytes * 8 / std::max(binding.components, 1u)};
+        break;
+      }
+      default: throw Error("a step of '" + std::string(lowering_.node) + "' has an operand that is nowhere");
+    }
+    result.byte_offset += operand.byte_offset;
+    result.bytes = result.bytes > operand.byte_offset ? result.bytes - operand.byte_offset : 0;
+    return result;
+  }
+
+  // An output of the program that is not made in its own memory is copied there.
+  void fill_output(size_t j) {
+    const auto& [name, value] = graph_.outputs[j];
+    const TensorDesc& desc = *shapes_.desc(value);
+    const ValuePlace& place = placement_.values[index(value)];
+    if (place.place == Place::temporary && placement_.roots[place.index].output == static_cast<int32_t>(j)) return;
+    const auto& weight = weights_.of_outputs[j];
+    const PlannedOperand source = weight ? PlannedOperand{Place::persistent, 0, weight->offset, weight->bytes, 32, value} : place_of(value);
+    if (desc.is_packed()) return append_word_copies(context_, source, {Place::output, static_cast<uint32_t>(j), 0, 0, 32, value}, desc.bytes(), name, steps_);
+    throw Error("output '" + name + "' is strided");
+  }
+
+  void describe() {
+    Plan& plan = result_.plan;
+    plan.name = graph_.name;
+    plan.inputs.reserve(graph_.inputs.size() + weights_.slots.size());
+    for (const ValueId input : graph_.inputs) plan.inputs.push_back({graph_.value(input).name, *shapes_.desc(input)});
+    plan.inputs.insert(plan.inputs.end(), weights_.slots.begin(), weights_.slots.end());
+    for (const auto& [name, value] : graph_.outputs) {
+      TensorDesc desc = *shapes_.desc(value);
+      desc.dtype = graph_.value(value).dtype;
+      plan.outputs.push_back({name, std::move(desc)});
+    }
+    plan.initialization = weights_.initialization;
+  }
+
+  std::pair<uint32_t, uint64_t> outermost(uint32_t root) const {
+    uint64_t offset = 0;
+    while (placement_.roots[root].parent >= 0) {
+      offset += placement_.roots[root].offset;
+      root = static_cast<uint32_t>(placement_.roots[root].parent);
+    }
+    return {root, offset};
+  }
+
+  ScheduleProblem problem() const {
+    ScheduleProblem problem;
+    problem.storages.reserve(placement_.roots.size());
+    for (const StorageRoot& root : placement_.roots) problem.storages.push_back({root.output < 0 && root.parent < 0 ? round_up(root.bytes, kArenaAlignment) : 0, root.parent});
+    for (const PlannedStep& step : steps_) {
+      for (size_t k = 0; k < step.operands.size(); ++k)
+        if (step.operands[k].place == Place::temporary) problem.accesses.push_back({step.operands[k].index, step.kernel->interface().bindings[k].access != Access::read});
+      problem.end_step();
+    }
+    return problem;
+  }
+
+  // Waves, then the arena with lifetimes counted in waves, then every operand's offset.
+  void order_and_place() {
+    const ScheduleProblem wanted = problem();
+    const Schedule order = schedule(wanted);
+    std::vector<ArenaInterval> intervals(placement_.roots.size(), {0, UINT32_MAX, 0});
+    for (uint32_t i = 0; i < steps_.size(); ++i) {
+      steps_[i].wave = order.waves[i];
+      for (const PlannedOperand& operand : steps_[i].operands) {
+        if (operand.place != Place::temporary) continue;
+        const uint32_t root = outermost(operand.index).first;
+        ArenaInterval& interval = intervals[root];
+        if (placement_.roots[root].output < 0) interval.bytes = placement_.roots[root].bytes;
+        interval.first = std::min(interval.first, order.waves[i]);
+        interval.last = std::max(interval.last, order.waves[i]);
+      }
+    }
+    for (ArenaInterval& interval : intervals)
+      if (interval.bytes == 0) interval = {};
+    result_.plan.temporary_bytes = place_intervals(intervals);
+    result_.lower_bound_bytes = order.sequential_peak_bytes;
+    result_.wave_count = order.wave_count;
+    auto& steps = result_.plan.segments.emplace_back().blocks.emplace_back().steps;
+    steps.reserve(steps_.size());
+    for (const uint32_t i : order.order) {
+      for (PlannedOperand& operand : steps_[i].operands) settle(operand, intervals);
+      steps.push_back(std::move(steps_[i]));
+    }
+  }
+
+  void settle(PlannedOperand& operand, const std::vector<ArenaInterval>& intervals) const {
+    if (operand.place != Place::temporary) return;
+    const auto [root, offset] = outermost(operand.index);
+    const int32_t output = placement_.roots[root].output;
+    operand.place = output >= 0 ? Place::output : Place::temporary;
+    operand.index = output >= 0 ? static_cast<uint32_t>(output) : 0;
+    operand.byte_offset += offset + (output >= 0 ? 0 : intervals[root].offset);
+  }
+
+  const ProgramGraph& graph_;
+  const Weights& weights_;
+  std::shared_ptr<Context> context_;
+  std::shared_ptr<KernelLibrary> library_;
+  ShapeInference shapes_;
+  Placement placement_;
+  LowerContext lowering_;                        // of the node at hand
+  std::vector<PlannedOperand> inputs_, outputs_; // likewise
+  std::vector<PlannedStep> steps_;
+  std::vector<uint64_t> host_offsets_;           // by value
+  std::vector<std::string> refused_;
+  BoundPlan result_;
+};
+
+}  // namespace
+
+BoundPlan bind_plan(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, const BindInputs& inputs) {
+  return Binder(context, graph, weights).bind(inputs);
+}
+
+}  // namespace pumice

@@ -1,0 +1,30 @@
+// Binding: all sizes known, a program's steps, their order and where every tensor lies.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/program_graph.h"
+#include "graph/weights.h"
+#include "operators/compiled_operator.h"
+
+namespace pumice {
+
+// One choice of input shapes, with the elements of those inputs that shapes depend on.
+struct BindInputs {
+  std::vector<Shape> shapes;
+  std::vector<std::optional<HostTensor>> values;
+};
+
+struct BoundPlan {
+  Plan plan;
+  uint64_t lower_bound_bytes = 0;     // of the arena
+  uint32_t wave_count = 0;
+  std::vector<std::string> kernels;   // by row of the program's report: names of the kernels that run it
+};
+
+// Throws GraphError where a shape rule is broken, UnsupportedError with everything that a lowering refuses.
+BoundPlan bind_plan(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, const BindInputs& inputs);
+
+}  // namespace pumice

@@ -1,0 +1,30 @@
+// The order of the passes.
+#include "graph/fusion.h"
+#include "graph/passes.h"
+
+namespace pumice {
+namespace {
+
+// Validation reads what every node makes.
+void make_all_outputs(ProgramGraph& graph) {
+  std::vector<bool> is_output(graph.values.size(), false);
+  for (const auto& [name, value] : graph.outputs) is_output[static_cast<size_t>(value)] = true;
+  for (const ProgramNode& node : graph.nodes)
+    for (const ValueId output : node.outputs)
+      if (output != kAbsent && !is_output[static_cast<size_t>(output)]) graph.outputs.emplace_back(graph.value(output).name, output);
+}
+
+}  // namespace
+
+ProgramGraph prepare(const Graph& graph, const ProgramOptions& options) {
+  ProgramGraph prepared(graph, options);
+  if (options.keep_all) make_all_outputs(prepared);
+  fold_constants(prepared);
+  remove_dead_nodes(prepared);
+  set_precision(prepared);
+  find_host_nodes(prepared);
+  if (options.fuse && !options.keep_all) fuse(prepared);
+  return prepared;
+}
+
+}  // namespace pumice
