@@ -18,7 +18,7 @@ from .log import forward_log
 from .model_file import Source
 
 if TYPE_CHECKING:
-    from ._pumice import Program, Submission
+    from ._pumice import Program, ProgramRun
     from .recipe import InputRecipe
 
 _MOST_SIGNATURES = 256  # shapes and dtypes of arguments that are remembered as checked
@@ -97,27 +97,26 @@ class ModelReport(list[dict[str, str]]):
 class ModelRun:
     """One execution in flight or finished, started by Model.run_async."""
 
-    def __init__(self, submission: Submission, model: Model) -> None:
-        self._submission = submission
+    def __init__(self, run: ProgramRun, model: Model) -> None:
+        self._run = run
         self._model = model
 
     @property
     def done(self) -> bool:
-        return self._submission.done
+        return self._run.done
 
     @property
     def device_time(self) -> float | None:
         """Seconds on the device; None where it was not measured or has not finished."""
-        return self._submission.device_time
+        return self._run.device_time
 
     def wait(self, timeout: float | None = None) -> None:
         """Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError."""
-        self._submission.wait(timeout)
+        self._run.wait(timeout)
 
     def result(self, timeout: float | None = None) -> Array | Outputs:
         """Waits, then what the call of the model would have returned."""
-        self._submission.wait(timeout)
-        return self._model._results(self._submission.result())
+        return self._model._results(self._run.result(timeout))
 
 
 def _dimensions(shape: Any, names: Any) -> tuple[int | str | None, ...] | None:
