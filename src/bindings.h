@@ -27,6 +27,7 @@ void bind_kernel(py::module_& module);
 void bind_dispatch(py::module_& module);
 void bind_operators(py::module_& module);
 void bind_graph(py::module_& module);
+void bind_program(py::module_& module);
 
 // A kernel bound to its arguments: one dispatch that a command list can record as often as wanted.
 struct BoundKernel {
@@ -47,6 +48,9 @@ Shape shape_of(const py::array& array);
 py::array empty_array(DType dtype, const Shape& shape);
 // The array's memory itself where it can be used as it is, kept alive by the HostTensor; else a copy.
 HostTensor host_tensor(const py::array& array, std::string_view what);
+
+// A tuple of sizes, None for unknown ones; None for an unknown rank.
+py::object shape_object(const std::optional<Shape>& shape);
 
 // Attributes of an operator from Python values; None stands for one left out. Throws GraphError for what is no attribute.
 Attributes attributes_of(const py::dict& given);

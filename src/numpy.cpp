@@ -1,3 +1,5 @@
+#include <array>
+
 #include "bindings.h"
 #include "core/error.h"
 
@@ -6,17 +8,24 @@ namespace {
 
 py::dtype ml_dtype(const char* name) { return py::dtype::from_args(py::module_::import("ml_dtypes").attr(name)); }
 
-std::string text_of(const py::handle& object) { return py::str(object).cast<std::string>(); }
-
-}  // namespace
-
-py::dtype numpy_dtype(DType dtype) {
+py::dtype make_dtype(DType dtype) {
   switch (dtype) {
     case DType::bfloat16: return ml_dtype("bfloat16");
     case DType::int4: return ml_dtype("int4");
     case DType::uint4: return ml_dtype("uint4");
     default: return py::dtype(std::string(name(dtype)));
   }
+}
+
+std::string text_of(const py::handle& object) { return py::str(object).cast<std::string>(); }
+
+}  // namespace
+
+py::dtype numpy_dtype(DType dtype) {
+  static auto& made = *new std::array<py::object, kDTypeCount>;  // asked for at every call of a program; kept for the life of the process
+  py::object& kept = made[static_cast<size_t>(dtype)];
+  if (!kept) kept = make_dtype(dtype);
+  return py::reinterpret_borrow<py::dtype>(kept);
 }
 
 DType dtype_of(const py::dtype& dtype, std::string_view what) {

@@ -1,0 +1,277 @@
+#include "graph/program.h"
+
+#include <cstring>
+
+#include "bindings.h"
+#include "core/error.h"
+
+namespace pumice {
+namespace {
+
+constexpr size_t kLargeBytes = 256 << 10;  // copied without the GIL
+
+size_t host_bytes(const TensorDesc& desc) { return static_cast<size_t>((desc.elements() * bits(desc.dtype) + 7) / 8); }
+
+// What a program is called with: arrays in graph order that are checked but for their shapes, which binding checks.
+class Arguments {
+ public:
+  Arguments(const Program& program, const py::tuple& given) {
+    const auto& inputs = program.inputs();
+    if (given.size() != inputs.size()) throw BindingError("K4", "inputs", "", counted(inputs), std::to_string(given.size()));
+    arrays_.reserve(inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) add(inputs[i], given[i]);
+    // Neither moves any more.
+    for (const auto& array : arrays_) {
+      shapes_.emplace_back(reinterpret_cast<const int64_t*>(array.shape()), static_cast<size_t>(array.ndim()));
+      data_.push_back(static_cast<const std::byte*>(array.data()));
+    }
+  }
+
+  std::span<const ShapeView> shapes() const { return shapes_; }
+  std::span<const std::byte* const> data() const { return data_; }
+
+  void write_to(Execution& execution) const {
+    size_t bytes = 0;
+    for (const auto& array : arrays_) bytes += static_cast<size_t>(array.nbytes());
+    std::optional<py::gil_scoped_release> release;
+    std::vector<size_t> sizes;
+    for (const auto& array : arrays_) sizes.push_back(static_cast<size_t>(array.nbytes()));
+    if (bytes >= kLargeBytes) release.emplace();
+    for (size_t i = 0; i < data_.size(); ++i)
+      if (sizes[i] > 0) std::memcpy(execution.input(i), data_[i], sizes[i]);
+  }
+
+ private:
+  static std::string counted(const std::vector<ProgramValue>& inputs) {
+    std::string names;
+    for (const auto& input : inputs) names += (names.empty() ? "" : ", ") + input.name;
+    return std::to_string(inputs.size()) + (inputs.size() == 1 ? " array (" : " arrays (") + names + ")";
+  }
+
+  void add(const ProgramValue& input, const py::object& given) {
+    py::array array = py::isinstance<py::array>(given) ? py::reinterpret_borrow<py::array>(given) : py::module_::import("numpy").attr("asarray")(given).cast<py::array>();
+    if (!array.dtype().is(numpy_dtype(input.dtype))) {
+      const DType dtype = dtype_of(array.dtype(), "input '" + input.name + "'");
+      if (dtype != input.dtype)
+        throw BindingError("K5", "input '" + input.name + "'", input.name, "an array of " + std::string(name(input.dtype)), "one of " + std::string(name(dtype)));
+    }
+    arrays_.push_back(contiguous(array));
+  }
+
+  std::vector<py::array> arrays_;
+  std::vector<ShapeView> shapes_;
+  std::vector<const std::byte*> data_;
+};
+
+// A leased recording with the arguments written to its slots.
+std::shared_ptr<Execution> prepared(Program& self, const Arguments& arguments) {
+  std::shared_ptr<Execution> execution;
+  {
+    const py::gil_scoped_release release;
+    execution = self.execution(arguments.shapes(), arguments.data(), true, {}, check_signals);
+  }
+  arguments.write_to(*execution);
+  return execution;
+}
+
+py::tuple results_of(const Program& program, const Execution& execution) {
+  const size_t count = program.outputs().size();
+  py::tuple results(count);
+  for (size_t j = 0; j < count; ++j) {
+    const TensorDesc& desc = execution.output_desc(j);
+    py::array array = empty_array(desc.dtype, desc.shape);
+    std::byte* target = static_cast<std::byte*>(array.mutable_data());
+    const size_t bytes = host_bytes(desc);
+    if (bytes >= kLargeBytes) {
+      const py::gil_scoped_release release;
+      std::memcpy(target, execution.output(j), bytes);
+    } else if (bytes > 0) {
+      std::memcpy(target, execution.output(j), bytes);
+    }
+    results[j] = std::move(array);
+  }
+  return results;
+}
+
+py::tuple call(Program& self, const py::tuple& inputs, std::optional<double> timeout) {
+  const Arguments arguments(self, inputs);
+  const auto execution = prepared(self, arguments);
+  const Submission submission = execution->start();
+  wait_for(*self.context(), submission.id(), timeout);
+  return results_of(self, *execution);
+}
+
+py::dict call_by_name(Program& self, const py::dict& inputs, std::optional<double> timeout) {
+  const auto& declared = self.inputs();
+  py::tuple ordered(declared.size());
+  for (size_t i = 0; i < declared.size(); ++i) {
+    const py::str key(declared[i].name);
+    if (!inputs.contains(key)) throw BindingError("K3", "input '" + declared[i].name + "'", declared[i].name, "an array", "nothing");
+    ordered[i] = inputs[key];
+  }
+  for (const auto& [key, value] : inputs) {
+    const auto given = py::str(key).cast<std::string>();
+    if (std::none_of(declared.begin(), declared.end(), [&](const ProgramValue& one) { return one.name == given; }))
+      throw BindingError("K4", "input '" + given + "'", given, "an input of program '" + self.name() + "'", "'" + given + "'");
+  }
+  const py::tuple results = call(self, ordered, timeout);
+  py::dict named;
+  for (size_t j = 0; j < results.size(); ++j) named[py::str(self.outputs()[j].name)] = results[j];
+  return named;
+}
+
+// One execution of a program in flight or finished. It holds its recording until the results are taken.
+class PyRun {
+ public:
+  PyRun(std::shared_ptr<Program> program, const py::tuple& inputs) : program_(std::move(program)), execution_(prepared(*program_, Arguments(*program_, inputs))), submission_(execution_->start()) {}
+
+  const Submission& submission() const { return submission_; }
+  void wait(std::optional<double> timeout) const { wait_for(*program_->context(), submission_.id(), timeout); }
+  py::tuple result(std::optional<double> timeout) {
+    if (!execution_) return results_;
+    wait(timeout);
+    results_ = results_of(*program_, *execution_);
+    execution_.reset();
+    return results_;
+  }
+
+ private:
+  std::shared_ptr<Program> program_;
+  std::shared_ptr<Execution> execution_;
+  Submission submission_;
+  py::tuple results_;
+};
+
+// Shapes given as sequences of sizes, or as arrays: then their elements are known too.
+class ShapeArguments {
+ public:
+  ShapeArguments(const Program& program, const py::sequence& given) {
+    if (given.size() != program.inputs().size()) throw BindingError("K4", "shapes", "", std::to_string(program.inputs().size()) + " shapes", std::to_string(given.size()));
+    for (const auto& one : given) {
+      const bool is_array = py::isinstance<py::array>(one);
+      arrays_.push_back(is_array ? contiguous(one.cast<py::array>()) : py::array());
+      sizes_.push_back(is_array ? shape_of(arrays_.back()) : one.cast<Shape>());
+      values_.push_back(is_array ? static_cast<const std::byte*>(arrays_.back().data()) : nullptr);
+    }
+    for (size_t i = 0; i < sizes_.size(); ++i) {
+      if (!values_[i] && program.reads_values(i))
+        throw BindingError("K3", "input '" + program.inputs()[i].name + "'", program.inputs()[i].name, "an array: shapes depend on its elements", "a shape alone");
+      shapes_.emplace_back(sizes_[i]);
+    }
+  }
+  std::span<const ShapeView> shapes() const { return shapes_; }
+  std::span<const std::byte* const> values() const { return values_; }
+
+ private:
+  std::vector<py::array> arrays_;
+  std::vector<Shape> sizes_;
+  std::vector<const std::byte*> values_;
+  std::vector<ShapeView> shapes_;
+};
+
+py::list report(const Program& self) {
+  py::list rows;
+  for (const auto& row : self.report()) {
+    py::dict one;
+    one["node"] = row.node, one["op"] = row.op, one["kernel"] = row.kernel, one["precision"] = row.precision, one["note"] = row.note;
+    rows.append(one);
+  }
+  return rows;
+}
+
+py::dict arena(Program& self, const py::sequence& given) {
+  const ShapeArguments arguments(self, given);
+  ArenaReport arena;
+  {
+    const py::gil_scoped_release release;
+    arena = self.arena(arguments.shapes(), arguments.values());
+  }
+  py::dict result;
+  result["arena_bytes"] = arena.arena_bytes, result["lower_bound_bytes"] = arena.lower_bound_bytes, result["persistent_bytes"] = arena.persistent_bytes;
+  result["dispatches"] = arena.dispatches, result["barriers"] = arena.barriers, result["waves"] = arena.waves;
+  return result;
+}
+
+std::string_view place_name(Place place) {
+  constexpr std::string_view names[] = {"none", "input", "output", "temporary", "persistent", "host"};
+  return names[static_cast<size_t>(place)];
+}
+
+py::list plan(Program& self, const py::sequence& given) {
+  const ShapeArguments arguments(self, given);
+  std::vector<StepReport> steps;
+  {
+    const py::gil_scoped_release release;
+    steps = self.plan(arguments.shapes(), arguments.values());
+  }
+  py::list result;
+  for (const auto& step : steps) {
+    py::list operands;
+    for (const auto& operand : step.operands) {
+      py::dict one;
+      one["name"] = operand.name, one["value"] = operand.value, one["place"] = place_name(operand.place), one["index"] = operand.index;
+      one["begin"] = operand.begin, one["end"] = operand.end, one["read"] = operand.read, one["write"] = operand.write;
+      operands.append(one);
+    }
+    py::dict one;
+    one["label"] = step.label, one["kernel"] = step.kernel, one["wave"] = step.wave, one["barrier"] = step.barrier, one["operands"] = operands;
+    result.append(one);
+  }
+  return result;
+}
+
+std::vector<std::pair<std::string, double>> profile(Program& self, const py::tuple& inputs) {
+  const Arguments arguments(self, inputs);
+  const py::gil_scoped_release release;
+  return self.profile(arguments.shapes(), arguments.data());
+}
+
+std::shared_ptr<CompiledOperator> compiled(Program& self, const py::sequence& given) {
+  const ShapeArguments arguments(self, given);
+  const py::gil_scoped_release release;
+  return self.compiled(arguments.shapes(), arguments.values());
+}
+
+}  // namespace
+
+void bind_program(py::module_& module) {
+  py::class_<ProgramValue>(module, "ProgramValue", "An input or output of a program.")
+      .def_readonly("name", &ProgramValue::name)
+      .def_property_readonly("dtype", [](const ProgramValue& self) { return std::string(name(self.dtype)); })
+      .def_property_readonly("shape", [](const ProgramValue& self) { return shape_object(self.shape); }, "None for unknown sizes; None alone: unknown rank.")
+      .def_readonly("dimension_names", &ProgramValue::dimension_names, "Symbolic names of the sizes, empty where there is none.")
+      .def("__repr__", [](const ProgramValue& self) { return "<ProgramValue '" + self.name + "' " + std::string(name(self.dtype)) + ">"; });
+  py::class_<PyRun>(module, "ProgramRun", "One execution of a program in flight or finished, started by Program.run_async.")
+      .def_property_readonly("id", [](const PyRun& self) { return self.submission().id(); }, "Its id on the context's timeline.")
+      .def("__int__", [](const PyRun& self) { return self.submission().id(); })
+      .def_property_readonly("done", [](const PyRun& self) { return self.submission().done(); })
+      .def_property_readonly("device_time", [](const PyRun& self) { return self.submission().device_time(); }, "Seconds on the device; None where it was not measured or has not finished.")
+      .def("wait", &PyRun::wait, py::arg("timeout") = py::none(), "Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError.")
+      .def("result", &PyRun::result, py::arg("timeout") = py::none(), "Waits; the outputs as new arrays, in graph order.")
+      .def("__repr__", [](const PyRun& self) { return "<ProgramRun " + std::to_string(self.submission().id()) + ">"; });
+  py::class_<Program, std::shared_ptr<Program>>(module, "Program", "A compiled graph: compiled once, bound per input shape, executed many times. Thread-safe; a context manager.")
+      .def_property_readonly("name", &Program::name)
+      .def_property_readonly("inputs", &Program::inputs)
+      .def_property_readonly("outputs", &Program::outputs)
+      .def_property_readonly("context", &Program::context)
+      .def("__call__", &call_by_name, py::arg("inputs"), py::arg("timeout") = py::none(), "Arrays by name in, arrays by name out. Raises BindingError naming the input, what it expects and what it was given.")
+      .def("call", &call, py::arg("inputs"), py::arg("timeout") = py::none(), "Arrays in graph order in and out.")
+      .def(
+          "run_async", [](std::shared_ptr<Program> self, const py::tuple& inputs) { return std::make_unique<PyRun>(std::move(self), inputs); }, py::arg("inputs"),
+          "Starts an execution and returns at once; arrays in graph order.")
+      .def("compiled", &compiled, py::arg("shapes"), "The operator for these input shapes, for binding tables; its persistent resource is this program's and already initialised.")
+      .def_property_readonly("persistent", &Program::persistent, "The range that holds the weights.")
+      .def("report", &report, "For every node which kernel and precision run it, and why: node, op, kernel, precision, note.")
+      .def("arena", &arena, py::arg("shapes"), "Bytes of temporary memory for these input shapes, the least possible, and what is recorded.")
+      .def("plan", &plan, py::arg("shapes"), "Every dispatch for these input shapes: label, kernel, wave, whether a barrier precedes it, and its operands' byte ranges.")
+      .def("profile", &profile, py::arg("inputs"), "(node, nanoseconds) of every dispatch of one execution.")
+      .def("close", &Program::close, py::call_guard<py::gil_scoped_release>(), "Frees the device memory. Idempotent.")
+      .def_property_readonly("closed", &Program::closed)
+      .def("__enter__", [](std::shared_ptr<Program> self) { return self; })
+      .def("__exit__", [](Program& self, const py::args&) { self.close(); })
+      .def("__repr__", [](const Program& self) {
+        return "<Program '" + self.name() + "': " + std::to_string(self.inputs().size()) + " inputs, " + std::to_string(self.outputs().size()) + " outputs" + (self.closed() ? ", closed>" : ">");
+      });
+}
+
+}  // namespace pumice
