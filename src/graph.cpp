@@ -2,6 +2,7 @@
 
 #include "bindings.h"
 #include "core/error.h"
+#include "graph/program.h"
 
 namespace pumice {
 namespace {
