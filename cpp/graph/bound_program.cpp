@@ -1,0 +1,186 @@
+#include "graph/bound_program.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <thread>
+
+#include "core/error.h"
+#include "dispatch/hazards.h"
+#include "graph/arena.h"
+
+namespace pumice {
+namespace {
+
+constexpr size_t kPooled = 2, kMostPooled = 8;  // recordings of one choice of shapes: kept at ease, and at most
+constexpr size_t kMostThreads = 8;
+constexpr auto kLeasePoll = std::chrono::microseconds(200);
+constexpr auto kSignalPeriod = std::chrono::milliseconds(50);
+
+using Clock = std::chrono::steady_clock;
+
+template <typename Visit>
+void visit_steps(const Plan& plan, Visit&& visit) {
+  for (const auto& segment : plan.segments)
+    for (const auto& block : segment.blocks)
+      for (const auto& step : block.steps) visit(step);
+}
+
+// An identity for each memory that a plan's places are in.
+uint64_t memory_of(const PlannedOperand& operand) { return static_cast<uint64_t>(operand.place) << 32 | operand.index; }
+
+}  // namespace
+
+RecordedExecution::HostSlot RecordedExecution::make_slot(const TensorDesc& desc, Heap heap) const {
+  HostSlot slot;
+  const auto& context = compiled_->context();
+  slot.device = Buffer::create(context, desc.bytes());
+  slot.host = slot.device->mappable() ? slot.device : Buffer::create(context, desc.bytes(), heap);
+  slot.bytes = slot.host->map();
+  return slot;
+}
+
+RecordedExecution::RecordedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs, const RecordingOptions& options)
+    : compiled_(compiled), list_(compiled->context()) {
+  const auto whole = [](const std::shared_ptr<Buffer>& buffer) { return BufferRange{buffer, 0, buffer->bytes()}; };
+  const auto copied = [&](const HostSlot& slot) { return slot.host != slot.device && slot.host->bytes() > 0; };
+  std::vector<Binding> bound_inputs(compiled->inputs().size()), bound_outputs;
+  for (size_t i = 0; i < inputs; ++i) {
+    inputs_.push_back(make_slot(input_desc(i), Heap::upload));
+    bound_inputs[i] = whole(inputs_[i].device);
+    if (copied(inputs_[i])) list_.copy(whole(inputs_[i].host), whole(inputs_[i].device));
+  }
+  for (size_t j = 0; j < compiled->outputs().size(); ++j) {
+    outputs_.push_back(make_slot(output_desc(j), Heap::readback));
+    bound_outputs.emplace_back(whole(outputs_[j].device));
+  }
+  BindingTable table(compiled);
+  table.bind_inputs(bound_inputs);
+  table.bind_outputs(bound_outputs);
+  if (persistent.buffer) table.bind_persistent(persistent);
+  if (const uint64_t bytes = compiled->plan().temporary_bytes) {
+    arena_ = Buffer::create(compiled->context(), bytes);
+    table.bind_temporary(whole(arena_));
+  }
+  list_.dispatch(compiled, table);
+  for (const HostSlot& slot : outputs_)
+    if (copied(slot)) list_.copy(whole(slot.device), whole(slot.host));
+  list_.commit(options);
+}
+
+Submission RecordedExecution::start() {
+  Submission submission = list_.exec();
+  last_ = submission.id();
+  return submission;
+}
+
+BoundProgram::BoundProgram(BindInputs key, std::shared_ptr<CompiledOperator> compiled, BufferRange persistent, size_t inputs, const BoundPlan& bound)
+    : key_(std::move(key)),
+      compiled_(std::move(compiled)),
+      persistent_(std::move(persistent)),
+      inputs_(inputs),
+      lower_bound_bytes_(bound.lower_bound_bytes),
+      wave_count_(bound.wave_count) {}
+
+BoundProgram::~BoundProgram() = default;
+
+std::shared_ptr<RecordedExecution> BoundProgram::try_lease(const std::function<void()>& interrupted) {
+  const std::lock_guard lock(mutex_);
+  const auto& context = compiled_->context();
+  const std::shared_ptr<RecordedExecution>* in_flight = nullptr;
+  for (const auto& one : pool_) {
+    if (one.use_count() > 1) continue;
+    std::atomic_thread_fence(std::memory_order_acquire);  // what its last owner did comes before
+    if (context->completed() >= one->last_submission()) return one;
+    in_flight = &one;
+  }
+  if (pool_.size() >= kPooled && in_flight) {
+    context->wait((*in_flight)->last_submission(), {}, interrupted);
+    return *in_flight;
+  }
+  if (pool_.size() >= kMostPooled) return {};
+  pool_.push_back(std::make_shared<RecordedExecution>(compiled_, persistent_, inputs_));
+  return pool_.back();
+}
+
+std::shared_ptr<Execution> BoundProgram::lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
+  const auto begin = Clock::now();
+  auto next_signal = begin + kSignalPeriod;
+  for (;;) {
+    if (auto leased = try_lease(interrupted)) return leased;
+    const std::string message = std::to_string(kMostPooled) + " executions of '" + compiled_->name() + "' for these shapes are under way";
+    if (!wait) throw StateError(message + "; wait for one and drop it first");
+    const auto now = Clock::now();
+    if (timeout_seconds && std::chrono::duration<double>(now - begin).count() >= *timeout_seconds) throw TimeoutError(message, true);
+    if (interrupted && now >= next_signal) {
+      interrupted();
+      next_signal = now + kSignalPeriod;
+    }
+    std::this_thread::sleep_for(kLeasePoll);
+  }
+}
+
+std::shared_ptr<RecordedExecution> BoundProgram::timed() const {
+  RecordingOptions options;
+  options.timestamps = true;
+  return std::make_shared<RecordedExecution>(compiled_, persistent_, inputs_, options);
+}
+
+std::vector<StepReport> BoundProgram::steps(const ProgramGraph& graph) const {
+  std::vector<StepReport> steps;
+  HazardTracker hazards;
+  std::vector<MemoryAccess> accesses;
+  visit_steps(compiled_->plan(), [&](const PlannedStep& step) {
+    StepReport& report = steps.emplace_back();
+    report.label = step.label;
+    report.kernel = step.kernel->name();
+    report.wave = step.wave;
+    accesses.clear();
+    for (size_t k = 0; k < step.operands.size(); ++k) {
+      const PlannedOperand& operand = step.operands[k];
+      const BindingInterface& binding = step.kernel->interface().bindings[k];
+      const bool written = binding.access != Access::read;
+      const uint64_t end = operand.byte_offset + operand.bytes;
+      report.operands.push_back({binding.name, operand.value >= 0 ? graph.value(operand.value).name : "", operand.place, operand.index, operand.byte_offset, end, binding.access != Access::write, written});
+      if (operand.place != Place::none && operand.bytes > 0) accesses.push_back({memory_of(operand), operand.byte_offset, end, written});
+    }
+    report.barrier = hazards.needs_barrier(accesses);
+  });
+  return steps;
+}
+
+ArenaReport BoundProgram::arena(const ProgramGraph& graph) const {
+  ArenaReport report;
+  report.arena_bytes = compiled_->plan().temporary_bytes;
+  report.lower_bound_bytes = lower_bound_bytes_;
+  report.persistent_bytes = compiled_->plan().initialization->persistent_bytes;
+  report.waves = wave_count_;
+  for (const StepReport& step : steps(graph)) {
+    ++report.dispatches;
+    report.barriers += step.barrier;
+  }
+  return report;
+}
+
+void create_pipelines(const std::vector<const KernelVariant*>& kernels) {
+  std::atomic<size_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto work = [&] {
+    try {
+      for (size_t i; (i = next.fetch_add(1)) < kernels.size();) (void)kernels[i]->pipeline();
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  const size_t count = std::min({kernels.size(), kMostThreads, static_cast<size_t>(std::max(1u, std::thread::hardware_concurrency()))});
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < count; ++i) threads.emplace_back(work);
+  work();
+  for (auto& thread : threads) thread.join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace pumice

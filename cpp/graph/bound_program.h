@@ -1,0 +1,75 @@
+// A program bound to one choice of input shapes: its compiled operator and a pool of recordings with their slots.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "graph/plan.h"
+#include "graph/program.h"
+
+namespace pumice {
+
+class RecordedExecution;
+
+// Thread-safe. Holds the program's weights, so that what is leased outlives the program.
+class BoundProgram {
+ public:
+  BoundProgram(BindInputs key, std::shared_ptr<CompiledOperator> compiled, BufferRange persistent, size_t inputs, const BoundPlan& bound);
+  ~BoundProgram();
+
+  const BindInputs& key() const { return key_; }
+  const std::shared_ptr<CompiledOperator>& compiled() const { return compiled_; }
+  // A recording that nobody else has. Waits for one where all are leased; with `wait` false throws StateError.
+  std::shared_ptr<Execution> lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
+  // A recording of its own, with a timestamp around every dispatch.
+  std::shared_ptr<RecordedExecution> timed() const;
+  std::vector<StepReport> steps(const ProgramGraph& graph) const;
+  ArenaReport arena(const ProgramGraph& graph) const;
+
+ private:
+  std::shared_ptr<RecordedExecution> try_lease(const std::function<void()>& interrupted);
+
+  BindInputs key_;
+  std::shared_ptr<CompiledOperator> compiled_;
+  BufferRange persistent_;
+  size_t inputs_;  // of the graph; the slots after them are owned
+  uint64_t lower_bound_bytes_;
+  uint32_t wave_count_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<RecordedExecution>> pool_;  // leased ones have other owners too
+};
+
+// A CommandList on buffers of its own. Where the host sees the default heap the slots are there; else there are copies to and from it.
+class RecordedExecution : public Execution {
+ public:
+  RecordedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs, const RecordingOptions& options = {});
+  const TensorDesc& input_desc(size_t i) const override { return *compiled_->inputs()[i].desc; }
+  const TensorDesc& output_desc(size_t j) const override { return *compiled_->outputs()[j].desc; }
+  std::byte* input(size_t i) override { return inputs_[i].bytes; }
+  const std::byte* output(size_t j) const override { return outputs_[j].bytes; }
+  Submission start() override;
+  uint64_t last_submission() const { return last_; }
+  const CommandList& list() const { return list_; }
+
+ private:
+  // What the host writes or reads, and what the device does; the same buffer where the host sees it.
+  struct HostSlot {
+    std::shared_ptr<Buffer> host, device;
+    std::byte* bytes = nullptr;
+  };
+  HostSlot make_slot(const TensorDesc& desc, Heap heap) const;
+
+  std::shared_ptr<CompiledOperator> compiled_;
+  std::vector<HostSlot> inputs_, outputs_;
+  std::shared_ptr<Buffer> arena_;
+  CommandList list_;
+  uint64_t last_ = 0;
+};
+
+// Makes the pipelines that are missing, by several threads.
+void create_pipelines(const std::vector<const KernelVariant*>& kernels);
+
+}  // namespace pumice
