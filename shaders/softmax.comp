@@ -3,6 +3,9 @@
 #if LANES
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
+layout(local_size_x = 8) in;
+#else
+layout(local_size_x = 256) in;
 #endif
 #include "include/math.glsl"
 #include "include/tensor.glsl"

@@ -20,7 +20,7 @@ struct Weights {
   int64_t stride_group, stride_out, stride_in, stride_tap;
 };
 
-int64_t step_channels(int64_t channels_in) { return std::min<int64_t>(channels_in, 4); }
+int64_t step_channels(int64_t channels_in) { return std::clamp<int64_t>(channels_in, 1, 4); }
 
 int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 

@@ -1,12 +1,5 @@
 // One row a workgroup: sums and maxima over its invocations, and loops over a row's elements.
-// LANES: one subgroup of 8 and no shared memory (CPU drivers); else the workgroup meets in shared memory.
-#if LANES
-layout(local_size_x = 8) in;
-#else
-layout(local_size_x = 256) in;
-shared float meeting[256];
-#endif
-
+// LANES: the workgroup is one subgroup of 8, without shared memory (CPU drivers); else it meets in shared memory.
 #if LANES
 float gather(float v, bool maximum) {
   float result = subgroupShuffle(v, 0u);
@@ -17,6 +10,8 @@ float gather(float v, bool maximum) {
   return result;
 }
 #else
+shared float meeting[gl_WorkGroupSize.x];
+
 float gather(float v, bool maximum) {
   const uint id = gl_LocalInvocationID.x;
   barrier();
