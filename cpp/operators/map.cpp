@@ -146,6 +146,7 @@ IndexSpace space_of(const LowerContext& node, const Inputs& inputs) {
 struct MapText {
   Macros macros;
   DType storage = DType::float32;
+  bool has_int64 = false;
 };
 
 MapText map_text(const LowerContext& node, const Inputs& inputs, const Expression& expression) {
@@ -154,6 +155,7 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
   std::string declarations, loads, offsets;
   const auto note_storage = [&](DType dtype) {
     if (dtype == DType::float16) text.storage = DType::float16;
+    text.has_int64 = text.has_int64 || bits(dtype) == 64;
   };
   for (size_t k = 0; k < inputs.names.size(); ++k) {
     const DType dtype = node.input(inputs.positions[k]).dtype;
@@ -182,6 +184,7 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
                  {"INPUTS", number(inputs.names.size())}, {"RESULT_TYPE", std::string(glsl_type(wanted))}, {"RESULT", glsl},
                  {"STORE(index, v)", with_offset(result.store, false)}, {"STORE4(index, v)", with_offset(result.store4, true)}};
   if (wanted == ExprType::f32) text.macros.emplace_back("EPILOGUE(x)", node.epilogue());
+  if (text.has_int64) text.macros.emplace_back("PM_HAS_INT64", "1");
   return text;
 }
 
