@@ -27,16 +27,39 @@ std::optional<Shape> common_shape(const TensorDesc* a, const TensorDesc* b) {
   return shape;
 }
 
-// Of an output whose rule could not run.
-DType likely_dtype(const GraphNode& node, size_t output, const std::vector<GraphValue>& values) {
-  const auto& roles = node.row->schema.outputs;
-  if (!roles.empty()) {
-    const DTypeSet set = roles[std::min(output, roles.size() - 1)].dtypes;
-    for (int i = 0; i < kDTypeCount; ++i)
-      if (set == set_of(static_cast<DType>(i))) return static_cast<DType>(i);
+// The dtypes that the rule gives to inputs of one size each: sizes do not decide about them. Empty where it gives none.
+std::vector<std::optional<TensorDesc>> rule_dtypes(const GraphNode& node, const std::vector<GraphValue>& values) {
+  for (const size_t rank : {4, 2, 1, 3, 0}) {
+    std::vector<TensorDesc> descs(node.inputs.size());
+    std::vector<const TensorDesc*> inputs(node.inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (node.inputs[i] == kAbsent) continue;
+      descs[i] = TensorDesc(values[static_cast<size_t>(node.inputs[i])].dtype, Shape(rank, 1));
+      inputs[i] = &descs[i];
+    }
+    try {
+      ShapeContext context(node.name, node.attributes, std::move(inputs), std::vector<const HostTensor*>(node.inputs.size()), node.outputs.size());
+      node.row->shape(context);
+      return context.take_outputs();
+    } catch (const GraphError&) {
+      continue;  // not of this rank, or it reads elements
+    }
   }
-  for (const ValueId input : node.inputs)
-    if (input != kAbsent) return values[static_cast<size_t>(input)].dtype;
+  return {};
+}
+
+// Of an output whose rule could not run: that of an input with the same choice of dtypes.
+DType likely_dtype(const GraphNode& node, size_t output, const std::vector<GraphValue>& values) {
+  const auto given = rule_dtypes(node, values);
+  if (output < given.size() && given[output]) return given[output]->dtype;
+  const auto& roles = node.row->schema.inputs;
+  const auto& made = node.row->schema.outputs;
+  const DTypeSet set = made.empty() ? 0 : made[std::min(output, made.size() - 1)].dtypes;
+  for (int i = 0; i < kDTypeCount; ++i)
+    if (set == set_of(static_cast<DType>(i))) return static_cast<DType>(i);
+  for (const bool alike : {true, false})
+    for (size_t i = 0; i < node.inputs.size() && !roles.empty(); ++i)
+      if (node.inputs[i] != kAbsent && (!alike || roles[std::min(i, roles.size() - 1)].dtypes == set)) return values[static_cast<size_t>(node.inputs[i])].dtype;
   return DType::float32;
 }
 
