@@ -1,42 +1,80 @@
-// Reduction of up to three (coalesced) axes for each of up to three kept ones, one result an invocation. The lowering gives START,
-// STEP(s, v), MERGE(s, t) and FINISH(s, n) as macros over float sums.
+// Folds up to three (coalesced) axes for each of up to three kept ones. A unit folds one part of one result's elements: an invocation,
+// or with COOPERATE a workgroup. Several parts are folded by a further dispatch. The lowering gives, as macros, X_TYPE, LOAD(i),
+// Y_TYPE, STORE(i, v), ACCUMULATOR, START, STEP(s, v), MERGE(s, t) and FINISH(s, n).
 #version 450
+#if COOPERATE
+layout(local_size_x = 256) in;
+#else
+layout(local_size_x = 64) in;
+#endif
 #include "include/math.glsl"
 #include "include/tensor.glsl"
-layout(local_size_x = 64) in;
 #ifndef EPILOGUE
 #define EPILOGUE(x) (x)
 #endif
-layout(binding = 0) readonly buffer X { sfp x[]; };
-layout(binding = 1) buffer Y { sfp y[]; };
+layout(binding = 0) readonly buffer X { X_TYPE x[]; };
+layout(binding = 1) buffer Y { Y_TYPE y[]; };
 layout(push_constant) uniform parameter {
-  uint results;
+  uint results, parts, part_size;
+  uint size;   // elements of a result in this dispatch
+  uint count;  // and in all
   uint kept[3], kept_stride[3];
   uint reduced[3], reduced_stride[3];
   uint x_offset, y_offset;
 } p;
+
+// Two sums of exponentials, each relative to its largest exponent (x), as one.
+vec2 pm_merge_exponentials(vec2 s, vec2 t) {
+  const float largest = pm_max(s.x, t.x);
+  if (isinf(largest)) return vec2(largest, largest > 0.0 ? 1.0 : 0.0);
+  return vec2(largest, s.y * exp(s.x - largest) + t.y * exp(t.x - largest));
+}
+
+#if COOPERATE
+shared ACCUMULATOR meeting[gl_WorkGroupSize.x];
+
+ACCUMULATOR gather(ACCUMULATOR s) {
+  const uint id = gl_LocalInvocationID.x;
+  meeting[id] = s;
+  barrier();
+  for (uint half_size = gl_WorkGroupSize.x / 2u; half_size > 0u; half_size /= 2u) {
+    if (id < half_size) meeting[id] = MERGE(meeting[id], meeting[id + half_size]);
+    barrier();
+  }
+  return meeting[0];
+}
+#endif
+
+uint place_of(uint element) {
+#if ONE_AXIS
+  return element * p.reduced_stride[2];
+#else
+  const uint j = element / p.reduced[2], i = j / p.reduced[1];
+  return (element - j * p.reduced[2]) * p.reduced_stride[2] + (j - i * p.reduced[1]) * p.reduced_stride[1] + i * p.reduced_stride[0];
+#endif
+}
+
 void main() {
-  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
-  if (id >= p.results) return;
-  uint rest = id, base = p.x_offset;
+  const uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+#if COOPERATE
+  const uint unit = group, first = gl_LocalInvocationID.x, step = gl_WorkGroupSize.x;
+#else
+  const uint unit = group * gl_WorkGroupSize.x + gl_LocalInvocationID.x, first = 0u, step = 1u;
+#endif
+  if (unit >= p.results * p.parts) return;
+  const uint result = unit / p.parts, part = unit - result * p.parts;
+  uint rest = result, base = p.x_offset;
   for (int axis = 2; axis >= 0; --axis) {
     base += rest % p.kept[axis] * p.kept_stride[axis];
     rest /= p.kept[axis];
   }
-  float sum = START;
-  for (uint i = 0u; i < p.reduced[0]; ++i) {
-    for (uint j = 0u; j < p.reduced[1]; ++j) {
-      const uint row = base + i * p.reduced_stride[0] + j * p.reduced_stride[1];
-      for (uint begin = 0u; begin < p.reduced[2]; begin += 4096u) {
-        float part = START;  // sums of sums: the error grows with the logarithm of the length, not with the length
-        for (uint k = begin; k < min(begin + 4096u, p.reduced[2]); ++k) {
-          const float v = pm_load(x, row + k * p.reduced_stride[2]);
-          part = STEP(part, v);
-        }
-        sum = MERGE(sum, part);
-      }
-    }
-  }
-  const float count = float(p.reduced[0]) * float(p.reduced[1]) * float(p.reduced[2]);
-  pm_store(y, p.y_offset + id, EPILOGUE(FINISH(sum, count)));
+  const uint end = min((part + 1u) * p.part_size, p.size);
+  ACCUMULATOR s = START;
+  for (uint element = part * p.part_size + first; element < end; element += step) s = STEP(s, LOAD(base + place_of(element)));
+#if COOPERATE
+  s = gather(s);
+  if (gl_LocalInvocationID.x == 0u) STORE(p.y_offset + unit, FINISH(s, p.count));
+#else
+  STORE(p.y_offset + unit, FINISH(s, p.count));
+#endif
 }

@@ -1,6 +1,9 @@
+#include <cstring>
+
 #include "bindings.h"
 #include "core/error.h"
 #include "operators/compiled_operator.h"
+#include "operators/host_evaluate.h"
 
 namespace pumice {
 namespace {
@@ -51,6 +54,59 @@ std::vector<std::string_view> names_of(const std::vector<ValueRole>& roles) {
   std::vector<std::string_view> names;
   for (const auto& role : roles) names.push_back(role.name);
   return names;
+}
+
+const OperatorRow& row_of(const std::string& name) {
+  const OperatorRow* row = find_operator(name);
+  return row ? *row : throw UnsupportedError("operator " + name);
+}
+
+// Inputs given as arrays, whose values are known, as descs alone, or as None.
+struct KnownInputs {
+  std::vector<HostTensor> tensors;
+  std::vector<const TensorDesc*> descs;
+  std::vector<const HostTensor*> hosts;
+};
+
+KnownInputs known_inputs(const py::list& given) {
+  KnownInputs inputs;
+  inputs.tensors.resize(given.size());
+  inputs.descs.resize(given.size());
+  inputs.hosts.resize(given.size());
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (given[i].is_none()) continue;
+    const bool described = py::isinstance<TensorDesc>(given[i]);
+    inputs.tensors[i] = described ? HostTensor{given[i].cast<TensorDesc>()} : host_tensor(given[i].cast<py::array>(), "input " + std::to_string(i));
+    inputs.descs[i] = &inputs.tensors[i].desc;
+    if (!described) inputs.hosts[i] = &inputs.tensors[i];
+  }
+  return inputs;
+}
+
+std::vector<std::optional<TensorDesc>> output_descs(const std::string& op, const py::list& given, size_t outputs, const py::kwargs& attributes) {
+  const OperatorRow& row = row_of(op);
+  const Attributes checked = checked_attributes(row, op, attributes_of(attributes));
+  const KnownInputs inputs = known_inputs(given);
+  check_inputs(row, op, inputs.descs, outputs);
+  ShapeContext context(op, checked, inputs.descs, inputs.hosts, outputs);
+  row.shape(context);
+  return context.take_outputs();
+}
+
+py::object evaluate_node(const std::string& op, const py::list& given, size_t outputs, const py::kwargs& attributes) {
+  const OperatorRow& row = row_of(op);
+  const Attributes checked = checked_attributes(row, op, attributes_of(attributes));
+  const KnownInputs inputs = known_inputs(given);
+  check_inputs(row, op, inputs.descs, outputs);
+  const auto values = evaluate_on_host(row, op, checked, inputs.hosts);
+  if (!values) return py::none();
+  py::list arrays;
+  for (const HostTensor& value : *values) {
+    py::array array = empty_array(value.desc.dtype, value.desc.shape);
+    if (array.nbytes() > 0) std::memcpy(array.mutable_data(), value.data, static_cast<size_t>(array.nbytes()));
+    arrays.append(array);
+  }
+  return arrays;
 }
 
 ExprType expr_type_of(const std::string& type) {
@@ -105,6 +161,10 @@ void bind_table(py::module_& module) {
   module.def(
       "has_operator", [](const std::string& name, const std::string& domain) { return (domain.empty() || domain == "ai.onnx") && find_operator(name); }, py::arg("name"),
       py::arg("domain") = "");
+  module.def("output_descs", &output_descs, py::arg("op"), py::arg("inputs"), py::arg("outputs") = 1,
+             "The TensorDescs of an operator's outputs. An input is an array (its values are known), a TensorDesc, or None for an optional one left out.\n"
+             "Raises GraphError, UnsupportedError.");
+  module.def("evaluate_on_host", &evaluate_node, py::arg("op"), py::arg("inputs"), py::arg("outputs") = 1, "The outputs' values as arrays; None where the host does not compute them.");
 }
 
 void bind_expression(py::module_& module) {

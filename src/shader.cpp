@@ -1,6 +1,10 @@
 #include "shader/shader.h"
 
+#include <pybind11/operators.h>
+
 #include "bindings.h"
+#include "core/error.h"
+#include "shader/glslang_loader.h"
 #include "shader/shader_options.h"
 
 namespace pumice {
@@ -13,41 +17,57 @@ std::string_view text_of(ScalarType scalar) {
 
 std::string_view text_of(Access access) { return access == Access::read ? "read" : access == Access::write ? "write" : "read_write"; }
 
-py::dict interface_of(const Shader& self) {
-  py::list bindings, push_constants, spec_constants;
-  for (const auto& binding : self.interface.bindings) {
-    py::dict entry;
-    entry["binding"] = binding.binding;
-    entry["name"] = binding.name;
-    entry["access"] = text_of(binding.access);
-    entry["type"] = text_of(binding.scalar);
-    entry["components"] = binding.components;
-    entry["stride"] = binding.element_bytes;
-    bindings.append(entry);
-  }
-  for (const auto& member : self.interface.push_constants) {
-    py::dict entry;
-    entry["name"] = member.name;
-    entry["offset"] = member.offset;
-    entry["type"] = text_of(member.scalar);
-    entry["components"] = member.components;
-    entry["count"] = member.count;
-    push_constants.append(entry);
-  }
-  for (const auto& constant : self.interface.spec_constants) {
-    py::dict entry;
-    entry["id"] = constant.id;
-    entry["name"] = constant.name;
-    entry["type"] = text_of(constant.scalar);
-    spec_constants.append(entry);
-  }
+py::dict entry_of(const BindingInterface& binding) {
+  py::dict entry;
+  entry["binding"] = binding.binding;
+  entry["name"] = binding.name;
+  entry["block"] = binding.block;
+  entry["aliases"] = binding.aliases;
+  entry["access"] = text_of(binding.access);
+  entry["type"] = text_of(binding.scalar);
+  entry["components"] = binding.components;
+  entry["stride"] = binding.element_bytes;
+  entry["uniform"] = binding.uniform;
+  return entry;
+}
+
+py::dict entry_of(const PushConstant& member) {
+  py::dict entry;
+  entry["name"] = member.name;
+  entry["offset"] = member.offset;
+  entry["type"] = text_of(member.scalar);
+  entry["components"] = member.components;
+  entry["count"] = member.count;
+  entry["bytes"] = member.bytes;
+  return entry;
+}
+
+py::dict entry_of(const SpecConstant& constant) {
+  py::dict entry;
+  entry["id"] = constant.id;
+  entry["name"] = constant.name;
+  entry["type"] = text_of(constant.scalar);
+  entry["default_bits"] = constant.default_bits;
+  return entry;
+}
+
+template <typename Items>
+py::list entries_of(const Items& items) {
+  py::list entries;
+  for (const auto& item : items) entries.append(entry_of(item));
+  return entries;
+}
+
+py::dict interface_of(const Interface& interface) {
   py::dict result;
-  result["bindings"] = bindings;
-  result["push_constants"] = push_constants;
-  result["spec_constants"] = spec_constants;
-  result["local_size"] = py::make_tuple(self.interface.local_size[0], self.interface.local_size[1], self.interface.local_size[2]);
-  result["capabilities"] = self.interface.capabilities;
-  result["guarded"] = self.interface.guarded;
+  result["bindings"] = entries_of(interface.bindings);
+  result["push_constants"] = entries_of(interface.push_constants);
+  result["push_bytes"] = interface.push_bytes;
+  result["spec_constants"] = entries_of(interface.spec_constants);
+  result["local_size"] = py::make_tuple(interface.local_size[0], interface.local_size[1], interface.local_size[2]);
+  result["local_size_ids"] = py::make_tuple(interface.local_size_id[0], interface.local_size_id[1], interface.local_size_id[2]);
+  result["capabilities"] = interface.capabilities;
+  result["guarded"] = interface.guarded;
   return result;
 }
 
@@ -61,29 +81,53 @@ IncludeLoader loader_of(std::optional<std::map<std::string, std::string>> includ
   };
 }
 
-ShaderOptions make_options(const std::string& storage, bool int64, bool int16, bool int8, bool storage_16bit) {
+std::vector<uint32_t> words_of(const py::bytes& spirv) {
+  const std::string_view bytes = spirv;
+  if (bytes.size() % sizeof(uint32_t) != 0) throw ShaderCompileError("malformed SPIR-V: expected whole 32-bit words, given " + std::to_string(bytes.size()) + " bytes");
+  std::vector<uint32_t> words(bytes.size() / sizeof(uint32_t));
+  std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(words.data()));
+  return words;
+}
+
+ShaderOptions make_options(const std::string& storage, bool fp16_arithmetic, bool fp16_uniform, bool int64, bool int16, bool int8, bool storage_16bit, int vulkan_minor,
+                           std::map<std::string, std::string> profile) {
   ShaderOptions options;
   options.storage = storage_from_name(storage);
+  options.fp16_arithmetic = fp16_arithmetic;
+  options.fp16_uniform = fp16_uniform;
   options.int64 = int64;
   options.int16 = int16;
   options.int8 = int8;
   options.storage_16bit = storage_16bit;
+  if (vulkan_minor < 0 || vulkan_minor > 3) throw UnsupportedError("Vulkan 1." + std::to_string(vulkan_minor) + ": expected vulkan_minor from 0 to 3");
+  options.vulkan_minor = vulkan_minor;
+  options.profile = std::move(profile);
   return options;
 }
+
+std::string repr_of(const ShaderOptions& self) { return "<ShaderOptions " + std::string(name(self.storage)) + (self.fp16_arithmetic ? ", fp16 arithmetic>" : ">"); }
 
 }  // namespace
 
 void bind_shader(py::module_& module) {
   py::class_<ShaderOptions>(module, "ShaderOptions", "What a shader is compiled for, as explicit data: compiling needs no GPU.")
-      .def(py::init(&make_options), py::kw_only(), py::arg("storage") = "fp32", py::arg("int64") = true, py::arg("int16") = true, py::arg("int8") = true, py::arg("storage_16bit") = true,
-           "storage: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'; the rest: what the device can do.")
+      .def(py::init(&make_options), py::kw_only(), py::arg("storage") = "fp32", py::arg("fp16_arithmetic") = false, py::arg("fp16_uniform") = false, py::arg("int64") = true,
+           py::arg("int16") = true, py::arg("int8") = true, py::arg("storage_16bit") = true, py::arg("vulkan_minor") = 1,
+           py::arg("profile") = std::map<std::string, std::string>{},
+           "storage: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'; fp16_arithmetic: afp is half; fp16_uniform: so is lfp; int64 to storage_16bit: what the\n"
+           "device can do; vulkan_minor: the target, Vulkan 1.x; profile: device macros, name -> text.")
       .def_property_readonly("storage", [](const ShaderOptions& self) { return std::string(name(self.storage)); })
-      .def_property_readonly("preamble", &preamble, "The text of the GLSL extension for these options.");
+      .def_property_readonly("preamble", &preamble, "The text of the GLSL extension for these options.")
+      .def(py::self == py::self)
+      .def("__repr__", &repr_of);
   py::class_<Shader, std::shared_ptr<Shader>>(module, "Shader", "A compiled shader and its interface, read from the SPIR-V.")
       .def_readonly("name", &Shader::name)
+      .def_readonly("options", &Shader::options)
+      .def_property_readonly("preamble", [](const Shader& self) { return preamble(self.options); }, "The text that stood before the shader's own.")
       .def_property_readonly("spirv", &spirv_of)
-      .def_property_readonly("interface", &interface_of)
-      .def_readonly("warnings", &Shader::warnings);
+      .def_property_readonly("interface", [](const Shader& self) { return interface_of(self.interface); })
+      .def_readonly("warnings", &Shader::warnings)
+      .def("__repr__", [](const Shader& self) { return "<Shader '" + self.name + "', " + std::to_string(self.spirv.size() * sizeof(uint32_t)) + " bytes of SPIR-V>"; });
   py::class_<CompileCounts>(module, "CompileCounts", "Shaders of this process: compiled, and found in the caches.")
       .def_readonly("compiled", &CompileCounts::compiled)
       .def_readonly("from_memory", &CompileCounts::from_memory)
@@ -99,16 +143,11 @@ void bind_shader(py::module_& module) {
       "GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text. Raises ShaderCompileError, UnsupportedError.");
   module.def(
       "reflect",
-      [](const py::bytes& spirv) {
-        const std::string_view bytes = spirv;
-        Shader shader;
-        shader.spirv.resize(bytes.size() / 4);
-        std::copy_n(bytes.data(), shader.spirv.size() * 4, reinterpret_cast<char*>(shader.spirv.data()));
-        shader.interface = reflect(shader.spirv);
-        return interface_of(shader);
-      },
+      [](const py::bytes& spirv) { return interface_of(reflect(words_of(spirv))); },
       py::arg("spirv"), "The interface of a SPIR-V module. Raises ShaderCompileError where it is malformed or stripped.");
-  module.def("compile_counts", &compile_counts);
+  module.def("compile_counts", &compile_counts, "How many shaders this process compiled and how many it found in the caches.");
+  module.def("glslang_version", [] { return std::string(glslang_version()); }, "Version of the shader compiler; nothing is loaded.");
+  module.def("glslang_accepts", &glslang_accepts, py::arg("extension"), py::call_guard<py::gil_scoped_release>(), "Does the shader compiler know a GLSL extension?");
   module.def("embedded_shaders", [] { return embedded_shaders(); }, "Paths of the shaders that the engine contains.");
   module.def("embedded_shader", [](const std::string& path) { return std::string(embedded_shader(path)); }, py::arg("path"));
 }

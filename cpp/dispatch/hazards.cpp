@@ -3,18 +3,23 @@
 #include <algorithm>
 
 namespace pumice {
+namespace {
+
+bool are_apart(const Lane& a, const Lane& b) { return a.period != 0 && a.period == b.period && a.origin == b.origin && (a.end <= b.begin || b.end <= a.begin); }
+
+}  // namespace
 
 bool HazardTracker::needs_barrier(std::span<const MemoryAccess> accesses) {
   const auto overlaps = [](const std::vector<Interval>& intervals, const MemoryAccess& access) {
     return std::any_of(intervals.begin(), intervals.end(), [&](const Interval& other) {
-      return other.memory == access.memory && other.begin < access.end && access.begin < other.end;
+      return other.memory == access.memory && other.begin < access.end && access.begin < other.end && !are_apart(other.lane, access.lane);
     });
   };
   const bool conflict = std::any_of(accesses.begin(), accesses.end(), [&](const MemoryAccess& access) {
     return overlaps(writes_, access) || (access.write && overlaps(reads_, access));
   });
   if (conflict) clear();
-  for (const auto& access : accesses) (access.write ? writes_ : reads_).push_back({access.memory, access.begin, access.end});
+  for (const auto& access : accesses) (access.write ? writes_ : reads_).push_back({access.memory, access.begin, access.end, access.lane});
   return conflict;
 }
 
@@ -24,7 +29,10 @@ void append_accesses(const Dispatch& dispatch, std::vector<MemoryAccess>& access
     const auto& range = dispatch.buffers[i];
     if (!range.buffer || range.bytes == 0) continue;
     const uint64_t begin = range.buffer->memory_offset() + range.offset;
-    accesses.push_back({range.buffer->memory(), begin, begin + range.bytes, bindings[i].access != Access::read});
+    MemoryAccess& access = accesses.emplace_back(range.buffer->memory(), begin, begin + range.bytes, bindings[i].access != Access::read);
+    if (dispatch.lanes.empty()) continue;
+    access.lane = dispatch.lanes[i];
+    access.lane.origin += range.buffer->memory_offset();
   }
 }
 

@@ -160,8 +160,7 @@ std::shared_ptr<const KernelVariant> KernelLibrary::find(const std::shared_ptr<C
     const std::lock_guard guard(mutex_);
     auto found = kernels_.find(shader);
     if (found == kernels_.end()) {
-      const auto load = [](const std::string& path) -> std::optional<std::string> { return std::string(embedded_shader(path)); };
-      found = kernels_.emplace(std::string(shader), std::make_shared<Kernel>(context, std::string(embedded_shader(shader)), std::string(shader), load)).first;
+      found = kernels_.emplace(std::string(shader), std::make_shared<Kernel>(context, std::string(embedded_shader(shader)), std::string(shader))).first;
     }
     kernel = found->second;
   }

@@ -79,6 +79,12 @@ class KernelLibrary {
 // number as gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x and checks its own bounds.
 std::array<uint32_t, 3> folded_groups(uint64_t groups);
 
+// Which bytes of a range a dispatch touches: those whose distance from `origin` (a byte of the buffer) modulo `period` is from `begin` up to
+// `end`. Parts of one tensor that interleave are told apart by it. Period 0: all of them.
+struct Lane {
+  uint64_t origin = 0, period = 0, begin = 0, end = 0;
+};
+
 // Everything that runs is a list of these.
 struct Dispatch {
   std::shared_ptr<const KernelVariant> kernel;
@@ -86,6 +92,7 @@ struct Dispatch {
   std::vector<std::byte> push;          // interface().push_bytes of them
   std::array<uint32_t, 3> groups{1, 1, 1};
   std::string label;                    // node name, for profiles and errors
+  std::vector<Lane> lanes;              // by position like buffers, or empty
 };
 
 }  // namespace pumice

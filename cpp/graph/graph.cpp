@@ -63,6 +63,13 @@ DType likely_dtype(const GraphNode& node, size_t output, const std::vector<Graph
   return DType::float32;
 }
 
+// The node reads the elements of an input that are known only when the program runs.
+bool lacks_elements(const GraphNode& node, const ShapeInference& known) {
+  for (size_t i = 0; i < node.inputs.size(); ++i)
+    if (node.inputs[i] != kAbsent && i < 32 && (node.row->host_inputs >> i & 1) && !known.host(node.inputs[i])) return true;
+  return false;
+}
+
 // What the schema's checks see of a value: its dtype, and a rank that fits where the rank is not known.
 TensorDesc checked_desc(const GraphValue& value, int least_rank) {
   if (value.shape) return {value.dtype, trial_shape(*value.shape, 0)};
@@ -129,7 +136,7 @@ void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
       ran[i] = trials_[i]->run(node);
       if (ran[i]) trials_[i]->evaluate(node);
     } catch (const GraphError&) {
-      if (exact_) throw;  // else the sizes tried were at fault
+      if (exact_ && !lacks_elements(node, *trials_[i])) throw;  // else the sizes tried were at fault
       ran[i] = false;
     }
   }

@@ -131,7 +131,8 @@ void remove_dead_nodes(ProgramGraph& graph) {
     const auto& roles = node.row->schema.outputs;
     for (size_t k = 0; k < node.outputs.size(); ++k)
       if (!is_read(node.outputs[k]) && (k >= roles.size() || roles[k].optional || roles[k].variadic)) node.outputs[k] = kAbsent;
-    while (node.outputs.size() > 1 && node.outputs.back() == kAbsent) node.outputs.pop_back();
+    const bool counted = !roles.empty() && roles.back().variadic;  // as many parts as there are outputs
+    while (!counted && node.outputs.size() > 1 && node.outputs.back() == kAbsent) node.outputs.pop_back();
     kept.push_back(std::move(node));
   }
   std::reverse(kept.begin(), kept.end());

@@ -20,7 +20,7 @@ class Placer {
   Placement place() {
     const size_t count = graph_.values.size();
     result_.values.resize(count);
-    result_.joined.resize(graph_.nodes.size());
+    result_.parts.resize(graph_.nodes.size());
     result_.views.resize(graph_.nodes.size());
     find_uses(count);
     choose_layouts(count);
@@ -119,42 +119,64 @@ class Placer {
     const TensorDesc& whole = desc(node.outputs[0]);
     const int64_t given = node.attributes.integer("axis");
     const auto axis = static_cast<size_t>(given < 0 ? given + whole.rank() : given);
-    auto& joined = result_.joined[i];
-    joined.assign(node.inputs.size(), false);
+    result_.parts[i].resize(node.inputs.size());
     int64_t begin = 0;
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       if (node.inputs[k] == kAbsent) continue;
-      const int64_t size = desc(node.inputs[k]).shape[axis];
-      joined[k] = join_part(node, k, axis, begin);
-      begin += size;
+      const Slice slice = slice_of(whole, desc(node.inputs[k]).shape, axis, begin);
+      begin += desc(node.inputs[k]).shape[axis];
+      if (slice.elements == 0) continue;
+      ConcatPart& part = result_.parts[i][k];
+      part.whole_words = slice.whole_words;
+      part.joined = can_join(node, k, slice);
+      const ValuePlace& place = result_.values[index(node.inputs[k])];
+      part.root = static_cast<int32_t>(part.joined ? place.index : add_root(0));
+      if (part.joined && !slice.is_solid) desc(node.inputs[k]).strides = whole.strides;
+      StorageRoot& root = result_.roots[static_cast<size_t>(part.root)];
+      const uint32_t whole_root = result_.values[index(node.outputs[0])].index;
+      root.parent = static_cast<int32_t>(whole_root);
+      root.offset = slice.offset;
+      root.bytes = slice.is_last ? result_.roots[whole_root].bytes - slice.offset : slice.bytes;
+      root.lane = slice.lane;
+      ++members_[whole_root];
     }
   }
 
-  bool join_part(const ProgramNode& node, size_t k, size_t axis, int64_t begin) {
+  // Where one input of a concatenation lies in the whole.
+  struct Slice {
+    uint64_t offset = 0, bytes = 0;
+    int64_t first = 0, elements = 0;  // counted in elements
+    bool is_solid = false;            // one stretch of memory, row-major
+    bool is_last = false, whole_words = false;
+    Lane lane;
+  };
+
+  static Slice slice_of(const TensorDesc& whole, const Shape& shape, size_t axis, int64_t begin) {
+    Slice slice;
+    const int64_t first = begin * whole.strides[axis], length = shape[axis] * whole.strides[axis];
+    const auto bytes = [&](int64_t elements) { return static_cast<uint64_t>(elements) * static_cast<uint64_t>(bits(whole.dtype)) / 8; };
+    slice.first = first;
+    slice.elements = element_count(shape);
+    slice.offset = bytes(first);
+    slice.is_solid = whole.is_packed() && element_count({shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis)}) == 1;
+    slice.bytes = slice.is_solid ? bytes(slice.elements) : buffer_size(whole.dtype, shape, &whole.strides);
+    slice.is_last = begin + shape[axis] == whole.shape[axis];
+    slice.whole_words = first * bits(whole.dtype) % 32 == 0 && ((slice.is_solid && slice.is_last) || length * bits(whole.dtype) % 32 == 0);
+    if (!slice.is_solid && slice.whole_words) slice.lane = {0, bytes(whole.shape[axis] * whole.strides[axis]), bytes(first), bytes(first + length)};
+    return slice;
+  }
+
+  // The producer can write there: it takes any strides, or needs none, and its vectors stay whole.
+  bool can_join(const ProgramNode& node, size_t k, const Slice& slice) {
     const ValueId part = node.inputs[k];
-    const ValuePlace place = result_.values[index(part)];
-    if (place.place != Place::temporary || producer_[index(part)] < 0) return false;
-    StorageRoot& root = result_.roots[place.index];
-    const ValuePlace whole_place = result_.values[index(node.outputs[0])];
-    if (root.parent >= 0 || place.index == root_of(whole_place.index) || place.offset != 0 || root.bytes == 0) return false;
-    TensorDesc& desc_of_part = desc(part);
-    const TensorDesc& whole = desc(node.outputs[0]);
-    const int64_t first = begin * whole.strides[axis];
-    if (first % kVector != 0 || first * bits(whole.dtype) % 32 != 0) return false;
-    const bool is_last = begin + desc_of_part.shape[axis] == whole.shape[axis];
-    const bool solid = desc_of_part.is_packed() && whole.is_packed() && element_count({whole.shape.begin(), whole.shape.begin() + static_cast<std::ptrdiff_t>(axis)}) == 1;
-    if (solid) {
-      // What a producer writes past its end is the next part's.
-      if (desc_of_part.elements() % kVector != 0 && !is_last) return false;
-    } else if (members_[place.index] != 1 || !any_layout_[index(part)] || desc_of_part.rank() != 4 || !takes_any_layout(*graph_.nodes[static_cast<size_t>(producer_[index(part)])].row)) {
-      return false;
-    }
-    if (!solid) desc_of_part.strides = whole.strides;
-    root.parent = static_cast<int32_t>(whole_place.index);
-    root.offset = static_cast<uint64_t>(first) * static_cast<uint64_t>(bits(whole.dtype)) / 8;
-    root.bytes = is_last ? result_.roots[whole_place.index].bytes - root.offset : desc_of_part.bytes();
-    ++members_[whole_place.index];
-    return true;
+    const ValuePlace& place = result_.values[index(part)];
+    const ValuePlace& whole = result_.values[index(node.outputs[0])];
+    if (place.place != Place::temporary || producer_[index(part)] < 0 || place.offset != 0) return false;
+    const StorageRoot& root = result_.roots[place.index];
+    if (root.parent >= 0 || place.index == root_of(whole.index) || slice.first % kVector != 0 || !slice.whole_words) return false;
+    if (slice.is_solid) return desc(part).is_packed() && (slice.is_last || slice.elements % kVector == 0);  // vectors at the end are the next part's
+    const ProgramNode& producer = graph_.nodes[static_cast<size_t>(producer_[index(part)])];
+    return members_[place.index] == 1 && any_layout_[index(part)] && desc(part).rank() == 4 && takes_any_layout(*producer.row);
   }
 
   uint32_t root_of(uint32_t root) const {

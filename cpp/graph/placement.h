@@ -15,6 +15,7 @@ struct StorageRoot {
   uint64_t bytes = 0;
   int32_t parent = -1;
   uint64_t offset = 0;  // in the parent
+  Lane lane;            // of the parent, whose start is the origin
   int32_t output = -1;  // output of the program that it is, else the arena holds it
 };
 
@@ -25,11 +26,18 @@ struct ValuePlace {
   uint64_t offset = 0;
 };
 
+// An input of a concatenation.
+struct ConcatPart {
+  int32_t root = -1;         // its part of the whole; -1: it has no elements
+  bool joined = false;       // its producer writes there
+  bool whole_words = false;  // no word holds elements of another part
+};
+
 struct Placement {
   std::vector<ValuePlace> values;   // by value; none for those on the host alone and for weights
   std::vector<StorageRoot> roots;
-  std::vector<std::vector<bool>> joined;  // by node that is a concatenation: inputs that lie in the output already; else empty
-  std::vector<bool> views;                // by node: nothing is to be done
+  std::vector<std::vector<ConcatPart>> parts;  // by node: of a concatenation by input, else empty
+  std::vector<bool> views;                     // by node: nothing is to be done
 };
 
 // Chooses layouts (the strides of the descs in `shapes`) and places. Nodes whose outputs have a host value are left out.

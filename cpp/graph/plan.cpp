@@ -83,10 +83,9 @@ class Binder {
       result_.kernels[node.report] = "host";
       return;
     }
-    const auto& joined = placement_.joined[i];
     try {
-      if (std::find(joined.begin(), joined.end(), true) != joined.end())
-        lower_parts(node, i, joined);
+      if (!placement_.parts[i].empty())
+        lower_parts(node, i);
       else
         lower_whole(node, i);
     } catch (const UnsupportedError& error) {
@@ -109,32 +108,20 @@ class Binder {
     add_steps(node);
   }
 
-  // A concatenation of which some inputs are in their place already: the others are copied there one by one.
-  void lower_parts(const ProgramNode& node, size_t i, const std::vector<bool>& joined) {
+  // What is not in its part of a concatenation already is copied there.
+  void lower_parts(const ProgramNode& node, size_t i) {
+    result_.kernels[node.report] = "joined";
     const TensorDesc& whole = *shapes_.desc(node.outputs[0]);
-    const int64_t given = node.attributes.integer("axis");
-    const auto axis = static_cast<size_t>(given < 0 ? given + whole.rank() : given);
-    int64_t begin = 0;
     for (size_t k = 0; k < node.inputs.size(); ++k) {
-      if (node.inputs[k] == kAbsent) continue;
-      const Shape& shape = shapes_.desc(node.inputs[k])->shape;
-      const int64_t first = begin * whole.strides[axis];
-      begin += shape[axis];
-      if (joined[k] || element_count(shape) == 0) continue;
+      const ConcatPart& part = placement_.parts[i][k];
+      if (part.root < 0 || part.joined) continue;
       prepare(node);
       add_input(node, i, k);
-      lowering_.outputs.emplace_back(TensorDesc(whole.dtype, shape, whole.strides));
-      outputs_.push_back(place_of(node.outputs[0]));
-      lower_part(whole, shape, first);
+      const TensorDesc& x = lowering_.input(0);
+      outputs_.push_back({Place::temporary, static_cast<uint32_t>(part.root), 0, placement_.roots[static_cast<size_t>(part.root)].bytes, static_cast<uint32_t>(bits(whole.dtype)), {}, node.outputs[0]});
+      add_strided_copy(lowering_, whole.dtype, {x.shape, {x.strides, whole.strides}}, lowering_.in(0), 0, lowering_.out(0), 0, part.whole_words);
       add_steps(node);
     }
-  }
-
-  // One input of a concatenation into its part of the whole, as a concatenation of that input alone would be.
-  void lower_part(const TensorDesc& whole, const Shape& shape, int64_t first) {
-    const TensorDesc& x = lowering_.input(0);
-    const bool whole_words = element_count(shape) * bits(whole.dtype) % 32 == 0 && first * bits(whole.dtype) % 32 == 0;
-    add_strided_copy(lowering_, whole.dtype, {shape, {x.strides, whole.strides}}, lowering_.in(0), 0, lowering_.out(0), first, whole_words);
   }
 
   void prepare(const ProgramNode& node) {
@@ -164,7 +151,7 @@ class Binder {
     lowering_.constant_packed.push_back(is_weight && uses[k]->packed);
     const bool host_only = k < 32 && (node.row->host_inputs >> k & 1);
     if (is_weight)
-      inputs_.push_back({Place::persistent, 0, uses[k]->offset, uses[k]->bytes, static_cast<uint32_t>(bits(desc->dtype)), input});
+      inputs_.push_back({Place::persistent, 0, uses[k]->offset, uses[k]->bytes, static_cast<uint32_t>(bits(desc->dtype)), {}, input});
     else
       inputs_.push_back(desc && !host_only ? place_of(input) : PlannedOperand{});
   }
@@ -174,10 +161,10 @@ class Binder {
     const TensorDesc& desc = *shapes_.desc(value);
     const auto element_bits = static_cast<uint32_t>(bits(desc.dtype));
     const ValuePlace& place = placement_.values[index(value)];
-    if (place.place == Place::temporary) return {Place::temporary, place.index, place.offset, placement_.roots[place.index].bytes - place.offset, element_bits, value};
+    if (place.place == Place::temporary) return {Place::temporary, place.index, place.offset, placement_.roots[place.index].bytes - place.offset, element_bits, {}, value};
     const uint64_t bytes = round_up(desc.bytes(), kTensorGrain);
-    if (place.place != Place::none) return {place.place, place.index, place.offset, bytes, element_bits, value};
-    return {Place::host, 0, host_offset(value), bytes, element_bits, value};
+    if (place.place != Place::none) return {place.place, place.index, place.offset, bytes, element_bits, {}, value};
+    return {Place::host, 0, host_offset(value), bytes, element_bits, {}, value};
   }
 
   // Host values that the device reads lie in one block.
@@ -213,6 +200,7 @@ class Binder {
 
   void note_kernel(const ProgramNode& node, const std::string& kernel) {
     std::string& kernels = result_.kernels[node.report];
+    if (kernels == "joined") kernels.clear();
     if (kernels.find(kernel) == std::string::npos) kernels += (kernels.empty() ? "" : ", ") + kernel;
   }
 
@@ -240,8 +228,8 @@ class Binder {
     const ValuePlace& place = placement_.values[index(value)];
     if (place.place == Place::temporary && placement_.roots[place.index].output == static_cast<int32_t>(j)) return;
     const auto& weight = weights_.of_outputs[j];
-    const PlannedOperand source = weight ? PlannedOperand{Place::persistent, 0, weight->offset, weight->bytes, 32, value} : place_of(value);
-    if (desc.is_packed()) return append_word_copies(context_, source, {Place::output, static_cast<uint32_t>(j), 0, 0, 32, value}, desc.bytes(), name, steps_);
+    const PlannedOperand source = weight ? PlannedOperand{Place::persistent, 0, weight->offset, weight->bytes, 32, {}, value} : place_of(value);
+    if (desc.is_packed()) return append_word_copies(context_, source, {Place::output, static_cast<uint32_t>(j), 0, 0, 32, {}, value}, desc.bytes(), name, steps_);
     throw Error("output '" + name + "' is strided");
   }
 
@@ -311,11 +299,14 @@ class Binder {
 
   void settle(PlannedOperand& operand, const std::vector<ArenaInterval>& intervals) const {
     if (operand.place != Place::temporary) return;
+    const StorageRoot& own = placement_.roots[operand.index];
     const auto [root, offset] = outermost(operand.index);
     const int32_t output = placement_.roots[root].output;
+    const uint64_t base = offset + (output >= 0 ? 0 : intervals[root].offset);
     operand.place = output >= 0 ? Place::output : Place::temporary;
     operand.index = output >= 0 ? static_cast<uint32_t>(output) : 0;
-    operand.byte_offset += offset + (output >= 0 ? 0 : intervals[root].offset);
+    operand.byte_offset += base;
+    if (own.lane.period != 0) operand.lane = {base - own.offset, own.lane.period, own.lane.begin, own.lane.end};
   }
 
   const ProgramGraph& graph_;

@@ -52,8 +52,15 @@ class WeightPlacer {
     for (const ValueId input : node.inputs) {
       const bool constant = input != kAbsent && graph_.value(input).constant;
       pack.inputs.push_back(constant ? std::optional(graph_.value(input).constant->desc) : std::nullopt);
+      if (constant) pack.inputs.back()->dtype = packed_from(input);
     }
     return pack;
+  }
+
+  // What packing kernels read: float32, or floats as they are inside.
+  DType packed_from(ValueId value) const {
+    const DType dtype = graph_.value(value).constant->desc.dtype;
+    return is_working_float(dtype) && dtype != DType::float32 ? graph_.float_dtype : dtype;
   }
 
   WeightUse place_input(const ProgramNode& node, size_t input, const PackContext& pack) {
@@ -64,7 +71,7 @@ class WeightPlacer {
       return as_it_is(value, is_working_float(dtype) ? graph_.float_dtype : dtype, node.name);
     }
     const WeightUse use = reserve(packed.desc.bytes(), true);
-    const uint32_t source = source_of(value, graph_.value(value).constant->desc.dtype);
+    const uint32_t source = source_of(value, packed_from(value));
     std::vector<Step> steps;
     packed.steps(steps, {Place::input, source, 0}, {Place::persistent, 0, 0});
     for (auto& step : steps) plan_->steps.push_back(planned(std::move(step), source, use, node.name));

@@ -69,8 +69,14 @@ void append_dispatches(const Context& context, const std::vector<PlannedStep>& s
     dispatch.groups = step.groups;
     dispatch.label = step.label;
     dispatch.buffers.reserve(step.operands.size());
-    for (size_t i = 0; i < step.operands.size(); ++i)
-      dispatch.buffers.push_back(resolve(step, i, base_of(step.operands[i], ranges, host_values), limits, dispatch.push));
+    for (size_t i = 0; i < step.operands.size(); ++i) {
+      const BufferRange& base = base_of(step.operands[i], ranges, host_values);
+      dispatch.buffers.push_back(resolve(step, i, base, limits, dispatch.push));
+      if (step.operands[i].lane.period == 0) continue;
+      dispatch.lanes.resize(step.operands.size());
+      dispatch.lanes[i] = step.operands[i].lane;
+      dispatch.lanes[i].origin += base.offset;
+    }
   }
 }
 

@@ -23,6 +23,7 @@ struct PlannedOperand {
   uint64_t byte_offset = 0;
   uint64_t bytes = 0;          // from byte_offset on
   uint32_t element_bits = 32;  // of the tensor: what `<binding>_offset` counts, whatever the kernel's array is declared as
+  Lane lane;                   // its origin is a byte of the place
   int32_t value = -1;          // of the graph, for reports; -1: scratch memory, or no graph
 };
 

@@ -64,8 +64,7 @@ void shape_of_pad(ShapeContext& node) {
     const int64_t before = pads[i], after = pads[i + axes.size()], size = x[axes[i]];
     y[axes[i]] = checked_add(checked_add(size, before, "padding"), after, "padding");
     if (y[axes[i]] < 0) node.fail("pads of " + std::to_string(before) + " and " + std::to_string(after) + " on an axis of " + std::to_string(size));
-    if (mode == "reflect" && std::max(before, after) > std::max<int64_t>(size - 1, 0)) node.fail("reflected padding of " + std::to_string(std::max(before, after)) + " on an axis of " + std::to_string(size));
-    if (mode == "edge" && size == 0 && y[axes[i]] > 0) node.fail("edge padding of an empty axis");
+    if (mode != "constant" && size == 0 && y[axes[i]] > 0) node.fail("padding of an empty axis with mode '" + mode + "'");
   }
   node.output(0, node.input(0).dtype, y);
 }
@@ -153,7 +152,7 @@ Rows index_rows() {
              host_bits(1)},
             {"Pad",
              Skeleton::index_map,
-             {{value("x", kFloats), value("pads", kInt64), optional_value("value", kFloats), optional_value("axes", kIndices)}, {value("y", kFloats)}, {choice("mode", "constant", {"constant", "reflect", "edge"})}},
+             {{value("x", kAny, 'T'), value("pads", kInt64), optional_value("value", kAny, 'T'), optional_value("axes", kIndices)}, y, {choice("mode", "constant", {"constant", "reflect", "edge", "wrap"})}},
              shape_of_pad,
              lower_pad,
              {},

@@ -27,18 +27,17 @@ void shape_of_reduce(ShapeContext& node) {
 }  // namespace
 
 Rows reduce_rows() {
-  // Integers are reduced on the host, in the arithmetic of shapes.
-  constexpr DTypeSet with_integers = kFloats | kIndices;
+  constexpr DTypeSet with_integers = kFloats | kIndices | set_of(DType::uint32, DType::uint64), with_bytes = with_integers | set_of(DType::int8, DType::uint8);
   const std::vector<AttributeSchema> attributes{optional("axes", AttributeKind::integers), integer("keepdims", 1), integer("noop_with_empty_axes", 0)};
   Rows rows;
   for (const auto& [name, dtypes] : std::initializer_list<std::pair<std::string_view, DTypeSet>>{{"ReduceSum", with_integers},
-                                                                                                 {"ReduceMean", kFloats},
-                                                                                                 {"ReduceMax", with_integers},
-                                                                                                 {"ReduceMin", with_integers},
+                                                                                                 {"ReduceMean", with_integers},
+                                                                                                 {"ReduceMax", with_bytes},
+                                                                                                 {"ReduceMin", with_bytes},
                                                                                                  {"ReduceProd", with_integers},
-                                                                                                 {"ReduceL1", kFloats},
+                                                                                                 {"ReduceL1", with_integers},
                                                                                                  {"ReduceL2", kFloats},
-                                                                                                 {"ReduceSumSquare", kFloats},
+                                                                                                 {"ReduceSumSquare", with_integers},
                                                                                                  {"ReduceLogSum", kFloats},
                                                                                                  {"ReduceLogSumExp", kFloats}})
     rows.push_back({name, Skeleton::reduce, {{value("x", dtypes), optional_value("axes", kInt64)}, {value("y", dtypes)}, attributes}, shape_of_reduce, lower_reduce, {}, host_bits(1)});

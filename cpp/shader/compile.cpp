@@ -19,9 +19,10 @@ ProcessState& state() {
   return *kept;
 }
 
-std::shared_ptr<const Shader> make_shader(const std::string& name, CompiledShader compiled) {
+std::shared_ptr<const Shader> make_shader(const std::string& name, const ShaderOptions& options, CompiledShader compiled) {
   auto shader = std::make_shared<Shader>();
   shader->name = name;
+  shader->options = options;
   shader->interface = reflect(compiled.spirv);
   shader->interface.guarded = compiled.guarded;
   shader->spirv = std::move(compiled.spirv);
@@ -30,9 +31,9 @@ std::shared_ptr<const Shader> make_shader(const std::string& name, CompiledShade
 }
 
 // None where there is no entry, or one that no compiler of ours wrote.
-std::shared_ptr<const Shader> shader_from_disk(const std::string& key, const std::string& name) {
+std::shared_ptr<const Shader> shader_from_disk(const std::string& key, const std::string& name, const ShaderOptions& options) {
   try {
-    if (auto cached = read_cached_shader(key)) return make_shader(name, std::move(*cached));
+    if (auto cached = read_cached_shader(key)) return make_shader(name, options, std::move(*cached));
   } catch (const Error&) {
   }
   return nullptr;
@@ -49,14 +50,14 @@ std::shared_ptr<const Shader> compile(const std::string& source, const std::stri
     ++state().from_memory;
     return shader;
   }
-  if (auto shader = shader_from_disk(key, name)) {
+  if (auto shader = shader_from_disk(key, name, options)) {
     ++state().from_disk;
     return state().cache.insert(key, std::move(shader));
   }
   CompiledShader compiled = compile_to_spirv(sources, head, options);
   ++state().compiled;
   write_cached_shader(key, compiled);
-  return state().cache.insert(key, make_shader(name, std::move(compiled)));
+  return state().cache.insert(key, make_shader(name, options, std::move(compiled)));
 }
 
 CompileCounts compile_counts() { return {state().compiled, state().from_memory, state().from_disk}; }

@@ -18,7 +18,8 @@ enum class Access : uint8_t { read = 1, write = 2, read_write = 3 };
 
 enum class ScalarType : uint8_t { float16, float32, float64, int8, uint8, int16, uint16, int32, uint32, int64, uint64, other };
 
-// One buffer binding. Access is as declared: the extension's atomic scalar stores also read where the shader says `writeonly`. `name` is the name of the block's array member ("x" in `buffer X { float x[]; }`).
+// One buffer: `name` is the name of the block's array member ("x" in `buffer X { float x[]; }`). Access is as declared; the atomic
+// scalar stores of the packed modes also read where the shader says `writeonly`.
 struct BindingInterface {
   uint32_t binding = 0;
   std::string name;
@@ -67,12 +68,13 @@ Interface reflect(const std::vector<uint32_t>& spirv);
 
 struct Shader {
   std::string name;
+  ShaderOptions options;
   std::vector<uint32_t> spirv;
   Interface interface;
   std::vector<std::string> warnings;
 };
 
-// Finds the text of an #include; nullopt where there is none.
+// Finds the text of an #include; nullopt where there is none. An embedded shader of that name is found without it.
 using IncludeLoader = std::function<std::optional<std::string>(const std::string& path)>;
 
 // One compile: looks into the memory and disk caches first, loads glslang only on a miss. Thread-safe.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, SupportsIndex, overload
 
@@ -157,7 +157,7 @@ class Model:
         self.precision = precision
         self.context = context
         self._program: Program | None = program
-        self._call = program.call
+        self._call: Callable[[tuple[Array, ...]], tuple[Array, ...]] = program.call
         self.inputs = [self._value(value) for value in program.inputs]
         declared = {value.name: value for value in recipe.outputs}
         self.outputs = [_declared(self._value(value), declared.get(value.name)) for value in program.outputs]

@@ -1,0 +1,20 @@
+// Folds over axes, for the reductions and for poolings over whole planes.
+#pragma once
+
+#include "operators/strided.h"
+
+namespace pumice {
+
+// How elements are folded, as GLSL over an accumulator of type `accumulator`: `start`, `step` of s and the element v, `merge` of s and
+// t, `finish` of s and the count n.
+struct Fold {
+  std::string accumulator, start, step, merge, finish;
+};
+
+// The fold of an operator ("ReduceMean") for elements of `dtype`. Throws UnsupportedError naming the node where there is none.
+Fold fold_of(const NodeContext& node, std::string_view op, DType dtype);
+
+// Output 0, dense over `kept`, from input 0: each of its elements folds `reduced`. Both spaces have the input's strides alone.
+void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace reduced);
+
+}  // namespace pumice
