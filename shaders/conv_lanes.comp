@@ -31,9 +31,6 @@ layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
 #else
 layout(binding = 2) buffer Y { sfp y[]; };
 #endif
-#if HAS_BIAS
-layout(binding = 3) readonly buffer B { float b[]; };
-#endif
 
 const uint kChannels = 16u, kPixels = 2u, kLanes = 8u;
 
@@ -72,22 +69,20 @@ void main() {
   for (uint i = 0u; i < kChannels * kPixels; ++i) sums[i] = 0.0;
 
   const uint steps = (p.channels_in + uint(KV) - 1u) / uint(KV);
-  const uint w_block = (gl_WorkGroupID.z * p.w_stride_group >> 2) + block * p.kernel_taps * steps * kChannels + lane;
-  for (uint th = 0u; th < p.taps_h; ++th) {
+  const uint w_block = (W_GROUP >> 2) + block * KERNEL_TAPS * steps * kChannels + lane;
+  for (uint th = 0u; th < TAPS_H; ++th) {
 #if ROW_TAPS > 0
     [[unroll]] for (uint tw = 0u; tw < uint(ROW_TAPS); ++tw) {
 #else
-    for (uint tw = 0u; tw < p.taps_w; ++tw) {
+    for (uint tw = 0u; tw < TAPS_W; ++tw) {
 #endif
       uint rows[kPixels];
       bool inside[kPixels];
       for (uint i = 0u; i < kPixels; ++i) {
-        const int ih = int(places[i].y) * p.in_step_h + int(th) * p.tap_step_h + p.base_h;
-        const int iw = int(places[i].z) * p.in_step_w + int(tw) * p.tap_step_w + p.base_w;
-        inside[i] = ih >= 0 && ih < p.in_h && iw >= 0 && iw < p.in_w;
-        rows[i] = images[i] + (inside[i] ? uint(ih) * p.x_stride_h + uint(iw) * p.x_stride_w : 0u);
+        inside[i] = find_input(places[i], th, tw, rows[i]);
+        rows[i] += images[i];
       }
-      uint w_step = w_block + (p.tap_first + th * p.tap_row + tw * p.tap_column) * steps * kChannels;
+      uint w_step = w_block + tap_index(th, tw) * steps * kChannels;
 #if ROW_TAPS > 0
       const uint step = 0u;
       {
@@ -135,12 +130,8 @@ void main() {
 
   for (uint j = 0u; j < kChannels; ++j) {
     const uint channel = block * kChannels + j;
-#if HAS_BIAS
-    const float bias = b[gl_WorkGroupID.z * p.channels_out + min(channel, p.channels_out - 1u)];
-#else
-    const float bias = 0.0;
-#endif
-    for (uint i = 0u; i < kPixels; ++i) sums[j * kPixels + i] = epilogue(sums[j * kPixels + i] + bias);
+    const float bias = channel_bias(channel);
+    for (uint i = 0u; i < kPixels; ++i) sums[j * kPixels + i] = epilogue(sums[j * kPixels + i] + bias + element_bias(first + i * kLanes, channel));
   }
   for (uint i = 0u; i < kPixels; ++i) {
     if (first + i * kLanes >= p.pixels) continue;

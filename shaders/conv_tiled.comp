@@ -22,9 +22,6 @@ layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
 #else
 layout(binding = 2) buffer Y { sfp y[]; };
 #endif
-#if HAS_BIAS
-layout(binding = 3) readonly buffer B { float b[]; };
-#endif
 
 const uint kDepth = 16u;
 const uint kRows = 4u, kColumns = 4u;  // of an invocation's register tile
@@ -38,19 +35,16 @@ vec4 load_x(uvec3 place, uint image, uint depth, uint depths) {
 #if X_VEC4
   if (depth >= depths) return v;
   const uint tap = depth / p.channels_in, channel = depth - tap * p.channels_in;
-  const uint th = tap / p.taps_w, tw = tap - th * p.taps_w;
-  const int ih = int(place.y) * p.in_step_h + int(th) * p.tap_step_h + p.base_h;
-  const int iw = int(place.z) * p.in_step_w + int(tw) * p.tap_step_w + p.base_w;
-  if (ih < 0 || ih >= p.in_h || iw < 0 || iw >= p.in_w) return v;
-  return pm_load_vec4(x, (image + uint(ih) * p.x_stride_h + uint(iw) * p.x_stride_w + channel) >> 2);
+  const uint th = tap / TAPS_W, tw = tap - th * TAPS_W;
+  uint at;
+  return find_input(place, th, tw, at) ? pm_load_vec4(x, (image + at + channel) >> 2) : v;
 #else
   for (uint i = 0u; i < 4u; ++i) {
     if (depth + i >= depths) break;
     const uint tap = (depth + i) / p.channels_in, channel = depth + i - tap * p.channels_in;
-    const uint th = tap / p.taps_w, tw = tap - th * p.taps_w;
-    const int ih = int(place.y) * p.in_step_h + int(th) * p.tap_step_h + p.base_h;
-    const int iw = int(place.z) * p.in_step_w + int(tw) * p.tap_step_w + p.base_w;
-    if (ih >= 0 && ih < p.in_h && iw >= 0 && iw < p.in_w) v[i] = pm_load(x, image + uint(ih) * p.x_stride_h + uint(iw) * p.x_stride_w + channel * p.x_stride_c);
+    const uint th = tap / TAPS_W, tw = tap - th * TAPS_W;
+    uint at;
+    if (find_input(place, th, tw, at)) v[i] = pm_load(x, image + at + channel * p.x_stride_c);
   }
   return v;
 #endif
@@ -60,15 +54,15 @@ vec4 load_x(uvec3 place, uint image, uint depth, uint depths) {
 vec4 load_w(uint depth, uint depths, uint channel) {
   if (depth >= depths || channel >= p.channels_out) return vec4(0.0);
   const uint tap = depth / p.channels_in, channel_in = depth - tap * p.channels_in;
-  const uint th = tap / p.taps_w, tw = tap - th * p.taps_w;
-  const uint row = (p.tap_first + th * p.tap_row + tw * p.tap_column) * p.channels_in + channel_in;
-  return pm_load_vec4(w, (gl_WorkGroupID.z * p.w_stride_group >> 2) + row * ((p.channels_out + 3u) / 4u) + channel / 4u);
+  const uint th = tap / TAPS_W, tw = tap - th * TAPS_W;
+  const uint row = tap_index(th, tw) * p.channels_in + channel_in;
+  return pm_load_vec4(w, (W_GROUP >> 2) + row * ((p.channels_out + 3u) / 4u) + channel / 4u);
 }
 
 void main() {
   const uint id = gl_LocalInvocationIndex;
   const uint first_pixel = gl_WorkGroupID.x * TILE_P, first_channel = gl_WorkGroupID.y * TILE_C;
-  const uint depths = p.taps_h * p.taps_w * p.channels_in;
+  const uint depths = TAPS_H * TAPS_W * p.channels_in;
   const uint group_x = p.x_offset + gl_WorkGroupID.z * p.x_stride_group;
   const uint columns = TILE_C / kColumns;
   const uint row = id / columns, column = id % columns;  // of this invocation's register tile
@@ -100,16 +94,13 @@ void main() {
 
   const uint channel = first_channel + column * kColumns;
   if (channel >= p.channels_out) return;
-  vec4 bias = vec4(0.0);
-#if HAS_BIAS
-  for (uint j = 0u; j < 4u; ++j) bias[j] = b[gl_WorkGroupID.z * p.channels_out + min(channel + j, p.channels_out - 1u)];
-#endif
+  const vec4 bias = vec4(channel_bias(channel), channel_bias(channel + 1u), channel_bias(channel + 2u), channel_bias(channel + 3u));
   for (uint i = 0u; i < kRows; ++i) {
     const uint out_pixel = first_pixel + row * kRows + i;
     if (out_pixel >= p.pixels) return;
     const uint at = y_index(place_of(out_pixel)) + gl_WorkGroupID.z * p.y_stride_group + channel * p.y_stride_c;
-    vec4 v = sums[i] + bias;
-    v = vec4(epilogue(v.x), epilogue(v.y), epilogue(v.z), epilogue(v.w));
+    vec4 v;
+    for (uint j = 0u; j < 4u; ++j) v[j] = epilogue(sums[i][j] + bias[j] + element_bias(out_pixel, channel + j));
 #if Y_VEC4
     pm_store_vec4(y, at >> 2, v);
 #else

@@ -1,6 +1,7 @@
 // Copies elements from one strided tensor to another of the same (coalesced) shape, whatever they mean: transposes, slices, parts of
 // a concatenation, broadcasts, depth to space. BITS: of an element (8, 16, 32, 64). WORDS: the target is dense and begins and ends
 // on whole words, so an invocation makes one word; else elements below 32 bits are put into their word atomically.
+// PAD: the source is smaller or larger, and what lies outside it is a constant (1), reflected (2), the edge (3) or repeated (4).
 #version 450
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
@@ -11,14 +12,19 @@ layout(binding = 1) writeonly buffer Y { uvec2 y[]; };
 layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) buffer Y { uint y[]; };
 #endif
-#define RANK 6
 layout(push_constant) uniform parameter {
   uint elements;
   uint size[RANK];
   int x_stride[RANK];  // in elements; negative for slices that run backwards
   uint y_stride[RANK];
+#if PAD
+  int x_size[RANK];
+  int before[RANK];    // elements before the source; negative: cut off
+  uint value[2];       // the constant's bits
+#else
   int x_first;         // element of the source at index 0
   uint y_first;
+#endif
   uint x_offset, y_offset;
 } p;
 
@@ -28,21 +34,63 @@ layout(push_constant) uniform parameter {
 #define ELEMENTS 1u
 #endif
 
-void locate(uint flat_index, out uint from, out uint to) {
+#if PAD
+// The index within the source that stands for one outside it.
+int inside(int i, int size) {
+#if PAD == 2
+  if (size < 2) return 0;
+  i = abs(i) % (2 * (size - 1));
+  return size - 1 - abs(size - 1 - i);
+#elif PAD == 4
+  i %= size;
+  return i < 0 ? i + size : i;
+#else
+  return clamp(i, 0, size - 1);
+#endif
+}
+#endif
+
+// Where element `flat_index` comes from and goes to. False: it is the constant.
+bool locate(uint flat_index, out uint from, out uint to) {
+#if PAD
+  int source = 0;
+  uint target = 0u;
+#else
   int source = p.x_first;
   uint target = p.y_first;
+#endif
+  bool found = true;
   for (int axis = RANK - 1; axis >= 0; --axis) {
     const uint at = flat_index % p.size[axis];
     flat_index /= p.size[axis];
-    source += int(at) * p.x_stride[axis];
     target += at * p.y_stride[axis];
+#if PAD
+    const int i = int(at) - p.before[axis], size = p.x_size[axis];
+#if PAD == 1
+    found = found && i >= 0 && i < size;
+#endif
+    source += inside(i, size) * p.x_stride[axis];
+#else
+    source += int(at) * p.x_stride[axis];
+#endif
   }
   from = p.x_offset + uint(source);
   to = p.y_offset + target;
+  return found;
 }
 
-#if BITS != 64
-uint load_bits(uint i) {
+#if BITS == 64
+uvec2 element(bool found, uint i) {
+#if PAD == 1
+  if (!found) return uvec2(p.value[0], p.value[1]);
+#endif
+  return x[i];
+}
+#else
+uint element(bool found, uint i) {
+#if PAD == 1
+  if (!found) return p.value[0];
+#endif
 #if BITS == 32
   return x[i];
 #elif BITS == 16
@@ -55,30 +103,26 @@ uint load_bits(uint i) {
 
 void main() {
   const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
-#if BITS == 64 || BITS == 32
-  if (id >= p.elements) return;
   uint from, to;
-  locate(id, from, to);
-  y[to] = x[from];
-#elif WORDS
+#if WORDS && BITS < 32
   if (id * ELEMENTS >= p.elements) return;
   uint word = 0u, first = 0u;
   for (uint i = 0u; i < ELEMENTS; ++i) {
     if (id * ELEMENTS + i >= p.elements) break;
-    uint from, to;
-    locate(id * ELEMENTS + i, from, to);
+    const bool found = locate(id * ELEMENTS + i, from, to);
     if (i == 0u) first = to;
-    word |= load_bits(from) << (i * uint(BITS));
+    word |= element(found, from) << (i * uint(BITS));
   }
   y[first / ELEMENTS] = word;
 #else
   if (id >= p.elements) return;
-  uint from, to;
-  locate(id, from, to);
-#if BITS == 16
-  pm_store_u16(y, to, load_bits(from));
+  const bool found = locate(id, from, to);
+#if BITS >= 32
+  y[to] = element(found, from);
+#elif BITS == 16
+  pm_store_u16(y, to, element(found, from));
 #else
-  pm_store_u8(y, to, load_bits(from));
+  pm_store_u8(y, to, element(found, from));
 #endif
 #endif
 }

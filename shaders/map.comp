@@ -2,13 +2,12 @@
 //   DECLARATIONS  the bindings t0, t1, .. and y;   LOADS  local variables from the elements at[0], at[1], ..;
 //   RESULT_TYPE, RESULT  the expression;           STORE(i, v), STORE4(i, v)  one element, and four from a multiple of four on.
 // FLAT: every operand is dense in the output's order or one element. DENSE: the output is. An invocation makes four elements where
-// the output is dense, else one.
+// the output is dense, else one. RANK: axes that the others walk.
 #version 450
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
 DECLARATIONS
-#define RANK 4
 layout(push_constant) uniform parameter {
   uint elements;
 #if FLAT

@@ -46,7 +46,16 @@ def cropped(x: Array, pads: Array, **attributes: Any) -> Array:
     return np.pad(kept, [(max(b, 0), max(e, 0)) for b, e in zip(begin, end, strict=True)])
 
 
-OWN_REFERENCES = {"ConvTranspose: two groups": transposed_convolution, "Pad: crops": cropped}
+def largest_of_planes(x: Array) -> Array:
+    """GlobalMaxPool of rows, for which onnx's reference loses an axis."""
+    return x.max(axis=tuple(range(2, x.ndim)), keepdims=True)
+
+
+OWN_REFERENCES = {
+    "ConvTranspose: two groups": transposed_convolution,
+    "GlobalMaxPool: NaN stays": largest_of_planes,
+    "Pad: crops": cropped,
+}
 
 
 def reference_node(op: str, outputs: int, attributes: dict[str, Any], arrays: list[Array | None]) -> list[Array]:
@@ -105,7 +114,7 @@ def parameters() -> Iterator[Any]:
             yield pytest.param(case, mode, id=f"{case}-{mode}", marks=[pytest.mark.slow] if case.large else [])
 
 
-@pytest.mark.parametrize(("case", "mode"), parameters())
+@pytest.mark.parametrize(("case", "mode"), list(parameters()))
 def test_operator_is_right(case: Case, mode: str, context: pumice.Context, packed_context: pumice.Context) -> None:
     device = packed_context if mode == "fp16_packed" else context
     tolerance = case.fp32 if mode == "fp32" else case.fp16
@@ -119,7 +128,7 @@ def test_operator_is_right(case: Case, mode: str, context: pumice.Context, packe
 
 
 def test_every_operator_has_a_case_and_every_case_an_operator() -> None:
-    assert {case.op for case in CASES} == set(pumice.operators())
+    assert {case.op for case in CASES} == {row.name for row in pumice.operators()}
 
 
 def test_no_two_cases_have_one_name() -> None:

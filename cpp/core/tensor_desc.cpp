@@ -85,8 +85,8 @@ double real_at(DType dtype, const std::byte* data, int64_t i) {
   switch (dtype) {
     case DType::float64: return element_at<double>(data, i);
     case DType::float32: return element_at<float>(data, i);
-    case DType::float16: return float_from_half(element_at<uint16_t>(data, i));
-    case DType::bfloat16: return float_from_bfloat16(element_at<uint16_t>(data, i));
+    case DType::float16: return float_from_half(element_at<uint16_t>(data, static_cast<int64_t>(i)));
+    case DType::bfloat16: return float_from_bfloat16(element_at<uint16_t>(data, static_cast<int64_t>(i)));
     case DType::uint64: return static_cast<double>(element_at<uint64_t>(data, i));
     default: return static_cast<double>(integer_at(dtype, data, i));
   }
@@ -114,11 +114,13 @@ int64_t element_count(const Shape& shape) {
 }
 
 Strides packed_strides(const Shape& shape) {
+  const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();  // no element is reached: any strides do
   Strides strides(shape.size());
   int64_t stride = 1;
   for (size_t i = shape.size(); i-- > 0;) {
     strides[i] = stride;
-    stride = checked_mul(stride, std::max<int64_t>(shape[i], 1), "strides");
+    const int64_t size = std::max<int64_t>(shape[i], 1);
+    stride = empty && stride > INT64_MAX / size ? 1 : checked_mul(stride, size, "strides");
   }
   return strides;
 }
@@ -198,6 +200,21 @@ HostTensor HostTensor::copy_of(TensorDesc desc, const void* bytes) {
   const size_t exact = static_cast<size_t>((desc.elements() * bits(desc.dtype) + 7) / 8);
   if (exact > 0) std::memcpy(copy.get(), bytes, exact);
   return {std::move(desc), copy, copy.get()};
+}
+
+HostTensor HostTensor::converted(DType dtype) const {
+  if (desc.dtype == dtype) return *this;
+  const auto count = static_cast<size_t>(desc.elements());
+  const TensorDesc target(dtype, desc.shape);
+  if (desc.dtype == DType::float16 && dtype == DType::float32) {
+    std::vector<float> values(count);
+    for (size_t i = 0; i < count; ++i) values[i] = float_from_half(element_at<uint16_t>(data, static_cast<int64_t>(i)));
+    return copy_of(target, values.data());
+  }
+  if (desc.dtype != DType::float32 || dtype != DType::float16) throw Error("no conversion from " + std::string(name(desc.dtype)) + " to " + std::string(name(dtype)));
+  std::vector<uint16_t> values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = half_from_float(element_at<float>(data, static_cast<int64_t>(i)));
+  return copy_of(target, values.data());
 }
 
 std::vector<int64_t> HostTensor::as_int64() const {

@@ -12,11 +12,17 @@ bool are_apart(const Lane& a, const Lane& b) { return a.period != 0 && a.period 
 bool HazardTracker::needs_barrier(std::span<const MemoryAccess> accesses) {
   const auto overlaps = [](const std::vector<Interval>& intervals, const MemoryAccess& access) {
     return std::any_of(intervals.begin(), intervals.end(), [&](const Interval& other) {
+      return other.memory == access.memory && other.begin < access.end && access.begin < other.end;
+    });
+  };
+  // Parts that interleave may be written side by side; a read of one waits, as the validation layer, which knows ranges alone, wants it.
+  const auto overwrites = [&](const MemoryAccess& access) {
+    return std::any_of(writes_.begin(), writes_.end(), [&](const Interval& other) {
       return other.memory == access.memory && other.begin < access.end && access.begin < other.end && !are_apart(other.lane, access.lane);
     });
   };
   const bool conflict = std::any_of(accesses.begin(), accesses.end(), [&](const MemoryAccess& access) {
-    return overlaps(writes_, access) || (access.write && overlaps(reads_, access));
+    return access.write ? overwrites(access) || overlaps(reads_, access) : overlaps(writes_, access);
   });
   if (conflict) clear();
   for (const auto& access : accesses) (access.write ? writes_ : reads_).push_back({access.memory, access.begin, access.end, access.lane});

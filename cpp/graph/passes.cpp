@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "graph/shape_inference.h"
+#include "operators/families.h"
 #include "operators/host_evaluate.h"
 #include "operators/onnx_dtype.h"
 
@@ -139,6 +140,46 @@ void remove_dead_nodes(ProgramGraph& graph) {
   graph.nodes = std::move(kept);
 }
 
+namespace {
+
+// Reads floats of either size, and makes what it is told to.
+bool mixes_floats(const OperatorRow& row) { return row.lower == &lower_map || row.lower == &lower_cast || row.lower == &lower_reduce; }
+
+// Elements are moved as they are.
+bool keeps_bits(const OperatorRow& row) { return row.skeleton == Skeleton::view || row.skeleton == Skeleton::index_map || row.skeleton == Skeleton::copy; }
+
+bool is_wide(const ProgramGraph& graph, ValueId id) {
+  return id != kAbsent && graph.float_dtype == DType::float16 && graph.value(id).dtype == DType::float32 && !graph.value(id).constant;
+}
+
+// The dtype of the floats that a node makes: that of the program, but for operators known to overflow it and for what mixes with
+// their results.
+DType float_made(const ProgramGraph& graph, const ProgramNode& node) {
+  if (graph.float_dtype != DType::float16) return graph.float_dtype;
+  const auto wide = [&](ValueId input) { return is_wide(graph, input); };
+  const bool any = std::any_of(node.inputs.begin(), node.inputs.end(), wide);
+  if (mixes_floats(*node.row)) return node.row->overflows || any ? DType::float32 : DType::float16;
+  const auto floats = [&](ValueId input) { return input != kAbsent && is_working_float(graph.value(input).dtype) && !graph.value(input).constant; };
+  const bool all = any && std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) { return !floats(input) || wide(input); });
+  return all && keeps_bits(*node.row) ? DType::float32 : DType::float16;
+}
+
+// Casts of the wide inputs of a node to the dtype inside, made once each.
+template <typename Copy>
+void narrow_inputs(ProgramGraph& graph, ProgramNode& node, std::map<ValueId, ValueId>& narrowed, const Copy& inner_copy, std::vector<ProgramNode>& nodes) {
+  for (ValueId& input : node.inputs) {
+    if (!is_wide(graph, input)) continue;
+    const auto [found, added] = narrowed.try_emplace(input, kAbsent);
+    if (added) {
+      found->second = inner_copy(input);
+      nodes.push_back(cast_node(graph, input, found->second));
+    }
+    input = found->second;
+  }
+}
+
+}  // namespace
+
 void set_precision(ProgramGraph& graph) {
   const DType inside = graph.float_dtype;
   const auto differs = [&](DType dtype) { return is_working_float(dtype) && dtype != inside; };
@@ -161,20 +202,26 @@ void set_precision(ProgramGraph& graph) {
     first.push_back(cast_node(graph, input, inner));
     replaced[input] = inner;
   }
+  std::map<ValueId, ValueId> narrowed;
+  std::vector<ProgramNode> nodes;
   for (ProgramNode& node : graph.nodes) {
     for (ValueId& input : node.inputs)
       if (const auto found = replaced.find(input); found != replaced.end()) input = found->second;
+    const DType made = float_made(graph, node);
+    if (made == inside && !mixes_floats(*node.row)) narrow_inputs(graph, node, narrowed, inner_copy, nodes);
     for (const ValueId output : node.outputs)
-      if (output != kAbsent && is_working_float(graph.value(output).dtype)) graph.value(output).dtype = inside;
+      if (output != kAbsent && is_working_float(graph.value(output).dtype)) graph.value(output).dtype = made;
     auto& row = graph.report[node.report];
     const DType dtype = graph.value(*std::find_if(node.outputs.begin(), node.outputs.end(), [](ValueId output) { return output != kAbsent; })).dtype;
-    row.precision = is_working_float(dtype) ? (inside == DType::float16 ? "fp16" : "fp32") : std::string(name(dtype));
+    row.precision = is_working_float(dtype) ? (dtype == DType::float16 ? "fp16" : "fp32") : std::string(name(dtype));
+    nodes.push_back(std::move(node));
   }
+  graph.nodes = std::move(nodes);
   std::map<ValueId, ValueId> outer;
   for (size_t j = 0; j < graph.outputs.size(); ++j) {
     ValueId& value = graph.outputs[j].second;
     const bool made_inside = static_cast<size_t>(value) >= is_border.size() || (!is_border[static_cast<size_t>(value)] && !graph.value(value).constant);
-    if (!made_inside || !differs(border[j])) continue;
+    if (!made_inside || !is_working_float(border[j]) || graph.value(value).dtype == border[j]) continue;
     const auto [found, added] = outer.try_emplace(value, kAbsent);
     if (added) {
       GraphValue copy = graph.value(value);

@@ -174,7 +174,7 @@ class Binder {
     uint64_t& offset = host_offsets_[index(value)];
     if (offset != kNowhere) return offset;
     const DType dtype = shapes_.desc(value)->dtype;
-    const HostTensor stored = host->desc.dtype == dtype ? *host : converted(*host, dtype);
+    const HostTensor stored = host->converted(dtype);
     auto& block = result_.plan.host_values;
     offset = round_up(block.size(), kArenaAlignment);
     block.resize(offset + round_up(stored.desc.bytes(), kTensorGrain));

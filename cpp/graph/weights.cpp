@@ -100,7 +100,7 @@ class WeightPlacer {
     const auto [found, added] = sources_.try_emplace({value, dtype}, static_cast<uint32_t>(graph_.inputs.size() + weights_.sources.size()));
     if (!added) return found->second;
     const HostTensor& constant = *graph_.value(value).constant;
-    weights_.sources.push_back(constant.desc.dtype == dtype ? constant : converted(constant, dtype));
+    weights_.sources.push_back(constant.converted(dtype));
     TensorDesc desc(dtype, constant.desc.shape, {}, true);
     const std::string& name = graph_.value(value).name;
     weights_.slots.push_back({dtype == constant.desc.dtype ? name : name + " as " + std::string(pumice::name(dtype)), std::move(desc)});
@@ -130,32 +130,7 @@ class WeightPlacer {
   uint64_t bytes_ = 0;
 };
 
-uint16_t half_at(const HostTensor& tensor, size_t i) {
-  uint16_t bits = 0;
-  std::memcpy(&bits, tensor.data + i * 2, 2);
-  return bits;
-}
-
 }  // namespace
-
-HostTensor converted(const HostTensor& tensor, DType dtype) {
-  if (!is_working_float(tensor.desc.dtype) || !is_working_float(dtype)) throw Error("no conversion from " + std::string(name(tensor.desc.dtype)) + " to " + std::string(name(dtype)));
-  if (tensor.desc.dtype == dtype) return tensor;
-  const auto count = static_cast<size_t>(tensor.desc.elements());
-  const TensorDesc desc(dtype, tensor.desc.shape);
-  if (dtype == DType::float32) {
-    std::vector<float> values(count);
-    for (size_t i = 0; i < count; ++i) values[i] = float_from_half(half_at(tensor, i));
-    return HostTensor::copy_of(desc, values.data());
-  }
-  std::vector<uint16_t> values(count);
-  for (size_t i = 0; i < count; ++i) {
-    float value = 0;
-    std::memcpy(&value, tensor.data + i * sizeof value, sizeof value);
-    values[i] = half_from_float(value);
-  }
-  return HostTensor::copy_of(desc, values.data());
-}
 
 Weights place_weights(const std::shared_ptr<Context>& context, const ProgramGraph& graph) { return WeightPlacer(context, graph).place(); }
 

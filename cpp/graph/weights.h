@@ -26,9 +26,6 @@ struct Weights {
   std::shared_ptr<const InitializationPlan> initialization;
 };
 
-// The elements as another float dtype, rounded to nearest even.
-HostTensor converted(const HostTensor& tensor, DType dtype);
-
 Weights place_weights(const std::shared_ptr<Context>& context, const ProgramGraph& graph);
 
 }  // namespace pumice

@@ -5,6 +5,7 @@
 #include "operators/families.h"
 #include "operators/operator_table.h"
 #include "operators/planes.h"
+#include "operators/strided.h"
 #include "operators/window_geometry.h"
 
 namespace pumice {
@@ -93,7 +94,16 @@ struct Contraction {
   int64_t in_step_h = 1, in_step_w = 1, tap_step_h = 1, tap_step_w = 1, base_h = 0, base_w = 0;
   int64_t taps_h = 1, taps_w = 1, tap_first = 0, tap_row = 0, tap_column = 0;
   int64_t x_stride_group = 0, y_stride_group = 0, w_stride_group = 0;
-  uint64_t y_first = 0;  // element of the output where this dispatch's pixel (0, 0) is
+  int64_t x_first = 0, w_first = 0, y_first = 0;  // elements where this dispatch begins
+  bool matrix = false;                            // a matrix product: no taps
+};
+
+// What is added: a packed number for each channel, or a matrix.
+struct Bias {
+  enum class Kind { none, channels, matrix } kind = Kind::none;
+  Operand operand;
+  int64_t stride_row = 0, stride_column = 0;
+  double scale = 1;
 };
 
 // A group's channels are aligned vectors.
@@ -102,43 +112,65 @@ bool has_vec4_channels(Planes planes, int64_t channels, int64_t group_stride) {
   return planes.has_vec4_channels() && group_stride % 4 == 0;
 }
 
-void add_contraction(LowerContext& node, const Contraction& c, const Operand& x, const Operand& w, const Operand* bias, const Operand& y) {
+int64_t ceil_div(int64_t value, int64_t by) { return (value + by - 1) / by; }
+
+void set_taps(StepBuilder& step, const Contraction& c) {
+  step.set("in_h", c.x.h).set("in_w", c.x.w);
+  step.set("in_step_h", c.in_step_h).set("in_step_w", c.in_step_w).set("tap_step_h", c.tap_step_h).set("tap_step_w", c.tap_step_w);
+  step.set("base_h", c.base_h).set("base_w", c.base_w).set("taps_h", c.taps_h).set("taps_w", c.taps_w);
+  step.set("tap_first", c.tap_first).set("tap_row", c.tap_row).set("tap_column", c.tap_column).set("kernel_taps", c.weights.taps);
+}
+
+void add_contraction(LowerContext& node, const Contraction& c, const Operand& x, const Operand& w, const Bias& bias, const Operand& y) {
   const int64_t pixels = c.x.n * c.out_h * c.out_w;
-  if (pixels == 0 || c.weights.channels_out == 0) return;
+  if (pixels == 0 || c.weights.channels_out == 0 || c.weights.groups == 0) return;
   const bool lanes = node.prefers_lanes();
   node.check_loops(c.taps_h * (1 + c.taps_w * (2 + c.weights.channels_in / 4)));
   const int64_t kv = step_channels(c.weights.channels_in);
-  const bool x_vec4 = kv == 4 && has_vec4_channels(c.x, c.weights.channels_in, c.x_stride_group);
+  const bool x_vec4 = kv == 4 && has_vec4_channels(c.x, c.weights.channels_in, c.x_stride_group) && c.x_first % 4 == 0;
   const bool y_vec4 = has_vec4_channels(c.y, c.weights.channels_out, c.y_stride_group) && c.y_first % 4 == 0;
-  Macros macros = {{"X_VEC4", x_vec4 ? "1" : "0"}, {"Y_VEC4", y_vec4 ? "1" : "0"}, {"HAS_BIAS", bias ? "1" : "0"}, {"EPILOGUE(x)", node.epilogue()}};
+  Macros macros = {{"MATRIX", c.matrix ? "1" : "0"},
+                   {"X_VEC4", x_vec4 ? "1" : "0"},
+                   {"Y_VEC4", y_vec4 ? "1" : "0"},
+                   {"HAS_BIAS", std::to_string(static_cast<int>(bias.kind))},
+                   {"EPILOGUE(x)", node.epilogue()}};
   SpecValues spec;
   int64_t tile_p = kLanePixels, tile_c = kLaneChannels;
   if (lanes) {
+    const bool is_narrow = c.weights.channels_in > 0 && c.weights.channels_in <= 4 && c.taps_w <= kMostRowTaps;
     macros.emplace_back("KV", std::to_string(kv));
-    macros.emplace_back("ROW_TAPS", std::to_string(c.weights.channels_in <= 4 && c.taps_w <= kMostRowTaps ? c.taps_w : 0));
+    macros.emplace_back("ROW_TAPS", std::to_string(is_narrow ? c.taps_w : 0));
   } else {
     // Large tiles reuse more of what they load; small ones keep all of the device busy on small outputs.
-    const int64_t large = ((pixels + 63) / 64) * ((c.weights.channels_out + 63) / 64) * c.weights.groups;
+    const int64_t large = ceil_div(pixels, 64) * ceil_div(c.weights.channels_out, 64) * c.weights.groups;
     tile_p = tile_c = large >= 128 ? 64 : 32;
     spec = {{"INVOCATIONS", static_cast<double>(tile_p * tile_c / 16)}, {"TILE_P", static_cast<double>(tile_p)}, {"TILE_C", static_cast<double>(tile_c)}};
   }
   const auto kernel = node.kernel(lanes ? "conv_lanes.comp" : "conv_tiled.comp", node.float_dtype, macros, spec);
-  Operand target = y;
-  target.byte_offset += c.y_first * static_cast<uint64_t>(bits(node.float_dtype)) / 8;
+  const auto from = [&](Operand operand, int64_t element) {
+    operand.byte_offset += static_cast<uint64_t>(element * bits(node.float_dtype) / 8);
+    return operand;
+  };
   StepBuilder step(kernel);
-  step.bind("x", x).bind("w", w).bind("y", target);
-  if (bias) step.bind("b", *bias);
-  step.set("pixels", pixels).set("out_h", c.out_h).set("out_w", c.out_w).set("in_h", c.x.h).set("in_w", c.x.w);
-  step.set("in_step_h", c.in_step_h).set("in_step_w", c.in_step_w).set("tap_step_h", c.tap_step_h).set("tap_step_w", c.tap_step_w);
-  step.set("base_h", c.base_h).set("base_w", c.base_w).set("taps_h", c.taps_h).set("taps_w", c.taps_w);
-  step.set("tap_first", c.tap_first).set("tap_row", c.tap_row).set("tap_column", c.tap_column).set("kernel_taps", c.weights.taps);
+  step.bind("x", from(x, c.x_first)).bind("w", from(w, c.w_first)).bind("y", from(y, c.y_first));
+  if (bias.kind != Bias::Kind::none) step.bind("b", bias.operand);
+  step.set("pixels", pixels).set("out_h", c.out_h).set("out_w", c.out_w);
+  if (c.matrix)
+    step.set("b_scale", bias.scale).set("b_stride_row", bias.stride_row).set("b_stride_column", bias.stride_column);
+  else
+    set_taps(step, c);
   step.set("channels_in", c.weights.channels_in).set("channels_out", c.weights.channels_out);
   set_strides(step, 'x', c.x);
   set_strides(step, 'y', c.y);
   step.set("x_stride_group", c.x_stride_group).set("y_stride_group", c.y_stride_group).set("w_stride_group", c.w_stride_group);
-  step.groups(static_cast<uint64_t>((pixels + tile_p - 1) / tile_p), static_cast<uint64_t>((c.weights.channels_out + tile_c - 1) / tile_c),
-              static_cast<uint64_t>(c.weights.groups));
+  step.groups(static_cast<uint64_t>(ceil_div(pixels, tile_p)), static_cast<uint64_t>(ceil_div(c.weights.channels_out, tile_c)), static_cast<uint64_t>(c.weights.groups));
   node.add(step.build());
+}
+
+// The optional input 2 of a convolution.
+Bias bias_of(LowerContext& node) {
+  if (!node.has_input(2)) return {};
+  return {Bias::Kind::channels, node.packed(2)};
 }
 
 void check_planes(const LowerContext& node) {
@@ -179,9 +211,7 @@ void lower_conv(LowerContext& node) {
   c.taps_h = kernel.h, c.taps_w = kernel.w, c.tap_row = kernel.w, c.tap_column = 1;
   set_groups(node, c);
   const Operand weights = node.packed(1);
-  Operand bias;
-  if (node.has_input(2)) bias = node.packed(2);
-  add_contraction(node, c, node.in(0), weights, node.has_input(2) ? &bias : nullptr, node.out(0));
+  add_contraction(node, c, node.in(0), weights, bias_of(node), node.out(0));
 }
 
 bool pack_conv_transpose(const PackContext& node, size_t input, PackedWeight& packed) {
@@ -219,8 +249,7 @@ void lower_conv_transpose(LowerContext& node) {
   const Axes kernel = axes_of(window.kernel, 1), steps = axes_of(window.strides, 1), dilations = axes_of(window.dilations, 1), pads = axes_of(window.pads_begin, 0);
   set_groups(node, c);
   const Operand weights = node.packed(1);
-  Operand bias;
-  if (node.has_input(2)) bias = node.packed(2);
+  const Bias bias = bias_of(node);
   for (int64_t h = 0; h < steps.h; ++h) {
     for (int64_t w = 0; w < steps.w; ++w) {
       const Phase rows = phase_of(h, c.y.h, steps.h, dilations.h, pads.h, kernel.h), columns = phase_of(w, c.y.w, steps.w, dilations.w, pads.w, kernel.w);
@@ -230,9 +259,9 @@ void lower_conv_transpose(LowerContext& node) {
       part.base_h = rows.base, part.base_w = columns.base;
       part.taps_h = rows.taps, part.taps_w = columns.taps;
       part.tap_first = rows.tap * kernel.w + columns.tap, part.tap_row = rows.tap_step * kernel.w, part.tap_column = columns.tap_step;
-      part.y_first = static_cast<uint64_t>(h * c.y.sh + w * c.y.sw);
+      part.y_first = h * c.y.sh + w * c.y.sw;
       part.y.sh *= steps.h, part.y.sw *= steps.w;
-      add_contraction(node, part, node.in(0), weights, node.has_input(2) ? &bias : nullptr, node.out(0));
+      add_contraction(node, part, node.in(0), weights, bias, node.out(0));
     }
   }
 }
@@ -246,70 +275,91 @@ static Weights matrix_weights(const TensorDesc& b, bool transposed) {
   return {batch, n, k, 1, k * n, transposed ? k : 1, transposed ? 1 : n, 1};
 }
 
+// C of a Gemm is one number for each column of the result, which packs to float32; any other C stays the matrix that it is.
+static bool is_row(const TensorDesc& c, int64_t columns) { return c.rank() > 0 && c.shape.back() == columns && c.elements() == columns; }
+
 bool pack_gemm(const PackContext& node, size_t input, PackedWeight& packed) {
   const bool transposed = node.attributes->integer("transB", 0) != 0;
   if (input == 1) pack_weights(node, input, matrix_weights(node.input(1), transposed), node.attributes->real("alpha", 1), packed);
-  // A bias of one row adds to every pixel alike; any other shape is added afterwards.
-  if (input == 2 && node.inputs[1]) {
-    const int64_t n = node.input(1).shape[transposed ? 0 : 1];
-    if (node.input(2).elements() != n || (node.input(2).rank() == 2 && node.input(2).shape[0] != 1)) return false;
-    pack_floats(node, input, node.attributes->real("beta", 1), packed);
-    return true;
-  }
-  return input == 1;
+  if (input != 2 || !node.inputs[1]) return input == 1;
+  if (!is_row(node.input(2), node.input(1).shape[transposed ? 0 : 1])) return false;
+  pack_floats(node, input, node.attributes->real("beta", 1), packed);
+  return true;
 }
 
-// Rows of a matrix as the pixels of one image. `transposed`: the matrix is [K, M].
+// Rows of a matrix as the pixels of one image.
 static Planes matrix_planes(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) { return {1, columns, 1, rows, 0, column_stride, 0, row_stride}; }
+
+static Contraction matrix_product(const Planes& a, const Weights& b, const Planes& y) {
+  Contraction c{a, y, b, 1, a.w};
+  c.matrix = true;
+  return c;
+}
 
 void lower_gemm(LowerContext& node) {
   const bool transposed_a = node.attributes->integer("transA", 0) != 0, transposed_b = node.attributes->integer("transB", 0) != 0;
   const TensorDesc &a = node.input(0), &y = node.output(0);
   const size_t row = transposed_a ? 1 : 0, column = 1 - row;
-  Contraction c{matrix_planes(a.shape[row], a.shape[column], a.strides[row], a.strides[column]), matrix_planes(y.shape[0], y.shape[1], y.strides[0], y.strides[1]),
-                matrix_weights(node.input(1), transposed_b), 1, a.shape[row]};
+  const Contraction c = matrix_product(matrix_planes(a.shape[row], a.shape[column], a.strides[row], a.strides[column]), matrix_weights(node.input(1), transposed_b),
+                                       matrix_planes(y.shape[0], y.shape[1], y.strides[0], y.strides[1]));
   const Operand weights = node.packed(1);
-  Operand bias;
-  if (node.has_input(2)) {
-    const TensorDesc& given = node.input(2);
-    if (given.elements() != y.shape[1] || (given.rank() == 2 && given.shape[0] != 1))
-      throw UnsupportedError("node '" + std::string(node.node) + "': Gemm with C of shape " + to_string(given.shape) + "; one row of " + std::to_string(y.shape[1]) + " elements is supported");
-    bias = node.packed(2);
+  Bias bias = bias_of(node);
+  if (node.has_input(2) && !is_row(node.input(2), y.shape[1])) {
+    const Strides strides = broadcast_strides(node.input(2).shape, node.input(2).strides, y.shape);
+    bias = {Bias::Kind::matrix, node.in(2), strides[0], strides[1], node.attributes->real("beta", 1)};
   }
-  add_contraction(node, c, node.in(0), weights, node.has_input(2) ? &bias : nullptr, node.out(0));
+  add_contraction(node, c, node.in(0), weights, bias, node.out(0));
+}
+
+// An operand of MatMul as matrices: a vector is one row on the left, one column on the right.
+static TensorDesc as_matrices(const TensorDesc& desc, bool is_right) {
+  if (desc.rank() != 1) return desc;
+  const int64_t size = desc.shape[0], stride = desc.strides[0];
+  return is_right ? TensorDesc(desc.dtype, {size, 1}, Strides{stride, 1}) : TensorDesc(desc.dtype, {1, size}, Strides{std::max<int64_t>(size, 1), stride});
 }
 
 bool pack_matmul(const PackContext& node, size_t input, PackedWeight& packed) {
-  if (input != 1 || node.input(1).rank() < 2) return false;
-  pack_weights(node, input, matrix_weights(node.input(1), false), 1, packed);
+  if (input != 1) return false;
+  pack_weights(node, input, matrix_weights(as_matrices(node.input(1), true), false), 1, packed);
   return true;
 }
 
+// The batches of all three as one index space, counted in matrices.
+static IndexSpace batch_space(const TensorDesc& a, const TensorDesc& b) {
+  const auto batch_of = [](const TensorDesc& desc) { return Shape(desc.shape.begin(), desc.shape.end() - 2); };
+  const Shape a_batch = batch_of(a), b_batch = batch_of(b), batch = broadcast_shape(a_batch, b_batch);
+  IndexSpace space{batch, {broadcast_strides(a_batch, packed_strides(a_batch), batch), broadcast_strides(b_batch, packed_strides(b_batch), batch), packed_strides(batch)}};
+  space.coalesce();
+  return space;
+}
+
 void lower_matmul(LowerContext& node) {
-  const TensorDesc &a = node.input(0), &b = node.input(1), &y = node.output(0);
-  if (a.rank() < 2 || b.rank() < 2) throw UnsupportedError("node '" + std::string(node.node) + "': MatMul of a vector, " + to_string(a.shape) + " by " + to_string(b.shape));
+  const TensorDesc a = as_matrices(node.input(0), false), b = as_matrices(node.input(1), true), &y = node.output(0);
+  if (!a.is_packed() || !b.is_packed() || !y.is_packed()) throw UnsupportedError("node '" + std::string(node.node) + "': MatMul of strided tensors");
   const Operand weights = node.packed(1);
-  const size_t ar = a.shape.size(), yr = y.shape.size();
   const Weights all = matrix_weights(b, false);
+  const auto planes = [](int64_t rows, int64_t columns) { return matrix_planes(rows, columns, columns, 1); };
+  const int64_t k = all.channels_in, n = all.channels_out;
   if (all.groups == 1) {  // one B for all: the batch of A becomes more rows
-    const int64_t rows = a.elements() / std::max<int64_t>(a.shape[ar - 1], 1);
-    if (!a.is_packed() || !y.is_packed()) throw UnsupportedError("node '" + std::string(node.node) + "': MatMul of strided tensors");
-    Contraction c{matrix_planes(rows, a.shape[ar - 1], a.shape[ar - 1], 1), matrix_planes(rows, y.shape[yr - 1], y.shape[yr - 1], 1), all, 1, rows};
-    add_contraction(node, c, node.in(0), weights, nullptr, node.out(0));
-    return;
+    const int64_t rows = element_count({a.shape.begin(), a.shape.end() - 1});
+    return add_contraction(node, matrix_product(planes(rows, k), all, planes(rows, n)), node.in(0), weights, {}, node.out(0));
   }
-  const Shape batch(y.shape.begin(), y.shape.end() - 2), a_batch(a.shape.begin(), a.shape.end() - 2), b_batch(b.shape.begin(), b.shape.end() - 2);
-  const int64_t y_matrices = element_count(batch), group = packed_group(node, all);
-  const auto stride_of = [&](const Shape& of, int64_t matrix) { return element_count(of) == 1 ? 0 : matrix; };
-  if ((a_batch != batch && element_count(a_batch) != 1) || (b_batch != batch && element_count(b_batch) != 1))
-    throw UnsupportedError("node '" + std::string(node.node) + "': MatMul with batches " + to_string(a_batch) + " and " + to_string(b_batch) + " that broadcast against each other");
-  Contraction c{matrix_planes(a.shape[ar - 2], a.shape[ar - 1], a.strides[ar - 2], a.strides[ar - 1]), matrix_planes(y.shape[yr - 2], y.shape[yr - 1], y.strides[yr - 2], y.strides[yr - 1]),
-                all, 1, a.shape[ar - 2]};
-  c.weights.groups = y_matrices;
-  c.x_stride_group = stride_of(a_batch, a.shape[ar - 2] * a.shape[ar - 1]);
-  c.y_stride_group = y.shape[yr - 2] * y.shape[yr - 1];
-  c.w_stride_group = stride_of(b_batch, group);
-  add_contraction(node, c, node.in(0), weights, nullptr, node.out(0));
+  const int64_t m = a.shape[a.shape.size() - 2], group = packed_group(node, all);
+  // The last axis of the batch is the grid's; each index of the others is a dispatch.
+  IndexSpace space = batch_space(a, b);
+  Contraction c = matrix_product(planes(m, k), all, planes(m, n));
+  c.weights.groups = space.sizes.back();
+  c.x_stride_group = space.strides[0].back() * m * k, c.w_stride_group = space.strides[1].back() * group, c.y_stride_group = space.strides[2].back() * m * n;
+  const Shape outer(space.sizes.begin(), space.sizes.end() - 1);
+  for (int64_t i = 0; i < element_count(outer); ++i) {
+    c.x_first = c.w_first = c.y_first = 0;
+    int64_t rest = i;
+    for (size_t axis = outer.size(); axis-- > 0; rest /= outer[axis]) {
+      const int64_t at = rest % outer[axis];
+      c.x_first += at * space.strides[0][axis] * m * k, c.w_first += at * space.strides[1][axis] * group, c.y_first += at * space.strides[2][axis] * m * n;
+    }
+    add_contraction(node, c, node.in(0), weights, {}, node.out(0));
+  }
 }
 
 }  // namespace pumice

@@ -1,5 +1,7 @@
 // Rows that move elements: one strided copy, or one for each part.
 #include <algorithm>
+#include <cstring>
+#include <map>
 
 #include "core/error.h"
 #include "operators/families.h"
@@ -107,42 +109,72 @@ void lower_depth_to_space(LowerContext& node) { add_blocks(node, planes_of(node,
 
 void lower_space_to_depth(LowerContext& node) { add_blocks(node, planes_of(node, node.output(0)), planes_of(node, node.input(0)), false); }
 
+// One axis of a padding.
+struct PadAxis {
+  int64_t size, x_size, before, x_stride, y_stride;
+
+  bool is_padded() const { return before != 0 || size != x_size; }
+};
+
+// Axes from the outermost in the output's memory to the innermost; neighbours that are not padded become one.
+static std::vector<PadAxis> pad_axes(LowerContext& node) {
+  const TensorDesc &x = node.input(0), &y = node.output(0);
+  const auto pads = host_integers(node, 1);
+  std::vector<PadAxis> all;
+  for (size_t i = 0; i < x.shape.size(); ++i) all.push_back({y.shape[i], x.shape[i], node.has_input(3) ? 0 : pads[i], x.strides[i], y.strides[i]});
+  if (node.has_input(3)) {
+    const auto axes = host_integers(node, 3);
+    for (size_t i = 0; i < axes.size(); ++i) all[static_cast<size_t>(axes[i] < 0 ? axes[i] + x.rank() : axes[i])].before = pads[i];
+  }
+  std::stable_sort(all.begin(), all.end(), [](const PadAxis& a, const PadAxis& b) { return a.y_stride > b.y_stride; });
+  std::vector<PadAxis> merged;
+  for (const PadAxis& axis : all) {
+    const bool joins = !merged.empty() && !merged.back().is_padded() && !axis.is_padded() && merged.back().x_stride == axis.x_stride * axis.size && merged.back().y_stride == axis.y_stride * axis.size;
+    if (!joins)
+      merged.push_back(axis);
+    else
+      merged.back() = {merged.back().size * axis.size, merged.back().x_size * axis.x_size, 0, axis.x_stride, axis.y_stride};
+  }
+  return merged;
+}
+
+// The padding constant as it is stored.
+static std::array<uint32_t, 2> pad_value(const LowerContext& node) {
+  std::array<uint32_t, 2> bits_of{};
+  if (!node.has_input(2)) return bits_of;
+  const HostTensor* host = node.host(2);
+  if (!host) throw UnsupportedError("node '" + std::string(node.node) + "': a padding value that is not known on the host");
+  if (host->desc.elements() == 0) return bits_of;
+  const HostTensor value = host->converted(node.input(0).dtype);
+  std::memcpy(bits_of.data(), value.data, static_cast<size_t>(bits(value.desc.dtype)) / 8);
+  return bits_of;
+}
+
 void lower_pad(LowerContext& node) {
   constexpr size_t kPadRank = 5;
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (y.elements() == 0) return;
-  const std::string mode = node.attributes->text("mode", "constant");
-  const auto pads = host_integers(node, 1);
-  const size_t rank = x.shape.size();
-  std::vector<int64_t> begin(rank, 0);
-  std::vector<int64_t> axes;
-  if (node.has_input(3))
-    axes = host_integers(node, 3);
-  else
-    for (size_t i = 0; i < rank; ++i) axes.push_back(static_cast<int64_t>(i));
-  for (size_t i = 0; i < axes.size(); ++i) begin[static_cast<size_t>(axes[i] < 0 ? axes[i] + static_cast<int64_t>(rank) : axes[i])] = pads[i];
-  double value = 0;
-  if (node.has_input(2)) {
-    const HostTensor* host = node.host(2);
-    if (!host) throw UnsupportedError("node '" + std::string(node.node) + "': a padding value that is not known on the host");
-    value = host->desc.elements() > 0 ? host->as_double()[0] : 0;
-  }
-  if (x.dtype != DType::float32 && x.dtype != DType::float16) throw UnsupportedError("node '" + std::string(node.node) + "': Pad of " + std::string(name(x.dtype)));
-  if (rank > kPadRank) throw UnsupportedError("node '" + std::string(node.node) + "': Pad of rank " + std::to_string(rank) + "; at most 5");
-  // Axes in the order of the output's memory, so that neighbouring invocations write neighbouring elements.
-  std::vector<size_t> order(rank);
-  for (size_t i = 0; i < rank; ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return y.strides[a] > y.strides[b]; });
-  const auto arranged = [&](const std::vector<int64_t>& values, int64_t filler) {
-    std::vector<int64_t> result(kPadRank - rank, filler);
-    for (const size_t axis : order) result.push_back(values[axis]);
-    return result;
+  static const std::map<std::string_view, std::string_view> modes = {{"constant", "1"}, {"reflect", "2"}, {"edge", "3"}, {"wrap", "4"}};
+  const int element_bits = bits(x.dtype);
+  if (element_bits < 8) throw UnsupportedError("node '" + std::string(node.node) + "': Pad of " + std::string(name(x.dtype)));
+  auto axes = pad_axes(node);
+  if (axes.size() > kPadRank)
+    throw UnsupportedError("node '" + std::string(node.node) + "': Pad over " + std::to_string(axes.size()) + " axes that do not merge; at most " + std::to_string(kPadRank) + " are supported");
+  axes.insert(axes.begin(), kPadRank - axes.size(), {1, 1, 0, 0, 0});
+  const auto each = [&](int64_t PadAxis::*field) {
+    std::vector<int64_t> values;
+    for (const PadAxis& axis : axes) values.push_back(axis.*field);
+    return values;
   };
-  const auto kernel = node.kernel("pad.comp", x.dtype, {{"MODE", mode == "constant" ? "0" : mode == "reflect" ? "1" : "2"}});
-  StepBuilder step(kernel);
-  step.bind("x", node.in(0)).bind("y", node.out(0)).set("elements", y.elements()).set("size", arranged(y.shape, 1)).set("in_size", arranged(x.shape, 1));
-  step.set("begin", arranged(begin, 0)).set("x_stride", arranged(x.strides, 0)).set("y_stride", arranged(y.strides, 0)).set("value", value);
-  node.add(step.threads(static_cast<uint64_t>(y.elements())).build());
+  const auto value = pad_value(node);
+  const bool words = is_dense(each(&PadAxis::size), each(&PadAxis::y_stride));
+  const int64_t lanes = words ? std::max(32 / element_bits, 1) : 1;
+  const Macros macros = {{"BITS", std::to_string(element_bits)}, {"WORDS", words ? "1" : "0"}, {"RANK", std::to_string(kPadRank)}, {"PAD", std::string(modes.at(node.attributes->text("mode", "constant")))}};
+  StepBuilder step(node.kernel("index_map.comp", DType::float32, macros));
+  step.bind("x", node.in(0)).bind("y", node.out(0)).set("elements", y.elements()).set("size", each(&PadAxis::size)).set("x_size", each(&PadAxis::x_size));
+  step.set("before", each(&PadAxis::before)).set("x_stride", each(&PadAxis::x_stride)).set("y_stride", each(&PadAxis::y_stride));
+  step.set("value", std::vector<int64_t>{value[0], value[1]});
+  node.add(step.threads(static_cast<uint64_t>((y.elements() + lanes - 1) / lanes)).build());
 }
 
 void lower_gather(LowerContext& node) {

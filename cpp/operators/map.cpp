@@ -11,7 +11,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMapRank = 4, kMapInputs = 4;
+constexpr size_t kMapRank = 4, kMapInputs = 4;  // of the usual kernel; with fewer inputs there is room for more axes
 
 std::string number(size_t i) { return std::to_string(i); }
 
@@ -105,15 +105,6 @@ Inputs inputs_of(const LowerContext& node) {
   return inputs;
 }
 
-bool is_dense(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {
-  int64_t expected = 1;
-  for (size_t i = sizes.size(); i-- > 0;) {
-    if (sizes[i] != 1 && strides[i] != expected) return false;
-    expected *= sizes[i];
-  }
-  return true;
-}
-
 bool is_flat(const std::vector<int64_t>& strides, const std::vector<int64_t>& sizes) {
   return is_dense(sizes, strides) || std::all_of(strides.begin(), strides.end(), [](int64_t stride) { return stride == 0; });
 }
@@ -188,6 +179,13 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
   return text;
 }
 
+// Axes that the kernel walks: as many as its 128 bytes of push constants hold strides for.
+size_t rank_of(const IndexSpace& space, size_t inputs) {
+  constexpr size_t kPushWords = 32;
+  const size_t most = (kPushWords - 2 - inputs) / (inputs + 2);
+  return std::clamp(space.sizes.size(), kMapRank, std::max(most, kMapRank));
+}
+
 void add_map(LowerContext& node, const Expression& expression) {
   const Inputs inputs = inputs_of(node);
   if (inputs.names.size() > kMapInputs)
@@ -201,6 +199,8 @@ void add_map(LowerContext& node, const Expression& expression) {
   MapText text = map_text(node, inputs, expression);
   text.macros.emplace_back("FLAT", flat ? "1" : "0");
   text.macros.emplace_back("DENSE", dense ? "1" : "0");
+  const size_t rank = rank_of(space, inputs.names.size());
+  text.macros.emplace_back("RANK", number(rank));
   StepBuilder step(node.kernel("map.comp", text.storage, text.macros));
   for (size_t k = 0; k < inputs.names.size(); ++k) step.bind("t" + number(k), node.in(inputs.positions[k]));
   step.bind("y", node.out(0)).set("elements", elements);
@@ -209,7 +209,7 @@ void add_map(LowerContext& node, const Expression& expression) {
     for (size_t k = 0; k < inputs.names.size(); ++k) strides.push_back(elements > 1 && std::all_of(space.strides[k].begin(), space.strides[k].end(), [](int64_t s) { return s == 0; }) ? 0 : 1);
     if (elements == 1) std::fill(strides.begin(), strides.end(), 0);
   } else {
-    space.pad_to(kMapRank, "node '" + std::string(node.node) + "'");
+    space.pad_to(rank, "node '" + std::string(node.node) + "'");
     for (size_t k = 0; k < inputs.names.size(); ++k) strides.insert(strides.end(), space.strides[k].begin(), space.strides[k].end());
     step.set("size", space.sizes).set("y_stride", space.strides.back());
   }

@@ -144,6 +144,7 @@ Rows map_rows() {
                   {{value("x", kMapped)}, {value("y", kMapped)}, {required("to", AttributeKind::integer), optional("saturate", AttributeKind::integer)}},
                   shape_of_cast,
                   lower_cast});
+  for (OperatorRow& row : rows) row.overflows = row.name == "Exp" || row.name == "Pow" || row.name == "Sinh" || row.name == "Cosh";
   return rows;
 }
 

@@ -71,7 +71,6 @@ class ShapeContext {
 };
 
 // One operator.
-// One operator.
 struct OperatorRow {
   std::string_view name;
   Skeleton skeleton = Skeleton::map;
@@ -86,6 +85,8 @@ struct OperatorRow {
   uint32_t host_inputs = 0;
   // Describes how constant input `i` is repacked once for this device; false: used as it is. Free of data shapes.
   bool (*pack)(const PackContext&, size_t input, PackedWeight&) = nullptr;
+  // Results soon exceed float16, whose largest is 65,504: they stay float32 where other floats are float16.
+  bool overflows = false;
 };
 
 std::span<const OperatorRow> operators();  // sorted by name
@@ -94,7 +95,6 @@ const OperatorRow* find_operator(std::string_view name);  // null for an unknown
 // Checks attributes against the schema; fills defaults. Throws GraphError (unknown, missing, of another kind) or UnsupportedError (a
 // value that the row lacks).
 Attributes checked_attributes(const OperatorRow& row, std::string_view node, const Attributes& given);
-// Checks counts, dtypes and rank; null for an optional input left out. Throws GraphError (wrong) or UnsupportedError (dtype).
 // Checks counts, dtypes and rank; null for an optional input left out. Throws GraphError (wrong) or UnsupportedError (a dtype, or an
 // optional input or output, that the row lacks).
 void check_inputs(const OperatorRow& row, std::string_view node, const std::vector<const TensorDesc*>& inputs, size_t outputs);

@@ -68,13 +68,13 @@ uint64_t accumulator_bytes(const Fold& fold) { return fold.accumulator == "vec2"
 
 // How elements are declared, loaded and stored.
 Macros element_macros(const std::string& array, DType dtype) {
-  const bool bytes = bits(dtype) == 8;
-  const std::string declared = is_float(dtype) ? "sfp" : bytes ? "uint" : integer_text(dtype).type;
+  const bool bytes = bits(dtype) == 8, half = dtype == DType::float16;
+  const std::string declared = half ? "sfp" : is_float(dtype) ? "float" : bytes ? "uint" : integer_text(dtype).type;
   if (array == "x") {
-    const std::string load = is_float(dtype) ? "pm_load(x, i)" : bytes ? (dtype == DType::int8 ? "pm_load_i8(x, i)" : "pm_load_u8(x, i)") : "x[i]";
+    const std::string load = half ? "pm_load(x, i)" : bytes ? (dtype == DType::int8 ? "pm_load_i8(x, i)" : "pm_load_u8(x, i)") : "x[i]";
     return {{"X_TYPE", declared}, {"LOAD(i)", load}};
   }
-  const std::string store = is_float(dtype) ? "pm_store(y, i, EPILOGUE(v))" : bytes ? "pm_store_u8(y, i, v)" : "y[i] = (v)";
+  const std::string store = half ? "pm_store(y, i, EPILOGUE(v))" : is_float(dtype) ? "y[i] = EPILOGUE(v)" : bytes ? "pm_store_u8(y, i, v)" : "y[i] = (v)";
   return {{"Y_TYPE", declared}, {"STORE(i, v)", store}};
 }
 
@@ -96,8 +96,8 @@ void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t
   const bool one_axis = stage.reduced.sizes[0] == 1 && stage.reduced.sizes[1] == 1;
   append({{"ONE_AXIS", one_axis ? "1" : "0"}, {"COOPERATE", stage.cooperate ? "1" : "0"}});
   if (bits(x) == 64) append({{"PM_HAS_INT64", "1"}});
-  const bool storage_of_floats = is_float(stage.first ? x : y) && (stage.first || stage.last);
-  StepBuilder step(node.kernel("reduce.comp", storage_of_floats ? (stage.first ? x : y) : DType::float32, macros));
+  const bool half = (stage.first && x == DType::float16) || (stage.last && y == DType::float16);
+  StepBuilder step(node.kernel("reduce.comp", half ? DType::float16 : DType::float32, macros));
   const int64_t results = stage.kept.elements();
   step.bind("x", stage.x).bind("y", stage.y).set("results", results).set("parts", stage.parts).set("part_size", stage.part_size);
   step.set("kept", stage.kept.sizes).set("kept_stride", stage.kept.strides[0]).set("reduced", stage.reduced.sizes).set("reduced_stride", stage.reduced.strides[0]);

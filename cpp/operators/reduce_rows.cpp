@@ -41,6 +41,7 @@ Rows reduce_rows() {
                                                                                                  {"ReduceLogSum", kFloats},
                                                                                                  {"ReduceLogSumExp", kFloats}})
     rows.push_back({name, Skeleton::reduce, {{value("x", dtypes), optional_value("axes", kInt64)}, {value("y", dtypes)}, attributes}, shape_of_reduce, lower_reduce, {}, host_bits(1)});
+  for (OperatorRow& row : rows) row.overflows = row.name == "ReduceSum" || row.name == "ReduceProd" || row.name == "ReduceL1" || row.name == "ReduceL2" || row.name == "ReduceSumSquare";
   return rows;
 }
 

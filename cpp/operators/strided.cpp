@@ -9,6 +9,8 @@ namespace {
 
 constexpr size_t kIndexMapRank = 6;
 
+}  // namespace
+
 bool is_dense(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {
   int64_t expected = 1;
   for (size_t i = sizes.size(); i-- > 0;) {
@@ -17,8 +19,6 @@ bool is_dense(const std::vector<int64_t>& sizes, const std::vector<int64_t>& str
   }
   return true;
 }
-
-}  // namespace
 
 int64_t IndexSpace::elements() const {
   int64_t count = 1;
@@ -68,7 +68,7 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const O
   const int64_t lanes = std::max(32 / element_bits, 1);
   const bool words = alone && is_dense(space.sizes, space.strides[1]) && y_first % lanes == 0;
   space.pad_to(kIndexMapRank, "'" + std::string(node.node) + "'");
-  const auto kernel = node.kernel("index_map.comp", DType::float32, {{"BITS", std::to_string(element_bits)}, {"WORDS", words ? "1" : "0"}});
+  const auto kernel = node.kernel("index_map.comp", DType::float32, {{"BITS", std::to_string(element_bits)}, {"WORDS", words ? "1" : "0"}, {"RANK", std::to_string(kIndexMapRank)}, {"PAD", "0"}});
   const int64_t invocations = words ? (elements + lanes - 1) / lanes : elements;
   node.add(StepBuilder(kernel)
                .bind("x", x)

@@ -1,10 +1,15 @@
-// The geometry that every contraction shares: convolutions, the phases of transposed ones, and matrix products (a 1x1 convolution
-// whose pixels are the rows). An output pixel (n, i, j) sums over taps (th, tw) and input channels:
+// The geometry that every contraction shares. An output pixel (n, i, j) of a convolution sums over taps (th, tw) and input channels:
 //   ih = i * in_step_h + th * tap_step_h + base_h, and so for w; outside the input counts as zero.
 // Pixels of all images are numbered through; groups are gl_WorkGroupID.z.
+// MATRIX: a matrix product, which is a 1x1 convolution whose pixels are the rows and whose groups are the batch.
 layout(push_constant) uniform parameter {
   uint pixels;                      // images * out_h * out_w
   uint out_h, out_w;                // of this dispatch
+#if MATRIX
+  float b_scale;                    // of the matrix that is added (HAS_BIAS == 2)
+  uint b_stride_row, b_stride_column;
+  uint b_offset, w_offset;
+#else
   int in_h, in_w;
   int in_step_h, in_step_w;
   int tap_step_h, tap_step_w;
@@ -12,12 +17,25 @@ layout(push_constant) uniform parameter {
   uint taps_h, taps_w;
   uint tap_first, tap_row, tap_column;  // index in the packed kernel of tap (0, 0), and from one tap to the next
   uint kernel_taps;                 // taps of the packed kernel
+#endif
   uint channels_in, channels_out;   // of one group
   uint x_stride_n, x_stride_h, x_stride_w, x_stride_c;  // in elements
   uint y_stride_n, y_stride_h, y_stride_w, y_stride_c;
   uint x_stride_group, y_stride_group, w_stride_group;  // groups of a convolution, or the batch of a matrix product
   uint x_offset, y_offset;
 } p;
+
+#if MATRIX
+#define TAPS_H 1u
+#define TAPS_W 1u
+#define KERNEL_TAPS 1u
+#define W_GROUP (p.w_offset + gl_WorkGroupID.z * p.w_stride_group)
+#else
+#define TAPS_H p.taps_h
+#define TAPS_W p.taps_w
+#define KERNEL_TAPS p.kernel_taps
+#define W_GROUP (gl_WorkGroupID.z * p.w_stride_group)
+#endif
 
 #ifndef EPILOGUE
 #define EPILOGUE(x) (x)
@@ -32,4 +50,49 @@ uvec3 place_of(uint pixel) {
   return uvec3(n, i, rest - i * p.out_w);
 }
 
+// Where in its image the input is that tap (th, tw) of an output pixel reads; false: outside.
+bool find_input(uvec3 place, uint th, uint tw, out uint at) {
+#if MATRIX
+  at = place.z * p.x_stride_w;
+  return true;
+#else
+  const int ih = int(place.y) * p.in_step_h + int(th) * p.tap_step_h + p.base_h;
+  const int iw = int(place.z) * p.in_step_w + int(tw) * p.tap_step_w + p.base_w;
+  const bool inside = ih >= 0 && ih < p.in_h && iw >= 0 && iw < p.in_w;
+  at = inside ? uint(ih) * p.x_stride_h + uint(iw) * p.x_stride_w : 0u;
+  return inside;
+#endif
+}
+
+uint tap_index(uint th, uint tw) {
+#if MATRIX
+  return 0u;
+#else
+  return p.tap_first + th * p.tap_row + tw * p.tap_column;
+#endif
+}
+
 uint y_index(uvec3 place) { return p.y_offset + place.x * p.y_stride_n + place.y * p.y_stride_h + place.z * p.y_stride_w; }
+
+// What is added to the sums. HAS_BIAS 1: a number for each channel of all groups; 2: a matrix, broadcast by strides of zero.
+#if HAS_BIAS == 1
+layout(binding = 3) readonly buffer B { float b[]; };
+#elif HAS_BIAS == 2
+layout(binding = 3) readonly buffer B { sfp b[]; };
+#endif
+
+float channel_bias(uint channel) {
+#if HAS_BIAS == 1
+  return b[gl_WorkGroupID.z * p.channels_out + min(channel, p.channels_out - 1u)];
+#else
+  return 0.0;
+#endif
+}
+
+float element_bias(uint pixel, uint channel) {
+#if HAS_BIAS == 2
+  return pm_load(b, p.b_offset + min(pixel, p.pixels - 1u) * p.b_stride_row + min(channel, p.channels_out - 1u) * p.b_stride_column) * p.b_scale;
+#else
+  return 0.0;
+#endif
+}
