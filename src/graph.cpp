@@ -73,16 +73,17 @@ py::object shape_object(const std::optional<Shape>& shape) {
 
 void bind_graph(py::module_& module) {
   bind_program(module);
-  py::class_<PyValue>(module, "Value", "A value of a Graph: an input, a constant or a node's output.")
-      .def_property_readonly("name", [](const PyValue& self) { return self.get().name; })
+  // Both before their functions, which name each other in signatures.
+  py::class_<PyValue> value_class(module, "Value", "A value of a Graph: an input, a constant or a node's output.");
+  py::class_<Graph, std::shared_ptr<Graph>> graph_class(module, "Graph", "Values and nodes, checked as they are added; compiled into a Program. Not thread-safe until finished.");
+  value_class.def_property_readonly("name", [](const PyValue& self) { return self.get().name; })
       .def_property_readonly("dtype", [](const PyValue& self) { return std::string(name(self.get().dtype)); })
       .def_property_readonly("shape", [](const PyValue& self) { return shape_object(self.get().shape); }, "None for unknown sizes; None alone: unknown rank.")
       .def_property_readonly("graph", [](const PyValue& self) { return self.graph; })
       .def("__eq__", [](const PyValue& self, const PyValue& other) { return self.graph == other.graph && self.id == other.id; })
       .def("__hash__", [](const PyValue& self) { return std::hash<const void*>()(self.graph.get()) ^ static_cast<size_t>(self.id); })
       .def("__repr__", [](const PyValue& self) { return "<Value '" + self.get().name + "' " + std::string(name(self.get().dtype)) + shape_text(self.get().shape) + ">"; });
-  py::class_<Graph, std::shared_ptr<Graph>>(module, "Graph", "Values and nodes, checked as they are added; compiled into a Program. Not thread-safe until finished.")
-      .def(py::init([](const std::optional<std::string>& name) { return std::make_shared<Graph>(name.value_or("")); }), py::arg("name") = py::none())
+  graph_class.def(py::init([](const std::optional<std::string>& name) { return std::make_shared<Graph>(name.value_or("")); }), py::arg("name") = py::none())
       .def_property_readonly("name", &Graph::name)
       .def(
           "input",

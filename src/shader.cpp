@@ -139,7 +139,7 @@ void bind_shader(py::module_& module) {
         const py::gil_scoped_release release;
         return std::const_pointer_cast<Shader>(compile(source, name, options, Macros(macros.begin(), macros.end()), loader));
       },
-      py::arg("source"), py::arg("options") = ShaderOptions{}, py::arg("macros") = std::map<std::string, std::string>{}, py::arg("name") = "shader", py::arg("includes") = py::none(),
+      py::arg("source"), py::arg_v("options", ShaderOptions{}, "ShaderOptions()"), py::arg("macros") = std::map<std::string, std::string>{}, py::arg("name") = "shader", py::arg("includes") = py::none(),
       "GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text. Raises ShaderCompileError, UnsupportedError.");
   module.def(
       "reflect",
