@@ -410,6 +410,49 @@ def maps() -> Iterator[Case]:
     yield case("Identity", "odd shape", x(3, 5, 7), **EXACT)
 
 
+def elementary() -> Iterator[Case]:
+    """Functions of one operand, where they are defined and at special numbers."""
+    for op, low, high in (
+        ("Sin", -2, 2),
+        ("Cos", -2, 2),
+        ("Tan", -1, 1),
+        ("Asin", -1, 1),
+        ("Acos", -1, 1),
+        ("Atan", -2, 2),
+        ("Sinh", -2, 2),
+        ("Cosh", -2, 2),
+        ("Asinh", -2, 2),
+        ("Acosh", 1.25, 30),
+        ("Atanh", -0.875, 0.875),
+        ("Softsign", -2, 2),
+        ("Mish", -2, 2),
+        ("HardSwish", -4, 4),
+        ("Gelu", -3, 3),
+        ("Selu", -3, 3),
+        ("Celu", -3, 3),
+        ("ThresholdedRelu", -3, 3),
+    ):
+        yield case(op, "odd shape", x(3, 5, 7, low=low, high=high), fp16=(2e-3, 2e-3))
+    yield case("Gelu", "tanh", x(3, 37, low=-4, high=4), approximate="tanh", fp16=(2e-3, 2e-3))
+    yield case("Celu", "alpha", x(3, 37), alpha=0.5)
+    yield case("ThresholdedRelu", "alpha", given([0.25, 0.5, 0.75, -1.0, np.inf]), alpha=0.5, **EXACT)
+    yield case("IsNaN", "special numbers", given(SPECIAL))
+    yield case("IsInf", "special numbers", given(SPECIAL))
+    yield case("IsInf", "negative alone", given(SPECIAL), detect_positive=0)
+    small = {"low": 0, "high": 3}
+    yield case("Mod", "integers, the sign of the divisor", x(5, 7, dtype="int32", low=-9, high=9), fixed([-4], "int32"))
+    yield case("Mod", "floats, the sign of the dividend", x(5, 7), fixed(0.75, "float32"), fmod=1, **EXACT)
+    yield case("LessOrEqual", "integers", x(5, 7, dtype="int32", **small), x(7, dtype="int32", **small))
+    yield case("GreaterOrEqual", "integers", x(5, 7, dtype="int64", **small), x(7, dtype="int64", **small))
+    yield case("GreaterOrEqual", "NaN is not", given(SPECIAL), fixed(0.0, "float32"))
+    yield case("Or", "booleans", x(5, 7, dtype="bool"), x(7, dtype="bool"))
+    yield case("Xor", "booleans", x(5, 7, dtype="bool"), x(7, dtype="bool"))
+    yield case("Sum", "three, broadcast", x(3, 5, 7), x(5, 1), x(7))
+    yield case("Sum", "one", x(3, 5), **EXACT)
+    yield case("Sum", "six", *[x(3, 5) for _ in range(6)], fp16=(2e-3, 4e-3))
+    yield case("Max", "five", *[x(3, 5) for _ in range(5)], **EXACT)
+
+
 ONNX_TYPES = {
     "float32": 1,
     "uint8": 2,
@@ -446,6 +489,10 @@ def copies() -> Iterator[Case]:
     yield case("Flatten", "from the second axis", x(2, 3, 5, 7), axis=1, **EXACT)
     yield case("Squeeze", "one axis", x(2, 1, 5), fixed([1]), **EXACT)
     yield case("Unsqueeze", "two axes", x(2, 5), fixed([0, 3]), **EXACT)
+    yield case("Shape", "all axes", x(2, 5, 3))
+    yield case("Shape", "some axes", x(2, 5, 3, 7), start=1, end=-1)
+    yield case("Constant", "numbers", value_floats=[1.0, -2.5, 3.0])
+    yield case("Dropout", "passes its input on", x(3, 37), **EXACT)
 
 
 def large() -> Iterator[Case]:
@@ -529,5 +576,17 @@ def large() -> Iterator[Case]:
     yield case("ReduceSum", "a million", x(1000, 1009), large=True, fp32=(1e-4, 1e-1), fp16=(1.0, 1e3))
 
 
-FAMILIES = (convolutions, products, windows, normalizations, index_maps, reductions, maps, casts, copies, large)
+FAMILIES = (
+    convolutions,
+    products,
+    windows,
+    normalizations,
+    index_maps,
+    reductions,
+    maps,
+    elementary,
+    casts,
+    copies,
+    large,
+)
 CASES: Sequence[Case] = tuple(one for family in FAMILIES for one in family())

@@ -11,7 +11,8 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMapRank = 4, kMapInputs = 4;  // of the usual kernel; with fewer inputs there is room for more axes
+constexpr size_t kMapRank = 4;    // of the usual kernel, which has up to four inputs
+constexpr size_t kMapInputs = 8;
 
 std::string number(size_t i) { return std::to_string(i); }
 
@@ -183,7 +184,7 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
 size_t rank_of(const IndexSpace& space, size_t inputs) {
   constexpr size_t kPushWords = 32;
   const size_t most = (kPushWords - 2 - inputs) / (inputs + 2);
-  return std::clamp(space.sizes.size(), kMapRank, std::max(most, kMapRank));
+  return std::clamp(space.sizes.size(), std::min(kMapRank, most), most);
 }
 
 void add_map(LowerContext& node, const Expression& expression) {
