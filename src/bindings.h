@@ -5,6 +5,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <pybind11/typing.h>
 
 #include <optional>
 
@@ -16,6 +17,13 @@
 namespace py = pybind11;
 
 namespace pumice {
+
+// Types of Python values, as signatures and the stub name them.
+using Sizes = py::typing::Tuple<int64_t, py::ellipsis>;
+using KnownSizes = py::typing::Optional<py::typing::Tuple<py::typing::Optional<int64_t>, py::ellipsis>>;  // None for an unknown size or rank
+using Arrays = py::typing::Tuple<py::array, py::ellipsis>;
+using ArrayLikes = py::typing::Tuple<py::object, py::ellipsis>;  // arrays, or what numpy.asarray makes arrays of
+using Record = py::typing::Dict<py::str, py::object>;
 
 void bind_errors(py::module_& module);
 void bind_core(py::module_& module);
@@ -45,12 +53,12 @@ DType dtype_argument(const py::object& dtype);
 py::array contiguous(const py::array& array);
 std::span<const std::byte> bytes_of(const py::array& array);
 Shape shape_of(const py::array& array);
+Sizes sizes_of(std::span<const int64_t> sizes);
 py::array empty_array(DType dtype, const Shape& shape);
 // The array's memory itself where it can be used as it is, kept alive by the HostTensor; else a copy.
 HostTensor host_tensor(const py::array& array, std::string_view what);
 
-// A tuple of sizes, None for unknown ones; None for an unknown rank.
-py::object shape_object(const std::optional<Shape>& shape);
+KnownSizes shape_object(const std::optional<Shape>& shape);
 
 // Attributes of an operator from Python values; None stands for one left out. Throws GraphError for what is no attribute.
 Attributes attributes_of(const py::dict& given);

@@ -21,8 +21,8 @@ void bind_core(py::module_& module) {
            "shape, strides in elements (packed row-major unless given); owned: bound at initialisation only; alignment: guaranteed base offset in bytes.\n"
            "Raises GraphError (rules R4, R8).")
       .def_property_readonly("dtype", [](const TensorDesc& self) { return std::string(name(self.dtype)); })
-      .def_property_readonly("shape", [](const TensorDesc& self) { return py::tuple(py::cast(self.shape)); })
-      .def_property_readonly("strides", [](const TensorDesc& self) { return py::tuple(py::cast(self.strides)); })
+      .def_property_readonly("shape", [](const TensorDesc& self) { return sizes_of(self.shape); })
+      .def_property_readonly("strides", [](const TensorDesc& self) { return sizes_of(self.strides); })
       .def_readonly("owned", &TensorDesc::owned)
       .def_readonly("alignment", &TensorDesc::alignment)
       .def_readonly("scale", &TensorDesc::scale)
@@ -31,15 +31,15 @@ void bind_core(py::module_& module) {
       .def_property_readonly("elements", &TensorDesc::elements)
       .def_property_readonly("bytes", &TensorDesc::bytes, "From element 0 to the last one reached, rounded up to 4; 0 where a size is 0.")
       .def_property_readonly("is_packed", &TensorDesc::is_packed)
-      .def("packed_strides", [](const TensorDesc& self) { return py::tuple(py::cast(packed_strides(self.shape))); })
-      .def("__eq__", [](const TensorDesc& self, const TensorDesc& other) { return self == other; })
+      .def("packed_strides", [](const TensorDesc& self) { return sizes_of(packed_strides(self.shape)); })
+      .def("__eq__", [](const TensorDesc& self, const TensorDesc& other) { return self == other; }, py::is_operator())
       .def("__repr__", [](const TensorDesc& self) { return "TensorDesc(" + to_string(self) + ")"; });
   module.def(
       "buffer_size",
       [](const py::object& dtype, const Shape& shape, const std::optional<Strides>& strides) { return buffer_size(dtype_argument(dtype), shape, strides ? &*strides : nullptr); },
       py::arg("dtype"), py::arg("shape"), py::arg("strides") = py::none(), "Bytes that a tensor needs, rounded up to 4. Raises GraphError on overflow, rank over 8, over 2**32 - 1 elements.");
   module.def(
-      "strides", [](const Shape& shape, const std::string& layout) { return py::tuple(py::cast(layout_strides(shape, layout))); }, py::arg("shape"), py::arg("layout"),
+      "strides", [](const Shape& shape, const std::string& layout) { return sizes_of(layout_strides(shape, layout)); }, py::arg("shape"), py::arg("layout"),
       "Strides in elements of a layout by name ('NCHW', 'NHWC', 'NCDHW', 'NDHWC', any permutation); shape in logical order.");
 }
 

@@ -113,7 +113,7 @@ void bind_dispatch(py::module_& module) {
       .def_readonly("descriptors", &BindingProperties::descriptors)
       .def_readonly("temporary_bytes", &BindingProperties::temporary_bytes)
       .def_readonly("persistent_bytes", &BindingProperties::persistent_bytes)
-      .def("__eq__", [](const BindingProperties& self, const BindingProperties& other) { return self == other; })
+      .def("__eq__", [](const BindingProperties& self, const BindingProperties& other) { return self == other; }, py::is_operator())
       .def("__repr__", [](const BindingProperties& self) {
         return "BindingProperties(descriptors=" + std::to_string(self.descriptors) + ", temporary_bytes=" + std::to_string(self.temporary_bytes) +
                ", persistent_bytes=" + std::to_string(self.persistent_bytes) + ")";

@@ -56,15 +56,15 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
   return self->compile(std::move(context), {precision, keep_all, fuse});
 }
 
-py::list values_of(const std::shared_ptr<Graph>& self, const std::vector<ValueId>& ids) {
-  py::list values;
+py::typing::List<PyValue> values_of(const std::shared_ptr<Graph>& self, const std::vector<ValueId>& ids) {
+  py::typing::List<PyValue> values;
   for (const ValueId id : ids) values.append(PyValue{self, id});
   return values;
 }
 
 }  // namespace
 
-py::object shape_object(const std::optional<Shape>& shape) {
+KnownSizes shape_object(const std::optional<Shape>& shape) {
   if (!shape) return py::none();
   py::tuple sizes(shape->size());
   for (size_t i = 0; i < shape->size(); ++i) sizes[i] = (*shape)[i] == kUnknownSize ? py::object(py::none()) : py::object(py::int_((*shape)[i]));
@@ -80,7 +80,7 @@ void bind_graph(py::module_& module) {
       .def_property_readonly("dtype", [](const PyValue& self) { return std::string(name(self.get().dtype)); })
       .def_property_readonly("shape", [](const PyValue& self) { return shape_object(self.get().shape); }, "None for unknown sizes; None alone: unknown rank.")
       .def_property_readonly("graph", [](const PyValue& self) { return self.graph; })
-      .def("__eq__", [](const PyValue& self, const PyValue& other) { return self.graph == other.graph && self.id == other.id; })
+      .def("__eq__", [](const PyValue& self, const PyValue& other) { return self.graph == other.graph && self.id == other.id; }, py::is_operator())
       .def("__hash__", [](const PyValue& self) { return std::hash<const void*>()(self.graph.get()) ^ static_cast<size_t>(self.id); })
       .def("__repr__", [](const PyValue& self) { return "<Value '" + self.get().name + "' " + std::string(name(self.get().dtype)) + shape_text(self.get().shape) + ">"; });
   graph_class.def(py::init([](const std::optional<std::string>& name) { return std::make_shared<Graph>(name.value_or("")); }), py::arg("name") = py::none())
@@ -112,7 +112,7 @@ void bind_graph(py::module_& module) {
       .def_property_readonly("inputs", [](const std::shared_ptr<Graph>& self) { return values_of(self, self->inputs()); })
       .def_property_readonly("outputs",
                              [](const std::shared_ptr<Graph>& self) {
-                               py::dict outputs;
+                               py::typing::Dict<py::str, PyValue> outputs;
                                for (const auto& [name, id] : self->outputs()) outputs[py::str(name)] = PyValue{self, id};
                                return outputs;
                              })

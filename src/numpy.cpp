@@ -53,6 +53,12 @@ std::span<const std::byte> bytes_of(const py::array& array) { return {static_cas
 
 Shape shape_of(const py::array& array) { return {array.shape(), array.shape() + array.ndim()}; }
 
+Sizes sizes_of(std::span<const int64_t> sizes) {
+  py::tuple made(sizes.size());
+  for (size_t i = 0; i < sizes.size(); ++i) made[i] = sizes[i];
+  return made;
+}
+
 py::array empty_array(DType dtype, const Shape& shape) { return {numpy_dtype(dtype), std::vector<py::ssize_t>(shape.begin(), shape.end())}; }
 
 HostTensor host_tensor(const py::array& array, std::string_view what) {

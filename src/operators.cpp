@@ -68,7 +68,7 @@ struct KnownInputs {
   std::vector<const HostTensor*> hosts;
 };
 
-KnownInputs known_inputs(const py::list& given) {
+KnownInputs known_inputs(const py::typing::List<py::object>& given) {
   KnownInputs inputs;
   inputs.tensors.resize(given.size());
   inputs.descs.resize(given.size());
@@ -83,7 +83,7 @@ KnownInputs known_inputs(const py::list& given) {
   return inputs;
 }
 
-std::vector<std::optional<TensorDesc>> output_descs(const std::string& op, const py::list& given, size_t outputs, const py::kwargs& attributes) {
+std::vector<std::optional<TensorDesc>> output_descs(const std::string& op, const py::typing::List<py::object>& given, size_t outputs, const py::kwargs& attributes) {
   const OperatorRow& row = row_of(op);
   const Attributes checked = checked_attributes(row, op, attributes_of(attributes));
   const KnownInputs inputs = known_inputs(given);
@@ -93,7 +93,7 @@ std::vector<std::optional<TensorDesc>> output_descs(const std::string& op, const
   return context.take_outputs();
 }
 
-py::object evaluate_node(const std::string& op, const py::list& given, size_t outputs, const py::kwargs& attributes) {
+py::typing::Optional<py::typing::List<py::array>> evaluate_node(const std::string& op, const py::typing::List<py::object>& given, size_t outputs, const py::kwargs& attributes) {
   const OperatorRow& row = row_of(op);
   const Attributes checked = checked_attributes(row, op, attributes_of(attributes));
   const KnownInputs inputs = known_inputs(given);
@@ -116,7 +116,7 @@ ExprType expr_type_of(const std::string& type) {
 }
 
 // Integers in, an integer out; else floats.
-py::object evaluate(const Expression& self, const py::dict& values) {
+py::typing::Union<int64_t, double> evaluate(const Expression& self, const py::typing::Dict<py::str, py::object>& values) {
   std::map<std::string, int64_t> integers;
   std::map<std::string, double> reals;
   for (const auto& [key, value] : values) {
@@ -128,7 +128,7 @@ py::object evaluate(const Expression& self, const py::dict& values) {
   return py::float_(self.evaluate(reals));
 }
 
-py::tuple glsl_of(const Expression& self, const std::map<std::string, std::string>& types) {
+py::typing::Tuple<py::str, py::str> glsl_of(const Expression& self, const std::map<std::string, std::string>& types) {
   std::map<std::string, ExprType> named;
   for (const auto& [name, type] : types) named.emplace(name, expr_type_of(type));
   ExprType result = ExprType::f32;

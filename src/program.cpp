@@ -15,7 +15,7 @@ size_t host_bytes(const TensorDesc& desc) { return static_cast<size_t>((desc.ele
 // What a program is called with: arrays in graph order that are checked but for their shapes, which binding checks.
 class Arguments {
  public:
-  Arguments(const Program& program, const py::tuple& given) {
+  Arguments(const Program& program, const ArrayLikes& given) {
     const auto& inputs = program.inputs();
     if (given.size() != inputs.size()) throw BindingError("K4", "inputs", "", counted(inputs), std::to_string(given.size()));
     arrays_.reserve(inputs.size());
@@ -74,9 +74,9 @@ std::shared_ptr<Execution> prepared(Program& self, const Arguments& arguments) {
   return execution;
 }
 
-py::tuple results_of(const Program& program, const Execution& execution) {
+Arrays results_of(const Program& program, const Execution& execution) {
   const size_t count = program.outputs().size();
-  py::tuple results(count);
+  Arrays results(count);
   for (size_t j = 0; j < count; ++j) {
     const TensorDesc& desc = execution.output_desc(j);
     py::array array = empty_array(desc.dtype, desc.shape);
@@ -93,7 +93,7 @@ py::tuple results_of(const Program& program, const Execution& execution) {
   return results;
 }
 
-py::tuple call(Program& self, const py::tuple& inputs, std::optional<double> timeout) {
+Arrays call(Program& self, const ArrayLikes& inputs, std::optional<double> timeout) {
   const Arguments arguments(self, inputs);
   const auto execution = prepared(self, arguments);
   const Submission submission = execution->start();
@@ -101,9 +101,9 @@ py::tuple call(Program& self, const py::tuple& inputs, std::optional<double> tim
   return results_of(self, *execution);
 }
 
-py::dict call_by_name(Program& self, const py::dict& inputs, std::optional<double> timeout) {
+py::typing::Dict<py::str, py::array> call_by_name(Program& self, const Record& inputs, std::optional<double> timeout) {
   const auto& declared = self.inputs();
-  py::tuple ordered(declared.size());
+  ArrayLikes ordered(declared.size());
   for (size_t i = 0; i < declared.size(); ++i) {
     const py::str key(declared[i].name);
     if (!inputs.contains(key)) throw BindingError("K3", "input '" + declared[i].name + "'", declared[i].name, "an array", "nothing");
@@ -114,8 +114,8 @@ py::dict call_by_name(Program& self, const py::dict& inputs, std::optional<doubl
     if (std::none_of(declared.begin(), declared.end(), [&](const ProgramValue& one) { return one.name == given; }))
       throw BindingError("K4", "input '" + given + "'", given, "an input of program '" + self.name() + "'", "'" + given + "'");
   }
-  const py::tuple results = call(self, ordered, timeout);
-  py::dict named;
+  const Arrays results = call(self, ordered, timeout);
+  py::typing::Dict<py::str, py::array> named;
   for (size_t j = 0; j < results.size(); ++j) named[py::str(self.outputs()[j].name)] = results[j];
   return named;
 }
@@ -123,11 +123,11 @@ py::dict call_by_name(Program& self, const py::dict& inputs, std::optional<doubl
 // One execution of a program in flight or finished. It holds its recording until the results are taken.
 class PyRun {
  public:
-  PyRun(std::shared_ptr<Program> program, const py::tuple& inputs) : program_(std::move(program)), execution_(prepared(*program_, Arguments(*program_, inputs))), submission_(execution_->start()) {}
+  PyRun(std::shared_ptr<Program> program, const ArrayLikes& inputs) : program_(std::move(program)), execution_(prepared(*program_, Arguments(*program_, inputs))), submission_(execution_->start()) {}
 
   const Submission& submission() const { return submission_; }
   void wait(std::optional<double> timeout) const { wait_for(*program_->context(), submission_.id(), timeout); }
-  py::tuple result(std::optional<double> timeout) {
+  Arrays result(std::optional<double> timeout) {
     if (!execution_) return results_;
     wait(timeout);
     results_ = results_of(*program_, *execution_);
@@ -139,13 +139,13 @@ class PyRun {
   std::shared_ptr<Program> program_;
   std::shared_ptr<Execution> execution_;
   Submission submission_;
-  py::tuple results_;
+  Arrays results_;
 };
 
 // Shapes given as sequences of sizes, or as arrays: then their elements are known too.
 class ShapeArguments {
  public:
-  ShapeArguments(const Program& program, const py::sequence& given) {
+  ShapeArguments(const Program& program, const std::vector<py::object>& given) {
     if (given.size() != program.inputs().size()) throw BindingError("K4", "shapes", "", std::to_string(program.inputs().size()) + " shapes", std::to_string(given.size()));
     for (const auto& one : given) {
       const bool is_array = py::isinstance<py::array>(one);
@@ -169,8 +169,8 @@ class ShapeArguments {
   std::vector<ShapeView> shapes_;
 };
 
-py::list report(const Program& self) {
-  py::list rows;
+py::typing::List<Record> report(const Program& self) {
+  py::typing::List<Record> rows;
   for (const auto& row : self.report()) {
     py::dict one;
     one["node"] = row.node, one["op"] = row.op, one["kernel"] = row.kernel, one["precision"] = row.precision, one["note"] = row.note;
@@ -179,14 +179,14 @@ py::list report(const Program& self) {
   return rows;
 }
 
-py::dict arena(Program& self, const py::sequence& given) {
+py::typing::Dict<py::str, size_t> arena(Program& self, const std::vector<py::object>& given) {
   const ShapeArguments arguments(self, given);
   ArenaReport arena;
   {
     const py::gil_scoped_release release;
     arena = self.arena(arguments.shapes(), arguments.values());
   }
-  py::dict result;
+  py::typing::Dict<py::str, size_t> result;
   result["arena_bytes"] = arena.arena_bytes, result["lower_bound_bytes"] = arena.lower_bound_bytes, result["persistent_bytes"] = arena.persistent_bytes;
   result["dispatches"] = arena.dispatches, result["barriers"] = arena.barriers, result["waves"] = arena.waves;
   return result;
@@ -197,14 +197,14 @@ std::string_view place_name(Place place) {
   return names[static_cast<size_t>(place)];
 }
 
-py::list plan(Program& self, const py::sequence& given) {
+py::typing::List<Record> plan(Program& self, const std::vector<py::object>& given) {
   const ShapeArguments arguments(self, given);
   std::vector<StepReport> steps;
   {
     const py::gil_scoped_release release;
     steps = self.plan(arguments.shapes(), arguments.values());
   }
-  py::list result;
+  py::typing::List<Record> result;
   for (const auto& step : steps) {
     py::list operands;
     for (const auto& operand : step.operands) {
@@ -220,13 +220,13 @@ py::list plan(Program& self, const py::sequence& given) {
   return result;
 }
 
-std::vector<std::pair<std::string, double>> profile(Program& self, const py::tuple& inputs) {
+std::vector<std::pair<std::string, double>> profile(Program& self, const ArrayLikes& inputs) {
   const Arguments arguments(self, inputs);
   const py::gil_scoped_release release;
   return self.profile(arguments.shapes(), arguments.data());
 }
 
-std::shared_ptr<CompiledOperator> compiled(Program& self, const py::sequence& given) {
+std::shared_ptr<CompiledOperator> compiled(Program& self, const std::vector<py::object>& given) {
   const ShapeArguments arguments(self, given);
   const py::gil_scoped_release release;
   return self.compiled(arguments.shapes(), arguments.values());
@@ -257,7 +257,7 @@ void bind_program(py::module_& module) {
       .def("__call__", &call_by_name, py::arg("inputs"), py::arg("timeout") = py::none(), "Arrays by name in, arrays by name out. Raises BindingError naming the input, what it expects and what it was given.")
       .def("call", &call, py::arg("inputs"), py::arg("timeout") = py::none(), "Arrays in graph order in and out.")
       .def(
-          "run_async", [](std::shared_ptr<Program> self, const py::tuple& inputs) { return std::make_unique<PyRun>(std::move(self), inputs); }, py::arg("inputs"),
+          "run_async", [](std::shared_ptr<Program> self, const ArrayLikes& inputs) { return std::make_unique<PyRun>(std::move(self), inputs); }, py::arg("inputs"),
           "Starts an execution and returns at once; arrays in graph order.")
       .def("compiled", &compiled, py::arg("shapes"), "The operator for these input shapes, for binding tables; its persistent resource is this program's and already initialised.")
       .def_property_readonly("persistent", &Program::persistent, "The range that holds the weights.")

@@ -17,8 +17,8 @@ std::string_view text_of(ScalarType scalar) {
 
 std::string_view text_of(Access access) { return access == Access::read ? "read" : access == Access::write ? "write" : "read_write"; }
 
-py::dict entry_of(const BindingInterface& binding) {
-  py::dict entry;
+Record entry_of(const BindingInterface& binding) {
+  Record entry;
   entry["binding"] = binding.binding;
   entry["name"] = binding.name;
   entry["block"] = binding.block;
@@ -31,8 +31,8 @@ py::dict entry_of(const BindingInterface& binding) {
   return entry;
 }
 
-py::dict entry_of(const PushConstant& member) {
-  py::dict entry;
+Record entry_of(const PushConstant& member) {
+  Record entry;
   entry["name"] = member.name;
   entry["offset"] = member.offset;
   entry["type"] = text_of(member.scalar);
@@ -42,8 +42,8 @@ py::dict entry_of(const PushConstant& member) {
   return entry;
 }
 
-py::dict entry_of(const SpecConstant& constant) {
-  py::dict entry;
+Record entry_of(const SpecConstant& constant) {
+  Record entry;
   entry["id"] = constant.id;
   entry["name"] = constant.name;
   entry["type"] = text_of(constant.scalar);
@@ -58,8 +58,8 @@ py::list entries_of(const Items& items) {
   return entries;
 }
 
-py::dict interface_of(const Interface& interface) {
-  py::dict result;
+Record interface_of(const Interface& interface) {
+  Record result;
   result["bindings"] = entries_of(interface.bindings);
   result["push_constants"] = entries_of(interface.push_constants);
   result["push_bytes"] = interface.push_bytes;

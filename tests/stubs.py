@@ -5,12 +5,32 @@ python tests/stubs.py --write   regenerates the file (./dev stubs)
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 STUB = Path(__file__).resolve().parents[1] / "python" / "pumice" / "_pumice.pyi"
+
+# What pybind11-stubgen writes, and what mypy --strict and a reader need in its place.
+CORRECTIONS = {
+    # Names of ours that hide those of the standard library or of NumPy where they stand.
+    r"class TimeoutError\(Error, TimeoutError\)": "class TimeoutError(Error, builtins.TimeoutError)",
+    r"(?:typing_extensions|collections\.abc)\.Buffer": "Buffer",
+    r"\bself: Buffer\b": "self",
+    r"import typing_extensions\n": "",
+    r"import collections\.abc\nimport numpy\n": "import builtins\nimport collections.abc\nimport numpy as np\n",
+    r"\bnumpy\.ndarray\b(?!\[)": "numpy.typing.NDArray[typing.Any]",
+    r"\bnumpy\.(?=typing\.NDArray\[|dtype\b|uint8\b)": "np.",
+    # What signatures leave open.
+    r"(\*args|\*\*kwargs)(?=[,)])": r"\1: typing.Any",
+    r"def __eq__\(self, arg0: \w+\)": "def __eq__(self, other: object)",
+    r"(__hash__: typing\.ClassVar\[None\]) = None": r"\1  # type: ignore[assignment]",
+    # Attributes that an error's instances have: the class holds what they are without a cause.
+    r"typing\.ClassVar\[tuple\] = tuple\(\)": "collections.abc.Sequence[str]",
+    r"typing\.ClassVar\[(str|bool)\] = .*": r"\1",
+}
 
 
 def generate() -> str:
@@ -20,7 +40,10 @@ def generate() -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"pybind11-stubgen: exit status {done.returncode}\n{done.stderr}")
-        return (Path(folder) / "pumice" / "_pumice.pyi").read_text()
+        text = (Path(folder) / "pumice" / "_pumice.pyi").read_text()
+    for wrong, right in CORRECTIONS.items():
+        text = re.sub(wrong, right, text)
+    return text
 
 
 if __name__ == "__main__":

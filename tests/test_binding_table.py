@@ -12,7 +12,13 @@ F64 = TensorDesc("float32", [64])  # 256 bytes
 F40 = TensorDesc("float32", [40])  # 160 bytes
 
 
-def operator(context: pumice.Context, name: str, inputs: list[TensorDesc | None], outputs: list[TensorDesc | None], **attributes: object) -> pumice.CompiledOperator:
+def operator(
+    context: pumice.Context,
+    name: str,
+    inputs: list[TensorDesc | None],
+    outputs: list[TensorDesc | None],
+    **attributes: object,
+) -> pumice.CompiledOperator:
     return pumice.Operator(name, inputs=inputs, outputs=outputs, **attributes).compile(context)
 
 
@@ -73,34 +79,44 @@ def test_c7_none_unbinds_all(add: pumice.CompiledOperator, memory: Buffer, conte
     refused("C9", pumice.CommandList(context).dispatch, add, table)
 
 
-def test_c9_a_dispatch_needs_every_binding(add: pumice.CompiledOperator, memory: Buffer, context: pumice.Context) -> None:
+def test_c9_a_dispatch_needs_every_binding(
+    add: pumice.CompiledOperator, memory: Buffer, context: pumice.Context
+) -> None:
     table = BindingTable(add)
     table.bind_inputs(parts(memory, 0, 256))
     error = refused("C9", pumice.CommandList(context).dispatch, add, table)
     assert error.slot == "outputs[0]"
 
 
-def test_c10_a_table_serves_its_own_dispatchable(add: pumice.CompiledOperator, relu: pumice.CompiledOperator, context: pumice.Context) -> None:
+def test_c10_a_table_serves_its_own_dispatchable(
+    add: pumice.CompiledOperator, relu: pumice.CompiledOperator, context: pumice.Context
+) -> None:
     refused("C10", pumice.CommandList(context).dispatch, add, BindingTable(relu))
     required = add.binding_properties.descriptors
     BindingTable(add, required)
     refused("C10", BindingTable, add, required - 1)
 
 
-def test_m1_execution_takes_the_default_heap(add: pumice.CompiledOperator, memory: Buffer, context: pumice.Context) -> None:
+def test_m1_execution_takes_the_default_heap(
+    add: pumice.CompiledOperator, memory: Buffer, context: pumice.Context
+) -> None:
     upload, readback = Buffer(context, 256, "upload"), Buffer(context, 256, "readback")
     refused("M1", BindingTable(add).bind_inputs, [BufferRange(upload), BufferRange(memory, 0, 256)])
     refused("M1", BindingTable(add).bind_outputs, [BufferRange(readback)])
 
 
-def test_m3_buffers_are_of_the_same_context(add: pumice.CompiledOperator, memory: Buffer, context: pumice.Context) -> None:
+def test_m3_buffers_are_of_the_same_context(
+    add: pumice.CompiledOperator, memory: Buffer, context: pumice.Context
+) -> None:
     with pumice.Context(f"uuid:{context.info.uuid}") as other:
         foreign = Buffer(other, 256)
         refused("M3", BindingTable(add).bind_inputs, [BufferRange(foreign), BufferRange(memory, 0, 256)])
 
 
 @pytest.mark.parametrize(("offset", "size"), [(16, 256), (2**64 - 16, 32), (0, 257)])
-def test_r1_a_range_lies_inside_its_buffer(relu: pumice.CompiledOperator, context: pumice.Context, offset: int, size: int) -> None:
+def test_r1_a_range_lies_inside_its_buffer(
+    relu: pumice.CompiledOperator, context: pumice.Context, offset: int, size: int
+) -> None:
     refused("R1", BindingTable(relu).bind_inputs, [BufferRange(Buffer(context, 256), offset, size)])
 
 
@@ -140,7 +156,9 @@ def test_r8_rank_and_element_count_are_bounded() -> None:
         TensorDesc("float32", [1, 2, 3, 4], strides=[1, 1, 1])
 
 
-def test_h1_different_resources_never_conflict(relu: pumice.CompiledOperator, memory: Buffer, context: pumice.Context) -> None:
+def test_h1_different_resources_never_conflict(
+    relu: pumice.CompiledOperator, memory: Buffer, context: pumice.Context
+) -> None:
     table = BindingTable(relu)
     table.bind_inputs(parts(memory, 0))
     table.bind_outputs(parts(Buffer(context, 256), 0))
@@ -158,7 +176,9 @@ def test_h3_reads_never_conflict(context: pumice.Context, memory: Buffer) -> Non
     table.bind_outputs(parts(Buffer(context, 160), 0, size=160))
 
 
-def test_h4_in_place_where_the_operator_supports_it(relu: pumice.CompiledOperator, memory: Buffer, context: pumice.Context) -> None:
+def test_h4_in_place_where_the_operator_supports_it(
+    relu: pumice.CompiledOperator, memory: Buffer, context: pumice.Context
+) -> None:
     table = BindingTable(relu)
     table.bind_inputs(parts(memory, 0))
     table.bind_outputs(parts(memory, 0))
@@ -167,7 +187,9 @@ def test_h4_in_place_where_the_operator_supports_it(relu: pumice.CompiledOperato
     refused("H4", softmax.bind_outputs, parts(memory, 0))
 
 
-def test_h5_partial_overlap_is_never_right(context: pumice.Context, memory: Buffer, relu: pumice.CompiledOperator) -> None:
+def test_h5_partial_overlap_is_never_right(
+    context: pumice.Context, memory: Buffer, relu: pumice.CompiledOperator
+) -> None:
     table = BindingTable(operator(context, "Relu", [F40], [F40]))
     table.bind_inputs([BufferRange(memory, 0, 208)])
     refused("H5", table.bind_outputs, [BufferRange(memory, 64, 176)])
@@ -200,7 +222,9 @@ def test_a_refused_call_changes_nothing(add: pumice.CompiledOperator, context: p
     np.testing.assert_array_equal(y.numpy(), np.full(64, 3))
 
 
-def test_i5_an_operator_is_initialised_once_before_it_runs(add: pumice.CompiledOperator, context: pumice.Context, memory: Buffer) -> None:
+def test_i5_an_operator_is_initialised_once_before_it_runs(
+    add: pumice.CompiledOperator, context: pumice.Context, memory: Buffer
+) -> None:
     table = BindingTable(add)
     table.bind_inputs(parts(memory, 0, 256))
     table.bind_outputs(parts(memory, 512))
@@ -220,10 +244,9 @@ def test_i5_an_operator_is_initialised_once_before_it_runs(add: pumice.CompiledO
 def test_owned_weights_live_in_the_persistent_resource(context: pumice.Context) -> None:
     rng = np.random.default_rng(1)
     x, w, b = (rng.standard_normal(shape, "float32") for shape in ((1, 3, 9, 7), (5, 3, 3, 3), (5,)))
-    conv = operator(
-        context, "Conv", [TensorDesc("float32", x.shape), TensorDesc("float32", w.shape, owned=True), TensorDesc("float32", b.shape, owned=True)],
-        [TensorDesc("float32", (1, 5, 9, 7))], pads=[1, 1, 1, 1],
-    )  # fmt: skip
+    owned = [TensorDesc("float32", array.shape, owned=True) for array in (w, b)]
+    result = TensorDesc("float32", (1, 5, 9, 7))
+    conv = operator(context, "Conv", [TensorDesc("float32", x.shape), *owned], [result], pads=[1, 1, 1, 1])
     properties = conv.binding_properties
     assert properties.persistent_bytes >= w.nbytes
     source, bias = pumice.tensor(w, context), pumice.tensor(b, context)

@@ -122,7 +122,12 @@ def test_names_are_unique() -> None:
 def test_nodes_and_values_without_names_get_different_ones() -> None:
     graph = pumice.Graph()
     x = graph.input("x", "float32", [4])
-    values = [graph.add("Relu", x), graph.add("Relu", x), graph.constant(np.zeros(4, "float32")), graph.constant(np.zeros(4, "float32"))]
+    values = [
+        graph.add("Relu", x),
+        graph.add("Relu", x),
+        graph.constant(np.zeros(4, "float32")),
+        graph.constant(np.zeros(4, "float32")),
+    ]
     assert len({value.name for value in values}) == 4
 
 

@@ -12,13 +12,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 import numpy as np
-import pumice._pumice
 import pytest
 
 import pumice
+import pumice._pumice
 import stubs
 
+PROJECT = tomllib.loads((stubs.STUB.parents[2] / "pyproject.toml").read_text())["project"]
 PACKAGE = Path(pumice.__file__).parent
 LIBRARIES = Path(pumice._pumice.__file__).parent
 SANITIZED = "PUMICE_SANITIZED" in os.environ
@@ -95,6 +101,11 @@ def test_mypy_strict_sees_a_consumers_mistake(tmp_path: Path) -> None:
 
 
 def test_version_is_the_projects() -> None:
+    assert pumice.__version__ == PROJECT["version"]
+
+
+@needs_install
+def test_version_is_the_installed_one() -> None:
     assert pumice.__version__ == importlib.metadata.version("pumice")
 
 
@@ -194,11 +205,23 @@ def test_without_a_driver_there_are_no_devices(tmp_path: Path) -> None:
 # ---- entry points
 
 
+ENTRY_POINTS = {
+    (group, name, value)
+    for group, points in {"console_scripts": PROJECT["scripts"], **PROJECT["entry-points"]}.items()
+    for name, value in points.items()
+}
+
+
 def test_entry_points_are_importable() -> None:
-    points = [p for p in importlib.metadata.entry_points() if p.dist is not None and p.dist.name == "pumice"]
-    assert {(p.group, p.name) for p in points} >= {("console_scripts", "pumice"), ("pytest11", "pumice")}
-    for point in points:
-        assert point.load() is not None
+    assert {point[:2] for point in ENTRY_POINTS} >= {("console_scripts", "pumice"), ("pytest11", "pumice")}
+    for group, name, value in ENTRY_POINTS:
+        assert importlib.metadata.EntryPoint(name, value, group).load() is not None
+
+
+@needs_install
+def test_entry_points_are_installed() -> None:
+    installed = {(p.group, p.name, p.value) for p in importlib.metadata.distribution("pumice").entry_points}
+    assert installed == ENTRY_POINTS
 
 
 def test_demo_files_are_in_the_package() -> None:

@@ -111,6 +111,7 @@ def test_a_description_tells_what_it_was_given() -> None:
 def test_descriptions_are_equal_where_all_they_say_is() -> None:
     desc = pumice.TensorDesc("float32", [2, 3])
     assert desc == pumice.TensorDesc("float32", [2, 3], [3, 1])
+    assert desc != "float32 [2, 3]"
     assert desc != pumice.TensorDesc("float32", [3, 2])
     assert desc != pumice.TensorDesc("int32", [2, 3])
     assert desc != pumice.TensorDesc("float32", [2, 3], owned=True)

@@ -1,0 +1,979 @@
+"""
+The pumice engine: compute kernels and neural networks on any Vulkan device.
+"""
+from __future__ import annotations
+import builtins
+import collections.abc
+import numpy as np
+import numpy.typing
+import typing
+__all__: list[str] = ['BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Expression', 'Graph', 'GraphError', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Operator', 'OperatorRow', 'OutOfMemoryError', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'buffer_size', 'compile', 'compile_counts', 'devices', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'glslang_accepts', 'glslang_version', 'has_operator', 'operators', 'output_descs', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
+class Error(Exception):
+    """
+    Root of every error that pumice raises on purpose.
+    """
+class DeviceError(Error):
+    """
+    Vulkan refused, or there is no loader, driver or matching device.
+    """
+class DeviceLostError(DeviceError):
+    """
+    The context is dead, the process is not: a new Context works.
+    """
+class OutOfMemoryError(DeviceError, MemoryError):
+    """
+    Says how many bytes, of what, and the heap's budget.
+    """
+class ShaderCompileError(Error, ValueError):
+    """
+    The shader's text is wrong: file, line, message, the line and a caret.
+    """
+class BindingError(Error, ValueError):
+    """
+    A refused binding or argument: rule, slot, tensor, expected, given.
+    """
+    expected: str
+    given: str
+    rule: str
+    slot: str
+    tensor: str
+class GraphError(Error, ValueError):
+    """
+    A graph or a model file breaks a rule: node, rule.
+    """
+    node: str
+    rule: str
+class UnsupportedError(Error, NotImplementedError):
+    """
+    Lists all that is not supported, in items.
+    """
+    items: collections.abc.Sequence[str]
+class StateError(Error, RuntimeError):
+    """
+    A call in the wrong state: use after close, recording into a committed list.
+    """
+class TensorDesc:
+    """
+    What a tensor looks like in memory: dtype, shape, strides in elements. Immutable.
+    """
+    __hash__: typing.ClassVar[None]  # type: ignore[assignment]
+    def __eq__(self, other: object) -> bool:
+        ...
+    def __init__(self, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], strides: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None, owned: bool = False, alignment: typing.SupportsInt | typing.SupportsIndex = 0, scale: typing.SupportsFloat | typing.SupportsIndex | None = None, zero_point: typing.SupportsInt | typing.SupportsIndex | None = None) -> None:
+        """
+        shape, strides in elements (packed row-major unless given); owned: bound at initialisation only; alignment: guaranteed base offset in bytes.
+        Raises GraphError (rules R4, R8).
+        """
+    def __repr__(self) -> str:
+        ...
+    def packed_strides(self) -> tuple[int, ...]:
+        ...
+    @property
+    def alignment(self) -> int:
+        ...
+    @property
+    def bytes(self) -> int:
+        """
+        From element 0 to the last one reached, rounded up to 4; 0 where a size is 0.
+        """
+    @property
+    def dtype(self) -> str:
+        ...
+    @property
+    def elements(self) -> int:
+        ...
+    @property
+    def is_packed(self) -> bool:
+        ...
+    @property
+    def owned(self) -> bool:
+        ...
+    @property
+    def rank(self) -> int:
+        ...
+    @property
+    def scale(self) -> float | None:
+        ...
+    @property
+    def shape(self) -> tuple[int, ...]:
+        ...
+    @property
+    def strides(self) -> tuple[int, ...]:
+        ...
+    @property
+    def zero_point(self) -> int | None:
+        ...
+class MatrixShape:
+    """
+    One cooperative-matrix shape at subgroup scope: [m, k] x [k, n] -> [m, n].
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def a(self) -> str:
+        ...
+    @property
+    def b(self) -> str:
+        ...
+    @property
+    def c(self) -> str:
+        ...
+    @property
+    def k(self) -> int:
+        ...
+    @property
+    def m(self) -> int:
+        ...
+    @property
+    def n(self) -> int:
+        ...
+    @property
+    def result(self) -> str:
+        ...
+class DeviceInfo:
+    """
+    Identity, kind, features and limits of a Vulkan device.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def api_version(self) -> str:
+        """
+        The Vulkan version, 'major.minor.patch'.
+        """
+    @property
+    def device_id(self) -> int:
+        ...
+    @property
+    def driver(self) -> str:
+        ...
+    @property
+    def driver_info(self) -> str:
+        ...
+    @property
+    def driver_version(self) -> int:
+        ...
+    @property
+    def extensions(self) -> dict[str, int]:
+        """
+        Vulkan extension names -> spec version.
+        """
+    @property
+    def features(self) -> dict[str, bool]:
+        """
+        Vulkan feature names -> available.
+        """
+    @property
+    def index(self) -> int:
+        """
+        Position in devices().
+        """
+    @property
+    def kind(self) -> str:
+        """
+        'discrete', 'integrated', 'virtual', 'software' or 'other'.
+        """
+    @property
+    def limits(self) -> dict[str, int]:
+        """
+        Vulkan limit names -> value; arrays as name_0, name_1, ...
+        """
+    @property
+    def matrices(self) -> list[MatrixShape]:
+        """
+        Cooperative-matrix shapes, empty where the device has none.
+        """
+    @property
+    def memory_bytes(self) -> int:
+        """
+        Bytes of the largest device-local heap.
+        """
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def pci(self) -> str:
+        """
+        PCI address ('0000:3b:00.0'), empty where unknown.
+        """
+    @property
+    def uuid(self) -> str:
+        """
+        32 hexadecimal digits, stable across processes.
+        """
+    @property
+    def vendor_id(self) -> int:
+        ...
+class MemoryCounts:
+    """
+    Live device memory of a Context.
+    """
+    @property
+    def block_bytes(self) -> int:
+        ...
+    @property
+    def blocks(self) -> int:
+        ...
+    @property
+    def buffer_bytes(self) -> int:
+        ...
+    @property
+    def buffers(self) -> int:
+        ...
+class Context:
+    """
+    One logical device with its queue, timeline, allocator and features. Thread-safe; a context manager.
+    """
+    def __enter__(self) -> Context:
+        ...
+    def __exit__(self, *args: typing.Any) -> None:
+        ...
+    @typing.overload
+    def __init__(self, device: str = '', without: collections.abc.Sequence[str] = []) -> None:
+        """
+        device: '' (PUMICE_DEVICE, else the best one), 'uuid:...', 'pci:...', an index, a kind ('discrete', 'software') or part of a name.
+        without: features and extensions to do without, so that fallbacks can be tested.
+        Raises DeviceError listing the devices there are.
+        """
+    @typing.overload
+    def __init__(self, index: typing.SupportsInt | typing.SupportsIndex) -> None:
+        """
+        The device at this position of devices().
+        """
+    def __repr__(self) -> str:
+        ...
+    def close(self) -> None:
+        """
+        Waits for the work in flight and frees the device. Idempotent.
+        """
+    def feature(self, name: str) -> bool:
+        """
+        Whether a Vulkan feature is enabled.
+        """
+    def limit(self, name: str) -> int:
+        """
+        A Vulkan limit by name.
+        """
+    def wait(self, id: typing.SupportsInt | typing.SupportsIndex, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
+        """
+        Waits for an execution by its id; timeout in seconds. Raises TimeoutError, DeviceLostError.
+        """
+    def wait_idle(self) -> None:
+        """
+        Waits for everything submitted so far.
+        """
+    @property
+    def choice(self) -> str:
+        """
+        Why this device was chosen.
+        """
+    @property
+    def closed(self) -> bool:
+        ...
+    @property
+    def completed(self) -> int:
+        """
+        Id of the last execution that has finished.
+        """
+    @property
+    def info(self) -> DeviceInfo:
+        """
+        The device, with its features as enabled here.
+        """
+    @property
+    def memory(self) -> MemoryCounts:
+        """
+        Counts of live buffers and device allocations.
+        """
+    @property
+    def pipelines_created(self) -> int:
+        ...
+    @property
+    def submitted(self) -> int:
+        """
+        Id of the last execution submitted.
+        """
+class Buffer:
+    """
+    A byte range of device memory; a context manager.
+    """
+    def __enter__(self) -> Buffer:
+        ...
+    def __exit__(self, *args: typing.Any) -> None:
+        ...
+    def __init__(self, context: Context, bytes: typing.SupportsInt | typing.SupportsIndex, heap: str = 'default') -> None:
+        """
+        bytes of memory in the heap 'default' (device), 'upload' (host writes) or 'readback' (host reads); content undefined. Raises OutOfMemoryError.
+        """
+    def __repr__(self) -> str:
+        ...
+    def close(self) -> None:
+        """
+        Frees the memory once the work in flight has finished. Idempotent.
+        """
+    def map(self) -> np.typing.NDArray[np.uint8]:
+        """
+        The whole buffer as a NumPy array of uint8, without a copy. Raises StateError where the host cannot see the memory.
+        """
+    def sync_end(self) -> None:
+        ...
+    def sync_start(self, read: bool = True, write: bool = True) -> None:
+        """
+        Marks the start of host access; reading waits for the work submitted so far.
+        """
+    def unmap(self) -> None:
+        """
+        Ends host access. Idempotent.
+        """
+    @property
+    def bytes(self) -> int:
+        ...
+    @property
+    def closed(self) -> bool:
+        ...
+    @property
+    def context(self) -> Context:
+        ...
+    @property
+    def heap(self) -> str:
+        ...
+    @property
+    def id(self) -> int:
+        ...
+    @property
+    def mappable(self) -> bool:
+        ...
+    @property
+    def mapped(self) -> bool:
+        ...
+class BufferRange:
+    """
+    A part of a buffer, in bytes.
+    """
+    def __init__(self, buffer: Buffer, offset: typing.SupportsInt | typing.SupportsIndex = 0, bytes: typing.SupportsInt | typing.SupportsIndex | None = None) -> None:
+        ...
+    @property
+    def buffer(self) -> Buffer:
+        ...
+    @property
+    def bytes(self) -> int:
+        ...
+    @property
+    def offset(self) -> int:
+        ...
+class Tensor:
+    """
+    A TensorDesc and the buffer that holds it; views share the buffer.
+    """
+    def __array__(self, dtype: typing.Any = None, copy: typing.Any = None) -> typing.Any:
+        ...
+    def __getitem__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __init__(self, desc: TensorDesc, buffer: Buffer, offset: typing.SupportsInt | typing.SupportsIndex = 0) -> None:
+        """
+        offset in elements.
+        """
+    def __len__(self) -> int:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def broadcast_to(self, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> Tensor:
+        ...
+    def contiguous(self) -> Tensor:
+        """
+        A packed copy, row-major.
+        """
+    def numpy(self) -> np.typing.NDArray[typing.Any]:
+        """
+        A new NumPy array with the tensor's elements; waits for the work submitted so far.
+        """
+    def reshape(self, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> Tensor:
+        ...
+    def transpose(self, axes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None) -> Tensor:
+        ...
+    def upload(self, array: np.typing.NDArray[typing.Any]) -> None:
+        """
+        Overwrites the elements; same dtype and shape. Ordered after the work submitted so far.
+        """
+    @property
+    def buffer(self) -> Buffer:
+        ...
+    @property
+    def context(self) -> Context:
+        ...
+    @property
+    def desc(self) -> TensorDesc:
+        ...
+    @property
+    def dtype(self) -> np.dtype[typing.Any]:
+        ...
+    @property
+    def ndim(self) -> int:
+        ...
+    @property
+    def offset(self) -> int:
+        """
+        In elements.
+        """
+    @property
+    def shape(self) -> tuple[int, ...]:
+        ...
+    @property
+    def size(self) -> int:
+        ...
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """
+        In elements.
+        """
+class ShaderOptions:
+    """
+    What a shader is compiled for, as explicit data: compiling needs no GPU.
+    """
+    __hash__: typing.ClassVar[None]  # type: ignore[assignment]
+    def __eq__(self, other: object) -> bool:
+        ...
+    def __init__(self, *, storage: str = 'fp32', fp16_arithmetic: bool = False, fp16_uniform: bool = False, int64: bool = True, int16: bool = True, int8: bool = True, storage_16bit: bool = True, vulkan_minor: typing.SupportsInt | typing.SupportsIndex = 1, profile: collections.abc.Mapping[str, str] = {}) -> None:
+        """
+        storage: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'; fp16_arithmetic: afp is half; fp16_uniform: so is lfp; int64 to storage_16bit: what the
+        device can do; vulkan_minor: the target, Vulkan 1.x; profile: device macros, name -> text.
+        """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def preamble(self) -> str:
+        """
+        The text of the GLSL extension for these options.
+        """
+    @property
+    def storage(self) -> str:
+        ...
+class Shader:
+    """
+    A compiled shader and its interface, read from the SPIR-V.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def interface(self) -> dict[str, typing.Any]:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def options(self) -> ShaderOptions:
+        ...
+    @property
+    def preamble(self) -> str:
+        """
+        The text that stood before the shader's own.
+        """
+    @property
+    def spirv(self) -> bytes:
+        ...
+    @property
+    def warnings(self) -> list[str]:
+        ...
+class CompileCounts:
+    """
+    Shaders of this process: compiled, and found in the caches.
+    """
+    @property
+    def compiled(self) -> int:
+        ...
+    @property
+    def from_disk(self) -> int:
+        ...
+    @property
+    def from_memory(self) -> int:
+        ...
+class BoundKernel:
+    """
+    A kernel with its arguments; CommandList.dispatch records it.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def groups(self) -> typing.Annotated[list[int], "FixedSize(3)"]:
+        ...
+class Kernel:
+    """
+    A compute shader in GLSL with the extension's types; called with its arguments by name.
+    """
+    def __call__(self, **kwargs: typing.Any) -> None:
+        """
+        Runs once and waits. Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), numbers; threads= or groups=.
+        """
+    def __init__(self, source: str, context: Context, name: str = 'kernel', macros: collections.abc.Mapping[str, str] = {}, spec: collections.abc.Mapping[str, typing.SupportsFloat | typing.SupportsIndex] = {}, includes: collections.abc.Mapping[str, str] | None = None) -> None:
+        """
+        source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text.
+        Raises ShaderCompileError, UnsupportedError.
+        """
+    def __repr__(self) -> str:
+        ...
+    def bind(self, **kwargs: typing.Any) -> BoundKernel:
+        """
+        A BoundKernel for command lists: Tensors and numbers by name, and threads= or groups=.
+        """
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def source(self) -> str:
+        ...
+class BindingProperties:
+    """
+    What a dispatchable needs to be bound.
+    """
+    __hash__: typing.ClassVar[None]  # type: ignore[assignment]
+    def __eq__(self, other: object) -> bool:
+        ...
+    def __repr__(self) -> str:
+        ...
+    @property
+    def descriptors(self) -> int:
+        ...
+    @property
+    def persistent_bytes(self) -> int:
+        ...
+    @property
+    def temporary_bytes(self) -> int:
+        ...
+class Dispatchable:
+    """
+    Compiled operators, compiled graphs and initializers.
+    """
+    @property
+    def binding_properties(self) -> BindingProperties:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+class BindingTable:
+    """
+    Checks every binding rule at the call; a refused call (BindingError) changes nothing.
+    """
+    def __init__(self, dispatchable: Dispatchable, descriptors: typing.SupportsInt | typing.SupportsIndex | None = None) -> None:
+        ...
+    def bind(self, **kwargs: typing.Any) -> None:
+        """
+        Inputs and outputs by the names of their slots.
+        """
+    def bind_inputs(self, bindings: typing.Any) -> None:
+        ...
+    def bind_outputs(self, bindings: typing.Any) -> None:
+        ...
+    def bind_persistent(self, binding: typing.Any) -> None:
+        ...
+    def bind_temporary(self, binding: typing.Any) -> None:
+        ...
+    def reset(self, dispatchable: Dispatchable, descriptors: typing.SupportsInt | typing.SupportsIndex | None = None) -> None:
+        ...
+    def unbind(self) -> None:
+        ...
+class Submission:
+    """
+    One execution in flight or finished; int() gives its id on the context's timeline.
+    """
+    def __index__(self) -> int:
+        ...
+    def __int__(self) -> int:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def wait(self, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
+        """
+        Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError.
+        """
+    @property
+    def device_time(self) -> float | None:
+        """
+        Seconds on the device; None unless committed with timing and finished.
+        """
+    @property
+    def done(self) -> bool:
+        ...
+    @property
+    def id(self) -> int:
+        ...
+class CommandList:
+    """
+    A list of dispatches and copies: recorded, committed once, executed many times. Barriers are derived.
+    """
+    def __init__(self, context: Context) -> None:
+        ...
+    def commit(self, timing: bool = False, profile: bool = False) -> None:
+        """
+        timing: measure the device time of an execution. profile: of every dispatch.
+        """
+    def copy(self, source: typing.Any, target: typing.Any) -> None:
+        ...
+    @typing.overload
+    def dispatch(self, dispatchable: Dispatchable, table: BindingTable) -> None:
+        ...
+    @typing.overload
+    def dispatch(self, kernel: BoundKernel) -> None:
+        ...
+    def exec(self) -> Submission:
+        """
+        Submits once; returns at once.
+        """
+    def time(self, runs: typing.SupportsInt | typing.SupportsIndex) -> list[float]:
+        """
+        Seconds from exec to result of each of `runs` executions, measured without Python in between: the device's own submit and wait.
+        """
+    def wait(self, id: typing.SupportsInt | typing.SupportsIndex, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
+        ...
+    @property
+    def barriers(self) -> int:
+        ...
+    @property
+    def committed(self) -> bool:
+        ...
+    @property
+    def dispatch_times(self) -> list[tuple[str, float]]:
+        """
+        (label, nanoseconds) of every dispatch of the last execution; needs commit(profile=True).
+        """
+    @property
+    def dispatches(self) -> int:
+        ...
+class OperatorRow:
+    """
+    One operator of the table, in the newest form of its ONNX operator.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def attributes(self) -> list[str]:
+        ...
+    @property
+    def expression(self) -> str:
+        """
+        What an elementwise operator computes; empty for all others.
+        """
+    @property
+    def inputs(self) -> list[str]:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def outputs(self) -> list[str]:
+        ...
+    @property
+    def skeleton(self) -> str:
+        """
+        The kind of kernel that it lowers to.
+        """
+class Expression:
+    """
+    A typed scalar expression over named parameters: the meaning of an elementwise operator.
+    """
+    def __init__(self, text: str) -> None:
+        """
+        Raises Error with the position for text that does not parse.
+        """
+    def evaluate(self, values: dict[str, typing.Any]) -> int | float:
+        """
+        One element on the host: exact for integers, in double precision else.
+        """
+    def glsl(self, types: collections.abc.Mapping[str, str]) -> tuple[str, str]:
+        """
+        (text, GLSL type of the result) for the dtypes of the names.
+        """
+    def substitute(self, replacements: collections.abc.Mapping[str, Expression]) -> Expression:
+        ...
+    @property
+    def names(self) -> list[str]:
+        """
+        Free names, in order of first use.
+        """
+class CompiledOperator(Dispatchable):
+    """
+    An operator or a whole graph, compiled for a device and a precision.
+    """
+class Initializer(Dispatchable):
+    """
+    Initialises compiled operators: their owned weights go to the persistent resource, once.
+    """
+    def __init__(self, context: Context, operators: collections.abc.Sequence[CompiledOperator]) -> None:
+        ...
+    def reset(self, operators: collections.abc.Sequence[CompiledOperator]) -> None:
+        """
+        Raises StateError while an earlier initialisation is still running.
+        """
+class Operator:
+    """
+    One operator described by its name, tensors and attributes; no device is touched.
+    """
+    def __init__(self, name: str, inputs: collections.abc.Sequence[TensorDesc | None], outputs: collections.abc.Sequence[TensorDesc | None], **kwargs: typing.Any) -> None:
+        """
+        inputs, outputs: a TensorDesc, or None for an optional tensor left out. Raises UnsupportedError, GraphError.
+        """
+    def compile(self, context: Context, precision: str = 'fp32') -> CompiledOperator:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+class ProgramValue:
+    """
+    An input or output of a program.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def dimension_names(self) -> list[str]:
+        """
+        Symbolic names of the sizes, empty where there is none.
+        """
+    @property
+    def dtype(self) -> str:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def shape(self) -> tuple[int | None, ...] | None:
+        """
+        None for unknown sizes; None alone: unknown rank.
+        """
+class ProgramRun:
+    """
+    One execution of a program in flight or finished, started by Program.run_async.
+    """
+    def __int__(self) -> int:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def result(self, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> tuple[np.typing.NDArray[typing.Any], ...]:
+        """
+        Waits; the outputs as new arrays, in graph order.
+        """
+    def wait(self, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
+        """
+        Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError.
+        """
+    @property
+    def device_time(self) -> float | None:
+        """
+        Seconds on the device; None where it was not measured or has not finished.
+        """
+    @property
+    def done(self) -> bool:
+        ...
+    @property
+    def id(self) -> int:
+        """
+        Its id on the context's timeline.
+        """
+class Program:
+    """
+    A compiled graph: compiled once, bound per input shape, executed many times. Thread-safe; a context manager.
+    """
+    def __call__(self, inputs: dict[str, typing.Any], timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> dict[str, np.typing.NDArray[typing.Any]]:
+        """
+        Arrays by name in, arrays by name out. Raises BindingError naming the input, what it expects and what it was given.
+        """
+    def __enter__(self) -> Program:
+        ...
+    def __exit__(self, *args: typing.Any) -> None:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def arena(self, shapes: collections.abc.Sequence[typing.Any]) -> dict[str, int]:
+        """
+        Bytes of temporary memory for these input shapes, the least possible, and what is recorded.
+        """
+    def call(self, inputs: tuple[typing.Any, ...], timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> tuple[np.typing.NDArray[typing.Any], ...]:
+        """
+        Arrays in graph order in and out.
+        """
+    def close(self) -> None:
+        """
+        Frees the device memory. Idempotent.
+        """
+    def compiled(self, shapes: collections.abc.Sequence[typing.Any]) -> CompiledOperator:
+        """
+        The operator for these input shapes, for binding tables; its persistent resource is this program's and already initialised.
+        """
+    def plan(self, shapes: collections.abc.Sequence[typing.Any]) -> list[dict[str, typing.Any]]:
+        """
+        Every dispatch for these input shapes: label, kernel, wave, whether a barrier precedes it, and its operands' byte ranges.
+        """
+    def profile(self, inputs: tuple[typing.Any, ...]) -> list[tuple[str, float]]:
+        """
+        (node, nanoseconds) of every dispatch of one execution.
+        """
+    def report(self) -> list[dict[str, typing.Any]]:
+        """
+        For every node which kernel and precision run it, and why: node, op, kernel, precision, note.
+        """
+    def run_async(self, inputs: tuple[typing.Any, ...]) -> ProgramRun:
+        """
+        Starts an execution and returns at once; arrays in graph order.
+        """
+    @property
+    def closed(self) -> bool:
+        ...
+    @property
+    def context(self) -> Context:
+        ...
+    @property
+    def inputs(self) -> list[ProgramValue]:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def outputs(self) -> list[ProgramValue]:
+        ...
+    @property
+    def persistent(self) -> BufferRange:
+        """
+        The range that holds the weights.
+        """
+class Value:
+    """
+    A value of a Graph: an input, a constant or a node's output.
+    """
+    def __eq__(self, other: object) -> bool:
+        ...
+    def __hash__(self) -> int:
+        ...
+    def __repr__(self) -> str:
+        ...
+    @property
+    def dtype(self) -> str:
+        ...
+    @property
+    def graph(self) -> Graph:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def shape(self) -> tuple[int | None, ...] | None:
+        """
+        None for unknown sizes; None alone: unknown rank.
+        """
+class Graph:
+    """
+    Values and nodes, checked as they are added; compiled into a Program. Not thread-safe until finished.
+    """
+    def __init__(self, name: str | None = None) -> None:
+        ...
+    def __len__(self) -> int:
+        """
+        The number of nodes.
+        """
+    def __repr__(self) -> str:
+        ...
+    def add(self, op: str, *args: typing.Any, outputs: typing.SupportsInt | typing.SupportsIndex = 1, name: str = '', output_names: collections.abc.Sequence[str] = [], **kwargs: typing.Any) -> typing.Any:
+        """
+        A node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; attributes by name. One output gives a Value, several a tuple.
+        Raises UnsupportedError (no such operator, a dtype that it lacks), GraphError (wrong inputs, attributes, shapes where they are known).
+        """
+    def compile(self, context: Context, precision: str = 'fp32', keep_all: bool = False, fuse: bool = True) -> Program:
+        """
+        precision: 'fp32' or 'fp16'. keep_all: every node's outputs become outputs of the program. Raises UnsupportedError with all that is not supported.
+        """
+    def constant(self, array: np.typing.NDArray[typing.Any], name: str = '') -> Value:
+        ...
+    def finish(self) -> None:
+        """
+        Idempotent; later changes raise StateError.
+        """
+    def input(self, name: str, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex | None] | None, dimension_names: collections.abc.Sequence[str] | None = None) -> Value:
+        """
+        shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: symbolic names of the sizes.
+        """
+    def output(self, name: str, value: typing.Any) -> None:
+        ...
+    @property
+    def finished(self) -> bool:
+        ...
+    @property
+    def inputs(self) -> list[Value]:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def outputs(self) -> dict[str, Value]:
+        ...
+class TimeoutError(Error, builtins.TimeoutError):
+    """
+    A wait, loop or execution ran out of time; transient: trying again may succeed.
+    """
+    transient: bool
+def buffer_size(dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], strides: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None) -> int:
+    """
+    Bytes that a tensor needs, rounded up to 4. Raises GraphError on overflow, rank over 8, over 2**32 - 1 elements.
+    """
+def compile(source: str, options: ShaderOptions = ..., macros: collections.abc.Mapping[str, str] = {}, name: str = 'shader', includes: collections.abc.Mapping[str, str] | None = None) -> Shader:
+    """
+    GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text. Raises ShaderCompileError, UnsupportedError.
+    """
+def compile_counts() -> CompileCounts:
+    """
+    How many shaders this process compiled and how many it found in the caches.
+    """
+def devices() -> list[DeviceInfo]:
+    """
+    The system's Vulkan devices; empty where there is no loader or no driver.
+    """
+def embedded_shader(path: str) -> str:
+    ...
+def embedded_shaders() -> list[str]:
+    """
+    Paths of the shaders that the engine contains.
+    """
+def empty(shape: typing.Any, dtype: typing.Any, context: Context) -> Tensor:
+    """
+    A tensor of undefined content.
+    """
+def evaluate_on_host(op: str, inputs: list[typing.Any], outputs: typing.SupportsInt | typing.SupportsIndex = 1, **kwargs: typing.Any) -> list[np.typing.NDArray[typing.Any]] | None:
+    """
+    The outputs' values as arrays; None where the host does not compute them.
+    """
+def glslang_accepts(extension: str) -> bool:
+    """
+    Does the shader compiler know a GLSL extension?
+    """
+def glslang_version() -> str:
+    """
+    Version of the shader compiler; nothing is loaded.
+    """
+def has_operator(name: str, domain: str = '') -> bool:
+    ...
+def operators() -> list[OperatorRow]:
+    """
+    All operators that there are, by name.
+    """
+def output_descs(op: str, inputs: list[typing.Any], outputs: typing.SupportsInt | typing.SupportsIndex = 1, **kwargs: typing.Any) -> list[TensorDesc | None]:
+    """
+    The TensorDescs of an operator's outputs. An input is an array (its values are known), a TensorDesc, or None for an optional one left out.
+    Raises GraphError, UnsupportedError.
+    """
+def reflect(spirv: bytes) -> dict[str, typing.Any]:
+    """
+    The interface of a SPIR-V module. Raises ShaderCompileError where it is malformed or stripped.
+    """
+def strides(shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], layout: str) -> tuple[int, ...]:
+    """
+    Strides in elements of a layout by name ('NCHW', 'NHWC', 'NCDHW', 'NDHWC', any permutation); shape in logical order.
+    """
+def take_log() -> list[tuple[int, str]]:
+    """
+    What the engine has logged since the last call: (level of the logging module, text).
+    """
+def take_validation_messages() -> list[str]:
+    """
+    Messages of the Khronos validation layer since the last call (PUMICE_VALIDATION=1).
+    """
+def tensor(array: np.typing.NDArray[typing.Any], context: Context) -> Tensor:
+    """
+    A tensor with a copy of the array's elements, row-major.
+    """
+__version__: str = '0.1.0'
