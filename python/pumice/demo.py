@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from rich.box import SIMPLE_HEAD
 from rich.columns import Columns
 from rich.console import Console
 from rich.panel import Panel
@@ -21,7 +22,7 @@ Array = npt.NDArray[Any]
 
 DATA = Path(__file__).parent / "data" / "digits"
 SHADES = " ░▒▓█"
-BAR_CELLS = 10
+BAR_CELLS = 8  # two digits stand beside each other in 80 columns
 SHOWN_CLASSES = 3
 
 KERNEL = """\
@@ -36,9 +37,11 @@ void main() {
 
 
 def show_devices(console: Console) -> None:
-    table = Table("index", "device", "kind", "driver", "uuid", title="Vulkan devices", title_justify="left")
+    table = Table("index", "device", "kind", title="Vulkan devices", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("uuid", no_wrap=True)
     for device in pumice.devices():
-        table.add_row(str(device.index), device.name, device.kind, f"{device.driver} {device.driver_info}", device.uuid)
+        driver = f"{device.driver} {device.driver_info}".strip()
+        table.add_row(str(device.index), Text(f"{device.name}\n{driver}"), device.kind, device.uuid)
     console.print(table)
 
 

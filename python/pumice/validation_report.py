@@ -132,16 +132,20 @@ class ValidationReport:
         return f"'{self.model}' on {self.device}, {self.precision}, {cases}: {self.verdict}{where}"
 
     def table(self) -> Table:
-        """For rich."""
+        """For rich. Numbers are never cut; texts that are too long for the console are folded."""
+        from rich.box import SIMPLE_HEAD
         from rich.table import Table
+        from rich.text import Text
 
         title = f"'{self.model}' on {self.device}, {self.precision}"
-        columns = ("node", "op", "output", "type", "error", "allowed", "accumulated", "result")
-        table = Table(*columns, title=title, caption=self.verdict)
-        for column in table.columns[4:7]:
-            column.justify = "right"
+        table = Table(title=Text(title), caption=self.verdict, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for column in ("node", "op", "type"):
+            table.add_column(column, overflow="fold")
+        for column in ("error", "allowed", "accumulated"):
+            table.add_column(column, justify="right", no_wrap=True)
+        table.add_column("result", overflow="fold")
         for row in self.rows:
-            table.add_row(*_cells(row), style=None if row.ok else "bold red")
+            table.add_row(*map(Text, _cells(row)), style=None if row.ok else "bold red")
         return table
 
     def __str__(self) -> str:
@@ -188,9 +192,8 @@ def _cells(row: ValidationRow) -> list[str]:
     judged = row.judged
     shape = "x".join(map(str, row.shape))
     return [
-        row.node,
+        row.node if row.output == row.node else f"{row.node}: {row.output}",
         row.op,
-        row.output,
         f"{row.dtype} {shape}".strip(),
         f"{judged.error:.2e}" if judged else "",
         f"{judged.allowed:.2e}" if judged else "",
