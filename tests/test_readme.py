@@ -39,12 +39,12 @@ def test_scripts_run_in_order(folder: Path) -> None:
     assert "digits" in run(folder, "readme.py")
 
 
-def test_tests_pass(folder: Path) -> None:
+def test_tests_pass(folder: Path, plugin_arguments: list[str]) -> None:
     tests = [block for block in BLOCKS if block.startswith("# test_")]
     assert tests
     for block in tests:
         (folder / block.split()[1]).write_text(block)
-    shown = run(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
+    shown = run(folder, "-m", "pytest", *plugin_arguments, "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
     assert f"{len(tests)} passed" in shown
 
 
