@@ -1,1 +1,1 @@
-"""Benchmarks: every speed claim of the project comes from here. `./dev bench [launch|models|first_use|memory ...]`."""
+"""Benchmarks: every speed claim of the project comes from here. `./dev bench --help` lists the options."""

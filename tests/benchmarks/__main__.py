@@ -1,26 +1,92 @@
-"""Runs the benchmarks that are named, or all of them."""
+"""Runs the benchmarks and prints their tables."""
 
 from __future__ import annotations
 
-import importlib
+import argparse
+import dataclasses
+import json
+import os
 import sys
+from collections.abc import Iterable, Iterator
+from types import ModuleType
+from typing import Any
 
 import pumice
 
-NAMES = ("launch", "models", "first_use", "memory")
+from . import first_use, launch, machine, memory, models
+from .cases import CASES
+from .rows import Row, Table, summary
+from .session import Session
+from .timing import Effort
+
+BENCHMARKS: dict[str, ModuleType] = {"launch": launch, "models": models, "first_use": first_use, "memory": memory}
+PER_MODEL = ("models", "memory")
+
+
+def arguments() -> argparse.Namespace:
+    names = [*BENCHMARKS, *(case.name for case in CASES)]
+    parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        choices=names,
+        metavar="NAME",
+        help=f"one of {', '.join(names)}; can be repeated",
+    )
+    parser.add_argument("--runs", type=int, metavar="N", help="calls in a round, processes of first_use")
+    parser.add_argument("--quick", action="store_true", help="one short round")
+    parser.add_argument("--json", metavar="FILE", help="write everything there too")
+    return parser.parse_args()
+
+
+def effort(options: argparse.Namespace) -> Effort:
+    chosen = Effort(rounds=1, budget=0.3, processes=3) if options.quick else Effort(rounds=3, budget=2.0)
+    return dataclasses.replace(chosen, runs=options.runs, processes=options.runs or chosen.processes)
+
+
+def tables(wanted: Iterable[str], session: Session) -> Iterator[Table]:
+    """A benchmark that the engine refuses leaves a row that says so, and the next one runs."""
+    for name in wanted:
+        try:
+            yield from BENCHMARKS[name].run(session)
+        except pumice.Error as error:
+            yield Table(name, "", [Row("pumice", absent=str(error), wrong=True)])
+
+
+def write(path: str, header: dict[str, Any], done: list[Table]) -> None:
+    described = [
+        {
+            "title": table.title,
+            "unit": table.unit,
+            "rows": [{**dataclasses.asdict(row), "met": row.met} for row in table.rows],
+        }
+        for table in done
+    ]
+    with open(path, "w") as file:
+        json.dump({**header, "load at the end": machine.load(), "tables": described}, file, indent=2)
 
 
 def main() -> int:
-    wanted = sys.argv[1:] or list(NAMES)
-    if unknown := [name for name in wanted if name not in NAMES]:
-        print(f"no benchmark {', '.join(unknown)}; there are {', '.join(NAMES)}", file=sys.stderr)
-        return 2
+    options = arguments()
+    os.environ.pop("PUMICE_VALIDATION", None)  # the layer would be measured too
+    named = [name for name in BENCHMARKS if name in options.only]
+    cases = frozenset(options.only) - BENCHMARKS.keys()
+    wanted = named or (PER_MODEL if cases else [*BENCHMARKS])
+    done: list[Table] = []
     with pumice.Context() as context:
-        info = context.info
-        print(f"device: {info.name} ({info.kind}), {info.driver} {info.driver_info}, Vulkan {info.api_version}: {context.choice}")
-        for name in wanted:
-            importlib.import_module(f"{__package__}.{name}").main(context)
-    return 0
+        header = machine.header(context)
+        for name, value in header.items():
+            print(f"{name:12}{value}", flush=True)
+        session = Session(context, effort(options), cases)
+        for table in tables(wanted, session):
+            done.append(table)
+            print(f"\n{table}", flush=True)
+            if options.json:
+                write(options.json, header, done)
+        session.close()
+    print(f"\n{summary(done)}\nload at the end: {machine.load()}")
+    return int(any(row.wrong for table in done for row in table.rows))
 
 
 if __name__ == "__main__":

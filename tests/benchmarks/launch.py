@@ -1,12 +1,26 @@
-"""Launch overhead: y = x + 1 on 1,024 floats, from Python, against the device's own submit and wait and against peers."""
+"""Launch overhead: y = x + 1 on 1,024 floats from Python, beside the device's own submit and wait."""
 
 from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
 
 import numpy as np
 
 import pumice
 
-from .timing import Times, measure, table, us
+from .peers import torch_launch
+from .rows import Row, Table, timed
+from .session import Session
+from .timing import Absent, Sampler, Times, measure, sampler
+
+US = 1e6
+MANY = 100
+RUNS = 2000  # calls in a round
+MODEL = "model of 1: NumPy in and out"
+SLACK = 5.0  # microseconds: after a longer wait the processor's caches are colder; a cost per dispatch would be more
 
 ADD_ONE = """
 layout(local_size_x = 64) in;
@@ -16,75 +30,127 @@ void main() { uint i = gl_GlobalInvocationID.x; if (i < 1024u) y[i] = x[i] + 1.0
 """
 
 
-def list_of(context: pumice.Context, dispatches: int) -> pumice.CommandList:
-    """A committed list of that many dispatches, each reading what the one before wrote."""
-    kernel = pumice.Kernel(ADD_ONE, context=context, name="add_one")
+def add_one(context: pumice.Context) -> pumice.Kernel:
+    return pumice.Kernel(ADD_ONE, context=context, name="add_one")
+
+
+def list_of(dispatches: int, context: pumice.Context) -> pumice.CommandList:
+    """A committed list of dispatches that each read what the one before wrote."""
+    kernel = add_one(context)
     tensors = [pumice.tensor(np.zeros(1024, "float32"), context) for _ in range(2)]
     commands = pumice.CommandList(context)
     for i in range(dispatches):
         commands.dispatch(kernel.bind(x=tensors[i % 2], y=tensors[(i + 1) % 2], groups=16))
     commands.commit()
+    commands.exec().wait()
+    assert (np.asarray(tensors[dispatches % 2]) == dispatches).all()
     return commands
 
 
-def program_of(context: pumice.Context, nodes: int) -> pumice.Program:
+def program_of(nodes: int, context: pumice.Context) -> pumice.Program:
     graph = pumice.Graph("add_one")
     value = graph.input("x", "float32", [1024])
     one = graph.constant(np.ones(1, "float32"))
     for _ in range(nodes):
         value = graph.add("Add", value, one)
     graph.output("y", value)
-    return graph.compile(context, fuse=False)
+    program = graph.compile(context, fuse=False)
+    assert (program.call((np.zeros(1024, "float32"),))[0] == nodes).all()
+    return program
 
 
-def torch_rows() -> list[list[object]]:
-    try:
-        import torch
-    except ImportError:
-        return [["torch", "absent"]]
-    if not torch.cuda.is_available():
-        return [["torch CUDA", "absent"]]
-    x = torch.zeros(1024, device="cuda")
-    y = torch.empty_like(x)
+def model_of_one(context: pumice.Context) -> pumice.Model:
+    from onnx import TensorProto, helper
 
-    def eager() -> None:
-        torch.add(x, 1.0, out=y)
-        torch.cuda.synchronize()
-
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        torch.add(x, 1.0, out=y)
-
-    def replay() -> None:
-        graph.replay()
-        torch.cuda.synchronize()
-
-    host = np.zeros(1024, "float32")
-    rows: list[list[object]] = []
-    for label, call in (
-        ("torch CUDA, eager and wait", eager),
-        ("torch CUDA graph, replay and wait", replay),
-        ("torch CUDA, NumPy in and out", lambda: (torch.from_numpy(host).cuda() + 1.0).cpu().numpy()),
-    ):
-        times = measure(call, runs=3000)
-        rows.append([label, us(times.best), us(times.median), us(times.p99)])
-    return rows
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1024]) for name in "xy"]
+    one = helper.make_tensor("one", TensorProto.FLOAT, [1], [1.0])
+    graph = helper.make_graph([helper.make_node("Add", ["x", "one"], ["y"])], "add_one", value[:1], value[1:], [one])
+    opset = [helper.make_opsetid("", 17)]
+    return pumice.load(helper.make_model(graph, opset_imports=opset, ir_version=8), context=context)
 
 
-def main(context: pumice.Context) -> None:
-    rows: list[list[object]] = []
+def replay(commands: pumice.CommandList) -> None:
+    commands.exec().wait()
 
-    def add(label: str, times: Times, divide: int = 1) -> None:
-        rows.append([label, *(us(t / divide) for t in (times.best, times.median, times.p99))])
 
-    for count in (1, 100):
-        commands = list_of(context, count)
-        commands.time(100)
-        add(f"{count} dispatch(es): the device's own submit and wait (C++)", Times(tuple(commands.time(2000))))
-        add(f"{count} dispatch(es): exec and wait from Python", measure(lambda c=commands: c.exec().wait(), runs=2000))
+def processor_time(commands: pumice.CommandList, runs: int) -> float:
+    """Seconds that exec and wait take from Python beyond those that they take in C++, without the driver's threads."""
+    begin = time.thread_time()
+    for _ in range(runs):
+        replay(commands)
+    between = time.thread_time()
+    commands.time(runs)
+    return (2 * between - begin - time.thread_time()) / runs
+
+
+def python_cost(session: Session, times: Mapping[str, Times], count: int, commands: pumice.CommandList) -> float:
+    """Microseconds. A software driver's own time varies more than this: there it is left out."""
+    if session.software:
+        return statistics.median(processor_time(commands, 500) for _ in range(session.effort.rounds)) * US
+    return (times[_exec(count)].median - times[_own(count)].median) * US
+
+
+def torch_samplers(session: Session) -> dict[str, Sampler | Absent]:
+    made: dict[str, Sampler | Absent] = {}
+    for what in ("eager", "graph", "graph of 100", "NumPy"):
+        try:
+            made[f"torch CUDA, {what}"] = session.torch.make(torch_launch, what).sample
+        except Absent as reason:
+            return {**made, f"torch CUDA, {what}": reason}
+    return made
+
+
+def our_samplers(context: pumice.Context, lists: Mapping[int, pumice.CommandList]) -> dict[str, Sampler]:
     x = np.zeros(1024, "float32")
-    for nodes in (1, 100):
-        program = program_of(context, nodes)
-        add(f"program of {nodes} node(s), NumPy in and out", measure(lambda p=program: p.call((x,)), runs=2000))
-    rows += torch_rows()
-    table(f"Launch of y = x + 1 on 1,024 floats, {context.info.name} (us)", ["what", "best", "median", "p99"], rows)
+    samplers: dict[str, Sampler] = {}
+    for count, commands in lists.items():
+        samplers |= {_own(count): commands.time, _exec(count): sampler(partial(replay, commands))}
+    for count in (1, MANY):
+        samplers[_numpy(count)] = sampler(partial(program_of(count, context).call, (x,)))
+    samplers[MODEL] = sampler(partial(model_of_one(context), x))
+    kernel, tensors = add_one(context), [pumice.tensor(x, context) for _ in range(2)]
+    samplers["kernel called with tensors"] = sampler(partial(kernel, x=tensors[0], y=tensors[1], groups=16))
+    samplers["kernel called with NumPy arrays"] = sampler(partial(kernel, x=x, y=np.empty_like(x), groups=16))
+    return samplers
+
+
+def run(session: Session) -> Iterator[Table]:
+    context = session.context
+    lists = {count: list_of(count, context) for count in (1, MANY)}
+    peers = torch_samplers(session)
+    present = {label: made for label, made in peers.items() if not isinstance(made, Absent)}
+    times = measure({**our_samplers(context, lists), **present}, session.effort, RUNS)
+
+    targets = {_exec(1): 14.0, _numpy(1): 40.0} if session.h200 else {}
+    rows = [timed(label, measured, US, targets.get(label)) for label, measured in times.items()]
+    rows += [Row(label, absent=str(made)) for label, made in peers.items() if isinstance(made, Absent)]
+    yield Table(f"Launch of y = x + 1 on 1,024 floats, {context.info.name}", "us", rows)
+    yield Table("What Python adds to a launch", "us", list(overheads(session, times, lists)))
+
+
+def overheads(session: Session, times: Mapping[str, Times], lists: Mapping[int, pumice.CommandList]) -> Iterator[Row]:
+    own = times[_own(1)]
+    for label in (_exec(1), _numpy(1), MODEL):
+        best, median = ((t - o) * US for t, o in zip(_figures(times[label]), _figures(own), strict=True))
+        target = 15.0 if session.software and label == _exec(1) else None
+        yield Row(label, best, median, target=target, note="above submit and wait in C++")
+    cost = {count: python_cost(session, times, count, commands) for count, commands in lists.items()}
+    note = "Python's own cost: " + ("processor time" if session.software else "median") + " above that in C++"
+    yield Row("a list of 1", cost[1], note=note)
+    yield Row(f"a list of {MANY}", cost[MANY], target=cost[1] + SLACK, note=f"target: that of 1, and {SLACK:g}")
+
+
+def _figures(times: Times) -> tuple[float, float]:
+    return times.best, times.median
+
+
+def _own(count: int) -> str:
+    return f"list of {count}: submit and wait in C++"
+
+
+def _exec(count: int) -> str:
+    return f"list of {count}: exec and wait"
+
+
+def _numpy(count: int) -> str:
+    return f"program of {count}: NumPy in and out"

@@ -1,54 +1,148 @@
-"""Latency of the four pretrained models, NumPy to NumPy and on the device, beside ONNX Runtime, ncnn and PyTorch."""
+"""Latency of the models at batch 1, NumPy to NumPy, and their time on the device, beside ncnn, ONNX Runtime and PyTorch.
+
+PyTorch's calls are eager; its time on the device is that of a CUDA graph.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 import pumice
 
-from .timing import measure, ms, table
+from . import peers
+from .cases import Case
+from .contender import Array, Contender, Local
+from .conversion import converted
+from .rows import Row, Table
+from .session import Session
+from .timing import Absent, Effort, Times, measure
 
-MODELS = Path(__file__).resolve().parents[3] / "shared" / "models"
-CASES = {
-    "mnist": ("mnist/mnist.onnx", "mnist/expected/mnist_image1.input.npy"),
-    "squeezenet": ("squeezenet/squeezenet.onnx", "squeezenet/expected/dog2.input.npy"),
-    "superres 224": ("superres/superres.onnx", "superres/expected/dog2_224.input.npy"),
-    "candy 128": ("candy/candy.onnx", "candy/expected/DefaultImage_128.input.npy"),
-}
-
-
-def onnxruntime_row(path: Path, x: np.ndarray) -> list[object]:
-    try:
-        import onnxruntime
-    except ImportError:
-        return ["onnxruntime", "absent"]
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 2
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
-    times = measure(lambda: session.run(None, {name: x}), runs=100)
-    return ["onnxruntime CPU fp32, 2 threads", ms(times.best), ms(times.median), "", ""]
+MS = 1e3
+OURS = "pumice"
+NCNN = "ncnn Vulkan"
+DEVICE_RUNS = 30
 
 
-def main(context: pumice.Context, models: Path = MODELS) -> None:
-    if not models.is_dir():
-        print(f"models: absent ({models.name} is not beside the checkout)")
+def ours(session: Session, case: Case, x: Array, precision: str) -> Contender:
+    model = pumice.load(case.path, context=session.context, precision=precision)
+
+    def call() -> Array:
+        results = model(x)
+        return np.asarray(results if len(model.outputs) == 1 else results[0])
+
+    return Local(call, partial(device_times, model, x))
+
+
+def device_times(model: pumice.Model, x: Array, runs: int) -> Sequence[float]:
+    """Seconds on the device from the first dispatch to the last, arguments and results in device memory."""
+    program, context = model.program, model.context
+    compiled = program.compiled([list(x.shape)])
+    results = program.call((x,))
+    tensors = {model.inputs[0].name: pumice.tensor(x, context)}
+    tensors |= {output.name: pumice.tensor(y, context) for output, y in zip(model.outputs, results, strict=True)}
+    table = pumice.BindingTable(compiled)
+    table.bind(**tensors)
+    needed = compiled.binding_properties
+    table.bind_temporary(pumice.Buffer(context, needed.temporary_bytes) if needed.temporary_bytes else None)
+    table.bind_persistent(program.persistent if needed.persistent_bytes else None)
+    commands = pumice.CommandList(context)
+    commands.dispatch(compiled, table)
+    commands.commit(timing=True)
+    seconds = []
+    for _ in range(runs):
+        submission = commands.exec()
+        submission.wait()
+        seconds.append(submission.device_time or 0.0)
+    return seconds
+
+
+def ncnn(session: Session, case: Case, x: Array, precision: str) -> Contender:
+    folder = converted(case.path, x.shape)
+    return session.ncnn.make(peers.ncnn_model, folder, precision, x, session.context.info.name)
+
+
+def torch(session: Session, case: Case, x: Array, precision: str) -> Contender:
+    return session.torch.make(peers.torch_model, converted(case.path, x.shape), precision, x)
+
+
+def onnxruntime(session: Session, case: Case, x: Array, precision: str) -> Contender:
+    return session.onnxruntime.make(peers.onnxruntime_model, case.path, x)
+
+
+# Who is timed: a label, a precision, and what makes the contender or raises Absent.
+CONTENDERS: tuple[tuple[str, str, Callable[[Session, Case, Array, str], Contender]], ...] = (
+    (OURS, "fp32", ours),
+    (OURS, "fp16", ours),
+    (NCNN, "fp32", ncnn),
+    (NCNN, "fp16", ncnn),
+    ("torch CUDA", "fp32", torch),
+    ("torch CUDA", "fp16", torch),
+    ("onnxruntime CPU", "fp32", onnxruntime),
+)
+
+
+def run(session: Session) -> Iterator[Table]:
+    for case in session.cases():
+        table = Table(f"{case.name}, NumPy to NumPy, {session.context.info.name}", "ms")
+        try:
+            x, expected = case.data()
+        except Absent as reason:
+            table.rows.append(Row(f"{OURS} {case.name}", absent=str(reason)))
+        else:
+            table.title += f", input {'x'.join(map(str, x.shape))}"
+            table.rows = compare(session, case, x, expected)
+        yield table
+
+
+def compare(session: Session, case: Case, x: Array, expected: Array) -> list[Row]:
+    """Each contender's first result is checked before its calls are timed."""
+    rows: dict[str, Row] = {}
+    contenders: dict[str, Contender] = {}
+    for engine, precision, make in CONTENDERS:
+        label = f"{engine} {precision}"
+        rows[label] = Row(label)
+        try:
+            contender = make(session, case, x, precision)
+            begin = time.perf_counter()
+            result = contender.call()
+            rows[label].first = (time.perf_counter() - begin) * MS
+        except (Absent, pumice.Error) as reason:
+            rows[label].absent = str(reason)
+            rows[label].wrong = engine == OURS
+            continue
+        contenders[label] = contender
+        off, allowed = case.difference(result, expected), case.allowed[precision]
+        rows[label].note = f"off by {off:.1e}" + ("" if off <= allowed else f", WRONG: {allowed:g} is allowed")
+        rows[label].wrong = off > allowed and engine == OURS
+    times = measure({label: contender.sample for label, contender in contenders.items()}, session.effort)
+    for label, contender in contenders.items():
+        fill(rows[label], times[label], contender, session.effort)
+    set_targets(session, case, rows)
+    return list(rows.values())
+
+
+def fill(row: Row, times: Times, contender: Contender, effort: Effort) -> None:
+    row.absent = times.absent
+    if row.absent:
         return
-    for label, (file, input_file) in CASES.items():
-        x = np.load(models / input_file)
-        rows: list[list[object]] = []
-        for precision in ("fp32", "fp16"):
-            for batch in (1, 4, 64) if context.info.kind != "software" else (1,):
-                inputs = np.repeat(x, batch, axis=0)
-                model = pumice.load(models / file, context=context, precision=precision)
-                times = measure(lambda m=model, i=inputs: m(i), runs=200, budget=4)
-                device = sum(nanoseconds for _, nanoseconds in model.program.profile((inputs,))) * 1e-9
-                dispatches = model.program.arena([list(inputs.shape)])["dispatches"]
-                rows.append(
-                    [f"pumice {precision}, batch {batch}", ms(times.best), ms(times.median), ms(device), dispatches]
-                )
-        rows.append(onnxruntime_row(models / file, x))
-        header = ["what", "best", "median", "device, serialised", "dispatches"]
-        table(f"{label}, {context.info.name} (ms a call, NumPy to NumPy)", header, rows)
+    row.best, row.median = times.best * MS, times.median * MS
+    try:
+        seconds = contender.device(max(1, min(DEVICE_RUNS, int(effort.budget / times.best))))
+    except Absent as reason:
+        row.note += f"; device: {reason}"
+    else:
+        row.device = min(seconds) * MS if seconds else None
+
+
+def set_targets(session: Session, case: Case, rows: Mapping[str, Row]) -> None:
+    if case.name != "squeezenet":
+        return
+    if session.h200:
+        rows[f"{OURS} fp32"].target = rows[f"{OURS} fp16"].target = 0.8
+    theirs = rows[f"{NCNN} fp32"].median
+    if session.software and theirs is not None:
+        rows[f"{OURS} fp32"].target = theirs / 2

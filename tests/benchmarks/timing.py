@@ -1,62 +1,83 @@
-"""Repeated timing and plain tables."""
+"""Fair timing: contenders take turns, are warmed up first, and the quietest round gives the median."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+Sampler = Callable[[int], Sequence[float]]  # seconds of each of so many calls
+
+_SETTLE = 0.02  # seconds between contenders: threads of the one before may still spin
+
+
+class Absent(Exception):
+    """A contender that cannot be measured here, and why."""
 
 
 @dataclass(frozen=True)
-class Times:
-    """Seconds of each run."""
+class Effort:
+    rounds: int
+    budget: float  # seconds that a contender gets in a round
+    runs: int | None = None  # calls in a round, where they fit in the budget; None: what the benchmark thinks fit
+    processes: int = 10  # of which the best counts, where a whole process is measured
 
-    seconds: tuple[float, ...]
+
+@dataclass
+class Times:
+    """Seconds."""
+
+    rounds: list[Sequence[float]] = field(default_factory=list)
+    absent: str = ""  # why there are none
 
     @property
     def best(self) -> float:
-        return min(self.seconds)
+        return min(min(seconds) for seconds in self.rounds)
 
     @property
     def median(self) -> float:
-        return statistics.median(self.seconds)
-
-    @property
-    def p99(self) -> float:
-        return sorted(self.seconds)[min(len(self.seconds) - 1, int(len(self.seconds) * 0.99))]
+        """Of the quietest round."""
+        return min(statistics.median(seconds) for seconds in self.rounds)
 
 
-def measure(call: Callable[[], object], *, runs: int = 200, warmup: int = 5, budget: float = 10.0) -> Times:
-    """Times of `runs` calls after a warm-up; fewer (at least 3) where they would take longer than `budget` seconds."""
-    for _ in range(warmup):
-        begin = time.perf_counter()
+def sample(call: Callable[[], object], runs: int) -> list[float]:
+    clock = time.perf_counter
+    seconds = []
+    for _ in range(runs):
+        begin = clock()
         call()
-        if time.perf_counter() - begin > budget / 4:
-            break
-    seconds: list[float] = []
-    start = time.perf_counter()
-    while len(seconds) < runs and (len(seconds) < 3 or time.perf_counter() - start < budget):
-        begin = time.perf_counter()
-        call()
-        seconds.append(time.perf_counter() - begin)
-    return Times(tuple(seconds))
+        seconds.append(clock() - begin)
+    return seconds
 
 
-def table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Prints a table in columns."""
-    cells = [[str(cell) for cell in row] for row in [header, *rows]]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    print(f"\n{title}")
-    for i, row in enumerate(cells):
-        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-        if i == 0:
-            print("  " + "  ".join("-" * width for width in widths))
+def sampler(call: Callable[[], object]) -> Sampler:
+    return lambda runs: sample(call, runs)
 
 
-def us(seconds: float) -> str:
-    return f"{seconds * 1e6:.1f}"
+def measure(samplers: Mapping[str, Sampler], effort: Effort, runs: int = 200) -> dict[str, Times]:
+    """At least 3 calls of each in a round, or one where that takes longer than the budget."""
+    measured = {label: Times() for label in samplers}
+    counts: dict[str, int] = {}
 
+    def attempt(label: str, step: Callable[[Sampler, Times], None]) -> None:
+        if not measured[label].absent:
+            time.sleep(_SETTLE)
+            try:
+                step(samplers[label], measured[label])
+            except Absent as reason:
+                measured[label].absent = str(reason)
 
-def ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3f}"
+    def warm_up(run: Sampler, _: Times) -> None:
+        once = run(1)[0]
+        if once < effort.budget / 8:
+            once = min(run(5))
+        least = 1 if once > effort.budget else 3
+        counts[label] = max(least, min(effort.runs or runs, int(effort.budget / once)))
+
+    for label in samplers:
+        attempt(label, warm_up)
+    for _ in range(effort.rounds):
+        for label in samplers:
+            attempt(label, lambda run, times, label=label: times.rounds.append(run(counts[label])))  # type: ignore[misc]
+    return measured

@@ -1,0 +1,55 @@
+"""Where the figures come from: device, driver, precision modes, processor, load, versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from typing import Any
+
+import pumice
+
+PEERS = ("onnxruntime", "ncnn", "pnnx", "torch")
+SETTINGS = ("PUMICE_", "LP_NUM_THREADS", "VK_", "OMP_", "MESA_")  # environment variables that change what is measured
+
+
+def header(context: pumice.Context) -> dict[str, Any]:
+    info = context.info
+    return {
+        "device": f"{info.name} ({info.kind}), {context.choice}",
+        "driver": f"{info.driver} {info.driver_info}, Vulkan {info.api_version}",
+        "precisions": ", ".join(f"{name} {how}" for name, how in precisions(context).items()),
+        "processor": f"{processor()}, {len(os.sched_getaffinity(0))} usable",
+        "load": load(),
+        "software": f"pumice {pumice.__version__}, Python {platform.python_version()}, NumPy {version('numpy')}",
+        "peers": ", ".join(f"{name} {version(name) or 'absent'}" for name in PEERS),
+        "environment": " ".join(
+            f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(SETTINGS)
+        ),
+    }
+
+
+def precisions(context: pumice.Context) -> dict[str, str]:
+    native = context.feature("shaderFloat16") and context.feature("storageBuffer16BitAccess")
+    matrices = "with" if context.info.matrices else "without"
+    return {"fp32": "native", "fp16": f"{'native' if native else 'packed'} {matrices} matrix units"}
+
+
+def load() -> str:
+    """Of the last minute, five and fifteen."""
+    return " ".join(f"{value:.2f}" for value in os.getloadavg())
+
+
+def processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,173 @@
+"""The peers: each function runs in the process of its engine and makes what is timed there."""
+
+from __future__ import annotations
+
+import glob
+import importlib.util
+import json
+import os
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .contender import Array, Local
+from .timing import Absent
+
+
+def onnxruntime_model(model: Path, x: Array) -> Local:
+    onnxruntime: Any = import_module("onnxruntime")
+    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return Local(lambda: session.run(None, {name: x})[0])
+
+
+# ---- ncnn
+
+
+def software_driver() -> str:
+    """The library of Mesa's software driver, from the manifests that the Vulkan loader reads; empty where there is none."""
+    named = os.environ.get("VK_DRIVER_FILES") or os.environ.get("VK_ICD_FILENAMES")
+    folders = ("/usr/share", "/usr/local/share", "/etc", os.path.expanduser("~/.local/share"))
+    manifests = (
+        named.split(os.pathsep) if named else [f for one in folders for f in glob.glob(f"{one}/vulkan/icd.d/lvp*.json")]
+    )
+    for manifest in manifests:
+        try:
+            library = str(json.loads(Path(manifest).read_text())["ICD"]["library_path"])
+        except (OSError, ValueError, KeyError):
+            continue
+        if "lvp" in library:
+            return str(Path(manifest).parent / library) if "/" in library else library
+    return ""
+
+
+def ncnn_device(device: str) -> int:
+    """Its index of the device that we run on. ncnn finds drivers by itself; where it finds none, it is told ours."""
+    ncnn: Any = import_module("ncnn")
+    if ncnn.get_gpu_count() == 0 and (driver := software_driver()):
+        ncnn.destroy_gpu_instance()
+        os.environ["NCNN_VULKAN_DRIVER"] = driver
+        ncnn.create_gpu_instance()
+    names = [ncnn.get_gpu_info(i).device_name() for i in range(ncnn.get_gpu_count())]
+    if device not in names:
+        raise Absent(f"it sees no '{device}' but {names or 'no device'}")
+    return names.index(device)
+
+
+def ncnn_model(folder: Path, precision: str, x: Array, device: str) -> Local:
+    ncnn: Any = import_module("ncnn")
+    net = ncnn.Net()
+    net.opt.use_vulkan_compute = True
+    for option in ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic"):
+        setattr(net.opt, option, precision == "fp16")
+    net.set_vulkan_device(ncnn_device(device))
+    if net.load_param(str(folder / "model.ncnn.param")) or net.load_model(str(folder / "model.ncnn.bin")):
+        raise Absent("it does not load the converted model")
+    image = np.ascontiguousarray(x[0])
+
+    def call() -> Array:
+        with net.create_extractor() as extractor:
+            extractor.input("in0", ncnn.Mat(image))
+            status, result = extractor.extract("out0")
+            if status:
+                raise Absent(f"extract returns {status}")
+            return np.array(result)
+
+    return Local(call)
+
+
+# ---- PyTorch
+
+
+def _torch() -> Any:
+    torch: Any = import_module("torch")
+    if not torch.cuda.is_available():
+        raise Absent("no CUDA device")
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+    torch.set_grad_enabled(False)
+    return torch
+
+
+def _captured(torch: Any, run: Callable[[], Any]) -> Any:
+    """A CUDA graph of it."""
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(3):
+            run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph
+
+
+def torch_module(torch: Any, folder: Path) -> Any:
+    os.chdir(folder)  # the module reads its weights from here
+    spec = importlib.util.spec_from_file_location(f"converted_{folder.name}", folder / "model_pnnx.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Model().eval()
+
+
+def torch_model(folder: Path, precision: str, x: Array) -> Local:
+    """Calls are eager, NumPy to NumPy; the device's time is that of a CUDA graph, without copies to and from the host."""
+    torch = _torch()
+    dtype = torch.float16 if precision == "fp16" else torch.float32
+    net = torch_module(torch, folder).to("cuda", dtype)
+
+    def first(results: Any) -> Any:
+        return results[0] if isinstance(results, tuple) else results
+
+    def call() -> Array:
+        return np.asarray(first(net(torch.from_numpy(x).cuda().to(dtype))).float().cpu().numpy())
+
+    on_device = torch.from_numpy(x).cuda().to(dtype)
+    graph = _captured(torch, lambda: net(on_device))
+
+    def device(runs: int) -> Sequence[float]:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        seconds = []
+        for _ in range(runs):
+            begin.record()
+            graph.replay()
+            end.record()
+            torch.cuda.synchronize()
+            seconds.append(begin.elapsed_time(end) * 1e-3)
+        return seconds
+
+    return Local(call, device)
+
+
+def torch_launch(what: str) -> Local:
+    """y = x + 1 on 1,024 floats: "eager", "graph" of one launch, "graph of 100", or from "NumPy" to NumPy."""
+    torch = _torch()
+    host = np.zeros(1024, "float32")
+    x = torch.from_numpy(host).cuda()
+    y = torch.empty_like(x)
+
+    def launch() -> None:
+        torch.add(x, 1.0, out=y)
+
+    def chain() -> None:
+        launch()
+        for _ in range(99):
+            y.add_(1.0)
+
+    def numpy() -> None:
+        (torch.from_numpy(host).cuda() + 1.0).cpu().numpy()
+
+    run: Callable[[], object] = {"eager": launch, "graph": launch, "graph of 100": chain, "NumPy": numpy}[what]
+    if what.startswith("graph"):
+        run = _captured(torch, run).replay
+
+    def call() -> Array:
+        run()
+        torch.cuda.synchronize()
+        return host  # the result is not looked at
+
+    return Local(call)

@@ -1,0 +1,41 @@
+"""What every benchmark is given: the device, the effort to make, the models to take and the peers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pumice
+
+from .cases import CASES, Case
+from .contender import Peer
+from .timing import Effort
+
+
+@dataclass
+class Session:
+    context: pumice.Context
+    effort: Effort
+    only: frozenset[str]  # names of models; empty: all
+    onnxruntime: Peer = field(default_factory=lambda: Peer("onnxruntime"))
+    ncnn: Peer = field(default_factory=lambda: Peer("ncnn"))
+    torch: Peer = field(default_factory=lambda: Peer("torch"))
+
+    @property
+    def software(self) -> bool:
+        return self.context.info.kind == "software"
+
+    @property
+    def h200(self) -> bool:
+        """Some targets were set for this device."""
+        return "H200" in self.context.info.name
+
+    def cases(self) -> Iterator[Case]:
+        """Those asked for; a case that is long on this device has to be named."""
+        for case in CASES:
+            if case.name in self.only or (not self.only and not (case.long_on_software and self.software)):
+                yield case
+
+    def close(self) -> None:
+        for peer in (self.onnxruntime, self.ncnn, self.torch):
+            peer.close()
