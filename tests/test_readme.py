@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,14 +15,13 @@ import pumice.demo
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+COMMANDS = re.findall(r"^pumice .*", README, re.MULTILINE)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with the files that the blocks name."""
-    for name in ("digits.onnx", "holdback.npz"):
-        shutil.copy(pumice.demo.DATA / name, tmp_path)
-    return tmp_path
+    return Path(shutil.copytree(pumice.demo.DATA, tmp_path / "digits"))
 
 
 def run(folder: Path, *arguments: str) -> str:
@@ -46,6 +46,15 @@ def test_tests_pass(folder: Path, plugin_arguments: list[str]) -> None:
         (folder / block.split()[1]).write_text(block)
     shown = run(folder, "-m", "pytest", *plugin_arguments, "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
     assert f"{len(tests)} passed" in shown
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.split()[1])
+def test_command_runs(folder: Path, command: str) -> None:
+    assert run(folder, "-m", *shlex.split(command, comments=True))
+
+
+def test_there_is_an_example_of_every_command() -> None:
+    assert [command.split()[1] for command in COMMANDS] == ["info", "run", "validate", "bench"]
 
 
 def test_kernel_is_the_demos() -> None:

@@ -204,7 +204,8 @@ def _output_record(name: str, array: Array, file: str | None) -> dict[str, Any]:
 
 
 def _print_output(name: str, array: Array, file: str | None, labels: list[str]) -> None:
-    numbers = ", ".join(f"{key} {value}" for key, value in _statistics(array).items())
+    shown = {key: value if value is None else float(f"{value:.6g}") for key, value in _statistics(array).items()}
+    numbers = ", ".join(f"{key} {value}" for key, value in shown.items())
     print(f"{name}: {array.dtype}{list(array.shape)} {numbers}{f' -> {file}' if file else ''}")
     if array.ndim != 2 or array.shape[1] < 2 or array.dtype.kind != "f":
         return
