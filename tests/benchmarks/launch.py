@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import numpy as np
@@ -21,6 +21,7 @@ MANY = 100
 RUNS = 2000  # calls in a round
 MODEL = "model of 1: NumPy in and out"
 SLACK = 5.0  # microseconds: after a longer wait the processor's caches are colder; a cost per dispatch would be more
+PAIRS = 300
 
 ADD_ONE = """
 layout(local_size_x = 64) in;
@@ -73,21 +74,25 @@ def replay(commands: pumice.CommandList) -> None:
     commands.exec().wait()
 
 
-def processor_time(commands: pumice.CommandList, runs: int) -> float:
-    """Seconds that exec and wait take from Python beyond those that they take in C++, without the driver's threads."""
+def processor_time(call: Callable[[], object]) -> float:
+    """Seconds of this thread alone, without those of a software driver's threads."""
     begin = time.thread_time()
-    for _ in range(runs):
-        replay(commands)
-    between = time.thread_time()
-    commands.time(runs)
-    return (2 * between - begin - time.thread_time()) / runs
+    call()
+    return time.thread_time() - begin
 
 
-def python_cost(session: Session, times: Mapping[str, Times], count: int, commands: pumice.CommandList) -> float:
-    """Microseconds. A software driver's own time varies more than this: there it is left out."""
-    if session.software:
-        return statistics.median(processor_time(commands, 500) for _ in range(session.effort.rounds)) * US
-    return (times[_exec(count)].median - times[_own(count)].median) * US
+def python_cost(session: Session, times: Mapping[str, Times], count: int, commands: pumice.CommandList) -> Row:
+    """Of exec and wait, beyond what they cost in C++. A software driver's own time varies more: there it is left out."""
+    label = f"list of {count}: Python's own cost"
+    if not session.software:
+        return difference(label, times[_exec(count)], times[_own(count)])
+    calls = (partial(replay, commands), partial(commands.time, 1), partial(commands.time, 0))
+    # One after the other, so that all find the processor in the same state.
+    ours, own, no_run = zip(*([processor_time(call) for call in calls] for _ in range(PAIRS)), strict=True)
+    median = statistics.median
+    return Row(
+        label, median=(median(ours) - median(own) + median(no_run)) * US, note="processor time above that in C++"
+    )
 
 
 def torch_samplers(session: Session) -> dict[str, Sampler | Absent]:
@@ -129,19 +134,19 @@ def run(session: Session) -> Iterator[Table]:
 
 
 def overheads(session: Session, times: Mapping[str, Times], lists: Mapping[int, pumice.CommandList]) -> Iterator[Row]:
-    own = times[_own(1)]
     for label in (_exec(1), _numpy(1), MODEL):
-        best, median = ((t - o) * US for t, o in zip(_figures(times[label]), _figures(own), strict=True))
-        target = 15.0 if session.software and label == _exec(1) else None
-        yield Row(label, best, median, target=target, note="above submit and wait in C++")
-    cost = {count: python_cost(session, times, count, commands) for count, commands in lists.items()}
-    note = "Python's own cost: " + ("processor time" if session.software else "median") + " above that in C++"
-    yield Row("a list of 1", cost[1], note=note)
-    yield Row(f"a list of {MANY}", cost[MANY], target=cost[1] + SLACK, note=f"target: that of 1, and {SLACK:g}")
+        row = difference(label, times[label], times[_own(1)])
+        row.target = 15.0 if session.software and label == _exec(1) else None
+        yield row
+    one, many = (python_cost(session, times, count, commands) for count, commands in lists.items())
+    many.target = max(0.0, one.median or 0.0) + SLACK
+    many.note += f"; target: that of 1, and {SLACK:g}"
+    yield from (one, many)
 
 
-def _figures(times: Times) -> tuple[float, float]:
-    return times.best, times.median
+def difference(what: str, times: Times, own: Times) -> Row:
+    note = "above submit and wait in C++"
+    return Row(what, (times.best - own.best) * US, (times.median - own.median) * US, note=note)
 
 
 def _own(count: int) -> str:
