@@ -1,5 +1,6 @@
-// Contraction for GPUs: a workgroup computes TILE_P pixels by TILE_C output channels through shared memory, 16 products deep a step;
-// an invocation keeps a REG x REG tile in registers. The depth runs over (tap, input channel), channels fastest.
+// Contraction for GPUs: a workgroup computes TILE_P pixels by TILE_C output channels. SPLIT parts of it each sum every SPLIT-th stretch
+// of 16 products through shared memory of their own, an invocation a 4 x 4 tile in registers; their sums meet at the end. The next
+// stretch is on its way while one is summed. The depth runs over (tap, input channel), channels fastest.
 // Packed weights: [groups][kernel_taps][channels_in][channels_out rounded up to 4].
 #version 450
 #include "include/math.glsl"
@@ -7,9 +8,10 @@
 #include "include/contraction.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint INVOCATIONS = 256u;
+layout(constant_id = 0) const uint INVOCATIONS = 256u;  // PART * SPLIT
 layout(constant_id = 1) const uint TILE_P = 64u;
 layout(constant_id = 2) const uint TILE_C = 64u;
+layout(constant_id = 3) const uint SPLIT = 1u;
 
 #if X_VEC4
 layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
@@ -24,10 +26,13 @@ layout(binding = 2) buffer Y { sfp y[]; };
 #endif
 
 const uint kDepth = 16u;
-const uint kRows = 4u, kColumns = 4u;  // of an invocation's register tile
+const uint kRows = 4u, kColumns = 4u;              // of an invocation's register tile
+const uint PART = TILE_P * TILE_C / 16u;           // invocations
+const uint QUADS_X = kDepth * TILE_P / 4u, QUADS_W = kDepth * TILE_C / 4u;  // vec4s that a part brings in for a stretch
+const uint LOADS_X = (QUADS_X + PART - 1u) / PART, LOADS_W = (QUADS_W + PART - 1u) / PART;
 
-shared vec4 tile_x[kDepth * TILE_P / 4u];  // [depth][pixel]
-shared vec4 tile_w[kDepth * TILE_C / 4u];  // [depth][channel]
+shared vec4 tile_x[SPLIT * QUADS_X];  // [part][depth][pixel]
+shared vec4 tile_w[SPLIT * QUADS_W];  // [part][depth][channel]
 
 // Four products deep for one pixel: elements (tap, channel .. channel + 3), zero outside the input and past the depth.
 vec4 load_x(uvec3 place, uint image, uint depth, uint depths) {
@@ -60,40 +65,65 @@ vec4 load_w(uint depth, uint depths, uint channel) {
 }
 
 void main() {
-  const uint id = gl_LocalInvocationIndex;
+  const uint part = gl_LocalInvocationIndex / PART, id = gl_LocalInvocationIndex % PART;
   const uint first_pixel = gl_WorkGroupID.x * TILE_P, first_channel = gl_WorkGroupID.y * TILE_C;
   const uint depths = TAPS_H * TAPS_W * p.channels_in;
   const uint group_x = p.x_offset + gl_WorkGroupID.z * p.x_stride_group;
   const uint columns = TILE_C / kColumns;
   const uint row = id / columns, column = id % columns;  // of this invocation's register tile
+  const uint part_x = part * QUADS_X, part_w = part * QUADS_W;
 
-  // What this invocation brings in: pixels id % TILE_P, from depth quad id / TILE_P on.
-  const uint pixel = min(first_pixel + id % TILE_P, p.pixels - 1u);
-  const uvec3 load_place = place_of(pixel);
-  const uint image = group_x + load_place.x * p.x_stride_n;
-
+  // What this invocation brings in: of quad q = id, id + PART, .. the pixel q % TILE_P, four deep from q / TILE_P on.
+  uvec3 places[LOADS_X];
+  uint images[LOADS_X];
+  for (uint i = 0u; i < LOADS_X; ++i) {
+    places[i] = place_of(min(first_pixel + (id + i * PART) % TILE_P, p.pixels - 1u));
+    images[i] = group_x + places[i].x * p.x_stride_n;
+  }
+  vec4 next_x[LOADS_X], next_w[LOADS_W];
   vec4 sums[kRows];
   for (uint i = 0u; i < kRows; ++i) sums[i] = vec4(0.0);
-  for (uint depth = 0u; depth < depths; depth += kDepth) {
-    for (uint q = id / TILE_P; q < kDepth / 4u; q += INVOCATIONS / TILE_P) {
-      const vec4 v = load_x(load_place, image, depth + q * 4u, depths);
-      const uint at = id % TILE_P;
-      for (uint i = 0u; i < 4u; ++i) tile_x[((q * 4u + i) * TILE_P + at) / 4u][at & 3u] = v[i];
+  const uint stride = kDepth * SPLIT;
+  for (uint begin = 0u; begin < depths + stride; begin += stride) {
+    // Stretch `begin` is loaded, the one before it is summed.
+    const uint depth = begin + part * kDepth;
+    if (begin > 0u) {
+      for (uint i = 0u; i < LOADS_X; ++i) {
+        const uint q = id + i * PART, at = q % TILE_P, k = q / TILE_P * 4u;
+        if (q < QUADS_X)
+          for (uint j = 0u; j < 4u; ++j) tile_x[part_x + ((k + j) * TILE_P + at) / 4u][at & 3u] = next_x[i][j];
+      }
+      for (uint i = 0u; i < LOADS_W; ++i)
+        if (id + i * PART < QUADS_W) tile_w[part_w + id + i * PART] = next_w[i];
+      barrier();
     }
-    for (uint q = id; q < kDepth * TILE_C / 4u; q += INVOCATIONS) {
-      const uint k = q / (TILE_C / 4u), c = q - k * (TILE_C / 4u);
-      tile_w[q] = load_w(depth + k, depths, first_channel + c * 4u);
+    if (begin < depths) {
+      for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = load_x(places[i], images[i], depth + (id + i * PART) / TILE_P * 4u, depths);
+      for (uint i = 0u; i < LOADS_W; ++i) {
+        const uint q = id + i * PART, k = q / (TILE_C / 4u);
+        next_w[i] = load_w(depth + k, depths, first_channel + (q - k * (TILE_C / 4u)) * 4u);
+      }
     }
-    barrier();
-    for (uint k = 0u; k < kDepth; ++k) {
-      const vec4 a = tile_x[k * TILE_P / 4u + row], c = tile_w[k * TILE_C / 4u + column];
-      for (uint i = 0u; i < kRows; ++i) sums[i] = fma(vec4(a[i]), c, sums[i]);
+    if (begin > 0u) {
+      for (uint k = 0u; k < kDepth; ++k) {
+        const vec4 a = tile_x[part_x + k * TILE_P / 4u + row], c = tile_w[part_w + k * TILE_C / 4u + column];
+        for (uint i = 0u; i < kRows; ++i) sums[i] = fma(vec4(a[i]), c, sums[i]);
+      }
+      barrier();
     }
-    barrier();
   }
 
+  // The first part takes in the sums of the others, a row of all register tiles at a time.
+  for (uint other = 1u; other < SPLIT; ++other) {
+    for (uint i = 0u; i < kRows; ++i) {
+      if (part == other) tile_x[id] = sums[i];
+      barrier();
+      if (part == 0u) sums[i] += tile_x[id];
+      barrier();
+    }
+  }
   const uint channel = first_channel + column * kColumns;
-  if (channel >= p.channels_out) return;
+  if (part > 0u || channel >= p.channels_out) return;
   const vec4 bias = vec4(channel_bias(channel), channel_bias(channel + 1u), channel_bias(channel + 2u), channel_bias(channel + 3u));
   for (uint i = 0u; i < kRows; ++i) {
     const uint out_pixel = first_pixel + row * kRows + i;

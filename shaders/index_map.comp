@@ -42,8 +42,7 @@ int inside(int i, int size) {
   i = abs(i) % (2 * (size - 1));
   return size - 1 - abs(size - 1 - i);
 #elif PAD == 4
-  i %= size;
-  return i < 0 ? i + size : i;
+  return i < 0 ? size - 1 - (-1 - i) % size : i % size;  // % of negative numbers is undefined
 #else
   return clamp(i, 0, size - 1);
 #endif

@@ -100,10 +100,16 @@ uint32_t compute_family(VkPhysicalDevice physical, uint32_t& timestamp_bits) {
 void create_device(DeviceTable& vk, DeviceInfo& info, const std::set<std::string>& masked) {
   auto extensions = device_extensions(vk.physical);
   for (const auto& name : masked) extensions.erase(name), info.extensions.erase(name);
+  // A validation layer that is older than an extension speaks up wherever it is used.
+  constexpr uint32_t kFirstWithMatrices = VK_MAKE_API_VERSION(0, 1, 3, 255);
+  if (instance().validation && instance().layer_version < kFirstWithMatrices) extensions.erase(VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME);
   FeatureChain features(info.api_version, extensions);
   vkGetPhysicalDeviceFeatures2(vk.physical, features.head());
   features.keep_wanted(masked);
   info.features = features.values();
+  add_property_features(info);
+  for (const auto& name : masked)
+    if (const auto found = info.features.find(name); found != info.features.end()) found->second = false;
   if (!info.feature("cooperativeMatrix")) info.matrices.clear();
   std::vector<const char*> enabled;
   for (const char* name : {VK_EXT_CONDITIONAL_RENDERING_EXTENSION_NAME, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME})

@@ -124,6 +124,10 @@ uint64_t DeviceInfo::limit(std::string_view limit_name) const {
   return found->second;
 }
 
+void add_property_features(DeviceInfo& info) {
+  info.features["subgroupShuffle"] = (info.limit("subgroupSupportedStages") & VK_SHADER_STAGE_COMPUTE_BIT) && (info.limit("subgroupSupportedOperations") & VK_SUBGROUP_FEATURE_SHUFFLE_BIT);
+}
+
 DeviceInfo describe(VkPhysicalDevice physical, int index) {
   DeviceInfo info;
   VkPhysicalDeviceVulkan11Properties v11{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES};
@@ -151,6 +155,7 @@ DeviceInfo describe(VkPhysicalDevice physical, int index) {
   info.memory_bytes = largest_local_heap(physical);
   info.features = chain.values();
   add_limits(info, base.limits, v11);
+  add_property_features(info);
   add_matrices(info, physical);
   return info;
 }

@@ -18,6 +18,7 @@ namespace {
 constexpr const char* kValidationLayer = "VK_LAYER_KHRONOS_validation";
 
 std::atomic<uint32_t> forks{0};
+std::atomic<bool> hardware{false};  // a driver that is no software has been loaded
 
 struct MessageLog {
   std::mutex mutex;
@@ -37,12 +38,14 @@ VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT
   return VK_FALSE;
 }
 
-bool layer_available(const char* name) {
+// The Vulkan version that a layer knows; 0 where it is not installed.
+uint32_t layer_version(const char* name) {
   uint32_t count = 0;
   vkEnumerateInstanceLayerProperties(&count, nullptr);
   std::vector<VkLayerProperties> layers(count);
   vkEnumerateInstanceLayerProperties(&count, layers.data());
-  return std::any_of(layers.begin(), layers.end(), [&](const auto& layer) { return std::strcmp(layer.layerName, name) == 0; });
+  const auto found = std::find_if(layers.begin(), layers.end(), [&](const auto& layer) { return std::strcmp(layer.layerName, name) == 0; });
+  return found == layers.end() ? 0 : found->specVersion;
 }
 
 bool validation_wanted() {
@@ -93,7 +96,8 @@ Instance make_instance() {
     throw DeviceError("there is no Vulkan loader (libvulkan.so.1); install the package libvulkan1 or the GPU's driver");
   Instance made;
   made.validation = validation_wanted();
-  if (made.validation && !layer_available(kValidationLayer))
+  if (made.validation) made.layer_version = layer_version(kValidationLayer);
+  if (made.validation && made.layer_version == 0)
     throw DeviceError("PUMICE_VALIDATION is set but VK_LAYER_KHRONOS_validation is not installed (package vulkan-validationlayers)");
   made.handle = create_instance(made.validation);
   return made;
@@ -102,6 +106,7 @@ Instance make_instance() {
 bool usable(VkPhysicalDevice physical) {
   VkPhysicalDeviceProperties properties;
   vkGetPhysicalDeviceProperties(physical, &properties);
+  if (properties.deviceType != VK_PHYSICAL_DEVICE_TYPE_CPU) hardware = true;
   if (properties.apiVersion < VK_API_VERSION_1_2) return false;
   uint32_t count = 0;
   vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, nullptr);
@@ -123,6 +128,8 @@ const Instance& instance() {
   static Instance* current = nullptr;
   static uint32_t generation = 0;
   const std::lock_guard lock(mutex);
+  if (current && generation != fork_generation() && hardware)
+    throw StateError("this process was forked from one that used Vulkan, and hardware drivers do not survive a fork: use Vulkan in one of the two alone, or start processes by 'spawn'");
   if (!current || generation != fork_generation()) {
     current = new Instance(make_instance());  // the parent's is left alone: it belongs to the parent
     generation = fork_generation();

@@ -14,9 +14,11 @@ namespace pumice {
 struct Instance {
   VkInstance handle = VK_NULL_HANDLE;
   bool validation = false;
+  uint32_t layer_version = 0;  // of Vulkan, that the validation layer knows
 };
 
-// Throws DeviceError: no loader, no driver, validation asked for (PUMICE_VALIDATION=1) but the layer is not installed.
+// Throws DeviceError: no loader, no driver, validation asked for (PUMICE_VALIDATION=1) but the layer is not installed. Throws StateError
+// in a forked child whose parent used a hardware driver.
 const Instance& instance();
 
 // Physical devices that can run the engine, in the loader's order.

@@ -114,6 +114,36 @@ bool has_vec4_channels(Planes planes, int64_t channels, int64_t group_stride) {
 
 int64_t ceil_div(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
+// What a workgroup of conv_tiled computes, and in how many parts it splits the depth.
+struct Tiling {
+  int64_t pixels, channels, split;
+
+  int64_t invocations() const { return pixels * channels / 16 * split; }
+};
+
+// Large tiles reuse more of what they load; small and split ones keep all of the device busy on small outputs.
+Tiling tiling_of(const Context& context, int64_t pixels, int64_t channels, int64_t groups, int64_t depth) {
+  constexpr int64_t kBusyInvocations = 65536, kMostSplit = 8, kMostInvocations = 512, kSharedBytes = 24576;
+  Tiling tiling{32, 32, 1};
+  if (channels <= 8)
+    tiling = {128, 8, 1};
+  else if (channels <= 16)
+    tiling = {64, 16, 1};
+  else if (pixels <= 8)
+    tiling = {8, 64, 1};
+  else if (ceil_div(pixels, 64) * ceil_div(channels, 64) * groups >= 128)
+    tiling = {64, 64, 1};
+  const int64_t tiles = ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels) * groups;
+  const int64_t shared = std::min<int64_t>(kSharedBytes, static_cast<int64_t>(context.limit("maxComputeSharedMemorySize")));
+  const auto fits = [&](int64_t split) {
+    const Tiling wider{tiling.pixels, tiling.channels, split};
+    return split <= kMostSplit && wider.invocations() <= std::min<int64_t>(kMostInvocations, static_cast<int64_t>(context.limit("maxComputeWorkGroupInvocations"))) &&
+           split * (tiling.pixels + tiling.channels) * 64 <= shared && depth >= split * 32;
+  };
+  while (tiles * tiling.invocations() < kBusyInvocations && fits(tiling.split * 2)) tiling.split *= 2;
+  return tiling;
+}
+
 void set_taps(StepBuilder& step, const Contraction& c) {
   step.set("in_h", c.x.h).set("in_w", c.x.w);
   step.set("in_step_h", c.in_step_h).set("in_step_w", c.in_step_w).set("tap_step_h", c.tap_step_h).set("tap_step_w", c.tap_step_w);
@@ -125,7 +155,8 @@ void add_contraction(LowerContext& node, const Contraction& c, const Operand& x,
   const int64_t pixels = c.x.n * c.out_h * c.out_w;
   if (pixels == 0 || c.weights.channels_out == 0 || c.weights.groups == 0) return;
   const bool lanes = node.prefers_lanes();
-  node.check_loops(c.taps_h * (1 + c.taps_w * (2 + c.weights.channels_in / 4)));
+  const int64_t depth = c.taps_h * c.taps_w * c.weights.channels_in;
+  node.check_loops(lanes ? c.taps_h * (1 + c.taps_w * (2 + c.weights.channels_in / 4)) : ceil_div(depth, 16) * 32);
   const int64_t kv = step_channels(c.weights.channels_in);
   const bool x_vec4 = kv == 4 && has_vec4_channels(c.x, c.weights.channels_in, c.x_stride_group) && c.x_first % 4 == 0;
   const bool y_vec4 = has_vec4_channels(c.y, c.weights.channels_out, c.y_stride_group) && c.y_first % 4 == 0;
@@ -135,16 +166,15 @@ void add_contraction(LowerContext& node, const Contraction& c, const Operand& x,
                    {"HAS_BIAS", std::to_string(static_cast<int>(bias.kind))},
                    {"EPILOGUE(x)", node.epilogue()}};
   SpecValues spec;
-  int64_t tile_p = kLanePixels, tile_c = kLaneChannels;
+  Tiling tiling{kLanePixels, kLaneChannels, 1};
   if (lanes) {
     const bool is_narrow = c.weights.channels_in > 0 && c.weights.channels_in <= 4 && c.taps_w <= kMostRowTaps;
     macros.emplace_back("KV", std::to_string(kv));
     macros.emplace_back("ROW_TAPS", std::to_string(is_narrow ? c.taps_w : 0));
   } else {
-    // Large tiles reuse more of what they load; small ones keep all of the device busy on small outputs.
-    const int64_t large = ceil_div(pixels, 64) * ceil_div(c.weights.channels_out, 64) * c.weights.groups;
-    tile_p = tile_c = large >= 128 ? 64 : 32;
-    spec = {{"INVOCATIONS", static_cast<double>(tile_p * tile_c / 16)}, {"TILE_P", static_cast<double>(tile_p)}, {"TILE_C", static_cast<double>(tile_c)}};
+    tiling = tiling_of(*node.context, pixels, c.weights.channels_out, c.weights.groups, depth);
+    for (const auto& [name, value] : {std::pair{"INVOCATIONS", tiling.invocations()}, {"TILE_P", tiling.pixels}, {"TILE_C", tiling.channels}, {"SPLIT", tiling.split}})
+      spec.emplace_back(name, static_cast<double>(value));
   }
   const auto kernel = node.kernel(lanes ? "conv_lanes.comp" : "conv_tiled.comp", node.float_dtype, macros, spec);
   const auto from = [&](Operand operand, int64_t element) {
@@ -163,7 +193,7 @@ void add_contraction(LowerContext& node, const Contraction& c, const Operand& x,
   set_strides(step, 'x', c.x);
   set_strides(step, 'y', c.y);
   step.set("x_stride_group", c.x_stride_group).set("y_stride_group", c.y_stride_group).set("w_stride_group", c.w_stride_group);
-  step.groups(static_cast<uint64_t>(ceil_div(pixels, tile_p)), static_cast<uint64_t>(ceil_div(c.weights.channels_out, tile_c)), static_cast<uint64_t>(c.weights.groups));
+  step.groups(static_cast<uint64_t>(ceil_div(pixels, tiling.pixels)), static_cast<uint64_t>(ceil_div(c.weights.channels_out, tiling.channels)), static_cast<uint64_t>(c.weights.groups));
   node.add(step.build());
 }
 

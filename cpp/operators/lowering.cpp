@@ -127,11 +127,14 @@ std::shared_ptr<const KernelVariant> NodeContext::kernel(std::string_view shader
   return library->find(context, shader, storage, macros, spec);
 }
 
-bool NodeContext::prefers_lanes() const { return context->info().kind == DeviceKind::software; }
+bool NodeContext::prefers_lanes() const {
+  const DeviceInfo& device = context->info();
+  return device.kind == DeviceKind::software && device.feature("subgroupShuffle") && device.limit("subgroupSize") == 8;
+}
 
 void NodeContext::check_loops(int64_t iterations) const {
   constexpr int64_t kMostIterations = 65000;
-  if (!prefers_lanes() || iterations <= kMostIterations) return;
+  if (context->info().kind != DeviceKind::software || iterations <= kMostIterations) return;
   throw UnsupportedError("node '" + std::string(node) + "': one invocation would loop " + std::to_string(iterations) + " times; software devices end loops after " +
                          std::to_string(kMostIterations));
 }

@@ -76,7 +76,8 @@ class NodeContext {
 
   // The kernel of an embedded shader for values of `dtype` (float16: storage fp16 or fp16_packed as the device has it).
   std::shared_ptr<const KernelVariant> kernel(std::string_view shader, DType dtype, const Macros& macros = {}, const SpecValues& spec = {}) const;
-  // Family by device facts: a software device has subgroup-register kernels ("lanes"), a GPU shared-memory ones ("tiled").
+  // Family by device facts: a software device with subgroups of 8 has kernels in registers ("lanes"), any other device ones that work
+  // through shared memory ("tiled").
   bool prefers_lanes() const;
   // Throws UnsupportedError where an invocation's loops would run too often in all: lavapipe (Mesa 22.3.6) ends them silently after
   // 65,535 iterations, nested or one after the other. Unrolled loops do not count.

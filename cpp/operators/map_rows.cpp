@@ -78,7 +78,7 @@ void add_elementary(Rows& rows) {
 }
 
 void add_activations(Rows& rows) {
-  rows.push_back(unary("Relu", "x < 0 ? 0 : x", kFloats | kSigned));
+  rows.push_back(unary("Relu", "max(x, 0)", kFloats | kSigned));
   rows.push_back(unary("LeakyRelu", "x < 0 ? alpha * x : x", kFloats, {real("alpha", 0.01)}));
   rows.push_back(unary("ThresholdedRelu", "x > alpha || isnan(x) ? x : 0", kFloats, {real("alpha", 1)}));
   rows.push_back(unary("Elu", "x < 0 ? alpha * expm1(x) : x", kFloats, {real("alpha", 1)}));
