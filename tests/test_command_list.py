@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ layout(push_constant) uniform parameter { float factor; int offset; } p;
 void main() { uint i = gl_GlobalInvocationID.x; x[i] = x[i] * p.factor + float(p.offset); }
 """
 
-# Many workgroups that each loop 60,000 times: lavapipe ends an invocation's loops after 65,535 iterations in all.
+# Workgroups that each loop 60,000 times: lavapipe ends an invocation's loops after 65,535 iterations in all.
 SLOW = """
 layout(local_size_x = 1) in;
 layout(binding = 0) buffer X { uint x[]; };
@@ -35,6 +36,23 @@ void main() {
   if (v == 7u) x[0] = v;
 }
 """
+
+
+# A second and more of it on a software device, as on a GPU, which runs many workgroups at once.
+KEEP_BUSY = f"""
+def keep_busy(context, groups):
+    import numpy as np, pumice
+    x = pumice.tensor(np.ones(1, "uint32"), context)
+    kernel = pumice.Kernel({SLOW!r}, context=context)
+    commands = pumice.CommandList(context)
+    for _ in range(1 if context.info.kind == "software" else 800):
+        commands.dispatch(kernel.bind(x=x, groups=groups))
+    commands.commit()
+    return commands.exec()
+"""
+names: dict[str, Any] = {}
+exec(KEEP_BUSY, names)
+keep_busy = names["keep_busy"]
 
 
 @pytest.fixture
@@ -136,8 +154,8 @@ def test_a_list_replays_and_derives_its_barriers(context: pumice.Context, add_on
         submission = commands.exec()
     submission.wait(timeout=10)
     assert submission.done
-    np.testing.assert_array_equal(a.numpy(), np.full(1000, 15.0))
     assert int(submission) == context.completed
+    np.testing.assert_array_equal(a.numpy(), np.full(1000, 15.0))
 
 
 def test_disjoint_ranges_of_one_buffer_need_no_barrier(context: pumice.Context, add_one: pumice.Kernel) -> None:
@@ -211,11 +229,7 @@ def test_dropping_everything_with_work_in_flight(context: pumice.Context) -> Non
 
 
 def test_a_wait_times_out_and_the_context_goes_on(context: pumice.Context) -> None:
-    x = pumice.tensor(np.ones(1, "uint32"), context)
-    commands = pumice.CommandList(context)
-    commands.dispatch(pumice.Kernel(SLOW, context=context).bind(x=x, groups=60000))
-    commands.commit()
-    submission = commands.exec()
+    submission = keep_busy(context, 60000)
     begin = time.perf_counter()
     with pytest.raises(pumice.TimeoutError, match="0.05") as caught:
         submission.wait(timeout=0.05)
@@ -230,15 +244,10 @@ def python(code: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-START = f"""
-import numpy as np, pumice, sys
+START = f"""import pumice
+{KEEP_BUSY}
 context = pumice.Context()
-x = pumice.tensor(np.ones(1, "uint32"), context)
-kernel = pumice.Kernel({SLOW!r}, context=context)
-commands = pumice.CommandList(context)
-commands.dispatch(kernel.bind(x=x, groups=GROUPS))
-commands.commit()
-submission = commands.exec()
+submission = keep_busy(context, GROUPS)
 print("running", flush=True)
 """
 

@@ -17,14 +17,28 @@ from pumice.testing import assert_close
 
 Array = npt.NDArray[Any]
 
-MODES = ("fp32", "fp16", "fp16_packed")
+# Precision, and the features that the device is made to lack: without 16-bit storage float16 goes through whole words, without
+# shuffles the kernels of GPUs, which meet in shared memory, run on software devices too.
+MODES = {
+    "fp32": ("fp32", ()),
+    "fp16": ("fp16", ()),
+    "fp16_packed": ("fp16", ("storageBuffer16BitAccess",)),
+    "fp32_tiled": ("fp32", ("subgroupShuffle",)),
+    "fp16_tiled": ("fp16", ("subgroupShuffle",)),
+}
+MEETING = ("Conv", "Gemm", "MatMul", "Reduce", "Softmax", "LogSoftmax", "LayerNormalization", "InstanceNormalization")
 
 
 @pytest.fixture(scope="module")
-def packed_context() -> Iterator[pumice.Context]:
-    """A device that has no 16-bit storage: float16 goes through whole words."""
-    with pumice.Context(without=["storageBuffer16BitAccess"]) as context:
-        yield context
+def contexts(pumice_context: pumice.Context) -> Iterator[dict[tuple[str, ...], pumice.Context]]:
+    """By the features that they lack."""
+    lacking = {features for _, features in MODES.values() if features}
+    made = {
+        features: pumice.Context(f"uuid:{pumice_context.info.uuid}", without=list(features)) for features in lacking
+    }
+    yield {(): pumice_context, **made}
+    for context in made.values():
+        context.close()
 
 
 def transposed_convolution(x: Array, weights: Array, bias: Array | None = None, **attributes: Any) -> Array:
@@ -108,17 +122,27 @@ def run(case: Case, context: pumice.Context, precision: str = "fp32") -> list[Ar
     return [results[f"o{k}"] for k in range(case.outputs)]
 
 
+def modes(case: Case) -> Iterator[str]:
+    yield "fp32"
+    if case.has_floats:
+        yield from ("fp16", "fp16_packed")
+    if case.op.startswith(MEETING):
+        yield "fp32_tiled"
+        yield "fp16_tiled"
+
+
 def parameters() -> Iterator[Any]:
     for case in CASES:
-        for mode in MODES if case.has_floats else MODES[:1]:
-            yield pytest.param(case, mode, id=f"{case}-{mode}", marks=[pytest.mark.slow] if case.large else [])
+        for mode in modes(case):
+            slow = case.large or mode == "fp16_tiled"
+            yield pytest.param(case, mode, id=f"{case}-{mode}", marks=[pytest.mark.slow] if slow else [])
 
 
 @pytest.mark.parametrize(("case", "mode"), list(parameters()))
-def test_operator_is_right(case: Case, mode: str, context: pumice.Context, packed_context: pumice.Context) -> None:
-    device = packed_context if mode == "fp16_packed" else context
-    tolerance = case.fp32 if mode == "fp32" else case.fp16
-    for actual, expected in zip(run(case, device, mode[:4]), reference(case), strict=True):
+def test_operator_is_right(case: Case, mode: str, contexts: dict[tuple[str, ...], pumice.Context]) -> None:
+    precision, lacking = MODES[mode]
+    tolerance = case.fp32 if precision == "fp32" else case.fp16
+    for actual, expected in zip(run(case, contexts[lacking], precision), reference(case), strict=True):
         assert actual.dtype == expected.dtype
         assert actual.shape == expected.shape
         if expected.dtype.kind == "f":

@@ -54,7 +54,9 @@ def test_a_program_runs_for_every_shape_it_is_called_with(context: pumice.Contex
     program = compiled(context, conv_relu)
     for shape in ((1, 4, 5, 7), (2, 4, 9, 3), (1, 4, 5, 7), (3, 4, 1, 1)):
         x = random(*shape)
-        assert_close(program({"x": x})["y"], np.maximum(conv2d(x, WEIGHT, BIAS), 0).astype("float32"), rtol=1e-4, atol=1e-4)
+        assert_close(
+            program({"x": x})["y"], np.maximum(conv2d(x, WEIGHT, BIAS), 0).astype("float32"), rtol=1e-4, atol=1e-4
+        )
 
 
 def test_more_shapes_than_are_remembered_still_run(context: pumice.Context) -> None:
@@ -79,7 +81,13 @@ def test_inputs_constants_and_one_value_under_two_names_can_be_outputs(context: 
         x = graph.input("x", "float32", [2, 3])
         view = graph.add("Reshape", x, np.array([3, 2], "int64"))
         y = graph.add("Relu", view)
-        for name, value in {"same": x, "view": view, "y": y, "again": y, "flat": graph.add("Flatten", y, axis=0)}.items():
+        for name, value in {
+            "same": x,
+            "view": view,
+            "y": y,
+            "again": y,
+            "flat": graph.add("Flatten", y, axis=0),
+        }.items():
             graph.output(name, value)
         graph.output("constant", graph.constant(np.arange(5, dtype="int64"), "c"))
         graph.output("sizes", graph.add("Shape", x))
@@ -98,7 +106,9 @@ def test_inputs_constants_and_one_value_under_two_names_can_be_outputs(context: 
 
 def test_several_outputs_of_one_node(context: pumice.Context) -> None:
     def build(graph: pumice.Graph) -> None:
-        parts = graph.add("Split", graph.input("x", "float32", [None, 7]), np.array([2, 4, 1], "int64"), outputs=3, axis=1)
+        parts = graph.add(
+            "Split", graph.input("x", "float32", [None, 7]), np.array([2, 4, 1], "int64"), outputs=3, axis=1
+        )
         graph.output("b", parts[1])
         graph.output("a", parts[0])  # the third is not read
 
@@ -110,7 +120,9 @@ def test_several_outputs_of_one_node(context: pumice.Context) -> None:
 
 @pytest.mark.parametrize("shape", [(1, 8, 5, 5), (1, 6, 3, 3), (2, 8, 5, 5), (2, 3, 3, 1)])
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_concatenations_are_right_where_parts_lie_in_them_and_where_not(context: pumice.Context, shape: tuple[int, ...], precision: str) -> None:
+def test_concatenations_are_right_where_parts_lie_in_them_and_where_not(
+    context: pumice.Context, shape: tuple[int, ...], precision: str
+) -> None:
     """Parts made by kernels, an input, one part twice, and a concatenation of concatenations."""
 
     def build(graph: pumice.Graph) -> None:
@@ -172,7 +184,14 @@ def test_host_values_that_the_device_reads_go_up(context: pumice.Context) -> Non
     def build(graph: pumice.Graph) -> None:
         x = graph.input("x", "float32", [None, 3])
         sizes = graph.add("Cast", graph.add("Shape", x), to=1)
-        graph.output("y", graph.add("Div", graph.add("ReduceSum", x, np.array([1], "int64"), keepdims=0), graph.add("ReduceProd", sizes, keepdims=0)))
+        graph.output(
+            "y",
+            graph.add(
+                "Div",
+                graph.add("ReduceSum", x, np.array([1], "int64"), keepdims=0),
+                graph.add("ReduceProd", sizes, keepdims=0),
+            ),
+        )
 
     x = random(5, 3)
     for fuse in (True, False):
@@ -183,7 +202,9 @@ def test_a_shape_that_only_the_device_knows_is_unsupported_and_named(context: pu
     def build(graph: pumice.Graph) -> None:
         x = graph.input("x", "float32", [6])
         largest = graph.add("Cast", graph.add("ReduceMax", graph.add("Relu", x), keepdims=1), to=7)
-        graph.output("y", graph.add("Reshape", x, graph.add("Concat", largest, np.array([-1], "int64"), axis=0), name="cut"))
+        graph.output(
+            "y", graph.add("Reshape", x, graph.add("Concat", largest, np.array([-1], "int64"), axis=0), name="cut")
+        )
 
     with pytest.raises((pumice.UnsupportedError, pumice.GraphError), match="cut"):
         compiled(context, build)({"x": np.arange(6, dtype="float32")})
@@ -257,7 +278,9 @@ def chain(graph: pumice.Graph) -> None:
     conv = graph.add("Conv", x, WEIGHT, BIAS, pads=[1, 1, 1, 1], name="conv")
     scaled = graph.add("Mul", graph.add("Tanh", conv, name="tanh"), np.array(3, "float32"), name="scale")
     clipped = graph.add("Clip", scaled, np.array(-2, "float32"), np.array(2.5, "float32"), name="clip")
-    shifted = graph.add("Add", clipped, random(8, 1, 1, seed=4), name="shift")  # another operand varies: a map of its own
+    shifted = graph.add(
+        "Add", clipped, random(8, 1, 1, seed=4), name="shift"
+    )  # another operand varies: a map of its own
     graph.output("y", graph.add("Sub", shifted, graph.add("Sigmoid", clipped, name="sigmoid"), name="minus"))
 
 
@@ -294,7 +317,9 @@ def test_maps_of_several_types_become_one(context: pumice.Context) -> None:
         less = graph.add("Less", a, b)
         both = graph.add("And", less, graph.add("Not", graph.add("IsNaN", a)))
         whole = graph.add("Cast", graph.add("Floor", a), to=6)
-        graph.output("y", graph.add("Where", both, graph.add("Cast", whole, to=1), graph.add("Mul", b, np.array(2, "float32"))))
+        graph.output(
+            "y", graph.add("Where", both, graph.add("Cast", whole, to=1), graph.add("Mul", b, np.array(2, "float32")))
+        )
 
     a, b = np.array([-1.5, 2.5, np.nan, 3, 4], "float32"), np.array([0, 2, 1, 4, np.inf], "float32")
     with np.errstate(invalid="ignore"):
@@ -363,7 +388,9 @@ def test_keep_all_makes_every_value_an_output(context: pumice.Context) -> None:
         ({"x": random(1, 4, 2, 2).astype(">f4")}, "K5", "byte order"),
     ],
 )
-def test_wrong_arguments_are_refused_by_name_and_the_program_stays_usable(context: pumice.Context, inputs: dict[str, np.ndarray], rule: str, text: str) -> None:
+def test_wrong_arguments_are_refused_by_name_and_the_program_stays_usable(
+    context: pumice.Context, inputs: dict[str, np.ndarray], rule: str, text: str
+) -> None:
     program = compiled(context, conv_relu)
     with pytest.raises(pumice.BindingError, match=text) as caught:
         program(inputs)
@@ -496,7 +523,9 @@ def test_dropped_programs_free_their_memory(context: pumice.Context) -> None:
 
 
 def test_weights_are_held_once_for_all_shapes(context: pumice.Context) -> None:
-    program = compiled(context, lambda g: g.output("y", g.add("MatMul", g.input("x", "float32", [None, 512]), random(512, 512))))
+    program = compiled(
+        context, lambda g: g.output("y", g.add("MatMul", g.input("x", "float32", [None, 512]), random(512, 512)))
+    )
     program.call((random(1, 512),))
     held = context.memory.buffer_bytes
     for n in range(2, 6):
@@ -506,7 +535,12 @@ def test_weights_are_held_once_for_all_shapes(context: pumice.Context) -> None:
 
 
 def test_a_timeout_leaves_the_program_usable(context: pumice.Context) -> None:
-    program = compiled(context, lambda g: g.output("y", g.add("MatMul", g.input("x", "float32", [700, 700]), g.input("w", "float32", [700, 700]))))
+    program = compiled(
+        context,
+        lambda g: g.output(
+            "y", g.add("MatMul", g.input("x", "float32", [700, 700]), g.input("w", "float32", [700, 700]))
+        ),
+    )
     x, w = random(700, 700), random(700, 700, seed=1)
     program.call((x, w))
     with pytest.raises(pumice.TimeoutError):
@@ -516,7 +550,9 @@ def test_a_timeout_leaves_the_program_usable(context: pumice.Context) -> None:
 
 def test_a_profile_names_every_node(context: pumice.Context) -> None:
     program = compiled(context, deep)
-    times = program.profile((random(1, 4, 8, 8),))
+    times = [
+        one for one in program.profile((random(1, 4, 8, 8),)) if one[0] != "copy"
+    ]  # to and from memory that is not mappable
     assert len(times) == program.arena([[1, 4, 8, 8]])["dispatches"]
     assert all(nanoseconds >= 0 for _, nanoseconds in times)
     assert {name.split("_")[0] for name, _ in times} == {"Conv", "GlobalAveragePool", "Gemm", "Softmax"}
@@ -528,7 +564,9 @@ def test_a_compiled_program_works_with_tables_and_command_lists(context: pumice.
     operator = program.compiled([x.shape])
     source, target = pumice.tensor(x, context), pumice.empty([1, 8, 6, 5], "float32", context)
     table = pumice.BindingTable(operator)
-    table.bind_inputs([source] + [None] * (len(operator.inputs) - 1) if hasattr(operator, "inputs") else [source, None, None])
+    table.bind_inputs(
+        [source] + [None] * (len(operator.inputs) - 1) if hasattr(operator, "inputs") else [source, None, None]
+    )
     table.bind_outputs([target])
     properties = operator.binding_properties
     assert properties.persistent_bytes == program.persistent.bytes
