@@ -18,6 +18,7 @@ from onnx import numpy_helper
 
 import pumice
 from onnx_models import gemm, model, node, value
+from process import NO_DRIVER, output_of, python
 from pumice.cli import main
 
 DATA = Path(pumice.__file__).parent / "data" / "digits"
@@ -294,32 +295,31 @@ def test_wrong_use_is_one_clear_line(capsys: pytest.CaptureFixture[str], tmp_pat
 # ---- the process
 
 
-def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "pumice", *arguments], capture_output=True, text=True, **options)
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return python("-m", "pumice", *arguments, **environment)
 
 
 def test_the_command_runs_as_a_module() -> None:
-    done = python("--version")
+    done = command("--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"pumice {pumice.__version__}\n", "")
-    done = python("run", "absent.onnx", "-i", "x.npy")
+    done = command("run", "absent.onnx", "-i", "x.npy")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "pumice: error: absent.onnx: No such file or directory\n"
 
 
-def test_without_a_device_info_says_why(tmp_path: Path) -> None:
-    nowhere = {"VK_DRIVER_FILES": "/nowhere.json", "VK_ICD_FILENAMES": "/nowhere.json", "PUMICE_DEVICE": ""}
-    environment = {**os.environ, **nowhere}
-    done = python("info", "--json", env=environment)
+def test_without_a_device_info_says_why() -> None:
+    bare = {**NO_DRIVER, "PUMICE_DEVICE": ""}
+    done = command("info", "--json", **bare)
     assert json.loads(done.stdout)["devices"] == []
-    assert "no Vulkan driver" in python("info", env=environment).stdout
-    done = python("validate", DIGITS, env=environment)
+    assert "no Vulkan driver" in command("info", **bare).stdout
+    done = command("validate", DIGITS, **bare)
     assert done.returncode == 2
     assert "no Vulkan driver" in done.stderr
 
 
 def test_a_reader_that_stops_is_no_error() -> None:
-    command = f"{sys.executable} -m pumice info --json | head -c 1; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    piped = f"{sys.executable} -m pumice info --json | head -c 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "{", "")
 
 
@@ -334,8 +334,7 @@ with Progress("nodes") as progress:
 
 
 def test_progress_is_shown_on_a_terminal_after_a_second_and_nowhere_else() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRESS], capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("", "")
+    assert output_of("-c", PROGRESS) == ""
     terminal, inside = pty.openpty()
     subprocess.run(
         [sys.executable, "-c", PROGRESS], stdout=inside, stderr=inside, check=True, env={**os.environ, "TERM": "xterm"}

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 
 import onnx
 
 import pumice.demo
+from process import NO_DRIVER, python
 
 
 def run(**environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pumice.demo"],
-        env={**os.environ, "PYTHONIOENCODING": "utf-8", **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    return python("-m", "pumice.demo", PYTHONIOENCODING="utf-8", **environment)
 
 
 def test_demo_shows_devices_digits_accuracy_nodes_and_a_kernel() -> None:
@@ -41,6 +33,6 @@ def test_demo_shows_devices_digits_accuracy_nodes_and_a_kernel() -> None:
 
 
 def test_demo_without_a_device_says_what_to_install() -> None:
-    done = run(VK_DRIVER_FILES="/nowhere.json", VK_ICD_FILENAMES="/nowhere.json")
+    done = run(**NO_DRIVER)
     assert done.returncode == 1
     assert "mesa-vulkan-drivers" in done.stdout

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import pumice
 from onnx_models import gemm, model, node
+from process import output_of
 from pumice import graph_cache
 from pumice.element_types import array_of
 from pumice.recipe import ConstantRecipe, Recipe
@@ -113,14 +112,9 @@ def test_a_warm_process_imports_neither_onnx_nor_protobuf(tmp_path: Path) -> Non
         "pumice.graph_cache.load_graph(sys.argv[1])\n"
         "print([name for name in ('onnx', 'google.protobuf', 'rich', 'logging') if name in sys.modules])"
     )
-    outputs = [
-        subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path / "gemm.onnx")], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        for _ in range(2)
-    ]
-    assert "onnx" in outputs[0]
-    assert outputs[1] == "[]"
+    cold, warm = (output_of("-c", code, str(tmp_path / "gemm.onnx")) for _ in range(2))
+    assert "onnx" in cold
+    assert warm == "[]\n"
 
 
 def test_another_file_is_another_entry(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ import pytest
 import pumice
 import pumice._pumice
 import stubs
+from process import NO_DRIVER, output_of
 
 PROJECT = tomllib.loads((stubs.STUB.parents[2] / "pyproject.toml").read_text())["project"]
 PACKAGE = Path(pumice.__file__).parent
@@ -32,20 +33,6 @@ STAGED = (PACKAGE / "__init__.py").is_symlink()  # a development build: librarie
 
 needs_install = pytest.mark.skipif(STAGED, reason="speaks of an installed package, this is a development build")
 needs_speed = pytest.mark.skipif(SANITIZED, reason="times mean nothing under the sanitizers")
-
-
-def python(code: str, **environment: str) -> str:
-    """Standard output of a fresh interpreter; its standard error must be empty."""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
 
 
 # ---- the stub and the types
@@ -121,14 +108,14 @@ print(json.dumps([[n for n in ("onnx", "rich", "PIL", "IPython", "matplotlib") i
                   [n for n in ("libvulkan.so", "libglslang", "libSPIRV") if n in maps]]))
 """
     environment = {"LD_PRELOAD": ""} if not SANITIZED else {}
-    assert json.loads(python(code, **environment)) == [[], []]
+    assert json.loads(output_of("-c", code, **environment)) == [[], []]
 
 
 @needs_speed
 def test_import_costs_under_60_ms_beyond_numpy() -> None:
     code = "import time, numpy; start = time.perf_counter(); import pumice; print(time.perf_counter() - start)"
-    python(code)  # writes the byte code
-    assert min(float(python(code)) for _ in range(5)) < 0.060
+    output_of("-c", code)  # writes the byte code
+    assert min(float(output_of("-c", code)) for _ in range(5)) < 0.060
 
 
 # ---- files and libraries
@@ -194,12 +181,11 @@ def without_loader(folder: Path) -> dict[str, str]:
 
 @pytest.mark.skipif(SANITIZED, reason="the driver is preloaded")
 def test_without_a_loader_there_are_no_devices(tmp_path: Path) -> None:
-    assert python(WITHOUT_VULKAN, **without_loader(tmp_path)) == "[]\nDeviceError\n"
+    assert output_of("-c", WITHOUT_VULKAN, **without_loader(tmp_path)) == "[]\nDeviceError\n"
 
 
-def test_without_a_driver_there_are_no_devices(tmp_path: Path) -> None:
-    nowhere = str(tmp_path / "none.json")
-    assert python(WITHOUT_VULKAN, VK_DRIVER_FILES=nowhere, VK_ICD_FILENAMES=nowhere) == "[]\nDeviceError\n"
+def test_without_a_driver_there_are_no_devices() -> None:
+    assert output_of("-c", WITHOUT_VULKAN, **NO_DRIVER) == "[]\nDeviceError\n"
 
 
 # ---- entry points
