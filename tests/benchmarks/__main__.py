@@ -90,4 +90,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except pumice.DeviceError as error:
+        sys.exit(f"./dev bench: {error}")

@@ -85,7 +85,7 @@ CASES = (
         "candy720",
         MODELS / "candy/candy.onnx",
         _candy_720,
-        {"fp32": 1e-2, "fp16": 1.5},
+        {"fp32": 5e-2, "fp16": 6.0},  # PyTorch in fp16: 4.4; ONNX Runtime in fp32: 0.02
         truncated=True,
         long_on_software=True,
     ),

@@ -50,7 +50,7 @@ class Table:
         for line in cells:
             texts = [line[i].rjust(widths[i]) if 0 < i < 5 else line[i].ljust(widths[i]) for i in used]
             lines.append("  " + "  ".join(texts).rstrip())
-        return "\n".join([f"{self.title} [{self.unit}]", *lines])
+        return "\n".join([f"{self.title} [{self.unit}]", *(line for line in lines if line.strip())])
 
 
 def figure(value: float | None) -> str:
