@@ -63,6 +63,11 @@ KnownSizes shape_object(const std::optional<Shape>& shape);
 // Attributes of an operator from Python values; None stands for one left out. Throws GraphError for what is no attribute.
 Attributes attributes_of(const py::dict& given);
 
+// The name of a value's Python type, for messages.
+std::string type_name(const py::handle& value);
+// Include files given as a map, paths -> text; no loader for none.
+IncludeLoader loader_of(std::optional<std::map<std::string, std::string>> includes);
+
 // Waits for an execution: polls briefly with the GIL held, then releases it; Ctrl-C interrupts.
 void wait_for(Context& context, uint64_t id, std::optional<double> timeout_seconds);
 // To be called while waiting without the GIL: raises what a signal handler raised.

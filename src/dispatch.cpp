@@ -18,7 +18,7 @@ Binding binding_of(const py::handle& value) {
     return BufferRange{buffer, 0, buffer->bytes()};
   }
   if (!py::isinstance<py::sequence>(value) || py::isinstance<py::str>(value))
-    throw BindingError("C6", "binding", "", "None, a Tensor, a BufferRange or a list of those", py::str(py::type::handle_of(value).attr("__name__")).cast<std::string>());
+    throw BindingError("C6", "binding", "", "None, a Tensor, a BufferRange or a list of those", type_name(value));
   BufferArray array;
   for (const auto& entry : value.cast<py::sequence>()) {
     const Binding one = binding_of(entry);

@@ -30,7 +30,7 @@ ValueId value_argument(const std::shared_ptr<Graph>& self, const py::handle& val
     return given.id;
   }
   if (py::isinstance<py::array>(value)) return self->constant(host_tensor(value.cast<py::array>(), "constant"));
-  throw GraphError(user, "a Value of this graph, an array or None expected; given " + py::str(py::type::handle_of(value).attr("__name__")).cast<std::string>());
+  throw GraphError(user, "a Value of this graph, an array or None expected; given " + type_name(value));
 }
 
 py::object add(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, size_t outputs, const std::string& name, std::vector<std::string> output_names,

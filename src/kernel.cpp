@@ -48,7 +48,7 @@ void add_argument(Prepared& prepared, const PyKernel& kernel, const std::string&
   } else if (PyNumber_Check(value.ptr()) && !PyComplex_Check(value.ptr())) {
     prepared.arguments.emplace_back(name, py::float_(py::reinterpret_borrow<py::object>(value)).cast<double>());
   } else {
-    throw BindingError("K5", "argument '" + name + "'", name, "a Tensor, a NumPy array or a number", py::str(py::type::handle_of(value).attr("__name__")).cast<std::string>());
+    throw BindingError("K5", "argument '" + name + "'", name, "a Tensor, a NumPy array or a number", type_name(value));
   }
 }
 
@@ -124,13 +124,7 @@ void bind_kernel(py::module_& module) {
   py::class_<PyKernel>(module, "Kernel", "A compute shader in GLSL with the extension's types; called with its arguments by name.")
       .def(py::init([](const std::string& source, std::shared_ptr<Context> context, const std::string& name, const std::map<std::string, std::string>& macros,
                        const std::map<std::string, double>& spec, std::optional<std::map<std::string, std::string>> includes) {
-             IncludeLoader loader;
-             if (includes)
-               loader = [files = *includes](const std::string& path) -> std::optional<std::string> {
-                 const auto found = files.find(path);
-                 return found == files.end() ? std::nullopt : std::optional(found->second);
-               };
-             PyKernel made{context, std::make_shared<Kernel>(context, source, name, loader), Macros(macros.begin(), macros.end()), SpecValues(spec.begin(), spec.end())};
+             PyKernel made{context, std::make_shared<Kernel>(context, source, name, loader_of(std::move(includes))), Macros(macros.begin(), macros.end()), SpecValues(spec.begin(), spec.end())};
              const py::gil_scoped_release release;
              made.kernel->variant(Storage::fp32, made.macros, made.spec);  // errors in the text are raised here
              return made;

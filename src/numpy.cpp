@@ -82,6 +82,8 @@ HostTensor host_tensor(const py::array& array, std::string_view what) {
   return tensor;
 }
 
+std::string type_name(const py::handle& value) { return text_of(py::type::handle_of(value).attr("__name__")); }
+
 void check_signals() {
   const py::gil_scoped_acquire gil;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();

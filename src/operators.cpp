@@ -8,8 +8,6 @@
 namespace pumice {
 namespace {
 
-std::string type_name(const py::handle& value) { return py::str(py::type::handle_of(value).attr("__name__")).cast<std::string>(); }
-
 [[noreturn]] void refuse(const std::string& name, const std::string& given) {
   throw GraphError(name, "attribute '" + name + "': a number, a text, an array or a list of numbers or texts expected; given " + given);
 }

@@ -73,14 +73,6 @@ Record interface_of(const Interface& interface) {
 
 py::bytes spirv_of(const Shader& self) { return {reinterpret_cast<const char*>(self.spirv.data()), self.spirv.size() * 4}; }
 
-IncludeLoader loader_of(std::optional<std::map<std::string, std::string>> includes) {
-  if (!includes) return {};
-  return [files = std::move(*includes)](const std::string& path) -> std::optional<std::string> {
-    const auto found = files.find(path);
-    return found == files.end() ? std::nullopt : std::optional(found->second);
-  };
-}
-
 std::vector<uint32_t> words_of(const py::bytes& spirv) {
   const std::string_view bytes = spirv;
   if (bytes.size() % sizeof(uint32_t) != 0) throw ShaderCompileError("malformed SPIR-V: expected whole 32-bit words, given " + std::to_string(bytes.size()) + " bytes");
@@ -108,6 +100,14 @@ ShaderOptions make_options(const std::string& storage, bool fp16_arithmetic, boo
 std::string repr_of(const ShaderOptions& self) { return "<ShaderOptions " + std::string(name(self.storage)) + (self.fp16_arithmetic ? ", fp16 arithmetic>" : ">"); }
 
 }  // namespace
+
+IncludeLoader loader_of(std::optional<std::map<std::string, std::string>> includes) {
+  if (!includes) return {};
+  return [files = std::move(*includes)](const std::string& path) -> std::optional<std::string> {
+    const auto found = files.find(path);
+    return found == files.end() ? std::nullopt : std::optional(found->second);
+  };
+}
 
 void bind_shader(py::module_& module) {
   py::class_<ShaderOptions>(module, "ShaderOptions", "What a shader is compiled for, as explicit data: compiling needs no GPU.")
