@@ -3,6 +3,7 @@
 #include "bindings.h"
 #include "core/log.h"
 #include "device/device_info.h"
+#include "device/pipeline.h"
 
 namespace pumice {
 namespace {
@@ -86,6 +87,8 @@ void bind_context(py::module_& module) {
       .def("__repr__", [](const Context& self) { return "<Context '" + self.info().name + "' (" + std::string(name(self.info().kind)) + ")" + (self.closed() ? ", closed>" : ">"); });
   module.def("devices", &devices, py::call_guard<py::gil_scoped_release>(), "The system's Vulkan devices; empty where there is no loader or no driver.");
   module.def("take_validation_messages", &take_validation_messages, "Messages of the Khronos validation layer since the last call (PUMICE_VALIDATION=1).");
+  module.def("distinct_pipelines", &distinct_pipelines,
+             "A key for each different pipeline (shader, constants, subgroup size) that this process has made: what a driver had to compile.");
   module.def(
       "take_log",
       [] {

@@ -5,13 +5,31 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import pumice
 
 ROOT = Path(__file__).resolve().parent.parent
+PIPELINES: set[str] = set()  # of all workers; subprocesses' are not among them
 SHARED_MODELS = ROOT.parent / "shared" / "models"
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker tells which pipelines it had its driver compile."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["pipelines"] = pumice.distinct_pipelines()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    PIPELINES.update(getattr(node, "workeroutput", {}).get("pipelines", []))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    PIPELINES.update(pumice.distinct_pipelines())
+    terminalreporter.write_line(f"{len(PIPELINES)} distinct pipelines")
 
 
 @pytest.fixture(autouse=True)

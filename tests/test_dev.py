@@ -56,7 +56,7 @@ def script(path: Path, text: str) -> None:
 
 
 def set_up(machine: Path) -> subprocess.CompletedProcess[str]:
-    return run("sh", str(machine / "dev"), "demo", cwd=machine, PATH=str(machine / "bin"), HOME=str(machine))
+    return run("sh", str(machine / "dev"), "demo", cwd=machine, PATH=str(machine / "bin"), HOME=str(machine), CXX="")
 
 
 def test_without_rights_the_exact_line_is_printed(bare: Path) -> None:

@@ -1,8 +1,11 @@
 #include "device/pipeline.h"
 
 #include <cstring>
+#include <mutex>
+#include <set>
 
 #include "core/error.h"
+#include "core/hash.h"
 #include "device/context_state.h"
 #include "device/instance.h"
 
@@ -52,7 +55,31 @@ struct SpecializationData {
   }
 };
 
+// What this process has made pipelines of.
+struct Made {
+  std::mutex mutex;
+  std::set<std::string> keys;
+};
+
+Made& made_so_far() {
+  static auto* made = new Made;
+  return *made;
+}
+
+void note_made(const PipelineDesc& desc) {
+  Sha256 hash;
+  hash.bytes(std::as_bytes(desc.spirv));
+  for (const auto& constant : desc.specialization) hash.field(constant.id).field(constant.bits);
+  const std::lock_guard guard(made_so_far().mutex);
+  made_so_far().keys.insert(hash.field(desc.subgroup_size).hex());
+}
+
 }  // namespace
+
+std::vector<std::string> distinct_pipelines() {
+  const std::lock_guard guard(made_so_far().mutex);
+  return {made_so_far().keys.begin(), made_so_far().keys.end()};
+}
 
 std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const PipelineDesc& desc) {
   auto& state = state_of(context);
@@ -88,6 +115,7 @@ std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const Pipelin
     throw DeviceError("the driver refused the pipeline of kernel '" + desc.name + "': vkCreateComputePipelines gave " + result_name(result));
   state.check_alive(result, "vkCreateComputePipelines");
   ++state.pipelines;
+  note_made(desc);
   return made;
 }
 

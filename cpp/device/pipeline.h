@@ -37,6 +37,9 @@ struct PipelineDesc {
   uint32_t subgroup_size = 0;  // required size, 0: the driver's choice
 };
 
+// A key for each different pipeline (shader, constants, subgroup size) that this process has made: what a driver had to compile.
+std::vector<std::string> distinct_pipelines();
+
 // Owns the Vulkan objects; outlives its context safely.
 class Pipeline {
  public:

@@ -143,7 +143,7 @@ std::vector<StepReport> BoundProgram::steps(const ProgramGraph& graph) const {
       const bool written = binding.access != Access::read;
       const uint64_t end = operand.byte_offset + operand.bytes;
       report.operands.push_back({binding.name, operand.value >= 0 ? graph.value(operand.value).name : "", operand.place, operand.index, operand.byte_offset, end, binding.access != Access::write, written});
-      if (operand.place != Place::none && operand.bytes > 0) accesses.push_back({memory_of(operand), operand.byte_offset, end, written});
+      if (operand.place != Place::none && operand.bytes > 0) accesses.push_back({memory_of(operand), operand.byte_offset, end, written, operand.lane});
     }
     report.barrier = hazards.needs_barrier(accesses);
   });
