@@ -20,7 +20,8 @@ namespace pumice {
 
 // Types of Python values, as signatures and the stub name them.
 using Sizes = py::typing::Tuple<int64_t, py::ellipsis>;
-using KnownSizes = py::typing::Optional<py::typing::Tuple<py::typing::Optional<int64_t>, py::ellipsis>>;  // None for an unknown size or rank
+using KnownSizes =
+    py::typing::Optional<py::typing::Tuple<py::typing::Optional<int64_t>, py::ellipsis>>;  // None for an unknown size or rank
 using Arrays = py::typing::Tuple<py::array, py::ellipsis>;
 using ArrayLikes = py::typing::Tuple<py::object, py::ellipsis>;  // arrays, or what numpy.asarray makes arrays of
 using Record = py::typing::Dict<py::str, py::object>;

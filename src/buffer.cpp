@@ -28,14 +28,16 @@ void bind_buffer(py::module_& module) {
              return Buffer::create(std::move(context), bytes, kind);
            }),
            py::arg("context"), py::arg("bytes"), py::arg("heap") = "default",
-           "bytes of memory in the heap 'default' (device), 'upload' (host writes) or 'readback' (host reads); content undefined. Raises OutOfMemoryError.")
+           "bytes of memory in the heap 'default' (device), 'upload' (host writes) or 'readback' (host reads); content undefined. Raises "
+           "OutOfMemoryError.")
       .def_property_readonly("bytes", &Buffer::bytes)
       .def_property_readonly("heap", [](const Buffer& self) { return std::string(name(self.heap())); })
       .def_property_readonly("context", &Buffer::context)
       .def_property_readonly("id", &Buffer::id)
       .def_property_readonly("mappable", &Buffer::mappable)
       .def_property_readonly("mapped", &Buffer::mapped)
-      .def("map", &map, "The whole buffer as a NumPy array of uint8, without a copy. Raises StateError where the host cannot see the memory.")
+      .def("map", &map,
+           "The whole buffer as a NumPy array of uint8, without a copy. Raises StateError where the host cannot see the memory.")
       .def("unmap", &Buffer::unmap, "Ends host access. Idempotent.")
       .def("sync_start", &Buffer::sync_start, py::arg("read") = true, py::arg("write") = true, py::call_guard<py::gil_scoped_release>(),
            "Marks the start of host access; reading waits for the work submitted so far.")
@@ -44,7 +46,10 @@ void bind_buffer(py::module_& module) {
       .def("close", &Buffer::close, "Frees the memory once the work in flight has finished. Idempotent.")
       .def("__enter__", [](std::shared_ptr<Buffer> self) { return self; })
       .def("__exit__", [](Buffer& self, const py::args&) { self.close(); })
-      .def("__repr__", [](const Buffer& self) { return "<Buffer of " + std::to_string(self.bytes()) + " bytes, heap '" + std::string(name(self.heap())) + "'" + (self.closed() ? ", closed>" : ">"); });
+      .def("__repr__", [](const Buffer& self) {
+        return "<Buffer of " + std::to_string(self.bytes()) + " bytes, heap '" + std::string(name(self.heap())) + "'" +
+               (self.closed() ? ", closed>" : ">");
+      });
   py::class_<BufferRange>(module, "BufferRange", "A part of a buffer, in bytes.")
       .def(py::init([](std::shared_ptr<Buffer> buffer, uint64_t offset, std::optional<uint64_t> bytes) {
              const uint64_t rest = offset <= buffer->bytes() ? buffer->bytes() - offset : 0;

@@ -18,12 +18,15 @@ void bind_device_info(py::module_& module) {
       .def_readonly("c", &MatrixShape::c)
       .def_readonly("result", &MatrixShape::result)
       .def("__repr__", [](const MatrixShape& self) {
-        return "MatrixShape(" + std::to_string(self.m) + "x" + std::to_string(self.n) + "x" + std::to_string(self.k) + ", " + self.a + " x " + self.b + " + " + self.c + " -> " + self.result + ")";
+        return "MatrixShape(" + std::to_string(self.m) + "x" + std::to_string(self.n) + "x" + std::to_string(self.k) + ", " + self.a +
+               " x " + self.b + " + " + self.c + " -> " + self.result + ")";
       });
   py::class_<DeviceInfo>(module, "DeviceInfo", "Identity, kind, features and limits of a Vulkan device.")
       .def_readonly("index", &DeviceInfo::index, "Position in devices().")
       .def_readonly("name", &DeviceInfo::name)
-      .def_property_readonly("kind", [](const DeviceInfo& self) { return std::string(name(self.kind)); }, "'discrete', 'integrated', 'virtual', 'software' or 'other'.")
+      .def_property_readonly(
+          "kind", [](const DeviceInfo& self) { return std::string(name(self.kind)); },
+          "'discrete', 'integrated', 'virtual', 'software' or 'other'.")
       .def_readonly("uuid", &DeviceInfo::uuid, "32 hexadecimal digits, stable across processes.")
       .def_readonly("pci", &DeviceInfo::pci, "PCI address ('0000:3b:00.0'), empty where unknown.")
       .def_readonly("driver", &DeviceInfo::driver)
@@ -43,7 +46,10 @@ void bind_device_info(py::module_& module) {
       .def_readonly("limits", &DeviceInfo::limits, "Vulkan limit names -> value; arrays as name_0, name_1, ...")
       .def_readonly("extensions", &DeviceInfo::extensions, "Vulkan extension names -> spec version.")
       .def_readonly("matrices", &DeviceInfo::matrices, "Cooperative-matrix shapes, empty where the device has none.")
-      .def("__repr__", [](const DeviceInfo& self) { return "<DeviceInfo " + std::to_string(self.index) + ": '" + self.name + "', " + std::string(name(self.kind)) + ", uuid:" + self.uuid + ">"; });
+      .def("__repr__", [](const DeviceInfo& self) {
+        return "<DeviceInfo " + std::to_string(self.index) + ": '" + self.name + "', " + std::string(name(self.kind)) +
+               ", uuid:" + self.uuid + ">";
+      });
 }
 
 }  // namespace
@@ -55,13 +61,15 @@ void bind_context(py::module_& module) {
       .def_readonly("buffer_bytes", &MemoryCounts::buffer_bytes)
       .def_readonly("blocks", &MemoryCounts::blocks)
       .def_readonly("block_bytes", &MemoryCounts::block_bytes);
-  py::class_<Context, std::shared_ptr<Context>>(module, "Context", "One logical device with its queue, timeline, allocator and features. Thread-safe; a context manager.")
+  py::class_<Context, std::shared_ptr<Context>>(
+      module, "Context", "One logical device with its queue, timeline, allocator and features. Thread-safe; a context manager.")
       .def(py::init([](const std::string& device, const std::vector<std::string>& without) {
              const py::gil_scoped_release release;
              return Context::create({device, without});
            }),
            py::arg("device") = "", py::arg("without") = std::vector<std::string>{},
-           "device: '' (PUMICE_DEVICE, else the best one), 'uuid:...', 'pci:...', an index, a kind ('discrete', 'software') or part of a name.\n"
+           "device: '' (PUMICE_DEVICE, else the best one), 'uuid:...', 'pci:...', an index, a kind ('discrete', 'software') or part of a "
+           "name.\n"
            "without: features and extensions to do without, so that fallbacks can be tested.\n"
            "Raises DeviceError listing the devices there are.")
       .def(py::init([](int index) {
@@ -69,7 +77,8 @@ void bind_context(py::module_& module) {
              return Context::create({std::to_string(index), {}});
            }),
            py::arg("index"), "The device at this position of devices().")
-      .def_property_readonly("info", &Context::info, py::return_value_policy::reference_internal, "The device, with its features as enabled here.")
+      .def_property_readonly("info", &Context::info, py::return_value_policy::reference_internal,
+                             "The device, with its features as enabled here.")
       .def_property_readonly("choice", &Context::choice, "Why this device was chosen.")
       .def("feature", &Context::feature, py::arg("name"), "Whether a Vulkan feature is enabled.")
       .def("limit", &Context::limit, py::arg("name"), "A Vulkan limit by name.")
@@ -77,18 +86,26 @@ void bind_context(py::module_& module) {
       .def_property_readonly("pipelines_created", &Context::pipelines_created)
       .def_property_readonly("completed", &Context::completed, "Id of the last execution that has finished.")
       .def_property_readonly("submitted", &Context::submitted, "Id of the last execution submitted.")
-      .def("wait", [](Context& self, uint64_t id, std::optional<double> timeout) { wait_for(self, id, timeout); }, py::arg("id"), py::arg("timeout") = py::none(),
-           "Waits for an execution by its id; timeout in seconds. Raises TimeoutError, DeviceLostError.")
-      .def("wait_idle", [](Context& self) { wait_for(self, self.submitted(), {}); }, "Waits for everything submitted so far.")
+      .def(
+          "wait", [](Context& self, uint64_t id, std::optional<double> timeout) { wait_for(self, id, timeout); }, py::arg("id"),
+          py::arg("timeout") = py::none(), "Waits for an execution by its id; timeout in seconds. Raises TimeoutError, DeviceLostError.")
+      .def(
+          "wait_idle", [](Context& self) { wait_for(self, self.submitted(), {}); }, "Waits for everything submitted so far.")
       .def_property_readonly("closed", &Context::closed)
-      .def("close", &Context::close, py::call_guard<py::gil_scoped_release>(), "Waits for the work in flight and frees the device. Idempotent.")
+      .def("close", &Context::close, py::call_guard<py::gil_scoped_release>(),
+           "Waits for the work in flight and frees the device. Idempotent.")
       .def("__enter__", [](std::shared_ptr<Context> self) { return self; })
       .def("__exit__", [](Context& self, const py::args&) { self.close(); })
-      .def("__repr__", [](const Context& self) { return "<Context '" + self.info().name + "' (" + std::string(name(self.info().kind)) + ")" + (self.closed() ? ", closed>" : ">"); });
-  module.def("devices", &devices, py::call_guard<py::gil_scoped_release>(), "The system's Vulkan devices; empty where there is no loader or no driver.");
-  module.def("take_validation_messages", &take_validation_messages, "Messages of the Khronos validation layer since the last call (PUMICE_VALIDATION=1).");
-  module.def("distinct_pipelines", &distinct_pipelines,
-             "A key for each different pipeline (shader, constants, subgroup size) that this process has made: what a driver had to compile.");
+      .def("__repr__", [](const Context& self) {
+        return "<Context '" + self.info().name + "' (" + std::string(name(self.info().kind)) + ")" + (self.closed() ? ", closed>" : ">");
+      });
+  module.def("devices", &devices, py::call_guard<py::gil_scoped_release>(),
+             "The system's Vulkan devices; empty where there is no loader or no driver.");
+  module.def("take_validation_messages", &take_validation_messages,
+             "Messages of the Khronos validation layer since the last call (PUMICE_VALIDATION=1).");
+  module.def(
+      "distinct_pipelines", &distinct_pipelines,
+      "A key for each different pipeline (shader, constants, subgroup size) that this process has made: what a driver had to compile.");
   module.def(
       "take_log",
       [] {

@@ -5,7 +5,8 @@
 namespace pumice {
 namespace {
 
-TensorDesc make_desc(const py::object& dtype, Shape shape, std::optional<Strides> strides, bool owned, uint64_t alignment, std::optional<float> scale, std::optional<int32_t> zero_point) {
+TensorDesc make_desc(const py::object& dtype, Shape shape, std::optional<Strides> strides, bool owned, uint64_t alignment,
+                     std::optional<float> scale, std::optional<int32_t> zero_point) {
   TensorDesc desc(dtype_argument(dtype), std::move(shape), std::move(strides), owned, alignment);
   desc.scale = scale;
   desc.zero_point = zero_point;
@@ -16,9 +17,10 @@ TensorDesc make_desc(const py::object& dtype, Shape shape, std::optional<Strides
 
 void bind_core(py::module_& module) {
   py::class_<TensorDesc>(module, "TensorDesc", "What a tensor looks like in memory: dtype, shape, strides in elements. Immutable.")
-      .def(py::init(&make_desc), py::arg("dtype"), py::arg("shape"), py::arg("strides") = py::none(), py::arg("owned") = false, py::arg("alignment") = 0, py::arg("scale") = py::none(),
-           py::arg("zero_point") = py::none(),
-           "shape, strides in elements (packed row-major unless given); owned: bound at initialisation only; alignment: guaranteed base offset in bytes.\n"
+      .def(py::init(&make_desc), py::arg("dtype"), py::arg("shape"), py::arg("strides") = py::none(), py::arg("owned") = false,
+           py::arg("alignment") = 0, py::arg("scale") = py::none(), py::arg("zero_point") = py::none(),
+           "shape, strides in elements (packed row-major unless given); owned: bound at initialisation only; alignment: guaranteed base "
+           "offset in bytes.\n"
            "Raises GraphError (rules R4, R8).")
       .def_property_readonly("dtype", [](const TensorDesc& self) { return std::string(name(self.dtype)); })
       .def_property_readonly("shape", [](const TensorDesc& self) { return sizes_of(self.shape); })
@@ -32,14 +34,19 @@ void bind_core(py::module_& module) {
       .def_property_readonly("bytes", &TensorDesc::bytes, "From element 0 to the last one reached, rounded up to 4; 0 where a size is 0.")
       .def_property_readonly("is_packed", &TensorDesc::is_packed)
       .def("packed_strides", [](const TensorDesc& self) { return sizes_of(packed_strides(self.shape)); })
-      .def("__eq__", [](const TensorDesc& self, const TensorDesc& other) { return self == other; }, py::is_operator())
+      .def(
+          "__eq__", [](const TensorDesc& self, const TensorDesc& other) { return self == other; }, py::is_operator())
       .def("__repr__", [](const TensorDesc& self) { return "TensorDesc(" + to_string(self) + ")"; });
   module.def(
       "buffer_size",
-      [](const py::object& dtype, const Shape& shape, const std::optional<Strides>& strides) { return buffer_size(dtype_argument(dtype), shape, strides ? &*strides : nullptr); },
-      py::arg("dtype"), py::arg("shape"), py::arg("strides") = py::none(), "Bytes that a tensor needs, rounded up to 4. Raises GraphError on overflow, rank over 8, over 2**32 - 1 elements.");
+      [](const py::object& dtype, const Shape& shape, const std::optional<Strides>& strides) {
+        return buffer_size(dtype_argument(dtype), shape, strides ? &*strides : nullptr);
+      },
+      py::arg("dtype"), py::arg("shape"), py::arg("strides") = py::none(),
+      "Bytes that a tensor needs, rounded up to 4. Raises GraphError on overflow, rank over 8, over 2**32 - 1 elements.");
   module.def(
-      "strides", [](const Shape& shape, const std::string& layout) { return sizes_of(layout_strides(shape, layout)); }, py::arg("shape"), py::arg("layout"),
+      "strides", [](const Shape& shape, const std::string& layout) { return sizes_of(layout_strides(shape, layout)); }, py::arg("shape"),
+      py::arg("layout"),
       "Strides in elements of a layout by name ('NCHW', 'NHWC', 'NCDHW', 'NDHWC', any permutation); shape in logical order.");
 }
 

@@ -66,27 +66,38 @@ void bind_lists(py::module_& module) {
       .def("__int__", &Submission::id)
       .def("__index__", &Submission::id)
       .def_property_readonly("done", &Submission::done)
-      .def("wait", [](const Submission& self, std::optional<double> timeout) { wait_for(*self.recording()->context(), self.id(), timeout); }, py::arg("timeout") = py::none(),
-           "Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError.")
-      .def_property_readonly("device_time", &Submission::device_time, "Seconds on the device; None unless committed with timing and finished.")
+      .def(
+          "wait", [](const Submission& self, std::optional<double> timeout) { wait_for(*self.recording()->context(), self.id(), timeout); },
+          py::arg("timeout") = py::none(), "Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError.")
+      .def_property_readonly("device_time", &Submission::device_time,
+                             "Seconds on the device; None unless committed with timing and finished.")
       .def("__repr__", [](const Submission& self) { return "<Submission " + std::to_string(self.id()) + ">"; });
-  py::class_<CommandList>(module, "CommandList", "A list of dispatches and copies: recorded, committed once, executed many times. Barriers are derived.")
+  py::class_<CommandList>(module, "CommandList",
+                          "A list of dispatches and copies: recorded, committed once, executed many times. Barriers are derived.")
       .def(py::init<std::shared_ptr<Context>>(), py::arg("context").none(false))
-      .def("dispatch", py::overload_cast<std::shared_ptr<const Dispatchable>, const BindingTable&>(&CommandList::dispatch), py::arg("dispatchable"), py::arg("table"))
-      .def("dispatch", [](CommandList& self, const BoundKernel& kernel) { self.dispatch(kernel.dispatch); }, py::arg("kernel"))
-      .def("copy", [](CommandList& self, const py::object& source, const py::object& target) { self.copy(copy_range(source, "source"), copy_range(target, "target")); }, py::arg("source"),
-           py::arg("target"))
+      .def("dispatch", py::overload_cast<std::shared_ptr<const Dispatchable>, const BindingTable&>(&CommandList::dispatch),
+           py::arg("dispatchable"), py::arg("table"))
+      .def(
+          "dispatch", [](CommandList& self, const BoundKernel& kernel) { self.dispatch(kernel.dispatch); }, py::arg("kernel"))
+      .def(
+          "copy",
+          [](CommandList& self, const py::object& source, const py::object& target) {
+            self.copy(copy_range(source, "source"), copy_range(target, "target"));
+          },
+          py::arg("source"), py::arg("target"))
       .def(
           "commit",
           [](CommandList& self, bool timing, bool profile) {
             const py::gil_scoped_release release;
             self.commit({profile, timing});
           },
-          py::arg("timing") = false, py::arg("profile") = false, "timing: measure the device time of an execution. profile: of every dispatch.")
+          py::arg("timing") = false, py::arg("profile") = false,
+          "timing: measure the device time of an execution. profile: of every dispatch.")
       .def_property_readonly("committed", &CommandList::committed)
       .def("exec", &CommandList::exec, "Submits once; returns at once.")
       .def(
-          "wait", [](const CommandList& self, uint64_t id, std::optional<double> timeout) { wait_for(*self.context(), id, timeout); }, py::arg("id"), py::arg("timeout") = py::none())
+          "wait", [](const CommandList& self, uint64_t id, std::optional<double> timeout) { wait_for(*self.context(), id, timeout); },
+          py::arg("id"), py::arg("timeout") = py::none())
       .def(
           "time",
           [](CommandList& self, size_t runs) {
@@ -99,11 +110,17 @@ void bind_lists(py::module_& module) {
             }
             return seconds;
           },
-          py::arg("runs"), "Seconds from exec to result of each of `runs` executions, measured without Python in between: the device's own submit and wait.")
+          py::arg("runs"),
+          "Seconds from exec to result of each of `runs` executions, measured without Python in between: the device's own submit and wait.")
       .def_property_readonly("barriers", [](const CommandList& self) { return self.recording() ? self.recording()->barrier_count() : 0; })
-      .def_property_readonly("dispatches", [](const CommandList& self) { return self.recording() ? self.recording()->dispatch_count() : 0; })
-      .def_property_readonly("dispatch_times", [](const CommandList& self) { return self.recording() ? self.recording()->dispatch_times() : decltype(self.recording()->dispatch_times()){}; },
-                             "(label, nanoseconds) of every dispatch of the last execution; needs commit(profile=True).");
+      .def_property_readonly("dispatches",
+                             [](const CommandList& self) { return self.recording() ? self.recording()->dispatch_count() : 0; })
+      .def_property_readonly(
+          "dispatch_times",
+          [](const CommandList& self) {
+            return self.recording() ? self.recording()->dispatch_times() : decltype(self.recording()->dispatch_times()){};
+          },
+          "(label, nanoseconds) of every dispatch of the last execution; needs commit(profile=True).");
 }
 
 }  // namespace
@@ -113,20 +130,27 @@ void bind_dispatch(py::module_& module) {
       .def_readonly("descriptors", &BindingProperties::descriptors)
       .def_readonly("temporary_bytes", &BindingProperties::temporary_bytes)
       .def_readonly("persistent_bytes", &BindingProperties::persistent_bytes)
-      .def("__eq__", [](const BindingProperties& self, const BindingProperties& other) { return self == other; }, py::is_operator())
+      .def(
+          "__eq__", [](const BindingProperties& self, const BindingProperties& other) { return self == other; }, py::is_operator())
       .def("__repr__", [](const BindingProperties& self) {
-        return "BindingProperties(descriptors=" + std::to_string(self.descriptors) + ", temporary_bytes=" + std::to_string(self.temporary_bytes) +
-               ", persistent_bytes=" + std::to_string(self.persistent_bytes) + ")";
+        return "BindingProperties(descriptors=" + std::to_string(self.descriptors) +
+               ", temporary_bytes=" + std::to_string(self.temporary_bytes) + ", persistent_bytes=" + std::to_string(self.persistent_bytes) +
+               ")";
       });
   py::class_<Dispatchable, std::shared_ptr<Dispatchable>>(module, "Dispatchable", "Compiled operators, compiled graphs and initializers.")
       .def_property_readonly("name", &Dispatchable::name)
       .def_property_readonly("binding_properties", &Dispatchable::binding_properties);
   py::class_<BindingTable>(module, "BindingTable", "Checks every binding rule at the call; a refused call (BindingError) changes nothing.")
-      .def(py::init<std::shared_ptr<const Dispatchable>, std::optional<uint32_t>>(), py::arg("dispatchable"), py::arg("descriptors") = py::none())
-      .def("bind_inputs", [](BindingTable& self, const py::object& list) { self.bind_inputs(bindings_of(list)); }, py::arg("bindings"))
-      .def("bind_outputs", [](BindingTable& self, const py::object& list) { self.bind_outputs(bindings_of(list)); }, py::arg("bindings"))
-      .def("bind_temporary", [](BindingTable& self, const py::object& one) { self.bind_temporary(binding_of(one)); }, py::arg("binding"))
-      .def("bind_persistent", [](BindingTable& self, const py::object& one) { self.bind_persistent(binding_of(one)); }, py::arg("binding"))
+      .def(py::init<std::shared_ptr<const Dispatchable>, std::optional<uint32_t>>(), py::arg("dispatchable"),
+           py::arg("descriptors") = py::none())
+      .def(
+          "bind_inputs", [](BindingTable& self, const py::object& list) { self.bind_inputs(bindings_of(list)); }, py::arg("bindings"))
+      .def(
+          "bind_outputs", [](BindingTable& self, const py::object& list) { self.bind_outputs(bindings_of(list)); }, py::arg("bindings"))
+      .def(
+          "bind_temporary", [](BindingTable& self, const py::object& one) { self.bind_temporary(binding_of(one)); }, py::arg("binding"))
+      .def(
+          "bind_persistent", [](BindingTable& self, const py::object& one) { self.bind_persistent(binding_of(one)); }, py::arg("binding"))
       .def("bind", &bind_by_name, "Inputs and outputs by the names of their slots.")
       .def("unbind", &BindingTable::unbind)
       .def("reset", &BindingTable::reset, py::arg("dispatchable"), py::arg("descriptors") = py::none());

@@ -1,8 +1,7 @@
-#include "core/error.h"
-
 #include <exception>
 
 #include "bindings.h"
+#include "core/error.h"
 
 namespace pumice {
 namespace {
@@ -25,9 +24,13 @@ py::object make_class(py::module_& module, const char* name, const char* doc, co
   return made;
 }
 
-py::object instance_of(const py::object& type, const std::exception& error) { return type(py::str(error.what())); }
+py::object instance_of(const py::object& type, const std::exception& error) {
+  return type(py::str(error.what()));
+}
 
-void raise(const py::object& type, const py::object& instance) { PyErr_SetObject(type.ptr(), instance.ptr()); }
+void raise(const py::object& type, const py::object& instance) {
+  PyErr_SetObject(type.ptr(), instance.ptr());
+}
 
 void translate(std::exception_ptr pointer) {
   const Classes& all = classes();
@@ -75,15 +78,24 @@ void bind_errors(py::module_& module) {
   Classes& all = classes();
   const auto builtin = [](PyObject* type) { return py::reinterpret_borrow<py::object>(type); };
   all.error = make_class(module, "Error", "Root of every error that pumice raises on purpose.", py::make_tuple(builtin(PyExc_Exception)));
-  all.device = make_class(module, "DeviceError", "Vulkan refused, or there is no loader, driver or matching device.", py::make_tuple(all.error));
-  all.device_lost = make_class(module, "DeviceLostError", "The context is dead, the process is not: a new Context works.", py::make_tuple(all.device));
-  all.out_of_memory = make_class(module, "OutOfMemoryError", "Says how many bytes, of what, and the heap's budget.", py::make_tuple(all.device, builtin(PyExc_MemoryError)));
-  all.shader_compile = make_class(module, "ShaderCompileError", "The shader's text is wrong: file, line, message, the line and a caret.", py::make_tuple(all.error, builtin(PyExc_ValueError)));
-  all.binding = make_class(module, "BindingError", "A refused binding or argument: rule, slot, tensor, expected, given.", py::make_tuple(all.error, builtin(PyExc_ValueError)));
-  all.graph = make_class(module, "GraphError", "A graph or a model file breaks a rule: node, rule.", py::make_tuple(all.error, builtin(PyExc_ValueError)));
-  all.unsupported = make_class(module, "UnsupportedError", "Lists all that is not supported, in items.", py::make_tuple(all.error, builtin(PyExc_NotImplementedError)));
-  all.timeout = make_class(module, "TimeoutError", "A wait, loop or execution ran out of time; transient: trying again may succeed.", py::make_tuple(all.error, builtin(PyExc_TimeoutError)));
-  all.state = make_class(module, "StateError", "A call in the wrong state: use after close, recording into a committed list.", py::make_tuple(all.error, builtin(PyExc_RuntimeError)));
+  all.device =
+      make_class(module, "DeviceError", "Vulkan refused, or there is no loader, driver or matching device.", py::make_tuple(all.error));
+  all.device_lost =
+      make_class(module, "DeviceLostError", "The context is dead, the process is not: a new Context works.", py::make_tuple(all.device));
+  all.out_of_memory = make_class(module, "OutOfMemoryError", "Says how many bytes, of what, and the heap's budget.",
+                                 py::make_tuple(all.device, builtin(PyExc_MemoryError)));
+  all.shader_compile = make_class(module, "ShaderCompileError", "The shader's text is wrong: file, line, message, the line and a caret.",
+                                  py::make_tuple(all.error, builtin(PyExc_ValueError)));
+  all.binding = make_class(module, "BindingError", "A refused binding or argument: rule, slot, tensor, expected, given.",
+                           py::make_tuple(all.error, builtin(PyExc_ValueError)));
+  all.graph = make_class(module, "GraphError", "A graph or a model file breaks a rule: node, rule.",
+                         py::make_tuple(all.error, builtin(PyExc_ValueError)));
+  all.unsupported = make_class(module, "UnsupportedError", "Lists all that is not supported, in items.",
+                               py::make_tuple(all.error, builtin(PyExc_NotImplementedError)));
+  all.timeout = make_class(module, "TimeoutError", "A wait, loop or execution ran out of time; transient: trying again may succeed.",
+                           py::make_tuple(all.error, builtin(PyExc_TimeoutError)));
+  all.state = make_class(module, "StateError", "A call in the wrong state: use after close, recording into a committed list.",
+                         py::make_tuple(all.error, builtin(PyExc_RuntimeError)));
   for (const char* attribute : {"rule", "slot", "tensor", "expected", "given"}) all.binding.attr(attribute) = "";
   for (const char* attribute : {"node", "rule"}) all.graph.attr(attribute) = "";
   all.unsupported.attr("items") = py::tuple();

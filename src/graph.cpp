@@ -33,8 +33,8 @@ ValueId value_argument(const std::shared_ptr<Graph>& self, const py::handle& val
   throw GraphError(user, "a Value of this graph, an array or None expected; given " + type_name(value));
 }
 
-py::object add(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, size_t outputs, const std::string& name, std::vector<std::string> output_names,
-               const py::kwargs& attributes) {
+py::object add(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, size_t outputs, const std::string& name,
+               std::vector<std::string> output_names, const py::kwargs& attributes) {
   std::vector<ValueId> ids;
   for (const auto& input : inputs) ids.push_back(value_argument(self, input, name.empty() ? op : name));
   const auto made = self->add(op, std::move(ids), attributes_of(attributes), outputs, name, std::move(output_names));
@@ -51,7 +51,8 @@ std::string shape_text(const std::optional<Shape>& shape) {
   return "[" + text + "]";
 }
 
-std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context, const std::string& precision, bool keep_all, bool fuse) {
+std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context, const std::string& precision,
+                                       bool keep_all, bool fuse) {
   const py::gil_scoped_release release;
   return self->compile(std::move(context), {precision, keep_all, fuse});
 }
@@ -67,7 +68,8 @@ py::typing::List<PyValue> values_of(const std::shared_ptr<Graph>& self, const st
 KnownSizes shape_object(const std::optional<Shape>& shape) {
   if (!shape) return py::none();
   py::tuple sizes(shape->size());
-  for (size_t i = 0; i < shape->size(); ++i) sizes[i] = (*shape)[i] == kUnknownSize ? py::object(py::none()) : py::object(py::int_((*shape)[i]));
+  for (size_t i = 0; i < shape->size(); ++i)
+    sizes[i] = (*shape)[i] == kUnknownSize ? py::object(py::none()) : py::object(py::int_((*shape)[i]));
   return sizes;
 }
 
@@ -75,30 +77,44 @@ void bind_graph(py::module_& module) {
   bind_program(module);
   // Both before their functions, which name each other in signatures.
   py::class_<PyValue> value_class(module, "Value", "A value of a Graph: an input, a constant or a node's output.");
-  py::class_<Graph, std::shared_ptr<Graph>> graph_class(module, "Graph", "Values and nodes, checked as they are added; compiled into a Program. Not thread-safe until finished.");
+  py::class_<Graph, std::shared_ptr<Graph>> graph_class(
+      module, "Graph", "Values and nodes, checked as they are added; compiled into a Program. Not thread-safe until finished.");
   value_class.def_property_readonly("name", [](const PyValue& self) { return self.get().name; })
       .def_property_readonly("dtype", [](const PyValue& self) { return std::string(name(self.get().dtype)); })
-      .def_property_readonly("shape", [](const PyValue& self) { return shape_object(self.get().shape); }, "None for unknown sizes; None alone: unknown rank.")
+      .def_property_readonly(
+          "shape", [](const PyValue& self) { return shape_object(self.get().shape); }, "None for unknown sizes; None alone: unknown rank.")
       .def_property_readonly("graph", [](const PyValue& self) { return self.graph; })
-      .def("__eq__", [](const PyValue& self, const PyValue& other) { return self.graph == other.graph && self.id == other.id; }, py::is_operator())
+      .def(
+          "__eq__", [](const PyValue& self, const PyValue& other) { return self.graph == other.graph && self.id == other.id; },
+          py::is_operator())
       .def("__hash__", [](const PyValue& self) { return std::hash<const void*>()(self.graph.get()) ^ static_cast<size_t>(self.id); })
-      .def("__repr__", [](const PyValue& self) { return "<Value '" + self.get().name + "' " + std::string(name(self.get().dtype)) + shape_text(self.get().shape) + ">"; });
-  graph_class.def(py::init([](const std::optional<std::string>& name) { return std::make_shared<Graph>(name.value_or("")); }), py::arg("name") = py::none())
+      .def("__repr__", [](const PyValue& self) {
+        return "<Value '" + self.get().name + "' " + std::string(name(self.get().dtype)) + shape_text(self.get().shape) + ">";
+      });
+  graph_class
+      .def(py::init([](const std::optional<std::string>& name) { return std::make_shared<Graph>(name.value_or("")); }),
+           py::arg("name") = py::none())
       .def_property_readonly("name", &Graph::name)
       .def(
           "input",
-          [](const std::shared_ptr<Graph>& self, std::string name, const py::object& dtype, const std::optional<std::vector<std::optional<int64_t>>>& shape,
-             std::optional<std::vector<std::string>> dimension_names) {
-            return PyValue{self, self->input(std::move(name), dtype_argument(dtype), shape_argument(shape), std::move(dimension_names).value_or(std::vector<std::string>()))};
+          [](const std::shared_ptr<Graph>& self, std::string name, const py::object& dtype,
+             const std::optional<std::vector<std::optional<int64_t>>>& shape, std::optional<std::vector<std::string>> dimension_names) {
+            return PyValue{self, self->input(std::move(name), dtype_argument(dtype), shape_argument(shape),
+                                             std::move(dimension_names).value_or(std::vector<std::string>()))};
           },
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("dimension_names") = py::none(),
           "shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: symbolic names of the sizes.")
       .def(
-          "constant", [](const std::shared_ptr<Graph>& self, const py::array& array, std::string name) { return PyValue{self, self->constant(host_tensor(array, "constant"), std::move(name))}; },
+          "constant",
+          [](const std::shared_ptr<Graph>& self, const py::array& array, std::string name) {
+            return PyValue{self, self->constant(host_tensor(array, "constant"), std::move(name))};
+          },
           py::arg("array"), py::arg("name") = "")
       .def("add", &add, py::arg("op"), py::arg("outputs") = 1, py::arg("name") = "", py::arg("output_names") = std::vector<std::string>(),
-           "A node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; attributes by name. One output gives a Value, several a tuple.\n"
-           "Raises UnsupportedError (no such operator, a dtype that it lacks), GraphError (wrong inputs, attributes, shapes where they are known).")
+           "A node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; attributes by name. One output "
+           "gives a Value, several a tuple.\n"
+           "Raises UnsupportedError (no such operator, a dtype that it lacks), GraphError (wrong inputs, attributes, shapes where they are "
+           "known).")
       .def(
           "output",
           [](const std::shared_ptr<Graph>& self, std::string name, const py::object& value) {
@@ -116,12 +132,15 @@ void bind_graph(py::module_& module) {
                                for (const auto& [name, id] : self->outputs()) outputs[py::str(name)] = PyValue{self, id};
                                return outputs;
                              })
-      .def("compile", &compile_graph, py::arg("context").none(false), py::arg("precision") = "fp32", py::arg("keep_all") = false, py::arg("fuse") = true,
-           "precision: 'fp32' or 'fp16'. keep_all: every node's outputs become outputs of the program. Raises UnsupportedError with all that is not supported.")
-      .def("__len__", [](const Graph& self) { return self.nodes().size(); }, "The number of nodes.")
+      .def("compile", &compile_graph, py::arg("context").none(false), py::arg("precision") = "fp32", py::arg("keep_all") = false,
+           py::arg("fuse") = true,
+           "precision: 'fp32' or 'fp16'. keep_all: every node's outputs become outputs of the program. Raises UnsupportedError with all "
+           "that is not supported.")
+      .def(
+          "__len__", [](const Graph& self) { return self.nodes().size(); }, "The number of nodes.")
       .def("__repr__", [](const Graph& self) {
-        return "<Graph '" + self.name() + "': " + std::to_string(self.inputs().size()) + " inputs, " + std::to_string(self.nodes().size()) + " nodes, " + std::to_string(self.outputs().size()) +
-               " outputs>";
+        return "<Graph '" + self.name() + "': " + std::to_string(self.inputs().size()) + " inputs, " + std::to_string(self.nodes().size()) +
+               " nodes, " + std::to_string(self.outputs().size()) + " outputs>";
       });
 }
 

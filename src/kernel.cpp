@@ -63,7 +63,8 @@ std::array<uint64_t, 3> counts(const py::object& value) {
 
 LaunchSize launch_size(const std::string& name, py::kwargs& arguments) {
   const bool threads = arguments.contains("threads"), groups = arguments.contains("groups");
-  if (threads == groups) throw BindingError("K8", "threads", name, "either threads= (invocations) or groups= (workgroups)", threads ? "both" : "neither");
+  if (threads == groups)
+    throw BindingError("K8", "threads", name, "either threads= (invocations) or groups= (workgroups)", threads ? "both" : "neither");
   const char* key = threads ? "threads" : "groups";
   LaunchSize size{groups, counts(arguments[key])};
   arguments.attr("pop")(key);
@@ -122,20 +123,26 @@ void bind_kernel(py::module_& module) {
       .def_property_readonly("groups", [](const BoundKernel& self) { return self.dispatch.groups; })
       .def("__repr__", [](const BoundKernel& self) { return "<BoundKernel '" + self.dispatch.label + "'>"; });
   py::class_<PyKernel>(module, "Kernel", "A compute shader in GLSL with the extension's types; called with its arguments by name.")
-      .def(py::init([](const std::string& source, std::shared_ptr<Context> context, const std::string& name, const std::map<std::string, std::string>& macros,
-                       const std::map<std::string, double>& spec, std::optional<std::map<std::string, std::string>> includes) {
-             PyKernel made{context, std::make_shared<Kernel>(context, source, name, loader_of(std::move(includes))), Macros(macros.begin(), macros.end()), SpecValues(spec.begin(), spec.end())};
+      .def(py::init([](const std::string& source, std::shared_ptr<Context> context, const std::string& name,
+                       const std::map<std::string, std::string>& macros, const std::map<std::string, double>& spec,
+                       std::optional<std::map<std::string, std::string>> includes) {
+             PyKernel made{context, std::make_shared<Kernel>(context, source, name, loader_of(std::move(includes))),
+                           Macros(macros.begin(), macros.end()), SpecValues(spec.begin(), spec.end())};
              const py::gil_scoped_release release;
              made.kernel->variant(Storage::fp32, made.macros, made.spec);  // errors in the text are raised here
              return made;
            }),
-           py::arg("source"), py::arg("context").none(false), py::arg("name") = "kernel", py::arg("macros") = std::map<std::string, std::string>{},
-           py::arg("spec") = std::map<std::string, double>{}, py::arg("includes") = py::none(),
-           "source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text.\nRaises ShaderCompileError, UnsupportedError.")
+           py::arg("source"), py::arg("context").none(false), py::arg("name") = "kernel",
+           py::arg("macros") = std::map<std::string, std::string>{}, py::arg("spec") = std::map<std::string, double>{},
+           py::arg("includes") = py::none(),
+           "source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text.\nRaises "
+           "ShaderCompileError, UnsupportedError.")
       .def_property_readonly("name", [](const PyKernel& self) { return self.kernel->name(); })
       .def_property_readonly("source", [](const PyKernel& self) { return self.kernel->source(); })
       .def("bind", &bind, "A BoundKernel for command lists: Tensors and numbers by name, and threads= or groups=.")
-      .def("__call__", &call, "Runs once and waits. Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), numbers; threads= or groups=.")
+      .def("__call__", &call,
+           "Runs once and waits. Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), numbers; "
+           "threads= or groups=.")
       .def("__repr__", [](const PyKernel& self) { return "<Kernel '" + self.kernel->name() + "'>"; });
 }
 

@@ -6,18 +6,26 @@
 namespace pumice {
 namespace {
 
-py::dtype ml_dtype(const char* name) { return py::dtype::from_args(py::module_::import("ml_dtypes").attr(name)); }
+py::dtype ml_dtype(const char* name) {
+  return py::dtype::from_args(py::module_::import("ml_dtypes").attr(name));
+}
 
 py::dtype make_dtype(DType dtype) {
   switch (dtype) {
-    case DType::bfloat16: return ml_dtype("bfloat16");
-    case DType::int4: return ml_dtype("int4");
-    case DType::uint4: return ml_dtype("uint4");
-    default: return py::dtype(std::string(name(dtype)));
+    case DType::bfloat16:
+      return ml_dtype("bfloat16");
+    case DType::int4:
+      return ml_dtype("int4");
+    case DType::uint4:
+      return ml_dtype("uint4");
+    default:
+      return py::dtype(std::string(name(dtype)));
   }
 }
 
-std::string text_of(const py::handle& object) { return py::str(object).cast<std::string>(); }
+std::string text_of(const py::handle& object) {
+  return py::str(object).cast<std::string>();
+}
 
 }  // namespace
 
@@ -31,7 +39,8 @@ py::dtype numpy_dtype(DType dtype) {
 DType dtype_of(const py::dtype& dtype, std::string_view what) {
   const std::string given = text_of(dtype);
   if (const char order = dtype.byteorder(); order == '>')
-    throw BindingError("K5", std::string(what), std::string(what), "native byte order; .astype(array.dtype.newbyteorder('=')) converts", given);
+    throw BindingError("K5", std::string(what), std::string(what), "native byte order; .astype(array.dtype.newbyteorder('=')) converts",
+                       given);
   for (int i = 0; i < kDTypeCount; ++i)
     if (name(static_cast<DType>(i)) == given) return static_cast<DType>(i);
   throw BindingError("K5", std::string(what), std::string(what), "one of " + names(~DTypeSet{0} >> (32 - kDTypeCount)), given);
@@ -44,14 +53,23 @@ DType dtype_argument(const py::object& dtype) {
 }
 
 py::array contiguous(const py::array& array) {
-  if (array.dtype().byteorder() != '>' && (array.flags() & py::array::c_style) && (array.flags() & py::detail::npy_api::NPY_ARRAY_ALIGNED_)) return array;
+  if (array.dtype().byteorder() != '>' && (array.flags() & py::array::c_style) && (array.flags() & py::detail::npy_api::NPY_ARRAY_ALIGNED_))
+    return array;
   const py::object native = array.attr("dtype").attr("newbyteorder")("=");
-  return py::module_::import("numpy").attr("ascontiguousarray")(array, native).cast<py::array>().attr("reshape")(array.attr("shape")).cast<py::array>();
+  return py::module_::import("numpy")
+      .attr("ascontiguousarray")(array, native)
+      .cast<py::array>()
+      .attr("reshape")(array.attr("shape"))
+      .cast<py::array>();
 }
 
-std::span<const std::byte> bytes_of(const py::array& array) { return {static_cast<const std::byte*>(array.data()), static_cast<size_t>(array.nbytes())}; }
+std::span<const std::byte> bytes_of(const py::array& array) {
+  return {static_cast<const std::byte*>(array.data()), static_cast<size_t>(array.nbytes())};
+}
 
-Shape shape_of(const py::array& array) { return {array.shape(), array.shape() + array.ndim()}; }
+Shape shape_of(const py::array& array) {
+  return {array.shape(), array.shape() + array.ndim()};
+}
 
 Sizes sizes_of(std::span<const int64_t> sizes) {
   py::tuple made(sizes.size());
@@ -59,7 +77,9 @@ Sizes sizes_of(std::span<const int64_t> sizes) {
   return made;
 }
 
-py::array empty_array(DType dtype, const Shape& shape) { return {numpy_dtype(dtype), std::vector<py::ssize_t>(shape.begin(), shape.end())}; }
+py::array empty_array(DType dtype, const Shape& shape) {
+  return {numpy_dtype(dtype), std::vector<py::ssize_t>(shape.begin(), shape.end())};
+}
 
 HostTensor host_tensor(const py::array& array, std::string_view what) {
   const py::array native = contiguous(array);
@@ -67,7 +87,8 @@ HostTensor host_tensor(const py::array& array, std::string_view what) {
   if (bits(dtype) < 8) {  // NumPy keeps one element a byte; the engine packs two
     const auto wide = native.attr("astype")("uint8").cast<py::array_t<uint8_t>>();
     std::vector<uint8_t> packed((static_cast<size_t>(wide.size()) + 1) / 2 + 4);
-    for (py::ssize_t i = 0; i < wide.size(); ++i) packed[static_cast<size_t>(i) / 2] |= static_cast<uint8_t>((wide.data()[i] & 15) << (i % 2 * 4));
+    for (py::ssize_t i = 0; i < wide.size(); ++i)
+      packed[static_cast<size_t>(i) / 2] |= static_cast<uint8_t>((wide.data()[i] & 15) << (i % 2 * 4));
     return HostTensor::copy_of(TensorDesc(dtype, shape_of(native)), packed.data());
   }
   HostTensor tensor;
@@ -82,7 +103,9 @@ HostTensor host_tensor(const py::array& array, std::string_view what) {
   return tensor;
 }
 
-std::string type_name(const py::handle& value) { return text_of(py::type::handle_of(value).attr("__name__")); }
+std::string type_name(const py::handle& value) {
+  return text_of(py::type::handle_of(value).attr("__name__"));
+}
 
 void check_signals() {
   const py::gil_scoped_acquire gil;

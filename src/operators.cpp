@@ -12,9 +12,13 @@ namespace {
   throw GraphError(name, "attribute '" + name + "': a number, a text, an array or a list of numbers or texts expected; given " + given);
 }
 
-bool is_text(const py::handle& value) { return py::isinstance<py::str>(value) || py::isinstance<py::bytes>(value); }
+bool is_text(const py::handle& value) {
+  return py::isinstance<py::str>(value) || py::isinstance<py::bytes>(value);
+}
 
-bool is_integer(const py::handle& value) { return PyIndex_Check(value.ptr()) != 0; }
+bool is_integer(const py::handle& value) {
+  return PyIndex_Check(value.ptr()) != 0;
+}
 
 AttributeValue list_of(const std::string& name, const py::sequence& list) {
   bool texts = false, integers = true;
@@ -40,11 +44,13 @@ AttributeValue attribute_value(const std::string& name, const py::handle& value)
   } catch (const py::cast_error&) {
     refuse(name, py::repr(value).cast<std::string>());
   }
-  if (py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value)) return list_of(name, py::reinterpret_borrow<py::sequence>(value));
+  if (py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value))
+    return list_of(name, py::reinterpret_borrow<py::sequence>(value));
   refuse(name, type_name(value));
 }
 
-Operator make_operator(const std::string& name, std::vector<std::optional<TensorDesc>> inputs, std::vector<std::optional<TensorDesc>> outputs, const py::kwargs& attributes) {
+Operator make_operator(const std::string& name, std::vector<std::optional<TensorDesc>> inputs,
+                       std::vector<std::optional<TensorDesc>> outputs, const py::kwargs& attributes) {
   return Operator(name, std::move(inputs), std::move(outputs), attributes_of(attributes));
 }
 
@@ -74,14 +80,16 @@ KnownInputs known_inputs(const py::typing::List<py::object>& given) {
   for (size_t i = 0; i < given.size(); ++i) {
     if (given[i].is_none()) continue;
     const bool described = py::isinstance<TensorDesc>(given[i]);
-    inputs.tensors[i] = described ? HostTensor{given[i].cast<TensorDesc>()} : host_tensor(given[i].cast<py::array>(), "input " + std::to_string(i));
+    inputs.tensors[i] =
+        described ? HostTensor{given[i].cast<TensorDesc>()} : host_tensor(given[i].cast<py::array>(), "input " + std::to_string(i));
     inputs.descs[i] = &inputs.tensors[i].desc;
     if (!described) inputs.hosts[i] = &inputs.tensors[i];
   }
   return inputs;
 }
 
-std::vector<std::optional<TensorDesc>> output_descs(const std::string& op, const py::typing::List<py::object>& given, size_t outputs, const py::kwargs& attributes) {
+std::vector<std::optional<TensorDesc>> output_descs(const std::string& op, const py::typing::List<py::object>& given, size_t outputs,
+                                                    const py::kwargs& attributes) {
   const OperatorRow& row = row_of(op);
   const Attributes checked = checked_attributes(row, op, attributes_of(attributes));
   const KnownInputs inputs = known_inputs(given);
@@ -91,7 +99,8 @@ std::vector<std::optional<TensorDesc>> output_descs(const std::string& op, const
   return context.take_outputs();
 }
 
-py::typing::Optional<py::typing::List<py::array>> evaluate_node(const std::string& op, const py::typing::List<py::object>& given, size_t outputs, const py::kwargs& attributes) {
+py::typing::Optional<py::typing::List<py::array>> evaluate_node(const std::string& op, const py::typing::List<py::object>& given,
+                                                                size_t outputs, const py::kwargs& attributes) {
   const OperatorRow& row = row_of(op);
   const Attributes checked = checked_attributes(row, op, attributes_of(attributes));
   const KnownInputs inputs = known_inputs(given);
@@ -137,7 +146,8 @@ py::typing::Tuple<py::str, py::str> glsl_of(const Expression& self, const std::m
 void bind_table(py::module_& module) {
   py::class_<OperatorRow>(module, "OperatorRow", "One operator of the table, in the newest form of its ONNX operator.")
       .def_readonly("name", &OperatorRow::name)
-      .def_property_readonly("skeleton", [](const OperatorRow& self) { return name(self.skeleton); }, "The kind of kernel that it lowers to.")
+      .def_property_readonly(
+          "skeleton", [](const OperatorRow& self) { return name(self.skeleton); }, "The kind of kernel that it lowers to.")
       .def_property_readonly("inputs", [](const OperatorRow& self) { return names_of(self.schema.inputs); })
       .def_property_readonly("outputs", [](const OperatorRow& self) { return names_of(self.schema.outputs); })
       .def_property_readonly("attributes",
@@ -157,12 +167,15 @@ void bind_table(py::module_& module) {
       },
       py::return_value_policy::reference, "All operators that there are, by name.");
   module.def(
-      "has_operator", [](const std::string& name, const std::string& domain) { return (domain.empty() || domain == "ai.onnx") && find_operator(name); }, py::arg("name"),
-      py::arg("domain") = "");
+      "has_operator",
+      [](const std::string& name, const std::string& domain) { return (domain.empty() || domain == "ai.onnx") && find_operator(name); },
+      py::arg("name"), py::arg("domain") = "");
   module.def("output_descs", &output_descs, py::arg("op"), py::arg("inputs"), py::arg("outputs") = 1,
-             "The TensorDescs of an operator's outputs. An input is an array (its values are known), a TensorDesc, or None for an optional one left out.\n"
+             "The TensorDescs of an operator's outputs. An input is an array (its values are known), a TensorDesc, or None for an optional "
+             "one left out.\n"
              "Raises GraphError, UnsupportedError.");
-  module.def("evaluate_on_host", &evaluate_node, py::arg("op"), py::arg("inputs"), py::arg("outputs") = 1, "The outputs' values as arrays; None where the host does not compute them.");
+  module.def("evaluate_on_host", &evaluate_node, py::arg("op"), py::arg("inputs"), py::arg("outputs") = 1,
+             "The outputs' values as arrays; None where the host does not compute them.");
 }
 
 void bind_expression(py::module_& module) {
@@ -188,12 +201,16 @@ Attributes attributes_of(const py::dict& given) {
 void bind_operators(py::module_& module) {
   bind_table(module);
   bind_expression(module);
-  py::class_<CompiledOperator, Dispatchable, std::shared_ptr<CompiledOperator>>(module, "CompiledOperator", "An operator or a whole graph, compiled for a device and a precision.");
-  py::class_<Initializer, Dispatchable, std::shared_ptr<Initializer>>(module, "Initializer", "Initialises compiled operators: their owned weights go to the persistent resource, once.")
-      .def(py::init<std::shared_ptr<Context>, std::vector<std::shared_ptr<const CompiledOperator>>>(), py::arg("context").none(false), py::arg("operators"))
+  py::class_<CompiledOperator, Dispatchable, std::shared_ptr<CompiledOperator>>(
+      module, "CompiledOperator", "An operator or a whole graph, compiled for a device and a precision.");
+  py::class_<Initializer, Dispatchable, std::shared_ptr<Initializer>>(
+      module, "Initializer", "Initialises compiled operators: their owned weights go to the persistent resource, once.")
+      .def(py::init<std::shared_ptr<Context>, std::vector<std::shared_ptr<const CompiledOperator>>>(), py::arg("context").none(false),
+           py::arg("operators"))
       .def("reset", &Initializer::reset, py::arg("operators"), "Raises StateError while an earlier initialisation is still running.");
   py::class_<Operator>(module, "Operator", "One operator described by its name, tensors and attributes; no device is touched.")
-      .def(py::init(&make_operator), py::arg("name"), py::arg("inputs"), py::arg("outputs"), "inputs, outputs: a TensorDesc, or None for an optional tensor left out. Raises UnsupportedError, GraphError.")
+      .def(py::init(&make_operator), py::arg("name"), py::arg("inputs"), py::arg("outputs"),
+           "inputs, outputs: a TensorDesc, or None for an optional tensor left out. Raises UnsupportedError, GraphError.")
       .def_property_readonly("name", [](const Operator& self) { return self.row().name; })
       .def(
           "compile",

@@ -10,7 +10,9 @@ namespace {
 
 constexpr size_t kLargeBytes = 256 << 10;  // copied without the GIL
 
-size_t host_bytes(const TensorDesc& desc) { return static_cast<size_t>((desc.elements() * bits(desc.dtype) + 7) / 8); }
+size_t host_bytes(const TensorDesc& desc) {
+  return static_cast<size_t>((desc.elements() * bits(desc.dtype) + 7) / 8);
+}
 
 // What a program is called with: arrays in graph order that are checked but for their shapes, which binding checks.
 class Arguments {
@@ -49,11 +51,13 @@ class Arguments {
   }
 
   void add(const ProgramValue& input, const py::object& given) {
-    py::array array = py::isinstance<py::array>(given) ? py::reinterpret_borrow<py::array>(given) : py::module_::import("numpy").attr("asarray")(given).cast<py::array>();
+    py::array array = py::isinstance<py::array>(given) ? py::reinterpret_borrow<py::array>(given)
+                                                       : py::module_::import("numpy").attr("asarray")(given).cast<py::array>();
     if (!array.dtype().is(numpy_dtype(input.dtype))) {
       const DType dtype = dtype_of(array.dtype(), "input '" + input.name + "'");
       if (dtype != input.dtype)
-        throw BindingError("K5", "input '" + input.name + "'", input.name, "an array of " + std::string(name(input.dtype)), "one of " + std::string(name(dtype)));
+        throw BindingError("K5", "input '" + input.name + "'", input.name, "an array of " + std::string(name(input.dtype)),
+                           "one of " + std::string(name(dtype)));
     }
     arrays_.push_back(contiguous(array));
   }
@@ -123,7 +127,8 @@ py::typing::Dict<py::str, py::array> call_by_name(Program& self, const Record& i
 // One execution of a program in flight or finished. It holds its recording until the results are taken.
 class PyRun {
  public:
-  PyRun(std::shared_ptr<Program> program, const ArrayLikes& inputs) : program_(std::move(program)), execution_(prepared(*program_, Arguments(*program_, inputs))), submission_(execution_->start()) {}
+  PyRun(std::shared_ptr<Program> program, const ArrayLikes& inputs)
+      : program_(std::move(program)), execution_(prepared(*program_, Arguments(*program_, inputs))), submission_(execution_->start()) {}
 
   const Submission& submission() const { return submission_; }
   void wait(std::optional<double> timeout) const { wait_for(*program_->context(), submission_.id(), timeout); }
@@ -146,7 +151,8 @@ class PyRun {
 class ShapeArguments {
  public:
   ShapeArguments(const Program& program, const std::vector<py::object>& given) {
-    if (given.size() != program.inputs().size()) throw BindingError("K4", "shapes", "", std::to_string(program.inputs().size()) + " shapes", std::to_string(given.size()));
+    if (given.size() != program.inputs().size())
+      throw BindingError("K4", "shapes", "", std::to_string(program.inputs().size()) + " shapes", std::to_string(given.size()));
     for (const auto& one : given) {
       const bool is_array = py::isinstance<py::array>(one);
       arrays_.push_back(is_array ? contiguous(one.cast<py::array>()) : py::array());
@@ -155,7 +161,8 @@ class ShapeArguments {
     }
     for (size_t i = 0; i < sizes_.size(); ++i) {
       if (!values_[i] && program.reads_values(i))
-        throw BindingError("K3", "input '" + program.inputs()[i].name + "'", program.inputs()[i].name, "an array: shapes depend on its elements", "a shape alone");
+        throw BindingError("K3", "input '" + program.inputs()[i].name + "'", program.inputs()[i].name,
+                           "an array: shapes depend on its elements", "a shape alone");
       shapes_.emplace_back(sizes_[i]);
     }
   }
@@ -187,7 +194,8 @@ py::typing::Dict<py::str, size_t> arena(Program& self, const std::vector<py::obj
     arena = self.arena(arguments.shapes(), arguments.values());
   }
   py::typing::Dict<py::str, size_t> result;
-  result["arena_bytes"] = arena.arena_bytes, result["lower_bound_bytes"] = arena.lower_bound_bytes, result["persistent_bytes"] = arena.persistent_bytes;
+  result["arena_bytes"] = arena.arena_bytes, result["lower_bound_bytes"] = arena.lower_bound_bytes,
+  result["persistent_bytes"] = arena.persistent_bytes;
   result["dispatches"] = arena.dispatches, result["barriers"] = arena.barriers, result["waves"] = arena.waves;
   return result;
 }
@@ -214,7 +222,8 @@ py::typing::List<Record> plan(Program& self, const std::vector<py::object>& give
       operands.append(one);
     }
     py::dict one;
-    one["label"] = step.label, one["kernel"] = step.kernel, one["wave"] = step.wave, one["barrier"] = step.barrier, one["operands"] = operands;
+    one["label"] = step.label, one["kernel"] = step.kernel, one["wave"] = step.wave, one["barrier"] = step.barrier,
+    one["operands"] = operands;
     result.append(one);
   }
   return result;
@@ -238,39 +247,51 @@ void bind_program(py::module_& module) {
   py::class_<ProgramValue>(module, "ProgramValue", "An input or output of a program.")
       .def_readonly("name", &ProgramValue::name)
       .def_property_readonly("dtype", [](const ProgramValue& self) { return std::string(name(self.dtype)); })
-      .def_property_readonly("shape", [](const ProgramValue& self) { return shape_object(self.shape); }, "None for unknown sizes; None alone: unknown rank.")
+      .def_property_readonly(
+          "shape", [](const ProgramValue& self) { return shape_object(self.shape); }, "None for unknown sizes; None alone: unknown rank.")
       .def_readonly("dimension_names", &ProgramValue::dimension_names, "Symbolic names of the sizes, empty where there is none.")
       .def("__repr__", [](const ProgramValue& self) { return "<ProgramValue '" + self.name + "' " + std::string(name(self.dtype)) + ">"; });
   py::class_<PyRun>(module, "ProgramRun", "One execution of a program in flight or finished, started by Program.run_async.")
-      .def_property_readonly("id", [](const PyRun& self) { return self.submission().id(); }, "Its id on the context's timeline.")
+      .def_property_readonly(
+          "id", [](const PyRun& self) { return self.submission().id(); }, "Its id on the context's timeline.")
       .def("__int__", [](const PyRun& self) { return self.submission().id(); })
       .def_property_readonly("done", [](const PyRun& self) { return self.submission().done(); })
-      .def_property_readonly("device_time", [](const PyRun& self) { return self.submission().device_time(); }, "Seconds on the device; None where it was not measured or has not finished.")
-      .def("wait", &PyRun::wait, py::arg("timeout") = py::none(), "Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError.")
+      .def_property_readonly(
+          "device_time", [](const PyRun& self) { return self.submission().device_time(); },
+          "Seconds on the device; None where it was not measured or has not finished.")
+      .def("wait", &PyRun::wait, py::arg("timeout") = py::none(),
+           "Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError.")
       .def("result", &PyRun::result, py::arg("timeout") = py::none(), "Waits; the outputs as new arrays, in graph order.")
       .def("__repr__", [](const PyRun& self) { return "<ProgramRun " + std::to_string(self.submission().id()) + ">"; });
-  py::class_<Program, std::shared_ptr<Program>>(module, "Program", "A compiled graph: compiled once, bound per input shape, executed many times. Thread-safe; a context manager.")
+  py::class_<Program, std::shared_ptr<Program>>(
+      module, "Program", "A compiled graph: compiled once, bound per input shape, executed many times. Thread-safe; a context manager.")
       .def_property_readonly("name", &Program::name)
       .def_property_readonly("inputs", &Program::inputs)
       .def_property_readonly("outputs", &Program::outputs)
       .def_property_readonly("context", &Program::context)
-      .def("__call__", &call_by_name, py::arg("inputs"), py::arg("timeout") = py::none(), "Arrays by name in, arrays by name out. Raises BindingError naming the input, what it expects and what it was given.")
+      .def("__call__", &call_by_name, py::arg("inputs"), py::arg("timeout") = py::none(),
+           "Arrays by name in, arrays by name out. Raises BindingError naming the input, what it expects and what it was given.")
       .def("call", &call, py::arg("inputs"), py::arg("timeout") = py::none(), "Arrays in graph order in and out.")
       .def(
-          "run_async", [](std::shared_ptr<Program> self, const ArrayLikes& inputs) { return std::make_unique<PyRun>(std::move(self), inputs); }, py::arg("inputs"),
-          "Starts an execution and returns at once; arrays in graph order.")
-      .def("compiled", &compiled, py::arg("shapes"), "The operator for these input shapes, for binding tables; its persistent resource is this program's and already initialised.")
+          "run_async",
+          [](std::shared_ptr<Program> self, const ArrayLikes& inputs) { return std::make_unique<PyRun>(std::move(self), inputs); },
+          py::arg("inputs"), "Starts an execution and returns at once; arrays in graph order.")
+      .def("compiled", &compiled, py::arg("shapes"),
+           "The operator for these input shapes, for binding tables; its persistent resource is this program's and already initialised.")
       .def_property_readonly("persistent", &Program::persistent, "The range that holds the weights.")
       .def("report", &report, "For every node which kernel and precision run it, and why: node, op, kernel, precision, note.")
-      .def("arena", &arena, py::arg("shapes"), "Bytes of temporary memory for these input shapes, the least possible, and what is recorded.")
-      .def("plan", &plan, py::arg("shapes"), "Every dispatch for these input shapes: label, kernel, wave, whether a barrier precedes it, and its operands' byte ranges.")
+      .def("arena", &arena, py::arg("shapes"),
+           "Bytes of temporary memory for these input shapes, the least possible, and what is recorded.")
+      .def("plan", &plan, py::arg("shapes"),
+           "Every dispatch for these input shapes: label, kernel, wave, whether a barrier precedes it, and its operands' byte ranges.")
       .def("profile", &profile, py::arg("inputs"), "(node, nanoseconds) of every dispatch of one execution.")
       .def("close", &Program::close, py::call_guard<py::gil_scoped_release>(), "Frees the device memory. Idempotent.")
       .def_property_readonly("closed", &Program::closed)
       .def("__enter__", [](std::shared_ptr<Program> self) { return self; })
       .def("__exit__", [](Program& self, const py::args&) { self.close(); })
       .def("__repr__", [](const Program& self) {
-        return "<Program '" + self.name() + "': " + std::to_string(self.inputs().size()) + " inputs, " + std::to_string(self.outputs().size()) + " outputs" + (self.closed() ? ", closed>" : ">");
+        return "<Program '" + self.name() + "': " + std::to_string(self.inputs().size()) + " inputs, " +
+               std::to_string(self.outputs().size()) + " outputs" + (self.closed() ? ", closed>" : ">");
       });
 }
 

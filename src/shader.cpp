@@ -11,11 +11,14 @@ namespace pumice {
 namespace {
 
 std::string_view text_of(ScalarType scalar) {
-  constexpr std::string_view names[] = {"float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "other"};
+  constexpr std::string_view names[] = {"float16", "float32", "float64", "int8",  "uint8",  "int16",
+                                        "uint16",  "int32",   "uint32",  "int64", "uint64", "other"};
   return names[static_cast<size_t>(scalar)];
 }
 
-std::string_view text_of(Access access) { return access == Access::read ? "read" : access == Access::write ? "write" : "read_write"; }
+std::string_view text_of(Access access) {
+  return access == Access::read ? "read" : access == Access::write ? "write" : "read_write";
+}
 
 Record entry_of(const BindingInterface& binding) {
   Record entry;
@@ -71,18 +74,21 @@ Record interface_of(const Interface& interface) {
   return result;
 }
 
-py::bytes spirv_of(const Shader& self) { return {reinterpret_cast<const char*>(self.spirv.data()), self.spirv.size() * 4}; }
+py::bytes spirv_of(const Shader& self) {
+  return {reinterpret_cast<const char*>(self.spirv.data()), self.spirv.size() * 4};
+}
 
 std::vector<uint32_t> words_of(const py::bytes& spirv) {
   const std::string_view bytes = spirv;
-  if (bytes.size() % sizeof(uint32_t) != 0) throw ShaderCompileError("malformed SPIR-V: expected whole 32-bit words, given " + std::to_string(bytes.size()) + " bytes");
+  if (bytes.size() % sizeof(uint32_t) != 0)
+    throw ShaderCompileError("malformed SPIR-V: expected whole 32-bit words, given " + std::to_string(bytes.size()) + " bytes");
   std::vector<uint32_t> words(bytes.size() / sizeof(uint32_t));
   std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(words.data()));
   return words;
 }
 
-ShaderOptions make_options(const std::string& storage, bool fp16_arithmetic, bool fp16_uniform, bool int64, bool int16, bool int8, bool storage_16bit, int vulkan_minor,
-                           std::map<std::string, std::string> profile) {
+ShaderOptions make_options(const std::string& storage, bool fp16_arithmetic, bool fp16_uniform, bool int64, bool int16, bool int8,
+                           bool storage_16bit, int vulkan_minor, std::map<std::string, std::string> profile) {
   ShaderOptions options;
   options.storage = storage_from_name(storage);
   options.fp16_arithmetic = fp16_arithmetic;
@@ -91,13 +97,16 @@ ShaderOptions make_options(const std::string& storage, bool fp16_arithmetic, boo
   options.int16 = int16;
   options.int8 = int8;
   options.storage_16bit = storage_16bit;
-  if (vulkan_minor < 0 || vulkan_minor > 3) throw UnsupportedError("Vulkan 1." + std::to_string(vulkan_minor) + ": expected vulkan_minor from 0 to 3");
+  if (vulkan_minor < 0 || vulkan_minor > 3)
+    throw UnsupportedError("Vulkan 1." + std::to_string(vulkan_minor) + ": expected vulkan_minor from 0 to 3");
   options.vulkan_minor = vulkan_minor;
   options.profile = std::move(profile);
   return options;
 }
 
-std::string repr_of(const ShaderOptions& self) { return "<ShaderOptions " + std::string(name(self.storage)) + (self.fp16_arithmetic ? ", fp16 arithmetic>" : ">"); }
+std::string repr_of(const ShaderOptions& self) {
+  return "<ShaderOptions " + std::string(name(self.storage)) + (self.fp16_arithmetic ? ", fp16 arithmetic>" : ">");
+}
 
 }  // namespace
 
@@ -111,10 +120,11 @@ IncludeLoader loader_of(std::optional<std::map<std::string, std::string>> includ
 
 void bind_shader(py::module_& module) {
   py::class_<ShaderOptions>(module, "ShaderOptions", "What a shader is compiled for, as explicit data: compiling needs no GPU.")
-      .def(py::init(&make_options), py::kw_only(), py::arg("storage") = "fp32", py::arg("fp16_arithmetic") = false, py::arg("fp16_uniform") = false, py::arg("int64") = true,
-           py::arg("int16") = true, py::arg("int8") = true, py::arg("storage_16bit") = true, py::arg("vulkan_minor") = 1,
-           py::arg("profile") = std::map<std::string, std::string>{},
-           "storage: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'; fp16_arithmetic: afp is half; fp16_uniform: so is lfp; int64 to storage_16bit: what the\n"
+      .def(py::init(&make_options), py::kw_only(), py::arg("storage") = "fp32", py::arg("fp16_arithmetic") = false,
+           py::arg("fp16_uniform") = false, py::arg("int64") = true, py::arg("int16") = true, py::arg("int8") = true,
+           py::arg("storage_16bit") = true, py::arg("vulkan_minor") = 1, py::arg("profile") = std::map<std::string, std::string>{},
+           "storage: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'; fp16_arithmetic: afp is half; fp16_uniform: so is lfp; int64 "
+           "to storage_16bit: what the\n"
            "device can do; vulkan_minor: the target, Vulkan 1.x; profile: device macros, name -> text.")
       .def_property_readonly("storage", [](const ShaderOptions& self) { return std::string(name(self.storage)); })
       .def_property_readonly("preamble", &preamble, "The text of the GLSL extension for these options.")
@@ -123,31 +133,37 @@ void bind_shader(py::module_& module) {
   py::class_<Shader, std::shared_ptr<Shader>>(module, "Shader", "A compiled shader and its interface, read from the SPIR-V.")
       .def_readonly("name", &Shader::name)
       .def_readonly("options", &Shader::options)
-      .def_property_readonly("preamble", [](const Shader& self) { return preamble(self.options); }, "The text that stood before the shader's own.")
+      .def_property_readonly(
+          "preamble", [](const Shader& self) { return preamble(self.options); }, "The text that stood before the shader's own.")
       .def_property_readonly("spirv", &spirv_of)
       .def_property_readonly("interface", [](const Shader& self) { return interface_of(self.interface); })
       .def_readonly("warnings", &Shader::warnings)
-      .def("__repr__", [](const Shader& self) { return "<Shader '" + self.name + "', " + std::to_string(self.spirv.size() * sizeof(uint32_t)) + " bytes of SPIR-V>"; });
+      .def("__repr__", [](const Shader& self) {
+        return "<Shader '" + self.name + "', " + std::to_string(self.spirv.size() * sizeof(uint32_t)) + " bytes of SPIR-V>";
+      });
   py::class_<CompileCounts>(module, "CompileCounts", "Shaders of this process: compiled, and found in the caches.")
       .def_readonly("compiled", &CompileCounts::compiled)
       .def_readonly("from_memory", &CompileCounts::from_memory)
       .def_readonly("from_disk", &CompileCounts::from_disk);
   module.def(
       "compile",
-      [](const std::string& source, const ShaderOptions& options, const std::map<std::string, std::string>& macros, const std::string& name, std::optional<std::map<std::string, std::string>> includes) {
+      [](const std::string& source, const ShaderOptions& options, const std::map<std::string, std::string>& macros, const std::string& name,
+         std::optional<std::map<std::string, std::string>> includes) {
         const IncludeLoader loader = loader_of(std::move(includes));
         const py::gil_scoped_release release;
         return std::const_pointer_cast<Shader>(compile(source, name, options, Macros(macros.begin(), macros.end()), loader));
       },
-      py::arg("source"), py::arg_v("options", ShaderOptions{}, "ShaderOptions()"), py::arg("macros") = std::map<std::string, std::string>{}, py::arg("name") = "shader", py::arg("includes") = py::none(),
-      "GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text. Raises ShaderCompileError, UnsupportedError.");
+      py::arg("source"), py::arg_v("options", ShaderOptions{}, "ShaderOptions()"), py::arg("macros") = std::map<std::string, std::string>{},
+      py::arg("name") = "shader", py::arg("includes") = py::none(),
+      "GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text. Raises ShaderCompileError, "
+      "UnsupportedError.");
   module.def(
-      "reflect",
-      [](const py::bytes& spirv) { return interface_of(reflect(words_of(spirv))); },
-      py::arg("spirv"), "The interface of a SPIR-V module. Raises ShaderCompileError where it is malformed or stripped.");
+      "reflect", [](const py::bytes& spirv) { return interface_of(reflect(words_of(spirv))); }, py::arg("spirv"),
+      "The interface of a SPIR-V module. Raises ShaderCompileError where it is malformed or stripped.");
   module.def("compile_counts", &compile_counts, "How many shaders this process compiled and how many it found in the caches.");
   module.def("glslang_version", [] { return std::string(glslang_version()); }, "Version of the shader compiler; nothing is loaded.");
-  module.def("glslang_accepts", &glslang_accepts, py::arg("extension"), py::call_guard<py::gil_scoped_release>(), "Does the shader compiler know a GLSL extension?");
+  module.def("glslang_accepts", &glslang_accepts, py::arg("extension"), py::call_guard<py::gil_scoped_release>(),
+             "Does the shader compiler know a GLSL extension?");
   module.def("embedded_shaders", [] { return embedded_shaders(); }, "Paths of the shaders that the engine contains.");
   module.def("embedded_shader", [](const std::string& path) { return std::string(embedded_shader(path)); }, py::arg("path"));
 }

@@ -16,13 +16,19 @@ constexpr Facts kFacts[kDTypeCount] = {
     {"int16", 16},   {"uint16", 16},  {"int8", 8},     {"uint8", 8},     {"int4", 4},   {"uint4", 4},   {"bool", 8},
 };
 
-const Facts& facts(DType dtype) { return kFacts[static_cast<size_t>(dtype)]; }
+const Facts& facts(DType dtype) {
+  return kFacts[static_cast<size_t>(dtype)];
+}
 
 }  // namespace
 
-int bits(DType dtype) { return facts(dtype).bits; }
+int bits(DType dtype) {
+  return facts(dtype).bits;
+}
 
-std::string_view name(DType dtype) { return facts(dtype).name; }
+std::string_view name(DType dtype) {
+  return facts(dtype).name;
+}
 
 DType dtype_from_name(std::string_view wanted) {
   for (int i = 0; i < kDTypeCount; ++i)
@@ -30,13 +36,17 @@ DType dtype_from_name(std::string_view wanted) {
   throw GraphError("", "unknown dtype '" + std::string(wanted) + "'; there are " + names((DTypeSet{1} << kDTypeCount) - 1));
 }
 
-bool is_float(DType dtype) { return dtype <= DType::bfloat16; }
+bool is_float(DType dtype) {
+  return dtype <= DType::bfloat16;
+}
 
 bool is_signed_integer(DType dtype) {
   return dtype == DType::int64 || dtype == DType::int32 || dtype == DType::int16 || dtype == DType::int8 || dtype == DType::int4;
 }
 
-bool is_integer(DType dtype) { return !is_float(dtype) && dtype != DType::bool_; }
+bool is_integer(DType dtype) {
+  return !is_float(dtype) && dtype != DType::bool_;
+}
 
 std::string names(DTypeSet set) {
   std::string text;

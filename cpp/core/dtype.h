@@ -8,8 +8,20 @@
 namespace pumice {
 
 enum class DType : uint8_t {
-  float64, float32, float16, bfloat16,
-  int64, uint64, int32, uint32, int16, uint16, int8, uint8, int4, uint4,
+  float64,
+  float32,
+  float16,
+  bfloat16,
+  int64,
+  uint64,
+  int32,
+  uint32,
+  int16,
+  uint16,
+  int8,
+  uint8,
+  int4,
+  uint4,
   bool_,
 };
 
@@ -30,10 +42,16 @@ bool is_integer(DType dtype);  // signed or unsigned, not bool
 
 // A set of dtypes as a bit mask, for schemas.
 using DTypeSet = uint32_t;
-constexpr DTypeSet set_of(DType dtype) { return DTypeSet{1} << static_cast<int>(dtype); }
+constexpr DTypeSet set_of(DType dtype) {
+  return DTypeSet{1} << static_cast<int>(dtype);
+}
 template <typename... Rest>
-constexpr DTypeSet set_of(DType first, Rest... rest) { return set_of(first) | set_of(rest...); }
-constexpr bool contains(DTypeSet set, DType dtype) { return (set & set_of(dtype)) != 0; }
+constexpr DTypeSet set_of(DType first, Rest... rest) {
+  return set_of(first) | set_of(rest...);
+}
+constexpr bool contains(DTypeSet set, DType dtype) {
+  return (set & set_of(dtype)) != 0;
+}
 std::string names(DTypeSet set);  // "float32, float16"
 
 }  // namespace pumice

@@ -12,7 +12,8 @@ std::string join(const std::vector<std::string>& items) {
   return text;
 }
 
-std::string binding_message(const std::string& rule, const std::string& slot, const std::string& tensor, const std::string& expected, const std::string& given) {
+std::string binding_message(const std::string& rule, const std::string& slot, const std::string& tensor, const std::string& expected,
+                            const std::string& given) {
   std::string where = slot;
   if (!tensor.empty() && slot.find(tensor) == std::string::npos) where += " '" + tensor + "'";
   return "[" + rule + "] " + where + ": expected " + expected + "; given " + given;
@@ -20,7 +21,8 @@ std::string binding_message(const std::string& rule, const std::string& slot, co
 
 }  // namespace
 
-BindingError::BindingError(std::string rule_id, std::string slot_name, std::string tensor_name, std::string expected_text, std::string given_text)
+BindingError::BindingError(std::string rule_id, std::string slot_name, std::string tensor_name, std::string expected_text,
+                           std::string given_text)
     : Error(binding_message(rule_id, slot_name, tensor_name, expected_text, given_text)),
       rule(std::move(rule_id)),
       slot(std::move(slot_name)),

@@ -30,6 +30,8 @@ uint16_t bfloat16_from_float(float value) {
   return static_cast<uint16_t>((word + 0x7fff + (word >> 16 & 1)) >> 16);
 }
 
-float float_from_bfloat16(uint16_t half) { return std::bit_cast<float>(static_cast<uint32_t>(half) << 16); }
+float float_from_bfloat16(uint16_t half) {
+  return std::bit_cast<float>(static_cast<uint32_t>(half) << 16);
+}
 
 }  // namespace pumice

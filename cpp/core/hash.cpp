@@ -61,7 +61,9 @@ Sha256& Sha256::field(std::string_view text) {
   return bytes(std::as_bytes(std::span(text)));
 }
 
-Sha256& Sha256::field(uint64_t value) { return bytes(std::as_bytes(std::span(&value, 1))); }
+Sha256& Sha256::field(uint64_t value) {
+  return bytes(std::as_bytes(std::span(&value, 1)));
+}
 
 std::array<uint8_t, 32> Sha256::digest() {
   const uint64_t bits = total_ * 8;

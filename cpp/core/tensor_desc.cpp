@@ -13,14 +13,19 @@ namespace {
 
 constexpr int64_t kMaxElements = 0xffffffff;
 
-bool is_power_of_two(uint64_t value) { return value != 0 && (value & (value - 1)) == 0; }
+bool is_power_of_two(uint64_t value) {
+  return value != 0 && (value & (value - 1)) == 0;
+}
 
 void check_shape(const Shape& shape) {
-  if (shape.size() > static_cast<size_t>(kMaxRank)) throw GraphError("shape", "rank " + std::to_string(shape.size()) + "; the highest rank is " + std::to_string(kMaxRank), "R8");
+  if (shape.size() > static_cast<size_t>(kMaxRank))
+    throw GraphError("shape", "rank " + std::to_string(shape.size()) + "; the highest rank is " + std::to_string(kMaxRank), "R8");
   for (const int64_t size : shape)
     if (size < 0) throw GraphError("shape", "a negative size in " + to_string(shape), "R8");
   const int64_t count = element_count(shape);
-  if (count > kMaxElements) throw GraphError("shape", to_string(shape) + " has " + std::to_string(count) + " elements; the limit is " + std::to_string(kMaxElements), "R8");
+  if (count > kMaxElements)
+    throw GraphError("shape",
+                     to_string(shape) + " has " + std::to_string(count) + " elements; the limit is " + std::to_string(kMaxElements), "R8");
 }
 
 void check_strides(const Shape& shape, const Strides& strides) {
@@ -34,13 +39,16 @@ void check_alignment(DType dtype, uint64_t alignment) {
   if (alignment == 0) return;
   const uint64_t element = static_cast<uint64_t>(std::max(bits(dtype) / 8, 1));
   if (!is_power_of_two(alignment) || alignment < element)
-    throw GraphError("alignment", "0 or a power of two of at least " + std::to_string(element) + " bytes; given " + std::to_string(alignment), "R4");
+    throw GraphError("alignment",
+                     "0 or a power of two of at least " + std::to_string(element) + " bytes; given " + std::to_string(alignment), "R4");
 }
 
 // Positions (in the logical order) of a layout's axes from the outermost in memory to the innermost.
 std::vector<size_t> memory_order(std::string_view layout, size_t rank) {
   constexpr std::string_view logical = "NCDHW";
-  if (layout.size() != rank) throw GraphError("layout", "'" + std::string(layout) + "' names " + std::to_string(layout.size()) + " axes of a shape of rank " + std::to_string(rank));
+  if (layout.size() != rank)
+    throw GraphError("layout", "'" + std::string(layout) + "' names " + std::to_string(layout.size()) + " axes of a shape of rank " +
+                                   std::to_string(rank));
   std::string axes(layout);
   std::sort(axes.begin(), axes.end(), [&](char a, char b) { return logical.find(a) < logical.find(b); });
   std::vector<size_t> order;
@@ -66,29 +74,47 @@ int64_t nibble_at(const std::byte* data, int64_t i, bool is_signed) {
 
 int64_t integer_at(DType dtype, const std::byte* data, int64_t i) {
   switch (dtype) {
-    case DType::int64: return element_at<int64_t>(data, i);
-    case DType::uint64: return static_cast<int64_t>(element_at<uint64_t>(data, i));
-    case DType::int32: return element_at<int32_t>(data, i);
-    case DType::uint32: return element_at<uint32_t>(data, i);
-    case DType::int16: return element_at<int16_t>(data, i);
-    case DType::uint16: return element_at<uint16_t>(data, i);
-    case DType::int8: return element_at<int8_t>(data, i);
-    case DType::uint8: return element_at<uint8_t>(data, i);
-    case DType::bool_: return element_at<uint8_t>(data, i) != 0;
-    case DType::int4: return nibble_at(data, i, true);
-    case DType::uint4: return nibble_at(data, i, false);
-    default: throw GraphError("", "integers expected; given " + std::string(name(dtype)));
+    case DType::int64:
+      return element_at<int64_t>(data, i);
+    case DType::uint64:
+      return static_cast<int64_t>(element_at<uint64_t>(data, i));
+    case DType::int32:
+      return element_at<int32_t>(data, i);
+    case DType::uint32:
+      return element_at<uint32_t>(data, i);
+    case DType::int16:
+      return element_at<int16_t>(data, i);
+    case DType::uint16:
+      return element_at<uint16_t>(data, i);
+    case DType::int8:
+      return element_at<int8_t>(data, i);
+    case DType::uint8:
+      return element_at<uint8_t>(data, i);
+    case DType::bool_:
+      return element_at<uint8_t>(data, i) != 0;
+    case DType::int4:
+      return nibble_at(data, i, true);
+    case DType::uint4:
+      return nibble_at(data, i, false);
+    default:
+      throw GraphError("", "integers expected; given " + std::string(name(dtype)));
   }
 }
 
 double real_at(DType dtype, const std::byte* data, int64_t i) {
   switch (dtype) {
-    case DType::float64: return element_at<double>(data, i);
-    case DType::float32: return element_at<float>(data, i);
-    case DType::float16: return float_from_half(element_at<uint16_t>(data, static_cast<int64_t>(i)));
-    case DType::bfloat16: return float_from_bfloat16(element_at<uint16_t>(data, static_cast<int64_t>(i)));
-    case DType::uint64: return static_cast<double>(element_at<uint64_t>(data, i));
-    default: return static_cast<double>(integer_at(dtype, data, i));
+    case DType::float64:
+      return element_at<double>(data, i);
+    case DType::float32:
+      return element_at<float>(data, i);
+    case DType::float16:
+      return float_from_half(element_at<uint16_t>(data, static_cast<int64_t>(i)));
+    case DType::bfloat16:
+      return float_from_bfloat16(element_at<uint16_t>(data, static_cast<int64_t>(i)));
+    case DType::uint64:
+      return static_cast<double>(element_at<uint64_t>(data, i));
+    default:
+      return static_cast<double>(integer_at(dtype, data, i));
   }
 }
 
@@ -96,13 +122,15 @@ double real_at(DType dtype, const std::byte* data, int64_t i) {
 
 int64_t checked_mul(int64_t a, int64_t b, std::string_view what) {
   int64_t result = 0;
-  if (__builtin_mul_overflow(a, b, &result)) throw GraphError(std::string(what), std::to_string(a) + " * " + std::to_string(b) + " does not fit in 64 bits", "R8");
+  if (__builtin_mul_overflow(a, b, &result))
+    throw GraphError(std::string(what), std::to_string(a) + " * " + std::to_string(b) + " does not fit in 64 bits", "R8");
   return result;
 }
 
 int64_t checked_add(int64_t a, int64_t b, std::string_view what) {
   int64_t result = 0;
-  if (__builtin_add_overflow(a, b, &result)) throw GraphError(std::string(what), std::to_string(a) + " + " + std::to_string(b) + " does not fit in 64 bits", "R8");
+  if (__builtin_add_overflow(a, b, &result))
+    throw GraphError(std::string(what), std::to_string(a) + " + " + std::to_string(b) + " does not fit in 64 bits", "R8");
   return result;
 }
 
@@ -157,7 +185,8 @@ uint64_t buffer_size(DType dtype, const Shape& shape, const Strides* strides) {
   int64_t reached = count;
   if (strides) {
     reached = 1;
-    for (size_t i = 0; i < shape.size(); ++i) reached = checked_add(reached, checked_mul(shape[i] - 1, (*strides)[i], "buffer size"), "buffer size");
+    for (size_t i = 0; i < shape.size(); ++i)
+      reached = checked_add(reached, checked_mul(shape[i] - 1, (*strides)[i], "buffer size"), "buffer size");
   }
   const int64_t total_bits = checked_mul(reached, bits(dtype), "buffer size");
   return (static_cast<uint64_t>(total_bits) + 31) / 32 * 4;
@@ -211,7 +240,8 @@ HostTensor HostTensor::converted(DType dtype) const {
     for (size_t i = 0; i < count; ++i) values[i] = float_from_half(element_at<uint16_t>(data, static_cast<int64_t>(i)));
     return copy_of(target, values.data());
   }
-  if (desc.dtype != DType::float32 || dtype != DType::float16) throw Error("no conversion from " + std::string(name(desc.dtype)) + " to " + std::string(name(dtype)));
+  if (desc.dtype != DType::float32 || dtype != DType::float16)
+    throw Error("no conversion from " + std::string(name(desc.dtype)) + " to " + std::string(name(dtype)));
   std::vector<uint16_t> values(count);
   for (size_t i = 0; i < count; ++i) values[i] = half_from_float(element_at<float>(data, static_cast<int64_t>(i)));
   return copy_of(target, values.data());

@@ -25,12 +25,13 @@ uint64_t next_id() {
 VkBuffer create_handle(DeviceTable& vk, uint64_t bytes, Heap heap) {
   VkBufferCreateInfo info{VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO};
   info.size = bytes;
-  info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT |
-               VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT;
+  info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
+               VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT;
   VkBuffer handle = VK_NULL_HANDLE;
   const VkResult result = vk.vkCreateBuffer(vk.device, &info, nullptr, &handle);
   if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY)
-    throw OutOfMemoryError("a buffer of " + std::to_string(bytes) + " bytes in the heap '" + std::string(name(heap)) + "' is larger than the driver makes");
+    throw OutOfMemoryError("a buffer of " + std::to_string(bytes) + " bytes in the heap '" + std::string(name(heap)) +
+                           "' is larger than the driver makes");
   check(result, "vkCreateBuffer");
   return handle;
 }
@@ -41,9 +42,12 @@ constexpr uint64_t kGrain = 16;  // no two tensors share a 32-bit word, and vect
 
 std::string_view name(Heap heap) {
   switch (heap) {
-    case Heap::upload: return "upload";
-    case Heap::readback: return "readback";
-    default: return "default";
+    case Heap::upload:
+      return "upload";
+    case Heap::readback:
+      return "readback";
+    default:
+      return "default";
   }
 }
 
@@ -57,7 +61,8 @@ std::shared_ptr<Buffer> Buffer::create(std::shared_ptr<Context> context, uint64_
   made->state_ = std::make_unique<State>();
   State& state = *made->state_;
   if (bytes > 0) {
-    if (bytes > (uint64_t{1} << 50)) throw OutOfMemoryError("a buffer of " + std::to_string(bytes) + " bytes is larger than any device's memory");
+    if (bytes > (uint64_t{1} << 50))
+      throw OutOfMemoryError("a buffer of " + std::to_string(bytes) + " bytes is larger than any device's memory");
     auto& vk = *owner.vk;
     state.buffer = create_handle(vk, (bytes + kGrain - 1) / kGrain * kGrain, heap);
     VkMemoryRequirements requirements;
@@ -66,7 +71,8 @@ std::shared_ptr<Buffer> Buffer::create(std::shared_ptr<Context> context, uint64_
       const uint32_t type = owner.memory_type(heap, requirements.memoryTypeBits);
       const std::string purpose = "a buffer of the heap '" + std::string(pumice::name(heap)) + "'";
       state.allocation = owner.memory->allocate(requirements, type, purpose.c_str());
-      owner.check_alive(vk.vkBindBufferMemory(vk.device, state.buffer, state.allocation.block->memory, state.allocation.offset), "vkBindBufferMemory");
+      owner.check_alive(vk.vkBindBufferMemory(vk.device, state.buffer, state.allocation.block->memory, state.allocation.offset),
+                        "vkBindBufferMemory");
     } catch (...) {
       vk.vkDestroyBuffer(vk.device, state.buffer, nullptr);
       if (state.allocation.block) owner.memory->release(state.allocation);
@@ -79,7 +85,9 @@ std::shared_ptr<Buffer> Buffer::create(std::shared_ptr<Context> context, uint64_
   return made;
 }
 
-Buffer::~Buffer() { close(); }
+Buffer::~Buffer() {
+  close();
+}
 
 void Buffer::close() {
   if (!state_ || state_->closed.exchange(true)) return;
@@ -90,14 +98,19 @@ void Buffer::close() {
   owner.retire(state_->buffer, state_->allocation);
 }
 
-bool Buffer::closed() const { return state_->closed; }
+bool Buffer::closed() const {
+  return state_->closed;
+}
 
-bool Buffer::mappable() const { return bytes_ == 0 || state_->allocation.block->mapped != nullptr; }
+bool Buffer::mappable() const {
+  return bytes_ == 0 || state_->allocation.block->mapped != nullptr;
+}
 
 std::byte* Buffer::map() {
   if (closed()) throw StateError("this Buffer is closed");
   if (!mappable())
-    throw StateError("a buffer of the heap '" + std::string(pumice::name(heap_)) + "' cannot be mapped on this device; use an 'upload' or 'readback' buffer and a copy");
+    throw StateError("a buffer of the heap '" + std::string(pumice::name(heap_)) +
+                     "' cannot be mapped on this device; use an 'upload' or 'readback' buffer and a copy");
   state_of(*context_);
   state_->mapped = true;
   return bytes_ == 0 ? nullptr : state_->allocation.block->mapped + state_->allocation.offset;
@@ -108,7 +121,9 @@ void Buffer::unmap() {
   state_->mapped = false;
 }
 
-bool Buffer::mapped() const { return state_->mapped; }
+bool Buffer::mapped() const {
+  return state_->mapped;
+}
 
 // Every heap that the host can see is coherent here, so a sync is bookkeeping: which access the host has announced.
 void Buffer::sync_start(bool read, bool write) {
@@ -119,10 +134,18 @@ void Buffer::sync_start(bool read, bool write) {
   state_->sync_write = write;
 }
 
-void Buffer::sync_end() { state_->sync_read = state_->sync_write = false; }
+void Buffer::sync_end() {
+  state_->sync_read = state_->sync_write = false;
+}
 
-uint64_t Buffer::memory() const { return state_->allocation.block ? state_->allocation.block->id : 0; }
-uint64_t Buffer::memory_offset() const { return state_->allocation.offset; }
-VkBuffer_T* Buffer::handle() const { return state_->buffer; }
+uint64_t Buffer::memory() const {
+  return state_->allocation.block ? state_->allocation.block->id : 0;
+}
+uint64_t Buffer::memory_offset() const {
+  return state_->allocation.offset;
+}
+VkBuffer_T* Buffer::handle() const {
+  return state_->buffer;
+}
 
 }  // namespace pumice

@@ -30,9 +30,9 @@ class Buffer {
   Heap heap() const { return heap_; }
   uint64_t id() const { return id_; }  // never reused in this process
 
-  bool mappable() const;   // upload and readback always; default where the device's memory is unified
-  std::byte* map();        // whole buffer; a repeated call gives the same pointer
-  void unmap();            // idempotent; ends a sync
+  bool mappable() const;  // upload and readback always; default where the device's memory is unified
+  std::byte* map();       // whole buffer; a repeated call gives the same pointer
+  void unmap();           // idempotent; ends a sync
   bool mapped() const;
   void sync_start(bool read, bool write);  // marks host access; StateError where not mapped
   void sync_end();

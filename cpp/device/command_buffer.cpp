@@ -10,7 +10,8 @@ constexpr VkPipelineStageFlags kWork = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK
 constexpr VkAccessFlags kReads = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_UNIFORM_READ_BIT | VK_ACCESS_TRANSFER_READ_BIT;
 constexpr VkAccessFlags kWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
 
-void record_barrier(DeviceTable& vk, VkCommandBuffer commands, VkPipelineStageFlags from, VkAccessFlags from_access, VkPipelineStageFlags to, VkAccessFlags to_access) {
+void record_barrier(DeviceTable& vk, VkCommandBuffer commands, VkPipelineStageFlags from, VkAccessFlags from_access,
+                    VkPipelineStageFlags to, VkAccessFlags to_access) {
   VkMemoryBarrier barrier{VK_STRUCTURE_TYPE_MEMORY_BARRIER};
   barrier.srcAccessMask = from_access;
   barrier.dstAccessMask = to_access;
@@ -77,11 +78,12 @@ void CommandBuffer::begin() {
 }
 
 void CommandBuffer::barrier() {
-  record_barrier(context_->vk(), commands_, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
-                 VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_UNIFORM_READ_BIT);
+  record_barrier(context_->vk(), commands_, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT,
+                 VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_UNIFORM_READ_BIT);
 }
 
-void CommandBuffer::dispatch(const Pipeline& pipeline, std::span<const BufferRange> buffers, std::span<const std::byte> push, std::array<uint32_t, 3> groups) {
+void CommandBuffer::dispatch(const Pipeline& pipeline, std::span<const BufferRange> buffers, std::span<const std::byte> push,
+                             std::array<uint32_t, 3> groups) {
   auto& vk = context_->vk();
   const auto& bindings = pipeline.bindings();
   if (&pipeline != bound_) vk.vkCmdBindPipeline(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle());
@@ -108,7 +110,8 @@ void CommandBuffer::dispatch(const Pipeline& pipeline, std::span<const BufferRan
     vk.vkUpdateDescriptorSets(vk.device, static_cast<uint32_t>(writes.size()), writes.data(), 0, nullptr);
     vk.vkCmdBindDescriptorSets(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.layout(), 0, 1, &set, 0, nullptr);
   }
-  if (!push.empty()) vk.vkCmdPushConstants(commands_, pipeline.layout(), VK_SHADER_STAGE_COMPUTE_BIT, 0, static_cast<uint32_t>(push.size()), push.data());
+  if (!push.empty())
+    vk.vkCmdPushConstants(commands_, pipeline.layout(), VK_SHADER_STAGE_COMPUTE_BIT, 0, static_cast<uint32_t>(push.size()), push.data());
   vk.vkCmdDispatch(commands_, groups[0], groups[1], groups[2]);
 }
 
@@ -139,7 +142,8 @@ std::vector<double> CommandBuffer::timestamps() const {
   if (!queries_) return {};
   auto& vk = context_->vk();
   std::vector<uint64_t> ticks(timestamp_count_);
-  check(vk.vkGetQueryPoolResults(vk.device, queries_, 0, timestamp_count_, ticks.size() * sizeof(uint64_t), ticks.data(), sizeof(uint64_t), VK_QUERY_RESULT_64_BIT),
+  check(vk.vkGetQueryPoolResults(vk.device, queries_, 0, timestamp_count_, ticks.size() * sizeof(uint64_t), ticks.data(), sizeof(uint64_t),
+                                 VK_QUERY_RESULT_64_BIT),
         "vkGetQueryPoolResults");
   const uint64_t mask = vk.timestamp_bits >= 64 ? ~uint64_t{0} : (uint64_t{1} << vk.timestamp_bits) - 1;
   std::vector<double> nanoseconds;

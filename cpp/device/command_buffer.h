@@ -34,7 +34,8 @@ class CommandBuffer {
   // Starts with a barrier against everything submitted earlier, so that executions follow one another in memory too.
   void begin();
   void barrier();  // compute -> compute
-  void dispatch(const Pipeline& pipeline, std::span<const BufferRange> buffers, std::span<const std::byte> push, std::array<uint32_t, 3> groups);
+  void dispatch(const Pipeline& pipeline, std::span<const BufferRange> buffers, std::span<const std::byte> push,
+                std::array<uint32_t, 3> groups);
   void copy(const BufferRange& source, const BufferRange& target);  // by the transfer engine; used by upload and download
   void timestamp(uint32_t index);
   void end();  // makes the results visible to the host

@@ -28,7 +28,8 @@ struct Choice {
 std::string list_of(const std::vector<DeviceInfo>& infos) {
   std::string text;
   for (const auto& info : infos)
-    text += (text.empty() ? "" : ", ") + std::to_string(info.index) + ": '" + info.name + "' (" + std::string(name(info.kind)) + ", uuid:" + info.uuid + ")";
+    text += (text.empty() ? "" : ", ") + std::to_string(info.index) + ": '" + info.name + "' (" + std::string(name(info.kind)) +
+            ", uuid:" + info.uuid + ")";
   return text;
 }
 
@@ -37,7 +38,9 @@ std::string lower(std::string text) {
   return text;
 }
 
-bool is_number(const std::string& text) { return !text.empty() && text.size() < 6 && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); }); }
+bool is_number(const std::string& text) {
+  return !text.empty() && text.size() < 6 && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
+}
 
 bool matches(const DeviceInfo& info, const std::string& wanted) {
   const std::string spec = lower(wanted);
@@ -54,11 +57,16 @@ bool matches(const DeviceInfo& info, const std::string& wanted) {
 
 int rank(DeviceKind kind) {
   switch (kind) {
-    case DeviceKind::discrete: return 0;
-    case DeviceKind::integrated: return 1;
-    case DeviceKind::virtual_: return 2;
-    case DeviceKind::other: return 3;
-    default: return 4;
+    case DeviceKind::discrete:
+      return 0;
+    case DeviceKind::integrated:
+      return 1;
+    case DeviceKind::virtual_:
+      return 2;
+    case DeviceKind::other:
+      return 3;
+    default:
+      return 4;
   }
 }
 
@@ -148,12 +156,15 @@ DeviceTable::~DeviceTable() {
   vkDestroyDevice(device, nullptr);
 }
 
-bool Context::State::forked() const { return vk->generation != fork_generation(); }
+bool Context::State::forked() const {
+  return vk->generation != fork_generation();
+}
 
 bool Context::State::unified() const {
   if (info.kind == DeviceKind::discrete) return false;
   const auto flags = vk->memory.memoryTypes[memory_type(Heap::default_, ~0u)].propertyFlags;
-  constexpr VkMemoryPropertyFlags kHost = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+  constexpr VkMemoryPropertyFlags kHost =
+      VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
   return (flags & kHost) == kHost;
 }
 
@@ -162,10 +173,12 @@ uint32_t Context::State::memory_type(Heap heap, uint32_t allowed) const {
                                   kCoherent = VK_MEMORY_PROPERTY_HOST_COHERENT_BIT, kCached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
   const bool discrete = info.kind == DeviceKind::discrete;
   // Required flags, then those wished for (+) and avoided (-), weighed in order.
-  struct Wish { VkMemoryPropertyFlags required, wanted, avoided; };
-  const Wish wish = heap == Heap::default_   ? Wish{kLocal, discrete ? 0 : kVisible | kCoherent | kCached, discrete ? kVisible : 0}
-                    : heap == Heap::upload   ? Wish{kVisible | kCoherent, 0, discrete ? kLocal | kCached : 0}
-                                             : Wish{kVisible | kCoherent, kCached, discrete ? kLocal : 0};
+  struct Wish {
+    VkMemoryPropertyFlags required, wanted, avoided;
+  };
+  const Wish wish = heap == Heap::default_ ? Wish{kLocal, discrete ? 0 : kVisible | kCoherent | kCached, discrete ? kVisible : 0}
+                    : heap == Heap::upload ? Wish{kVisible | kCoherent, 0, discrete ? kLocal | kCached : 0}
+                                           : Wish{kVisible | kCoherent, kCached, discrete ? kLocal : 0};
   std::optional<uint32_t> best;
   int best_score = 0;
   for (uint32_t i = 0; i < vk->memory.memoryTypeCount; ++i) {
@@ -269,12 +282,20 @@ void Context::close() {
   if (state.pipelines > 0) save_pipeline_cache(*state.vk, state.info);
 }
 
-bool Context::closed() const { return state_->closed; }
+bool Context::closed() const {
+  return state_->closed;
+}
 
-const DeviceInfo& Context::info() const { return state_->info; }
-const std::string& Context::choice() const { return state_->choice; }
+const DeviceInfo& Context::info() const {
+  return state_->info;
+}
+const std::string& Context::choice() const {
+  return state_->choice;
+}
 
-DeviceTable& Context::vk() { return *state_of(*this).vk; }
+DeviceTable& Context::vk() {
+  return *state_of(*this).vk;
+}
 
 uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands) {
   State& state = state_of(*this);
@@ -294,7 +315,9 @@ uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands) {
   return id;
 }
 
-uint64_t Context::submitted() const { return state_->submitted.load(std::memory_order_acquire); }
+uint64_t Context::submitted() const {
+  return state_->submitted.load(std::memory_order_acquire);
+}
 
 uint64_t Context::completed() {
   State& state = *state_;
@@ -322,7 +345,8 @@ bool Context::poll(uint64_t id, double microseconds) {
 
 void Context::wait(uint64_t id, std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
   State& state = state_of(*this);
-  if (id > submitted()) throw StateError("execution " + std::to_string(id) + " has not been submitted; the last one is " + std::to_string(submitted()));
+  if (id > submitted())
+    throw StateError("execution " + std::to_string(id) + " has not been submitted; the last one is " + std::to_string(submitted()));
   const auto begin = Clock::now();
   const double limit = timeout_seconds.value_or(1e18);
   if (poll(id, std::min(limit * 1e6, std::chrono::duration<double, std::micro>(kPollBeforeBlocking).count()))) return;
@@ -337,20 +361,25 @@ void Context::wait(uint64_t id, std::optional<double> timeout_seconds, const std
     if (result == VK_SUCCESS) break;
     if (result != VK_TIMEOUT) state.check_alive(result, "vkWaitSemaphores");
     if (left <= 0)
-      throw TimeoutError("execution " + std::to_string(id) + " has not finished after " + std::to_string(limit) + " s; it is still running", true);
+      throw TimeoutError("execution " + std::to_string(id) + " has not finished after " + std::to_string(limit) + " s; it is still running",
+                         true);
     if (interrupted) interrupted();
   }
   completed();
 }
 
-void Context::wait_idle() { wait(submitted()); }
+void Context::wait_idle() {
+  wait(submitted());
+}
 
 MemoryCounts Context::memory_counts() const {
   const State& state = *state_;
   return {state.live_buffers, state.live_buffer_bytes, state.memory->block_count(), state.memory->block_bytes()};
 }
 
-uint64_t Context::pipelines_created() const { return state_->pipelines; }
+uint64_t Context::pipelines_created() const {
+  return state_->pipelines;
+}
 
 std::shared_ptr<void> Context::find_attachment(std::type_index type, const std::function<std::shared_ptr<void>()>& make) {
   State& state = state_of(*this);

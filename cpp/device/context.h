@@ -26,10 +26,10 @@ struct ContextOptions {
 };
 
 struct MemoryCounts {
-  uint64_t buffers = 0;          // live Buffers
-  uint64_t buffer_bytes = 0;     // their bytes
-  uint64_t blocks = 0;           // device memory allocations
-  uint64_t block_bytes = 0;      // their bytes
+  uint64_t buffers = 0;       // live Buffers
+  uint64_t buffer_bytes = 0;  // their bytes
+  uint64_t blocks = 0;        // device memory allocations
+  uint64_t block_bytes = 0;   // their bytes
 };
 
 class Context : public std::enable_shared_from_this<Context> {
@@ -43,14 +43,14 @@ class Context : public std::enable_shared_from_this<Context> {
   void close();
   bool closed() const;
 
-  const DeviceInfo& info() const;          // features as enabled: masked ones read false
-  const std::string& choice() const;       // why this device: "PUMICE_DEVICE=...", "the only device", ...
+  const DeviceInfo& info() const;     // features as enabled: masked ones read false
+  const std::string& choice() const;  // why this device: "PUMICE_DEVICE=...", "the only device", ...
   bool feature(std::string_view name) const { return info().feature(name); }
   uint64_t limit(std::string_view name) const { return info().limit(name); }
 
   // Submits recorded command buffers as one batch; returns its id on the timeline. The caller keeps what they use until it has finished.
   uint64_t submit(std::span<VkCommandBuffer_T* const> commands);
-  uint64_t completed();                    // id of the last execution that has finished
+  uint64_t completed();  // id of the last execution that has finished
   uint64_t submitted() const;
   // Waits until `id` has finished. `interrupted` is called about every 50 ms without any lock held and may throw.
   // Throws TimeoutError, DeviceLostError. The policy follows the device kind: poll then block on a GPU, block on a CPU driver.
@@ -63,7 +63,8 @@ class Context : public std::enable_shared_from_this<Context> {
   uint64_t pipelines_created() const;
 
   // One object per type owned by this context, made on first use (caches of higher layers).
-  template <typename T> std::shared_ptr<T> attachment();
+  template <typename T>
+  std::shared_ptr<T> attachment();
 
   // For the device layer and dispatch recording. Throws StateError after close() or in a forked child, DeviceLostError after loss.
   DeviceTable& vk();

@@ -22,15 +22,22 @@ std::string hex(const uint8_t* bytes, size_t count) {
 
 DeviceKind kind_of(VkPhysicalDeviceType type) {
   switch (type) {
-    case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU: return DeviceKind::discrete;
-    case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU: return DeviceKind::integrated;
-    case VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU: return DeviceKind::virtual_;
-    case VK_PHYSICAL_DEVICE_TYPE_CPU: return DeviceKind::software;
-    default: return DeviceKind::other;
+    case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU:
+      return DeviceKind::discrete;
+    case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU:
+      return DeviceKind::integrated;
+    case VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU:
+      return DeviceKind::virtual_;
+    case VK_PHYSICAL_DEVICE_TYPE_CPU:
+      return DeviceKind::software;
+    default:
+      return DeviceKind::other;
   }
 }
 
-void put(std::map<std::string, uint64_t>& limits, const char* name, uint64_t value) { limits[name] = value; }
+void put(std::map<std::string, uint64_t>& limits, const char* name, uint64_t value) {
+  limits[name] = value;
+}
 template <typename T, size_t N>
 void put(std::map<std::string, uint64_t>& limits, const char* name, const T (&values)[N]) {
   for (size_t i = 0; i < N; ++i) limits[std::string(name) + "_" + std::to_string(i)] = values[i];
@@ -58,7 +65,8 @@ void add_limits(DeviceInfo& info, const VkPhysicalDeviceLimits& from, const VkPh
 }
 
 std::string component_name(VkComponentTypeKHR type) {
-  static const char* const names[] = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"};
+  static const char* const names[] = {"float16", "float32", "float64", "int8",   "int16", "int32",
+                                      "int64",   "uint8",   "uint16",  "uint32", "uint64"};
   const auto index = static_cast<size_t>(type);
   if (index < std::size(names)) return names[index];
   return static_cast<int>(type) == 1000141000 ? "bfloat16" : "component" + std::to_string(index);
@@ -105,11 +113,16 @@ uint64_t largest_local_heap(VkPhysicalDevice physical) {
 
 std::string_view name(DeviceKind kind) {
   switch (kind) {
-    case DeviceKind::discrete: return "discrete";
-    case DeviceKind::integrated: return "integrated";
-    case DeviceKind::virtual_: return "virtual";
-    case DeviceKind::software: return "software";
-    default: return "other";
+    case DeviceKind::discrete:
+      return "discrete";
+    case DeviceKind::integrated:
+      return "integrated";
+    case DeviceKind::virtual_:
+      return "virtual";
+    case DeviceKind::software:
+      return "software";
+    default:
+      return "other";
   }
 }
 
@@ -125,7 +138,8 @@ uint64_t DeviceInfo::limit(std::string_view limit_name) const {
 }
 
 void add_property_features(DeviceInfo& info) {
-  info.features["subgroupShuffle"] = (info.limit("subgroupSupportedStages") & VK_SHADER_STAGE_COMPUTE_BIT) && (info.limit("subgroupSupportedOperations") & VK_SUBGROUP_FEATURE_SHUFFLE_BIT);
+  info.features["subgroupShuffle"] = (info.limit("subgroupSupportedStages") & VK_SHADER_STAGE_COMPUTE_BIT) &&
+                                     (info.limit("subgroupSupportedOperations") & VK_SUBGROUP_FEATURE_SHUFFLE_BIT);
 }
 
 DeviceInfo describe(VkPhysicalDevice physical, int index) {

@@ -27,14 +27,14 @@ struct DeviceInfo {
   std::string driver, driver_info;
   std::string driver_uuid;
   uint32_t vendor_id = 0, device_id = 0, api_version = 0, driver_version = 0;
-  uint64_t memory_bytes = 0;  // largest device-local heap
-  std::map<std::string, bool> features;       // Vulkan feature names: "shaderInt64", "storageBuffer16BitAccess", ...; and "subgroupShuffle"
-  std::map<std::string, uint64_t> limits;     // Vulkan limit names; arrays as "maxComputeWorkGroupCount_0"
-  std::map<std::string, uint32_t> extensions; // name -> spec version
+  uint64_t memory_bytes = 0;               // largest device-local heap
+  std::map<std::string, bool> features;    // Vulkan feature names: "shaderInt64", "storageBuffer16BitAccess", ...; and "subgroupShuffle"
+  std::map<std::string, uint64_t> limits;  // Vulkan limit names; arrays as "maxComputeWorkGroupCount_0"
+  std::map<std::string, uint32_t> extensions;  // name -> spec version
   std::vector<MatrixShape> matrices;
 
-  bool feature(std::string_view feature_name) const;      // false where unknown
-  uint64_t limit(std::string_view limit_name) const;    // throws Error where unknown
+  bool feature(std::string_view feature_name) const;  // false where unknown
+  uint64_t limit(std::string_view limit_name) const;  // throws Error where unknown
 };
 
 // Features that Vulkan states as properties: subgroupShuffle (in compute shaders).

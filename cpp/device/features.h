@@ -21,7 +21,8 @@ class FeatureChain {
   void keep_wanted(const std::set<std::string>& masked);
 
  private:
-  template <typename Visit> void visit(Visit&& visit);
+  template <typename Visit>
+  void visit(Visit&& visit);
 
   bool has_13_ = false, has_conditional_ = false, has_matrix_ = false, has_dot_ = false;
   VkPhysicalDeviceFeatures2 base_{};

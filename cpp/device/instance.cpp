@@ -129,7 +129,9 @@ const Instance& instance() {
   static uint32_t generation = 0;
   const std::lock_guard lock(mutex);
   if (current && generation != fork_generation() && hardware)
-    throw StateError("this process was forked from one that used Vulkan, and hardware drivers do not survive a fork: use Vulkan in one of the two alone, or start processes by 'spawn'");
+    throw StateError(
+        "this process was forked from one that used Vulkan, and hardware drivers do not survive a fork: use Vulkan in one of the two "
+        "alone, or start processes by 'spawn'");
   if (!current || generation != fork_generation()) {
     current = new Instance(make_instance());  // the parent's is left alone: it belongs to the parent
     generation = fork_generation();

@@ -17,7 +17,9 @@ uint64_t next_block_id() {
   return next.fetch_add(1);
 }
 
-uint64_t align_up(uint64_t value, uint64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
+uint64_t align_up(uint64_t value, uint64_t alignment) {
+  return (value + alignment - 1) / alignment * alignment;
+}
 
 // Takes an aligned range out of the block's free list; false where none is large enough.
 bool take(MemoryBlock& block, uint64_t bytes, uint64_t alignment, uint64_t& offset) {

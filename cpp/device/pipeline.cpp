@@ -85,8 +85,8 @@ std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const Pipelin
   auto& state = state_of(context);
   auto& vk = *state.vk;
   if (desc.push_bytes > context.limit("maxPushConstantsSize"))
-    throw UnsupportedError("kernel '" + desc.name + "' has " + std::to_string(desc.push_bytes) + " bytes of push constants; the device takes " +
-                           std::to_string(context.limit("maxPushConstantsSize")));
+    throw UnsupportedError("kernel '" + desc.name + "' has " + std::to_string(desc.push_bytes) +
+                           " bytes of push constants; the device takes " + std::to_string(context.limit("maxPushConstantsSize")));
   const std::shared_ptr<Pipeline> made(new Pipeline);
   made->vk_ = state.vk;
   made->bindings_ = desc.bindings;
@@ -112,7 +112,8 @@ std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const Pipelin
   const VkResult result = vk.vkCreateComputePipelines(vk.device, vk.pipeline_cache, 1, &info, nullptr, &made->pipeline_);
   vk.vkDestroyShaderModule(vk.device, module, nullptr);
   if (result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST && result != VK_ERROR_OUT_OF_DEVICE_MEMORY)
-    throw DeviceError("the driver refused the pipeline of kernel '" + desc.name + "': vkCreateComputePipelines gave " + result_name(result));
+    throw DeviceError("the driver refused the pipeline of kernel '" + desc.name + "': vkCreateComputePipelines gave " +
+                      result_name(result));
   state.check_alive(result, "vkCreateComputePipelines");
   ++state.pipelines;
   note_made(desc);

@@ -5,7 +5,9 @@ namespace pumice {
 
 std::string result_name(VkResult result) {
   switch (result) {
-#define PUMICE_RESULT(name) case name: return #name
+#define PUMICE_RESULT(name) \
+  case name:                \
+    return #name
     PUMICE_RESULT(VK_SUCCESS);
     PUMICE_RESULT(VK_NOT_READY);
     PUMICE_RESULT(VK_TIMEOUT);
@@ -25,7 +27,8 @@ std::string result_name(VkResult result) {
     PUMICE_RESULT(VK_ERROR_INVALID_EXTERNAL_HANDLE);
     PUMICE_RESULT(VK_ERROR_UNKNOWN);
 #undef PUMICE_RESULT
-    default: return "VkResult " + std::to_string(static_cast<int>(result));
+    default:
+      return "VkResult " + std::to_string(static_cast<int>(result));
   }
 }
 

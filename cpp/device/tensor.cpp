@@ -10,10 +10,13 @@ namespace pumice {
 namespace {
 
 // Host bytes of a packed tensor.
-uint64_t packed_bytes(const TensorDesc& desc) { return static_cast<uint64_t>((desc.elements() * bits(desc.dtype) + 7) / 8); }
+uint64_t packed_bytes(const TensorDesc& desc) {
+  return static_cast<uint64_t>((desc.elements() * bits(desc.dtype) + 7) / 8);
+}
 
 void check_axis(const TensorDesc& desc, int axis) {
-  if (axis < 0 || axis >= desc.rank()) throw GraphError("tensor", "axis " + std::to_string(axis) + " of a tensor of rank " + std::to_string(desc.rank()));
+  if (axis < 0 || axis >= desc.rank())
+    throw GraphError("tensor", "axis " + std::to_string(axis) + " of a tensor of rank " + std::to_string(desc.rank()));
 }
 
 // Copies the elements of a strided tensor to packed memory.
@@ -29,10 +32,12 @@ void gather(const TensorDesc& desc, const std::byte* source, std::byte* target) 
 
 }  // namespace
 
-Tensor::Tensor(TensorDesc desc, std::shared_ptr<Buffer> buffer, int64_t offset) : desc_(std::move(desc)), buffer_(std::move(buffer)), offset_(offset) {
+Tensor::Tensor(TensorDesc desc, std::shared_ptr<Buffer> buffer, int64_t offset)
+    : desc_(std::move(desc)), buffer_(std::move(buffer)), offset_(offset) {
   const uint64_t begin = byte_offset(), size = buffer_->bytes();
   if (offset < 0 || begin > size || desc_.bytes() > (size + 3) / 4 * 4 - begin)
-    throw BindingError("R1", "tensor", "", "a buffer of at least " + std::to_string(begin + desc_.bytes()) + " bytes", std::to_string(size) + " bytes");
+    throw BindingError("R1", "tensor", "", "a buffer of at least " + std::to_string(begin + desc_.bytes()) + " bytes",
+                       std::to_string(size) + " bytes");
 }
 
 Tensor Tensor::empty(std::shared_ptr<Context> context, DType dtype, Shape shape, Heap heap) {
@@ -48,7 +53,8 @@ uint64_t Tensor::byte_offset() const {
 }
 
 Tensor Tensor::transpose(const std::vector<int>& axes) const {
-  if (axes.size() != desc_.shape.size()) throw GraphError("transpose", std::to_string(axes.size()) + " axes for a tensor of rank " + std::to_string(desc_.rank()));
+  if (axes.size() != desc_.shape.size())
+    throw GraphError("transpose", std::to_string(axes.size()) + " axes for a tensor of rank " + std::to_string(desc_.rank()));
   Tensor view = *this;
   std::vector<bool> seen(axes.size(), false);
   for (size_t i = 0; i < axes.size(); ++i) {
@@ -62,8 +68,11 @@ Tensor Tensor::transpose(const std::vector<int>& axes) const {
 }
 
 Tensor Tensor::reshape(const Shape& shape) const {
-  if (element_count(shape) != desc_.elements()) throw GraphError("reshape", "cannot see " + to_string(desc_.shape) + " as " + to_string(shape) + ": the element counts differ");
-  if (!desc_.is_packed()) throw GraphError("reshape", "a strided tensor of shape " + to_string(desc_.shape) + " needs a copy to be seen as " + to_string(shape) + ": call .contiguous() first");
+  if (element_count(shape) != desc_.elements())
+    throw GraphError("reshape", "cannot see " + to_string(desc_.shape) + " as " + to_string(shape) + ": the element counts differ");
+  if (!desc_.is_packed())
+    throw GraphError("reshape", "a strided tensor of shape " + to_string(desc_.shape) + " needs a copy to be seen as " + to_string(shape) +
+                                    ": call .contiguous() first");
   Tensor view = *this;
   view.desc_.shape = shape;
   view.desc_.strides = packed_strides(shape);
@@ -81,7 +90,8 @@ Tensor Tensor::slice(int axis, int64_t begin, int64_t count, int64_t step) const
   check_axis(desc_, axis);
   if (step < 1) throw GraphError("slice", "a step of " + std::to_string(step) + "; a view's step is at least 1");
   if (begin < 0 || count < 0 || (count > 0 && begin + (count - 1) * step >= desc_.shape[axis]))
-    throw GraphError("slice", "elements " + std::to_string(begin) + " to " + std::to_string(begin + (count - 1) * step) + " of an axis of " + std::to_string(desc_.shape[axis]));
+    throw GraphError("slice", "elements " + std::to_string(begin) + " to " + std::to_string(begin + (count - 1) * step) +
+                                  " of an axis of " + std::to_string(desc_.shape[axis]));
   Tensor view = *this;
   if (count > 0) view.offset_ += begin * desc_.strides[axis];
   view.desc_.shape[axis] = count;
@@ -97,15 +107,19 @@ Tensor Tensor::select(int axis, int64_t index) const {
 }
 
 void Tensor::upload(std::span<const std::byte> source) const {
-  if (!desc_.is_packed()) throw GraphError("upload", "host data goes into a packed tensor, not into a strided view of shape " + to_string(desc_.shape) + "; fill a .contiguous() tensor instead");
+  if (!desc_.is_packed())
+    throw GraphError("upload", "host data goes into a packed tensor, not into a strided view of shape " + to_string(desc_.shape) +
+                                   "; fill a .contiguous() tensor instead");
   const uint64_t bytes = packed_bytes(desc_);
-  if (source.size() != bytes) throw BindingError("R2", "tensor", "", std::to_string(bytes) + " bytes of host data", std::to_string(source.size()));
+  if (source.size() != bytes)
+    throw BindingError("R2", "tensor", "", std::to_string(bytes) + " bytes of host data", std::to_string(source.size()));
   pumice::upload(range(), source);
 }
 
 void Tensor::download(std::span<std::byte> target) const {
   const uint64_t bytes = packed_bytes(desc_);
-  if (target.size() != bytes) throw BindingError("R2", "tensor", "", std::to_string(bytes) + " bytes of host memory", std::to_string(target.size()));
+  if (target.size() != bytes)
+    throw BindingError("R2", "tensor", "", std::to_string(bytes) + " bytes of host memory", std::to_string(target.size()));
   if (desc_.is_packed()) return pumice::download({buffer_, byte_offset(), bytes}, target);
   if (bits(desc_.dtype) < 8) throw UnsupportedError("downloading a strided view of a 4-bit tensor");
   std::vector<std::byte> span(desc_.bytes());

@@ -15,11 +15,24 @@
 constexpr VkStructureType VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR = static_cast<VkStructureType>(1000506000);
 constexpr VkStructureType VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR = static_cast<VkStructureType>(1000506001);
 enum VkComponentTypeKHR : uint32_t {
-  VK_COMPONENT_TYPE_FLOAT16_KHR = 0, VK_COMPONENT_TYPE_FLOAT32_KHR, VK_COMPONENT_TYPE_FLOAT64_KHR, VK_COMPONENT_TYPE_SINT8_KHR,
-  VK_COMPONENT_TYPE_SINT16_KHR, VK_COMPONENT_TYPE_SINT32_KHR, VK_COMPONENT_TYPE_SINT64_KHR, VK_COMPONENT_TYPE_UINT8_KHR,
-  VK_COMPONENT_TYPE_UINT16_KHR, VK_COMPONENT_TYPE_UINT32_KHR, VK_COMPONENT_TYPE_UINT64_KHR,
+  VK_COMPONENT_TYPE_FLOAT16_KHR = 0,
+  VK_COMPONENT_TYPE_FLOAT32_KHR,
+  VK_COMPONENT_TYPE_FLOAT64_KHR,
+  VK_COMPONENT_TYPE_SINT8_KHR,
+  VK_COMPONENT_TYPE_SINT16_KHR,
+  VK_COMPONENT_TYPE_SINT32_KHR,
+  VK_COMPONENT_TYPE_SINT64_KHR,
+  VK_COMPONENT_TYPE_UINT8_KHR,
+  VK_COMPONENT_TYPE_UINT16_KHR,
+  VK_COMPONENT_TYPE_UINT32_KHR,
+  VK_COMPONENT_TYPE_UINT64_KHR,
 };
-enum VkScopeKHR : uint32_t { VK_SCOPE_DEVICE_KHR = 1, VK_SCOPE_WORKGROUP_KHR = 2, VK_SCOPE_SUBGROUP_KHR = 3, VK_SCOPE_QUEUE_FAMILY_KHR = 5 };
+enum VkScopeKHR : uint32_t {
+  VK_SCOPE_DEVICE_KHR = 1,
+  VK_SCOPE_WORKGROUP_KHR = 2,
+  VK_SCOPE_SUBGROUP_KHR = 3,
+  VK_SCOPE_QUEUE_FAMILY_KHR = 5
+};
 struct VkCooperativeMatrixPropertiesKHR {
   VkStructureType sType;
   void* pNext;
@@ -33,7 +46,8 @@ struct VkPhysicalDeviceCooperativeMatrixFeaturesKHR {
   void* pNext;
   VkBool32 cooperativeMatrix, cooperativeMatrixRobustBufferAccess;
 };
-using PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR = VkResult(VKAPI_PTR*)(VkPhysicalDevice, uint32_t*, VkCooperativeMatrixPropertiesKHR*);
+using PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR = VkResult(VKAPI_PTR*)(VkPhysicalDevice, uint32_t*,
+                                                                                   VkCooperativeMatrixPropertiesKHR*);
 #endif
 
 namespace pumice {

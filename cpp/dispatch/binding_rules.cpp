@@ -10,9 +10,13 @@ namespace {
 constexpr uint64_t kTensorAlignment = 16;
 constexpr uint64_t kResourceAlignment = 256;  // of temporary and persistent resources
 
-std::string bytes_text(uint64_t bytes) { return std::to_string(bytes) + " bytes"; }
+std::string bytes_text(uint64_t bytes) {
+  return std::to_string(bytes) + " bytes";
+}
 
-std::string slot_name(std::string_view kind, size_t i) { return std::string(kind) + "[" + std::to_string(i) + "]"; }
+std::string slot_name(std::string_view kind, size_t i) {
+  return std::string(kind) + "[" + std::to_string(i) + "]";
+}
 
 bool is_none(const Binding& binding) {
   if (std::holds_alternative<std::monostate>(binding)) return true;
@@ -26,23 +30,29 @@ std::string kind_name(const Binding& binding) {
 }
 
 void check_count(const char* rule, std::string_view kind, const std::string& name, size_t expected, size_t given) {
-  if (expected != given) throw BindingError(rule, std::string(kind), name, std::to_string(expected) + " bindings, optional ones included", std::to_string(given));
+  if (expected != given)
+    throw BindingError(rule, std::string(kind), name, std::to_string(expected) + " bindings, optional ones included",
+                       std::to_string(given));
 }
 
 // M: the buffer's context and heap.
-void check_memory(const Dispatchable& dispatchable, const std::string& slot, const std::string& tensor, const BufferRange& range, bool upload_allowed) {
+void check_memory(const Dispatchable& dispatchable, const std::string& slot, const std::string& tensor, const BufferRange& range,
+                  bool upload_allowed) {
   if (range.buffer->closed()) throw BindingError("L1", slot, tensor, "a live buffer", "a closed one");
-  if (range.buffer->context() != dispatchable.context()) throw BindingError("M3", slot, tensor, "a buffer of the operator's context", "a buffer of another context");
+  if (range.buffer->context() != dispatchable.context())
+    throw BindingError("M3", slot, tensor, "a buffer of the operator's context", "a buffer of another context");
   const Heap heap = range.buffer->heap();
   if (heap == Heap::default_ || (upload_allowed && heap == Heap::upload)) return;
-  throw BindingError(upload_allowed ? "M2" : "M1", slot, tensor, upload_allowed ? "the heap 'default' or 'upload'" : "the heap 'default'", "'" + std::string(name(heap)) + "'");
+  throw BindingError(upload_allowed ? "M2" : "M1", slot, tensor, upload_allowed ? "the heap 'default' or 'upload'" : "the heap 'default'",
+                     "'" + std::string(name(heap)) + "'");
 }
 
 // R1: inside the buffer, computed without overflow.
 void check_inside(const std::string& slot, const std::string& tensor, const BufferRange& range) {
   const uint64_t size = range.buffer->bytes();
   if (range.offset <= size && range.bytes <= size - range.offset) return;
-  throw BindingError("R1", slot, tensor, "a range inside the buffer's " + bytes_text(size), "offset " + std::to_string(range.offset) + ", " + bytes_text(range.bytes));
+  throw BindingError("R1", slot, tensor, "a range inside the buffer's " + bytes_text(size),
+                     "offset " + std::to_string(range.offset) + ", " + bytes_text(range.bytes));
 }
 
 void check_aligned(const char* rule, const std::string& slot, const std::string& tensor, const BufferRange& range, uint64_t alignment) {
@@ -54,7 +64,8 @@ void check_size(const char* rule, const std::string& slot, const std::string& te
   if (range.bytes < bytes) throw BindingError(rule, slot, tensor, "at least " + bytes_text(bytes), bytes_text(range.bytes));
 }
 
-void check_tensor(const Dispatchable& dispatchable, const std::string& slot, const Slot& described, const BufferRange& range, bool upload_allowed) {
+void check_tensor(const Dispatchable& dispatchable, const std::string& slot, const Slot& described, const BufferRange& range,
+                  bool upload_allowed) {
   check_memory(dispatchable, slot, described.name, range, upload_allowed);
   check_inside(slot, described.name, range);
   check_aligned("R3", slot, described.name, range, std::max(kTensorAlignment, described.desc->alignment));
@@ -70,7 +81,8 @@ void check_execution_slot(const Dispatchable& dispatchable, const std::string& s
     return;
   }
   if (described.desc->owned) {
-    if (!none) throw BindingError("O2", slot, described.name, "nothing: the tensor is owned and was bound at initialisation", kind_name(binding));
+    if (!none)
+      throw BindingError("O2", slot, described.name, "nothing: the tensor is owned and was bound at initialisation", kind_name(binding));
     return;
   }
   if (none) {
@@ -83,19 +95,24 @@ void check_execution_slot(const Dispatchable& dispatchable, const std::string& s
 void check_target_inputs(const Dispatchable& initializer, const Dispatchable& target, size_t index, const Binding& binding) {
   const std::string slot = slot_name("inputs", index);
   const auto& inputs = target.inputs();
-  const bool owns = std::any_of(inputs.begin(), inputs.end(), [](const Slot& input) { return input.desc && input.desc->owned && input.desc->bytes() > 0; });
+  const bool owns = std::any_of(inputs.begin(), inputs.end(),
+                                [](const Slot& input) { return input.desc && input.desc->owned && input.desc->bytes() > 0; });
   if (is_none(binding) || (std::holds_alternative<BufferArray>(binding) && std::get<BufferArray>(binding).empty())) {
     if (owns) throw BindingError("I3", slot, target.name(), "a buffer array: the operator has owned tensors", "nothing");
     return;
   }
   const auto* array = std::get_if<BufferArray>(&binding);
-  if (!array) throw BindingError("I1", slot, target.name(), "a buffer array with one entry per input of '" + target.name() + "'", kind_name(binding));
-  if (array->size() != inputs.size()) throw BindingError("I2", slot, target.name(), std::to_string(inputs.size()) + " entries", std::to_string(array->size()));
+  if (!array)
+    throw BindingError("I1", slot, target.name(), "a buffer array with one entry per input of '" + target.name() + "'", kind_name(binding));
+  if (array->size() != inputs.size())
+    throw BindingError("I2", slot, target.name(), std::to_string(inputs.size()) + " entries", std::to_string(array->size()));
   for (size_t i = 0; i < inputs.size(); ++i) {
     const std::string entry = slot + "[" + std::to_string(i) + "]";
     const bool owned = inputs[i].desc && inputs[i].desc->owned, bound = (*array)[i].buffer != nullptr;
-    if (!owned && bound) throw BindingError("O3", entry, inputs[i].name, "nothing: the tensor is not owned and is bound at execution", "a buffer range");
-    if (owned && !bound && inputs[i].desc->bytes() > 0) throw BindingError("O2", entry, inputs[i].name, "a buffer range: the tensor is owned", "nothing");
+    if (!owned && bound)
+      throw BindingError("O3", entry, inputs[i].name, "nothing: the tensor is not owned and is bound at execution", "a buffer range");
+    if (owned && !bound && inputs[i].desc->bytes() > 0)
+      throw BindingError("O2", entry, inputs[i].name, "a buffer range: the tensor is owned", "nothing");
     if (owned && bound) check_tensor(initializer, entry, inputs[i], (*array)[i], true);
   }
 }
@@ -127,13 +144,17 @@ struct Extent {
 
 Extent extent_of(std::string slot, const std::string& tensor, const BufferRange& range, uint64_t tensor_bytes, size_t index) {
   const uint64_t begin = range.buffer->memory_offset() + range.offset;
-  return {std::move(slot), tensor, range.buffer->memory(), begin, begin + range.bytes, begin + std::min(tensor_bytes, range.bytes), range.buffer->id(), index};
+  return {std::move(slot),    tensor, range.buffer->memory(), begin, begin + range.bytes, begin + std::min(tensor_bytes, range.bytes),
+          range.buffer->id(), index};
 }
 
-bool overlap(const Extent& a, const Extent& b) { return a.memory == b.memory && a.begin < b.end && b.begin < a.end; }
+bool overlap(const Extent& a, const Extent& b) {
+  return a.memory == b.memory && a.begin < b.end && b.begin < a.end;
+}
 
 std::string place(const Extent& extent) {
-  return extent.slot + " (bytes " + std::to_string(extent.begin) + " to " + std::to_string(extent.end) + " of memory " + std::to_string(extent.memory) + ")";
+  return extent.slot + " (bytes " + std::to_string(extent.begin) + " to " + std::to_string(extent.end) + " of memory " +
+         std::to_string(extent.memory) + ")";
 }
 
 [[noreturn]] void refuse_overlap(const char* rule, const Extent& a, const Extent& b) {
@@ -146,10 +167,12 @@ struct Extents {
 
 Extents extents_of(const Dispatchable& dispatchable, const BoundState& state) {
   Extents extents;
-  const auto add = [](std::vector<Extent>& into, const std::string& slot, const std::string& tensor, const BufferRange& range, uint64_t tensor_bytes, size_t index) {
+  const auto add = [](std::vector<Extent>& into, const std::string& slot, const std::string& tensor, const BufferRange& range,
+                      uint64_t tensor_bytes, size_t index) {
     if (range.buffer && range.bytes > 0) into.push_back(extent_of(slot, tensor, range, tensor_bytes, index));
   };
-  const auto add_list = [&](std::vector<Extent>& into, std::string_view kind, const std::optional<std::vector<Binding>>& bindings, const std::vector<Slot>& slots) {
+  const auto add_list = [&](std::vector<Extent>& into, std::string_view kind, const std::optional<std::vector<Binding>>& bindings,
+                            const std::vector<Slot>& slots) {
     if (!bindings) return;
     for (size_t i = 0; i < bindings->size(); ++i) {
       const std::string slot = slot_name(kind, i);
@@ -171,10 +194,12 @@ Extents extents_of(const Dispatchable& dispatchable, const BoundState& state) {
 void check_in_place(const Dispatchable& dispatchable, const Extent& output, const Extent& input) {
   if (output.begin != input.begin || output.end != input.end) refuse_overlap("H5", output, input);
   if (!dispatchable.supports_in_place(input.index, output.index))
-    throw BindingError("H4", output.slot, output.tensor, "other memory than " + input.slot + ": '" + dispatchable.name() + "' does not run in place", "the same range");
+    throw BindingError("H4", output.slot, output.tensor,
+                       "other memory than " + input.slot + ": '" + dispatchable.name() + "' does not run in place", "the same range");
   const auto &a = dispatchable.inputs()[input.index].desc, &b = dispatchable.outputs()[output.index].desc;
   if (a->dtype != b->dtype || a->shape != b->shape || a->strides != b->strides)
-    throw BindingError("H6", output.slot, output.tensor, "the description of " + input.slot + ", " + to_string(*a) + ", to run in place", to_string(*b));
+    throw BindingError("H6", output.slot, output.tensor, "the description of " + input.slot + ", " + to_string(*a) + ", to run in place",
+                       to_string(*b));
 }
 
 void check_execution_hazards(const Dispatchable& dispatchable, const Extents& extents) {
@@ -187,7 +212,8 @@ void check_initializer_hazards(const Extents& extents) {
   for (const auto& output : extents.outputs)
     for (const auto& input : extents.inputs)
       if (output.buffer == input.buffer || overlap(output, input))
-        throw BindingError("H11", output.slot, output.tensor, "another buffer than " + input.slot + ": initialisation copies between resources", "the same buffer");
+        throw BindingError("H11", output.slot, output.tensor,
+                           "another buffer than " + input.slot + ": initialisation copies between resources", "the same buffer");
 }
 
 }  // namespace
@@ -225,7 +251,8 @@ void check_resource(const Dispatchable& dispatchable, std::string_view slot_view
   const std::string slot(slot_view);
   if (std::holds_alternative<BufferArray>(binding)) throw BindingError("C6", slot, "", "a buffer range", kind_name(binding));
   if (is_none(binding)) return;  // P1; a missing one is found when the table is used
-  if (dispatchable.is_initializer() && slot == "persistent") throw BindingError("I6", slot, "", "nothing: an initializer has no persistent resource", "a buffer range");
+  if (dispatchable.is_initializer() && slot == "persistent")
+    throw BindingError("I6", slot, "", "nothing: an initializer has no persistent resource", "a buffer range");
   if (bytes == 0) throw BindingError("P3", slot, "", "nothing: '" + dispatchable.name() + "' needs none", "a buffer range");
   const auto& range = std::get<BufferRange>(binding);
   check_memory(dispatchable, slot, "", range, false);
@@ -243,7 +270,8 @@ void check_hazards(const Dispatchable& dispatchable, const BoundState& state) {
   for (size_t i = 0; i < extents.outputs.size(); ++i)
     for (size_t j = 0; j < i; ++j) {
       const Extent &a = extents.outputs[i], &b = extents.outputs[j];
-      if (a.memory == b.memory && a.begin < b.tensor_end && b.begin < a.tensor_end) refuse_overlap(dispatchable.is_initializer() ? "H12" : "H7", a, b);
+      if (a.memory == b.memory && a.begin < b.tensor_end && b.begin < a.tensor_end)
+        refuse_overlap(dispatchable.is_initializer() ? "H12" : "H7", a, b);
     }
   for (const auto& persistent : extents.persistent)
     for (const auto& output : extents.outputs)
@@ -260,7 +288,8 @@ void check_complete(const Dispatchable& dispatchable, const BoundState& state) {
   };
   const auto needs = [&](const std::vector<Slot>& slots, const char* kind) {
     for (size_t i = 0; i < slots.size(); ++i)
-      if (slots[i].desc && !slots[i].desc->owned && slots[i].desc->bytes() > 0) missing(slot_name(kind, i), slots[i].name, "a binding of this tensor");
+      if (slots[i].desc && !slots[i].desc->owned && slots[i].desc->bytes() > 0)
+        missing(slot_name(kind, i), slots[i].name, "a binding of this tensor");
   };
   const auto properties = dispatchable.binding_properties();
   if (dispatchable.is_initializer()) {

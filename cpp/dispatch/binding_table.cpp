@@ -24,7 +24,8 @@ class Busy {
 void check_descriptors(const Dispatchable& dispatchable, std::optional<uint32_t> descriptors) {
   const uint32_t required = dispatchable.binding_properties().descriptors;
   if (descriptors && *descriptors < required)
-    throw BindingError("C10", "descriptors", dispatchable.name(), "at least " + std::to_string(required) + " descriptors", std::to_string(*descriptors));
+    throw BindingError("C10", "descriptors", dispatchable.name(), "at least " + std::to_string(required) + " descriptors",
+                       std::to_string(*descriptors));
 }
 
 }  // namespace

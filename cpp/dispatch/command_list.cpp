@@ -10,14 +10,16 @@
 namespace pumice {
 namespace {
 
-bool is_empty(const Dispatch& dispatch) { return std::find(dispatch.groups.begin(), dispatch.groups.end(), 0u) != dispatch.groups.end(); }
+bool is_empty(const Dispatch& dispatch) {
+  return std::find(dispatch.groups.begin(), dispatch.groups.end(), 0u) != dispatch.groups.end();
+}
 
 void check_groups(const Context& context, const Dispatch& dispatch) {
   for (size_t axis = 0; axis < 3; ++axis) {
     const uint64_t limit = context.limit("maxComputeWorkGroupCount_" + std::to_string(axis));
     if (dispatch.groups[axis] > limit)
-      throw UnsupportedError("kernel '" + dispatch.kernel->name() + "' needs " + std::to_string(dispatch.groups[axis]) + " workgroups on axis " + std::to_string(axis) +
-                             "; the device takes " + std::to_string(limit));
+      throw UnsupportedError("kernel '" + dispatch.kernel->name() + "' needs " + std::to_string(dispatch.groups[axis]) +
+                             " workgroups on axis " + std::to_string(axis) + "; the device takes " + std::to_string(limit));
   }
 }
 
@@ -63,7 +65,8 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
     for (const auto& dispatch : dispatches_)
       for (const auto& range : dispatch.buffers) {
         if (!range.buffer) continue;
-        if (range.buffer->context() != context_) throw BindingError("M3", dispatch.label, range.buffer ? "buffer" : "", "a buffer of this context", "one of another");
+        if (range.buffer->context() != context_)
+          throw BindingError("M3", dispatch.label, range.buffer ? "buffer" : "", "a buffer of this context", "one of another");
         buffers_.push_back(range.buffer.get());
       }
     std::sort(buffers_.begin(), buffers_.end());
@@ -73,7 +76,8 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
   CommandBufferSizes sizes() const {
     CommandBufferSizes sizes;
     for (const auto& dispatch : dispatches_)
-      for (const auto& binding : dispatch.kernel->interface().bindings) ++(binding.uniform ? sizes.uniform_descriptors : sizes.storage_descriptors);
+      for (const auto& binding : dispatch.kernel->interface().bindings)
+        ++(binding.uniform ? sizes.uniform_descriptors : sizes.storage_descriptors);
     sizes.sets = static_cast<uint32_t>(dispatches_.size());
     sizes.timestamps = options_.timestamps ? static_cast<uint32_t>(dispatches_.size()) + 1 : options_.total_time ? 2 : 0;
     return sizes;
@@ -127,25 +131,32 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
 
 }  // namespace
 
-std::shared_ptr<Recording> Recording::create(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches, const RecordingOptions& options) {
+std::shared_ptr<Recording> Recording::create(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches,
+                                             const RecordingOptions& options) {
   return std::make_shared<RecordedList>(std::move(context), std::move(dispatches), options);
 }
 
-bool Submission::done() const { return recording_->context()->completed() >= id_; }
+bool Submission::done() const {
+  return recording_->context()->completed() >= id_;
+}
 
 void Submission::wait(std::optional<double> timeout_seconds, const std::function<void()>& interrupted) const {
   recording_->context()->wait(id_, timeout_seconds, interrupted);
 }
 
-std::optional<double> Submission::device_time() const { return recording_->total_seconds(id_); }
+std::optional<double> Submission::device_time() const {
+  return recording_->total_seconds(id_);
+}
 
 CommandList::CommandList(std::shared_ptr<Context> context) : context_(std::move(context)) {}
 
 void CommandList::dispatch(std::shared_ptr<const Dispatchable> dispatchable, const BindingTable& table) {
   if (recording_) throw StateError("this CommandList is committed; make a new one to record more");
-  if (dispatchable->context() != context_) throw BindingError("C10", "dispatchable", dispatchable->name(), "a dispatchable of this list's context", "one of another context");
+  if (dispatchable->context() != context_)
+    throw BindingError("C10", "dispatchable", dispatchable->name(), "a dispatchable of this list's context", "one of another context");
   if (table.dispatchable() != dispatchable)
-    throw BindingError("C10", "table", dispatchable->name(), "a table made for '" + dispatchable->name() + "'", "one made for '" + table.dispatchable()->name() + "'");
+    throw BindingError("C10", "table", dispatchable->name(), "a table made for '" + dispatchable->name() + "'",
+                       "one made for '" + table.dispatchable()->name() + "'");
   BoundRanges ranges = table.complete();
   auto lowered = dispatchable->lower(ranges);
   std::move(lowered.begin(), lowered.end(), std::back_inserter(dispatches_));

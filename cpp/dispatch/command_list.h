@@ -39,7 +39,8 @@ struct RecordingOptions {
 // at a time in the sense that executions run in order on the queue.
 class Recording {
  public:
-  static std::shared_ptr<Recording> create(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches, const RecordingOptions& options = {});
+  static std::shared_ptr<Recording> create(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches,
+                                           const RecordingOptions& options = {});
   virtual ~Recording() = default;
   virtual Submission exec() = 0;
   virtual const std::shared_ptr<Context>& context() const = 0;
@@ -66,7 +67,10 @@ class CommandList {
   const std::shared_ptr<Recording>& recording() const { return recording_; }
 
  private:
-  struct Use { std::shared_ptr<const Dispatchable> dispatchable; BoundRanges ranges; };
+  struct Use {
+    std::shared_ptr<const Dispatchable> dispatchable;
+    BoundRanges ranges;
+  };
   std::shared_ptr<Context> context_;
   std::vector<Dispatch> dispatches_;
   std::vector<Use> uses_;

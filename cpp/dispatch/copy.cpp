@@ -10,14 +10,19 @@ namespace {
 constexpr uint64_t kWordsPerInvocation = 4;
 
 void check_copy(const BufferRange& source, const BufferRange& target) {
-  const auto refuse = [](const char* slot, std::string expected, std::string given) { throw BindingError("R1", slot, "", std::move(expected), std::move(given)); };
-  if (source.bytes != target.bytes) refuse("target", std::to_string(source.bytes) + " bytes, as the source has", std::to_string(target.bytes) + " bytes");
+  const auto refuse = [](const char* slot, std::string expected, std::string given) {
+    throw BindingError("R1", slot, "", std::move(expected), std::move(given));
+  };
+  if (source.bytes != target.bytes)
+    refuse("target", std::to_string(source.bytes) + " bytes, as the source has", std::to_string(target.bytes) + " bytes");
   for (const auto* range : {&source, &target}) {
     const char* slot = range == &source ? "source" : "target";
     if (!range->buffer) refuse(slot, "a buffer", "none");
-    if (range->offset % 4 || range->bytes % 4) refuse(slot, "offset and size in whole words of 4 bytes", std::to_string(range->offset) + ", " + std::to_string(range->bytes));
+    if (range->offset % 4 || range->bytes % 4)
+      refuse(slot, "offset and size in whole words of 4 bytes", std::to_string(range->offset) + ", " + std::to_string(range->bytes));
     if (range->offset > range->buffer->bytes() || range->bytes > (range->buffer->bytes() + 3) / 4 * 4 - range->offset)
-      refuse(slot, "a range inside the buffer's " + std::to_string(range->buffer->bytes()) + " bytes", std::to_string(range->bytes) + " bytes at " + std::to_string(range->offset));
+      refuse(slot, "a range inside the buffer's " + std::to_string(range->buffer->bytes()) + " bytes",
+             std::to_string(range->bytes) + " bytes at " + std::to_string(range->offset));
   }
 }
 

@@ -42,7 +42,10 @@ class Dispatchable {
   virtual bool is_initializer() const { return false; }
   // What an initializer initialises, in order; empty for everything else.
   virtual std::vector<const Dispatchable*> targets() const { return {}; }
-  virtual bool supports_in_place(size_t input, size_t output) const { (void)input, (void)output; return false; }
+  virtual bool supports_in_place(size_t input, size_t output) const {
+    (void)input, (void)output;
+    return false;
+  }
   // The dispatches that execute this on the given ranges, in an order that needs no more than range hazards to be right.
   virtual std::vector<Dispatch> lower(const BoundRanges& ranges) const = 0;
   // Called when a list holding this is executed: state checks (I5) before, state changes after.

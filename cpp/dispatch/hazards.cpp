@@ -5,7 +5,9 @@
 namespace pumice {
 namespace {
 
-bool are_apart(const Lane& a, const Lane& b) { return a.period != 0 && a.period == b.period && a.origin == b.origin && (a.end <= b.begin || b.end <= a.begin); }
+bool are_apart(const Lane& a, const Lane& b) {
+  return a.period != 0 && a.period == b.period && a.origin == b.origin && (a.end <= b.begin || b.end <= a.begin);
+}
 
 }  // namespace
 

@@ -14,7 +14,7 @@ struct MemoryAccess {
   uint64_t memory = 0;  // Buffer::memory()
   uint64_t begin = 0, end = 0;
   bool write = false;
-  Lane lane;                // its origin is an address of the memory
+  Lane lane;  // its origin is an address of the memory
 };
 
 // Remembers what has been read and written since the last barrier. The same code serves recording and planning.
@@ -25,7 +25,10 @@ class HazardTracker {
   void clear() { reads_.clear(), writes_.clear(); }
 
  private:
-  struct Interval { uint64_t memory, begin, end; Lane lane; };
+  struct Interval {
+    uint64_t memory, begin, end;
+    Lane lane;
+  };
   std::vector<Interval> reads_, writes_;
 };
 

@@ -33,27 +33,43 @@ void check_capabilities(const Context& context, const Shader& shader) {
   for (const auto& capability : shader.interface.capabilities)
     for (const auto& [name, feature] : kCapabilityFeatures)
       if (capability == name && !context.feature(feature))
-        missing.push_back("kernel '" + shader.name + "' needs the feature " + std::string(feature) + " (" + capability + "), which '" + context.info().name + "' lacks");
+        missing.push_back("kernel '" + shader.name + "' needs the feature " + std::string(feature) + " (" + capability + "), which '" +
+                          context.info().name + "' lacks");
   if (!missing.empty()) throw UnsupportedError(missing);
 }
 
 template <typename T>
 uint64_t integer_bits(const std::string& name, double value) {
-  if (value != std::floor(value) || value < static_cast<double>(std::numeric_limits<T>::lowest()) || value > static_cast<double>(std::numeric_limits<T>::max()))
-    throw BindingError("K2", "specialization constant", name, "an integer of " + std::to_string(sizeof(T) * 8) + " bits", std::to_string(value));
+  if (value != std::floor(value) || value < static_cast<double>(std::numeric_limits<T>::lowest()) ||
+      value > static_cast<double>(std::numeric_limits<T>::max()))
+    throw BindingError("K2", "specialization constant", name, "an integer of " + std::to_string(sizeof(T) * 8) + " bits",
+                       std::to_string(value));
   return static_cast<uint64_t>(static_cast<std::make_unsigned_t<T>>(static_cast<T>(value)));
 }
 
 Specialization specialise(const SpecConstant& constant, double value) {
   Specialization result{constant.id, 4, 0};
   switch (constant.scalar) {
-    case ScalarType::float32: result.bits = std::bit_cast<uint32_t>(static_cast<float>(value)); break;
-    case ScalarType::float64: result = {constant.id, 8, std::bit_cast<uint64_t>(value)}; break;
-    case ScalarType::int32: result.bits = integer_bits<int32_t>(constant.name, value); break;
-    case ScalarType::int64: result = {constant.id, 8, integer_bits<int64_t>(constant.name, value)}; break;
-    case ScalarType::uint64: result = {constant.id, 8, integer_bits<uint64_t>(constant.name, value)}; break;
-    case ScalarType::uint32: result.bits = integer_bits<uint32_t>(constant.name, value); break;
-    default: throw UnsupportedError("specialization constant '" + constant.name + "' has a type that cannot be specialised");
+    case ScalarType::float32:
+      result.bits = std::bit_cast<uint32_t>(static_cast<float>(value));
+      break;
+    case ScalarType::float64:
+      result = {constant.id, 8, std::bit_cast<uint64_t>(value)};
+      break;
+    case ScalarType::int32:
+      result.bits = integer_bits<int32_t>(constant.name, value);
+      break;
+    case ScalarType::int64:
+      result = {constant.id, 8, integer_bits<int64_t>(constant.name, value)};
+      break;
+    case ScalarType::uint64:
+      result = {constant.id, 8, integer_bits<uint64_t>(constant.name, value)};
+      break;
+    case ScalarType::uint32:
+      result.bits = integer_bits<uint32_t>(constant.name, value);
+      break;
+    default:
+      throw UnsupportedError("specialization constant '" + constant.name + "' has a type that cannot be specialised");
   }
   return result;
 }
@@ -84,7 +100,9 @@ std::shared_ptr<Context> lock(const std::weak_ptr<Context>& context) {
 
 }  // namespace
 
-Storage fp16_storage(const Context& context) { return context.feature("storageBuffer16BitAccess") ? Storage::fp16 : Storage::fp16_packed; }
+Storage fp16_storage(const Context& context) {
+  return context.feature("storageBuffer16BitAccess") ? Storage::fp16 : Storage::fp16_packed;
+}
 
 ShaderOptions shader_options(const Context& context, Storage storage) {
   ShaderOptions options;
@@ -100,7 +118,8 @@ std::array<uint32_t, 3> folded_groups(uint64_t groups) {
   constexpr uint64_t kLimit = 65535;
   if (groups <= kLimit) return {static_cast<uint32_t>(groups), 1, 1};
   const uint64_t rows = (groups + kLimit - 1) / kLimit;
-  if (rows > kLimit) throw UnsupportedError("a dispatch of " + std::to_string(groups) + " workgroups is larger than the grid of any device");
+  if (rows > kLimit)
+    throw UnsupportedError("a dispatch of " + std::to_string(groups) + " workgroups is larger than the grid of any device");
   return {static_cast<uint32_t>((groups + rows - 1) / rows), static_cast<uint32_t>(rows), 1};
 }
 
@@ -122,7 +141,9 @@ KernelVariant::KernelVariant(const std::shared_ptr<Context>& context, std::share
   }
 }
 
-std::shared_ptr<Context> KernelVariant::context() const { return lock(context_); }
+std::shared_ptr<Context> KernelVariant::context() const {
+  return lock(context_);
+}
 
 const Pipeline& KernelVariant::pipeline() const {
   std::call_once(once_, [&] {
@@ -153,14 +174,17 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
   return variants_.emplace(key, std::move(made)).first->second;  // the first of two threads wins
 }
 
-std::shared_ptr<const KernelVariant> KernelLibrary::find(const std::shared_ptr<Context>& context, std::string_view shader, Storage storage, const Macros& macros,
-                                                         const SpecValues& spec) {
+std::shared_ptr<const KernelVariant> KernelLibrary::find(const std::shared_ptr<Context>& context, std::string_view shader, Storage storage,
+                                                         const Macros& macros, const SpecValues& spec) {
   std::shared_ptr<Kernel> kernel;
   {
     const std::lock_guard guard(mutex_);
     auto found = kernels_.find(shader);
     if (found == kernels_.end()) {
-      found = kernels_.emplace(std::string(shader), std::make_shared<Kernel>(context, std::string(embedded_shader(shader)), std::string(shader))).first;
+      found =
+          kernels_
+              .emplace(std::string(shader), std::make_shared<Kernel>(context, std::string(embedded_shader(shader)), std::string(shader)))
+              .first;
     }
     kernel = found->second;
   }

@@ -34,9 +34,9 @@ class KernelVariant {
   const Interface& interface() const { return shader_->interface; }
   const std::string& name() const { return shader_->name; }
   const std::shared_ptr<const Shader>& shader() const { return shader_; }
-  std::shared_ptr<Context> context() const;  // StateError where it is gone
+  std::shared_ptr<Context> context() const;                                  // StateError where it is gone
   const std::array<uint32_t, 3>& local_size() const { return local_size_; }  // after specialization
-  const Pipeline& pipeline() const;  // made here on first use
+  const Pipeline& pipeline() const;                                          // made here on first use
 
  private:
   std::weak_ptr<Context> context_;  // kernels sit in a cache of their context and must not keep it alive
@@ -79,8 +79,8 @@ class KernelLibrary {
 // number as gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x and checks its own bounds.
 std::array<uint32_t, 3> folded_groups(uint64_t groups);
 
-// Which bytes of a range a dispatch touches: those whose distance from `origin` (a byte of the buffer) modulo `period` is from `begin` up to
-// `end`. Parts of one tensor that interleave are told apart by it. Period 0: all of them.
+// Which bytes of a range a dispatch touches: those whose distance from `origin` (a byte of the buffer) modulo `period` is from `begin` up
+// to `end`. Parts of one tensor that interleave are told apart by it. Period 0: all of them.
 struct Lane {
   uint64_t origin = 0, period = 0, begin = 0, end = 0;
 };
@@ -88,11 +88,11 @@ struct Lane {
 // Everything that runs is a list of these.
 struct Dispatch {
   std::shared_ptr<const KernelVariant> kernel;
-  std::vector<BufferRange> buffers;     // by position in interface().bindings; offsets aligned for the device
-  std::vector<std::byte> push;          // interface().push_bytes of them
+  std::vector<BufferRange> buffers;  // by position in interface().bindings; offsets aligned for the device
+  std::vector<std::byte> push;       // interface().push_bytes of them
   std::array<uint32_t, 3> groups{1, 1, 1};
-  std::string label;                    // node name, for profiles and errors
-  std::vector<Lane> lanes;              // by position like buffers, or empty
+  std::string label;        // node name, for profiles and errors
+  std::vector<Lane> lanes;  // by position like buffers, or empty
 };
 
 }  // namespace pumice

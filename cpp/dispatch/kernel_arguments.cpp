@@ -26,24 +26,37 @@ const KernelArgument* find(const KernelArguments& arguments, std::string_view na
 
 bool holds(ScalarType scalar, DType dtype) {
   switch (dtype) {
-    case DType::float32: return scalar == ScalarType::float32;
-    case DType::float64: return scalar == ScalarType::float64;
-    case DType::float16: return scalar == ScalarType::float16;
-    case DType::int32: return scalar == ScalarType::int32;
-    case DType::uint32: return scalar == ScalarType::uint32;
-    case DType::int64: return scalar == ScalarType::int64;
-    case DType::uint64: return scalar == ScalarType::uint64;
-    case DType::int16: return scalar == ScalarType::int16;
-    case DType::uint16: return scalar == ScalarType::uint16;
-    case DType::int8: return scalar == ScalarType::int8;
+    case DType::float32:
+      return scalar == ScalarType::float32;
+    case DType::float64:
+      return scalar == ScalarType::float64;
+    case DType::float16:
+      return scalar == ScalarType::float16;
+    case DType::int32:
+      return scalar == ScalarType::int32;
+    case DType::uint32:
+      return scalar == ScalarType::uint32;
+    case DType::int64:
+      return scalar == ScalarType::int64;
+    case DType::uint64:
+      return scalar == ScalarType::uint64;
+    case DType::int16:
+      return scalar == ScalarType::int16;
+    case DType::uint16:
+      return scalar == ScalarType::uint16;
+    case DType::int8:
+      return scalar == ScalarType::int8;
     case DType::uint8:
-    case DType::bool_: return scalar == ScalarType::uint8;
-    default: return false;
+    case DType::bool_:
+      return scalar == ScalarType::uint8;
+    default:
+      return false;
   }
 }
 
 std::string_view scalar_name(ScalarType scalar) {
-  constexpr std::string_view names[] = {"float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "a structure"};
+  constexpr std::string_view names[] = {"float16", "float32", "float64", "int8",  "uint8",  "int16",
+                                        "uint16",  "int32",   "uint32",  "int64", "uint64", "a structure"};
   return names[static_cast<size_t>(scalar)];
 }
 
@@ -87,24 +100,29 @@ Build build(Kernel& kernel, const Context& context, const KernelArguments& argum
   return result;
 }
 
-BufferRange bind_tensor(const Build& built, size_t position, const BindingInterface& binding, const KernelArgument& argument, uint64_t alignment) {
+BufferRange bind_tensor(const Build& built, size_t position, const BindingInterface& binding, const KernelArgument& argument,
+                        uint64_t alignment) {
   const auto* tensor = std::get_if<TensorArgument>(&argument);
   const std::string slot = "argument '" + binding.name + "'";
   const std::string expected(built.storage_typed[position] ? name(built.storage_dtype) : scalar_name(binding.scalar));
   if (!tensor) throw BindingError("K5", slot, binding.name, "an array of " + expected, "a number");
-  const bool fits = built.storage_typed[position] ? tensor->dtype == built.storage_dtype : binding.scalar == ScalarType::other || holds(binding.scalar, tensor->dtype);
+  const bool fits = built.storage_typed[position] ? tensor->dtype == built.storage_dtype
+                                                  : binding.scalar == ScalarType::other || holds(binding.scalar, tensor->dtype);
   if (!fits) throw BindingError("K5", slot, binding.name, "an array of " + expected, "one of " + std::string(name(tensor->dtype)));
   if (tensor->range.offset % alignment != 0)
-    throw BindingError("K7", slot, binding.name, "a tensor that starts at a multiple of " + std::to_string(alignment) + " bytes; .contiguous() makes one",
+    throw BindingError("K7", slot, binding.name,
+                       "a tensor that starts at a multiple of " + std::to_string(alignment) + " bytes; .contiguous() makes one",
                        "one that starts at byte " + std::to_string(tensor->range.offset));
   const uint64_t element = static_cast<uint64_t>(binding.element_bytes);
   if (element > 0 && tensor->range.bytes % element != 0 && tensor->range.bytes < element)
-    throw BindingError("K5", slot, binding.name, "at least one element of " + std::to_string(element) + " bytes", std::to_string(tensor->range.bytes) + " bytes");
+    throw BindingError("K5", slot, binding.name, "at least one element of " + std::to_string(element) + " bytes",
+                       std::to_string(tensor->range.bytes) + " bytes");
   return tensor->range;
 }
 
 [[noreturn]] void refuse_number(const PushConstant& member, const std::string& given) {
-  throw BindingError("K6", "argument '" + member.name + "'", member.name, "a number that " + std::string(scalar_name(member.scalar)) + " can hold", given);
+  throw BindingError("K6", "argument '" + member.name + "'", member.name,
+                     "a number that " + std::string(scalar_name(member.scalar)) + " can hold", given);
 }
 
 template <typename T>
@@ -117,7 +135,9 @@ void store_integer(const PushConstant& member, const KernelArgument& argument, s
     if (real != std::floor(real) || std::abs(real) > 9e15) refuse_number(member, std::to_string(real));
     value = static_cast<int64_t>(real);
   }
-  const bool fits = std::is_same_v<T, uint64_t> ? value >= 0 : value >= static_cast<int64_t>(std::numeric_limits<T>::min()) && value <= static_cast<int64_t>(std::numeric_limits<T>::max());
+  const bool fits = std::is_same_v<T, uint64_t> ? value >= 0
+                                                : value >= static_cast<int64_t>(std::numeric_limits<T>::min()) &&
+                                                      value <= static_cast<int64_t>(std::numeric_limits<T>::max());
   if (!fits) refuse_number(member, std::to_string(value));
   const T converted = static_cast<T>(value);
   std::memcpy(target, &converted, sizeof converted);
@@ -125,8 +145,10 @@ void store_integer(const PushConstant& member, const KernelArgument& argument, s
 
 void store_number(const PushConstant& member, const KernelArgument& argument, std::byte* target) {
   if (std::holds_alternative<TensorArgument>(argument))
-    throw BindingError("K5", "argument '" + member.name + "'", member.name, "a number (" + std::string(scalar_name(member.scalar)) + ")", "an array");
-  const double real = std::holds_alternative<double>(argument) ? std::get<double>(argument) : static_cast<double>(std::get<int64_t>(argument));
+    throw BindingError("K5", "argument '" + member.name + "'", member.name, "a number (" + std::string(scalar_name(member.scalar)) + ")",
+                       "an array");
+  const double real =
+      std::holds_alternative<double>(argument) ? std::get<double>(argument) : static_cast<double>(std::get<int64_t>(argument));
   switch (member.scalar) {
     case ScalarType::float32: {
       const float value = static_cast<float>(real);
@@ -134,22 +156,34 @@ void store_number(const PushConstant& member, const KernelArgument& argument, st
       std::memcpy(target, &value, sizeof value);
       return;
     }
-    case ScalarType::float64: std::memcpy(target, &real, sizeof real); return;
-    case ScalarType::int32: return store_integer<int32_t>(member, argument, target);
-    case ScalarType::uint32: return store_integer<uint32_t>(member, argument, target);
-    case ScalarType::int64: return store_integer<int64_t>(member, argument, target);
-    case ScalarType::uint64: return store_integer<uint64_t>(member, argument, target);
-    case ScalarType::int16: return store_integer<int16_t>(member, argument, target);
-    case ScalarType::uint16: return store_integer<uint16_t>(member, argument, target);
-    case ScalarType::int8: return store_integer<int8_t>(member, argument, target);
-    case ScalarType::uint8: return store_integer<uint8_t>(member, argument, target);
-    default: throw UnsupportedError("push constant '" + member.name + "' has a type that takes no number");
+    case ScalarType::float64:
+      std::memcpy(target, &real, sizeof real);
+      return;
+    case ScalarType::int32:
+      return store_integer<int32_t>(member, argument, target);
+    case ScalarType::uint32:
+      return store_integer<uint32_t>(member, argument, target);
+    case ScalarType::int64:
+      return store_integer<int64_t>(member, argument, target);
+    case ScalarType::uint64:
+      return store_integer<uint64_t>(member, argument, target);
+    case ScalarType::int16:
+      return store_integer<int16_t>(member, argument, target);
+    case ScalarType::uint16:
+      return store_integer<uint16_t>(member, argument, target);
+    case ScalarType::int8:
+      return store_integer<int8_t>(member, argument, target);
+    case ScalarType::uint8:
+      return store_integer<uint8_t>(member, argument, target);
+    default:
+      throw UnsupportedError("push constant '" + member.name + "' has a type that takes no number");
   }
 }
 
 void check_names(const Interface& interface, const KernelArguments& arguments) {
   for (const auto& [given, argument] : arguments)
-    if (!interface.find_binding(given) && !interface.find_push_constant(given)) throw BindingError("K4", "argument '" + given + "'", given, names_of(interface), "'" + given + "'");
+    if (!interface.find_binding(given) && !interface.find_push_constant(given))
+      throw BindingError("K4", "argument '" + given + "'", given, names_of(interface), "'" + given + "'");
 }
 
 // A workgroup for a kernel that leaves the choice to the engine.
@@ -164,12 +198,14 @@ SpecValues guarded_local_size(const SpecValues& spec, const LaunchSize& size) {
 
 }  // namespace
 
-Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const LaunchSize& size, const Macros& macros, const SpecValues& spec) {
+Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const LaunchSize& size, const Macros& macros,
+                     const SpecValues& spec) {
   const auto first = kernel.variant(Storage::fp32, macros, spec);
   const auto context = first->context();
   const bool guarded = first->interface().guarded;
   if (guarded && size.in_groups)
-    throw BindingError("K8", "groups", kernel.name(), "threads=, or a local size declared in the shader", "groups= for a shader without a local size");
+    throw BindingError("K8", "groups", kernel.name(), "threads=, or a local size declared in the shader",
+                       "groups= for a shader without a local size");
   const Build built = build(kernel, *context, arguments, macros, guarded ? guarded_local_size(spec, size) : spec);
   const Interface& interface = built.variant->interface();
   check_names(interface, arguments);
@@ -191,14 +227,18 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
       continue;
     }
     const auto* argument = find(arguments, member.name);
-    if (!argument) throw BindingError("K3", "argument '" + member.name + "'", member.name, "a number (" + std::string(scalar_name(member.scalar)) + ")", "nothing");
+    if (!argument)
+      throw BindingError("K3", "argument '" + member.name + "'", member.name, "a number (" + std::string(scalar_name(member.scalar)) + ")",
+                         "nothing");
     store_number(member, *argument, dispatch.push.data() + member.offset);
   }
   for (size_t axis = 0; axis < 3; ++axis) {
     const uint64_t local = size.in_groups ? 1 : built.variant->local_size()[axis];
-    const uint64_t groups = (size.count[axis] + local - 1) / local, limit = context->limit("maxComputeWorkGroupCount_" + std::to_string(axis));
+    const uint64_t groups = (size.count[axis] + local - 1) / local,
+                   limit = context->limit("maxComputeWorkGroupCount_" + std::to_string(axis));
     if (groups > limit)
-      throw BindingError("K8", size.in_groups ? "groups" : "threads", kernel.name(), "at most " + std::to_string(limit) + " workgroups on axis " + std::to_string(axis), std::to_string(groups));
+      throw BindingError("K8", size.in_groups ? "groups" : "threads", kernel.name(),
+                         "at most " + std::to_string(limit) + " workgroups on axis " + std::to_string(axis), std::to_string(groups));
     dispatch.groups[axis] = static_cast<uint32_t>(groups);
   }
   return dispatch;

@@ -30,6 +30,7 @@ struct LaunchSize {
 
 // Arrays declared with a storage type (`sfp x[]`) take the dtype of the tensors they are called with; numbers are converted to the
 // reflected type and range-checked. Throws BindingError: K3 missing, K4 unknown, K5 dtype, K6 number, K7 alignment, K8 launch size.
-Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const LaunchSize& size, const Macros& macros = {}, const SpecValues& spec = {});
+Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const LaunchSize& size, const Macros& macros = {},
+                     const SpecValues& spec = {});
 
 }  // namespace pumice

@@ -11,7 +11,9 @@ namespace {
 
 constexpr double kCloseEnough = 1.02;  // of the lower bound: no other order is tried
 
-uint64_t padded(uint64_t bytes) { return round_up(bytes, kArenaAlignment); }
+uint64_t padded(uint64_t bytes) {
+  return round_up(bytes, kArenaAlignment);
+}
 
 // An interval that has its place.
 struct Placed {
@@ -116,7 +118,8 @@ uint64_t place_intervals(std::span<ArenaInterval> intervals) {
   std::vector<uint32_t> order(intervals.size());
   for (const auto& key : orders) {
     for (uint32_t i = 0; i < keyed.size(); ++i) keyed[i] = {key(i), i};
-    std::sort(keyed.begin(), keyed.end(), [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
+    std::sort(keyed.begin(), keyed.end(),
+              [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
     std::transform(keyed.begin(), keyed.end(), order.begin(), [](const auto& one) { return one.second; });
     Layout layout = place_in_order(intervals, order);
     if (best.offsets.empty() || layout.bytes < best.bytes) best = std::move(layout);

@@ -16,11 +16,14 @@ struct ArenaInterval {
   uint64_t offset = 0;  // the result
 };
 
-// Gives every interval its offset, a multiple of kArenaAlignment: best fit, in the best of a few orders. Returns the bytes of the whole arena.
+// Gives every interval its offset, a multiple of kArenaAlignment: best fit, in the best of a few orders. Returns the bytes of the whole
+// arena.
 uint64_t place_intervals(std::span<ArenaInterval> intervals);
 // The largest sum of simultaneously live intervals, each rounded up to the alignment: no arena can be smaller.
 uint64_t peak_bytes(std::span<const ArenaInterval> intervals);
 
-constexpr uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
+constexpr uint64_t round_up(uint64_t value, uint64_t to) {
+  return (value + to - 1) / to * to;
+}
 
 }  // namespace pumice

@@ -28,7 +28,9 @@ void visit_steps(const Plan& plan, Visit&& visit) {
 }
 
 // An identity for each memory that a plan's places are in.
-uint64_t memory_of(const PlannedOperand& operand) { return static_cast<uint64_t>(operand.place) << 32 | operand.index; }
+uint64_t memory_of(const PlannedOperand& operand) {
+  return static_cast<uint64_t>(operand.place) << 32 | operand.index;
+}
 
 }  // namespace
 
@@ -41,7 +43,8 @@ RecordedExecution::HostSlot RecordedExecution::make_slot(const TensorDesc& desc,
   return slot;
 }
 
-RecordedExecution::RecordedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs, const RecordingOptions& options)
+RecordedExecution::RecordedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
+                                     const RecordingOptions& options)
     : compiled_(compiled), list_(compiled->context()) {
   const auto whole = [](const std::shared_ptr<Buffer>& buffer) { return BufferRange{buffer, 0, buffer->bytes()}; };
   const auto copied = [&](const HostSlot& slot) { return slot.host != slot.device && slot.host->bytes() > 0; };
@@ -75,7 +78,8 @@ Submission RecordedExecution::start() {
   return submission;
 }
 
-BoundProgram::BoundProgram(BindInputs key, std::shared_ptr<CompiledOperator> compiled, BufferRange persistent, size_t inputs, const BoundPlan& bound)
+BoundProgram::BoundProgram(BindInputs key, std::shared_ptr<CompiledOperator> compiled, BufferRange persistent, size_t inputs,
+                           const BoundPlan& bound)
     : key_(std::move(key)),
       compiled_(std::move(compiled)),
       persistent_(std::move(persistent)),
@@ -142,8 +146,10 @@ std::vector<StepReport> BoundProgram::steps(const ProgramGraph& graph) const {
       const BindingInterface& binding = step.kernel->interface().bindings[k];
       const bool written = binding.access != Access::read;
       const uint64_t end = operand.byte_offset + operand.bytes;
-      report.operands.push_back({binding.name, operand.value >= 0 ? graph.value(operand.value).name : "", operand.place, operand.index, operand.byte_offset, end, binding.access != Access::write, written});
-      if (operand.place != Place::none && operand.bytes > 0) accesses.push_back({memory_of(operand), operand.byte_offset, end, written, operand.lane});
+      report.operands.push_back({binding.name, operand.value >= 0 ? graph.value(operand.value).name : "", operand.place, operand.index,
+                                 operand.byte_offset, end, binding.access != Access::write, written});
+      if (operand.place != Place::none && operand.bytes > 0)
+        accesses.push_back({memory_of(operand), operand.byte_offset, end, written, operand.lane});
     }
     report.barrier = hazards.needs_barrier(accesses);
   });

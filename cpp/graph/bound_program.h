@@ -45,7 +45,8 @@ class BoundProgram {
 // A CommandList on buffers of its own. Where the host sees the default heap the slots are there; else there are copies to and from it.
 class RecordedExecution : public Execution {
  public:
-  RecordedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs, const RecordingOptions& options = {});
+  RecordedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
+                    const RecordingOptions& options = {});
   const TensorDesc& input_desc(size_t i) const override { return *compiled_->inputs()[i].desc; }
   const TensorDesc& output_desc(size_t j) const override { return *compiled_->outputs()[j].desc; }
   std::byte* input(size_t i) override { return inputs_[i].bytes; }

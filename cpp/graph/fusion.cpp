@@ -12,18 +12,20 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostOperands = 4;         // of the map kernel
-constexpr size_t kMostText = 2048;          // characters of GLSL: longer ones cost more to compile than a dispatch
-constexpr size_t kMostScaledEpilogues = 8;  // distinct ones with constants in them: each costs a pipeline of its own
+constexpr size_t kMostOperands = 4;                  // of the map kernel
+constexpr size_t kMostText = 2048;                   // characters of GLSL: longer ones cost more to compile than a dispatch
+constexpr size_t kMostScaledEpilogues = 8;           // distinct ones with constants in them: each costs a pipeline of its own
 constexpr int64_t kLargestExact = int64_t{1} << 53;  // integer that a literal holds
-constexpr std::string_view kDtype = "dtype";  // attribute of fused maps: element type of the result
+constexpr std::string_view kDtype = "dtype";         // attribute of fused maps: element type of the result
 
 // Element types that an expression computes in just as they are stored, so that nothing is lost or gained in between.
 bool is_exact(DType dtype) {
   return contains(set_of(DType::float32, DType::float16, DType::bool_, DType::int32, DType::uint32, DType::int64, DType::uint64), dtype);
 }
 
-void shape_of_fused(ShapeContext& node) { node.output(0, static_cast<DType>(node.attributes().integer(kDtype)), broadcast_inputs(node)); }
+void shape_of_fused(ShapeContext& node) {
+  node.output(0, static_cast<DType>(node.attributes().integer(kDtype)), broadcast_inputs(node));
+}
 
 // The row of a fused map of so many operands.
 const OperatorRow& fused_row(size_t operands) {
@@ -55,7 +57,12 @@ using Replacements = std::map<std::string, Expression>;
 
 class Fusion {
  public:
-  explicit Fusion(ProgramGraph& graph) : graph_(graph), uses_(graph.uses()), producers_(graph.values.size(), -1), consumers_(graph.values.size(), -1), gone_(graph.nodes.size(), false) {
+  explicit Fusion(ProgramGraph& graph)
+      : graph_(graph),
+        uses_(graph.uses()),
+        producers_(graph.values.size(), -1),
+        consumers_(graph.values.size(), -1),
+        gone_(graph.nodes.size(), false) {
     for (size_t i = 0; i < graph.nodes.size(); ++i) note_node(i);
     for (const auto& [name, value] : graph.outputs) consumers_[static_cast<size_t>(value)] = -1;
   }
@@ -86,7 +93,8 @@ class Fusion {
   std::optional<MapForm> form_of(const ProgramNode& map) const {
     const OperatorRow& row = *map.row;
     const bool casts = row.lower == &lower_cast;
-    if (map.on_host || row.skeleton != Skeleton::map || map.outputs.size() != 1 || (!map.expression && !casts && row.expression.empty())) return {};
+    if (map.on_host || row.skeleton != Skeleton::map || map.outputs.size() != 1 || (!map.expression && !casts && row.expression.empty()))
+      return {};
     if (!is_exact(value(map.outputs[0]).dtype)) return {};
     std::vector<bool> present;
     MapForm form{Expression::literal(0), {}, {}};
@@ -227,7 +235,8 @@ class Fusion {
     Merged merged;
     Replacements replacements;
     for (size_t k = 0; k < form.operands.size(); ++k)
-      replacements.emplace(form.names[k], k == position ? as_stored(merged.renamed(*inner), type, value(operand).dtype) : merged.name(form.operands[k]));
+      replacements.emplace(form.names[k],
+                           k == position ? as_stored(merged.renamed(*inner), type, value(operand).dtype) : merged.name(form.operands[k]));
     if (merged.operands.empty() || merged.operands.size() > kMostOperands) return false;
     MapForm whole{form.expression.substitute(replacements), merged.operands, {}};
     for (size_t k = 0; k < whole.operands.size(); ++k) whole.names.push_back("in" + std::to_string(k));
@@ -266,6 +275,8 @@ bool takes_epilogue(const OperatorRow& row) {
   return (kind && row.lower != &lower_softmax) || applies_factors;
 }
 
-void fuse(ProgramGraph& graph) { Fusion(graph).run(); }
+void fuse(ProgramGraph& graph) {
+  Fusion(graph).run();
+}
 
 }  // namespace pumice

@@ -38,7 +38,8 @@ std::vector<std::optional<TensorDesc>> rule_dtypes(const GraphNode& node, const 
       inputs[i] = &descs[i];
     }
     try {
-      ShapeContext context(node.name, node.attributes, std::move(inputs), std::vector<const HostTensor*>(node.inputs.size()), node.outputs.size());
+      ShapeContext context(node.name, node.attributes, std::move(inputs), std::vector<const HostTensor*>(node.inputs.size()),
+                           node.outputs.size());
       node.row->shape(context);
       return context.take_outputs();
     } catch (const GraphError&) {
@@ -59,7 +60,8 @@ DType likely_dtype(const GraphNode& node, size_t output, const std::vector<Graph
     if (set == set_of(static_cast<DType>(i))) return static_cast<DType>(i);
   for (const bool alike : {true, false})
     for (size_t i = 0; i < node.inputs.size() && !roles.empty(); ++i)
-      if (node.inputs[i] != kAbsent && (!alike || roles[std::min(i, roles.size() - 1)].dtypes == set)) return values[static_cast<size_t>(node.inputs[i])].dtype;
+      if (node.inputs[i] != kAbsent && (!alike || roles[std::min(i, roles.size() - 1)].dtypes == set))
+        return values[static_cast<size_t>(node.inputs[i])].dtype;
   return DType::float32;
 }
 
@@ -78,7 +80,9 @@ TensorDesc checked_desc(const GraphValue& value, int least_rank) {
 
 }  // namespace
 
-bool GraphValue::is_known() const { return shape && std::find(shape->begin(), shape->end(), kUnknownSize) == shape->end(); }
+bool GraphValue::is_known() const {
+  return shape && std::find(shape->begin(), shape->end(), kUnknownSize) == shape->end();
+}
 
 Graph::Graph(std::string name) : name_(std::move(name)) {
   for (auto& trial : trials_) trial = std::make_unique<ShapeInference>();
@@ -91,7 +95,8 @@ void Graph::check_changeable() const {
 }
 
 void Graph::check_value(ValueId value, const std::string& user) const {
-  if (value < 0 || static_cast<size_t>(value) >= values_.size()) throw GraphError(user, "value " + std::to_string(value) + " is not one of this graph's");
+  if (value < 0 || static_cast<size_t>(value) >= values_.size())
+    throw GraphError(user, "value " + std::to_string(value) + " is not one of this graph's");
 }
 
 ValueId Graph::add_value(GraphValue value) {
@@ -151,8 +156,8 @@ void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
   }
 }
 
-std::vector<ValueId> Graph::add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes, size_t outputs, std::string name,
-                                std::vector<std::string> output_names) {
+std::vector<ValueId> Graph::add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes, size_t outputs,
+                                std::string name, std::vector<std::string> output_names) {
   check_changeable();
   GraphNode node;
   node.name = name.empty() ? std::string(op) + "_" + std::to_string(nodes_.size()) : std::move(name);
@@ -173,8 +178,11 @@ std::vector<ValueId> Graph::add(std::string_view op, std::vector<ValueId> inputs
   std::vector<GraphValue> made(outputs);
   for (size_t i = 0; i < outputs; ++i) {
     made[i].producer = static_cast<int32_t>(nodes_.size());
-    made[i].name = i < output_names.size() && !output_names[i].empty() ? output_names[i] : outputs == 1 ? node.name + ":0" : node.name + ":" + std::to_string(i);
-    if (value_names_.contains(made[i].name)) throw GraphError(node.name, "makes '" + made[i].name + "', but there is another value of this name");
+    made[i].name = i < output_names.size() && !output_names[i].empty() ? output_names[i]
+                   : outputs == 1                                      ? node.name + ":0"
+                                                                       : node.name + ":" + std::to_string(i);
+    if (value_names_.contains(made[i].name))
+      throw GraphError(node.name, "makes '" + made[i].name + "', but there is another value of this name");
     for (size_t j = 0; j < i; ++j)
       if (made[j].name == made[i].name) throw GraphError(node.name, "makes '" + made[i].name + "' twice");
     node.outputs.push_back(static_cast<ValueId>(values_.size() + i));

@@ -24,7 +24,7 @@ struct GraphValue {
   std::optional<Shape> shape;                // kUnknownSize for unknown sizes; none: unknown rank
   std::vector<std::string> dimension_names;  // symbolic names of input dimensions ("N"), empty where none
   std::optional<HostTensor> constant;
-  int32_t producer = -1;                     // node index; -1 for inputs and constants
+  int32_t producer = -1;  // node index; -1 for inputs and constants
 
   bool is_known() const;  // every size
 };
@@ -40,8 +40,8 @@ class Program;
 class ShapeInference;
 
 struct ProgramOptions {
-  std::string precision = "fp32";        // "fp32" or "fp16"
-  bool keep_all = false;                 // every node's outputs become outputs of the program (validation)
+  std::string precision = "fp32";  // "fp32" or "fp16"
+  bool keep_all = false;           // every node's outputs become outputs of the program (validation)
   bool fuse = true;
 };
 
@@ -57,8 +57,8 @@ class Graph {
   ValueId constant(HostTensor value, std::string name = {});
   // Throws UnsupportedError (no such operator, or dtype) and GraphError (wrong inputs, attributes, shapes where known). The graph
   // is as it was after a refusal.
-  std::vector<ValueId> add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes = {},
-                           size_t outputs = 1, std::string name = {}, std::vector<std::string> output_names = {});
+  std::vector<ValueId> add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes = {}, size_t outputs = 1,
+                           std::string name = {}, std::vector<std::string> output_names = {});
   void output(std::string name, ValueId value);
   void finish();  // idempotent; later changes throw StateError. Throws GraphError where there is no output.
   bool finished() const { return finished_; }

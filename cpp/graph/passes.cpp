@@ -12,9 +12,13 @@
 namespace pumice {
 namespace {
 
-bool is_working_float(DType dtype) { return dtype == DType::float32 || dtype == DType::float16; }
+bool is_working_float(DType dtype) {
+  return dtype == DType::float32 || dtype == DType::float16;
+}
 
-bool is_host_input(const ProgramNode& node, size_t i) { return i < 32 && (node.row->host_inputs >> i & 1); }
+bool is_host_input(const ProgramNode& node, size_t i) {
+  return i < 32 && (node.row->host_inputs >> i & 1);
+}
 
 // The elements of a constant, or its description alone where the node reads no more.
 std::vector<const HostTensor*> constant_inputs(const ProgramGraph& graph, const ProgramNode& node, std::vector<HostTensor>& described) {
@@ -86,8 +90,10 @@ ProgramNode cast_node(ProgramGraph& graph, ValueId from, ValueId to) {
 
 }  // namespace
 
-ProgramGraph::ProgramGraph(const Graph& graph, const ProgramOptions& options) : name(graph.name()), values(graph.values()), inputs(graph.inputs()), outputs(graph.outputs()) {
-  if (options.precision != "fp32" && options.precision != "fp16") throw UnsupportedError("precision '" + options.precision + "'; there are 'fp32' and 'fp16'");
+ProgramGraph::ProgramGraph(const Graph& graph, const ProgramOptions& options)
+    : name(graph.name()), values(graph.values()), inputs(graph.inputs()), outputs(graph.outputs()) {
+  if (options.precision != "fp32" && options.precision != "fp16")
+    throw UnsupportedError("precision '" + options.precision + "'; there are 'fp32' and 'fp16'");
   float_dtype = options.precision == "fp16" ? DType::float16 : DType::float32;
   for (const GraphNode& node : graph.nodes()) {
     nodes.emplace_back(node, static_cast<uint32_t>(report.size()));
@@ -143,10 +149,14 @@ void remove_dead_nodes(ProgramGraph& graph) {
 namespace {
 
 // Reads floats of either size, and makes what it is told to.
-bool mixes_floats(const OperatorRow& row) { return row.lower == &lower_map || row.lower == &lower_cast || row.lower == &lower_reduce; }
+bool mixes_floats(const OperatorRow& row) {
+  return row.lower == &lower_map || row.lower == &lower_cast || row.lower == &lower_reduce;
+}
 
 // Elements are moved as they are.
-bool keeps_bits(const OperatorRow& row) { return row.skeleton == Skeleton::view || row.skeleton == Skeleton::index_map || row.skeleton == Skeleton::copy; }
+bool keeps_bits(const OperatorRow& row) {
+  return row.skeleton == Skeleton::view || row.skeleton == Skeleton::index_map || row.skeleton == Skeleton::copy;
+}
 
 bool is_wide(const ProgramGraph& graph, ValueId id) {
   return id != kAbsent && graph.float_dtype == DType::float16 && graph.value(id).dtype == DType::float32 && !graph.value(id).constant;
@@ -159,14 +169,17 @@ DType float_made(const ProgramGraph& graph, const ProgramNode& node) {
   const auto wide = [&](ValueId input) { return is_wide(graph, input); };
   const bool any = std::any_of(node.inputs.begin(), node.inputs.end(), wide);
   if (mixes_floats(*node.row)) return node.row->overflows || any ? DType::float32 : DType::float16;
-  const auto floats = [&](ValueId input) { return input != kAbsent && is_working_float(graph.value(input).dtype) && !graph.value(input).constant; };
+  const auto floats = [&](ValueId input) {
+    return input != kAbsent && is_working_float(graph.value(input).dtype) && !graph.value(input).constant;
+  };
   const bool all = any && std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) { return !floats(input) || wide(input); });
   return all && keeps_bits(*node.row) ? DType::float32 : DType::float16;
 }
 
 // Casts of the wide inputs of a node to the dtype inside, made once each.
 template <typename Copy>
-void narrow_inputs(ProgramGraph& graph, ProgramNode& node, std::map<ValueId, ValueId>& narrowed, const Copy& inner_copy, std::vector<ProgramNode>& nodes) {
+void narrow_inputs(ProgramGraph& graph, ProgramNode& node, std::map<ValueId, ValueId>& narrowed, const Copy& inner_copy,
+                   std::vector<ProgramNode>& nodes) {
   for (ValueId& input : node.inputs) {
     if (!is_wide(graph, input)) continue;
     const auto [found, added] = narrowed.try_emplace(input, kAbsent);
@@ -212,7 +225,8 @@ void set_precision(ProgramGraph& graph) {
     for (const ValueId output : node.outputs)
       if (output != kAbsent && is_working_float(graph.value(output).dtype)) graph.value(output).dtype = made;
     auto& row = graph.report[node.report];
-    const DType dtype = graph.value(*std::find_if(node.outputs.begin(), node.outputs.end(), [](ValueId output) { return output != kAbsent; })).dtype;
+    const DType dtype =
+        graph.value(*std::find_if(node.outputs.begin(), node.outputs.end(), [](ValueId output) { return output != kAbsent; })).dtype;
     row.precision = is_working_float(dtype) ? (dtype == DType::float16 ? "fp16" : "fp32") : std::string(name(dtype));
     nodes.push_back(std::move(node));
   }
@@ -220,7 +234,8 @@ void set_precision(ProgramGraph& graph) {
   std::map<ValueId, ValueId> outer;
   for (size_t j = 0; j < graph.outputs.size(); ++j) {
     ValueId& value = graph.outputs[j].second;
-    const bool made_inside = static_cast<size_t>(value) >= is_border.size() || (!is_border[static_cast<size_t>(value)] && !graph.value(value).constant);
+    const bool made_inside =
+        static_cast<size_t>(value) >= is_border.size() || (!is_border[static_cast<size_t>(value)] && !graph.value(value).constant);
     if (!made_inside || !is_working_float(border[j]) || graph.value(value).dtype == border[j]) continue;
     const auto [found, added] = outer.try_emplace(value, kAbsent);
     if (added) {
@@ -240,10 +255,13 @@ void find_host_nodes(ProgramGraph& graph) {
   std::vector<bool> demanded(graph.values.size(), false), known(graph.values.size(), false);
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     ProgramNode& node = graph.nodes[i];
-    const bool wanted = !node.row->lower || std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) { return output != kAbsent && demanded[static_cast<size_t>(output)]; });
+    const bool wanted = !node.row->lower || std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) {
+      return output != kAbsent && demanded[static_cast<size_t>(output)];
+    });
     node.on_host = wanted;
     for (size_t k = 0; k < node.inputs.size(); ++k)
-      if (node.inputs[k] != kAbsent && (is_host_input(node, k) || (wanted && !reads_shapes_alone(*node.row)))) demanded[static_cast<size_t>(node.inputs[k])] = true;
+      if (node.inputs[k] != kAbsent && (is_host_input(node, k) || (wanted && !reads_shapes_alone(*node.row))))
+        demanded[static_cast<size_t>(node.inputs[k])] = true;
   }
   for (size_t i = 0; i < graph.values.size(); ++i) known[i] = graph.values[i].constant.has_value();
   for (const ValueId input : graph.inputs) {
@@ -252,7 +270,8 @@ void find_host_nodes(ProgramGraph& graph) {
   }
   // Forwards: what follows from host values alone is made there too.
   for (ProgramNode& node : graph.nodes) {
-    const bool follows = std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) { return input == kAbsent || known[static_cast<size_t>(input)]; });
+    const bool follows = std::all_of(node.inputs.begin(), node.inputs.end(),
+                                     [&](ValueId input) { return input == kAbsent || known[static_cast<size_t>(input)]; });
     node.on_host = node.on_host || follows;
     for (const ValueId output : node.outputs)
       if (output != kAbsent) known[static_cast<size_t>(output)] = node.on_host;

@@ -11,7 +11,9 @@ namespace {
 
 constexpr int64_t kVector = 4;  // elements that kernels load and store at once
 
-bool is_view(const ProgramNode& node) { return node.row->skeleton == Skeleton::view; }
+bool is_view(const ProgramNode& node) {
+  return node.row->skeleton == Skeleton::view;
+}
 
 class Placer {
  public:
@@ -24,8 +26,7 @@ class Placer {
     result_.views.resize(graph_.nodes.size());
     find_uses(count);
     choose_layouts(count);
-    for (size_t i = 0; i < graph_.inputs.size(); ++i)
-      result_.values[index(graph_.inputs[i])] = {Place::input, static_cast<uint32_t>(i), 0};
+    for (size_t i = 0; i < graph_.inputs.size(); ++i) result_.values[index(graph_.inputs[i])] = {Place::input, static_cast<uint32_t>(i), 0};
     for (size_t i = 0; i < graph_.nodes.size(); ++i) place_node(i);
     for (size_t i = 0; i < graph_.nodes.size(); ++i)
       if (graph_.nodes[i].row->lower == &lower_concat && !is_on_host(graph_.nodes[i])) join(i);
@@ -73,7 +74,8 @@ class Placer {
     for (const ProgramNode& node : graph_.nodes) {
       if (is_on_host(node)) continue;
       const bool asks = node.row->skeleton == Skeleton::contraction || node.row->skeleton == Skeleton::window;
-      const bool follows = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) { return input != kAbsent && channels_last_[index(input)]; });
+      const bool follows = std::any_of(node.inputs.begin(), node.inputs.end(),
+                                       [&](ValueId input) { return input != kAbsent && channels_last_[index(input)]; });
       if (!asks && !follows) continue;
       if (!is_view(node) && !takes_any_layout(*node.row)) continue;
       for (const ValueId output : node.outputs) {
@@ -163,7 +165,8 @@ class Placer {
     slice.bytes = round_up(slice.offset + own, 4) - slice.offset;  // up to the end of its last word, which the next part may share
     slice.is_last = begin + shape[axis] == whole.shape[axis];
     slice.whole_words = first * bits(whole.dtype) % 32 == 0 && ((slice.is_solid && slice.is_last) || length * bits(whole.dtype) % 32 == 0);
-    if (!slice.is_solid && slice.whole_words) slice.lane = {0, bytes(whole.shape[axis] * whole.strides[axis]), bytes(first), bytes(first + length)};
+    if (!slice.is_solid && slice.whole_words)
+      slice.lane = {0, bytes(whole.shape[axis] * whole.strides[axis]), bytes(first), bytes(first + length)};
     return slice;
   }
 
@@ -175,7 +178,8 @@ class Placer {
     if (place.place != Place::temporary || producer_[index(part)] < 0 || place.offset != 0) return false;
     const StorageRoot& root = result_.roots[place.index];
     if (root.parent >= 0 || place.index == root_of(whole.index) || slice.first % kVector != 0 || !slice.whole_words) return false;
-    if (slice.is_solid) return desc(part).is_packed() && (slice.is_last || slice.elements % kVector == 0);  // vectors at the end are the next part's
+    if (slice.is_solid)
+      return desc(part).is_packed() && (slice.is_last || slice.elements % kVector == 0);  // vectors at the end are the next part's
     const ProgramNode& producer = graph_.nodes[static_cast<size_t>(producer_[index(part)])];
     return members_[place.index] == 1 && any_layout_[index(part)] && desc(part).rank() == 4 && takes_any_layout(*producer.row);
   }
@@ -198,13 +202,15 @@ class Placer {
   const ProgramGraph& graph_;
   ShapeInference& shapes_;
   Placement result_;
-  std::vector<int32_t> producer_;     // node of each value
-  std::vector<uint32_t> members_;     // values that lie on each root itself, and parts in it
+  std::vector<int32_t> producer_;  // node of each value
+  std::vector<uint32_t> members_;  // values that lie on each root itself, and parts in it
   std::vector<bool> any_layout_, channels_last_, is_output_;
 };
 
 }  // namespace
 
-Placement place_values(const ProgramGraph& graph, ShapeInference& shapes) { return Placer(graph, shapes).place(); }
+Placement place_values(const ProgramGraph& graph, ShapeInference& shapes) {
+  return Placer(graph, shapes).place();
+}
 
 }  // namespace pumice

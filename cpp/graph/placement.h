@@ -34,7 +34,7 @@ struct ConcatPart {
 };
 
 struct Placement {
-  std::vector<ValuePlace> values;   // by value; none for those on the host alone and for weights
+  std::vector<ValuePlace> values;  // by value; none for those on the host alone and for weights
   std::vector<StorageRoot> roots;
   std::vector<std::vector<ConcatPart>> parts;  // by node: of a concatenation by input, else empty
   std::vector<bool> views;                     // by node: nothing is to be done

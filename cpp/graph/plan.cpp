@@ -13,12 +13,15 @@
 namespace pumice {
 namespace {
 
-bool is_working_float(DType dtype) { return dtype == DType::float32 || dtype == DType::float16; }
+bool is_working_float(DType dtype) {
+  return dtype == DType::float32 || dtype == DType::float16;
+}
 
 // Makes one plan. Until the end an operand at Place::temporary names its storage root as its index.
 class Binder {
  public:
-  Binder(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights) : graph_(graph), weights_(weights), context_(context), library_(context->attachment<KernelLibrary>()) {
+  Binder(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights)
+      : graph_(graph), weights_(weights), context_(context), library_(context->attachment<KernelLibrary>()) {
     lowering_.context = context;
     lowering_.library = library_.get();
     lowering_.float_dtype = graph.float_dtype;
@@ -63,7 +66,8 @@ class Binder {
       const bool evaluated = shapes_.evaluate(node);
       keep_dtypes(node);
       if (!evaluated && !node.row->lower)
-        throw UnsupportedError("node '" + node.name + "': " + std::string(node.row->name) + " of values that only the device knows, or of more than " + std::to_string(kMostHostElements) + " elements");
+        throw UnsupportedError("node '" + node.name + "': " + std::string(node.row->name) +
+                               " of values that only the device knows, or of more than " + std::to_string(kMostHostElements) + " elements");
     }
   }
 
@@ -104,7 +108,8 @@ class Binder {
     }
     lowering_.expression = node.expression ? &*node.expression : nullptr;
     node.row->lower(lowering_);
-    if (node.epilogue != "x" && !lowering_.steps.empty() && !lowering_.epilogue_read) throw Error("the lowering of '" + node.name + "' left out what is fused into it");
+    if (node.epilogue != "x" && !lowering_.steps.empty() && !lowering_.epilogue_read)
+      throw Error("the lowering of '" + node.name + "' left out what is fused into it");
     add_steps(node);
   }
 
@@ -118,8 +123,15 @@ class Binder {
       prepare(node);
       add_input(node, i, k);
       const TensorDesc& x = lowering_.input(0);
-      outputs_.push_back({Place::temporary, static_cast<uint32_t>(part.root), 0, placement_.roots[static_cast<size_t>(part.root)].bytes, static_cast<uint32_t>(bits(whole.dtype)), {}, node.outputs[0]});
-      add_strided_copy(lowering_, whole.dtype, {x.shape, {x.strides, whole.strides}}, lowering_.in(0), 0, lowering_.out(0), 0, part.whole_words);
+      outputs_.push_back({Place::temporary,
+                          static_cast<uint32_t>(part.root),
+                          0,
+                          placement_.roots[static_cast<size_t>(part.root)].bytes,
+                          static_cast<uint32_t>(bits(whole.dtype)),
+                          {},
+                          node.outputs[0]});
+      add_strided_copy(lowering_, whole.dtype, {x.shape, {x.strides, whole.strides}}, lowering_.in(0), 0, lowering_.out(0), 0,
+                       part.whole_words);
       add_steps(node);
     }
   }
@@ -161,7 +173,8 @@ class Binder {
     const TensorDesc& desc = *shapes_.desc(value);
     const auto element_bits = static_cast<uint32_t>(bits(desc.dtype));
     const ValuePlace& place = placement_.values[index(value)];
-    if (place.place == Place::temporary) return {Place::temporary, place.index, place.offset, placement_.roots[place.index].bytes - place.offset, element_bits, {}, value};
+    if (place.place == Place::temporary)
+      return {Place::temporary, place.index, place.offset, placement_.roots[place.index].bytes - place.offset, element_bits, {}, value};
     const uint64_t bytes = round_up(desc.bytes(), kTensorGrain);
     if (place.place != Place::none) return {place.place, place.index, place.offset, bytes, element_bits, {}, value};
     return {Place::host, 0, host_offset(value), bytes, element_bits, {}, value};
@@ -190,7 +203,8 @@ class Binder {
       note_kernel(node, step.kernel->name());
       PlannedStep& planned = steps_.emplace_back();
       planned.operands.reserve(step.operands.size());
-      for (size_t k = 0; k < step.operands.size(); ++k) planned.operands.push_back(resolved(step.operands[k], step.kernel->interface().bindings[k], first_temporary));
+      for (size_t k = 0; k < step.operands.size(); ++k)
+        planned.operands.push_back(resolved(step.operands[k], step.kernel->interface().bindings[k], first_temporary));
       planned.kernel = std::move(step.kernel);
       planned.push = std::move(step.push);
       planned.groups = step.groups;
@@ -207,14 +221,19 @@ class Binder {
   PlannedOperand resolved(const Operand& operand, const BindingInterface& binding, uint32_t first_temporary) const {
     PlannedOperand result;
     switch (operand.place) {
-      case Place::input: result = inputs_.at(operand.index); break;
-      case Place::output: result = outputs_.at(operand.index); break;
+      case Place::input:
+        result = inputs_.at(operand.index);
+        break;
+      case Place::output:
+        result = outputs_.at(operand.index);
+        break;
       case Place::temporary: {
         const uint32_t root = first_temporary + operand.index;
         result = {Place::temporary, root, 0, placement_.roots[root].bytes, binding.element_bytes * 8 / std::max(binding.components, 1u)};
         break;
       }
-      default: throw Error("a step of '" + std::string(lowering_.node) + "' has an operand that is nowhere");
+      default:
+        throw Error("a step of '" + std::string(lowering_.node) + "' has an operand that is nowhere");
     }
     result.byte_offset += operand.byte_offset;
     result.bytes = result.bytes > operand.byte_offset ? result.bytes - operand.byte_offset : 0;
@@ -228,8 +247,11 @@ class Binder {
     const ValuePlace& place = placement_.values[index(value)];
     if (place.place == Place::temporary && placement_.roots[place.index].output == static_cast<int32_t>(j)) return;
     const auto& weight = weights_.of_outputs[j];
-    const PlannedOperand source = weight ? PlannedOperand{Place::persistent, 0, weight->offset, weight->bytes, 32, {}, value} : place_of(value);
-    if (desc.is_packed()) return append_word_copies(context_, source, {Place::output, static_cast<uint32_t>(j), 0, 0, 32, {}, value}, desc.bytes(), name, steps_);
+    const PlannedOperand source =
+        weight ? PlannedOperand{Place::persistent, 0, weight->offset, weight->bytes, 32, {}, value} : place_of(value);
+    if (desc.is_packed())
+      return append_word_copies(context_, source, {Place::output, static_cast<uint32_t>(j), 0, 0, 32, {}, value}, desc.bytes(), name,
+                                steps_);
     throw Error("output '" + name + "' is strided");
   }
 
@@ -259,10 +281,12 @@ class Binder {
   ScheduleProblem problem() const {
     ScheduleProblem problem;
     problem.storages.reserve(placement_.roots.size());
-    for (const StorageRoot& root : placement_.roots) problem.storages.push_back({root.output < 0 && root.parent < 0 ? round_up(root.bytes, kArenaAlignment) : 0, root.parent});
+    for (const StorageRoot& root : placement_.roots)
+      problem.storages.push_back({root.output < 0 && root.parent < 0 ? round_up(root.bytes, kArenaAlignment) : 0, root.parent});
     for (const PlannedStep& step : steps_) {
       for (size_t k = 0; k < step.operands.size(); ++k)
-        if (step.operands[k].place == Place::temporary) problem.accesses.push_back({step.operands[k].index, step.kernel->interface().bindings[k].access != Access::read});
+        if (step.operands[k].place == Place::temporary)
+          problem.accesses.push_back({step.operands[k].index, step.kernel->interface().bindings[k].access != Access::read});
       problem.end_step();
     }
     return problem;
@@ -315,10 +339,10 @@ class Binder {
   std::shared_ptr<KernelLibrary> library_;
   ShapeInference shapes_;
   Placement placement_;
-  LowerContext lowering_;                        // of the node at hand
-  std::vector<PlannedOperand> inputs_, outputs_; // likewise
+  LowerContext lowering_;                         // of the node at hand
+  std::vector<PlannedOperand> inputs_, outputs_;  // likewise
   std::vector<PlannedStep> steps_;
-  std::vector<uint64_t> host_offsets_;           // by value
+  std::vector<uint64_t> host_offsets_;  // by value
   std::vector<std::string> refused_;
   BoundPlan result_;
 };

@@ -28,11 +28,17 @@ std::string sizes_text(const std::vector<int64_t>& sizes, const std::vector<std:
   return text + "]";
 }
 
-size_t byte_count(const TensorDesc& desc) { return static_cast<size_t>((desc.elements() * bits(desc.dtype) + 7) / 8); }
+size_t byte_count(const TensorDesc& desc) {
+  return static_cast<size_t>((desc.elements() * bits(desc.dtype) + 7) / 8);
+}
 
-bool same_values(const std::optional<HostTensor>& known, const std::byte* given) { return !known || std::memcmp(known->data, given, byte_count(known->desc)) == 0; }
+bool same_values(const std::optional<HostTensor>& known, const std::byte* given) {
+  return !known || std::memcmp(known->data, given, byte_count(known->desc)) == 0;
+}
 
-ProgramValue program_value(const std::string& name, const GraphValue& value) { return {name, value.dtype, value.shape, value.dimension_names}; }
+ProgramValue program_value(const std::string& name, const GraphValue& value) {
+  return {name, value.dtype, value.shape, value.dimension_names};
+}
 
 }  // namespace
 
@@ -96,7 +102,8 @@ struct Program::State {
     std::vector<bool> needed(graph.values.size(), false);
     for (const ProgramNode& node : graph.nodes)
       for (size_t k = 0; k < node.inputs.size(); ++k)
-        if (node.inputs[k] != kAbsent && (node.on_host || (k < 32 && (node.row->host_inputs >> k & 1)))) needed[static_cast<size_t>(node.inputs[k])] = true;
+        if (node.inputs[k] != kAbsent && (node.on_host || (k < 32 && (node.row->host_inputs >> k & 1))))
+          needed[static_cast<size_t>(node.inputs[k])] = true;
     for (size_t i = 0; i < graph.values.size(); ++i) {
       auto& constant = graph.values[i].constant;
       if (!constant || needed[i]) continue;
@@ -118,8 +125,10 @@ struct Program::State {
   }
 
   void check_shapes(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) const {
-    if (shapes.size() != inputs.size()) throw BindingError("K4", "inputs", graph.name, std::to_string(inputs.size()) + " inputs", std::to_string(shapes.size()));
-    if (reads_values && values.size() != inputs.size()) throw BindingError("K3", "inputs", graph.name, "the elements of the inputs: shapes depend on them", "their shapes alone");
+    if (shapes.size() != inputs.size())
+      throw BindingError("K4", "inputs", graph.name, std::to_string(inputs.size()) + " inputs", std::to_string(shapes.size()));
+    if (reads_values && values.size() != inputs.size())
+      throw BindingError("K3", "inputs", graph.name, "the elements of the inputs: shapes depend on them", "their shapes alone");
     std::map<std::string_view, int64_t> named;
     for (size_t i = 0; i < shapes.size(); ++i) {
       const auto& expected = inputs[i];
@@ -128,12 +137,14 @@ struct Program::State {
       for (size_t axis = 0; fits && axis < shapes[i].size(); ++axis) {
         const int64_t size = (*expected.shape)[axis];
         fits = size == kUnknownSize || size == shapes[i][axis];
-        if (axis < expected.dimension_names.size() && !expected.dimension_names[axis].empty()) fits = fits && named.try_emplace(expected.dimension_names[axis], shapes[i][axis]).first->second == shapes[i][axis];
+        if (axis < expected.dimension_names.size() && !expected.dimension_names[axis].empty())
+          fits = fits && named.try_emplace(expected.dimension_names[axis], shapes[i][axis]).first->second == shapes[i][axis];
       }
       if (fits) continue;
       std::string known;
       for (const auto& [name, size] : named) known += (known.empty() ? " with " : ", ") + std::string(name) + " = " + std::to_string(size);
-      throw BindingError("K10", "input '" + expected.name + "'", expected.name, "shape " + sizes_text(*expected.shape, expected.dimension_names) + known,
+      throw BindingError("K10", "input '" + expected.name + "'", expected.name,
+                         "shape " + sizes_text(*expected.shape, expected.dimension_names) + known,
                          "shape " + sizes_text({shapes[i].begin(), shapes[i].end()}, {}));
     }
   }
@@ -163,7 +174,10 @@ struct Program::State {
     BindInputs key;
     for (size_t i = 0; i < shapes.size(); ++i) {
       key.shapes.emplace_back(shapes[i].begin(), shapes[i].end());
-      if (reads_values) key.values.push_back(graph.value_inputs[i] ? std::optional(HostTensor::copy_of(TensorDesc(inputs[i].dtype, key.shapes[i]), values[i])) : std::nullopt);
+      if (reads_values)
+        key.values.push_back(graph.value_inputs[i]
+                                 ? std::optional(HostTensor::copy_of(TensorDesc(inputs[i].dtype, key.shapes[i]), values[i]))
+                                 : std::nullopt);
     }
     BoundPlan plan = bind_plan(context, graph, weights, key);
     for (const auto& segment : plan.plan.segments)
@@ -176,31 +190,49 @@ struct Program::State {
   }
 };
 
-Program::Program(std::shared_ptr<Context> context, const Graph& graph, const ProgramOptions& options) : state_(std::make_unique<State>(std::move(context), graph, options)) {
+Program::Program(std::shared_ptr<Context> context, const Graph& graph, const ProgramOptions& options)
+    : state_(std::make_unique<State>(std::move(context), graph, options)) {
   state_->initialise();
   // Where all sizes are known, what cannot be lowered is refused here and not at the first call.
   std::vector<ShapeView> shapes;
   for (const auto& input : state_->inputs)
-    if (input.shape && std::find(input.shape->begin(), input.shape->end(), kUnknownSize) == input.shape->end()) shapes.emplace_back(*input.shape);
+    if (input.shape && std::find(input.shape->begin(), input.shape->end(), kUnknownSize) == input.shape->end())
+      shapes.emplace_back(*input.shape);
   if (shapes.size() == state_->inputs.size() && !state_->reads_values) state_->bind(shapes, {});
 }
 
 Program::~Program() = default;
 
-const std::string& Program::name() const { return state_->graph.name; }
-const std::vector<ProgramValue>& Program::inputs() const { return state_->inputs; }
-const std::vector<ProgramValue>& Program::outputs() const { return state_->outputs; }
-const std::shared_ptr<Context>& Program::context() const { return state_->context; }
-bool Program::reads_values(size_t i) const { return state_->graph.value_inputs[i]; }
-BufferRange Program::persistent() const { return state_->persistent; }
-bool Program::closed() const { return state_->closed; }
+const std::string& Program::name() const {
+  return state_->graph.name;
+}
+const std::vector<ProgramValue>& Program::inputs() const {
+  return state_->inputs;
+}
+const std::vector<ProgramValue>& Program::outputs() const {
+  return state_->outputs;
+}
+const std::shared_ptr<Context>& Program::context() const {
+  return state_->context;
+}
+bool Program::reads_values(size_t i) const {
+  return state_->graph.value_inputs[i];
+}
+BufferRange Program::persistent() const {
+  return state_->persistent;
+}
+bool Program::closed() const {
+  return state_->closed;
+}
 
-std::shared_ptr<Execution> Program::execution(std::span<const ShapeView> shapes, std::span<const std::byte* const> values, bool wait, std::optional<double> timeout_seconds,
-                                              const std::function<void()>& interrupted) {
+std::shared_ptr<Execution> Program::execution(std::span<const ShapeView> shapes, std::span<const std::byte* const> values, bool wait,
+                                              std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
   return state_->bind(shapes, values)->lease(wait, timeout_seconds, interrupted);
 }
 
-std::shared_ptr<CompiledOperator> Program::compiled(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) { return state_->bind(shapes, values)->compiled(); }
+std::shared_ptr<CompiledOperator> Program::compiled(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
+  return state_->bind(shapes, values)->compiled();
+}
 
 std::vector<ReportRow> Program::report() const {
   const std::lock_guard lock(state_->mutex);
@@ -215,9 +247,13 @@ std::vector<ReportRow> Program::report() const {
   return rows;
 }
 
-ArenaReport Program::arena(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) { return state_->bind(shapes, values)->arena(state_->graph); }
+ArenaReport Program::arena(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
+  return state_->bind(shapes, values)->arena(state_->graph);
+}
 
-std::vector<StepReport> Program::plan(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) { return state_->bind(shapes, values)->steps(state_->graph); }
+std::vector<StepReport> Program::plan(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
+  return state_->bind(shapes, values)->steps(state_->graph);
+}
 
 std::vector<std::pair<std::string, double>> Program::profile(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs) {
   const auto execution = state_->bind(shapes, inputs)->timed();

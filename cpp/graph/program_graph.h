@@ -16,10 +16,10 @@ struct ReportRow {
 struct ProgramNode : GraphNode {
   ProgramNode(GraphNode node, uint32_t row_index) : GraphNode(std::move(node)), report(row_index) {}
 
-  std::string epilogue = "x";  // GLSL over x
+  std::string epilogue = "x";            // GLSL over x
   std::optional<Expression> expression;  // of a fused map, over map_input_names()
-  uint32_t report;             // its row of the report
-  bool on_host = false;        // tried on the host at bind
+  uint32_t report;                       // its row of the report
+  bool on_host = false;                  // tried on the host at bind
 };
 
 struct ProgramGraph {
@@ -35,11 +35,11 @@ struct ProgramGraph {
   std::string name;
   DType float_dtype = DType::float32;  // of float values inside
   std::vector<GraphValue> values;
-  std::vector<ProgramNode> nodes;      // in an order in which they can run
+  std::vector<ProgramNode> nodes;  // in an order in which they can run
   std::vector<ValueId> inputs;
   std::vector<std::pair<std::string, ValueId>> outputs;
-  std::vector<ReportRow> report;       // of every node of the graph, in its order
-  std::vector<bool> value_inputs;      // inputs whose elements shapes depend on: part of the bind key
+  std::vector<ReportRow> report;   // of every node of the graph, in its order
+  std::vector<bool> value_inputs;  // inputs whose elements shapes depend on: part of the bind key
 };
 
 }  // namespace pumice

@@ -9,16 +9,17 @@
 namespace pumice {
 namespace {
 
-constexpr double kMostPeak = 1.2;           // of the sequential peak
+constexpr double kMostPeak = 1.2;  // of the sequential peak
 constexpr double kBudgets[] = {1.2, 1.1, 1.0};
-constexpr size_t kMostPutOff = 32;          // ready steps that a wave looks past for one that fits
+constexpr size_t kMostPutOff = 32;  // ready steps that a wave looks past for one that fits
 
 using Index = uint32_t;
 
 // Storages with their outermost ones and those inside them.
 class Families {
  public:
-  explicit Families(const std::vector<ScheduledStorage>& storages) : storages_(storages), roots_(storages.size()), inside_(storages.size()) {
+  explicit Families(const std::vector<ScheduledStorage>& storages)
+      : storages_(storages), roots_(storages.size()), inside_(storages.size()) {
     for (Index i = 0; i < storages.size(); ++i) {
       Index root = i;
       while (storages[root].parent >= 0) {
@@ -96,7 +97,8 @@ class Dependencies {
 // Bytes of the arena that are alive while steps run.
 class Liveness {
  public:
-  Liveness(const ScheduleProblem& problem, const Families& families) : problem_(problem), families_(families), left_(problem.storages.size(), 0), alive_(problem.storages.size(), false) {
+  Liveness(const ScheduleProblem& problem, const Families& families)
+      : problem_(problem), families_(families), left_(problem.storages.size(), 0), alive_(problem.storages.size(), false) {
     for (const auto& access : problem.accesses) ++left_[families.root(access.storage)];
   }
   uint64_t bytes() const { return bytes_; }

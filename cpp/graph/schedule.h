@@ -9,7 +9,7 @@ namespace pumice {
 
 // What steps touch. A storage inside another (a part of a concatenation) names its parent; bytes count for outermost ones.
 struct ScheduledStorage {
-  uint64_t bytes = 0;   // in the arena; 0 for memory elsewhere
+  uint64_t bytes = 0;  // in the arena; 0 for memory elsewhere
   int32_t parent = -1;
 };
 

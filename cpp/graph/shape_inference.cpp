@@ -22,20 +22,30 @@ const T* find(const std::vector<std::optional<T>>& values, ValueId value) {
 
 }  // namespace
 
-void ShapeInference::set(ValueId value, TensorDesc desc) { slot(descs_, value) = std::move(desc); }
+void ShapeInference::set(ValueId value, TensorDesc desc) {
+  slot(descs_, value) = std::move(desc);
+}
 
-void ShapeInference::set_host(ValueId value, HostTensor host) { slot(hosts_, value) = std::move(host); }
+void ShapeInference::set_host(ValueId value, HostTensor host) {
+  slot(hosts_, value) = std::move(host);
+}
 
 void ShapeInference::forget(ValueId value) {
   slot(descs_, value).reset();
   slot(hosts_, value).reset();
 }
 
-TensorDesc* ShapeInference::mutable_desc(ValueId value) { return const_cast<TensorDesc*>(desc(value)); }
+TensorDesc* ShapeInference::mutable_desc(ValueId value) {
+  return const_cast<TensorDesc*>(desc(value));
+}
 
-const TensorDesc* ShapeInference::desc(ValueId value) const { return find(descs_, value); }
+const TensorDesc* ShapeInference::desc(ValueId value) const {
+  return find(descs_, value);
+}
 
-const HostTensor* ShapeInference::host(ValueId value) const { return find(hosts_, value); }
+const HostTensor* ShapeInference::host(ValueId value) const {
+  return find(hosts_, value);
+}
 
 bool ShapeInference::run(const GraphNode& node) {
   std::vector<const TensorDesc*> inputs(node.inputs.size());
@@ -79,6 +89,8 @@ bool ShapeInference::evaluate(const GraphNode& node) {
   return true;
 }
 
-bool reads_shapes_alone(const OperatorRow& row) { return row.name == "Shape" || row.name == "Size"; }
+bool reads_shapes_alone(const OperatorRow& row) {
+  return row.name == "Shape" || row.name == "Size";
+}
 
 }  // namespace pumice

@@ -15,9 +15,9 @@ class ShapeInference {
   void set(ValueId value, TensorDesc desc);
   void set_host(ValueId value, HostTensor host);
   void forget(ValueId value);
-  TensorDesc* mutable_desc(ValueId value);               // to be changed; null where unknown
-  const TensorDesc* desc(ValueId value) const;   // null where unknown or absent
-  const HostTensor* host(ValueId value) const;   // null where the elements are not known
+  TensorDesc* mutable_desc(ValueId value);      // to be changed; null where unknown
+  const TensorDesc* desc(ValueId value) const;  // null where unknown or absent
+  const HostTensor* host(ValueId value) const;  // null where the elements are not known
   // Runs the node's shape rule; false, and nothing is known of the outputs, where an input is unknown. Throws GraphError.
   bool run(const GraphNode& node);
   // Computes the outputs on the host; false where an input is not known there, or the row has no such evaluation. After run().

@@ -11,12 +11,15 @@
 namespace pumice {
 namespace {
 
-bool is_working_float(DType dtype) { return dtype == DType::float32 || dtype == DType::float16; }
+bool is_working_float(DType dtype) {
+  return dtype == DType::float32 || dtype == DType::float16;
+}
 
 // Collects sources and steps while it walks the nodes.
 class WeightPlacer {
  public:
-  WeightPlacer(const std::shared_ptr<Context>& context, const ProgramGraph& graph) : graph_(graph), context_(context), library_(context->attachment<KernelLibrary>()) {}
+  WeightPlacer(const std::shared_ptr<Context>& context, const ProgramGraph& graph)
+      : graph_(graph), context_(context), library_(context->attachment<KernelLibrary>()) {}
 
   Weights place() {
     weights_.of_nodes.resize(graph_.nodes.size());
@@ -113,7 +116,8 @@ class WeightPlacer {
       const bool reads = operand.place == Place::input;
       const TensorDesc& desc = *weights_.slots[source - graph_.inputs.size()].desc;
       if (reads)
-        planned.operands.push_back({Place::input, source, operand.byte_offset, round_up(desc.bytes(), kTensorGrain) - operand.byte_offset, static_cast<uint32_t>(bits(desc.dtype))});
+        planned.operands.push_back({Place::input, source, operand.byte_offset, round_up(desc.bytes(), kTensorGrain) - operand.byte_offset,
+                                    static_cast<uint32_t>(bits(desc.dtype))});
       else
         planned.operands.push_back({Place::persistent, 0, target.offset + operand.byte_offset, target.bytes - operand.byte_offset, 32});
     }
@@ -132,6 +136,8 @@ class WeightPlacer {
 
 }  // namespace
 
-Weights place_weights(const std::shared_ptr<Context>& context, const ProgramGraph& graph) { return WeightPlacer(context, graph).place(); }
+Weights place_weights(const std::shared_ptr<Context>& context, const ProgramGraph& graph) {
+  return WeightPlacer(context, graph).place();
+}
 
 }  // namespace pumice

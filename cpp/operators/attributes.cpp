@@ -5,7 +5,9 @@
 namespace pumice {
 namespace {
 
-std::string_view name_of(const AttributeValue& value) { return name(static_cast<AttributeKind>(value.index())); }
+std::string_view name_of(const AttributeValue& value) {
+  return name(static_cast<AttributeKind>(value.index()));
+}
 
 // The value as T, or null where there is none.
 template <typename T>
@@ -13,8 +15,8 @@ const T* find(const std::map<std::string, AttributeValue, std::less<>>& values, 
   const auto found = values.find(name);
   if (found == values.end()) return nullptr;
   if (const T* value = std::get_if<T>(&found->second)) return value;
-  throw GraphError(std::string(name), "attribute '" + std::string(name) + "' must be " + std::string(name_of(AttributeValue(T{}))) + "; given " +
-                                          std::string(name_of(found->second)));
+  throw GraphError(std::string(name), "attribute '" + std::string(name) + "' must be " + std::string(name_of(AttributeValue(T{}))) +
+                                          "; given " + std::string(name_of(found->second)));
 }
 
 template <typename T>
@@ -30,15 +32,25 @@ std::string_view name(AttributeKind kind) {
   return names[static_cast<size_t>(kind)];
 }
 
-void Attributes::set(std::string name, AttributeValue value) { values_.insert_or_assign(std::move(name), std::move(value)); }
+void Attributes::set(std::string name, AttributeValue value) {
+  values_.insert_or_assign(std::move(name), std::move(value));
+}
 
-bool Attributes::has(std::string_view name) const { return values_.find(name) != values_.end(); }
+bool Attributes::has(std::string_view name) const {
+  return values_.find(name) != values_.end();
+}
 
-int64_t Attributes::integer(std::string_view name, int64_t fallback) const { return value_or<int64_t>(values_, name, fallback); }
+int64_t Attributes::integer(std::string_view name, int64_t fallback) const {
+  return value_or<int64_t>(values_, name, fallback);
+}
 
-double Attributes::real(std::string_view name, double fallback) const { return value_or<double>(values_, name, fallback); }
+double Attributes::real(std::string_view name, double fallback) const {
+  return value_or<double>(values_, name, fallback);
+}
 
-std::string Attributes::text(std::string_view name, std::string_view fallback) const { return value_or<std::string>(values_, name, std::string(fallback)); }
+std::string Attributes::text(std::string_view name, std::string_view fallback) const {
+  return value_or<std::string>(values_, name, std::string(fallback));
+}
 
 std::vector<int64_t> Attributes::integers(std::string_view name, std::vector<int64_t> fallback) const {
   return value_or<std::vector<int64_t>>(values_, name, std::move(fallback));
@@ -48,6 +60,8 @@ std::vector<double> Attributes::reals(std::string_view name, std::vector<double>
   return value_or<std::vector<double>>(values_, name, std::move(fallback));
 }
 
-const HostTensor* Attributes::tensor(std::string_view name) const { return find<HostTensor>(values_, name); }
+const HostTensor* Attributes::tensor(std::string_view name) const {
+  return find<HostTensor>(values_, name);
+}
 
 }  // namespace pumice

@@ -13,7 +13,8 @@
 
 namespace pumice {
 
-using AttributeValue = std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>, std::vector<std::string>, HostTensor>;
+using AttributeValue =
+    std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>, std::vector<std::string>, HostTensor>;
 
 // The kinds, in the order of the variant's alternatives.
 enum class AttributeKind : uint8_t { integer, real, text, integers, reals, texts, tensor };

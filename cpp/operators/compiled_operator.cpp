@@ -18,22 +18,31 @@ struct RangeLimits {
 const BufferRange& base_of(const PlannedOperand& operand, const BoundRanges& ranges, const BufferRange& host_values) {
   static const BufferRange none;
   switch (operand.place) {
-    case Place::input: return ranges.inputs.at(operand.index);
-    case Place::output: return ranges.outputs.at(operand.index);
-    case Place::temporary: return ranges.temporary;
-    case Place::persistent: return ranges.persistent;
-    case Place::host: return host_values;
-    default: return none;
+    case Place::input:
+      return ranges.inputs.at(operand.index);
+    case Place::output:
+      return ranges.outputs.at(operand.index);
+    case Place::temporary:
+      return ranges.temporary;
+    case Place::persistent:
+      return ranges.persistent;
+    case Place::host:
+      return host_values;
+    default:
+      return none;
   }
 }
 
 // Adds to the push constant `<binding>_offset`, in elements.
-void add_offset(const PlannedStep& step, const BindingInterface& binding, uint64_t slack_bytes, uint32_t element_bits, std::vector<std::byte>& push) {
+void add_offset(const PlannedStep& step, const BindingInterface& binding, uint64_t slack_bytes, uint32_t element_bits,
+                std::vector<std::byte>& push) {
   const auto* member = step.kernel->interface().find_push_constant(binding.name + "_offset");
   if (!member || member->scalar != ScalarType::uint32)
-    throw Error("kernel '" + step.kernel->name() + "' takes no offset for '" + binding.name + "', which starts " + std::to_string(slack_bytes) + " bytes after what the device can bind");
+    throw Error("kernel '" + step.kernel->name() + "' takes no offset for '" + binding.name + "', which starts " +
+                std::to_string(slack_bytes) + " bytes after what the device can bind");
   if (slack_bytes * 8 % element_bits != 0)
-    throw Error("kernel '" + step.kernel->name() + "': '" + binding.name + "' starts " + std::to_string(slack_bytes) + " bytes after what the device can bind, which is no whole number of its elements");
+    throw Error("kernel '" + step.kernel->name() + "': '" + binding.name + "' starts " + std::to_string(slack_bytes) +
+                " bytes after what the device can bind, which is no whole number of its elements");
   uint32_t offset = 0;
   std::memcpy(&offset, push.data() + member->offset, sizeof offset);
   offset += static_cast<uint32_t>(slack_bytes * 8 / element_bits);
@@ -41,14 +50,16 @@ void add_offset(const PlannedStep& step, const BindingInterface& binding, uint64
 }
 
 // The operand's bytes, from an offset that the device can bind.
-BufferRange resolve(const PlannedStep& step, size_t position, const BufferRange& base, const RangeLimits& limits, std::vector<std::byte>& push) {
+BufferRange resolve(const PlannedStep& step, size_t position, const BufferRange& base, const RangeLimits& limits,
+                    std::vector<std::byte>& push) {
   const PlannedOperand& operand = step.operands[position];
   if (!base.buffer || operand.byte_offset >= base.bytes) return {};
   const uint64_t begin = base.offset + operand.byte_offset, slack = begin % limits.alignment;
   if (slack != 0) add_offset(step, step.kernel->interface().bindings[position], slack, operand.element_bits, push);
   const uint64_t bytes = std::min(operand.bytes, base.bytes - operand.byte_offset) + slack;
   if (bytes > limits.largest)
-    throw UnsupportedError("'" + step.label + "': a tensor of " + std::to_string(bytes) + " bytes; this device binds at most " + std::to_string(limits.largest) + " bytes (maxStorageBufferRange)");
+    throw UnsupportedError("'" + step.label + "': a tensor of " + std::to_string(bytes) + " bytes; this device binds at most " +
+                           std::to_string(limits.largest) + " bytes (maxStorageBufferRange)");
   return {base.buffer, begin - slack, bytes};
 }
 
@@ -60,7 +71,8 @@ uint32_t descriptor_count(const std::vector<PlannedStep>& steps) {
 
 }  // namespace
 
-void append_dispatches(const Context& context, const std::vector<PlannedStep>& steps, const BoundRanges& ranges, const BufferRange& host_values, std::vector<Dispatch>& dispatches) {
+void append_dispatches(const Context& context, const std::vector<PlannedStep>& steps, const BoundRanges& ranges,
+                       const BufferRange& host_values, std::vector<Dispatch>& dispatches) {
   const RangeLimits limits{std::max<uint64_t>(context.limit("minStorageBufferOffsetAlignment"), 1), context.limit("maxStorageBufferRange")};
   for (const auto& step : steps) {
     Dispatch& dispatch = dispatches.emplace_back();
@@ -80,8 +92,8 @@ void append_dispatches(const Context& context, const std::vector<PlannedStep>& s
   }
 }
 
-void append_word_copies(const std::shared_ptr<Context>& context, const PlannedOperand& source, const PlannedOperand& target, uint64_t bytes, std::string_view label,
-                        std::vector<PlannedStep>& steps) {
+void append_word_copies(const std::shared_ptr<Context>& context, const PlannedOperand& source, const PlannedOperand& target, uint64_t bytes,
+                        std::string_view label, std::vector<PlannedStep>& steps) {
   if (bytes == 0) return;
   const auto kernel = context->attachment<KernelLibrary>()->find(context, "copy_words.comp", Storage::fp32);
   const uint64_t alignment = context->limit("minStorageBufferOffsetAlignment");
@@ -96,7 +108,11 @@ void append_word_copies(const std::shared_ptr<Context>& context, const PlannedOp
       return operand;
     };
     StepBuilder builder(kernel);
-    Step step = builder.bind("x", {source.place, 0, 0}).bind("y", {target.place, 0, 0}).set("words", words).groups((words + per_group - 1) / per_group).build();
+    Step step = builder.bind("x", {source.place, 0, 0})
+                    .bind("y", {target.place, 0, 0})
+                    .set("words", words)
+                    .groups((words + per_group - 1) / per_group)
+                    .build();
     steps.push_back({kernel, {at(source), at(target)}, std::move(step.push), step.groups, std::string(label)});
   }
 }
@@ -125,7 +141,9 @@ BindingProperties CompiledOperator::binding_properties() const {
   return properties;
 }
 
-bool CompiledOperator::supports_in_place(size_t input, size_t output) const { return plan_.in_place && input == 0 && output == 0; }
+bool CompiledOperator::supports_in_place(size_t input, size_t output) const {
+  return plan_.in_place && input == 0 && output == 0;
+}
 
 std::vector<Dispatch> CompiledOperator::lower(const BoundRanges& ranges) const {
   std::vector<Dispatch> dispatches;
@@ -138,11 +156,14 @@ std::vector<Dispatch> CompiledOperator::lower(const BoundRanges& ranges) const {
 
 void CompiledOperator::check_executable(const BoundRanges& ranges) const {
   const std::lock_guard lock(state_->mutex);
-  if (!state_->initialised) throw BindingError("I5", "dispatchable", plan_.name, "an operator that an Initializer has initialised", "one that has not been");
+  if (!state_->initialised)
+    throw BindingError("I5", "dispatchable", plan_.name, "an operator that an Initializer has initialised", "one that has not been");
   if (plan_.initialization->persistent_bytes == 0) return;
   if (ranges.persistent.buffer->id() == state_->buffer_id && ranges.persistent.offset == state_->offset) return;
-  throw BindingError("P5", "persistent", plan_.name, "the range that was initialised: buffer " + std::to_string(state_->buffer_id) + " at offset " + std::to_string(state_->offset),
-                     "buffer " + std::to_string(ranges.persistent.buffer->id()) + " at offset " + std::to_string(ranges.persistent.offset));
+  throw BindingError(
+      "P5", "persistent", plan_.name,
+      "the range that was initialised: buffer " + std::to_string(state_->buffer_id) + " at offset " + std::to_string(state_->offset),
+      "buffer " + std::to_string(ranges.persistent.buffer->id()) + " at offset " + std::to_string(ranges.persistent.offset));
 }
 
 }  // namespace pumice

@@ -127,7 +127,8 @@ class Initializer : public Dispatchable {
 class Operator {
  public:
   // Throws UnsupportedError or GraphError (O1, R4 .. R9).
-  Operator(std::string_view name, std::vector<std::optional<TensorDesc>> inputs, std::vector<std::optional<TensorDesc>> outputs, const Attributes& attributes);
+  Operator(std::string_view name, std::vector<std::optional<TensorDesc>> inputs, std::vector<std::optional<TensorDesc>> outputs,
+           const Attributes& attributes);
   // Descriptions alone fix the bytes that are bound; `precision` ("fp32", "fp16") allows, it does not demand.
   std::shared_ptr<CompiledOperator> compile(std::shared_ptr<Context> context, std::string_view precision = "fp32") const;
   const OperatorRow& row() const { return *row_; }
@@ -146,10 +147,11 @@ class Operator {
 std::string role_name(const std::vector<ValueRole>& roles, size_t i);
 
 // Steps that copy `bytes` (of whole words) from one place to another, cut where the device binds no larger range.
-void append_word_copies(const std::shared_ptr<Context>& context, const PlannedOperand& source, const PlannedOperand& target, uint64_t bytes, std::string_view label,
-                        std::vector<PlannedStep>& steps);
+void append_word_copies(const std::shared_ptr<Context>& context, const PlannedOperand& source, const PlannedOperand& target, uint64_t bytes,
+                        std::string_view label, std::vector<PlannedStep>& steps);
 
 // The dispatches of `steps` on bound ranges. `host_values`: the plan's own block, where it has one.
-void append_dispatches(const Context& context, const std::vector<PlannedStep>& steps, const BoundRanges& ranges, const BufferRange& host_values, std::vector<Dispatch>& dispatches);
+void append_dispatches(const Context& context, const std::vector<PlannedStep>& steps, const BoundRanges& ranges,
+                       const BufferRange& host_values, std::vector<Dispatch>& dispatches);
 
 }  // namespace pumice

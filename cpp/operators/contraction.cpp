@@ -21,9 +21,13 @@ struct Weights {
   int64_t stride_group, stride_out, stride_in, stride_tap;
 };
 
-int64_t step_channels(int64_t channels_in) { return std::clamp<int64_t>(channels_in, 1, 4); }
+int64_t step_channels(int64_t channels_in) {
+  return std::clamp<int64_t>(channels_in, 1, 4);
+}
 
-int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+int64_t round_up(int64_t value, int64_t to) {
+  return (value + to - 1) / to * to;
+}
 
 // Elements of the packed weights of one group.
 int64_t packed_group(const NodeContext& node, const Weights& weights) {
@@ -62,11 +66,17 @@ void pack_weights(const PackContext& node, size_t input, const Weights& weights,
 void pack_floats(const PackContext& node, size_t input, double scale, PackedWeight& packed) {
   const TensorDesc& source_desc = node.input(input);
   packed.desc = TensorDesc(DType::float32, {source_desc.elements()});
-  const auto kernel = node.kernel("float_pack.comp", source_desc.dtype, {{"SOURCE_FLOAT", source_desc.dtype == DType::float32 ? "1" : "0"}});
+  const auto kernel =
+      node.kernel("float_pack.comp", source_desc.dtype, {{"SOURCE_FLOAT", source_desc.dtype == DType::float32 ? "1" : "0"}});
   const int64_t count = source_desc.elements();
   packed.steps = [kernel, count, scale](std::vector<Step>& steps, const Operand& source, const Operand& target) {
-    steps.push_back(
-        StepBuilder(kernel).bind("x", source).bind("y", target).set("count", count).set("scale", scale).threads(static_cast<uint64_t>(count)).build());
+    steps.push_back(StepBuilder(kernel)
+                        .bind("x", source)
+                        .bind("y", target)
+                        .set("count", count)
+                        .set("scale", scale)
+                        .threads(static_cast<uint64_t>(count))
+                        .build());
   };
 }
 
@@ -112,7 +122,9 @@ bool has_vec4_channels(Planes planes, int64_t channels, int64_t group_stride) {
   return planes.has_vec4_channels() && group_stride % 4 == 0;
 }
 
-int64_t ceil_div(int64_t value, int64_t by) { return (value + by - 1) / by; }
+int64_t ceil_div(int64_t value, int64_t by) {
+  return (value + by - 1) / by;
+}
 
 // What a workgroup of conv_tiled computes, and in how many parts it splits the depth.
 struct Tiling {
@@ -137,7 +149,9 @@ Tiling tiling_of(const Context& context, int64_t pixels, int64_t channels, int64
   const int64_t shared = std::min<int64_t>(kSharedBytes, static_cast<int64_t>(context.limit("maxComputeSharedMemorySize")));
   const auto fits = [&](int64_t split) {
     const Tiling wider{tiling.pixels, tiling.channels, split};
-    return split <= kMostSplit && wider.invocations() <= std::min<int64_t>(kMostInvocations, static_cast<int64_t>(context.limit("maxComputeWorkGroupInvocations"))) &&
+    return split <= kMostSplit &&
+           wider.invocations() <=
+               std::min<int64_t>(kMostInvocations, static_cast<int64_t>(context.limit("maxComputeWorkGroupInvocations"))) &&
            split * (tiling.pixels + tiling.channels) * 64 <= shared && depth >= split * 32;
   };
   while (tiles * tiling.invocations() < kBusyInvocations && fits(tiling.split * 2)) tiling.split *= 2;
@@ -173,7 +187,8 @@ void add_contraction(LowerContext& node, const Contraction& c, const Operand& x,
     macros.emplace_back("ROW_TAPS", std::to_string(is_narrow ? c.taps_w : 0));
   } else {
     tiling = tiling_of(*node.context, pixels, c.weights.channels_out, c.weights.groups, depth);
-    for (const auto& [name, value] : {std::pair{"INVOCATIONS", tiling.invocations()}, {"TILE_P", tiling.pixels}, {"TILE_C", tiling.channels}, {"SPLIT", tiling.split}})
+    for (const auto& [name, value] :
+         {std::pair{"INVOCATIONS", tiling.invocations()}, {"TILE_P", tiling.pixels}, {"TILE_C", tiling.channels}, {"SPLIT", tiling.split}})
       spec.emplace_back(name, static_cast<double>(value));
   }
   const auto kernel = node.kernel(lanes ? "conv_lanes.comp" : "conv_tiled.comp", node.float_dtype, macros, spec);
@@ -193,7 +208,8 @@ void add_contraction(LowerContext& node, const Contraction& c, const Operand& x,
   set_strides(step, 'x', c.x);
   set_strides(step, 'y', c.y);
   step.set("x_stride_group", c.x_stride_group).set("y_stride_group", c.y_stride_group).set("w_stride_group", c.w_stride_group);
-  step.groups(static_cast<uint64_t>(ceil_div(pixels, tiling.pixels)), static_cast<uint64_t>(ceil_div(c.weights.channels_out, tiling.channels)), static_cast<uint64_t>(c.weights.groups));
+  step.groups(static_cast<uint64_t>(ceil_div(pixels, tiling.pixels)),
+              static_cast<uint64_t>(ceil_div(c.weights.channels_out, tiling.channels)), static_cast<uint64_t>(c.weights.groups));
   node.add(step.build());
 }
 
@@ -205,16 +221,21 @@ Bias bias_of(LowerContext& node) {
 
 void check_planes(const LowerContext& node) {
   if (node.input(0).rank() == 3 || node.input(0).rank() == 4) return;
-  throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(node.row->name) + " over " + std::to_string(node.input(0).rank() - 2) + " spatial axes; 1 and 2 are supported");
+  throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(node.row->name) + " over " +
+                         std::to_string(node.input(0).rank() - 2) + " spatial axes; 1 and 2 are supported");
 }
 
 // The geometry of the last two spatial axes; a single one is the width of one row.
 struct Axes {
   int64_t h, w;
 };
-Axes axes_of(const std::vector<int64_t>& values, int64_t missing) { return values.size() == 1 ? Axes{missing, values[0]} : Axes{values[0], values[1]}; }
+Axes axes_of(const std::vector<int64_t>& values, int64_t missing) {
+  return values.size() == 1 ? Axes{missing, values[0]} : Axes{values[0], values[1]};
+}
 
-int64_t groups_of(const NodeContext& node) { return node.attributes->integer("group", 1); }
+int64_t groups_of(const NodeContext& node) {
+  return node.attributes->integer("group", 1);
+}
 
 void set_groups(LowerContext& node, Contraction& c) {
   c.x_stride_group = c.weights.channels_in * c.x.sc;
@@ -234,7 +255,8 @@ void lower_conv(LowerContext& node) {
   check_planes(node);
   const WindowGeometry window = conv_geometry(*node.attributes, node.node, node.input(0).shape, node.input(1).shape);
   Contraction c{planes_of(node, node.input(0)), planes_of(node, node.output(0)), conv_weights(node.input(1), groups_of(node)), 0, 0};
-  const Axes kernel = axes_of(window.kernel, 1), steps = axes_of(window.strides, 1), dilations = axes_of(window.dilations, 1), pads = axes_of(window.pads_begin, 0);
+  const Axes kernel = axes_of(window.kernel, 1), steps = axes_of(window.strides, 1), dilations = axes_of(window.dilations, 1),
+             pads = axes_of(window.pads_begin, 0);
   c.out_h = c.y.h, c.out_w = c.y.w;
   c.in_step_h = steps.h, c.in_step_w = steps.w, c.tap_step_h = dilations.h, c.tap_step_w = dilations.w;
   c.base_h = -pads.h, c.base_w = -pads.w;
@@ -276,13 +298,15 @@ void lower_conv_transpose(LowerContext& node) {
   check_planes(node);
   const WindowGeometry window = conv_transpose_geometry(*node.attributes, node.node, node.input(0).shape, node.input(1).shape);
   Contraction c{planes_of(node, node.input(0)), planes_of(node, node.output(0)), transposed_weights(node.input(1), groups_of(node)), 0, 0};
-  const Axes kernel = axes_of(window.kernel, 1), steps = axes_of(window.strides, 1), dilations = axes_of(window.dilations, 1), pads = axes_of(window.pads_begin, 0);
+  const Axes kernel = axes_of(window.kernel, 1), steps = axes_of(window.strides, 1), dilations = axes_of(window.dilations, 1),
+             pads = axes_of(window.pads_begin, 0);
   set_groups(node, c);
   const Operand weights = node.packed(1);
   const Bias bias = bias_of(node);
   for (int64_t h = 0; h < steps.h; ++h) {
     for (int64_t w = 0; w < steps.w; ++w) {
-      const Phase rows = phase_of(h, c.y.h, steps.h, dilations.h, pads.h, kernel.h), columns = phase_of(w, c.y.w, steps.w, dilations.w, pads.w, kernel.w);
+      const Phase rows = phase_of(h, c.y.h, steps.h, dilations.h, pads.h, kernel.h),
+                  columns = phase_of(w, c.y.w, steps.w, dilations.w, pads.w, kernel.w);
       Contraction part = c;
       part.out_h = rows.outputs, part.out_w = columns.outputs;
       part.tap_step_h = rows.in_step, part.tap_step_w = columns.in_step;
@@ -306,7 +330,9 @@ static Weights matrix_weights(const TensorDesc& b, bool transposed) {
 }
 
 // C of a Gemm is one number for each column of the result, which packs to float32; any other C stays the matrix that it is.
-static bool is_row(const TensorDesc& c, int64_t columns) { return c.rank() > 0 && c.shape.back() == columns && c.elements() == columns; }
+static bool is_row(const TensorDesc& c, int64_t columns) {
+  return c.rank() > 0 && c.shape.back() == columns && c.elements() == columns;
+}
 
 bool pack_gemm(const PackContext& node, size_t input, PackedWeight& packed) {
   const bool transposed = node.attributes->integer("transB", 0) != 0;
@@ -318,7 +344,9 @@ bool pack_gemm(const PackContext& node, size_t input, PackedWeight& packed) {
 }
 
 // Rows of a matrix as the pixels of one image.
-static Planes matrix_planes(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) { return {1, columns, 1, rows, 0, column_stride, 0, row_stride}; }
+static Planes matrix_planes(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
+  return {1, columns, 1, rows, 0, column_stride, 0, row_stride};
+}
 
 static Contraction matrix_product(const Planes& a, const Weights& b, const Planes& y) {
   Contraction c{a, y, b, 1, a.w};
@@ -330,8 +358,9 @@ void lower_gemm(LowerContext& node) {
   const bool transposed_a = node.attributes->integer("transA", 0) != 0, transposed_b = node.attributes->integer("transB", 0) != 0;
   const TensorDesc &a = node.input(0), &y = node.output(0);
   const size_t row = transposed_a ? 1 : 0, column = 1 - row;
-  const Contraction c = matrix_product(matrix_planes(a.shape[row], a.shape[column], a.strides[row], a.strides[column]), matrix_weights(node.input(1), transposed_b),
-                                       matrix_planes(y.shape[0], y.shape[1], y.strides[0], y.strides[1]));
+  const Contraction c =
+      matrix_product(matrix_planes(a.shape[row], a.shape[column], a.strides[row], a.strides[column]),
+                     matrix_weights(node.input(1), transposed_b), matrix_planes(y.shape[0], y.shape[1], y.strides[0], y.strides[1]));
   const Operand weights = node.packed(1);
   Bias bias = bias_of(node);
   if (node.has_input(2) && !is_row(node.input(2), y.shape[1])) {
@@ -345,7 +374,8 @@ void lower_gemm(LowerContext& node) {
 static TensorDesc as_matrices(const TensorDesc& desc, bool is_right) {
   if (desc.rank() != 1) return desc;
   const int64_t size = desc.shape[0], stride = desc.strides[0];
-  return is_right ? TensorDesc(desc.dtype, {size, 1}, Strides{stride, 1}) : TensorDesc(desc.dtype, {1, size}, Strides{std::max<int64_t>(size, 1), stride});
+  return is_right ? TensorDesc(desc.dtype, {size, 1}, Strides{stride, 1})
+                  : TensorDesc(desc.dtype, {1, size}, Strides{std::max<int64_t>(size, 1), stride});
 }
 
 bool pack_matmul(const PackContext& node, size_t input, PackedWeight& packed) {
@@ -358,14 +388,17 @@ bool pack_matmul(const PackContext& node, size_t input, PackedWeight& packed) {
 static IndexSpace batch_space(const TensorDesc& a, const TensorDesc& b) {
   const auto batch_of = [](const TensorDesc& desc) { return Shape(desc.shape.begin(), desc.shape.end() - 2); };
   const Shape a_batch = batch_of(a), b_batch = batch_of(b), batch = broadcast_shape(a_batch, b_batch);
-  IndexSpace space{batch, {broadcast_strides(a_batch, packed_strides(a_batch), batch), broadcast_strides(b_batch, packed_strides(b_batch), batch), packed_strides(batch)}};
+  IndexSpace space{batch,
+                   {broadcast_strides(a_batch, packed_strides(a_batch), batch), broadcast_strides(b_batch, packed_strides(b_batch), batch),
+                    packed_strides(batch)}};
   space.coalesce();
   return space;
 }
 
 void lower_matmul(LowerContext& node) {
   const TensorDesc a = as_matrices(node.input(0), false), b = as_matrices(node.input(1), true), &y = node.output(0);
-  if (!a.is_packed() || !b.is_packed() || !y.is_packed()) throw UnsupportedError("node '" + std::string(node.node) + "': MatMul of strided tensors");
+  if (!a.is_packed() || !b.is_packed() || !y.is_packed())
+    throw UnsupportedError("node '" + std::string(node.node) + "': MatMul of strided tensors");
   const Operand weights = node.packed(1);
   const Weights all = matrix_weights(b, false);
   const auto planes = [](int64_t rows, int64_t columns) { return matrix_planes(rows, columns, columns, 1); };
@@ -379,14 +412,16 @@ void lower_matmul(LowerContext& node) {
   IndexSpace space = batch_space(a, b);
   Contraction c = matrix_product(planes(m, k), all, planes(m, n));
   c.weights.groups = space.sizes.back();
-  c.x_stride_group = space.strides[0].back() * m * k, c.w_stride_group = space.strides[1].back() * group, c.y_stride_group = space.strides[2].back() * m * n;
+  c.x_stride_group = space.strides[0].back() * m * k, c.w_stride_group = space.strides[1].back() * group,
+  c.y_stride_group = space.strides[2].back() * m * n;
   const Shape outer(space.sizes.begin(), space.sizes.end() - 1);
   for (int64_t i = 0; i < element_count(outer); ++i) {
     c.x_first = c.w_first = c.y_first = 0;
     int64_t rest = i;
     for (size_t axis = outer.size(); axis-- > 0; rest /= outer[axis]) {
       const int64_t at = rest % outer[axis];
-      c.x_first += at * space.strides[0][axis] * m * k, c.w_first += at * space.strides[1][axis] * group, c.y_first += at * space.strides[2][axis] * m * n;
+      c.x_first += at * space.strides[0][axis] * m * k, c.w_first += at * space.strides[1][axis] * group,
+          c.y_first += at * space.strides[2][axis] * m * n;
     }
     add_contraction(node, c, node.in(0), weights, {}, node.out(0));
   }

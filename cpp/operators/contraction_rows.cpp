@@ -16,7 +16,8 @@ Shape image_shape(int64_t batch, int64_t channels, const std::vector<int64_t>& s
 // `channels` must divide into groups.
 void check_groups(const ShapeContext& node, int64_t channels, std::string_view what) {
   const int64_t groups = node.attributes().integer("group", 1);
-  if (groups < 1 || channels % groups != 0) node.fail(std::to_string(channels) + " " + std::string(what) + " in " + std::to_string(groups) + " groups");
+  if (groups < 1 || channels % groups != 0)
+    node.fail(std::to_string(channels) + " " + std::string(what) + " in " + std::to_string(groups) + " groups");
 }
 
 void shape_of_conv(ShapeContext& node) {
@@ -25,7 +26,8 @@ void shape_of_conv(ShapeContext& node) {
   check_groups(node, w[0], "output channels");
   const int64_t groups = node.attributes().integer("group", 1);
   if (x[1] != w[1] * groups)
-    node.fail("an input of " + std::to_string(x[1]) + " channels and a weight of " + std::to_string(w[1]) + " channels in " + std::to_string(groups) + " groups");
+    node.fail("an input of " + std::to_string(x[1]) + " channels and a weight of " + std::to_string(w[1]) + " channels in " +
+              std::to_string(groups) + " groups");
   check_vector(node, 2, w[0], "bias");
   node.output(0, node.input(0).dtype, image_shape(x[0], w[0], geometry.output));
 }
@@ -42,13 +44,14 @@ void shape_of_conv_transpose(ShapeContext& node) {
 
 void shape_of_gemm(ShapeContext& node) {
   const auto size = [&](size_t input, std::string_view transposed, size_t axis) {
-    if (node.input(input).rank() != 2) node.fail("input " + std::to_string(input) + " must be a matrix; given " + to_string(node.input(input).shape));
+    if (node.input(input).rank() != 2)
+      node.fail("input " + std::to_string(input) + " must be a matrix; given " + to_string(node.input(input).shape));
     return node.input(input).shape[node.attributes().integer(transposed, 0) != 0 ? 1 - axis : axis];
   };
   const Shape y{size(0, "transA", 0), size(1, "transB", 1)};
   if (size(0, "transA", 1) != size(1, "transB", 0))
-    node.fail("inner sizes differ: A " + to_string(node.input(0).shape) + (node.attributes().integer("transA", 0) ? " transposed" : "") + ", B " + to_string(node.input(1).shape) +
-              (node.attributes().integer("transB", 0) ? " transposed" : ""));
+    node.fail("inner sizes differ: A " + to_string(node.input(0).shape) + (node.attributes().integer("transA", 0) ? " transposed" : "") +
+              ", B " + to_string(node.input(1).shape) + (node.attributes().integer("transB", 0) ? " transposed" : ""));
   if (node.has(2)) try {
       if (broadcast_shape(node.input(2).shape, y) != y) throw GraphError("", "");
     } catch (const GraphError&) {
@@ -64,7 +67,8 @@ void shape_of_matmul(ShapeContext& node) {
   const bool row = a.size() == 1, column = b.size() == 1;
   if (row) a.insert(a.begin(), 1);
   if (column) b.push_back(1);
-  if (a.back() != b[b.size() - 2]) node.fail("inner sizes differ: " + to_string(node.input(0).shape) + " by " + to_string(node.input(1).shape));
+  if (a.back() != b[b.size() - 2])
+    node.fail("inner sizes differ: " + to_string(node.input(0).shape) + " by " + to_string(node.input(1).shape));
   const int64_t rows = a[a.size() - 2], columns = b.back();
   Shape y;
   try {
@@ -89,13 +93,21 @@ std::vector<AttributeSchema> conv_attributes() {
 }  // namespace
 
 Rows contraction_rows() {
-  const std::vector<ValueRole> conv_inputs{value("x", kFloats, 'T'), value("w", kFloats, 'T'), optional_value("b", kFloats, 'T')}, y{value("y", kFloats)};
+  const std::vector<ValueRole> conv_inputs{value("x", kFloats, 'T'), value("w", kFloats, 'T'), optional_value("b", kFloats, 'T')},
+      y{value("y", kFloats)};
   auto transpose_attributes = conv_attributes();
   transpose_attributes.push_back(optional("output_padding", AttributeKind::integers));
   transpose_attributes.push_back(optional("output_shape", AttributeKind::integers));
   const std::vector<AttributeSchema> gemm_attributes{real("alpha", 1), real("beta", 1), integer("transA", 0), integer("transB", 0)};
   return {{"Conv", Skeleton::contraction, {conv_inputs, y, conv_attributes(), 3}, shape_of_conv, lower_conv, {}, 0, pack_conv},
-          {"ConvTranspose", Skeleton::contraction, {conv_inputs, y, transpose_attributes, 3}, shape_of_conv_transpose, lower_conv_transpose, {}, 0, pack_conv_transpose},
+          {"ConvTranspose",
+           Skeleton::contraction,
+           {conv_inputs, y, transpose_attributes, 3},
+           shape_of_conv_transpose,
+           lower_conv_transpose,
+           {},
+           0,
+           pack_conv_transpose},
           {"Gemm",
            Skeleton::contraction,
            {{value("a", kFloats, 'T'), value("b", kFloats, 'T'), optional_value("c", kFloats, 'T')}, y, gemm_attributes, 2, 2},
@@ -104,7 +116,14 @@ Rows contraction_rows() {
            {},
            0,
            pack_gemm},
-          {"MatMul", Skeleton::contraction, {{value("a", kFloats, 'T'), value("b", kFloats, 'T')}, y, {}, 1}, shape_of_matmul, lower_matmul, {}, 0, pack_matmul}};
+          {"MatMul",
+           Skeleton::contraction,
+           {{value("a", kFloats, 'T'), value("b", kFloats, 'T')}, y, {}, 1},
+           shape_of_matmul,
+           lower_matmul,
+           {},
+           0,
+           pack_matmul}};
 }
 
 }  // namespace pumice

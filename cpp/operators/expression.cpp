@@ -12,7 +12,9 @@
 namespace pumice {
 namespace {
 
-ExprPtr make_truth(bool value) { return std::make_shared<ExprNode>(ExprNode{ExprKind::truth, value ? "true" : "false", value ? 1.0 : 0.0, false, {}}); }
+ExprPtr make_truth(bool value) {
+  return std::make_shared<ExprNode>(ExprNode{ExprKind::truth, value ? "true" : "false", value ? 1.0 : 0.0, false, {}});
+}
 
 template <typename T>
 std::optional<bool> compare(std::string_view symbol, const T& a, const T& b) {
@@ -25,7 +27,9 @@ std::optional<bool> compare(std::string_view symbol, const T& a, const T& b) {
   return {};
 }
 
-bool is_constant(const ExprNode& node) { return node.kind == ExprKind::literal || node.kind == ExprKind::truth || node.kind == ExprKind::text; }
+bool is_constant(const ExprNode& node) {
+  return node.kind == ExprKind::literal || node.kind == ExprKind::truth || node.kind == ExprKind::text;
+}
 
 std::optional<bool> decided(const ExprNode& node) {
   const ExprNode &a = *node.children[0], &b = *node.children[1];
@@ -54,14 +58,16 @@ ExprPtr without_absent(const ExprNode& node) {
 
 ExprPtr simplify_unary(const ExprNode& node) {
   const ExprNode& operand = *node.children[0];
-  if (node.text == "-" && operand.kind == ExprKind::literal) return std::make_shared<ExprNode>(ExprNode{ExprKind::literal, {}, -operand.value, operand.real, {}});
+  if (node.text == "-" && operand.kind == ExprKind::literal)
+    return std::make_shared<ExprNode>(ExprNode{ExprKind::literal, {}, -operand.value, operand.real, {}});
   if (node.text == "!" && operand.kind == ExprKind::truth) return make_truth(operand.value == 0);
   return nullptr;
 }
 
 ExprPtr simplify(const ExprNode& node) {
   if (node.kind == ExprKind::unary) return simplify_unary(node);
-  if (node.kind == ExprKind::conditional && node.children[0]->kind == ExprKind::truth) return node.children[node.children[0]->value != 0 ? 1 : 2];
+  if (node.kind == ExprKind::conditional && node.children[0]->kind == ExprKind::truth)
+    return node.children[node.children[0]->value != 0 ? 1 : 2];
   if (node.kind == ExprKind::call && node.children.size() == 2) return without_absent(node);
   if (node.kind != ExprKind::binary) return nullptr;
   if (const auto truth = decided(node)) return make_truth(*truth);
@@ -106,10 +112,14 @@ ExprPtr make_number(double value) {
 ExprType expr_type(DType dtype) {
   if (is_float(dtype)) return ExprType::f32;
   switch (dtype) {
-    case DType::bool_: return ExprType::boolean;
-    case DType::int64: return ExprType::i64;
-    case DType::uint64: return ExprType::u64;
-    default: return is_signed_integer(dtype) ? ExprType::i32 : ExprType::u32;
+    case DType::bool_:
+      return ExprType::boolean;
+    case DType::int64:
+      return ExprType::i64;
+    case DType::uint64:
+      return ExprType::u64;
+    default:
+      return is_signed_integer(dtype) ? ExprType::i32 : ExprType::u32;
   }
 }
 
@@ -123,15 +133,25 @@ Expression::Expression(std::shared_ptr<const ExprNode> root) : root_(std::move(r
   collect_names(*root_, seen, names_);
 }
 
-Expression Expression::parse(std::string_view text) { return Expression(parse_expression(text)); }
+Expression Expression::parse(std::string_view text) {
+  return Expression(parse_expression(text));
+}
 
-Expression Expression::literal(double value) { return Expression(make_number(value)); }
+Expression Expression::literal(double value) {
+  return Expression(make_number(value));
+}
 
-Expression Expression::name(std::string_view name) { return Expression(make_node({ExprKind::name, std::string(name), 0, false, {}})); }
+Expression Expression::name(std::string_view name) {
+  return Expression(make_node({ExprKind::name, std::string(name), 0, false, {}}));
+}
 
-Expression Expression::text(std::string_view text) { return Expression(make_node({ExprKind::text, std::string(text), 0, false, {}})); }
+Expression Expression::text(std::string_view text) {
+  return Expression(make_node({ExprKind::text, std::string(text), 0, false, {}}));
+}
 
-Expression Expression::absent() { return Expression(make_node({ExprKind::absent, {}, 0, false, {}})); }
+Expression Expression::absent() {
+  return Expression(make_node({ExprKind::absent, {}, 0, false, {}}));
+}
 
 Expression Expression::substitute(const std::map<std::string, Expression>& replacements) const {
   std::map<std::string, ExprPtr> roots;

@@ -8,7 +8,9 @@
 namespace pumice {
 namespace {
 
-uint64_t word(int64_t value) { return static_cast<uint64_t>(value); }
+uint64_t word(int64_t value) {
+  return static_cast<uint64_t>(value);
+}
 
 int64_t divide(int64_t a, int64_t b) {
   if (b == 0) throw Error("a division of integers by zero");
@@ -58,14 +60,22 @@ class Evaluator {
 
   T value(const ExprNode& node) const {
     switch (node.kind) {
-      case ExprKind::literal: return literal(node);
-      case ExprKind::truth: return static_cast<T>(node.value);
-      case ExprKind::name: return named(node.text);
-      case ExprKind::unary: return unary(node);
-      case ExprKind::binary: return binary(node);
-      case ExprKind::conditional: return value(*node.children[value(*node.children[0]) != 0 ? 1 : 2]);
-      case ExprKind::call: return call(node);
-      default: throw Error("no number: " + describe(node));
+      case ExprKind::literal:
+        return literal(node);
+      case ExprKind::truth:
+        return static_cast<T>(node.value);
+      case ExprKind::name:
+        return named(node.text);
+      case ExprKind::unary:
+        return unary(node);
+      case ExprKind::binary:
+        return binary(node);
+      case ExprKind::conditional:
+        return value(*node.children[value(*node.children[0]) != 0 ? 1 : 2]);
+      case ExprKind::call:
+        return call(node);
+      default:
+        throw Error("no number: " + describe(node));
     }
   }
 
@@ -117,8 +127,12 @@ class Evaluator {
 
 }  // namespace
 
-double Expression::evaluate(const std::map<std::string, double>& values) const { return Evaluator<double>(values).value(*root_); }
+double Expression::evaluate(const std::map<std::string, double>& values) const {
+  return Evaluator<double>(values).value(*root_);
+}
 
-int64_t Expression::evaluate(const std::map<std::string, int64_t>& values) const { return Evaluator<int64_t>(values).value(*root_); }
+int64_t Expression::evaluate(const std::map<std::string, int64_t>& values) const {
+  return Evaluator<int64_t>(values).value(*root_);
+}
 
 }  // namespace pumice

@@ -8,11 +8,19 @@
 namespace pumice {
 namespace {
 
-int64_t wrap(uint64_t value) { return static_cast<int64_t>(value); }
+int64_t wrap(uint64_t value) {
+  return static_cast<int64_t>(value);
+}
 
-double sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
-double maximum(double a, double b) { return a > b || std::isnan(a) ? a : b; }
-double minimum(double a, double b) { return a < b || std::isnan(a) ? a : b; }
+double sign(double x) {
+  return x > 0 ? 1 : x < 0 ? -1 : x;
+}
+double maximum(double a, double b) {
+  return a > b || std::isnan(a) ? a : b;
+}
+double minimum(double a, double b) {
+  return a < b || std::isnan(a) ? a : b;
+}
 
 double floored_mod(double a, double b) {
   const double r = std::fmod(a, b);
@@ -20,7 +28,9 @@ double floored_mod(double a, double b) {
   return (r < 0) != (b < 0) ? r + b : r;
 }
 
-double round_even(double x) { return std::nearbyint(x); }
+double round_even(double x) {
+  return std::nearbyint(x);
+}
 
 int64_t truncated_mod(int64_t a, int64_t b) {
   if (b == 0) throw Error("the remainder of a division by zero");
@@ -53,7 +63,8 @@ using D = double;
 using I = int64_t;
 
 constexpr std::array kFunctions{
-    ExprFunction{"abs", Signature::same, 1, "abs", [](D x, D) { return std::fabs(x); }, [](I x, I) { return x < 0 ? wrap(0 - static_cast<uint64_t>(x)) : x; }},
+    ExprFunction{"abs", Signature::same, 1, "abs", [](D x, D) { return std::fabs(x); },
+                 [](I x, I) { return x < 0 ? wrap(0 - static_cast<uint64_t>(x)) : x; }},
     ExprFunction{"sign", Signature::same, 1, "pm_sign", [](D x, D) { return sign(x); }, [](I x, I) -> I { return (x > 0) - (x < 0); }},
     ExprFunction{"min", Signature::same, 2, "pm_min", minimum, [](I a, I b) { return std::min(a, b); }},
     ExprFunction{"max", Signature::same, 2, "pm_max", maximum, [](I a, I b) { return std::max(a, b); }},
@@ -67,7 +78,8 @@ constexpr std::array kFunctions{
     ExprFunction{"sqrt", Signature::real, 1, "sqrt", [](D x, D) { return std::sqrt(x); }},
     ExprFunction{"erf", Signature::real, 1, "pm_erf", [](D x, D) { return std::erf(x); }},
     ExprFunction{"sigmoid", Signature::real, 1, "pm_sigmoid", [](D x, D) { return 1 / (1 + std::exp(-x)); }},
-    ExprFunction{"softplus", Signature::real, 1, "pm_softplus", [](D x, D) { return std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x))); }},
+    ExprFunction{"softplus", Signature::real, 1, "pm_softplus",
+                 [](D x, D) { return std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x))); }},
     ExprFunction{"floor", Signature::real, 1, "floor", [](D x, D) { return std::floor(x); }},
     ExprFunction{"ceil", Signature::real, 1, "ceil", [](D x, D) { return std::ceil(x); }},
     ExprFunction{"trunc", Signature::real, 1, "trunc", [](D x, D) { return std::trunc(x); }},
@@ -87,8 +99,10 @@ constexpr std::array kFunctions{
     ExprFunction{"isnan", Signature::real_test, 1, "pm_isnan", [](D x, D) -> D { return std::isnan(x); }},
     ExprFunction{"isinf", Signature::real_test, 1, "pm_isinf", [](D x, D) -> D { return std::isinf(x); }},
     ExprFunction{"bool", Signature::cast, 1, "bool", [](D x, D) -> D { return x != 0; }, [](I x, I) -> I { return x != 0; }},
-    ExprFunction{"i32", Signature::cast, 1, "int", [](D x, D) { return to_integer<int32_t>(x); }, [](I x, I) -> I { return static_cast<int32_t>(x); }},
-    ExprFunction{"u32", Signature::cast, 1, "uint", [](D x, D) { return to_integer<uint32_t>(x); }, [](I x, I) -> I { return static_cast<uint32_t>(x); }},
+    ExprFunction{"i32", Signature::cast, 1, "int", [](D x, D) { return to_integer<int32_t>(x); },
+                 [](I x, I) -> I { return static_cast<int32_t>(x); }},
+    ExprFunction{"u32", Signature::cast, 1, "uint", [](D x, D) { return to_integer<uint32_t>(x); },
+                 [](I x, I) -> I { return static_cast<uint32_t>(x); }},
     ExprFunction{"i64", Signature::cast, 1, "int64_t", [](D x, D) { return to_integer<int64_t>(x); }, [](I x, I) { return x; }},
     ExprFunction{"u64", Signature::cast, 1, "uint64_t", [](D x, D) { return to_integer<uint64_t>(x); }, [](I x, I) { return x; }},
     ExprFunction{"f32", Signature::cast, 1, "float", [](D x, D) { return x; }, [](I x, I) { return x; }},
@@ -97,7 +111,8 @@ constexpr std::array kFunctions{
 }  // namespace
 
 const ExprFunction* find_expr_function(std::string_view name) {
-  const auto found = std::find_if(kFunctions.begin(), kFunctions.end(), [&](const ExprFunction& function) { return function.name == name; });
+  const auto found =
+      std::find_if(kFunctions.begin(), kFunctions.end(), [&](const ExprFunction& function) { return function.name == name; });
   return found == kFunctions.end() ? nullptr : &*found;
 }
 

@@ -20,7 +20,9 @@ bool is_one_of(std::string_view text, std::initializer_list<std::string_view> ch
   return false;
 }
 
-bool is_integer(ExprType type) { return type != ExprType::boolean && type != ExprType::f32; }
+bool is_integer(ExprType type) {
+  return type != ExprType::boolean && type != ExprType::f32;
+}
 
 std::string float_literal(double value) {
   const auto rounded = static_cast<float>(value);
@@ -36,20 +38,29 @@ std::string float_literal(double value) {
 template <typename T>
 std::string integer_literal(double value, std::string_view suffix) {
   constexpr double low = static_cast<double>(std::numeric_limits<T>::min()), high = static_cast<double>(std::numeric_limits<T>::max());
-  if (value < low || value > high || value != std::floor(value)) throw Error(float_literal(value) + " is no value of " + std::string(std::is_signed_v<T> ? "a signed" : "an unsigned") + " integer of " + std::to_string(sizeof(T) * 8) + " bits");
-  if (std::is_signed_v<T> && value == low) return "(" + std::to_string(std::numeric_limits<T>::min() + T{1}) + std::string(suffix) + " - 1" + std::string(suffix) + ")";
+  if (value < low || value > high || value != std::floor(value))
+    throw Error(float_literal(value) + " is no value of " + std::string(std::is_signed_v<T> ? "a signed" : "an unsigned") + " integer of " +
+                std::to_string(sizeof(T) * 8) + " bits");
+  if (std::is_signed_v<T> && value == low)
+    return "(" + std::to_string(std::numeric_limits<T>::min() + T{1}) + std::string(suffix) + " - 1" + std::string(suffix) + ")";
   const std::string text = std::to_string(static_cast<T>(value)) + std::string(suffix);
   return value < 0 ? "(" + text + ")" : text;
 }
 
 std::string literal_text(const ExprNode& node, ExprType type) {
   switch (type) {
-    case ExprType::f32: return float_literal(node.value);
-    case ExprType::i32: return integer_literal<int32_t>(node.value, "");
-    case ExprType::u32: return integer_literal<uint32_t>(node.value, "u");
-    case ExprType::i64: return integer_literal<int64_t>(node.value, "L");
-    case ExprType::u64: return integer_literal<uint64_t>(node.value, "UL");
-    default: throw Error("the number " + describe(node) + " where true or false is expected");
+    case ExprType::f32:
+      return float_literal(node.value);
+    case ExprType::i32:
+      return integer_literal<int32_t>(node.value, "");
+    case ExprType::u32:
+      return integer_literal<uint32_t>(node.value, "u");
+    case ExprType::i64:
+      return integer_literal<int64_t>(node.value, "L");
+    case ExprType::u64:
+      return integer_literal<uint64_t>(node.value, "UL");
+    default:
+      throw Error("the number " + describe(node) + " where true or false is expected");
   }
 }
 
@@ -80,12 +91,15 @@ class Types {
   // The type that both operands have.
   Inferred common(const ExprNode& node, const ExprNode& a, const ExprNode& b) {
     const Inferred left = of(a), right = of(b);
-    if (left && right && *left != *right) fail(node, std::string(glsl_name(*left)) + " and " + std::string(glsl_name(*right)) + " do not combine");
+    if (left && right && *left != *right)
+      fail(node, std::string(glsl_name(*left)) + " and " + std::string(glsl_name(*right)) + " do not combine");
     return left ? left : right;
   }
 
  private:
-  [[noreturn]] static void fail(const ExprNode& node, const std::string& message) { throw Error("expression '" + describe(node) + "': " + message); }
+  [[noreturn]] static void fail(const ExprNode& node, const std::string& message) {
+    throw Error("expression '" + describe(node) + "': " + message);
+  }
 
   static void expect(const ExprNode& node, bool condition, std::string_view what, Inferred given) {
     if (!condition) fail(node, std::string(what) + " expected; given " + std::string(given ? glsl_name(*given) : "a number"));
@@ -93,15 +107,24 @@ class Types {
 
   Inferred infer(const ExprNode& node) {
     switch (node.kind) {
-      case ExprKind::literal: return node.real ? Inferred(ExprType::f32) : std::nullopt;
-      case ExprKind::truth: return ExprType::boolean;
-      case ExprKind::name: return named(node);
-      case ExprKind::unary: return unary(node);
-      case ExprKind::binary: return binary(node);
-      case ExprKind::conditional: return conditional(node);
-      case ExprKind::call: return call(node);
-      case ExprKind::absent: throw Error("an operand that was left out is needed");
-      default: fail(node, "a text can only be compared with a text");
+      case ExprKind::literal:
+        return node.real ? Inferred(ExprType::f32) : std::nullopt;
+      case ExprKind::truth:
+        return ExprType::boolean;
+      case ExprKind::name:
+        return named(node);
+      case ExprKind::unary:
+        return unary(node);
+      case ExprKind::binary:
+        return binary(node);
+      case ExprKind::conditional:
+        return conditional(node);
+      case ExprKind::call:
+        return call(node);
+      case ExprKind::absent:
+        throw Error("an operand that was left out is needed");
+      default:
+        fail(node, "a text can only be compared with a text");
     }
   }
 
@@ -142,7 +165,8 @@ class Types {
     if (function.signature == Signature::cast) return cast_type(node.text);
     expect(node, first != ExprType::boolean, "numbers", first);
     if (node.text == "pow" && first) return power(node, *first);
-    if (function.signature == Signature::same) return node.children.size() == 1 ? first : common(node, *node.children[0], *node.children[1]);
+    if (function.signature == Signature::same)
+      return node.children.size() == 1 ? first : common(node, *node.children[0], *node.children[1]);
     expect(node, !first || first == ExprType::f32, "float", first);
     return function.signature == Signature::real ? ExprType::f32 : ExprType::boolean;
   }
@@ -194,12 +218,19 @@ class Emitter {
 
   std::string operation(const ExprNode& node, ExprType type) {
     switch (node.kind) {
-      case ExprKind::truth: return node.text;
-      case ExprKind::name: return node.text;
-      case ExprKind::unary: return "(" + node.text + text(*node.children[0], type) + ")";
-      case ExprKind::binary: return binary(node);
-      case ExprKind::conditional: return "(" + text(*node.children[0], ExprType::boolean) + " ? " + text(*node.children[1], type) + " : " + text(*node.children[2], type) + ")";
-      default: return call(node, type);
+      case ExprKind::truth:
+        return node.text;
+      case ExprKind::name:
+        return node.text;
+      case ExprKind::unary:
+        return "(" + node.text + text(*node.children[0], type) + ")";
+      case ExprKind::binary:
+        return binary(node);
+      case ExprKind::conditional:
+        return "(" + text(*node.children[0], ExprType::boolean) + " ? " + text(*node.children[1], type) + " : " +
+               text(*node.children[2], type) + ")";
+      default:
+        return call(node, type);
     }
   }
 
@@ -220,7 +251,8 @@ class Emitter {
 
   std::string call(const ExprNode& node, ExprType type) {
     const ExprFunction& function = *find_expr_function(node.text);
-    if (function.signature == Signature::cast) return std::string(function.glsl) + "(" + text(*node.children[0], types_.or_float(*node.children[0])) + ")";
+    if (function.signature == Signature::cast)
+      return std::string(function.glsl) + "(" + text(*node.children[0], types_.or_float(*node.children[0])) + ")";
     const ExprType operand = function.signature == Signature::same ? type : ExprType::f32;
     if (node.text == "pow") return power(node, operand);
     if (node.text == "abs" && (operand == ExprType::u32 || operand == ExprType::u64)) return text(*node.children[0], operand);
@@ -232,8 +264,11 @@ class Emitter {
   std::string power(const ExprNode& node, ExprType base) {
     const ExprType exponent = types_.of(*node.children[1]).value_or(base);
     const ExprType common = exponent == ExprType::f32 ? exponent : base;
-    const auto as = [](ExprType from, ExprType to, const std::string& value) { return from == to ? value : std::string(glsl_name(to)) + "(" + value + ")"; };
-    const std::string result = "pm_pow(" + as(base, common, text(*node.children[0], base)) + ", " + as(exponent, common, text(*node.children[1], exponent)) + ")";
+    const auto as = [](ExprType from, ExprType to, const std::string& value) {
+      return from == to ? value : std::string(glsl_name(to)) + "(" + value + ")";
+    };
+    const std::string result =
+        "pm_pow(" + as(base, common, text(*node.children[0], base)) + ", " + as(exponent, common, text(*node.children[1], exponent)) + ")";
     return as(common, base, result);
   }
 
@@ -246,10 +281,14 @@ class Emitter {
 
 std::string full_text(const ExprNode& node) {
   switch (node.kind) {
-    case ExprKind::literal: return float_literal(node.value);
-    case ExprKind::text: return "'" + node.text + "'";
-    case ExprKind::absent: return "(absent)";
-    default: return node.text;
+    case ExprKind::literal:
+      return float_literal(node.value);
+    case ExprKind::text:
+      return "'" + node.text + "'";
+    case ExprKind::absent:
+      return "(absent)";
+    default:
+      return node.text;
   }
 }
 
@@ -284,13 +323,15 @@ std::string Expression::glsl(const std::map<std::string, ExprType>& types, ExprT
   return text;
 }
 
-std::string Expression::glsl_function(std::string_view function, const std::vector<std::pair<std::string, ExprType>>& parameters, ExprType* type) const {
+std::string Expression::glsl_function(std::string_view function, const std::vector<std::pair<std::string, ExprType>>& parameters,
+                                      ExprType* type) const {
   const std::map<std::string, ExprType> types(parameters.begin(), parameters.end());
   Emitter emitter(types, true);
   const std::string result = emitter.root(*root_);
   if (type) *type = emitter.type(*root_);
   std::string text = std::string(glsl_name(emitter.type(*root_))) + " " + std::string(function) + "(";
-  for (size_t i = 0; i < parameters.size(); ++i) text += (i ? ", " : "") + std::string(glsl_name(parameters[i].second)) + " " + parameters[i].first;
+  for (size_t i = 0; i < parameters.size(); ++i)
+    text += (i ? ", " : "") + std::string(glsl_name(parameters[i].second)) + " " + parameters[i].first;
   return text + ") { " + emitter.statements() + "return " + result + "; }";
 }
 

@@ -11,7 +11,16 @@ namespace {
 
 // Binary operators from the loosest to the tightest, as in C. Longer ones stand before their prefixes.
 constexpr std::array<std::array<std::string_view, 4>, 10> kLevels{{
-    {"||"}, {"&&"}, {"|"}, {"^"}, {"&"}, {"==", "!="}, {"<=", ">=", "<", ">"}, {"<<", ">>"}, {"+", "-"}, {"*", "/", "%"},
+    {"||"},
+    {"&&"},
+    {"|"},
+    {"^"},
+    {"&"},
+    {"==", "!="},
+    {"<=", ">=", "<", ">"},
+    {"<<", ">>"},
+    {"+", "-"},
+    {"*", "/", "%"},
 }};
 constexpr int kMaxDepth = 200;
 
@@ -41,7 +50,9 @@ class Parser {
     if (text_.substr(at_, symbol.size()) != symbol) return false;
     const std::string_view rest = text_.substr(at_ + symbol.size());
     const char next = rest.empty() ? '\0' : rest[0];
-    if (symbol.size() == 1 && ((symbol.find_first_of("<>&|") == 0 && next == symbol[0]) || (symbol.find_first_of("<>!") == 0 && next == '='))) return false;
+    if (symbol.size() == 1 &&
+        ((symbol.find_first_of("<>&|") == 0 && next == symbol[0]) || (symbol.find_first_of("<>!") == 0 && next == '=')))
+      return false;
     at_ += symbol.size();
     return true;
   }
@@ -108,7 +119,8 @@ class Parser {
     if (error != std::errc()) fail("a number that is out of range or malformed");
     const std::string_view digits(text_.data() + at_, static_cast<size_t>(end - text_.data()) - at_);
     at_ += digits.size();
-    if (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) fail("a number runs into a name");
+    if (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_'))
+      fail("a number runs into a name");
     return make_node({ExprKind::literal, {}, value, digits.find_first_of(".eE") != std::string_view::npos, {}});
   }
 
@@ -142,7 +154,8 @@ class Parser {
     do arguments.push_back(conditional());
     while (take(","));
     expect(")");
-    if (arguments.size() != function->arity) fail("'" + name + "' takes " + std::to_string(function->arity) + " arguments; given " + std::to_string(arguments.size()));
+    if (arguments.size() != function->arity)
+      fail("'" + name + "' takes " + std::to_string(function->arity) + " arguments; given " + std::to_string(arguments.size()));
     return make_node({ExprKind::call, name, 0, false, std::move(arguments)});
   }
 
@@ -153,6 +166,8 @@ class Parser {
 
 }  // namespace
 
-ExprPtr parse_expression(std::string_view text) { return Parser(text).whole(); }
+ExprPtr parse_expression(std::string_view text) {
+  return Parser(text).whole();
+}
 
 }  // namespace pumice

@@ -14,12 +14,16 @@ void put(std::byte* target, T value) {
 }
 
 // Truncated; 0 for NaN, infinities and what 64 bits do not hold.
-int64_t truncated(double value) { return std::fabs(value) < 9223372036854775808.0 ? static_cast<int64_t>(value) : 0; }
+int64_t truncated(double value) {
+  return std::fabs(value) < 9223372036854775808.0 ? static_cast<int64_t>(value) : 0;
+}
 
 }  // namespace
 
 HostWriter::HostWriter(TensorDesc desc)
-    : desc_(std::move(desc)), element_bytes_(static_cast<size_t>(bits(desc_.dtype)) / 8), bytes_(new std::byte[static_cast<size_t>(desc_.bytes()) + 4]()) {}
+    : desc_(std::move(desc)),
+      element_bytes_(static_cast<size_t>(bits(desc_.dtype)) / 8),
+      bytes_(new std::byte[static_cast<size_t>(desc_.bytes()) + 4]()) {}
 
 void HostWriter::store(int64_t element, int64_t value) {
   if (is_float(desc_.dtype)) return store(element, static_cast<double>(value));
@@ -29,13 +33,21 @@ void HostWriter::store(int64_t element, int64_t value) {
 
 void HostWriter::store(int64_t element, double value) {
   switch (desc_.dtype) {
-    case DType::float64: return put(at(element), value);
-    case DType::float32: return put(at(element), static_cast<float>(value));
-    case DType::float16: return put(at(element), half_from_float(static_cast<float>(value)));
-    case DType::bfloat16: return put(at(element), bfloat16_from_float(static_cast<float>(value)));
-    case DType::bool_: return store(element, static_cast<int64_t>(value != 0));
-    case DType::uint64: return put(at(element), value >= 9223372036854775808.0 && value < 18446744073709551616.0 ? static_cast<uint64_t>(value) : static_cast<uint64_t>(truncated(value)));
-    default: return store(element, truncated(value));
+    case DType::float64:
+      return put(at(element), value);
+    case DType::float32:
+      return put(at(element), static_cast<float>(value));
+    case DType::float16:
+      return put(at(element), half_from_float(static_cast<float>(value)));
+    case DType::bfloat16:
+      return put(at(element), bfloat16_from_float(static_cast<float>(value)));
+    case DType::bool_:
+      return store(element, static_cast<int64_t>(value != 0));
+    case DType::uint64:
+      return put(at(element), value >= 9223372036854775808.0 && value < 18446744073709551616.0 ? static_cast<uint64_t>(value)
+                                                                                               : static_cast<uint64_t>(truncated(value)));
+    default:
+      return store(element, truncated(value));
   }
 }
 
@@ -47,7 +59,8 @@ HostTensor HostWriter::take() {
 HostTensor moved_elements(const HostTensor& x, const TensorDesc& desc, const Strides& strides, int64_t first) {
   HostWriter writer(desc);
   const size_t size = writer.element_bytes();
-  for_each_index(desc.shape, strides, [&](int64_t i, int64_t offset) { std::memcpy(writer.at(i), x.data + static_cast<size_t>(first + offset) * size, size); });
+  for_each_index(desc.shape, strides,
+                 [&](int64_t i, int64_t offset) { std::memcpy(writer.at(i), x.data + static_cast<size_t>(first + offset) * size, size); });
   return writer.take();
 }
 

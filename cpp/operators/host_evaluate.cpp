@@ -71,7 +71,8 @@ HostTensor map_elements(const HostNode& node, const Expression& expression) {
     if (!node.has(k)) continue;
     MapOperand<T> operand{elements_of<T>(node.input(k)), std::vector<size_t>(static_cast<size_t>(element_count(shape))), &values[names[k]]};
     const Shape& given = node.input(k).desc.shape;
-    for_each_index(shape, broadcast_strides(given, packed_strides(given), shape), [&](int64_t i, int64_t offset) { operand.positions[static_cast<size_t>(i)] = static_cast<size_t>(offset); });
+    for_each_index(shape, broadcast_strides(given, packed_strides(given), shape),
+                   [&](int64_t i, int64_t offset) { operand.positions[static_cast<size_t>(i)] = static_cast<size_t>(offset); });
     operands.push_back(std::move(operand));
   }
   HostWriter writer(node.outputs[0]);
@@ -83,7 +84,8 @@ HostTensor map_elements(const HostNode& node, const Expression& expression) {
 }
 
 bool has_floats(const HostNode& node) {
-  return is_float(node.outputs[0].dtype) || std::any_of(node.inputs.begin(), node.inputs.end(), [](const HostTensor* input) { return input && is_float(input->desc.dtype); });
+  return is_float(node.outputs[0].dtype) ||
+         std::any_of(node.inputs.begin(), node.inputs.end(), [](const HostTensor* input) { return input && is_float(input->desc.dtype); });
 }
 
 Results evaluate_map(const HostNode& node) {
@@ -101,9 +103,13 @@ HostTensor cast_elements(const HostNode& node) {
   return writer.take();
 }
 
-Results evaluate_cast(const HostNode& node) { return one(is_float(node.input(0).desc.dtype) ? cast_elements<double>(node) : cast_elements<int64_t>(node)); }
+Results evaluate_cast(const HostNode& node) {
+  return one(is_float(node.input(0).desc.dtype) ? cast_elements<double>(node) : cast_elements<int64_t>(node));
+}
 
-Results evaluate_view(const HostNode& node) { return one({node.outputs[0], node.input(0).owner, node.input(0).data}); }
+Results evaluate_view(const HostNode& node) {
+  return one({node.outputs[0], node.input(0).owner, node.input(0).data});
+}
 
 Results evaluate_shape(const HostNode& node) {
   const Shape& shape = node.input(0).desc.shape;
@@ -118,7 +124,8 @@ Results evaluate_constant(const HostNode& node) {
   if (const HostTensor* tensor = attributes.tensor("value")) return one(*tensor);
   if (attributes.has("value_int")) return one(integers_tensor(node.outputs[0], {attributes.integer("value_int")}));
   if (attributes.has("value_ints")) return one(integers_tensor(node.outputs[0], attributes.integers("value_ints")));
-  const auto values = attributes.has("value_float") ? std::vector<double>{attributes.real("value_float")} : attributes.reals("value_floats");
+  const auto values =
+      attributes.has("value_float") ? std::vector<double>{attributes.real("value_float")} : attributes.reals("value_floats");
   HostWriter writer(node.outputs[0]);
   for (size_t i = 0; i < values.size(); ++i) writer.store(static_cast<int64_t>(i), values[i]);
   return one(writer.take());
@@ -128,7 +135,8 @@ Results evaluate_transpose(const HostNode& node) {
   const Strides given = packed_strides(node.input(0).desc.shape);
   Strides strides(given.rbegin(), given.rend());
   const auto perm = node.attributes.integers("perm");
-  for (size_t i = 0; i < perm.size(); ++i) strides[i] = given[static_cast<size_t>(perm[i] < 0 ? perm[i] + static_cast<int64_t>(given.size()) : perm[i])];
+  for (size_t i = 0; i < perm.size(); ++i)
+    strides[i] = given[static_cast<size_t>(perm[i] < 0 ? perm[i] + static_cast<int64_t>(given.size()) : perm[i])];
   return one(moved_elements(node.input(0), node.outputs[0], strides, 0));
 }
 
@@ -165,13 +173,15 @@ Results evaluate_split(const HostNode& node) {
 Results evaluate_concat(const HostNode& node) {
   const Shape& shape = node.outputs[0].shape;
   const size_t axis = node.axis(0, shape);
-  const int64_t outer = element_count({shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis)}), row = element_count({shape.begin() + static_cast<std::ptrdiff_t>(axis), shape.end()});
+  const int64_t outer = element_count({shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis)}),
+                row = element_count({shape.begin() + static_cast<std::ptrdiff_t>(axis), shape.end()});
   HostWriter writer(node.outputs[0]);
   int64_t begin = 0;
   for (const HostTensor* input : node.inputs) {
     const int64_t part = outer == 0 ? 0 : input->desc.elements() / outer;
     const size_t bytes = static_cast<size_t>(part) * writer.element_bytes();
-    for (int64_t i = 0; i < outer && bytes > 0; ++i) std::memcpy(writer.at(i * row + begin), input->data + static_cast<size_t>(i) * bytes, bytes);
+    for (int64_t i = 0; i < outer && bytes > 0; ++i)
+      std::memcpy(writer.at(i * row + begin), input->data + static_cast<size_t>(i) * bytes, bytes);
     begin += part;
   }
   return one(writer.take());
@@ -181,14 +191,17 @@ Results evaluate_gather(const HostNode& node) {
   const Shape& shape = node.input(0).desc.shape;
   const size_t axis = node.axis(0, shape);
   const auto indices = node.integers(1);
-  const int64_t outer = element_count({shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis)}), inner = element_count({shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1, shape.end()});
+  const int64_t outer = element_count({shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis)}),
+                inner = element_count({shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1, shape.end()});
   const int64_t size = shape[axis], count = static_cast<int64_t>(indices.size());
   HostWriter writer(node.outputs[0]);
   const size_t bytes = static_cast<size_t>(inner) * writer.element_bytes();
   for (int64_t k = 0; k < count; ++k) {
     const int64_t given = indices[static_cast<size_t>(k)], index = given < 0 ? given + size : given;
-    if (index < 0 || index >= size) throw GraphError(std::string(node.name), "index " + std::to_string(given) + " of an axis of " + std::to_string(size));
-    for (int64_t i = 0; i < outer && bytes > 0; ++i) std::memcpy(writer.at((i * count + k) * inner), node.input(0).data + static_cast<size_t>(i * size + index) * bytes, bytes);
+    if (index < 0 || index >= size)
+      throw GraphError(std::string(node.name), "index " + std::to_string(given) + " of an axis of " + std::to_string(size));
+    for (int64_t i = 0; i < outer && bytes > 0; ++i)
+      std::memcpy(writer.at((i * count + k) * inner), node.input(0).data + static_cast<size_t>(i * size + index) * bytes, bytes);
   }
   return one(writer.take());
 }
@@ -209,7 +222,10 @@ Results reduce_elements(const HostNode& node) {
   const auto start = reduction_start<T>(node.row.name);
   if (!start) return {};
   const std::string_view name = node.row.name;
-  const Expression step = Expression::parse(name == "ReduceSum" ? "a + b" : name == "ReduceProd" ? "a * b" : name == "ReduceMax" ? "max(a, b)" : "min(a, b)");
+  const Expression step = Expression::parse(name == "ReduceSum"    ? "a + b"
+                                            : name == "ReduceProd" ? "a * b"
+                                            : name == "ReduceMax"  ? "max(a, b)"
+                                                                   : "min(a, b)");
   const Shape& shape = node.input(0).desc.shape;
   auto axes = node.has(1) ? node.integers(1) : node.attributes.integers("axes");
   const bool all = axes.empty() && node.attributes.integer("noop_with_empty_axes", 0) == 0;
@@ -232,15 +248,18 @@ Results reduce_elements(const HostNode& node) {
   return one(writer.take());
 }
 
-Results evaluate_reduce(const HostNode& node) { return is_float(node.input(0).desc.dtype) ? reduce_elements<double>(node) : reduce_elements<int64_t>(node); }
+Results evaluate_reduce(const HostNode& node) {
+  return is_float(node.input(0).desc.dtype) ? reduce_elements<double>(node) : reduce_elements<int64_t>(node);
+}
 
 using Evaluation = Results (*)(const HostNode&);
 
 Evaluation evaluation_of(const OperatorRow& row) {
-  static const std::map<std::string_view, Evaluation> by_name = {{"Cast", evaluate_cast},     {"Shape", evaluate_shape}, {"Constant", evaluate_constant}, {"Transpose", evaluate_transpose},
-                                                                 {"Slice", evaluate_slice},   {"Split", evaluate_split}, {"Expand", evaluate_expand},     {"Concat", evaluate_concat},
-                                                                 {"Gather", evaluate_gather}, {"ReduceSum", evaluate_reduce}, {"ReduceProd", evaluate_reduce}, {"ReduceMax", evaluate_reduce},
-                                                                 {"ReduceMin", evaluate_reduce}};
+  static const std::map<std::string_view, Evaluation> by_name = {
+      {"Cast", evaluate_cast},       {"Shape", evaluate_shape},      {"Constant", evaluate_constant}, {"Transpose", evaluate_transpose},
+      {"Slice", evaluate_slice},     {"Split", evaluate_split},      {"Expand", evaluate_expand},     {"Concat", evaluate_concat},
+      {"Gather", evaluate_gather},   {"ReduceSum", evaluate_reduce}, {"ReduceProd", evaluate_reduce}, {"ReduceMax", evaluate_reduce},
+      {"ReduceMin", evaluate_reduce}};
   if (const auto found = by_name.find(row.name); found != by_name.end()) return found->second;
   if (row.skeleton == Skeleton::view) return evaluate_view;
   return row.skeleton == Skeleton::map && !row.expression.empty() ? evaluate_map : nullptr;
@@ -254,7 +273,8 @@ size_t output_count(const OperatorRow& row, const Attributes& attributes, Inputs
 }
 
 // The outputs that the row's shape rule gives.
-std::vector<TensorDesc> output_descs(const OperatorRow& row, std::string_view node, const Attributes& attributes, Inputs inputs, size_t count) {
+std::vector<TensorDesc> output_descs(const OperatorRow& row, std::string_view node, const Attributes& attributes, Inputs inputs,
+                                     size_t count) {
   std::vector<const TensorDesc*> descs;
   for (const HostTensor* input : inputs) descs.push_back(input ? &input->desc : nullptr);
   ShapeContext context(node, attributes, descs, {inputs.begin(), inputs.end()}, count);
@@ -266,7 +286,8 @@ std::vector<TensorDesc> output_descs(const OperatorRow& row, std::string_view no
 
 }  // namespace
 
-std::optional<std::vector<HostTensor>> evaluate_on_host(const OperatorRow& row, std::string_view node, const Attributes& attributes, Inputs inputs) {
+std::optional<std::vector<HostTensor>> evaluate_on_host(const OperatorRow& row, std::string_view node, const Attributes& attributes,
+                                                        Inputs inputs) {
   const Evaluation evaluate = evaluation_of(row);
   if (!evaluate) return {};
   const bool reads_values = row.name != "Shape";

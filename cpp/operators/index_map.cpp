@@ -19,11 +19,15 @@ size_t axis_of(const LowerContext& node, int64_t fallback, int rank) {
 }
 
 // Whole words of the target hold nothing but what the copy writes: a dense part that begins and ends on a word.
-bool is_whole_words(DType dtype, int64_t first, int64_t elements) { return first * bits(dtype) % 32 == 0 && elements * bits(dtype) % 32 == 0; }
+bool is_whole_words(DType dtype, int64_t first, int64_t elements) {
+  return first * bits(dtype) % 32 == 0 && elements * bits(dtype) % 32 == 0;
+}
 
 std::vector<int64_t> host_integers(const LowerContext& node, size_t i) {
   const HostTensor* host = node.host(i);
-  if (!host) throw UnsupportedError("node '" + std::string(node.node) + "': input " + std::to_string(i) + " of " + std::string(node.row->name) + " has to be known on the host");
+  if (!host)
+    throw UnsupportedError("node '" + std::string(node.node) + "': input " + std::to_string(i) + " of " + std::string(node.row->name) +
+                           " has to be known on the host");
   return host->as_int64();
 }
 
@@ -38,7 +42,8 @@ void lower_concat(LowerContext& node) {
     const TensorDesc& x = node.input(i);
     const int64_t first = begin * y.strides[axis];
     begin += x.shape[axis];
-    add_strided_copy(node, y.dtype, {x.shape, {x.strides, y.strides}}, node.in(i), 0, node.out(0), first, is_whole_words(y.dtype, first, x.elements()));
+    add_strided_copy(node, y.dtype, {x.shape, {x.strides, y.strides}}, node.in(i), 0, node.out(0), first,
+                     is_whole_words(y.dtype, first, x.elements()));
   }
 }
 
@@ -83,7 +88,8 @@ void lower_copy(LowerContext& node) {
 void lower_slice(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   const auto optional_integers = [&](size_t i) { return node.has_input(i) ? host_integers(node, i) : std::vector<int64_t>{}; };
-  const auto axes = slice_geometry(node.node, x.shape, host_integers(node, 1), host_integers(node, 2), optional_integers(3), optional_integers(4));
+  const auto axes =
+      slice_geometry(node.node, x.shape, host_integers(node, 1), host_integers(node, 2), optional_integers(3), optional_integers(4));
   Strides strides = x.strides;
   int64_t first = 0;
   for (size_t axis = 0; axis < axes.size(); ++axis) {
@@ -97,7 +103,8 @@ void lower_slice(LowerContext& node) {
 static void add_blocks(LowerContext& node, const Planes& deep, const Planes& wide, bool to_space) {
   const int64_t b = node.attributes->integer("blocksize");
   const bool column_row_depth = node.attributes->text("mode", "DCR") == "CRD";
-  const int64_t channels = wide.c, block_row = column_row_depth ? b : b * channels, block_column = column_row_depth ? 1 : channels, channel = column_row_depth ? b * b : 1;
+  const int64_t channels = wide.c, block_row = column_row_depth ? b : b * channels, block_column = column_row_depth ? 1 : channels,
+                channel = column_row_depth ? b * b : 1;
   const std::vector<int64_t> sizes = {wide.n, channels, deep.h, b, deep.w, b};
   const std::vector<int64_t> of_deep = {deep.sn, channel * deep.sc, deep.sh, block_row * deep.sc, deep.sw, block_column * deep.sc};
   const std::vector<int64_t> of_wide = {wide.sn, wide.sc, wide.sh * b, wide.sh, wide.sw * b, wide.sw};
@@ -105,9 +112,13 @@ static void add_blocks(LowerContext& node, const Planes& deep, const Planes& wid
   add_strided_copy(node, node.output(0).dtype, space, node.in(0), 0, node.out(0), 0, true);
 }
 
-void lower_depth_to_space(LowerContext& node) { add_blocks(node, planes_of(node, node.input(0)), planes_of(node, node.output(0)), true); }
+void lower_depth_to_space(LowerContext& node) {
+  add_blocks(node, planes_of(node, node.input(0)), planes_of(node, node.output(0)), true);
+}
 
-void lower_space_to_depth(LowerContext& node) { add_blocks(node, planes_of(node, node.output(0)), planes_of(node, node.input(0)), false); }
+void lower_space_to_depth(LowerContext& node) {
+  add_blocks(node, planes_of(node, node.output(0)), planes_of(node, node.input(0)), false);
+}
 
 // One axis of a padding.
 struct PadAxis {
@@ -121,7 +132,8 @@ static std::vector<PadAxis> pad_axes(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   const auto pads = host_integers(node, 1);
   std::vector<PadAxis> all;
-  for (size_t i = 0; i < x.shape.size(); ++i) all.push_back({y.shape[i], x.shape[i], node.has_input(3) ? 0 : pads[i], x.strides[i], y.strides[i]});
+  for (size_t i = 0; i < x.shape.size(); ++i)
+    all.push_back({y.shape[i], x.shape[i], node.has_input(3) ? 0 : pads[i], x.strides[i], y.strides[i]});
   if (node.has_input(3)) {
     const auto axes = host_integers(node, 3);
     for (size_t i = 0; i < axes.size(); ++i) all[static_cast<size_t>(axes[i] < 0 ? axes[i] + x.rank() : axes[i])].before = pads[i];
@@ -129,7 +141,8 @@ static std::vector<PadAxis> pad_axes(LowerContext& node) {
   std::stable_sort(all.begin(), all.end(), [](const PadAxis& a, const PadAxis& b) { return a.y_stride > b.y_stride; });
   std::vector<PadAxis> merged;
   for (const PadAxis& axis : all) {
-    const bool joins = !merged.empty() && !merged.back().is_padded() && !axis.is_padded() && merged.back().x_stride == axis.x_stride * axis.size && merged.back().y_stride == axis.y_stride * axis.size;
+    const bool joins = !merged.empty() && !merged.back().is_padded() && !axis.is_padded() &&
+                       merged.back().x_stride == axis.x_stride * axis.size && merged.back().y_stride == axis.y_stride * axis.size;
     if (!joins)
       merged.push_back(axis);
     else
@@ -159,9 +172,10 @@ void lower_pad(LowerContext& node) {
   if (element_bits < 8) throw UnsupportedError("node '" + std::string(node.node) + "': Pad of " + std::string(name(x.dtype)));
   auto axes = pad_axes(node);
   if (axes.size() > kPadRank)
-    throw UnsupportedError("node '" + std::string(node.node) + "': Pad over " + std::to_string(axes.size()) + " axes that do not merge; at most " + std::to_string(kPadRank) + " are supported");
+    throw UnsupportedError("node '" + std::string(node.node) + "': Pad over " + std::to_string(axes.size()) +
+                           " axes that do not merge; at most " + std::to_string(kPadRank) + " are supported");
   axes.insert(axes.begin(), kPadRank - axes.size(), {1, 1, 0, 0, 0});
-  const auto each = [&](int64_t PadAxis::*field) {
+  const auto each = [&](int64_t PadAxis::* field) {
     std::vector<int64_t> values;
     for (const PadAxis& axis : axes) values.push_back(axis.*field);
     return values;
@@ -169,9 +183,16 @@ void lower_pad(LowerContext& node) {
   const auto value = pad_value(node);
   const bool words = is_dense(each(&PadAxis::size), each(&PadAxis::y_stride));
   const int64_t lanes = words ? std::max(32 / element_bits, 1) : 1;
-  const Macros macros = {{"BITS", std::to_string(element_bits)}, {"WORDS", words ? "1" : "0"}, {"RANK", std::to_string(kPadRank)}, {"PAD", std::string(modes.at(node.attributes->text("mode", "constant")))}};
+  const Macros macros = {{"BITS", std::to_string(element_bits)},
+                         {"WORDS", words ? "1" : "0"},
+                         {"RANK", std::to_string(kPadRank)},
+                         {"PAD", std::string(modes.at(node.attributes->text("mode", "constant")))}};
   StepBuilder step(node.kernel("index_map.comp", DType::float32, macros));
-  step.bind("x", node.in(0)).bind("y", node.out(0)).set("elements", y.elements()).set("size", each(&PadAxis::size)).set("x_size", each(&PadAxis::x_size));
+  step.bind("x", node.in(0))
+      .bind("y", node.out(0))
+      .set("elements", y.elements())
+      .set("size", each(&PadAxis::size))
+      .set("x_size", each(&PadAxis::x_size));
   step.set("before", each(&PadAxis::before)).set("x_stride", each(&PadAxis::x_stride)).set("y_stride", each(&PadAxis::y_stride));
   step.set("value", std::vector<int64_t>{value[0], value[1]});
   node.add(step.threads(static_cast<uint64_t>((y.elements() + lanes - 1) / lanes)).build());
@@ -180,7 +201,8 @@ void lower_pad(LowerContext& node) {
 void lower_gather(LowerContext& node) {
   const TensorDesc &x = node.input(0), &indices = node.input(1), &y = node.output(0);
   if (y.elements() == 0) return;
-  if (!x.is_packed() || !indices.is_packed() || !y.is_packed()) throw UnsupportedError("node '" + std::string(node.node) + "': Gather of strided tensors");
+  if (!x.is_packed() || !indices.is_packed() || !y.is_packed())
+    throw UnsupportedError("node '" + std::string(node.node) + "': Gather of strided tensors");
   const size_t axis = axis_of(node, 0, x.rank());
   int64_t inner = 1;
   for (size_t i = axis + 1; i < x.shape.size(); ++i) inner *= x.shape[i];

@@ -15,8 +15,10 @@ void shape_of_concat(ShapeContext& node) {
   for (size_t i = 1; i < node.input_count(); ++i) {
     Shape x = node.input(i).shape;
     if (x.size() == y.size()) std::swap(x[axis], y[axis]);
-    if (x.size() != y.size() || !std::equal(x.begin(), x.end(), y.begin(), [&, k = size_t{0}](int64_t p, int64_t q) mutable { return k++ == axis || p == q; }))
-      node.fail("input " + std::to_string(i) + " of shape " + to_string(node.input(i).shape) + " does not fit input 0 of shape " + to_string(node.input(0).shape) + " on axis " + std::to_string(axis));
+    if (x.size() != y.size() ||
+        !std::equal(x.begin(), x.end(), y.begin(), [&, k = size_t{0}](int64_t p, int64_t q) mutable { return k++ == axis || p == q; }))
+      node.fail("input " + std::to_string(i) + " of shape " + to_string(node.input(i).shape) + " does not fit input 0 of shape " +
+                to_string(node.input(0).shape) + " on axis " + std::to_string(axis));
     y[axis] = checked_add(x[axis], y[axis], "the joined axis");
   }
   node.output(0, node.input(0).dtype, y);
@@ -36,10 +38,12 @@ void shape_of_split(ShapeContext& node) {
   const size_t axis = checked_axis(node, node.attributes().integer("axis", 0), y.size());
   const size_t count = node.output_count();
   const int64_t stated = node.attributes().integer("num_outputs", static_cast<int64_t>(count)), size = y[axis];
-  if (!node.has(1) && stated != static_cast<int64_t>(count)) node.fail("num_outputs is " + std::to_string(stated) + " and there are " + std::to_string(count) + " outputs");
+  if (!node.has(1) && stated != static_cast<int64_t>(count))
+    node.fail("num_outputs is " + std::to_string(stated) + " and there are " + std::to_string(count) + " outputs");
   const auto sizes = node.has(1) ? node.host_integers(1) : equal_parts(size, count);
   int64_t total = 0;
-  for (const int64_t part : sizes) total = part < 0 ? node.fail("a part of " + std::to_string(part) + " elements"), 0 : checked_add(total, part, "the parts");
+  for (const int64_t part : sizes)
+    total = part < 0 ? node.fail("a part of " + std::to_string(part) + " elements"), 0 : checked_add(total, part, "the parts");
   if (sizes.size() != count || total != size)
     node.fail("parts " + to_string(sizes) + " for " + std::to_string(count) + " outputs of an axis of " + std::to_string(size));
   for (size_t i = 0; i < count; ++i) {
@@ -58,12 +62,14 @@ void shape_of_pad(ShapeContext& node) {
     axes = checked_axes(node, node.host_integers(3), x.size());
   else
     for (size_t axis = 0; axis < x.size(); ++axis) axes.push_back(axis);
-  if (pads.size() != 2 * axes.size()) node.fail(std::to_string(pads.size()) + " pads for " + std::to_string(axes.size()) + " axes; two expected for each");
+  if (pads.size() != 2 * axes.size())
+    node.fail(std::to_string(pads.size()) + " pads for " + std::to_string(axes.size()) + " axes; two expected for each");
   Shape y = x;
   for (size_t i = 0; i < axes.size(); ++i) {
     const int64_t before = pads[i], after = pads[i + axes.size()], size = x[axes[i]];
     y[axes[i]] = checked_add(checked_add(size, before, "padding"), after, "padding");
-    if (y[axes[i]] < 0) node.fail("pads of " + std::to_string(before) + " and " + std::to_string(after) + " on an axis of " + std::to_string(size));
+    if (y[axes[i]] < 0)
+      node.fail("pads of " + std::to_string(before) + " and " + std::to_string(after) + " on an axis of " + std::to_string(size));
     if (mode != "constant" && size == 0 && y[axes[i]] > 0) node.fail("padding of an empty axis with mode '" + mode + "'");
   }
   node.output(0, node.input(0).dtype, y);
@@ -107,7 +113,8 @@ void shape_of_depth_to_space(ShapeContext& node) {
 void shape_of_space_to_depth(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
   const int64_t b = block_of(node);
-  if (x[2] % b != 0 || x[3] % b != 0) node.fail("an image of " + std::to_string(x[2]) + " by " + std::to_string(x[3]) + " in blocks of " + std::to_string(b));
+  if (x[2] % b != 0 || x[3] % b != 0)
+    node.fail("an image of " + std::to_string(x[2]) + " by " + std::to_string(x[3]) + " in blocks of " + std::to_string(b));
   node.output(0, node.input(0).dtype, {x[0], checked_mul(x[1], b * b, "channels"), x[2] / b, x[3] / b});
 }
 
@@ -142,33 +149,58 @@ Rows index_rows() {
     roles.insert(roles.end(), more);
     return roles;
   };
-  return {{"Concat", Skeleton::index_map, {{variadic_value("x", kAny, 'T')}, y, {required("axis", AttributeKind::integer)}, 1}, shape_of_concat, lower_concat},
-            {"Split",
-             Skeleton::index_map,
-             {with_int64({optional_value("split", kInt64)}), {variadic_value("y", kAny)}, {integer("axis", 0), optional("num_outputs", AttributeKind::integer)}, 1},
-             shape_of_split,
-             lower_split,
-             {},
-             host_bits(1)},
-            {"Pad",
-             Skeleton::index_map,
-             {{value("x", kAny, 'T'), value("pads", kInt64), optional_value("value", kAny, 'T'), optional_value("axes", kIndices)}, y, {choice("mode", "constant", {"constant", "reflect", "edge", "wrap"})}},
-             shape_of_pad,
-             lower_pad,
-             {},
-             host_bits(1, 2, 3)},
-            {"Slice",
-             Skeleton::index_map,
-             {with_int64({value("starts", kIndices), value("ends", kIndices), optional_value("axes", kIndices), optional_value("steps", kIndices)}), y, {}, 1},
-             shape_of_slice,
-             lower_slice,
-             {},
-             host_bits(1, 2, 3, 4)},
-            {"Transpose", Skeleton::index_map, {x, y, {optional("perm", AttributeKind::integers)}}, shape_of_transpose, lower_transpose},
-            {"DepthToSpace", Skeleton::index_map, {x, y, {required("blocksize", AttributeKind::integer), text("mode", "DCR")}, 4, 4}, shape_of_depth_to_space, lower_depth_to_space},
-            {"SpaceToDepth", Skeleton::index_map, {x, y, {required("blocksize", AttributeKind::integer)}, 4, 4}, shape_of_space_to_depth, lower_space_to_depth},
-            {"Expand", Skeleton::index_map, {with_int64({value("shape", kInt64)}), y, {}}, shape_of_expand, lower_expand, {}, host_bits(1)},
-            {"Gather", Skeleton::index_map, {with_int64({value("indices", kIndices)}), y, {integer("axis", 0)}, 1}, shape_of_gather, lower_gather}};
+  return {{"Concat",
+           Skeleton::index_map,
+           {{variadic_value("x", kAny, 'T')}, y, {required("axis", AttributeKind::integer)}, 1},
+           shape_of_concat,
+           lower_concat},
+          {"Split",
+           Skeleton::index_map,
+           {with_int64({optional_value("split", kInt64)}),
+            {variadic_value("y", kAny)},
+            {integer("axis", 0), optional("num_outputs", AttributeKind::integer)},
+            1},
+           shape_of_split,
+           lower_split,
+           {},
+           host_bits(1)},
+          {"Pad",
+           Skeleton::index_map,
+           {{value("x", kAny, 'T'), value("pads", kInt64), optional_value("value", kAny, 'T'), optional_value("axes", kIndices)},
+            y,
+            {choice("mode", "constant", {"constant", "reflect", "edge", "wrap"})}},
+           shape_of_pad,
+           lower_pad,
+           {},
+           host_bits(1, 2, 3)},
+          {"Slice",
+           Skeleton::index_map,
+           {with_int64(
+                {value("starts", kIndices), value("ends", kIndices), optional_value("axes", kIndices), optional_value("steps", kIndices)}),
+            y,
+            {},
+            1},
+           shape_of_slice,
+           lower_slice,
+           {},
+           host_bits(1, 2, 3, 4)},
+          {"Transpose", Skeleton::index_map, {x, y, {optional("perm", AttributeKind::integers)}}, shape_of_transpose, lower_transpose},
+          {"DepthToSpace",
+           Skeleton::index_map,
+           {x, y, {required("blocksize", AttributeKind::integer), text("mode", "DCR")}, 4, 4},
+           shape_of_depth_to_space,
+           lower_depth_to_space},
+          {"SpaceToDepth",
+           Skeleton::index_map,
+           {x, y, {required("blocksize", AttributeKind::integer)}, 4, 4},
+           shape_of_space_to_depth,
+           lower_space_to_depth},
+          {"Expand", Skeleton::index_map, {with_int64({value("shape", kInt64)}), y, {}}, shape_of_expand, lower_expand, {}, host_bits(1)},
+          {"Gather",
+           Skeleton::index_map,
+           {with_int64({value("indices", kIndices)}), y, {integer("axis", 0)}, 1},
+           shape_of_gather,
+           lower_gather}};
 }
 
 }  // namespace pumice

@@ -5,13 +5,17 @@
 
 namespace pumice {
 
-Initializer::Initializer(std::shared_ptr<Context> context, std::vector<std::shared_ptr<const CompiledOperator>> operators) : context_(std::move(context)) { reset(std::move(operators)); }
+Initializer::Initializer(std::shared_ptr<Context> context, std::vector<std::shared_ptr<const CompiledOperator>> operators)
+    : context_(std::move(context)) {
+  reset(std::move(operators));
+}
 
 void Initializer::reset(std::vector<std::shared_ptr<const CompiledOperator>> operators) {
   if (context_->completed() < busy_until_) throw StateError("[I6] this Initializer's work is still running; wait for it before reset()");
   std::vector<Slot> inputs, outputs;
   for (const auto& one : operators) {
-    if (one->context() != context_) throw BindingError("M3", "operators", one->name(), "an operator of the initializer's context", "one of another context");
+    if (one->context() != context_)
+      throw BindingError("M3", "operators", one->name(), "an operator of the initializer's context", "one of another context");
     inputs.push_back({one->name(), {}});
     outputs.push_back({one->name(), {}});
   }
@@ -52,8 +56,11 @@ void Initializer::check_executable(const BoundRanges&) const {
   for (size_t i = 0; i < operators_.size(); ++i) {
     const auto& state = operators_[i]->state();
     const std::lock_guard lock(state->mutex);
-    const bool twice = std::any_of(operators_.begin(), operators_.begin() + static_cast<std::ptrdiff_t>(i), [&](const auto& other) { return other->state() == state; });
-    if (state->initialised || twice) throw BindingError("I5", "operators[" + std::to_string(i) + "]", operators_[i]->name(), "an operator that has not been initialised", "one that has been");
+    const bool twice = std::any_of(operators_.begin(), operators_.begin() + static_cast<std::ptrdiff_t>(i),
+                                   [&](const auto& other) { return other->state() == state; });
+    if (state->initialised || twice)
+      throw BindingError("I5", "operators[" + std::to_string(i) + "]", operators_[i]->name(), "an operator that has not been initialised",
+                         "one that has been");
   }
 }
 

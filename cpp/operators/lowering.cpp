@@ -12,14 +12,18 @@ namespace {
 uint32_t bytes_of(ScalarType scalar) {
   switch (scalar) {
     case ScalarType::int8:
-    case ScalarType::uint8: return 1;
+    case ScalarType::uint8:
+      return 1;
     case ScalarType::float16:
     case ScalarType::int16:
-    case ScalarType::uint16: return 2;
+    case ScalarType::uint16:
+      return 2;
     case ScalarType::float64:
     case ScalarType::int64:
-    case ScalarType::uint64: return 8;
-    default: return 4;
+    case ScalarType::uint64:
+      return 8;
+    default:
+      return 4;
   }
 }
 
@@ -30,16 +34,19 @@ void store(std::byte* target, T value) {
 
 void store_number(const KernelVariant& kernel, const PushConstant& member, std::byte* target, double real, int64_t integer) {
   switch (member.scalar) {
-    case ScalarType::float32: return store(target, static_cast<float>(real));
+    case ScalarType::float32:
+      return store(target, static_cast<float>(real));
     case ScalarType::int32:
       if (integer < INT32_MIN || integer > INT32_MAX) break;
       return store(target, static_cast<int32_t>(integer));
     case ScalarType::uint32:
       if (integer < 0 || integer > UINT32_MAX) break;
       return store(target, static_cast<uint32_t>(integer));
-    default: throw Error("kernel '" + kernel.name() + "': push constant '" + member.name + "' has a type that lowering does not set");
+    default:
+      throw Error("kernel '" + kernel.name() + "': push constant '" + member.name + "' has a type that lowering does not set");
   }
-  throw UnsupportedError("kernel '" + kernel.name() + "': " + std::to_string(integer) + " does not fit in push constant '" + member.name + "'; the tensor is too large for 32-bit indices");
+  throw UnsupportedError("kernel '" + kernel.name() + "': " + std::to_string(integer) + " does not fit in push constant '" + member.name +
+                         "'; the tensor is too large for 32-bit indices");
 }
 
 }  // namespace
@@ -82,16 +89,20 @@ StepBuilder& StepBuilder::set_integer(std::string_view name, int64_t value) {
 
 StepBuilder& StepBuilder::set(std::string_view name, double value) {
   const auto& found = member(name);
-  if (found.scalar != ScalarType::float32) throw Error("kernel '" + step_.kernel->name() + "': push constant '" + std::string(name) + "' takes no real number");
+  if (found.scalar != ScalarType::float32)
+    throw Error("kernel '" + step_.kernel->name() + "': push constant '" + std::string(name) + "' takes no real number");
   store(step_.push.data() + found.offset, static_cast<float>(value));
   return *this;
 }
 
 StepBuilder& StepBuilder::set(std::string_view name, std::span<const int64_t> values) {
   const auto& found = member(name);
-  if (values.size() > found.count) throw Error("kernel '" + step_.kernel->name() + "': " + std::to_string(values.size()) + " values for push constant '" + std::string(name) + "'");
+  if (values.size() > found.count)
+    throw Error("kernel '" + step_.kernel->name() + "': " + std::to_string(values.size()) + " values for push constant '" +
+                std::string(name) + "'");
   for (size_t i = 0; i < values.size(); ++i)
-    store_number(*step_.kernel, found, step_.push.data() + found.offset + i * bytes_of(found.scalar), static_cast<double>(values[i]), values[i]);
+    store_number(*step_.kernel, found, step_.push.data() + found.offset + i * bytes_of(found.scalar), static_cast<double>(values[i]),
+                 values[i]);
   return *this;
 }
 
@@ -107,7 +118,9 @@ StepBuilder& StepBuilder::groups(uint64_t x, uint64_t y, uint64_t z) {
     return *this;
   }
   for (const uint64_t count : {x, y, z})
-    if (count > 65535) throw UnsupportedError("kernel '" + step_.kernel->name() + "' needs " + std::to_string(count) + " workgroups on one axis; the grid has 65535");
+    if (count > 65535)
+      throw UnsupportedError("kernel '" + step_.kernel->name() + "' needs " + std::to_string(count) +
+                             " workgroups on one axis; the grid has 65535");
   step_.groups = {static_cast<uint32_t>(x), static_cast<uint32_t>(y), static_cast<uint32_t>(z)};
   return *this;
 }
@@ -122,7 +135,8 @@ Step StepBuilder::build() {
   return std::move(step_);
 }
 
-std::shared_ptr<const KernelVariant> NodeContext::kernel(std::string_view shader, DType dtype, const Macros& macros, const SpecValues& spec) const {
+std::shared_ptr<const KernelVariant> NodeContext::kernel(std::string_view shader, DType dtype, const Macros& macros,
+                                                         const SpecValues& spec) const {
   const Storage storage = dtype == DType::float16 ? fp16_storage(*context) : Storage::fp32;
   return library->find(context, shader, storage, macros, spec);
 }
@@ -135,8 +149,8 @@ bool NodeContext::prefers_lanes() const {
 void NodeContext::check_loops(int64_t iterations) const {
   constexpr int64_t kMostIterations = 65000;
   if (context->info().kind != DeviceKind::software || iterations <= kMostIterations) return;
-  throw UnsupportedError("node '" + std::string(node) + "': one invocation would loop " + std::to_string(iterations) + " times; software devices end loops after " +
-                         std::to_string(kMostIterations));
+  throw UnsupportedError("node '" + std::string(node) + "': one invocation would loop " + std::to_string(iterations) +
+                         " times; software devices end loops after " + std::to_string(kMostIterations));
 }
 
 Operand LowerContext::packed(size_t i) {

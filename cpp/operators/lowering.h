@@ -41,7 +41,9 @@ class StepBuilder {
   explicit StepBuilder(std::shared_ptr<const KernelVariant> kernel);
   StepBuilder& bind(std::string_view name, const Operand& operand);
   template <std::integral T>
-  StepBuilder& set(std::string_view name, T value) { return set_integer(name, static_cast<int64_t>(value)); }  // push constant, converted to the reflected type
+  StepBuilder& set(std::string_view name, T value) {
+    return set_integer(name, static_cast<int64_t>(value));
+  }  // push constant, converted to the reflected type
   StepBuilder& set(std::string_view name, double value);
   StepBuilder& set(std::string_view name, std::span<const int64_t> values);
   // Workgroup counts so that every axis has at least that many invocations; folds an x axis over 65,535 groups into y.
@@ -75,7 +77,8 @@ class NodeContext {
   DType float_dtype = DType::float32;  // dtype of float values inside the program: float32 or float16
 
   // The kernel of an embedded shader for values of `dtype` (float16: storage fp16 or fp16_packed as the device has it).
-  std::shared_ptr<const KernelVariant> kernel(std::string_view shader, DType dtype, const Macros& macros = {}, const SpecValues& spec = {}) const;
+  std::shared_ptr<const KernelVariant> kernel(std::string_view shader, DType dtype, const Macros& macros = {},
+                                              const SpecValues& spec = {}) const;
   // Family by device facts: a software device with subgroups of 8 has kernels in registers ("lanes"), any other device ones that work
   // through shared memory ("tiled").
   bool prefers_lanes() const;
@@ -104,11 +107,18 @@ class LowerContext : public NodeContext {
   Operand in(size_t i) const { return {Place::input, static_cast<uint32_t>(i), 0}; }
   Operand out(size_t i) const { return {Place::output, static_cast<uint32_t>(i), 0}; }
   // Scratch memory of this node, 16-byte aligned.
-  Operand temporary(uint64_t bytes) { temporaries.push_back(bytes); return {Place::temporary, static_cast<uint32_t>(temporaries.size() - 1), 0}; }
+  Operand temporary(uint64_t bytes) {
+    temporaries.push_back(bytes);
+    return {Place::temporary, static_cast<uint32_t>(temporaries.size() - 1), 0};
+  }
   // Input i in its packed form: the persistent copy where it is constant, else packed here into a temporary.
   Operand packed(size_t i);
-  // GLSL for a fused epilogue as the body of a macro over `x` ("x" where nothing is fused); contraction, window, reduce and map rows honour it.
-  const std::string& epilogue() const { epilogue_read = true; return epilogue_text; }
+  // GLSL for a fused epilogue as the body of a macro over `x` ("x" where nothing is fused); contraction, window, reduce and map rows honour
+  // it.
+  const std::string& epilogue() const {
+    epilogue_read = true;
+    return epilogue_text;
+  }
   void add(Step step) { steps.push_back(std::move(step)); }
 
   std::vector<std::optional<TensorDesc>> inputs, outputs;

@@ -11,19 +11,27 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMapRank = 4;    // of the usual kernel, which has up to four inputs
+constexpr size_t kMapRank = 4;  // of the usual kernel, which has up to four inputs
 constexpr size_t kMapInputs = 8;
 
-std::string number(size_t i) { return std::to_string(i); }
+std::string number(size_t i) {
+  return std::to_string(i);
+}
 
 std::string_view glsl_type(ExprType type) {
   switch (type) {
-    case ExprType::boolean: return "bool";
-    case ExprType::i32: return "int";
-    case ExprType::u32: return "uint";
-    case ExprType::i64: return "int64_t";
-    case ExprType::u64: return "uint64_t";
-    default: return "float";
+    case ExprType::boolean:
+      return "bool";
+    case ExprType::i32:
+      return "int";
+    case ExprType::u32:
+      return "uint";
+    case ExprType::i64:
+      return "int64_t";
+    case ExprType::u64:
+      return "uint64_t";
+    default:
+      return "float";
   }
 }
 
@@ -45,17 +53,23 @@ std::string four(const std::string& one) {
 ElementText element_text(const NodeContext& node, DType dtype, const std::string& t) {
   const std::string direct4 = four(t + "[i + #u] = v[#]; ");
   const auto packed = [&](const char* kind, const char* four_lanes) {
-    return ElementText{"uint", "pm_load_" + std::string(kind) + "(" + t + ", i)", "pm_store_" + std::string(kind) + "(" + t + ", i, v)", four_lanes};
+    return ElementText{"uint", "pm_load_" + std::string(kind) + "(" + t + ", i)", "pm_store_" + std::string(kind) + "(" + t + ", i, v)",
+                       four_lanes};
   };
   switch (dtype) {
-    case DType::float32: return {"float", t + "[i]", t + "[i] = v", direct4};
-    case DType::float16: return {"sfp", "pm_load(" + t + ", i)", "pm_store(" + t + ", i, v)", "pm_store4(" + t + ", i, vec4(v[0], v[1], v[2], v[3]))"};
-    case DType::int32: return {"int", t + "[i]", t + "[i] = v", direct4};
-    case DType::uint32: return {"uint", t + "[i]", t + "[i] = v", direct4};
+    case DType::float32:
+      return {"float", t + "[i]", t + "[i] = v", direct4};
+    case DType::float16:
+      return {"sfp", "pm_load(" + t + ", i)", "pm_store(" + t + ", i, v)", "pm_store4(" + t + ", i, vec4(v[0], v[1], v[2], v[3]))"};
+    case DType::int32:
+      return {"int", t + "[i]", t + "[i] = v", direct4};
+    case DType::uint32:
+      return {"uint", t + "[i]", t + "[i] = v", direct4};
     case DType::int64:
     case DType::uint64:
       if (!node.context->feature("shaderInt64"))
-        throw UnsupportedError("node '" + std::string(node.node) + "': arithmetic on " + std::string(name(dtype)) + " needs the feature shaderInt64, which the device lacks");
+        throw UnsupportedError("node '" + std::string(node.node) + "': arithmetic on " + std::string(name(dtype)) +
+                               " needs the feature shaderInt64, which the device lacks");
       return {dtype == DType::int64 ? "int64_t" : "uint64_t", t + "[i]", t + "[i] = v", direct4};
     case DType::bool_: {
       ElementText text = packed("bool", "");
@@ -85,7 +99,8 @@ ElementText element_text(const NodeContext& node, DType dtype, const std::string
       text.store4 = t + "[(i) >> 1] = pm_pack_i16(ivec2(v[0], v[1])); " + t + "[((i) >> 1) + 1u] = pm_pack_i16(ivec2(v[2], v[3]))";
       return text;
     }
-    default: throw UnsupportedError("node '" + std::string(node.node) + "': elementwise arithmetic on " + std::string(name(dtype)));
+    default:
+      throw UnsupportedError("node '" + std::string(node.node) + "': elementwise arithmetic on " + std::string(name(dtype)));
   }
 }
 
@@ -125,7 +140,8 @@ IndexSpace space_of(const LowerContext& node, const Inputs& inputs) {
   // Axes from the outermost in the output's memory to the innermost, so that a dense output is walked as it lies.
   std::vector<size_t> order(space.sizes.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return y.strides[a] > y.strides[b] && y.shape[a] != 1 && y.shape[b] != 1; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return y.strides[a] > y.strides[b] && y.shape[a] != 1 && y.shape[b] != 1; });
   IndexSpace sorted = space;
   for (size_t axis = 0; axis < order.size(); ++axis) {
     sorted.sizes[axis] = space.sizes[order[axis]];
@@ -158,7 +174,8 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
     declarations += "layout(binding = " + number(k) + ") readonly buffer T" + number(k) + "_ { " + element.declared + " " + t + "[]; }; ";
     offsets += "uint " + t + "_offset; ";
     std::string load = element.load;
-    load.replace(load.rfind('i', load.find("i)") != std::string::npos ? load.rfind("i)") : load.rfind("i]")), 1, "at[" + number(k) + "] + p." + t + "_offset");
+    load.replace(load.rfind('i', load.find("i)") != std::string::npos ? load.rfind("i)") : load.rfind("i]")), 1,
+                 "at[" + number(k) + "] + p." + t + "_offset");
     loads += std::string(glsl_type(types[inputs.names[k]])) + " " + inputs.names[k] + " = " + load + "; ";
   }
   const DType result_dtype = node.output(0).dtype;
@@ -172,9 +189,14 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
   const auto with_offset = [](const std::string& body, bool many) {
     return "{ const uint i = (index) + " + std::string(many ? "p.y_offset" : "0u") + "; " + body + "; }";
   };
-  text.macros = {{"DECLARATIONS", declarations}, {"LOADS", loads},       {"OFFSETS", offsets},
-                 {"INPUTS", number(inputs.names.size())}, {"RESULT_TYPE", std::string(glsl_type(wanted))}, {"RESULT", glsl},
-                 {"STORE(index, v)", with_offset(result.store, false)}, {"STORE4(index, v)", with_offset(result.store4, true)}};
+  text.macros = {{"DECLARATIONS", declarations},
+                 {"LOADS", loads},
+                 {"OFFSETS", offsets},
+                 {"INPUTS", number(inputs.names.size())},
+                 {"RESULT_TYPE", std::string(glsl_type(wanted))},
+                 {"RESULT", glsl},
+                 {"STORE(index, v)", with_offset(result.store, false)},
+                 {"STORE4(index, v)", with_offset(result.store4, true)}};
   if (wanted == ExprType::f32) text.macros.emplace_back("EPILOGUE(x)", node.epilogue());
   if (text.has_int64) text.macros.emplace_back("PM_HAS_INT64", "1");
   return text;
@@ -190,7 +212,8 @@ size_t rank_of(const IndexSpace& space, size_t inputs) {
 void add_map(LowerContext& node, const Expression& expression) {
   const Inputs inputs = inputs_of(node);
   if (inputs.names.size() > kMapInputs)
-    throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(node.row->name) + " of " + number(inputs.names.size()) + " inputs; at most " + number(kMapInputs) + " are supported");
+    throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(node.row->name) + " of " + number(inputs.names.size()) +
+                           " inputs; at most " + number(kMapInputs) + " are supported");
   const int64_t elements = node.output(0).elements();
   if (elements == 0) return;
   IndexSpace space = space_of(node, inputs);
@@ -207,7 +230,9 @@ void add_map(LowerContext& node, const Expression& expression) {
   step.bind("y", node.out(0)).set("elements", elements);
   std::vector<int64_t> strides;
   if (flat) {
-    for (size_t k = 0; k < inputs.names.size(); ++k) strides.push_back(elements > 1 && std::all_of(space.strides[k].begin(), space.strides[k].end(), [](int64_t s) { return s == 0; }) ? 0 : 1);
+    for (size_t k = 0; k < inputs.names.size(); ++k)
+      strides.push_back(
+          elements > 1 && std::all_of(space.strides[k].begin(), space.strides[k].end(), [](int64_t s) { return s == 0; }) ? 0 : 1);
     if (elements == 1) std::fill(strides.begin(), strides.end(), 0);
   } else {
     space.pad_to(rank, "node '" + std::string(node.node) + "'");

@@ -5,7 +5,9 @@
 namespace pumice {
 namespace {
 
-bool is_variadic(const OperatorRow& row) { return row.schema.inputs.back().variadic; }
+bool is_variadic(const OperatorRow& row) {
+  return row.schema.inputs.back().variadic;
+}
 
 void add_attributes(const Attributes& attributes, std::map<std::string, Expression>& replacements) {
   for (const auto& [name, value] : attributes.all()) {
@@ -27,7 +29,9 @@ Expression folded(const Expression& of_two, const std::vector<std::string>& name
 std::vector<std::string> map_input_names(const OperatorRow& row, size_t inputs) {
   const auto& roles = row.schema.inputs;
   std::vector<std::string> names;
-  for (size_t i = 0; i < inputs; ++i) names.push_back(is_variadic(row) && i + 1 >= roles.size() ? std::string(roles.back().name) + std::to_string(i + 1 - roles.size()) : std::string(roles.at(i).name));
+  for (size_t i = 0; i < inputs; ++i)
+    names.push_back(is_variadic(row) && i + 1 >= roles.size() ? std::string(roles.back().name) + std::to_string(i + 1 - roles.size())
+                                                              : std::string(roles.at(i).name));
   return names;
 }
 

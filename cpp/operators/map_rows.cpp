@@ -17,7 +17,9 @@ void shape_of_test(ShapeContext& node) {
   node.output(0, DType::bool_, broadcast_inputs(node));
 }
 
-void shape_of_pow(ShapeContext& node) { node.output(0, node.input(0).dtype, broadcast_inputs(node)); }
+void shape_of_pow(ShapeContext& node) {
+  node.output(0, node.input(0).dtype, broadcast_inputs(node));
+}
 
 void shape_of_where(ShapeContext& node) {
   node.output(0, node.input(1).dtype, broadcast_inputs(node));
@@ -25,27 +27,32 @@ void shape_of_where(ShapeContext& node) {
 
 // The slope broadcasts to x, never x to the slope.
 void shape_of_prelu(ShapeContext& node) {
-  if (broadcast_inputs(node) != node.input(0).shape) node.fail("a slope of shape " + to_string(node.input(1).shape) + " does not broadcast to " + to_string(node.input(0).shape));
+  if (broadcast_inputs(node) != node.input(0).shape)
+    node.fail("a slope of shape " + to_string(node.input(1).shape) + " does not broadcast to " + to_string(node.input(0).shape));
   shape_like_input(node);
 }
 
 void shape_of_clip(ShapeContext& node) {
   for (size_t i = 1; i < node.input_count(); ++i)
-    if (node.has(i) && node.input(i).elements() != 1) node.fail("the bound in input " + std::to_string(i) + " must be a scalar; given " + to_string(node.input(i).shape));
+    if (node.has(i) && node.input(i).elements() != 1)
+      node.fail("the bound in input " + std::to_string(i) + " must be a scalar; given " + to_string(node.input(i).shape));
   shape_like_input(node);
 }
 
 void shape_of_cast(ShapeContext& node) {
   const auto dtype = dtype_from_onnx(node.attributes().integer("to"));
   if (!dtype || !contains(kMapped, *dtype))
-    throw UnsupportedError("node '" + std::string(node.node()) + "': Cast to " + (dtype ? std::string(name(*dtype)) : "ONNX element type " + std::to_string(node.attributes().integer("to"))));
+    throw UnsupportedError("node '" + std::string(node.node()) + "': Cast to " +
+                           (dtype ? std::string(name(*dtype)) : "ONNX element type " + std::to_string(node.attributes().integer("to"))));
   node.output(0, *dtype, node.input(0).shape);
 }
 
 using Schemas = std::vector<AttributeSchema>;
 
 OperatorRow unary(std::string_view name, std::string_view expression, DTypeSet dtypes = kFloats, Schemas attributes = {}) {
-  return {name, Skeleton::map, {{value("x", dtypes)}, {value("y", dtypes)}, std::move(attributes), 0, kMaxRank, true}, shape_like_input, lower_map, expression};
+  return {
+      name,      Skeleton::map, {{value("x", dtypes)}, {value("y", dtypes)}, std::move(attributes), 0, kMaxRank, true}, shape_like_input,
+      lower_map, expression};
 }
 
 OperatorRow unary_test(std::string_view name, std::string_view expression, Schemas attributes = {}) {
@@ -53,24 +60,51 @@ OperatorRow unary_test(std::string_view name, std::string_view expression, Schem
 }
 
 OperatorRow binary(std::string_view name, std::string_view expression, DTypeSet dtypes = kNumbers, Schemas attributes = {}) {
-  return {name, Skeleton::map, {{value("a", dtypes, 'T'), value("b", dtypes, 'T')}, {value("y", dtypes)}, std::move(attributes), 0, kMaxRank, true}, shape_of_broadcast, lower_map, expression};
+  return {name,
+          Skeleton::map,
+          {{value("a", dtypes, 'T'), value("b", dtypes, 'T')}, {value("y", dtypes)}, std::move(attributes), 0, kMaxRank, true},
+          shape_of_broadcast,
+          lower_map,
+          expression};
 }
 
 OperatorRow test(std::string_view name, std::string_view expression, DTypeSet dtypes = kNumbers) {
-  return {name, Skeleton::map, {{value("a", dtypes, 'T'), value("b", dtypes, 'T')}, {value("y", kBool)}, {}}, shape_of_test, lower_map, expression};
+  return {name,          Skeleton::map, {{value("a", dtypes, 'T'), value("b", dtypes, 'T')}, {value("y", kBool)}, {}},
+          shape_of_test, lower_map,     expression};
 }
 
 OperatorRow fold(std::string_view name, std::string_view expression, DTypeSet dtypes = kNumbers) {
-  return {name, Skeleton::map, {{variadic_value("a", dtypes, 'T')}, {value("y", dtypes)}, {}, 0, kMaxRank, true}, shape_of_broadcast, lower_map, expression};
+  return {name,      Skeleton::map, {{variadic_value("a", dtypes, 'T')}, {value("y", dtypes)}, {}, 0, kMaxRank, true}, shape_of_broadcast,
+          lower_map, expression};
 }
 
 void add_elementary(Rows& rows) {
-  for (const auto& [name, expression] : std::initializer_list<std::pair<std::string_view, std::string_view>>{
-           {"Exp", "exp(x)"},     {"Log", "log(x)"},     {"Sqrt", "sqrt(x)"},   {"Reciprocal", "1 / x"}, {"Erf", "erf(x)"},          {"Floor", "floor(x)"},
-           {"Ceil", "ceil(x)"},   {"Round", "round_even(x)"}, {"Sin", "sin(x)"}, {"Cos", "cos(x)"},      {"Tan", "tan(x)"},          {"Asin", "asin(x)"},
-           {"Acos", "acos(x)"},   {"Atan", "atan(x)"},   {"Sinh", "sinh(x)"},   {"Cosh", "cosh(x)"},     {"Tanh", "tanh(x)"},        {"Asinh", "asinh(x)"},
-           {"Acosh", "acosh(x)"}, {"Atanh", "atanh(x)"}, {"Sigmoid", "sigmoid(x)"}, {"Softplus", "softplus(x)"}, {"Softsign", "x / (1 + abs(x))"}, {"Mish", "x * tanh(softplus(x))"},
-           {"HardSwish", "x * max(0, min(1, x / 6 + 0.5))"}})
+  for (const auto& [name, expression] :
+       std::initializer_list<std::pair<std::string_view, std::string_view>>{{"Exp", "exp(x)"},
+                                                                            {"Log", "log(x)"},
+                                                                            {"Sqrt", "sqrt(x)"},
+                                                                            {"Reciprocal", "1 / x"},
+                                                                            {"Erf", "erf(x)"},
+                                                                            {"Floor", "floor(x)"},
+                                                                            {"Ceil", "ceil(x)"},
+                                                                            {"Round", "round_even(x)"},
+                                                                            {"Sin", "sin(x)"},
+                                                                            {"Cos", "cos(x)"},
+                                                                            {"Tan", "tan(x)"},
+                                                                            {"Asin", "asin(x)"},
+                                                                            {"Acos", "acos(x)"},
+                                                                            {"Atan", "atan(x)"},
+                                                                            {"Sinh", "sinh(x)"},
+                                                                            {"Cosh", "cosh(x)"},
+                                                                            {"Tanh", "tanh(x)"},
+                                                                            {"Asinh", "asinh(x)"},
+                                                                            {"Acosh", "acosh(x)"},
+                                                                            {"Atanh", "atanh(x)"},
+                                                                            {"Sigmoid", "sigmoid(x)"},
+                                                                            {"Softplus", "softplus(x)"},
+                                                                            {"Softsign", "x / (1 + abs(x))"},
+                                                                            {"Mish", "x * tanh(softplus(x))"},
+                                                                            {"HardSwish", "x * max(0, min(1, x / 6 + 0.5))"}})
     rows.push_back(unary(name, expression));
   rows.push_back(unary("Abs", "abs(x)", kNumbers));
   rows.push_back(unary("Sign", "sign(x)", kNumbers));
@@ -84,15 +118,27 @@ void add_activations(Rows& rows) {
   rows.push_back(unary("Elu", "x < 0 ? alpha * expm1(x) : x", kFloats, {real("alpha", 1)}));
   rows.push_back(unary("Celu", "x < 0 ? alpha * expm1(x / alpha) : x", kFloats, {real("alpha", 1)}));
   // The defaults are the float32 values that ONNX states.
-  rows.push_back(unary("Selu", "gamma * (x > 0 ? x : alpha * expm1(x))", kFloats, {real("alpha", 1.67326319217681884765625), real("gamma", 1.05070102214813232421875)}));
+  rows.push_back(unary("Selu", "gamma * (x > 0 ? x : alpha * expm1(x))", kFloats,
+                       {real("alpha", 1.67326319217681884765625), real("gamma", 1.05070102214813232421875)}));
   rows.push_back(unary("HardSigmoid", "max(0, min(1, alpha * x + beta))", kFloats, {real("alpha", 0.2), real("beta", 0.5)}));
   rows.push_back(unary("Gelu",
-                       "approximate == 'tanh' ? 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x))) : 0.5 * x * (1 + erf(x * 0.70710678118654752))",
+                       "approximate == 'tanh' ? 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x))) : 0.5 * x * (1 + "
+                       "erf(x * 0.70710678118654752))",
                        kFloats, {choice("approximate", "none", {"none", "tanh"})}));
-  rows.push_back({"PRelu", Skeleton::map, {{value("x", kFloats, 'T'), value("slope", kFloats, 'T')}, {value("y", kFloats)}, {}, 0, kMaxRank, true}, shape_of_prelu, lower_map, "x < 0 ? slope * x : x"});
+  rows.push_back({"PRelu",
+                  Skeleton::map,
+                  {{value("x", kFloats, 'T'), value("slope", kFloats, 'T')}, {value("y", kFloats)}, {}, 0, kMaxRank, true},
+                  shape_of_prelu,
+                  lower_map,
+                  "x < 0 ? slope * x : x"});
   rows.push_back({"Clip",
                   Skeleton::map,
-                  {{value("x", kNumbers, 'T'), optional_value("low", kNumbers, 'T'), optional_value("high", kNumbers, 'T')}, {value("y", kNumbers)}, {}, 0, kMaxRank, true},
+                  {{value("x", kNumbers, 'T'), optional_value("low", kNumbers, 'T'), optional_value("high", kNumbers, 'T')},
+                   {value("y", kNumbers)},
+                   {},
+                   0,
+                   kMaxRank,
+                   true},
                   shape_of_clip,
                   lower_map,
                   "min(max(x, low), high)"});
@@ -105,7 +151,12 @@ void add_arithmetic(Rows& rows) {
   rows.push_back(binary("Div", "a / b"));
   rows.push_back(binary("Mod", "fmod != 0 ? fmod(a, b) : mod(a, b)", kNumbers, {integer("fmod", 0)}));
   constexpr DTypeSet bases = kFloats | kIndices;
-  rows.push_back({"Pow", Skeleton::map, {{value("a", bases), value("b", kNumbers)}, {value("y", bases)}, {}, 0, kMaxRank, true}, shape_of_pow, lower_map, "pow(a, b)"});
+  rows.push_back({"Pow",
+                  Skeleton::map,
+                  {{value("a", bases), value("b", kNumbers)}, {value("y", bases)}, {}, 0, kMaxRank, true},
+                  shape_of_pow,
+                  lower_map,
+                  "pow(a, b)"});
   rows.push_back(fold("Min", "min(a, b)"));
   rows.push_back(fold("Max", "max(a, b)"));
   rows.push_back(fold("Sum", "a + b", kFloats));
@@ -122,7 +173,8 @@ void add_logic(Rows& rows) {
   rows.push_back(test("Xor", "a != b", kBool));
   rows.push_back(unary("Not", "!x", kBool));
   rows.push_back(unary_test("IsNaN", "isnan(x)"));
-  rows.push_back(unary_test("IsInf", "isinf(x) && (x > 0 ? detect_positive != 0 : detect_negative != 0)", {integer("detect_negative", 1), integer("detect_positive", 1)}));
+  rows.push_back(unary_test("IsInf", "isinf(x) && (x > 0 ? detect_positive != 0 : detect_negative != 0)",
+                            {integer("detect_negative", 1), integer("detect_positive", 1)}));
   rows.push_back({"Where",
                   Skeleton::map,
                   {{value("condition", kBool), value("a", kMapped, 'T'), value("b", kMapped, 'T')}, {value("y", kMapped)}, {}},
@@ -141,7 +193,9 @@ Rows map_rows() {
   add_logic(rows);
   rows.push_back({"Cast",
                   Skeleton::map,
-                  {{value("x", kMapped)}, {value("y", kMapped)}, {required("to", AttributeKind::integer), optional("saturate", AttributeKind::integer)}},
+                  {{value("x", kMapped)},
+                   {value("y", kMapped)},
+                   {required("to", AttributeKind::integer), optional("saturate", AttributeKind::integer)}},
                   shape_of_cast,
                   lower_cast});
   for (OperatorRow& row : rows) row.overflows = row.name == "Exp" || row.name == "Pow" || row.name == "Sinh" || row.name == "Cosh";

@@ -26,7 +26,8 @@ void shape_of_layer_norm(ShapeContext& node) {
     try {
       (void)broadcast_strides(node.input(i).shape, node.input(i).strides, normalised);
     } catch (const GraphError&) {
-      node.fail("input " + std::to_string(i) + " of shape " + to_string(node.input(i).shape) + " does not broadcast to the normalised axes " + to_string(normalised));
+      node.fail("input " + std::to_string(i) + " of shape " + to_string(node.input(i).shape) +
+                " does not broadcast to the normalised axes " + to_string(normalised));
     }
   }
   shape_like_input(node);
@@ -40,10 +41,20 @@ Rows normalization_rows() {
   const std::vector<ValueRole> with_statistics{floats("x"), floats("scale"), floats("b"), floats("mean"), floats("variance")};
   return {{"Softmax", Skeleton::reduce, {x, y, {integer("axis", -1)}, 1}, shape_of_softmax, lower_softmax},
           {"LogSoftmax", Skeleton::reduce, {x, y, {integer("axis", -1)}, 1}, shape_of_softmax, lower_softmax},
-          {"InstanceNormalization", Skeleton::reduce, {scaled, y, {real("epsilon", 1e-5)}, 3}, shape_of_channel_norm, lower_instance_norm, {}, 0, pack_instance_norm},
+          {"InstanceNormalization",
+           Skeleton::reduce,
+           {scaled, y, {real("epsilon", 1e-5)}, 3},
+           shape_of_channel_norm,
+           lower_instance_norm,
+           {},
+           0,
+           pack_instance_norm},
           {"BatchNormalization",
            Skeleton::map,
-           {with_statistics, y, {real("epsilon", 1e-5), real("momentum", 0.9), {"training_mode", AttributeKind::integer, int64_t{0}, false, {int64_t{0}}}}, 2},
+           {with_statistics,
+            y,
+            {real("epsilon", 1e-5), real("momentum", 0.9), {"training_mode", AttributeKind::integer, int64_t{0}, false, {int64_t{0}}}},
+            2},
            shape_of_channel_norm,
            lower_batch_norm,
            {},

@@ -8,11 +8,13 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kGrain = 16;                          // sizes of tensors in memory
-constexpr uint64_t kAlignment = 256;                     // offsets in temporary and persistent resources
+constexpr uint64_t kGrain = 16;                            // sizes of tensors in memory
+constexpr uint64_t kAlignment = 256;                       // offsets in temporary and persistent resources
 constexpr int64_t kMostMarkedElements = int64_t{1} << 26;  // of an output whose strides are checked one by one
 
-uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
+uint64_t round_up(uint64_t value, uint64_t to) {
+  return (value + to - 1) / to * to;
+}
 
 // R9: every index has an element of its own.
 bool has_own_elements(const TensorDesc& desc) {
@@ -115,7 +117,8 @@ class OperatorPlanner {
       plan->persistent_bytes += round_up(bytes, kAlignment);
       const Operand source{Place::input, static_cast<uint32_t>(i), 0}, target{Place::persistent, static_cast<uint32_t>(i), 0};
       if (!node_.constant_packed[i]) {
-        append_word_copies(node_.context, {Place::input, static_cast<uint32_t>(i), 0, bytes}, {Place::persistent, 0, persistent_[i].offset, bytes}, op_.inputs()[i]->bytes(), op_.row().name, plan->steps);
+        append_word_copies(node_.context, {Place::input, static_cast<uint32_t>(i), 0, bytes},
+                           {Place::persistent, 0, persistent_[i].offset, bytes}, op_.inputs()[i]->bytes(), op_.row().name, plan->steps);
         continue;
       }
       std::vector<Step> steps;
@@ -128,21 +131,26 @@ class OperatorPlanner {
   // `execution`: owned inputs have become persistent.
   PlannedStep planned(Step step, bool execution) const {
     PlannedStep planned{std::move(step.kernel), {}, std::move(step.push), step.groups, std::string(op_.row().name)};
-    for (size_t i = 0; i < step.operands.size(); ++i) planned.operands.push_back(place(step.operands[i], planned.kernel->interface().bindings[i], execution));
+    for (size_t i = 0; i < step.operands.size(); ++i)
+      planned.operands.push_back(place(step.operands[i], planned.kernel->interface().bindings[i], execution));
     return planned;
   }
 
   PlannedOperand place(const Operand& operand, const BindingInterface& binding, bool execution) const {
     const auto rest = [&](uint64_t bytes) { return bytes > operand.byte_offset ? bytes - operand.byte_offset : 0; };
-    PlannedOperand result{operand.place, operand.index, operand.byte_offset, 0, binding.element_bytes * 8 / std::max(binding.components, 1u)};
+    PlannedOperand result{operand.place, operand.index, operand.byte_offset, 0,
+                          binding.element_bytes * 8 / std::max(binding.components, 1u)};
     const auto described = [&](const TensorDesc& desc) {
       result.bytes = rest(round_up(desc.bytes(), kGrain));
       result.element_bits = static_cast<uint32_t>(bits(desc.dtype));
     };
     if (operand.place == Place::output) described(*op_.outputs()[operand.index]);
-    if (operand.place == Place::temporary) result = {operand.place, 0, temporaries_[operand.index] + operand.byte_offset, rest(round_up(node_.temporaries[operand.index], kGrain)), result.element_bits};
+    if (operand.place == Place::temporary)
+      result = {operand.place, 0, temporaries_[operand.index] + operand.byte_offset,
+                rest(round_up(node_.temporaries[operand.index], kGrain)), result.element_bits};
     if (operand.place == Place::input) described(*op_.inputs()[operand.index]);
-    const bool persistent = operand.place == Place::persistent || (operand.place == Place::input && execution && persistent_[operand.index].owned);
+    const bool persistent =
+        operand.place == Place::persistent || (operand.place == Place::input && execution && persistent_[operand.index].owned);
     if (persistent) {
       const Persistent& held = persistent_[operand.index];
       result = {Place::persistent, 0, held.offset + operand.byte_offset, rest(held.bytes), result.element_bits};
@@ -166,7 +174,8 @@ std::string role_name(const std::vector<ValueRole>& roles, size_t i) {
   return i < last ? std::string(roles[i].name) : std::string(roles[last].name) + std::to_string(i - last);
 }
 
-Operator::Operator(std::string_view name, std::vector<std::optional<TensorDesc>> inputs, std::vector<std::optional<TensorDesc>> outputs, const Attributes& attributes)
+Operator::Operator(std::string_view name, std::vector<std::optional<TensorDesc>> inputs, std::vector<std::optional<TensorDesc>> outputs,
+                   const Attributes& attributes)
     : row_(find_operator(name)), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {
   if (!row_) throw UnsupportedError("operator " + std::string(name));
   attributes_ = checked_attributes(*row_, name, attributes);
@@ -188,15 +197,18 @@ void Operator::check_outputs() const {
       continue;
     }
     if (given->owned) throw GraphError(std::string(op), "output '" + output + "' is owned; only inputs can be", "O1");
-    if (!has_own_elements(*given)) throw GraphError(std::string(op), "output '" + output + "', " + to_string(*given) + ": several indices share one element", "R9");
+    if (!has_own_elements(*given))
+      throw GraphError(std::string(op), "output '" + output + "', " + to_string(*given) + ": several indices share one element", "R9");
     if (i >= expected.size() || !expected[i]) throw GraphError(std::string(op), "has no output " + std::to_string(i));
     if (given->dtype != expected[i]->dtype || given->shape != expected[i]->shape)
-      throw GraphError(std::string(op), "output '" + output + "': expected " + to_string(TensorDesc(expected[i]->dtype, expected[i]->shape)) + ", given " + to_string(*given));
+      throw GraphError(std::string(op), "output '" + output + "': expected " +
+                                            to_string(TensorDesc(expected[i]->dtype, expected[i]->shape)) + ", given " + to_string(*given));
   }
 }
 
 std::shared_ptr<CompiledOperator> Operator::compile(std::shared_ptr<Context> context, std::string_view precision) const {
-  if (precision != "fp32" && precision != "fp16") throw UnsupportedError("precision '" + std::string(precision) + "'; there are 'fp32' and 'fp16'");
+  if (precision != "fp32" && precision != "fp16")
+    throw UnsupportedError("precision '" + std::string(precision) + "'; there are 'fp32' and 'fp16'");
   Plan plan = OperatorPlanner(*this, attributes_, context).plan();
   return std::make_shared<CompiledOperator>(std::move(context), std::move(plan));
 }

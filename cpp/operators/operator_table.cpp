@@ -17,7 +17,9 @@ std::vector<OperatorRow> all_rows() {
   return rows;
 }
 
-std::string counted(size_t count, std::string_view noun) { return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s"); }
+std::string counted(size_t count, std::string_view noun) {
+  return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
+}
 
 // The role of value i, or null past the last.
 const ValueRole* role_of(const std::vector<ValueRole>& roles, size_t i) {
@@ -33,13 +35,15 @@ AttributeValue converted(const AttributeSchema& schema, std::string_view node, c
   const auto* integers = std::get_if<std::vector<int64_t>>(&value);
   if (integers && schema.kind == AttributeKind::reals) return std::vector<double>(integers->begin(), integers->end());
   if (integers && integers->empty() && schema.kind == AttributeKind::texts) return std::vector<std::string>();
-  throw GraphError(std::string(node), "attribute '" + std::string(schema.name) + "': " + std::string(name(schema.kind)) + " expected; given " + std::string(name(given)));
+  throw GraphError(std::string(node), "attribute '" + std::string(schema.name) + "': " + std::string(name(schema.kind)) +
+                                          " expected; given " + std::string(name(given)));
 }
 
 void check_unknown(const OperatorRow& row, std::string_view node, const Attributes& given) {
   for (const auto& [key, value] : given.all()) {
     const std::string_view wanted = key;
-    if (std::none_of(row.schema.attributes.begin(), row.schema.attributes.end(), [&](const AttributeSchema& schema) { return schema.name == wanted; }))
+    if (std::none_of(row.schema.attributes.begin(), row.schema.attributes.end(),
+                     [&](const AttributeSchema& schema) { return schema.name == wanted; }))
       throw GraphError(std::string(node), std::string(row.name) + " has no attribute '" + key + "'");
   }
 }
@@ -58,19 +62,23 @@ void check_choice(const OperatorRow& row, const AttributeSchema& schema, std::st
   if (schema.choices.empty() || std::any_of(schema.choices.begin(), schema.choices.end(), same)) return;
   std::string choices;
   for (const AttributeValue& choice : schema.choices) choices += (choices.empty() ? "" : ", ") + described(choice);
-  throw UnsupportedError("node '" + std::string(node) + "': " + std::string(row.name) + " with " + std::string(schema.name) + " = " + described(value) + "; supported: " + choices);
+  throw UnsupportedError("node '" + std::string(node) + "': " + std::string(row.name) + " with " + std::string(schema.name) + " = " +
+                         described(value) + "; supported: " + choices);
 }
 
 void check_dtype(const OperatorRow& row, std::string_view node, const ValueRole& role, DType dtype) {
-  if (role.dtypes == 0) throw UnsupportedError("node '" + std::string(node) + "': input '" + std::string(role.name) + "' of " + std::string(row.name));
+  if (role.dtypes == 0)
+    throw UnsupportedError("node '" + std::string(node) + "': input '" + std::string(role.name) + "' of " + std::string(row.name));
   if (!contains(role.dtypes, dtype))
-    throw UnsupportedError("node '" + std::string(node) + "': input '" + std::string(role.name) + "' of " + std::string(row.name) + " as " + std::string(name(dtype)) + "; it can be " + names(role.dtypes));
+    throw UnsupportedError("node '" + std::string(node) + "': input '" + std::string(role.name) + "' of " + std::string(row.name) + " as " +
+                           std::string(name(dtype)) + "; it can be " + names(role.dtypes));
 }
 
 }  // namespace
 
 std::string_view name(Skeleton skeleton) {
-  constexpr std::string_view names[] = {"map", "reduce", "scan", "contraction", "window", "index_map", "scatter", "sort", "random", "copy", "view"};
+  constexpr std::string_view names[] = {"map",     "reduce", "scan",   "contraction", "window", "index_map",
+                                        "scatter", "sort",   "random", "copy",        "view"};
   return names[static_cast<size_t>(skeleton)];
 }
 
@@ -81,7 +89,8 @@ std::span<const OperatorRow> operators() {
 
 const OperatorRow* find_operator(std::string_view name) {
   const auto rows = operators();
-  const auto found = std::lower_bound(rows.begin(), rows.end(), name, [](const OperatorRow& row, std::string_view wanted) { return row.name < wanted; });
+  const auto found =
+      std::lower_bound(rows.begin(), rows.end(), name, [](const OperatorRow& row, std::string_view wanted) { return row.name < wanted; });
   return found != rows.end() && found->name == name ? &*found : nullptr;
 }
 
@@ -111,8 +120,9 @@ static void check_letters(const OperatorRow& row, std::string_view node, const s
     if (!inputs[i] || letter == 0) continue;
     const auto& [first, dtype] = known.emplace(letter, std::pair(i, inputs[i]->dtype)).first->second;
     if (dtype != inputs[i]->dtype)
-      throw GraphError(std::string(node), "input " + std::to_string(i) + " is " + std::string(name(inputs[i]->dtype)) + " and input " + std::to_string(first) + " is " + std::string(name(dtype)) +
-                                              "; " + std::string(row.name) + " needs them of one dtype");
+      throw GraphError(std::string(node), "input " + std::to_string(i) + " is " + std::string(name(inputs[i]->dtype)) + " and input " +
+                                              std::to_string(first) + " is " + std::string(name(dtype)) + "; " + std::string(row.name) +
+                                              " needs them of one dtype");
   }
 }
 
@@ -121,21 +131,25 @@ void check_inputs(const OperatorRow& row, std::string_view node, const std::vect
   const auto fail = [&](const std::string& message) { throw GraphError(std::string(node), message); };
   for (size_t i = 0; i < std::max(inputs.size(), schema.inputs.size()); ++i) {
     const ValueRole* role = role_of(schema.inputs, i);
-    if (!role) fail(std::string(row.name) + " takes at most " + counted(schema.inputs.size(), "input") + "; given " + std::to_string(inputs.size()));
+    if (!role)
+      fail(std::string(row.name) + " takes at most " + counted(schema.inputs.size(), "input") + "; given " + std::to_string(inputs.size()));
     if (i < inputs.size() && inputs[i])
       check_dtype(row, node, *role, inputs[i]->dtype);
     else if (!role->optional)
       fail(std::string(row.name) + " needs input " + std::to_string(i) + ", '" + std::string(role->name) + "'");
   }
   for (size_t i = 0; i < std::min(outputs, schema.outputs.size()); ++i)
-    if (schema.outputs[i].dtypes == 0) throw UnsupportedError("node '" + std::string(node) + "': output '" + std::string(schema.outputs[i].name) + "' of " + std::string(row.name));
+    if (schema.outputs[i].dtypes == 0)
+      throw UnsupportedError("node '" + std::string(node) + "': output '" + std::string(schema.outputs[i].name) + "' of " +
+                             std::string(row.name));
   if (outputs == 0 || !role_of(schema.outputs, outputs - 1))
     fail(std::string(row.name) + " has " + counted(schema.outputs.size(), "output") + "; asked for " + std::to_string(outputs));
   check_letters(row, node, inputs);
   if (inputs.empty() || !inputs[0]) return;
   const int rank = inputs[0]->rank();
   if (rank < schema.min_rank || rank > schema.max_rank)
-    fail(std::string(row.name) + " of a tensor of rank " + std::to_string(rank) + "; " + std::to_string(schema.min_rank) + " to " + std::to_string(schema.max_rank) + " expected");
+    fail(std::string(row.name) + " of a tensor of rank " + std::to_string(rank) + "; " + std::to_string(schema.min_rank) + " to " +
+         std::to_string(schema.max_rank) + " expected");
 }
 
 }  // namespace pumice

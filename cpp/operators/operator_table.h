@@ -55,9 +55,9 @@ class ShapeContext {
   size_t input_count() const { return inputs_.size(); }
   size_t output_count() const { return outputs_.size(); }
   bool has(size_t i) const { return i < inputs_.size() && inputs_[i] != nullptr; }
-  const TensorDesc& input(size_t i) const;                 // GraphError where absent
-  const HostTensor* host(size_t i) const;                  // nullptr where input i has no host side
-  std::vector<int64_t> host_integers(size_t i) const;      // GraphError naming node and input where there is none
+  const TensorDesc& input(size_t i) const;             // GraphError where absent
+  const HostTensor* host(size_t i) const;              // nullptr where input i has no host side
+  std::vector<int64_t> host_integers(size_t i) const;  // GraphError naming node and input where there is none
   void output(size_t i, DType dtype, Shape shape);
   std::vector<std::optional<TensorDesc>> take_outputs() { return std::move(outputs_); }
   [[noreturn]] void fail(const std::string& message) const;  // GraphError with the node's name
@@ -89,7 +89,7 @@ struct OperatorRow {
   bool overflows = false;
 };
 
-std::span<const OperatorRow> operators();  // sorted by name
+std::span<const OperatorRow> operators();                 // sorted by name
 const OperatorRow* find_operator(std::string_view name);  // null for an unknown one
 
 // Checks attributes against the schema; fills defaults. Throws GraphError (unknown, missing, of another kind) or UnsupportedError (a

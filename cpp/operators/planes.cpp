@@ -14,7 +14,8 @@ Planes planes_of(const NodeContext& node, const TensorDesc& desc) {
   Planes planes{shape[0], shape[1], 1, 1, strides[0], strides[1], 0, strides.back()};
   for (size_t axis = shape.size(); axis-- > 2;) {
     if (shape[axis] != 1 && strides[axis] != planes.w * strides.back())
-      throw UnsupportedError("node '" + std::string(node.node) + "': a strided tensor of rank " + std::to_string(desc.rank()) + ", " + to_string(desc));
+      throw UnsupportedError("node '" + std::string(node.node) + "': a strided tensor of rank " + std::to_string(desc.rank()) + ", " +
+                             to_string(desc));
     planes.w *= shape[axis];
   }
   return planes;
@@ -22,7 +23,10 @@ Planes planes_of(const NodeContext& node, const TensorDesc& desc) {
 
 void set_strides(StepBuilder& step, char prefix, const Planes& planes) {
   const std::string name(1, prefix);
-  step.set(name + "_stride_n", planes.sn).set(name + "_stride_h", planes.sh).set(name + "_stride_w", planes.sw).set(name + "_stride_c", planes.sc);
+  step.set(name + "_stride_n", planes.sn)
+      .set(name + "_stride_h", planes.sh)
+      .set(name + "_stride_w", planes.sw)
+      .set(name + "_stride_c", planes.sc);
 }
 
 }  // namespace pumice

@@ -45,7 +45,9 @@ Fold float_fold(std::string_view op) {
       {"ReduceSumSquare", {"float", "0.0", "(s) + (v) * (v)", "(s) + (t)", "(s)"}},
       {"ReduceLogSum", {"float", "0.0", "(s) + (v)", "(s) + (t)", "log(s)"}},
       // The largest element so far, and the sum of exponentials relative to it.
-      {"ReduceLogSumExp", {"vec2", "vec2(uintBitsToFloat(0xff800000u), 0.0)", "pm_merge_exponentials(s, vec2(v, 1.0))", "pm_merge_exponentials(s, t)", "(s).x + log((s).y)"}},
+      {"ReduceLogSumExp",
+       {"vec2", "vec2(uintBitsToFloat(0xff800000u), 0.0)", "pm_merge_exponentials(s, vec2(v, 1.0))", "pm_merge_exponentials(s, t)",
+        "(s).x + log((s).y)"}},
   };
   return folds.at(op);
 }
@@ -64,7 +66,9 @@ Fold integer_fold(std::string_view op, const IntegerText& text) {
   return found == folds.end() ? Fold{} : found->second;
 }
 
-uint64_t accumulator_bytes(const Fold& fold) { return fold.accumulator == "vec2" || fold.accumulator.find("64") != std::string::npos ? 8 : 4; }
+uint64_t accumulator_bytes(const Fold& fold) {
+  return fold.accumulator == "vec2" || fold.accumulator.find("64") != std::string::npos ? 8 : 4;
+}
 
 // How elements are declared, loaded and stored.
 Macros element_macros(const std::string& array, DType dtype) {
@@ -74,7 +78,10 @@ Macros element_macros(const std::string& array, DType dtype) {
     const std::string load = half ? "pm_load(x, i)" : bytes ? (dtype == DType::int8 ? "pm_load_i8(x, i)" : "pm_load_u8(x, i)") : "x[i]";
     return {{"X_TYPE", declared}, {"LOAD(i)", load}};
   }
-  const std::string store = half ? "pm_store(y, i, EPILOGUE(v))" : is_float(dtype) ? "y[i] = EPILOGUE(v)" : bytes ? "pm_store_u8(y, i, v)" : "y[i] = (v)";
+  const std::string store = half              ? "pm_store(y, i, EPILOGUE(v))"
+                            : is_float(dtype) ? "y[i] = EPILOGUE(v)"
+                            : bytes           ? "pm_store_u8(y, i, v)"
+                                              : "y[i] = (v)";
   return {{"Y_TYPE", declared}, {"STORE(i, v)", store}};
 }
 
@@ -92,7 +99,9 @@ void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t
   const auto append = [&](const Macros& more) { macros.insert(macros.end(), more.begin(), more.end()); };
   append(stage.first ? element_macros("x", x) : Macros{{"X_TYPE", fold.accumulator}, {"LOAD(i)", "x[i]"}});
   append(stage.last ? element_macros("y", y) : Macros{{"Y_TYPE", fold.accumulator}, {"STORE(i, v)", "y[i] = (v)"}});
-  append({{"STEP(s, v)", stage.first ? fold.step : "MERGE(s, v)"}, {"FINISH(s, n)", stage.last ? fold.finish : "(s)"}, {"EPILOGUE(x)", stage.last ? node.epilogue() : "x"}});
+  append({{"STEP(s, v)", stage.first ? fold.step : "MERGE(s, v)"},
+          {"FINISH(s, n)", stage.last ? fold.finish : "(s)"},
+          {"EPILOGUE(x)", stage.last ? node.epilogue() : "x"}});
   const bool one_axis = stage.reduced.sizes[0] == 1 && stage.reduced.sizes[1] == 1;
   append({{"ONE_AXIS", one_axis ? "1" : "0"}, {"COOPERATE", stage.cooperate ? "1" : "0"}});
   if (bits(x) == 64) append({{"PM_HAS_INT64", "1"}});
@@ -100,7 +109,10 @@ void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t
   StepBuilder step(node.kernel("reduce.comp", half ? DType::float16 : DType::float32, macros));
   const int64_t results = stage.kept.elements();
   step.bind("x", stage.x).bind("y", stage.y).set("results", results).set("parts", stage.parts).set("part_size", stage.part_size);
-  step.set("kept", stage.kept.sizes).set("kept_stride", stage.kept.strides[0]).set("reduced", stage.reduced.sizes).set("reduced_stride", stage.reduced.strides[0]);
+  step.set("kept", stage.kept.sizes)
+      .set("kept_stride", stage.kept.strides[0])
+      .set("reduced", stage.reduced.sizes)
+      .set("reduced_stride", stage.reduced.strides[0]);
   step.set("size", stage.reduced.elements()).set("count", count);
   const auto units = static_cast<uint64_t>(results * stage.parts);
   node.add((stage.cooperate ? step.groups(units) : step.threads(units)).build());
@@ -133,9 +145,11 @@ Fold fold_of(const NodeContext& node, std::string_view op, DType dtype) {
   if (dtype == DType::float32 || dtype == DType::float16) return float_fold(op);
   Fold fold;
   if (is_integer(dtype) && bits(dtype) != 16 && bits(dtype) >= 8) fold = integer_fold(op, integer_text(dtype));
-  if (fold.start.empty()) throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(op) + " of " + std::string(name(dtype)));
+  if (fold.start.empty())
+    throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(op) + " of " + std::string(name(dtype)));
   if (bits(dtype) == 64 && !node.context->feature("shaderInt64"))
-    throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(op) + " of " + std::string(name(dtype)) + " needs the feature shaderInt64, which the device lacks");
+    throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(op) + " of " + std::string(name(dtype)) +
+                           " needs the feature shaderInt64, which the device lacks");
   return fold;
 }
 

@@ -27,8 +27,10 @@ void shape_of_reduce(ShapeContext& node) {
 }  // namespace
 
 Rows reduce_rows() {
-  constexpr DTypeSet with_integers = kFloats | kIndices | set_of(DType::uint32, DType::uint64), with_bytes = with_integers | set_of(DType::int8, DType::uint8);
-  const std::vector<AttributeSchema> attributes{optional("axes", AttributeKind::integers), integer("keepdims", 1), integer("noop_with_empty_axes", 0)};
+  constexpr DTypeSet with_integers = kFloats | kIndices | set_of(DType::uint32, DType::uint64),
+                     with_bytes = with_integers | set_of(DType::int8, DType::uint8);
+  const std::vector<AttributeSchema> attributes{optional("axes", AttributeKind::integers), integer("keepdims", 1),
+                                                integer("noop_with_empty_axes", 0)};
   Rows rows;
   for (const auto& [name, dtypes] : std::initializer_list<std::pair<std::string_view, DTypeSet>>{{"ReduceSum", with_integers},
                                                                                                  {"ReduceMean", with_integers},
@@ -40,8 +42,16 @@ Rows reduce_rows() {
                                                                                                  {"ReduceSumSquare", with_integers},
                                                                                                  {"ReduceLogSum", kFloats},
                                                                                                  {"ReduceLogSumExp", kFloats}})
-    rows.push_back({name, Skeleton::reduce, {{value("x", dtypes), optional_value("axes", kInt64)}, {value("y", dtypes)}, attributes}, shape_of_reduce, lower_reduce, {}, host_bits(1)});
-  for (OperatorRow& row : rows) row.overflows = row.name == "ReduceSum" || row.name == "ReduceProd" || row.name == "ReduceL1" || row.name == "ReduceL2" || row.name == "ReduceSumSquare";
+    rows.push_back({name,
+                    Skeleton::reduce,
+                    {{value("x", dtypes), optional_value("axes", kInt64)}, {value("y", dtypes)}, attributes},
+                    shape_of_reduce,
+                    lower_reduce,
+                    {},
+                    host_bits(1)});
+  for (OperatorRow& row : rows)
+    row.overflows = row.name == "ReduceSum" || row.name == "ReduceProd" || row.name == "ReduceL1" || row.name == "ReduceL2" ||
+                    row.name == "ReduceSumSquare";
   return rows;
 }
 

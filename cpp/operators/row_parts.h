@@ -28,24 +28,44 @@ inline constexpr DTypeSet kIndices = set_of(DType::int32, DType::int64);
 inline constexpr DTypeSet kInt64 = set_of(DType::int64);
 
 // Inputs and outputs; those of one `type` letter have one dtype.
-inline ValueRole value(std::string_view name, DTypeSet dtypes, char type = 0) { return {name, dtypes, false, false, type}; }
-inline ValueRole optional_value(std::string_view name, DTypeSet dtypes, char type = 0) { return {name, dtypes, true, false, type}; }
-inline ValueRole variadic_value(std::string_view name, DTypeSet dtypes, char type = 0) { return {name, dtypes, false, true, type}; }
-inline ValueRole unsupported_value(std::string_view name) { return {name, 0, true}; }  // ONNX has it, the row does not
+inline ValueRole value(std::string_view name, DTypeSet dtypes, char type = 0) {
+  return {name, dtypes, false, false, type};
+}
+inline ValueRole optional_value(std::string_view name, DTypeSet dtypes, char type = 0) {
+  return {name, dtypes, true, false, type};
+}
+inline ValueRole variadic_value(std::string_view name, DTypeSet dtypes, char type = 0) {
+  return {name, dtypes, false, true, type};
+}
+inline ValueRole unsupported_value(std::string_view name) {
+  return {name, 0, true};
+}  // ONNX has it, the row does not
 
 // Attributes with a default, and those that may be left out.
-inline AttributeSchema integer(std::string_view name, int64_t fallback) { return {name, AttributeKind::integer, fallback}; }
-inline AttributeSchema real(std::string_view name, double fallback) { return {name, AttributeKind::real, fallback}; }
-inline AttributeSchema text(std::string_view name, std::string fallback) { return {name, AttributeKind::text, std::move(fallback)}; }
+inline AttributeSchema integer(std::string_view name, int64_t fallback) {
+  return {name, AttributeKind::integer, fallback};
+}
+inline AttributeSchema real(std::string_view name, double fallback) {
+  return {name, AttributeKind::real, fallback};
+}
+inline AttributeSchema text(std::string_view name, std::string fallback) {
+  return {name, AttributeKind::text, std::move(fallback)};
+}
 inline AttributeSchema choice(std::string_view name, std::string fallback, std::vector<AttributeValue> choices) {
   return {name, AttributeKind::text, std::move(fallback), false, std::move(choices)};
 }
-inline AttributeSchema required(std::string_view name, AttributeKind kind) { return {name, kind, {}}; }
-inline AttributeSchema optional(std::string_view name, AttributeKind kind) { return {name, kind, {}, true}; }
+inline AttributeSchema required(std::string_view name, AttributeKind kind) {
+  return {name, kind, {}};
+}
+inline AttributeSchema optional(std::string_view name, AttributeKind kind) {
+  return {name, kind, {}, true};
+}
 
 // Bits of OperatorRow::host_inputs.
 template <typename... Index>
-constexpr uint32_t host_bits(Index... index) { return ((1u << index) | ...); }
+constexpr uint32_t host_bits(Index... index) {
+  return ((1u << index) | ...);
+}
 
 // An axis as 0 .. rank - 1 (rank itself where `end` is set); GraphError where it is out of range.
 size_t checked_axis(const ShapeContext& node, int64_t axis, size_t rank, bool end = false);

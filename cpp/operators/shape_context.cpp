@@ -6,7 +6,8 @@
 
 namespace pumice {
 
-ShapeContext::ShapeContext(std::string_view node, const Attributes& attributes, std::vector<const TensorDesc*> inputs, std::vector<const HostTensor*> hosts, size_t output_count)
+ShapeContext::ShapeContext(std::string_view node, const Attributes& attributes, std::vector<const TensorDesc*> inputs,
+                           std::vector<const HostTensor*> hosts, size_t output_count)
     : node_(node), attributes_(attributes), inputs_(std::move(inputs)), hosts_(std::move(hosts)), outputs_(output_count) {}
 
 const TensorDesc& ShapeContext::input(size_t i) const {
@@ -14,7 +15,9 @@ const TensorDesc& ShapeContext::input(size_t i) const {
   return *inputs_[i];
 }
 
-const HostTensor* ShapeContext::host(size_t i) const { return i < hosts_.size() ? hosts_[i] : nullptr; }
+const HostTensor* ShapeContext::host(size_t i) const {
+  return i < hosts_.size() ? hosts_[i] : nullptr;
+}
 
 std::vector<int64_t> ShapeContext::host_integers(size_t i) const {
   const HostTensor* tensor = host(i);
@@ -31,11 +34,14 @@ void ShapeContext::output(size_t i, DType dtype, Shape shape) {
   }
 }
 
-void ShapeContext::fail(const std::string& message) const { throw GraphError(std::string(node_), message); }
+void ShapeContext::fail(const std::string& message) const {
+  throw GraphError(std::string(node_), message);
+}
 
 size_t checked_axis(const ShapeContext& node, int64_t axis, size_t rank, bool end) {
   const auto size = static_cast<int64_t>(rank);
-  if (axis < -size || axis >= size + (end ? 1 : 0)) node.fail("axis " + std::to_string(axis) + " of a tensor of rank " + std::to_string(rank));
+  if (axis < -size || axis >= size + (end ? 1 : 0))
+    node.fail("axis " + std::to_string(axis) + " of a tensor of rank " + std::to_string(rank));
   return static_cast<size_t>(axis < 0 ? axis + size : axis);
 }
 
@@ -50,7 +56,8 @@ std::vector<size_t> checked_axes(const ShapeContext& node, const std::vector<int
 
 void check_vector(const ShapeContext& node, size_t input, int64_t length, std::string_view what) {
   if (node.has(input) && node.input(input).shape != Shape{length})
-    node.fail(std::string(what) + " (input " + std::to_string(input) + "): shape [" + std::to_string(length) + "] expected; given " + to_string(node.input(input).shape));
+    node.fail(std::string(what) + " (input " + std::to_string(input) + "): shape [" + std::to_string(length) + "] expected; given " +
+              to_string(node.input(input).shape));
 }
 
 Shape broadcast_inputs(const ShapeContext& node) {
@@ -68,6 +75,8 @@ Shape broadcast_inputs(const ShapeContext& node) {
   return shape;
 }
 
-void shape_like_input(ShapeContext& node) { node.output(0, node.input(0).dtype, node.input(0).shape); }
+void shape_like_input(ShapeContext& node) {
+  node.output(0, node.input(0).dtype, node.input(0).shape);
+}
 
 }  // namespace pumice

@@ -25,8 +25,8 @@ SliceAxis slice_axis(int64_t size, int64_t start, int64_t end, int64_t step) {
 
 }  // namespace
 
-std::vector<SliceAxis> slice_geometry(std::string_view node, const Shape& shape, const std::vector<int64_t>& starts, const std::vector<int64_t>& ends, std::vector<int64_t> axes,
-                                      std::vector<int64_t> steps) {
+std::vector<SliceAxis> slice_geometry(std::string_view node, const Shape& shape, const std::vector<int64_t>& starts,
+                                      const std::vector<int64_t>& ends, std::vector<int64_t> axes, std::vector<int64_t> steps) {
   const auto fail = [&](const std::string& message) { throw GraphError(std::string(node), message); };
   if (axes.empty()) {
     axes.resize(starts.size());
@@ -34,7 +34,8 @@ std::vector<SliceAxis> slice_geometry(std::string_view node, const Shape& shape,
   }
   if (steps.empty()) steps.assign(starts.size(), 1);
   if (ends.size() != starts.size() || axes.size() != starts.size() || steps.size() != starts.size())
-    fail(std::to_string(starts.size()) + " starts, " + std::to_string(ends.size()) + " ends, " + std::to_string(axes.size()) + " axes and " + std::to_string(steps.size()) + " steps");
+    fail(std::to_string(starts.size()) + " starts, " + std::to_string(ends.size()) + " ends, " + std::to_string(axes.size()) +
+         " axes and " + std::to_string(steps.size()) + " steps");
   std::vector<SliceAxis> result;
   for (const int64_t size : shape) result.push_back({0, 1, size});
   std::vector<bool> seen(shape.size());

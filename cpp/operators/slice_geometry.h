@@ -15,7 +15,7 @@ struct SliceAxis {
 
 // One entry for each axis of `shape`. `axes` and `steps` may be empty: the first axes, steps of 1. Bounds count from the end where
 // negative and are clamped. Throws GraphError naming `node` for a step of 0, an unknown or repeated axis and lists that do not match.
-std::vector<SliceAxis> slice_geometry(std::string_view node, const Shape& shape, const std::vector<int64_t>& starts, const std::vector<int64_t>& ends, std::vector<int64_t> axes,
-                                      std::vector<int64_t> steps);
+std::vector<SliceAxis> slice_geometry(std::string_view node, const Shape& shape, const std::vector<int64_t>& starts,
+                                      const std::vector<int64_t>& ends, std::vector<int64_t> axes, std::vector<int64_t> steps);
 
 }  // namespace pumice

@@ -53,13 +53,15 @@ void IndexSpace::coalesce() {
 
 void IndexSpace::pad_to(size_t rank, std::string_view what) {
   if (sizes.size() > rank)
-    throw UnsupportedError(std::string(what) + ": the index space has " + std::to_string(sizes.size()) + " axes that do not merge; this kernel walks at most " + std::to_string(rank));
+    throw UnsupportedError(std::string(what) + ": the index space has " + std::to_string(sizes.size()) +
+                           " axes that do not merge; this kernel walks at most " + std::to_string(rank));
   const size_t missing = rank - sizes.size();
   sizes.insert(sizes.begin(), missing, 1);
   for (auto& of_tensor : strides) of_tensor.insert(of_tensor.begin(), missing, 0);
 }
 
-void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const Operand& x, int64_t x_first, const Operand& y, int64_t y_first, bool alone) {
+void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const Operand& x, int64_t x_first, const Operand& y,
+                      int64_t y_first, bool alone) {
   const int64_t elements = space.elements();
   if (elements == 0) return;
   space.coalesce();
@@ -68,7 +70,9 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const O
   const int64_t lanes = std::max(32 / element_bits, 1);
   const bool words = alone && is_dense(space.sizes, space.strides[1]) && y_first % lanes == 0;
   space.pad_to(kIndexMapRank, "'" + std::string(node.node) + "'");
-  const auto kernel = node.kernel("index_map.comp", DType::float32, {{"BITS", std::to_string(element_bits)}, {"WORDS", words ? "1" : "0"}, {"RANK", std::to_string(kIndexMapRank)}, {"PAD", "0"}});
+  const auto kernel = node.kernel(
+      "index_map.comp", DType::float32,
+      {{"BITS", std::to_string(element_bits)}, {"WORDS", words ? "1" : "0"}, {"RANK", std::to_string(kIndexMapRank)}, {"PAD", "0"}});
   const int64_t invocations = words ? (elements + lanes - 1) / lanes : elements;
   node.add(StepBuilder(kernel)
                .bind("x", x)

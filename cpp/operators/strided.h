@@ -25,6 +25,7 @@ bool is_dense(const std::vector<int64_t>& sizes, const std::vector<int64_t>& str
 
 // y[i] = x[i] over a space of two tensors (x first), elements counted from `x_first` and `y_first`. `alone`: the target's words hold
 // nothing else, so whole words may be written.
-void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const Operand& x, int64_t x_first, const Operand& y, int64_t y_first, bool alone);
+void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const Operand& x, int64_t x_first, const Operand& y,
+                      int64_t y_first, bool alone);
 
 }  // namespace pumice

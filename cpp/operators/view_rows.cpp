@@ -35,7 +35,9 @@ void shape_of_flatten(ShapeContext& node) {
   node.output(0, node.input(0).dtype, {element_count({x.begin(), x.begin() + axis}), element_count({x.begin() + axis, x.end()})});
 }
 
-std::vector<int64_t> given_axes(const ShapeContext& node) { return node.has(1) ? node.host_integers(1) : node.attributes().integers("axes"); }
+std::vector<int64_t> given_axes(const ShapeContext& node) {
+  return node.has(1) ? node.host_integers(1) : node.attributes().integers("axes");
+}
 
 void shape_of_squeeze(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
@@ -62,7 +64,8 @@ void shape_of_unsqueeze(ShapeContext& node) {
 }
 
 void shape_of_dropout(ShapeContext& node) {
-  if (node.has(2) && (!node.host(2) || node.host_integers(2) != std::vector<int64_t>{0})) throw UnsupportedError("node '" + std::string(node.node()) + "': Dropout in training");
+  if (node.has(2) && (!node.host(2) || node.host_integers(2) != std::vector<int64_t>{0}))
+    throw UnsupportedError("node '" + std::string(node.node()) + "': Dropout in training");
   shape_like_input(node);
 }
 
@@ -81,7 +84,8 @@ void shape_of_constant(ShapeContext& node) {
   if (attributes.has("value_int")) return node.output(0, DType::int64, {});
   if (attributes.has("value_float")) return node.output(0, DType::float32, {});
   if (attributes.has("value_ints")) return node.output(0, DType::int64, {static_cast<int64_t>(attributes.integers("value_ints").size())});
-  if (attributes.has("value_floats")) return node.output(0, DType::float32, {static_cast<int64_t>(attributes.reals("value_floats").size())});
+  if (attributes.has("value_floats"))
+    return node.output(0, DType::float32, {static_cast<int64_t>(attributes.reals("value_floats").size())});
   node.fail("Constant without a value");
 }
 
@@ -90,32 +94,40 @@ void shape_of_constant(ShapeContext& node) {
 Rows view_rows() {
   const std::vector<ValueRole> x{value("x", kAny)}, y{value("y", kAny)}, x_and_axes{value("x", kAny), optional_value("axes", kInt64)};
   const AttributeSchema axes = optional("axes", AttributeKind::integers);
-  return {{"Identity", Skeleton::view, {x, y, {}, 0, kMaxRank, true}, shape_like_input, lower_copy},
-          {"Reshape", Skeleton::view, {{value("x", kAny), value("shape", kInt64)}, y, {integer("allowzero", 0)}, 0, kMaxRank, true}, shape_of_reshape, lower_copy, {}, host_bits(1)},
-          {"Flatten", Skeleton::view, {x, y, {integer("axis", 1)}, 0, kMaxRank, true}, shape_of_flatten, lower_copy},
-          {"Squeeze", Skeleton::view, {x_and_axes, y, {axes}, 0, kMaxRank, true}, shape_of_squeeze, lower_copy, {}, host_bits(1)},
-          {"Unsqueeze", Skeleton::view, {x_and_axes, y, {axes}, 0, kMaxRank, true}, shape_of_unsqueeze, lower_copy, {}, host_bits(1)},
-          {"Dropout",
-           Skeleton::view,
-           {{value("x", kFloats), optional_value("ratio", kFloats | set_of(DType::float64)), optional_value("training_mode", kBool)},
-            {value("y", kFloats), unsupported_value("mask")},
-            {optional("seed", AttributeKind::integer)},
-            0,
-            kMaxRank,
-            true},
-           shape_of_dropout,
-           lower_copy,
-           {},
-           host_bits(1, 2)},
-          // No lowering: the value is the host's.
-          {"Shape", Skeleton::copy, {x, {value("y", kInt64)}, {integer("start", 0), optional("end", AttributeKind::integer)}}, shape_of_shape},
-          {"Constant",
-           Skeleton::copy,
-           {{},
-            y,
-            {optional("value", AttributeKind::tensor), optional("value_int", AttributeKind::integer), optional("value_float", AttributeKind::real), optional("value_ints", AttributeKind::integers),
-             optional("value_floats", AttributeKind::reals)}},
-           shape_of_constant}};
+  return {
+      {"Identity", Skeleton::view, {x, y, {}, 0, kMaxRank, true}, shape_like_input, lower_copy},
+      {"Reshape",
+       Skeleton::view,
+       {{value("x", kAny), value("shape", kInt64)}, y, {integer("allowzero", 0)}, 0, kMaxRank, true},
+       shape_of_reshape,
+       lower_copy,
+       {},
+       host_bits(1)},
+      {"Flatten", Skeleton::view, {x, y, {integer("axis", 1)}, 0, kMaxRank, true}, shape_of_flatten, lower_copy},
+      {"Squeeze", Skeleton::view, {x_and_axes, y, {axes}, 0, kMaxRank, true}, shape_of_squeeze, lower_copy, {}, host_bits(1)},
+      {"Unsqueeze", Skeleton::view, {x_and_axes, y, {axes}, 0, kMaxRank, true}, shape_of_unsqueeze, lower_copy, {}, host_bits(1)},
+      {"Dropout",
+       Skeleton::view,
+       {{value("x", kFloats), optional_value("ratio", kFloats | set_of(DType::float64)), optional_value("training_mode", kBool)},
+        {value("y", kFloats), unsupported_value("mask")},
+        {optional("seed", AttributeKind::integer)},
+        0,
+        kMaxRank,
+        true},
+       shape_of_dropout,
+       lower_copy,
+       {},
+       host_bits(1, 2)},
+      // No lowering: the value is the host's.
+      {"Shape", Skeleton::copy, {x, {value("y", kInt64)}, {integer("start", 0), optional("end", AttributeKind::integer)}}, shape_of_shape},
+      {"Constant",
+       Skeleton::copy,
+       {{},
+        y,
+        {optional("value", AttributeKind::tensor), optional("value_int", AttributeKind::integer),
+         optional("value_float", AttributeKind::real), optional("value_ints", AttributeKind::integers),
+         optional("value_floats", AttributeKind::reals)}},
+       shape_of_constant}};
 }
 
 }  // namespace pumice

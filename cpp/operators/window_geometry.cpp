@@ -28,7 +28,8 @@ class Reader {
     const Integers values = attributes_.integers(name);
     if (values.empty()) return Integers(count, fallback);
     if (values.size() != count) fail("'" + std::string(name) + "' needs " + std::to_string(count) + " values; given " + to_string(values));
-    if (*std::min_element(values.begin(), values.end()) < least) fail("'" + std::string(name) + "' needs values of at least " + std::to_string(least) + "; given " + to_string(values));
+    if (*std::min_element(values.begin(), values.end()) < least)
+      fail("'" + std::string(name) + "' needs values of at least " + std::to_string(least) + "; given " + to_string(values));
     return values;
   }
 
@@ -44,7 +45,8 @@ class Reader {
   // Kernel, strides, dilations and, unless `auto_pad` chooses them, pads.
   WindowGeometry window(Integers kernel) const {
     WindowGeometry window;
-    if (std::any_of(kernel.begin(), kernel.end(), [](int64_t size) { return size < 1; })) fail("a kernel of at least one element; given " + to_string(kernel));
+    if (std::any_of(kernel.begin(), kernel.end(), [](int64_t size) { return size < 1; }))
+      fail("a kernel of at least one element; given " + to_string(kernel));
     window.kernel = std::move(kernel);
     window.strides = integers("strides", axes(), 1, 1);
     window.dilations = integers("dilations", axes(), 1, 1);
@@ -63,7 +65,9 @@ class Reader {
 };
 
 // Elements of the input from the first to the last one that a window touches.
-int64_t extent(const WindowGeometry& window, size_t i) { return checked_add(checked_mul(window.kernel[i] - 1, window.dilations[i], "kernel"), 1, "kernel"); }
+int64_t extent(const WindowGeometry& window, size_t i) {
+  return checked_add(checked_mul(window.kernel[i] - 1, window.dilations[i], "kernel"), 1, "kernel");
+}
 
 // Splits what `auto_pad` adds; the odd element goes to the end for SAME_UPPER.
 void pad_same(WindowGeometry& window, size_t i, int64_t total, bool upper) {
@@ -73,8 +77,12 @@ void pad_same(WindowGeometry& window, size_t i, int64_t total, bool upper) {
 }
 
 // Quotients for a positive divisor.
-int64_t floor_quotient(int64_t a, int64_t b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
-int64_t ceil_quotient(int64_t a, int64_t b) { return -floor_quotient(-a, b); }
+int64_t floor_quotient(int64_t a, int64_t b) {
+  return a >= 0 ? a / b : -((b - 1 - a) / b);
+}
+int64_t ceil_quotient(int64_t a, int64_t b) {
+  return -floor_quotient(-a, b);
+}
 
 // Windows that fit on a padded axis; with `ceil` also one that runs over its end but begins inside the input or its front padding.
 int64_t window_count(const WindowGeometry& window, size_t i, int64_t size, bool ceil) {
@@ -96,8 +104,8 @@ void place_windows(const Reader& reader, WindowGeometry& window, bool ceil) {
       window.output.push_back(window_count(window, i, size, ceil && mode == AutoPad::notset));
     }
     if (size > 0 && window.output[i] <= 0)
-      reader.fail("a window of at most the padded size of spatial axis " + std::to_string(i) + ", " + std::to_string(size + window.pads_begin[i] + window.pads_end[i]) + "; given " +
-                  std::to_string(extent(window, i)));
+      reader.fail("a window of at most the padded size of spatial axis " + std::to_string(i) + ", " +
+                  std::to_string(size + window.pads_begin[i] + window.pads_end[i]) + "; given " + std::to_string(extent(window, i)));
     window.output[i] = std::max<int64_t>(window.output[i], 0);
   }
 }
@@ -106,7 +114,8 @@ void place_windows(const Reader& reader, WindowGeometry& window, bool ceil) {
 Integers kernel_of(const Reader& reader, const Shape& w) {
   if (w.size() != reader.axes() + 2) reader.fail("weights of rank " + std::to_string(reader.axes() + 2) + "; given " + to_string(w));
   const Integers kernel(w.begin() + 2, w.end()), given = reader.integers("kernel_shape", reader.axes(), 0, 1);
-  if (given[0] != 0 && given != kernel) reader.fail("'kernel_shape' to be that of the weights, " + to_string(kernel) + "; given " + to_string(given));
+  if (given[0] != 0 && given != kernel)
+    reader.fail("'kernel_shape' to be that of the weights, " + to_string(kernel) + "; given " + to_string(given));
   return kernel;
 }
 
@@ -130,7 +139,8 @@ WindowGeometry conv_transpose_geometry(const Attributes& attributes, std::string
   const Reader reader(attributes, node, x);
   WindowGeometry window = reader.window(kernel_of(reader, w));
   const AutoPad mode = reader.auto_pad();
-  const Integers extra = reader.integers("output_padding", reader.axes(), 0, 0), wanted = reader.integers("output_shape", reader.axes(), -1, 0);
+  const Integers extra = reader.integers("output_padding", reader.axes(), 0, 0),
+                 wanted = reader.integers("output_shape", reader.axes(), -1, 0);
   const bool same = mode == AutoPad::same_upper || mode == AutoPad::same_lower;
   for (size_t i = 0; i < reader.axes(); ++i) {
     const int64_t size = reader.spatial()[i];
@@ -142,7 +152,8 @@ WindowGeometry conv_transpose_geometry(const Attributes& attributes, std::string
       window.output.push_back(full - window.pads_begin[i] - window.pads_end[i]);
     }
     if (size == 0) window.output[i] = std::max<int64_t>(window.output[i], 0);
-    if (window.output[i] < 0) reader.fail("pads of at most the result's size on spatial axis " + std::to_string(i) + ", " + std::to_string(full));
+    if (window.output[i] < 0)
+      reader.fail("pads of at most the result's size on spatial axis " + std::to_string(i) + ", " + std::to_string(full));
   }
   return window;
 }

@@ -32,7 +32,8 @@ std::vector<AttributeSchema> pool_attributes(const AttributeSchema& own) {
 }  // namespace
 
 Rows window_rows() {
-  const std::vector<ValueRole> x{value("x", kFloats)}, y{value("y", kFloats)}, y_and_indices{value("y", kFloats), unsupported_value("indices")};
+  const std::vector<ValueRole> x{value("x", kFloats)}, y{value("y", kFloats)},
+      y_and_indices{value("y", kFloats), unsupported_value("indices")};
   return {{"MaxPool", Skeleton::window, {x, y_and_indices, pool_attributes(integer("storage_order", 0)), 3}, shape_of_pool, lower_pool},
           {"AveragePool", Skeleton::window, {x, y, pool_attributes(integer("count_include_pad", 0)), 3}, shape_of_pool, lower_pool},
           {"GlobalAveragePool", Skeleton::window, {x, y, {}, 3}, shape_of_global_pool, lower_global_pool},

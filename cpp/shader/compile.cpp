@@ -41,8 +41,8 @@ std::shared_ptr<const Shader> shader_from_disk(const std::string& key, const std
 
 }  // namespace
 
-std::shared_ptr<const Shader> compile(const std::string& source, const std::string& name, const ShaderOptions& options, const Macros& macros,
-                                      const IncludeLoader& includes) {
+std::shared_ptr<const Shader> compile(const std::string& source, const std::string& name, const ShaderOptions& options,
+                                      const Macros& macros, const IncludeLoader& includes) {
   const SourceSet sources(name, source, includes);
   const ShaderHead head = shader_head(sources, options, macros);
   const std::string key = shader_key(sources, head, options);
@@ -60,6 +60,8 @@ std::shared_ptr<const Shader> compile(const std::string& source, const std::stri
   return state().cache.insert(key, make_shader(name, options, std::move(compiled)));
 }
 
-CompileCounts compile_counts() { return {state().compiled, state().from_memory, state().from_disk}; }
+CompileCounts compile_counts() {
+  return {state().compiled, state().from_memory, state().from_disk};
+}
 
 }  // namespace pumice

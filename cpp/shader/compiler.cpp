@@ -26,8 +26,11 @@ std::string version_text(const SourceSet& sources) {
   const auto line = version_line(file.text);
   if (line.empty()) return "#version " + std::string(kVersion) + "\n";
   const std::string number(line.size() > 1 ? line[1].text : ""), profile(line.size() > 2 ? line[2].text : "");
-  const bool known = number.size() == 3 && number >= kVersion && number.find_first_not_of("0123456789") == std::string::npos && (profile.empty() || profile == "core");
-  if (!known) throw compile_error({message_at(sources, file.alias, line.front().line, "version", "expected #version 450 or 460, or none, given '" + number + " " + profile + "'")});
+  const bool known = number.size() == 3 && number >= kVersion && number.find_first_not_of("0123456789") == std::string::npos &&
+                     (profile.empty() || profile == "core");
+  if (!known)
+    throw compile_error({message_at(sources, file.alias, line.front().line, "version",
+                                    "expected #version 450 or 460, or none, given '" + number + " " + profile + "'")});
   return "#version " + number + " " + profile + "\n";
 }
 
@@ -36,7 +39,8 @@ std::string without_version(std::string text) {
   const auto line = version_line(text);
   if (line.empty()) return text;
   const size_t hash = text.rfind('#', line.front().offset), end = line.back().offset + line.back().text.size();
-  std::replace_if(text.begin() + static_cast<ptrdiff_t>(hash), text.begin() + static_cast<ptrdiff_t>(end), [](char c) { return c != '\n'; }, ' ');
+  std::replace_if(
+      text.begin() + static_cast<ptrdiff_t>(hash), text.begin() + static_cast<ptrdiff_t>(end), [](char c) { return c != '\n'; }, ' ');
   return text;
 }
 
@@ -44,8 +48,10 @@ std::string without_version(std::string text) {
 void check_macro(const std::string& name) {
   const auto tokens = tokenize(name);
   const bool word = !tokens.empty() && tokens[0].kind == TokenKind::word && tokens[0].offset == 0;
-  const bool function = tokens.size() > 2 && tokens[1].text == "(" && tokens[1].offset == tokens[0].text.size() && tokens.back().text == ")";
-  if (!word || (tokens.size() > 1 && !function)) throw ShaderCompileError("a macro's name is a word, or a word and parameters, as TILE or EPILOGUE(x): given '" + name + "'");
+  const bool function =
+      tokens.size() > 2 && tokens[1].text == "(" && tokens[1].offset == tokens[0].text.size() && tokens.back().text == ")";
+  if (!word || (tokens.size() > 1 && !function))
+    throw ShaderCompileError("a macro's name is a word, or a word and parameters, as TILE or EPILOGUE(x): given '" + name + "'");
 }
 
 std::string macro_text(const Macros& macros) {
@@ -100,7 +106,9 @@ class Run {
     std::vector<const char*> texts, names;
     std::vector<int> bytes;
     for (const auto& part : parts) {
-      if (part.text.size() > INT_MAX) throw ShaderCompileError(sources_.files().front().name + ": a source of " + std::to_string(part.text.size()) + " bytes is too long");
+      if (part.text.size() > INT_MAX)
+        throw ShaderCompileError(sources_.files().front().name + ": a source of " + std::to_string(part.text.size()) +
+                                 " bytes is too long");
       texts.push_back(part.text.data());
       names.push_back(part.name.c_str());
       bytes.push_back(static_cast<int>(part.text.size()));
@@ -121,7 +129,8 @@ void check_extensions(const ShaderOptions& options) {
   std::vector<std::string> missing;
   for (const auto& extension : optional_extensions(options))
     if (!glslang_accepts(extension))
-      missing.push_back("storage " + std::string(name(options.storage)) + " needs the GLSL extension " + extension + ", which glslang " + std::string(glslang_version()) + " lacks");
+      missing.push_back("storage " + std::string(name(options.storage)) + " needs the GLSL extension " + extension + ", which glslang " +
+                        std::string(glslang_version()) + " lacks");
   if (!missing.empty()) throw UnsupportedError(missing);
 }
 
@@ -140,7 +149,8 @@ ShaderHead shader_head(const SourceSet& sources, const ShaderOptions& options, c
 CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options) {
   check_extensions(options);
   const SourceFile& user = sources.files().front();
-  const Part preamble{"<preamble>", head.version_and_preamble}, macros{"<macros>", head.macros}, own{user.alias, without_version(user.text)};
+  const Part preamble{"<preamble>", head.version_and_preamble}, macros{"<macros>", head.macros},
+      own{user.alias, without_version(user.text)};
   Run run(sources, options.vulkan_minor);
   CompiledShader result;
   result.spirv = run.compile({preamble, macros, own});

@@ -54,7 +54,8 @@ std::string_view subject(std::string_view text) {
 // The physical line of `text` that calls itself line `line` of `file`.
 std::optional<size_t> physical_line(std::string_view text, std::string_view file, size_t line) {
   const auto lines = source_lines(text);
-  const auto found = std::ranges::find_if(lines, [&](const SourceLine& candidate) { return candidate.line == line && candidate.file == file; });
+  const auto found =
+      std::ranges::find_if(lines, [&](const SourceLine& candidate) { return candidate.line == line && candidate.file == file; });
   if (found == lines.end()) return {};
   return static_cast<size_t>(found - lines.begin()) + 1;
 }
@@ -89,7 +90,9 @@ std::string shown_name(const SourceSet& sources, std::string_view file) {
   return own ? sources.files()[*own].name : std::string(file);
 }
 
-bool says_nothing(std::string_view text) { return text.find("compilation terminated") != std::string_view::npos || text.find("compilation errors.") != std::string_view::npos; }
+bool says_nothing(std::string_view text) {
+  return text.find("compilation terminated") != std::string_view::npos || text.find("compilation errors.") != std::string_view::npos;
+}
 
 std::string translated(std::string_view text, const SourceSet& sources) {
   if (const auto position = take_position(text)) return message_at(sources, position->file, position->line, subject(text), text);
@@ -115,10 +118,14 @@ Diagnostics parse_log(std::string_view log, const SourceSet& sources) {
     const std::string_view line = log.substr(0, log.find('\n'));
     log.remove_prefix(std::min(line.size() + 1, log.size()));
     if (trimmed(line).empty() || says_nothing(line)) continue;
-    if (line.starts_with("ERROR: ")) (last = &result.errors)->push_back(translated(line.substr(7), sources));
-    else if (line.starts_with("WARNING: ")) (last = &result.warnings)->push_back(translated(line.substr(9), sources));
-    else if (last) last->back() += "\n" + std::string(line);
-    else (last = &result.errors)->push_back(translated(line, sources));
+    if (line.starts_with("ERROR: "))
+      (last = &result.errors)->push_back(translated(line.substr(7), sources));
+    else if (line.starts_with("WARNING: "))
+      (last = &result.warnings)->push_back(translated(line.substr(9), sources));
+    else if (last)
+      last->back() += "\n" + std::string(line);
+    else
+      (last = &result.errors)->push_back(translated(line, sources));
   }
   return result;
 }

@@ -18,8 +18,7 @@ struct Diagnostics {
 Diagnostics parse_log(std::string_view log, const SourceSet& sources);
 
 // One message at a token of the text that the compiler reports as line `line` of `file` (an alias or a name that a #line gave).
-std::string message_at(const SourceSet& sources, std::string_view file, size_t line, std::string_view token,
-                       std::string_view text);
+std::string message_at(const SourceSet& sources, std::string_view file, size_t line, std::string_view token, std::string_view text);
 
 ShaderCompileError compile_error(const std::vector<std::string>& messages);
 

@@ -9,7 +9,9 @@
 namespace pumice {
 namespace {
 
-std::span<const EmbeddedShader> table() { return {kEmbeddedShaders, kEmbeddedShaderCount}; }
+std::span<const EmbeddedShader> table() {
+  return {kEmbeddedShaders, kEmbeddedShaderCount};
+}
 
 }  // namespace
 

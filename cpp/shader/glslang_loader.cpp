@@ -19,7 +19,9 @@ std::filesystem::path own_folder() {
   return std::filesystem::path(info.dli_fname).parent_path();
 }
 
-Error load_error(const std::string& detail) { return Error("the shader compiler could not be loaded: " + detail); }
+Error load_error(const std::string& detail) {
+  return Error("the shader compiler could not be loaded: " + detail);
+}
 
 const PumiceGlslang& load() {
   const auto path = own_folder() / "libpumice_glslang.so";
@@ -29,8 +31,9 @@ const PumiceGlslang& load() {
   if (!entry) throw load_error(dlerror());
   const PumiceGlslang* loaded = entry();
   if (loaded->interface != kPumiceGlslangInterface || loaded->version != glslang_version())
-    throw load_error("expected " + path.string() + " to be of interface " + std::to_string(kPumiceGlslangInterface) + " and glslang " + std::string(glslang_version()) +
-                     ", given interface " + std::to_string(loaded->interface) + " and glslang " + loaded->version);
+    throw load_error("expected " + path.string() + " to be of interface " + std::to_string(kPumiceGlslangInterface) + " and glslang " +
+                     std::string(glslang_version()) + ", given interface " + std::to_string(loaded->interface) + " and glslang " +
+                     loaded->version);
   return *loaded;
 }
 
@@ -56,7 +59,9 @@ const PumiceGlslang& glslang() {
   return library;
 }
 
-std::string_view glslang_version() { return PUMICE_GLSLANG_VERSION; }
+std::string_view glslang_version() {
+  return PUMICE_GLSLANG_VERSION;
+}
 
 bool glslang_accepts(const std::string& extension) {
   static std::mutex mutex;

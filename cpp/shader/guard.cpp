@@ -27,8 +27,9 @@ struct Cooperation {
 constexpr Cooperation kBarrier{"barrier()", [](std::string_view word) { return word == "barrier" || word == "controlBarrier"; }};
 constexpr Cooperation kShared{"shared memory", [](std::string_view word) { return word == "shared"; }};
 constexpr Cooperation kSubgroup{"subgroup operations", [](std::string_view word) {
-  return word.starts_with("subgroup") || word.starts_with("gl_Subgroup") || word.starts_with("gl_NumSubgroups") || word.starts_with("coopMat") || word.starts_with("coopmat");
-}};
+                                  return word.starts_with("subgroup") || word.starts_with("gl_Subgroup") ||
+                                         word.starts_with("gl_NumSubgroups") || word.starts_with("coopMat") || word.starts_with("coopmat");
+                                }};
 
 bool is_subgroup_capability(uint32_t capability) {
   const std::string name = spirv::capability_name(capability);
@@ -43,7 +44,9 @@ const Cooperation* cooperation(const spirv::Instruction& instruction) {
 }
 
 ShaderCompileError refusal(const Cooperation& found, std::string_view preprocessed, const SourceSet& sources) {
-  const std::string text = std::string(found.what) + " without a local size: declare one, as layout(local_size_x = 64) in; (the engine leaves invocations out of a workgroup whose size it chooses)";
+  const std::string text = std::string(found.what) +
+                           " without a local size: declare one, as layout(local_size_x = 64) in; (the engine leaves invocations out of a "
+                           "workgroup whose size it chooses)";
   const auto lines = source_lines(preprocessed);
   for (const Token& token : tokenize(preprocessed)) {
     const auto& place = lines.at(token.line - 1);
@@ -76,7 +79,9 @@ std::optional<PushBlock> find_push_block(std::string_view text, const SourceSet&
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i].directive != 0 || tokens[i].text != "push_constant") continue;
     const auto block = parse_push_block(tokens, i);
-    if (block && found) throw compile_error({sources.files().front().name + ": two push constant blocks without a local size: declare one, as layout(local_size_x = 64) in;"});
+    if (block && found)
+      throw compile_error({sources.files().front().name +
+                           ": two push constant blocks without a local size: declare one, as layout(local_size_x = 64) in;"});
     if (block) found = block;
   }
   return found;
@@ -95,14 +100,14 @@ std::array<uint32_t, 3> free_spec_ids(const Interface& interface) {
 
 std::string local_size_layout(const Interface& interface) {
   const auto [x, y, z] = free_spec_ids(interface);
-  return "layout(local_size_x = " + std::string(kDefaultLocalSize) + ", local_size_x_id = " + std::to_string(x) + ", local_size_y_id = " + std::to_string(y) +
-         ", local_size_z_id = " + std::to_string(z) + ") in;\n";
+  return "layout(local_size_x = " + std::string(kDefaultLocalSize) + ", local_size_x_id = " + std::to_string(x) +
+         ", local_size_y_id = " + std::to_string(y) + ", local_size_z_id = " + std::to_string(z) + ") in;\n";
 }
 
 std::string guarded_main(const std::string& instance) {
   const std::string prefix = instance.empty() ? "" : instance + ".";
-  return "void main() {\n  if (all(lessThan(gl_GlobalInvocationID, uvec3(" + prefix + "pumice_threads_x, " + prefix + "pumice_threads_y, " + prefix +
-         "pumice_threads_z)))) " + std::string(kUserMain) + "();\n}\n";
+  return "void main() {\n  if (all(lessThan(gl_GlobalInvocationID, uvec3(" + prefix + "pumice_threads_x, " + prefix + "pumice_threads_y, " +
+         prefix + "pumice_threads_z)))) " + std::string(kUserMain) + "();\n}\n";
 }
 
 // After the last directive that must come first, #version and the #extension lines that directly follow it.
@@ -116,7 +121,8 @@ size_t after_head(std::string_view text) {
 }  // namespace
 
 bool declares_local_size(std::string_view preprocessed) {
-  return std::ranges::any_of(tokenize(preprocessed), [](const Token& token) { return token.kind == TokenKind::word && token.text.starts_with("local_size_"); });
+  return std::ranges::any_of(tokenize(preprocessed),
+                             [](const Token& token) { return token.kind == TokenKind::word && token.text.starts_with("local_size_"); });
 }
 
 void refuse_cooperation(const std::vector<uint32_t>& spirv, std::string_view preprocessed, const SourceSet& sources) {
@@ -124,14 +130,20 @@ void refuse_cooperation(const std::vector<uint32_t>& spirv, std::string_view pre
     if (const auto* found = cooperation(instruction)) throw refusal(*found, preprocessed, sources);
 }
 
-std::string guard_prologue() { return "#define main " + std::string(kUserMain) + "\n"; }
-std::string guard_epilogue() { return "\n#undef main\n#line 1 \"<guard>\"\n"; }
+std::string guard_prologue() {
+  return "#define main " + std::string(kUserMain) + "\n";
+}
+std::string guard_epilogue() {
+  return "\n#undef main\n#line 1 \"<guard>\"\n";
+}
 
 std::string guarded_source(std::string_view preprocessed, const Interface& unguarded, const SourceSet& sources) {
   std::string text(preprocessed);
   const auto block = find_push_block(text, sources);
-  if (block) text.insert(block->close, kMembers);
-  else text += "layout(push_constant) uniform pumice_parameter {" + std::string(kMembers) + "} pumice_p;\n";
+  if (block)
+    text.insert(block->close, kMembers);
+  else
+    text += "layout(push_constant) uniform pumice_parameter {" + std::string(kMembers) + "} pumice_p;\n";
   text += guarded_main(block ? block->instance : "pumice_p");
   text.insert(after_head(text), local_size_layout(unguarded));
   return text;

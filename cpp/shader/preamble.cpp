@@ -11,15 +11,27 @@
 namespace pumice {
 namespace {
 
-bool is_packed(const ShaderOptions& options) { return options.storage == Storage::fp16_packed || options.storage == Storage::bf16_packed; }
-bool is_bf16(const ShaderOptions& options) { return options.storage == Storage::bf16 || options.storage == Storage::bf16_packed; }
+bool is_packed(const ShaderOptions& options) {
+  return options.storage == Storage::fp16_packed || options.storage == Storage::bf16_packed;
+}
+bool is_bf16(const ShaderOptions& options) {
+  return options.storage == Storage::bf16 || options.storage == Storage::bf16_packed;
+}
 // bfloat16 has no arithmetic of its own.
-bool half_arithmetic(const ShaderOptions& options) { return options.fp16_arithmetic && !is_bf16(options); }
-bool half_uniform(const ShaderOptions& options) { return options.fp16_uniform && options.storage == Storage::fp16 && half_arithmetic(options); }
+bool half_arithmetic(const ShaderOptions& options) {
+  return options.fp16_arithmetic && !is_bf16(options);
+}
+bool half_uniform(const ShaderOptions& options) {
+  return options.fp16_uniform && options.storage == Storage::fp16 && half_arithmetic(options);
+}
 // An element of its own 16 bits holds a bfloat16's bits, where the device can address them.
-bool bf16_in_16bit(const ShaderOptions& options) { return options.storage == Storage::bf16_packed && options.storage_16bit; }
+bool bf16_in_16bit(const ShaderOptions& options) {
+  return options.storage == Storage::bf16_packed && options.storage_16bit;
+}
 
-std::string define(std::string_view name, std::string_view text) { return "#define " + std::string(name) + " " + std::string(text) + "\n"; }
+std::string define(std::string_view name, std::string_view text) {
+  return "#define " + std::string(name) + " " + std::string(text) + "\n";
+}
 
 std::string extensions(const ShaderOptions& options) {
   std::string text;
@@ -38,18 +50,28 @@ std::string extensions(const ShaderOptions& options) {
 }
 
 std::string arithmetic_types(const ShaderOptions& options) {
-  if (!half_arithmetic(options)) return define("afp", "float") + define("afpvec2", "vec2") + define("afpvec4", "vec4") + define("afpmat4", "mat4");
+  if (!half_arithmetic(options))
+    return define("afp", "float") + define("afpvec2", "vec2") + define("afpvec4", "vec4") + define("afpmat4", "mat4");
   return define("afp", "float16_t") + define("afpvec2", "f16vec2") + define("afpvec4", "f16vec4") + define("afpmat4", "f16mat4");
 }
 
 std::string feature_macros(const ShaderOptions& options) {
   std::string text = define("ncnn_glsl_version", "1");
   switch (options.storage) {
-    case Storage::fp32: break;
-    case Storage::fp16: text += define("NCNN_fp16_storage", "1"); break;
-    case Storage::fp16_packed: text += define("NCNN_fp16_packed", "1"); break;
-    case Storage::bf16: text += define("NCNN_bf16_storage", "1"); break;
-    case Storage::bf16_packed: text += define("NCNN_bf16_packed", "1"); break;
+    case Storage::fp32:
+      break;
+    case Storage::fp16:
+      text += define("NCNN_fp16_storage", "1");
+      break;
+    case Storage::fp16_packed:
+      text += define("NCNN_fp16_packed", "1");
+      break;
+    case Storage::bf16:
+      text += define("NCNN_bf16_storage", "1");
+      break;
+    case Storage::bf16_packed:
+      text += define("NCNN_bf16_packed", "1");
+      break;
   }
   if (options.fp16_arithmetic) text += define("NCNN_fp16_arithmetic", "1");
   if (options.fp16_uniform) text += define("NCNN_fp16_uniform", "1");
@@ -212,7 +234,8 @@ std::string packed_types(const ShaderOptions& options) {
 }
 
 std::string matrix_types(const ShaderOptions& options) {
-  if (options.storage == Storage::fp32) return define("sfpmat4", "mat4") + define("sfp2afpmat4(m)", "afpmat4(m)") + define("afp2sfpmat4(m)", "mat4(m)");
+  if (options.storage == Storage::fp32)
+    return define("sfpmat4", "mat4") + define("sfp2afpmat4(m)", "afpmat4(m)") + define("afp2sfpmat4(m)", "mat4(m)");
   if (options.storage == Storage::fp16 && half_arithmetic(options))
     return define("sfpmat4", "f16mat4") + define("sfp2afpmat4(m)", "(m)") + define("afp2sfpmat4(m)", "(m)");
   return {};  // as in the original: shaders that use sfpmat4 guard it
@@ -221,11 +244,16 @@ std::string matrix_types(const ShaderOptions& options) {
 std::string storage_text(const ShaderOptions& options) {
   std::string text = matrix_types(options);
   switch (options.storage) {
-    case Storage::fp32: return text + plain_types("float", "") + std::string(kPlainBuffers);
-    case Storage::fp16: return text + plain_types("float16_t", "f16") + std::string(kPlainBuffers);
-    case Storage::bf16: return text + plain_types("bfloat16_t", "bf16") + std::string(kPlainBuffers);
-    case Storage::fp16_packed: return text + packed_types(options) + std::string(kPackedVectors) + std::string(kPackedScalars);
-    case Storage::bf16_packed: break;
+    case Storage::fp32:
+      return text + plain_types("float", "") + std::string(kPlainBuffers);
+    case Storage::fp16:
+      return text + plain_types("float16_t", "f16") + std::string(kPlainBuffers);
+    case Storage::bf16:
+      return text + plain_types("bfloat16_t", "bf16") + std::string(kPlainBuffers);
+    case Storage::fp16_packed:
+      return text + packed_types(options) + std::string(kPackedVectors) + std::string(kPackedScalars);
+    case Storage::bf16_packed:
+      break;
   }
   return text + packed_types(options) + std::string(kPackedVectors) + std::string(bf16_in_16bit(options) ? k16bitScalars : kPackedScalars);
 }
@@ -247,12 +275,17 @@ struct LocalMemory {
 
 LocalMemory local_memory(const ShaderOptions& options) {
   if (options.storage == Storage::fp32) return {"float", "vec4", "buf[i]", "buf[i]", "afp(v)", "afpvec4(v)", "float(v)", "vec4(v)"};
-  if (options.storage == Storage::bf16) return {"bfloat16_t", "bf16vec4", "buf[i]", "buf[i]", "float(v)", "vec4(v)", "bfloat16_t(v)", "bf16vec4(v)"};
+  if (options.storage == Storage::bf16)
+    return {"bfloat16_t", "bf16vec4", "buf[i]", "buf[i]", "float(v)", "vec4(v)", "bfloat16_t(v)", "bf16vec4(v)"};
   if (is_packed(options)) return {"float", "uvec2", {}, {}, "afp(v)", "afpvec4(pm_unpack4(v))", "float(v)", "pm_pack4(afpvec4(v))"};
   if (half_uniform(options)) return {"float16_t", "f16vec4", "buf[i]", "buf[i]", "(v)", "(v)", "(v)", "(v)"};
   if (half_arithmetic(options) && options.int64)
-    return {"float", "uint64_t", "float(buf[i])", "pack64(pm_pack4(buf[i]))", "afp(v)", "f16vec4(pm_unpack4(unpack32(v)))", "float(v)", "pack64(pm_pack4(afpvec4(v)))"};
-  if (half_arithmetic(options)) return {"float", "uvec2", "float(buf[i])", "pm_pack4(buf[i])", "afp(v)", "f16vec4(pm_unpack4(v))", "float(v)", "pm_pack4(afpvec4(v))"};
+    return {"float",         "uint64_t",
+            "float(buf[i])", "pack64(pm_pack4(buf[i]))",
+            "afp(v)",        "f16vec4(pm_unpack4(unpack32(v)))",
+            "float(v)",      "pack64(pm_pack4(afpvec4(v)))"};
+  if (half_arithmetic(options))
+    return {"float", "uvec2", "float(buf[i])", "pm_pack4(buf[i])", "afp(v)", "f16vec4(pm_unpack4(v))", "float(v)", "pm_pack4(afpvec4(v))"};
   return {"float", "uvec2", "float(buf[i])", "pm_pack4(vec4(buf[i]))", "(v)", "pm_unpack4(v)", "(v)", "pm_pack4(v)"};
 }
 
@@ -272,8 +305,8 @@ std::vector<std::string> optional_extensions(const ShaderOptions& options) {
 }
 
 std::string preamble(const ShaderOptions& options) {
-  return extensions(options) + feature_macros(options) + arithmetic_types(options) + storage_text(options) + std::string(kRawCopies) + bit_functions(options) +
-         local_text(options) + define("psc(x)", "((x) == 0 ? p.x : (x))");
+  return extensions(options) + feature_macros(options) + arithmetic_types(options) + storage_text(options) + std::string(kRawCopies) +
+         bit_functions(options) + local_text(options) + define("psc(x)", "((x) == 0 ? p.x : (x))");
 }
 
 }  // namespace pumice

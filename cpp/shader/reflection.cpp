@@ -16,7 +16,9 @@ struct BlockVariable {
   uint32_t id, type, storage_class;
 };
 
-std::string text_of(uint32_t number) { return std::to_string(number); }
+std::string text_of(uint32_t number) {
+  return std::to_string(number);
+}
 
 // Reads one module's interface, part by part.
 class Reflector {
@@ -58,7 +60,8 @@ class Reflector {
 void Reflector::check_entry_point() {
   for (const auto& instruction : module_.all()) {
     if (instruction.op != OpEntryPoint) continue;
-    if (instruction[0] != kGlCompute) throw ShaderCompileError("expected a compute shader, given SPIR-V of execution model " + text_of(instruction[0]));
+    if (instruction[0] != kGlCompute)
+      throw ShaderCompileError("expected a compute shader, given SPIR-V of execution model " + text_of(instruction[0]));
     if (instruction.text(2) == "main") entry_point_ = instruction[1];
   }
   if (entry_point_ == 0) throw ShaderCompileError("malformed SPIR-V: no compute entry point 'main'");
@@ -82,9 +85,12 @@ void Reflector::read_variable(const Instruction& variable) {
   const uint32_t type = pointer[2];
   if (module_.definition(type).op == OpTypeArray || module_.definition(type).op == OpTypeRuntimeArray)
     throw UnsupportedError("'" + module_.name(id) + "' is an array of buffers: declare one block per buffer");
-  if (module_.definition(type).op != OpTypeStruct || members(type) == 0) throw ShaderCompileError("malformed SPIR-V: a buffer without members");
-  if (storage_class == kPushConstant) add_push_constants({id, type, storage_class});
-  else add_buffer({id, type, storage_class});
+  if (module_.definition(type).op != OpTypeStruct || members(type) == 0)
+    throw ShaderCompileError("malformed SPIR-V: a buffer without members");
+  if (storage_class == kPushConstant)
+    add_push_constants({id, type, storage_class});
+  else
+    add_buffer({id, type, storage_class});
 }
 
 // Blocks that share a binding are views of one buffer.
@@ -95,7 +101,9 @@ void Reflector::add_buffer(const BlockVariable& variable) {
     result_.bindings.push_back(std::move(buffer));
     return;
   }
-  if (same->uniform != buffer.uniform) throw ShaderCompileError("binding " + text_of(buffer.binding) + " is both a storage buffer ('" + same->name + "') and a uniform buffer ('" + buffer.name + "')");
+  if (same->uniform != buffer.uniform)
+    throw ShaderCompileError("binding " + text_of(buffer.binding) + " is both a storage buffer ('" + same->name +
+                             "') and a uniform buffer ('" + buffer.name + "')");
   same->access = static_cast<Access>(static_cast<int>(same->access) | static_cast<int>(buffer.access));
   same->aliases.push_back(buffer.name);
 }
@@ -105,7 +113,8 @@ BindingInterface Reflector::describe_buffer(const BlockVariable& variable) const
   buffer.block = module_.name(variable.type);
   buffer.uniform = variable.storage_class == kUniform && !module_.has(variable.type, BufferBlock);
   const uint32_t member = array_member(variable.type);
-  const TypeLayout layout = module_.layout(module_.definition(variable.type)[member + 1], module_.member_value(variable.type, member, MatrixStride).value_or(0));
+  const TypeLayout layout =
+      module_.layout(module_.definition(variable.type)[member + 1], module_.member_value(variable.type, member, MatrixStride).value_or(0));
   buffer.scalar = layout.scalar;
   buffer.components = layout.components;
   buffer.element_bytes = layout.stride ? layout.stride : layout.bytes;
@@ -147,14 +156,16 @@ void Reflector::add_push_constants(const BlockVariable& variable) {
     PushConstant constant;
     constant.name = module_.member_name(variable.type, member);
     const auto offset = module_.member_value(variable.type, member, Offset);
-    if (constant.name.empty() || !offset) throw ShaderCompileError("a push constant has no name or offset: the SPIR-V was stripped or is malformed");
+    if (constant.name.empty() || !offset)
+      throw ShaderCompileError("a push constant has no name or offset: the SPIR-V was stripped or is malformed");
     const TypeLayout layout = module_.layout(type[member + 1], module_.member_value(variable.type, member, MatrixStride).value_or(0));
     constant.offset = *offset;
     constant.scalar = layout.scalar;
     constant.components = layout.components;
     constant.count = layout.count;
     constant.bytes = layout.bytes;
-    if (uint64_t{*offset} + layout.bytes > 65536 || layout.runtime_array) throw ShaderCompileError("push constant '" + constant.name + "' ends past 65536 bytes");
+    if (uint64_t{*offset} + layout.bytes > 65536 || layout.runtime_array)
+      throw ShaderCompileError("push constant '" + constant.name + "' ends past 65536 bytes");
     result_.push_bytes = std::max(result_.push_bytes, (constant.offset + constant.bytes + 3) & ~uint32_t{3});
     result_.push_constants.push_back(std::move(constant));
   }
@@ -216,20 +227,24 @@ void Reflector::read_local_size() {
       const bool constants = instruction.op == OpExecutionModeId && instruction.size() > 1 && instruction[1] == kLocalSizeId;
       if ((!literal && !constants) || instruction[0] != entry_point_) continue;
       for (size_t axis = 0; axis < 3; ++axis) {
-        if (constants) set_local_size(axis, instruction[2 + axis]);
-        else result_.local_size[axis] = instruction[2 + axis];
+        if (constants)
+          set_local_size(axis, instruction[2 + axis]);
+        else
+          result_.local_size[axis] = instruction[2 + axis];
       }
     }
   }
   for (auto& constant : result_.spec_constants)
     if (constant.name.empty()) constant.name = "constant_" + text_of(constant.id);
-  if (std::ranges::find(result_.local_size, uint32_t{0}) != result_.local_size.end()) throw ShaderCompileError("malformed SPIR-V: a local size of 0");
+  if (std::ranges::find(result_.local_size, uint32_t{0}) != result_.local_size.end())
+    throw ShaderCompileError("malformed SPIR-V: a local size of 0");
 }
 
 void Reflector::read_capabilities() {
   std::set<std::string> seen;
   for (const auto& instruction : module_.all())
-    if (instruction.op == OpCapability && seen.insert(capability_name(instruction[0])).second) result_.capabilities.push_back(capability_name(instruction[0]));
+    if (instruction.op == OpCapability && seen.insert(capability_name(instruction[0])).second)
+      result_.capabilities.push_back(capability_name(instruction[0]));
 }
 
 template <typename Items>
@@ -247,9 +262,15 @@ const BindingInterface* Interface::find_binding(std::string_view name) const {
   return nullptr;
 }
 
-const PushConstant* Interface::find_push_constant(std::string_view name) const { return find_named(push_constants, name); }
-const SpecConstant* Interface::find_spec_constant(std::string_view name) const { return find_named(spec_constants, name); }
+const PushConstant* Interface::find_push_constant(std::string_view name) const {
+  return find_named(push_constants, name);
+}
+const SpecConstant* Interface::find_spec_constant(std::string_view name) const {
+  return find_named(spec_constants, name);
+}
 
-Interface reflect(const std::vector<uint32_t>& spirv) { return Reflector(spirv).run(); }
+Interface reflect(const std::vector<uint32_t>& spirv) {
+  return Reflector(spirv).run();
+}
 
 }  // namespace pumice

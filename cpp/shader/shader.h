@@ -24,7 +24,7 @@ struct BindingInterface {
   uint32_t binding = 0;
   std::string name;
   std::string block;
-  std::vector<std::string> aliases;       // array names of further blocks at the same binding (`sfp x[]` and `sfpvec4 x4[]`)
+  std::vector<std::string> aliases;  // array names of further blocks at the same binding (`sfp x[]` and `sfpvec4 x4[]`)
   Access access = Access::read_write;
   ScalarType scalar = ScalarType::other;  // of the array's elements; vectors and matrices give their scalar
   uint32_t element_bytes = 0;             // array stride
@@ -85,7 +85,9 @@ std::shared_ptr<const Shader> compile(const std::string& source, const std::stri
                                       const Macros& macros = {}, const IncludeLoader& includes = {});
 
 // Counts of this process, for tests and reports.
-struct CompileCounts { uint64_t compiled = 0, from_memory = 0, from_disk = 0; };
+struct CompileCounts {
+  uint64_t compiled = 0, from_memory = 0, from_disk = 0;
+};
 CompileCounts compile_counts();
 
 // Text of a shader embedded in the engine at build time: "conv.comp", "include/tensor.glsl". Throws Error if unknown.

@@ -65,7 +65,11 @@ std::optional<CompiledShader> parse(std::span<const std::byte> payload) {
 
 std::string shader_key(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options) {
   Sha256 hash;
-  hash.field(kFormat).field(glslang_version()).field(static_cast<uint64_t>(options.vulkan_minor)).field(head.version_and_preamble).field(head.macros);
+  hash.field(kFormat)
+      .field(glslang_version())
+      .field(static_cast<uint64_t>(options.vulkan_minor))
+      .field(head.version_and_preamble)
+      .field(head.macros);
   for (const auto& file : sources.files()) hash.field(file.name).field(file.text);
   return hash.hex();
 }

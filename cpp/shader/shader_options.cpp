@@ -11,7 +11,9 @@ constexpr std::array<std::string_view, 5> kStorageNames{"fp32", "fp16", "fp16_pa
 
 }  // namespace
 
-std::string_view name(Storage storage) { return kStorageNames.at(static_cast<size_t>(storage)); }
+std::string_view name(Storage storage) {
+  return kStorageNames.at(static_cast<size_t>(storage));
+}
 
 Storage storage_from_name(std::string_view name) {
   std::string known;

@@ -21,9 +21,9 @@ struct ShaderOptions {
   bool fp16_uniform = false;     // lfp is half, where storage is fp16 and arithmetic too
   bool int64 = false;            // the device has shaderInt64
   bool int16 = false;
-  bool int8 = false;             // 8-bit storage and arithmetic
-  bool storage_16bit = false;    // storageBuffer16BitAccess
-  int vulkan_minor = 1;          // target environment Vulkan 1.x; SPIR-V 1.3 for 1.1
+  bool int8 = false;           // 8-bit storage and arithmetic
+  bool storage_16bit = false;  // storageBuffer16BitAccess
+  int vulkan_minor = 1;        // target environment Vulkan 1.x; SPIR-V 1.3 for 1.1
   // Device macros (ncnn_*) and other facts, name -> text; from a device or from a profile.
   std::map<std::string, std::string> profile;
 

@@ -37,7 +37,7 @@ class SourceSet {
   std::optional<size_t> load_as(const std::string& name, const IncludeLoader& loader);
 
   std::vector<SourceFile> files_;
-  std::map<std::string, std::optional<size_t>> loaded_;  // by name
+  std::map<std::string, std::optional<size_t>> loaded_;        // by name
   std::map<std::pair<size_t, std::string>, size_t> includes_;  // (includer, path) -> file
 };
 

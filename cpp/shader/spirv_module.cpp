@@ -7,12 +7,16 @@
 namespace pumice::spirv {
 namespace {
 
-constexpr int kMaxDepth = 16;                   // of nested types; a module may claim that a type holds itself
+constexpr int kMaxDepth = 16;  // of nested types; a module may claim that a type holds itself
 constexpr uint64_t kMaxBytes = uint64_t{1} << 31;
 
-ShaderCompileError malformed(const std::string& what) { return ShaderCompileError("malformed SPIR-V: " + what); }
+ShaderCompileError malformed(const std::string& what) {
+  return ShaderCompileError("malformed SPIR-V: " + what);
+}
 
-std::string id_text(uint32_t id) { return "%" + std::to_string(id); }
+std::string id_text(uint32_t id) {
+  return "%" + std::to_string(id);
+}
 
 uint32_t checked_bytes(uint64_t bytes) {
   if (bytes > kMaxBytes) throw malformed("a type of " + std::to_string(bytes) + " bytes");
@@ -21,21 +25,30 @@ uint32_t checked_bytes(uint64_t bytes) {
 
 ScalarType integer_type(uint32_t width, bool is_signed) {
   switch (width) {
-    case 8: return is_signed ? ScalarType::int8 : ScalarType::uint8;
-    case 16: return is_signed ? ScalarType::int16 : ScalarType::uint16;
-    case 32: return is_signed ? ScalarType::int32 : ScalarType::uint32;
-    case 64: return is_signed ? ScalarType::int64 : ScalarType::uint64;
-    default: return ScalarType::other;
+    case 8:
+      return is_signed ? ScalarType::int8 : ScalarType::uint8;
+    case 16:
+      return is_signed ? ScalarType::int16 : ScalarType::uint16;
+    case 32:
+      return is_signed ? ScalarType::int32 : ScalarType::uint32;
+    case 64:
+      return is_signed ? ScalarType::int64 : ScalarType::uint64;
+    default:
+      return ScalarType::other;
   }
 }
 
 ScalarType float_type(const Instruction& type) {
   if (type.size() > 2) return ScalarType::other;  // an encoding of its own, as bfloat16
   switch (type[1]) {
-    case 16: return ScalarType::float16;
-    case 32: return ScalarType::float32;
-    case 64: return ScalarType::float64;
-    default: return ScalarType::other;
+    case 16:
+      return ScalarType::float16;
+    case 32:
+      return ScalarType::float32;
+    case 64:
+      return ScalarType::float64;
+    default:
+      return ScalarType::other;
   }
 }
 
@@ -62,9 +75,15 @@ Module::Module(std::span<const uint32_t> words) : instructions_(instructions(wor
 
 void Module::index(const Instruction& instruction) {
   switch (instruction.op) {
-    case OpName: names_[instruction[0]] = instruction.text(1); return;
-    case OpMemberName: member_names_[{instruction[0], instruction[1]}] = instruction.text(2); return;
-    case OpDecorate: decorations_[{instruction[0], instruction[1]}] = instruction.size() > 2 ? instruction[2] : 1; return;
+    case OpName:
+      names_[instruction[0]] = instruction.text(1);
+      return;
+    case OpMemberName:
+      member_names_[{instruction[0], instruction[1]}] = instruction.text(2);
+      return;
+    case OpDecorate:
+      decorations_[{instruction[0], instruction[1]}] = instruction.size() > 2 ? instruction[2] : 1;
+      return;
     case OpMemberDecorate:
       member_decorations_[{instruction[0], instruction[1], instruction[2]}] = instruction.size() > 3 ? instruction[3] : 1;
       return;
@@ -109,12 +128,16 @@ uint32_t Module::constant(uint32_t id) const {
   const auto& instruction = definition(id);
   switch (instruction.op) {
     case OpConstant:
-    case OpSpecConstant: return instruction[2];
+    case OpSpecConstant:
+      return instruction[2];
     case OpConstantTrue:
-    case OpSpecConstantTrue: return 1;
+    case OpSpecConstantTrue:
+      return 1;
     case OpConstantFalse:
-    case OpSpecConstantFalse: return 0;
-    default: throw malformed(id_text(id) + " is not a constant");
+    case OpSpecConstantFalse:
+      return 0;
+    default:
+      throw malformed(id_text(id) + " is not a constant");
   }
 }
 
@@ -128,9 +151,12 @@ TypeLayout Module::new_layout(uint32_t type, uint32_t matrix_stride, int depth) 
   if (depth > kMaxDepth) throw malformed("types nest deeper than " + std::to_string(kMaxDepth));
   const auto& definition = this->definition(type);
   switch (definition.op) {
-    case OpTypeBool: return scalar_layout(ScalarType::uint32, 32);
-    case OpTypeInt: return scalar_layout(integer_type(definition[1], definition[2] != 0), definition[1]);
-    case OpTypeFloat: return scalar_layout(float_type(definition), definition[1]);
+    case OpTypeBool:
+      return scalar_layout(ScalarType::uint32, 32);
+    case OpTypeInt:
+      return scalar_layout(integer_type(definition[1], definition[2] != 0), definition[1]);
+    case OpTypeFloat:
+      return scalar_layout(float_type(definition), definition[1]);
     case OpTypeVector:
     case OpTypeMatrix: {
       TypeLayout vector = layout(definition[1], 0, depth + 1);
@@ -141,9 +167,12 @@ TypeLayout Module::new_layout(uint32_t type, uint32_t matrix_stride, int depth) 
       return vector;
     }
     case OpTypeArray:
-    case OpTypeRuntimeArray: return array_layout(type, definition, matrix_stride, depth);
-    case OpTypeStruct: return struct_layout(type, definition, depth);
-    default: return {};
+    case OpTypeRuntimeArray:
+      return array_layout(type, definition, matrix_stride, depth);
+    case OpTypeStruct:
+      return struct_layout(type, definition, depth);
+    default:
+      return {};
   }
 }
 

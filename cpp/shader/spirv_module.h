@@ -18,9 +18,9 @@ namespace pumice::spirv {
 struct TypeLayout {
   ScalarType scalar = ScalarType::other;
   uint32_t components = 1;
-  uint32_t count = 1;         // of an array
-  uint32_t bytes = 0;         // 0: known only at run time
-  uint32_t stride = 0;        // of an array
+  uint32_t count = 1;   // of an array
+  uint32_t bytes = 0;   // 0: known only at run time
+  uint32_t stride = 0;  // of an array
   bool runtime_array = false;
 };
 
@@ -31,7 +31,7 @@ class Module {
 
   const std::vector<Instruction>& all() const { return instructions_; }
   const Instruction& definition(uint32_t id) const;
-  std::string name(uint32_t id) const;                            // empty where it was stripped
+  std::string name(uint32_t id) const;  // empty where it was stripped
   std::string member_name(uint32_t type, uint32_t member) const;
   bool has(uint32_t id, Decoration decoration) const { return value(id, decoration).has_value(); }
   std::optional<uint32_t> value(uint32_t id, Decoration decoration) const;
@@ -52,9 +52,9 @@ class Module {
   std::unordered_map<uint32_t, const Instruction*> definitions_;
   std::unordered_map<uint32_t, std::string> names_;
   std::map<std::pair<uint32_t, uint32_t>, std::string> member_names_;
-  std::map<std::pair<uint32_t, uint32_t>, uint32_t> decorations_;                 // (id, decoration) -> first operand or 1
-  std::map<std::array<uint32_t, 3>, uint32_t> member_decorations_;                // (type, member, decoration)
-  mutable std::map<std::pair<uint32_t, uint32_t>, TypeLayout> layouts_;           // (type, matrix stride): each is worked out once
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> decorations_;        // (id, decoration) -> first operand or 1
+  std::map<std::array<uint32_t, 3>, uint32_t> member_decorations_;       // (type, member, decoration)
+  mutable std::map<std::pair<uint32_t, uint32_t>, TypeLayout> layouts_;  // (type, matrix stride): each is worked out once
 };
 
 }  // namespace pumice::spirv

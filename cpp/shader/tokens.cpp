@@ -7,9 +7,15 @@
 namespace pumice {
 namespace {
 
-bool is_word_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_word(char c) { return is_word_start(c) || is_digit(c); }
+bool is_word_start(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+bool is_word(char c) {
+  return is_word_start(c) || is_digit(c);
+}
 
 // Walks over a text once.
 class Lexer {
@@ -54,12 +60,18 @@ class Lexer {
   bool skip_blank() {
     while (at_ < source_.size()) {
       const char c = source_[at_];
-      if (const size_t joined = continuation()) advance(joined);
-      else if (c == '\n') end_line();
-      else if (c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f') advance(1);
-      else if (starts("//")) skip_line_comment();
-      else if (starts("/*")) skip_block_comment();
-      else return true;
+      if (const size_t joined = continuation())
+        advance(joined);
+      else if (c == '\n')
+        end_line();
+      else if (c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f')
+        advance(1);
+      else if (starts("//"))
+        skip_line_comment();
+      else if (starts("/*"))
+        skip_block_comment();
+      else
+        return true;
     }
     return false;
   }
@@ -112,12 +124,15 @@ std::optional<size_t> parse_number(std::string_view text) {
 
 }  // namespace
 
-std::vector<Token> tokenize(std::string_view source) { return Lexer(source).run(); }
+std::vector<Token> tokenize(std::string_view source) {
+  return Lexer(source).run();
+}
 
 std::vector<std::vector<Token>> directives(const std::vector<Token>& tokens, std::string_view name) {
   std::vector<std::vector<Token>> found;
   for (size_t i = 1; i < tokens.size(); ++i) {
-    const bool second = tokens[i].directive != 0 && tokens[i - 1].directive == tokens[i].directive && (i == 1 || tokens[i - 2].directive != tokens[i].directive);
+    const bool second = tokens[i].directive != 0 && tokens[i - 1].directive == tokens[i].directive &&
+                        (i == 1 || tokens[i - 2].directive != tokens[i].directive);
     if (!second || tokens[i].text != name) continue;
     auto& line = found.emplace_back();
     for (size_t j = i; j < tokens.size() && tokens[j].directive == tokens[i].directive; ++j) line.push_back(tokens[j]);

@@ -1,13 +1,13 @@
 #include "glslang_library.h"
 
+#include <glslang/Public/ResourceLimits.h>
+#include <glslang/Public/ShaderLang.h>
+#include <glslang/SPIRV/GlslangToSpv.h>
+
 #include <exception>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <glslang/Public/ResourceLimits.h>
-#include <glslang/Public/ShaderLang.h>
-#include <glslang/SPIRV/GlslangToSpv.h>
 
 namespace {
 
@@ -53,10 +53,14 @@ struct Target {
 
 Target target_of(int vulkan_minor) {
   switch (vulkan_minor) {
-    case 0: return {glslang::EShTargetVulkan_1_0, glslang::EShTargetSpv_1_0};
-    case 1: return {glslang::EShTargetVulkan_1_1, glslang::EShTargetSpv_1_3};
-    case 2: return {glslang::EShTargetVulkan_1_2, glslang::EShTargetSpv_1_5};
-    default: return {glslang::EShTargetVulkan_1_3, glslang::EShTargetSpv_1_6};
+    case 0:
+      return {glslang::EShTargetVulkan_1_0, glslang::EShTargetSpv_1_0};
+    case 1:
+      return {glslang::EShTargetVulkan_1_1, glslang::EShTargetSpv_1_3};
+    case 2:
+      return {glslang::EShTargetVulkan_1_2, glslang::EShTargetSpv_1_5};
+    default:
+      return {glslang::EShTargetVulkan_1_3, glslang::EShTargetSpv_1_6};
   }
 }
 
@@ -117,7 +121,9 @@ const PumiceGlslangResult* run(const PumiceGlslangRequest* request) {
   return result.release()->finish();
 }
 
-void release(const PumiceGlslangResult* result) { delete static_cast<const Result*>(result); }
+void release(const PumiceGlslangResult* result) {
+  delete static_cast<const Result*>(result);
+}
 
 const char* version() {
   static const std::string text = [] {

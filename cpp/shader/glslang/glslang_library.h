@@ -23,7 +23,7 @@ struct PumiceGlslangRequest {
   const char* const* names;  // of the parts, for messages
   int count;
   int vulkan_minor;
-  bool preprocess;           // only expand macros and includes, into `text`
+  bool preprocess;  // only expand macros and includes, into `text`
   PumiceInclude include;
   void* user;
 };
@@ -45,5 +45,4 @@ struct PumiceGlslang {
 };
 
 __attribute__((visibility("default"))) const PumiceGlslang* pumice_glslang();
-
 }
