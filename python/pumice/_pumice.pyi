@@ -7,7 +7,7 @@ import collections.abc
 import numpy as np
 import numpy.typing
 import typing
-__all__: list[str] = ['BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Expression', 'Graph', 'GraphError', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Operator', 'OperatorRow', 'OutOfMemoryError', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'buffer_size', 'compile', 'compile_counts', 'devices', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'glslang_accepts', 'glslang_version', 'has_operator', 'operators', 'output_descs', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
+__all__: list[str] = ['BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Expression', 'Graph', 'GraphError', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Operator', 'OperatorRow', 'OutOfMemoryError', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'buffer_size', 'compile', 'compile_counts', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'glslang_accepts', 'glslang_version', 'has_operator', 'operators', 'output_descs', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
 class Error(Exception):
     """
     Root of every error that pumice raises on purpose.
@@ -922,6 +922,10 @@ def compile_counts() -> CompileCounts:
 def devices() -> list[DeviceInfo]:
     """
     The system's Vulkan devices; empty where there is no loader or no driver.
+    """
+def distinct_pipelines() -> list[str]:
+    """
+    A key for each different pipeline (shader, constants, subgroup size) that this process has made: what a driver had to compile.
     """
 def embedded_shader(path: str) -> str:
     ...
