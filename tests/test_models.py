@@ -153,3 +153,13 @@ def test_every_node_is_right(shared_models: Path, context: pumice.Context, name:
 def test_every_node_of_candy_is_right(shared_models: Path, context: pumice.Context, pumice_precision: str) -> None:
     picture = np.ascontiguousarray(stored(shared_models, "DefaultImage_128", "input")[:, :, :64, :48])
     pumice.validate(loaded(shared_models, "candy", context, pumice_precision), [(picture,)]).raise_if_failed()
+
+
+def test_squeezenet_takes_at_most_20_pipelines_on_a_software_device(shared_models: Path) -> None:
+    """Each costs a driver of this kind 16 to 90 ms to compile."""
+    if all(device.kind != "software" for device in pumice.devices()):
+        pytest.skip("no software device")
+    with pumice.Context("software") as own:
+        model = pumice.load(shared_models / "squeezenet" / "squeezenet.onnx", own)
+        model(stored(shared_models, "zebra", "input"))
+        assert 0 < own.pipelines_created <= 20
