@@ -260,7 +260,8 @@ Context::~Context() {
   }
   State& state = *state_;
   if (!state.vk->device || state.forked()) {
-    (void)state.memory.release();  // a child leaves the parent's device alone
+    static auto* abandoned = new std::vector<std::unique_ptr<MemoryPool>>;  // a child leaves the parent's device alone
+    abandoned->push_back(std::move(state.memory));
     return;
   }
   state.collect(true);

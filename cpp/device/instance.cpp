@@ -1,11 +1,14 @@
 #include "device/instance.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <utility>
 
@@ -117,26 +120,44 @@ bool usable(VkPhysicalDevice physical) {
 
 }  // namespace
 
+namespace {
+
+// Ends the process without the exit handlers that came before the fork: those of hardware drivers would free what the parent uses.
+void leave(int status, void*) {
+  std::fflush(nullptr);
+  _exit(status);
+}
+
+void in_forked_child() {
+  forks.fetch_add(1);
+#ifdef __GLIBC__
+  if (hardware) on_exit(leave, nullptr);
+#endif
+}
+
+}  // namespace
+
 uint32_t fork_generation() {
-  static const int registered = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
+  static const int registered = pthread_atfork(nullptr, nullptr, in_forked_child);
   (void)registered;
   return forks.load(std::memory_order_relaxed);
 }
 
 const Instance& instance() {
   static std::mutex mutex;
-  static Instance* current = nullptr;
+  static auto* made = new std::deque<Instance>;  // the last is this process's; its parent's are left alone
   static uint32_t generation = 0;
   const std::lock_guard lock(mutex);
-  if (current && generation != fork_generation() && hardware)
+  const bool forked = generation != fork_generation();
+  if (!made->empty() && forked && hardware)
     throw StateError(
         "this process was forked from one that used Vulkan, and hardware drivers do not survive a fork: use Vulkan in one of the two "
         "alone, or start processes by 'spawn'");
-  if (!current || generation != fork_generation()) {
-    current = new Instance(make_instance());  // the parent's is left alone: it belongs to the parent
+  if (made->empty() || forked) {
+    made->push_back(make_instance());
     generation = fork_generation();
   }
-  return *current;
+  return made->back();
 }
 
 std::vector<VkPhysicalDevice> physical_devices() {
