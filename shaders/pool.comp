@@ -42,6 +42,12 @@ VALUE larger(VALUE a, VALUE b) {
 #endif
 }
 
+// The steps k of a window, from x up to y, for which begin + k * dilation lies within 0 .. size - 1.
+ivec2 steps_within(int begin, int dilation, int size, int window) {
+  const int first = (max(-begin, 0) + dilation - 1) / dilation, end = min((max(size - begin, 0) + dilation - 1) / dilation, window);
+  return ivec2(min(first, end), end);
+}
+
 void main() {
   uint rest = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
   if (rest >= p.elements) return;
@@ -60,16 +66,12 @@ void main() {
 #endif
   const int begin_h = int(oh) * p.step_h - p.pad_h, begin_w = int(ow) * p.step_w - p.pad_w;
   const uint base = p.x_offset + rest * p.x_stride_n + c * p.x_stride_c;
+  const ivec2 rows = steps_within(begin_h, p.dilation_h, p.in_h, int(p.window_h)), columns = steps_within(begin_w, p.dilation_w, p.in_w, int(p.window_w));
   VALUE sum = VALUE(MODE == 0 ? uintBitsToFloat(0xff800000u) : 0.0);
-  uint inside = 0u, counted = 0u;
-  for (uint kh = 0u; kh < p.window_h; ++kh) {
-    const int ih = begin_h + int(kh) * p.dilation_h;
-    for (uint kw = 0u; kw < p.window_w; ++kw) {
-      const int iw = begin_w + int(kw) * p.dilation_w;
-      if (ih + p.pad_h < p.padded_h && iw + p.pad_w < p.padded_w) ++counted;
-      if (ih < 0 || ih >= p.in_h || iw < 0 || iw >= p.in_w) continue;
-      const VALUE v = LOAD(base + uint(ih) * p.x_stride_h + uint(iw) * p.x_stride_w);
-      ++inside;
+  for (int kh = rows.x; kh < rows.y; ++kh) {
+    const uint row = base + uint(begin_h + kh * p.dilation_h) * p.x_stride_h;
+    for (int kw = columns.x; kw < columns.y; ++kw) {
+      const VALUE v = LOAD(row + uint(begin_w + kw * p.dilation_w) * p.x_stride_w);
 #if MODE == 0
       sum = larger(sum, v);
 #else
@@ -78,7 +80,10 @@ void main() {
     }
   }
 #if MODE == 1
-  sum /= float(max(p.count_padding != 0u ? counted : inside, 1u));
+  const ivec2 padded_rows = steps_within(begin_h + p.pad_h, p.dilation_h, p.padded_h, int(p.window_h));
+  const ivec2 padded_columns = steps_within(begin_w + p.pad_w, p.dilation_w, p.padded_w, int(p.window_w));
+  const int inside = (rows.y - rows.x) * (columns.y - columns.x), counted = (padded_rows.y - padded_rows.x) * (padded_columns.y - padded_columns.x);
+  sum /= float(max(p.count_padding != 0u ? counted : inside, 1));
 #endif
   const uint at = p.y_offset + rest * p.y_stride_n + oh * p.y_stride_h + ow * p.y_stride_w + c * p.y_stride_c;
 #if VEC4
