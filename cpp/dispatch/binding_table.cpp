@@ -47,40 +47,36 @@ void BindingTable::unbind() {
   state_ = {};
 }
 
-void BindingTable::bind_inputs(const std::optional<std::vector<Binding>>& bindings) {
-  const Busy busy(busy_);
+template <typename Field, typename Value>
+void BindingTable::replace(Field BoundState::*field, const Value& value) {
   BoundState next = state_;
-  next.inputs = bindings;
-  if (bindings) check_inputs(*dispatchable_, *bindings);
+  next.*field = value;
   check_hazards(*dispatchable_, next);
   state_ = std::move(next);
 }
 
+void BindingTable::bind_inputs(const std::optional<std::vector<Binding>>& bindings) {
+  const Busy busy(busy_);
+  if (bindings) check_inputs(*dispatchable_, *bindings);
+  replace(&BoundState::inputs, bindings);
+}
+
 void BindingTable::bind_outputs(const std::optional<std::vector<Binding>>& bindings) {
   const Busy busy(busy_);
-  BoundState next = state_;
-  next.outputs = bindings;
   if (bindings) check_outputs(*dispatchable_, *bindings);
-  check_hazards(*dispatchable_, next);
-  state_ = std::move(next);
+  replace(&BoundState::outputs, bindings);
 }
 
 void BindingTable::bind_temporary(const Binding& binding) {
   const Busy busy(busy_);
   check_resource(*dispatchable_, "temporary", binding, dispatchable_->binding_properties().temporary_bytes);
-  BoundState next = state_;
-  next.temporary = binding;
-  check_hazards(*dispatchable_, next);
-  state_ = std::move(next);
+  replace(&BoundState::temporary, binding);
 }
 
 void BindingTable::bind_persistent(const Binding& binding) {
   const Busy busy(busy_);
   check_resource(*dispatchable_, "persistent", binding, dispatchable_->binding_properties().persistent_bytes);
-  BoundState next = state_;
-  next.persistent = binding;
-  check_hazards(*dispatchable_, next);
-  state_ = std::move(next);
+  replace(&BoundState::persistent, binding);
 }
 
 BoundRanges BindingTable::complete() const {

@@ -29,6 +29,10 @@ class BindingTable {
   BoundRanges complete() const;
 
  private:
+  // Nothing changes where the hazard rules refuse it.
+  template <typename Field, typename Value>
+  void replace(Field BoundState::*field, const Value& value);
+
   std::shared_ptr<const Dispatchable> dispatchable_;
   BoundState state_;
   mutable std::atomic_flag busy_;

@@ -16,17 +16,6 @@ ExprPtr make_truth(bool value) {
   return std::make_shared<ExprNode>(ExprNode{ExprKind::truth, value ? "true" : "false", value ? 1.0 : 0.0, false, {}});
 }
 
-template <typename T>
-std::optional<bool> compare(std::string_view symbol, const T& a, const T& b) {
-  if (symbol == "==") return a == b;
-  if (symbol == "!=") return a != b;
-  if (symbol == "<") return a < b;
-  if (symbol == "<=") return a <= b;
-  if (symbol == ">") return a > b;
-  if (symbol == ">=") return a >= b;
-  return {};
-}
-
 bool is_constant(const ExprNode& node) {
   return node.kind == ExprKind::literal || node.kind == ExprKind::truth || node.kind == ExprKind::text;
 }

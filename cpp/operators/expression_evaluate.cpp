@@ -39,19 +39,6 @@ double real_binary(std::string_view symbol, double a, double b) {
   throw Error("'" + std::string(symbol) + "' of real numbers");
 }
 
-template <typename T>
-T test(std::string_view symbol, T a, T b, bool& is_test) {
-  is_test = true;
-  if (symbol == "==") return a == b;
-  if (symbol == "!=") return a != b;
-  if (symbol == "<") return a < b;
-  if (symbol == "<=") return a <= b;
-  if (symbol == ">") return a > b;
-  if (symbol == ">=") return a >= b;
-  is_test = false;
-  return 0;
-}
-
 // One element's value of a tree.
 template <typename T>
 class Evaluator {
@@ -105,9 +92,7 @@ class Evaluator {
     const T left = value(*node.children[0]);
     if (node.text == "&&" || node.text == "||") return (left != 0) == (node.text == "&&") ? value(*node.children[1]) != 0 : left != 0;
     const T right = value(*node.children[1]);
-    bool is_test = false;
-    const T truth = test(node.text, left, right, is_test);
-    if (is_test) return truth;
+    if (const auto truth = compare(node.text, left, right)) return *truth;
     if constexpr (kInteger)
       return integer_binary(node.text, left, right);
     else

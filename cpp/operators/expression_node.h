@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,5 +47,17 @@ ExprPtr make_number(double value);
 ExprPtr parse_expression(std::string_view text);
 // The text of a tree, for messages; long ones are cut.
 std::string describe(const ExprNode& node);
+
+// A comparison; none where the symbol is no comparison.
+template <typename T>
+std::optional<bool> compare(std::string_view symbol, const T& a, const T& b) {
+  if (symbol == "==") return a == b;
+  if (symbol == "!=") return a != b;
+  if (symbol == "<") return a < b;
+  if (symbol == "<=") return a <= b;
+  if (symbol == ">") return a > b;
+  if (symbol == ">=") return a >= b;
+  return {};
+}
 
 }  // namespace pumice
