@@ -13,6 +13,7 @@ struct PyKernel {
   std::shared_ptr<Kernel> kernel;
   Macros macros;
   SpecValues spec;
+  const Interface* interface = nullptr;  // of the fp32 build, which the kernel keeps
 };
 
 // Arguments made ready, and the arrays that the kernel's results go back to.
@@ -27,29 +28,69 @@ TensorArgument tensor_argument(const Tensor& tensor) {
   return {tensor.desc().dtype, range};
 }
 
-void add_argument(Prepared& prepared, const PyKernel& kernel, const std::string& name, const py::handle& value) {
-  if (py::isinstance<Tensor>(value)) {
-    prepared.arguments.emplace_back(name, tensor_argument(value.cast<const Tensor&>()));
-  } else if (py::isinstance<py::bool_>(value)) {
-    prepared.arguments.emplace_back(name, int64_t{value.cast<bool>()});
-  } else if (py::isinstance<py::array>(value)) {
-    const auto array = value.cast<py::array>();
-    const HostTensor host = host_tensor(array, "argument '" + name + "'");
-    Tensor tensor = Tensor::empty(kernel.context, host.desc.dtype, host.desc.shape);
-    tensor.upload({host.data, static_cast<size_t>(host.desc.elements() * bits(host.desc.dtype) / 8)});
-    prepared.arguments.emplace_back(name, tensor_argument(tensor));
-    prepared.arrays.emplace_back(name, std::make_pair(tensor, array));
-  } else if (PyIndex_Check(value.ptr())) {
+[[noreturn]] void refuse_argument(const std::string& name, const py::handle& value) {
+  throw BindingError("K5", "argument '" + name + "'", name, "a Tensor, a NumPy array, a number, or numbers in a sequence or dict",
+                     type_name(value));
+}
+
+Number number_of(const std::string& name, const py::handle& value) {
+  if (py::isinstance<py::bool_>(value)) return int64_t{value.cast<bool>()};
+  if (PyIndex_Check(value.ptr())) {
     const auto integer = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
+    if (!integer) throw py::error_already_set();
     int overflow = 0;
     const long long converted = PyLong_AsLongLongAndOverflow(integer.ptr(), &overflow);
     if (overflow) throw BindingError("K6", "argument '" + name + "'", name, "an integer of 64 bits", py::str(value).cast<std::string>());
-    prepared.arguments.emplace_back(name, int64_t{converted});
-  } else if (PyNumber_Check(value.ptr()) && !PyComplex_Check(value.ptr())) {
-    prepared.arguments.emplace_back(name, py::float_(py::reinterpret_borrow<py::object>(value)).cast<double>());
-  } else {
-    throw BindingError("K5", "argument '" + name + "'", name, "a Tensor, a NumPy array or a number", type_name(value));
+    return int64_t{converted};
   }
+  if (!PyNumber_Check(value.ptr()) || PyComplex_Check(value.ptr())) refuse_argument(name, value);
+  return py::float_(py::reinterpret_borrow<py::object>(value)).cast<double>();
+}
+
+bool is_sequence(const py::handle& value) {
+  return py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value);
+}
+
+// The numbers of a vector, matrix or array, in the order of memory.
+void add_numbers(std::vector<Number>& numbers, const std::string& name, const py::handle& value) {
+  if (py::isinstance<py::array>(value)) return add_numbers(numbers, name, value.attr("ravel")().attr("tolist")());
+  if (!is_sequence(value)) return numbers.push_back(number_of(name, value));
+  for (const auto& one : py::reinterpret_borrow<py::sequence>(value)) add_numbers(numbers, name, one);
+}
+
+// Push constants by the names of the reflection: a dict is a structure, a sequence of dicts an array of them.
+void add_push_constant(Prepared& prepared, const std::string& name, const py::handle& value) {
+  if (py::isinstance<py::dict>(value)) {
+    for (const auto& [member, inner] : py::reinterpret_borrow<py::dict>(value))
+      add_push_constant(prepared, name + "." + py::str(member).cast<std::string>(), inner);
+    return;
+  }
+  if (is_sequence(value) && py::len(value) > 0 && py::isinstance<py::dict>(value[py::int_(0)])) {
+    size_t i = 0;
+    for (const auto& one : py::reinterpret_borrow<py::sequence>(value))
+      add_push_constant(prepared, name + "[" + std::to_string(i++) + "]", one);
+    return;
+  }
+  std::vector<Number> numbers;
+  add_numbers(numbers, name, value);
+  prepared.arguments.emplace_back(name, std::move(numbers));
+}
+
+void add_array(Prepared& prepared, const PyKernel& kernel, const std::string& name, const py::array& array) {
+  const HostTensor host = host_tensor(array, "argument '" + name + "'");
+  Tensor tensor = Tensor::empty(kernel.context, host.desc.dtype, host.desc.shape);
+  tensor.upload({host.data, static_cast<size_t>(host.desc.elements() * bits(host.desc.dtype) / 8)});
+  prepared.arguments.emplace_back(name, tensor_argument(tensor));
+  prepared.arrays.emplace_back(name, std::make_pair(tensor, array));
+}
+
+void add_argument(Prepared& prepared, const PyKernel& kernel, const std::string& name, const py::handle& value) {
+  if (py::isinstance<Tensor>(value))
+    prepared.arguments.emplace_back(name, tensor_argument(value.cast<const Tensor&>()));
+  else if (!py::isinstance<py::array>(value) || kernel.interface->find_push_constant(name))
+    add_push_constant(prepared, name, value);
+  else
+    add_array(prepared, kernel, name, value.cast<py::array>());
 }
 
 std::array<uint64_t, 3> counts(const py::object& value) {
@@ -129,7 +170,7 @@ void bind_kernel(py::module_& module) {
              PyKernel made{context, std::make_shared<Kernel>(context, source, name, loader_of(std::move(includes))),
                            Macros(macros.begin(), macros.end()), SpecValues(spec.begin(), spec.end())};
              const py::gil_scoped_release release;
-             made.kernel->variant(Storage::fp32, made.macros, made.spec);  // errors in the text are raised here
+             made.interface = &made.kernel->variant(Storage::fp32, made.macros, made.spec)->interface();  // errors are raised here
              return made;
            }),
            py::arg("source"), py::arg("context").none(false), py::arg("name") = "kernel",
@@ -139,10 +180,11 @@ void bind_kernel(py::module_& module) {
            "ShaderCompileError, UnsupportedError.")
       .def_property_readonly("name", [](const PyKernel& self) { return self.kernel->name(); })
       .def_property_readonly("source", [](const PyKernel& self) { return self.kernel->source(); })
-      .def("bind", &bind, "A BoundKernel for command lists: Tensors and numbers by name, and threads= or groups=.")
+      .def("bind", &bind, "A BoundKernel for command lists: Tensors and push constants by name, and threads= or groups=.")
       .def("__call__", &call,
-           "Runs once and waits. Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), numbers; "
-           "threads= or groups=.")
+           "Runs once and waits. Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), and push "
+           "constants: numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures; threads= or "
+           "groups=.")
       .def("__repr__", [](const PyKernel& self) { return "<Kernel '" + self.kernel->name() + "'>"; });
 }
 

@@ -105,7 +105,7 @@ BufferRange bind_tensor(const Build& built, size_t position, const BindingInterf
   const auto* tensor = std::get_if<TensorArgument>(&argument);
   const std::string slot = "argument '" + binding.name + "'";
   const std::string expected(built.storage_typed[position] ? name(built.storage_dtype) : scalar_name(binding.scalar));
-  if (!tensor) throw BindingError("K5", slot, binding.name, "an array of " + expected, "a number");
+  if (!tensor) throw BindingError("K5", slot, binding.name, "an array of " + expected, "numbers");
   const bool fits = built.storage_typed[position] ? tensor->dtype == built.storage_dtype
                                                   : binding.scalar == ScalarType::other || holds(binding.scalar, tensor->dtype);
   if (!fits) throw BindingError("K5", slot, binding.name, "an array of " + expected, "one of " + std::string(name(tensor->dtype)));
@@ -126,12 +126,12 @@ BufferRange bind_tensor(const Build& built, size_t position, const BindingInterf
 }
 
 template <typename T>
-void store_integer(const PushConstant& member, const KernelArgument& argument, std::byte* target) {
+void store_integer(const PushConstant& member, const Number& number, std::byte* target) {
   int64_t value = 0;
-  if (const auto* integer = std::get_if<int64_t>(&argument)) {
+  if (const auto* integer = std::get_if<int64_t>(&number)) {
     value = *integer;
   } else {
-    const double real = std::get<double>(argument);
+    const double real = std::get<double>(number);
     if (real != std::floor(real) || std::abs(real) > 9e15) refuse_number(member, std::to_string(real));
     value = static_cast<int64_t>(real);
   }
@@ -143,12 +143,8 @@ void store_integer(const PushConstant& member, const KernelArgument& argument, s
   std::memcpy(target, &converted, sizeof converted);
 }
 
-void store_number(const PushConstant& member, const KernelArgument& argument, std::byte* target) {
-  if (std::holds_alternative<TensorArgument>(argument))
-    throw BindingError("K5", "argument '" + member.name + "'", member.name, "a number (" + std::string(scalar_name(member.scalar)) + ")",
-                       "an array");
-  const double real =
-      std::holds_alternative<double>(argument) ? std::get<double>(argument) : static_cast<double>(std::get<int64_t>(argument));
+void store_number(const PushConstant& member, const Number& number, std::byte* target) {
+  const double real = std::holds_alternative<double>(number) ? std::get<double>(number) : static_cast<double>(std::get<int64_t>(number));
   switch (member.scalar) {
     case ScalarType::float32: {
       const float value = static_cast<float>(real);
@@ -160,24 +156,57 @@ void store_number(const PushConstant& member, const KernelArgument& argument, st
       std::memcpy(target, &real, sizeof real);
       return;
     case ScalarType::int32:
-      return store_integer<int32_t>(member, argument, target);
+      return store_integer<int32_t>(member, number, target);
     case ScalarType::uint32:
-      return store_integer<uint32_t>(member, argument, target);
+      return store_integer<uint32_t>(member, number, target);
     case ScalarType::int64:
-      return store_integer<int64_t>(member, argument, target);
+      return store_integer<int64_t>(member, number, target);
     case ScalarType::uint64:
-      return store_integer<uint64_t>(member, argument, target);
+      return store_integer<uint64_t>(member, number, target);
     case ScalarType::int16:
-      return store_integer<int16_t>(member, argument, target);
+      return store_integer<int16_t>(member, number, target);
     case ScalarType::uint16:
-      return store_integer<uint16_t>(member, argument, target);
+      return store_integer<uint16_t>(member, number, target);
     case ScalarType::int8:
-      return store_integer<int8_t>(member, argument, target);
+      return store_integer<int8_t>(member, number, target);
     case ScalarType::uint8:
-      return store_integer<uint8_t>(member, argument, target);
+      return store_integer<uint8_t>(member, number, target);
     default:
       throw UnsupportedError("push constant '" + member.name + "' has a type that takes no number");
   }
+}
+
+uint32_t scalar_bytes(ScalarType scalar) {
+  switch (scalar) {
+    case ScalarType::float64:
+    case ScalarType::int64:
+    case ScalarType::uint64:
+      return 8;
+    case ScalarType::float16:
+    case ScalarType::int16:
+    case ScalarType::uint16:
+      return 2;
+    case ScalarType::int8:
+    case ScalarType::uint8:
+      return 1;
+    default:
+      return 4;
+  }
+}
+
+std::string numbers_text(size_t count) {
+  return count == 1 ? "a number" : std::to_string(count) + " numbers";
+}
+
+void store_numbers(const PushConstant& member, const KernelArgument& argument, std::byte* target) {
+  const size_t wanted = size_t{member.components} * member.count;
+  const std::string expected = numbers_text(wanted) + " (" + std::string(scalar_name(member.scalar)) + ")";
+  const auto* numbers = std::get_if<std::vector<Number>>(&argument);
+  if (!numbers || numbers->size() != wanted)
+    throw BindingError("K5", "argument '" + member.name + "'", member.name, expected, numbers ? numbers_text(numbers->size()) : "a tensor");
+  const uint32_t stride = member.bytes / std::max(member.count, 1u);
+  for (size_t i = 0; i < wanted; ++i)
+    store_number(member, (*numbers)[i], target + i / member.components * stride + i % member.components * scalar_bytes(member.scalar));
 }
 
 void check_names(const Interface& interface, const KernelArguments& arguments) {
@@ -223,14 +252,14 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
   for (const auto& member : interface.push_constants) {
     if (member.name.starts_with("pumice_threads_")) {
       const size_t axis = static_cast<size_t>(member.name.back() - 'x');
-      store_number(member, static_cast<int64_t>(size.count[axis]), dispatch.push.data() + member.offset);
+      store_number(member, Number(static_cast<int64_t>(size.count[axis])), dispatch.push.data() + member.offset);
       continue;
     }
     const auto* argument = find(arguments, member.name);
     if (!argument)
       throw BindingError("K3", "argument '" + member.name + "'", member.name, "a number (" + std::string(scalar_name(member.scalar)) + ")",
                          "nothing");
-    store_number(member, *argument, dispatch.push.data() + member.offset);
+    store_numbers(member, *argument, dispatch.push.data() + member.offset);
   }
   for (size_t axis = 0; axis < 3; ++axis) {
     const uint64_t local = size.in_groups ? 1 : built.variant->local_size()[axis];

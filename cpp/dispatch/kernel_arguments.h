@@ -19,7 +19,9 @@ struct TensorArgument {
   BufferRange range;
 };
 
-using KernelArgument = std::variant<TensorArgument, int64_t, double>;
+using Number = std::variant<int64_t, double>;
+// A tensor, or the numbers of a push constant: one, or as many as a vector, matrix (by columns) or array has.
+using KernelArgument = std::variant<TensorArgument, std::vector<Number>>;
 using KernelArguments = std::vector<std::pair<std::string, KernelArgument>>;
 
 // Invocations or workgroups on three axes.

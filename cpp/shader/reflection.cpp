@@ -40,6 +40,8 @@ class Reflector {
   void read_variable(const Instruction& variable);
   void add_buffer(const BlockVariable& variable);
   void add_push_constants(const BlockVariable& variable);
+  void add_members(uint32_t type, const std::string& prefix, uint64_t begin);
+  void add_member(const std::string& name, uint64_t offset, uint32_t type, uint32_t matrix_stride);
   BindingInterface describe_buffer(const BlockVariable& variable) const;
   uint32_t array_member(uint32_t type) const;
   Access access(const BlockVariable& variable) const;
@@ -151,24 +153,40 @@ Access Reflector::access(const BlockVariable& variable) const {
 
 void Reflector::add_push_constants(const BlockVariable& variable) {
   if (result_.push_bytes != 0) throw ShaderCompileError("two push constant blocks: expected one");
-  const auto& type = module_.definition(variable.type);
-  for (uint32_t member = 0; member < members(variable.type); ++member) {
-    PushConstant constant;
-    constant.name = module_.member_name(variable.type, member);
-    const auto offset = module_.member_value(variable.type, member, Offset);
-    if (constant.name.empty() || !offset)
-      throw ShaderCompileError("a push constant has no name or offset: the SPIR-V was stripped or is malformed");
-    const TypeLayout layout = module_.layout(type[member + 1], module_.member_value(variable.type, member, MatrixStride).value_or(0));
-    constant.offset = *offset;
-    constant.scalar = layout.scalar;
-    constant.components = layout.components;
-    constant.count = layout.count;
-    constant.bytes = layout.bytes;
-    if (uint64_t{*offset} + layout.bytes > 65536 || layout.runtime_array)
-      throw ShaderCompileError("push constant '" + constant.name + "' ends past 65536 bytes");
-    result_.push_bytes = std::max(result_.push_bytes, (constant.offset + constant.bytes + 3) & ~uint32_t{3});
-    result_.push_constants.push_back(std::move(constant));
+  add_members(variable.type, "", 0);
+}
+
+// Members of a structure by the names that GLSL gives them: "light.colour", "lights[1].colour".
+void Reflector::add_members(uint32_t type, const std::string& prefix, uint64_t begin) {
+  const auto& structure = module_.definition(type);
+  for (uint32_t member = 0; member < members(type); ++member) {
+    const std::string name = module_.member_name(type, member);
+    const auto offset = module_.member_value(type, member, Offset);
+    if (name.empty() || !offset) throw ShaderCompileError("a push constant has no name or offset: the SPIR-V was stripped or is malformed");
+    add_member(prefix + name, begin + *offset, structure[member + 1], module_.member_value(type, member, MatrixStride).value_or(0));
   }
+}
+
+void Reflector::add_member(const std::string& name, uint64_t offset, uint32_t type, uint32_t matrix_stride) {
+  const TypeLayout layout = module_.layout(type, matrix_stride);
+  if (offset + layout.bytes > 65536 || layout.runtime_array) throw ShaderCompileError("push constant '" + name + "' ends past 65536 bytes");
+  const auto& definition = module_.definition(type);
+  if (definition.op == OpTypeStruct) return add_members(type, name + ".", offset);
+  const auto is_array_of = [&](uint16_t op) { return definition.op == OpTypeArray && module_.definition(definition[1]).op == op; };
+  if (is_array_of(OpTypeStruct) || is_array_of(OpTypeMatrix) || is_array_of(OpTypeArray)) {
+    for (uint32_t i = 0; i < layout.count; ++i)
+      add_member(name + "[" + text_of(i) + "]", offset + uint64_t{i} * layout.stride, definition[1], matrix_stride);
+    return;
+  }
+  PushConstant constant;
+  constant.name = name;
+  constant.offset = static_cast<uint32_t>(offset);
+  constant.scalar = layout.scalar;
+  constant.count = definition.op == OpTypeMatrix ? definition[2] : layout.count;  // of a matrix: its columns
+  constant.components = definition.op == OpTypeMatrix ? layout.components / definition[2] : layout.components;
+  constant.bytes = layout.bytes;
+  result_.push_bytes = std::max(result_.push_bytes, (constant.offset + constant.bytes + 3) & ~uint32_t{3});
+  result_.push_constants.push_back(std::move(constant));
 }
 
 SpecConstant Reflector::spec_constant(const Instruction& instruction, uint32_t id) const {

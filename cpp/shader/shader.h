@@ -32,13 +32,14 @@ struct BindingInterface {
   bool uniform = false;                   // a uniform buffer, not a storage buffer
 };
 
+// A number, vector, matrix or array in the push constants. Members of structures go by dotted names: "lights[1].colour".
 struct PushConstant {
   std::string name;
   uint32_t offset = 0;
   ScalarType scalar = ScalarType::other;
-  uint32_t components = 1;  // vectors
-  uint32_t count = 1;       // arrays
-  uint32_t bytes = 0;       // whole member
+  uint32_t components = 1;  // of a vector
+  uint32_t count = 1;       // vectors or numbers of an array, columns of a matrix; evenly spread over the bytes
+  uint32_t bytes = 0;       // of all
 };
 
 struct SpecConstant {

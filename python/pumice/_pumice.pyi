@@ -502,7 +502,7 @@ class Kernel:
     """
     def __call__(self, **kwargs: typing.Any) -> None:
         """
-        Runs once and waits. Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), numbers; threads= or groups=.
+        Runs once and waits. Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), and push constants: numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures; threads= or groups=.
         """
     def __init__(self, source: str, context: Context, name: str = 'kernel', macros: collections.abc.Mapping[str, str] = {}, spec: collections.abc.Mapping[str, typing.SupportsFloat | typing.SupportsIndex] = {}, includes: collections.abc.Mapping[str, str] | None = None) -> None:
         """
@@ -513,7 +513,7 @@ class Kernel:
         ...
     def bind(self, **kwargs: typing.Any) -> BoundKernel:
         """
-        A BoundKernel for command lists: Tensors and numbers by name, and threads= or groups=.
+        A BoundKernel for command lists: Tensors and push constants by name, and threads= or groups=.
         """
     @property
     def name(self) -> str:
