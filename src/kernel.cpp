@@ -2,7 +2,7 @@
 #include "core/error.h"
 #include "device/tensor.h"
 #include "dispatch/command_list.h"
-#include "dispatch/kernel_arguments.h"
+#include "dispatch/kernel_calls.h"
 
 namespace pumice {
 namespace {
@@ -11,15 +11,21 @@ namespace {
 struct PyKernel {
   std::shared_ptr<Context> context;
   std::shared_ptr<Kernel> kernel;
-  Macros macros;
-  SpecValues spec;
+  std::shared_ptr<KernelCalls> calls;
   const Interface* interface = nullptr;  // of the fp32 build, which the kernel keeps
 };
 
-// Arguments made ready, and the arrays that the kernel's results go back to.
+// An array as it was given, and its elements row-major: the same memory where it is so already.
+struct GivenArray {
+  std::string name;
+  py::array given;
+  HostTensor host;
+};
+
+// Arguments made ready.
 struct Prepared {
   KernelArguments arguments;
-  std::vector<std::pair<std::string, std::pair<Tensor, py::array>>> arrays;
+  std::vector<GivenArray> arrays;
 };
 
 TensorArgument tensor_argument(const Tensor& tensor) {
@@ -76,21 +82,13 @@ void add_push_constant(Prepared& prepared, const std::string& name, const py::ha
   prepared.arguments.emplace_back(name, std::move(numbers));
 }
 
-void add_array(Prepared& prepared, const PyKernel& kernel, const std::string& name, const py::array& array) {
-  const HostTensor host = host_tensor(array, "argument '" + name + "'");
-  Tensor tensor = Tensor::empty(kernel.context, host.desc.dtype, host.desc.shape);
-  tensor.upload({host.data, static_cast<size_t>(host.desc.elements() * bits(host.desc.dtype) / 8)});
-  prepared.arguments.emplace_back(name, tensor_argument(tensor));
-  prepared.arrays.emplace_back(name, std::make_pair(tensor, array));
-}
-
 void add_argument(Prepared& prepared, const PyKernel& kernel, const std::string& name, const py::handle& value) {
   if (py::isinstance<Tensor>(value))
     prepared.arguments.emplace_back(name, tensor_argument(value.cast<const Tensor&>()));
   else if (!py::isinstance<py::array>(value) || kernel.interface->find_push_constant(name))
     add_push_constant(prepared, name, value);
   else
-    add_array(prepared, kernel, name, value.cast<py::array>());
+    prepared.arrays.push_back({name, value.cast<py::array>(), host_tensor(value.cast<py::array>(), "argument '" + name + "'")});
 }
 
 std::array<uint64_t, 3> counts(const py::object& value) {
@@ -118,43 +116,57 @@ Prepared prepare(const PyKernel& kernel, const py::kwargs& arguments) {
   return prepared;
 }
 
-Dispatch make_dispatch(const PyKernel& self, const KernelArguments& arguments, const LaunchSize& size) {
-  const py::gil_scoped_release release;
-  return bind_kernel(*self.kernel, arguments, size, self.macros, self.spec);
+uint64_t element_bytes(const HostTensor& host) {
+  return static_cast<uint64_t>((host.desc.elements() * bits(host.desc.dtype) + 7) / 8);
 }
 
 BoundKernel bind(const PyKernel& self, py::kwargs arguments) {
   const LaunchSize size = launch_size(self.kernel->name(), arguments);
-  const Prepared prepared = prepare(self, arguments);
-  return {make_dispatch(self, prepared.arguments, size)};
+  Prepared prepared = prepare(self, arguments);
+  for (const auto& [name, given, host] : prepared.arrays) {
+    Tensor tensor = Tensor::empty(self.context, host.desc.dtype, host.desc.shape);
+    tensor.upload({host.data, element_bytes(host)});
+    prepared.arguments.emplace_back(name, tensor_argument(tensor));
+  }
+  const py::gil_scoped_release release;
+  return {self.calls->bind(prepared.arguments, size)};
 }
 
-// Refused before anything runs: an array that the kernel writes has to be writable and laid out as uploaded.
-void check_written(const Prepared& prepared, const Dispatch& dispatch) {
-  for (const auto& [name, entry] : prepared.arrays) {
-    const auto* binding = dispatch.kernel->interface().find_binding(name);
-    if (binding && binding->access != Access::read && !entry.second.writeable())
-      throw BindingError("K9", "argument '" + name + "'", name, "a writable array: the kernel writes it", "a read-only one");
+// Where the results of a kernel go at first: the array itself, an array that is copied to it afterwards, or nowhere.
+std::vector<py::array> result_arrays(const Prepared& prepared, std::vector<ArrayArgument>& arguments) {
+  std::vector<py::array> staged(prepared.arrays.size());
+  for (size_t i = 0; i < staged.size(); ++i) {
+    const auto& [name, given, host] = prepared.arrays[i];
+    ArrayArgument& argument = arguments.emplace_back(name, host.desc.dtype, std::span(host.data, element_bytes(host)), nullptr);
+    if (!given.writeable()) continue;
+    if (host.data == static_cast<const std::byte*>(given.data())) {
+      argument.target = const_cast<std::byte*>(host.data);
+      continue;
+    }
+    staged[i] = empty_array(host.desc.dtype, host.desc.shape);
+    argument.target = static_cast<std::byte*>(staged[i].mutable_data());
   }
+  return staged;
+}
+
+bool is_written(const PyKernel& self, const std::string& name) {
+  const auto* binding = self.interface->find_binding(name);
+  return binding && binding->access != Access::read;
 }
 
 void call(const PyKernel& self, py::kwargs arguments) {
   const LaunchSize size = launch_size(self.kernel->name(), arguments);
   const Prepared prepared = prepare(self, arguments);
-  Dispatch dispatch = make_dispatch(self, prepared.arguments, size);
-  check_written(prepared, dispatch);
-  const auto variant = dispatch.kernel;
-  std::vector<Dispatch> dispatches;
-  dispatches.push_back(std::move(dispatch));
-  const auto recording = Recording::create(self.context, std::move(dispatches));
-  wait_for(*self.context, recording->exec().id(), {});
-  for (const auto& [name, entry] : prepared.arrays) {
-    const auto* binding = variant->interface().find_binding(name);
-    if (!binding || binding->access == Access::read) continue;
-    py::array result = empty_array(entry.first.desc().dtype, entry.first.desc().shape);
-    entry.first.download({static_cast<std::byte*>(result.mutable_data()), static_cast<size_t>(result.nbytes())});
-    py::module_::import("numpy").attr("copyto")(entry.second, result);
+  std::vector<ArrayArgument> arrays;
+  arrays.reserve(prepared.arrays.size());
+  const std::vector<py::array> staged = result_arrays(prepared, arrays);
+  {
+    const py::gil_scoped_release release;
+    self.calls->run(prepared.arguments, arrays, size, check_signals);
   }
+  for (size_t i = 0; i < staged.size(); ++i)
+    if (staged[i].size() > 0 && is_written(self, prepared.arrays[i].name))
+      py::module_::import("numpy").attr("copyto")(prepared.arrays[i].given, staged[i]);
 }
 
 }  // namespace
@@ -167,10 +179,12 @@ void bind_kernel(py::module_& module) {
       .def(py::init([](const std::string& source, std::shared_ptr<Context> context, const std::string& name,
                        const std::map<std::string, std::string>& macros, const std::map<std::string, double>& spec,
                        std::optional<std::map<std::string, std::string>> includes) {
-             PyKernel made{context, std::make_shared<Kernel>(context, source, name, loader_of(std::move(includes))),
-                           Macros(macros.begin(), macros.end()), SpecValues(spec.begin(), spec.end())};
+             auto kernel = std::make_shared<Kernel>(context, source, name, loader_of(std::move(includes)));
+             const Macros defined(macros.begin(), macros.end());
+             const SpecValues constants(spec.begin(), spec.end());
+             PyKernel made{context, kernel, std::make_shared<KernelCalls>(context, kernel, defined, constants)};
              const py::gil_scoped_release release;
-             made.interface = &made.kernel->variant(Storage::fp32, made.macros, made.spec)->interface();  // errors are raised here
+             made.interface = &kernel->variant(Storage::fp32, defined, constants)->interface();  // errors in the text are raised here
              return made;
            }),
            py::arg("source"), py::arg("context").none(false), py::arg("name") = "kernel",

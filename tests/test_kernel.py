@@ -1,6 +1,9 @@
-"""Kernels from Python: push constants of every shape."""
+"""Kernels from Python: push constants of every shape, calls with arrays."""
 
 from __future__ import annotations
+
+import gc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -64,3 +67,69 @@ def test_push_constants_of_another_shape_are_refused(
     with pytest.raises(pumice.BindingError, match=text) as caught:
         pumice.Kernel(SHAPES, context)(y=np.zeros(18, "float32"), groups=1, **arguments)
     assert caught.value.rule == rule
+
+
+SCALE = """
+layout(binding = 0) readonly buffer X { float x[]; };
+layout(binding = 1) buffer Y { float y[]; };
+layout(push_constant) uniform parameter { float factor; } p;
+void main() { uint i = gl_GlobalInvocationID.x; y[i] += x[i] * p.factor; }
+"""
+
+
+def test_calls_with_arrays_are_right_again_and_again(context: pumice.Context) -> None:
+    """Sizes, numbers and contents change; what was kept for one call must not show in another."""
+    kernel = pumice.Kernel(SCALE, context)
+    random = np.random.default_rng(0)
+    for n in [*range(1, 14), 5, 5, 7, 1000, 5]:
+        x, y = random.standard_normal((2, n)).astype("float32")
+        expected = y + x * np.float32(n % 3)
+        kernel(x=x, y=y, factor=n % 3, threads=n)
+        np.testing.assert_allclose(y, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_a_strided_array_gets_its_results_and_its_gaps_are_left_alone(context: pumice.Context) -> None:
+    wide = np.ones((6, 8), "float32")
+    pumice.Kernel(SCALE, context)(x=np.arange(24, dtype="float32"), y=wide[:, ::2], factor=2, threads=24)
+    np.testing.assert_array_equal(wide[:, ::2].ravel(), 1 + 2 * np.arange(24))
+    np.testing.assert_array_equal(wide[:, 1::2], 1)
+
+
+def test_a_read_only_array_that_would_be_written_is_refused_at_every_call(context: pumice.Context) -> None:
+    kernel, x, y = pumice.Kernel(SCALE, context), np.ones(4, "float32"), np.zeros(4, "float32")
+    kernel(x=x, y=y, factor=1, threads=4)
+    y.flags.writeable = False
+    x.flags.writeable = False
+    for _ in range(2):
+        with pytest.raises(pumice.BindingError, match="read-only") as caught:
+            kernel(x=x, y=y, factor=1, threads=4)
+        assert caught.value.rule == "K9"
+    kernel(x=x, y=np.zeros(4, "float32"), factor=1, threads=4)  # reading it is fine
+
+
+def test_threads_may_share_a_kernel(context: pumice.Context) -> None:
+    kernel = pumice.Kernel(SCALE, context)
+
+    def work(factor: int) -> bool:
+        for n in (16, 32, 16):
+            x, y = np.full(n, factor, "float32"), np.zeros(n, "float32")
+            for _ in range(10):
+                kernel(x=x, y=y, factor=factor, threads=n)
+            if not np.array_equal(y, np.full(n, 10 * factor * factor)):
+                return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(1, 9)))
+
+
+def test_what_a_kernel_keeps_for_its_calls_goes_with_it() -> None:
+    with pumice.Context() as own:
+        kernel = pumice.Kernel(SCALE, own)
+        before = own.memory.buffers
+        for n in range(1, 40):
+            kernel(x=np.ones(n, "float32"), y=np.zeros(n, "float32"), factor=1, threads=n)
+        assert own.memory.buffers - before <= 8 * 2 * 3  # eight calls of two arrays, each with its host's part
+        del kernel
+        gc.collect()
+        assert own.memory.buffers == before

@@ -34,29 +34,19 @@ uint64_t memory_of(const PlannedOperand& operand) {
 
 }  // namespace
 
-RecordedExecution::HostSlot RecordedExecution::make_slot(const TensorDesc& desc, Heap heap) const {
-  HostSlot slot;
-  const auto& context = compiled_->context();
-  slot.device = Buffer::create(context, desc.bytes());
-  slot.host = slot.device->mappable() ? slot.device : Buffer::create(context, desc.bytes(), heap);
-  slot.bytes = slot.host->map();
-  return slot;
-}
-
 RecordedExecution::RecordedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
                                      const RecordingOptions& options)
     : compiled_(compiled), list_(compiled->context()) {
   const auto whole = [](const std::shared_ptr<Buffer>& buffer) { return BufferRange{buffer, 0, buffer->bytes()}; };
-  const auto copied = [&](const HostSlot& slot) { return slot.host != slot.device && slot.host->bytes() > 0; };
   std::vector<Binding> bound_inputs(compiled->inputs().size()), bound_outputs;
   for (size_t i = 0; i < inputs; ++i) {
-    inputs_.push_back(make_slot(input_desc(i), Heap::upload));
-    bound_inputs[i] = whole(inputs_[i].device);
-    if (copied(inputs_[i])) list_.copy(whole(inputs_[i].host), whole(inputs_[i].device));
+    inputs_.push_back(make_host_slot(compiled->context(), input_desc(i).bytes(), Heap::upload));
+    bound_inputs[i] = inputs_[i].device_range();
+    if (inputs_[i].is_copied()) list_.copy(inputs_[i].host_range(), inputs_[i].device_range());
   }
   for (size_t j = 0; j < compiled->outputs().size(); ++j) {
-    outputs_.push_back(make_slot(output_desc(j), Heap::readback));
-    bound_outputs.emplace_back(whole(outputs_[j].device));
+    outputs_.push_back(make_host_slot(compiled->context(), output_desc(j).bytes(), Heap::readback));
+    bound_outputs.emplace_back(outputs_[j].device_range());
   }
   BindingTable table(compiled);
   table.bind_inputs(bound_inputs);
@@ -68,7 +58,7 @@ RecordedExecution::RecordedExecution(const std::shared_ptr<CompiledOperator>& co
   }
   list_.dispatch(compiled, table);
   for (const HostSlot& slot : outputs_)
-    if (copied(slot)) list_.copy(whole(slot.device), whole(slot.host));
+    if (slot.is_copied()) list_.copy(slot.device_range(), slot.host_range());
   list_.commit(options);
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "dispatch/host_slot.h"
 #include "graph/plan.h"
 #include "graph/program.h"
 
@@ -56,13 +57,6 @@ class RecordedExecution : public Execution {
   const CommandList& list() const { return list_; }
 
  private:
-  // What the host writes or reads, and what the device does; the same buffer where the host sees it.
-  struct HostSlot {
-    std::shared_ptr<Buffer> host, device;
-    std::byte* bytes = nullptr;
-  };
-  HostSlot make_slot(const TensorDesc& desc, Heap heap) const;
-
   std::shared_ptr<CompiledOperator> compiled_;
   std::vector<HostSlot> inputs_, outputs_;
   std::shared_ptr<Buffer> arena_;

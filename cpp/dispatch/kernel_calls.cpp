@@ -1,0 +1,133 @@
+#include "dispatch/kernel_calls.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace pumice {
+namespace {
+
+constexpr size_t kMostKept = 8;
+constexpr uint64_t kMostKeptBytes = uint64_t{16} << 20;  // of one call
+
+template <typename T>
+void append(std::string& key, const T& value) {
+  key.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+void append(std::string& key, const KernelArguments& arguments) {
+  for (const auto& [name, argument] : arguments) {
+    key.append(name).push_back('\0');
+    for (const Number& number : std::get<std::vector<Number>>(argument)) {
+      append(key, number.index());
+      std::visit([&](auto value) { append(key, value); }, number);
+    }
+  }
+}
+
+// What a recording depends on besides the bytes in its slots.
+std::string key_of(const KernelArguments& arguments, std::span<const ArrayArgument> arrays, const LaunchSize& size) {
+  std::string key;
+  append(key, size.in_groups);
+  append(key, size.count);
+  for (const ArrayArgument& array : arrays) {
+    key.append(array.name).push_back('\0');
+    append(key, array.dtype);
+    append(key, array.source.size());
+    append(key, array.target != nullptr);
+  }
+  append(key, arguments);
+  return key;
+}
+
+bool has_tensors(const KernelArguments& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(),
+                     [](const auto& one) { return std::holds_alternative<TensorArgument>(one.second); });
+}
+
+}  // namespace
+
+// One recording and the slots of its arrays.
+struct KernelCalls::Call {
+  std::string key;
+  std::vector<HostSlot> sources;                 // by array
+  std::vector<std::optional<HostSlot>> targets;  // by array; of those that the kernel writes
+  std::shared_ptr<Recording> recording;
+  uint64_t bytes = 0;
+};
+
+KernelCalls::KernelCalls(std::shared_ptr<Context> context, std::shared_ptr<Kernel> kernel, Macros macros, SpecValues spec)
+    : context_(std::move(context)), kernel_(std::move(kernel)), macros_(std::move(macros)), spec_(std::move(spec)) {}
+
+KernelCalls::~KernelCalls() = default;
+
+Dispatch KernelCalls::bind(const KernelArguments& arguments, const LaunchSize& size) const {
+  return bind_kernel(*kernel_, arguments, size, macros_, spec_);
+}
+
+std::shared_ptr<KernelCalls::Call> KernelCalls::take(const std::string& key) {
+  const std::lock_guard guard(mutex_);
+  const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const auto& call) { return call->key == key; });
+  if (found == kept_.end()) return {};
+  auto call = *found;
+  kept_.erase(found);
+  return call;
+}
+
+void KernelCalls::keep(std::shared_ptr<Call> call) {
+  const std::lock_guard guard(mutex_);
+  kept_.push_front(std::move(call));
+  if (kept_.size() > kMostKept) kept_.pop_back();
+}
+
+std::shared_ptr<KernelCalls::Call> KernelCalls::record(const KernelArguments& arguments, std::span<const ArrayArgument> arrays,
+                                                       const LaunchSize& size) const {
+  auto call = std::make_shared<Call>();
+  KernelArguments all = arguments;
+  for (const ArrayArgument& array : arrays) {
+    const uint64_t bytes = (array.source.size() + 3) / 4 * 4;
+    const HostSlot& slot = call->sources.emplace_back(make_host_slot(context_, bytes, Heap::upload));
+    all.emplace_back(array.name, TensorArgument{array.dtype, slot.device_range()});
+    call->bytes += array.source.size();
+  }
+  Dispatch dispatch = bind(all, size);
+  std::vector<Dispatch> dispatches;
+  const auto add = [&](std::vector<Dispatch> more) { std::move(more.begin(), more.end(), std::back_inserter(dispatches)); };
+  const auto variant = dispatch.kernel;
+  for (const HostSlot& slot : call->sources)
+    if (slot.is_copied()) add(copy_dispatches(slot.host_range(), slot.device_range()));
+  dispatches.push_back(std::move(dispatch));
+  call->targets.resize(arrays.size());
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    const auto* binding = variant->interface().find_binding(arrays[i].name);
+    if (!binding || binding->access == Access::read) continue;
+    if (!arrays[i].target)
+      throw BindingError("K9", "argument '" + arrays[i].name + "'", arrays[i].name, "a writable array: the kernel writes it",
+                         "a read-only one");
+    const auto& device = call->sources[i].device;
+    call->targets[i] = make_host_slot(context_, device->bytes(), Heap::readback, device);
+    if (call->targets[i]->is_copied()) add(copy_dispatches(call->targets[i]->device_range(), call->targets[i]->host_range()));
+  }
+  call->recording = Recording::create(context_, std::move(dispatches));
+  return call;
+}
+
+void KernelCalls::run(const KernelArguments& arguments, std::span<const ArrayArgument> arrays, const LaunchSize& size,
+                      const std::function<void()>& interrupted) {
+  const bool keeps = !has_tensors(arguments);  // a kept recording would keep the tensors' memory
+  std::string key = keeps ? key_of(arguments, arrays, size) : std::string();
+  auto call = keeps ? take(key) : nullptr;
+  if (!call) {
+    call = record(arguments, arrays, size);
+    call->key = std::move(key);
+  }
+  for (size_t i = 0; i < arrays.size(); ++i)
+    if (!arrays[i].source.empty()) std::memcpy(call->sources[i].bytes, arrays[i].source.data(), arrays[i].source.size());
+  call->recording->exec().wait({}, interrupted);
+  for (size_t i = 0; i < arrays.size(); ++i)
+    if (call->targets[i] && !arrays[i].source.empty()) std::memcpy(arrays[i].target, call->targets[i]->bytes, arrays[i].source.size());
+  if (keeps && call->bytes <= kMostKeptBytes) keep(std::move(call));
+}
+
+}  // namespace pumice

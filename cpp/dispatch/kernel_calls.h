@@ -1,0 +1,49 @@
+// Calls of a kernel with arrays of the host: one submission each, and recordings that are kept for the next call of the same kind.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+
+#include "dispatch/command_list.h"
+#include "dispatch/host_slot.h"
+#include "dispatch/kernel_arguments.h"
+
+namespace pumice {
+
+// An array in the host's memory, row-major. The kernel's results go to `target`, which may be the source; null: the array is read-only.
+struct ArrayArgument {
+  std::string name;
+  DType dtype;
+  std::span<const std::byte> source;
+  std::byte* target;
+};
+
+// Thread-safe.
+class KernelCalls {
+ public:
+  KernelCalls(std::shared_ptr<Context> context, std::shared_ptr<Kernel> kernel, Macros macros, SpecValues spec);
+  ~KernelCalls();
+  Dispatch bind(const KernelArguments& arguments, const LaunchSize& size) const;
+  // Runs once and waits. Throws BindingError: those of bind_kernel, and K9 where the kernel writes a read-only array.
+  void run(const KernelArguments& arguments, std::span<const ArrayArgument> arrays, const LaunchSize& size,
+           const std::function<void()>& interrupted);
+
+ private:
+  struct Call;
+  std::shared_ptr<Call> take(const std::string& key);
+  void keep(std::shared_ptr<Call> call);
+  std::shared_ptr<Call> record(const KernelArguments& arguments, std::span<const ArrayArgument> arrays, const LaunchSize& size) const;
+
+  std::shared_ptr<Context> context_;
+  std::shared_ptr<Kernel> kernel_;
+  Macros macros_;
+  SpecValues spec_;
+  std::mutex mutex_;
+  std::list<std::shared_ptr<Call>> kept_;  // the last used first; none is running
+};
+
+}  // namespace pumice
