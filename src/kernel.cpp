@@ -195,7 +195,7 @@ void bind_kernel(py::module_& module) {
       .def_property_readonly("name", [](const PyKernel& self) { return self.kernel->name(); })
       .def_property_readonly("source", [](const PyKernel& self) { return self.kernel->source(); })
       .def("bind", &bind, "A BoundKernel for command lists: Tensors and push constants by name, and threads= or groups=.")
-      .def("__call__", &call,
+      .def("run", &call,
            "Runs once and waits. Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), and push "
            "constants: numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures; threads= or "
            "groups=.")

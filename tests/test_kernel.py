@@ -133,3 +133,76 @@ def test_what_a_kernel_keeps_for_its_calls_goes_with_it() -> None:
         del kernel
         gc.collect()
         assert own.memory.buffers == before
+
+
+# ---- kernels of a body alone
+
+
+def test_a_body_makes_a_kernel_that_returns_its_output(context: pumice.Context) -> None:
+    kernel = pumice.Kernel.from_body(
+        "y[i] = factor * x[i] + (negative ? -1.0 : float(offset));",
+        inputs={"x": "float32", "factor": float, "offset": int, "negative": bool},
+        outputs={"y": ("float32", (3, 5))},
+        context=context,
+    )
+    assert "readonly buffer pm_x { float x[]; }" in kernel.source
+    x = np.arange(15, dtype="float32")
+    y = kernel(x=x, factor=0.5, offset=3, negative=False)
+    assert isinstance(y, np.ndarray)
+    np.testing.assert_array_equal(y, (0.5 * x + 3).reshape(3, 5))
+    given = np.zeros(15, "float32")
+    assert kernel(x=x, factor=0.5, offset=3, negative=True, y=given) is None
+    np.testing.assert_array_equal(given, 0.5 * x - 1)
+
+
+def test_shapes_are_constants_of_a_body_and_several_outputs_a_dict(context: pumice.Context) -> None:
+    x = np.arange(12, dtype="int32").reshape(3, 4)
+    kernel = pumice.Kernel.from_body(
+        """
+        uint row = i / x_shape[1], column = i % x_shape[1];
+        t[column * x_shape[0] + row] = x[i];
+        big[i] = twice(x[i]) > int(x_size) ? uint8_t(1) : uint8_t(0);
+        """,
+        inputs={"x": x},
+        outputs={"t": ("int32", (4, 3)), "big": (bool, (3, 4))},
+        header="int twice(int v) { return 2 * v; }",
+        context=context,
+    )
+    results = kernel(x=x)
+    assert isinstance(results, dict)
+    np.testing.assert_array_equal(results["t"], x.T)
+    np.testing.assert_array_equal(results["big"], 2 * x > 12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_a_body_of_the_storage_type_takes_the_dtype_of_its_arrays(context: pumice.Context, dtype: str) -> None:
+    element = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    kernel = pumice.Kernel.from_body(
+        "buffer_st1(y, i, buffer_ld1(x, i) * afp(2));", {"x": "sfp"}, {"y": "sfp"}, context
+    )
+    x, y = np.arange(-9, 10).astype(element), np.zeros(19, element)
+    kernel(x=x, y=y)
+    np.testing.assert_array_equal(y.astype("float32"), 2 * x.astype("float32"))
+
+
+def test_an_error_in_a_body_has_the_bodys_line(context: pumice.Context) -> None:
+    with pytest.raises(pumice.ShaderCompileError, match=r"kernel:3") as caught:
+        pumice.Kernel.from_body("uint k = i;\nk += 1u;\ny[i] = nothing[k];", {}, {"y": "float32"}, context)
+    assert "y[i] = nothing[k];" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "text"),
+    [
+        ({"gl_x": "float32"}, {"y": "float32"}, "gl_x"),
+        ({"i": "float32"}, {"y": "float32"}, "'i'"),
+        ({"x": "complex64"}, {"y": "float32"}, "complex64"),
+        ({"x": "float32"}, {"x": "float32"}, "no input has"),
+        ({"x": "float32"}, {"y": float}, "expected an array"),
+    ],
+)
+def test_names_and_dtypes_that_glsl_has_not_are_refused(
+    context: pumice.Context, inputs: dict[str, object], outputs: dict[str, object], text: str
+) -> None:
+    with pytest.raises(pumice.GraphError, match=text):
+        pumice.Kernel.from_body("", inputs, outputs, context)

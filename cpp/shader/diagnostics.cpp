@@ -51,21 +51,28 @@ std::string_view subject(std::string_view text) {
   return close == std::string_view::npos ? std::string_view() : text.substr(open + 1, close - open - 1);
 }
 
-// The physical line of `text` that calls itself line `line` of `file`.
-std::optional<size_t> physical_line(std::string_view text, std::string_view file, size_t line) {
-  const auto lines = source_lines(text);
-  const auto found =
-      std::ranges::find_if(lines, [&](const SourceLine& candidate) { return candidate.line == line && candidate.file == file; });
-  if (found == lines.end()) return {};
-  return static_cast<size_t>(found - lines.begin()) + 1;
+bool has_token(std::string_view line, std::string_view token) {
+  return !token.empty() && std::ranges::any_of(tokenize(line), [&](const Token& candidate) { return candidate.text == token; });
 }
 
-std::optional<std::string_view> find_line(const SourceSet& sources, const Position& position) {
+// The physical line of `text` that calls itself line `line` of `file`: of several, by #line, the one with the token, else the last.
+std::optional<size_t> physical_line(std::string_view text, std::string_view file, size_t line, std::string_view token) {
+  const auto lines = source_lines(text);
+  std::optional<size_t> found;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].line != line || lines[i].file != file) continue;
+    found = i + 1;
+    if (has_token(line_text(text, i + 1), token)) break;
+  }
+  return found;
+}
+
+std::optional<std::string_view> find_line(const SourceSet& sources, const Position& position, std::string_view token) {
   const auto own = sources.by_alias(position.file);
   for (size_t i = 0; i < sources.files().size(); ++i) {
     if (own && *own != i) continue;
     const std::string& text = sources.files()[i].text;
-    if (const auto line = physical_line(text, own ? "" : position.file, position.line)) return line_text(text, *line);
+    if (const auto line = physical_line(text, own ? "" : position.file, position.line, token)) return line_text(text, *line);
   }
   return {};
 }
@@ -105,7 +112,7 @@ std::string message_at(const SourceSet& sources, std::string_view file, size_t l
   const std::string place = shown_name(sources, file) + ":" + std::to_string(line) + ":";
   text = trimmed(text);
   if (text.starts_with("'' :")) text = trimmed(text.substr(4));
-  const auto found = find_line(sources, {file, line});
+  const auto found = find_line(sources, {file, line}, token);
   if (!found || trimmed(*found).empty()) return place + " " + std::string(text);
   const size_t column = column_of(*found, token);
   return place + std::to_string(column + 1) + ": " + std::string(text) + marked_line(*found, column);

@@ -56,11 +56,11 @@ from ._pumice import reflect as reflect
 from ._pumice import strides as strides
 from ._pumice import take_log as take_log
 from ._pumice import take_validation_messages as take_validation_messages
-from .context import Kernel as Kernel
 from .context import default_context as default_context
 from .context import empty as empty
 from .context import tensor as tensor
 from .errors import ValidationError as ValidationError
+from .kernel import Kernel as Kernel
 
 if TYPE_CHECKING:
     from . import onnx as onnx

@@ -500,10 +500,6 @@ class Kernel:
     """
     A compute shader in GLSL with the extension's types; called with its arguments by name.
     """
-    def __call__(self, **kwargs: typing.Any) -> None:
-        """
-        Runs once and waits. Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), and push constants: numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures; threads= or groups=.
-        """
     def __init__(self, source: str, context: Context, name: str = 'kernel', macros: collections.abc.Mapping[str, str] = {}, spec: collections.abc.Mapping[str, typing.SupportsFloat | typing.SupportsIndex] = {}, includes: collections.abc.Mapping[str, str] | None = None) -> None:
         """
         source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text.
@@ -514,6 +510,10 @@ class Kernel:
     def bind(self, **kwargs: typing.Any) -> BoundKernel:
         """
         A BoundKernel for command lists: Tensors and push constants by name, and threads= or groups=.
+        """
+    def run(self, **kwargs: typing.Any) -> None:
+        """
+        Runs once and waits. Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), and push constants: numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures; threads= or groups=.
         """
     @property
     def name(self) -> str:

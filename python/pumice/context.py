@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -56,24 +55,3 @@ def empty(shape: int | Sequence[int], dtype: npt.DTypeLike, context: Context | N
 def tensor(array: npt.ArrayLike, context: Context | None = None) -> Tensor:
     """A tensor with a copy of the array's elements, row-major."""
     return _pumice.tensor(np.asarray(array), context or default_context())
-
-
-class Kernel(_pumice.Kernel):
-    """A compute shader in GLSL with the extension's types; called with its arguments by name."""
-
-    def __init__(
-        self,
-        source: str,
-        context: Context | None = None,
-        name: str = "kernel",
-        macros: Mapping[str, str] | None = None,
-        spec: Mapping[str, float] | None = None,
-        includes: Mapping[str, str] | None = None,
-    ) -> None:
-        """Macros: names -> text. spec: specialization constants -> values. includes: paths -> text.
-
-        Raises ShaderCompileError, UnsupportedError.
-        """
-        optional: dict[str, Any] = {} if includes is None else {"includes": dict(includes)}
-        super().__init__(source, context or default_context(), name, dict(macros or {}), dict(spec or {}), **optional)
-        forward_log()

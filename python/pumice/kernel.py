@@ -1,0 +1,176 @@
+"""Compute kernels in GLSL, and the form of them that is a body alone."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import _pumice
+from ._pumice import Context, GraphError, Tensor, TensorDesc
+from .context import default_context
+from .element_types import Array
+from .log import forward_log
+
+# Arrays of 16-bit floats are of the storage type: buffer_ld1 and buffer_st1 read and write their elements.
+_GLSL_TYPES = {
+    "float32": "float",
+    "float64": "double",
+    "float16": "sfp",
+    "bfloat16": "sfp",
+    "int64": "int64_t",
+    "uint64": "uint64_t",
+    "int32": "int",
+    "uint32": "uint",
+    "int16": "int16_t",
+    "uint16": "uint16_t",
+    "int8": "int8_t",
+    "uint8": "uint8_t",
+    "bool": "uint8_t",
+}
+_GLSL_NUMBERS = {float: "float", int: "int", bool: "bool"}
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+class _Argument(NamedTuple):
+    """What from_body was told of one name."""
+
+    name: str
+    glsl: str
+    dtype: str | None  # None: a number
+    shape: tuple[int, ...] | None
+
+
+def _argument(name: str, given: Any) -> _Argument:
+    if (
+        not _NAME.fullmatch(name)
+        or name.startswith(("gl_", "pm_"))
+        or "__" in name
+        or keyword.iskeyword(name)
+        or name == "i"
+    ):
+        raise GraphError(
+            f"argument '{name}': expected a name of GLSL other than i, gl_ and pm_ names and Python's keywords"
+        )
+    if isinstance(given, type) and given in _GLSL_NUMBERS:
+        return _Argument(name, _GLSL_NUMBERS[given], None, None)
+    dtype, shape = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
+    if isinstance(given, (np.ndarray, Tensor, TensorDesc)):
+        dtype, shape = given.dtype, given.shape
+    dtype = dtype if dtype in ("sfp", "bfloat16") else np.dtype(dtype).name
+    if dtype not in _GLSL_TYPES and dtype != "sfp":
+        raise GraphError(f"argument '{name}': expected one of {', '.join([*_GLSL_TYPES, 'sfp'])}; given {dtype}")
+    return _Argument(
+        name, _GLSL_TYPES.get(dtype, "sfp"), dtype, None if shape is None else tuple(int(n) for n in shape)
+    )
+
+
+def _declarations(inputs: list[_Argument], outputs: list[_Argument]) -> str:
+    lines = []
+    arrays = [(one, "readonly " * (one in inputs)) for one in [*inputs, *outputs] if one.dtype]
+    for binding, (one, access) in enumerate(arrays):
+        lines.append(f"layout(binding = {binding}) {access}buffer pm_{one.name} {{ {one.glsl} {one.name}[]; }};")
+        if one.shape is not None:
+            lines.append(f"const uint {one.name}_size = {int(np.prod(one.shape, dtype=np.int64))}u;")
+        if one.shape:
+            sizes = ", ".join(f"{n}u" for n in one.shape)
+            lines.append(f"const uint {one.name}_shape[{len(one.shape)}] = uint[]({sizes});")
+    numbers = [one for one in inputs if not one.dtype]
+    if numbers:
+        members = " ".join(f"{one.glsl.replace('bool', 'uint')} {one.name};" for one in numbers)
+        lines.append(f"layout(push_constant) uniform parameter {{ {members} }} p;")
+    return "\n".join(lines)
+
+
+class Kernel(_pumice.Kernel):
+    """A compute shader in GLSL with the extension's types; called with its arguments by name."""
+
+
+    def __init__(
+        self,
+        source: str,
+        context: Context | None = None,
+        name: str = "kernel",
+        macros: Mapping[str, str] | None = None,
+        spec: Mapping[str, float] | None = None,
+        includes: Mapping[str, str] | None = None,
+    ) -> None:
+        """Macros: names -> text. spec: specialization constants -> values. includes: paths -> text.
+
+        Raises ShaderCompileError, UnsupportedError.
+        """
+        optional: dict[str, Any] = {} if includes is None else {"includes": dict(includes)}
+        super().__init__(source, context or default_context(), name, dict(macros or {}), dict(spec or {}), **optional)
+        self._results: dict[str, tuple[str, tuple[int, ...]]] = {}  # outputs that a call makes: dtype, shape
+        self._first_output: str | None = None
+        forward_log()
+
+    @classmethod
+    def from_body(
+        cls,
+        body: str,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        context: Context | None = None,
+        name: str = "kernel",
+        header: str = "",
+        **options: Any,
+    ) -> Kernel:
+        """A kernel of its body alone; `i` is the number of the invocation, and `.source` shows the text that was made.
+
+        inputs, outputs: names -> a dtype ("float32", np.int32), (dtype, shape), an array, Tensor or TensorDesc to be like,
+        "sfp" for the dtype of the call's arrays, or float, int, bool for a number. float16, bfloat16 and sfp arrays are read by
+        buffer_ld1(x, i) and written by buffer_st1(y, i, value); others are indexed. A shape gives the body x_size and x_shape[].
+        header: functions and constants before main. options: those of Kernel.
+
+        A call returns the outputs that are not given and whose shape is known (one array, or a dict of them), and without
+        threads= runs as many invocations as the first output has elements.
+        Raises GraphError for a name or dtype that GLSL has not, ShaderCompileError with lines of the body.
+        """
+        read = [_argument(key, given) for key, given in inputs.items()]
+        written = [_argument(key, given) for key, given in outputs.items()]
+        for one in written:
+            if one.dtype is None or one.name in inputs:
+                raise GraphError(f"output '{one.name}': expected an array of a name that no input has")
+        numbers = "".join(
+            f" const {one.glsl} {one.name} = {one.glsl}(p.{one.name});" for one in read if one.dtype is None
+        )
+        parts = [
+            _declarations(read, written),
+            header,
+            f"void main() {{ const uint i = gl_GlobalInvocationID.x;{numbers}",
+            "#line 1",
+            body,
+            "}",
+        ]
+        made = cls("\n".join(part for part in parts if part) + "\n", context, name, **options)
+        made._results = {
+            one.name: (str(one.dtype), one.shape) for one in written if one.shape is not None and one.dtype != "sfp"
+        }
+        made._first_output = written[0].name if written else None
+        return made
+
+    def __call__(self, **arguments: Any) -> Array | dict[str, Array] | None:
+        """Runs once and waits. Arguments by name: Tensors, NumPy arrays, push constants; threads= or groups=.
+
+        Arrays are copied in, and back where the kernel writes them. Push constants are numbers, sequences of them for vectors,
+        matrices (by columns) and arrays, dicts for structures. Returns what from_body says, else None.
+        Raises BindingError.
+        """
+        made = {key: _empty(*result) for key, result in self._results.items() if key not in arguments}
+        given = {**arguments, **made}
+        if self._first_output in given and "threads" not in given and "groups" not in given:
+            given["threads"] = int(np.prod(given[self._first_output].shape, dtype=np.int64))
+        self.run(**given)
+        return next(iter(made.values())) if len(made) == 1 else made or None
+
+
+def _empty(dtype: str, shape: tuple[int, ...]) -> Array:
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        return np.zeros(shape, ml_dtypes.bfloat16)
+    return np.zeros(shape, dtype)
