@@ -1,4 +1,5 @@
 #include "bindings.h"
+#include "core/cache_file.h"
 #include "core/half.h"
 #include "core/tensor_desc.h"
 
@@ -48,6 +49,26 @@ void bind_core(py::module_& module) {
       "strides", [](const Shape& shape, const std::string& layout) { return sizes_of(layout_strides(shape, layout)); }, py::arg("shape"),
       py::arg("layout"),
       "Strides in elements of a layout by name ('NCHW', 'NHWC', 'NCDHW', 'NDHWC', any permutation); shape in logical order.");
+  py::class_<CacheState>(module, "CacheState", "The cache on disk: shaders, pipelines and graphs.")
+      .def_property_readonly("folder", [](const CacheState& self) { return self.folder.string(); })
+      .def_readonly("files", &CacheState::files)
+      .def_readonly("bytes", &CacheState::bytes)
+      .def_readonly("limit", &CacheState::limit, "Bytes: beyond it what was not used for longest is removed. PUMICE_CACHE_MB sets it.")
+      .def("__repr__", [](const CacheState& self) {
+        return "<CacheState " + std::to_string(self.files) + " files, " + std::to_string(self.bytes) + " bytes of at most " +
+               std::to_string(self.limit) + ">";
+      });
+  module.def("cache_state", &cache_state, py::call_guard<py::gil_scoped_release>(), "None where there is no cache (PUMICE_NO_CACHE).");
+  module.def(
+      "cache_directory",
+      []() -> std::optional<std::string> {
+        const auto folder = cache_directory();
+        return folder ? std::optional(folder->string()) : std::nullopt;
+      },
+      "PUMICE_CACHE_DIR, else pumice in XDG_CACHE_HOME or ~/.cache; None where PUMICE_NO_CACHE is set (and not \"0\").");
+  module.def("prune_cache", &prune_cache, py::call_guard<py::gil_scoped_release>(),
+             "Brings the cache under its limit, the least recently used entries first, and removes what killed writers left.");
+  module.def("note_cache_use", [](const std::string& path) { note_use(path); }, py::arg("path"), "Marks an entry as used now.");
 }
 
 }  // namespace pumice

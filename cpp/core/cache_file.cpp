@@ -2,7 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <charconv>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -41,6 +44,35 @@ const char* environment(const char* name) {
   return value && *value ? value : nullptr;
 }
 
+constexpr uint64_t kDefaultLimit = uint64_t{1} << 30;
+constexpr uint32_t kWritesBetweenPrunes = 64;
+constexpr auto kUseGrain = std::chrono::hours(1);
+
+uint64_t size_limit() {
+  const char* text = environment("PUMICE_CACHE_MB");
+  uint64_t megabytes = 0;
+  if (!text || std::from_chars(text, text + std::strlen(text), megabytes).ec != std::errc() || megabytes > UINT32_MAX) return kDefaultLimit;
+  return megabytes << 20;
+}
+
+struct CachedFile {
+  fs::path path;
+  uint64_t bytes;
+  fs::file_time_type used;
+};
+
+std::vector<CachedFile> cached_files(const fs::path& folder) {
+  std::vector<CachedFile> files;
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    std::error_code gone;
+    if (!at->is_regular_file(gone) || gone) continue;
+    CachedFile file{at->path(), at->file_size(gone), at->last_write_time(gone)};
+    if (!gone) files.push_back(std::move(file));
+  }
+  return files;
+}
+
 fs::path temporary_name(const fs::path& path) {
   static std::atomic<uint32_t> counter{0};
   return path.string() + "." + std::to_string(getpid()) + "." + std::to_string(counter++) + ".tmp";
@@ -70,6 +102,7 @@ std::optional<std::vector<std::byte>> read_cache_file(const fs::path& path, std:
   if (!file) return {};
   const Header expected = header_of(kind, payload);
   if (std::memcmp(&header, &expected, sizeof header) != 0) return {};
+  note_use(path);
   return payload;
 }
 
@@ -84,11 +117,55 @@ bool write_cache_file(const fs::path& path, std::string_view kind, std::span<con
     file.close();
     std::error_code error;
     if (file) fs::rename(temporary, path, error);
-    if (file && !error) return true;
+    if (file && !error) {
+      static std::atomic<uint32_t> writes{0};
+      if (writes.fetch_add(1) % kWritesBetweenPrunes == 0) prune_cache();
+      return true;
+    }
     fs::remove(temporary, error);
   } catch (...) {  // no space, no rights: go on without
   }
   return false;
+}
+
+void note_use(const fs::path& path) noexcept {
+  std::error_code error;
+  const auto now = fs::file_time_type::clock::now();
+  if (const auto used = fs::last_write_time(path, error); !error && now - used > kUseGrain) fs::last_write_time(path, now, error);
+}
+
+std::optional<CacheState> cache_state() {
+  const auto folder = cache_directory();
+  if (!folder) return {};
+  CacheState state{*folder, 0, 0, size_limit()};
+  for (const CachedFile& file : cached_files(*folder)) ++state.files, state.bytes += file.bytes;
+  return state;
+}
+
+void prune_cache() noexcept {
+  try {
+    const auto folder = cache_directory();
+    if (!folder) return;
+    auto files = cached_files(*folder);
+    std::error_code error;
+    uint64_t total = 0;
+    std::sort(files.begin(), files.end(), [](const CachedFile& a, const CachedFile& b) { return a.used < b.used; });
+    const auto now = fs::file_time_type::clock::now();
+    std::erase_if(files, [&](const CachedFile& file) {
+      const bool abandoned = file.path.extension() == ".tmp" && now - file.used > kUseGrain;
+      if (abandoned) fs::remove(file.path, error);
+      total += abandoned ? 0 : file.bytes;
+      return abandoned;
+    });
+    const uint64_t limit = size_limit();
+    if (total <= limit) return;
+    for (const CachedFile& file : files) {
+      if (total <= limit / 4 * 3) break;
+      fs::remove(file.path, error);
+      total -= file.bytes;
+    }
+  } catch (...) {  // as with writes: the cache is a convenience
+  }
 }
 
 }  // namespace pumice

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -18,5 +19,20 @@ std::optional<std::vector<std::byte>> read_cache_file(const std::filesystem::pat
 
 // Makes the folder where needed; false where the file could not be written. Never throws: a cache is a convenience.
 bool write_cache_file(const std::filesystem::path& path, std::string_view kind, std::span<const std::byte> payload) noexcept;
+
+// Marks a file as used now, for prune_cache(); about once an hour at most.
+void note_use(const std::filesystem::path& path) noexcept;
+
+// The folder's files: those of all kinds, also of other versions.
+struct CacheState {
+  std::filesystem::path folder;
+  uint64_t files = 0, bytes = 0;
+  uint64_t limit = 0;  // bytes that prune_cache() lets stay: PUMICE_CACHE_MB (2^20 bytes each), else 1 GiB
+};
+std::optional<CacheState> cache_state();
+
+// Removes what has not been used for longest until the folder is three quarters of the limit, where it is over it; and what killed
+// writers left. Called after every so many writes. Safe beside other processes: an entry that is gone is made again.
+void prune_cache() noexcept;
 
 }  // namespace pumice

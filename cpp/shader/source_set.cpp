@@ -35,6 +35,7 @@ SourceSet::SourceSet(std::string name, std::string text, const IncludeLoader& lo
 }
 
 size_t SourceSet::add(std::string name, std::string text) {
+  if (!text.ends_with('\n')) text += '\n';  // glslang's preprocessor cannot do without
   files_.push_back({std::move(name), std::move(text), "@" + std::to_string(files_.size())});
   return files_.size() - 1;
 }

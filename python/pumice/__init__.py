@@ -14,6 +14,7 @@ from ._pumice import BindingTable as BindingTable
 from ._pumice import BoundKernel as BoundKernel
 from ._pumice import Buffer as Buffer
 from ._pumice import BufferRange as BufferRange
+from ._pumice import CacheState as CacheState
 from ._pumice import CommandList as CommandList
 from ._pumice import CompileCounts as CompileCounts
 from ._pumice import CompiledOperator as CompiledOperator
@@ -46,12 +47,14 @@ from ._pumice import UnsupportedError as UnsupportedError
 from ._pumice import Value as Value
 from ._pumice import __version__ as __version__
 from ._pumice import buffer_size as buffer_size
+from ._pumice import cache_state as cache_state
 from ._pumice import compile as compile
 from ._pumice import compile_counts as compile_counts
 from ._pumice import devices as devices
 from ._pumice import distinct_pipelines as distinct_pipelines
 from ._pumice import has_operator as has_operator
 from ._pumice import operators as operators
+from ._pumice import prune_cache as prune_cache
 from ._pumice import reflect as reflect
 from ._pumice import strides as strides
 from ._pumice import take_log as take_log

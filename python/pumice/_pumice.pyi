@@ -7,7 +7,7 @@ import collections.abc
 import numpy as np
 import numpy.typing
 import typing
-__all__: list[str] = ['BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Expression', 'Graph', 'GraphError', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Operator', 'OperatorRow', 'OutOfMemoryError', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'buffer_size', 'compile', 'compile_counts', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'glslang_accepts', 'glslang_version', 'has_operator', 'operators', 'output_descs', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
+__all__: list[str] = ['BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Expression', 'Graph', 'GraphError', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Operator', 'OperatorRow', 'OutOfMemoryError', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'glslang_accepts', 'glslang_version', 'has_operator', 'note_cache_use', 'operators', 'output_descs', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
 class Error(Exception):
     """
     Root of every error that pumice raises on purpose.
@@ -103,6 +103,26 @@ class TensorDesc:
     @property
     def zero_point(self) -> int | None:
         ...
+class CacheState:
+    """
+    The cache on disk: shaders, pipelines and graphs.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def bytes(self) -> int:
+        ...
+    @property
+    def files(self) -> int:
+        ...
+    @property
+    def folder(self) -> str:
+        ...
+    @property
+    def limit(self) -> int:
+        """
+        Bytes: beyond it what was not used for longest is removed. PUMICE_CACHE_MB sets it.
+        """
 class MatrixShape:
     """
     One cooperative-matrix shape at subgroup scope: [m, k] x [k, n] -> [m, n].
@@ -911,6 +931,14 @@ def buffer_size(dtype: typing.Any, shape: collections.abc.Sequence[typing.Suppor
     """
     Bytes that a tensor needs, rounded up to 4. Raises GraphError on overflow, rank over 8, over 2**32 - 1 elements.
     """
+def cache_directory() -> str | None:
+    """
+    PUMICE_CACHE_DIR, else pumice in XDG_CACHE_HOME or ~/.cache; None where PUMICE_NO_CACHE is set (and not "0").
+    """
+def cache_state() -> CacheState | None:
+    """
+    None where there is no cache (PUMICE_NO_CACHE).
+    """
 def compile(source: str, options: ShaderOptions = ..., macros: collections.abc.Mapping[str, str] = {}, name: str = 'shader', includes: collections.abc.Mapping[str, str] | None = None) -> Shader:
     """
     GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text. Raises ShaderCompileError, UnsupportedError.
@@ -951,6 +979,10 @@ def glslang_version() -> str:
     """
 def has_operator(name: str, domain: str = '') -> bool:
     ...
+def note_cache_use(path: str) -> None:
+    """
+    Marks an entry as used now.
+    """
 def operators() -> list[OperatorRow]:
     """
     All operators that there are, by name.
@@ -959,6 +991,10 @@ def output_descs(op: str, inputs: list[typing.Any], outputs: typing.SupportsInt 
     """
     The TensorDescs of an operator's outputs. An input is an array (its values are known), a TensorDesc, or None for an optional one left out.
     Raises GraphError, UnsupportedError.
+    """
+def prune_cache() -> None:
+    """
+    Brings the cache under its limit, the least recently used entries first, and removes what killed writers left.
     """
 def reflect(spirv: bytes) -> dict[str, typing.Any]:
     """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import __version__
-from ._pumice import Context, DeviceInfo, Error, devices
+from ._pumice import Context, DeviceInfo, Error, cache_state, devices
 from .cli_options import add_generator_options, add_image_options, add_model_options, image_options, positive
 from .element_types import Array
 from .errors import InputError
@@ -73,6 +73,7 @@ def _info(arguments: argparse.Namespace) -> int:
             "default": uuid,
             "choice": choice,
             "devices": [_device_record(d) for d in found],
+            "cache": _cache_record(),
         }
         print(json.dumps(record, indent=2))
         return 0
@@ -80,7 +81,18 @@ def _info(arguments: argparse.Namespace) -> int:
     for device in found:
         _print_device(device, device.uuid == uuid)
     print(f"default: {choice}")
+    cache = cache_state()
+    print(
+        f"cache:   {cache.folder}, {cache.files} files, {cache.bytes / 2**20:.1f} of at most {cache.limit / 2**20:.0f} MiB"
+        if cache
+        else "cache:   none"
+    )
     return 0
+
+
+def _cache_record() -> dict[str, Any] | None:
+    cache = cache_state()
+    return {name: getattr(cache, name) for name in ("folder", "files", "bytes", "limit")} if cache else None
 
 
 def _print_device(device: DeviceInfo, default: bool) -> None:

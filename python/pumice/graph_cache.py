@@ -14,7 +14,7 @@ import os
 from typing import Any
 
 from . import __version__
-from ._pumice import Graph
+from ._pumice import Graph, cache_directory, note_cache_use, prune_cache
 from .element_types import BITS, Bytes, byte_count
 from .model_file import ModelFile, Source
 from .recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Place, Recipe, build
@@ -27,18 +27,6 @@ _LEAST_SOUGHT_BYTES = 256  # smaller constants are quicker kept in the entry tha
 _PROBE_BYTES = 64
 _PROBES = 16  # places that begin alike before a search is given up
 _MOST_MISSES = 8
-
-
-def cache_directory() -> str | None:
-    """PUMICE_CACHE_DIR, else pumice in XDG_CACHE_HOME or ~/.cache; None where PUMICE_NO_CACHE is set (and not "0")."""
-    if os.environ.get("PUMICE_NO_CACHE", "") not in ("", "0"):
-        return None
-    if chosen := os.environ.get("PUMICE_CACHE_DIR"):
-        return chosen
-    if root := os.environ.get("XDG_CACHE_HOME"):
-        return os.path.join(root, "pumice")
-    home = os.environ.get("HOME")
-    return os.path.join(home, ".cache", "pumice") if home else None
 
 
 def _importer_version() -> str:
@@ -204,7 +192,9 @@ def _read(path: str, file: ModelFile) -> Recipe | None:
     """None where there is no entry, or none to be trusted."""
     try:
         with open(path, "rb") as entry:
-            return _Decoder(memoryview(entry.read()), file).recipe()
+            recipe = _Decoder(memoryview(entry.read()), file).recipe()
+        note_cache_use(path)
+        return recipe
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
 
@@ -217,6 +207,7 @@ def _write(path: str, entry: bytes) -> None:
         with open(temporary, "xb") as file:
             file.write(entry)
         os.replace(temporary, path)
+        prune_cache()
     except OSError:
         try:
             os.remove(temporary)

@@ -88,7 +88,6 @@ def _declarations(inputs: list[_Argument], outputs: list[_Argument]) -> str:
 class Kernel(_pumice.Kernel):
     """A compute shader in GLSL with the extension's types; called with its arguments by name."""
 
-
     def __init__(
         self,
         source: str,

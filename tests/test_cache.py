@@ -1,0 +1,72 @@
+"""The cache on disk as a whole: its size, what goes first, what killed processes leave."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+import pumice
+
+DAY = 86_400
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("PUMICE_CACHE_DIR", str(folder))
+    monkeypatch.setenv("PUMICE_CACHE_MB", "1")
+    return folder
+
+
+def put(path: Path, kilobytes: int, days_ago: float) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(kilobytes * 1024))
+    when = time.time() - days_ago * DAY
+    os.utime(path, (when, when))
+    return path
+
+
+def test_what_was_used_least_recently_goes_first(cache: Path) -> None:
+    old = [put(cache / "spirv" / f"{i:02}" / "x.spv", 100, days_ago=30 - i) for i in range(12)]
+    pumice.prune_cache()
+    left = [path for path in old if path.exists()]
+    assert left == old[-len(left) :]
+    assert len(left) == 7  # three quarters of 1 MiB
+    state = pumice.cache_state()
+    assert state is not None
+    assert (state.folder, state.files, state.bytes, state.limit) == (str(cache), 7, 7 * 100 * 1024, 1 << 20)
+
+
+def test_a_cache_within_its_limit_is_left_alone(cache: Path) -> None:
+    paths = [put(cache / "graphs" / f"{i}.graph", 100, days_ago=300) for i in range(10)]
+    pumice.prune_cache()
+    assert all(path.exists() for path in paths)
+
+
+def test_what_killed_writers_left_goes_and_what_is_being_written_stays(cache: Path) -> None:
+    abandoned = put(cache / "spirv" / "ab" / "x.spv.123.0.tmp", 1, days_ago=1)
+    under_way = put(cache / "spirv" / "ab" / "y.spv.124.0.tmp", 1, days_ago=0)
+    pumice.prune_cache()
+    assert (abandoned.exists(), under_way.exists()) == (False, True)
+
+
+def test_a_shader_that_is_read_counts_as_used(cache: Path) -> None:
+    source = "layout(binding = 0) buffer X { float x[]; };\nvoid main() { x[0] = 1.25; }"
+    pumice.compile(source, name="first")
+    (entry,) = (cache / "spirv").rglob("*.spv")
+    os.utime(entry, (0, 0))
+    code = f"import pumice\npumice.compile({source!r}, name='first')\nassert pumice.compile_counts().from_disk == 1"
+    from process import python
+
+    done = python("-c", code)
+    assert done.returncode == 0, done.stderr
+    assert time.time() - entry.stat().st_mtime < 3600
+
+
+def test_without_a_cache_there_is_no_state(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PUMICE_NO_CACHE", "1")
+    assert pumice.cache_state() is None
+    pumice.prune_cache()

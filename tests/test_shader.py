@@ -1,0 +1,22 @@
+"""Compiling without a device."""
+
+from __future__ import annotations
+
+import pytest
+
+import pumice
+
+BODY = "layout(binding = 0) buffer X { float x[]; };\nvoid main() { x[0] = 1.25; }"
+
+
+@pytest.mark.parametrize(
+    "start", ["", "layout(local_size_x = 1) in;\n", "#version 450\nlayout(local_size_x = 1) in;\n"]
+)
+@pytest.mark.parametrize("end", ["", "\n", " ", " // the end", "\n#define LAST 1", "\r\n"])
+def test_a_text_may_end_anyhow(start: str, end: str) -> None:
+    assert pumice.compile(start + BODY + end, name=f"ends {start!r} {end!r}").interface["bindings"][0]["name"] == "x"
+
+
+def test_an_include_may_end_without_a_new_line() -> None:
+    shader = pumice.compile('#include "part"\nvoid main() { x[0] = 1.0; }', includes={"part": BODY.partition("\n")[0]})
+    assert shader.interface["bindings"][0]["name"] == "x"
