@@ -3,6 +3,7 @@
 //   RESULT_TYPE, RESULT  the expression;           STORE(i, v), STORE4(i, v)  one element, and four from a multiple of four on.
 // FLAT: every operand is dense in the output's order or one element. DENSE: the output is. An invocation makes four elements where
 // the output is dense, else one. RANK: axes that the others walk.
+// WIDE: elements of the result have 64 bits, so that a quad is larger than a tensor's padding.
 #version 450
 #include "include/math.glsl"
 #include "include/tensor.glsl"
@@ -57,9 +58,13 @@ void main() {
     STORE4(first, v);
   } else {
     // The last, partial quad: elements past the end belong to the tensor's padding.
+#if WIDE
+    for (uint k = first; k < p.elements; ++k) STORE(p.y_offset + k, element(k));
+#else
     RESULT_TYPE v[4];
     for (uint i = 0u; i < 4u; ++i) v[i] = element(min(first + i, p.elements - 1u));
     STORE4(first, v);
+#endif
   }
 #else
   if (id >= p.elements) return;

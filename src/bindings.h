@@ -6,6 +6,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <pybind11/typing.h>
+#include <unistd.h>
 
 #include <optional>
 
@@ -37,6 +38,24 @@ void bind_dispatch(py::module_& module);
 void bind_operators(py::module_& module);
 void bind_graph(py::module_& module);
 void bind_program(py::module_& module);
+
+// The GIL is free while this lives. A daemon thread that finds the interpreter gone waits for the end of the process: Python before
+// 3.14 would unwind it through code that needs the GIL.
+class ReleasedGil {
+ public:
+  ReleasedGil() : state_(PyEval_SaveThread()) {}
+  ~ReleasedGil() {
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {
+      for (;;) pause();
+    }
+  }
+  ReleasedGil(const ReleasedGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
 
 // A kernel bound to its arguments: one dispatch that a command list can record as often as wanted.
 struct BoundKernel {

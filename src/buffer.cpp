@@ -12,10 +12,15 @@ Heap heap_from_name(const std::string& wanted) {
   throw UnsupportedError("heap '" + wanted + "'; there are 'default', 'upload' and 'readback'");
 }
 
-// A NumPy view of the mapped bytes; it keeps the buffer alive.
+// A NumPy view of the mapped bytes; it keeps the buffer alive, and open.
 py::array_t<uint8_t> map(const std::shared_ptr<Buffer>& self) {
   auto* bytes = reinterpret_cast<uint8_t*>(self->map());
-  return {{static_cast<py::ssize_t>(self->bytes())}, {py::ssize_t{1}}, bytes, py::cast(self)};
+  self->count_view(1);
+  const py::capsule owner(new std::shared_ptr<Buffer>(self), [](void* kept) {
+    const std::unique_ptr<std::shared_ptr<Buffer>> buffer(static_cast<std::shared_ptr<Buffer>*>(kept));
+    (*buffer)->count_view(-1);
+  });
+  return {{static_cast<py::ssize_t>(self->bytes())}, {py::ssize_t{1}}, bytes, owner};
 }
 
 }  // namespace
@@ -24,10 +29,10 @@ void bind_buffer(py::module_& module) {
   py::class_<Buffer, std::shared_ptr<Buffer>>(module, "Buffer", "A byte range of device memory; a context manager.")
       .def(py::init([](std::shared_ptr<Context> context, uint64_t bytes, const std::string& heap) {
              const Heap kind = heap_from_name(heap);
-             const py::gil_scoped_release release;
+             const ReleasedGil release;
              return Buffer::create(std::move(context), bytes, kind);
            }),
-           py::arg("context"), py::arg("bytes"), py::arg("heap") = "default",
+           py::arg("context").none(false), py::arg("bytes"), py::arg("heap") = "default",
            "bytes of memory in the heap 'default' (device), 'upload' (host writes) or 'readback' (host reads); content undefined. Raises "
            "OutOfMemoryError.")
       .def_property_readonly("bytes", &Buffer::bytes)
@@ -39,7 +44,7 @@ void bind_buffer(py::module_& module) {
       .def("map", &map,
            "The whole buffer as a NumPy array of uint8, without a copy. Raises StateError where the host cannot see the memory.")
       .def("unmap", &Buffer::unmap, "Ends host access. Idempotent.")
-      .def("sync_start", &Buffer::sync_start, py::arg("read") = true, py::arg("write") = true, py::call_guard<py::gil_scoped_release>(),
+      .def("sync_start", &Buffer::sync_start, py::arg("read") = true, py::arg("write") = true, py::call_guard<ReleasedGil>(),
            "Marks the start of host access; reading waits for the work submitted so far.")
       .def("sync_end", &Buffer::sync_end)
       .def_property_readonly("closed", &Buffer::closed)
@@ -55,7 +60,7 @@ void bind_buffer(py::module_& module) {
              const uint64_t rest = offset <= buffer->bytes() ? buffer->bytes() - offset : 0;
              return BufferRange{buffer, offset, bytes.value_or(rest)};
            }),
-           py::arg("buffer"), py::arg("offset") = 0, py::arg("bytes") = py::none())
+           py::arg("buffer").none(false), py::arg("offset") = 0, py::arg("bytes") = py::none())
       .def_readonly("buffer", &BufferRange::buffer)
       .def_readonly("offset", &BufferRange::offset)
       .def_readonly("bytes", &BufferRange::bytes);

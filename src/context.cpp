@@ -64,7 +64,7 @@ void bind_context(py::module_& module) {
   py::class_<Context, std::shared_ptr<Context>>(
       module, "Context", "One logical device with its queue, timeline, allocator and features. Thread-safe; a context manager.")
       .def(py::init([](const std::string& device, const std::vector<std::string>& without) {
-             const py::gil_scoped_release release;
+             const ReleasedGil release;
              return Context::create({device, without});
            }),
            py::arg("device") = "", py::arg("without") = std::vector<std::string>{},
@@ -73,7 +73,7 @@ void bind_context(py::module_& module) {
            "without: features and extensions to do without, so that fallbacks can be tested.\n"
            "Raises DeviceError listing the devices there are.")
       .def(py::init([](int index) {
-             const py::gil_scoped_release release;
+             const ReleasedGil release;
              return Context::create({std::to_string(index), {}});
            }),
            py::arg("index"), "The device at this position of devices().")
@@ -92,14 +92,13 @@ void bind_context(py::module_& module) {
       .def(
           "wait_idle", [](Context& self) { wait_for(self, self.submitted(), {}); }, "Waits for everything submitted so far.")
       .def_property_readonly("closed", &Context::closed)
-      .def("close", &Context::close, py::call_guard<py::gil_scoped_release>(),
-           "Waits for the work in flight and frees the device. Idempotent.")
+      .def("close", &Context::close, py::call_guard<ReleasedGil>(), "Waits for the work in flight and frees the device. Idempotent.")
       .def("__enter__", [](std::shared_ptr<Context> self) { return self; })
       .def("__exit__", [](Context& self, const py::args&) { self.close(); })
       .def("__repr__", [](const Context& self) {
         return "<Context '" + self.info().name + "' (" + std::string(name(self.info().kind)) + ")" + (self.closed() ? ", closed>" : ">");
       });
-  module.def("devices", &devices, py::call_guard<py::gil_scoped_release>(),
+  module.def("devices", &devices, py::call_guard<ReleasedGil>(),
              "The system's Vulkan devices; empty where there is no loader or no driver.");
   module.def("take_validation_messages", &take_validation_messages,
              "Messages of the Khronos validation layer since the last call (PUMICE_VALIDATION=1).");

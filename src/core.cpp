@@ -58,7 +58,7 @@ void bind_core(py::module_& module) {
         return "<CacheState " + std::to_string(self.files) + " files, " + std::to_string(self.bytes) + " bytes of at most " +
                std::to_string(self.limit) + ">";
       });
-  module.def("cache_state", &cache_state, py::call_guard<py::gil_scoped_release>(), "None where there is no cache (PUMICE_NO_CACHE).");
+  module.def("cache_state", &cache_state, py::call_guard<ReleasedGil>(), "None where there is no cache (PUMICE_NO_CACHE).");
   module.def(
       "cache_directory",
       []() -> std::optional<std::string> {
@@ -66,7 +66,7 @@ void bind_core(py::module_& module) {
         return folder ? std::optional(folder->string()) : std::nullopt;
       },
       "PUMICE_CACHE_DIR, else pumice in XDG_CACHE_HOME or ~/.cache; None where PUMICE_NO_CACHE is set (and not \"0\").");
-  module.def("prune_cache", &prune_cache, py::call_guard<py::gil_scoped_release>(),
+  module.def("prune_cache", &prune_cache, py::call_guard<ReleasedGil>(),
              "Brings the cache under its limit, the least recently used entries first, and removes what killed writers left.");
   module.def("note_cache_use", [](const std::string& path) { note_use(path); }, py::arg("path"), "Marks an entry as used now.");
 }

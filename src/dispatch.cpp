@@ -88,7 +88,7 @@ void bind_lists(py::module_& module) {
       .def(
           "commit",
           [](CommandList& self, bool timing, bool profile) {
-            const py::gil_scoped_release release;
+            const ReleasedGil release;
             self.commit({profile, timing});
           },
           py::arg("timing") = false, py::arg("profile") = false,
@@ -101,7 +101,7 @@ void bind_lists(py::module_& module) {
       .def(
           "time",
           [](CommandList& self, size_t runs) {
-            const py::gil_scoped_release release;
+            const ReleasedGil release;
             std::vector<double> seconds(runs);
             for (auto& one : seconds) {
               const auto begin = std::chrono::steady_clock::now();

@@ -53,7 +53,7 @@ std::string shape_text(const std::optional<Shape>& shape) {
 
 std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context, const std::string& precision,
                                        bool keep_all, bool fuse) {
-  const py::gil_scoped_release release;
+  const ReleasedGil release;
   return self->compile(std::move(context), {precision, keep_all, fuse});
 }
 

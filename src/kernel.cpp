@@ -28,7 +28,9 @@ struct Prepared {
   std::vector<GivenArray> arrays;
 };
 
-TensorArgument tensor_argument(const Tensor& tensor) {
+TensorArgument tensor_argument(const std::string& name, const Tensor& tensor) {
+  if (!tensor.desc().is_packed())
+    throw BindingError("K7", "argument '" + name + "'", name, "a row-major tensor; .contiguous() makes one", to_string(tensor.desc()));
   BufferRange range = tensor.range();
   range.bytes = std::min(range.bytes, (range.buffer->bytes() + 3) / 4 * 4 - range.offset);
   return {tensor.desc().dtype, range};
@@ -84,19 +86,23 @@ void add_push_constant(Prepared& prepared, const std::string& name, const py::ha
 
 void add_argument(Prepared& prepared, const PyKernel& kernel, const std::string& name, const py::handle& value) {
   if (py::isinstance<Tensor>(value))
-    prepared.arguments.emplace_back(name, tensor_argument(value.cast<const Tensor&>()));
+    prepared.arguments.emplace_back(name, tensor_argument(name, value.cast<const Tensor&>()));
   else if (!py::isinstance<py::array>(value) || kernel.interface->find_push_constant(name))
     add_push_constant(prepared, name, value);
   else
     prepared.arrays.push_back({name, value.cast<py::array>(), host_tensor(value.cast<py::array>(), "argument '" + name + "'")});
 }
 
-std::array<uint64_t, 3> counts(const py::object& value) {
-  if (py::isinstance<py::int_>(value)) return {value.cast<uint64_t>(), 1, 1};
-  const auto list = value.cast<std::vector<uint64_t>>();
-  if (list.empty() || list.size() > 3) throw BindingError("K8", "threads", "", "one to three numbers", std::to_string(list.size()));
+std::array<uint64_t, 3> counts(const char* key, const py::object& value) {
+  std::vector<Number> numbers;
+  add_numbers(numbers, key, value);
+  const auto is_count = [](const Number& number) {
+    return std::holds_alternative<int64_t>(number) && std::get<int64_t>(number) >= 0 && std::get<int64_t>(number) <= UINT32_MAX;
+  };
+  if (numbers.empty() || numbers.size() > 3 || !std::all_of(numbers.begin(), numbers.end(), is_count))
+    throw BindingError("K8", key, "", "one to three whole numbers from 0 to 4294967295", py::str(value).cast<std::string>());
   std::array<uint64_t, 3> result{1, 1, 1};
-  std::copy(list.begin(), list.end(), result.begin());
+  for (size_t i = 0; i < numbers.size(); ++i) result[i] = static_cast<uint64_t>(std::get<int64_t>(numbers[i]));
   return result;
 }
 
@@ -105,7 +111,7 @@ LaunchSize launch_size(const std::string& name, py::kwargs& arguments) {
   if (threads == groups)
     throw BindingError("K8", "threads", name, "either threads= (invocations) or groups= (workgroups)", threads ? "both" : "neither");
   const char* key = threads ? "threads" : "groups";
-  LaunchSize size{groups, counts(arguments[key])};
+  LaunchSize size{groups, counts(key, arguments[key])};
   arguments.attr("pop")(key);
   return size;
 }
@@ -120,15 +126,23 @@ uint64_t element_bytes(const HostTensor& host) {
   return static_cast<uint64_t>((host.desc.elements() * bits(host.desc.dtype) + 7) / 8);
 }
 
+bool is_written(const PyKernel& self, const std::string& name) {
+  const auto* binding = self.interface->find_binding(name);
+  return binding && binding->access != Access::read;
+}
+
 BoundKernel bind(const PyKernel& self, py::kwargs arguments) {
   const LaunchSize size = launch_size(self.kernel->name(), arguments);
   Prepared prepared = prepare(self, arguments);
   for (const auto& [name, given, host] : prepared.arrays) {
+    if (is_written(self, name))
+      throw BindingError("K9", "argument '" + name + "'", name, "a Tensor: what a bound kernel writes stays on the device",
+                         "a NumPy array");
     Tensor tensor = Tensor::empty(self.context, host.desc.dtype, host.desc.shape);
     tensor.upload({host.data, element_bytes(host)});
-    prepared.arguments.emplace_back(name, tensor_argument(tensor));
+    prepared.arguments.emplace_back(name, tensor_argument(name, tensor));
   }
-  const py::gil_scoped_release release;
+  const ReleasedGil release;
   return {self.calls->bind(prepared.arguments, size)};
 }
 
@@ -149,11 +163,6 @@ std::vector<py::array> result_arrays(const Prepared& prepared, std::vector<Array
   return staged;
 }
 
-bool is_written(const PyKernel& self, const std::string& name) {
-  const auto* binding = self.interface->find_binding(name);
-  return binding && binding->access != Access::read;
-}
-
 void call(const PyKernel& self, py::kwargs arguments) {
   const LaunchSize size = launch_size(self.kernel->name(), arguments);
   const Prepared prepared = prepare(self, arguments);
@@ -161,7 +170,7 @@ void call(const PyKernel& self, py::kwargs arguments) {
   arrays.reserve(prepared.arrays.size());
   const std::vector<py::array> staged = result_arrays(prepared, arrays);
   {
-    const py::gil_scoped_release release;
+    const ReleasedGil release;
     self.calls->run(prepared.arguments, arrays, size, check_signals);
   }
   for (size_t i = 0; i < staged.size(); ++i)
@@ -183,7 +192,7 @@ void bind_kernel(py::module_& module) {
              const Macros defined(macros.begin(), macros.end());
              const SpecValues constants(spec.begin(), spec.end());
              PyKernel made{context, kernel, std::make_shared<KernelCalls>(context, kernel, defined, constants)};
-             const py::gil_scoped_release release;
+             const ReleasedGil release;
              made.interface = &kernel->variant(Storage::fp32, defined, constants)->interface();  // errors in the text are raised here
              return made;
            }),

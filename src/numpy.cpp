@@ -115,7 +115,7 @@ void check_signals() {
 void wait_for(Context& context, uint64_t id, std::optional<double> timeout_seconds) {
   constexpr double kPollWithGil = 20;  // microseconds: shorter than handing the GIL over and back
   if (!(timeout_seconds && *timeout_seconds <= 0) && context.poll(id, kPollWithGil)) return;
-  const py::gil_scoped_release release;
+  const ReleasedGil release;
   context.wait(id, timeout_seconds, check_signals);
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "bindings.h"
@@ -106,7 +107,8 @@ py::typing::Optional<py::typing::List<py::array>> evaluate_node(const std::strin
   const KnownInputs inputs = known_inputs(given);
   check_inputs(row, op, inputs.descs, outputs);
   const auto values = evaluate_on_host(row, op, checked, inputs.hosts);
-  if (!values) return py::none();
+  if (!values || std::any_of(values->begin(), values->end(), [](const HostTensor& value) { return bits(value.desc.dtype) < 8; }))
+    return py::none();
   py::list arrays;
   for (const HostTensor& value : *values) {
     py::array array = empty_array(value.desc.dtype, value.desc.shape);
@@ -215,7 +217,7 @@ void bind_operators(py::module_& module) {
       .def(
           "compile",
           [](const Operator& self, std::shared_ptr<Context> context, const std::string& precision) {
-            const py::gil_scoped_release release;
+            const ReleasedGil release;
             return self.compile(std::move(context), precision);
           },
           py::arg("context").none(false), py::arg("precision") = "fp32");

@@ -14,6 +14,12 @@ size_t host_bytes(const TensorDesc& desc) {
   return static_cast<size_t>((desc.elements() * bits(desc.dtype) + 7) / 8);
 }
 
+// NumPy keeps an element a byte, the engine two.
+void refuse_below_a_byte(DType dtype, const std::string& what) {
+  if (bits(dtype) < 8)
+    throw UnsupportedError(what + " of dtype " + std::string(name(dtype)) + ": bind a Tensor to the compiled program instead of an array");
+}
+
 // What a program is called with: arrays in graph order that are checked but for their shapes, which binding checks.
 class Arguments {
  public:
@@ -35,7 +41,7 @@ class Arguments {
   void write_to(Execution& execution) const {
     size_t bytes = 0;
     for (const auto& array : arrays_) bytes += static_cast<size_t>(array.nbytes());
-    std::optional<py::gil_scoped_release> release;
+    std::optional<ReleasedGil> release;
     std::vector<size_t> sizes;
     for (const auto& array : arrays_) sizes.push_back(static_cast<size_t>(array.nbytes()));
     if (bytes >= kLargeBytes) release.emplace();
@@ -51,6 +57,7 @@ class Arguments {
   }
 
   void add(const ProgramValue& input, const py::object& given) {
+    refuse_below_a_byte(input.dtype, "input '" + input.name + "'");
     py::array array = py::isinstance<py::array>(given) ? py::reinterpret_borrow<py::array>(given)
                                                        : py::module_::import("numpy").attr("asarray")(given).cast<py::array>();
     if (!array.dtype().is(numpy_dtype(input.dtype))) {
@@ -68,11 +75,11 @@ class Arguments {
 };
 
 // A leased recording with the arguments written to its slots.
-std::shared_ptr<Execution> prepared(Program& self, const Arguments& arguments) {
+std::shared_ptr<Execution> prepared(Program& self, const Arguments& arguments, bool wait, std::optional<double> timeout) {
   std::shared_ptr<Execution> execution;
   {
-    const py::gil_scoped_release release;
-    execution = self.execution(arguments.shapes(), arguments.data(), true, {}, check_signals);
+    const ReleasedGil release;
+    execution = self.execution(arguments.shapes(), arguments.data(), wait, timeout, check_signals);
   }
   arguments.write_to(*execution);
   return execution;
@@ -83,11 +90,12 @@ Arrays results_of(const Program& program, const Execution& execution) {
   Arrays results(count);
   for (size_t j = 0; j < count; ++j) {
     const TensorDesc& desc = execution.output_desc(j);
+    refuse_below_a_byte(desc.dtype, "output '" + program.outputs()[j].name + "'");
     py::array array = empty_array(desc.dtype, desc.shape);
     std::byte* target = static_cast<std::byte*>(array.mutable_data());
     const size_t bytes = host_bytes(desc);
     if (bytes >= kLargeBytes) {
-      const py::gil_scoped_release release;
+      const ReleasedGil release;
       std::memcpy(target, execution.output(j), bytes);
     } else if (bytes > 0) {
       std::memcpy(target, execution.output(j), bytes);
@@ -99,7 +107,7 @@ Arrays results_of(const Program& program, const Execution& execution) {
 
 Arrays call(Program& self, const ArrayLikes& inputs, std::optional<double> timeout) {
   const Arguments arguments(self, inputs);
-  const auto execution = prepared(self, arguments);
+  const auto execution = prepared(self, arguments, true, timeout);
   const Submission submission = execution->start();
   wait_for(*self.context(), submission.id(), timeout);
   return results_of(self, *execution);
@@ -128,7 +136,9 @@ py::typing::Dict<py::str, py::array> call_by_name(Program& self, const Record& i
 class PyRun {
  public:
   PyRun(std::shared_ptr<Program> program, const ArrayLikes& inputs)
-      : program_(std::move(program)), execution_(prepared(*program_, Arguments(*program_, inputs))), submission_(execution_->start()) {}
+      : program_(std::move(program)),
+        execution_(prepared(*program_, Arguments(*program_, inputs), false, {})),
+        submission_(execution_->start()) {}
 
   const Submission& submission() const { return submission_; }
   void wait(std::optional<double> timeout) const { wait_for(*program_->context(), submission_.id(), timeout); }
@@ -190,7 +200,7 @@ py::typing::Dict<py::str, size_t> arena(Program& self, const std::vector<py::obj
   const ShapeArguments arguments(self, given);
   ArenaReport arena;
   {
-    const py::gil_scoped_release release;
+    const ReleasedGil release;
     arena = self.arena(arguments.shapes(), arguments.values());
   }
   py::typing::Dict<py::str, size_t> result;
@@ -209,7 +219,7 @@ py::typing::List<Record> plan(Program& self, const std::vector<py::object>& give
   const ShapeArguments arguments(self, given);
   std::vector<StepReport> steps;
   {
-    const py::gil_scoped_release release;
+    const ReleasedGil release;
     steps = self.plan(arguments.shapes(), arguments.values());
   }
   py::typing::List<Record> result;
@@ -231,13 +241,13 @@ py::typing::List<Record> plan(Program& self, const std::vector<py::object>& give
 
 std::vector<std::pair<std::string, double>> profile(Program& self, const ArrayLikes& inputs) {
   const Arguments arguments(self, inputs);
-  const py::gil_scoped_release release;
+  const ReleasedGil release;
   return self.profile(arguments.shapes(), arguments.data());
 }
 
 std::shared_ptr<CompiledOperator> compiled(Program& self, const std::vector<py::object>& given) {
   const ShapeArguments arguments(self, given);
-  const py::gil_scoped_release release;
+  const ReleasedGil release;
   return self.compiled(arguments.shapes(), arguments.values());
 }
 
@@ -285,7 +295,7 @@ void bind_program(py::module_& module) {
       .def("plan", &plan, py::arg("shapes"),
            "Every dispatch for these input shapes: label, kernel, wave, whether a barrier precedes it, and its operands' byte ranges.")
       .def("profile", &profile, py::arg("inputs"), "(node, nanoseconds) of every dispatch of one execution.")
-      .def("close", &Program::close, py::call_guard<py::gil_scoped_release>(), "Frees the device memory. Idempotent.")
+      .def("close", &Program::close, py::call_guard<ReleasedGil>(), "Frees the device memory. Idempotent.")
       .def_property_readonly("closed", &Program::closed)
       .def("__enter__", [](std::shared_ptr<Program> self) { return self; })
       .def("__exit__", [](Program& self, const py::args&) { self.close(); })

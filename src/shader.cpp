@@ -150,7 +150,7 @@ void bind_shader(py::module_& module) {
       [](const std::string& source, const ShaderOptions& options, const std::map<std::string, std::string>& macros, const std::string& name,
          std::optional<std::map<std::string, std::string>> includes) {
         const IncludeLoader loader = loader_of(std::move(includes));
-        const py::gil_scoped_release release;
+        const ReleasedGil release;
         return std::const_pointer_cast<Shader>(compile(source, name, options, Macros(macros.begin(), macros.end()), loader));
       },
       py::arg("source"), py::arg_v("options", ShaderOptions{}, "ShaderOptions()"), py::arg("macros") = std::map<std::string, std::string>{},
@@ -162,7 +162,7 @@ void bind_shader(py::module_& module) {
       "The interface of a SPIR-V module. Raises ShaderCompileError where it is malformed or stripped.");
   module.def("compile_counts", &compile_counts, "How many shaders this process compiled and how many it found in the caches.");
   module.def("glslang_version", [] { return std::string(glslang_version()); }, "Version of the shader compiler; nothing is loaded.");
-  module.def("glslang_accepts", &glslang_accepts, py::arg("extension"), py::call_guard<py::gil_scoped_release>(),
+  module.def("glslang_accepts", &glslang_accepts, py::arg("extension"), py::call_guard<ReleasedGil>(),
              "Does the shader compiler know a GLSL extension?");
   module.def("embedded_shaders", [] { return embedded_shaders(); }, "Paths of the shaders that the engine contains.");
   module.def("embedded_shader", [](const std::string& path) { return std::string(embedded_shader(path)); }, py::arg("path"));

@@ -22,7 +22,7 @@ py::array to_numpy(const Tensor& self) {
   }
   py::array result = empty_array(self.desc().dtype, self.desc().shape);
   const std::span<std::byte> target(static_cast<std::byte*>(result.mutable_data()), static_cast<size_t>(result.nbytes()));
-  const py::gil_scoped_release release;
+  const ReleasedGil release;
   self.download(target);
   return result;
 }
@@ -30,7 +30,7 @@ py::array to_numpy(const Tensor& self) {
 Tensor from_numpy(const py::array& array, std::shared_ptr<Context> context, Heap heap = Heap::default_) {
   const HostTensor host = host_tensor(array, "array");
   const size_t bytes = static_cast<size_t>((host.desc.elements() * bits(host.desc.dtype) + 7) / 8);
-  const py::gil_scoped_release release;
+  const ReleasedGil release;
   Tensor tensor = Tensor::empty(std::move(context), host.desc.dtype, host.desc.shape, heap);
   tensor.upload({host.data, bytes});
   return tensor;
@@ -67,7 +67,7 @@ Tensor index(const Tensor& self, const py::object& key) {
 
 void bind_tensor(py::module_& module) {
   py::class_<Tensor, std::shared_ptr<Tensor>>(module, "Tensor", "A TensorDesc and the buffer that holds it; views share the buffer.")
-      .def(py::init<TensorDesc, std::shared_ptr<Buffer>, int64_t>(), py::arg("desc"), py::arg("buffer"), py::arg("offset") = 0,
+      .def(py::init<TensorDesc, std::shared_ptr<Buffer>, int64_t>(), py::arg("desc"), py::arg("buffer").none(false), py::arg("offset") = 0,
            "offset in elements.")
       .def_property_readonly("desc", &Tensor::desc)
       .def_property_readonly("buffer", &Tensor::buffer)
@@ -95,7 +95,7 @@ void bind_tensor(py::module_& module) {
             const HostTensor host = host_tensor(array, "array");
             if (host.desc.dtype != self.desc().dtype || host.desc.shape != self.desc().shape)
               throw BindingError("K5", "array", "", to_string(self.desc()), to_string(host.desc));
-            const py::gil_scoped_release release;
+            const ReleasedGil release;
             self.upload({host.data, static_cast<size_t>((host.desc.elements() * bits(host.desc.dtype) + 7) / 8)});
           },
           py::arg("array"), "Overwrites the elements; same dtype and shape. Ordered after the work submitted so far.")

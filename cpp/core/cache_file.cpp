@@ -90,14 +90,14 @@ std::optional<fs::path> cache_directory() {
 }
 
 std::optional<std::vector<std::byte>> read_cache_file(const fs::path& path, std::string_view kind) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return {};
-  const std::streamoff size = file.tellg();
-  if (size < static_cast<std::streamoff>(sizeof(Header))) return {};
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return {};
+  const uint64_t size = fs::file_size(path, error);
+  std::ifstream file(path, std::ios::binary);
   Header header;
-  std::vector<std::byte> payload(static_cast<size_t>(size) - sizeof header);
-  file.seekg(0);
   file.read(reinterpret_cast<char*>(&header), sizeof header);
+  if (error || !file || size < sizeof header || header.bytes != size - sizeof header) return {};
+  std::vector<std::byte> payload(header.bytes);
   file.read(reinterpret_cast<char*>(payload.data()), static_cast<std::streamsize>(payload.size()));
   if (!file) return {};
   const Header expected = header_of(kind, payload);

@@ -90,7 +90,9 @@ Buffer::~Buffer() {
 }
 
 void Buffer::close() {
-  if (!state_ || state_->closed.exchange(true)) return;
+  if (!state_ || state_->closed) return;
+  if (views_ > 0) throw StateError(std::to_string(views_) + " views of this Buffer's mapped bytes are alive; drop them before close()");
+  if (state_->closed.exchange(true)) return;
   auto& owner = context_->state();
   --owner.live_buffers;
   owner.live_buffer_bytes -= bytes_;

@@ -1,6 +1,7 @@
 // A byte range of device memory, and the two functions that move host bytes to and from the device.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -23,16 +24,18 @@ class Buffer {
   ~Buffer();
   Buffer(const Buffer&) = delete;
 
-  void close();  // idempotent; the memory is freed when the work in flight has finished
+  // Idempotent; the memory is freed when the work in flight has finished. Throws StateError while a view of the mapped bytes is alive.
+  void close();
   bool closed() const;
   const std::shared_ptr<Context>& context() const { return context_; }
   uint64_t bytes() const { return bytes_; }
   Heap heap() const { return heap_; }
   uint64_t id() const { return id_; }  // never reused in this process
 
-  bool mappable() const;  // upload and readback always; default where the device's memory is unified
-  std::byte* map();       // whole buffer; a repeated call gives the same pointer
-  void unmap();           // idempotent; ends a sync
+  bool mappable() const;                             // upload and readback always; default where the device's memory is unified
+  std::byte* map();                                  // whole buffer; a repeated call gives the same pointer
+  void unmap();                                      // idempotent; ends a sync
+  void count_view(int change) { views_ += change; }  // views of the mapped bytes that others have
   bool mapped() const;
   void sync_start(bool read, bool write);  // marks host access; StateError where not mapped
   void sync_end();
@@ -47,6 +50,7 @@ class Buffer {
   std::shared_ptr<Context> context_;
   uint64_t bytes_ = 0, id_ = 0;
   Heap heap_ = Heap::default_;
+  std::atomic<int> views_{0};
   struct State;
   std::unique_ptr<State> state_;
 };

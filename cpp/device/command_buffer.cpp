@@ -134,8 +134,11 @@ void CommandBuffer::end() {
 }
 
 uint64_t CommandBuffer::submit() {
-  last_ = context_->submit({&commands_, 1});
-  return last_;
+  const uint64_t id = context_->submit({&commands_, 1});
+  uint64_t known = last_;
+  while (known < id && !last_.compare_exchange_weak(known, id)) {
+  }
+  return id;
 }
 
 std::vector<double> CommandBuffer::timestamps() const {

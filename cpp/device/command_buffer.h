@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -54,7 +55,7 @@ class CommandBuffer {
   VkQueryPool_T* queries_ = nullptr;
   uint32_t timestamp_count_ = 0;
   const Pipeline* bound_ = nullptr;
-  uint64_t last_ = 0;
+  std::atomic<uint64_t> last_{0};
 };
 
 }  // namespace pumice

@@ -107,6 +107,11 @@ uint32_t compute_family(VkPhysicalDevice physical, uint32_t& timestamp_bits) {
 
 void create_device(DeviceTable& vk, DeviceInfo& info, const std::set<std::string>& masked) {
   auto extensions = device_extensions(vk.physical);
+  for (const auto& name : masked) {
+    if (name == "timelineSemaphore") throw UnsupportedError("a Context without timelineSemaphore: executions are waited for by it");
+    if (!info.features.contains(name) && !extensions.contains(name) && !name.starts_with("VK_"))
+      throw UnsupportedError("without '" + name + "': no feature or extension that the engine uses; pumice.devices() names them");
+  }
   for (const auto& name : masked) extensions.erase(name), info.extensions.erase(name);
   // A validation layer that is older than an extension speaks up wherever it is used.
   constexpr uint32_t kFirstWithMatrices = VK_MAKE_API_VERSION(0, 1, 3, 255);
@@ -272,7 +277,10 @@ void Context::close() {
   State& state = *state_;
   if (state.closed.exchange(true)) return;
   if (!state.vk->device || state.forked()) return;  // a child leaves the parent's device alone
-  if (!state.lost) state.vk->vkDeviceWaitIdle(state.vk->device);
+  if (!state.lost) {
+    const std::lock_guard lock(state.submit_mutex);  // the queue counts as used
+    state.vk->vkDeviceWaitIdle(state.vk->device);
+  }
   std::map<std::type_index, std::shared_ptr<void>> attachments;
   {
     const std::lock_guard lock(state.mutex);

@@ -21,7 +21,8 @@ namespace {
 constexpr const char* kValidationLayer = "VK_LAYER_KHRONOS_validation";
 
 std::atomic<uint32_t> forks{0};
-std::atomic<bool> hardware{false};  // a driver that is no software has been loaded
+std::atomic<bool> loaded{false};    // drivers have been
+std::atomic<bool> hardware{false};  // one that is no software
 
 struct MessageLog {
   std::mutex mutex;
@@ -103,6 +104,7 @@ Instance make_instance() {
   if (made.validation && made.layer_version == 0)
     throw DeviceError("PUMICE_VALIDATION is set but VK_LAYER_KHRONOS_validation is not installed (package vulkan-validationlayers)");
   made.handle = create_instance(made.validation);
+  loaded = true;
   return made;
 }
 
@@ -122,7 +124,8 @@ bool usable(VkPhysicalDevice physical) {
 
 namespace {
 
-// Ends the process without the exit handlers that came before the fork: those of hardware drivers would free what the parent uses.
+// Ends the process without the exit handlers that came before the fork: drivers wait there for their threads, which
+// the child has not, and free what the parent uses.
 void leave(int status, void*) {
   std::fflush(nullptr);
   _exit(status);
@@ -131,7 +134,7 @@ void leave(int status, void*) {
 void in_forked_child() {
   forks.fetch_add(1);
 #ifdef __GLIBC__
-  if (hardware) on_exit(leave, nullptr);
+  if (loaded) on_exit(leave, nullptr);
 #endif
 }
 

@@ -39,6 +39,7 @@ void BindingTable::reset(std::shared_ptr<const Dispatchable> dispatchable, std::
   if (!dispatchable) throw BindingError("C10", "dispatchable", "", "a compiled operator or an initializer", "none");
   check_descriptors(*dispatchable, descriptors);
   dispatchable_ = std::move(dispatchable);
+  generation_ = dispatchable_->generation();
   state_ = {};
 }
 
@@ -48,7 +49,7 @@ void BindingTable::unbind() {
 }
 
 template <typename Field, typename Value>
-void BindingTable::replace(Field BoundState::*field, const Value& value) {
+void BindingTable::replace(Field BoundState::* field, const Value& value) {
   BoundState next = state_;
   next.*field = value;
   check_hazards(*dispatchable_, next);
@@ -81,6 +82,8 @@ void BindingTable::bind_persistent(const Binding& binding) {
 
 BoundRanges BindingTable::complete() const {
   const Busy busy(busy_);
+  if (dispatchable_->generation() != generation_)
+    throw StateError("'" + dispatchable_->name() + "' was reset after this table was made; reset() the table too");
   check_complete(*dispatchable_, state_);
   BoundRanges ranges;
   const auto append = [](std::vector<BufferRange>& into, const std::vector<Binding>& bindings) {

@@ -31,9 +31,10 @@ class BindingTable {
  private:
   // Nothing changes where the hazard rules refuse it.
   template <typename Field, typename Value>
-  void replace(Field BoundState::*field, const Value& value);
+  void replace(Field BoundState::* field, const Value& value);
 
   std::shared_ptr<const Dispatchable> dispatchable_;
+  uint64_t generation_ = 0;  // of the dispatchable
   BoundState state_;
   mutable std::atomic_flag busy_;
 };

@@ -65,6 +65,7 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
     for (const auto& dispatch : dispatches_)
       for (const auto& range : dispatch.buffers) {
         if (!range.buffer) continue;
+        if (range.buffer->closed()) throw StateError("a Buffer that '" + dispatch.label + "' uses is closed");
         if (range.buffer->context() != context_)
           throw BindingError("M3", dispatch.label, range.buffer ? "buffer" : "", "a buffer of this context", "one of another");
         buffers_.push_back(range.buffer.get());
@@ -160,7 +161,8 @@ void CommandList::dispatch(std::shared_ptr<const Dispatchable> dispatchable, con
   BoundRanges ranges = table.complete();
   auto lowered = dispatchable->lower(ranges);
   std::move(lowered.begin(), lowered.end(), std::back_inserter(dispatches_));
-  uses_.push_back({std::move(dispatchable), std::move(ranges)});
+  const uint64_t generation = dispatchable->generation();
+  uses_.push_back({std::move(dispatchable), std::move(ranges), generation});
 }
 
 void CommandList::dispatch(Dispatch dispatch) {
@@ -180,8 +182,10 @@ void CommandList::commit(const RecordingOptions& options) {
 Submission CommandList::exec() {
   if (!recording_) throw StateError("commit() this CommandList before exec()");
   for (const auto& use : uses_) {
+    if (use.dispatchable->generation() != use.generation)
+      throw StateError("'" + use.dispatchable->name() + "' was reset after this list recorded it; record it anew");
     use.dispatchable->check_executable(use.ranges);
-    use.dispatchable->executed(use.ranges);
+    use.dispatchable->executed(use.ranges);  // a later use of this list may need it
   }
   return recording_->exec();
 }

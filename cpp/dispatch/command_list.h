@@ -70,6 +70,7 @@ class CommandList {
   struct Use {
     std::shared_ptr<const Dispatchable> dispatchable;
     BoundRanges ranges;
+    uint64_t generation;  // of the dispatchable when it was recorded
   };
   std::shared_ptr<Context> context_;
   std::vector<Dispatch> dispatches_;

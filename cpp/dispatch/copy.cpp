@@ -24,6 +24,12 @@ void check_copy(const BufferRange& source, const BufferRange& target) {
       refuse(slot, "a range inside the buffer's " + std::to_string(range->buffer->bytes()) + " bytes",
              std::to_string(range->bytes) + " bytes at " + std::to_string(range->offset));
   }
+  if (source.bytes > 0 && source.buffer->memory() == target.buffer->memory()) {
+    const uint64_t from = source.buffer->memory_offset() + source.offset, to = target.buffer->memory_offset() + target.offset;
+    if (from < to + target.bytes && to < from + source.bytes)
+      refuse("target", "bytes that the source does not have",
+             std::to_string(target.bytes) + " bytes at " + std::to_string(to) + ", the source's begin at " + std::to_string(from));
+  }
 }
 
 // A push constant of a kernel of ours, by its reflected name.

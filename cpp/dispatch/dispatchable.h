@@ -40,6 +40,8 @@ class Dispatchable {
   virtual const std::vector<Slot>& outputs() const = 0;
   virtual BindingProperties binding_properties() const = 0;
   virtual bool is_initializer() const { return false; }
+  // Changes where the dispatchable is made another one (Initializer::reset): tables and lists of before are void.
+  virtual uint64_t generation() const { return 0; }
   // What an initializer initialises, in order; empty for everything else.
   virtual std::vector<const Dispatchable*> targets() const { return {}; }
   virtual bool supports_in_place(size_t input, size_t output) const {

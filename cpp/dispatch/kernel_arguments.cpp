@@ -101,7 +101,7 @@ Build build(Kernel& kernel, const Context& context, const KernelArguments& argum
 }
 
 BufferRange bind_tensor(const Build& built, size_t position, const BindingInterface& binding, const KernelArgument& argument,
-                        uint64_t alignment) {
+                        uint64_t alignment, uint64_t largest) {
   const auto* tensor = std::get_if<TensorArgument>(&argument);
   const std::string slot = "argument '" + binding.name + "'";
   const std::string expected(built.storage_typed[position] ? name(built.storage_dtype) : scalar_name(binding.scalar));
@@ -113,6 +113,9 @@ BufferRange bind_tensor(const Build& built, size_t position, const BindingInterf
     throw BindingError("K7", slot, binding.name,
                        "a tensor that starts at a multiple of " + std::to_string(alignment) + " bytes; .contiguous() makes one",
                        "one that starts at byte " + std::to_string(tensor->range.offset));
+  if (tensor->range.bytes > largest)
+    throw BindingError("K7", slot, binding.name, "at most " + std::to_string(largest) + " bytes, this device's maxStorageBufferRange",
+                       std::to_string(tensor->range.bytes) + " bytes");
   const uint64_t element = static_cast<uint64_t>(binding.element_bytes);
   if (element > 0 && tensor->range.bytes % element != 0 && tensor->range.bytes < element)
     throw BindingError("K5", slot, binding.name, "at least one element of " + std::to_string(element) + " bytes",
@@ -219,9 +222,13 @@ void check_names(const Interface& interface, const KernelArguments& arguments) {
 SpecValues guarded_local_size(const SpecValues& spec, const LaunchSize& size) {
   SpecValues chosen = spec;
   const bool flat = size.count[1] <= 1 && size.count[2] <= 1;
-  chosen.emplace_back("local_size_x", flat ? 64 : 8);
-  chosen.emplace_back("local_size_y", flat ? 1 : 8);
-  chosen.emplace_back("local_size_z", 1);
+  const auto choose = [&](const char* axis, double invocations) {
+    if (std::none_of(spec.begin(), spec.end(), [&](const auto& given) { return given.first == axis; }))
+      chosen.emplace_back(axis, invocations);
+  };
+  choose("local_size_x", flat ? 64 : 8);
+  choose("local_size_y", flat ? 1 : 8);
+  choose("local_size_z", 1);
   return chosen;
 }
 
@@ -241,12 +248,12 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
   Dispatch dispatch;
   dispatch.kernel = built.variant;
   dispatch.label = kernel.name();
-  const uint64_t alignment = context->limit("minStorageBufferOffsetAlignment");
+  const uint64_t alignment = context->limit("minStorageBufferOffsetAlignment"), largest = context->limit("maxStorageBufferRange");
   for (size_t i = 0; i < interface.bindings.size(); ++i) {
     const auto& binding = interface.bindings[i];
     const auto* argument = find(arguments, binding.name);
     if (!argument) throw BindingError("K3", "argument '" + binding.name + "'", binding.name, "an array", "nothing");
-    dispatch.buffers.push_back(bind_tensor(built, i, binding, *argument, alignment));
+    dispatch.buffers.push_back(bind_tensor(built, i, binding, *argument, alignment, largest));
   }
   dispatch.push.resize(interface.push_bytes);
   for (const auto& member : interface.push_constants) {
@@ -263,7 +270,7 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
   }
   for (size_t axis = 0; axis < 3; ++axis) {
     const uint64_t local = size.in_groups ? 1 : built.variant->local_size()[axis];
-    const uint64_t groups = (size.count[axis] + local - 1) / local,
+    const uint64_t groups = size.count[axis] == 0 ? 0 : (size.count[axis] - 1) / local + 1,
                    limit = context->limit("maxComputeWorkGroupCount_" + std::to_string(axis));
     if (groups > limit)
       throw BindingError("K8", size.in_groups ? "groups" : "threads", kernel.name(),

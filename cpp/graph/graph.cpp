@@ -30,6 +30,7 @@ std::optional<Shape> common_shape(const TensorDesc* a, const TensorDesc* b) {
 // The dtypes that the rule gives to inputs of one size each: sizes do not decide about them. Empty where it gives none.
 std::vector<std::optional<TensorDesc>> rule_dtypes(const GraphNode& node, const std::vector<GraphValue>& values) {
   for (const size_t rank : {4, 2, 1, 3, 0}) {
+    if (static_cast<int>(rank) < node.row->schema.min_rank || static_cast<int>(rank) > node.row->schema.max_rank) continue;
     std::vector<TensorDesc> descs(node.inputs.size());
     std::vector<const TensorDesc*> inputs(node.inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -94,6 +95,14 @@ void Graph::check_changeable() const {
   if (finished_) throw StateError("graph '" + name_ + "' is finished; make a new one to change it");
 }
 
+// The first of stem1, stem2, .. from `number` on that nobody has.
+template <typename Names>
+static std::string free_name(const std::string& stem, size_t number, const Names& taken) {
+  std::string name = stem + std::to_string(number);
+  while (taken.contains(name)) name = stem + std::to_string(++number);
+  return name;
+}
+
 void Graph::check_value(ValueId value, const std::string& user) const {
   if (value < 0 || static_cast<size_t>(value) >= values_.size())
     throw GraphError(user, "value " + std::to_string(value) + " is not one of this graph's");
@@ -101,7 +110,7 @@ void Graph::check_value(ValueId value, const std::string& user) const {
 
 ValueId Graph::add_value(GraphValue value) {
   const auto id = static_cast<ValueId>(values_.size());
-  if (value.name.empty()) value.name = (value.constant ? "constant_" : "value_") + std::to_string(id);
+  if (value.name.empty()) value.name = free_name(value.constant ? "constant_" : "value_", static_cast<size_t>(id), value_names_);
   if (!value_names_.insert(value.name).second) throw GraphError(value.name, "there is another value of this name");
   values_.push_back(std::move(value));
   return id;
@@ -160,7 +169,7 @@ std::vector<ValueId> Graph::add(std::string_view op, std::vector<ValueId> inputs
                                 std::string name, std::vector<std::string> output_names) {
   check_changeable();
   GraphNode node;
-  node.name = name.empty() ? std::string(op) + "_" + std::to_string(nodes_.size()) : std::move(name);
+  node.name = name.empty() ? free_name(std::string(op) + "_", nodes_.size(), node_names_) : std::move(name);
   node.row = find_operator(op);
   if (!node.row) throw UnsupportedError("node '" + node.name + "': operator " + std::string(op));
   if (node_names_.contains(node.name)) throw GraphError(node.name, "there is another node of this name");

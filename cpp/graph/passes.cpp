@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "core/error.h"
 #include "graph/shape_inference.h"
@@ -42,7 +43,8 @@ std::vector<const HostTensor*> constant_inputs(const ProgramGraph& graph, const 
 // A small constant is computed anywhere; a large one only where that makes it smaller.
 bool is_worth_folding(const ProgramGraph& graph, const ProgramNode& node) {
   int64_t read = 0, made = 0;
-  for (const ValueId input : node.inputs)
+  const std::set<ValueId> inputs(node.inputs.begin(), node.inputs.end());  // twice the same is read once
+  for (const ValueId input : inputs)
     if (input != kAbsent && graph.value(input).constant) read += graph.value(input).constant->desc.elements();
   for (const ValueId output : node.outputs) {
     if (output == kAbsent) continue;

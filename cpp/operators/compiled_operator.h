@@ -110,6 +110,7 @@ class Initializer : public Dispatchable {
   const std::vector<Slot>& outputs() const override { return outputs_; }  // one slot per operator
   BindingProperties binding_properties() const override;
   bool is_initializer() const override { return true; }
+  uint64_t generation() const override { return generation_; }
   std::vector<const Dispatchable*> targets() const override;
   std::vector<Dispatch> lower(const BoundRanges& ranges) const override;  // ranges.inputs: all operators' inputs, flattened in order
   void check_executable(const BoundRanges& ranges) const override;
@@ -121,6 +122,7 @@ class Initializer : public Dispatchable {
   std::vector<std::shared_ptr<const CompiledOperator>> operators_;
   std::vector<Slot> inputs_, outputs_;
   mutable std::atomic<uint64_t> busy_until_{0};  // id on the timeline
+  std::atomic<uint64_t> generation_{0};
 };
 
 // One operator described by its ONNX name, tensors and attributes; no GPU state.

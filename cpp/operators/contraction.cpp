@@ -29,6 +29,13 @@ int64_t round_up(int64_t value, int64_t to) {
   return (value + to - 1) / to * to;
 }
 
+// Packing reads the source row by row.
+void check_packed(const PackContext& node, size_t input) {
+  if (!node.input(input).is_packed())
+    throw UnsupportedError("node '" + std::string(node.node) + "': input " + std::to_string(input) + " is repacked and has strides, " +
+                           to_string(node.input(input)) + "; give it row-major");
+}
+
 // Elements of the packed weights of one group.
 int64_t packed_group(const NodeContext& node, const Weights& weights) {
   if (!node.prefers_lanes()) return weights.taps * weights.channels_in * round_up(weights.channels_out, 4);
@@ -37,6 +44,7 @@ int64_t packed_group(const NodeContext& node, const Weights& weights) {
 }
 
 void pack_weights(const PackContext& node, size_t input, const Weights& weights, double scale, PackedWeight& packed) {
+  check_packed(node, input);
   const int64_t elements = packed_group(node, weights) * weights.groups;
   packed.desc = TensorDesc(node.float_dtype, {elements});
   const Macros macros = {{"LANES", node.prefers_lanes() ? "1" : "0"},
@@ -64,6 +72,7 @@ void pack_weights(const PackContext& node, size_t input, const Weights& weights,
 }  // namespace
 
 void pack_floats(const PackContext& node, size_t input, double scale, PackedWeight& packed) {
+  check_packed(node, input);
   const TensorDesc& source_desc = node.input(input);
   packed.desc = TensorDesc(DType::float32, {source_desc.elements()});
   const auto kernel =
@@ -362,8 +371,9 @@ void lower_gemm(LowerContext& node) {
       matrix_product(matrix_planes(a.shape[row], a.shape[column], a.strides[row], a.strides[column]),
                      matrix_weights(node.input(1), transposed_b), matrix_planes(y.shape[0], y.shape[1], y.strides[0], y.strides[1]));
   const Operand weights = node.packed(1);
-  Bias bias = bias_of(node);
-  if (node.has_input(2) && !is_row(node.input(2), y.shape[1])) {
+  const bool adds = node.has_input(2) && node.attributes->real("beta", 1) != 0;  // times zero, not even a NaN counts
+  Bias bias = adds ? bias_of(node) : Bias{};
+  if (adds && !is_row(node.input(2), y.shape[1])) {
     const Strides strides = broadcast_strides(node.input(2).shape, node.input(2).strides, y.shape);
     bias = {Bias::Kind::matrix, node.in(2), strides[0], strides[1], node.attributes->real("beta", 1)};
   }

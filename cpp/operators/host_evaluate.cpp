@@ -265,6 +265,13 @@ Evaluation evaluation_of(const OperatorRow& row) {
   return row.skeleton == Skeleton::map && !row.expression.empty() ? evaluate_map : nullptr;
 }
 
+// The host computes in int64.
+bool is_beyond_int64(const HostTensor& tensor) {
+  if (tensor.desc.dtype != DType::uint64) return false;
+  const auto values = tensor.as_int64();
+  return std::any_of(values.begin(), values.end(), [](int64_t value) { return value < 0; });
+}
+
 // One, or the parts of a Split; 0 where they are not stated.
 size_t output_count(const OperatorRow& row, const Attributes& attributes, Inputs inputs) {
   if (row.name != "Split") return 1;
@@ -293,6 +300,8 @@ std::optional<std::vector<HostTensor>> evaluate_on_host(const OperatorRow& row, 
   const bool reads_values = row.name != "Shape";
   for (const HostTensor* input : inputs)
     if (input && reads_values && ((!input->data && input->desc.elements() > 0) || bits(input->desc.dtype) < 8)) return {};
+  for (const HostTensor* input : inputs)
+    if (input && reads_values && is_beyond_int64(*input)) return {};
   const size_t outputs = output_count(row, attributes, inputs);
   if (outputs == 0) return {};
   const HostNode known{row, node, attributes, inputs, output_descs(row, node, attributes, inputs, outputs)};

@@ -65,7 +65,7 @@ void lower_transpose(LowerContext& node) {
   if (axes.empty())
     for (int axis = x.rank(); axis-- > 0;) axes.push_back(axis);
   Strides strides;
-  for (const int64_t axis : axes) strides.push_back(x.strides[static_cast<size_t>(axis)]);
+  for (const int64_t axis : axes) strides.push_back(x.strides[static_cast<size_t>(axis < 0 ? axis + x.rank() : axis)]);
   add_strided_copy(node, y.dtype, {y.shape, {strides, y.strides}}, node.in(0), 0, node.out(0), 0, true);
 }
 

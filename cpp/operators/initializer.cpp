@@ -14,11 +14,13 @@ void Initializer::reset(std::vector<std::shared_ptr<const CompiledOperator>> ope
   if (context_->completed() < busy_until_) throw StateError("[I6] this Initializer's work is still running; wait for it before reset()");
   std::vector<Slot> inputs, outputs;
   for (const auto& one : operators) {
+    if (!one) throw BindingError("C10", "operators", "", "compiled operators", "None");
     if (one->context() != context_)
       throw BindingError("M3", "operators", one->name(), "an operator of the initializer's context", "one of another context");
     inputs.push_back({one->name(), {}});
     outputs.push_back({one->name(), {}});
   }
+  ++generation_;
   operators_ = std::move(operators);
   inputs_ = std::move(inputs);
   outputs_ = std::move(outputs);

@@ -223,6 +223,7 @@ void add_map(LowerContext& node, const Expression& expression) {
   MapText text = map_text(node, inputs, expression);
   text.macros.emplace_back("FLAT", flat ? "1" : "0");
   text.macros.emplace_back("DENSE", dense ? "1" : "0");
+  text.macros.emplace_back("WIDE", bits(node.output(0).dtype) == 64 ? "1" : "0");
   const size_t rank = rank_of(space, inputs.names.size());
   text.macros.emplace_back("RANK", number(rank));
   StepBuilder step(node.kernel("map.comp", text.storage, text.macros));

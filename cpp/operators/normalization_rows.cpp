@@ -13,6 +13,7 @@ void shape_of_softmax(ShapeContext& node) {
 
 // One value per channel in each of the inputs after the first.
 void shape_of_channel_norm(ShapeContext& node) {
+  if (node.input(0).rank() < 2) node.fail("input 0 has no channels: given " + to_string(node.input(0).shape));
   for (size_t i = 1; i < node.input_count(); ++i) check_vector(node, i, node.input(0).shape[1], "a value for each channel");
   shape_like_input(node);
 }

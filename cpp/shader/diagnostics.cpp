@@ -106,6 +106,23 @@ std::string translated(std::string_view text, const SourceSet& sources) {
   return sources.files().front().name + ": " + std::string(trimmed(text));
 }
 
+// The compiler reports bytes; those that are no whole UTF-8 character become '?'.
+std::string whole_characters(std::string text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto first = static_cast<unsigned char>(text[i]);
+    const size_t length = first < 0x80                    ? 1
+                          : first >= 0xf0 && first < 0xf5 ? 4
+                          : first >= 0xe0 && first < 0xf0 ? 3
+                          : first >= 0xc2 && first < 0xe0 ? 2
+                                                          : 0;
+    bool whole = length > 0 && i + length <= text.size();
+    for (size_t k = 1; whole && k < length; ++k) whole = (static_cast<unsigned char>(text[i + k]) & 0xc0) == 0x80;
+    if (!whole) text[i] = '?';
+    i += whole ? length : 1;
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string message_at(const SourceSet& sources, std::string_view file, size_t line, std::string_view token, std::string_view text) {
@@ -140,7 +157,7 @@ Diagnostics parse_log(std::string_view log, const SourceSet& sources) {
 ShaderCompileError compile_error(const std::vector<std::string>& messages) {
   std::string text;
   for (const auto& message : messages) text += (text.empty() ? "" : "\n") + message;
-  return ShaderCompileError(text.empty() ? "the shader compiler failed without a message" : text);
+  return ShaderCompileError(text.empty() ? "the shader compiler failed without a message" : whole_characters(text));
 }
 
 }  // namespace pumice

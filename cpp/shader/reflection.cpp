@@ -174,6 +174,8 @@ void Reflector::add_member(const std::string& name, uint64_t offset, uint32_t ty
   if (definition.op == OpTypeStruct) return add_members(type, name + ".", offset);
   const auto is_array_of = [&](uint16_t op) { return definition.op == OpTypeArray && module_.definition(definition[1]).op == op; };
   if (is_array_of(OpTypeStruct) || is_array_of(OpTypeMatrix) || is_array_of(OpTypeArray)) {
+    if (layout.stride == 0 || uint64_t{layout.count} * layout.stride > layout.bytes)
+      throw ShaderCompileError("malformed SPIR-V: the array '" + name + "' is larger than its bytes");
     for (uint32_t i = 0; i < layout.count; ++i)
       add_member(name + "[" + text_of(i) + "]", offset + uint64_t{i} * layout.stride, definition[1], matrix_stride);
     return;

@@ -197,7 +197,7 @@ def _written(outputs: dict[str, Array], folder: str) -> dict[str, str]:
 def _labels(path: str | None) -> list[str]:
     if path is None:
         return []
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8", errors="replace") as file:
         return file.read().splitlines()
 
 
@@ -329,7 +329,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parser().parse_args(arguments)
     try:
         status: int = parsed.run(parsed)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None where it was closed
+            sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be said, at exit either
         return 0

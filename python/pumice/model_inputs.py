@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
-from collections.abc import Mapping
+import tokenize
+import zipfile
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +18,7 @@ from .model import Model, ModelValue
 
 _GENERATED_SIZE = 224  # of unknown dimensions; the first one, most often the batch, gets 1
 _SEED = 0
+_MOST_GENERATED = 1 << 30  # elements of an input
 
 
 def generated(model: Model, sizes: Mapping[str, int]) -> dict[str, Array]:
@@ -33,6 +38,8 @@ def _random(value: ModelValue, sizes: Mapping[str, int], random: np.random.Gener
         size if isinstance(size, int) else sizes.get(size or "", _GENERATED_SIZE if axis else 1)
         for axis, size in enumerate(value.shape)
     ]
+    if any(size > _MOST_GENERATED for size in shape) or math.prod(shape) > _MOST_GENERATED:
+        raise InputError(f"input '{value.name}' of shape {shape}: at most {_MOST_GENERATED} elements are generated")
     if value.dtype.kind in "biu":
         return random.integers(0, 2, shape).astype(value.dtype)
     return random.random(shape).astype(value.dtype)
@@ -75,7 +82,7 @@ def _split(entry: str, names: list[str]) -> tuple[str | None, str]:
 
 
 def _named_arrays(path: str, names: list[str]) -> dict[str, Array]:
-    with _npz(path) as archive:
+    with _npz(path) as archive, _readable(path):
         unknown = [name for name in archive.files if name not in names]
         if unknown:
             raise InputError(f"'{path}': no input {', '.join(unknown)}; the model has {', '.join(names)}")
@@ -90,9 +97,18 @@ def _npz(path: str) -> Any:
 
 
 def _loaded(path: str) -> Any:
-    try:
+    with _readable(path):
         return np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, SyntaxError) as error:
+
+
+@contextlib.contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """What NumPy and zipfile raise for files that are not as they should be, as one error that names the file."""
+    try:
+        yield
+    except (ValueError, EOFError, SyntaxError, MemoryError, zipfile.BadZipFile, tokenize.TokenError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"'{path}': expected NumPy arrays ({error})") from None
 
 
@@ -110,7 +126,7 @@ def _read(path: str, value: ModelValue, image_options: Mapping[str, Any]) -> Arr
 
 
 def _only_array(path: str, name: str) -> Array:
-    with _npz(path) as archive:
+    with _npz(path) as archive, _readable(path):
         if name in archive.files:
             return np.asarray(archive[name])
         if len(archive.files) == 1:

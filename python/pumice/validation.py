@@ -9,6 +9,7 @@ import numpy as np
 
 from ._pumice import Context, Program
 from .element_types import Array
+from .errors import InputError
 from .graph_cache import load_graph
 from .log import forward_log
 from .model import Model
@@ -137,6 +138,8 @@ def validate(
         with Model(model, context, precision) as loaded:
             return validate(loaded, cases, progress=progress)
     inputs = [_by_name(model, case) for case in cases]
+    if not inputs:
+        raise InputError("validate: expected at least one case, given none")
     validation = _Validation(model.source, model)
     total = len(inputs) * (len(validation.reference.nodes) + 1)
     done = 0
