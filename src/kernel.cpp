@@ -125,8 +125,8 @@ void bind_kernel(py::module_& module) {
   py::class_<PyKernel>(module, "Kernel", "A compute shader in GLSL with the extension's types; called with its arguments by name.")
       .def(py::init([](const std::string& source, std::shared_ptr<Context> context, const std::string& name,
                        const std::map<std::string, std::string>& macros, const std::map<std::string, double>& spec,
-                       std::optional<std::map<std::string, std::string>> includes) {
-             PyKernel made{context, std::make_shared<Kernel>(context, source, name, loader_of(std::move(includes))),
+                       std::optional<std::map<std::string, std::string>> includes, std::optional<ShaderOptions> options) {
+             PyKernel made{context, std::make_shared<Kernel>(context, source, name, loader_of(std::move(includes)), std::move(options)),
                            Macros(macros.begin(), macros.end()), SpecValues(spec.begin(), spec.end())};
              const py::gil_scoped_release release;
              made.kernel->variant(Storage::fp32, made.macros, made.spec);  // errors in the text are raised here
@@ -134,8 +134,9 @@ void bind_kernel(py::module_& module) {
            }),
            py::arg("source"), py::arg("context").none(false), py::arg("name") = "kernel",
            py::arg("macros") = std::map<std::string, std::string>{}, py::arg("spec") = std::map<std::string, double>{},
-           py::arg("includes") = py::none(),
-           "source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text.\nRaises "
+           py::arg("includes") = py::none(), py::arg("options") = py::none(),
+           "source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: in "
+           "place of those that follow from the device and the arrays, which are then of the types that the shader declares.\nRaises "
            "ShaderCompileError, UnsupportedError.")
       .def_property_readonly("name", [](const PyKernel& self) { return self.kernel->name(); })
       .def_property_readonly("source", [](const PyKernel& self) { return self.kernel->source(); })

@@ -29,6 +29,8 @@ constexpr std::pair<std::string_view, std::string_view> kCapabilityFeatures[] = 
 };
 
 void check_capabilities(const Context& context, const Shader& shader) {
+  if (!shader.interface.images.empty())
+    throw UnsupportedError("'" + shader.interface.images.front().name + "' is an image or a sampler: a kernel's bindings are buffers");
   std::vector<std::string> missing;
   for (const auto& capability : shader.interface.capabilities)
     for (const auto& [name, feature] : kCapabilityFeatures)
@@ -158,8 +160,9 @@ const Pipeline& KernelVariant::pipeline() const {
   return *pipeline_;
 }
 
-Kernel::Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, IncludeLoader includes)
-    : context_(context), source_(std::move(source)), name_(std::move(name)), includes_(std::move(includes)) {}
+Kernel::Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, IncludeLoader includes,
+               std::optional<ShaderOptions> options)
+    : context_(context), source_(std::move(source)), name_(std::move(name)), includes_(std::move(includes)), options_(std::move(options)) {}
 
 std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macros& macros, const SpecValues& spec) {
   const std::string key = variant_key(storage, macros, spec);
@@ -168,7 +171,7 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
     if (const auto found = variants_.find(key); found != variants_.end()) return found->second;
   }
   const auto context = lock(context_);
-  auto shader = compile(source_, name_, shader_options(*context, storage), macros, includes_);
+  auto shader = compile(source_, name_, options_ ? *options_ : shader_options(*context, storage), macros, includes_);
   auto made = std::make_shared<const KernelVariant>(context, std::move(shader), spec);
   const std::lock_guard guard(mutex_);
   return variants_.emplace(key, std::move(made)).first->second;  // the first of two threads wins

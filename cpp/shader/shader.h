@@ -32,6 +32,14 @@ struct BindingInterface {
   bool uniform = false;                   // a uniform buffer, not a storage buffer
 };
 
+// One image, or a texture with its sampler.
+struct ImageInterface {
+  uint32_t binding = 0;
+  std::string name;
+  bool sampled = false;  // read through a sampler, else a storage image
+  uint32_t dimensions = 2;
+};
+
 struct PushConstant {
   std::string name;
   uint32_t offset = 0;
@@ -50,6 +58,7 @@ struct SpecConstant {
 
 struct Interface {
   std::vector<BindingInterface> bindings;  // by binding number
+  std::vector<ImageInterface> images;      // by binding number
   std::vector<PushConstant> push_constants;
   uint32_t push_bytes = 0;
   std::vector<SpecConstant> spec_constants;
@@ -69,6 +78,7 @@ Interface reflect(const std::vector<uint32_t>& spirv);
 struct Shader {
   std::string name;
   ShaderOptions options;
+  std::string preamble;  // what stood before the shader's own text
   std::vector<uint32_t> spirv;
   Interface interface;
   std::vector<std::string> warnings;

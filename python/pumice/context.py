@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _pumice
-from ._pumice import Context, Tensor
+from ._pumice import Context, ShaderOptions, Tensor
 from .log import forward_log
 
 
@@ -69,11 +69,14 @@ class Kernel(_pumice.Kernel):
         macros: Mapping[str, str] | None = None,
         spec: Mapping[str, float] | None = None,
         includes: Mapping[str, str] | None = None,
+        options: ShaderOptions | None = None,
     ) -> None:
-        """Macros: names -> text. spec: specialization constants -> values. includes: paths -> text.
+        """Macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: in place of
+        those that follow from the device and the arrays, which are then of the types that the shader declares.
 
         Raises ShaderCompileError, UnsupportedError.
         """
         optional: dict[str, Any] = {} if includes is None else {"includes": dict(includes)}
+        optional |= {} if options is None else {"options": options}
         super().__init__(source, context or default_context(), name, dict(macros or {}), dict(spec or {}), **optional)
         forward_log()
