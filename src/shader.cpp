@@ -126,6 +126,13 @@ ShaderOptions make_options(const std::string& storage, bool fp16_arithmetic, boo
   return options;
 }
 
+// What ShaderOptions() has in Python: a device that can everything.
+ShaderOptions default_options() {
+  ShaderOptions options;
+  options.int64 = options.int16 = options.int8 = options.storage_16bit = true;
+  return options;
+}
+
 std::string repr_of(const ShaderOptions& self) {
   return "<ShaderOptions " + std::string(name(self.storage)) + (self.fp16_arithmetic ? ", fp16 arithmetic>" : ">");
 }
@@ -190,8 +197,9 @@ void bind_shader(py::module_& module) {
         const py::gil_scoped_release release;
         return std::const_pointer_cast<Shader>(compile(source, name, chosen, Macros(macros.begin(), macros.end()), loader));
       },
-      py::arg("source"), py::arg_v("options", ShaderOptions{}, "ShaderOptions()"), py::arg("macros") = std::map<std::string, std::string>{},
-      py::arg("name") = "shader", py::arg("includes") = py::none(), py::arg("profile") = py::none(),
+      py::arg("source"), py::arg_v("options", default_options(), "ShaderOptions()"),
+      py::arg("macros") = std::map<std::string, std::string>{}, py::arg("name") = "shader", py::arg("includes") = py::none(),
+      py::arg("profile") = py::none(),
       "GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text; profile: device macros in place of the "
       "options' own. Raises ShaderCompileError, "
       "UnsupportedError.");

@@ -20,8 +20,9 @@ namespace pumice {
 
 // A storage mode that this device can run for float16 tensors: fp16 where it has 16-bit storage, else fp16_packed.
 Storage fp16_storage(const Context& context);
-// Options for compiling on this device: features, 16-bit storage, int64, device macros.
+// Options for compiling on this device, without its macros.
 ShaderOptions shader_options(const Context& context, Storage storage);
+Profile device_profile(Context& context);  // the device's macros
 
 // Specialization constants by name; values are converted to the reflected type.
 using SpecValues = std::vector<std::pair<std::string, double>>;

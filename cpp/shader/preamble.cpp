@@ -62,12 +62,20 @@ bool is_withheld(std::string_view macro) {
   return !extension.empty() && !glslang_accepts(std::string(extension));
 }
 
+// A number of 64 bits is clamped for a shader that has none.
+std::string number_for(const ShaderOptions& options, const std::string& text) {
+  if (options.int64 || !text.ends_with("ull")) return text;
+  const std::string digits = text.substr(0, text.size() - 3);
+  const bool fits = digits.size() < 10 || (digits.size() == 10 && digits <= "4294967295");
+  return fits ? digits : "4294967295";
+}
+
 // The profile's macros that the words name, all of them without words. It says the last word on a macro of the extension.
 std::string profile_macros(const ShaderOptions& options, const std::vector<std::string_view>* words) {
   std::string text;
   const auto add = [&](const std::string& name, const std::string& value) {
     if (!is_withheld(name))
-      text += define(name, value);
+      text += define(name, number_for(options, value));
     else if (always_defined(name))
       text += define(name, "0");
   };

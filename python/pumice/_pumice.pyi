@@ -7,7 +7,7 @@ import collections.abc
 import numpy as np
 import numpy.typing
 import typing
-__all__: list[str] = ['BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Expression', 'Graph', 'GraphError', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Operator', 'OperatorRow', 'OutOfMemoryError', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'buffer_size', 'compile', 'compile_counts', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'glslang_accepts', 'glslang_version', 'has_operator', 'operators', 'output_descs', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
+__all__: list[str] = ['BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Expression', 'Graph', 'GraphError', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Operator', 'OperatorRow', 'OutOfMemoryError', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'buffer_size', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'glslang_accepts', 'glslang_version', 'has_operator', 'operators', 'output_descs', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
 class Error(Exception):
     """
     Root of every error that pumice raises on purpose.
@@ -932,6 +932,10 @@ def compile(source: str, options: ShaderOptions = ..., macros: collections.abc.M
 def compile_counts() -> CompileCounts:
     """
     How many shaders this process compiled and how many it found in the caches.
+    """
+def device_macros(context: Context) -> dict[str, str]:
+    """
+    The device macros of the GLSL extension: ncnn_<name> -> text, for extensions, features, properties and limits; a profile for compile() and ShaderOptions.
     """
 def devices() -> list[DeviceInfo]:
     """
