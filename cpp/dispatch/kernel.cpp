@@ -23,6 +23,7 @@ constexpr std::pair<std::string_view, std::string_view> kCapabilityFeatures[] = 
     {"StoragePushConstant16", "storagePushConstant16"},
     {"StorageBuffer8BitAccess", "storageBuffer8BitAccess"},
     {"UniformAndStorageBuffer8BitAccess", "uniformAndStorageBuffer8BitAccess"},
+    {"RoundingModeRTE", "roundingModeRTEFloat16"},
     {"VulkanMemoryModel", "vulkanMemoryModel"},
     {"CooperativeMatrixKHR", "cooperativeMatrix"},
     {"DotProduct", "shaderIntegerDotProduct"},

@@ -62,12 +62,17 @@ bool is_withheld(std::string_view macro) {
   return !extension.empty() && !glslang_accepts(std::string(extension));
 }
 
-// A number of 64 bits is clamped for a shader that has none.
+// Profiles write numbers of 64 bits with `ull`, which GLSL spells `ul` and cannot read in #if: small ones lose it. Large ones are clamped
+// for a shader without such integers.
 std::string number_for(const ShaderOptions& options, const std::string& text) {
-  if (options.int64 || !text.ends_with("ull")) return text;
+  const auto fits = [](const std::string& digits, std::string_view limit) {
+    return digits.size() < limit.size() || (digits.size() == limit.size() && digits <= limit);
+  };
+  if (!text.ends_with("ull")) return text;
   const std::string digits = text.substr(0, text.size() - 3);
-  const bool fits = digits.size() < 10 || (digits.size() == 10 && digits <= "4294967295");
-  return fits ? digits : "4294967295";
+  if (fits(digits, "2147483647")) return digits;
+  if (options.int64) return digits + "ul";
+  return fits(digits, "4294967295") ? digits : "4294967295";
 }
 
 // The profile's macros that the words name, all of them without words. It says the last word on a macro of the extension.
