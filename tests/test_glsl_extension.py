@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 import shutil
 import subprocess
 import sys
@@ -741,7 +742,7 @@ def test_device_macros_describe_the_device(context: pumice.Context) -> None:
     narrow = pumice.compile(
         "\n".join(macros).join(("/*", "*/ void main() {}\n")), pumice.ShaderOptions(int64=False, profile=macros)
     )
-    assert "ull" not in narrow.preamble and "#define ncnn_vendorID" in narrow.preamble
+    assert not re.search(r"[0-9]ul", narrow.preamble) and "#define ncnn_vendorID" in narrow.preamble
 
 
 def test_masked_features_and_extensions_read_as_absent() -> None:
