@@ -3,6 +3,7 @@
 #include "bindings.h"
 #include "core/log.h"
 #include "device/device_info.h"
+#include "device/device_macros.h"
 #include "device/pipeline.h"
 
 namespace pumice {
@@ -100,6 +101,10 @@ void bind_context(py::module_& module) {
       });
   module.def("devices", &devices, py::call_guard<ReleasedGil>(),
              "The system's Vulkan devices; empty where there is no loader or no driver.");
+  module.def(
+      "device_macros", [](Context& context) { return *device_macros(context); }, py::arg("context").none(false),
+      "The device macros of the GLSL extension: ncnn_<name> -> text, for extensions, features, properties and limits; a profile for "
+      "compile() and ShaderOptions.");
   module.def("take_validation_messages", &take_validation_messages,
              "Messages of the Khronos validation layer since the last call (PUMICE_VALIDATION=1).");
   module.def(

@@ -187,8 +187,8 @@ void bind_kernel(py::module_& module) {
   py::class_<PyKernel>(module, "Kernel", "A compute shader in GLSL with the extension's types; called with its arguments by name.")
       .def(py::init([](const std::string& source, std::shared_ptr<Context> context, const std::string& name,
                        const std::map<std::string, std::string>& macros, const std::map<std::string, double>& spec,
-                       std::optional<std::map<std::string, std::string>> includes) {
-             auto kernel = std::make_shared<Kernel>(context, source, name, loader_of(std::move(includes)));
+                       std::optional<std::map<std::string, std::string>> includes, std::optional<ShaderOptions> options) {
+             auto kernel = std::make_shared<Kernel>(context, source, name, loader_of(std::move(includes)), std::move(options));
              const Macros defined(macros.begin(), macros.end());
              const SpecValues constants(spec.begin(), spec.end());
              PyKernel made{context, kernel, std::make_shared<KernelCalls>(context, kernel, defined, constants)};
@@ -198,8 +198,9 @@ void bind_kernel(py::module_& module) {
            }),
            py::arg("source"), py::arg("context").none(false), py::arg("name") = "kernel",
            py::arg("macros") = std::map<std::string, std::string>{}, py::arg("spec") = std::map<std::string, double>{},
-           py::arg("includes") = py::none(),
-           "source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text.\nRaises "
+           py::arg("includes") = py::none(), py::arg("options") = py::none(),
+           "source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: in "
+           "place of those that follow from the device and the arrays, which are then of the types that the shader declares.\nRaises "
            "ShaderCompileError, UnsupportedError.")
       .def_property_readonly("name", [](const PyKernel& self) { return self.kernel->name(); })
       .def_property_readonly("source", [](const PyKernel& self) { return self.kernel->source(); })

@@ -34,6 +34,15 @@ Record entry_of(const BindingInterface& binding) {
   return entry;
 }
 
+Record entry_of(const ImageInterface& image) {
+  Record entry;
+  entry["binding"] = image.binding;
+  entry["name"] = image.name;
+  entry["sampled"] = image.sampled;
+  entry["dimensions"] = image.dimensions;
+  return entry;
+}
+
 Record entry_of(const PushConstant& member) {
   Record entry;
   entry["name"] = member.name;
@@ -64,6 +73,7 @@ py::list entries_of(const Items& items) {
 Record interface_of(const Interface& interface) {
   Record result;
   result["bindings"] = entries_of(interface.bindings);
+  result["images"] = entries_of(interface.images);
   result["push_constants"] = entries_of(interface.push_constants);
   result["push_bytes"] = interface.push_bytes;
   result["spec_constants"] = entries_of(interface.spec_constants);
@@ -87,20 +97,39 @@ std::vector<uint32_t> words_of(const py::bytes& spirv) {
   return words;
 }
 
-ShaderOptions make_options(const std::string& storage, bool fp16_arithmetic, bool fp16_uniform, bool int64, bool int16, bool int8,
-                           bool storage_16bit, int vulkan_minor, std::map<std::string, std::string> profile) {
+ShaderOptions make_options(const std::string& storage, bool fp16_arithmetic, bool fp16_uniform, bool int8_storage, bool int8_packed,
+                           bool int8_arithmetic, bool int8_uniform, bool int16_storage, bool int16_packed, bool shader_local_memory,
+                           const std::string& generation, bool image_storage, std::set<std::string> subgroup, bool int64, bool int16,
+                           bool int8, bool storage_16bit, bool fp16_rounds_to_even, int vulkan_minor, Profile::Macros profile) {
   ShaderOptions options;
+  options.generation = generation_from_name(generation);
   options.storage = storage_from_name(storage);
   options.fp16_arithmetic = fp16_arithmetic;
   options.fp16_uniform = fp16_uniform;
+  options.int8_storage = int8_storage;
+  options.int8_packed = int8_packed;
+  options.int8_arithmetic = int8_arithmetic;
+  options.int8_uniform = int8_uniform;
+  options.int16_storage = int16_storage;
+  options.int16_packed = int16_packed;
+  options.shader_local_memory = shader_local_memory;
+  options.image_storage = image_storage;
+  options.subgroup = std::move(subgroup);
   options.int64 = int64;
   options.int16 = int16;
   options.int8 = int8;
   options.storage_16bit = storage_16bit;
-  if (vulkan_minor < 0 || vulkan_minor > 3)
-    throw UnsupportedError("Vulkan 1." + std::to_string(vulkan_minor) + ": expected vulkan_minor from 0 to 3");
+  options.fp16_rounds_to_even = fp16_rounds_to_even;
   options.vulkan_minor = vulkan_minor;
-  options.profile = std::move(profile);
+  options.profile = Profile(std::move(profile));
+  check_options(options);
+  return options;
+}
+
+// What ShaderOptions() has in Python: a device that can everything.
+ShaderOptions default_options() {
+  ShaderOptions options;
+  options.int64 = options.int16 = options.int8 = options.storage_16bit = true;
   return options;
 }
 
@@ -121,20 +150,33 @@ IncludeLoader loader_of(std::optional<std::map<std::string, std::string>> includ
 void bind_shader(py::module_& module) {
   py::class_<ShaderOptions>(module, "ShaderOptions", "What a shader is compiled for, as explicit data: compiling needs no GPU.")
       .def(py::init(&make_options), py::kw_only(), py::arg("storage") = "fp32", py::arg("fp16_arithmetic") = false,
-           py::arg("fp16_uniform") = false, py::arg("int64") = true, py::arg("int16") = true, py::arg("int8") = true,
-           py::arg("storage_16bit") = true, py::arg("vulkan_minor") = 1, py::arg("profile") = std::map<std::string, std::string>{},
-           "storage: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'; fp16_arithmetic: afp is half; fp16_uniform: so is lfp; int64 "
-           "to storage_16bit: what the\n"
-           "device can do; vulkan_minor: the target, Vulkan 1.x; profile: device macros, name -> text.")
+           py::arg("fp16_uniform") = false, py::arg("int8_storage") = false, py::arg("int8_packed") = false,
+           py::arg("int8_arithmetic") = false, py::arg("int8_uniform") = false, py::arg("int16_storage") = false,
+           py::arg("int16_packed") = false, py::arg("shader_local_memory") = false, py::arg("generation") = "current",
+           py::arg("image_storage") = false, py::arg("subgroup") = std::set<std::string>{}, py::arg("int64") = true,
+           py::arg("int16") = true, py::arg("int8") = true, py::arg("storage_16bit") = true, py::arg("fp16_rounds_to_even") = false,
+           py::arg("vulkan_minor") = 1, py::arg("profile") = Profile::Macros{},
+           "storage: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'; fp16_arithmetic: afp is half; fp16_uniform: so is lfp.\n"
+           "int8_*, int16_*: the integer families; _storage goes before _packed.\n"
+           "generation: 'current', or '2024' with images, pack8 and sfp2lfp, where the sfp of a packed storage is a float of 4 bytes\n"
+           "(in the current one two elements share a word); image_storage and subgroup ('basic', 'vote', 'ballot', 'shuffle') are of "
+           "2024.\n"
+           "int64 to fp16_rounds_to_even: what the device can do; vulkan_minor: the target, Vulkan 1.x; profile: device macros, "
+           "name -> text.")
       .def_property_readonly("storage", [](const ShaderOptions& self) { return std::string(name(self.storage)); })
-      .def_property_readonly("preamble", &preamble, "The text of the GLSL extension for these options.")
+      .def_property_readonly("generation", [](const ShaderOptions& self) { return std::string(name(self.generation)); })
+      .def_property_readonly("profile", [](const ShaderOptions& self) { return self.profile.macros(); })
+      .def_property_readonly("preamble", py::overload_cast<const ShaderOptions&>(&preamble),
+                             "The text of the GLSL extension for these options, whole: a shader gets what it names of it.")
       .def(py::self == py::self)
       .def("__repr__", &repr_of);
   py::class_<Shader, std::shared_ptr<Shader>>(module, "Shader", "A compiled shader and its interface, read from the SPIR-V.")
       .def_readonly("name", &Shader::name)
       .def_readonly("options", &Shader::options)
+      .def_readonly("preamble", &Shader::preamble, "The text that stood before the shader's own.")
       .def_property_readonly(
-          "preamble", [](const Shader& self) { return preamble(self.options); }, "The text that stood before the shader's own.")
+          "report", [](const Shader& self) { return withheld_macros(self.options); },
+          "Device macros of the profile that the shader did not see, since the shader compiler lacks their GLSL extension: macro -> why.")
       .def_property_readonly("spirv", &spirv_of)
       .def_property_readonly("interface", [](const Shader& self) { return interface_of(self.interface); })
       .def_readonly("warnings", &Shader::warnings)
@@ -148,14 +190,18 @@ void bind_shader(py::module_& module) {
   module.def(
       "compile",
       [](const std::string& source, const ShaderOptions& options, const std::map<std::string, std::string>& macros, const std::string& name,
-         std::optional<std::map<std::string, std::string>> includes) {
+         std::optional<std::map<std::string, std::string>> includes, const std::optional<Profile::Macros>& profile) {
+        ShaderOptions chosen = options;
+        if (profile) chosen.profile = Profile(*profile);
         const IncludeLoader loader = loader_of(std::move(includes));
         const ReleasedGil release;
-        return std::const_pointer_cast<Shader>(compile(source, name, options, Macros(macros.begin(), macros.end()), loader));
+        return std::const_pointer_cast<Shader>(compile(source, name, chosen, Macros(macros.begin(), macros.end()), loader));
       },
-      py::arg("source"), py::arg_v("options", ShaderOptions{}, "ShaderOptions()"), py::arg("macros") = std::map<std::string, std::string>{},
-      py::arg("name") = "shader", py::arg("includes") = py::none(),
-      "GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text. Raises ShaderCompileError, "
+      py::arg("source"), py::arg_v("options", default_options(), "ShaderOptions()"),
+      py::arg("macros") = std::map<std::string, std::string>{}, py::arg("name") = "shader", py::arg("includes") = py::none(),
+      py::arg("profile") = py::none(),
+      "GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text; profile: device macros in place of the "
+      "options' own. Raises ShaderCompileError, "
       "UnsupportedError.");
   module.def(
       "reflect", [](const py::bytes& spirv) { return interface_of(reflect(words_of(spirv))); }, py::arg("spirv"),

@@ -43,7 +43,8 @@ void put(std::map<std::string, uint64_t>& limits, const char* name, const T (&va
   for (size_t i = 0; i < N; ++i) limits[std::string(name) + "_" + std::to_string(i)] = values[i];
 }
 
-void add_limits(DeviceInfo& info, const VkPhysicalDeviceLimits& from, const VkPhysicalDeviceVulkan11Properties& v11) {
+void add_limits(DeviceInfo& info, const VkPhysicalDeviceLimits& from, const VkPhysicalDeviceVulkan11Properties& v11,
+                const VkPhysicalDeviceVulkan12Properties& v12) {
 #define PUMICE_LIMIT(name) put(info.limits, #name, from.name)
   PUMICE_LIMIT(maxStorageBufferRange);
   PUMICE_LIMIT(maxPushConstantsSize);
@@ -62,6 +63,8 @@ void add_limits(DeviceInfo& info, const VkPhysicalDeviceLimits& from, const VkPh
   put(info.limits, "subgroupSupportedStages", v11.subgroupSupportedStages);
   put(info.limits, "subgroupSupportedOperations", v11.subgroupSupportedOperations);
   put(info.limits, "maxMemoryAllocationSize", v11.maxMemoryAllocationSize);
+  put(info.limits, "roundingModeIndependence", v12.roundingModeIndependence);
+  put(info.limits, "shaderRoundingModeRTEFloat16", v12.shaderRoundingModeRTEFloat16);
 }
 
 std::string component_name(VkComponentTypeKHR type) {
@@ -140,6 +143,8 @@ uint64_t DeviceInfo::limit(std::string_view limit_name) const {
 void add_property_features(DeviceInfo& info) {
   info.features["subgroupShuffle"] = (info.limit("subgroupSupportedStages") & VK_SHADER_STAGE_COMPUTE_BIT) &&
                                      (info.limit("subgroupSupportedOperations") & VK_SUBGROUP_FEATURE_SHUFFLE_BIT);
+  info.features["roundingModeRTEFloat16"] = info.limit("shaderRoundingModeRTEFloat16") != 0 &&
+                                            info.limit("roundingModeIndependence") == VK_SHADER_FLOAT_CONTROLS_INDEPENDENCE_ALL;
 }
 
 DeviceInfo describe(VkPhysicalDevice physical, int index) {
@@ -168,7 +173,7 @@ DeviceInfo describe(VkPhysicalDevice physical, int index) {
   info.driver_version = base.driverVersion;
   info.memory_bytes = largest_local_heap(physical);
   info.features = chain.values();
-  add_limits(info, base.limits, v11);
+  add_limits(info, base.limits, v11, v12);
   add_property_features(info);
   add_matrices(info, physical);
   return info;

@@ -27,9 +27,10 @@ struct DeviceInfo {
   std::string driver, driver_info;
   std::string driver_uuid;
   uint32_t vendor_id = 0, device_id = 0, api_version = 0, driver_version = 0;
-  uint64_t memory_bytes = 0;               // largest device-local heap
-  std::map<std::string, bool> features;    // Vulkan feature names: "shaderInt64", "storageBuffer16BitAccess", ...; and "subgroupShuffle"
-  std::map<std::string, uint64_t> limits;  // Vulkan limit names; arrays as "maxComputeWorkGroupCount_0"
+  uint64_t memory_bytes = 0;  // largest device-local heap
+  std::map<std::string, bool>
+      features;  // Vulkan feature names: "shaderInt64", "storageBuffer16BitAccess", ...; and add_property_features' own
+  std::map<std::string, uint64_t> limits;      // Vulkan limit names; arrays as "maxComputeWorkGroupCount_0"
   std::map<std::string, uint32_t> extensions;  // name -> spec version
   std::vector<MatrixShape> matrices;
 
@@ -37,7 +38,8 @@ struct DeviceInfo {
   uint64_t limit(std::string_view limit_name) const;  // throws Error where unknown
 };
 
-// Features that Vulkan states as properties: subgroupShuffle (in compute shaders).
+// Features that Vulkan states as properties: subgroupShuffle (in compute shaders), roundingModeRTEFloat16 (conversions to fp16 can be
+// told to round to nearest even, whatever other widths do).
 void add_property_features(DeviceInfo& info);
 
 // Every Vulkan 1.2+ device with a compute queue and timeline semaphores; empty where there is no loader or no driver.

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "device/device_macros.h"
 
 namespace pumice {
 namespace {
@@ -22,6 +23,7 @@ constexpr std::pair<std::string_view, std::string_view> kCapabilityFeatures[] = 
     {"StoragePushConstant16", "storagePushConstant16"},
     {"StorageBuffer8BitAccess", "storageBuffer8BitAccess"},
     {"UniformAndStorageBuffer8BitAccess", "uniformAndStorageBuffer8BitAccess"},
+    {"RoundingModeRTE", "roundingModeRTEFloat16"},
     {"VulkanMemoryModel", "vulkanMemoryModel"},
     {"CooperativeMatrixKHR", "cooperativeMatrix"},
     {"DotProduct", "shaderIntegerDotProduct"},
@@ -29,6 +31,8 @@ constexpr std::pair<std::string_view, std::string_view> kCapabilityFeatures[] = 
 };
 
 void check_capabilities(const Context& context, const Shader& shader) {
+  if (!shader.interface.images.empty())
+    throw UnsupportedError("'" + shader.interface.images.front().name + "' is an image or a sampler: a kernel's bindings are buffers");
   std::vector<std::string> missing;
   for (const auto& capability : shader.interface.capabilities)
     for (const auto& [name, feature] : kCapabilityFeatures)
@@ -92,6 +96,18 @@ std::string variant_key(Storage storage, const Macros& macros, const SpecValues&
   return key;
 }
 
+// One for each context.
+struct DeviceProfile {
+  std::once_flag once;
+  Profile profile;
+};
+
+ShaderOptions device_options(Context& context, Storage storage) {
+  ShaderOptions options = shader_options(context, storage);
+  options.profile = device_profile(context);
+  return options;
+}
+
 std::shared_ptr<Context> lock(const std::weak_ptr<Context>& context) {
   auto locked = context.lock();
   if (!locked) throw StateError("the Context of this kernel is gone");
@@ -111,7 +127,19 @@ ShaderOptions shader_options(const Context& context, Storage storage) {
   options.int16 = context.feature("shaderInt16");
   options.int8 = context.feature("shaderInt8") && context.feature("storageBuffer8BitAccess");
   options.storage_16bit = context.feature("storageBuffer16BitAccess");
+  options.fp16_rounds_to_even = context.feature("roundingModeRTEFloat16");
+  options.int8_storage = context.feature("storageBuffer8BitAccess");
+  options.int8_arithmetic = context.feature("shaderInt8");
+  options.int16_storage = options.int16 && options.storage_16bit;
+  options.int8_packed = options.int16_packed = true;
+  options.shader_local_memory = context.info().kind == DeviceKind::discrete;
   return options;
+}
+
+Profile device_profile(Context& context) {
+  const auto known = context.attachment<DeviceProfile>();
+  std::call_once(known->once, [&] { known->profile = Profile(*device_macros(context)); });
+  return known->profile;
 }
 
 std::array<uint32_t, 3> folded_groups(uint64_t groups) {
@@ -158,8 +186,9 @@ const Pipeline& KernelVariant::pipeline() const {
   return *pipeline_;
 }
 
-Kernel::Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, IncludeLoader includes)
-    : context_(context), source_(std::move(source)), name_(std::move(name)), includes_(std::move(includes)) {}
+Kernel::Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, IncludeLoader includes,
+               std::optional<ShaderOptions> options)
+    : context_(context), source_(std::move(source)), name_(std::move(name)), includes_(std::move(includes)), options_(std::move(options)) {}
 
 std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macros& macros, const SpecValues& spec) {
   const std::string key = variant_key(storage, macros, spec);
@@ -168,7 +197,7 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
     if (const auto found = variants_.find(key); found != variants_.end()) return found->second;
   }
   const auto context = lock(context_);
-  auto shader = compile(source_, name_, shader_options(*context, storage), macros, includes_);
+  auto shader = compile(source_, name_, options_ ? *options_ : device_options(*context, storage), macros, includes_);
   auto made = std::make_shared<const KernelVariant>(context, std::move(shader), spec);
   const std::lock_guard guard(mutex_);
   return variants_.emplace(key, std::move(made)).first->second;  // the first of two threads wins

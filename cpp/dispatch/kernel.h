@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,8 +20,9 @@ namespace pumice {
 
 // A storage mode that this device can run for float16 tensors: fp16 where it has 16-bit storage, else fp16_packed.
 Storage fp16_storage(const Context& context);
-// Options for compiling on this device: features, 16-bit storage, int64, device macros.
+// Options for compiling on this device, without its macros.
 ShaderOptions shader_options(const Context& context, Storage storage);
+Profile device_profile(Context& context);  // the device's macros
 
 // Specialization constants by name; values are converted to the reflected type.
 using SpecValues = std::vector<std::pair<std::string, double>>;
@@ -50,9 +52,11 @@ class KernelVariant {
 // Source text and the variants made of it so far. Thread-safe.
 class Kernel {
  public:
-  Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, IncludeLoader includes = {});
+  Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, IncludeLoader includes = {},
+         std::optional<ShaderOptions> options = {});
   const std::string& name() const { return name_; }
   const std::string& source() const { return source_; }
+  // Options that the kernel was made with stand, whatever the storage asked for.
   // Throws ShaderCompileError, UnsupportedError (the device or the compiler lacks the mode), BindingError (unknown constant).
   std::shared_ptr<const KernelVariant> variant(Storage storage, const Macros& macros = {}, const SpecValues& spec = {});
 
@@ -60,6 +64,7 @@ class Kernel {
   std::weak_ptr<Context> context_;
   std::string source_, name_;
   IncludeLoader includes_;
+  std::optional<ShaderOptions> options_;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const KernelVariant>> variants_;  // by canonical text of storage, macros, spec
 };

@@ -19,10 +19,12 @@ ProcessState& state() {
   return *kept;
 }
 
-std::shared_ptr<const Shader> make_shader(const std::string& name, const ShaderOptions& options, CompiledShader compiled) {
+std::shared_ptr<const Shader> make_shader(const std::string& name, const ShaderOptions& options, const ShaderHead& head,
+                                          CompiledShader compiled) {
   auto shader = std::make_shared<Shader>();
   shader->name = name;
   shader->options = options;
+  shader->preamble = head.version_and_preamble;
   shader->interface = reflect(compiled.spirv);
   shader->interface.guarded = compiled.guarded;
   shader->spirv = std::move(compiled.spirv);
@@ -30,10 +32,19 @@ std::shared_ptr<const Shader> make_shader(const std::string& name, const ShaderO
   return shader;
 }
 
+// Options that make no difference to a text share its shader, but for what it says of them.
+std::shared_ptr<const Shader> with_options(std::shared_ptr<const Shader> shader, const ShaderOptions& options) {
+  if (shader->options == options) return shader;
+  auto copy = std::make_shared<Shader>(*shader);
+  copy->options = options;
+  return copy;
+}
+
 // None where there is no entry, or one that no compiler of ours wrote.
-std::shared_ptr<const Shader> shader_from_disk(const std::string& key, const std::string& name, const ShaderOptions& options) {
+std::shared_ptr<const Shader> shader_from_disk(const std::string& key, const std::string& name, const ShaderOptions& options,
+                                               const ShaderHead& head) {
   try {
-    if (auto cached = read_cached_shader(key)) return make_shader(name, options, std::move(*cached));
+    if (auto cached = read_cached_shader(key)) return make_shader(name, options, head, std::move(*cached));
   } catch (const Error&) {
   }
   return nullptr;
@@ -43,21 +54,22 @@ std::shared_ptr<const Shader> shader_from_disk(const std::string& key, const std
 
 std::shared_ptr<const Shader> compile(const std::string& source, const std::string& name, const ShaderOptions& options,
                                       const Macros& macros, const IncludeLoader& includes) {
+  check_options(options);
   const SourceSet sources(name, source, includes);
   const ShaderHead head = shader_head(sources, options, macros);
   const std::string key = shader_key(sources, head, options);
   if (auto shader = state().cache.find(key)) {
     ++state().from_memory;
-    return shader;
+    return with_options(std::move(shader), options);
   }
-  if (auto shader = shader_from_disk(key, name, options)) {
+  if (auto shader = shader_from_disk(key, name, options, head)) {
     ++state().from_disk;
-    return state().cache.insert(key, std::move(shader));
+    return with_options(state().cache.insert(key, std::move(shader)), options);
   }
   CompiledShader compiled = compile_to_spirv(sources, head, options);
   ++state().compiled;
   write_cached_shader(key, compiled);
-  return state().cache.insert(key, make_shader(name, options, std::move(compiled)));
+  return with_options(state().cache.insert(key, make_shader(name, options, head, std::move(compiled))), options);
 }
 
 CompileCounts compile_counts() {

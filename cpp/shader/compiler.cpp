@@ -36,6 +36,7 @@ std::string version_text(const SourceSet& sources) {
 
 // The user's text with its #version line, which now stands before the preamble, blanked out.
 std::string without_version(std::string text) {
+  if (!text.ends_with('\n')) text += '\n';  // glslang's preprocessor fails at a string that ends within a line
   const auto line = version_line(text);
   if (line.empty()) return text;
   const size_t hash = text.rfind('#', line.front().offset), end = line.back().offset + line.back().text.size();
@@ -143,7 +144,11 @@ bool may_lack_local_size(const Interface& interface) {
 }  // namespace
 
 ShaderHead shader_head(const SourceSet& sources, const ShaderOptions& options, const Macros& macros) {
-  return {version_text(sources) + preamble(options), macro_text(macros)};
+  std::string given = macro_text(macros);
+  std::vector<std::string_view> texts{given};
+  for (const auto& file : sources.files()) texts.emplace_back(file.text);
+  std::string before = version_text(sources) + preamble(options, texts);
+  return {std::move(before), std::move(given)};
 }
 
 CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options) {

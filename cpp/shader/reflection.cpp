@@ -38,6 +38,7 @@ class Reflector {
   void check_entry_point();
   void read_variables();
   void read_variable(const Instruction& variable);
+  void add_image(uint32_t id, uint32_t pointer);
   void add_buffer(const BlockVariable& variable);
   void add_push_constants(const BlockVariable& variable);
   void add_members(uint32_t type, const std::string& prefix, uint64_t begin);
@@ -75,12 +76,12 @@ void Reflector::read_variables() {
   for (const auto& instruction : module_.all())
     if (instruction.op == OpVariable) read_variable(instruction);
   std::ranges::sort(result_.bindings, {}, &BindingInterface::binding);
+  std::ranges::sort(result_.images, {}, &ImageInterface::binding);
 }
 
 void Reflector::read_variable(const Instruction& variable) {
   const uint32_t id = variable[1], storage_class = variable[2];
-  if (storage_class == kUniformConstant)
-    throw UnsupportedError("'" + module_.name(id) + "' is an image or a sampler: a kernel's bindings are buffers");
+  if (storage_class == kUniformConstant) return add_image(id, variable[0]);
   if (storage_class != kUniform && storage_class != kStorageBuffer && storage_class != kPushConstant) return;
   const auto& pointer = module_.definition(variable[0]);
   if (pointer.op != OpTypePointer) throw ShaderCompileError("malformed SPIR-V: a variable whose type is not a pointer");
@@ -93,6 +94,23 @@ void Reflector::read_variable(const Instruction& variable) {
     add_push_constants({id, type, storage_class});
   else
     add_buffer({id, type, storage_class});
+}
+
+void Reflector::add_image(uint32_t id, uint32_t pointer) {
+  ImageInterface image;
+  image.name = module_.name(id);
+  const auto& pointed = module_.definition(pointer);
+  if (pointed.op != OpTypePointer) throw ShaderCompileError("malformed SPIR-V: a variable whose type is not a pointer");
+  const auto* type = &module_.definition(pointed[2]);
+  image.sampled = type->op == OpTypeSampledImage;
+  if (image.sampled) type = &module_.definition((*type)[1]);
+  if (type->op != OpTypeImage || (*type)[2] > 2)
+    throw UnsupportedError("'" + image.name + "': expected an image or a combined image and sampler, of one to three dimensions");
+  image.dimensions = (*type)[2] + 1;
+  const auto binding = module_.value(id, Binding);
+  if (!binding) throw ShaderCompileError("image '" + image.name + "' has no layout(binding = N)");
+  image.binding = *binding;
+  result_.images.push_back(std::move(image));
 }
 
 // Blocks that share a binding are views of one buffer.

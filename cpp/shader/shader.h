@@ -32,6 +32,14 @@ struct BindingInterface {
   bool uniform = false;                   // a uniform buffer, not a storage buffer
 };
 
+// One image, or a texture with its sampler.
+struct ImageInterface {
+  uint32_t binding = 0;
+  std::string name;
+  bool sampled = false;  // read through a sampler, else a storage image
+  uint32_t dimensions = 2;
+};
+
 // A number, vector, matrix or array in the push constants. Members of structures go by dotted names: "lights[1].colour".
 struct PushConstant {
   std::string name;
@@ -51,6 +59,7 @@ struct SpecConstant {
 
 struct Interface {
   std::vector<BindingInterface> bindings;  // by binding number
+  std::vector<ImageInterface> images;      // by binding number
   std::vector<PushConstant> push_constants;
   uint32_t push_bytes = 0;
   std::vector<SpecConstant> spec_constants;
@@ -70,6 +79,7 @@ Interface reflect(const std::vector<uint32_t>& spirv);
 struct Shader {
   std::string name;
   ShaderOptions options;
+  std::string preamble;  // what stood before the shader's own text
   std::vector<uint32_t> spirv;
   Interface interface;
   std::vector<std::string> warnings;

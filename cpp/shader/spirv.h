@@ -22,6 +22,8 @@ enum Op : uint16_t {
   OpTypeFloat = 22,
   OpTypeVector = 23,
   OpTypeMatrix = 24,
+  OpTypeImage = 25,
+  OpTypeSampledImage = 27,
   OpTypeArray = 28,
   OpTypeRuntimeArray = 29,
   OpTypeStruct = 30,

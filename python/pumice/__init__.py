@@ -50,6 +50,7 @@ from ._pumice import buffer_size as buffer_size
 from ._pumice import cache_state as cache_state
 from ._pumice import compile as compile
 from ._pumice import compile_counts as compile_counts
+from ._pumice import device_macros as device_macros
 from ._pumice import devices as devices
 from ._pumice import distinct_pipelines as distinct_pipelines
 from ._pumice import has_operator as has_operator

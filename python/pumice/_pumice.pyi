@@ -7,7 +7,7 @@ import collections.abc
 import numpy as np
 import numpy.typing
 import typing
-__all__: list[str] = ['BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Expression', 'Graph', 'GraphError', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Operator', 'OperatorRow', 'OutOfMemoryError', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'glslang_accepts', 'glslang_version', 'has_operator', 'note_cache_use', 'operators', 'output_descs', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
+__all__: list[str] = ['BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Expression', 'Graph', 'GraphError', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Operator', 'OperatorRow', 'OutOfMemoryError', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'glslang_accepts', 'glslang_version', 'has_operator', 'note_cache_use', 'operators', 'output_descs', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
 class Error(Exception):
     """
     Root of every error that pumice raises on purpose.
@@ -453,18 +453,27 @@ class ShaderOptions:
     __hash__: typing.ClassVar[None]  # type: ignore[assignment]
     def __eq__(self, other: object) -> bool:
         ...
-    def __init__(self, *, storage: str = 'fp32', fp16_arithmetic: bool = False, fp16_uniform: bool = False, int64: bool = True, int16: bool = True, int8: bool = True, storage_16bit: bool = True, vulkan_minor: typing.SupportsInt | typing.SupportsIndex = 1, profile: collections.abc.Mapping[str, str] = {}) -> None:
+    def __init__(self, *, storage: str = 'fp32', fp16_arithmetic: bool = False, fp16_uniform: bool = False, int8_storage: bool = False, int8_packed: bool = False, int8_arithmetic: bool = False, int8_uniform: bool = False, int16_storage: bool = False, int16_packed: bool = False, shader_local_memory: bool = False, generation: str = 'current', image_storage: bool = False, subgroup: collections.abc.Set[str] = set(), int64: bool = True, int16: bool = True, int8: bool = True, storage_16bit: bool = True, fp16_rounds_to_even: bool = False, vulkan_minor: typing.SupportsInt | typing.SupportsIndex = 1, profile: collections.abc.Mapping[str, str] = {}) -> None:
         """
-        storage: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'; fp16_arithmetic: afp is half; fp16_uniform: so is lfp; int64 to storage_16bit: what the
-        device can do; vulkan_minor: the target, Vulkan 1.x; profile: device macros, name -> text.
+        storage: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'; fp16_arithmetic: afp is half; fp16_uniform: so is lfp.
+        int8_*, int16_*: the integer families; _storage goes before _packed.
+        generation: 'current', or '2024' with images, pack8 and sfp2lfp, where the sfp of a packed storage is a float of 4 bytes
+        (in the current one two elements share a word); image_storage and subgroup ('basic', 'vote', 'ballot', 'shuffle') are of 2024.
+        int64 to fp16_rounds_to_even: what the device can do; vulkan_minor: the target, Vulkan 1.x; profile: device macros, name -> text.
         """
     def __repr__(self) -> str:
         ...
     @property
+    def generation(self) -> str:
+        ...
+    @property
     def preamble(self) -> str:
         """
-        The text of the GLSL extension for these options.
+        The text of the GLSL extension for these options, whole: a shader gets what it names of it.
         """
+    @property
+    def profile(self) -> dict[str, str]:
+        ...
     @property
     def storage(self) -> str:
         ...
@@ -487,6 +496,11 @@ class Shader:
     def preamble(self) -> str:
         """
         The text that stood before the shader's own.
+        """
+    @property
+    def report(self) -> dict[str, str]:
+        """
+        Device macros of the profile that the shader did not see, since the shader compiler lacks their GLSL extension: macro -> why.
         """
     @property
     def spirv(self) -> bytes:
@@ -520,9 +534,9 @@ class Kernel:
     """
     A compute shader in GLSL with the extension's types; called with its arguments by name.
     """
-    def __init__(self, source: str, context: Context, name: str = 'kernel', macros: collections.abc.Mapping[str, str] = {}, spec: collections.abc.Mapping[str, typing.SupportsFloat | typing.SupportsIndex] = {}, includes: collections.abc.Mapping[str, str] | None = None) -> None:
+    def __init__(self, source: str, context: Context, name: str = 'kernel', macros: collections.abc.Mapping[str, str] = {}, spec: collections.abc.Mapping[str, typing.SupportsFloat | typing.SupportsIndex] = {}, includes: collections.abc.Mapping[str, str] | None = None, options: ShaderOptions | None = None) -> None:
         """
-        source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text.
+        source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: in place of those that follow from the device and the arrays, which are then of the types that the shader declares.
         Raises ShaderCompileError, UnsupportedError.
         """
     def __repr__(self) -> str:
@@ -939,13 +953,17 @@ def cache_state() -> CacheState | None:
     """
     None where there is no cache (PUMICE_NO_CACHE).
     """
-def compile(source: str, options: ShaderOptions = ..., macros: collections.abc.Mapping[str, str] = {}, name: str = 'shader', includes: collections.abc.Mapping[str, str] | None = None) -> Shader:
+def compile(source: str, options: ShaderOptions = ..., macros: collections.abc.Mapping[str, str] = {}, name: str = 'shader', includes: collections.abc.Mapping[str, str] | None = None, profile: collections.abc.Mapping[str, str] | None = None) -> Shader:
     """
-    GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text. Raises ShaderCompileError, UnsupportedError.
+    GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text; profile: device macros in place of the options' own. Raises ShaderCompileError, UnsupportedError.
     """
 def compile_counts() -> CompileCounts:
     """
     How many shaders this process compiled and how many it found in the caches.
+    """
+def device_macros(context: Context) -> dict[str, str]:
+    """
+    The device macros of the GLSL extension: ncnn_<name> -> text, for extensions, features, properties and limits; a profile for compile() and ShaderOptions.
     """
 def devices() -> list[DeviceInfo]:
     """

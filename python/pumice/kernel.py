@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import _pumice
-from ._pumice import Context, GraphError, Tensor, TensorDesc
+from ._pumice import Context, GraphError, ShaderOptions, Tensor, TensorDesc
 from .context import default_context
 from .element_types import Array
 from .log import forward_log
@@ -96,12 +96,15 @@ class Kernel(_pumice.Kernel):
         macros: Mapping[str, str] | None = None,
         spec: Mapping[str, float] | None = None,
         includes: Mapping[str, str] | None = None,
+        options: ShaderOptions | None = None,
     ) -> None:
-        """Macros: names -> text. spec: specialization constants -> values. includes: paths -> text.
+        """Macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: in place of
+        those that follow from the device and the arrays, which are then of the types that the shader declares.
 
         Raises ShaderCompileError, UnsupportedError.
         """
         optional: dict[str, Any] = {} if includes is None else {"includes": dict(includes)}
+        optional |= {} if options is None else {"options": options}
         super().__init__(source, context or default_context(), name, dict(macros or {}), dict(spec or {}), **optional)
         self._results: dict[str, tuple[str, tuple[int, ...]]] = {}  # outputs that a call makes: dtype, shape
         self._first_output: str | None = None

@@ -1,0 +1,470 @@
+// The device macros of the GLSL extension: ncnn_<name> for extensions, features, properties and limits.
+#include "device/device_macros.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "device/context_state.h"
+
+namespace pumice {
+namespace {
+
+// Numbers as GLSL reads them: integers without a suffix but of 64 bits, which are clamped where the device has none.
+class MacroWriter {
+ public:
+  explicit MacroWriter(const DeviceInfo& info) : info_(info), int64_(info.feature("shaderInt64")) {}
+
+  // A feature that is masked here reads 0.
+  void put(const std::string& name, uint32_t value) {
+    const auto masked = info_.features.find(name);
+    text(name, std::to_string(masked != info_.features.end() && !masked->second ? 0 : value));
+  }
+  void put(const std::string& name, int32_t value) { text(name, std::to_string(value)); }
+  void put(const std::string& name, uint64_t value) {
+    text(name, int64_ ? std::to_string(value) + "ull" : std::to_string(std::min<uint64_t>(value, UINT32_MAX)));
+  }
+  void put(const std::string& name, float value) {
+    char digits[32];
+    std::snprintf(digits, sizeof digits, "%.8e", static_cast<double>(value));
+    text(name, digits);
+  }
+  template <typename T, size_t N>
+  void put(const std::string& name, const T (&values)[N]) {
+    for (size_t i = 0; i < N; ++i) put(name + "_" + std::to_string(i), values[i]);
+  }
+  void text(const std::string& name, std::string value) { macros_["ncnn_" + name] = std::move(value); }
+
+  bool has(const char* extension) const { return info_.extensions.contains(extension); }
+  std::map<std::string, std::string> take() { return std::move(macros_); }
+
+ private:
+  const DeviceInfo& info_;
+  bool int64_;
+  std::map<std::string, std::string> macros_;
+};
+
+#define PUMICE_PUT(from, name) writer.put(#name, from.name)
+
+void put_features(MacroWriter& writer, const VkPhysicalDeviceFeatures& features) {
+  PUMICE_PUT(features, robustBufferAccess);
+  PUMICE_PUT(features, fullDrawIndexUint32);
+  PUMICE_PUT(features, imageCubeArray);
+  PUMICE_PUT(features, independentBlend);
+  PUMICE_PUT(features, geometryShader);
+  PUMICE_PUT(features, tessellationShader);
+  PUMICE_PUT(features, sampleRateShading);
+  PUMICE_PUT(features, dualSrcBlend);
+  PUMICE_PUT(features, logicOp);
+  PUMICE_PUT(features, multiDrawIndirect);
+  PUMICE_PUT(features, drawIndirectFirstInstance);
+  PUMICE_PUT(features, depthClamp);
+  PUMICE_PUT(features, depthBiasClamp);
+  PUMICE_PUT(features, fillModeNonSolid);
+  PUMICE_PUT(features, depthBounds);
+  PUMICE_PUT(features, wideLines);
+  PUMICE_PUT(features, largePoints);
+  PUMICE_PUT(features, alphaToOne);
+  PUMICE_PUT(features, multiViewport);
+  PUMICE_PUT(features, samplerAnisotropy);
+  PUMICE_PUT(features, textureCompressionETC2);
+  PUMICE_PUT(features, textureCompressionASTC_LDR);
+  PUMICE_PUT(features, textureCompressionBC);
+  PUMICE_PUT(features, occlusionQueryPrecise);
+  PUMICE_PUT(features, pipelineStatisticsQuery);
+  PUMICE_PUT(features, vertexPipelineStoresAndAtomics);
+  PUMICE_PUT(features, fragmentStoresAndAtomics);
+  PUMICE_PUT(features, shaderTessellationAndGeometryPointSize);
+  PUMICE_PUT(features, shaderImageGatherExtended);
+  PUMICE_PUT(features, shaderStorageImageExtendedFormats);
+  PUMICE_PUT(features, shaderStorageImageMultisample);
+  PUMICE_PUT(features, shaderStorageImageReadWithoutFormat);
+  PUMICE_PUT(features, shaderStorageImageWriteWithoutFormat);
+  PUMICE_PUT(features, shaderUniformBufferArrayDynamicIndexing);
+  PUMICE_PUT(features, shaderSampledImageArrayDynamicIndexing);
+  PUMICE_PUT(features, shaderStorageBufferArrayDynamicIndexing);
+  PUMICE_PUT(features, shaderStorageImageArrayDynamicIndexing);
+  PUMICE_PUT(features, shaderClipDistance);
+  PUMICE_PUT(features, shaderCullDistance);
+  PUMICE_PUT(features, shaderFloat64);
+  PUMICE_PUT(features, shaderInt64);
+  PUMICE_PUT(features, shaderInt16);
+  PUMICE_PUT(features, shaderResourceResidency);
+  PUMICE_PUT(features, shaderResourceMinLod);
+  PUMICE_PUT(features, sparseBinding);
+  PUMICE_PUT(features, sparseResidencyBuffer);
+  PUMICE_PUT(features, sparseResidencyImage2D);
+  PUMICE_PUT(features, sparseResidencyImage3D);
+  PUMICE_PUT(features, sparseResidency2Samples);
+  PUMICE_PUT(features, sparseResidency4Samples);
+  PUMICE_PUT(features, sparseResidency8Samples);
+  PUMICE_PUT(features, sparseResidency16Samples);
+  PUMICE_PUT(features, sparseResidencyAliased);
+  PUMICE_PUT(features, variableMultisampleRate);
+  PUMICE_PUT(features, inheritedQueries);
+}
+
+void put_limits(MacroWriter& writer, const VkPhysicalDeviceLimits& limits) {
+  PUMICE_PUT(limits, maxImageDimension1D);
+  PUMICE_PUT(limits, maxImageDimension2D);
+  PUMICE_PUT(limits, maxImageDimension3D);
+  PUMICE_PUT(limits, maxImageDimensionCube);
+  PUMICE_PUT(limits, maxImageArrayLayers);
+  PUMICE_PUT(limits, maxTexelBufferElements);
+  PUMICE_PUT(limits, maxUniformBufferRange);
+  PUMICE_PUT(limits, maxStorageBufferRange);
+  PUMICE_PUT(limits, maxPushConstantsSize);
+  PUMICE_PUT(limits, maxMemoryAllocationCount);
+  PUMICE_PUT(limits, maxSamplerAllocationCount);
+  PUMICE_PUT(limits, bufferImageGranularity);
+  PUMICE_PUT(limits, sparseAddressSpaceSize);
+  PUMICE_PUT(limits, maxBoundDescriptorSets);
+  PUMICE_PUT(limits, maxPerStageDescriptorSamplers);
+  PUMICE_PUT(limits, maxPerStageDescriptorUniformBuffers);
+  PUMICE_PUT(limits, maxPerStageDescriptorStorageBuffers);
+  PUMICE_PUT(limits, maxPerStageDescriptorSampledImages);
+  PUMICE_PUT(limits, maxPerStageDescriptorStorageImages);
+  PUMICE_PUT(limits, maxPerStageDescriptorInputAttachments);
+  PUMICE_PUT(limits, maxPerStageResources);
+  PUMICE_PUT(limits, maxDescriptorSetSamplers);
+  PUMICE_PUT(limits, maxDescriptorSetUniformBuffers);
+  PUMICE_PUT(limits, maxDescriptorSetUniformBuffersDynamic);
+  PUMICE_PUT(limits, maxDescriptorSetStorageBuffers);
+  PUMICE_PUT(limits, maxDescriptorSetStorageBuffersDynamic);
+  PUMICE_PUT(limits, maxDescriptorSetSampledImages);
+  PUMICE_PUT(limits, maxDescriptorSetStorageImages);
+  PUMICE_PUT(limits, maxDescriptorSetInputAttachments);
+  PUMICE_PUT(limits, maxVertexInputAttributes);
+  PUMICE_PUT(limits, maxVertexInputBindings);
+  PUMICE_PUT(limits, maxVertexInputAttributeOffset);
+  PUMICE_PUT(limits, maxVertexInputBindingStride);
+  PUMICE_PUT(limits, maxVertexOutputComponents);
+  PUMICE_PUT(limits, maxTessellationGenerationLevel);
+  PUMICE_PUT(limits, maxTessellationPatchSize);
+  PUMICE_PUT(limits, maxTessellationControlPerVertexInputComponents);
+  PUMICE_PUT(limits, maxTessellationControlPerVertexOutputComponents);
+  PUMICE_PUT(limits, maxTessellationControlPerPatchOutputComponents);
+  PUMICE_PUT(limits, maxTessellationControlTotalOutputComponents);
+  PUMICE_PUT(limits, maxTessellationEvaluationInputComponents);
+  PUMICE_PUT(limits, maxTessellationEvaluationOutputComponents);
+  PUMICE_PUT(limits, maxGeometryShaderInvocations);
+  PUMICE_PUT(limits, maxGeometryInputComponents);
+  PUMICE_PUT(limits, maxGeometryOutputComponents);
+  PUMICE_PUT(limits, maxGeometryOutputVertices);
+  PUMICE_PUT(limits, maxGeometryTotalOutputComponents);
+  PUMICE_PUT(limits, maxFragmentInputComponents);
+  PUMICE_PUT(limits, maxFragmentOutputAttachments);
+  PUMICE_PUT(limits, maxFragmentDualSrcAttachments);
+  PUMICE_PUT(limits, maxFragmentCombinedOutputResources);
+  PUMICE_PUT(limits, maxComputeSharedMemorySize);
+  PUMICE_PUT(limits, maxComputeWorkGroupCount);
+  PUMICE_PUT(limits, maxComputeWorkGroupInvocations);
+  PUMICE_PUT(limits, maxComputeWorkGroupSize);
+  PUMICE_PUT(limits, subPixelPrecisionBits);
+  PUMICE_PUT(limits, subTexelPrecisionBits);
+  PUMICE_PUT(limits, mipmapPrecisionBits);
+  PUMICE_PUT(limits, maxDrawIndexedIndexValue);
+  PUMICE_PUT(limits, maxDrawIndirectCount);
+  PUMICE_PUT(limits, maxSamplerLodBias);
+  PUMICE_PUT(limits, maxSamplerAnisotropy);
+  PUMICE_PUT(limits, maxViewports);
+  PUMICE_PUT(limits, maxViewportDimensions);
+  PUMICE_PUT(limits, viewportBoundsRange);
+  PUMICE_PUT(limits, viewportSubPixelBits);
+  PUMICE_PUT(limits, minMemoryMapAlignment);
+  PUMICE_PUT(limits, minTexelBufferOffsetAlignment);
+  PUMICE_PUT(limits, minUniformBufferOffsetAlignment);
+  PUMICE_PUT(limits, minStorageBufferOffsetAlignment);
+  PUMICE_PUT(limits, minTexelOffset);
+  PUMICE_PUT(limits, maxTexelOffset);
+  PUMICE_PUT(limits, minTexelGatherOffset);
+  PUMICE_PUT(limits, maxTexelGatherOffset);
+  PUMICE_PUT(limits, minInterpolationOffset);
+  PUMICE_PUT(limits, maxInterpolationOffset);
+  PUMICE_PUT(limits, subPixelInterpolationOffsetBits);
+  PUMICE_PUT(limits, maxFramebufferWidth);
+  PUMICE_PUT(limits, maxFramebufferHeight);
+  PUMICE_PUT(limits, maxFramebufferLayers);
+  PUMICE_PUT(limits, framebufferColorSampleCounts);
+  PUMICE_PUT(limits, framebufferDepthSampleCounts);
+  PUMICE_PUT(limits, framebufferStencilSampleCounts);
+  PUMICE_PUT(limits, framebufferNoAttachmentsSampleCounts);
+  PUMICE_PUT(limits, maxColorAttachments);
+  PUMICE_PUT(limits, sampledImageColorSampleCounts);
+  PUMICE_PUT(limits, sampledImageIntegerSampleCounts);
+  PUMICE_PUT(limits, sampledImageDepthSampleCounts);
+  PUMICE_PUT(limits, sampledImageStencilSampleCounts);
+  PUMICE_PUT(limits, storageImageSampleCounts);
+  PUMICE_PUT(limits, maxSampleMaskWords);
+  PUMICE_PUT(limits, timestampComputeAndGraphics);
+  PUMICE_PUT(limits, timestampPeriod);
+  PUMICE_PUT(limits, maxClipDistances);
+  PUMICE_PUT(limits, maxCullDistances);
+  PUMICE_PUT(limits, maxCombinedClipAndCullDistances);
+  PUMICE_PUT(limits, discreteQueuePriorities);
+  PUMICE_PUT(limits, pointSizeRange);
+  PUMICE_PUT(limits, lineWidthRange);
+  PUMICE_PUT(limits, pointSizeGranularity);
+  PUMICE_PUT(limits, lineWidthGranularity);
+  PUMICE_PUT(limits, strictLines);
+  PUMICE_PUT(limits, standardSampleLocations);
+  PUMICE_PUT(limits, optimalBufferCopyOffsetAlignment);
+  PUMICE_PUT(limits, optimalBufferCopyRowPitchAlignment);
+  PUMICE_PUT(limits, nonCoherentAtomSize);
+}
+
+void put_sparse(MacroWriter& writer, const VkPhysicalDeviceSparseProperties& sparse) {
+  PUMICE_PUT(sparse, residencyStandard2DBlockShape);
+  PUMICE_PUT(sparse, residencyStandard2DMultisampleBlockShape);
+  PUMICE_PUT(sparse, residencyStandard3DBlockShape);
+  PUMICE_PUT(sparse, residencyAlignedMipSize);
+  PUMICE_PUT(sparse, residencyNonResidentStrict);
+}
+
+template <typename Structure>
+Structure features_of(VkPhysicalDevice physical, VkStructureType type) {
+  Structure structure{};
+  structure.sType = type;
+  VkPhysicalDeviceFeatures2 chain{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, &structure};
+  vkGetPhysicalDeviceFeatures2(physical, &chain);
+  return structure;
+}
+
+template <typename Structure>
+Structure properties_of(VkPhysicalDevice physical, VkStructureType type) {
+  Structure structure{};
+  structure.sType = type;
+  VkPhysicalDeviceProperties2 chain{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, &structure};
+  vkGetPhysicalDeviceProperties2(physical, &chain);
+  return structure;
+}
+
+// Of structures that the headers of this build know, where the device has their extension.
+void put_extension_features(MacroWriter& writer, VkPhysicalDevice physical) {
+  if (writer.has("VK_KHR_8bit_storage")) {
+    const auto found = features_of<VkPhysicalDevice8BitStorageFeatures>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_8BIT_STORAGE_FEATURES);
+    PUMICE_PUT(found, storageBuffer8BitAccess);
+    PUMICE_PUT(found, uniformAndStorageBuffer8BitAccess);
+    PUMICE_PUT(found, storagePushConstant8);
+  }
+  if (writer.has("VK_KHR_16bit_storage")) {
+    const auto found =
+        features_of<VkPhysicalDevice16BitStorageFeatures>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES);
+    PUMICE_PUT(found, storageBuffer16BitAccess);
+    PUMICE_PUT(found, uniformAndStorageBuffer16BitAccess);
+    PUMICE_PUT(found, storagePushConstant16);
+    PUMICE_PUT(found, storageInputOutput16);
+  }
+  if (writer.has("VK_EXT_robustness2")) {
+    const auto found =
+        features_of<VkPhysicalDeviceRobustness2FeaturesEXT>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ROBUSTNESS_2_FEATURES_EXT);
+    PUMICE_PUT(found, robustBufferAccess2);
+    PUMICE_PUT(found, robustImageAccess2);
+    PUMICE_PUT(found, nullDescriptor);
+  }
+  if (writer.has("VK_KHR_shader_float16_int8")) {
+    const auto found =
+        features_of<VkPhysicalDeviceShaderFloat16Int8Features>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES);
+    PUMICE_PUT(found, shaderFloat16);
+    PUMICE_PUT(found, shaderInt8);
+  }
+  if (writer.has("VK_KHR_sampler_ycbcr_conversion")) {
+    const auto found = features_of<VkPhysicalDeviceSamplerYcbcrConversionFeatures>(
+        physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SAMPLER_YCBCR_CONVERSION_FEATURES);
+    PUMICE_PUT(found, samplerYcbcrConversion);
+  }
+  if (writer.has("VK_EXT_subgroup_size_control")) {
+    const auto found = features_of<VkPhysicalDeviceSubgroupSizeControlFeatures>(
+        physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES);
+    PUMICE_PUT(found, subgroupSizeControl);
+    PUMICE_PUT(found, computeFullSubgroups);
+  }
+  if (writer.has("VK_KHR_shader_integer_dot_product")) {
+    const auto found = features_of<VkPhysicalDeviceShaderIntegerDotProductFeatures>(
+        physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES);
+    PUMICE_PUT(found, shaderIntegerDotProduct);
+  }
+  if (writer.has("VK_KHR_shader_subgroup_extended_types")) {
+    const auto found = features_of<VkPhysicalDeviceShaderSubgroupExtendedTypesFeatures>(
+        physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SUBGROUP_EXTENDED_TYPES_FEATURES);
+    PUMICE_PUT(found, shaderSubgroupExtendedTypes);
+  }
+  if (writer.has("VK_EXT_shader_atomic_float")) {
+    const auto found = features_of<VkPhysicalDeviceShaderAtomicFloatFeaturesEXT>(
+        physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_ATOMIC_FLOAT_FEATURES_EXT);
+    PUMICE_PUT(found, shaderBufferFloat32Atomics);
+    PUMICE_PUT(found, shaderBufferFloat32AtomicAdd);
+    PUMICE_PUT(found, shaderBufferFloat64Atomics);
+    PUMICE_PUT(found, shaderBufferFloat64AtomicAdd);
+    PUMICE_PUT(found, shaderSharedFloat32Atomics);
+    PUMICE_PUT(found, shaderSharedFloat32AtomicAdd);
+    PUMICE_PUT(found, shaderSharedFloat64Atomics);
+    PUMICE_PUT(found, shaderSharedFloat64AtomicAdd);
+    PUMICE_PUT(found, shaderImageFloat32Atomics);
+    PUMICE_PUT(found, shaderImageFloat32AtomicAdd);
+    PUMICE_PUT(found, sparseImageFloat32Atomics);
+    PUMICE_PUT(found, sparseImageFloat32AtomicAdd);
+  }
+  if (writer.has("VK_EXT_shader_atomic_float2")) {
+    const auto found = features_of<VkPhysicalDeviceShaderAtomicFloat2FeaturesEXT>(
+        physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_ATOMIC_FLOAT_2_FEATURES_EXT);
+    PUMICE_PUT(found, shaderBufferFloat16Atomics);
+    PUMICE_PUT(found, shaderBufferFloat16AtomicAdd);
+    PUMICE_PUT(found, shaderBufferFloat16AtomicMinMax);
+    PUMICE_PUT(found, shaderBufferFloat32AtomicMinMax);
+    PUMICE_PUT(found, shaderBufferFloat64AtomicMinMax);
+    PUMICE_PUT(found, shaderSharedFloat16Atomics);
+    PUMICE_PUT(found, shaderSharedFloat16AtomicAdd);
+    PUMICE_PUT(found, shaderSharedFloat16AtomicMinMax);
+    PUMICE_PUT(found, shaderSharedFloat32AtomicMinMax);
+    PUMICE_PUT(found, shaderSharedFloat64AtomicMinMax);
+    PUMICE_PUT(found, shaderImageFloat32AtomicMinMax);
+    PUMICE_PUT(found, sparseImageFloat32AtomicMinMax);
+  }
+  if (writer.has("VK_KHR_vulkan_memory_model")) {
+    const auto found =
+        features_of<VkPhysicalDeviceVulkanMemoryModelFeatures>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES);
+    PUMICE_PUT(found, vulkanMemoryModel);
+    PUMICE_PUT(found, vulkanMemoryModelDeviceScope);
+    PUMICE_PUT(found, vulkanMemoryModelAvailabilityVisibilityChains);
+  }
+}
+
+// Of the one extension, else of the other.
+void put_cooperative_matrix(MacroWriter& writer, VkPhysicalDevice physical) {
+  if (writer.has("VK_KHR_cooperative_matrix")) {
+    const auto found = features_of<VkPhysicalDeviceCooperativeMatrixFeaturesKHR>(
+        physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR);
+    PUMICE_PUT(found, cooperativeMatrix);
+    PUMICE_PUT(found, cooperativeMatrixRobustBufferAccess);
+  } else if (writer.has("VK_NV_cooperative_matrix")) {
+    const auto found = features_of<VkPhysicalDeviceCooperativeMatrixFeaturesNV>(
+        physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_NV);
+    writer.text("cooperativeMatrix", std::to_string(found.cooperativeMatrix));
+    PUMICE_PUT(found, cooperativeMatrixRobustBufferAccess);
+  }
+}
+
+void put_extension_properties(MacroWriter& writer, VkPhysicalDevice physical) {
+  if (writer.has("VK_EXT_robustness2")) {
+    const auto found =
+        properties_of<VkPhysicalDeviceRobustness2PropertiesEXT>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ROBUSTNESS_2_PROPERTIES_EXT);
+    PUMICE_PUT(found, robustStorageBufferAccessSizeAlignment);
+    PUMICE_PUT(found, robustUniformBufferAccessSizeAlignment);
+  }
+  if (writer.has("VK_KHR_shader_integer_dot_product")) {
+    const auto found = properties_of<VkPhysicalDeviceShaderIntegerDotProductProperties>(
+        physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_PROPERTIES);
+    PUMICE_PUT(found, integerDotProduct8BitUnsignedAccelerated);
+    PUMICE_PUT(found, integerDotProduct8BitSignedAccelerated);
+    PUMICE_PUT(found, integerDotProduct8BitMixedSignednessAccelerated);
+    PUMICE_PUT(found, integerDotProduct4x8BitPackedUnsignedAccelerated);
+    PUMICE_PUT(found, integerDotProduct4x8BitPackedSignedAccelerated);
+    PUMICE_PUT(found, integerDotProduct4x8BitPackedMixedSignednessAccelerated);
+    PUMICE_PUT(found, integerDotProduct16BitUnsignedAccelerated);
+    PUMICE_PUT(found, integerDotProduct16BitSignedAccelerated);
+    PUMICE_PUT(found, integerDotProduct16BitMixedSignednessAccelerated);
+    PUMICE_PUT(found, integerDotProduct32BitUnsignedAccelerated);
+    PUMICE_PUT(found, integerDotProduct32BitSignedAccelerated);
+    PUMICE_PUT(found, integerDotProduct32BitMixedSignednessAccelerated);
+    PUMICE_PUT(found, integerDotProduct64BitUnsignedAccelerated);
+    PUMICE_PUT(found, integerDotProduct64BitSignedAccelerated);
+    PUMICE_PUT(found, integerDotProduct64BitMixedSignednessAccelerated);
+    PUMICE_PUT(found, integerDotProductAccumulatingSaturating8BitUnsignedAccelerated);
+    PUMICE_PUT(found, integerDotProductAccumulatingSaturating8BitSignedAccelerated);
+    PUMICE_PUT(found, integerDotProductAccumulatingSaturating8BitMixedSignednessAccelerated);
+    PUMICE_PUT(found, integerDotProductAccumulatingSaturating4x8BitPackedUnsignedAccelerated);
+    PUMICE_PUT(found, integerDotProductAccumulatingSaturating4x8BitPackedSignedAccelerated);
+    PUMICE_PUT(found, integerDotProductAccumulatingSaturating4x8BitPackedMixedSignednessAccelerated);
+    PUMICE_PUT(found, integerDotProductAccumulatingSaturating16BitUnsignedAccelerated);
+    PUMICE_PUT(found, integerDotProductAccumulatingSaturating16BitSignedAccelerated);
+    PUMICE_PUT(found, integerDotProductAccumulatingSaturating16BitMixedSignednessAccelerated);
+    PUMICE_PUT(found, integerDotProductAccumulatingSaturating32BitUnsignedAccelerated);
+    PUMICE_PUT(found, integerDotProductAccumulatingSaturating32BitSignedAccelerated);
+    PUMICE_PUT(found, integerDotProductAccumulatingSaturating32BitMixedSignednessAccelerated);
+    PUMICE_PUT(found, integerDotProductAccumulatingSaturating64BitUnsignedAccelerated);
+    PUMICE_PUT(found, integerDotProductAccumulatingSaturating64BitSignedAccelerated);
+    PUMICE_PUT(found, integerDotProductAccumulatingSaturating64BitMixedSignednessAccelerated);
+  }
+  if (writer.has("VK_EXT_subgroup_size_control")) {
+    const auto found = properties_of<VkPhysicalDeviceSubgroupSizeControlProperties>(
+        physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES);
+    PUMICE_PUT(found, minSubgroupSize);
+    PUMICE_PUT(found, maxSubgroupSize);
+    PUMICE_PUT(found, maxComputeWorkgroupSubgroups);
+    PUMICE_PUT(found, requiredSubgroupSizeStages);
+  }
+  if (writer.has("VK_KHR_driver_properties")) {
+    const auto driver = properties_of<VkPhysicalDeviceDriverProperties>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES);
+    writer.put("driverID", static_cast<uint32_t>(driver.driverID));
+    writer.put("conformanceVersion_major", uint32_t{driver.conformanceVersion.major});
+    writer.put("conformanceVersion_minor", uint32_t{driver.conformanceVersion.minor});
+    writer.put("conformanceVersion_subminor", uint32_t{driver.conformanceVersion.subminor});
+    writer.put("conformanceVersion_patch", uint32_t{driver.conformanceVersion.patch});
+  }
+}
+
+// Bits of VkSubgroupFeatureFlags; the two rotations came after these headers.
+constexpr std::pair<const char*, uint32_t> kSubgroupOperations[] = {
+    {"basic", 0x1},         {"vote", 0x2},
+    {"arithmetic", 0x4},    {"ballot", 0x8},
+    {"shuffle", 0x10},      {"shuffle_relative", 0x20},
+    {"clustered", 0x40},    {"quad", 0x80},
+    {"rotate", 0x200},      {"rotate_relative", 0x400},
+    {"partitioned", 0x100},
+};
+
+void put_subgroup(MacroWriter& writer, VkPhysicalDevice physical) {
+  const auto subgroup = properties_of<VkPhysicalDeviceSubgroupProperties>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES);
+  PUMICE_PUT(subgroup, subgroupSize);
+  PUMICE_PUT(subgroup, supportedStages);
+  PUMICE_PUT(subgroup, supportedOperations);
+  PUMICE_PUT(subgroup, quadOperationsInAllStages);
+  for (const auto& [name, bit] : kSubgroupOperations)
+    writer.text(std::string("subgroup_") + name, subgroup.supportedOperations & bit ? "1" : "0");
+}
+
+void put_device(MacroWriter& writer, const VkPhysicalDeviceProperties& device) {
+  PUMICE_PUT(device, apiVersion);
+  PUMICE_PUT(device, driverVersion);
+  PUMICE_PUT(device, vendorID);
+  PUMICE_PUT(device, deviceID);
+  writer.put("deviceType", static_cast<uint32_t>(device.deviceType));
+  put_limits(writer, device.limits);
+  put_sparse(writer, device.sparseProperties);
+}
+
+#undef PUMICE_PUT
+
+// One set for each context.
+struct KnownMacros {
+  std::once_flag once;
+  std::shared_ptr<const std::map<std::string, std::string>> macros;
+};
+
+std::map<std::string, std::string> read_macros(Context& context) {
+  const DeviceInfo& info = context.info();
+  const VkPhysicalDevice physical = context.vk().physical;
+  MacroWriter writer(info);
+  for (const auto& [extension, version] : info.extensions) writer.put(extension, version);
+  VkPhysicalDeviceFeatures2 features{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2};
+  vkGetPhysicalDeviceFeatures2(physical, &features);
+  put_features(writer, features.features);
+  put_extension_features(writer, physical);
+  put_cooperative_matrix(writer, physical);
+  VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
+  vkGetPhysicalDeviceProperties2(physical, &properties);
+  put_device(writer, properties.properties);
+  put_extension_properties(writer, physical);
+  put_subgroup(writer, physical);
+  return writer.take();
+}
+
+}  // namespace
+
+std::shared_ptr<const std::map<std::string, std::string>> device_macros(Context& context) {
+  const auto known = context.attachment<KnownMacros>();
+  std::call_once(known->once, [&] { known->macros = std::make_shared<const std::map<std::string, std::string>>(read_macros(context)); });
+  return known->macros;
+}
+
+}  // namespace pumice

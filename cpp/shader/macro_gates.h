@@ -1,0 +1,17 @@
+// Device macros that promise something of the shader compiler too.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pumice {
+
+// What a shader that sees this device macro will ask of the compiler; empty where it is nothing.
+std::string_view glsl_extension_of(std::string_view macro);
+
+// Is the macro one that every device has, 0 or 1? Withheld it reads 0, and every other one is undefined.
+bool always_defined(std::string_view macro);
+
+}  // namespace pumice

@@ -1,0 +1,913 @@
+"""The GLSL extension: every name in every mode, and every function against a NumPy model of it, bit for bit."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pumice
+
+Array = npt.NDArray[Any]
+
+# Mode -> options. `words`: what the device cannot do, so that the extension does it another way.
+MODES: dict[str, dict[str, Any]] = {
+    "fp32": {},
+    "fp32 half": {"fp16_arithmetic": True},
+    "fp16": {"storage": "fp16"},
+    "fp16 half": {"storage": "fp16", "fp16_arithmetic": True},
+    "fp16 half words": {"storage": "fp16", "fp16_arithmetic": True, "int64": False},
+    "fp16 half uniform": {"storage": "fp16", "fp16_arithmetic": True, "fp16_uniform": True},
+    "fp16 told": {"storage": "fp16", "fp16_rounds_to_even": True},
+    "fp16 half told": {"storage": "fp16", "fp16_arithmetic": True, "fp16_rounds_to_even": True},
+    "fp16_packed": {"storage": "fp16_packed"},
+    "fp16_packed half": {"storage": "fp16_packed", "fp16_arithmetic": True},
+    "bf16_packed": {"storage": "bf16_packed", "int16": False},
+    "bf16_packed words": {"storage": "bf16_packed", "storage_16bit": False, "fp16_arithmetic": True},
+}
+GENERATIONS = ("current", "2024")
+INTEGER_MODES: dict[str, dict[str, Any]] = {
+    "storage": {"int8_storage": True, "int8_packed": True, "int16_storage": True, "int16_packed": True},
+    "storage without int16": {"int8_storage": True, "int16_storage": True, "int16": False},
+    "packed": {"int8_packed": True, "int16_packed": True, "int8": False},
+    "packed without int16": {"int8_packed": True, "int16_packed": True, "int16": False},
+    "none": {},
+}
+
+SPIRV_VAL = shutil.which("spirv-val") or str(Path(sys.executable).with_name("spirv-val"))
+
+
+def validate(shader: pumice.Shader, folder: Path) -> None:
+    """As the Khronos validator sees it."""
+    path = folder / "shader.spv"
+    path.write_bytes(shader.spirv)
+    done = subprocess.run(
+        [SPIRV_VAL, "--target-env", "vulkan1.1", str(path)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr + shader.preamble
+
+
+def run(source: str, options: pumice.ShaderOptions, context: pumice.Context, threads: int, **buffers: Array) -> None:
+    """One dispatch; arrays are bits, whatever type the shader declares."""
+    shader = pumice.compile(source, options)
+    if "RoundingModeRTE" in shader.interface["capabilities"] and not context.feature("roundingModeRTEFloat16"):
+        pytest.skip("the device's conversions to fp16 cannot be told how to round")
+    bound: dict[str, Array] = {}
+    for binding in shader.interface["bindings"]:
+        given = buffers[binding["name"]]
+        dtype = given.dtype if binding["type"] == "other" else np.dtype(binding["type"])
+        bound[binding["name"]] = given.view(dtype)
+    kernel = pumice.Kernel(source, context=context, options=options)
+    kernel(threads=threads, **bound)
+
+
+# --- The model
+
+
+def storage_of(mode: str) -> str:
+    return str(MODES[mode].get("storage", "fp32"))
+
+
+def is_half(mode: str) -> bool:
+    return bool(MODES[mode].get("fp16_arithmetic")) and not storage_of(mode).startswith("bf16")
+
+
+def element_type(mode: str) -> npt.DTypeLike:
+    storage = storage_of(mode)
+    return np.float32 if storage == "fp32" else np.float16 if storage.startswith("fp16") else ml_dtypes.bfloat16
+
+
+def scalar_type(mode: str, generation: str) -> npt.DTypeLike:
+    """Of an `sfp`."""
+    return np.float32 if generation == "2024" and "packed" in storage_of(mode) else element_type(mode)
+
+
+def convert(values: Array, dtype: npt.DTypeLike) -> Array:
+    with np.errstate(all="ignore"):
+        return values.astype(np.float32).astype(dtype)
+
+
+def bits(values: Array) -> Array:
+    return values.view(f"u{values.dtype.itemsize}")
+
+
+def assert_same(given: Array, expected: Array, what: str) -> None:
+    """Bit for bit; any NaN is NaN, and a denormal may be zero."""
+    expected = np.ascontiguousarray(expected)
+    given = given.view(expected.dtype)
+    assert given.shape == expected.shape, what
+    wide, narrow = given.astype(np.float32), expected.astype(np.float32)
+    tiny = float(ml_dtypes.finfo(expected.dtype).smallest_normal)
+    ok = (bits(given) == bits(expected)) | (np.isnan(wide) & np.isnan(narrow)) | ((wide == 0) & (np.abs(narrow) < tiny))
+    if not ok.all():
+        i = int(np.argmin(ok))
+        pytest.fail(f"{what}: {np.count_nonzero(~ok)} differ; [{i}] is {given[i]!r}, expected {expected[i]!r}")
+
+
+@functools.cache
+def numbers() -> Array:
+    """All halves, the ties between them and what lies beside the ties; the same of bfloat16; what overflows."""
+    halves = np.arange(65536, dtype=np.uint16).view(np.float16)
+    with np.errstate(all="ignore"):
+        middle = (np.arange(65536, dtype=np.uint32) << 16 | 0x8000).view(np.float32)
+        between = (halves.astype(np.float64) + np.roll(halves, -1).astype(np.float64)) / 2
+        ties = between.astype(np.float32)
+        parts = [
+            halves.astype(np.float32),
+            ties,
+            np.nextafter(ties, np.float32(0)),
+            np.nextafter(ties, np.float32(9e9)),
+        ]
+        parts += [middle, (middle.view(np.uint32) + 1).view(np.float32), (middle.view(np.uint32) - 1).view(np.float32)]
+        extremes = np.array([65504, 65519.996, 65520, 65535, 65536, 3.3895e38, 3.4e38, np.inf, np.nan, 0, 1e-45, 6e-8])
+        parts.append(np.resize(np.concatenate([extremes, -extremes]), 65536).astype(np.float32))
+    return np.concatenate(parts)
+
+
+def denormal_free(values: Array) -> Array:
+    """Without 32-bit denormals: whether a device keeps those is its own affair."""
+    tiny = (np.abs(values) < np.finfo(np.float32).tiny) & (values != 0)
+    return np.where(tiny, np.float32(0.5), values)
+
+
+# --- Stores of floats
+
+STORES = """
+layout(local_size_x = 64) in;
+layout(binding = 0) readonly buffer X { float x[]; };
+layout(binding = 1) buffer S1 { sfp s1[]; };
+layout(binding = 2) writeonly buffer S2 { sfpvec2 s2[]; };
+layout(binding = 3) writeonly buffer S4 { sfpvec4 s4[]; };
+layout(binding = 4) writeonly buffer SM { sfpmat4 sm[]; };
+layout(binding = 5) writeonly buffer B { uint b[]; };
+void main() {
+  const uint i = gl_GlobalInvocationID.x;
+  if (i >= x.length()) buffer_st1(s1, i, 0.0); else buffer_st1(s1, i, x[i]);
+  if ((i & 1u) == 0u) {
+    const vec2 v = vec2(x[i], x[i + 1u]);
+    buffer_st2(s2, i >> 1, v);
+    b[i >> 1] = packBFloat2x16(v);
+  }
+  if ((i & 3u) == 0u) buffer_st4(s4, i >> 2, vec4(x[i], x[i + 1u], x[i + 2u], x[i + 3u]));
+  if ((i & 15u) == 0u) {
+    mat4 m;
+    for (uint k = 0u; k < 16u; ++k) m[k >> 2][k & 3u] = x[i + k];
+    sm[i >> 4] = afp2sfpmat4(m);
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+@pytest.mark.parametrize("mode", MODES)
+def test_stores_round_to_nearest_even_and_keep_nan(mode: str, generation: str, context: pumice.Context) -> None:
+    x = denormal_free(numbers())
+    n = len(x)
+    stored, vectors = convert(x, scalar_type(mode, generation)), convert(x, element_type(mode))
+    s1 = np.zeros_like(stored)
+    s2, s4, sm = (np.zeros_like(vectors) for _ in range(3))
+    b = np.zeros(n, ml_dtypes.bfloat16)
+    options = pumice.ShaderOptions(generation=generation, **MODES[mode])
+    as_uint = {"s2": s2, "s4": s4, "sm": sm, "s1": s1, "b": b}
+    run(STORES, options, context, n, x=x, **as_uint)
+    assert_same(s1, stored, "st1")
+    assert_same(s2, vectors, "st2")
+    assert_same(s4, vectors, "st4")
+    assert_same(sm, vectors, "afp2sfpmat4")
+    assert_same(b, convert(x, ml_dtypes.bfloat16), "packBFloat2x16")
+
+
+# --- Loads, copies, shared memory
+
+LOADS = """
+layout(local_size_x = 64) in;
+layout(binding = 0) readonly buffer S1 { sfp s1[]; };
+layout(binding = 1) readonly buffer S2 { sfpvec2 s2[]; };
+layout(binding = 2) readonly buffer S4 { sfpvec4 s4[]; };
+layout(binding = 3) readonly buffer SM { sfpmat4 sm[]; };
+layout(binding = 4) writeonly buffer Y1 { float y1[]; };
+layout(binding = 5) writeonly buffer Y2 { vec2 y2[]; };
+layout(binding = 6) writeonly buffer Y4 { vec4 y4[]; };
+layout(binding = 7) writeonly buffer YM { mat4 ym[]; };
+layout(binding = 8) buffer C1 { sfp c1[]; };
+layout(binding = 9) writeonly buffer C2 { sfpvec2 c2[]; };
+layout(binding = 10) writeonly buffer C4 { sfpvec4 c4[]; };
+layout(binding = 11) writeonly buffer G4 { sfpvec4 g4[]; };
+layout(binding = 12) buffer G1 { sfp g1[]; };
+layout(binding = 13) writeonly buffer M1 { float m1[]; };
+layout(binding = 14) writeonly buffer M4 { vec4 m4[]; };
+layout(binding = 15) writeonly buffer R1 { float r1[]; };
+layout(binding = 16) writeonly buffer R4 { vec4 r4[]; };
+layout(binding = 17) readonly buffer B { uint b[]; };
+layout(binding = 18) writeonly buffer YB { vec2 yb[]; };
+shared lfp near1[64];
+shared lfpvec4 near4[16];
+void main() {
+  const uint i = gl_GlobalInvocationID.x, last = gl_NumWorkGroups.x * 64u - 1u, local = gl_LocalInvocationID.x;
+  const uint quad = i >> 2, last_quad = last >> 2;
+  const bool first = (i & 3u) == 0u;
+  y1[i] = float(buffer_ld1(s1, i));
+  buffer_cp1(c1, last - i, s1, i);
+  near1[local] = buffer_sm1(s1, i);
+  if (first) near4[local >> 2] = buffer_sm4(s4, quad);
+  barrier();
+  m1[i] = float(lfp2afp(near1[63u - local]));
+  if (first) m4[quad] = vec4(lfp2afpvec4(near4[15u - (local >> 2)]));
+  barrier();
+  near1[local] = afp2lfp(buffer_ld1(s1, i));
+  if (first) near4[local >> 2] = afp2lfpvec4(buffer_ld4(s4, quad));
+  barrier();
+  r1[i] = float(lfp2afp(near1[local]));
+  if (first) {
+    r4[quad] = vec4(lfp2afpvec4(near4[local >> 2]));
+    y4[quad] = vec4(buffer_ld4(s4, quad));
+    buffer_cp4(c4, last_quad - quad, s4, quad);
+    const ivec4 lanes = ivec4(i + 2u, i, i + 3u, i + 1u);
+    buffer_cp1to4(g4, quad, s1, lanes);
+    buffer_cp4to1(g1, lanes, s4, quad);
+  }
+  if ((i & 1u) == 0u) {
+    y2[i >> 1] = vec2(buffer_ld2(s2, i >> 1));
+    buffer_cp2(c2, (last - i) >> 1, s2, i >> 1);
+    yb[i >> 1] = unpackBFloat2x16(b[i >> 1]);
+  }
+  if ((i & 15u) == 0u) ym[i >> 4] = mat4(sfp2afpmat4(sm[i >> 4]));
+}
+"""
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+@pytest.mark.parametrize("mode", MODES)
+def test_loads_copies_and_shared_memory(mode: str, generation: str, context: pumice.Context) -> None:
+    x = denormal_free(numbers())
+    n = len(x)
+    scalars, vectors = convert(x, scalar_type(mode, generation)), convert(x, element_type(mode))
+    arithmetic = np.float16 if is_half(mode) else np.float32
+
+    def seen(values: Array) -> Array:
+        return convert(convert(values, arithmetic), np.float32)
+
+    out = {name: np.zeros(n, np.float32) for name in ("y1", "y2", "y4", "ym", "m1", "m4", "r1", "r4", "yb")}
+    out |= {name: np.zeros_like(scalars) for name in ("c1", "g1")}
+    out |= {name: np.zeros_like(vectors) for name in ("c2", "c4", "g4")}
+    brain = convert(x, ml_dtypes.bfloat16)
+    options = pumice.ShaderOptions(generation=generation, **MODES[mode])
+    run(LOADS, options, context, n, s1=scalars, s2=vectors, s4=vectors, sm=vectors, b=brain, **out)
+    for name in ("y2", "y4", "ym", "r4"):
+        assert_same(out[name], seen(vectors), name)
+    assert_same(out["y1"], seen(scalars), "ld1")
+    assert_same(out["r1"], seen(scalars), "afp2lfp, lfp2afp")
+    assert_same(out["m1"], seen(scalars).reshape(-1, 64)[:, ::-1].ravel(), "sm1")
+    assert_same(out["m4"], seen(vectors).reshape(-1, 16, 4)[:, ::-1].ravel(), "sm4")
+    assert_same(out["yb"], convert(brain, np.float32), "unpackBFloat2x16")
+    assert_same(out["c1"], scalars[::-1].copy(), "cp1")
+    assert_same(out["c2"], vectors.reshape(-1, 2)[::-1].ravel(), "cp2")
+    assert_same(out["c4"], vectors.reshape(-1, 4)[::-1].ravel(), "cp4")
+    assert_same(out["g4"], convert(scalars, element_type(mode)).reshape(-1, 4)[:, [2, 0, 3, 1]].ravel(), "cp1to4")
+    scattered = convert(vectors, scalar_type(mode, generation)).reshape(-1, 4)[:, [1, 3, 0, 2]]
+    assert_same(out["g1"], scattered.ravel(), "cp4to1")
+
+
+ADJACENT = """
+layout(local_size_x = 64) in;
+layout(binding = 0) readonly buffer X { float x[]; };
+layout(binding = 1) buffer S1 { sfp s1[]; };
+layout(binding = 2) buffer C1 { sfp c1[]; };
+void main() {
+  const uint i = gl_GlobalInvocationID.x, to = i * 5u & 4095u;
+  for (uint round = 0u; round < 4u; ++round) {
+    buffer_st1(s1, to, x[(to + round) & 4095u]);
+    buffer_cp1(c1, i, s1, to);
+  }
+  buffer_st1(s1, to, x[to]);
+  buffer_cp1(c1, to, s1, to);
+}
+"""
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if "packed" in mode])
+def test_scalar_stores_leave_the_other_lane_alone(mode: str, context: pumice.Context) -> None:
+    x = np.random.default_rng(7).normal(size=4096).astype(np.float32)
+    stored = convert(x, element_type(mode))
+    s1, c1 = np.zeros_like(stored), np.zeros_like(stored)
+    run(ADJACENT, pumice.ShaderOptions(**MODES[mode]), context, 4096, x=x, s1=s1, c1=c1)
+    assert_same(s1, stored, "st1")
+
+
+# --- Integers
+
+INTEGERS = """
+layout(local_size_x = 64) in;
+layout(binding = 0) readonly buffer A { sint8 a[]; };
+layout(binding = 1) readonly buffer A4 { sint8vec4 a4[]; };
+layout(binding = 2) buffer YA { sint8 ya[]; };
+layout(binding = 3) writeonly buffer YA4 { sint8vec4 ya4[]; };
+layout(binding = 4) buffer CA { sint8 ca[]; };
+layout(binding = 5) writeonly buffer CA4 { sint8vec4 ca4[]; };
+layout(binding = 6) writeonly buffer GA4 { sint8vec4 ga4[]; };
+layout(binding = 7) buffer GA { sint8 ga[]; };
+layout(binding = 8) writeonly buffer WA { int wa[]; };
+layout(binding = 9) writeonly buffer WA4 { ivec4 wa4[]; };
+layout(binding = 10) readonly buffer B { sint16 b[]; };
+layout(binding = 11) readonly buffer B4 { sint16vec4 b4[]; };
+layout(binding = 12) buffer YB { sint16 yb[]; };
+layout(binding = 13) buffer YB2 { sint16 yb2[]; };
+layout(binding = 14) writeonly buffer YB4 { sint16vec4 yb4[]; };
+layout(binding = 15) writeonly buffer WB { int wb[]; };
+layout(binding = 16) writeonly buffer WB2 { ivec2 wb2[]; };
+layout(binding = 17) writeonly buffer WB4 { ivec4 wb4[]; };
+layout(binding = 18) writeonly buffer LB { int lb[]; };
+layout(binding = 19) writeonly buffer LB4 { ivec4 lb4[]; };
+layout(binding = 20) readonly buffer F { float f[]; };
+layout(binding = 21) writeonly buffer YF { int yf[]; };
+layout(binding = 22) writeonly buffer YF4 { ivec4 yf4[]; };
+layout(binding = 23) writeonly buffer P { ivec4 p[]; };
+shared lint16 near[64];
+shared lint16vec4 near4[16];
+void main() {
+  const int i = int(gl_GlobalInvocationID.x), last = int(gl_NumWorkGroups.x) * 64 - 1, quad = i >> 2;
+  const uint local = gl_LocalInvocationID.x;
+  const bool first = (i & 3) == 0;
+  const aint8 v = i8buffer_ld1(a, i);
+  wa[i] = v;
+  i8buffer_st1(ya, i, v + 128);  // wraps
+  i8buffer_cp1(ca, last - i, a, i);
+  yf[i] = float2int8(f[i]);
+  wb[i] = i16buffer_ld1(b, i);
+  i16buffer_st1(yb, i, i16buffer_ld1(b, i) + 32768);
+  if (i < last) wb2[i] = i16buffer_ld2(b, i);
+  if (i % 2 == 1 && i < last) i16buffer_st2(yb2, i, i16buffer_ld2(b, i));
+  near[local] = lint16(i16buffer_ld1(b, i));
+  if (first) {
+    const ivec4 lanes = ivec4(i + 2, i, i + 3, i + 1);
+    const aint8vec4 four = i8buffer_ld4(a4, quad);
+    wa4[quad] = four;
+    i8buffer_st4(ya4, quad, four + 128);
+    i8buffer_cp4(ca4, quad, a4, (last >> 2) - quad);
+    i8buffer_cp1to4(ga4, quad, a, lanes);
+    i8buffer_cp4to1(ga, lanes, a4, quad);
+    yf4[quad] = float2int8vec4(vec4(f[i], f[i + 1], f[i + 2], f[i + 3]));
+    const aint16vec4 four16 = i16buffer_ld4(b4, quad);
+    wb4[quad] = ivec4(four16);
+    i16buffer_st4(yb4, quad, ivec4(four16) + 32768);
+    near4[local >> 2] = i16buffer_sm4(b4, quad);
+    const int word = i8buffer_sm4(a4, quad);
+    p[quad] = ivec4(packInt4x8(unpackInt4x8(word)), packInt2x16(unpackInt2x16(word)), unpackInt2x16(word));
+  }
+  barrier();
+  lb[i] = int(lint162aint16(near[63u - local]));
+  if (first) lb4[quad] = ivec4(lint162aint16vec4(near4[15u - (local >> 2)]));
+}
+"""
+
+
+def float2int8(values: Array) -> Array:
+    clipped = np.clip(np.nan_to_num(values, nan=0.0, posinf=127, neginf=-127), -127, 127).astype(np.float64)
+    return (np.sign(clipped) * np.floor(np.abs(clipped) + 0.5)).astype(np.int32)
+
+
+@pytest.mark.parametrize("mode", INTEGER_MODES)
+def test_integers(mode: str, context: pumice.Context) -> None:
+    n = 65536
+    short = np.int32 if mode == "none" else np.int16
+    order = np.random.default_rng(1).permutation(n)
+    a, b = order.astype(np.uint8).view(np.int8), order.astype(np.uint16).view(np.int16)
+    stored = b.astype(short)
+    halves = np.arange(-260, 261, dtype=np.float32) / 2
+    beside = [np.nextafter(halves, np.float32(s)) for s in (-1e9, 1e9)]
+    odd = np.array([np.nan, np.inf, -np.inf, 1e30, 0.49999997, -0.49999997, 8388609], np.float32)
+    f = np.resize(np.concatenate([halves, *beside, odd]), n)
+    out = {name: np.zeros(n, np.int8) for name in ("ya", "ya4", "ca", "ca4", "ga4", "ga")}
+    out |= {name: np.zeros(n, short) for name in ("yb", "yb2", "yb4")}
+    out |= {name: np.zeros(n, np.int32) for name in ("wa", "wa4", "wb", "wb4", "lb", "lb4", "yf", "yf4", "p")}
+    out["wb2"] = np.zeros(2 * n, np.int32)
+    run(INTEGERS, pumice.ShaderOptions(**INTEGER_MODES[mode]), context, n, a=a, a4=a, b=stored, b4=stored, f=f, **out)
+    quads = a.reshape(-1, 4)
+    wrapped = stored + 32768 if mode == "none" else (stored.astype(np.int32) + 32768).astype(np.int16)
+    pairs = np.stack([b[:-1], b[1:]], 1).ravel().astype(np.int32)
+    shorts = a.view(np.int16).reshape(-1, 2).astype(np.int32)
+    expected = {
+        "ya": (a.astype(np.int32) + 128).astype(np.int8),
+        "ya4": (a.astype(np.int32) + 128).astype(np.int8),
+        "ca": a[::-1],
+        "ca4": quads[::-1].ravel(),
+        "ga4": quads[:, [2, 0, 3, 1]].ravel(),
+        "ga": quads[:, [1, 3, 0, 2]].ravel(),
+        "wa": a,
+        "wa4": a,
+        "wb": b,
+        "wb4": b,
+        "yb": wrapped,
+        "yb4": wrapped,
+        "yb2": np.concatenate([[0], b[1:-1], [0]]),
+        "lb": b.reshape(-1, 64)[:, ::-1].ravel(),
+        "lb4": b.reshape(-1, 16, 4)[:, ::-1].ravel(),
+        "yf": float2int8(f),
+        "yf4": float2int8(f),
+        "p": np.stack([a.view(np.int32), a.view(np.int32), *shorts.T], 1).ravel(),
+    }
+    for name, values in expected.items():
+        np.testing.assert_array_equal(out[name], values, name)
+    np.testing.assert_array_equal(out["wb2"][: 2 * n - 2], pairs)
+
+
+STORE_PAIRS = """
+layout(local_size_x = 64) in;
+layout(binding = 0) readonly buffer X { int x[]; };
+layout(binding = 1) buffer Y { sint16 y[]; };
+void main() { const uint i = gl_GlobalInvocationID.x * 2u; i16buffer_st2(y, i, ivec2(x[i], x[i + 1u])); }
+"""
+
+
+@pytest.mark.parametrize("mode", INTEGER_MODES)
+def test_pairs_of_short_integers(mode: str, context: pumice.Context) -> None:
+    x = np.arange(-64, 64, dtype=np.int32)
+    y = np.zeros(128, np.int32 if mode == "none" else np.int16)
+    run(STORE_PAIRS, pumice.ShaderOptions(**INTEGER_MODES[mode]), context, 64, x=x, y=y)
+    np.testing.assert_array_equal(y, x)
+
+
+# --- The generation of 2024
+
+EIGHTS = """
+layout(local_size_x = 64) in;
+layout(binding = 0) readonly buffer S1 { sfp s1[]; };
+layout(binding = 1) readonly buffer S4 { sfpvec4 s4[]; };
+layout(binding = 2) readonly buffer S8 { sfpvec8 s8[]; };
+layout(binding = 3) readonly buffer X { float x[]; };
+layout(binding = 4) writeonly buffer Y8 { mat2x4 y8[]; };
+layout(binding = 5) writeonly buffer W8 { sfpvec8 w8[]; };
+layout(binding = 6) writeonly buffer C8 { sfpvec8 c8[]; };
+layout(binding = 7) writeonly buffer G1 { sfpvec8 g1[]; };
+layout(binding = 8) writeonly buffer G4 { sfpvec8 g4[]; };
+layout(binding = 9) writeonly buffer H1 { sfp h1[]; };
+layout(binding = 10) writeonly buffer H4 { sfpvec4 h4[]; };
+layout(binding = 11) writeonly buffer M1 { float m1[]; };
+layout(binding = 12) writeonly buffer M4 { vec4 m4[]; };
+shared lfp near1[64];
+shared lfpvec4 near4[64];
+void main() {
+  const int i = int(gl_GlobalInvocationID.x), last = int(gl_NumWorkGroups.x) * 64 - 1;
+  const uint local = gl_LocalInvocationID.x;
+  const afpvec8 v = buffer_ld8(s8, i);
+  y8[i] = mat2x4(v);
+  mat2x4 m;
+  for (int k = 0; k < 8; ++k) m[k >> 2][k & 3] = x[i * 8 + k];
+  buffer_st8(w8, i, m);
+  buffer_cp8(c8, last - i, s8, i);
+  const ivec4 low = i * 8 + ivec4(2, 0, 3, 1), high = i * 8 + ivec4(7, 5, 4, 6);
+  const ivec2 two = i * 2 + ivec2(1, 0);
+  buffer_cp1to8(g1, i, s1, low, high);
+  buffer_cp4to8(g4, i, s4, two);
+  buffer_cp8to1(h1, low, high, s8, i);
+  buffer_cp8to4(h4, two, s8, i);
+  near1[local] = sfp2lfp(s1[i]);
+  near4[local] = sfp2lfpvec4(s4[i]);
+  barrier();
+  m1[i] = float(lfp2afp(near1[63u - local]));
+  m4[i] = vec4(lfp2afpvec4(near4[63u - local]));
+}
+"""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_eights(mode: str, context: pumice.Context) -> None:
+    x = denormal_free(numbers())
+    n = len(x) // 8
+    scalars, vectors = convert(x, scalar_type(mode, "2024")), convert(x, element_type(mode))
+    arithmetic = np.float16 if is_half(mode) else np.float32
+
+    def seen(values: Array) -> Array:
+        return convert(convert(values, arithmetic), np.float32)
+
+    out = {"y8": np.zeros(len(x), np.float32), "h1": np.zeros_like(scalars)}
+    out |= {"m1": np.zeros(n, np.float32), "m4": np.zeros(n * 4, np.float32)}
+    out |= {name: np.zeros_like(vectors) for name in ("w8", "c8", "g1", "g4", "h4")}
+    options = pumice.ShaderOptions(generation="2024", **MODES[mode])
+    run(EIGHTS, options, context, n, s1=scalars, s4=vectors, s8=vectors, x=x, **out)
+    order = [2, 0, 3, 1, 7, 5, 4, 6]
+    eights = vectors.reshape(-1, 8)
+    assert_same(out["y8"], seen(vectors), "ld8")
+    stored = convert(x, arithmetic) if storage_of(mode) == "fp16" else x
+    assert_same(out["w8"], convert(stored, element_type(mode)), "st8")
+    assert_same(out["c8"], eights[::-1].ravel(), "cp8")
+    assert_same(out["g1"], convert(scalars, element_type(mode)).reshape(-1, 8)[:, order].ravel(), "cp1to8")
+    assert_same(out["g4"], eights.reshape(-1, 2, 4)[:, ::-1].ravel(), "cp4to8")
+    scattered = convert(vectors, scalar_type(mode, "2024")).reshape(-1, 8)[:, np.argsort(order)]
+    assert_same(out["h1"], scattered.ravel(), "cp8to1")
+    assert_same(out["h4"], eights.reshape(-1, 2, 4)[:, ::-1].ravel(), "cp8to4")
+    assert_same(out["m1"], seen(scalars[:n]).reshape(-1, 64)[:, ::-1].ravel(), "sfp2lfp")
+    assert_same(out["m4"], seen(vectors[: n * 4]).reshape(-1, 64, 4)[:, ::-1].ravel(), "sfp2lfpvec4")
+
+
+IMAGES = """
+layout(local_size_x = 8) in;
+layout(binding = 0) uniform unfp sampler$d t1;
+layout(binding = 1) uniform unfp sampler$d t4;
+layout(binding = 2, imfmtc1) writeonly uniform unfp image$d i1;
+layout(binding = 3, imfmtc4) writeonly uniform unfp image$d i4;
+#if !NCNN_image_shader
+#error
+#endif
+void main() {
+  const $p at = $p(gl_GlobalInvocationID);
+  const afp a = image$l_ld1(t1, at);
+  image$l_st1(i1, at + 1, a * afp(2));
+  const afpvec4 b = image$l_ld4(t4, at);
+  image$l_st4(i4, at + 1, b + afp(1));
+  const afpvec8 c = image$l_ld8(t4, at);
+  if (gl_GlobalInvocationID.x > 3u) image$l_st8(i4, at + 2, c); else image$l_cp8(i4, at, t4, at + 1);
+  if (gl_GlobalInvocationID.x > 3u) image$l_cp1(i1, at, t1, at + 1); else image$l_cp4(i4, at, t4, at + 1);
+}
+"""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_images_compile(mode: str, tmp_path: Path, context: pumice.Context) -> None:
+    options = pumice.ShaderOptions(generation="2024", image_storage=True, **MODES[mode])
+    for dimensions, position in (("1D", "int"), ("2D", "ivec2"), ("3D", "ivec3")):
+        source = IMAGES.replace("$d", dimensions).replace("$p", position).replace("$l", dimensions.lower())
+        source = source.replace("$p(gl_GlobalInvocationID)", "int(gl_GlobalInvocationID.x)")
+        if dimensions == "1D":
+            source = source.replace("int(gl_GlobalInvocationID)", "int(gl_GlobalInvocationID.x)")
+        elif dimensions == "2D":
+            source = source.replace("ivec2(gl_GlobalInvocationID)", "ivec2(gl_GlobalInvocationID.xy)")
+        shader = pumice.compile(source, options)
+        validate(shader, tmp_path)
+        images = shader.interface["images"]
+        assert [(image["name"], image["sampled"], image["dimensions"]) for image in images] == [
+            (name, name.startswith("t"), int(dimensions[0])) for name in ("t1", "t4", "i1", "i4")
+        ]
+        with pytest.raises(pumice.UnsupportedError, match="'t1' is an image"):
+            pumice.Kernel(source, context=context, options=options)
+
+
+# --- Names
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+@pytest.mark.parametrize("mode", MODES)
+def test_every_name_compiles_to_valid_spirv(mode: str, generation: str, tmp_path: Path) -> None:
+    sources = [STORES, LOADS, EIGHTS] if generation == "2024" else [STORES, LOADS]
+    for source in sources:
+        shader = pumice.compile(source, pumice.ShaderOptions(generation=generation, **MODES[mode]))
+        validate(shader, tmp_path)
+        assert not shader.warnings
+
+
+@pytest.mark.parametrize("mode", INTEGER_MODES)
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_every_integer_name_compiles_to_valid_spirv(mode: str, generation: str, tmp_path: Path) -> None:
+    shader = pumice.compile(INTEGERS, pumice.ShaderOptions(generation=generation, **INTEGER_MODES[mode]))
+    validate(shader, tmp_path)
+    needs_int16 = "Int16" in shader.interface["capabilities"]
+    assert needs_int16 == (mode in ("storage", "packed"))
+
+
+@pytest.mark.parametrize("mode", [*MODES, "bf16"])
+def test_the_whole_preamble_compiles_where_names_are_pasted(mode: str) -> None:
+    source = (
+        "#define LOAD(n) buffer_ld ## n\nlayout(binding = 0) buffer X { sfp x[]; };\nvoid main() { LOAD(1)(x, 0); }"
+    )
+    for generation in GENERATIONS:
+        options = {"storage": "bf16"} if mode == "bf16" else MODES[mode]
+        chosen = pumice.ShaderOptions(generation=generation, image_storage=generation == "2024", **options)
+        if mode == "bf16":
+            with pytest.raises(pumice.UnsupportedError, match="storage bf16 needs the GLSL extension GL_EXT_bfloat16"):
+                pumice.compile(source, chosen)
+            assert "bfloat16_t" in chosen.preamble
+        else:
+            shader = pumice.compile(source, chosen)
+            assert shader.preamble.count("\n") > 150
+
+
+FLAGS = [
+    "fp16_arithmetic", "fp16_uniform", "int8_storage", "int8_packed", "int8_arithmetic", "int8_uniform", "int16_storage",
+    "int16_packed", "shader_local_memory", "int64", "int16", "int8", "storage_16bit", "fp16_rounds_to_even",
+]  # fmt: skip
+PROFILES = st.dictionaries(
+    st.from_regex(r"ncnn_[a-zA-Z][a-zA-Z0-9_]{0,20}", fullmatch=True),
+    st.one_of(st.integers(0, 2**32 - 1).map(str), st.integers(0, 2**64 - 1).map("{}ull".format), st.just("1.5e+00")),
+    max_size=5,
+)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    storage=st.sampled_from(["fp32", "fp16", "fp16_packed", "bf16_packed"]),
+    flags=st.sets(st.sampled_from(FLAGS)),
+    old=st.booleans(),
+    profile=PROFILES,
+)
+def test_any_options_make_a_preamble_that_compiles(
+    storage: str, flags: set[str], old: bool, profile: dict[str, str]
+) -> None:
+    chosen: dict[str, Any] = {flag: flag in flags for flag in FLAGS} | {"storage": storage, "profile": profile}
+    if old:
+        chosen |= {"generation": "2024", "image_storage": True, "subgroup": {"vote"}}
+    options = pumice.ShaderOptions(**chosen)
+    assert options == pumice.ShaderOptions(**chosen)
+    assert options.preamble == pumice.ShaderOptions(**chosen).preamble
+    pasted = (
+        "#define LOAD(n) buffer_ld ## n\nlayout(binding = 0) buffer X { sfp x[]; };\nvoid main() { LOAD(1)(x, 0); }"
+    )
+    assert pumice.compile(pasted, options).spirv
+
+
+LINES = "\n".join(f"  v = v * 0.5 + LOAD(x, (i + {k}u) % n); if (v.x > {k}.0) v.y += v.z;" for k in range(40))
+SIXTY = f"""
+layout(local_size_x = 64) in;
+layout(binding = 0) readonly buffer X {{ VEC4 x[]; }};
+layout(binding = 1) writeonly buffer Y {{ VEC4 y[]; }};
+layout(binding = 2) buffer Z {{ SCALAR z[]; }};
+layout(push_constant) uniform parameter {{
+  uint n;
+}} p;
+void main() {{
+  const uint i = gl_GlobalInvocationID.x;
+  const uint n = p.n;
+  if (i >= n)
+    return;
+  vec4 v = vec4(0.0);
+{LINES}
+  STORE4
+  STORE1
+}}
+"""
+
+
+def test_the_preamble_takes_less_than_3_ms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def spelled(vec4: str, scalar: str, load: str, store4: str, store1: str) -> str:
+        pairs = {"VEC4": vec4, "SCALAR": scalar, "LOAD": load, "STORE4": store4, "STORE1": store1}
+        return functools.reduce(lambda text, pair: text.replace(*pair), pairs.items(), SIXTY)
+
+    plain = (
+        spelled("vec4", "float", "LOAD", "y[i] = v;", "z[i] = v.x;")
+        .replace("LOAD(x, (", "(x[(")
+        .replace("% n);", "% n]);")
+    )
+    extended = spelled("sfpvec4", "sfp", "buffer_ld4", "buffer_st4(y, i, v);", "buffer_st1(z, i, v.x);")
+    counter = itertools.count()
+
+    def milliseconds(source: str, options: pumice.ShaderOptions) -> float:
+        began = time.perf_counter()
+        pumice.compile(f"{source}// {next(counter)} {time.time_ns()}\n", options)
+        return (time.perf_counter() - began) * 1e3
+
+    monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path))
+    options = pumice.ShaderOptions(storage="fp16_packed")
+    pairs = [(milliseconds(extended, options), milliseconds(plain, pumice.ShaderOptions())) for _ in range(100)]
+    assert min(pair[0] for pair in pairs) - min(pair[1] for pair in pairs) < 3
+
+
+def test_a_shader_gets_only_what_it_names() -> None:
+    source = "layout(binding = 0) buffer X { float x[]; };\nvoid main() { x[0] = 1.0; }"
+    shader = pumice.compile(source, pumice.ShaderOptions(storage="fp16_packed", profile={"ncnn_vendorID": "4318"}))
+    assert {line.split()[0] for line in shader.preamble.splitlines()} == {"#version", "#extension"}
+    shader = pumice.compile("// ncnn_vendorID\n" + source, pumice.ShaderOptions(profile={"ncnn_vendorID": "4318"}))
+    assert "#define ncnn_vendorID 4318\n" in shader.preamble
+
+
+# --- Macros
+
+FEATURE_MACROS = {
+    "fp16_storage": {"storage": "fp16"},
+    "fp16_packed": {"storage": "fp16_packed"},
+    "bf16_packed": {"storage": "bf16_packed"},
+    "fp16_arithmetic": {"fp16_arithmetic": True},
+    "fp16_uniform": {"fp16_uniform": True},
+    "int8_storage": {"int8_storage": True, "int8_packed": True},
+    "int8_packed": {"int8_packed": True},
+    "int8_arithmetic": {"int8_arithmetic": True},
+    "int8_uniform": {"int8_uniform": True},
+    "int16_storage": {"int16_storage": True, "int16_packed": True},
+    "int16_packed": {"int16_packed": True},
+    "shader_local_memory": {"shader_local_memory": True},
+    "image_shader": {"generation": "2024", "image_storage": True},
+    "subgroup_basic": {"generation": "2024", "subgroup": {"basic"}},
+    "subgroup_vote": {"generation": "2024", "subgroup": {"vote"}},
+    "subgroup_ballot": {"generation": "2024", "subgroup": {"ballot"}},
+    "subgroup_shuffle": {"generation": "2024", "subgroup": {"shuffle"}},
+}
+
+
+@pytest.mark.parametrize("name", FEATURE_MACROS)
+def test_a_feature_macro_is_one_or_undefined(name: str) -> None:
+    lines = [
+        f"#if {'!' if other != name else ''}defined(NCNN_{other})\n#else\n#error {other}\n#endif"
+        for other in FEATURE_MACROS
+    ]
+    lines.append(f"#if NCNN_{name} != 1 || ncnn_glsl_version != 1\n#error value\n#endif\nvoid main() {{}}\n")
+    pumice.compile("\n".join(lines), pumice.ShaderOptions(**FEATURE_MACROS[name]))
+
+
+def test_options_that_contradict_the_generation_are_refused() -> None:
+    for wrong in ({"image_storage": True}, {"subgroup": {"vote"}}, {"generation": "2023"}):
+        with pytest.raises(pumice.UnsupportedError, match="expected"):
+            pumice.ShaderOptions(**wrong)
+    with pytest.raises(pumice.UnsupportedError, match="unknown subgroup operation 'jump'"):
+        pumice.ShaderOptions(generation="2024", subgroup={"jump"})
+
+
+def test_device_macros_describe_the_device(context: pumice.Context) -> None:
+    macros = pumice.device_macros(context)
+    info = context.info
+    assert macros["ncnn_vendorID"] == str(info.vendor_id)
+    assert macros["ncnn_subgroupSize"] == str(info.limits["subgroupSize"])
+    assert macros["ncnn_maxComputeWorkGroupSize_0"] == str(info.limits["maxComputeWorkGroupSize_0"])
+    assert macros["ncnn_shaderInt64"] == str(int(info.features["shaderInt64"]))
+    assert float(macros["ncnn_timestampPeriod"]) > 0 and "e" in macros["ncnn_timestampPeriod"]
+    assert macros["ncnn_bufferImageGranularity"].endswith("ull") == info.features["shaderInt64"]
+    assert {f"ncnn_{name}" for name in info.extensions} <= macros.keys()
+    assert all(macros[f"ncnn_subgroup_{name}"] in "01" for name in ("basic", "vote", "rotate", "partitioned"))
+    assert ("ncnn_nullDescriptor" in macros) == ("VK_EXT_robustness2" in info.extensions)
+    withheld = pumice.compile("void main() {}", profile=macros).report
+    uses = "\n".join(f"x[0] += float({n});" for n in macros if n not in withheld)
+    declared = "#if ncnn_bufferImageGranularity < 1\n#error\n#endif\nlayout(binding = 0) buffer X { float x[]; };\n"
+    shader = pumice.compile(declared + "void main() {\n" + uses + "\n}\n", profile=macros)
+    assert shader.options.profile == macros
+    narrow = pumice.compile(
+        "\n".join(macros).join(("/*", "*/ void main() {}\n")), pumice.ShaderOptions(int64=False, profile=macros)
+    )
+    assert not re.search(r"[0-9]ul", narrow.preamble) and "#define ncnn_vendorID" in narrow.preamble
+
+
+def test_masked_features_and_extensions_read_as_absent() -> None:
+    with pumice.Context(without=["shaderInt64", "VK_KHR_8bit_storage"]) as context:
+        macros = pumice.device_macros(context)
+    assert macros["ncnn_shaderInt64"] == "0"
+    assert not any(value.endswith("ull") for value in macros.values())
+    assert "ncnn_VK_KHR_8bit_storage" not in macros and "ncnn_storagePushConstant8" not in macros
+
+
+def test_kernels_see_the_macros_of_their_device(context: pumice.Context) -> None:
+    source = """
+    layout(binding = 0) writeonly buffer Y { uint y[]; };
+    void main() { y[0] = uint(ncnn_vendorID); y[1] = uint(ncnn_subgroupSize); }
+    """
+    y = np.zeros(2, np.uint32)
+    pumice.Kernel(source, context=context)(y=y, threads=1)
+    assert y.tolist() == [context.info.vendor_id, context.info.limits["subgroupSize"]]
+
+
+def test_macros_that_this_glslang_cannot_keep_are_withheld_and_reported() -> None:
+    profile = {
+        "ncnn_VK_KHR_shader_bfloat16": "1",
+        "ncnn_shaderBFloat16Type": "1",
+        "ncnn_subgroup_rotate": "1",
+        "ncnn_integerDotProduct16BitSignedAccelerated": "1",
+        "ncnn_VK_KHR_cooperative_matrix": "2",
+        "ncnn_driverID": "13",
+    }
+    source = """
+    #if defined(ncnn_VK_KHR_shader_bfloat16) || ncnn_shaderBFloat16Type
+    #error bfloat16
+    #endif
+    #if ncnn_VK_KHR_cooperative_matrix != 2 || ncnn_driverID != 13
+    #error kept
+    #endif
+    #if !defined(ncnn_subgroup_rotate) || ncnn_subgroup_rotate
+    #error always there
+    #endif
+    void main() {}
+    """
+    accepts = pumice._pumice.glslang_accepts
+    if accepts("GL_EXT_bfloat16") or accepts("GL_KHR_shader_subgroup_rotate"):
+        pytest.skip("a newer glslang")
+    shader = pumice.compile(source, profile=profile)
+    assert "GL_EXT_bfloat16" in shader.report["ncnn_VK_KHR_shader_bfloat16"]
+    assert shader.report.keys() == profile.keys() - {"ncnn_VK_KHR_cooperative_matrix", "ncnn_driverID"}
+    assert pumice.compile(
+        source, profile={"ncnn_VK_KHR_cooperative_matrix": "2", "ncnn_driverID": "13", "ncnn_subgroup_rotate": "0"}
+    )
+    plain = pumice.compile("void main() {}", profile={})
+    assert plain.report == {} and plain.options.profile == {}
+    other = pumice.compile("void main() {}", profile=profile)  # the same text, another profile
+    assert other.report.keys() == shader.report.keys()
+
+
+@pytest.mark.parametrize("name, text", [("a b", "1"), ("", "1"), ("f(x)", "x"), ("x", "1\n#error")])
+def test_a_profile_holds_macros_only(name: str, text: str) -> None:
+    with pytest.raises(pumice.ShaderCompileError, match="profile's macro"):
+        pumice.ShaderOptions(profile={name: text})
+
+
+PSC = """
+layout(constant_id = 0) const int n = 0;
+layout(constant_id = 1) const int m = 0;
+layout(binding = 0) writeonly buffer Y { int y[]; };
+layout(push_constant) uniform parameter { int n; int m; } p;
+void main() { y[0] = psc(n) * 10 + psc(m); }
+"""
+
+
+def test_psc_takes_the_constant_unless_it_is_zero(context: pumice.Context) -> None:
+    y = np.zeros(1, np.int32)
+    pumice.Kernel(PSC, context=context, spec={"n": 4})(y=y, n=7, m=8, threads=1)
+    assert y[0] == 48
+
+
+# --- Traps of the original
+
+
+TRAPS = """
+layout(local_size_x = 1) in;
+layout(binding = 0) readonly buffer X { float x[]; };
+layout(binding = 1) buffer S { sfpvec4 s[]; };
+layout(binding = 2) buffer S2 { sfpvec2 s2[]; };
+layout(binding = 3) buffer S1 { sfp s1[]; };
+void main() {
+  afpvec4 a = afpvec4(x[0], x[1], x[2], x[3]), b = afpvec4(x[4], x[5], x[6], x[7]);
+  buffer_st4(s, 0, a + b);
+  buffer_st4(s, 1, a + afp(x[4]));
+  buffer_st4(s, 0 + 2, x[0] > 0.0 ? a : b);
+  if (x[0] > 5.0) buffer_st4(s, 3, a); else buffer_st4(s, 3, b);
+  if (x[0] > 5.0) buffer_st1(s1, 0, a.x); else buffer_st1(s1, 0, b.x);
+  if (x[0] > 5.0) buffer_cp1to4(s, 4, s1, ivec4(0)); else buffer_cp4(s, 4, s, 0);
+  if (x[0] > 5.0) buffer_cp4to1(s1, ivec4(1), s, 0); else buffer_cp1(s1, 1, s1, 0);
+  buffer_st2(s2, 0, a.xy + b.zw);
+  int i = 0;
+  buffer_st4(s, 5, buffer_ld4(s, i++));
+  if (i == 1) buffer_st1(s1, 2, buffer_ld1(s1, i++ - 1)); else buffer_st1(s1, 2, afp(0));
+  if (i == 2) buffer_st1(s1, i++ + 1, afp(9));
+}
+"""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_arguments_are_expressions_and_stores_are_statements(mode: str, context: pumice.Context) -> None:
+    x = np.arange(1, 9, dtype=np.float32)
+    dtype = element_type(mode)
+    s, s2, s1 = np.zeros(24, dtype), np.zeros(2, dtype), np.zeros(4, dtype)
+    run(TRAPS, pumice.ShaderOptions(**MODES[mode]), context, 1, x=x, s=s, s2=s2, s1=s1)
+    added = [6, 8, 10, 12]
+    assert s.astype(np.float32).tolist() == [*added, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7, 8, *added, *added]
+    assert s2.astype(np.float32).tolist() == [8, 10]
+    assert s1.astype(np.float32).tolist() == [5, 5, 5, 9]
+
+
+def test_bfloat16_scalars_need_no_16_bit_arithmetic(tmp_path: Path) -> None:
+    options = pumice.ShaderOptions(storage="bf16_packed", int16=False, int64=False, int8=False)
+    for source in (STORES, LOADS, TRAPS):
+        shader = pumice.compile(source, options)
+        validate(shader, tmp_path)
+        assert not {"Int16", "Float16", "Int64", "Int8"} & {*shader.interface["capabilities"]}
+
+
+def test_half_arithmetic_needs_no_64_bit_integers() -> None:
+    shader = pumice.compile(LOADS, pumice.ShaderOptions(**MODES["fp16 half words"]))
+    assert "Int64" not in shader.interface["capabilities"]
+    assert "Int64" in pumice.compile(LOADS, pumice.ShaderOptions(**MODES["fp16 half"])).interface["capabilities"]
+
+
+OWN_STRUCTURE = """
+#version 450
+#if NCNN_fp16_storage
+#extension GL_EXT_shader_16bit_storage: require
+#endif
+#if NCNN_fp16_storage && !NCNN_fp16_arithmetic
+struct sfpvec8 { f16vec4 abcd; f16vec4 efgh; };
+#endif
+layout(local_size_x = 1) in;
+layout(binding = 0) readonly buffer X { sfpvec8 x[]; };
+layout(binding = 1) writeonly buffer Y { sfpvec8 y[]; };
+void main() {
+  afpvec8 v = buffer_ld8(x, gl_GlobalInvocationID.x);
+  v[0] = max(v[0], afp(0.0));
+  v[1] = max(v[1], afp(0.0));
+  buffer_st8(y, gl_GlobalInvocationID.x, v);
+}"""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_shaders_of_2024_may_declare_their_own_structure_of_eight(mode: str, tmp_path: Path) -> None:
+    validate(pumice.compile(OWN_STRUCTURE, pumice.ShaderOptions(generation="2024", **MODES[mode])), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["void main() {}", "layout(local_size_x = 1) in; void main() {}", "#version 450\nvoid main() {} // end"]
+)
+def test_the_last_line_needs_no_end(text: str) -> None:
+    assert pumice.compile(text).spirv
+
+
+def test_a_packed_scalar_has_the_size_of_its_generation() -> None:
+    source = "layout(binding = 0) buffer X { sfp x[]; };\nvoid main() { buffer_st1(x, 0, afp(1)); }\n"
+    kinds = {}
+    for generation in GENERATIONS:
+        options = pumice.ShaderOptions(storage="fp16_packed", generation=generation)
+        kinds[generation] = pumice.compile(source, options).interface["bindings"][0]["type"]
+    assert kinds == {"current": "uint32", "2024": "float32"}
