@@ -85,6 +85,12 @@ class Case:
     def has_floats(self) -> bool:
         return any(one is not None and one.dtype == "float32" for one in self.inputs)
 
+    def tolerance(self, precision: str) -> tuple[float, float]:
+        """bfloat16 has three bits of mantissa less than float16."""
+        if precision == "bf16":
+            return 8 * self.fp16[0], 8 * self.fp16[1]
+        return self.fp32 if precision == "fp32" else self.fp16
+
     def arrays(self) -> list[Array | None]:
         """The inputs' elements: always the same for the same row."""
         random = np.random.default_rng(zlib.crc32(str(self).encode()))

@@ -11,7 +11,7 @@ import pytest
 import pumice
 
 Array = np.ndarray[Any, Any]
-PRECISIONS = ("fp32", "fp16")
+PRECISIONS = ("fp32", "fp16", "bf16")
 
 
 class Expected(NamedTuple):
@@ -23,7 +23,8 @@ class Expected(NamedTuple):
     fp16: float
 
     def allowed(self, precision: str) -> float:
-        return self.fp32 if precision == "fp32" else self.fp16
+        """bfloat16 has three bits of mantissa less than float16."""
+        return {"fp32": self.fp32, "fp16": self.fp16, "bf16": 8 * self.fp16}[precision]
 
 
 CLASSIFIED = [Expected("output", "probabilities", 1e-5, 5e-3), Expected("logits", "logits", 2e-4, 0.2)]
@@ -40,7 +41,7 @@ CASES: dict[str, tuple[str, list[Expected]]] = {
     "dog2_64": ("superres", [Expected("output", "luma_x3", 1e-5, 2.5e-3)]),
     "dog2_224": ("superres", [Expected("output", "luma_x3", 1e-5, 2.5e-3)]),
 }
-MEAN_ALLOWED = {"DefaultImage_128": {"fp32": 1e-3, "fp16": 0.13}}
+MEAN_ALLOWED = {"DefaultImage_128": {"fp32": 1e-3, "fp16": 0.13, "bf16": 1.04}}
 
 _loaded: dict[tuple[str, str], pumice.Model] = {}
 

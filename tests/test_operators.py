@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from ml_dtypes import bfloat16
 from onnx import ValueInfoProto, helper
 from onnx.reference import ReferenceEvaluator
 
@@ -23,6 +24,7 @@ MODES = {
     "fp32": ("fp32", ()),
     "fp16": ("fp16", ()),
     "fp16_packed": ("fp16", ("storageBuffer16BitAccess",)),
+    "bf16_packed": ("bf16", ()),
     "fp32_tiled": ("fp32", ("subgroupShuffle",)),
     "fp16_tiled": ("fp16", ("subgroupShuffle",)),
 }
@@ -91,10 +93,21 @@ def reference_node(op: str, outputs: int, attributes: dict[str, Any], arrays: li
         return list(ReferenceEvaluator(model).run(None, given))
 
 
-def reference(case: Case) -> list[Array]:
+def reference(case: Case, precision: str = "fp32") -> list[Array]:
+    arrays = arrays_of(case, precision)
     if own := OWN_REFERENCES.get(str(case)):
-        return [own(*case.arrays(), **case.attributes)]
-    return reference_node(case.op, case.outputs, case.attributes, case.arrays())
+        return [own(*arrays, **case.attributes)]
+    return reference_node(case.op, case.outputs, case.attributes, arrays)
+
+
+def arrays_of(case: Case, precision: str) -> list[Array | None]:
+    """The inputs' elements; what bfloat16 cannot hold is rounded for the reference too, so that a tolerance is the arithmetic's."""
+    return [
+        array.astype(bfloat16).astype("float32")
+        if precision == "bf16" and array is not None and array.dtype == "float32"
+        else array
+        for array in case.arrays()
+    ]
 
 
 def compiled(case: Case, context: pumice.Context, precision: str = "fp32") -> tuple[pumice.Program, dict[str, Array]]:
@@ -102,7 +115,7 @@ def compiled(case: Case, context: pumice.Context, precision: str = "fp32") -> tu
     graph = pumice.Graph()
     values: list[pumice.Value | None] = []
     given: dict[str, Array] = {}
-    for k, (one, array) in enumerate(zip(case.inputs, case.arrays(), strict=True)):
+    for k, (one, array) in enumerate(zip(case.inputs, arrays_of(case, precision), strict=True)):
         if one is None or array is None:
             values.append(None)
         elif one.constant:
@@ -125,7 +138,7 @@ def run(case: Case, context: pumice.Context, precision: str = "fp32") -> list[Ar
 def modes(case: Case) -> Iterator[str]:
     yield "fp32"
     if case.has_floats:
-        yield from ("fp16", "fp16_packed")
+        yield from ("fp16", "fp16_packed", "bf16_packed")
     if case.op.startswith(MEETING):
         yield "fp32_tiled"
         yield "fp16_tiled"
@@ -141,8 +154,8 @@ def parameters() -> Iterator[Any]:
 @pytest.mark.parametrize(("case", "mode"), list(parameters()))
 def test_operator_is_right(case: Case, mode: str, contexts: dict[tuple[str, ...], pumice.Context]) -> None:
     precision, lacking = MODES[mode]
-    tolerance = case.fp32 if precision == "fp32" else case.fp16
-    for actual, expected in zip(run(case, contexts[lacking], precision), reference(case), strict=True):
+    tolerance = case.tolerance(precision)
+    for actual, expected in zip(run(case, contexts[lacking], precision), reference(case, precision), strict=True):
         assert actual.dtype == expected.dtype
         assert actual.shape == expected.shape
         if expected.dtype.kind == "f":

@@ -55,4 +55,11 @@ std::string names(DTypeSet set) {
   return text;
 }
 
+DType dtype_of_precision(std::string_view precision) {
+  if (precision == "fp32") return DType::float32;
+  if (precision == "fp16") return DType::float16;
+  if (precision == "bf16") return DType::bfloat16;
+  throw UnsupportedError("precision '" + std::string(precision) + "'; there are 'fp32', 'fp16' and 'bf16'");
+}
+
 }  // namespace pumice

@@ -54,4 +54,16 @@ constexpr bool contains(DTypeSet set, DType dtype) {
 }
 std::string names(DTypeSet set);  // "float32, float16"
 
+// Floats that operators take and make. Those of 16 bits are storage alone: arithmetic and sums are float32.
+inline constexpr DTypeSet kWorkingFloats = set_of(DType::float32, DType::float16, DType::bfloat16);
+constexpr bool is_working_float(DType dtype) {
+  return contains(kWorkingFloats, dtype);
+}
+constexpr bool is_half_width(DType dtype) {
+  return dtype == DType::float16 || dtype == DType::bfloat16;
+}
+
+// The dtype of the floats inside a program of this precision: "fp32", "fp16" or "bf16". Throws UnsupportedError for any other.
+DType dtype_of_precision(std::string_view precision);
+
 }  // namespace pumice

@@ -233,17 +233,18 @@ HostTensor HostTensor::copy_of(TensorDesc desc, const void* bytes) {
 
 HostTensor HostTensor::converted(DType dtype) const {
   if (desc.dtype == dtype) return *this;
+  if (!is_working_float(desc.dtype) || !is_working_float(dtype))
+    throw Error("no conversion from " + std::string(name(desc.dtype)) + " to " + std::string(name(dtype)));
   const auto count = static_cast<size_t>(desc.elements());
   const TensorDesc target(dtype, desc.shape);
-  if (desc.dtype == DType::float16 && dtype == DType::float32) {
+  const auto value = [&](size_t i) { return static_cast<float>(real_at(desc.dtype, data, static_cast<int64_t>(i))); };
+  if (dtype == DType::float32) {
     std::vector<float> values(count);
-    for (size_t i = 0; i < count; ++i) values[i] = float_from_half(element_at<uint16_t>(data, static_cast<int64_t>(i)));
+    for (size_t i = 0; i < count; ++i) values[i] = value(i);
     return copy_of(target, values.data());
   }
-  if (desc.dtype != DType::float32 || dtype != DType::float16)
-    throw Error("no conversion from " + std::string(name(desc.dtype)) + " to " + std::string(name(dtype)));
   std::vector<uint16_t> values(count);
-  for (size_t i = 0; i < count; ++i) values[i] = half_from_float(element_at<float>(data, static_cast<int64_t>(i)));
+  for (size_t i = 0; i < count; ++i) values[i] = dtype == DType::float16 ? half_from_float(value(i)) : bfloat16_from_float(value(i));
   return copy_of(target, values.data());
 }
 

@@ -116,7 +116,9 @@ std::shared_ptr<Context> lock(const std::weak_ptr<Context>& context) {
 
 }  // namespace
 
-Storage fp16_storage(const Context& context) {
+Storage storage_of(const Context& context, DType dtype) {
+  if (dtype == DType::bfloat16) return Storage::bf16_packed;
+  if (dtype != DType::float16) return Storage::fp32;
   return context.feature("storageBuffer16BitAccess") ? Storage::fp16 : Storage::fp16_packed;
 }
 

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/dtype.h"
 #include "device/buffer.h"
 #include "device/context.h"
 #include "device/pipeline.h"
@@ -18,8 +19,9 @@
 
 namespace pumice {
 
-// A storage mode that this device can run for float16 tensors: fp16 where it has 16-bit storage, else fp16_packed.
-Storage fp16_storage(const Context& context);
+// The storage mode in which this device runs kernels over such elements: fp16 where it has 16-bit storage, else fp16_packed; bf16_packed,
+// as no glslang that is built against has GL_EXT_bfloat16; fp32 for every other dtype.
+Storage storage_of(const Context& context, DType dtype);
 // Options for compiling on this device, without its macros.
 ShaderOptions shader_options(const Context& context, Storage storage);
 Profile device_profile(Context& context);  // the device's macros

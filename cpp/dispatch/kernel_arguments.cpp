@@ -64,8 +64,7 @@ std::string_view scalar_name(ScalarType scalar) {
 Storage wanted_storage(const Context& context, const KernelArguments& arguments) {
   for (const auto& [name, argument] : arguments) {
     const auto* tensor = std::get_if<TensorArgument>(&argument);
-    if (tensor && tensor->dtype == DType::float16) return fp16_storage(context);
-    if (tensor && tensor->dtype == DType::bfloat16) return Storage::bf16_packed;
+    if (tensor && is_half_width(tensor->dtype)) return storage_of(context, tensor->dtype);
   }
   return Storage::fp32;
 }

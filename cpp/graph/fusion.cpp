@@ -20,7 +20,7 @@ constexpr std::string_view kDtype = "dtype";         // attribute of fused maps:
 
 // Element types that an expression computes in just as they are stored, so that nothing is lost or gained in between.
 bool is_exact(DType dtype) {
-  return contains(set_of(DType::float32, DType::float16, DType::bool_, DType::int32, DType::uint32, DType::int64, DType::uint64), dtype);
+  return contains(kWorkingFloats | set_of(DType::bool_, DType::int32, DType::uint32, DType::int64, DType::uint64), dtype);
 }
 
 void shape_of_fused(ShapeContext& node) {
@@ -156,7 +156,7 @@ class Fusion {
       const ValueId made = producer.outputs[0];
       const DType dtype = value(made).dtype;
       const int32_t next = only_consumer(made);
-      if (next < 0 || (dtype != DType::float32 && dtype != DType::float16)) return;
+      if (next < 0 || !is_working_float(dtype)) return;
       const auto form = form_of(node(static_cast<size_t>(next)));
       if (!form || value(node(static_cast<size_t>(next)).outputs[0]).dtype != dtype) return;
       const auto longer = continued(*form, made, chain, scaled);
@@ -202,7 +202,7 @@ class Fusion {
     const int32_t producer = producers_[static_cast<size_t>(operand)];
     if (producer < 0 || gone_[static_cast<size_t>(producer)] || only_consumer(operand) < 0) return {};
     const GraphValue &inner = value(operand), &outer = value(map.outputs[0]);
-    if (inner.dtype == DType::float16 && graph_.float_dtype != DType::float16) return {};  // somebody asked for the rounding
+    if (is_half_width(inner.dtype) && graph_.float_dtype != inner.dtype) return {};  // somebody asked for the rounding
     if (!inner.shape || inner.shape != outer.shape) return {};
     return static_cast<size_t>(producer);
   }

@@ -40,7 +40,7 @@ class Program;
 class ShapeInference;
 
 struct ProgramOptions {
-  std::string precision = "fp32";  // "fp32" or "fp16"
+  std::string precision = "fp32";  // "fp32", "fp16" or "bf16"
   bool keep_all = false;           // every node's outputs become outputs of the program (validation)
   bool fuse = true;
 };

@@ -13,10 +13,6 @@
 namespace pumice {
 namespace {
 
-bool is_working_float(DType dtype) {
-  return dtype == DType::float32 || dtype == DType::float16;
-}
-
 bool is_host_input(const ProgramNode& node, size_t i) {
   return i < 32 && (node.row->host_inputs >> i & 1);
 }
@@ -86,7 +82,7 @@ ProgramNode cast_node(ProgramGraph& graph, ValueId from, ValueId to) {
   node.attributes = checked_attributes(*node.row, node.name, attributes);
   node.inputs = {from};
   node.outputs = {to};
-  graph.report.push_back({node.name, "Cast", "", std::string(name(graph.value(to).dtype)), "at the border"});
+  graph.report.push_back({node.name, "Cast", "", "at the border", graph.value(to).dtype, ""});
   return {std::move(node), static_cast<uint32_t>(graph.report.size() - 1)};
 }
 
@@ -94,12 +90,10 @@ ProgramNode cast_node(ProgramGraph& graph, ValueId from, ValueId to) {
 
 ProgramGraph::ProgramGraph(const Graph& graph, const ProgramOptions& options)
     : name(graph.name()), values(graph.values()), inputs(graph.inputs()), outputs(graph.outputs()) {
-  if (options.precision != "fp32" && options.precision != "fp16")
-    throw UnsupportedError("precision '" + options.precision + "'; there are 'fp32' and 'fp16'");
-  float_dtype = options.precision == "fp16" ? DType::float16 : DType::float32;
+  float_dtype = dtype_of_precision(options.precision);
   for (const GraphNode& node : graph.nodes()) {
     nodes.emplace_back(node, static_cast<uint32_t>(report.size()));
-    report.push_back({node.name, std::string(node.row->name), "", "", ""});
+    report.push_back({node.name, std::string(node.row->name), "", "", {}, ""});
   }
 }
 
@@ -226,10 +220,8 @@ void set_precision(ProgramGraph& graph) {
     if (made == inside && !mixes_floats(*node.row)) narrow_inputs(graph, node, narrowed, inner_copy, nodes);
     for (const ValueId output : node.outputs)
       if (output != kAbsent && is_working_float(graph.value(output).dtype)) graph.value(output).dtype = made;
-    auto& row = graph.report[node.report];
-    const DType dtype =
-        graph.value(*std::find_if(node.outputs.begin(), node.outputs.end(), [](ValueId output) { return output != kAbsent; })).dtype;
-    row.precision = is_working_float(dtype) ? (dtype == DType::float16 ? "fp16" : "fp32") : std::string(name(dtype));
+    const auto first_output = std::find_if(node.outputs.begin(), node.outputs.end(), [](ValueId output) { return output != kAbsent; });
+    graph.report[node.report].dtype = graph.value(*first_output).dtype;
     nodes.push_back(std::move(node));
   }
   graph.nodes = std::move(nodes);

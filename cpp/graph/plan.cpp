@@ -13,10 +13,6 @@
 namespace pumice {
 namespace {
 
-bool is_working_float(DType dtype) {
-  return dtype == DType::float32 || dtype == DType::float16;
-}
-
 // Makes one plan. Until the end an operand at Place::temporary names its storage root as its index.
 class Binder {
  public:

@@ -10,7 +10,9 @@ namespace pumice {
 
 // One line of a program's report: what runs a node, with what, and why.
 struct ReportRow {
-  std::string node, op, kernel, precision, note;  // note: "fused into conv1", "view", "folded", ""
+  std::string node, op, kernel, note;  // note: "fused into conv1", "view", "folded", ""
+  std::optional<DType> dtype;          // of its first output
+  std::string precision;               // the storage mode of a float's elements on this device, else the dtype
 };
 
 struct ProgramNode : GraphNode {

@@ -11,10 +11,6 @@
 namespace pumice {
 namespace {
 
-bool is_working_float(DType dtype) {
-  return dtype == DType::float32 || dtype == DType::float16;
-}
-
 // Collects sources and steps while it walks the nodes.
 class WeightPlacer {
  public:

@@ -131,7 +131,7 @@ class Operator {
   // Throws UnsupportedError or GraphError (O1, R4 .. R9).
   Operator(std::string_view name, std::vector<std::optional<TensorDesc>> inputs, std::vector<std::optional<TensorDesc>> outputs,
            const Attributes& attributes);
-  // Descriptions alone fix the bytes that are bound; `precision` ("fp32", "fp16") allows, it does not demand.
+  // Descriptions alone fix the bytes that are bound; `precision` ("fp32", "fp16", "bf16") allows, it does not demand.
   std::shared_ptr<CompiledOperator> compile(std::shared_ptr<Context> context, std::string_view precision = "fp32") const;
   const OperatorRow& row() const { return *row_; }
   const std::vector<std::optional<TensorDesc>>& inputs() const { return inputs_; }

@@ -16,7 +16,7 @@ bool takes_any_layout(const OperatorRow& row) {
 }
 
 bool suits_channels_last(DType dtype, const Shape& shape) {
-  return (dtype == DType::float32 || dtype == DType::float16) && shape.size() == 4 && shape[1] % 4 == 0;
+  return is_working_float(dtype) && shape.size() == 4 && shape[1] % 4 == 0;
 }
 
 Strides channels_last_strides(const Shape& shape) {

@@ -137,8 +137,7 @@ Step StepBuilder::build() {
 
 std::shared_ptr<const KernelVariant> NodeContext::kernel(std::string_view shader, DType dtype, const Macros& macros,
                                                          const SpecValues& spec) const {
-  const Storage storage = dtype == DType::float16 ? fp16_storage(*context) : Storage::fp32;
-  return library->find(context, shader, storage, macros, spec);
+  return library->find(context, shader, storage_of(*context, dtype), macros, spec);
 }
 
 bool NodeContext::prefers_lanes() const {

@@ -74,9 +74,9 @@ class NodeContext {
   KernelLibrary* library = nullptr;
   const Attributes* attributes = nullptr;
   std::string_view node;
-  DType float_dtype = DType::float32;  // dtype of float values inside the program: float32 or float16
+  DType float_dtype = DType::float32;  // of float values inside the program
 
-  // The kernel of an embedded shader for values of `dtype` (float16: storage fp16 or fp16_packed as the device has it).
+  // The kernel of an embedded shader whose values are stored as `dtype`; see storage_of().
   std::shared_ptr<const KernelVariant> kernel(std::string_view shader, DType dtype, const Macros& macros = {},
                                               const SpecValues& spec = {}) const;
   // Family by device facts: a software device with subgroups of 8 has kernels in registers ("lanes"), any other device ones that work

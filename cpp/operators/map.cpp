@@ -35,7 +35,7 @@ std::string_view glsl_type(ExprType type) {
   }
 }
 
-// How elements of a dtype are declared, loaded and stored in GLSL; `t` is the array, `i` the element.
+// How elements of a dtype are declared, loaded and stored in GLSL in a kernel of that storage; `t` is the array, `i` the element.
 struct ElementText {
   std::string declared, load, store, store4;
 };
@@ -50,7 +50,7 @@ std::string four(const std::string& one) {
   return text;
 }
 
-ElementText element_text(const NodeContext& node, DType dtype, const std::string& t) {
+ElementText element_text(const NodeContext& node, DType dtype, DType storage, const std::string& t) {
   const std::string direct4 = four(t + "[i + #u] = v[#]; ");
   const auto packed = [&](const char* kind, const char* four_lanes) {
     return ElementText{"uint", "pm_load_" + std::string(kind) + "(" + t + ", i)", "pm_store_" + std::string(kind) + "(" + t + ", i, v)",
@@ -60,6 +60,9 @@ ElementText element_text(const NodeContext& node, DType dtype, const std::string
     case DType::float32:
       return {"float", t + "[i]", t + "[i] = v", direct4};
     case DType::float16:
+    case DType::bfloat16:
+      if (dtype != storage)  // the kernel's storage is another float of 16 bits: by words
+        return packed(dtype == DType::float16 ? "half" : "bfloat16", "");
       return {"sfp", "pm_load(" + t + ", i)", "pm_store(" + t + ", i, v)", "pm_store4(" + t + ", i, vec4(v[0], v[1], v[2], v[3]))"};
     case DType::int32:
       return {"int", t + "[i]", t + "[i] = v", direct4};
@@ -157,19 +160,25 @@ struct MapText {
   bool has_int64 = false;
 };
 
+// The float of 16 bits that the extension's types are: the result's, else that of the first operand that is one.
+DType storage_of_map(const LowerContext& node, const Inputs& inputs) {
+  if (is_half_width(node.output(0).dtype)) return node.output(0).dtype;
+  for (const size_t i : inputs.positions)
+    if (is_half_width(node.input(i).dtype)) return node.input(i).dtype;
+  return DType::float32;
+}
+
 MapText map_text(const LowerContext& node, const Inputs& inputs, const Expression& expression) {
   MapText text;
   std::map<std::string, ExprType> types;
   std::string declarations, loads, offsets;
-  const auto note_storage = [&](DType dtype) {
-    if (dtype == DType::float16) text.storage = DType::float16;
-    text.has_int64 = text.has_int64 || bits(dtype) == 64;
-  };
+  text.storage = storage_of_map(node, inputs);
+  const auto note_width = [&](DType dtype) { text.has_int64 = text.has_int64 || bits(dtype) == 64; };
   for (size_t k = 0; k < inputs.names.size(); ++k) {
     const DType dtype = node.input(inputs.positions[k]).dtype;
     const std::string t = "t" + number(k);
-    const ElementText element = element_text(node, dtype, t);
-    note_storage(dtype);
+    const ElementText element = element_text(node, dtype, text.storage, t);
+    note_width(dtype);
     types[inputs.names[k]] = expr_type(dtype);
     declarations += "layout(binding = " + number(k) + ") readonly buffer T" + number(k) + "_ { " + element.declared + " " + t + "[]; }; ";
     offsets += "uint " + t + "_offset; ";
@@ -179,8 +188,8 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
     loads += std::string(glsl_type(types[inputs.names[k]])) + " " + inputs.names[k] + " = " + load + "; ";
   }
   const DType result_dtype = node.output(0).dtype;
-  const ElementText result = element_text(node, result_dtype, "y");
-  note_storage(result_dtype);
+  const ElementText result = element_text(node, result_dtype, text.storage, "y");
+  note_width(result_dtype);
   declarations += "layout(binding = " + number(inputs.names.size()) + ") buffer Y_ { " + result.declared + " y[]; };";
   ExprType type = ExprType::f32;
   std::string glsl = expression.glsl(types, &type);

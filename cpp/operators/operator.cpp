@@ -207,8 +207,7 @@ void Operator::check_outputs() const {
 }
 
 std::shared_ptr<CompiledOperator> Operator::compile(std::shared_ptr<Context> context, std::string_view precision) const {
-  if (precision != "fp32" && precision != "fp16")
-    throw UnsupportedError("precision '" + std::string(precision) + "'; there are 'fp32' and 'fp16'");
+  dtype_of_precision(precision);
   Plan plan = OperatorPlanner(*this, attributes_, context).plan();
   return std::make_shared<CompiledOperator>(std::move(context), std::move(plan));
 }

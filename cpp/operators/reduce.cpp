@@ -72,7 +72,7 @@ uint64_t accumulator_bytes(const Fold& fold) {
 
 // How elements are declared, loaded and stored.
 Macros element_macros(const std::string& array, DType dtype) {
-  const bool bytes = bits(dtype) == 8, half = dtype == DType::float16;
+  const bool bytes = bits(dtype) == 8, half = is_half_width(dtype);
   const std::string declared = half ? "sfp" : is_float(dtype) ? "float" : bytes ? "uint" : integer_text(dtype).type;
   if (array == "x") {
     const std::string load = half ? "pm_load(x, i)" : bytes ? (dtype == DType::int8 ? "pm_load_i8(x, i)" : "pm_load_u8(x, i)") : "x[i]";
@@ -105,8 +105,8 @@ void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t
   const bool one_axis = stage.reduced.sizes[0] == 1 && stage.reduced.sizes[1] == 1;
   append({{"ONE_AXIS", one_axis ? "1" : "0"}, {"COOPERATE", stage.cooperate ? "1" : "0"}});
   if (bits(x) == 64) append({{"PM_HAS_INT64", "1"}});
-  const bool half = (stage.first && x == DType::float16) || (stage.last && y == DType::float16);
-  StepBuilder step(node.kernel("reduce.comp", half ? DType::float16 : DType::float32, macros));
+  const DType stored = stage.first && is_half_width(x) ? x : stage.last ? y : DType::float32;
+  StepBuilder step(node.kernel("reduce.comp", stored, macros));
   const int64_t results = stage.kept.elements();
   step.bind("x", stage.x).bind("y", stage.y).set("results", results).set("parts", stage.parts).set("part_size", stage.part_size);
   step.set("kept", stage.kept.sizes)
@@ -142,7 +142,7 @@ std::vector<bool> reduced_axes(const LowerContext& node) {
 }  // namespace
 
 Fold fold_of(const NodeContext& node, std::string_view op, DType dtype) {
-  if (dtype == DType::float32 || dtype == DType::float16) return float_fold(op);
+  if (is_working_float(dtype)) return float_fold(op);
   Fold fold;
   if (is_integer(dtype) && bits(dtype) != 16 && bits(dtype) >= 8) fold = integer_fold(op, integer_text(dtype));
   if (fold.start.empty())

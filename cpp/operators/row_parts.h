@@ -18,12 +18,12 @@ Rows reduce_rows();
 Rows index_rows();
 Rows view_rows();
 
-inline constexpr DTypeSet kFloats = set_of(DType::float32, DType::float16);
+inline constexpr DTypeSet kFloats = kWorkingFloats;
 inline constexpr DTypeSet kSigned = set_of(DType::int8, DType::int16, DType::int32, DType::int64);
 inline constexpr DTypeSet kIntegers = kSigned | set_of(DType::uint8, DType::uint16, DType::uint32, DType::uint64);
 inline constexpr DTypeSet kNumbers = kFloats | kIntegers;
 inline constexpr DTypeSet kBool = set_of(DType::bool_);
-inline constexpr DTypeSet kAny = kNumbers | kBool | set_of(DType::float64, DType::bfloat16);
+inline constexpr DTypeSet kAny = kNumbers | kBool | set_of(DType::float64);
 inline constexpr DTypeSet kIndices = set_of(DType::int32, DType::int64);
 inline constexpr DTypeSet kInt64 = set_of(DType::int64);
 

@@ -6,6 +6,7 @@ import argparse
 import re
 from typing import Any
 
+from .element_types import PRECISIONS
 from .images import FITS, INVERTS, LAYOUTS, MODES, RESAMPLES
 
 
@@ -50,7 +51,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         help="an input: .npy, .npz, .pb (ONNX TensorProto) or a picture; the name may be left out where there is one input",
     )
     parser.add_argument("--device", "-d", metavar="D", help="uuid:..., pci:..., an index, a kind or part of a name")
-    parser.add_argument("--precision", "-p", choices=("fp32", "fp16"), default="fp32")
+    parser.add_argument("--precision", "-p", choices=PRECISIONS, default="fp32")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(dim=[])
 

@@ -10,6 +10,8 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Bytes = bytes | memoryview
 
+PRECISIONS = ("fp32", "fp16", "bf16")  # of models, graphs and operators
+
 # Bits of an element in a file. int4 and uint4 are packed two to a byte, the first in the low half.
 BITS = {
     "float64": 64,

@@ -310,6 +310,7 @@ class Model:
 def load(source: Source, context: Context | None = None, precision: str = "fp32") -> Model:
     """The model in an ONNX file, in bytes or in a ModelProto, compiled for a device.
 
+    precision: what floats are stored as inside, "fp32", "fp16" or "bf16"; sums are float32 in all of them.
     Raises UnsupportedError with every unsupported node, operator and element type; GraphError where it is not a valid model;
     FileNotFoundError.
     """

@@ -9,6 +9,8 @@ import pytest
 
 import pumice
 
+from .element_types import PRECISIONS
+
 _SOFTWARE = "SOFTWARE DRIVER: not a GPU"
 
 
@@ -21,7 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--pumice-precision",
-        choices=("fp32", "fp16"),
+        choices=PRECISIONS,
         default="fp32",
         help="the fixture pumice_precision (default: fp32)",
     )
@@ -88,5 +90,5 @@ def pumice_device(pumice_context: pumice.Context) -> pumice.DeviceInfo:
 
 @pytest.fixture(scope="session")
 def pumice_precision(request: pytest.FixtureRequest) -> str:
-    """The precision under test: "fp32" or "fp16"."""
+    """The precision under test: "fp32", "fp16" or "bf16"."""
     return str(request.config.getoption("--pumice-precision"))
