@@ -91,6 +91,18 @@ def test_an_upright_picture_from_a_turned_camera(tmp_path: Path) -> None:
     assert load_image(tmp_path / "turned.png").shape == (1, 3, 4, 2)
 
 
+def test_grey_of_16_bits_keeps_its_range(tmp_path: Path) -> None:
+    Image.fromarray(np.array([[0, 257, 32768, 65535]], "uint16")).save(tmp_path / "grey.png")
+    values = load_image(tmp_path / "grey.png", mode="L", scale="1")
+    assert values.reshape(-1).tolist() == [0, 1, 128, 255]
+
+
+def test_a_picture_of_floats_is_refused(tmp_path: Path) -> None:
+    Image.fromarray(np.ones((2, 2), "float32")).save(tmp_path / "floats.tiff")
+    with pytest.raises(pumice.Error, match="8 or 16 bits, given one of mode 'F'"):
+        load_image(tmp_path / "floats.tiff")
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [

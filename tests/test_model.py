@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import pickle
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -194,6 +196,15 @@ def test_an_unknown_precision_is_named(context: pumice.Context) -> None:
 def test_the_default_context_is_made_once_and_again_after_it_was_closed() -> None:
     with pumice.load(gemm()) as one, pumice.load(gemm()) as two:
         assert one.context is two.context is pumice.default_context()
+
+
+def test_a_model_comes_through_a_pipe(context: pumice.Context, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model")
+    writer = threading.Thread(target=(tmp_path / "model").write_bytes, args=(gemm().SerializeToString(),))
+    writer.start()
+    with pumice.load(tmp_path / "model", context) as made:
+        writer.join()
+        np.testing.assert_allclose(made(x())["sum"], reference(x()), rtol=1e-5)
 
 
 def test_the_file_may_be_gone_once_the_model_is_loaded(context: pumice.Context, tmp_path: Path) -> None:

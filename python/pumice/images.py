@@ -36,9 +36,21 @@ def _opened(path: str | os.PathLike[str], mode: str) -> Image.Image:
     try:
         with image_module.open(path) as image:
             upright: Image.Image = operations.exif_transpose(image)
-            return upright.convert("L" if mode == "L" else "RGB")
+            return _eight_bits(upright, path).convert("L" if mode == "L" else "RGB")
     except (image_module.UnidentifiedImageError, image_module.DecompressionBombError, SyntaxError) as error:
         raise InputError(f"'{os.fspath(path)}': expected a picture ({error})") from None
+
+
+def _eight_bits(image: Image.Image, path: str | os.PathLike[str]) -> Image.Image:
+    """Grey of 16 bits, which Pillow would clip at 255, as the nearest of 8."""
+    if image.mode != "F" and not image.mode.startswith("I"):
+        return image
+    values = np.asarray(image)
+    if image.mode == "F" or values.min() < 0 or values.max() > 65535:
+        raise InputError(f"'{os.fspath(path)}': expected a picture of 8 or 16 bits, given one of mode '{image.mode}'")
+    image_module, _ = _pillow()
+    nearest: Image.Image = image_module.fromarray(((values.astype("uint32") + 128) // 257).astype("uint8"))
+    return nearest
 
 
 def _resized(image: Image.Image, size: tuple[int, int] | None, fit: str, resample: str) -> Image.Image:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
 from typing import TYPE_CHECKING, TypeAlias
 
 from .element_types import Bytes
@@ -16,8 +17,10 @@ Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | M
 
 
 def mapped(path: str | os.PathLike[str]) -> Bytes:
-    """A file's bytes, read as they are needed."""
+    """A file's bytes, read as they are needed; a pipe's at once."""
     with open(path, "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return file.read()
         if os.fstat(file.fileno()).st_size == 0:
             return b""
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
