@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -627,52 +625,6 @@ def test_any_options_make_a_preamble_that_compiles(
         "#define LOAD(n) buffer_ld ## n\nlayout(binding = 0) buffer X { sfp x[]; };\nvoid main() { LOAD(1)(x, 0); }"
     )
     assert pumice.compile(pasted, options).spirv
-
-
-LINES = "\n".join(f"  v = v * 0.5 + LOAD(x, (i + {k}u) % n); if (v.x > {k}.0) v.y += v.z;" for k in range(40))
-SIXTY = f"""
-layout(local_size_x = 64) in;
-layout(binding = 0) readonly buffer X {{ VEC4 x[]; }};
-layout(binding = 1) writeonly buffer Y {{ VEC4 y[]; }};
-layout(binding = 2) buffer Z {{ SCALAR z[]; }};
-layout(push_constant) uniform parameter {{
-  uint n;
-}} p;
-void main() {{
-  const uint i = gl_GlobalInvocationID.x;
-  const uint n = p.n;
-  if (i >= n)
-    return;
-  vec4 v = vec4(0.0);
-{LINES}
-  STORE4
-  STORE1
-}}
-"""
-
-
-def test_the_preamble_takes_less_than_3_ms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def spelled(vec4: str, scalar: str, load: str, store4: str, store1: str) -> str:
-        pairs = {"VEC4": vec4, "SCALAR": scalar, "LOAD": load, "STORE4": store4, "STORE1": store1}
-        return functools.reduce(lambda text, pair: text.replace(*pair), pairs.items(), SIXTY)
-
-    plain = (
-        spelled("vec4", "float", "LOAD", "y[i] = v;", "z[i] = v.x;")
-        .replace("LOAD(x, (", "(x[(")
-        .replace("% n);", "% n]);")
-    )
-    extended = spelled("sfpvec4", "sfp", "buffer_ld4", "buffer_st4(y, i, v);", "buffer_st1(z, i, v.x);")
-    counter = itertools.count()
-
-    def milliseconds(source: str, options: pumice.ShaderOptions) -> float:
-        began = time.perf_counter()
-        pumice.compile(f"{source}// {next(counter)} {time.time_ns()}\n", options)
-        return (time.perf_counter() - began) * 1e3
-
-    monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path))
-    options = pumice.ShaderOptions(storage="fp16_packed")
-    pairs = [(milliseconds(extended, options), milliseconds(plain, pumice.ShaderOptions())) for _ in range(100)]
-    assert min(pair[0] for pair in pairs) - min(pair[1] for pair in pairs) < 3
 
 
 def test_a_shader_gets_only_what_it_names() -> None:

@@ -13,13 +13,19 @@ from typing import Any
 
 import pumice
 
-from . import first_use, launch, machine, memory, models
+from . import first_use, kernels, launch, machine, memory, models
 from .cases import CASES
 from .rows import Row, Table, summary
 from .session import Session
 from .timing import Effort
 
-BENCHMARKS: dict[str, ModuleType] = {"launch": launch, "models": models, "first_use": first_use, "memory": memory}
+BENCHMARKS: dict[str, ModuleType] = {
+    "launch": launch,
+    "kernels": kernels,
+    "models": models,
+    "first_use": first_use,
+    "memory": memory,
+}
 PER_MODEL = ("models", "memory")
 
 
