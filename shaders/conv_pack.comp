@@ -1,7 +1,7 @@
 // Packs the weights of a contraction: one invocation makes four neighbouring elements (one output channel, four of the input).
 // The source is any strided [groups * channels_out, channels_in, taps] (or, for transposed convolutions, channels first).
 // LANES: [groups][channels_out / 16][taps][channels_in / KV][16][4] for conv_lanes.
-// Otherwise: [groups][taps][channels_in][channels_out rounded up to 4] for conv_tiled, four output channels an invocation.
+// Otherwise: [groups][taps][channels_in][channels_out rounded up to 8] for conv_tiled and conv_matrix, four output channels an invocation.
 #version 450
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
@@ -39,7 +39,7 @@ void main() {
   vec4 v = vec4(0.0);
   for (uint i = 0u; i < uint(KV); ++i) v[i] = weight(group, tap, channel_in + i, channel_out);
 #else
-  const uint columns = (p.channels_out + 3u) / 4u;
+  const uint columns = (p.channels_out + 7u) / 8u * 2u;
   uint rest = quad;
   const uint channel_out = rest % columns * 4u; rest /= columns;
   const uint channel_in = rest % p.channels_in; rest /= p.channels_in;

@@ -1,7 +1,7 @@
 // Contraction for GPUs: a workgroup computes TILE_P pixels by TILE_C output channels. SPLIT parts of it each sum every SPLIT-th stretch
 // of 16 products through shared memory of their own, an invocation a 4 x 4 tile in registers; their sums meet at the end. The next
 // stretch is on its way while one is summed. The depth runs over (tap, input channel), channels fastest.
-// Packed weights: [groups][kernel_taps][channels_in][channels_out rounded up to 4].
+// Packed weights: [groups][kernel_taps][channels_in][channels_out rounded up to 8].
 #version 450
 #include "include/math.glsl"
 #include "include/tensor.glsl"
@@ -61,7 +61,7 @@ vec4 load_w(uint depth, uint depths, uint channel) {
   const uint tap = depth / p.channels_in, channel_in = depth - tap * p.channels_in;
   const uint th = tap / TAPS_W, tw = tap - th * TAPS_W;
   const uint row = tap_index(th, tw) * p.channels_in + channel_in;
-  return pm_load_vec4(w, (W_GROUP >> 2) + row * ((p.channels_out + 3u) / 4u) + channel / 4u);
+  return pm_load_vec4(w, (W_GROUP >> 2) + row * ((p.channels_out + 7u) / 8u * 2u) + channel / 4u);
 }
 
 void main() {

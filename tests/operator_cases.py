@@ -123,6 +123,9 @@ def convolutions() -> Iterator[Case]:
     yield conv("1x1, batch 3, 17 pixels", x(3, 5, 1, 17), w(7, 5, 1, 1), w(7))
     yield conv("one element", x(1, 1, 1, 1), w(1, 1, 1, 1), w(1))
     yield conv("no bias, strides and uneven padding", x(2, 4, 13, 9), w(16, 4, 3, 5), strides=[2, 3], pads=[0, 2, 1, 1])
+    yield conv("many tiles, channels in eights", x(1, 40, 65, 67), w(72, 40, 3, 3), w(72), pads=[1, 1, 1, 1])
+    yield conv("many tiles, few channels out", x(1, 24, 97, 89), w(30, 24, 1, 1), w(30), strides=[1, 1])
+    yield conv("many tiles of groups", x(2, 32, 65, 67), w(48, 16, 3, 3), group=2, strides=[1, 1], dilations=[2, 1])
     yield conv("dilated", x(1, 8, 19, 17), w(9, 8, 3, 3), w(9), dilations=[2, 3], pads=[2, 3, 2, 3])
     yield conv("kernel larger than the image", x(1, 2, 3, 3), w(3, 2, 5, 5), w(3), pads=[2, 2, 2, 2])
     yield conv("9x9 of three channels", x(1, 3, 21, 19), w(17, 3, 9, 9), w(17), pads=[4, 4, 4, 4])
@@ -195,6 +198,8 @@ def products() -> Iterator[Case]:
     yield matmul("an empty sum", x(3, 0), x(0, 4))
     yield matmul("long sum", x(3, 1031), w(1031, 17), fp32=(1e-4, 1e-3), fp16=(2e-3, 0.1))
     yield matmul("past a tile", x(67, 65), x(65, 66))
+    yield matmul("many tiles, a depth of eights", x(1030, 72), w(72, 260))
+    yield matmul("many tiles of a batch", x(3, 520, 40), x(3, 40, 264))
 
 
 def windows() -> Iterator[Case]:

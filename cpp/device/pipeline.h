@@ -34,7 +34,7 @@ struct PipelineDesc {
   std::vector<DescriptorBinding> bindings;
   uint32_t push_bytes = 0;
   std::vector<Specialization> specialization;
-  uint32_t subgroup_size = 0;  // required size, 0: the driver's choice
+  uint32_t subgroup_size = 0;  // required, and all of them full; 0: the driver's choice
 };
 
 // A key for each different pipeline (shader, constants, subgroup size) that this process has made: what a driver had to compile.

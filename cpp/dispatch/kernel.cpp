@@ -1,5 +1,6 @@
 #include "dispatch/kernel.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -183,7 +184,12 @@ const Pipeline& KernelVariant::pipeline() const {
     for (const auto& binding : interface().bindings) desc.bindings.push_back({binding.binding, binding.uniform});
     desc.push_bytes = interface().push_bytes;
     desc.specialization = specialization_;
-    pipeline_ = Pipeline::create(*context(), desc);
+    const auto owner = context();
+    const auto& needed = interface().capabilities;
+    const bool has_matrices = std::find(needed.begin(), needed.end(), "CooperativeMatrixKHR") != needed.end();
+    if (has_matrices && owner->feature("subgroupSizeControl") && owner->feature("computeFullSubgroups"))
+      desc.subgroup_size = static_cast<uint32_t>(owner->limit("subgroupSize"));
+    pipeline_ = Pipeline::create(*owner, desc);
   });
   return *pipeline_;
 }

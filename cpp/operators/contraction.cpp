@@ -1,5 +1,6 @@
 // Conv, ConvTranspose, Gemm and MatMul: all of them dispatches of one contraction kernel.
 #include <algorithm>
+#include <optional>
 
 #include "core/error.h"
 #include "operators/families.h"
@@ -38,7 +39,7 @@ void check_packed(const PackContext& node, size_t input) {
 
 // Elements of the packed weights of one group.
 int64_t packed_group(const NodeContext& node, const Weights& weights) {
-  if (!node.prefers_lanes()) return weights.taps * weights.channels_in * round_up(weights.channels_out, 4);
+  if (!node.prefers_lanes()) return weights.taps * weights.channels_in * round_up(weights.channels_out, 8);
   const int64_t steps = (weights.channels_in + step_channels(weights.channels_in) - 1) / step_channels(weights.channels_in);
   return round_up(weights.channels_out, kLaneChannels) * weights.taps * steps * 4;
 }
@@ -125,10 +126,10 @@ struct Bias {
   double scale = 1;
 };
 
-// A group's channels are aligned vectors.
-bool has_vec4_channels(Planes planes, int64_t channels, int64_t group_stride) {
+// Neighbouring channels of a group are aligned vectors of so many.
+bool has_vector_channels(Planes planes, int64_t channels, int64_t group_stride, int64_t width) {
   planes.c = channels;
-  return planes.has_vec4_channels() && group_stride % 4 == 0;
+  return planes.has_vector_channels(width) && group_stride % width == 0;
 }
 
 int64_t ceil_div(int64_t value, int64_t by) {
@@ -167,6 +168,38 @@ Tiling tiling_of(const Context& context, int64_t pixels, int64_t channels, int64
   return tiling;
 }
 
+// What a workgroup of conv_matrix computes, each of its subgroups, and how deep at a time.
+struct MatrixTiling {
+  int64_t pixels, channels, sub_pixels, sub_channels, depth;
+
+  int64_t subgroups() const { return pixels / sub_pixels * (channels / sub_channels); }
+};
+
+// None where the device has no matrix units for these elements, where the input's channels do not lie together in eights, or where the
+// output is too small to keep the device busy.
+std::optional<MatrixTiling> matrix_tiling_of(const NodeContext& node, const Contraction& c, int64_t pixels) {
+  constexpr int64_t kEight = 8, kBusyTiles = 64;
+  const bool all_taps =
+      c.matrix || (c.tap_first == 0 && c.tap_row == c.taps_w && c.tap_column == 1 && c.weights.taps == c.taps_h * c.taps_w);
+  if (!node.has_matrices() || !all_taps || c.x_first % kEight != 0 || c.w_first % kEight != 0 ||
+      !has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, kEight))
+    return {};
+  const int64_t channels = c.weights.channels_out;
+  const auto tiles = [&](const MatrixTiling& tiling) {
+    return ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels) * c.weights.groups;
+  };
+  constexpr MatrixTiling kLarge{128, 128, 64, 64, 32}, kMiddle{64, 64, 32, 32, 32}, kNarrow{128, 32, 32, 32, 32};
+  const MatrixTiling tiling = channels <= 32 ? kNarrow : channels > 64 && tiles(kLarge) >= 2 * kBusyTiles ? kLarge : kMiddle;
+  if (channels < 16 || tiles(tiling) < kBusyTiles) return {};
+  return tiling;
+}
+
+SpecValues specialized(std::initializer_list<std::pair<std::string_view, int64_t>> values) {
+  SpecValues spec;
+  for (const auto& [name, value] : values) spec.emplace_back(name, static_cast<double>(value));
+  return spec;
+}
+
 void set_taps(StepBuilder& step, const Contraction& c) {
   step.set("in_h", c.x.h).set("in_w", c.x.w);
   step.set("in_step_h", c.in_step_h).set("in_step_w", c.in_step_w).set("tap_step_h", c.tap_step_h).set("tap_step_w", c.tap_step_w);
@@ -181,26 +214,39 @@ void add_contraction(LowerContext& node, const Contraction& c, const Operand& x,
   const int64_t depth = c.taps_h * c.taps_w * c.weights.channels_in;
   node.check_loops(lanes ? c.taps_h * (1 + c.taps_w * (2 + c.weights.channels_in / 4)) : ceil_div(depth, 16) * 32);
   const int64_t kv = step_channels(c.weights.channels_in);
-  const bool x_vec4 = kv == 4 && has_vec4_channels(c.x, c.weights.channels_in, c.x_stride_group) && c.x_first % 4 == 0;
-  const bool y_vec4 = has_vec4_channels(c.y, c.weights.channels_out, c.y_stride_group) && c.y_first % 4 == 0;
+  const bool x_vec4 = kv == 4 && has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, 4) && c.x_first % 4 == 0;
+  const bool y_vec4 = has_vector_channels(c.y, c.weights.channels_out, c.y_stride_group, 4) && c.y_first % 4 == 0;
   Macros macros = {{"MATRIX", c.matrix ? "1" : "0"},
-                   {"X_VEC4", x_vec4 ? "1" : "0"},
                    {"Y_VEC4", y_vec4 ? "1" : "0"},
                    {"HAS_BIAS", std::to_string(static_cast<int>(bias.kind))},
                    {"EPILOGUE(x)", node.epilogue()}};
+  const auto matrix = matrix_tiling_of(node, c, pixels);
   SpecValues spec;
-  Tiling tiling{kLanePixels, kLaneChannels, 1};
-  if (lanes) {
+  std::string_view shader = "conv_matrix.comp";
+  int64_t tile_pixels = kLanePixels, tile_channels = kLaneChannels;
+  if (matrix) {
+    tile_pixels = matrix->pixels, tile_channels = matrix->channels;
+    spec = specialized({{"INVOCATIONS", matrix->subgroups() * node.context->info().limit("subgroupSize")},
+                        {"TILE_P", matrix->pixels},
+                        {"TILE_C", matrix->channels},
+                        {"SUB_P", matrix->sub_pixels},
+                        {"SUB_C", matrix->sub_channels},
+                        {"DEPTH", matrix->depth}});
+  } else if (lanes) {
     const bool is_narrow = c.weights.channels_in > 0 && c.weights.channels_in <= 4 && c.taps_w <= kMostRowTaps;
+    shader = "conv_lanes.comp";
+    macros.emplace_back("X_VEC4", x_vec4 ? "1" : "0");
     macros.emplace_back("KV", std::to_string(kv));
     macros.emplace_back("ROW_TAPS", std::to_string(is_narrow ? c.taps_w : 0));
   } else {
-    tiling = tiling_of(*node.context, pixels, c.weights.channels_out, c.weights.groups, depth);
-    for (const auto& [name, value] :
-         {std::pair{"INVOCATIONS", tiling.invocations()}, {"TILE_P", tiling.pixels}, {"TILE_C", tiling.channels}, {"SPLIT", tiling.split}})
-      spec.emplace_back(name, static_cast<double>(value));
+    const Tiling tiling = tiling_of(*node.context, pixels, c.weights.channels_out, c.weights.groups, depth);
+    shader = "conv_tiled.comp";
+    tile_pixels = tiling.pixels, tile_channels = tiling.channels;
+    macros.emplace_back("X_VEC4", x_vec4 ? "1" : "0");
+    spec = specialized(
+        {{"INVOCATIONS", tiling.invocations()}, {"TILE_P", tiling.pixels}, {"TILE_C", tiling.channels}, {"SPLIT", tiling.split}});
   }
-  const auto kernel = node.kernel(lanes ? "conv_lanes.comp" : "conv_tiled.comp", node.float_dtype, macros, spec);
+  const auto kernel = node.kernel(shader, node.float_dtype, macros, spec);
   const auto from = [&](Operand operand, int64_t element) {
     operand.byte_offset += static_cast<uint64_t>(element * bits(node.float_dtype) / 8);
     return operand;
@@ -217,8 +263,8 @@ void add_contraction(LowerContext& node, const Contraction& c, const Operand& x,
   set_strides(step, 'x', c.x);
   set_strides(step, 'y', c.y);
   step.set("x_stride_group", c.x_stride_group).set("y_stride_group", c.y_stride_group).set("w_stride_group", c.w_stride_group);
-  step.groups(static_cast<uint64_t>(ceil_div(pixels, tiling.pixels)),
-              static_cast<uint64_t>(ceil_div(c.weights.channels_out, tiling.channels)), static_cast<uint64_t>(c.weights.groups));
+  step.groups(static_cast<uint64_t>(ceil_div(pixels, tile_pixels)), static_cast<uint64_t>(ceil_div(c.weights.channels_out, tile_channels)),
+              static_cast<uint64_t>(c.weights.groups));
   node.add(step.build());
 }
 

@@ -145,6 +145,16 @@ bool NodeContext::prefers_lanes() const {
   return device.kind == DeviceKind::software && device.feature("subgroupShuffle") && device.limit("subgroupSize") == 8;
 }
 
+bool NodeContext::has_matrices() const {
+  const DeviceInfo& device = context->info();
+  for (const auto* feature : {"cooperativeMatrix", "shaderFloat16", "vulkanMemoryModel", "subgroupSizeControl", "computeFullSubgroups"})
+    if (!device.feature(feature)) return false;
+  return float_dtype == DType::float16 && std::any_of(device.matrices.begin(), device.matrices.end(), [](const MatrixShape& shape) {
+           return shape.m == 16 && shape.n == 16 && shape.k == 16 && shape.a == "float16" && shape.b == "float16" && shape.c == "float32" &&
+                  shape.result == "float32";
+         });
+}
+
 void NodeContext::check_loops(int64_t iterations) const {
   constexpr int64_t kMostIterations = 65000;
   if (context->info().kind != DeviceKind::software || iterations <= kMostIterations) return;

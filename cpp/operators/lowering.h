@@ -82,6 +82,8 @@ class NodeContext {
   // Family by device facts: a software device with subgroups of 8 has kernels in registers ("lanes"), any other device ones that work
   // through shared memory ("tiled").
   bool prefers_lanes() const;
+  // Matrix units that multiply floats as they are inside, 16 by 16 by 16, and sum in float32.
+  bool has_matrices() const;
   // Throws UnsupportedError where an invocation's loops would run too often in all: lavapipe (Mesa 22.3.6) ends them silently after
   // 65,535 iterations, nested or one after the other. Unrolled loops do not count.
   void check_loops(int64_t iterations) const;

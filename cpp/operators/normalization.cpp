@@ -18,7 +18,7 @@ int64_t axis_of(const LowerContext& node, int64_t fallback) {
 
 // y = x * factor + term by channel, the factors being vec2s of [images, channels] or of [channels] alone.
 void add_apply(LowerContext& node, const Planes& x, const Planes& y, const Operand& factors, int64_t factor_stride_n) {
-  const bool vec4 = x.has_vec4_channels() && y.has_vec4_channels();
+  const bool vec4 = x.has_vector_channels(4) && y.has_vector_channels(4);
   const int64_t unit = vec4 ? 4 : 1;
   const auto kernel = node.kernel("norm_apply.comp", node.input(0).dtype, {{"VEC4", vec4 ? "1" : "0"}, {"EPILOGUE(x)", node.epilogue()}});
   StepBuilder step(kernel);

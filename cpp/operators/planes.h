@@ -12,8 +12,10 @@ struct Planes {
   int64_t sn, sc, sh, sw;
 
   int64_t elements() const { return n * c * h * w; }
-  // Four neighbouring channels are one aligned vector.
-  bool has_vec4_channels() const { return sc == 1 && c % 4 == 0 && sn % 4 == 0 && sh % 4 == 0 && sw % 4 == 0; }
+  // Neighbouring channels are aligned vectors of so many.
+  bool has_vector_channels(int64_t width) const {
+    return sc == 1 && c % width == 0 && sn % width == 0 && sh % width == 0 && sw % width == 0;
+  }
 };
 
 // Rank 3 and 4; all further axes of a higher rank (or none, of rank 2) are folded into the width where they are dense.

@@ -26,7 +26,7 @@ Window window_of(const WindowGeometry& geometry) {
 
 void add_pool(LowerContext& node, bool average, const Window& window, bool count_padding) {
   const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
-  const bool vec4 = x.has_vec4_channels() && y.has_vec4_channels();
+  const bool vec4 = x.has_vector_channels(4) && y.has_vector_channels(4);
   const int64_t unit = vec4 ? 4 : 1, elements = y.elements() / unit;
   if (elements == 0) return;
   node.check_loops(window.kernel_h * (1 + window.kernel_w));

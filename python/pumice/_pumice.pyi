@@ -910,7 +910,7 @@ class Graph:
         """
     def compile(self, context: Context, precision: str = 'fp32', keep_all: bool = False, fuse: bool = True) -> Program:
         """
-        precision: 'fp32' or 'fp16'. keep_all: every node's outputs become outputs of the program. Raises UnsupportedError with all that is not supported.
+        precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program. Raises UnsupportedError with all that is not supported.
         """
     def constant(self, array: np.typing.NDArray[typing.Any], name: str = '') -> Value:
         ...

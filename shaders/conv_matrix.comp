@@ -1,0 +1,141 @@
+// Contraction on matrix units: operands of float16, sums of float32. A workgroup computes TILE_P pixels by TILE_C output channels, each
+// of its subgroups SUB_P by SUB_C of them as matrices of 16 by 16. The depth passes through shared memory in stretches of DEPTH
+// products; the next stretch is on its way in registers while one is multiplied. The depth runs over (tap, input channel), channels
+// fastest; input channels come in eights that lie together.
+// Packed weights: [groups][kernel_taps][channels_in][channels_out rounded up to 8].
+#version 450
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+#include "include/contraction.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup for each SUB_P by SUB_C
+layout(constant_id = 1) const uint TILE_P = 128u;
+layout(constant_id = 2) const uint TILE_C = 128u;
+layout(constant_id = 3) const uint SUB_P = 64u;
+layout(constant_id = 4) const uint SUB_C = 64u;
+layout(constant_id = 5) const uint DEPTH = 32u;  // 32 or 64
+
+// Eights of float16.
+layout(binding = 0) readonly buffer X { uvec4 x[]; };
+layout(binding = 0) readonly buffer XHalf { uvec2 x_half[]; };
+layout(binding = 1) readonly buffer W { uvec4 w[]; };
+#if Y_VEC4
+layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
+#else
+layout(binding = 2) buffer Y { sfp y[]; };
+#endif
+
+const uint EIGHTS_X = DEPTH / 8u, EIGHTS_W = TILE_C / 8u;  // in a row of a tile
+const uint ROW_X = EIGHTS_X + 1u, ROW_W = EIGHTS_W + 1u;   // one more, so that rows begin in different banks
+const uint LOADS_X = TILE_P * EIGHTS_X / INVOCATIONS, LOADS_W = DEPTH * EIGHTS_W / INVOCATIONS;
+const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u;      // matrices of a subgroup
+const uint QUADS = SUB_C / 4u, ROW_Y = QUADS + 1u;         // of results on their way out, 16 rows at a time
+const uint SUBGROUPS = (TILE_P / SUB_P) * (TILE_C / SUB_C);
+const uint FIRST_W = TILE_P * ROW_X;
+const uint WORDS_IN = FIRST_W + DEPTH * ROW_W, WORDS_OUT = SUBGROUPS * 16u * ROW_Y;
+shared uvec4 tile[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];
+
+uvec4 next_x[LOADS_X], next_w[LOADS_W];
+uvec3 places[LOADS_X];
+uint images[LOADS_X];
+
+// The row of tile x that an invocation's load i goes to. Where a row has four eights, rows r and r + 4 are stored together: their
+// banks differ.
+uint row_of(uint i) {
+  const uint q = gl_LocalInvocationIndex + i * INVOCATIONS;
+  return EIGHTS_X == 4u ? q / 32u * 8u + q % 32u / 8u + q / 4u % 2u * 4u : q / EIGHTS_X;
+}
+
+uvec4 eight_of_x(uint at) {
+  if ((p.x_offset & 7u) == 0u) return x[at >> 3];
+  return uvec4(x_half[at >> 2], x_half[(at >> 2) + 1u]);
+}
+
+void fetch(uint begin, uint depths, uint first_channel) {
+  const uint depth = begin + gl_LocalInvocationIndex % EIGHTS_X * 8u;
+#if MATRIX
+  const uint channel = depth, th = 0u, tw = 0u;
+#else
+  const uint tap = depth / p.channels_in, channel = depth - tap * p.channels_in;
+  const uint th = tap / TAPS_W, tw = tap - th * TAPS_W;
+#endif
+  [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) {
+    uint at;
+    next_x[i] = uvec4(0u);
+    if (find_input(places[i], th, tw, at) && depth < depths) next_x[i] = eight_of_x(images[i] + at + channel);
+  }
+  const uint columns = (p.channels_out + 7u) / 8u;
+  [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) {
+    const uint q = gl_LocalInvocationIndex + i * INVOCATIONS;
+    const uint row = begin + q / EIGHTS_W, column = first_channel / 8u + q % EIGHTS_W;
+    next_w[i] = uvec4(0u);
+    if (row < depths && column < columns) next_w[i] = w[(W_GROUP >> 3) + row * columns + column];
+  }
+}
+
+void main() {
+  const uint first_pixel = gl_WorkGroupID.x * TILE_P, first_channel = gl_WorkGroupID.y * TILE_C;
+  const uint depths = TAPS_H * TAPS_W * p.channels_in;
+  [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) {
+    places[i] = place_of(min(first_pixel + row_of(i), p.pixels - 1u));
+    images[i] = p.x_offset + gl_WorkGroupID.z * p.x_stride_group + places[i].x * p.x_stride_n;
+  }
+  const uint sub_p = gl_SubgroupID / (TILE_C / SUB_C) * SUB_P, sub_c = gl_SubgroupID % (TILE_C / SUB_C) * SUB_C;
+
+  coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[ROWS * COLUMNS];
+  [[unroll]] for (uint i = 0u; i < ROWS * COLUMNS; ++i)
+    sums[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
+  fetch(0u, depths, first_channel);
+  for (uint begin = 0u; begin < depths; begin += DEPTH) {
+    [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) tile[row_of(i) * ROW_X + gl_LocalInvocationIndex % EIGHTS_X] = next_x[i];
+    [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) {
+      const uint q = gl_LocalInvocationIndex + i * INVOCATIONS;
+      tile[FIRST_W + q / EIGHTS_W * ROW_W + q % EIGHTS_W] = next_w[i];
+    }
+    barrier();
+    if (begin + DEPTH < depths) fetch(begin + DEPTH, depths, first_channel);
+    [[unroll]] for (uint k = 0u; k < DEPTH / 16u; ++k) {
+      coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> a[ROWS];
+      [[unroll]] for (uint i = 0u; i < ROWS; ++i)
+        coopMatLoad(a[i], tile, (sub_p + i * 16u) * ROW_X + k * 2u, ROW_X, gl_CooperativeMatrixLayoutRowMajor);
+      [[unroll]] for (uint j = 0u; j < COLUMNS; ++j) {
+        coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> b;
+        coopMatLoad(b, tile, FIRST_W + k * 16u * ROW_W + sub_c / 8u + j * 2u, ROW_W, gl_CooperativeMatrixLayoutRowMajor);
+        [[unroll]] for (uint i = 0u; i < ROWS; ++i) sums[i * COLUMNS + j] = coopMatMulAdd(a[i], b, sums[i * COLUMNS + j]);
+      }
+    }
+    barrier();
+  }
+
+  // Out through shared memory, 16 rows of each subgroup at a time: there every sum has a place, for the bias and the epilogue.
+  const uint strip = gl_SubgroupID * 16u * ROW_Y, column = gl_SubgroupInvocationID % QUADS;
+  const uint channel = first_channel + sub_c + column * 4u;
+  const vec4 bias = vec4(channel_bias(channel), channel_bias(channel + 1u), channel_bias(channel + 2u), channel_bias(channel + 3u));
+  [[unroll]] for (uint i = 0u; i < ROWS; ++i) {
+    [[unroll]] for (uint j = 0u; j < COLUMNS; ++j)
+      coopMatStore(sums[i * COLUMNS + j], tile, strip + j * 4u, ROW_Y, gl_CooperativeMatrixLayoutRowMajor);
+    subgroupMemoryBarrierShared();
+    subgroupBarrier();
+    for (uint row = gl_SubgroupInvocationID / QUADS; row < 16u; row += gl_SubgroupSize / QUADS) {
+      const uint pixel = first_pixel + sub_p + i * 16u + row;
+      if (pixel >= p.pixels || channel >= p.channels_out) break;
+      const vec4 sum = uintBitsToFloat(tile[strip + row * ROW_Y + column]) + bias;
+      const uint at = y_index(place_of(pixel)) + gl_WorkGroupID.z * p.y_stride_group + channel * p.y_stride_c;
+      vec4 v;
+      for (uint j = 0u; j < 4u; ++j) v[j] = epilogue(sum[j] + element_bias(pixel, channel + j));
+#if Y_VEC4
+      pm_store_vec4(y, at >> 2, v);
+#else
+      for (uint j = 0u; j < 4u; ++j)
+        if (channel + j < p.channels_out) pm_store(y, at + j * p.y_stride_c, v[j]);
+#endif
+    }
+    subgroupBarrier();
+  }
+}
