@@ -23,7 +23,6 @@ layout(constant_id = 5) const uint DEPTH = 32u;  // 32 or 64
 
 // Eights of float16.
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
-layout(binding = 0) readonly buffer XHalf { uvec2 x_half[]; };
 layout(binding = 1) readonly buffer W { uvec4 w[]; };
 #if Y_VEC4
 layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
@@ -42,8 +41,8 @@ const uint WORDS_IN = FIRST_W + DEPTH * ROW_W, WORDS_OUT = SUBGROUPS * 16u * ROW
 shared uvec4 tile[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];
 
 uvec4 next_x[LOADS_X], next_w[LOADS_W];
-uvec3 places[LOADS_X];
-uint images[LOADS_X];
+uvec3 places[LOADS_X];  // of the pixels that this invocation loads
+uint firsts[LOADS_X];   // where in x their images begin
 
 // The row of tile x that an invocation's load i goes to. Where a row has four eights, rows r and r + 4 are stored together: their
 // banks differ.
@@ -52,31 +51,32 @@ uint row_of(uint i) {
   return EIGHTS_X == 4u ? q / 32u * 8u + q % 32u / 8u + q / 4u % 2u * 4u : q / EIGHTS_X;
 }
 
-uvec4 eight_of_x(uint at) {
-  if ((p.x_offset & 7u) == 0u) return x[at >> 3];
-  return uvec4(x_half[at >> 2], x_half[(at >> 2) + 1u]);
-}
-
+// Loads without branches, so that all of them are on their way at once: what lies outside is read elsewhere and becomes zero.
 void fetch(uint begin, uint depths, uint first_channel) {
   const uint depth = begin + gl_LocalInvocationIndex % EIGHTS_X * 8u;
+  const bool deep = depth < depths;
 #if MATRIX
-  const uint channel = depth, th = 0u, tw = 0u;
+  const uint channel = deep ? depth : 0u;
+  [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = x[(firsts[i] + channel) >> 3];
+  [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = deep ? next_x[i] : uvec4(0u);
 #else
   const uint tap = depth / p.channels_in, channel = depth - tap * p.channels_in;
   const uint th = tap / TAPS_W, tw = tap - th * TAPS_W;
-#endif
+  bool inside[LOADS_X];
   [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) {
     uint at;
-    next_x[i] = uvec4(0u);
-    if (find_input(places[i], th, tw, at) && depth < depths) next_x[i] = eight_of_x(images[i] + at + channel);
+    inside[i] = find_input(places[i], th, tw, at) && deep;
+    next_x[i] = x[(firsts[i] + (inside[i] ? at + channel : 0u)) >> 3];
   }
-  const uint columns = (p.channels_out + 7u) / 8u;
+  [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = inside[i] ? next_x[i] : uvec4(0u);
+#endif
+  const uint columns = (p.channels_out + 7u) / 8u, column = min(first_channel / 8u + gl_LocalInvocationIndex % EIGHTS_W, columns - 1u);
   [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) {
-    const uint q = gl_LocalInvocationIndex + i * INVOCATIONS;
-    const uint row = begin + q / EIGHTS_W, column = first_channel / 8u + q % EIGHTS_W;
-    next_w[i] = uvec4(0u);
-    if (row < depths && column < columns) next_w[i] = w[(W_GROUP >> 3) + row * columns + column];
+    const uint row = begin + (gl_LocalInvocationIndex + i * INVOCATIONS) / EIGHTS_W;
+    next_w[i] = w[(W_GROUP >> 3) + min(row, depths - 1u) * columns + column];
   }
+  [[unroll]] for (uint i = 0u; i < LOADS_W; ++i)
+    if (begin + (gl_LocalInvocationIndex + i * INVOCATIONS) / EIGHTS_W >= depths) next_w[i] = uvec4(0u);
 }
 
 void main() {
@@ -84,7 +84,10 @@ void main() {
   const uint depths = TAPS_H * TAPS_W * p.channels_in;
   [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) {
     places[i] = place_of(min(first_pixel + row_of(i), p.pixels - 1u));
-    images[i] = p.x_offset + gl_WorkGroupID.z * p.x_stride_group + places[i].x * p.x_stride_n;
+    firsts[i] = p.x_offset + gl_WorkGroupID.z * p.x_stride_group + places[i].x * p.x_stride_n;
+#if MATRIX
+    firsts[i] += places[i].z * p.x_stride_w;
+#endif
   }
   const uint sub_p = gl_SubgroupID / (TILE_C / SUB_C) * SUB_P, sub_c = gl_SubgroupID % (TILE_C / SUB_C) * SUB_C;
 
@@ -99,7 +102,7 @@ void main() {
       tile[FIRST_W + q / EIGHTS_W * ROW_W + q % EIGHTS_W] = next_w[i];
     }
     barrier();
-    if (begin + DEPTH < depths) fetch(begin + DEPTH, depths, first_channel);
+    fetch(begin + DEPTH, depths, first_channel);
     [[unroll]] for (uint k = 0u; k < DEPTH / 16u; ++k) {
       coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> a[ROWS];
       [[unroll]] for (uint i = 0u; i < ROWS; ++i)

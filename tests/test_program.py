@@ -147,6 +147,30 @@ def test_concatenations_are_right_where_parts_lie_in_them_and_where_not(
 # ---- shapes that are computed
 
 
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_part_of_a_concatenation_is_read_from_where_it_begins(context: pumice.Context, precision: str) -> None:
+    """The part of eight channels begins at the fourth: no boundary that a load of eight float16 wants."""
+    random = np.random.default_rng(5)
+    x = (random.integers(-64, 64, (1, 8, 40, 45)) / 64).astype("float32")
+    weights = [(random.integers(-8, 8, (n, 8, 1, 1)) / 8).astype("float32") for n in (4, 8, 4, 24)]
+    graph = pumice.Graph()
+    value = graph.input("x", "float32", list(x.shape))
+    parts = [graph.add("Conv", value, graph.constant(w)) for w in weights[:3]]
+    graph.output(
+        "whole",
+        graph.add("Conv", graph.add("Concat", *parts, axis=1), graph.constant(np.ones((4, 16, 1, 1), "float32"))),
+    )
+    graph.output("part", graph.add("Conv", parts[1], graph.constant(weights[3])))
+    result = graph.compile(context, precision=precision)({"x": x})
+    made = [np.einsum("nchw,oc->nohw", x, w[:, :, 0, 0]) for w in weights[:3]]
+    tolerance = 1e-4 if precision == "fp32" else 2e-2
+    whole = np.repeat(sum(part.sum(axis=1, keepdims=True) for part in made), 4, axis=1)
+    assert_close(result["whole"], whole, rtol=tolerance, atol=10 * tolerance)
+    assert_close(
+        result["part"], np.einsum("nchw,oc->nohw", made[1], weights[3][:, :, 0, 0]), rtol=tolerance, atol=tolerance
+    )
+
+
 def test_shape_arithmetic_stays_on_the_host(context: pumice.Context) -> None:
     """x reshaped to [N, C, H * W] by the usual chain of Shape, Gather, Mul and Concat."""
 

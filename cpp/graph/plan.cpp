@@ -142,6 +142,7 @@ class Binder {
     lowering_.inputs.clear();
     lowering_.outputs.clear();
     lowering_.hosts.clear();
+    lowering_.input_phases.clear();
     lowering_.constant_packed.clear();
     lowering_.steps.clear();
     lowering_.temporaries.clear();
@@ -162,6 +163,9 @@ class Binder {
       inputs_.push_back({Place::persistent, 0, uses[k]->offset, uses[k]->bytes, static_cast<uint32_t>(bits(desc->dtype)), {}, input});
     else
       inputs_.push_back(desc && !host_only ? place_of(input) : PlannedOperand{});
+    const PlannedOperand& place = inputs_.back();
+    const uint64_t root_offset = place.place == Place::temporary ? outermost(place.index).second : 0;
+    lowering_.input_phases.push_back((root_offset + place.byte_offset) % kTensorGrain);
   }
 
   // Where a value is, as an operand of its whole range.

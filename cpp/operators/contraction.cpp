@@ -175,23 +175,24 @@ struct MatrixTiling {
   int64_t subgroups() const { return pixels / sub_pixels * (channels / sub_channels); }
 };
 
-// None where the device has no matrix units for these elements, where the input's channels do not lie together in eights, or where the
-// output is too small to keep the device busy.
-std::optional<MatrixTiling> matrix_tiling_of(const NodeContext& node, const Contraction& c, int64_t pixels) {
-  constexpr int64_t kEight = 8, kBusyTiles = 64;
+// None where the device has no matrix units for these elements, or where the input's channels do not lie together in aligned eights.
+// The largest tile of which there are enough to keep the device busy, and which the channels fill by half.
+std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
+  constexpr int64_t kEight = 8, kBusyTiles = 100, kNarrow = 16;
+  constexpr MatrixTiling kTilings[] = {
+      {128, 128, 64, 64, 32}, {128, 64, 32, 32, 64}, {128, 32, 32, 32, 32}, {128, kNarrow, 32, kNarrow, 64},
+      {64, 64, 32, 32, 64},   {32, 64, 16, 32, 64},  {16, 64, 16, 16, 64}};
   const bool all_taps =
       c.matrix || (c.tap_first == 0 && c.tap_row == c.taps_w && c.tap_column == 1 && c.weights.taps == c.taps_h * c.taps_w);
-  if (!node.has_matrices() || !all_taps || c.x_first % kEight != 0 || c.w_first % kEight != 0 ||
+  if (!node.has_matrices() || !all_taps || node.input_phase(0) != 0 || c.x_first % kEight != 0 || c.w_first % kEight != 0 ||
       !has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, kEight))
     return {};
   const int64_t channels = c.weights.channels_out;
-  const auto tiles = [&](const MatrixTiling& tiling) {
-    return ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels) * c.weights.groups;
-  };
-  constexpr MatrixTiling kLarge{128, 128, 64, 64, 32}, kMiddle{64, 64, 32, 32, 32}, kNarrow{128, 32, 32, 32, 32};
-  const MatrixTiling tiling = channels <= 32 ? kNarrow : channels > 64 && tiles(kLarge) >= 2 * kBusyTiles ? kLarge : kMiddle;
-  if (channels < 16 || tiles(tiling) < kBusyTiles) return {};
-  return tiling;
+  for (const MatrixTiling& tiling : kTilings) {
+    const int64_t tiles = ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels) * c.weights.groups;
+    if (tiles >= kBusyTiles && (tiling.channels == kNarrow || tiling.channels < 2 * channels)) return tiling;
+  }
+  return channels < kNarrow ? std::nullopt : std::optional(kTilings[std::size(kTilings) - 1]);
 }
 
 SpecValues specialized(std::initializer_list<std::pair<std::string_view, int64_t>> values) {

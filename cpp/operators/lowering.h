@@ -106,6 +106,8 @@ class LowerContext : public NodeContext {
   const TensorDesc& input(size_t i) const { return *inputs.at(i); }
   const TensorDesc& output(size_t i) const { return *outputs.at(i); }
   const HostTensor* host(size_t i) const { return i < hosts.size() ? hosts[i] : nullptr; }
+  // Bytes from the last 16-byte boundary to where input i begins.
+  uint64_t input_phase(size_t i) const { return i < input_phases.size() ? input_phases[i] : 0; }
   Operand in(size_t i) const { return {Place::input, static_cast<uint32_t>(i), 0}; }
   Operand out(size_t i) const { return {Place::output, static_cast<uint32_t>(i), 0}; }
   // Scratch memory of this node, 16-byte aligned.
@@ -125,7 +127,8 @@ class LowerContext : public NodeContext {
 
   std::vector<std::optional<TensorDesc>> inputs, outputs;
   std::vector<const HostTensor*> hosts;
-  std::vector<bool> constant_packed;  // input i is already packed in the persistent resource
+  std::vector<uint64_t> input_phases;  // empty: all begin at a boundary
+  std::vector<bool> constant_packed;   // input i is already packed in the persistent resource
   const struct OperatorRow* row = nullptr;
   std::string epilogue_text = "x";
   mutable bool epilogue_read = false;
