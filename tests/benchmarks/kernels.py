@@ -86,10 +86,13 @@ layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
 layout(binding = 1) writeonly buffer Y { sfpvec4 y[]; };
 layout(push_constant) uniform parameter { uint count; float scale; float shift; } p;
 void main() {
-  uint i = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * 256u + gl_LocalInvocationID.x;
-  if (i >= p.count) return;
-  afpvec4 v = buffer_ld4(x, i) * afp(p.scale) + afp(p.shift);
-  buffer_st4(y, i, v / (afp(1) + abs(v)));
+  uint first = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * 512u + gl_LocalInvocationID.x;
+  for (uint k = 0u; k < 2u; ++k) {
+    uint i = first + 256u * k;
+    if (i >= p.count) return;
+    afpvec4 v = buffer_ld4(x, i) * afp(p.scale) + afp(p.shift);
+    buffer_st4(y, i, v / (afp(1) + abs(v)));
+  }
 }
 """
 
@@ -193,21 +196,22 @@ def on_device(kernel: pumice.Kernel, groups: tuple[int, int], **arguments: objec
 
 
 def bandwidth_samplers(context: pumice.Context, size: int) -> dict[str, Sampler]:
-    def grid(quads: int) -> tuple[int, int]:
-        rows = -(-quads // 256 // 65535) or 1
-        return -(-quads // 256 // rows), rows
+    def grid(quads: int, each: int) -> tuple[int, int]:
+        groups = -(-quads // each)
+        rows = -(-groups // 65535)
+        return -(-groups // rows), rows
 
     samplers: dict[str, Sampler] = {}
     copied = size // 16
     source, target = (pumice.empty(size // 4, "float32", context) for _ in range(2))
     copy = pumice.Kernel(COPY, context=context, name="copy")
-    samplers["copy, vec4"] = on_device(copy, grid(copied), x=source, y=target, count=copied)
+    samplers["copy, vec4"] = on_device(copy, grid(copied, 256), x=source, y=target, count=copied)
     fused = pumice.Kernel(FUSED, context=context, name="fused")
     for dtype in ("float32", "float16"):
         quads = size // (4 * np.dtype(dtype).itemsize)
         x, y = (pumice.empty(4 * quads, dtype, context) for _ in range(2))
         samplers[f"x / (1 + |x|) of a x + b, {dtype}"] = on_device(
-            fused, grid(quads), x=x, y=y, count=quads, scale=0.5, shift=0.25
+            fused, grid(quads, 512), x=x, y=y, count=quads, scale=0.5, shift=0.25
         )
     return samplers
 
