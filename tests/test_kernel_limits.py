@@ -62,6 +62,21 @@ NEEDED = {
         "atomicAdd(y[0], 1.0);",
         "AtomicFloat32AddEXT",
     ),
+    "shaderRoundingModeRTEFloat32": (
+        "#extension GL_EXT_spirv_intrinsics : require\nspirv_execution_mode(capabilities = [4467], 4462, 32);",
+        "y[0] = y[1] * y[2];",
+        "RoundingModeRTE",
+    ),
+    "roundingModeRTEFloat16": (
+        "#extension GL_EXT_spirv_intrinsics : require\nspirv_execution_mode(capabilities = [4467], 4462, 16);",
+        "y[0] = y[1] * y[2];",
+        "RoundingModeRTE",
+    ),
+    "shaderDenormPreserveFloat32": (
+        "#extension GL_EXT_spirv_intrinsics : require\nspirv_execution_mode(capabilities = [4464], 4459, 32);",
+        "y[0] = y[1] * y[2];",
+        "DenormPreserve",
+    ),
 }  # fmt: skip
 
 

@@ -215,7 +215,6 @@ void Context::State::collect(bool all) {
     if (!all && entry.id > value) return false;
     vk->vkDestroyBuffer(vk->device, entry.buffer, nullptr);
     vk->vkDestroyImageView(vk->device, entry.view, nullptr);
-    vk->vkDestroySampler(vk->device, entry.sampler, nullptr);
     vk->vkDestroyImage(vk->device, entry.image, nullptr);
     if (entry.allocation.block) memory->release(entry.allocation);
     return true;
@@ -275,6 +274,7 @@ Context::~Context() {
     return;
   }
   state.collect(true);
+  for (const auto& [options, sampler] : state.samplers) state.vk->vkDestroySampler(state.vk->device, sampler, nullptr);
   state.vk->vkDestroySemaphore(state.vk->device, state.timeline, nullptr);
 }
 

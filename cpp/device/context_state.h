@@ -4,10 +4,12 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "device/buffer.h"
 #include "device/context.h"
+#include "device/image.h"
 #include "device/memory.h"
 #include "device/vulkan.h"
 
@@ -19,7 +21,6 @@ struct Retired {
   VkBuffer buffer;
   VkImage image;
   VkImageView view;
-  VkSampler sampler;
   Allocation allocation;
 };
 
@@ -34,9 +35,10 @@ struct Context::State {
   std::mutex submit_mutex;
   std::atomic<uint64_t> submitted{0}, finished{0};
 
-  std::mutex mutex;  // of `retired` and `attachments`
+  std::mutex mutex;  // of what follows up to the counts
   std::vector<Retired> retired;
   std::map<std::type_index, std::shared_ptr<void>> attachments;
+  std::vector<std::pair<SamplerOptions, VkSampler>> samplers;  // of images: devices have few
   std::atomic<uint64_t> live_buffers{0}, live_buffer_bytes{0}, live_images{0}, live_image_bytes{0}, pipelines{0};
 
   bool forked() const;

@@ -73,7 +73,16 @@ void add_limits(DeviceInfo& info, const VkPhysicalDeviceLimits& from, const VkPh
   put(info.limits, "subgroupSupportedOperations", v11.subgroupSupportedOperations);
   put(info.limits, "maxMemoryAllocationSize", v11.maxMemoryAllocationSize);
   put(info.limits, "roundingModeIndependence", v12.roundingModeIndependence);
-  put(info.limits, "shaderRoundingModeRTEFloat16", v12.shaderRoundingModeRTEFloat16);
+#define PUMICE_CONTROL(name)                  \
+  put(info.limits, #name "16", v12.name##16); \
+  put(info.limits, #name "32", v12.name##32); \
+  put(info.limits, #name "64", v12.name##64)
+  PUMICE_CONTROL(shaderDenormPreserveFloat);
+  PUMICE_CONTROL(shaderDenormFlushToZeroFloat);
+  PUMICE_CONTROL(shaderSignedZeroInfNanPreserveFloat);
+  PUMICE_CONTROL(shaderRoundingModeRTEFloat);
+  PUMICE_CONTROL(shaderRoundingModeRTZFloat);
+#undef PUMICE_CONTROL
 }
 
 // "subgroupShuffleRelative" for "shuffle_relative".
@@ -164,6 +173,8 @@ void add_property_features(DeviceInfo& info) {
   const uint64_t operations =
       info.limit("subgroupSupportedStages") & VK_SHADER_STAGE_COMPUTE_BIT ? info.limit("subgroupSupportedOperations") : 0;
   for (const auto& [operation, bit] : kSubgroupOperations) info.features[subgroup_feature(operation)] = (operations & bit) != 0;
+  for (const auto& [name, value] : info.limits)
+    if (name.starts_with("shader")) info.features[name] = value != 0;  // the controls of float arithmetic
   info.features["roundingModeRTEFloat16"] = info.limit("shaderRoundingModeRTEFloat16") != 0 &&
                                             info.limit("roundingModeIndependence") == VK_SHADER_FLOAT_CONTROLS_INDEPENDENCE_ALL;
 }

@@ -49,7 +49,8 @@ inline constexpr std::pair<std::string_view, uint32_t> kSubgroupOperations[] = {
     {"partitioned", 0x100},
 };
 
-// Features that Vulkan states as properties: subgroupShuffleRelative and the like (in compute shaders), roundingModeRTEFloat16 (conversions
+// Features that Vulkan states as properties: subgroupShuffleRelative and the like (in compute shaders), shaderDenormPreserveFloat32 and
+// the like, roundingModeRTEFloat16 (conversions
 // to fp16 can be told to round to nearest even, whatever other widths do).
 void add_property_features(DeviceInfo& info);
 

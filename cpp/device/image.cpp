@@ -13,7 +13,7 @@ namespace pumice {
 struct Image::State {
   VkImage image = VK_NULL_HANDLE;
   VkImageView view = VK_NULL_HANDLE;
-  VkSampler sampler = VK_NULL_HANDLE;
+  VkSampler sampler = VK_NULL_HANDLE;  // the context's
   Allocation allocation;
   bool can_store = false;
   std::atomic<bool> closed{true};  // until it is complete
@@ -138,6 +138,14 @@ VkSampler create_sampler(DeviceTable& vk, const SamplerOptions& options) {
   return sampler;
 }
 
+// Each kind is made once.
+VkSampler find_sampler(Context::State& owner, const SamplerOptions& options) {
+  const std::lock_guard lock(owner.mutex);
+  for (const auto& [made_for, sampler] : owner.samplers)
+    if (made_for == options) return sampler;
+  return owner.samplers.emplace_back(options, create_sampler(*owner.vk, options)).second;
+}
+
 // Memory of whole granules: what lies beside it may be a buffer.
 Allocation allocate(Context& context, VkImage image) {
   auto& owner = state_of(context);
@@ -214,10 +222,10 @@ std::shared_ptr<Image> Image::create(std::shared_ptr<Context> context, ImageForm
     owner.check_alive(vk.vkBindImageMemory(vk.device, state.image, state.allocation.block->memory, state.allocation.offset),
                       "vkBindImageMemory");
     state.view = create_view(wanted, state.image);
-    state.sampler = create_sampler(vk, sampler);
+    state.sampler = find_sampler(owner, sampler);
     record_and_wait(*made->context_, [&](CommandBuffer& commands) { commands.prepare(*made); });
   } catch (...) {
-    owner.retire({0, VK_NULL_HANDLE, state.image, state.view, state.sampler, state.allocation});
+    owner.retire({0, VK_NULL_HANDLE, state.image, state.view, state.allocation});
     throw;
   }
   state.closed = false;
@@ -236,7 +244,7 @@ void Image::close() {
   --owner.live_images;
   owner.live_image_bytes -= state_->allocation.bytes;
   if (owner.forked()) return;
-  owner.retire({0, VK_NULL_HANDLE, state_->image, state_->view, state_->sampler, state_->allocation});
+  owner.retire({0, VK_NULL_HANDLE, state_->image, state_->view, state_->allocation});
 }
 
 std::array<uint32_t, 3> Image::extent() const {

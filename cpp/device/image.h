@@ -35,6 +35,7 @@ struct SamplerOptions {
   Filter filter = Filter::nearest;
   AddressMode address = AddressMode::clamp;
   bool normalized = true;  // coordinates from 0 to 1, not in texels
+  bool operator==(const SamplerOptions&) const = default;
 };
 
 // Whether a device samples with coordinates in texels: not in volumes, nor in images that repeat.

@@ -21,6 +21,12 @@ std::string text_of(uint32_t number) {
   return std::to_string(number);
 }
 
+// The property of a device that lets a shader control floats of that width. Halves may round apart from the other widths.
+std::string control_feature(std::string_view control, uint32_t width) {
+  if (control == "RoundingModeRTE" && width == 16) return "roundingModeRTEFloat16";
+  return "shader" + std::string(control) + "Float" + text_of(width);
+}
+
 // Reads one module's interface, part by part.
 class Reflector {
  public:
@@ -57,6 +63,7 @@ class Reflector {
   bool read_workgroup_size_constant();
   void set_local_size(size_t axis, uint32_t constant_id);
   void read_capabilities();
+  void add_feature(const std::string& feature, const std::string& capability);
 
   Module module_;
   uint32_t entry_point_ = 0;
@@ -298,13 +305,21 @@ void Reflector::read_local_size() {
 void Reflector::read_capabilities() {
   std::set<std::string> seen;
   for (const auto& instruction : module_.all()) {
-    if (instruction.op != OpCapability) continue;
-    const Capability found = capability(instruction[0]);
-    if (!seen.insert(found.name).second) continue;
-    result_.capabilities.push_back(found.name);
-    if (!found.feature.empty() && std::ranges::find(result_.features, found.feature, &NeededFeature::feature) == result_.features.end())
-      result_.features.push_back({found.feature, found.name});
+    if (instruction.op == OpCapability) {
+      const Capability found = capability(instruction[0]);
+      if (!seen.insert(found.name).second) continue;
+      result_.capabilities.push_back(found.name);
+      add_feature(found.feature, found.name);
+    } else if (instruction.op == OpExecutionMode) {
+      if (const auto control = float_control(instruction[1]); !control.empty())
+        add_feature(control_feature(control, instruction[2]), std::string(control));
+    }
   }
+}
+
+void Reflector::add_feature(const std::string& feature, const std::string& capability) {
+  if (!feature.empty() && std::ranges::find(result_.features, feature, &NeededFeature::feature) == result_.features.end())
+    result_.features.push_back({feature, capability});
 }
 
 template <typename Items>

@@ -16,7 +16,7 @@ struct CapabilityFacts {
   std::string_view name, feature;
 };
 
-// Without a feature: core, or stated by execution modes and properties of the device.
+// Without a feature: core, or execution modes say which.
 constexpr CapabilityFacts kCapabilities[] = {
     {0, "Matrix", ""},
     {1, "Shader", ""},
@@ -73,7 +73,7 @@ constexpr CapabilityFacts kCapabilities[] = {
     {4464, "DenormPreserve", ""},
     {4465, "DenormFlushToZero", ""},
     {4466, "SignedZeroInfNanPreserve", ""},
-    {4467, "RoundingModeRTE", "roundingModeRTEFloat16"},
+    {4467, "RoundingModeRTE", ""},
     {4468, "RoundingModeRTZ", ""},
     {5055, "ShaderClockKHR", "shaderSubgroupClock"},
     {5116, "BFloat16TypeKHR", "shaderBFloat16Type"},
@@ -141,6 +141,13 @@ Capability capability(uint32_t number) {
   if (found != std::end(kCapabilities)) return {std::string(found->name), std::string(found->feature)};
   const std::string unknown = "capability " + std::to_string(number);
   return {unknown, unknown};
+}
+
+std::string_view float_control(uint32_t execution_mode) {
+  constexpr uint32_t kFirst = 4459;
+  constexpr std::string_view names[] = {"DenormPreserve", "DenormFlushToZero", "SignedZeroInfNanPreserve", "RoundingModeRTE",
+                                        "RoundingModeRTZ"};
+  return execution_mode >= kFirst && execution_mode - kFirst < std::size(names) ? names[execution_mode - kFirst] : std::string_view();
 }
 
 // Names of the image formats by number, as GLSL has them.

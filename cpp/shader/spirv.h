@@ -117,6 +117,9 @@ struct Capability {
 };
 Capability capability(uint32_t number);
 
+// The capability behind an execution mode that controls float arithmetic: "DenormPreserve" for 4459; empty for other modes.
+std::string_view float_control(uint32_t execution_mode);
+
 // "r32f" for 3, empty for a format that is not declared.
 std::string_view image_format(uint32_t number);
 
