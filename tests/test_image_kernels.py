@@ -102,6 +102,13 @@ def test_a_size_past_the_device_names_both_numbers(context: pumice.Context) -> N
     assert pumice.Image(context, "r32f", (1, most)).shape == (1, most)
 
 
+def test_an_image_of_too_many_bytes_is_refused(context: pumice.Context) -> None:
+    most = context.limit("maxImageDimension3D")
+    with pytest.raises((pumice.UnsupportedError, pumice.OutOfMemoryError), match=rf"{most**3 * 16}\b.* bytes"):
+        pumice.Image(context, "rgba32f", (most, most, most, 4))
+    assert pumice.Image(context, "rgba32f", (1, 1, 1, 4)).shape == (1, 1, 1, 4)
+
+
 def test_images_are_counted_closed_and_freed(context: pumice.Context) -> None:
     before = context.memory.images, context.memory.image_bytes
     held = [pumice.Image(context, "r32f", (n, n)) for n in range(1, 40)]

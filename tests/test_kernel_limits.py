@@ -215,6 +215,34 @@ def test_shared_memory_without_constants_is_counted_too(context: pumice.Context)
     assert f"has {limit + 4} bytes of shared memory" in text and f"takes {limit}" in text
 
 
+def test_sizes_that_double_at_each_level_take_no_time(context: pumice.Context) -> None:
+    sizes = "\n".join(f"const int N{n} = N{n - 1} / 2 + N{n - 1} / 2;" for n in range(1, 60))
+    source = f"layout(local_size_x = 1) in;\nlayout(constant_id = 0) const int N0 = 8;\n{sizes}\n{HEAD}shared float s[N59];\n"
+    source += "void main() { s[0] = y[0]; y[1] = s[0]; }"
+    limit = context.limit("maxComputeSharedMemorySize")
+    pumice.Kernel(source, context)
+    assert f"has {4 * limit} bytes" in refused(source, context, spec={"N0": limit})
+
+
+def test_types_that_double_at_each_level_take_no_time() -> None:
+    """As no compiler writes them."""
+    plain = pumice.compile(
+        f"layout(local_size_x = 1) in;\n{HEAD}shared float s;\nvoid main() {{ s = y[0]; y[1] = s; }}"
+    ).spirv
+    words = list(struct.unpack(f"<{len(plain) // 4}I", plain))
+    at = next(
+        i for i in range(5, len(words)) if words[i] == 4 << 16 | 32 and words[i + 2] == 4
+    )  # pointer to shared memory
+    first, element = words[3], words[at + 3]
+    levels = [4 << 16 | 30, first, element, element]
+    for n in range(1, 34):
+        levels += [4 << 16 | 30, first + n, first + n - 1, first + n - 1]
+    words[3] += 34
+    words[at + 3] = first + 33
+    words[at:at] = levels
+    assert pumice.reflect(struct.pack(f"<{len(words)}I", *words))["shared_bytes"] == 4 << 34
+
+
 def test_push_constants_past_the_device_are_refused(context: pumice.Context) -> None:
     limit = context.limit("maxPushConstantsSize")
     source = (

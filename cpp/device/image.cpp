@@ -66,6 +66,10 @@ size_t checked_dimensions(ImageFormat format, const Shape& shape) {
   return dimensions;
 }
 
+uint64_t bytes_of(ImageFormat format, const Shape& shape) {
+  return static_cast<uint64_t>(element_count(shape)) * static_cast<uint64_t>(bits(channel_type(format))) / 8;
+}
+
 void check_format(Wanted& wanted, const SamplerOptions& sampling) {
   VkFormatProperties properties;
   vkGetPhysicalDeviceFormatProperties(wanted.context.vk().physical, facts(wanted.format).format, &properties);
@@ -93,6 +97,9 @@ void check_size(const Wanted& wanted) {
       wanted.refuse("axis " + std::to_string(axis) + " has " + std::to_string(size) + " texels, the device takes 1 to " +
                     std::to_string(limit));
   }
+  const uint64_t bytes = bytes_of(wanted.format, wanted.shape);
+  if (bytes > most.maxResourceSize)
+    wanted.refuse("it has " + std::to_string(bytes) + " bytes, the device takes " + std::to_string(most.maxResourceSize));
 }
 
 VkImage create_image(const Wanted& wanted, const std::array<uint32_t, 3>& extent) {
@@ -261,7 +268,7 @@ bool Image::can_store() const {
 }
 
 uint64_t Image::bytes() const {
-  return static_cast<uint64_t>(element_count(shape_)) * static_cast<uint64_t>(bits(channel_type(format_))) / 8;
+  return bytes_of(format_, shape_);
 }
 
 void Image::upload(std::span<const std::byte> source) const {

@@ -11,7 +11,7 @@ using namespace spirv;
 
 namespace {
 
-constexpr int kMaxDepth = 64;  // a module may claim that a type or a constant holds itself
+constexpr int kMaxDepth = 256;  // a module may claim that a type or a constant holds itself
 constexpr uint64_t kMost = uint64_t{1} << 40;
 
 uint64_t product(uint64_t a, uint64_t b) {
@@ -35,6 +35,17 @@ uint64_t SharedMemory::bytes() const {
 
 uint64_t SharedMemory::type_bytes(uint32_t type, int depth) const {
   check_depth(depth);
+  if (const auto known = types_.find(type); known != types_.end()) return known->second;
+  return types_[type] = new_type_bytes(type, depth);
+}
+
+uint64_t SharedMemory::value(uint32_t id, int depth) const {
+  check_depth(depth);
+  if (const auto known = values_.find(id); known != values_.end()) return known->second;
+  return values_[id] = new_value(id, depth);
+}
+
+uint64_t SharedMemory::new_type_bytes(uint32_t type, int depth) const {
   const auto& definition = module_.definition(type);
   switch (definition.op) {
     case OpTypeBool:
@@ -58,8 +69,7 @@ uint64_t SharedMemory::type_bytes(uint32_t type, int depth) const {
 }
 
 // Sizes are integers of 32 bits, signed or not.
-uint64_t SharedMemory::value(uint32_t id, int depth) const {
-  check_depth(depth);
+uint64_t SharedMemory::new_value(uint32_t id, int depth) const {
   const auto& definition = module_.definition(id);
   if (const auto spec = module_.value(id, SpecId))
     if (const auto given = constants_.find(*spec); given != constants_.end()) return static_cast<uint32_t>(given->second);

@@ -16,11 +16,14 @@ class SharedMemory {
 
  private:
   uint64_t type_bytes(uint32_t type, int depth) const;
+  uint64_t new_type_bytes(uint32_t type, int depth) const;
   uint64_t value(uint32_t id, int depth) const;
+  uint64_t new_value(uint32_t id, int depth) const;
   uint64_t result(const spirv::Instruction& operation, int depth) const;
 
   const spirv::Module& module_;
   const std::map<uint32_t, uint64_t>& constants_;
+  mutable std::map<uint32_t, uint64_t> types_, values_;  // by id: each is worked out once, however often it is used
 };
 
 }  // namespace pumice
