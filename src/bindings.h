@@ -32,6 +32,7 @@ void bind_core(py::module_& module);
 void bind_context(py::module_& module);
 void bind_buffer(py::module_& module);
 void bind_tensor(py::module_& module);
+void bind_image(py::module_& module);
 void bind_shader(py::module_& module);
 void bind_kernel(py::module_& module);
 void bind_dispatch(py::module_& module);

@@ -60,6 +60,8 @@ void bind_context(py::module_& module) {
   py::class_<MemoryCounts>(module, "MemoryCounts", "Live device memory of a Context.")
       .def_readonly("buffers", &MemoryCounts::buffers)
       .def_readonly("buffer_bytes", &MemoryCounts::buffer_bytes)
+      .def_readonly("images", &MemoryCounts::images)
+      .def_readonly("image_bytes", &MemoryCounts::image_bytes)
       .def_readonly("blocks", &MemoryCounts::blocks)
       .def_readonly("block_bytes", &MemoryCounts::block_bytes);
   py::class_<Context, std::shared_ptr<Context>>(
@@ -83,7 +85,7 @@ void bind_context(py::module_& module) {
       .def_property_readonly("choice", &Context::choice, "Why this device was chosen.")
       .def("feature", &Context::feature, py::arg("name"), "Whether a Vulkan feature is enabled.")
       .def("limit", &Context::limit, py::arg("name"), "A Vulkan limit by name.")
-      .def_property_readonly("memory", &Context::memory_counts, "Counts of live buffers and device allocations.")
+      .def_property_readonly("memory", &Context::memory_counts, "Counts of live buffers, images and device allocations.")
       .def_property_readonly("pipelines_created", &Context::pipelines_created)
       .def_property_readonly("completed", &Context::completed, "Id of the last execution that has finished.")
       .def_property_readonly("submitted", &Context::submitted, "Id of the last execution submitted.")

@@ -1,5 +1,6 @@
 #include "bindings.h"
 #include "core/error.h"
+#include "device/image.h"
 #include "device/tensor.h"
 #include "dispatch/command_list.h"
 #include "dispatch/kernel_calls.h"
@@ -37,7 +38,7 @@ TensorArgument tensor_argument(const std::string& name, const Tensor& tensor) {
 }
 
 [[noreturn]] void refuse_argument(const std::string& name, const py::handle& value) {
-  throw BindingError("K5", "argument '" + name + "'", name, "a Tensor, a NumPy array, a number, or numbers in a sequence or dict",
+  throw BindingError("K5", "argument '" + name + "'", name, "a Tensor, a NumPy array, an Image, a number, or numbers in a sequence or dict",
                      type_name(value));
 }
 
@@ -85,7 +86,9 @@ void add_push_constant(Prepared& prepared, const std::string& name, const py::ha
 }
 
 void add_argument(Prepared& prepared, const PyKernel& kernel, const std::string& name, const py::handle& value) {
-  if (py::isinstance<Tensor>(value))
+  if (py::isinstance<Image>(value))
+    prepared.arguments.emplace_back(name, value.cast<std::shared_ptr<Image>>());
+  else if (py::isinstance<Tensor>(value))
     prepared.arguments.emplace_back(name, tensor_argument(name, value.cast<const Tensor&>()));
   else if (!py::isinstance<py::array>(value) || kernel.interface->find_push_constant(name))
     add_push_constant(prepared, name, value);
@@ -204,9 +207,10 @@ void bind_kernel(py::module_& module) {
            "ShaderCompileError, UnsupportedError.")
       .def_property_readonly("name", [](const PyKernel& self) { return self.kernel->name(); })
       .def_property_readonly("source", [](const PyKernel& self) { return self.kernel->source(); })
-      .def("bind", &bind, "A BoundKernel for command lists: Tensors and push constants by name, and threads= or groups=.")
+      .def("bind", &bind, "A BoundKernel for command lists: Tensors, Images and push constants by name, and threads= or groups=.")
       .def("run", &call,
-           "Runs once and waits. Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), and push "
+           "Runs once and waits. Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), Images, and "
+           "push "
            "constants: numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures; threads= or "
            "groups=.")
       .def("__repr__", [](const PyKernel& self) { return "<Kernel '" + self.kernel->name() + "'>"; });

@@ -40,6 +40,9 @@ Record entry_of(const ImageInterface& image) {
   entry["name"] = image.name;
   entry["sampled"] = image.sampled;
   entry["dimensions"] = image.dimensions;
+  entry["access"] = text_of(image.access);
+  entry["type"] = text_of(image.scalar);
+  entry["format"] = image.format;
   return entry;
 }
 
@@ -79,7 +82,11 @@ Record interface_of(const Interface& interface) {
   result["spec_constants"] = entries_of(interface.spec_constants);
   result["local_size"] = py::make_tuple(interface.local_size[0], interface.local_size[1], interface.local_size[2]);
   result["local_size_ids"] = py::make_tuple(interface.local_size_id[0], interface.local_size_id[1], interface.local_size_id[2]);
+  result["shared_bytes"] = interface.shared_bytes;
   result["capabilities"] = interface.capabilities;
+  py::list features;
+  for (const auto& needed : interface.features) features.append(needed.feature);
+  result["features"] = features;
   result["guarded"] = interface.guarded;
   return result;
 }

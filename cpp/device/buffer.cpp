@@ -97,7 +97,7 @@ void Buffer::close() {
   --owner.live_buffers;
   owner.live_buffer_bytes -= bytes_;
   if (owner.forked() || !state_->buffer) return;
-  owner.retire(state_->buffer, state_->allocation);
+  owner.retire({0, state_->buffer, VK_NULL_HANDLE, VK_NULL_HANDLE, state_->allocation});
 }
 
 bool Buffer::closed() const {

@@ -20,8 +20,8 @@ void record_barrier(DeviceTable& vk, VkCommandBuffer commands, VkPipelineStageFl
 
 VkDescriptorPool create_pool(DeviceTable& vk, const CommandBufferSizes& sizes) {
   std::vector<VkDescriptorPoolSize> counts;
-  if (sizes.storage_descriptors) counts.push_back({VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, sizes.storage_descriptors});
-  if (sizes.uniform_descriptors) counts.push_back({VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER, sizes.uniform_descriptors});
+  for (size_t kind = 0; kind < kDescriptorKinds; ++kind)
+    if (sizes.descriptors[kind]) counts.push_back({descriptor_type(static_cast<DescriptorKind>(kind)), sizes.descriptors[kind]});
   if (counts.empty()) counts.push_back({VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1});
   VkDescriptorPoolCreateInfo info{VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO};
   info.maxSets = sizes.sets;
@@ -30,6 +30,15 @@ VkDescriptorPool create_pool(DeviceTable& vk, const CommandBufferSizes& sizes) {
   VkDescriptorPool pool = VK_NULL_HANDLE;
   check(vk.vkCreateDescriptorPool(vk.device, &info, nullptr, &pool), "vkCreateDescriptorPool");
   return pool;
+}
+
+VkBufferImageCopy whole_image(const BufferRange& packed, const Image& image) {
+  const auto extent = image.extent();
+  VkBufferImageCopy region{};
+  region.bufferOffset = packed.offset;
+  region.imageSubresource = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 0, 1};
+  region.imageExtent = {extent[0], extent[1], extent[2]};
+  return region;
 }
 
 }  // namespace
@@ -82,8 +91,8 @@ void CommandBuffer::barrier() {
                  VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_UNIFORM_READ_BIT);
 }
 
-void CommandBuffer::dispatch(const Pipeline& pipeline, std::span<const BufferRange> buffers, std::span<const std::byte> push,
-                             std::array<uint32_t, 3> groups) {
+void CommandBuffer::dispatch(const Pipeline& pipeline, std::span<const BufferRange> buffers, std::span<const std::shared_ptr<Image>> images,
+                             std::span<const std::byte> push, std::array<uint32_t, 3> groups) {
   auto& vk = context_->vk();
   const auto& bindings = pipeline.bindings();
   if (&pipeline != bound_) vk.vkCmdBindPipeline(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle());
@@ -96,16 +105,23 @@ void CommandBuffer::dispatch(const Pipeline& pipeline, std::span<const BufferRan
     allocate.pSetLayouts = &layout;
     VkDescriptorSet set = VK_NULL_HANDLE;
     check(vk.vkAllocateDescriptorSets(vk.device, &allocate, &set), "vkAllocateDescriptorSets");
-    std::vector<VkDescriptorBufferInfo> infos(bindings.size());
+    std::vector<VkDescriptorBufferInfo> buffer_infos(buffers.size());
+    std::vector<VkDescriptorImageInfo> image_infos(images.size());
     std::vector<VkWriteDescriptorSet> writes(bindings.size());
     for (size_t i = 0; i < bindings.size(); ++i) {
-      infos[i] = {buffers[i].buffer->handle(), buffers[i].offset, buffers[i].bytes};
       writes[i] = {VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET};
       writes[i].dstSet = set;
       writes[i].dstBinding = bindings[i].number;
       writes[i].descriptorCount = 1;
-      writes[i].descriptorType = bindings[i].uniform ? VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
-      writes[i].pBufferInfo = &infos[i];
+      writes[i].descriptorType = descriptor_type(bindings[i].kind);
+      if (i < buffers.size()) {
+        buffer_infos[i] = {buffers[i].buffer->handle(), buffers[i].offset, buffers[i].bytes};
+        writes[i].pBufferInfo = &buffer_infos[i];
+      } else {
+        const Image& image = *images[i - buffers.size()];
+        auto& info = image_infos[i - buffers.size()] = {image.sampler(), image.view(), VK_IMAGE_LAYOUT_GENERAL};
+        writes[i].pImageInfo = &info;
+      }
     }
     vk.vkUpdateDescriptorSets(vk.device, static_cast<uint32_t>(writes.size()), writes.data(), 0, nullptr);
     vk.vkCmdBindDescriptorSets(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.layout(), 0, 1, &set, 0, nullptr);
@@ -119,6 +135,31 @@ void CommandBuffer::copy(const BufferRange& source, const BufferRange& target) {
   auto& vk = context_->vk();
   const VkBufferCopy region{source.offset, target.offset, source.bytes};
   vk.vkCmdCopyBuffer(commands_, source.buffer->handle(), target.buffer->handle(), 1, &region);
+}
+
+void CommandBuffer::copy(const BufferRange& source, const Image& target) {
+  auto& vk = context_->vk();
+  const VkBufferImageCopy region = whole_image(source, target);
+  vk.vkCmdCopyBufferToImage(commands_, source.buffer->handle(), target.handle(), VK_IMAGE_LAYOUT_GENERAL, 1, &region);
+}
+
+void CommandBuffer::copy(const Image& source, const BufferRange& target) {
+  auto& vk = context_->vk();
+  const VkBufferImageCopy region = whole_image(target, source);
+  vk.vkCmdCopyImageToBuffer(commands_, source.handle(), VK_IMAGE_LAYOUT_GENERAL, target.buffer->handle(), 1, &region);
+}
+
+// Images stay in the general layout: it serves storage, sampling and copies alike.
+void CommandBuffer::prepare(const Image& image) {
+  auto& vk = context_->vk();
+  VkImageMemoryBarrier barrier{VK_STRUCTURE_TYPE_IMAGE_MEMORY_BARRIER};
+  barrier.dstAccessMask = kReads | kWrites;
+  barrier.oldLayout = VK_IMAGE_LAYOUT_UNDEFINED;
+  barrier.newLayout = VK_IMAGE_LAYOUT_GENERAL;
+  barrier.srcQueueFamilyIndex = barrier.dstQueueFamilyIndex = VK_QUEUE_FAMILY_IGNORED;
+  barrier.image = image.handle();
+  barrier.subresourceRange = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 1, 0, 1};
+  vk.vkCmdPipelineBarrier(commands_, kWork, kWork, 0, 0, nullptr, 0, nullptr, 1, &barrier);
 }
 
 void CommandBuffer::timestamp(uint32_t index) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device/buffer.h"
+#include "device/image.h"
 #include "device/pipeline.h"
 
 struct VkCommandPool_T;
@@ -20,8 +21,7 @@ namespace pumice {
 // What has to fit: counted before recording, so that a pool is made once and exactly.
 struct CommandBufferSizes {
   uint32_t sets = 0;
-  uint32_t storage_descriptors = 0;
-  uint32_t uniform_descriptors = 0;
+  std::array<uint32_t, kDescriptorKinds> descriptors{};  // by kind
   uint32_t timestamps = 0;
 };
 
@@ -35,9 +35,12 @@ class CommandBuffer {
   // Starts with a barrier against everything submitted earlier, so that executions follow one another in memory too.
   void begin();
   void barrier();  // compute -> compute
-  void dispatch(const Pipeline& pipeline, std::span<const BufferRange> buffers, std::span<const std::byte> push,
-                std::array<uint32_t, 3> groups);
+  void dispatch(const Pipeline& pipeline, std::span<const BufferRange> buffers, std::span<const std::shared_ptr<Image>> images,
+                std::span<const std::byte> push, std::array<uint32_t, 3> groups);
   void copy(const BufferRange& source, const BufferRange& target);  // by the transfer engine; used by upload and download
+  void copy(const BufferRange& source, const Image& target);        // the whole image, packed
+  void copy(const Image& source, const BufferRange& target);
+  void prepare(const Image& image);  // a new one, for every use; its content is undefined
   void timestamp(uint32_t index);
   void end();  // makes the results visible to the host
 

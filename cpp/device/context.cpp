@@ -125,7 +125,8 @@ void create_device(DeviceTable& vk, DeviceInfo& info, const std::set<std::string
     if (const auto found = info.features.find(name); found != info.features.end()) found->second = false;
   if (!info.feature("cooperativeMatrix")) info.matrices.clear();
   std::vector<const char*> enabled;
-  for (const char* name : {VK_EXT_CONDITIONAL_RENDERING_EXTENSION_NAME, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME})
+  for (const char* name :
+       {VK_EXT_CONDITIONAL_RENDERING_EXTENSION_NAME, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME, VK_EXT_SHADER_ATOMIC_FLOAT_EXTENSION_NAME})
     if (extensions.contains(name)) enabled.push_back(name);
   const float priority = 1;
   VkDeviceQueueCreateInfo queue{VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO};
@@ -196,10 +197,11 @@ uint32_t Context::State::memory_type(Heap heap, uint32_t allowed) const {
   return *best;
 }
 
-void Context::State::retire(VkBuffer buffer, const Allocation& allocation) {
+void Context::State::retire(Retired objects) {
   {
     const std::lock_guard lock(mutex);
-    retired.push_back({submitted.load(), buffer, allocation});
+    objects.id = submitted.load();
+    retired.push_back(objects);
   }
   collect(false);
 }
@@ -209,9 +211,11 @@ void Context::State::collect(bool all) {
   if (retired.empty()) return;
   uint64_t value = finished.load();
   if (!all) vk->vkGetSemaphoreCounterValue(vk->device, timeline, &value);
-  std::erase_if(retired, [&](const RetiredBuffer& entry) {
+  std::erase_if(retired, [&](const Retired& entry) {
     if (!all && entry.id > value) return false;
     vk->vkDestroyBuffer(vk->device, entry.buffer, nullptr);
+    vk->vkDestroyImageView(vk->device, entry.view, nullptr);
+    vk->vkDestroyImage(vk->device, entry.image, nullptr);
     if (entry.allocation.block) memory->release(entry.allocation);
     return true;
   });
@@ -270,6 +274,7 @@ Context::~Context() {
     return;
   }
   state.collect(true);
+  for (const auto& [options, sampler] : state.samplers) state.vk->vkDestroySampler(state.vk->device, sampler, nullptr);
   state.vk->vkDestroySemaphore(state.vk->device, state.timeline, nullptr);
 }
 
@@ -383,7 +388,8 @@ void Context::wait_idle() {
 
 MemoryCounts Context::memory_counts() const {
   const State& state = *state_;
-  return {state.live_buffers, state.live_buffer_bytes, state.memory->block_count(), state.memory->block_bytes()};
+  return {state.live_buffers,     state.live_buffer_bytes,     state.live_images,
+          state.live_image_bytes, state.memory->block_count(), state.memory->block_bytes()};
 }
 
 uint64_t Context::pipelines_created() const {

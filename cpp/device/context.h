@@ -28,6 +28,8 @@ struct ContextOptions {
 struct MemoryCounts {
   uint64_t buffers = 0;       // live Buffers
   uint64_t buffer_bytes = 0;  // their bytes
+  uint64_t images = 0;        // live Images
+  uint64_t image_bytes = 0;   // their bytes of device memory
   uint64_t blocks = 0;        // device memory allocations
   uint64_t block_bytes = 0;   // their bytes
 };

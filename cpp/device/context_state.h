@@ -4,19 +4,23 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "device/buffer.h"
 #include "device/context.h"
+#include "device/image.h"
 #include "device/memory.h"
 #include "device/vulkan.h"
 
 namespace pumice {
 
-// A buffer's Vulkan object and memory, freed once `id` has finished.
-struct RetiredBuffer {
+// Vulkan objects of a buffer or an image and their memory, freed once `id` has finished.
+struct Retired {
   uint64_t id;
   VkBuffer buffer;
+  VkImage image;
+  VkImageView view;
   Allocation allocation;
 };
 
@@ -31,13 +35,14 @@ struct Context::State {
   std::mutex submit_mutex;
   std::atomic<uint64_t> submitted{0}, finished{0};
 
-  std::mutex mutex;  // retired buffers and attachments
-  std::vector<RetiredBuffer> retired;
+  std::mutex mutex;  // of what follows up to the counts
+  std::vector<Retired> retired;
   std::map<std::type_index, std::shared_ptr<void>> attachments;
-  std::atomic<uint64_t> live_buffers{0}, live_buffer_bytes{0}, pipelines{0};
+  std::vector<std::pair<SamplerOptions, VkSampler>> samplers;  // of images: devices have few
+  std::atomic<uint64_t> live_buffers{0}, live_buffer_bytes{0}, live_images{0}, live_image_bytes{0}, pipelines{0};
 
   bool forked() const;
-  void retire(VkBuffer buffer, const Allocation& allocation);
+  void retire(Retired objects);  // its id is set here: the last that was submitted
   void collect(bool all);
   uint32_t memory_type(Heap heap, uint32_t allowed) const;
   bool unified() const;  // the default heap's memory is host-visible, coherent and cached

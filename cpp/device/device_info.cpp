@@ -51,6 +51,15 @@ void add_limits(DeviceInfo& info, const VkPhysicalDeviceLimits& from, const VkPh
   PUMICE_LIMIT(maxMemoryAllocationCount);
   PUMICE_LIMIT(maxBoundDescriptorSets);
   PUMICE_LIMIT(maxPerStageDescriptorStorageBuffers);
+  PUMICE_LIMIT(maxPerStageDescriptorUniformBuffers);
+  PUMICE_LIMIT(maxPerStageDescriptorStorageImages);
+  PUMICE_LIMIT(maxPerStageDescriptorSampledImages);
+  PUMICE_LIMIT(maxPerStageDescriptorSamplers);
+  PUMICE_LIMIT(maxPerStageResources);
+  PUMICE_LIMIT(maxImageDimension1D);
+  PUMICE_LIMIT(maxImageDimension2D);
+  PUMICE_LIMIT(maxImageDimension3D);
+  PUMICE_LIMIT(bufferImageGranularity);
   PUMICE_LIMIT(maxComputeSharedMemorySize);
   PUMICE_LIMIT(maxComputeWorkGroupCount);
   PUMICE_LIMIT(maxComputeWorkGroupInvocations);
@@ -64,7 +73,27 @@ void add_limits(DeviceInfo& info, const VkPhysicalDeviceLimits& from, const VkPh
   put(info.limits, "subgroupSupportedOperations", v11.subgroupSupportedOperations);
   put(info.limits, "maxMemoryAllocationSize", v11.maxMemoryAllocationSize);
   put(info.limits, "roundingModeIndependence", v12.roundingModeIndependence);
-  put(info.limits, "shaderRoundingModeRTEFloat16", v12.shaderRoundingModeRTEFloat16);
+#define PUMICE_CONTROL(name)                  \
+  put(info.limits, #name "16", v12.name##16); \
+  put(info.limits, #name "32", v12.name##32); \
+  put(info.limits, #name "64", v12.name##64)
+  PUMICE_CONTROL(shaderDenormPreserveFloat);
+  PUMICE_CONTROL(shaderDenormFlushToZeroFloat);
+  PUMICE_CONTROL(shaderSignedZeroInfNanPreserveFloat);
+  PUMICE_CONTROL(shaderRoundingModeRTEFloat);
+  PUMICE_CONTROL(shaderRoundingModeRTZFloat);
+#undef PUMICE_CONTROL
+}
+
+// "subgroupShuffleRelative" for "shuffle_relative".
+std::string subgroup_feature(std::string_view operation) {
+  std::string feature = "subgroup";
+  bool capital = true;
+  for (const char letter : operation) {
+    if (letter != '_') feature += capital ? static_cast<char>(letter - 'a' + 'A') : letter;
+    capital = letter == '_';
+  }
+  return feature;
 }
 
 std::string component_name(VkComponentTypeKHR type) {
@@ -141,8 +170,11 @@ uint64_t DeviceInfo::limit(std::string_view limit_name) const {
 }
 
 void add_property_features(DeviceInfo& info) {
-  info.features["subgroupShuffle"] = (info.limit("subgroupSupportedStages") & VK_SHADER_STAGE_COMPUTE_BIT) &&
-                                     (info.limit("subgroupSupportedOperations") & VK_SUBGROUP_FEATURE_SHUFFLE_BIT);
+  const uint64_t operations =
+      info.limit("subgroupSupportedStages") & VK_SHADER_STAGE_COMPUTE_BIT ? info.limit("subgroupSupportedOperations") : 0;
+  for (const auto& [operation, bit] : kSubgroupOperations) info.features[subgroup_feature(operation)] = (operations & bit) != 0;
+  for (const auto& [name, value] : info.limits)
+    if (name.starts_with("shader")) info.features[name] = value != 0;  // the controls of float arithmetic
   info.features["roundingModeRTEFloat16"] = info.limit("shaderRoundingModeRTEFloat16") != 0 &&
                                             info.limit("roundingModeIndependence") == VK_SHADER_FLOAT_CONTROLS_INDEPENDENCE_ALL;
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace pumice {
@@ -38,8 +39,19 @@ struct DeviceInfo {
   uint64_t limit(std::string_view limit_name) const;  // throws Error where unknown
 };
 
-// Features that Vulkan states as properties: subgroupShuffle (in compute shaders), roundingModeRTEFloat16 (conversions to fp16 can be
-// told to round to nearest even, whatever other widths do).
+// Operations of subgroups and their bits in VkSubgroupFeatureFlags; the two rotations came after these headers.
+inline constexpr std::pair<std::string_view, uint32_t> kSubgroupOperations[] = {
+    {"basic", 0x1},         {"vote", 0x2},
+    {"arithmetic", 0x4},    {"ballot", 0x8},
+    {"shuffle", 0x10},      {"shuffle_relative", 0x20},
+    {"clustered", 0x40},    {"quad", 0x80},
+    {"rotate", 0x200},      {"rotate_relative", 0x400},
+    {"partitioned", 0x100},
+};
+
+// Features that Vulkan states as properties: subgroupShuffleRelative and the like (in compute shaders), shaderDenormPreserveFloat32 and
+// the like, roundingModeRTEFloat16 (conversions
+// to fp16 can be told to round to nearest even, whatever other widths do).
 void add_property_features(DeviceInfo& info);
 
 // Every Vulkan 1.2+ device with a compute queue and timeline semaphores; empty where there is no loader or no driver.

@@ -403,16 +403,6 @@ void put_extension_properties(MacroWriter& writer, VkPhysicalDevice physical) {
   }
 }
 
-// Bits of VkSubgroupFeatureFlags; the two rotations came after these headers.
-constexpr std::pair<const char*, uint32_t> kSubgroupOperations[] = {
-    {"basic", 0x1},         {"vote", 0x2},
-    {"arithmetic", 0x4},    {"ballot", 0x8},
-    {"shuffle", 0x10},      {"shuffle_relative", 0x20},
-    {"clustered", 0x40},    {"quad", 0x80},
-    {"rotate", 0x200},      {"rotate_relative", 0x400},
-    {"partitioned", 0x100},
-};
-
 void put_subgroup(MacroWriter& writer, VkPhysicalDevice physical) {
   const auto subgroup = properties_of<VkPhysicalDeviceSubgroupProperties>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES);
   PUMICE_PUT(subgroup, subgroupSize);
@@ -420,7 +410,7 @@ void put_subgroup(MacroWriter& writer, VkPhysicalDevice physical) {
   PUMICE_PUT(subgroup, supportedOperations);
   PUMICE_PUT(subgroup, quadOperationsInAllStages);
   for (const auto& [name, bit] : kSubgroupOperations)
-    writer.text(std::string("subgroup_") + name, subgroup.supportedOperations & bit ? "1" : "0");
+    writer.text("subgroup_" + std::string(name), subgroup.supportedOperations & bit ? "1" : "0");
 }
 
 void put_device(MacroWriter& writer, const VkPhysicalDeviceProperties& device) {

@@ -7,7 +7,8 @@ namespace pumice {
 FeatureChain::FeatureChain(uint32_t api_version, const std::set<std::string>& extensions)
     : has_13_(api_version >= VK_API_VERSION_1_3),
       has_conditional_(extensions.contains(VK_EXT_CONDITIONAL_RENDERING_EXTENSION_NAME)),
-      has_matrix_(extensions.contains(VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME)) {
+      has_matrix_(extensions.contains(VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME)),
+      has_atomic_float_(extensions.contains(VK_EXT_SHADER_ATOMIC_FLOAT_EXTENSION_NAME)) {
   void** tail = &base_.pNext;
   const auto append = [&](auto& structure, VkStructureType type) {
     structure.sType = type;
@@ -20,6 +21,7 @@ FeatureChain::FeatureChain(uint32_t api_version, const std::set<std::string>& ex
   if (has_13_) append(vulkan13_, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_FEATURES);
   if (has_conditional_) append(conditional_, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_CONDITIONAL_RENDERING_FEATURES_EXT);
   if (has_matrix_) append(matrix_, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR);
+  if (has_atomic_float_) append(atomic_float_, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_ATOMIC_FLOAT_FEATURES_EXT);
 }
 
 // The features that the engine uses or reports; every other one stays off.
@@ -29,15 +31,21 @@ void FeatureChain::visit(Visit&& visit) {
   PUMICE_FEATURE(base_.features, shaderFloat64);
   PUMICE_FEATURE(base_.features, shaderInt64);
   PUMICE_FEATURE(base_.features, shaderInt16);
+  PUMICE_FEATURE(base_.features, shaderImageGatherExtended);
+  PUMICE_FEATURE(base_.features, shaderStorageImageExtendedFormats);
+  PUMICE_FEATURE(base_.features, shaderStorageImageReadWithoutFormat);
+  PUMICE_FEATURE(base_.features, shaderStorageImageWriteWithoutFormat);
   PUMICE_FEATURE(vulkan11_, storageBuffer16BitAccess);
   PUMICE_FEATURE(vulkan11_, uniformAndStorageBuffer16BitAccess);
   PUMICE_FEATURE(vulkan11_, storagePushConstant16);
   PUMICE_FEATURE(vulkan11_, variablePointersStorageBuffer);
   PUMICE_FEATURE(vulkan12_, storageBuffer8BitAccess);
   PUMICE_FEATURE(vulkan12_, uniformAndStorageBuffer8BitAccess);
+  PUMICE_FEATURE(vulkan12_, storagePushConstant8);
   PUMICE_FEATURE(vulkan12_, shaderFloat16);
   PUMICE_FEATURE(vulkan12_, shaderInt8);
   PUMICE_FEATURE(vulkan12_, shaderBufferInt64Atomics);
+  PUMICE_FEATURE(vulkan12_, shaderSharedInt64Atomics);
   PUMICE_FEATURE(vulkan12_, scalarBlockLayout);
   PUMICE_FEATURE(vulkan12_, hostQueryReset);
   PUMICE_FEATURE(vulkan12_, timelineSemaphore);
@@ -52,6 +60,10 @@ void FeatureChain::visit(Visit&& visit) {
   PUMICE_FEATURE(vulkan13_, shaderIntegerDotProduct);
   PUMICE_FEATURE(conditional_, conditionalRendering);
   PUMICE_FEATURE(matrix_, cooperativeMatrix);
+  PUMICE_FEATURE(atomic_float_, shaderBufferFloat32Atomics);
+  PUMICE_FEATURE(atomic_float_, shaderBufferFloat32AtomicAdd);
+  PUMICE_FEATURE(atomic_float_, shaderSharedFloat32Atomics);
+  PUMICE_FEATURE(atomic_float_, shaderSharedFloat32AtomicAdd);
 #undef PUMICE_FEATURE
 }
 
@@ -71,7 +83,7 @@ void FeatureChain::keep_wanted(const std::set<std::string>& masked) {
     structure.sType = type;
     structure.pNext = next;
   };
-  clear(base_), clear(vulkan11_), clear(vulkan12_), clear(vulkan13_), clear(conditional_), clear(matrix_);
+  clear(base_), clear(vulkan11_), clear(vulkan12_), clear(vulkan13_), clear(conditional_), clear(matrix_), clear(atomic_float_);
   for (auto [value, wanted] : kept) *value = wanted;
 }
 

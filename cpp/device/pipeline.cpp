@@ -15,8 +15,7 @@ namespace {
 VkDescriptorSetLayout create_set_layout(DeviceTable& vk, const PipelineDesc& desc) {
   std::vector<VkDescriptorSetLayoutBinding> bindings;
   for (const auto& binding : desc.bindings) {
-    const auto type = binding.uniform ? VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
-    bindings.push_back({binding.number, type, 1, VK_SHADER_STAGE_COMPUTE_BIT, nullptr});
+    bindings.push_back({binding.number, descriptor_type(binding.kind), 1, VK_SHADER_STAGE_COMPUTE_BIT, nullptr});
   }
   VkDescriptorSetLayoutCreateInfo info{VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO};
   info.bindingCount = static_cast<uint32_t>(bindings.size());
@@ -76,6 +75,19 @@ void note_made(const PipelineDesc& desc) {
 
 }  // namespace
 
+VkDescriptorType descriptor_type(DescriptorKind kind) {
+  switch (kind) {
+    case DescriptorKind::uniform_buffer:
+      return VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER;
+    case DescriptorKind::storage_image:
+      return VK_DESCRIPTOR_TYPE_STORAGE_IMAGE;
+    case DescriptorKind::sampled_image:
+      return VK_DESCRIPTOR_TYPE_COMBINED_IMAGE_SAMPLER;
+    default:
+      return VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+  }
+}
+
 std::vector<std::string> distinct_pipelines() {
   const std::lock_guard guard(made_so_far().mutex);
   return {made_so_far().keys.begin(), made_so_far().keys.end()};
@@ -84,9 +96,6 @@ std::vector<std::string> distinct_pipelines() {
 std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const PipelineDesc& desc) {
   auto& state = state_of(context);
   auto& vk = *state.vk;
-  if (desc.push_bytes > context.limit("maxPushConstantsSize"))
-    throw UnsupportedError("kernel '" + desc.name + "' has " + std::to_string(desc.push_bytes) +
-                           " bytes of push constants; the device takes " + std::to_string(context.limit("maxPushConstantsSize")));
   const std::shared_ptr<Pipeline> made(new Pipeline);
   made->vk_ = state.vk;
   made->bindings_ = desc.bindings;

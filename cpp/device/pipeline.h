@@ -17,9 +17,12 @@ struct VkDescriptorSetLayout_T;
 
 namespace pumice {
 
+enum class DescriptorKind : uint8_t { storage_buffer, uniform_buffer, storage_image, sampled_image };  // the last with its sampler
+inline constexpr size_t kDescriptorKinds = 4;
+
 struct DescriptorBinding {
   uint32_t number = 0;
-  bool uniform = false;  // uniform buffer, else storage buffer
+  DescriptorKind kind = DescriptorKind::storage_buffer;
 };
 
 struct Specialization {
@@ -31,7 +34,7 @@ struct Specialization {
 struct PipelineDesc {
   std::string name;
   std::span<const uint32_t> spirv;
-  std::vector<DescriptorBinding> bindings;
+  std::vector<DescriptorBinding> bindings;  // buffers, then images
   uint32_t push_bytes = 0;
   std::vector<Specialization> specialization;
   uint32_t subgroup_size = 0;  // required, and all of them full; 0: the driver's choice

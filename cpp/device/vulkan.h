@@ -69,6 +69,9 @@ struct DeviceTable : VolkDeviceTable {
   VkPhysicalDeviceMemoryProperties memory{};
 };
 
+enum class DescriptorKind : uint8_t;
+VkDescriptorType descriptor_type(DescriptorKind kind);
+
 std::string result_name(VkResult result);
 
 // Throws the error of the tree that fits `result` unless it is VK_SUCCESS; `call` names the Vulkan function.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "core/error.h"
 #include "device/command_buffer.h"
@@ -29,12 +30,15 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
       : context_(std::move(context)), dispatches_(std::move(dispatches)), options_(options) {
     std::erase_if(dispatches_, is_empty);
     collect_buffers();
+    collect_images();
     record();
   }
 
   Submission exec() override {
     for (const Buffer* buffer : buffers_)
       if (buffer->closed()) throw StateError("a Buffer that this list uses is closed");
+    for (const Image* image : images_)
+      if (image->closed()) throw StateError("an Image that this list uses is closed");
     last_ = commands_->submit();
     return {shared_from_this(), last_};
   }
@@ -74,11 +78,21 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
     buffers_.erase(std::unique(buffers_.begin(), buffers_.end()), buffers_.end());
   }
 
+  void collect_images() {
+    for (const auto& dispatch : dispatches_)
+      for (const auto& image : dispatch.images) {
+        if (image->closed()) throw StateError("an Image that '" + dispatch.label + "' uses is closed");
+        if (image->context() != context_) throw BindingError("M3", dispatch.label, "image", "an image of this context", "one of another");
+        images_.push_back(image.get());
+      }
+    std::sort(images_.begin(), images_.end());
+    images_.erase(std::unique(images_.begin(), images_.end()), images_.end());
+  }
+
   CommandBufferSizes sizes() const {
     CommandBufferSizes sizes;
     for (const auto& dispatch : dispatches_)
-      for (const auto& binding : dispatch.kernel->interface().bindings)
-        ++(binding.uniform ? sizes.uniform_descriptors : sizes.storage_descriptors);
+      for (const auto& binding : dispatch.kernel->pipeline().bindings()) ++sizes.descriptors[static_cast<size_t>(binding.kind)];
     sizes.sets = static_cast<uint32_t>(dispatches_.size());
     sizes.timestamps = options_.timestamps ? static_cast<uint32_t>(dispatches_.size()) + 1 : options_.total_time ? 2 : 0;
     return sizes;
@@ -95,7 +109,7 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
 
   void record() {
     const CommandBufferSizes wanted = sizes();
-    descriptors_ = wanted.storage_descriptors + wanted.uniform_descriptors;
+    descriptors_ = std::accumulate(wanted.descriptors.begin(), wanted.descriptors.end(), size_t{0});
     commands_ = std::make_unique<CommandBuffer>(context_, wanted);
     commands_->begin();
     if (wanted.timestamps) commands_->timestamp(0);
@@ -113,7 +127,7 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
       }
       ranges = dispatch.buffers;
       fill_absent(ranges);
-      commands_->dispatch(dispatch.kernel->pipeline(), ranges, dispatch.push, dispatch.groups);
+      commands_->dispatch(dispatch.kernel->pipeline(), ranges, dispatch.images, dispatch.push, dispatch.groups);
       if (options_.timestamps) commands_->timestamp(static_cast<uint32_t>(i) + 1);
     }
     if (!options_.timestamps && options_.total_time) commands_->timestamp(1);
@@ -124,6 +138,7 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
   std::vector<Dispatch> dispatches_;
   RecordingOptions options_;
   std::vector<const Buffer*> buffers_;
+  std::vector<const Image*> images_;
   std::shared_ptr<Buffer> placeholder_;
   std::unique_ptr<CommandBuffer> commands_;  // destroyed first: it waits for the work in flight
   size_t barriers_ = 0, descriptors_ = 0;

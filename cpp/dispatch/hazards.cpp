@@ -42,6 +42,11 @@ void append_accesses(const Dispatch& dispatch, std::vector<MemoryAccess>& access
     access.lane = dispatch.lanes[i];
     access.lane.origin += range.buffer->memory_offset();
   }
+  for (size_t i = 0; i < dispatch.images.size(); ++i) {
+    const Image& image = *dispatch.images[i];
+    const bool write = dispatch.kernel->interface().images[i].access != Access::read;
+    accesses.push_back({image.memory(), image.memory_offset(), image.memory_offset() + image.memory_bytes(), write, {}});
+  }
 }
 
 }  // namespace pumice

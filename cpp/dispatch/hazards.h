@@ -11,7 +11,7 @@ namespace pumice {
 
 // A byte range of device memory and whether it is written.
 struct MemoryAccess {
-  uint64_t memory = 0;  // Buffer::memory()
+  uint64_t memory = 0;  // memory() of a Buffer or an Image
   uint64_t begin = 0, end = 0;
   bool write = false;
   Lane lane;  // its origin is an address of the memory

@@ -3,45 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "core/error.h"
 #include "device/device_macros.h"
+#include "dispatch/kernel_limits.h"
 
 namespace pumice {
 namespace {
-
-// SPIR-V capabilities that a Vulkan feature has to allow; those not listed are core or follow from these.
-constexpr std::pair<std::string_view, std::string_view> kCapabilityFeatures[] = {
-    {"Int64", "shaderInt64"},
-    {"Int16", "shaderInt16"},
-    {"Int8", "shaderInt8"},
-    {"Float16", "shaderFloat16"},
-    {"Float64", "shaderFloat64"},
-    {"Int64Atomics", "shaderBufferInt64Atomics"},
-    {"StorageBuffer16BitAccess", "storageBuffer16BitAccess"},
-    {"UniformAndStorageBuffer16BitAccess", "uniformAndStorageBuffer16BitAccess"},
-    {"StoragePushConstant16", "storagePushConstant16"},
-    {"StorageBuffer8BitAccess", "storageBuffer8BitAccess"},
-    {"UniformAndStorageBuffer8BitAccess", "uniformAndStorageBuffer8BitAccess"},
-    {"RoundingModeRTE", "roundingModeRTEFloat16"},
-    {"VulkanMemoryModel", "vulkanMemoryModel"},
-    {"CooperativeMatrixKHR", "cooperativeMatrix"},
-    {"DotProduct", "shaderIntegerDotProduct"},
-    {"PhysicalStorageBufferAddresses", "bufferDeviceAddress"},
-};
-
-void check_capabilities(const Context& context, const Shader& shader) {
-  if (!shader.interface.images.empty())
-    throw UnsupportedError("'" + shader.interface.images.front().name + "' is an image or a sampler: a kernel's bindings are buffers");
-  std::vector<std::string> missing;
-  for (const auto& capability : shader.interface.capabilities)
-    for (const auto& [name, feature] : kCapabilityFeatures)
-      if (capability == name && !context.feature(feature))
-        missing.push_back("kernel '" + shader.name + "' needs the feature " + std::string(feature) + " (" + capability + "), which '" +
-                          context.info().name + "' lacks");
-  if (!missing.empty()) throw UnsupportedError(missing);
-}
 
 template <typename T>
 uint64_t integer_bits(const std::string& name, double value) {
@@ -156,7 +124,6 @@ std::array<uint32_t, 3> folded_groups(uint64_t groups) {
 
 KernelVariant::KernelVariant(const std::shared_ptr<Context>& context, std::shared_ptr<const Shader> shader, const SpecValues& spec)
     : context_(context), shader_(std::move(shader)), local_size_(interface().local_size) {
-  check_capabilities(*context, *shader_);
   for (const auto& [name, value] : spec) {
     const auto axis = local_size_axis(name);
     if (axis && interface().local_size_id[*axis]) {
@@ -170,6 +137,7 @@ KernelVariant::KernelVariant(const std::shared_ptr<Context>& context, std::share
     for (size_t i = 0; i < 3; ++i)
       if (interface().local_size_id[i] == constant->id) local_size_[i] = static_cast<uint32_t>(specialization_.back().bits);
   }
+  check_device(*context, *shader_, specialization_, local_size_);
 }
 
 std::shared_ptr<Context> KernelVariant::context() const {
@@ -181,7 +149,8 @@ const Pipeline& KernelVariant::pipeline() const {
     PipelineDesc desc;
     desc.name = name();
     desc.spirv = shader_->spirv;
-    for (const auto& binding : interface().bindings) desc.bindings.push_back({binding.binding, binding.uniform});
+    for (const auto& binding : interface().bindings) desc.bindings.push_back({binding.binding, kind_of(binding)});
+    for (const auto& image : interface().images) desc.bindings.push_back({image.binding, kind_of(image)});
     desc.push_bytes = interface().push_bytes;
     desc.specialization = specialization_;
     const auto owner = context();

@@ -14,6 +14,7 @@
 #include "core/dtype.h"
 #include "device/buffer.h"
 #include "device/context.h"
+#include "device/image.h"
 #include "device/pipeline.h"
 #include "shader/shader.h"
 
@@ -33,7 +34,7 @@ using SpecValues = std::vector<std::pair<std::string, double>>;
 class KernelVariant {
  public:
   // Besides its own constants a shader without a local size takes "local_size_x", "_y", "_z".
-  // Throws BindingError (unknown constant, value out of range), UnsupportedError (the device lacks a capability).
+  // Throws BindingError (unknown constant, value out of range), UnsupportedError (all that the device lacks, with names and numbers).
   KernelVariant(const std::shared_ptr<Context>& context, std::shared_ptr<const Shader> shader, const SpecValues& spec);
   const Interface& interface() const { return shader_->interface; }
   const std::string& name() const { return shader_->name; }
@@ -95,8 +96,9 @@ struct Lane {
 // Everything that runs is a list of these.
 struct Dispatch {
   std::shared_ptr<const KernelVariant> kernel;
-  std::vector<BufferRange> buffers;  // by position in interface().bindings; offsets aligned for the device
-  std::vector<std::byte> push;       // interface().push_bytes of them
+  std::vector<BufferRange> buffers;            // by position in interface().bindings; offsets aligned for the device
+  std::vector<std::shared_ptr<Image>> images;  // by position in interface().images
+  std::vector<std::byte> push;                 // interface().push_bytes of them
   std::array<uint32_t, 3> groups{1, 1, 1};
   std::string label;        // node name, for profiles and errors
   std::vector<Lane> lanes;  // by position like buffers, or empty

@@ -14,6 +14,7 @@ namespace {
 std::string names_of(const Interface& interface) {
   std::string text;
   for (const auto& binding : interface.bindings) text += (text.empty() ? "" : ", ") + binding.name;
+  for (const auto& image : interface.images) text += (text.empty() ? "" : ", ") + image.name;
   for (const auto& member : interface.push_constants)
     if (!member.name.starts_with("pumice_threads_")) text += (text.empty() ? "" : ", ") + member.name;
   return text.empty() ? "no arguments" : text;
@@ -74,6 +75,10 @@ bool is_storage_typed(const BindingInterface& wide, const BindingInterface& narr
   return wide.scalar == ScalarType::float32 && (narrow.scalar != wide.scalar || narrow.element_bytes != wide.element_bytes);
 }
 
+std::string kind_name(const KernelArgument& argument) {
+  return std::holds_alternative<TensorArgument>(argument) ? "an array" : argument.index() == 1 ? "numbers" : "an image";
+}
+
 struct Build {
   std::shared_ptr<const KernelVariant> variant;
   std::vector<bool> storage_typed;  // by position of the binding
@@ -104,7 +109,7 @@ BufferRange bind_tensor(const Build& built, size_t position, const BindingInterf
   const auto* tensor = std::get_if<TensorArgument>(&argument);
   const std::string slot = "argument '" + binding.name + "'";
   const std::string expected(built.storage_typed[position] ? name(built.storage_dtype) : scalar_name(binding.scalar));
-  if (!tensor) throw BindingError("K5", slot, binding.name, "an array of " + expected, "numbers");
+  if (!tensor) throw BindingError("K5", slot, binding.name, "an array of " + expected, kind_name(argument));
   const bool fits = built.storage_typed[position] ? tensor->dtype == built.storage_dtype
                                                   : binding.scalar == ScalarType::other || holds(binding.scalar, tensor->dtype);
   if (!fits) throw BindingError("K5", slot, binding.name, "an array of " + expected, "one of " + std::string(name(tensor->dtype)));
@@ -120,6 +125,36 @@ BufferRange bind_tensor(const Build& built, size_t position, const BindingInterf
     throw BindingError("K5", slot, binding.name, "at least one element of " + std::to_string(element) + " bytes",
                        std::to_string(tensor->range.bytes) + " bytes");
   return tensor->range;
+}
+
+std::string dimensions_text(size_t dimensions) {
+  return std::to_string(dimensions) + (dimensions == 1 ? " dimension" : " dimensions");
+}
+
+// Of the image that a shader declares.
+std::string description(const ImageInterface& image) {
+  return "an Image" + (image.format.empty() ? "" : " of " + image.format) + " with " + dimensions_text(image.dimensions);
+}
+
+std::shared_ptr<Image> bind_image(const Context& context, const ImageInterface& declared, const KernelArgument& argument) {
+  const std::string slot = "argument '" + declared.name + "'";
+  const auto refuse = [&](const char* rule, const std::string& expected, const std::string& given) {
+    throw BindingError(rule, slot, declared.name, expected, given);
+  };
+  const auto* given = std::get_if<std::shared_ptr<Image>>(&argument);
+  if (!given) refuse("K10", description(declared) + "; pumice.image(array, format) makes one of an array", kind_name(argument));
+  const Image& image = **given;
+  if (image.closed()) throw StateError("the Image given as '" + declared.name + "' is closed");
+  if (image.context().get() != &context) refuse("M3", "an image of this context", "one of another");
+  if (declared.scalar != ScalarType::float32)
+    throw UnsupportedError("'" + declared.name + "' is declared with texels of " + std::string(scalar_name(declared.scalar)) +
+                           ": images have float32");
+  if (image.dimensions() != declared.dimensions || (!declared.format.empty() && declared.format != name(image.format())))
+    refuse("K10", description(declared), "one of " + std::string(name(image.format())) + " with " + dimensions_text(image.dimensions()));
+  if (!declared.sampled && !image.can_store())
+    throw UnsupportedError("'" + declared.name + "' is a storage image, and '" + context.info().name + "' has no such images of " +
+                           std::string(name(image.format())));
+  return *given;
 }
 
 [[noreturn]] void refuse_number(const PushConstant& member, const std::string& given) {
@@ -205,7 +240,8 @@ void store_numbers(const PushConstant& member, const KernelArgument& argument, s
   const std::string expected = numbers_text(wanted) + " (" + std::string(scalar_name(member.scalar)) + ")";
   const auto* numbers = std::get_if<std::vector<Number>>(&argument);
   if (!numbers || numbers->size() != wanted)
-    throw BindingError("K5", "argument '" + member.name + "'", member.name, expected, numbers ? numbers_text(numbers->size()) : "a tensor");
+    throw BindingError("K5", "argument '" + member.name + "'", member.name, expected,
+                       numbers ? numbers_text(numbers->size()) : kind_name(argument));
   const uint32_t stride = member.bytes / std::max(member.count, 1u);
   for (size_t i = 0; i < wanted; ++i)
     store_number(member, (*numbers)[i], target + i / member.components * stride + i % member.components * scalar_bytes(member.scalar));
@@ -213,7 +249,7 @@ void store_numbers(const PushConstant& member, const KernelArgument& argument, s
 
 void check_names(const Interface& interface, const KernelArguments& arguments) {
   for (const auto& [given, argument] : arguments)
-    if (!interface.find_binding(given) && !interface.find_push_constant(given))
+    if (!interface.find_binding(given) && !interface.find_image(given) && !interface.find_push_constant(given))
       throw BindingError("K4", "argument '" + given + "'", given, names_of(interface), "'" + given + "'");
 }
 
@@ -253,6 +289,11 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
     const auto* argument = find(arguments, binding.name);
     if (!argument) throw BindingError("K3", "argument '" + binding.name + "'", binding.name, "an array", "nothing");
     dispatch.buffers.push_back(bind_tensor(built, i, binding, *argument, alignment, largest));
+  }
+  for (const auto& image : interface.images) {
+    const auto* argument = find(arguments, image.name);
+    if (!argument) throw BindingError("K3", "argument '" + image.name + "'", image.name, description(image), "nothing");
+    dispatch.images.push_back(bind_image(*context, image, *argument));
   }
   dispatch.push.resize(interface.push_bytes);
   for (const auto& member : interface.push_constants) {

@@ -20,8 +20,8 @@ struct TensorArgument {
 };
 
 using Number = std::variant<int64_t, double>;
-// A tensor, or the numbers of a push constant: one, or as many as a vector, matrix (by columns) or array has.
-using KernelArgument = std::variant<TensorArgument, std::vector<Number>>;
+// A tensor, the numbers of a push constant: one, or as many as a vector, matrix (by columns) or array has, or an image.
+using KernelArgument = std::variant<TensorArgument, std::vector<Number>, std::shared_ptr<Image>>;
 using KernelArguments = std::vector<std::pair<std::string, KernelArgument>>;
 
 // Invocations or workgroups on three axes.
@@ -31,7 +31,8 @@ struct LaunchSize {
 };
 
 // Arrays declared with a storage type (`sfp x[]`) take the dtype of the tensors they are called with; numbers are converted to the
-// reflected type and range-checked. Throws BindingError: K3 missing, K4 unknown, K5 dtype, K6 number, K7 alignment, K8 launch size.
+// reflected type and range-checked. Throws BindingError: K3 missing, K4 unknown, K5 dtype, K6 number, K7 alignment, K8 launch size,
+// K10 image of another kind, M3 image of another context; UnsupportedError for an image that the device cannot store to.
 Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const LaunchSize& size, const Macros& macros = {},
                      const SpecValues& spec = {});
 

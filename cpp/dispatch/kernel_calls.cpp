@@ -41,9 +41,9 @@ std::string key_of(const KernelArguments& arguments, std::span<const ArrayArgume
   return key;
 }
 
-bool has_tensors(const KernelArguments& arguments) {
-  return std::any_of(arguments.begin(), arguments.end(),
-                     [](const auto& one) { return std::holds_alternative<TensorArgument>(one.second); });
+bool are_numbers(const KernelArguments& arguments) {
+  return std::all_of(arguments.begin(), arguments.end(),
+                     [](const auto& one) { return std::holds_alternative<std::vector<Number>>(one.second); });
 }
 
 }  // namespace
@@ -115,7 +115,7 @@ std::shared_ptr<KernelCalls::Call> KernelCalls::record(const KernelArguments& ar
 
 void KernelCalls::run(const KernelArguments& arguments, std::span<const ArrayArgument> arrays, const LaunchSize& size,
                       const std::function<void()>& interrupted) {
-  const bool keeps = !has_tensors(arguments);  // a kept recording would keep the tensors' memory
+  const bool keeps = are_numbers(arguments);  // a kept recording would keep the memory of tensors and images
   std::string key = keeps ? key_of(arguments, arrays, size) : std::string();
   auto call = keeps ? take(key) : nullptr;
   if (!call) {

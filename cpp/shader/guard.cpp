@@ -31,8 +31,8 @@ constexpr Cooperation kSubgroup{"subgroup operations", [](std::string_view word)
                                          word.starts_with("gl_NumSubgroups") || word.starts_with("coopMat") || word.starts_with("coopmat");
                                 }};
 
-bool is_subgroup_capability(uint32_t capability) {
-  const std::string name = spirv::capability_name(capability);
+bool is_subgroup_capability(uint32_t number) {
+  const std::string name = spirv::capability(number).name;
   return name.starts_with("GroupNonUniform") || name.starts_with("Subgroup") || name.starts_with("CooperativeMatrix");
 }
 

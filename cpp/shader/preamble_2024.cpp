@@ -173,6 +173,12 @@ ivec2 pm_texel1_2d() { return pm_texel_.xy + ivec2(1, 0); }
 ivec3 pm_texel1_3d() { return pm_texel_ + ivec3(1, 0, 0); }
 )";
 
+// The image unit converts to halves as it likes, whatever the shader's own conversions are told.
+constexpr std::string_view kTexelRounding = R"(
+float pm_texel_round(float v) { return pm_unpack2(pm_bits1(v)).x; }
+vec4 pm_texel_round(vec4 v) { return pm_unpack4(pm_pack4(v)); }
+)";
+
 // $d is 1d, 2d or 3d, and $p the type of a position.
 constexpr std::string_view kImages = R"(
 #define image$d_ld1(tex, p) pm_afp1(texelFetch(tex, $p(p), 0).r)
@@ -207,8 +213,8 @@ std::string images_of(std::string_view dimensions, std::string_view position) {
 }
 
 std::string texel_values(bool round1, bool round4) {
-  return define("pm_texel_value1(v)", round1 ? "pm_round(float(v))" : "float(v)") +
-         define("pm_texel_value4(v)", round4 ? "pm_round(vec4(v))" : "vec4(v)");
+  return std::string(round4 ? kTexelRounding : "") + define("pm_texel_value1(v)", round1 ? "pm_texel_round(float(v))" : "float(v)") +
+         define("pm_texel_value4(v)", round4 ? "pm_texel_round(vec4(v))" : "vec4(v)");
 }
 
 }  // namespace

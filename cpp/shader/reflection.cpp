@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "shader/shader.h"
+#include "shader/shared_memory.h"
 #include "shader/spirv_module.h"
 
 namespace pumice {
@@ -20,6 +21,12 @@ std::string text_of(uint32_t number) {
   return std::to_string(number);
 }
 
+// The property of a device that lets a shader control floats of that width. Halves may round apart from the other widths.
+std::string control_feature(std::string_view control, uint32_t width) {
+  if (control == "RoundingModeRTE" && width == 16) return "roundingModeRTEFloat16";
+  return "shader" + std::string(control) + "Float" + text_of(width);
+}
+
 // Reads one module's interface, part by part.
 class Reflector {
  public:
@@ -31,6 +38,7 @@ class Reflector {
     read_spec_constants();
     read_local_size();
     read_capabilities();
+    result_.shared_bytes = SharedMemory(module_, {}).bytes();
     return std::move(result_);
   }
 
@@ -40,6 +48,7 @@ class Reflector {
   void read_variable(const Instruction& variable);
   void add_image(uint32_t id, uint32_t pointer);
   void add_buffer(const BlockVariable& variable);
+  void check_set(uint32_t id, const std::string& name) const;
   void add_push_constants(const BlockVariable& variable);
   void add_members(uint32_t type, const std::string& prefix, uint64_t begin);
   void add_member(const std::string& name, uint64_t offset, uint32_t type, uint32_t matrix_stride);
@@ -54,6 +63,7 @@ class Reflector {
   bool read_workgroup_size_constant();
   void set_local_size(size_t axis, uint32_t constant_id);
   void read_capabilities();
+  void add_feature(const std::string& feature, const std::string& capability);
 
   Module module_;
   uint32_t entry_point_ = 0;
@@ -104,12 +114,22 @@ void Reflector::add_image(uint32_t id, uint32_t pointer) {
   const auto* type = &module_.definition(pointed[2]);
   image.sampled = type->op == OpTypeSampledImage;
   if (image.sampled) type = &module_.definition((*type)[1]);
-  if (type->op != OpTypeImage || (*type)[2] > 2)
+  constexpr uint32_t kStorage = 2;
+  const auto is_plain = [](const Instruction& texels) {
+    return texels[3] != 1 && texels[4] == 0 && texels[5] == 0;
+  };  // depth, layers, samples
+  if (type->op != OpTypeImage || (*type)[2] > 2 || !is_plain(*type) || (!image.sampled && (*type)[6] != kStorage))
     throw UnsupportedError("'" + image.name + "': expected an image or a combined image and sampler, of one to three dimensions");
   image.dimensions = (*type)[2] + 1;
+  image.scalar = module_.layout((*type)[1]).scalar;
+  image.format = image_format((*type)[7]);
+  image.access = image.sampled || module_.has(id, NonWritable) ? Access::read
+                 : module_.has(id, NonReadable)                ? Access::write
+                                                               : Access::read_write;
   const auto binding = module_.value(id, Binding);
   if (!binding) throw ShaderCompileError("image '" + image.name + "' has no layout(binding = N)");
   image.binding = *binding;
+  check_set(id, image.name);
   result_.images.push_back(std::move(image));
 }
 
@@ -143,10 +163,14 @@ BindingInterface Reflector::describe_buffer(const BlockVariable& variable) const
   const auto binding = module_.value(variable.id, Binding);
   if (!binding) throw ShaderCompileError("buffer '" + buffer.name + "' has no layout(binding = N)");
   buffer.binding = *binding;
-  if (const uint32_t set = module_.value(variable.id, DescriptorSet).value_or(0); set != 0)
-    throw UnsupportedError("buffer '" + buffer.name + "' is in descriptor set " + text_of(set) + ": expected set 0");
+  check_set(variable.id, buffer.name);
   buffer.access = buffer.uniform ? Access::read : access(variable);
   return buffer;
+}
+
+void Reflector::check_set(uint32_t id, const std::string& name) const {
+  if (const uint32_t set = module_.value(id, DescriptorSet).value_or(0); set != 0)
+    throw UnsupportedError("'" + name + "' is in descriptor set " + text_of(set) + ": expected set 0");
 }
 
 // The array stands last where there is a header before it.
@@ -280,9 +304,22 @@ void Reflector::read_local_size() {
 
 void Reflector::read_capabilities() {
   std::set<std::string> seen;
-  for (const auto& instruction : module_.all())
-    if (instruction.op == OpCapability && seen.insert(capability_name(instruction[0])).second)
-      result_.capabilities.push_back(capability_name(instruction[0]));
+  for (const auto& instruction : module_.all()) {
+    if (instruction.op == OpCapability) {
+      const Capability found = capability(instruction[0]);
+      if (!seen.insert(found.name).second) continue;
+      result_.capabilities.push_back(found.name);
+      add_feature(found.feature, found.name);
+    } else if (instruction.op == OpExecutionMode) {
+      if (const auto control = float_control(instruction[1]); !control.empty())
+        add_feature(control_feature(control, instruction[2]), std::string(control));
+    }
+  }
+}
+
+void Reflector::add_feature(const std::string& feature, const std::string& capability) {
+  if (!feature.empty() && std::ranges::find(result_.features, feature, &NeededFeature::feature) == result_.features.end())
+    result_.features.push_back({feature, capability});
 }
 
 template <typename Items>
@@ -306,9 +343,16 @@ const PushConstant* Interface::find_push_constant(std::string_view name) const {
 const SpecConstant* Interface::find_spec_constant(std::string_view name) const {
   return find_named(spec_constants, name);
 }
+const ImageInterface* Interface::find_image(std::string_view name) const {
+  return find_named(images, name);
+}
 
 Interface reflect(const std::vector<uint32_t>& spirv) {
   return Reflector(spirv).run();
+}
+
+uint64_t shared_bytes(const std::vector<uint32_t>& spirv, const std::map<uint32_t, uint64_t>& constants) {
+  return SharedMemory(Module(spirv), constants).bytes();
 }
 
 }  // namespace pumice

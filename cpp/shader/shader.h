@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +39,9 @@ struct ImageInterface {
   std::string name;
   bool sampled = false;  // read through a sampler, else a storage image
   uint32_t dimensions = 2;
+  Access access = Access::read_write;
+  ScalarType scalar = ScalarType::other;  // of what a shader gets and gives
+  std::string format;                     // of a storage image, as declared: "r32f"; empty where it is not
 };
 
 // A number, vector, matrix or array in the push constants. Members of structures go by dotted names: "lights[1].colour".
@@ -57,6 +61,12 @@ struct SpecConstant {
   uint64_t default_bits = 0;
 };
 
+// A Vulkan feature that a device must have, and the SPIR-V capability that says so.
+struct NeededFeature {
+  std::string feature;  // "shaderInt64"; a few are the engine's names for properties: "subgroupArithmetic"
+  std::string capability;
+};
+
 struct Interface {
   std::vector<BindingInterface> bindings;  // by binding number
   std::vector<ImageInterface> images;      // by binding number
@@ -65,16 +75,22 @@ struct Interface {
   std::vector<SpecConstant> spec_constants;
   std::array<uint32_t, 3> local_size{1, 1, 1};
   std::array<std::optional<uint32_t>, 3> local_size_id;  // specialization constant id of each axis, where it has one
+  uint64_t shared_bytes = 0;                             // of all shared variables, without padding, unspecialised
   std::vector<std::string> capabilities;                 // SPIR-V capability names needed ("Int64", "StorageBuffer16BitAccess")
+  std::vector<NeededFeature> features;                   // what those need of a device
   bool guarded = false;                                  // main() was generated around the user's: see push constants pumice_threads_*
 
   const BindingInterface* find_binding(std::string_view name) const;
   const PushConstant* find_push_constant(std::string_view name) const;
   const SpecConstant* find_spec_constant(std::string_view name) const;
+  const ImageInterface* find_image(std::string_view name) const;
 };
 
 // Reads the interface of a compute shader out of SPIR-V. Throws ShaderCompileError for malformed or stripped modules.
 Interface reflect(const std::vector<uint32_t>& spirv);
+
+// Bytes of the shared variables, without padding, where specialization constants of these ids have these values.
+uint64_t shared_bytes(const std::vector<uint32_t>& spirv, const std::map<uint32_t, uint64_t>& constants);
 
 struct Shader {
   std::string name;

@@ -11,93 +11,94 @@ namespace {
 constexpr uint32_t kMagic = 0x07230203;
 constexpr size_t kHeaderWords = 5;
 
-struct CapabilityName {
+struct CapabilityFacts {
   uint32_t number;
-  std::string_view name;
+  std::string_view name, feature;
 };
 
-constexpr CapabilityName kCapabilities[] = {
-    {0, "Matrix"},
-    {1, "Shader"},
-    {4, "Addresses"},
-    {5, "Linkage"},
-    {6, "Kernel"},
-    {8, "Float16Buffer"},
-    {9, "Float16"},
-    {10, "Float64"},
-    {11, "Int64"},
-    {12, "Int64Atomics"},
-    {22, "Int16"},
-    {25, "ImageGatherExtended"},
-    {27, "StorageImageMultisample"},
-    {28, "UniformBufferArrayDynamicIndexing"},
-    {29, "SampledImageArrayDynamicIndexing"},
-    {30, "StorageBufferArrayDynamicIndexing"},
-    {31, "StorageImageArrayDynamicIndexing"},
-    {38, "GenericPointer"},
-    {39, "Int8"},
-    {43, "Sampled1D"},
-    {44, "Image1D"},
-    {46, "SampledBuffer"},
-    {47, "ImageBuffer"},
-    {49, "StorageImageExtendedFormats"},
-    {50, "ImageQuery"},
-    {51, "DerivativeControl"},
-    {55, "StorageImageReadWithoutFormat"},
-    {56, "StorageImageWriteWithoutFormat"},
-    {61, "GroupNonUniform"},
-    {62, "GroupNonUniformVote"},
-    {63, "GroupNonUniformArithmetic"},
-    {64, "GroupNonUniformBallot"},
-    {65, "GroupNonUniformShuffle"},
-    {66, "GroupNonUniformShuffleRelative"},
-    {67, "GroupNonUniformClustered"},
-    {68, "GroupNonUniformQuad"},
-    {4423, "SubgroupBallotKHR"},
-    {4427, "DrawParameters"},
-    {4428, "WorkgroupMemoryExplicitLayoutKHR"},
-    {4429, "WorkgroupMemoryExplicitLayout8BitAccessKHR"},
-    {4430, "WorkgroupMemoryExplicitLayout16BitAccessKHR"},
-    {4431, "SubgroupVoteKHR"},
-    {4433, "StorageBuffer16BitAccess"},
-    {4434, "UniformAndStorageBuffer16BitAccess"},
-    {4435, "StoragePushConstant16"},
-    {4436, "StorageInputOutput16"},
-    {4437, "DeviceGroup"},
-    {4441, "VariablePointersStorageBuffer"},
-    {4442, "VariablePointers"},
-    {4448, "StorageBuffer8BitAccess"},
-    {4449, "UniformAndStorageBuffer8BitAccess"},
-    {4450, "StoragePushConstant8"},
-    {4464, "DenormPreserve"},
-    {4465, "DenormFlushToZero"},
-    {4466, "SignedZeroInfNanPreserve"},
-    {4467, "RoundingModeRTE"},
-    {4468, "RoundingModeRTZ"},
-    {5055, "ShaderClockKHR"},
-    {5116, "BFloat16TypeKHR"},
-    {5117, "BFloat16DotProductKHR"},
-    {5118, "BFloat16CooperativeMatrixKHR"},
-    {5297, "GroupNonUniformPartitionedNV"},
-    {5301, "ShaderNonUniform"},
-    {5302, "RuntimeDescriptorArray"},
-    {5345, "VulkanMemoryModel"},
-    {5346, "VulkanMemoryModelDeviceScope"},
-    {5347, "PhysicalStorageBufferAddresses"},
-    {5357, "CooperativeMatrixNV"},
-    {5379, "DemoteToHelperInvocation"},
-    {6016, "DotProductInputAll"},
-    {6017, "DotProductInput4x8Bit"},
-    {6018, "DotProductInput4x8BitPacked"},
-    {6019, "DotProduct"},
-    {6022, "CooperativeMatrixKHR"},
-    {6026, "GroupNonUniformRotateKHR"},
-    {6033, "AtomicFloat32AddEXT"},
-    {6034, "AtomicFloat64AddEXT"},
-    {6095, "AtomicFloat16AddEXT"},
-    {5612, "AtomicFloat32MinMaxEXT"},
-    {5613, "AtomicFloat64MinMaxEXT"},
-    {5616, "AtomicFloat16MinMaxEXT"},
+// Without a feature: core, or execution modes say which.
+constexpr CapabilityFacts kCapabilities[] = {
+    {0, "Matrix", ""},
+    {1, "Shader", ""},
+    {4, "Addresses", "OpenCL"},
+    {5, "Linkage", "OpenCL"},
+    {6, "Kernel", "OpenCL"},
+    {8, "Float16Buffer", "OpenCL"},
+    {9, "Float16", "shaderFloat16"},
+    {10, "Float64", "shaderFloat64"},
+    {11, "Int64", "shaderInt64"},
+    {12, "Int64Atomics", "shaderBufferInt64Atomics"},
+    {22, "Int16", "shaderInt16"},
+    {25, "ImageGatherExtended", "shaderImageGatherExtended"},
+    {27, "StorageImageMultisample", "shaderStorageImageMultisample"},
+    {28, "UniformBufferArrayDynamicIndexing", "shaderUniformBufferArrayDynamicIndexing"},
+    {29, "SampledImageArrayDynamicIndexing", "shaderSampledImageArrayDynamicIndexing"},
+    {30, "StorageBufferArrayDynamicIndexing", "shaderStorageBufferArrayDynamicIndexing"},
+    {31, "StorageImageArrayDynamicIndexing", "shaderStorageImageArrayDynamicIndexing"},
+    {38, "GenericPointer", "OpenCL"},
+    {39, "Int8", "shaderInt8"},
+    {43, "Sampled1D", ""},
+    {44, "Image1D", ""},
+    {46, "SampledBuffer", ""},
+    {47, "ImageBuffer", ""},
+    {49, "StorageImageExtendedFormats", "shaderStorageImageExtendedFormats"},
+    {50, "ImageQuery", ""},
+    {51, "DerivativeControl", ""},
+    {55, "StorageImageReadWithoutFormat", "shaderStorageImageReadWithoutFormat"},
+    {56, "StorageImageWriteWithoutFormat", "shaderStorageImageWriteWithoutFormat"},
+    {61, "GroupNonUniform", "subgroupBasic"},
+    {62, "GroupNonUniformVote", "subgroupVote"},
+    {63, "GroupNonUniformArithmetic", "subgroupArithmetic"},
+    {64, "GroupNonUniformBallot", "subgroupBallot"},
+    {65, "GroupNonUniformShuffle", "subgroupShuffle"},
+    {66, "GroupNonUniformShuffleRelative", "subgroupShuffleRelative"},
+    {67, "GroupNonUniformClustered", "subgroupClustered"},
+    {68, "GroupNonUniformQuad", "subgroupQuad"},
+    {4423, "SubgroupBallotKHR", "VK_EXT_shader_subgroup_ballot"},
+    {4427, "DrawParameters", "shaderDrawParameters"},
+    {4428, "WorkgroupMemoryExplicitLayoutKHR", "workgroupMemoryExplicitLayout"},
+    {4429, "WorkgroupMemoryExplicitLayout8BitAccessKHR", "workgroupMemoryExplicitLayout8BitAccess"},
+    {4430, "WorkgroupMemoryExplicitLayout16BitAccessKHR", "workgroupMemoryExplicitLayout16BitAccess"},
+    {4431, "SubgroupVoteKHR", "VK_EXT_shader_subgroup_vote"},
+    {4433, "StorageBuffer16BitAccess", "storageBuffer16BitAccess"},
+    {4434, "UniformAndStorageBuffer16BitAccess", "uniformAndStorageBuffer16BitAccess"},
+    {4435, "StoragePushConstant16", "storagePushConstant16"},
+    {4436, "StorageInputOutput16", "storageInputOutput16"},
+    {4437, "DeviceGroup", ""},
+    {4441, "VariablePointersStorageBuffer", "variablePointersStorageBuffer"},
+    {4442, "VariablePointers", "variablePointers"},
+    {4448, "StorageBuffer8BitAccess", "storageBuffer8BitAccess"},
+    {4449, "UniformAndStorageBuffer8BitAccess", "uniformAndStorageBuffer8BitAccess"},
+    {4450, "StoragePushConstant8", "storagePushConstant8"},
+    {4464, "DenormPreserve", ""},
+    {4465, "DenormFlushToZero", ""},
+    {4466, "SignedZeroInfNanPreserve", ""},
+    {4467, "RoundingModeRTE", ""},
+    {4468, "RoundingModeRTZ", ""},
+    {5055, "ShaderClockKHR", "shaderSubgroupClock"},
+    {5116, "BFloat16TypeKHR", "shaderBFloat16Type"},
+    {5117, "BFloat16DotProductKHR", "shaderBFloat16DotProduct"},
+    {5118, "BFloat16CooperativeMatrixKHR", "shaderBFloat16CooperativeMatrix"},
+    {5297, "GroupNonUniformPartitionedNV", "subgroupPartitioned"},
+    {5301, "ShaderNonUniform", ""},
+    {5302, "RuntimeDescriptorArray", "runtimeDescriptorArray"},
+    {5345, "VulkanMemoryModel", "vulkanMemoryModel"},
+    {5346, "VulkanMemoryModelDeviceScope", "vulkanMemoryModelDeviceScope"},
+    {5347, "PhysicalStorageBufferAddresses", "bufferDeviceAddress"},
+    {5357, "CooperativeMatrixNV", "VK_NV_cooperative_matrix"},
+    {5379, "DemoteToHelperInvocation", "shaderDemoteToHelperInvocation"},
+    {6016, "DotProductInputAll", "shaderIntegerDotProduct"},
+    {6017, "DotProductInput4x8Bit", "shaderIntegerDotProduct"},
+    {6018, "DotProductInput4x8BitPacked", "shaderIntegerDotProduct"},
+    {6019, "DotProduct", "shaderIntegerDotProduct"},
+    {6022, "CooperativeMatrixKHR", "cooperativeMatrix"},
+    {6026, "GroupNonUniformRotateKHR", "subgroupRotate"},
+    {6033, "AtomicFloat32AddEXT", "shaderBufferFloat32AtomicAdd"},
+    {6034, "AtomicFloat64AddEXT", "shaderBufferFloat64AtomicAdd"},
+    {6095, "AtomicFloat16AddEXT", "shaderBufferFloat16AtomicAdd"},
+    {5612, "AtomicFloat32MinMaxEXT", "shaderBufferFloat32AtomicMinMax"},
+    {5613, "AtomicFloat64MinMaxEXT", "shaderBufferFloat64AtomicMinMax"},
+    {5616, "AtomicFloat16MinMaxEXT", "shaderBufferFloat16AtomicMinMax"},
 };
 
 }  // namespace
@@ -135,9 +136,29 @@ std::vector<Instruction> instructions(std::span<const uint32_t> module) {
   return result;
 }
 
-std::string capability_name(uint32_t capability) {
-  const auto found = std::ranges::find(kCapabilities, capability, &CapabilityName::number);
-  return found != std::end(kCapabilities) ? std::string(found->name) : "capability " + std::to_string(capability);
+Capability capability(uint32_t number) {
+  const auto found = std::ranges::find(kCapabilities, number, &CapabilityFacts::number);
+  if (found != std::end(kCapabilities)) return {std::string(found->name), std::string(found->feature)};
+  const std::string unknown = "capability " + std::to_string(number);
+  return {unknown, unknown};
+}
+
+std::string_view float_control(uint32_t execution_mode) {
+  constexpr uint32_t kFirst = 4459;
+  constexpr std::string_view names[] = {"DenormPreserve", "DenormFlushToZero", "SignedZeroInfNanPreserve", "RoundingModeRTE",
+                                        "RoundingModeRTZ"};
+  return execution_mode >= kFirst && execution_mode - kFirst < std::size(names) ? names[execution_mode - kFirst] : std::string_view();
+}
+
+// Names of the image formats by number, as GLSL has them.
+std::string_view image_format(uint32_t number) {
+  constexpr std::string_view names[] = {
+      "",          "rgba32f",   "rgba16f",  "r32f",     "rgba8",    "rgba8_snorm", "rg32f", "rg16f",        "r11f_g11f_b10f",
+      "r16f",      "rgba16",    "rgb10_a2", "rg16",     "rg8",      "r16",         "r8",    "rgba16_snorm", "rg16_snorm",
+      "rg8_snorm", "r16_snorm", "r8_snorm", "rgba32i",  "rgba16i",  "rgba8i",      "r32i",  "rg32i",        "rg16i",
+      "rg8i",      "r16i",      "r8i",      "rgba32ui", "rgba16ui", "rgba8ui",     "r32ui", "rgb10_a2ui",   "rg32ui",
+      "rg16ui",    "rg8ui",     "r16ui",    "r8ui",     "r64ui",    "r64i"};
+  return number < std::size(names) ? names[number] : "unknown";
 }
 
 }  // namespace pumice::spirv

@@ -32,15 +32,50 @@ enum Op : uint16_t {
   OpConstantFalse = 42,
   OpConstant = 43,
   OpConstantComposite = 44,
+  OpConstantNull = 46,
   OpSpecConstantTrue = 48,
   OpSpecConstantFalse = 49,
   OpSpecConstant = 50,
   OpSpecConstantComposite = 51,
+  OpSpecConstantOp = 52,
   OpFunction = 54,
   OpFunctionEnd = 56,
   OpVariable = 59,
   OpDecorate = 71,
   OpMemberDecorate = 72,
+  OpCompositeExtract = 81,
+  OpUConvert = 113,
+  OpSConvert = 114,
+  OpSNegate = 126,
+  OpIAdd = 128,
+  OpISub = 130,
+  OpIMul = 132,
+  OpUDiv = 134,
+  OpSDiv = 135,
+  OpUMod = 137,
+  OpSRem = 138,
+  OpSMod = 139,
+  OpLogicalOr = 166,
+  OpLogicalAnd = 167,
+  OpLogicalNot = 168,
+  OpSelect = 169,
+  OpIEqual = 170,
+  OpINotEqual = 171,
+  OpUGreaterThan = 172,
+  OpSGreaterThan = 173,
+  OpUGreaterThanEqual = 174,
+  OpSGreaterThanEqual = 175,
+  OpULessThan = 176,
+  OpSLessThan = 177,
+  OpULessThanEqual = 178,
+  OpSLessThanEqual = 179,
+  OpShiftRightLogical = 194,
+  OpShiftRightArithmetic = 195,
+  OpShiftLeftLogical = 196,
+  OpBitwiseOr = 197,
+  OpBitwiseXor = 198,
+  OpBitwiseAnd = 199,
+  OpNot = 200,
   OpControlBarrier = 224,
   OpExecutionModeId = 331,
 };
@@ -75,7 +110,17 @@ struct Instruction {
 // Every instruction of a module, in order. Throws ShaderCompileError where the framing is broken.
 std::vector<Instruction> instructions(std::span<const uint32_t> module);
 
-// "Int64" for 11; "capability 9999" where it has no name here.
-std::string capability_name(uint32_t capability);
+// "Int64", which needs the Vulkan feature "shaderInt64", for 11; "capability 9999" for both where it is not known here.
+struct Capability {
+  std::string name;
+  std::string feature;  // empty where none is needed
+};
+Capability capability(uint32_t number);
+
+// The capability behind an execution mode that controls float arithmetic: "DenormPreserve" for 4459; empty for other modes.
+std::string_view float_control(uint32_t execution_mode);
+
+// "r32f" for 3, empty for a format that is not declared.
+std::string_view image_format(uint32_t number);
 
 }  // namespace pumice::spirv

@@ -26,6 +26,7 @@ from ._pumice import Dispatchable as Dispatchable
 from ._pumice import Error as Error
 from ._pumice import Graph as Graph
 from ._pumice import GraphError as GraphError
+from ._pumice import Image as Image
 from ._pumice import Initializer as Initializer
 from ._pumice import MatrixShape as MatrixShape
 from ._pumice import MemoryCounts as MemoryCounts
@@ -62,6 +63,7 @@ from ._pumice import take_log as take_log
 from ._pumice import take_validation_messages as take_validation_messages
 from .context import default_context as default_context
 from .context import empty as empty
+from .context import image as image
 from .context import tensor as tensor
 from .errors import ValidationError as ValidationError
 from .kernel import Kernel as Kernel

@@ -7,7 +7,7 @@ import collections.abc
 import numpy as np
 import numpy.typing
 import typing
-__all__: list[str] = ['BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Expression', 'Graph', 'GraphError', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Operator', 'OperatorRow', 'OutOfMemoryError', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'glslang_accepts', 'glslang_version', 'has_operator', 'note_cache_use', 'operators', 'output_descs', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
+__all__: list[str] = ['BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Operator', 'OperatorRow', 'OutOfMemoryError', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'glslang_accepts', 'glslang_version', 'has_operator', 'note_cache_use', 'operators', 'output_descs', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
 class Error(Exception):
     """
     Root of every error that pumice raises on purpose.
@@ -240,6 +240,12 @@ class MemoryCounts:
     @property
     def buffers(self) -> int:
         ...
+    @property
+    def image_bytes(self) -> int:
+        ...
+    @property
+    def images(self) -> int:
+        ...
 class Context:
     """
     One logical device with its queue, timeline, allocator and features. Thread-safe; a context manager.
@@ -303,7 +309,7 @@ class Context:
     @property
     def memory(self) -> MemoryCounts:
         """
-        Counts of live buffers and device allocations.
+        Counts of live buffers, images and device allocations.
         """
     @property
     def pipelines_created(self) -> int:
@@ -446,6 +452,65 @@ class Tensor:
         """
         In elements.
         """
+class Image:
+    """
+    Texels in device memory, for the images of kernels; a context manager.
+    """
+    def __array__(self, dtype: typing.Any = None, copy: typing.Any = None) -> typing.Any:
+        ...
+    def __enter__(self) -> Image:
+        ...
+    def __exit__(self, *args: typing.Any) -> None:
+        ...
+    def __init__(self, context: Context, format: str, shape: typing.Any, *, filter: str = 'nearest', address: str = 'clamp', normalized: bool | None = None) -> None:
+        """
+        format: 'r32f', 'r16f', 'rgba16f' or 'rgba32f'. shape: that of an array with the texels, (depth, height, width) without those it has not, and 4 channels last in the rgba formats; a shader's position is (x, y, z) = (width, height, depth). Content undefined.
+        The sampler of texture functions, which texelFetch and storage images do not use: filter 'nearest' or 'linear'; address 'clamp', 'repeat' or 'border' (zeros); normalized coordinates, or in texels: the default where there are such, which is in one and two dimensions without 'repeat'.
+        Raises UnsupportedError for what the device does not take, OutOfMemoryError.
+        """
+    def __repr__(self) -> str:
+        ...
+    def close(self) -> None:
+        """
+        Frees the memory once the work in flight has finished. Idempotent.
+        """
+    def numpy(self) -> np.typing.NDArray[typing.Any]:
+        """
+        A copy of the texels, of the image's shape; waits for the work submitted so far.
+        """
+    def upload(self, array: np.typing.NDArray[typing.Any]) -> None:
+        """
+        Overwrites the texels; same shape, elements that convert exactly. Ordered after the work submitted so far. Raises BindingError.
+        """
+    @property
+    def address(self) -> str:
+        ...
+    @property
+    def closed(self) -> bool:
+        ...
+    @property
+    def context(self) -> Context:
+        ...
+    @property
+    def dimensions(self) -> int:
+        """
+        1 to 3, without the channels.
+        """
+    @property
+    def dtype(self) -> np.dtype[typing.Any]:
+        ...
+    @property
+    def filter(self) -> str:
+        ...
+    @property
+    def format(self) -> str:
+        ...
+    @property
+    def normalized(self) -> bool:
+        ...
+    @property
+    def shape(self) -> tuple[int, ...]:
+        ...
 class ShaderOptions:
     """
     What a shader is compiled for, as explicit data: compiling needs no GPU.
@@ -543,11 +608,11 @@ class Kernel:
         ...
     def bind(self, **kwargs: typing.Any) -> BoundKernel:
         """
-        A BoundKernel for command lists: Tensors and push constants by name, and threads= or groups=.
+        A BoundKernel for command lists: Tensors, Images and push constants by name, and threads= or groups=.
         """
     def run(self, **kwargs: typing.Any) -> None:
         """
-        Runs once and waits. Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), and push constants: numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures; threads= or groups=.
+        Runs once and waits. Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), Images, and push constants: numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures; threads= or groups=.
         """
     @property
     def name(self) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _pumice
-from ._pumice import Context, Tensor
+from ._pumice import Context, Image, Tensor
 from .log import forward_log
 
 
@@ -55,3 +55,26 @@ def empty(shape: int | Sequence[int], dtype: npt.DTypeLike, context: Context | N
 def tensor(array: npt.ArrayLike, context: Context | None = None) -> Tensor:
     """A tensor with a copy of the array's elements, row-major."""
     return _pumice.tensor(np.asarray(array), context or default_context())
+
+
+def image(
+    array: npt.ArrayLike,
+    format: str,
+    context: Context | None = None,
+    *,
+    filter: str = "nearest",
+    address: str = "clamp",
+    normalized: bool | None = None,
+) -> Image:
+    """An image with a copy of the array's elements as texels: (depth, height, width), without those it has not, and 4 channels
+    last in the formats "rgba16f" and "rgba32f"; "r16f" and "r32f" have none. The rest as for Image.
+
+    Raises BindingError for elements that the format does not hold exactly, UnsupportedError for a shape or format that the
+    device does not take.
+    """
+    given = np.asarray(array)
+    made = Image(
+        context or default_context(), format, given.shape, filter=filter, address=address, normalized=normalized
+    )
+    made.upload(given)
+    return made

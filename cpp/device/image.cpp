@@ -1,0 +1,315 @@
+#include "device/image.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/error.h"
+#include "device/command_buffer.h"
+#include "device/context_state.h"
+
+namespace pumice {
+
+// Vulkan's side of an image.
+struct Image::State {
+  VkImage image = VK_NULL_HANDLE;
+  VkImageView view = VK_NULL_HANDLE;
+  VkSampler sampler = VK_NULL_HANDLE;  // the context's
+  Allocation allocation;
+  bool can_store = false;
+  std::atomic<bool> closed{true};  // until it is complete
+};
+
+namespace {
+
+struct FormatFacts {
+  std::string_view name;
+  VkFormat format;
+  DType type;
+  uint32_t channels;
+};
+
+constexpr FormatFacts kFormats[] = {
+    // by ImageFormat
+    {"r32f", VK_FORMAT_R32_SFLOAT, DType::float32, 1},
+    {"r16f", VK_FORMAT_R16_SFLOAT, DType::float16, 1},
+    {"rgba16f", VK_FORMAT_R16G16B16A16_SFLOAT, DType::float16, 4},
+    {"rgba32f", VK_FORMAT_R32G32B32A32_SFLOAT, DType::float32, 4},
+};
+
+const FormatFacts& facts(ImageFormat format) {
+  return kFormats[static_cast<size_t>(format)];
+}
+
+// An image that is to be made, for the checks and their messages.
+struct Wanted {
+  Context& context;
+  ImageFormat format;
+  const Shape& shape;
+  size_t dimensions;
+  VkImageUsageFlags usage = VK_IMAGE_USAGE_SAMPLED_BIT | VK_IMAGE_USAGE_TRANSFER_SRC_BIT | VK_IMAGE_USAGE_TRANSFER_DST_BIT;
+
+  VkImageType type() const { return static_cast<VkImageType>(VK_IMAGE_TYPE_1D + dimensions - 1); }
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw UnsupportedError("an image of " + to_string(shape) + " in " + std::string(name(format)) + ": " + why);
+  }
+};
+
+size_t checked_dimensions(ImageFormat format, const Shape& shape) {
+  const bool vectors = channels(format) > 1;
+  if (vectors && (shape.empty() || shape.back() != channels(format)))
+    throw UnsupportedError("an image of " + to_string(shape) + " in " + std::string(name(format)) +
+                           ": the shape ends in the 4 channels of that format");
+  const size_t dimensions = shape.size() - (vectors ? 1 : 0);
+  if (dimensions < 1 || dimensions > 3)
+    throw UnsupportedError("an image of " + to_string(shape) + " in " + std::string(name(format)) + ": expected 1 to 3 dimensions" +
+                           (vectors ? " and the channels" : "") + ", given " + std::to_string(dimensions));
+  return dimensions;
+}
+
+uint64_t bytes_of(ImageFormat format, const Shape& shape) {
+  return static_cast<uint64_t>(element_count(shape)) * static_cast<uint64_t>(bits(channel_type(format))) / 8;
+}
+
+void check_format(Wanted& wanted, const SamplerOptions& sampling) {
+  VkFormatProperties properties;
+  vkGetPhysicalDeviceFormatProperties(wanted.context.vk().physical, facts(wanted.format).format, &properties);
+  const VkFormatFeatureFlags features = properties.optimalTilingFeatures;
+  const std::string device = "'" + wanted.context.info().name + "'";
+  for (const auto& [bit, use] : {std::pair{VK_FORMAT_FEATURE_SAMPLED_IMAGE_BIT, "sampled images"},
+                                 std::pair{VK_FORMAT_FEATURE_TRANSFER_SRC_BIT, "copies from images"},
+                                 std::pair{VK_FORMAT_FEATURE_TRANSFER_DST_BIT, "copies to images"}})
+    if (!(features & bit)) wanted.refuse(device + " has no " + use + " of this format");
+  if (sampling.filter == Filter::linear && !(features & VK_FORMAT_FEATURE_SAMPLED_IMAGE_FILTER_LINEAR_BIT))
+    wanted.refuse(device + " has no linear filter for this format");
+  if (features & VK_FORMAT_FEATURE_STORAGE_IMAGE_BIT) wanted.usage |= VK_IMAGE_USAGE_STORAGE_BIT;
+}
+
+void check_size(const Wanted& wanted) {
+  VkImageFormatProperties most;
+  const VkResult result = vkGetPhysicalDeviceImageFormatProperties(wanted.context.vk().physical, facts(wanted.format).format, wanted.type(),
+                                                                   VK_IMAGE_TILING_OPTIMAL, wanted.usage, 0, &most);
+  if (result == VK_ERROR_FORMAT_NOT_SUPPORTED) wanted.refuse("'" + wanted.context.info().name + "' has no images of this kind");
+  check(result, "vkGetPhysicalDeviceImageFormatProperties");
+  const std::array<uint32_t, 3> limits{most.maxExtent.width, most.maxExtent.height, most.maxExtent.depth};
+  for (size_t axis = 0; axis < wanted.dimensions; ++axis) {
+    const int64_t size = wanted.shape[axis], limit = limits[wanted.dimensions - 1 - axis];
+    if (size < 1 || size > limit)
+      wanted.refuse("axis " + std::to_string(axis) + " has " + std::to_string(size) + " texels, the device takes 1 to " +
+                    std::to_string(limit));
+  }
+  const uint64_t bytes = bytes_of(wanted.format, wanted.shape);
+  if (bytes > most.maxResourceSize)
+    wanted.refuse("it has " + std::to_string(bytes) + " bytes, the device takes " + std::to_string(most.maxResourceSize));
+}
+
+VkImage create_image(const Wanted& wanted, const std::array<uint32_t, 3>& extent) {
+  auto& vk = wanted.context.vk();
+  VkImageCreateInfo info{VK_STRUCTURE_TYPE_IMAGE_CREATE_INFO};
+  info.imageType = wanted.type();
+  info.format = facts(wanted.format).format;
+  info.extent = {extent[0], extent[1], extent[2]};
+  info.mipLevels = info.arrayLayers = 1;
+  info.samples = VK_SAMPLE_COUNT_1_BIT;
+  info.tiling = VK_IMAGE_TILING_OPTIMAL;
+  info.usage = wanted.usage;
+  info.initialLayout = VK_IMAGE_LAYOUT_UNDEFINED;
+  VkImage image = VK_NULL_HANDLE;
+  check(vk.vkCreateImage(vk.device, &info, nullptr, &image), "vkCreateImage");
+  return image;
+}
+
+VkImageView create_view(const Wanted& wanted, VkImage image) {
+  auto& vk = wanted.context.vk();
+  VkImageViewCreateInfo info{VK_STRUCTURE_TYPE_IMAGE_VIEW_CREATE_INFO};
+  info.image = image;
+  info.viewType = static_cast<VkImageViewType>(VK_IMAGE_VIEW_TYPE_1D + wanted.dimensions - 1);
+  info.format = facts(wanted.format).format;
+  info.subresourceRange = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 1, 0, 1};
+  VkImageView view = VK_NULL_HANDLE;
+  check(vk.vkCreateImageView(vk.device, &info, nullptr, &view), "vkCreateImageView");
+  return view;
+}
+
+VkSampler create_sampler(DeviceTable& vk, const SamplerOptions& options) {
+  VkSamplerCreateInfo info{VK_STRUCTURE_TYPE_SAMPLER_CREATE_INFO};
+  info.magFilter = info.minFilter = options.filter == Filter::linear ? VK_FILTER_LINEAR : VK_FILTER_NEAREST;
+  info.mipmapMode = VK_SAMPLER_MIPMAP_MODE_NEAREST;
+  info.addressModeU = info.addressModeV = info.addressModeW = options.address == AddressMode::clamp ? VK_SAMPLER_ADDRESS_MODE_CLAMP_TO_EDGE
+                                                              : options.address == AddressMode::repeat
+                                                                  ? VK_SAMPLER_ADDRESS_MODE_REPEAT
+                                                                  : VK_SAMPLER_ADDRESS_MODE_CLAMP_TO_BORDER;
+  info.borderColor = VK_BORDER_COLOR_FLOAT_TRANSPARENT_BLACK;
+  info.unnormalizedCoordinates = options.normalized ? VK_FALSE : VK_TRUE;
+  VkSampler sampler = VK_NULL_HANDLE;
+  check(vk.vkCreateSampler(vk.device, &info, nullptr, &sampler), "vkCreateSampler");
+  return sampler;
+}
+
+// Each kind is made once.
+VkSampler find_sampler(Context::State& owner, const SamplerOptions& options) {
+  const std::lock_guard lock(owner.mutex);
+  for (const auto& [made_for, sampler] : owner.samplers)
+    if (made_for == options) return sampler;
+  return owner.samplers.emplace_back(options, create_sampler(*owner.vk, options)).second;
+}
+
+// Memory of whole granules: what lies beside it may be a buffer.
+Allocation allocate(Context& context, VkImage image) {
+  auto& owner = state_of(context);
+  auto& vk = *owner.vk;
+  VkMemoryRequirements requirements;
+  vk.vkGetImageMemoryRequirements(vk.device, image, &requirements);
+  const uint64_t granule = context.limit("bufferImageGranularity");
+  requirements.alignment = std::max<uint64_t>(requirements.alignment, granule);
+  requirements.size = (requirements.size + granule - 1) / granule * granule;
+  return owner.memory->allocate(requirements, owner.memory_type(Heap::default_, requirements.memoryTypeBits), "an image");
+}
+
+template <typename Record>
+void record_and_wait(Context& context, Record&& record) {
+  CommandBuffer commands(context.shared_from_this(), {});
+  commands.begin();
+  record(commands);
+  commands.end();
+  context.wait(commands.submit());
+}
+
+}  // namespace
+
+std::string_view name(ImageFormat format) {
+  return facts(format).name;
+}
+
+ImageFormat image_format_from_name(std::string_view wanted) {
+  std::string known;
+  for (size_t i = 0; i < std::size(kFormats); ++i) {
+    if (kFormats[i].name == wanted) return static_cast<ImageFormat>(i);
+    known += (known.empty() ? "" : ", ") + std::string(kFormats[i].name);
+  }
+  throw UnsupportedError("image format '" + std::string(wanted) + "'; there are " + known);
+}
+
+DType channel_type(ImageFormat format) {
+  return facts(format).type;
+}
+uint32_t channels(ImageFormat format) {
+  return facts(format).channels;
+}
+
+std::string_view name(Filter filter) {
+  return filter == Filter::linear ? "linear" : "nearest";
+}
+std::string_view name(AddressMode mode) {
+  return mode == AddressMode::clamp ? "clamp" : mode == AddressMode::repeat ? "repeat" : "border";
+}
+
+bool may_be_unnormalized(size_t dimensions, AddressMode mode) {
+  return dimensions < 3 && mode != AddressMode::repeat;
+}
+
+std::shared_ptr<Image> Image::create(std::shared_ptr<Context> context, ImageFormat format, Shape shape, const SamplerOptions& sampler) {
+  auto& owner = state_of(*context);
+  auto& vk = *owner.vk;
+  const std::shared_ptr<Image> made(new Image);
+  made->context_ = std::move(context);
+  made->format_ = format;
+  made->shape_ = std::move(shape);
+  made->sampling_ = sampler;
+  made->state_ = std::make_unique<State>();
+  Wanted wanted{*made->context_, format, made->shape_, checked_dimensions(format, made->shape_)};
+  if (!sampler.normalized && !may_be_unnormalized(wanted.dimensions, sampler.address))
+    wanted.refuse("coordinates in texels are of one and two dimensions, with the address modes 'clamp' and 'border'");
+  check_format(wanted, sampler);
+  check_size(wanted);
+  State& state = *made->state_;
+  state.can_store = (wanted.usage & VK_IMAGE_USAGE_STORAGE_BIT) != 0;
+  try {
+    state.image = create_image(wanted, made->extent());
+    state.allocation = allocate(*made->context_, state.image);
+    owner.check_alive(vk.vkBindImageMemory(vk.device, state.image, state.allocation.block->memory, state.allocation.offset),
+                      "vkBindImageMemory");
+    state.view = create_view(wanted, state.image);
+    state.sampler = find_sampler(owner, sampler);
+    record_and_wait(*made->context_, [&](CommandBuffer& commands) { commands.prepare(*made); });
+  } catch (...) {
+    owner.retire({0, VK_NULL_HANDLE, state.image, state.view, state.allocation});
+    throw;
+  }
+  state.closed = false;
+  ++owner.live_images;
+  owner.live_image_bytes += state.allocation.bytes;
+  return made;
+}
+
+Image::~Image() {
+  close();
+}
+
+void Image::close() {
+  if (!state_ || state_->closed.exchange(true)) return;
+  auto& owner = context_->state();
+  --owner.live_images;
+  owner.live_image_bytes -= state_->allocation.bytes;
+  if (owner.forked()) return;
+  owner.retire({0, VK_NULL_HANDLE, state_->image, state_->view, state_->allocation});
+}
+
+std::array<uint32_t, 3> Image::extent() const {
+  const auto size = [&](size_t axis) { return axis < dimensions() ? static_cast<uint32_t>(shape_[dimensions() - 1 - axis]) : 1u; };
+  return {size(0), size(1), size(2)};
+}
+
+bool Image::closed() const {
+  return state_->closed;
+}
+
+bool Image::can_store() const {
+  return state_->can_store;
+}
+
+uint64_t Image::bytes() const {
+  return bytes_of(format_, shape_);
+}
+
+void Image::upload(std::span<const std::byte> source) const {
+  check_transfer(source.size());
+  const auto staging = Buffer::create(context_, bytes(), Heap::upload);
+  const BufferRange range{staging, 0, bytes()};
+  pumice::upload(range, source);
+  record_and_wait(*context_, [&](CommandBuffer& commands) { commands.copy(range, *this); });
+}
+
+void Image::download(std::span<std::byte> target) const {
+  check_transfer(target.size());
+  const auto staging = Buffer::create(context_, bytes(), Heap::readback);
+  const BufferRange range{staging, 0, bytes()};
+  record_and_wait(*context_, [&](CommandBuffer& commands) { commands.copy(*this, range); });
+  pumice::download(range, target);
+}
+
+void Image::check_transfer(size_t host_bytes) const {
+  if (closed()) throw StateError("this Image is closed");
+  if (host_bytes != bytes())
+    throw BindingError("R2", "image", "", std::to_string(bytes()) + " bytes of host memory", std::to_string(host_bytes));
+}
+
+uint64_t Image::memory() const {
+  return state_->allocation.block->id;
+}
+uint64_t Image::memory_offset() const {
+  return state_->allocation.offset;
+}
+uint64_t Image::memory_bytes() const {
+  return state_->allocation.bytes;
+}
+VkImage_T* Image::handle() const {
+  return state_->image;
+}
+VkImageView_T* Image::view() const {
+  return state_->view;
+}
+VkSampler_T* Image::sampler() const {
+  return state_->sampler;
+}
+
+}  // namespace pumice

@@ -1,0 +1,21 @@
+// What a kernel needs of a device: features and limits, checked before the driver sees it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "device/context.h"
+#include "device/pipeline.h"
+#include "shader/shader.h"
+
+namespace pumice {
+
+DescriptorKind kind_of(const BindingInterface& binding);
+DescriptorKind kind_of(const ImageInterface& image);
+
+// Throws UnsupportedError that lists every feature and limit, with its name, what the kernel needs and what the device has.
+void check_device(const Context& context, const Shader& shader, const std::vector<Specialization>& specialization,
+                  const std::array<uint32_t, 3>& local_size);
+
+}  // namespace pumice

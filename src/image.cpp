@@ -1,0 +1,95 @@
+#include "device/image.h"
+
+#include "bindings.h"
+#include "core/error.h"
+
+namespace pumice {
+namespace {
+
+template <typename Mode>
+Mode mode_from_name(const std::string& wanted, std::initializer_list<Mode> modes, const char* what) {
+  std::string known;
+  for (const Mode mode : modes) {
+    if (name(mode) == wanted) return mode;
+    known += (known.empty() ? "'" : ", '") + std::string(name(mode)) + "'";
+  }
+  throw UnsupportedError(std::string(what) + " '" + wanted + "'; there are " + known);
+}
+
+std::shared_ptr<Image> make(std::shared_ptr<Context> context, const std::string& format_name, const py::object& shape,
+                            const std::string& filter, const std::string& address, std::optional<bool> normalized) {
+  const ImageFormat format = image_format_from_name(format_name);
+  const Shape sizes = py::isinstance<py::int_>(shape) ? Shape{shape.cast<int64_t>()} : shape.cast<Shape>();
+  SamplerOptions options;
+  options.filter = mode_from_name(filter, {Filter::nearest, Filter::linear}, "filter");
+  options.address = mode_from_name(address, {AddressMode::clamp, AddressMode::repeat, AddressMode::border}, "address mode");
+  const size_t dimensions = sizes.size() - (channels(format) > 1 && !sizes.empty() ? 1 : 0);
+  options.normalized = normalized.value_or(!may_be_unnormalized(dimensions, options.address));
+  const ReleasedGil release;
+  return Image::create(std::move(context), format, sizes, options);
+}
+
+py::array to_numpy(const Image& self) {
+  py::array result = empty_array(channel_type(self.format()), self.shape());
+  const std::span<std::byte> target(static_cast<std::byte*>(result.mutable_data()), static_cast<size_t>(result.nbytes()));
+  const ReleasedGil release;
+  self.download(target);
+  return result;
+}
+
+void upload_array(const Image& self, const py::array& array) {
+  const py::dtype dtype = numpy_dtype(channel_type(self.format()));
+  if (!py::module_::import("numpy").attr("can_cast")(array.dtype(), dtype, "safe").cast<bool>() || shape_of(array) != self.shape())
+    throw BindingError("K5", "array", "", to_string(TensorDesc(channel_type(self.format()), self.shape())) + ", or what converts exactly",
+                       py::str(array.dtype()).cast<std::string>() + " " + to_string(shape_of(array)));
+  const py::array texels = contiguous(array.attr("astype")(dtype, py::arg("copy") = false).cast<py::array>());
+  const auto bytes = bytes_of(texels);
+  const ReleasedGil release;
+  self.upload(bytes);
+}
+
+}  // namespace
+
+void bind_image(py::module_& module) {
+  py::class_<Image, std::shared_ptr<Image>>(module, "Image", "Texels in device memory, for the images of kernels; a context manager.")
+      .def(py::init(&make), py::arg("context").none(false), py::arg("format"), py::arg("shape"), py::kw_only(),
+           py::arg("filter") = "nearest", py::arg("address") = "clamp", py::arg("normalized") = py::none(),
+           "format: 'r32f', 'r16f', 'rgba16f' or 'rgba32f'. shape: that of an array with the texels, (depth, height, width) without those "
+           "it has not, and 4 channels last in the rgba formats; a shader's position is (x, y, z) = (width, height, depth). Content "
+           "undefined.\n"
+           "The sampler of texture functions, which texelFetch and storage images do not use: filter 'nearest' or 'linear'; address "
+           "'clamp', 'repeat' or 'border' (zeros); normalized coordinates, or in texels: the default where there are such, which is in "
+           "one and two dimensions without 'repeat'.\n"
+           "Raises UnsupportedError for what the device does not take, OutOfMemoryError.")
+      .def_property_readonly("context", &Image::context)
+      .def_property_readonly("format", [](const Image& self) { return std::string(name(self.format())); })
+      .def_property_readonly("shape", [](const Image& self) { return sizes_of(self.shape()); })
+      .def_property_readonly("dtype", [](const Image& self) { return numpy_dtype(channel_type(self.format())); })
+      .def_property_readonly("dimensions", &Image::dimensions, "1 to 3, without the channels.")
+      .def_property_readonly("filter", [](const Image& self) { return std::string(name(self.sampling().filter)); })
+      .def_property_readonly("address", [](const Image& self) { return std::string(name(self.sampling().address)); })
+      .def_property_readonly("normalized", [](const Image& self) { return self.sampling().normalized; })
+      .def("numpy", &to_numpy, "A copy of the texels, of the image's shape; waits for the work submitted so far.")
+      .def(
+          "__array__",
+          [](const Image& self, const py::object& dtype, const py::object& copy) -> py::object {
+            if (!copy.is_none() && !copy.cast<bool>())
+              throw py::value_error("an Image is in device memory: an array of it is always a copy");
+            py::object array = to_numpy(self);
+            return dtype.is_none() ? array : array.attr("astype")(dtype);
+          },
+          py::arg("dtype") = py::none(), py::arg("copy") = py::none())
+      .def(
+          "upload", &upload_array, py::arg("array"),
+          "Overwrites the texels; same shape, elements that convert exactly. Ordered after the work submitted so far. Raises BindingError.")
+      .def_property_readonly("closed", &Image::closed)
+      .def("close", &Image::close, "Frees the memory once the work in flight has finished. Idempotent.")
+      .def("__enter__", [](std::shared_ptr<Image> self) { return self; })
+      .def("__exit__", [](Image& self, const py::args&) { self.close(); })
+      .def("__repr__", [](const Image& self) {
+        return "<Image " + std::string(name(self.format())) + " " + to_string(self.shape()) + " on '" + self.context()->info().name + "'" +
+               (self.closed() ? ", closed>" : ">");
+      });
+}
+
+}  // namespace pumice
