@@ -134,7 +134,8 @@ void bind_graph(py::module_& module) {
                              })
       .def("compile", &compile_graph, py::arg("context").none(false), py::arg("precision") = "fp32", py::arg("keep_all") = false,
            py::arg("fuse") = true,
-           "precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program. Raises UnsupportedError with all "
+           "precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program. Raises UnsupportedError "
+           "with all "
            "that is not supported.")
       .def(
           "__len__", [](const Graph& self) { return self.nodes().size(); }, "The number of nodes.")
