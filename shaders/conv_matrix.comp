@@ -1,11 +1,17 @@
-// Contraction on matrix units: operands of float16, sums of float32. A workgroup computes TILE_P pixels by TILE_C output channels, each
+// Contraction on matrix units: operands of 16 bits, sums of float32. A workgroup computes TILE_P pixels by TILE_C output channels, each
 // of its subgroups SUB_P by SUB_C of them as matrices of 16 by 16. The depth passes through shared memory in stretches of DEPTH
 // products; the next stretch is on its way in registers while one is multiplied. The depth runs over (tap, input channel), channels
 // fastest; input channels come in eights that lie together.
 // Packed weights: [groups][kernel_taps][channels_in][channels_out rounded up to 8].
 #version 450
 #extension GL_EXT_control_flow_attributes : require
+#if NCNN_bf16_storage
+#extension GL_EXT_bfloat16 : require
+#define MATRIX_FLOAT bfloat16_t
+#else
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#define MATRIX_FLOAT float16_t
+#endif
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
@@ -21,7 +27,7 @@ layout(constant_id = 3) const uint SUB_P = 64u;
 layout(constant_id = 4) const uint SUB_C = 64u;
 layout(constant_id = 5) const uint DEPTH = 32u;  // 32 or 64
 
-// Eights of float16.
+// Eights of elements.
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
 layout(binding = 1) readonly buffer W { uvec4 w[]; };
 #if Y_VEC4
@@ -104,11 +110,11 @@ void main() {
     barrier();
     fetch(begin + DEPTH, depths, first_channel);
     [[unroll]] for (uint k = 0u; k < DEPTH / 16u; ++k) {
-      coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> a[ROWS];
+      coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> a[ROWS];
       [[unroll]] for (uint i = 0u; i < ROWS; ++i)
         coopMatLoad(a[i], tile, (sub_p + i * 16u) * ROW_X + k * 2u, ROW_X, gl_CooperativeMatrixLayoutRowMajor);
       [[unroll]] for (uint j = 0u; j < COLUMNS; ++j) {
-        coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> b;
+        coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> b;
         coopMatLoad(b, tile, FIRST_W + k * 16u * ROW_W + sub_c / 8u + j * 2u, ROW_W, gl_CooperativeMatrixLayoutRowMajor);
         [[unroll]] for (uint i = 0u; i < ROWS; ++i) sums[i * COLUMNS + j] = coopMatMulAdd(a[i], b, sums[i * COLUMNS + j]);
       }

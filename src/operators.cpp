@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "operators/compiled_operator.h"
 #include "operators/host_evaluate.h"
+#include "operators/precision.h"
 
 namespace pumice {
 namespace {
@@ -189,6 +190,23 @@ void bind_expression(py::module_& module) {
       .def("evaluate", &evaluate, py::arg("values"), "One element on the host: exact for integers, in double precision else.");
 }
 
+void bind_precision(py::module_& module) {
+  py::class_<PrecisionSupport>(module, "PrecisionSupport", "How a device runs operators at a precision.")
+      .def_property_readonly("precision", [](const PrecisionSupport& self) { return std::string(self.precision); })
+      .def_property_readonly(
+          "storage", [](const PrecisionSupport& self) { return std::string(name(self.storage)); },
+          "What floats are stored as inside: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'.")
+      .def_readonly("matrices", &PrecisionSupport::matrices, "Matrix units multiply them and sum in float32.")
+      .def_readonly("lacks", &PrecisionSupport::lacks,
+                    "Features of the device and extensions of the shader compiler that native storage and matrix units would need.")
+      .def("__repr__", [](const PrecisionSupport& self) {
+        return "<PrecisionSupport " + std::string(self.precision) + ": " + std::string(name(self.storage)) +
+               (self.matrices ? ", matrix units>" : ">");
+      });
+  module.def("precision_support", &precision_support, py::arg("device"), py::call_guard<ReleasedGil>(),
+             "How a device of devices(), or a context's info, runs operators at each precision.");
+}
+
 }  // namespace
 
 Attributes attributes_of(const py::dict& given) {
@@ -201,6 +219,7 @@ Attributes attributes_of(const py::dict& given) {
 }
 
 void bind_operators(py::module_& module) {
+  bind_precision(module);
   bind_table(module);
   bind_expression(module);
   py::class_<CompiledOperator, Dispatchable, std::shared_ptr<CompiledOperator>>(

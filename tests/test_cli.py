@@ -81,6 +81,23 @@ def test_info_names_the_devices_and_the_one_that_is_taken(
     assert ("SOFTWARE DRIVER: not a GPU" in text) == any(d.kind == "software" for d in pumice.devices())
 
 
+def test_info_says_how_each_precision_runs_and_what_is_lacking(capsys: pytest.CaptureFixture[str]) -> None:
+    text = output(capsys, "info")
+    for device in pumice.devices():
+        for one in pumice.precision_support(device):
+            assert f"{one.precision}      stored as {one.storage}" in text
+            assert all(what in text for what in one.lacks)
+            assert one.matrices == (not one.lacks and one.precision != "fp32")
+
+
+def test_a_masked_feature_is_what_a_precision_lacks(context: pumice.Context) -> None:
+    with pumice.Context(f"uuid:{context.info.uuid}", without=["storageBuffer16BitAccess"]) as narrow:
+        by_name = {one.precision: one for one in pumice.precision_support(narrow.info)}
+    assert (by_name["fp32"].storage, by_name["fp32"].lacks) == ("fp32", [])
+    assert by_name["fp16"].storage == "fp16_packed" and by_name["bf16"].storage == "bf16_packed"
+    assert all("storageBuffer16BitAccess" in by_name[name].lacks for name in ("fp16", "bf16"))
+
+
 def test_info_as_json(capsys: pytest.CaptureFixture[str], context: pumice.Context) -> None:
     record = json.loads(output(capsys, "info", "--json"))
     assert record["version"] == pumice.__version__

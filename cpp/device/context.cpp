@@ -114,8 +114,9 @@ void create_device(DeviceTable& vk, DeviceInfo& info, const std::set<std::string
   }
   for (const auto& name : masked) extensions.erase(name), info.extensions.erase(name);
   // A validation layer that is older than an extension speaks up wherever it is used.
-  constexpr uint32_t kFirstWithMatrices = VK_MAKE_API_VERSION(0, 1, 3, 255);
-  if (instance().validation && instance().layer_version < kFirstWithMatrices) extensions.erase(VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME);
+  for (const auto& [name, first] : {std::pair{VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME, VK_MAKE_API_VERSION(0, 1, 3, 255)},
+                                    {VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME, VK_MAKE_API_VERSION(0, 1, 4, 312)}})
+    if (instance().validation && instance().layer_version < first) extensions.erase(name);
   FeatureChain features(info.api_version, extensions);
   vkGetPhysicalDeviceFeatures2(vk.physical, features.head());
   features.keep_wanted(masked);
@@ -125,8 +126,8 @@ void create_device(DeviceTable& vk, DeviceInfo& info, const std::set<std::string
     if (const auto found = info.features.find(name); found != info.features.end()) found->second = false;
   if (!info.feature("cooperativeMatrix")) info.matrices.clear();
   std::vector<const char*> enabled;
-  for (const char* name :
-       {VK_EXT_CONDITIONAL_RENDERING_EXTENSION_NAME, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME, VK_EXT_SHADER_ATOMIC_FLOAT_EXTENSION_NAME})
+  for (const char* name : {VK_EXT_CONDITIONAL_RENDERING_EXTENSION_NAME, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME,
+                           VK_EXT_SHADER_ATOMIC_FLOAT_EXTENSION_NAME, VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME})
     if (extensions.contains(name)) enabled.push_back(name);
   const float priority = 1;
   VkDeviceQueueCreateInfo queue{VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO};

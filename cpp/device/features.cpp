@@ -8,7 +8,8 @@ FeatureChain::FeatureChain(uint32_t api_version, const std::set<std::string>& ex
     : has_13_(api_version >= VK_API_VERSION_1_3),
       has_conditional_(extensions.contains(VK_EXT_CONDITIONAL_RENDERING_EXTENSION_NAME)),
       has_matrix_(extensions.contains(VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME)),
-      has_atomic_float_(extensions.contains(VK_EXT_SHADER_ATOMIC_FLOAT_EXTENSION_NAME)) {
+      has_atomic_float_(extensions.contains(VK_EXT_SHADER_ATOMIC_FLOAT_EXTENSION_NAME)),
+      has_bfloat16_(extensions.contains(VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME)) {
   void** tail = &base_.pNext;
   const auto append = [&](auto& structure, VkStructureType type) {
     structure.sType = type;
@@ -22,6 +23,7 @@ FeatureChain::FeatureChain(uint32_t api_version, const std::set<std::string>& ex
   if (has_conditional_) append(conditional_, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_CONDITIONAL_RENDERING_FEATURES_EXT);
   if (has_matrix_) append(matrix_, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR);
   if (has_atomic_float_) append(atomic_float_, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_ATOMIC_FLOAT_FEATURES_EXT);
+  if (has_bfloat16_) append(bfloat16_, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_BFLOAT16_FEATURES_KHR);
 }
 
 // The features that the engine uses or reports; every other one stays off.
@@ -64,6 +66,8 @@ void FeatureChain::visit(Visit&& visit) {
   PUMICE_FEATURE(atomic_float_, shaderBufferFloat32AtomicAdd);
   PUMICE_FEATURE(atomic_float_, shaderSharedFloat32Atomics);
   PUMICE_FEATURE(atomic_float_, shaderSharedFloat32AtomicAdd);
+  PUMICE_FEATURE(bfloat16_, shaderBFloat16Type);
+  PUMICE_FEATURE(bfloat16_, shaderBFloat16CooperativeMatrix);
 #undef PUMICE_FEATURE
 }
 
@@ -84,6 +88,7 @@ void FeatureChain::keep_wanted(const std::set<std::string>& masked) {
     structure.pNext = next;
   };
   clear(base_), clear(vulkan11_), clear(vulkan12_), clear(vulkan13_), clear(conditional_), clear(matrix_), clear(atomic_float_);
+  clear(bfloat16_);
   for (auto [value, wanted] : kept) *value = wanted;
 }
 

@@ -24,7 +24,7 @@ class FeatureChain {
   template <typename Visit>
   void visit(Visit&& visit);
 
-  bool has_13_ = false, has_conditional_ = false, has_matrix_ = false, has_atomic_float_ = false;
+  bool has_13_ = false, has_conditional_ = false, has_matrix_ = false, has_atomic_float_ = false, has_bfloat16_ = false;
   VkPhysicalDeviceFeatures2 base_{};
   VkPhysicalDeviceVulkan11Features vulkan11_{};
   VkPhysicalDeviceVulkan12Features vulkan12_{};
@@ -32,6 +32,7 @@ class FeatureChain {
   VkPhysicalDeviceConditionalRenderingFeaturesEXT conditional_{};
   VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix_{};
   VkPhysicalDeviceShaderAtomicFloatFeaturesEXT atomic_float_{};
+  VkPhysicalDeviceShaderBfloat16FeaturesKHR bfloat16_{};
 };
 
 std::set<std::string> device_extensions(VkPhysicalDevice physical, std::map<std::string, uint32_t>* versions = nullptr);

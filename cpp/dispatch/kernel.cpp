@@ -85,10 +85,12 @@ std::shared_ptr<Context> lock(const std::weak_ptr<Context>& context) {
 
 }  // namespace
 
-Storage storage_of(const Context& context, DType dtype) {
-  if (dtype == DType::bfloat16) return Storage::bf16_packed;
-  if (dtype != DType::float16) return Storage::fp32;
-  return context.feature("storageBuffer16BitAccess") ? Storage::fp16 : Storage::fp16_packed;
+Storage storage_of(const DeviceInfo& device, DType dtype) {
+  const bool words = !device.feature("storageBuffer16BitAccess");
+  if (dtype == DType::float16) return words ? Storage::fp16_packed : Storage::fp16;
+  if (dtype != DType::bfloat16) return Storage::fp32;
+  const bool native = !words && device.feature("shaderBFloat16Type") && missing_extensions(Storage::bf16).empty();
+  return native ? Storage::bf16 : Storage::bf16_packed;
 }
 
 ShaderOptions shader_options(const Context& context, Storage storage) {

@@ -20,9 +20,9 @@
 
 namespace pumice {
 
-// The storage mode in which this device runs kernels over such elements: fp16 where it has 16-bit storage, else fp16_packed; bf16_packed,
-// as no glslang that is built against has GL_EXT_bfloat16; fp32 for every other dtype.
-Storage storage_of(const Context& context, DType dtype);
+// The storage mode in which a device runs kernels over such elements: fp16 where it has 16-bit storage, else fp16_packed; bf16 where it
+// has the type too and this glslang knows it, else bf16_packed; fp32 for every other dtype.
+Storage storage_of(const DeviceInfo& device, DType dtype);
 // Options for compiling on this device, without its macros.
 ShaderOptions shader_options(const Context& context, Storage storage);
 Profile device_profile(Context& context);  // the device's macros

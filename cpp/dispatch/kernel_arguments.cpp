@@ -65,7 +65,7 @@ std::string_view scalar_name(ScalarType scalar) {
 Storage wanted_storage(const Context& context, const KernelArguments& arguments) {
   for (const auto& [name, argument] : arguments) {
     const auto* tensor = std::get_if<TensorArgument>(&argument);
-    if (tensor && is_half_width(tensor->dtype)) return storage_of(context, tensor->dtype);
+    if (tensor && is_half_width(tensor->dtype)) return storage_of(context.info(), tensor->dtype);
   }
   return Storage::fp32;
 }
@@ -100,7 +100,7 @@ Build build(Kernel& kernel, const Context& context, const KernelArguments& argum
   }
   if (!any) return result;
   result.variant = narrow;
-  result.storage_dtype = storage == Storage::bf16_packed ? DType::bfloat16 : DType::float16;
+  result.storage_dtype = storage == Storage::fp16 || storage == Storage::fp16_packed ? DType::float16 : DType::bfloat16;
   return result;
 }
 

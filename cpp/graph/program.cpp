@@ -239,7 +239,7 @@ std::vector<ReportRow> Program::report() const {
   std::vector<ReportRow> rows = state_->graph.report;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (const auto dtype = rows[i].dtype)
-      rows[i].precision = is_working_float(*dtype) ? pumice::name(storage_of(*state_->context, *dtype)) : pumice::name(*dtype);
+      rows[i].precision = is_working_float(*dtype) ? pumice::name(storage_of(state_->context->info(), *dtype)) : pumice::name(*dtype);
     const std::string& kernel = state_->kernels[i];
     if (kernel == "view" || kernel == "host")
       rows[i].note = kernel;

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "operators/operator_table.h"
+#include "operators/precision.h"
 
 namespace pumice {
 namespace {
@@ -137,7 +138,7 @@ Step StepBuilder::build() {
 
 std::shared_ptr<const KernelVariant> NodeContext::kernel(std::string_view shader, DType dtype, const Macros& macros,
                                                          const SpecValues& spec) const {
-  return library->find(context, shader, storage_of(*context, dtype), macros, spec);
+  return library->find(context, shader, storage_of(context->info(), dtype), macros, spec);
 }
 
 bool NodeContext::prefers_lanes() const {
@@ -146,13 +147,7 @@ bool NodeContext::prefers_lanes() const {
 }
 
 bool NodeContext::has_matrices() const {
-  const DeviceInfo& device = context->info();
-  for (const auto* feature : {"cooperativeMatrix", "shaderFloat16", "vulkanMemoryModel", "subgroupSizeControl", "computeFullSubgroups"})
-    if (!device.feature(feature)) return false;
-  return float_dtype == DType::float16 && std::any_of(device.matrices.begin(), device.matrices.end(), [](const MatrixShape& shape) {
-           return shape.m == 16 && shape.n == 16 && shape.k == 16 && shape.a == "float16" && shape.b == "float16" && shape.c == "float32" &&
-                  shape.result == "float32";
-         });
+  return support_of(context->info(), float_dtype).matrices;
 }
 
 void NodeContext::check_loops(int64_t iterations) const {

@@ -127,11 +127,10 @@ class Run {
 };
 
 void check_extensions(const ShaderOptions& options) {
-  std::vector<std::string> missing;
-  for (const auto& extension : optional_extensions(options))
-    if (!glslang_accepts(extension))
-      missing.push_back("storage " + std::string(name(options.storage)) + " needs the GLSL extension " + extension + ", which glslang " +
-                        std::string(glslang_version()) + " lacks");
+  std::vector<std::string> missing = missing_extensions(options.storage);
+  for (std::string& extension : missing)
+    extension = "storage " + std::string(name(options.storage)) + " needs the GLSL extension " + extension + ", which glslang " +
+                std::string(glslang_version()) + " lacks";
   if (!missing.empty()) throw UnsupportedError(missing);
 }
 

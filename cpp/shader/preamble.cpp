@@ -30,7 +30,7 @@ std::string extensions(const ShaderOptions& options) {
        "GL_EXT_shader_16bit_storage");
   need(options.fp16_arithmetic, "GL_EXT_shader_explicit_arithmetic_types_float16");
   need(sets_rounding(options), "GL_EXT_spirv_intrinsics");
-  for (const auto& extension : optional_extensions(options)) need(true, extension);
+  for (const auto& extension : optional_extensions(options.storage)) need(true, extension);
   return text;
 }
 
@@ -117,9 +117,15 @@ std::string define(std::string_view name, std::string_view text) {
   return "#define " + std::string(name) + " " + std::string(text) + "\n";
 }
 
-std::vector<std::string> optional_extensions(const ShaderOptions& options) {
-  if (options.storage == Storage::bf16) return {"GL_EXT_bfloat16"};
+std::vector<std::string> optional_extensions(Storage storage) {
+  if (storage == Storage::bf16) return {"GL_EXT_bfloat16"};
   return {};
+}
+
+std::vector<std::string> missing_extensions(Storage storage) {
+  std::vector<std::string> extensions = optional_extensions(storage);
+  std::erase_if(extensions, glslang_accepts);
+  return extensions;
 }
 
 std::map<std::string, std::string> withheld_macros(const ShaderOptions& options) {

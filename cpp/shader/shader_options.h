@@ -81,8 +81,10 @@ std::string preamble(const ShaderOptions& options);
 // Of that text what stands behind the words of `texts`, and nothing else.
 std::string preamble(const ShaderOptions& options, const std::vector<std::string_view>& texts);
 
-// GLSL extensions of these options that not every compiler has.
-std::vector<std::string> optional_extensions(const ShaderOptions& options);
+// GLSL extensions of a storage mode that not every compiler has, and those of them that this glslang lacks: it is loaded where there
+// are any.
+std::vector<std::string> optional_extensions(Storage storage);
+std::vector<std::string> missing_extensions(Storage storage);
 
 // Macros of the profile that no shader sees, since this glslang lacks the GLSL extension that they promise: macro -> why. Loads
 // glslang where the profile has any that depends on it.

@@ -33,6 +33,7 @@ from ._pumice import MemoryCounts as MemoryCounts
 from ._pumice import Operator as Operator
 from ._pumice import OperatorRow as OperatorRow
 from ._pumice import OutOfMemoryError as OutOfMemoryError
+from ._pumice import PrecisionSupport as PrecisionSupport
 from ._pumice import Program as Program
 from ._pumice import ProgramRun as ProgramRun
 from ._pumice import ProgramValue as ProgramValue
@@ -56,6 +57,7 @@ from ._pumice import devices as devices
 from ._pumice import distinct_pipelines as distinct_pipelines
 from ._pumice import has_operator as has_operator
 from ._pumice import operators as operators
+from ._pumice import precision_support as precision_support
 from ._pumice import prune_cache as prune_cache
 from ._pumice import reflect as reflect
 from ._pumice import strides as strides

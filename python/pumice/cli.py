@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import __version__
-from ._pumice import Context, DeviceInfo, Error, cache_state, devices
+from ._pumice import Context, DeviceInfo, Error, cache_state, devices, precision_support
 from .cli_options import add_generator_options, add_image_options, add_model_options, image_options, positive
 from .element_types import Array
 from .errors import InputError
@@ -52,6 +52,10 @@ def _device_record(device: DeviceInfo) -> dict[str, Any]:
         "limits": dict(device.limits),
         "extensions": dict(device.extensions),
         "matrices": [{name: getattr(matrix, name) for name in shape} for matrix in device.matrices],
+        "precisions": [
+            {name: getattr(one, name) for name in ("precision", "storage", "matrices", "lacks")}
+            for one in precision_support(device)
+        ],
     }
 
 
@@ -109,6 +113,10 @@ def _print_device(device: DeviceInfo, default: bool) -> None:
         "features": ", ".join(features) or "none of " + ", ".join(_SHOWN_FEATURES),
         "matrices": ", ".join(matrices) or "none",
     }
+    for one in precision_support(device):
+        units = ", matrix units" if one.matrices else ""
+        lacks = f" (lacks {', '.join(one.lacks)})" if one.lacks else ""
+        rows[one.precision] = f"stored as {one.storage}{units}{lacks}"
     print(f"\n[{device.index}] {device.name}{' (default)' if default else ''}")
     for name, value in rows.items():
         print(f"    {name:9} {value}")

@@ -18,7 +18,10 @@ def header(context: pumice.Context) -> dict[str, Any]:
     return {
         "device": f"{info.name} ({info.kind}), {context.choice}",
         "driver": f"{info.driver} {info.driver_info}, Vulkan {info.api_version}",
-        "precisions": ", ".join(f"{name} {how}" for name, how in precisions(context).items()),
+        "precisions": ", ".join(
+            f"{one.precision} as {one.storage}{' with matrix units' if one.matrices else ''}"
+            for one in pumice.precision_support(context.info)
+        ),
         "processor": f"{processor()}, {len(os.sched_getaffinity(0))} usable",
         "load": load(),
         "software": f"pumice {pumice.__version__}, Python {platform.python_version()}, NumPy {version('numpy')}",
@@ -27,12 +30,6 @@ def header(context: pumice.Context) -> dict[str, Any]:
             f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(SETTINGS)
         ),
     }
-
-
-def precisions(context: pumice.Context) -> dict[str, str]:
-    native = context.feature("shaderFloat16") and context.feature("storageBuffer16BitAccess")
-    matrices = "with" if context.info.matrices else "without"
-    return {"fp32": "native", "fp16": f"{'native' if native else 'packed'} {matrices} matrix units"}
 
 
 def load() -> str:
