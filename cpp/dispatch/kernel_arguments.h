@@ -17,6 +17,7 @@ namespace pumice {
 struct TensorArgument {
   DType dtype;
   BufferRange range;
+  uint64_t bytes;  // of the elements, without what the range is padded with
 };
 
 using Number = std::variant<int64_t, double>;
