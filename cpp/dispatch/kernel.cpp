@@ -174,6 +174,7 @@ Kernel::Kernel(const std::shared_ptr<Context>& context, std::string source, std:
       includes_(std::move(includes)),
       options_(std::move(options)),
       check_bounds_(debug.check_bounds) {
+  includes_.files = std::make_shared<FileTexts>();
   const uint64_t most = context->limit("maxStorageBufferRange");
   if (debug.ring_bytes % 4 != 0 || debug.ring_bytes < kLeastRingBytes || debug.ring_bytes > most)
     throw BindingError("K10", "message_bytes", name_,

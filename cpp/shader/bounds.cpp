@@ -18,7 +18,7 @@ using namespace spirv;
 constexpr size_t kHeaderWords = 5, kBoundWord = 3;
 constexpr uint16_t kOpString = 7, kOpLine = 8, kOpNoLine = 317, kOpConstantNull = 46, kOpTypeFunction = 33, kOpFunctionParameter = 55,
                    kOpFunctionCall = 57, kOpLoad = 61, kOpStore = 62, kOpAccessChain = 65, kOpInBoundsAccessChain = 66, kOpUConvert = 113,
-                   kOpSConvert = 114, kOpBitcast = 124, kOpLogicalAnd = 167, kOpAtomicLoad = 227, kOpAtomicStore = 228,
+                   kOpSConvert = 114, kOpBitcast = 124, kOpLogicalAnd = 167, kOpSelect = 169, kOpAtomicLoad = 227, kOpAtomicStore = 228,
                    kOpAtomicExchange = 229, kOpAtomicXor = 242, kOpPhi = 245, kOpSelectionMerge = 247, kOpLabel = 248, kOpBranch = 249,
                    kOpBranchConditional = 250, kOpReturn = 253, kOpReturnValue = 254, kOpAtomicFMin = 5614, kOpAtomicFMax = 5615,
                    kOpAtomicFAdd = 6035;
@@ -44,6 +44,7 @@ size_t first_literal(const Instruction& instruction) {
 
 // An index of an access that must be less than a size.
 struct Check {
+  size_t level = 0;  // which of the indices
   uint32_t index = 0;
   bool of_range = false;  // the size follows from the bytes that are bound
   uint32_t offset = 0, stride = 0;
@@ -56,10 +57,14 @@ struct Chain {
   uint32_t pointer_type = 0;
 };
 
+// Ids of the shader -> what stands for them in a function that is made here.
+using Ids = std::map<uint32_t, uint32_t>;
+
 class BoundsChecker {
  public:
   BoundsChecker(const std::vector<uint32_t>& words, const SourceSet& sources)
       : words_(words), sources_(sources), module_(words), interface_(reflect(words)), next_id_(words.at(kBoundWord)) {
+    capabilities_ = {interface_.capabilities.begin(), interface_.capabilities.end()};
     index_ids();
   }
 
@@ -73,13 +78,22 @@ class BoundsChecker {
   bool rewrite(const Instruction& instruction, std::vector<uint32_t>& body);
   uint32_t access_function(const Instruction& instruction, size_t pointer, const Chain& chain, const std::vector<Check>& checks,
                            std::vector<uint32_t>& arguments);
-  uint32_t check_call(const Check& check, uint32_t access, const Chain& chain, std::map<uint32_t, uint32_t>& local,
-                      std::vector<uint32_t>& body);
+  uint32_t check_call(const Check& check, uint32_t access, const Chain& chain, const Ids& local, std::vector<uint32_t>& body);
   uint32_t as_uint(uint32_t id, uint32_t type, std::vector<uint32_t>& body);
   uint32_t constant(uint32_t value);
   uint32_t function_type(uint32_t result, const std::vector<uint32_t>& parameters);
   uint32_t binding_position(uint32_t variable) const;
   AccessSite site_of(const Chain& chain, const Check& check, bool writes) const;
+  bool is_storage_only(uint32_t type) const;
+  uint32_t all_checks(const Instruction& instruction, const Chain& chain, const std::vector<Check>& checks, const Ids& local,
+                      std::vector<uint32_t>& body);
+  void append_clamped_load(const Instruction& instruction, const Chain& chain, const std::vector<Check>& checks,
+                           std::vector<uint32_t>& body);
+  void append_guarded_store(const Instruction& instruction, const Chain& chain, const std::vector<Check>& checks,
+                            std::vector<uint32_t>& body);
+  uint32_t append_chain(const Chain& chain, const Ids& local, std::vector<uint32_t>& body);
+  void relabel(std::vector<uint32_t>& body) const;
+  static uint32_t here(uint32_t id, const Ids& local) { return local.contains(id) ? local.at(id) : id; }
   bool is_global(uint32_t id) const { return global_.contains(id); }
   uint32_t new_id() { return next_id_++; }
 
@@ -96,9 +110,11 @@ class BoundsChecker {
   std::map<uint32_t, uint32_t> constants_;
   std::unordered_map<uint32_t, Chain> chains_;
   uint32_t void_ = 0, uint_ = 0, bool_ = 0, in_bounds_ = 0, in_range_ = 0;
+  std::set<std::string> capabilities_;
   std::string file_;
-  uint32_t line_ = 0;
-  std::vector<uint32_t> globals_, functions_;  // made here
+  uint32_t line_ = 0, block_ = 0;
+  std::unordered_map<uint32_t, uint32_t> block_ends_;  // of blocks that were split
+  std::vector<uint32_t> globals_, functions_;          // made here
   std::vector<AccessSite> sites_;
 };
 
@@ -163,6 +179,7 @@ std::vector<Check> BoundsChecker::checks_of(const Chain& chain) const {
     }
     const bool array = definition.op == OpTypeArray, run_time = definition.op == OpTypeRuntimeArray;
     Check check;
+    check.level = level;
     check.index = index;
     if (array) check.length = definition[2];
     if (level == 1 && (array || run_time)) {
@@ -196,17 +213,8 @@ uint32_t BoundsChecker::function_type(uint32_t result, const std::vector<uint32_
 uint32_t BoundsChecker::as_uint(uint32_t id, uint32_t type, std::vector<uint32_t>& body) {
   if (type == uint_) return id;
   const auto& integer = module_.definition(type);
-  if (integer[1] != 32) {
-    const uint32_t wide = new_id();
-    if (!integer[2]) {
-      append(body, kOpUConvert, {uint_, wide, id});
-      return wide;
-    }
-    append(body, kOpSConvert, {uint_, wide, id});
-    return wide;
-  }
   const uint32_t result = new_id();
-  append(body, kOpBitcast, {uint_, result, id});
+  append(body, integer[1] == 32 ? kOpBitcast : integer[2] ? kOpSConvert : kOpUConvert, {uint_, result, id});
   return result;
 }
 
@@ -219,27 +227,20 @@ uint32_t BoundsChecker::binding_position(uint32_t variable) const {
 AccessSite BoundsChecker::site_of(const Chain& chain, const Check& check, bool writes) const {
   AccessSite site{shown_name(sources_, file_), line_, {}, false, writes};
   uint32_t type = module_.definition(module_.definition(chain.variable)[0])[2];
-  for (const uint32_t index : chain.indices) {
+  for (size_t level = 0; level < check.level; ++level) {
     const auto& definition = module_.definition(type);
-    if (index == check.index && definition.op != OpTypeStruct) break;
-    if (definition.op == OpTypeStruct) {
-      const uint32_t member = module_.constant(index);
-      site.buffer += (site.buffer.empty() ? "" : ".") + module_.member_name(type, member);
-      type = definition[member + 1];
-    } else {
-      site.buffer += "[]";
-      type = definition[1];
-    }
+    const bool is_member = definition.op == OpTypeStruct;
+    const uint32_t member = is_member ? module_.constant(chain.indices[level]) : 0;
+    site.buffer += !is_member ? "[]" : (site.buffer.empty() ? "" : ".") + module_.member_name(type, member);
+    type = definition[is_member ? member + 1 : 1];
   }
   const auto& integer = module_.definition(types_.at(check.index));
   site.signed_index = integer[2] != 0;
   return site;
 }
 
-uint32_t BoundsChecker::check_call(const Check& check, uint32_t access, const Chain& chain, std::map<uint32_t, uint32_t>& local,
-                                   std::vector<uint32_t>& body) {
-  const auto here = [&](uint32_t id) { return is_global(id) ? id : local.at(id); };
-  const uint32_t index = as_uint(here(check.index), types_.at(check.index), body), ok = new_id();
+uint32_t BoundsChecker::check_call(const Check& check, uint32_t access, const Chain& chain, const Ids& local, std::vector<uint32_t>& body) {
+  const uint32_t index = as_uint(here(check.index, local), types_.at(check.index), body), ok = new_id();
   const uint32_t length = check.length ? as_uint(check.length, types_.at(check.length), body) : constant(UINT32_MAX);
   if (check.of_range)
     append(body, kOpFunctionCall,
@@ -250,12 +251,94 @@ uint32_t BoundsChecker::check_call(const Check& check, uint32_t access, const Ch
   return ok;
 }
 
+uint32_t BoundsChecker::all_checks(const Instruction& instruction, const Chain& chain, const std::vector<Check>& checks, const Ids& local,
+                                   std::vector<uint32_t>& body) {
+  uint32_t ok = 0;
+  for (const auto& check : checks) {
+    const uint32_t one = check_call(check, static_cast<uint32_t>(sites_.size()), chain, local, body);
+    sites_.push_back(site_of(chain, check, instruction.op != kOpLoad && instruction.op != kOpAtomicLoad));
+    const uint32_t before = ok;
+    ok = before ? new_id() : one;
+    if (before) append(body, kOpLogicalAnd, {bool_, ok, before, one});
+  }
+  return ok;
+}
+
+// Numbers of 8 and 16 bits without arithmetic of their own may be loaded, stored and converted, nothing else.
+bool BoundsChecker::is_storage_only(uint32_t type) const {
+  const auto& definition = module_.definition(type);
+  switch (definition.op) {
+    case OpTypeFloat:
+    case OpTypeInt: {
+      const bool is_float = definition.op == OpTypeFloat;
+      if (definition[1] > 16) return false;
+      return !capabilities_.contains(is_float ? "Float16" : definition[1] == 16 ? "Int16" : "Int8");
+    }
+    case OpTypeVector:
+    case OpTypeMatrix:
+    case OpTypeArray:
+      return is_storage_only(definition[1]);
+    case OpTypeStruct:
+      for (size_t member = 1; member < definition.size(); ++member)
+        if (is_storage_only(definition[member])) return true;
+      return false;
+    default:
+      return false;
+  }
+}
+
+// Such a read takes the first element instead of one out of bounds.
+void BoundsChecker::append_clamped_load(const Instruction& instruction, const Chain& chain, const std::vector<Check>& checks,
+                                        std::vector<uint32_t>& body) {
+  Chain safe = chain;
+  for (const auto& check : checks) {
+    const uint32_t ok = all_checks(instruction, chain, {check}, {}, body), type = types_.at(check.index), zero = new_id();
+    append(globals_, kOpConstantNull, {type, zero});
+    append(body, kOpSelect, {type, safe.indices[check.level] = new_id(), ok, check.index, zero});
+  }
+  std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
+  operands[2] = append_chain(safe, {}, body);
+  append(body, instruction.op, operands);
+}
+
+// Such a write stays in its function, whose block it splits.
+void BoundsChecker::append_guarded_store(const Instruction& instruction, const Chain& chain, const std::vector<Check>& checks,
+                                         std::vector<uint32_t>& body) {
+  const uint32_t ok = all_checks(instruction, chain, checks, {}, body), inside = new_id(), merge = new_id();
+  append(body, kOpSelectionMerge, {merge, 0});
+  append(body, kOpBranchConditional, {ok, inside, merge});
+  append(body, kOpLabel, {inside});
+  std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
+  operands[0] = append_chain(chain, {}, body);
+  append(body, instruction.op, operands);
+  append(body, kOpBranch, {merge});
+  append(body, kOpLabel, {merge});
+  block_ends_[block_] = merge;
+}
+
+uint32_t BoundsChecker::append_chain(const Chain& chain, const Ids& local, std::vector<uint32_t>& body) {
+  const uint32_t pointer = new_id();
+  std::vector<uint32_t> path{chain.pointer_type, pointer, chain.variable};
+  for (const uint32_t index : chain.indices) path.push_back(here(index, local));
+  append(body, kOpAccessChain, path);
+  return pointer;
+}
+
+// Blocks that were split end under another label, which those after them name.
+void BoundsChecker::relabel(std::vector<uint32_t>& body) const {
+  for (size_t at = 0; at < body.size(); at += body[at] >> 16) {
+    if ((body[at] & 0xffff) != kOpPhi) continue;
+    for (size_t parent = at + 4; parent < at + (body[at] >> 16); parent += 2)
+      if (const auto end = block_ends_.find(body[parent]); end != block_ends_.end()) body[parent] = end->second;
+  }
+}
+
 // A function that checks, and then does what the instruction does. `arguments`: the ids that it is called with.
 uint32_t BoundsChecker::access_function(const Instruction& instruction, size_t pointer, const Chain& chain,
                                         const std::vector<Check>& checks, std::vector<uint32_t>& arguments) {
   const bool has_result = pointer != 0;
   const uint32_t result_type = has_result ? instruction[0] : void_;
-  std::map<uint32_t, uint32_t> local;
+  Ids local;
   std::vector<uint32_t> types;
   const auto pass = [&](uint32_t id) {
     if (is_global(id) || local.contains(id)) return;
@@ -265,32 +348,20 @@ uint32_t BoundsChecker::access_function(const Instruction& instruction, size_t p
   };
   for (const uint32_t index : chain.indices) pass(index);
   for (size_t i = pointer + 1; i < first_literal(instruction); ++i) pass(instruction[i]);
-  const auto here = [&](uint32_t id) { return is_global(id) ? id : local.at(id); };
-
   const uint32_t function = new_id(), entry = new_id(), inside = new_id(), merge = new_id();
   std::vector<uint32_t> body;
   append(body, OpFunction, {result_type, function, 0, function_type(result_type, types)});
   for (size_t i = 0; i < types.size(); ++i) append(body, kOpFunctionParameter, {types[i], local.at(arguments[i])});
   append(body, kOpLabel, {entry});
-  uint32_t ok = 0;
-  for (const auto& check : checks) {
-    const uint32_t one = check_call(check, static_cast<uint32_t>(sites_.size()), chain, local, body);
-    sites_.push_back(site_of(chain, check, instruction.op != kOpLoad && instruction.op != kOpAtomicLoad));
-    const uint32_t before = ok;
-    ok = before ? new_id() : one;
-    if (before) append(body, kOpLogicalAnd, {bool_, ok, before, one});
-  }
+  const uint32_t ok = all_checks(instruction, chain, checks, local, body);
   append(body, kOpSelectionMerge, {merge, 0});
   append(body, kOpBranchConditional, {ok, inside, merge});
   append(body, kOpLabel, {inside});
-  const uint32_t target = new_id(), value = has_result ? new_id() : 0;
-  std::vector<uint32_t> path{chain.pointer_type, target, chain.variable};
-  for (const uint32_t index : chain.indices) path.push_back(here(index));
-  append(body, kOpAccessChain, path);
+  const uint32_t target = append_chain(chain, local, body), value = has_result ? new_id() : 0;
   std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
   operands[pointer] = target;
   if (has_result) operands[1] = value;
-  for (size_t i = pointer + 1; i < first_literal(instruction); ++i) operands[i] = here(operands[i]);
+  for (size_t i = pointer + 1; i < first_literal(instruction); ++i) operands[i] = here(operands[i], local);
   append(body, instruction.op, operands);
   append(body, kOpBranch, {merge});
   append(body, kOpLabel, {merge});
@@ -315,6 +386,14 @@ bool BoundsChecker::rewrite(const Instruction& instruction, std::vector<uint32_t
   if (chain == chains_.end()) return false;
   const auto checks = checks_of(chain->second);
   if (checks.empty()) return false;
+  if (instruction.op == kOpLoad && is_storage_only(instruction[0])) {
+    append_clamped_load(instruction, chain->second, checks, body);
+    return true;
+  }
+  if (instruction.op == kOpStore && is_storage_only(types_.at(instruction[1]))) {
+    append_guarded_store(instruction, chain->second, checks, body);
+    return true;
+  }
   std::vector<uint32_t> arguments;
   const uint32_t function = access_function(instruction, *pointer, chain->second, checks, arguments);
   std::vector<uint32_t> call{*pointer ? instruction[0] : void_, *pointer ? instruction[1] : new_id(), function};
@@ -328,12 +407,14 @@ std::vector<uint32_t> BoundsChecker::run() {
   bool in_function = false;
   for (const auto& instruction : module_.all()) {
     in_function = in_function || instruction.op == OpFunction;
+    if (instruction.op == kOpLabel) block_ = instruction[0];
     if (instruction.op == kOpLine) file_ = strings_[instruction[0]], line_ = instruction[1];
     if (instruction.op == kOpAccessChain || instruction.op == kOpInBoundsAccessChain)
       if (auto chain = chain_of(instruction)) chains_[instruction[1]] = std::move(*chain);
     if (rewrite(instruction, body)) continue;
     append(in_function ? body : head, instruction.op, {instruction.operands.begin(), instruction.operands.end()});
   }
+  relabel(body);
   head.insert(head.end(), globals_.begin(), globals_.end());
   head.insert(head.end(), body.begin(), body.end());
   head.insert(head.end(), functions_.begin(), functions_.end());

@@ -13,7 +13,8 @@ namespace pumice {
 void place_debug_bindings(std::vector<uint32_t>& spirv);
 
 // Every access of an array in a storage buffer asks pumice_in_bounds() or pumice_in_range() first: where it would leave the array, a read
-// gives zeros and a write does nothing. Needs the line numbers of instructions. Matrices loaded and stored whole by cooperative
+// gives zeros (the first element, where the shader cannot calculate with its type) and a write does nothing. Needs the line numbers of
+// instructions. Matrices loaded and stored whole by cooperative
 // instructions are left as they are.
 std::vector<AccessSite> check_bounds(std::vector<uint32_t>& spirv, const SourceSet& sources);
 

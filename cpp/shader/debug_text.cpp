@@ -255,7 +255,8 @@ std::string DebugText::rewrite_call(const Call& call, Edits& edits) {
   const auto& first = call.arguments.front();
   edits.replace(call.name->offset, call.name->offset + name.size(), std::string(kPrint) + std::to_string(call.number));
   const size_t end = given > 0 ? call.arguments[1].front().offset : first.back().offset + first.back().text.size();
-  edits.replace(first.front().offset, end, "");
+  const std::string_view removed(first.front().text.data(), end - first.front().offset);
+  edits.replace(first.front().offset, end, std::string(static_cast<size_t>(std::ranges::count(removed, '\n')), '\n'));
   for (size_t i = 0; i < given; ++i) {
     const auto& argument = call.arguments[i + 1];
     const size_t begin = argument.front().offset, stop = argument.back().offset + argument.back().text.size();
@@ -327,7 +328,7 @@ std::string DebugText::rewrite(const std::string& preprocessed) {
       if (argument.empty()) throw error_at(call, token.text, std::string(token.text) + " has an argument without text");
     functions += rewrite_call(call, edits);
   }
-  if (insertion_line == 0) return preprocessed;
+  if (insertion_line == 0 || (formats_.empty() && !options_.debug)) return preprocessed;
   const SourceLine place = lines.at(insertion_line - 1);
   edits.all.front().added =
       "#line 1 \"<debug>\"" + declarations(preprocessed, functions) + "#line " + std::to_string(place.line) + " \"" + place.file + "\"\n";

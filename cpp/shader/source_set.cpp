@@ -37,6 +37,12 @@ std::string beside(const std::string& name, const std::string& path) {
 
 }  // namespace
 
+std::optional<std::string> FileTexts::read(const std::string& path) {
+  const std::lock_guard guard(mutex_);
+  const auto known = texts_.find(path);
+  return known != texts_.end() ? known->second : texts_.emplace(path, read_text(path)).first->second;
+}
+
 SourceSet::SourceSet(std::string name, std::string text, const Includes& includes) : where_(includes) {
   add(std::move(name), std::move(text), includes.on_disk);
   for (size_t file = 0; file < files_.size(); ++file) scan(file);
@@ -78,7 +84,7 @@ std::optional<size_t> SourceSet::load(const std::string& path, size_t includer) 
 
 std::optional<size_t> SourceSet::load_file(const std::string& name) {
   const std::string key = "file " + name;
-  return loaded_.contains(key) ? loaded_[key] : remember(key, name, read_text(name), true);
+  return loaded_.contains(key) ? loaded_[key] : remember(key, name, where_.files ? where_.files->read(name) : read_text(name), true);
 }
 
 std::optional<size_t> SourceSet::load_text(const std::string& name) {
