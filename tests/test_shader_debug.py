@@ -267,12 +267,12 @@ try:
     kernel(x=np.ones(2, "float32"), y=np.ones(1, "float32"), threads=3)
 except pumice.OutOfBoundsError as error:
     print(error)
-print(kernel.messages, pumice.compile_counts().compiled)
+print(kernel.messages, "compiled" if pumice.compile_counts().compiled else "cached")
 """
     runs = [python("-c", script, PUMICE_CACHE_DIR=str(tmp_path)) for _ in range(2)]
     assert all(run.returncode == 0 for run in runs), runs[0].stderr + runs[1].stderr
     assert "read of 'x' at index 2" in runs[0].stdout
-    assert runs[0].stdout.replace("] 1", "] 0") == runs[1].stdout
+    assert runs[0].stdout.replace("compiled", "cached") == runs[1].stdout != runs[0].stdout
 
 
 def test_kernels_that_print_leave_nothing_behind() -> None:

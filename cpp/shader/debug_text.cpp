@@ -5,6 +5,7 @@
 #include <charconv>
 #include <set>
 
+#include "shader/debug_functions.h"
 #include "shader/diagnostics.h"
 #include "shader/print_format.h"
 #include "shader/tokens.h"
@@ -13,13 +14,15 @@ namespace pumice {
 namespace {
 
 constexpr std::string_view kCallees[] = {"printf", "NCNN_LOGE", "debugPrintfEXT"};
-constexpr std::string_view kLiteralWord = "pumice_text_", kArgument = "pumice_argument_", kPrint = "pumice_print_";
+constexpr std::string_view kLiteralWord = "pumice_text_";
 
 bool is_callee(std::string_view word) {
   return std::ranges::find(kCallees, word) != std::end(kCallees);
 }
 
 bool prints(std::string_view text) {
+  const auto has = [text](std::string_view callee) { return text.find(callee) != std::string_view::npos; };
+  if (std::ranges::none_of(kCallees, has)) return false;  // most texts: no need of tokens
   const auto tokens = tokenize(text);
   return std::ranges::any_of(tokens, [](const Token& token) { return token.kind == TokenKind::word && is_callee(token.text); });
 }
@@ -37,139 +40,6 @@ bool is_text_of(const std::vector<Token>& tokens, size_t string) {
   size_t first = string;
   while (first > 0 && tokens[first - 1].directive == tokens[string].directive) --first;
   return tokens[first + 1].text == "define";
-}
-
-// A type that arguments may have: its name as a scalar and the start of its vectors' names.
-struct ArgumentType {
-  std::string_view scalar, vector, extension;  // the part of a GLSL extension's name that gives it
-  bool is_float, wide;
-};
-constexpr ArgumentType kTypes[] = {
-    {"bool", "bvec", "", false, false},
-    {"int", "ivec", "", false, false},
-    {"uint", "uvec", "", false, false},
-    {"float", "vec", "", true, false},
-    {"double", "dvec", "", true, true},
-    {"float16_t", "f16vec", "arithmetic_types_float16", true, false},
-    {"int8_t", "i8vec", "arithmetic_types_int8", false, false},
-    {"uint8_t", "u8vec", "arithmetic_types_int8", false, false},
-    {"int16_t", "i16vec", "arithmetic_types_int16", false, false},
-    {"uint16_t", "u16vec", "arithmetic_types_int16", false, false},
-    {"int64_t", "i64vec", "arithmetic_types_int64", false, true},
-    {"uint64_t", "u64vec", "arithmetic_types_int64", false, true},
-};
-
-// The function that makes words of a conversion's argument; a float passes as no integer, a double as no float.
-std::string function_of(const Conversion& conversion) {
-  return std::string("pumice_") + (conversion.is_float() ? "float" : "int") + (conversion.wide ? "64" : "32");
-}
-
-// The words of one lane as such a function gives them; empty where the type does not fit.
-std::string lane_words(const ArgumentType& type, bool is_float, bool wide, const std::string& lane) {
-  if (type.is_float != is_float || (type.wide && !wide) || (is_float && wide && !type.wide)) return {};
-  if (is_float) return wide ? "unpackDouble2x32(" + lane + ").x, unpackDouble2x32(" + lane + ").y" : "floatBitsToUint(float(" + lane + "))";
-  const bool is_signed = type.scalar.starts_with('i');
-  if (!wide) return is_signed ? "uint(int(" + lane + "))" : "uint(" + lane + ")";
-  if (type.wide) return "uint(" + lane + "), uint(" + lane + " >> 32)";
-  return is_signed ? "uint(int(" + lane + ")), uint(int(" + lane + ") >> 31)" : "uint(" + lane + "), 0u";
-}
-
-// Overloads for every type, so that nothing is converted on the way: those that do not fit give a bool, which no caller takes.
-std::string overloads(const std::string& name, bool is_float, bool wide, std::string_view extensions) {
-  std::string text;
-  for (const auto& type : kTypes) {
-    if (extensions.find(type.extension) == std::string_view::npos) continue;
-    for (uint32_t lanes = 1; lanes <= 4; ++lanes) {
-      std::string words;
-      for (uint32_t lane = 0; lane < lanes; ++lane) {
-        const std::string part = lane_words(type, is_float, wide, lanes == 1 ? "v" : "v[" + std::to_string(lane) + "]");
-        words += (words.empty() ? "" : ", ") + part;
-        if (part.empty()) words.clear();
-      }
-      const std::string parameter =
-          "(" + (lanes == 1 ? std::string(type.scalar) : std::string(type.vector) + std::to_string(lanes)) + " v) { return ";
-      const std::string array = "uint[" + std::to_string(lanes * (wide ? 2 : 1)) + "]";
-      text += words.empty() ? "bool " + name + parameter + "false; }\n" : array + " " + name + parameter + array + "(" + words + "); }\n";
-    }
-  }
-  return text;
-}
-
-std::string print_function(size_t number, const std::vector<Conversion>& conversions) {
-  std::string arguments, parameters, stores;
-  uint32_t at = 0;
-  for (size_t i = 0; i < conversions.size(); ++i) {
-    const std::string array = "uint[" + std::to_string(conversions[i].words()) + "]", name = "a" + std::to_string(i);
-    arguments +=
-        array + " " + std::string(kArgument) + std::to_string(number) + "_" + std::to_string(i) + "(" + array + " v) { return v; }\n";
-    parameters += (i ? ", " : "") + array + " " + name;
-    for (uint32_t word = 0; word < conversions[i].words(); ++word)
-      stores += " pumice_ring[at + " + std::to_string(at++) + "u] = " + name + "[" + std::to_string(word) + "];";
-  }
-  return arguments + "void " + std::string(kPrint) + std::to_string(number) + "(" + parameters + ") {\n  uint at = pumice_reserve(" +
-         std::to_string(number + 1) + "u, " + std::to_string(kRecordHeadWords + at) + "u);\n  if (at != 0xffffffffu) {" + stores +
-         " }\n}\n";
-}
-
-// Invocations take their words at once: a record is whole or counted as lost, and the one that does not fit ends the records.
-constexpr std::string_view kRing = R"(
-layout(std430, binding = 0) buffer pumice_ring_block { uint pumice_taken, pumice_lost, pumice_violations, pumice_unused; uint pumice_ring[]; };
-uint pumice_reserve(uint head, uint words) {
-  uint room = uint(pumice_ring.length());
-  if (atomicAdd(pumice_taken, 0u) < room) {
-    uint at = atomicAdd(pumice_taken, words);
-    if (at < room && room - at >= words) {
-      pumice_ring[at] = head;
-      pumice_ring[at + 1u] = gl_GlobalInvocationID.x;
-      pumice_ring[at + 2u] = gl_GlobalInvocationID.y;
-      pumice_ring[at + 3u] = gl_GlobalInvocationID.z;
-      return at + 4u;
-    }
-    if (at < room) pumice_ring[at] = 0u;
-  }
-  atomicAdd(pumice_lost, 1u);
-  return 0xffffffffu;
-}
-)";
-
-// The calls are put in by the checks, which work on SPIR-V; the constant keeps the functions there until then.
-std::string bounds_functions() {
-  return R"(
-layout(std430, binding = 0) readonly buffer pumice_limits_block { uint pumice_limits[]; };
-bool pumice_in_bounds(const uint access, const uint index, const uint size) {
-  if (index < size) return true;
-  if (atomicAdd(pumice_violations, 1u) < )" +
-         std::to_string(kMostAccessRecords) + R"(u) {
-    uint at = pumice_reserve()" +
-         std::to_string(kAccessRecord) + "u | access, " + std::to_string(kAccessRecordWords) + R"(u);
-    if (at != 0xffffffffu) {
-      pumice_ring[at] = index;
-      pumice_ring[at + 1u] = size;
-    }
-  }
-  return false;
-}
-bool pumice_in_range(const uint access, const uint index, const uint binding, const uint offset, const uint stride, const uint most) {
-  uint bytes = pumice_limits[binding];
-  return pumice_in_bounds(access, index, min(bytes < offset ? 0u : (bytes - offset) / stride, most));
-}
-bool pumice_checked = pumice_in_bounds(0u, 0u, 1u) && pumice_in_range(0u, 0u, 0u, 0u, 1u, 1u);
-)";
-}
-
-std::string extension_lines(std::string_view text) {
-  std::string names;
-  for (const auto& line : directives(tokenize(text), "extension"))
-    if (line.size() > 1) names += std::string(line[1].text) + "\n";
-  return names;
-}
-
-// GL_EXT_shader_explicit_arithmetic_types is all of them.
-std::string enabled_extensions(std::string_view text) {
-  std::string names = extension_lines(text);
-  if (names.find("explicit_arithmetic_types\n") == std::string::npos) return names;
-  for (const auto& type : kTypes) names += std::string(type.extension) + "\n";
-  return names;
 }
 
 }  // namespace
@@ -227,8 +97,7 @@ ShaderCompileError DebugText::error_at(const Call& call, std::string_view token,
   return compile_error({message_at(given_, call.place.file, call.place.line, token, text)});
 }
 
-// Returns the functions that the call needs.
-std::string DebugText::rewrite_call(const Call& call, Edits& edits) {
+void DebugText::rewrite_call(const Call& call, Edits& edits) {
   const std::string name(call.name->text);
   std::string format, literal;
   for (const Token& token : call.arguments.front()) {
@@ -253,7 +122,7 @@ std::string DebugText::rewrite_call(const Call& call, Edits& edits) {
                    "the format of " + name + " has " + std::to_string(conversions.size()) +
                        " conversions: expected as many arguments, given " + std::to_string(given));
   const auto& first = call.arguments.front();
-  edits.replace(call.name->offset, call.name->offset + name.size(), std::string(kPrint) + std::to_string(call.number));
+  edits.replace(call.name->offset, call.name->offset + name.size(), std::string(kPrintFunction) + std::to_string(call.number));
   const size_t end = given > 0 ? call.arguments[1].front().offset : first.back().offset + first.back().text.size();
   const std::string_view removed(first.front().text.data(), end - first.front().offset);
   edits.replace(first.front().offset, end, std::string(static_cast<size_t>(std::ranges::count(removed, '\n')), '\n'));
@@ -261,27 +130,12 @@ std::string DebugText::rewrite_call(const Call& call, Edits& edits) {
     const auto& argument = call.arguments[i + 1];
     const size_t begin = argument.front().offset, stop = argument.back().offset + argument.back().text.size();
     edits.replace(begin, begin,
-                  std::string(kArgument) + std::to_string(call.number) + "_" + std::to_string(i) + "(" + function_of(conversions[i]) + "(");
+                  std::string(kArgumentFunction) + std::to_string(call.number) + "_" + std::to_string(i) + "(" +
+                      words_function(conversions[i]) + "(");
     edits.replace(stop, stop, "))");
   }
   formats_.push_back({shown_name(given_, call.place.file), static_cast<uint32_t>(call.place.line), format});
   callees_.push_back(name);
-  return print_function(call.number, conversions);
-}
-
-std::string DebugText::declarations(std::string_view preprocessed, const std::string& functions) const {
-  std::string text(kRing);
-  if (options_.debug) text += bounds_functions();
-  const std::string extensions = enabled_extensions(preprocessed);
-  for (const bool is_float : {false, true})
-    for (const bool wide : {false, true}) {
-      const std::string name = std::string("pumice_") + (is_float ? "float" : "int") + (wide ? "64" : "32");
-      const bool used = std::ranges::any_of(formats_, [&](const PrintFormat& format) {
-        return std::ranges::any_of(conversions_of(format.text), [&](const Conversion& one) { return function_of(one) == name; });
-      });
-      if (used) text += overloads(name, is_float, wide, extensions);
-    }
-  return text + functions;
 }
 
 std::string DebugText::rewrite(const std::string& preprocessed) {
@@ -298,7 +152,6 @@ std::string DebugText::rewrite(const std::string& preprocessed) {
     if (depth == 0 && is_callee(token.text)) own.insert(token.text);
   }
   Edits edits;
-  std::string functions;
   size_t insertion = preprocessed.size(), insertion_line = 0;
   for (size_t i = 0; i < tokens.size(); ++i) {
     const Token& token = tokens[i];
@@ -326,12 +179,12 @@ std::string DebugText::rewrite(const std::string& preprocessed) {
     }
     for (const auto& argument : call.arguments)
       if (argument.empty()) throw error_at(call, token.text, std::string(token.text) + " has an argument without text");
-    functions += rewrite_call(call, edits);
+    rewrite_call(call, edits);
   }
   if (insertion_line == 0 || (formats_.empty() && !options_.debug)) return preprocessed;
   const SourceLine place = lines.at(insertion_line - 1);
-  edits.all.front().added =
-      "#line 1 \"<debug>\"" + declarations(preprocessed, functions) + "#line " + std::to_string(place.line) + " \"" + place.file + "\"\n";
+  edits.all.front().added = "#line 1 \"<debug>\"" + debug_functions(preprocessed, formats_, options_.debug) + "#line " +
+                            std::to_string(place.line) + " \"" + place.file + "\"\n";
   return edits.apply(preprocessed);
 }
 
@@ -339,7 +192,7 @@ std::string DebugText::rewrite(const std::string& preprocessed) {
 std::string DebugText::argument_message(std::string_view subject) const {
   size_t number = 0, argument = 0;
   const char* end = subject.data() + subject.size();
-  const auto [next, error] = std::from_chars(subject.data() + kArgument.size(), end, number);
+  const auto [next, error] = std::from_chars(subject.data() + kArgumentFunction.size(), end, number);
   if (error != std::errc() || number >= formats_.size() || next == end) return {};
   std::from_chars(next + 1, end, argument);
   const std::string& format = formats_[number].text;
@@ -355,7 +208,7 @@ std::string DebugText::translate(std::string_view log) const {
   while (!log.empty()) {
     const std::string_view line = log.substr(0, log.find('\n'));
     log.remove_prefix(std::min(line.size() + 1, log.size()));
-    const size_t quote = line.find("'" + std::string(kArgument));
+    const size_t quote = line.find("'" + std::string(kArgumentFunction));
     const size_t close = quote == std::string_view::npos ? quote : line.find('\'', quote + 1);
     const std::string message = close == std::string_view::npos ? "" : argument_message(line.substr(quote + 1, close - quote - 1));
     result += message.empty() ? std::string(line) : std::string(line.substr(0, quote)) + message;

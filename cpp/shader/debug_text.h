@@ -35,8 +35,7 @@ class DebugText {
   struct Call;
   struct Edits;
   std::string add_words(const std::string& text);
-  std::string rewrite_call(const Call& call, Edits& edits);
-  std::string declarations(std::string_view preprocessed, const std::string& functions) const;
+  void rewrite_call(const Call& call, Edits& edits);
   ShaderCompileError error_at(const Call& call, std::string_view token, const std::string& text) const;
   std::string argument_message(std::string_view subject) const;
 
