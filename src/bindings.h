@@ -19,6 +19,9 @@ namespace py = pybind11;
 
 namespace pumice {
 
+class MessageLog;
+class Recording;
+
 // Types of Python values, as signatures and the stub name them.
 using Sizes = py::typing::Tuple<int64_t, py::ellipsis>;
 using KnownSizes =
@@ -34,6 +37,7 @@ void bind_buffer(py::module_& module);
 void bind_tensor(py::module_& module);
 void bind_image(py::module_& module);
 void bind_shader(py::module_& module);
+void bind_messages(py::module_& module);
 void bind_kernel(py::module_& module);
 void bind_dispatch(py::module_& module);
 void bind_operators(py::module_& module);
@@ -86,8 +90,10 @@ Attributes attributes_of(const py::dict& given);
 
 // The name of a value's Python type, for messages.
 std::string type_name(const py::handle& value);
-// Include files given as a map, paths -> text; no loader for none.
-IncludeLoader loader_of(std::optional<std::map<std::string, std::string>> includes);
+// What debugged kernels printed goes to the logger "pumice.shader".
+void log_messages(MessageLog& log);
+// Reads and logs what the debugged kernels of an execution that was waited for have to say. Throws OutOfBoundsError.
+void collect(Recording& recording, uint64_t id);
 
 // Waits for an execution: polls briefly with the GIL held, then releases it; Ctrl-C interrupts.
 void wait_for(Context& context, uint64_t id, std::optional<double> timeout_seconds);

@@ -67,8 +67,13 @@ void bind_lists(py::module_& module) {
       .def("__index__", &Submission::id)
       .def_property_readonly("done", &Submission::done)
       .def(
-          "wait", [](const Submission& self, std::optional<double> timeout) { wait_for(*self.recording()->context(), self.id(), timeout); },
-          py::arg("timeout") = py::none(), "Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError.")
+          "wait",
+          [](const Submission& self, std::optional<double> timeout) {
+            wait_for(*self.recording()->context(), self.id(), timeout);
+            collect(*self.recording(), self.id());
+          },
+          py::arg("timeout") = py::none(),
+          "Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError, OutOfBoundsError.")
       .def_property_readonly("device_time", &Submission::device_time,
                              "Seconds on the device; None unless committed with timing and finished.")
       .def("__repr__", [](const Submission& self) { return "<Submission " + std::to_string(self.id()) + ">"; });
@@ -96,7 +101,11 @@ void bind_lists(py::module_& module) {
       .def_property_readonly("committed", &CommandList::committed)
       .def("exec", &CommandList::exec, "Submits once; returns at once.")
       .def(
-          "wait", [](const CommandList& self, uint64_t id, std::optional<double> timeout) { wait_for(*self.context(), id, timeout); },
+          "wait",
+          [](const CommandList& self, uint64_t id, std::optional<double> timeout) {
+            wait_for(*self.context(), id, timeout);
+            if (self.recording()) collect(*self.recording(), id);
+          },
           py::arg("id"), py::arg("timeout") = py::none())
       .def(
           "time",

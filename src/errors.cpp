@@ -8,7 +8,7 @@ namespace {
 
 // The exception classes of the module, by kind; made once and kept for the life of the process.
 struct Classes {
-  py::object error, device, device_lost, out_of_memory, shader_compile, binding, graph, unsupported, timeout, state;
+  py::object error, device, device_lost, out_of_memory, shader_compile, binding, graph, unsupported, timeout, state, out_of_bounds;
 };
 
 Classes& classes() {
@@ -57,6 +57,18 @@ void translate(std::exception_ptr pointer) {
     auto instance = instance_of(all.timeout, error);
     instance.attr("transient") = error.transient;
     raise(all.timeout, instance);
+  } catch (const OutOfBoundsError& error) {
+    auto instance = instance_of(all.out_of_bounds, error);
+    const auto& access = error.access;
+    instance.attr("kernel") = access.kernel;
+    instance.attr("file") = access.file;
+    instance.attr("line") = access.line;
+    instance.attr("buffer") = access.buffer;
+    instance.attr("index") = access.index;
+    instance.attr("size") = access.size;
+    instance.attr("invocation") = py::make_tuple(access.invocation[0], access.invocation[1], access.invocation[2]);
+    instance.attr("count") = access.count;
+    raise(all.out_of_bounds, instance);
   } catch (const ShaderCompileError& error) {
     raise(all.shader_compile, instance_of(all.shader_compile, error));
   } catch (const StateError& error) {
@@ -96,6 +108,14 @@ void bind_errors(py::module_& module) {
                            py::make_tuple(all.error, builtin(PyExc_TimeoutError)));
   all.state = make_class(module, "StateError", "A call in the wrong state: use after close, recording into a committed list.",
                          py::make_tuple(all.error, builtin(PyExc_RuntimeError)));
+  all.out_of_bounds = make_class(module, "OutOfBoundsError",
+                                 "A kernel with debug=True reached past an array in a buffer: kernel, file, line, buffer, index, size, "
+                                 "invocation of the first access; "
+                                 "count of all.",
+                                 py::make_tuple(all.error, builtin(PyExc_IndexError)));
+  for (const char* attribute : {"kernel", "file", "buffer"}) all.out_of_bounds.attr(attribute) = "";
+  for (const char* attribute : {"line", "index", "size", "count"}) all.out_of_bounds.attr(attribute) = 0;
+  all.out_of_bounds.attr("invocation") = py::make_tuple(0, 0, 0);
   for (const char* attribute : {"rule", "slot", "tensor", "expected", "given"}) all.binding.attr(attribute) = "";
   for (const char* attribute : {"node", "rule"}) all.graph.attr(attribute) = "";
   all.unsupported.attr("items") = py::tuple();

@@ -4,6 +4,7 @@
 #include "device/tensor.h"
 #include "dispatch/command_list.h"
 #include "dispatch/kernel_calls.h"
+#include "dispatch/messages.h"
 
 namespace pumice {
 namespace {
@@ -13,7 +14,9 @@ struct PyKernel {
   std::shared_ptr<Context> context;
   std::shared_ptr<Kernel> kernel;
   std::shared_ptr<KernelCalls> calls;
-  const Interface* interface = nullptr;  // of the fp32 build, which the kernel keeps
+  std::shared_ptr<const KernelVariant> plain;  // the fp32 build
+
+  const Interface& interface() const { return plain->interface(); }
 };
 
 // An array as it was given, and its elements row-major: the same memory where it is so already.
@@ -33,8 +36,9 @@ TensorArgument tensor_argument(const std::string& name, const Tensor& tensor) {
   if (!tensor.desc().is_packed())
     throw BindingError("K7", "argument '" + name + "'", name, "a row-major tensor; .contiguous() makes one", to_string(tensor.desc()));
   BufferRange range = tensor.range();
+  const uint64_t bytes = static_cast<uint64_t>((tensor.desc().elements() * bits(tensor.desc().dtype) + 7) / 8);
   range.bytes = std::min(range.bytes, (range.buffer->bytes() + 3) / 4 * 4 - range.offset);
-  return {tensor.desc().dtype, range};
+  return {tensor.desc().dtype, range, bytes};
 }
 
 [[noreturn]] void refuse_argument(const std::string& name, const py::handle& value) {
@@ -90,7 +94,7 @@ void add_argument(Prepared& prepared, const PyKernel& kernel, const std::string&
     prepared.arguments.emplace_back(name, value.cast<std::shared_ptr<Image>>());
   else if (py::isinstance<Tensor>(value))
     prepared.arguments.emplace_back(name, tensor_argument(name, value.cast<const Tensor&>()));
-  else if (!py::isinstance<py::array>(value) || kernel.interface->find_push_constant(name))
+  else if (!py::isinstance<py::array>(value) || kernel.interface().find_push_constant(name))
     add_push_constant(prepared, name, value);
   else
     prepared.arrays.push_back({name, value.cast<py::array>(), host_tensor(value.cast<py::array>(), "argument '" + name + "'")});
@@ -130,7 +134,7 @@ uint64_t element_bytes(const HostTensor& host) {
 }
 
 bool is_written(const PyKernel& self, const std::string& name) {
-  const auto* binding = self.interface->find_binding(name);
+  const auto* binding = self.interface().find_binding(name);
   return binding && binding->access != Access::read;
 }
 
@@ -166,19 +170,35 @@ std::vector<py::array> result_arrays(const Prepared& prepared, std::vector<Array
   return staged;
 }
 
-void call(const PyKernel& self, py::kwargs arguments) {
+// Returns an error about bounds, which is raised when the results are back.
+std::exception_ptr run_and_log(const PyKernel& self, const Prepared& prepared, std::span<const ArrayArgument> arrays,
+                               const LaunchSize& size) {
+  std::exception_ptr error;
+  {
+    const ReleasedGil release;
+    try {
+      self.calls->run(prepared.arguments, arrays, size, check_signals);
+    } catch (const OutOfBoundsError&) {
+      error = std::current_exception();
+    }
+  }
+  MessageLog& log = *self.kernel->debug()->log;
+  if (log.has_unlogged()) log_messages(log);
+  return error;
+}
+
+void call(const PyKernel& given, py::kwargs arguments) {
+  const PyKernel self = given;  // another thread may replace it
   const LaunchSize size = launch_size(self.kernel->name(), arguments);
   const Prepared prepared = prepare(self, arguments);
   std::vector<ArrayArgument> arrays;
   arrays.reserve(prepared.arrays.size());
   const std::vector<py::array> staged = result_arrays(prepared, arrays);
-  {
-    const ReleasedGil release;
-    self.calls->run(prepared.arguments, arrays, size, check_signals);
-  }
+  const std::exception_ptr error = run_and_log(self, prepared, arrays, size);
   for (size_t i = 0; i < staged.size(); ++i)
     if (staged[i].size() > 0 && is_written(self, prepared.arrays[i].name))
       py::module_::import("numpy").attr("copyto")(prepared.arrays[i].given, staged[i]);
+  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace
@@ -190,23 +210,42 @@ void bind_kernel(py::module_& module) {
   py::class_<PyKernel>(module, "Kernel", "A compute shader in GLSL with the extension's types; called with its arguments by name.")
       .def(py::init([](const std::string& source, std::shared_ptr<Context> context, const std::string& name,
                        const std::map<std::string, std::string>& macros, const std::map<std::string, double>& spec,
-                       std::optional<std::map<std::string, std::string>> includes, std::optional<ShaderOptions> options) {
-             auto kernel = std::make_shared<Kernel>(context, source, name, loader_of(std::move(includes)), std::move(options));
+                       std::optional<std::map<std::string, std::string>> includes, std::optional<ShaderOptions> options,
+                       std::vector<std::string> include_dirs, bool from_file, bool debug, uint64_t message_bytes) {
+             Includes where{std::move(includes).value_or(std::map<std::string, std::string>{}), std::move(include_dirs), from_file};
+             auto kernel =
+                 std::make_shared<Kernel>(context, source, name, std::move(where), std::move(options), DebugOptions{debug, message_bytes});
              const Macros defined(macros.begin(), macros.end());
              const SpecValues constants(spec.begin(), spec.end());
-             PyKernel made{context, kernel, std::make_shared<KernelCalls>(context, kernel, defined, constants)};
+             PyKernel made{context, kernel, std::make_shared<KernelCalls>(context, kernel, defined, constants), nullptr};
              const ReleasedGil release;
-             made.interface = &kernel->variant(Storage::fp32, defined, constants)->interface();  // errors in the text are raised here
+             made.plain = kernel->variant(Storage::fp32, defined, constants);  // errors in the text are raised here
              return made;
            }),
            py::arg("source"), py::arg("context").none(false), py::arg("name") = "kernel",
            py::arg("macros") = std::map<std::string, std::string>{}, py::arg("spec") = std::map<std::string, double>{},
-           py::arg("includes") = py::none(), py::arg("options") = py::none(),
+           py::arg("includes") = py::none(), py::arg("options") = py::none(), py::arg("include_dirs") = std::vector<std::string>{},
+           py::arg("from_file") = false, py::arg("debug") = false, py::arg("message_bytes") = DebugOptions{}.ring_bytes,
            "source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: in "
-           "place of those that follow from the device and the arrays, which are then of the types that the shader declares.\nRaises "
-           "ShaderCompileError, UnsupportedError.")
+           "place of those that follow from the device and the arrays, which are then of the types that the shader declares. include_dirs: "
+           "folders. from_file: name is the path of the source. debug: check bounds. message_bytes: of the ring for printf.\nRaises "
+           "ShaderCompileError, UnsupportedError, BindingError.")
       .def_property_readonly("name", [](const PyKernel& self) { return self.kernel->name(); })
       .def_property_readonly("source", [](const PyKernel& self) { return self.kernel->source(); })
+      .def_property_readonly(
+          "messages", [](const PyKernel& self) { return self.kernel->debug()->log->messages(); },
+          "What printf said in the executions that were waited for, until take_messages(); the latest 100,000.")
+      .def_property_readonly(
+          "messages_lost", [](const PyKernel& self) { return self.kernel->debug()->log->lost(); },
+          "Messages that found no room, since take_messages().")
+      .def(
+          "take_messages", [](const PyKernel& self) { return self.kernel->debug()->log->take(); },
+          "The messages, which are then forgotten.")
+      .def(
+          "disassemble", [](const PyKernel& self) { return self.plain->shader()->disassemble(); },
+          "The SPIR-V of the fp32 build (or that of the given options) as text.")
+      .def(
+          "_replace", [](PyKernel& self, const PyKernel& other) { self = other; }, py::arg("other"), "Becomes another kernel.")
       .def("bind", &bind, "A BoundKernel for command lists: Tensors, Images and push constants by name, and threads= or groups=.")
       .def("run", &call,
            "Runs once and waits. Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), Images, and "

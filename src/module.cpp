@@ -10,6 +10,7 @@ PYBIND11_MODULE(_pumice, module) {
   pumice::bind_tensor(module);
   pumice::bind_image(module);
   pumice::bind_shader(module);
+  pumice::bind_messages(module);
   pumice::bind_kernel(module);
   pumice::bind_dispatch(module);
   pumice::bind_operators(module);

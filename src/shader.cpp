@@ -107,7 +107,7 @@ std::vector<uint32_t> words_of(const py::bytes& spirv) {
 ShaderOptions make_options(const std::string& storage, bool fp16_arithmetic, bool fp16_uniform, bool int8_storage, bool int8_packed,
                            bool int8_arithmetic, bool int8_uniform, bool int16_storage, bool int16_packed, bool shader_local_memory,
                            const std::string& generation, bool image_storage, std::set<std::string> subgroup, bool int64, bool int16,
-                           bool int8, bool storage_16bit, bool fp16_rounds_to_even, int vulkan_minor, Profile::Macros profile) {
+                           bool int8, bool storage_16bit, bool fp16_rounds_to_even, int vulkan_minor, Profile::Macros profile, bool debug) {
   ShaderOptions options;
   options.generation = generation_from_name(generation);
   options.storage = storage_from_name(storage);
@@ -129,6 +129,7 @@ ShaderOptions make_options(const std::string& storage, bool fp16_arithmetic, boo
   options.fp16_rounds_to_even = fp16_rounds_to_even;
   options.vulkan_minor = vulkan_minor;
   options.profile = Profile(std::move(profile));
+  options.debug = debug;
   check_options(options);
   return options;
 }
@@ -146,14 +147,6 @@ std::string repr_of(const ShaderOptions& self) {
 
 }  // namespace
 
-IncludeLoader loader_of(std::optional<std::map<std::string, std::string>> includes) {
-  if (!includes) return {};
-  return [files = std::move(*includes)](const std::string& path) -> std::optional<std::string> {
-    const auto found = files.find(path);
-    return found == files.end() ? std::nullopt : std::optional(found->second);
-  };
-}
-
 void bind_shader(py::module_& module) {
   py::class_<ShaderOptions>(module, "ShaderOptions", "What a shader is compiled for, as explicit data: compiling needs no GPU.")
       .def(py::init(&make_options), py::kw_only(), py::arg("storage") = "fp32", py::arg("fp16_arithmetic") = false,
@@ -162,14 +155,15 @@ void bind_shader(py::module_& module) {
            py::arg("int16_packed") = false, py::arg("shader_local_memory") = false, py::arg("generation") = "current",
            py::arg("image_storage") = false, py::arg("subgroup") = std::set<std::string>{}, py::arg("int64") = true,
            py::arg("int16") = true, py::arg("int8") = true, py::arg("storage_16bit") = true, py::arg("fp16_rounds_to_even") = false,
-           py::arg("vulkan_minor") = 1, py::arg("profile") = Profile::Macros{},
+           py::arg("vulkan_minor") = 1, py::arg("profile") = Profile::Macros{}, py::arg("debug") = false,
            "storage: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'; fp16_arithmetic: afp is half; fp16_uniform: so is lfp.\n"
            "int8_*, int16_*: the integer families; _storage goes before _packed.\n"
            "generation: 'current', or '2024' with images, pack8 and sfp2lfp, where the sfp of a packed storage is a float of 4 bytes\n"
            "(in the current one two elements share a word); image_storage and subgroup ('basic', 'vote', 'ballot', 'shuffle') are of "
            "2024.\n"
            "int64 to fp16_rounds_to_even: what the device can do; vulkan_minor: the target, Vulkan 1.x; profile: device macros, "
-           "name -> text.")
+           "name -> text.\n"
+           "debug: accesses of arrays in buffers are checked, as Kernel(debug=True) says.")
       .def_property_readonly("storage", [](const ShaderOptions& self) { return std::string(name(self.storage)); })
       .def_property_readonly("generation", [](const ShaderOptions& self) { return std::string(name(self.generation)); })
       .def_property_readonly("profile", [](const ShaderOptions& self) { return self.profile.macros(); })
@@ -185,6 +179,7 @@ void bind_shader(py::module_& module) {
           "report", [](const Shader& self) { return withheld_macros(self.options); },
           "Device macros of the profile that the shader did not see, since the shader compiler lacks their GLSL extension: macro -> why.")
       .def_property_readonly("spirv", &spirv_of)
+      .def("disassemble", &Shader::disassemble, "The SPIR-V as text.")
       .def_property_readonly("interface", [](const Shader& self) { return interface_of(self.interface); })
       .def_readonly("warnings", &Shader::warnings)
       .def("__repr__", [](const Shader& self) {
@@ -197,22 +192,31 @@ void bind_shader(py::module_& module) {
   module.def(
       "compile",
       [](const std::string& source, const ShaderOptions& options, const std::map<std::string, std::string>& macros, const std::string& name,
-         std::optional<std::map<std::string, std::string>> includes, const std::optional<Profile::Macros>& profile) {
+         std::optional<std::map<std::string, std::string>> includes, const std::optional<Profile::Macros>& profile,
+         std::vector<std::string> include_dirs) {
         ShaderOptions chosen = options;
         if (profile) chosen.profile = Profile(*profile);
-        const IncludeLoader loader = loader_of(std::move(includes));
+        const Includes where{std::move(includes).value_or(std::map<std::string, std::string>{}), std::move(include_dirs)};
         const ReleasedGil release;
-        return std::const_pointer_cast<Shader>(compile(source, name, chosen, Macros(macros.begin(), macros.end()), loader));
+        return std::const_pointer_cast<Shader>(compile(source, name, chosen, Macros(macros.begin(), macros.end()), where));
       },
       py::arg("source"), py::arg_v("options", default_options(), "ShaderOptions()"),
       py::arg("macros") = std::map<std::string, std::string>{}, py::arg("name") = "shader", py::arg("includes") = py::none(),
-      py::arg("profile") = py::none(),
-      "GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text; profile: device macros in place of the "
-      "options' own. Raises ShaderCompileError, "
+      py::arg("profile") = py::none(), py::arg("include_dirs") = std::vector<std::string>{},
+      "GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text; include_dirs: folders that are looked into "
+      "next; profile: device macros in place of the options' own. Raises ShaderCompileError, "
       "UnsupportedError.");
   module.def(
       "reflect", [](const py::bytes& spirv) { return interface_of(reflect(words_of(spirv))); }, py::arg("spirv"),
       "The interface of a SPIR-V module. Raises ShaderCompileError where it is malformed or stripped.");
+  module.def(
+      "included_files",
+      [](const std::string& source, const std::string& name, std::map<std::string, std::string> includes,
+         std::vector<std::string> include_dirs) {
+        return included_files(source, name, {std::move(includes), std::move(include_dirs), true});
+      },
+      py::arg("source"), py::arg("name"), py::arg("includes"), py::arg("include_dirs"),
+      "Paths of the files that a shader in the file `name` includes, also under conditions.");
   module.def("compile_counts", &compile_counts, "How many shaders this process compiled and how many it found in the caches.");
   module.def("glslang_version", [] { return std::string(glslang_version()); }, "Version of the shader compiler; nothing is loaded.");
   module.def("glslang_accepts", &glslang_accepts, py::arg("extension"), py::call_guard<ReleasedGil>(),

@@ -29,7 +29,8 @@ CORRECTIONS = {
     r"(__hash__: typing\.ClassVar\[None\]) = None": r"\1  # type: ignore[assignment]",
     # Attributes that an error's instances have: the class holds what they are without a cause.
     r"typing\.ClassVar\[tuple\] = tuple\(\)": "collections.abc.Sequence[str]",
-    r"typing\.ClassVar\[(str|bool)\] = .*": r"\1",
+    r"typing\.ClassVar\[(str|bool|int)\] = .*": r"\1",
+    r"typing\.ClassVar\[tuple\] = \(0, 0, 0\)": "tuple[int, int, int]",
 }
 
 

@@ -365,11 +365,11 @@ def test_an_image_that_declares_no_format_takes_all(context: pumice.Context) -> 
 @pytest.mark.parametrize(
     ("given", "rule", "text"),
     [
-        (lambda c: np.zeros((8, 8), "float32"), "K10", r"pumice\.image\(array, format\).*given an array"),
-        (lambda c: pumice.empty((8, 8), "float32", c), "K10", r"expected an Image of r32f with 2.*given an array"),
-        (lambda c: 3, "K10", "given numbers"),
-        (lambda c: pumice.Image(c, "rgba32f", (8, 8, 4)), "K10", "r32f with 2 dimensions; given one of rgba32f with 2"),
-        (lambda c: pumice.Image(c, "r32f", (8,)), "K10", "r32f with 2 dimensions; given one of r32f with 1 dimension"),
+        (lambda c: np.zeros((8, 8), "float32"), "K11", r"pumice\.image\(array, format\).*given an array"),
+        (lambda c: pumice.empty((8, 8), "float32", c), "K11", r"expected an Image of r32f with 2.*given an array"),
+        (lambda c: 3, "K11", "given numbers"),
+        (lambda c: pumice.Image(c, "rgba32f", (8, 8, 4)), "K11", "r32f with 2 dimensions; given one of rgba32f with 2"),
+        (lambda c: pumice.Image(c, "r32f", (8,)), "K11", "r32f with 2 dimensions; given one of r32f with 1 dimension"),
         (lambda c: pumice.Image(pumice.Context(), "r32f", (8, 8)), "M3", "image of this context"),
     ],
 )

@@ -19,7 +19,19 @@ std::string binding_message(const std::string& rule, const std::string& slot, co
   return "[" + rule + "] " + where + ": expected " + expected + "; given " + given;
 }
 
+std::string access_message(const OutOfBoundsError::Access& access) {
+  const std::string kernel = "kernel '" + access.kernel + "': ", count = std::to_string(access.count);
+  if (access.line == 0) return kernel + count + " accesses out of bounds, of which the full ring holds none";
+  const auto& [x, y, z] = access.invocation;
+  return access.file + ":" + std::to_string(access.line) + ": " + kernel + (access.writes ? "write to '" : "read of '") + access.buffer +
+         "' at index " + std::to_string(access.index) + ", which has " + std::to_string(access.size) + " elements, by invocation (" +
+         std::to_string(x) + ", " + std::to_string(y) + ", " + std::to_string(z) + ")" +
+         (access.count > 1 ? "; one of " + count + " accesses out of bounds" : "");
+}
+
 }  // namespace
+
+OutOfBoundsError::OutOfBoundsError(Access reached) : Error(access_message(reached)), access(std::move(reached)) {}
 
 BindingError::BindingError(std::string rule_id, std::string slot_name, std::string tensor_name, std::string expected_text,
                            std::string given_text)

@@ -1,6 +1,7 @@
 // The engine's whole error vocabulary. `throw` for anything that a caller can cause; `assert` only for our own invariants.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -75,6 +76,24 @@ class TimeoutError : public Error {
 class StateError : public Error {
  public:
   using Error::Error;
+};
+
+// A kernel that checks its bounds reached past an array in a buffer; the first of `count` accesses. Without a line: too many other messages
+// left no room for it.
+class OutOfBoundsError : public Error {
+ public:
+  struct Access {
+    std::string kernel, file, buffer;
+    uint32_t line = 0;
+    bool writes = false;
+    int64_t index = 0;
+    uint64_t size = 0;  // elements of the array
+    std::array<uint32_t, 3> invocation{};
+    uint64_t count = 0;
+  };
+  explicit OutOfBoundsError(Access reached);
+
+  Access access;
 };
 
 }  // namespace pumice

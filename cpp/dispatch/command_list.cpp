@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "device/command_buffer.h"
+#include "dispatch/debugged_recording.h"
 #include "dispatch/hazards.h"
 
 namespace pumice {
@@ -149,6 +150,8 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
 
 std::shared_ptr<Recording> Recording::create(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches,
                                              const RecordingOptions& options) {
+  if (std::ranges::any_of(dispatches, [](const Dispatch& dispatch) { return dispatch.debug != nullptr; }))
+    return create_debugged_recording(std::move(context), std::move(dispatches), options);
   return std::make_shared<RecordedList>(std::move(context), std::move(dispatches), options);
 }
 
@@ -158,6 +161,7 @@ bool Submission::done() const {
 
 void Submission::wait(std::optional<double> timeout_seconds, const std::function<void()>& interrupted) const {
   recording_->context()->wait(id_, timeout_seconds, interrupted);
+  recording_->collect(id_);
 }
 
 std::optional<double> Submission::device_time() const {
@@ -207,6 +211,7 @@ Submission CommandList::exec() {
 
 void CommandList::wait(uint64_t id, std::optional<double> timeout_seconds, const std::function<void()>& interrupted) const {
   context_->wait(id, timeout_seconds, interrupted);
+  if (recording_) recording_->collect(id);
 }
 
 }  // namespace pumice

@@ -13,6 +13,7 @@
 namespace pumice {
 
 class Recording;
+class MessageLog;
 
 // One execution in flight or finished: its id on the context's timeline. Failures stick to it.
 class Submission {
@@ -50,6 +51,9 @@ class Recording {
   virtual std::optional<double> total_seconds(uint64_t id) = 0;
   // Label and nanoseconds of every dispatch of the last finished execution; empty without timestamps.
   virtual std::vector<std::pair<std::string, double>> dispatch_times() = 0;
+  // Reads what the finished executions of debugged kernels said. Throws OutOfBoundsError where execution `id` was out of bounds.
+  virtual void collect(uint64_t /*id*/) {}
+  virtual std::vector<std::shared_ptr<MessageLog>> message_logs() const { return {}; }  // that collect() may add to
 };
 
 // Order is kept; barriers are derived. Not thread-safe while recording (detected); exec and wait are.

@@ -7,9 +7,12 @@
 #include "core/error.h"
 #include "device/device_macros.h"
 #include "dispatch/kernel_limits.h"
+#include "dispatch/messages.h"
 
 namespace pumice {
 namespace {
+
+constexpr uint64_t kLeastRingBytes = 256;
 
 template <typename T>
 uint64_t integer_bits(const std::string& name, double value) {
@@ -165,9 +168,22 @@ const Pipeline& KernelVariant::pipeline() const {
   return *pipeline_;
 }
 
-Kernel::Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, IncludeLoader includes,
-               std::optional<ShaderOptions> options)
-    : context_(context), source_(std::move(source)), name_(std::move(name)), includes_(std::move(includes)), options_(std::move(options)) {}
+Kernel::Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, Includes includes,
+               std::optional<ShaderOptions> options, const DebugOptions& debug)
+    : context_(context),
+      source_(std::move(source)),
+      name_(std::move(name)),
+      includes_(std::move(includes)),
+      options_(std::move(options)),
+      check_bounds_(debug.check_bounds) {
+  includes_.files = std::make_shared<FileTexts>();
+  const uint64_t most = context->limit("maxStorageBufferRange");
+  if (debug.ring_bytes % 4 != 0 || debug.ring_bytes < kLeastRingBytes || debug.ring_bytes > most)
+    throw BindingError("K12", "message_bytes", name_,
+                       "whole words of 4 bytes, from " + std::to_string(kLeastRingBytes) + " to " + std::to_string(most),
+                       std::to_string(debug.ring_bytes));
+  debug_ = std::make_shared<const DebugSink>(DebugSink{std::make_shared<MessageLog>(name_), debug.ring_bytes});
+}
 
 std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macros& macros, const SpecValues& spec) {
   const std::string key = variant_key(storage, macros, spec);
@@ -176,7 +192,9 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
     if (const auto found = variants_.find(key); found != variants_.end()) return found->second;
   }
   const auto context = lock(context_);
-  auto shader = compile(source_, name_, options_ ? *options_ : device_options(*context, storage), macros, includes_);
+  ShaderOptions options = options_ ? *options_ : device_options(*context, storage);
+  options.debug = options.debug || check_bounds_;
+  auto shader = compile(source_, name_, options, macros, includes_);
   auto made = std::make_shared<const KernelVariant>(context, std::move(shader), spec);
   const std::lock_guard guard(mutex_);
   return variants_.emplace(key, std::move(made)).first->second;  // the first of two threads wins

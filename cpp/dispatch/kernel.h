@@ -27,6 +27,15 @@ Storage storage_of(const DeviceInfo& device, DType dtype);
 ShaderOptions shader_options(const Context& context, Storage storage);
 Profile device_profile(Context& context);  // the device's macros
 
+class MessageLog;
+struct DebugSink;
+
+// What a kernel may be asked for besides its work.
+struct DebugOptions {
+  bool check_bounds = false;
+  uint64_t ring_bytes = uint64_t{1} << 20;  // for the messages of one execution
+};
+
 // Specialization constants by name; values are converted to the reflected type.
 using SpecValues = std::vector<std::pair<std::string, double>>;
 
@@ -55,10 +64,11 @@ class KernelVariant {
 // Source text and the variants made of it so far. Thread-safe.
 class Kernel {
  public:
-  Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, IncludeLoader includes = {},
-         std::optional<ShaderOptions> options = {});
+  Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, Includes includes = {},
+         std::optional<ShaderOptions> options = {}, const DebugOptions& debug = {});
   const std::string& name() const { return name_; }
   const std::string& source() const { return source_; }
+  const std::shared_ptr<const DebugSink>& debug() const { return debug_; }
   // Options that the kernel was made with stand, whatever the storage asked for.
   // Throws ShaderCompileError, UnsupportedError (the device or the compiler lacks the mode), BindingError (unknown constant).
   std::shared_ptr<const KernelVariant> variant(Storage storage, const Macros& macros = {}, const SpecValues& spec = {});
@@ -66,8 +76,10 @@ class Kernel {
  private:
   std::weak_ptr<Context> context_;
   std::string source_, name_;
-  IncludeLoader includes_;
+  Includes includes_;
   std::optional<ShaderOptions> options_;
+  bool check_bounds_;
+  std::shared_ptr<const DebugSink> debug_;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const KernelVariant>> variants_;  // by canonical text of storage, macros, spec
 };
@@ -100,8 +112,10 @@ struct Dispatch {
   std::vector<std::shared_ptr<Image>> images;  // by position in interface().images
   std::vector<std::byte> push;                 // interface().push_bytes of them
   std::array<uint32_t, 3> groups{1, 1, 1};
-  std::string label;        // node name, for profiles and errors
-  std::vector<Lane> lanes;  // by position like buffers, or empty
+  std::string label;                       // node name, for profiles and errors
+  std::vector<Lane> lanes;                 // by position like buffers, or empty
+  std::shared_ptr<const DebugSink> debug;  // of a kernel that prints or checks its bounds
+  std::vector<uint64_t> exact_bytes;       // by position, what of a range may be touched: where bounds are checked
 };
 
 }  // namespace pumice

@@ -13,7 +13,8 @@ namespace {
 
 std::string names_of(const Interface& interface) {
   std::string text;
-  for (const auto& binding : interface.bindings) text += (text.empty() ? "" : ", ") + binding.name;
+  for (const auto& binding : interface.bindings)
+    if (!is_debug_binding(binding.name)) text += (text.empty() ? "" : ", ") + binding.name;
   for (const auto& image : interface.images) text += (text.empty() ? "" : ", ") + image.name;
   for (const auto& member : interface.push_constants)
     if (!member.name.starts_with("pumice_threads_")) text += (text.empty() ? "" : ", ") + member.name;
@@ -142,7 +143,7 @@ std::shared_ptr<Image> bind_image(const Context& context, const ImageInterface& 
     throw BindingError(rule, slot, declared.name, expected, given);
   };
   const auto* given = std::get_if<std::shared_ptr<Image>>(&argument);
-  if (!given) refuse("K10", description(declared) + "; pumice.image(array, format) makes one of an array", kind_name(argument));
+  if (!given) refuse("K11", description(declared) + "; pumice.image(array, format) makes one of an array", kind_name(argument));
   const Image& image = **given;
   if (image.closed()) throw StateError("the Image given as '" + declared.name + "' is closed");
   if (image.context().get() != &context) refuse("M3", "an image of this context", "one of another");
@@ -150,7 +151,7 @@ std::shared_ptr<Image> bind_image(const Context& context, const ImageInterface& 
     throw UnsupportedError("'" + declared.name + "' is declared with texels of " + std::string(scalar_name(declared.scalar)) +
                            ": images have float32");
   if (image.dimensions() != declared.dimensions || (!declared.format.empty() && declared.format != name(image.format())))
-    refuse("K10", description(declared), "one of " + std::string(name(image.format())) + " with " + dimensions_text(image.dimensions()));
+    refuse("K11", description(declared), "one of " + std::string(name(image.format())) + " with " + dimensions_text(image.dimensions()));
   if (!declared.sampled && !image.can_store())
     throw UnsupportedError("'" + declared.name + "' is a storage image, and '" + context.info().name + "' has no such images of " +
                            std::string(name(image.format())));
@@ -231,6 +232,12 @@ uint32_t scalar_bytes(ScalarType scalar) {
   }
 }
 
+// The last word of elements that are packed into words may be half a word's worth.
+uint64_t whole_scalars(uint64_t bytes, ScalarType scalar) {
+  const uint64_t size = scalar_bytes(scalar);
+  return (bytes + size - 1) / size * size;
+}
+
 std::string numbers_text(size_t count) {
   return count == 1 ? "a number" : std::to_string(count) + " numbers";
 }
@@ -249,7 +256,7 @@ void store_numbers(const PushConstant& member, const KernelArgument& argument, s
 
 void check_names(const Interface& interface, const KernelArguments& arguments) {
   for (const auto& [given, argument] : arguments)
-    if (!interface.find_binding(given) && !interface.find_image(given) && !interface.find_push_constant(given))
+    if ((!interface.find_binding(given) || is_debug_binding(given)) && !interface.find_image(given) && !interface.find_push_constant(given))
       throw BindingError("K4", "argument '" + given + "'", given, names_of(interface), "'" + given + "'");
 }
 
@@ -286,9 +293,15 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
   const uint64_t alignment = context->limit("minStorageBufferOffsetAlignment"), largest = context->limit("maxStorageBufferRange");
   for (size_t i = 0; i < interface.bindings.size(); ++i) {
     const auto& binding = interface.bindings[i];
+    if (is_debug_binding(binding.name)) {
+      dispatch.buffers.emplace_back();  // the recording's
+      dispatch.debug = kernel.debug();
+      continue;
+    }
     const auto* argument = find(arguments, binding.name);
     if (!argument) throw BindingError("K3", "argument '" + binding.name + "'", binding.name, "an array", "nothing");
     dispatch.buffers.push_back(bind_tensor(built, i, binding, *argument, alignment, largest));
+    dispatch.exact_bytes.push_back(whole_scalars(std::get<TensorArgument>(*argument).bytes, binding.scalar));
   }
   for (const auto& image : interface.images) {
     const auto* argument = find(arguments, image.name);

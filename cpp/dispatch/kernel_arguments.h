@@ -17,6 +17,7 @@ namespace pumice {
 struct TensorArgument {
   DType dtype;
   BufferRange range;
+  uint64_t bytes;  // of the elements, without what the range is padded with
 };
 
 using Number = std::variant<int64_t, double>;
@@ -32,7 +33,7 @@ struct LaunchSize {
 
 // Arrays declared with a storage type (`sfp x[]`) take the dtype of the tensors they are called with; numbers are converted to the
 // reflected type and range-checked. Throws BindingError: K3 missing, K4 unknown, K5 dtype, K6 number, K7 alignment, K8 launch size,
-// K10 image of another kind, M3 image of another context; UnsupportedError for an image that the device cannot store to.
+// K11 image of another kind, M3 image of another context; UnsupportedError for an image that the device cannot store to.
 Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const LaunchSize& size, const Macros& macros = {},
                      const SpecValues& spec = {});
 

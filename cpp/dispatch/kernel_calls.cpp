@@ -88,7 +88,7 @@ std::shared_ptr<KernelCalls::Call> KernelCalls::record(const KernelArguments& ar
   for (const ArrayArgument& array : arrays) {
     const uint64_t bytes = (array.source.size() + 3) / 4 * 4;
     const HostSlot& slot = call->sources.emplace_back(make_host_slot(context_, bytes, Heap::upload));
-    all.emplace_back(array.name, TensorArgument{array.dtype, slot.device_range()});
+    all.emplace_back(array.name, TensorArgument{array.dtype, slot.device_range(), array.source.size()});
     call->bytes += array.source.size();
   }
   Dispatch dispatch = bind(all, size);
@@ -124,10 +124,13 @@ void KernelCalls::run(const KernelArguments& arguments, std::span<const ArrayArg
   }
   for (size_t i = 0; i < arrays.size(); ++i)
     if (!arrays[i].source.empty()) std::memcpy(call->sources[i].bytes, arrays[i].source.data(), arrays[i].source.size());
-  call->recording->exec().wait({}, interrupted);
+  const auto recording = call->recording;
+  const uint64_t id = recording->exec().id();
+  context_->wait(id, {}, interrupted);
   for (size_t i = 0; i < arrays.size(); ++i)
     if (call->targets[i] && !arrays[i].source.empty()) std::memcpy(arrays[i].target, call->targets[i]->bytes, arrays[i].source.size());
   if (keeps && call->bytes <= kMostKeptBytes) keep(std::move(call));
+  recording->collect(id);
 }
 
 }  // namespace pumice

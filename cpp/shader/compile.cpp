@@ -1,4 +1,5 @@
 #include <atomic>
+#include <ranges>
 
 #include "core/error.h"
 #include "shader/compiler.h"
@@ -29,6 +30,7 @@ std::shared_ptr<const Shader> make_shader(const std::string& name, const ShaderO
   shader->interface.guarded = compiled.guarded;
   shader->spirv = std::move(compiled.spirv);
   shader->warnings = std::move(compiled.warnings);
+  shader->debug = std::move(compiled.debug);
   return shader;
 }
 
@@ -53,7 +55,7 @@ std::shared_ptr<const Shader> shader_from_disk(const std::string& key, const std
 }  // namespace
 
 std::shared_ptr<const Shader> compile(const std::string& source, const std::string& name, const ShaderOptions& options,
-                                      const Macros& macros, const IncludeLoader& includes) {
+                                      const Macros& macros, const Includes& includes) {
   check_options(options);
   const SourceSet sources(name, source, includes);
   const ShaderHead head = shader_head(sources, options, macros);
@@ -70,6 +72,18 @@ std::shared_ptr<const Shader> compile(const std::string& source, const std::stri
   ++state().compiled;
   write_cached_shader(key, compiled);
   return with_options(state().cache.insert(key, make_shader(name, options, head, std::move(compiled))), options);
+}
+
+std::vector<std::string> included_files(const std::string& source, const std::string& name, const Includes& includes) {
+  std::vector<std::string> names;
+  const SourceSet sources(name, source, includes);
+  for (const auto& file : sources.files() | std::views::drop(1))
+    if (file.on_disk) names.push_back(file.name);
+  return names;
+}
+
+std::string Shader::disassemble() const {
+  return disassembled(spirv);
 }
 
 CompileCounts compile_counts() {

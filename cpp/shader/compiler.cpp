@@ -5,6 +5,8 @@
 #include <memory>
 
 #include "core/error.h"
+#include "shader/bounds.h"
+#include "shader/debug_text.h"
 #include "shader/diagnostics.h"
 #include "shader/glslang_loader.h"
 #include "shader/guard.h"
@@ -73,11 +75,22 @@ struct Part {
 
 using Result = std::unique_ptr<const PumiceGlslangResult, void (*)(const PumiceGlslangResult*)>;
 
+struct IncludeSearch {
+  const SourceSet& sources;
+  std::string message;  // about the last one that was not found
+};
+
 bool find_include(void* user, const char* path, const char* includer, PumiceText* name, PumiceText* text) {
-  const auto& sources = *static_cast<const SourceSet*>(user);
+  auto& search = *static_cast<IncludeSearch*>(user);
+  const SourceSet& sources = search.sources;
   // glslang names the first part of the text, not the user's file, as the outermost includer.
-  const auto file = sources.find(path, sources.by_alias(includer).value_or(0));
-  if (!file) return false;
+  const size_t from = sources.by_alias(includer).value_or(0);
+  const auto file = sources.find(path, from);
+  if (!file) {
+    search.message = sources.missing(path, from);
+    *text = {search.message.data(), search.message.size()};
+    return false;
+  }
   const SourceFile& found = sources.files()[*file];
   *name = {found.alias.data(), found.alias.size()};
   *text = {found.text.data(), found.text.size()};
@@ -87,7 +100,9 @@ bool find_include(void* user, const char* path, const char* includer, PumiceText
 // One run of glslang over the same sources and for the same target. Throws ShaderCompileError with its messages.
 class Run {
  public:
-  Run(const SourceSet& sources, int vulkan_minor) : sources_(sources), vulkan_minor_(vulkan_minor) {}
+  // `debug` has the texts that are compiled, where it is wanted; messages are about the sources as they were given.
+  Run(const SourceSet& sources, const DebugText& debug, const ShaderOptions& options)
+      : sources_(sources), debug_(debug), options_(options), search_{debug.sources(), {}} {}
 
   std::string preprocess(const std::vector<Part>& parts) {
     const Result result = run(parts, true);
@@ -96,14 +111,19 @@ class Run {
 
   std::vector<uint32_t> compile(const std::vector<Part>& parts) {
     const Result result = run(parts, false);
-    warnings_ = parse_log({result->log.text, result->log.bytes}, sources_).warnings;
+    warnings_ = diagnostics(*result).warnings;
     return {result->spirv, result->spirv + result->words};
   }
 
   std::vector<std::string> take_warnings() { return std::move(warnings_); }
 
  private:
-  Result run(const std::vector<Part>& parts, bool preprocess) const {
+  Diagnostics diagnostics(const PumiceGlslangResult& result) const {
+    const std::string_view log(result.log.text, result.log.bytes);
+    return parse_log(debug_.wanted() ? debug_.translate(log) : std::string(log), sources_);
+  }
+
+  Result run(const std::vector<Part>& parts, bool preprocess) {
     std::vector<const char*> texts, names;
     std::vector<int> bytes;
     for (const auto& part : parts) {
@@ -114,15 +134,18 @@ class Run {
       names.push_back(part.name.c_str());
       bytes.push_back(static_cast<int>(part.text.size()));
     }
-    const PumiceGlslangRequest request{texts.data(),  bytes.data(), names.data(), static_cast<int>(parts.size()),
-                                       vulkan_minor_, preprocess,   find_include, const_cast<SourceSet*>(&sources_)};
+    const PumiceGlslangRequest request{
+        texts.data(),   bytes.data(), names.data(), static_cast<int>(parts.size()), options_.vulkan_minor, preprocess,
+        options_.debug, find_include, &search_};
     Result result(glslang().run(&request), glslang().release);
-    if (!result->ok) throw compile_error(parse_log({result->log.text, result->log.bytes}, sources_).errors);
+    if (!result->ok) throw compile_error(diagnostics(*result).errors);
     return result;
   }
 
   const SourceSet& sources_;
-  int vulkan_minor_;
+  const DebugText& debug_;
+  const ShaderOptions& options_;
+  IncludeSearch search_;
   std::vector<std::string> warnings_;
 };
 
@@ -152,24 +175,39 @@ ShaderHead shader_head(const SourceSet& sources, const ShaderOptions& options, c
 
 CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options) {
   check_extensions(options);
-  const SourceFile& user = sources.files().front();
-  const Part preamble{"<preamble>", head.version_and_preamble}, macros{"<macros>", head.macros},
+  DebugText debug(sources, head.macros, options);
+  const SourceFile& user = debug.sources().files().front();
+  const Part preamble{"<preamble>", head.version_and_preamble}, macros{"<macros>", debug.macros()},
       own{user.alias, without_version(user.text)};
-  Run run(sources, options.vulkan_minor);
+  const std::string first_line = "#line 1 \"" + user.alias + "\"\n";
+  Run run(sources, debug, options);
   CompiledShader result;
-  result.spirv = run.compile({preamble, macros, own});
+  std::vector<Part> parts{preamble, macros, own};
+  if (debug.wanted()) parts = {{"<debug>", debug.rewrite(run.preprocess({preamble, macros, {"<debug>", first_line}, own}))}};
+  result.spirv = run.compile(parts);
   const Interface plain = reflect(result.spirv);
   if (may_lack_local_size(plain)) {
-    const Part before{"<guard>", guard_prologue() + "#line 1 \"" + user.alias + "\"\n"}, after{"<guard>", guard_epilogue()};
-    const std::string text = run.preprocess({preamble, macros, before, own, after});
+    const Part before{"<guard>", guard_prologue() + first_line}, after{"<guard>", guard_epilogue()};
+    std::string text = run.preprocess({preamble, macros, before, own, after});
     if (!declares_local_size(text)) {
       refuse_cooperation(result.spirv, text, sources);
+      if (debug.wanted()) text = debug.rewrite(text);
       result.spirv = run.compile({{"<guard>", guarded_source(text, plain, sources)}});
       result.guarded = true;
     }
   }
   result.warnings = run.take_warnings();
+  if (debug.wanted()) {
+    result.debug.formats = debug.formats();
+    place_debug_bindings(result.spirv);
+    if (options.debug) result.debug.accesses = check_bounds(result.spirv, sources);
+  }
   return result;
+}
+
+std::string disassembled(const std::vector<uint32_t>& spirv) {
+  const Result result(glslang().disassemble(spirv.data(), spirv.size()), glslang().release);
+  return {result->text.text, result->text.bytes};
 }
 
 }  // namespace pumice

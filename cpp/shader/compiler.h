@@ -14,6 +14,7 @@ struct CompiledShader {
   std::vector<uint32_t> spirv;
   bool guarded = false;
   std::vector<std::string> warnings;
+  DebugTable debug;
 };
 
 // The part before the user's text: version, preamble, macros. Throws ShaderCompileError for a macro that is none.
@@ -25,5 +26,8 @@ ShaderHead shader_head(const SourceSet& sources, const ShaderOptions& options, c
 
 // Loads glslang. Throws ShaderCompileError or UnsupportedError.
 CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options);
+
+// SPIR-V as text, by glslang: loads it.
+std::string disassembled(const std::vector<uint32_t>& spirv);
 
 }  // namespace pumice

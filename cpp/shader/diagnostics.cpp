@@ -92,11 +92,6 @@ std::string marked_line(std::string_view line, size_t column) {
   return "\n" + std::string(line) + "\n" + caret + "^";
 }
 
-std::string shown_name(const SourceSet& sources, std::string_view file) {
-  const auto own = sources.by_alias(file);
-  return own ? sources.files()[*own].name : std::string(file);
-}
-
 bool says_nothing(std::string_view text) {
   return text.find("compilation terminated") != std::string_view::npos || text.find("compilation errors.") != std::string_view::npos;
 }
@@ -124,6 +119,11 @@ std::string whole_characters(std::string text) {
 }
 
 }  // namespace
+
+std::string shown_name(const SourceSet& sources, std::string_view file) {
+  const auto own = sources.by_alias(file);
+  return own ? sources.files()[*own].name : std::string(file);
+}
 
 std::string message_at(const SourceSet& sources, std::string_view file, size_t line, std::string_view token, std::string_view text) {
   const std::string place = shown_name(sources, file) + ":" + std::to_string(line) + ":";

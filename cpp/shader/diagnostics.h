@@ -20,6 +20,9 @@ Diagnostics parse_log(std::string_view log, const SourceSet& sources);
 // One message at a token of the text that the compiler reports as line `line` of `file` (an alias or a name that a #line gave).
 std::string message_at(const SourceSet& sources, std::string_view file, size_t line, std::string_view token, std::string_view text);
 
+// A file as the user knows it, of the name that the compiler uses.
+std::string shown_name(const SourceSet& sources, std::string_view file);
+
 ShaderCompileError compile_error(const std::vector<std::string>& messages);
 
 }  // namespace pumice

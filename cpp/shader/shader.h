@@ -3,14 +3,15 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "shader/debug_table.h"
 #include "shader/shader_options.h"
 
 namespace pumice {
@@ -99,17 +100,38 @@ struct Shader {
   std::vector<uint32_t> spirv;
   Interface interface;
   std::vector<std::string> warnings;
+  DebugTable debug;
+
+  std::string disassemble() const;  // SPIR-V as text
 };
 
-// Finds the text of an #include; nullopt where there is none. An embedded shader of that name is found without it.
-using IncludeLoader = std::function<std::optional<std::string>(const std::string& path)>;
+// Files as they were when they were first asked for: all builds of one kernel are of the same text. Thread-safe.
+class FileTexts {
+ public:
+  std::optional<std::string> read(const std::string& path);  // nullopt where there is no such file
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::optional<std::string>> texts_;
+};
+
+// Where the texts of #include lines come from: a file beside the one that includes, `texts`, `folders`, the embedded shaders.
+struct Includes {
+  std::map<std::string, std::string> texts;  // by path
+  std::vector<std::string> folders;          // in this order
+  bool on_disk = false;                      // the shader's name is the path of its file
+  std::shared_ptr<FileTexts> files = {};     // none: every compile reads the files anew
+};
 
 // One compile: looks into the memory and disk caches first, loads glslang only on a miss. Thread-safe.
 // No `#version`: 450 is prepended. No local size declared: the workgroup size becomes specialization constants and extra
 // invocations are guarded (refused if the text uses barriers, shared memory or subgroup operations).
 // Throws ShaderCompileError (with the user's own file, line, the line and a caret) or UnsupportedError.
 std::shared_ptr<const Shader> compile(const std::string& source, const std::string& name, const ShaderOptions& options,
-                                      const Macros& macros = {}, const IncludeLoader& includes = {});
+                                      const Macros& macros = {}, const Includes& includes = {});
+
+// The files on disk that such a compile reads besides the shader's own.
+std::vector<std::string> included_files(const std::string& source, const std::string& name, const Includes& includes);
 
 // Counts of this process, for tests and reports.
 struct CompileCounts {

@@ -1,8 +1,10 @@
 #include "shader/shader_cache.h"
 
+#include <charconv>
 #include <cstring>
 
 #include "core/cache_file.h"
+#include "core/error.h"
 #include "core/hash.h"
 #include "shader/glslang_loader.h"
 
@@ -10,14 +12,15 @@ namespace pumice {
 namespace {
 
 // Raised when entries of earlier builds must not be used.
-constexpr uint64_t kFormat = 1;
+constexpr uint64_t kFormat = 2;
 constexpr std::string_view kKind = "spirv";
 constexpr size_t kMaxEntries = 2048;
 
-// The fixed part of an entry; the warnings (texts that end in NUL) and the SPIR-V follow.
+// The fixed part of an entry; texts that end in NUL and the SPIR-V follow.
 struct EntryHead {
   uint32_t guarded = 0;
-  uint32_t warning_bytes = 0;
+  uint32_t warnings = 0, formats = 0, accesses = 0;
+  uint32_t text_bytes = 0;
 };
 
 std::optional<std::filesystem::path> path_of(const std::string& key) {
@@ -32,30 +35,69 @@ void append(std::vector<std::byte>& payload, const void* data, size_t bytes) {
 }
 
 std::vector<std::byte> serialize(const CompiledShader& shader) {
-  std::string warnings;
-  for (const auto& warning : shader.warnings) warnings += warning + '\0';
-  const EntryHead head{shader.guarded ? 1u : 0u, static_cast<uint32_t>(warnings.size())};
+  std::string texts;
+  const auto add = [&](const std::string& text) { texts += text + '\0'; };
+  for (const auto& warning : shader.warnings) add(warning);
+  for (const auto& format : shader.debug.formats) add(format.file), add(std::to_string(format.line)), add(format.text);
+  for (const auto& access : shader.debug.accesses) {
+    add(access.file), add(std::to_string(access.line)), add(access.buffer);
+    add(std::string(access.signed_index ? "s" : "u") + (access.writes ? "w" : "r"));
+  }
+  const EntryHead head{shader.guarded ? 1u : 0u, static_cast<uint32_t>(shader.warnings.size()),
+                       static_cast<uint32_t>(shader.debug.formats.size()), static_cast<uint32_t>(shader.debug.accesses.size()),
+                       static_cast<uint32_t>(texts.size())};
   std::vector<std::byte> payload;
   append(payload, &head, sizeof head);
-  append(payload, warnings.data(), warnings.size());
+  append(payload, texts.data(), texts.size());
   append(payload, shader.spirv.data(), shader.spirv.size() * sizeof(uint32_t));
   return payload;
 }
+
+// The texts of an entry, one after the other; throws Error past the last.
+class TextReader {
+ public:
+  explicit TextReader(std::string_view texts) : texts_(texts) {}
+
+  std::string text() {
+    const size_t end = texts_.find('\0');
+    if (end == std::string_view::npos) throw Error("a cached shader lacks a text");
+    const std::string found(texts_.substr(0, end));
+    texts_.remove_prefix(end + 1);
+    return found;
+  }
+
+  uint32_t number() {
+    const std::string digits = text();
+    uint32_t value = 0;
+    std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    return value;
+  }
+
+ private:
+  std::string_view texts_;
+};
 
 std::optional<CompiledShader> parse(std::span<const std::byte> payload) {
   EntryHead head;
   if (payload.size() < sizeof head) return {};
   std::memcpy(&head, payload.data(), sizeof head);
   payload = payload.subspan(sizeof head);
-  if (head.warning_bytes > payload.size() || (payload.size() - head.warning_bytes) % sizeof(uint32_t) != 0) return {};
+  if (head.text_bytes > payload.size() || (payload.size() - head.text_bytes) % sizeof(uint32_t) != 0) return {};
   CompiledShader shader;
   shader.guarded = head.guarded != 0;
-  std::string_view warnings(reinterpret_cast<const char*>(payload.data()), head.warning_bytes);
-  while (!warnings.empty()) {
-    shader.warnings.emplace_back(warnings.substr(0, warnings.find('\0')));
-    warnings.remove_prefix(std::min(shader.warnings.back().size() + 1, warnings.size()));
+  TextReader reader({reinterpret_cast<const char*>(payload.data()), head.text_bytes});
+  for (uint32_t i = 0; i < head.warnings; ++i) shader.warnings.push_back(reader.text());
+  for (uint32_t i = 0; i < head.formats; ++i) {
+    auto& format = shader.debug.formats.emplace_back();
+    format.file = reader.text(), format.line = reader.number(), format.text = reader.text();
   }
-  payload = payload.subspan(head.warning_bytes);
+  for (uint32_t i = 0; i < head.accesses; ++i) {
+    auto& access = shader.debug.accesses.emplace_back();
+    access.file = reader.text(), access.line = reader.number(), access.buffer = reader.text();
+    const std::string kind = reader.text();
+    access.signed_index = kind.starts_with('s'), access.writes = kind.ends_with('w');
+  }
+  payload = payload.subspan(head.text_bytes);
   shader.spirv.resize(payload.size() / sizeof(uint32_t));
   std::memcpy(shader.spirv.data(), payload.data(), payload.size());
   return shader;
@@ -68,6 +110,7 @@ std::string shader_key(const SourceSet& sources, const ShaderHead& head, const S
   hash.field(kFormat)
       .field(glslang_version())
       .field(static_cast<uint64_t>(options.vulkan_minor))
+      .field(static_cast<uint64_t>(options.debug))
       .field(head.version_and_preamble)
       .field(head.macros);
   for (const auto& file : sources.files()) hash.field(file.name).field(file.text);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "shader/embedded_shaders.h"
 #include "shader/tokens.h"
@@ -20,48 +22,96 @@ std::string include_path(const std::vector<Token>& line, std::string_view source
   return end == std::string_view::npos ? std::string() : std::string(rest.substr(0, end));
 }
 
-std::optional<std::string> load_text(const std::string& name, const IncludeLoader& loader) {
-  if (loader)
-    if (auto text = loader(name)) return text;
-  if (const auto text = find_embedded_shader(name)) return std::string(*text);
-  return {};
+std::optional<std::string> read_text(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return {};
+  std::ifstream file(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  return file.bad() ? std::nullopt : std::optional(std::move(text));
+}
+
+// The name that `path` has in the folder of a file called `name`.
+std::string beside(const std::string& name, const std::string& path) {
+  return (std::filesystem::path(name).parent_path() / path).lexically_normal().string();
 }
 
 }  // namespace
 
-SourceSet::SourceSet(std::string name, std::string text, const IncludeLoader& loader) {
-  add(std::move(name), std::move(text));
-  for (size_t file = 0; file < files_.size(); ++file) scan(file, loader);
+std::optional<std::string> FileTexts::read(const std::string& path) {
+  const std::lock_guard guard(mutex_);
+  const auto known = texts_.find(path);
+  return known != texts_.end() ? known->second : texts_.emplace(path, read_text(path)).first->second;
 }
 
-size_t SourceSet::add(std::string name, std::string text) {
+SourceSet::SourceSet(std::string name, std::string text, const Includes& includes) : where_(includes) {
+  add(std::move(name), std::move(text), includes.on_disk);
+  for (size_t file = 0; file < files_.size(); ++file) scan(file);
+}
+
+size_t SourceSet::add(std::string name, std::string text, bool on_disk) {
   if (!text.ends_with('\n')) text += '\n';  // glslang's preprocessor cannot do without
-  files_.push_back({std::move(name), std::move(text), "@" + std::to_string(files_.size())});
+  files_.push_back({std::move(name), std::move(text), on_disk, "@" + std::to_string(files_.size())});
   return files_.size() - 1;
 }
 
-void SourceSet::scan(size_t file, const IncludeLoader& loader) {
+void SourceSet::replace_texts(const std::function<std::string(const std::string&)>& change) {
+  for (auto& file : files_) file.text = change(file.text);
+}
+
+void SourceSet::scan(size_t file) {
   const std::string text = files_[file].text;  // a copy: loading grows files_
   for (const auto& line : directives(tokenize(text), "include")) {
     const std::string path = include_path(line, text);
     if (path.empty()) continue;
-    if (const auto found = load(path, file, loader)) includes_.emplace(std::pair(file, path), *found);
+    if (const auto found = load(path, file)) includes_.emplace(std::pair(file, path), *found);
   }
 }
 
-// As it is written, else beside the file that includes it.
-std::optional<size_t> SourceSet::load(const std::string& path, size_t includer, const IncludeLoader& loader) {
-  if (const auto found = load_as(path, loader)) return found;
-  const auto folder = std::filesystem::path(files_[includer].name).parent_path();
-  return folder.empty() ? std::nullopt : load_as((folder / path).lexically_normal().string(), loader);
+// A text or an embedded shader is meant as it is written, else beside the file that includes it.
+std::optional<size_t> SourceSet::load(const std::string& path, size_t includer) {
+  const bool on_disk = files_[includer].on_disk;
+  const std::string near = beside(files_[includer].name, path);
+  std::optional<size_t> found;
+  if (on_disk) found = load_file(near);
+  if (!found) found = load_text(path);
+  if (!found && !on_disk) found = load_text(near);
+  for (size_t i = 0; !found && i < where_.folders.size(); ++i)
+    found = load_file((std::filesystem::path(where_.folders[i]) / path).lexically_normal().string());
+  if (!found) found = load_embedded(path);
+  if (!found && !on_disk) found = load_embedded(near);
+  return found;
 }
 
-std::optional<size_t> SourceSet::load_as(const std::string& name, const IncludeLoader& loader) {
-  if (const auto known = loaded_.find(name); known != loaded_.end()) return known->second;
-  auto text = load_text(name, loader);
-  const auto file = text ? std::optional(add(name, std::move(*text))) : std::nullopt;
-  loaded_.emplace(name, file);
-  return file;
+std::optional<size_t> SourceSet::load_file(const std::string& name) {
+  const std::string key = "file " + name;
+  return loaded_.contains(key) ? loaded_[key] : remember(key, name, where_.files ? where_.files->read(name) : read_text(name), true);
+}
+
+std::optional<size_t> SourceSet::load_text(const std::string& name) {
+  const auto text = where_.texts.find(name);
+  if (text == where_.texts.end()) return {};
+  return remember("text " + name, name, text->second, false);
+}
+
+std::optional<size_t> SourceSet::load_embedded(const std::string& name) {
+  const auto text = find_embedded_shader(name);
+  if (!text) return {};
+  return remember("embedded " + name, name, std::string(*text), false);
+}
+
+std::optional<size_t> SourceSet::remember(const std::string& key, const std::string& name, std::optional<std::string> text, bool on_disk) {
+  if (const auto known = loaded_.find(key); known != loaded_.end()) return known->second;
+  return loaded_[key] = text ? std::optional(add(name, std::move(*text), on_disk)) : std::nullopt;
+}
+
+std::string SourceSet::missing(const std::string& path, size_t includer) const {
+  const SourceFile& from = files_[includer];
+  std::string places;
+  const auto add_place = [&](const std::string& place) { places += (places.empty() ? "" : ", ") + place; };
+  if (from.on_disk) add_place("'" + beside(from.name, path) + "'");
+  if (!where_.texts.empty()) add_place("the given includes");
+  for (const auto& folder : where_.folders) add_place("the folder '" + folder + "'");
+  return "'" + path + "' was not found" + (places.empty() ? ": no includes and no folders were given" : "; looked for in " + places);
 }
 
 std::optional<size_t> SourceSet::find(const std::string& path, size_t includer) const {

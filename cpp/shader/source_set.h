@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@ namespace pumice {
 struct SourceFile {
   std::string name;
   std::string text;
+  bool on_disk = false;
   std::string alias;  // what the compiler calls it: free of characters that could be taken for anything else in its messages
 };
 
@@ -23,21 +25,28 @@ struct SourceFile {
 // an include that is not found is an error only when the compiler gets to it.
 class SourceSet {
  public:
-  SourceSet(std::string name, std::string text, const IncludeLoader& loader);
+  SourceSet(std::string name, std::string text, const Includes& includes);
 
   const std::vector<SourceFile>& files() const { return files_; }
+  void replace_texts(const std::function<std::string(const std::string&)>& change);
   // The file that `path` means in file `includer`.
   std::optional<size_t> find(const std::string& path, size_t includer) const;
   std::optional<size_t> by_alias(std::string_view alias) const;
+  // Why there is none: where it was looked for.
+  std::string missing(const std::string& path, size_t includer) const;
 
  private:
-  size_t add(std::string name, std::string text);
-  void scan(size_t file, const IncludeLoader& loader);
-  std::optional<size_t> load(const std::string& path, size_t includer, const IncludeLoader& loader);
-  std::optional<size_t> load_as(const std::string& name, const IncludeLoader& loader);
+  size_t add(std::string name, std::string text, bool on_disk);
+  void scan(size_t file);
+  std::optional<size_t> load(const std::string& path, size_t includer);
+  std::optional<size_t> load_file(const std::string& name);
+  std::optional<size_t> load_text(const std::string& name);
+  std::optional<size_t> load_embedded(const std::string& name);
+  std::optional<size_t> remember(const std::string& key, const std::string& name, std::optional<std::string> text, bool on_disk);
 
+  Includes where_;
   std::vector<SourceFile> files_;
-  std::map<std::string, std::optional<size_t>> loaded_;        // by name
+  std::map<std::string, std::optional<size_t>> loaded_;        // by kind and name
   std::map<std::pair<size_t, std::string>, size_t> includes_;  // (includer, path) -> file
 };
 

@@ -97,8 +97,9 @@ class Lexer {
   }
 
   size_t string_length() const {
-    const size_t end = source_.find_first_of("\"\n", at_ + 1);
-    if (end == std::string_view::npos) return source_.size() - at_;
+    size_t end = at_ + 1;
+    while (end < source_.size() && source_[end] != '"' && source_[end] != '\n') end += source_[end] == '\\' ? 2 : 1;
+    if (end >= source_.size()) return source_.size() - at_;
     return end - at_ + (source_[end] == '"' ? 1 : 0);
   }
 

@@ -30,8 +30,10 @@ from ._pumice import Image as Image
 from ._pumice import Initializer as Initializer
 from ._pumice import MatrixShape as MatrixShape
 from ._pumice import MemoryCounts as MemoryCounts
+from ._pumice import Message as Message
 from ._pumice import Operator as Operator
 from ._pumice import OperatorRow as OperatorRow
+from ._pumice import OutOfBoundsError as OutOfBoundsError
 from ._pumice import OutOfMemoryError as OutOfMemoryError
 from ._pumice import PrecisionSupport as PrecisionSupport
 from ._pumice import Program as Program

@@ -7,7 +7,7 @@ import collections.abc
 import numpy as np
 import numpy.typing
 import typing
-__all__: list[str] = ['BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Operator', 'OperatorRow', 'OutOfMemoryError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'glslang_accepts', 'glslang_version', 'has_operator', 'note_cache_use', 'operators', 'output_descs', 'precision_support', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
+__all__: list[str] = ['BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Message', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'glslang_accepts', 'glslang_version', 'has_operator', 'included_files', 'note_cache_use', 'operators', 'output_descs', 'precision_support', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
 class Error(Exception):
     """
     Root of every error that pumice raises on purpose.
@@ -52,6 +52,18 @@ class StateError(Error, RuntimeError):
     """
     A call in the wrong state: use after close, recording into a committed list.
     """
+class OutOfBoundsError(Error, IndexError):
+    """
+    A kernel with debug=True reached past an array in a buffer: kernel, file, line, buffer, index, size, invocation of the first access; count of all.
+    """
+    buffer: str
+    count: int
+    file: str
+    index: int
+    invocation: tuple[int, int, int]
+    kernel: str
+    line: int
+    size: int
 class TensorDesc:
     """
     What a tensor looks like in memory: dtype, shape, strides in elements. Immutable.
@@ -518,13 +530,14 @@ class ShaderOptions:
     __hash__: typing.ClassVar[None]  # type: ignore[assignment]
     def __eq__(self, other: object) -> bool:
         ...
-    def __init__(self, *, storage: str = 'fp32', fp16_arithmetic: bool = False, fp16_uniform: bool = False, int8_storage: bool = False, int8_packed: bool = False, int8_arithmetic: bool = False, int8_uniform: bool = False, int16_storage: bool = False, int16_packed: bool = False, shader_local_memory: bool = False, generation: str = 'current', image_storage: bool = False, subgroup: collections.abc.Set[str] = set(), int64: bool = True, int16: bool = True, int8: bool = True, storage_16bit: bool = True, fp16_rounds_to_even: bool = False, vulkan_minor: typing.SupportsInt | typing.SupportsIndex = 1, profile: collections.abc.Mapping[str, str] = {}) -> None:
+    def __init__(self, *, storage: str = 'fp32', fp16_arithmetic: bool = False, fp16_uniform: bool = False, int8_storage: bool = False, int8_packed: bool = False, int8_arithmetic: bool = False, int8_uniform: bool = False, int16_storage: bool = False, int16_packed: bool = False, shader_local_memory: bool = False, generation: str = 'current', image_storage: bool = False, subgroup: collections.abc.Set[str] = set(), int64: bool = True, int16: bool = True, int8: bool = True, storage_16bit: bool = True, fp16_rounds_to_even: bool = False, vulkan_minor: typing.SupportsInt | typing.SupportsIndex = 1, profile: collections.abc.Mapping[str, str] = {}, debug: bool = False) -> None:
         """
         storage: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'; fp16_arithmetic: afp is half; fp16_uniform: so is lfp.
         int8_*, int16_*: the integer families; _storage goes before _packed.
         generation: 'current', or '2024' with images, pack8 and sfp2lfp, where the sfp of a packed storage is a float of 4 bytes
         (in the current one two elements share a word); image_storage and subgroup ('basic', 'vote', 'ballot', 'shuffle') are of 2024.
         int64 to fp16_rounds_to_even: what the device can do; vulkan_minor: the target, Vulkan 1.x; profile: device macros, name -> text.
+        debug: accesses of arrays in buffers are checked, as Kernel(debug=True) says.
         """
     def __repr__(self) -> str:
         ...
@@ -548,6 +561,10 @@ class Shader:
     """
     def __repr__(self) -> str:
         ...
+    def disassemble(self) -> str:
+        """
+        The SPIR-V as text.
+        """
     @property
     def interface(self) -> dict[str, typing.Any]:
         ...
@@ -586,6 +603,28 @@ class CompileCounts:
     @property
     def from_memory(self) -> int:
         ...
+class Message:
+    """
+    What one invocation of a kernel printed.
+    """
+    def __repr__(self) -> str:
+        ...
+    def __str__(self) -> str:
+        ...
+    @property
+    def file(self) -> str:
+        ...
+    @property
+    def invocation(self) -> tuple[int, int, int]:
+        """
+        gl_GlobalInvocationID
+        """
+    @property
+    def line(self) -> int:
+        ...
+    @property
+    def text(self) -> str:
+        ...
 class BoundKernel:
     """
     A kernel with its arguments; CommandList.dispatch records it.
@@ -599,20 +638,42 @@ class Kernel:
     """
     A compute shader in GLSL with the extension's types; called with its arguments by name.
     """
-    def __init__(self, source: str, context: Context, name: str = 'kernel', macros: collections.abc.Mapping[str, str] = {}, spec: collections.abc.Mapping[str, typing.SupportsFloat | typing.SupportsIndex] = {}, includes: collections.abc.Mapping[str, str] | None = None, options: ShaderOptions | None = None) -> None:
+    def __init__(self, source: str, context: Context, name: str = 'kernel', macros: collections.abc.Mapping[str, str] = {}, spec: collections.abc.Mapping[str, typing.SupportsFloat | typing.SupportsIndex] = {}, includes: collections.abc.Mapping[str, str] | None = None, options: ShaderOptions | None = None, include_dirs: collections.abc.Sequence[str] = [], from_file: bool = False, debug: bool = False, message_bytes: typing.SupportsInt | typing.SupportsIndex = 1048576) -> None:
         """
-        source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: in place of those that follow from the device and the arrays, which are then of the types that the shader declares.
-        Raises ShaderCompileError, UnsupportedError.
+        source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: in place of those that follow from the device and the arrays, which are then of the types that the shader declares. include_dirs: folders. from_file: name is the path of the source. debug: check bounds. message_bytes: of the ring for printf.
+        Raises ShaderCompileError, UnsupportedError, BindingError.
         """
     def __repr__(self) -> str:
         ...
+    def _replace(self, other: Kernel) -> None:
+        """
+        Becomes another kernel.
+        """
     def bind(self, **kwargs: typing.Any) -> BoundKernel:
         """
         A BoundKernel for command lists: Tensors, Images and push constants by name, and threads= or groups=.
         """
+    def disassemble(self) -> str:
+        """
+        The SPIR-V of the fp32 build (or that of the given options) as text.
+        """
     def run(self, **kwargs: typing.Any) -> None:
         """
         Runs once and waits. Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), Images, and push constants: numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures; threads= or groups=.
+        """
+    def take_messages(self) -> list[Message]:
+        """
+        The messages, which are then forgotten.
+        """
+    @property
+    def messages(self) -> list[Message]:
+        """
+        What printf said in the executions that were waited for, until take_messages(); the latest 100,000.
+        """
+    @property
+    def messages_lost(self) -> int:
+        """
+        Messages that found no room, since take_messages().
         """
     @property
     def name(self) -> str:
@@ -682,7 +743,7 @@ class Submission:
         ...
     def wait(self, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
         """
-        Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError.
+        Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError, OutOfBoundsError.
         """
     @property
     def device_time(self) -> float | None:
@@ -1042,9 +1103,9 @@ def cache_state() -> CacheState | None:
     """
     None where there is no cache (PUMICE_NO_CACHE).
     """
-def compile(source: str, options: ShaderOptions = ..., macros: collections.abc.Mapping[str, str] = {}, name: str = 'shader', includes: collections.abc.Mapping[str, str] | None = None, profile: collections.abc.Mapping[str, str] | None = None) -> Shader:
+def compile(source: str, options: ShaderOptions = ..., macros: collections.abc.Mapping[str, str] = {}, name: str = 'shader', includes: collections.abc.Mapping[str, str] | None = None, profile: collections.abc.Mapping[str, str] | None = None, include_dirs: collections.abc.Sequence[str] = []) -> Shader:
     """
-    GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text; profile: device macros in place of the options' own. Raises ShaderCompileError, UnsupportedError.
+    GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text; include_dirs: folders that are looked into next; profile: device macros in place of the options' own. Raises ShaderCompileError, UnsupportedError.
     """
 def compile_counts() -> CompileCounts:
     """
@@ -1086,6 +1147,10 @@ def glslang_version() -> str:
     """
 def has_operator(name: str, domain: str = '') -> bool:
     ...
+def included_files(source: str, name: str, includes: collections.abc.Mapping[str, str], include_dirs: collections.abc.Sequence[str]) -> list[str]:
+    """
+    Paths of the files that a shader in the file `name` includes, also under conditions.
+    """
 def note_cache_use(path: str) -> None:
     """
     Marks an entry as used now.

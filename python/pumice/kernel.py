@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import keyword
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import _pumice
-from ._pumice import Context, GraphError, ShaderOptions, Tensor, TensorDesc
+from ._pumice import BoundKernel, Context, GraphError, ShaderOptions, StateError, Tensor, TensorDesc
 from .context import default_context
 from .element_types import Array
+from .kernel_file import KernelFile, Path
 from .log import forward_log
 
 # Arrays of 16-bit floats are of the storage type: buffer_ld1 and buffer_st1 read and write their elements.
@@ -97,18 +99,52 @@ class Kernel(_pumice.Kernel):
         spec: Mapping[str, float] | None = None,
         includes: Mapping[str, str] | None = None,
         options: ShaderOptions | None = None,
+        include_dirs: Sequence[Path] = (),
+        debug: bool = False,
+        message_bytes: int = 1 << 20,
+        _from_file: bool = False,
     ) -> None:
         """Macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: in place of
-        those that follow from the device and the arrays, which are then of the types that the shader declares.
+        those that follow from the device and the arrays, which are then of the types that the shader declares. include_dirs:
+        folders that #include looks into after includes, in this order.
 
-        Raises ShaderCompileError, UnsupportedError.
+        debug: accesses of arrays in buffers are checked against the arrays that are bound. One that is out of bounds reads
+        zeros or writes nothing, and OutOfBoundsError is raised when the call or the submission is over. message_bytes: of the
+        ring that the printf messages of one execution go to; what finds no room is counted in messages_lost.
+
+        Raises ShaderCompileError, UnsupportedError, BindingError (K12: message_bytes).
         """
         optional: dict[str, Any] = {} if includes is None else {"includes": dict(includes)}
         optional |= {} if options is None else {"options": options}
+        optional |= {"include_dirs": [os.fspath(folder) for folder in include_dirs], "from_file": _from_file}
+        optional |= {"debug": debug, "message_bytes": message_bytes}
         super().__init__(source, context or default_context(), name, dict(macros or {}), dict(spec or {}), **optional)
+        self._file: KernelFile | None = None
         self._results: dict[str, tuple[str, tuple[int, ...]]] = {}  # outputs that a call makes: dtype, shape
         self._first_output: str | None = None
         forward_log()
+
+    @classmethod
+    def from_file(cls, path: Path, context: Context | None = None, reload: bool = False, **options: Any) -> Kernel:
+        """A kernel of the text in a file. #include looks beside the including file, then as Kernel says; options: those of Kernel.
+
+        reload: every call looks first whether the file or an included one has changed, and compiles it anew then. Where the
+        new text does not compile, that call raises and the kernel stays as it was until the next change.
+        Raises OSError for a file that cannot be read, ShaderCompileError, UnsupportedError.
+        """
+        file = KernelFile(os.fspath(path), reload, {"context": context, **options})
+        made = file.compile(cls)
+        made._file = file
+        return made
+
+    def reload(self) -> None:
+        """Compiles the file anew, as a call of a kernel with reload=True does. Bound kernels stay what they were; messages are forgotten.
+
+        Raises StateError for a kernel that came from no file, and what from_file raises: the kernel is then unchanged.
+        """
+        if self._file is None:
+            raise StateError(f"kernel '{self.name}' came from no file")
+        self._replace(self._file.compile(type(self)))
 
     @classmethod
     def from_body(
@@ -160,14 +196,22 @@ class Kernel(_pumice.Kernel):
 
         Arrays are copied in, and back where the kernel writes them. Push constants are numbers, sequences of them for vectors,
         matrices (by columns) and arrays, dicts for structures. Returns what from_body says, else None.
-        Raises BindingError.
+        Raises BindingError; OutOfBoundsError with debug=True.
         """
+        if self._file is not None and self._file.has_changed():
+            self.reload()
         made = {key: _empty(*result) for key, result in self._results.items() if key not in arguments}
         given = {**arguments, **made}
         if self._first_output in given and "threads" not in given and "groups" not in given:
             given["threads"] = int(np.prod(given[self._first_output].shape, dtype=np.int64))
         self.run(**given)
         return next(iter(made.values())) if len(made) == 1 else made or None
+
+    def bind(self, **arguments: Any) -> BoundKernel:
+        """A BoundKernel for command lists: Tensors and push constants by name, and threads= or groups=. Raises BindingError."""
+        if self._file is not None and self._file.has_changed():
+            self.reload()
+        return super().bind(**arguments)
 
 
 def _empty(dtype: str, shape: tuple[int, ...]) -> Array:

@@ -3,9 +3,11 @@
 #include <glslang/Public/ResourceLimits.h>
 #include <glslang/Public/ShaderLang.h>
 #include <glslang/SPIRV/GlslangToSpv.h>
+#include <glslang/SPIRV/disassemble.h>
 
 #include <exception>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -39,7 +41,8 @@ class Includer : public glslang::TShader::Includer {
     static constexpr char kTooDeep[] = "includes nest deeper than 64: does a file include itself?";
     if (depth > 64) return new IncludeResult("", kTooDeep, sizeof kTooDeep - 1, nullptr);
     PumiceText name{}, text{};
-    if (!request_.include || !request_.include(request_.user, path, includer, &name, &text)) return nullptr;
+    if (!request_.include) return nullptr;
+    if (!request_.include(request_.user, path, includer, &name, &text)) return new IncludeResult("", text.text, text.bytes, nullptr);
     return new IncludeResult(std::string(name.text, name.bytes), text.text, text.bytes, nullptr);
   }
 
@@ -75,7 +78,7 @@ void set_up(glslang::TShader& shader, const PumiceGlslangRequest& request) {
   shader.setEnvTarget(glslang::EShTargetSpv, target.language);
 }
 
-bool compile(glslang::TShader& shader, Includer& includer, Result& result) {
+bool compile(glslang::TShader& shader, Includer& includer, const PumiceGlslangRequest& request, Result& result) {
   const bool parsed = shader.parse(GetDefaultResources(), kVersion, ENoProfile, false, false, kMessages, includer);
   result.log_storage = shader.getInfoLog();
   if (!parsed) return false;
@@ -87,6 +90,7 @@ bool compile(glslang::TShader& shader, Includer& includer, Result& result) {
   }
   spv::SpvBuildLogger logger;
   glslang::SpvOptions options;  // no optimiser: it strips the names that reflection reads, and drivers optimise anyway
+  options.generateDebugInfo = request.source_lines;
   glslang::GlslangToSpv(*program.getIntermediate(EShLangCompute), result.spirv_storage, &logger, &options);
   result.log_storage += logger.getAllMessages();
   return !result.spirv_storage.empty();
@@ -101,7 +105,7 @@ bool run_request(const PumiceGlslangRequest& request, Result& result) {
   glslang::TShader shader(EShLangCompute);
   set_up(shader, request);
   Includer includer(request);
-  if (!request.preprocess) return compile(shader, includer, result);
+  if (!request.preprocess) return compile(shader, includer, request, result);
   const bool ok = shader.preprocess(GetDefaultResources(), kVersion, ENoProfile, false, false, kMessages, &result.text_storage, includer);
   result.log_storage = shader.getInfoLog();
   return ok;
@@ -121,6 +125,15 @@ const PumiceGlslangResult* run(const PumiceGlslangRequest* request) {
   return result.release()->finish();
 }
 
+const PumiceGlslangResult* disassemble(const uint32_t* spirv, size_t words) {
+  auto result = std::make_unique<Result>();
+  std::ostringstream text;
+  spv::Disassemble(text, {spirv, spirv + words});
+  result->text_storage = text.str();
+  result->ok = true;
+  return result.release()->finish();
+}
+
 void release(const PumiceGlslangResult* result) {
   delete static_cast<const Result*>(result);
 }
@@ -136,6 +149,6 @@ const char* version() {
 }  // namespace
 
 const PumiceGlslang* pumice_glslang() {
-  static const PumiceGlslang library{kPumiceGlslangInterface, version(), run, release};
+  static const PumiceGlslang library{kPumiceGlslangInterface, version(), run, disassemble, release};
   return &library;
 }

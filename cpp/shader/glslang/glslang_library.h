@@ -7,14 +7,14 @@
 extern "C" {
 
 // Raised with every change of this file.
-inline constexpr uint32_t kPumiceGlslangInterface = 1;
+inline constexpr uint32_t kPumiceGlslangInterface = 2;
 
 struct PumiceText {
   const char* text;
   size_t bytes;
 };
 
-// The text of an include and the name that messages give it; false where there is none.
+// The text of an include and the name that messages give it; false where there is none: `text` then says why.
 typedef bool (*PumiceInclude)(void* user, const char* path, const char* includer, PumiceText* name, PumiceText* text);
 
 struct PumiceGlslangRequest {
@@ -23,7 +23,8 @@ struct PumiceGlslangRequest {
   const char* const* names;  // of the parts, for messages
   int count;
   int vulkan_minor;
-  bool preprocess;  // only expand macros and includes, into `text`
+  bool preprocess;    // only expand macros and includes, into `text`
+  bool source_lines;  // the SPIR-V says which line its instructions come from
   PumiceInclude include;
   void* user;
 };
@@ -41,6 +42,7 @@ struct PumiceGlslang {
   const char* version;  // of the library that runs, "13.1.1"
   // Never null but without memory; thread-safe.
   const PumiceGlslangResult* (*run)(const PumiceGlslangRequest* request);
+  const PumiceGlslangResult* (*disassemble)(const uint32_t* spirv, size_t words);  // into `text`; of modules that glslang wrote
   void (*release)(const PumiceGlslangResult* result);
 };
 

@@ -1,0 +1,36 @@
+// printf formats of shaders: %d %i %u %o %x %X %c %f %F %e %E %g %G %a %A with flags, width and precision, %ld and the like for 64 bits,
+// %lf for a double, %v3f for vectors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pumice {
+
+struct Conversion {
+  size_t begin = 0, end = 0;  // its bytes of the format
+  std::string modifiers;      // flags, width and precision
+  char letter = 'd';
+  bool wide = false;  // 64 bits
+  uint32_t lanes = 1;
+
+  bool is_float() const { return std::string_view("fFeEgGaA").find(letter) != std::string_view::npos; }
+  uint32_t words() const { return lanes * (wide ? 2 : 1); }
+  std::string expected() const;  // "an integer", "a vector of 3 floats"
+};
+
+// Throws Error saying what is wrong with the format.
+std::vector<Conversion> conversions_of(std::string_view format);
+
+// The text between the quotes of a literal, escapes resolved. Throws Error for an escape that is none.
+std::string unescaped(std::string_view literal);
+
+// Words an argument takes: those of its conversion.
+uint32_t words_of_arguments(const std::vector<Conversion>& conversions);
+std::string format_words(std::string_view format, const std::vector<Conversion>& conversions, std::span<const uint32_t> words);
+
+}  // namespace pumice

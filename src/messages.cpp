@@ -1,0 +1,63 @@
+#include "dispatch/messages.h"
+
+#include "bindings.h"
+#include "dispatch/command_list.h"
+
+namespace pumice {
+namespace {
+
+constexpr int kInfo = 20, kWarning = 30;  // as Python's logging numbers them
+
+// Shaders print bytes of any kind.
+py::str text_of(const std::string& text) {
+  return py::reinterpret_steal<py::str>(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+}
+
+std::string place_of(const Message& message) {
+  const auto& [x, y, z] = message.invocation;
+  return message.file + ":" + std::to_string(message.line) + " [" + std::to_string(x) + ", " + std::to_string(y) + ", " +
+         std::to_string(z) + "]";
+}
+
+std::string without_end(const std::string& text) {
+  return text.substr(0, text.find_last_not_of('\n') + 1);
+}
+
+}  // namespace
+
+void log_messages(MessageLog& log) {
+  const auto [messages, lost] = log.take_unlogged();
+  const bool imported = py::module_::import("sys").attr("modules").contains("logging");
+  if ((messages.empty() || !imported) && lost == 0) return;  // without the module nobody listens to less than a warning
+  const auto logger = py::module_::import("logging").attr("getLogger")("pumice.shader");
+  if (logger.attr("isEnabledFor")(kInfo).cast<bool>())
+    for (const auto& message : messages) logger.attr("log")(kInfo, "%s %s", text_of(place_of(message)), text_of(without_end(message.text)));
+  if (lost > 0) logger.attr("log")(kWarning, "kernel '%s': %d messages lost", log.kernel(), lost);
+}
+
+void collect(Recording& recording, uint64_t id) {
+  const auto logs = recording.message_logs();
+  if (logs.empty()) return;
+  std::exception_ptr error;
+  try {
+    recording.collect(id);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  for (const auto& log : logs) log_messages(*log);
+  if (error) std::rethrow_exception(error);
+}
+
+void bind_messages(py::module_& module) {
+  py::class_<Message>(module, "Message", "What one invocation of a kernel printed.")
+      .def_property_readonly("text", [](const Message& self) { return text_of(self.text); })
+      .def_property_readonly("file", [](const Message& self) { return text_of(self.file); })
+      .def_readonly("line", &Message::line)
+      .def_property_readonly(
+          "invocation", [](const Message& self) { return py::make_tuple(self.invocation[0], self.invocation[1], self.invocation[2]); },
+          "gl_GlobalInvocationID")
+      .def("__str__", [](const Message& self) { return text_of(self.text); })
+      .def("__repr__", [](const Message& self) { return text_of("<Message " + place_of(self) + " '" + without_end(self.text) + "'>"); });
+}
+
+}  // namespace pumice
