@@ -10,12 +10,6 @@
 namespace pumice {
 namespace {
 
-std::string_view text_of(ScalarType scalar) {
-  constexpr std::string_view names[] = {"float16", "float32", "float64", "int8",  "uint8",  "int16",
-                                        "uint16",  "int32",   "uint32",  "int64", "uint64", "other"};
-  return names[static_cast<size_t>(scalar)];
-}
-
 std::string_view text_of(Access access) {
   return access == Access::read ? "read" : access == Access::write ? "write" : "read_write";
 }
@@ -27,7 +21,7 @@ Record entry_of(const BindingInterface& binding) {
   entry["block"] = binding.block;
   entry["aliases"] = binding.aliases;
   entry["access"] = text_of(binding.access);
-  entry["type"] = text_of(binding.scalar);
+  entry["type"] = name(binding.scalar);
   entry["components"] = binding.components;
   entry["stride"] = binding.element_bytes;
   entry["uniform"] = binding.uniform;
@@ -41,7 +35,7 @@ Record entry_of(const ImageInterface& image) {
   entry["sampled"] = image.sampled;
   entry["dimensions"] = image.dimensions;
   entry["access"] = text_of(image.access);
-  entry["type"] = text_of(image.scalar);
+  entry["type"] = name(image.scalar);
   entry["format"] = image.format;
   return entry;
 }
@@ -50,7 +44,7 @@ Record entry_of(const PushConstant& member) {
   Record entry;
   entry["name"] = member.name;
   entry["offset"] = member.offset;
-  entry["type"] = text_of(member.scalar);
+  entry["type"] = name(member.scalar);
   entry["components"] = member.components;
   entry["count"] = member.count;
   entry["bytes"] = member.bytes;
@@ -61,7 +55,7 @@ Record entry_of(const SpecConstant& constant) {
   Record entry;
   entry["id"] = constant.id;
   entry["name"] = constant.name;
-  entry["type"] = text_of(constant.scalar);
+  entry["type"] = name(constant.scalar);
   entry["default_bits"] = constant.default_bits;
   return entry;
 }

@@ -34,6 +34,8 @@ bool holds(ScalarType scalar, DType dtype) {
       return scalar == ScalarType::float64;
     case DType::float16:
       return scalar == ScalarType::float16;
+    case DType::bfloat16:
+      return scalar == ScalarType::bfloat16;
     case DType::int32:
       return scalar == ScalarType::int32;
     case DType::uint32:
@@ -57,9 +59,7 @@ bool holds(ScalarType scalar, DType dtype) {
 }
 
 std::string_view scalar_name(ScalarType scalar) {
-  constexpr std::string_view names[] = {"float16", "float32", "float64", "int8",  "uint8",  "int16",
-                                        "uint16",  "int32",   "uint32",  "int64", "uint64", "a structure"};
-  return names[static_cast<size_t>(scalar)];
+  return scalar == ScalarType::other ? "a structure" : name(scalar);
 }
 
 // The storage mode that the float tensors among the arguments ask for: what an array declared `sfp` is to hold.
@@ -214,27 +214,9 @@ void store_number(const PushConstant& member, const Number& number, std::byte* t
   }
 }
 
-uint32_t scalar_bytes(ScalarType scalar) {
-  switch (scalar) {
-    case ScalarType::float64:
-    case ScalarType::int64:
-    case ScalarType::uint64:
-      return 8;
-    case ScalarType::float16:
-    case ScalarType::int16:
-    case ScalarType::uint16:
-      return 2;
-    case ScalarType::int8:
-    case ScalarType::uint8:
-      return 1;
-    default:
-      return 4;
-  }
-}
-
 // The last word of elements that are packed into words may be half a word's worth.
 uint64_t whole_scalars(uint64_t bytes, ScalarType scalar) {
-  const uint64_t size = scalar_bytes(scalar);
+  const uint64_t size = pumice::bytes(scalar);
   return (bytes + size - 1) / size * size;
 }
 
@@ -251,7 +233,7 @@ void store_numbers(const PushConstant& member, const KernelArgument& argument, s
                        numbers ? numbers_text(numbers->size()) : kind_name(argument));
   const uint32_t stride = member.bytes / std::max(member.count, 1u);
   for (size_t i = 0; i < wanted; ++i)
-    store_number(member, (*numbers)[i], target + i / member.components * stride + i % member.components * scalar_bytes(member.scalar));
+    store_number(member, (*numbers)[i], target + i / member.components * stride + i % member.components * pumice::bytes(member.scalar));
 }
 
 void check_names(const Interface& interface, const KernelArguments& arguments) {

@@ -10,24 +10,6 @@
 namespace pumice {
 namespace {
 
-uint32_t bytes_of(ScalarType scalar) {
-  switch (scalar) {
-    case ScalarType::int8:
-    case ScalarType::uint8:
-      return 1;
-    case ScalarType::float16:
-    case ScalarType::int16:
-    case ScalarType::uint16:
-      return 2;
-    case ScalarType::float64:
-    case ScalarType::int64:
-    case ScalarType::uint64:
-      return 8;
-    default:
-      return 4;
-  }
-}
-
 template <typename T>
 void store(std::byte* target, T value) {
   std::memcpy(target, &value, sizeof value);
@@ -102,7 +84,7 @@ StepBuilder& StepBuilder::set(std::string_view name, std::span<const int64_t> va
     throw Error("kernel '" + step_.kernel->name() + "': " + std::to_string(values.size()) + " values for push constant '" +
                 std::string(name) + "'");
   for (size_t i = 0; i < values.size(); ++i)
-    store_number(*step_.kernel, found, step_.push.data() + found.offset + i * bytes_of(found.scalar), static_cast<double>(values[i]),
+    store_number(*step_.kernel, found, step_.push.data() + found.offset + i * bytes(found.scalar), static_cast<double>(values[i]),
                  values[i]);
   return *this;
 }

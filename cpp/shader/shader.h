@@ -18,7 +18,10 @@ namespace pumice {
 
 enum class Access : uint8_t { read = 1, write = 2, read_write = 3 };
 
-enum class ScalarType : uint8_t { float16, float32, float64, int8, uint8, int16, uint16, int32, uint32, int64, uint64, other };
+enum class ScalarType : uint8_t { float16, bfloat16, float32, float64, int8, uint8, int16, uint16, int32, uint32, int64, uint64, other };
+
+std::string_view name(ScalarType scalar);  // "float16"; "other" for structures
+uint32_t bytes(ScalarType scalar);         // 4 for structures
 
 // One buffer: `name` is the name of the block's array member ("x" in `buffer X { float x[]; }`). Access is as declared; the atomic
 // scalar stores of the packed modes also read where the shader says `writeonly`.

@@ -7,7 +7,8 @@
 namespace pumice::spirv {
 namespace {
 
-constexpr int kMaxDepth = 16;  // of nested types; a module may claim that a type holds itself
+constexpr int kMaxDepth = 16;              // of nested types; a module may claim that a type holds itself
+constexpr uint32_t kEncodingBfloat16 = 0;  // of a float of 16 bits
 constexpr uint64_t kMaxBytes = uint64_t{1} << 31;
 
 ShaderCompileError malformed(const std::string& what) {
@@ -39,7 +40,7 @@ ScalarType integer_type(uint32_t width, bool is_signed) {
 }
 
 ScalarType float_type(const Instruction& type) {
-  if (type.size() > 2) return ScalarType::other;  // an encoding of its own, as bfloat16
+  if (type.size() > 2) return type[1] == 16 && type[2] == kEncodingBfloat16 ? ScalarType::bfloat16 : ScalarType::other;
   switch (type[1]) {
     case 16:
       return ScalarType::float16;
