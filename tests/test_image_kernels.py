@@ -555,13 +555,21 @@ def test_image_functions(mode: str, dimensions: int, context: pumice.Context) ->
         return convert(convert(values, arithmetic), np.float32).ravel()
 
     found = {name: image.numpy().ravel() for name, image in written.items()}
-    assert_same(l1, seen(singles), "ld1")
+
+    def assert_same_single(values: Array, expected: Array, what: str) -> None:
+        """`unfp` is mediump with fp16_packed: a device may make halves of the texels of r32f."""
+        if format1 == "r32f" and storage_of(mode) == "fp16_packed":
+            halves = convert(convert(expected, np.float16), np.float32)
+            values = np.where(values.view("uint32") == halves.view("uint32"), expected, values)
+        assert_same(values, expected, what)
+
+    assert_same_single(l1, seen(singles), "ld1")
     assert_same(l4, seen(vectors), "ld4")
     assert_same(l8, seen(vectors), "ld8")
-    assert_same(found["i1"], singles.ravel(), "st1")
+    assert_same_single(found["i1"], singles.ravel(), "st1")
     assert_same(found["i4"], vectors.ravel(), "st4")
     assert_same(found["i8"], vectors.ravel(), "st8")
-    assert_same(found["c1"], singles[..., ::-1].ravel(), "cp1")
+    assert_same_single(found["c1"], singles[..., ::-1].ravel(), "cp1")
     assert_same(found["c4"], vectors[..., ::-1, :].ravel(), "cp4")
     pairs = vectors.reshape(*shape[:-1], w // 2, 8)
     assert_same(found["c8"], pairs[..., ::-1, :].ravel(), "cp8")
