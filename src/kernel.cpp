@@ -36,7 +36,7 @@ TensorArgument tensor_argument(const std::string& name, const Tensor& tensor) {
   if (!tensor.desc().is_packed())
     throw BindingError("K7", "argument '" + name + "'", name, "a row-major tensor; .contiguous() makes one", to_string(tensor.desc()));
   BufferRange range = tensor.range();
-  const uint64_t bytes = static_cast<uint64_t>((tensor.desc().elements() * bits(tensor.desc().dtype) + 7) / 8);
+  const uint64_t bytes = tensor.desc().element_bytes();
   range.bytes = std::min(range.bytes, (range.buffer->bytes() + 3) / 4 * 4 - range.offset);
   return {tensor.desc().dtype, range, bytes};
 }
@@ -130,7 +130,7 @@ Prepared prepare(const PyKernel& kernel, const py::kwargs& arguments) {
 }
 
 uint64_t element_bytes(const HostTensor& host) {
-  return static_cast<uint64_t>((host.desc.elements() * bits(host.desc.dtype) + 7) / 8);
+  return host.desc.element_bytes();
 }
 
 bool is_written(const PyKernel& self, const std::string& name) {

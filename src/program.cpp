@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kLargeBytes = 256 << 10;  // copied without the GIL
 
 size_t host_bytes(const TensorDesc& desc) {
-  return static_cast<size_t>((desc.elements() * bits(desc.dtype) + 7) / 8);
+  return desc.element_bytes();
 }
 
 // NumPy keeps an element a byte, the engine two.

@@ -29,7 +29,7 @@ py::array to_numpy(const Tensor& self) {
 
 Tensor from_numpy(const py::array& array, std::shared_ptr<Context> context, Heap heap = Heap::default_) {
   const HostTensor host = host_tensor(array, "array");
-  const size_t bytes = static_cast<size_t>((host.desc.elements() * bits(host.desc.dtype) + 7) / 8);
+  const size_t bytes = host.desc.element_bytes();
   const ReleasedGil release;
   Tensor tensor = Tensor::empty(std::move(context), host.desc.dtype, host.desc.shape, heap);
   tensor.upload({host.data, bytes});
@@ -96,7 +96,7 @@ void bind_tensor(py::module_& module) {
             if (host.desc.dtype != self.desc().dtype || host.desc.shape != self.desc().shape)
               throw BindingError("K5", "array", "", to_string(self.desc()), to_string(host.desc));
             const ReleasedGil release;
-            self.upload({host.data, static_cast<size_t>((host.desc.elements() * bits(host.desc.dtype) + 7) / 8)});
+            self.upload({host.data, host.desc.element_bytes()});
           },
           py::arg("array"), "Overwrites the elements; same dtype and shape. Ordered after the work submitted so far.")
       .def("__getitem__", &index)

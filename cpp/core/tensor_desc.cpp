@@ -226,7 +226,7 @@ std::string to_string(const TensorDesc& desc) {
 HostTensor HostTensor::copy_of(TensorDesc desc, const void* bytes) {
   const uint64_t padded = desc.bytes();
   const auto copy = std::shared_ptr<std::byte[]>(new std::byte[padded + 4]());
-  const size_t exact = static_cast<size_t>((desc.elements() * bits(desc.dtype) + 7) / 8);
+  const size_t exact = desc.element_bytes();
   if (exact > 0) std::memcpy(copy.get(), bytes, exact);
   return {std::move(desc), copy, copy.get()};
 }

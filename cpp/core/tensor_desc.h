@@ -48,6 +48,7 @@ struct TensorDesc {
   int rank() const { return static_cast<int>(shape.size()); }
   int64_t elements() const { return element_count(shape); }
   uint64_t bytes() const { return buffer_size(dtype, shape, &strides); }
+  uint64_t element_bytes() const { return static_cast<uint64_t>((elements() * bits(dtype) + 7) / 8); }  // of all elements, row-major
   bool is_packed() const { return strides == packed_strides(shape); }
   bool operator==(const TensorDesc&) const = default;
 };

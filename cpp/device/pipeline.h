@@ -53,7 +53,6 @@ class Pipeline {
   VkPipelineLayout_T* layout() const { return layout_; }
   VkDescriptorSetLayout_T* set_layout() const { return set_layout_; }
   const std::vector<DescriptorBinding>& bindings() const { return bindings_; }
-  uint32_t push_bytes() const { return push_bytes_; }
 
  private:
   Pipeline() = default;

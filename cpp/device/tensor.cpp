@@ -11,7 +11,7 @@ namespace {
 
 // Host bytes of a packed tensor.
 uint64_t packed_bytes(const TensorDesc& desc) {
-  return static_cast<uint64_t>((desc.elements() * bits(desc.dtype) + 7) / 8);
+  return desc.element_bytes();
 }
 
 void check_axis(const TensorDesc& desc, int axis) {

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <span>
 
+#include "core/rounding.h"
+
 namespace pumice {
 
 inline constexpr uint64_t kArenaAlignment = 256;  // no descriptor offset of a device is coarser
@@ -21,9 +23,5 @@ struct ArenaInterval {
 uint64_t place_intervals(std::span<ArenaInterval> intervals);
 // The largest sum of simultaneously live intervals, each rounded up to the alignment: no arena can be smaller.
 uint64_t peak_bytes(std::span<const ArenaInterval> intervals);
-
-constexpr uint64_t round_up(uint64_t value, uint64_t to) {
-  return (value + to - 1) / to * to;
-}
 
 }  // namespace pumice

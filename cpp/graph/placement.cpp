@@ -44,16 +44,12 @@ class Placer {
   void find_uses(size_t count) {
     any_layout_.assign(count, true);
     producer_.assign(count, -1);
-    is_output_.assign(count, false);
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const ProgramNode& node = graph_.nodes[i];
       for (const ValueId output : node.outputs)
         if (output != kAbsent) producer_[index(output)] = static_cast<int32_t>(i);
     }
-    for (const auto& [name, value] : graph_.outputs) {
-      is_output_[index(value)] = true;
-      any_layout_[index(value)] = false;
-    }
+    for (const auto& [name, value] : graph_.outputs) any_layout_[index(value)] = false;
     // Backwards: whether everything that reads a value reads any strides.
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
       const ProgramNode& node = graph_.nodes[i];
@@ -162,7 +158,8 @@ class Placer {
     slice.offset = bytes(first);
     slice.is_solid = whole.is_packed() && element_count({shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis)}) == 1;
     const uint64_t own = slice.is_solid ? bytes(slice.elements) : buffer_size(whole.dtype, shape, &whole.strides);
-    slice.bytes = round_up(slice.offset + own, 4) - slice.offset;  // up to the end of its last word, which the next part may share
+    slice.bytes =
+        round_up(slice.offset + own, 4) - slice.offset;  // up to the end of its last word, which the next part may share
     slice.is_last = begin + shape[axis] == whole.shape[axis];
     slice.whole_words = first * bits(whole.dtype) % 32 == 0 && ((slice.is_solid && slice.is_last) || length * bits(whole.dtype) % 32 == 0);
     if (!slice.is_solid && slice.whole_words)
@@ -204,7 +201,7 @@ class Placer {
   Placement result_;
   std::vector<int32_t> producer_;  // node of each value
   std::vector<uint32_t> members_;  // values that lie on each root itself, and parts in it
-  std::vector<bool> any_layout_, channels_last_, is_output_;
+  std::vector<bool> any_layout_, channels_last_;
 };
 
 }  // namespace

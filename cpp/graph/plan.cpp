@@ -191,7 +191,7 @@ class Binder {
     auto& block = result_.plan.host_values;
     offset = round_up(block.size(), kArenaAlignment);
     block.resize(offset + round_up(stored.desc.bytes(), kTensorGrain));
-    std::memcpy(block.data() + offset, stored.data, static_cast<size_t>((stored.desc.elements() * bits(dtype) + 7) / 8));
+    std::memcpy(block.data() + offset, stored.data, stored.desc.element_bytes());
     return offset;
   }
 

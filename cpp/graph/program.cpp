@@ -29,7 +29,7 @@ std::string sizes_text(const std::vector<int64_t>& sizes, const std::vector<std:
 }
 
 size_t byte_count(const TensorDesc& desc) {
-  return static_cast<size_t>((desc.elements() * bits(desc.dtype) + 7) / 8);
+  return desc.element_bytes();
 }
 
 bool same_values(const std::optional<HostTensor>& known, const std::byte* given) {

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/rounding.h"
 #include "operators/families.h"
 #include "operators/operator_table.h"
 #include "operators/planes.h"
@@ -24,10 +25,6 @@ struct Weights {
 
 int64_t step_channels(int64_t channels_in) {
   return std::clamp<int64_t>(channels_in, 1, 4);
-}
-
-int64_t round_up(int64_t value, int64_t to) {
-  return (value + to - 1) / to * to;
 }
 
 // Packing reads the source row by row.
@@ -130,10 +127,6 @@ struct Bias {
 bool has_vector_channels(Planes planes, int64_t channels, int64_t group_stride, int64_t width) {
   planes.c = channels;
   return planes.has_vector_channels(width) && group_stride % width == 0;
-}
-
-int64_t ceil_div(int64_t value, int64_t by) {
-  return (value + by - 1) / by;
 }
 
 // What a workgroup of conv_tiled computes, and in how many parts it splits the depth.

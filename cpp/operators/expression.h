@@ -40,11 +40,8 @@ class Expression {
   Expression substitute(const std::map<std::string, Expression>& replacements) const;
 
   // GLSL text for the given parameter types; `type` receives the result's type. Throws Error where the types do not fit.
-  // Functions of include/math.glsl are called. A subtree used twice is written twice: for long chains use glsl_function().
+  // Functions of include/math.glsl are called. A subtree used twice is written twice.
   std::string glsl(const std::map<std::string, ExprType>& types, ExprType* type = nullptr) const;
-  // The same as a whole GLSL function on one line, in which shared subtrees are computed once.
-  std::string glsl_function(std::string_view function, const std::vector<std::pair<std::string, ExprType>>& parameters,
-                            ExprType* type = nullptr) const;
 
   // Host evaluation, one element. Integers are exact; bool is 0 or 1. Throws Error for a name without a value, for a division of
   // integers by zero and for functions of real numbers in the integer form.

@@ -182,38 +182,20 @@ class Types {
   std::unordered_map<const ExprNode*, Inferred> known_;
 };
 
-// Writes the GLSL of a tree; with `share`, nodes used more than once become local variables first.
+// Writes the GLSL of a tree.
 class Emitter {
  public:
-  Emitter(const std::map<std::string, ExprType>& names, bool share) : types_(names), share_(share) {}
+  explicit Emitter(const std::map<std::string, ExprType>& names) : types_(names) {}
 
   ExprType type(const ExprNode& root) { return types_.or_float(root); }
-  const std::string& statements() const { return statements_; }
-
-  std::string root(const ExprNode& node) {
-    if (share_) count(node);
-    return text(node, type(node));
-  }
+  std::string root(const ExprNode& node) { return text(node, type(node)); }
 
  private:
-  void count(const ExprNode& node) {
-    if (++uses_[&node] > 1) return;
-    for (const ExprPtr& child : node.children) count(*child);
-  }
-
   // `type` is the node's own type, or the one that a number takes here.
   std::string text(const ExprNode& node, ExprType type) {
-    if (node.kind == ExprKind::literal) return literal_text(node, type);
-    if (!share_ || node.children.empty() || uses_[&node] < 2 || !types_.of(node)) return limited(operation(node, type));
-    if (const auto found = locals_.find(&node); found != locals_.end()) return found->second;
-    const std::string value = limited(operation(node, type)), name = "pm_t" + std::to_string(locals_.size());
-    statements_ += std::string(glsl_name(type)) + " " + name + " = " + value + "; ";
-    return locals_[&node] = name;
-  }
-
-  static std::string limited(std::string text) {
-    if (text.size() > kMaxText) throw Error("an expression of over " + std::to_string(kMaxText) + " characters");
-    return text;
+    std::string made = node.kind == ExprKind::literal ? literal_text(node, type) : operation(node, type);
+    if (made.size() > kMaxText) throw Error("an expression of over " + std::to_string(kMaxText) + " characters");
+    return made;
   }
 
   std::string operation(const ExprNode& node, ExprType type) {
@@ -273,10 +255,6 @@ class Emitter {
   }
 
   Types types_;
-  bool share_;
-  std::unordered_map<const ExprNode*, int> uses_;
-  std::unordered_map<const ExprNode*, std::string> locals_;
-  std::string statements_;
 };
 
 std::string full_text(const ExprNode& node) {
@@ -317,22 +295,10 @@ std::string describe(const ExprNode& node) {
 }
 
 std::string Expression::glsl(const std::map<std::string, ExprType>& types, ExprType* type) const {
-  Emitter emitter(types, false);
+  Emitter emitter(types);
   std::string text = emitter.root(*root_);
   if (type) *type = emitter.type(*root_);
   return text;
-}
-
-std::string Expression::glsl_function(std::string_view function, const std::vector<std::pair<std::string, ExprType>>& parameters,
-                                      ExprType* type) const {
-  const std::map<std::string, ExprType> types(parameters.begin(), parameters.end());
-  Emitter emitter(types, true);
-  const std::string result = emitter.root(*root_);
-  if (type) *type = emitter.type(*root_);
-  std::string text = std::string(glsl_name(emitter.type(*root_))) + " " + std::string(function) + "(";
-  for (size_t i = 0; i < parameters.size(); ++i)
-    text += (i ? ", " : "") + std::string(glsl_name(parameters[i].second)) + " " + parameters[i].first;
-  return text + ") { " + emitter.statements() + "return " + result + "; }";
 }
 
 }  // namespace pumice

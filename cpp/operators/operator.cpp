@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/rounding.h"
 #include "operators/compiled_operator.h"
 
 namespace pumice {
@@ -11,10 +12,6 @@ namespace {
 constexpr uint64_t kGrain = 16;                            // sizes of tensors in memory
 constexpr uint64_t kAlignment = 256;                       // offsets in temporary and persistent resources
 constexpr int64_t kMostMarkedElements = int64_t{1} << 26;  // of an output whose strides are checked one by one
-
-uint64_t round_up(uint64_t value, uint64_t to) {
-  return (value + to - 1) / to * to;
-}
 
 // R9: every index has an element of its own.
 bool has_own_elements(const TensorDesc& desc) {
