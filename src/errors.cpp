@@ -70,7 +70,9 @@ void translate(std::exception_ptr pointer) {
     instance.attr("count") = access.count;
     raise(all.out_of_bounds, instance);
   } catch (const ShaderCompileError& error) {
-    raise(all.shader_compile, instance_of(all.shader_compile, error));
+    auto instance = instance_of(all.shader_compile, error);
+    instance.attr("messages") = error.messages;
+    raise(all.shader_compile, instance);
   } catch (const StateError& error) {
     raise(all.state, instance_of(all.state, error));
   } catch (const DeviceLostError& error) {
@@ -118,6 +120,7 @@ void bind_errors(py::module_& module) {
   all.out_of_bounds.attr("invocation") = py::make_tuple(0, 0, 0);
   for (const char* attribute : {"rule", "slot", "tensor", "expected", "given"}) all.binding.attr(attribute) = "";
   for (const char* attribute : {"node", "rule"}) all.graph.attr(attribute) = "";
+  all.shader_compile.attr("messages") = py::tuple();
   all.unsupported.attr("items") = py::tuple();
   all.timeout.attr("transient") = true;
   py::register_exception_translator(&translate);

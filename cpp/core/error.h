@@ -33,10 +33,13 @@ class OutOfMemoryError : public DeviceError {
   using DeviceError::DeviceError;
 };
 
-// The message is "file:line:column: text" with the user's line and a caret.
+// Each of `messages` is "file:line:column: text", the user's line and a caret, one below the other.
 class ShaderCompileError : public Error {
  public:
-  using Error::Error;
+  explicit ShaderCompileError(const std::string& message) : Error(message), messages{message} {}
+  ShaderCompileError(const std::string& joined, std::vector<std::string> each) : Error(joined), messages(std::move(each)) {}
+
+  std::vector<std::string> messages;
 };
 
 // A refused binding; `rule` is an id of the binding rules (C1 .. L5, G1 ..) or of the kernel's own interface ("K...").

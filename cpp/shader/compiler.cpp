@@ -10,6 +10,7 @@
 #include "shader/diagnostics.h"
 #include "shader/glslang_loader.h"
 #include "shader/guard.h"
+#include "shader/limits.h"
 #include "shader/tokens.h"
 
 namespace pumice {
@@ -175,12 +176,14 @@ ShaderHead shader_head(const SourceSet& sources, const ShaderOptions& options, c
 
 CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options) {
   check_extensions(options);
+  const bool must_check = must_check_parts(sources, head);
   DebugText debug(sources, head.macros, options);
   const SourceFile& user = debug.sources().files().front();
   const Part preamble{"<preamble>", head.version_and_preamble}, macros{"<macros>", debug.macros()},
       own{user.alias, without_version(user.text)};
   const std::string first_line = "#line 1 \"" + user.alias + "\"\n";
   Run run(sources, debug, options);
+  if (must_check) check_parts(run.preprocess({preamble, macros, {"<limits>", first_line}, own}), sources);
   CompiledShader result;
   std::vector<Part> parts{preamble, macros, own};
   if (debug.wanted()) parts = {{"<debug>", debug.rewrite(run.preprocess({preamble, macros, {"<debug>", first_line}, own}))}};

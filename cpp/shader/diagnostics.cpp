@@ -9,6 +9,10 @@
 namespace pumice {
 namespace {
 
+constexpr size_t kShownColumns = 200;   // of a line
+constexpr size_t kShownText = 500;      // of a message that quotes the shader
+constexpr size_t kShownMessages = 100;  // finding the place of each takes time
+
 // A place as the compiler names it.
 struct Position {
   std::string_view file;
@@ -60,9 +64,11 @@ std::optional<size_t> physical_line(std::string_view text, std::string_view file
   const auto lines = source_lines(text);
   std::optional<size_t> found;
   for (size_t i = 0; i < lines.size(); ++i) {
+    const std::string_view here = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(here.size() + 1, text.size()));
     if (lines[i].line != line || lines[i].file != file) continue;
     found = i + 1;
-    if (has_token(line_text(text, i + 1), token)) break;
+    if (has_token(here, token)) break;
   }
   return found;
 }
@@ -86,7 +92,13 @@ size_t column_of(std::string_view line, std::string_view token) {
   return std::min(line.find_first_not_of(" \t"), line.size());
 }
 
+// Of a long line the part around the column.
 std::string marked_line(std::string_view line, size_t column) {
+  if (line.size() > kShownColumns) {
+    const size_t first = std::min(column - std::min(column, kShownColumns / 2), line.size() - kShownColumns);
+    line = line.substr(first, kShownColumns);
+    column -= first;
+  }
   std::string caret(line.substr(0, column));
   std::ranges::replace_if(caret, [](char c) { return c != '\t'; }, ' ');
   return "\n" + std::string(line) + "\n" + caret + "^";
@@ -129,6 +141,9 @@ std::string message_at(const SourceSet& sources, std::string_view file, size_t l
   const std::string place = shown_name(sources, file) + ":" + std::to_string(line) + ":";
   text = trimmed(text);
   if (text.starts_with("'' :")) text = trimmed(text.substr(4));
+  if (text == "memory exhausted") text = "brackets, operators or statements nest too deeply within each other";
+  const std::string shortened = std::string(text.substr(0, kShownText)) + (text.size() > kShownText ? " ..." : "");
+  text = shortened;
   const auto found = find_line(sources, {file, line}, token);
   if (!found || trimmed(*found).empty()) return place + " " + std::string(text);
   const size_t column = column_of(*found, token);
@@ -138,10 +153,15 @@ std::string message_at(const SourceSet& sources, std::string_view file, size_t l
 Diagnostics parse_log(std::string_view log, const SourceSet& sources) {
   Diagnostics result;
   std::vector<std::string>* last = nullptr;
+  size_t more = 0;
   while (!log.empty()) {
     const std::string_view line = log.substr(0, log.find('\n'));
     log.remove_prefix(std::min(line.size() + 1, log.size()));
     if (trimmed(line).empty() || says_nothing(line)) continue;
+    if (result.errors.size() + result.warnings.size() >= kShownMessages) {
+      ++more;
+      continue;
+    }
     if (line.starts_with("ERROR: "))
       (last = &result.errors)->push_back(translated(line.substr(7), sources));
     else if (line.starts_with("WARNING: "))
@@ -151,13 +171,15 @@ Diagnostics parse_log(std::string_view log, const SourceSet& sources) {
     else
       (last = &result.errors)->push_back(translated(line, sources));
   }
+  if (more > 0) (result.errors.empty() ? result.warnings : result.errors).push_back("... and " + std::to_string(more) + " lines more");
   return result;
 }
 
-ShaderCompileError compile_error(const std::vector<std::string>& messages) {
+ShaderCompileError compile_error(std::vector<std::string> messages) {
+  if (messages.empty()) messages = {"the shader compiler failed without a message"};
   std::string text;
-  for (const auto& message : messages) text += (text.empty() ? "" : "\n") + message;
-  return ShaderCompileError(text.empty() ? "the shader compiler failed without a message" : whole_characters(text));
+  for (auto& message : messages) text += (text.empty() ? "" : "\n") + (message = whole_characters(std::move(message)));
+  return {text, std::move(messages)};
 }
 
 }  // namespace pumice

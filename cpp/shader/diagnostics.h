@@ -23,6 +23,6 @@ std::string message_at(const SourceSet& sources, std::string_view file, size_t l
 // A file as the user knows it, of the name that the compiler uses.
 std::string shown_name(const SourceSet& sources, std::string_view file);
 
-ShaderCompileError compile_error(const std::vector<std::string>& messages);
+ShaderCompileError compile_error(std::vector<std::string> messages);
 
 }  // namespace pumice

@@ -1,9 +1,12 @@
 #include "glslang_library.h"
 
+#include <glslang/Include/intermediate.h>
+#include <glslang/MachineIndependent/localintermediate.h>
 #include <glslang/Public/ResourceLimits.h>
 #include <glslang/Public/ShaderLang.h>
 #include <glslang/SPIRV/GlslangToSpv.h>
 #include <glslang/SPIRV/disassemble.h>
+#include <pthread.h>
 
 #include <exception>
 #include <memory>
@@ -39,13 +42,17 @@ class Includer : public glslang::TShader::Includer {
  private:
   IncludeResult* find(const char* path, const char* includer, size_t depth) {
     static constexpr char kTooDeep[] = "includes nest deeper than 64: does a file include itself?";
+    static constexpr char kTooMany[] = "more than 10000 includes, or 16 MiB of them: do files include each other?";
     if (depth > 64) return new IncludeResult("", kTooDeep, sizeof kTooDeep - 1, nullptr);
+    if (++includes_ > 10'000 || bytes_ > (size_t{16} << 20)) return new IncludeResult("", kTooMany, sizeof kTooMany - 1, nullptr);
     PumiceText name{}, text{};
     if (!request_.include) return nullptr;
     if (!request_.include(request_.user, path, includer, &name, &text)) return new IncludeResult("", text.text, text.bytes, nullptr);
+    bytes_ += text.bytes;
     return new IncludeResult(std::string(name.text, name.bytes), text.text, text.bytes, nullptr);
   }
 
+  size_t includes_ = 0, bytes_ = 0;
   const PumiceGlslangRequest& request_;
 };
 
@@ -78,6 +85,57 @@ void set_up(glslang::TShader& shader, const PumiceGlslangRequest& request) {
   shader.setEnvTarget(glslang::EShTargetSpv, target.language);
 }
 
+// An array that is copied, compared or passed on becomes an instruction for each element where the layouts differ.
+class WholeArrays : public glslang::TIntermTraverser {
+ public:
+  static constexpr double kMaxElements = 16'384;
+  static constexpr double kMaxConstants = 65'532;  // an instruction of SPIR-V has room for no more
+
+  bool visitBinary(glslang::TVisit, glslang::TIntermBinary* node) override {
+    const bool picks = node->getOp() == glslang::EOpIndexDirect || node->getOp() == glslang::EOpIndexIndirect ||
+                       node->getOp() == glslang::EOpIndexDirectStruct;
+    if (!picks) check(*node->getLeft());
+    return true;
+  }
+  bool visitAggregate(glslang::TVisit, glslang::TIntermAggregate* node) override {
+    if (node->getOp() == glslang::EOpFunctionCall)
+      for (auto* argument : node->getSequence())
+        if (argument->getAsTyped()) check(*argument->getAsTyped());
+    return true;
+  }
+  bool visitSelection(glslang::TVisit, glslang::TIntermSelection* node) override {
+    check(*node);
+    return true;
+  }
+  void visitConstantUnion(glslang::TIntermConstantUnion* node) override { check(*node, kMaxConstants); }
+  bool visitBranch(glslang::TVisit, glslang::TIntermBranch* node) override {
+    if (node->getExpression()) check(*node->getExpression());
+    return true;
+  }
+
+  std::string errors;
+
+ private:
+  static double elements(const glslang::TType& type) {
+    double count = 1;
+    if (type.isArray())
+      for (int i = 0; i < type.getArraySizes()->getNumDims(); ++i) count *= type.getArraySizes()->getDimSize(i);
+    if (!type.isStruct()) return count;
+    double members = 0;
+    for (const auto& member : *type.getStruct()) members += elements(*member.type);
+    return count * members;
+  }
+
+  void check(const glslang::TIntermTyped& node, double limit = kMaxElements) {
+    const double count = elements(node.getType());
+    if (count <= limit || !errors.empty()) return;
+    const auto& place = node.getLoc();
+    errors = "ERROR: " + std::string(place.getStringNameOrNum(false).c_str()) + ":" + std::to_string(place.line) +
+             ": '' : " + "an array is used as a whole: given " + std::to_string(static_cast<unsigned long long>(count)) +
+             " elements, the limit is " + std::to_string(static_cast<int>(limit)) + "\n";
+  }
+};
+
 bool compile(glslang::TShader& shader, Includer& includer, const PumiceGlslangRequest& request, Result& result) {
   const bool parsed = shader.parse(GetDefaultResources(), kVersion, ENoProfile, false, false, kMessages, includer);
   result.log_storage = shader.getInfoLog();
@@ -86,6 +144,12 @@ bool compile(glslang::TShader& shader, Includer& includer, const PumiceGlslangRe
   program.addShader(&shader);
   if (!program.link(kMessages)) {
     result.log_storage += program.getInfoLog();
+    return false;
+  }
+  WholeArrays arrays;
+  program.getIntermediate(EShLangCompute)->getTreeRoot()->traverse(&arrays);
+  if (!arrays.errors.empty()) {
+    result.log_storage += arrays.errors;
     return false;
   }
   spv::SpvBuildLogger logger;
@@ -111,17 +175,41 @@ bool run_request(const PumiceGlslangRequest& request, Result& result) {
   return ok;
 }
 
+struct Job {
+  const PumiceGlslangRequest& request;
+  Result& result;
+};
+
+void* run_job(void* argument) {
+  const auto& [request, result] = *static_cast<Job*>(argument);
+  try {
+    result.ok = run_request(request, result);
+  } catch (const std::exception& exception) {
+    result.ok = false;
+    result.log_storage += std::string("ERROR: glslang: ") + exception.what() + "\n";
+  } catch (...) {
+    result.ok = false;
+    result.log_storage += "ERROR: glslang failed\n";
+  }
+  return nullptr;
+}
+
+// glslang walks through nested text by recursion: it gets a stack that does not depend on the caller's. Only what is used takes memory.
+constexpr size_t kStackBytes = size_t{256} << 20;
+
 const PumiceGlslangResult* run(const PumiceGlslangRequest* request) {
   auto result = std::make_unique<Result>();
-  try {
-    result->ok = run_request(*request, *result);
-  } catch (const std::exception& exception) {
-    result->ok = false;
-    result->log_storage += std::string("ERROR: glslang: ") + exception.what() + "\n";
-  } catch (...) {
-    result->ok = false;
-    result->log_storage += "ERROR: glslang failed\n";
-  }
+  Job job{*request, *result};
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kStackBytes);
+  pthread_t thread;
+  const int failure = pthread_create(&thread, &attributes, run_job, &job);
+  pthread_attr_destroy(&attributes);
+  if (failure == 0)
+    pthread_join(thread, nullptr);
+  else
+    result->log_storage = "ERROR: no thread with a stack of 256 MiB could be started for the shader compiler\n";
   return result.release()->finish();
 }
 
