@@ -233,6 +233,18 @@ void bind_kernel(py::module_& module) {
       .def_property_readonly("name", [](const PyKernel& self) { return self.kernel->name(); })
       .def_property_readonly("source", [](const PyKernel& self) { return self.kernel->source(); })
       .def_property_readonly(
+          "shader", [](const PyKernel& self) { return std::const_pointer_cast<Shader>(self.plain->shader()); },
+          "The fp32 build (or that of the given options).")
+      .def_property_readonly(
+          "variants",
+          [](const PyKernel& self) {
+            std::map<std::string, std::shared_ptr<Shader>> found;
+            for (const auto& variant : self.kernel->variants())
+              found.emplace(name(variant->shader()->options.storage), std::const_pointer_cast<Shader>(variant->shader()));
+            return found;
+          },
+          "What was built so far: storage name -> Shader. A call makes the one that its arrays need.")
+      .def_property_readonly(
           "messages", [](const PyKernel& self) { return self.kernel->debug()->log->messages(); },
           "What printf said in the executions that were waited for, until take_messages(); the latest 100,000.")
       .def_property_readonly(

@@ -200,6 +200,13 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
   return variants_.emplace(key, std::move(made)).first->second;  // the first of two threads wins
 }
 
+std::vector<std::shared_ptr<const KernelVariant>> Kernel::variants() {
+  const std::lock_guard guard(mutex_);
+  std::vector<std::shared_ptr<const KernelVariant>> made;
+  for (const auto& [key, variant] : variants_) made.push_back(variant);
+  return made;
+}
+
 std::shared_ptr<const KernelVariant> KernelLibrary::find(const std::shared_ptr<Context>& context, std::string_view shader, Storage storage,
                                                          const Macros& macros, const SpecValues& spec) {
   std::shared_ptr<Kernel> kernel;

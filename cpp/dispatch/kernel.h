@@ -72,6 +72,7 @@ class Kernel {
   // Options that the kernel was made with stand, whatever the storage asked for.
   // Throws ShaderCompileError, UnsupportedError (the device or the compiler lacks the mode), BindingError (unknown constant).
   std::shared_ptr<const KernelVariant> variant(Storage storage, const Macros& macros = {}, const SpecValues& spec = {});
+  std::vector<std::shared_ptr<const KernelVariant>> variants();  // those made so far
 
  private:
   std::weak_ptr<Context> context_;

@@ -9,9 +9,9 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kShownColumns = 200;   // of a line
-constexpr size_t kShownText = 500;      // of a message that quotes the shader
-constexpr size_t kShownMessages = 100;  // finding the place of each takes time
+constexpr size_t kShownColumns = 200;  // of a line
+constexpr size_t kShownText = 500;     // of a message that quotes the shader
+constexpr size_t kShownMessages = 20;  // finding the place of each takes time
 
 // A place as the compiler names it.
 struct Position {
@@ -104,30 +104,34 @@ std::string marked_line(std::string_view line, size_t column) {
   return "\n" + std::string(line) + "\n" + caret + "^";
 }
 
+// Where the parser found the end of the text too early, it names the word that glslang puts after it: the last line is meant.
+Position within(const SourceSet& sources, Position position, std::string& text) {
+  const auto own = sources.by_alias(position.file);
+  if (!own) return position;
+  std::string_view file = trimmed(sources.files()[*own].text);
+  file = std::string_view(sources.files()[*own].text)
+             .substr(0, static_cast<size_t>(file.data() + file.size() - sources.files()[*own].text.data()));
+  const size_t last = static_cast<size_t>(std::ranges::count(file, '\n')) + 1;
+  constexpr std::string_view kAdded = "unexpected INT";
+  if (const size_t found = text.find(kAdded); found != std::string::npos && position.line > last) {
+    text.replace(found, kAdded.size(), "unexpected end of the text");
+    position.line = last;
+  }
+  return position;
+}
+
 bool says_nothing(std::string_view text) {
   return text.find("compilation terminated") != std::string_view::npos || text.find("compilation errors.") != std::string_view::npos;
 }
 
 std::string translated(std::string_view text, const SourceSet& sources) {
-  if (const auto position = take_position(text)) return message_at(sources, position->file, position->line, subject(text), text);
-  return sources.files().front().name + ": " + std::string(trimmed(text));
-}
-
-// The compiler reports bytes; those that are no whole UTF-8 character become '?'.
-std::string whole_characters(std::string text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto first = static_cast<unsigned char>(text[i]);
-    const size_t length = first < 0x80                    ? 1
-                          : first >= 0xf0 && first < 0xf5 ? 4
-                          : first >= 0xe0 && first < 0xf0 ? 3
-                          : first >= 0xc2 && first < 0xe0 ? 2
-                                                          : 0;
-    bool whole = length > 0 && i + length <= text.size();
-    for (size_t k = 1; whole && k < length; ++k) whole = (static_cast<unsigned char>(text[i + k]) & 0xc0) == 0x80;
-    if (!whole) text[i] = '?';
-    i += whole ? length : 1;
+  if (const auto position = take_position(text)) {
+    std::string said(text);
+    const Position place = within(sources, *position, said);
+    return message_at(sources, place.file, place.line, subject(said), said);
   }
-  return text;
+  if (text.find("Missing entry point") != std::string_view::npos) text = "there is no main(): a shader has one, void main() { ... }";
+  return sources.files().front().name + ": " + std::string(trimmed(text));
 }
 
 }  // namespace
@@ -148,6 +152,23 @@ std::string message_at(const SourceSet& sources, std::string_view file, size_t l
   if (!found || trimmed(*found).empty()) return place + " " + std::string(text);
   const size_t column = column_of(*found, token);
   return place + std::to_string(column + 1) + ": " + std::string(text) + marked_line(*found, column);
+}
+
+std::string whole_characters(std::string text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto first = static_cast<unsigned char>(text[i]);
+    const size_t length = first < 0x20                    ? (first == '\n' || first == '\t' ? 1 : 0)
+                          : first < 0x80                  ? 1
+                          : first >= 0xf0 && first < 0xf5 ? 4
+                          : first >= 0xe0 && first < 0xf0 ? 3
+                          : first >= 0xc2 && first < 0xe0 ? 2
+                                                          : 0;
+    bool whole = length > 0 && i + length <= text.size();
+    for (size_t k = 1; whole && k < length; ++k) whole = (static_cast<unsigned char>(text[i + k]) & 0xc0) == 0x80;
+    if (!whole) text[i] = '?';
+    i += whole ? length : 1;
+  }
+  return text;
 }
 
 Diagnostics parse_log(std::string_view log, const SourceSet& sources) {

@@ -23,6 +23,9 @@ std::string message_at(const SourceSet& sources, std::string_view file, size_t l
 // A file as the user knows it, of the name that the compiler uses.
 std::string shown_name(const SourceSet& sources, std::string_view file);
 
+// With '?' for bytes that are no UTF-8 character, or a control character other than tab and new line.
+std::string whole_characters(std::string text);
+
 ShaderCompileError compile_error(std::vector<std::string> messages);
 
 }  // namespace pumice

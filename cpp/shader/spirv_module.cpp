@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "shader/diagnostics.h"
 
 namespace pumice::spirv {
 namespace {
@@ -77,10 +78,10 @@ Module::Module(std::span<const uint32_t> words) : instructions_(instructions(wor
 void Module::index(const Instruction& instruction) {
   switch (instruction.op) {
     case OpName:
-      names_[instruction[0]] = instruction.text(1);
+      names_[instruction[0]] = whole_characters(std::string(instruction.text(1)));
       return;
     case OpMemberName:
-      member_names_[{instruction[0], instruction[1]}] = instruction.text(2);
+      member_names_[{instruction[0], instruction[1]}] = whole_characters(std::string(instruction.text(2)));
       return;
     case OpDecorate:
       decorations_[{instruction[0], instruction[1]}] = instruction.size() > 2 ? instruction[2] : 1;

@@ -91,6 +91,24 @@ _HOMES = {
 _MODULES = ("demo", "onnx", "testing")
 
 
+def _repr_html_(shown: Any) -> str:
+    from .html import html_of
+
+    return html_of(shown)
+
+
+for _shown in (Context, DeviceInfo, Kernel, Shader, Tensor, TensorDesc):
+    _shown._repr_html_ = _repr_html_  # type: ignore[attr-defined]
+del _shown
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext pumice`: the cell magic %%glsl."""
+    from .notebook import load
+
+    load(shell)
+
+
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 

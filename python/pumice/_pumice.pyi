@@ -28,6 +28,7 @@ class ShaderCompileError(Error, ValueError):
     """
     The shader's text is wrong: file, line, message, the line and a caret.
     """
+    messages: collections.abc.Sequence[str]
 class BindingError(Error, ValueError):
     """
     A refused binding or argument: rule, slot, tensor, expected, given.
@@ -69,6 +70,9 @@ class TensorDesc:
     What a tensor looks like in memory: dtype, shape, strides in elements. Immutable.
     """
     __hash__: typing.ClassVar[None]  # type: ignore[assignment]
+    @staticmethod
+    def _repr_html_(shown: typing.Any) -> str:
+        ...
     def __eq__(self, other: object) -> bool:
         ...
     def __init__(self, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], strides: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None, owned: bool = False, alignment: typing.SupportsInt | typing.SupportsIndex = 0, scale: typing.SupportsFloat | typing.SupportsIndex | None = None, zero_point: typing.SupportsInt | typing.SupportsIndex | None = None) -> None:
@@ -166,6 +170,9 @@ class DeviceInfo:
     """
     Identity, kind, features and limits of a Vulkan device.
     """
+    @staticmethod
+    def _repr_html_(shown: typing.Any) -> str:
+        ...
     def __repr__(self) -> str:
         ...
     @property
@@ -262,6 +269,9 @@ class Context:
     """
     One logical device with its queue, timeline, allocator and features. Thread-safe; a context manager.
     """
+    @staticmethod
+    def _repr_html_(shown: typing.Any) -> str:
+        ...
     def __enter__(self) -> Context:
         ...
     def __exit__(self, *args: typing.Any) -> None:
@@ -403,6 +413,9 @@ class Tensor:
     """
     A TensorDesc and the buffer that holds it; views share the buffer.
     """
+    @staticmethod
+    def _repr_html_(shown: typing.Any) -> str:
+        ...
     def __array__(self, dtype: typing.Any = None, copy: typing.Any = None) -> typing.Any:
         ...
     def __getitem__(self, arg0: typing.Any) -> Tensor:
@@ -559,6 +572,9 @@ class Shader:
     """
     A compiled shader and its interface, read from the SPIR-V.
     """
+    @staticmethod
+    def _repr_html_(shown: typing.Any) -> str:
+        ...
     def __repr__(self) -> str:
         ...
     def disassemble(self) -> str:
@@ -679,8 +695,18 @@ class Kernel:
     def name(self) -> str:
         ...
     @property
+    def shader(self) -> Shader:
+        """
+        The fp32 build (or that of the given options).
+        """
+    @property
     def source(self) -> str:
         ...
+    @property
+    def variants(self) -> dict[str, Shader]:
+        """
+        What was built so far: storage name -> Shader. A call makes the one that its arrays need.
+        """
 class BindingProperties:
     """
     What a dispatchable needs to be bound.

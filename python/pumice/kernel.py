@@ -213,6 +213,12 @@ class Kernel(_pumice.Kernel):
             self.reload()
         return super().bind(**arguments)
 
+    def __repr__(self) -> str:
+        from .html import interface_rows, local_size_text
+
+        rows = "".join(f"\n  {name}: {access} {kind}" for name, access, kind, _ in interface_rows(self.shader))
+        return f"<Kernel '{self.name}', local size {local_size_text(self.shader)}, built for {', '.join(self.variants)}>{rows}"
+
 
 def _empty(dtype: str, shape: tuple[int, ...]) -> Array:
     if dtype == "bfloat16":

@@ -93,6 +93,14 @@ class ModelReport(list[dict[str, str]]):
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
         return "\n".join([f"on {self.device}", *(line.rstrip() for line in lines)])
 
+    def _repr_html_(self) -> str:
+        from .html import facts, table
+
+        columns = list(dict.fromkeys(key for row in self for key in row))
+        return facts("Report", {"device": self.device}) + table(
+            columns, ([row.get(key, "") for key in columns] for row in self)
+        )
+
 
 class ModelRun:
     """One execution in flight or finished, started by Model.run_async."""
@@ -280,6 +288,16 @@ class Model:
     def __repr__(self) -> str:
         values = f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
         return f"<Model '{self.name}' {values}, {self.precision} on '{self.context.info.name}'>"
+
+    def _repr_html_(self) -> str:
+        from .html import facts, table
+
+        info = self.context.info
+        pairs = {"precision": self.precision, "device": f"{info.name} ({info.kind}), {self.context.choice}"}
+        rows = [
+            (kind, value) for kind, values in (("input", self.inputs), ("output", self.outputs)) for value in values
+        ]
+        return facts(f"Model {self.name}", pairs) + table(("", "value"), rows)
 
     # ---- lifetime
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _TEXT_WIDTH = 160
+_COLUMNS = ("node", "op", "type", "error", "allowed", "accumulated", "result")
 _LEAST_SCALE = 1e-6  # a tensor of zeros has to be met this closely, times the tolerance
 
 
@@ -139,11 +140,11 @@ class ValidationReport:
 
         title = f"'{self.model}' on {self.device}, {self.precision}"
         table = Table(title=Text(title), caption=self.verdict, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for column in ("node", "op", "type"):
-            table.add_column(column, overflow="fold")
-        for column in ("error", "allowed", "accumulated"):
-            table.add_column(column, justify="right", no_wrap=True)
-        table.add_column("result", overflow="fold")
+        for column in _COLUMNS:
+            if column in ("error", "allowed", "accumulated"):
+                table.add_column(column, justify="right", no_wrap=True)
+            else:
+                table.add_column(column, overflow="fold")
         for row in self.rows:
             table.add_row(*map(Text, _cells(row)), style=None if row.ok else "bold red")
         return table
@@ -159,6 +160,11 @@ class ValidationReport:
 
     def __repr__(self) -> str:
         return f"<ValidationReport {'ok' if self.ok else 'DIVERGED'}: {self.summary}>"
+
+    def _repr_html_(self) -> str:
+        from .html import facts, table
+
+        return facts(self.summary, {}) + table(_COLUMNS, map(_cells, self.rows))
 
     def raise_if_failed(self) -> None:
         """Raises ValidationError naming the first row that is too far from the reference."""

@@ -1,0 +1,217 @@
+"""%load_ext pumice: the cell magic, and the nouns as a notebook shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+import onnx_models
+import pumice
+from process import output_of
+
+DOUBLE = """layout(binding = 0) readonly buffer X { sfp x[]; };
+layout(binding = 1) writeonly buffer Y { sfp y[]; };
+layout(constant_id = 0) const int TIMES = 2;
+layout(push_constant) uniform P { float offset; };
+void main() {
+  uint i = gl_GlobalInvocationID.x;
+  buffer_st1(y, i, buffer_ld1(x, i) * afp(TIMES) + afp(offset));
+}
+"""
+
+
+@pytest.fixture
+def shell(context: pumice.Context) -> Iterator[InteractiveShell]:
+    from traitlets.config import Config
+
+    made = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    made.run_line_magic("load_ext", "pumice")
+    made.user_ns["context"] = context
+    yield made
+    InteractiveShell.clear_instance()
+
+
+Show = Callable[[str], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def shown(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> Show:
+    """Runs a cell; what it displayed, by MIME type."""
+
+    def run(cell: str) -> list[dict[str, Any]]:
+        displayed: list[dict[str, Any]] = []
+        monkeypatch.setattr(shell.display_pub, "publish", lambda data, **_: displayed.append(data))
+        shell.run_cell(cell).raise_error()
+        return displayed
+
+    return run
+
+
+class Strict(HTMLParser):
+    """Fails for tags that are not closed in order; keeps what is to be read."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.read: list[str] = []
+        self.tags: set[str] = set()
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.open.append(tag)
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.read.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.read)
+
+
+def text_of(thing: Any) -> str:
+    return Strict(thing._repr_html_()).text
+
+
+def test_a_cell_becomes_a_kernel(shell: InteractiveShell, shown: Show) -> None:
+    assert shown(f"%%glsl double --context context\n{DOUBLE}") == []
+    kernel = shell.user_ns["double"]
+    assert (type(kernel), kernel.name) == (pumice.Kernel, "double")
+    y = np.zeros(4, "float32")
+    kernel(x=np.arange(4, dtype="float32"), y=y, offset=1, threads=4)
+    assert y.tolist() == [1, 3, 5, 7]
+
+
+def test_options_are_the_kernels(shell: InteractiveShell, shown: Show) -> None:
+    text = DOUBLE.replace("afp(TIMES)", "afp(TIMES) * afp(FACTOR)")
+    (displayed,) = shown(f"%%glsl scaled -D FACTOR=10 --spec TIMES=3 --context context --show\n{text}")
+    assert "scaled" in Strict(displayed["text/html"]).text
+    y = np.zeros(2, "float32")
+    shell.user_ns["scaled"](x=np.ones(2, "float32"), y=y, offset=0, threads=2)
+    assert y.tolist() == [30, 30]
+
+
+def test_an_error_shows_its_line_and_leaves_the_name_alone(shell: InteractiveShell, shown: Show) -> None:
+    shown(f"%%glsl double --context context\n{DOUBLE}")
+    before = shell.user_ns["double"]
+    broken = DOUBLE.replace("uint i =", "uint j =").replace("P {", "P { /* <b>&amp;</b> */")
+    (displayed,) = shown(f"%%glsl double --context context\n{broken}")
+    assert shell.user_ns["double"] is before
+    page = Strict(displayed["text/html"])
+    assert "double:7:17: 'i' : undeclared identifier" in page.text
+    assert "buffer_st1(y, i, buffer_ld1(x, i)" in page.text
+    plain = displayed["text/plain"].splitlines()
+    assert plain[1] == "double:7:17: 'i' : undeclared identifier"
+    assert plain[3].index("^") == plain[2].index("i,")
+    assert "Traceback" not in displayed["text/plain"]
+    assert len(plain) < 12
+    shown(f"%%glsl new --context context\n{broken}")
+    assert "new" not in shell.user_ns
+
+
+def test_what_an_error_quotes_is_escaped(shown: Show) -> None:
+    (displayed,) = shown("%%glsl k --context context\nvoid main() { a<script>alert(1)</script>; }")
+    page = Strict(displayed["text/html"])
+    assert "script" not in page.tags
+    assert "<script>alert(1)</script>" in page.text
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("9x", "expected the name of a variable, given '9x'"),
+        ("class", "expected the name of a variable, given 'class'"),
+        ("k --context nowhere", "no variable 'nowhere'"),
+        ("k --spec N=much", "--spec N=much: expected NAME=NUMBER"),
+        ("k --spec NONE=1 --context context", "NONE"),
+        ("k --unknown", "unrecognized arguments"),
+        ("", "required"),
+    ],
+)
+def test_a_wrong_line_is_a_usage_error(shell: InteractiveShell, line: str, said: str) -> None:
+    from IPython.core.error import UsageError
+
+    result = shell.run_cell(f"%%glsl {line}\nvoid main() {{}}")
+    assert isinstance(result.error_in_exec, UsageError)
+    assert said in str(result.error_in_exec)
+
+
+def test_the_help_names_every_option(shell: InteractiveShell) -> None:
+    help_text = shell.find_cell_magic("glsl").__doc__
+    assert help_text is not None
+    for option in ("name", "--macro", "--spec", "--context", "--debug", "--show"):
+        assert option in help_text
+
+
+def test_a_kernel_shows_its_interface(context: pumice.Context) -> None:
+    kernel = pumice.Kernel(DOUBLE, context, name="a<b")
+    for x in (np.ones(2, "float32"), np.ones(2, "float16")):
+        kernel(x=x, y=np.zeros_like(x), offset=0, threads=2)
+    text = text_of(kernel)
+    for part in (
+        "a<b",
+        "x",
+        "read",
+        "y",
+        "write",
+        "offset",
+        "push constant",
+        "TIMES",
+        "specialization constant",
+        "engine",
+    ):
+        assert part in text
+    assert set(kernel.variants) >= {"fp32"}
+    assert len(kernel.variants) == 2
+    assert "pumice_threads" not in text.split("source")[0]
+    assert repr(kernel).splitlines()[1:] == [
+        "  x: read float32[]",
+        "  y: write float32[]",
+        "  offset: push constant float32",
+        "  TIMES: specialization constant int32",
+    ]
+    assert kernel.shader.interface["guarded"]
+    assert "SPIR-V" in text_of(kernel.shader)
+
+
+def test_tensors_show_small_values_only(context: pumice.Context) -> None:
+    small = pumice.tensor(np.array([[1.25, 2.5]], "float32"), context)
+    assert "1.25" in text_of(small)
+    assert "(1, 2)" in text_of(small)
+    large = pumice.tensor(np.full(1000, 7.75, "float32"), context)
+    assert "7.75" not in text_of(large)
+    assert "4,000" in text_of(large)
+    assert "strides" in text_of(small.transpose().desc)
+    assert "strides" not in text_of(small.desc)
+
+
+def test_what_is_closed_can_be_shown() -> None:
+    context = pumice.Context()
+    tensor = pumice.tensor(np.zeros(3, "float32"), context)
+    assert context.info.name in text_of(context)
+    assert context.info.uuid in text_of(context.info)
+    context.close()
+    assert "Tensor" in text_of(tensor)
+    assert "Context" in text_of(context)
+
+
+def test_models_and_reports(context: pumice.Context) -> None:
+    model = pumice.load(onnx_models.gemm(), context)
+    assert all(value.name in text_of(model) for value in (*model.inputs, *model.outputs))
+    report = model.report()
+    assert all(row["node"] in text_of(report) for row in report)
+
+
+def test_import_needs_no_ipython() -> None:
+    code = "import sys, pumice; print([m for m in ('IPython', 'pumice.html', 'pumice.notebook') if m in sys.modules])"
+    assert output_of("-c", code) == "[]\n"
