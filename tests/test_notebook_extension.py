@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
 
 import onnx_models
 import pumice
@@ -27,8 +29,6 @@ void main() {
 
 @pytest.fixture
 def shell(context: pumice.Context) -> Iterator[InteractiveShell]:
-    from traitlets.config import Config
-
     made = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
     made.run_line_magic("load_ext", "pumice")
     made.user_ns["context"] = context
@@ -139,8 +139,6 @@ def test_what_an_error_quotes_is_escaped(shown: Show) -> None:
     ],
 )
 def test_a_wrong_line_is_a_usage_error(shell: InteractiveShell, line: str, said: str) -> None:
-    from IPython.core.error import UsageError
-
     result = shell.run_cell(f"%%glsl {line}\nvoid main() {{}}")
     assert isinstance(result.error_in_exec, UsageError)
     assert said in str(result.error_in_exec)

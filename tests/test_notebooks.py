@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
 
 import pumice
 
@@ -30,8 +32,11 @@ def test_notebook_is_committed_without_outputs(path: Path) -> None:
 
 @each
 def test_notebook_runs(path: Path, context: pumice.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cell after cell in one namespace, as a kernel does, from a folder that holds nothing."""
+    """Cell after cell in one IPython shell, as a kernel does, from a folder that holds nothing."""
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, Any] = {"__name__": "__main__"}
-    for number, cell in enumerate(code_cells(path)):
-        exec(compile("".join(cell["source"]), f"{path.name}, code cell {number}", "exec"), namespace)
+    shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    try:
+        for cell in code_cells(path):
+            shell.run_cell("".join(cell["source"])).raise_error()
+    finally:
+        InteractiveShell.clear_instance()

@@ -98,7 +98,7 @@ def _repr_html_(shown: Any) -> str:
 
 
 for _shown in (Context, DeviceInfo, Kernel, Shader, Tensor, TensorDesc):
-    _shown._repr_html_ = _repr_html_  # type: ignore[attr-defined]
+    setattr(_shown, "_repr_html_", _repr_html_)  # noqa: B010  # their stubs do not say that it can be set
 del _shown
 
 

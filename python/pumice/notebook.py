@@ -49,7 +49,7 @@ def _number(text: str) -> float:
 
 
 @magics_class
-class GlslMagics(Magics):  # type: ignore[misc]  # IPython's decorators have no types
+class GlslMagics(Magics):
     @magic_arguments()
     @argument("name", help="the variable that becomes the kernel")
     @argument("--macro", "-D", action="append", metavar="NAME=TEXT", help="a macro; may be given again")
@@ -65,17 +65,19 @@ class GlslMagics(Magics):  # type: ignore[misc]  # IPython's decorators have no 
 
         Where the text does not compile the errors are shown, and the variable stays as it was.
         """
+        assert self.shell is not None
+        namespace = self.shell.user_ns
         options = parse_argstring(self.glsl, line)
         if not options.name.isidentifier() or keyword.iskeyword(options.name):
             raise UsageError(f"%%glsl: expected the name of a variable, given '{options.name}'")
-        if options.context and options.context not in self.shell.user_ns:
+        if options.context and options.context not in namespace:
             raise UsageError(f"%%glsl: no variable '{options.context}'")
         macros = _pairs("--macro", options.macro, str)
         spec = _pairs("--spec", options.spec, _number)
         try:
             kernel = Kernel(
                 cell,
-                self.shell.user_ns[options.context] if options.context else None,
+                namespace[options.context] if options.context else None,
                 name=options.name,
                 macros=macros,
                 spec=spec,
@@ -86,7 +88,7 @@ class GlslMagics(Magics):  # type: ignore[misc]  # IPython's decorators have no 
             return
         except Error as error:
             raise UsageError(f"%%glsl: {type(error).__name__}: {error}") from None
-        self.shell.user_ns[options.name] = kernel
+        namespace[options.name] = kernel
         if options.show:
             display(kernel)
 
