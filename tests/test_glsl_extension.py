@@ -628,6 +628,23 @@ def test_any_options_make_a_preamble_that_compiles(
     assert pumice.compile(pasted, options).spirv
 
 
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    storage=st.sampled_from(["fp32", "fp16", "fp16_packed", "bf16_packed"]),
+    flags=st.sets(st.sampled_from(FLAGS)),
+    generation=st.sampled_from(GENERATIONS),
+    profile=PROFILES,
+)
+def test_every_name_compiles_to_valid_spirv_for_any_options(
+    storage: str, flags: set[str], generation: str, profile: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Every float and every integer function, for devices that can everything but what the flags leave out."""
+    chosen: dict[str, Any] = {flag: flag in flags for flag in FLAGS} | {"storage": storage, "profile": profile}
+    options = pumice.ShaderOptions(generation=generation, **chosen)
+    for source in [STORES, LOADS, INTEGERS, *([EIGHTS] if generation == "2024" else [])]:
+        validate(pumice.compile(source, options), tmp_path_factory.mktemp("shader"))
+
+
 def test_a_shader_gets_only_what_it_names() -> None:
     source = "layout(binding = 0) buffer X { float x[]; };\nvoid main() { x[0] = 1.0; }"
     shader = pumice.compile(source, pumice.ShaderOptions(storage="fp16_packed", profile={"ncnn_vendorID": "4318"}))

@@ -210,6 +210,14 @@ def test_models_and_reports(context: pumice.Context) -> None:
     assert all(row["node"] in text_of(report) for row in report)
 
 
+def test_a_validation_shows_every_tensor(context: pumice.Context) -> None:
+    with pumice.load(onnx_models.gemm(), context) as model:
+        shape = [size if isinstance(size, int) else 2 for size in model.inputs[0].shape or ()]
+        report = pumice.validate(model, [(np.ones(shape, "float32"),)])
+    assert report.summary in text_of(report)
+    assert all(row.output in text_of(report) for row in report.rows if row.output)
+
+
 def test_import_needs_no_ipython() -> None:
     code = "import sys, pumice; print([m for m in ('IPython', 'pumice.html', 'pumice.notebook') if m in sys.modules])"
     assert output_of("-c", code) == "[]\n"
