@@ -66,6 +66,36 @@ def test_a_shader_that_is_read_counts_as_used(cache: Path) -> None:
     assert time.time() - entry.stat().st_mtime < 3600
 
 
+def test_damaged_shaders_are_compiled_anew(cache: Path) -> None:
+    sources = [f"layout(binding = 0) buffer X {{ float x[]; }};\nvoid main() {{ x[0] = {i}.5; }}" for i in range(7)]
+    entries: list[Path] = []
+    for source in sources:
+        pumice.compile(source, name="damaged")
+        entries += set((cache / "spirv").rglob("*.spv")) - set(entries)
+    whole = [entry.read_bytes() for entry in entries]
+    half = len(whole[0]) // 2
+    damaged = [
+        b"",
+        whole[1][:half],
+        whole[2][:-1],
+        whole[3] + b"\0",
+        whole[4][:half] + bytes([whole[4][half] ^ 4]) + whole[4][half + 1 :],
+        whole[0],  # of another shader, and whole
+        b"#!/bin/sh\n" * 100,
+    ]
+    for entry, content in zip(entries, damaged, strict=True):
+        entry.write_bytes(content)
+    code = (
+        f"import pumice\nshaders = [pumice.compile(source, name='damaged') for source in {sources!r}]\n"
+        "print(pumice.compile_counts().compiled, *[shader.spirv.hex() for shader in shaders])"
+    )
+    from process import output_of
+
+    count, *texts = output_of("-c", code).split()
+    assert texts == [pumice.compile(source, name="damaged").spirv.hex() for source in sources]
+    assert int(count) == len(sources)
+
+
 def test_without_a_cache_there_is_no_state(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PUMICE_NO_CACHE", "1")
     assert pumice.cache_state() is None

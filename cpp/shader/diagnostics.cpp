@@ -192,6 +192,7 @@ Diagnostics parse_log(std::string_view log, const SourceSet& sources) {
     else
       (last = &result.errors)->push_back(translated(line, sources));
   }
+  for (auto& warning : result.warnings) warning = whole_characters(std::move(warning));
   if (more > 0) (result.errors.empty() ? result.warnings : result.errors).push_back("... and " + std::to_string(more) + " lines more");
   return result;
 }

@@ -12,7 +12,7 @@ namespace pumice {
 namespace {
 
 // Raised when entries of earlier builds must not be used.
-constexpr uint64_t kFormat = 2;
+constexpr uint64_t kFormat = 3;
 constexpr std::string_view kKind = "spirv";
 constexpr size_t kMaxEntries = 2048;
 
@@ -21,6 +21,7 @@ struct EntryHead {
   uint32_t guarded = 0;
   uint32_t warnings = 0, formats = 0, accesses = 0;
   uint32_t text_bytes = 0;
+  char key[64] = {};  // a file may be under another's name
 };
 
 std::optional<std::filesystem::path> path_of(const std::string& key) {
@@ -34,7 +35,7 @@ void append(std::vector<std::byte>& payload, const void* data, size_t bytes) {
   payload.insert(payload.end(), begin, begin + bytes);
 }
 
-std::vector<std::byte> serialize(const CompiledShader& shader) {
+std::vector<std::byte> serialize(const std::string& key, const CompiledShader& shader) {
   std::string texts;
   const auto add = [&](const std::string& text) { texts += text + '\0'; };
   for (const auto& warning : shader.warnings) add(warning);
@@ -43,9 +44,13 @@ std::vector<std::byte> serialize(const CompiledShader& shader) {
     add(access.file), add(std::to_string(access.line)), add(access.buffer);
     add(std::string(access.signed_index ? "s" : "u") + (access.writes ? "w" : "r"));
   }
-  const EntryHead head{shader.guarded ? 1u : 0u, static_cast<uint32_t>(shader.warnings.size()),
-                       static_cast<uint32_t>(shader.debug.formats.size()), static_cast<uint32_t>(shader.debug.accesses.size()),
-                       static_cast<uint32_t>(texts.size())};
+  EntryHead head{shader.guarded ? 1u : 0u,
+                 static_cast<uint32_t>(shader.warnings.size()),
+                 static_cast<uint32_t>(shader.debug.formats.size()),
+                 static_cast<uint32_t>(shader.debug.accesses.size()),
+                 static_cast<uint32_t>(texts.size()),
+                 {}};
+  key.copy(head.key, sizeof head.key);
   std::vector<std::byte> payload;
   append(payload, &head, sizeof head);
   append(payload, texts.data(), texts.size());
@@ -77,10 +82,11 @@ class TextReader {
   std::string_view texts_;
 };
 
-std::optional<CompiledShader> parse(std::span<const std::byte> payload) {
+std::optional<CompiledShader> parse(const std::string& key, std::span<const std::byte> payload) {
   EntryHead head;
   if (payload.size() < sizeof head) return {};
   std::memcpy(&head, payload.data(), sizeof head);
+  if (key != std::string_view(head.key, sizeof head.key)) return {};
   payload = payload.subspan(sizeof head);
   if (head.text_bytes > payload.size() || (payload.size() - head.text_bytes) % sizeof(uint32_t) != 0) return {};
   CompiledShader shader;
@@ -141,11 +147,11 @@ std::optional<CompiledShader> read_cached_shader(const std::string& key) {
   const auto path = path_of(key);
   if (!path) return {};
   const auto payload = read_cache_file(*path, kKind);
-  return payload ? parse(*payload) : std::nullopt;
+  return payload ? parse(key, *payload) : std::nullopt;
 }
 
 void write_cached_shader(const std::string& key, const CompiledShader& shader) {
-  if (const auto path = path_of(key)) write_cache_file(*path, kKind, serialize(shader));
+  if (const auto path = path_of(key)) write_cache_file(*path, kKind, serialize(key, shader));
 }
 
 }  // namespace pumice
