@@ -90,10 +90,10 @@ void add_push_constant(Prepared& prepared, const std::string& name, const py::ha
 }
 
 void add_argument(Prepared& prepared, const PyKernel& kernel, const std::string& name, const py::handle& value) {
-  if (py::isinstance<Image>(value))
-    prepared.arguments.emplace_back(name, value.cast<std::shared_ptr<Image>>());
-  else if (py::isinstance<Tensor>(value))
+  if (py::isinstance<Tensor>(value))
     prepared.arguments.emplace_back(name, tensor_argument(name, value.cast<const Tensor&>()));
+  else if (py::isinstance<Image>(value))
+    prepared.arguments.emplace_back(name, value.cast<std::shared_ptr<Image>>());
   else if (!py::isinstance<py::array>(value) || kernel.interface().find_push_constant(name))
     add_push_constant(prepared, name, value);
   else

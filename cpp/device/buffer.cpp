@@ -1,5 +1,6 @@
 #include "device/buffer.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "core/error.h"
@@ -36,6 +37,7 @@ VkBuffer create_handle(DeviceTable& vk, uint64_t bytes, Heap heap) {
   return handle;
 }
 
+constexpr uint64_t kMostBytes = uint64_t{1} << 50;  // larger than any device's memory
 constexpr uint64_t kGrain = 16;  // no two tensors share a 32-bit word, and vector loads may run to the end of their 16 bytes
 
 }  // namespace
@@ -61,8 +63,12 @@ std::shared_ptr<Buffer> Buffer::create(std::shared_ptr<Context> context, uint64_
   made->state_ = std::make_unique<State>();
   State& state = *made->state_;
   if (bytes > 0) {
-    if (bytes > (uint64_t{1} << 50))
-      throw OutOfMemoryError("a buffer of " + std::to_string(bytes) + " bytes is larger than any device's memory");
+    const auto& limits = made->context_->info().limits;  // a device of Vulkan 1.2 tells no maxBufferSize
+    const auto found = limits.find("maxBufferSize");
+    const uint64_t most = std::min(found == limits.end() ? kMostBytes : found->second, kMostBytes);
+    if (bytes > most)
+      throw OutOfMemoryError("a buffer of " + std::to_string(bytes) + " bytes in the heap '" + std::string(pumice::name(heap)) +
+                             "': this device makes buffers of at most " + std::to_string(most) + " bytes");
     auto& vk = *owner.vk;
     state.buffer = create_handle(vk, (bytes + kGrain - 1) / kGrain * kGrain, heap);
     VkMemoryRequirements requirements;

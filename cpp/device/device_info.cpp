@@ -187,6 +187,13 @@ DeviceInfo describe(VkPhysicalDevice physical, int index) {
   properties.pNext = &v11;
   v11.pNext = &v12;
   vkGetPhysicalDeviceProperties2(physical, &properties);
+  VkPhysicalDeviceVulkan13Properties v13{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_PROPERTIES};
+  if (properties.properties.apiVersion >= VK_API_VERSION_1_3) {
+    VkPhysicalDeviceProperties2 newer{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
+    newer.pNext = &v13;
+    vkGetPhysicalDeviceProperties2(physical, &newer);
+    put(info.limits, "maxBufferSize", v13.maxBufferSize);
+  }
   const auto& base = properties.properties;
   const auto extensions = device_extensions(physical, &info.extensions);
   FeatureChain chain(base.apiVersion, extensions);

@@ -64,7 +64,8 @@ std::string known_constants(const Interface& interface) {
 std::string variant_key(Storage storage, const Macros& macros, const SpecValues& spec) {
   std::string key(name(storage));
   for (const auto& [macro, text] : macros) key += '\n' + macro + '\t' + text;
-  for (const auto& [constant, value] : spec) key += '\r' + constant + '=' + std::to_string(value);
+  for (const auto& [constant, value] : spec)
+    key.append("\r").append(constant).push_back('='), key.append(reinterpret_cast<const char*>(&value), sizeof value);
   return key;
 }
 
@@ -177,7 +178,9 @@ Kernel::Kernel(const std::shared_ptr<Context>& context, std::string source, std:
       options_(std::move(options)),
       check_bounds_(debug.check_bounds) {
   includes_.files = std::make_shared<FileTexts>();
-  const uint64_t most = context->limit("maxStorageBufferRange");
+  limits_ = {context->limit("minStorageBufferOffsetAlignment"), context->limit("maxStorageBufferRange"), {}};
+  for (size_t axis = 0; axis < 3; ++axis) limits_.groups[axis] = context->limit("maxComputeWorkGroupCount_" + std::to_string(axis));
+  const uint64_t most = limits_.largest;
   if (debug.ring_bytes % 4 != 0 || debug.ring_bytes < kLeastRingBytes || debug.ring_bytes > most)
     throw BindingError("K12", "message_bytes", name_,
                        "whole words of 4 bytes, from " + std::to_string(kLeastRingBytes) + " to " + std::to_string(most),

@@ -61,6 +61,12 @@ class KernelVariant {
   mutable std::shared_ptr<const Pipeline> pipeline_;
 };
 
+// What a device allows a launch.
+struct LaunchLimits {
+  uint64_t alignment = 1, largest = 0;  // of a buffer's range, in bytes
+  std::array<uint64_t, 3> groups{};
+};
+
 // Source text and the variants made of it so far. Thread-safe.
 class Kernel {
  public:
@@ -69,6 +75,7 @@ class Kernel {
   const std::string& name() const { return name_; }
   const std::string& source() const { return source_; }
   const std::shared_ptr<const DebugSink>& debug() const { return debug_; }
+  const LaunchLimits& limits() const { return limits_; }
   // Options that the kernel was made with stand, whatever the storage asked for.
   // Throws ShaderCompileError, UnsupportedError (the device or the compiler lacks the mode), BindingError (unknown constant).
   std::shared_ptr<const KernelVariant> variant(Storage storage, const Macros& macros = {}, const SpecValues& spec = {});
@@ -77,12 +84,13 @@ class Kernel {
  private:
   std::weak_ptr<Context> context_;
   std::string source_, name_;
+  LaunchLimits limits_;
   Includes includes_;
   std::optional<ShaderOptions> options_;
   bool check_bounds_;
   std::shared_ptr<const DebugSink> debug_;
   std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<const KernelVariant>> variants_;  // by canonical text of storage, macros, spec
+  std::map<std::string, std::shared_ptr<const KernelVariant>> variants_;  // by storage, macros, spec
 };
 
 // The engine's own kernels of one context, by path of the embedded shader ("conv_lanes.comp").

@@ -86,10 +86,12 @@ struct Build {
   DType storage_dtype = DType::float32;
 };
 
-Build build(Kernel& kernel, const Context& context, const KernelArguments& arguments, const Macros& macros, const SpecValues& spec) {
+// `plain` is the fp32 build.
+Build build(Kernel& kernel, std::shared_ptr<const KernelVariant> plain, const Context& context, const KernelArguments& arguments,
+            const Macros& macros, const SpecValues& spec) {
   Build result;
   const Storage storage = wanted_storage(context, arguments);
-  result.variant = kernel.variant(Storage::fp32, macros, spec);
+  result.variant = std::move(plain);
   result.storage_typed.assign(result.variant->interface().bindings.size(), false);
   if (storage == Storage::fp32) return result;
   const auto narrow = kernel.variant(storage, macros, spec);
@@ -106,25 +108,27 @@ Build build(Kernel& kernel, const Context& context, const KernelArguments& argum
 }
 
 BufferRange bind_tensor(const Build& built, size_t position, const BindingInterface& binding, const KernelArgument& argument,
-                        uint64_t alignment, uint64_t largest) {
+                        const LaunchLimits& limits) {
   const auto* tensor = std::get_if<TensorArgument>(&argument);
-  const std::string slot = "argument '" + binding.name + "'";
-  const std::string expected(built.storage_typed[position] ? name(built.storage_dtype) : scalar_name(binding.scalar));
-  if (!tensor) throw BindingError("K5", slot, binding.name, "an array of " + expected, kind_name(argument));
+  const auto refuse = [&](const char* rule, const std::string& expected, const std::string& given) {
+    throw BindingError(rule, "argument '" + binding.name + "'", binding.name, expected, given);
+  };
+  const auto wanted = [&] {
+    return "an array of " + std::string(built.storage_typed[position] ? name(built.storage_dtype) : scalar_name(binding.scalar));
+  };
+  if (!tensor) refuse("K5", wanted(), std::string(kind_name(argument)));
   const bool fits = built.storage_typed[position] ? tensor->dtype == built.storage_dtype
                                                   : binding.scalar == ScalarType::other || holds(binding.scalar, tensor->dtype);
-  if (!fits) throw BindingError("K5", slot, binding.name, "an array of " + expected, "one of " + std::string(name(tensor->dtype)));
-  if (tensor->range.offset % alignment != 0)
-    throw BindingError("K7", slot, binding.name,
-                       "a tensor that starts at a multiple of " + std::to_string(alignment) + " bytes; .contiguous() makes one",
-                       "one that starts at byte " + std::to_string(tensor->range.offset));
-  if (tensor->range.bytes > largest)
-    throw BindingError("K7", slot, binding.name, "at most " + std::to_string(largest) + " bytes, this device's maxStorageBufferRange",
-                       std::to_string(tensor->range.bytes) + " bytes");
+  if (!fits) refuse("K5", wanted(), "one of " + std::string(name(tensor->dtype)));
+  if (tensor->range.offset % limits.alignment != 0)
+    refuse("K7", "a tensor that starts at a multiple of " + std::to_string(limits.alignment) + " bytes; .contiguous() makes one",
+           "one that starts at byte " + std::to_string(tensor->range.offset));
+  if (tensor->range.bytes > limits.largest)
+    refuse("K7", "at most " + std::to_string(limits.largest) + " bytes, this device's maxStorageBufferRange",
+           std::to_string(tensor->range.bytes) + " bytes");
   const uint64_t element = static_cast<uint64_t>(binding.element_bytes);
   if (element > 0 && tensor->range.bytes % element != 0 && tensor->range.bytes < element)
-    throw BindingError("K5", slot, binding.name, "at least one element of " + std::to_string(element) + " bytes",
-                       std::to_string(tensor->range.bytes) + " bytes");
+    refuse("K5", "at least one element of " + std::to_string(element) + " bytes", std::to_string(tensor->range.bytes) + " bytes");
   return tensor->range;
 }
 
@@ -226,10 +230,10 @@ std::string numbers_text(size_t count) {
 
 void store_numbers(const PushConstant& member, const KernelArgument& argument, std::byte* target) {
   const size_t wanted = size_t{member.components} * member.count;
-  const std::string expected = numbers_text(wanted) + " (" + std::string(scalar_name(member.scalar)) + ")";
   const auto* numbers = std::get_if<std::vector<Number>>(&argument);
   if (!numbers || numbers->size() != wanted)
-    throw BindingError("K5", "argument '" + member.name + "'", member.name, expected,
+    throw BindingError("K5", "argument '" + member.name + "'", member.name,
+                       numbers_text(wanted) + " (" + std::string(scalar_name(member.scalar)) + ")",
                        numbers ? numbers_text(numbers->size()) : kind_name(argument));
   const uint32_t stride = member.bytes / std::max(member.count, 1u);
   for (size_t i = 0; i < wanted; ++i)
@@ -266,13 +270,14 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
   if (guarded && size.in_groups)
     throw BindingError("K8", "groups", kernel.name(), "threads=, or a local size declared in the shader",
                        "groups= for a shader without a local size");
-  const Build built = build(kernel, *context, arguments, macros, guarded ? guarded_local_size(spec, size) : spec);
+  const SpecValues constants = guarded ? guarded_local_size(spec, size) : spec;
+  const Build built =
+      build(kernel, guarded ? kernel.variant(Storage::fp32, macros, constants) : first, *context, arguments, macros, constants);
   const Interface& interface = built.variant->interface();
   check_names(interface, arguments);
   Dispatch dispatch;
   dispatch.kernel = built.variant;
   dispatch.label = kernel.name();
-  const uint64_t alignment = context->limit("minStorageBufferOffsetAlignment"), largest = context->limit("maxStorageBufferRange");
   for (size_t i = 0; i < interface.bindings.size(); ++i) {
     const auto& binding = interface.bindings[i];
     if (is_debug_binding(binding.name)) {
@@ -282,7 +287,7 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
     }
     const auto* argument = find(arguments, binding.name);
     if (!argument) throw BindingError("K3", "argument '" + binding.name + "'", binding.name, "an array", "nothing");
-    dispatch.buffers.push_back(bind_tensor(built, i, binding, *argument, alignment, largest));
+    dispatch.buffers.push_back(bind_tensor(built, i, binding, *argument, kernel.limits()));
     dispatch.exact_bytes.push_back(whole_scalars(std::get<TensorArgument>(*argument).bytes, binding.scalar));
   }
   for (const auto& image : interface.images) {
@@ -305,8 +310,7 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
   }
   for (size_t axis = 0; axis < 3; ++axis) {
     const uint64_t local = size.in_groups ? 1 : built.variant->local_size()[axis];
-    const uint64_t groups = size.count[axis] == 0 ? 0 : (size.count[axis] - 1) / local + 1,
-                   limit = context->limit("maxComputeWorkGroupCount_" + std::to_string(axis));
+    const uint64_t groups = size.count[axis] == 0 ? 0 : (size.count[axis] - 1) / local + 1, limit = kernel.limits().groups[axis];
     if (groups > limit)
       throw BindingError("K8", size.in_groups ? "groups" : "threads", kernel.name(),
                          "at most " + std::to_string(limit) + " workgroups on axis " + std::to_string(axis), std::to_string(groups));

@@ -200,6 +200,9 @@ class Kernel(_pumice.Kernel):
         """
         if self._file is not None and self._file.has_changed():
             self.reload()
+        if self._first_output is None:
+            self.run(**arguments)
+            return None
         made = {key: _empty(*result) for key, result in self._results.items() if key not in arguments}
         given = {**arguments, **made}
         if self._first_output in given and "threads" not in given and "groups" not in given:
