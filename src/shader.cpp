@@ -22,6 +22,7 @@ Record entry_of(const BindingInterface& binding) {
   entry["aliases"] = binding.aliases;
   entry["access"] = text_of(binding.access);
   entry["type"] = name(binding.scalar);
+  entry["least_bytes"] = binding.least_bytes;
   entry["components"] = binding.components;
   entry["stride"] = binding.element_bytes;
   entry["uniform"] = binding.uniform;

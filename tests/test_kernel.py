@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from concurrent.futures import ThreadPoolExecutor
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -206,3 +207,21 @@ def test_names_and_dtypes_that_glsl_has_not_are_refused(
 ) -> None:
     with pytest.raises(pumice.GraphError, match=text):
         pumice.Kernel.from_body("", inputs, outputs, context)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_an_array_holds_at_least_what_its_block_declares(context: pumice.Context, dtype: str) -> None:
+    """Whatever the storage: six elements, one `sfp` each."""
+    kernel = pumice.Kernel(
+        "layout(local_size_x = 6) in;\nlayout(binding = 0) buffer X { sfp x[6]; };\n"
+        "void main() { buffer_st1(x, gl_LocalInvocationIndex, buffer_ld1(x, gl_LocalInvocationIndex) + afp(1)); }",
+        context,
+    )
+    element = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    size = np.dtype(element).itemsize
+    x = np.zeros(6, element)
+    kernel(x=x, groups=1)
+    assert (x == 1).all()
+    with pytest.raises(pumice.BindingError, match=rf"at least the {6 * size} bytes .*given {5 * size} bytes") as caught:
+        kernel(x=np.zeros(5, element), groups=1)
+    assert caught.value.rule == "K5"

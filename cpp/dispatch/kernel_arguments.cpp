@@ -126,6 +126,11 @@ BufferRange bind_tensor(const Build& built, size_t position, const BindingInterf
   if (tensor->range.bytes > limits.largest)
     refuse("K7", "at most " + std::to_string(limits.largest) + " bytes, this device's maxStorageBufferRange",
            std::to_string(tensor->range.bytes) + " bytes");
+  // A scalar of the packed modes is a word of two elements.
+  const bool is_pair = built.storage_typed[position] && binding.components == 1 && binding.scalar == ScalarType::uint32;
+  const uint64_t least = is_pair ? binding.least_bytes / 2 : binding.least_bytes;
+  if (tensor->bytes < least)
+    refuse("K5", "at least the " + std::to_string(least) + " bytes that its block declares", std::to_string(tensor->bytes) + " bytes");
   const uint64_t element = static_cast<uint64_t>(binding.element_bytes);
   if (element > 0 && tensor->range.bytes % element != 0 && tensor->range.bytes < element)
     refuse("K5", "at least one element of " + std::to_string(element) + " bytes", std::to_string(tensor->range.bytes) + " bytes");

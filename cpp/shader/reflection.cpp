@@ -54,6 +54,7 @@ class Reflector {
   void add_member(const std::string& name, uint64_t offset, uint32_t type, uint32_t matrix_stride);
   BindingInterface describe_buffer(const BlockVariable& variable) const;
   uint32_t array_member(uint32_t type) const;
+  uint64_t least_bytes(uint32_t type) const;
   Access access(const BlockVariable& variable) const;
   bool forbids(const BlockVariable& variable, Decoration decoration) const;
   uint32_t members(uint32_t type) const { return static_cast<uint32_t>(module_.definition(type).size()) - 1; }
@@ -145,6 +146,7 @@ void Reflector::add_buffer(const BlockVariable& variable) {
     throw ShaderCompileError("binding " + text_of(buffer.binding) + " is both a storage buffer ('" + same->name +
                              "') and a uniform buffer ('" + buffer.name + "')");
   same->access = static_cast<Access>(static_cast<int>(same->access) | static_cast<int>(buffer.access));
+  same->least_bytes = std::max(same->least_bytes, buffer.least_bytes);
   same->aliases.push_back(buffer.name);
 }
 
@@ -158,6 +160,7 @@ BindingInterface Reflector::describe_buffer(const BlockVariable& variable) const
   buffer.scalar = layout.scalar;
   buffer.components = layout.components;
   buffer.element_bytes = layout.stride ? layout.stride : layout.bytes;
+  buffer.least_bytes = least_bytes(variable.type);
   buffer.name = module_.member_name(variable.type, member);
   if (buffer.name.empty()) throw ShaderCompileError("a buffer of the shader has no name: the SPIR-V was stripped of its debug names");
   const auto binding = module_.value(variable.id, Binding);
@@ -171,6 +174,19 @@ BindingInterface Reflector::describe_buffer(const BlockVariable& variable) const
 void Reflector::check_set(uint32_t id, const std::string& name) const {
   if (const uint32_t set = module_.value(id, DescriptorSet).value_or(0); set != 0)
     throw UnsupportedError("'" + name + "' is in descriptor set " + text_of(set) + ": expected set 0");
+}
+
+// An array that a specialization constant sizes may be of any length.
+uint64_t Reflector::least_bytes(uint32_t type) const {
+  uint64_t least = 0;
+  for (uint32_t member = 0; member < members(type); ++member) {
+    const uint32_t id = module_.definition(type)[member + 1];
+    const auto& definition = module_.definition(id);
+    const bool sized = definition.op != OpTypeArray || module_.definition(definition[2]).op == OpConstant;
+    const uint32_t bytes = sized ? module_.layout(id, module_.member_value(type, member, MatrixStride).value_or(0)).bytes : 0;
+    least = std::max(least, uint64_t{module_.member_value(type, member, Offset).value_or(0)} + bytes);
+  }
+  return least;
 }
 
 // The array stands last where there is a header before it.

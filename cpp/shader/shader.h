@@ -33,6 +33,7 @@ struct BindingInterface {
   Access access = Access::read_write;
   ScalarType scalar = ScalarType::other;  // of the array's elements; vectors and matrices give their scalar
   uint32_t element_bytes = 0;             // array stride
+  uint64_t least_bytes = 0;               // of what the block declares with a size: a runtime array alone has none
   uint32_t components = 1;                // 4 for vec4
   bool uniform = false;                   // a uniform buffer, not a storage buffer
 };
