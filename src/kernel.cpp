@@ -46,6 +46,10 @@ TensorArgument tensor_argument(const std::string& name, const Tensor& tensor) {
                      type_name(value));
 }
 
+bool is_numpy_complex(const py::handle& value) {
+  return py::hasattr(value, "dtype") && py::str(value.attr("dtype").attr("kind")).cast<std::string>() == "c";
+}
+
 Number number_of(const std::string& name, const py::handle& value) {
   if (py::isinstance<py::bool_>(value)) return int64_t{value.cast<bool>()};
   if (PyIndex_Check(value.ptr())) {
@@ -56,7 +60,7 @@ Number number_of(const std::string& name, const py::handle& value) {
     if (overflow) throw BindingError("K6", "argument '" + name + "'", name, "an integer of 64 bits", py::str(value).cast<std::string>());
     return int64_t{converted};
   }
-  if (!PyNumber_Check(value.ptr()) || PyComplex_Check(value.ptr())) refuse_argument(name, value);
+  if (!PyNumber_Check(value.ptr()) || PyComplex_Check(value.ptr()) || is_numpy_complex(value)) refuse_argument(name, value);
   return py::float_(py::reinterpret_borrow<py::object>(value)).cast<double>();
 }
 
@@ -64,24 +68,34 @@ bool is_sequence(const py::handle& value) {
   return py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value);
 }
 
+// A list may hold itself.
+void check_depth(const std::string& name, int depth) {
+  constexpr int kMostDepth = 32;
+  if (depth > kMostDepth)
+    throw BindingError("K5", "argument '" + name.substr(0, 60) + "'", name.substr(0, 60),
+                       "sequences and dicts nested at most " + std::to_string(kMostDepth) + " deep", "deeper ones");
+}
+
 // The numbers of a vector, matrix or array, in the order of memory.
-void add_numbers(std::vector<Number>& numbers, const std::string& name, const py::handle& value) {
-  if (py::isinstance<py::array>(value)) return add_numbers(numbers, name, value.attr("ravel")().attr("tolist")());
+void add_numbers(std::vector<Number>& numbers, const std::string& name, const py::handle& value, int depth = 0) {
+  check_depth(name, depth);
+  if (py::isinstance<py::array>(value)) return add_numbers(numbers, name, value.attr("ravel")().attr("tolist")(), depth + 1);
   if (!is_sequence(value)) return numbers.push_back(number_of(name, value));
-  for (const auto& one : py::reinterpret_borrow<py::sequence>(value)) add_numbers(numbers, name, one);
+  for (const auto& one : py::reinterpret_borrow<py::sequence>(value)) add_numbers(numbers, name, one, depth + 1);
 }
 
 // Push constants by the names of the reflection: a dict is a structure, a sequence of dicts an array of them.
-void add_push_constant(Prepared& prepared, const std::string& name, const py::handle& value) {
+void add_push_constant(Prepared& prepared, const std::string& name, const py::handle& value, int depth = 0) {
+  check_depth(name, depth);
   if (py::isinstance<py::dict>(value)) {
     for (const auto& [member, inner] : py::reinterpret_borrow<py::dict>(value))
-      add_push_constant(prepared, name + "." + py::str(member).cast<std::string>(), inner);
+      add_push_constant(prepared, name + "." + py::str(member).cast<std::string>(), inner, depth + 1);
     return;
   }
   if (is_sequence(value) && py::len(value) > 0 && py::isinstance<py::dict>(value[py::int_(0)])) {
     size_t i = 0;
     for (const auto& one : py::reinterpret_borrow<py::sequence>(value))
-      add_push_constant(prepared, name + "[" + std::to_string(i++) + "]", one);
+      add_push_constant(prepared, name + "[" + std::to_string(i++) + "]", one, depth + 1);
     return;
   }
   std::vector<Number> numbers;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -234,3 +235,47 @@ time.sleep(0.3)
     for _ in range(3):
         done = python("-c", code)
         assert done.returncode == 0, done.stderr
+
+
+SCALE = """layout(binding = 0) buffer Y { float y[]; };
+layout(binding = 0) buffer U { uint a[]; };
+layout(push_constant) uniform P { float factor; };
+void main() { y[gl_GlobalInvocationID.x] *= factor; }"""
+
+
+def test_arguments_that_hold_themselves_are_refused(context: pumice.Context) -> None:
+    kernel, y = pumice.Kernel(SCALE, context), np.ones(8, "float32")
+    turning: list[Any] = []
+    turning.append(turning)
+    around: dict[str, Any] = {}
+    around["a"] = around
+    for given in (
+        {"factor": turning, "threads": 8},
+        {"factor": around, "threads": 8},
+        {"factor": 1, "threads": turning},
+    ):
+        with pytest.raises(pumice.BindingError, match="nested at most 32 deep"):
+            kernel(y=y, **given)
+    with pytest.raises(pumice.BindingError, match="a number.*given complex64"):
+        kernel(y=y, factor=np.complex64(3j), threads=8)
+    with pytest.raises(pumice.BindingError, match="'y', whose binding it shares; given 'a'"):
+        kernel(y=y, a=np.zeros(8, "uint32"), factor=1, threads=8)
+    kernel(y=y, factor=2, threads=8)
+    assert (y == 2).all()
+
+
+@pytest.mark.parametrize("length", [0, -1])
+def test_an_array_of_no_length_is_refused(context: pumice.Context, length: int) -> None:
+    source = """layout(constant_id = 0) const int N = 3;
+layout(local_size_x = 4) in;
+shared float s[N];
+layout(binding = 0) buffer Y { float y[]; };
+void main() { s[0] = 1.0; y[0] = s[0]; }"""
+    with pytest.raises(pumice.BindingError, match=f"'N': expected an array length from 1 .*given {length}"):
+        pumice.Kernel(source, context, spec={"N": length})(y=np.zeros(4, "float32"), groups=1)
+
+
+def test_a_kernel_that_accesses_nothing_is_within_its_bounds(context: pumice.Context) -> None:
+    pumice.Kernel("void main() {}", context, debug=True)(threads=1)
+    source = "layout(binding = 0) buffer Y { float y[]; };\nvoid main() { uint i = gl_GlobalInvocationID.x; if (i < 0u) y[i] = 1.0; }"
+    pumice.Kernel(source, context, debug=True)(y=np.zeros(0, "float32"), threads=3)

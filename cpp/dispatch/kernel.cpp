@@ -27,6 +27,8 @@ Specialization specialise(const SpecConstant& constant, double value) {
   Specialization result{constant.id, 4, 0};
   switch (constant.scalar) {
     case ScalarType::float32:
+      if (std::isfinite(value) && !std::isfinite(static_cast<float>(value)))
+        throw BindingError("K2", "specialization constant", constant.name, "a number that float32 can hold", std::to_string(value));
       result.bits = std::bit_cast<uint32_t>(static_cast<float>(value));
       break;
     case ScalarType::float64:

@@ -246,9 +246,13 @@ void store_numbers(const PushConstant& member, const KernelArgument& argument, s
 }
 
 void check_names(const Interface& interface, const KernelArguments& arguments) {
-  for (const auto& [given, argument] : arguments)
+  for (const auto& [given, argument] : arguments) {
+    const auto* binding = interface.find_binding(given);
+    if (binding && binding->name != given)
+      throw BindingError("K4", "argument '" + given + "'", given, "'" + binding->name + "', whose binding it shares", "'" + given + "'");
     if ((!interface.find_binding(given) || is_debug_binding(given)) && !interface.find_image(given) && !interface.find_push_constant(given))
       throw BindingError("K4", "argument '" + given + "'", given, names_of(interface), "'" + given + "'");
+  }
 }
 
 // A workgroup for a kernel that leaves the choice to the engine.

@@ -57,7 +57,7 @@ void count_descriptors(Needs& needs, const Interface& interface) {
 }
 
 uint64_t shared_bytes_of(const Shader& shader, const std::vector<Specialization>& specialization) {
-  if (shader.interface.shared_bytes == 0 || specialization.empty()) return shader.interface.shared_bytes;
+  if (specialization.empty()) return shader.interface.shared_bytes;
   std::map<uint32_t, uint64_t> values;
   for (const auto& constant : specialization) values[constant.id] = constant.bits;
   return shared_bytes(shader.spirv, values);

@@ -117,7 +117,7 @@ bool pumice_in_range(const uint access, const uint index, const uint binding, co
   uint bytes = pumice_limits[binding];
   return pumice_in_bounds(access, index, min(bytes < offset ? 0u : (bytes - offset) / stride, most));
 }
-bool pumice_checked = pumice_in_bounds(0u, 0u, 1u) && pumice_in_range(0u, 0u, 0u, 0u, 1u, 1u);
+bool pumice_checked = pumice_in_bounds(0u, 0u, 1u) || pumice_in_range(0u, 0u, 0u, 0u, 1u, 1u);
 )";
 }
 

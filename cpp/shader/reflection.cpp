@@ -221,6 +221,8 @@ void Reflector::add_members(uint32_t type, const std::string& prefix, uint64_t b
     const std::string name = module_.member_name(type, member);
     const auto offset = module_.member_value(type, member, Offset);
     if (name.empty() || !offset) throw ShaderCompileError("a push constant has no name or offset: the SPIR-V was stripped or is malformed");
+    if (module_.member_value(type, member, RowMajor))
+      throw UnsupportedError("push constant '" + prefix + name + "' is row_major: expected column_major, the default");
     add_member(prefix + name, begin + *offset, structure[member + 1], module_.member_value(type, member, MatrixStride).value_or(0));
   }
 }

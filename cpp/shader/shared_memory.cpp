@@ -11,6 +11,7 @@ using namespace spirv;
 
 namespace {
 
+constexpr uint64_t kMostLength = 0x7fffffff;
 constexpr int kMaxDepth = 256;  // a module may claim that a type or a constant holds itself
 constexpr uint64_t kMost = uint64_t{1} << 40;
 
@@ -27,6 +28,7 @@ void check_depth(int depth) {
 uint64_t SharedMemory::bytes() const {
   uint64_t sum = 0;
   for (const auto& instruction : module_.all()) {
+    if (instruction.op == OpTypeArray) type_bytes(instruction[0], 0);  // a driver may crash on one of no length, wherever it is
     if (instruction.op != OpVariable || instruction[2] != kWorkgroup) continue;
     sum = std::min(kMost, sum + type_bytes(module_.definition(instruction[0])[2], 0));
   }
@@ -56,8 +58,14 @@ uint64_t SharedMemory::new_type_bytes(uint32_t type, int depth) const {
     case OpTypeVector:
     case OpTypeMatrix:
       return product(definition[2], type_bytes(definition[1], depth + 1));
-    case OpTypeArray:
-      return product(value(definition[2], depth + 1), type_bytes(definition[1], depth + 1));
+    case OpTypeArray: {
+      const uint64_t length = value(definition[2], depth + 1);
+      const auto spec = module_.value(definition[2], SpecId);
+      if (spec && constants_.contains(*spec) && (length == 0 || length > kMostLength))
+        throw BindingError("K2", "specialization constant", module_.name(definition[2]),
+                           "an array length from 1 to " + std::to_string(kMostLength), std::to_string(static_cast<int32_t>(length)));
+      return product(length, type_bytes(definition[1], depth + 1));
+    }
     case OpTypeStruct: {
       uint64_t sum = 0;
       for (size_t member = 1; member < definition.size(); ++member) sum = std::min(kMost, sum + type_bytes(definition[member], depth + 1));

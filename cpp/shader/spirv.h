@@ -85,6 +85,7 @@ enum Decoration : uint32_t {
   Block = 2,
   BufferBlock = 3,
   ArrayStride = 6,
+  RowMajor = 4,
   MatrixStride = 7,
   BuiltIn = 11,
   NonWritable = 24,
