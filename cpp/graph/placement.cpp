@@ -158,8 +158,7 @@ class Placer {
     slice.offset = bytes(first);
     slice.is_solid = whole.is_packed() && element_count({shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis)}) == 1;
     const uint64_t own = slice.is_solid ? bytes(slice.elements) : buffer_size(whole.dtype, shape, &whole.strides);
-    slice.bytes =
-        round_up(slice.offset + own, 4) - slice.offset;  // up to the end of its last word, which the next part may share
+    slice.bytes = round_up(slice.offset + own, 4) - slice.offset;  // up to the end of its last word, which the next part may share
     slice.is_last = begin + shape[axis] == whole.shape[axis];
     slice.whole_words = first * bits(whole.dtype) % 32 == 0 && ((slice.is_solid && slice.is_last) || length * bits(whole.dtype) % 32 == 0);
     if (!slice.is_solid && slice.whole_words)
