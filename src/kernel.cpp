@@ -167,6 +167,19 @@ BoundKernel bind(const PyKernel& self, py::kwargs arguments) {
   return {self.calls->bind(prepared.arguments, size)};
 }
 
+// Each array is uploaded by itself: what two of them write to one place would be lost.
+void check_overlaps(const PyKernel& self, const Prepared& prepared) {
+  for (size_t i = 0; i < prepared.arrays.size(); ++i) {
+    if (!is_written(self, prepared.arrays[i].name)) continue;
+    for (size_t j = 0; j < i; ++j) {
+      const auto &one = prepared.arrays[j], &other = prepared.arrays[i];
+      if (is_written(self, one.name) && py::module_::import("numpy").attr("may_share_memory")(one.given, other.given).cast<bool>())
+        throw BindingError("K9", "argument '" + other.name + "'", other.name,
+                           "an array apart from '" + one.name + "': the kernel writes both", "one that may share its memory");
+    }
+  }
+}
+
 // Where the results of a kernel go at first: the array itself, an array that is copied to it afterwards, or nowhere.
 std::vector<py::array> result_arrays(const Prepared& prepared, std::vector<ArrayArgument>& arguments) {
   std::vector<py::array> staged(prepared.arrays.size());
@@ -205,6 +218,7 @@ void call(const PyKernel& given, py::kwargs arguments) {
   const PyKernel self = given;  // another thread may replace it
   const LaunchSize size = launch_size(self.kernel->name(), arguments);
   const Prepared prepared = prepare(self, arguments);
+  check_overlaps(self, prepared);
   std::vector<ArrayArgument> arrays;
   arrays.reserve(prepared.arrays.size());
   const std::vector<py::array> staged = result_arrays(prepared, arrays);

@@ -279,3 +279,15 @@ def test_a_kernel_that_accesses_nothing_is_within_its_bounds(context: pumice.Con
     pumice.Kernel("void main() {}", context, debug=True)(threads=1)
     source = "layout(binding = 0) buffer Y { float y[]; };\nvoid main() { uint i = gl_GlobalInvocationID.x; if (i < 0u) y[i] = 1.0; }"
     pumice.Kernel(source, context, debug=True)(y=np.zeros(0, "float32"), threads=3)
+
+
+def test_two_written_arrays_lie_apart(context: pumice.Context) -> None:
+    source = """layout(binding = 0) buffer A { float a[]; };
+layout(binding = 1) buffer B { float b[]; };
+void main() { uint i = gl_GlobalInvocationID.x; if (i % 2u == 0u) a[i] = 1.0; else b[i] = 2.0; }"""
+    kernel, z = pumice.Kernel(source, context), np.zeros(8, "float32")
+    for a, b in ((z, z), (z[:6], z[2:])):
+        with pytest.raises(pumice.BindingError, match="apart from 'a': the kernel writes both"):
+            kernel(a=a, b=b, threads=6)
+    kernel(a=z[:4], b=z[4:], threads=4)
+    assert z.tolist() == [1, 0, 1, 0, 0, 2, 0, 2]
