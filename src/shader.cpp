@@ -211,7 +211,7 @@ void bind_shader(py::module_& module) {
         return included_files(source, name, {std::move(includes), std::move(include_dirs), true});
       },
       py::arg("source"), py::arg("name"), py::arg("includes"), py::arg("include_dirs"),
-      "Paths of the files that a shader in the file `name` includes, also under conditions.");
+      "Paths of the files that a shader in the file `name` includes, also under conditions, and of those that were looked for in vain.");
   module.def("compile_counts", &compile_counts, "How many shaders this process compiled and how many it found in the caches.");
   module.def("glslang_version", [] { return std::string(glslang_version()); }, "Version of the shader compiler; nothing is loaded.");
   module.def("glslang_accepts", &glslang_accepts, py::arg("extension"), py::call_guard<ReleasedGil>(),

@@ -163,6 +163,22 @@ def test_what_a_changed_file_includes_is_watched_too(context: pumice.Context, pa
     assert result(kernel) == 9
 
 
+def test_an_include_that_comes_back_or_comes_first_is_seen(context: pumice.Context, path: Path) -> None:
+    folders = [path.parent / "first", path.parent / "second"]
+    (path.parent / "parts/scale.glsl").unlink()
+    write(folders[1] / "parts/scale.glsl", scale(4))
+    kernel = pumice.Kernel.from_file(path, context, reload=True, include_dirs=folders)
+    assert result(kernel) == 4
+    write(folders[0] / "parts/scale.glsl", scale(3))
+    assert result(kernel) == 3
+    for folder in folders:
+        (folder / "parts/scale.glsl").unlink()
+    with pytest.raises(pumice.ShaderCompileError, match="was not found"):
+        result(kernel)
+    write(folders[1] / "parts/scale.glsl", scale(5))
+    assert result(kernel) == 5
+
+
 def test_a_broken_change_raises_once_and_leaves_the_kernel(context: pumice.Context, path: Path) -> None:
     kernel = pumice.Kernel.from_file(path, context, reload=True)
     write(path.parent / "parts/scale.glsl", '#include "broken.glsl"\n' + scale(7))

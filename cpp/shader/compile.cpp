@@ -1,5 +1,4 @@
 #include <atomic>
-#include <ranges>
 
 #include "core/error.h"
 #include "shader/compiler.h"
@@ -75,11 +74,7 @@ std::shared_ptr<const Shader> compile(const std::string& source, const std::stri
 }
 
 std::vector<std::string> included_files(const std::string& source, const std::string& name, const Includes& includes) {
-  std::vector<std::string> names;
-  const SourceSet sources(name, source, includes);
-  for (const auto& file : sources.files() | std::views::drop(1))
-    if (file.on_disk) names.push_back(file.name);
-  return names;
+  return SourceSet(name, source, includes).looked_for();
 }
 
 std::string Shader::disassemble() const {

@@ -134,7 +134,7 @@ struct Includes {
 std::shared_ptr<const Shader> compile(const std::string& source, const std::string& name, const ShaderOptions& options,
                                       const Macros& macros = {}, const Includes& includes = {});
 
-// The files on disk that such a compile reads besides the shader's own.
+// The files on disk that such a compile reads besides the shader's own, and those that it looked for and that are not there.
 std::vector<std::string> included_files(const std::string& source, const std::string& name, const Includes& includes);
 
 // Counts of this process, for tests and reports.

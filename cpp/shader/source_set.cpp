@@ -11,6 +11,8 @@
 namespace pumice {
 namespace {
 
+constexpr std::string_view kFileKey = "file ";
+
 // The path of an #include line: "path" or <path>; empty where it has neither.
 std::string include_path(const std::vector<Token>& line, std::string_view source) {
   if (line.size() < 2) return {};
@@ -82,8 +84,15 @@ std::optional<size_t> SourceSet::load(const std::string& path, size_t includer) 
   return found;
 }
 
+std::vector<std::string> SourceSet::looked_for() const {
+  std::vector<std::string> names;
+  for (const auto& [key, file] : loaded_)
+    if (key.starts_with(kFileKey)) names.push_back(key.substr(kFileKey.size()));
+  return names;
+}
+
 std::optional<size_t> SourceSet::load_file(const std::string& name) {
-  const std::string key = "file " + name;
+  const std::string key = std::string(kFileKey) + name;
   return loaded_.contains(key) ? loaded_[key] : remember(key, name, where_.files ? where_.files->read(name) : read_text(name), true);
 }
 

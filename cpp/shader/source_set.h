@@ -28,6 +28,7 @@ class SourceSet {
   SourceSet(std::string name, std::string text, const Includes& includes);
 
   const std::vector<SourceFile>& files() const { return files_; }
+  std::vector<std::string> looked_for() const;  // paths on disk, found or not
   void replace_texts(const std::function<std::string(const std::string&)>& change);
   // The file that `path` means in file `includer`.
   std::optional<size_t> find(const std::string& path, size_t includer) const;

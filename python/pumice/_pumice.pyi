@@ -1175,7 +1175,7 @@ def has_operator(name: str, domain: str = '') -> bool:
     ...
 def included_files(source: str, name: str, includes: collections.abc.Mapping[str, str], include_dirs: collections.abc.Sequence[str]) -> list[str]:
     """
-    Paths of the files that a shader in the file `name` includes, also under conditions.
+    Paths of the files that a shader in the file `name` includes, also under conditions, and of those that were looked for in vain.
     """
 def note_cache_use(path: str) -> None:
     """
