@@ -162,9 +162,9 @@ def test_a_shader_without_printf_has_no_ring(context: pumice.Context) -> None:
 
 
 def test_the_ring_is_no_argument(context: pumice.Context) -> None:
-    kernel, ones = pumice.Kernel(body('printf("a");'), context), np.ones(1, "float32")
+    kernel, arrays = pumice.Kernel(body('printf("a");'), context), [np.ones(1, "float32") for _ in range(3)]
     with pytest.raises(pumice.BindingError, match=r"expected x, y; given 'pumice_ring'"):
-        kernel(x=ones, y=ones, pumice_ring=ones, threads=1)
+        kernel(x=arrays[0], y=arrays[1], pumice_ring=arrays[2], threads=1)
 
 
 # ---- the ring
