@@ -1,0 +1,25 @@
+"""The operator table's test table: one row a case. The same rows are compared with onnx's reference and timed by the benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from operator_cases import contractions, index_maps, large, maps, normalizations, reductions, views, windows
+from operator_cases.rows import OPSET, Case
+
+__all__ = ["CASES", "OPSET", "Case"]
+
+FAMILIES = (
+    contractions.convolutions,
+    contractions.products,
+    windows.windows,
+    normalizations.normalizations,
+    index_maps.index_maps,
+    reductions.reductions,
+    maps.maps,
+    maps.elementary,
+    maps.casts,
+    views.copies,
+    large.large,
+)
+CASES: Sequence[Case] = tuple(one for family in FAMILIES for one in family())

@@ -1,0 +1,95 @@
+"""Conv, ConvTranspose, Gemm and MatMul."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from operator_cases.rows import LOOSE, Case, Given, case, fixed, w, x
+
+
+def convolutions() -> Iterator[Case]:
+    def conv(note: str, *inputs: Given | None, **options: Any) -> Case:
+        return case("Conv", note, *inputs, **{**LOOSE, **options})
+
+    yield conv("3x3 with padding", x(1, 3, 7, 11), w(5, 3, 3, 3), w(5), pads=[1, 1, 1, 1])
+    yield conv("1x1, batch 3, 17 pixels", x(3, 5, 1, 17), w(7, 5, 1, 1), w(7))
+    yield conv("one element", x(1, 1, 1, 1), w(1, 1, 1, 1), w(1))
+    yield conv("no bias, strides and uneven padding", x(2, 4, 13, 9), w(16, 4, 3, 5), strides=[2, 3], pads=[0, 2, 1, 1])
+    yield conv("many tiles, channels in eights", x(1, 40, 65, 67), w(72, 40, 3, 3), w(72), pads=[1, 1, 1, 1])
+    yield conv("many tiles, few channels out", x(1, 24, 97, 89), w(30, 24, 1, 1), w(30), strides=[1, 1])
+    yield conv("many tiles of groups", x(2, 32, 65, 67), w(48, 16, 3, 3), group=2, strides=[1, 1], dilations=[2, 1])
+    yield conv("dilated", x(1, 8, 19, 17), w(9, 8, 3, 3), w(9), dilations=[2, 3], pads=[2, 3, 2, 3])
+    yield conv("kernel larger than the image", x(1, 2, 3, 3), w(3, 2, 5, 5), w(3), pads=[2, 2, 2, 2])
+    yield conv("9x9 of three channels", x(1, 3, 21, 19), w(17, 3, 9, 9), w(17), pads=[4, 4, 4, 4])
+    yield conv("three output channels", x(1, 16, 18, 23), w(3, 16, 9, 9), w(3), pads=[4, 4, 4, 4])
+    yield conv("past one tile of pixels and channels", x(1, 12, 9, 9), w(67, 12, 3, 3), w(67), pads=[1, 1, 1, 1])
+    yield conv("many channels, few pixels", x(1, 131, 5, 5), w(66, 131, 1, 1), w(66))
+    yield conv("channels in fours", x(1, 64, 13, 13), w(64, 64, 3, 3), w(64), pads=[1, 1, 1, 1])
+    yield conv("two groups", x(2, 6, 7, 8), w(10, 3, 3, 3), w(10), group=2, pads=[1, 1, 1, 1])
+    yield conv("depthwise", x(2, 7, 11, 13), w(7, 1, 3, 3), w(7), group=7, pads=[1, 1, 1, 1])
+    yield conv(
+        "depthwise, channels in fours, stride 2", x(1, 32, 15, 15), w(32, 1, 3, 3), w(32), group=32, strides=[2, 2]
+    )
+    yield conv("depthwise with a multiplier", x(1, 5, 9, 9), w(15, 1, 3, 3), w(15), group=5)
+    yield conv("one axis", x(2, 3, 31), w(4, 3, 5), w(4), pads=[2, 2], strides=[2])
+    yield conv("SAME_UPPER", x(1, 3, 10, 11), w(4, 3, 3, 4), w(4), auto_pad="SAME_UPPER", strides=[2, 2])
+    yield conv("SAME_LOWER", x(1, 3, 10, 11), w(4, 3, 3, 4), w(4), auto_pad="SAME_LOWER", strides=[2, 2])
+    yield conv("VALID", x(1, 3, 10, 11), w(4, 3, 3, 3), w(4), auto_pad="VALID")
+    yield conv("weights given at the call", x(1, 3, 8, 7), x(6, 3, 3, 3), x(6), pads=[1, 1, 1, 1])
+    yield conv("no images", x(0, 3, 8, 8), w(4, 3, 3, 3), w(4))
+
+    def transposed(note: str, *inputs: Given | None, **options: Any) -> Case:
+        return case("ConvTranspose", note, *inputs, **{**LOOSE, **options})
+
+    yield transposed(
+        "3x3, stride 2, output padding", x(1, 6, 5, 7), w(6, 5, 3, 3), w(5), strides=[2, 2], output_padding=[1, 1]
+    )
+    yield transposed("stride 1", x(2, 3, 4, 5), w(3, 7, 3, 2), w(7))
+    yield transposed("padding crops", x(1, 4, 6, 6), w(4, 3, 4, 4), strides=[2, 2], pads=[1, 1, 1, 1])
+    yield transposed("stride 3 skips", x(1, 2, 4, 3), w(2, 3, 2, 2), w(3), strides=[3, 3])
+    yield transposed("dilated", x(1, 3, 5, 5), w(3, 4, 3, 3), w(4), dilations=[2, 2], strides=[2, 2])
+    yield transposed("two groups", x(1, 6, 4, 4), w(6, 3, 3, 3), w(6), group=2, strides=[2, 2])
+    yield transposed("one axis", x(1, 3, 9), w(3, 4, 3), w(4), strides=[2])
+    yield transposed("one element", x(1, 1, 1, 1), w(1, 1, 1, 1), w(1))
+    yield transposed(
+        "channels in fours", x(1, 16, 9, 10), w(16, 32, 3, 3), w(32), strides=[2, 2], output_padding=[1, 1]
+    )
+
+
+def products() -> Iterator[Case]:
+    def gemm(note: str, *inputs: Given | None, **options: Any) -> Case:
+        return case("Gemm", note, *inputs, **{**LOOSE, **options})
+
+    yield gemm("one row", x(1, 37), w(37, 10), w(10))
+    yield gemm("three rows, B transposed", x(3, 64), w(19, 64), w(19), transB=1)
+    yield gemm("A transposed, factors", x(13, 7), w(13, 5), w(5), transA=1, alpha=0.5, beta=-2.0)
+    yield gemm("both transposed, no C", x(13, 17), w(9, 13), transA=1, transB=1)
+    yield gemm("C is a matrix", x(7, 11), w(11, 6), w(7, 6), alpha=2.0, beta=0.25)
+    yield gemm("C is a column", x(7, 11), w(11, 6), w(7, 1), beta=0.5)
+    yield gemm("C is a number", x(7, 11), w(11, 6), fixed(1.5, "float32"))
+    yield gemm("C is one row of two axes", x(7, 11), w(11, 6), w(1, 6))
+    yield gemm("everything given at the call", x(5, 8), x(8, 12), x(12))
+    yield gemm("one element", x(1, 1), w(1, 1), w(1))
+    yield gemm("no rows", x(0, 4), w(4, 3), w(3))
+    yield gemm("an empty sum", x(3, 0), w(0, 4), w(4))
+    yield gemm("past a tile", x(65, 33), w(33, 65), w(65))
+
+    def matmul(note: str, *inputs: Given | None, **options: Any) -> Case:
+        return case("MatMul", note, *inputs, **{**LOOSE, **options})
+
+    yield matmul("matrices", x(7, 13), x(13, 5))
+    yield matmul("constant right side", x(17, 24), w(24, 36))
+    yield matmul("vectors", x(31), x(31))
+    yield matmul("vector and matrix", x(11), x(11, 7))
+    yield matmul("matrix and vector", x(7, 11), x(11))
+    yield matmul("batches", x(3, 5, 7), x(3, 7, 4))
+    yield matmul("broadcast batches", x(2, 1, 5, 7), x(3, 7, 4))
+    yield matmul("a batch and one matrix", x(2, 3, 5, 8), w(8, 12))
+    yield matmul("one matrix and a batch", x(5, 8), x(3, 8, 4))
+    yield matmul("one element", x(1, 1), x(1, 1))
+    yield matmul("an empty sum", x(3, 0), x(0, 4))
+    yield matmul("long sum", x(3, 1031), w(1031, 17), fp32=(1e-4, 1e-3), fp16=(2e-3, 0.1))
+    yield matmul("past a tile", x(67, 65), x(65, 66))
+    yield matmul("many tiles, a depth of eights", x(1030, 72), w(72, 260))
+    yield matmul("many tiles of a batch", x(3, 520, 40), x(3, 40, 264))

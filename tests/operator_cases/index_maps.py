@@ -1,0 +1,68 @@
+"""Operators that move elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from operator_cases.rows import EXACT, Case, Given, case, fixed, given, x
+
+
+def index_maps() -> Iterator[Case]:
+    def moved(op: str, note: str, *inputs: Given | None, **options: Any) -> Case:
+        return case(op, note, *inputs, **{**EXACT, **options})
+
+    yield moved("Concat", "channels", x(1, 3, 5, 7), x(1, 4, 5, 7), axis=1)
+    yield moved("Concat", "the last axis, odd sizes", x(3, 5), x(3, 1), x(3, 7), axis=-1)
+    yield moved("Concat", "one", x(3, 5), axis=0)
+    yield moved("Concat", "an empty one", x(3, 0), x(3, 5), axis=1)
+    yield moved(
+        "Concat", "bytes", x(3, 5, dtype="uint8", low=0, high=255), x(3, 2, dtype="uint8", low=0, high=255), axis=1
+    )
+    yield moved(
+        "Concat",
+        "64-bit integers",
+        x(2, 3, dtype="int64", low=-9, high=9),
+        x(1, 3, dtype="int64", low=-9, high=9),
+        axis=0,
+    )
+    yield moved("Concat", "seven", *[x(2, n, 3) for n in (1, 2, 3, 4, 5, 6, 7)], axis=1)
+    yield moved("Split", "equal parts", x(2, 6, 5), outputs=3, axis=1, num_outputs=3)
+    yield moved("Split", "sizes given, odd starts", x(3, 11), fixed([1, 3, 7]), outputs=3, axis=1)
+    yield moved("Split", "an uneven last part", x(7, 3), outputs=3, axis=0, num_outputs=3)
+    yield moved("Slice", "a crop", x(1, 3, 11, 13), fixed([2, 3]), fixed([-2, -1]), fixed([2, 3]))
+    yield moved("Slice", "steps", x(11, 13), fixed([1, 0]), fixed([11, 100]), fixed([0, 1]), fixed([3, 2]))
+    yield moved("Slice", "backwards", x(7, 5), fixed([-1, 4]), fixed([-100, 0]), fixed([0, 1]), fixed([-1, -2]))
+    yield moved("Slice", "nothing", x(7, 5), fixed([3]), fixed([3]))
+    yield moved(
+        "Slice", "bytes from an odd start", x(9, 7, dtype="uint8", low=0, high=255), fixed([1]), fixed([6]), fixed([1])
+    )
+    yield moved("Transpose", "a matrix", x(13, 17))
+    yield moved("Transpose", "NCHW to NHWC", x(2, 3, 5, 7), perm=[0, 2, 3, 1])
+    yield moved("Transpose", "five axes", x(2, 3, 4, 5, 3), perm=[4, 1, 3, 0, 2])
+    yield moved("Transpose", "bytes", x(5, 7, dtype="int8", low=-128, high=127), perm=[1, 0])
+    yield moved("Transpose", "booleans", x(5, 7, dtype="bool"), perm=[1, 0])
+    yield moved("Transpose", "rank 8", x(2, 1, 3, 2, 1, 2, 3, 2), perm=[7, 6, 5, 4, 3, 2, 1, 0])
+    yield moved("DepthToSpace", "DCR", x(2, 12, 3, 5), blocksize=2)
+    yield moved("DepthToSpace", "CRD", x(1, 9, 5, 4), blocksize=3, mode="CRD")
+    yield moved("SpaceToDepth", "blocks of two", x(2, 3, 6, 4), blocksize=2)
+    yield moved("Expand", "two axes", x(3, 1, 5), fixed([2, 3, 4, 5]))
+    yield moved("Expand", "one element", x(1), fixed([67]))
+    yield moved("Expand", "bytes", x(1, 3, dtype="uint8", low=0, high=255), fixed([5, 3]))
+    yield moved("Gather", "rows", x(7, 5), fixed([0, 6, 3, -1, 0]))
+    yield moved("Gather", "columns, indices of two axes", x(7, 5), fixed([[0, 4], [-2, 1]]), axis=1)
+    yield moved("Gather", "indices given at the call", x(7, 3), given([1, 0, -7], "int32"))
+    yield moved("Gather", "one index", x(7, 3), fixed(2))
+    yield moved("Gather", "bytes", x(9, dtype="uint8", low=0, high=255), fixed([8, 1, 1]))
+    yield moved("Pad", "constant", x(1, 3, 5, 7), fixed([0, 0, 1, 2, 0, 1, 3, 4]))
+    yield moved("Pad", "constant of its own", x(5, 7), fixed([1, 0, 0, 3]), fixed(1.5, "float32"))
+    yield moved("Pad", "reflect", x(1, 3, 9, 8), fixed([0, 0, 4, 3, 0, 0, 2, 7]), mode="reflect")
+    yield moved("Pad", "edge", x(1, 2, 4, 3), fixed([0, 0, 2, 5, 0, 0, 1, 1]), mode="edge")
+    yield moved("Pad", "some axes", x(3, 5, 4), fixed([1, 2, 0, 1]), None, fixed([2, 0]))
+    yield moved("Pad", "crops", x(6, 7), fixed([-1, 2, 1, -3]))
+    yield moved("Pad", "integers", x(3, 5, dtype="int32", low=-9, high=9), fixed([1, 1, 1, 1]), fixed(7, "int32"))
+    yield moved(
+        "Pad", "64-bit integers", x(3, 5, dtype="int64", low=-9, high=9), fixed([1, 0, 2, 1]), fixed(-7, "int64")
+    )
+    yield moved("Pad", "bytes", x(3, 5, dtype="uint8", low=0, high=255), fixed([0, 2, 1, 1]), mode="edge")
+    yield moved("Pad", "wrap", x(3, 5), fixed([1, 2, 2, 4]), mode="wrap")

@@ -1,0 +1,129 @@
+"""Elementwise operators and Cast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from operator_cases.rows import EXACT, SPECIAL, Case, case, fixed, given, w, x
+
+
+def maps() -> Iterator[Case]:
+    for op in ("Add", "Sub", "Mul", "Div", "Max", "Min"):
+        second = x(5, 37, low=0.5, high=2) if op == "Div" else x(5, 37)
+        yield case(op, "same shapes", x(5, 37), second)
+    yield case("Add", "a channel's constant", x(2, 3, 5, 7), w(1, 3, 1, 1))
+    yield case("Mul", "one number", x(3, 5, 7), fixed(0.5, "float32"))
+    yield case("Add", "both broadcast", x(3, 1, 7), x(1, 5, 1))
+    yield case("Add", "rank 0", fixed(1.25, "float32"), given(2.5))
+    yield case("Add", "nothing", x(0, 3), x(0, 3))
+    yield case("Add", "one element past a workgroup of fours", x(257), x(257))
+    yield case("Add", "five axes, every other broadcast", x(3, 1, 5, 1, 7), x(1, 2, 1, 3, 1))
+    yield case("Sub", "integers", x(5, 7, dtype="int32", low=-99, high=99), x(7, dtype="int32", low=-99, high=99))
+    yield case(
+        "Mul",
+        "64-bit integers",
+        x(5, 7, dtype="int64", low=-99, high=99),
+        x(7, dtype="int64", low=-(2**40), high=2**40),
+    )
+    yield case("Add", "bytes wrap", x(5, 7, dtype="uint8", low=0, high=255), x(5, 7, dtype="uint8", low=0, high=255))
+    yield case(
+        "Div", "integers truncate", x(5, 7, dtype="int32", low=-99, high=99), x(5, 7, dtype="int32", low=1, high=9)
+    )
+    for op in ("Relu", "Tanh", "Sigmoid", "Abs", "Neg", "Exp", "Erf", "Floor", "Ceil", "Round", "Sign"):
+        yield case(op, "odd shape", x(3, 5, 7), fp16=(2e-3, 1e-3))
+        yield case(op, "special numbers", given(SPECIAL), fp16=(2e-3, 1e-3))
+    yield case("Sqrt", "special numbers", given(SPECIAL), fp16=(2e-3, 1e-3))
+    yield case("Log", "odd shape", x(3, 5, 7, low=0.25, high=2), fp16=(2e-3, 1e-3))
+    yield case("Reciprocal", "odd shape", x(3, 5, 7, low=0.25, high=2), fp16=(2e-3, 1e-3))
+    yield case("Pow", "squares of negative numbers", x(5, 7), fixed(2.0, "float32"), fp16=(2e-3, 4e-3))
+    yield case("LeakyRelu", "slope", x(3, 37), alpha=0.125)
+    yield case("Elu", "odd shape", x(3, 37), alpha=0.5, fp16=(2e-3, 1e-3))
+    yield case("HardSigmoid", "odd shape", x(3, 37), fp16=(2e-3, 1e-3))
+    yield case("Softplus", "odd shape", x(3, 37), fp16=(2e-3, 1e-3))
+    yield case("PRelu", "a slope a channel", x(2, 3, 5, 5), w(3, 1, 1))
+    yield case("Clip", "both ends", x(3, 37), fixed(-0.5, "float32"), fixed(1.0, "float32"))
+    yield case("Clip", "special numbers", given(SPECIAL), fixed(0.0, "float32"), fixed(6.0, "float32"))
+    yield case("Clip", "one end", x(3, 37), None, fixed(0.5, "float32"))
+    yield case("Equal", "integers", x(5, 7, dtype="int32", low=0, high=2), x(7, dtype="int32", low=0, high=2))
+    yield case("Less", "floats", x(5, 37), x(5, 37))
+    yield case("Greater", "NaN is not", given(SPECIAL), fixed(0.0, "float32"))
+    yield case("And", "booleans", x(5, 7, dtype="bool"), x(7, dtype="bool"))
+    yield case("Not", "booleans", x(5, 7, dtype="bool"))
+    yield case("Where", "broadcast", x(5, 1, dtype="bool"), x(5, 7), x(7))
+    yield case("Identity", "odd shape", x(3, 5, 7), **EXACT)
+
+
+def elementary() -> Iterator[Case]:
+    """Functions of one operand, where they are defined and at special numbers."""
+    for op, low, high in (
+        ("Sin", -2, 2),
+        ("Cos", -2, 2),
+        ("Tan", -1, 1),
+        ("Asin", -1, 1),
+        ("Acos", -1, 1),
+        ("Atan", -2, 2),
+        ("Sinh", -2, 2),
+        ("Cosh", -2, 2),
+        ("Asinh", -2, 2),
+        ("Acosh", 1.25, 30),
+        ("Atanh", -0.875, 0.875),
+        ("Softsign", -2, 2),
+        ("Mish", -2, 2),
+        ("HardSwish", -4, 4),
+        ("Gelu", -3, 3),
+        ("Selu", -3, 3),
+        ("Celu", -3, 3),
+        ("ThresholdedRelu", -3, 3),
+    ):
+        yield case(op, "odd shape", x(3, 5, 7, low=low, high=high), fp16=(2e-3, 2e-3))
+    yield case("Gelu", "tanh", x(3, 37, low=-4, high=4), approximate="tanh", fp16=(2e-3, 2e-3))
+    yield case("Celu", "alpha", x(3, 37), alpha=0.5)
+    yield case("ThresholdedRelu", "alpha", given([0.25, 0.5, 0.75, -1.0, np.inf]), alpha=0.5, **EXACT)
+    yield case("IsNaN", "special numbers", given(SPECIAL))
+    yield case("IsInf", "special numbers", given(SPECIAL))
+    yield case("IsInf", "negative alone", given(SPECIAL), detect_positive=0)
+    small = {"low": 0, "high": 3}
+    yield case("Mod", "integers, the sign of the divisor", x(5, 7, dtype="int32", low=-9, high=9), fixed([-4], "int32"))
+    yield case("Mod", "floats, the sign of the dividend", x(5, 7), fixed(0.75, "float32"), fmod=1, **EXACT)
+    yield case("LessOrEqual", "integers", x(5, 7, dtype="int32", **small), x(7, dtype="int32", **small))
+    yield case("GreaterOrEqual", "integers", x(5, 7, dtype="int64", **small), x(7, dtype="int64", **small))
+    yield case("GreaterOrEqual", "NaN is not", given(SPECIAL), fixed(0.0, "float32"))
+    yield case("Or", "booleans", x(5, 7, dtype="bool"), x(7, dtype="bool"))
+    yield case("Xor", "booleans", x(5, 7, dtype="bool"), x(7, dtype="bool"))
+    yield case("Sum", "three, broadcast", x(3, 5, 7), x(5, 1), x(7))
+    yield case("Sum", "one", x(3, 5), **EXACT)
+    yield case("Sum", "six", *[x(3, 5) for _ in range(6)], fp16=(2e-3, 4e-3))
+    yield case("Max", "five", *[x(3, 5) for _ in range(5)], **EXACT)
+
+
+ONNX_TYPES = {
+    "float32": 1,
+    "uint8": 2,
+    "int8": 3,
+    "uint16": 4,
+    "int16": 5,
+    "int32": 6,
+    "int64": 7,
+    "bool": 9,
+    "float16": 10,
+    "uint32": 12,
+    "uint64": 13,
+}
+
+
+def casts() -> Iterator[Case]:
+    for source, low, high, targets in (
+        ("float32", -30, 30, ("int32", "int8", "int64", "float16", "bool")),
+        ("float32", 0, 31, ("uint8", "uint16", "uint32")),
+        ("int32", -100, 100, ("float32", "int64", "int8", "bool", "float16")),
+        ("int64", -100, 100, ("int32", "float32", "bool")),
+        ("uint8", 0, 255, ("float32", "int32", "int64")),
+        ("float16", -30, 30, ("float32", "int32")),
+        ("bool", 0, 1, ("float32", "int32", "int64", "uint8")),
+    ):
+        for target in targets:
+            yield case(
+                "Cast", f"{source} to {target}", x(3, 37, dtype=source, low=low, high=high), to=ONNX_TYPES[target]
+            )

@@ -1,0 +1,51 @@
+"""Normalisations and Softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from operator_cases.rows import Case, case, given, w, x
+
+
+def normalizations() -> Iterator[Case]:
+    norm = {"fp32": (1e-4, 1e-4), "fp16": (4e-3, 4e-3)}
+    yield case("Softmax", "rows", x(3, 37))
+    yield case("Softmax", "the first axis", x(7, 5), axis=0)
+    yield case("Softmax", "a middle axis", x(2, 11, 3, 5), axis=1)
+    yield case("Softmax", "one element a row", x(5, 1))
+    yield case("Softmax", "a long row", x(2, 1031))
+    yield case("Softmax", "large numbers", given([[60000.0, 59968.0, -60000.0], [-60000.0, -60032.0, -59968.0]]))
+    yield case("Softmax", "minus infinity beside numbers", given([[-np.inf, 0.0, 1.0], [-np.inf, -np.inf, 2.0]]))
+    yield case("LogSoftmax", "rows", x(3, 37), fp16=(1e-3, 4e-3))
+    yield case("LogSoftmax", "a middle axis", x(2, 11, 3), axis=1, fp16=(1e-3, 4e-3))
+    yield case("InstanceNormalization", "batch 3", x(3, 5, 7, 11), w(5), w(5), **norm)
+    yield case("InstanceNormalization", "channels in fours", x(1, 16, 13, 12), w(16), w(16), epsilon=1e-3, **norm)
+    yield case("InstanceNormalization", "one axis", x(2, 3, 101), w(3), w(3), **norm)
+    yield case(
+        "InstanceNormalization",
+        "a large mean",
+        x(1, 3, 17, 19, low=998, high=1002),
+        w(3),
+        w(3),
+        fp32=(1e-3, 1e-3),
+        fp16=(1.0, 1.0),
+    )
+    yield case("InstanceNormalization", "a large plane", x(1, 2, 211, 199), w(2), w(2), **norm)
+    yield case("BatchNormalization", "batch 3", x(3, 5, 7, 11), w(5), w(5), w(5), w(5, low=0.25, high=2), **norm)
+    yield case("BatchNormalization", "rank 2", x(3, 8), w(8), w(8), w(8), w(8, low=0.25, high=2), **norm)
+    yield case(
+        "BatchNormalization",
+        "channels in fours",
+        x(1, 8, 5, 5),
+        w(8),
+        w(8),
+        w(8),
+        w(8, low=0.25, high=2),
+        epsilon=1e-2,
+        **norm,
+    )
+    yield case("LayerNormalization", "rows", x(3, 37), w(37), w(37), **norm)
+    yield case("LayerNormalization", "two axes, no bias", x(3, 5, 7), w(5, 7), axis=1, **norm)
+    yield case("LayerNormalization", "a long row", x(2, 1031), w(1031), w(1031), **norm)

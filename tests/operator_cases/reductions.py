@@ -1,0 +1,30 @@
+"""Reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from operator_cases.rows import EXACT, Case, case, fixed, given, x
+
+
+def reductions() -> Iterator[Case]:
+    for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare"):
+        yield case(op, "the last axis", x(5, 37), fixed([1]), fp16=(2e-3, 4e-2))
+    yield case("ReduceProd", "the last axis", x(5, 7, low=0.5, high=1.5), fixed([1]), fp16=(2e-3, 1e-2))
+    yield case("ReduceLogSum", "the last axis", x(5, 7, low=0.5, high=1.5), fixed([1]), fp16=(2e-3, 1e-2))
+    yield case("ReduceLogSumExp", "the last axis", x(5, 7), fixed([1]), fp16=(2e-3, 1e-2))
+    yield case("ReduceLogSumExp", "large numbers", x(3, 7, low=300, high=310), fixed([1]), fp16=(2e-3, 0.5))
+    yield case("ReduceSum", "everything", x(3, 5, 7), keepdims=0, fp16=(2e-3, 4e-2))
+    yield case("ReduceSum", "outer axes", x(3, 5, 7, 2), fixed([0, 2]), keepdims=0, fp16=(2e-3, 4e-2))
+    yield case("ReduceMean", "the plane", x(2, 5, 13, 11), fixed([2, 3]), fp16=(2e-3, 1e-2))
+    yield case("ReduceMean", "a long row", x(2, 70001), fixed([1]), fp32=(1e-4, 1e-5), fp16=(2e-3, 1e-2))
+    yield case("ReduceMax", "many short rows", x(131, 3), fixed([-1]), **EXACT)
+    yield case("ReduceMax", "NaN stays", given([[1.0, np.nan], [2.0, 3.0]]), fixed([1]), **EXACT)
+    yield case("ReduceSum", "no axes, nothing to do", x(3, 5), fixed([], "int64"), noop_with_empty_axes=1)
+    yield case("ReduceSum", "integers", x(5, 37, dtype="int32", low=-99, high=99), fixed([1]))
+    yield case("ReduceSum", "64-bit integers", x(5, 37, dtype="int64", low=-99, high=99), fixed([0]))
+    yield case("ReduceMax", "integers", x(5, 37, dtype="int32", low=-99, high=99), fixed([1]))
+    yield case("ReduceMin", "bytes", x(5, 37, dtype="uint8", low=0, high=255), fixed([1]))
+    yield case("ReduceMean", "integers", x(5, 6, dtype="int32", low=0, high=99), fixed([1]))

@@ -1,0 +1,114 @@
+"""What a row of the operators' test table is.
+
+A row is `case(OP, NOTE, *inputs, **attributes)`. Inputs are arrays to be given at the call (`x`), constants of the graph (`w`, and
+every array written out with `fixed`) or None where an optional input is left out. Random floats are multiples of 1/64 between -2
+and 2, so that float16 holds them exactly and its tolerance is that of the arithmetic alone. Sizes are odd primes, one element,
+nothing, just past a workgroup, just past a tile.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+OPSET = 21
+
+
+@dataclass(frozen=True)
+class Given:
+    """One input of a case."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    constant: bool = False
+    low: float = -2.0
+    high: float = 2.0
+    written: Array | None = field(default=None, compare=False)
+
+    def array(self, random: np.random.Generator) -> Array:
+        if self.written is not None:
+            return self.written
+        if self.dtype == "bool":
+            return random.integers(0, 2, self.shape).astype(bool)
+        if self.dtype.startswith("float"):
+            steps = random.integers(round(self.low * 64), round(self.high * 64), self.shape, endpoint=True)
+            return (steps / 64).astype(self.dtype)
+        return random.integers(int(self.low), int(self.high), self.shape, endpoint=True).astype(self.dtype)
+
+
+def x(*shape: int, dtype: str = "float32", low: float = -2.0, high: float = 2.0) -> Given:
+    """Random elements, given at the call."""
+    return Given(shape, dtype, False, low, high)
+
+
+def w(*shape: int, dtype: str = "float32", low: float = -2.0, high: float = 2.0) -> Given:
+    """Random elements, a constant of the graph."""
+    return Given(shape, dtype, True, low, high)
+
+
+def fixed(values: Any, dtype: str = "int64") -> Given:
+    """A constant of the graph with these elements."""
+    array = np.array(values, dtype)
+    return Given(array.shape, dtype, True, written=array)
+
+
+def given(values: Any, dtype: str = "float32") -> Given:
+    """These elements, given at the call."""
+    array = np.array(values, dtype)
+    return Given(array.shape, dtype, False, written=array)
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operator on inputs. Tolerances are relative and absolute; integers and booleans have to be equal."""
+
+    op: str
+    note: str
+    inputs: tuple[Given | None, ...]
+    attributes: dict[str, Any]
+    outputs: int
+    fp32: tuple[float, float]
+    fp16: tuple[float, float]
+    large: bool  # for benchmarks and the --all tier
+
+    def __str__(self) -> str:
+        return f"{self.op}: {self.note}"
+
+    @property
+    def has_floats(self) -> bool:
+        return any(one is not None and one.dtype == "float32" for one in self.inputs)
+
+    def tolerance(self, precision: str) -> tuple[float, float]:
+        """bfloat16 has three bits of mantissa less than float16."""
+        if precision == "bf16":
+            return 8 * self.fp16[0], 8 * self.fp16[1]
+        return self.fp32 if precision == "fp32" else self.fp16
+
+    def arrays(self) -> list[Array | None]:
+        """The inputs' elements: always the same for the same row."""
+        random = np.random.default_rng(zlib.crc32(str(self).encode()))
+        return [one.array(random) if one else None for one in self.inputs]
+
+
+def case(
+    op: str,
+    note: str,
+    *inputs: Given | None,
+    outputs: int = 1,
+    fp32: tuple[float, float] = (1e-5, 1e-5),
+    fp16: tuple[float, float] = (1e-3, 1e-3),
+    large: bool = False,
+    **attributes: Any,
+) -> Case:
+    return Case(op, note, inputs, attributes, outputs, fp32, fp16, large)
+
+
+EXACT = {"fp32": (0.0, 0.0), "fp16": (0.0, 0.0)}
+LOOSE = {"fp32": (2e-5, 1e-4), "fp16": (2e-3, 2e-2)}  # sums of hundreds of products
+SPECIAL = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.0, 2.0**-14, 65504.0, -65504.0, 0.5]
