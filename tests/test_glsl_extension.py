@@ -883,3 +883,45 @@ def test_a_packed_scalar_has_the_size_of_its_generation() -> None:
         options = pumice.ShaderOptions(storage="fp16_packed", generation=generation)
         kinds[generation] = pumice.compile(source, options).interface["bindings"][0]["type"]
     assert kinds == {"current": "uint32", "2024": "float32"}
+
+
+# --- Conversions of types that are for buffers alone
+
+NUMBERS = {
+    "float16_t": "float16", "float": "float32", "double": "float64", "int8_t": "int8", "uint8_t": "uint8",
+    "int16_t": "int16", "uint16_t": "uint16", "int": "int32", "uint": "uint32", "int64_t": "int64", "uint64_t": "uint64",
+}  # fmt: skip
+VECTORS = {
+    "float16_t": "f16vec", "float": "vec", "double": "dvec", "int8_t": "i8vec", "uint8_t": "u8vec", "int16_t": "i16vec",
+    "uint16_t": "u16vec", "int": "ivec", "uint": "uvec", "int64_t": "i64vec", "uint64_t": "u64vec",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+@pytest.mark.parametrize("arithmetic", [False, True])
+@pytest.mark.parametrize("target", [name for name in NUMBERS if np.dtype(NUMBERS[name]).itemsize <= 2])
+def test_every_number_converts_to_small_ones(
+    target: str, arithmetic: bool, lanes: int, context: pumice.Context, tmp_path: Path
+) -> None:
+    """Where the small types have arithmetic, and where they are for buffers alone."""
+    storage = {"int16_storage": True, "int8_storage": True, "storage": "fp16"}
+    options = pumice.ShaderOptions(**storage, fp16_arithmetic=arithmetic, int16=arithmetic, int8=arithmetic)
+    kind = {name: name if lanes == 1 else f"{VECTORS[name]}{lanes}" for name in NUMBERS}
+    flag, whole = ("bool", "int") if lanes == 1 else (f"bvec{lanes}", f"ivec{lanes}")
+    sources = list(NUMBERS)
+    lines = [
+        f"layout(binding = {i}) readonly buffer X{i} {{ {kind[name]} x{i}[]; }};" for i, name in enumerate(sources)
+    ]
+    lines.append(f"layout(binding = {len(sources)}) writeonly buffer Y {{ {kind[target]} y[]; }};")
+    body = "".join(f"y[{i}] = {kind[target]}(x{i}[0]); " for i in range(len(sources)))
+    body += f"y[{len(sources)}] = {kind[target]}({flag}({whole}(x{sources.index('int')}[0])));"
+    text = "\n".join([*lines, "layout(local_size_x = 1) in;", f"void main() {{ {body} }}"])
+    shader = pumice.compile(text, options)
+    validate(shader, tmp_path)
+    if lacking := [feature for feature in shader.interface["features"] if not context.feature(feature)]:
+        pytest.skip(f"the device lacks {', '.join(lacking)}")
+    values = np.arange(5, 5 + 17 * lanes, 17)
+    arrays = {f"x{i}": values.astype(NUMBERS[name]) for i, name in enumerate(sources)}
+    y = np.zeros((len(sources) + 1) * lanes, NUMBERS[target])
+    pumice.Kernel(text, context, options=options)(**arrays, y=y, groups=1)
+    np.testing.assert_array_equal(y, np.append(np.tile(values, len(sources)), np.ones(lanes)).astype(y.dtype))

@@ -12,7 +12,7 @@ namespace pumice {
 namespace {
 
 // Raised when entries of earlier builds must not be used.
-constexpr uint64_t kFormat = 4;
+constexpr uint64_t kFormat = 5;
 constexpr std::string_view kKind = "spirv";
 constexpr size_t kMaxEntries = 2048;
 

@@ -136,6 +136,66 @@ class WholeArrays : public glslang::TIntermTraverser {
   }
 };
 
+// Types of 8 and 16 bits that are for buffers alone are made by way of one of 32 bits: glslang forgets to convert to that.
+class NarrowConstructors : public glslang::TIntermTraverser {
+ public:
+  explicit NarrowConstructors(const glslang::TIntermediate& intermediate) : intermediate_(intermediate) {}
+
+  bool visitAggregate(glslang::TVisit, glslang::TIntermAggregate* node) override {
+    const glslang::TBasicType wanted = node->getBasicType();
+    if (!constructs_wide(node->getOp())) return true;
+    for (auto*& argument : node->getSequence())
+      if (auto* typed = argument->getAsTyped(); typed && typed->getBasicType() != wanted)
+        if (auto* converted = convert(wanted, typed)) argument = converted;
+    return true;
+  }
+
+ private:
+  static bool constructs_wide(glslang::TOperator op) {
+    switch (op) {
+      case glslang::EOpConstructFloat:
+      case glslang::EOpConstructVec2:
+      case glslang::EOpConstructVec3:
+      case glslang::EOpConstructVec4:
+      case glslang::EOpConstructInt:
+      case glslang::EOpConstructIVec2:
+      case glslang::EOpConstructIVec3:
+      case glslang::EOpConstructIVec4:
+      case glslang::EOpConstructUint:
+      case glslang::EOpConstructUVec2:
+      case glslang::EOpConstructUVec3:
+      case glslang::EOpConstructUVec4:
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  // What is for buffers alone converts to its own kind of 32 bits only.
+  static glslang::TBasicType wide(glslang::TBasicType type) {
+    switch (type) {
+      case glslang::EbtFloat16:
+        return glslang::EbtFloat;
+      case glslang::EbtInt8:
+      case glslang::EbtInt16:
+        return glslang::EbtInt;
+      case glslang::EbtUint8:
+      case glslang::EbtUint16:
+        return glslang::EbtUint;
+      default:
+        return type;
+    }
+  }
+
+  glslang::TIntermTyped* convert(glslang::TBasicType wanted, glslang::TIntermTyped* value) const {
+    const glslang::TBasicType between = wide(value->getBasicType());
+    if (between != value->getBasicType()) value = intermediate_.addConversion(between, value);
+    return value && between != wanted ? intermediate_.addConversion(wanted, value) : value;
+  }
+
+  const glslang::TIntermediate& intermediate_;
+};
+
 bool compile(glslang::TShader& shader, Includer& includer, const PumiceGlslangRequest& request, Result& result) {
   const bool parsed = shader.parse(GetDefaultResources(), kVersion, ENoProfile, false, false, kMessages, includer);
   result.log_storage = shader.getInfoLog();
@@ -146,8 +206,11 @@ bool compile(glslang::TShader& shader, Includer& includer, const PumiceGlslangRe
     result.log_storage += program.getInfoLog();
     return false;
   }
+  glslang::TIntermediate& intermediate = *program.getIntermediate(EShLangCompute);
+  NarrowConstructors constructors(intermediate);
+  intermediate.getTreeRoot()->traverse(&constructors);
   WholeArrays arrays;
-  program.getIntermediate(EShLangCompute)->getTreeRoot()->traverse(&arrays);
+  intermediate.getTreeRoot()->traverse(&arrays);
   if (!arrays.errors.empty()) {
     result.log_storage += arrays.errors;
     return false;
@@ -155,7 +218,7 @@ bool compile(glslang::TShader& shader, Includer& includer, const PumiceGlslangRe
   spv::SpvBuildLogger logger;
   glslang::SpvOptions options;  // no optimiser: it strips the names that reflection reads, and drivers optimise anyway
   options.generateDebugInfo = request.source_lines;
-  glslang::GlslangToSpv(*program.getIntermediate(EShLangCompute), result.spirv_storage, &logger, &options);
+  glslang::GlslangToSpv(intermediate, result.spirv_storage, &logger, &options);
   result.log_storage += logger.getAllMessages();
   return !result.spirv_storage.empty();
 }
