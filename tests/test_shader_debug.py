@@ -422,7 +422,7 @@ void main() {
     error = caught(kernel, x=x, y=y, z=z, **{"from": 2, "to": 0}, groups=1)
     assert (error.buffer, error.line, error.index, error.size) == ("x", 8, 2, 2)
     error = caught(kernel, x=x, y=y, z=z, **{"from": 0, "to": 4 * per_word}, groups=1)
-    assert (error.buffer, error.line, error.index, error.size) == ("y", 9, 4, 4)
+    assert (error.buffer, error.line, error.index, error.size) == ("y", 9, 4 * per_word, 4 * per_word)
 
 
 def test_a_list_raises_when_the_execution_is_waited_for(context: pumice.Context) -> None:

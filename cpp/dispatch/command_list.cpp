@@ -99,12 +99,13 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
     return sizes;
   }
 
-  // Vulkan has no empty descriptors: an absent binding or one without bytes is given a few bytes of its own.
+  // Vulkan has no empty descriptors: an absent binding is given a few bytes of its own, one without bytes a single byte, which is less than
+  // an element is.
   void fill_absent(std::vector<BufferRange>& ranges) {
     for (auto& range : ranges) {
       if (range.buffer && range.bytes > 0) continue;
       if (!placeholder_) placeholder_ = Buffer::create(context_, 16);
-      range = {placeholder_, 0, 16};
+      range = {placeholder_, 0, range.buffer ? 1u : 16u};
     }
   }
 

@@ -13,7 +13,8 @@ namespace pumice {
 namespace {
 
 constexpr size_t kMostInFlight = 4;
-constexpr size_t kMostErrors = 64;  // of executions that nobody has waited for
+constexpr uint64_t kMostBytes = UINT32_MAX - 7;  // of an array; the shader rounds it up to a whole number
+constexpr size_t kMostErrors = 64;               // of executions that nobody has waited for
 
 BufferRange head_of(const BufferRange& ring) {
   return {ring.buffer, ring.offset, sizeof(RingHead)};
@@ -103,8 +104,8 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
     for (auto& dispatch : dispatches_) {
       if (!has_limits(dispatch)) continue;
       for (size_t i = 0; i < dispatch.exact_bytes.size(); ++i) {
-        const uint32_t words = static_cast<uint32_t>(std::min<uint64_t>(dispatch.exact_bytes[i], UINT32_MAX));
-        std::memcpy(limits.data() + offset + 4 * i, &words, sizeof words);
+        const uint32_t most = static_cast<uint32_t>(std::min<uint64_t>(dispatch.exact_bytes[i], kMostBytes));
+        std::memcpy(limits.data() + offset + 4 * i, &most, sizeof most);
       }
       dispatch.buffers[position(dispatch, kLimitsName)] = {buffer, offset, std::max<uint64_t>(dispatch.exact_bytes.size() * 4, 4)};
       offset += size_of(dispatch);

@@ -107,6 +107,12 @@ Build build(Kernel& kernel, std::shared_ptr<const KernelVariant> plain, const Co
   return result;
 }
 
+// What a shader's length() counts: the elements without their padding, but whole words where two of them share one.
+uint64_t whole_bytes(const TensorArgument& tensor, const BindingInterface& binding) {
+  const uint64_t scalar = bytes(binding.scalar);
+  return (tensor.bytes + scalar - 1) / scalar * scalar;
+}
+
 BufferRange bind_tensor(const Build& built, size_t position, const BindingInterface& binding, const KernelArgument& argument,
                         const LaunchLimits& limits) {
   const auto* tensor = std::get_if<TensorArgument>(&argument);
@@ -132,9 +138,12 @@ BufferRange bind_tensor(const Build& built, size_t position, const BindingInterf
   if (tensor->bytes < least)
     refuse("K5", "at least the " + std::to_string(least) + " bytes that its block declares", std::to_string(tensor->bytes) + " bytes");
   const uint64_t element = static_cast<uint64_t>(binding.element_bytes);
-  if (element > 0 && tensor->range.bytes % element != 0 && tensor->range.bytes < element)
-    refuse("K5", "at least one element of " + std::to_string(element) + " bytes", std::to_string(tensor->range.bytes) + " bytes");
-  return tensor->range;
+  const uint64_t whole = whole_bytes(*tensor, binding);
+  if (whole > 0 && whole < element)
+    refuse("K5", "at least one element of " + std::to_string(element) + " bytes", std::to_string(tensor->bytes) + " bytes");
+  BufferRange range = tensor->range;
+  if (!binding.uniform) range.bytes = std::min(range.bytes, whole);
+  return range;
 }
 
 std::string dimensions_text(size_t dimensions) {
@@ -223,12 +232,6 @@ void store_number(const PushConstant& member, const Number& number, std::byte* t
   }
 }
 
-// The last word of elements that are packed into words may be half a word's worth.
-uint64_t whole_scalars(uint64_t bytes, ScalarType scalar) {
-  const uint64_t size = pumice::bytes(scalar);
-  return (bytes + size - 1) / size * size;
-}
-
 std::string numbers_text(size_t count) {
   return count == 1 ? "a number" : std::to_string(count) + " numbers";
 }
@@ -297,7 +300,7 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
     const auto* argument = find(arguments, binding.name);
     if (!argument) throw BindingError("K3", "argument '" + binding.name + "'", binding.name, "an array", "nothing");
     dispatch.buffers.push_back(bind_tensor(built, i, binding, *argument, kernel.limits()));
-    dispatch.exact_bytes.push_back(whole_scalars(std::get<TensorArgument>(*argument).bytes, binding.scalar));
+    dispatch.exact_bytes.push_back(std::get<TensorArgument>(*argument).bytes);
   }
   for (const auto& image : interface.images) {
     const auto* argument = find(arguments, image.name);

@@ -113,11 +113,12 @@ bool pumice_in_bounds(const uint access, const uint index, const uint size) {
   }
   return false;
 }
-bool pumice_in_range(const uint access, const uint index, const uint binding, const uint offset, const uint stride, const uint most) {
-  uint bytes = pumice_limits[binding];
+bool pumice_in_range(const uint access, const uint index, const uint binding, const uint offset, const uint stride, const uint scalar,
+                     const uint most) {
+  uint bytes = (pumice_limits[binding] + scalar - 1u) / scalar * scalar; /* half of the last word may be bound */
   return pumice_in_bounds(access, index, min(bytes < offset ? 0u : (bytes - offset) / stride, most));
 }
-bool pumice_checked = pumice_in_bounds(0u, 0u, 1u) || pumice_in_range(0u, 0u, 0u, 0u, 1u, 1u);
+bool pumice_checked = pumice_in_bounds(0u, 0u, 1u) || pumice_in_range(0u, 0u, 0u, 0u, 1u, 1u, 1u);
 )";
 }
 

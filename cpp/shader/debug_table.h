@@ -14,7 +14,7 @@ struct PrintFormat {
   std::string text;  // without quotes and escapes
 };
 
-// One access of an array in a buffer.
+// One access through an index.
 struct AccessSite {
   std::string file;
   uint32_t line = 0;

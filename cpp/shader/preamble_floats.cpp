@@ -161,11 +161,12 @@ constexpr std::string_view kPackedVectors = R"(
 #define buffer_sm4(buf, i) buf[i]
 )";
 
-// Two elements share a word, so that a scalar store must leave the other lane as it is, whoever writes that.
+// Two elements share a word, so that a scalar store must leave the other lane as it is, whoever writes that. Every word is named by
+// pm_word(element): bounds are checked of the element.
 constexpr std::string_view kPackedScalars = R"(
 #define PM_SFP_LANES 2
 uint pm_shift_;
-uint pm_word(uint i) { pm_shift_ = (i & 1u) << 4; return i >> 1; }
+uint pm_word(const uint i) { pm_shift_ = (i & 1u) << 4; return i >> 1; }
 uint pm_lane(uint word) { return (word >> pm_shift_) & 0xffffu; }
 uint pm_with_lane(uint word, uint shift, uint bits) { return (word & ~(0xffffu << shift)) | (bits << shift); }
 #define buffer_ld1(buf, i) pm_from2(pm_lane(buf[pm_word(uint(i))])).x
@@ -175,11 +176,10 @@ uint pm_with_lane(uint word, uint shift, uint bits) { return (word & ~(0xffffu <
 #define pm_store_lane(buf, i, bits) \
   do { \
     uint pm_at_ = uint(i), pm_bits_ = bits, pm_by_ = (pm_at_ & 1u) << 4, pm_old_; \
-    pm_at_ >>= 1; \
-    uint pm_seen_ = atomicCompSwap(buf[pm_at_], 0u, 0u); \
+    uint pm_seen_ = atomicCompSwap(buf[pm_word(pm_at_)], 0u, 0u); \
     do { \
       pm_old_ = pm_seen_; \
-      pm_seen_ = atomicCompSwap(buf[pm_at_], pm_old_, pm_with_lane(pm_old_, pm_by_, pm_bits_)); \
+      pm_seen_ = atomicCompSwap(buf[pm_word(pm_at_)], pm_old_, pm_with_lane(pm_old_, pm_by_, pm_bits_)); \
     } while (pm_seen_ != pm_old_); \
   } while (false)
 #define buffer_cp1to4(buf, i, sbuf, si4) \

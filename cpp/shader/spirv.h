@@ -13,6 +13,8 @@ namespace pumice::spirv {
 enum Op : uint16_t {
   OpName = 5,
   OpMemberName = 6,
+  OpString = 7,
+  OpLine = 8,
   OpEntryPoint = 15,
   OpExecutionMode = 16,
   OpCapability = 17,
@@ -28,6 +30,7 @@ enum Op : uint16_t {
   OpTypeRuntimeArray = 29,
   OpTypeStruct = 30,
   OpTypePointer = 32,
+  OpTypeFunction = 33,
   OpConstantTrue = 41,
   OpConstantFalse = 42,
   OpConstant = 43,
@@ -39,13 +42,25 @@ enum Op : uint16_t {
   OpSpecConstantComposite = 51,
   OpSpecConstantOp = 52,
   OpFunction = 54,
+  OpFunctionParameter = 55,
   OpFunctionEnd = 56,
+  OpFunctionCall = 57,
   OpVariable = 59,
+  OpLoad = 61,
+  OpStore = 62,
+  OpAccessChain = 65,
+  OpInBoundsAccessChain = 66,
   OpDecorate = 71,
   OpMemberDecorate = 72,
+  OpVectorExtractDynamic = 77,
+  OpCompositeConstruct = 80,
   OpCompositeExtract = 81,
+  OpCopyObject = 83,
+  OpConvertFToU = 109,
   OpUConvert = 113,
   OpSConvert = 114,
+  OpFConvert = 115,
+  OpBitcast = 124,
   OpSNegate = 126,
   OpIAdd = 128,
   OpISub = 130,
@@ -77,7 +92,22 @@ enum Op : uint16_t {
   OpBitwiseAnd = 199,
   OpNot = 200,
   OpControlBarrier = 224,
+  OpAtomicLoad = 227,
+  OpAtomicStore = 228,
+  OpAtomicExchange = 229,
+  OpAtomicXor = 242,
+  OpPhi = 245,
+  OpSelectionMerge = 247,
+  OpLabel = 248,
+  OpBranch = 249,
+  OpBranchConditional = 250,
+  OpReturn = 253,
+  OpReturnValue = 254,
   OpExecutionModeId = 331,
+  OpCopyLogical = 400,
+  OpAtomicFMin = 5614,
+  OpAtomicFMax = 5615,
+  OpAtomicFAdd = 6035,
 };
 
 enum Decoration : uint32_t {
@@ -95,7 +125,8 @@ enum Decoration : uint32_t {
   Offset = 35,
 };
 
-inline constexpr uint32_t kUniformConstant = 0, kUniform = 2, kWorkgroup = 4, kPushConstant = 9, kStorageBuffer = 12;  // storage classes
+inline constexpr uint32_t kUniformConstant = 0, kUniform = 2, kWorkgroup = 4, kPrivate = 6, kPushConstant = 9,
+                          kStorageBuffer = 12;  // storage classes
 inline constexpr uint32_t kGlCompute = 5, kLocalSize = 17, kLocalSizeId = 38, kWorkgroupSize = 25;
 
 // One instruction; operands exclude the word with its length.

@@ -108,9 +108,13 @@ class Kernel(_pumice.Kernel):
         those that follow from the device and the arrays, which are then of the types that the shader declares. include_dirs:
         folders that #include looks into after includes, in this order.
 
-        debug: accesses of arrays in buffers are checked against the arrays that are bound. One that is out of bounds reads
-        zeros or writes nothing, and OutOfBoundsError is raised when the call or the submission is over. message_bytes: of the
-        ring that the printf messages of one execution go to; what finds no room is counted in messages_lost.
+        debug: every index is checked that goes into a buffer, the push constants, a shared or a global variable: of arrays, vectors
+        and matrices, against the arrays that are bound and the sizes that are declared. One that is out of bounds reads zeros or
+        writes nothing, and OutOfBoundsError is raised when the call or the submission is over. message_bytes: of the ring that
+        the printf messages of one execution go to; what finds no room is counted in messages_lost.
+
+        In the shader x.length() is the number of elements bound. Where two 16-bit elements share a word, as `sfp x[]` in the packed
+        modes, it counts words, rounded up; of an empty array of 8-bit elements it is 1, since no range is shorter than a byte.
 
         Raises ShaderCompileError, UnsupportedError, BindingError (K12: message_bytes).
         """
