@@ -79,10 +79,10 @@ struct Program::State {
     BufferArray sources(inputs.size());
     for (const HostTensor& source : weights.sources) sources.push_back(staged(source));
     BindingTable table(initializer);
-    table.bind_inputs({{sources}});
+    table.bind_inputs({sources});
     if (const uint64_t bytes = weights.initialization->persistent_bytes) {
       persistent = {Buffer::create(context, bytes), 0, bytes};
-      table.bind_outputs({{persistent}});
+      table.bind_outputs({persistent});
     }
     CommandList list(context);
     list.dispatch(initializer, table);
