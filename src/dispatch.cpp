@@ -2,62 +2,98 @@
 
 #include "bindings.h"
 #include "core/error.h"
+#include "device/image.h"
 #include "device/tensor.h"
 #include "dispatch/command_list.h"
+#include "dispatch/rule_list.h"
 
 namespace pumice {
 namespace {
 
-// None | Tensor | BufferRange | list of those.
-Binding binding_of(const py::handle& value) {
-  if (value.is_none()) return std::monostate{};
-  if (py::isinstance<Tensor>(value)) return value.cast<const Tensor&>().range();
-  if (py::isinstance<BufferRange>(value)) return value.cast<BufferRange>();
-  if (py::isinstance<Buffer>(value)) {
-    const auto buffer = value.cast<std::shared_ptr<Buffer>>();
-    return BufferRange{buffer, 0, buffer->bytes()};
+// What a value is bound to: names of slots are made for refusals alone.
+struct BindingPlace {
+  const Dispatchable& dispatchable;
+  SlotName slot;
+
+  [[noreturn]] void refuse(const char* rule, const char* expected, const py::handle& given) const {
+    const auto& slots = slot.kind == SlotName::Kind::inputs ? dispatchable.inputs() : dispatchable.outputs();
+    const auto index = static_cast<size_t>(slot.index);
+    const bool named = slot.index >= 0 && index < slots.size();
+    throw BindingError(rule, slot.text(), named ? slots[index].name : dispatchable.name(), expected, type_name(given));
   }
-  if (!py::isinstance<py::sequence>(value) || py::isinstance<py::str>(value))
-    throw BindingError("C6", "binding", "", "None, a Tensor, a BufferRange or a list of those", type_name(value));
+};
+
+std::optional<DescribedRange> described_range(const py::handle& value) {
+  if (py::isinstance<BufferRange>(value)) return value.cast<const BufferRange&>();
+  if (py::isinstance<Tensor>(value)) {
+    const auto tensor = value.cast<std::shared_ptr<Tensor>>();
+    return DescribedRange(tensor->range(), {tensor, &tensor->desc()});
+  }
+  if (!py::isinstance<Buffer>(value)) return {};
+  const auto buffer = value.cast<std::shared_ptr<Buffer>>();
+  return BufferRange{buffer, 0, buffer->bytes()};
+}
+
+bool is_list(const py::handle& value) {
+  return PyList_Check(value.ptr()) || PyTuple_Check(value.ptr());
+}
+
+// None | Tensor | Buffer | BufferRange | list of those.
+Binding binding_of(const py::handle& value, const BindingPlace& place) {
+  if (value.is_none()) return std::monostate{};
+  if (auto range = described_range(value)) return std::move(*range);
+  if (py::isinstance<Image>(value)) place.refuse("M3", "a buffer", value);
+  if (!is_list(value)) place.refuse("C6", "None, a Tensor, a Buffer, a BufferRange or a list of those", value);
   BufferArray array;
   for (const auto& entry : value.cast<py::sequence>()) {
-    const Binding one = binding_of(entry);
-    if (std::holds_alternative<BufferArray>(one)) throw BindingError("C6", "binding", "", "a flat list of ranges", "a list in a list");
-    array.push_back(range_of(one));
+    const BindingPlace at{place.dispatchable, {place.slot.kind, place.slot.index, static_cast<int32_t>(array.size())}};
+    auto range = described_range(entry);
+    if (!range && !entry.is_none()) at.refuse("C6", "None, a Tensor, a Buffer or a BufferRange", entry);
+    array.push_back(range ? std::move(*range) : DescribedRange());
   }
   return array;
 }
 
-std::optional<std::vector<Binding>> bindings_of(const py::object& list) {
-  if (list.is_none()) return {};
-  std::vector<Binding> bindings;
-  for (const auto& entry : list.cast<py::sequence>()) bindings.push_back(binding_of(entry));
+Bindings bindings_of(const BindingTable& table, SlotName::Kind kind, const py::object& list) {
+  Bindings bindings;
+  if (list.is_none()) return bindings;
+  const Dispatchable& dispatchable = *table.dispatchable();
+  if (!is_list(list)) BindingPlace{dispatchable, {kind}}.refuse("C6", "a list of bindings, or None", list);
+  const auto given = list.cast<py::sequence>();
+  bindings.reserve(given.size());
+  for (const auto& entry : given) bindings.push_back(binding_of(entry, {dispatchable, {kind, static_cast<int32_t>(bindings.size())}}));
   return bindings;
 }
 
-BufferRange copy_range(const py::handle& value, const char* which) {
-  const Binding binding = binding_of(value);
-  const BufferRange range = range_of(binding);
-  if (!range.buffer) throw BindingError("C6", which, "", "a Tensor, a Buffer or a BufferRange", "none");
-  return range;
+Binding resource_of(const BindingTable& table, SlotName::Kind kind, const py::object& one) {
+  return binding_of(one, {*table.dispatchable(), {kind}});
 }
 
-// Inputs and outputs by the names of the slots; those not named stay unbound.
-void bind_by_name(BindingTable& self, const py::kwargs& bindings) {
-  std::vector<Binding> inputs(self.dispatchable()->inputs().size()), outputs(self.dispatchable()->outputs().size());
-  for (const auto& [key, value] : bindings) {
+BufferRange copy_range(const py::handle& value, const char* which) {
+  if (auto range = described_range(value)) return *range;
+  throw BindingError("C6", which, "", "a Tensor, a Buffer or a BufferRange", type_name(value));
+}
+
+// Inputs and outputs by the names of the slots; those not named are bound to nothing.
+void bind_by_name(BindingTable& self, const py::kwargs& given) {
+  const Dispatchable& dispatchable = *self.dispatchable();
+  Bindings inputs(dispatchable.inputs().size()), outputs(dispatchable.outputs().size());
+  for (const auto& [key, value] : given) {
     const auto wanted = key.cast<std::string>();
     bool found = false;
-    const auto place = [&](const std::vector<Slot>& slots, std::vector<Binding>& into) {
+    const auto place = [&](SlotName::Kind kind, const std::vector<Slot>& slots, Bindings& into) {
       for (size_t i = 0; i < slots.size(); ++i)
-        if (slots[i].name == wanted) into[i] = binding_of(value), found = true;
+        if (slots[i].name == wanted) into[i] = binding_of(value, {dispatchable, {kind, static_cast<int32_t>(i)}}), found = true;
     };
-    place(self.dispatchable()->inputs(), inputs);
-    place(self.dispatchable()->outputs(), outputs);
-    if (!found) throw BindingError("C6", wanted, wanted, "a slot of '" + self.dispatchable()->name() + "'", "'" + wanted + "'");
+    place(SlotName::Kind::inputs, dispatchable.inputs(), inputs);
+    place(SlotName::Kind::outputs, dispatchable.outputs(), outputs);
+    if (found) continue;
+    std::string names;
+    for (const auto* slots : {&dispatchable.inputs(), &dispatchable.outputs()})
+      for (const Slot& slot : *slots) names += (names.empty() ? "" : ", ") + slot.name;
+    throw BindingError("C6", wanted, wanted, "a slot of '" + dispatchable.name() + "': " + names, "'" + wanted + "'");
   }
-  self.bind_inputs(inputs);
-  self.bind_outputs(outputs);
+  self.bind(std::move(inputs), std::move(outputs));
 }
 
 void bind_lists(py::module_& module) {
@@ -80,8 +116,9 @@ void bind_lists(py::module_& module) {
   py::class_<CommandList>(module, "CommandList",
                           "A list of dispatches and copies: recorded, committed once, executed many times. Barriers are derived.")
       .def(py::init<std::shared_ptr<Context>>(), py::arg("context").none(false))
-      .def("dispatch", py::overload_cast<std::shared_ptr<const Dispatchable>, const BindingTable&>(&CommandList::dispatch),
-           py::arg("dispatchable"), py::arg("table"))
+      .def("dispatch", py::overload_cast<std::shared_ptr<const Dispatchable>, std::shared_ptr<const BindingTable>>(&CommandList::dispatch),
+           py::arg("dispatchable").none(false), py::arg("table").none(false),
+           "The table is read at once; where the dispatchable was compiled with DESCRIPTORS_VOLATILE, at every exec. Raises BindingError.")
       .def(
           "dispatch", [](CommandList& self, const BoundKernel& kernel) { self.dispatch(kernel.dispatch); }, py::arg("kernel"))
       .def(
@@ -146,23 +183,57 @@ void bind_dispatch(py::module_& module) {
                ", temporary_bytes=" + std::to_string(self.temporary_bytes) + ", persistent_bytes=" + std::to_string(self.persistent_bytes) +
                ")";
       });
+  py::class_<Slot>(module, "Slot", "An input or output of a dispatchable.")
+      .def_readonly("name", &Slot::name)
+      .def_readonly("desc", &Slot::desc, "None for an optional tensor that is described as absent.")
+      .def("__repr__", [](const Slot& self) {
+        return "<Slot '" + self.name + "' " + (self.desc ? to_string(*self.desc) : std::string("absent")) + ">";
+      });
   py::class_<Dispatchable, std::shared_ptr<Dispatchable>>(module, "Dispatchable", "Compiled operators, compiled graphs and initializers.")
       .def_property_readonly("name", &Dispatchable::name)
-      .def_property_readonly("binding_properties", &Dispatchable::binding_properties);
-  py::class_<BindingTable>(module, "BindingTable", "Checks every binding rule at the call; a refused call (BindingError) changes nothing.")
+      .def_property_readonly("context", &Dispatchable::context)
+      .def_property_readonly("inputs", &Dispatchable::inputs, "Its Slots, in order; an initializer has one for each operator.")
+      .def_property_readonly("outputs", &Dispatchable::outputs)
+      .def_property_readonly("binding_properties", &Dispatchable::binding_properties, "To be read anew after a reset of an initializer.")
+      .def("supports_in_place", &Dispatchable::supports_in_place, py::arg("input") = 0, py::arg("output") = 0,
+           "Whether that output may be bound to the range of that input, where their descriptions are one.");
+  py::class_<BindingTable, std::shared_ptr<BindingTable>>(
+      module, "BindingTable", "Checks every binding rule at the call; a refused call (BindingError) changes nothing. Not thread-safe.")
       .def(py::init<std::shared_ptr<const Dispatchable>, std::optional<uint32_t>>(), py::arg("dispatchable"),
            py::arg("descriptors") = py::none())
       .def(
-          "bind_inputs", [](BindingTable& self, const py::object& list) { self.bind_inputs(bindings_of(list)); }, py::arg("bindings"))
+          "bind_inputs",
+          [](BindingTable& self, const py::object& list) { self.bind_inputs(bindings_of(self, SlotName::Kind::inputs, list)); },
+          py::arg("bindings"),
+          "A binding for every input: None, a Tensor, a Buffer or a BufferRange; of an initializer a list of those for every operator. "
+          "None "
+          "or a list of none unbinds all. Raises BindingError.")
       .def(
-          "bind_outputs", [](BindingTable& self, const py::object& list) { self.bind_outputs(bindings_of(list)); }, py::arg("bindings"))
+          "bind_outputs",
+          [](BindingTable& self, const py::object& list) { self.bind_outputs(bindings_of(self, SlotName::Kind::outputs, list)); },
+          py::arg("bindings"), "Likewise; of an initializer the persistent resource of every operator. Raises BindingError.")
       .def(
-          "bind_temporary", [](BindingTable& self, const py::object& one) { self.bind_temporary(binding_of(one)); }, py::arg("binding"))
+          "bind_temporary",
+          [](BindingTable& self, const py::object& one) { self.bind_temporary(resource_of(self, SlotName::Kind::temporary, one)); },
+          py::arg("binding"), "None unbinds. Raises BindingError.")
       .def(
-          "bind_persistent", [](BindingTable& self, const py::object& one) { self.bind_persistent(binding_of(one)); }, py::arg("binding"))
-      .def("bind", &bind_by_name, "Inputs and outputs by the names of their slots.")
+          "bind_persistent",
+          [](BindingTable& self, const py::object& one) { self.bind_persistent(resource_of(self, SlotName::Kind::persistent, one)); },
+          py::arg("binding"), "None unbinds. Raises BindingError.")
+      .def("bind", &bind_by_name,
+           "All inputs and outputs at once, by the names of their slots; those not named are bound to nothing. Raises BindingError.")
       .def("unbind", &BindingTable::unbind)
-      .def("reset", &BindingTable::reset, py::arg("dispatchable"), py::arg("descriptors") = py::none());
+      .def("reset", &BindingTable::reset, py::arg("dispatchable"), py::arg("descriptors") = py::none(),
+           "Unbinds all and serves another dispatchable. Raises BindingError.")
+      .def_property_readonly("dispatchable", &BindingTable::dispatchable);
+  module.def(
+      "binding_rules",
+      [] {
+        py::typing::Dict<py::str, py::str> rules;
+        for (const auto& [id, text] : binding_rules()) rules[py::str(id.data(), id.size())] = py::str(text.data(), text.size());
+        return rules;
+      },
+      "The rules of operators, initializers and binding tables by their ids, as BindingError.rule names them.");
   bind_lists(module);
 }
 

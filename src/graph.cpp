@@ -3,6 +3,7 @@
 #include "bindings.h"
 #include "core/error.h"
 #include "graph/program.h"
+#include "operators/compiled_operator.h"
 
 namespace pumice {
 namespace {
@@ -57,6 +58,12 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
   return self->compile(std::move(context), {precision, keep_all, fuse});
 }
 
+std::shared_ptr<CompiledOperator> compile_operator(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context,
+                                                   const std::string& precision, const std::vector<std::string>& flags) {
+  const ReleasedGil release;
+  return self->compile_operator(std::move(context), execution_options(precision, flags));
+}
+
 py::typing::List<PyValue> values_of(const std::shared_ptr<Graph>& self, const std::vector<ValueId>& ids) {
   py::typing::List<PyValue> values;
   for (const ValueId id : ids) values.append(PyValue{self, id});
@@ -98,12 +105,14 @@ void bind_graph(py::module_& module) {
       .def(
           "input",
           [](const std::shared_ptr<Graph>& self, std::string name, const py::object& dtype,
-             const std::optional<std::vector<std::optional<int64_t>>>& shape, std::optional<std::vector<std::string>> dimension_names) {
+             const std::optional<std::vector<std::optional<int64_t>>>& shape, std::optional<std::vector<std::string>> dimension_names,
+             bool owned) {
             return PyValue{self, self->input(std::move(name), dtype_argument(dtype), shape_argument(shape),
-                                             std::move(dimension_names).value_or(std::vector<std::string>()))};
+                                             std::move(dimension_names).value_or(std::vector<std::string>()), owned)};
           },
-          py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("dimension_names") = py::none(),
-          "shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: symbolic names of the sizes.")
+          py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("dimension_names") = py::none(), py::arg("owned") = false,
+          "shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: symbolic names of the sizes. owned: a weight "
+          "that the initializer of a compiled operator reads, and executions do not.")
       .def(
           "constant",
           [](const std::shared_ptr<Graph>& self, const py::array& array, std::string name) {
@@ -137,6 +146,13 @@ void bind_graph(py::module_& module) {
            "precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program. Raises UnsupportedError "
            "with all "
            "that is not supported.")
+      .def("compile_operator", &compile_operator, py::arg("context").none(false), py::arg("precision") = "fp32",
+           py::arg("flags") = std::vector<std::string>(),
+           "The whole graph as one operator for binding tables, initializers and command lists: a slot for every input, by name. Owned "
+           "inputs "
+           "and constants go to the persistent resource, intermediate values to the temporary one. All sizes of the inputs have to be "
+           "known.\n"
+           "flags: see Operator.compile. Raises GraphError, UnsupportedError (nodes that need the host, by name).")
       .def(
           "__len__", [](const Graph& self) { return self.nodes().size(); }, "The number of nodes.")
       .def("__repr__", [](const Graph& self) {

@@ -62,6 +62,14 @@ std::vector<std::string_view> names_of(const std::vector<ValueRole>& roles) {
   return names;
 }
 
+std::vector<std::pair<std::string_view, std::string_view>> in_place_pairs(const OperatorRow& row) {
+  std::vector<std::pair<std::string_view, std::string_view>> pairs;
+  for (size_t i = 0; i < row.schema.inputs.size(); ++i)
+    for (size_t j = 0; j < row.schema.outputs.size(); ++j)
+      if (row.schema.supports_in_place(i, j)) pairs.emplace_back(row.schema.inputs[i].name, row.schema.outputs[j].name);
+  return pairs;
+}
+
 const OperatorRow& row_of(const std::string& name) {
   const OperatorRow* row = find_operator(name);
   return row ? *row : throw UnsupportedError("operator " + name);
@@ -159,6 +167,8 @@ void bind_table(py::module_& module) {
                                for (const auto& attribute : self.schema.attributes) names.push_back(attribute.name);
                                return names;
                              })
+      .def_property_readonly("in_place", &in_place_pairs,
+                             "(input, output) pairs of which the output may be the input's memory, where the operator is one dispatch.")
       .def_readonly("expression", &OperatorRow::expression, "What an elementwise operator computes; empty for all others.")
       .def("__repr__", [](const OperatorRow& self) { return "<OperatorRow " + std::string(self.name) + ">"; });
   module.def(
@@ -207,6 +217,11 @@ void bind_precision(py::module_& module) {
              "How a device of devices(), or a context's info, runs operators at each precision.");
 }
 
+constexpr const char* kFlags =
+    "flags: names of execution flags. DESCRIPTORS_VOLATILE: bindings may change after a dispatch until the list is executed, which then "
+    "costs a recording. ALLOW_HALF_PRECISION_COMPUTATION: precision fp16 instead of fp32. DISABLE_META_COMMANDS: nothing, as no kernel "
+    "is a vendor's. Raises UnsupportedError.";
+
 }  // namespace
 
 Attributes attributes_of(const py::dict& given) {
@@ -228,18 +243,19 @@ void bind_operators(py::module_& module) {
       module, "Initializer", "Initialises compiled operators: their owned weights go to the persistent resource, once.")
       .def(py::init<std::shared_ptr<Context>, std::vector<std::shared_ptr<const CompiledOperator>>>(), py::arg("context").none(false),
            py::arg("operators"))
-      .def("reset", &Initializer::reset, py::arg("operators"), "Raises StateError while an earlier initialisation is still running.");
+      .def("reset", &Initializer::reset, py::arg("operators"),
+           "Tables and lists of before are void. Raises BindingError (I6) while an earlier initialisation is still running.");
   py::class_<Operator>(module, "Operator", "One operator described by its name, tensors and attributes; no device is touched.")
       .def(py::init(&make_operator), py::arg("name"), py::arg("inputs"), py::arg("outputs"),
            "inputs, outputs: a TensorDesc, or None for an optional tensor left out. Raises UnsupportedError, GraphError.")
       .def_property_readonly("name", [](const Operator& self) { return self.row().name; })
       .def(
           "compile",
-          [](const Operator& self, std::shared_ptr<Context> context, const std::string& precision) {
+          [](const Operator& self, std::shared_ptr<Context> context, const std::string& precision, const std::vector<std::string>& flags) {
             const ReleasedGil release;
-            return self.compile(std::move(context), precision);
+            return self.compile(std::move(context), execution_options(precision, flags));
           },
-          py::arg("context").none(false), py::arg("precision") = "fp32");
+          py::arg("context").none(false), py::arg("precision") = "fp32", py::arg("flags") = std::vector<std::string>(), kFlags);
 }
 
 }  // namespace pumice

@@ -51,9 +51,9 @@ def test_an_initializer_that_was_reset_voids_its_tables_and_lists(context: pumic
     commands.dispatch(initializer, table)
     commands.commit()
     initializer.reset([first, second])
-    with pytest.raises(pumice.StateError, match="reset"):
+    with pytest.raises(pumice.BindingError, match="I7"):
         commands.exec()
-    with pytest.raises(pumice.StateError, match="reset"):
+    with pytest.raises(pumice.BindingError, match="I7"):
         pumice.CommandList(context).dispatch(initializer, table)
 
 

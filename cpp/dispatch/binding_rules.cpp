@@ -7,6 +7,9 @@
 namespace pumice {
 namespace {
 
+using Presence = Requirement::Presence;
+using Kind = SlotName::Kind;
+
 constexpr uint64_t kTensorAlignment = 16;
 constexpr uint64_t kResourceAlignment = 256;  // of temporary and persistent resources
 
@@ -14,299 +17,357 @@ std::string bytes_text(uint64_t bytes) {
   return std::to_string(bytes) + " bytes";
 }
 
-std::string slot_name(std::string_view kind, size_t i) {
-  return std::string(kind) + "[" + std::to_string(i) + "]";
-}
-
-bool is_none(const Binding& binding) {
-  if (std::holds_alternative<std::monostate>(binding)) return true;
-  const auto* range = std::get_if<BufferRange>(&binding);
-  return range && !range->buffer;
+const DescribedRange* bound_range(const Binding& binding) {
+  const auto* range = std::get_if<DescribedRange>(&binding);
+  return range && range->buffer ? range : nullptr;
 }
 
 std::string kind_name(const Binding& binding) {
-  if (std::holds_alternative<BufferArray>(binding)) return "a buffer array of " + std::to_string(std::get<BufferArray>(binding).size());
-  return is_none(binding) ? "nothing" : "a buffer range";
+  if (const auto* array = std::get_if<BufferArray>(&binding)) return "a buffer array of " + std::to_string(array->size());
+  return bound_range(binding) ? "a buffer range" : "nothing";
 }
 
-void check_count(const char* rule, std::string_view kind, const std::string& name, size_t expected, size_t given) {
-  if (expected != given)
-    throw BindingError(rule, std::string(kind), name, std::to_string(expected) + " bindings, optional ones included",
-                       std::to_string(given));
+[[noreturn]] void refuse(std::string_view rule, const SlotName& slot, std::string_view tensor, std::string expected, std::string given) {
+  throw BindingError(std::string(rule), slot.text(), std::string(tensor), std::move(expected), std::move(given));
 }
 
-// M: the buffer's context and heap.
-void check_memory(const Dispatchable& dispatchable, const std::string& slot, const std::string& tensor, const BufferRange& range,
-                  bool upload_allowed) {
-  if (range.buffer->closed()) throw BindingError("L1", slot, tensor, "a live buffer", "a closed one");
-  if (range.buffer->context() != dispatchable.context())
-    throw BindingError("M3", slot, tensor, "a buffer of the operator's context", "a buffer of another context");
-  const Heap heap = range.buffer->heap();
-  if (heap == Heap::default_ || (upload_allowed && heap == Heap::upload)) return;
-  throw BindingError(upload_allowed ? "M2" : "M1", slot, tensor, upload_allowed ? "the heap 'default' or 'upload'" : "the heap 'default'",
-                     "'" + std::string(name(heap)) + "'");
+Requirement tensor_slot(std::string_view tensor, const TensorDesc& desc, std::string_view rule, std::string_view reason) {
+  Requirement slot{tensor, &desc, desc.bytes(), std::max(kTensorAlignment, desc.alignment)};
+  slot.presence = slot.bytes > 0 ? Presence::required : Presence::optional;  // R8
+  slot.presence_rule = rule, slot.reason = reason;
+  slot.alignment_rule = "R3", slot.size_rule = "R2";
+  return slot;
 }
 
-// R1: inside the buffer, computed without overflow.
-void check_inside(const std::string& slot, const std::string& tensor, const BufferRange& range) {
-  const uint64_t size = range.buffer->bytes();
-  if (range.offset <= size && range.bytes <= size - range.offset) return;
-  throw BindingError("R1", slot, tensor, "a range inside the buffer's " + bytes_text(size),
-                     "offset " + std::to_string(range.offset) + ", " + bytes_text(range.bytes));
+Requirement empty_slot(std::string_view tensor, std::string_view rule, std::string_view reason) {
+  Requirement slot;
+  slot.tensor = tensor;
+  slot.presence = Presence::forbidden;
+  slot.presence_rule = rule, slot.reason = reason;
+  return slot;
 }
 
-void check_aligned(const char* rule, const std::string& slot, const std::string& tensor, const BufferRange& range, uint64_t alignment) {
-  if (range.offset % alignment != 0)
-    throw BindingError(rule, slot, tensor, "an offset that is a multiple of " + std::to_string(alignment), std::to_string(range.offset));
+Requirement resource_slot(std::string_view tensor, uint64_t bytes, Presence presence) {
+  Requirement slot{tensor, nullptr, bytes, kResourceAlignment, presence};
+  slot.alignment_rule = slot.size_rule = "P2";
+  return slot;
 }
 
-void check_size(const char* rule, const std::string& slot, const std::string& tensor, const BufferRange& range, uint64_t bytes) {
-  if (range.bytes < bytes) throw BindingError(rule, slot, tensor, "at least " + bytes_text(bytes), bytes_text(range.bytes));
+Requirement execution_slot(const Slot& slot) {
+  if (!slot.desc) return empty_slot(slot.name, "C4", "the tensor is described as absent");
+  if (slot.desc->owned) return empty_slot(slot.name, "O2", "the tensor is owned and was bound at initialisation");
+  return tensor_slot(slot.name, *slot.desc, "C5", "the tensor is described");
 }
 
-void check_tensor(const Dispatchable& dispatchable, const std::string& slot, const Slot& described, const BufferRange& range,
-                  bool upload_allowed) {
-  check_memory(dispatchable, slot, described.name, range, upload_allowed);
-  check_inside(slot, described.name, range);
-  check_aligned("R3", slot, described.name, range, std::max(kTensorAlignment, described.desc->alignment));
-  check_size("R2", slot, described.name, range, described.desc->bytes());
+Requirement initialization_slot(const Slot& slot) {
+  if (!slot.desc || !slot.desc->owned) return empty_slot(slot.name, "O3", "the tensor is not owned and is bound at execution");
+  Requirement owned = tensor_slot(slot.name, *slot.desc, "O2", "the tensor is owned");
+  owned.upload_allowed = true;
+  return owned;
 }
 
-// One tensor of an execution: C4, C5, C6, O2, then memory and ranges.
-void check_execution_slot(const Dispatchable& dispatchable, const std::string& slot, const Slot& described, const Binding& binding) {
-  if (std::holds_alternative<BufferArray>(binding)) throw BindingError("C6", slot, described.name, "a buffer range", kind_name(binding));
-  const bool none = is_none(binding);
-  if (!described.desc) {
-    if (!none) throw BindingError("C4", slot, described.name, "nothing: the tensor is described as absent", kind_name(binding));
-    return;
-  }
-  if (described.desc->owned) {
-    if (!none)
-      throw BindingError("O2", slot, described.name, "nothing: the tensor is owned and was bound at initialisation", kind_name(binding));
-    return;
-  }
-  if (none) {
-    if (described.desc->bytes() == 0) return;  // R8
-    throw BindingError("C5", slot, described.name, "a buffer range of " + bytes_text(described.desc->bytes()), "nothing");
-  }
-  check_tensor(dispatchable, slot, described, std::get<BufferRange>(binding), false);
+bool same_strides(const TensorDesc& a, const TensorDesc& b) {
+  for (size_t axis = 0; axis < a.shape.size(); ++axis)
+    if (a.shape[axis] > 1 && a.strides[axis] != b.strides[axis]) return false;
+  return true;
 }
 
-void check_target_inputs(const Dispatchable& initializer, const Dispatchable& target, size_t index, const Binding& binding) {
-  const std::string slot = slot_name("inputs", index);
-  const auto& inputs = target.inputs();
-  const bool owns = std::any_of(inputs.begin(), inputs.end(),
-                                [](const Slot& input) { return input.desc && input.desc->owned && input.desc->bytes() > 0; });
-  if (is_none(binding) || (std::holds_alternative<BufferArray>(binding) && std::get<BufferArray>(binding).empty())) {
-    if (owns) throw BindingError("I3", slot, target.name(), "a buffer array: the operator has owned tensors", "nothing");
-    return;
-  }
-  const auto* array = std::get_if<BufferArray>(&binding);
-  if (!array)
-    throw BindingError("I1", slot, target.name(), "a buffer array with one entry per input of '" + target.name() + "'", kind_name(binding));
-  if (array->size() != inputs.size())
-    throw BindingError("I2", slot, target.name(), std::to_string(inputs.size()) + " entries", std::to_string(array->size()));
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const std::string entry = slot + "[" + std::to_string(i) + "]";
-    const bool owned = inputs[i].desc && inputs[i].desc->owned, bound = (*array)[i].buffer != nullptr;
-    if (!owned && bound)
-      throw BindingError("O3", entry, inputs[i].name, "nothing: the tensor is not owned and is bound at execution", "a buffer range");
-    if (owned && !bound && inputs[i].desc->bytes() > 0)
-      throw BindingError("O2", entry, inputs[i].name, "a buffer range: the tensor is owned", "nothing");
-    if (owned && bound) check_tensor(initializer, entry, inputs[i], (*array)[i], true);
-  }
+std::string strides_text(const TensorDesc& desc) {
+  return to_string(desc) + " with strides " + to_string(desc.strides);
 }
 
-void check_persistent_output(const Dispatchable& initializer, const Dispatchable& target, size_t index, const Binding& binding) {
-  const std::string slot = slot_name("outputs", index);
-  const uint64_t bytes = target.binding_properties().persistent_bytes;
-  if (std::holds_alternative<BufferArray>(binding)) throw BindingError("C6", slot, target.name(), "a buffer range", kind_name(binding));
-  if (is_none(binding)) {
-    if (bytes > 0) throw BindingError("I4", slot, target.name(), "the persistent resource of " + bytes_text(bytes), "nothing");
-    return;
-  }
-  if (bytes == 0) throw BindingError("I4", slot, target.name(), "nothing: the operator needs no persistent resource", kind_name(binding));
-  const auto& range = std::get<BufferRange>(binding);
-  check_memory(initializer, slot, target.name(), range, false);
-  check_inside(slot, target.name(), range);
-  check_aligned("P2", slot, target.name(), range, kResourceAlignment);
-  check_size("P2", slot, target.name(), range, bytes);
-}
-
-// A range of device memory with the slot that it is bound to.
-struct Extent {
-  std::string slot, tensor;
-  uint64_t memory, begin, end;
-  uint64_t tensor_end;  // begin + TotalTensorSize, for H7
-  uint64_t buffer;
-  size_t index;
-};
-
-Extent extent_of(std::string slot, const std::string& tensor, const BufferRange& range, uint64_t tensor_bytes, size_t index) {
-  const uint64_t begin = range.buffer->memory_offset() + range.offset;
-  return {std::move(slot),    tensor, range.buffer->memory(), begin, begin + range.bytes, begin + std::min(tensor_bytes, range.bytes),
-          range.buffer->id(), index};
-}
-
+template <typename Extent>
 bool overlap(const Extent& a, const Extent& b) {
   return a.memory == b.memory && a.begin < b.end && b.begin < a.end;
 }
 
+template <typename Extent>
 std::string place(const Extent& extent) {
-  return extent.slot + " (bytes " + std::to_string(extent.begin) + " to " + std::to_string(extent.end) + " of memory " +
+  return extent.slot.text() + " (bytes " + std::to_string(extent.begin) + " to " + std::to_string(extent.end) + " of memory " +
          std::to_string(extent.memory) + ")";
 }
 
-[[noreturn]] void refuse_overlap(const char* rule, const Extent& a, const Extent& b) {
-  throw BindingError(rule, a.slot, a.tensor, "memory apart from that of " + b.slot, place(a) + " and " + place(b));
-}
-
-struct Extents {
-  std::vector<Extent> inputs, outputs, temporary, persistent;
-};
-
-Extents extents_of(const Dispatchable& dispatchable, const BoundState& state) {
-  Extents extents;
-  const auto add = [](std::vector<Extent>& into, const std::string& slot, const std::string& tensor, const BufferRange& range,
-                      uint64_t tensor_bytes, size_t index) {
-    if (range.buffer && range.bytes > 0) into.push_back(extent_of(slot, tensor, range, tensor_bytes, index));
-  };
-  const auto add_list = [&](std::vector<Extent>& into, std::string_view kind, const std::optional<std::vector<Binding>>& bindings,
-                            const std::vector<Slot>& slots) {
-    if (!bindings) return;
-    for (size_t i = 0; i < bindings->size(); ++i) {
-      const std::string slot = slot_name(kind, i);
-      const uint64_t bytes = i < slots.size() && slots[i].desc ? slots[i].desc->bytes() : ~uint64_t{0};
-      if (const auto* array = std::get_if<BufferArray>(&(*bindings)[i]))
-        for (size_t j = 0; j < array->size(); ++j) add(into, slot + "[" + std::to_string(j) + "]", "", (*array)[j], (*array)[j].bytes, i);
-      else
-        add(into, slot, i < slots.size() ? slots[i].name : "", range_of((*bindings)[i]), bytes, i);
-    }
-  };
-  add_list(extents.inputs, "inputs", state.inputs, dispatchable.inputs());
-  add_list(extents.outputs, "outputs", state.outputs, dispatchable.outputs());
-  add(extents.temporary, "temporary", "", range_of(state.temporary), ~uint64_t{0}, 0);
-  add(extents.persistent, "persistent", "", range_of(state.persistent), ~uint64_t{0}, 0);
-  return extents;
-}
-
-// H4 .. H6: an output on an input's bytes is right only for operators that support it, on identical ranges and descriptions.
-void check_in_place(const Dispatchable& dispatchable, const Extent& output, const Extent& input) {
-  if (output.begin != input.begin || output.end != input.end) refuse_overlap("H5", output, input);
-  if (!dispatchable.supports_in_place(input.index, output.index))
-    throw BindingError("H4", output.slot, output.tensor,
-                       "other memory than " + input.slot + ": '" + dispatchable.name() + "' does not run in place", "the same range");
-  const auto &a = dispatchable.inputs()[input.index].desc, &b = dispatchable.outputs()[output.index].desc;
-  if (a->dtype != b->dtype || a->shape != b->shape || a->strides != b->strides)
-    throw BindingError("H6", output.slot, output.tensor, "the description of " + input.slot + ", " + to_string(*a) + ", to run in place",
-                       to_string(*b));
-}
-
-void check_execution_hazards(const Dispatchable& dispatchable, const Extents& extents) {
-  for (const auto& output : extents.outputs)
-    for (const auto& input : extents.inputs)
-      if (overlap(output, input)) check_in_place(dispatchable, output, input);
-}
-
-void check_initializer_hazards(const Extents& extents) {
-  for (const auto& output : extents.outputs)
-    for (const auto& input : extents.inputs)
-      if (output.buffer == input.buffer || overlap(output, input))
-        throw BindingError("H11", output.slot, output.tensor,
-                           "another buffer than " + input.slot + ": initialisation copies between resources", "the same buffer");
+template <typename Extent>
+[[noreturn]] void refuse_overlap(std::string_view rule, const Extent& a, const Extent& b) {
+  refuse(rule, a.slot, a.requirement->tensor, "memory apart from that of " + b.slot.text(), place(a) + " and " + place(b));
 }
 
 }  // namespace
 
-BufferRange range_of(const Binding& binding) {
-  const auto* range = std::get_if<BufferRange>(&binding);
-  return range ? *range : BufferRange{};
+const BufferRange& range_of(const Binding& binding) {
+  static const BufferRange none;
+  const auto* range = std::get_if<DescribedRange>(&binding);
+  return range ? *range : none;
 }
 
-void check_inputs(const Dispatchable& dispatchable, const std::vector<Binding>& bindings) {
-  if (dispatchable.is_initializer()) {
-    const auto targets = dispatchable.targets();
-    check_count("I1", "inputs", dispatchable.name(), targets.size(), bindings.size());
-    for (size_t i = 0; i < targets.size(); ++i) check_target_inputs(dispatchable, *targets[i], i, bindings[i]);
-    return;
-  }
-  const auto& slots = dispatchable.inputs();
-  check_count("C1", "inputs", dispatchable.name(), slots.size(), bindings.size());
-  for (size_t i = 0; i < slots.size(); ++i) check_execution_slot(dispatchable, slot_name("inputs", i), slots[i], bindings[i]);
+std::string SlotName::text() const {
+  constexpr std::string_view kinds[] = {"inputs", "outputs", "temporary", "persistent"};
+  std::string text(kinds[static_cast<size_t>(kind)]);
+  for (const int32_t i : {index, entry})
+    if (i >= 0) text += "[" + std::to_string(i) + "]";
+  return text;
 }
 
-void check_outputs(const Dispatchable& dispatchable, const std::vector<Binding>& bindings) {
-  if (dispatchable.is_initializer()) {
-    const auto targets = dispatchable.targets();
-    check_count("I4", "outputs", dispatchable.name(), targets.size(), bindings.size());
-    for (size_t i = 0; i < targets.size(); ++i) check_persistent_output(dispatchable, *targets[i], i, bindings[i]);
-    return;
-  }
-  const auto& slots = dispatchable.outputs();
-  check_count("C2", "outputs", dispatchable.name(), slots.size(), bindings.size());
-  for (size_t i = 0; i < slots.size(); ++i) check_execution_slot(dispatchable, slot_name("outputs", i), slots[i], bindings[i]);
-}
-
-void check_resource(const Dispatchable& dispatchable, std::string_view slot_view, const Binding& binding, uint64_t bytes) {
-  const std::string slot(slot_view);
-  if (std::holds_alternative<BufferArray>(binding)) throw BindingError("C6", slot, "", "a buffer range", kind_name(binding));
-  if (is_none(binding)) return;  // P1; a missing one is found when the table is used
-  if (dispatchable.is_initializer() && slot == "persistent")
-    throw BindingError("I6", slot, "", "nothing: an initializer has no persistent resource", "a buffer range");
-  if (bytes == 0) throw BindingError("P3", slot, "", "nothing: '" + dispatchable.name() + "' needs none", "a buffer range");
-  const auto& range = std::get<BufferRange>(binding);
-  check_memory(dispatchable, slot, "", range, false);
-  check_inside(slot, "", range);
-  check_aligned("P2", slot, "", range, kResourceAlignment);
-  check_size("P2", slot, "", range, bytes);
-}
-
-void check_hazards(const Dispatchable& dispatchable, const BoundState& state) {
-  const Extents extents = extents_of(dispatchable, state);
-  if (dispatchable.is_initializer())
-    check_initializer_hazards(extents);
+BindingRules::BindingRules(const Dispatchable& dispatchable) : dispatchable_(dispatchable), initializer_(dispatchable.is_initializer()) {
+  const auto properties = dispatchable.binding_properties();
+  const auto resource = [&](uint64_t bytes) {
+    return bytes > 0 ? resource_slot(dispatchable.name(), bytes, Presence::optional)
+                     : empty_slot(dispatchable.name(), "P3", "it needs no such resource");
+  };
+  temporary_ = resource(properties.temporary_bytes);
+  persistent_ = initializer_ ? empty_slot(dispatchable.name(), "I6", "an initializer has no persistent resource")
+                             : resource(properties.persistent_bytes);
+  if (initializer_)
+    add_initialization(dispatchable);
   else
-    check_execution_hazards(dispatchable, extents);
-  for (size_t i = 0; i < extents.outputs.size(); ++i)
-    for (size_t j = 0; j < i; ++j) {
-      const Extent &a = extents.outputs[i], &b = extents.outputs[j];
-      if (a.memory == b.memory && a.begin < b.tensor_end && b.begin < a.tensor_end)
-        refuse_overlap(dispatchable.is_initializer() ? "H12" : "H7", a, b);
+    add_execution(dispatchable);
+  given_.reserve(std::max(inputs_.size(), outputs_.size()) + 1);
+}
+
+void BindingRules::add_execution(const Dispatchable& dispatchable) {
+  for (const Slot& slot : dispatchable.inputs()) inputs_.push_back(execution_slot(slot));
+  for (const Slot& slot : dispatchable.outputs()) outputs_.push_back(execution_slot(slot));
+}
+
+void BindingRules::add_initialization(const Dispatchable& dispatchable) {
+  for (const Dispatchable* target : dispatchable.targets()) {
+    const size_t first = inputs_.size();
+    for (const Slot& slot : target->inputs()) inputs_.push_back(initialization_slot(slot));
+    const bool owns = std::any_of(inputs_.begin() + static_cast<std::ptrdiff_t>(first), inputs_.end(),
+                                  [](const Requirement& input) { return input.presence == Presence::required; });
+    targets_.push_back({target->name(), first, inputs_.size() - first, owns});
+    Requirement persistent;
+    if (const uint64_t bytes = target->binding_properties().persistent_bytes) {
+      persistent = resource_slot(target->name(), bytes, Presence::required);
+      persistent.presence_rule = "I4", persistent.reason = "the operator's persistent resource";
+    } else {
+      persistent = empty_slot(target->name(), "I4", "the operator needs no persistent resource");
     }
-  for (const auto& persistent : extents.persistent)
-    for (const auto& output : extents.outputs)
+    outputs_.push_back(persistent);
+  }
+}
+
+void BindingRules::check_inputs(const Bindings& bindings) {
+  if (initializer_)
+    check_targets(bindings);
+  else
+    check_list(Kind::inputs, inputs_, bindings, "C1");
+}
+
+void BindingRules::check_outputs(const Bindings& bindings) {
+  check_list(Kind::outputs, outputs_, bindings, initializer_ ? "I4" : "C2");
+}
+
+void BindingRules::check_temporary(const Binding& binding) {
+  check_resource(Kind::temporary, temporary_, binding);
+}
+
+void BindingRules::check_persistent(const Binding& binding) {
+  check_resource(Kind::persistent, persistent_, binding);
+}
+
+// One range a slot: kind, then count, then what every range has to be.
+void BindingRules::check_list(Kind kind, const std::vector<Requirement>& slots, const Bindings& bindings, std::string_view count_rule) {
+  given_.clear();
+  for (size_t i = 0; i < bindings.size(); ++i) {
+    const SlotName slot{kind, static_cast<int32_t>(i)};
+    if (std::holds_alternative<BufferArray>(bindings[i]))
+      refuse("C6", slot, i < slots.size() ? slots[i].tensor : "", "a buffer range", kind_name(bindings[i]));
+    if (i < slots.size()) given_.push_back({slot, &slots[i], bound_range(bindings[i])});
+  }
+  if (slots.size() != bindings.size())
+    refuse(count_rule, {kind}, dispatchable_.name(), std::to_string(slots.size()) + " bindings, optional ones included",
+           std::to_string(bindings.size()));
+  check_given();
+}
+
+// One array an operator: I1, I2, I3.
+void BindingRules::check_targets(const Bindings& bindings) {
+  const auto slot = [](size_t i, int32_t entry = -1) { return SlotName{Kind::inputs, static_cast<int32_t>(i), entry}; };
+  const auto array_of = [&](size_t i) {
+    const auto* array = std::get_if<BufferArray>(&bindings[i]);
+    return array && !array->empty() ? array : nullptr;
+  };
+  for (size_t i = 0; i < bindings.size(); ++i)
+    if (bound_range(bindings[i]))
+      refuse("I1", slot(i), i < targets_.size() ? targets_[i].name : "", "a buffer array with one entry per input of the operator",
+             kind_name(bindings[i]));
+  if (targets_.size() != bindings.size())
+    refuse("I1", {Kind::inputs}, dispatchable_.name(), std::to_string(targets_.size()) + " buffer arrays, one per operator",
+           std::to_string(bindings.size()));
+  for (size_t i = 0; i < targets_.size(); ++i)
+    if (const auto* array = array_of(i); array && array->size() != targets_[i].count)
+      refuse("I2", slot(i), targets_[i].name, std::to_string(targets_[i].count) + " entries", std::to_string(array->size()));
+  given_.clear();
+  for (size_t i = 0; i < targets_.size(); ++i) {
+    const auto* array = array_of(i);
+    if (!array && targets_[i].owns)
+      refuse("I3", slot(i), targets_[i].name, "a buffer array: the operator has owned tensors", kind_name(bindings[i]));
+    for (size_t k = 0; array && k < array->size(); ++k)
+      given_.push_back({slot(i, static_cast<int32_t>(k)), &inputs_[targets_[i].first + k], (*array)[k].buffer ? &(*array)[k] : nullptr});
+  }
+  check_given();
+}
+
+void BindingRules::check_resource(Kind kind, const Requirement& slot, const Binding& binding) {
+  if (std::holds_alternative<BufferArray>(binding)) refuse("C6", {kind}, slot.tensor, "a buffer range", kind_name(binding));
+  given_.assign(1, {{kind}, &slot, bound_range(binding)});
+  check_given();
+}
+
+// One rule after the other, each for all slots.
+void BindingRules::check_given() const {
+  for (const auto& [slot, needs, range] : given_) {
+    if (needs->presence == Presence::forbidden && range)
+      refuse(needs->presence_rule, slot, needs->tensor, "nothing: " + std::string(needs->reason), "a buffer range");
+    if (needs->presence == Presence::required && !range)
+      refuse(needs->presence_rule, slot, needs->tensor, "a buffer range of " + bytes_text(needs->bytes) + ": " + std::string(needs->reason),
+             "nothing");
+  }
+  for (const Given& given : given_)
+    if (given.range) check_memory(given);
+  const auto has_bytes = [](const Given& given) { return given.range && given.requirement->bytes > 0; };  // R8: else any range will do
+  for (const Given& given : given_) {
+    if (!has_bytes(given)) continue;
+    const uint64_t size = given.range->buffer->bytes(), offset = given.range->offset;
+    if (offset > size || given.range->bytes > size - offset)
+      refuse("R1", given.slot, given.requirement->tensor, "a range inside the buffer's " + bytes_text(size),
+             "offset " + std::to_string(offset) + ", " + bytes_text(given.range->bytes));
+  }
+  for (const Given& given : given_)
+    if (has_bytes(given) && given.range->offset % given.requirement->alignment != 0)
+      refuse(given.requirement->alignment_rule, given.slot, given.requirement->tensor,
+             "an offset that is a multiple of " + std::to_string(given.requirement->alignment), std::to_string(given.range->offset));
+  for (const Given& given : given_)
+    if (has_bytes(given) && given.range->bytes < given.requirement->bytes)
+      refuse(given.requirement->size_rule, given.slot, given.requirement->tensor, "at least " + bytes_text(given.requirement->bytes),
+             bytes_text(given.range->bytes));
+  for (const Given& given : given_) {
+    if (!given.range || !given.range->desc || !given.requirement->desc) continue;
+    const TensorDesc &wanted = *given.requirement->desc, &bound = *given.range->desc;
+    if (wanted.dtype != bound.dtype) refuse("T1", given.slot, given.requirement->tensor, to_string(wanted), to_string(bound));
+    if (wanted.shape != bound.shape) refuse("T2", given.slot, given.requirement->tensor, to_string(wanted), to_string(bound));
+    if (!same_strides(wanted, bound)) refuse("T3", given.slot, given.requirement->tensor, strides_text(wanted), strides_text(bound));
+  }
+}
+
+// M: the buffer's context and heap.
+void BindingRules::check_memory(const Given& given) const {
+  const Buffer& buffer = *given.range->buffer;
+  const std::string_view tensor = given.requirement->tensor;
+  if (buffer.closed()) refuse("L1", given.slot, tensor, "a live buffer", "a closed one");
+  if (buffer.context() != dispatchable_.context())
+    refuse("M3", given.slot, tensor, "a buffer of the operator's context", "a buffer of another context");
+  const Heap heap = buffer.heap();
+  const bool upload = given.requirement->upload_allowed;
+  if (heap == Heap::default_ || (upload && heap == Heap::upload)) return;
+  refuse(upload ? "M2" : "M1", given.slot, tensor, upload ? "the heap 'default' or 'upload'" : "the heap 'default'",
+         "'" + std::string(name(heap)) + "'");
+}
+
+void BindingRules::collect_list(Kind kind, const Bindings* bindings, const std::vector<Requirement>& slots, Extents& extents) const {
+  extents.clear();
+  if (!bindings) return;
+  const auto add = [&](const SlotName& slot, const Requirement& needs, const BufferRange& range) {
+    if (!range.buffer || needs.bytes == 0) return;
+    const uint64_t begin = range.buffer->memory_offset() + range.offset;
+    extents.push_back({slot, &needs, range.buffer->memory(), begin, begin + range.bytes, begin + needs.bytes, range.buffer->id()});
+  };
+  for (size_t i = 0; i < bindings->size(); ++i) {
+    const auto index = static_cast<int32_t>(i);
+    if (const auto* array = std::get_if<BufferArray>(&(*bindings)[i]))
+      for (size_t k = 0; k < array->size(); ++k) add({kind, index, static_cast<int32_t>(k)}, slots[targets_[i].first + k], (*array)[k]);
+    else
+      add({kind, index}, slots[i], range_of((*bindings)[i]));
+  }
+}
+
+void BindingRules::collect(const BoundView& bound) {
+  collect_list(Kind::inputs, bound.inputs, inputs_, input_extents_);
+  collect_list(Kind::outputs, bound.outputs, outputs_, output_extents_);
+  const auto one = [](Kind kind, const Binding* binding, const Requirement& needs, Extents& extents) {
+    extents.clear();
+    const auto* range = binding ? bound_range(*binding) : nullptr;
+    if (!range) return;
+    const uint64_t begin = range->buffer->memory_offset() + range->offset, end = begin + range->bytes;
+    extents.push_back({{kind}, &needs, range->buffer->memory(), begin, end, end, range->buffer->id()});
+  };
+  one(Kind::temporary, bound.temporary, temporary_, temporary_extents_);
+  one(Kind::persistent, bound.persistent, persistent_, persistent_extents_);
+}
+
+// H4 .. H6: an output on an input's bytes is right only for operators that support it, on identical ranges and descriptions.
+void BindingRules::check_in_place(const Extent& output, const Extent& input) const {
+  if (output.begin != input.begin || output.end != input.end) refuse_overlap("H5", output, input);
+  if (!dispatchable_.supports_in_place(static_cast<size_t>(input.slot.index), static_cast<size_t>(output.slot.index)))
+    refuse("H4", output.slot, output.requirement->tensor,
+           "other memory than " + input.slot.text() + ": '" + dispatchable_.name() + "' does not run in place of it", "the same range");
+  const TensorDesc &a = *input.requirement->desc, &b = *output.requirement->desc;
+  if (a.dtype != b.dtype || a.shape != b.shape || !same_strides(a, b))
+    refuse("H6", output.slot, output.requirement->tensor,
+           "the description of " + input.slot.text() + ", " + strides_text(a) + ", to run in place", strides_text(b));
+}
+
+void BindingRules::check_hazards(const BoundView& bound) {
+  collect(bound);
+  for (const Extent& output : output_extents_)
+    for (const Extent& input : input_extents_) {
+      if (initializer_ && output.buffer == input.buffer)
+        refuse("H11", output.slot, output.requirement->tensor,
+               "another buffer than " + input.slot.text() + ": initialisation copies between resources", "the same buffer");
+      if (!overlap(output, input)) continue;
+      if (initializer_) refuse_overlap("H11", output, input);
+      check_in_place(output, input);
+    }
+  for (size_t i = 0; i < output_extents_.size(); ++i)
+    for (size_t j = 0; j < i; ++j) {
+      const Extent &a = output_extents_[i], &b = output_extents_[j];
+      if (a.memory == b.memory && a.begin < b.tensor_end && b.begin < a.tensor_end) refuse_overlap(initializer_ ? "H12" : "H7", a, b);
+    }
+  for (const Extent& persistent : persistent_extents_)
+    for (const Extent& output : output_extents_)
       if (overlap(persistent, output)) refuse_overlap("H8", output, persistent);
-  for (const auto& temporary : extents.temporary)
-    for (const auto* others : {&extents.inputs, &extents.outputs, &extents.persistent})
-      for (const auto& other : *others)
+  for (const Extent& temporary : temporary_extents_)
+    for (const Extents* others : {&input_extents_, &output_extents_, &persistent_extents_})
+      for (const Extent& other : *others)
         if (overlap(temporary, other)) refuse_overlap("H10", temporary, other);
 }
 
-void check_complete(const Dispatchable& dispatchable, const BoundState& state) {
-  const auto missing = [&](const std::string& slot, const std::string& tensor, const std::string& what) {
-    throw BindingError("C9", slot, tensor, what + " before the dispatch", "nothing");
-  };
-  const auto needs = [&](const std::vector<Slot>& slots, const char* kind) {
+void BindingRules::check_complete(const BoundView& bound) const {
+  const auto check_bound = [](Kind kind, const Bindings* bindings, const std::vector<Requirement>& slots) {
+    if (bindings) return;
     for (size_t i = 0; i < slots.size(); ++i)
-      if (slots[i].desc && !slots[i].desc->owned && slots[i].desc->bytes() > 0)
-        missing(slot_name(kind, i), slots[i].name, "a binding of this tensor");
+      if (slots[i].presence == Presence::required)
+        refuse("C9", {kind, static_cast<int32_t>(i)}, slots[i].tensor, "a binding of " + bytes_text(slots[i].bytes), "nothing");
   };
-  const auto properties = dispatchable.binding_properties();
-  if (dispatchable.is_initializer()) {
-    const auto targets = dispatchable.targets();
-    for (size_t i = 0; i < targets.size(); ++i) {
-      const Binding none;
-      if (!state.inputs) check_target_inputs(dispatchable, *targets[i], i, none);
-      if (!state.outputs) check_persistent_output(dispatchable, *targets[i], i, none);
+  check_bound(Kind::inputs, bound.inputs, inputs_);
+  check_bound(Kind::outputs, bound.outputs, outputs_);
+  const auto check_resource_bound = [](Kind kind, const Binding* binding, const Requirement& needs) {
+    if (needs.bytes > 0 && (!binding || !bound_range(*binding)))
+      refuse("P2", {kind}, needs.tensor, "a buffer range of " + bytes_text(needs.bytes), "nothing");
+  };
+  check_resource_bound(Kind::temporary, bound.temporary, temporary_);
+  check_resource_bound(Kind::persistent, bound.persistent, persistent_);
+}
+
+BoundRanges BindingRules::ranges(const BoundView& bound) const {
+  BoundRanges ranges;
+  ranges.inputs.resize(inputs_.size());
+  ranges.outputs.resize(outputs_.size());
+  const auto fill = [&](const Bindings* bindings, const std::vector<Requirement>& slots, std::vector<BufferRange>& into) {
+    for (size_t i = 0; bindings && i < bindings->size(); ++i) {
+      const auto* range = bound_range((*bindings)[i]);
+      if (range && slots[i].bytes > 0) into[i] = *range;
+      const auto* array = std::get_if<BufferArray>(&(*bindings)[i]);
+      for (size_t k = 0; array && k < array->size(); ++k)
+        if (const size_t at = targets_[i].first + k; slots[at].bytes > 0) into[at] = (*array)[k];
     }
-  } else {
-    if (!state.inputs) needs(dispatchable.inputs(), "inputs");
-    if (!state.outputs) needs(dispatchable.outputs(), "outputs");
-    if (properties.persistent_bytes > 0 && is_none(state.persistent))
-      throw BindingError("P2", "persistent", "", "a buffer range of " + bytes_text(properties.persistent_bytes), "nothing");
-  }
-  if (properties.temporary_bytes > 0 && is_none(state.temporary))
-    throw BindingError("P2", "temporary", "", "a buffer range of " + bytes_text(properties.temporary_bytes), "nothing");
+  };
+  fill(bound.inputs, inputs_, ranges.inputs);
+  fill(bound.outputs, outputs_, ranges.outputs);
+  if (bound.temporary) ranges.temporary = range_of(*bound.temporary);
+  if (bound.persistent) ranges.persistent = range_of(*bound.persistent);
+  return ranges;
 }
 
 }  // namespace pumice

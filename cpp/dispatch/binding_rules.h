@@ -1,9 +1,9 @@
-// The rules of the binding tables: counts and kinds (C), initializers (I), owned tensors (O), memory (M), ranges (R), hazards (H),
-// temporary and persistent resources (P). Each refusal is a BindingError with the rule's id; the order is kind, count, null, memory,
-// range, alignment, size, hazards.
+// The rules of the binding tables, applied to one dispatchable. rule_list.h has their ids. Each refusal is a BindingError; for each call
+// the order is kind, count, null, memory, range, alignment, size, description, hazards.
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -12,25 +12,107 @@
 
 namespace pumice {
 
-// One binding: nothing, a buffer range, or an array of them (an initializer's inputs of one operator).
-using BufferArray = std::vector<BufferRange>;
-using Binding = std::variant<std::monostate, BufferRange, BufferArray>;
+// A range, and the description of the Tensor that it is of, where it was given as one.
+struct DescribedRange : BufferRange {
+  DescribedRange() = default;
+  DescribedRange(BufferRange range, std::shared_ptr<const TensorDesc> description = {})
+      : BufferRange(std::move(range)), desc(std::move(description)) {}
 
-// What a table holds. Lists are empty optionals while nothing is bound.
-struct BoundState {
-  std::optional<std::vector<Binding>> inputs, outputs;
-  Binding temporary, persistent;
+  std::shared_ptr<const TensorDesc> desc;
 };
 
-// The range of a binding; a null buffer where there is none.
-BufferRange range_of(const Binding& binding);
+// One binding: nothing, a buffer range, or an array of them (an initializer's inputs of one operator).
+using BufferArray = std::vector<DescribedRange>;
+using Binding = std::variant<std::monostate, DescribedRange, BufferArray>;
+using Bindings = std::vector<Binding>;
 
-void check_inputs(const Dispatchable& dispatchable, const std::vector<Binding>& bindings);
-void check_outputs(const Dispatchable& dispatchable, const std::vector<Binding>& bindings);
-void check_resource(const Dispatchable& dispatchable, std::string_view slot, const Binding& binding, uint64_t bytes);
-// Potential hazards among everything bound so far (H1 .. H13).
-void check_hazards(const Dispatchable& dispatchable, const BoundState& state);
-// Every required binding present (C9, P2).
-void check_complete(const Dispatchable& dispatchable, const BoundState& state);
+// The range of a binding; a null buffer where there is none.
+const BufferRange& range_of(const Binding& binding);
+
+// A slot of a table: "inputs[2]", "inputs[0][1]" of an initializer, "temporary".
+struct SlotName {
+  enum class Kind : uint8_t { inputs, outputs, temporary, persistent };
+  Kind kind;
+  int32_t index = -1, entry = -1;
+  std::string text() const;
+};
+
+// What a table holds. Lists are null while nothing is bound.
+struct BoundView {
+  const Bindings* inputs = nullptr;
+  const Bindings* outputs = nullptr;
+  const Binding* temporary = nullptr;
+  const Binding* persistent = nullptr;
+};
+
+// What one slot takes.
+struct Requirement {
+  enum class Presence : uint8_t { forbidden, optional, required };
+  std::string_view tensor;           // its name
+  const TensorDesc* desc = nullptr;  // null: a resource, or a tensor described as absent
+  uint64_t bytes = 0;
+  uint64_t alignment = 1;
+  Presence presence = Presence::optional;
+  std::string_view presence_rule, reason;  // of a binding that lacks or should not be there
+  std::string_view alignment_rule, size_rule;
+  bool upload_allowed = false;
+};
+
+// Checks bindings of one dispatchable, whose slots it points into. Nothing is allocated where all is well. Not thread-safe.
+class BindingRules {
+ public:
+  explicit BindingRules(const Dispatchable& dispatchable);
+  void check_inputs(const Bindings& bindings);
+  void check_outputs(const Bindings& bindings);
+  void check_temporary(const Binding& binding);
+  void check_persistent(const Binding& binding);
+  // Potential hazards among everything bound (H1 .. H13).
+  void check_hazards(const BoundView& bound);
+  // Every required binding present (C9, P2).
+  void check_complete(const BoundView& bound) const;
+  // The ranges as lowering reads them: an initializer's inputs flattened in order, null where nothing is bound or a tensor has no bytes.
+  BoundRanges ranges(const BoundView& bound) const;
+
+ private:
+  // The inputs of one operator of an initializer.
+  struct Target {
+    std::string_view name;
+    size_t first, count;
+    bool owns;
+  };
+  struct Given {
+    SlotName slot;
+    const Requirement* requirement;
+    const DescribedRange* range;  // null: none
+  };
+  // A range of device memory with the slot that it is bound to.
+  struct Extent {
+    SlotName slot;
+    const Requirement* requirement;
+    uint64_t memory, begin, end;
+    uint64_t tensor_end;  // begin + TotalTensorSize, for H7
+    uint64_t buffer;
+  };
+  using Extents = std::vector<Extent>;
+
+  void add_execution(const Dispatchable& dispatchable);
+  void add_initialization(const Dispatchable& dispatchable);
+  void check_list(SlotName::Kind kind, const std::vector<Requirement>& slots, const Bindings& bindings, std::string_view count_rule);
+  void check_targets(const Bindings& bindings);
+  void check_resource(SlotName::Kind kind, const Requirement& slot, const Binding& binding);
+  void check_given() const;
+  void check_memory(const Given& given) const;
+  void collect(const BoundView& bound);
+  void collect_list(SlotName::Kind kind, const Bindings* bindings, const std::vector<Requirement>& slots, Extents& extents) const;
+  void check_in_place(const Extent& output, const Extent& input) const;
+
+  const Dispatchable& dispatchable_;
+  bool initializer_;
+  std::vector<Target> targets_;                // of an initializer
+  std::vector<Requirement> inputs_, outputs_;  // an initializer's inputs are those of all its targets
+  Requirement temporary_, persistent_;
+  std::vector<Given> given_;  // of the call at hand
+  Extents input_extents_, output_extents_, temporary_extents_, persistent_extents_;
+};
 
 }  // namespace pumice

@@ -1,9 +1,6 @@
 #include "dispatch/binding_table.h"
 
-#include <algorithm>
-
 #include "core/error.h"
-#include "dispatch/binding_rules.h"
 
 namespace pumice {
 namespace {
@@ -28,6 +25,15 @@ void check_descriptors(const Dispatchable& dispatchable, std::optional<uint32_t>
                        std::to_string(*descriptors));
 }
 
+const Bindings* address(const std::optional<Bindings>& bindings) {
+  return bindings ? &*bindings : nullptr;
+}
+
+// A list of no bindings is no list.
+std::optional<Bindings> held(Bindings bindings) {
+  return bindings.empty() ? std::nullopt : std::optional(std::move(bindings));
+}
+
 }  // namespace
 
 BindingTable::BindingTable(std::shared_ptr<const Dispatchable> dispatchable, std::optional<uint32_t> descriptors) {
@@ -38,80 +44,94 @@ void BindingTable::reset(std::shared_ptr<const Dispatchable> dispatchable, std::
   const Busy busy(busy_);
   if (!dispatchable) throw BindingError("C10", "dispatchable", "", "a compiled operator or an initializer", "none");
   check_descriptors(*dispatchable, descriptors);
+  rules_.emplace(*dispatchable);
   dispatchable_ = std::move(dispatchable);
   generation_ = dispatchable_->generation();
-  state_ = {};
+  inputs_.reset(), outputs_.reset();
+  temporary_ = persistent_ = Binding();
+  ++version_;
 }
 
 void BindingTable::unbind() {
   const Busy busy(busy_);
-  state_ = {};
+  inputs_.reset(), outputs_.reset();
+  temporary_ = persistent_ = Binding();
+  ++version_;
 }
 
-template <typename Field, typename Value>
-void BindingTable::replace(Field BoundState::* field, const Value& value) {
-  BoundState next = state_;
-  next.*field = value;
-  check_hazards(*dispatchable_, next);
-  state_ = std::move(next);
+BoundView BindingTable::view() const {
+  return {address(inputs_), address(outputs_), &temporary_, &persistent_};
 }
 
-void BindingTable::bind_inputs(const std::optional<std::vector<Binding>>& bindings) {
+void BindingTable::check_generation() const {
+  if (dispatchable_->generation() != generation_)
+    throw BindingError("I7", "dispatchable", dispatchable_->name(), "a table made, or reset, after the initializer's reset",
+                       "one of before");
+}
+
+void BindingTable::bind_inputs(Bindings bindings) {
   const Busy busy(busy_);
-  if (bindings) check_inputs(*dispatchable_, *bindings);
-  replace(&BoundState::inputs, bindings);
+  check_generation();
+  BoundView next = view();
+  next.inputs = bindings.empty() ? nullptr : &bindings;
+  if (next.inputs) rules_->check_inputs(bindings);
+  rules_->check_hazards(next);
+  inputs_ = held(std::move(bindings));
+  ++version_;
 }
 
-void BindingTable::bind_outputs(const std::optional<std::vector<Binding>>& bindings) {
+void BindingTable::bind_outputs(Bindings bindings) {
   const Busy busy(busy_);
-  if (bindings) check_outputs(*dispatchable_, *bindings);
-  replace(&BoundState::outputs, bindings);
+  check_generation();
+  BoundView next = view();
+  next.outputs = bindings.empty() ? nullptr : &bindings;
+  if (next.outputs) rules_->check_outputs(bindings);
+  rules_->check_hazards(next);
+  outputs_ = held(std::move(bindings));
+  ++version_;
 }
 
-void BindingTable::bind_temporary(const Binding& binding) {
+void BindingTable::bind(Bindings inputs, Bindings outputs) {
   const Busy busy(busy_);
-  check_resource(*dispatchable_, "temporary", binding, dispatchable_->binding_properties().temporary_bytes);
-  replace(&BoundState::temporary, binding);
+  check_generation();
+  BoundView next = view();
+  next.inputs = inputs.empty() ? nullptr : &inputs;
+  next.outputs = outputs.empty() ? nullptr : &outputs;
+  if (next.inputs) rules_->check_inputs(inputs);
+  if (next.outputs) rules_->check_outputs(outputs);
+  rules_->check_hazards(next);
+  inputs_ = held(std::move(inputs)), outputs_ = held(std::move(outputs));
+  ++version_;
 }
 
-void BindingTable::bind_persistent(const Binding& binding) {
+void BindingTable::bind_temporary(Binding binding) {
   const Busy busy(busy_);
-  check_resource(*dispatchable_, "persistent", binding, dispatchable_->binding_properties().persistent_bytes);
-  replace(&BoundState::persistent, binding);
+  check_generation();
+  rules_->check_temporary(binding);
+  BoundView next = view();
+  next.temporary = &binding;
+  rules_->check_hazards(next);
+  temporary_ = std::move(binding);
+  ++version_;
+}
+
+void BindingTable::bind_persistent(Binding binding) {
+  const Busy busy(busy_);
+  check_generation();
+  rules_->check_persistent(binding);
+  BoundView next = view();
+  next.persistent = &binding;
+  rules_->check_hazards(next);
+  if (const BufferRange& range = range_of(binding); range.buffer) dispatchable_->check_persistent(range);
+  persistent_ = std::move(binding);
+  ++version_;
 }
 
 BoundRanges BindingTable::complete() const {
   const Busy busy(busy_);
-  if (dispatchable_->generation() != generation_)
-    throw StateError("'" + dispatchable_->name() + "' was reset after this table was made; reset() the table too");
-  check_complete(*dispatchable_, state_);
-  BoundRanges ranges;
-  const auto append = [](std::vector<BufferRange>& into, const std::vector<Binding>& bindings) {
-    for (const auto& binding : bindings) {
-      if (const auto* array = std::get_if<BufferArray>(&binding))
-        into.insert(into.end(), array->begin(), array->end());
-      else
-        into.push_back(range_of(binding));
-    }
-  };
-  // An initializer's slots without a binding still count: its lowering walks the operators' inputs in order.
-  if (dispatchable_->is_initializer()) {
-    const auto targets = dispatchable_->targets();
-    for (size_t i = 0; i < targets.size(); ++i) {
-      const auto* array = state_.inputs ? std::get_if<BufferArray>(&(*state_.inputs)[i]) : nullptr;
-      std::vector<BufferRange> entries(targets[i]->inputs().size());
-      if (array && !array->empty()) entries = *array;
-      ranges.inputs.insert(ranges.inputs.end(), entries.begin(), entries.end());
-    }
-  } else if (state_.inputs) {
-    append(ranges.inputs, *state_.inputs);
-  }
-  if (state_.outputs) append(ranges.outputs, *state_.outputs);
-  ranges.inputs.resize(std::max(ranges.inputs.size(), dispatchable_->is_initializer() ? 0 : dispatchable_->inputs().size()));
-  ranges.outputs.resize(dispatchable_->outputs().size());
-  ranges.temporary = range_of(state_.temporary);
-  ranges.persistent = range_of(state_.persistent);
-  return ranges;
+  check_generation();
+  rules_->check_complete(view());
+  return rules_->ranges(view());
 }
 
 }  // namespace pumice

@@ -16,26 +16,32 @@ class BindingTable {
  public:
   explicit BindingTable(std::shared_ptr<const Dispatchable> dispatchable, std::optional<uint32_t> descriptors = {});
 
-  // Null: unbind all (C7).
-  void bind_inputs(const std::optional<std::vector<Binding>>& bindings);
-  void bind_outputs(const std::optional<std::vector<Binding>>& bindings);
-  void bind_temporary(const Binding& binding);
-  void bind_persistent(const Binding& binding);
+  // A list of no bindings unbinds all (C7).
+  void bind_inputs(Bindings bindings);
+  void bind_outputs(Bindings bindings);
+  // Both at once: what was bound before does not conflict with either.
+  void bind(Bindings inputs, Bindings outputs);
+  void bind_temporary(Binding binding);   // nothing: unbinds
+  void bind_persistent(Binding binding);  // likewise
   void unbind();
   void reset(std::shared_ptr<const Dispatchable> dispatchable, std::optional<uint32_t> descriptors = {});
 
   const std::shared_ptr<const Dispatchable>& dispatchable() const { return dispatchable_; }
-  // Every required binding present (C9, P2), and hazards among all of them (H1 .. H13). Throws BindingError.
+  // Changes with every call that changes what is bound.
+  uint64_t version() const { return version_; }
+  // Throws BindingError unless every required binding is present (C9, P2).
   BoundRanges complete() const;
 
  private:
-  // Nothing changes where the hazard rules refuse it.
-  template <typename Field, typename Value>
-  void replace(Field BoundState::* field, const Value& value);
+  BoundView view() const;
+  void check_generation() const;
 
   std::shared_ptr<const Dispatchable> dispatchable_;
   uint64_t generation_ = 0;  // of the dispatchable
-  BoundState state_;
+  std::optional<BindingRules> rules_;
+  std::optional<Bindings> inputs_, outputs_;
+  Binding temporary_, persistent_;
+  std::atomic<uint64_t> version_{0};
   mutable std::atomic_flag busy_;
 };
 

@@ -171,13 +171,21 @@ std::optional<double> Submission::device_time() const {
 
 CommandList::CommandList(std::shared_ptr<Context> context) : context_(std::move(context)) {}
 
-void CommandList::dispatch(std::shared_ptr<const Dispatchable> dispatchable, const BindingTable& table) {
-  if (recording_) throw StateError("this CommandList is committed; make a new one to record more");
-  if (dispatchable->context() != context_)
-    throw BindingError("C10", "dispatchable", dispatchable->name(), "a dispatchable of this list's context", "one of another context");
-  if (table.dispatchable() != dispatchable)
-    throw BindingError("C10", "table", dispatchable->name(), "a table made for '" + dispatchable->name() + "'",
+void CommandList::check_uncommitted() const {
+  if (committed_) throw StateError("this CommandList is committed; make a new one to record more");
+}
+
+void CommandList::check_recordable(const Dispatchable& dispatchable, const BindingTable& table) const {
+  if (dispatchable.context() != context_)
+    throw BindingError("C10", "dispatchable", dispatchable.name(), "a dispatchable of this list's context", "one of another context");
+  if (table.dispatchable().get() != &dispatchable)
+    throw BindingError("C10", "table", dispatchable.name(), "a table made for '" + dispatchable.name() + "'",
                        "one made for '" + table.dispatchable()->name() + "'");
+}
+
+void CommandList::dispatch(std::shared_ptr<const Dispatchable> dispatchable, const BindingTable& table) {
+  check_uncommitted();
+  check_recordable(*dispatchable, table);
   BoundRanges ranges = table.complete();
   auto lowered = dispatchable->lower(ranges);
   std::move(lowered.begin(), lowered.end(), std::back_inserter(dispatches_));
@@ -185,8 +193,17 @@ void CommandList::dispatch(std::shared_ptr<const Dispatchable> dispatchable, con
   uses_.push_back({std::move(dispatchable), std::move(ranges), generation});
 }
 
+void CommandList::dispatch(std::shared_ptr<const Dispatchable> dispatchable, std::shared_ptr<const BindingTable> table) {
+  if (!dispatchable->descriptors_volatile()) return dispatch(std::move(dispatchable), *table);
+  check_uncommitted();
+  check_recordable(*dispatchable, *table);
+  volatile_ = true;
+  const uint64_t generation = dispatchable->generation();
+  uses_.push_back({std::move(dispatchable), {}, generation, std::move(table), dispatches_.size()});
+}
+
 void CommandList::dispatch(Dispatch dispatch) {
-  if (recording_) throw StateError("this CommandList is committed; make a new one to record more");
+  check_uncommitted();
   dispatches_.push_back(std::move(dispatch));
 }
 
@@ -195,19 +212,64 @@ void CommandList::copy(const BufferRange& source, const BufferRange& target) {
 }
 
 void CommandList::commit(const RecordingOptions& options) {
-  if (recording_) throw StateError("this CommandList is already committed");
-  recording_ = Recording::create(context_, std::move(dispatches_), options);
+  if (committed_) throw StateError("this CommandList is already committed");
+  options_ = options;
+  if (!volatile_) recording_ = Recording::create(context_, std::move(dispatches_), options);
+  committed_ = true;
+}
+
+// Records the list where a table is not as it was when it was last read. Nothing changes where one is refused.
+void CommandList::read_volatile_tables() {
+  const auto is_read = [](const Use& use) { return !use.table || use.table->version() == use.version; };
+  if (recording_ && std::ranges::all_of(uses_, is_read)) return;
+  std::vector<Use> uses = uses_;
+  std::vector<Dispatch> dispatches;
+  size_t next = 0;
+  const auto take_until = [&](size_t end) {
+    for (; next < end; ++next) dispatches.push_back(dispatches_[next]);
+  };
+  for (Use& use : uses) {
+    if (!use.table) continue;
+    check_recordable(*use.dispatchable, *use.table);
+    use.version = use.table->version();
+    use.ranges = use.table->complete();
+    take_until(use.position);
+    std::ranges::move(use.dispatchable->lower(use.ranges), std::back_inserter(dispatches));
+  }
+  take_until(dispatches_.size());
+  recording_ = Recording::create(context_, std::move(dispatches), options_);
+  uses_ = std::move(uses);
+}
+
+// All uses or none: what a refused list has begun is taken back.
+void CommandList::begin_uses() {
+  size_t begun = 0;
+  try {
+    for (; begun < uses_.size(); ++begun) {
+      const Use& use = uses_[begun];
+      if (use.dispatchable->generation() != use.generation)
+        throw BindingError("I7", "dispatchable", use.dispatchable->name(), "a list recorded after the initializer's reset",
+                           "one of before");
+      use.dispatchable->begin_execution(use.ranges);
+    }
+  } catch (...) {
+    while (begun > 0) uses_[--begun].dispatchable->revoke_execution();
+    throw;
+  }
 }
 
 Submission CommandList::exec() {
-  if (!recording_) throw StateError("commit() this CommandList before exec()");
-  for (const auto& use : uses_) {
-    if (use.dispatchable->generation() != use.generation)
-      throw StateError("'" + use.dispatchable->name() + "' was reset after this list recorded it; record it anew");
-    use.dispatchable->check_executable(use.ranges);
-    use.dispatchable->executed(use.ranges);  // a later use of this list may need it
+  if (!committed_) throw StateError("commit() this CommandList before exec()");
+  if (volatile_) read_volatile_tables();
+  begin_uses();
+  try {
+    const Submission submission = recording_->exec();
+    for (const Use& use : uses_) use.dispatchable->submitted(submission.id());
+    return submission;
+  } catch (...) {
+    for (const Use& use : uses_) use.dispatchable->revoke_execution();
+    throw;
   }
-  return recording_->exec();
 }
 
 void CommandList::wait(uint64_t id, std::optional<double> timeout_seconds, const std::function<void()>& interrupted) const {

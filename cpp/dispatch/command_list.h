@@ -60,26 +60,40 @@ class Recording {
 class CommandList {
  public:
   explicit CommandList(std::shared_ptr<Context> context);
+  // Reads the table at once: it may be changed or dropped afterwards (L2).
   void dispatch(std::shared_ptr<const Dispatchable> dispatchable, const BindingTable& table);
+  // The same; but where the dispatchable has volatile descriptors the table is read by exec(), anew whenever it has changed.
+  void dispatch(std::shared_ptr<const Dispatchable> dispatchable, std::shared_ptr<const BindingTable> table);
   void dispatch(Dispatch dispatch);
   void copy(const BufferRange& source, const BufferRange& target);
   void commit(const RecordingOptions& options = {});  // StateError when committed twice
-  bool committed() const { return recording_ != nullptr; }
+  bool committed() const { return committed_; }
   Submission exec();  // StateError before commit
   void wait(uint64_t id, std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {}) const;
   const std::shared_ptr<Context>& context() const { return context_; }
+  // Null before commit, and before the first exec of a list with volatile tables.
   const std::shared_ptr<Recording>& recording() const { return recording_; }
 
  private:
   struct Use {
     std::shared_ptr<const Dispatchable> dispatchable;
     BoundRanges ranges;
-    uint64_t generation;  // of the dispatchable when it was recorded
+    uint64_t generation;                             // of the dispatchable when it was recorded
+    std::shared_ptr<const BindingTable> table = {};  // a volatile one
+    size_t position = 0;                             // in dispatches_: before which a volatile use comes
+    uint64_t version = 0;                            // of the table when it was read
   };
+  void check_recordable(const Dispatchable& dispatchable, const BindingTable& table) const;
+  void check_uncommitted() const;
+  void read_volatile_tables();
+  void begin_uses();
+
   std::shared_ptr<Context> context_;
-  std::vector<Dispatch> dispatches_;
+  std::vector<Dispatch> dispatches_;  // kept after commit where a table is volatile
   std::vector<Use> uses_;
   std::shared_ptr<Recording> recording_;
+  RecordingOptions options_;
+  bool committed_ = false, volatile_ = false;
 };
 
 // A copy of bytes as dispatches (copies are kernels: one kind of hazard, usable inside predicated blocks), cut where a range is larger

@@ -44,15 +44,19 @@ class Dispatchable {
   virtual uint64_t generation() const { return 0; }
   // What an initializer initialises, in order; empty for everything else.
   virtual std::vector<const Dispatchable*> targets() const { return {}; }
-  virtual bool supports_in_place(size_t input, size_t output) const {
-    (void)input, (void)output;
-    return false;
-  }
+  // Whether `output` may be the memory of `input`, where their descriptions are one (H4, H6, H14, H15).
+  virtual bool supports_in_place(size_t /*input*/, size_t /*output*/) const { return false; }
+  // Compiled with DESCRIPTORS_VOLATILE: a list reads its table when it is executed, not when it is recorded (C9).
+  virtual bool descriptors_volatile() const { return false; }
   // The dispatches that execute this on the given ranges, in an order that needs no more than range hazards to be right.
   virtual std::vector<Dispatch> lower(const BoundRanges& ranges) const = 0;
-  // Called when a list holding this is executed: state checks (I5) before, state changes after.
-  virtual void check_executable(const BoundRanges&) const {}
-  virtual void executed(const BoundRanges&) const {}
+  // The persistent range may be used for this (P5). Throws BindingError.
+  virtual void check_persistent(const BufferRange&) const {}
+  // A list holding this is executed: state checks (I5, P5), then state changes, which revoke_execution() takes back where the list is
+  // refused after all, and submitted() completes with the id on the timeline.
+  virtual void begin_execution(const BoundRanges&) const {}
+  virtual void revoke_execution() const {}
+  virtual void submitted(uint64_t /*id*/) const {}
 };
 
 }  // namespace pumice

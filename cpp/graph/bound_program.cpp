@@ -38,7 +38,7 @@ RecordedExecution::RecordedExecution(const std::shared_ptr<CompiledOperator>& co
                                      const RecordingOptions& options)
     : compiled_(compiled), list_(compiled->context()) {
   const auto whole = [](const std::shared_ptr<Buffer>& buffer) { return BufferRange{buffer, 0, buffer->bytes()}; };
-  std::vector<Binding> bound_inputs(compiled->inputs().size()), bound_outputs;
+  Bindings bound_inputs(compiled->inputs().size()), bound_outputs;
   for (size_t i = 0; i < inputs; ++i) {
     inputs_.push_back(make_host_slot(compiled->context(), input_desc(i).bytes(), Heap::upload));
     bound_inputs[i] = inputs_[i].device_range();

@@ -37,7 +37,6 @@ const OperatorRow& fused_row(size_t operands) {
       row.name = "Map";
       for (size_t i = 0; i < count; ++i) row.schema.inputs.push_back({names[i], kAny});
       row.schema.outputs.push_back({"y", kAny});
-      row.schema.in_place = true;
       row.shape = shape_of_fused;
       row.lower = lower_map;
     }

@@ -116,9 +116,9 @@ ValueId Graph::add_value(GraphValue value) {
   return id;
 }
 
-ValueId Graph::input(std::string name, DType dtype, std::optional<Shape> shape, std::vector<std::string> dimension_names) {
+ValueId Graph::input(std::string name, DType dtype, std::optional<Shape> shape, std::vector<std::string> dimension_names, bool owned) {
   check_changeable();
-  GraphValue value{std::move(name), dtype, std::move(shape), std::move(dimension_names), {}, -1};
+  GraphValue value{std::move(name), dtype, std::move(shape), std::move(dimension_names), {}, -1, owned};
   if (value.name.empty()) throw GraphError("input " + std::to_string(inputs_.size()), "has no name");
   std::optional<TensorDesc> trial[2];
   for (size_t i = 0; i < 2 && value.shape; ++i) trial[i] = TensorDesc(dtype, trial_shape(*value.shape, i));

@@ -25,6 +25,7 @@ struct GraphValue {
   std::vector<std::string> dimension_names;  // symbolic names of input dimensions ("N"), empty where none
   std::optional<HostTensor> constant;
   int32_t producer = -1;  // node index; -1 for inputs and constants
+  bool owned = false;     // an input that is bound at initialisation only
 
   bool is_known() const;  // every size
 };
@@ -36,8 +37,10 @@ struct GraphNode {
   std::vector<ValueId> inputs, outputs;  // kAbsent for optional ones left out
 };
 
+class CompiledOperator;
 class Program;
 class ShapeInference;
+struct ExecutionOptions;
 
 struct ProgramOptions {
   std::string precision = "fp32";  // "fp32", "fp16" or "bf16"
@@ -53,7 +56,9 @@ class Graph {
   Graph(const Graph&) = delete;
 
   // Throw GraphError for a name that is taken.
-  ValueId input(std::string name, DType dtype, std::optional<Shape> shape, std::vector<std::string> dimension_names = {});
+  // owned: a compiled operator's initializer reads it, and executions do not (O2).
+  ValueId input(std::string name, DType dtype, std::optional<Shape> shape, std::vector<std::string> dimension_names = {},
+                bool owned = false);
   ValueId constant(HostTensor value, std::string name = {});
   // Throws UnsupportedError (no such operator, or dtype) and GraphError (wrong inputs, attributes, shapes where known). The graph
   // is as it was after a refusal.
@@ -63,6 +68,10 @@ class Graph {
   void finish();  // idempotent; later changes throw StateError. Throws GraphError where there is no output.
   bool finished() const { return finished_; }
   std::shared_ptr<Program> compile(std::shared_ptr<Context> context, const ProgramOptions& options = {});
+  // The whole graph as one operator for tables, initializers and command lists: a slot for every input (C8), used or not (G6). Constants
+  // are read now (G5) and go to the persistent resource with the owned inputs. Throws GraphError where a size is unknown, UnsupportedError
+  // with all that is not supported, nodes that need the host among it.
+  std::shared_ptr<CompiledOperator> compile_operator(std::shared_ptr<Context> context, const ExecutionOptions& options);
 
   const std::string& name() const { return name_; }
   const std::vector<GraphValue>& values() const { return values_; }

@@ -155,7 +155,8 @@ bool keeps_bits(const OperatorRow& row) {
 }
 
 bool is_wide(const ProgramGraph& graph, ValueId id) {
-  return id != kAbsent && graph.float_dtype == DType::float16 && graph.value(id).dtype == DType::float32 && !graph.value(id).constant;
+  return id != kAbsent && graph.float_dtype == DType::float16 && graph.value(id).dtype == DType::float32 && !graph.value(id).constant &&
+         !graph.value(id).owned;
 }
 
 // The dtype of the floats that a node makes: that of the program, but for operators known to overflow it and for what mixes with
@@ -166,7 +167,7 @@ DType float_made(const ProgramGraph& graph, const ProgramNode& node) {
   const bool any = std::any_of(node.inputs.begin(), node.inputs.end(), wide);
   if (mixes_floats(*node.row)) return node.row->overflows || any ? DType::float32 : DType::float16;
   const auto floats = [&](ValueId input) {
-    return input != kAbsent && is_working_float(graph.value(input).dtype) && !graph.value(input).constant;
+    return input != kAbsent && is_working_float(graph.value(input).dtype) && !graph.value(input).constant && !graph.value(input).owned;
   };
   const bool all = any && std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) { return !floats(input) || wide(input); });
   return all && keeps_bits(*node.row) ? DType::float32 : DType::float16;
@@ -206,7 +207,7 @@ void set_precision(ProgramGraph& graph) {
   std::vector<bool> is_border(graph.values.size(), false);
   for (const ValueId input : graph.inputs) {
     is_border[static_cast<size_t>(input)] = true;
-    if (!differs(graph.value(input).dtype)) continue;
+    if (graph.value(input).owned || !differs(graph.value(input).dtype)) continue;  // initialisation converts what is owned
     const ValueId inner = inner_copy(input);
     first.push_back(cast_node(graph, input, inner));
     replaced[input] = inner;

@@ -17,7 +17,7 @@ bool is_view(const ProgramNode& node) {
 
 class Placer {
  public:
-  Placer(const ProgramGraph& graph, ShapeInference& shapes) : graph_(graph), shapes_(shapes) {}
+  Placer(const ProgramGraph& graph, const Weights& weights, ShapeInference& shapes) : graph_(graph), weights_(weights), shapes_(shapes) {}
 
   Placement place() {
     const size_t count = graph_.values.size();
@@ -26,7 +26,7 @@ class Placer {
     result_.views.resize(graph_.nodes.size());
     find_uses(count);
     choose_layouts(count);
-    for (size_t i = 0; i < graph_.inputs.size(); ++i) result_.values[index(graph_.inputs[i])] = {Place::input, static_cast<uint32_t>(i), 0};
+    for (size_t i = 0; i < graph_.inputs.size(); ++i) result_.values[index(graph_.inputs[i])] = input_place(i);
     for (size_t i = 0; i < graph_.nodes.size(); ++i) place_node(i);
     for (size_t i = 0; i < graph_.nodes.size(); ++i)
       if (graph_.nodes[i].row->lower == &lower_concat && !is_on_host(graph_.nodes[i])) join(i);
@@ -83,6 +83,12 @@ class Placer {
         channels_last_[index(output)] = true;
       }
     }
+  }
+
+  ValuePlace input_place(size_t i) const {
+    if (!graph_.value(graph_.inputs[i]).owned) return {Place::input, static_cast<uint32_t>(i), 0};
+    const auto& use = weights_.of_inputs[i];
+    return use ? ValuePlace{Place::persistent, 0, use->offset} : ValuePlace{};
   }
 
   uint32_t add_root(uint64_t bytes) {
@@ -196,6 +202,7 @@ class Placer {
   }
 
   const ProgramGraph& graph_;
+  const Weights& weights_;
   ShapeInference& shapes_;
   Placement result_;
   std::vector<int32_t> producer_;  // node of each value
@@ -205,8 +212,8 @@ class Placer {
 
 }  // namespace
 
-Placement place_values(const ProgramGraph& graph, ShapeInference& shapes) {
-  return Placer(graph, shapes).place();
+Placement place_values(const ProgramGraph& graph, const Weights& weights, ShapeInference& shapes) {
+  return Placer(graph, weights, shapes).place();
 }
 
 }  // namespace pumice

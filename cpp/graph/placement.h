@@ -34,13 +34,13 @@ struct ConcatPart {
 };
 
 struct Placement {
-  std::vector<ValuePlace> values;  // by value; none for those on the host alone and for weights
+  std::vector<ValuePlace> values;  // by value; none for those on the host alone and for constants
   std::vector<StorageRoot> roots;
   std::vector<std::vector<ConcatPart>> parts;  // by node: of a concatenation by input, else empty
   std::vector<bool> views;                     // by node: nothing is to be done
 };
 
 // Chooses layouts (the strides of the descs in `shapes`) and places. Nodes whose outputs have a host value are left out.
-Placement place_values(const ProgramGraph& graph, ShapeInference& shapes);
+Placement place_values(const ProgramGraph& graph, const Weights& weights, ShapeInference& shapes);
 
 }  // namespace pumice

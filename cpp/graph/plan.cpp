@@ -27,7 +27,7 @@ class Binder {
     result_.kernels.resize(graph_.report.size());
     host_offsets_.assign(graph_.values.size(), kNowhere);
     infer(inputs);
-    placement_ = place_values(graph_, shapes_);
+    placement_ = place_values(graph_, weights_, shapes_);
     steps_.reserve(graph_.nodes.size() * 2);
     for (size_t i = 0; i < graph_.nodes.size(); ++i) lower_node(i);
     if (!refused_.empty()) throw UnsupportedError(refused_);
@@ -44,7 +44,9 @@ class Binder {
 
   void infer(const BindInputs& inputs) {
     for (size_t i = 0; i < graph_.inputs.size(); ++i) {
-      shapes_.set(graph_.inputs[i], TensorDesc(graph_.value(graph_.inputs[i]).dtype, inputs.shapes[i]));
+      const GraphValue& input = graph_.value(graph_.inputs[i]);
+      const bool converted = input.owned && is_working_float(input.dtype);  // as constants are, at initialisation
+      shapes_.set(graph_.inputs[i], TensorDesc(converted ? graph_.float_dtype : input.dtype, inputs.shapes[i]));
       if (i < inputs.values.size() && inputs.values[i]) shapes_.set_host(graph_.inputs[i], *inputs.values[i]);
     }
     for (size_t i = 0; i < graph_.values.size(); ++i) {
@@ -249,9 +251,9 @@ class Binder {
     const auto& weight = weights_.of_outputs[j];
     const PlannedOperand source =
         weight ? PlannedOperand{Place::persistent, 0, weight->offset, weight->bytes, 32, {}, value} : place_of(value);
+    const uint64_t bytes = weight ? TensorDesc(graph_.value(value).dtype, desc.shape).bytes() : desc.bytes();  // kept in its own dtype
     if (desc.is_packed())
-      return append_word_copies(context_, source, {Place::output, static_cast<uint32_t>(j), 0, 0, 32, {}, value}, desc.bytes(), name,
-                                steps_);
+      return append_word_copies(context_, source, {Place::output, static_cast<uint32_t>(j), 0, 0, 32, {}, value}, bytes, name, steps_);
     throw Error("output '" + name + "' is strided");
   }
 
@@ -259,7 +261,10 @@ class Binder {
     Plan& plan = result_.plan;
     plan.name = graph_.name;
     plan.inputs.reserve(graph_.inputs.size() + weights_.slots.size());
-    for (const ValueId input : graph_.inputs) plan.inputs.push_back({graph_.value(input).name, *shapes_.desc(input)});
+    for (const ValueId input : graph_.inputs) {
+      const GraphValue& value = graph_.value(input);
+      plan.inputs.push_back({value.name, TensorDesc(value.dtype, shapes_.desc(input)->shape, {}, value.owned)});
+    }
     plan.inputs.insert(plan.inputs.end(), weights_.slots.begin(), weights_.slots.end());
     for (const auto& [name, value] : graph_.outputs) {
       TensorDesc desc = *shapes_.desc(value);

@@ -79,10 +79,10 @@ struct Program::State {
     BufferArray sources(inputs.size());
     for (const HostTensor& source : weights.sources) sources.push_back(staged(source));
     BindingTable table(initializer);
-    table.bind_inputs({{sources}});
+    table.bind_inputs({sources});
     if (const uint64_t bytes = weights.initialization->persistent_bytes) {
       persistent = {Buffer::create(context, bytes), 0, bytes};
-      table.bind_outputs({{persistent}});
+      table.bind_outputs({persistent});
     }
     CommandList list(context);
     list.dispatch(initializer, table);
@@ -275,6 +275,9 @@ void Program::close() {
 
 std::shared_ptr<Program> Graph::compile(std::shared_ptr<Context> context, const ProgramOptions& options) {
   finish();
+  for (const ValueId input : inputs_)
+    if (const GraphValue& value = values_[static_cast<size_t>(input)]; value.owned)
+      throw GraphError(value.name, "an owned input is bound to an initializer, which programs do not have: compile_operator()", "O6");
   return std::make_shared<Program>(std::move(context), *this, options);
 }
 

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/half.h"
 #include "graph/arena.h"
+#include "operators/families.h"
 
 namespace pumice {
 namespace {
@@ -20,9 +21,11 @@ class WeightPlacer {
   Weights place() {
     weights_.of_nodes.resize(graph_.nodes.size());
     for (size_t i = 0; i < graph_.nodes.size(); ++i) place_node(graph_.nodes[i], weights_.of_nodes[i]);
-    for (const auto& [name, value] : graph_.outputs) {
-      const auto& constant = graph_.value(value).constant;
-      weights_.of_outputs.push_back(constant ? std::optional(as_it_is(value, constant->desc.dtype, name)) : std::nullopt);
+    for (const auto& [name, value] : graph_.outputs)
+      weights_.of_outputs.push_back(is_weight(value) ? std::optional(as_it_is(value, desc_of(value).dtype, name)) : std::nullopt);
+    for (const ValueId input : graph_.inputs) {
+      const auto found = copies_.find({input, inner_dtype(input)});
+      weights_.of_inputs.push_back(found != copies_.end() ? std::optional(found->second) : std::nullopt);
     }
     plan_->persistent_bytes = bytes_;
     weights_.initialization = plan_;
@@ -35,7 +38,7 @@ class WeightPlacer {
     PackContext pack = pack_context(node);
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const bool host_only = i < 32 && (node.row->host_inputs >> i & 1);
-      if (node.inputs[i] == kAbsent || host_only || !graph_.value(node.inputs[i]).constant) continue;
+      if (node.inputs[i] == kAbsent || host_only || !is_weight(node.inputs[i])) continue;
       uses.resize(node.inputs.size());
       uses[i] = place_input(node, i, pack);
     }
@@ -49,42 +52,52 @@ class WeightPlacer {
     pack.node = node.name;
     pack.float_dtype = graph_.float_dtype;
     for (const ValueId input : node.inputs) {
-      const bool constant = input != kAbsent && graph_.value(input).constant;
-      pack.inputs.push_back(constant ? std::optional(graph_.value(input).constant->desc) : std::nullopt);
-      if (constant) pack.inputs.back()->dtype = packed_from(input);
+      const bool weight = input != kAbsent && is_weight(input);
+      pack.inputs.push_back(weight ? std::optional(desc_of(input)) : std::nullopt);
+      if (weight) pack.inputs.back()->dtype = packed_from(input);
     }
     return pack;
   }
 
+  bool is_weight(ValueId value) const { return graph_.value(value).constant || graph_.value(value).owned; }
+
+  TensorDesc desc_of(ValueId value) const {
+    const GraphValue& weight = graph_.value(value);
+    return weight.constant ? weight.constant->desc : TensorDesc(weight.dtype, *weight.shape);
+  }
+
+  // What nodes read it as, where it is not packed.
+  DType inner_dtype(ValueId value) const {
+    const DType dtype = graph_.value(value).constant ? graph_.value(value).constant->desc.dtype : graph_.value(value).dtype;
+    return is_working_float(dtype) ? graph_.float_dtype : dtype;
+  }
+
   // What packing kernels read: float32, or floats as they are inside.
   DType packed_from(ValueId value) const {
-    const DType dtype = graph_.value(value).constant->desc.dtype;
+    const DType dtype = desc_of(value).dtype;
     return is_working_float(dtype) && dtype != DType::float32 ? graph_.float_dtype : dtype;
   }
 
   WeightUse place_input(const ProgramNode& node, size_t input, const PackContext& pack) {
     const ValueId value = node.inputs[input];
     PackedWeight packed;
-    if (!node.row->pack || !node.row->pack(pack, input, packed)) {
-      const DType dtype = graph_.value(value).constant->desc.dtype;
-      return as_it_is(value, is_working_float(dtype) ? graph_.float_dtype : dtype, node.name);
-    }
+    if (!node.row->pack || !node.row->pack(pack, input, packed)) return as_it_is(value, inner_dtype(value), node.name);
     const WeightUse use = reserve(packed.desc.bytes(), true);
-    const uint32_t source = source_of(value, packed_from(value));
+    const PlannedOperand source = source_of(value, packed_from(value));
     std::vector<Step> steps;
-    packed.steps(steps, {Place::input, source, 0}, {Place::persistent, 0, 0});
-    for (auto& step : steps) plan_->steps.push_back(planned(std::move(step), source, use, node.name));
+    packed.steps(steps, {Place::input, 0, 0}, {Place::persistent, 0, 0});
+    add_steps(std::move(steps), source, place_of(use), node.name);
     return use;
   }
 
-  // One copy serves all nodes that read the constant in this dtype.
+  // One copy serves all nodes that read the weight in this dtype.
   WeightUse as_it_is(ValueId value, DType dtype, const std::string& label) {
     const auto [found, added] = copies_.try_emplace({value, dtype});
     if (!added) return found->second;
-    const uint32_t source = source_of(value, dtype);
-    const uint64_t bytes = weights_.sources[source - graph_.inputs.size()].desc.bytes();
+    const PlannedOperand source = source_of(value, dtype);
+    const uint64_t bytes = TensorDesc(dtype, desc_of(value).shape).bytes();
     found->second = reserve(bytes, false);
-    append_word_copies(context_, {Place::input, source, 0}, {Place::persistent, 0, found->second.offset}, bytes, label, plan_->steps);
+    append_word_copies(context_, source, place_of(found->second), bytes, label, plan_->steps);
     return found->second;
   }
 
@@ -94,30 +107,64 @@ class WeightPlacer {
     return use;
   }
 
-  // The owned input slot that holds the constant in this dtype.
-  uint32_t source_of(ValueId value, DType dtype) {
-    const auto [found, added] = sources_.try_emplace({value, dtype}, static_cast<uint32_t>(graph_.inputs.size() + weights_.sources.size()));
-    if (!added) return found->second;
-    const HostTensor& constant = *graph_.value(value).constant;
-    weights_.sources.push_back(constant.converted(dtype));
-    TensorDesc desc(dtype, constant.desc.shape, {}, true);
-    const std::string& name = graph_.value(value).name;
-    weights_.slots.push_back({dtype == constant.desc.dtype ? name : name + " as " + std::string(pumice::name(dtype)), std::move(desc)});
+  static PlannedOperand place_of(const WeightUse& use) { return {Place::persistent, 0, use.offset, use.bytes}; }
+
+  static PlannedOperand operand_of(Place place, uint32_t index, uint64_t offset, const TensorDesc& desc) {
+    return {place, index, offset, round_up(desc.bytes(), kTensorGrain), static_cast<uint32_t>(bits(desc.dtype))};
+  }
+
+  // Where initialisation reads the weight in this dtype: an input of the graph, a temporary that it is converted to, or the slot of a
+  // constant.
+  PlannedOperand source_of(ValueId value, DType dtype) {
+    const auto [found, added] = sources_.try_emplace({value, dtype});
+    if (added) found->second = graph_.value(value).constant ? constant_source(value, dtype) : input_source(value, dtype);
     return found->second;
   }
 
-  PlannedStep planned(Step step, uint32_t source, const WeightUse& target, const std::string& label) const {
-    PlannedStep planned{std::move(step.kernel), {}, std::move(step.push), step.groups, label};
-    for (const Operand& operand : step.operands) {
-      const bool reads = operand.place == Place::input;
-      const TensorDesc& desc = *weights_.slots[source - graph_.inputs.size()].desc;
-      if (reads)
-        planned.operands.push_back({Place::input, source, operand.byte_offset, round_up(desc.bytes(), kTensorGrain) - operand.byte_offset,
-                                    static_cast<uint32_t>(bits(desc.dtype))});
-      else
-        planned.operands.push_back({Place::persistent, 0, target.offset + operand.byte_offset, target.bytes - operand.byte_offset, 32});
+  PlannedOperand constant_source(ValueId value, DType dtype) {
+    const auto slot = static_cast<uint32_t>(graph_.inputs.size() + weights_.sources.size());
+    const HostTensor& constant = *graph_.value(value).constant;
+    weights_.sources.push_back(constant.converted(dtype));
+    TensorDesc desc(dtype, constant.desc.shape, {}, true);
+    const PlannedOperand source = operand_of(Place::input, slot, 0, desc);
+    const std::string& name = graph_.value(value).name;
+    weights_.slots.push_back({dtype == constant.desc.dtype ? name : name + " as " + std::string(pumice::name(dtype)), std::move(desc)});
+    return source;
+  }
+
+  PlannedOperand input_source(ValueId value, DType dtype) {
+    const TensorDesc given = desc_of(value), wanted(dtype, given.shape);
+    const auto slot = static_cast<uint32_t>(std::ranges::find(graph_.inputs, value) - graph_.inputs.begin());
+    const PlannedOperand source = operand_of(Place::input, slot, 0, given);
+    if (given.dtype == dtype) return source;
+    const PlannedOperand target = operand_of(Place::temporary, 0, plan_->temporary_bytes, wanted);
+    plan_->temporary_bytes += round_up(target.bytes, kArenaAlignment);
+    LowerContext cast;
+    cast.context = context_;
+    cast.library = library_.get();
+    cast.node = graph_.value(value).name;
+    cast.float_dtype = graph_.float_dtype;
+    cast.row = find_operator("Cast");
+    cast.inputs = {given}, cast.outputs = {wanted};
+    lower_cast(cast);
+    add_steps(std::move(cast.steps), source, target, graph_.value(value).name);
+    return target;
+  }
+
+  // Steps from one input to one output.
+  void add_steps(std::vector<Step> steps, const PlannedOperand& source, const PlannedOperand& target, const std::string& label) {
+    for (Step& step : steps) {
+      PlannedStep& planned = plan_->steps.emplace_back();
+      planned.kernel = std::move(step.kernel);
+      planned.push = std::move(step.push);
+      planned.groups = step.groups;
+      planned.label = label;
+      for (const Operand& operand : step.operands) {
+        PlannedOperand& place = planned.operands.emplace_back(operand.place == Place::input ? source : target);
+        place.byte_offset += operand.byte_offset;
+        place.bytes -= operand.byte_offset;
+      }
     }
-    return planned;
   }
 
   const ProgramGraph& graph_;
@@ -126,7 +173,7 @@ class WeightPlacer {
   std::shared_ptr<InitializationPlan> plan_ = std::make_shared<InitializationPlan>();
   Weights weights_;
   std::map<std::pair<ValueId, DType>, WeightUse> copies_;
-  std::map<std::pair<ValueId, DType>, uint32_t> sources_;
+  std::map<std::pair<ValueId, DType>, PlannedOperand> sources_;
   uint64_t bytes_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// The constants that the device reads: packed for their kernels, in one persistent resource that is filled once.
+// The constants and owned inputs that the device reads: packed for their kernels, in one persistent resource that is filled once.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace pumice {
 
-// Where an input of a node that is constant lies in the persistent resource.
+// Where a constant or an owned input lies in the persistent resource.
 struct WeightUse {
   uint64_t offset = 0, bytes = 0;
   bool packed = false;  // in the row's own form
@@ -20,7 +20,8 @@ struct WeightUse {
 // the graph's inputs.
 struct Weights {
   std::vector<std::vector<std::optional<WeightUse>>> of_nodes;  // by node and input; empty for a node without any
-  std::vector<std::optional<WeightUse>> of_outputs;             // by output of the program that is a constant
+  std::vector<std::optional<WeightUse>> of_outputs;             // by output of the program
+  std::vector<std::optional<WeightUse>> of_inputs;              // by input of the program: owned, and needed as it is inside
   std::vector<HostTensor> sources;                              // what initialisation reads; released afterwards
   std::vector<Slot> slots;                                      // their descriptions, owned
   std::shared_ptr<const InitializationPlan> initialization;

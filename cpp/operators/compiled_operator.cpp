@@ -63,6 +63,13 @@ BufferRange resolve(const PlannedStep& step, size_t position, const BufferRange&
   return {base.buffer, begin - slack, bytes};
 }
 
+std::shared_ptr<Buffer> uploaded(const std::shared_ptr<Context>& context, const std::vector<std::byte>& bytes) {
+  if (bytes.empty()) return {};
+  auto buffer = Buffer::create(context, bytes.size());
+  upload({buffer, 0, bytes.size()}, bytes);
+  return buffer;
+}
+
 uint32_t descriptor_count(const std::vector<PlannedStep>& steps) {
   uint32_t count = 0;
   for (const auto& step : steps) count += static_cast<uint32_t>(step.operands.size());
@@ -127,22 +134,18 @@ size_t Plan::step_count() const {
 CompiledOperator::CompiledOperator(std::shared_ptr<Context> context, Plan plan, std::shared_ptr<InitializationState> state)
     : context_(std::move(context)), plan_(std::move(plan)), state_(state ? std::move(state) : std::make_shared<InitializationState>()) {
   if (!plan_.initialization) plan_.initialization = std::make_shared<InitializationPlan>();
-  if (plan_.host_values.empty()) return;
-  host_values_ = Buffer::create(context_, plan_.host_values.size());
-  upload({host_values_, 0, host_values_->bytes()}, plan_.host_values);
-}
-
-BindingProperties CompiledOperator::binding_properties() const {
-  BindingProperties properties;
   for (const auto& segment : plan_.segments)
-    for (const auto& block : segment.blocks) properties.descriptors += descriptor_count(block.steps);
-  properties.temporary_bytes = plan_.temporary_bytes;
-  properties.persistent_bytes = plan_.initialization->persistent_bytes;
-  return properties;
+    for (const auto& block : segment.blocks) properties_.descriptors += descriptor_count(block.steps);
+  properties_.temporary_bytes = plan_.temporary_bytes;
+  properties_.persistent_bytes = plan_.initialization->persistent_bytes;
+  host_values_ = uploaded(context_, plan_.host_values);
+  if (plan_.constants.empty()) return;
+  state_->constants = uploaded(context_, plan_.constants);
+  plan_.constants = {};
 }
 
 bool CompiledOperator::supports_in_place(size_t input, size_t output) const {
-  return plan_.in_place && input == 0 && output == 0;
+  return plan_.in_place && plan_.in_place->supports_in_place(input, output);
 }
 
 std::vector<Dispatch> CompiledOperator::lower(const BoundRanges& ranges) const {
@@ -154,16 +157,27 @@ std::vector<Dispatch> CompiledOperator::lower(const BoundRanges& ranges) const {
   return dispatches;
 }
 
-void CompiledOperator::check_executable(const BoundRanges& ranges) const {
+BufferRange CompiledOperator::constants() const {
   const std::lock_guard lock(state_->mutex);
-  if (!state_->initialised)
-    throw BindingError("I5", "dispatchable", plan_.name, "an operator that an Initializer has initialised", "one that has not been");
-  if (plan_.initialization->persistent_bytes == 0) return;
-  if (ranges.persistent.buffer->id() == state_->buffer_id && ranges.persistent.offset == state_->offset) return;
+  return {state_->constants, 0, state_->constants ? state_->constants->bytes() : 0};
+}
+
+void CompiledOperator::check_persistent(const BufferRange& range) const {
+  const std::lock_guard lock(state_->mutex);
+  if (!state_->initialised || (range.buffer->id() == state_->buffer_id && range.offset == state_->offset)) return;
   throw BindingError(
       "P5", "persistent", plan_.name,
       "the range that was initialised: buffer " + std::to_string(state_->buffer_id) + " at offset " + std::to_string(state_->offset),
-      "buffer " + std::to_string(ranges.persistent.buffer->id()) + " at offset " + std::to_string(ranges.persistent.offset));
+      "buffer " + std::to_string(range.buffer->id()) + " at offset " + std::to_string(range.offset));
+}
+
+void CompiledOperator::begin_execution(const BoundRanges& ranges) const {
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (!state_->initialised)
+      throw BindingError("I5", "dispatchable", plan_.name, "an operator that an Initializer has initialised", "one that has not been");
+  }
+  if (ranges.persistent.buffer) check_persistent(ranges.persistent);
 }
 
 }  // namespace pumice

@@ -50,7 +50,7 @@ struct Segment {
 
 // What fills the persistent resource: free of data shapes, so that all plans of one program share it.
 struct InitializationPlan {
-  std::vector<PlannedStep> steps;  // owned inputs -> persistent
+  std::vector<PlannedStep> steps;  // owned inputs and constants -> persistent
   uint64_t temporary_bytes = 0, persistent_bytes = 0;
 };
 
@@ -62,7 +62,9 @@ struct Plan {
   std::vector<Segment> segments;
   uint64_t temporary_bytes = 0;
   std::vector<std::byte> host_values;  // made on the host at bind, read by the device: Place::host
-  bool in_place = false;               // output 0 may be the memory of input 0
+  std::vector<std::byte> constants;    // read by the initialisation's steps at Place::host; given up once on the device
+  const Schema* in_place = nullptr;    // whose word on it counts; null: no output may be the memory of an input
+  bool descriptors_volatile = false;
 
   size_t step_count() const;
 };
@@ -72,6 +74,7 @@ struct InitializationState {
   std::mutex mutex;
   bool initialised = false;
   uint64_t buffer_id = 0, offset = 0;  // 0: nothing is persistent
+  std::shared_ptr<Buffer> constants;   // of the plan, until they have been read
 };
 
 // A plan on a device. Immutable and thread-safe; its initialisation state is that of the GPU work submitted so far.
@@ -82,17 +85,21 @@ class CompiledOperator : public Dispatchable, public std::enable_shared_from_thi
   const std::string& name() const override { return plan_.name; }
   const std::vector<Slot>& inputs() const override { return plan_.inputs; }
   const std::vector<Slot>& outputs() const override { return plan_.outputs; }
-  BindingProperties binding_properties() const override;
+  BindingProperties binding_properties() const override { return properties_; }
   bool supports_in_place(size_t input, size_t output) const override;
+  bool descriptors_volatile() const override { return plan_.descriptors_volatile; }
   // Throws UnsupportedError where a range is larger than the device binds (both numbers).
   std::vector<Dispatch> lower(const BoundRanges& ranges) const override;
-  void check_executable(const BoundRanges& ranges) const override;  // I5, P5
+  void check_persistent(const BufferRange& range) const override;  // where it is known which
+  void begin_execution(const BoundRanges& ranges) const override;  // I5, P5
   const Plan& plan() const { return plan_; }
   const std::shared_ptr<InitializationState>& state() const { return state_; }
+  BufferRange constants() const;  // that its initialisation reads; none once it has
 
  private:
   std::shared_ptr<Context> context_;
   Plan plan_;
+  BindingProperties properties_;
   std::shared_ptr<InitializationState> state_;
   std::shared_ptr<Buffer> host_values_;
 };
@@ -101,7 +108,7 @@ class CompiledOperator : public Dispatchable, public std::enable_shared_from_thi
 class Initializer : public Dispatchable {
  public:
   Initializer(std::shared_ptr<Context> context, std::vector<std::shared_ptr<const CompiledOperator>> operators);
-  // StateError while an earlier initialisation by this object is still running (I6).
+  // BindingError while an earlier initialisation by this object is still running (I6).
   void reset(std::vector<std::shared_ptr<const CompiledOperator>> operators);
   const std::vector<std::shared_ptr<const CompiledOperator>>& operators() const { return operators_; }
   const std::shared_ptr<Context>& context() const override { return context_; }
@@ -113,17 +120,30 @@ class Initializer : public Dispatchable {
   uint64_t generation() const override { return generation_; }
   std::vector<const Dispatchable*> targets() const override;
   std::vector<Dispatch> lower(const BoundRanges& ranges) const override;  // ranges.inputs: all operators' inputs, flattened in order
-  void check_executable(const BoundRanges& ranges) const override;
-  void executed(const BoundRanges& ranges) const override;
+  void begin_execution(const BoundRanges& ranges) const override;
+  void revoke_execution() const override;
+  void submitted(uint64_t id) const override;
 
  private:
   std::shared_ptr<Context> context_;
   std::string name_ = "initializer";
   std::vector<std::shared_ptr<const CompiledOperator>> operators_;
   std::vector<Slot> inputs_, outputs_;
+  void revoke(size_t count) const;
+
   mutable std::atomic<uint64_t> busy_until_{0};  // id on the timeline
   std::atomic<uint64_t> generation_{0};
 };
+
+// How something is compiled that tables are made for.
+struct ExecutionOptions {
+  std::string precision = "fp32";     // "fp32", "fp16" or "bf16": allows, does not demand
+  bool descriptors_volatile = false;  // bindings may change between the recording of a list and its execution
+};
+
+// From names of execution flags: ALLOW_HALF_PRECISION_COMPUTATION makes fp16 of fp32; DISABLE_META_COMMANDS changes nothing, as there are
+// no kernels of vendors; DESCRIPTORS_VOLATILE. Throws UnsupportedError for another name or precision.
+ExecutionOptions execution_options(std::string_view precision, const std::vector<std::string>& flags);
 
 // One operator described by its ONNX name, tensors and attributes; no GPU state.
 class Operator {
@@ -131,8 +151,8 @@ class Operator {
   // Throws UnsupportedError or GraphError (O1, R4 .. R9).
   Operator(std::string_view name, std::vector<std::optional<TensorDesc>> inputs, std::vector<std::optional<TensorDesc>> outputs,
            const Attributes& attributes);
-  // Descriptions alone fix the bytes that are bound; `precision` ("fp32", "fp16", "bf16") allows, it does not demand.
-  std::shared_ptr<CompiledOperator> compile(std::shared_ptr<Context> context, std::string_view precision = "fp32") const;
+  // Descriptions alone fix the bytes that are bound.
+  std::shared_ptr<CompiledOperator> compile(std::shared_ptr<Context> context, const ExecutionOptions& options = {}) const;
   const OperatorRow& row() const { return *row_; }
   const std::vector<std::optional<TensorDesc>>& inputs() const { return inputs_; }
   const std::vector<std::optional<TensorDesc>>& outputs() const { return outputs_; }

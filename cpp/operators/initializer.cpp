@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 #include "operators/compiled_operator.h"
@@ -11,7 +12,9 @@ Initializer::Initializer(std::shared_ptr<Context> context, std::vector<std::shar
 }
 
 void Initializer::reset(std::vector<std::shared_ptr<const CompiledOperator>> operators) {
-  if (context_->completed() < busy_until_) throw StateError("[I6] this Initializer's work is still running; wait for it before reset()");
+  if (context_->completed() < busy_until_)
+    throw BindingError("I6", "initializer", name_, "a reset after its work is done",
+                       "one while execution " + std::to_string(busy_until_) + " runs");
   std::vector<Slot> inputs, outputs;
   for (const auto& one : operators) {
     if (!one) throw BindingError("C10", "operators", "", "compiled operators", "None");
@@ -48,33 +51,50 @@ std::vector<Dispatch> Initializer::lower(const BoundRanges& ranges) const {
   for (size_t i = 0; i < operators_.size(); ++i) {
     const auto end = next + static_cast<std::ptrdiff_t>(operators_[i]->inputs().size());
     BoundRanges own{{next, end}, {}, ranges.temporary, ranges.outputs.at(i)};
-    append_dispatches(*context_, operators_[i]->plan().initialization->steps, own, {}, dispatches);
+    append_dispatches(*context_, operators_[i]->plan().initialization->steps, own, operators_[i]->constants(), dispatches);
     next = end;
   }
   return dispatches;
 }
 
-void Initializer::check_executable(const BoundRanges&) const {
+void Initializer::begin_execution(const BoundRanges& ranges) const {
   for (size_t i = 0; i < operators_.size(); ++i) {
     const auto& state = operators_[i]->state();
-    const std::lock_guard lock(state->mutex);
-    const bool twice = std::any_of(operators_.begin(), operators_.begin() + static_cast<std::ptrdiff_t>(i),
-                                   [&](const auto& other) { return other->state() == state; });
-    if (state->initialised || twice)
-      throw BindingError("I5", "operators[" + std::to_string(i) + "]", operators_[i]->name(), "an operator that has not been initialised",
-                         "one that has been");
+    bool before;
+    {
+      const std::lock_guard lock(state->mutex);
+      before = std::exchange(state->initialised, true);
+      if (!before) {
+        state->buffer_id = ranges.outputs[i].buffer ? ranges.outputs[i].buffer->id() : 0;
+        state->offset = ranges.outputs[i].offset;
+      }
+    }
+    if (!before) continue;
+    revoke(i);
+    throw BindingError("I5", "operators[" + std::to_string(i) + "]", operators_[i]->name(), "an operator that has not been initialised",
+                       "one that has been");
   }
 }
 
-void Initializer::executed(const BoundRanges& ranges) const {
-  for (size_t i = 0; i < operators_.size(); ++i) {
+void Initializer::revoke_execution() const {
+  revoke(operators_.size());
+}
+
+// The first `count` operators were not initialised after all.
+void Initializer::revoke(size_t count) const {
+  for (size_t i = 0; i < count; ++i) {
     const auto& state = operators_[i]->state();
     const std::lock_guard lock(state->mutex);
-    state->initialised = true;
-    state->buffer_id = ranges.outputs[i].buffer ? ranges.outputs[i].buffer->id() : 0;
-    state->offset = ranges.outputs[i].offset;
+    state->initialised = false;
   }
-  busy_until_ = context_->submitted() + 1;
+}
+
+void Initializer::submitted(uint64_t id) const {
+  busy_until_ = id;
+  for (const auto& one : operators_) {
+    const std::lock_guard lock(one->state()->mutex);
+    one->state()->constants.reset();  // the list that reads them holds them
+  }
 }
 
 }  // namespace pumice

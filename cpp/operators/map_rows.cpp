@@ -50,9 +50,8 @@ void shape_of_cast(ShapeContext& node) {
 using Schemas = std::vector<AttributeSchema>;
 
 OperatorRow unary(std::string_view name, std::string_view expression, DTypeSet dtypes = kFloats, Schemas attributes = {}) {
-  return {
-      name,      Skeleton::map, {{value("x", dtypes)}, {value("y", dtypes)}, std::move(attributes), 0, kMaxRank, true}, shape_like_input,
-      lower_map, expression};
+  return {name,      Skeleton::map, {{value("x", dtypes)}, {value("y", dtypes)}, std::move(attributes), 0, kMaxRank, 0b1}, shape_like_input,
+          lower_map, expression};
 }
 
 OperatorRow unary_test(std::string_view name, std::string_view expression, Schemas attributes = {}) {
@@ -62,19 +61,21 @@ OperatorRow unary_test(std::string_view name, std::string_view expression, Schem
 OperatorRow binary(std::string_view name, std::string_view expression, DTypeSet dtypes = kNumbers, Schemas attributes = {}) {
   return {name,
           Skeleton::map,
-          {{value("a", dtypes, 'T'), value("b", dtypes, 'T')}, {value("y", dtypes)}, std::move(attributes), 0, kMaxRank, true},
+          {{value("a", dtypes, 'T'), value("b", dtypes, 'T')}, {value("y", dtypes)}, std::move(attributes), 0, kMaxRank, 0b11},
           shape_of_broadcast,
           lower_map,
           expression};
 }
 
 OperatorRow test(std::string_view name, std::string_view expression, DTypeSet dtypes = kNumbers) {
-  return {name,          Skeleton::map, {{value("a", dtypes, 'T'), value("b", dtypes, 'T')}, {value("y", kBool)}, {}},
-          shape_of_test, lower_map,     expression};
+  const uint32_t in_place = dtypes == kBool ? 0b11 : 0;
+  return {
+      name,          Skeleton::map, {{value("a", dtypes, 'T'), value("b", dtypes, 'T')}, {value("y", kBool)}, {}, 0, kMaxRank, in_place},
+      shape_of_test, lower_map,     expression};
 }
 
 OperatorRow fold(std::string_view name, std::string_view expression, DTypeSet dtypes = kNumbers) {
-  return {name,      Skeleton::map, {{variadic_value("a", dtypes, 'T')}, {value("y", dtypes)}, {}, 0, kMaxRank, true}, shape_of_broadcast,
+  return {name,      Skeleton::map, {{variadic_value("a", dtypes, 'T')}, {value("y", dtypes)}, {}, 0, kMaxRank, 0b1}, shape_of_broadcast,
           lower_map, expression};
 }
 
@@ -127,7 +128,7 @@ void add_activations(Rows& rows) {
                        kFloats, {choice("approximate", "none", {"none", "tanh"})}));
   rows.push_back({"PRelu",
                   Skeleton::map,
-                  {{value("x", kFloats, 'T'), value("slope", kFloats, 'T')}, {value("y", kFloats)}, {}, 0, kMaxRank, true},
+                  {{value("x", kFloats, 'T'), value("slope", kFloats, 'T')}, {value("y", kFloats)}, {}, 0, kMaxRank, 0b1},
                   shape_of_prelu,
                   lower_map,
                   "x < 0 ? slope * x : x"});
@@ -138,7 +139,7 @@ void add_activations(Rows& rows) {
                    {},
                    0,
                    kMaxRank,
-                   true},
+                   0b1},
                   shape_of_clip,
                   lower_map,
                   "min(max(x, low), high)"});
@@ -153,7 +154,7 @@ void add_arithmetic(Rows& rows) {
   constexpr DTypeSet bases = kFloats | kIndices;
   rows.push_back({"Pow",
                   Skeleton::map,
-                  {{value("a", bases), value("b", kNumbers)}, {value("y", bases)}, {}, 0, kMaxRank, true},
+                  {{value("a", bases), value("b", kNumbers)}, {value("y", bases)}, {}, 0, kMaxRank, 0b11},
                   shape_of_pow,
                   lower_map,
                   "pow(a, b)"});

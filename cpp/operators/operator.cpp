@@ -82,7 +82,6 @@ class OperatorPlanner {
     plan.name = op_.row().name;
     for (size_t i = 0; i < op_.inputs().size(); ++i) plan.inputs.push_back({role_name(op_.row().schema.inputs, i), op_.inputs()[i]});
     for (size_t i = 0; i < op_.outputs().size(); ++i) plan.outputs.push_back({role_name(op_.row().schema.outputs, i), op_.outputs()[i]});
-    plan.in_place = op_.row().schema.in_place;
     plan.initialization = initialization();
     op_.row().lower(node_);
     for (const uint64_t bytes : node_.temporaries) {
@@ -91,6 +90,7 @@ class OperatorPlanner {
     }
     plan.segments.emplace_back().blocks.emplace_back();
     for (auto& step : node_.steps) plan.segments[0].blocks[0].steps.push_back(planned(std::move(step), true));
+    if (plan.step_count() == 1) plan.in_place = &op_.row().schema;  // a second dispatch would read what the first has written
     return plan;
   }
 
@@ -203,9 +203,25 @@ void Operator::check_outputs() const {
   }
 }
 
-std::shared_ptr<CompiledOperator> Operator::compile(std::shared_ptr<Context> context, std::string_view precision) const {
+ExecutionOptions execution_options(std::string_view precision, const std::vector<std::string>& flags) {
   dtype_of_precision(precision);
+  ExecutionOptions options{std::string(precision)};
+  for (const std::string& flag : flags) {
+    if (flag == "ALLOW_HALF_PRECISION_COMPUTATION")
+      options.precision = options.precision == "fp32" ? "fp16" : options.precision;
+    else if (flag == "DESCRIPTORS_VOLATILE")
+      options.descriptors_volatile = true;
+    else if (flag != "DISABLE_META_COMMANDS")
+      throw UnsupportedError("execution flag '" + flag +
+                             "'; there are ALLOW_HALF_PRECISION_COMPUTATION, DISABLE_META_COMMANDS and DESCRIPTORS_VOLATILE");
+  }
+  return options;
+}
+
+std::shared_ptr<CompiledOperator> Operator::compile(std::shared_ptr<Context> context, const ExecutionOptions& options) const {
+  dtype_of_precision(options.precision);
   Plan plan = OperatorPlanner(*this, attributes_, context).plan();
+  plan.descriptors_volatile = options.descriptors_volatile;
   return std::make_shared<CompiledOperator>(std::move(context), std::move(plan));
 }
 

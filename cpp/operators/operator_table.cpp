@@ -82,6 +82,11 @@ std::string_view name(Skeleton skeleton) {
   return names[static_cast<size_t>(skeleton)];
 }
 
+bool Schema::supports_in_place(size_t input, size_t output) const {
+  if (output != 0 || inputs.empty()) return false;
+  return in_place >> std::min(input, inputs.size() - 1) & 1;
+}
+
 std::span<const OperatorRow> operators() {
   static const std::vector<OperatorRow> rows = all_rows();
   return rows;

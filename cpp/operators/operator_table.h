@@ -42,7 +42,11 @@ struct Schema {
   std::vector<ValueRole> inputs, outputs;
   std::vector<AttributeSchema> attributes = {};
   int min_rank = 0, max_rank = kMaxRank;  // of input 0
-  bool in_place = false;                  // output 0 may be the memory of input 0 (elementwise, one read per element)
+  // Bit i: output 0 may be the memory of the input of role i (elementwise, one read per element).
+  uint32_t in_place = 0;
+
+  // Where an operator is one dispatch.
+  bool supports_in_place(size_t input, size_t output) const;
 };
 
 // Shapes and dtypes of the outputs from those of the inputs. All sizes are known here.

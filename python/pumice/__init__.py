@@ -42,6 +42,7 @@ from ._pumice import ProgramValue as ProgramValue
 from ._pumice import Shader as Shader
 from ._pumice import ShaderCompileError as ShaderCompileError
 from ._pumice import ShaderOptions as ShaderOptions
+from ._pumice import Slot as Slot
 from ._pumice import StateError as StateError
 from ._pumice import Submission as Submission
 from ._pumice import Tensor as Tensor
@@ -50,6 +51,7 @@ from ._pumice import TimeoutError as TimeoutError
 from ._pumice import UnsupportedError as UnsupportedError
 from ._pumice import Value as Value
 from ._pumice import __version__ as __version__
+from ._pumice import binding_rules as binding_rules
 from ._pumice import buffer_size as buffer_size
 from ._pumice import cache_state as cache_state
 from ._pumice import compile as compile

@@ -1,0 +1,17 @@
+// The rules of operators, initializers and binding tables by their ids, as errors name them.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace pumice {
+
+struct BindingRule {
+  std::string_view id, text;
+};
+
+// In the order of their families: counts and kinds (C), initializers (I), owned tensors (O), memory (M), ranges (R), descriptions (T),
+// hazards (H), temporary and persistent resources (P), lifetime (L), graphs (G).
+std::span<const BindingRule> binding_rules();
+
+}  // namespace pumice

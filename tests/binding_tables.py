@@ -1,0 +1,99 @@
+"""What tests of binding tables do again and again: initialise, execute, expect a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+import pumice
+from pumice import BindingTable, Buffer, BufferRange, CommandList, TensorDesc
+
+F64 = TensorDesc("float32", [64])  # 256 bytes
+F40 = TensorDesc("float32", [40])  # 160 bytes
+
+
+def operator(
+    context: pumice.Context,
+    name: str,
+    inputs: Sequence[TensorDesc | None],
+    outputs: Sequence[TensorDesc | None],
+    flags: Sequence[str] = (),
+    **attributes: Any,
+) -> pumice.CompiledOperator:
+    described = pumice.Operator(name, inputs=list(inputs), outputs=list(outputs), **attributes)
+    return described.compile(context, flags=list(flags))
+
+
+def refused(rule: str, call: Callable[..., object], *arguments: object) -> pumice.BindingError:
+    """The call raises a BindingError of that rule, with everything in it."""
+    with pytest.raises(pumice.BindingError) as caught:
+        call(*arguments)
+    assert caught.value.rule == rule, caught.value
+    assert caught.value.slot
+    assert caught.value.expected
+    assert caught.value.given
+    assert f"[{rule}]" in str(caught.value)
+    return caught.value
+
+
+def parts(memory: Buffer, *offsets: int, size: int = 256) -> list[BufferRange]:
+    return [BufferRange(memory, offset, size) for offset in offsets]
+
+
+def resources(context: pumice.Context, sizes: Sequence[int]) -> list[BufferRange | None]:
+    """Ranges of one buffer for persistent or temporary resources; None for those without bytes."""
+    rounded = [-(-size // 256) * 256 for size in sizes]
+    buffer = Buffer(context, sum(rounded))
+    return [BufferRange(buffer, sum(rounded[:i]), size) if size else None for i, size in enumerate(sizes)]
+
+
+def run(context: pumice.Context, dispatchable: pumice.Dispatchable, table: BindingTable) -> CommandList:
+    commands = CommandList(context)
+    commands.dispatch(dispatchable, table)
+    commands.commit()
+    commands.exec().wait()
+    return commands
+
+
+def initialise(
+    context: pumice.Context, compiled: pumice.CompiledOperator, inputs: Sequence[object] | None = None
+) -> BufferRange | None:
+    """Runs an initializer of this operator alone; its persistent range."""
+    initializer = pumice.Initializer(context, [compiled])
+    table = BindingTable(initializer)
+    (persistent,) = resources(context, [compiled.binding_properties.persistent_bytes])
+    table.bind_inputs([inputs and list(inputs)])
+    table.bind_outputs([persistent])
+    if temporary := initializer.binding_properties.temporary_bytes:
+        table.bind_temporary(Buffer(context, temporary))
+    run(context, initializer, table)
+    return persistent
+
+
+def table_of(
+    context: pumice.Context,
+    compiled: pumice.CompiledOperator,
+    inputs: Sequence[object],
+    outputs: Sequence[object],
+    persistent: object = None,
+) -> BindingTable:
+    table = BindingTable(compiled)
+    table.bind_inputs(list(inputs))
+    table.bind_outputs(list(outputs))
+    table.bind_persistent(persistent)
+    if temporary := compiled.binding_properties.temporary_bytes:
+        table.bind_temporary(Buffer(context, temporary))
+    return table
+
+
+def execute(
+    context: pumice.Context,
+    compiled: pumice.CompiledOperator,
+    inputs: Sequence[object],
+    outputs: Sequence[object],
+    persistent: object = None,
+) -> CommandList:
+    """Binds and runs once; the list, to run again."""
+    return run(context, compiled, table_of(context, compiled, inputs, outputs, persistent))
