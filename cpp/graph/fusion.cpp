@@ -98,8 +98,9 @@ class Fusion {
     if (!is_exact(value(map.outputs[0]).dtype)) return {};
     std::vector<bool> present;
     MapForm form{Expression::literal(0), {}, {}};
-    const auto names = map_input_names(row, map.inputs.size());
-    for (size_t i = 0; i < map.inputs.size(); ++i) {
+    const size_t count = casts ? 1 : map.inputs.size();  // of a CastLike the other one is not read
+    const auto names = map_input_names(row, count);
+    for (size_t i = 0; i < count; ++i) {
       present.push_back(map.inputs[i] != kAbsent);
       if (!present[i]) continue;
       form.operands.push_back(map.inputs[i]);

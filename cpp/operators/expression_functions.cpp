@@ -42,6 +42,12 @@ int64_t floored_mod(int64_t a, int64_t b) {
   return r != 0 && (r ^ b) < 0 ? r + b : r;
 }
 
+// Of unsigned integers below 2^63; by their bits or more: 0.
+int64_t shifted(int64_t x, int64_t by, bool left) {
+  if (by < 0 || by > 63) return 0;
+  return wrap(left ? static_cast<uint64_t>(x) << by : static_cast<uint64_t>(x) >> by);
+}
+
 int64_t power(int64_t x, int64_t y) {
   if (y < 0) return x == 1 ? 1 : x == -1 ? (y % 2 == 0 ? 1 : -1) : 0;
   uint64_t result = 1, base = static_cast<uint64_t>(x);
@@ -71,6 +77,8 @@ constexpr std::array kFunctions{
     ExprFunction{"pow", Signature::same, 2, "pm_pow", [](D a, D b) { return std::pow(a, b); }, power},
     ExprFunction{"fmod", Signature::same, 2, "pm_fmod", [](D a, D b) { return std::fmod(a, b); }, truncated_mod},
     ExprFunction{"mod", Signature::same, 2, "pm_mod", floored_mod, floored_mod},
+    ExprFunction{"shift_left", Signature::same, 2, "pm_shift_left", nullptr, [](I a, I b) { return shifted(a, b, true); }},
+    ExprFunction{"shift_right", Signature::same, 2, "pm_shift_right", nullptr, [](I a, I b) { return shifted(a, b, false); }},
     ExprFunction{"exp", Signature::real, 1, "pm_exp", [](D x, D) { return std::exp(x); }},
     ExprFunction{"expm1", Signature::real, 1, "pm_expm1", [](D x, D) { return std::expm1(x); }},
     ExprFunction{"log", Signature::real, 1, "pm_log", [](D x, D) { return std::log(x); }},

@@ -113,10 +113,10 @@ struct Inputs {
   std::vector<size_t> positions;  // of the node's inputs
 };
 
-Inputs inputs_of(const LowerContext& node) {
+Inputs inputs_of(const LowerContext& node, size_t count) {
   Inputs inputs;
-  const auto names = map_input_names(*node.row, node.inputs.size());
-  for (size_t i = 0; i < node.inputs.size(); ++i) {
+  const auto names = map_input_names(*node.row, count);
+  for (size_t i = 0; i < count; ++i) {
     if (!node.has_input(i)) continue;
     inputs.names.push_back(names[i]);
     inputs.positions.push_back(i);
@@ -218,8 +218,9 @@ size_t rank_of(const IndexSpace& space, size_t inputs) {
   return std::clamp(space.sizes.size(), std::min(kMapRank, most), most);
 }
 
-void add_map(LowerContext& node, const Expression& expression) {
-  const Inputs inputs = inputs_of(node);
+// `count`: the first inputs, which are the operands.
+void add_map(LowerContext& node, const Expression& expression, size_t count) {
+  const Inputs inputs = inputs_of(node, count);
   if (inputs.names.size() > kMapInputs)
     throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(node.row->name) + " of " + number(inputs.names.size()) +
                            " inputs; at most " + number(kMapInputs) + " are supported");
@@ -256,16 +257,16 @@ void add_map(LowerContext& node, const Expression& expression) {
 }  // namespace
 
 void lower_map(LowerContext& node) {
-  if (node.expression) return add_map(node, *node.expression);
+  if (node.expression) return add_map(node, *node.expression, node.inputs.size());
   std::vector<bool> present;
   for (size_t i = 0; i < node.inputs.size(); ++i) present.push_back(node.has_input(i));
-  add_map(node, map_expression(*node.row, *node.attributes, present));
+  add_map(node, map_expression(*node.row, *node.attributes, present), node.inputs.size());
 }
 
 void lower_cast(LowerContext& node) {
   // The result's own type does the conversion; what is not zero is true.
   const bool to_bool = node.output(0).dtype == DType::bool_ && node.input(0).dtype != DType::bool_;
-  add_map(node, Expression::parse(map_input_names(*node.row, 1)[0] + (to_bool ? " != 0" : "")));
+  add_map(node, Expression::parse(map_input_names(*node.row, 1)[0] + (to_bool ? " != 0" : "")), 1);
 }
 
 }  // namespace pumice

@@ -39,6 +39,10 @@ void shape_of_clip(ShapeContext& node) {
   shape_like_input(node);
 }
 
+void shape_of_cast_like(ShapeContext& node) {
+  node.output(0, node.input(1).dtype, node.input(0).shape);
+}
+
 void shape_of_cast(ShapeContext& node) {
   const auto dtype = dtype_from_onnx(node.attributes().integer("to"));
   if (!dtype || !contains(kMapped, *dtype))
@@ -125,6 +129,8 @@ void add_activations(Rows& rows) {
                        "approximate == 'tanh' ? 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x))) : 0.5 * x * (1 + "
                        "erf(x * 0.70710678118654752))",
                        kFloats, {choice("approximate", "none", {"none", "tanh"})}));
+  rows.push_back(unary("Swish", "x * sigmoid(alpha * x)", kFloats, {real("alpha", 1)}));
+  rows.push_back(unary("Shrink", "x < -lambd ? x + bias : x > lambd ? x - bias : 0", kFloats, {real("lambd", 0.5), real("bias", 0)}));
   rows.push_back({"PRelu",
                   Skeleton::map,
                   {{value("x", kFloats, 'T'), value("slope", kFloats, 'T')}, {value("y", kFloats)}, {}, 0, kMaxRank, true},
@@ -160,6 +166,7 @@ void add_arithmetic(Rows& rows) {
   rows.push_back(fold("Min", "min(a, b)"));
   rows.push_back(fold("Max", "max(a, b)"));
   rows.push_back(fold("Sum", "a + b", kFloats));
+  rows.push_back(fold("Mean", "a + b; y / count", kFloats));
 }
 
 void add_logic(Rows& rows) {
@@ -183,6 +190,18 @@ void add_logic(Rows& rows) {
                   "condition ? a : b"});
 }
 
+void add_bits(Rows& rows) {
+  constexpr DTypeSet unsigned_integers = kIntegers & ~kSigned;
+  rows.push_back(binary("BitwiseAnd", "a & b", kIntegers));
+  rows.push_back(binary("BitwiseOr", "a | b", kIntegers));
+  rows.push_back(binary("BitwiseXor", "a ^ b", kIntegers));
+  rows.push_back(unary("BitwiseNot", "~x", kIntegers));
+  AttributeSchema direction = required("direction", AttributeKind::text);
+  direction.choices = {"LEFT", "RIGHT"};
+  rows.push_back(
+      binary("BitShift", "direction == 'LEFT' ? shift_left(a, b) : shift_right(a, b)", unsigned_integers, {std::move(direction)}));
+}
+
 }  // namespace
 
 Rows map_rows() {
@@ -191,12 +210,18 @@ Rows map_rows() {
   add_activations(rows);
   add_arithmetic(rows);
   add_logic(rows);
+  add_bits(rows);
   rows.push_back({"Cast",
                   Skeleton::map,
                   {{value("x", kMapped)},
                    {value("y", kMapped)},
                    {required("to", AttributeKind::integer), optional("saturate", AttributeKind::integer)}},
                   shape_of_cast,
+                  lower_cast});
+  rows.push_back({"CastLike",
+                  Skeleton::map,
+                  {{value("x", kMapped), value("like", kMapped)}, {value("y", kMapped)}, {optional("saturate", AttributeKind::integer)}},
+                  shape_of_cast_like,
                   lower_cast});
   for (OperatorRow& row : rows) row.overflows = row.name == "Exp" || row.name == "Pow" || row.name == "Sinh" || row.name == "Cosh";
   return rows;

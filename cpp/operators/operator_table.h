@@ -79,7 +79,7 @@ struct OperatorRow {
   // None for a row whose result always has a host side: evaluate_on_host() makes it from what is known at bind.
   void (*lower)(LowerContext&) = nullptr;
   // For map rows: the scalar expression over the inputs' names and attributes ("x < 0 ? alpha * x : x"); of a variadic row over two
-  // neighbours a and b. See map_expression.h.
+  // neighbours a and b, with what the last result y and the count of inputs make after a semicolon. See map_expression.h.
   std::string_view expression = {};
   // Inputs whose values the shape rule or the lowering reads on the host (axes, pads, target shapes): bit i for input i.
   uint32_t host_inputs = 0;

@@ -351,6 +351,10 @@ uint pm_mod(uint a, uint b) { return a % b; }
 int pm_fmod(int a, int b) { return a - a / b * b; }  // GLSL leaves % of negative integers open
 uint pm_fmod(uint a, uint b) { return a % b; }
 
+// By 32 or more: 0.
+uint pm_shift_left(uint a, uint b) { return b < 32u ? a << b : 0u; }
+uint pm_shift_right(uint a, uint b) { return b < 32u ? a >> b : 0u; }
+
 // Exact powers of integers by squaring, modulo 2^32; 0 for a negative y, save for x = 1 and -1.
 uint pm_pow(uint x, uint y) {
   uint result = 1u;
@@ -389,6 +393,8 @@ uint64_t pm_max(uint64_t a, uint64_t b) { return a > b ? a : b; }
 uint64_t pm_min(uint64_t a, uint64_t b) { return a < b ? a : b; }
 uint64_t pm_fmod(uint64_t a, uint64_t b) { return a % b; }
 uint64_t pm_mod(uint64_t a, uint64_t b) { return a % b; }
+uint64_t pm_shift_left(uint64_t a, uint64_t b) { return b < 64UL ? a << uint(b) : 0UL; }
+uint64_t pm_shift_right(uint64_t a, uint64_t b) { return b < 64UL ? a >> uint(b) : 0UL; }
 uint64_t pm_pow(uint64_t x, uint64_t y) { return uint64_t(pm_pow(int64_t(x), int64_t(y & 0x7fffffffffffffffUL))); }
 #endif
 

@@ -18,6 +18,7 @@ FAMILIES = (
     reductions.reductions,
     maps.maps,
     maps.elementary,
+    maps.more_maps,
     maps.casts,
     views.copies,
     large.large,

@@ -98,6 +98,37 @@ def elementary() -> Iterator[Case]:
     yield case("Max", "five", *[x(3, 5) for _ in range(5)], **EXACT)
 
 
+def more_maps() -> Iterator[Case]:
+    yield case("Swish", "odd shape", x(3, 5, 7, low=-4, high=4), alpha=1.5, fp16=(2e-3, 2e-3))
+    yield case("Swish", "special numbers", given([np.nan, np.inf, -0.0, 0.0, 1.0]))
+    yield case("Shrink", "hard", given(SPECIAL), **EXACT)
+    yield case("Shrink", "soft", x(3, 37), lambd=0.75, bias=0.75)
+    yield case("Mean", "three, broadcast", x(3, 5, 7), x(5, 1), x(7))
+    yield case("Mean", "one", x(3, 5), **EXACT)
+    for dtype, low, high in (
+        ("uint8", 0, 255),
+        ("int16", -999, 999),
+        ("int32", -(2**31), 2**31 - 1),
+        ("int64", -99, 99),
+    ):
+        yield case("BitwiseNot", dtype, x(5, 7, dtype=dtype, low=low, high=high))
+        for op in ("BitwiseAnd", "BitwiseOr", "BitwiseXor"):
+            pair = x(5, 7, dtype=dtype, low=low, high=high), x(7, dtype=dtype, low=low, high=high)
+            yield case(op, f"{dtype}, broadcast", *pair)
+    for dtype, most in (("uint8", 255), ("uint16", 65535), ("uint32", 2**32 - 1), ("uint64", 2**40)):
+        for direction in ("LEFT", "RIGHT"):
+            amount = given([0, 1, 5, 7, 3], dtype)
+            yield case(
+                "BitShift", f"{dtype}, {direction}", x(3, 5, dtype=dtype, high=most, low=0), amount, direction=direction
+            )
+    yield case(
+        "BitShift", "by all bits", given([1, 2, 0xFFFFFFFF], "uint32"), fixed([32, 31, 40], "uint32"), direction="LEFT"
+    )
+    yield case("CastLike", "to integers", x(5, 7, low=-30, high=30), x(3, dtype="int32"))
+    yield case("CastLike", "to floats", x(5, 7, dtype="int64", low=-30, high=30), x(1, 3))
+    yield case("CastLike", "to booleans", x(5, 7, dtype="int32", low=-1, high=1), x(2, dtype="bool"))
+
+
 ONNX_TYPES = {
     "float32": 1,
     "uint8": 2,
