@@ -70,9 +70,7 @@ ElementText element_text(const NodeContext& node, DType dtype, DType storage, co
       return {"uint", t + "[i]", t + "[i] = v", direct4};
     case DType::int64:
     case DType::uint64:
-      if (!node.context->feature("shaderInt64"))
-        throw UnsupportedError("node '" + std::string(node.node) + "': arithmetic on " + std::string(name(dtype)) +
-                               " needs the feature shaderInt64, which the device lacks");
+      node.check_arithmetic(dtype);
       return {dtype == DType::int64 ? "int64_t" : "uint64_t", t + "[i]", t + "[i] = v", direct4};
     case DType::bool_: {
       ElementText text = packed("bool", "");

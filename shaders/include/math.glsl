@@ -369,6 +369,21 @@ int pm_pow(int x, int y) {
   return int(pm_pow(uint(x), uint(y)));
 }
 
+// double. The shader defines PM_HAS_FLOAT64.
+#ifdef PM_HAS_FLOAT64
+bool pm_isnan(double x) {
+  const uvec2 word = unpackDouble2x32(x);
+  return (word.y & 0x7fffffffu) + (word.x != 0u ? 1u : 0u) > 0x7ff00000u;
+}
+bool pm_isinf(double x) {
+  const uvec2 word = unpackDouble2x32(x);
+  return (word.y & 0x7fffffffu) == 0x7ff00000u && word.x == 0u;
+}
+double pm_sign(double x) { return x > 0.0LF ? 1.0LF : x < 0.0LF ? -1.0LF : x; }
+double pm_max(double a, double b) { return a > b || pm_isnan(a) ? a : b; }
+double pm_min(double a, double b) { return a < b || pm_isnan(a) ? a : b; }
+#endif
+
 // The same for 64 bits. The shader requires GL_EXT_shader_explicit_arithmetic_types_int64 and defines PM_HAS_INT64.
 #ifdef PM_HAS_INT64
 int64_t pm_sign(int64_t x) { return x > 0L ? 1L : x < 0L ? -1L : 0L; }

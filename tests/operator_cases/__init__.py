@@ -16,6 +16,7 @@ FAMILIES = (
     normalizations.normalizations,
     index_maps.index_maps,
     reductions.reductions,
+    reductions.positions,
     maps.maps,
     maps.elementary,
     maps.more_maps,
