@@ -24,6 +24,8 @@ void lower_depth_to_space(LowerContext& node);
 void lower_space_to_depth(LowerContext& node);
 void lower_reduce(LowerContext& node);
 void lower_arg(LowerContext& node);
+void lower_scan(LowerContext& node);
+void lower_range(LowerContext& node);
 void lower_gather(LowerContext& node);
 void lower_expand(LowerContext& node);
 void lower_map(LowerContext& node);

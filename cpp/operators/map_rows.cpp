@@ -1,4 +1,8 @@
 // Elementwise operators: one scalar expression each. Errors of the elementary functions are stated in shaders/include/math.glsl.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
 #include "core/error.h"
 #include "operators/families.h"
 #include "operators/onnx_dtype.h"
@@ -49,6 +53,29 @@ void shape_of_cast(ShapeContext& node) {
     throw UnsupportedError("node '" + std::string(node.node()) + "': Cast to " +
                            (dtype ? std::string(name(*dtype)) : "ONNX element type " + std::to_string(node.attributes().integer("to"))));
   node.output(0, *dtype, node.input(0).shape);
+}
+
+// max(ceil((limit - start) / delta), 0) elements.
+void shape_of_range(ShapeContext& node) {
+  for (size_t i = 0; i < 3; ++i)
+    if (node.input(i).elements() != 1)
+      node.fail("start, limit and delta must be scalars; input " + std::to_string(i) + " is " + to_string(node.input(i).shape));
+  int64_t count = 0;
+  if (is_float(node.input(0).dtype)) {
+    std::array<double, 3> given{};
+    for (size_t i = 0; i < 3; ++i) given[i] = node.host_real(i);
+    const double length = std::ceil((given[1] - given[0]) / given[2]);
+    if (given[2] == 0 || !(length < 9e15))
+      node.fail("a range from " + std::to_string(given[0]) + " to " + std::to_string(given[1]) + " in steps of " +
+                std::to_string(given[2]));
+    count = static_cast<int64_t>(std::max(length, 0.0));
+  } else {
+    const int64_t start = node.host_integers(0)[0], limit = node.host_integers(1)[0], delta = node.host_integers(2)[0];
+    if (delta == 0) node.fail("a range in steps of 0");
+    const int64_t distance = checked_add(limit, -start, "range");
+    count = std::max<int64_t>(distance / delta + (distance % delta != 0 && (distance < 0) == (delta < 0) ? 1 : 0), 0);
+  }
+  node.output(0, node.input(0).dtype, {count});
 }
 
 using Schemas = std::vector<AttributeSchema>;
@@ -218,6 +245,15 @@ Rows map_rows() {
                    {required("to", AttributeKind::integer), optional("saturate", AttributeKind::integer)}},
                   shape_of_cast,
                   lower_cast});
+  constexpr DTypeSet counted = kFloats | set_of(DType::float64, DType::int16, DType::int32, DType::int64);
+  rows.push_back(
+      {"Range",
+       Skeleton::map,
+       {{value("start", counted, 'T'), value("limit", counted, 'T'), value("delta", counted, 'T')}, {value("y", counted)}, {}, 0},
+       shape_of_range,
+       lower_range,
+       {},
+       host_bits(0, 1, 2)});
   rows.push_back({"CastLike",
                   Skeleton::map,
                   {{value("x", kMapped), value("like", kMapped)}, {value("y", kMapped)}, {optional("saturate", AttributeKind::integer)}},

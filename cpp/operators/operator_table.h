@@ -58,6 +58,7 @@ class ShapeContext {
   const TensorDesc& input(size_t i) const;             // GraphError where absent
   const HostTensor* host(size_t i) const;              // nullptr where input i has no host side
   std::vector<int64_t> host_integers(size_t i) const;  // GraphError naming node and input where there is none
+  double host_real(size_t i) const;                    // the first element; likewise
   void output(size_t i, DType dtype, Shape shape);
   std::vector<std::optional<TensorDesc>> take_outputs() { return std::move(outputs_); }
   [[noreturn]] void fail(const std::string& message) const;  // GraphError with the node's name

@@ -85,12 +85,16 @@ Fold integer_fold(std::string_view op, const IntegerText& text) {
   return found == folds.end() ? Fold{} : found->second;
 }
 
+}  // namespace
+
 uint64_t accumulator_bytes(const Fold& fold) {
   static const std::map<std::string_view, uint64_t> others = {{"vec2", 8},   {"uvec2", 8},   {"u64vec2", 16},
                                                               {"double", 8}, {"int64_t", 8}, {"uint64_t", 8}};
   const auto found = others.find(fold.accumulator);
   return found == others.end() ? 4 : found->second;
 }
+
+namespace {
 
 // The element as the bits that an accumulator of positions holds, and back.
 struct BitsText {
@@ -104,7 +108,8 @@ BitsText bits_text(DType dtype) {
   return {"uvec2", "uint(v)", is_signed_integer(dtype) ? "int(b)" : "(b)"};
 }
 
-// How elements are declared, loaded and stored.
+}  // namespace
+
 Macros element_macros(const std::string& array, DType dtype) {
   const bool words = !is_float(dtype) && bits(dtype) < 32, half = is_half_width(dtype), wide = dtype == DType::float64;
   const std::string width = std::to_string(bits(dtype));
@@ -122,6 +127,15 @@ Macros element_macros(const std::string& array, DType dtype) {
                                               : "y[i] = (v)";
   return {{"Y_TYPE", declared}, {"STORE(i, v)", store}};
 }
+
+Macros width_macros(std::string_view accumulator) {
+  Macros macros;
+  if (accumulator.find("64") != std::string_view::npos) macros.emplace_back("PM_HAS_INT64", "1");
+  if (accumulator == "double") macros.emplace_back("PM_HAS_FLOAT64", "1");
+  return macros;
+}
+
+namespace {
 
 struct Stage {
   Operand x, y;

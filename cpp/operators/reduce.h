@@ -13,6 +13,12 @@ struct Fold {
   bool makes_positions = false;  // as int64, whatever the elements are
 };
 
+uint64_t accumulator_bytes(const Fold& fold);
+// How the elements of array "x" are declared and loaded, or those of "y" declared and stored: X_TYPE, LOAD(i), Y_TYPE, STORE(i, v).
+Macros element_macros(const std::string& array, DType dtype);
+// What include/math.glsl is told where a fold computes in 64 bits.
+Macros width_macros(std::string_view accumulator);
+
 // The fold of an operator ("ReduceMean") for elements of `dtype`. Throws UnsupportedError naming the node where there is none.
 Fold fold_of(const NodeContext& node, std::string_view op, DType dtype);
 

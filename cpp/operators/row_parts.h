@@ -15,6 +15,7 @@ Rows contraction_rows();
 Rows window_rows();
 Rows normalization_rows();
 Rows reduce_rows();
+Rows scan_rows();
 Rows index_rows();
 Rows view_rows();
 

@@ -129,6 +129,17 @@ def more_maps() -> Iterator[Case]:
     yield case("CastLike", "to booleans", x(5, 7, dtype="int32", low=-1, high=1), x(2, dtype="bool"))
 
 
+def ranges() -> Iterator[Case]:
+    for dtype in ("int16", "int32", "int64", "float32", "float64"):
+        yield case("Range", f"{dtype}, up", fixed(3, dtype), fixed(17, dtype), fixed(4, dtype), **EXACT)
+        yield case("Range", f"{dtype}, down", fixed(5, dtype), fixed(-7, dtype), fixed(-3, dtype), **EXACT)
+        yield case("Range", f"{dtype}, nothing", fixed(5, dtype), fixed(5, dtype), fixed(2, dtype))
+        many = fixed(0, dtype), fixed(5003, dtype), fixed(1, dtype)  # more than the host keeps
+        yield case("Range", f"{dtype}, many", *many, fp16=(1e-3, 1e-3))
+    yield case("Range", "fractions", fixed(0.5, "float32"), fixed(2.5, "float32"), fixed(0.25, "float32"))
+    yield case("Range", "64 bits", *(fixed(n, "int64") for n in (2**40, 2**40 + 6000 * 2**33, 2**33)))
+
+
 ONNX_TYPES = {
     "float32": 1,
     "uint8": 2,

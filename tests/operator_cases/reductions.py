@@ -29,6 +29,25 @@ def positions() -> Iterator[Case]:
         yield case(op, "no rows", x(0, 4), axis=1)
 
 
+def scans() -> Iterator[Case]:
+    """CumSum and CumProd."""
+    loose = {"fp32": (1e-5, 1e-4), "fp16": (2e-3, 4e-2)}
+    for exclusive in (0, 1):
+        for reverse in (0, 1):
+            options = {"exclusive": exclusive, "reverse": reverse}
+            note = f"exclusive={exclusive}, reverse={reverse}"
+            yield case("CumSum", note, x(3, 37, 5), fixed(1), **options, **loose)
+            yield case("CumSum", f"in parts, {note}", x(2, 70001, dtype="int32", low=-9, high=9), fixed(-1), **options)
+            yield case("CumProd", note, x(5, 7, low=0.5, high=1.5), fixed(1), **options, **loose)
+    yield case("CumSum", "floats in parts", x(1, 20011), fixed(1), fp32=(1e-4, 1e-2), fp16=(2e-3, 0.1))
+    yield case("CumSum", "the first axis", x(131, 7), fixed(0, "int32"), **loose)
+    yield case("CumSum", "NaN and infinities", given([1.0, np.inf, -np.inf, 1.0, np.nan]), fixed(0))
+    for dtype in ("int64", "uint32", "uint64", "float64"):
+        yield case("CumSum", dtype, x(3, 37, dtype=dtype, low=0, high=99), fixed(1), fp32=(1e-14, 1e-14))
+        yield case("CumProd", dtype, x(3, 7, dtype=dtype, low=1, high=5), fixed(0), fp32=(1e-14, 1e-14))
+    yield case("CumSum", "nothing", x(3, 0), fixed(1))
+
+
 def reductions() -> Iterator[Case]:
     for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare"):
         yield case(op, "the last axis", x(5, 37), fixed([1]), fp16=(2e-3, 4e-2))
