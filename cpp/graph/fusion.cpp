@@ -194,7 +194,7 @@ class Fusion {
   static Expression as_stored(const Expression& expression, ExprType type, DType dtype) {
     const ExprType wanted = expr_type(dtype);
     if (type == wanted) return expression;
-    constexpr std::string_view casts[] = {"x != 0", "i32(x)", "u32(x)", "i64(x)", "u64(x)", "f32(x)"};
+    constexpr std::string_view casts[] = {"x != 0", "i32(x)", "u32(x)", "i64(x)", "u64(x)", "f32(x)", "f64(x)"};
     return Expression::parse(casts[static_cast<size_t>(wanted)]).substitute({{"x", expression}});
   }
 

@@ -30,6 +30,8 @@ std::string_view glsl_type(ExprType type) {
       return "int64_t";
     case ExprType::u64:
       return "uint64_t";
+    case ExprType::f64:
+      return "double";
     default:
       return "float";
   }
@@ -68,6 +70,9 @@ ElementText element_text(const NodeContext& node, DType dtype, DType storage, co
       return {"int", t + "[i]", t + "[i] = v", direct4};
     case DType::uint32:
       return {"uint", t + "[i]", t + "[i] = v", direct4};
+    case DType::float64:
+      node.check_arithmetic(dtype);
+      return {"double", t + "[i]", t + "[i] = v", direct4};
     case DType::int64:
     case DType::uint64:
       node.check_arithmetic(dtype);
@@ -155,7 +160,7 @@ IndexSpace space_of(const LowerContext& node, const Inputs& inputs) {
 struct MapText {
   Macros macros;
   DType storage = DType::float32;
-  bool has_int64 = false;
+  bool has_int64 = false, has_float64 = false;
 };
 
 // The float of 16 bits that the extension's types are: the result's, else that of the first operand that is one.
@@ -171,7 +176,10 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
   std::map<std::string, ExprType> types;
   std::string declarations, loads, offsets;
   text.storage = storage_of_map(node, inputs);
-  const auto note_width = [&](DType dtype) { text.has_int64 = text.has_int64 || bits(dtype) == 64; };
+  const auto note_width = [&](DType dtype) {
+    text.has_int64 = text.has_int64 || (is_integer(dtype) && bits(dtype) == 64);
+    text.has_float64 = text.has_float64 || dtype == DType::float64;
+  };
   for (size_t k = 0; k < inputs.names.size(); ++k) {
     const DType dtype = node.input(inputs.positions[k]).dtype;
     const std::string t = "t" + number(k);
@@ -206,6 +214,7 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
                  {"STORE4(index, v)", with_offset(result.store4, true)}};
   if (wanted == ExprType::f32) text.macros.emplace_back("EPILOGUE(x)", node.epilogue());
   if (text.has_int64) text.macros.emplace_back("PM_HAS_INT64", "1");
+  if (text.has_float64) text.macros.emplace_back("PM_HAS_FLOAT64", "1");
   return text;
 }
 

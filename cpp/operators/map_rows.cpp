@@ -11,7 +11,8 @@
 namespace pumice {
 namespace {
 
-constexpr DTypeSet kMapped = kNumbers | kBool;
+constexpr DTypeSet kArithmetic = kNumbers | kDouble;
+constexpr DTypeSet kMapped = kArithmetic | kBool;
 
 void shape_of_broadcast(ShapeContext& node) {
   node.output(0, node.input(0).dtype, broadcast_inputs(node));
@@ -87,10 +88,10 @@ OperatorRow unary(std::string_view name, std::string_view expression, DTypeSet d
 }
 
 OperatorRow unary_test(std::string_view name, std::string_view expression, Schemas attributes = {}) {
-  return {name, Skeleton::map, {{value("x", kFloats)}, {value("y", kBool)}, std::move(attributes)}, shape_of_test, lower_map, expression};
+  return {name, Skeleton::map, {{value("x", kReals)}, {value("y", kBool)}, std::move(attributes)}, shape_of_test, lower_map, expression};
 }
 
-OperatorRow binary(std::string_view name, std::string_view expression, DTypeSet dtypes = kNumbers, Schemas attributes = {}) {
+OperatorRow binary(std::string_view name, std::string_view expression, DTypeSet dtypes = kArithmetic, Schemas attributes = {}) {
   return {name,
           Skeleton::map,
           {{value("a", dtypes, 'T'), value("b", dtypes, 'T')}, {value("y", dtypes)}, std::move(attributes), 0, kMaxRank, true},
@@ -99,12 +100,12 @@ OperatorRow binary(std::string_view name, std::string_view expression, DTypeSet 
           expression};
 }
 
-OperatorRow test(std::string_view name, std::string_view expression, DTypeSet dtypes = kNumbers) {
+OperatorRow test(std::string_view name, std::string_view expression, DTypeSet dtypes = kArithmetic) {
   return {name,          Skeleton::map, {{value("a", dtypes, 'T'), value("b", dtypes, 'T')}, {value("y", kBool)}, {}},
           shape_of_test, lower_map,     expression};
 }
 
-OperatorRow fold(std::string_view name, std::string_view expression, DTypeSet dtypes = kNumbers) {
+OperatorRow fold(std::string_view name, std::string_view expression, DTypeSet dtypes = kArithmetic) {
   return {name,      Skeleton::map, {{variadic_value("a", dtypes, 'T')}, {value("y", dtypes)}, {}, 0, kMaxRank, true}, shape_of_broadcast,
           lower_map, expression};
 }
@@ -137,13 +138,16 @@ void add_elementary(Rows& rows) {
                                                                             {"Mish", "x * tanh(softplus(x))"},
                                                                             {"HardSwish", "x * max(0, min(1, x / 6 + 0.5))"}})
     rows.push_back(unary(name, expression));
-  rows.push_back(unary("Abs", "abs(x)", kNumbers));
-  rows.push_back(unary("Sign", "sign(x)", kNumbers));
-  rows.push_back(unary("Neg", "-x", kFloats | kSigned));
+  for (OperatorRow& row : rows)
+    for (const std::string_view name : {"Exp", "Sqrt", "Reciprocal", "Floor", "Ceil", "Round", "Sin", "Cos", "Tanh", "Sigmoid", "Softsign"})
+      if (row.name == name) row.schema.inputs[0].dtypes = row.schema.outputs[0].dtypes = kReals;
+  rows.push_back(unary("Abs", "abs(x)", kArithmetic));
+  rows.push_back(unary("Sign", "sign(x)", kArithmetic));
+  rows.push_back(unary("Neg", "-x", kReals | kSigned));
 }
 
 void add_activations(Rows& rows) {
-  rows.push_back(unary("Relu", "max(x, 0)", kFloats | kSigned));
+  rows.push_back(unary("Relu", "max(x, 0)", kReals | kSigned));
   rows.push_back(unary("LeakyRelu", "x < 0 ? alpha * x : x", kFloats, {real("alpha", 0.01)}));
   rows.push_back(unary("ThresholdedRelu", "x > alpha || isnan(x) ? x : 0", kFloats, {real("alpha", 1)}));
   rows.push_back(unary("Elu", "x < 0 ? alpha * expm1(x) : x", kFloats, {real("alpha", 1)}));
@@ -166,8 +170,8 @@ void add_activations(Rows& rows) {
                   "x < 0 ? slope * x : x"});
   rows.push_back({"Clip",
                   Skeleton::map,
-                  {{value("x", kNumbers, 'T'), optional_value("low", kNumbers, 'T'), optional_value("high", kNumbers, 'T')},
-                   {value("y", kNumbers)},
+                  {{value("x", kArithmetic, 'T'), optional_value("low", kArithmetic, 'T'), optional_value("high", kArithmetic, 'T')},
+                   {value("y", kArithmetic)},
                    {},
                    0,
                    kMaxRank,
@@ -182,7 +186,7 @@ void add_arithmetic(Rows& rows) {
   rows.push_back(binary("Sub", "a - b"));
   rows.push_back(binary("Mul", "a * b"));
   rows.push_back(binary("Div", "a / b"));
-  rows.push_back(binary("Mod", "fmod != 0 ? fmod(a, b) : mod(a, b)", kNumbers, {integer("fmod", 0)}));
+  rows.push_back(binary("Mod", "fmod != 0 ? fmod(a, b) : mod(a, b)", kArithmetic, {integer("fmod", 0)}));
   constexpr DTypeSet bases = kFloats | kIndices;
   rows.push_back({"Pow",
                   Skeleton::map,
@@ -192,8 +196,8 @@ void add_arithmetic(Rows& rows) {
                   "pow(a, b)"});
   rows.push_back(fold("Min", "min(a, b)"));
   rows.push_back(fold("Max", "max(a, b)"));
-  rows.push_back(fold("Sum", "a + b", kFloats));
-  rows.push_back(fold("Mean", "a + b; y / count", kFloats));
+  rows.push_back(fold("Sum", "a + b", kReals));
+  rows.push_back(fold("Mean", "a + b; y / count", kReals));
 }
 
 void add_logic(Rows& rows) {

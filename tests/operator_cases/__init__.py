@@ -12,6 +12,7 @@ __all__ = ["CASES", "OPSET", "Case"]
 FAMILIES = (
     contractions.convolutions,
     contractions.products,
+    contractions.wide_products,
     windows.windows,
     normalizations.normalizations,
     index_maps.index_maps,
@@ -21,6 +22,7 @@ FAMILIES = (
     maps.maps,
     maps.elementary,
     maps.more_maps,
+    maps.doubles,
     maps.ranges,
     maps.casts,
     views.copies,

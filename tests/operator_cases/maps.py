@@ -129,6 +129,51 @@ def more_maps() -> Iterator[Case]:
     yield case("CastLike", "to booleans", x(5, 7, dtype="int32", low=-1, high=1), x(2, dtype="bool"))
 
 
+def doubles() -> Iterator[Case]:
+    """What computes in double precision."""
+    tight = {"fp32": (1e-15, 1e-15)}
+    for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Mean", "Sum"):
+        yield case(
+            op, "doubles", x(5, 37, dtype="float64", low=0.5, high=2), x(37, dtype="float64", low=0.5, high=2), **tight
+        )
+    for op in (
+        "Exp",
+        "Tanh",
+        "Sin",
+        "Cos",
+        "Sigmoid",
+        "Sqrt",
+        "Reciprocal",
+        "Floor",
+        "Ceil",
+        "Round",
+        "Abs",
+        "Neg",
+        "Sign",
+        "Relu",
+        "Softsign",
+    ):
+        yield case(
+            op,
+            "doubles",
+            x(5, 37, dtype="float64", low=0.25 if op in ("Sqrt", "Reciprocal") else -9, high=9),
+            fp32=(2e-15, 1e-15),
+        )
+        numbers = [n for n in SPECIAL if np.isfinite(n)] if op in ("Sin", "Cos") else [*SPECIAL, 1e300, 1e-300, -1e300]
+        yield case(op, "special doubles", given(numbers, "float64"), fp32=(2e-15, 1e-15))
+    yield case("Mod", "doubles", x(5, 37, dtype="float64"), fixed(0.75, "float64"), fmod=1, **tight)
+    for op in ("Less", "Equal", "GreaterOrEqual"):
+        yield case(op, "doubles", x(5, 37, dtype="float64"), x(37, dtype="float64"))
+    yield case("Where", "doubles", x(5, 1, dtype="bool"), x(5, 7, dtype="float64"), x(7, dtype="float64"))
+    yield case("Clip", "doubles", x(5, 7, dtype="float64"), fixed(-0.1, "float64"), fixed(0.3, "float64"))
+    yield case("IsNaN", "doubles", given(SPECIAL, "float64"))
+    yield case("IsInf", "doubles", given(SPECIAL, "float64"))
+    for target in ("float32", "int32", "int64", "bool", "float16"):
+        yield case("Cast", f"float64 to {target}", x(5, 7, dtype="float64", low=-30, high=30), to=ONNX_TYPES[target])
+    for source in ("float32", "int32", "int64", "bool", "uint8"):
+        yield case("Cast", f"{source} to float64", x(5, 7, dtype=source, low=0, high=30), to=ONNX_TYPES["float64"])
+
+
 def ranges() -> Iterator[Case]:
     for dtype in ("int16", "int32", "int64", "float32", "float64"):
         yield case("Range", f"{dtype}, up", fixed(3, dtype), fixed(17, dtype), fixed(4, dtype), **EXACT)
@@ -150,6 +195,7 @@ ONNX_TYPES = {
     "int64": 7,
     "bool": 9,
     "float16": 10,
+    "float64": 11,
     "uint32": 12,
     "uint64": 13,
 }
