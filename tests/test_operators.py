@@ -28,7 +28,17 @@ MODES = {
     "fp32_tiled": ("fp32", ("subgroupShuffle",)),
     "fp16_tiled": ("fp16", ("subgroupShuffle",)),
 }
-MEETING = ("Conv", "Gemm", "MatMul", "Reduce", "Softmax", "LogSoftmax", "LayerNormalization", "InstanceNormalization")
+MEETING = (
+    "Arg",
+    "Conv",
+    "Gemm",
+    "MatMul",
+    "Reduce",
+    "Softmax",
+    "LogSoftmax",
+    "LayerNormalization",
+    "InstanceNormalization",
+)
 
 
 @pytest.fixture(scope="module")

@@ -97,8 +97,9 @@ class Fusion {
     if (!is_exact(value(map.outputs[0]).dtype)) return {};
     std::vector<bool> present;
     MapForm form{Expression::literal(0), {}, {}};
-    const auto names = map_input_names(row, map.inputs.size());
-    for (size_t i = 0; i < map.inputs.size(); ++i) {
+    const size_t count = casts ? 1 : map.inputs.size();  // of a CastLike the other one is not read
+    const auto names = map_input_names(row, count);
+    for (size_t i = 0; i < count; ++i) {
       present.push_back(map.inputs[i] != kAbsent);
       if (!present[i]) continue;
       form.operands.push_back(map.inputs[i]);
@@ -192,7 +193,7 @@ class Fusion {
   static Expression as_stored(const Expression& expression, ExprType type, DType dtype) {
     const ExprType wanted = expr_type(dtype);
     if (type == wanted) return expression;
-    constexpr std::string_view casts[] = {"x != 0", "i32(x)", "u32(x)", "i64(x)", "u64(x)", "f32(x)"};
+    constexpr std::string_view casts[] = {"x != 0", "i32(x)", "u32(x)", "i64(x)", "u64(x)", "f32(x)", "f64(x)"};
     return Expression::parse(casts[static_cast<size_t>(wanted)]).substitute({{"x", expression}});
   }
 

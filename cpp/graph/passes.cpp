@@ -146,7 +146,7 @@ namespace {
 
 // Reads floats of either size, and makes what it is told to.
 bool mixes_floats(const OperatorRow& row) {
-  return row.lower == &lower_map || row.lower == &lower_cast || row.lower == &lower_reduce;
+  return row.lower == &lower_map || row.lower == &lower_cast || row.lower == &lower_reduce || row.lower == &lower_scan;
 }
 
 // Elements are moved as they are.

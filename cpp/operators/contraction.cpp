@@ -7,6 +7,7 @@
 #include "operators/families.h"
 #include "operators/operator_table.h"
 #include "operators/planes.h"
+#include "operators/product.h"
 #include "operators/strided.h"
 #include "operators/window_geometry.h"
 
@@ -385,6 +386,7 @@ static bool is_row(const TensorDesc& c, int64_t columns) {
 
 bool pack_gemm(const PackContext& node, size_t input, PackedWeight& packed) {
   const bool transposed = node.attributes->integer("transB", 0) != 0;
+  if (!is_working_float(node.input(input).dtype)) return false;
   if (input == 1) pack_weights(node, input, matrix_weights(node.input(1), transposed), node.attributes->real("alpha", 1), packed);
   if (input != 2 || !node.inputs[1]) return input == 1;
   if (!is_row(node.input(2), node.input(1).shape[transposed ? 0 : 1])) return false;
@@ -403,18 +405,29 @@ static Contraction matrix_product(const Planes& a, const Weights& b, const Plane
   return c;
 }
 
+static TensorDesc transposed(const TensorDesc& matrix, bool is_transposed) {
+  if (!is_transposed) return matrix;
+  return TensorDesc(matrix.dtype, {matrix.shape[1], matrix.shape[0]}, Strides{matrix.strides[1], matrix.strides[0]});
+}
+
 void lower_gemm(LowerContext& node) {
   const bool transposed_a = node.attributes->integer("transA", 0) != 0, transposed_b = node.attributes->integer("transB", 0) != 0;
   const TensorDesc &a = node.input(0), &y = node.output(0);
   const size_t row = transposed_a ? 1 : 0, column = 1 - row;
+  const bool adds = node.has_input(2) && node.attributes->real("beta", 1) != 0;  // times zero, not even a NaN counts
+  const auto c_strides = [&] { return broadcast_strides(node.input(2).shape, node.input(2).strides, y.shape); };
+  if (!is_working_float(y.dtype)) {
+    const std::optional<Strides> c = adds ? std::optional(c_strides()) : std::nullopt;
+    return add_product(node, transposed(a, transposed_a), transposed(node.input(1), transposed_b), y, c, node.attributes->real("alpha", 1),
+                       node.attributes->real("beta", 1));
+  }
   const Contraction c =
       matrix_product(matrix_planes(a.shape[row], a.shape[column], a.strides[row], a.strides[column]),
                      matrix_weights(node.input(1), transposed_b), matrix_planes(y.shape[0], y.shape[1], y.strides[0], y.strides[1]));
   const Operand weights = node.packed(1);
-  const bool adds = node.has_input(2) && node.attributes->real("beta", 1) != 0;  // times zero, not even a NaN counts
   Bias bias = adds ? bias_of(node) : Bias{};
   if (adds && !is_row(node.input(2), y.shape[1])) {
-    const Strides strides = broadcast_strides(node.input(2).shape, node.input(2).strides, y.shape);
+    const Strides strides = c_strides();
     bias = {Bias::Kind::matrix, node.in(2), strides[0], strides[1], node.attributes->real("beta", 1)};
   }
   add_contraction(node, c, node.in(0), weights, bias, node.out(0));
@@ -429,7 +442,7 @@ static TensorDesc as_matrices(const TensorDesc& desc, bool is_right) {
 }
 
 bool pack_matmul(const PackContext& node, size_t input, PackedWeight& packed) {
-  if (input != 1) return false;
+  if (input != 1 || !is_working_float(node.input(1).dtype)) return false;
   pack_weights(node, input, matrix_weights(as_matrices(node.input(1), true), false), 1, packed);
   return true;
 }
@@ -447,8 +460,19 @@ static IndexSpace batch_space(const TensorDesc& a, const TensorDesc& b) {
 
 void lower_matmul(LowerContext& node) {
   const TensorDesc a = as_matrices(node.input(0), false), b = as_matrices(node.input(1), true), &y = node.output(0);
-  if (!a.is_packed() || !b.is_packed() || !y.is_packed())
-    throw UnsupportedError("node '" + std::string(node.node) + "': MatMul of strided tensors");
+  const bool is_strided = !a.is_packed() || !b.is_packed() || !y.is_packed(),
+             b_packed = node.constant_packed.size() > 1 && node.constant_packed[1];
+  if (!is_working_float(y.dtype) || (is_strided && !b_packed)) {
+    TensorDesc matrices = y;  // with the axes that vectors lose
+    const auto insert = [&](size_t back) {
+      matrices.shape.insert(matrices.shape.end() - static_cast<std::ptrdiff_t>(back), 1);
+      matrices.strides.insert(matrices.strides.end() - static_cast<std::ptrdiff_t>(back), 0);
+    };
+    if (node.input(1).rank() == 1) insert(0);
+    if (node.input(0).rank() == 1) insert(1);
+    return add_product(node, a, b, matrices);
+  }
+  if (is_strided) throw UnsupportedError("node '" + std::string(node.node) + "': MatMul of strided tensors with a constant on the right");
   const Operand weights = node.packed(1);
   const Weights all = matrix_weights(b, false);
   const auto planes = [](int64_t rows, int64_t columns) { return matrix_planes(rows, columns, columns, 1); };

@@ -7,6 +7,8 @@
 namespace pumice {
 namespace {
 
+constexpr DTypeSet kFactors = kReals | set_of(DType::int32, DType::uint32, DType::int64, DType::uint64);  // of matrix products
+
 Shape image_shape(int64_t batch, int64_t channels, const std::vector<int64_t>& spatial) {
   Shape shape{batch, channels};
   shape.insert(shape.end(), spatial.begin(), spatial.end());
@@ -110,7 +112,11 @@ Rows contraction_rows() {
            pack_conv_transpose},
           {"Gemm",
            Skeleton::contraction,
-           {{value("a", kFloats, 'T'), value("b", kFloats, 'T'), optional_value("c", kFloats, 'T')}, y, gemm_attributes, 2, 2},
+           {{value("a", kFactors, 'T'), value("b", kFactors, 'T'), optional_value("c", kFactors, 'T')},
+            {value("y", kFactors)},
+            gemm_attributes,
+            2,
+            2},
            shape_of_gemm,
            lower_gemm,
            {},
@@ -118,7 +124,7 @@ Rows contraction_rows() {
            pack_gemm},
           {"MatMul",
            Skeleton::contraction,
-           {{value("a", kFloats, 'T'), value("b", kFloats, 'T')}, y, {}, 1},
+           {{value("a", kFactors, 'T'), value("b", kFactors, 'T')}, {value("y", kFactors)}, {}, 1},
            shape_of_matmul,
            lower_matmul,
            {},

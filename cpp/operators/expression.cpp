@@ -99,7 +99,7 @@ ExprPtr make_number(double value) {
 }
 
 ExprType expr_type(DType dtype) {
-  if (is_float(dtype)) return ExprType::f32;
+  if (is_float(dtype)) return dtype == DType::float64 ? ExprType::f64 : ExprType::f32;
   switch (dtype) {
     case DType::bool_:
       return ExprType::boolean;
@@ -113,7 +113,7 @@ ExprType expr_type(DType dtype) {
 }
 
 std::string_view glsl_name(ExprType type) {
-  constexpr std::string_view names[] = {"bool", "int", "uint", "int64_t", "uint64_t", "float"};
+  constexpr std::string_view names[] = {"bool", "int", "uint", "int64_t", "uint64_t", "float", "double"};
   return names[static_cast<size_t>(type)];
 }
 

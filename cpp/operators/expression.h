@@ -13,15 +13,15 @@
 
 namespace pumice {
 
-// Scalar types that an expression computes in: floats compute in f32 (f64 on the host), integers exactly.
-enum class ExprType : uint8_t { boolean, i32, u32, i64, u64, f32 };
+// Scalar types that an expression computes in: float64 in f64, other floats in f32 (f64 on the host), integers exactly.
+enum class ExprType : uint8_t { boolean, i32, u32, i64, u64, f32, f64 };
 ExprType expr_type(DType dtype);
 std::string_view glsl_name(ExprType type);  // "float"
 
 struct ExprNode;
 
 // An immutable expression over named parameters. Grammar: C's ?: || && | ^ & == != < <= > >= << >> + - * / % unary - ! ~, calls
-// (abs, sqrt, exp, log, tanh, erf, floor, ceil, round_even, sign, min, max, pow, isnan, isinf, ...; casts i32() .. f32(), bool()),
+// (abs, sqrt, exp, log, tanh, erf, floor, ceil, round_even, sign, min, max, pow, isnan, isinf, ...; casts i32() .. f64(), bool()),
 // literals, true, false, inf, nan, names, and 'text' that is compared with == and !=.
 // An integer literal takes the type of what it meets; all else must agree. min, max and forms like x < 0 ? 0 : x keep NaN as NumPy
 // does: they are emitted as comparisons with selects. A condition on literals alone is decided when the tree is made.

@@ -42,6 +42,12 @@ int64_t floored_mod(int64_t a, int64_t b) {
   return r != 0 && (r ^ b) < 0 ? r + b : r;
 }
 
+// Of unsigned integers below 2^63; by their bits or more: 0.
+int64_t shifted(int64_t x, int64_t by, bool left) {
+  if (by < 0 || by > 63) return 0;
+  return wrap(left ? static_cast<uint64_t>(x) << by : static_cast<uint64_t>(x) >> by);
+}
+
 int64_t power(int64_t x, int64_t y) {
   if (y < 0) return x == 1 ? 1 : x == -1 ? (y % 2 == 0 ? 1 : -1) : 0;
   uint64_t result = 1, base = static_cast<uint64_t>(x);
@@ -71,33 +77,35 @@ constexpr std::array kFunctions{
     ExprFunction{"pow", Signature::same, 2, "pm_pow", [](D a, D b) { return std::pow(a, b); }, power},
     ExprFunction{"fmod", Signature::same, 2, "pm_fmod", [](D a, D b) { return std::fmod(a, b); }, truncated_mod},
     ExprFunction{"mod", Signature::same, 2, "pm_mod", floored_mod, floored_mod},
-    ExprFunction{"exp", Signature::real, 1, "pm_exp", [](D x, D) { return std::exp(x); }},
-    ExprFunction{"expm1", Signature::real, 1, "pm_expm1", [](D x, D) { return std::expm1(x); }},
+    ExprFunction{"shift_left", Signature::same, 2, "pm_shift_left", nullptr, [](I a, I b) { return shifted(a, b, true); }},
+    ExprFunction{"shift_right", Signature::same, 2, "pm_shift_right", nullptr, [](I a, I b) { return shifted(a, b, false); }},
+    ExprFunction{"exp", Signature::real, 1, "pm_exp", [](D x, D) { return std::exp(x); }, nullptr, true},
+    ExprFunction{"expm1", Signature::real, 1, "pm_expm1", [](D x, D) { return std::expm1(x); }, nullptr, true},
     ExprFunction{"log", Signature::real, 1, "pm_log", [](D x, D) { return std::log(x); }},
     ExprFunction{"log1p", Signature::real, 1, "pm_log1p", [](D x, D) { return std::log1p(x); }},
-    ExprFunction{"sqrt", Signature::real, 1, "sqrt", [](D x, D) { return std::sqrt(x); }},
+    ExprFunction{"sqrt", Signature::real, 1, "sqrt", [](D x, D) { return std::sqrt(x); }, nullptr, true},
     ExprFunction{"erf", Signature::real, 1, "pm_erf", [](D x, D) { return std::erf(x); }},
-    ExprFunction{"sigmoid", Signature::real, 1, "pm_sigmoid", [](D x, D) { return 1 / (1 + std::exp(-x)); }},
+    ExprFunction{"sigmoid", Signature::real, 1, "pm_sigmoid", [](D x, D) { return 1 / (1 + std::exp(-x)); }, nullptr, true},
     ExprFunction{"softplus", Signature::real, 1, "pm_softplus",
                  [](D x, D) { return std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x))); }},
-    ExprFunction{"floor", Signature::real, 1, "floor", [](D x, D) { return std::floor(x); }},
-    ExprFunction{"ceil", Signature::real, 1, "ceil", [](D x, D) { return std::ceil(x); }},
-    ExprFunction{"trunc", Signature::real, 1, "trunc", [](D x, D) { return std::trunc(x); }},
-    ExprFunction{"round_even", Signature::real, 1, "roundEven", [](D x, D) { return round_even(x); }},
-    ExprFunction{"sin", Signature::real, 1, "pm_sin", [](D x, D) { return std::sin(x); }},
-    ExprFunction{"cos", Signature::real, 1, "pm_cos", [](D x, D) { return std::cos(x); }},
+    ExprFunction{"floor", Signature::real, 1, "floor", [](D x, D) { return std::floor(x); }, nullptr, true},
+    ExprFunction{"ceil", Signature::real, 1, "ceil", [](D x, D) { return std::ceil(x); }, nullptr, true},
+    ExprFunction{"trunc", Signature::real, 1, "trunc", [](D x, D) { return std::trunc(x); }, nullptr, true},
+    ExprFunction{"round_even", Signature::real, 1, "roundEven", [](D x, D) { return round_even(x); }, nullptr, true},
+    ExprFunction{"sin", Signature::real, 1, "pm_sin", [](D x, D) { return std::sin(x); }, nullptr, true},
+    ExprFunction{"cos", Signature::real, 1, "pm_cos", [](D x, D) { return std::cos(x); }, nullptr, true},
     ExprFunction{"tan", Signature::real, 1, "pm_tan", [](D x, D) { return std::tan(x); }},
     ExprFunction{"asin", Signature::real, 1, "pm_asin", [](D x, D) { return std::asin(x); }},
     ExprFunction{"acos", Signature::real, 1, "pm_acos", [](D x, D) { return std::acos(x); }},
     ExprFunction{"atan", Signature::real, 1, "pm_atan", [](D x, D) { return std::atan(x); }},
     ExprFunction{"sinh", Signature::real, 1, "pm_sinh", [](D x, D) { return std::sinh(x); }},
     ExprFunction{"cosh", Signature::real, 1, "pm_cosh", [](D x, D) { return std::cosh(x); }},
-    ExprFunction{"tanh", Signature::real, 1, "pm_tanh", [](D x, D) { return std::tanh(x); }},
+    ExprFunction{"tanh", Signature::real, 1, "pm_tanh", [](D x, D) { return std::tanh(x); }, nullptr, true},
     ExprFunction{"asinh", Signature::real, 1, "pm_asinh", [](D x, D) { return std::asinh(x); }},
     ExprFunction{"acosh", Signature::real, 1, "pm_acosh", [](D x, D) { return std::acosh(x); }},
     ExprFunction{"atanh", Signature::real, 1, "pm_atanh", [](D x, D) { return std::atanh(x); }},
-    ExprFunction{"isnan", Signature::real_test, 1, "pm_isnan", [](D x, D) -> D { return std::isnan(x); }},
-    ExprFunction{"isinf", Signature::real_test, 1, "pm_isinf", [](D x, D) -> D { return std::isinf(x); }},
+    ExprFunction{"isnan", Signature::real_test, 1, "pm_isnan", [](D x, D) -> D { return std::isnan(x); }, nullptr, true},
+    ExprFunction{"isinf", Signature::real_test, 1, "pm_isinf", [](D x, D) -> D { return std::isinf(x); }, nullptr, true},
     ExprFunction{"bool", Signature::cast, 1, "bool", [](D x, D) -> D { return x != 0; }, [](I x, I) -> I { return x != 0; }},
     ExprFunction{"i32", Signature::cast, 1, "int", [](D x, D) { return to_integer<int32_t>(x); },
                  [](I x, I) -> I { return static_cast<int32_t>(x); }},
@@ -106,6 +114,7 @@ constexpr std::array kFunctions{
     ExprFunction{"i64", Signature::cast, 1, "int64_t", [](D x, D) { return to_integer<int64_t>(x); }, [](I x, I) { return x; }},
     ExprFunction{"u64", Signature::cast, 1, "uint64_t", [](D x, D) { return to_integer<uint64_t>(x); }, [](I x, I) { return x; }},
     ExprFunction{"f32", Signature::cast, 1, "float", [](D x, D) { return x; }, [](I x, I) { return x; }},
+    ExprFunction{"f64", Signature::cast, 1, "double", [](D x, D) { return x; }, [](I x, I) { return x; }},
 };
 
 }  // namespace

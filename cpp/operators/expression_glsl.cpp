@@ -20,8 +20,22 @@ bool is_one_of(std::string_view text, std::initializer_list<std::string_view> ch
   return false;
 }
 
+bool is_real(ExprType type) {
+  return type == ExprType::f32 || type == ExprType::f64;
+}
+
 bool is_integer(ExprType type) {
-  return type != ExprType::boolean && type != ExprType::f32;
+  return type != ExprType::boolean && !is_real(type);
+}
+
+std::string double_literal(double value) {
+  if (std::isnan(value)) return "double(pm_nan)";
+  if (std::isinf(value)) return value > 0 ? "double(pm_infinity)" : "double(-pm_infinity)";
+  std::array<char, 40> digits{};
+  std::snprintf(digits.data(), digits.size(), "%.17g", value);
+  std::string text = digits.data();
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return std::signbit(value) ? "(" + text + "LF)" : text + "LF";
 }
 
 std::string float_literal(double value) {
@@ -51,6 +65,8 @@ std::string literal_text(const ExprNode& node, ExprType type) {
   switch (type) {
     case ExprType::f32:
       return float_literal(node.value);
+    case ExprType::f64:
+      return double_literal(node.value);
     case ExprType::i32:
       return integer_literal<int32_t>(node.value, "");
     case ExprType::u32:
@@ -65,7 +81,7 @@ std::string literal_text(const ExprNode& node, ExprType type) {
 }
 
 ExprType cast_type(std::string_view name) {
-  constexpr std::string_view names[] = {"bool", "i32", "u32", "i64", "u64", "f32"};
+  constexpr std::string_view names[] = {"bool", "i32", "u32", "i64", "u64", "f32", "f64"};
   size_t i = 0;
   while (names[i] != name) ++i;
   return static_cast<ExprType>(i);
@@ -146,10 +162,10 @@ class Types {
     const Inferred type = common(node, *node.children[0], *node.children[1]);
     if (is_one_of(node.text, {"==", "!="})) return ExprType::boolean;
     if (is_one_of(node.text, {"&&", "||"})) return expect(node, type == ExprType::boolean, "bool", type), type;
-    if (is_one_of(node.text, {"&", "|", "^"})) return expect(node, type != ExprType::f32, "integers or bool", type), type;
+    if (is_one_of(node.text, {"&", "|", "^"})) return expect(node, !type || !is_real(*type), "integers or bool", type), type;
     expect(node, type != ExprType::boolean, "numbers", type);
     if (is_one_of(node.text, {"<", "<=", ">", ">="})) return ExprType::boolean;
-    if (is_one_of(node.text, {"<<", ">>", "%"})) expect(node, type != ExprType::f32, "integers", type);
+    if (is_one_of(node.text, {"<<", ">>", "%"})) expect(node, !type || is_integer(*type), "integers", type);
     return type;
   }
 
@@ -167,8 +183,8 @@ class Types {
     if (node.text == "pow" && first) return power(node, *first);
     if (function.signature == Signature::same)
       return node.children.size() == 1 ? first : common(node, *node.children[0], *node.children[1]);
-    expect(node, !first || first == ExprType::f32, "float", first);
-    return function.signature == Signature::real ? ExprType::f32 : ExprType::boolean;
+    expect(node, !first || first == ExprType::f32 || (first == ExprType::f64 && function.has_double), "float", first);
+    return function.signature == Signature::real ? first.value_or(ExprType::f32) : ExprType::boolean;
   }
 
   // ONNX lets the exponent have a type of its own; the base's is the result's.
@@ -235,7 +251,7 @@ class Emitter {
     const ExprFunction& function = *find_expr_function(node.text);
     if (function.signature == Signature::cast)
       return std::string(function.glsl) + "(" + text(*node.children[0], types_.or_float(*node.children[0])) + ")";
-    const ExprType operand = function.signature == Signature::same ? type : ExprType::f32;
+    const ExprType operand = function.signature == Signature::real_test ? types_.or_float(*node.children[0]) : type;
     if (node.text == "pow") return power(node, operand);
     if (node.text == "abs" && (operand == ExprType::u32 || operand == ExprType::u64)) return text(*node.children[0], operand);
     std::string result = std::string(function.glsl) + "(" + text(*node.children[0], operand);

@@ -36,6 +36,7 @@ struct ExprFunction {
   std::string_view glsl;
   double (*evaluate)(double, double);
   int64_t (*integer)(int64_t, int64_t) = nullptr;
+  bool has_double = false;  // its GLSL takes doubles too; for functions of real numbers
 };
 
 // Null for an unknown name.

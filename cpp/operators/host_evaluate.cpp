@@ -252,14 +252,53 @@ Results evaluate_reduce(const HostNode& node) {
   return is_float(node.input(0).desc.dtype) ? reduce_elements<double>(node) : reduce_elements<int64_t>(node);
 }
 
+template <typename T>
+HostTensor range_elements(const HostNode& node) {
+  const T first = elements_of<T>(node.input(0)).at(0), step = elements_of<T>(node.input(2)).at(0);
+  HostWriter writer(node.outputs[0]);
+  for (int64_t i = 0; i < node.outputs[0].elements(); ++i) writer.store(i, first + static_cast<T>(i) * step);
+  return writer.take();
+}
+
+Results evaluate_range(const HostNode& node) {
+  return one(is_float(node.outputs[0].dtype) ? range_elements<double>(node) : range_elements<int64_t>(node));
+}
+
+template <typename T>
+HostTensor scan_elements(const HostNode& node) {
+  const Shape& shape = node.input(0).desc.shape;
+  const int64_t given = node.integers(1).at(0);
+  const auto axis = static_cast<size_t>(given < 0 ? given + static_cast<int64_t>(shape.size()) : given);
+  const bool product = node.row.name == "CumProd", exclusive = node.attributes.integer("exclusive", 0) != 0,
+             backwards = node.attributes.integer("reverse", 0) != 0;
+  const Expression step = Expression::parse(product ? "a * b" : "a + b");
+  const int64_t size = shape[axis], inner = packed_strides(shape)[axis];
+  const auto elements = elements_of<T>(node.input(0));
+  HostWriter writer(node.outputs[0]);
+  for (int64_t row = 0; size > 0 && row < static_cast<int64_t>(elements.size()) / size; ++row) {
+    T sum = product ? T{1} : T{0};
+    for (int64_t k = 0; k < size; ++k) {
+      const int64_t at = row / inner * size * inner + row % inner + (backwards ? size - 1 - k : k) * inner;
+      if (exclusive) writer.store(at, sum);
+      sum = step.evaluate(std::map<std::string, T>{{"a", sum}, {"b", elements[static_cast<size_t>(at)]}});
+      if (!exclusive) writer.store(at, sum);
+    }
+  }
+  return writer.take();
+}
+
+Results evaluate_scan(const HostNode& node) {
+  return one(is_float(node.input(0).desc.dtype) ? scan_elements<double>(node) : scan_elements<int64_t>(node));
+}
+
 using Evaluation = Results (*)(const HostNode&);
 
 Evaluation evaluation_of(const OperatorRow& row) {
   static const std::map<std::string_view, Evaluation> by_name = {
-      {"Cast", evaluate_cast},       {"Shape", evaluate_shape},      {"Constant", evaluate_constant}, {"Transpose", evaluate_transpose},
-      {"Slice", evaluate_slice},     {"Split", evaluate_split},      {"Expand", evaluate_expand},     {"Concat", evaluate_concat},
-      {"Gather", evaluate_gather},   {"ReduceSum", evaluate_reduce}, {"ReduceProd", evaluate_reduce}, {"ReduceMax", evaluate_reduce},
-      {"ReduceMin", evaluate_reduce}};
+      {"Cast", evaluate_cast},        {"Shape", evaluate_shape},      {"Constant", evaluate_constant}, {"Transpose", evaluate_transpose},
+      {"Slice", evaluate_slice},      {"Split", evaluate_split},      {"Expand", evaluate_expand},     {"Concat", evaluate_concat},
+      {"Gather", evaluate_gather},    {"ReduceSum", evaluate_reduce}, {"ReduceProd", evaluate_reduce}, {"ReduceMax", evaluate_reduce},
+      {"ReduceMin", evaluate_reduce}, {"Range", evaluate_range},      {"CumSum", evaluate_scan},       {"CumProd", evaluate_scan}};
   if (const auto found = by_name.find(row.name); found != by_name.end()) return found->second;
   if (row.skeleton == Skeleton::view) return evaluate_view;
   return row.skeleton == Skeleton::map && !row.expression.empty() ? evaluate_map : nullptr;

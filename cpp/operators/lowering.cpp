@@ -132,6 +132,14 @@ bool NodeContext::has_matrices() const {
   return support_of(context->info(), float_dtype).matrices;
 }
 
+void NodeContext::check_arithmetic(DType dtype) const {
+  if (bits(dtype) < 64) return;
+  const std::string_view feature = is_float(dtype) ? "shaderFloat64" : "shaderInt64";
+  if (context->feature(feature)) return;
+  throw UnsupportedError("node '" + std::string(node) + "': arithmetic on " + std::string(name(dtype)) + " needs the feature " +
+                         std::string(feature) + ", which the device lacks");
+}
+
 void NodeContext::check_loops(int64_t iterations) const {
   constexpr int64_t kMostIterations = 65000;
   if (context->info().kind != DeviceKind::software || iterations <= kMostIterations) return;

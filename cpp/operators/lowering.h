@@ -84,6 +84,8 @@ class NodeContext {
   bool prefers_lanes() const;
   // Matrix units that multiply floats as they are inside, 16 by 16 by 16, and sum in float32.
   bool has_matrices() const;
+  // Throws UnsupportedError where the device has no arithmetic on such elements (shaderInt64, shaderFloat64).
+  void check_arithmetic(DType dtype) const;
   // Throws UnsupportedError where an invocation's loops would run too often in all: lavapipe (Mesa 22.3.6) ends them silently after
   // 65,535 iterations, nested or one after the other. Unrolled loops do not count.
   void check_loops(int64_t iterations) const;

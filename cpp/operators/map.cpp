@@ -30,6 +30,8 @@ std::string_view glsl_type(ExprType type) {
       return "int64_t";
     case ExprType::u64:
       return "uint64_t";
+    case ExprType::f64:
+      return "double";
     default:
       return "float";
   }
@@ -68,11 +70,12 @@ ElementText element_text(const NodeContext& node, DType dtype, DType storage, co
       return {"int", t + "[i]", t + "[i] = v", direct4};
     case DType::uint32:
       return {"uint", t + "[i]", t + "[i] = v", direct4};
+    case DType::float64:
+      node.check_arithmetic(dtype);
+      return {"double", t + "[i]", t + "[i] = v", direct4};
     case DType::int64:
     case DType::uint64:
-      if (!node.context->feature("shaderInt64"))
-        throw UnsupportedError("node '" + std::string(node.node) + "': arithmetic on " + std::string(name(dtype)) +
-                               " needs the feature shaderInt64, which the device lacks");
+      node.check_arithmetic(dtype);
       return {dtype == DType::int64 ? "int64_t" : "uint64_t", t + "[i]", t + "[i] = v", direct4};
     case DType::bool_: {
       ElementText text = packed("bool", "");
@@ -113,10 +116,10 @@ struct Inputs {
   std::vector<size_t> positions;  // of the node's inputs
 };
 
-Inputs inputs_of(const LowerContext& node) {
+Inputs inputs_of(const LowerContext& node, size_t count) {
   Inputs inputs;
-  const auto names = map_input_names(*node.row, node.inputs.size());
-  for (size_t i = 0; i < node.inputs.size(); ++i) {
+  const auto names = map_input_names(*node.row, count);
+  for (size_t i = 0; i < count; ++i) {
     if (!node.has_input(i)) continue;
     inputs.names.push_back(names[i]);
     inputs.positions.push_back(i);
@@ -157,7 +160,7 @@ IndexSpace space_of(const LowerContext& node, const Inputs& inputs) {
 struct MapText {
   Macros macros;
   DType storage = DType::float32;
-  bool has_int64 = false;
+  bool has_int64 = false, has_float64 = false;
 };
 
 // The float of 16 bits that the extension's types are: the result's, else that of the first operand that is one.
@@ -173,7 +176,10 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
   std::map<std::string, ExprType> types;
   std::string declarations, loads, offsets;
   text.storage = storage_of_map(node, inputs);
-  const auto note_width = [&](DType dtype) { text.has_int64 = text.has_int64 || bits(dtype) == 64; };
+  const auto note_width = [&](DType dtype) {
+    text.has_int64 = text.has_int64 || (is_integer(dtype) && bits(dtype) == 64);
+    text.has_float64 = text.has_float64 || dtype == DType::float64;
+  };
   for (size_t k = 0; k < inputs.names.size(); ++k) {
     const DType dtype = node.input(inputs.positions[k]).dtype;
     const std::string t = "t" + number(k);
@@ -208,6 +214,7 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
                  {"STORE4(index, v)", with_offset(result.store4, true)}};
   if (wanted == ExprType::f32) text.macros.emplace_back("EPILOGUE(x)", node.epilogue());
   if (text.has_int64) text.macros.emplace_back("PM_HAS_INT64", "1");
+  if (text.has_float64) text.macros.emplace_back("PM_HAS_FLOAT64", "1");
   return text;
 }
 
@@ -218,8 +225,9 @@ size_t rank_of(const IndexSpace& space, size_t inputs) {
   return std::clamp(space.sizes.size(), std::min(kMapRank, most), most);
 }
 
-void add_map(LowerContext& node, const Expression& expression) {
-  const Inputs inputs = inputs_of(node);
+// `count`: the first inputs, which are the operands.
+void add_map(LowerContext& node, const Expression& expression, size_t count) {
+  const Inputs inputs = inputs_of(node, count);
   if (inputs.names.size() > kMapInputs)
     throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(node.row->name) + " of " + number(inputs.names.size()) +
                            " inputs; at most " + number(kMapInputs) + " are supported");
@@ -256,16 +264,16 @@ void add_map(LowerContext& node, const Expression& expression) {
 }  // namespace
 
 void lower_map(LowerContext& node) {
-  if (node.expression) return add_map(node, *node.expression);
+  if (node.expression) return add_map(node, *node.expression, node.inputs.size());
   std::vector<bool> present;
   for (size_t i = 0; i < node.inputs.size(); ++i) present.push_back(node.has_input(i));
-  add_map(node, map_expression(*node.row, *node.attributes, present));
+  add_map(node, map_expression(*node.row, *node.attributes, present), node.inputs.size());
 }
 
 void lower_cast(LowerContext& node) {
   // The result's own type does the conversion; what is not zero is true.
   const bool to_bool = node.output(0).dtype == DType::bool_ && node.input(0).dtype != DType::bool_;
-  add_map(node, Expression::parse(map_input_names(*node.row, 1)[0] + (to_bool ? " != 0" : "")));
+  add_map(node, Expression::parse(map_input_names(*node.row, 1)[0] + (to_bool ? " != 0" : "")), 1);
 }
 
 }  // namespace pumice

@@ -17,11 +17,15 @@ void add_attributes(const Attributes& attributes, std::map<std::string, Expressi
   }
 }
 
-// f(f(a0, a1), a2) of f(a, b).
-Expression folded(const Expression& of_two, const std::vector<std::string>& names) {
+// f(f(a0, a1), a2) of "f(a, b)"; g of that and the count where the text goes on with "; g(y, count)".
+Expression folded(std::string_view text, const std::vector<std::string>& names) {
+  const size_t end = text.find(';');
+  const Expression of_two = Expression::parse(text.substr(0, end));
   Expression result = Expression::name(names[0]);
   for (size_t i = 1; i < names.size(); ++i) result = of_two.substitute({{"a", result}, {"b", Expression::name(names[i])}});
-  return result;
+  if (end == std::string_view::npos) return result;
+  const Expression count = Expression::literal(static_cast<double>(names.size()));
+  return Expression::parse(text.substr(end + 1)).substitute({{"y", result}, {"count", count}});
 }
 
 }  // namespace
@@ -36,8 +40,8 @@ std::vector<std::string> map_input_names(const OperatorRow& row, size_t inputs) 
 }
 
 Expression map_expression(const OperatorRow& row, const Attributes& attributes, const std::vector<bool>& present) {
+  if (is_variadic(row)) return folded(row.expression, map_input_names(row, present.size()));
   const Expression expression = Expression::parse(row.expression);
-  if (is_variadic(row)) return folded(expression, map_input_names(row, present.size()));
   std::map<std::string, Expression> replacements;
   add_attributes(attributes, replacements);
   for (size_t i = 0; i < row.schema.inputs.size(); ++i)

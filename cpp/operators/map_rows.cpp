@@ -1,4 +1,8 @@
 // Elementwise operators: one scalar expression each. Errors of the elementary functions are stated in shaders/include/math.glsl.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
 #include "core/error.h"
 #include "operators/families.h"
 #include "operators/onnx_dtype.h"
@@ -7,7 +11,8 @@
 namespace pumice {
 namespace {
 
-constexpr DTypeSet kMapped = kNumbers | kBool;
+constexpr DTypeSet kArithmetic = kNumbers | kDouble;
+constexpr DTypeSet kMapped = kArithmetic | kBool;
 
 void shape_of_broadcast(ShapeContext& node) {
   node.output(0, node.input(0).dtype, broadcast_inputs(node));
@@ -39,12 +44,39 @@ void shape_of_clip(ShapeContext& node) {
   shape_like_input(node);
 }
 
+void shape_of_cast_like(ShapeContext& node) {
+  node.output(0, node.input(1).dtype, node.input(0).shape);
+}
+
 void shape_of_cast(ShapeContext& node) {
   const auto dtype = dtype_from_onnx(node.attributes().integer("to"));
   if (!dtype || !contains(kMapped, *dtype))
     throw UnsupportedError("node '" + std::string(node.node()) + "': Cast to " +
                            (dtype ? std::string(name(*dtype)) : "ONNX element type " + std::to_string(node.attributes().integer("to"))));
   node.output(0, *dtype, node.input(0).shape);
+}
+
+// max(ceil((limit - start) / delta), 0) elements.
+void shape_of_range(ShapeContext& node) {
+  for (size_t i = 0; i < 3; ++i)
+    if (node.input(i).elements() != 1)
+      node.fail("start, limit and delta must be scalars; input " + std::to_string(i) + " is " + to_string(node.input(i).shape));
+  int64_t count = 0;
+  if (is_float(node.input(0).dtype)) {
+    std::array<double, 3> given{};
+    for (size_t i = 0; i < 3; ++i) given[i] = node.host_real(i);
+    const double length = std::ceil((given[1] - given[0]) / given[2]);
+    if (given[2] == 0 || !(length < 9e15))
+      node.fail("a range from " + std::to_string(given[0]) + " to " + std::to_string(given[1]) + " in steps of " +
+                std::to_string(given[2]));
+    count = static_cast<int64_t>(std::max(length, 0.0));
+  } else {
+    const int64_t start = node.host_integers(0)[0], limit = node.host_integers(1)[0], delta = node.host_integers(2)[0];
+    if (delta == 0) node.fail("a range in steps of 0");
+    const int64_t distance = checked_add(limit, -start, "range");
+    count = std::max<int64_t>(distance / delta + (distance % delta != 0 && (distance < 0) == (delta < 0) ? 1 : 0), 0);
+  }
+  node.output(0, node.input(0).dtype, {count});
 }
 
 using Schemas = std::vector<AttributeSchema>;
@@ -55,10 +87,10 @@ OperatorRow unary(std::string_view name, std::string_view expression, DTypeSet d
 }
 
 OperatorRow unary_test(std::string_view name, std::string_view expression, Schemas attributes = {}) {
-  return {name, Skeleton::map, {{value("x", kFloats)}, {value("y", kBool)}, std::move(attributes)}, shape_of_test, lower_map, expression};
+  return {name, Skeleton::map, {{value("x", kReals)}, {value("y", kBool)}, std::move(attributes)}, shape_of_test, lower_map, expression};
 }
 
-OperatorRow binary(std::string_view name, std::string_view expression, DTypeSet dtypes = kNumbers, Schemas attributes = {}) {
+OperatorRow binary(std::string_view name, std::string_view expression, DTypeSet dtypes = kArithmetic, Schemas attributes = {}) {
   return {name,
           Skeleton::map,
           {{value("a", dtypes, 'T'), value("b", dtypes, 'T')}, {value("y", dtypes)}, std::move(attributes), 0, kMaxRank, 0b11},
@@ -67,14 +99,14 @@ OperatorRow binary(std::string_view name, std::string_view expression, DTypeSet 
           expression};
 }
 
-OperatorRow test(std::string_view name, std::string_view expression, DTypeSet dtypes = kNumbers) {
+OperatorRow test(std::string_view name, std::string_view expression, DTypeSet dtypes = kArithmetic) {
   const uint32_t in_place = dtypes == kBool ? 0b11 : 0;
   return {
       name,          Skeleton::map, {{value("a", dtypes, 'T'), value("b", dtypes, 'T')}, {value("y", kBool)}, {}, 0, kMaxRank, in_place},
       shape_of_test, lower_map,     expression};
 }
 
-OperatorRow fold(std::string_view name, std::string_view expression, DTypeSet dtypes = kNumbers) {
+OperatorRow fold(std::string_view name, std::string_view expression, DTypeSet dtypes = kArithmetic) {
   return {name,      Skeleton::map, {{variadic_value("a", dtypes, 'T')}, {value("y", dtypes)}, {}, 0, kMaxRank, 0b1}, shape_of_broadcast,
           lower_map, expression};
 }
@@ -107,13 +139,16 @@ void add_elementary(Rows& rows) {
                                                                             {"Mish", "x * tanh(softplus(x))"},
                                                                             {"HardSwish", "x * max(0, min(1, x / 6 + 0.5))"}})
     rows.push_back(unary(name, expression));
-  rows.push_back(unary("Abs", "abs(x)", kNumbers));
-  rows.push_back(unary("Sign", "sign(x)", kNumbers));
-  rows.push_back(unary("Neg", "-x", kFloats | kSigned));
+  for (OperatorRow& row : rows)
+    for (const std::string_view name : {"Exp", "Sqrt", "Reciprocal", "Floor", "Ceil", "Round", "Sin", "Cos", "Tanh", "Sigmoid", "Softsign"})
+      if (row.name == name) row.schema.inputs[0].dtypes = row.schema.outputs[0].dtypes = kReals;
+  rows.push_back(unary("Abs", "abs(x)", kArithmetic));
+  rows.push_back(unary("Sign", "sign(x)", kArithmetic));
+  rows.push_back(unary("Neg", "-x", kReals | kSigned));
 }
 
 void add_activations(Rows& rows) {
-  rows.push_back(unary("Relu", "max(x, 0)", kFloats | kSigned));
+  rows.push_back(unary("Relu", "max(x, 0)", kReals | kSigned));
   rows.push_back(unary("LeakyRelu", "x < 0 ? alpha * x : x", kFloats, {real("alpha", 0.01)}));
   rows.push_back(unary("ThresholdedRelu", "x > alpha || isnan(x) ? x : 0", kFloats, {real("alpha", 1)}));
   rows.push_back(unary("Elu", "x < 0 ? alpha * expm1(x) : x", kFloats, {real("alpha", 1)}));
@@ -126,6 +161,8 @@ void add_activations(Rows& rows) {
                        "approximate == 'tanh' ? 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x))) : 0.5 * x * (1 + "
                        "erf(x * 0.70710678118654752))",
                        kFloats, {choice("approximate", "none", {"none", "tanh"})}));
+  rows.push_back(unary("Swish", "x * sigmoid(alpha * x)", kFloats, {real("alpha", 1)}));
+  rows.push_back(unary("Shrink", "x < -lambd ? x + bias : x > lambd ? x - bias : 0", kFloats, {real("lambd", 0.5), real("bias", 0)}));
   rows.push_back({"PRelu",
                   Skeleton::map,
                   {{value("x", kFloats, 'T'), value("slope", kFloats, 'T')}, {value("y", kFloats)}, {}, 0, kMaxRank, 0b1},
@@ -134,8 +171,8 @@ void add_activations(Rows& rows) {
                   "x < 0 ? slope * x : x"});
   rows.push_back({"Clip",
                   Skeleton::map,
-                  {{value("x", kNumbers, 'T'), optional_value("low", kNumbers, 'T'), optional_value("high", kNumbers, 'T')},
-                   {value("y", kNumbers)},
+                  {{value("x", kArithmetic, 'T'), optional_value("low", kArithmetic, 'T'), optional_value("high", kArithmetic, 'T')},
+                   {value("y", kArithmetic)},
                    {},
                    0,
                    kMaxRank,
@@ -150,7 +187,7 @@ void add_arithmetic(Rows& rows) {
   rows.push_back(binary("Sub", "a - b"));
   rows.push_back(binary("Mul", "a * b"));
   rows.push_back(binary("Div", "a / b"));
-  rows.push_back(binary("Mod", "fmod != 0 ? fmod(a, b) : mod(a, b)", kNumbers, {integer("fmod", 0)}));
+  rows.push_back(binary("Mod", "fmod != 0 ? fmod(a, b) : mod(a, b)", kArithmetic, {integer("fmod", 0)}));
   constexpr DTypeSet bases = kFloats | kIndices;
   rows.push_back({"Pow",
                   Skeleton::map,
@@ -160,7 +197,8 @@ void add_arithmetic(Rows& rows) {
                   "pow(a, b)"});
   rows.push_back(fold("Min", "min(a, b)"));
   rows.push_back(fold("Max", "max(a, b)"));
-  rows.push_back(fold("Sum", "a + b", kFloats));
+  rows.push_back(fold("Sum", "a + b", kReals));
+  rows.push_back(fold("Mean", "a + b; y / count", kReals));
 }
 
 void add_logic(Rows& rows) {
@@ -184,6 +222,18 @@ void add_logic(Rows& rows) {
                   "condition ? a : b"});
 }
 
+void add_bits(Rows& rows) {
+  constexpr DTypeSet unsigned_integers = kIntegers & ~kSigned;
+  rows.push_back(binary("BitwiseAnd", "a & b", kIntegers));
+  rows.push_back(binary("BitwiseOr", "a | b", kIntegers));
+  rows.push_back(binary("BitwiseXor", "a ^ b", kIntegers));
+  rows.push_back(unary("BitwiseNot", "~x", kIntegers));
+  AttributeSchema direction = required("direction", AttributeKind::text);
+  direction.choices = {"LEFT", "RIGHT"};
+  rows.push_back(
+      binary("BitShift", "direction == 'LEFT' ? shift_left(a, b) : shift_right(a, b)", unsigned_integers, {std::move(direction)}));
+}
+
 }  // namespace
 
 Rows map_rows() {
@@ -192,12 +242,27 @@ Rows map_rows() {
   add_activations(rows);
   add_arithmetic(rows);
   add_logic(rows);
+  add_bits(rows);
   rows.push_back({"Cast",
                   Skeleton::map,
                   {{value("x", kMapped)},
                    {value("y", kMapped)},
                    {required("to", AttributeKind::integer), optional("saturate", AttributeKind::integer)}},
                   shape_of_cast,
+                  lower_cast});
+  constexpr DTypeSet counted = kFloats | set_of(DType::float64, DType::int16, DType::int32, DType::int64);
+  rows.push_back(
+      {"Range",
+       Skeleton::map,
+       {{value("start", counted, 'T'), value("limit", counted, 'T'), value("delta", counted, 'T')}, {value("y", counted)}, {}, 0},
+       shape_of_range,
+       lower_range,
+       {},
+       host_bits(0, 1, 2)});
+  rows.push_back({"CastLike",
+                  Skeleton::map,
+                  {{value("x", kMapped), value("like", kMapped)}, {value("y", kMapped)}, {optional("saturate", AttributeKind::integer)}},
+                  shape_of_cast_like,
                   lower_cast});
   for (OperatorRow& row : rows) row.overflows = row.name == "Exp" || row.name == "Pow" || row.name == "Sinh" || row.name == "Cosh";
   return rows;

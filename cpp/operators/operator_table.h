@@ -62,6 +62,7 @@ class ShapeContext {
   const TensorDesc& input(size_t i) const;             // GraphError where absent
   const HostTensor* host(size_t i) const;              // nullptr where input i has no host side
   std::vector<int64_t> host_integers(size_t i) const;  // GraphError naming node and input where there is none
+  double host_real(size_t i) const;                    // the first element; likewise
   void output(size_t i, DType dtype, Shape shape);
   std::vector<std::optional<TensorDesc>> take_outputs() { return std::move(outputs_); }
   [[noreturn]] void fail(const std::string& message) const;  // GraphError with the node's name
@@ -83,7 +84,7 @@ struct OperatorRow {
   // None for a row whose result always has a host side: evaluate_on_host() makes it from what is known at bind.
   void (*lower)(LowerContext&) = nullptr;
   // For map rows: the scalar expression over the inputs' names and attributes ("x < 0 ? alpha * x : x"); of a variadic row over two
-  // neighbours a and b. See map_expression.h.
+  // neighbours a and b, with what the last result y and the count of inputs make after a semicolon. See map_expression.h.
   std::string_view expression = {};
   // Inputs whose values the shape rule or the lowering reads on the host (axes, pads, target shapes): bit i for input i.
   uint32_t host_inputs = 0;

@@ -11,7 +11,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kFoldRank = 3;
+constexpr size_t kFoldRank = 4;
 constexpr int64_t kMostInOne = 4096;     // elements that one invocation folds: sums of sums lose less than one long sum
 constexpr int64_t kMostInGroup = 65536;  // and one workgroup
 constexpr int64_t kGroupSize = 256;
@@ -25,6 +25,9 @@ const IntegerText& integer_text(DType dtype) {
   static const std::map<DType, IntegerText> texts = {
       {DType::int8, {"int", "-128", "127"}},
       {DType::uint8, {"uint", "0u", "255u"}},
+      {DType::bool_, {"uint", "0u", "1u"}},
+      {DType::int16, {"int", "-32768", "32767"}},
+      {DType::uint16, {"uint", "0u", "65535u"}},
       {DType::int32, {"int", "(-2147483647 - 1)", "2147483647"}},
       {DType::uint32, {"uint", "0u", "4294967295u"}},
       {DType::int64, {"int64_t", "(-9223372036854775807l - 1l)", "9223372036854775807l"}},
@@ -52,6 +55,22 @@ Fold float_fold(std::string_view op) {
   return folds.at(op);
 }
 
+// Those that GLSL computes in double precision.
+Fold double_fold(std::string_view op) {
+  static const std::map<std::string_view, Fold> folds = {
+      {"ReduceSum", {"double", "double(0)", "(s) + (v)", "(s) + (t)", "(s)"}},
+      {"ReduceMean", {"double", "double(0)", "(s) + (v)", "(s) + (t)", "(s) / double(n)"}},
+      {"ReduceMax", {"double", "double(-pm_infinity)", "pm_max(s, v)", "pm_max(s, t)", "(s)"}},
+      {"ReduceMin", {"double", "double(pm_infinity)", "pm_min(s, v)", "pm_min(s, t)", "(s)"}},
+      {"ReduceProd", {"double", "double(1)", "(s) * (v)", "(s) * (t)", "(s)"}},
+      {"ReduceL1", {"double", "double(0)", "(s) + abs(v)", "(s) + (t)", "(s)"}},
+      {"ReduceL2", {"double", "double(0)", "(s) + (v) * (v)", "(s) + (t)", "sqrt(s)"}},
+      {"ReduceSumSquare", {"double", "double(0)", "(s) + (v) * (v)", "(s) + (t)", "(s)"}},
+  };
+  const auto found = folds.find(op);
+  return found == folds.end() ? Fold{} : found->second;
+}
+
 Fold integer_fold(std::string_view op, const IntegerText& text) {
   const std::map<std::string_view, Fold> folds = {
       {"ReduceSum", {text.type, text.type + "(0)", "(s) + (v)", "(s) + (t)", "(s)"}},
@@ -66,24 +85,57 @@ Fold integer_fold(std::string_view op, const IntegerText& text) {
   return found == folds.end() ? Fold{} : found->second;
 }
 
+}  // namespace
+
 uint64_t accumulator_bytes(const Fold& fold) {
-  return fold.accumulator == "vec2" || fold.accumulator.find("64") != std::string::npos ? 8 : 4;
+  static const std::map<std::string_view, uint64_t> others = {{"vec2", 8},   {"uvec2", 8},   {"u64vec2", 16},
+                                                              {"double", 8}, {"int64_t", 8}, {"uint64_t", 8}};
+  const auto found = others.find(fold.accumulator);
+  return found == others.end() ? 4 : found->second;
 }
 
-// How elements are declared, loaded and stored.
+namespace {
+
+// The element as the bits that an accumulator of positions holds, and back.
+struct BitsText {
+  std::string_view accumulator, to, from;
+};
+
+BitsText bits_text(DType dtype) {
+  if (dtype == DType::float64) return {"u64vec2", "doubleBitsToUint64(v)", "uint64BitsToDouble(b)"};
+  if (is_float(dtype)) return {"uvec2", "floatBitsToUint(v)", "uintBitsToFloat(b)"};
+  if (bits(dtype) == 64) return {"u64vec2", "uint64_t(v)", is_signed_integer(dtype) ? "int64_t(b)" : "(b)"};
+  return {"uvec2", "uint(v)", is_signed_integer(dtype) ? "int(b)" : "(b)"};
+}
+
+}  // namespace
+
 Macros element_macros(const std::string& array, DType dtype) {
-  const bool bytes = bits(dtype) == 8, half = is_half_width(dtype);
-  const std::string declared = half ? "sfp" : is_float(dtype) ? "float" : bytes ? "uint" : integer_text(dtype).type;
+  const bool words = !is_float(dtype) && bits(dtype) < 32, half = is_half_width(dtype), wide = dtype == DType::float64;
+  const std::string width = std::to_string(bits(dtype));
+  const std::string declared = half ? "sfp" : wide ? "double" : is_float(dtype) ? "float" : words ? "uint" : integer_text(dtype).type;
   if (array == "x") {
-    const std::string load = half ? "pm_load(x, i)" : bytes ? (dtype == DType::int8 ? "pm_load_i8(x, i)" : "pm_load_u8(x, i)") : "x[i]";
+    const std::string load = half    ? "pm_load(x, i)"
+                             : words ? "pm_load_" + std::string(is_signed_integer(dtype) ? "i" : "u") + width + "(x, i)"
+                                     : "x[i]";
     return {{"X_TYPE", declared}, {"LOAD(i)", load}};
   }
   const std::string store = half              ? "pm_store(y, i, EPILOGUE(v))"
+                            : wide            ? "y[i] = (v)"
+                            : words           ? "pm_store_u" + width + "(y, i, v)"
                             : is_float(dtype) ? "y[i] = EPILOGUE(v)"
-                            : bytes           ? "pm_store_u8(y, i, v)"
                                               : "y[i] = (v)";
   return {{"Y_TYPE", declared}, {"STORE(i, v)", store}};
 }
+
+Macros width_macros(std::string_view accumulator) {
+  Macros macros;
+  if (accumulator.find("64") != std::string_view::npos) macros.emplace_back("PM_HAS_INT64", "1");
+  if (accumulator == "double") macros.emplace_back("PM_HAS_FLOAT64", "1");
+  return macros;
+}
+
+namespace {
 
 struct Stage {
   Operand x, y;
@@ -98,19 +150,25 @@ void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t
   Macros macros = {{"ACCUMULATOR", fold.accumulator}, {"START", fold.start}, {"MERGE(s, t)", fold.merge}};
   const auto append = [&](const Macros& more) { macros.insert(macros.end(), more.begin(), more.end()); };
   append(stage.first ? element_macros("x", x) : Macros{{"X_TYPE", fold.accumulator}, {"LOAD(i)", "x[i]"}});
-  append(stage.last ? element_macros("y", y) : Macros{{"Y_TYPE", fold.accumulator}, {"STORE(i, v)", "y[i] = (v)"}});
-  append({{"STEP(s, v)", stage.first ? fold.step : "MERGE(s, v)"},
+  if (stage.last && fold.makes_positions)
+    append({{"Y_TYPE", "uvec2"}, {"STORE(i, v)", "y[i] = uvec2(v, 0u)"}});
+  else
+    append(stage.last ? element_macros("y", y) : Macros{{"Y_TYPE", fold.accumulator}, {"STORE(i, v)", "y[i] = (v)"}});
+  append({{"STEP(s, v, i)", stage.first ? fold.step : "MERGE(s, v)"},
           {"FINISH(s, n)", stage.last ? fold.finish : "(s)"},
           {"EPILOGUE(x)", stage.last ? node.epilogue() : "x"}});
-  const bool one_axis = stage.reduced.sizes[0] == 1 && stage.reduced.sizes[1] == 1;
+  append(fold.macros);
+  const bool one_axis = stage.reduced.sizes[0] * stage.reduced.sizes[1] * stage.reduced.sizes[2] == 1;
   append({{"ONE_AXIS", one_axis ? "1" : "0"}, {"COOPERATE", stage.cooperate ? "1" : "0"}});
   if (bits(x) == 64) append({{"PM_HAS_INT64", "1"}});
+  if (x == DType::float64) append({{"PM_HAS_FLOAT64", "1"}});
   const DType stored = stage.first && is_half_width(x) ? x : stage.last ? y : DType::float32;
   StepBuilder step(node.kernel("reduce.comp", stored, macros));
   const int64_t results = stage.kept.elements();
   step.bind("x", stage.x).bind("y", stage.y).set("results", results).set("parts", stage.parts).set("part_size", stage.part_size);
   step.set("kept", stage.kept.sizes)
       .set("kept_stride", stage.kept.strides[0])
+      .set("y_stride", stage.kept.strides[1])
       .set("reduced", stage.reduced.sizes)
       .set("reduced_stride", stage.reduced.strides[0]);
   step.set("size", stage.reduced.elements()).set("count", count);
@@ -139,17 +197,31 @@ std::vector<bool> reduced_axes(const LowerContext& node) {
   return reduced;
 }
 
+// The kept axes with the strides of x and y, and the reduced ones with those of x.
+std::pair<IndexSpace, IndexSpace> spaces_of(const TensorDesc& x, const TensorDesc& y, const std::vector<bool>& reduced) {
+  IndexSpace kept{{}, {{}, {}}}, folded{{}, {{}}};
+  const bool keeps_axes = y.rank() == x.rank();
+  size_t y_axis = 0;
+  for (size_t axis = 0; axis < reduced.size(); ++axis) {
+    IndexSpace& space = reduced[axis] ? folded : kept;
+    space.sizes.push_back(x.shape[axis]);
+    space.strides[0].push_back(x.strides[axis]);
+    if (!reduced[axis]) kept.strides[1].push_back(y.strides[y_axis]);
+    if (!reduced[axis] || keeps_axes) ++y_axis;
+  }
+  return {kept, folded};
+}
+
 }  // namespace
 
 Fold fold_of(const NodeContext& node, std::string_view op, DType dtype) {
   if (is_working_float(dtype)) return float_fold(op);
   Fold fold;
-  if (is_integer(dtype) && bits(dtype) != 16 && bits(dtype) >= 8) fold = integer_fold(op, integer_text(dtype));
+  if (dtype == DType::float64) fold = double_fold(op);
+  if (!is_float(dtype) && bits(dtype) >= 8) fold = integer_fold(op, integer_text(dtype));
   if (fold.start.empty())
     throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(op) + " of " + std::string(name(dtype)));
-  if (bits(dtype) == 64 && !node.context->feature("shaderInt64"))
-    throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(op) + " of " + std::string(name(dtype)) +
-                           " needs the feature shaderInt64, which the device lacks");
+  node.check_arithmetic(dtype);
   return fold;
 }
 
@@ -166,10 +238,14 @@ void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace 
     stage.part_size = part_size_of(results, size, stage.cooperate);
     stage.parts = std::max<int64_t>((size + stage.part_size - 1) / stage.part_size, 1);
     stage.last = stage.parts == 1;
+    const Strides y_strides = stage.kept.strides[1];
+    Strides parts = packed_strides(stage.kept.sizes);
+    for (int64_t& stride : parts) stride *= stage.parts;
+    if (!stage.last) stage.kept.strides[1] = parts;
     stage.y = stage.last ? node.out(0) : node.temporary(static_cast<uint64_t>(results * stage.parts) * accumulator_bytes(fold));
     add_stage(node, fold, stage, count);
     stage.x = stage.y;
-    stage.kept = {{results}, {{stage.parts}}};
+    stage.kept.strides = {parts, y_strides};
     stage.reduced = {{stage.parts}, {{1}}};
     stage.first = false;
   }
@@ -178,15 +254,29 @@ void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace 
 void lower_reduce(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (y.elements() == 0) return;
-  if (!y.is_packed()) throw UnsupportedError("node '" + std::string(node.node) + "': a reduction into a strided tensor");
-  const auto reduced = reduced_axes(node);
-  IndexSpace kept_space{{}, {{}}}, reduced_space{{}, {{}}};
-  for (size_t axis = 0; axis < reduced.size(); ++axis) {
-    IndexSpace& space = reduced[axis] ? reduced_space : kept_space;
-    space.sizes.push_back(x.shape[axis]);
-    space.strides[0].push_back(x.strides[axis]);
-  }
-  add_fold(node, fold_of(node, node.row->name, x.dtype), std::move(kept_space), std::move(reduced_space));
+  const auto [kept, folded] = spaces_of(x, y, reduced_axes(node));
+  add_fold(node, fold_of(node, node.row->name, x.dtype), kept, folded);
+}
+
+void lower_arg(LowerContext& node) {
+  const TensorDesc &x = node.input(0), &y = node.output(0);
+  if (y.elements() == 0) return;
+  node.check_arithmetic(x.dtype);
+  const int64_t axis = node.attributes->integer("axis", 0);
+  std::vector<bool> reduced(x.shape.size(), false);
+  if (!reduced.empty()) reduced[static_cast<size_t>(axis < 0 ? axis + x.rank() : axis)] = true;
+  const bool largest = node.row->name == "ArgMax", floats = is_float(x.dtype);
+  const BitsText text = bits_text(x.dtype);
+  const std::string none = std::string(text.accumulator) + "(0xffffffffu)", accumulator(text.accumulator);
+  std::string beats = largest ? "(a) > (b)" : "(a) < (b)";
+  if (floats) beats += " || (pm_isnan(a) && !pm_isnan(b))";
+  Fold fold{accumulator, none, "pm_best(s, " + accumulator + "(" + std::string(text.to) + ", i))", "pm_best(s, t)", "uint((s).y)"};
+  fold.makes_positions = true;
+  fold.macros = {{"ELEMENT(b)", std::string(text.from)},
+                 {"BEATS(a, b)", "(" + beats + ")"},
+                 {"LAST", node.attributes->integer("select_last_index", 0) != 0 ? "true" : "false"}};
+  const auto [kept, folded] = spaces_of(x, y, reduced);
+  add_fold(node, fold, kept, folded);
 }
 
 }  // namespace pumice

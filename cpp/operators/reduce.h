@@ -5,16 +5,24 @@
 
 namespace pumice {
 
-// How elements are folded, as GLSL over an accumulator of type `accumulator`: `start`, `step` of s and the element v, `merge` of s and
-// t, `finish` of s and the count n.
+// How elements are folded, as GLSL over an accumulator of type `accumulator`: `start`, `step` of s, the element v and its number i,
+// `merge` of s and t, `finish` of s and the count n.
 struct Fold {
   std::string accumulator, start, step, merge, finish;
+  Macros macros = {};            // that these texts use
+  bool makes_positions = false;  // as int64, whatever the elements are
 };
+
+uint64_t accumulator_bytes(const Fold& fold);
+// How the elements of array "x" are declared and loaded, or those of "y" declared and stored: X_TYPE, LOAD(i), Y_TYPE, STORE(i, v).
+Macros element_macros(const std::string& array, DType dtype);
+// What include/math.glsl is told where a fold computes in 64 bits.
+Macros width_macros(std::string_view accumulator);
 
 // The fold of an operator ("ReduceMean") for elements of `dtype`. Throws UnsupportedError naming the node where there is none.
 Fold fold_of(const NodeContext& node, std::string_view op, DType dtype);
 
-// Output 0, dense over `kept`, from input 0: each of its elements folds `reduced`. Both spaces have the input's strides alone.
+// Output 0 from input 0: each of its elements folds `reduced`. `kept` has the strides of the input and the output, `reduced` the input's.
 void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace reduced);
 
 }  // namespace pumice

@@ -24,11 +24,24 @@ void shape_of_reduce(ShapeContext& node) {
   node.output(0, x.dtype, y);
 }
 
+void shape_of_arg(ShapeContext& node) {
+  Shape y = node.input(0).shape;
+  const size_t axis = y.empty() ? 0 : checked_axis(node, node.attributes().integer("axis", 0), y.size());
+  const int64_t size = y.empty() ? 1 : y[axis];
+  if (!y.empty() && node.attributes().integer("keepdims", 1) != 0)
+    y[axis] = 1;
+  else if (!y.empty())
+    y.erase(y.begin() + static_cast<std::ptrdiff_t>(axis));
+  if (size == 0 && element_count(y) > 0)
+    node.fail("the best of no elements: axis " + std::to_string(axis) + " of " + to_string(node.input(0).shape));
+  node.output(0, DType::int64, y);
+}
+
 }  // namespace
 
 Rows reduce_rows() {
-  constexpr DTypeSet with_integers = kFloats | kIndices | set_of(DType::uint32, DType::uint64),
-                     with_bytes = with_integers | set_of(DType::int8, DType::uint8);
+  constexpr DTypeSet reals = kFloats | set_of(DType::float64), with_integers = reals | kIndices | set_of(DType::uint32, DType::uint64),
+                     with_bytes = with_integers | kBool | set_of(DType::int8, DType::uint8);
   const std::vector<AttributeSchema> attributes{optional("axes", AttributeKind::integers), integer("keepdims", 1),
                                                 integer("noop_with_empty_axes", 0)};
   Rows rows;
@@ -38,7 +51,7 @@ Rows reduce_rows() {
                                                                                                  {"ReduceMin", with_bytes},
                                                                                                  {"ReduceProd", with_integers},
                                                                                                  {"ReduceL1", with_integers},
-                                                                                                 {"ReduceL2", kFloats},
+                                                                                                 {"ReduceL2", reals},
                                                                                                  {"ReduceSumSquare", with_integers},
                                                                                                  {"ReduceLogSum", kFloats},
                                                                                                  {"ReduceLogSumExp", kFloats}})
@@ -49,6 +62,14 @@ Rows reduce_rows() {
                     lower_reduce,
                     {},
                     host_bits(1)});
+  for (const std::string_view name : {"ArgMax", "ArgMin"})
+    rows.push_back({name,
+                    Skeleton::reduce,
+                    {{value("x", kNumbers | set_of(DType::float64))},
+                     {value("y", kInt64)},
+                     {integer("axis", 0), integer("keepdims", 1), integer("select_last_index", 0)}},
+                    shape_of_arg,
+                    lower_arg});
   for (OperatorRow& row : rows)
     row.overflows = row.name == "ReduceSum" || row.name == "ReduceProd" || row.name == "ReduceL1" || row.name == "ReduceL2" ||
                     row.name == "ReduceSumSquare";

@@ -15,6 +15,7 @@ Rows contraction_rows();
 Rows window_rows();
 Rows normalization_rows();
 Rows reduce_rows();
+Rows scan_rows();
 Rows index_rows();
 Rows view_rows();
 
@@ -22,6 +23,8 @@ inline constexpr DTypeSet kFloats = kWorkingFloats;
 inline constexpr DTypeSet kSigned = set_of(DType::int8, DType::int16, DType::int32, DType::int64);
 inline constexpr DTypeSet kIntegers = kSigned | set_of(DType::uint8, DType::uint16, DType::uint32, DType::uint64);
 inline constexpr DTypeSet kNumbers = kFloats | kIntegers;
+inline constexpr DTypeSet kDouble = set_of(DType::float64);
+inline constexpr DTypeSet kReals = kFloats | kDouble;  // for operators that compute in double precision too
 inline constexpr DTypeSet kBool = set_of(DType::bool_);
 inline constexpr DTypeSet kAny = kNumbers | kBool | set_of(DType::float64);
 inline constexpr DTypeSet kIndices = set_of(DType::int32, DType::int64);

@@ -25,6 +25,12 @@ std::vector<int64_t> ShapeContext::host_integers(size_t i) const {
   return tensor->as_int64();
 }
 
+double ShapeContext::host_real(size_t i) const {
+  const HostTensor* tensor = host(i);
+  if (!tensor) fail("the value of input " + std::to_string(i) + " must be known on the host to find the output's shape");
+  return tensor->as_double().at(0);
+}
+
 void ShapeContext::output(size_t i, DType dtype, Shape shape) {
   if (i >= outputs_.size()) return;  // an optional output that is not asked for
   try {

@@ -63,12 +63,12 @@ void lower_pool(LowerContext& node) {
 }
 
 void lower_global_pool(LowerContext& node) {
-  const Planes x = planes_of(node, node.input(0));
+  const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
   constexpr int64_t kFewest = 32, kMostInLanes = 16384;  // elements of a plane that are worth a workgroup; that one invocation may walk
   if (x.h * x.w > (node.prefers_lanes() ? kMostInLanes : kFewest) && node.output(0).elements() > 0) {
     const bool average = node.row->name == "GlobalAveragePool";
-    return add_fold(node, fold_of(node, average ? "ReduceMean" : "ReduceMax", node.input(0).dtype), {{x.n, x.c}, {{x.sn, x.sc}}},
-                    {{x.h, x.w}, {{x.sh, x.sw}}});
+    return add_fold(node, fold_of(node, average ? "ReduceMean" : "ReduceMax", node.input(0).dtype),
+                    {{x.n, x.c}, {{x.sn, x.sc}, {y.sn, y.sc}}}, {{x.h, x.w}, {{x.sh, x.sw}}});
   }
   add_pool(node, node.row->name == "GlobalAveragePool", {.kernel_h = x.h, .kernel_w = x.w}, false);
 }

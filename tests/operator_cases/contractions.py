@@ -57,6 +57,20 @@ def convolutions() -> Iterator[Case]:
     )
 
 
+def wide_products() -> Iterator[Case]:
+    """Of doubles and integers."""
+    for dtype in ("float64", "int32", "uint32", "int64", "uint64"):
+        numbers: dict[str, Any] = {"dtype": dtype, "low": 0 if dtype.startswith("u") else -9, "high": 9}
+        tight = {"fp32": (1e-14, 1e-14)}
+        yield case("MatMul", f"{dtype}, batches", x(2, 1, 5, 7, **numbers), w(3, 7, 4, **numbers), **tight)
+        yield case("MatMul", f"{dtype}, vectors", x(31, **numbers), x(31, **numbers), **tight)
+        both = x(13, 17, **numbers), x(9, 13, **numbers), w(9, **numbers)
+        yield case("Gemm", f"{dtype}, both transposed", *both, transA=1, transB=1, alpha=2.0, beta=3.0, **tight)
+    yield case("Gemm", "float64, factors", x(7, 11, dtype="float64"), w(11, 5, dtype="float64"), alpha=0.125, **tight)
+    yield case("MatMul", "float64, vector and batch", x(7, dtype="float64"), x(3, 7, 4, dtype="float64"), **tight)
+    yield case("MatMul", "float64, batch and vector", x(3, 4, 7, dtype="float64"), x(7, dtype="float64"), **tight)
+
+
 def products() -> Iterator[Case]:
     def gemm(note: str, *inputs: Given | None, **options: Any) -> Case:
         return case("Gemm", note, *inputs, **{**LOOSE, **options})

@@ -98,6 +98,93 @@ def elementary() -> Iterator[Case]:
     yield case("Max", "five", *[x(3, 5) for _ in range(5)], **EXACT)
 
 
+def more_maps() -> Iterator[Case]:
+    yield case("Swish", "odd shape", x(3, 5, 7, low=-4, high=4), alpha=1.5, fp16=(2e-3, 2e-3))
+    yield case("Swish", "special numbers", given([np.nan, np.inf, -0.0, 0.0, 1.0]))
+    yield case("Shrink", "hard", given(SPECIAL), **EXACT)
+    yield case("Shrink", "soft", x(3, 37), lambd=0.75, bias=0.75)
+    yield case("Mean", "three, broadcast", x(3, 5, 7), x(5, 1), x(7))
+    yield case("Mean", "one", x(3, 5), **EXACT)
+    for dtype, low, high in (
+        ("uint8", 0, 255),
+        ("int16", -999, 999),
+        ("int32", -(2**31), 2**31 - 1),
+        ("int64", -99, 99),
+    ):
+        yield case("BitwiseNot", dtype, x(5, 7, dtype=dtype, low=low, high=high))
+        for op in ("BitwiseAnd", "BitwiseOr", "BitwiseXor"):
+            pair = x(5, 7, dtype=dtype, low=low, high=high), x(7, dtype=dtype, low=low, high=high)
+            yield case(op, f"{dtype}, broadcast", *pair)
+    for dtype, most in (("uint8", 255), ("uint16", 65535), ("uint32", 2**32 - 1), ("uint64", 2**40)):
+        for direction in ("LEFT", "RIGHT"):
+            amount = given([0, 1, 5, 7, 3], dtype)
+            yield case(
+                "BitShift", f"{dtype}, {direction}", x(3, 5, dtype=dtype, high=most, low=0), amount, direction=direction
+            )
+    yield case(
+        "BitShift", "by all bits", given([1, 2, 0xFFFFFFFF], "uint32"), fixed([32, 31, 40], "uint32"), direction="LEFT"
+    )
+    yield case("CastLike", "to integers", x(5, 7, low=-30, high=30), x(3, dtype="int32"))
+    yield case("CastLike", "to floats", x(5, 7, dtype="int64", low=-30, high=30), x(1, 3))
+    yield case("CastLike", "to booleans", x(5, 7, dtype="int32", low=-1, high=1), x(2, dtype="bool"))
+
+
+def doubles() -> Iterator[Case]:
+    """What computes in double precision."""
+    tight = {"fp32": (1e-15, 1e-15)}
+    for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Mean", "Sum"):
+        yield case(
+            op, "doubles", x(5, 37, dtype="float64", low=0.5, high=2), x(37, dtype="float64", low=0.5, high=2), **tight
+        )
+    for op in (
+        "Exp",
+        "Tanh",
+        "Sin",
+        "Cos",
+        "Sigmoid",
+        "Sqrt",
+        "Reciprocal",
+        "Floor",
+        "Ceil",
+        "Round",
+        "Abs",
+        "Neg",
+        "Sign",
+        "Relu",
+        "Softsign",
+    ):
+        yield case(
+            op,
+            "doubles",
+            x(5, 37, dtype="float64", low=0.25 if op in ("Sqrt", "Reciprocal") else -9, high=9),
+            fp32=(2e-15, 1e-15),
+        )
+        numbers = [n for n in SPECIAL if np.isfinite(n)] if op in ("Sin", "Cos") else [*SPECIAL, 1e300, 1e-300, -1e300]
+        yield case(op, "special doubles", given(numbers, "float64"), fp32=(2e-15, 1e-15))
+    yield case("Mod", "doubles", x(5, 37, dtype="float64"), fixed(0.75, "float64"), fmod=1, **tight)
+    for op in ("Less", "Equal", "GreaterOrEqual"):
+        yield case(op, "doubles", x(5, 37, dtype="float64"), x(37, dtype="float64"))
+    yield case("Where", "doubles", x(5, 1, dtype="bool"), x(5, 7, dtype="float64"), x(7, dtype="float64"))
+    yield case("Clip", "doubles", x(5, 7, dtype="float64"), fixed(-0.1, "float64"), fixed(0.3, "float64"))
+    yield case("IsNaN", "doubles", given(SPECIAL, "float64"))
+    yield case("IsInf", "doubles", given(SPECIAL, "float64"))
+    for target in ("float32", "int32", "int64", "bool", "float16"):
+        yield case("Cast", f"float64 to {target}", x(5, 7, dtype="float64", low=-30, high=30), to=ONNX_TYPES[target])
+    for source in ("float32", "int32", "int64", "bool", "uint8"):
+        yield case("Cast", f"{source} to float64", x(5, 7, dtype=source, low=0, high=30), to=ONNX_TYPES["float64"])
+
+
+def ranges() -> Iterator[Case]:
+    for dtype in ("int16", "int32", "int64", "float32", "float64"):
+        yield case("Range", f"{dtype}, up", fixed(3, dtype), fixed(17, dtype), fixed(4, dtype), **EXACT)
+        yield case("Range", f"{dtype}, down", fixed(5, dtype), fixed(-7, dtype), fixed(-3, dtype), **EXACT)
+        yield case("Range", f"{dtype}, nothing", fixed(5, dtype), fixed(5, dtype), fixed(2, dtype))
+        many = fixed(0, dtype), fixed(5003, dtype), fixed(1, dtype)  # more than the host keeps
+        yield case("Range", f"{dtype}, many", *many, fp16=(1e-3, 1e-3))
+    yield case("Range", "fractions", fixed(0.5, "float32"), fixed(2.5, "float32"), fixed(0.25, "float32"))
+    yield case("Range", "64 bits", *(fixed(n, "int64") for n in (2**40, 2**40 + 6000 * 2**33, 2**33)))
+
+
 ONNX_TYPES = {
     "float32": 1,
     "uint8": 2,
@@ -108,6 +195,7 @@ ONNX_TYPES = {
     "int64": 7,
     "bool": 9,
     "float16": 10,
+    "float64": 11,
     "uint32": 12,
     "uint64": 13,
 }

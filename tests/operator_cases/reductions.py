@@ -9,6 +9,45 @@ import numpy as np
 from operator_cases.rows import EXACT, Case, case, fixed, given, x
 
 
+def positions() -> Iterator[Case]:
+    """ArgMax and ArgMin."""
+    for op in ("ArgMax", "ArgMin"):
+        yield case(op, "the last axis", x(5, 37), axis=-1)
+        yield case(op, "a middle axis, dropped", x(3, 11, 5), axis=1, keepdims=0)
+        for last in (0, 1):
+            ties = x(7, 41, dtype="int32", low=-1, high=1)
+            yield case(op, f"equals, select_last_index={last}", ties, axis=1, select_last_index=last)
+            nan = given(
+                [[1.0, np.nan, 3.0, np.nan, -np.inf], [2.0, 5.0, 5.0, np.inf, -1.0], [np.inf] * 5, [-np.inf] * 5]
+            )
+            yield case(op, f"NaN is the best, select_last_index={last}", nan, axis=1, select_last_index=last)
+        yield case(op, "in parts", x(2, 70001), axis=1)
+        for dtype in ("int8", "uint8", "int16", "uint16", "int64", "float64"):
+            low = 0 if dtype.startswith("u") else -99
+            yield case(op, dtype, x(5, 37, dtype=dtype, low=low, high=99), axis=1)
+        yield case(op, "one number", given(2.5), axis=0, keepdims=0)
+        yield case(op, "no rows", x(0, 4), axis=1)
+
+
+def scans() -> Iterator[Case]:
+    """CumSum and CumProd."""
+    loose = {"fp32": (1e-5, 1e-4), "fp16": (2e-3, 4e-2)}
+    for exclusive in (0, 1):
+        for reverse in (0, 1):
+            options = {"exclusive": exclusive, "reverse": reverse}
+            note = f"exclusive={exclusive}, reverse={reverse}"
+            yield case("CumSum", note, x(3, 37, 5), fixed(1), **options, **loose)
+            yield case("CumSum", f"in parts, {note}", x(2, 70001, dtype="int32", low=-9, high=9), fixed(-1), **options)
+            yield case("CumProd", note, x(5, 7, low=0.5, high=1.5), fixed(1), **options, **loose)
+    yield case("CumSum", "floats in parts", x(1, 20011), fixed(1), fp32=(1e-4, 1e-2), fp16=(2e-3, 0.1))
+    yield case("CumSum", "the first axis", x(131, 7), fixed(0, "int32"), **loose)
+    yield case("CumSum", "NaN and infinities", given([1.0, np.inf, -np.inf, 1.0, np.nan]), fixed(0))
+    for dtype in ("int64", "uint32", "uint64", "float64"):
+        yield case("CumSum", dtype, x(3, 37, dtype=dtype, low=0, high=99), fixed(1), fp32=(1e-14, 1e-14))
+        yield case("CumProd", dtype, x(3, 7, dtype=dtype, low=1, high=5), fixed(0), fp32=(1e-14, 1e-14))
+    yield case("CumSum", "nothing", x(3, 0), fixed(1))
+
+
 def reductions() -> Iterator[Case]:
     for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare"):
         yield case(op, "the last axis", x(5, 37), fixed([1]), fp16=(2e-3, 4e-2))
@@ -27,4 +66,28 @@ def reductions() -> Iterator[Case]:
     yield case("ReduceSum", "64-bit integers", x(5, 37, dtype="int64", low=-99, high=99), fixed([0]))
     yield case("ReduceMax", "integers", x(5, 37, dtype="int32", low=-99, high=99), fixed([1]))
     yield case("ReduceMin", "bytes", x(5, 37, dtype="uint8", low=0, high=255), fixed([1]))
+    yield case("ReduceMax", "booleans", x(5, 7, dtype="bool"), fixed([1]))
+    for op in (
+        "ReduceSum",
+        "ReduceMean",
+        "ReduceMax",
+        "ReduceMin",
+        "ReduceProd",
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceSumSquare",
+    ):
+        yield case(op, "doubles", x(5, 37, dtype="float64"), fixed([1]), fp32=(1e-14, 1e-14))
+    yield case("ReduceSum", "doubles in parts", x(2, 70001, dtype="float64"), fixed([1]), fp32=(1e-13, 1e-11))
+    yield case(
+        "ReduceSum", "every other axis of eight", x(2, 3, 2, 2, 3, 2, 2, 3), fixed([0, 2, 4, 6]), fp16=(2e-3, 4e-2)
+    )
+    yield case(
+        "ReduceMax",
+        "every other axis of eight, dropped",
+        x(2, 3, 2, 2, 3, 2, 2, 3),
+        fixed([1, 3, 5, 7]),
+        keepdims=0,
+        **EXACT,
+    )
     yield case("ReduceMean", "integers", x(5, 6, dtype="int32", low=0, high=99), fixed([1]))

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-OPSET = 21
+OPSET = 26
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,52 @@
+// Matrix products of elements that the contraction kernels do not take (doubles, integers) and of strided tensors: an invocation sums
+// one element of y = alpha * a b + beta * c. The lowering gives, as macros, TYPE, ELEMENT, LOAD(t, i), STORE(i, v) and NUMBER(words).
+#version 450
+layout(local_size_x = 64) in;
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+#ifndef EPILOGUE
+#define EPILOGUE(x) (x)
+#endif
+layout(binding = 0) readonly buffer A { ELEMENT a[]; };
+layout(binding = 1) readonly buffer B { ELEMENT b[]; };
+#if ADDS
+layout(binding = 3) readonly buffer C { ELEMENT c[]; };
+#endif
+layout(binding = 2) buffer Y { ELEMENT y[]; };
+// Of rows, columns and two axes of the batch: sizes, and strides by tensor (0 where it has no such axis).
+layout(push_constant) uniform parameter {
+  uint elements, depth;
+  uint size[4];  // batch, batch, rows, columns
+  uint a_stride[3], a_step;
+  uint b_stride[3], b_step;  // batch, batch, columns
+  uint y_stride[4];
+#if ADDS
+  uint c_stride[2];
+  uint c_offset;
+#endif
+  uint alpha[2], beta[2];
+  uint a_offset, b_offset, y_offset;
+} p;
+
+void main() {
+  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  if (id >= p.elements) return;
+  uint rest = id, at[4];
+  for (int axis = 3; axis >= 0; --axis) {
+    at[axis] = rest % p.size[axis];
+    rest /= p.size[axis];
+  }
+  uint from_a = p.a_offset + at[0] * p.a_stride[0] + at[1] * p.a_stride[1] + at[2] * p.a_stride[2];
+  uint from_b = p.b_offset + at[0] * p.b_stride[0] + at[1] * p.b_stride[1] + at[3] * p.b_stride[2];
+  TYPE sum = TYPE(0);
+  for (uint k = 0u; k < p.depth; ++k) {
+    sum += LOAD(a, from_a) * LOAD(b, from_b);
+    from_a += p.a_step;
+    from_b += p.b_step;
+  }
+  sum *= NUMBER(p.alpha);
+#if ADDS
+  sum += NUMBER(p.beta) * LOAD(c, p.c_offset + at[2] * p.c_stride[0] + at[3] * p.c_stride[1]);
+#endif
+  STORE(p.y_offset + at[0] * p.y_stride[0] + at[1] * p.y_stride[1] + at[2] * p.y_stride[2] + at[3] * p.y_stride[3], EPILOGUE(sum));
+}

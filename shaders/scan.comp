@@ -1,0 +1,52 @@
+// Running sums and products along one axis: each invocation walks one part of one row. Where a row has several parts, TOTALS alone makes
+// what each part comes to, that is scanned in turn (exclusively), and what comes before a part is its CARRY. The lowering gives, as
+// macros, X_TYPE, LOAD(i), Y_TYPE, STORE(i, v), ACCUMULATOR, START and STEP(s, v, i).
+#version 450
+layout(local_size_x = 64) in;
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+layout(binding = 0) readonly buffer X { X_TYPE x[]; };
+layout(binding = 1) buffer Y { Y_TYPE y[]; };
+#if CARRY
+layout(binding = 2) readonly buffer Carry { ACCUMULATOR carry[]; };
+#endif
+layout(push_constant) uniform parameter {
+  uint rows, parts, part_size;
+  uint size;               // elements of a row
+  uint x_step, y_step;     // from one element of a row to the next
+  uint exclusive, backwards;
+  uint row[4], x_stride[4], y_stride[4];
+  uint x_offset, y_offset;
+} p;
+
+void main() {
+  const uint unit = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  if (unit >= p.rows * p.parts) return;
+  const uint part = unit % p.parts;
+  uint rest = unit / p.parts, from = p.x_offset, to = p.y_offset;
+  for (int axis = 3; axis >= 0; --axis) {
+    const uint at = rest % p.row[axis];
+    from += at * p.x_stride[axis];
+    to += at * p.y_stride[axis];
+    rest /= p.row[axis];
+  }
+  const uint end = min((part + 1u) * p.part_size, p.size);
+#if CARRY
+  ACCUMULATOR s = carry[unit];
+#else
+  ACCUMULATOR s = START;
+#endif
+  for (uint i = part * p.part_size; i < end; ++i) {
+    const uint at = p.backwards != 0u ? p.size - 1u - i : i;
+#if !TOTALS
+    if (p.exclusive != 0u) STORE(to + at * p.y_step, s);
+#endif
+    s = STEP(s, LOAD(from + at * p.x_step), i);
+#if !TOTALS
+    if (p.exclusive == 0u) STORE(to + at * p.y_step, s);
+#endif
+  }
+#if TOTALS
+  y[unit] = s;
+#endif
+}
