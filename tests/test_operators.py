@@ -13,7 +13,7 @@ from onnx import ValueInfoProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import pumice
-from operator_cases import CASES, OPSET, Case
+from operator_cases import CASES, OPSET, Case, indexed
 from pumice.testing import assert_close
 
 Array = npt.NDArray[Any]
@@ -67,10 +67,12 @@ def largest_of_planes(x: Array) -> Array:
     return x.max(axis=tuple(range(2, x.ndim)), keepdims=True)
 
 
+# By case or by operator.
 OWN_REFERENCES = {
     "ConvTranspose: two groups": transposed_convolution,
     "GlobalMaxPool: NaN stays": largest_of_planes,
     "Pad: crops": cropped,
+    "GatherElements": indexed.gathered_elements,
 }
 
 
@@ -95,7 +97,7 @@ def reference_node(op: str, outputs: int, attributes: dict[str, Any], arrays: li
 
 def reference(case: Case, precision: str = "fp32") -> list[Array]:
     arrays = arrays_of(case, precision)
-    if own := OWN_REFERENCES.get(str(case)):
+    if own := OWN_REFERENCES.get(str(case)) or OWN_REFERENCES.get(case.op):
         return [own(*arrays, **case.attributes)]
     return reference_node(case.op, case.outputs, case.attributes, arrays)
 

@@ -198,20 +198,4 @@ void lower_pad(LowerContext& node) {
   node.add(step.threads(static_cast<uint64_t>((y.elements() + lanes - 1) / lanes)).build());
 }
 
-void lower_gather(LowerContext& node) {
-  const TensorDesc &x = node.input(0), &indices = node.input(1), &y = node.output(0);
-  if (y.elements() == 0) return;
-  if (!x.is_packed() || !indices.is_packed() || !y.is_packed())
-    throw UnsupportedError("node '" + std::string(node.node) + "': Gather of strided tensors");
-  const size_t axis = axis_of(node, 0, x.rank());
-  int64_t inner = 1;
-  for (size_t i = axis + 1; i < x.shape.size(); ++i) inner *= x.shape[i];
-  const int64_t lanes = std::max(32 / bits(x.dtype), 1);
-  const auto kernel = node.kernel("gather.comp", DType::float32, {{"BITS", std::to_string(bits(x.dtype))}});
-  StepBuilder step(kernel);
-  step.bind("x", node.in(0)).bind("indices", node.in(1)).bind("y", node.out(0)).set("elements", y.elements()).set("inner", inner);
-  step.set("index_count", indices.elements()).set("size", x.shape[axis]).set("index_words", bits(indices.dtype) / 32);
-  node.add(step.threads(static_cast<uint64_t>((y.elements() + lanes - 1) / lanes)).build());
-}
-
 }  // namespace pumice

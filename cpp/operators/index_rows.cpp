@@ -130,16 +130,6 @@ void shape_of_expand(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-void shape_of_gather(ShapeContext& node) {
-  const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
-  const auto axis = x.begin() + static_cast<std::ptrdiff_t>(checked_axis(node, node.attributes().integer("axis", 0), x.size()));
-  if (*axis == 0 && node.input(1).elements() > 0) node.fail("elements of an empty axis");
-  Shape y(x.begin(), axis);
-  y.insert(y.end(), indices.begin(), indices.end());
-  y.insert(y.end(), axis + 1, x.end());
-  node.output(0, node.input(0).dtype, y);
-}
-
 }  // namespace
 
 Rows index_rows() {
@@ -195,12 +185,7 @@ Rows index_rows() {
            {x, y, {required("blocksize", AttributeKind::integer)}, 4, 4},
            shape_of_space_to_depth,
            lower_space_to_depth},
-          {"Expand", Skeleton::index_map, {with_int64({value("shape", kInt64)}), y, {}}, shape_of_expand, lower_expand, {}, host_bits(1)},
-          {"Gather",
-           Skeleton::index_map,
-           {with_int64({value("indices", kIndices)}), y, {integer("axis", 0)}, 1},
-           shape_of_gather,
-           lower_gather}};
+          {"Expand", Skeleton::index_map, {with_int64({value("shape", kInt64)}), y, {}}, shape_of_expand, lower_expand, {}, host_bits(1)}};
 }
 
 }  // namespace pumice

@@ -87,4 +87,23 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const O
                .build());
 }
 
+Operand dense_input(LowerContext& node, size_t i) {
+  const TensorDesc& x = node.input(i);
+  if (x.is_packed()) return node.in(i);
+  const Operand copy = node.temporary(buffer_size(x.dtype, x.shape));
+  add_strided_copy(node, x.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, node.in(i), 0, copy, 0, true);
+  return copy;
+}
+
+Operand dense_output(LowerContext& node, size_t i) {
+  const TensorDesc& y = node.output(i);
+  return y.is_packed() ? node.out(i) : node.temporary(buffer_size(y.dtype, y.shape));
+}
+
+void finish_output(LowerContext& node, size_t i, const Operand& dense) {
+  const TensorDesc& y = node.output(i);
+  if (dense.place != Place::output)
+    add_strided_copy(node, y.dtype, {y.shape, {packed_strides(y.shape), y.strides}}, dense, 0, node.out(i), 0, false);
+}
+
 }  // namespace pumice

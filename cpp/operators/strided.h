@@ -28,4 +28,10 @@ bool is_dense(const std::vector<int64_t>& sizes, const std::vector<int64_t>& str
 void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const Operand& x, int64_t x_first, const Operand& y,
                       int64_t y_first, bool alone);
 
+// Input i as a dense row-major tensor: as it is, or a copy of it where its strides are others.
+Operand dense_input(LowerContext& node, size_t i);
+// Where a kernel that makes dense row-major tensors puts output i: its own memory, or a temporary that finish_output() then moves there.
+Operand dense_output(LowerContext& node, size_t i);
+void finish_output(LowerContext& node, size_t i, const Operand& dense);
+
 }  // namespace pumice
