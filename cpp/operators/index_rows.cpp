@@ -130,6 +130,17 @@ void shape_of_expand(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
+void shape_of_tile(ShapeContext& node) {
+  Shape y = node.input(0).shape;
+  const auto repeats = node.host_integers(1);
+  if (repeats.size() != y.size()) node.fail(std::to_string(repeats.size()) + " repeats for a tensor of rank " + std::to_string(y.size()));
+  for (size_t axis = 0; axis < y.size(); ++axis) {
+    if (repeats[axis] < 0) node.fail(std::to_string(repeats[axis]) + " repeats of axis " + std::to_string(axis));
+    y[axis] = checked_mul(y[axis], repeats[axis], "the repeated axis");
+  }
+  node.output(0, node.input(0).dtype, y);
+}
+
 }  // namespace
 
 Rows index_rows() {
@@ -185,7 +196,8 @@ Rows index_rows() {
            {x, y, {required("blocksize", AttributeKind::integer)}, 4, 4},
            shape_of_space_to_depth,
            lower_space_to_depth},
-          {"Expand", Skeleton::index_map, {with_int64({value("shape", kInt64)}), y, {}}, shape_of_expand, lower_expand, {}, host_bits(1)}};
+          {"Expand", Skeleton::index_map, {with_int64({value("shape", kInt64)}), y, {}}, shape_of_expand, lower_expand, {}, host_bits(1)},
+          {"Tile", Skeleton::index_map, {with_int64({value("repeats", kInt64)}), y, {}}, shape_of_tile, lower_tile, {}, host_bits(1)}};
 }
 
 }  // namespace pumice

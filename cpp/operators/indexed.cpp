@@ -30,7 +30,7 @@ struct Addresses {
   Macros macros() const { return {{"TUPLE", number(index_size.size()) + "u"}, {"RANK", number(space ? kMostAxes : 0)}}; }
 
   void set(StepBuilder& step, const TensorDesc& indices) const {
-    step.set("elements", elements).set("index_words", bits(indices.dtype) / 32);
+    step.set("index_words", bits(indices.dtype) / 32);
     step.set("index_size", index_size).set("index_stride", index_stride);
     if (space)
       step.set("size", space->sizes).set("stride", space->strides[0]);
@@ -73,17 +73,10 @@ Addresses addresses_of_rows(const LowerContext& node, size_t batch) {
 }
 
 void add_gather(LowerContext& node, const Addresses& addresses) {
-  if (addresses.elements == 0) return;
-  const DType dtype = node.input(0).dtype;
-  Macros macros = addresses.macros();
-  macros.emplace_back("BITS", std::to_string(bits(dtype)));
-  const Operand x = dense_input(node, 0), indices = dense_input(node, 1), y = dense_output(node, 0);
-  StepBuilder step(node.kernel("gather.comp", DType::float32, macros));
-  step.bind("x", x).bind("indices", indices).bind("y", y);
-  addresses.set(step, node.input(1));
-  const int64_t lanes = std::max(32 / bits(dtype), 1);
-  node.add(step.threads(static_cast<uint64_t>((addresses.elements + lanes - 1) / lanes)).build());
-  finish_output(node, 0, y);
+  add_dense(node, "gather.comp", addresses.macros(), [&](StepBuilder& step) {
+    step.bind("x", dense_input(node, 0)).bind("indices", dense_input(node, 1));
+    addresses.set(step, node.input(1));
+  });
 }
 
 // GLSL between an element's bits and the value that is reduced.
@@ -139,7 +132,7 @@ void add_scatter(LowerContext& node, const Addresses& addresses) {
     for (auto& macro : reduction_macros(node, x.dtype)) macros.push_back(std::move(macro));
     const Operand indices = dense_input(node, 1), updates = dense_input(node, 2);
     StepBuilder step(node.kernel("scatter.comp", DType::float32, macros));
-    step.bind("x", updates).bind("indices", indices).bind("y", y);
+    step.bind("x", updates).bind("indices", indices).bind("y", y).set("elements", addresses.elements);
     addresses.set(step, node.input(1));
     node.add(step.threads(static_cast<uint64_t>(addresses.elements)).build());
   }

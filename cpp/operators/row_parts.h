@@ -17,6 +17,7 @@ Rows normalization_rows();
 Rows reduce_rows();
 Rows index_rows();
 Rows indexed_rows();
+Rows fill_rows();
 Rows view_rows();
 
 inline constexpr DTypeSet kFloats = kWorkingFloats;

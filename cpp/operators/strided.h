@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "operators/lowering.h"
@@ -33,5 +34,8 @@ Operand dense_input(LowerContext& node, size_t i);
 // Where a kernel that makes dense row-major tensors puts output i: its own memory, or a temporary that finish_output() then moves there.
 Operand dense_output(LowerContext& node, size_t i);
 void finish_output(LowerContext& node, size_t i, const Operand& dense);
+
+// Makes output 0 with a kernel of include/dense.glsl; `set` gives the kernel its inputs and parameters.
+void add_dense(LowerContext& node, std::string_view shader, Macros macros, const std::function<void(StepBuilder&)>& set);
 
 }  // namespace pumice

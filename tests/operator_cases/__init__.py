@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from operator_cases import contractions, index_maps, indexed, large, maps, normalizations, reductions, views, windows
+from operator_cases import (
+    contractions,
+    fills,
+    index_maps,
+    indexed,
+    large,
+    maps,
+    normalizations,
+    reductions,
+    views,
+    windows,
+)
 from operator_cases.rows import OPSET, Case
 
 __all__ = ["CASES", "OPSET", "Case"]
@@ -15,6 +26,8 @@ FAMILIES = (
     windows.windows,
     normalizations.normalizations,
     index_maps.index_maps,
+    fills.fills,
+    fills.tiles,
     indexed.gathers,
     indexed.scatters,
     reductions.reductions,
