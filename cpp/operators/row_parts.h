@@ -18,6 +18,8 @@ Rows reduce_rows();
 Rows index_rows();
 Rows indexed_rows();
 Rows fill_rows();
+Rows resize_rows();
+Rows sort_rows();
 Rows view_rows();
 
 inline constexpr DTypeSet kFloats = kWorkingFloats;

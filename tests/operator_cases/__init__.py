@@ -13,6 +13,8 @@ from operator_cases import (
     maps,
     normalizations,
     reductions,
+    resizes,
+    sorts,
     views,
     windows,
 )
@@ -28,6 +30,8 @@ FAMILIES = (
     index_maps.index_maps,
     fills.fills,
     fills.tiles,
+    resizes.resizes,
+    sorts.sorts,
     indexed.gathers,
     indexed.scatters,
     reductions.reductions,
