@@ -7,7 +7,7 @@ import collections.abc
 import numpy as np
 import numpy.typing
 import typing
-__all__: list[str] = ['BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Message', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'glslang_accepts', 'glslang_version', 'has_operator', 'included_files', 'note_cache_use', 'operators', 'output_descs', 'precision_support', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
+__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Message', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'ValueRole', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'glslang_accepts', 'glslang_version', 'has_operator', 'included_files', 'note_cache_use', 'operators', 'output_descs', 'precision_support', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
 class Error(Exception):
     """
     Root of every error that pumice raises on purpose.
@@ -848,6 +848,60 @@ class PrecisionSupport:
         """
         What floats are stored as inside: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'.
         """
+class ValueRole:
+    """
+    An input or output of an operator.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def dtypes(self) -> list[str]:
+        """
+        Element types that are supported; none: ONNX has the value, the engine does not.
+        """
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def optional(self) -> bool:
+        ...
+    @property
+    def type(self) -> str:
+        """
+        Values of one letter have one element type; empty: on its own.
+        """
+    @property
+    def variadic(self) -> bool:
+        """
+        Any number of values from here on.
+        """
+class AttributeSchema:
+    """
+    An attribute of an operator.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def choices(self) -> list[typing.Any]:
+        """
+        The values that are supported; none: any.
+        """
+    @property
+    def default(self) -> typing.Any:
+        """
+        None where it is required or may be left out.
+        """
+    @property
+    def kind(self) -> str:
+        """
+        'int', 'float', 'string', 'ints', 'floats', 'strings' or 'tensor'.
+        """
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def required(self) -> bool:
+        ...
 class OperatorRow:
     """
     One operator of the table, in the newest form of its ONNX operator.
@@ -855,7 +909,7 @@ class OperatorRow:
     def __repr__(self) -> str:
         ...
     @property
-    def attributes(self) -> list[str]:
+    def attributes(self) -> list[AttributeSchema]:
         ...
     @property
     def expression(self) -> str:
@@ -863,14 +917,29 @@ class OperatorRow:
         What an elementwise operator computes; empty for all others.
         """
     @property
-    def inputs(self) -> list[str]:
+    def host_inputs(self) -> list[int]:
+        """
+        Inputs whose values have to be known on the host: axes, shapes, counts.
+        """
+    @property
+    def in_place(self) -> bool:
+        """
+        Whether the first output may be the memory of the first input.
+        """
+    @property
+    def inputs(self) -> list[ValueRole]:
         ...
     @property
     def name(self) -> str:
         ...
     @property
-    def outputs(self) -> list[str]:
+    def outputs(self) -> list[ValueRole]:
         ...
+    @property
+    def ranks(self) -> tuple[int, int]:
+        """
+        The least and the largest rank of the first input.
+        """
     @property
     def skeleton(self) -> str:
         """
