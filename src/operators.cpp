@@ -56,10 +56,28 @@ Operator make_operator(const std::string& name, std::vector<std::optional<Tensor
   return Operator(name, std::move(inputs), std::move(outputs), attributes_of(attributes));
 }
 
-std::vector<std::string_view> names_of(const std::vector<ValueRole>& roles) {
-  std::vector<std::string_view> names;
-  for (const auto& role : roles) names.push_back(role.name);
-  return names;
+std::vector<std::string_view> dtypes_of(const ValueRole& role) {
+  std::vector<std::string_view> dtypes;
+  for (int i = 0; i < kDTypeCount; ++i)
+    if (contains(role.dtypes, static_cast<DType>(i))) dtypes.push_back(name(static_cast<DType>(i)));
+  return dtypes;
+}
+
+// As ONNX calls the kinds of attributes.
+std::string_view kind_of(const AttributeSchema& attribute) {
+  constexpr std::string_view names[] = {"int", "float", "string", "ints", "floats", "strings", "tensor"};
+  return names[static_cast<size_t>(attribute.kind)];
+}
+
+py::object plain_value(const AttributeValue& value) {
+  return std::visit(
+      [](const auto& held) -> py::object {
+        if constexpr (std::is_same_v<std::decay_t<decltype(held)>, HostTensor>)
+          return py::none();
+        else
+          return py::cast(held);
+      },
+      value);
 }
 
 std::vector<std::pair<std::string_view, std::string_view>> in_place_pairs(const OperatorRow& row) {
@@ -155,20 +173,54 @@ py::typing::Tuple<py::str, py::str> glsl_of(const Expression& self, const std::m
 }
 
 void bind_table(py::module_& module) {
+  py::class_<ValueRole>(module, "ValueRole", "An input or output of an operator.")
+      .def_property_readonly("name", [](const ValueRole& self) { return self.name; })
+      .def_property_readonly("dtypes", &dtypes_of, "Element types that are supported; none: ONNX has the value, the engine does not.")
+      .def_readonly("optional", &ValueRole::optional)
+      .def_readonly("variadic", &ValueRole::variadic, "Any number of values from here on.")
+      .def_property_readonly(
+          "type", [](const ValueRole& self) { return self.type == 0 ? std::string() : std::string(1, self.type); },
+          "Values of one letter have one element type; empty: on its own.")
+      .def("__repr__", [](const ValueRole& self) { return "<ValueRole " + std::string(self.name) + ": " + names(self.dtypes) + ">"; });
+  py::class_<AttributeSchema>(module, "AttributeSchema", "An attribute of an operator.")
+      .def_property_readonly("name", [](const AttributeSchema& self) { return self.name; })
+      .def_property_readonly("kind", &kind_of, "'int', 'float', 'string', 'ints', 'floats', 'strings' or 'tensor'.")
+      .def_property_readonly("required", [](const AttributeSchema& self) { return !self.fallback && !self.optional; })
+      .def_property_readonly(
+          "default", [](const AttributeSchema& self) { return self.fallback ? plain_value(*self.fallback) : py::none(); },
+          "None where it is required or may be left out.")
+      .def_property_readonly(
+          "choices",
+          [](const AttributeSchema& self) -> py::typing::List<py::object> {
+            py::list choices;
+            for (const AttributeValue& choice : self.choices) choices.append(plain_value(choice));
+            return choices;
+          },
+          "The values that are supported; none: any.")
+      .def("__repr__", [](const AttributeSchema& self) {
+        return "<AttributeSchema " + std::string(self.name) + ": " + std::string(kind_of(self)) + ">";
+      });
   py::class_<OperatorRow>(module, "OperatorRow", "One operator of the table, in the newest form of its ONNX operator.")
       .def_readonly("name", &OperatorRow::name)
       .def_property_readonly(
           "skeleton", [](const OperatorRow& self) { return name(self.skeleton); }, "The kind of kernel that it lowers to.")
-      .def_property_readonly("inputs", [](const OperatorRow& self) { return names_of(self.schema.inputs); })
-      .def_property_readonly("outputs", [](const OperatorRow& self) { return names_of(self.schema.outputs); })
-      .def_property_readonly("attributes",
-                             [](const OperatorRow& self) {
-                               std::vector<std::string_view> names;
-                               for (const auto& attribute : self.schema.attributes) names.push_back(attribute.name);
-                               return names;
-                             })
+      .def_property_readonly("inputs", [](const OperatorRow& self) { return self.schema.inputs; })
+      .def_property_readonly("outputs", [](const OperatorRow& self) { return self.schema.outputs; })
+      .def_property_readonly("attributes", [](const OperatorRow& self) { return self.schema.attributes; })
+      .def_property_readonly(
+          "ranks", [](const OperatorRow& self) { return std::pair(self.schema.min_rank, self.schema.max_rank); },
+          "The least and the largest rank of the first input.")
       .def_property_readonly("in_place", &in_place_pairs,
                              "(input, output) pairs of which the output may be the input's memory, where the operator is one dispatch.")
+      .def_property_readonly(
+          "host_inputs",
+          [](const OperatorRow& self) {
+            std::vector<size_t> inputs;
+            for (size_t i = 0; i < 32; ++i)
+              if (self.host_inputs >> i & 1) inputs.push_back(i);
+            return inputs;
+          },
+          "Inputs whose values have to be known on the host: axes, shapes, counts.")
       .def_readonly("expression", &OperatorRow::expression, "What an elementwise operator computes; empty for all others.")
       .def("__repr__", [](const OperatorRow& self) { return "<OperatorRow " + std::string(self.name) + ">"; });
   module.def(

@@ -148,6 +148,7 @@ class Binder {
     lowering_.constant_packed.clear();
     lowering_.steps.clear();
     lowering_.temporaries.clear();
+    lowering_.host_blocks.clear();
     inputs_.clear();
     outputs_.clear();
   }
@@ -190,16 +191,22 @@ class Binder {
     if (offset != kNowhere) return offset;
     const DType dtype = shapes_.desc(value)->dtype;
     const HostTensor stored = host->converted(dtype);
+    return offset = append_host_bytes({stored.data, static_cast<size_t>(stored.desc.element_bytes())});
+  }
+
+  uint64_t append_host_bytes(std::span<const std::byte> bytes) {
     auto& block = result_.plan.host_values;
-    offset = round_up(block.size(), kArenaAlignment);
-    block.resize(offset + round_up(stored.desc.bytes(), kTensorGrain));
-    std::memcpy(block.data() + offset, stored.data, stored.desc.element_bytes());
+    const uint64_t offset = round_up(block.size(), kArenaAlignment);
+    block.resize(offset + round_up(bytes.size(), kTensorGrain));
+    std::copy(bytes.begin(), bytes.end(), block.begin() + static_cast<std::ptrdiff_t>(offset));
     return offset;
   }
 
   void add_steps(const ProgramNode& node) {
     const auto first_temporary = static_cast<uint32_t>(placement_.roots.size());
     for (const uint64_t bytes : lowering_.temporaries) placement_.roots.push_back({round_up(bytes, kTensorGrain)});
+    block_offsets_.clear();
+    for (const auto& bytes : lowering_.host_blocks) block_offsets_.push_back(append_host_bytes(bytes));
     for (Step& step : lowering_.steps) {
       if (std::find(step.groups.begin(), step.groups.end(), 0u) != step.groups.end()) continue;
       note_kernel(node, step.kernel->name());
@@ -234,6 +241,9 @@ class Binder {
         result = {Place::temporary, root, 0, placement_.roots[root].bytes, binding.element_bytes * 8 / std::max(binding.components, 1u)};
         break;
       }
+      case Place::host:
+        result = {Place::host, 0, block_offsets_.at(operand.index), round_up(lowering_.host_blocks.at(operand.index).size(), kTensorGrain)};
+        break;
       default:
         throw Error("a step of '" + std::string(lowering_.node) + "' has an operand that is nowhere");
     }
@@ -347,7 +357,8 @@ class Binder {
   LowerContext lowering_;                         // of the node at hand
   std::vector<PlannedOperand> inputs_, outputs_;  // likewise
   std::vector<PlannedStep> steps_;
-  std::vector<uint64_t> host_offsets_;  // by value
+  std::vector<uint64_t> host_offsets_;   // by value
+  std::vector<uint64_t> block_offsets_;  // of the node's host blocks
   std::vector<std::string> refused_;
   BoundPlan result_;
 };

@@ -64,4 +64,10 @@ HostTensor moved_elements(const HostTensor& x, const TensorDesc& desc, const Str
   return writer.take();
 }
 
+std::array<uint32_t, 2> element_bits_of(const HostTensor& tensor) {
+  std::array<uint32_t, 2> words{};
+  std::memcpy(words.data(), tensor.data, static_cast<size_t>(bits(tensor.desc.dtype)) / 8);
+  return words;
+}
+
 }  // namespace pumice

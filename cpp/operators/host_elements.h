@@ -1,6 +1,7 @@
 // Tensors in the making on the host: elements are stored as their dtype, and moved by strides.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -27,6 +28,9 @@ class HostWriter {
 
 // The elements of `x` at first + sum(index * stride), for all indices of `desc` in row-major order; strides may be negative.
 HostTensor moved_elements(const HostTensor& x, const TensorDesc& desc, const Strides& strides, int64_t first);
+
+// The bits of the first element, as words that kernels take as parameters.
+std::array<uint32_t, 2> element_bits_of(const HostTensor& tensor);
 
 // Calls visit(i, offset) for the row-major indices i of `shape`, offset being the sum of index * stride.
 template <typename Visit>

@@ -1,10 +1,10 @@
 // Rows that move elements: one strided copy, or one for each part.
 #include <algorithm>
-#include <cstring>
 #include <map>
 
 #include "core/error.h"
 #include "operators/families.h"
+#include "operators/host_elements.h"
 #include "operators/operator_table.h"
 #include "operators/planes.h"
 #include "operators/slice_geometry.h"
@@ -30,6 +30,8 @@ std::vector<int64_t> host_integers(const LowerContext& node, size_t i) {
                            " has to be known on the host");
   return host->as_int64();
 }
+
+constexpr size_t kAxesTiled = 3;  // at once: two axes of a copy each, and one before and after
 
 }  // namespace
 
@@ -75,6 +77,35 @@ void lower_expand(LowerContext& node) {
   for (size_t i = 0; i < x.shape.size(); ++i)
     if (x.shape[i] == 1) strides[y.shape.size() - x.shape.size() + i] = 0;
   add_strided_copy(node, y.dtype, {y.shape, {strides, y.strides}}, node.in(0), 0, node.out(0), 0, true);
+}
+
+// An axis of r repeats of n elements is one of r that the source does not walk and one of n. What does not merge into the axes that a
+// copy walks is repeated first, the last axes before the others.
+void lower_tile(LowerContext& node) {
+  const TensorDesc &x = node.input(0), &y = node.output(0);
+  if (y.elements() == 0) return;
+  TensorDesc source = x;
+  Operand from = node.in(0);
+  for (size_t end = x.shape.size(); end > 0;) {
+    const size_t first = end > kAxesTiled ? end - kAxesTiled : 0;
+    Shape made = source.shape;
+    for (size_t axis = first; axis < end; ++axis) made[axis] = y.shape[axis];
+    const bool last = first == 0;
+    const TensorDesc target = last ? y : TensorDesc(y.dtype, made);
+    IndexSpace space{{}, {{}, {}}};
+    for (size_t axis = 0; axis < made.size(); ++axis) {
+      const int64_t size = source.shape[axis];
+      space.sizes.insert(space.sizes.end(), {made[axis] / size, size});
+      space.strides[0].insert(space.strides[0].end(), {0, source.strides[axis]});
+      space.strides[1].insert(space.strides[1].end(), {size * target.strides[axis], target.strides[axis]});
+    }
+    const Operand to = last ? node.out(0) : node.temporary(target.bytes());
+    add_strided_copy(node, y.dtype, std::move(space), from, 0, to, 0, true);
+    source = target;
+    from = to;
+    end = first;
+  }
+  if (x.shape.empty()) lower_copy(node);
 }
 
 void lower_copy(LowerContext& node) {
@@ -153,14 +184,11 @@ static std::vector<PadAxis> pad_axes(LowerContext& node) {
 
 // The padding constant as it is stored.
 static std::array<uint32_t, 2> pad_value(const LowerContext& node) {
-  std::array<uint32_t, 2> bits_of{};
-  if (!node.has_input(2)) return bits_of;
+  if (!node.has_input(2)) return {};
   const HostTensor* host = node.host(2);
   if (!host) throw UnsupportedError("node '" + std::string(node.node) + "': a padding value that is not known on the host");
-  if (host->desc.elements() == 0) return bits_of;
-  const HostTensor value = host->converted(node.input(0).dtype);
-  std::memcpy(bits_of.data(), value.data, static_cast<size_t>(bits(value.desc.dtype)) / 8);
-  return bits_of;
+  if (host->desc.elements() == 0) return {};
+  return element_bits_of(host->converted(node.input(0).dtype));
 }
 
 void lower_pad(LowerContext& node) {
@@ -195,22 +223,6 @@ void lower_pad(LowerContext& node) {
       .set("x_size", each(&PadAxis::x_size));
   step.set("before", each(&PadAxis::before)).set("x_stride", each(&PadAxis::x_stride)).set("y_stride", each(&PadAxis::y_stride));
   step.set("value", std::vector<int64_t>{value[0], value[1]});
-  node.add(step.threads(static_cast<uint64_t>((y.elements() + lanes - 1) / lanes)).build());
-}
-
-void lower_gather(LowerContext& node) {
-  const TensorDesc &x = node.input(0), &indices = node.input(1), &y = node.output(0);
-  if (y.elements() == 0) return;
-  if (!x.is_packed() || !indices.is_packed() || !y.is_packed())
-    throw UnsupportedError("node '" + std::string(node.node) + "': Gather of strided tensors");
-  const size_t axis = axis_of(node, 0, x.rank());
-  int64_t inner = 1;
-  for (size_t i = axis + 1; i < x.shape.size(); ++i) inner *= x.shape[i];
-  const int64_t lanes = std::max(32 / bits(x.dtype), 1);
-  const auto kernel = node.kernel("gather.comp", DType::float32, {{"BITS", std::to_string(bits(x.dtype))}});
-  StepBuilder step(kernel);
-  step.bind("x", node.in(0)).bind("indices", node.in(1)).bind("y", node.out(0)).set("elements", y.elements()).set("inner", inner);
-  step.set("index_count", indices.elements()).set("size", x.shape[axis]).set("index_words", bits(indices.dtype) / 32);
   node.add(step.threads(static_cast<uint64_t>((y.elements() + lanes - 1) / lanes)).build());
 }
 

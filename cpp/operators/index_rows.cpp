@@ -130,13 +130,14 @@ void shape_of_expand(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-void shape_of_gather(ShapeContext& node) {
-  const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
-  const auto axis = x.begin() + static_cast<std::ptrdiff_t>(checked_axis(node, node.attributes().integer("axis", 0), x.size()));
-  if (*axis == 0 && node.input(1).elements() > 0) node.fail("elements of an empty axis");
-  Shape y(x.begin(), axis);
-  y.insert(y.end(), indices.begin(), indices.end());
-  y.insert(y.end(), axis + 1, x.end());
+void shape_of_tile(ShapeContext& node) {
+  Shape y = node.input(0).shape;
+  const auto repeats = node.host_integers(1);
+  if (repeats.size() != y.size()) node.fail(std::to_string(repeats.size()) + " repeats for a tensor of rank " + std::to_string(y.size()));
+  for (size_t axis = 0; axis < y.size(); ++axis) {
+    if (repeats[axis] < 0) node.fail(std::to_string(repeats[axis]) + " repeats of axis " + std::to_string(axis));
+    y[axis] = checked_mul(y[axis], repeats[axis], "the repeated axis");
+  }
   node.output(0, node.input(0).dtype, y);
 }
 
@@ -196,11 +197,7 @@ Rows index_rows() {
            shape_of_space_to_depth,
            lower_space_to_depth},
           {"Expand", Skeleton::index_map, {with_int64({value("shape", kInt64)}), y, {}}, shape_of_expand, lower_expand, {}, host_bits(1)},
-          {"Gather",
-           Skeleton::index_map,
-           {with_int64({value("indices", kIndices)}), y, {integer("axis", 0)}, 1},
-           shape_of_gather,
-           lower_gather}};
+          {"Tile", Skeleton::index_map, {with_int64({value("repeats", kInt64)}), y, {}}, shape_of_tile, lower_tile, {}, host_bits(1)}};
 }
 
 }  // namespace pumice

@@ -117,6 +117,11 @@ class LowerContext : public NodeContext {
     temporaries.push_back(bytes);
     return {Place::temporary, static_cast<uint32_t>(temporaries.size() - 1), 0};
   }
+  // Bytes made here that the device reads: tables and other parameters past what push constants hold.
+  Operand host_block(std::vector<std::byte> bytes) {
+    host_blocks.push_back(std::move(bytes));
+    return {Place::host, static_cast<uint32_t>(host_blocks.size() - 1), 0};
+  }
   // Input i in its packed form: the persistent copy where it is constant, else packed here into a temporary.
   Operand packed(size_t i);
   // GLSL for a fused epilogue as the body of a macro over `x` ("x" where nothing is fused); contraction, window, reduce and map rows honour
@@ -138,6 +143,7 @@ class LowerContext : public NodeContext {
   // Results.
   std::vector<Step> steps;
   std::vector<uint64_t> temporaries;  // bytes of each
+  std::vector<std::vector<std::byte>> host_blocks;
 };
 
 }  // namespace pumice

@@ -88,6 +88,11 @@ class OperatorPlanner {
       temporaries_.push_back(plan.temporary_bytes);
       plan.temporary_bytes += round_up(bytes, kAlignment);
     }
+    for (const auto& bytes : node_.host_blocks) {
+      blocks_.push_back(round_up(plan.host_values.size(), kAlignment));
+      plan.host_values.resize(blocks_.back() + round_up(bytes.size(), kGrain));
+      std::copy(bytes.begin(), bytes.end(), plan.host_values.begin() + static_cast<std::ptrdiff_t>(blocks_.back()));
+    }
     plan.segments.emplace_back().blocks.emplace_back();
     for (auto& step : node_.steps) plan.segments[0].blocks[0].steps.push_back(planned(std::move(step), true));
     if (plan.step_count() == 1) plan.in_place = &op_.row().schema;  // a second dispatch would read what the first has written
@@ -145,6 +150,8 @@ class OperatorPlanner {
     if (operand.place == Place::temporary)
       result = {operand.place, 0, temporaries_[operand.index] + operand.byte_offset,
                 rest(round_up(node_.temporaries[operand.index], kGrain)), result.element_bits};
+    if (operand.place == Place::host)
+      result = {operand.place, 0, blocks_[operand.index], round_up(node_.host_blocks[operand.index].size(), kGrain), 32};
     if (operand.place == Place::input) described(*op_.inputs()[operand.index]);
     const bool persistent =
         operand.place == Place::persistent || (operand.place == Place::input && execution && persistent_[operand.index].owned);
@@ -160,6 +167,7 @@ class OperatorPlanner {
   LowerContext node_;
   std::vector<Persistent> persistent_;  // by input
   std::vector<uint64_t> temporaries_;   // offsets
+  std::vector<uint64_t> blocks_;        // offsets of host blocks
 };
 
 }  // namespace

@@ -17,6 +17,10 @@ Rows normalization_rows();
 Rows reduce_rows();
 Rows scan_rows();
 Rows index_rows();
+Rows indexed_rows();
+Rows fill_rows();
+Rows resize_rows();
+Rows sort_rows();
 Rows view_rows();
 
 inline constexpr DTypeSet kFloats = kWorkingFloats;

@@ -7,7 +7,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kIndexMapRank = 6;
+constexpr size_t kIndexMapRanks[] = {6, 8};  // axes that a variant of the kernel walks
 
 }  // namespace
 
@@ -69,10 +69,11 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const O
   if (element_bits < 8) throw UnsupportedError("'" + std::string(node.node) + "': moving elements of " + std::string(name(dtype)));
   const int64_t lanes = std::max(32 / element_bits, 1);
   const bool words = alone && is_dense(space.sizes, space.strides[1]) && y_first % lanes == 0;
-  space.pad_to(kIndexMapRank, "'" + std::string(node.node) + "'");
-  const auto kernel = node.kernel(
-      "index_map.comp", DType::float32,
-      {{"BITS", std::to_string(element_bits)}, {"WORDS", words ? "1" : "0"}, {"RANK", std::to_string(kIndexMapRank)}, {"PAD", "0"}});
+  const size_t rank = kIndexMapRanks[space.sizes.size() > kIndexMapRanks[0] ? 1 : 0];
+  space.pad_to(rank, "'" + std::string(node.node) + "'");
+  const auto kernel =
+      node.kernel("index_map.comp", DType::float32,
+                  {{"BITS", std::to_string(element_bits)}, {"WORDS", words ? "1" : "0"}, {"RANK", std::to_string(rank)}, {"PAD", "0"}});
   const int64_t invocations = words ? (elements + lanes - 1) / lanes : elements;
   node.add(StepBuilder(kernel)
                .bind("x", x)
@@ -85,6 +86,37 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const O
                .set("y_first", y_first)
                .threads(static_cast<uint64_t>(invocations))
                .build());
+}
+
+Operand dense_input(LowerContext& node, size_t i) {
+  const TensorDesc& x = node.input(i);
+  if (x.is_packed()) return node.in(i);
+  const Operand copy = node.temporary(buffer_size(x.dtype, x.shape));
+  add_strided_copy(node, x.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, node.in(i), 0, copy, 0, true);
+  return copy;
+}
+
+Operand dense_output(LowerContext& node, size_t i) {
+  const TensorDesc& y = node.output(i);
+  return y.is_packed() ? node.out(i) : node.temporary(buffer_size(y.dtype, y.shape));
+}
+
+void finish_output(LowerContext& node, size_t i, const Operand& dense) {
+  const TensorDesc& y = node.output(i);
+  if (dense.place != Place::output)
+    add_strided_copy(node, y.dtype, {y.shape, {packed_strides(y.shape), y.strides}}, dense, 0, node.out(i), 0, false);
+}
+
+void add_dense(LowerContext& node, std::string_view shader, Macros macros, const std::function<void(StepBuilder&)>& set) {
+  const TensorDesc& y = node.output(0);
+  const int64_t elements = y.elements(), lanes = std::max(32 / bits(y.dtype), 1);
+  if (elements == 0) return;
+  macros.emplace_back("BITS", std::to_string(bits(y.dtype)));
+  StepBuilder step(node.kernel(shader, DType::float32, macros));
+  const Operand dense = dense_output(node, 0);
+  set(step.bind("y", dense).set("elements", elements).threads(static_cast<uint64_t>((elements + lanes - 1) / lanes)));
+  node.add(step.build());
+  finish_output(node, 0, dense);
 }
 
 }  // namespace pumice

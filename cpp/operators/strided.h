@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "operators/lowering.h"
@@ -27,5 +28,14 @@ bool is_dense(const std::vector<int64_t>& sizes, const std::vector<int64_t>& str
 // nothing else, so whole words may be written.
 void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const Operand& x, int64_t x_first, const Operand& y,
                       int64_t y_first, bool alone);
+
+// Input i as a dense row-major tensor: as it is, or a copy of it where its strides are others.
+Operand dense_input(LowerContext& node, size_t i);
+// Where a kernel that makes dense row-major tensors puts output i: its own memory, or a temporary that finish_output() then moves there.
+Operand dense_output(LowerContext& node, size_t i);
+void finish_output(LowerContext& node, size_t i, const Operand& dense);
+
+// Makes output 0 with a kernel of include/dense.glsl; `set` gives the kernel its inputs and parameters.
+void add_dense(LowerContext& node, std::string_view shader, Macros macros, const std::function<void(StepBuilder&)>& set);
 
 }  // namespace pumice

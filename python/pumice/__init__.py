@@ -32,7 +32,6 @@ from ._pumice import MatrixShape as MatrixShape
 from ._pumice import MemoryCounts as MemoryCounts
 from ._pumice import Message as Message
 from ._pumice import Operator as Operator
-from ._pumice import OperatorRow as OperatorRow
 from ._pumice import OutOfBoundsError as OutOfBoundsError
 from ._pumice import OutOfMemoryError as OutOfMemoryError
 from ._pumice import PrecisionSupport as PrecisionSupport
@@ -60,7 +59,6 @@ from ._pumice import device_macros as device_macros
 from ._pumice import devices as devices
 from ._pumice import distinct_pipelines as distinct_pipelines
 from ._pumice import has_operator as has_operator
-from ._pumice import operators as operators
 from ._pumice import precision_support as precision_support
 from ._pumice import prune_cache as prune_cache
 from ._pumice import reflect as reflect
@@ -77,6 +75,8 @@ from .kernel import Kernel as Kernel
 if TYPE_CHECKING:
     from . import onnx as onnx
     from . import testing as testing
+    from .catalogue import OperatorSchema as OperatorSchema
+    from .catalogue import operators as operators
     from .images import load_image as load_image
     from .model import Model as Model
     from .model import load as load
@@ -84,6 +84,8 @@ if TYPE_CHECKING:
     from .validation_report import ValidationReport as ValidationReport
 
 _HOMES = {
+    "OperatorSchema": "catalogue",
+    "operators": "catalogue",
     "Model": "model",
     "load": "model",
     "load_image": "images",

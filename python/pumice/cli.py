@@ -289,6 +289,23 @@ def _validate(arguments: argparse.Namespace) -> int:
     return 0 if report.ok else _FAILED
 
 
+# ---- operators
+
+
+def _operators(arguments: argparse.Namespace) -> int:
+    from .catalogue import operators
+
+    shown = [operators(name) for name in arguments.names] or operators()
+    if arguments.json:
+        print(json.dumps([one.as_dict() for one in shown], indent=2))
+    elif arguments.names:
+        print("\n\n".join(map(str, shown)))
+    else:
+        for one in shown:
+            print(f"{one.name:24} {one.skeleton:12} {one.doc}")
+    return 0
+
+
 # ---- the command line
 
 
@@ -319,6 +336,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_generator_options(bench)
     add_image_options(bench)
+
+    catalogue = command("operators", _operators, "The operators that the engine runs.")
+    catalogue.add_argument("names", nargs="*", metavar="NAME", help="show all that is known of these")
+    catalogue.add_argument("--json", action="store_true", help="print JSON, with all values and attributes")
 
     validate = command("validate", _validate, "Compares every node with a reference; exit status 1 where one diverges.")
     add_model_options(validate)

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from operator_cases import contractions, index_maps, large, maps, normalizations, reductions, views, windows
+from operator_cases import (
+    contractions,
+    fills,
+    index_maps,
+    indexed,
+    large,
+    maps,
+    normalizations,
+    reductions,
+    resizes,
+    sorts,
+    views,
+    windows,
+)
 from operator_cases.rows import OPSET, Case
 
 __all__ = ["CASES", "OPSET", "Case"]
@@ -16,6 +29,12 @@ FAMILIES = (
     windows.windows,
     normalizations.normalizations,
     index_maps.index_maps,
+    fills.fills,
+    fills.tiles,
+    resizes.resizes,
+    sorts.sorts,
+    indexed.gathers,
+    indexed.scatters,
     reductions.reductions,
     reductions.positions,
     reductions.scans,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from operator_cases.rows import EXACT, Case, Given, case, fixed, given, x
+from operator_cases.rows import EXACT, Case, Given, case, fixed, x
 
 
 def index_maps() -> Iterator[Case]:
@@ -49,11 +49,6 @@ def index_maps() -> Iterator[Case]:
     yield moved("Expand", "two axes", x(3, 1, 5), fixed([2, 3, 4, 5]))
     yield moved("Expand", "one element", x(1), fixed([67]))
     yield moved("Expand", "bytes", x(1, 3, dtype="uint8", low=0, high=255), fixed([5, 3]))
-    yield moved("Gather", "rows", x(7, 5), fixed([0, 6, 3, -1, 0]))
-    yield moved("Gather", "columns, indices of two axes", x(7, 5), fixed([[0, 4], [-2, 1]]), axis=1)
-    yield moved("Gather", "indices given at the call", x(7, 3), given([1, 0, -7], "int32"))
-    yield moved("Gather", "one index", x(7, 3), fixed(2))
-    yield moved("Gather", "bytes", x(9, dtype="uint8", low=0, high=255), fixed([8, 1, 1]))
     yield moved("Pad", "constant", x(1, 3, 5, 7), fixed([0, 0, 1, 2, 0, 1, 3, 4]))
     yield moved("Pad", "constant of its own", x(5, 7), fixed([1, 0, 0, 3]), fixed(1.5, "float32"))
     yield moved("Pad", "reflect", x(1, 3, 9, 8), fixed([0, 0, 4, 3, 0, 0, 2, 7]), mode="reflect")

@@ -1,0 +1,171 @@
+// Gathers and scatters: elements found by indices that the device alone knows.
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "operators/families.h"
+#include "operators/operator_table.h"
+#include "operators/strided.h"
+
+namespace pumice {
+namespace {
+
+constexpr size_t kMostAxes = 8;
+
+std::string number(size_t value) {
+  return std::to_string(value);
+}
+
+int64_t count_of(const Shape& shape, size_t first, size_t end) {
+  return element_count({shape.begin() + static_cast<std::ptrdiff_t>(first), shape.begin() + static_cast<std::ptrdiff_t>(end)});
+}
+
+// How include/indexed.glsl finds places in a dense tensor.
+struct Addresses {
+  int64_t elements = 0;                           // that are gathered or scattered
+  std::vector<int64_t> index_size, index_stride;  // by index of an address
+  int64_t inner = 1, count = 1, outer_rows = 1, outer_stride = 0;
+  std::optional<IndexSpace> space;  // one index for each element, and its place on the other axes
+
+  Macros macros() const { return {{"TUPLE", number(index_size.size()) + "u"}, {"RANK", number(space ? kMostAxes : 0)}}; }
+
+  void set(StepBuilder& step, const TensorDesc& indices) const {
+    step.set("index_words", bits(indices.dtype) / 32);
+    step.set("index_size", index_size).set("index_stride", index_stride);
+    if (space)
+      step.set("size", space->sizes).set("stride", space->strides[0]);
+    else
+      step.set("inner", inner).set("addresses", count).set("outer_rows", outer_rows).set("outer_stride", outer_stride);
+  }
+};
+
+// Indices of axis `axis` of `x`, for all of a tensor of the indices' shape.
+Addresses addresses_of_elements(const LowerContext& node) {
+  const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
+  const int64_t given = node.attributes->integer("axis", 0);
+  const auto axis = static_cast<size_t>(given < 0 ? given + static_cast<int64_t>(x.size()) : given);
+  Strides strides = packed_strides(x);
+  Addresses found{element_count(indices), {x[axis]}, {strides[axis]}};
+  strides[axis] = 0;
+  IndexSpace space{indices, {strides}};
+  space.coalesce();
+  space.pad_to(kMostAxes, "'" + std::string(node.node) + "'");
+  found.space = std::move(space);
+  return found;
+}
+
+// Addresses in the last axis of input 1, of a tensor of shape `x` whose first `batch` axes the indices have too.
+Addresses addresses_of_rows(const LowerContext& node, size_t batch) {
+  const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
+  const auto length = static_cast<size_t>(indices.back());
+  const Strides strides = packed_strides(x);
+  Addresses found;
+  for (size_t i = batch; i < batch + length; ++i) {
+    found.index_size.push_back(x[i]);
+    found.index_stride.push_back(strides[i]);
+  }
+  found.inner = count_of(x, batch + length, x.size());
+  found.count = count_of(indices, 0, indices.size() - 1);
+  found.outer_rows = count_of(indices, batch, indices.size() - 1);
+  found.outer_stride = count_of(x, batch, x.size());
+  found.elements = found.count * found.inner;
+  return found;
+}
+
+void add_gather(LowerContext& node, const Addresses& addresses) {
+  add_dense(node, "gather.comp", addresses.macros(), [&](StepBuilder& step) {
+    step.bind("x", dense_input(node, 0)).bind("indices", dense_input(node, 1));
+    addresses.set(step, node.input(1));
+  });
+}
+
+// GLSL between an element's bits and the value that is reduced.
+struct ValueText {
+  std::string type, from, to;
+};
+
+ValueText value_text(const LowerContext& node, DType dtype) {
+  static const std::map<DType, ValueText> texts = {
+      {DType::float32, {"float", "uintBitsToFloat(b)", "floatBitsToUint(v)"}},
+      {DType::float16, {"float", "pm_half_unpack2(b).x", "pm_half_bits2(vec2(v, 0.0)).x"}},
+      {DType::bfloat16, {"float", "pm_bfloat_unpack2(b).x", "pm_bfloat_bits2(vec2(v, 0.0)).x"}},
+      {DType::int64, {"int64_t", "int64_t(b)", "uint64_t(v)"}},
+      {DType::uint64, {"uint64_t", "(b)", "(v)"}},
+      {DType::int32, {"int", "int(b)", "uint(v)"}},
+      {DType::uint32, {"uint", "(b)", "(v)"}},
+      {DType::int16, {"int", "bitfieldExtract(int(b), 0, 16)", "uint(v)"}},
+      {DType::uint16, {"uint", "(b)", "(v)"}},
+      {DType::int8, {"int", "bitfieldExtract(int(b), 0, 8)", "uint(v)"}},
+      {DType::uint8, {"uint", "(b)", "(v)"}},
+  };
+  const auto found = texts.find(dtype);
+  const std::string what = "node '" + std::string(node.node) + "': " + std::string(node.row->name) + " with reduction '" +
+                           node.attributes->text("reduction") + "' of " + std::string(name(dtype));
+  if (found == texts.end()) throw UnsupportedError(what);
+  if (bits(dtype) == 64)
+    for (const std::string_view feature : {"shaderInt64", "shaderBufferInt64Atomics"})
+      if (!node.context->feature(std::string(feature)))
+        throw UnsupportedError(what + " needs the feature " + std::string(feature) + ", which the device lacks");
+  return found->second;
+}
+
+Macros reduction_macros(const LowerContext& node, DType dtype) {
+  static const std::map<std::string, std::string> combinations = {
+      {"add", "(a) + (b)"}, {"mul", "(a) * (b)"}, {"max", "pm_max(a, b)"}, {"min", "pm_min(a, b)"}};
+  const std::string reduction = node.attributes->text("reduction", "none");
+  if (reduction == "none") return {{"REDUCE", "0"}};
+  const ValueText text = value_text(node, dtype);
+  Macros macros = {
+      {"REDUCE", "1"}, {"VALUE", text.type}, {"FROM(b)", text.from}, {"TO(v)", text.to}, {"COMBINE(a, b)", combinations.at(reduction)}};
+  if (bits(dtype) == 64) macros.emplace_back("PM_HAS_INT64", "1");
+  return macros;
+}
+
+void add_scatter(LowerContext& node, const Addresses& addresses) {
+  const TensorDesc& x = node.input(0);
+  if (x.elements() == 0) return;
+  const Operand y = dense_output(node, 0);
+  add_strided_copy(node, x.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, node.in(0), 0, y, 0, true);
+  if (addresses.elements > 0) {
+    Macros macros = addresses.macros();
+    macros.emplace_back("BITS", std::to_string(bits(x.dtype)));
+    for (auto& macro : reduction_macros(node, x.dtype)) macros.push_back(std::move(macro));
+    const Operand indices = dense_input(node, 1), updates = dense_input(node, 2);
+    StepBuilder step(node.kernel("scatter.comp", DType::float32, macros));
+    step.bind("x", updates).bind("indices", indices).bind("y", y).set("elements", addresses.elements);
+    addresses.set(step, node.input(1));
+    node.add(step.threads(static_cast<uint64_t>(addresses.elements)).build());
+  }
+  finish_output(node, 0, y);
+}
+
+}  // namespace
+
+void lower_gather(LowerContext& node) {
+  const Shape& x = node.input(0).shape;
+  const int64_t given = node.attributes->integer("axis", 0);
+  const auto axis = static_cast<size_t>(given < 0 ? given + static_cast<int64_t>(x.size()) : given);
+  Addresses addresses{node.output(0).elements(), {x[axis]}, {packed_strides(x)[axis]}};
+  addresses.inner = count_of(x, axis + 1, x.size());
+  addresses.count = addresses.outer_rows = node.input(1).elements();
+  addresses.outer_stride = count_of(x, axis, x.size());
+  add_gather(node, addresses);
+}
+
+void lower_gather_elements(LowerContext& node) {
+  add_gather(node, addresses_of_elements(node));
+}
+
+void lower_gather_nd(LowerContext& node) {
+  add_gather(node, addresses_of_rows(node, static_cast<size_t>(node.attributes->integer("batch_dims", 0))));
+}
+
+void lower_scatter_elements(LowerContext& node) {
+  add_scatter(node, addresses_of_elements(node));
+}
+
+void lower_scatter_nd(LowerContext& node) {
+  add_scatter(node, addresses_of_rows(node, 0));
+}
+
+}  // namespace pumice

@@ -1,0 +1,92 @@
+// Operators whose elements are found by indices that are data themselves.
+#include "operators/families.h"
+#include "operators/row_parts.h"
+
+namespace pumice {
+namespace {
+
+void shape_of_gather(ShapeContext& node) {
+  const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
+  const auto axis = x.begin() + static_cast<std::ptrdiff_t>(checked_axis(node, node.attributes().integer("axis", 0), x.size()));
+  if (*axis == 0 && node.input(1).elements() > 0) node.fail("elements of an empty axis");
+  Shape y(x.begin(), axis);
+  y.insert(y.end(), indices.begin(), indices.end());
+  y.insert(y.end(), axis + 1, x.end());
+  node.output(0, node.input(0).dtype, y);
+}
+
+// Indices of one axis, one for each element: the other axes are no longer than those of x.
+void check_elements(const ShapeContext& node) {
+  const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
+  const size_t axis = checked_axis(node, node.attributes().integer("axis", 0), x.size());
+  if (indices.size() != x.size())
+    node.fail("indices of shape " + to_string(indices) + " for a tensor of shape " + to_string(x) + "; one rank expected");
+  for (size_t i = 0; i < x.size(); ++i)
+    if (i != axis && indices[i] > x[i])
+      node.fail("indices of shape " + to_string(indices) + " are larger than " + to_string(x) + " on axis " + std::to_string(i));
+  if (x[axis] == 0 && node.input(1).elements() > 0) node.fail("elements of an empty axis");
+}
+
+void shape_of_gather_elements(ShapeContext& node) {
+  check_elements(node);
+  node.output(0, node.input(0).dtype, node.input(1).shape);
+}
+
+void shape_of_scatter_elements(ShapeContext& node) {
+  check_elements(node);
+  if (node.input(2).shape != node.input(1).shape)
+    node.fail("updates of shape " + to_string(node.input(2).shape) + " for indices of shape " + to_string(node.input(1).shape));
+  shape_like_input(node);
+}
+
+// The shape that addresses in the last axis of input 1 give: those of the addresses, then of what an address leaves open.
+Shape addressed_shape(const ShapeContext& node, size_t batch) {
+  const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
+  if (indices.empty()) node.fail("indices without an axis of addresses");
+  if (batch >= std::min(x.size(), indices.size()))
+    node.fail("batch_dims of " + std::to_string(batch) + " for " + to_string(x) + " and indices of shape " + to_string(indices));
+  const int64_t length = indices.back();
+  if (length < 1 || length > static_cast<int64_t>(x.size() - batch))
+    node.fail("addresses of " + std::to_string(length) + " indices in a tensor of shape " + to_string(x) +
+              (batch > 0 ? ", batches aside" : ""));
+  for (size_t i = 0; i < batch; ++i)
+    if (indices[i] != x[i]) node.fail("batches of " + to_string(x) + " and of indices of shape " + to_string(indices) + " differ");
+  Shape y(indices.begin(), indices.end() - 1);
+  const auto open = x.begin() + static_cast<std::ptrdiff_t>(batch) + static_cast<std::ptrdiff_t>(length);
+  y.insert(y.end(), open, x.end());
+  if (element_count(y) > 0 && element_count({x.begin() + static_cast<std::ptrdiff_t>(batch), open}) == 0)
+    node.fail("elements of an empty tensor, " + to_string(x));
+  return y;
+}
+
+void shape_of_gather_nd(ShapeContext& node) {
+  const int64_t batch = node.attributes().integer("batch_dims", 0);
+  if (batch < 0) node.fail("batch_dims of " + std::to_string(batch));
+  node.output(0, node.input(0).dtype, addressed_shape(node, static_cast<size_t>(batch)));
+}
+
+void shape_of_scatter_nd(ShapeContext& node) {
+  const Shape expected = addressed_shape(node, 0);
+  if (node.input(2).shape != expected)
+    node.fail("updates of shape " + to_string(node.input(2).shape) + "; " + to_string(expected) + " expected");
+  shape_like_input(node);
+}
+
+}  // namespace
+
+Rows indexed_rows() {
+  const ValueRole x = value("x", kAny, 'T'), indices = value("indices", kIndices), updates = value("updates", kAny, 'T');
+  const std::vector<ValueRole> y{value("y", kAny)};
+  const AttributeSchema axis = integer("axis", 0), reduction = choice("reduction", "none", {"none", "add", "mul", "max", "min"});
+  return {{"Gather", Skeleton::index_map, {{x, indices}, y, {axis}, 1}, shape_of_gather, lower_gather},
+          {"GatherElements", Skeleton::index_map, {{x, indices}, y, {axis}, 1}, shape_of_gather_elements, lower_gather_elements},
+          {"GatherND", Skeleton::index_map, {{x, indices}, y, {integer("batch_dims", 0)}, 1}, shape_of_gather_nd, lower_gather_nd},
+          {"ScatterElements",
+           Skeleton::scatter,
+           {{x, indices, updates}, y, {axis, reduction}, 1},
+           shape_of_scatter_elements,
+           lower_scatter_elements},
+          {"ScatterND", Skeleton::scatter, {{x, indices, updates}, y, {reduction}, 1}, shape_of_scatter_nd, lower_scatter_nd}};
+}
+
+}  // namespace pumice

@@ -1,0 +1,120 @@
+// TopK. Workgroups sort blocks of a row. Where few are wanted, the first of every block are sorted again until one block is left; else
+// the sorted blocks are merged, pairs of any distance at a time (a bitonic network that leaves every stretch ascending).
+#include <algorithm>
+#include <bit>
+
+#include "core/error.h"
+#include "operators/families.h"
+#include "operators/operator_table.h"
+#include "operators/strided.h"
+
+namespace pumice {
+namespace {
+
+constexpr int64_t kBlock = 1024;  // BLOCK of sort.comp
+
+// Pairs of keys and indices in scratch memory, in rows of `pitch`.
+struct Pairs {
+  Operand keys, indices;
+  int64_t pitch = 0;
+};
+
+int64_t blocks_in(int64_t size) {
+  return (size + kBlock - 1) / kBlock;
+}
+
+struct Sort {
+  LowerContext& node;
+  DType dtype;
+  int64_t rows, count, inner;
+  bool largest;
+
+  Macros macros(int stage, bool from_x) const {
+    const bool half = is_half_width(dtype);
+    return {{"STAGE", std::to_string(stage)},
+            {"BITS", std::to_string(bits(dtype))},
+            {"KIND", is_float(dtype)            ? "2"
+                     : is_signed_integer(dtype) ? "1"
+                                                : "0"},
+            {"UNPACK(v)", half && dtype == DType::bfloat16 ? "pm_bfloat_unpack2(v).x" : "pm_half_unpack2(v).x"},
+            {"LARGEST", largest ? "true" : "false"},
+            {"FROM_X", from_x ? "1" : "0"}};
+  }
+
+  Pairs pairs(int64_t pitch) const {
+    const auto elements = static_cast<uint64_t>(rows * pitch);
+    return {node.temporary(elements * (bits(dtype) == 64 ? 8 : 4)), node.temporary(elements * 4), pitch};
+  }
+
+  // Sorts blocks of `x` (the operator's where `from` is null) and keeps the first pairs of each.
+  Pairs blocks(const Operand& x, const Pairs* from, int64_t kept, int64_t number) const {
+    const int64_t size = from ? from->pitch : count;
+    const Pairs made = pairs(number * kept);
+    StepBuilder step(node.kernel("sort.comp", DType::float32, macros(0, !from)));
+    if (from)
+      step.bind("x_keys", from->keys).bind("x_indices", from->indices);
+    else
+      step.bind("x", x).set("inner", inner);
+    step.bind("y_keys", made.keys).bind("y_indices", made.indices).set("rows", rows).set("count", size).set("blocks", number);
+    step.set("kept", kept).set("pitch", made.pitch);
+    node.add(step.groups(static_cast<uint64_t>(rows * number)).build());
+    return made;
+  }
+
+  void merge(const Pairs& pairs) const {
+    for (int64_t half = kBlock; half < pairs.pitch; half *= 2) {
+      for (int64_t stride = half; stride >= kBlock; stride /= 2) {
+        StepBuilder step(node.kernel("sort.comp", DType::float32, macros(1, false)));
+        step.bind("y_keys", pairs.keys).bind("y_indices", pairs.indices).set("rows", rows).set("pitch", pairs.pitch);
+        step.set("stride", stride).set("mirror", stride == half ? 1 : 0);
+        node.add(step.threads(static_cast<uint64_t>(rows * pairs.pitch / 2)).build());
+      }
+      StepBuilder step(node.kernel("sort.comp", DType::float32, macros(2, false)));
+      step.bind("y_keys", pairs.keys).bind("y_indices", pairs.indices).set("rows", rows).set("pitch", pairs.pitch);
+      node.add(step.groups(static_cast<uint64_t>(rows * pairs.pitch / kBlock)).build());
+    }
+  }
+
+  Pairs first(const Operand& x, int64_t k) const {
+    if (2 * k > kBlock && count > kBlock) {
+      // All pairs, the row padded to a power of two with pairs that come last.
+      const auto number = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(blocks_in(count))));
+      const Pairs all = blocks(x, nullptr, kBlock, number);
+      merge(all);
+      return all;
+    }
+    Pairs found = blocks(x, nullptr, k, blocks_in(count));
+    while (found.pitch > k) found = blocks(x, &found, k, blocks_in(found.pitch));
+    return found;
+  }
+};
+
+void add_output(LowerContext& node, size_t i, const Pairs& found, const Sort& sort, const Operand& x, int64_t k) {
+  const TensorDesc& y = node.output(i);
+  const int64_t elements = y.elements(), lanes = std::max(32 / bits(y.dtype), 1);
+  const Operand dense = dense_output(node, i);
+  StepBuilder step(node.kernel("sorted.comp", DType::float32, {{"BITS", std::to_string(bits(y.dtype))}, {"POSITIONS", std::to_string(i)}}));
+  step.bind("y", dense).bind("order", found.indices).set("elements", elements).set("inner", sort.inner).set("size", k);
+  step.set("pitch", found.pitch);
+  if (i == 0) step.bind("x", x).set("x_size", sort.count);
+  node.add(step.threads(static_cast<uint64_t>((elements + lanes - 1) / lanes)).build());
+  finish_output(node, i, dense);
+}
+
+}  // namespace
+
+void lower_topk(LowerContext& node) {
+  const TensorDesc& x = node.input(0);
+  const int64_t given = node.attributes->integer("axis");
+  const auto axis = static_cast<size_t>(given < 0 ? given + x.rank() : given);
+  const size_t any = node.has_output(0) ? 0 : 1;
+  const int64_t k = node.output(any).shape[axis], count = x.shape[axis];
+  if (node.output(any).elements() == 0) return;
+  const Sort sort{node, x.dtype, x.elements() / count, count, packed_strides(x.shape)[axis], node.attributes->integer("largest") != 0};
+  const Operand source = dense_input(node, 0);
+  const Pairs found = sort.first(source, k);
+  for (size_t i = 0; i < 2; ++i)
+    if (node.has_output(i)) add_output(node, i, found, sort, source, k);
+}
+
+}  // namespace pumice

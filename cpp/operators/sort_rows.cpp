@@ -1,0 +1,34 @@
+// Operators that order elements.
+#include "operators/families.h"
+#include "operators/row_parts.h"
+
+namespace pumice {
+namespace {
+
+void shape_of_topk(ShapeContext& node) {
+  Shape y = node.input(0).shape;
+  const size_t axis = checked_axis(node, node.attributes().integer("axis"), y.size());
+  if (node.input(1).elements() != 1) node.fail("k must be one number; given a tensor of shape " + to_string(node.input(1).shape));
+  const int64_t k = node.host_integers(1)[0];
+  if (k < 0 || k > y[axis]) node.fail("the first " + std::to_string(k) + " of an axis of " + std::to_string(y[axis]));
+  y[axis] = k;
+  node.output(0, node.input(0).dtype, y);
+  node.output(1, DType::int64, y);
+}
+
+}  // namespace
+
+Rows sort_rows() {
+  return {{"TopK",
+           Skeleton::sort,
+           {{value("x", kAny), value("k", kInt64)},
+            {value("values", kAny), value("indices", kInt64)},
+            {integer("axis", -1), integer("largest", 1), integer("sorted", 1)},
+            1},
+           shape_of_topk,
+           lower_topk,
+           {},
+           host_bits(1)}};
+}
+
+}  // namespace pumice

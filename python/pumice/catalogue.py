@@ -1,0 +1,254 @@
+"""The catalogue of operators: what each takes, gives and is told, as objects, text, HTML and the page docs/operators.md.
+
+Element types, attributes and ranks are the engine's own; the versions and the summary are those of the installed onnx.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, overload
+
+from . import _pumice
+from ._pumice import AttributeSchema, OperatorRow, UnsupportedError, ValueRole
+from .errors import unsupported_error
+from .opset import NEWEST
+
+_FAMILIES = {
+    "all": "float64 float32 float16 bfloat16 int64 uint64 int32 uint32 int16 uint16 int8 uint8 bool",
+    "integers": "int64 uint64 int32 uint32 int16 uint16 int8 uint8",
+    "floats": "float32 float16 bfloat16",
+}
+
+
+class OperatorSchema:
+    """One operator in the newest form that the engine knows; nodes of older operator sets are brought into it at import."""
+
+    domain = "ai.onnx"
+
+    def __init__(self, row: OperatorRow) -> None:
+        self._row = row
+        self.name: str = row.name
+        self.skeleton: str = row.skeleton
+        self.expression: str = row.expression
+        self.inputs: tuple[ValueRole, ...] = tuple(row.inputs)
+        self.outputs: tuple[ValueRole, ...] = tuple(row.outputs)
+        self.attributes: tuple[AttributeSchema, ...] = tuple(row.attributes)
+        self.ranks: tuple[int, int] = row.ranks
+        self.in_place: list[tuple[str, str]] = row.in_place
+        self.host_inputs: tuple[str, ...] = tuple(row.inputs[i].name for i in row.host_inputs if i < len(row.inputs))
+
+    @functools.cached_property
+    def since(self) -> tuple[int, ...]:
+        """The operator sets that brought or changed it, oldest first; empty for one that ONNX does not define."""
+        return tuple(version for version in _histories().get(self.name, ()) if version <= NEWEST)
+
+    @functools.cached_property
+    def doc(self) -> str:
+        """ONNX's description, its first sentence."""
+        import onnx.defs
+
+        if not self.since:
+            return ""
+        text = onnx.defs.get_schema(self.name, self.since[-1]).doc or ""
+        paragraph = next((part for part in re.split(r"\n\s*\n", text) if part.strip()), "")
+        return re.split(r"(?<=[.:])\s", " ".join(paragraph.split()), maxsplit=1)[0]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "name": self.name,
+            "domain": self.domain,
+            "since": list(self.since),
+            "doc": self.doc,
+            "skeleton": self.skeleton,
+            "expression": self.expression,
+            "inputs": [_role_record(role) for role in self.inputs],
+            "outputs": [_role_record(role) for role in self.outputs],
+            "attributes": [
+                {key: getattr(one, key) for key in ("name", "kind", "required", "default", "choices")}
+                for one in self.attributes
+            ],
+            "ranks": list(self.ranks),
+            "in_place": self.in_place,
+            "host_inputs": list(self.host_inputs),
+        }
+
+    def facts(self) -> dict[str, str]:
+        """What one line each says of it."""
+        facts = {
+            "versions": ", ".join(map(str, self.since)) or "none of ONNX",
+            "summary": self.doc,
+            "kernel": self.skeleton,
+            "computes": self.expression,
+            "rank": _span(*self.ranks) if self.inputs else "",
+            "in place": ", ".join(f"{output} in {input}" for input, output in self.in_place) or "no",
+            "known on the host": ", ".join(self.host_inputs),
+        }
+        return {key: value for key, value in facts.items() if value}
+
+    def value_rows(self) -> list[tuple[str, str, str]]:
+        """Name, role and element types of every input and output."""
+        return [
+            (role.name, _role_text(kind, role), _dtypes_text(role))
+            for kind, roles in (("input", self.inputs), ("output", self.outputs))
+            for role in roles
+        ]
+
+    def attribute_rows(self) -> list[tuple[str, str, str, str]]:
+        """Name, kind, default and choices of every attribute."""
+        return [(one.name, one.kind, _default_text(one), ", ".join(map(str, one.choices))) for one in self.attributes]
+
+    def __repr__(self) -> str:
+        takes = ", ".join(_signature(role) for role in self.inputs)
+        gives = ", ".join(_signature(role) for role in self.outputs)
+        return f"<OperatorSchema {self.name}({takes}) -> {gives}>"
+
+    def __str__(self) -> str:
+        lines = [f"{self.domain}::{self.name}"]
+        width = max(map(len, self.facts()))
+        lines += [f"  {key:{width}}  {value}" for key, value in self.facts().items()]
+        for title, rows in (("values", self.value_rows()), ("attributes", self.attribute_rows())):
+            if rows:
+                lines += [f"  {title}", *(f"    {line}" for line in _columns(rows))]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from .html import facts, table
+
+        parts = [
+            facts(f"{self.domain}::{self.name}", self.facts()),
+            table(("value", "role", "element types"), self.value_rows()),
+        ]
+        if self.attributes:
+            parts.append(table(("attribute", "kind", "default", "choices"), self.attribute_rows()))
+        return "".join(parts)
+
+
+@overload
+def operators() -> list[OperatorSchema]: ...
+@overload
+def operators(name: str) -> OperatorSchema: ...
+def operators(name: str | None = None) -> list[OperatorSchema] | OperatorSchema:
+    """All operators by name, or the one called so, with or without ONNX's domain.
+
+    Raises UnsupportedError with the names that are near, for one that there is not.
+    """
+    known = _known()
+    if name is None:
+        return list(known.values())
+    wanted = name.removeprefix("ai.onnx::")
+    if wanted not in known:
+        raise _unknown(name, known)
+    return known[wanted]
+
+
+def page() -> str:
+    """The text of docs/operators.md."""
+    everything = operators()
+    parts = [
+        "# Operators\n",
+        f"The {len(everything)} ONNX operators that the engine runs, up to operator set {NEWEST}. This page is made by "
+        "`python -m pumice.catalogue`; `pumice.operators()` and `pumice operators` tell the same of the installed version.\n",
+        "*all* element types are "
+        + ", ".join(_FAMILIES["all"].split())
+        + "; *integers* those of 8 to 64 bits, *floats* "
+        + ", ".join(_FAMILIES["floats"].split())
+        + ".\n",
+        _markdown(
+            ("operator", "versions", "kernel"),
+            [
+                (f"[{one.name}](#{one.name.lower()})", ", ".join(map(str, one.since)), one.skeleton)
+                for one in everything
+            ],
+        ),
+    ]
+    for one in everything:
+        facts = {key: value for key, value in one.facts().items() if key not in ("versions", "summary", "kernel")}
+        lines = [f"- {key}: " + (f"`{value}`" if key == "computes" else value) for key, value in facts.items()]
+        parts.append(f"## {one.name}\n\n" + "\n".join(lines) + "\n")
+        parts.append(_markdown(("value", "role", "element types"), one.value_rows()))
+        if one.attributes:
+            parts.append(_markdown(("attribute", "kind", "default", "choices"), one.attribute_rows()))
+    return "\n".join(parts)
+
+
+@functools.cache
+def _known() -> dict[str, OperatorSchema]:
+    return {row.name: OperatorSchema(row) for row in _pumice.operators()}
+
+
+@functools.cache
+def _histories() -> dict[str, tuple[int, ...]]:
+    import onnx.defs
+
+    histories: dict[str, set[int]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == "":
+            histories.setdefault(schema.name, set()).add(schema.since_version)
+    return {name: tuple(sorted(versions)) for name, versions in histories.items()}
+
+
+def _unknown(name: str, known: Iterable[str]) -> UnsupportedError:
+    import difflib
+
+    by_case = {one.lower(): one for one in known}
+    near = [by_case[one] for one in difflib.get_close_matches(name.lower(), by_case, n=5, cutoff=0.5)]
+    return unsupported_error("the catalogue", [f"operator {name}" + (f"; near are {', '.join(near)}" if near else "")])
+
+
+def _role_record(role: ValueRole) -> dict[str, Any]:
+    return {key: getattr(role, key) for key in ("name", "dtypes", "optional", "variadic", "type")}
+
+
+def _signature(role: ValueRole) -> str:
+    return f"{role.name}{'...' if role.variadic else ''}{'?' if role.optional else ''}"
+
+
+def _role_text(kind: str, role: ValueRole) -> str:
+    return kind + (", optional" if role.optional else "") + (", any number" if role.variadic else "")
+
+
+def _dtypes_text(role: ValueRole) -> str:
+    left = list(role.dtypes)
+    if not left:
+        return "not supported"
+    named = []
+    for family, members in _FAMILIES.items():
+        if set(members.split()) <= set(left):
+            named.append(family)
+            left = [dtype for dtype in left if dtype not in members.split()]
+    text = ", ".join([*named, *left])
+    return f"{role.type}: {text}" if role.type else text
+
+
+def _default_text(attribute: AttributeSchema) -> str:
+    if attribute.required:
+        return "required"
+    if isinstance(attribute.default, float):
+        return f"{attribute.default:.9g}"
+    return "" if attribute.default is None else str(attribute.default)
+
+
+def _span(least: int, most: int) -> str:
+    return str(least) if least == most else f"{least} to {most}"
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+if __name__ == "__main__":
+    from pathlib import Path
+
+    target = Path("docs/operators.md")
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(page())
+    print(f"written: {target}")

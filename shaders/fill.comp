@@ -1,0 +1,23 @@
+// A dense tensor of one value; of matrices with DIAGONAL, where the value stands on diagonal `k` and all else is 0.
+#version 450
+layout(push_constant) uniform parameter {
+  uint elements;
+  uint value[2];  // an element's bits
+#if DIAGONAL
+  uint columns;
+  int k;
+#endif
+  uint y_offset;
+} p;
+#include "include/dense.glsl"
+
+ELEMENT element(uint id) {
+#if DIAGONAL
+  if (int(id % p.columns) - int(id / p.columns) != p.k) return ELEMENT(0);
+#endif
+#if BITS == 64
+  return uvec2(p.value[0], p.value[1]);
+#else
+  return p.value[0];
+#endif
+}

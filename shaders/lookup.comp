@@ -1,0 +1,30 @@
+// A tensor whose indices on some axes are looked up in tables: y[i, j, ..] = x[table[i], j, ..]. A table's entry below 0 gives `value`.
+#version 450
+layout(push_constant) uniform parameter {
+  uint elements;
+  uint size[RANK];
+  uint stride[RANK];  // of x
+  int table[RANK];    // where the axis's table begins; -1: it has none
+  uint value[2];      // an element's bits
+  uint x_offset, y_offset, tables_offset;
+} p;
+#include "include/dense.glsl"
+layout(binding = 1) readonly buffer T { int tables[]; };
+layout(binding = 2) readonly buffer X { ELEMENT x[]; };
+
+ELEMENT element(uint id) {
+  uint place = p.x_offset;
+  bool found = true;
+  for (int axis = RANK - 1; axis >= 0; --axis) {
+    int at = int(id % p.size[axis]);
+    id /= p.size[axis];
+    if (p.table[axis] >= 0) at = tables[p.tables_offset + uint(p.table[axis] + at)];
+    found = found && at >= 0;
+    place += uint(max(at, 0)) * p.stride[axis];
+  }
+#if BITS == 64
+  return found ? x[place] : uvec2(p.value[0], p.value[1]);
+#else
+  return found ? LOAD(x, place) : p.value[0];
+#endif
+}

@@ -1,0 +1,49 @@
+// One axis of a resize: every element is a weighted sum of `taps` elements of the axis, by tables of their indices and weights. A first
+// index below 0 gives `outside`. Sums are float32; so are the tensors between two axes (FIRST: x is the operator's, LAST: y is).
+#version 450
+#include "include/tensor.glsl"
+layout(local_size_x = 64) in;
+#if FIRST
+layout(binding = 0) readonly buffer X { sfp x[]; };
+#define LOAD(i) pm_load(x, i)
+#else
+layout(binding = 0) readonly buffer X { float x[]; };
+#define LOAD(i) x[i]
+#endif
+#if LAST
+layout(binding = 1) writeonly buffer Y { sfp y[]; };
+#else
+layout(binding = 1) writeonly buffer Y { float y[]; };
+#endif
+layout(binding = 2) readonly buffer I { int indices[]; };
+layout(binding = 3) readonly buffer W { float weights[]; };
+layout(push_constant) uniform parameter {
+  uint elements, inner;
+  uint size, x_size;  // of the axis
+  uint taps;
+  float outside;
+  uint x_offset, y_offset, indices_offset, weights_offset;
+} p;
+
+float element(uint id) {
+  const uint row = id / p.inner, first = row % p.size * p.taps;
+  const uint base = p.x_offset + row / p.size * p.x_size * p.inner + id % p.inner;
+  if (indices[p.indices_offset + first] < 0) return p.outside;
+  float sum = 0.0;
+  for (uint k = first; k < first + p.taps; ++k)
+    sum += weights[p.weights_offset + k] * LOAD(base + uint(indices[p.indices_offset + k]) * p.inner);
+  return sum;
+}
+
+void main() {
+  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+#if LAST && PM_GRAIN == 2
+  const uint i = id * 2u;
+  if (i >= p.elements) return;
+  pm_store2(y, p.y_offset + i, element(i), i + 1u < p.elements ? element(i + 1u) : 0.0);
+#elif LAST
+  if (id < p.elements) pm_store(y, p.y_offset + id, element(id));
+#else
+  if (id < p.elements) y[p.y_offset + id] = element(id);
+#endif
+}

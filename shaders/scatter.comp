@@ -1,0 +1,55 @@
+// y[the element that indices name] = COMBINE(what is there, x[id]), one invocation an update. An update whose index is out of range is
+// left out. BITS: of an element. REDUCE 0: an update replaces what is there; of several for one element any one may stay. Else they
+// are combined atomically, in any order, with FROM(bits) and TO(value) between an element's bits and its value of type VALUE.
+#version 450
+#if BITS == 64 && REDUCE
+#extension GL_EXT_shader_atomic_int64 : require
+#endif
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+#include "include/indexed.glsl"
+layout(local_size_x = 64) in;
+#if BITS == 64
+#if REDUCE
+#define WORD uint64_t
+#else
+#define WORD uvec2
+#endif
+#define LANES 1u
+#else
+#define WORD uint
+#define LANES (32u / uint(BITS))
+#endif
+layout(binding = 0) buffer Y { WORD y[]; };
+layout(binding = 2) readonly buffer X { WORD x[]; };
+
+void main() {
+  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  uint place;
+  if (id >= p.elements || !find_place(id, place)) return;
+  place += p.y_offset;
+  const uint from = p.x_offset + id;
+#if BITS >= 32 && !REDUCE
+  y[place] = x[from];
+#else
+#if BITS >= 32
+  const WORD mask = ~WORD(0);
+  const uint shift = 0u, from_shift = 0u;
+#else
+  const uint mask = (1u << uint(BITS)) - 1u;
+  const uint shift = place % LANES * uint(BITS), from_shift = from % LANES * uint(BITS);
+#endif
+  const WORD update = x[from / LANES] >> from_shift & mask;
+  WORD seen = atomicCompSwap(y[place / LANES], WORD(0), WORD(0)), given;
+  do {
+    given = seen;
+#if REDUCE
+    const VALUE a = FROM(given >> shift & mask), b = FROM(update);
+    const WORD made = TO(COMBINE(a, b)) & mask;
+#else
+    const WORD made = update;
+#endif
+    seen = atomicCompSwap(y[place / LANES], given, given & ~(mask << shift) | made << shift);
+  } while (seen != given);
+#endif
+}

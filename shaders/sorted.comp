@@ -1,0 +1,27 @@
+// The first elements of sorted rows: y[outer, j, inner] = x[outer, order[row, j], inner], or with POSITIONS the order itself as int64.
+#version 450
+layout(push_constant) uniform parameter {
+  uint elements, inner;
+  uint size;    // elements of a row that are taken
+  uint pitch;   // indices of a row in `order`
+#if !POSITIONS
+  uint x_size;  // elements of a row of x
+  uint x_offset;
+#endif
+  uint y_offset;
+} p;
+#include "include/dense.glsl"
+layout(binding = 1) readonly buffer O { uint order[]; };
+#if !POSITIONS
+layout(binding = 2) readonly buffer X { ELEMENT x[]; };
+#endif
+
+ELEMENT element(uint id) {
+  const uint inner = id % p.inner, outer = id / p.inner / p.size;
+  const uint at = order[(outer * p.inner + inner) * p.pitch + id / p.inner % p.size];
+#if POSITIONS
+  return ELEMENT(at, 0u);
+#else
+  return LOAD(x, p.x_offset + (outer * p.x_size + at) * p.inner + inner);
+#endif
+}
