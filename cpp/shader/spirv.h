@@ -78,6 +78,7 @@ enum Op : uint16_t {
   OpNot = 200,
   OpControlBarrier = 224,
   OpExecutionModeId = 331,
+  OpTypeCooperativeMatrixKHR = 4456,
 };
 
 enum Decoration : uint32_t {
