@@ -26,6 +26,7 @@ layout(constant_id = 2) const uint TILE_C = 128u;
 layout(constant_id = 3) const uint SUB_P = 64u;
 layout(constant_id = 4) const uint SUB_C = 64u;
 layout(constant_id = 5) const uint DEPTH = 32u;  // 32 or 64
+layout(constant_id = 6) const uint WHOLE = 0u;   // 1: DEPTH divides the depth, so no stretch reaches past it
 
 // Eights of elements.
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
@@ -59,8 +60,9 @@ uint row_of(uint i) {
 
 // Loads without branches, so that all of them are on their way at once: what lies outside is read elsewhere and becomes zero.
 void fetch(uint begin, uint depths, uint first_channel) {
+  if (WHOLE != 0u) begin = min(begin, depths - DEPTH);
   const uint depth = begin + gl_LocalInvocationIndex % EIGHTS_X * 8u;
-  const bool deep = depth < depths;
+  const bool deep = WHOLE != 0u || depth < depths;
 #if MATRIX
   const uint channel = deep ? depth : 0u;
   [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = x[(firsts[i] + channel) >> 3];
@@ -79,10 +81,10 @@ void fetch(uint begin, uint depths, uint first_channel) {
   const uint columns = (p.channels_out + 7u) / 8u, column = min(first_channel / 8u + gl_LocalInvocationIndex % EIGHTS_W, columns - 1u);
   [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) {
     const uint row = begin + (gl_LocalInvocationIndex + i * INVOCATIONS) / EIGHTS_W;
-    next_w[i] = w[(W_GROUP >> 3) + min(row, depths - 1u) * columns + column];
+    next_w[i] = w[(W_GROUP >> 3) + (WHOLE != 0u ? row : min(row, depths - 1u)) * columns + column];
   }
   [[unroll]] for (uint i = 0u; i < LOADS_W; ++i)
-    if (begin + (gl_LocalInvocationIndex + i * INVOCATIONS) / EIGHTS_W >= depths) next_w[i] = uvec4(0u);
+    if (WHOLE == 0u && begin + (gl_LocalInvocationIndex + i * INVOCATIONS) / EIGHTS_W >= depths) next_w[i] = uvec4(0u);
 }
 
 void main() {

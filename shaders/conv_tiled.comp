@@ -1,8 +1,9 @@
 // Contraction for GPUs: a workgroup computes TILE_P pixels by TILE_C output channels. SPLIT parts of it each sum every SPLIT-th stretch
-// of 16 products through shared memory of their own, an invocation a 4 x 4 tile in registers; their sums meet at the end. The next
-// stretch is on its way while one is summed. The depth runs over (tap, input channel), channels fastest.
+// of 16 products through shared memory of their own, an invocation a tile of REGISTERS by REGISTERS; their sums meet at the end. The
+// next stretch is on its way while one is summed. The depth runs over (tap, input channel), channels fastest.
 // Packed weights: [groups][kernel_taps][channels_in][channels_out rounded up to 8].
 #version 450
+#extension GL_EXT_control_flow_attributes : require
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #include "include/contraction.glsl"
@@ -12,6 +13,7 @@ layout(constant_id = 0) const uint INVOCATIONS = 256u;  // PART * SPLIT
 layout(constant_id = 1) const uint TILE_P = 64u;
 layout(constant_id = 2) const uint TILE_C = 64u;
 layout(constant_id = 3) const uint SPLIT = 1u;
+layout(constant_id = 4) const uint REGISTERS = 4u;  // 4 or 8
 
 #if X_VEC4
 layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
@@ -26,8 +28,9 @@ layout(binding = 2) buffer Y { sfp y[]; };
 #endif
 
 const uint kDepth = 16u;
-const uint kRows = 4u, kColumns = 4u;              // of an invocation's register tile
-const uint PART = TILE_P * TILE_C / 16u;           // invocations
+const uint FOURS = REGISTERS / 4u;                    // of rows and of columns of an invocation's tile
+const uint PART = TILE_P * TILE_C / (REGISTERS * REGISTERS);  // invocations
+const uint ROWS = TILE_P / REGISTERS, COLUMNS = TILE_C / REGISTERS;  // of invocations
 const uint QUADS_X = kDepth * TILE_P / 4u, QUADS_W = kDepth * TILE_C / 4u;  // vec4s that a part brings in for a stretch
 const uint LOADS_X = (QUADS_X + PART - 1u) / PART, LOADS_W = (QUADS_W + PART - 1u) / PART;
 
@@ -39,14 +42,14 @@ vec4 load_x(uvec3 place, uint image, uint depth, uint depths) {
   vec4 v = vec4(0.0);
 #if X_VEC4
   if (depth >= depths) return v;
-  const uint tap = depth / p.channels_in, channel = depth - tap * p.channels_in;
+  const uint tap = tap_of(depth), channel = depth - tap * p.channels_in;
   const uint th = tap / TAPS_W, tw = tap - th * TAPS_W;
   uint at;
   return find_input(place, th, tw, at) ? pm_load_vec4(x, (image + at + channel) >> 2) : v;
 #else
   for (uint i = 0u; i < 4u; ++i) {
     if (depth + i >= depths) break;
-    const uint tap = (depth + i) / p.channels_in, channel = depth + i - tap * p.channels_in;
+    const uint tap = tap_of(depth + i), channel = depth + i - tap * p.channels_in;
     const uint th = tap / TAPS_W, tw = tap - th * TAPS_W;
     uint at;
     if (find_input(place, th, tw, at)) v[i] = pm_load(x, image + at + channel * p.x_stride_c);
@@ -58,7 +61,7 @@ vec4 load_x(uvec3 place, uint image, uint depth, uint depths) {
 // Four output channels of the weights at one depth.
 vec4 load_w(uint depth, uint depths, uint channel) {
   if (depth >= depths || channel >= p.channels_out) return vec4(0.0);
-  const uint tap = depth / p.channels_in, channel_in = depth - tap * p.channels_in;
+  const uint tap = tap_of(depth), channel_in = depth - tap * p.channels_in;
   const uint th = tap / TAPS_W, tw = tap - th * TAPS_W;
   const uint row = tap_index(th, tw) * p.channels_in + channel_in;
   return pm_load_vec4(w, (W_GROUP >> 2) + row * ((p.channels_out + 7u) / 8u * 2u) + channel / 4u);
@@ -69,8 +72,8 @@ void main() {
   const uint first_pixel = gl_WorkGroupID.x * TILE_P, first_channel = gl_WorkGroupID.y * TILE_C;
   const uint depths = TAPS_H * TAPS_W * p.channels_in;
   const uint group_x = p.x_offset + gl_WorkGroupID.z * p.x_stride_group;
-  const uint columns = TILE_C / kColumns;
-  const uint row = id / columns, column = id % columns;  // of this invocation's register tile
+  // Of this invocation's tile: fours of rows that are ROWS fours apart, and so of columns, that neighbours read neighbouring words.
+  const uint row = id / COLUMNS, column = id % COLUMNS;
   const uint part_x = part * QUADS_X, part_w = part * QUADS_W;
 
   // What this invocation brings in: of quad q = id, id + PART, .. the pixel q % TILE_P, four deep from q / TILE_P on.
@@ -81,8 +84,8 @@ void main() {
     images[i] = group_x + places[i].x * p.x_stride_n;
   }
   vec4 next_x[LOADS_X], next_w[LOADS_W];
-  vec4 sums[kRows];
-  for (uint i = 0u; i < kRows; ++i) sums[i] = vec4(0.0);
+  vec4 sums[REGISTERS * FOURS];  // [row][four of columns]
+  [[unroll]] for (uint i = 0u; i < REGISTERS * FOURS; ++i) sums[i] = vec4(0.0);
   const uint stride = kDepth * SPLIT;
   for (uint begin = 0u; begin < depths + stride; begin += stride) {
     // Stretch `begin` is loaded, the one before it is summed.
@@ -106,36 +109,43 @@ void main() {
     }
     if (begin > 0u) {
       for (uint k = 0u; k < kDepth; ++k) {
-        const vec4 a = tile_x[part_x + k * TILE_P / 4u + row], c = tile_w[part_w + k * TILE_C / 4u + column];
-        for (uint i = 0u; i < kRows; ++i) sums[i] = fma(vec4(a[i]), c, sums[i]);
+        vec4 a[FOURS], c[FOURS];
+        [[unroll]] for (uint i = 0u; i < FOURS; ++i) a[i] = tile_x[part_x + k * TILE_P / 4u + row + i * ROWS];
+        [[unroll]] for (uint i = 0u; i < FOURS; ++i) c[i] = tile_w[part_w + k * TILE_C / 4u + column + i * COLUMNS];
+        [[unroll]] for (uint i = 0u; i < REGISTERS; ++i)
+          [[unroll]] for (uint j = 0u; j < FOURS; ++j)
+            sums[i * FOURS + j] = fma(vec4(a[i / 4u][i % 4u]), c[j], sums[i * FOURS + j]);
       }
       barrier();
     }
   }
 
-  // The first part takes in the sums of the others, a row of all register tiles at a time.
-  for (uint other = 1u; other < SPLIT; ++other) {
-    for (uint i = 0u; i < kRows; ++i) {
+  // The first part takes in the sums of the others, a four of all tiles at a time.
+  [[unroll]] for (uint i = 0u; i < REGISTERS * FOURS; ++i) {
+    for (uint other = 1u; other < SPLIT; ++other) {
       if (part == other) tile_x[id] = sums[i];
       barrier();
       if (part == 0u) sums[i] += tile_x[id];
       barrier();
     }
   }
-  const uint channel = first_channel + column * kColumns;
-  if (part > 0u || channel >= p.channels_out) return;
-  const vec4 bias = vec4(channel_bias(channel), channel_bias(channel + 1u), channel_bias(channel + 2u), channel_bias(channel + 3u));
-  for (uint i = 0u; i < kRows; ++i) {
-    const uint out_pixel = first_pixel + row * kRows + i;
-    if (out_pixel >= p.pixels) return;
-    const uint at = y_index(place_of(out_pixel)) + gl_WorkGroupID.z * p.y_stride_group + channel * p.y_stride_c;
-    vec4 v;
-    for (uint j = 0u; j < 4u; ++j) v[j] = epilogue(sums[i][j] + bias[j] + element_bias(out_pixel, channel + j));
+  if (part > 0u) return;
+  [[unroll]] for (uint j = 0u; j < FOURS; ++j) {
+    const uint channel = first_channel + (column + j * COLUMNS) * 4u;
+    if (channel >= p.channels_out) return;
+    const vec4 bias = vec4(channel_bias(channel), channel_bias(channel + 1u), channel_bias(channel + 2u), channel_bias(channel + 3u));
+    [[unroll]] for (uint i = 0u; i < REGISTERS; ++i) {
+      const uint out_pixel = first_pixel + (row + i / 4u * ROWS) * 4u + i % 4u;
+      if (out_pixel >= p.pixels) break;
+      const uint at = y_index(place_of(out_pixel)) + gl_WorkGroupID.z * p.y_stride_group + channel * p.y_stride_c;
+      vec4 v;
+      for (uint k = 0u; k < 4u; ++k) v[k] = epilogue(sums[i * FOURS + j][k] + bias[k] + element_bias(out_pixel, channel + k));
 #if Y_VEC4
-    pm_store_vec4(y, at >> 2, v);
+      pm_store_vec4(y, at >> 2, v);
 #else
-    for (uint j = 0u; j < 4u; ++j)
-      if (channel + j < p.channels_out) pm_store(y, at + j * p.y_stride_c, v[j]);
+      for (uint k = 0u; k < 4u; ++k)
+        if (channel + k < p.channels_out) pm_store(y, at + k * p.y_stride_c, v[k]);
 #endif
+    }
   }
 }

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import pumice
+
+SHADERS = Path(__file__).parents[1] / "shaders"
 
 BODY = "layout(binding = 0) buffer X { float x[]; };\nvoid main() { x[0] = 1.25; }"
 
@@ -20,3 +24,13 @@ def test_a_text_may_end_anyhow(start: str, end: str) -> None:
 def test_an_include_may_end_without_a_new_line() -> None:
     shader = pumice.compile('#include "part"\nvoid main() { x[0] = 1.0; }', includes={"part": BODY.partition("\n")[0]})
     assert shader.interface["bindings"][0]["name"] == "x"
+
+
+@pytest.mark.parametrize("matrix", ["0", "1"])
+@pytest.mark.parametrize("bias", ["0", "1", "2"])
+def test_the_kernel_of_matrix_units_compiles_where_no_device_has_them(matrix: str, bias: str) -> None:
+    macros = {"MATRIX": matrix, "Y_VEC4": "1", "HAS_BIAS": bias, "EPILOGUE(x)": "x"}
+    source = (SHADERS / "conv_matrix.comp").read_text()
+    options = pumice.ShaderOptions(storage="fp16")
+    shader = pumice.compile(source, options, macros=macros, include_dirs=[str(SHADERS)], name="conv_matrix")
+    assert "CooperativeMatrixKHR" in shader.interface["capabilities"]

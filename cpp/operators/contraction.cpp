@@ -42,13 +42,13 @@ int64_t packed_group(const NodeContext& node, const Weights& weights) {
   return round_up(weights.channels_out, kLaneChannels) * weights.taps * steps * 4;
 }
 
-void pack_weights(const PackContext& node, size_t input, const Weights& weights, double scale, PackedWeight& packed) {
-  check_packed(node, input);
+// Lays out any strided source as the kernels read weights.
+void pack_weights(const NodeContext& node, const TensorDesc& source_desc, const Weights& weights, double scale, PackedWeight& packed) {
   const int64_t elements = packed_group(node, weights) * weights.groups;
   packed.desc = TensorDesc(node.float_dtype, {elements});
   const Macros macros = {{"LANES", node.prefers_lanes() ? "1" : "0"},
                          {"KV", std::to_string(step_channels(weights.channels_in))},
-                         {"SOURCE_FLOAT", node.input(input).dtype == DType::float32 ? "1" : "0"}};
+                         {"SOURCE_FLOAT", source_desc.dtype == DType::float32 ? "1" : "0"}};
   const auto kernel = node.kernel("conv_pack.comp", node.float_dtype, macros);
   packed.steps = [kernel, weights, elements, scale](std::vector<Step>& steps, const Operand& source, const Operand& target) {
     steps.push_back(StepBuilder(kernel)
@@ -66,6 +66,11 @@ void pack_weights(const PackContext& node, size_t input, const Weights& weights,
                         .threads(static_cast<uint64_t>(elements / 4))
                         .build());
   };
+}
+
+void pack_weights(const PackContext& node, size_t input, const Weights& weights, double scale, PackedWeight& packed) {
+  check_packed(node, input);
+  pack_weights(node, node.input(input), weights, scale, packed);
 }
 
 }  // namespace
@@ -114,6 +119,7 @@ struct Contraction {
   int64_t x_stride_group = 0, y_stride_group = 0, w_stride_group = 0;
   int64_t x_first = 0, w_first = 0, y_first = 0;  // elements where this dispatch begins
   bool matrix = false;                            // a matrix product: no taps
+  bool padded = false;                            // x has zeros after its last channel, up to the next eight
 };
 
 // What is added: a packed number for each channel, or a matrix.
@@ -130,29 +136,34 @@ bool has_vector_channels(Planes planes, int64_t channels, int64_t group_stride, 
   return planes.has_vector_channels(width) && group_stride % width == 0;
 }
 
-// What a workgroup of conv_tiled computes, and in how many parts it splits the depth.
+// What a workgroup of conv_tiled computes, in how many parts it splits the depth, and the side of an invocation's tile in registers.
 struct Tiling {
-  int64_t pixels, channels, split;
+  int64_t pixels, channels, split = 1, registers = 4;
 
-  int64_t invocations() const { return pixels * channels / 16 * split; }
+  int64_t invocations() const { return pixels * channels / (registers * registers) * split; }
 };
 
 // Large tiles reuse more of what they load; small and split ones keep all of the device busy on small outputs.
 Tiling tiling_of(const Context& context, int64_t pixels, int64_t channels, int64_t groups, int64_t depth) {
-  constexpr int64_t kBusyInvocations = 65536, kMostSplit = 8, kMostInvocations = 512, kSharedBytes = 24576;
-  Tiling tiling{32, 32, 1};
+  constexpr int64_t kBusyInvocations = 65536, kMostSplit = 8, kMostInvocations = 512, kSharedBytes = 24576, kManyTiles = 128;
+  const auto tiles_of = [&](const Tiling& tiling) {
+    return ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels) * groups;
+  };
+  Tiling tiling{32, 32};
   if (channels <= 8)
-    tiling = {128, 8, 1};
+    tiling = {128, 8};
   else if (channels <= 16)
-    tiling = {64, 16, 1};
+    tiling = {64, 16};
   else if (pixels <= 8)
-    tiling = {8, 64, 1};
-  else if (ceil_div(pixels, 64) * ceil_div(channels, 64) * groups >= 128)
-    tiling = {64, 64, 1};
-  const int64_t tiles = ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels) * groups;
+    tiling = {8, 64};
+  else if (const Tiling wide{128, 128, 1, 8}; channels >= 128 && tiles_of(wide) >= kManyTiles)
+    return wide;
+  else if (const Tiling square{64, 64}; tiles_of(square) >= kManyTiles)
+    tiling = square;
+  const int64_t tiles = tiles_of(tiling);
   const int64_t shared = std::min<int64_t>(kSharedBytes, static_cast<int64_t>(context.limit("maxComputeSharedMemorySize")));
   const auto fits = [&](int64_t split) {
-    const Tiling wider{tiling.pixels, tiling.channels, split};
+    const Tiling wider{tiling.pixels, tiling.channels, split, tiling.registers};
     return split <= kMostSplit &&
            wider.invocations() <=
                std::min<int64_t>(kMostInvocations, static_cast<int64_t>(context.limit("maxComputeWorkGroupInvocations"))) &&
@@ -178,8 +189,8 @@ std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Con
       {64, 64, 32, 32, 64},   {32, 64, 16, 32, 64},  {16, 64, 16, 16, 64}};
   const bool all_taps =
       c.matrix || (c.tap_first == 0 && c.tap_row == c.taps_w && c.tap_column == 1 && c.weights.taps == c.taps_h * c.taps_w);
-  if (!node.has_matrices() || !all_taps || node.input_phase(0) != 0 || c.x_first % kEight != 0 || c.w_first % kEight != 0 ||
-      !has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, kEight))
+  if (!node.has_matrices() || !all_taps || (node.input_phase(0) != 0 && !c.padded) || c.x_first % kEight != 0 || c.w_first % kEight != 0 ||
+      !has_vector_channels(c.x, c.padded ? round_up(c.weights.channels_in, kEight) : c.weights.channels_in, c.x_stride_group, kEight))
     return {};
   const int64_t channels = c.weights.channels_out;
   for (const MatrixTiling& tiling : kTilings) {
@@ -226,7 +237,8 @@ void add_contraction(LowerContext& node, const Contraction& c, const Operand& x,
                         {"TILE_C", matrix->channels},
                         {"SUB_P", matrix->sub_pixels},
                         {"SUB_C", matrix->sub_channels},
-                        {"DEPTH", matrix->depth}});
+                        {"DEPTH", matrix->depth},
+                        {"WHOLE", depth % matrix->depth == 0 ? 1 : 0}});
   } else if (lanes) {
     const bool is_narrow = c.weights.channels_in > 0 && c.weights.channels_in <= 4 && c.taps_w <= kMostRowTaps;
     shader = "conv_lanes.comp";
@@ -238,8 +250,11 @@ void add_contraction(LowerContext& node, const Contraction& c, const Operand& x,
     shader = "conv_tiled.comp";
     tile_pixels = tiling.pixels, tile_channels = tiling.channels;
     macros.emplace_back("X_VEC4", x_vec4 ? "1" : "0");
-    spec = specialized(
-        {{"INVOCATIONS", tiling.invocations()}, {"TILE_P", tiling.pixels}, {"TILE_C", tiling.channels}, {"SPLIT", tiling.split}});
+    spec = specialized({{"INVOCATIONS", tiling.invocations()},
+                        {"TILE_P", tiling.pixels},
+                        {"TILE_C", tiling.channels},
+                        {"SPLIT", tiling.split},
+                        {"REGISTERS", tiling.registers}});
   }
   const auto kernel = node.kernel(shader, node.float_dtype, macros, spec);
   const auto from = [&](Operand operand, int64_t element) {
@@ -384,11 +399,33 @@ static bool is_row(const TensorDesc& c, int64_t columns) {
   return c.rank() > 0 && c.shape.back() == columns && c.elements() == columns;
 }
 
+// B lies as packing would lay it: rows of whole eights.
+static bool is_as_packed(const NodeContext& node, const TensorDesc& b, const Weights& weights, double scale) {
+  return !node.prefers_lanes() && scale == 1 && b.dtype == node.float_dtype && b.is_packed() && weights.stride_out == 1 &&
+         weights.channels_out % 8 == 0;
+}
+
+static bool pack_matrix(const PackContext& node, const Weights& weights, double scale, PackedWeight& packed) {
+  if (is_as_packed(node, node.input(1), weights, scale)) return false;
+  pack_weights(node, 1, weights, scale, packed);
+  return true;
+}
+
+// Input 1 as weights; one that lies right, but does not begin at a boundary, is brought to one.
+static Operand matrix_operand(LowerContext& node, const Weights& weights, double scale) {
+  if (!is_as_packed(node, node.input(1), weights, scale) || node.input_phase(1) == 0) return node.packed(1);
+  PackedWeight packed;
+  pack_weights(node, node.input(1), weights, scale, packed);
+  const Operand target = node.temporary(packed.desc.bytes());
+  packed.steps(node.steps, node.in(1), target);
+  return target;
+}
+
 bool pack_gemm(const PackContext& node, size_t input, PackedWeight& packed) {
   const bool transposed = node.attributes->integer("transB", 0) != 0;
   if (!is_working_float(node.input(input).dtype)) return false;
-  if (input == 1) pack_weights(node, input, matrix_weights(node.input(1), transposed), node.attributes->real("alpha", 1), packed);
-  if (input != 2 || !node.inputs[1]) return input == 1;
+  if (input == 1) return pack_matrix(node, matrix_weights(node.input(1), transposed), node.attributes->real("alpha", 1), packed);
+  if (input != 2 || !node.inputs[1]) return false;
   if (!is_row(node.input(2), node.input(1).shape[transposed ? 0 : 1])) return false;
   pack_floats(node, input, node.attributes->real("beta", 1), packed);
   return true;
@@ -410,6 +447,22 @@ static TensorDesc transposed(const TensorDesc& matrix, bool is_transposed) {
   return TensorDesc(matrix.dtype, {matrix.shape[1], matrix.shape[0]}, Strides{matrix.strides[1], matrix.strides[0]});
 }
 
+// The rows of A. Matrix units want whole eights that begin at a boundary: any other rows are brought into that form first, where the
+// product is large enough to be worth a pass over them.
+static Operand matrix_rows(LowerContext& node, Contraction& c) {
+  constexpr int64_t kEight = 8, kLeast = 64;
+  const int64_t rows = c.x.w, depth = c.weights.channels_in;
+  const bool ready = node.input_phase(0) == 0 && c.x.sc == 1 && depth % kEight == 0 && c.x.sw % kEight == 0;
+  if (ready || !node.has_matrices() || std::min({rows, depth, c.weights.channels_out}) < kLeast) return node.in(0);
+  PackedWeight packed;
+  pack_weights(node, node.input(0), {1, depth, rows, 1, 0, c.x.sc, c.x.sw, 0}, 1, packed);
+  const Operand target = node.temporary(packed.desc.bytes());
+  packed.steps(node.steps, node.in(0), target);
+  c.x = matrix_planes(rows, depth, round_up(depth, kEight), 1);
+  c.padded = true;
+  return target;
+}
+
 void lower_gemm(LowerContext& node) {
   const bool transposed_a = node.attributes->integer("transA", 0) != 0, transposed_b = node.attributes->integer("transB", 0) != 0;
   const TensorDesc &a = node.input(0), &y = node.output(0);
@@ -421,16 +474,17 @@ void lower_gemm(LowerContext& node) {
     return add_product(node, transposed(a, transposed_a), transposed(node.input(1), transposed_b), y, c, node.attributes->real("alpha", 1),
                        node.attributes->real("beta", 1));
   }
-  const Contraction c =
+  Contraction c =
       matrix_product(matrix_planes(a.shape[row], a.shape[column], a.strides[row], a.strides[column]),
                      matrix_weights(node.input(1), transposed_b), matrix_planes(y.shape[0], y.shape[1], y.strides[0], y.strides[1]));
-  const Operand weights = node.packed(1);
+  const Operand left = matrix_rows(node, c);
+  const Operand weights = matrix_operand(node, c.weights, node.attributes->real("alpha", 1));
   Bias bias = adds ? bias_of(node) : Bias{};
   if (adds && !is_row(node.input(2), y.shape[1])) {
     const Strides strides = c_strides();
     bias = {Bias::Kind::matrix, node.in(2), strides[0], strides[1], node.attributes->real("beta", 1)};
   }
-  add_contraction(node, c, node.in(0), weights, bias, node.out(0));
+  add_contraction(node, c, left, weights, bias, node.out(0));
 }
 
 // An operand of MatMul as matrices: a vector is one row on the left, one column on the right.
@@ -443,8 +497,7 @@ static TensorDesc as_matrices(const TensorDesc& desc, bool is_right) {
 
 bool pack_matmul(const PackContext& node, size_t input, PackedWeight& packed) {
   if (input != 1 || !is_working_float(node.input(1).dtype)) return false;
-  pack_weights(node, input, matrix_weights(as_matrices(node.input(1), true), false), 1, packed);
-  return true;
+  return pack_matrix(node, matrix_weights(as_matrices(node.input(1), true), false), 1, packed);
 }
 
 // The batches of all three as one index space, counted in matrices.
@@ -473,13 +526,15 @@ void lower_matmul(LowerContext& node) {
     return add_product(node, a, b, matrices);
   }
   if (is_strided) throw UnsupportedError("node '" + std::string(node.node) + "': MatMul of strided tensors with a constant on the right");
-  const Operand weights = node.packed(1);
   const Weights all = matrix_weights(b, false);
+  const Operand weights = matrix_operand(node, all, 1);
   const auto planes = [](int64_t rows, int64_t columns) { return matrix_planes(rows, columns, columns, 1); };
   const int64_t k = all.channels_in, n = all.channels_out;
   if (all.groups == 1) {  // one B for all: the batch of A becomes more rows
     const int64_t rows = element_count({a.shape.begin(), a.shape.end() - 1});
-    return add_contraction(node, matrix_product(planes(rows, k), all, planes(rows, n)), node.in(0), weights, {}, node.out(0));
+    Contraction c = matrix_product(planes(rows, k), all, planes(rows, n));
+    const Operand left = matrix_rows(node, c);
+    return add_contraction(node, c, left, weights, {}, node.out(0));
   }
   const int64_t m = a.shape[a.shape.size() - 2], group = packed_group(node, all);
   // The last axis of the batch is the grid's; each index of the others is a dispatch.

@@ -108,6 +108,7 @@ enum Op : uint16_t {
   OpAtomicFMin = 5614,
   OpAtomicFMax = 5615,
   OpAtomicFAdd = 6035,
+  OpTypeCooperativeMatrixKHR = 4456,
 };
 
 enum Decoration : uint32_t {

@@ -44,10 +44,14 @@ float epilogue(float x) { return EPILOGUE(x); }
 
 // Where a pixel is: its image and its place in it.
 uvec3 place_of(uint pixel) {
+#if MATRIX
+  return uvec3(0u, 0u, pixel);
+#else
   const uint area = p.out_h * p.out_w;
   const uint n = pixel / area, rest = pixel - n * area;
   const uint i = rest / p.out_w;
   return uvec3(n, i, rest - i * p.out_w);
+#endif
 }
 
 // Where in its image the input is that tap (th, tw) of an output pixel reads; false: outside.
@@ -61,6 +65,15 @@ bool find_input(uvec3 place, uint th, uint tw, out uint at) {
   const bool inside = ih >= 0 && ih < p.in_h && iw >= 0 && iw < p.in_w;
   at = inside ? uint(ih) * p.x_stride_h + uint(iw) * p.x_stride_w : 0u;
   return inside;
+#endif
+}
+
+// The tap that a product's depth belongs to.
+uint tap_of(uint depth) {
+#if MATRIX
+  return 0u;
+#else
+  return depth / p.channels_in;
 #endif
 }
 

@@ -195,17 +195,21 @@ def on_device(kernel: pumice.Kernel, groups: tuple[int, int], **arguments: objec
     return sample
 
 
-def bandwidth_samplers(context: pumice.Context, size: int) -> dict[str, Sampler]:
-    def grid(quads: int, each: int) -> tuple[int, int]:
-        groups = -(-quads // each)
-        rows = -(-groups // 65535)
-        return -(-groups // rows), rows
+def grid(quads: int, each: int) -> tuple[int, int]:
+    groups = -(-quads // each)
+    rows = -(-groups // 65535)
+    return -(-groups // rows), rows
 
-    samplers: dict[str, Sampler] = {}
-    copied = size // 16
+
+def copy_sampler(context: pumice.Context, size: int) -> Sampler:
+    """A copy of `size` bytes by a kernel, the device's limit."""
     source, target = (pumice.empty(size // 4, "float32", context) for _ in range(2))
     copy = pumice.Kernel(COPY, context=context, name="copy")
-    samplers["copy, vec4"] = on_device(copy, grid(copied, 256), x=source, y=target, count=copied)
+    return on_device(copy, grid(size // 16, 256), x=source, y=target, count=size // 16)
+
+
+def bandwidth_samplers(context: pumice.Context, size: int) -> dict[str, Sampler]:
+    samplers: dict[str, Sampler] = {"copy, vec4": copy_sampler(context, size)}
     fused = pumice.Kernel(FUSED, context=context, name="fused")
     for dtype in ("float32", "float16"):
         quads = size // (4 * np.dtype(dtype).itemsize)

@@ -105,6 +105,21 @@ def _captured(torch: Any, run: Callable[[], Any]) -> Any:
     return graph
 
 
+def _graph_sampler(torch: Any, graph: Any) -> Callable[[int], Sequence[float]]:
+    def device(runs: int) -> Sequence[float]:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        seconds = []
+        for _ in range(runs):
+            begin.record()
+            graph.replay()
+            end.record()
+            torch.cuda.synchronize()
+            seconds.append(begin.elapsed_time(end) * 1e-3)
+        return seconds
+
+    return device
+
+
 def torch_module(torch: Any, folder: Path) -> Any:
     os.chdir(folder)  # the module reads its weights from here
     spec = importlib.util.spec_from_file_location(f"converted_{folder.name}", folder / "model_pnnx.py")
@@ -128,19 +143,18 @@ def torch_model(folder: Path, precision: str, x: Array) -> Local:
 
     on_device = torch.from_numpy(x).cuda().to(dtype)
     graph = _captured(torch, lambda: net(on_device))
+    return Local(call, _graph_sampler(torch, graph))
 
-    def device(runs: int) -> Sequence[float]:
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        seconds = []
-        for _ in range(runs):
-            begin.record()
-            graph.replay()
-            end.record()
-            torch.cuda.synchronize()
-            seconds.append(begin.elapsed_time(end) * 1e-3)
-        return seconds
 
-    return Local(call, device)
+def torch_operator(expression: str, shapes: Sequence[tuple[Sequence[int], str]]) -> Local:
+    """An expression over tensors a, b, .. of these shapes and dtypes; its time on the device is that of a CUDA graph."""
+    torch = _torch()
+    names = {"torch": torch, "F": import_module("torch.nn.functional")}
+    for i, (shape, dtype) in enumerate(shapes):
+        numbers = torch.rand(*shape, device="cuda") + 0.5
+        names[chr(ord("a") + i)] = numbers.to(getattr(torch, dtype)) if dtype != "bool" else numbers > 1.0
+    code = compile(expression, "expression", "eval")
+    return Local(lambda: np.empty(0), _graph_sampler(torch, _captured(torch, lambda: eval(code, names))))
 
 
 def torch_launch(what: str) -> Local:
