@@ -89,8 +89,4 @@ bool ShapeInference::evaluate(const GraphNode& node) {
   return true;
 }
 
-bool reads_shapes_alone(const OperatorRow& row) {
-  return row.name == "Shape" || row.name == "Size";
-}
-
 }  // namespace pumice

@@ -28,7 +28,4 @@ class ShapeInference {
   std::vector<std::optional<HostTensor>> hosts_;
 };
 
-// The row reads the shapes of its inputs alone.
-bool reads_shapes_alone(const OperatorRow& row);
-
 }  // namespace pumice

@@ -33,6 +33,7 @@ void lower_scatter_elements(LowerContext& node);
 void lower_scatter_nd(LowerContext& node);
 void lower_resize(LowerContext& node);
 void lower_topk(LowerContext& node);
+void lower_compress(LowerContext& node);
 void lower_tile(LowerContext& node);
 void lower_constant_of_shape(LowerContext& node);
 void lower_eye_like(LowerContext& node);

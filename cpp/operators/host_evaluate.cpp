@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "operators/host_elements.h"
+#include "operators/host_node.h"
 #include "operators/map_expression.h"
 #include "operators/slice_geometry.h"
 
@@ -14,24 +15,7 @@ namespace pumice {
 namespace {
 
 using Inputs = std::span<const HostTensor* const>;
-using Results = std::optional<std::vector<HostTensor>>;
-
-// One node with all that its evaluation needs; the output descs are its shape rule's.
-struct HostNode {
-  const OperatorRow& row;
-  std::string_view name;
-  const Attributes& attributes;
-  Inputs inputs;
-  std::vector<TensorDesc> outputs;
-
-  bool has(size_t i) const { return i < inputs.size() && inputs[i]; }
-  const HostTensor& input(size_t i) const { return *inputs[i]; }
-  std::vector<int64_t> integers(size_t i) const { return has(i) ? inputs[i]->as_int64() : std::vector<int64_t>(); }
-  size_t axis(int64_t fallback, const Shape& shape) const {
-    const int64_t given = attributes.integer("axis", fallback);
-    return static_cast<size_t>(given < 0 ? given + static_cast<int64_t>(shape.size()) : given);
-  }
-};
+using Results = HostResults;
 
 std::vector<HostTensor> one(HostTensor value) {
   std::vector<HostTensor> values;
@@ -119,6 +103,10 @@ Results evaluate_shape(const HostNode& node) {
   return one(integers_tensor(node.outputs[0], {shape.begin() + first, shape.begin() + first + node.outputs[0].elements()}));
 }
 
+Results evaluate_size(const HostNode& node) {
+  return one(integers_tensor(node.outputs[0], {node.input(0).desc.elements()}));
+}
+
 Results evaluate_constant(const HostNode& node) {
   const Attributes& attributes = node.attributes;
   if (const HostTensor* tensor = attributes.tensor("value")) return one(*tensor);
@@ -183,25 +171,6 @@ Results evaluate_concat(const HostNode& node) {
     for (int64_t i = 0; i < outer && bytes > 0; ++i)
       std::memcpy(writer.at(i * row + begin), input->data + static_cast<size_t>(i) * bytes, bytes);
     begin += part;
-  }
-  return one(writer.take());
-}
-
-Results evaluate_gather(const HostNode& node) {
-  const Shape& shape = node.input(0).desc.shape;
-  const size_t axis = node.axis(0, shape);
-  const auto indices = node.integers(1);
-  const int64_t outer = element_count({shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis)}),
-                inner = element_count({shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1, shape.end()});
-  const int64_t size = shape[axis], count = static_cast<int64_t>(indices.size());
-  HostWriter writer(node.outputs[0]);
-  const size_t bytes = static_cast<size_t>(inner) * writer.element_bytes();
-  for (int64_t k = 0; k < count; ++k) {
-    const int64_t given = indices[static_cast<size_t>(k)], index = given < 0 ? given + size : given;
-    if (index < 0 || index >= size)
-      throw GraphError(std::string(node.name), "index " + std::to_string(given) + " of an axis of " + std::to_string(size));
-    for (int64_t i = 0; i < outer && bytes > 0; ++i)
-      std::memcpy(writer.at((i * count + k) * inner), node.input(0).data + static_cast<size_t>(i * size + index) * bytes, bytes);
   }
   return one(writer.take());
 }
@@ -294,11 +263,34 @@ Results evaluate_scan(const HostNode& node) {
 using Evaluation = Results (*)(const HostNode&);
 
 Evaluation evaluation_of(const OperatorRow& row) {
-  static const std::map<std::string_view, Evaluation> by_name = {
-      {"Cast", evaluate_cast},        {"Shape", evaluate_shape},      {"Constant", evaluate_constant}, {"Transpose", evaluate_transpose},
-      {"Slice", evaluate_slice},      {"Split", evaluate_split},      {"Expand", evaluate_expand},     {"Concat", evaluate_concat},
-      {"Gather", evaluate_gather},    {"ReduceSum", evaluate_reduce}, {"ReduceProd", evaluate_reduce}, {"ReduceMax", evaluate_reduce},
-      {"ReduceMin", evaluate_reduce}, {"Range", evaluate_range},      {"CumSum", evaluate_scan},       {"CumProd", evaluate_scan}};
+  static const std::map<std::string_view, Evaluation> by_name = {{"Cast", evaluate_cast},
+                                                                 {"Shape", evaluate_shape},
+                                                                 {"Constant", evaluate_constant},
+                                                                 {"Transpose", evaluate_transpose},
+                                                                 {"Slice", evaluate_slice},
+                                                                 {"Split", evaluate_split},
+                                                                 {"Expand", evaluate_expand},
+                                                                 {"Concat", evaluate_concat},
+                                                                 {"Gather", evaluate_gather},
+                                                                 {"GatherElements", evaluate_gather_elements},
+                                                                 {"GatherND", evaluate_gather_nd},
+                                                                 {"ScatterElements", evaluate_scatter_elements},
+                                                                 {"ScatterND", evaluate_scatter_nd},
+                                                                 {"Size", evaluate_size},
+                                                                 {"ConstantOfShape", evaluate_constant_of_shape},
+                                                                 {"OneHot", evaluate_one_hot},
+                                                                 {"Trilu", evaluate_trilu},
+                                                                 {"Tile", evaluate_tile},
+                                                                 {"TopK", evaluate_topk},
+                                                                 {"NonZero", evaluate_non_zero},
+                                                                 {"Compress", evaluate_compress},
+                                                                 {"ReduceSum", evaluate_reduce},
+                                                                 {"ReduceProd", evaluate_reduce},
+                                                                 {"ReduceMax", evaluate_reduce},
+                                                                 {"ReduceMin", evaluate_reduce},
+                                                                 {"Range", evaluate_range},
+                                                                 {"CumSum", evaluate_scan},
+                                                                 {"CumProd", evaluate_scan}};
   if (const auto found = by_name.find(row.name); found != by_name.end()) return found->second;
   if (row.skeleton == Skeleton::view) return evaluate_view;
   return row.skeleton == Skeleton::map && !row.expression.empty() ? evaluate_map : nullptr;
@@ -311,8 +303,9 @@ bool is_beyond_int64(const HostTensor& tensor) {
   return std::any_of(values.begin(), values.end(), [](int64_t value) { return value < 0; });
 }
 
-// One, or the parts of a Split; 0 where they are not stated.
+// As many as there are, or the parts of a Split; 0 where they are not stated.
 size_t output_count(const OperatorRow& row, const Attributes& attributes, Inputs inputs) {
+  if (row.name == "TopK") return 2;
   if (row.name != "Split") return 1;
   if (inputs.size() > 1 && inputs[1]) return static_cast<size_t>(inputs[1]->desc.elements());
   return static_cast<size_t>(std::clamp<int64_t>(attributes.integer("num_outputs", 0), 0, inputs[0]->desc.elements()));
@@ -332,11 +325,15 @@ std::vector<TensorDesc> output_descs(const OperatorRow& row, std::string_view no
 
 }  // namespace
 
+bool reads_shapes_alone(const OperatorRow& row) {
+  return row.name == "Shape" || row.name == "Size";
+}
+
 std::optional<std::vector<HostTensor>> evaluate_on_host(const OperatorRow& row, std::string_view node, const Attributes& attributes,
                                                         Inputs inputs) {
   const Evaluation evaluate = evaluation_of(row);
   if (!evaluate) return {};
-  const bool reads_values = row.name != "Shape";
+  const bool reads_values = !reads_shapes_alone(row);
   for (const HostTensor* input : inputs)
     if (input && reads_values && ((!input->data && input->desc.elements() > 0) || bits(input->desc.dtype) < 8)) return {};
   for (const HostTensor* input : inputs)

@@ -10,8 +10,11 @@
 
 namespace pumice {
 
+// The row reads the shapes of its inputs alone: they need no data.
+bool reads_shapes_alone(const OperatorRow& row);
+
 // The outputs of one node, all of them, from inputs that are known (null where an optional one is left out); `attributes` are checked
-// ones. An input of Shape needs a desc alone. None where the host does not evaluate the row, or where the values have no meaning
+// ones. None where the host does not evaluate the row, or where the values have no meaning
 // (an integer divided by zero). Throws GraphError as the row's shape rule does, and for indices out of range.
 std::optional<std::vector<HostTensor>> evaluate_on_host(const OperatorRow& row, std::string_view node, const Attributes& attributes,
                                                         std::span<const HostTensor* const> inputs);

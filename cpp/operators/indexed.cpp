@@ -4,6 +4,8 @@
 
 #include "core/error.h"
 #include "operators/families.h"
+#include "operators/host_elements.h"
+#include "operators/lookup.h"
 #include "operators/operator_table.h"
 #include "operators/strided.h"
 
@@ -150,6 +152,19 @@ void lower_gather(LowerContext& node) {
   addresses.count = addresses.outer_rows = node.input(1).elements();
   addresses.outer_stride = count_of(x, axis, x.size());
   add_gather(node, addresses);
+}
+
+void lower_compress(LowerContext& node) {
+  const TensorDesc& x = node.input(0);
+  const bool flat = !node.attributes->has("axis");
+  const int64_t given = node.attributes->integer("axis", 0);
+  const auto axis = static_cast<size_t>(given < 0 ? given + x.rank() : given);
+  AxisTables tables(flat ? 1 : x.shape.size());
+  std::vector<int32_t>& kept = tables[axis].emplace();
+  const auto condition = node.host(1)->as_int64();
+  for (size_t i = 0; i < condition.size(); ++i)
+    if (condition[i] != 0) kept.push_back(static_cast<int32_t>(i));
+  add_lookup(node, flat ? Shape{x.elements()} : x.shape, node.output(0).shape, tables, HostWriter(TensorDesc(x.dtype, {})).take());
 }
 
 void lower_gather_elements(LowerContext& node) {

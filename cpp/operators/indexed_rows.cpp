@@ -1,4 +1,6 @@
 // Operators whose elements are found by indices that are data themselves.
+#include <algorithm>
+
 #include "operators/families.h"
 #include "operators/row_parts.h"
 
@@ -72,6 +74,23 @@ void shape_of_scatter_nd(ShapeContext& node) {
   shape_like_input(node);
 }
 
+void shape_of_non_zero(ShapeContext& node) {
+  const auto elements = node.host_values(0).as_double();
+  const auto zeros = std::count(elements.begin(), elements.end(), 0.0);
+  node.output(0, DType::int64, {node.input(0).rank(), static_cast<int64_t>(elements.size()) - zeros});
+}
+
+void shape_of_compress(ShapeContext& node) {
+  const bool flat = !node.attributes().has("axis");
+  Shape y = flat ? Shape{node.input(0).elements()} : node.input(0).shape;
+  const size_t axis = flat ? 0 : checked_axis(node, node.attributes().integer("axis"), y.size());
+  const auto condition = node.host_integers(1);
+  if (node.input(1).rank() != 1 || static_cast<int64_t>(condition.size()) > y[axis])
+    node.fail("a condition of shape " + to_string(node.input(1).shape) + " for an axis of " + std::to_string(y[axis]));
+  y[axis] = static_cast<int64_t>(condition.size()) - std::count(condition.begin(), condition.end(), 0);
+  node.output(0, node.input(0).dtype, y);
+}
+
 }  // namespace
 
 Rows indexed_rows() {
@@ -86,7 +105,16 @@ Rows indexed_rows() {
            {{x, indices, updates}, y, {axis, reduction}, 1},
            shape_of_scatter_elements,
            lower_scatter_elements},
-          {"ScatterND", Skeleton::scatter, {{x, indices, updates}, y, {reduction}, 1}, shape_of_scatter_nd, lower_scatter_nd}};
+          {"ScatterND", Skeleton::scatter, {{x, indices, updates}, y, {reduction}, 1}, shape_of_scatter_nd, lower_scatter_nd},
+          {"Compress",
+           Skeleton::index_map,
+           {{value("x", kAny), value("condition", kBool)}, y, {optional("axis", AttributeKind::integer)}, 1},
+           shape_of_compress,
+           lower_compress,
+           {},
+           host_bits(1)},
+          // No lowering: the host makes it, for its shape depends on the values.
+          {"NonZero", Skeleton::copy, {{value("x", kAny)}, {value("y", kInt64)}, {}, 1}, shape_of_non_zero, nullptr, {}, host_bits(0)}};
 }
 
 }  // namespace pumice

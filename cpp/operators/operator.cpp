@@ -183,6 +183,7 @@ Operator::Operator(std::string_view name, std::vector<std::optional<TensorDesc>>
                    const Attributes& attributes)
     : row_(find_operator(name)), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {
   if (!row_) throw UnsupportedError("operator " + std::string(name));
+  if (!row_->lower) throw UnsupportedError("operator " + std::string(name) + " outside of a graph: its result is the host's");
   attributes_ = checked_attributes(*row_, name, attributes);
   check_inputs(*row_, name, pointers(inputs_), outputs_.size());
   check_outputs();

@@ -61,7 +61,8 @@ class ShapeContext {
   bool has(size_t i) const { return i < inputs_.size() && inputs_[i] != nullptr; }
   const TensorDesc& input(size_t i) const;             // GraphError where absent
   const HostTensor* host(size_t i) const;              // nullptr where input i has no host side
-  std::vector<int64_t> host_integers(size_t i) const;  // GraphError naming node and input where there is none
+  const HostTensor& host_values(size_t i) const;       // GraphError naming node and input where there is none
+  std::vector<int64_t> host_integers(size_t i) const;  // likewise
   double host_real(size_t i) const;                    // the first element; likewise
   void output(size_t i, DType dtype, Shape shape);
   std::vector<std::optional<TensorDesc>> take_outputs() { return std::move(outputs_); }

@@ -1,26 +1,17 @@
 // Resize: nearest elements are looked up, all axes at once; sums of several are made axis by axis. The tables are made here, in double
 // precision.
 #include <algorithm>
-#include <cstring>
 
 #include "core/error.h"
 #include "operators/families.h"
 #include "operators/host_elements.h"
+#include "operators/lookup.h"
 #include "operators/operator_table.h"
 #include "operators/resize_geometry.h"
 #include "operators/strided.h"
 
 namespace pumice {
 namespace {
-
-constexpr size_t kLookupRank = 8;
-
-template <typename T>
-Operand block_of(LowerContext& node, const std::vector<T>& values) {
-  std::vector<std::byte> bytes(values.size() * sizeof(T));
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  return node.host_block(std::move(bytes));
-}
 
 std::vector<ResizeAxis> axes_of(const LowerContext& node) {
   const auto given = [&](size_t i) -> const HostTensor* {
@@ -36,30 +27,13 @@ std::vector<ResizeAxis> axes_of(const LowerContext& node) {
                          scales ? scales->as_double() : Reals(), sizes ? sizes->as_int64() : std::vector<int64_t>());
 }
 
-void add_lookup(LowerContext& node, const std::vector<ResizeAxis>& axes) {
-  const TensorDesc& y = node.output(0);
-  const Strides strides = packed_strides(node.input(0).shape);
-  IndexSpace space{{}, {{}}};
-  std::vector<int64_t> tables;
-  std::vector<int32_t> entries;
-  for (size_t i = 0; i < axes.size(); ++i) {
-    space.sizes.push_back(y.shape[i]);
-    space.strides[0].push_back(strides[i]);
-    tables.push_back(axes[i].resized ? static_cast<int64_t>(entries.size()) : -1);
-    if (!axes[i].resized) continue;
-    const ResizeTable table = resize_table(axes[i], *node.attributes);
-    entries.insert(entries.end(), table.indices.begin(), table.indices.end());
-  }
-  space.pad_to(kLookupRank, "'" + std::string(node.node) + "'");
-  tables.insert(tables.begin(), kLookupRank - tables.size(), -1);
-  if (entries.empty()) entries.push_back(0);
-  HostWriter outside(TensorDesc(y.dtype, {}));
+void add_nearest(LowerContext& node, const std::vector<ResizeAxis>& axes) {
+  AxisTables tables(axes.size());
+  for (size_t i = 0; i < axes.size(); ++i)
+    if (axes[i].resized) tables[i] = resize_table(axes[i], *node.attributes).indices;
+  HostWriter outside(TensorDesc(node.output(0).dtype, {}));
   outside.store(0, node.attributes->real("extrapolation_value"));
-  const auto words = element_bits_of(outside.take());
-  add_dense(node, "lookup.comp", {{"RANK", std::to_string(kLookupRank)}}, [&](StepBuilder& step) {
-    step.bind("x", dense_input(node, 0)).bind("tables", block_of(node, entries)).set("value", std::vector<int64_t>{words[0], words[1]});
-    step.set("size", space.sizes).set("stride", space.strides[0]).set("table", tables);
-  });
+  add_lookup(node, node.input(0).shape, node.output(0).shape, tables, outside.take());
 }
 
 // One axis after the other, those that shrink most first: what lies between them stays small.
@@ -98,7 +72,7 @@ void lower_resize(LowerContext& node) {
   if (node.output(0).elements() == 0) return;
   if (std::none_of(axes.begin(), axes.end(), [](const ResizeAxis& axis) { return axis.resized; })) return lower_copy(node);
   const std::string mode = node.attributes->text("mode");
-  if (mode == "nearest") return add_lookup(node, axes);
+  if (mode == "nearest") return add_nearest(node, axes);
   if (!is_working_float(dtype))
     throw UnsupportedError("node '" + std::string(node.node) + "': Resize with mode '" + mode + "' of " + std::string(name(dtype)));
   add_passes(node, axes);

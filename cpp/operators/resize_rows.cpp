@@ -9,8 +9,7 @@ namespace {
 
 std::vector<double> reals(const ShapeContext& node, size_t i) {
   if (!node.has(i) || node.input(i).elements() == 0) return {};
-  if (!node.host(i)) node.host_integers(i);  // says what is missing
-  return node.host(i)->as_double();
+  return node.host_values(i).as_double();
 }
 
 void shape_of_resize(ShapeContext& node) {

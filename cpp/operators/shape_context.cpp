@@ -19,10 +19,14 @@ const HostTensor* ShapeContext::host(size_t i) const {
   return i < hosts_.size() ? hosts_[i] : nullptr;
 }
 
-std::vector<int64_t> ShapeContext::host_integers(size_t i) const {
+const HostTensor& ShapeContext::host_values(size_t i) const {
   const HostTensor* tensor = host(i);
   if (!tensor) fail("the values of input " + std::to_string(i) + " must be known on the host to find the output's shape");
-  return tensor->as_int64();
+  return *tensor;
+}
+
+std::vector<int64_t> ShapeContext::host_integers(size_t i) const {
+  return host_values(i).as_int64();
 }
 
 double ShapeContext::host_real(size_t i) const {

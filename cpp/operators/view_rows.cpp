@@ -78,6 +78,10 @@ void shape_of_shape(ShapeContext& node) {
   node.output(0, DType::int64, {std::max<int64_t>(bound("end", rank) - bound("start", 0), 0)});
 }
 
+void shape_of_size(ShapeContext& node) {
+  node.output(0, DType::int64, {});
+}
+
 void shape_of_constant(ShapeContext& node) {
   const Attributes& attributes = node.attributes();
   if (const HostTensor* tensor = attributes.tensor("value")) return node.output(0, tensor->desc.dtype, tensor->desc.shape);
@@ -120,6 +124,7 @@ Rows view_rows() {
        host_bits(1, 2)},
       // No lowering: the value is the host's.
       {"Shape", Skeleton::copy, {x, {value("y", kInt64)}, {integer("start", 0), optional("end", AttributeKind::integer)}}, shape_of_shape},
+      {"Size", Skeleton::copy, {x, {value("y", kInt64)}, {}}, shape_of_size},
       {"Constant",
        Skeleton::copy,
        {{},

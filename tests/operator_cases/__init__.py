@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from operator_cases import (
     contractions,
     fills,
+    folded,
     index_maps,
     indexed,
     large,
@@ -31,6 +32,7 @@ FAMILIES = (
     index_maps.index_maps,
     fills.fills,
     fills.tiles,
+    folded.folded,
     resizes.resizes,
     sorts.sorts,
     indexed.gathers,

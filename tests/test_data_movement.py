@@ -1,0 +1,155 @@
+"""What the operators that move data do beside the test table: strided tensors, indices out of range, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import pumice
+
+Array = npt.NDArray[Any]
+
+
+def executed(
+    context: pumice.Context, op: str, inputs: list[pumice.Tensor], outputs: list[pumice.Tensor], **attributes: Any
+) -> None:
+    """Runs one operator on tensors as they lie in memory."""
+    described = pumice.Operator(op, [one.desc for one in inputs], [one.desc for one in outputs], **attributes)
+    compiled = described.compile(context)
+    initializer = pumice.Initializer(context, [compiled])
+    commands = pumice.CommandList(context)
+    commands.dispatch(initializer, pumice.BindingTable(initializer))
+    table = pumice.BindingTable(compiled)
+    table.bind_inputs(inputs)
+    table.bind_outputs(outputs)
+    if temporary := compiled.binding_properties.temporary_bytes:
+        table.bind_temporary(pumice.Buffer(context, temporary))
+    commands.dispatch(compiled, table)
+    commands.commit()
+    commands.exec().wait()
+
+
+def run(
+    context: pumice.Context, op: str, arrays: dict[str, Array], constants: tuple[str, ...] = (), **attributes: Any
+) -> Array:
+    """A graph of one node; the arrays are its inputs, in order."""
+    graph = pumice.Graph()
+    values = [
+        graph.constant(array) if name in constants else graph.input(name, str(array.dtype), list(array.shape))
+        for name, array in arrays.items()
+    ]
+    graph.output("y", graph.add(op, *values, **attributes))
+    result: Array = graph.compile(context)({name: array for name, array in arrays.items() if name not in constants})[
+        "y"
+    ]
+    return result
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "int64"])
+def test_gathers_read_and_write_strided_tensors(context: pumice.Context, dtype: str) -> None:
+    x = np.arange(35).reshape(5, 7).astype(dtype)
+    indices = np.array([[1, 0], [-1, 6], [2, 2]], "int64")
+    rows = pumice.tensor(x, context=context)
+    transposed = rows.transpose([1, 0])
+    given = pumice.tensor(np.ascontiguousarray(indices.T), context=context).transpose([1, 0])
+    out = pumice.empty((2, 5, 3), dtype, context=context)
+    executed(context, "Gather", [transposed, given], [out.transpose([2, 0, 1])], axis=0)
+    np.testing.assert_array_equal(np.array(out).transpose(2, 0, 1), np.take(x.T, indices, 0))
+
+
+def test_a_scatter_takes_strided_tensors(context: pumice.Context) -> None:
+    x, updates = np.arange(35, dtype="float32").reshape(5, 7), np.arange(6, dtype="float32").reshape(3, 2) + 100
+    rows, columns = pumice.tensor(x, context=context), pumice.tensor(updates, context=context)
+    indices = np.array([[6, 0, 3], [1, 5, 2]], "int64")
+    y = pumice.empty((5, 7), "float32", context=context)
+    executed(
+        context,
+        "ScatterElements",
+        [rows.transpose([1, 0]), pumice.tensor(indices, context=context).transpose([1, 0]), columns],
+        [y.transpose([1, 0])],
+        axis=0,
+    )
+    expected = x.T.copy()
+    np.put_along_axis(expected[:, :2], indices.T, updates, 0)
+    np.testing.assert_array_equal(np.array(y).T, expected)
+
+
+def test_a_gather_counts_an_index_out_of_range_as_the_first(context: pumice.Context) -> None:
+    x = np.arange(1, 8, dtype="float32")
+    for wild in (7, -8, 2**32, -(2**40)):
+        y = run(context, "Gather", {"x": x, "indices": np.array([2, wild], "int64")})
+        np.testing.assert_array_equal(y, [3, 1])
+
+
+@pytest.mark.parametrize("reduction", ["none", "add"])
+def test_a_scatter_leaves_out_an_index_out_of_range(context: pumice.Context, reduction: str) -> None:
+    x, updates = np.zeros(5, "float32"), np.ones(4, "float32")
+    indices = np.array([[5], [1], [-6], [2**32]], "int64")
+    y = run(context, "ScatterND", {"x": x, "indices": indices, "updates": updates}, reduction=reduction)
+    np.testing.assert_array_equal(y, [0, 1, 0, 0, 0])
+
+
+def test_a_constant_index_out_of_range_is_refused(context: pumice.Context) -> None:
+    arrays = {"x": np.zeros(5, "int64"), "indices": np.array([[5]], "int64")}
+    with pytest.raises(pumice.GraphError, match="index 5 of an axis of 5"):
+        run(context, "GatherND", arrays, ("x", "indices"))
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "attributes", "message"),
+    [
+        ("GatherND", [(3, 5), (2, 3)], {}, "addresses of 3 indices"),
+        ("GatherND", [(3, 5), (2, 1)], {"batch_dims": 1}, "differ"),
+        ("GatherElements", [(3, 5), (2,)], {}, "one rank expected"),
+        ("GatherElements", [(3, 5), (2, 6)], {}, "larger than"),
+        ("ScatterND", [(3, 5), (2, 1), (2, 4)], {}, "expected"),
+        ("ScatterElements", [(3, 5), (2, 1), (1, 1)], {}, "updates of shape"),
+    ],
+)
+def test_indices_that_do_not_fit_are_refused(
+    op: str, shapes: list[tuple[int, ...]], attributes: dict[str, Any], message: str
+) -> None:
+    descs = [pumice.TensorDesc("int64" if i == 1 else "float32", list(shape)) for i, shape in enumerate(shapes)]
+    with pytest.raises(pumice.GraphError, match=message):
+        pumice.Operator(op, descs, [pumice.TensorDesc("float32", [1])], **attributes)
+
+
+def test_sums_into_64_bits_need_atomics_of_64_bits(context: pumice.Context) -> None:
+    arrays = {"x": np.zeros(5, "int64"), "indices": np.array([[1]], "int64"), "updates": np.ones(1, "int64")}
+    with pumice.Context(f"uuid:{context.info.uuid}", without=["shaderBufferInt64Atomics"]) as lacking:
+        with pytest.raises(pumice.UnsupportedError, match="shaderBufferInt64Atomics"):
+            run(lacking, "ScatterND", arrays, reduction="add")
+        np.testing.assert_array_equal(run(lacking, "ScatterND", arrays), [0, 1, 0, 0, 0])
+
+
+def test_top_k_refuses_more_than_there_are(context: pumice.Context) -> None:
+    with pytest.raises(pumice.GraphError, match="first 6 of an axis of 5"):
+        graph = pumice.Graph()
+        graph.add("TopK", graph.input("x", "float32", [5]), graph.constant(np.array([6])), outputs=2)
+
+
+def test_a_result_whose_shape_only_the_device_knows_is_refused(context: pumice.Context) -> None:
+    graph = pumice.Graph()
+    hidden = graph.add("GlobalMaxPool", graph.input("x", "float32", [1, 3, 5]))
+    graph.output("y", graph.add("NonZero", hidden, name="where"))
+    with pytest.raises(pumice.Error, match="where"):
+        graph.compile(context)({"x": np.zeros((1, 3, 5), "float32")})
+
+
+def test_an_operator_that_is_the_hosts_needs_a_graph() -> None:
+    with pytest.raises(pumice.UnsupportedError, match="operator Size outside of a graph"):
+        pumice.Operator("Size", [pumice.TensorDesc("float32", [5])], [pumice.TensorDesc("int64", [])])
+
+
+def test_resize_refuses_scales_beside_sizes() -> None:
+    graph = pumice.Graph()
+    x, scales, sizes = (
+        graph.input("x", "float32", [2, 3]),
+        graph.constant(np.ones(2, "float32")),
+        graph.constant(np.array([2, 3])),
+    )
+    with pytest.raises(pumice.GraphError, match="either scales or sizes"):
+        graph.add("Resize", x, None, scales, sizes)
