@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 import pytest
 
 import pumice
+from onnx_models import model, node, value
 
 Array = npt.NDArray[Any]
 
@@ -153,3 +155,43 @@ def test_resize_refuses_scales_beside_sizes() -> None:
     )
     with pytest.raises(pumice.GraphError, match="either scales or sizes"):
         graph.add("Resize", x, None, scales, sizes)
+
+
+X = np.arange(12, dtype="float32").reshape(3, 4) * np.float32(0.5) - 2
+
+
+@pytest.mark.parametrize(
+    ("opset", "made", "constants", "expected"),
+    [
+        (7, node("Upsample", scales=[2.0, 1.0]), {}, np.repeat(X, 2, 0)),
+        (9, node("Upsample", ["x", "s"]), {"s": np.array([1, 3], "float32")}, np.repeat(X, 3, 1)),
+        (10, node("Resize", ["x", "s"]), {"s": np.array([1, 0.5], "float32")}, X[:, ::2]),
+        (
+            11,
+            node("Resize", ["x", "r", "r", "s"]),
+            {"r": np.zeros(0, "float32"), "s": np.array([6, 4])},
+            np.repeat(X, 2, 0),
+        ),
+        (9, node("TopK", outputs=["y", "i"], k=2), {}, X[:, :1:-1]),
+        (10, node("TopK", ["x", "k"], ["y", "i"], axis=0), {"k": np.array([1])}, X[2:]),
+        (
+            9,
+            node("Scatter", ["x", "i", "u"]),
+            {"i": np.array([[2]]), "u": np.ones((1, 1), "float32")},
+            np.vstack([X[:2], [[1, *X[2, 1:]]]]),
+        ),
+        (
+            9,
+            node("OneHot", ["i", "d", "v"]),
+            {"i": np.array([1]), "d": np.array([3]), "v": np.array([0, 1], "float32")},
+            [[0, 1, 0]],
+        ),
+    ],
+    ids=lambda one: one.op_type if isinstance(one, onnx.NodeProto) else None,
+)
+def test_nodes_of_old_operator_sets_run(
+    context: pumice.Context, opset: int, made: onnx.NodeProto, constants: dict[str, Array], expected: Array
+) -> None:
+    file = model([made], [value("x", [3, 4])], constants=constants, opset=opset)
+    with pumice.load(file, context) as loaded:
+        np.testing.assert_array_equal(loaded(X), expected)

@@ -158,7 +158,7 @@ struct PadAxis {
   bool is_padded() const { return before != 0 || size != x_size; }
 };
 
-// Axes from the outermost in the output's memory to the innermost; neighbours that are not padded become one.
+// Axes from the outermost in the output's memory to the innermost.
 static std::vector<PadAxis> pad_axes(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   const auto pads = host_integers(node, 1);
@@ -170,8 +170,13 @@ static std::vector<PadAxis> pad_axes(LowerContext& node) {
     for (size_t i = 0; i < axes.size(); ++i) all[static_cast<size_t>(axes[i] < 0 ? axes[i] + x.rank() : axes[i])].before = pads[i];
   }
   std::stable_sort(all.begin(), all.end(), [](const PadAxis& a, const PadAxis& b) { return a.y_stride > b.y_stride; });
+  return all;
+}
+
+// Neighbours that are not padded become one.
+static std::vector<PadAxis> merged(const std::vector<PadAxis>& axes) {
   std::vector<PadAxis> merged;
-  for (const PadAxis& axis : all) {
+  for (const PadAxis& axis : axes) {
     const bool joins = !merged.empty() && !merged.back().is_padded() && !axis.is_padded() &&
                        merged.back().x_stride == axis.x_stride * axis.size && merged.back().y_stride == axis.y_stride * axis.size;
     if (!joins)
@@ -191,14 +196,10 @@ static std::array<uint32_t, 2> pad_value(const LowerContext& node) {
   return element_bits_of(host->converted(node.input(0).dtype));
 }
 
-void lower_pad(LowerContext& node) {
-  constexpr size_t kPadRank = 5;
-  const TensorDesc &x = node.input(0), &y = node.output(0);
-  if (y.elements() == 0) return;
+constexpr size_t kPadRank = 5;  // axes that the kernel walks
+
+static void add_pad(LowerContext& node, std::vector<PadAxis> axes, const Operand& x, const Operand& y) {
   static const std::map<std::string_view, std::string_view> modes = {{"constant", "1"}, {"reflect", "2"}, {"edge", "3"}, {"wrap", "4"}};
-  const int element_bits = bits(x.dtype);
-  if (element_bits < 8) throw UnsupportedError("node '" + std::string(node.node) + "': Pad of " + std::string(name(x.dtype)));
-  auto axes = pad_axes(node);
   if (axes.size() > kPadRank)
     throw UnsupportedError("node '" + std::string(node.node) + "': Pad over " + std::to_string(axes.size()) +
                            " axes that do not merge; at most " + std::to_string(kPadRank) + " are supported");
@@ -208,22 +209,48 @@ void lower_pad(LowerContext& node) {
     for (const PadAxis& axis : axes) values.push_back(axis.*field);
     return values;
   };
+  const int element_bits = bits(node.input(0).dtype);
   const auto value = pad_value(node);
   const bool words = is_dense(each(&PadAxis::size), each(&PadAxis::y_stride));
   const int64_t lanes = words ? std::max(32 / element_bits, 1) : 1;
+  int64_t elements = 1;
+  for (const PadAxis& axis : axes) elements *= axis.size;
   const Macros macros = {{"BITS", std::to_string(element_bits)},
                          {"WORDS", words ? "1" : "0"},
                          {"RANK", std::to_string(kPadRank)},
                          {"PAD", std::string(modes.at(node.attributes->text("mode", "constant")))}};
   StepBuilder step(node.kernel("index_map.comp", DType::float32, macros));
-  step.bind("x", node.in(0))
-      .bind("y", node.out(0))
-      .set("elements", y.elements())
-      .set("size", each(&PadAxis::size))
-      .set("x_size", each(&PadAxis::x_size));
+  step.bind("x", x).bind("y", y).set("elements", elements).set("size", each(&PadAxis::size)).set("x_size", each(&PadAxis::x_size));
   step.set("before", each(&PadAxis::before)).set("x_stride", each(&PadAxis::x_stride)).set("y_stride", each(&PadAxis::y_stride));
   step.set("value", std::vector<int64_t>{value[0], value[1]});
-  node.add(step.threads(static_cast<uint64_t>((y.elements() + lanes - 1) / lanes)).build());
+  node.add(step.threads(static_cast<uint64_t>((elements + lanes - 1) / lanes)).build());
+}
+
+void lower_pad(LowerContext& node) {
+  const DType dtype = node.input(0).dtype;
+  if (node.output(0).elements() == 0) return;
+  if (bits(dtype) < 8) throw UnsupportedError("node '" + std::string(node.node) + "': Pad of " + std::string(name(dtype)));
+  auto axes = merged(pad_axes(node));
+  Operand from = node.in(0);
+  if (axes.size() > kPadRank) {
+    // The inner axes first, into a dense tensor; of it they are one axis.
+    auto inner = axes;
+    int64_t stride = 1;
+    for (size_t i = inner.size(); i-- > 0;) {
+      if (i + kPadRank <= inner.size()) inner[i] = {inner[i].x_size, inner[i].x_size, 0, inner[i].x_stride, 0};
+      inner[i].y_stride = stride;
+      stride *= inner[i].size;
+    }
+    const Operand half_padded = node.temporary(static_cast<uint64_t>(stride * bits(dtype) / 8));
+    add_pad(node, merged(inner), from, half_padded);
+    for (size_t i = 0; i < axes.size(); ++i) {
+      axes[i].x_stride = inner[i].y_stride;
+      if (i + kPadRank > axes.size()) axes[i].x_size = axes[i].size, axes[i].before = 0;
+    }
+    axes = merged(axes);
+    from = half_padded;
+  }
+  add_pad(node, std::move(axes), from, node.out(0));
 }
 
 }  // namespace pumice

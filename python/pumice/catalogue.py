@@ -21,6 +21,12 @@ _FAMILIES = {
     "floats": "float32 float16 bfloat16",
 }
 
+_INDICES = """Indices count from the end where they are negative. Those that the host knows are checked. Of those that only the device
+knows, one out of range is counted as 0 by Gather, GatherElements and GatherND, is left out by ScatterElements and ScatterND and is
+nowhere in OneHot. Several updates of one element are combined in any order; without a reduction any one of them stays. TopK orders
+equal elements by their index, and NaN as larger than any number.
+"""
+
 
 class OperatorSchema:
     """One operator in the newest form that the engine knows; nodes of older operator sets are brought into it at import."""
@@ -156,6 +162,7 @@ def page() -> str:
         + "; *integers* those of 8 to 64 bits, *floats* "
         + ", ".join(_FAMILIES["floats"].split())
         + ".\n",
+        _INDICES,
         _markdown(
             ("operator", "versions", "kernel"),
             [

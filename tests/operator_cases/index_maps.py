@@ -61,3 +61,25 @@ def index_maps() -> Iterator[Case]:
     )
     yield moved("Pad", "bytes", x(3, 5, dtype="uint8", low=0, high=255), fixed([0, 2, 1, 1]), mode="edge")
     yield moved("Pad", "wrap", x(3, 5), fixed([1, 2, 2, 4]), mode="wrap")
+    yield moved(
+        "Pad",
+        "eight axes",
+        x(2, 1, 3, 2, 1, 2, 2, 3),
+        fixed([1, 0, 1, 1, 2, 0, 1, 1, 0, 1, 0, 1, 0, 1, 1, 0]),
+        mode="edge",
+    )
+    yield moved("Pad", "six axes, bytes", x(2, 3, 2, 3, 2, 3, dtype="uint8", low=0, high=255), fixed([1] * 12))
+    yield moved(
+        "Slice",
+        "eight axes, backwards",
+        x(2, 3, 2, 2, 3, 2, 2, 3),
+        fixed([-1] * 8),
+        fixed([-9] * 8),
+        fixed([*range(8)]),
+        fixed([-1, -2] * 4),
+    )
+    yield moved("SpaceToDepth", "bytes", x(1, 1, 4, 6, dtype="uint8", low=0, high=255), blocksize=2)
+    yield moved(
+        "DepthToSpace", "64-bit integers", x(1, 8, 2, 3, dtype="int64", low=-9, high=9), blocksize=2, mode="CRD"
+    )
+    yield moved("Split", "bytes, uneven", x(3, 7, dtype="uint8", low=0, high=255), outputs=3, axis=1, num_outputs=3)
