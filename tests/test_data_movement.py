@@ -195,3 +195,12 @@ def test_nodes_of_old_operator_sets_run(
     file = model([made], [value("x", [3, 4])], constants=constants, opset=opset)
     with pumice.load(file, context) as loaded:
         np.testing.assert_array_equal(loaded(X), expected)
+
+
+def test_sums_kept_in_float32_join_constants_of_float16(context: pumice.Context) -> None:
+    graph = pumice.Graph()
+    total = graph.add("ReduceSum", graph.input("x", "float32", [3, 5]), graph.constant(np.array([1])), keepdims=1)
+    column = np.array([[1.5], [2.5], [-1]], "float32")
+    graph.output("y", graph.add("Concat", total, graph.constant(column), axis=1))
+    y = graph.compile(context, precision="fp16")({"x": np.ones((3, 5), "float32")})["y"]
+    np.testing.assert_array_equal(y, np.hstack([np.full((3, 1), 5), column]))

@@ -166,10 +166,13 @@ DType float_made(const ProgramGraph& graph, const ProgramNode& node) {
   const auto wide = [&](ValueId input) { return is_wide(graph, input); };
   const bool any = std::any_of(node.inputs.begin(), node.inputs.end(), wide);
   if (mixes_floats(*node.row)) return node.row->overflows || any ? DType::float32 : DType::float16;
-  const auto floats = [&](ValueId input) {
-    return input != kAbsent && is_working_float(graph.value(input).dtype) && !graph.value(input).constant && !graph.value(input).owned;
-  };
-  const bool all = any && std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) { return !floats(input) || wide(input); });
+  // Constants and owned values have the dtype inside.
+  bool all = any;
+  for (size_t k = 0; k < node.inputs.size(); ++k) {
+    const ValueId input = node.inputs[k];
+    const bool read = input != kAbsent && !is_host_input(node, k) && is_working_float(graph.value(input).dtype);
+    all = all && (!read || wide(input));
+  }
   return all && keeps_bits(*node.row) ? DType::float32 : DType::float16;
 }
 
