@@ -1,6 +1,7 @@
 #include "shader/limits.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <unordered_map>

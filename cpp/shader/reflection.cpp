@@ -326,8 +326,6 @@ void Reflector::read_capabilities() {
     if (instruction.op == OpCapability) {
       const Capability found = capability(instruction[0]);
       if (!seen.insert(found.name).second) continue;
-      if (found.name == "PhysicalStorageBufferAddresses")
-        throw UnsupportedError("buffer references (GL_EXT_buffer_reference): arrays are bound by name, each in a buffer block of its own");
       result_.capabilities.push_back(found.name);
       add_feature(found.feature, found.name);
     } else if (instruction.op == OpExecutionMode) {
