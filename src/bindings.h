@@ -90,6 +90,8 @@ Attributes attributes_of(const py::dict& given);
 
 // The name of a value's Python type, for messages.
 std::string type_name(const py::handle& value);
+// What the engine has logged goes to the logger "pumice".
+void forward_log();
 // What debugged kernels printed goes to the logger "pumice.shader".
 void log_messages(MessageLog& log);
 // Reads and logs what the debugged kernels of an execution that was waited for have to say. Throws OutOfBoundsError.

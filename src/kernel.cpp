@@ -163,8 +163,13 @@ BoundKernel bind(const PyKernel& self, py::kwargs arguments) {
     tensor.upload({host.data, element_bytes(host)});
     prepared.arguments.emplace_back(name, tensor_argument(name, tensor));
   }
-  const ReleasedGil release;
-  return {self.calls->bind(prepared.arguments, size)};
+  BoundKernel bound;
+  {
+    const ReleasedGil release;
+    bound = {self.calls->bind(prepared.arguments, size)};
+  }
+  forward_log();
+  return bound;
 }
 
 // Each array is uploaded by itself: what two of them write to one place would be lost.
@@ -211,6 +216,7 @@ std::exception_ptr run_and_log(const PyKernel& self, const Prepared& prepared, s
   }
   MessageLog& log = *self.kernel->debug()->log;
   if (log.has_unlogged()) log_messages(log);
+  forward_log();
   return error;
 }
 

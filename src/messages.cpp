@@ -1,6 +1,9 @@
 #include "dispatch/messages.h"
 
+#include <algorithm>
+
 #include "bindings.h"
+#include "core/log.h"
 #include "dispatch/command_list.h"
 
 namespace pumice {
@@ -24,6 +27,16 @@ std::string without_end(const std::string& text) {
 }
 
 }  // namespace
+
+void forward_log() {
+  if (!has_log()) return;
+  const auto entries = take_log();
+  const bool imported = py::module_::import("sys").attr("modules").contains("logging");
+  const bool warns = std::ranges::any_of(entries, [](const auto& entry) { return entry.first >= LogLevel::warning; });
+  if (!imported && !warns) return;  // nobody listens to less than a warning
+  const auto logger = py::module_::import("logging").attr("getLogger")("pumice");
+  for (const auto& [level, text] : entries) logger.attr("log")(static_cast<int>(level), "%s", text_of(text));
+}
 
 void log_messages(MessageLog& log) {
   const auto [messages, lost] = log.take_unlogged();
@@ -49,6 +62,7 @@ void collect(Recording& recording, uint64_t id) {
 }
 
 void bind_messages(py::module_& module) {
+  module.def("forward_log", &forward_log, "Hands what the engine has logged since the last call to the logger \"pumice\".");
   py::class_<Message>(module, "Message", "What one invocation of a kernel printed.")
       .def_property_readonly("text", [](const Message& self) { return text_of(self.text); })
       .def_property_readonly("file", [](const Message& self) { return text_of(self.file); })

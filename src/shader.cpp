@@ -158,7 +158,7 @@ void bind_shader(py::module_& module) {
            "2024.\n"
            "int64 to fp16_rounds_to_even: what the device can do; vulkan_minor: the target, Vulkan 1.x; profile: device macros, "
            "name -> text.\n"
-           "debug: accesses of arrays in buffers are checked, as Kernel(debug=True) says.")
+           "debug: accesses are checked, as Kernel(debug=True) says.")
       .def_property_readonly("storage", [](const ShaderOptions& self) { return std::string(name(self.storage)); })
       .def_property_readonly("generation", [](const ShaderOptions& self) { return std::string(name(self.generation)); })
       .def_property_readonly("profile", [](const ShaderOptions& self) { return self.profile.macros(); })

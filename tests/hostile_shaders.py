@@ -92,6 +92,48 @@ SOURCES: dict[str, tuple[Callable[[], str], str | None]] = {
         doubling("#define A{0} A{1} A{1}\n", 60, "#if 0\n#define A59 1\n#endif\nvoid main() { A59 }", "#define A0 ;\n"),
         TOO_MANY,
     ),
+    "laughs of pasted names": (
+        doubling(
+            "#define A{0} A##{1} A ## {1}\n",
+            60,
+            "void main() { A59 }",
+            "#define A0 ;\n",
+        ),
+        TOO_MANY,
+    ),
+    "laughs of a pasted call": (
+        doubling(
+            "#define A{0}(x) CAT(A, {1})(x x)\n",
+            60,
+            "void main() { A59(;) }",
+            "#define CAT(a, b) a ## b\n#define A0(x) x\n",
+        ),
+        TOO_MANY,
+    ),
+    "laughs of pasted names in a condition": (
+        doubling(
+            "#define A{0} A##{1} + A##{1}\n",
+            60,
+            "#if A59\n#endif\nvoid main() {}",
+        ),
+        "tokens of a condition",
+    ),
+    "a name pasted to itself": (
+        doubling(
+            "#define A{0}(x) CAT(A, {1})(x##x)\n",
+            60,
+            "void main() { A59(a) }",
+            "#define CAT(a, b) a##b\n#define A0(x) x\n",
+        ),
+        TOO_MANY,
+    ),
+    "pasted names in reason": (
+        lambda: (
+            "#define CAT(a, b) a##b\n#define V(n) int CAT(v, n) = n;\n#define v3 v1\n"
+            + "void main() { V(1) V(2) int x = CAT(v, 1) + v2 + CAT(v, 3); }"
+        ),
+        None,
+    ),
     "calls of macros within each other": (
         lambda: f"#define F(x) x\nvoid main() {{ int x = {'F(' * N}1{')' * N}; }}",
         "nest deeper than 500",

@@ -1,5 +1,6 @@
 #include "core/log.h"
 
+#include <atomic>
 #include <deque>
 #include <mutex>
 
@@ -11,6 +12,7 @@ constexpr size_t kMaxWaiting = 1000;
 struct Messages {
   std::mutex mutex;
   std::deque<std::pair<LogLevel, std::string>> waiting;
+  std::atomic<bool> any{false};
 };
 
 Messages& messages() {
@@ -25,6 +27,7 @@ void log(LogLevel level, std::string message) {
   const std::lock_guard lock(all.mutex);
   if (all.waiting.size() == kMaxWaiting) all.waiting.pop_front();
   all.waiting.emplace_back(level, std::move(message));
+  all.any = true;
 }
 
 std::vector<std::pair<LogLevel, std::string>> take_log() {
@@ -32,7 +35,12 @@ std::vector<std::pair<LogLevel, std::string>> take_log() {
   const std::lock_guard lock(all.mutex);
   std::vector<std::pair<LogLevel, std::string>> taken(all.waiting.begin(), all.waiting.end());
   all.waiting.clear();
+  all.any = false;
   return taken;
+}
+
+bool has_log() {
+  return messages().any;
 }
 
 }  // namespace pumice

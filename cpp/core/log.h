@@ -13,5 +13,6 @@ enum class LogLevel : int { debug = 10, info = 20, warning = 30 };
 // Thread-safe; the oldest of over 1,000 waiting messages is dropped.
 void log(LogLevel level, std::string message);
 std::vector<std::pair<LogLevel, std::string>> take_log();
+bool has_log();  // cheap
 
 }  // namespace pumice

@@ -5,14 +5,17 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "device/device_macros.h"
 #include "dispatch/kernel_limits.h"
 #include "dispatch/messages.h"
+#include "shader/glslang_loader.h"
 
 namespace pumice {
 namespace {
 
 constexpr uint64_t kLeastRingBytes = 256;
+constexpr std::string_view k16bitStorage = "storageBuffer16BitAccess", kBfloat16 = "shaderBFloat16Type";
 
 template <typename T>
 uint64_t integer_bits(const std::string& name, double value) {
@@ -92,10 +95,10 @@ std::shared_ptr<Context> lock(const std::weak_ptr<Context>& context) {
 }  // namespace
 
 Storage storage_of(const DeviceInfo& device, DType dtype) {
-  const bool words = !device.feature("storageBuffer16BitAccess");
+  const bool words = !device.feature(k16bitStorage);
   if (dtype == DType::float16) return words ? Storage::fp16_packed : Storage::fp16;
   if (dtype != DType::bfloat16) return Storage::fp32;
-  const bool native = !words && device.feature("shaderBFloat16Type") && missing_extensions(Storage::bf16).empty();
+  const bool native = !words && device.feature(kBfloat16) && missing_extensions(Storage::bf16).empty();
   return native ? Storage::bf16 : Storage::bf16_packed;
 }
 
@@ -203,6 +206,20 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
   auto made = std::make_shared<const KernelVariant>(context, std::move(shader), spec);
   const std::lock_guard guard(mutex_);
   return variants_.emplace(key, std::move(made)).first->second;  // the first of two threads wins
+}
+
+void Kernel::tell_stand_in(const DeviceInfo& device, DType dtype) {
+  const Storage storage = storage_of(device, dtype);
+  if ((storage != Storage::fp16_packed && storage != Storage::bf16_packed) || told_.exchange(true)) return;
+  std::string why;
+  const auto add = [&](const std::string& reason) { why += (why.empty() ? ": " : ", ") + reason; };
+  for (const auto feature : {k16bitStorage, kBfloat16})
+    if (!device.feature(feature) && (dtype == DType::bfloat16 || feature == k16bitStorage)) add("the device lacks " + std::string(feature));
+  if (dtype == DType::bfloat16)
+    for (const auto& extension : missing_extensions(Storage::bf16))
+      add("glslang " + std::string(glslang_version()) + " lacks " + extension);
+  log(LogLevel::info,
+      "kernel '" + name_ + "': " + std::string(pumice::name(dtype)) + " arrays are stored as " + std::string(pumice::name(storage)) + why);
 }
 
 std::vector<std::shared_ptr<const KernelVariant>> Kernel::variants() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -80,6 +81,8 @@ class Kernel {
   // Throws ShaderCompileError, UnsupportedError (the device or the compiler lacks the mode), BindingError (unknown constant).
   std::shared_ptr<const KernelVariant> variant(Storage storage, const Macros& macros = {}, const SpecValues& spec = {});
   std::vector<std::shared_ptr<const KernelVariant>> variants();  // those made so far
+  // Tells the log, once, why arrays of this dtype are stored as words of two where that is so.
+  void tell_stand_in(const DeviceInfo& device, DType dtype);
 
  private:
   std::weak_ptr<Context> context_;
@@ -89,6 +92,7 @@ class Kernel {
   std::optional<ShaderOptions> options_;
   bool check_bounds_;
   std::shared_ptr<const DebugSink> debug_;
+  std::atomic<bool> told_{false};
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const KernelVariant>> variants_;  // by storage, macros, spec
 };

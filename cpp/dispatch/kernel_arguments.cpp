@@ -104,6 +104,7 @@ Build build(Kernel& kernel, std::shared_ptr<const KernelVariant> plain, const Co
   if (!any) return result;
   result.variant = narrow;
   result.storage_dtype = storage == Storage::fp16 || storage == Storage::fp16_packed ? DType::float16 : DType::bfloat16;
+  kernel.tell_stand_in(context.info(), result.storage_dtype);
   return result;
 }
 

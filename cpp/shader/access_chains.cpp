@@ -1,6 +1,7 @@
 #include "shader/access_chains.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace pumice {
 

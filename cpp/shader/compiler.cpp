@@ -189,6 +189,8 @@ CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head
   if (debug.wanted()) parts = {{"<debug>", debug.rewrite(run.preprocess({preamble, macros, {"<debug>", first_line}, own}))}};
   result.spirv = run.compile(parts);
   const Interface plain = reflect(result.spirv);
+  if (std::ranges::find(plain.capabilities, "PhysicalStorageBufferAddresses") != plain.capabilities.end())
+    throw UnsupportedError("buffer references (GL_EXT_buffer_reference): arrays are bound by name, each in a buffer block of its own");
   if (may_lack_local_size(plain)) {
     const Part before{"<guard>", guard_prologue() + first_line}, after{"<guard>", guard_epilogue()};
     std::string text = run.preprocess({preamble, macros, before, own, after});

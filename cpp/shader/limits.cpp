@@ -1,12 +1,14 @@
 #include "shader/limits.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "shader/diagnostics.h"
+#include "shader/macro_expansion.h"
 #include "shader/tokens.h"
 
 namespace pumice {
@@ -21,19 +23,13 @@ struct Growth {
   size_t depth = 0;  // of macros within macros
 };
 
-struct Macro {
-  bool is_function = false;
-  std::vector<std::string_view> parameters;
-  const Token* begin = nullptr;  // the body
-  const Token* end = nullptr;
-};
-
 std::string too_large(std::string_view what, double given, size_t limit) {
   const std::string count = given < 1e15 ? std::to_string(static_cast<uint64_t>(given)) : "more than 10^15";
   return std::string(what) + ": given " + count + ", the limit is " + std::to_string(limit);
 }
 
-// Works out what macros expand to without expanding them. Conditions are not looked at: of several definitions the largest counts.
+// Works out what macros expand to without expanding them, and so not where names are pasted together. Conditions are not looked at: of
+// several definitions the largest counts.
 class MacroGrowth {
  public:
   // Tokens of a file must outlive this.
@@ -43,6 +39,9 @@ class MacroGrowth {
       if (tokens[i + 1].directive == tokens[i].directive && tokens[i + 2].directive == tokens[i].directive) define(tokens, i + 2);
     }
   }
+
+  const MacroDefinitions& definitions() const { return macros_; }
+  bool pastes() const { return pastes_; }
 
   Growth of(const Token* begin, const Token* end, const std::vector<std::string_view>& parameters = {}) {
     Growth sum;
@@ -76,6 +75,8 @@ class MacroGrowth {
     macro.begin = tokens.data() + at;
     while (in_line(at)) ++at;
     macro.end = tokens.data() + at;
+    for (const Token* token = macro.begin; token < macro.end; ++token)
+      pastes_ = pastes_ || (token->text == "#" && token + 1 < macro.end && token[1].text == "#");
     for (const auto& parameter : macro.parameters)
       widest_ = std::max(
           widest_, static_cast<double>(std::count_if(macro.begin, macro.end, [&](const Token& token) { return token.text == parameter; })));
@@ -140,7 +141,8 @@ class MacroGrowth {
     return &(known_[name] = std::move(largest));
   }
 
-  std::unordered_map<std::string_view, std::vector<Macro>> macros_;
+  MacroDefinitions macros_;
+  bool pastes_ = false;
   std::unordered_map<std::string_view, Growth> known_;
   double widest_ = 1;  // how often a macro names one of its parameters
   size_t depth_ = 0;
@@ -278,6 +280,19 @@ bool has_structures(const std::vector<Tokens>& texts) {
   return count > 2;
 }
 
+// Of a text of that growth with its macros expanded.
+double token_count(const MacroGrowth& macros, const Growth& growth, const Tokens& tokens, size_t limit) {
+  if (!macros.pastes() || growth.base > static_cast<double>(limit)) return growth.base;
+  return std::max(growth.base,
+                  static_cast<double>(expanded_tokens(tokens.data(), tokens.data() + tokens.size(), macros.definitions(), limit)));
+}
+
+Tokens without_directives(const Tokens& tokens) {
+  Tokens kept;
+  std::ranges::copy_if(tokens, std::back_inserter(kept), [](const Token& token) { return token.directive == 0; });
+  return kept;
+}
+
 ShaderCompileError refused(const SourceSet& sources, const std::string& text) {
   return compile_error({sources.files().front().name + ": " + text});
 }
@@ -297,10 +312,10 @@ bool must_check_parts(const SourceSet& sources, const ShaderHead& head) {
     const Growth growth = macros.of(texts[i].data(), texts[i].data() + texts[i].size());
     if (growth.depth > kMaxMacroDepth)
       throw refused(sources, "macros and their arguments nest deeper than " + std::to_string(kMaxMacroDepth));
-    total += growth.base;
+    total += token_count(macros, growth, macros.pastes() ? without_directives(texts[i]) : Tokens{}, kMaxTokens);
     for (const char* condition : {"if", "elif"})
       for (const auto& line : directives(texts[i], condition)) {
-        const double tokens = macros.of(line.data(), line.data() + line.size()).base;
+        const double tokens = token_count(macros, macros.of(line.data(), line.data() + line.size()), line, kMaxDepth);
         if (tokens > kMaxDepth) throw refused(sources, too_large("tokens of a condition, macros expanded", tokens, kMaxDepth));
       }
   }

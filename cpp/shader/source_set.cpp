@@ -11,7 +11,7 @@
 namespace pumice {
 namespace {
 
-constexpr std::string_view kFileKey = "file ";
+constexpr std::string_view kFileKey = "file ", kByteOrderMark = "\xef\xbb\xbf";
 
 // The path of an #include line: "path" or <path>; empty where it has neither.
 std::string include_path(const std::vector<Token>& line, std::string_view source) {
@@ -51,6 +51,7 @@ SourceSet::SourceSet(std::string name, std::string text, const Includes& include
 }
 
 size_t SourceSet::add(std::string name, std::string text, bool on_disk) {
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   if (!text.ends_with('\n')) text += '\n';  // glslang's preprocessor cannot do without
   files_.push_back({std::move(name), std::move(text), on_disk, "@" + std::to_string(files_.size())});
   return files_.size() - 1;

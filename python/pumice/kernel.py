@@ -113,6 +113,9 @@ class Kernel(_pumice.Kernel):
         writes nothing, and OutOfBoundsError is raised when the call or the submission is over. message_bytes: of the ring that
         the printf messages of one execution go to; what finds no room is counted in messages_lost.
 
+        Arrays of float16 and bfloat16 are stored as two to a word where the device or the compiler lacks their own type: variants has
+        fp16_packed or bf16_packed then, and the logger "pumice" says why at the level of info.
+
         In the shader x.length() is the number of elements bound. Where two 16-bit elements share a word, as `sfp x[]` in the packed
         modes, it counts words, rounded up; of an empty array of 8-bit elements it is 1, since no range is shorter than a byte.
 

@@ -2,22 +2,4 @@
 
 from __future__ import annotations
 
-import sys
-
-from ._pumice import take_log
-
-_WARNING = 30
-
-
-def forward_log() -> None:
-    """Hands over what has come together since the last call."""
-    entries = take_log()
-    if not entries:
-        return
-    if "logging" not in sys.modules and all(level < _WARNING for level, _ in entries):
-        return  # nobody listens to less than a warning
-    import logging
-
-    logger = logging.getLogger("pumice")
-    for level, text in entries:
-        logger.log(level, "%s", text)
+from ._pumice import forward_log as forward_log

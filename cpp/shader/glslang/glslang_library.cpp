@@ -10,6 +10,7 @@
 
 #include <exception>
 #include <memory>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -196,6 +197,21 @@ class NarrowConstructors : public glslang::TIntermTraverser {
   const glslang::TIntermediate& intermediate_;
 };
 
+// glslang says Coherent twice of what is declared coherent and volatile.
+std::vector<unsigned int> without_repeated_decorations(const std::vector<unsigned int>& words) {
+  constexpr size_t kHeaderWords = 5;
+  constexpr unsigned int kOpDecorate = 71, kOpMemberDecorate = 72;
+  std::set<std::vector<unsigned int>> seen;
+  std::vector<unsigned int> kept(words.begin(), words.begin() + kHeaderWords);
+  for (size_t at = kHeaderWords; at < words.size(); at += words[at] >> 16) {
+    const unsigned int op = words[at] & 0xffff;
+    const auto begin = words.begin() + static_cast<ptrdiff_t>(at), end = begin + (words[at] >> 16);
+    if ((op == kOpDecorate || op == kOpMemberDecorate) && !seen.emplace(begin, end).second) continue;
+    kept.insert(kept.end(), begin, end);
+  }
+  return kept;
+}
+
 bool compile(glslang::TShader& shader, Includer& includer, const PumiceGlslangRequest& request, Result& result) {
   const bool parsed = shader.parse(GetDefaultResources(), kVersion, ENoProfile, false, false, kMessages, includer);
   result.log_storage = shader.getInfoLog();
@@ -220,7 +236,9 @@ bool compile(glslang::TShader& shader, Includer& includer, const PumiceGlslangRe
   options.generateDebugInfo = request.source_lines;
   glslang::GlslangToSpv(intermediate, result.spirv_storage, &logger, &options);
   result.log_storage += logger.getAllMessages();
-  return !result.spirv_storage.empty();
+  if (result.spirv_storage.empty()) return false;
+  result.spirv_storage = without_repeated_decorations(result.spirv_storage);
+  return true;
 }
 
 bool run_request(const PumiceGlslangRequest& request, Result& result) {
