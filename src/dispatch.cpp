@@ -225,7 +225,8 @@ void bind_dispatch(py::module_& module) {
       .def(
           "time_bindings",
           [](BindingTable& self, const py::object& inputs, const py::object& outputs, size_t runs) {
-            const Bindings in = bindings_of(self, SlotName::Kind::inputs, inputs), out = bindings_of(self, SlotName::Kind::outputs, outputs);
+            const Bindings in = bindings_of(self, SlotName::Kind::inputs, inputs),
+                           out = bindings_of(self, SlotName::Kind::outputs, outputs);
             std::vector<double> seconds(runs);
             for (auto& one : seconds) {
               const auto begin = std::chrono::steady_clock::now();

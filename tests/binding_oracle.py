@@ -121,9 +121,7 @@ def initialisation_entry(slot: Described, given: Range | None) -> Entry:
 
 
 def resource_entry(given: Range | None, size: int, rule: str, must: bool) -> Entry:
-    return Entry(
-        given, size, 256, size > 0, must and size > 0, rule, alignment_rule="P2", size_rule="P2"
-    )
+    return Entry(given, size, 256, size > 0, must and size > 0, rule, alignment_rule="P2", size_rule="P2")
 
 
 def overlap(a: Range, b: Range) -> bool:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from binding_tables import F64, execute, initialise, operator, parts, refused, run
 
 import pumice
+from binding_tables import F64, execute, initialise, operator, parts, refused, run
 from pumice import BindingTable, Buffer, BufferRange, TensorDesc
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -72,7 +72,10 @@ def test_the_first_slot_that_breaks_the_first_rule_is_named(context: pumice.Cont
     table = BindingTable(operator(context, "Sum", [F64] * 4, [F64]))
     x = BufferRange(memory, 0, 256)
     assert refused("M1", table.bind_inputs, [BufferRange(memory, 0, 8), x, upload, upload]).slot == "inputs[2]"
-    assert refused("R2", table.bind_inputs, [x, BufferRange(memory, 0, 8), x, BufferRange(memory, 0, 8)]).slot == "inputs[1]"
+    assert (
+        refused("R2", table.bind_inputs, [x, BufferRange(memory, 0, 8), x, BufferRange(memory, 0, 8)]).slot
+        == "inputs[1]"
+    )
 
 
 @pytest.mark.parametrize("by_name", [False, True])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from binding_tables import F64, execute, initialise, operator, parts, refused, resources, run, table_of
 
 import pumice
+from binding_tables import F64, execute, initialise, operator, parts, refused, resources, run, table_of
 from pumice import BindingTable, Buffer, BufferRange, CommandList, Initializer, TensorDesc
 
 X, Y = TensorDesc("float32", [1, 3, 9, 7]), TensorDesc("float32", [1, 5, 9, 7])

@@ -8,15 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from binding_oracle import Described, Memory, Model, Range, Refused, Table
-from binding_tables import F64, initialise, operator, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import pumice
+from binding_oracle import Described, Memory, Model, Range, Refused, Table
+from binding_tables import F64, initialise, operator, run
 from pumice import BindingTable, Buffer, BufferRange, CommandList, Initializer, Tensor, TensorDesc
 
-ROWS, OWNED, HALF = TensorDesc("float32", [4, 8]), TensorDesc("float32", [8, 8], owned=True), TensorDesc("float32", [32])
+ROWS, OWNED, HALF = (
+    TensorDesc("float32", [4, 8]),
+    TensorDesc("float32", [8, 8], owned=True),
+    TensorDesc("float32", [32]),
+)
 ALIGNED = TensorDesc("float32", [64], alignment=64)
 EMPTY = TensorDesc("float32", [0])
 TALL, WIDE = TensorDesc("float32", [8, 8], strides=[1, 8]), TensorDesc("float32", [8, 8])
@@ -99,7 +103,7 @@ def ranges(world: World, slot: Described | None, resource: int) -> Strategy[Rang
     """Mostly what the slot takes, and now and then what it does not."""
     size = resource or (slot.bytes or 0 if slot else 0)
     common = st.sampled_from(world.memories[:3])
-    memory = st.one_of(common, common, common, common, common, st.sampled_from(world.memories))
+    memory = st.one_of(common, common, common, st.sampled_from(world.memories))
     step = 256 if resource else 64
     offset = st.one_of(
         st.integers(0, 7).map(lambda k: k * step),
@@ -118,7 +122,11 @@ def tensors(world: World, slot: Described) -> Strategy[Range | None]:
     dtype, shape, strides = slot.tensor or ("float32", (), ())
     rows = (shape[0], *([1] * (len(shape) - 1))) if shape else ()
     variants = [(dtype, shape, strides)] * 3
-    variants += [("int32", shape, strides), (dtype, (*shape, 1), (*strides, 1)), (dtype, shape, tuple(2 * s for s in strides))]
+    variants += [
+        ("int32", shape, strides),
+        (dtype, (*shape, 1), (*strides, 1)),
+        (dtype, shape, tuple(2 * s for s in strides)),
+    ]
     variants.append((dtype, rows, tuple(1 for _ in rows)))
 
     def build(memory: Memory, block: int, variant: tuple[str, tuple[int, ...], tuple[int, ...]]) -> Range:
@@ -139,7 +147,9 @@ def calls(world: World, model: Model) -> Strategy[list[tuple[str, Any]]]:
         inputs = lists(world, model.inputs, (0,) * len(model.inputs))
         outputs = lists(world, model.outputs, (0,) * len(model.outputs))
     else:
-        arrays = [st.one_of(st.none(), *[lists(world, one.inputs, (0,) * len(one.inputs))] * 5) for one in model.targets]
+        arrays = [
+            st.one_of(st.none(), *[lists(world, one.inputs, (0,) * len(one.inputs))] * 5) for one in model.targets
+        ]
         inputs = st.one_of(*[st.tuples(*arrays).map(list)] * 5, lists(world, (), ()))
         sizes = tuple(target.persistent for target in model.targets)
         outputs = lists(world, tuple(Described(size) for size in sizes), sizes)
@@ -150,9 +160,7 @@ def calls(world: World, model: Model) -> Strategy[list[tuple[str, Any]]]:
         st.tuples(st.just("bind_temporary"), temporary),
         st.tuples(st.just("bind_persistent"), persistent),
     )
-    first = st.tuples(
-        st.tuples(st.just("bind_inputs"), inputs), st.tuples(st.just("bind_outputs"), outputs)
-    ).map(list)
+    first = st.tuples(st.tuples(st.just("bind_inputs"), inputs), st.tuples(st.just("bind_outputs"), outputs)).map(list)
     return st.builds(lambda a, b: [*a, *b], first, st.lists(call, max_size=6))
 
 
@@ -190,7 +198,12 @@ def compare(world: World, data: st.DataObject) -> None:
     assert outcome(lambda: commands.dispatch(dispatchable, table)) == outcome(oracle.dispatch)
 
 
-QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture, HealthCheck.large_base_example]
+QUIET = [
+    HealthCheck.too_slow,
+    HealthCheck.data_too_large,
+    HealthCheck.function_scoped_fixture,
+    HealthCheck.large_base_example,
+]
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=QUIET)
@@ -209,7 +222,26 @@ def test_many_random_tables_agree_with_the_oracle(world: World) -> None:
         compare(world, data)
 
     many()
-    assert {"C1", "C2", "C4", "C5", "C6", "I1", "I2", "I3", "I4", "I6", "O2", "O3", "M1", "M2", "M3", "R1", "R2", "R3"} <= SEEN
+    assert {
+        "C1",
+        "C2",
+        "C4",
+        "C5",
+        "C6",
+        "I1",
+        "I2",
+        "I3",
+        "I4",
+        "I6",
+        "O2",
+        "O3",
+        "M1",
+        "M2",
+        "M3",
+        "R1",
+        "R2",
+        "R3",
+    } <= SEEN
     assert {"T1", "T2", "T3", "H4", "H5", "H6", "H7", "H8", "H10", "H11", "H12", "P2", "P3", None} <= SEEN
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from binding_tables import F40, F64, execute, initialise, operator, parts, refused
 
 import pumice
+from itertools import pairwise
+from binding_tables import F40, F64, execute, initialise, operator, parts, refused
 from pumice import BindingTable, Buffer, BufferRange, Initializer, TensorDesc
 
 OWNED = TensorDesc("float32", [8, 8], owned=True)  # 256 bytes
@@ -170,7 +171,7 @@ def test_h12_persistent_resources_of_two_operators_are_apart(context: pumice.Con
 def test_h13_conflicts_are_those_of_memory(relu: pumice.CompiledOperator, context: pumice.Context) -> None:
     """Small buffers may lie in one allocation without conflict; two views of one tensor are the same memory."""
     buffers = [Buffer(context, 256) for _ in range(4)]
-    for one, other in zip(buffers, buffers[1:], strict=False):
+    for one, other in pairwise(buffers):
         bound(relu, parts(one, 0)).bind_outputs(parts(other, 0))
     whole = pumice.empty(96, "float32", context)
     refused("H5", bound(relu, [whole[:64]]).bind_outputs, [whole[16:80]])  # type: ignore[list-item]
@@ -238,5 +239,5 @@ def test_elementwise_rows_compute_in_place_what_they_compute_apart(
         at = row * (9 if strided else 7)
         expected[at : at + 7] *= 2
     used = desc.bytes // expected.itemsize
-    np.testing.assert_array_equal(memory.numpy()[:at + 7], expected[:at + 7])
+    np.testing.assert_array_equal(memory.numpy()[: at + 7], expected[: at + 7])
     np.testing.assert_array_equal(memory.numpy()[used:], expected[used:])

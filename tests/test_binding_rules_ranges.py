@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from binding_tables import F64, execute, initialise, operator, parts, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
 import pumice
+from binding_tables import F64, execute, initialise, operator, parts, refused
 from pumice import BindingTable, Buffer, BufferRange, Initializer, TensorDesc
 
 OWNED = TensorDesc("float32", [8, 8], owned=True)

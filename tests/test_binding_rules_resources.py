@@ -7,9 +7,9 @@ import threading
 
 import numpy as np
 import pytest
-from binding_tables import F64, execute, initialise, operator, parts, refused, run, table_of
 
 import pumice
+from binding_tables import F64, execute, initialise, operator, parts, refused, run, table_of
 from pumice import BindingTable, Buffer, BufferRange, CommandList, Initializer, TensorDesc
 
 X, W, Y = (TensorDesc("float32", shape) for shape in ([1, 3, 9, 7], [5, 3, 3, 3], [1, 5, 7, 5]))
@@ -70,7 +70,9 @@ def test_p2_resources_have_their_size_and_alignment(
         refused("R1", bind, BufferRange(memory, 16384, size))
         refused("M1", bind, Buffer(context, size, "upload"))
         bind(None)
-        table.bind_inputs([BufferRange(memory, 0, 1024), *([BufferRange(memory, 1024, 1024), None] if compiled is conv else [None])])
+        table.bind_inputs(
+            [BufferRange(memory, 0, 1024), *([BufferRange(memory, 1024, 1024), None] if compiled is conv else [None])]
+        )
         table.bind_outputs([BufferRange(memory, 4096, 1024)])
         assert refused("P2", CommandList(context).dispatch, compiled, table).slot == kind
 

@@ -7,9 +7,9 @@ import weakref
 
 import numpy as np
 import pytest
-from binding_tables import execute, initialise, resources
 
 import pumice
+from binding_tables import execute, initialise, resources
 from pumice import BindingTable, Buffer, BufferRange
 
 RNG = np.random.default_rng(3)
