@@ -99,18 +99,19 @@ def world(pumice_context: pumice.Context) -> Iterator[World]:
         yield world
 
 
-def ranges(world: World, slot: Described | None, resource: int) -> Strategy[Range | None]:
+def ranges(world: World, slot: Described | None, resource: int, empty: bool = False) -> Strategy[Range | None]:
     """Mostly what the slot takes, and now and then what it does not."""
+    if empty:
+        return st.one_of(*[st.none()] * 7, ranges(world, slot, resource))
     size = resource or (slot.bytes or 0 if slot else 0)
-    common = st.sampled_from(world.memories[:3])
-    memory = st.one_of(common, common, common, st.sampled_from(world.memories))
+    common = st.sampled_from(world.memories[:2])
+    memory = st.one_of(*[common] * (2 if slot and slot.owned else 8), st.sampled_from(world.memories))
     step = 256 if resource else 64
     offset = st.one_of(
-        st.integers(0, 7).map(lambda k: k * step),
-        st.integers(0, 7).map(lambda k: k * step),
+        *[st.integers(0, 7).map(lambda k: k * step)] * 8,
         st.sampled_from([8, 16, 32, 100, SIZE - 16, SIZE, SIZE + 64, 2**64 - 16]),
     )
-    extent = st.sampled_from([size] * 6 + [size + 16, size + 256, max(size - 4, 0), 0, 2**63])
+    extent = st.sampled_from([size] * 24 + [size + 16, size + 256, max(size - 4, 0), 0, 2**63])
     plain: Strategy[Range | None] = st.builds(Range, memory, offset, extent)
     choices = [plain] * 5
     if slot and slot.tensor and not resource:
@@ -135,20 +136,28 @@ def tensors(world: World, slot: Described) -> Strategy[Range | None]:
     return st.builds(build, st.sampled_from(world.memories[:3]), st.integers(0, 7), st.sampled_from(variants))
 
 
-def lists(world: World, slots: tuple[Described, ...], resources: tuple[int, ...]) -> Strategy[Any]:
+def lists(
+    world: World, slots: tuple[Described, ...], resources: tuple[int, ...], empty: tuple[bool, ...] = ()
+) -> Strategy[Any]:
     """A binding for every slot; now and then one more or less, or an array among them."""
-    right = st.tuples(*(ranges(world, slot, size) for slot, size in zip(slots, resources, strict=True))).map(list)
+    empty = empty or (False,) * len(slots)
+    right = st.tuples(*(ranges(world, *one) for one in zip(slots, resources, empty, strict=True))).map(list)
     odd = st.lists(st.one_of(ranges(world, None, 256), st.lists(ranges(world, None, 256), max_size=2)), max_size=4)
-    return st.one_of(right, right, right, right, right, right, odd, st.none())
+    return st.one_of(*[right] * 12, odd, st.none())
 
 
 def calls(world: World, model: Model) -> Strategy[list[tuple[str, Any]]]:
     if model.targets is None:
-        inputs = lists(world, model.inputs, (0,) * len(model.inputs))
+        absent = tuple(slot.owned or slot.bytes is None for slot in model.inputs)
+        inputs = lists(world, model.inputs, (0,) * len(model.inputs), absent)
         outputs = lists(world, model.outputs, (0,) * len(model.outputs))
     else:
         arrays = [
-            st.one_of(st.none(), *[lists(world, one.inputs, (0,) * len(one.inputs))] * 5) for one in model.targets
+            st.one_of(
+                st.none(),
+                *[lists(world, one.inputs, (0,) * len(one.inputs), tuple(not slot.owned for slot in one.inputs))] * 5,
+            )
+            for one in model.targets
         ]
         inputs = st.one_of(*[st.tuples(*arrays).map(list)] * 5, lists(world, (), ()))
         sizes = tuple(target.persistent for target in model.targets)
