@@ -185,7 +185,8 @@ Operator::Operator(std::string_view name, std::vector<std::optional<TensorDesc>>
   if (!row_) throw UnsupportedError("operator " + std::string(name));
   if (!row_->lower) throw UnsupportedError("operator " + std::string(name) + " outside of a graph: its result is the host's");
   attributes_ = checked_attributes(*row_, name, attributes);
-  check_inputs(*row_, name, pointers(inputs_), outputs_.size());
+  const auto last = std::find_if(outputs_.rbegin(), outputs_.rend(), [](const auto& output) { return output.has_value(); });
+  check_inputs(*row_, name, pointers(inputs_), static_cast<size_t>(outputs_.rend() - last));  // a slot may stand for what a row lacks
   check_outputs();
 }
 

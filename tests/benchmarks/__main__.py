@@ -13,7 +13,7 @@ from typing import Any
 
 import pumice
 
-from . import first_use, kernels, launch, machine, memory, models, operators
+from . import binding, first_use, kernels, launch, machine, memory, models, operators
 from .cases import CASES
 from .rows import Row, Table, summary
 from .session import Session
@@ -21,6 +21,7 @@ from .timing import Effort
 
 BENCHMARKS: dict[str, ModuleType] = {
     "launch": launch,
+    "binding": binding,
     "kernels": kernels,
     "operators": operators,
     "models": models,
