@@ -147,13 +147,17 @@ void bind_lists(py::module_& module) {
       .def(
           "time",
           [](CommandList& self, size_t runs) {
-            const ReleasedGil release;
             std::vector<double> seconds(runs);
-            for (auto& one : seconds) {
-              const auto begin = std::chrono::steady_clock::now();
-              self.context()->wait(self.exec().id());
-              one = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+            uint64_t last = 0;
+            {
+              const ReleasedGil release;
+              for (auto& one : seconds) {
+                const auto begin = std::chrono::steady_clock::now();
+                self.context()->wait(last = self.exec().id());
+                one = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+              }
             }
+            if (last != 0) collect(*self.recording(), last);
             return seconds;
           },
           py::arg("runs"),

@@ -366,8 +366,7 @@ def test_arrays_within_elements_are_checked(
     context: pumice.Context, box: int, corner: int, row: int, buffer: str, index: int, size: int
 ) -> None:
     kernel = pumice.Kernel(NESTED, context, debug=True)
-    stride = 80
-    boxes = np.zeros((32 + 2 * stride) // 4, "uint32")
+    boxes = np.zeros((), kernel.dtype("boxes", 2))
     y = np.ones(1, "float32")
     kernel(boxes=boxes, y=y, box=1, corner=2, row=1, groups=1)
     error = caught(kernel, boxes=boxes, y=y, box=box, corner=corner, row=row, groups=1)

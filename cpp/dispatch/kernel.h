@@ -16,6 +16,7 @@
 #include "device/context.h"
 #include "device/image.h"
 #include "device/pipeline.h"
+#include "dispatch/number.h"
 #include "shader/shader.h"
 
 namespace pumice {
@@ -37,7 +38,7 @@ struct DebugOptions {
 };
 
 // Specialization constants by name; values are converted to the reflected type.
-using SpecValues = std::vector<std::pair<std::string, double>>;
+using SpecValues = std::vector<std::pair<std::string, Number>>;
 
 // One compiled and specialised form of a kernel. Immutable; the pipeline is made on first use, by any thread.
 class KernelVariant {
