@@ -148,16 +148,24 @@ void bind_lists(py::module_& module) {
           "time",
           [](CommandList& self, size_t runs) {
             std::vector<double> seconds(runs);
-            uint64_t last = 0;
+            std::exception_ptr error;
             {
               const ReleasedGil release;
               for (auto& one : seconds) {
                 const auto begin = std::chrono::steady_clock::now();
-                self.context()->wait(last = self.exec().id());
+                const uint64_t id = self.exec().id();
+                self.context()->wait(id);
                 one = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+                try {
+                  self.recording()->collect(id);
+                } catch (const OutOfBoundsError&) {
+                  if (!error) error = std::current_exception();
+                }
               }
             }
-            if (last != 0) collect(*self.recording(), last);
+            if (runs > 0)
+              for (const auto& log : self.recording()->message_logs()) log_messages(*log);
+            if (error) std::rethrow_exception(error);
             return seconds;
           },
           py::arg("runs"),

@@ -373,12 +373,12 @@ void bind_kernel(py::module_& module) {
       .def("__repr__", [](const BoundKernel& self) { return "<BoundKernel '" + self.dispatch.label + "'>"; });
   py::class_<PyKernel>(module, "Kernel", "A compute shader in GLSL with the extension's types; called with its arguments by name.")
       .def(py::init([](const std::string& source, std::shared_ptr<Context> context, const std::string& name,
-                       const std::map<std::string, std::string>& macros, const py::dict& spec,
+                       const std::map<std::string, std::string>& macros, const Record& spec,
                        std::optional<std::map<std::string, std::string>> includes, std::optional<ShaderOptions> options,
-                       std::vector<std::string> include_dirs, bool from_file, bool debug, uint64_t message_bytes) {
-             Includes where{std::move(includes).value_or(std::map<std::string, std::string>{}), std::move(include_dirs), from_file};
-             auto kernel =
-                 std::make_shared<Kernel>(context, source, name, std::move(where), std::move(options), DebugOptions{debug, message_bytes});
+                       std::vector<std::string> include_dirs, const std::string& path, bool debug, uint64_t message_bytes) {
+             Includes where{std::move(includes).value_or(std::map<std::string, std::string>{}), std::move(include_dirs)};
+             auto kernel = std::make_shared<Kernel>(context, source, name, std::move(where), std::move(options),
+                                                    DebugOptions{debug, message_bytes}, path);
              const Macros defined(macros.begin(), macros.end());
              const SpecValues constants = spec_values(spec);
              PyKernel made{context, kernel, std::make_shared<KernelCalls>(context, kernel, defined, constants), nullptr};
@@ -387,12 +387,12 @@ void bind_kernel(py::module_& module) {
              return made;
            }),
            py::arg("source"), py::arg("context").none(false), py::arg("name") = "kernel",
-           py::arg("macros") = std::map<std::string, std::string>{}, py::arg("spec") = py::dict(), py::arg("includes") = py::none(),
-           py::arg("options") = py::none(), py::arg("include_dirs") = std::vector<std::string>{}, py::arg("from_file") = false,
+           py::arg("macros") = std::map<std::string, std::string>{}, py::arg("spec") = Record(), py::arg("includes") = py::none(),
+           py::arg("options") = py::none(), py::arg("include_dirs") = std::vector<std::string>{}, py::arg("path") = "",
            py::arg("debug") = false, py::arg("message_bytes") = DebugOptions{}.ring_bytes,
            "source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: in "
            "place of those that follow from the device and the arrays, which are then of the types that the shader declares. include_dirs: "
-           "folders. from_file: name is the path of the source. debug: check bounds. message_bytes: of the ring for printf.\nRaises "
+           "folders. path: of the file that the source is from. debug: check bounds. message_bytes: of the ring for printf.\nRaises "
            "ShaderCompileError, UnsupportedError, BindingError.")
       .def_property_readonly("name", [](const PyKernel& self) { return self.kernel->name(); })
       .def_property_readonly("source", [](const PyKernel& self) { return self.kernel->source(); })

@@ -148,13 +148,15 @@ const Pipeline& KernelVariant::pipeline() const {
 }
 
 Kernel::Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, Includes includes,
-               std::optional<ShaderOptions> options, const DebugOptions& debug)
+               std::optional<ShaderOptions> options, const DebugOptions& debug, std::string path)
     : context_(context),
       source_(std::move(source)),
       name_(std::move(name)),
+      path_(std::move(path)),
       includes_(std::move(includes)),
       options_(std::move(options)),
       check_bounds_(debug.check_bounds) {
+  includes_.on_disk = !path_.empty();
   includes_.files = std::make_shared<FileTexts>();
   limits_ = {context->limit("minStorageBufferOffsetAlignment"), context->limit("maxStorageBufferRange"), {}};
   for (size_t axis = 0; axis < 3; ++axis) limits_.groups[axis] = context->limit("maxComputeWorkGroupCount_" + std::to_string(axis));
@@ -175,7 +177,7 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
   const auto context = lock(context_);
   ShaderOptions options = options_ ? *options_ : device_options(*context, storage);
   options.debug = options.debug || check_bounds_;
-  auto shader = compile(source_, name_, options, macros, includes_);
+  auto shader = compile(source_, path_.empty() ? name_ : path_, options, macros, includes_);
   auto made = std::make_shared<const KernelVariant>(context, std::move(shader), spec);
   const std::lock_guard guard(mutex_);
   return variants_.emplace(key, std::move(made)).first->second;  // the first of two threads wins

@@ -72,7 +72,7 @@ struct LaunchLimits {
 class Kernel {
  public:
   Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, Includes includes = {},
-         std::optional<ShaderOptions> options = {}, const DebugOptions& debug = {});
+         std::optional<ShaderOptions> options = {}, const DebugOptions& debug = {}, std::string path = {});
   const std::string& name() const { return name_; }
   const std::string& source() const { return source_; }
   const std::shared_ptr<const DebugSink>& debug() const { return debug_; }
@@ -84,7 +84,7 @@ class Kernel {
 
  private:
   std::weak_ptr<Context> context_;
-  std::string source_, name_;
+  std::string source_, name_, path_;  // path: of the source's file, or empty
   LaunchLimits limits_;
   Includes includes_;
   std::optional<ShaderOptions> options_;
