@@ -116,7 +116,7 @@ def test_structures_stay_on_the_device_as_rows_of_bytes(context: pumice.Context)
     tensor = pumice.tensor(particles.view("uint8").reshape(4, 16), context)
     kernel(p=tensor, threads=4)
     assert tensor.numpy().view(NATURAL)["mass"].tolist() == [[1]] * 4
-    assert "rows of as many uint8" in refused(kernel, p=tensor.reshape((8, 8)), threads=4)
+    assert "rows of their bytes as uint8" in refused(kernel, p=tensor.reshape((8, 8)), threads=4)
 
 
 def test_vectors_of_three_have_a_gap(context: pumice.Context) -> None:

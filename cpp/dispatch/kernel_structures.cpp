@@ -135,7 +135,7 @@ void check_plain(const BindingInterface& binding, const TensorArgument& given) {
   }
   if (is_structure(wanted)) {
     if (!are_raw_structures(binding, given))
-      refuse("structures of " + std::to_string(wanted.bytes) + " bytes, or rows of as many uint8",
+      refuse("structures of " + std::to_string(wanted.bytes) + " bytes, or rows of their bytes as uint8",
              "an array of " + std::string(name(given.dtype)));
     return;
   }
@@ -150,7 +150,7 @@ void check_plain(const BindingInterface& binding, const TensorArgument& given) {
 
 bool are_raw_structures(const BindingInterface& binding, const TensorArgument& given) {
   if (given.dtype != DType::uint8 || !binding.layout) return false;
-  return binding.is_block || (is_structure(*binding.layout) && given.last_axis == binding.layout->bytes);
+  return binding.is_block || (is_structure(*binding.layout) && given.last_axis % binding.layout->bytes == 0);
 }
 
 }  // namespace pumice

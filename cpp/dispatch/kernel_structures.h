@@ -11,7 +11,7 @@ namespace pumice {
 void check_structured(const BindingInterface& binding, const TensorArgument& given);
 // An array of one scalar type, which the element type was found to agree with: that it has the gaps that the shader's elements have.
 void check_plain(const BindingInterface& binding, const TensorArgument& given);
-// Raw bytes are taken for structures: rows of uint8, as long as one structure.
+// Raw bytes are taken for structures: rows of uint8, as long as whole structures.
 bool are_raw_structures(const BindingInterface& binding, const TensorArgument& given);
 
 }  // namespace pumice
