@@ -48,6 +48,7 @@ def refused(kernel: pumice.Kernel, **arguments: Any) -> str:
 def test_structures_arrive_and_come_back(context: pumice.Context, step: int) -> None:
     kernel = pumice.Kernel(PARTICLES, context)
     assert kernel.dtype("p") == np.dtype(NATURAL)
+    assert "p: read and write structure[]" in repr(kernel)
     whole = np.zeros(10, kernel.dtype("p"))
     particles = whole[::step]
     n = len(particles)
