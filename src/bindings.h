@@ -96,6 +96,8 @@ void forward_log();
 void log_messages(MessageLog& log);
 // Reads and logs what the debugged kernels of an execution that was waited for have to say. Throws OutOfBoundsError.
 void collect(Recording& recording, uint64_t id);
+// The same for all executions of a context that have finished; an error is raised by one wait.
+void collect_finished(Context& context);
 
 // Waits for an execution: polls briefly with the GIL held, then releases it; Ctrl-C interrupts.
 void wait_for(Context& context, uint64_t id, std::optional<double> timeout_seconds);

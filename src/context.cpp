@@ -90,10 +90,23 @@ void bind_context(py::module_& module) {
       .def_property_readonly("completed", &Context::completed, "Id of the last execution that has finished.")
       .def_property_readonly("submitted", &Context::submitted, "Id of the last execution submitted.")
       .def(
-          "wait", [](Context& self, uint64_t id, std::optional<double> timeout) { wait_for(self, id, timeout); }, py::arg("id"),
-          py::arg("timeout") = py::none(), "Waits for an execution by its id; timeout in seconds. Raises TimeoutError, DeviceLostError.")
+          "wait",
+          [](Context& self, uint64_t id, std::optional<double> timeout) {
+            wait_for(self, id, timeout);
+            collect_finished(self);
+          },
+          py::arg("id"), py::arg("timeout") = py::none(),
+          "Waits for an execution by its id; timeout in seconds. Raises TimeoutError, DeviceLostError, "
+          "OutOfBoundsError.")
       .def(
-          "wait_idle", [](Context& self) { wait_for(self, self.submitted(), {}); }, "Waits for everything submitted so far.")
+          "wait_idle",
+          [](Context& self) {
+            wait_for(self, self.submitted(), {});
+            collect_finished(self);
+          },
+          "Waits for everything submitted so far. Raises DeviceLostError, and OutOfBoundsError of a debugged kernel's execution that no "
+          "wait "
+          "has raised.")
       .def_property_readonly("closed", &Context::closed)
       .def("close", &Context::close, py::call_guard<ReleasedGil>(), "Waits for the work in flight and frees the device. Idempotent.")
       .def("__enter__", [](std::shared_ptr<Context> self) { return self; })

@@ -147,13 +147,25 @@ void bind_lists(py::module_& module) {
       .def(
           "time",
           [](CommandList& self, size_t runs) {
-            const ReleasedGil release;
             std::vector<double> seconds(runs);
-            for (auto& one : seconds) {
-              const auto begin = std::chrono::steady_clock::now();
-              self.context()->wait(self.exec().id());
-              one = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+            std::exception_ptr error;
+            {
+              const ReleasedGil release;
+              for (auto& one : seconds) {
+                const auto begin = std::chrono::steady_clock::now();
+                const uint64_t id = self.exec().id();
+                self.context()->wait(id);
+                one = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+                try {
+                  self.recording()->collect(id);
+                } catch (const OutOfBoundsError&) {
+                  if (!error) error = std::current_exception();
+                }
+              }
             }
+            if (runs > 0)
+              for (const auto& log : self.recording()->message_logs()) log_messages(*log);
+            if (error) std::rethrow_exception(error);
             return seconds;
           },
           py::arg("runs"),

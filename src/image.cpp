@@ -16,15 +16,45 @@ Mode mode_from_name(const std::string& wanted, std::initializer_list<Mode> modes
   throw UnsupportedError(std::string(what) + " '" + wanted + "'; there are " + known);
 }
 
-std::shared_ptr<Image> make(std::shared_ptr<Context> context, const std::string& format_name, const py::object& shape,
-                            const std::string& filter, const std::string& address, std::optional<bool> normalized) {
-  const ImageFormat format = image_format_from_name(format_name);
-  const Shape sizes = py::isinstance<py::int_>(shape) ? Shape{shape.cast<int64_t>()} : shape.cast<Shape>();
+[[noreturn]] void refuse(const char* argument, const char* expected, const py::handle& given) {
+  throw BindingError("K5", "argument '" + std::string(argument) + "'", argument, expected, py::repr(given).cast<std::string>());
+}
+
+std::string text_of(const char* argument, const py::object& given) {
+  if (!py::isinstance<py::str>(given)) refuse(argument, "a name", given);
+  return given.cast<std::string>();
+}
+
+// Whole numbers of Python or NumPy; one of them is a shape of one axis.
+Shape sizes_from(const py::object& shape) {
+  const auto add = [&](Shape& sizes, const py::handle& size) {
+    const auto whole = py::reinterpret_steal<py::object>(PyIndex_Check(size.ptr()) ? PyNumber_Index(size.ptr()) : nullptr);
+    const int64_t value = whole ? PyLong_AsLongLong(whole.ptr()) : -1;
+    if (PyErr_Occurred()) PyErr_Clear();
+    if (!whole || (value == -1 && !whole.equal(py::int_(-1)))) refuse("shape", "whole numbers of 64 bits", shape);
+    sizes.push_back(value);
+  };
+  Shape sizes;
+  if (PyIndex_Check(shape.ptr()) && !py::isinstance<py::array>(shape)) {
+    add(sizes, shape);
+    return sizes;
+  }
+  if (!py::isinstance<py::sequence>(shape) || py::isinstance<py::str>(shape)) refuse("shape", "whole numbers", shape);
+  for (const auto& size : py::reinterpret_borrow<py::sequence>(shape)) add(sizes, size);
+  return sizes;
+}
+
+std::shared_ptr<Image> make(std::shared_ptr<Context> context, const py::object& format_name, const py::object& shape,
+                            const py::object& filter, const py::object& address, const py::object& normalized) {
+  const ImageFormat format = image_format_from_name(text_of("format", format_name));
+  const Shape sizes = sizes_from(shape);
   SamplerOptions options;
-  options.filter = mode_from_name(filter, {Filter::nearest, Filter::linear}, "filter");
-  options.address = mode_from_name(address, {AddressMode::clamp, AddressMode::repeat, AddressMode::border}, "address mode");
+  options.filter = mode_from_name(text_of("filter", filter), {Filter::nearest, Filter::linear}, "filter");
+  options.address =
+      mode_from_name(text_of("address", address), {AddressMode::clamp, AddressMode::repeat, AddressMode::border}, "address mode");
   const size_t dimensions = sizes.size() - (channels(format) > 1 && !sizes.empty() ? 1 : 0);
-  options.normalized = normalized.value_or(!may_be_unnormalized(dimensions, options.address));
+  if (!normalized.is_none() && !py::isinstance<py::bool_>(normalized)) refuse("normalized", "True, False or None", normalized);
+  options.normalized = normalized.is_none() ? !may_be_unnormalized(dimensions, options.address) : normalized.cast<bool>();
   const ReleasedGil release;
   return Image::create(std::move(context), format, sizes, options);
 }

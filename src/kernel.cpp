@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "bindings.h"
 #include "core/error.h"
 #include "device/image.h"
@@ -5,6 +7,7 @@
 #include "dispatch/command_list.h"
 #include "dispatch/kernel_calls.h"
 #include "dispatch/messages.h"
+#include "memory_layout.h"
 
 namespace pumice {
 namespace {
@@ -22,8 +25,14 @@ struct PyKernel {
 // An array as it was given, and its elements row-major: the same memory where it is so already.
 struct GivenArray {
   std::string name;
-  py::array given;
+  py::array given, native;  // native: row-major; of structures
   HostTensor host;
+  std::shared_ptr<const MemoryLayout> layout;  // of structures, which `host` has the bytes of
+
+  uint64_t last_axis() const {
+    const Shape& shape = host.desc.shape;
+    return shape.empty() ? 1 : static_cast<uint64_t>(shape.back());
+  }
 };
 
 // Arguments made ready.
@@ -38,7 +47,8 @@ TensorArgument tensor_argument(const std::string& name, const Tensor& tensor) {
   BufferRange range = tensor.range();
   const uint64_t bytes = tensor.desc().element_bytes();
   range.bytes = std::min(range.bytes, (range.buffer->bytes() + 3) / 4 * 4 - range.offset);
-  return {tensor.desc().dtype, range, bytes};
+  const Shape& shape = tensor.desc().shape;
+  return {tensor.desc().dtype, range, bytes, shape.empty() ? 1 : static_cast<uint64_t>(shape.back())};
 }
 
 [[noreturn]] void refuse_argument(const std::string& name, const py::handle& value) {
@@ -46,22 +56,41 @@ TensorArgument tensor_argument(const std::string& name, const Tensor& tensor) {
                      type_name(value));
 }
 
-bool is_numpy_complex(const py::handle& value) {
-  return py::hasattr(value, "dtype") && py::str(value.attr("dtype").attr("kind")).cast<std::string>() == "c";
+// Complex numbers and durations convert to numbers, but are none.
+bool is_other_number(const py::handle& value) {
+  return PyComplex_Check(value.ptr()) ||
+         (py::hasattr(value, "dtype") && py::str("cmM").contains(py::str(value.attr("dtype").attr("kind"))));
+}
+
+Number integer_of(const std::string& name, const py::object& integer) {
+  int overflow = 0;
+  const long long converted = PyLong_AsLongLongAndOverflow(integer.ptr(), &overflow);
+  if (overflow == 0) return int64_t{converted};
+  if (overflow > 0) {
+    const unsigned long long unsigned_value = PyLong_AsUnsignedLongLong(integer.ptr());
+    if (!PyErr_Occurred()) return uint64_t{unsigned_value};
+    PyErr_Clear();
+  }
+  throw BindingError("K6", "argument '" + name + "'", name, "an integer of 64 bits", py::str(integer).cast<std::string>());
 }
 
 Number number_of(const std::string& name, const py::handle& value) {
   if (py::isinstance<py::bool_>(value)) return int64_t{value.cast<bool>()};
   if (PyIndex_Check(value.ptr())) {
-    const auto integer = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
-    if (!integer) throw py::error_already_set();
-    int overflow = 0;
-    const long long converted = PyLong_AsLongLongAndOverflow(integer.ptr(), &overflow);
-    if (overflow) throw BindingError("K6", "argument '" + name + "'", name, "an integer of 64 bits", py::str(value).cast<std::string>());
-    return int64_t{converted};
+    if (const auto integer = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()))) return integer_of(name, integer);
+    PyErr_Clear();  // NumPy's bool has the slot and refuses it
   }
-  if (!PyNumber_Check(value.ptr()) || PyComplex_Check(value.ptr()) || is_numpy_complex(value)) refuse_argument(name, value);
-  return py::float_(py::reinterpret_borrow<py::object>(value)).cast<double>();
+  if (!PyNumber_Check(value.ptr()) || is_other_number(value)) refuse_argument(name, value);
+  const double real = PyFloat_AsDouble(value.ptr());
+  const bool failed = real == -1.0 && PyErr_Occurred();
+  if (failed && !PyErr_ExceptionMatches(PyExc_OverflowError)) {
+    PyErr_Clear();
+    refuse_argument(name, value);
+  }
+  PyErr_Clear();
+  if (failed || (std::isinf(real) && !py::float_(real).equal(value)))
+    throw BindingError("K6", "argument '" + name + "'", name, "a number that float64 can hold", py::str(value).cast<std::string>());
+  return real;
 }
 
 bool is_sequence(const py::handle& value) {
@@ -69,23 +98,40 @@ bool is_sequence(const py::handle& value) {
 }
 
 // A list may hold itself.
-void check_depth(const std::string& name, int depth) {
-  constexpr int kMostDepth = 32;
+void check_depth(const std::string& name, size_t depth) {
+  constexpr size_t kMostDepth = 32;
   if (depth > kMostDepth)
     throw BindingError("K5", "argument '" + name.substr(0, 60) + "'", name.substr(0, 60),
                        "sequences and dicts nested at most " + std::to_string(kMostDepth) + " deep", "deeper ones");
 }
 
-// The numbers of a vector, matrix or array, in the order of memory.
-void add_numbers(std::vector<Number>& numbers, const std::string& name, const py::handle& value, int depth = 0) {
-  check_depth(name, depth);
-  if (py::isinstance<py::array>(value)) return add_numbers(numbers, name, value.attr("ravel")().attr("tolist")(), depth + 1);
-  if (!is_sequence(value)) return numbers.push_back(number_of(name, value));
-  for (const auto& one : py::reinterpret_borrow<py::sequence>(value)) add_numbers(numbers, name, one, depth + 1);
+void add_axis(Numbers& numbers, const std::string& name, size_t axis, size_t size) {
+  if (axis == numbers.shape.size() && numbers.values.empty()) return numbers.shape.push_back(static_cast<uint32_t>(size));
+  if (axis >= numbers.shape.size() || numbers.shape[axis] != size)
+    throw BindingError("K5", "argument '" + name + "'", name, "sequences of one length on each level", "ragged ones");
+}
+
+// The numbers of a vector, matrix or array, in the order of memory, with the shape that they were given in.
+void add_numbers(Numbers& numbers, const std::string& name, const py::handle& value, size_t axis = 0) {
+  check_depth(name, axis);
+  if (py::isinstance<py::array>(value)) {
+    const auto array = value.cast<py::array>();
+    if (is_other_number(array)) refuse_argument(name, value);
+    for (py::ssize_t i = 0; i < array.ndim(); ++i)
+      add_axis(numbers, name, axis + static_cast<size_t>(i), static_cast<size_t>(array.shape(i)));
+    if (axis + static_cast<size_t>(array.ndim()) != numbers.shape.size()) add_axis(numbers, name, numbers.shape.size(), 0);
+    for (const auto& one : py::list(array.attr("ravel")().attr("tolist")())) numbers.values.push_back(number_of(name, one));
+  } else if (is_sequence(value)) {
+    add_axis(numbers, name, axis, py::len(value));
+    for (const auto& one : py::reinterpret_borrow<py::sequence>(value)) add_numbers(numbers, name, one, axis + 1);
+  } else {
+    if (axis != numbers.shape.size()) add_axis(numbers, name, axis, 0);
+    numbers.values.push_back(number_of(name, value));
+  }
 }
 
 // Push constants by the names of the reflection: a dict is a structure, a sequence of dicts an array of them.
-void add_push_constant(Prepared& prepared, const std::string& name, const py::handle& value, int depth = 0) {
+void add_push_constant(Prepared& prepared, const std::string& name, const py::handle& value, size_t depth = 0) {
   check_depth(name, depth);
   if (py::isinstance<py::dict>(value)) {
     for (const auto& [member, inner] : py::reinterpret_borrow<py::dict>(value))
@@ -98,9 +144,25 @@ void add_push_constant(Prepared& prepared, const std::string& name, const py::ha
       add_push_constant(prepared, name + "[" + std::to_string(i++) + "]", one, depth + 1);
     return;
   }
-  std::vector<Number> numbers;
+  Numbers numbers;
   add_numbers(numbers, name, value);
   prepared.arguments.emplace_back(name, std::move(numbers));
+}
+
+// The bytes of structures, one row for each.
+GivenArray structures_of(const std::string& name, const py::array& given) {
+  GivenArray array{name, given, given, {}, memory_layout(given.dtype(), "argument '" + name + "'")};
+  if (!(given.flags() & py::array::c_style)) array.native = py::module_::import("numpy").attr("ascontiguousarray")(given).cast<py::array>();
+  Shape shape = shape_of(array.native);
+  shape.push_back(array.native.itemsize());
+  array.host.desc = TensorDesc(DType::uint8, shape);
+  array.host.data = static_cast<const std::byte*>(array.native.data());
+  return array;
+}
+
+GivenArray array_of(const std::string& name, const py::array& given) {
+  if (given.dtype().has_fields()) return structures_of(name, given);
+  return {name, given, {}, host_tensor(given, "argument '" + name + "'"), nullptr};
 }
 
 void add_argument(Prepared& prepared, const PyKernel& kernel, const std::string& name, const py::handle& value) {
@@ -111,35 +173,74 @@ void add_argument(Prepared& prepared, const PyKernel& kernel, const std::string&
   else if (!py::isinstance<py::array>(value) || kernel.interface().find_push_constant(name))
     add_push_constant(prepared, name, value);
   else
-    prepared.arrays.push_back({name, value.cast<py::array>(), host_tensor(value.cast<py::array>(), "argument '" + name + "'")});
+    prepared.arrays.push_back(array_of(name, value.cast<py::array>()));
 }
 
 std::array<uint64_t, 3> counts(const char* key, const py::object& value) {
-  std::vector<Number> numbers;
+  Numbers numbers;
+  const auto refuse = [&] {
+    throw BindingError("K8", key, "", "one to three whole numbers from 0 to 4294967295", py::repr(value).cast<std::string>());
+  };
+  if (!is_sequence(value) && !PyNumber_Check(value.ptr())) refuse();
   add_numbers(numbers, key, value);
   const auto is_count = [](const Number& number) {
     return std::holds_alternative<int64_t>(number) && std::get<int64_t>(number) >= 0 && std::get<int64_t>(number) <= UINT32_MAX;
   };
-  if (numbers.empty() || numbers.size() > 3 || !std::all_of(numbers.begin(), numbers.end(), is_count))
-    throw BindingError("K8", key, "", "one to three whole numbers from 0 to 4294967295", py::str(value).cast<std::string>());
+  const auto& values = numbers.values;
+  if (values.empty() || values.size() > 3 || numbers.shape.size() > 1 || !std::all_of(values.begin(), values.end(), is_count)) refuse();
   std::array<uint64_t, 3> result{1, 1, 1};
-  for (size_t i = 0; i < numbers.size(); ++i) result[i] = static_cast<uint64_t>(std::get<int64_t>(numbers[i]));
+  for (size_t i = 0; i < values.size(); ++i) result[i] = static_cast<uint64_t>(std::get<int64_t>(values[i]));
   return result;
 }
 
-LaunchSize launch_size(const std::string& name, py::kwargs& arguments) {
-  const bool threads = arguments.contains("threads"), groups = arguments.contains("groups");
-  if (threads == groups)
-    throw BindingError("K8", "threads", name, "either threads= (invocations) or groups= (workgroups)", threads ? "both" : "neither");
-  const char* key = threads ? "threads" : "groups";
-  LaunchSize size{groups, counts(key, arguments[key])};
-  arguments.attr("pop")(key);
-  return size;
+// What a call was given: arguments in one dict, arguments by name, and how many invocations.
+struct Given {
+  py::dict in_dict;
+  py::kwargs by_name;
+  LaunchSize size;
+};
+
+bool has_argument(const PyKernel& kernel, const char* name) {
+  const Interface& interface = kernel.interface();
+  return interface.find_push_constant(name) || interface.find_binding(name) || interface.find_image(name);
 }
 
-Prepared prepare(const PyKernel& kernel, const py::kwargs& arguments) {
+LaunchSize launch_size(const PyKernel& kernel, const Given& given) {
+  const bool threads = given.by_name.contains("threads"), groups = given.by_name.contains("groups");
+  for (const char* key : {"threads", "groups"})
+    if (has_argument(kernel, key) && !given.in_dict.contains(key))
+      throw BindingError(
+          "K3", std::string("argument '") + key + "'", key,
+          std::string("its value in a dict, since ") + key + "= is the size of the launch: kernel({\"" + key + "\": value}, threads=...)",
+          "nothing");
+  if (threads == groups)
+    throw BindingError("K8", "threads", kernel.kernel->name(), "either threads= (invocations) or groups= (workgroups)",
+                       threads ? "both" : "neither");
+  const char* key = threads ? "threads" : "groups";
+  return {groups, counts(key, given.by_name[key])};
+}
+
+Given given_of(const PyKernel& kernel, const py::args& positional, py::kwargs by_name) {
+  Given given{{}, std::move(by_name), {}};
+  if (positional.size() > 1 || (positional.size() == 1 && !py::isinstance<py::dict>(positional[0])))
+    throw BindingError("K5", "arguments", kernel.kernel->name(), "arguments by name, or one dict of them",
+                       positional.size() == 1 ? type_name(positional[0]) : std::to_string(positional.size()) + " without a name");
+  if (positional.size() == 1) given.in_dict = positional[0].cast<py::dict>();
+  given.size = launch_size(kernel, given);
+  given.by_name.attr("pop")(given.size.in_groups ? "groups" : "threads");
+  return given;
+}
+
+Prepared prepare(const PyKernel& kernel, const Given& given) {
   Prepared prepared;
-  for (const auto& [name, value] : arguments) add_argument(prepared, kernel, name.cast<std::string>(), value);
+  for (const auto& [name, value] : given.in_dict) {
+    if (!py::isinstance<py::str>(name))
+      throw BindingError("K4", "arguments", kernel.kernel->name(), "names of arguments", py::repr(name).cast<std::string>());
+    if (given.by_name.contains(name))
+      throw BindingError("K4", "argument '" + name.cast<std::string>() + "'", name.cast<std::string>(), "one value", "two of them");
+    add_argument(prepared, kernel, name.cast<std::string>(), value);
+  }
+  for (const auto& [name, value] : given.by_name) add_argument(prepared, kernel, name.cast<std::string>(), value);
   return prepared;
 }
 
@@ -152,21 +253,24 @@ bool is_written(const PyKernel& self, const std::string& name) {
   return binding && binding->access != Access::read;
 }
 
-BoundKernel bind(const PyKernel& self, py::kwargs arguments) {
-  const LaunchSize size = launch_size(self.kernel->name(), arguments);
-  Prepared prepared = prepare(self, arguments);
-  for (const auto& [name, given, host] : prepared.arrays) {
+BoundKernel bind(const PyKernel& self, const py::args& positional, py::kwargs by_name) {
+  const Given given_arguments = given_of(self, positional, std::move(by_name));
+  Prepared prepared = prepare(self, given_arguments);
+  for (const auto& array : prepared.arrays) {
+    const auto& [name, given, native, host, layout] = array;
     if (is_written(self, name))
       throw BindingError("K9", "argument '" + name + "'", name, "a Tensor: what a bound kernel writes stays on the device",
                          "a NumPy array");
     Tensor tensor = Tensor::empty(self.context, host.desc.dtype, host.desc.shape);
     tensor.upload({host.data, element_bytes(host)});
-    prepared.arguments.emplace_back(name, tensor_argument(name, tensor));
+    TensorArgument argument = tensor_argument(name, tensor);
+    argument.layout = layout.get();
+    prepared.arguments.emplace_back(name, argument);
   }
   BoundKernel bound;
   {
     const ReleasedGil release;
-    bound = {self.calls->bind(prepared.arguments, size)};
+    bound = {self.calls->bind(prepared.arguments, given_arguments.size)};
   }
   forward_log();
   return bound;
@@ -189,14 +293,16 @@ void check_overlaps(const PyKernel& self, const Prepared& prepared) {
 std::vector<py::array> result_arrays(const Prepared& prepared, std::vector<ArrayArgument>& arguments) {
   std::vector<py::array> staged(prepared.arrays.size());
   for (size_t i = 0; i < staged.size(); ++i) {
-    const auto& [name, given, host] = prepared.arrays[i];
-    ArrayArgument& argument = arguments.emplace_back(name, host.desc.dtype, std::span(host.data, element_bytes(host)), nullptr);
+    const auto& [name, given, native, host, layout] = prepared.arrays[i];
+    ArrayArgument& argument = arguments.emplace_back(name, host.desc.dtype, std::span(host.data, element_bytes(host)), nullptr,
+                                                     prepared.arrays[i].last_axis(), layout.get());
     if (!given.writeable()) continue;
     if (host.data == static_cast<const std::byte*>(given.data())) {
       argument.target = const_cast<std::byte*>(host.data);
       continue;
     }
-    staged[i] = empty_array(host.desc.dtype, host.desc.shape);
+    staged[i] = layout ? py::array(given.dtype(), std::vector<py::ssize_t>(given.shape(), given.shape() + given.ndim()))
+                       : empty_array(host.desc.dtype, host.desc.shape);
     argument.target = static_cast<std::byte*>(staged[i].mutable_data());
   }
   return staged;
@@ -220,19 +326,49 @@ std::exception_ptr run_and_log(const PyKernel& self, const Prepared& prepared, s
   return error;
 }
 
-void call(const PyKernel& given, py::kwargs arguments) {
-  const PyKernel self = given;  // another thread may replace it
-  const LaunchSize size = launch_size(self.kernel->name(), arguments);
-  const Prepared prepared = prepare(self, arguments);
+void call(const PyKernel& kernel, const py::args& positional, py::kwargs by_name) {
+  const PyKernel self = kernel;  // another thread may replace it
+  const Given given = given_of(self, positional, std::move(by_name));
+  const Prepared prepared = prepare(self, given);
   check_overlaps(self, prepared);
   std::vector<ArrayArgument> arrays;
   arrays.reserve(prepared.arrays.size());
   const std::vector<py::array> staged = result_arrays(prepared, arrays);
-  const std::exception_ptr error = run_and_log(self, prepared, arrays, size);
+  const std::exception_ptr error = run_and_log(self, prepared, arrays, given.size);
   for (size_t i = 0; i < staged.size(); ++i)
     if (staged[i].size() > 0 && is_written(self, prepared.arrays[i].name))
       py::module_::import("numpy").attr("copyto")(prepared.arrays[i].given, staged[i]);
   if (error) std::rethrow_exception(error);
+}
+
+SpecValues spec_values(const py::dict& spec) {
+  SpecValues values;
+  for (const auto& [name, value] : spec) {
+    if (!py::isinstance<py::str>(name))
+      throw BindingError("K1", "specialization constant", "", "names of constants", py::repr(name).cast<std::string>());
+    const auto text = name.cast<std::string>();
+    Numbers numbers;
+    add_numbers(numbers, text, value);
+    if (!numbers.shape.empty()) refuse_argument(text, value);
+    values.emplace_back(text, numbers.values.front());
+  }
+  std::sort(values.begin(), values.end(), [](const auto& one, const auto& other) { return one.first < other.first; });
+  return values;
+}
+
+py::dtype element_dtype(const PyKernel& self, const std::string& name, std::optional<uint32_t> length) {
+  const auto* binding = self.interface().find_binding(name);
+  const auto refuse = [&](const std::string& expected, const std::string& given) {
+    throw BindingError("K4", "argument '" + name + "'", name, expected, given);
+  };
+  if (!binding || binding->name != name || is_debug_binding(name)) refuse("the array of a buffer", "'" + name + "'");
+  if (!binding->layout) throw UnsupportedError("'" + name + "' has more members than a dtype is made of");
+  const auto& members = binding->layout->members;
+  const bool has_length =
+      binding->is_block && !members.empty() && !members.back().layout.axes.empty() && members.back().layout.axes.front() == 0;
+  if (has_length && !length) refuse("length=, since '" + name + "' stands behind other members of its block", "no length");
+  if (!has_length && length) refuse("no length: this is the dtype of one element", "length=" + std::to_string(*length));
+  return numpy_dtype(*binding->layout, length.value_or(0));
 }
 
 }  // namespace
@@ -243,26 +379,26 @@ void bind_kernel(py::module_& module) {
       .def("__repr__", [](const BoundKernel& self) { return "<BoundKernel '" + self.dispatch.label + "'>"; });
   py::class_<PyKernel>(module, "Kernel", "A compute shader in GLSL with the extension's types; called with its arguments by name.")
       .def(py::init([](const std::string& source, std::shared_ptr<Context> context, const std::string& name,
-                       const std::map<std::string, std::string>& macros, const std::map<std::string, double>& spec,
+                       const std::map<std::string, std::string>& macros, const Record& spec,
                        std::optional<std::map<std::string, std::string>> includes, std::optional<ShaderOptions> options,
-                       std::vector<std::string> include_dirs, bool from_file, bool debug, uint64_t message_bytes) {
-             Includes where{std::move(includes).value_or(std::map<std::string, std::string>{}), std::move(include_dirs), from_file};
-             auto kernel =
-                 std::make_shared<Kernel>(context, source, name, std::move(where), std::move(options), DebugOptions{debug, message_bytes});
+                       std::vector<std::string> include_dirs, const std::string& path, bool debug, uint64_t message_bytes) {
+             Includes where{std::move(includes).value_or(std::map<std::string, std::string>{}), std::move(include_dirs)};
+             auto kernel = std::make_shared<Kernel>(context, source, name, std::move(where), std::move(options),
+                                                    DebugOptions{debug, message_bytes}, path);
              const Macros defined(macros.begin(), macros.end());
-             const SpecValues constants(spec.begin(), spec.end());
+             const SpecValues constants = spec_values(spec);
              PyKernel made{context, kernel, std::make_shared<KernelCalls>(context, kernel, defined, constants), nullptr};
              const ReleasedGil release;
              made.plain = kernel->variant(Storage::fp32, defined, constants);  // errors in the text are raised here
              return made;
            }),
            py::arg("source"), py::arg("context").none(false), py::arg("name") = "kernel",
-           py::arg("macros") = std::map<std::string, std::string>{}, py::arg("spec") = std::map<std::string, double>{},
-           py::arg("includes") = py::none(), py::arg("options") = py::none(), py::arg("include_dirs") = std::vector<std::string>{},
-           py::arg("from_file") = false, py::arg("debug") = false, py::arg("message_bytes") = DebugOptions{}.ring_bytes,
+           py::arg("macros") = std::map<std::string, std::string>{}, py::arg("spec") = Record(), py::arg("includes") = py::none(),
+           py::arg("options") = py::none(), py::arg("include_dirs") = std::vector<std::string>{}, py::arg("path") = "",
+           py::arg("debug") = false, py::arg("message_bytes") = DebugOptions{}.ring_bytes,
            "source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: in "
            "place of those that follow from the device and the arrays, which are then of the types that the shader declares. include_dirs: "
-           "folders. from_file: name is the path of the source. debug: check bounds. message_bytes: of the ring for printf.\nRaises "
+           "folders. path: of the file that the source is from. debug: check bounds. message_bytes: of the ring for printf.\nRaises "
            "ShaderCompileError, UnsupportedError, BindingError.")
       .def_property_readonly("name", [](const PyKernel& self) { return self.kernel->name(); })
       .def_property_readonly("source", [](const PyKernel& self) { return self.kernel->source(); })
@@ -292,6 +428,10 @@ void bind_kernel(py::module_& module) {
           "The SPIR-V of the fp32 build (or that of the given options) as text.")
       .def(
           "_replace", [](PyKernel& self, const PyKernel& other) { self = other; }, py::arg("other"), "Becomes another kernel.")
+      .def("dtype", &element_dtype, py::arg("name"), py::arg("length") = py::none(),
+           "The NumPy dtype of one element of an array in a buffer (in the fp32 build): of structures with the offsets that the shader "
+           "has, of vec3 with the gap behind it (4 numbers), so that numpy.zeros(n, dtype) has the right shape. Of a block with more "
+           "members than an array, the whole block; length: of the array of any length at its end.\nRaises BindingError.")
       .def("bind", &bind, "A BoundKernel for command lists: Tensors, Images and push constants by name, and threads= or groups=.")
       .def("run", &call,
            "Runs once and waits. Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), Images, and "

@@ -5,6 +5,7 @@
 #include "bindings.h"
 #include "core/log.h"
 #include "dispatch/command_list.h"
+#include "dispatch/debugged_recording.h"
 
 namespace pumice {
 namespace {
@@ -59,6 +60,16 @@ void collect(Recording& recording, uint64_t id) {
   }
   for (const auto& log : logs) log_messages(*log);
   if (error) std::rethrow_exception(error);
+}
+
+void collect_finished(Context& context) {
+  const Collected collected = [&] {
+    const ReleasedGil release;
+    return collect_debugged(context);
+  }();
+  for (const auto& log : collected.logs)
+    if (log->has_unlogged()) log_messages(*log);
+  if (collected.error) throw OutOfBoundsError(*collected.error);
 }
 
 void bind_messages(py::module_& module) {

@@ -14,6 +14,12 @@ std::string_view text_of(Access access) {
   return access == Access::read ? "read" : access == Access::write ? "write" : "read_write";
 }
 
+py::tuple tuple_of(const std::vector<uint32_t>& sizes) {
+  py::tuple made(sizes.size());
+  for (size_t i = 0; i < sizes.size(); ++i) made[i] = sizes[i];
+  return made;
+}
+
 Record entry_of(const BindingInterface& binding) {
   Record entry;
   entry["binding"] = binding.binding;
@@ -38,6 +44,7 @@ Record entry_of(const ImageInterface& image) {
   entry["access"] = text_of(image.access);
   entry["type"] = name(image.scalar);
   entry["format"] = image.format;
+  entry["normalized_for"] = image.normalized_for;
   return entry;
 }
 
@@ -49,6 +56,7 @@ Record entry_of(const PushConstant& member) {
   entry["components"] = member.components;
   entry["count"] = member.count;
   entry["bytes"] = member.bytes;
+  entry["shape"] = tuple_of(member.shape);
   return entry;
 }
 
@@ -56,7 +64,7 @@ Record entry_of(const SpecConstant& constant) {
   Record entry;
   entry["id"] = constant.id;
   entry["name"] = constant.name;
-  entry["type"] = name(constant.scalar);
+  entry["type"] = constant.is_bool ? "bool" : name(constant.scalar);
   entry["default_bits"] = constant.default_bits;
   return entry;
 }

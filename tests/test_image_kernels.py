@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,41 @@ def test_images_that_cannot_be_are_refused(context: pumice.Context, arguments: d
     assert context.memory.images == before
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"format": 3}, "argument 'format': expected a name; given 3"),
+        ({"format": None}, "argument 'format': expected a name; given None"),
+        ({"shape": None}, "argument 'shape': expected whole numbers; given None"),
+        ({"shape": "44"}, "argument 'shape': expected whole numbers; given '44'"),
+        ({"shape": (4, 4.5)}, "argument 'shape': expected whole numbers.*4.5"),
+        ({"shape": (4, 1 << 70)}, "whole numbers of 64 bits"),
+        ({"filter": 1}, "argument 'filter': expected a name; given 1"),
+        ({"address": ["clamp"]}, "argument 'address': expected a name"),
+        ({"normalized": "no"}, "argument 'normalized': expected True, False or None; given 'no'"),
+    ],
+)
+def test_arguments_of_another_type_are_named(context: pumice.Context, arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(pumice.BindingError, match=text) as caught:
+        pumice.Image(context, **{"format": "r32f", "shape": (4, 4), **arguments})
+    assert caught.value.rule == "K5"
+
+
+def test_sizes_may_be_numpys(context: pumice.Context) -> None:
+    for shape in (np.array([4, 4]), [np.int64(4), 4], (4, np.uint8(4))):
+        assert pumice.Image(context, "r32f", shape).shape == (4, 4)
+    assert pumice.Image(context, "r32f", np.int32(4)).shape == (4,)
+
+
+@pytest.mark.parametrize(
+    "array", [np.array(["a"]), np.array([None]), np.array([1j]), np.zeros(2, [("x", "f4")]), [[1], [2, 3]]], ids=repr
+)
+def test_what_has_no_texels_is_refused(context: pumice.Context, array: Any) -> None:
+    with pytest.raises(pumice.BindingError) as caught:
+        pumice.image(array, "r32f", context)
+    assert caught.value.rule == "K5"
+
+
 def test_a_size_past_the_device_names_both_numbers(context: pumice.Context) -> None:
     most = context.limit("maxImageDimension2D")
     with pytest.raises(pumice.UnsupportedError, match=rf"axis 0 has {8 * most} texels, the device takes 1 to \d+"):
@@ -110,6 +146,7 @@ def test_an_image_of_too_many_bytes_is_refused(context: pumice.Context) -> None:
 
 
 def test_images_are_counted_closed_and_freed(context: pumice.Context) -> None:
+    gc.collect()  # what the errors of other tests hold
     before = context.memory.images, context.memory.image_bytes
     held = [pumice.Image(context, "r32f", (n, n)) for n in range(1, 40)]
     assert context.memory.images == before[0] + 39 and context.memory.image_bytes > before[1]
@@ -396,6 +433,51 @@ def test_names_and_kinds_of_arguments_are_checked(context: pumice.Context) -> No
     buffers = pumice.Kernel("layout(binding = 0) buffer X { float x[]; };\nvoid main() { x[0] = 1.0; }", context)
     with pytest.raises(pumice.BindingError, match="expected an array of float32; given an image"):
         buffers(x=image, threads=1)
+
+
+TEXELS = "layout(local_size_x = 1) in;\nlayout(binding = 0) uniform sampler2D t;\nlayout(binding = 1) buffer Y { float y[]; };\n"
+
+
+@pytest.mark.parametrize(
+    ("sample", "use"),
+    [
+        ("textureLodOffset(t, vec2(1.5), 0.0, ivec2(1))", "an offset"),
+        ("textureGatherOffset(t, vec2(1.5), ivec2(1))", "an offset"),
+        ("textureProjLod(t, vec3(1.5, 1.5, 1.0), 0.0)", "a projection"),
+        ("inner(t)", "an offset"),
+        ("textureLod(t, vec2(1.5), 0.0)", ""),
+        ("texture(t, vec2(1.5))", ""),
+        ("textureGather(t, vec2(1.5))", ""),
+        ("textureGrad(t, vec2(1.5), vec2(0.0), vec2(0.0))", ""),
+        ("texelFetchOffset(t, ivec2(0), 0, ivec2(1))", ""),
+    ],
+)
+def test_what_a_sampler_of_texels_cannot_do_is_refused(context: pumice.Context, sample: str, use: str) -> None:
+    functions = (
+        "vec4 innermost(sampler2D s) { return textureLodOffset(s, vec2(1.5), 0.0, ivec2(1)); }\n"
+        "vec4 inner(sampler2D s) { return innermost(s); }\n"
+    )
+    source = f"{TEXELS}{functions if 'inner' in sample else ''}void main() {{ y[0] = {sample}.r; }}"
+    kernel, y = pumice.Kernel(source, context), np.zeros(1, "float32")
+    (reflected,) = kernel.shader.interface["images"]
+    assert reflected["normalized_for"] == use
+    picture = texels((4, 8), "r32f")
+    kernel(t=pumice.image(picture, "r32f", context, normalized=True), y=y, groups=1)
+    in_texels = pumice.image(picture, "r32f", context, normalized=False)
+    if use:
+        with pytest.raises(
+            pumice.BindingError, match=rf"normalized=True.*'t' with {use}; given one with coordinates in"
+        ) as caught:
+            kernel(t=in_texels, y=y, groups=1)
+        assert caught.value.rule == "K11"
+    else:
+        kernel(t=in_texels, y=y, groups=1)
+        assert y[0] in picture
+
+
+def test_a_bias_is_refused_before_the_driver_sees_it() -> None:
+    with pytest.raises(pumice.ShaderCompileError, match=r"'t' is sampled with a bias.*textureLod\(\)"):
+        pumice.compile(f"{TEXELS}void main() {{ y[0] = texture(t, vec2(0.5), 1.0).r; }}")
 
 
 def test_closed_images_are_refused_at_every_step(context: pumice.Context) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -195,9 +196,29 @@ def test_an_error_in_a_body_has_the_bodys_line(context: pumice.Context) -> None:
 @pytest.mark.parametrize(
     ("inputs", "outputs", "text"),
     [
-        ({"gl_x": "float32"}, {"y": "float32"}, "gl_x"),
-        ({"i": "float32"}, {"y": "float32"}, "'i'"),
-        ({"x": "complex64"}, {"y": "float32"}, "complex64"),
+        ({"gl_x": "float32"}, {"y": "float32"}, "'gl_x': names that start with gl_"),
+        ({"pm_x": "float32"}, {"y": "float32"}, "'pm_x'"),
+        ({"a__b": "float32"}, {"y": "float32"}, "'a__b': names with two underscores"),
+        ({"_x": "float32"}, {"y": "float32"}, "starts with a letter"),
+        ({"i": "float32"}, {"y": "float32"}, "'i' is taken: it is the invocation's number"),
+        ({"p": "float32"}, {"y": "float32"}, "'p' is taken"),
+        ({"threads": int}, {"y": "float32"}, "'threads' is taken"),
+        ({"groups": "float32"}, {"y": "float32"}, "'groups' is taken"),
+        ({"self": "float32"}, {"y": "float32"}, "'self' is taken"),
+        ({"x": "float32"}, {"buffer": "float32"}, "'buffer' is a reserved word"),
+        ({"vec3": "float32"}, {"y": "float32"}, "'vec3' is a reserved word"),
+        ({"sfp": "float32"}, {"y": "float32"}, "'sfp' is a reserved word"),
+        ({"lambda": "float32"}, {"y": "float32"}, "'lambda' is a keyword of Python"),
+        ({"y_size": "float32"}, {"y": ("float32", (3,))}, "'y_size' is taken: the shape of 'y'"),
+        ({"x": ("float32", 3)}, {"x_shape": "float32"}, "'x_shape' is taken"),
+        ({"x": "complex64"}, {"y": "float32"}, "'x': expected one of float32.*given complex64"),
+        ({"x": None}, {"y": "float32"}, "'x': expected a dtype; given None"),
+        ({"x": "foo"}, {"y": "float32"}, "given 'foo'"),
+        ({"x": 3}, {"y": "float32"}, "given 3"),
+        ({"x": ("float32", (2, -1))}, {"y": "float32"}, "sizes from 0"),
+        ({"x": ("float32", (2, 1.5))}, {"y": "float32"}, "shape of whole numbers"),
+        ({"x": ("float32", "ab")}, {"y": "float32"}, "shape of whole numbers; given 'ab'"),
+        ({"x": ("float32", (1 << 20, 1 << 20))}, {"y": "float32"}, "at most 4294967295 elements"),
         ({"x": "float32"}, {"x": "float32"}, "no input has"),
         ({"x": "float32"}, {"y": float}, "expected an array"),
     ],
@@ -205,8 +226,63 @@ def test_an_error_in_a_body_has_the_bodys_line(context: pumice.Context) -> None:
 def test_names_and_dtypes_that_glsl_has_not_are_refused(
     context: pumice.Context, inputs: dict[str, object], outputs: dict[str, object], text: str
 ) -> None:
-    with pytest.raises(pumice.GraphError, match=text):
+    with pytest.raises(pumice.GraphError, match=text) as caught:
         pumice.Kernel.from_body("", inputs, outputs, context)
+    assert caught.value.node in {*inputs, *outputs}
+
+
+def test_given_arrays_have_the_shapes_that_a_body_was_told(context: pumice.Context) -> None:
+    kernel = pumice.Kernel.from_body(
+        "y[i] = x[i];", {"x": ("float32", (3, 5))}, {"y": ("float32", (3, 5)), "z": ("int32", 2)}, context
+    )
+    x = np.arange(15, dtype="float32")
+    for good in (x, x.reshape(3, 5), pumice.tensor(x.reshape(3, 5), context)):
+        results = kernel(x=good)
+        assert isinstance(results, dict)
+        np.testing.assert_array_equal(results["y"], x.reshape(3, 5))
+        assert results["z"].shape == (2,)
+    tensors = {name: pumice.empty(n, d, context) for name, n, d in (("y", 15, "float32"), ("z", 2, "int32"))}
+    for wrong in (x.reshape(5, 3), x[:14], np.zeros((3, 5, 2), "float32"), x[:1]):
+        for use in (kernel, lambda **given: kernel.bind(**given, **tensors, threads=15)):
+            with pytest.raises(
+                pumice.BindingError, match=r"argument 'x': expected an array of shape \(3, 5\); given"
+            ) as caught:
+                use(x=wrong)
+            assert caught.value.rule == "K5"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"source": b"void main() {}"}, "source: expected the text of a shader.*given bytes"),
+        ({"context": "llvmpipe"}, "context: expected a Context; given str"),
+        ({"name": 3}, "name: expected text; given int"),
+        ({"macros": "N=1"}, "macros: expected a mapping of names to text or numbers; given str"),
+        ({"macros": {"N": None}}, r"macros\['N'\]: expected .*given NoneType"),
+        ({"macros": {1: "N"}}, "macros: 1: expected a name; given int"),
+        ({"spec": [("N", 1)]}, "spec: expected a mapping of names to numbers; given list"),
+        ({"includes": {"a": 1}}, r"includes\['a'\]: expected a mapping of names to text; given int"),
+        ({"options": {"storage": "fp16"}}, "options: expected ShaderOptions; given dict"),
+        ({"include_dirs": "/folder"}, "include_dirs: expected a sequence of paths; given one path, '/folder'"),
+        ({"include_dirs": [1]}, "include_dirs: expected a sequence of paths; given int"),
+        ({"message_bytes": "1"}, "message_bytes: expected a number of bytes; given str"),
+    ],
+)
+def test_a_wrong_argument_of_a_kernel_is_named(context: pumice.Context, arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(TypeError, match=f"Kernel: {said}"):
+        pumice.Kernel(**{"source": SCALE, "context": context, **arguments})
+
+
+def test_a_number_of_bytes_below_zero_is_refused(context: pumice.Context) -> None:
+    with pytest.raises(pumice.BindingError, match="message_bytes"):
+        pumice.Kernel(SCALE, context, message_bytes=-1)
+
+
+def test_macros_may_be_numbers(context: pumice.Context) -> None:
+    source = "layout(binding = 0) buffer Y { float y[]; };\nvoid main() { y[0] = float(N) + F; y[1] = float(ON); }"
+    y = np.zeros(2, "float32")
+    pumice.Kernel(source, context, macros={"N": np.int64(4), "F": 0.5, "ON": True})(y=y, threads=1)
+    assert y.tolist() == [4.5, 1]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

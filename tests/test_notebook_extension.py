@@ -139,12 +139,36 @@ def test_what_an_error_quotes_is_escaped(shown: Show) -> None:
         ("k --spec NONE=1 --context context", "NONE"),
         ("k --unknown", "unrecognized arguments"),
         ("", "required"),
+        ('k -D "A=1', "No closing quotation"),
     ],
 )
 def test_a_wrong_line_is_a_usage_error(shell: InteractiveShell, line: str, said: str) -> None:
     result = shell.run_cell(f"%%glsl {line}\nvoid main() {{}}")
     assert isinstance(result.error_in_exec, UsageError)
     assert said in str(result.error_in_exec)
+
+
+def test_values_with_spaces_stand_in_quotes(shell: InteractiveShell, shown: Show) -> None:
+    text = "layout(binding = 0) buffer Y { float y[]; };\nvoid main() { y[0] = float(A) + float(B); }"
+    shown(f"%%glsl sum -D \"A=1 + 2\" -D 'B=(4 * 5)' --context context\n{text}")
+    y = np.zeros(1, "float32")
+    shell.user_ns["sum"](y=y, threads=1)
+    assert y[0] == 23
+
+
+@pytest.mark.parametrize("cell", ["%%glsl --help", "%%glsl --help\n", "%%glsl -h\nvoid main() {}", "%glsl --help"])
+def test_help_shows_the_usage(shell: InteractiveShell, capsys: pytest.CaptureFixture[str], cell: str) -> None:
+    shell.run_cell(cell).raise_error()
+    shown = capsys.readouterr().out
+    assert "%%glsl [" in shown and "%%%" not in shown
+    for option in ("name", "--macro", "--spec", "--context", "--debug", "--show"):
+        assert option in shown
+
+
+def test_a_magic_without_a_cell_says_what_it_wants(shell: InteractiveShell) -> None:
+    result = shell.run_cell("%%glsl k")
+    assert isinstance(result.error_in_exec, UsageError)
+    assert "expected the text of a shader" in str(result.error_in_exec)
 
 
 def test_the_help_names_every_option(shell: InteractiveShell) -> None:

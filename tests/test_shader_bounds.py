@@ -77,7 +77,7 @@ def test_every_index_into_memory_is_checked(
 
     def run(i: int) -> tuple[pumice.OutOfBoundsError | None, dict[str, Any]]:
         arrays = {
-            name: np.ones(max(shapes[name], 64) // 4, "uint32" if name == "parts" else "float32")
+            name: np.ones(shapes[name], "uint8") if name == "parts" else np.ones(max(shapes[name], 64) // 4, "float32")
             for name in ("v", "fixed_one", "m", "t", "parts", "y")
             if name in shapes
         }

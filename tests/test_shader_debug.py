@@ -366,8 +366,7 @@ def test_arrays_within_elements_are_checked(
     context: pumice.Context, box: int, corner: int, row: int, buffer: str, index: int, size: int
 ) -> None:
     kernel = pumice.Kernel(NESTED, context, debug=True)
-    stride = 80
-    boxes = np.zeros((32 + 2 * stride) // 4, "uint32")
+    boxes = np.zeros((), kernel.dtype("boxes", 2))
     y = np.ones(1, "float32")
     kernel(boxes=boxes, y=y, box=1, corner=2, row=1, groups=1)
     error = caught(kernel, boxes=boxes, y=y, box=box, corner=corner, row=row, groups=1)
@@ -494,3 +493,61 @@ def test_disassembly_shows_names_and_instructions(context: pumice.Context) -> No
     assert "Capability Shader" in text
     assert "GlobalInvocationID" in text
     assert pumice.Kernel(source, context).disassemble().startswith("//")
+
+
+TALK = """
+layout(local_size_x = 1) in;
+layout(binding = 0) buffer Y { float y[]; };
+layout(push_constant) uniform P { uint at; } p;
+void main() { printf("at %u", p.at); y[p.at] = 1.0; }
+"""
+
+
+def talking(context: pumice.Context, at: int) -> tuple[pumice.Kernel, pumice.CommandList]:
+    kernel = pumice.Kernel(TALK, context, debug=True)
+    commands = pumice.CommandList(context)
+    commands.dispatch(kernel.bind(y=pumice.tensor(np.zeros(4, "float32"), context), at=at, groups=1))
+    commands.commit()
+    return kernel, commands
+
+
+@pytest.mark.parametrize("wait", ["wait_idle", "wait", "time"])
+def test_every_wait_delivers_messages_and_errors(
+    context: pumice.Context, caplog: pytest.LogCaptureFixture, wait: str
+) -> None:
+    def use(commands: pumice.CommandList) -> None:
+        if wait == "time":
+            commands.time(2)
+        elif wait == "wait":
+            context.wait(int(commands.exec()))
+        else:
+            commands.exec()
+            context.wait_idle()
+
+    with caplog.at_level("INFO", "pumice.shader"):
+        kernel, commands = talking(context, 3)
+        use(commands)
+    assert {str(message) for message in kernel.messages} == {"at 3"}
+    assert any("at 3" in one.getMessage() for one in caplog.records)
+    kernel, commands = talking(context, 9)
+    with pytest.raises(pumice.OutOfBoundsError) as caught:
+        use(commands)
+    assert (caught.value.index, str(kernel.messages[0])) == (9, "at 9")
+    context.wait_idle() if wait != "time" else None  # said once
+
+
+def test_an_error_that_was_raised_is_not_raised_by_the_next_wait_idle(context: pumice.Context) -> None:
+    _, commands = talking(context, 9)
+    submission = commands.exec()
+    for _ in range(2):
+        with pytest.raises(pumice.OutOfBoundsError):
+            submission.wait()
+    context.wait_idle()
+
+
+def test_what_a_dropped_list_said_is_kept(context: pumice.Context) -> None:
+    kernel, commands = talking(context, 2)
+    commands.exec()
+    del commands
+    gc.collect()
+    assert [str(message) for message in kernel.messages] == ["at 2"]

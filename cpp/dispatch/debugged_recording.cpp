@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "dispatch/host_slot.h"
 #include "dispatch/messages.h"
 
@@ -35,12 +36,30 @@ struct Take {
   bool is_read = true;
 };
 
+// The first of an execution.
+struct KnownError {
+  OutOfBoundsError error;
+  bool raised = false;
+};
+
 class DebuggedRecording : public Recording, public std::enable_shared_from_this<DebuggedRecording> {
  public:
   DebuggedRecording(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches, const RecordingOptions& options)
       : context_(std::move(context)), dispatches_(std::move(dispatches)), options_(options) {
     bind_limits();
     add_take();
+  }
+
+  // What was said last is not lost with the list.
+  ~DebuggedRecording() override {
+    try {
+      for (const auto& take : takes_)
+        if (!take->is_read) context_->wait(take->id);
+      read_finished();
+      for (const auto& [id, known] : errors_)
+        if (!known.raised) log(LogLevel::warning, known.error.what());
+    } catch (const Error&) {  // the context is gone
+    }
   }
 
   Submission exec() override {
@@ -55,7 +74,19 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
   void collect(uint64_t id) override {
     const std::lock_guard guard(mutex_);
     read_finished();
-    if (const auto found = errors_.find(id); found != errors_.end()) throw OutOfBoundsError(found->second);
+    if (const auto found = errors_.find(id); found != errors_.end()) {
+      found->second.raised = true;
+      throw OutOfBoundsError(found->second.error);
+    }
+  }
+
+  std::optional<OutOfBoundsError> take_error() {
+    const std::lock_guard guard(mutex_);
+    read_finished();
+    std::optional<OutOfBoundsError> first;
+    for (auto& [id, known] : errors_)
+      if (!std::exchange(known.raised, true) && !first) first.emplace(known.error);
+    return first;
   }
 
   std::vector<std::shared_ptr<MessageLog>> message_logs() const override {
@@ -163,7 +194,7 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
     for (const Ring& ring : take.rings) {
       const std::span words(reinterpret_cast<const uint32_t*>(ring.slot.bytes), ring.slot.host->bytes() / sizeof(uint32_t));
       const auto error = read_ring(*ring.kernel->shader(), words, *ring.sink->log);
-      if (error) errors_.emplace(take.id, *error);
+      if (error) errors_.emplace(take.id, KnownError{*error});
     }
     if (errors_.size() > kMostErrors) errors_.erase(errors_.begin());
   }
@@ -173,14 +204,42 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
   RecordingOptions options_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Take>> takes_;
-  std::map<uint64_t, OutOfBoundsError> errors_;  // the first of each execution
+  std::map<uint64_t, KnownError> errors_;  // by execution
+};
+
+// Those of one context that are alive.
+struct Alive {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<DebuggedRecording>> recordings;
 };
 
 }  // namespace
 
 std::shared_ptr<Recording> create_debugged_recording(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches,
                                                      const RecordingOptions& options) {
-  return std::make_shared<DebuggedRecording>(std::move(context), std::move(dispatches), options);
+  const auto alive = context->attachment<Alive>();
+  auto made = std::make_shared<DebuggedRecording>(std::move(context), std::move(dispatches), options);
+  const std::lock_guard guard(alive->mutex);
+  std::erase_if(alive->recordings, [](const auto& one) { return one.expired(); });
+  alive->recordings.push_back(made);
+  return made;
+}
+
+Collected collect_debugged(Context& context) {
+  const auto alive = context.attachment<Alive>();
+  std::vector<std::shared_ptr<DebuggedRecording>> recordings;
+  {
+    const std::lock_guard guard(alive->mutex);
+    for (const auto& one : alive->recordings)
+      if (auto recording = one.lock()) recordings.push_back(std::move(recording));
+  }
+  Collected collected;
+  for (const auto& recording : recordings) {
+    auto error = recording->take_error();
+    if (error && !collected.error) collected.error.emplace(std::move(*error));
+    for (auto& log : recording->message_logs()) collected.logs.push_back(std::move(log));
+  }
+  return collected;
 }
 
 }  // namespace pumice

@@ -17,42 +17,19 @@ namespace {
 constexpr uint64_t kLeastRingBytes = 256;
 constexpr std::string_view k16bitStorage = "storageBuffer16BitAccess", kBfloat16 = "shaderBFloat16Type";
 
-template <typename T>
-uint64_t integer_bits(const std::string& name, double value) {
-  if (value != std::floor(value) || value < static_cast<double>(std::numeric_limits<T>::lowest()) ||
-      value > static_cast<double>(std::numeric_limits<T>::max()))
-    throw BindingError("K2", "specialization constant", name, "an integer of " + std::to_string(sizeof(T) * 8) + " bits",
-                       std::to_string(value));
-  return static_cast<uint64_t>(static_cast<std::make_unsigned_t<T>>(static_cast<T>(value)));
+uint64_t checked_bits(const std::string& name, ScalarType scalar, bool is_bool, const Number& value) {
+  const auto bits = bits_of(scalar, value);
+  if (!bits || (is_bool && *bits > 1))
+    throw BindingError("K2", "specialization constant", name,
+                       is_bool ? "a bool, or 0 or 1" : "a number that " + std::string(pumice::name(scalar)) + " can hold",
+                       to_string(value));
+  return *bits;
 }
 
-Specialization specialise(const SpecConstant& constant, double value) {
-  Specialization result{constant.id, 4, 0};
-  switch (constant.scalar) {
-    case ScalarType::float32:
-      if (std::isfinite(value) && !std::isfinite(static_cast<float>(value)))
-        throw BindingError("K2", "specialization constant", constant.name, "a number that float32 can hold", std::to_string(value));
-      result.bits = std::bit_cast<uint32_t>(static_cast<float>(value));
-      break;
-    case ScalarType::float64:
-      result = {constant.id, 8, std::bit_cast<uint64_t>(value)};
-      break;
-    case ScalarType::int32:
-      result.bits = integer_bits<int32_t>(constant.name, value);
-      break;
-    case ScalarType::int64:
-      result = {constant.id, 8, integer_bits<int64_t>(constant.name, value)};
-      break;
-    case ScalarType::uint64:
-      result = {constant.id, 8, integer_bits<uint64_t>(constant.name, value)};
-      break;
-    case ScalarType::uint32:
-      result.bits = integer_bits<uint32_t>(constant.name, value);
-      break;
-    default:
-      throw UnsupportedError("specialization constant '" + constant.name + "' has a type that cannot be specialised");
-  }
-  return result;
+Specialization specialise(const SpecConstant& constant, const Number& value) {
+  if (constant.scalar == ScalarType::other)
+    throw UnsupportedError("specialization constant '" + constant.name + "' has a type that cannot be specialised");
+  return {constant.id, bytes(constant.scalar), checked_bits(constant.name, constant.scalar, constant.is_bool, value)};
 }
 
 std::optional<size_t> local_size_axis(std::string_view name) {
@@ -69,8 +46,7 @@ std::string known_constants(const Interface& interface) {
 std::string variant_key(Storage storage, const Macros& macros, const SpecValues& spec) {
   std::string key(name(storage));
   for (const auto& [macro, text] : macros) key += '\n' + macro + '\t' + text;
-  for (const auto& [constant, value] : spec)
-    key.append("\r").append(constant).push_back('='), key.append(reinterpret_cast<const char*>(&value), sizeof value);
+  for (const auto& [constant, value] : spec) key.append("\r").append(constant).append("=").append(to_string(value));
   return key;
 }
 
@@ -138,7 +114,7 @@ KernelVariant::KernelVariant(const std::shared_ptr<Context>& context, std::share
   for (const auto& [name, value] : spec) {
     const auto axis = local_size_axis(name);
     if (axis && interface().local_size_id[*axis]) {
-      local_size_[*axis] = static_cast<uint32_t>(integer_bits<uint32_t>(name, value));
+      local_size_[*axis] = static_cast<uint32_t>(checked_bits(name, ScalarType::uint32, false, value));
       specialization_.push_back({*interface().local_size_id[*axis], 4, local_size_[*axis]});
       continue;
     }
@@ -175,13 +151,15 @@ const Pipeline& KernelVariant::pipeline() const {
 }
 
 Kernel::Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, Includes includes,
-               std::optional<ShaderOptions> options, const DebugOptions& debug)
+               std::optional<ShaderOptions> options, const DebugOptions& debug, std::string path)
     : context_(context),
       source_(std::move(source)),
       name_(std::move(name)),
+      path_(std::move(path)),
       includes_(std::move(includes)),
       options_(std::move(options)),
       check_bounds_(debug.check_bounds) {
+  includes_.on_disk = !path_.empty();
   includes_.files = std::make_shared<FileTexts>();
   limits_ = {context->limit("minStorageBufferOffsetAlignment"), context->limit("maxStorageBufferRange"), {}};
   for (size_t axis = 0; axis < 3; ++axis) limits_.groups[axis] = context->limit("maxComputeWorkGroupCount_" + std::to_string(axis));
@@ -202,7 +180,7 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
   const auto context = lock(context_);
   ShaderOptions options = options_ ? *options_ : device_options(*context, storage);
   options.debug = options.debug || check_bounds_;
-  auto shader = compile(source_, name_, options, macros, includes_);
+  auto shader = compile(source_, path_.empty() ? name_ : path_, options, macros, includes_);
   auto made = std::make_shared<const KernelVariant>(context, std::move(shader), spec);
   const std::lock_guard guard(mutex_);
   return variants_.emplace(key, std::move(made)).first->second;  // the first of two threads wins

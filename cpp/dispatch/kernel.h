@@ -17,6 +17,7 @@
 #include "device/context.h"
 #include "device/image.h"
 #include "device/pipeline.h"
+#include "dispatch/number.h"
 #include "shader/shader.h"
 
 namespace pumice {
@@ -38,7 +39,7 @@ struct DebugOptions {
 };
 
 // Specialization constants by name; values are converted to the reflected type.
-using SpecValues = std::vector<std::pair<std::string, double>>;
+using SpecValues = std::vector<std::pair<std::string, Number>>;
 
 // One compiled and specialised form of a kernel. Immutable; the pipeline is made on first use, by any thread.
 class KernelVariant {
@@ -72,7 +73,7 @@ struct LaunchLimits {
 class Kernel {
  public:
   Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, Includes includes = {},
-         std::optional<ShaderOptions> options = {}, const DebugOptions& debug = {});
+         std::optional<ShaderOptions> options = {}, const DebugOptions& debug = {}, std::string path = {});
   const std::string& name() const { return name_; }
   const std::string& source() const { return source_; }
   const std::shared_ptr<const DebugSink>& debug() const { return debug_; }
@@ -86,7 +87,7 @@ class Kernel {
 
  private:
   std::weak_ptr<Context> context_;
-  std::string source_, name_;
+  std::string source_, name_, path_;  // path: of the source's file, or empty
   LaunchLimits limits_;
   Includes includes_;
   std::optional<ShaderOptions> options_;

@@ -1,12 +1,11 @@
 #include "dispatch/kernel_arguments.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstring>
-#include <limits>
+#include <span>
 
 #include "core/error.h"
+#include "dispatch/kernel_structures.h"
 
 namespace pumice {
 namespace {
@@ -27,35 +26,7 @@ const KernelArgument* find(const KernelArguments& arguments, std::string_view na
 }
 
 bool holds(ScalarType scalar, DType dtype) {
-  switch (dtype) {
-    case DType::float32:
-      return scalar == ScalarType::float32;
-    case DType::float64:
-      return scalar == ScalarType::float64;
-    case DType::float16:
-      return scalar == ScalarType::float16;
-    case DType::bfloat16:
-      return scalar == ScalarType::bfloat16;
-    case DType::int32:
-      return scalar == ScalarType::int32;
-    case DType::uint32:
-      return scalar == ScalarType::uint32;
-    case DType::int64:
-      return scalar == ScalarType::int64;
-    case DType::uint64:
-      return scalar == ScalarType::uint64;
-    case DType::int16:
-      return scalar == ScalarType::int16;
-    case DType::uint16:
-      return scalar == ScalarType::uint16;
-    case DType::int8:
-      return scalar == ScalarType::int8;
-    case DType::uint8:
-    case DType::bool_:
-      return scalar == ScalarType::uint8;
-    default:
-      return false;
-  }
+  return scalar != ScalarType::other && scalar == scalar_of(dtype);
 }
 
 std::string_view scalar_name(ScalarType scalar) {
@@ -66,7 +37,7 @@ std::string_view scalar_name(ScalarType scalar) {
 Storage wanted_storage(const Context& context, const KernelArguments& arguments) {
   for (const auto& [name, argument] : arguments) {
     const auto* tensor = std::get_if<TensorArgument>(&argument);
-    if (tensor && is_half_width(tensor->dtype)) return storage_of(context.info(), tensor->dtype);
+    if (tensor && !tensor->layout && is_half_width(tensor->dtype)) return storage_of(context.info(), tensor->dtype);
   }
   return Storage::fp32;
 }
@@ -124,9 +95,15 @@ BufferRange bind_tensor(const Build& built, size_t position, const BindingInterf
     return "an array of " + std::string(built.storage_typed[position] ? name(built.storage_dtype) : scalar_name(binding.scalar));
   };
   if (!tensor) refuse("K5", wanted(), std::string(kind_name(argument)));
-  const bool fits = built.storage_typed[position] ? tensor->dtype == built.storage_dtype
-                                                  : binding.scalar == ScalarType::other || holds(binding.scalar, tensor->dtype);
-  if (!fits) refuse("K5", wanted(), "one of " + std::string(name(tensor->dtype)));
+  if (tensor->layout) {
+    check_structured(binding, *tensor);
+  } else if (built.storage_typed[position]) {
+    if (tensor->dtype != built.storage_dtype) refuse("K5", wanted(), "one of " + std::string(name(tensor->dtype)));
+  } else if (!are_raw_structures(binding, *tensor)) {
+    if (binding.scalar != ScalarType::other && !holds(binding.scalar, tensor->dtype))
+      refuse("K5", wanted(), "one of " + std::string(name(tensor->dtype)));
+    check_plain(binding, *tensor);
+  }
   if (tensor->range.offset % limits.alignment != 0)
     refuse("K7", "a tensor that starts at a multiple of " + std::to_string(limits.alignment) + " bytes; .contiguous() makes one",
            "one that starts at byte " + std::to_string(tensor->range.offset));
@@ -171,82 +148,48 @@ std::shared_ptr<Image> bind_image(const Context& context, const ImageInterface& 
                            ": images have float32");
   if (image.dimensions() != declared.dimensions || (!declared.format.empty() && declared.format != name(image.format())))
     refuse("K11", description(declared), "one of " + std::string(name(image.format())) + " with " + dimensions_text(image.dimensions()));
+  if (!image.sampling().normalized && !declared.normalized_for.empty())
+    refuse("K11",
+           "an Image with normalized coordinates (normalized=True), since the shader samples '" + declared.name + "' with " +
+               declared.normalized_for,
+           "one with coordinates in texels");
   if (!declared.sampled && !image.can_store())
     throw UnsupportedError("'" + declared.name + "' is a storage image, and '" + context.info().name + "' has no such images of " +
                            std::string(name(image.format())));
   return *given;
 }
 
-[[noreturn]] void refuse_number(const PushConstant& member, const std::string& given) {
-  throw BindingError("K6", "argument '" + member.name + "'", member.name,
-                     "a number that " + std::string(scalar_name(member.scalar)) + " can hold", given);
-}
-
-template <typename T>
-void store_integer(const PushConstant& member, const Number& number, std::byte* target) {
-  int64_t value = 0;
-  if (const auto* integer = std::get_if<int64_t>(&number)) {
-    value = *integer;
-  } else {
-    const double real = std::get<double>(number);
-    if (real != std::floor(real) || std::abs(real) > 9e15) refuse_number(member, std::to_string(real));
-    value = static_cast<int64_t>(real);
-  }
-  const bool fits = std::is_same_v<T, uint64_t> ? value >= 0
-                                                : value >= static_cast<int64_t>(std::numeric_limits<T>::min()) &&
-                                                      value <= static_cast<int64_t>(std::numeric_limits<T>::max());
-  if (!fits) refuse_number(member, std::to_string(value));
-  const T converted = static_cast<T>(value);
-  std::memcpy(target, &converted, sizeof converted);
-}
-
 void store_number(const PushConstant& member, const Number& number, std::byte* target) {
-  const double real = std::holds_alternative<double>(number) ? std::get<double>(number) : static_cast<double>(std::get<int64_t>(number));
-  switch (member.scalar) {
-    case ScalarType::float32: {
-      const float value = static_cast<float>(real);
-      if (std::isinf(value) && !std::isinf(real)) refuse_number(member, std::to_string(real));
-      std::memcpy(target, &value, sizeof value);
-      return;
-    }
-    case ScalarType::float64:
-      std::memcpy(target, &real, sizeof real);
-      return;
-    case ScalarType::int32:
-      return store_integer<int32_t>(member, number, target);
-    case ScalarType::uint32:
-      return store_integer<uint32_t>(member, number, target);
-    case ScalarType::int64:
-      return store_integer<int64_t>(member, number, target);
-    case ScalarType::uint64:
-      return store_integer<uint64_t>(member, number, target);
-    case ScalarType::int16:
-      return store_integer<int16_t>(member, number, target);
-    case ScalarType::uint16:
-      return store_integer<uint16_t>(member, number, target);
-    case ScalarType::int8:
-      return store_integer<int8_t>(member, number, target);
-    case ScalarType::uint8:
-      return store_integer<uint8_t>(member, number, target);
-    default:
-      throw UnsupportedError("push constant '" + member.name + "' has a type that takes no number");
-  }
+  if (member.scalar == ScalarType::other) throw UnsupportedError("push constant '" + member.name + "' has a type that takes no number");
+  const auto bits = bits_of(member.scalar, number);
+  if (!bits)
+    throw BindingError("K6", "argument '" + member.name + "'", member.name,
+                       "a number that " + std::string(scalar_name(member.scalar)) + " can hold", to_string(number));
+  std::memcpy(target, &*bits, bytes(member.scalar));
 }
 
-std::string numbers_text(size_t count) {
-  return count == 1 ? "a number" : std::to_string(count) + " numbers";
+std::string numbers_text(std::span<const uint32_t> shape) {
+  if (shape.empty()) return "a number";
+  std::string text;
+  for (const uint32_t size : shape) text += (text.empty() ? "" : " x ") + std::to_string(size);
+  return text + " numbers";
 }
 
 void store_numbers(const PushConstant& member, const KernelArgument& argument, std::byte* target) {
   const size_t wanted = size_t{member.components} * member.count;
-  const auto* numbers = std::get_if<std::vector<Number>>(&argument);
-  if (!numbers || numbers->size() != wanted)
+  const auto* numbers = std::get_if<Numbers>(&argument);
+  const auto fits = [&] {
+    if (numbers->values.size() != wanted) return false;
+    return numbers->shape.size() == member.shape.size() ? numbers->shape == member.shape : numbers->shape.size() == 1;
+  };
+  if (!numbers || !fits())
     throw BindingError("K5", "argument '" + member.name + "'", member.name,
-                       numbers_text(wanted) + " (" + std::string(scalar_name(member.scalar)) + ")",
-                       numbers ? numbers_text(numbers->size()) : kind_name(argument));
+                       numbers_text(member.shape) + " (" + std::string(scalar_name(member.scalar)) + ")",
+                       numbers ? numbers_text(numbers->shape) : kind_name(argument));
   const uint32_t stride = member.bytes / std::max(member.count, 1u);
   for (size_t i = 0; i < wanted; ++i)
-    store_number(member, (*numbers)[i], target + i / member.components * stride + i % member.components * pumice::bytes(member.scalar));
+    store_number(member, numbers->values[i],
+                 target + i / member.components * stride + i % member.components * pumice::bytes(member.scalar));
 }
 
 void check_names(const Interface& interface, const KernelArguments& arguments) {
@@ -263,7 +206,7 @@ void check_names(const Interface& interface, const KernelArguments& arguments) {
 SpecValues guarded_local_size(const SpecValues& spec, const LaunchSize& size) {
   SpecValues chosen = spec;
   const bool flat = size.count[1] <= 1 && size.count[2] <= 1;
-  const auto choose = [&](const char* axis, double invocations) {
+  const auto choose = [&](const char* axis, uint32_t invocations) {
     if (std::none_of(spec.begin(), spec.end(), [&](const auto& given) { return given.first == axis; }))
       chosen.emplace_back(axis, invocations);
   };
@@ -312,7 +255,7 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
   for (const auto& member : interface.push_constants) {
     if (member.name.starts_with("pumice_threads_")) {
       const size_t axis = static_cast<size_t>(member.name.back() - 'x');
-      store_number(member, Number(static_cast<int64_t>(size.count[axis])), dispatch.push.data() + member.offset);
+      store_number(member, size.count[axis], dispatch.push.data() + member.offset);
       continue;
     }
     const auto* argument = find(arguments, member.name);

@@ -17,12 +17,17 @@ namespace pumice {
 struct TensorArgument {
   DType dtype;
   BufferRange range;
-  uint64_t bytes;  // of the elements, without what the range is padded with
+  uint64_t bytes;                        // of the elements, without what the range is padded with
+  uint64_t last_axis;                    // its size; 1 of a single element
+  const MemoryLayout* layout = nullptr;  // of structures on the host, which dtype says nothing of; lives as long as the call
 };
 
-using Number = std::variant<int64_t, double>;
-// A tensor, the numbers of a push constant: one, or as many as a vector, matrix (by columns) or array has, or an image.
-using KernelArgument = std::variant<TensorArgument, std::vector<Number>, std::shared_ptr<Image>>;
+// Of a push constant: one, or as many as a vector, matrix (by columns) or array has; one axis takes all of them in the order of memory.
+struct Numbers {
+  std::vector<Number> values;
+  std::vector<uint32_t> shape;  // none of a single number
+};
+using KernelArgument = std::variant<TensorArgument, Numbers, std::shared_ptr<Image>>;
 using KernelArguments = std::vector<std::pair<std::string, KernelArgument>>;
 
 // Invocations or workgroups on three axes.

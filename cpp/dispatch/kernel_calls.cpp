@@ -16,12 +16,28 @@ void append(std::string& key, const T& value) {
   key.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
+void append(std::string& key, const MemoryLayout& layout) {
+  append(key, layout.scalar);
+  append(key, layout.bytes);
+  append(key, layout.axes.size());
+  for (const uint32_t size : layout.axes) append(key, size);
+  append(key, layout.members.size());
+  for (const auto& member : layout.members) {
+    key.append(member.name).push_back('\0');
+    append(key, member.offset);
+    append(key, member.layout);
+  }
+}
+
 void append(std::string& key, const KernelArguments& arguments) {
   for (const auto& [name, argument] : arguments) {
     key.append(name).push_back('\0');
-    for (const Number& number : std::get<std::vector<Number>>(argument)) {
+    const Numbers& numbers = std::get<Numbers>(argument);
+    append(key, numbers.shape.size());
+    for (const uint32_t size : numbers.shape) append(key, size);
+    for (const Number& number : numbers.values) {
       append(key, number.index());
-      std::visit([&](auto value) { append(key, value); }, number);
+      std::visit([&](auto value) { append(key, value); }, number.value());
     }
   }
 }
@@ -36,14 +52,15 @@ std::string key_of(const KernelArguments& arguments, std::span<const ArrayArgume
     append(key, array.dtype);
     append(key, array.source.size());
     append(key, array.target != nullptr);
+    append(key, array.last_axis);
+    if (array.layout) append(key, *array.layout);
   }
   append(key, arguments);
   return key;
 }
 
 bool are_numbers(const KernelArguments& arguments) {
-  return std::all_of(arguments.begin(), arguments.end(),
-                     [](const auto& one) { return std::holds_alternative<std::vector<Number>>(one.second); });
+  return std::all_of(arguments.begin(), arguments.end(), [](const auto& one) { return std::holds_alternative<Numbers>(one.second); });
 }
 
 }  // namespace
@@ -88,7 +105,7 @@ std::shared_ptr<KernelCalls::Call> KernelCalls::record(const KernelArguments& ar
   for (const ArrayArgument& array : arrays) {
     const uint64_t bytes = (array.source.size() + 3) / 4 * 4;
     const HostSlot& slot = call->sources.emplace_back(make_host_slot(context_, bytes, Heap::upload));
-    all.emplace_back(array.name, TensorArgument{array.dtype, slot.device_range(), array.source.size()});
+    all.emplace_back(array.name, TensorArgument{array.dtype, slot.device_range(), array.source.size(), array.last_axis, array.layout});
     call->bytes += array.source.size();
   }
   Dispatch dispatch = bind(all, size);

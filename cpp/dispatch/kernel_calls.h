@@ -20,6 +20,8 @@ struct ArrayArgument {
   DType dtype;
   std::span<const std::byte> source;
   std::byte* target;
+  uint64_t last_axis = 1;
+  const MemoryLayout* layout = nullptr;  // of structures, in place of dtype
 };
 
 // Thread-safe.

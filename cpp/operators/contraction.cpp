@@ -202,7 +202,7 @@ std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Con
 
 SpecValues specialized(std::initializer_list<std::pair<std::string_view, int64_t>> values) {
   SpecValues spec;
-  for (const auto& [name, value] : values) spec.emplace_back(name, static_cast<double>(value));
+  for (const auto& [name, value] : values) spec.emplace_back(name, value);
   return spec;
 }
 

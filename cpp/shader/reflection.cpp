@@ -3,6 +3,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "shader/image_uses.h"
 #include "shader/shader.h"
 #include "shader/shared_memory.h"
 #include "shader/spirv_module.h"
@@ -30,7 +31,7 @@ std::string control_feature(std::string_view control, uint32_t width) {
 // Reads one module's interface, part by part.
 class Reflector {
  public:
-  explicit Reflector(const std::vector<uint32_t>& words) : module_(words) {}
+  explicit Reflector(const std::vector<uint32_t>& words) : module_(words), normalized_uses_(normalized_uses(module_)) {}
 
   Interface run() {
     check_entry_point();
@@ -51,8 +52,16 @@ class Reflector {
   void check_set(uint32_t id, const std::string& name) const;
   void add_push_constants(const BlockVariable& variable);
   void add_members(uint32_t type, const std::string& prefix, uint64_t begin);
+  struct NumberAxes {
+    std::vector<uint32_t> shape;
+    uint32_t components = 1;
+    ScalarType scalar = ScalarType::other;
+    bool is_even = true;  // the innermost elements are evenly spread over the bytes
+  };
+  NumberAxes number_axes(uint32_t type, uint32_t matrix_stride) const;
   void add_member(const std::string& name, uint64_t offset, uint32_t type, uint32_t matrix_stride);
   BindingInterface describe_buffer(const BlockVariable& variable) const;
+  std::shared_ptr<const MemoryLayout> element_layout(uint32_t type) const;
   uint32_t array_member(uint32_t type) const;
   uint64_t least_bytes(uint32_t type) const;
   Access access(const BlockVariable& variable) const;
@@ -67,6 +76,7 @@ class Reflector {
   void add_feature(const std::string& feature, const std::string& capability);
 
   Module module_;
+  std::map<uint32_t, std::string> normalized_uses_;  // by variable
   uint32_t entry_point_ = 0;
   Interface result_;
 };
@@ -131,6 +141,7 @@ void Reflector::add_image(uint32_t id, uint32_t pointer) {
   if (!binding) throw ShaderCompileError("image '" + image.name + "' has no layout(binding = N)");
   image.binding = *binding;
   check_set(id, image.name);
+  if (const auto use = normalized_uses_.find(id); use != normalized_uses_.end()) image.normalized_for = use->second;
   result_.images.push_back(std::move(image));
 }
 
@@ -161,6 +172,12 @@ BindingInterface Reflector::describe_buffer(const BlockVariable& variable) const
   buffer.components = layout.components;
   buffer.element_bytes = layout.stride ? layout.stride : layout.bytes;
   buffer.least_bytes = least_bytes(variable.type);
+  buffer.is_block = members(variable.type) > 1 || (layout.stride == 0 && !layout.runtime_array);
+  buffer.layout = buffer.is_block ? module_.memory_layout(variable.type) : element_layout(variable.type);
+  if (!buffer.is_block && buffer.layout && buffer.scalar == ScalarType::other && buffer.layout->scalar != ScalarType::other) {
+    buffer.scalar = buffer.layout->scalar;  // arrays of arrays; vectors of the extension that are structures
+    buffer.components = static_cast<uint32_t>(buffer.layout->count());
+  }
   buffer.name = module_.member_name(variable.type, member);
   if (buffer.name.empty()) throw ShaderCompileError("a buffer of the shader has no name: the SPIR-V was stripped of its debug names");
   const auto binding = module_.value(variable.id, Binding);
@@ -169,6 +186,15 @@ BindingInterface Reflector::describe_buffer(const BlockVariable& variable) const
   check_set(variable.id, buffer.name);
   buffer.access = buffer.uniform ? Access::read : access(variable);
   return buffer;
+}
+
+// Of the array that is all that a block holds.
+std::shared_ptr<const MemoryLayout> Reflector::element_layout(uint32_t type) const {
+  const auto array = module_.member_layout(type, 0);
+  if (!array) return nullptr;
+  auto element = std::make_shared<MemoryLayout>(*array);
+  element->axes.erase(element->axes.begin());
+  return element;
 }
 
 void Reflector::check_set(uint32_t id, const std::string& name) const {
@@ -227,15 +253,36 @@ void Reflector::add_members(uint32_t type, const std::string& prefix, uint64_t b
   }
 }
 
+// Arrays of numbers, vectors and matrices, down to the vector.
+Reflector::NumberAxes Reflector::number_axes(uint32_t type, uint32_t matrix_stride) const {
+  NumberAxes axes;
+  std::vector<uint32_t> strides;
+  const auto* definition = &module_.definition(type);
+  while (definition->op == OpTypeArray || definition->op == OpTypeMatrix) {
+    const TypeLayout layout = module_.layout(type, matrix_stride);
+    const bool is_matrix = definition->op == OpTypeMatrix;
+    axes.shape.push_back(is_matrix ? (*definition)[2] : layout.count);
+    strides.push_back(is_matrix ? layout.bytes / (*definition)[2] : layout.stride);
+    if (is_matrix) axes.is_even = axes.is_even && module_.definition((*definition)[1]).op == OpTypeVector;
+    definition = &module_.definition(type = (*definition)[1]);
+  }
+  for (size_t i = 1; i < strides.size(); ++i) axes.is_even = axes.is_even && strides[i - 1] == uint64_t{strides[i]} * axes.shape[i];
+  axes.is_even = axes.is_even && definition->op != OpTypeStruct;
+  const TypeLayout vector = module_.layout(type);
+  axes.scalar = vector.scalar;
+  axes.components = vector.components;
+  return axes;
+}
+
 void Reflector::add_member(const std::string& name, uint64_t offset, uint32_t type, uint32_t matrix_stride) {
   const TypeLayout layout = module_.layout(type, matrix_stride);
   if (offset + layout.bytes > 65536 || layout.runtime_array) throw ShaderCompileError("push constant '" + name + "' ends past 65536 bytes");
   const auto& definition = module_.definition(type);
   if (definition.op == OpTypeStruct) return add_members(type, name + ".", offset);
-  const auto is_array_of = [&](uint16_t op) { return definition.op == OpTypeArray && module_.definition(definition[1]).op == op; };
-  if (is_array_of(OpTypeStruct) || is_array_of(OpTypeMatrix) || is_array_of(OpTypeArray)) {
-    if (layout.stride == 0 || uint64_t{layout.count} * layout.stride > layout.bytes)
-      throw ShaderCompileError("malformed SPIR-V: the array '" + name + "' is larger than its bytes");
+  if (definition.op == OpTypeArray && (layout.stride == 0 || uint64_t{layout.count} * layout.stride > layout.bytes))
+    throw ShaderCompileError("malformed SPIR-V: the array '" + name + "' is larger than its bytes");
+  const NumberAxes axes = number_axes(type, matrix_stride);
+  if (!axes.is_even) {
     for (uint32_t i = 0; i < layout.count; ++i)
       add_member(name + "[" + text_of(i) + "]", offset + uint64_t{i} * layout.stride, definition[1], matrix_stride);
     return;
@@ -243,10 +290,12 @@ void Reflector::add_member(const std::string& name, uint64_t offset, uint32_t ty
   PushConstant constant;
   constant.name = name;
   constant.offset = static_cast<uint32_t>(offset);
-  constant.scalar = layout.scalar;
-  constant.count = definition.op == OpTypeMatrix ? definition[2] : layout.count;  // of a matrix: its columns
-  constant.components = definition.op == OpTypeMatrix ? layout.components / definition[2] : layout.components;
+  constant.scalar = axes.scalar;
+  constant.components = axes.components;
   constant.bytes = layout.bytes;
+  constant.shape = axes.shape;
+  for (const uint32_t size : axes.shape) constant.count *= size;
+  if (axes.components > 1) constant.shape.push_back(axes.components);
   result_.push_bytes = std::max(result_.push_bytes, (constant.offset + constant.bytes + 3) & ~uint32_t{3});
   result_.push_constants.push_back(std::move(constant));
 }
@@ -262,6 +311,7 @@ SpecConstant Reflector::spec_constant(const Instruction& instruction, uint32_t i
     if (layout.bytes == 8) constant.default_bits |= uint64_t{instruction[3]} << 32;
   } else {
     constant.scalar = ScalarType::uint32;
+    constant.is_bool = true;
     constant.default_bits = instruction.op == OpSpecConstantTrue ? 1 : 0;
   }
   return constant;

@@ -1,4 +1,4 @@
-#include "shader/shader.h"
+#include "shader/scalar_type.h"
 
 namespace pumice {
 namespace {
@@ -20,6 +20,13 @@ std::string_view name(ScalarType scalar) {
 
 uint32_t bytes(ScalarType scalar) {
   return kFacts[static_cast<size_t>(scalar)].bytes;
+}
+
+ScalarType scalar_of(DType dtype) {
+  if (dtype == DType::bool_) return ScalarType::uint8;
+  for (size_t i = 0; i < static_cast<size_t>(ScalarType::other); ++i)
+    if (kFacts[i].name == name(dtype)) return static_cast<ScalarType>(i);
+  return ScalarType::other;
 }
 
 }  // namespace pumice

@@ -12,16 +12,13 @@
 #include <vector>
 
 #include "shader/debug_table.h"
+#include "shader/memory_layout.h"
+#include "shader/scalar_type.h"
 #include "shader/shader_options.h"
 
 namespace pumice {
 
 enum class Access : uint8_t { read = 1, write = 2, read_write = 3 };
-
-enum class ScalarType : uint8_t { float16, bfloat16, float32, float64, int8, uint8, int16, uint16, int32, uint32, int64, uint64, other };
-
-std::string_view name(ScalarType scalar);  // "float16"; "other" for structures
-uint32_t bytes(ScalarType scalar);         // 4 for structures
 
 // One buffer: `name` is the name of the block's array member ("x" in `buffer X { float x[]; }`). Access is as declared; the atomic
 // scalar stores of the packed modes also read where the shader says `writeonly`.
@@ -31,11 +28,13 @@ struct BindingInterface {
   std::string block;
   std::vector<std::string> aliases;  // array names of further blocks at the same binding (`sfp x[]` and `sfpvec4 x4[]`)
   Access access = Access::read_write;
-  ScalarType scalar = ScalarType::other;  // of the array's elements; vectors and matrices give their scalar
-  uint32_t element_bytes = 0;             // array stride
-  uint64_t least_bytes = 0;               // of what the block declares with a size: a runtime array alone has none
-  uint32_t components = 1;                // 4 for vec4
-  bool uniform = false;                   // a uniform buffer, not a storage buffer
+  ScalarType scalar = ScalarType::other;       // of the array's elements; vectors and matrices give their scalar
+  uint32_t element_bytes = 0;                  // array stride
+  uint64_t least_bytes = 0;                    // of what the block declares with a size: a runtime array alone has none
+  uint32_t components = 1;                     // 4 for vec4
+  bool uniform = false;                        // a uniform buffer, not a storage buffer
+  bool is_block = false;                       // bound whole, since it holds more than an array
+  std::shared_ptr<const MemoryLayout> layout;  // of one element, or of the block; null where it has more members than can be told
 };
 
 // One image, or a texture with its sampler.
@@ -47,6 +46,7 @@ struct ImageInterface {
   Access access = Access::read_write;
   ScalarType scalar = ScalarType::other;  // of what a shader gets and gives
   std::string format;                     // of a storage image, as declared: "r32f"; empty where it is not
+  std::string normalized_for;             // what is used of it that wants normalized coordinates: "an offset"; else empty
 };
 
 // A number, vector, matrix or array in the push constants. Members of structures go by dotted names: "lights[1].colour".
@@ -54,15 +54,17 @@ struct PushConstant {
   std::string name;
   uint32_t offset = 0;
   ScalarType scalar = ScalarType::other;
-  uint32_t components = 1;  // of a vector
-  uint32_t count = 1;       // vectors or numbers of an array, columns of a matrix; evenly spread over the bytes
-  uint32_t bytes = 0;       // of all
+  uint32_t components = 1;      // of a vector
+  uint32_t count = 1;           // vectors or numbers of an array, columns of a matrix; evenly spread over the bytes
+  uint32_t bytes = 0;           // of all
+  std::vector<uint32_t> shape;  // of arrays, columns and components, the outermost first
 };
 
 struct SpecConstant {
   uint32_t id = 0;
   std::string name;
   ScalarType scalar = ScalarType::other;  // bool is uint32
+  bool is_bool = false;
   uint64_t default_bits = 0;
 };
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -39,6 +40,9 @@ class Module {
 
   // A member's layout needs its MatrixStride, which stands on the member.
   TypeLayout layout(uint32_t type, uint32_t matrix_stride = 0, int depth = 0) const;
+  // With the members of structures; null where there are more than 4,096 of them.
+  std::shared_ptr<const MemoryLayout> memory_layout(uint32_t type) const;
+  std::shared_ptr<const MemoryLayout> member_layout(uint32_t type, uint32_t member) const;
   uint32_t constant(uint32_t id) const;  // a (specialization) constant of one word
 
  private:

@@ -304,11 +304,11 @@ class Context:
         """
     def wait(self, id: typing.SupportsInt | typing.SupportsIndex, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
         """
-        Waits for an execution by its id; timeout in seconds. Raises TimeoutError, DeviceLostError.
+        Waits for an execution by its id; timeout in seconds. Raises TimeoutError, DeviceLostError, OutOfBoundsError.
         """
     def wait_idle(self) -> None:
         """
-        Waits for everything submitted so far.
+        Waits for everything submitted so far. Raises DeviceLostError, and OutOfBoundsError of a debugged kernel's execution that no wait has raised.
         """
     @property
     def choice(self) -> str:
@@ -487,7 +487,7 @@ class Image:
         ...
     def __exit__(self, *args: typing.Any) -> None:
         ...
-    def __init__(self, context: Context, format: str, shape: typing.Any, *, filter: str = 'nearest', address: str = 'clamp', normalized: bool | None = None) -> None:
+    def __init__(self, context: Context, format: typing.Any, shape: typing.Any, *, filter: typing.Any = 'nearest', address: typing.Any = 'clamp', normalized: typing.Any = None) -> None:
         """
         format: 'r32f', 'r16f', 'rgba16f' or 'rgba32f'. shape: that of an array with the texels, (depth, height, width) without those it has not, and 4 channels last in the rgba formats; a shader's position is (x, y, z) = (width, height, depth). Content undefined.
         The sampler of texture functions, which texelFetch and storage images do not use: filter 'nearest' or 'linear'; address 'clamp', 'repeat' or 'border' (zeros); normalized coordinates, or in texels: the default where there are such, which is in one and two dimensions without 'repeat'.
@@ -654,9 +654,9 @@ class Kernel:
     """
     A compute shader in GLSL with the extension's types; called with its arguments by name.
     """
-    def __init__(self, source: str, context: Context, name: str = 'kernel', macros: collections.abc.Mapping[str, str] = {}, spec: collections.abc.Mapping[str, typing.SupportsFloat | typing.SupportsIndex] = {}, includes: collections.abc.Mapping[str, str] | None = None, options: ShaderOptions | None = None, include_dirs: collections.abc.Sequence[str] = [], from_file: bool = False, debug: bool = False, message_bytes: typing.SupportsInt | typing.SupportsIndex = 1048576) -> None:
+    def __init__(self, source: str, context: Context, name: str = 'kernel', macros: collections.abc.Mapping[str, str] = {}, spec: dict[str, typing.Any] = {}, includes: collections.abc.Mapping[str, str] | None = None, options: ShaderOptions | None = None, include_dirs: collections.abc.Sequence[str] = [], path: str = '', debug: bool = False, message_bytes: typing.SupportsInt | typing.SupportsIndex = 1048576) -> None:
         """
-        source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: in place of those that follow from the device and the arrays, which are then of the types that the shader declares. include_dirs: folders. from_file: name is the path of the source. debug: check bounds. message_bytes: of the ring for printf.
+        source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: in place of those that follow from the device and the arrays, which are then of the types that the shader declares. include_dirs: folders. path: of the file that the source is from. debug: check bounds. message_bytes: of the ring for printf.
         Raises ShaderCompileError, UnsupportedError, BindingError.
         """
     def __repr__(self) -> str:
@@ -665,7 +665,7 @@ class Kernel:
         """
         Becomes another kernel.
         """
-    def bind(self, **kwargs: typing.Any) -> BoundKernel:
+    def bind(self, *args: typing.Any, **kwargs: typing.Any) -> BoundKernel:
         """
         A BoundKernel for command lists: Tensors, Images and push constants by name, and threads= or groups=.
         """
@@ -673,7 +673,12 @@ class Kernel:
         """
         The SPIR-V of the fp32 build (or that of the given options) as text.
         """
-    def run(self, **kwargs: typing.Any) -> None:
+    def dtype(self, name: str, length: typing.SupportsInt | typing.SupportsIndex | None = None) -> np.dtype[typing.Any]:
+        """
+        The NumPy dtype of one element of an array in a buffer (in the fp32 build): of structures with the offsets that the shader has, of vec3 with the gap behind it (4 numbers), so that numpy.zeros(n, dtype) has the right shape. Of a block with more members than an array, the whole block; length: of the array of any length at its end.
+        Raises BindingError.
+        """
+    def run(self, *args: typing.Any, **kwargs: typing.Any) -> None:
         """
         Runs once and waits. Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), Images, and push constants: numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures; threads= or groups=.
         """

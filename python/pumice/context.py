@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from . import _pumice
 from ._pumice import Context, Image, Tensor
+from .errors import binding_error
 from .log import forward_log
 
 
@@ -72,7 +73,10 @@ def image(
     Raises BindingError for elements that the format does not hold exactly, UnsupportedError for a shape or format that the
     device does not take.
     """
-    given = np.asarray(array)
+    try:
+        given = np.asarray(array)
+    except ValueError as error:  # ragged lists
+        raise binding_error("K5", "array", "an array", type(array).__name__, str(error), kind="argument") from None
     made = Image(
         context or default_context(), format, given.shape, filter=filter, address=address, normalized=normalized
     )

@@ -27,9 +27,9 @@ def _with(error: _E, **attributes: object) -> _E:
     return error
 
 
-def binding_error(rule: str, name: str, expected: str, given: str, hint: str = "") -> BindingError:
-    """A wrong argument of a model."""
-    slot = f"input '{name}'" if name else "inputs"
+def binding_error(rule: str, name: str, expected: str, given: str, hint: str = "", kind: str = "input") -> BindingError:
+    """A wrong argument of a model or a kernel."""
+    slot = f"{kind} '{name}'" if name else f"{kind}s"
     message = f"[{rule}] {slot}: expected {expected}; given {given}{f' ({hint})' if hint else ''}"
     return _with(BindingError(message), rule=rule, slot=slot, tensor=name, expected=expected, given=given)
 

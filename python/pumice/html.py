@@ -64,6 +64,8 @@ def interface_rows(shader: Shader) -> list[tuple[str, str, str, str]]:
 
 
 def _type(entry: dict[str, Any]) -> str:
+    if entry["type"] == "other":
+        return "structure"
     return str(entry["type"]) + (f" x {entry['components']}" if entry["components"] > 1 else "")
 
 

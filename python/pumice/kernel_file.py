@@ -29,7 +29,7 @@ class KernelFile:
     def __init__(self, path: str, watches: bool, options: dict[str, Any]) -> None:
         self._path = path
         self._watches = watches
-        self._options = options
+        self._options = {"name": path, **options}
         self._seen: dict[str, tuple[int, int, int] | None] = {}
 
     def has_changed(self) -> bool:
@@ -46,4 +46,4 @@ class KernelFile:
         folders = [os.fspath(folder) for folder in self._options.get("include_dirs", ())]
         included = _pumice.included_files(source, self._path, dict(self._options.get("includes") or {}), folders)
         self._seen = {path: _stamp(path) for path in included} | {self._path: self._seen[self._path]}
-        return kernel(source, name=self._path, _from_file=True, **self._options)
+        return kernel(source, _path=self._path, **self._options)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import keyword
+import shlex
 from collections.abc import Callable
 from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, cell_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
 from ._pumice import Error, ShaderCompileError
@@ -48,10 +49,20 @@ def _number(text: str) -> float:
         return float(text)
 
 
+_MAGIC = "%%glsl"
+
+
+def _empty_cell(lines: list[str]) -> list[str]:
+    """A cell magic without a cell, which IPython refuses before the magic sees it, as a line magic."""
+    is_alone = lines and lines[0].startswith(_MAGIC) and not "".join(lines[1:]).strip()
+    return [lines[0].removeprefix("%")] if is_alone else lines
+
+
 @magics_class
 class GlslMagics(Magics):
     @magic_arguments()
-    @argument("name", help="the variable that becomes the kernel")
+    @argument("name", nargs="?", default="", help="the variable that becomes the kernel")
+    @argument("--help", "-h", action="store_true", help="show this text")
     @argument("--macro", "-D", action="append", metavar="NAME=TEXT", help="a macro; may be given again")
     @argument(
         "--spec", "-s", action="append", metavar="NAME=NUMBER", help="a specialization constant; may be given again"
@@ -59,15 +70,26 @@ class GlslMagics(Magics):
     @argument("--context", metavar="NAME", help="the variable that holds the Context; else the default one")
     @argument("--debug", action="store_true", help="check accesses of arrays in buffers against their bounds")
     @argument("--show", action="store_true", help="show the kernel's arguments below the cell")
-    @cell_magic
-    def glsl(self, line: str, cell: str) -> None:
+    @line_cell_magic
+    def glsl(self, line: str, cell: str | None = None) -> None:
         """Makes a Kernel of the cell's GLSL and puts it into a variable.
 
-        Where the text does not compile the errors are shown, and the variable stays as it was.
+        Values with spaces stand in quotes: -D "SUM=a + b". Where the text does not compile the errors are shown, and the
+        variable stays as it was.
         """
         assert self.shell is not None
         namespace = self.shell.user_ns
-        options = parse_argstring(self.glsl, line)
+        try:
+            options = self.glsl.parser.parse_args(shlex.split(line))
+        except ValueError as error:
+            raise UsageError(f"%%glsl: {line}: {error}") from None
+        if options.help:
+            print(self.glsl.parser.format_help().replace("%glsl", _MAGIC).replace("%%%", "%%"))
+            return
+        if not options.name:
+            raise UsageError("%%glsl: the name of the variable is required; %%glsl --help shows the options")
+        if cell is None:
+            raise UsageError("%%glsl: expected the text of a shader below the first line of the cell")
         if not options.name.isidentifier() or keyword.iskeyword(options.name):
             raise UsageError(f"%%glsl: expected the name of a variable, given '{options.name}'")
         if options.context and options.context not in namespace:
@@ -95,3 +117,6 @@ class GlslMagics(Magics):
 
 def load(shell: InteractiveShell) -> None:
     shell.register_magics(GlslMagics)
+    cleanup = shell.input_transformers_cleanup
+    if _empty_cell not in cleanup:
+        cleanup.append(_empty_cell)
