@@ -151,7 +151,7 @@ void bind_lists(py::module_& module) {
             std::vector<double> seconds(runs);
             for (auto& one : seconds) {
               const auto begin = std::chrono::steady_clock::now();
-              self.context()->wait(self.exec().id());
+              self.context()->wait(self.exec().id(), {}, check_signals);
               one = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
             }
             return seconds;

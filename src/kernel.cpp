@@ -159,9 +159,7 @@ BoundKernel bind(const PyKernel& self, py::kwargs arguments) {
     if (is_written(self, name))
       throw BindingError("K9", "argument '" + name + "'", name, "a Tensor: what a bound kernel writes stays on the device",
                          "a NumPy array");
-    Tensor tensor = Tensor::empty(self.context, host.desc.dtype, host.desc.shape);
-    tensor.upload({host.data, element_bytes(host)});
-    prepared.arguments.emplace_back(name, tensor_argument(name, tensor));
+    prepared.arguments.emplace_back(name, tensor_argument(name, tensor_of(host, self.context)));
   }
   const ReleasedGil release;
   return {self.calls->bind(prepared.arguments, size)};

@@ -10,7 +10,6 @@ namespace {
 using Presence = Requirement::Presence;
 using Kind = SlotName::Kind;
 
-constexpr uint64_t kTensorAlignment = 16;
 constexpr uint64_t kResourceAlignment = 256;  // of temporary and persistent resources
 
 std::string bytes_text(uint64_t bytes) {
@@ -32,7 +31,7 @@ std::string kind_name(const Binding& binding) {
 }
 
 Requirement tensor_slot(std::string_view tensor, const TensorDesc& desc, std::string_view rule, std::string_view reason) {
-  Requirement slot{tensor, &desc, desc.bytes(), std::max(kTensorAlignment, desc.alignment)};
+  Requirement slot{tensor, &desc, desc.bytes(), desc.required_alignment()};
   slot.presence = slot.bytes > 0 ? Presence::required : Presence::optional;  // R8
   slot.presence_rule = rule, slot.reason = reason;
   slot.alignment_rule = "R3", slot.size_rule = "R2";
@@ -59,11 +58,20 @@ Requirement execution_slot(const Slot& slot) {
   return tensor_slot(slot.name, *slot.desc, "C5", "the tensor is described");
 }
 
+<<<<<<< HEAD
 Requirement initialization_slot(const Slot& slot) {
   if (!slot.desc || !slot.desc->owned) return empty_slot(slot.name, "O3", "the tensor is not owned and is bound at execution");
   Requirement owned = tensor_slot(slot.name, *slot.desc, "O2", "the tensor is owned");
   owned.upload_allowed = true;
   return owned;
+=======
+void check_tensor(const Dispatchable& dispatchable, const std::string& slot, const Slot& described, const BufferRange& range,
+                  bool upload_allowed) {
+  check_memory(dispatchable, slot, described.name, range, upload_allowed);
+  check_inside(slot, described.name, range);
+  check_aligned("R3", slot, described.name, range, described.desc->required_alignment());
+  check_size("R2", slot, described.name, range, described.desc->bytes());
+>>>>>>> ac8cc2f (Tensor arithmetic whole, and tensors that behave: strided transfers, views, assignment, conversion on the device, DLPack, host memory without a copy)
 }
 
 bool same_strides(const TensorDesc& a, const TensorDesc& b) {
