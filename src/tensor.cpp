@@ -68,9 +68,12 @@ std::vector<std::byte> element_of(const py::object& value, DType dtype) {
   const py::module_ numpy = py::module_::import("numpy");
   const auto given = numpy.attr("asarray")(value).cast<py::array>();
   const char kind = given.dtype().kind();
-  if (given.ndim() != 0 || (kind != 'b' && kind != 'i' && kind != 'u' && kind != 'f' && kind != 'V' && kind != 'O')) throw refuse();
+  const bool is_number = kind == 'O' ? py::isinstance<py::int_>(value) : std::string_view("biufV").find(kind) != std::string_view::npos;
+  if (given.ndim() != 0 || !is_number) throw refuse();
   py::object made;
   try {
+    const bool is_real = kind == 'f' || kind == 'V';  // infinities and NaN are no integers, nor are fractions
+    if (is_real && !is_float(dtype) && !py::float_(given.attr("item")()).attr("is_integer")().cast<bool>()) throw refuse();
     made = numpy.attr("full")(py::tuple(), value, numpy_dtype(dtype));
     if (!is_float(dtype) && !made.attr("item")().equal(value)) throw refuse();
   } catch (const py::error_already_set& error) {
@@ -163,10 +166,17 @@ void assign(const Tensor& self, const py::object& key, const py::object& value) 
   upload(view, numpy.attr("broadcast_to")(array, sizes_of(view.desc().shape)).cast<py::array>());
 }
 
-Tensor contiguous_of(const Tensor& self) {
-  if (self.is_contiguous()) return self;
+std::shared_ptr<Tensor> contiguous_of(const std::shared_ptr<Tensor>& self) {
+  if (self->is_contiguous()) return self;
   const ReleasedGil release;
-  return packed_copy(self, check_signals);
+  return std::make_shared<Tensor>(packed_copy(*self, check_signals));
+}
+
+std::shared_ptr<Tensor> converted_to(const std::shared_ptr<Tensor>& self, const py::object& dtype) {
+  const DType wanted = dtype_argument(dtype);
+  if (wanted == self->desc().dtype) return self;
+  const ReleasedGil release;
+  return std::make_shared<Tensor>(converted(*self, wanted, check_signals));
 }
 
 Tensor squeezed(const Tensor& self, const std::optional<std::variant<int, std::vector<int>>>& axis) {
@@ -333,17 +343,9 @@ void bind_elements(TensorClass& tensor) {
           },
           "A packed copy with memory of its own, made on the device (4-bit dtypes: through the host).")
       .def("contiguous", &contiguous_of, "Itself where is_contiguous, else a copy.")
-      .def(
-          "to",
-          [](const Tensor& self, const py::object& dtype) {
-            const DType wanted = dtype_argument(dtype);
-            if (wanted == self.desc().dtype) return self;
-            const ReleasedGil release;
-            return converted(self, wanted, check_signals);
-          },
-          py::arg("dtype"),
-          "A packed copy of another dtype, converted on the device as the operator Cast does: floats are rounded to nearest even. Itself\n"
-          "where the dtype is the same. Raises UnsupportedError naming a dtype that Cast does not take.");
+      .def("to", &converted_to, py::arg("dtype"),
+           "A packed copy of another dtype, converted on the device as the operator Cast does: floats are rounded to nearest even. Itself\n"
+           "where the dtype is the same. Raises UnsupportedError naming a dtype that Cast does not take.");
 }
 
 void bind_views(TensorClass& tensor) {

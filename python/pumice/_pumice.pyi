@@ -468,7 +468,7 @@ class Tensor:
         """
         As numpy(), then converted to dtype on the host. Raises ValueError for copy=False.
         """
-    def __dlpack__(self, *, stream: typing.Any = None, max_version: tuple[typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex] | None = None, dl_device: tuple[typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex] | None = None, copy: bool | None = None) -> typing_extensions.CapsuleType:
+    def __dlpack__(self, *, stream: typing.Any = None, max_version: tuple[typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex] | None = None, dl_device: tuple[typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex] | None = None, copy: bool | None = None) -> typing.Any:
         """
         A DLPack capsule of the elements as an array of the CPU, when the work submitted so far is done. It shares the tensor's memory
         where the host sees that and copy is not True; else it holds a copy. From max_version 1 on the capsule is versioned.
