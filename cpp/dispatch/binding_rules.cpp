@@ -58,20 +58,11 @@ Requirement execution_slot(const Slot& slot) {
   return tensor_slot(slot.name, *slot.desc, "C5", "the tensor is described");
 }
 
-<<<<<<< HEAD
 Requirement initialization_slot(const Slot& slot) {
   if (!slot.desc || !slot.desc->owned) return empty_slot(slot.name, "O3", "the tensor is not owned and is bound at execution");
   Requirement owned = tensor_slot(slot.name, *slot.desc, "O2", "the tensor is owned");
   owned.upload_allowed = true;
   return owned;
-=======
-void check_tensor(const Dispatchable& dispatchable, const std::string& slot, const Slot& described, const BufferRange& range,
-                  bool upload_allowed) {
-  check_memory(dispatchable, slot, described.name, range, upload_allowed);
-  check_inside(slot, described.name, range);
-  check_aligned("R3", slot, described.name, range, described.desc->required_alignment());
-  check_size("R2", slot, described.name, range, described.desc->bytes());
->>>>>>> ac8cc2f (Tensor arithmetic whole, and tensors that behave: strided transfers, views, assignment, conversion on the device, DLPack, host memory without a copy)
 }
 
 bool same_strides(const TensorDesc& a, const TensorDesc& b) {

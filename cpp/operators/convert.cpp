@@ -78,6 +78,9 @@ Tensor packed_copy(const Tensor& source, const Interrupted& interrupted) {
 
 Tensor converted(const Tensor& source, DType dtype, const Interrupted& interrupted) {
   if (dtype == source.desc().dtype) return packed_copy(source, interrupted);
+  // One map has one dtype of 16-bit floats; by way of float32 every one of them keeps its value.
+  if (is_half_width(dtype) && is_half_width(source.desc().dtype))
+    return converted(converted(source, DType::float32, interrupted), dtype, interrupted);
   const Tensor target = Tensor::empty(source.buffer()->context(), dtype, source.desc().shape);
   Attributes attributes;
   attributes.set("to", onnx_number(dtype));

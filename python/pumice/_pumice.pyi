@@ -7,7 +7,7 @@ import collections.abc
 import numpy as np
 import numpy.typing
 import typing
-__all__: list[str] = ['BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Message', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'from_dlpack', 'from_host', 'glslang_accepts', 'glslang_version', 'has_operator', 'included_files', 'note_cache_use', 'operators', 'output_descs', 'precision_support', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
+__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Message', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'ValueRole', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'from_dlpack', 'from_host', 'glslang_accepts', 'glslang_version', 'has_operator', 'included_files', 'note_cache_use', 'operators', 'output_descs', 'precision_support', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
 class Error(Exception):
     """
     Root of every error that pumice raises on purpose.
@@ -845,37 +845,81 @@ class BindingProperties:
     @property
     def temporary_bytes(self) -> int:
         ...
+class Slot:
+    """
+    An input or output of a dispatchable.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def desc(self) -> TensorDesc | None:
+        """
+        None for an optional tensor that is described as absent.
+        """
+    @property
+    def name(self) -> str:
+        ...
 class Dispatchable:
     """
     Compiled operators, compiled graphs and initializers.
     """
+    def supports_in_place(self, input: typing.SupportsInt | typing.SupportsIndex = 0, output: typing.SupportsInt | typing.SupportsIndex = 0) -> bool:
+        """
+        Whether that output may be bound to the range of that input, where their descriptions are one.
+        """
     @property
     def binding_properties(self) -> BindingProperties:
+        """
+        To be read anew after a reset of an initializer.
+        """
+    @property
+    def context(self) -> Context:
         ...
+    @property
+    def inputs(self) -> list[Slot]:
+        """
+        Its Slots, in order; an initializer has one for each operator.
+        """
     @property
     def name(self) -> str:
         ...
+    @property
+    def outputs(self) -> list[Slot]:
+        ...
 class BindingTable:
     """
-    Checks every binding rule at the call; a refused call (BindingError) changes nothing.
+    Checks every binding rule at the call; a refused call (BindingError) changes nothing. Not thread-safe.
     """
     def __init__(self, dispatchable: Dispatchable, descriptors: typing.SupportsInt | typing.SupportsIndex | None = None) -> None:
         ...
     def bind(self, **kwargs: typing.Any) -> None:
         """
-        Inputs and outputs by the names of their slots.
+        All inputs and outputs at once, by the names of their slots; those not named are bound to nothing. Raises BindingError.
         """
     def bind_inputs(self, bindings: typing.Any) -> None:
-        ...
+        """
+        A binding for every input: None, a Tensor, a Buffer or a BufferRange; of an initializer a list of those for every operator. None or a list of none unbinds all. Raises BindingError.
+        """
     def bind_outputs(self, bindings: typing.Any) -> None:
-        ...
+        """
+        Likewise; of an initializer the persistent resource of every operator. Raises BindingError.
+        """
     def bind_persistent(self, binding: typing.Any) -> None:
-        ...
+        """
+        None unbinds. Raises BindingError.
+        """
     def bind_temporary(self, binding: typing.Any) -> None:
-        ...
+        """
+        None unbinds. Raises BindingError.
+        """
     def reset(self, dispatchable: Dispatchable, descriptors: typing.SupportsInt | typing.SupportsIndex | None = None) -> None:
-        ...
+        """
+        Unbinds all and serves another dispatchable. Raises BindingError.
+        """
     def unbind(self) -> None:
+        ...
+    @property
+    def dispatchable(self) -> Dispatchable:
         ...
 class Submission:
     """
@@ -916,7 +960,9 @@ class CommandList:
         ...
     @typing.overload
     def dispatch(self, dispatchable: Dispatchable, table: BindingTable) -> None:
-        ...
+        """
+        The table is read at once; where the dispatchable was compiled with DESCRIPTORS_VOLATILE, at every exec. Raises BindingError.
+        """
     @typing.overload
     def dispatch(self, kernel: BoundKernel) -> None:
         ...
@@ -968,6 +1014,60 @@ class PrecisionSupport:
         """
         What floats are stored as inside: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'.
         """
+class ValueRole:
+    """
+    An input or output of an operator.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def dtypes(self) -> list[str]:
+        """
+        Element types that are supported; none: ONNX has the value, the engine does not.
+        """
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def optional(self) -> bool:
+        ...
+    @property
+    def type(self) -> str:
+        """
+        Values of one letter have one element type; empty: on its own.
+        """
+    @property
+    def variadic(self) -> bool:
+        """
+        Any number of values from here on.
+        """
+class AttributeSchema:
+    """
+    An attribute of an operator.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def choices(self) -> list[typing.Any]:
+        """
+        The values that are supported; none: any.
+        """
+    @property
+    def default(self) -> typing.Any:
+        """
+        None where it is required or may be left out.
+        """
+    @property
+    def kind(self) -> str:
+        """
+        'int', 'float', 'string', 'ints', 'floats', 'strings' or 'tensor'.
+        """
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def required(self) -> bool:
+        ...
 class OperatorRow:
     """
     One operator of the table, in the newest form of its ONNX operator.
@@ -975,7 +1075,7 @@ class OperatorRow:
     def __repr__(self) -> str:
         ...
     @property
-    def attributes(self) -> list[str]:
+    def attributes(self) -> list[AttributeSchema]:
         ...
     @property
     def expression(self) -> str:
@@ -983,14 +1083,29 @@ class OperatorRow:
         What an elementwise operator computes; empty for all others.
         """
     @property
-    def inputs(self) -> list[str]:
+    def host_inputs(self) -> list[int]:
+        """
+        Inputs whose values have to be known on the host: axes, shapes, counts.
+        """
+    @property
+    def in_place(self) -> list[tuple[str, str]]:
+        """
+        (input, output) pairs of which the output may be the input's memory, where the operator is one dispatch.
+        """
+    @property
+    def inputs(self) -> list[ValueRole]:
         ...
     @property
     def name(self) -> str:
         ...
     @property
-    def outputs(self) -> list[str]:
+    def outputs(self) -> list[ValueRole]:
         ...
+    @property
+    def ranks(self) -> tuple[int, int]:
+        """
+        The least and the largest rank of the first input.
+        """
     @property
     def skeleton(self) -> str:
         """
@@ -1031,7 +1146,7 @@ class Initializer(Dispatchable):
         ...
     def reset(self, operators: collections.abc.Sequence[CompiledOperator]) -> None:
         """
-        Raises StateError while an earlier initialisation is still running.
+        Tables and lists of before are void. Raises BindingError (I6) while an earlier initialisation is still running.
         """
 class Operator:
     """
@@ -1041,8 +1156,10 @@ class Operator:
         """
         inputs, outputs: a TensorDesc, or None for an optional tensor left out. Raises UnsupportedError, GraphError.
         """
-    def compile(self, context: Context, precision: str = 'fp32') -> CompiledOperator:
-        ...
+    def compile(self, context: Context, precision: str = 'fp32', flags: collections.abc.Sequence[str] = []) -> CompiledOperator:
+        """
+        flags: names of execution flags. DESCRIPTORS_VOLATILE: bindings may change after a dispatch until the list is executed, which then costs a recording. ALLOW_HALF_PRECISION_COMPUTATION: precision fp16 instead of fp32. DISABLE_META_COMMANDS: nothing, as no kernel is a vendor's. Raises UnsupportedError.
+        """
     @property
     def name(self) -> str:
         ...
@@ -1208,15 +1325,20 @@ class Graph:
         """
         precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program. Raises UnsupportedError with all that is not supported.
         """
+    def compile_operator(self, context: Context, precision: str = 'fp32', flags: collections.abc.Sequence[str] = []) -> CompiledOperator:
+        """
+        The whole graph as one operator for binding tables, initializers and command lists: a slot for every input, by name. Owned inputs and constants go to the persistent resource, intermediate values to the temporary one. All sizes of the inputs have to be known.
+        flags: see Operator.compile. Raises GraphError, UnsupportedError (nodes that need the host, by name).
+        """
     def constant(self, array: np.typing.NDArray[typing.Any], name: str = '') -> Value:
         ...
     def finish(self) -> None:
         """
         Idempotent; later changes raise StateError.
         """
-    def input(self, name: str, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex | None] | None, dimension_names: collections.abc.Sequence[str] | None = None) -> Value:
+    def input(self, name: str, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex | None] | None, dimension_names: collections.abc.Sequence[str] | None = None, owned: bool = False) -> Value:
         """
-        shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: symbolic names of the sizes.
+        shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: symbolic names of the sizes. owned: a weight that the initializer of a compiled operator reads, and executions do not.
         """
     def output(self, name: str, value: typing.Any) -> None:
         ...
@@ -1237,6 +1359,10 @@ class TimeoutError(Error, builtins.TimeoutError):
     A wait, loop or execution ran out of time; transient: trying again may succeed.
     """
     transient: bool
+def binding_rules() -> dict[str, str]:
+    """
+    The rules of operators, initializers and binding tables by their ids, as BindingError.rule names them.
+    """
 def buffer_size(dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], strides: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None) -> int:
     """
     Bytes from element 0 to the last one reached, rounded up to 4; 0 where a size is 0, one element for rank 0. Raises GraphError
