@@ -533,17 +533,12 @@ def test_a_conversion_to_its_own_dtype_is_the_tensor_itself(context: pumice.Cont
     assert tensor.to("float32") is tensor
 
 
-def test_float64_is_moved_but_not_computed_with(context: pumice.Context) -> None:
+def test_float64_is_moved_bit_by_bit(context: pumice.Context) -> None:
     array = np.random.default_rng(0).standard_normal((5, 7))
     tensor = pumice.tensor(array, context)
     np.testing.assert_array_equal(tensor.T.copy().numpy(), array.T)
     tensor[1:3, ::2] = array[2:4, ::2]
     assert (tensor.numpy()[1:3, ::2] == array[2:4, ::2]).all()
-    for refused in (lambda: tensor.to("float32"), lambda: pumice.zeros(3, "float32", context).to("float64")):
-        with pytest.raises((pumice.UnsupportedError, pumice.GraphError), match="float64"):
-            refused()
-    with pytest.raises((pumice.UnsupportedError, pumice.GraphError), match="float64"):
-        pumice.Operator("Add", [tensor.desc, tensor.desc], [tensor.desc])
 
 
 @pytest.mark.parametrize("dtype", ["int4", "uint4"])
@@ -635,6 +630,7 @@ def test_imported_memory_lives_until_the_device_is_done(context: pumice.Context)
 
     array = page_aligned(1024).view(Owner)
     gone = weakref.ref(array)
+    gc.collect()
     before = context.memory
     tensor = pumice.from_host(array, context)
     assert context.memory.buffers == before.buffers + 1
@@ -865,6 +861,7 @@ def test_torch_and_tensors_exchange_arrays(context: pumice.Context) -> None:
 
 
 def test_views_keep_the_memory_of_their_parents(context: pumice.Context) -> None:
+    gc.collect()
     before = context.memory.buffers
     tensor = pumice.tensor(counted((100, 100)), context)
     view = tensor.T[5:, ::3][None]
