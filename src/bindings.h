@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "core/tensor_desc.h"
-#include "device/context.h"
+#include "device/tensor.h"
 #include "dispatch/kernel.h"
 #include "operators/attributes.h"
 
@@ -35,6 +35,7 @@ void bind_core(py::module_& module);
 void bind_context(py::module_& module);
 void bind_buffer(py::module_& module);
 void bind_tensor(py::module_& module);
+void bind_dlpack(py::module_& module, py::class_<Tensor, std::shared_ptr<Tensor>>& tensor);
 void bind_image(py::module_& module);
 void bind_shader(py::module_& module);
 void bind_messages(py::module_& module);
@@ -67,6 +68,12 @@ struct BoundKernel {
   Dispatch dispatch;
 };
 
+// A packed tensor with a copy of packed host bytes.
+Tensor tensor_of(const HostTensor& host, std::shared_ptr<Context> context);
+// A tensor on host memory itself. `strides` in elements; the memory is writable. Throws UnsupportedError naming what is not as it has to
+// be.
+Tensor tensor_on(TensorDesc desc, void* address, std::shared_ptr<Context> context, std::shared_ptr<const void> owner);
+
 // The NumPy dtype of an engine dtype (those of ml_dtypes for bfloat16, int4 and uint4).
 py::dtype numpy_dtype(DType dtype);
 // Throws BindingError (K5) naming `what`, the dtypes there are and the one given; big-endian dtypes are refused with a hint.
@@ -80,7 +87,11 @@ std::span<const std::byte> bytes_of(const py::array& array);
 Shape shape_of(const py::array& array);
 Sizes sizes_of(std::span<const int64_t> sizes);
 py::array empty_array(DType dtype, const Shape& shape);
-// The array's memory itself where it can be used as it is, kept alive by the HostTensor; else a copy.
+void refuse_masked(const py::array& array, std::string_view what);  // BindingError (K5): a mask would be lost
+// Keeps an object until the last owner is gone, whatever thread that is in.
+std::shared_ptr<const void> keep(py::object object);
+// The array's memory itself where it can be used as it is, kept alive by the HostTensor; else a copy. Throws BindingError (K5) for dtypes
+// that no tensor has and for masked arrays.
 HostTensor host_tensor(const py::array& array, std::string_view what);
 
 KnownSizes shape_object(const std::optional<Shape>& shape);

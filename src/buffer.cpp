@@ -44,8 +44,10 @@ void bind_buffer(py::module_& module) {
       .def("map", &map,
            "The whole buffer as a NumPy array of uint8, without a copy. Raises StateError where the host cannot see the memory.")
       .def("unmap", &Buffer::unmap, "Ends host access. Idempotent.")
-      .def("sync_start", &Buffer::sync_start, py::arg("read") = true, py::arg("write") = true, py::call_guard<ReleasedGil>(),
-           "Marks the start of host access; reading waits for the work submitted so far.")
+      .def(
+          "sync_start", [](Buffer& self, bool read, bool write) { self.sync_start(read, write, check_signals); }, py::arg("read") = true,
+          py::arg("write") = true, py::call_guard<ReleasedGil>(),
+          "Marks the start of host access; reading waits for the work submitted so far.")
       .def("sync_end", &Buffer::sync_end)
       .def_property_readonly("closed", &Buffer::closed)
       .def("close", &Buffer::close, "Frees the memory once the work in flight has finished. Idempotent.")

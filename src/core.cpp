@@ -1,40 +1,76 @@
+#include <variant>
+
 #include "bindings.h"
 #include "core/cache_file.h"
-#include "core/half.h"
 #include "core/tensor_desc.h"
 
 namespace pumice {
 namespace {
 
+using Scale = std::variant<std::monostate, float, std::vector<float>>;
+
 TensorDesc make_desc(const py::object& dtype, Shape shape, std::optional<Strides> strides, bool owned, uint64_t alignment,
-                     std::optional<float> scale, std::optional<int32_t> zero_point) {
+                     const Scale& scale, std::optional<int32_t> zero_point, std::optional<int> channel_axis) {
   TensorDesc desc(dtype_argument(dtype), std::move(shape), std::move(strides), owned, alignment);
-  desc.scale = scale;
-  desc.zero_point = zero_point;
+  std::vector<float> scales;
+  if (const auto* one = std::get_if<float>(&scale)) scales = {*one};
+  if (const auto* many = std::get_if<std::vector<float>>(&scale)) scales = *many;
+  desc.quantized(std::move(scales), zero_point, channel_axis);
   return desc;
 }
 
-}  // namespace
+std::variant<std::monostate, float, py::typing::Tuple<float, py::ellipsis>> scale_of(const TensorDesc& self) {
+  if (self.scale.empty()) return std::monostate();
+  if (!self.channel_axis) return self.scale[0];
+  return py::typing::Tuple<float, py::ellipsis>(py::cast(self.scale));
+}
 
-void bind_core(py::module_& module) {
+void bind_desc(py::module_& module) {
   py::class_<TensorDesc>(module, "TensorDesc", "What a tensor looks like in memory: dtype, shape, strides in elements. Immutable.")
       .def(py::init(&make_desc), py::arg("dtype"), py::arg("shape"), py::arg("strides") = py::none(), py::arg("owned") = false,
            py::arg("alignment") = 0, py::arg("scale") = py::none(), py::arg("zero_point") = py::none(),
-           "shape, strides in elements (packed row-major unless given); owned: bound at initialisation only; alignment: guaranteed base "
-           "offset in bytes.\n"
+           py::arg("channel_axis") = py::none(),
+           "shape, strides in elements (packed row-major unless given; 0 broadcasts); owned: bound at initialisation only; alignment:\n"
+           "guaranteed base offset in bytes. Of a quantized tensor: scale, a number or one for each channel of channel_axis, and "
+           "zero_point.\n"
            "Raises GraphError (rules R4, R8).")
+      .def_static(
+          "with_layout",
+          [](const py::object& dtype, Shape shape, const std::string& layout, const std::vector<bool>& broadcast) {
+            return TensorDesc::with_layout(dtype_argument(dtype), std::move(shape), layout, broadcast);
+          },
+          py::arg("dtype"), py::arg("shape"), py::arg("layout"), py::arg("broadcast") = std::vector<bool>(),
+          "Strides as pumice.strides gives them.")
       .def_property_readonly("dtype", [](const TensorDesc& self) { return std::string(name(self.dtype)); })
       .def_property_readonly("shape", [](const TensorDesc& self) { return sizes_of(self.shape); })
       .def_property_readonly("strides", [](const TensorDesc& self) { return sizes_of(self.strides); })
       .def_readonly("owned", &TensorDesc::owned)
       .def_readonly("alignment", &TensorDesc::alignment)
-      .def_readonly("scale", &TensorDesc::scale)
+      .def_property_readonly("scale", &scale_of)
       .def_readonly("zero_point", &TensorDesc::zero_point)
+      .def_readonly("channel_axis", &TensorDesc::channel_axis)
       .def_property_readonly("rank", &TensorDesc::rank)
       .def_property_readonly("elements", &TensorDesc::elements)
       .def_property_readonly("bytes", &TensorDesc::bytes, "From element 0 to the last one reached, rounded up to 4; 0 where a size is 0.")
-      .def_property_readonly("is_packed", &TensorDesc::is_packed)
+      .def_property_readonly("is_packed", &TensorDesc::is_packed, "Row-major without gaps; axes of size 1 may have any stride.")
+      .def_property_readonly(
+          "overlaps", [](const TensorDesc& self) { return overlaps(self.shape, self.strides); },
+          "Whether two indices reach one element (rule R9).")
+      .def_property_readonly(
+          "layout", [](const TensorDesc& self) { return layout_name(self.shape, self.strides); },
+          "The name that pumice.strides gives these strides for, axes of stride 0 taken as broadcast; None where there is none.")
+      .def_property_readonly(
+          "physical_shape", [](const TensorDesc& self) { return sizes_of(physical_shape(self.shape, self.strides)); },
+          "The shape in memory: axes of stride 0 are of size 1.")
+      .def_property_readonly("required_alignment", &TensorDesc::required_alignment,
+                             "Bytes: the offset at which it is bound is a multiple of them (rule R3).")
       .def("packed_strides", [](const TensorDesc& self) { return sizes_of(packed_strides(self.shape)); })
+      .def("packed", &TensorDesc::packed, "The same with packed strides.")
+      .def("broadcast_to", &TensorDesc::broadcast_to, py::arg("shape"),
+           "As numpy.broadcast_to: the new axes have stride 0. Raises GraphError.")
+      .def("permute", &TensorDesc::permute, py::arg("axes"), "As numpy.transpose; negative axes count from the end. Raises GraphError.")
+      .def("pad_rows", &TensorDesc::pad_rows, py::arg("multiple"),
+           "Packed again with rows (the innermost axis in memory) a multiple of so many elements apart; the order of axes stays.")
       .def(
           "__eq__", [](const TensorDesc& self, const TensorDesc& other) { return self == other; }, py::is_operator())
       .def("__repr__", [](const TensorDesc& self) { return "TensorDesc(" + to_string(self) + ")"; });
@@ -44,11 +80,23 @@ void bind_core(py::module_& module) {
         return buffer_size(dtype_argument(dtype), shape, strides ? &*strides : nullptr);
       },
       py::arg("dtype"), py::arg("shape"), py::arg("strides") = py::none(),
-      "Bytes that a tensor needs, rounded up to 4. Raises GraphError on overflow, rank over 8, over 2**32 - 1 elements.");
+      "Bytes from element 0 to the last one reached, rounded up to 4; 0 where a size is 0, one element for rank 0. Raises GraphError\n"
+      "(rule R8) on overflow of 64 bits, a rank over 8, over 2**32 - 1 elements, negative strides.");
   module.def(
-      "strides", [](const Shape& shape, const std::string& layout) { return sizes_of(layout_strides(shape, layout)); }, py::arg("shape"),
-      py::arg("layout"),
-      "Strides in elements of a layout by name ('NCHW', 'NHWC', 'NCDHW', 'NDHWC', any permutation); shape in logical order.");
+      "strides",
+      [](const Shape& shape, const std::string& layout, const std::vector<bool>& broadcast) {
+        return sizes_of(layout_strides(shape, layout, broadcast));
+      },
+      py::arg("shape"), py::arg("layout"), py::arg("broadcast") = std::vector<bool>(),
+      "Strides in elements of a layout by name: 'NCHW', 'NHWC', 'NCDHW', 'NDHWC', any permutation of letters of NCDHW, or of the letters\n"
+      "from 'a' on, which name the axes in order ('acb'). shape is in logical order. broadcast marks axes that are of size 1 in memory:\n"
+      "they have stride 0. Raises GraphError. TensorDesc.layout is the inverse.");
+}
+
+}  // namespace
+
+void bind_core(py::module_& module) {
+  bind_desc(module);
   py::class_<CacheState>(module, "CacheState", "The cache on disk: shaders, pipelines and graphs.")
       .def_property_readonly("folder", [](const CacheState& self) { return self.folder.string(); })
       .def_readonly("files", &CacheState::files)

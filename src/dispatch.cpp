@@ -154,7 +154,7 @@ void bind_lists(py::module_& module) {
               for (auto& one : seconds) {
                 const auto begin = std::chrono::steady_clock::now();
                 const uint64_t id = self.exec().id();
-                self.context()->wait(id);
+                self.context()->wait(id, {}, check_signals);
                 one = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
                 try {
                   self.recording()->collect(id);

@@ -261,9 +261,7 @@ BoundKernel bind(const PyKernel& self, const py::args& positional, py::kwargs by
     if (is_written(self, name))
       throw BindingError("K9", "argument '" + name + "'", name, "a Tensor: what a bound kernel writes stays on the device",
                          "a NumPy array");
-    Tensor tensor = Tensor::empty(self.context, host.desc.dtype, host.desc.shape);
-    tensor.upload({host.data, element_bytes(host)});
-    TensorArgument argument = tensor_argument(name, tensor);
+    TensorArgument argument = tensor_argument(name, tensor_of(host, self.context));
     argument.layout = layout.get();
     prepared.arguments.emplace_back(name, argument);
   }

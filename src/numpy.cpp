@@ -81,7 +81,24 @@ py::array empty_array(DType dtype, const Shape& shape) {
   return {numpy_dtype(dtype), std::vector<py::ssize_t>(shape.begin(), shape.end())};
 }
 
+std::shared_ptr<const void> keep(py::object object) {
+  // Not released at all once the interpreter is gone.
+  return {object.ptr(), [kept = object.release()](const void*) {
+            if (!Py_IsInitialized()) return;
+            const py::gil_scoped_acquire gil;
+            kept.dec_ref();
+          }};
+}
+
+void refuse_masked(const py::array& array, std::string_view what) {
+  static PyObject* const plain = py::object(py::module_::import("numpy").attr("ndarray")).release().ptr();
+  if (reinterpret_cast<PyObject*>(Py_TYPE(array.ptr())) == plain) return;
+  if (py::isinstance(array, py::module_::import("numpy.ma").attr("MaskedArray")))
+    throw BindingError("K5", std::string(what), std::string(what), "an array without a mask; .filled(value) makes one", "a masked array");
+}
+
 HostTensor host_tensor(const py::array& array, std::string_view what) {
+  refuse_masked(array, what);
   const py::array native = contiguous(array);
   const DType dtype = dtype_of(native.dtype(), what);
   if (bits(dtype) < 8) {  // NumPy keeps one element a byte; the engine packs two
@@ -94,12 +111,7 @@ HostTensor host_tensor(const py::array& array, std::string_view what) {
   HostTensor tensor;
   tensor.desc = TensorDesc(dtype, shape_of(native));
   tensor.data = static_cast<const std::byte*>(native.data());
-  // Released under the GIL, from whatever thread drops the last owner; not at all once the interpreter is gone.
-  tensor.owner = std::shared_ptr<const void>(native.data(), [object = py::object(native).release()](const void*) {
-    if (!Py_IsInitialized()) return;
-    const py::gil_scoped_acquire gil;
-    object.dec_ref();
-  });
+  tensor.owner = keep(native);
   return tensor;
 }
 

@@ -1,120 +1,306 @@
 #include "device/tensor.h"
 
+#include <variant>
+
 #include "bindings.h"
 #include "core/error.h"
+#include "operators/convert.h"
 
 namespace pumice {
 namespace {
 
-py::array to_numpy(const Tensor& self) {
-  if (bits(self.desc().dtype) < 8) {
-    const int64_t count = self.desc().elements();
-    std::vector<std::byte> packed(static_cast<size_t>(count + 1) / 2);
-    self.download(packed);
-    py::array_t<uint8_t> wide(std::vector<py::ssize_t>(self.desc().shape.begin(), self.desc().shape.end()));
-    for (int64_t i = 0; i < count; ++i) {
-      const auto lane = static_cast<uint8_t>(static_cast<uint8_t>(packed[static_cast<size_t>(i) / 2]) >> (i % 2 * 4) & 15);
-      wide.mutable_data()[i] = self.desc().dtype == DType::int4 && lane > 7 ? static_cast<uint8_t>(lane - 16) : lane;
-    }
-    return wide.attr("view")(self.desc().dtype == DType::int4 ? "int8" : "uint8")
-        .attr("astype")(numpy_dtype(self.desc().dtype))
-        .cast<py::array>();
+py::array unpacked_nibbles(DType dtype, const Shape& shape, std::span<const std::byte> packed) {
+  py::array_t<uint8_t> wide(std::vector<py::ssize_t>(shape.begin(), shape.end()));
+  for (int64_t i = 0; i < wide.size(); ++i) {
+    const auto lane = static_cast<uint8_t>(static_cast<uint8_t>(packed[static_cast<size_t>(i) / 2]) >> (i % 2 * 4) & 15);
+    wide.mutable_data()[i] = dtype == DType::int4 && lane > 7 ? static_cast<uint8_t>(lane - 16) : lane;
   }
-  py::array result = empty_array(self.desc().dtype, self.desc().shape);
-  const std::span<std::byte> target(static_cast<std::byte*>(result.mutable_data()), static_cast<size_t>(result.nbytes()));
-  const ReleasedGil release;
-  self.download(target);
+  return wide.attr("view")(dtype == DType::int4 ? "int8" : "uint8").attr("astype")(numpy_dtype(dtype)).cast<py::array>();
+}
+
+py::array to_numpy(const Tensor& self) {
+  const TensorDesc& desc = self.desc();
+  const auto download = [&](std::span<std::byte> target) {
+    const ReleasedGil release;
+    self.download(target, check_signals);
+  };
+  if (bits(desc.dtype) < 8) {
+    std::vector<std::byte> packed(desc.element_bytes());
+    download(packed);
+    return unpacked_nibbles(desc.dtype, desc.shape, packed);
+  }
+  py::array result = empty_array(desc.dtype, desc.shape);
+  download({static_cast<std::byte*>(result.mutable_data()), static_cast<size_t>(result.nbytes())});
   return result;
 }
 
-Tensor from_numpy(const py::array& array, std::shared_ptr<Context> context, Heap heap = Heap::default_) {
-  const HostTensor host = host_tensor(array, "array");
-  const size_t bytes = host.desc.element_bytes();
-  const ReleasedGil release;
-  Tensor tensor = Tensor::empty(std::move(context), host.desc.dtype, host.desc.shape, heap);
-  tensor.upload({host.data, bytes});
-  return tensor;
+py::object array_of(const Tensor& self, const py::object& dtype, const py::object& copy) {
+  if (!copy.is_none() && !copy.cast<bool>()) throw py::value_error("a Tensor is in device memory: an array of it is always a copy");
+  const py::array array = to_numpy(self);
+  return dtype.is_none() ? py::object(array) : array.attr("astype")(dtype, py::arg("copy") = false);
 }
 
-// One step of indexing: an integer drops the axis, a slice keeps it, an ellipsis skips axes.
+Tensor from_host(const py::array& array, std::shared_ptr<Context> context) {
+  refuse_masked(array, "array");
+  const DType dtype = dtype_of(array.dtype(), "array");
+  const auto refuse = [](const std::string& why) { throw UnsupportedError("host memory without a copy: " + why); };
+  if (bits(dtype) < 8) refuse("NumPy keeps an element of " + std::string(name(dtype)) + " in a byte, the device in half of one");
+  if (!array.writeable()) refuse("the array is read-only, and the device may write");
+  Strides strides;
+  for (py::ssize_t axis = 0; axis < array.ndim(); ++axis) {
+    const bool counts = array.shape(axis) > 1;
+    if (counts && (array.strides(axis) < 0 || array.strides(axis) % array.itemsize()))
+      refuse("a stride of " + std::to_string(array.strides(axis)) + " bytes; expected 0 or more elements of " +
+             std::to_string(array.itemsize()));
+    strides.push_back(counts ? array.strides(axis) / array.itemsize() : 1);
+  }
+  auto* const address = const_cast<void*>(array.data());
+  auto owner = keep(array);
+  const ReleasedGil release;
+  return tensor_on(TensorDesc(dtype, shape_of(array), std::move(strides)), address, std::move(context), std::move(owner));
+}
+
+// The number as an element of the dtype. Throws BindingError (K6) for what is no number, or none that an integer dtype holds.
+std::vector<std::byte> element_of(const py::object& value, DType dtype) {
+  const auto refuse = [&]() -> BindingError {
+    return {"K6", "value", "", "a number that " + std::string(name(dtype)) + " holds", py::repr(value).cast<std::string>()};
+  };
+  const py::module_ numpy = py::module_::import("numpy");
+  const auto given = numpy.attr("asarray")(value).cast<py::array>();
+  const char kind = given.dtype().kind();
+  const bool is_number = kind == 'O' ? py::isinstance<py::int_>(value) : std::string_view("biufV").find(kind) != std::string_view::npos;
+  if (given.ndim() != 0 || !is_number) throw refuse();
+  py::object made;
+  try {
+    const bool is_real = kind == 'f' || kind == 'V';  // infinities and NaN are no integers, nor are fractions
+    if (is_real && !is_float(dtype) && !py::float_(given.attr("item")()).attr("is_integer")().cast<bool>()) throw refuse();
+    made = numpy.attr("full")(py::tuple(), value, numpy_dtype(dtype));
+    if (!is_float(dtype) && !made.attr("item")().equal(value)) throw refuse();
+  } catch (const py::error_already_set& error) {
+    if (!error.matches(PyExc_OverflowError) && !error.matches(PyExc_TypeError) && !error.matches(PyExc_ValueError)) throw;
+    throw refuse();
+  }
+  const HostTensor host = host_tensor(made, "value");
+  return {host.data, host.data + std::max(bits(dtype) / 8, 1)};
+}
+
+void fill(const Tensor& self, const py::object& value) {
+  const auto element = element_of(value, self.desc().dtype);
+  const ReleasedGil release;
+  self.fill(element, check_signals);
+}
+
+void upload(const Tensor& self, const py::array& array) {
+  const HostTensor host = host_tensor(array, "array");
+  if (host.desc.dtype != self.desc().dtype || host.desc.shape != self.desc().shape)
+    throw BindingError("K5", "array", "", to_string(self.desc()), to_string(host.desc));
+  const ReleasedGil release;
+  self.upload({host.data, host.desc.element_bytes()}, check_signals);
+}
+
+Tensor slice(const Tensor& view, int axis, const py::slice& wanted) {
+  py::ssize_t start = 0, stop = 0, step = 0, length = 0;
+  if (!wanted.compute(view.desc().shape[static_cast<size_t>(axis)], &start, &stop, &step, &length)) throw py::error_already_set();
+  return view.slice(axis, start, length, length > 1 ? step : 1);
+}
+
+Tensor select(const Tensor& view, int axis, const py::handle& wanted) {
+  const py::ssize_t at = PyNumber_AsSsize_t(wanted.ptr(), PyExc_IndexError);
+  if (at == -1 && PyErr_Occurred()) throw py::error_already_set();
+  const int64_t size = view.desc().shape[static_cast<size_t>(axis)];
+  if (at < -size || at >= size) throw py::index_error("index " + std::to_string(at) + " of an axis of " + std::to_string(size));
+  return view.select(axis, at < 0 ? at + size : at);
+}
+
+// An integer drops the axis, a slice keeps it, an ellipsis skips axes, None adds one.
 Tensor index(const Tensor& self, const py::object& key) {
   const py::tuple parts = py::isinstance<py::tuple>(key) ? key.cast<py::tuple>() : py::make_tuple(key);
-  const auto is_ellipsis = [](const py::handle& part) { return part.is(py::ellipsis()); };
-  const auto named = static_cast<int>(parts.size()) - static_cast<int>(std::count_if(parts.begin(), parts.end(), is_ellipsis));
+  int named = 0, ellipses = 0;
+  for (const auto& part : parts) {
+    ellipses += part.is(py::ellipsis());
+    named += !part.is(py::ellipsis()) && !part.is_none();
+  }
   if (named > self.desc().rank())
     throw GraphError("index", std::to_string(named) + " indices for a tensor of rank " + std::to_string(self.desc().rank()));
+  if (ellipses > 1) throw GraphError("index", "more than one ellipsis");
   Tensor view = self;
   int axis = 0;
   for (const auto& part : parts) {
-    if (is_ellipsis(part)) {
+    if (part.is(py::ellipsis()))
       axis += self.desc().rank() - named;
-    } else if (py::isinstance<py::slice>(part)) {
-      size_t start = 0, stop = 0, step = 0, length = 0;
-      if (!part.cast<py::slice>().compute(static_cast<size_t>(view.desc().shape[static_cast<size_t>(axis)]), &start, &stop, &step, &length))
-        throw py::error_already_set();
-      view = view.slice(axis++, static_cast<int64_t>(start), static_cast<int64_t>(length), static_cast<int64_t>(step));
-    } else {
-      int64_t at = part.cast<int64_t>();
-      const int64_t size = view.desc().shape[static_cast<size_t>(axis)];
-      if (at < -size || at >= size) throw py::index_error("index " + std::to_string(at) + " of an axis of " + std::to_string(size));
-      view = view.select(axis, at < 0 ? at + size : at);
-    }
+    else if (part.is_none())
+      view = view.expand_dims(axis++);
+    else if (py::isinstance<py::slice>(part))
+      view = slice(view, axis++, part.cast<py::slice>());
+    else if (PyIndex_Check(part.ptr()) && !py::isinstance<py::bool_>(part) && !py::isinstance<py::array>(part))
+      view = select(view, axis, part);
+    else
+      throw GraphError("index", "expected integers, slices, None and an ellipsis; given " + type_name(part) +
+                                    ": the operators Gather and Compress take arrays");
   }
   return view;
 }
 
-}  // namespace
+void assign_tensor(const Tensor& view, const Tensor& value) {
+  if (value.desc().dtype != view.desc().dtype) throw BindingError("K5", "value", "", to_string(view.desc()), to_string(value.desc()));
+  if (value.buffer()->context() != view.buffer()->context())
+    throw BindingError("M3", "value", "", "a tensor of this context", "one of another");
+  const Tensor source = value.broadcast_to(view.desc().shape);
+  const ReleasedGil release;
+  const bool apart = source.buffer()->memory() != view.buffer()->memory();
+  view.copy_from(apart && source.desc().is_packed() ? source : packed_copy(source, check_signals), check_signals);
+}
 
-void bind_tensor(py::module_& module) {
-  py::class_<Tensor, std::shared_ptr<Tensor>>(module, "Tensor", "A TensorDesc and the buffer that holds it; views share the buffer.")
-      .def(py::init<TensorDesc, std::shared_ptr<Buffer>, int64_t>(), py::arg("desc"), py::arg("buffer").none(false), py::arg("offset") = 0,
-           "offset in elements.")
-      .def_property_readonly("desc", &Tensor::desc)
+void assign(const Tensor& self, const py::object& key, const py::object& value) {
+  const Tensor view = index(self, key);
+  if (py::isinstance<Tensor>(value)) return assign_tensor(view, value.cast<const Tensor&>());
+  const py::module_ numpy = py::module_::import("numpy");
+  py::object array = value;
+  if (!py::hasattr(value, "dtype")) {
+    if (!py::isinstance<py::sequence>(value)) return fill(view, value);
+    array = numpy.attr("asarray")(value, numpy_dtype(view.desc().dtype));
+  }
+  if (!py::isinstance<py::array>(array)) array = numpy.attr("asarray")(array);
+  const HostTensor checked = host_tensor(array.cast<py::array>(), "value");
+  (void)broadcast_strides(checked.desc.shape, checked.desc.strides, view.desc().shape);
+  upload(view, numpy.attr("broadcast_to")(array, sizes_of(view.desc().shape)).cast<py::array>());
+}
+
+std::shared_ptr<Tensor> contiguous_of(const std::shared_ptr<Tensor>& self) {
+  if (self->is_contiguous()) return self;
+  const ReleasedGil release;
+  return std::make_shared<Tensor>(packed_copy(*self, check_signals));
+}
+
+std::shared_ptr<Tensor> converted_to(const std::shared_ptr<Tensor>& self, const py::object& dtype) {
+  const DType wanted = dtype_argument(dtype);
+  if (wanted == self->desc().dtype) return self;
+  const ReleasedGil release;
+  return std::make_shared<Tensor>(converted(*self, wanted, check_signals));
+}
+
+Tensor squeezed(const Tensor& self, const std::optional<std::variant<int, std::vector<int>>>& axis) {
+  std::vector<int> axes;
+  if (!axis) {
+    for (int i = 0; i < self.desc().rank(); ++i)
+      if (self.desc().shape[static_cast<size_t>(i)] == 1) axes.push_back(i);
+  } else if (const int* one = std::get_if<int>(&*axis)) {
+    axes = {*one};
+  } else {
+    axes = std::get<std::vector<int>>(*axis);
+  }
+  return self.squeeze(axes);
+}
+
+Tensor transposed(const Tensor& self, std::optional<std::vector<int>> axes) {
+  if (!axes) {
+    axes.emplace();
+    for (int axis = self.desc().rank(); axis-- > 0;) axes->push_back(axis);
+  }
+  return self.transpose(*axes);
+}
+
+Shape shape_argument(const py::object& shape) {
+  return PyIndex_Check(shape.ptr()) ? Shape{shape.cast<int64_t>()} : shape.cast<Shape>();
+}
+
+// What the struct module calls the elements; null where it has no name for them.
+const char* buffer_format(DType dtype) {
+  switch (dtype) {
+    case DType::float64:
+      return "d";
+    case DType::float32:
+      return "f";
+    case DType::float16:
+      return "e";
+    case DType::int64:
+      return "q";
+    case DType::uint64:
+      return "Q";
+    case DType::int32:
+      return "i";
+    case DType::uint32:
+      return "I";
+    case DType::int16:
+      return "h";
+    case DType::uint16:
+      return "H";
+    case DType::int8:
+      return "b";
+    case DType::uint8:
+      return "B";
+    case DType::bool_:
+      return "?";
+    default:
+      return nullptr;
+  }
+}
+
+// What a Py_buffer points to, and the tensor that it is of.
+struct ExportedBuffer {
+  Tensor tensor;
+  std::vector<Py_ssize_t> shape, strides;
+};
+
+// The mapped memory itself, as memoryview(tensor) sees it; as Buffer.map() it does not wait for the device.
+int get_buffer(PyObject* object, Py_buffer* view, int flags) {
+  const auto& self = py::handle(object).cast<const Tensor&>();
+  const TensorDesc& desc = self.desc();
+  const char* format = buffer_format(desc.dtype);
+  const char* refusal = !self.buffer()->mapped()  ? "the buffer of this Tensor is not mapped: .buffer.map() maps it, .numpy() makes a copy"
+                        : self.buffer()->closed() ? "the buffer of this Tensor is closed"
+                        : !format                 ? "the buffer protocol has no name for elements of bfloat16, int4 and uint4"
+                        : !desc.is_packed() && (flags & PyBUF_STRIDES) != PyBUF_STRIDES ? "a strided Tensor, and a request without strides"
+                                                                                        : nullptr;
+  if (refusal) {
+    PyErr_SetString(PyExc_BufferError, refusal);
+    return -1;
+  }
+  const Py_ssize_t width = bits(desc.dtype) / 8;
+  auto made = std::make_unique<ExportedBuffer>(ExportedBuffer{self, {desc.shape.begin(), desc.shape.end()}, {}});
+  for (const int64_t stride : desc.strides) made->strides.push_back(stride * width);
+  *view = {};
+  view->buf = self.buffer()->host_bytes() + self.byte_offset();
+  view->obj = py::handle(object).inc_ref().ptr();
+  view->len = static_cast<Py_ssize_t>(desc.element_bytes());
+  view->itemsize = width;
+  view->ndim = desc.rank();
+  if (flags & PyBUF_FORMAT) view->format = const_cast<char*>(format);
+  if (flags & PyBUF_ND) view->shape = made->shape.data();
+  if ((flags & PyBUF_STRIDES) == PyBUF_STRIDES) view->strides = made->strides.data();
+  self.buffer()->count_view(1);
+  view->internal = made.release();
+  return 0;
+}
+
+void release_buffer(PyObject*, Py_buffer* view) {
+  const std::unique_ptr<ExportedBuffer> made(static_cast<ExportedBuffer*>(view->internal));
+  made->tensor.buffer()->count_view(-1);
+}
+
+void add_buffer_protocol(PyHeapTypeObject* type) {
+  type->as_buffer.bf_getbuffer = get_buffer;
+  type->as_buffer.bf_releasebuffer = release_buffer;
+  type->ht_type.tp_as_buffer = &type->as_buffer;
+}
+
+using TensorClass = py::class_<Tensor, std::shared_ptr<Tensor>>;
+
+void bind_facts(TensorClass& tensor) {
+  tensor.def_property_readonly("desc", &Tensor::desc)
       .def_property_readonly("buffer", &Tensor::buffer)
-      .def_property_readonly("offset", &Tensor::offset, "In elements.")
+      .def_property_readonly("offset", &Tensor::offset, "Of the first element in the buffer, in elements.")
       .def_property_readonly("dtype", [](const Tensor& self) { return numpy_dtype(self.desc().dtype); })
       .def_property_readonly("shape", [](const Tensor& self) { return sizes_of(self.desc().shape); })
       .def_property_readonly(
           "strides", [](const Tensor& self) { return sizes_of(self.desc().strides); }, "In elements.")
       .def_property_readonly("ndim", [](const Tensor& self) { return self.desc().rank(); })
       .def_property_readonly("size", [](const Tensor& self) { return self.desc().elements(); })
+      .def_property_readonly(
+          "nbytes", [](const Tensor& self) { return self.desc().element_bytes(); }, "Of all elements, without gaps.")
+      .def_property_readonly("is_contiguous", &Tensor::is_contiguous,
+                             "Row-major, and at an offset that every kernel takes: .contiguous() is the tensor itself.")
       .def_property_readonly("context", [](const Tensor& self) { return self.buffer()->context(); })
-      .def("numpy", &to_numpy, "A new NumPy array with the tensor's elements; waits for the work submitted so far.")
-      .def(
-          "__array__",
-          [](const Tensor& self, const py::object& dtype, const py::object& copy) -> py::object {
-            if (!copy.is_none() && !copy.cast<bool>())
-              throw py::value_error("a Tensor is in device memory: an array of it is always a copy");
-            py::object array = to_numpy(self);
-            return dtype.is_none() ? array : array.attr("astype")(dtype);
-          },
-          py::arg("dtype") = py::none(), py::arg("copy") = py::none())
-      .def(
-          "upload",
-          [](const Tensor& self, const py::array& array) {
-            const HostTensor host = host_tensor(array, "array");
-            if (host.desc.dtype != self.desc().dtype || host.desc.shape != self.desc().shape)
-              throw BindingError("K5", "array", "", to_string(self.desc()), to_string(host.desc));
-            const ReleasedGil release;
-            self.upload({host.data, host.desc.element_bytes()});
-          },
-          py::arg("array"), "Overwrites the elements; same dtype and shape. Ordered after the work submitted so far.")
-      .def("__getitem__", &index)
-      .def("reshape", &Tensor::reshape, py::arg("shape"))
-      .def("broadcast_to", &Tensor::broadcast_to, py::arg("shape"))
-      .def(
-          "transpose",
-          [](const Tensor& self, std::optional<std::vector<int>> axes) {
-            if (!axes) {
-              axes.emplace();
-              for (int axis = self.desc().rank(); axis-- > 0;) axes->push_back(axis);
-            }
-            return self.transpose(*axes);
-          },
-          py::arg("axes") = py::none())
-      .def(
-          "contiguous", [](const Tensor& self) { return from_numpy(to_numpy(self), self.buffer()->context()); },
-          "A packed copy, row-major.")
       .def("__len__",
            [](const Tensor& self) {
              if (self.desc().rank() == 0) throw py::type_error("a tensor of rank 0 has no length");
@@ -122,16 +308,98 @@ void bind_tensor(py::module_& module) {
            })
       .def("__repr__",
            [](const Tensor& self) { return "<Tensor " + to_string(self.desc()) + " on '" + self.buffer()->context()->info().name + "'>"; });
+}
+
+void bind_elements(TensorClass& tensor) {
+  tensor
+      .def("numpy", &to_numpy,
+           "A new NumPy array with the tensor's elements, row-major; waits for the work submitted so far. int4, uint4 and bfloat16 are "
+           "those\n"
+           "of ml_dtypes.")
+      .def("__array__", &array_of, py::arg("dtype") = py::none(), py::arg("copy") = py::none(),
+           "As numpy(), then converted to dtype on the host. Raises ValueError for copy=False.")
+      .def(
+          "tolist", [](const Tensor& self) { return to_numpy(self).attr("tolist")(); }, "The elements as nested lists of Python numbers.")
+      .def(
+          "item",
+          [](const Tensor& self) {
+            if (self.desc().elements() != 1) throw BindingError("K5", "tensor", "", "one element", to_string(self.desc()));
+            return to_numpy(self).attr("item")();
+          },
+          "The one element as a Python number. Raises BindingError (K5) where there are more or none.")
+      .def("upload", &upload, py::arg("array"),
+           "Overwrites the elements, ordered after the work submitted so far. array: same dtype and shape, any strides and byte order.\n"
+           "Raises BindingError (K5), GraphError where elements of this view share memory, UnsupportedError for strided 4-bit views.")
+      .def("fill", &fill, py::arg("value"),
+           "Sets all elements to a number. Raises BindingError (K6) where an integer dtype does not hold it.")
+      .def("__setitem__", &assign, py::arg("key"), py::arg("value"),
+           "Overwrites the elements of the view [key] with a number, or with an array or Tensor of the same dtype that broadcasts to its\n"
+           "shape. Raises as upload and fill do.")
+      .def(
+          "copy",
+          [](const Tensor& self) {
+            const ReleasedGil release;
+            return packed_copy(self, check_signals);
+          },
+          "A packed copy with memory of its own, made on the device (4-bit dtypes: through the host).")
+      .def("contiguous", &contiguous_of, "Itself where is_contiguous, else a copy.")
+      .def("to", &converted_to, py::arg("dtype"),
+           "A packed copy of another dtype, converted on the device as the operator Cast does: floats are rounded to nearest even. Itself\n"
+           "where the dtype is the same. Raises UnsupportedError naming a dtype that Cast does not take.");
+}
+
+void bind_views(TensorClass& tensor) {
+  tensor
+      .def("__getitem__", &index, py::arg("key"),
+           "A view: integers drop an axis, slices with steps from 1 on keep it, None adds one. Raises IndexError, and GraphError for what "
+           "no\n"
+           "strides from 0 on express: a negative step, arrays.")
+      .def(
+          "reshape", [](const Tensor& self, const py::object& shape) { return self.reshape(shape_argument(shape)); }, py::arg("shape"),
+          "A view of another shape, one size of which may be -1. Raises GraphError where elements would have to be moved.")
+      .def("broadcast_to", &Tensor::broadcast_to, py::arg("shape"), "A view with strides of 0, as numpy.broadcast_to. Raises GraphError.")
+      .def("transpose", &transposed, py::arg("axes") = py::none(), "A view with the axes in another order; reversed where none is given.")
+      .def_property_readonly(
+          "T", [](const Tensor& self) { return transposed(self, {}); }, "A view with the axes reversed.")
+      .def("squeeze", &squeezed, py::arg("axis") = py::none(), "A view without axes of size 1: all, or those named. Raises GraphError.")
+      .def("expand_dims", &Tensor::expand_dims, py::arg("axis"), "A view with a new axis of size 1 at this place. Raises GraphError.");
+}
+
+}  // namespace
+
+Tensor tensor_of(const HostTensor& host, std::shared_ptr<Context> context) {
+  const ReleasedGil release;
+  Tensor tensor = Tensor::empty(std::move(context), host.desc.dtype, host.desc.shape);
+  tensor.upload({host.data, host.desc.element_bytes()}, check_signals);
+  return tensor;
+}
+
+Tensor tensor_on(TensorDesc desc, void* address, std::shared_ptr<Context> context, std::shared_ptr<const void> owner) {
+  if (desc.elements() == 0) return Tensor::empty(std::move(context), desc.dtype, desc.shape);
+  const auto bytes = static_cast<uint64_t>(reached_elements(desc.shape, desc.strides) * bits(desc.dtype) / 8);
+  return {std::move(desc), Buffer::import_host(std::move(context), static_cast<std::byte*>(address), bytes, std::move(owner))};
+}
+
+void bind_tensor(py::module_& module) {
+  TensorClass tensor(module, "Tensor", py::custom_type_setup(add_buffer_protocol),
+                     "A TensorDesc and the buffer that holds it; views share the buffer and keep it alive. While the buffer is mapped the\n"
+                     "buffer protocol gives the memory itself.");
+  tensor.def(py::init<TensorDesc, std::shared_ptr<Buffer>, int64_t>(), py::arg("desc"), py::arg("buffer").none(false),
+             py::arg("offset") = 0, "offset of the first element, in elements. Raises BindingError (R1) where the buffer is too small.");
+  bind_facts(tensor);
+  bind_elements(tensor);
+  bind_views(tensor);
+  bind_dlpack(module, tensor);
   module.def(
       "empty",
       [](const py::object& shape, const py::object& dtype, std::shared_ptr<Context> context) {
-        const Shape sizes = py::isinstance<py::int_>(shape) ? Shape{shape.cast<int64_t>()} : shape.cast<Shape>();
-        return Tensor::empty(std::move(context), dtype_argument(dtype), sizes);
+        return Tensor::empty(std::move(context), dtype_argument(dtype), shape_argument(shape));
       },
       py::arg("shape"), py::arg("dtype"), py::arg("context").none(false), "A tensor of undefined content.");
   module.def(
-      "tensor", [](const py::array& array, std::shared_ptr<Context> context) { return from_numpy(array, std::move(context)); },
+      "tensor", [](const py::array& array, std::shared_ptr<Context> context) { return tensor_of(host_tensor(array, "array"), context); },
       py::arg("array"), py::arg("context").none(false), "A tensor with a copy of the array's elements, row-major.");
+  module.def("from_host", &from_host, py::arg("array"), py::arg("context").none(false), "A tensor on the array's memory itself.");
 }
 
 }  // namespace pumice

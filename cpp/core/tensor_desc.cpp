@@ -11,28 +11,8 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kMaxElements = 0xffffffff;
-
 bool is_power_of_two(uint64_t value) {
   return value != 0 && (value & (value - 1)) == 0;
-}
-
-void check_shape(const Shape& shape) {
-  if (shape.size() > static_cast<size_t>(kMaxRank))
-    throw GraphError("shape", "rank " + std::to_string(shape.size()) + "; the highest rank is " + std::to_string(kMaxRank), "R8");
-  for (const int64_t size : shape)
-    if (size < 0) throw GraphError("shape", "a negative size in " + to_string(shape), "R8");
-  const int64_t count = element_count(shape);
-  if (count > kMaxElements)
-    throw GraphError("shape",
-                     to_string(shape) + " has " + std::to_string(count) + " elements; the limit is " + std::to_string(kMaxElements), "R8");
-}
-
-void check_strides(const Shape& shape, const Strides& strides) {
-  if (strides.size() != shape.size())
-    throw GraphError("strides", std::to_string(strides.size()) + " strides for a shape of rank " + std::to_string(shape.size()), "R8");
-  for (const int64_t stride : strides)
-    if (stride < 0) throw GraphError("strides", "a negative stride in " + to_string(strides) + "; strides are 0 or more elements", "R8");
 }
 
 void check_alignment(DType dtype, uint64_t alignment) {
@@ -41,23 +21,6 @@ void check_alignment(DType dtype, uint64_t alignment) {
   if (!is_power_of_two(alignment) || alignment < element)
     throw GraphError("alignment",
                      "0 or a power of two of at least " + std::to_string(element) + " bytes; given " + std::to_string(alignment), "R4");
-}
-
-// Positions (in the logical order) of a layout's axes from the outermost in memory to the innermost.
-std::vector<size_t> memory_order(std::string_view layout, size_t rank) {
-  constexpr std::string_view logical = "NCDHW";
-  if (layout.size() != rank)
-    throw GraphError("layout", "'" + std::string(layout) + "' names " + std::to_string(layout.size()) + " axes of a shape of rank " +
-                                   std::to_string(rank));
-  std::string axes(layout);
-  std::sort(axes.begin(), axes.end(), [&](char a, char b) { return logical.find(a) < logical.find(b); });
-  std::vector<size_t> order;
-  for (const char axis : layout) {
-    if (logical.find(axis) == std::string_view::npos || std::count(layout.begin(), layout.end(), axis) != 1)
-      throw GraphError("layout", "'" + std::string(layout) + "' is no permutation of axis letters of NCDHW");
-    order.push_back(axes.find(axis));
-  }
-  return order;
 }
 
 template <typename T>
@@ -120,93 +83,12 @@ double real_at(DType dtype, const std::byte* data, int64_t i) {
 
 }  // namespace
 
-int64_t checked_mul(int64_t a, int64_t b, std::string_view what) {
-  int64_t result = 0;
-  if (__builtin_mul_overflow(a, b, &result))
-    throw GraphError(std::string(what), std::to_string(a) + " * " + std::to_string(b) + " does not fit in 64 bits", "R8");
-  return result;
-}
-
-int64_t checked_add(int64_t a, int64_t b, std::string_view what) {
-  int64_t result = 0;
-  if (__builtin_add_overflow(a, b, &result))
-    throw GraphError(std::string(what), std::to_string(a) + " + " + std::to_string(b) + " does not fit in 64 bits", "R8");
-  return result;
-}
-
-int64_t element_count(const Shape& shape) {
-  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
-  int64_t count = 1;
-  for (const int64_t size : shape) count = checked_mul(count, size, "element count");
-  return count;
-}
-
-Strides packed_strides(const Shape& shape) {
-  const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();  // no element is reached: any strides do
-  Strides strides(shape.size());
-  int64_t stride = 1;
-  for (size_t i = shape.size(); i-- > 0;) {
-    strides[i] = stride;
-    const int64_t size = std::max<int64_t>(shape[i], 1);
-    stride = empty && stride > INT64_MAX / size ? 1 : checked_mul(stride, size, "strides");
-  }
-  return strides;
-}
-
-Strides broadcast_strides(const Shape& shape, const Strides& strides, const Shape& target) {
-  const auto refuse = [&] { throw GraphError("broadcast", to_string(shape) + " does not broadcast to " + to_string(target)); };
-  if (shape.size() > target.size()) refuse();
-  Strides result(target.size(), 0);
-  const size_t added = target.size() - shape.size();
-  for (size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] == target[added + i])
-      result[added + i] = strides[i];
-    else if (shape[i] != 1)
-      refuse();
-  }
-  return result;
-}
-
-Shape broadcast_shape(const Shape& a, const Shape& b) {
-  Shape result(std::max(a.size(), b.size()));
-  for (size_t i = 0; i < result.size(); ++i) {
-    const int64_t x = i < a.size() ? a[a.size() - 1 - i] : 1, y = i < b.size() ? b[b.size() - 1 - i] : 1;
-    if (x != y && x != 1 && y != 1) throw GraphError("broadcast", to_string(a) + " and " + to_string(b) + " do not broadcast together");
-    result[result.size() - 1 - i] = x == 1 ? y : x;
-  }
-  return result;
-}
-
 uint64_t buffer_size(DType dtype, const Shape& shape, const Strides* strides) {
   check_shape(shape);
   if (strides) check_strides(shape, *strides);
-  const int64_t count = element_count(shape);
-  if (count == 0) return 0;
-  int64_t reached = count;
-  if (strides) {
-    reached = 1;
-    for (size_t i = 0; i < shape.size(); ++i)
-      reached = checked_add(reached, checked_mul(shape[i] - 1, (*strides)[i], "buffer size"), "buffer size");
-  }
+  const int64_t reached = strides ? reached_elements(shape, *strides) : element_count(shape);
   const int64_t total_bits = checked_mul(reached, bits(dtype), "buffer size");
   return (static_cast<uint64_t>(total_bits) + 31) / 32 * 4;
-}
-
-Strides layout_strides(const Shape& shape, std::string_view layout) {
-  const auto order = memory_order(layout, shape.size());
-  Strides strides(shape.size());
-  int64_t stride = 1;
-  for (size_t i = order.size(); i-- > 0;) {
-    strides[order[i]] = stride;
-    stride = checked_mul(stride, std::max<int64_t>(shape[order[i]], 1), "strides");
-  }
-  return strides;
-}
-
-std::string to_string(const Shape& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
 }
 
 TensorDesc::TensorDesc(DType element, Shape sizes, std::optional<Strides> given, bool is_owned, uint64_t base_alignment)
@@ -216,6 +98,66 @@ TensorDesc::TensorDesc(DType element, Shape sizes, std::optional<Strides> given,
   check_strides(shape, strides);
   check_alignment(dtype, alignment);
   (void)bytes();  // overflow is found here, not in use
+}
+
+TensorDesc TensorDesc::with_layout(DType dtype, Shape shape, std::string_view layout, const std::vector<bool>& broadcast) {
+  Strides strides = layout_strides(shape, layout, broadcast);
+  return {dtype, std::move(shape), std::move(strides)};
+}
+
+TensorDesc TensorDesc::with_strides(Shape new_shape, Strides new_strides) const {
+  TensorDesc desc(dtype, std::move(new_shape), std::move(new_strides), owned, alignment);
+  desc.scale = scale;
+  desc.zero_point = zero_point;
+  desc.channel_axis = channel_axis;
+  return desc;
+}
+
+TensorDesc TensorDesc::packed() const {
+  return with_strides(shape, packed_strides(shape));
+}
+
+TensorDesc TensorDesc::broadcast_to(const Shape& target) const {
+  TensorDesc desc = with_strides(target, broadcast_strides(shape, strides, target));
+  if (channel_axis) desc.channel_axis = *channel_axis + static_cast<int>(target.size() - shape.size());
+  return desc;
+}
+
+TensorDesc TensorDesc::permute(const std::vector<int>& axes) const {
+  if (axes.size() != shape.size())
+    throw GraphError("permute", std::to_string(axes.size()) + " axes for a tensor of rank " + std::to_string(rank()));
+  TensorDesc desc = *this;
+  std::vector<bool> seen(axes.size(), false);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const auto axis = static_cast<size_t>(checked_axis(axes[i], rank(), "permute"));
+    if (seen[axis]) throw GraphError("permute", "axis " + std::to_string(axes[i]) + " is named twice");
+    seen[axis] = true;
+    desc.shape[i] = shape[axis];
+    desc.strides[i] = strides[axis];
+    if (channel_axis && static_cast<size_t>(*channel_axis) == axis) desc.channel_axis = static_cast<int>(i);
+  }
+  return desc;
+}
+
+TensorDesc TensorDesc::pad_rows(int64_t multiple) const {
+  return with_strides(shape, padded_strides(shape, strides, multiple));
+}
+
+TensorDesc& TensorDesc::quantized(std::vector<float> scales, std::optional<int32_t> zero, std::optional<int> axis) {
+  for (const float one : scales)
+    if (!(one > 0) || one > std::numeric_limits<float>::max())
+      throw GraphError("scale", "expected finite numbers greater than 0; given " + std::to_string(one));
+  if (axis) axis = checked_axis(*axis, rank(), "channel_axis");
+  const int64_t expected = axis ? shape[static_cast<size_t>(*axis)] : 1;
+  if ((axis || !scales.empty()) && static_cast<int64_t>(scales.size()) != expected)
+    throw GraphError("scale",
+                     (axis ? "expected one for each of the " + std::to_string(expected) + " channels of axis " + std::to_string(*axis)
+                           : std::string("expected one where no channel_axis is given")) +
+                         "; given " + std::to_string(scales.size()));
+  scale = std::move(scales);
+  zero_point = zero;
+  channel_axis = axis;
+  return *this;
 }
 
 std::string to_string(const TensorDesc& desc) {

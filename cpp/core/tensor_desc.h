@@ -1,6 +1,7 @@
 // What a tensor looks like in memory: pure arithmetic, no device.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,28 +10,14 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/strides.h"
 
 namespace pumice {
 
-using Shape = std::vector<int64_t>;
-using Strides = std::vector<int64_t>;  // in elements, >= 0; 0 broadcasts
-
-inline constexpr int kMaxRank = 8;
-
-// 64-bit checked products and sums; throw GraphError naming `what` on overflow.
-int64_t checked_mul(int64_t a, int64_t b, std::string_view what);
-int64_t checked_add(int64_t a, int64_t b, std::string_view what);
-
-int64_t element_count(const Shape& shape);  // 1 for rank 0; checked
-Strides packed_strides(const Shape& shape);
-// Strides of `shape` seen as the larger `target` (NumPy broadcasting). Throws GraphError with both shapes.
-Strides broadcast_strides(const Shape& shape, const Strides& strides, const Shape& target);
-Shape broadcast_shape(const Shape& a, const Shape& b);
 // Bytes from element 0 to the last one reached, rounded up to 4; 0 where a dimension is 0 (binding rules R5, R6, R8).
 uint64_t buffer_size(DType dtype, const Shape& shape, const Strides* strides = nullptr);
-// Strides of a layout given by name ("NCHW", "NHWC", "NCDHW", "NDHWC", or any permutation of axis letters); sizes in logical order.
-Strides layout_strides(const Shape& shape, std::string_view layout);
-std::string to_string(const Shape& shape);  // "[1, 3, 224, 224]"
+
+inline constexpr uint64_t kTensorAlignment = 16;  // of the first byte of what is bound (rule R3)
 
 // dtype, shape and strides of one tensor. Immutable in use; validated at construction (rules R4, R5, R8).
 struct TensorDesc {
@@ -39,18 +26,33 @@ struct TensorDesc {
 
   DType dtype = DType::float32;
   Shape shape;
-  Strides strides;         // always filled; packed unless given
-  bool owned = false;      // OWNED_BY_DML: bound at initialisation only
-  uint64_t alignment = 0;  // guaranteed base offset alignment in bytes, 0 or a power of two
-  std::optional<float> scale;
+  Strides strides;           // always filled; packed unless given
+  bool owned = false;        // OWNED_BY_DML: bound at initialisation only
+  uint64_t alignment = 0;    // guaranteed base offset alignment in bytes, 0 or a power of two
+  std::vector<float> scale;  // of a quantized tensor: none, one, or one for each channel of channel_axis
   std::optional<int32_t> zero_point;
+  std::optional<int> channel_axis;
 
   int rank() const { return static_cast<int>(shape.size()); }
   int64_t elements() const { return element_count(shape); }
   uint64_t bytes() const { return buffer_size(dtype, shape, &strides); }
   uint64_t element_bytes() const { return static_cast<uint64_t>((elements() * bits(dtype) + 7) / 8); }  // of all elements, row-major
-  bool is_packed() const { return strides == packed_strides(shape); }
+  bool is_packed() const { return pumice::is_packed(shape, strides); }
+  uint64_t required_alignment() const { return std::max(kTensorAlignment, alignment); }  // of the first byte, where it is bound
+
+  static TensorDesc with_layout(DType dtype, Shape shape, std::string_view layout, const std::vector<bool>& broadcast = {});
+  // The same tensor with other strides, or seen another way. Throw GraphError.
+  TensorDesc packed() const;
+  TensorDesc broadcast_to(const Shape& target) const;
+  TensorDesc permute(const std::vector<int>& axes) const;  // negative axes count from the end
+  TensorDesc pad_rows(int64_t multiple) const;             // in elements; the order of axes in memory stays
+  // Sets the parameters of a quantized tensor. Throws GraphError where the scales are not as many as there are channels.
+  TensorDesc& quantized(std::vector<float> scales, std::optional<int32_t> zero, std::optional<int> axis);
+
   bool operator==(const TensorDesc&) const = default;
+
+ private:
+  TensorDesc with_strides(Shape new_shape, Strides new_strides) const;
 };
 
 std::string to_string(const TensorDesc& desc);  // "float32[1, 3, 224, 224]"

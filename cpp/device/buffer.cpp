@@ -12,7 +12,8 @@ namespace pumice {
 struct Buffer::State {
   VkBuffer buffer = VK_NULL_HANDLE;
   Allocation allocation;
-  std::atomic<bool> closed{true};  // until it is complete
+  std::shared_ptr<const void> owner;  // of imported host memory
+  std::atomic<bool> closed{true};     // until it is complete
   bool mapped = false, sync_read = false, sync_write = false;
 };
 
@@ -23,8 +24,9 @@ uint64_t next_id() {
   return next.fetch_add(1);
 }
 
-VkBuffer create_handle(DeviceTable& vk, uint64_t bytes, Heap heap) {
+VkBuffer create_handle(DeviceTable& vk, uint64_t bytes, Heap heap, const void* next = nullptr) {
   VkBufferCreateInfo info{VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO};
+  info.pNext = next;
   info.size = bytes;
   info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
                VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT;
@@ -91,6 +93,47 @@ std::shared_ptr<Buffer> Buffer::create(std::shared_ptr<Context> context, uint64_
   return made;
 }
 
+std::shared_ptr<Buffer> Buffer::import_host(std::shared_ptr<Context> context, std::byte* address, uint64_t bytes,
+                                            std::shared_ptr<const void> given) {
+  auto& owner = state_of(*context);
+  auto& vk = *owner.vk;
+  if (!owner.info.extensions.contains(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME))
+    throw UnsupportedError("host memory without a copy: '" + owner.info.name + "' has no " + VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
+  const uint64_t page = owner.info.limit("minImportedHostPointerAlignment");
+  if (const uint64_t past = reinterpret_cast<uintptr_t>(address) % page; past || bytes == 0 || bytes % kGrain)
+    throw UnsupportedError("host memory without a copy: expected it to begin at a multiple of " + std::to_string(page) +
+                           " bytes and to be a multiple of " + std::to_string(kGrain) + " bytes long; given " + std::to_string(bytes) +
+                           " bytes, " + std::to_string(past) + " past such a multiple");
+  const std::shared_ptr<Buffer> made(new Buffer);
+  made->context_ = std::move(context);
+  made->bytes_ = bytes;
+  made->id_ = next_id();
+  made->state_ = std::make_unique<State>();
+  auto& state = *made->state_;
+  state.owner = std::move(given);
+  VkExternalMemoryBufferCreateInfo external{VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO};
+  external.handleTypes = VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT;
+  const uint64_t pages = (bytes + page - 1) / page * page;
+  state.buffer = create_handle(vk, pages, Heap::default_, &external);
+  try {
+    VkMemoryRequirements requirements;
+    vk.vkGetBufferMemoryRequirements(vk.device, state.buffer, &requirements);
+    if (requirements.size > pages)
+      throw UnsupportedError("host memory without a copy: this driver's buffer of " + std::to_string(pages) + " bytes takes " +
+                             std::to_string(requirements.size));
+    state.allocation = owner.memory->import_host(address, requirements);
+    owner.check_alive(vk.vkBindBufferMemory(vk.device, state.buffer, state.allocation.block->memory, 0), "vkBindBufferMemory");
+  } catch (...) {
+    vk.vkDestroyBuffer(vk.device, state.buffer, nullptr);
+    if (state.allocation.block) owner.memory->release(state.allocation);
+    throw;
+  }
+  state.closed = false;
+  ++owner.live_buffers;
+  owner.live_buffer_bytes += bytes;
+  return made;
+}
+
 Buffer::~Buffer() {
   close();
 }
@@ -103,7 +146,7 @@ void Buffer::close() {
   --owner.live_buffers;
   owner.live_buffer_bytes -= bytes_;
   if (owner.forked() || !state_->buffer) return;
-  owner.retire({0, state_->buffer, VK_NULL_HANDLE, VK_NULL_HANDLE, state_->allocation});
+  owner.retire({0, state_->buffer, VK_NULL_HANDLE, VK_NULL_HANDLE, state_->allocation, std::move(state_->owner)});
 }
 
 bool Buffer::closed() const {
@@ -121,6 +164,10 @@ std::byte* Buffer::map() {
                      "' cannot be mapped on this device; use an 'upload' or 'readback' buffer and a copy");
   state_of(*context_);
   state_->mapped = true;
+  return host_bytes();
+}
+
+std::byte* Buffer::host_bytes() const {
   return bytes_ == 0 ? nullptr : state_->allocation.block->mapped + state_->allocation.offset;
 }
 
@@ -134,10 +181,10 @@ bool Buffer::mapped() const {
 }
 
 // Every heap that the host can see is coherent here, so a sync is bookkeeping: which access the host has announced.
-void Buffer::sync_start(bool read, bool write) {
+void Buffer::sync_start(bool read, bool write, const Interrupted& interrupted) {
   if (!state_->mapped) throw StateError("sync_start needs a mapped buffer: call map() first");
   if (!read && !write) throw StateError("sync_start needs read, write or both");
-  if (read) context_->wait_idle();
+  if (read) context_->wait_idle(interrupted);
   state_->sync_read = read;
   state_->sync_write = write;
 }

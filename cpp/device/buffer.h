@@ -21,6 +21,11 @@ class Buffer {
  public:
   // Content is undefined. Zero bytes is legal: no memory is taken. Throws OutOfMemoryError.
   static std::shared_ptr<Buffer> create(std::shared_ptr<Context> context, uint64_t bytes, Heap heap = Heap::default_);
+  // Host memory itself, without a copy: `bytes` from `address` on, which begins a page of limit("minImportedHostPointerAlignment"). The
+  // host may write all of the pages. `owner` keeps it until the work in flight at close() has finished. Throws UnsupportedError naming
+  // what is missing (the extension, the alignment).
+  static std::shared_ptr<Buffer> import_host(std::shared_ptr<Context> context, std::byte* address, uint64_t bytes,
+                                             std::shared_ptr<const void> owner);
   ~Buffer();
   Buffer(const Buffer&) = delete;
 
@@ -34,10 +39,11 @@ class Buffer {
 
   bool mappable() const;                             // upload and readback always; default where the device's memory is unified
   std::byte* map();                                  // whole buffer; a repeated call gives the same pointer
+  std::byte* host_bytes() const;                     // what map() gives, without marking the buffer as mapped
   void unmap();                                      // idempotent; ends a sync
   void count_view(int change) { views_ += change; }  // views of the mapped bytes that others have
   bool mapped() const;
-  void sync_start(bool read, bool write);  // marks host access; StateError where not mapped
+  void sync_start(bool read, bool write, const Interrupted& interrupted = {});  // marks host access; StateError where not mapped
   void sync_end();
 
   // Identity of the memory below, for hazards: buffers that share memory have the same memory() and overlapping ranges.
@@ -62,9 +68,25 @@ struct BufferRange {
   uint64_t bytes = 0;
 };
 
-// Host bytes -> device. Blocks until the source may be reused; ordered after work already submitted.
-void upload(const BufferRange& target, std::span<const std::byte> source);
-// Device -> host bytes; waits for the work already submitted.
-void download(const BufferRange& source, std::span<std::byte> target);
+// A part of one buffer that a transfer visits, in bytes.
+struct BufferPiece {
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+
+// Host bytes -> device, to the pieces one after the other. Blocks until the source may be reused; ordered after work already submitted.
+// `interrupted` is called while waiting, as by Context::wait, and may throw: what was copied by then stays.
+void upload(const BufferRange& target, std::span<const std::byte> source, const Interrupted& interrupted = {});
+void upload(const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> pieces, std::span<const std::byte> source,
+            const Interrupted& interrupted = {});
+// Device -> host bytes, of the pieces one after the other; waits for the work already submitted.
+void download(const BufferRange& source, std::span<std::byte> target, const Interrupted& interrupted = {});
+void download(const std::shared_ptr<Buffer>& source, std::span<const BufferPiece> pieces, std::span<std::byte> target,
+              const Interrupted& interrupted = {});
+// The bytes of a range to the pieces of another buffer of the context, one after the other, on the device.
+void copy(const BufferRange& source, const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> pieces,
+          const Interrupted& interrupted = {});
+// Repeats a word on the device, over a range of whole words.
+void fill(const BufferRange& target, uint32_t word, const Interrupted& interrupted = {});
 
 }  // namespace pumice

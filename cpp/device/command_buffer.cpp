@@ -1,5 +1,7 @@
 #include "device/command_buffer.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "device/context_state.h"
 
@@ -9,6 +11,8 @@ namespace {
 constexpr VkPipelineStageFlags kWork = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
 constexpr VkAccessFlags kReads = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_UNIFORM_READ_BIT | VK_ACCESS_TRANSFER_READ_BIT;
 constexpr VkAccessFlags kWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+
+constexpr size_t kCopiesPerCommand = 4096;
 
 void record_barrier(DeviceTable& vk, VkCommandBuffer commands, VkPipelineStageFlags from, VkAccessFlags from_access,
                     VkPipelineStageFlags to, VkAccessFlags to_access) {
@@ -30,6 +34,13 @@ VkDescriptorPool create_pool(DeviceTable& vk, const CommandBufferSizes& sizes) {
   VkDescriptorPool pool = VK_NULL_HANDLE;
   check(vk.vkCreateDescriptorPool(vk.device, &info, nullptr, &pool), "vkCreateDescriptorPool");
   return pool;
+}
+
+void record_copies(DeviceTable& vk, VkCommandBuffer commands, const Buffer& source, const Buffer& target,
+                   std::span<const VkBufferCopy> regions) {
+  for (; !regions.empty(); regions = regions.subspan(std::min(regions.size(), kCopiesPerCommand)))
+    vk.vkCmdCopyBuffer(commands, source.handle(), target.handle(), static_cast<uint32_t>(std::min(regions.size(), kCopiesPerCommand)),
+                       regions.data());
 }
 
 VkBufferImageCopy whole_image(const BufferRange& packed, const Image& image) {
@@ -131,10 +142,28 @@ void CommandBuffer::dispatch(const Pipeline& pipeline, std::span<const BufferRan
   vk.vkCmdDispatch(commands_, groups[0], groups[1], groups[2]);
 }
 
-void CommandBuffer::copy(const BufferRange& source, const BufferRange& target) {
-  auto& vk = context_->vk();
-  const VkBufferCopy region{source.offset, target.offset, source.bytes};
-  vk.vkCmdCopyBuffer(commands_, source.buffer->handle(), target.buffer->handle(), 1, &region);
+void CommandBuffer::scatter(const BufferRange& source, const Buffer& target, std::span<const BufferPiece> pieces) {
+  std::vector<VkBufferCopy> regions;
+  uint64_t done = source.offset;
+  for (const auto& piece : pieces) {
+    regions.push_back({done, piece.offset, piece.bytes});
+    done += piece.bytes;
+  }
+  record_copies(context_->vk(), commands_, *source.buffer, target, regions);
+}
+
+void CommandBuffer::gather(const Buffer& source, std::span<const BufferPiece> pieces, const BufferRange& target) {
+  std::vector<VkBufferCopy> regions;
+  uint64_t done = target.offset;
+  for (const auto& piece : pieces) {
+    regions.push_back({piece.offset, done, piece.bytes});
+    done += piece.bytes;
+  }
+  record_copies(context_->vk(), commands_, source, *target.buffer, regions);
+}
+
+void CommandBuffer::fill(const BufferRange& target, uint32_t word) {
+  context_->vk().vkCmdFillBuffer(commands_, target.buffer->handle(), target.offset, target.bytes, word);
 }
 
 void CommandBuffer::copy(const BufferRange& source, const Image& target) {

@@ -37,8 +37,11 @@ class CommandBuffer {
   void barrier();  // compute -> compute
   void dispatch(const Pipeline& pipeline, std::span<const BufferRange> buffers, std::span<const std::shared_ptr<Image>> images,
                 std::span<const std::byte> push, std::array<uint32_t, 3> groups);
-  void copy(const BufferRange& source, const BufferRange& target);  // by the transfer engine; used by upload and download
-  void copy(const BufferRange& source, const Image& target);        // the whole image, packed
+  // The bytes of a range to the pieces of another buffer one after the other, and back; by the transfer engine.
+  void scatter(const BufferRange& source, const Buffer& target, std::span<const BufferPiece> pieces);
+  void gather(const Buffer& source, std::span<const BufferPiece> pieces, const BufferRange& target);
+  void fill(const BufferRange& target, uint32_t word);        // of whole words
+  void copy(const BufferRange& source, const Image& target);  // the whole image, packed
   void copy(const Image& source, const BufferRange& target);
   void prepare(const Image& image);  // a new one, for every use; its content is undefined
   void timestamp(uint32_t index);

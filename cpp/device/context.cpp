@@ -126,8 +126,9 @@ void create_device(DeviceTable& vk, DeviceInfo& info, const std::set<std::string
     if (const auto found = info.features.find(name); found != info.features.end()) found->second = false;
   if (!info.feature("cooperativeMatrix")) info.matrices.clear();
   std::vector<const char*> enabled;
-  for (const char* name : {VK_EXT_CONDITIONAL_RENDERING_EXTENSION_NAME, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME,
-                           VK_EXT_SHADER_ATOMIC_FLOAT_EXTENSION_NAME, VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME})
+  for (const char* name :
+       {VK_EXT_CONDITIONAL_RENDERING_EXTENSION_NAME, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME, VK_EXT_SHADER_ATOMIC_FLOAT_EXTENSION_NAME,
+        VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME})
     if (extensions.contains(name)) enabled.push_back(name);
   const float priority = 1;
   VkDeviceQueueCreateInfo queue{VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO};
@@ -202,22 +203,24 @@ void Context::State::retire(Retired objects) {
   {
     const std::lock_guard lock(mutex);
     objects.id = submitted.load();
-    retired.push_back(objects);
+    retired.push_back(std::move(objects));
   }
   collect(false);
 }
 
 void Context::State::collect(bool all) {
+  std::vector<std::shared_ptr<const void>> owners;  // dropped after the lock: that of a NumPy array takes the GIL
   const std::lock_guard lock(mutex);
   if (retired.empty()) return;
   uint64_t value = finished.load();
   if (!all) vk->vkGetSemaphoreCounterValue(vk->device, timeline, &value);
-  std::erase_if(retired, [&](const Retired& entry) {
+  std::erase_if(retired, [&](Retired& entry) {
     if (!all && entry.id > value) return false;
     vk->vkDestroyBuffer(vk->device, entry.buffer, nullptr);
     vk->vkDestroyImageView(vk->device, entry.view, nullptr);
     vk->vkDestroyImage(vk->device, entry.image, nullptr);
     if (entry.allocation.block) memory->release(entry.allocation);
+    if (entry.owner) owners.push_back(std::move(entry.owner));
     return true;
   });
 }
@@ -358,7 +361,7 @@ bool Context::poll(uint64_t id, double microseconds) {
   return false;
 }
 
-void Context::wait(uint64_t id, std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
+void Context::wait(uint64_t id, std::optional<double> timeout_seconds, const Interrupted& interrupted) {
   State& state = state_of(*this);
   if (id > submitted())
     throw StateError("execution " + std::to_string(id) + " has not been submitted; the last one is " + std::to_string(submitted()));
@@ -383,8 +386,8 @@ void Context::wait(uint64_t id, std::optional<double> timeout_seconds, const std
   completed();
 }
 
-void Context::wait_idle() {
-  wait(submitted());
+void Context::wait_idle(const Interrupted& interrupted) {
+  wait(submitted(), {}, interrupted);
 }
 
 MemoryCounts Context::memory_counts() const {

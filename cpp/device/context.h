@@ -19,6 +19,8 @@ namespace pumice {
 
 struct DeviceTable;  // Vulkan functions and handles of one device; device/vulkan.h
 
+using Interrupted = std::function<void()>;  // called while waiting, without any lock held; may throw
+
 struct ContextOptions {
   // "" (PUMICE_DEVICE, else the best), "uuid:...", "pci:...", an index ("1"), a kind ("discrete", "software") or part of a name.
   std::string device;
@@ -56,10 +58,10 @@ class Context : public std::enable_shared_from_this<Context> {
   uint64_t submitted() const;
   // Waits until `id` has finished. `interrupted` is called about every 50 ms without any lock held and may throw.
   // Throws TimeoutError, DeviceLostError. The policy follows the device kind: poll then block on a GPU, block on a CPU driver.
-  void wait(uint64_t id, std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {});
+  void wait(uint64_t id, std::optional<double> timeout_seconds = {}, const Interrupted& interrupted = {});
   // The first part of wait(): polls for up to `microseconds` (not at all on a CPU driver); true when finished.
   bool poll(uint64_t id, double microseconds);
-  void wait_idle();
+  void wait_idle(const Interrupted& interrupted = {});
 
   MemoryCounts memory_counts() const;
   uint64_t pipelines_created() const;

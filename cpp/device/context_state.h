@@ -22,6 +22,7 @@ struct Retired {
   VkImage image;
   VkImageView view;
   Allocation allocation;
+  std::shared_ptr<const void> owner = {};  // of imported host memory
 };
 
 struct Context::State {

@@ -122,6 +122,14 @@ void add_matrices(DeviceInfo& info, VkPhysicalDevice physical) {
   }
 }
 
+void add_host_memory(DeviceInfo& info, VkPhysicalDevice physical) {
+  VkPhysicalDeviceExternalMemoryHostPropertiesEXT host{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT};
+  VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
+  properties.pNext = &host;
+  vkGetPhysicalDeviceProperties2(physical, &properties);
+  put(info.limits, "minImportedHostPointerAlignment", host.minImportedHostPointerAlignment);
+}
+
 std::string pci_address(VkPhysicalDevice physical, const std::set<std::string>& extensions) {
   if (!extensions.contains(VK_EXT_PCI_BUS_INFO_EXTENSION_NAME)) return {};
   VkPhysicalDevicePCIBusInfoPropertiesEXT pci{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT};
@@ -213,6 +221,7 @@ DeviceInfo describe(VkPhysicalDevice physical, int index) {
   info.memory_bytes = largest_local_heap(physical);
   info.features = chain.values();
   add_limits(info, base.limits, v11, v12);
+  if (extensions.contains(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME)) add_host_memory(info, physical);
   add_property_features(info);
   add_matrices(info, physical);
   return info;

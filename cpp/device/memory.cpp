@@ -61,7 +61,7 @@ Allocation MemoryPool::allocate(const VkMemoryRequirements& requirements, uint32
   const std::lock_guard lock(mutex_);
   uint64_t offset = 0, total = 0;
   for (auto& block : blocks_) {
-    if (block->type != type) continue;
+    if (block->type != type || block->imported) continue;
     total += block->bytes;
     if (take(*block, requirements.size, requirements.alignment, offset)) return {block.get(), offset, requirements.size};
   }
@@ -103,8 +103,43 @@ MemoryBlock& MemoryPool::add_block(uint64_t bytes, uint32_t type, const char* pu
   return added;
 }
 
+uint32_t MemoryPool::host_type(std::byte* address, uint32_t allowed) {
+  VkMemoryHostPointerPropertiesEXT properties{VK_STRUCTURE_TYPE_MEMORY_HOST_POINTER_PROPERTIES_EXT};
+  const VkResult result =
+      vk_.vkGetMemoryHostPointerPropertiesEXT(vk_.device, VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT, address, &properties);
+  constexpr VkMemoryPropertyFlags kHost = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+  for (uint32_t i = 0; result == VK_SUCCESS && i < vk_.memory.memoryTypeCount; ++i)
+    if ((properties.memoryTypeBits & allowed) >> i & 1 && (vk_.memory.memoryTypes[i].propertyFlags & kHost) == kHost) return i;
+  throw UnsupportedError("host memory without a copy: vkGetMemoryHostPointerPropertiesEXT returned " + result_name(result) +
+                         ", and no coherent memory type for it");
+}
+
+Allocation MemoryPool::import_host(std::byte* address, const VkMemoryRequirements& requirements) {
+  VkImportMemoryHostPointerInfoEXT import{VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT};
+  import.handleType = VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT;
+  import.pHostPointer = address;
+  VkMemoryAllocateInfo info{VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO};
+  info.pNext = &import;
+  info.allocationSize = requirements.size;
+  info.memoryTypeIndex = host_type(address, requirements.memoryTypeBits);
+  auto block = std::make_unique<MemoryBlock>();
+  const VkResult result = vk_.vkAllocateMemory(vk_.device, &info, nullptr, &block->memory);
+  if (result != VK_SUCCESS)
+    throw UnsupportedError("host memory without a copy: vkAllocateMemory of " + std::to_string(requirements.size) + " bytes returned " +
+                           result_name(result));
+  block->id = next_block_id();
+  block->bytes = block->used = requirements.size;
+  block->type = info.memoryTypeIndex;
+  block->mapped = address;
+  block->imported = true;
+  const std::lock_guard lock(mutex_);
+  blocks_.push_back(std::move(block));
+  return {blocks_.back().get(), 0, requirements.size};
+}
+
 void MemoryPool::release(const Allocation& allocation) {
   const std::lock_guard lock(mutex_);
+  if (allocation.block->imported) return drop_block(*allocation.block);
   give_back(*allocation.block, allocation.offset, allocation.bytes);
   if (allocation.block->used != 0) return;
   // One empty block per type stays, so that a loop of make-and-drop does not allocate device memory each time.

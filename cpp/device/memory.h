@@ -20,6 +20,7 @@ struct MemoryBlock {
   uint64_t used = 0;
   uint32_t type = 0;
   std::byte* mapped = nullptr;
+  bool imported = false;              // host memory of others: gone with its one range
   std::map<uint64_t, uint64_t> free;  // offset -> bytes; neighbours are always merged
 };
 
@@ -37,11 +38,14 @@ class MemoryPool {
   ~MemoryPool();
   // Throws OutOfMemoryError saying how many bytes of which memory type, and the heap's size and use.
   Allocation allocate(const VkMemoryRequirements& requirements, uint32_t type, const char* purpose);
+  // Host memory as a block of its own, of a type that the host sees coherently. Throws UnsupportedError where the driver refuses it.
+  Allocation import_host(std::byte* address, const VkMemoryRequirements& requirements);
   void release(const Allocation& allocation);
   uint64_t block_count() const;
   uint64_t block_bytes() const;
 
  private:
+  uint32_t host_type(std::byte* address, uint32_t allowed);
   MemoryBlock& add_block(uint64_t bytes, uint32_t type, const char* purpose);
   void drop_block(MemoryBlock& block);
 

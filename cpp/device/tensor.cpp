@@ -1,33 +1,42 @@
 #include "device/tensor.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
-#include <numeric>
 
 #include "core/error.h"
+#include "core/strided_copy.h"
 
 namespace pumice {
 namespace {
 
-// Host bytes of a packed tensor.
-uint64_t packed_bytes(const TensorDesc& desc) {
-  return desc.element_bytes();
+constexpr int64_t kSpanRatio = 4;  // a span is downloaded whole where it is at most so many times its elements
+
+void check_bytes(const TensorDesc& desc, size_t given) {
+  if (given != desc.element_bytes())
+    throw BindingError("R2", "tensor", "", std::to_string(desc.element_bytes()) + " bytes on the host", std::to_string(given));
 }
 
-void check_axis(const TensorDesc& desc, int axis) {
-  if (axis < 0 || axis >= desc.rank())
-    throw GraphError("tensor", "axis " + std::to_string(axis) + " of a tensor of rank " + std::to_string(desc.rank()));
-}
-
-// Copies the elements of a strided tensor to packed memory.
-void gather(const TensorDesc& desc, const std::byte* source, std::byte* target) {
-  const size_t element = static_cast<size_t>(bits(desc.dtype)) / 8;
-  Shape index(desc.shape.size(), 0);
-  for (int64_t i = 0, count = desc.elements(); i < count; ++i) {
-    const int64_t at = std::inner_product(index.begin(), index.end(), desc.strides.begin(), int64_t{0});
-    std::memcpy(target + static_cast<size_t>(i) * element, source + static_cast<size_t>(at) * element, element);
-    for (size_t axis = index.size(); axis-- > 0 && ++index[axis] == desc.shape[axis];) index[axis] = 0;
+Shape reshaped(const TensorDesc& desc, Shape shape) {
+  const auto free = std::find(shape.begin(), shape.end(), -1);
+  if (free != shape.end()) {
+    *free = 1;
+    const int64_t known = element_count(shape);
+    *free = known > 0 && std::find(free + 1, shape.end(), -1) == shape.end() ? desc.elements() / known : -1;
   }
+  check_shape(shape);
+  if (element_count(shape) != desc.elements())
+    throw GraphError("reshape", "cannot see " + to_string(desc.shape) + " as " + to_string(shape) + ": the element counts differ");
+  return shape;
+}
+
+// Scales along an axis say nothing about a view that has other axes.
+void drop_channels(TensorDesc& desc) {
+  if (desc.channel_axis) desc.quantized({}, {}, {});
+}
+
+uint8_t nibble(std::span<const std::byte> bytes, int64_t index) {
+  return static_cast<uint8_t>(bytes[static_cast<size_t>(index / 2)]) >> (index % 2 * 4) & 15;
 }
 
 }  // namespace
@@ -52,80 +61,192 @@ uint64_t Tensor::byte_offset() const {
   return offset_bits / 8;
 }
 
+bool Tensor::is_contiguous() const {
+  const uint64_t alignment = std::max(desc_.required_alignment(), buffer_->context()->limit("minStorageBufferOffsetAlignment"));
+  return desc_.is_packed() && byte_offset() % alignment == 0;
+}
+
 Tensor Tensor::transpose(const std::vector<int>& axes) const {
-  if (axes.size() != desc_.shape.size())
-    throw GraphError("transpose", std::to_string(axes.size()) + " axes for a tensor of rank " + std::to_string(desc_.rank()));
   Tensor view = *this;
-  std::vector<bool> seen(axes.size(), false);
-  for (size_t i = 0; i < axes.size(); ++i) {
-    check_axis(desc_, axes[i]);
-    if (seen[axes[i]]) throw GraphError("transpose", "axis " + std::to_string(axes[i]) + " is named twice");
-    seen[axes[i]] = true;
-    view.desc_.shape[i] = desc_.shape[axes[i]];
-    view.desc_.strides[i] = desc_.strides[axes[i]];
-  }
+  view.desc_ = desc_.permute(axes);
   return view;
 }
 
-Tensor Tensor::reshape(const Shape& shape) const {
-  if (element_count(shape) != desc_.elements())
-    throw GraphError("reshape", "cannot see " + to_string(desc_.shape) + " as " + to_string(shape) + ": the element counts differ");
-  if (!desc_.is_packed())
-    throw GraphError("reshape", "a strided tensor of shape " + to_string(desc_.shape) + " needs a copy to be seen as " + to_string(shape) +
-                                    ": call .contiguous() first");
+Tensor Tensor::reshape(Shape shape) const {
+  shape = reshaped(desc_, std::move(shape));
+  const auto strides = reshaped_strides(desc_.shape, desc_.strides, shape);
+  if (!strides)
+    throw GraphError("reshape", "a tensor of shape " + to_string(desc_.shape) + " with strides " + to_string(desc_.strides) +
+                                    " needs a copy to be seen as " + to_string(shape) + ": call .contiguous() first");
   Tensor view = *this;
-  view.desc_.shape = shape;
-  view.desc_.strides = packed_strides(shape);
+  drop_channels(view.desc_);
+  view.desc_.shape = std::move(shape);
+  view.desc_.strides = *strides;
   return view;
 }
 
 Tensor Tensor::broadcast_to(const Shape& shape) const {
   Tensor view = *this;
-  view.desc_.strides = broadcast_strides(desc_.shape, desc_.strides, shape);
-  view.desc_.shape = shape;
+  view.desc_ = desc_.broadcast_to(shape);
   return view;
 }
 
 Tensor Tensor::slice(int axis, int64_t begin, int64_t count, int64_t step) const {
-  check_axis(desc_, axis);
-  if (step < 1) throw GraphError("slice", "a step of " + std::to_string(step) + "; a view's step is at least 1");
-  if (begin < 0 || count < 0 || (count > 0 && begin + (count - 1) * step >= desc_.shape[axis]))
-    throw GraphError("slice", "elements " + std::to_string(begin) + " to " + std::to_string(begin + (count - 1) * step) +
-                                  " of an axis of " + std::to_string(desc_.shape[axis]));
+  const auto at = static_cast<size_t>(checked_axis(axis, desc_.rank(), "slice"));
+  if (step < 1)
+    throw GraphError("slice", "a step of " + std::to_string(step) +
+                                  "; a view's step is at least 1, for strides are 0 or more: the operator Slice makes a reversed copy");
+  if (begin < 0 || count < 0 || (count > 0 && (begin >= desc_.shape[at] || count - 1 > (desc_.shape[at] - 1 - begin) / step)))
+    throw GraphError("slice", std::to_string(count) + " elements from " + std::to_string(begin) + " on, " + std::to_string(step) +
+                                  " apart, of an axis of " + std::to_string(desc_.shape[at]));
   Tensor view = *this;
-  if (count > 0) view.offset_ += begin * desc_.strides[axis];
-  view.desc_.shape[axis] = count;
-  view.desc_.strides[axis] *= step;
+  drop_channels(view.desc_);
+  if (count > 0) view.offset_ += begin * desc_.strides[at];
+  view.desc_.shape[at] = count;
+  if (count > 1) view.desc_.strides[at] *= step;
   return view;
 }
 
 Tensor Tensor::select(int axis, int64_t index) const {
-  Tensor view = slice(axis, index, 1);
-  view.desc_.shape.erase(view.desc_.shape.begin() + axis);
-  view.desc_.strides.erase(view.desc_.strides.begin() + axis);
+  const int at = checked_axis(axis, desc_.rank(), "select");
+  Tensor view = slice(at, index, 1);
+  view.desc_.shape.erase(view.desc_.shape.begin() + at);
+  view.desc_.strides.erase(view.desc_.strides.begin() + at);
   return view;
 }
 
-void Tensor::upload(std::span<const std::byte> source) const {
-  if (!desc_.is_packed())
-    throw GraphError("upload", "host data goes into a packed tensor, not into a strided view of shape " + to_string(desc_.shape) +
-                                   "; fill a .contiguous() tensor instead");
-  const uint64_t bytes = packed_bytes(desc_);
-  if (source.size() != bytes)
-    throw BindingError("R2", "tensor", "", std::to_string(bytes) + " bytes of host data", std::to_string(source.size()));
-  pumice::upload(range(), source);
+Tensor Tensor::expand_dims(int axis) const {
+  const int at = checked_axis(axis, desc_.rank() + 1, "expand_dims");
+  Tensor view = *this;
+  drop_channels(view.desc_);
+  const int64_t stride = at < desc_.rank() ? desc_.shape[static_cast<size_t>(at)] * desc_.strides[static_cast<size_t>(at)] : 1;
+  view.desc_.shape.insert(view.desc_.shape.begin() + at, 1);
+  view.desc_.strides.insert(view.desc_.strides.begin() + at, stride);
+  check_shape(view.desc_.shape);
+  return view;
 }
 
-void Tensor::download(std::span<std::byte> target) const {
-  const uint64_t bytes = packed_bytes(desc_);
-  if (target.size() != bytes)
-    throw BindingError("R2", "tensor", "", std::to_string(bytes) + " bytes of host memory", std::to_string(target.size()));
-  if (desc_.is_packed()) return pumice::download({buffer_, byte_offset(), bytes}, target);
-  if (bits(desc_.dtype) < 8) throw UnsupportedError("downloading a strided view of a 4-bit tensor");
-  std::vector<std::byte> span(desc_.bytes());
-  const uint64_t available = std::min<uint64_t>(span.size(), buffer_->bytes() - byte_offset());
-  pumice::download({buffer_, byte_offset(), available}, std::span(span).first(available));
-  gather(desc_, span.data(), target.data());
+Tensor Tensor::squeeze(const std::vector<int>& axes) const {
+  std::vector<bool> dropped(desc_.shape.size(), false);
+  for (const int axis : axes) {
+    const auto at = static_cast<size_t>(checked_axis(axis, desc_.rank(), "squeeze"));
+    if (desc_.shape[at] != 1)
+      throw GraphError("squeeze", "axis " + std::to_string(axis) + " of " + to_string(desc_.shape) + " is of size " +
+                                      std::to_string(desc_.shape[at]) + "; expected 1");
+    dropped[at] = true;
+  }
+  Tensor view = *this;
+  drop_channels(view.desc_);
+  for (size_t i = dropped.size(); i-- > 0;) {
+    if (!dropped[i]) continue;
+    view.desc_.shape.erase(view.desc_.shape.begin() + static_cast<std::ptrdiff_t>(i));
+    view.desc_.strides.erase(view.desc_.strides.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return view;
+}
+
+Tensor Tensor::reinterpret(DType dtype) const {
+  if (bits(dtype) != bits(desc_.dtype))
+    throw GraphError("reinterpret",
+                     "a tensor of " + std::string(name(desc_.dtype)) + " as " + std::string(name(dtype)) + ": elements of another size");
+  Tensor view = *this;
+  view.desc_.dtype = dtype;
+  return view;
+}
+
+std::vector<BufferPiece> Tensor::pieces() const {
+  const StridedRuns runs(width(), desc_.shape, byte_strides(desc_.strides, width()), byte_strides(packed_strides(desc_.shape), width()));
+  std::vector<BufferPiece> found;
+  runs.visit([&](int64_t from, int64_t) { found.push_back({byte_offset() + static_cast<uint64_t>(from), runs.run_bytes()}); });
+  return found;
+}
+
+void Tensor::check_writable() const {
+  if (overlaps(desc_.shape, desc_.strides))
+    throw GraphError("tensor", "elements of a view of shape " + to_string(desc_.shape) + " with strides " + to_string(desc_.strides) +
+                                   " share memory; write to the tensor that it is a view of");
+}
+
+void Tensor::copy_from(const Tensor& packed, const Interrupted& interrupted) const {
+  check_writable();
+  if (bits(desc_.dtype) < 8) {
+    std::vector<std::byte> bytes(desc_.element_bytes());
+    packed.download(bytes, interrupted);
+    return upload(bytes, interrupted);
+  }
+  if (!packed.desc_.is_packed()) throw Error("copy_from: a packed tensor expected");
+  pumice::copy({packed.buffer_, packed.byte_offset(), desc_.element_bytes()}, buffer_, pieces(), interrupted);
+}
+
+void Tensor::upload(std::span<const std::byte> source, const Interrupted& interrupted) const {
+  check_bytes(desc_, source.size());
+  check_writable();
+  if (bits(desc_.dtype) < 8) return upload_nibbles(source, interrupted);
+  if (desc_.is_packed()) return pumice::upload({buffer_, byte_offset(), source.size()}, source, interrupted);
+  if (reached_elements(desc_.shape, desc_.strides) > desc_.elements()) return pumice::upload(buffer_, pieces(), source, interrupted);
+  std::vector<std::byte> span(source.size());  // the axes in another order
+  copy_strided(width(), desc_.shape, source.data(), byte_strides(packed_strides(desc_.shape), width()), span.data(),
+               byte_strides(desc_.strides, width()));
+  pumice::upload({buffer_, byte_offset(), span.size()}, span, interrupted);
+}
+
+void Tensor::download(std::span<std::byte> target, const Interrupted& interrupted) const {
+  check_bytes(desc_, target.size());
+  if (bits(desc_.dtype) < 8) return download_nibbles(target, interrupted);
+  if (desc_.is_packed()) return pumice::download({buffer_, byte_offset(), target.size()}, target, interrupted);
+  const int64_t reached = reached_elements(desc_.shape, desc_.strides);
+  if (reached / kSpanRatio > desc_.elements()) return pumice::download(buffer_, pieces(), target, interrupted);
+  std::vector<std::byte> span(static_cast<size_t>(reached) * width());
+  pumice::download({buffer_, byte_offset(), span.size()}, span, interrupted);
+  copy_strided(width(), desc_.shape, span.data(), byte_strides(desc_.strides, width()), target.data(),
+               byte_strides(packed_strides(desc_.shape), width()));
+}
+
+// An odd last element shares its byte with one that is another's.
+void Tensor::upload_nibbles(std::span<const std::byte> source, const Interrupted& interrupted) const {
+  if (!desc_.is_packed()) throw UnsupportedError("writing to a strided view of a 4-bit tensor");
+  if (source.empty()) return;
+  const uint64_t begin = byte_offset();
+  std::vector<std::byte> bytes(source.begin(), source.end());
+  if (desc_.elements() % 2) {
+    std::byte last{};
+    pumice::download({buffer_, begin + bytes.size() - 1, 1}, {&last, 1}, interrupted);
+    bytes.back() = (bytes.back() & std::byte{15}) | (last & std::byte{0xf0});
+  }
+  pumice::upload({buffer_, begin, bytes.size()}, bytes, interrupted);
+}
+
+void Tensor::download_nibbles(std::span<std::byte> target, const Interrupted& interrupted) const {
+  const int64_t reached = reached_elements(desc_.shape, desc_.strides), first = offset_ % 2;
+  std::vector<std::byte> span(static_cast<size_t>(first + reached + 1) / 2);
+  if (reached > 0) pumice::download({buffer_, static_cast<uint64_t>(offset_ / 2), span.size()}, span, interrupted);
+  std::fill(target.begin(), target.end(), std::byte{0});
+  const StridedRuns lanes(1, desc_.shape, desc_.strides, packed_strides(desc_.shape));
+  lanes.visit([&](int64_t from, int64_t to) {
+    for (int64_t i = 0; i < static_cast<int64_t>(lanes.run_bytes()); ++i)
+      target[static_cast<size_t>((to + i) / 2)] |= static_cast<std::byte>(nibble(span, first + from + i) << ((to + i) % 2 * 4));
+  });
+}
+
+void Tensor::fill(std::span<const std::byte> element, const Interrupted& interrupted) const {
+  if (element.size() != std::max<size_t>(width(), 1))
+    throw BindingError("R2", "tensor", "", "the bytes of one " + std::string(name(desc_.dtype)), std::to_string(element.size()) + " bytes");
+  std::array<std::byte, 8> pattern;
+  for (size_t i = 0; i < pattern.size(); ++i) pattern[i] = element[i % element.size()];
+  if (bits(desc_.dtype) < 8) pattern.fill(static_cast<std::byte>((static_cast<int>(element[0]) & 15) * 17));
+  const auto write = [&](const Tensor& part) {
+    std::vector<std::byte> bytes(part.desc_.element_bytes());
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = pattern[i % pattern.size()];
+    part.upload(bytes, interrupted);
+  };
+  const bool is_word = std::equal(pattern.begin(), pattern.begin() + 4, pattern.begin() + 4);
+  if (!desc_.is_packed() || byte_offset() % 4 || !is_word) return write(*this);
+  const Tensor line = reshape({-1});
+  const int64_t lanes = std::max(32 / bits(desc_.dtype), 1), whole = desc_.elements() / lanes * lanes;
+  uint32_t word = 0;
+  std::memcpy(&word, pattern.data(), sizeof word);
+  pumice::fill({buffer_, byte_offset(), line.slice(0, 0, whole).desc_.element_bytes()}, word, interrupted);
+  write(line.slice(0, whole, desc_.elements() - whole));
 }
 
 }  // namespace pumice

@@ -23,19 +23,37 @@ class Tensor {
   uint64_t byte_offset() const;  // StateError where a 4-bit view starts mid-byte
   // From the first element to the last one reached.
   BufferRange range() const { return {buffer_, byte_offset(), desc_.bytes()}; }
+  // Row-major, and where every kernel can read it: at a multiple of the alignment that the device and the description ask for.
+  bool is_contiguous() const;
 
+  // Views. Negative axes count from the end. Throw GraphError where the shape has no such view. Scales by channel stay with transpose and
+  // broadcast_to alone.
   Tensor transpose(const std::vector<int>& axes) const;
-  Tensor reshape(const Shape& shape) const;  // GraphError where that needs a copy
+  Tensor reshape(Shape shape) const;  // one size may be -1: what is left. GraphError where elements would have to be moved
   Tensor broadcast_to(const Shape& shape) const;
   // One axis: elements begin, begin + step, ... (count of them); step > 0.
   Tensor slice(int axis, int64_t begin, int64_t count, int64_t step = 1) const;
   Tensor select(int axis, int64_t index) const;  // drops the axis
+  Tensor expand_dims(int axis) const;            // a new axis of size 1 at this place
+  Tensor squeeze(const std::vector<int>& axes) const;
+  Tensor reinterpret(DType dtype) const;  // the same bytes; as many bits
 
-  // Packed row-major host bytes, as many as elements. upload needs a packed tensor (GraphError names .contiguous()).
-  void upload(std::span<const std::byte> source) const;
-  void download(std::span<std::byte> target) const;
+  // Packed row-major host bytes, as many as elements; the tensor may be strided, written elements must not share memory (GraphError).
+  // `interrupted` as in pumice::upload. 4-bit tensors are written packed only (UnsupportedError).
+  void upload(std::span<const std::byte> source, const Interrupted& interrupted = {}) const;
+  void download(std::span<std::byte> target, const Interrupted& interrupted = {}) const;
+  // The elements of a packed tensor of this dtype, shape and context, in memory of its own; on the device. As upload.
+  void copy_from(const Tensor& packed, const Interrupted& interrupted = {}) const;
+  // Sets all elements to one, given by its bytes; of a 4-bit dtype by the low half of one byte.
+  void fill(std::span<const std::byte> element, const Interrupted& interrupted = {}) const;
 
  private:
+  void check_writable() const;
+  void upload_nibbles(std::span<const std::byte> source, const Interrupted& interrupted) const;
+  void download_nibbles(std::span<std::byte> target, const Interrupted& interrupted) const;
+  std::vector<BufferPiece> pieces() const;  // contiguous runs of elements in row-major order
+  size_t width() const { return static_cast<size_t>(bits(desc_.dtype)) / 8; }
+
   TensorDesc desc_;
   std::shared_ptr<Buffer> buffer_;
   int64_t offset_ = 0;

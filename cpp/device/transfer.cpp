@@ -1,4 +1,5 @@
-// The two functions through which host bytes go to the device and back.
+// The functions through which host bytes go to the device and back.
+#include <algorithm>
 #include <cstring>
 
 #include "core/error.h"
@@ -10,57 +11,151 @@ namespace {
 
 constexpr uint64_t kStagingBytes = uint64_t{64} << 20;
 
+void check_open(const Buffer& buffer) {
+  if (buffer.closed()) throw StateError("this Buffer is closed");
+}
+
 void check_range(const BufferRange& range, size_t bytes) {
-  if (range.buffer->closed()) throw StateError("this Buffer is closed");
+  check_open(*range.buffer);
   if (bytes > range.bytes || range.offset > range.buffer->bytes() || range.bytes > range.buffer->bytes() - range.offset)
     throw BindingError("R1", "range", "", "at most " + std::to_string(range.buffer->bytes()) + " bytes",
                        std::to_string(bytes) + " bytes at offset " + std::to_string(range.offset));
 }
 
-void copy_and_wait(const BufferRange& source, const BufferRange& target) {
-  CommandBuffer commands(source.buffer->context(), {});
-  commands.begin();
-  commands.copy(source, target);
-  commands.end();
-  source.buffer->context()->wait(commands.submit());
+void check_pieces(const Buffer& buffer, std::span<const BufferPiece> pieces, size_t bytes) {
+  check_open(buffer);
+  uint64_t total = 0;
+  for (const auto& piece : pieces) {
+    total += piece.bytes;
+    if (piece.offset > buffer.bytes() || piece.bytes > buffer.bytes() - piece.offset)
+      throw BindingError("R1", "range", "", "at most " + std::to_string(buffer.bytes()) + " bytes",
+                         std::to_string(piece.bytes) + " bytes at offset " + std::to_string(piece.offset));
+  }
+  if (total != bytes) throw BindingError("R2", "range", "", std::to_string(total) + " bytes of host memory", std::to_string(bytes));
 }
+
+void run(CommandBuffer& commands) {
+  commands.end();
+  commands.context()->wait(commands.submit());
+}
+
+// The next pieces that fill staging memory, the last of them cut.
+class StagedPieces {
+ public:
+  explicit StagedPieces(std::span<const BufferPiece> pieces) : pieces_(pieces) {}
+  std::vector<BufferPiece> next(uint64_t room) {
+    std::vector<BufferPiece> taken;
+    for (; room > 0 && at_ < pieces_.size(); ++at_, done_ = 0) {
+      const uint64_t bytes = std::min(room, pieces_[at_].bytes - done_);
+      taken.push_back({pieces_[at_].offset + done_, bytes});
+      room -= bytes;
+      done_ += bytes;
+      if (done_ < pieces_[at_].bytes) break;
+    }
+    return taken;
+  }
+
+ private:
+  std::span<const BufferPiece> pieces_;
+  size_t at_ = 0;
+  uint64_t done_ = 0;
+};
 
 }  // namespace
 
-void upload(const BufferRange& target, std::span<const std::byte> source) {
+void upload(const BufferRange& target, std::span<const std::byte> source, const Interrupted& interrupted) {
   check_range(target, source.size());
+  const BufferPiece whole{target.offset, source.size()};
+  upload(target.buffer, {&whole, 1}, source, interrupted);
+}
+
+void upload(const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> pieces, std::span<const std::byte> source,
+            const Interrupted& interrupted) {
+  check_pieces(*target, pieces, source.size());
   if (source.empty()) return;
-  const auto& context = target.buffer->context();
-  if (target.buffer->mappable()) {
-    context->wait_idle();
-    std::memcpy(target.buffer->map() + target.offset, source.data(), source.size());
+  const auto& context = target->context();
+  context->wait_idle(interrupted);  // first, since an interrupt may leave no copy to or from staging memory behind
+  if (target->mappable()) {
+    std::byte* const mapped = target->host_bytes();
+    const std::byte* from = source.data();
+    for (const auto& piece : pieces) {
+      std::memcpy(mapped + piece.offset, from, piece.bytes);
+      from += piece.bytes;
+    }
     return;
   }
-  const uint64_t chunk = std::min<uint64_t>(kStagingBytes, source.size());
-  const auto staging = Buffer::create(context, chunk, Heap::upload);
-  for (uint64_t done = 0; done < source.size(); done += chunk) {
-    const uint64_t bytes = std::min<uint64_t>(chunk, source.size() - done);
-    std::memcpy(staging->map(), source.data() + done, bytes);
-    copy_and_wait({staging, 0, bytes}, {target.buffer, target.offset + done, bytes});
+  const auto staging = Buffer::create(context, std::min<uint64_t>(kStagingBytes, source.size()), Heap::upload);
+  StagedPieces staged(pieces);
+  for (uint64_t done = 0; done < source.size();) {
+    const uint64_t bytes = std::min<uint64_t>(staging->bytes(), source.size() - done);
+    std::memcpy(staging->host_bytes(), source.data() + done, bytes);
+    CommandBuffer commands(context, {});
+    commands.begin();
+    commands.scatter({staging, 0, bytes}, *target, staged.next(bytes));
+    run(commands);
+    done += bytes;
+    if (interrupted) interrupted();
   }
 }
 
-void download(const BufferRange& source, std::span<std::byte> target) {
+void download(const BufferRange& source, std::span<std::byte> target, const Interrupted& interrupted) {
   check_range(source, target.size());
+  const BufferPiece whole{source.offset, target.size()};
+  download(source.buffer, {&whole, 1}, target, interrupted);
+}
+
+void download(const std::shared_ptr<Buffer>& source, std::span<const BufferPiece> pieces, std::span<std::byte> target,
+              const Interrupted& interrupted) {
+  check_pieces(*source, pieces, target.size());
   if (target.empty()) return;
-  const auto& context = source.buffer->context();
-  context->wait_idle();
-  if (source.buffer->mappable()) {
-    std::memcpy(target.data(), source.buffer->map() + source.offset, target.size());
+  const auto& context = source->context();
+  context->wait_idle(interrupted);
+  if (source->mappable()) {
+    const std::byte* const mapped = source->host_bytes();
+    std::byte* to = target.data();
+    for (const auto& piece : pieces) {
+      std::memcpy(to, mapped + piece.offset, piece.bytes);
+      to += piece.bytes;
+    }
     return;
   }
-  const uint64_t chunk = std::min<uint64_t>(kStagingBytes, target.size());
-  const auto staging = Buffer::create(context, chunk, Heap::readback);
-  for (uint64_t done = 0; done < target.size(); done += chunk) {
-    const uint64_t bytes = std::min<uint64_t>(chunk, target.size() - done);
-    copy_and_wait({source.buffer, source.offset + done, bytes}, {staging, 0, bytes});
-    std::memcpy(target.data() + done, staging->map(), bytes);
+  const auto staging = Buffer::create(context, std::min<uint64_t>(kStagingBytes, target.size()), Heap::readback);
+  StagedPieces staged(pieces);
+  for (uint64_t done = 0; done < target.size();) {
+    const uint64_t bytes = std::min<uint64_t>(staging->bytes(), target.size() - done);
+    CommandBuffer commands(context, {});
+    commands.begin();
+    commands.gather(*source, staged.next(bytes), {staging, 0, bytes});
+    run(commands);
+    std::memcpy(target.data() + done, staging->host_bytes(), bytes);
+    done += bytes;
+    if (interrupted) interrupted();
   }
+}
+
+void copy(const BufferRange& source, const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> pieces,
+          const Interrupted& interrupted) {
+  check_range(source, source.bytes);
+  check_pieces(*target, pieces, source.bytes);
+  if (source.bytes == 0) return;
+  const auto& context = target->context();
+  context->wait_idle(interrupted);
+  CommandBuffer commands(context, {});
+  commands.begin();
+  commands.scatter(source, *target, pieces);
+  run(commands);
+}
+
+void fill(const BufferRange& target, uint32_t word, const Interrupted& interrupted) {
+  check_range(target, target.bytes);
+  if (target.bytes == 0) return;
+  if (target.offset % 4 || target.bytes % 4) throw Error("fill: a range of whole words expected");
+  const auto& context = target.buffer->context();
+  context->wait_idle(interrupted);
+  CommandBuffer commands(context, {});
+  commands.begin();
+  commands.fill(target, word);
+  run(commands);
 }
 
 }  // namespace pumice

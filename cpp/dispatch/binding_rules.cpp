@@ -10,7 +10,6 @@ namespace {
 using Presence = Requirement::Presence;
 using Kind = SlotName::Kind;
 
-constexpr uint64_t kTensorAlignment = 16;
 constexpr uint64_t kResourceAlignment = 256;  // of temporary and persistent resources
 
 std::string bytes_text(uint64_t bytes) {
@@ -32,7 +31,7 @@ std::string kind_name(const Binding& binding) {
 }
 
 Requirement tensor_slot(std::string_view tensor, const TensorDesc& desc, std::string_view rule, std::string_view reason) {
-  Requirement slot{tensor, &desc, desc.bytes(), std::max(kTensorAlignment, desc.alignment)};
+  Requirement slot{tensor, &desc, desc.bytes(), desc.required_alignment()};
   slot.presence = slot.bytes > 0 ? Presence::required : Presence::optional;  // R8
   slot.presence_rule = rule, slot.reason = reason;
   slot.alignment_rule = "R3", slot.size_rule = "R2";

@@ -9,41 +9,8 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kGrain = 16;                            // sizes of tensors in memory
-constexpr uint64_t kAlignment = 256;                       // offsets in temporary and persistent resources
-constexpr int64_t kMostMarkedElements = int64_t{1} << 26;  // of an output whose strides are checked one by one
-
-// R9: every index has an element of its own.
-bool has_own_elements(const TensorDesc& desc) {
-  if (desc.elements() == 0 || desc.is_packed()) return true;
-  std::vector<size_t> axes;
-  for (size_t i = 0; i < desc.shape.size(); ++i)
-    if (desc.shape[i] > 1) axes.push_back(i);
-  std::sort(axes.begin(), axes.end(), [&](size_t a, size_t b) { return desc.strides[a] < desc.strides[b]; });
-  int64_t reached = 1;
-  bool nested = true;
-  for (const size_t axis : axes) {
-    if (desc.strides[axis] == 0) return false;
-    nested = nested && desc.strides[axis] >= reached;
-    reached += (desc.shape[axis] - 1) * desc.strides[axis];
-  }
-  if (nested) return true;
-  if (reached > kMostMarkedElements) return false;
-  std::vector<bool> marked(static_cast<size_t>(reached));
-  std::vector<int64_t> index(axes.size(), 0);
-  for (int64_t at = 0;;) {
-    if (marked[static_cast<size_t>(at)]) return false;
-    marked[static_cast<size_t>(at)] = true;
-    size_t k = 0;
-    for (; k < axes.size(); ++k) {
-      at += desc.strides[axes[k]];
-      if (++index[k] < desc.shape[axes[k]]) break;
-      at -= index[k] * desc.strides[axes[k]];
-      index[k] = 0;
-    }
-    if (k == axes.size()) return true;
-  }
-}
+constexpr uint64_t kGrain = 16;       // sizes of tensors in memory
+constexpr uint64_t kAlignment = 256;  // offsets in temporary and persistent resources
 
 std::vector<const TensorDesc*> pointers(const std::vector<std::optional<TensorDesc>>& descs) {
   std::vector<const TensorDesc*> result;
@@ -204,7 +171,7 @@ void Operator::check_outputs() const {
       continue;
     }
     if (given->owned) throw GraphError(std::string(op), "output '" + output + "' is owned; only inputs can be", "O1");
-    if (!has_own_elements(*given))
+    if (overlaps(given->shape, given->strides))
       throw GraphError(std::string(op), "output '" + output + "', " + to_string(*given) + ": several indices share one element", "R9");
     if (i >= expected.size() || !expected[i]) throw GraphError(std::string(op), "has no output " + std::to_string(i));
     if (given->dtype != expected[i]->dtype || given->shape != expected[i]->shape)

@@ -65,10 +65,16 @@ from ._pumice import reflect as reflect
 from ._pumice import strides as strides
 from ._pumice import take_log as take_log
 from ._pumice import take_validation_messages as take_validation_messages
+from .context import asarray as asarray
 from .context import default_context as default_context
 from .context import empty as empty
+from .context import from_dlpack as from_dlpack
+from .context import from_host as from_host
+from .context import full as full
 from .context import image as image
+from .context import ones as ones
 from .context import tensor as tensor
+from .context import zeros as zeros
 from .errors import ValidationError as ValidationError
 from .kernel import Kernel as Kernel
 

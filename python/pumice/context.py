@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _pumice
-from ._pumice import Context, Image, Tensor
+from ._pumice import Context, Image, Tensor, UnsupportedError
 from .errors import binding_error
 from .log import forward_log
+
+Number = float | np.number[Any] | np.bool_
 
 
 class _Default:
@@ -53,9 +56,74 @@ def empty(shape: int | Sequence[int], dtype: npt.DTypeLike, context: Context | N
     return _pumice.empty(shape, dtype, context or default_context())
 
 
+def full(
+    shape: int | Sequence[int], value: Number, dtype: npt.DTypeLike = "float32", context: Context | None = None
+) -> Tensor:
+    """A tensor of one number. Raises BindingError (K6) where an integer dtype does not hold it."""
+    made = empty(shape, dtype, context)
+    made.fill(value)
+    return made
+
+
+def zeros(shape: int | Sequence[int], dtype: npt.DTypeLike = "float32", context: Context | None = None) -> Tensor:
+    """A tensor of zeros."""
+    return full(shape, 0, dtype, context)
+
+
+def ones(shape: int | Sequence[int], dtype: npt.DTypeLike = "float32", context: Context | None = None) -> Tensor:
+    """A tensor of ones."""
+    return full(shape, 1, dtype, context)
+
+
 def tensor(array: npt.ArrayLike, context: Context | None = None) -> Tensor:
-    """A tensor with a copy of the array's elements, row-major."""
-    return _pumice.tensor(np.asarray(array), context or default_context())
+    """A tensor with a copy of the array's elements, row-major; of any strides and byte order.
+
+    Raises BindingError (K5) for dtypes that no tensor has (object, structures, text, complex) and for masked arrays.
+    """
+    return _pumice.tensor(np.asanyarray(array), context or default_context())
+
+
+def asarray(
+    array: Any, dtype: npt.DTypeLike | None = None, context: Context | None = None, *, copy: bool | None = None
+) -> Tensor:
+    """What is given as a tensor: a Tensor itself (where copy is not True and the dtype is its own), else a copy of the elements.
+
+    copy=False: no bytes are copied; an array is taken as from_host takes it. A dtype converts, on the device where a Tensor is
+    given. Raises as tensor, from_host and Tensor.to do, BindingError (M3) for a tensor of another context.
+    """
+    if isinstance(array, Tensor):
+        if context is not None and array.context is not context:
+            raise binding_error("M3", "array", "a tensor of this context", "one of another")
+        converted = array if dtype is None else array.to(dtype)
+        if copy is False and converted is not array:
+            raise UnsupportedError(f"an array of {array.dtype} as {converted.dtype} without a copy")
+        return array.copy() if copy and converted is array else converted
+    if copy is False:
+        if dtype is not None and np.asanyarray(array).dtype != dtype:
+            raise UnsupportedError(f"an array of {np.asanyarray(array).dtype} as {np.dtype(dtype)} without a copy")
+        return from_host(array, context)
+    return tensor(np.asanyarray(array, dtype), context)
+
+
+def from_host(array: npt.NDArray[Any], context: Context | None = None) -> Tensor:
+    """A tensor on the array's own memory, of the same shape and strides: what the device writes the array shows, once that work
+    has been waited for, and the other way round. The array stays alive until the device is done with it.
+
+    Raises UnsupportedError saying why where that cannot be: no extension VK_EXT_external_memory_host, memory that does not begin
+    at a multiple of the device's limit "minImportedHostPointerAlignment" (a page) or is no multiple of 16 bytes, a read-only
+    array, negative strides, 4-bit dtypes. tensor(array) makes a copy of every array.
+    """
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"from_host: expected a NumPy array, given {type(array).__name__}")
+    return _pumice.from_host(array, context or default_context())
+
+
+def from_dlpack(array: Any, context: Context | None = None, *, copy: bool | None = None) -> Tensor:
+    """A tensor of an array of the CPU that another library has, by DLPack: a packed copy. copy=False: on its memory, as from_host.
+
+    Raises UnsupportedError for arrays of other devices and dtypes that no tensor has.
+    """
+    return _pumice.from_dlpack(array, context or default_context(), copy)
 
 
 def image(

@@ -1,0 +1,95 @@
+#include "operators/convert.h"
+
+#include "core/error.h"
+#include "dispatch/command_list.h"
+#include "operators/compiled_operator.h"
+#include "operators/onnx_dtype.h"
+
+namespace pumice {
+namespace {
+
+void run(std::string_view name, const Attributes& attributes, const Tensor& x, const Tensor& y, const Interrupted& interrupted) {
+  const auto& context = x.buffer()->context();
+  const auto compiled = Operator(name, {x.desc()}, {y.desc()}, attributes).compile(context);
+  BoundRanges ranges;
+  ranges.inputs = {x.range()};
+  ranges.outputs = {y.range()};
+  const uint64_t temporary = compiled->binding_properties().temporary_bytes;
+  if (temporary > 0) ranges.temporary = {Buffer::create(context, temporary), 0, temporary};
+  auto dispatches = compiled->lower(ranges);
+  const auto recording = Recording::create(context, std::move(dispatches));
+  context->wait_idle(interrupted);  // what is recorded here is waited for without interrupts
+  recording->exec().wait();
+}
+
+void copy_bytes(const BufferRange& source, const Tensor& target, const Interrupted& interrupted) {
+  const BufferPiece whole{0, source.bytes};
+  copy(source, target.buffer(), {&whole, 1}, interrupted);
+}
+
+// The same elements where an operator can read them.
+Tensor aligned(const Tensor& source, const Interrupted& interrupted) {
+  const TensorDesc& desc = source.desc();
+  if (source.byte_offset() % desc.required_alignment() == 0) return source;
+  const int64_t reached = reached_elements(desc.shape, desc.strides);
+  const Tensor span = Tensor::empty(source.buffer()->context(), desc.dtype, {reached});
+  copy_bytes({source.buffer(), source.byte_offset(), span.desc().element_bytes()}, span, interrupted);
+  return {desc, span.buffer()};
+}
+
+// An integer dtype as wide: a copy changes no bit, whatever they mean.
+DType bits_of(DType dtype) {
+  switch (bits(dtype)) {
+    case 64:
+      return DType::int64;
+    case 32:
+      return DType::int32;
+    case 16:
+      return DType::uint16;
+    default:
+      return DType::uint8;
+  }
+}
+
+int64_t onnx_number(DType dtype) {
+  for (int64_t number = 1; number < 64; ++number)
+    if (dtype_from_onnx(number) == dtype) return number;
+  throw UnsupportedError("Cast to " + std::string(name(dtype)));
+}
+
+}  // namespace
+
+Tensor packed_copy(const Tensor& source, const Interrupted& interrupted) {
+  const TensorDesc& desc = source.desc();
+  const Tensor target = Tensor::empty(source.buffer()->context(), desc.dtype, desc.shape);
+  if (desc.elements() == 0) return target;
+  if (bits(desc.dtype) < 8) {
+    std::vector<std::byte> bytes(desc.element_bytes());
+    source.download(bytes, interrupted);
+    target.upload(bytes, interrupted);
+  } else if (desc.is_packed()) {
+    copy_bytes({source.buffer(), source.byte_offset(), desc.element_bytes()}, target, interrupted);
+  } else {
+    const DType word = bits_of(desc.dtype);
+    run("Identity", {}, aligned(source, interrupted).reinterpret(word), target.reinterpret(word), interrupted);
+  }
+  return target;
+}
+
+Tensor converted(const Tensor& source, DType dtype, const Interrupted& interrupted) {
+  if (dtype == source.desc().dtype) return packed_copy(source, interrupted);
+  // One map has one dtype of 16-bit floats; by way of float32 every one of them keeps its value.
+  if (is_half_width(dtype) && is_half_width(source.desc().dtype))
+    return converted(converted(source, DType::float32, interrupted), dtype, interrupted);
+  const Tensor target = Tensor::empty(source.buffer()->context(), dtype, source.desc().shape);
+  Attributes attributes;
+  attributes.set("to", onnx_number(dtype));
+  if (source.desc().elements() == 0) {
+    (void)Operator("Cast", {source.desc()}, {target.desc()}, attributes);  // refuses the dtypes that it refuses otherwise
+    return target;
+  }
+  run("Cast", attributes, aligned(source, interrupted), target, interrupted);
+  return target;
+}
+
+}  // namespace pumice

@@ -1,0 +1,242 @@
+// DLPack in both directions: tensors as arrays of the CPU, and arrays of the CPU as tensors.
+#include <cstring>
+
+#include "bindings.h"
+#include "core/error.h"
+#include "core/strided_copy.h"
+
+namespace pumice {
+namespace {
+
+// The structures of DLPack's interface, version 1.
+namespace dlpack {
+
+constexpr int32_t kCpu = 1;
+constexpr uint64_t kReadOnly = 1, kCopied = 2;
+constexpr const char *kName = "dltensor", *kVersionedName = "dltensor_versioned";
+constexpr const char *kUsedName = "used_dltensor", *kUsedVersionedName = "used_dltensor_versioned";
+
+enum Code : uint8_t { signed_integer = 0, unsigned_integer = 1, real = 2, bfloat = 4, boolean = 6 };
+
+struct Device {
+  int32_t type, id;
+};
+struct ElementType {
+  uint8_t code, bits;
+  uint16_t lanes;
+  bool operator==(const ElementType&) const = default;
+};
+struct Array {
+  void* data;
+  Device device;
+  int32_t rank;
+  ElementType type;
+  int64_t *shape, *strides;  // in elements; strides may be null: packed
+  uint64_t byte_offset;
+};
+struct Managed {
+  Array array;
+  void* owner;
+  void (*release)(Managed*);
+};
+struct Version {
+  uint32_t major, minor;
+};
+struct VersionedManaged {
+  Version version;
+  void* owner;
+  void (*release)(VersionedManaged*);
+  uint64_t flags;
+  Array array;
+};
+
+}  // namespace dlpack
+
+dlpack::ElementType element_type(DType dtype) {
+  const auto width = static_cast<uint8_t>(bits(dtype));
+  if (dtype == DType::bool_) return {dlpack::boolean, width, 1};
+  if (dtype == DType::bfloat16) return {dlpack::bfloat, width, 1};
+  if (is_float(dtype)) return {dlpack::real, width, 1};
+  return {is_signed_integer(dtype) ? dlpack::signed_integer : dlpack::unsigned_integer, width, 1};
+}
+
+DType dtype_of_type(const dlpack::ElementType& type) {
+  for (int i = 0; i < kDTypeCount; ++i)
+    if (const auto dtype = static_cast<DType>(i); bits(dtype) >= 8 && element_type(dtype) == type) return dtype;
+  throw UnsupportedError("DLPack elements of code " + std::to_string(type.code) + ", " + std::to_string(type.bits) + " bits, " +
+                         std::to_string(type.lanes) + " lanes");
+}
+
+[[noreturn]] void refuse_export(const std::string& why) {
+  PyErr_SetString(PyExc_BufferError, why.c_str());
+  throw py::error_already_set();
+}
+
+// What an exported array points to: the tensor's own mapped memory, or a copy of the elements.
+struct Exported {
+  std::shared_ptr<Buffer> shared;
+  std::vector<std::byte> copied;
+  Shape shape;
+  Strides strides;
+  dlpack::Managed managed{};
+  dlpack::VersionedManaged versioned{};
+
+  ~Exported() {
+    if (shared) shared->count_view(-1);
+  }
+};
+
+// The elements of a tensor once the work submitted so far is done.
+std::unique_ptr<Exported> exported(const Tensor& self, bool share) {
+  auto made = std::make_unique<Exported>();
+  made->shape = self.desc().shape;
+  made->strides = share ? self.desc().strides : packed_strides(self.desc().shape);
+  const ReleasedGil release;
+  if (share) {
+    self.buffer()->context()->wait_idle(check_signals);
+    self.buffer()->count_view(1);
+    made->shared = self.buffer();
+  } else {
+    made->copied.resize(self.desc().element_bytes());
+    self.download(made->copied, check_signals);
+  }
+  return made;
+}
+
+// Of a capsule that nobody has taken.
+template <typename M>
+void release_capsule(PyObject* capsule, const char* name) {
+  if (!PyCapsule_IsValid(capsule, name)) return;
+  auto* managed = static_cast<M*>(PyCapsule_GetPointer(capsule, name));
+  managed->release(managed);
+}
+
+py::capsule capsule_of(std::unique_ptr<Exported> made, const dlpack::Array& array, bool versioned) {
+  if (versioned) {
+    auto& managed = made->versioned;
+    managed = {{1, 0},
+               made.get(),
+               [](dlpack::VersionedManaged* self) { delete static_cast<Exported*>(self->owner); },
+               made->shared ? 0 : dlpack::kCopied,
+               array};
+    made.release();
+    return py::reinterpret_steal<py::capsule>(PyCapsule_New(&managed, dlpack::kVersionedName, [](PyObject* capsule) {
+      release_capsule<dlpack::VersionedManaged>(capsule, dlpack::kVersionedName);
+    }));
+  }
+  auto& managed = made->managed;
+  managed = {array, made.get(), [](dlpack::Managed* self) { delete static_cast<Exported*>(self->owner); }};
+  made.release();
+  return py::reinterpret_steal<py::capsule>(
+      PyCapsule_New(&managed, dlpack::kName, [](PyObject* capsule) { release_capsule<dlpack::Managed>(capsule, dlpack::kName); }));
+}
+
+py::object to_dlpack(const Tensor& self, const py::object& stream, const std::optional<std::pair<int, int>>& max_version,
+                     const std::optional<std::pair<int, int>>& dl_device, std::optional<bool> copy) {
+  const TensorDesc& desc = self.desc();
+  if (!stream.is_none()) refuse_export("a Tensor is exported as an array of the CPU, which has no streams; stream has to be None");
+  if (dl_device && *dl_device != std::pair<int, int>(dlpack::kCpu, 0))
+    refuse_export("a Tensor is exported to the CPU, device (1, 0); given (" + std::to_string(dl_device->first) + ", " +
+                  std::to_string(dl_device->second) + ")");
+  if (bits(desc.dtype) < 8) refuse_export("DLPack has no packed elements of " + std::string(name(desc.dtype)) + "; .to('int8') has some");
+  const bool can_share = self.buffer()->mappable() && !overlaps(desc.shape, desc.strides);
+  if (copy && !*copy && !can_share)
+    refuse_export(self.buffer()->mappable() ? "elements of this view share memory: an array of it is a copy"
+                                            : "the host does not see this Tensor's memory: an array of it is a copy");
+  if (self.buffer()->closed()) throw StateError("this Buffer is closed");
+  auto made = exported(self, can_share && !copy.value_or(false));
+  dlpack::Array array{};
+  array.data = made->shared ? self.buffer()->host_bytes() + self.byte_offset() : made->copied.data();
+  array.device = {dlpack::kCpu, 0};
+  array.rank = desc.rank();
+  array.type = element_type(desc.dtype);
+  array.shape = made->shape.data();
+  array.strides = made->strides.data();
+  return capsule_of(std::move(made), array, max_version && max_version->first >= 1);
+}
+
+// An array that another library gave; released with the last owner.
+struct Imported {
+  std::shared_ptr<const void> owner;
+  const dlpack::Array* array = nullptr;
+  bool read_only = false;
+};
+
+template <typename M>
+M* taken(const py::capsule& capsule, const char* name, const char* used) {
+  auto* managed = static_cast<M*>(PyCapsule_GetPointer(capsule.ptr(), name));
+  if (PyCapsule_SetName(capsule.ptr(), used) != 0) throw py::error_already_set();
+  return managed;
+}
+
+// The release function of a Python library may need the GIL, and the last owner may be any thread.
+template <typename M>
+std::shared_ptr<const void> owner_of(M* managed) {
+  return {managed, [](M* given) {
+            if (!given->release || !Py_IsInitialized()) return;
+            const py::gil_scoped_acquire gil;
+            given->release(given);
+          }};
+}
+
+Imported imported(const py::object& given) {
+  const auto device = given.attr("__dlpack_device__")().cast<std::pair<int, int>>();
+  if (device.first != dlpack::kCpu)
+    throw UnsupportedError("an array of DLPack device type " + std::to_string(device.first) + "; expected 1, the CPU: move it there first");
+  py::object capsule;
+  try {
+    capsule = given.attr("__dlpack__")(py::arg("max_version") = py::make_tuple(1, 0));
+  } catch (const py::error_already_set& error) {
+    if (!error.matches(PyExc_TypeError)) throw;
+    capsule = given.attr("__dlpack__")();  // of a library from before version 1
+  }
+  if (PyCapsule_IsValid(capsule.ptr(), dlpack::kVersionedName)) {
+    auto* managed = taken<dlpack::VersionedManaged>(capsule, dlpack::kVersionedName, dlpack::kUsedVersionedName);
+    auto owner = owner_of(managed);
+    if (managed->version.major != 1) throw UnsupportedError("DLPack of version " + std::to_string(managed->version.major) + "; expected 1");
+    return {owner, &managed->array, (managed->flags & dlpack::kReadOnly) != 0};
+  }
+  if (!PyCapsule_IsValid(capsule.ptr(), dlpack::kName)) throw py::type_error("__dlpack__ gave no capsule of DLPack that is unused");
+  auto* managed = taken<dlpack::Managed>(capsule, dlpack::kName, dlpack::kUsedName);
+  return {owner_of(managed), &managed->array, false};
+}
+
+// Packed bytes of an array: its own, or a copy.
+HostTensor packed_host(const Imported& from, const TensorDesc& desc, const std::byte* data) {
+  if (desc.is_packed()) return {desc, from.owner, data};
+  const auto width = static_cast<size_t>(bits(desc.dtype)) / 8;
+  const TensorDesc packed(desc.dtype, desc.shape);
+  const auto bytes = std::make_shared<std::vector<std::byte>>(packed.element_bytes());
+  copy_strided(width, desc.shape, data, byte_strides(desc.strides, width), bytes->data(), byte_strides(packed.strides, width));
+  return {packed, bytes, bytes->data()};
+}
+
+Tensor from_dlpack(const py::object& given, std::shared_ptr<Context> context, std::optional<bool> copy) {
+  const Imported from = imported(given);
+  const dlpack::Array& array = *from.array;
+  TensorDesc desc(dtype_of_type(array.type), Shape(array.shape, array.shape + array.rank));
+  if (array.strides) desc.strides.assign(array.strides, array.strides + array.rank);  // may be negative, as no tensor's are
+  auto* const data = static_cast<std::byte*>(array.data) + array.byte_offset;
+  if (!copy.value_or(true)) {
+    if (from.read_only) throw UnsupportedError("host memory without a copy: the array is read-only, and the device may write");
+    const ReleasedGil release;
+    return tensor_on(TensorDesc(desc.dtype, desc.shape, desc.strides), data, std::move(context), from.owner);
+  }
+  return tensor_of(packed_host(from, desc, data), std::move(context));
+}
+
+}  // namespace
+
+void bind_dlpack(py::module_& module, py::class_<Tensor, std::shared_ptr<Tensor>>& tensor) {
+  tensor
+      .def(
+          "__dlpack__", &to_dlpack, py::kw_only(), py::arg("stream") = py::none(), py::arg("max_version") = py::none(),
+          py::arg("dl_device") = py::none(), py::arg("copy") = py::none(),
+          "A DLPack capsule of the elements as an array of the CPU, when the work submitted so far is done. It shares the tensor's memory\n"
+          "where the host sees that and copy is not True; else it holds a copy. From max_version 1 on the capsule is versioned.\n"
+          "Raises BufferError for another device, a stream, a 4-bit dtype, and copy=False where a copy is needed.")
+      .def("__dlpack_device__", [](const Tensor&) { return std::pair(dlpack::kCpu, 0); }, "(1, 0): the CPU.");
+  module.def("from_dlpack", &from_dlpack, py::arg("array"), py::arg("context").none(false), py::arg("copy") = py::none());
+}
+
+}  // namespace pumice
