@@ -181,6 +181,20 @@ def test_operator_is_right(case: Case, mode: str, contexts: dict[tuple[str, ...]
             np.testing.assert_array_equal(actual, expected)
 
 
+@pytest.mark.parametrize("dtype", ["int4", "uint4"])
+def test_four_bits_inside_a_program(dtype: str, pumice_context: pumice.Context) -> None:
+    data = np.linspace(-3, 3, 3 * 5 * 7, dtype="float32").reshape(3, 5, 7)
+    scale, zero = np.linspace(0.25, 0.5, 5, dtype="float32"), np.array([1, 2, 3, 4, 5], dtype)
+    graph = pumice.Graph()
+    parameters = graph.constant(scale), graph.constant(zero)
+    quantized = graph.add("QuantizeLinear", graph.input("x", "float32", [3, 5, 7]), *parameters)
+    graph.output("y", graph.add("DequantizeLinear", quantized, *parameters))
+    low, high = (-8, 7) if dtype == "int4" else (0, 15)
+    columns, zeros = scale.reshape(5, 1), zero.astype("float32").reshape(5, 1)
+    expected = (np.clip(np.rint(data / columns) + zeros, low, high) - zeros) * columns
+    assert_close(graph.compile(pumice_context)({"x": data})["y"], expected, rtol=1e-6, atol=1e-6)
+
+
 def test_every_operator_has_a_case_and_every_case_an_operator() -> None:
     assert {case.op for case in CASES} == {row.name for row in pumice.operators()}
 

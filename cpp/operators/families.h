@@ -25,6 +25,7 @@ void lower_space_to_depth(LowerContext& node);
 void lower_reduce(LowerContext& node);
 void lower_arg(LowerContext& node);
 void lower_scan(LowerContext& node);
+void lower_quantize(LowerContext& node);
 void lower_range(LowerContext& node);
 void lower_gather(LowerContext& node);
 void lower_gather_elements(LowerContext& node);
@@ -50,6 +51,7 @@ bool pack_conv_transpose(const PackContext& node, size_t input, PackedWeight& pa
 bool pack_instance_norm(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_layer_norm(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_batch_norm(const PackContext& node, size_t input, PackedWeight& packed);
+bool pack_quantize(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_gemm(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_matmul(const PackContext& node, size_t input, PackedWeight& packed);
 

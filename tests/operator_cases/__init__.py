@@ -13,6 +13,7 @@ from operator_cases import (
     large,
     maps,
     normalizations,
+    quantizations,
     reductions,
     resizes,
     sorts,
@@ -46,6 +47,7 @@ FAMILIES = (
     maps.doubles,
     maps.ranges,
     maps.casts,
+    quantizations.quantizations,
     views.copies,
     large.large,
 )
