@@ -37,6 +37,8 @@ MEETING = (
     "Softmax",
     "LogSoftmax",
     "LayerNormalization",
+    "RMSNormalization",
+    "Hardmax",
     "InstanceNormalization",
 )
 
@@ -77,10 +79,21 @@ def largest_of_planes(x: Array) -> Array:
     return x.max(axis=tuple(range(2, x.ndim)), keepdims=True)
 
 
+def local_response(x: Array, size: int, alpha: float, beta: float, bias: float) -> Array:
+    """LRN, of which onnx's reference leaves out channels beyond the number of images."""
+    sums = np.zeros_like(x)
+    for channel in range(x.shape[1]):
+        first, last = max(channel - (size - 1) // 2, 0), channel + size // 2
+        sums[:, channel] = (x[:, first : last + 1] ** 2).sum(axis=1)
+    return x / (bias + alpha / size * sums) ** np.float32(beta)
+
+
 # By case or by operator.
 OWN_REFERENCES = {
     "ConvTranspose: two groups": transposed_convolution,
     "GlobalMaxPool: NaN stays": largest_of_planes,
+    "LRN: size 3": local_response,
+    "LRN: size 4": local_response,
     "Pad: crops": cropped,
     "OneHot": fills.one_hot,
     "GatherElements": indexed.gathered_elements,
