@@ -9,6 +9,7 @@ void lower_conv(LowerContext& node);
 void lower_conv_transpose(LowerContext& node);
 void lower_gemm(LowerContext& node);
 void lower_matmul(LowerContext& node);
+void lower_einsum(LowerContext& node);
 void lower_pool(LowerContext& node);
 void lower_global_pool(LowerContext& node);
 void lower_softmax(LowerContext& node);

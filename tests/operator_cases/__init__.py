@@ -27,6 +27,7 @@ __all__ = ["CASES", "OPSET", "Case"]
 FAMILIES = (
     contractions.convolutions,
     contractions.products,
+    contractions.einsums,
     contractions.wide_products,
     windows.windows,
     normalizations.normalizations,

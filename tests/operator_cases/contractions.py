@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from operator_cases.rows import LOOSE, Case, Given, case, fixed, w, x
+from operator_cases.rows import EXACT, LOOSE, Case, Given, case, fixed, w, x
 
 
 def convolutions() -> Iterator[Case]:
@@ -55,6 +55,33 @@ def convolutions() -> Iterator[Case]:
     yield transposed(
         "channels in fours", x(1, 16, 9, 10), w(16, 32, 3, 3), w(32), strides=[2, 2], output_padding=[1, 1]
     )
+
+
+def einsums() -> Iterator[Case]:
+    def einsum(equation: str, *inputs: Given | None, note: str = "", **options: Any) -> Case:
+        return case("Einsum", equation + note, *inputs, equation=equation, **{**LOOSE, **options})
+
+    yield einsum("ij,jk->ik", x(5, 7), w(7, 3))
+    yield einsum("ij,jk", x(5, 7), x(7, 3))
+    yield einsum("bij,bkj->bki", x(3, 5, 7), x(3, 2, 7))
+    yield einsum("bhqd,bkhd->bhqk", x(2, 3, 5, 7), x(2, 11, 3, 7))
+    yield einsum("i,j->ji", x(5), x(7))
+    yield einsum("i,i->", x(31), x(31))
+    yield einsum("ii->i", x(7, 7), **EXACT)
+    yield einsum("ii", x(7, 7))
+    yield einsum("iji,j->ij", x(5, 3, 5), x(3))
+    yield einsum("ijk->ki", x(3, 5, 7))
+    yield einsum("ijk->kij", x(3, 5, 7), **EXACT)
+    yield einsum("...ij,...jk->...ik", x(2, 1, 5, 7), x(3, 7, 4))
+    yield einsum("...i,i...->...", x(3, 7), x(7, 3))
+    yield einsum("i...->...", x(3, 5, 7))
+    yield einsum("ij,jk,kl->il", x(3, 5), x(5, 7), x(7, 2))
+    yield einsum("abc,cd,ad,b->bd", x(2, 3, 5), x(5, 4), x(2, 4), x(3), fp16=(4e-3, 0.1))
+    yield einsum("ij,ij->ij", x(5, 7), x(5, 7))
+    yield einsum(" i j , j k -> i k ", x(5, 0), x(0, 3), note=", an empty sum")
+    yield einsum("ij,jk->ik", x(5, 7, dtype="float64"), x(7, 3, dtype="float64"), note=", doubles", fp32=(1e-14, 1e-14))
+    integers: dict[str, Any] = {"dtype": "int32", "low": -9, "high": 9}
+    yield einsum("ij,kj->ki", x(5, 7, **integers), x(3, 7, **integers), note=", integers")
 
 
 def wide_products() -> Iterator[Case]:

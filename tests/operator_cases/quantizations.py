@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-
 from operator_cases.rows import Case, case, fixed, given, w, x
 
 RANGES = {
