@@ -37,6 +37,12 @@ def convolutions() -> Iterator[Case]:
     yield conv("SAME_LOWER", x(1, 3, 10, 11), w(4, 3, 3, 4), w(4), auto_pad="SAME_LOWER", strides=[2, 2])
     yield conv("VALID", x(1, 3, 10, 11), w(4, 3, 3, 3), w(4), auto_pad="VALID")
     yield conv("weights given at the call", x(1, 3, 8, 7), x(6, 3, 3, 3), x(6), pads=[1, 1, 1, 1])
+    yield conv("three axes", x(2, 3, 5, 7, 6), w(4, 3, 2, 3, 3), w(4), pads=[1, 1, 0, 0, 1, 1], strides=[1, 2, 1])
+    yield conv("three axes, groups, dilated", x(1, 6, 7, 5, 6), w(4, 3, 2, 3, 1), group=2, dilations=[2, 1, 1])
+    yield conv(
+        "three axes, SAME_UPPER", x(1, 2, 5, 6, 7), w(3, 2, 3, 2, 3), w(3), auto_pad="SAME_UPPER", strides=[2, 2, 2]
+    )
+    yield conv("three axes, weights given at the call", x(1, 2, 4, 5, 6), x(3, 2, 3, 3, 3), x(3))
     yield conv("no images", x(0, 3, 8, 8), w(4, 3, 3, 3), w(4))
 
     def transposed(note: str, *inputs: Given | None, **options: Any) -> Case:
@@ -51,6 +57,14 @@ def convolutions() -> Iterator[Case]:
     yield transposed("dilated", x(1, 3, 5, 5), w(3, 4, 3, 3), w(4), dilations=[2, 2], strides=[2, 2])
     yield transposed("two groups", x(1, 6, 4, 4), w(6, 3, 3, 3), w(6), group=2, strides=[2, 2])
     yield transposed("one axis", x(1, 3, 9), w(3, 4, 3), w(4), strides=[2])
+    yield transposed(
+        "three axes", x(1, 3, 4, 3, 5), w(3, 4, 2, 3, 3), w(4), strides=[2, 1, 2], output_padding=[1, 0, 1]
+    )
+    yield transposed(
+        "three axes, cropped, dilated", x(2, 2, 3, 4, 3), w(2, 3, 2, 2, 2), dilations=[2, 1, 2], pads=[1, 0, 1, 0, 1, 1]
+    )
+    yield transposed("three axes, groups", x(1, 4, 3, 3, 2), w(4, 2, 2, 2, 2), w(4), group=2, strides=[1, 2, 2])
+    yield transposed("depthwise", x(1, 5, 4, 6), w(5, 1, 3, 3), w(5), group=5, strides=[2, 2])
     yield transposed("one element", x(1, 1, 1, 1), w(1, 1, 1, 1), w(1))
     yield transposed(
         "channels in fours", x(1, 16, 9, 10), w(16, 32, 3, 3), w(32), strides=[2, 2], output_padding=[1, 1]
