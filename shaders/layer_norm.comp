@@ -1,4 +1,5 @@
-// Layer normalisation of one dense row a workgroup: mean, then variance about it, then the result.
+// Layer normalisation of one dense row a workgroup: mean, then variance about it, then the result. CENTRED 0: about zero, the root mean
+// square. HAS_MEAN, HAS_DEVIATION: the mean, and one over the standard deviation, are results too.
 #version 450
 #if LANES
 #extension GL_KHR_shader_subgroup_basic : require
@@ -19,21 +20,46 @@ layout(binding = 2) buffer Y { sfp y[]; };
 #if HAS_BIAS
 layout(binding = 3) readonly buffer Bias { float bias[]; };
 #endif
-layout(push_constant) uniform parameter { uint rows, size; float epsilon; uint x_offset, y_offset; } p;
+#if HAS_MEAN
+layout(binding = 4) buffer Mean { STATISTIC mean_of[]; };
+#endif
+#if HAS_DEVIATION
+layout(binding = 5) buffer Deviation { STATISTIC deviation_of[]; };
+#endif
+layout(push_constant) uniform parameter { uint rows, size; float epsilon; uint x_offset, y_offset;
+#if HAS_MEAN
+  uint mean_of_offset;
+#endif
+#if HAS_DEVIATION
+  uint deviation_of_offset;
+#endif
+} p;
 float epilogue(float x) { return EPILOGUE(x); }
 void main() {
   const uint row = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
   if (row >= p.rows) return;
   const uint from = p.x_offset + row * p.size, to = p.y_offset + row * p.size;
   float sum = 0.0;
+#if CENTRED
   FOR_ROW(i, p.size) sum += pm_load(x, from + i);
   const float mean = gather(sum, false) / float(p.size);
   sum = 0.0;
+#else
+  const float mean = 0.0;
+#endif
   FOR_ROW(i, p.size) {
     const float delta = pm_load(x, from + i) - mean;
     sum += delta * delta;
   }
   const float factor = inversesqrt(gather(sum, false) / float(p.size) + p.epsilon);
+  if (gl_LocalInvocationID.x == 0u) {
+#if HAS_MEAN
+    STORE_STATISTIC(mean_of, p.mean_of_offset + row, mean);
+#endif
+#if HAS_DEVIATION
+    STORE_STATISTIC(deviation_of, p.deviation_of_offset + row, factor);
+#endif
+  }
   FOR_ROW(i, p.size) {
     float v = (pm_load(x, from + i) - mean) * factor * scale[i];
 #if HAS_BIAS

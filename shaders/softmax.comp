@@ -1,4 +1,5 @@
-// Softmax or log-softmax of one row a workgroup: maximum, sum of exponentials, result. Rows are strided, so any axis will do.
+// Softmax (MODE 0), log-softmax (1) or hardmax (2: one at the first maximum) of one row a workgroup: maximum, sum of exponentials, result.
+// Rows are strided, so any axis will do.
 #version 450
 #if LANES
 #extension GL_KHR_shader_subgroup_basic : require
@@ -16,7 +17,6 @@ layout(push_constant) uniform parameter {
   uint rows, inner, size;   // row r begins at (r / inner) * outer_stride + (r % inner) * inner_stride
   uint x_outer, x_inner, x_step;
   uint y_outer, y_inner, y_step;
-  uint logarithm;
   uint x_offset, y_offset;
 } p;
 
@@ -28,12 +28,23 @@ void main() {
   float largest = uintBitsToFloat(0xff800000u);
   FOR_ROW(i, p.size) largest = pm_max(largest, pm_load(x, from + i * p.x_step));
   largest = gather(largest, true);
+#if MODE == 2
+  // The first maximum, which is NaN where there is one: the largest number counted from the end.
+  float place = 0.0;
+  FOR_ROW(i, p.size) {
+    const float v = pm_load(x, from + i * p.x_step);
+    if (v == largest || (pm_isnan(v) && pm_isnan(largest))) place = pm_max(place, float(p.size - i));
+  }
+  const uint first = p.size - uint(gather(place, true));
+  FOR_ROW(i, p.size) pm_store(y, to + i * p.y_step, i == first ? 1.0 : 0.0);
+#else
   float sum = 0.0;
   FOR_ROW(i, p.size) sum += exp(pm_load(x, from + i * p.x_step) - largest);
   sum = gather(sum, false);
   const float log_sum = log(sum);
   FOR_ROW(i, p.size) {
     const float v = pm_load(x, from + i * p.x_step) - largest;
-    pm_store(y, to + i * p.y_step, p.logarithm != 0u ? v - log_sum : exp(v) / sum);
+    pm_store(y, to + i * p.y_step, MODE == 1 ? v - log_sum : exp(v) / sum);
   }
+#endif
 }

@@ -9,6 +9,7 @@
 #include "operators/planes.h"
 #include "operators/product.h"
 #include "operators/strided.h"
+#include "operators/volume.h"
 #include "operators/window_geometry.h"
 
 namespace pumice {
@@ -284,12 +285,6 @@ Bias bias_of(LowerContext& node) {
   return {Bias::Kind::channels, node.packed(2)};
 }
 
-void check_planes(const LowerContext& node) {
-  if (node.input(0).rank() == 3 || node.input(0).rank() == 4) return;
-  throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(node.row->name) + " over " +
-                         std::to_string(node.input(0).rank() - 2) + " spatial axes; 1 and 2 are supported");
-}
-
 // The geometry of the last two spatial axes; a single one is the width of one row.
 struct Axes {
   int64_t h, w;
@@ -310,15 +305,22 @@ void set_groups(LowerContext& node, Contraction& c) {
 
 }  // namespace
 
+// Over three axes the weights stay as they are.
+static bool packs_weights(const PackContext& node) {
+  return node.input(1).rank() <= 4;
+}
+
 bool pack_conv(const PackContext& node, size_t input, PackedWeight& packed) {
+  if (input == 1 && !packs_weights(node)) return false;
   if (input == 1) pack_weights(node, input, conv_weights(node.input(1), groups_of(node)), 1, packed);
   if (input == 2) pack_floats(node, input, 1, packed);
   return input == 1 || input == 2;
 }
 
 void lower_conv(LowerContext& node) {
-  check_planes(node);
+  check_volume(node);
   const WindowGeometry window = conv_geometry(*node.attributes, node.node, node.input(0).shape, node.input(1).shape);
+  if (node.input(0).rank() == 5) return add_volume_conv(node, window, false);
   Contraction c{planes_of(node, node.input(0)), planes_of(node, node.output(0)), conv_weights(node.input(1), groups_of(node)), 0, 0};
   const Axes kernel = axes_of(window.kernel, 1), steps = axes_of(window.strides, 1), dilations = axes_of(window.dilations, 1),
              pads = axes_of(window.pads_begin, 0);
@@ -332,6 +334,7 @@ void lower_conv(LowerContext& node) {
 }
 
 bool pack_conv_transpose(const PackContext& node, size_t input, PackedWeight& packed) {
+  if (input == 1 && !packs_weights(node)) return false;
   if (input == 1) pack_weights(node, input, transposed_weights(node.input(1), groups_of(node)), 1, packed);
   if (input == 2) pack_floats(node, input, 1, packed);
   return input == 1 || input == 2;
@@ -360,8 +363,9 @@ static Phase phase_of(int64_t phase, int64_t output, int64_t stride, int64_t dil
 }
 
 void lower_conv_transpose(LowerContext& node) {
-  check_planes(node);
+  check_volume(node);
   const WindowGeometry window = conv_transpose_geometry(*node.attributes, node.node, node.input(0).shape, node.input(1).shape);
+  if (node.input(0).rank() == 5) return add_volume_conv(node, window, true);
   Contraction c{planes_of(node, node.input(0)), planes_of(node, node.output(0)), transposed_weights(node.input(1), groups_of(node)), 0, 0};
   const Axes kernel = axes_of(window.kernel, 1), steps = axes_of(window.strides, 1), dilations = axes_of(window.dilations, 1),
              pads = axes_of(window.pads_begin, 0);

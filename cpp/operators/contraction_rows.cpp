@@ -1,5 +1,6 @@
 // Convolutions and matrix products.
 #include "core/error.h"
+#include "operators/einsum.h"
 #include "operators/families.h"
 #include "operators/row_parts.h"
 #include "operators/window_geometry.h"
@@ -83,6 +84,13 @@ void shape_of_matmul(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
+void shape_of_einsum(ShapeContext& node) {
+  std::vector<Shape> shapes;
+  for (size_t i = 0; i < node.input_count(); ++i) shapes.push_back(node.input(i).shape);
+  const EinsumLabels labels = einsum_labels(node.node(), node.attributes().text("equation"), shapes);
+  node.output(0, node.input(0).dtype, labels.shape_of(labels.output));
+}
+
 std::vector<AttributeSchema> conv_attributes() {
   return {text("auto_pad", "NOTSET"),
           optional("dilations", AttributeKind::integers),
@@ -129,7 +137,12 @@ Rows contraction_rows() {
            lower_matmul,
            {},
            0,
-           pack_matmul}};
+           pack_matmul},
+          {"Einsum",
+           Skeleton::contraction,
+           {{variadic_value("x", kFactors, 'T')}, {value("y", kFactors)}, {required("equation", AttributeKind::text)}},
+           shape_of_einsum,
+           lower_einsum}};
 }
 
 }  // namespace pumice

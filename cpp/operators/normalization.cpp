@@ -1,7 +1,10 @@
 // Softmax and the normalisations.
 #include <algorithm>
+#include <array>
+#include <cstdio>
 
 #include "core/error.h"
+#include "operators/compose.h"
 #include "operators/families.h"
 #include "operators/operator_table.h"
 #include "operators/planes.h"
@@ -44,7 +47,9 @@ void lower_softmax(LowerContext& node) {
   }
   const int64_t rows = x.elements() / size;
   node.check_loops(size / 8 * 3 + 16);
-  const auto kernel = node.kernel("softmax.comp", x.dtype, {{"LANES", node.prefers_lanes() ? "1" : "0"}});
+  const std::string_view name = node.row->name;
+  const std::string mode = name == "Softmax" ? "0" : name == "LogSoftmax" ? "1" : "2";
+  const auto kernel = node.kernel("softmax.comp", x.dtype, {{"LANES", node.prefers_lanes() ? "1" : "0"}, {"MODE", mode}});
   StepBuilder step(kernel);
   step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("inner", inner).set("size", size);
   step.set("x_outer", size * inner)
@@ -53,7 +58,7 @@ void lower_softmax(LowerContext& node) {
       .set("y_outer", size * inner)
       .set("y_inner", 1)
       .set("y_step", inner);
-  step.set("logarithm", node.row->name == "LogSoftmax" ? 1 : 0).groups(static_cast<uint64_t>(rows));
+  step.groups(static_cast<uint64_t>(rows));
   node.add(step.build());
 }
 
@@ -110,6 +115,39 @@ void lower_batch_norm(LowerContext& node) {
   add_apply(node, x, y, factors, 0);
 }
 
+// A real number as an expression has it.
+static std::string number_text(double value) {
+  std::array<char, 40> digits{};
+  std::snprintf(digits.data(), digits.size(), "%.17g", value);
+  std::string text = digits.data();
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+}
+
+// Layer normalisation whose scale or bias broadcasts.
+static void lower_broadcast_norm(LowerContext& node, bool centred) {
+  if (node.has_output(1) || node.has_output(2))
+    throw UnsupportedError("node '" + std::string(node.node) + "': the statistics of a normalisation with a scale of shape " +
+                           to_string(node.input(1).shape) + " that broadcasts");
+  Composition parts(node);
+  Piece from = parts.input(0);
+  std::vector<int64_t> axes;
+  int64_t count = 1;
+  for (int64_t axis = axis_of(node, -1); axis < from.desc.rank(); ++axis) {
+    axes.push_back(axis);
+    count *= from.desc.shape[static_cast<size_t>(axis)];
+  }
+  if (centred) {
+    const Piece distance = parts.scratch(DType::float32, from.desc.shape);
+    parts.map("a0 - a1", {from, parts.reduce("ReduceMean", from, axes)}, distance);
+    from = distance;
+  }
+  const auto packed = [&](size_t i) { return Piece{TensorDesc(DType::float32, node.input(i).shape), node.packed(i)}; };
+  std::vector<Piece> operands{from, parts.reduce("ReduceSumSquare", from, axes), packed(1)};
+  if (node.has_input(2)) operands.push_back(packed(2));
+  const std::string root = "sqrt(a1 / " + std::to_string(count) + ".0 + " + number_text(node.attributes->real("epsilon", 1e-5)) + ")";
+  parts.map("a0 / " + root + (node.has_input(2) ? " * a2 + a3" : " * a2"), operands, parts.output(0), true);
+}
+
 bool pack_layer_norm(const PackContext& node, size_t input, PackedWeight& packed) {
   if (input != 1 && input != 2) return false;
   pack_floats(node, input, 1, packed);
@@ -121,26 +159,98 @@ void lower_layer_norm(LowerContext& node) {
   if (x.elements() == 0) return;
   if (!x.is_packed() || !y.is_packed())
     throw UnsupportedError("node '" + std::string(node.node) + "': layer normalisation of a strided tensor");
-  if (node.has_output(1) || node.has_output(2))
-    throw UnsupportedError("node '" + std::string(node.node) + "': the Mean and InvStdDev outputs of LayerNormalization");
   int64_t size = 1;
   for (size_t i = static_cast<size_t>(axis_of(node, -1)); i < x.shape.size(); ++i) size *= x.shape[i];
+  const bool has_bias = node.has_input(2), centred = node.row->name == "LayerNormalization";
+  if (node.input(1).elements() != size || (has_bias && node.input(2).elements() != size)) return lower_broadcast_norm(node, centred);
   node.check_loops(size / 8 * 3 + 16);
-  const bool has_bias = node.has_input(2);
-  if (node.input(1).elements() != size || (has_bias && node.input(2).elements() != size))
-    throw UnsupportedError("node '" + std::string(node.node) + "': layer normalisation with a scale of shape " +
-                           to_string(node.input(1).shape) + " that broadcasts");
-  const auto kernel =
-      node.kernel("layer_norm.comp", x.dtype,
-                  {{"LANES", node.prefers_lanes() ? "1" : "0"}, {"HAS_BIAS", has_bias ? "1" : "0"}, {"EPILOGUE(x)", node.epilogue()}});
-  StepBuilder step(kernel);
+  const auto flag = [](bool set) { return std::string(set ? "1" : "0"); };
+  Macros macros = {{"LANES", flag(node.prefers_lanes())},
+                   {"HAS_BIAS", flag(has_bias)},
+                   {"CENTRED", flag(centred)},
+                   {"HAS_MEAN", flag(node.has_output(1))},
+                   {"HAS_DEVIATION", flag(node.has_output(2))},
+                   {"EPILOGUE(x)", node.epilogue()}};
+  for (const size_t i : {1, 2}) {
+    if (!node.has_output(i)) continue;
+    const bool wide = node.output(i).dtype == DType::float32;
+    macros.emplace_back("STATISTIC", wide ? "float" : "sfp");
+    macros.emplace_back("STORE_STATISTIC(t, i, v)", wide ? "t[i] = (v)" : "pm_store(t, i, v)");
+    if (node.has_output(1)) break;  // both are of one dtype
+  }
+  StepBuilder step(node.kernel("layer_norm.comp", x.dtype, macros));
   step.bind("x", node.in(0)).bind("scale", node.packed(1)).bind("y", node.out(0));
   if (has_bias) step.bind("bias", node.packed(2));
+  if (node.has_output(1)) step.bind("mean_of", node.out(1));
+  if (node.has_output(2)) step.bind("deviation_of", node.out(2));
   step.set("rows", x.elements() / size)
       .set("size", size)
       .set("epsilon", node.attributes->real("epsilon", 1e-5))
       .groups(static_cast<uint64_t>(x.elements() / size));
   node.add(step.build());
+}
+
+void lower_group_norm(LowerContext& node) {
+  const TensorDesc& x = node.input(0);
+  if (x.elements() == 0) return;
+  const int64_t groups = node.attributes->integer("num_groups"), channels = x.shape[1], pixels = x.elements() / x.shape[0] / channels;
+  Composition parts(node);
+  const Shape grouped{x.shape[0], groups, channels / groups, pixels};
+  const Piece from = parts.input(0).seen_as(grouped);
+  const auto of_channels = [&](size_t i) {
+    const Piece piece = parts.input(i);  // one for each channel, or (before operator set 21) for each group
+    return piece.seen_as({1, groups, piece.desc.elements() / groups, 1});
+  };
+  const Piece mean = parts.reduce("ReduceMean", from, {2, 3}), distance = parts.scratch(DType::float32, grouped);
+  parts.map("a0 - a1", {from, mean}, distance);
+  const Piece power = parts.reduce("ReduceSumSquare", distance, {2, 3});
+  const std::string count = std::to_string(channels / groups * pixels) + ".0";
+  parts.map("a0 / sqrt(a1 / " + count + " + " + number_text(node.attributes->real("epsilon", 1e-5)) + ") * a2 + a3",
+            {distance, power, of_channels(1), of_channels(2)}, parts.output(0).seen_as(grouped), true);
+}
+
+void lower_mean_variance_norm(LowerContext& node) {
+  if (node.input(0).elements() == 0) return;
+  Composition parts(node);
+  const Piece from = parts.input(0);
+  std::vector<int64_t> axes = node.attributes->integers("axes");
+  int64_t count = 1;
+  for (int64_t& axis : axes) {
+    if (axis < 0) axis += from.desc.rank();
+    count *= from.desc.shape[static_cast<size_t>(axis)];
+  }
+  const Piece mean = parts.reduce("ReduceMean", from, axes), distance = parts.scratch(DType::float32, from.desc.shape);
+  parts.map("a0 - a1", {from, mean}, distance);
+  const Piece power = parts.reduce("ReduceSumSquare", distance, axes);
+  parts.map("a0 / (sqrt(a1 / " + std::to_string(count) + ".0) + 0.000000001)", {distance, power}, parts.output(0), true);
+}
+
+void lower_lp_norm(LowerContext& node) {
+  if (node.input(0).elements() == 0) return;
+  Composition parts(node);
+  const Piece from = parts.input(0);
+  const Piece norm = parts.reduce(node.attributes->integer("p", 2) == 1 ? "ReduceL1" : "ReduceL2", from, {axis_of(node, -1)});
+  parts.map("a1 == 0 ? 0 : a0 / a1", {from, norm}, parts.output(0), true);
+}
+
+// The mean of squares over neighbouring channels is an average pooling of channels as rows.
+void lower_lrn(LowerContext& node) {
+  const TensorDesc& x = node.input(0);
+  if (x.elements() == 0) return;
+  Composition parts(node);
+  const int64_t size = node.attributes->integer("size"), channels = x.shape[1];
+  const Shape rows{x.shape[0], 1, channels, x.elements() / x.shape[0] / channels};
+  const Piece from = parts.input(0).seen_as(rows), squares = parts.scratch(DType::float32, rows),
+              means = parts.scratch(DType::float32, rows);
+  parts.map("a0 * a0", {from}, squares);
+  Attributes window;
+  window.set("kernel_shape", std::vector<int64_t>{size, 1});
+  window.set("pads", std::vector<int64_t>{(size - 1) / 2, 0, size / 2, 0});
+  window.set("count_include_pad", int64_t{1});
+  parts.add("AveragePool", window, {squares}, means);
+  const auto number = [&](std::string_view name) { return number_text(node.attributes->real(name)); };
+  parts.map("a0 / pow(" + number("bias") + " + " + number("alpha") + " * a1, " + number("beta") + ")", {from, means},
+            parts.output(0).seen_as(rows), true);
 }
 
 }  // namespace pumice

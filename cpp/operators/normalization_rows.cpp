@@ -1,4 +1,6 @@
 // Softmax and the normalisations.
+#include <algorithm>
+
 #include "core/error.h"
 #include "operators/families.h"
 #include "operators/row_parts.h"
@@ -32,6 +34,30 @@ void shape_of_layer_norm(ShapeContext& node) {
     }
   }
   shape_like_input(node);
+  Shape statistics = x;
+  std::fill(statistics.begin() + static_cast<std::ptrdiff_t>(axis), statistics.end(), 1);
+  for (size_t i = 1; i < node.output_count(); ++i) node.output(i, DType::float32, statistics);
+}
+
+// One scale and bias for each channel; for each group before operator set 21, which a count of groups tells.
+void shape_of_group_norm(ShapeContext& node) {
+  const Shape& x = node.input(0).shape;
+  const int64_t groups = node.attributes().integer("num_groups"), channels = x[1];
+  if (groups < 1 || channels % groups != 0) node.fail(std::to_string(channels) + " channels in " + std::to_string(groups) + " groups");
+  const int64_t given = node.input(1).elements();
+  for (size_t i = 1; i < 3; ++i) check_vector(node, i, given == groups ? groups : channels, "a value for each channel");
+  shape_like_input(node);
+}
+
+void shape_over_axes(ShapeContext& node) {
+  checked_axes(node, node.attributes().integers("axes"), node.input(0).shape.size());
+  shape_like_input(node);
+}
+
+void shape_of_lrn(ShapeContext& node) {
+  if (node.attributes().integer("size") < 1)
+    node.fail("'size' of at least 1 expected; given " + std::to_string(node.attributes().integer("size")));
+  shape_like_input(node);
 }
 
 }  // namespace
@@ -64,14 +90,46 @@ Rows normalization_rows() {
           {"LayerNormalization",
            Skeleton::reduce,
            {{floats("x"), floats("scale"), optional_value("b", kFloats)},
-            {floats("y"), unsupported_value("mean"), unsupported_value("inv_std_dev")},
+            {floats("y"), optional_value("mean", kFloats), optional_value("inv_std_dev", kFloats)},
             {integer("axis", -1), real("epsilon", 1e-5), integer("stash_type", 1)},
             1},
            shape_of_layer_norm,
            lower_layer_norm,
            {},
            0,
-           pack_layer_norm}};
+           pack_layer_norm},
+          {"RMSNormalization",
+           Skeleton::reduce,
+           {{floats("x"), floats("scale")}, y, {integer("axis", -1), real("epsilon", 1e-5), integer("stash_type", 1)}, 1},
+           shape_of_layer_norm,
+           lower_layer_norm,
+           {},
+           0,
+           pack_layer_norm},
+          {"Hardmax", Skeleton::reduce, {x, y, {integer("axis", -1)}, 1}, shape_of_softmax, lower_softmax},
+          {"GroupNormalization",
+           Skeleton::reduce,
+           {{floats("x"), floats("scale"), floats("bias")},
+            y,
+            {real("epsilon", 1e-5), required("num_groups", AttributeKind::integer), integer("stash_type", 1)},
+            2},
+           shape_of_group_norm,
+           lower_group_norm},
+          {"MeanVarianceNormalization",
+           Skeleton::reduce,
+           {x, y, {{"axes", AttributeKind::integers, std::vector<int64_t>{0, 2, 3}}}, 1},
+           shape_over_axes,
+           lower_mean_variance_norm},
+          {"LpNormalization",
+           Skeleton::reduce,
+           {x, y, {integer("axis", -1), {"p", AttributeKind::integer, int64_t{2}, false, {int64_t{1}, int64_t{2}}}}, 1},
+           shape_of_softmax,
+           lower_lp_norm},
+          {"LRN",
+           Skeleton::window,
+           {x, y, {required("size", AttributeKind::integer), real("alpha", 1e-4), real("beta", 0.75), real("bias", 1)}, 2},
+           shape_of_lrn,
+           lower_lrn}};
 }
 
 }  // namespace pumice

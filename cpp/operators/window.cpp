@@ -1,9 +1,13 @@
 // Pooling.
+#include <algorithm>
+
 #include "core/error.h"
+#include "operators/compose.h"
 #include "operators/families.h"
 #include "operators/operator_table.h"
 #include "operators/planes.h"
 #include "operators/reduce.h"
+#include "operators/volume.h"
 #include "operators/window_geometry.h"
 
 namespace pumice {
@@ -51,13 +55,46 @@ void add_pool(LowerContext& node, bool average, const Window& window, bool count
   node.add(step.build());
 }
 
+// What pool.comp lacks: three axes, indices, integers and powers.
+void add_volume_pool(LowerContext& node) {
+  const TensorDesc &x = node.input(0), &y = node.output(0);
+  if (y.elements() == 0) return;
+  const WindowGeometry window = pool_geometry(*node.attributes, node.node, x.shape);
+  int64_t taps = 1;
+  for (const int64_t size : window.kernel) taps *= size;
+  node.check_loops(taps * 3);
+  if (node.has_output(1) && !node.output(1).is_packed())
+    throw UnsupportedError("node '" + std::string(node.node) + "': indices into a strided tensor");
+  const std::string_view name = node.row->name;
+  Macros macros = {{"MODE", name == "MaxPool"       ? "0"
+                            : name == "AveragePool" ? "1"
+                                                    : "2"},
+                   {"INDICES", node.has_output(1) ? "1" : "0"},
+                   {"RESULT(v)", is_float(x.dtype) ? "(v)" : "int(v)"},
+                   {"EPILOGUE(x)", node.epilogue()}};
+  for (const auto& more : {element_macros("x", x.dtype), element_macros("y", y.dtype)})
+    macros.insert(macros.end(), more.begin(), more.end());
+  StepBuilder step(node.kernel("pool_volume.comp", x.dtype, macros, volume_constants(window)));
+  step.bind("x", node.in(0)).bind("y", node.out(0));
+  if (node.has_output(1)) step.bind("indices", node.out(1));
+  const std::vector<int64_t> spatial(x.shape.begin() + 2, x.shape.end());
+  std::vector<int64_t> padded = spatial;
+  for (size_t i = 0; i < padded.size(); ++i) padded[i] += window.pads_begin[i] + window.pads_end[i];
+  step.set("elements", y.elements()).set("channels", x.shape[1]).set("out_size", volume_axes({y.shape.begin() + 2, y.shape.end()}, 1));
+  step.set("in_size", volume_axes(spatial, 1)).set("padded", volume_axes(padded, 1));
+  step.set("x_stride", volume_strides(x)).set("y_stride", volume_strides(y));
+  step.set("count_padding", node.attributes->integer("count_include_pad", 0) != 0)
+      .set("column_major", node.attributes->integer("storage_order", 0) != 0)
+      .set("power", static_cast<double>(node.attributes->integer("p", 2)));
+  node.add(step.threads(static_cast<uint64_t>(y.elements())).build());
+}
+
 }  // namespace
 
 void lower_pool(LowerContext& node) {
-  if (node.has_output(1)) throw UnsupportedError("node '" + std::string(node.node) + "': the Indices output of MaxPool");
-  if (node.input(0).rank() != 3 && node.input(0).rank() != 4)
-    throw UnsupportedError("node '" + std::string(node.node) + "': pooling over " + std::to_string(node.input(0).rank() - 2) +
-                           " spatial axes; 1 and 2 are supported");
+  check_volume(node);
+  const TensorDesc& x = node.input(0);
+  if (x.rank() == 5 || node.has_output(1) || !is_working_float(x.dtype) || node.row->name == "LpPool") return add_volume_pool(node);
   const Window window = window_of(pool_geometry(*node.attributes, node.node, node.input(0).shape));
   add_pool(node, node.row->name == "AveragePool", window, node.attributes->integer("count_include_pad", 0) != 0);
 }
@@ -71,6 +108,22 @@ void lower_global_pool(LowerContext& node) {
                     {{x.n, x.c}, {{x.sn, x.sc}, {y.sn, y.sc}}}, {{x.h, x.w}, {{x.sh, x.sw}}});
   }
   add_pool(node, node.row->name == "GlobalAveragePool", {.kernel_h = x.h, .kernel_w = x.w}, false);
+}
+
+void lower_global_lp_pool(LowerContext& node) {
+  if (node.output(0).elements() == 0) return;
+  Composition parts(node);
+  const Piece x = parts.input(0);
+  const int64_t power = node.attributes->integer("p", 2);
+  const Shape rows{x.desc.shape[0], x.desc.shape[1], x.desc.elements() / std::max<int64_t>(x.desc.shape[0] * x.desc.shape[1], 1)};
+  const Piece powers = parts.scratch(DType::float32, rows);
+  const std::string p = std::to_string(power) + ".0";
+  parts.map(power == 1 ? "abs(a0)" : "pow(abs(a0), " + p + ")", {x.seen_as(rows)}, powers);
+  const Piece sums = parts.reduce("ReduceSum", powers, {2});
+  parts.map(power == 1   ? "a0"
+            : power == 2 ? "sqrt(a0)"
+                         : "pow(a0, 1.0 / " + p + ")",
+            {sums}, parts.output(0).seen_as({rows[0], rows[1], 1}), true);
 }
 
 }  // namespace pumice

@@ -11,6 +11,7 @@ void shape_of_pool(ShapeContext& node) {
   const WindowGeometry geometry = pool_geometry(node.attributes(), node.node(), y);
   std::copy(geometry.output.begin(), geometry.output.end(), y.begin() + 2);
   node.output(0, node.input(0).dtype, y);
+  node.output(1, DType::int64, y);
 }
 
 void shape_of_global_pool(ShapeContext& node) {
@@ -32,12 +33,16 @@ std::vector<AttributeSchema> pool_attributes(const AttributeSchema& own) {
 }  // namespace
 
 Rows window_rows() {
-  const std::vector<ValueRole> x{value("x", kFloats)}, y{value("y", kFloats)},
-      y_and_indices{value("y", kFloats), unsupported_value("indices")};
-  return {{"MaxPool", Skeleton::window, {x, y_and_indices, pool_attributes(integer("storage_order", 0)), 3}, shape_of_pool, lower_pool},
-          {"AveragePool", Skeleton::window, {x, y, pool_attributes(integer("count_include_pad", 0)), 3}, shape_of_pool, lower_pool},
-          {"GlobalAveragePool", Skeleton::window, {x, y, {}, 3}, shape_of_global_pool, lower_global_pool},
-          {"GlobalMaxPool", Skeleton::window, {x, y, {}, 3}, shape_of_global_pool, lower_global_pool}};
+  constexpr DTypeSet kPooled = kFloats | set_of(DType::int8, DType::uint8);
+  const std::vector<ValueRole> x{value("x", kFloats)}, y{value("y", kFloats)}, maxima{value("x", kPooled)},
+      y_and_indices{value("y", kPooled), optional_value("indices", kInt64)};
+  return {
+      {"MaxPool", Skeleton::window, {maxima, y_and_indices, pool_attributes(integer("storage_order", 0)), 3}, shape_of_pool, lower_pool},
+      {"AveragePool", Skeleton::window, {x, y, pool_attributes(integer("count_include_pad", 0)), 3}, shape_of_pool, lower_pool},
+      {"GlobalAveragePool", Skeleton::window, {x, y, {}, 3}, shape_of_global_pool, lower_global_pool},
+      {"GlobalMaxPool", Skeleton::window, {x, y, {}, 3}, shape_of_global_pool, lower_global_pool},
+      {"LpPool", Skeleton::window, {x, y, pool_attributes(integer("p", 2)), 3}, shape_of_pool, lower_pool},
+      {"GlobalLpPool", Skeleton::window, {x, y, {integer("p", 2)}, 3}, shape_of_global_pool, lower_global_lp_pool}};
 }
 
 }  // namespace pumice

@@ -235,7 +235,6 @@ UPGRADES: dict[str, list[tuple[int, Upgrade]]] = {
     "DFT": [(20, _dft)],
     "Dropout": [(12, _dropout)],
     "GridSample": [(20, _grid_sample)],
-    "GroupNormalization": [(21, _refused("scale and bias per group"))],
     "Pad": [(11, _pad)],
     "Resize": [(11, _resize)],
     "RoiAlign": [(16, _roi_align)],

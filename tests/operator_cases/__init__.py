@@ -13,6 +13,7 @@ from operator_cases import (
     large,
     maps,
     normalizations,
+    quantizations,
     reductions,
     resizes,
     sorts,
@@ -26,6 +27,7 @@ __all__ = ["CASES", "OPSET", "Case"]
 FAMILIES = (
     contractions.convolutions,
     contractions.products,
+    contractions.einsums,
     contractions.wide_products,
     windows.windows,
     normalizations.normalizations,
@@ -46,6 +48,7 @@ FAMILIES = (
     maps.doubles,
     maps.ranges,
     maps.casts,
+    quantizations.quantizations,
     views.copies,
     large.large,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from operator_cases.rows import LOOSE, Case, Given, case, fixed, w, x
+from operator_cases.rows import EXACT, LOOSE, Case, Given, case, fixed, w, x
 
 
 def convolutions() -> Iterator[Case]:
@@ -37,6 +37,12 @@ def convolutions() -> Iterator[Case]:
     yield conv("SAME_LOWER", x(1, 3, 10, 11), w(4, 3, 3, 4), w(4), auto_pad="SAME_LOWER", strides=[2, 2])
     yield conv("VALID", x(1, 3, 10, 11), w(4, 3, 3, 3), w(4), auto_pad="VALID")
     yield conv("weights given at the call", x(1, 3, 8, 7), x(6, 3, 3, 3), x(6), pads=[1, 1, 1, 1])
+    yield conv("three axes", x(2, 3, 5, 7, 6), w(4, 3, 2, 3, 3), w(4), pads=[1, 1, 0, 0, 1, 1], strides=[1, 2, 1])
+    yield conv("three axes, groups, dilated", x(1, 6, 7, 5, 6), w(4, 3, 2, 3, 1), group=2, dilations=[2, 1, 1])
+    yield conv(
+        "three axes, SAME_UPPER", x(1, 2, 5, 6, 7), w(3, 2, 3, 2, 3), w(3), auto_pad="SAME_UPPER", strides=[2, 2, 2]
+    )
+    yield conv("three axes, weights given at the call", x(1, 2, 4, 5, 6), x(3, 2, 3, 3, 3), x(3))
     yield conv("no images", x(0, 3, 8, 8), w(4, 3, 3, 3), w(4))
 
     def transposed(note: str, *inputs: Given | None, **options: Any) -> Case:
@@ -51,10 +57,45 @@ def convolutions() -> Iterator[Case]:
     yield transposed("dilated", x(1, 3, 5, 5), w(3, 4, 3, 3), w(4), dilations=[2, 2], strides=[2, 2])
     yield transposed("two groups", x(1, 6, 4, 4), w(6, 3, 3, 3), w(6), group=2, strides=[2, 2])
     yield transposed("one axis", x(1, 3, 9), w(3, 4, 3), w(4), strides=[2])
+    yield transposed(
+        "three axes", x(1, 3, 4, 3, 5), w(3, 4, 2, 3, 3), w(4), strides=[2, 1, 2], output_padding=[1, 0, 1]
+    )
+    yield transposed(
+        "three axes, cropped, dilated", x(2, 2, 3, 4, 3), w(2, 3, 2, 2, 2), dilations=[2, 1, 2], pads=[1, 0, 1, 0, 1, 1]
+    )
+    yield transposed("three axes, groups", x(1, 4, 3, 3, 2), w(4, 2, 2, 2, 2), w(4), group=2, strides=[1, 2, 2])
+    yield transposed("depthwise", x(1, 5, 4, 6), w(5, 1, 3, 3), w(5), group=5, strides=[2, 2])
     yield transposed("one element", x(1, 1, 1, 1), w(1, 1, 1, 1), w(1))
     yield transposed(
         "channels in fours", x(1, 16, 9, 10), w(16, 32, 3, 3), w(32), strides=[2, 2], output_padding=[1, 1]
     )
+
+
+def einsums() -> Iterator[Case]:
+    def einsum(equation: str, *inputs: Given | None, note: str = "", **options: Any) -> Case:
+        return case("Einsum", equation + note, *inputs, equation=equation, **{**LOOSE, **options})
+
+    yield einsum("ij,jk->ik", x(5, 7), w(7, 3))
+    yield einsum("ij,jk", x(5, 7), x(7, 3))
+    yield einsum("bij,bkj->bki", x(3, 5, 7), x(3, 2, 7))
+    yield einsum("bhqd,bkhd->bhqk", x(2, 3, 5, 7), x(2, 11, 3, 7))
+    yield einsum("i,j->ji", x(5), x(7))
+    yield einsum("i,i->", x(31), x(31))
+    yield einsum("ii->i", x(7, 7), **EXACT)
+    yield einsum("ii", x(7, 7))
+    yield einsum("iji,j->ij", x(5, 3, 5), x(3))
+    yield einsum("ijk->ki", x(3, 5, 7))
+    yield einsum("ijk->kij", x(3, 5, 7), **EXACT)
+    yield einsum("...ij,...jk->...ik", x(2, 1, 5, 7), x(3, 7, 4))
+    yield einsum("...i,i...->...", x(3, 7), x(7, 3))
+    yield einsum("i...->...", x(3, 5, 7))
+    yield einsum("ij,jk,kl->il", x(3, 5), x(5, 7), x(7, 2))
+    yield einsum("abc,cd,ad,b->bd", x(2, 3, 5), x(5, 4), x(2, 4), x(3), fp16=(4e-3, 0.1))
+    yield einsum("ij,ij->ij", x(5, 7), x(5, 7))
+    yield einsum(" i j , j k -> i k ", x(5, 0), x(0, 3), note=", an empty sum")
+    yield einsum("ij,jk->ik", x(5, 7, dtype="float64"), x(7, 3, dtype="float64"), note=", doubles", fp32=(1e-14, 1e-14))
+    integers: dict[str, Any] = {"dtype": "int32", "low": -9, "high": 9}
+    yield einsum("ij,kj->ki", x(5, 7, **integers), x(3, 7, **integers), note=", integers")
 
 
 def wide_products() -> Iterator[Case]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from operator_cases.rows import Case, case, given, w, x
+from operator_cases.rows import EXACT, Case, case, given, w, x
 
 
 def normalizations() -> Iterator[Case]:
@@ -48,4 +48,23 @@ def normalizations() -> Iterator[Case]:
     )
     yield case("LayerNormalization", "rows", x(3, 37), w(37), w(37), **norm)
     yield case("LayerNormalization", "two axes, no bias", x(3, 5, 7), w(5, 7), axis=1, **norm)
+    yield case("LayerNormalization", "statistics", x(3, 5, 7), w(5, 7), w(5, 7), axis=1, outputs=3, **norm)
+    yield case("LayerNormalization", "a scale that broadcasts", x(3, 5, 7), w(7), w(5, 1), axis=1, **norm)
+    yield case("RMSNormalization", "rows", x(3, 37), w(37), **norm)
+    yield case("RMSNormalization", "two axes", x(3, 5, 7), w(5, 7), axis=1, epsilon=1e-3, **norm)
+    yield case("RMSNormalization", "a scale that broadcasts", x(3, 5, 7), w(7), axis=1, **norm)
+    yield case("Hardmax", "rows", x(3, 37), **EXACT)
+    yield case("Hardmax", "a middle axis, equals", x(2, 11, 5, low=0, high=0.03125), axis=1, **EXACT)
+    yield case("Hardmax", "NaN", given([[1.0, np.nan, 2.0, np.nan], [np.inf, 1.0, np.inf, 0.0]]), **EXACT)
+    yield case("GroupNormalization", "three groups", x(2, 6, 5, 7), w(6), w(6), num_groups=3, **norm)
+    yield case("GroupNormalization", "one axis", x(2, 4, 101), w(4), w(4), num_groups=1, epsilon=1e-3, **norm)
+    yield case("MeanVarianceNormalization", "images", x(3, 5, 7, 11), **norm)
+    yield case("MeanVarianceNormalization", "other axes", x(3, 5, 7), axes=[-1], **norm)
+    for p in (1, 2):
+        numbers = x(3, 5, 7, low=0.25, high=2)
+        yield case("LpNormalization", f"p {p}", numbers, axis=1, p=p, fp16=(2e-3, 2e-3))
+    yield case("LpNormalization", "zeros", given([[0.0, 0.0], [3.0, 4.0]]), axis=1, p=2)
+    for size in (3, 4):
+        options = {"size": size, "alpha": 0.25, "beta": 0.5, "bias": 2.0, "fp16": (2e-3, 2e-3)}
+        yield case("LRN", f"size {size}", x(2, 7, 5, 3), **options)
     yield case("LayerNormalization", "a long row", x(2, 1031), w(1031), w(1031), **norm)

@@ -51,6 +51,34 @@ def windows() -> Iterator[Case]:
     yield case("AveragePool", "rounded up", x(1, 4, 8, 8), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
     yield case("AveragePool", "the whole plane", x(1, 40, 13, 13), kernel_shape=[13, 13], strides=[13, 13])
     yield case("AveragePool", "one axis", x(2, 3, 17), kernel_shape=[4], strides=[2])
+    for order in (0, 1):
+        options = {"storage_order": order, "outputs": 2, **EXACT}
+        yield case("MaxPool", f"indices, order {order}", x(2, 3, 7, 9), kernel_shape=[3, 2], strides=[2, 1], **options)
+    yield case("MaxPool", "indices, padded", x(1, 8, 6, 8), kernel_shape=[3, 3], pads=[1, 1, 1, 1], outputs=2, **EXACT)
+    yield case("MaxPool", "indices, one axis", x(2, 3, 17), kernel_shape=[3], strides=[2], outputs=2, **EXACT)
+    volume = x(2, 3, 7, 6, 9)
+    pool = {"kernel_shape": [3, 2, 3], "strides": [2, 1, 2], "pads": [1, 0, 1, 1, 1, 0]}
+    yield case("MaxPool", "three axes", volume, **pool, **EXACT)
+    yield case("MaxPool", "three axes, dilated", volume, kernel_shape=[2, 2, 2], dilations=[2, 1, 3], **EXACT)
+    for dtype in ("uint8", "int8"):
+        low = 0 if dtype == "uint8" else -128
+        yield case("MaxPool", dtype, x(1, 3, 7, 9, dtype=dtype, low=low, high=127), kernel_shape=[3, 3], strides=[2, 2])
+    for counted in (0, 1):
+        yield case("AveragePool", f"three axes, count_include_pad={counted}", volume, **pool, count_include_pad=counted)
+    yield case(
+        "AveragePool",
+        "three axes, rounded up",
+        x(1, 2, 6, 6, 6),
+        kernel_shape=[3, 3, 3],
+        strides=[2, 2, 2],
+        ceil_mode=1,
+    )
+    yield case("AveragePool", "dilated", x(1, 3, 9, 9), kernel_shape=[2, 3], dilations=[3, 2])
+    loose = {"fp32": (1e-5, 1e-5), "fp16": (2e-3, 4e-3)}
+    for p in (1, 2, 3):
+        yield case("LpPool", f"p {p}", x(2, 3, 7, 9), kernel_shape=[3, 2], strides=[2, 1], p=p, **loose)
+        yield case("GlobalLpPool", f"p {p}", x(2, 3, 7, 5), p=p, **loose)
+    yield case("LpPool", "one axis, padded", x(2, 3, 17), kernel_shape=[4], pads=[1, 2], **loose)
     yield case("GlobalAveragePool", "batch 3", x(3, 7, 13, 11))
     yield case("GlobalAveragePool", "one axis", x(2, 5, 101))
     yield case("GlobalAveragePool", "one element", x(1, 1, 1, 1))

@@ -1,0 +1,21 @@
+// Windows over up to three spatial axes for the kernels without tiles.
+#pragma once
+
+#include "operators/lowering.h"
+#include "operators/window_geometry.h"
+
+namespace pumice {
+
+// The specialization constants of include/volume.glsl.
+SpecValues volume_constants(const WindowGeometry& window);
+// Sizes (or another fact) of three spatial axes, `missing` for those that are not there.
+std::vector<int64_t> volume_axes(const std::vector<int64_t>& values, int64_t missing);
+// Strides of images, channels and three spatial axes.
+std::vector<int64_t> volume_strides(const TensorDesc& desc);
+// UnsupportedError where there are more axes than three.
+void check_volume(const LowerContext& node);
+
+// A convolution over three axes, plain or transposed. The weights are input 1 as it is.
+void add_volume_conv(LowerContext& node, const WindowGeometry& window, bool transposed);
+
+}  // namespace pumice

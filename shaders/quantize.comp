@@ -1,0 +1,67 @@
+// Floats to integers and back: y = saturate(round(x / scale) + zero point), or (QUANTIZE 0) y = (x - zero point) * scale. An invocation
+// makes LANES neighbouring elements: one word, or one float. Elements are seen as [outer, size, inner]; scales and zero points
+// lie in blocks of `block` along the middle axis. ZERO: the width of zero points, 0 where there are none.
+#version 450
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+layout(local_size_x = 64) in;
+layout(binding = 0) readonly buffer X { X_TYPE x[]; };
+layout(binding = 1) readonly buffer Scale { float scale[]; };
+layout(binding = 2) buffer Y { Y_TYPE y[]; };
+#if ZERO
+layout(binding = 3) readonly buffer Zero { ZERO_TYPE zero[]; };
+#endif
+layout(push_constant) uniform parameter {
+  uint elements, size, inner, block;
+  uint s_outer, s_block, s_inner;
+  int lowest, highest;
+  uint x_offset, y_offset, zero_offset;
+} p;
+
+#define LOAD_4(t, i) (t[pm_keep(i) >> 3] >> (pm_kept & 7u) * 4u & 15u)
+
+uint scale_index(uint i) {
+  const uint row = i / p.inner;
+  return row / p.size * p.s_outer + row % p.size / p.block * p.s_block + i % p.inner * p.s_inner;
+}
+
+int zero_point(uint at) {
+#if ZERO
+  return int(LOAD_ZERO(p.zero_offset + at));
+#else
+  return 0;
+#endif
+}
+
+#if QUANTIZE
+// x / scale rounded as IEEE 754 does, whatever the device's division is.
+float divided(float a, float b) {
+  precise float q = a / b;
+  precise float better = q + fma(-q, b, a) / b;
+  return pm_is_finite(q) && pm_is_finite(better) ? better : q;
+}
+
+int element(uint i) {
+  const uint at = scale_index(i);
+  const float v = roundEven(divided(float(LOAD(p.x_offset + i)), scale[at])), zero = float(zero_point(at));
+  const float lowest = float(p.lowest) - zero, highest = float(p.highest) - zero;
+  return !(v > lowest) ? p.lowest : !(v < highest) ? p.highest : int(v) + zero_point(at);
+}
+#else
+float element(uint i) {
+  const uint at = scale_index(i);
+  return float(int(LOAD(p.x_offset + i)) - zero_point(at)) * scale[at];
+}
+#endif
+
+void main() {
+  const uint first = ((gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x) * LANES;
+  if (first >= p.elements) return;
+#if QUANTIZE
+  uint word = 0u;
+  for (uint k = 0u; k < LANES && first + k < p.elements; ++k) word |= (uint(element(first + k)) & (1u << 32u / LANES) - 1u) << 32u / LANES * k;
+  y[p.y_offset / LANES + first / LANES] = word;
+#else
+  STORE(p.y_offset + first, element(first));
+#endif
+}
