@@ -1,22 +1,25 @@
 // Elementwise expressions over broadcast operands of any dtypes: the one kernel of the map rows. The lowering gives, as macros,
-//   DECLARATIONS  the bindings t0, t1, .. and y;   LOADS  local variables from the elements at[0], at[1], ..;
-//   RESULT_TYPE, RESULT  the expression;           STORE(i, v), STORE4(i, v)  one element, and four from a multiple of four on.
-// FLAT: every operand is dense in the output's order or one element. DENSE: the output is. An invocation makes four elements where
-// the output is dense, else one. RANK: axes that the others walk.
-// WIDE: elements of the result have 64 bits, so that a quad is larger than a tensor's padding.
+//   DECLARATIONS  the bindings t0, t1, .. and y;     RESULT_TYPE, RESULT  the expression over local variables;
+//   LOADS         those variables, from the elements at[0], at[1], ..;
+//   STORE(i, v)   one element;                       STORE4(i, v, count)  the first `count` of four, from a multiple of four on.
+// DENSE: the output is dense, and an invocation makes QUADS times four elements of it, else one. RANK: axes that are walked, 0 where
+// every operand is dense in the output's order or one element. WHOLE: four neighbours of the output lie on one row of the last axis,
+// so that their place is found once; then come
+//   QUADS_HELD    variables that hold what four elements read;   LOAD_QUADS  fills them from at[0], at[1], ..;
+//   PICKS         local variables of the j-th of them.
 #version 450
 #include "include/math.glsl"
 #include "include/tensor.glsl"
-layout(local_size_x = 64) in;
+layout(local_size_x = LOCAL_SIZE) in;
 DECLARATIONS
 layout(push_constant) uniform parameter {
   uint elements;
-#if FLAT
-  uint t_stride[INPUTS];  // 1, or 0 for a single element
-#else
+#if RANK
   uint size[RANK];
   uint t_stride[INPUTS * RANK];
+#if !DENSE
   uint y_stride[RANK];
+#endif
 #endif
   OFFSETS
   uint y_offset;
@@ -28,50 +31,67 @@ layout(push_constant) uniform parameter {
 
 uint at[INPUTS];
 
-RESULT_TYPE compute() {
+void locate(uint flat_index) {
+#if RANK
+  for (int i = 0; i < INPUTS; ++i) at[i] = 0u;
+  for (int axis = RANK - 1; axis >= 0; --axis) {
+    const uint next = flat_index / p.size[axis], k = flat_index - next * p.size[axis];
+    flat_index = next;
+    for (int i = 0; i < INPUTS; ++i) at[i] += k * p.t_stride[i * RANK + axis];
+  }
+#else
+  for (int i = 0; i < INPUTS; ++i) at[i] = flat_index;
+#endif
+}
+
+RESULT_TYPE element(uint flat_index) {
+  locate(flat_index);
   LOADS
   return EPILOGUE(RESULT);
 }
 
-RESULT_TYPE element(uint flat_index) {
-#if FLAT
-  for (int i = 0; i < INPUTS; ++i) at[i] = flat_index * p.t_stride[i];
-#else
-  for (int i = 0; i < INPUTS; ++i) at[i] = 0u;
-  for (int axis = RANK - 1; axis >= 0; --axis) {
-    const uint k = flat_index % p.size[axis];
-    flat_index /= p.size[axis];
-    for (int i = 0; i < INPUTS; ++i) at[i] += k * p.t_stride[i * RANK + axis];
+#if DENSE
+#if WHOLE
+QUADS_HELD
+
+RESULT_TYPE picked(uint j) {
+  PICKS
+  return EPILOGUE(RESULT);
+}
+#endif
+
+void make_quad(uint first) {
+  RESULT_TYPE v[4];
+#if WHOLE
+  if (first + 4u <= p.elements) {
+    locate(first);
+    LOAD_QUADS
+    for (uint j = 0u; j < 4u; ++j) v[j] = picked(j);
+    STORE4(first, v, 4u);
+    return;
   }
 #endif
-  return compute();
+  for (uint j = 0u; j < 4u; ++j) v[j] = element(min(first + j, p.elements - 1u));
+  STORE4(first, v, min(p.elements - first, 4u));
 }
+#endif
 
 void main() {
-  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
 #if DENSE
-  const uint first = id * 4u;
-  if (first >= p.elements) return;
-  if (first + 4u <= p.elements) {
-    RESULT_TYPE v[4];
-    for (uint i = 0u; i < 4u; ++i) v[i] = element(first + i);
-    STORE4(first, v);
-  } else {
-    // The last, partial quad: elements past the end belong to the tensor's padding.
-#if WIDE
-    for (uint k = first; k < p.elements; ++k) STORE(p.y_offset + k, element(k));
-#else
-    RESULT_TYPE v[4];
-    for (uint i = 0u; i < 4u; ++i) v[i] = element(min(first + i, p.elements - 1u));
-    STORE4(first, v);
-#endif
+  for (uint k = 0u; k < QUADS; ++k) {
+    const uint first = ((group * QUADS + k) * gl_WorkGroupSize.x + gl_LocalInvocationID.x) * 4u;
+    if (first >= p.elements) return;
+    make_quad(first);
   }
 #else
+  const uint id = group * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
   if (id >= p.elements) return;
   uint rest = id, to = p.y_offset;
   for (int axis = RANK - 1; axis >= 0; --axis) {
-    to += rest % p.size[axis] * p.y_stride[axis];
-    rest /= p.size[axis];
+    const uint next = rest / p.size[axis];
+    to += (rest - next * p.size[axis]) * p.y_stride[axis];
+    rest = next;
   }
   const RESULT_TYPE v = element(id);
   STORE(to, v);

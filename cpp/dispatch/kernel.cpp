@@ -70,6 +70,10 @@ std::shared_ptr<Context> lock(const std::weak_ptr<Context>& context) {
 
 }  // namespace
 
+Storage packed_storage_of(DType dtype) {
+  return dtype == DType::float16 ? Storage::fp16_packed : dtype == DType::bfloat16 ? Storage::bf16_packed : Storage::fp32;
+}
+
 Storage storage_of(const DeviceInfo& device, DType dtype) {
   const bool words = !device.feature(k16bitStorage);
   if (dtype == DType::float16) return words ? Storage::fp16_packed : Storage::fp16;

@@ -1,8 +1,10 @@
 // The map skeleton: any row whose meaning is a scalar expression over broadcast operands.
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "core/error.h"
+#include "core/rounding.h"
 #include "operators/families.h"
 #include "operators/map_expression.h"
 #include "operators/operator_table.h"
@@ -39,74 +41,104 @@ std::string_view glsl_type(ExprType type) {
 
 // How elements of a dtype are declared, loaded and stored in GLSL in a kernel of that storage; `t` is the array, `i` the element.
 struct ElementText {
-  std::string declared, load, store, store4;
+  std::string declared, load, store;
 };
 
-std::string four(const std::string& one) {
-  std::string text;
-  for (int k = 0; k < 4; ++k) {
-    std::string copy = one;
-    for (size_t at; (at = copy.find('#')) != std::string::npos;) copy.replace(at, 1, std::to_string(k));
-    text += copy;
-  }
-  return text;
-}
-
 ElementText element_text(const NodeContext& node, DType dtype, DType storage, const std::string& t) {
-  const std::string direct4 = four(t + "[i + #u] = v[#]; ");
-  const auto packed = [&](const char* kind, const char* four_lanes) {
-    return ElementText{"uint", "pm_load_" + std::string(kind) + "(" + t + ", i)", "pm_store_" + std::string(kind) + "(" + t + ", i, v)",
-                       four_lanes};
+  const auto packed = [&](const std::string& load, const std::string& store, const std::string& value = "v") {
+    return ElementText{"uint", "pm_load_" + load + "(" + t + ", i)", "pm_store_" + store + "(" + t + ", i, " + value + ")"};
   };
+  const auto direct = [&](const char* type) { return ElementText{type, t + "[i]", t + "[i] = v"}; };
   switch (dtype) {
     case DType::float32:
-      return {"float", t + "[i]", t + "[i] = v", direct4};
+      return direct("float");
     case DType::float16:
     case DType::bfloat16:
-      if (dtype != storage)  // the kernel's storage is another float of 16 bits: by words
-        return packed(dtype == DType::float16 ? "half" : "bfloat16", "");
-      return {"sfp", "pm_load(" + t + ", i)", "pm_store(" + t + ", i, v)", "pm_store4(" + t + ", i, vec4(v[0], v[1], v[2], v[3]))"};
+      if (dtype == storage) return {"sfp", "pm_load(" + t + ", i)", "pm_store(" + t + ", i, v)"};
+      return packed(dtype == DType::float16 ? "half" : "bfloat16", "");  // the kernel's storage is another float of 16 bits: by words
     case DType::int32:
-      return {"int", t + "[i]", t + "[i] = v", direct4};
+      return direct("int");
     case DType::uint32:
-      return {"uint", t + "[i]", t + "[i] = v", direct4};
+      return direct("uint");
     case DType::float64:
       node.check_arithmetic(dtype);
-      return {"double", t + "[i]", t + "[i] = v", direct4};
+      return direct("double");
     case DType::int64:
     case DType::uint64:
       node.check_arithmetic(dtype);
-      return {dtype == DType::int64 ? "int64_t" : "uint64_t", t + "[i]", t + "[i] = v", direct4};
-    case DType::bool_: {
-      ElementText text = packed("bool", "");
-      text.store = "pm_store_u8(" + t + ", i, v ? 1u : 0u)";
-      text.store4 = t + "[(i) >> 2] = pm_pack_u8(uvec4(v[0] ? 1u : 0u, v[1] ? 1u : 0u, v[2] ? 1u : 0u, v[3] ? 1u : 0u))";
-      return text;
-    }
-    case DType::uint8: {
-      ElementText text = packed("u8", "");
-      text.store4 = t + "[(i) >> 2] = pm_pack_u8(uvec4(v[0], v[1], v[2], v[3]))";
-      return text;
-    }
-    case DType::int8: {
-      ElementText text = packed("i8", "");
-      text.store = "pm_store_u8(" + t + ", i, v)";
-      text.store4 = t + "[(i) >> 2] = pm_pack_i8(ivec4(v[0], v[1], v[2], v[3]))";
-      return text;
-    }
-    case DType::uint16: {
-      ElementText text = packed("u16", "");
-      text.store4 = t + "[(i) >> 1] = pm_pack_u16(uvec2(v[0], v[1])); " + t + "[((i) >> 1) + 1u] = pm_pack_u16(uvec2(v[2], v[3]))";
-      return text;
-    }
-    case DType::int16: {
-      ElementText text = packed("i16", "");
-      text.store = "pm_store_u16(" + t + ", i, v)";
-      text.store4 = t + "[(i) >> 1] = pm_pack_i16(ivec2(v[0], v[1])); " + t + "[((i) >> 1) + 1u] = pm_pack_i16(ivec2(v[2], v[3]))";
-      return text;
-    }
+      return direct(dtype == DType::int64 ? "int64_t" : "uint64_t");
+    case DType::bool_:
+      return packed("bool", "u8", "v ? 1u : 0u");
+    case DType::uint8:
+      return packed("u8", "u8");
+    case DType::int8:
+      return packed("i8", "u8");
+    case DType::uint16:
+      return packed("u16", "u16");
+    case DType::int16:
+      return packed("i16", "u16");
     default:
       throw UnsupportedError("node '" + std::string(node.node) + "': elementwise arithmetic on " + std::string(name(dtype)));
+  }
+}
+
+// How four neighbours, from a multiple of four on, are declared, held, picked apart, read one by one and stored. `q` is what is held,
+// `j` the one of four, `i` the element's index; words past the last of `count` elements are not written.
+struct QuadText {
+  std::string declared, pick, read, store;
+};
+
+// None for elements of 64 bits, which are loaded one by one.
+std::optional<QuadText> quad_text(DType dtype, const std::string& t) {
+  const std::string at = t + "[i >> 2]", half = at + "[i >> 1 & 1u]";
+  const auto words = [&](const std::string& low, const std::string& high) {
+    return "if (count > 2u) " + at + " = uvec2(" + low + ", " + high + "); else " + at + ".x = " + low;
+  };
+  const auto direct = [&](const std::string& type) {
+    return QuadText{
+        type, "q[j]", at + "[i & 3u]",
+        "if (count == 4u) " + at + " = " + type + "(v[0], v[1], v[2], v[3]); else for (uint k = 0u; k < count; ++k) " + at + "[k] = v[k]"};
+  };
+  const auto bytes = [&](const std::string& pick, const std::string& store) {
+    const auto of = [&](const std::string& word, const std::string& lane) {
+      std::string text = pick;
+      text.replace(text.find('W'), 1, word);
+      return text.replace(text.find('L'), 1, lane);
+    };
+    return QuadText{"uint", of("q", "j"), of(at, "i & 3u"), at + " = " + store};
+  };
+  switch (dtype) {
+    case DType::float32:
+      return direct("vec4");
+    case DType::int32:
+      return direct("ivec4");
+    case DType::uint32:
+      return direct("uvec4");
+    case DType::float16:
+    case DType::bfloat16: {
+      const std::string store =
+          "if (count > 2u) " + at + " = pm_pack4(vec4(v[0], v[1], v[2], v[3])); else " + at + ".x = pm_pack2(vec2(v[0], v[1]))";
+      if (dtype == DType::float16)
+        return QuadText{"uvec2", "unpackHalf2x16(q[j >> 1])[j & 1u]", "unpackHalf2x16(" + half + ")[i & 1u]", store};
+      return QuadText{"uvec2", "uintBitsToFloat(q[j >> 1] >> (j & 1u) * 16u << 16)",
+                      "uintBitsToFloat(" + half + " >> (i & 1u) * 16u << 16)", store};
+    }
+    case DType::uint16:
+      return QuadText{"uvec2", "bitfieldExtract(q[j >> 1], int(j & 1u) * 16, 16)", "bitfieldExtract(" + half + ", int(i & 1u) * 16, 16)",
+                      words("pm_pack_u16(uvec2(v[0], v[1]))", "pm_pack_u16(uvec2(v[2], v[3]))")};
+    case DType::int16:
+      return QuadText{"uvec2", "bitfieldExtract(int(q[j >> 1]), int(j & 1u) * 16, 16)",
+                      "bitfieldExtract(int(" + half + "), int(i & 1u) * 16, 16)",
+                      words("pm_pack_i16(ivec2(v[0], v[1]))", "pm_pack_i16(ivec2(v[2], v[3]))")};
+    case DType::uint8:
+      return bytes("bitfieldExtract(W, int(L) * 8, 8)", "pm_pack_u8(uvec4(v[0], v[1], v[2], v[3]))");
+    case DType::int8:
+      return bytes("bitfieldExtract(int(W), int(L) * 8, 8)", "pm_pack_i8(ivec4(v[0], v[1], v[2], v[3]))");
+    case DType::bool_:
+      return bytes("(bitfieldExtract(W, int(L) * 8, 8) != 0u)",
+                   "pm_pack_u8(uvec4(v[0] ? 1u : 0u, v[1] ? 1u : 0u, v[2] ? 1u : 0u, v[3] ? 1u : 0u))");
+    default:
+      return {};
   }
 }
 
@@ -157,10 +189,19 @@ IndexSpace space_of(const LowerContext& node, const Inputs& inputs) {
   return sorted;
 }
 
+// Axes that the kernel walks: as many as its 128 bytes of push constants hold strides for.
+size_t rank_of(const IndexSpace& space, size_t inputs) {
+  constexpr size_t kPushWords = 32;
+  const size_t most = (kPushWords - 2 - inputs) / (inputs + 2);
+  return std::clamp(space.sizes.size(), std::min(kMapRank, most), most);
+}
+
+// How an operand's elements are met by the four that an invocation makes at once.
+enum class Met : uint8_t { quad, single, strided };
+
 struct MapText {
   Macros macros;
   DType storage = DType::float32;
-  bool has_int64 = false, has_float64 = false;
 };
 
 // The float of 16 bits that the extension's types are: the result's, else that of the first operand that is one.
@@ -171,58 +212,108 @@ DType storage_of_map(const LowerContext& node, const Inputs& inputs) {
   return DType::float32;
 }
 
-MapText map_text(const LowerContext& node, const Inputs& inputs, const Expression& expression) {
+// What the kernel's index space is: see map.comp.
+struct MapShape {
+  bool dense = false, whole = false;
+  size_t rank = 0;       // 0: not walked
+  std::vector<Met> met;  // by operand
+};
+
+MapShape shape_of(const LowerContext& node, const Inputs& inputs, const IndexSpace& space) {
+  MapShape shape;
+  shape.dense = is_dense(space.sizes, space.strides.back());
+  bool flat = shape.dense;
+  for (size_t k = 0; k < inputs.names.size(); ++k) flat = flat && is_flat(space.strides[k], space.sizes);
+  shape.rank = flat ? 0 : rank_of(space, inputs.names.size());
+  shape.whole = shape.dense && (flat || space.sizes.back() % 4 == 0);
+  for (size_t k = 0; k < inputs.names.size(); ++k) {
+    const auto& strides = space.strides[k];
+    const bool is_single =
+        flat ? std::all_of(strides.begin(), strides.end(), [](int64_t stride) { return stride == 0; }) : strides.back() == 0;
+    const bool in_fours =
+        strides.back() == 1 && std::all_of(strides.begin(), strides.end() - 1, [](int64_t stride) { return stride % 4 == 0; });
+    const bool is_quad =
+        (flat || in_fours) && bits(node.input(inputs.positions[k]).dtype) < 64 && node.input_phase(inputs.positions[k]) == 0;
+    shape.met.push_back(is_single ? Met::single : shape.whole && is_quad ? Met::quad : Met::strided);
+  }
+  return shape;
+}
+
+MapText map_text(const LowerContext& node, const Inputs& inputs, const Expression& expression, const MapShape& shape) {
   MapText text;
   std::map<std::string, ExprType> types;
-  std::string declarations, loads, offsets;
+  std::string declarations, loads, offsets, held, load_quads, picks;
   text.storage = storage_of_map(node, inputs);
+  bool has_int64 = false, has_float64 = false;
   const auto note_width = [&](DType dtype) {
-    text.has_int64 = text.has_int64 || (is_integer(dtype) && bits(dtype) == 64);
-    text.has_float64 = text.has_float64 || dtype == DType::float64;
+    has_int64 = has_int64 || (is_integer(dtype) && bits(dtype) == 64);
+    has_float64 = has_float64 || dtype == DType::float64;
   };
   for (size_t k = 0; k < inputs.names.size(); ++k) {
     const DType dtype = node.input(inputs.positions[k]).dtype;
-    const std::string t = "t" + number(k);
+    const std::string n = number(k), t = "t" + n, q = "q" + n;
+    const std::string first = shape.rank == 0 && shape.met[k] == Met::single ? "0u" : "at[" + n + "]";
     const ElementText element = element_text(node, dtype, text.storage, t);
+    const auto quad = shape.met[k] == Met::quad ? quad_text(dtype, t) : std::nullopt;
     note_width(dtype);
     types[inputs.names[k]] = expr_type(dtype);
-    declarations += "layout(binding = " + number(k) + ") readonly buffer T" + number(k) + "_ { " + element.declared + " " + t + "[]; }; ";
+    declarations +=
+        "layout(binding = " + n + ") readonly buffer T" + n + "_ { " + (quad ? quad->declared : element.declared) + " " + t + "[]; }; ";
     offsets += "uint " + t + "_offset; ";
-    std::string load = element.load;
-    load.replace(load.rfind('i', load.find("i)") != std::string::npos ? load.rfind("i)") : load.rfind("i]")), 1,
-                 "at[" + number(k) + "] + p." + t + "_offset");
-    loads += std::string(glsl_type(types[inputs.names[k]])) + " " + inputs.names[k] + " = " + load + "; ";
+    const std::string type(glsl_type(types[inputs.names[k]]));
+    const auto local = [&](const std::string& index, const std::string& value) {
+      return type + " " + inputs.names[k] + "; { const uint i = " + index + " + p." + t + "_offset; " + inputs.names[k] + " = " + value +
+             "; } ";
+    };
+    loads += local(first, quad ? quad->read : element.load);
+    if (quad) {
+      held += quad->declared + " " + q + "; ";
+      load_quads += q + " = " + t + "[(" + first + " + p." + t + "_offset) >> 2]; ";
+      picks +=
+          type + " " + inputs.names[k] + "; { const " + quad->declared + " q = " + q + "; " + inputs.names[k] + " = " + quad->pick + "; } ";
+    } else if (shape.met[k] == Met::single) {
+      held += type + " " + q + "; ";
+      load_quads += "{ const uint i = " + first + " + p." + t + "_offset; " + q + " = " + element.load + "; } ";
+      picks += type + " " + inputs.names[k] + " = " + q + "; ";
+    } else {
+      picks += local(first + " + j" + (shape.rank == 0 ? "" : " * p.t_stride[" + n + " * RANK + RANK - 1]"), element.load);
+    }
   }
   const DType result_dtype = node.output(0).dtype;
   const ElementText result = element_text(node, result_dtype, text.storage, "y");
+  const auto result_quad = shape.dense ? quad_text(result_dtype, "y") : std::nullopt;
   note_width(result_dtype);
-  declarations += "layout(binding = " + number(inputs.names.size()) + ") buffer Y_ { " + result.declared + " y[]; };";
+  declarations += "layout(binding = " + number(inputs.names.size()) + ") buffer Y_ { " +
+                  (result_quad ? result_quad->declared : result.declared) + " y[]; };";
   ExprType type = ExprType::f32;
   std::string glsl = expression.glsl(types, &type);
   const ExprType wanted = expr_type(result_dtype);
   if (type != wanted) glsl = std::string(glsl_type(wanted)) + "(" + glsl + ")";
-  const auto with_offset = [](const std::string& body, bool many) {
-    return "{ const uint i = (index) + " + std::string(many ? "p.y_offset" : "0u") + "; " + body + "; }";
-  };
+  const std::string store4 = result_quad ? result_quad->store : "for (uint k = 0u; k < count; ++k) y[i + k] = v[k]";
   text.macros = {{"DECLARATIONS", declarations},
                  {"LOADS", loads},
                  {"OFFSETS", offsets},
                  {"INPUTS", number(inputs.names.size())},
+                 {"RANK", number(shape.rank)},
+                 {"DENSE", shape.dense ? "1" : "0"},
+                 {"WHOLE", shape.whole ? "1" : "0"},
+                 {"QUADS", number(static_cast<size_t>(32 / std::clamp(bits(result_dtype), 8, 32)))},
+                 {"LOCAL_SIZE", node.context->info().kind == DeviceKind::software ? "64" : "256"},
                  {"RESULT_TYPE", std::string(glsl_type(wanted))},
-                 {"RESULT", glsl},
-                 {"STORE(index, v)", with_offset(result.store, false)},
-                 {"STORE4(index, v)", with_offset(result.store4, true)}};
+                 {"RESULT", glsl}};
+  if (shape.dense)
+    text.macros.emplace_back("STORE4(index, v, count)", "{ const uint i = (index) + p.y_offset; " + store4 + "; }");
+  else
+    text.macros.emplace_back("STORE(index, v)", "{ const uint i = index; " + result.store + "; }");
+  if (shape.whole) {
+    text.macros.emplace_back("QUADS_HELD", held);
+    text.macros.emplace_back("LOAD_QUADS", load_quads);
+    text.macros.emplace_back("PICKS", picks);
+  }
   if (wanted == ExprType::f32) text.macros.emplace_back("EPILOGUE(x)", node.epilogue());
-  if (text.has_int64) text.macros.emplace_back("PM_HAS_INT64", "1");
-  if (text.has_float64) text.macros.emplace_back("PM_HAS_FLOAT64", "1");
+  if (has_int64) text.macros.emplace_back("PM_HAS_INT64", "1");
+  if (has_float64) text.macros.emplace_back("PM_HAS_FLOAT64", "1");
   return text;
-}
-
-// Axes that the kernel walks: as many as its 128 bytes of push constants hold strides for.
-size_t rank_of(const IndexSpace& space, size_t inputs) {
-  constexpr size_t kPushWords = 32;
-  const size_t most = (kPushWords - 2 - inputs) / (inputs + 2);
-  return std::clamp(space.sizes.size(), std::min(kMapRank, most), most);
 }
 
 // `count`: the first inputs, which are the operands.
@@ -234,31 +325,22 @@ void add_map(LowerContext& node, const Expression& expression, size_t count) {
   const int64_t elements = node.output(0).elements();
   if (elements == 0) return;
   IndexSpace space = space_of(node, inputs);
-  bool flat = is_dense(space.sizes, space.strides.back());
-  const bool dense = flat;
-  for (size_t k = 0; k < inputs.names.size(); ++k) flat = flat && is_flat(space.strides[k], space.sizes);
-  MapText text = map_text(node, inputs, expression);
-  text.macros.emplace_back("FLAT", flat ? "1" : "0");
-  text.macros.emplace_back("DENSE", dense ? "1" : "0");
-  text.macros.emplace_back("WIDE", bits(node.output(0).dtype) == 64 ? "1" : "0");
-  const size_t rank = rank_of(space, inputs.names.size());
-  text.macros.emplace_back("RANK", number(rank));
-  StepBuilder step(node.kernel("map.comp", text.storage, text.macros));
+  const MapShape shape = shape_of(node, inputs, space);
+  const MapText text = map_text(node, inputs, expression, shape);
+  // Dense results of 16 bits are made of words, whatever the device could address.
+  const Storage storage = shape.dense ? packed_storage_of(text.storage) : storage_of(node.context->info(), text.storage);
+  StepBuilder step(node.library->find(node.context, "map.comp", storage, text.macros));
   for (size_t k = 0; k < inputs.names.size(); ++k) step.bind("t" + number(k), node.in(inputs.positions[k]));
   step.bind("y", node.out(0)).set("elements", elements);
-  std::vector<int64_t> strides;
-  if (flat) {
-    for (size_t k = 0; k < inputs.names.size(); ++k)
-      strides.push_back(
-          elements > 1 && std::all_of(space.strides[k].begin(), space.strides[k].end(), [](int64_t s) { return s == 0; }) ? 0 : 1);
-    if (elements == 1) std::fill(strides.begin(), strides.end(), 0);
-  } else {
-    space.pad_to(rank, "node '" + std::string(node.node) + "'");
+  if (shape.rank > 0) {
+    space.pad_to(shape.rank, "node '" + std::string(node.node) + "'");
+    std::vector<int64_t> strides;
     for (size_t k = 0; k < inputs.names.size(); ++k) strides.insert(strides.end(), space.strides[k].begin(), space.strides[k].end());
-    step.set("size", space.sizes).set("y_stride", space.strides.back());
+    step.set("size", space.sizes).set("t_stride", strides);
+    if (!shape.dense) step.set("y_stride", space.strides.back());
   }
-  step.set("t_stride", strides).threads(static_cast<uint64_t>(dense ? (elements + 3) / 4 : elements));
-  node.add(step.build());
+  const int64_t each = shape.dense ? 4 * (32 / std::clamp(bits(node.output(0).dtype), 8, 32)) : 1;
+  node.add(step.threads(static_cast<uint64_t>(ceil_div(elements, each))).build());
 }
 
 }  // namespace
