@@ -7,7 +7,7 @@ import collections.abc
 import numpy as np
 import numpy.typing
 import typing
-__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Message', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'ValueRole', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'glslang_accepts', 'glslang_version', 'has_operator', 'included_files', 'note_cache_use', 'operators', 'output_descs', 'precision_support', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
+__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Message', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'ValueRole', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'glslang_accepts', 'glslang_version', 'has_operator', 'included_files', 'note_cache_use', 'operators', 'output_descs', 'precision_support', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
 class Error(Exception):
     """
     Root of every error that pumice raises on purpose.
@@ -73,17 +73,39 @@ class TensorDesc:
     @staticmethod
     def _repr_html_(shown: typing.Any) -> str:
         ...
+    @staticmethod
+    def with_layout(dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], layout: str, broadcast: collections.abc.Sequence[bool] = []) -> TensorDesc:
+        """
+        Strides as pumice.strides gives them.
+        """
     def __eq__(self, other: object) -> bool:
         ...
-    def __init__(self, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], strides: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None, owned: bool = False, alignment: typing.SupportsInt | typing.SupportsIndex = 0, scale: typing.SupportsFloat | typing.SupportsIndex | None = None, zero_point: typing.SupportsInt | typing.SupportsIndex | None = None) -> None:
+    def __init__(self, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], strides: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None, owned: bool = False, alignment: typing.SupportsInt | typing.SupportsIndex = 0, scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsInt | typing.SupportsIndex | None = None, channel_axis: typing.SupportsInt | typing.SupportsIndex | None = None) -> None:
         """
-        shape, strides in elements (packed row-major unless given); owned: bound at initialisation only; alignment: guaranteed base offset in bytes.
+        shape, strides in elements (packed row-major unless given; 0 broadcasts); owned: bound at initialisation only; alignment:
+        guaranteed base offset in bytes. Of a quantized tensor: scale, a number or one for each channel of channel_axis, and zero_point.
         Raises GraphError (rules R4, R8).
         """
     def __repr__(self) -> str:
         ...
+    def broadcast_to(self, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> TensorDesc:
+        """
+        As numpy.broadcast_to: the new axes have stride 0. Raises GraphError.
+        """
+    def packed(self) -> TensorDesc:
+        """
+        The same with packed strides.
+        """
     def packed_strides(self) -> tuple[int, ...]:
         ...
+    def pad_rows(self, multiple: typing.SupportsInt | typing.SupportsIndex) -> TensorDesc:
+        """
+        Packed again with rows (the innermost axis in memory) a multiple of so many elements apart; the order of axes stays.
+        """
+    def permute(self, axes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> TensorDesc:
+        """
+        As numpy.transpose; negative axes count from the end. Raises GraphError.
+        """
     @property
     def alignment(self) -> int:
         ...
@@ -93,6 +115,9 @@ class TensorDesc:
         From element 0 to the last one reached, rounded up to 4; 0 where a size is 0.
         """
     @property
+    def channel_axis(self) -> int | None:
+        ...
+    @property
     def dtype(self) -> str:
         ...
     @property
@@ -100,15 +125,37 @@ class TensorDesc:
         ...
     @property
     def is_packed(self) -> bool:
-        ...
+        """
+        Row-major without gaps; axes of size 1 may have any stride.
+        """
+    @property
+    def layout(self) -> str | None:
+        """
+        The name that pumice.strides gives these strides for, axes of stride 0 taken as broadcast; None where there is none.
+        """
+    @property
+    def overlaps(self) -> bool:
+        """
+        Whether two indices reach one element (rule R9).
+        """
     @property
     def owned(self) -> bool:
         ...
     @property
+    def physical_shape(self) -> tuple[int, ...]:
+        """
+        The shape in memory: axes of stride 0 are of size 1.
+        """
+    @property
     def rank(self) -> int:
         ...
     @property
-    def scale(self) -> float | None:
+    def required_alignment(self) -> int:
+        """
+        Bytes: the offset at which it is bound is a multiple of them (rule R3).
+        """
+    @property
+    def scale(self) -> None | float | tuple[float, ...]:
         ...
     @property
     def shape(self) -> tuple[int, ...]:
@@ -411,40 +458,103 @@ class BufferRange:
         ...
 class Tensor:
     """
-    A TensorDesc and the buffer that holds it; views share the buffer.
+    A TensorDesc and the buffer that holds it; views share the buffer and keep it alive. While the buffer is mapped the
+    buffer protocol gives the memory itself.
     """
     @staticmethod
     def _repr_html_(shown: typing.Any) -> str:
         ...
     def __array__(self, dtype: typing.Any = None, copy: typing.Any = None) -> typing.Any:
-        ...
-    def __getitem__(self, arg0: typing.Any) -> Tensor:
-        ...
+        """
+        As numpy(), then converted to dtype on the host. Raises ValueError for copy=False.
+        """
+    def __dlpack__(self, *, stream: typing.Any = None, max_version: tuple[typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex] | None = None, dl_device: tuple[typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex] | None = None, copy: bool | None = None) -> typing.Any:
+        """
+        A DLPack capsule of the elements as an array of the CPU, when the work submitted so far is done. It shares the tensor's memory
+        where the host sees that and copy is not True; else it holds a copy. From max_version 1 on the capsule is versioned.
+        Raises BufferError for another device, a stream, a 4-bit dtype, and copy=False where a copy is needed.
+        """
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """
+        (1, 0): the CPU.
+        """
+    def __getitem__(self, key: typing.Any) -> Tensor:
+        """
+        A view: integers drop an axis, slices with steps from 1 on keep it, None adds one. Raises IndexError, and GraphError for what no
+        strides from 0 on express: a negative step, arrays.
+        """
     def __init__(self, desc: TensorDesc, buffer: Buffer, offset: typing.SupportsInt | typing.SupportsIndex = 0) -> None:
         """
-        offset in elements.
+        offset of the first element, in elements. Raises BindingError (R1) where the buffer is too small.
         """
     def __len__(self) -> int:
         ...
     def __repr__(self) -> str:
         ...
+    def __setitem__(self, key: typing.Any, value: typing.Any) -> None:
+        """
+        Overwrites the elements of the view [key] with a number, or with an array or Tensor of the same dtype that broadcasts to its
+        shape. Raises as upload and fill do.
+        """
     def broadcast_to(self, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> Tensor:
-        ...
+        """
+        A view with strides of 0, as numpy.broadcast_to. Raises GraphError.
+        """
     def contiguous(self) -> Tensor:
         """
-        A packed copy, row-major.
+        Itself where is_contiguous, else a copy.
+        """
+    def copy(self) -> Tensor:
+        """
+        A packed copy with memory of its own, made on the device (4-bit dtypes: through the host).
+        """
+    def expand_dims(self, axis: typing.SupportsInt | typing.SupportsIndex) -> Tensor:
+        """
+        A view with a new axis of size 1 at this place. Raises GraphError.
+        """
+    def fill(self, value: typing.Any) -> None:
+        """
+        Sets all elements to a number. Raises BindingError (K6) where an integer dtype does not hold it.
+        """
+    def item(self) -> typing.Any:
+        """
+        The one element as a Python number. Raises BindingError (K5) where there are more or none.
         """
     def numpy(self) -> np.typing.NDArray[typing.Any]:
         """
-        A new NumPy array with the tensor's elements; waits for the work submitted so far.
+        A new NumPy array with the tensor's elements, row-major; waits for the work submitted so far. int4, uint4 and bfloat16 are those
+        of ml_dtypes.
         """
-    def reshape(self, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> Tensor:
-        ...
+    def reshape(self, shape: typing.Any) -> Tensor:
+        """
+        A view of another shape, one size of which may be -1. Raises GraphError where elements would have to be moved.
+        """
+    def squeeze(self, axis: typing.SupportsInt | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None) -> Tensor:
+        """
+        A view without axes of size 1: all, or those named. Raises GraphError.
+        """
+    def to(self, dtype: typing.Any) -> Tensor:
+        """
+        A packed copy of another dtype, converted on the device as the operator Cast does: floats are rounded to nearest even. Itself
+        where the dtype is the same. Raises UnsupportedError naming a dtype that Cast does not take.
+        """
+    def tolist(self) -> typing.Any:
+        """
+        The elements as nested lists of Python numbers.
+        """
     def transpose(self, axes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None) -> Tensor:
-        ...
+        """
+        A view with the axes in another order; reversed where none is given.
+        """
     def upload(self, array: np.typing.NDArray[typing.Any]) -> None:
         """
-        Overwrites the elements; same dtype and shape. Ordered after the work submitted so far.
+        Overwrites the elements, ordered after the work submitted so far. array: same dtype and shape, any strides and byte order.
+        Raises BindingError (K5), GraphError where elements of this view share memory, UnsupportedError for strided 4-bit views.
+        """
+    @property
+    def T(self) -> Tensor:
+        """
+        A view with the axes reversed.
         """
     @property
     def buffer(self) -> Buffer:
@@ -459,12 +569,22 @@ class Tensor:
     def dtype(self) -> np.dtype[typing.Any]:
         ...
     @property
+    def is_contiguous(self) -> bool:
+        """
+        Row-major, and at an offset that every kernel takes: .contiguous() is the tensor itself.
+        """
+    @property
+    def nbytes(self) -> int:
+        """
+        Of all elements, without gaps.
+        """
+    @property
     def ndim(self) -> int:
         ...
     @property
     def offset(self) -> int:
         """
-        In elements.
+        Of the first element in the buffer, in elements.
         """
     @property
     def shape(self) -> tuple[int, ...]:
@@ -550,7 +670,7 @@ class ShaderOptions:
         generation: 'current', or '2024' with images, pack8 and sfp2lfp, where the sfp of a packed storage is a float of 4 bytes
         (in the current one two elements share a word); image_storage and subgroup ('basic', 'vote', 'ballot', 'shuffle') are of 2024.
         int64 to fp16_rounds_to_even: what the device can do; vulkan_minor: the target, Vulkan 1.x; profile: device macros, name -> text.
-        debug: accesses of arrays in buffers are checked, as Kernel(debug=True) says.
+        debug: accesses are checked, as Kernel(debug=True) says.
         """
     def __repr__(self) -> str:
         ...
@@ -800,6 +920,10 @@ class BindingTable:
     def reset(self, dispatchable: Dispatchable, descriptors: typing.SupportsInt | typing.SupportsIndex | None = None) -> None:
         """
         Unbinds all and serves another dispatchable. Raises BindingError.
+        """
+    def time_bindings(self, inputs: typing.Any, outputs: typing.Any, runs: typing.SupportsInt | typing.SupportsIndex) -> list[float]:
+        """
+        Seconds of each of `runs` bindings of both lists, measured without Python in between; the lists are copied each time.
         """
     def unbind(self) -> None:
         ...
@@ -1250,7 +1374,8 @@ def binding_rules() -> dict[str, str]:
     """
 def buffer_size(dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], strides: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None) -> int:
     """
-    Bytes that a tensor needs, rounded up to 4. Raises GraphError on overflow, rank over 8, over 2**32 - 1 elements.
+    Bytes from element 0 to the last one reached, rounded up to 4; 0 where a size is 0, one element for rank 0. Raises GraphError
+    (rule R8) on overflow of 64 bits, a rank over 8, over 2**32 - 1 elements, negative strides.
     """
 def cache_directory() -> str | None:
     """
@@ -1294,6 +1419,16 @@ def evaluate_on_host(op: str, inputs: list[typing.Any], outputs: typing.Supports
     """
     The outputs' values as arrays; None where the host does not compute them.
     """
+def forward_log() -> None:
+    """
+    Hands what the engine has logged since the last call to the logger "pumice".
+    """
+def from_dlpack(array: typing.Any, context: Context, copy: bool | None = None) -> Tensor:
+    ...
+def from_host(array: np.typing.NDArray[typing.Any], context: Context) -> Tensor:
+    """
+    A tensor on the array's memory itself.
+    """
 def glslang_accepts(extension: str) -> bool:
     """
     Does the shader compiler know a GLSL extension?
@@ -1333,9 +1468,11 @@ def reflect(spirv: bytes) -> dict[str, typing.Any]:
     """
     The interface of a SPIR-V module. Raises ShaderCompileError where it is malformed or stripped.
     """
-def strides(shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], layout: str) -> tuple[int, ...]:
+def strides(shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], layout: str, broadcast: collections.abc.Sequence[bool] = []) -> tuple[int, ...]:
     """
-    Strides in elements of a layout by name ('NCHW', 'NHWC', 'NCDHW', 'NDHWC', any permutation); shape in logical order.
+    Strides in elements of a layout by name: 'NCHW', 'NHWC', 'NCDHW', 'NDHWC', any permutation of letters of NCDHW, or of the letters
+    from 'a' on, which name the axes in order ('acb'). shape is in logical order. broadcast marks axes that are of size 1 in memory:
+    they have stride 0. Raises GraphError. TensorDesc.layout is the inverse.
     """
 def take_log() -> list[tuple[int, str]]:
     """
