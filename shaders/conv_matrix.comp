@@ -1,5 +1,5 @@
 // Contraction on matrix units: operands of 16 bits, sums of float32. A workgroup computes TILE_P pixels by TILE_C output channels, each
-// of its subgroups SUB_P by SUB_C of them as matrices of 16 by 16. The depth passes through shared memory in stretches of DEPTH
+// of its subgroups SUB_P by SUB_C of them as matrices of 16 by 16; SPLIT subgroups share the depth of each such part. The depth passes through shared memory in stretches of DEPTH
 // products; the next stretch is on its way in registers while one is multiplied. The depth runs over (tap, input channel), channels
 // fastest; input channels come in eights that lie together.
 // Packed weights: [groups][kernel_taps][channels_in][channels_out rounded up to 8].
@@ -27,6 +27,7 @@ layout(constant_id = 3) const uint SUB_P = 64u;
 layout(constant_id = 4) const uint SUB_C = 64u;
 layout(constant_id = 5) const uint DEPTH = 32u;  // 32 or 64
 layout(constant_id = 6) const uint WHOLE = 0u;   // 1: DEPTH divides the depth, so no stretch reaches past it
+layout(constant_id = 7) const uint SPLIT = 1u;
 
 // Eights of elements.
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
@@ -42,7 +43,7 @@ const uint ROW_X = EIGHTS_X + 1u, ROW_W = EIGHTS_W + 1u;   // one more, so that 
 const uint LOADS_X = TILE_P * EIGHTS_X / INVOCATIONS, LOADS_W = DEPTH * EIGHTS_W / INVOCATIONS;
 const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u;      // matrices of a subgroup
 const uint QUADS = SUB_C / 4u, ROW_Y = QUADS + 1u;         // of results on their way out, 16 rows at a time
-const uint SUBGROUPS = (TILE_P / SUB_P) * (TILE_C / SUB_C);
+const uint PARTS = (TILE_P / SUB_P) * (TILE_C / SUB_C), SUBGROUPS = PARTS * SPLIT;
 const uint FIRST_W = TILE_P * ROW_X;
 const uint WORDS_IN = FIRST_W + DEPTH * ROW_W, WORDS_OUT = SUBGROUPS * 16u * ROW_Y;
 shared uvec4 tile[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];
@@ -97,7 +98,8 @@ void main() {
     firsts[i] += places[i].z * p.x_stride_w;
 #endif
   }
-  const uint sub_p = gl_SubgroupID / (TILE_C / SUB_C) * SUB_P, sub_c = gl_SubgroupID % (TILE_C / SUB_C) * SUB_C;
+  const uint part = gl_SubgroupID % PARTS, split = gl_SubgroupID / PARTS;
+  const uint sub_p = part / (TILE_C / SUB_C) * SUB_P, sub_c = part % (TILE_C / SUB_C) * SUB_C;
 
   coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[ROWS * COLUMNS];
   [[unroll]] for (uint i = 0u; i < ROWS * COLUMNS; ++i)
@@ -111,7 +113,8 @@ void main() {
     }
     barrier();
     fetch(begin + DEPTH, depths, first_channel);
-    [[unroll]] for (uint k = 0u; k < DEPTH / 16u; ++k) {
+    [[unroll]] for (uint step = 0u; step < DEPTH / 16u / SPLIT; ++step) {
+      const uint k = step * SPLIT + split;
       coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> a[ROWS];
       [[unroll]] for (uint i = 0u; i < ROWS; ++i)
         coopMatLoad(a[i], tile, (sub_p + i * 16u) * ROW_X + k * 2u, ROW_X, gl_CooperativeMatrixLayoutRowMajor);
@@ -124,19 +127,27 @@ void main() {
     barrier();
   }
 
-  // Out through shared memory, 16 rows of each subgroup at a time: there every sum has a place, for the bias and the epilogue.
-  const uint strip = gl_SubgroupID * 16u * ROW_Y, column = gl_SubgroupInvocationID % QUADS;
+  // Out through shared memory, 16 rows of each part at a time: there every sum has a place, for the bias and the epilogue, and the sums
+  // of those who split the depth meet.
+  const uint strip = gl_SubgroupID * 16u * ROW_Y, first_strip = part * 16u * ROW_Y, column = gl_SubgroupInvocationID % QUADS;
   const uint channel = first_channel + sub_c + column * 4u;
   const vec4 bias = vec4(channel_bias(channel), channel_bias(channel + 1u), channel_bias(channel + 2u), channel_bias(channel + 3u));
   [[unroll]] for (uint i = 0u; i < ROWS; ++i) {
     [[unroll]] for (uint j = 0u; j < COLUMNS; ++j)
       coopMatStore(sums[i * COLUMNS + j], tile, strip + j * 4u, ROW_Y, gl_CooperativeMatrixLayoutRowMajor);
-    subgroupMemoryBarrierShared();
-    subgroupBarrier();
-    for (uint row = gl_SubgroupInvocationID / QUADS; row < 16u; row += gl_SubgroupSize / QUADS) {
+    if (SPLIT > 1u) {
+      barrier();
+    } else {
+      subgroupMemoryBarrierShared();
+      subgroupBarrier();
+    }
+    const uint rows_at_once = gl_SubgroupSize / QUADS;
+    for (uint row = split * rows_at_once + gl_SubgroupInvocationID / QUADS; row < 16u; row += rows_at_once * SPLIT) {
       const uint pixel = first_pixel + sub_p + i * 16u + row;
       if (pixel >= p.pixels || channel >= p.channels_out) break;
-      const vec4 sum = uintBitsToFloat(tile[strip + row * ROW_Y + column]) + bias;
+      vec4 sum = bias;
+      [[unroll]] for (uint k = 0u; k < SPLIT; ++k)
+        sum += uintBitsToFloat(tile[first_strip + k * PARTS * 16u * ROW_Y + row * ROW_Y + column]);
       const uint at = y_index(place_of(pixel)) + gl_WorkGroupID.z * p.y_stride_group + channel * p.y_stride_c;
       vec4 v;
       for (uint j = 0u; j < 4u; ++j) v[j] = epilogue(sum[j] + element_bias(pixel, channel + j));
@@ -147,6 +158,9 @@ void main() {
         if (channel + j < p.channels_out) pm_store(y, at + j * p.y_stride_c, v[j]);
 #endif
     }
-    subgroupBarrier();
+    if (SPLIT > 1u)
+      barrier();
+    else
+      subgroupBarrier();
   }
 }

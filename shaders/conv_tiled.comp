@@ -31,10 +31,11 @@ const uint kDepth = 16u;
 const uint FOURS = REGISTERS / 4u;                    // of rows and of columns of an invocation's tile
 const uint PART = TILE_P * TILE_C / (REGISTERS * REGISTERS);  // invocations
 const uint ROWS = TILE_P / REGISTERS, COLUMNS = TILE_C / REGISTERS;  // of invocations
+const uint ROW_X = TILE_P / 4u + 1u;  // of tile_x: one more, so that its rows begin in different banks
 const uint QUADS_X = kDepth * TILE_P / 4u, QUADS_W = kDepth * TILE_C / 4u;  // vec4s that a part brings in for a stretch
 const uint LOADS_X = (QUADS_X + PART - 1u) / PART, LOADS_W = (QUADS_W + PART - 1u) / PART;
 
-shared vec4 tile_x[SPLIT * QUADS_X];  // [part][depth][pixel]
+shared vec4 tile_x[SPLIT * kDepth * ROW_X];  // [part][depth][pixel]
 shared vec4 tile_w[SPLIT * QUADS_W];  // [part][depth][channel]
 
 // Four products deep for one pixel: elements (tap, channel .. channel + 3), zero outside the input and past the depth.
@@ -74,13 +75,13 @@ void main() {
   const uint group_x = p.x_offset + gl_WorkGroupID.z * p.x_stride_group;
   // Of this invocation's tile: fours of rows that are ROWS fours apart, and so of columns, that neighbours read neighbouring words.
   const uint row = id / COLUMNS, column = id % COLUMNS;
-  const uint part_x = part * QUADS_X, part_w = part * QUADS_W;
+  const uint part_x = part * kDepth * ROW_X, part_w = part * QUADS_W;
 
-  // What this invocation brings in: of quad q = id, id + PART, .. the pixel q % TILE_P, four deep from q / TILE_P on.
+  // What this invocation brings in: of quad q = id, id + PART, .. the pixel q / 4, four deep from q % 4 * 4 on: neighbours read one row.
   uvec3 places[LOADS_X];
   uint images[LOADS_X];
   for (uint i = 0u; i < LOADS_X; ++i) {
-    places[i] = place_of(min(first_pixel + (id + i * PART) % TILE_P, p.pixels - 1u));
+    places[i] = place_of(min(first_pixel + (id + i * PART) / 4u % TILE_P, p.pixels - 1u));
     images[i] = group_x + places[i].x * p.x_stride_n;
   }
   vec4 next_x[LOADS_X], next_w[LOADS_W];
@@ -92,16 +93,16 @@ void main() {
     const uint depth = begin + part * kDepth;
     if (begin > 0u) {
       for (uint i = 0u; i < LOADS_X; ++i) {
-        const uint q = id + i * PART, at = q % TILE_P, k = q / TILE_P * 4u;
+        const uint q = id + i * PART, at = q / 4u, k = q % 4u * 4u;
         if (q < QUADS_X)
-          for (uint j = 0u; j < 4u; ++j) tile_x[part_x + ((k + j) * TILE_P + at) / 4u][at & 3u] = next_x[i][j];
+          [[unroll]] for (uint j = 0u; j < 4u; ++j) tile_x[part_x + (k + j) * ROW_X + at / 4u][at & 3u] = next_x[i][j];
       }
       for (uint i = 0u; i < LOADS_W; ++i)
         if (id + i * PART < QUADS_W) tile_w[part_w + id + i * PART] = next_w[i];
       barrier();
     }
     if (begin < depths) {
-      for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = load_x(places[i], images[i], depth + (id + i * PART) / TILE_P * 4u, depths);
+      for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = load_x(places[i], images[i], depth + (id + i * PART) % 4u * 4u, depths);
       for (uint i = 0u; i < LOADS_W; ++i) {
         const uint q = id + i * PART, k = q / (TILE_C / 4u);
         next_w[i] = load_w(depth + k, depths, first_channel + (q - k * (TILE_C / 4u)) * 4u);
@@ -110,7 +111,7 @@ void main() {
     if (begin > 0u) {
       for (uint k = 0u; k < kDepth; ++k) {
         vec4 a[FOURS], c[FOURS];
-        [[unroll]] for (uint i = 0u; i < FOURS; ++i) a[i] = tile_x[part_x + k * TILE_P / 4u + row + i * ROWS];
+        [[unroll]] for (uint i = 0u; i < FOURS; ++i) a[i] = tile_x[part_x + k * ROW_X + row + i * ROWS];
         [[unroll]] for (uint i = 0u; i < FOURS; ++i) c[i] = tile_w[part_w + k * TILE_C / 4u + column + i * COLUMNS];
         [[unroll]] for (uint i = 0u; i < REGISTERS; ++i)
           [[unroll]] for (uint j = 0u; j < FOURS; ++j)

@@ -168,17 +168,17 @@ Tiling tiling_of(const Context& context, int64_t pixels, int64_t channels, int64
     return split <= kMostSplit &&
            wider.invocations() <=
                std::min<int64_t>(kMostInvocations, static_cast<int64_t>(context.limit("maxComputeWorkGroupInvocations"))) &&
-           split * (tiling.pixels + tiling.channels) * 64 <= shared && depth >= split * 32;
+           split * ((tiling.pixels + tiling.channels) * 64 + 256) <= shared && depth >= split * 32;
   };
   while (tiles * tiling.invocations() < kBusyInvocations && fits(tiling.split * 2)) tiling.split *= 2;
   return tiling;
 }
 
-// What a workgroup of conv_matrix computes, each of its subgroups, and how deep at a time.
+// What a workgroup of conv_matrix computes, each of its subgroups, how deep at a time, and how many subgroups share that depth.
 struct MatrixTiling {
-  int64_t pixels, channels, sub_pixels, sub_channels, depth;
+  int64_t pixels, channels, sub_pixels, sub_channels, depth, split = 1;
 
-  int64_t subgroups() const { return pixels / sub_pixels * (channels / sub_channels); }
+  int64_t subgroups() const { return pixels / sub_pixels * (channels / sub_channels) * split; }
 };
 
 // None where the device has no matrix units for these elements, or where the input's channels do not lie together in aligned eights.
@@ -199,6 +199,27 @@ std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Con
     if (tiles >= kBusyTiles && (tiling.channels == kNarrow || tiling.channels < 2 * channels)) return tiling;
   }
   return channels < kNarrow ? std::nullopt : std::optional(kTilings[std::size(kTilings) - 1]);
+}
+
+// What gemv.comp is told: products of up to four rows take 1, 2 or 4 of them at once.
+struct Skinny {
+  int64_t rows, invocations;
+};
+
+constexpr int64_t kMostSkinny = 4, kSkinnyChannels = 32;
+
+// None where the rows are more, the depth is small, or the lanes of a software device do it.
+std::optional<Skinny> skinny_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
+  constexpr int64_t kLeastDepth = 128, kBytes = 36;  // shared ones of an invocation
+  if (node.prefers_lanes() || !c.matrix || pixels > kMostSkinny || c.weights.channels_in < kLeastDepth || c.w_first % 4 != 0) return {};
+  const auto limit = [&](std::string_view name) { return static_cast<int64_t>(node.context->limit(name)); };
+  const int64_t shared = limit("maxComputeSharedMemorySize"), most = limit("maxComputeWorkGroupInvocations");
+  for (const int64_t invocations : {1024, 512})
+    if (invocations <= most && invocations * kBytes <= shared) {
+      const int64_t rows = pixels == 3 ? 4 : pixels;
+      return Skinny{rows, invocations / rows};
+    }
+  return {};
 }
 
 SpecValues specialized(std::initializer_list<std::pair<std::string_view, int64_t>> values) {
@@ -223,11 +244,12 @@ void add_contraction(LowerContext& node, const Contraction& c, const Operand& x,
   const int64_t kv = step_channels(c.weights.channels_in);
   const bool x_vec4 = kv == 4 && has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, 4) && c.x_first % 4 == 0;
   const bool y_vec4 = has_vector_channels(c.y, c.weights.channels_out, c.y_stride_group, 4) && c.y_first % 4 == 0;
+  const auto skinny = skinny_of(node, c, pixels);
+  const auto matrix = skinny ? std::nullopt : matrix_tiling_of(node, c, pixels);
   Macros macros = {{"MATRIX", c.matrix ? "1" : "0"},
-                   {"Y_VEC4", y_vec4 ? "1" : "0"},
+                   {"Y_VEC4", y_vec4 && !skinny ? "1" : "0"},
                    {"HAS_BIAS", std::to_string(static_cast<int>(bias.kind))},
                    {"EPILOGUE(x)", node.epilogue()}};
-  const auto matrix = matrix_tiling_of(node, c, pixels);
   SpecValues spec;
   std::string_view shader = "conv_matrix.comp";
   int64_t tile_pixels = kLanePixels, tile_channels = kLaneChannels;
@@ -239,7 +261,12 @@ void add_contraction(LowerContext& node, const Contraction& c, const Operand& x,
                         {"SUB_P", matrix->sub_pixels},
                         {"SUB_C", matrix->sub_channels},
                         {"DEPTH", matrix->depth},
-                        {"WHOLE", depth % matrix->depth == 0 ? 1 : 0}});
+                        {"WHOLE", depth % matrix->depth == 0 ? 1 : 0},
+                        {"SPLIT", matrix->split}});
+  } else if (skinny) {
+    shader = "gemv.comp";
+    tile_pixels = kMostSkinny, tile_channels = kSkinnyChannels;
+    spec = specialized({{"INVOCATIONS", skinny->invocations}, {"ROWS", skinny->rows}});
   } else if (lanes) {
     const bool is_narrow = c.weights.channels_in > 0 && c.weights.channels_in <= 4 && c.taps_w <= kMostRowTaps;
     shader = "conv_lanes.comp";

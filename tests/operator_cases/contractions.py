@@ -133,6 +133,14 @@ def products() -> Iterator[Case]:
     def matmul(note: str, *inputs: Given | None, **options: Any) -> Case:
         return case("MatMul", note, *inputs, **{**LOOSE, **options})
 
+    for rows in (1, 2, 3, 4):
+        yield matmul(f"{rows} rows by many columns", x(rows, 203), w(203, 75))
+    yield matmul("a row by a batch", x(3, 1, 131), x(3, 131, 40))
+    yield gemm("one row, bias of the row", x(1, 257), w(257, 33), w(33))
+    yield gemm("two rows, a matrix added", x(2, 160), w(160, 48), x(2, 48), alpha=0.5, beta=2.0)
+    yield matmul("many wide tiles", x(1411, 19), w(19, 1543))
+    yield matmul("sixteen rows", x(16, 512), w(512, 200))
+
     yield matmul("matrices", x(7, 13), x(13, 5))
     yield matmul("constant right side", x(17, 24), w(24, 36))
     yield matmul("vectors", x(31), x(31))
