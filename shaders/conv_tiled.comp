@@ -88,39 +88,37 @@ void main() {
   vec4 sums[REGISTERS * FOURS];  // [row][four of columns]
   [[unroll]] for (uint i = 0u; i < REGISTERS * FOURS; ++i) sums[i] = vec4(0.0);
   const uint stride = kDepth * SPLIT;
-  for (uint begin = 0u; begin < depths + stride; begin += stride) {
-    // Stretch `begin` is loaded, the one before it is summed.
-    const uint depth = begin + part * kDepth;
-    if (begin > 0u) {
-      for (uint i = 0u; i < LOADS_X; ++i) {
-        const uint q = id + i * PART, at = q / 4u, k = q % 4u * 4u;
-        if (q < QUADS_X)
-          [[unroll]] for (uint j = 0u; j < 4u; ++j) tile_x[part_x + (k + j) * ROW_X + at / 4u][at & 3u] = next_x[i][j];
-      }
-      for (uint i = 0u; i < LOADS_W; ++i)
-        if (id + i * PART < QUADS_W) tile_w[part_w + id + i * PART] = next_w[i];
-      barrier();
-    }
-    if (begin < depths) {
-      for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = load_x(places[i], images[i], depth + (id + i * PART) % 4u * 4u, depths);
-      for (uint i = 0u; i < LOADS_W; ++i) {
-        const uint q = id + i * PART, k = q / (TILE_C / 4u);
-        next_w[i] = load_w(depth + k, depths, first_channel + (q - k * (TILE_C / 4u)) * 4u);
-      }
-    }
-    if (begin > 0u) {
-      for (uint k = 0u; k < kDepth; ++k) {
-        vec4 a[FOURS], c[FOURS];
-        [[unroll]] for (uint i = 0u; i < FOURS; ++i) a[i] = tile_x[part_x + k * ROW_X + row + i * ROWS];
-        [[unroll]] for (uint i = 0u; i < FOURS; ++i) c[i] = tile_w[part_w + k * TILE_C / 4u + column + i * COLUMNS];
-        [[unroll]] for (uint i = 0u; i < REGISTERS; ++i)
-          [[unroll]] for (uint j = 0u; j < FOURS; ++j)
-            sums[i * FOURS + j] = fma(vec4(a[i / 4u][i % 4u]), c[j], sums[i * FOURS + j]);
-      }
-      barrier();
-    }
+  for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = load_x(places[i], images[i], part * kDepth + (id + i * PART) % 4u * 4u, depths);
+  for (uint i = 0u; i < LOADS_W; ++i) {
+    const uint q = id + i * PART, k = q / (TILE_C / 4u);
+    next_w[i] = load_w(part * kDepth + k, depths, first_channel + (q - k * (TILE_C / 4u)) * 4u);
   }
+  for (uint begin = 0u; begin < depths; begin += stride) {
+    for (uint i = 0u; i < LOADS_X; ++i) {
+      const uint q = id + i * PART, at = q / 4u, k = q % 4u * 4u;
+      if (q < QUADS_X)
+        [[unroll]] for (uint j = 0u; j < 4u; ++j) tile_x[part_x + (k + j) * ROW_X + at / 4u][at & 3u] = next_x[i][j];
+    }
+    for (uint i = 0u; i < LOADS_W; ++i)
+      if (id + i * PART < QUADS_W) tile_w[part_w + id + i * PART] = next_w[i];
+    barrier();
+    const uint next = begin + stride + part * kDepth;
+    for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = load_x(places[i], images[i], next + (id + i * PART) % 4u * 4u, depths);
+    for (uint i = 0u; i < LOADS_W; ++i) {
+      const uint q = id + i * PART, k = q / (TILE_C / 4u);
+      next_w[i] = load_w(next + k, depths, first_channel + (q - k * (TILE_C / 4u)) * 4u);
+    }
 
+    [[unroll]] for (uint k = 0u; k < kDepth; ++k) {
+      vec4 a[FOURS], c[FOURS];
+      [[unroll]] for (uint i = 0u; i < FOURS; ++i) a[i] = tile_x[part_x + k * ROW_X + row + i * ROWS];
+      [[unroll]] for (uint i = 0u; i < FOURS; ++i) c[i] = tile_w[part_w + k * TILE_C / 4u + column + i * COLUMNS];
+      [[unroll]] for (uint i = 0u; i < REGISTERS; ++i)
+        [[unroll]] for (uint j = 0u; j < FOURS; ++j)
+          sums[i * FOURS + j] = fma(vec4(a[i / 4u][i % 4u]), c[j], sums[i * FOURS + j]);
+    }
+    barrier();
+  }
   // The first part takes in the sums of the others, a four of all tiles at a time.
   [[unroll]] for (uint i = 0u; i < REGISTERS * FOURS; ++i) {
     for (uint other = 1u; other < SPLIT; ++other) {

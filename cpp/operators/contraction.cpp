@@ -179,6 +179,9 @@ struct MatrixTiling {
   int64_t pixels, channels, sub_pixels, sub_channels, depth, split = 1;
 
   int64_t subgroups() const { return pixels / sub_pixels * (channels / sub_channels) * split; }
+  uint64_t shared_bytes() const {  // of the operands' stretches, rows padded by 16 bytes
+    return static_cast<uint64_t>(pixels * (depth * 2 + 16) + depth * (channels * 2 + 16));
+  }
 };
 
 // None where the device has no matrix units for these elements, or where the input's channels do not lie together in aligned eights.
@@ -188,14 +191,26 @@ std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Con
   constexpr MatrixTiling kTilings[] = {
       {128, 128, 64, 64, 32}, {128, 64, 32, 32, 64}, {128, 32, 32, 32, 32}, {128, kNarrow, 32, kNarrow, 64},
       {64, 64, 32, 32, 64},   {32, 64, 16, 32, 64},  {16, 64, 16, 16, 64}};
+  // Of matrix products alone, measured apart: deep enough that subgroups share the depth where the rows are few.
+  constexpr MatrixTiling kWide{128, 128, 64, 64, 64}, kFew{64, 32, 32, 32, 128, 4}, kFewest{16, 32, 16, 16, 256, 4};
+  constexpr int64_t kDeep = 1024;
   const bool all_taps =
       c.matrix || (c.tap_first == 0 && c.tap_row == c.taps_w && c.tap_column == 1 && c.weights.taps == c.taps_h * c.taps_w);
   if (!node.has_matrices() || !all_taps || (node.input_phase(0) != 0 && !c.padded) || c.x_first % kEight != 0 || c.w_first % kEight != 0 ||
       !has_vector_channels(c.x, c.padded ? round_up(c.weights.channels_in, kEight) : c.weights.channels_in, c.x_stride_group, kEight))
     return {};
   const int64_t channels = c.weights.channels_out;
+  const auto tiles_of = [&](const MatrixTiling& tiling) {
+    return ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels) * c.weights.groups;
+  };
+  const uint64_t shared = node.context->limit("maxComputeSharedMemorySize");
+  if (c.matrix && tiles_of(kWide) >= kBusyTiles && channels > 64 && pixels > 64 && kWide.shared_bytes() <= shared) return kWide;
+  if (c.matrix && kFewest.shared_bytes() <= shared && c.weights.channels_in >= kDeep && channels >= 32) {
+    if (pixels <= kFewest.pixels) return kFewest;
+    if (pixels <= kFew.pixels && tiles_of(kFew) < 2 * kBusyTiles) return kFew;
+  }
   for (const MatrixTiling& tiling : kTilings) {
-    const int64_t tiles = ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels) * c.weights.groups;
+    const int64_t tiles = tiles_of(tiling);
     if (tiles >= kBusyTiles && (tiling.channels == kNarrow || tiling.channels < 2 * channels)) return tiling;
   }
   return channels < kNarrow ? std::nullopt : std::optional(kTilings[std::size(kTilings) - 1]);
@@ -211,7 +226,7 @@ constexpr int64_t kMostSkinny = 4, kSkinnyChannels = 32;
 // None where the rows are more, the depth is small, or the lanes of a software device do it.
 std::optional<Skinny> skinny_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
   constexpr int64_t kLeastDepth = 128, kBytes = 36;  // shared ones of an invocation
-  if (node.prefers_lanes() || !c.matrix || pixels > kMostSkinny || c.weights.channels_in < kLeastDepth || c.w_first % 4 != 0) return {};
+  if (node.prefers_lanes() || !c.matrix || pixels > kMostSkinny || c.weights.channels_in < kLeastDepth || c.w_first % 8 != 0) return {};
   const auto limit = [&](std::string_view name) { return static_cast<int64_t>(node.context->limit(name)); };
   const int64_t shared = limit("maxComputeSharedMemorySize"), most = limit("maxComputeWorkGroupInvocations");
   for (const int64_t invocations : {1024, 512})

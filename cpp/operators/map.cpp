@@ -82,21 +82,22 @@ ElementText element_text(const NodeContext& node, DType dtype, DType storage, co
   }
 }
 
-// How four neighbours, from a multiple of four on, are declared, held, picked apart, read one by one and stored. `q` is what is held,
-// `j` the one of four, `i` the element's index; words past the last of `count` elements are not written.
+// How four neighbours, from a multiple of four on, are declared where they are read and where they are made, picked apart, read one by
+// one and stored. `q` is what is held, `j` the one of four, `i` the element's index; words past the last of `count` are not written.
 struct QuadText {
-  std::string declared, pick, read, store;
+  std::string declared, made, pick, read, store;
 };
 
 // None for elements of 64 bits, which are loaded one by one.
-std::optional<QuadText> quad_text(DType dtype, const std::string& t) {
+// `native`: the kernel's own storage is float16, to which the device converts.
+std::optional<QuadText> quad_text(DType dtype, const std::string& t, bool native) {
   const std::string at = t + "[i >> 2]", half = at + "[i >> 1 & 1u]";
   const auto words = [&](const std::string& low, const std::string& high) {
     return "if (count > 2u) " + at + " = uvec2(" + low + ", " + high + "); else " + at + ".x = " + low;
   };
   const auto direct = [&](const std::string& type) {
     return QuadText{
-        type, "q[j]", at + "[i & 3u]",
+        type, type, "q[j]", at + "[i & 3u]",
         "if (count == 4u) " + at + " = " + type + "(v[0], v[1], v[2], v[3]); else for (uint k = 0u; k < count; ++k) " + at + "[k] = v[k]"};
   };
   const auto bytes = [&](const std::string& pick, const std::string& store) {
@@ -105,7 +106,7 @@ std::optional<QuadText> quad_text(DType dtype, const std::string& t) {
       text.replace(text.find('W'), 1, word);
       return text.replace(text.find('L'), 1, lane);
     };
-    return QuadText{"uint", of("q", "j"), of(at, "i & 3u"), at + " = " + store};
+    return QuadText{"uint", "uint", of("q", "j"), of(at, "i & 3u"), at + " = " + store};
   };
   switch (dtype) {
     case DType::float32:
@@ -116,18 +117,25 @@ std::optional<QuadText> quad_text(DType dtype, const std::string& t) {
       return direct("uvec4");
     case DType::float16:
     case DType::bfloat16: {
-      const std::string store =
-          "if (count > 2u) " + at + " = pm_pack4(vec4(v[0], v[1], v[2], v[3])); else " + at + ".x = pm_pack2(vec2(v[0], v[1]))";
+      const bool direct_store = native && dtype == DType::float16;
+      const std::string four = "vec4(v[0], v[1], v[2], v[3])";
+      const auto one = [&](const std::string& lane, int k) { return at + "." + lane + " = sfp(pm_round(v[" + std::to_string(k) + "])); "; };
+      const std::string store = direct_store
+                                    ? "if (count == 4u) { pm_store_vec4(" + t + ", i >> 2, " + four + "); } else { " + one("x", 0) +
+                                          "if (count > 1u) " + one("y", 1) + "if (count > 2u) " + one("z", 2) + "}"
+                                    : "if (count > 2u) " + at + " = pm_pack4(" + four + "); else " + at + ".x = pm_pack2(vec2(v[0], v[1]))";
+      const std::string made = direct_store ? "sfpvec4" : "uvec2";
       if (dtype == DType::float16)
-        return QuadText{"uvec2", "unpackHalf2x16(q[j >> 1])[j & 1u]", "unpackHalf2x16(" + half + ")[i & 1u]", store};
-      return QuadText{"uvec2", "uintBitsToFloat(q[j >> 1] >> (j & 1u) * 16u << 16)",
+        return QuadText{"uvec2", made, "unpackHalf2x16(q[j >> 1])[j & 1u]", "unpackHalf2x16(" + half + ")[i & 1u]", store};
+      return QuadText{"uvec2", made, "uintBitsToFloat(q[j >> 1] >> (j & 1u) * 16u << 16)",
                       "uintBitsToFloat(" + half + " >> (i & 1u) * 16u << 16)", store};
     }
     case DType::uint16:
-      return QuadText{"uvec2", "bitfieldExtract(q[j >> 1], int(j & 1u) * 16, 16)", "bitfieldExtract(" + half + ", int(i & 1u) * 16, 16)",
+      return QuadText{"uvec2", "uvec2", "bitfieldExtract(q[j >> 1], int(j & 1u) * 16, 16)",
+                      "bitfieldExtract(" + half + ", int(i & 1u) * 16, 16)",
                       words("pm_pack_u16(uvec2(v[0], v[1]))", "pm_pack_u16(uvec2(v[2], v[3]))")};
     case DType::int16:
-      return QuadText{"uvec2", "bitfieldExtract(int(q[j >> 1]), int(j & 1u) * 16, 16)",
+      return QuadText{"uvec2", "uvec2", "bitfieldExtract(int(q[j >> 1]), int(j & 1u) * 16, 16)",
                       "bitfieldExtract(int(" + half + "), int(i & 1u) * 16, 16)",
                       words("pm_pack_i16(ivec2(v[0], v[1]))", "pm_pack_i16(ivec2(v[2], v[3]))")};
     case DType::uint8:
@@ -202,6 +210,7 @@ enum class Met : uint8_t { quad, single, strided };
 struct MapText {
   Macros macros;
   DType storage = DType::float32;
+  bool native = false;  // float16 as the device stores it
 };
 
 // The float of 16 bits that the extension's types are: the result's, else that of the first operand that is one.
@@ -244,6 +253,7 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
   std::map<std::string, ExprType> types;
   std::string declarations, loads, offsets, held, load_quads, picks;
   text.storage = storage_of_map(node, inputs);
+  text.native = storage_of(node.context->info(), text.storage) == Storage::fp16;
   bool has_int64 = false, has_float64 = false;
   const auto note_width = [&](DType dtype) {
     has_int64 = has_int64 || (is_integer(dtype) && bits(dtype) == 64);
@@ -254,7 +264,7 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
     const std::string n = number(k), t = "t" + n, q = "q" + n;
     const std::string first = shape.rank == 0 && shape.met[k] == Met::single ? "0u" : "at[" + n + "]";
     const ElementText element = element_text(node, dtype, text.storage, t);
-    const auto quad = shape.met[k] == Met::quad ? quad_text(dtype, t) : std::nullopt;
+    const auto quad = shape.met[k] == Met::quad ? quad_text(dtype, t, text.native) : std::nullopt;
     note_width(dtype);
     types[inputs.names[k]] = expr_type(dtype);
     declarations +=
@@ -281,10 +291,10 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
   }
   const DType result_dtype = node.output(0).dtype;
   const ElementText result = element_text(node, result_dtype, text.storage, "y");
-  const auto result_quad = shape.dense ? quad_text(result_dtype, "y") : std::nullopt;
+  const auto result_quad = shape.dense ? quad_text(result_dtype, "y", text.native) : std::nullopt;
   note_width(result_dtype);
   declarations += "layout(binding = " + number(inputs.names.size()) + ") buffer Y_ { " +
-                  (result_quad ? result_quad->declared : result.declared) + " y[]; };";
+                  (result_quad ? result_quad->made : result.declared) + " y[]; };";
   ExprType type = ExprType::f32;
   std::string glsl = expression.glsl(types, &type);
   const ExprType wanted = expr_type(result_dtype);
@@ -327,8 +337,8 @@ void add_map(LowerContext& node, const Expression& expression, size_t count) {
   IndexSpace space = space_of(node, inputs);
   const MapShape shape = shape_of(node, inputs, space);
   const MapText text = map_text(node, inputs, expression, shape);
-  // Dense results of 16 bits are made of words, whatever the device could address.
-  const Storage storage = shape.dense ? packed_storage_of(text.storage) : storage_of(node.context->info(), text.storage);
+  // Dense results of 16 bits are made of words, but where the device converts to them.
+  const Storage storage = shape.dense && !text.native ? packed_storage_of(text.storage) : storage_of(node.context->info(), text.storage);
   StepBuilder step(node.library->find(node.context, "map.comp", storage, text.macros));
   for (size_t k = 0; k < inputs.names.size(); ++k) step.bind("t" + number(k), node.in(inputs.positions[k]));
   step.bind("y", node.out(0)).set("elements", elements);

@@ -148,8 +148,8 @@ class Product:
 
 
 PRODUCTS = (
-    Product(1024, 1024, 1024, "float16", teraflops=130),
-    Product(2048, 2048, 2048, "float16"),
+    Product(1024, 1024, 1024, "float16", teraflops=130, copies=8),
+    Product(2048, 2048, 2048, "float16", copies=4),
     Product(4096, 4096, 4096, "float16", teraflops=290),
     Product(4096, 4096, 4096, "float16", "bias and Relu", teraflops=290 / 1.05),
     Product(4095, 4095, 4095, "float16", teraflops=290 * 0.8),
