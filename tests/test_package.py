@@ -45,6 +45,8 @@ def names(stub: str) -> set[str]:
     def visit(node: ast.AST, path: str) -> None:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, (ast.ClassDef, ast.FunctionDef)):
+                if child.name in ("__buffer__", "__release_buffer__"):
+                    continue  # Python 3.12 and later show them
                 found.add(f"{path}.{child.name}")
                 visit(child, f"{path}.{child.name}")
             elif isinstance(child, ast.arguments):

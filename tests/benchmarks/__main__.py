@@ -34,18 +34,18 @@ PER_MODEL = ("models", "memory")
 def arguments() -> argparse.Namespace:
     names = [*BENCHMARKS, *(case.name for case in CASES)]
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
-    parser.add_argument(
-        "--only",
-        action="append",
-        default=[],
-        choices=names,
-        metavar="NAME",
-        help=f"one of {', '.join(names)}; can be repeated",
-    )
+    known = f"one of {', '.join(names)}; all of them where none is named"
+    parser.add_argument("names", nargs="*", metavar="NAME", help=known)
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="the same; can be repeated")
     parser.add_argument("--runs", type=int, metavar="N", help="calls in a round, processes of first_use")
     parser.add_argument("--quick", action="store_true", help="one short round")
     parser.add_argument("--json", metavar="FILE", help="write everything there too")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.only += options.names
+    for name in options.only:
+        if name not in names:
+            parser.error(f"{name!r} is no benchmark; there are {', '.join(names)}")
+    return options
 
 
 def effort(options: argparse.Namespace) -> Effort:
