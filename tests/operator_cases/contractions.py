@@ -140,6 +140,10 @@ def products() -> Iterator[Case]:
     yield gemm("two rows, a matrix added", x(2, 160), w(160, 48), x(2, 48), alpha=0.5, beta=2.0)
     yield matmul("many wide tiles", x(1411, 19), w(19, 1543))
     yield matmul("sixteen rows", x(16, 512), w(512, 200))
+    yield matmul("sixteen rows, deep", x(13, 1030), w(1030, 72))
+    yield matmul("sixty rows, deep", x(61, 1024), x(1024, 96))
+    yield matmul("depth off eights", x(70, 131), w(131, 101))
+    yield gemm("A transposed, off eights", x(131, 70), x(131, 104), transA=1)
 
     yield matmul("matrices", x(7, 13), x(13, 5))
     yield matmul("constant right side", x(17, 24), w(24, 36))
