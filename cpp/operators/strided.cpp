@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <numeric>
+#include <optional>
 
 #include "core/error.h"
 #include "core/rounding.h"
@@ -120,65 +122,83 @@ std::vector<int64_t> group(Copy& copy) {
   return {};
 }
 
-// The axis along which the source lies side by side, where it is not the target's and both are long enough for tiles; -1: none.
-std::ptrdiff_t transposed_axis(const Copy& copy) {
+// How transpose.comp makes matrices of such elements.
+struct Tiles {
+  bool in_registers;
+  int64_t lanes, rows, columns;
+};
+
+std::optional<Tiles> tiles_of(const NodeContext& node, int64_t bits) {
+  if (node.prefers_lanes()) return bits <= 32 ? std::optional<Tiles>({true, 4, 32, 32}) : std::nullopt;
+  switch (bits) {
+    case 16:
+      return Tiles{false, 2, 64, 64};
+    case 32:
+      return Tiles{false, 1, 64, 32};
+    case 64:
+      return Tiles{false, 1, 32, 32};
+    default:
+      return {};
+  }
+}
+
+// The axis along which the source lies side by side, where it is not the target's and tiles can be made of both; -1: none.
+std::ptrdiff_t transposed_axis(const Copy& copy, int64_t lanes) {
   const auto& sizes = copy.space.sizes;
   const size_t inner = sizes.size() - 1;
-  const bool pairs = copy.bits == 16;
-  if (copy.bits < 16 || copy.bits > 64 || sizes.size() < 2 || sizes.size() > kBatchAxes + 2) return -1;
-  if (copy.y_strides()[inner] != 1 || copy.x_strides()[inner] == 1 || sizes[inner] < kTileSide) return -1;
+  if (sizes.size() < 2 || sizes.size() > kBatchAxes + 2 || copy.y_strides()[inner] != 1) return -1;
   const auto found = std::find(copy.x_strides().begin(), copy.x_strides().end(), 1);
-  if (found == copy.x_strides().end()) return -1;
   const auto axis = static_cast<size_t>(found - copy.x_strides().begin());
-  if (sizes[axis] < kTileSide) return -1;
-  if (!pairs) return static_cast<std::ptrdiff_t>(axis);
-  if (sizes[axis] % 2 != 0 || sizes[inner] % 2 != 0 || copy.x_first % 2 != 0 || copy.y_first % 2 != 0) return -1;
-  if (copy.x_phase % 4 != 0 || copy.y_phase % 4 != 0) return -1;
-  for (size_t i = 0; i < sizes.size(); ++i)
-    if ((i != axis && copy.x_strides()[i] % 2 != 0) || (i != inner && copy.y_strides()[i] % 2 != 0)) return -1;
+  if (axis >= inner || std::min(sizes[axis], sizes[inner]) < kTileSide) return -1;
+  const auto bytes = static_cast<uint64_t>(lanes * copy.bits / 8);
+  if (copy.x_phase % bytes != 0 || copy.y_phase % bytes != 0) return -1;
+  for (const int64_t value : {sizes[axis], sizes[inner], copy.x_first, copy.y_first})
+    if (value % lanes != 0) return -1;
+  for (size_t i = 0; i <= inner; ++i)
+    if ((i != axis && copy.x_strides()[i] % lanes != 0) || (i != inner && copy.y_strides()[i] % lanes != 0)) return -1;
   return static_cast<std::ptrdiff_t>(axis);
 }
 
-void add_transpose(LowerContext& node, const Copy& copy, size_t row_axis, const Operand& x, const Operand& y) {
-  const int64_t tile_rows = copy.bits == 64 ? 32 : 64, tile_columns = copy.bits == 16 ? 64 : 32, words = copy.bits == 16 ? 2 : 1;
+void add_transpose(LowerContext& node, const Copy& copy, const Tiles& tiles, size_t row_axis, const Operand& x, const Operand& y) {
   const size_t inner = copy.space.sizes.size() - 1;
   const int64_t rows = copy.space.sizes[row_axis], columns = copy.space.sizes[inner];
   std::vector<int64_t> size, x_batch, y_batch;
   for (size_t axis = 0; axis < inner; ++axis) {
     if (axis == row_axis) continue;
     size.push_back(copy.space.sizes[axis]);
-    x_batch.push_back(copy.x_strides()[axis] / words);
-    y_batch.push_back(copy.y_strides()[axis] / words);
+    x_batch.push_back(copy.x_strides()[axis] / tiles.lanes);
+    y_batch.push_back(copy.y_strides()[axis] / tiles.lanes);
   }
   const size_t batch = size.size() > 1 ? kBatchAxes : 1;
   size.resize(batch, 1);
   x_batch.resize(batch, 0);
   y_batch.resize(batch, 0);
-  const int64_t down = ceil_div(rows, tile_rows), across = ceil_div(columns, tile_columns);
-  int64_t tiles = down * across;
-  for (const int64_t one : size) tiles *= one;
+  const int64_t down = ceil_div(rows, tiles.rows), across = ceil_div(columns, tiles.columns);
+  const int64_t count = std::accumulate(size.begin(), size.end(), down * across, std::multiplies<>());
   const auto kernel = node.kernel("transpose.comp", DType::float32,
                                   {{"BITS", std::to_string(copy.bits)},
-                                   {"TILE_ROWS", std::to_string(tile_rows) + "u"},
-                                   {"TILE_COLUMNS", std::to_string(tile_columns) + "u"},
                                    {"SCALE", std::to_string(copy.scale) + "u"},
-                                   {"BATCH", std::to_string(batch)}});
+                                   {"LANES", std::to_string(tiles.lanes)},
+                                   {"BATCH", std::to_string(batch)},
+                                   {"IN_REGISTERS", tiles.in_registers ? "1" : "0"},
+                                   {"TILE_ROWS", std::to_string(tiles.rows) + "u"},
+                                   {"TILE_COLUMNS", std::to_string(tiles.columns) + "u"}});
   node.add(StepBuilder(kernel)
                .bind("x", x)
                .bind("y", y)
-               .set("tiles", tiles)
+               .set("tiles", count)
                .set("tile_rows", down)
                .set("tile_columns", across)
                .set("rows", rows)
                .set("columns", columns)
-               .set("x_stride", copy.x_strides()[inner] / words)
-               .set("y_stride", copy.y_strides()[row_axis] / words)
+               .set("x_stride", copy.x_strides()[inner] / tiles.lanes)
+               .set("y_stride", copy.y_strides()[row_axis] / tiles.lanes)
                .set("size", size)
                .set("x_batch", x_batch)
                .set("y_batch", y_batch)
-               .set("x_first", copy.x_first / words)
-               .set("y_first", copy.y_first / words)
-               .groups(static_cast<uint64_t>(tiles))
+               .set("x_first", copy.x_first / tiles.lanes)
+               .set("y_first", copy.y_first / tiles.lanes)
+               .groups(static_cast<uint64_t>(count))
                .build());
 }
 
@@ -259,8 +279,9 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const O
   space.coalesce();
   Copy copy{std::move(space), x_first, y_first, phase_of(node, x), y_phase, bits(dtype)};
   widen(copy);
-  if (!node.prefers_lanes())
-    if (const std::ptrdiff_t axis = transposed_axis(copy); axis >= 0) return add_transpose(node, copy, static_cast<size_t>(axis), x, y);
+  if (const auto tiles = tiles_of(node, copy.bits))
+    if (const std::ptrdiff_t axis = transposed_axis(copy, tiles->lanes); axis >= 0)
+      return add_transpose(node, copy, *tiles, static_cast<size_t>(axis), x, y);
   const std::vector<int64_t> steps = group(copy);
   const int64_t made = int64_t{1} << steps.size(), lanes = std::max<int64_t>(32 / copy.bits, 1);
   const bool words =
