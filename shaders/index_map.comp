@@ -1,7 +1,8 @@
 // Copies elements from one strided tensor to another of the same (coalesced) shape, whatever they mean: transposes, slices, parts of
 // a concatenation, broadcasts, depth to space. BITS: of an element as it is moved (8 to 128), which is SCALE neighbours of the tensor's.
 // A piece of the target is made at once:
-//   MADE elements that lie side by side there, a power of two; bit b of an element's number among them is step[b] in the source;
+//   MADE elements that lie side by side there, a power of two; bit b of an element's number among them is step[b] in the source, or with
+//   PAD they are neighbours on the last axis;
 //   with WORDS a word of a dense target, whose elements are found one by one; the last one may be filled in part.
 // Pieces below 32 bits are put into their word atomically. p.elements counts elements with WORDS, else pieces, as do size and the
 // target's strides. An invocation makes PIECES of them.
@@ -60,8 +61,8 @@ int inside(int i, int size) {
 }
 #endif
 
-// Where number `flat_index` of the index space comes from and goes to. False: it is the constant.
-bool locate(uint flat_index, out uint from, out uint to) {
+// Where number `flat_index` of the index space goes to, and where element `lane` of it comes from. False: it is the constant.
+bool locate(uint flat_index, uint lane, out uint from, out uint to) {
 #if PAD
   int source = 0;
   uint target = 0u;
@@ -75,7 +76,7 @@ bool locate(uint flat_index, out uint from, out uint to) {
     flat_index = rest;
     target += at * p.y_stride[axis];
 #if PAD
-    const int i = int(at) - p.before[axis], size = p.x_size[axis];
+    const int i = int(axis == RANK - 1 ? at * MADE + lane : at) - p.before[axis], size = p.x_size[axis];
 #if PAD == 1
     found = found && i >= 0 && i < size;
 #endif
@@ -116,27 +117,37 @@ PIECE made(uint id, out uint to) {
   uint word = 0u;
   for (uint i = 0u; i < lanes; ++i) {
     uint from, target;
-    const bool found = locate(min(id * lanes + i, p.elements - 1u), from, target);
+    const bool found = locate(min(id * lanes + i, p.elements - 1u), 0u, from, target);
     if (i == 0u) to = target / lanes;
     word |= element(found, from) << i * uint(BITS);
   }
   return word;
 }
-#elif STEPS
+#elif MADE > 1
 PIECE made(uint id, out uint to) {
-  uint first;
-  locate(id, first, to);
-#if BITS == 64
-  return uvec4(x[first], x[first + uint(p.step[0])]);
+  ELEMENT held[MADE];
+#if PAD
+  for (uint i = 0u; i < uint(MADE); ++i) {
+    uint from;
+    const bool found = locate(id, i, from, to);
+    held[i] = element(found, from);
+  }
 #else
-  uint words[PIECE_BITS / 32];
-  for (uint i = 0u; i < uint(PIECE_BITS / 32); ++i) words[i] = 0u;
+  uint first;
+  locate(id, 0u, first, to);
   for (uint i = 0u; i < uint(MADE); ++i) {
     uint from = first;
     for (uint b = 0u; b < uint(STEPS); ++b)
       if ((i >> b & 1u) != 0u) from += uint(p.step[b]);
-    words[i * uint(BITS) >> 5] |= element(true, from) << (i * uint(BITS) & 31u);
+    held[i] = element(true, from);
   }
+#endif
+#if BITS == 64
+  return uvec4(held[0], held[1]);
+#else
+  uint words[PIECE_BITS / 32];
+  for (uint i = 0u; i < uint(PIECE_BITS / 32); ++i) words[i] = 0u;
+  for (uint i = 0u; i < uint(MADE); ++i) words[i * uint(BITS) >> 5] |= held[i] << (i * uint(BITS) & 31u);
 #if PIECE_BITS == 128
   return uvec4(words[0], words[1], words[2], words[3]);
 #elif PIECE_BITS == 64
@@ -149,7 +160,7 @@ PIECE made(uint id, out uint to) {
 #else
 PIECE made(uint id, out uint to) {
   uint from;
-  const bool found = locate(id, from, to);
+  const bool found = locate(id, 0u, from, to);
   return element(found, from);
 }
 #endif

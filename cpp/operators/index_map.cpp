@@ -224,36 +224,46 @@ static int64_t padded_as_one(const LowerContext& node, const std::vector<PadAxis
   return 1;
 }
 
+// How many neighbours of the output's last axis are made at once.
+static int64_t padded_at_once(const std::vector<PadAxis>& axes, int64_t element_bits) {
+  for (int64_t m = 128 / element_bits; m > 1 && m * element_bits >= 32; m /= 2)
+    if (axes.back().y_stride == 1 && axes.back().size % m == 0 &&
+        std::all_of(axes.begin(), axes.end() - 1, [m](const PadAxis& axis) { return axis.y_stride % m == 0; }))
+      return m;
+  return 1;
+}
+
 static void add_pad(LowerContext& node, std::vector<PadAxis> axes, const Operand& x, const Operand& y) {
   static const std::map<std::string_view, std::string_view> modes = {{"constant", "1"}, {"reflect", "2"}, {"edge", "3"}, {"wrap", "4"}};
   if (axes.size() > kPadRank)
     throw UnsupportedError("node '" + std::string(node.node) + "': Pad over " + std::to_string(axes.size()) +
                            " axes that do not merge; at most " + std::to_string(kPadRank) + " are supported");
   const std::string mode(modes.at(node.attributes->text("mode", "constant")));
-  const int64_t scale = axes.empty() ? 1 : padded_as_one(node, axes, x, mode == "1");
-  if (scale > 1) {
-    axes.back().size /= scale;
-    axes.back().x_size /= scale;
-    axes.back().before /= scale;
-    for (size_t i = 0; i + 1 < axes.size(); ++i) axes[i].x_stride /= scale, axes[i].y_stride /= scale;
-  }
   const size_t rank = *std::lower_bound(std::begin(kPadRanks), std::end(kPadRanks), axes.size());
   axes.insert(axes.begin(), rank - axes.size(), {1, 1, 0, 0, 0});
+  const int64_t scale = padded_as_one(node, axes, x, mode == "1"), element_bits = bits(node.input(0).dtype) * scale;
+  PadAxis& inner = axes.back();
+  inner.size /= scale;
+  inner.x_size /= scale;
+  inner.before /= scale;
+  for (size_t i = 0; i + 1 < rank; ++i) axes[i].x_stride /= scale, axes[i].y_stride /= scale;
+  const int64_t made = padded_at_once(axes, element_bits);
+  inner.size /= made;
+  for (size_t i = 0; i + 1 < rank; ++i) axes[i].y_stride /= made;
   const auto each = [&](int64_t PadAxis::* field) {
     std::vector<int64_t> values;
     for (const PadAxis& axis : axes) values.push_back(axis.*field);
     return values;
   };
-  const int64_t element_bits = bits(node.input(0).dtype) * scale;
   const auto value = pad_value(node);
-  const bool words = element_bits < 32 && is_dense(each(&PadAxis::size), each(&PadAxis::y_stride));
-  const int64_t lanes = words ? 32 / element_bits : 1, piece_bits = lanes * element_bits;
+  const bool words = made * element_bits < 32 && is_dense(each(&PadAxis::size), each(&PadAxis::y_stride));
+  const int64_t lanes = words ? 32 / element_bits : 1, piece_bits = lanes * made * element_bits;
   int64_t elements = 1;
   for (const PadAxis& axis : axes) elements *= axis.size;
   Macros macros = moving_macros(node, piece_bits);
   macros.insert(macros.end(), {{"BITS", std::to_string(element_bits)},
                                {"SCALE", std::to_string(scale) + "u"},
-                               {"MADE", "1"},
+                               {"MADE", std::to_string(made)},
                                {"STEPS", "0"},
                                {"WORDS", words ? "1" : "0"},
                                {"RANK", std::to_string(rank)},

@@ -57,6 +57,10 @@ def groups() -> Iterator[Case]:
         for before, after in ((16, 32), (4, 8), (2, 2), (1, 3)):
             pads = fixed([1, before, 0, after])
             yield moved("Pad", f"{bits} bits, {before} before {after}", given(3, 16), pads, fixed(77, dtype))
+        for mode in ("reflect", "wrap", "edge", "constant"):
+            yield moved(
+                "Pad", f"{bits} bits, {mode}, made at once", given(2, 3, 13), fixed([0, 1, 1, 0, 2, 2]), mode=mode
+            )
         yield moved("Pad", f"{bits} bits, whole rows", given(3, 16), fixed([2, 0, 1, 0]), mode="edge")
         for width in (2, 4, 6, 16):
             yield moved("Gather", f"{bits} bits, rows of {width}", given(5, width), fixed([3, 0, -1, 3]))
