@@ -178,13 +178,14 @@ void main() {
   uint to[PIECES];
   for (uint k = 0u; k < PIECES; ++k) pieces_made[k] = made(min(first + k * gl_WorkGroupSize.x, pieces - 1u), to[k]);
   for (uint k = 0u; k < PIECES; ++k) {
-    if (first + k * gl_WorkGroupSize.x >= pieces) return;
+    if (first + k * gl_WorkGroupSize.x < pieces) {
 #if PIECE_BITS >= 32 || WORDS
-    y[to[k]] = pieces_made[k];
+      y[to[k]] = pieces_made[k];
 #elif BITS == 16
-    pm_store_u16(y, to[k], pieces_made[k]);
+      pm_store_u16(y, to[k], pieces_made[k]);
 #else
-    pm_store_u8(y, to[k], pieces_made[k]);
+      pm_store_u8(y, to[k], pieces_made[k]);
 #endif
+    }
   }
 }
