@@ -1,17 +1,32 @@
 // Copies elements from one strided tensor to another of the same (coalesced) shape, whatever they mean: transposes, slices, parts of
-// a concatenation, broadcasts, depth to space. BITS: of an element (8, 16, 32, 64). WORDS: the target is dense and begins and ends
-// on whole words, so an invocation makes one word; else elements below 32 bits are put into their word atomically.
+// a concatenation, broadcasts, depth to space. BITS: of an element as it is moved (8 to 128), which is SCALE neighbours of the tensor's.
+// A piece of the target is made at once:
+//   MADE elements that lie side by side there, a power of two; bit b of an element's number among them is step[b] in the source, or with
+//   PAD they are neighbours on the last axis;
+//   with WORDS a word of a dense target, whose elements are found one by one; the last one may be filled in part.
+// Pieces below 32 bits are put into their word atomically. p.elements counts elements with WORDS, else pieces, as do size and the
+// target's strides. An invocation makes PIECES of them.
 // PAD: the source is smaller or larger, and what lies outside it is a constant (1), reflected (2), the edge (3) or repeated (4).
 #version 450
 #include "include/tensor.glsl"
-layout(local_size_x = 64) in;
-#if BITS == 64
-layout(binding = 0) readonly buffer X { uvec2 x[]; };
-layout(binding = 1) writeonly buffer Y { uvec2 y[]; };
+layout(local_size_x = LOCAL_SIZE) in;
+#define PIECE_BITS (BITS * MADE)
+#if BITS == 128
+#define ELEMENT uvec4
+#elif BITS == 64
+#define ELEMENT uvec2
 #else
-layout(binding = 0) readonly buffer X { uint x[]; };
-layout(binding = 1) buffer Y { uint y[]; };
+#define ELEMENT uint
 #endif
+#if PIECE_BITS == 128
+#define PIECE uvec4
+#elif PIECE_BITS == 64
+#define PIECE uvec2
+#else
+#define PIECE uint
+#endif
+layout(binding = 0) readonly buffer X { ELEMENT x[]; };
+layout(binding = 1) buffer Y { PIECE y[]; };
 layout(push_constant) uniform parameter {
   uint elements;
   uint size[RANK];
@@ -20,19 +35,16 @@ layout(push_constant) uniform parameter {
 #if PAD
   int x_size[RANK];
   int before[RANK];    // elements before the source; negative: cut off
-  uint value[2];       // the constant's bits
+  uint value[2];       // the constant's bits, repeated
 #else
   int x_first;         // element of the source at index 0
   uint y_first;
+#if STEPS
+  int step[STEPS];
+#endif
 #endif
   uint x_offset, y_offset;
 } p;
-
-#if WORDS
-#define ELEMENTS (32u / uint(BITS))
-#else
-#define ELEMENTS 1u
-#endif
 
 #if PAD
 // The index within the source that stands for one outside it.
@@ -49,8 +61,8 @@ int inside(int i, int size) {
 }
 #endif
 
-// Where element `flat_index` comes from and goes to. False: it is the constant.
-bool locate(uint flat_index, out uint from, out uint to) {
+// Where number `flat_index` of the index space goes to, and where element `lane` of it comes from. False: it is the constant.
+bool locate(uint flat_index, uint lane, out uint from, out uint to) {
 #if PAD
   int source = 0;
   uint target = 0u;
@@ -60,11 +72,11 @@ bool locate(uint flat_index, out uint from, out uint to) {
 #endif
   bool found = true;
   for (int axis = RANK - 1; axis >= 0; --axis) {
-    const uint at = flat_index % p.size[axis];
-    flat_index /= p.size[axis];
+    const uint rest = axis > 0 ? flat_index / p.size[axis] : 0u, at = flat_index - rest * p.size[axis];
+    flat_index = rest;
     target += at * p.y_stride[axis];
 #if PAD
-    const int i = int(at) - p.before[axis], size = p.x_size[axis];
+    const int i = int(axis == RANK - 1 ? at * MADE + lane : at) - p.before[axis], size = p.x_size[axis];
 #if PAD == 1
     found = found && i >= 0 && i < size;
 #endif
@@ -73,55 +85,107 @@ bool locate(uint flat_index, out uint from, out uint to) {
     source += int(at) * p.x_stride[axis];
 #endif
   }
-  from = p.x_offset + uint(source);
-  to = p.y_offset + target;
+  from = p.x_offset / SCALE + uint(source);
+  to = p.y_offset / (SCALE * MADE) + target;
   return found;
 }
 
-#if BITS == 64
-uvec2 element(bool found, uint i) {
+ELEMENT element(bool found, uint i) {
 #if PAD == 1
-  if (!found) return uvec2(p.value[0], p.value[1]);
+  if (!found) {
+#if BITS == 128
+    return uvec4(p.value[0], p.value[1], p.value[0], p.value[1]);
+#elif BITS == 64
+    return uvec2(p.value[0], p.value[1]);
+#else
+    return bitfieldExtract(p.value[0], 0, BITS);
 #endif
+  }
+#endif
+#if BITS == 16
+  return pm_load_u16(x, i);
+#elif BITS == 8
+  return pm_load_u8(x, i);
+#else
   return x[i];
+#endif
+}
+
+#if WORDS
+PIECE made(uint id, out uint to) {
+  const uint lanes = 32u / uint(BITS);
+  uint word = 0u;
+  for (uint i = 0u; i < lanes; ++i) {
+    uint from, target;
+    const bool found = locate(min(id * lanes + i, p.elements - 1u), 0u, from, target);
+    if (i == 0u) to = target / lanes;
+    word |= element(found, from) << i * uint(BITS);
+  }
+  return word;
+}
+#elif MADE > 1
+PIECE made(uint id, out uint to) {
+  ELEMENT held[MADE];
+#if PAD
+  for (uint i = 0u; i < uint(MADE); ++i) {
+    uint from;
+    const bool found = locate(id, i, from, to);
+    held[i] = element(found, from);
+  }
+#else
+  uint first;
+  locate(id, 0u, first, to);
+  for (uint i = 0u; i < uint(MADE); ++i) {
+    uint from = first;
+    for (uint b = 0u; b < uint(STEPS); ++b)
+      if ((i >> b & 1u) != 0u) from += uint(p.step[b]);
+    held[i] = element(true, from);
+  }
+#endif
+#if BITS == 64
+  return uvec4(held[0], held[1]);
+#else
+  uint words[PIECE_BITS / 32];
+  for (uint i = 0u; i < uint(PIECE_BITS / 32); ++i) words[i] = 0u;
+  for (uint i = 0u; i < uint(MADE); ++i) words[i * uint(BITS) >> 5] |= held[i] << (i * uint(BITS) & 31u);
+#if PIECE_BITS == 128
+  return uvec4(words[0], words[1], words[2], words[3]);
+#elif PIECE_BITS == 64
+  return uvec2(words[0], words[1]);
+#else
+  return words[0];
+#endif
+#endif
 }
 #else
-uint element(bool found, uint i) {
-#if PAD == 1
-  if (!found) return p.value[0];
-#endif
-#if BITS == 32
-  return x[i];
-#elif BITS == 16
-  return pm_load_u16(x, i);
-#else
-  return pm_load_u8(x, i);
-#endif
+PIECE made(uint id, out uint to) {
+  uint from;
+  const bool found = locate(id, 0u, from, to);
+  return element(found, from);
 }
 #endif
 
 void main() {
-  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
-  uint from, to;
-#if WORDS && BITS < 32
-  if (id * ELEMENTS >= p.elements) return;
-  uint word = 0u, first = 0u;
-  for (uint i = 0u; i < ELEMENTS; ++i) {
-    if (id * ELEMENTS + i >= p.elements) break;
-    const bool found = locate(id * ELEMENTS + i, from, to);
-    if (i == 0u) first = to;
-    word |= element(found, from) << (i * uint(BITS));
-  }
-  y[first / ELEMENTS] = word;
+  const uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint first = group * PIECES * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+#if WORDS
+  const uint pieces = (p.elements - 1u) / (32u / uint(BITS)) + 1u;
 #else
-  if (id >= p.elements) return;
-  const bool found = locate(id, from, to);
-#if BITS >= 32
-  y[to] = element(found, from);
+  const uint pieces = p.elements;
+#endif
+  // All are read before one is written.
+  PIECE pieces_made[PIECES];
+  uint to[PIECES];
+  for (uint k = 0u; k < PIECES; ++k) pieces_made[k] = made(min(first + k * gl_WorkGroupSize.x, pieces - 1u), to[k]);
+  for (uint k = 0u; k < PIECES; ++k) {
+    if (first + k * gl_WorkGroupSize.x < pieces) {
+#if PIECE_BITS >= 32 || WORDS
+      y[to[k]] = pieces_made[k];
 #elif BITS == 16
-  pm_store_u16(y, to, element(found, from));
+      pm_store_u16(y, to[k], pieces_made[k]);
 #else
-  pm_store_u8(y, to, element(found, from));
+      pm_store_u8(y, to[k], pieces_made[k]);
 #endif
-#endif
+    }
+  }
 }

@@ -50,6 +50,34 @@ def run(
     return result
 
 
+def _part(random: np.random.Generator, tensor: pumice.Tensor, array: Array, order: list[int]) -> tuple[Any, Array]:
+    """The same part of both, with its axes in another order; it begins where the tensor does."""
+    ends = tuple(slice(0, int(random.integers(1, size + 1))) for size in array.shape)
+    return tensor[ends].transpose(order), array[ends].transpose(order)
+
+
+@pytest.mark.parametrize("lacking", [(), ("subgroupShuffle",)], ids=["", "tiled"])
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "int64"])
+def test_copies_between_strided_tensors_write_nothing_else(
+    dtype: str, lacking: tuple[str, ...], context: pumice.Context
+) -> None:
+    random = np.random.default_rng(len(dtype))
+    with pumice.Context(f"uuid:{context.info.uuid}", without=list(lacking)) as other:
+        for _ in range(12):
+            order = [int(axis) for axis in random.permutation(3)]
+            shape = [int(size) for size in random.choice([1, 2, 3, 4, 8, 16, 18, 20, 32], 3)]
+            x = random.integers(0, 100, shape).astype(dtype)
+            source, expected = _part(random, pumice.tensor(x, context=other), x, order)
+            back = [order.index(axis) for axis in range(3)] if random.integers(2) else [0, 1, 2]
+            room = [expected.shape[back.index(axis)] + int(random.integers(0, 5)) for axis in range(3)]
+            y = np.full(room, 101, dtype)
+            target = pumice.tensor(y, context=other)
+            window = tuple(slice(0, expected.shape[back.index(axis)]) for axis in range(3))
+            executed(other, "Identity", [source], [target[window].transpose(back)])
+            y[window].transpose(back)[...] = expected
+            np.testing.assert_array_equal(np.array(target), y)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "uint8", "int64"])
 def test_gathers_read_and_write_strided_tensors(context: pumice.Context, dtype: str) -> None:
     x = np.arange(35).reshape(5, 7).astype(dtype)

@@ -40,6 +40,7 @@ MEETING = (
     "RMSNormalization",
     "Hardmax",
     "InstanceNormalization",
+    "Transpose",
 )
 
 

@@ -179,7 +179,7 @@ class Placer {
     const ValuePlace& whole = result_.values[index(node.outputs[0])];
     if (place.place != Place::temporary || producer_[index(part)] < 0 || place.offset != 0) return false;
     const StorageRoot& root = result_.roots[place.index];
-    if (root.parent >= 0 || place.index == root_of(whole.index) || slice.first % kVector != 0 || !slice.whole_words) return false;
+    if (root.parent >= 0 || place.index == root_of(whole.index) || slice.offset % kTensorGrain != 0 || !slice.whole_words) return false;
     if (slice.is_solid)
       return desc(part).is_packed() && (slice.is_last || slice.elements % kVector == 0);  // vectors at the end are the next part's
     const ProgramNode& producer = graph_.nodes[static_cast<size_t>(producer_[index(part)])];

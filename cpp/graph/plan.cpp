@@ -129,7 +129,7 @@ class Binder {
                           {},
                           node.outputs[0]});
       add_strided_copy(lowering_, whole.dtype, {x.shape, {x.strides, whole.strides}}, lowering_.in(0), 0, lowering_.out(0), 0,
-                       part.whole_words);
+                       part.whole_words, placement_.roots[static_cast<size_t>(part.root)].offset % kTensorGrain);
       add_steps(node);
     }
   }

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/rounding.h"
 #include "operators/families.h"
 #include "operators/host_elements.h"
 #include "operators/operator_table.h"
@@ -187,43 +188,91 @@ static std::vector<PadAxis> merged(const std::vector<PadAxis>& axes) {
   return merged;
 }
 
-// The padding constant as it is stored.
+// The padding constant as it is stored, over 64 bits.
 static std::array<uint32_t, 2> pad_value(const LowerContext& node) {
   if (!node.has_input(2)) return {};
   const HostTensor* host = node.host(2);
   if (!host) throw UnsupportedError("node '" + std::string(node.node) + "': a padding value that is not known on the host");
   if (host->desc.elements() == 0) return {};
-  return element_bits_of(host->converted(node.input(0).dtype));
+  const auto value = element_bits_of(host->converted(node.input(0).dtype));
+  switch (bits(node.input(0).dtype)) {
+    case 8:
+      return {value[0] * 0x01010101u, value[0] * 0x01010101u};
+    case 16:
+      return {value[0] * 0x00010001u, value[0] * 0x00010001u};
+    case 32:
+      return {value[0], value[0]};
+    default:
+      return value;
+  }
 }
 
-constexpr size_t kPadRank = 5;  // axes that the kernel walks
+constexpr size_t kPadRank = 5;  // axes that the kernel walks at most
+constexpr size_t kPadRanks[] = {2, 3, kPadRank};
+
+// How many neighbours may be moved as one element of up to 128 bits: they are all of the source or all of what is around it.
+static int64_t padded_as_one(const LowerContext& node, const std::vector<PadAxis>& axes, const Operand& x, bool constant) {
+  const int64_t element_bits = bits(node.input(0).dtype);
+  const PadAxis& inner = axes.back();
+  if (inner.x_stride != 1 || inner.y_stride != 1 || (inner.is_padded() && !constant)) return 1;
+  for (int64_t n = 128 / element_bits; n > 1 && n * element_bits >= 32; n /= 2) {
+    if (inner.size % n != 0 || inner.x_size % n != 0 || inner.before % n != 0) continue;
+    if (phase_of(node, x) % static_cast<uint64_t>(n * element_bits / 8) != 0) continue;
+    if (std::all_of(axes.begin(), axes.end() - 1, [n](const PadAxis& axis) { return axis.x_stride % n == 0 && axis.y_stride % n == 0; }))
+      return n;
+  }
+  return 1;
+}
+
+// How many neighbours of the output's last axis are made at once.
+static int64_t padded_at_once(const std::vector<PadAxis>& axes, int64_t element_bits) {
+  for (int64_t m = 128 / element_bits; m > 1 && m * element_bits >= 32; m /= 2)
+    if (axes.back().y_stride == 1 && axes.back().size % m == 0 &&
+        std::all_of(axes.begin(), axes.end() - 1, [m](const PadAxis& axis) { return axis.y_stride % m == 0; }))
+      return m;
+  return 1;
+}
 
 static void add_pad(LowerContext& node, std::vector<PadAxis> axes, const Operand& x, const Operand& y) {
   static const std::map<std::string_view, std::string_view> modes = {{"constant", "1"}, {"reflect", "2"}, {"edge", "3"}, {"wrap", "4"}};
   if (axes.size() > kPadRank)
     throw UnsupportedError("node '" + std::string(node.node) + "': Pad over " + std::to_string(axes.size()) +
                            " axes that do not merge; at most " + std::to_string(kPadRank) + " are supported");
-  axes.insert(axes.begin(), kPadRank - axes.size(), {1, 1, 0, 0, 0});
+  const std::string mode(modes.at(node.attributes->text("mode", "constant")));
+  const size_t rank = *std::lower_bound(std::begin(kPadRanks), std::end(kPadRanks), axes.size());
+  axes.insert(axes.begin(), rank - axes.size(), {1, 1, 0, 0, 0});
+  const int64_t scale = padded_as_one(node, axes, x, mode == "1"), element_bits = bits(node.input(0).dtype) * scale;
+  PadAxis& inner = axes.back();
+  inner.size /= scale;
+  inner.x_size /= scale;
+  inner.before /= scale;
+  for (size_t i = 0; i + 1 < rank; ++i) axes[i].x_stride /= scale, axes[i].y_stride /= scale;
+  const int64_t made = padded_at_once(axes, element_bits);
+  inner.size /= made;
+  for (size_t i = 0; i + 1 < rank; ++i) axes[i].y_stride /= made;
   const auto each = [&](int64_t PadAxis::* field) {
     std::vector<int64_t> values;
     for (const PadAxis& axis : axes) values.push_back(axis.*field);
     return values;
   };
-  const int element_bits = bits(node.input(0).dtype);
   const auto value = pad_value(node);
-  const bool words = is_dense(each(&PadAxis::size), each(&PadAxis::y_stride));
-  const int64_t lanes = words ? std::max(32 / element_bits, 1) : 1;
+  const bool words = made * element_bits < 32 && is_dense(each(&PadAxis::size), each(&PadAxis::y_stride));
+  const int64_t lanes = words ? 32 / element_bits : 1, piece_bits = lanes * made * element_bits;
   int64_t elements = 1;
   for (const PadAxis& axis : axes) elements *= axis.size;
-  const Macros macros = {{"BITS", std::to_string(element_bits)},
-                         {"WORDS", words ? "1" : "0"},
-                         {"RANK", std::to_string(kPadRank)},
-                         {"PAD", std::string(modes.at(node.attributes->text("mode", "constant")))}};
+  Macros macros = moving_macros(node, piece_bits);
+  macros.insert(macros.end(), {{"BITS", std::to_string(element_bits)},
+                               {"SCALE", std::to_string(scale) + "u"},
+                               {"MADE", std::to_string(made)},
+                               {"STEPS", "0"},
+                               {"WORDS", words ? "1" : "0"},
+                               {"RANK", std::to_string(rank)},
+                               {"PAD", mode}});
   StepBuilder step(node.kernel("index_map.comp", DType::float32, macros));
   step.bind("x", x).bind("y", y).set("elements", elements).set("size", each(&PadAxis::size)).set("x_size", each(&PadAxis::x_size));
   step.set("before", each(&PadAxis::before)).set("x_stride", each(&PadAxis::x_stride)).set("y_stride", each(&PadAxis::y_stride));
   step.set("value", std::vector<int64_t>{value[0], value[1]});
-  node.add(step.threads(static_cast<uint64_t>((elements + lanes - 1) / lanes)).build());
+  node.add(step.threads(moving_threads(ceil_div(elements, lanes), piece_bits)).build());
 }
 
 void lower_pad(LowerContext& node) {

@@ -29,15 +29,21 @@ struct Addresses {
   int64_t inner = 1, count = 1, outer_rows = 1, outer_stride = 0;
   std::optional<IndexSpace> space;  // one index for each element, and its place on the other axes
 
-  Macros macros() const { return {{"TUPLE", number(index_size.size()) + "u"}, {"RANK", number(space ? kMostAxes : 0)}}; }
+  bool has_outer() const { return !space && elements > outer_rows * inner; }
+
+  Macros macros() const {
+    return {{"TUPLE", number(index_size.size()) + "u"}, {"RANK", number(space ? kMostAxes : 0)}, {"OUTER", has_outer() ? "1" : "0"}};
+  }
 
   void set(StepBuilder& step, const TensorDesc& indices) const {
     step.set("index_words", bits(indices.dtype) / 32);
     step.set("index_size", index_size).set("index_stride", index_stride);
-    if (space)
+    if (space) {
       step.set("size", space->sizes).set("stride", space->strides[0]);
-    else
-      step.set("inner", inner).set("addresses", count).set("outer_rows", outer_rows).set("outer_stride", outer_stride);
+      return;
+    }
+    step.set("inner", inner);
+    if (has_outer()) step.set("addresses", count).set("outer_rows", outer_rows).set("outer_stride", outer_stride);
   }
 };
 
@@ -74,11 +80,26 @@ Addresses addresses_of_rows(const LowerContext& node, size_t batch) {
   return found;
 }
 
-void add_gather(LowerContext& node, const Addresses& addresses) {
-  add_dense(node, "gather.comp", addresses.macros(), [&](StepBuilder& step) {
-    step.bind("x", dense_input(node, 0)).bind("indices", dense_input(node, 1));
+// How many neighbours of the rows may be gathered as one element of up to 128 bits.
+int64_t neighbours(const LowerContext& node, const Addresses& addresses, const Operand& x) {
+  const int64_t element_bits = bits(node.input(0).dtype);
+  for (int64_t n = 128 / element_bits; n > 1 && n * element_bits >= 32; n /= 2)
+    if (!addresses.space && addresses.inner % n == 0 && phase_of(node, x) % static_cast<uint64_t>(n * element_bits / 8) == 0) return n;
+  return 1;
+}
+
+void add_gather(LowerContext& node, Addresses addresses) {
+  const Operand x = dense_input(node, 0), indices = dense_input(node, 1);
+  const int64_t n = neighbours(node, addresses, x);
+  addresses.elements /= n;
+  addresses.inner /= n;
+  addresses.outer_stride /= n;
+  for (int64_t& stride : addresses.index_stride) stride /= n;
+  const auto set = [&](StepBuilder& step) {
+    step.bind("x", x).bind("indices", indices);
     addresses.set(step, node.input(1));
-  });
+  };
+  add_dense(node, 0, "gather.comp", addresses.macros(), set, n);
 }
 
 // GLSL between an element's bits and the value that is reduced.

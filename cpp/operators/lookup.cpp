@@ -17,7 +17,7 @@ void add_lookup(LowerContext& node, const Shape& x, const Shape& y, const AxisTa
   space.pad_to(kLookupRank, "'" + std::string(node.node) + "'");
   first.insert(first.begin(), kLookupRank - first.size(), -1);
   const auto words = element_bits_of(outside);
-  add_dense(node, "lookup.comp", {{"RANK", std::to_string(kLookupRank)}}, [&](StepBuilder& step) {
+  add_dense(node, 0, "lookup.comp", {{"RANK", std::to_string(kLookupRank)}}, [&](StepBuilder& step) {
     step.bind("x", dense_input(node, 0)).bind("tables", block_of(node, entries)).set("value", std::vector<int64_t>{words[0], words[1]});
     step.set("size", space.sizes).set("stride", space.strides[0]).set("table", first);
   });

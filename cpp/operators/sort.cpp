@@ -90,15 +90,10 @@ struct Sort {
 };
 
 void add_output(LowerContext& node, size_t i, const Pairs& found, const Sort& sort, const Operand& x, int64_t k) {
-  const TensorDesc& y = node.output(i);
-  const int64_t elements = y.elements(), lanes = std::max(32 / bits(y.dtype), 1);
-  const Operand dense = dense_output(node, i);
-  StepBuilder step(node.kernel("sorted.comp", DType::float32, {{"BITS", std::to_string(bits(y.dtype))}, {"POSITIONS", std::to_string(i)}}));
-  step.bind("y", dense).bind("order", found.indices).set("elements", elements).set("inner", sort.inner).set("size", k);
-  step.set("pitch", found.pitch);
-  if (i == 0) step.bind("x", x).set("x_size", sort.count);
-  node.add(step.threads(static_cast<uint64_t>((elements + lanes - 1) / lanes)).build());
-  finish_output(node, i, dense);
+  add_dense(node, i, "sorted.comp", {{"POSITIONS", std::to_string(i)}}, [&](StepBuilder& step) {
+    step.bind("order", found.indices).set("inner", sort.inner).set("size", k).set("pitch", found.pitch);
+    if (i == 0) step.bind("x", x).set("x_size", sort.count);
+  });
 }
 
 }  // namespace

@@ -25,9 +25,16 @@ struct IndexSpace {
 bool is_dense(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides);
 
 // y[i] = x[i] over a space of two tensors (x first), elements counted from `x_first` and `y_first`. `alone`: the target's words hold
-// nothing else, so whole words may be written.
+// nothing else, so whole words may be written. `y_phase`: bytes from the last 16-byte boundary to where the target begins.
 void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const Operand& x, int64_t x_first, const Operand& y,
-                      int64_t y_first, bool alone);
+                      int64_t y_first, bool alone, uint64_t y_phase = 0);
+
+// Bytes from the last 16-byte boundary to where an operand of the node begins.
+uint64_t phase_of(const LowerContext& node, const Operand& operand);
+
+// What kernels are told that move pieces of `piece_bits`: LOCAL_SIZE, the invocations of a workgroup, and PIECES, how many each moves.
+Macros moving_macros(const NodeContext& node, int64_t piece_bits);
+uint64_t moving_threads(int64_t pieces, int64_t piece_bits);  // invocations for that many
 
 // Input i as a dense row-major tensor: as it is, or a copy of it where its strides are others.
 Operand dense_input(LowerContext& node, size_t i);
@@ -35,7 +42,9 @@ Operand dense_input(LowerContext& node, size_t i);
 Operand dense_output(LowerContext& node, size_t i);
 void finish_output(LowerContext& node, size_t i, const Operand& dense);
 
-// Makes output 0 with a kernel of include/dense.glsl; `set` gives the kernel its inputs and parameters.
-void add_dense(LowerContext& node, std::string_view shader, Macros macros, const std::function<void(StepBuilder&)>& set);
+// Makes output `i` with a kernel of include/dense.glsl; `set` gives the kernel its inputs and parameters. `scale`: neighbours that are made
+// as one.
+void add_dense(LowerContext& node, size_t i, std::string_view shader, Macros macros, const std::function<void(StepBuilder&)>& set,
+               int64_t scale = 1);
 
 }  // namespace pumice

@@ -1,8 +1,11 @@
-// Makes a dense tensor of elements of BITS bits (8, 16, 32, 64), whatever they mean: an invocation makes one word, or one element of
-// 64 bits. Before this stands the parameter block `p` with elements and y_offset; after it the kernel defines element().
+// Makes a dense tensor of elements of BITS bits (8 to 64, and 128 where they are several of the tensor's), whatever they mean: an
+// invocation makes PIECES words, or elements from 64 bits on. Before this stands the parameter block `p` with elements and y_offset;
+// after it the kernel defines element(). SCALE: elements of the tensor in one that is made.
 #include "include/tensor.glsl"
-layout(local_size_x = 64) in;
-#if BITS == 64
+layout(local_size_x = LOCAL_SIZE) in;
+#if BITS == 128
+#define ELEMENT uvec4
+#elif BITS == 64
 #define ELEMENT uvec2
 #else
 #define ELEMENT uint
@@ -14,19 +17,27 @@ layout(local_size_x = 64) in;
 #else
 #define LOAD(x, i) x[i]
 #endif
+#define LANES (BITS < 32 ? 32u / uint(BITS) : 1u)
 layout(binding = 0) writeonly buffer Y { ELEMENT y[]; };
 
 ELEMENT element(uint id);
 
-void main() {
-  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+ELEMENT made(uint first) {
 #if BITS >= 32
-  if (id < p.elements) y[p.y_offset + id] = element(id);
+  return element(first);
 #else
-  const uint lanes = 32u / uint(BITS);
-  if (id * lanes >= p.elements) return;
   uint word = 0u;
-  for (uint i = 0u; i < lanes && id * lanes + i < p.elements; ++i) word |= element(id * lanes + i) << (i * uint(BITS));
-  y[p.y_offset / lanes + id] = word;
+  for (uint i = 0u; i < LANES; ++i) word |= element(min(first + i, p.elements - 1u)) << i * uint(BITS);
+  return word;
 #endif
+}
+
+void main() {
+  const uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint first = group * PIECES * gl_WorkGroupSize.x + gl_LocalInvocationID.x, pieces = (p.elements - 1u) / LANES + 1u;
+  // All are read before one is written.
+  ELEMENT pieces_made[PIECES];
+  for (uint k = 0u; k < PIECES; ++k) pieces_made[k] = made(min(first + k * gl_WorkGroupSize.x, pieces - 1u) * LANES);
+  for (uint k = 0u; k < PIECES; ++k)
+    if (first + k * gl_WorkGroupSize.x < pieces) y[p.y_offset / (LANES * SCALE) + first + k * gl_WorkGroupSize.x] = pieces_made[k];
 }

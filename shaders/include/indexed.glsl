@@ -1,6 +1,7 @@
 // The element of a tensor that indices name: what a gather reads, what a scatter writes.
 // RANK 0: rows of `inner` elements have an address of TUPLE indices each (Gather, GatherND, ScatterND). Else every element has one index
 // of its own, and on the other axes a place by strides (GatherElements, ScatterElements).
+// OUTER: the addressed tensor is several, one after the other.
 layout(push_constant) uniform parameter {
   uint elements, index_words;
 #if RANK
@@ -8,9 +9,11 @@ layout(push_constant) uniform parameter {
   uint stride[RANK];  // 0 on the axis of the index
 #else
   uint inner;
+#if OUTER
   uint addresses;     // that there are; rows begin again with the first
   uint outer_rows;    // rows until the addressed tensor moves on by outer_stride
   uint outer_stride;
+#endif
 #endif
   uint index_size[TUPLE], index_stride[TUPLE];
   uint x_offset, y_offset, indices_offset;
@@ -28,8 +31,14 @@ bool find_place(uint id, out uint place) {
     rest /= p.size[axis];
   }
 #else
-  const uint row = id / p.inner, address = row % p.addresses;
-  place = row / p.outer_rows * p.outer_stride + id % p.inner;
+  const uint row = id / p.inner;
+  place = id - row * p.inner;
+#if OUTER
+  const uint address = row % p.addresses;
+  place += row / p.outer_rows * p.outer_stride;
+#else
+  const uint address = row;
+#endif
 #endif
   bool found = true;
   for (uint k = 0u; k < TUPLE; ++k) {

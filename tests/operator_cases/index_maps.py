@@ -7,11 +7,70 @@ from typing import Any
 
 from operator_cases.rows import EXACT, Case, Given, case, fixed, x
 
+INTEGERS = {"uint8": "8", "int16": "16", "int32": "32", "int64": "64"}  # bits
+
+
+def moved(op: str, note: str, *inputs: Given | None, **options: Any) -> Case:
+    return case(op, note, *inputs, **{**EXACT, **options})
+
+
+def transposes() -> Iterator[Case]:
+    """Through tiles of 64 or 32 a side, where rows and columns are long enough: at their borders, within one and past several."""
+    for rows, columns in ((16, 16), (15, 33), (32, 64), (33, 65), (64, 32), (130, 66), (67, 131)):
+        yield moved("Transpose", f"tiles of {rows} by {columns}", x(rows, columns))
+    for dtype, bits in INTEGERS.items():
+        yield moved("Transpose", f"{bits} bits in tiles", x(66, 70, dtype=dtype, low=0, high=100))
+        yield moved("Transpose", f"{bits} bits, odd sizes", x(35, 67, dtype=dtype, low=0, high=100))
+        yield moved("Transpose", f"{bits} bits, pairs", x(18, 34, 2, dtype=dtype, low=0, high=100), perm=[1, 0, 2])
+    yield moved("Transpose", "matrices of a batch", x(3, 34, 18), perm=[0, 2, 1])
+    yield moved("Transpose", "matrices among four axes", x(2, 18, 3, 34), perm=[2, 3, 0, 1])
+    yield moved("Transpose", "matrices among five axes", x(2, 18, 3, 34, 2), perm=[4, 2, 0, 3, 1])
+    yield moved("Transpose", "columns far apart", x(2, 18, 3, 20), perm=[0, 3, 2, 1])
+    yield moved("Transpose", "runs of four", x(5, 3, 4), perm=[1, 0, 2])
+    yield moved("Transpose", "runs of six", x(5, 3, 6), perm=[1, 0, 2])
+
+
+def groups() -> Iterator[Case]:
+    """Neighbours that move as one, or are made at once: from 32 to 128 bits, where sizes, strides and beginnings permit."""
+    for dtype, bits in INTEGERS.items():
+
+        def given(*shape: int, dtype: str = dtype) -> Given:
+            return x(*shape, dtype=dtype, low=0, high=100)
+
+        for width in (2, 4, 8, 16, 24):
+            yield moved("Concat", f"{bits} bits, columns of {width}", given(3, width), given(3, width), axis=1)
+        yield moved("Concat", f"{bits} bits, rows of two", given(1, 2), given(2, 2), given(5, 2), given(8, 2), axis=0)
+        yield moved("Split", f"{bits} bits, from 4 and 12 on", given(3, 28), fixed([4, 8, 16]), outputs=3, axis=1)
+        yield moved("Slice", f"{bits} bits, from 1 on", given(5, 33), fixed([1]), fixed([33]), fixed([1]))
+        yield moved(
+            "Slice", f"{bits} bits, every second", given(5, 32), fixed([0]), fixed([32]), fixed([1]), fixed([2])
+        )
+        yield moved(
+            "Slice", f"{bits} bits, backwards", given(4, 16), fixed([-1]), fixed([-99]), fixed([1]), fixed([-1])
+        )
+        yield moved("DepthToSpace", f"{bits} bits, blocks of two", given(1, 8, 3, 8), blocksize=2, mode="CRD")
+        yield moved("DepthToSpace", f"{bits} bits, blocks of four", given(2, 16, 2, 4), blocksize=4)
+        yield moved("SpaceToDepth", f"{bits} bits, blocks of two", given(2, 2, 4, 16), blocksize=2)
+        yield moved("Expand", f"{bits} bits, along the last axis", given(3, 1), fixed([3, 16]))
+        yield moved("Expand", f"{bits} bits, rows", given(1, 16), fixed([7, 16]))
+        yield moved("Tile", f"{bits} bits", given(3, 16), fixed([2, 3]))
+        for before, after in ((16, 32), (4, 8), (2, 2), (1, 3)):
+            pads = fixed([1, before, 0, after])
+            yield moved("Pad", f"{bits} bits, {before} before {after}", given(3, 16), pads, fixed(77, dtype))
+        for mode in ("reflect", "wrap", "edge", "constant"):
+            yield moved(
+                "Pad", f"{bits} bits, {mode}, made at once", given(2, 3, 13), fixed([0, 1, 1, 0, 2, 2]), mode=mode
+            )
+        yield moved("Pad", f"{bits} bits, whole rows", given(3, 16), fixed([2, 0, 1, 0]), mode="edge")
+        for width in (2, 4, 6, 16):
+            yield moved("Gather", f"{bits} bits, rows of {width}", given(5, width), fixed([3, 0, -1, 3]))
+        yield moved("Gather", f"{bits} bits, within a batch", given(2, 5, 16), fixed([[4, 0], [1, 1]]), axis=1)
+        yield moved("GatherND", f"{bits} bits, rows", given(2, 3, 8), fixed([[1, 2], [0, 0], [1, 0]]))
+
 
 def index_maps() -> Iterator[Case]:
-    def moved(op: str, note: str, *inputs: Given | None, **options: Any) -> Case:
-        return case(op, note, *inputs, **{**EXACT, **options})
-
+    yield from transposes()
+    yield from groups()
     yield moved("Concat", "channels", x(1, 3, 5, 7), x(1, 4, 5, 7), axis=1)
     yield moved("Concat", "the last axis, odd sizes", x(3, 5), x(3, 1), x(3, 7), axis=-1)
     yield moved("Concat", "one", x(3, 5), axis=0)

@@ -1,0 +1,108 @@
+// Copies matrices whose rows lie side by side in the target and whose columns do in the source. BITS: of an element, which is SCALE of the
+// tensor's. LANES: elements that are loaded and stored as one; sizes, strides and firsts are multiples of it, and counted so but for the
+// matrices' sizes. BATCH: axes around the matrices.
+// A workgroup makes a tile of TILE_ROWS * TILE_COLUMNS elements: through shared memory, where LANES are pairs of 16 bits or single ones
+// of 32 or 64; or with IN_REGISTERS of blocks of four by four, of 8 to 32 bits, one an invocation.
+#version 450
+#if IN_REGISTERS
+layout(local_size_x = 64) in;
+#else
+layout(local_size_x = 256) in;
+#endif
+#if BITS * LANES == 128
+#define VECTOR uvec4
+#elif BITS * LANES == 64
+#define VECTOR uvec2
+#else
+#define VECTOR uint
+#endif
+layout(binding = 0) readonly buffer X { VECTOR x[]; };
+layout(binding = 1) writeonly buffer Y { VECTOR y[]; };
+layout(push_constant) uniform parameter {
+  uint tiles, tile_rows, tile_columns;  // of them all; of a matrix
+  uint rows, columns;                   // of the target
+  int x_stride;                         // from one column to the next
+  uint y_stride;                        // from one row to the next
+  uint size[BATCH];
+  int x_batch[BATCH];
+  uint y_batch[BATCH];
+  int x_first;
+  uint y_first;
+  uint x_offset, y_offset;
+} p;
+
+const uint kLanes = LANES, kRows = TILE_ROWS / kLanes, kColumns = TILE_COLUMNS / kLanes;
+
+#if IN_REGISTERS
+// From row and column of a tile on, in blocks.
+void move(uint from, uint to, uint row, uint column) {
+  VECTOR held[4];
+  for (uint k = 0u; k < 4u; ++k) held[k] = x[from + row + uint(int(4u * column + k) * p.x_stride)];
+  for (uint k = 0u; k < 4u; ++k) {
+    VECTOR made;
+#if BITS == 32
+    made = uvec4(held[0][k], held[1][k], held[2][k], held[3][k]);
+#elif BITS == 16
+    const uint word = k >> 1, shift = (k & 1u) * 16u;
+    made.x = bitfieldInsert(held[0][word] >> shift, held[1][word] >> shift, 16, 16);
+    made.y = bitfieldInsert(held[2][word] >> shift, held[3][word] >> shift, 16, 16);
+#else
+    made = 0u;
+    for (uint i = 0u; i < 4u; ++i) made |= bitfieldExtract(held[i], int(k) * 8, 8) << i * 8u;
+#endif
+    y[to + (4u * row + k) * p.y_stride + column] = made;
+  }
+}
+#else
+const uint kPitch = kRows + 1u;  // no two of neighbouring columns in one bank
+shared VECTOR tile[TILE_COLUMNS * kPitch];
+#endif
+
+void main() {
+  const uint id = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x, thread = gl_LocalInvocationID.x;
+  if (id >= p.tiles) return;
+  const uint line = id / p.tile_rows, first_row = (id - line * p.tile_rows) * kRows;
+  uint batch = line / p.tile_columns;
+  const uint first_column = (line - batch * p.tile_columns) * kColumns;
+  int source = p.x_first;
+  uint target = p.y_offset / (SCALE * kLanes) + p.y_first;
+  for (int axis = BATCH - 1; axis >= 0; --axis) {
+    const uint rest = batch / p.size[axis];
+    source += int(batch - rest * p.size[axis]) * p.x_batch[axis];
+    target += (batch - rest * p.size[axis]) * p.y_batch[axis];
+    batch = rest;
+  }
+  const uint from = p.x_offset / (SCALE * kLanes) + uint(source);
+  const uint rows = p.rows / kLanes, columns = p.columns / kLanes;
+
+#if IN_REGISTERS
+  const uint row = first_row + thread % kRows, column = first_column + thread / kRows;
+  if (row < rows && column < columns) move(from, target, row, column);
+#else
+  const uint step = 256u / kRows;  // columns that are read at once
+  VECTOR held[TILE_COLUMNS / step];
+  for (uint k = 0u; k < TILE_COLUMNS / step; ++k) {
+    const uint row = min(first_row + thread % kRows, rows - 1u);
+    const uint column = min(first_column * kLanes + thread / kRows + k * step, p.columns - 1u);
+    held[k] = x[from + row + uint(int(column) * p.x_stride)];
+  }
+  for (uint k = 0u; k < TILE_COLUMNS / step; ++k) tile[(thread / kRows + k * step) * kPitch + thread % kRows] = held[k];
+  barrier();
+
+  const uint down = 256u / kColumns;  // rows that are written at once
+  const uint across = thread % kColumns, column = first_column + across;
+  if (column >= columns) return;
+  for (uint k = 0u; k < kRows / down; ++k) {
+    const uint local_row = thread / kColumns + k * down, row = first_row + local_row;
+    if (row >= rows) return;
+#if LANES == 2
+    const uint even = tile[2u * across * kPitch + local_row], odd = tile[(2u * across + 1u) * kPitch + local_row];
+    const uint to = target + 2u * row * p.y_stride + column;
+    y[to] = (even & 0xffffu) | odd << 16;
+    y[to + p.y_stride] = even >> 16 | (odd & 0xffff0000u);
+#else
+    y[target + row * p.y_stride + column] = tile[across * kPitch + local_row];
+#endif
+  }
+#endif
+}
