@@ -42,7 +42,7 @@ void main() {
   float sum = 0.0;
 #if CENTRED
   FOR_ROW(i, p.size) sum += pm_load(x, from + i);
-  const float mean = gather(sum, false) / float(p.size);
+  const float mean = gather_sum(sum) / float(p.size);
   sum = 0.0;
 #else
   const float mean = 0.0;
@@ -51,7 +51,7 @@ void main() {
     const float delta = pm_load(x, from + i) - mean;
     sum += delta * delta;
   }
-  const float factor = inversesqrt(gather(sum, false) / float(p.size) + p.epsilon);
+  const float factor = inversesqrt(gather_sum(sum) / float(p.size) + p.epsilon);
   if (gl_LocalInvocationID.x == 0u) {
 #if HAS_MEAN
     STORE_STATISTIC(mean_of, p.mean_of_offset + row, mean);

@@ -1,13 +1,14 @@
 // y = x * factor + term by (image, channel): the last step of the normalisations, and batch normalisation (images = 1, broadcast).
+// PLANES: dense planes of whole fours, each an invocation's, or two where they are of 8 bytes. VEC4: channels in fours.
 #version 450
 #include "include/math.glsl"
 #include "include/tensor.glsl"
-layout(local_size_x = 64) in;
+layout(local_size_x = LOCAL_SIZE) in;
 #ifndef EPILOGUE
 #define EPILOGUE(x) (x)
 #endif
 float epilogue(float x) { return EPILOGUE(x); }
-#if VEC4
+#if VEC4 || PLANES
 layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
 layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
 #else
@@ -16,14 +17,33 @@ layout(binding = 2) buffer Y { sfp y[]; };
 #endif
 layout(binding = 1) readonly buffer F { vec2 factors[]; };
 layout(push_constant) uniform parameter {
-  uint elements;           // in units of what an invocation makes
-  uint channels, height, width;  // channels in the same units
+  uint elements;           // in units: fours with VEC4 and PLANES
+  uint channels;           // VEC4: fours of them
   uint factor_stride_n;    // channels, or 0 where all images share the factors
+#if PLANES
+  uint quads;              // of a plane
+#else
+  uint height, width;
   uint x_stride_n, x_stride_h, x_stride_w, x_stride_c;
   uint y_stride_n, y_stride_h, y_stride_w, y_stride_c;
   uint channels_fastest;
+#endif
   uint x_offset, y_offset;
 } p;
+
+#if PLANES
+void main() {
+  const uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  for (uint k = 0u; k < PM_GRAIN; ++k) {
+    const uint i = (group * PM_GRAIN + k) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+    if (i >= p.elements) return;
+    const uint plane = i / p.quads, image = plane / p.channels;
+    const vec2 factor = factors[image * p.factor_stride_n + plane - image * p.channels];
+    const vec4 v = pm_load_vec4(x, p.x_offset / 4u + i) * factor.x + factor.y;
+    pm_store_vec4(y, p.y_offset / 4u + i, vec4(epilogue(v.x), epilogue(v.y), epilogue(v.z), epilogue(v.w)));
+  }
+}
+#else
 void main() {
   uint rest = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
   if (rest >= p.elements) return;
@@ -51,3 +71,4 @@ void main() {
   pm_store(y, to, epilogue(pm_load(x, from) * factors[f].x + factors[f].y));
 #endif
 }
+#endif

@@ -1,21 +1,26 @@
-// Folds up to four (coalesced) axes for each of up to four kept ones. A unit folds one part of one result's elements: an invocation,
-// or with COOPERATE a workgroup. Several parts are folded by a further dispatch. The lowering gives, as macros, X_TYPE, LOAD(i),
-// Y_TYPE, STORE(i, v), ACCUMULATOR, START, STEP(s, v, i) with i the element's number, MERGE(s, t) and FINISH(s, n).
+// Folds up to four (coalesced) axes for each of up to four kept ones. A team of TEAM invocations folds one part of a result's elements,
+// each every TEAM-th; several parts are folded by a further dispatch. A team's invocations are neighbours, which take neighbouring
+// elements; with COLUMNS neighbours are of different teams and take neighbouring results. WIDE 4: an invocation loads four neighbours at
+// once, which are elements of one result, or with COLUMNS one of each of four results. The lowering gives, as macros, X_TYPE, LOAD(i)
+// (WIDE: LOAD4(i), HELD_TYPE), Y_TYPE, STORE(i, v), ACCUMULATOR, START, STEP(s, v, i) with i the element's number, MERGE(s, t) and
+// FINISH(s, n).
 #version 450
-#if COOPERATE
-layout(local_size_x = 256) in;
-#else
-layout(local_size_x = 64) in;
-#endif
+layout(local_size_x = LOCAL_SIZE) in;
 #include "include/math.glsl"
 #include "include/tensor.glsl"
+#define TEAMS (LOCAL_SIZE / TEAM)
+#if COLUMNS
+#define EACH WIDE  // results of a team
+#else
+#define EACH 1
+#endif
 #ifndef EPILOGUE
 #define EPILOGUE(x) (x)
 #endif
 layout(binding = 0) readonly buffer X { X_TYPE x[]; };
 layout(binding = 1) buffer Y { Y_TYPE y[]; };
 layout(push_constant) uniform parameter {
-  uint results, parts, part_size;
+  uint results, parts, part_size, part_stride;
   uint size;   // elements of a result in this dispatch
   uint count;  // and in all
   uint kept[4], kept_stride[4], y_stride[4];
@@ -30,6 +35,12 @@ vec2 pm_merge_exponentials(vec2 s, vec2 t) {
   return vec2(largest, s.y * exp(s.x - largest) + t.y * exp(t.x - largest));
 }
 
+// And with one more exponential. Infinities that equal the largest count as one: what comes of them is infinite or NaN.
+vec2 pm_add_exponential(vec2 s, float v) {
+  const float decay = exp(s.x == v ? 0.0 : -abs(v - s.x));
+  return vec2(pm_max(s.x, v), v > s.x ? s.y * decay + 1.0 : s.y + decay);
+}
+
 // Where the best element is: (its bits, its number). BEATS(a, b) ranks elements; of equals the first is taken, or the last.
 #ifdef BEATS
 ACCUMULATOR pm_best(ACCUMULATOR s, ACCUMULATOR t) {
@@ -39,19 +50,12 @@ ACCUMULATOR pm_best(ACCUMULATOR s, ACCUMULATOR t) {
 }
 #endif
 
-#if COOPERATE
-shared ACCUMULATOR meeting[gl_WorkGroupSize.x];
-
-ACCUMULATOR gather(ACCUMULATOR s) {
-  const uint id = gl_LocalInvocationID.x;
-  meeting[id] = s;
-  barrier();
-  for (uint half_size = gl_WorkGroupSize.x / 2u; half_size > 0u; half_size /= 2u) {
-    if (id < half_size) meeting[id] = MERGE(meeting[id], meeting[id + half_size]);
-    barrier();
-  }
-  return meeting[0];
-}
+#if COLUMNS && TEAM > 1
+shared ACCUMULATOR meeting[EACH * LOCAL_SIZE];
+#elif TEAM > 1
+#include "include/team.glsl"
+shared ACCUMULATOR meeting[LOCAL_SIZE + 16];
+PM_GATHER(gather, ACCUMULATOR, meeting, MERGE)
 #endif
 
 uint place_of(uint element) {
@@ -65,28 +69,51 @@ uint place_of(uint element) {
 }
 
 void main() {
-  const uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
-#if COOPERATE
-  const uint unit = group, first = gl_LocalInvocationID.x, step = gl_WorkGroupSize.x;
+  const uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x, id = gl_LocalInvocationID.x;
+#if COLUMNS
+  const uint blocks = (p.results + TEAMS * EACH - 1u) / (TEAMS * EACH);
+  const uint part = group / blocks, result = ((group - part * blocks) * TEAMS + id % TEAMS) * EACH, member = id / TEAMS;
+  const bool has_part = part < p.parts && result < p.results;
 #else
-  const uint unit = group * gl_WorkGroupSize.x + gl_LocalInvocationID.x, first = 0u, step = 1u;
+  const uint unit = group * TEAMS + id / TEAM, result = unit / p.parts, part = unit - result * p.parts, member = id % TEAM;
+  const bool has_part = result < p.results;
 #endif
-  if (unit >= p.results * p.parts) return;
-  const uint result = unit / p.parts, part = unit - result * p.parts;
-  uint rest = result, base = p.x_offset, to = p.y_offset + part;
+  uint rest = result, base = p.x_offset, to = p.y_offset + part * p.part_stride;
   for (int axis = 3; axis >= 0; --axis) {
     const uint at = rest % p.kept[axis];
     base += at * p.kept_stride[axis];
     to += at * p.y_stride[axis];
     rest /= p.kept[axis];
   }
-  const uint end = min((part + 1u) * p.part_size, p.size);
-  ACCUMULATOR s = START;
-  for (uint element = part * p.part_size + first; element < end; element += step) s = STEP(s, LOAD(base + place_of(element)), element);
-#if COOPERATE
-  s = gather(s);
-  if (gl_LocalInvocationID.x == 0u) STORE(to, FINISH(s, p.count));
+  const uint end = has_part ? min((part + 1u) * p.part_size, p.size) : 0u;
+  ACCUMULATOR s[EACH];
+  for (uint j = 0u; j < EACH; ++j) s[j] = START;
+#if WIDE == 1
+  for (uint element = part * p.part_size + member; element < end; element += TEAM)
+    s[0] = STEP(s[0], LOAD(base + place_of(element)), element);
+#elif COLUMNS
+  for (uint element = part * p.part_size + member; element < end; element += TEAM) {
+    const HELD_TYPE v = LOAD4(base + place_of(element));
+    for (uint j = 0u; j < 4u; ++j) s[j] = STEP(s[j], v[j], element);
+  }
 #else
-  STORE(to, FINISH(s, p.count));
+  for (uint element = part * p.part_size + member * 4u; element < end; element += TEAM * 4u) {
+    const HELD_TYPE v = LOAD4(base + place_of(element));
+    for (uint j = 0u; j < 4u; ++j) s[0] = STEP(s[0], v[j], element + j);
+  }
+#endif
+#if TEAM == 1
+  for (uint j = 0u; has_part && j < EACH; ++j) STORE(to + j * p.y_stride[3], FINISH(s[j], p.count));
+#elif COLUMNS
+  for (uint j = 0u; j < EACH; ++j) meeting[j * LOCAL_SIZE + id] = s[j];
+  barrier();
+  if (!has_part || member >= EACH) return;
+  const uint mine = member * LOCAL_SIZE + id % TEAMS;  // each of the first members finishes one result
+  ACCUMULATOR all = meeting[mine];
+  for (uint i = 1u; i < TEAM; ++i) all = MERGE(all, meeting[mine + i * TEAMS]);
+  STORE(to + member * p.y_stride[3], FINISH(all, p.count));
+#else
+  const ACCUMULATOR all = gather(s[0]);
+  if (has_part && member == 0u) STORE(to, FINISH(all, p.count));
 #endif
 }

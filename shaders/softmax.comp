@@ -27,7 +27,7 @@ void main() {
   const uint to = p.y_offset + row / p.inner * p.y_outer + row % p.inner * p.y_inner;
   float largest = uintBitsToFloat(0xff800000u);
   FOR_ROW(i, p.size) largest = pm_max(largest, pm_load(x, from + i * p.x_step));
-  largest = gather(largest, true);
+  largest = gather_largest(largest);
 #if MODE == 2
   // The first maximum, which is NaN where there is one: the largest number counted from the end.
   float place = 0.0;
@@ -35,12 +35,12 @@ void main() {
     const float v = pm_load(x, from + i * p.x_step);
     if (v == largest || (pm_isnan(v) && pm_isnan(largest))) place = pm_max(place, float(p.size - i));
   }
-  const uint first = p.size - uint(gather(place, true));
+  const uint first = p.size - uint(gather_largest(place));
   FOR_ROW(i, p.size) pm_store(y, to + i * p.y_step, i == first ? 1.0 : 0.0);
 #else
   float sum = 0.0;
   FOR_ROW(i, p.size) sum += exp(pm_load(x, from + i * p.x_step) - largest);
-  sum = gather(sum, false);
+  sum = gather_sum(sum);
   const float log_sum = log(sum);
   FOR_ROW(i, p.size) {
     const float v = pm_load(x, from + i * p.x_step) - largest;

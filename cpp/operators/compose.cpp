@@ -3,6 +3,11 @@
 #include "core/error.h"
 
 namespace pumice {
+namespace {
+
+constexpr uint64_t kPhaseBytes = 16;  // of LowerContext::input_phase
+
+}  // namespace
 
 Piece Piece::seen_as(Shape shape) const {
   return {TensorDesc(desc.dtype, std::move(shape)), operand};
@@ -56,7 +61,11 @@ void Composition::run(const OperatorRow& row, const Attributes& attributes, cons
   part.row = &row;
   part.expression = expression;
   part.float_dtype = is_float(output.desc.dtype) ? output.desc.dtype : inputs[0].desc.dtype;
-  for (const Piece& piece : inputs) part.inputs.emplace_back(piece.desc);
+  for (const Piece& piece : inputs) {
+    part.inputs.emplace_back(piece.desc);
+    const uint64_t phase = piece.operand.place == Place::input ? node_.input_phase(piece.operand.index) : 0;
+    part.input_phases.push_back((phase + piece.operand.byte_offset) % kPhaseBytes);
+  }
   part.outputs.emplace_back(output.desc);
   part.hosts.resize(inputs.size());
   if (last) part.epilogue_text = node_.epilogue();

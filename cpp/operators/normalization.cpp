@@ -1,11 +1,13 @@
-// Softmax and the normalisations.
+// The normalisations.
 #include <algorithm>
 #include <array>
 #include <cstdio>
 
 #include "core/error.h"
+#include "core/rounding.h"
 #include "operators/compose.h"
 #include "operators/families.h"
+#include "operators/held_rows.h"
 #include "operators/operator_table.h"
 #include "operators/planes.h"
 
@@ -13,54 +15,47 @@ namespace pumice {
 namespace {
 
 constexpr int64_t kMostStretches = 256;
+constexpr int64_t kFewestInStretch = 4096;  // that a workgroup walks
 
 int64_t axis_of(const LowerContext& node, int64_t fallback) {
   const int64_t axis = node.attributes->integer("axis", fallback);
   return axis < 0 ? axis + node.input(0).rank() : axis;
 }
 
+std::string flag(bool set) {
+  return set ? "1" : "0";
+}
+
+// Dense planes of whole fours from a boundary on.
+bool has_quad_planes(const LowerContext& node, const Planes& x) {
+  return node.input(0).is_packed() && node.output(0).is_packed() && x.h * x.w % 4 == 0 && node.input_phase(0) == 0;
+}
+
 // y = x * factor + term by channel, the factors being vec2s of [images, channels] or of [channels] alone.
 void add_apply(LowerContext& node, const Planes& x, const Planes& y, const Operand& factors, int64_t factor_stride_n) {
-  const bool vec4 = x.has_vector_channels(4) && y.has_vector_channels(4);
-  const int64_t unit = vec4 ? 4 : 1;
-  const auto kernel = node.kernel("norm_apply.comp", node.input(0).dtype, {{"VEC4", vec4 ? "1" : "0"}, {"EPILOGUE(x)", node.epilogue()}});
+  const bool planes = has_quad_planes(node, x), vec4 = !planes && x.has_vector_channels(4) && y.has_vector_channels(4);
+  const int64_t unit = planes || vec4 ? 4 : 1;
+  const DType dtype = node.input(0).dtype;
+  const bool is_software = node.context->info().kind == DeviceKind::software;
+  const Macros macros = {
+      {"PLANES", flag(planes)}, {"VEC4", flag(vec4)}, {"LOCAL_SIZE", is_software ? "64" : "256"}, {"EPILOGUE(x)", node.epilogue()}};
+  const auto kernel = planes ? node.library->find(node.context, "norm_apply.comp", packed_storage_of(dtype), macros)
+                             : node.kernel("norm_apply.comp", dtype, macros);
   StepBuilder step(kernel);
   step.bind("x", node.in(0)).bind("factors", factors).bind("y", node.out(0)).set("elements", y.elements() / unit);
-  step.set("channels", y.c / unit).set("height", y.h).set("width", y.w).set("factor_stride_n", factor_stride_n);
-  set_strides(step, 'x', x);
-  set_strides(step, 'y', y);
-  step.set("channels_fastest", y.sc == 1 && y.c > 1 ? 1 : 0).threads(static_cast<uint64_t>(y.elements() / unit));
-  node.add(step.build());
+  step.set("channels", vec4 ? y.c / 4 : y.c).set("factor_stride_n", factor_stride_n);
+  if (planes) {
+    step.set("quads", y.h * y.w / 4);
+  } else {
+    step.set("height", y.h).set("width", y.w).set("channels_fastest", y.sc == 1 && y.c > 1 ? 1 : 0);
+    set_strides(step, 'x', x);
+    set_strides(step, 'y', y);
+  }
+  const int64_t each = planes && is_half_width(dtype) ? 2 : 1;
+  node.add(step.threads(static_cast<uint64_t>(ceil_div(y.elements() / unit, each))).build());
 }
 
 }  // namespace
-
-void lower_softmax(LowerContext& node) {
-  const TensorDesc &x = node.input(0), &y = node.output(0);
-  if (x.elements() == 0) return;
-  if (!x.is_packed() || !y.is_packed()) throw UnsupportedError("node '" + std::string(node.node) + "': softmax of a strided tensor");
-  int64_t inner = 1, size = 1;
-  if (x.rank() > 0) {
-    const auto axis = static_cast<size_t>(axis_of(node, -1));
-    size = x.shape[axis];
-    for (size_t i = axis + 1; i < x.shape.size(); ++i) inner *= x.shape[i];
-  }
-  const int64_t rows = x.elements() / size;
-  node.check_loops(size / 8 * 3 + 16);
-  const std::string_view name = node.row->name;
-  const std::string mode = name == "Softmax" ? "0" : name == "LogSoftmax" ? "1" : "2";
-  const auto kernel = node.kernel("softmax.comp", x.dtype, {{"LANES", node.prefers_lanes() ? "1" : "0"}, {"MODE", mode}});
-  StepBuilder step(kernel);
-  step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("inner", inner).set("size", size);
-  step.set("x_outer", size * inner)
-      .set("x_inner", 1)
-      .set("x_step", inner)
-      .set("y_outer", size * inner)
-      .set("y_inner", 1)
-      .set("y_step", inner);
-  step.groups(static_cast<uint64_t>(rows));
-  node.add(step.build());
-}
 
 bool pack_instance_norm(const PackContext& node, size_t input, PackedWeight& packed) {
   if (input != 1 && input != 2) return false;
@@ -72,26 +67,37 @@ void lower_instance_norm(LowerContext& node) {
   const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
   if (x.elements() == 0) return;
   const int64_t pixels = x.h * x.w;
-  const int64_t stretch = std::clamp<int64_t>((pixels + kMostStretches - 1) / kMostStretches, std::min<int64_t>(pixels, 64), 60000);
-  const int64_t stretches = (pixels + stretch - 1) / stretch;
+  const double epsilon = node.attributes->real("epsilon", 1e-5);
   const Operand scale = node.packed(1), bias = node.packed(2);
+  const bool quads = has_quad_planes(node, x) && !node.prefers_lanes();
+  if (const auto held = quads ? held_rows(node, pixels) : std::nullopt) {
+    const Macros macros = {{"CHANNELS", "1"}, {"HAS_BIAS", "1"}, {"CENTRED", "1"}, {"EPILOGUE(x)", node.epilogue()}};
+    StepBuilder step = held_step(node, *held, "layer_norm_held.comp", macros, x.n * x.c, pixels);
+    return node.add(step.bind("scale", scale).bind("bias", bias).set("channels", x.c).set("epsilon", epsilon).build());
+  }
+  const int64_t least = quads ? kFewestInStretch : 64;
+  const int64_t stretch = round_up(std::clamp<int64_t>(ceil_div(pixels, kMostStretches), std::min(pixels, least), 60000), 4);
+  const int64_t stretches = ceil_div(pixels, stretch);
   const Operand parts = node.temporary(static_cast<uint64_t>(x.n * stretches * x.c) * 8),
                 factors = node.temporary(static_cast<uint64_t>(x.n * x.c) * 8);
-  StepBuilder statistics(node.kernel("norm_statistics.comp", node.input(0).dtype));
+  StepBuilder statistics(node.kernel("norm_statistics.comp", node.input(0).dtype, {{"PLANES", flag(quads)}}));
   statistics.bind("x", node.in(0))
       .bind("y", parts)
       .set("images", x.n)
       .set("channels", x.c)
       .set("pixels", pixels)
       .set("stretch", stretch)
-      .set("stretches", stretches)
-      .set("width", x.w);
-  set_strides(statistics, 'x', x);
-  node.add(statistics.threads(static_cast<uint64_t>(x.n * stretches * x.c)).build());
+      .set("stretches", stretches);
+  if (!quads) {
+    statistics.set("width", x.w);
+    set_strides(statistics, 'x', x);
+  }
+  const auto units = static_cast<uint64_t>(x.n * stretches * x.c);
+  node.add((quads ? statistics.groups(units) : statistics.threads(units)).build());
   StepBuilder combine(node.kernel("norm_combine.comp", DType::float32));
   combine.bind("x", parts).bind("scale", scale).bind("bias", bias).bind("y", factors);
   combine.set("images", x.n).set("channels", x.c).set("pixels", pixels).set("stretch", stretch).set("stretches", stretches);
-  node.add(combine.set("epsilon", node.attributes->real("epsilon", 1e-5)).threads(static_cast<uint64_t>(x.n * x.c)).build());
+  node.add(combine.set("epsilon", epsilon).threads(static_cast<uint64_t>(x.n * x.c)).build());
   add_apply(node, x, y, factors, x.c);
 }
 
@@ -163,10 +169,7 @@ void lower_layer_norm(LowerContext& node) {
   for (size_t i = static_cast<size_t>(axis_of(node, -1)); i < x.shape.size(); ++i) size *= x.shape[i];
   const bool has_bias = node.has_input(2), centred = node.row->name == "LayerNormalization";
   if (node.input(1).elements() != size || (has_bias && node.input(2).elements() != size)) return lower_broadcast_norm(node, centred);
-  node.check_loops(size / 8 * 3 + 16);
-  const auto flag = [](bool set) { return std::string(set ? "1" : "0"); };
-  Macros macros = {{"LANES", flag(node.prefers_lanes())},
-                   {"HAS_BIAS", flag(has_bias)},
+  Macros macros = {{"HAS_BIAS", flag(has_bias)},
                    {"CENTRED", flag(centred)},
                    {"HAS_MEAN", flag(node.has_output(1))},
                    {"HAS_DEVIATION", flag(node.has_output(2))},
@@ -178,16 +181,23 @@ void lower_layer_norm(LowerContext& node) {
     macros.emplace_back("STORE_STATISTIC(t, i, v)", wide ? "t[i] = (v)" : "pm_store(t, i, v)");
     if (node.has_output(1)) break;  // both are of one dtype
   }
+  const int64_t rows = x.elements() / size;
+  const auto finish = [&](StepBuilder step) {
+    step.bind("scale", node.packed(1)).set("epsilon", node.attributes->real("epsilon", 1e-5));
+    if (has_bias) step.bind("bias", node.packed(2));
+    if (node.has_output(1)) step.bind("mean_of", node.out(1));
+    if (node.has_output(2)) step.bind("deviation_of", node.out(2));
+    node.add(step.build());
+  };
+  if (const auto held = held_rows(node, size)) {
+    macros.emplace_back("CHANNELS", "0");
+    return finish(held_step(node, *held, "layer_norm_held.comp", macros, rows, size));
+  }
+  node.check_loops(size / 8 * 3 + 16);
+  macros.emplace_back("LANES", flag(node.prefers_lanes()));
   StepBuilder step(node.kernel("layer_norm.comp", x.dtype, macros));
-  step.bind("x", node.in(0)).bind("scale", node.packed(1)).bind("y", node.out(0));
-  if (has_bias) step.bind("bias", node.packed(2));
-  if (node.has_output(1)) step.bind("mean_of", node.out(1));
-  if (node.has_output(2)) step.bind("deviation_of", node.out(2));
-  step.set("rows", x.elements() / size)
-      .set("size", size)
-      .set("epsilon", node.attributes->real("epsilon", 1e-5))
-      .groups(static_cast<uint64_t>(x.elements() / size));
-  node.add(step.build());
+  step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("size", size).groups(static_cast<uint64_t>(rows));
+  finish(std::move(step));
 }
 
 void lower_group_norm(LowerContext& node) {

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/rounding.h"
 #include "operators/families.h"
 #include "operators/operator_table.h"
 
@@ -12,9 +13,13 @@ namespace pumice {
 namespace {
 
 constexpr size_t kFoldRank = 4;
-constexpr int64_t kMostInOne = 4096;     // elements that one invocation folds: sums of sums lose less than one long sum
-constexpr int64_t kMostInGroup = 65536;  // and one workgroup
-constexpr int64_t kGroupSize = 256;
+constexpr int64_t kMostInOne = 4096;    // elements that one invocation folds: sums of sums lose less than one long sum
+constexpr int64_t kMostInTeam = 65536;  // and a workgroup
+constexpr int64_t kGroupSize = 256;     // invocations of one
+constexpr int64_t kSmallTeam = 16;      // invocations that share a shorter row, or a column
+constexpr int64_t kFewestInTeam = 32, kFewestInGroup = 1024;  // elements of a row that are worth a small team, and a workgroup
+constexpr int64_t kFewestColumns = 16;
+constexpr int64_t kManyInvocations = 262144;  // fill a large GPU
 
 // GLSL of an integer type and its ends.
 struct IntegerText {
@@ -49,7 +54,7 @@ Fold float_fold(std::string_view op) {
       {"ReduceLogSum", {"float", "0.0", "(s) + (v)", "(s) + (t)", "log(s)"}},
       // The largest element so far, and the sum of exponentials relative to it.
       {"ReduceLogSumExp",
-       {"vec2", "vec2(uintBitsToFloat(0xff800000u), 0.0)", "pm_merge_exponentials(s, vec2(v, 1.0))", "pm_merge_exponentials(s, t)",
+       {"vec2", "vec2(uintBitsToFloat(0xff800000u), 0.0)", "pm_add_exponential(s, v)", "pm_merge_exponentials(s, t)",
         "(s).x + log((s).y)"}},
   };
   return folds.at(op);
@@ -140,18 +145,70 @@ namespace {
 struct Stage {
   Operand x, y;
   IndexSpace kept, reduced;
-  bool first, last;
-  int64_t parts, part_size;
-  bool cooperate;
+  bool first = true, last = false;
+  int64_t parts = 1, part_size = 1, part_stride = 1;
+  int64_t team = 1;      // invocations that fold one result
+  bool columns = false;  // neighbouring invocations take neighbouring results
+  int64_t wide = 1;      // elements that an invocation loads at once
 };
 
-void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t count) {
+// The vector of four elements and how it is declared in memory; none for elements that are loaded one by one.
+struct WideText {
+  std::string declared, held, load = "x[(i) >> 2]";
+};
+
+WideText wide_text(const LowerContext& node, const Fold& fold, bool first) {
+  if (!first) return fold.accumulator == "float" ? WideText{"vec4", "vec4"} : WideText{};
+  const DType x = node.input(0).dtype;
+  if (node.input_phase(0) != 0) return {};
+  if (is_working_float(x)) return {"sfpvec4", "vec4", "pm_load_vec4(x, (i) >> 2)"};
+  if (x == DType::int32) return {"ivec4", "ivec4"};
+  return x == DType::uint32 ? WideText{"uvec4", "uvec4"} : WideText{};
+}
+
+// All axes but the last step by whole fours.
+bool in_fours(const IndexSpace& space, size_t axes) {
+  for (size_t axis = 0; axis < axes; ++axis)
+    if (space.sizes[axis] != 1 && space.strides[0][axis] % 4 != 0) return false;
+  return true;
+}
+
+// How many invocations fold a result, and what each loads.
+void choose_team(const LowerContext& node, const WideText& text, Stage& stage) {
+  const int64_t size = stage.reduced.elements(), step = stage.reduced.strides[0].back();
+  stage.columns = stage.kept.strides[0].back() == 1 && stage.kept.sizes.back() >= kFewestColumns && step != 1;
+  stage.team = node.prefers_lanes()     ? 1
+               : stage.columns          ? kSmallTeam
+               : size >= kFewestInGroup ? kGroupSize
+               : size >= kFewestInTeam  ? kSmallTeam
+                                        : 1;
+  const IndexSpace &across = stage.columns ? stage.kept : stage.reduced, &along = stage.columns ? stage.reduced : stage.kept;
+  const bool fours =
+      across.strides[0].back() == 1 && across.sizes.back() % 4 == 0 && in_fours(across, kFoldRank - 1) && in_fours(along, kFoldRank);
+  stage.wide = fours && !text.declared.empty() ? 4 : 1;
+}
+
+// Elements of a result that a team folds: all of them, or fewer where the teams would be too few or too slow.
+int64_t part_size_of(const Stage& stage) {
+  const int64_t results = stage.kept.elements(), size = stage.reduced.elements();
+  if (stage.team == kSmallTeam && !stage.columns) return size;
+  const bool is_group = stage.team == kGroupSize, is_column = stage.columns && stage.team > 1;
+  const int64_t most = is_group ? kMostInTeam : kMostInOne, least = is_group ? 8 * kGroupSize : 256;
+  const int64_t wanted = is_group ? 256 : is_column ? kManyInvocations * stage.wide / stage.team : 64;  // results times parts
+  if (size <= least) return std::max<int64_t>(size, 1);
+  return round_up(std::clamp(size * results / wanted, least, std::min(most, size)), 4);
+}
+
+void add_stage(LowerContext& node, const Fold& fold, const WideText& wide, const Stage& stage, int64_t count) {
   const DType x = node.input(0).dtype, y = node.output(0).dtype;
   Macros macros = {{"ACCUMULATOR", fold.accumulator}, {"START", fold.start}, {"MERGE(s, t)", fold.merge}};
   const auto append = [&](const Macros& more) { macros.insert(macros.end(), more.begin(), more.end()); };
-  append(stage.first ? element_macros("x", x) : Macros{{"X_TYPE", fold.accumulator}, {"LOAD(i)", "x[i]"}});
-  if (stage.last && fold.makes_positions)
-    append({{"Y_TYPE", "uvec2"}, {"STORE(i, v)", "y[i] = uvec2(v, 0u)"}});
+  if (stage.wide > 1)
+    append({{"X_TYPE", wide.declared}, {"HELD_TYPE", wide.held}, {"LOAD4(i)", wide.load}});
+  else
+    append(stage.first ? element_macros("x", x) : Macros{{"X_TYPE", fold.accumulator}, {"LOAD(i)", "x[i]"}});
+  if (stage.last && !fold.store.empty())
+    append({{"Y_TYPE", fold.y_type}, {"STORE(i, v)", fold.store}});
   else
     append(stage.last ? element_macros("y", y) : Macros{{"Y_TYPE", fold.accumulator}, {"STORE(i, v)", "y[i] = (v)"}});
   append({{"STEP(s, v, i)", stage.first ? fold.step : "MERGE(s, v)"},
@@ -159,28 +216,27 @@ void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t
           {"EPILOGUE(x)", stage.last ? node.epilogue() : "x"}});
   append(fold.macros);
   const bool one_axis = stage.reduced.sizes[0] * stage.reduced.sizes[1] * stage.reduced.sizes[2] == 1;
-  append({{"ONE_AXIS", one_axis ? "1" : "0"}, {"COOPERATE", stage.cooperate ? "1" : "0"}});
+  const int64_t local_size = node.prefers_lanes() ? 64 : kGroupSize;
+  append({{"ONE_AXIS", one_axis ? "1" : "0"},
+          {"COLUMNS", stage.columns ? "1" : "0"},
+          {"TEAM", std::to_string(stage.team)},
+          {"WIDE", std::to_string(stage.wide)},
+          {"LOCAL_SIZE", std::to_string(local_size)}});
   if (bits(x) == 64) append({{"PM_HAS_INT64", "1"}});
   if (x == DType::float64) append({{"PM_HAS_FLOAT64", "1"}});
   const DType stored = stage.first && is_half_width(x) ? x : stage.last ? y : DType::float32;
   StepBuilder step(node.kernel("reduce.comp", stored, macros));
-  const int64_t results = stage.kept.elements();
+  const int64_t results = stage.kept.elements(), teams = local_size / stage.team;
   step.bind("x", stage.x).bind("y", stage.y).set("results", results).set("parts", stage.parts).set("part_size", stage.part_size);
-  step.set("kept", stage.kept.sizes)
+  step.set("part_stride", stage.part_stride)
+      .set("kept", stage.kept.sizes)
       .set("kept_stride", stage.kept.strides[0])
       .set("y_stride", stage.kept.strides[1])
       .set("reduced", stage.reduced.sizes)
       .set("reduced_stride", stage.reduced.strides[0]);
   step.set("size", stage.reduced.elements()).set("count", count);
-  const auto units = static_cast<uint64_t>(results * stage.parts);
-  node.add((stage.cooperate ? step.groups(units) : step.threads(units)).build());
-}
-
-// Elements that a unit (an invocation or a workgroup) folds: all of them, or fewer where the units would be too few or too slow.
-int64_t part_size_of(int64_t results, int64_t size, bool cooperate) {
-  const int64_t most = cooperate ? kMostInGroup : kMostInOne, wanted_units = cooperate ? 256 : 64, least = cooperate ? 8 * kGroupSize : 256;
-  if (size <= least) return std::max<int64_t>(size, 1);
-  return std::clamp(size * results / wanted_units, least, std::min(most, size));
+  const int64_t groups = stage.columns ? stage.parts * ceil_div(results, teams * stage.wide) : ceil_div(results * stage.parts, teams);
+  node.add(step.groups(static_cast<uint64_t>(groups)).build());
 }
 
 std::vector<bool> reduced_axes(const LowerContext& node) {
@@ -225,28 +281,32 @@ Fold fold_of(const NodeContext& node, std::string_view op, DType dtype) {
   return fold;
 }
 
-void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace reduced) {
+void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace reduced, const Operand& y) {
   const int64_t results = kept.elements(), count = reduced.elements();
-  Stage stage{node.in(0), node.out(0), std::move(kept), std::move(reduced), true, false, 1, 1, false};
+  Stage stage{node.in(0), y, std::move(kept), std::move(reduced)};
   while (!stage.last) {
     for (IndexSpace* space : {&stage.kept, &stage.reduced}) {
       space->coalesce();
       space->pad_to(kFoldRank, "node '" + std::string(node.node) + "'");
     }
+    const WideText wide = wide_text(node, fold, stage.first);
+    choose_team(node, wide, stage);
     const int64_t size = stage.reduced.elements();
-    stage.cooperate = !node.prefers_lanes() && size >= 32 && results < 32768;
-    stage.part_size = part_size_of(results, size, stage.cooperate);
-    stage.parts = std::max<int64_t>((size + stage.part_size - 1) / stage.part_size, 1);
+    stage.part_size = part_size_of(stage);
+    stage.parts = std::max<int64_t>(ceil_div(size, stage.part_size), 1);
     stage.last = stage.parts == 1;
+    // Parts of rows lie side by side, those of columns by columns.
     const Strides y_strides = stage.kept.strides[1];
-    Strides parts = packed_strides(stage.kept.sizes);
-    for (int64_t& stride : parts) stride *= stage.parts;
-    if (!stage.last) stage.kept.strides[1] = parts;
-    stage.y = stage.last ? node.out(0) : node.temporary(static_cast<uint64_t>(results * stage.parts) * accumulator_bytes(fold));
-    add_stage(node, fold, stage, count);
+    Strides packed = packed_strides(stage.kept.sizes);
+    stage.part_stride = stage.columns ? results : 1;
+    if (!stage.columns)
+      for (int64_t& stride : packed) stride *= stage.parts;
+    if (!stage.last) stage.kept.strides[1] = packed;
+    stage.y = stage.last ? y : node.temporary(static_cast<uint64_t>(results * stage.parts) * accumulator_bytes(fold));
+    add_stage(node, fold, wide, stage, count);
     stage.x = stage.y;
-    stage.kept.strides = {parts, y_strides};
-    stage.reduced = {{stage.parts}, {{1}}};
+    stage.kept.strides = {packed, y_strides};
+    stage.reduced = {{stage.parts}, {{stage.part_stride}}};
     stage.first = false;
   }
 }
@@ -255,7 +315,7 @@ void lower_reduce(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (y.elements() == 0) return;
   const auto [kept, folded] = spaces_of(x, y, reduced_axes(node));
-  add_fold(node, fold_of(node, node.row->name, x.dtype), kept, folded);
+  add_fold(node, fold_of(node, node.row->name, x.dtype), kept, folded, node.out(0));
 }
 
 void lower_arg(LowerContext& node) {
@@ -271,12 +331,13 @@ void lower_arg(LowerContext& node) {
   std::string beats = largest ? "(a) > (b)" : "(a) < (b)";
   if (floats) beats += " || (pm_isnan(a) && !pm_isnan(b))";
   Fold fold{accumulator, none, "pm_best(s, " + accumulator + "(" + std::string(text.to) + ", i))", "pm_best(s, t)", "uint((s).y)"};
-  fold.makes_positions = true;
+  fold.y_type = "uvec2";  // int64, whatever the elements are
+  fold.store = "y[i] = uvec2(v, 0u)";
   fold.macros = {{"ELEMENT(b)", std::string(text.from)},
                  {"BEATS(a, b)", "(" + beats + ")"},
                  {"LAST", node.attributes->integer("select_last_index", 0) != 0 ? "true" : "false"}};
   const auto [kept, folded] = spaces_of(x, y, reduced);
-  add_fold(node, fold, kept, folded);
+  add_fold(node, fold, kept, folded, node.out(0));
 }
 
 }  // namespace pumice

@@ -9,8 +9,8 @@ namespace pumice {
 // `merge` of s and t, `finish` of s and the count n.
 struct Fold {
   std::string accumulator, start, step, merge, finish;
-  Macros macros = {};            // that these texts use
-  bool makes_positions = false;  // as int64, whatever the elements are
+  Macros macros = {};                   // that these texts use
+  std::string y_type = {}, store = {};  // of `v` in y[i], where results are not elements of the output's dtype
 };
 
 uint64_t accumulator_bytes(const Fold& fold);
@@ -22,7 +22,7 @@ Macros width_macros(std::string_view accumulator);
 // The fold of an operator ("ReduceMean") for elements of `dtype`. Throws UnsupportedError naming the node where there is none.
 Fold fold_of(const NodeContext& node, std::string_view op, DType dtype);
 
-// Output 0 from input 0: each of its elements folds `reduced`. `kept` has the strides of the input and the output, `reduced` the input's.
-void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace reduced);
+// `y` from input 0: each of its elements folds `reduced`. `kept` has the strides of the input and of y, `reduced` the input's.
+void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace reduced, const Operand& y);
 
 }  // namespace pumice

@@ -105,7 +105,7 @@ void lower_global_pool(LowerContext& node) {
   if (x.h * x.w > (node.prefers_lanes() ? kMostInLanes : kFewest) && node.output(0).elements() > 0) {
     const bool average = node.row->name == "GlobalAveragePool";
     return add_fold(node, fold_of(node, average ? "ReduceMean" : "ReduceMax", node.input(0).dtype),
-                    {{x.n, x.c}, {{x.sn, x.sc}, {y.sn, y.sc}}}, {{x.h, x.w}, {{x.sh, x.sw}}});
+                    {{x.n, x.c}, {{x.sn, x.sc}, {y.sn, y.sc}}}, {{x.h, x.w}, {{x.sh, x.sw}}}, node.out(0));
   }
   add_pool(node, node.row->name == "GlobalAveragePool", {.kernel_h = x.h, .kernel_w = x.w}, false);
 }

@@ -1,0 +1,42 @@
+#include "operators/held_rows.h"
+
+#include <bit>
+
+#include "core/rounding.h"
+
+namespace pumice {
+namespace {
+
+// Teams from the smallest on, each for rows up to `most` fours.
+struct Team {
+  int64_t team, teams, most;
+};
+constexpr Team kTeams[] = {{16, 16, 128}, {128, 1, 512}, {256, 1, 2048}, {512, 1, 4096}};
+
+}  // namespace
+
+Macros HeldRows::macros() const {
+  const auto number = [](int64_t value) { return std::to_string(value) + "u"; };
+  return {{"TEAM", number(team)}, {"TEAMS", number(teams)}, {"HELD", number(held)}};
+}
+
+std::optional<HeldRows> held_rows(const LowerContext& node, int64_t size) {
+  if (node.prefers_lanes() || size % 4 != 0 || node.input_phase(0) != 0) return {};
+  const auto largest = static_cast<int64_t>(node.context->info().limit("maxComputeWorkGroupInvocations"));
+  for (const Team& team : kTeams)
+    if (size / 4 <= team.most && team.team * team.teams <= largest)
+      return HeldRows{team.team, team.teams, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(size / 4, team.team))))};
+  return {};
+}
+
+StepBuilder held_step(const LowerContext& node, const HeldRows& how, std::string_view shader, Macros macros, int64_t rows, int64_t size) {
+  const Macros more = how.macros();
+  macros.insert(macros.end(), more.begin(), more.end());
+  // Results of 16 bits are made of words, whatever the device could address.
+  StepBuilder step(node.library->find(node.context, shader, packed_storage_of(node.input(0).dtype), macros));
+  step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("quads", size / 4);
+  step.groups(static_cast<uint64_t>(ceil_div(rows, how.teams)));
+  return step;
+}
+
+}  // namespace pumice

@@ -1,0 +1,22 @@
+// Dense rows that an invocation's registers hold, so that a kernel that needs them twice reads them once: see include/held.glsl.
+#pragma once
+
+#include <optional>
+
+#include "operators/lowering.h"
+
+namespace pumice {
+
+// How the rows are shared among invocations. None on devices that prefer lanes, for rows that are too long, and for rows that are no
+// whole fours or do not begin at a boundary.
+struct HeldRows {
+  int64_t team, teams, held;  // invocations a row, rows a workgroup, fours an invocation
+
+  Macros macros() const;
+};
+std::optional<HeldRows> held_rows(const LowerContext& node, int64_t size);
+
+// A step of such a kernel on input and output 0, without its other parameters.
+StepBuilder held_step(const LowerContext& node, const HeldRows& how, std::string_view shader, Macros macros, int64_t rows, int64_t size);
+
+}  // namespace pumice

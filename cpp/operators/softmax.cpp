@@ -1,0 +1,70 @@
+// Softmax, its logarithm, and hardmax.
+#include "core/error.h"
+#include "core/rounding.h"
+#include "operators/compose.h"
+#include "operators/families.h"
+#include "operators/held_rows.h"
+#include "operators/operator_table.h"
+#include "operators/reduce.h"
+
+namespace pumice {
+namespace {
+
+constexpr int64_t kFewestColumns = 16;  // that are worth reading side by side
+
+// Of each column of [outer, size, inner]: the largest element and the sum of exponentials relative to it, then the result.
+void add_columns(LowerContext& node, int64_t size, int64_t inner) {
+  const int64_t outer = node.input(0).elements() / size / inner, columns = outer * inner, plane = round_up(columns * 4, 16);
+  const Operand largest = node.temporary(static_cast<uint64_t>(2 * plane));
+  Operand sums = largest;
+  sums.byte_offset += static_cast<uint64_t>(plane);
+  Fold fold = fold_of(node, "ReduceLogSumExp", DType::float32);
+  fold.finish = "(s)";
+  fold.y_type = "float";
+  // Beside an infinite element all are NaN.
+  fold.store = "y[i] = (v).x; y[(p.results + 3u & ~3u) + i] = pm_isinf((v).x) ? pm_nan : (v).y";
+  add_fold(node, fold, {{outer, inner}, {{size * inner, 1}, {inner, 1}}}, {{size}, {{inner}}}, largest);
+  Composition parts(node);
+  const Piece x = parts.input(0).seen_as({outer, size, inner}), y = parts.output(0).seen_as(x.desc.shape);
+  const TensorDesc of_columns(DType::float32, {outer, 1, inner});
+  parts.map(node.row->name == "Softmax" ? "exp(a0 - a1) / a2" : "a0 - a1 - log(a2)", {x, {of_columns, largest}, {of_columns, sums}}, y,
+            true);
+}
+
+}  // namespace
+
+void lower_softmax(LowerContext& node) {
+  const TensorDesc &x = node.input(0), &y = node.output(0);
+  if (x.elements() == 0) return;
+  if (!x.is_packed() || !y.is_packed()) throw UnsupportedError("node '" + std::string(node.node) + "': softmax of a strided tensor");
+  int64_t inner = 1, size = 1;
+  if (x.rank() > 0) {
+    const int64_t given = node.attributes->integer("axis", -1);
+    const auto axis = static_cast<size_t>(given < 0 ? given + x.rank() : given);
+    size = x.shape[axis];
+    for (size_t i = axis + 1; i < x.shape.size(); ++i) inner *= x.shape[i];
+  }
+  const int64_t rows = x.elements() / size;
+  const std::string_view name = node.row->name;
+  if (name != "Hardmax" && inner >= kFewestColumns && !node.prefers_lanes()) return add_columns(node, size, inner);
+  const auto held = name != "Hardmax" && inner == 1 ? held_rows(node, size) : std::nullopt;
+  if (held) {
+    const Macros macros = {{"LOGARITHM", name == "LogSoftmax" ? "1" : "0"}};
+    return node.add(held_step(node, *held, "softmax_held.comp", macros, rows, size).build());
+  }
+  node.check_loops(size / 8 * 3 + 16);
+  const std::string mode = name == "Softmax" ? "0" : name == "LogSoftmax" ? "1" : "2";
+  const auto kernel = node.kernel("softmax.comp", x.dtype, {{"LANES", node.prefers_lanes() ? "1" : "0"}, {"MODE", mode}});
+  StepBuilder step(kernel);
+  step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("inner", inner).set("size", size);
+  step.set("x_outer", size * inner)
+      .set("x_inner", 1)
+      .set("x_step", inner)
+      .set("y_outer", size * inner)
+      .set("y_inner", 1)
+      .set("y_step", inner);
+  step.groups(static_cast<uint64_t>(rows));
+  node.add(step.build());
+}
+
+}  // namespace pumice

@@ -1,0 +1,25 @@
+// Dense rows of whole fours that their teams hold in registers: TEAM invocations a row, HELD fours an invocation, TEAMS rows a workgroup.
+// Before this stands the parameter block `p` with rows, quads (fours of a row), x_offset and y_offset.
+layout(local_size_x = TEAM * TEAMS) in;
+#include "include/team.glsl"
+layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
+layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
+#define pm_sum(s, t) ((s) + (t))
+shared float meeting[TEAM * TEAMS + 16u];
+PM_GATHER(gather_sum, float, meeting, pm_sum)
+PM_GATHER(gather_largest, float, meeting, pm_max)
+
+vec4 held[HELD];
+
+// Number k of those that an invocation holds is four number FOUR(k) of its row. Rows past the last have none: they only meet.
+#define ROW ((gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * TEAMS + TEAM_NUMBER)
+#define FOUR(k) (TEAM_MEMBER + (k) * TEAM)
+#define FOR_HELD(k) [[unroll]] for (uint k = 0u; k < HELD; ++k)
+#define HAS_FOUR(k) (ROW < p.rows && FOUR(k) < p.quads)
+
+void hold_row(float beyond) {
+  const uint from = p.x_offset / 4u + ROW * p.quads;
+  FOR_HELD(k) held[k] = HAS_FOUR(k) ? pm_load_vec4(x, from + FOUR(k)) : vec4(beyond);
+}
+
+void store_four(uint k, vec4 v) { pm_store_vec4(y, p.y_offset / 4u + ROW * p.quads + FOUR(k), v); }

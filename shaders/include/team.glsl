@@ -1,0 +1,24 @@
+// Teams of invocations that meet in shared memory: TEAM neighbours of a workgroup of TEAM * TEAMS. TEAM is a power of two, at least 16.
+// PM_GATHER(name, type, array, merge) defines a function that folds the values of a team's members with `merge` and gives each the
+// result; `array` is shared, with an element for each invocation of the workgroup and 16 more. All invocations of the workgroup call it.
+#define TEAM_NUMBER (gl_LocalInvocationID.x / TEAM)
+#define TEAM_MEMBER (gl_LocalInvocationID.x % TEAM)
+// In two steps of sixteens, which takes fewer barriers than halving. Teams of more than 16 are alone in their workgroup.
+#define PM_GATHER(name, type, array, merge)                                               \
+  type name(type v) {                                                                     \
+    if (TEAM <= 16u) barrier(); /* after the last call; larger teams meet in between */   \
+    array[gl_LocalInvocationID.x] = v;                                                    \
+    barrier();                                                                            \
+    uint first = TEAM_NUMBER * TEAM;                                                      \
+    if (TEAM > 16u) {                                                                     \
+      if (TEAM_MEMBER < 16u) {                                                            \
+        for (uint i = 16u; i < TEAM; i += 16u) v = merge(v, array[TEAM_MEMBER + i]);      \
+        array[TEAM + TEAM_MEMBER] = v;                                                    \
+      }                                                                                   \
+      barrier();                                                                          \
+      first = TEAM;                                                                       \
+    }                                                                                     \
+    v = array[first];                                                                     \
+    for (uint i = 1u; i < 16u; ++i) v = merge(v, array[first + i]);                       \
+    return v;                                                                             \
+  }

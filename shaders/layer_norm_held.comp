@@ -1,0 +1,75 @@
+// Layer normalisation as in layer_norm.comp of rows that are held in registers: they are read once. CHANNELS: a row is the plane of
+// channel row % p.channels, which has one scale and one bias (instance normalisation); else its elements have.
+#version 450
+#extension GL_EXT_control_flow_attributes : require
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+#ifndef EPILOGUE
+#define EPILOGUE(x) (x)
+#endif
+layout(push_constant) uniform parameter {
+  uint rows, quads;
+#if CHANNELS
+  uint channels;
+#endif
+  float epsilon;
+  uint x_offset, y_offset;
+#if HAS_MEAN
+  uint mean_of_offset;
+#endif
+#if HAS_DEVIATION
+  uint deviation_of_offset;
+#endif
+} p;
+#include "include/held.glsl"
+#if CHANNELS
+#define FACTOR float
+#define FACTOR_AT(k) (ROW % p.channels)
+#else
+#define FACTOR vec4
+#define FACTOR_AT(k) FOUR(k)
+#endif
+layout(binding = 1) readonly buffer Scale { FACTOR scale[]; };
+#if HAS_BIAS
+layout(binding = 3) readonly buffer Bias { FACTOR bias[]; };
+#endif
+#if HAS_MEAN
+layout(binding = 4) buffer Mean { STATISTIC mean_of[]; };
+#endif
+#if HAS_DEVIATION
+layout(binding = 5) buffer Deviation { STATISTIC deviation_of[]; };
+#endif
+float epilogue(float x) { return EPILOGUE(x); }
+
+void main() {
+  hold_row(0.0);
+  float sum = 0.0;
+#if CENTRED
+  FOR_HELD(k) sum += (held[k].x + held[k].y) + (held[k].z + held[k].w);
+  const float mean = gather_sum(sum) / float(p.quads * 4u);
+  sum = 0.0;
+#else
+  const float mean = 0.0;
+#endif
+  FOR_HELD(k) {
+    held[k] -= mean;
+    if (HAS_FOUR(k)) sum += dot(held[k], held[k]);
+  }
+  const float factor = inversesqrt(gather_sum(sum) / float(p.quads * 4u) + p.epsilon);
+  if (TEAM_MEMBER == 0u && ROW < p.rows) {
+#if HAS_MEAN
+    STORE_STATISTIC(mean_of, p.mean_of_offset + ROW, mean);
+#endif
+#if HAS_DEVIATION
+    STORE_STATISTIC(deviation_of, p.deviation_of_offset + ROW, factor);
+#endif
+  }
+  FOR_HELD(k) {
+    if (!HAS_FOUR(k)) continue;
+    vec4 v = held[k] * factor * scale[FACTOR_AT(k)];
+#if HAS_BIAS
+    v += bias[FACTOR_AT(k)];
+#endif
+    store_four(k, vec4(epilogue(v.x), epilogue(v.y), epilogue(v.z), epilogue(v.w)));
+  }
+}

@@ -1,0 +1,38 @@
+// Softmax, or with LOGARITHM its logarithm, of rows that are held in registers: they are read once.
+#version 450
+#extension GL_EXT_control_flow_attributes : require
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+layout(push_constant) uniform parameter { uint rows, quads, x_offset, y_offset; } p;
+#include "include/held.glsl"
+
+float largest_of(vec4 v) { return pm_max(pm_max(v.x, v.y), pm_max(v.z, v.w)); }
+float sum_of(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
+
+void main() {
+  hold_row(uintBitsToFloat(0xff800000u));
+  float largest = largest_of(held[0]), sum = 0.0;
+  FOR_HELD(k) largest = pm_max(largest, largest_of(held[k]));
+  largest = gather_largest(largest);
+  FOR_HELD(k) {
+    held[k] -= largest;
+#if LOGARITHM
+    if (HAS_FOUR(k)) sum += sum_of(exp(held[k]));
+#else
+    held[k] = exp(held[k]);
+    if (HAS_FOUR(k)) sum += sum_of(held[k]);
+#endif
+  }
+  sum = gather_sum(sum);
+#if LOGARITHM
+  const float log_sum = log(sum);
+#endif
+  FOR_HELD(k) {
+#if LOGARITHM
+    const vec4 v = held[k] - log_sum;
+#else
+    const vec4 v = held[k] / sum;
+#endif
+    if (HAS_FOUR(k)) store_four(k, v);
+  }
+}
