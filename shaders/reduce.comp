@@ -5,14 +5,22 @@
 // (WIDE: LOAD4(i), HELD_TYPE), Y_TYPE, STORE(i, v), ACCUMULATOR, START, STEP(s, v, i) with i the element's number, MERGE(s, t) and
 // FINISH(s, n).
 #version 450
+#extension GL_EXT_control_flow_attributes : require
 layout(local_size_x = LOCAL_SIZE) in;
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #define TEAMS (LOCAL_SIZE / TEAM)
 #if COLUMNS
 #define EACH WIDE  // results of a team
+#define OWN 1u     // elements of a result that a load reads
 #else
 #define EACH 1
+#define OWN 4u
+#endif
+#if TEAM > 1
+#define AHEAD 4u  // loads on their way at once
+#else
+#define AHEAD 1u
 #endif
 #ifndef EPILOGUE
 #define EPILOGUE(x) (x)
@@ -87,25 +95,29 @@ void main() {
   }
   const uint end = has_part ? min((part + 1u) * p.part_size, p.size) : 0u;
   ACCUMULATOR s[EACH];
-  for (uint j = 0u; j < EACH; ++j) s[j] = START;
+  [[unroll]] for (uint j = 0u; j < EACH; ++j) s[j] = START;
 #if WIDE == 1
   for (uint element = part * p.part_size + member; element < end; element += TEAM)
     s[0] = STEP(s[0], LOAD(base + place_of(element)), element);
-#elif COLUMNS
-  for (uint element = part * p.part_size + member; element < end; element += TEAM) {
-    const HELD_TYPE v = LOAD4(base + place_of(element));
-    for (uint j = 0u; j < 4u; ++j) s[j] = STEP(s[j], v[j], element);
-  }
 #else
-  for (uint element = part * p.part_size + member * 4u; element < end; element += TEAM * 4u) {
-    const HELD_TYPE v = LOAD4(base + place_of(element));
-    for (uint j = 0u; j < 4u; ++j) s[0] = STEP(s[0], v[j], element + j);
+  for (uint first = part * p.part_size + member * OWN; first < end; first += AHEAD * TEAM * OWN) {
+    HELD_TYPE v[AHEAD];
+    [[unroll]] for (uint k = 0u; k < AHEAD; ++k) v[k] = LOAD4(base + place_of(min(first + k * TEAM * OWN, end - OWN)));
+    [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {
+      const uint element = first + k * TEAM * OWN;
+      if (element >= end) break;
+#if COLUMNS
+      [[unroll]] for (uint j = 0u; j < 4u; ++j) s[j] = STEP(s[j], v[k][j], element);
+#else
+      [[unroll]] for (uint j = 0u; j < 4u; ++j) s[0] = STEP(s[0], v[k][j], element + j);
+#endif
+    }
   }
 #endif
 #if TEAM == 1
   for (uint j = 0u; has_part && j < EACH; ++j) STORE(to + j * p.y_stride[3], FINISH(s[j], p.count));
 #elif COLUMNS
-  for (uint j = 0u; j < EACH; ++j) meeting[j * LOCAL_SIZE + id] = s[j];
+  [[unroll]] for (uint j = 0u; j < EACH; ++j) meeting[j * LOCAL_SIZE + id] = s[j];
   barrier();
   if (!has_part || member >= EACH) return;
   const uint mine = member * LOCAL_SIZE + id % TEAMS;  // each of the first members finishes one result

@@ -216,6 +216,39 @@ def test_operator_is_right(case: Case, mode: str, contexts: dict[tuple[str, ...]
             np.testing.assert_array_equal(actual, expected)
 
 
+MIDDLES = {
+    "ReduceSum": ([], {}),
+    "Softmax": ([], {}),
+    "Softmax: columns": ([], {"axis": 1}),
+    "LayerNormalization": ([np.ones(64, "float32")], {}),
+    "InstanceNormalization": ([np.ones(2, "float32")] * 2, {}),
+    "BatchNormalization": ([np.ones(2, "float32")] * 4, {}),
+    "GroupNormalization": ([np.ones(2, "float32")] * 2, {"num_groups": 1}),
+}
+
+
+@pytest.mark.parametrize("mode", ["fp32", "fp16", "fp16_packed", "fp16_tiled"])
+@pytest.mark.parametrize("operator", MIDDLES)
+def test_an_input_begins_in_the_middle_of_a_vector(
+    operator: str, mode: str, contexts: dict[tuple[str, ...], pumice.Context]
+) -> None:
+    """The second part of a concatenation lies in the concatenation's memory, here four elements after its beginning."""
+    precision, lacking = MODES[mode]
+    constants, attributes = MIDDLES[operator]
+    op = operator.split(":")[0]
+    first, data = np.arange(4, dtype="float32"), (np.arange(3 * 2 * 64, dtype="float32") % 37 - 18) / 16
+    graph = pumice.Graph()
+    parts = [graph.add("Neg", graph.input(name, "float32", [a.size])) for name, a in (("a", first), ("b", data))]
+    graph.output("whole", graph.add("Concat", *parts, axis=0))
+    parameters = [graph.constant(array) for array in constants]
+    graph.output("y", graph.add(op, graph.add("Reshape", parts[1], np.array([3, 2, 64])), *parameters, **attributes))
+    (expected,) = reference_node(op, 1, attributes, [-data.reshape(3, 2, 64), *constants])
+    results = graph.compile(contexts[lacking], precision=precision)({"a": first, "b": data})
+    tolerance = 1e-4 if precision == "fp32" else 1e-2
+    assert_close(results["y"], expected, rtol=tolerance, atol=tolerance)
+    np.testing.assert_array_equal(results["whole"], -np.concatenate([first, data]))
+
+
 @pytest.mark.parametrize("dtype", ["int4", "uint4"])
 def test_four_bits_inside_a_program(dtype: str, pumice_context: pumice.Context) -> None:
     data = np.linspace(-3, 3, 3 * 5 * 7, dtype="float32").reshape(3, 5, 7)

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "core/rounding.h"
+#include "operators/reduce.h"
 
 namespace pumice {
 namespace {
@@ -21,7 +22,7 @@ Macros HeldRows::macros() const {
 }
 
 std::optional<HeldRows> held_rows(const LowerContext& node, int64_t size) {
-  if (node.prefers_lanes() || size % 4 != 0 || node.input_phase(0) != 0) return {};
+  if (node.prefers_lanes() || size % 4 != 0 || !begins_in_fours(node)) return {};
   const auto largest = static_cast<int64_t>(node.context->info().limit("maxComputeWorkGroupInvocations"));
   for (const Team& team : kTeams)
     if (size / 4 <= team.most && team.team * team.teams <= largest)

@@ -10,6 +10,7 @@
 #include "operators/held_rows.h"
 #include "operators/operator_table.h"
 #include "operators/planes.h"
+#include "operators/reduce.h"
 
 namespace pumice {
 namespace {
@@ -28,7 +29,7 @@ std::string flag(bool set) {
 
 // Dense planes of whole fours from a boundary on.
 bool has_quad_planes(const LowerContext& node, const Planes& x) {
-  return node.input(0).is_packed() && node.output(0).is_packed() && x.h * x.w % 4 == 0 && node.input_phase(0) == 0;
+  return node.input(0).is_packed() && node.output(0).is_packed() && x.h * x.w % 4 == 0 && begins_in_fours(node);
 }
 
 // y = x * factor + term by channel, the factors being vec2s of [images, channels] or of [channels] alone.

@@ -115,6 +115,10 @@ BitsText bits_text(DType dtype) {
 
 }  // namespace
 
+bool begins_in_fours(const LowerContext& node) {
+  return node.input_phase(0) * 8 % static_cast<uint64_t>(4 * bits(node.input(0).dtype)) == 0;
+}
+
 Macros element_macros(const std::string& array, DType dtype) {
   const bool words = !is_float(dtype) && bits(dtype) < 32, half = is_half_width(dtype), wide = dtype == DType::float64;
   const std::string width = std::to_string(bits(dtype));
@@ -159,8 +163,8 @@ struct WideText {
 
 WideText wide_text(const LowerContext& node, const Fold& fold, bool first) {
   if (!first) return fold.accumulator == "float" ? WideText{"vec4", "vec4"} : WideText{};
+  if (!begins_in_fours(node)) return {};
   const DType x = node.input(0).dtype;
-  if (node.input_phase(0) != 0) return {};
   if (is_working_float(x)) return {"sfpvec4", "vec4", "pm_load_vec4(x, (i) >> 2)"};
   if (x == DType::int32) return {"ivec4", "ivec4"};
   return x == DType::uint32 ? WideText{"uvec4", "uvec4"} : WideText{};
@@ -183,8 +187,9 @@ void choose_team(const LowerContext& node, const WideText& text, Stage& stage) {
                : size >= kFewestInTeam  ? kSmallTeam
                                         : 1;
   const IndexSpace &across = stage.columns ? stage.kept : stage.reduced, &along = stage.columns ? stage.reduced : stage.kept;
-  const bool fours =
-      across.strides[0].back() == 1 && across.sizes.back() % 4 == 0 && in_fours(across, kFoldRank - 1) && in_fours(along, kFoldRank);
+  // Invocations of software devices walk columns one by one: that reads their caches better.
+  const bool fours = (stage.team > 1 || !stage.columns) && across.strides[0].back() == 1 && across.sizes.back() % 4 == 0 &&
+                     in_fours(across, kFoldRank - 1) && in_fours(along, kFoldRank);
   stage.wide = fours && !text.declared.empty() ? 4 : 1;
 }
 

@@ -68,3 +68,58 @@ def normalizations() -> Iterator[Case]:
         options = {"size": size, "alpha": 0.25, "beta": 0.5, "bias": 2.0, "fp16": (2e-3, 2e-3)}
         yield case("LRN", f"size {size}", x(2, 7, 5, 3), **options)
     yield case("LayerNormalization", "a long row", x(2, 1031), w(1031), w(1031), **norm)
+
+
+def held_rows() -> Iterator[Case]:
+    """Rows around the lengths up to which so many invocations hold them in registers."""
+    norm = {"fp32": (1e-4, 1e-4), "fp16": (4e-3, 4e-3)}
+    for rows, size in (
+        (17, 4),
+        (19, 512),
+        (3, 516),
+        (3, 2048),
+        (2, 2052),
+        (2, 8192),
+        (2, 8196),
+        (2, 16384),
+        (2, 16388),
+    ):
+        note = f"{rows} rows of {size}"
+        yield case("Softmax", note, x(rows, size))
+        yield case("LogSoftmax", note, x(rows, size), fp16=(1e-3, 8e-3))
+        yield case("LayerNormalization", note, x(rows, size), w(size), w(size), **norm)
+    yield case("RMSNormalization", "19 rows of 40", x(19, 40), w(40), **norm)
+    yield case("LayerNormalization", "statistics, fours", x(19, 5, 8), w(5, 8), w(5, 8), axis=1, outputs=3, **norm)
+    special = np.zeros((5, 40), "float32")
+    special[0, 7], special[1, 7], special[2, 7], special[3, :] = np.nan, np.inf, -np.inf, -np.inf
+    for op in ("Softmax", "LogSoftmax"):
+        yield case(op, "NaN and infinities in rows of fours", given(special))
+    for op in ("InstanceNormalization", "BatchNormalization"):
+        for images, height, width in ((3, 4, 7), (1, 128, 128), (1, 129, 128), (1, 130, 127)):
+            parameters = (w(5), w(5)) if op == "InstanceNormalization" else (w(5), w(5), w(5), w(5, low=0.25, high=2))
+            yield case(op, f"planes of {height} by {width}", x(images, 5, height, width), *parameters, **norm)
+    loose = {"fp32": (1e-3, 1e-3), "fp16": (1.0, 1.0)}
+    for height in (16, 256):
+        numbers = x(1, 3, height, 128, low=998, high=1002)
+        yield case("InstanceNormalization", f"a large mean of {height} by 128", numbers, w(3), w(3), **loose)
+
+
+def columns() -> Iterator[Case]:
+    """Softmax over another axis than the last."""
+    special = np.zeros((37, 20), "float32")
+    special[5, :6] = np.inf, -np.inf, np.nan, np.inf, np.nan, -np.inf
+    special[:, 6], special[:, 7] = np.inf, -np.inf
+    special[9, 3:6] = -np.inf, np.inf, -np.inf
+    for op in ("Softmax", "LogSoftmax"):
+        for shape, axis in (
+            ((37, 15), 0),
+            ((37, 16), 0),
+            ((3, 9, 17), 1),
+            ((3, 9, 4, 5), 1),
+            ((700, 20), 0),
+            ((700, 17), 0),
+        ):
+            yield case(op, f"axis {axis} of {shape}", x(*shape), axis=axis, fp16=(1e-3, 8e-3))
+        yield case(op, "NaN and infinities in columns", given(special), axis=0)
+    large = given(np.array([[60000.0], [59968.0], [-60000.0]]) * np.ones((1, 16)))
+    yield case("Softmax", "columns of large numbers", large, axis=0)

@@ -29,6 +29,32 @@ def positions() -> Iterator[Case]:
         yield case(op, "no rows", x(0, 4), axis=1)
 
 
+def teams() -> Iterator[Case]:
+    """Rows and columns around the sizes from which more invocations share them, in fours and not."""
+    sums = {"fp32": (1e-4, 1e-4), "fp16": (2e-3, 0.5)}
+    for rows, columns in ((19, 31), (19, 32), (19, 33), (5, 1020), (5, 1023), (5, 1024), (5, 1025)):
+        yield case("ReduceSum", f"{rows} rows of {columns}", x(rows, columns), fixed([1]), **sums)
+    yield case("ReduceSum", "rows of fours in parts", x(2, 70000), fixed([1]), **sums)
+    yield case("ReduceSum", "two axes, fours", x(3, 5, 4, 8), fixed([1, 3]), **sums)
+    yield case("ReduceSum", "integers in fours", x(3, 1028, dtype="int32", low=-99, high=99), fixed([1]))
+    for rows, columns in ((37, 15), (37, 16), (37, 17), (37, 68), (700, 17), (700, 68)):
+        yield case("ReduceSum", f"{columns} columns of {rows}", x(rows, columns), fixed([0]), **sums)
+        yield case("ReduceMax", f"{columns} columns of {rows}", x(rows, columns), fixed([0]), **EXACT)
+    yield case("ReduceSum", "columns of outer axes", x(3, 5, 7, 16), fixed([0, 2]), keepdims=0, **sums)
+    yield case("ReduceSum", "columns of images", x(3, 37, 20), fixed([1]), keepdims=0, **sums)
+    yield case("ReduceMin", "columns of integers", x(37, 20, dtype="int32", low=-99, high=99), fixed([0]))
+    yield case("ReduceSum", "columns of doubles", x(37, 20, dtype="float64"), fixed([0]), fp32=(1e-13, 1e-13))
+    yield case("ReduceLogSumExp", "columns in parts", x(700, 20), fixed([0]), fp16=(2e-3, 1e-2))
+    special = np.zeros((37, 16), "float32")
+    special[5, :6] = np.inf, -np.inf, np.nan, np.inf, np.nan, -np.inf
+    special[9, 3:6] = -np.inf, np.inf, -np.inf
+    yield case("ReduceLogSumExp", "columns with NaN and infinities", given(special), fixed([0]), fp16=(2e-3, 1e-2))
+    yield case("ReduceMax", "columns with NaN and infinities", given(special), fixed([0]), **EXACT)
+    for op in ("ArgMax", "ArgMin"):
+        yield case(op, "rows of fours", x(3, 1028), axis=1)
+        yield case(op, "columns of fours in parts", x(700, 20, dtype="int32", low=-50, high=50), axis=0)
+
+
 def scans() -> Iterator[Case]:
     """CumSum and CumProd."""
     loose = {"fp32": (1e-5, 1e-4), "fp16": (2e-3, 4e-2)}
