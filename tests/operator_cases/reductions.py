@@ -50,6 +50,8 @@ def teams() -> Iterator[Case]:
     special[9, 3:6] = -np.inf, np.inf, -np.inf
     yield case("ReduceLogSumExp", "columns with NaN and infinities", given(special), fixed([0]), fp16=(2e-3, 1e-2))
     yield case("ReduceMax", "columns with NaN and infinities", given(special), fixed([0]), **EXACT)
+    yield case("ReduceSum", "no columns' elements", x(0, 20), fixed([0]))
+    yield case("ReduceMax", "no rows' elements", x(3, 0), fixed([1]))
     for op in ("ArgMax", "ArgMin"):
         yield case(op, "rows of fours", x(3, 1028), axis=1)
         yield case(op, "columns of fours in parts", x(700, 20, dtype="int32", low=-50, high=50), axis=0)
