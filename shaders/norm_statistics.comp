@@ -24,7 +24,6 @@ layout(push_constant) uniform parameter {
 } p;
 
 #if PLANES
-#define pm_sum(s, t) ((s) + (t))
 shared vec2 meeting[TEAM + 16];
 PM_GATHER(gather, vec2, meeting, pm_sum)
 #endif

@@ -32,6 +32,7 @@ MEETING = (
     "Arg",
     "Conv",
     "Gemm",
+    "Global",
     "MatMul",
     "Reduce",
     "Softmax",

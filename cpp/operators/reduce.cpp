@@ -18,8 +18,7 @@ constexpr int64_t kMostInTeam = 65536;  // and a workgroup
 constexpr int64_t kGroupSize = 256;     // invocations of one
 constexpr int64_t kSmallTeam = 16;      // invocations that share a shorter row, or a column
 constexpr int64_t kFewestInTeam = 32, kFewestInGroup = 1024;  // elements of a row that are worth a small team, and a workgroup
-constexpr int64_t kFewestColumns = 16;
-constexpr int64_t kManyInvocations = 262144;  // fill a large GPU
+constexpr int64_t kManyInvocations = 262144;                  // fill a large GPU
 
 // GLSL of an integer type and its ends.
 struct IntegerText {
@@ -165,12 +164,13 @@ WideText wide_text(const LowerContext& node, const Fold& fold, bool first) {
   if (!first) return fold.accumulator == "float" ? WideText{"vec4", "vec4"} : WideText{};
   if (!begins_in_fours(node)) return {};
   const DType x = node.input(0).dtype;
-  if (is_working_float(x)) return {"sfpvec4", "vec4", "pm_load_vec4(x, (i) >> 2)"};
+  if (is_half_width(x)) return {"sfpvec4", "vec4", "pm_load_vec4(x, (i) >> 2)"};
+  if (x == DType::float32) return {"vec4", "vec4"};
   if (x == DType::int32) return {"ivec4", "ivec4"};
   return x == DType::uint32 ? WideText{"uvec4", "uvec4"} : WideText{};
 }
 
-// All axes but the last step by whole fours.
+// The first axes step by whole fours.
 bool in_fours(const IndexSpace& space, size_t axes) {
   for (size_t axis = 0; axis < axes; ++axis)
     if (space.sizes[axis] != 1 && space.strides[0][axis] % 4 != 0) return false;

@@ -5,6 +5,8 @@
 
 namespace pumice {
 
+constexpr int64_t kFewestColumns = 16;  // neighbouring results that are worth reading side by side
+
 // How elements are folded, as GLSL over an accumulator of type `accumulator`: `start`, `step` of s, the element v and its number i,
 // `merge` of s and t, `finish` of s and the count n.
 struct Fold {

@@ -10,8 +10,6 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kFewestColumns = 16;  // that are worth reading side by side
-
 // Of each column of [outer, size, inner]: the largest element and the sum of exponentials relative to it, then the result.
 void add_columns(LowerContext& node, int64_t size, int64_t inner) {
   const int64_t outer = node.input(0).elements() / size / inner, columns = outer * inner, plane = round_up(columns * 4, 16);

@@ -4,7 +4,6 @@ layout(local_size_x = TEAM * TEAMS) in;
 #include "include/team.glsl"
 layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
 layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
-#define pm_sum(s, t) ((s) + (t))
 shared float meeting[TEAM * TEAMS + 16u];
 PM_GATHER(gather_sum, float, meeting, pm_sum)
 PM_GATHER(gather_largest, float, meeting, pm_max)

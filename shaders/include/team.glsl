@@ -1,6 +1,17 @@
-// Teams of invocations that meet in shared memory: TEAM neighbours of a workgroup of TEAM * TEAMS. TEAM is a power of two, at least 16.
-// PM_GATHER(name, type, array, merge) defines a function that folds the values of a team's members with `merge` and gives each the
-// result; `array` is shared, with an element for each invocation of the workgroup and 16 more. All invocations of the workgroup call it.
+// Teams of invocations: TEAM neighbours of a workgroup. PM_GATHER(name, type, array, merge) defines a function that folds the values of a
+// team's members with `merge` and gives each the result; all invocations of the workgroup call it.
+#define pm_sum(s, t) ((s) + (t))
+#if LANES
+// The workgroup is one subgroup of 8, and does without the array (CPU drivers).
+#define PM_GATHER(name, type, array, merge)                                               \
+  type name(type v) {                                                                     \
+    type result = subgroupShuffle(v, 0u);                                                 \
+    for (uint i = 1u; i < 8u; ++i) result = merge(result, subgroupShuffle(v, i));         \
+    return result;                                                                        \
+  }
+#else
+// They meet in shared memory: `array` has an element for each invocation of the workgroup and 16 more. TEAM is a power of two, at
+// least 16.
 #define TEAM_NUMBER (gl_LocalInvocationID.x / TEAM)
 #define TEAM_MEMBER (gl_LocalInvocationID.x % TEAM)
 // In two steps of sixteens, which takes fewer barriers than halving. Teams of more than 16 are alone in their workgroup.
@@ -22,3 +33,4 @@
     for (uint i = 1u; i < 16u; ++i) v = merge(v, array[first + i]);                       \
     return v;                                                                             \
   }
+#endif
