@@ -25,13 +25,15 @@ void main() {
   }
   sum = gather_sum(sum);
 #if LOGARITHM
-  const float log_sum = log(sum);
+  const float term = log(sum);
+#else
+  const float term = 1.0 / sum;
 #endif
   FOR_HELD(k) {
 #if LOGARITHM
-    const vec4 v = held[k] - log_sum;
+    const vec4 v = held[k] - term;
 #else
-    const vec4 v = held[k] / sum;
+    const vec4 v = held[k] * term;
 #endif
     if (HAS_FOUR(k)) store_four(k, v);
   }

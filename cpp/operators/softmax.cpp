@@ -10,23 +10,35 @@
 namespace pumice {
 namespace {
 
-// Of each column of [outer, size, inner]: the largest element and the sum of exponentials relative to it, then the result.
+// Softmax over the middle axis of [outer, size, inner]: of each column the largest element and a term made of the sum of exponentials
+// relative to it, then the result.
 void add_columns(LowerContext& node, int64_t size, int64_t inner) {
-  const int64_t outer = node.input(0).elements() / size / inner, columns = outer * inner, plane = round_up(columns * 4, 16);
-  const Operand largest = node.temporary(static_cast<uint64_t>(2 * plane));
-  Operand sums = largest;
-  sums.byte_offset += static_cast<uint64_t>(plane);
+  const TensorDesc& x = node.input(0);
+  const bool logarithm = node.row->name == "LogSoftmax";
+  const int64_t outer = x.elements() / size / inner, terms_first = round_up(outer * inner, 4);
+  const Operand largest = node.temporary(static_cast<uint64_t>(2 * terms_first) * 4);
   Fold fold = fold_of(node, "ReduceLogSumExp", DType::float32);
   fold.finish = "(s)";
   fold.y_type = "float";
   // Beside an infinite element all are NaN.
-  fold.store = "y[i] = (v).x; y[(p.results + 3u & ~3u) + i] = pm_isinf((v).x) ? pm_nan : (v).y";
+  fold.store = "y[i] = (v).x; y[(p.results + 3u & ~3u) + i] = pm_isinf((v).x) ? pm_nan : " +
+               std::string(logarithm ? "pm_log((v).y)" : "1.0 / (v).y");
   add_fold(node, fold, {{outer, inner}, {{size * inner, 1}, {inner, 1}}}, {{size}, {{inner}}}, largest);
+  if (inner % 4 == 0 && begins_in_fours(node)) {
+    const bool is_software = node.context->info().kind == DeviceKind::software;
+    const Macros macros = {{"LOGARITHM", logarithm ? "1" : "0"}, {"LOCAL_SIZE", is_software ? "64" : "256"}};
+    StepBuilder step(node.library->find(node.context, "softmax_columns.comp", packed_storage_of(x.dtype), macros));
+    step.bind("x", node.in(0)).bind("columns", largest).bind("y", node.out(0));
+    step.set("quads", x.elements() / 4).set("size", size).set("inner", inner / 4).set("terms", terms_first / 4);
+    return node.add(step.threads(static_cast<uint64_t>(ceil_div(x.elements() / 4, is_half_width(x.dtype) ? 2 : 1))).build());
+  }
+  Operand terms = largest;
+  terms.byte_offset += static_cast<uint64_t>(terms_first) * 4;
   Composition parts(node);
-  const Piece x = parts.input(0).seen_as({outer, size, inner}), y = parts.output(0).seen_as(x.desc.shape);
+  const Piece from = parts.input(0).seen_as({outer, size, inner});
   const TensorDesc of_columns(DType::float32, {outer, 1, inner});
-  parts.map(node.row->name == "Softmax" ? "exp(a0 - a1) / a2" : "a0 - a1 - log(a2)", {x, {of_columns, largest}, {of_columns, sums}}, y,
-            true);
+  parts.map(logarithm ? "a0 - a1 - a2" : "exp(a0 - a1) * a2", {from, {of_columns, largest}, {of_columns, terms}},
+            parts.output(0).seen_as(from.desc.shape));
 }
 
 }  // namespace
