@@ -21,8 +21,8 @@ void add_columns(LowerContext& node, int64_t size, int64_t inner) {
   fold.finish = "(s)";
   fold.y_type = "float";
   // Beside an infinite element all are NaN.
-  fold.store = "y[i] = (v).x; y[(p.results + 3u & ~3u) + i] = pm_isinf((v).x) ? pm_nan : " +
-               std::string(logarithm ? "pm_log((v).y)" : "1.0 / (v).y");
+  fold.store = "{ y[i] = (v).x; y[(p.results + 3u & ~3u) + i] = pm_isinf((v).x) ? pm_nan : " +
+               std::string(logarithm ? "pm_log((v).y); }" : "1.0 / (v).y; }");
   add_fold(node, fold, {{outer, inner}, {{size * inner, 1}, {inner, 1}}}, {{size}, {{inner}}}, largest);
   if (inner % 4 == 0 && begins_in_fours(node)) {
     const bool is_software = node.context->info().kind == DeviceKind::software;
@@ -56,7 +56,7 @@ void lower_softmax(LowerContext& node) {
   }
   const int64_t rows = x.elements() / size;
   const std::string_view name = node.row->name;
-  if (name != "Hardmax" && inner >= kFewestColumns && !node.prefers_lanes()) return add_columns(node, size, inner);
+  if (name != "Hardmax" && inner >= kFewestColumns) return add_columns(node, size, inner);
   const auto held = name != "Hardmax" && inner == 1 ? held_rows(node, size) : std::nullopt;
   if (held) {
     const Macros macros = {{"LOGARITHM", name == "LogSoftmax" ? "1" : "0"}};
