@@ -34,8 +34,11 @@ void Composition::add(std::string_view op, const Attributes& attributes, const s
 }
 
 void Composition::map(std::string_view expression, const std::vector<Piece>& inputs, const Piece& output, bool last) {
-  const Expression parsed = Expression::parse(expression);
-  run(*find_operator("Sum"), {}, inputs, output, &parsed, last);
+  map(Expression::parse(expression), inputs, output, last);
+}
+
+void Composition::map(const Expression& expression, const std::vector<Piece>& inputs, const Piece& output, bool last) {
+  run(*find_operator("Sum"), {}, inputs, output, &expression, last);
 }
 
 Piece Composition::reduce(std::string_view op, const Piece& x, const std::vector<int64_t>& axes) {
@@ -56,7 +59,10 @@ void Composition::run(const OperatorRow& row, const Attributes& attributes, cons
   part.row = &row;
   part.expression = expression;
   part.float_dtype = is_float(output.desc.dtype) ? output.desc.dtype : inputs[0].desc.dtype;
-  for (const Piece& piece : inputs) part.inputs.emplace_back(piece.desc);
+  for (const Piece& piece : inputs) {
+    part.inputs.emplace_back(piece.desc);
+    part.input_phases.push_back(piece.operand.place == Place::input ? node_.input_phase(piece.operand.index) : 0);
+  }
   part.outputs.emplace_back(output.desc);
   part.hosts.resize(inputs.size());
   if (last) part.epilogue_text = node_.epilogue();
