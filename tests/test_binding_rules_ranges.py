@@ -121,8 +121,8 @@ def test_r5_sizes_are_whole_words() -> None:
     assert TensorDesc("float16", [3]).bytes == 8
     assert TensorDesc("uint8", [1]).bytes == 4
     assert TensorDesc("float16", [3], total_bytes=8).bytes == 8
-    for given in (6, 9):
-        creation_refused("R5", "float16", [3], total_bytes=given)
+    for total in (6, 9):
+        creation_refused("R5", "float16", [3], total_bytes=total)
     assert TensorDesc("float32", [0, 5], total_bytes=0).bytes == 0
     with pytest.raises(AttributeError):
         TensorDesc("float16", [3]).bytes = 6  # type: ignore[misc]

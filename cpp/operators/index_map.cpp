@@ -112,9 +112,10 @@ void lower_tile(LowerContext& node) {
 void lower_copy(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (x.shape == y.shape) return add_strided_copy(node, y.dtype, {y.shape, {x.strides, y.strides}}, node.in(0), 0, node.out(0), 0, true);
-  if (!y.is_packed()) throw UnsupportedError("node '" + std::string(node.node) + "': a reshape into a strided tensor");
-  // A reshape keeps the row-major order of the elements: walk the source's axes.
-  add_strided_copy(node, y.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, node.in(0), 0, node.out(0), 0, true);
+  // A reshape keeps the row-major order of the elements: walk the source's axes, or where that order is in memory the target's.
+  if (y.is_packed())
+    return add_strided_copy(node, y.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, node.in(0), 0, node.out(0), 0, true);
+  add_strided_copy(node, y.dtype, {y.shape, {packed_strides(y.shape), y.strides}}, dense_input(node, 0), 0, node.out(0), 0, true);
 }
 
 void lower_slice(LowerContext& node) {
@@ -174,10 +175,11 @@ static std::vector<PadAxis> pad_axes(LowerContext& node) {
   return all;
 }
 
-// Neighbours that are not padded become one.
+// Neighbours that are not padded become one, and axes of one element that are not padded none.
 static std::vector<PadAxis> merged(const std::vector<PadAxis>& axes) {
   std::vector<PadAxis> merged;
   for (const PadAxis& axis : axes) {
+    if (axis.size == 1 && !axis.is_padded()) continue;
     const bool joins = !merged.empty() && !merged.back().is_padded() && !axis.is_padded() &&
                        merged.back().x_stride == axis.x_stride * axis.size && merged.back().y_stride == axis.y_stride * axis.size;
     if (!joins)
@@ -275,13 +277,33 @@ static void add_pad(LowerContext& node, std::vector<PadAxis> axes, const Operand
   node.add(step.threads(moving_threads(ceil_div(elements, lanes), piece_bits)).build());
 }
 
+// One side of the axes packed: the operand itself where they are, else scratch memory. `space`: the copy from the source, which is made,
+// or to the target, which is left to the caller.
+static Operand densely(LowerContext& node, std::vector<PadAxis>& axes, int64_t PadAxis::* size, int64_t PadAxis::* stride,
+                       const Operand& operand, bool is_source, IndexSpace& space) {
+  space = {};
+  std::vector<int64_t> strides;
+  for (const PadAxis& axis : axes) space.sizes.push_back(axis.*size), strides.push_back(axis.*stride);
+  const std::vector<int64_t> packed = packed_strides(space.sizes);
+  if (is_dense(space.sizes, strides)) return operand;
+  for (size_t i = 0; i < axes.size(); ++i) axes[i].*stride = packed[i];
+  const Operand dense = node.temporary(std::max<uint64_t>(buffer_size(node.input(0).dtype, space.sizes), 4));
+  space.strides = is_source ? std::vector{strides, packed} : std::vector{packed, strides};
+  if (is_source) add_strided_copy(node, node.input(0).dtype, space, operand, 0, dense, 0, true);
+  return dense;
+}
+
 void lower_pad(LowerContext& node) {
   const DType dtype = node.input(0).dtype;
   if (node.output(0).elements() == 0) return;
   if (bits(dtype) < 8) throw UnsupportedError("node '" + std::string(node.node) + "': Pad of " + std::string(name(dtype)));
   auto axes = merged(pad_axes(node));
-  Operand from = node.in(0);
+  Operand from = node.in(0), to = node.out(0);
+  IndexSpace moved;
   if (axes.size() > kPadRank) {
+    // The axes as they come, dense on both sides, so that those that are not padded become one.
+    from = densely(node, axes, &PadAxis::x_size, &PadAxis::x_stride, from, true, moved);
+    to = densely(node, axes, &PadAxis::size, &PadAxis::y_stride, to, false, moved);
     // The inner axes first, into a dense tensor; of it they are one axis.
     auto inner = axes;
     int64_t stride = 1;
@@ -299,7 +321,8 @@ void lower_pad(LowerContext& node) {
     axes = merged(axes);
     from = half_padded;
   }
-  add_pad(node, std::move(axes), from, node.out(0));
+  add_pad(node, std::move(axes), from, to);
+  if (to.place != Place::output) add_strided_copy(node, dtype, moved, to, 0, node.out(0), 0, true);
 }
 
 }  // namespace pumice
