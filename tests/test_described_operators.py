@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,50 @@ def test_every_operator_can_be_described(case: Case, context: pumice.Context) ->
     results = executed(context, case.op, inputs, outputs, **case.attributes)
     for actual, wanted in zip(results, expected, strict=True):
         assert actual.shape == wanted.shape
+        if wanted.dtype.kind == "f":
+            assert_close(actual, wanted, rtol=case.fp32[0], atol=case.fp32[1])
+        else:
+            np.testing.assert_array_equal(actual, wanted)
+
+
+def spread(shape: Sequence[int]) -> list[int] | None:
+    """Strides of the axes in the reverse order with an element between them; none for what has no two axes."""
+    strides, reach = [], 1
+    for size in shape:
+        strides.append(reach)
+        reach = reach * max(size, 1) + 1
+    return strides if len(shape) > 1 else None
+
+
+def first_cases() -> Iterator[Case]:
+    """The first case of every operator that is bound to a tensor of two axes."""
+    seen: set[str] = set()
+    for case in CASES:
+        given = case.inputs[0] if case.inputs else None
+        if (
+            case.op in (*OF_THE_HOST, *seen)
+            or given is None
+            or len(given.shape) < 2
+            or given.dtype in ("int4", "uint4")
+        ):
+            continue
+        seen.add(case.op)
+        yield case
+
+
+@pytest.mark.parametrize("case", list(first_cases()), ids=str)
+def test_every_operator_takes_strided_tensors(case: Case, context: pumice.Context) -> None:
+    names = [role.name for role in pumice.operators(case.op).inputs]
+    inputs: list[Operand | Array | None] = [
+        array
+        if array is None or (k < len(names) and names[k] in pumice.operators(case.op).host_inputs)
+        else Operand(array, spread(array.shape))
+        for k, array in enumerate(case.arrays())
+    ]
+    expected = reference(case)
+    outputs = [Operand(wanted, spread(wanted.shape)) for wanted in expected]
+    results = executed(context, case.op, inputs, outputs, **case.attributes)
+    for actual, wanted in zip(results, expected, strict=True):
         if wanted.dtype.kind == "f":
             assert_close(actual, wanted, rtol=case.fp32[0], atol=case.fp32[1])
         else:
@@ -114,6 +158,63 @@ def test_values_in_the_wrong_place_are_refused(name: str, inputs: list[Any], mes
 def test_values_of_the_wrong_dtype_are_refused(shape: Any) -> None:
     with pytest.raises(pumice.UnsupportedError, match="'shape'.*int64"):
         pumice.Operator("Reshape", [F64, shape], [TensorDesc("float32", [8, 8])])
+
+
+@pytest.mark.parametrize("name", ["Sum", "Mean", "Max", "Min"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+@pytest.mark.parametrize("count", [9, 16, 23])
+def test_many_inputs_are_folded_in_turns(context: pumice.Context, name: str, dtype: str, count: int) -> None:
+    random = np.random.default_rng(count)
+    shapes = [(3, 5), (5,), (3, 1), (1, 1), ()]
+    arrays = [(random.integers(-64, 64, shapes[k % 5]) / 8).astype(dtype) for k in range(count)]
+    arrays[-1] = arrays[-1].copy()
+    arrays[-1].flat[0] = np.nan
+    inputs = [Operand(array, offset=16 * (k % 3)) for k, array in enumerate(arrays)]
+    all_of_them = np.stack(np.broadcast_arrays(*arrays))
+    expected = {"Sum": np.sum, "Mean": np.mean, "Max": np.max, "Min": np.min}[name](
+        all_of_them.astype("float64"), axis=0
+    )
+    (made,) = executed(context, name, inputs, [Operand(expected.astype(dtype), [1, 3])])
+    rtol = 1e-3 if dtype == "float16" else 1e-6
+    np.testing.assert_allclose(made.astype("float64"), expected, rtol=rtol, atol=rtol)
+    assert made.dtype == dtype
+
+    graph = pumice.Graph()
+    values = [graph.input(f"x{k}", dtype, array.shape) for k, array in enumerate(arrays)]
+    graph.output("y", graph.add("Neg", graph.add(name, *values)))
+    (negated,) = graph.compile(context)({f"x{k}": array for k, array in enumerate(arrays)}).values()
+    np.testing.assert_allclose(negated.astype("float64"), -expected, rtol=rtol, atol=rtol)
+
+
+def test_a_hundred_tensors_are_joined(context: pumice.Context) -> None:
+    arrays = [np.full((2, k % 4), k, "uint8") for k in range(100)]
+    expected = np.concatenate(arrays, 1)
+    (made,) = executed(context, "Concat", [Operand(one) for one in arrays], [Operand(expected)], axis=1)
+    np.testing.assert_array_equal(made, expected)
+    graph = pumice.Graph()
+    values = [graph.input(f"x{k}", "uint8", array.shape) for k, array in enumerate(arrays)]
+    graph.output("y", graph.add("Concat", *values, axis=1))
+    given = {f"x{k}": array for k, array in enumerate(arrays)}
+    np.testing.assert_array_equal(graph.compile(context)(given)["y"], expected)
+
+
+@pytest.mark.parametrize("name", ["ReduceSum", "ArgMax", "Pad"])
+def test_axes_that_do_not_merge(context: pumice.Context, name: str) -> None:
+    """Eight axes with gaps between them, in another order than the result's."""
+    x = np.arange(2**8, dtype="float32").reshape((2,) * 8) % 37
+    source = Operand(x, [1, 3, 7, 15, 31, 63, 127, 255])
+    if name == "Pad":
+        pads = np.array([1, 0, 0, 1, 0, 0, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0])
+        y = np.pad(x, pads.reshape(2, 8).T)
+        inputs: list[Operand | Array | None] = [source, pads]
+        attributes = {}
+    elif name == "ReduceSum":
+        y, inputs, attributes = x.sum(axis=(1, 6)), [source, np.array([1, -2])], {"keepdims": 0}
+    else:
+        y, inputs, attributes = x.argmax(3), [source], {"axis": 3, "keepdims": 0}
+    strides = [3 * stride for stride in pumice.TensorDesc("float32", y.shape).strides]
+    (made,) = executed(context, name, inputs, [Operand(y, strides)], **attributes)
+    np.testing.assert_array_equal(made, y)
 
 
 def test_views_are_copies_between_any_strides(context: pumice.Context) -> None:

@@ -57,14 +57,6 @@ def test_an_initializer_that_was_reset_voids_its_tables_and_lists(context: pumic
         pumice.CommandList(context).dispatch(initializer, table)
 
 
-def test_elements_below_a_byte_are_refused_at_the_border(context: pumice.Context) -> None:
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-    graph = pumice.Graph()
-    graph.output("y", graph.input("x", "int4", [8]))
-    with pytest.raises(pumice.UnsupportedError, match="int4"):
-        graph.compile(context)({"x": np.zeros(8, ml_dtypes.int4)})
-
-
 def test_copies_that_overlap_are_refused(context: pumice.Context) -> None:
     buffer = pumice.Buffer(context, 256)
     commands = pumice.CommandList(context)

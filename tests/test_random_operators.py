@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -185,9 +186,40 @@ def move(draw: st.DrawFn) -> Drawn:
     return name, [x, Operand(indices)], [np.take(array, indices, axis)], {"axis": axis}
 
 
+def other(draw: st.DrawFn) -> Drawn:
+    name = draw(st.sampled_from(["ArgMax", "CumSum", "Softmax", "Where", "Clip", "Sum", "Max", "GatherElements"]))
+    dtype = "float32" if name in ("Softmax", "Sum") else draw(st.sampled_from(["float32", "int32", "int64"]))
+    shape = draw(shapes(1, empty=name in ("Where", "Clip", "Sum", "Max")))
+    x = operand(draw, elements(draw, shape, dtype))
+    array, axis = x.array, draw(st.integers(0, len(shape) - 1))
+    if name == "ArgMax":
+        keep = draw(st.booleans())
+        return name, [x], [np.argmax(array, axis, keepdims=keep)], {"axis": axis, "keepdims": int(keep)}
+    if name == "CumSum":
+        return name, [x, np.array(axis)], [np.cumsum(array, axis, dtype=dtype)], {}
+    if name == "Softmax":
+        powers = np.exp(array - array.max(axis, keepdims=True))
+        return name, [x], [powers / powers.sum(axis, keepdims=True)], {"axis": axis}
+    if name == "Where":
+        condition = operand(draw, elements(draw, narrowed(draw, shape), "bool"))
+        b = operand(draw, elements(draw, narrowed(draw, shape), dtype))
+        return name, [condition, x, b], [np.where(condition.array, array, b.array)], {}
+    if name == "Clip":
+        bounds = [operand(draw, np.array(bound, dtype)) for bound in (-3, 4)]
+        return name, [x, *bounds], [np.clip(array, -3, 4)], {}
+    if name == "GatherElements":
+        limit = shape[axis]
+        random = np.random.default_rng(draw(st.integers(0, 99)))
+        indices = operand(draw, random.integers(-limit, limit, shape))
+        return name, [x, indices], [np.take_along_axis(array, indices.array % limit, axis)], {"axis": axis}
+    many = [x, *(operand(draw, elements(draw, narrowed(draw, shape), dtype)) for _ in range(draw(st.integers(0, 20))))]
+    fold = sum if name == "Sum" else lambda arrays: functools.reduce(np.maximum, arrays)
+    return name, list(many), [np.asarray(fold([one.array for one in many]))], {}
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[str, list[Operand | Array | None], list[Operand], dict[str, Any]]:
-    kind = draw(st.sampled_from([unary, binary, reduction, move, move]))
+    kind = draw(st.sampled_from([unary, binary, reduction, move, move, other]))
     name, inputs, results, attributes = kind(draw)
     return name, inputs, [target(draw, np.array(result)) for result in results], attributes
 
@@ -197,7 +229,7 @@ def check(
 ) -> None:
     name, inputs, outputs, attributes = case
     for made, one in zip(executed(context, name, inputs, outputs, **attributes), outputs, strict=True):
-        if one.array.dtype.kind == "f" and name.startswith("Reduce"):
+        if one.array.dtype.kind == "f" and name.startswith(("Reduce", "Softmax", "CumSum")):
             np.testing.assert_allclose(made, one.array, rtol=1e-5, atol=1e-5)
         else:
             np.testing.assert_array_equal(made, one.array)

@@ -35,4 +35,7 @@ class Composition {
   LowerContext& node_;
 };
 
+// Lowers the node by its row. Strided tensors that the row's kernels do not take are copied before and after.
+void lower_strided(LowerContext& node);
+
 }  // namespace pumice

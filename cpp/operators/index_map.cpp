@@ -87,12 +87,13 @@ void lower_tile(LowerContext& node) {
   if (y.elements() == 0) return;
   TensorDesc source = x;
   Operand from = node.in(0);
+  const Operand result = x.rank() > 4 ? dense_output(node, 0) : node.out(0);  // strided, each of many axes would be two
   for (size_t end = x.shape.size(); end > 0;) {
     const size_t first = end > kAxesTiled ? end - kAxesTiled : 0;
     Shape made = source.shape;
     for (size_t axis = first; axis < end; ++axis) made[axis] = y.shape[axis];
     const bool last = first == 0;
-    const TensorDesc target = last ? y : TensorDesc(y.dtype, made);
+    const TensorDesc target = last && result.place == Place::output ? y : TensorDesc(y.dtype, made);
     IndexSpace space{{}, {{}, {}}};
     for (size_t axis = 0; axis < made.size(); ++axis) {
       const int64_t size = source.shape[axis];
@@ -100,13 +101,14 @@ void lower_tile(LowerContext& node) {
       space.strides[0].insert(space.strides[0].end(), {0, source.strides[axis]});
       space.strides[1].insert(space.strides[1].end(), {size * target.strides[axis], target.strides[axis]});
     }
-    const Operand to = last ? node.out(0) : node.temporary(target.bytes());
+    const Operand to = last ? result : node.temporary(target.bytes());
     add_strided_copy(node, y.dtype, std::move(space), from, 0, to, 0, true);
     source = target;
     from = to;
     end = first;
   }
-  if (x.shape.empty()) lower_copy(node);
+  if (x.shape.empty()) return lower_copy(node);
+  finish_output(node, 0, result);
 }
 
 void lower_copy(LowerContext& node) {

@@ -14,8 +14,9 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMapRank = 4;  // of the usual kernel, which has up to four inputs
-constexpr size_t kMapInputs = 8;
+constexpr size_t kMapRank = 4;    // of the usual kernel, which has up to four inputs
+constexpr size_t kMapInputs = 8;  // of a kernel, at most
+constexpr size_t kFewInputs = 3;  // of one that walks more axes
 
 std::string number(size_t i) {
   return std::to_string(i);
@@ -202,10 +203,15 @@ IndexSpace space_of(const LowerContext& node, const Inputs& inputs) {
   return sorted;
 }
 
-// Axes that the kernel walks: as many as its 128 bytes of push constants hold strides for.
-size_t rank_of(const IndexSpace& space, size_t inputs) {
+// Axes that the kernel's 128 bytes of push constants hold strides for.
+size_t most_axes(size_t inputs) {
   constexpr size_t kPushWords = 32;
-  const size_t most = (kPushWords - 2 - inputs) / (inputs + 2);
+  return (kPushWords - 2 - inputs) / (inputs + 2);
+}
+
+// Axes that the kernel walks.
+size_t rank_of(const IndexSpace& space, size_t inputs) {
+  const size_t most = most_axes(inputs);
   return std::clamp(space.sizes.size(), std::min(kMapRank, most), most);
 }
 
@@ -347,12 +353,32 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
   return text;
 }
 
+// Of packed tensors of the result's shape, which operands are copied to: they have one axis.
+void add_expanded(LowerContext& node, const Expression& expression, const Inputs& inputs, const IndexSpace& space) {
+  const TensorDesc& y = node.output(0);
+  Composition parts(node);
+  std::vector<Piece> operands;
+  std::map<std::string, Expression> renamed;
+  IndexSpace copied{space.sizes, {{}, packed_strides(space.sizes)}};
+  for (size_t k = 0; k < inputs.positions.size(); ++k) {
+    operands.push_back(parts.scratch(node.input(inputs.positions[k]).dtype, space.sizes));
+    copied.strides[0] = space.strides[k];
+    add_strided_copy(node, operands[k].desc.dtype, copied, node.in(inputs.positions[k]), 0, operands[k].operand, 0, true);
+    renamed.emplace(inputs.names[k], Expression::name("a" + number(k)));
+  }
+  const Piece made = parts.scratch(y.dtype, space.sizes);
+  parts.map(expression.substitute(renamed), operands, made, true);
+  add_strided_copy(node, y.dtype, {space.sizes, {packed_strides(space.sizes), space.strides.back()}}, made.operand, 0, node.out(0), 0,
+                   true);
+}
+
 // `count`: the first inputs, which are the operands.
 void add_map(LowerContext& node, const Expression& expression, size_t count) {
   const Inputs inputs = inputs_of(node, count);
   const int64_t elements = node.output(0).elements();
   if (elements == 0) return;
   IndexSpace space = space_of(node, inputs);
+  if (space.sizes.size() > most_axes(inputs.names.size())) return add_expanded(node, expression, inputs, space);
   const MapShape shape = shape_of(node, inputs, space);
   const MapText text = map_text(node, inputs, expression, shape);
   // Dense results of 16 bits are made of words, but where the device converts to them.
@@ -371,8 +397,8 @@ void add_map(LowerContext& node, const Expression& expression, size_t count) {
   node.add(step.threads(static_cast<uint64_t>(ceil_div(elements, each))).build());
 }
 
-// More operands than a kernel takes: what the ones so far make goes through scratch memory.
-void add_folds(LowerContext& node) {
+// `most` operands at a time: what the ones so far make goes through scratch memory.
+void add_folds(LowerContext& node, size_t most) {
   const TensorDesc& y = node.output(0);
   const size_t count = node.inputs.size();
   Composition parts(node);
@@ -380,7 +406,7 @@ void add_folds(LowerContext& node) {
   for (size_t next = 0; next < count;) {
     std::vector<Piece> operands;
     if (next > 0) operands.push_back(made);
-    for (; operands.size() < kMapInputs && next < count; ++next) operands.push_back({node.input(next), node.in(next)});
+    for (; operands.size() < most && next < count; ++next) operands.push_back({node.input(next), node.in(next)});
     const bool last = next == count;
     std::vector<std::string> names;
     for (size_t k = 0; k < operands.size(); ++k) names.push_back("a" + number(k));
@@ -392,7 +418,11 @@ void add_folds(LowerContext& node) {
 
 void lower_map(LowerContext& node) {
   if (node.expression) return add_map(node, *node.expression, node.inputs.size());
-  if (node.row->schema.inputs.back().variadic && node.inputs.size() > kMapInputs) return add_folds(node);
+  if (const size_t count = node.inputs.size(); count > kFewInputs && node.row->schema.inputs.back().variadic) {
+    const size_t axes = space_of(node, inputs_of(node, count)).sizes.size();
+    if (axes > most_axes(std::min(count, kMapInputs))) return add_folds(node, kFewInputs);
+    if (count > kMapInputs) return add_folds(node, kMapInputs);
+  }
   std::vector<bool> present;
   for (size_t i = 0; i < node.inputs.size(); ++i) present.push_back(node.has_input(i));
   add_map(node, map_expression(*node.row, *node.attributes, present), node.inputs.size());

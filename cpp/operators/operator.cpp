@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/rounding.h"
 #include "operators/compiled_operator.h"
+#include "operators/compose.h"
 
 namespace pumice {
 namespace {
@@ -44,7 +45,7 @@ class OperatorPlanner {
     for (size_t i = 0; i < op_.inputs().size(); ++i) plan.inputs.push_back({role_name(op_.row().schema.inputs, i), op_.inputs()[i]});
     for (size_t i = 0; i < op_.outputs().size(); ++i) plan.outputs.push_back({role_name(op_.row().schema.outputs, i), op_.outputs()[i]});
     plan.initialization = initialization();
-    op_.row().lower(node_);
+    lower_strided(node_);
     for (const uint64_t bytes : node_.temporaries) {
       temporaries_.push_back(plan.temporary_bytes);
       plan.temporary_bytes += round_up(bytes, kAlignment);
