@@ -119,28 +119,29 @@ struct KnownInputs {
   }
 };
 
-KnownInputs known_inputs(const py::typing::List<KnownInput>& given) {
+KnownInputs known_inputs(const py::typing::Iterable<KnownInput>& given) {
   KnownInputs inputs;
-  inputs.values.resize(given.size());
-  inputs.described.resize(given.size());
-  for (size_t i = 0; i < given.size(); ++i) {
-    const py::object input = given[i];
+  for (const py::handle input : given) {
+    auto& value = inputs.values.emplace_back();
+    auto& described = inputs.described.emplace_back();
     if (input.is_none()) continue;
     if (py::isinstance<TensorDesc>(input))
-      inputs.described[i] = input.cast<TensorDesc>();
+      described = input.cast<TensorDesc>();
     else
-      inputs.values[i] = known_values(input, "inputs[" + std::to_string(i) + "]");
+      value = known_values(py::reinterpret_borrow<py::object>(input), "inputs[" + std::to_string(inputs.values.size() - 1) + "]");
   }
   return inputs;
 }
 
-Operator make_operator(const std::string& name, const py::typing::List<KnownInput>& inputs, std::vector<std::optional<TensorDesc>> outputs,
-                       const py::kwargs& attributes) {
+Operator make_operator(const std::string& name, const py::typing::Iterable<KnownInput>& inputs,
+                       std::vector<std::optional<TensorDesc>> outputs, const py::kwargs& attributes) {
   KnownInputs known = known_inputs(inputs);
+  for (auto& value : known.values)
+    if (value) value = HostTensor::copy_of(value->desc, value->data);  // what the caller does to the array later is not seen
   return Operator(name, std::move(known.described), std::move(outputs), attributes_of(attributes), std::move(known.values));
 }
 
-std::vector<std::optional<TensorDesc>> output_descs(const std::string& op, const py::typing::List<KnownInput>& given, size_t outputs,
+std::vector<std::optional<TensorDesc>> output_descs(const std::string& op, const py::typing::Iterable<KnownInput>& given, size_t outputs,
                                                     const py::kwargs& attributes) {
   const OperatorRow& row = row_of(op);
   const Attributes checked = checked_attributes(row, op, attributes_of(attributes));
@@ -151,7 +152,7 @@ std::vector<std::optional<TensorDesc>> output_descs(const std::string& op, const
   return context.take_outputs();
 }
 
-py::typing::Optional<py::typing::List<py::array>> evaluate_node(const std::string& op, const py::typing::List<KnownInput>& given,
+py::typing::Optional<py::typing::List<py::array>> evaluate_node(const std::string& op, const py::typing::Iterable<KnownInput>& given,
                                                                 size_t outputs, const py::kwargs& attributes) {
   const OperatorRow& row = row_of(op);
   const Attributes checked = checked_attributes(row, op, attributes_of(attributes));

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pumice
-from binding_tables import F64, operator, refused
+from binding_tables import F64, execute, initialise, operator, refused
 from described_operators import Array, Operand, executed
 from operator_cases import CASES, Case
 from pumice import BindingTable, TensorDesc, _pumice
@@ -114,6 +114,17 @@ def test_nothing_is_bound_to_the_slot_of_a_constant(context: pumice.Context) -> 
     initializer = BindingTable(pumice.Initializer(context, [compiled]))
     refused("O3", initializer.bind_inputs, [[None, shape]])
     initializer.bind_inputs([[None, None]])
+
+
+def test_values_are_those_of_the_description(context: pumice.Context) -> None:
+    starts, ends = np.array([2]), np.array([5])
+    described = pumice.Operator("Slice", (TensorDesc("int32", [8]), starts, ends), [TensorDesc("int32", [3])])
+    starts[0], ends[0] = 4, 7
+    compiled = described.compile(context)
+    initialise(context, compiled)
+    x, y = pumice.tensor(np.arange(8, dtype="int32"), context), pumice.empty(3, "int32", context)
+    execute(context, compiled, [x, None, None], [y])
+    assert y.numpy().tolist() == [2, 3, 4]
 
 
 @pytest.mark.parametrize(
