@@ -71,6 +71,8 @@ def test_every_dtype_becomes_every_other(context: pumice.Context, source: str, t
     (made,) = executed(context, "Cast", [Operand(x)], [Operand(expected)], to=DTYPES[target])
     assert_same(made, expected)
     assert_same(pumice.tensor(x, context).to(target).numpy(), expected)
+    (turned,) = executed(context, "Cast", [Operand(x, [1, 4], 16)], [Operand(expected, [1, 3])], to=DTYPES[target])
+    assert_same(turned, expected)
     (folded,) = _pumice.evaluate_on_host("Cast", [x], to=DTYPES[target]) or [None]
     if folded is None:
         assert source == "uint64"  # beyond what the host computes with
