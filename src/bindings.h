@@ -84,6 +84,9 @@ DType dtype_argument(const py::object& dtype);
 // Bytes of an array that is C-contiguous, aligned and of native byte order; a copy is made where it is not.
 py::array contiguous(const py::array& array);
 std::span<const std::byte> bytes_of(const py::array& array);
+// The bytes as the engine keeps them: contiguous ones, elements below a byte packed two to a byte; and an array of those.
+py::array stored(const py::array& array, DType dtype);
+py::array unpacked_nibbles(DType dtype, const Shape& shape, std::span<const std::byte> packed);
 Shape shape_of(const py::array& array);
 Sizes sizes_of(std::span<const int64_t> sizes);
 py::array empty_array(DType dtype, const Shape& shape);

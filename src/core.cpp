@@ -10,8 +10,9 @@ namespace {
 using Scale = std::variant<std::monostate, float, std::vector<float>>;
 
 TensorDesc make_desc(const py::object& dtype, Shape shape, std::optional<Strides> strides, bool owned, uint64_t alignment,
-                     const Scale& scale, std::optional<int32_t> zero_point, std::optional<int> channel_axis) {
-  TensorDesc desc(dtype_argument(dtype), std::move(shape), std::move(strides), owned, alignment);
+                     const Scale& scale, std::optional<int32_t> zero_point, std::optional<int> channel_axis,
+                     std::optional<uint64_t> total_bytes) {
+  TensorDesc desc(dtype_argument(dtype), std::move(shape), std::move(strides), owned, alignment, total_bytes);
   std::vector<float> scales;
   if (const auto* one = std::get_if<float>(&scale)) scales = {*one};
   if (const auto* many = std::get_if<std::vector<float>>(&scale)) scales = *many;
@@ -29,11 +30,12 @@ void bind_desc(py::module_& module) {
   py::class_<TensorDesc>(module, "TensorDesc", "What a tensor looks like in memory: dtype, shape, strides in elements. Immutable.")
       .def(py::init(&make_desc), py::arg("dtype"), py::arg("shape"), py::arg("strides") = py::none(), py::arg("owned") = false,
            py::arg("alignment") = 0, py::arg("scale") = py::none(), py::arg("zero_point") = py::none(),
-           py::arg("channel_axis") = py::none(),
+           py::arg("channel_axis") = py::none(), py::arg("total_bytes") = py::none(),
            "shape, strides in elements (packed row-major unless given; 0 broadcasts); owned: bound at initialisation only; alignment:\n"
            "guaranteed base offset in bytes. Of a quantized tensor: scale, a number or one for each channel of channel_axis, and "
-           "zero_point.\n"
-           "Raises GraphError (rules R4, R8).")
+           "zero_point. total_bytes: of the whole tensor, padding after its last element included; None: what sizes and strides reach "
+           "over.\n"
+           "Raises GraphError (rules R4, R5, R6, R8).")
       .def_static(
           "with_layout",
           [](const py::object& dtype, Shape shape, const std::string& layout, const std::vector<bool>& broadcast) {
@@ -51,7 +53,10 @@ void bind_desc(py::module_& module) {
       .def_readonly("channel_axis", &TensorDesc::channel_axis)
       .def_property_readonly("rank", &TensorDesc::rank)
       .def_property_readonly("elements", &TensorDesc::elements)
-      .def_property_readonly("bytes", &TensorDesc::bytes, "From element 0 to the last one reached, rounded up to 4; 0 where a size is 0.")
+      .def_property_readonly(
+          "bytes", &TensorDesc::bytes,
+          "total_bytes, or where none was given: from element 0 to the last one reached, rounded up to 4; 0 where a size "
+          "is 0.")
       .def_property_readonly("is_packed", &TensorDesc::is_packed, "Row-major without gaps; axes of size 1 may have any stride.")
       .def_property_readonly(
           "overlaps", [](const TensorDesc& self) { return overlaps(self.shape, self.strides); },

@@ -63,6 +63,28 @@ py::array contiguous(const py::array& array) {
       .cast<py::array>();
 }
 
+py::array stored(const py::array& array, DType dtype) {
+  py::array native = contiguous(array);
+  if (bits(dtype) >= 8) return native;
+  const auto wide = native.attr("astype")("uint8").cast<py::array_t<uint8_t>>();
+  py::array_t<uint8_t> packed((wide.size() + 1) / 2);
+  for (py::ssize_t i = 0; i < wide.size(); ++i) {
+    uint8_t& byte = packed.mutable_data()[i / 2];
+    const auto lane = static_cast<uint8_t>(wide.data()[i] & 15);
+    byte = i % 2 == 0 ? lane : static_cast<uint8_t>(byte | lane << 4);
+  }
+  return std::move(packed);
+}
+
+py::array unpacked_nibbles(DType dtype, const Shape& shape, std::span<const std::byte> packed) {
+  py::array_t<uint8_t> wide(std::vector<py::ssize_t>(shape.begin(), shape.end()));
+  for (int64_t i = 0; i < wide.size(); ++i) {
+    const auto lane = static_cast<uint8_t>(static_cast<uint8_t>(packed[static_cast<size_t>(i) / 2]) >> (i % 2 * 4) & 15);
+    wide.mutable_data()[i] = dtype == DType::int4 && lane > 7 ? static_cast<uint8_t>(lane - 16) : lane;
+  }
+  return wide.attr("view")(dtype == DType::int4 ? "int8" : "uint8").attr("astype")(numpy_dtype(dtype)).cast<py::array>();
+}
+
 std::span<const std::byte> bytes_of(const py::array& array) {
   return {static_cast<const std::byte*>(array.data()), static_cast<size_t>(array.nbytes())};
 }
@@ -99,17 +121,10 @@ void refuse_masked(const py::array& array, std::string_view what) {
 
 HostTensor host_tensor(const py::array& array, std::string_view what) {
   refuse_masked(array, what);
-  const py::array native = contiguous(array);
-  const DType dtype = dtype_of(native.dtype(), what);
-  if (bits(dtype) < 8) {  // NumPy keeps one element a byte; the engine packs two
-    const auto wide = native.attr("astype")("uint8").cast<py::array_t<uint8_t>>();
-    std::vector<uint8_t> packed((static_cast<size_t>(wide.size()) + 1) / 2 + 4);
-    for (py::ssize_t i = 0; i < wide.size(); ++i)
-      packed[static_cast<size_t>(i) / 2] |= static_cast<uint8_t>((wide.data()[i] & 15) << (i % 2 * 4));
-    return HostTensor::copy_of(TensorDesc(dtype, shape_of(native)), packed.data());
-  }
+  const DType dtype = dtype_of(contiguous(array).dtype(), what);
+  const py::array native = stored(array, dtype);
   HostTensor tensor;
-  tensor.desc = TensorDesc(dtype, shape_of(native));
+  tensor.desc = TensorDesc(dtype, shape_of(array));
   tensor.data = static_cast<const std::byte*>(native.data());
   tensor.owner = keep(native);
   return tensor;

@@ -51,11 +51,6 @@ AttributeValue attribute_value(const std::string& name, const py::handle& value)
   refuse(name, type_name(value));
 }
 
-Operator make_operator(const std::string& name, std::vector<std::optional<TensorDesc>> inputs,
-                       std::vector<std::optional<TensorDesc>> outputs, const py::kwargs& attributes) {
-  return Operator(name, std::move(inputs), std::move(outputs), attributes_of(attributes));
-}
-
 std::vector<std::string_view> dtypes_of(const ValueRole& role) {
   std::vector<std::string_view> dtypes;
   for (int i = 0; i < kDTypeCount; ++i)
@@ -93,47 +88,77 @@ const OperatorRow& row_of(const std::string& name) {
   return row ? *row : throw UnsupportedError("operator " + name);
 }
 
-// Inputs given as arrays, whose values are known, as descs alone, or as None.
+// An array, or a number or list of numbers: int64 or float32, as attributes are.
+HostTensor known_values(const py::object& given, const std::string& what) {
+  if (py::isinstance<py::array>(given)) return host_tensor(given.cast<py::array>(), what);
+  const py::module_ numpy = py::module_::import("numpy");
+  const auto array = numpy.attr("asarray")(given).cast<py::array>();
+  if (py::hasattr(given, "dtype")) return host_tensor(array, what);
+  if (array.size() == 0 || array.dtype().kind() == 'i') return host_tensor(array.attr("astype")("int64").cast<py::array>(), what);
+  if (array.dtype().kind() == 'f') return host_tensor(array.attr("astype")("float32").cast<py::array>(), what);
+  return host_tensor(array, what);
+}
+
+using KnownInput =
+    py::typing::Optional<py::typing::Union<TensorDesc, py::array, int64_t, double, std::vector<int64_t>, std::vector<double>>>;
+
+// Inputs given by their values, by a TensorDesc alone, or as None.
 struct KnownInputs {
-  std::vector<HostTensor> tensors;
-  std::vector<const TensorDesc*> descs;
-  std::vector<const HostTensor*> hosts;
+  std::vector<std::optional<HostTensor>> values;
+  std::vector<std::optional<TensorDesc>> described;
+
+  std::vector<const HostTensor*> hosts() const {
+    std::vector<const HostTensor*> all;
+    for (const auto& value : values) all.push_back(value ? &*value : nullptr);
+    return all;
+  }
+  std::vector<const TensorDesc*> descs() const {
+    std::vector<const TensorDesc*> all;
+    for (size_t i = 0; i < values.size(); ++i) all.push_back(described[i] ? &*described[i] : values[i] ? &values[i]->desc : nullptr);
+    return all;
+  }
 };
 
-KnownInputs known_inputs(const py::typing::List<py::object>& given) {
+KnownInputs known_inputs(const py::typing::Iterable<KnownInput>& given) {
   KnownInputs inputs;
-  inputs.tensors.resize(given.size());
-  inputs.descs.resize(given.size());
-  inputs.hosts.resize(given.size());
-  for (size_t i = 0; i < given.size(); ++i) {
-    if (given[i].is_none()) continue;
-    const bool described = py::isinstance<TensorDesc>(given[i]);
-    inputs.tensors[i] =
-        described ? HostTensor{given[i].cast<TensorDesc>()} : host_tensor(given[i].cast<py::array>(), "input " + std::to_string(i));
-    inputs.descs[i] = &inputs.tensors[i].desc;
-    if (!described) inputs.hosts[i] = &inputs.tensors[i];
+  for (const py::handle input : given) {
+    auto& value = inputs.values.emplace_back();
+    auto& described = inputs.described.emplace_back();
+    if (input.is_none()) continue;
+    if (py::isinstance<TensorDesc>(input))
+      described = input.cast<TensorDesc>();
+    else
+      value = known_values(py::reinterpret_borrow<py::object>(input), "inputs[" + std::to_string(inputs.values.size() - 1) + "]");
   }
   return inputs;
 }
 
-std::vector<std::optional<TensorDesc>> output_descs(const std::string& op, const py::typing::List<py::object>& given, size_t outputs,
+Operator make_operator(const std::string& name, const py::typing::Iterable<KnownInput>& inputs,
+                       std::vector<std::optional<TensorDesc>> outputs, const py::kwargs& attributes) {
+  KnownInputs known = known_inputs(inputs);
+  for (auto& value : known.values)
+    if (value) value = HostTensor::copy_of(value->desc, value->data);  // what the caller does to the array later is not seen
+  return Operator(name, std::move(known.described), std::move(outputs), attributes_of(attributes), std::move(known.values));
+}
+
+std::vector<std::optional<TensorDesc>> output_descs(const std::string& op, const py::typing::Iterable<KnownInput>& given, size_t outputs,
                                                     const py::kwargs& attributes) {
   const OperatorRow& row = row_of(op);
   const Attributes checked = checked_attributes(row, op, attributes_of(attributes));
   const KnownInputs inputs = known_inputs(given);
-  check_inputs(row, op, inputs.descs, outputs);
-  ShapeContext context(op, checked, inputs.descs, inputs.hosts, outputs);
+  check_inputs(row, op, inputs.descs(), outputs);
+  ShapeContext context(op, checked, inputs.descs(), inputs.hosts(), outputs);
   row.shape(context);
   return context.take_outputs();
 }
 
-py::typing::Optional<py::typing::List<py::array>> evaluate_node(const std::string& op, const py::typing::List<py::object>& given,
+py::typing::Optional<py::typing::List<py::array>> evaluate_node(const std::string& op, const py::typing::Iterable<KnownInput>& given,
                                                                 size_t outputs, const py::kwargs& attributes) {
   const OperatorRow& row = row_of(op);
   const Attributes checked = checked_attributes(row, op, attributes_of(attributes));
   const KnownInputs inputs = known_inputs(given);
-  check_inputs(row, op, inputs.descs, outputs);
-  const auto values = evaluate_on_host(row, op, checked, inputs.hosts);
+  check_inputs(row, op, inputs.descs(), outputs);
+  const auto values = evaluate_on_host(row, op, checked, inputs.hosts());
   if (!values || std::any_of(values->begin(), values->end(), [](const HostTensor& value) { return bits(value.desc.dtype) < 8; }))
     return py::none();
   py::list arrays;
@@ -299,7 +324,11 @@ void bind_operators(py::module_& module) {
            "Tables and lists of before are void. Raises BindingError (I6) while an earlier initialisation is still running.");
   py::class_<Operator>(module, "Operator", "One operator described by its name, tensors and attributes; no device is touched.")
       .def(py::init(&make_operator), py::arg("name"), py::arg("inputs"), py::arg("outputs"),
-           "inputs, outputs: a TensorDesc, or None for an optional tensor left out. Raises UnsupportedError, GraphError.")
+           "inputs, outputs: a TensorDesc, or None for an optional tensor left out. An input that operators() lists among host_inputs "
+           "(axes,\n"
+           "shapes, counts) is given by its values: an array, or a number or list of numbers, which are int64 or float32. Nothing is bound "
+           "to\n"
+           "its slot. Raises UnsupportedError, GraphError; BindingError (K5) for an array of a dtype that no tensor has.")
       .def_property_readonly("name", [](const Operator& self) { return self.row().name; })
       .def(
           "compile",

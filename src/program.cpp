@@ -14,12 +14,6 @@ size_t host_bytes(const TensorDesc& desc) {
   return desc.element_bytes();
 }
 
-// NumPy keeps an element a byte, the engine two.
-void refuse_below_a_byte(DType dtype, const std::string& what) {
-  if (bits(dtype) < 8)
-    throw UnsupportedError(what + " of dtype " + std::string(name(dtype)) + ": bind a Tensor to the compiled program instead of an array");
-}
-
 // What a program is called with: arrays in graph order that are checked but for their shapes, which binding checks.
 class Arguments {
  public:
@@ -28,11 +22,10 @@ class Arguments {
     if (given.size() != inputs.size()) throw BindingError("K4", "inputs", "", counted(inputs), std::to_string(given.size()));
     arrays_.reserve(inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) add(inputs[i], given[i]);
-    // Neither moves any more.
-    for (const auto& array : arrays_) {
+    // None of them moves any more.
+    for (const auto& array : arrays_)
       shapes_.emplace_back(reinterpret_cast<const int64_t*>(array.shape()), static_cast<size_t>(array.ndim()));
-      data_.push_back(static_cast<const std::byte*>(array.data()));
-    }
+    for (const auto& bytes : stored_) data_.push_back(static_cast<const std::byte*>(bytes.data()));
   }
 
   std::span<const ShapeView> shapes() const { return shapes_; }
@@ -40,10 +33,9 @@ class Arguments {
 
   void write_to(Execution& execution) const {
     size_t bytes = 0;
-    for (const auto& array : arrays_) bytes += static_cast<size_t>(array.nbytes());
     std::optional<ReleasedGil> release;
     std::vector<size_t> sizes;
-    for (const auto& array : arrays_) sizes.push_back(static_cast<size_t>(array.nbytes()));
+    for (const auto& one : stored_) sizes.push_back(static_cast<size_t>(one.nbytes())), bytes += sizes.back();
     if (bytes >= kLargeBytes) release.emplace();
     for (size_t i = 0; i < data_.size(); ++i)
       if (sizes[i] > 0) std::memcpy(execution.input(i), data_[i], sizes[i]);
@@ -57,7 +49,6 @@ class Arguments {
   }
 
   void add(const ProgramValue& input, const py::object& given) {
-    refuse_below_a_byte(input.dtype, "input '" + input.name + "'");
     py::array array = py::isinstance<py::array>(given) ? py::reinterpret_borrow<py::array>(given)
                                                        : py::module_::import("numpy").attr("asarray")(given).cast<py::array>();
     if (!array.dtype().is(numpy_dtype(input.dtype))) {
@@ -66,10 +57,11 @@ class Arguments {
         throw BindingError("K5", "input '" + input.name + "'", input.name, "an array of " + std::string(name(input.dtype)),
                            "one of " + std::string(name(dtype)));
     }
-    arrays_.push_back(contiguous(array));
+    stored_.push_back(stored(array, input.dtype));
+    arrays_.push_back(std::move(array));
   }
 
-  std::vector<py::array> arrays_;
+  std::vector<py::array> arrays_, stored_;  // as given, and with the bytes that go to the device
   std::vector<ShapeView> shapes_;
   std::vector<const std::byte*> data_;
 };
@@ -90,10 +82,13 @@ Arrays results_of(const Program& program, const Execution& execution) {
   Arrays results(count);
   for (size_t j = 0; j < count; ++j) {
     const TensorDesc& desc = execution.output_desc(j);
-    refuse_below_a_byte(desc.dtype, "output '" + program.outputs()[j].name + "'");
+    const size_t bytes = host_bytes(desc);
+    if (bits(desc.dtype) < 8) {
+      results[j] = unpacked_nibbles(desc.dtype, desc.shape, {execution.output(j), bytes});
+      continue;
+    }
     py::array array = empty_array(desc.dtype, desc.shape);
     std::byte* target = static_cast<std::byte*>(array.mutable_data());
-    const size_t bytes = host_bytes(desc);
     if (bytes >= kLargeBytes) {
       const ReleasedGil release;
       std::memcpy(target, execution.output(j), bytes);
@@ -163,10 +158,11 @@ class ShapeArguments {
   ShapeArguments(const Program& program, const std::vector<py::object>& given) {
     if (given.size() != program.inputs().size())
       throw BindingError("K4", "shapes", "", std::to_string(program.inputs().size()) + " shapes", std::to_string(given.size()));
-    for (const auto& one : given) {
+    for (size_t i = 0; i < given.size(); ++i) {
+      const py::object& one = given[i];
       const bool is_array = py::isinstance<py::array>(one);
-      arrays_.push_back(is_array ? contiguous(one.cast<py::array>()) : py::array());
-      sizes_.push_back(is_array ? shape_of(arrays_.back()) : one.cast<Shape>());
+      arrays_.push_back(is_array ? stored(one.cast<py::array>(), program.inputs()[i].dtype) : py::array());
+      sizes_.push_back(is_array ? shape_of(one.cast<py::array>()) : one.cast<Shape>());
       values_.push_back(is_array ? static_cast<const std::byte*>(arrays_.back().data()) : nullptr);
     }
     for (size_t i = 0; i < sizes_.size(); ++i) {

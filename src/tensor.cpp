@@ -9,15 +9,6 @@
 namespace pumice {
 namespace {
 
-py::array unpacked_nibbles(DType dtype, const Shape& shape, std::span<const std::byte> packed) {
-  py::array_t<uint8_t> wide(std::vector<py::ssize_t>(shape.begin(), shape.end()));
-  for (int64_t i = 0; i < wide.size(); ++i) {
-    const auto lane = static_cast<uint8_t>(static_cast<uint8_t>(packed[static_cast<size_t>(i) / 2]) >> (i % 2 * 4) & 15);
-    wide.mutable_data()[i] = dtype == DType::int4 && lane > 7 ? static_cast<uint8_t>(lane - 16) : lane;
-  }
-  return wide.attr("view")(dtype == DType::int4 ? "int8" : "uint8").attr("astype")(numpy_dtype(dtype)).cast<py::array>();
-}
-
 py::array to_numpy(const Tensor& self) {
   const TensorDesc& desc = self.desc();
   const auto download = [&](std::span<std::byte> target) {

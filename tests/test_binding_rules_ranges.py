@@ -120,6 +120,10 @@ def test_r4_alignments_are_powers_of_two_of_at_least_an_element() -> None:
 def test_r5_sizes_are_whole_words() -> None:
     assert TensorDesc("float16", [3]).bytes == 8
     assert TensorDesc("uint8", [1]).bytes == 4
+    assert TensorDesc("float16", [3], total_bytes=8).bytes == 8
+    for total in (6, 9):
+        creation_refused("R5", "float16", [3], total_bytes=total)
+    assert TensorDesc("float32", [0, 5], total_bytes=0).bytes == 0
     with pytest.raises(AttributeError):
         TensorDesc("float16", [3]).bytes = 6  # type: ignore[misc]
 
@@ -135,11 +139,46 @@ def test_r6_sizes_reach_to_the_last_element(shape: list[int], data: st.DataObjec
     assert desc.bytes == -(-reached * np.dtype(dtype).itemsize // 4) * 4
 
 
+def test_r6_the_total_size_reaches_to_the_last_element() -> None:
+    creation_refused("R6", "float16", [8, 8], total_bytes=64)
+    creation_refused("R6", "float16", [8, 8], strides=[16, 1], total_bytes=128)
+    creation_refused("R6", "float32", [4], total_bytes=0)
+    padded = TensorDesc("float16", [8, 8], total_bytes=160)
+    assert padded.bytes == 160
+    assert padded != TensorDesc("float16", [8, 8])
+    assert padded.packed().bytes == 128
+    assert padded.permute([1, 0]).bytes == 160
+
+
 def test_r6_more_than_the_tensor_is_padding(context: pumice.Context, memory: Buffer) -> None:
     half = TensorDesc("float16", [8, 8])
     table = BindingTable(operator(context, "Relu", [half], [half]))
     refused("R2", table.bind_inputs, parts(memory, 0, size=64))
     table.bind_inputs(parts(memory, 0, size=160))
+
+
+def test_r6_padding_is_bound_with_the_tensor(context: pumice.Context, memory: Buffer) -> None:
+    half = TensorDesc("float16", [8, 8], total_bytes=160)
+    compiled = operator(context, "Split", [TensorDesc("float16", [16, 8])], [half, half], axis=0, num_outputs=2)
+    table = BindingTable(compiled)
+    refused("R2", table.bind_outputs, parts(memory, 0, 160, size=128))
+    refused("H7", table.bind_outputs, parts(memory, 0, 144, size=160))
+    table.bind_outputs(parts(memory, 0, 160, size=160))
+    initialise(context, compiled)
+    x = np.arange(128, dtype="float16").reshape(16, 8)
+    execute(context, compiled, [pumice.tensor(x, context)], parts(memory, 0, 160, size=160))
+    written = pumice.Tensor(half, memory, 80).numpy()
+    np.testing.assert_array_equal(written, x[8:])
+
+
+def test_h6_tensors_in_place_have_one_total_size(context: pumice.Context, memory: Buffer) -> None:
+    plain, padded = TensorDesc("float32", [64]), TensorDesc("float32", [64], total_bytes=272)
+    table = BindingTable(operator(context, "Relu", [plain], [padded]))
+    table.bind_inputs(parts(memory, 0, size=272))
+    assert "272 bytes" in refused("H6", table.bind_outputs, parts(memory, 0, size=272)).given
+    same = BindingTable(operator(context, "Relu", [padded], [padded]))
+    same.bind_inputs(parts(memory, 0, size=272))
+    same.bind_outputs(parts(memory, 0, size=272))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "int8"])

@@ -264,6 +264,39 @@ def test_four_bits_inside_a_program(dtype: str, pumice_context: pumice.Context) 
     assert_close(graph.compile(pumice_context)({"x": data})["y"], expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["int4", "uint4"])
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5), (0, 3), (4, 32)], ids=str)
+def test_four_bits_at_the_border_of_a_program(dtype: str, shape: tuple[int, ...], context: pumice.Context) -> None:
+    """As inputs, outputs and constants, NumPy keeps an element a byte and the device two."""
+    low, high = (-8, 7) if dtype == "int4" else (0, 15)
+    random = np.random.default_rng(3)
+    x, zero = random.integers(low, high, shape, endpoint=True).astype(dtype), np.array(3, dtype)
+    floats = random.integers(low, high, shape, endpoint=True).astype("float32")
+    graph = pumice.Graph()
+    scale = graph.constant(np.array(0.5, "float32"))
+    graph.output("real", graph.add("DequantizeLinear", graph.input("x", dtype, shape), scale, graph.constant(zero)))
+    quantized = graph.add("QuantizeLinear", graph.input("f", "float32", shape), scale, graph.constant(zero))
+    graph.output("whole", quantized)
+    program = graph.compile(context)
+    made = program({"x": x[::-1][::-1] if x.ndim else x, "f": floats})
+    np.testing.assert_array_equal(made["real"], (x.astype("float32") - 3) * 0.5)
+    assert made["whole"].dtype == x.dtype
+    np.testing.assert_array_equal(made["whole"].astype("int32"), np.clip(2 * floats + 3, low, high))
+    first = program.run_async((x, floats)).result()
+    np.testing.assert_array_equal(np.asarray(first[1]).astype("int32"), made["whole"].astype("int32"))
+    with pytest.raises(pumice.BindingError, match=dtype):
+        program({"x": floats, "f": floats})
+
+
+def test_four_bits_pass_through_a_program(context: pumice.Context) -> None:
+    graph = pumice.Graph()
+    graph.output("y", graph.input("x", "int4", [5]))
+    graph.output("z", graph.constant(np.array([-8, 7, 1], "int4")))
+    made = graph.compile(context)({"x": np.array([-8, -1, 0, 3, 7], "int4")})
+    assert made["y"].tolist() == [-8, -1, 0, 3, 7]
+    assert made["z"].tolist() == [-8, 7, 1]
+
+
 def test_every_operator_has_a_case_and_every_case_an_operator() -> None:
     assert {case.op for case in CASES} == {row.name for row in pumice.operators()}
 

@@ -15,6 +15,18 @@ bool is_power_of_two(uint64_t value) {
   return value != 0 && (value & (value - 1)) == 0;
 }
 
+// What the total size has beyond the minimum (R5, R6).
+uint64_t padding_of(const TensorDesc& desc, uint64_t total_bytes) {
+  if (total_bytes % 4 != 0) throw GraphError("total_bytes", "expected a multiple of 4; given " + std::to_string(total_bytes), "R5");
+  const uint64_t minimum = desc.minimum_bytes();
+  if (total_bytes < minimum)
+    throw GraphError("total_bytes",
+                     "expected at least the " + std::to_string(minimum) + " bytes that " + to_string(desc) + " reaches over; given " +
+                         std::to_string(total_bytes),
+                     "R6");
+  return total_bytes - minimum;
+}
+
 void check_alignment(DType dtype, uint64_t alignment) {
   if (alignment == 0) return;
   const uint64_t element = static_cast<uint64_t>(std::max(bits(dtype) / 8, 1));
@@ -91,13 +103,15 @@ uint64_t buffer_size(DType dtype, const Shape& shape, const Strides* strides) {
   return (static_cast<uint64_t>(total_bits) + 31) / 32 * 4;
 }
 
-TensorDesc::TensorDesc(DType element, Shape sizes, std::optional<Strides> given, bool is_owned, uint64_t base_alignment)
+TensorDesc::TensorDesc(DType element, Shape sizes, std::optional<Strides> given, bool is_owned, uint64_t base_alignment,
+                       std::optional<uint64_t> total_bytes)
     : dtype(element), shape(std::move(sizes)), owned(is_owned), alignment(base_alignment) {
   check_shape(shape);
   strides = given ? std::move(*given) : packed_strides(shape);
   check_strides(shape, strides);
   check_alignment(dtype, alignment);
-  (void)bytes();  // overflow is found here, not in use
+  (void)minimum_bytes();  // overflow is found here, not in use
+  if (total_bytes) padding_bytes = padding_of(*this, *total_bytes);
 }
 
 TensorDesc TensorDesc::with_layout(DType dtype, Shape shape, std::string_view layout, const std::vector<bool>& broadcast) {

@@ -22,20 +22,24 @@ inline constexpr uint64_t kTensorAlignment = 16;  // of the first byte of what i
 // dtype, shape and strides of one tensor. Immutable in use; validated at construction (rules R4, R5, R8).
 struct TensorDesc {
   TensorDesc() = default;
-  TensorDesc(DType dtype, Shape shape, std::optional<Strides> strides = {}, bool owned = false, uint64_t alignment = 0);
+  // total_bytes: as bound, padding at the end included (TotalTensorSizeInBytes); none: minimum_bytes().
+  TensorDesc(DType dtype, Shape shape, std::optional<Strides> strides = {}, bool owned = false, uint64_t alignment = 0,
+             std::optional<uint64_t> total_bytes = {});
 
   DType dtype = DType::float32;
   Shape shape;
-  Strides strides;           // always filled; packed unless given
-  bool owned = false;        // OWNED_BY_DML: bound at initialisation only
-  uint64_t alignment = 0;    // guaranteed base offset alignment in bytes, 0 or a power of two
-  std::vector<float> scale;  // of a quantized tensor: none, one, or one for each channel of channel_axis
+  Strides strides;             // always filled; packed unless given
+  bool owned = false;          // OWNED_BY_DML: bound at initialisation only
+  uint64_t alignment = 0;      // guaranteed base offset alignment in bytes, 0 or a power of two
+  uint64_t padding_bytes = 0;  // after the last element, part of the tensor
+  std::vector<float> scale;    // of a quantized tensor: none, one, or one for each channel of channel_axis
   std::optional<int32_t> zero_point;
   std::optional<int> channel_axis;
 
   int rank() const { return static_cast<int>(shape.size()); }
   int64_t elements() const { return element_count(shape); }
-  uint64_t bytes() const { return buffer_size(dtype, shape, &strides); }
+  uint64_t minimum_bytes() const { return buffer_size(dtype, shape, &strides); }
+  uint64_t bytes() const { return minimum_bytes() + padding_bytes; }
   uint64_t element_bytes() const { return static_cast<uint64_t>((elements() * bits(dtype) + 7) / 8); }  // of all elements, row-major
   bool is_packed() const { return pumice::is_packed(shape, strides); }
   uint64_t required_alignment() const { return std::max(kTensorAlignment, alignment); }  // of the first byte, where it is bound

@@ -101,6 +101,7 @@ Tensor Tensor::slice(int axis, int64_t begin, int64_t count, int64_t step) const
                                   " apart, of an axis of " + std::to_string(desc_.shape[at]));
   Tensor view = *this;
   drop_channels(view.desc_);
+  view.desc_.padding_bytes = 0;
   if (count > 0) view.offset_ += begin * desc_.strides[at];
   view.desc_.shape[at] = count;
   if (count > 1) view.desc_.strides[at] *= step;

@@ -302,9 +302,10 @@ void BindingRules::check_in_place(const Extent& output, const Extent& input) con
     refuse("H4", output.slot, output.requirement->tensor,
            "other memory than " + input.slot.text() + ": '" + dispatchable_.name() + "' does not run in place of it", "the same range");
   const TensorDesc &a = *input.requirement->desc, &b = *output.requirement->desc;
-  if (a.dtype != b.dtype || a.shape != b.shape || !same_strides(a, b))
+  if (a.dtype != b.dtype || a.shape != b.shape || !same_strides(a, b) || a.bytes() != b.bytes())
     refuse("H6", output.slot, output.requirement->tensor,
-           "the description of " + input.slot.text() + ", " + strides_text(a) + ", to run in place", strides_text(b));
+           "the description of " + input.slot.text() + ", " + strides_text(a) + " in " + bytes_text(a.bytes()) + ", to run in place",
+           strides_text(b) + " in " + bytes_text(b.bytes()));
 }
 
 void BindingRules::check_hazards(const BoundView& bound) {

@@ -148,20 +148,25 @@ ExecutionOptions execution_options(std::string_view precision, const std::vector
 // One operator described by its ONNX name, tensors and attributes; no GPU state.
 class Operator {
  public:
+  // `constants`: by input, the values of those that the row reads on the host; nothing is bound to their slots (C4).
   // Throws UnsupportedError or GraphError (O1, R4 .. R9).
   Operator(std::string_view name, std::vector<std::optional<TensorDesc>> inputs, std::vector<std::optional<TensorDesc>> outputs,
-           const Attributes& attributes);
+           const Attributes& attributes, std::vector<std::optional<HostTensor>> constants = {});
   // Descriptions alone fix the bytes that are bound.
   std::shared_ptr<CompiledOperator> compile(std::shared_ptr<Context> context, const ExecutionOptions& options = {}) const;
   const OperatorRow& row() const { return *row_; }
-  const std::vector<std::optional<TensorDesc>>& inputs() const { return inputs_; }
+  const std::vector<std::optional<TensorDesc>>& inputs() const { return inputs_; }  // that are bound
   const std::vector<std::optional<TensorDesc>>& outputs() const { return outputs_; }
+  std::vector<const HostTensor*> constants() const;  // by input; null for those that are bound or absent
+  std::vector<const TensorDesc*> operands() const;   // by input, bound or constant; null for absent ones
 
  private:
+  void check_constants() const;
   void check_outputs() const;
 
   const OperatorRow* row_;
   std::vector<std::optional<TensorDesc>> inputs_, outputs_;
+  std::vector<std::optional<HostTensor>> constants_;
   Attributes attributes_;
 };
 

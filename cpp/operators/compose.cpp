@@ -1,11 +1,41 @@
 #include "operators/compose.h"
 
 #include "core/error.h"
+#include "operators/layout.h"
+#include "operators/strided.h"
 
 namespace pumice {
 namespace {
 
 constexpr uint64_t kPhaseBytes = 16;  // of LowerContext::input_phase
+
+// What a part of the node has been lowered to, over these operands of the node.
+void adopt(LowerContext& node, LowerContext& part, const std::vector<Operand>& inputs, const std::vector<Operand>& outputs) {
+  std::vector<Operand> temporaries, blocks;
+  for (const uint64_t bytes : part.temporaries) temporaries.push_back(node.temporary(bytes));
+  for (auto& block : part.host_blocks) blocks.push_back(node.host_block(std::move(block)));
+  const auto target = [&](const Operand& operand) {
+    switch (operand.place) {
+      case Place::input:
+        return inputs.at(operand.index);
+      case Place::output:
+        return outputs.at(operand.index);
+      case Place::host:
+        return blocks.at(operand.index);
+      default:
+        return temporaries.at(operand.index);
+    }
+  };
+  for (Step& step : part.steps) {
+    for (Operand& operand : step.operands) {
+      if (operand.place == Place::none) continue;
+      Operand found = target(operand);
+      found.byte_offset += operand.byte_offset;
+      operand = found;
+    }
+    node.add(std::move(step));
+  }
+}
 
 }  // namespace
 
@@ -39,8 +69,11 @@ void Composition::add(std::string_view op, const Attributes& attributes, const s
 }
 
 void Composition::map(std::string_view expression, const std::vector<Piece>& inputs, const Piece& output, bool last) {
-  const Expression parsed = Expression::parse(expression);
-  run(*find_operator("Sum"), {}, inputs, output, &parsed, last);
+  map(Expression::parse(expression), inputs, output, last);
+}
+
+void Composition::map(const Expression& expression, const std::vector<Piece>& inputs, const Piece& output, bool last) {
+  run(*find_operator("Sum"), {}, inputs, output, &expression, last);
 }
 
 Piece Composition::reduce(std::string_view op, const Piece& x, const std::vector<int64_t>& axes) {
@@ -70,19 +103,36 @@ void Composition::run(const OperatorRow& row, const Attributes& attributes, cons
   part.hosts.resize(inputs.size());
   if (last) part.epilogue_text = node_.epilogue();
   row.lower(part);
-  std::vector<Operand> temporaries;
-  for (const uint64_t bytes : part.temporaries) temporaries.push_back(node_.temporary(bytes));
-  for (Step& step : part.steps) {
-    for (Operand& operand : step.operands) {
-      if (operand.place == Place::none) continue;
-      Operand target = operand.place == Place::input    ? inputs.at(operand.index).operand
-                       : operand.place == Place::output ? output.operand
-                                                        : temporaries.at(operand.index);
-      target.byte_offset += operand.byte_offset;
-      operand = target;
-    }
-    node_.add(std::move(step));
+  std::vector<Operand> sources;
+  for (const Piece& piece : inputs) sources.push_back(piece.operand);
+  adopt(node_, part, sources, {output.operand});
+}
+
+void lower_strided(LowerContext& node) {
+  LowerContext part = node;
+  std::vector<Operand> inputs, outputs;
+  bool copies = false;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    inputs.push_back(node.in(i));
+    const bool is_read = node.has_input(i) && !node.host(i) && !(i < node.constant_packed.size() && node.constant_packed[i]);
+    if (!is_read || node.input(i).is_packed() || takes_strides(*node.row, i)) continue;
+    inputs[i] = dense_input(node, i);
+    part.inputs[i] = node.input(i).packed();
+    if (i < part.input_phases.size()) part.input_phases[i] = 0;
+    copies = true;
   }
+  for (size_t j = 0; j < node.outputs.size(); ++j) {
+    outputs.push_back(node.out(j));
+    if (!node.has_output(j) || node.output(j).is_packed() || makes_strides(*node.row, j)) continue;
+    outputs[j] = dense_output(node, j);
+    part.outputs[j] = node.output(j).packed();
+    copies = true;
+  }
+  if (!copies) return node.row->lower(node);
+  node.row->lower(part);
+  adopt(node, part, inputs, outputs);
+  for (size_t j = 0; j < outputs.size(); ++j)
+    if (outputs[j].place != Place::output) finish_output(node, j, outputs[j]);
 }
 
 }  // namespace pumice

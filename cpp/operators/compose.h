@@ -23,6 +23,7 @@ class Composition {
   void add(std::string_view op, const Attributes& attributes, const std::vector<Piece>& inputs, const Piece& output, bool last = false);
   // An expression over the broadcast inputs, which it calls a0, a1, ..
   void map(std::string_view expression, const std::vector<Piece>& inputs, const Piece& output, bool last = false);
+  void map(const Expression& expression, const std::vector<Piece>& inputs, const Piece& output, bool last = false);
   // A reduction over axes that stay as 1, to float32.
   Piece reduce(std::string_view op, const Piece& x, const std::vector<int64_t>& axes);
 
@@ -33,5 +34,8 @@ class Composition {
 
   LowerContext& node_;
 };
+
+// Lowers the node by its row. Strided tensors that the row's kernels do not take are copied before and after.
+void lower_strided(LowerContext& node);
 
 }  // namespace pumice

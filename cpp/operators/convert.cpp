@@ -1,5 +1,10 @@
 #include "operators/convert.h"
 
+#include <algorithm>
+#include <list>
+#include <mutex>
+#include <utility>
+
 #include "core/error.h"
 #include "dispatch/command_list.h"
 #include "operators/compiled_operator.h"
@@ -8,17 +13,49 @@
 namespace pumice {
 namespace {
 
+// What a context has converted lately. It holds no compiled operators, which would hold the context.
+class ConversionCache {
+ public:
+  // The plan of the operator from `x` to `y`, compiled where it is not kept.
+  std::shared_ptr<const Plan> find(const std::shared_ptr<Context>& context, std::string_view name, const Attributes& attributes,
+                                   const TensorDesc& x, const TensorDesc& y) {
+    std::string key(name);
+    for (const TensorDesc* desc : {&x, &y})
+      key += " " + std::string(pumice::name(desc->dtype)) + to_string(desc->shape) + to_string(desc->strides);
+    if (auto kept = found(key)) return kept;
+    auto plan = std::make_shared<const Plan>(Operator(name, {x}, {y}, attributes).compile(context)->plan());
+    const std::lock_guard lock(mutex_);
+    plans_.emplace_front(std::move(key), plan);
+    if (plans_.size() > kMostPlans) plans_.pop_back();
+    return plan;
+  }
+
+ private:
+  static constexpr size_t kMostPlans = 64;
+
+  std::shared_ptr<const Plan> found(const std::string& key) {
+    const std::lock_guard lock(mutex_);
+    const auto at = std::find_if(plans_.begin(), plans_.end(), [&](const auto& entry) { return entry.first == key; });
+    if (at == plans_.end()) return {};
+    plans_.splice(plans_.begin(), plans_, at);
+    return at->second;
+  }
+
+  std::mutex mutex_;
+  std::list<std::pair<std::string, std::shared_ptr<const Plan>>> plans_;  // the last used first
+};
+
 void run(std::string_view name, const Attributes& attributes, const Tensor& x, const Tensor& y, const Interrupted& interrupted) {
   const auto& context = x.buffer()->context();
-  const auto compiled = Operator(name, {x.desc()}, {y.desc()}, attributes).compile(context);
+  const auto plan = context->attachment<ConversionCache>()->find(context, name, attributes, x.desc(), y.desc());
+  const auto compiled = std::make_shared<const CompiledOperator>(context, *plan);
   BoundRanges ranges;
   ranges.inputs = {x.range()};
   ranges.outputs = {y.range()};
   const uint64_t temporary = compiled->binding_properties().temporary_bytes;
   if (temporary > 0) ranges.temporary = {Buffer::create(context, temporary), 0, temporary};
-  auto dispatches = compiled->lower(ranges);
-  const auto recording = Recording::create(context, std::move(dispatches));
-  context->wait_idle(interrupted);  // what is recorded here is waited for without interrupts
+  const auto recording = Recording::create(context, compiled->lower(ranges));
+  context->wait_idle(interrupted);  // what comes before it on the queue; the recording itself is waited for without interrupts
   recording->exec().wait();
 }
 
@@ -78,9 +115,6 @@ Tensor packed_copy(const Tensor& source, const Interrupted& interrupted) {
 
 Tensor converted(const Tensor& source, DType dtype, const Interrupted& interrupted) {
   if (dtype == source.desc().dtype) return packed_copy(source, interrupted);
-  // One map has one dtype of 16-bit floats; by way of float32 every one of them keeps its value.
-  if (is_half_width(dtype) && is_half_width(source.desc().dtype))
-    return converted(converted(source, DType::float32, interrupted), dtype, interrupted);
   const Tensor target = Tensor::empty(source.buffer()->context(), dtype, source.desc().shape);
   Attributes attributes;
   attributes.set("to", onnx_number(dtype));

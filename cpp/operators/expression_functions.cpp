@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/saturated.h"
 #include "operators/expression_node.h"
 
 namespace pumice {
@@ -56,13 +57,9 @@ int64_t power(int64_t x, int64_t y) {
   return wrap(result);
 }
 
-// The value of a float converted to an integer type of that many bits: truncated, modulo 2^bits; 0 for NaN and infinities.
 template <typename T>
 double to_integer(double x) {
-  if (!std::isfinite(x)) return 0;
-  const double reduced = std::fmod(std::trunc(x), 18446744073709551616.0);
-  const uint64_t bits = reduced < 0 ? 0 - static_cast<uint64_t>(-reduced) : static_cast<uint64_t>(reduced);
-  return static_cast<double>(static_cast<T>(bits));
+  return static_cast<double>(saturated<T>(x));
 }
 
 using D = double;

@@ -249,8 +249,11 @@ class Emitter {
 
   std::string call(const ExprNode& node, ExprType type) {
     const ExprFunction& function = *find_expr_function(node.text);
-    if (function.signature == Signature::cast)
-      return std::string(function.glsl) + "(" + text(*node.children[0], types_.or_float(*node.children[0])) + ")";
+    if (function.signature == Signature::cast) {
+      const ExprType from = types_.or_float(*node.children[0]);
+      const bool saturates = is_real(from) && is_integer(type);
+      return (saturates ? "pm_to_" : "") + std::string(function.glsl) + "(" + text(*node.children[0], from) + ")";
+    }
     const ExprType operand = function.signature == Signature::real_test ? types_.or_float(*node.children[0]) : type;
     if (node.text == "pow") return power(node, operand);
     if (node.text == "abs" && (operand == ExprType::u32 || operand == ExprType::u64)) return text(*node.children[0], operand);

@@ -1,9 +1,9 @@
 #include "operators/host_elements.h"
 
-#include <cmath>
 #include <cstring>
 
 #include "core/half.h"
+#include "core/saturated.h"
 
 namespace pumice {
 namespace {
@@ -11,11 +11,6 @@ namespace {
 template <typename T>
 void put(std::byte* target, T value) {
   std::memcpy(target, &value, sizeof value);
-}
-
-// Truncated; 0 for NaN, infinities and what 64 bits do not hold.
-int64_t truncated(double value) {
-  return std::fabs(value) < 9223372036854775808.0 ? static_cast<int64_t>(value) : 0;
 }
 
 }  // namespace
@@ -44,10 +39,21 @@ void HostWriter::store(int64_t element, double value) {
     case DType::bool_:
       return store(element, static_cast<int64_t>(value != 0));
     case DType::uint64:
-      return put(at(element), value >= 9223372036854775808.0 && value < 18446744073709551616.0 ? static_cast<uint64_t>(value)
-                                                                                               : static_cast<uint64_t>(truncated(value)));
+      return put(at(element), saturated<uint64_t>(value));
+    case DType::uint32:
+      return put(at(element), saturated<uint32_t>(value));
+    case DType::uint16:
+      return put(at(element), saturated<uint16_t>(value));
+    case DType::uint8:
+      return put(at(element), saturated<uint8_t>(value));
+    case DType::int32:
+      return put(at(element), saturated<int32_t>(value));
+    case DType::int16:
+      return put(at(element), saturated<int16_t>(value));
+    case DType::int8:
+      return put(at(element), saturated<int8_t>(value));
     default:
-      return store(element, truncated(value));
+      return put(at(element), saturated<int64_t>(value));
   }
 }
 

@@ -15,7 +15,7 @@ class HostWriter {
   explicit HostWriter(TensorDesc desc);
   size_t element_bytes() const { return element_bytes_; }
   std::byte* at(int64_t element) { return bytes_.get() + static_cast<size_t>(element) * element_bytes_; }
-  // Integers wrap to the dtype's bits, reals round to nearest; of a bool what is not 0 is 1.
+  // Integers wrap to the dtype's bits, reals round to nearest as floats and are saturated() as integers; of a bool what is not 0 is 1.
   void store(int64_t element, int64_t value);
   void store(int64_t element, double value);
   HostTensor take();

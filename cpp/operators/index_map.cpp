@@ -87,12 +87,13 @@ void lower_tile(LowerContext& node) {
   if (y.elements() == 0) return;
   TensorDesc source = x;
   Operand from = node.in(0);
+  const Operand result = x.rank() > 4 ? dense_output(node, 0) : node.out(0);  // strided, each of many axes would be two
   for (size_t end = x.shape.size(); end > 0;) {
     const size_t first = end > kAxesTiled ? end - kAxesTiled : 0;
     Shape made = source.shape;
     for (size_t axis = first; axis < end; ++axis) made[axis] = y.shape[axis];
     const bool last = first == 0;
-    const TensorDesc target = last ? y : TensorDesc(y.dtype, made);
+    const TensorDesc target = last && result.place == Place::output ? y : TensorDesc(y.dtype, made);
     IndexSpace space{{}, {{}, {}}};
     for (size_t axis = 0; axis < made.size(); ++axis) {
       const int64_t size = source.shape[axis];
@@ -100,21 +101,23 @@ void lower_tile(LowerContext& node) {
       space.strides[0].insert(space.strides[0].end(), {0, source.strides[axis]});
       space.strides[1].insert(space.strides[1].end(), {size * target.strides[axis], target.strides[axis]});
     }
-    const Operand to = last ? node.out(0) : node.temporary(target.bytes());
+    const Operand to = last ? result : node.temporary(target.bytes());
     add_strided_copy(node, y.dtype, std::move(space), from, 0, to, 0, true);
     source = target;
     from = to;
     end = first;
   }
-  if (x.shape.empty()) lower_copy(node);
+  if (x.shape.empty()) return lower_copy(node);
+  finish_output(node, 0, result);
 }
 
 void lower_copy(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (x.shape == y.shape) return add_strided_copy(node, y.dtype, {y.shape, {x.strides, y.strides}}, node.in(0), 0, node.out(0), 0, true);
-  if (!y.is_packed()) throw UnsupportedError("node '" + std::string(node.node) + "': a reshape into a strided tensor");
-  // A reshape keeps the row-major order of the elements: walk the source's axes.
-  add_strided_copy(node, y.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, node.in(0), 0, node.out(0), 0, true);
+  // A reshape keeps the row-major order of the elements: walk the source's axes, or where that order is in memory the target's.
+  if (y.is_packed())
+    return add_strided_copy(node, y.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, node.in(0), 0, node.out(0), 0, true);
+  add_strided_copy(node, y.dtype, {y.shape, {packed_strides(y.shape), y.strides}}, dense_input(node, 0), 0, node.out(0), 0, true);
 }
 
 void lower_slice(LowerContext& node) {
@@ -174,10 +177,11 @@ static std::vector<PadAxis> pad_axes(LowerContext& node) {
   return all;
 }
 
-// Neighbours that are not padded become one.
+// Neighbours that are not padded become one, and axes of one element that are not padded none.
 static std::vector<PadAxis> merged(const std::vector<PadAxis>& axes) {
   std::vector<PadAxis> merged;
   for (const PadAxis& axis : axes) {
+    if (axis.size == 1 && !axis.is_padded()) continue;
     const bool joins = !merged.empty() && !merged.back().is_padded() && !axis.is_padded() &&
                        merged.back().x_stride == axis.x_stride * axis.size && merged.back().y_stride == axis.y_stride * axis.size;
     if (!joins)
@@ -275,13 +279,33 @@ static void add_pad(LowerContext& node, std::vector<PadAxis> axes, const Operand
   node.add(step.threads(moving_threads(ceil_div(elements, lanes), piece_bits)).build());
 }
 
+// One side of the axes packed: the operand itself where they are, else scratch memory. `space`: the copy from the source, which is made,
+// or to the target, which is left to the caller.
+static Operand densely(LowerContext& node, std::vector<PadAxis>& axes, int64_t PadAxis::* size, int64_t PadAxis::* stride,
+                       const Operand& operand, bool is_source, IndexSpace& space) {
+  space = {};
+  std::vector<int64_t> strides;
+  for (const PadAxis& axis : axes) space.sizes.push_back(axis.*size), strides.push_back(axis.*stride);
+  const std::vector<int64_t> packed = packed_strides(space.sizes);
+  if (is_dense(space.sizes, strides)) return operand;
+  for (size_t i = 0; i < axes.size(); ++i) axes[i].*stride = packed[i];
+  const Operand dense = node.temporary(std::max<uint64_t>(buffer_size(node.input(0).dtype, space.sizes), 4));
+  space.strides = is_source ? std::vector{strides, packed} : std::vector{packed, strides};
+  if (is_source) add_strided_copy(node, node.input(0).dtype, space, operand, 0, dense, 0, true);
+  return dense;
+}
+
 void lower_pad(LowerContext& node) {
   const DType dtype = node.input(0).dtype;
   if (node.output(0).elements() == 0) return;
   if (bits(dtype) < 8) throw UnsupportedError("node '" + std::string(node.node) + "': Pad of " + std::string(name(dtype)));
   auto axes = merged(pad_axes(node));
-  Operand from = node.in(0);
+  Operand from = node.in(0), to = node.out(0);
+  IndexSpace moved;
   if (axes.size() > kPadRank) {
+    // The axes as they come, dense on both sides, so that those that are not padded become one.
+    from = densely(node, axes, &PadAxis::x_size, &PadAxis::x_stride, from, true, moved);
+    to = densely(node, axes, &PadAxis::size, &PadAxis::y_stride, to, false, moved);
     // The inner axes first, into a dense tensor; of it they are one axis.
     auto inner = axes;
     int64_t stride = 1;
@@ -299,7 +323,8 @@ void lower_pad(LowerContext& node) {
     axes = merged(axes);
     from = half_padded;
   }
-  add_pad(node, std::move(axes), from, node.out(0));
+  add_pad(node, std::move(axes), from, to);
+  if (to.place != Place::output) add_strided_copy(node, dtype, moved, to, 0, node.out(0), 0, true);
 }
 
 }  // namespace pumice

@@ -15,6 +15,23 @@ bool takes_any_layout(const OperatorRow& row) {
   return std::find(kStrided.begin(), kStrided.end(), row.lower) != kStrided.end();
 }
 
+// Kernels that read and write whole rows.
+static bool is_packed_alone(const OperatorRow& row) {
+  static constexpr std::array kPacked = {&lower_softmax, &lower_layer_norm, &lower_group_norm, &lower_mean_variance_norm,
+                                         &lower_lp_norm, &lower_lrn,        &lower_quantize,   &lower_global_lp_pool,
+                                         &lower_range};
+  return std::find(kPacked.begin(), kPacked.end(), row.lower) != kPacked.end();
+}
+
+bool takes_strides(const OperatorRow& row, size_t input) {
+  if (is_packed_alone(row)) return false;
+  return input == 0 || !row.pack || row.pack == &pack_matmul;  // others repack their weights, reading them row by row
+}
+
+bool makes_strides(const OperatorRow& row, size_t output) {
+  return !is_packed_alone(row) && (output == 0 || row.lower != &lower_pool);  // its indices
+}
+
 bool suits_channels_last(DType dtype, const Shape& shape) {
   return is_working_float(dtype) && shape.size() == 4 && shape[1] % 4 == 0;
 }

@@ -9,6 +9,10 @@ namespace pumice {
 // The row's kernels honour the strides of images (rank 4) at their inputs and outputs.
 bool takes_any_layout(const OperatorRow& row);
 
+// The row's kernels take an input, or make an output, of any strides.
+bool takes_strides(const OperatorRow& row, size_t input);
+bool makes_strides(const OperatorRow& row, size_t output);
+
 // Channels are neighbours in memory, four to an aligned vector: what the contraction and window kernels are fastest with.
 bool suits_channels_last(DType dtype, const Shape& shape);
 Strides channels_last_strides(const Shape& shape);

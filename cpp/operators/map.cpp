@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/rounding.h"
+#include "operators/compose.h"
 #include "operators/families.h"
 #include "operators/map_expression.h"
 #include "operators/operator_table.h"
@@ -13,8 +14,9 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMapRank = 4;  // of the usual kernel, which has up to four inputs
-constexpr size_t kMapInputs = 8;
+constexpr size_t kMapRank = 4;    // of the usual kernel, which has up to four inputs
+constexpr size_t kMapInputs = 8;  // of a kernel, at most
+constexpr size_t kFewInputs = 3;  // of one that walks more axes
 
 std::string number(size_t i) {
   return std::to_string(i);
@@ -37,6 +39,10 @@ std::string_view glsl_type(ExprType type) {
     default:
       return "float";
   }
+}
+
+bool is_real(ExprType type) {
+  return type == ExprType::f32 || type == ExprType::f64;
 }
 
 // How elements of a dtype are declared, loaded and stored in GLSL in a kernel of that storage; `t` is the array, `i` the element.
@@ -197,10 +203,15 @@ IndexSpace space_of(const LowerContext& node, const Inputs& inputs) {
   return sorted;
 }
 
-// Axes that the kernel walks: as many as its 128 bytes of push constants hold strides for.
-size_t rank_of(const IndexSpace& space, size_t inputs) {
+// Axes that the kernel's 128 bytes of push constants hold strides for.
+size_t most_axes(size_t inputs) {
   constexpr size_t kPushWords = 32;
-  const size_t most = (kPushWords - 2 - inputs) / (inputs + 2);
+  return (kPushWords - 2 - inputs) / (inputs + 2);
+}
+
+// Axes that the kernel walks.
+size_t rank_of(const IndexSpace& space, size_t inputs) {
+  const size_t most = most_axes(inputs);
   return std::clamp(space.sizes.size(), std::min(kMapRank, most), most);
 }
 
@@ -246,6 +257,17 @@ MapShape shape_of(const LowerContext& node, const Inputs& inputs, const IndexSpa
     shape.met.push_back(is_single ? Met::single : shape.whole && is_quad ? Met::quad : Met::strided);
   }
   return shape;
+}
+
+// A float as an integer of that dtype: truncated, at the ends of the dtype's range where it is beyond them, 0 for NaN.
+std::string saturated(const std::string& value, DType dtype) {
+  const std::string type(glsl_type(expr_type(dtype)));
+  const std::string whole = "pm_to_" + type + "(" + value + ")";
+  if (bits(dtype) >= 32) return whole;
+  const bool is_signed = is_signed_integer(dtype);
+  const int64_t end = int64_t{1} << (bits(dtype) - (is_signed ? 1 : 0));
+  const std::string suffix = is_signed ? "" : "u";
+  return "clamp(" + whole + ", " + std::to_string(is_signed ? -end : 0) + suffix + ", " + std::to_string(end - 1) + suffix + ")";
 }
 
 MapText map_text(const LowerContext& node, const Inputs& inputs, const Expression& expression, const MapShape& shape) {
@@ -298,7 +320,10 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
   ExprType type = ExprType::f32;
   std::string glsl = expression.glsl(types, &type);
   const ExprType wanted = expr_type(result_dtype);
-  if (type != wanted) glsl = std::string(glsl_type(wanted)) + "(" + glsl + ")";
+  if (is_real(type) && is_integer(result_dtype))
+    glsl = saturated(glsl, result_dtype);
+  else if (type != wanted)
+    glsl = std::string(glsl_type(wanted)) + "(" + glsl + ")";
   const std::string store4 = result_quad ? result_quad->store : "for (uint k = 0u; k < count; ++k) y[i + k] = v[k]";
   text.macros = {{"DECLARATIONS", declarations},
                  {"LOADS", loads},
@@ -321,20 +346,39 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
     text.macros.emplace_back("PICKS", picks);
   }
   if (wanted == ExprType::f32) text.macros.emplace_back("EPILOGUE(x)", node.epilogue());
+  has_int64 = has_int64 || glsl.find("int64_t") != std::string::npos;  // inside a fused expression
+  has_float64 = has_float64 || glsl.find("double") != std::string::npos;
   if (has_int64) text.macros.emplace_back("PM_HAS_INT64", "1");
   if (has_float64) text.macros.emplace_back("PM_HAS_FLOAT64", "1");
   return text;
 }
 
+// Of packed tensors of the result's shape, which operands are copied to: they have one axis.
+void add_expanded(LowerContext& node, const Expression& expression, const Inputs& inputs, const IndexSpace& space) {
+  const TensorDesc& y = node.output(0);
+  Composition parts(node);
+  std::vector<Piece> operands;
+  std::map<std::string, Expression> renamed;
+  IndexSpace copied{space.sizes, {{}, packed_strides(space.sizes)}};
+  for (size_t k = 0; k < inputs.positions.size(); ++k) {
+    operands.push_back(parts.scratch(node.input(inputs.positions[k]).dtype, space.sizes));
+    copied.strides[0] = space.strides[k];
+    add_strided_copy(node, operands[k].desc.dtype, copied, node.in(inputs.positions[k]), 0, operands[k].operand, 0, true);
+    renamed.emplace(inputs.names[k], Expression::name("a" + number(k)));
+  }
+  const Piece made = parts.scratch(y.dtype, space.sizes);
+  parts.map(expression.substitute(renamed), operands, made, true);
+  add_strided_copy(node, y.dtype, {space.sizes, {packed_strides(space.sizes), space.strides.back()}}, made.operand, 0, node.out(0), 0,
+                   true);
+}
+
 // `count`: the first inputs, which are the operands.
 void add_map(LowerContext& node, const Expression& expression, size_t count) {
   const Inputs inputs = inputs_of(node, count);
-  if (inputs.names.size() > kMapInputs)
-    throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(node.row->name) + " of " + number(inputs.names.size()) +
-                           " inputs; at most " + number(kMapInputs) + " are supported");
   const int64_t elements = node.output(0).elements();
   if (elements == 0) return;
   IndexSpace space = space_of(node, inputs);
+  if (space.sizes.size() > most_axes(inputs.names.size())) return add_expanded(node, expression, inputs, space);
   const MapShape shape = shape_of(node, inputs, space);
   const MapText text = map_text(node, inputs, expression, shape);
   // Dense results of 16 bits are made of words, but where the device converts to them.
@@ -353,10 +397,32 @@ void add_map(LowerContext& node, const Expression& expression, size_t count) {
   node.add(step.threads(static_cast<uint64_t>(ceil_div(elements, each))).build());
 }
 
+// `most` operands at a time: what the ones so far make goes through scratch memory.
+void add_folds(LowerContext& node, size_t most) {
+  const TensorDesc& y = node.output(0);
+  const size_t count = node.inputs.size();
+  Composition parts(node);
+  const Piece made = parts.scratch(is_half_width(y.dtype) ? DType::float32 : y.dtype, y.shape);
+  for (size_t next = 0; next < count;) {
+    std::vector<Piece> operands;
+    if (next > 0) operands.push_back(made);
+    for (; operands.size() < most && next < count; ++next) operands.push_back({node.input(next), node.in(next)});
+    const bool last = next == count;
+    std::vector<std::string> names;
+    for (size_t k = 0; k < operands.size(); ++k) names.push_back("a" + number(k));
+    parts.map(folded_expression(node.row->expression, names, last ? count : 0), operands, last ? Piece{y, node.out(0)} : made, last);
+  }
+}
+
 }  // namespace
 
 void lower_map(LowerContext& node) {
   if (node.expression) return add_map(node, *node.expression, node.inputs.size());
+  if (const size_t count = node.inputs.size(); count > kFewInputs && node.row->schema.inputs.back().variadic) {
+    const size_t axes = space_of(node, inputs_of(node, count)).sizes.size();
+    if (axes > most_axes(std::min(count, kMapInputs))) return add_folds(node, kFewInputs);
+    if (count > kMapInputs) return add_folds(node, kMapInputs);
+  }
   std::vector<bool> present;
   for (size_t i = 0; i < node.inputs.size(); ++i) present.push_back(node.has_input(i));
   add_map(node, map_expression(*node.row, *node.attributes, present), node.inputs.size());

@@ -17,17 +17,6 @@ void add_attributes(const Attributes& attributes, std::map<std::string, Expressi
   }
 }
 
-// f(f(a0, a1), a2) of "f(a, b)"; g of that and the count where the text goes on with "; g(y, count)".
-Expression folded(std::string_view text, const std::vector<std::string>& names) {
-  const size_t end = text.find(';');
-  const Expression of_two = Expression::parse(text.substr(0, end));
-  Expression result = Expression::name(names[0]);
-  for (size_t i = 1; i < names.size(); ++i) result = of_two.substitute({{"a", result}, {"b", Expression::name(names[i])}});
-  if (end == std::string_view::npos) return result;
-  const Expression count = Expression::literal(static_cast<double>(names.size()));
-  return Expression::parse(text.substr(end + 1)).substitute({{"y", result}, {"count", count}});
-}
-
 }  // namespace
 
 std::vector<std::string> map_input_names(const OperatorRow& row, size_t inputs) {
@@ -39,8 +28,18 @@ std::vector<std::string> map_input_names(const OperatorRow& row, size_t inputs) 
   return names;
 }
 
+// f(f(a0, a1), a2) of "f(a, b)"; g of that and the count where the text goes on with "; g(y, count)".
+Expression folded_expression(std::string_view text, const std::vector<std::string>& names, size_t count) {
+  const size_t end = text.find(';');
+  const Expression of_two = Expression::parse(text.substr(0, end));
+  Expression result = Expression::name(names[0]);
+  for (size_t i = 1; i < names.size(); ++i) result = of_two.substitute({{"a", result}, {"b", Expression::name(names[i])}});
+  if (end == std::string_view::npos || count == 0) return result;
+  return Expression::parse(text.substr(end + 1)).substitute({{"y", result}, {"count", Expression::literal(static_cast<double>(count))}});
+}
+
 Expression map_expression(const OperatorRow& row, const Attributes& attributes, const std::vector<bool>& present) {
-  if (is_variadic(row)) return folded(row.expression, map_input_names(row, present.size()));
+  if (is_variadic(row)) return folded_expression(row.expression, map_input_names(row, present.size()), present.size());
   const Expression expression = Expression::parse(row.expression);
   std::map<std::string, Expression> replacements;
   add_attributes(attributes, replacements);

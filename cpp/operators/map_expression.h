@@ -15,4 +15,7 @@ std::vector<std::string> map_input_names(const OperatorRow& row, size_t inputs);
 // out; a row with a variadic role states its expression for two, "a" and "b", and is folded from the left.
 Expression map_expression(const OperatorRow& row, const Attributes& attributes, const std::vector<bool>& present);
 
+// Of a variadic row: the fold of operands by their names, `count` inputs in all; 0: more of them are to come.
+Expression folded_expression(std::string_view text, const std::vector<std::string>& names, size_t count);
+
 }  // namespace pumice

@@ -5,18 +5,13 @@
 #include "core/error.h"
 #include "core/rounding.h"
 #include "operators/compiled_operator.h"
+#include "operators/compose.h"
 
 namespace pumice {
 namespace {
 
 constexpr uint64_t kGrain = 16;       // sizes of tensors in memory
 constexpr uint64_t kAlignment = 256;  // offsets in temporary and persistent resources
-
-std::vector<const TensorDesc*> pointers(const std::vector<std::optional<TensorDesc>>& descs) {
-  std::vector<const TensorDesc*> result;
-  for (const auto& desc : descs) result.push_back(desc ? &*desc : nullptr);
-  return result;
-}
 
 // The dtype that float values are kept in: that of the described tensors.
 DType float_dtype_of(const std::vector<std::optional<TensorDesc>>& outputs, const std::vector<std::optional<TensorDesc>>& inputs) {
@@ -37,9 +32,9 @@ class OperatorPlanner {
     node_.node = op.row().name;
     node_.row = &op.row();
     node_.float_dtype = float_dtype_of(op.outputs(), op.inputs());
-    node_.inputs = op.inputs();
+    for (const TensorDesc* operand : op.operands()) node_.inputs.push_back(operand ? std::optional(*operand) : std::nullopt);
     node_.outputs = op.outputs();
-    node_.hosts.resize(op.inputs().size());
+    node_.hosts = op.constants();
     node_.constant_packed.resize(op.inputs().size());
     persistent_.resize(op.inputs().size());
   }
@@ -50,7 +45,7 @@ class OperatorPlanner {
     for (size_t i = 0; i < op_.inputs().size(); ++i) plan.inputs.push_back({role_name(op_.row().schema.inputs, i), op_.inputs()[i]});
     for (size_t i = 0; i < op_.outputs().size(); ++i) plan.outputs.push_back({role_name(op_.row().schema.outputs, i), op_.outputs()[i]});
     plan.initialization = initialization();
-    op_.row().lower(node_);
+    lower_strided(node_);
     for (const uint64_t bytes : node_.temporaries) {
       temporaries_.push_back(plan.temporary_bytes);
       plan.temporary_bytes += round_up(bytes, kAlignment);
@@ -76,7 +71,7 @@ class OperatorPlanner {
     auto plan = std::make_shared<InitializationPlan>();
     PackContext pack;
     static_cast<NodeContext&>(pack) = node_;
-    pack.inputs = op_.inputs();
+    pack.inputs = node_.inputs;
     for (size_t i = 0; i < op_.inputs().size(); ++i) {
       if (!op_.inputs()[i] || !op_.inputs()[i]->owned) continue;
       PackedWeight weight;
@@ -119,7 +114,7 @@ class OperatorPlanner {
                 rest(round_up(node_.temporaries[operand.index], kGrain)), result.element_bits};
     if (operand.place == Place::host)
       result = {operand.place, 0, blocks_[operand.index], round_up(node_.host_blocks[operand.index].size(), kGrain), 32};
-    if (operand.place == Place::input) described(*op_.inputs()[operand.index]);
+    if (operand.place == Place::input) described(bound_input(operand.index));
     const bool persistent =
         operand.place == Place::persistent || (operand.place == Place::input && execution && persistent_[operand.index].owned);
     if (persistent) {
@@ -127,6 +122,12 @@ class OperatorPlanner {
       result = {Place::persistent, 0, held.offset + operand.byte_offset, rest(held.bytes), result.element_bits};
     }
     return result;
+  }
+
+  const TensorDesc& bound_input(size_t i) const {
+    if (const auto& desc = op_.inputs()[i]) return *desc;
+    throw Error("operator '" + std::string(op_.row().name) + "': a kernel reads '" + role_name(op_.row().schema.inputs, i) +
+                "', which is the host's");
   }
 
   const Operator& op_;
@@ -147,19 +148,46 @@ std::string role_name(const std::vector<ValueRole>& roles, size_t i) {
 }
 
 Operator::Operator(std::string_view name, std::vector<std::optional<TensorDesc>> inputs, std::vector<std::optional<TensorDesc>> outputs,
-                   const Attributes& attributes)
-    : row_(find_operator(name)), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {
+                   const Attributes& attributes, std::vector<std::optional<HostTensor>> constants)
+    : row_(find_operator(name)), inputs_(std::move(inputs)), outputs_(std::move(outputs)), constants_(std::move(constants)) {
+  constants_.resize(inputs_.size());
   if (!row_) throw UnsupportedError("operator " + std::string(name));
   if (!row_->lower) throw UnsupportedError("operator " + std::string(name) + " outside of a graph: its result is the host's");
   attributes_ = checked_attributes(*row_, name, attributes);
   const auto last = std::find_if(outputs_.rbegin(), outputs_.rend(), [](const auto& output) { return output.has_value(); });
-  check_inputs(*row_, name, pointers(inputs_), static_cast<size_t>(outputs_.rend() - last));  // a slot may stand for what a row lacks
+  check_inputs(*row_, name, operands(), static_cast<size_t>(outputs_.rend() - last));  // a slot may stand for what a row lacks
+  check_constants();
   check_outputs();
+}
+
+std::vector<const HostTensor*> Operator::constants() const {
+  std::vector<const HostTensor*> values;
+  for (const auto& constant : constants_) values.push_back(constant ? &*constant : nullptr);
+  return values;
+}
+
+std::vector<const TensorDesc*> Operator::operands() const {
+  std::vector<const TensorDesc*> descs;
+  for (size_t i = 0; i < inputs_.size(); ++i) descs.push_back(inputs_[i] ? &*inputs_[i] : constants_[i] ? &constants_[i]->desc : nullptr);
+  return descs;
+}
+
+// What the host reads is a constant, and nothing else is.
+void Operator::check_constants() const {
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const bool is_read = i < 32 && (row_->host_inputs >> i & 1) != 0;
+    const std::string input = "input '" + role_name(row_->schema.inputs, i) + "'";
+    if (is_read && inputs_[i])
+      throw GraphError(std::string(row_->name), input + " is read on the host: its values are expected; given " + to_string(*inputs_[i]));
+    if (!is_read && constants_[i])
+      throw GraphError(std::string(row_->name),
+                       input + " is read on the device: a TensorDesc is expected; given the values of " + to_string(constants_[i]->desc));
+  }
 }
 
 void Operator::check_outputs() const {
   const std::string_view op = row_->name;
-  ShapeContext shapes(op, attributes_, pointers(inputs_), std::vector<const HostTensor*>(inputs_.size()), outputs_.size());
+  ShapeContext shapes(op, attributes_, operands(), constants(), outputs_.size());
   row_->shape(shapes);
   const auto expected = shapes.take_outputs();
   for (size_t i = 0; i < outputs_.size(); ++i) {

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/rounding.h"
+#include "operators/compose.h"
 #include "operators/families.h"
 #include "operators/operator_table.h"
 
@@ -316,20 +317,42 @@ void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace 
   }
 }
 
+// Axes of strided tensors that do not merge into as few as the kernel walks: the same of packed ones, whose do. False: they merge.
+static bool lower_packed(LowerContext& node, const std::vector<bool>& reduced, IndexSpace kept, IndexSpace folded) {
+  kept.coalesce();
+  folded.coalesce();
+  if (std::max(kept.sizes.size(), folded.sizes.size()) <= kFoldRank) return false;
+  Attributes attributes = *node.attributes;
+  if (node.row->lower == &lower_reduce) {
+    std::vector<int64_t> axes;
+    for (size_t axis = 0; axis < reduced.size(); ++axis)
+      if (reduced[axis]) axes.push_back(static_cast<int64_t>(axis));
+    attributes.set("axes", axes);
+  }
+  const Operand x = dense_input(node, 0), y = dense_output(node, 0);
+  Composition(node).add(node.row->name, attributes, {{node.input(0).packed(), x}}, {node.output(0).packed(), y}, true);
+  finish_output(node, 0, y);
+  return true;
+}
+
 void lower_reduce(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (y.elements() == 0) return;
-  const auto [kept, folded] = spaces_of(x, y, reduced_axes(node));
+  const auto reduced = reduced_axes(node);
+  const auto [kept, folded] = spaces_of(x, y, reduced);
+  if (lower_packed(node, reduced, kept, folded)) return;
   add_fold(node, fold_of(node, node.row->name, x.dtype), kept, folded, node.out(0));
 }
 
 void lower_arg(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (y.elements() == 0) return;
-  node.check_arithmetic(x.dtype);
   const int64_t axis = node.attributes->integer("axis", 0);
   std::vector<bool> reduced(x.shape.size(), false);
   if (!reduced.empty()) reduced[static_cast<size_t>(axis < 0 ? axis + x.rank() : axis)] = true;
+  const auto [kept, folded] = spaces_of(x, y, reduced);
+  if (lower_packed(node, reduced, kept, folded)) return;
+  node.check_arithmetic(x.dtype);
   const bool largest = node.row->name == "ArgMax", floats = is_float(x.dtype);
   const BitsText text = bits_text(x.dtype);
   const std::string none = std::string(text.accumulator) + "(0xffffffffu)", accumulator(text.accumulator);
@@ -341,7 +364,6 @@ void lower_arg(LowerContext& node) {
   fold.macros = {{"ELEMENT(b)", std::string(text.from)},
                  {"BEATS(a, b)", "(" + beats + ")"},
                  {"LAST", node.attributes->integer("select_last_index", 0) != 0 ? "true" : "false"}};
-  const auto [kept, folded] = spaces_of(x, y, reduced);
   add_fold(node, fold, kept, folded, node.out(0));
 }
 

@@ -80,11 +80,11 @@ class TensorDesc:
         """
     def __eq__(self, other: object) -> bool:
         ...
-    def __init__(self, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], strides: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None, owned: bool = False, alignment: typing.SupportsInt | typing.SupportsIndex = 0, scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsInt | typing.SupportsIndex | None = None, channel_axis: typing.SupportsInt | typing.SupportsIndex | None = None) -> None:
+    def __init__(self, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], strides: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None, owned: bool = False, alignment: typing.SupportsInt | typing.SupportsIndex = 0, scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsInt | typing.SupportsIndex | None = None, channel_axis: typing.SupportsInt | typing.SupportsIndex | None = None, total_bytes: typing.SupportsInt | typing.SupportsIndex | None = None) -> None:
         """
         shape, strides in elements (packed row-major unless given; 0 broadcasts); owned: bound at initialisation only; alignment:
-        guaranteed base offset in bytes. Of a quantized tensor: scale, a number or one for each channel of channel_axis, and zero_point.
-        Raises GraphError (rules R4, R8).
+        guaranteed base offset in bytes. Of a quantized tensor: scale, a number or one for each channel of channel_axis, and zero_point. total_bytes: of the whole tensor, padding after its last element included; None: what sizes and strides reach over.
+        Raises GraphError (rules R4, R5, R6, R8).
         """
     def __repr__(self) -> str:
         ...
@@ -112,7 +112,7 @@ class TensorDesc:
     @property
     def bytes(self) -> int:
         """
-        From element 0 to the last one reached, rounded up to 4; 0 where a size is 0.
+        total_bytes, or where none was given: from element 0 to the last one reached, rounded up to 4; 0 where a size is 0.
         """
     @property
     def channel_axis(self) -> int | None:
@@ -1161,9 +1161,11 @@ class Operator:
     """
     One operator described by its name, tensors and attributes; no device is touched.
     """
-    def __init__(self, name: str, inputs: collections.abc.Sequence[TensorDesc | None], outputs: collections.abc.Sequence[TensorDesc | None], **kwargs: typing.Any) -> None:
+    def __init__(self, name: str, inputs: collections.abc.Iterable[TensorDesc | np.typing.NDArray[typing.Any] | typing.SupportsInt | typing.SupportsIndex | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] | None], outputs: collections.abc.Sequence[TensorDesc | None], **kwargs: typing.Any) -> None:
         """
-        inputs, outputs: a TensorDesc, or None for an optional tensor left out. Raises UnsupportedError, GraphError.
+        inputs, outputs: a TensorDesc, or None for an optional tensor left out. An input that operators() lists among host_inputs (axes,
+        shapes, counts) is given by its values: an array, or a number or list of numbers, which are int64 or float32. Nothing is bound to
+        its slot. Raises UnsupportedError, GraphError; BindingError (K5) for an array of a dtype that no tensor has.
         """
     def compile(self, context: Context, precision: str = 'fp32', flags: collections.abc.Sequence[str] = []) -> CompiledOperator:
         """
@@ -1415,7 +1417,7 @@ def empty(shape: typing.Any, dtype: typing.Any, context: Context) -> Tensor:
     """
     A tensor of undefined content.
     """
-def evaluate_on_host(op: str, inputs: list[typing.Any], outputs: typing.SupportsInt | typing.SupportsIndex = 1, **kwargs: typing.Any) -> list[np.typing.NDArray[typing.Any]] | None:
+def evaluate_on_host(op: str, inputs: collections.abc.Iterable[TensorDesc | np.typing.NDArray[typing.Any] | typing.SupportsInt | typing.SupportsIndex | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] | None], outputs: typing.SupportsInt | typing.SupportsIndex = 1, **kwargs: typing.Any) -> list[np.typing.NDArray[typing.Any]] | None:
     """
     The outputs' values as arrays; None where the host does not compute them.
     """
@@ -1451,7 +1453,7 @@ def operators() -> list[OperatorRow]:
     """
     All operators that there are, by name.
     """
-def output_descs(op: str, inputs: list[typing.Any], outputs: typing.SupportsInt | typing.SupportsIndex = 1, **kwargs: typing.Any) -> list[TensorDesc | None]:
+def output_descs(op: str, inputs: collections.abc.Iterable[TensorDesc | np.typing.NDArray[typing.Any] | typing.SupportsInt | typing.SupportsIndex | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] | None], outputs: typing.SupportsInt | typing.SupportsIndex = 1, **kwargs: typing.Any) -> list[TensorDesc | None]:
     """
     The TensorDescs of an operator's outputs. An input is an array (its values are known), a TensorDesc, or None for an optional one left out.
     Raises GraphError, UnsupportedError.

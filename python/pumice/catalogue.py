@@ -27,6 +27,13 @@ nowhere in OneHot. Several updates of one element are combined in any order; wit
 equal elements by their index, and NaN as larger than any number.
 """
 
+_CASTS = """Cast and CastLike truncate a float that becomes an integer; one beyond the integers' range becomes the end of it, and NaN
+becomes 0. An integer that becomes a narrower one keeps its low bits.
+"""
+
+_VALUES = """`pumice.Operator` takes the inputs that are *known on the host* by their values, and nothing is bound to their slots.
+"""
+
 
 class OperatorSchema:
     """One operator in the newest form that the engine knows; nodes of older operator sets are brought into it at import."""
@@ -163,6 +170,8 @@ def page() -> str:
         + ", ".join(_FAMILIES["floats"].split())
         + ".\n",
         _INDICES,
+        _CASTS,
+        _VALUES,
         _markdown(
             ("operator", "versions", "kernel"),
             [

@@ -484,4 +484,23 @@ uint64_t pm_shift_right(uint64_t a, uint64_t b) { return b < 64UL ? a >> uint(b)
 uint64_t pm_pow(uint64_t x, uint64_t y) { return uint64_t(pm_pow(int64_t(x), int64_t(y & 0x7fffffffffffffffUL))); }
 #endif
 
+// Floats as integers: truncated, the end of the range where they are beyond it, 0 for NaN.
+#define PM_TO_INTEGER(name, result, real, low, end, lowest, highest) \
+  result name(real x) { return x >= end ? highest : x > low ? result(x) : x <= low ? lowest : result(0); }
+PM_TO_INTEGER(pm_to_int, int, float, -2147483648.0, 2147483648.0, (-2147483647 - 1), 2147483647)
+PM_TO_INTEGER(pm_to_uint, uint, float, 0.0, 4294967296.0, 0u, 0xffffffffu)
+#ifdef PM_HAS_FLOAT64
+PM_TO_INTEGER(pm_to_int, int, double, -2147483648.0LF, 2147483648.0LF, (-2147483647 - 1), 2147483647)
+PM_TO_INTEGER(pm_to_uint, uint, double, 0.0LF, 4294967296.0LF, 0u, 0xffffffffu)
+#endif
+#ifdef PM_HAS_INT64
+#define PM_LOWEST (-9223372036854775807L - 1L)
+PM_TO_INTEGER(pm_to_int64_t, int64_t, float, -9223372036854775808.0, 9223372036854775808.0, PM_LOWEST, 9223372036854775807L)
+PM_TO_INTEGER(pm_to_uint64_t, uint64_t, float, 0.0, 18446744073709551616.0, 0UL, 0xffffffffffffffffUL)
+#ifdef PM_HAS_FLOAT64
+PM_TO_INTEGER(pm_to_int64_t, int64_t, double, -9223372036854775808.0LF, 9223372036854775808.0LF, PM_LOWEST, 9223372036854775807L)
+PM_TO_INTEGER(pm_to_uint64_t, uint64_t, double, 0.0LF, 18446744073709551616.0LF, 0UL, 0xffffffffffffffffUL)
+#endif
+#endif
+
 #endif

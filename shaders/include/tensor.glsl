@@ -77,7 +77,7 @@ uint pm_keep(uint index) { return pm_kept = index; }
 #define pm_load_u16(x, i) bitfieldExtract(x[pm_keep(i) >> 1], int(pm_kept & 1u) * 16, 16)
 #define pm_load_i16(x, i) bitfieldExtract(int(x[pm_keep(i) >> 1]), int(pm_kept & 1u) * 16, 16)
 #define pm_load_bool(x, i) (pm_load_u8(x, i) != 0u)
-#define pm_load_half(x, i) unpackHalf2x16(x[pm_keep(i) >> 1] >> ((pm_kept & 1u) * 16u)).x
+#define pm_load_half(x, i) unpackHalf2x16(x[pm_keep(i) >> 1] >> ((pm_kept & 1u) * 16u))[0]
 #define pm_load_bfloat16(x, i) uintBitsToFloat(x[pm_keep(i) >> 1] << 16 - (pm_kept & 1u) * 16u & 0xffff0000u)
 
 uint pm_pack_u8(uvec4 v) { v &= 0xffu; return v.x | v.y << 8 | v.z << 16 | v.w << 24; }

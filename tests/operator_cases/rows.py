@@ -12,6 +12,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
+import ml_dtypes  # noqa: F401 - NumPy knows the names of its dtypes from here on
 import numpy as np
 import numpy.typing as npt
 

@@ -1,0 +1,84 @@
+"""Operators described by TensorDescs, executed through binding tables on tensors anywhere in guarded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import pumice
+from binding_tables import execute, initialise
+from pumice import BufferRange, TensorDesc
+
+Array = npt.NDArray[Any]
+
+GUARD = 0xA5
+MARGIN = 64  # bytes of guard on either side, at least
+
+
+@dataclass
+class Operand:
+    """An array for the device, and where its elements lie."""
+
+    array: Array
+    strides: Sequence[int] | None = None  # in elements; None: packed
+    offset: int = 0  # of the first byte, past the guard
+
+    @property
+    def desc(self) -> TensorDesc:
+        return TensorDesc(str(self.array.dtype), self.array.shape, self.strides)
+
+
+def laid_out(memory: Array, desc: TensorDesc, dtype: np.dtype[Any], begin: int) -> Array:
+    """The elements of a tensor in an array of bytes; writable, whatever they share."""
+    strides = [stride * dtype.itemsize for stride in desc.strides]
+    flat = memory[begin : begin + desc.bytes // dtype.itemsize * dtype.itemsize].view(dtype)
+    return np.lib.stride_tricks.as_strided(flat, desc.shape, strides)
+
+
+def placed(context: pumice.Context, desc: TensorDesc, offset: int, array: Array | None = None) -> BufferRange:
+    """A range in memory that is filled with the guard but for the elements of `array`."""
+    begin = MARGIN + offset
+    memory = np.full(begin + desc.bytes + MARGIN, GUARD, "uint8")
+    if array is not None and array.size and not is_packed_bits(desc):
+        laid_out(memory, desc, array.dtype, begin)[...] = array
+    buffer = pumice.tensor(memory, context).buffer
+    if array is not None and is_packed_bits(desc):
+        pumice.Tensor(desc, buffer, 2 * begin).upload(array)
+    return BufferRange(buffer, begin, desc.bytes)
+
+
+def is_packed_bits(desc: TensorDesc) -> bool:
+    """Two elements a byte, which NumPy does not have."""
+    return desc.dtype in ("int4", "uint4")
+
+
+def executed(
+    context: pumice.Context,
+    name: str,
+    inputs: Sequence[Operand | Array | None],
+    outputs: Sequence[Operand],
+    **attributes: Any,
+) -> list[Array]:
+    """The elements of the outputs, whose operands say dtype, shape and place; arrays are inputs that the host reads.
+    Fails where a byte outside of an output is written."""
+    given = [one.desc if isinstance(one, Operand) else one for one in inputs]
+    compiled = pumice.Operator(name, given, [one.desc for one in outputs], **attributes).compile(context)
+    initialise(context, compiled)
+    sources = [placed(context, one.desc, one.offset, one.array) if isinstance(one, Operand) else None for one in inputs]
+    targets = [placed(context, one.desc, one.offset) for one in outputs]
+    execute(context, compiled, sources, targets)
+    results = []
+    for one, target in zip(outputs, targets, strict=True):
+        memory = pumice.Tensor(TensorDesc("uint8", [target.buffer.bytes]), target.buffer).numpy()
+        begin, end = target.offset, target.offset + one.desc.bytes
+        assert (memory[:begin] == GUARD).all(), f"{name} wrote before its output"
+        assert (memory[end:] == GUARD).all(), f"{name} wrote past its output"
+        if is_packed_bits(one.desc):
+            results.append(pumice.Tensor(one.desc, target.buffer, 2 * begin).numpy())
+        else:
+            results.append(laid_out(memory, one.desc, one.array.dtype, begin).copy())
+    return results
