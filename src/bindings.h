@@ -35,6 +35,7 @@ void bind_core(py::module_& module);
 void bind_context(py::module_& module);
 void bind_buffer(py::module_& module);
 void bind_tensor(py::module_& module);
+void add_buffer_protocol(PyHeapTypeObject* type);  // of Tensor
 void bind_dlpack(py::module_& module, py::class_<Tensor, std::shared_ptr<Tensor>>& tensor);
 void bind_image(py::module_& module);
 void bind_shader(py::module_& module);
@@ -62,6 +63,19 @@ class ReleasedGil {
  private:
   PyThreadState* state_;
 };
+
+// Releases what is Python's, on any thread; not at all once the interpreter is gone. A thread that meets the interpreter's end here stays
+// here: it would be unwound through destructors.
+template <typename Release>
+void release_with_gil(const Release& release) {
+  if (!Py_IsInitialized()) return;
+  try {
+    const py::gil_scoped_acquire gil;
+    release();
+  } catch (...) {
+    for (;;) pause();
+  }
+}
 
 // A kernel bound to its arguments: one dispatch that a command list can record as often as wanted.
 struct BoundKernel {

@@ -75,6 +75,7 @@ DType dtype_of_type(const dlpack::ElementType& type) {
 // What an exported array points to: the tensor's own mapped memory, or a copy of the elements.
 struct Exported {
   std::shared_ptr<Buffer> shared;
+  Buffer::Use use;
   std::vector<std::byte> copied;
   Shape shape;
   Strides strides;
@@ -93,6 +94,7 @@ std::unique_ptr<Exported> exported(const Tensor& self, bool share) {
   made->strides = share ? self.desc().strides : packed_strides(self.desc().shape);
   const ReleasedGil release;
   if (share) {
+    made->use = self.buffer()->use();
     self.buffer()->context()->wait_idle(check_signals);
     self.buffer()->count_view(1);
     made->shared = self.buffer();
@@ -143,7 +145,6 @@ py::object to_dlpack(const Tensor& self, const py::object& stream, const std::op
   if (copy && !*copy && !can_share)
     refuse_export(self.buffer()->mappable() ? "elements of this view share memory: an array of it is a copy"
                                             : "the host does not see this Tensor's memory: an array of it is a copy");
-  if (self.buffer()->closed()) throw StateError("this Buffer is closed");
   auto made = exported(self, can_share && !copy.value_or(false));
   dlpack::Array array{};
   array.data = made->shared ? self.buffer()->host_bytes() + self.byte_offset() : made->copied.data();
@@ -173,14 +174,21 @@ M* taken(const py::capsule& capsule, const char* name, const char* used) {
 template <typename M>
 std::shared_ptr<const void> owner_of(M* managed) {
   return {managed, [](M* given) {
-            if (!given->release || !Py_IsInitialized()) return;
-            const py::gil_scoped_acquire gil;
-            given->release(given);
+            if (given->release) release_with_gil([&] { given->release(given); });
           }};
 }
 
+std::pair<int, int> device_of(const py::object& given) {
+  const py::object device = given.attr("__dlpack_device__")();
+  try {
+    return device.cast<std::pair<int, int>>();
+  } catch (const py::cast_error&) {
+    throw py::type_error("__dlpack_device__ gave " + py::repr(device).cast<std::string>() + "; expected a pair of integers");
+  }
+}
+
 Imported imported(const py::object& given) {
-  const auto device = given.attr("__dlpack_device__")().cast<std::pair<int, int>>();
+  const auto device = device_of(given);
   if (device.first != dlpack::kCpu)
     throw UnsupportedError("an array of DLPack device type " + std::to_string(device.first) + "; expected 1, the CPU: move it there first");
   py::object capsule;

@@ -104,12 +104,7 @@ py::array empty_array(DType dtype, const Shape& shape) {
 }
 
 std::shared_ptr<const void> keep(py::object object) {
-  // Not released at all once the interpreter is gone.
-  return {object.ptr(), [kept = object.release()](const void*) {
-            if (!Py_IsInitialized()) return;
-            const py::gil_scoped_acquire gil;
-            kept.dec_ref();
-          }};
+  return {object.ptr(), [kept = object.release()](const void*) { release_with_gil([&] { kept.dec_ref(); }); }};
 }
 
 void refuse_masked(const py::array& array, std::string_view what) {

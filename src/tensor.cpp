@@ -75,6 +75,22 @@ std::vector<std::byte> element_of(const py::object& value, DType dtype) {
   return {host.data, host.data + std::max(bits(dtype) / 8, 1)};
 }
 
+// The numbers of nested lists as elements of the dtype. Throws BindingError (K6) for those that an integer dtype does not hold.
+py::object elements_of(const py::object& lists, DType dtype) {
+  const py::module_ numpy = py::module_::import("numpy");
+  const py::object given = numpy.attr("asarray")(lists);
+  py::object made = given;
+  try {
+    made = numpy.attr("asarray")(lists, numpy_dtype(dtype));
+  } catch (const py::error_already_set& error) {
+    if (!error.matches(PyExc_OverflowError) && !error.matches(PyExc_TypeError) && !error.matches(PyExc_ValueError)) throw;
+    made = py::none();
+  }
+  if (made.is_none() || (!is_float(dtype) && !numpy.attr("array_equal")(made, given).cast<bool>()))
+    throw BindingError("K6", "value", "", "numbers that " + std::string(name(dtype)) + " holds", py::repr(lists).cast<std::string>());
+  return made;
+}
+
 void fill(const Tensor& self, const py::object& value) {
   const auto element = element_of(value, self.desc().dtype);
   const ReleasedGil release;
@@ -149,7 +165,7 @@ void assign(const Tensor& self, const py::object& key, const py::object& value) 
   py::object array = value;
   if (!py::hasattr(value, "dtype")) {
     if (!py::isinstance<py::sequence>(value)) return fill(view, value);
-    array = numpy.attr("asarray")(value, numpy_dtype(view.desc().dtype));
+    array = elements_of(value, view.desc().dtype);
   }
   if (!py::isinstance<py::array>(array)) array = numpy.attr("asarray")(array);
   const HostTensor checked = host_tensor(array.cast<py::array>(), "value");
@@ -192,87 +208,11 @@ Tensor transposed(const Tensor& self, std::optional<std::vector<int>> axes) {
 }
 
 Shape shape_argument(const py::object& shape) {
-  return PyIndex_Check(shape.ptr()) ? Shape{shape.cast<int64_t>()} : shape.cast<Shape>();
-}
-
-// What the struct module calls the elements; null where it has no name for them.
-const char* buffer_format(DType dtype) {
-  switch (dtype) {
-    case DType::float64:
-      return "d";
-    case DType::float32:
-      return "f";
-    case DType::float16:
-      return "e";
-    case DType::int64:
-      return "q";
-    case DType::uint64:
-      return "Q";
-    case DType::int32:
-      return "i";
-    case DType::uint32:
-      return "I";
-    case DType::int16:
-      return "h";
-    case DType::uint16:
-      return "H";
-    case DType::int8:
-      return "b";
-    case DType::uint8:
-      return "B";
-    case DType::bool_:
-      return "?";
-    default:
-      return nullptr;
+  try {
+    return PyIndex_Check(shape.ptr()) ? Shape{shape.cast<int64_t>()} : shape.cast<Shape>();
+  } catch (const py::cast_error&) {
+    throw py::type_error("shape: an integer or integers of 64 bits expected; given " + py::repr(shape).cast<std::string>());
   }
-}
-
-// What a Py_buffer points to, and the tensor that it is of.
-struct ExportedBuffer {
-  Tensor tensor;
-  std::vector<Py_ssize_t> shape, strides;
-};
-
-// The mapped memory itself, as memoryview(tensor) sees it; as Buffer.map() it does not wait for the device.
-int get_buffer(PyObject* object, Py_buffer* view, int flags) {
-  const auto& self = py::handle(object).cast<const Tensor&>();
-  const TensorDesc& desc = self.desc();
-  const char* format = buffer_format(desc.dtype);
-  const char* refusal = !self.buffer()->mapped()  ? "the buffer of this Tensor is not mapped: .buffer.map() maps it, .numpy() makes a copy"
-                        : self.buffer()->closed() ? "the buffer of this Tensor is closed"
-                        : !format                 ? "the buffer protocol has no name for elements of bfloat16, int4 and uint4"
-                        : !desc.is_packed() && (flags & PyBUF_STRIDES) != PyBUF_STRIDES ? "a strided Tensor, and a request without strides"
-                                                                                        : nullptr;
-  if (refusal) {
-    PyErr_SetString(PyExc_BufferError, refusal);
-    return -1;
-  }
-  const Py_ssize_t width = bits(desc.dtype) / 8;
-  auto made = std::make_unique<ExportedBuffer>(ExportedBuffer{self, {desc.shape.begin(), desc.shape.end()}, {}});
-  for (const int64_t stride : desc.strides) made->strides.push_back(stride * width);
-  *view = {};
-  view->buf = self.buffer()->host_bytes() + self.byte_offset();
-  view->obj = py::handle(object).inc_ref().ptr();
-  view->len = static_cast<Py_ssize_t>(desc.element_bytes());
-  view->itemsize = width;
-  view->ndim = desc.rank();
-  if (flags & PyBUF_FORMAT) view->format = const_cast<char*>(format);
-  if (flags & PyBUF_ND) view->shape = made->shape.data();
-  if ((flags & PyBUF_STRIDES) == PyBUF_STRIDES) view->strides = made->strides.data();
-  self.buffer()->count_view(1);
-  view->internal = made.release();
-  return 0;
-}
-
-void release_buffer(PyObject*, Py_buffer* view) {
-  const std::unique_ptr<ExportedBuffer> made(static_cast<ExportedBuffer*>(view->internal));
-  made->tensor.buffer()->count_view(-1);
-}
-
-void add_buffer_protocol(PyHeapTypeObject* type) {
-  type->as_buffer.bf_getbuffer = get_buffer;
-  type->as_buffer.bf_releasebuffer = release_buffer;
-  type->ht_type.tp_as_buffer = &type->as_buffer;
 }
 
 using TensorClass = py::class_<Tensor, std::shared_ptr<Tensor>>;

@@ -51,7 +51,7 @@ def test_command_runs(folder: Path, command: str) -> None:
 
 
 def test_there_is_an_example_of_every_command() -> None:
-    assert [command.split()[1] for command in COMMANDS] == ["info", "run", "validate", "bench"]
+    assert [command.split()[1] for command in COMMANDS] == ["info", "run", "validate", "bench", "operators"]
 
 
 def test_kernel_is_the_demos() -> None:

@@ -14,6 +14,7 @@ struct Buffer::State {
   Allocation allocation;
   std::shared_ptr<const void> owner;  // of imported host memory
   std::atomic<bool> closed{true};     // until it is complete
+  std::atomic<uint32_t> uses{0};      // one is the buffer's own until it is closed
   bool mapped = false, sync_read = false, sync_write = false;
 };
 
@@ -87,6 +88,7 @@ std::shared_ptr<Buffer> Buffer::create(std::shared_ptr<Context> context, uint64_
       throw;
     }
   }
+  state.uses = 1;
   state.closed = false;
   ++owner.live_buffers;
   owner.live_buffer_bytes += bytes;
@@ -128,6 +130,7 @@ std::shared_ptr<Buffer> Buffer::import_host(std::shared_ptr<Context> context, st
     if (state.allocation.block) owner.memory->release(state.allocation);
     throw;
   }
+  state.uses = 1;
   state.closed = false;
   ++owner.live_buffers;
   owner.live_buffer_bytes += bytes;
@@ -145,7 +148,19 @@ void Buffer::close() {
   auto& owner = context_->state();
   --owner.live_buffers;
   owner.live_buffer_bytes -= bytes_;
-  if (owner.forked() || !state_->buffer) return;
+  end_use();
+}
+
+Buffer::Use Buffer::use() const {
+  uint32_t uses = state_->uses;
+  while (!closed() && uses > 0)
+    if (state_->uses.compare_exchange_weak(uses, uses + 1)) return Use(this);
+  throw StateError("this Buffer is closed");
+}
+
+void Buffer::end_use() const {
+  auto& owner = context_->state();
+  if (--state_->uses > 0 || owner.forked() || !state_->buffer) return;
   owner.retire({0, state_->buffer, VK_NULL_HANDLE, VK_NULL_HANDLE, state_->allocation, std::move(state_->owner)});
 }
 
@@ -197,7 +212,8 @@ uint64_t Buffer::memory() const {
   return state_->allocation.block ? state_->allocation.block->id : 0;
 }
 uint64_t Buffer::memory_offset() const {
-  return state_->allocation.offset;
+  const auto* block = state_->allocation.block;
+  return block && block->imported ? reinterpret_cast<uintptr_t>(block->mapped) : state_->allocation.offset;
 }
 VkBuffer_T* Buffer::handle() const {
   return state_->buffer;

@@ -31,6 +31,12 @@ class Buffer {
 
   // Idempotent; the memory is freed when the work in flight has finished. Throws StateError while a view of the mapped bytes is alive.
   void close();
+  // Host code that works with the memory or the handle holds a Use: a close() by another thread meanwhile frees them at its end.
+  struct EndUse {
+    void operator()(const Buffer* buffer) const { buffer->end_use(); }
+  };
+  using Use = std::unique_ptr<const Buffer, EndUse>;
+  Use use() const;  // StateError where the buffer is closed
   bool closed() const;
   const std::shared_ptr<Context>& context() const { return context_; }
   uint64_t bytes() const { return bytes_; }
@@ -53,6 +59,7 @@ class Buffer {
 
  private:
   Buffer() = default;
+  void end_use() const;
   std::shared_ptr<Context> context_;
   uint64_t bytes_ = 0, id_ = 0;
   Heap heap_ = Heap::default_;

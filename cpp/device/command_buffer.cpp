@@ -203,8 +203,8 @@ void CommandBuffer::end() {
   check(vk.vkEndCommandBuffer(commands_), "vkEndCommandBuffer");
 }
 
-uint64_t CommandBuffer::submit() {
-  const uint64_t id = context_->submit({&commands_, 1});
+uint64_t CommandBuffer::submit(const std::function<void()>& check) {
+  const uint64_t id = context_->submit({&commands_, 1}, check);
   uint64_t known = last_;
   while (known < id && !last_.compare_exchange_weak(known, id)) {
   }

@@ -47,7 +47,7 @@ class CommandBuffer {
   void timestamp(uint32_t index);
   void end();  // makes the results visible to the host
 
-  uint64_t submit();
+  uint64_t submit(const std::function<void()>& check = {});  // as Context::submit
   uint64_t last_submission() const { return last_; }
   // Nanoseconds of each stamp of the last finished submission.
   std::vector<double> timestamps() const;

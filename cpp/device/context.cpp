@@ -201,8 +201,11 @@ uint32_t Context::State::memory_type(Heap heap, uint32_t allowed) const {
 
 void Context::State::retire(Retired objects) {
   {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(submit_mutex);  // a submission whose check found the objects open is counted by now
     objects.id = submitted.load();
+  }
+  {
+    const std::lock_guard lock(mutex);
     retired.push_back(std::move(objects));
   }
   collect(false);
@@ -315,9 +318,10 @@ DeviceTable& Context::vk() {
   return *state_of(*this).vk;
 }
 
-uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands) {
-  State& state = state_of(*this);
-  const std::lock_guard lock(state.submit_mutex);
+uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands, const std::function<void()>& check) {
+  const std::lock_guard lock(state_->submit_mutex);
+  State& state = state_of(*this);  // not before: close() waits for what is submitted by then
+  if (check) check();
   const uint64_t id = state.submitted.load(std::memory_order_relaxed) + 1;
   VkTimelineSemaphoreSubmitInfo timeline{VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO};
   timeline.signalSemaphoreValueCount = 1;

@@ -53,7 +53,8 @@ class Context : public std::enable_shared_from_this<Context> {
   uint64_t limit(std::string_view name) const { return info().limit(name); }
 
   // Submits recorded command buffers as one batch; returns its id on the timeline. The caller keeps what they use until it has finished.
-  uint64_t submit(std::span<VkCommandBuffer_T* const> commands);
+  // `check` may refuse by an exception; what it finds open, no other thread's close() frees before the batch has finished.
+  uint64_t submit(std::span<VkCommandBuffer_T* const> commands, const std::function<void()>& check = {});
   uint64_t completed();  // id of the last execution that has finished
   uint64_t submitted() const;
   // Waits until `id` has finished. `interrupted` is called about every 50 ms without any lock held and may throw.

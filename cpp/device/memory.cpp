@@ -17,6 +17,12 @@ uint64_t next_block_id() {
   return next.fetch_add(1);
 }
 
+// All host memory is one: the same bytes may be imported twice.
+uint64_t imported_id() {
+  static const uint64_t id = next_block_id();
+  return id;
+}
+
 uint64_t align_up(uint64_t value, uint64_t alignment) {
   return (value + alignment - 1) / alignment * alignment;
 }
@@ -127,7 +133,7 @@ Allocation MemoryPool::import_host(std::byte* address, const VkMemoryRequirement
   if (result != VK_SUCCESS)
     throw UnsupportedError("host memory without a copy: vkAllocateMemory of " + std::to_string(requirements.size) + " bytes returned " +
                            result_name(result));
-  block->id = next_block_id();
+  block->id = imported_id();
   block->bytes = block->used = requirements.size;
   block->type = info.memoryTypeIndex;
   block->mapped = address;

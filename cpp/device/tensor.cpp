@@ -43,10 +43,13 @@ uint8_t nibble(std::span<const std::byte> bytes, int64_t index) {
 
 Tensor::Tensor(TensorDesc desc, std::shared_ptr<Buffer> buffer, int64_t offset)
     : desc_(std::move(desc)), buffer_(std::move(buffer)), offset_(offset) {
-  const uint64_t begin = byte_offset(), size = buffer_->bytes();
-  if (offset < 0 || begin > size || desc_.bytes() > (size + 3) / 4 * 4 - begin)
-    throw BindingError("R1", "tensor", "", "a buffer of at least " + std::to_string(begin + desc_.bytes()) + " bytes",
-                       std::to_string(size) + " bytes");
+  if (offset < 0) throw BindingError("R1", "tensor", "", "an offset of 0 or more elements", std::to_string(offset));
+  const int64_t end = checked_add(offset, reached_elements(desc_.shape, desc_.strides), "buffer size");
+  const auto end_bits = static_cast<uint64_t>(checked_mul(end, bits(desc_.dtype), "buffer size"));
+  if ((end_bits + 7) / 8 > buffer_->bytes())
+    throw BindingError("R1", "tensor", "", "a buffer of at least " + std::to_string((end_bits + 7) / 8) + " bytes",
+                       std::to_string(buffer_->bytes()) + " bytes");
+  (void)byte_offset();
 }
 
 Tensor Tensor::empty(std::shared_ptr<Context> context, DType dtype, Shape shape, Heap heap) {

@@ -11,19 +11,16 @@ namespace {
 
 constexpr uint64_t kStagingBytes = uint64_t{64} << 20;
 
-void check_open(const Buffer& buffer) {
-  if (buffer.closed()) throw StateError("this Buffer is closed");
-}
-
-void check_range(const BufferRange& range, size_t bytes) {
-  check_open(*range.buffer);
+Buffer::Use checked_use(const BufferRange& range, size_t bytes) {
+  auto use = range.buffer->use();
   if (bytes > range.bytes || range.offset > range.buffer->bytes() || range.bytes > range.buffer->bytes() - range.offset)
     throw BindingError("R1", "range", "", "at most " + std::to_string(range.buffer->bytes()) + " bytes",
                        std::to_string(bytes) + " bytes at offset " + std::to_string(range.offset));
+  return use;
 }
 
-void check_pieces(const Buffer& buffer, std::span<const BufferPiece> pieces, size_t bytes) {
-  check_open(buffer);
+Buffer::Use checked_use(const Buffer& buffer, std::span<const BufferPiece> pieces, size_t bytes) {
+  auto use = buffer.use();
   uint64_t total = 0;
   for (const auto& piece : pieces) {
     total += piece.bytes;
@@ -32,6 +29,7 @@ void check_pieces(const Buffer& buffer, std::span<const BufferPiece> pieces, siz
                          std::to_string(piece.bytes) + " bytes at offset " + std::to_string(piece.offset));
   }
   if (total != bytes) throw BindingError("R2", "range", "", std::to_string(total) + " bytes of host memory", std::to_string(bytes));
+  return use;
 }
 
 void run(CommandBuffer& commands) {
@@ -64,14 +62,14 @@ class StagedPieces {
 }  // namespace
 
 void upload(const BufferRange& target, std::span<const std::byte> source, const Interrupted& interrupted) {
-  check_range(target, source.size());
+  const auto use = checked_use(target, source.size());
   const BufferPiece whole{target.offset, source.size()};
   upload(target.buffer, {&whole, 1}, source, interrupted);
 }
 
 void upload(const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> pieces, std::span<const std::byte> source,
             const Interrupted& interrupted) {
-  check_pieces(*target, pieces, source.size());
+  const auto use = checked_use(*target, pieces, source.size());
   if (source.empty()) return;
   const auto& context = target->context();
   context->wait_idle(interrupted);  // first, since an interrupt may leave no copy to or from staging memory behind
@@ -99,14 +97,14 @@ void upload(const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> 
 }
 
 void download(const BufferRange& source, std::span<std::byte> target, const Interrupted& interrupted) {
-  check_range(source, target.size());
+  const auto use = checked_use(source, target.size());
   const BufferPiece whole{source.offset, target.size()};
   download(source.buffer, {&whole, 1}, target, interrupted);
 }
 
 void download(const std::shared_ptr<Buffer>& source, std::span<const BufferPiece> pieces, std::span<std::byte> target,
               const Interrupted& interrupted) {
-  check_pieces(*source, pieces, target.size());
+  const auto use = checked_use(*source, pieces, target.size());
   if (target.empty()) return;
   const auto& context = source->context();
   context->wait_idle(interrupted);
@@ -135,8 +133,7 @@ void download(const std::shared_ptr<Buffer>& source, std::span<const BufferPiece
 
 void copy(const BufferRange& source, const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> pieces,
           const Interrupted& interrupted) {
-  check_range(source, source.bytes);
-  check_pieces(*target, pieces, source.bytes);
+  const auto read = checked_use(source, source.bytes), written = checked_use(*target, pieces, source.bytes);
   if (source.bytes == 0) return;
   const auto& context = target->context();
   context->wait_idle(interrupted);
@@ -147,7 +144,7 @@ void copy(const BufferRange& source, const std::shared_ptr<Buffer>& target, std:
 }
 
 void fill(const BufferRange& target, uint32_t word, const Interrupted& interrupted) {
-  check_range(target, target.bytes);
+  const auto use = checked_use(target, target.bytes);
   if (target.bytes == 0) return;
   if (target.offset % 4 || target.bytes % 4) throw Error("fill: a range of whole words expected");
   const auto& context = target.buffer->context();

@@ -32,15 +32,18 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
     std::erase_if(dispatches_, is_empty);
     collect_buffers();
     collect_images();
+    std::vector<Buffer::Use> uses;
+    for (const Buffer* buffer : buffers_) uses.push_back(buffer->use());
     record();
   }
 
   Submission exec() override {
-    for (const Buffer* buffer : buffers_)
-      if (buffer->closed()) throw StateError("a Buffer that this list uses is closed");
-    for (const Image* image : images_)
-      if (image->closed()) throw StateError("an Image that this list uses is closed");
-    last_ = commands_->submit();
+    last_ = commands_->submit([this] {
+      for (const Buffer* buffer : buffers_)
+        if (buffer->closed()) throw StateError("a Buffer that this list uses is closed");
+      for (const Image* image : images_)
+        if (image->closed()) throw StateError("an Image that this list uses is closed");
+    });
     return {shared_from_this(), last_};
   }
 

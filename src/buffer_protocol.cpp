@@ -1,0 +1,111 @@
+// A mapped tensor as memoryview() and NumPy see it.
+#include "bindings.h"
+#include "core/strides.h"
+#include "device/tensor.h"
+
+namespace pumice {
+namespace {
+
+// What the struct module calls the elements; null where it has no name for them.
+const char* buffer_format(DType dtype) {
+  switch (dtype) {
+    case DType::float64:
+      return "d";
+    case DType::float32:
+      return "f";
+    case DType::float16:
+      return "e";
+    case DType::int64:
+      return "q";
+    case DType::uint64:
+      return "Q";
+    case DType::int32:
+      return "i";
+    case DType::uint32:
+      return "I";
+    case DType::int16:
+      return "h";
+    case DType::uint16:
+      return "H";
+    case DType::int8:
+      return "b";
+    case DType::uint8:
+      return "B";
+    case DType::bool_:
+      return "?";
+    default:
+      return nullptr;
+  }
+}
+
+template <typename T>
+std::vector<T> reversed(const std::vector<T>& values) {
+  return {values.rbegin(), values.rend()};
+}
+
+// What a Py_buffer points to, and the tensor that it is of.
+struct ExportedBuffer {
+  Tensor tensor;
+  std::vector<Py_ssize_t> shape, strides;
+};
+
+// The mapped memory itself, as memoryview(tensor) sees it; as Buffer.map() it does not wait for the device.
+int get_buffer(PyObject* object, Py_buffer* view, int flags) {
+  std::shared_ptr<Tensor> held;
+  try {
+    held = py::handle(object).cast<std::shared_ptr<Tensor>>();
+  } catch (const py::cast_error&) {
+    PyErr_SetString(PyExc_BufferError, "this Tensor was not initialised");
+    return -1;
+  }
+  const Tensor& self = *held;
+  const TensorDesc& desc = self.desc();
+  const char* format = buffer_format(desc.dtype);
+  const auto wants = [flags](int wanted) { return (flags & wanted) == wanted; };
+  const bool is_read_only = overlaps(desc.shape, desc.strides);
+  const bool by_rows = desc.is_packed(), by_columns = is_packed(reversed(desc.shape), reversed(desc.strides));
+  const char* refusal = !self.buffer()->mapped()  ? "the buffer of this Tensor is not mapped: .buffer.map() maps it, .numpy() makes a copy"
+                        : self.buffer()->closed() ? "the buffer of this Tensor is closed"
+                        : !format                 ? "the buffer protocol has no name for elements of bfloat16, int4 and uint4"
+                        : !by_rows && !wants(PyBUF_STRIDES) ? "a strided Tensor, and a request without strides"
+                        : (wants(PyBUF_C_CONTIGUOUS) && !by_rows) || (wants(PyBUF_F_CONTIGUOUS) && !by_columns) ||
+                                (wants(PyBUF_ANY_CONTIGUOUS) && !by_rows && !by_columns)
+                            ? "a strided Tensor, and a request for contiguous memory"
+                        : wants(PyBUF_WRITABLE) && is_read_only ? "elements of this Tensor share memory: it is read-only here"
+                                                                : nullptr;
+  if (refusal) {
+    PyErr_SetString(PyExc_BufferError, refusal);
+    return -1;
+  }
+  const Py_ssize_t width = bits(desc.dtype) / 8;
+  auto made = std::make_unique<ExportedBuffer>(ExportedBuffer{self, {desc.shape.begin(), desc.shape.end()}, {}});
+  for (const int64_t stride : desc.strides) made->strides.push_back(stride * width);
+  *view = {};
+  view->buf = self.buffer()->host_bytes() + self.byte_offset();
+  view->obj = py::handle(object).inc_ref().ptr();
+  view->len = static_cast<Py_ssize_t>(desc.element_bytes());
+  view->itemsize = width;
+  view->ndim = desc.rank();
+  view->readonly = is_read_only;
+  if (flags & PyBUF_FORMAT) view->format = const_cast<char*>(format);
+  if (flags & PyBUF_ND) view->shape = made->shape.data();
+  if (wants(PyBUF_STRIDES)) view->strides = made->strides.data();
+  self.buffer()->count_view(1);
+  view->internal = made.release();
+  return 0;
+}
+
+void release_buffer(PyObject*, Py_buffer* view) {
+  const std::unique_ptr<ExportedBuffer> made(static_cast<ExportedBuffer*>(view->internal));
+  made->tensor.buffer()->count_view(-1);
+}
+
+}  // namespace
+
+void add_buffer_protocol(PyHeapTypeObject* type) {
+  type->as_buffer.bf_getbuffer = get_buffer;
+  type->as_buffer.bf_releasebuffer = release_buffer;
+  type->ht_type.tp_as_buffer = &type->as_buffer;
+}
+
+}  // namespace pumice

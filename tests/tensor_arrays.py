@@ -1,0 +1,42 @@
+"""Arrays of every element type, for the tests of tensors."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+DTYPES = [
+    *(
+        "float64",
+        "float32",
+        "float16",
+        "int64",
+        "uint64",
+        "int32",
+        "uint32",
+        "int16",
+        "uint16",
+        "int8",
+        "uint8",
+        "bool",
+    ),
+    *(ml_dtypes.bfloat16, ml_dtypes.int4, ml_dtypes.uint4),
+]
+WHOLE_BYTES = DTYPES[:-2]
+
+
+def counted(shape: Any, dtype: Any = "float32") -> Array:
+    """Elements that differ from their neighbours in every dtype."""
+    return (np.arange(np.prod(shape, dtype=int)).reshape(shape) % 7).astype(dtype)
+
+
+def page_aligned(shape: Any, dtype: Any = "float32") -> Array:
+    count = int(np.prod(shape))
+    memory = mmap.mmap(-1, max(count * np.dtype(dtype).itemsize, 1))
+    return np.frombuffer(memory, dtype, count).reshape(shape)
