@@ -244,7 +244,8 @@ def python(code: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-START = f"""import pumice
+START = f"""import pumice, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background shells start processes that ignore it
 {KEEP_BUSY}
 context = pumice.Context()
 submission = keep_busy(context, GROUPS)
