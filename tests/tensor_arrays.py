@@ -11,23 +11,21 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-DTYPES = [
-    *(
-        "float64",
-        "float32",
-        "float16",
-        "int64",
-        "uint64",
-        "int32",
-        "uint32",
-        "int16",
-        "uint16",
-        "int8",
-        "uint8",
-        "bool",
-    ),
-    *(ml_dtypes.bfloat16, ml_dtypes.int4, ml_dtypes.uint4),
-]
+NUMPY_DTYPES = (
+    "float64",
+    "float32",
+    "float16",
+    "int64",
+    "uint64",
+    "int32",
+    "uint32",
+    "int16",
+    "uint16",
+    "int8",
+    "uint8",
+    "bool",
+)
+DTYPES = [*NUMPY_DTYPES, ml_dtypes.bfloat16, ml_dtypes.int4, ml_dtypes.uint4]
 WHOLE_BYTES = DTYPES[:-2]
 
 

@@ -19,6 +19,7 @@ from pumice.model_file import ModelFile
 from pumice.onnx import import_graph
 from pumice.onnx_import import parse, recipe_of
 from pumice.recipe import ConstantRecipe, NodeRecipe, Recipe
+from tensor_arrays import NUMPY_DTYPES
 
 FLOAT = np.float32
 
@@ -370,24 +371,8 @@ def test_constant_nodes_are_constants(attribute: dict[str, Any], expected: np.nd
     np.testing.assert_array_equal(constant(made, "c"), expected, strict=True)
 
 
-DTYPES = [
-    "float64",
-    "float32",
-    "float16",
-    "int64",
-    "uint64",
-    "int32",
-    "uint32",
-    "int16",
-    "uint16",
-    "int8",
-    "uint8",
-    "bool",
-]
-
-
 @pytest.mark.parametrize("raw", [True, False], ids=["raw", "field"])
-@pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16", "int4", "uint4"])
+@pytest.mark.parametrize("dtype", [*NUMPY_DTYPES, "bfloat16", "int4", "uint4"])
 def test_every_element_type_is_read_right(dtype: str, raw: bool) -> None:
     ml_dtypes = pytest.importorskip("ml_dtypes")
     numbers = np.array([[0, 1, 1], [0, 1, 0]]) if dtype == "bool" else np.array([[0, 1, 7], [3, 5, 6]])

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
+#include <vector>
 
 #include "core/tensor_desc.h"
 
@@ -25,6 +27,16 @@ class HostWriter {
   size_t element_bytes_;
   std::shared_ptr<std::byte[]> bytes_;
 };
+
+// All elements, as int64 (of integers and bools) or as double.
+template <typename T>
+std::vector<T> elements_of(const HostTensor& tensor) {
+  static_assert(std::is_same_v<T, int64_t> || std::is_same_v<T, double>);
+  if constexpr (std::is_same_v<T, int64_t>)
+    return tensor.as_int64();
+  else
+    return tensor.as_double();
+}
 
 // The elements of `x` at first + sum(index * stride), for all indices of `desc` in row-major order; strides may be negative.
 HostTensor moved_elements(const HostTensor& x, const TensorDesc& desc, const Strides& strides, int64_t first);

@@ -17,24 +17,10 @@ namespace {
 using Inputs = std::span<const HostTensor* const>;
 using Results = HostResults;
 
-std::vector<HostTensor> one(HostTensor value) {
-  std::vector<HostTensor> values;
-  values.push_back(std::move(value));
-  return values;
-}
-
 HostTensor integers_tensor(const TensorDesc& desc, const std::vector<int64_t>& values) {
   HostWriter writer(desc);
   for (size_t i = 0; i < values.size(); ++i) writer.store(static_cast<int64_t>(i), values[i]);
   return writer.take();
-}
-
-template <typename T>
-std::vector<T> elements_of(const HostTensor& tensor) {
-  if constexpr (std::is_same_v<T, int64_t>)
-    return tensor.as_int64();
-  else
-    return tensor.as_double();
 }
 
 // An operand of a map: its elements, and which of them belongs to each element of the result.

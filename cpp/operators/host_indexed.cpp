@@ -10,12 +10,6 @@
 namespace pumice {
 namespace {
 
-HostResults one(HostTensor value) {
-  std::vector<HostTensor> values;
-  values.push_back(std::move(value));
-  return values;
-}
-
 int64_t count_of(const Shape& shape, size_t first, size_t end) {
   return element_count({shape.begin() + static_cast<std::ptrdiff_t>(first), shape.begin() + static_cast<std::ptrdiff_t>(end)});
 }
@@ -74,14 +68,6 @@ T reduced(std::string_view reduction, T a, T b) {
   if (reduction == "mul") return a * b;
   if (reduction == "max") return a > b || a != a ? a : b;
   return a < b || a != a ? a : b;
-}
-
-template <typename T>
-std::vector<T> elements_of(const HostTensor& tensor) {
-  if constexpr (std::is_same_v<T, int64_t>)
-    return tensor.as_int64();
-  else
-    return tensor.as_double();
 }
 
 template <typename T>

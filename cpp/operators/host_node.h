@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "operators/operator_table.h"
@@ -11,6 +12,13 @@
 namespace pumice {
 
 using HostResults = std::optional<std::vector<HostTensor>>;  // none: without a value, as of an integer divided by zero
+
+// The results of a node of one output.
+inline HostResults one(HostTensor value) {
+  HostResults results(std::in_place);
+  results->push_back(std::move(value));
+  return results;
+}
 
 // One node with all that its evaluation needs; the output descs are its shape rule's.
 struct HostNode {

@@ -215,6 +215,11 @@ size_t rank_of(const IndexSpace& space, size_t inputs) {
   return std::clamp(space.sizes.size(), std::min(kMapRank, most), most);
 }
 
+// Fours that an invocation makes of a dense result: 16 bytes.
+int64_t quads_of(DType dtype) {
+  return 32 / std::clamp(bits(dtype), 8, 32);
+}
+
 // How an operand's elements are met by the four that an invocation makes at once.
 enum class Met : uint8_t { quad, single, strided };
 
@@ -332,7 +337,7 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
                  {"RANK", number(shape.rank)},
                  {"DENSE", shape.dense ? "1" : "0"},
                  {"WHOLE", shape.whole ? "1" : "0"},
-                 {"QUADS", number(static_cast<size_t>(32 / std::clamp(bits(result_dtype), 8, 32)))},
+                 {"QUADS", number(static_cast<size_t>(quads_of(result_dtype)))},
                  {"LOCAL_SIZE", node.context->info().kind == DeviceKind::software ? "64" : "256"},
                  {"RESULT_TYPE", std::string(glsl_type(wanted))},
                  {"RESULT", glsl}};
@@ -393,7 +398,7 @@ void add_map(LowerContext& node, const Expression& expression, size_t count) {
     step.set("size", space.sizes).set("t_stride", strides);
     if (!shape.dense) step.set("y_stride", space.strides.back());
   }
-  const int64_t each = shape.dense ? 4 * (32 / std::clamp(bits(node.output(0).dtype), 8, 32)) : 1;
+  const int64_t each = shape.dense ? 4 * quads_of(node.output(0).dtype) : 1;
   node.add(step.threads(static_cast<uint64_t>(ceil_div(elements, each))).build());
 }
 

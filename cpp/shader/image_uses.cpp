@@ -8,17 +8,6 @@
 namespace pumice::spirv {
 namespace {
 
-enum UsingOp : uint16_t {
-  kOpFunctionParameter = 55,
-  kOpFunctionCall = 57,
-  kOpLoad = 61,
-  kOpCopyObject = 83,
-  kOpImageSampleImplicitLod = 87,
-  kOpImageSampleExplicitLod = 88,
-  kOpImageSampleProjImplicitLod = 91,
-  kOpImageSampleProjExplicitLod = 92,
-  kOpImageGather = 96,
-};
 constexpr uint32_t kBias = 1, kOffsets = 8 | 16 | 32;  // image operands: constant, other, one for each texel
 
 // The variables that an id may stand for: textures are passed to functions.
@@ -37,7 +26,7 @@ class Origins {
     uint32_t function = 0;
     for (const auto& instruction : module_.all()) {
       if (instruction.op == OpFunction) function = instruction[1];
-      if (instruction.op == kOpFunctionParameter) parameters_[function].push_back(instruction[1]);
+      if (instruction.op == OpFunctionParameter) parameters_[function].push_back(instruction[1]);
       if (instruction.op == OpVariable && instruction[2] == kUniformConstant) origins_[instruction[1]] = {instruction[1]};
     }
   }
@@ -45,8 +34,8 @@ class Origins {
   bool add_all() {
     bool any = false;
     for (const auto& instruction : module_.all()) {
-      if (instruction.op == kOpLoad || instruction.op == kOpCopyObject) any = add(instruction[1], instruction[2]) || any;
-      if (instruction.op != kOpFunctionCall) continue;
+      if (instruction.op == OpLoad || instruction.op == OpCopyObject) any = add(instruction[1], instruction[2]) || any;
+      if (instruction.op != OpFunctionCall) continue;
       const auto& parameters = parameters_[instruction[2]];
       for (size_t i = 0; i < parameters.size() && i + 3 < instruction.size(); ++i) any = add(parameters[i], instruction[i + 3]) || any;
     }
@@ -70,15 +59,15 @@ class Origins {
 
 // The operand with the mask of image operands, of the instructions that sample.
 std::optional<size_t> mask_operand(uint16_t op) {
-  if (op == kOpImageGather) return 5;
-  const bool samples = op == kOpImageSampleImplicitLod || op == kOpImageSampleExplicitLod || op == kOpImageSampleProjImplicitLod ||
-                       op == kOpImageSampleProjExplicitLod;
+  if (op == OpImageGather) return 5;
+  const bool samples = op == OpImageSampleImplicitLod || op == OpImageSampleExplicitLod || op == OpImageSampleProjImplicitLod ||
+                       op == OpImageSampleProjExplicitLod;
   return samples ? std::optional<size_t>(4) : std::nullopt;
 }
 
 std::string need_of(const Instruction& instruction, uint32_t mask) {
-  if (instruction.op == kOpImageSampleProjImplicitLod || instruction.op == kOpImageSampleProjExplicitLod) return "a projection";
-  if (instruction.op == kOpImageSampleImplicitLod) return "a level of detail from derivatives";
+  if (instruction.op == OpImageSampleProjImplicitLod || instruction.op == OpImageSampleProjExplicitLod) return "a projection";
+  if (instruction.op == OpImageSampleImplicitLod) return "a level of detail from derivatives";
   return mask & kOffsets ? "an offset" : "";
 }
 

@@ -14,6 +14,7 @@ import numpy as np
 
 import pumice
 
+from . import on_device
 from .rows import Row, Table, timed
 from .session import Session
 from .timing import Sampler, Times, measure, sampler
@@ -193,21 +194,11 @@ def call_table(session: Session) -> Table:
     return Table(f"Call of a compiled kernel with four arguments, {session.context.info.name}", "us", rows)
 
 
-def on_device(kernel: pumice.Kernel, groups: tuple[int, int], **arguments: object) -> Sampler:
+def kernel_sampler(kernel: pumice.Kernel, groups: tuple[int, int], **arguments: object) -> Sampler:
     """Seconds on the device, which the host's clock is not part of."""
     commands = pumice.CommandList(arguments["x"].context)  # type: ignore[attr-defined]
     commands.dispatch(kernel.bind(**arguments, groups=groups))
-    commands.commit(timing=True)
-
-    def sample(runs: int) -> list[float]:
-        seconds = []
-        for _ in range(runs):
-            submission = commands.exec()
-            submission.wait()
-            seconds.append(submission.device_time or 0.0)
-        return seconds
-
-    return sample
+    return on_device.sampler(commands)
 
 
 def grid(quads: int, each: int) -> tuple[int, int]:
@@ -220,7 +211,7 @@ def copy_sampler(context: pumice.Context, size: int) -> Sampler:
     """A copy of `size` bytes by a kernel, the device's limit."""
     source, target = (pumice.empty(size // 4, "float32", context) for _ in range(2))
     copy = pumice.Kernel(COPY, context=context, name="copy")
-    return on_device(copy, grid(size // 16, 256), x=source, y=target, count=size // 16)
+    return kernel_sampler(copy, grid(size // 16, 256), x=source, y=target, count=size // 16)
 
 
 def bandwidth_samplers(context: pumice.Context, size: int) -> dict[str, Sampler]:
@@ -229,7 +220,7 @@ def bandwidth_samplers(context: pumice.Context, size: int) -> dict[str, Sampler]
     for dtype in ("float32", "float16"):
         quads = size // (4 * np.dtype(dtype).itemsize)
         x, y = (pumice.empty(4 * quads, dtype, context) for _ in range(2))
-        samplers[f"x / (1 + |x|) of a x + b, {dtype}"] = on_device(
+        samplers[f"x / (1 + |x|) of a x + b, {dtype}"] = kernel_sampler(
             fused, grid(quads, 512), x=x, y=y, count=quads, scale=0.5, shift=0.25
         )
     return samplers

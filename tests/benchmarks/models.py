@@ -13,7 +13,7 @@ import numpy as np
 
 import pumice
 
-from . import peers
+from . import on_device, peers
 from .cases import Case
 from .contender import Array, Contender, Local
 from .conversion import converted
@@ -44,20 +44,9 @@ def device_times(model: pumice.Model, x: Array, runs: int) -> Sequence[float]:
     results = program.call((x,))
     tensors = {model.inputs[0].name: pumice.tensor(x, context)}
     tensors |= {output.name: pumice.tensor(y, context) for output, y in zip(model.outputs, results, strict=True)}
-    table = pumice.BindingTable(compiled)
-    table.bind(**tensors)
-    needed = compiled.binding_properties
-    table.bind_temporary(pumice.Buffer(context, needed.temporary_bytes) if needed.temporary_bytes else None)
-    table.bind_persistent(program.persistent if needed.persistent_bytes else None)
     commands = pumice.CommandList(context)
-    commands.dispatch(compiled, table)
-    commands.commit(timing=True)
-    seconds = []
-    for _ in range(runs):
-        submission = commands.exec()
-        submission.wait()
-        seconds.append(submission.device_time or 0.0)
-    return seconds
+    on_device.dispatch(commands, program, compiled, tensors)
+    return on_device.sampler(commands)(runs)
 
 
 def ncnn(session: Session, case: Case, x: Array, precision: str) -> Contender:

@@ -10,7 +10,7 @@ import numpy as np
 
 import pumice
 
-from . import peers
+from . import on_device, peers
 from .contender import Array
 from .kernels import MANY, US, copy_sampler
 from .rows import Row, Table, timed
@@ -19,7 +19,6 @@ from .timing import Absent, Sampler, Times, measure
 
 MANY_ON_SOFTWARE = 1 << 24  # bytes of a large tensor
 SHARE = 0.8  # of the copy's bandwidth
-FLOAT16 = {"float32": "float16", "float16": "float16"}
 
 
 @dataclass(frozen=True)
@@ -185,23 +184,8 @@ def replayed(context: pumice.Context, programs: Sequence[tuple[pumice.Program, M
         if result is None:
             (first,) = program.call(tuple(given.values()))
             result = pumice.empty(first.shape, str(first.dtype), context)
-        table = pumice.BindingTable(compiled)
-        table.bind(**tensors, y=result)
-        needed = compiled.binding_properties
-        table.bind_temporary(pumice.Buffer(context, needed.temporary_bytes) if needed.temporary_bytes else None)
-        table.bind_persistent(program.persistent if needed.persistent_bytes else None)
-        commands.dispatch(compiled, table)
-    commands.commit(timing=True)
-
-    def sample(runs: int) -> list[float]:
-        seconds = []
-        for _ in range(runs):
-            submission = commands.exec()
-            submission.wait()
-            seconds.append((submission.device_time or 0.0) / len(programs))
-        return seconds
-
-    return sample
+        on_device.dispatch(commands, program, compiled, {**tensors, "y": result})
+    return on_device.sampler(commands, len(programs))
 
 
 def program_of(case: Streamed, context: pumice.Context) -> tuple[pumice.Program, dict[str, Array]]:
