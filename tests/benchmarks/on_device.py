@@ -19,7 +19,7 @@ def dispatch(
     table = pumice.BindingTable(compiled)
     table.bind(**tensors)
     needed = compiled.binding_properties
-    table.bind_temporary(pumice.Buffer(commands.context, needed.temporary_bytes) if needed.temporary_bytes else None)
+    table.bind_temporary(pumice.Buffer(compiled.context, needed.temporary_bytes) if needed.temporary_bytes else None)
     table.bind_persistent(program.persistent if needed.persistent_bytes else None)
     commands.dispatch(compiled, table)
 
