@@ -1,6 +1,8 @@
 // Layer normalisation as in layer_norm.comp of rows that are held in registers: they are read once. CHANNELS: a row is the plane of
 // channel row % p.channels, which has one scale and one bias (instance normalisation); else its elements have.
 #version 450
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
 #extension GL_EXT_control_flow_attributes : require
 #include "include/math.glsl"
 #include "include/tensor.glsl"

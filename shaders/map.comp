@@ -34,11 +34,12 @@ uint at[INPUTS];
 void locate(uint flat_index) {
 #if RANK
   for (int i = 0; i < INPUTS; ++i) at[i] = 0u;
-  for (int axis = RANK - 1; axis >= 0; --axis) {
+  for (int axis = RANK - 1; axis > 0; --axis) {
     const uint next = flat_index / p.size[axis], k = flat_index - next * p.size[axis];
     flat_index = next;
     for (int i = 0; i < INPUTS; ++i) at[i] += k * p.t_stride[i * RANK + axis];
   }
+  for (int i = 0; i < INPUTS; ++i) at[i] += flat_index * p.t_stride[i * RANK];
 #else
   for (int i = 0; i < INPUTS; ++i) at[i] = flat_index;
 #endif

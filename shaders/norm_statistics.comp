@@ -2,6 +2,8 @@
 // nothing. The stretches are put together by norm_combine (Chan, Golub, LeVeque 1983). PLANES: planes are dense and of whole fours, and
 // a workgroup takes a stretch; else an invocation does.
 #version 450
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
 #include "include/tensor.glsl"
 #if PLANES
 #define TEAM 256

@@ -5,6 +5,8 @@
 // (WIDE: LOAD4(i), HELD_TYPE), Y_TYPE, STORE(i, v), ACCUMULATOR, START, STEP(s, v, i) with i the element's number, MERGE(s, t) and
 // FINISH(s, n).
 #version 450
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
 #extension GL_EXT_control_flow_attributes : require
 layout(local_size_x = LOCAL_SIZE) in;
 #include "include/math.glsl"
@@ -18,7 +20,7 @@ layout(local_size_x = LOCAL_SIZE) in;
 #define OWN 4u
 #endif
 #if TEAM > 1
-#define AHEAD 4u  // loads on their way at once
+#define AHEAD LOADS_AHEAD  // loads on their way at once
 #else
 #define AHEAD 1u
 #endif

@@ -1,18 +1,21 @@
 // Softmax, or with LOGARITHM its logarithm, of rows that are held in registers: they are read once.
 #version 450
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
 #extension GL_EXT_control_flow_attributes : require
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 layout(push_constant) uniform parameter { uint rows, quads, x_offset, y_offset; } p;
 #include "include/held.glsl"
 
-float largest_of(vec4 v) { return pm_max(pm_max(v.x, v.y), pm_max(v.z, v.w)); }
+// Where an element is NaN the sum is, and so are all results: the largest may be that of the others.
+float largest_of(vec4 v) { return max(max(v.x, v.y), max(v.z, v.w)); }
 float sum_of(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
 
 void main() {
   hold_row(uintBitsToFloat(0xff800000u));
   float largest = largest_of(held[0]), sum = 0.0;
-  FOR_HELD(k) largest = pm_max(largest, largest_of(held[k]));
+  FOR_HELD(k) largest = max(largest, largest_of(held[k]));
   largest = gather_largest(largest);
   FOR_HELD(k) {
     held[k] -= largest;

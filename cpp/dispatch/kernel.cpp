@@ -146,9 +146,12 @@ const Pipeline& KernelVariant::pipeline() const {
     desc.specialization = specialization_;
     const auto owner = context();
     const auto& needed = interface().capabilities;
-    const bool has_matrices = std::find(needed.begin(), needed.end(), "CooperativeMatrixKHR") != needed.end();
-    if (has_matrices && owner->feature("subgroupSizeControl") && owner->feature("computeFullSubgroups"))
-      desc.subgroup_size = static_cast<uint32_t>(owner->limit("subgroupSize"));
+    const bool exchanges = std::any_of(needed.begin(), needed.end(), [](const std::string& capability) {
+      return capability == "CooperativeMatrixKHR" || capability == "GroupNonUniformShuffle";
+    });
+    const uint64_t size = owner->limit("subgroupSize");
+    if (exchanges && local_size_[0] % size == 0 && owner->feature("subgroupSizeControl") && owner->feature("computeFullSubgroups"))
+      desc.subgroup_size = static_cast<uint32_t>(size);
     pipeline_ = Pipeline::create(*owner, desc);
   });
   return *pipeline_;

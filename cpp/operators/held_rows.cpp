@@ -33,8 +33,8 @@ std::optional<HeldRows> held_rows(const LowerContext& node, int64_t size) {
 StepBuilder held_step(const LowerContext& node, const HeldRows& how, std::string_view shader, Macros macros, int64_t rows, int64_t size) {
   const Macros more = how.macros();
   macros.insert(macros.end(), more.begin(), more.end());
-  // Results of 16 bits are made of words, whatever the device could address.
-  StepBuilder step(node.library->find(node.context, shader, packed_storage_of(node.input(0).dtype), macros));
+  macros.emplace_back("SUBGROUP", std::to_string(node.subgroup()));
+  StepBuilder step(node.kernel(shader, node.input(0).dtype, macros));
   step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("quads", size / 4);
   step.groups(static_cast<uint64_t>(ceil_div(rows, how.teams)));
   return step;

@@ -1,6 +1,7 @@
 #include "operators/lowering.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "core/error.h"
@@ -126,6 +127,13 @@ std::shared_ptr<const KernelVariant> NodeContext::kernel(std::string_view shader
 bool NodeContext::prefers_lanes() const {
   const DeviceInfo& device = context->info();
   return device.kind == DeviceKind::software && device.feature("subgroupShuffle") && device.limit("subgroupSize") == 8;
+}
+
+int64_t NodeContext::subgroup() const {
+  const DeviceInfo& device = context->info();
+  const uint64_t size = device.limit("subgroupSize");
+  const bool usable = device.feature("subgroupShuffle") && device.feature("subgroupSizeControl") && device.feature("computeFullSubgroups");
+  return usable && std::has_single_bit(size) && size >= 16 && size <= 128 ? static_cast<int64_t>(size) : 0;
 }
 
 bool NodeContext::has_matrices() const {

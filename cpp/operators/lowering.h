@@ -82,6 +82,8 @@ class NodeContext {
   // Family by device facts: a software device with subgroups of 8 has kernels in registers ("lanes"), any other device ones that work
   // through shared memory ("tiled").
   bool prefers_lanes() const;
+  // Invocations of a subgroup that exchange values, a power of two from 16 on; 0 where a device has none, or several sizes of them.
+  int64_t subgroup() const;
   // Matrix units that multiply floats as they are inside, 16 by 16 by 16, and sum in float32.
   bool has_matrices() const;
   // Throws UnsupportedError where the device has no arithmetic on such elements (shaderInt64, shaderFloat64).

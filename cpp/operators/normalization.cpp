@@ -40,9 +40,7 @@ void add_apply(LowerContext& node, const Planes& x, const Planes& y, const Opera
   const bool is_software = node.context->info().kind == DeviceKind::software;
   const Macros macros = {
       {"PLANES", flag(planes)}, {"VEC4", flag(vec4)}, {"LOCAL_SIZE", is_software ? "64" : "256"}, {"EPILOGUE(x)", node.epilogue()}};
-  const auto kernel = planes ? node.library->find(node.context, "norm_apply.comp", packed_storage_of(dtype), macros)
-                             : node.kernel("norm_apply.comp", dtype, macros);
-  StepBuilder step(kernel);
+  StepBuilder step(node.kernel("norm_apply.comp", dtype, macros));
   step.bind("x", node.in(0)).bind("factors", factors).bind("y", node.out(0)).set("elements", y.elements() / unit);
   step.set("channels", vec4 ? y.c / 4 : y.c).set("factor_stride_n", factor_stride_n);
   if (planes) {
@@ -81,7 +79,8 @@ void lower_instance_norm(LowerContext& node) {
   const int64_t stretches = ceil_div(pixels, stretch);
   const Operand parts = node.temporary(static_cast<uint64_t>(x.n * stretches * x.c) * 8),
                 factors = node.temporary(static_cast<uint64_t>(x.n * x.c) * 8);
-  StepBuilder statistics(node.kernel("norm_statistics.comp", node.input(0).dtype, {{"PLANES", flag(quads)}}));
+  StepBuilder statistics(
+      node.kernel("norm_statistics.comp", node.input(0).dtype, {{"PLANES", flag(quads)}, {"SUBGROUP", std::to_string(node.subgroup())}}));
   statistics.bind("x", node.in(0))
       .bind("y", parts)
       .set("images", x.n)

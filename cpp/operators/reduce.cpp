@@ -18,6 +18,7 @@ constexpr int64_t kMostInOne = 4096;    // elements that one invocation folds: s
 constexpr int64_t kMostInTeam = 65536;  // and a workgroup
 constexpr int64_t kGroupSize = 256;     // invocations of one
 constexpr int64_t kSmallTeam = 16;      // invocations that share a shorter row, or a column
+constexpr int64_t kHalvesTeam = 64, kFewestInHalvesGroup = 16384;
 constexpr int64_t kFewestInTeam = 32, kFewestInGroup = 1024;  // elements of a row that are worth a small team, and a workgroup
 constexpr int64_t kManyInvocations = 262144;                  // fill a large GPU
 
@@ -178,15 +179,21 @@ bool in_fours(const IndexSpace& space, size_t axes) {
   return true;
 }
 
+// Invocations that fold one of `rows` rows. Those of halves take more elements each, as long as all rows keep the device busy.
+int64_t row_team(int64_t rows, int64_t size, bool halves) {
+  if (size < kFewestInTeam) return 1;
+  if (size < kFewestInGroup) return kSmallTeam;
+  return halves && size < kFewestInHalvesGroup && rows * kHalvesTeam >= kManyInvocations / 4 ? kHalvesTeam : kGroupSize;
+}
+
 // How many invocations fold a result, and what each loads.
 void choose_team(const LowerContext& node, const WideText& text, Stage& stage) {
   const int64_t size = stage.reduced.elements(), step = stage.reduced.strides[0].back();
   stage.columns = stage.kept.strides[0].back() == 1 && stage.kept.sizes.back() >= kFewestColumns && step != 1;
-  stage.team = node.prefers_lanes()     ? 1
-               : stage.columns          ? kSmallTeam
-               : size >= kFewestInGroup ? kGroupSize
-               : size >= kFewestInTeam  ? kSmallTeam
-                                        : 1;
+  const bool halves = stage.first && is_half_width(node.input(0).dtype);
+  stage.team = node.prefers_lanes() ? 1
+               : stage.columns      ? (halves ? kSmallTeam / 2 : kSmallTeam)
+                                    : row_team(stage.kept.elements(), size, halves);
   const IndexSpace &across = stage.columns ? stage.kept : stage.reduced, &along = stage.columns ? stage.reduced : stage.kept;
   // Invocations of software devices walk columns one by one: that reads their caches better.
   const bool fours = (stage.team > 1 || !stage.columns) && across.strides[0].back() == 1 && across.sizes.back() % 4 == 0 &&
@@ -197,7 +204,7 @@ void choose_team(const LowerContext& node, const WideText& text, Stage& stage) {
 // Elements of a result that a team folds: all of them, or fewer where the teams would be too few or too slow.
 int64_t part_size_of(const Stage& stage) {
   const int64_t results = stage.kept.elements(), size = stage.reduced.elements();
-  if (stage.team == kSmallTeam && !stage.columns) return size;
+  if (stage.team > 1 && stage.team < kGroupSize && !stage.columns) return size;
   const bool is_group = stage.team == kGroupSize, is_column = stage.columns && stage.team > 1;
   const int64_t most = is_group ? kMostInTeam : kMostInOne, least = is_group ? 8 * kGroupSize : 256;
   const int64_t wanted = is_group ? 256 : is_column ? kManyInvocations * stage.wide / stage.team : 64;  // results times parts
@@ -223,10 +230,13 @@ void add_stage(LowerContext& node, const Fold& fold, const WideText& wide, const
   append(fold.macros);
   const bool one_axis = stage.reduced.sizes[0] * stage.reduced.sizes[1] * stage.reduced.sizes[2] == 1;
   const int64_t local_size = node.prefers_lanes() ? 64 : kGroupSize;
+  const bool is_narrow = width_macros(fold.accumulator).empty();  // subgroups exchange 32 bits everywhere
   append({{"ONE_AXIS", one_axis ? "1" : "0"},
           {"COLUMNS", stage.columns ? "1" : "0"},
           {"TEAM", std::to_string(stage.team)},
           {"WIDE", std::to_string(stage.wide)},
+          {"LOADS_AHEAD", stage.first && is_half_width(x) ? "8u" : "4u"},
+          {"SUBGROUP", std::to_string(is_narrow ? node.subgroup() : 0)},
           {"LOCAL_SIZE", std::to_string(local_size)}});
   if (bits(x) == 64) append({{"PM_HAS_INT64", "1"}});
   if (x == DType::float64) append({{"PM_HAS_FLOAT64", "1"}});

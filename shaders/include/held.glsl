@@ -6,7 +6,7 @@ layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
 layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
 shared float meeting[TEAM * TEAMS + 16u];
 PM_GATHER(gather_sum, float, meeting, pm_sum)
-PM_GATHER(gather_largest, float, meeting, pm_max)
+PM_GATHER(gather_largest, float, meeting, max)
 
 vec4 held[HELD];
 

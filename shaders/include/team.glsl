@@ -9,6 +9,27 @@
     for (uint i = 1u; i < 8u; ++i) result = merge(result, subgroupShuffle(v, i));         \
     return result;                                                                        \
   }
+#elif SUBGROUP
+// Subgroups of SUBGROUP (a power of two) invocations exchange their values; beyond them the subgroups' results meet in shared memory:
+// `array` has an element for each invocation of the workgroup and 16 more. Calls take turns with its first and its next elements, so that
+// one barrier is enough.
+#define TEAM_NUMBER (gl_LocalInvocationID.x / TEAM)
+#define TEAM_MEMBER (gl_LocalInvocationID.x % TEAM)
+uint pm_turn = 0u;
+#define PM_GATHER(name, type, array, merge)                                                                       \
+  type name(type v) {                                                                                             \
+    for (uint mask = 1u; mask < min(uint(TEAM), uint(SUBGROUP)); mask <<= 1)                                      \
+      v = merge(v, subgroupShuffleXor(v, mask));                                                                  \
+    if (TEAM > SUBGROUP) {                                                                                        \
+      if (gl_LocalInvocationID.x % SUBGROUP == 0u) array[pm_turn + gl_LocalInvocationID.x / SUBGROUP] = v;        \
+      barrier();                                                                                                  \
+      const uint first = pm_turn + TEAM_NUMBER * (TEAM / SUBGROUP);                                               \
+      v = array[first];                                                                                           \
+      for (uint i = 1u; i < TEAM / SUBGROUP; ++i) v = merge(v, array[first + i]);                                 \
+      pm_turn = gl_WorkGroupSize.x / SUBGROUP - pm_turn;                                                          \
+    }                                                                                                             \
+    return v;                                                                                                     \
+  }
 #else
 // They meet in shared memory: `array` has an element for each invocation of the workgroup and 16 more. TEAM is a power of two, at
 // least 16.
