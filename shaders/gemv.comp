@@ -1,9 +1,13 @@
 // Matrix products of a few rows: y = x w, bound by the reading of w. A workgroup computes 32 columns of all ROWS rows; four
-// neighbouring invocations read 32 columns of one row of w, eight each, and the others take further rows of w. Their sums meet in
-// shared memory: eight of them, then the rest.
+// neighbouring invocations read 32 columns of one row of w, eight each, and the others take further rows of w, AHEAD of them on their way
+// at once. Their sums meet within subgroups and then in shared memory; without subgroups in shared memory, eight of them, then the rest.
 // Packed weights: [batch][depth][columns rounded up to 8].
 #version 450
 #extension GL_EXT_control_flow_attributes : require
+#if SUBGROUP
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#endif
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #include "include/contraction.glsl"
@@ -11,31 +15,43 @@
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint INVOCATIONS = 1024u;
 layout(constant_id = 1) const uint ROWS = 1u;
+layout(constant_id = 2) const uint AHEAD = 8u;
+layout(constant_id = 3) const uint WHOLE = 0u;  // 1: the depth is a multiple of the rows of w that are read at once
 
 layout(binding = 0) readonly buffer X { sfp x[]; };
 #if PM_GRAIN == 2
-layout(binding = 1) readonly buffer W { uvec4 w[]; };  // eights
+layout(binding = 1) readonly buffer W { uvec4 w[]; };
+#define EIGHT uvec4
 #else
-layout(binding = 1) readonly buffer W { vec4 w[]; };
+struct EIGHT { vec4 low, high; };
+layout(binding = 1) readonly buffer W { EIGHT w[]; };
 #endif
 layout(binding = 2) buffer Y { sfp y[]; };
 
 const uint kColumns = 32u, kAcross = 4u;  // of a workgroup; invocations that read them
-const uint kAhead = 8u;                   // rows of w that an invocation has on their way
-const uint DEEP = INVOCATIONS / kAcross;  // rows of w that a workgroup reads at once
+const uint DEEP = INVOCATIONS / kAcross;  // rows of w side by side
 
-const uint PARTS = INVOCATIONS / kColumns;  // that eight sums become
-
-shared vec4 meeting[ROWS * INVOCATIONS * 2u];     // [row][down][four of columns]
-shared float parts[ROWS * INVOCATIONS];           // [row][part][column]
-
-// Two numbers of a word.
-vec2 unpack(uint word) {
-#if NCNN_bf16_packed || NCNN_bf16_storage
-  return uintBitsToFloat(uvec2(word << 16, word & 0xffff0000u));
+#if SUBGROUP
+const uint PARTS = INVOCATIONS / SUBGROUP;
+shared float parts[ROWS * PARTS * (kColumns + 1u)];  // [row][part][column]; one more, for the banks
 #else
-  return unpackHalf2x16(word);
+const uint PARTS = INVOCATIONS / kColumns;     // that eight sums become
+shared vec4 meeting[ROWS * INVOCATIONS * 2u];  // [row][down][four of columns]
+shared float parts[ROWS * INVOCATIONS];        // [row][part][column]
 #endif
+
+#if PM_GRAIN == 2
+vec4 low_of(EIGHT e) { return vec4(pm_unpack_halves(e.x), pm_unpack_halves(e.y)); }
+vec4 high_of(EIGHT e) { return vec4(pm_unpack_halves(e.z), pm_unpack_halves(e.w)); }
+#else
+vec4 low_of(EIGHT e) { return e.low; }
+vec4 high_of(EIGHT e) { return e.high; }
+#endif
+
+void store(uint row, uint channel, float sum) {
+  if (row >= p.pixels || channel >= p.channels_out) return;
+  const uint at = y_index(uvec3(0u, 0u, row)) + gl_WorkGroupID.z * p.y_stride_group + channel * p.y_stride_c;
+  pm_store(y, at, epilogue(sum + channel_bias(channel) + element_bias(row, channel)));
 }
 
 void main() {
@@ -45,36 +61,41 @@ void main() {
   const uint first_w = (W_GROUP >> 3) + eight, first_x = p.x_offset + gl_WorkGroupID.z * p.x_stride_group;
   vec4 sums[ROWS * 2u];
   [[unroll]] for (uint i = 0u; i < ROWS * 2u; ++i) sums[i] = vec4(0.0);
-  for (uint begin = down; begin < p.channels_in; begin += DEEP * kAhead) {
-#if PM_GRAIN == 2
-    uvec4 held[kAhead];
-#else
-    vec4 held[kAhead * 2u];
-#endif
-    [[unroll]] for (uint k = 0u; k < kAhead; ++k) {
-      const uint at = first_w + min(begin + k * DEEP, p.channels_in - 1u) * eights;
-#if PM_GRAIN == 2
-      held[k] = w[at];
-#else
-      held[k * 2u] = w[at * 2u];
-      held[k * 2u + 1u] = w[at * 2u + 1u];
-#endif
+  for (uint begin = down; begin < p.channels_in; begin += DEEP * AHEAD) {
+    // Without branches, so that all loads are on their way at once: past the end the last row is read, and nothing comes of it.
+    EIGHT held[AHEAD];
+    float factors[ROWS * AHEAD];
+    [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {
+      const uint depth = begin + k * DEEP, at = WHOLE != 0u ? depth : min(depth, p.channels_in - 1u);
+      held[k] = w[first_w + at * eights];
+      [[unroll]] for (uint row = 0u; row < ROWS; ++row)
+        factors[row * AHEAD + k] = pm_load(x, first_x + min(row, p.pixels - 1u) * p.x_stride_w + at * p.x_stride_c);
     }
-    [[unroll]] for (uint k = 0u; k < kAhead; ++k) {
-      const uint depth = begin + k * DEEP;
-      if (depth >= p.channels_in) break;
-#if PM_GRAIN == 2
-      const vec4 low = vec4(unpack(held[k].x), unpack(held[k].y)), high = vec4(unpack(held[k].z), unpack(held[k].w));
-#else
-      const vec4 low = held[k * 2u], high = held[k * 2u + 1u];
-#endif
+    [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {
+      const bool deep = WHOLE != 0u || begin + k * DEEP < p.channels_in;
+      const vec4 low = deep ? low_of(held[k]) : vec4(0.0), high = deep ? high_of(held[k]) : vec4(0.0);
       [[unroll]] for (uint row = 0u; row < ROWS; ++row) {
-        const float v = pm_load(x, first_x + min(row, p.pixels - 1u) * p.x_stride_w + depth * p.x_stride_c);
+        const float v = deep ? factors[row * AHEAD + k] : 0.0;
         sums[row * 2u] = fma(vec4(v), low, sums[row * 2u]);
         sums[row * 2u + 1u] = fma(vec4(v), high, sums[row * 2u + 1u]);
       }
     }
   }
+#if SUBGROUP
+  [[unroll]] for (uint i = 0u; i < ROWS * 2u; ++i) {
+    [[unroll]] for (uint mask = kAcross; mask < SUBGROUP; mask <<= 1) sums[i] += subgroupShuffleXor(sums[i], mask);
+    if (gl_SubgroupInvocationID < kAcross)
+      [[unroll]] for (uint j = 0u; j < 4u; ++j)
+        parts[(i / 2u * PARTS + gl_SubgroupID) * (kColumns + 1u) + across * 8u + i % 2u * 4u + j] = sums[i][j];
+  }
+  barrier();
+  const uint column = gl_LocalInvocationIndex / PARTS, part = gl_LocalInvocationIndex % PARTS;
+  [[unroll]] for (uint row = 0u; row < ROWS; ++row) {
+    float sum = parts[(row * PARTS + part) * (kColumns + 1u) + min(column, kColumns - 1u)];
+    [[unroll]] for (uint mask = 1u; mask < PARTS; mask <<= 1) sum += subgroupShuffleXor(sum, mask);
+    if (part == 0u && column < kColumns) store(row, gl_WorkGroupID.y * kColumns + column, sum);
+  }
+#else
   [[unroll]] for (uint i = 0u; i < ROWS * 2u; ++i)
     meeting[(i / 2u * DEEP + down) * (kColumns / 4u) + across * 2u + i % 2u] = sums[i];
   barrier();
@@ -86,10 +107,9 @@ void main() {
     parts[(row * PARTS + part) * kColumns + column] = sum;
   }
   barrier();
-  const uint row = part, channel = gl_WorkGroupID.y * kColumns + column;
-  if (row >= min(ROWS, p.pixels) || channel >= p.channels_out) return;
+  if (part >= ROWS) return;
   float sum = 0.0;
-  for (uint i = 0u; i < PARTS; ++i) sum += parts[(row * PARTS + i) * kColumns + column];
-  const uint at = y_index(uvec3(0u, 0u, row)) + gl_WorkGroupID.z * p.y_stride_group + channel * p.y_stride_c;
-  pm_store(y, at, epilogue(sum + channel_bias(channel) + element_bias(row, channel)));
+  for (uint i = 0u; i < PARTS; ++i) sum += parts[(part * PARTS + i) * kColumns + column];
+  store(part, gl_WorkGroupID.y * kColumns + column, sum);
+#endif
 }

@@ -1,8 +1,8 @@
 // Folds up to four (coalesced) axes for each of up to four kept ones. A team of TEAM invocations folds one part of a result's elements,
 // each every TEAM-th; several parts are folded by a further dispatch. A team's invocations are neighbours, which take neighbouring
-// elements; with COLUMNS neighbours are of different teams and take neighbouring results. WIDE 4: an invocation loads four neighbours at
-// once, which are elements of one result, or with COLUMNS one of each of four results. The lowering gives, as macros, X_TYPE, LOAD(i)
-// (WIDE: LOAD4(i), HELD_TYPE), Y_TYPE, STORE(i, v), ACCUMULATOR, START, STEP(s, v, i) with i the element's number, MERGE(s, t) and
+// elements; with COLUMNS neighbours are of different teams and take neighbouring results. WIDE 4 or 8: an invocation loads so many
+// neighbours at once, which are elements of one result, or with COLUMNS one of each of so many results. The lowering gives, as macros, X_TYPE, LOAD(i)
+// (WIDE: HELD_TYPE, HOLD(i) and PICK(h, j)), Y_TYPE, STORE(i, v), ACCUMULATOR, START, STEP(s, v, i) with i the element's number, MERGE(s, t) and
 // FINISH(s, n).
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
@@ -17,7 +17,7 @@ layout(local_size_x = LOCAL_SIZE) in;
 #define OWN 1u     // elements of a result that a load reads
 #else
 #define EACH 1
-#define OWN 4u
+#define OWN uint(WIDE)
 #endif
 #if TEAM > 1
 #define AHEAD LOADS_AHEAD  // loads on their way at once
@@ -38,18 +38,29 @@ layout(push_constant) uniform parameter {
   uint x_offset, y_offset;
 } p;
 
-// Two sums of exponentials, each relative to its largest exponent (x), as one.
+// A sum of exponentials relative to the largest exponent: (exponent, sum). What equals the largest counts as one, infinities too: what comes
+// of them is infinite or NaN. Two of them as one:
 vec2 pm_merge_exponentials(vec2 s, vec2 t) {
   const float largest = pm_max(s.x, t.x);
-  if (isinf(largest)) return vec2(largest, largest > 0.0 ? 1.0 : 0.0);
-  return vec2(largest, s.y * exp(s.x - largest) + t.y * exp(t.x - largest));
+  return vec2(largest, (s.x == largest ? s.y : s.y * exp(s.x - largest)) + (t.x == largest ? t.y : t.y * exp(t.x - largest)));
 }
 
-// And with one more exponential. Infinities that equal the largest count as one: what comes of them is infinite or NaN.
+// One more exponential:
 vec2 pm_add_exponential(vec2 s, float v) {
   const float decay = exp(s.x == v ? 0.0 : -abs(v - s.x));
   return vec2(pm_max(s.x, v), v > s.x ? s.y * decay + 1.0 : s.y + decay);
 }
+
+#if EXPONENTIALS
+// Several more, which takes one exp() for each. Where one is NaN the sum is.
+vec2 pm_add_exponentials(vec2 s, float v[AHEAD * OWN]) {
+  float largest = s.x;
+  [[unroll]] for (uint i = 0u; i < AHEAD * OWN; ++i) largest = max(largest, v[i]);
+  float sum = s.x == largest ? s.y : s.y * exp(s.x - largest);
+  [[unroll]] for (uint i = 0u; i < AHEAD * OWN; ++i) sum += v[i] == largest ? 1.0 : exp(v[i] - largest);
+  return vec2(largest, sum);
+}
+#endif
 
 // Where the best element is: (its bits, its number). BEATS(a, b) ranks elements; of equals the first is taken, or the last.
 #ifdef BEATS
@@ -104,16 +115,26 @@ void main() {
 #else
   for (uint first = part * p.part_size + member * OWN; first < end; first += AHEAD * TEAM * OWN) {
     HELD_TYPE v[AHEAD];
-    [[unroll]] for (uint k = 0u; k < AHEAD; ++k) v[k] = LOAD4(base + place_of(min(first + k * TEAM * OWN, end - OWN)));
+    [[unroll]] for (uint k = 0u; k < AHEAD; ++k) v[k] = HOLD(base + place_of(min(first + k * TEAM * OWN, end - OWN)));
+#if EXPONENTIALS
+    [[unroll]] for (uint j = 0u; j < EACH; ++j) {
+      float all[AHEAD * OWN];
+      [[unroll]] for (uint k = 0u; k < AHEAD; ++k)
+        [[unroll]] for (uint i = 0u; i < OWN; ++i)
+          all[k * OWN + i] = first + k * TEAM * OWN < end ? PICK(v[k], EACH == 1 ? i : j) : -pm_infinity;
+      s[j] = pm_add_exponentials(s[j], all);
+    }
+#else
     [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {
       const uint element = first + k * TEAM * OWN;
       if (element >= end) break;
 #if COLUMNS
-      [[unroll]] for (uint j = 0u; j < 4u; ++j) s[j] = STEP(s[j], v[k][j], element);
+      [[unroll]] for (uint j = 0u; j < EACH; ++j) s[j] = STEP(s[j], PICK(v[k], j), element);
 #else
-      [[unroll]] for (uint j = 0u; j < 4u; ++j) s[0] = STEP(s[0], v[k][j], element + j);
+      [[unroll]] for (uint j = 0u; j < OWN; ++j) s[0] = STEP(s[0], PICK(v[k], j), element + j);
 #endif
     }
+#endif
   }
 #endif
 #if TEAM == 1

@@ -158,8 +158,8 @@ void add_activations(Rows& rows) {
                        {real("alpha", 1.67326319217681884765625), real("gamma", 1.05070102214813232421875)}));
   rows.push_back(unary("HardSigmoid", "max(0, min(1, alpha * x + beta))", kFloats, {real("alpha", 0.2), real("beta", 0.5)}));
   rows.push_back(unary("Gelu",
-                       "approximate == 'tanh' ? 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x))) : 0.5 * x * (1 + "
-                       "erf(x * 0.70710678118654752))",
+                       "approximate == 'tanh' ? 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x))) : x * "
+                       "normal_cdf(x)",
                        kFloats, {choice("approximate", "none", {"none", "tanh"})}));
   rows.push_back(unary("Swish", "x * sigmoid(alpha * x)", kFloats, {real("alpha", 1)}));
   rows.push_back(unary("Shrink", "x < -lambd ? x + bias : x > lambd ? x - bias : 0", kFloats, {real("lambd", 0.5), real("bias", 0)}));

@@ -42,6 +42,8 @@ const IntegerText& integer_text(DType dtype) {
   return texts.at(dtype);
 }
 
+constexpr char kNoExponentials[] = "vec2(uintBitsToFloat(0xff800000u), 0.0)";  // the start of a sum of them
+
 Fold float_fold(std::string_view op) {
   static const std::map<std::string_view, Fold> folds = {
       {"ReduceSum", {"float", "0.0", "(s) + (v)", "(s) + (t)", "(s)"}},
@@ -54,9 +56,7 @@ Fold float_fold(std::string_view op) {
       {"ReduceSumSquare", {"float", "0.0", "(s) + (v) * (v)", "(s) + (t)", "(s)"}},
       {"ReduceLogSum", {"float", "0.0", "(s) + (v)", "(s) + (t)", "log(s)"}},
       // The largest element so far, and the sum of exponentials relative to it.
-      {"ReduceLogSumExp",
-       {"vec2", "vec2(uintBitsToFloat(0xff800000u), 0.0)", "pm_add_exponential(s, v)", "pm_merge_exponentials(s, t)",
-        "(s).x + log((s).y)"}},
+      {"ReduceLogSumExp", {"vec2", kNoExponentials, "pm_add_exponential(s, v)", "pm_merge_exponentials(s, t)", "(s).x + log((s).y)"}},
   };
   return folds.at(op);
 }
@@ -147,35 +147,45 @@ Macros width_macros(std::string_view accumulator) {
 
 namespace {
 
+// Several elements as they lie in memory and what reads the j-th of them.
+struct WideText {
+  int64_t elements;
+  std::string declared, load, pick;
+};
+
+// Those that begin at a boundary, the widest first.
+std::vector<WideText> wide_texts(const LowerContext& node, const Fold& fold, bool first) {
+  const std::string fours = "x[(i) >> 2]", each = "(h)[j]";
+  if (!first) return fold.accumulator == "float" ? std::vector<WideText>{{4, "vec4", fours, each}} : std::vector<WideText>{};
+  std::vector<WideText> texts;
+  const DType x = node.input(0).dtype;
+  if (is_half_width(x)) {
+    if (node.input_phase(0) == 0) texts.push_back({8, "uvec4", "x[(i) >> 3]", "pm_unpack_halves((h)[(j) / 2u])[(j) % 2u]"});
+    if (begins_in_fours(node)) texts.push_back({4, "sfpvec4", "pm_load_vec4(x, (i) >> 2)", each});
+  } else if (begins_in_fours(node)) {
+    if (x == DType::float32) texts.push_back({4, "vec4", fours, each});
+    if (x == DType::int32) texts.push_back({4, "ivec4", fours, each});
+    if (x == DType::uint32) texts.push_back({4, "uvec4", fours, each});
+  }
+  return texts;
+}
+
 struct Stage {
   Operand x, y;
   IndexSpace kept, reduced;
   bool first = true, last = false;
   int64_t parts = 1, part_size = 1, part_stride = 1;
-  int64_t team = 1;      // invocations that fold one result
-  bool columns = false;  // neighbouring invocations take neighbouring results
-  int64_t wide = 1;      // elements that an invocation loads at once
+  int64_t team = 1;                   // invocations that fold one result
+  bool columns = false;               // neighbouring invocations take neighbouring results
+  std::optional<WideText> wide = {};  // elements that an invocation loads at once; none: one
+
+  int64_t loaded() const { return wide ? wide->elements : 1; }
 };
 
-// The vector of four elements and how it is declared in memory; none for elements that are loaded one by one.
-struct WideText {
-  std::string declared, held, load = "x[(i) >> 2]";
-};
-
-WideText wide_text(const LowerContext& node, const Fold& fold, bool first) {
-  if (!first) return fold.accumulator == "float" ? WideText{"vec4", "vec4"} : WideText{};
-  if (!begins_in_fours(node)) return {};
-  const DType x = node.input(0).dtype;
-  if (is_half_width(x)) return {"sfpvec4", "vec4", "pm_load_vec4(x, (i) >> 2)"};
-  if (x == DType::float32) return {"vec4", "vec4"};
-  if (x == DType::int32) return {"ivec4", "ivec4"};
-  return x == DType::uint32 ? WideText{"uvec4", "uvec4"} : WideText{};
-}
-
-// The first axes step by whole fours.
-bool in_fours(const IndexSpace& space, size_t axes) {
+// The first axes step by whole groups of `count`.
+bool in_groups(const IndexSpace& space, size_t axes, int64_t count) {
   for (size_t axis = 0; axis < axes; ++axis)
-    if (space.sizes[axis] != 1 && space.strides[0][axis] % 4 != 0) return false;
+    if (space.sizes[axis] != 1 && space.strides[0][axis] % count != 0) return false;
   return true;
 }
 
@@ -187,7 +197,7 @@ int64_t row_team(int64_t rows, int64_t size, bool halves) {
 }
 
 // How many invocations fold a result, and what each loads.
-void choose_team(const LowerContext& node, const WideText& text, Stage& stage) {
+void choose_team(const LowerContext& node, const Fold& fold, Stage& stage) {
   const int64_t size = stage.reduced.elements(), step = stage.reduced.strides[0].back();
   stage.columns = stage.kept.strides[0].back() == 1 && stage.kept.sizes.back() >= kFewestColumns && step != 1;
   const bool halves = stage.first && is_half_width(node.input(0).dtype);
@@ -196,9 +206,13 @@ void choose_team(const LowerContext& node, const WideText& text, Stage& stage) {
                                     : row_team(stage.kept.elements(), size, halves);
   const IndexSpace &across = stage.columns ? stage.kept : stage.reduced, &along = stage.columns ? stage.reduced : stage.kept;
   // Invocations of software devices walk columns one by one: that reads their caches better.
-  const bool fours = (stage.team > 1 || !stage.columns) && across.strides[0].back() == 1 && across.sizes.back() % 4 == 0 &&
-                     in_fours(across, kFoldRank - 1) && in_fours(along, kFoldRank);
-  stage.wide = fours && !text.declared.empty() ? 4 : 1;
+  if (across.strides[0].back() != 1 || (stage.columns && stage.team == 1)) return;
+  for (const WideText& text : wide_texts(node, fold, stage.first)) {
+    const int64_t count = text.elements;
+    if (across.sizes.back() % count != 0 || !in_groups(across, kFoldRank - 1, count) || !in_groups(along, kFoldRank, count)) continue;
+    stage.wide = text;
+    return;
+  }
 }
 
 // Elements of a result that a team folds: all of them, or fewer where the teams would be too few or too slow.
@@ -207,17 +221,20 @@ int64_t part_size_of(const Stage& stage) {
   if (stage.team > 1 && stage.team < kGroupSize && !stage.columns) return size;
   const bool is_group = stage.team == kGroupSize, is_column = stage.columns && stage.team > 1;
   const int64_t most = is_group ? kMostInTeam : kMostInOne, least = is_group ? 8 * kGroupSize : 256;
-  const int64_t wanted = is_group ? 256 : is_column ? kManyInvocations * stage.wide / stage.team : 64;  // results times parts
+  const int64_t wanted = is_group ? 256 : is_column ? kManyInvocations * stage.loaded() / stage.team : 64;  // results times parts
   if (size <= least) return std::max<int64_t>(size, 1);
   return round_up(std::clamp(size * results / wanted, least, std::min(most, size)), 4);
 }
 
-void add_stage(LowerContext& node, const Fold& fold, const WideText& wide, const Stage& stage, int64_t count) {
+void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t count) {
   const DType x = node.input(0).dtype, y = node.output(0).dtype;
   Macros macros = {{"ACCUMULATOR", fold.accumulator}, {"START", fold.start}, {"MERGE(s, t)", fold.merge}};
   const auto append = [&](const Macros& more) { macros.insert(macros.end(), more.begin(), more.end()); };
-  if (stage.wide > 1)
-    append({{"X_TYPE", wide.declared}, {"HELD_TYPE", wide.held}, {"LOAD4(i)", wide.load}});
+  if (stage.wide)
+    append({{"X_TYPE", stage.wide->declared},
+            {"HELD_TYPE", stage.wide->declared == "sfpvec4" ? "vec4" : stage.wide->declared},
+            {"HOLD(i)", stage.wide->load},
+            {"PICK(h, j)", stage.wide->pick}});
   else
     append(stage.first ? element_macros("x", x) : Macros{{"X_TYPE", fold.accumulator}, {"LOAD(i)", "x[i]"}});
   if (stage.last && !fold.store.empty())
@@ -234,8 +251,9 @@ void add_stage(LowerContext& node, const Fold& fold, const WideText& wide, const
   append({{"ONE_AXIS", one_axis ? "1" : "0"},
           {"COLUMNS", stage.columns ? "1" : "0"},
           {"TEAM", std::to_string(stage.team)},
-          {"WIDE", std::to_string(stage.wide)},
-          {"LOADS_AHEAD", stage.first && is_half_width(x) ? "8u" : "4u"},
+          {"WIDE", std::to_string(stage.loaded())},
+          {"EXPONENTIALS", stage.first && stage.wide && fold.start == kNoExponentials ? "1" : "0"},
+          {"LOADS_AHEAD", stage.wide && stage.wide->declared == "sfpvec4" ? "8u" : "4u"},
           {"SUBGROUP", std::to_string(is_narrow ? node.subgroup() : 0)},
           {"LOCAL_SIZE", std::to_string(local_size)}});
   if (bits(x) == 64) append({{"PM_HAS_INT64", "1"}});
@@ -251,7 +269,7 @@ void add_stage(LowerContext& node, const Fold& fold, const WideText& wide, const
       .set("reduced", stage.reduced.sizes)
       .set("reduced_stride", stage.reduced.strides[0]);
   step.set("size", stage.reduced.elements()).set("count", count);
-  const int64_t groups = stage.columns ? stage.parts * ceil_div(results, teams * stage.wide) : ceil_div(results * stage.parts, teams);
+  const int64_t groups = stage.columns ? stage.parts * ceil_div(results, teams * stage.loaded()) : ceil_div(results * stage.parts, teams);
   node.add(step.groups(static_cast<uint64_t>(groups)).build());
 }
 
@@ -305,8 +323,8 @@ void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace 
       space->coalesce();
       space->pad_to(kFoldRank, "node '" + std::string(node.node) + "'");
     }
-    const WideText wide = wide_text(node, fold, stage.first);
-    choose_team(node, wide, stage);
+    stage.wide.reset();
+    choose_team(node, fold, stage);
     const int64_t size = stage.reduced.elements();
     stage.part_size = part_size_of(stage);
     stage.parts = std::max<int64_t>(ceil_div(size, stage.part_size), 1);
@@ -319,7 +337,7 @@ void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace 
       for (int64_t& stride : packed) stride *= stage.parts;
     if (!stage.last) stage.kept.strides[1] = packed;
     stage.y = stage.last ? y : node.temporary(static_cast<uint64_t>(results * stage.parts) * accumulator_bytes(fold));
-    add_stage(node, fold, wide, stage, count);
+    add_stage(node, fold, stage, count);
     stage.x = stage.y;
     stage.kept.strides = {packed, y_strides};
     stage.reduced = {{stage.parts}, {{stage.part_stride}}};

@@ -26,11 +26,13 @@ void add_columns(LowerContext& node, int64_t size, int64_t inner) {
   add_fold(node, fold, {{outer, inner}, {{size * inner, 1}, {inner, 1}}}, {{size}, {{inner}}}, largest);
   if (inner % 4 == 0 && begins_in_fours(node)) {
     const bool is_software = node.context->info().kind == DeviceKind::software;
-    const Macros macros = {{"LOGARITHM", logarithm ? "1" : "0"}, {"LOCAL_SIZE", is_software ? "64" : "256"}};
+    constexpr int64_t kRows = 8;  // of an invocation
+    const Macros macros = {
+        {"LOGARITHM", logarithm ? "1" : "0"}, {"LOCAL_SIZE", is_software ? "64" : "256"}, {"ROWS", std::to_string(kRows) + "u"}};
     StepBuilder step(node.kernel("softmax_columns.comp", x.dtype, macros));
     step.bind("x", node.in(0)).bind("columns", largest).bind("y", node.out(0));
-    step.set("quads", x.elements() / 4).set("size", size).set("inner", inner / 4).set("terms", terms_first / 4);
-    return node.add(step.threads(static_cast<uint64_t>(ceil_div(x.elements() / 4, is_half_width(x.dtype) ? 2 : 1))).build());
+    step.set("outer", outer).set("size", size).set("inner", inner / 4).set("terms", terms_first / 4);
+    return node.add(step.threads(static_cast<uint64_t>(outer * ceil_div(size, kRows) * inner / 4)).build());
   }
   Operand terms = largest;
   terms.byte_offset += static_cast<uint64_t>(terms_first) * 4;

@@ -145,6 +145,22 @@ float pm_erf(float x) {
 }
 #endif
 
+// The normal distribution's integral up to x, erfc(-x / sqrt(2)) / 2: for x < 0 as t exp(p(t) - x^2 / 2) with t = 1 / (1 + c |x|), so that
+// nothing is lost where it is small. 10 ulp for |x| < 3, 4e-6 of the result anywhere.
+float pm_normal_cdf(float x) {
+#if PM_BRIEF
+  // 1e-5 of the result
+  float t = 1.0 / (1.0 + 0.353553385 * abs(x));
+  float p = -1.2665416 + t * (1.01801205 + t * (0.254449368 + t * (0.474481136 + t * (-0.709179819 + t * 0.228786469))));
+#else
+  float t = 1.0 / (1.0 + 0.332340181 * abs(x));
+  float p = 0.88735038 + t * (-1.93378985 + t * (1.97235978 + t * (-0.946841002 + t * 0.178194627)));
+  p = -1.32740664 + t * (1.00069106 + t * (0.379700363 + t * (0.187799945 + t * (-0.398058593 + t * p))));
+#endif
+  float y = 0.5 * t * pm_exp(p - 0.5 * x * x);
+  return x < 0.0 ? y : 1.0 - y;
+}
+
 // 2/pi in binary, after 32 zeros.
 const uint pm_two_over_pi[8] = {0u, 0xa2f9836eu, 0x4e441529u, 0xfc2757d1u, 0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu};
 

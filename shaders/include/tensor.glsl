@@ -25,45 +25,54 @@
 #if PM_SFP_LANES == 2
 #define pm_load2(x, i) pm_unpack2(x[uint(i) >> 1])
 #define pm_load4(x, i) vec4(pm_unpack2(x[pm_keep(uint(i) >> 1)]), pm_unpack2(x[pm_kept + 1u]))
-#define pm_store2(y, i, a, b) y[uint(i) >> 1] = pm_pack2(vec2(a, b))
-#define pm_store4(y, i, v)                        \
+#define pm_store2(t, i, a, b) t[uint(i) >> 1] = pm_pack2(vec2(a, b))
+#define pm_store4(t, i, v)                        \
   do {                                            \
     uint pm_word_ = uint(i) >> 1;                 \
     vec4 pm_value_ = vec4(v);                     \
-    y[pm_word_] = pm_pack2(pm_value_.xy);         \
-    y[pm_word_ + 1u] = pm_pack2(pm_value_.zw);    \
+    t[pm_word_] = pm_pack2(pm_value_.xy);         \
+    t[pm_word_ + 1u] = pm_pack2(pm_value_.zw);    \
   } while (false)
 #else
 #define pm_load2(x, i) vec2(pm_load(x, pm_keep(i)), pm_load(x, pm_kept + 1u))
 #define pm_load4(x, i) vec4(pm_load(x, pm_keep(i)), pm_load(x, pm_kept + 1u), pm_load(x, pm_kept + 2u), pm_load(x, pm_kept + 3u))
-#define pm_store2(y, i, a, b)                     \
+#define pm_store2(t, i, a, b)                     \
   do {                                            \
     uint pm_index_ = uint(i);                     \
     vec2 pm_value_ = vec2(a, b);                  \
-    pm_store(y, pm_index_, pm_value_.x);          \
-    pm_store(y, pm_index_ + 1u, pm_value_.y);     \
+    pm_store(t, pm_index_, pm_value_.x);          \
+    pm_store(t, pm_index_ + 1u, pm_value_.y);     \
   } while (false)
-#define pm_store4(y, i, v)                        \
+#define pm_store4(t, i, v)                        \
   do {                                            \
     uint pm_index_ = uint(i);                     \
     vec4 pm_value_ = vec4(v);                     \
-    pm_store(y, pm_index_, pm_value_.x);          \
-    pm_store(y, pm_index_ + 1u, pm_value_.y);     \
-    pm_store(y, pm_index_ + 2u, pm_value_.z);     \
-    pm_store(y, pm_index_ + 3u, pm_value_.w);     \
+    pm_store(t, pm_index_, pm_value_.x);          \
+    pm_store(t, pm_index_ + 1u, pm_value_.y);     \
+    pm_store(t, pm_index_ + 2u, pm_value_.z);     \
+    pm_store(t, pm_index_ + 3u, pm_value_.w);     \
   } while (false)
 #endif
 
+// Two floats of 16 bits from a word of them.
+vec2 pm_unpack_halves(uint word) {
+#if NCNN_bf16_packed || NCNN_bf16_storage
+  return uintBitsToFloat(uvec2(word << 16, word & 0xffff0000u));
+#else
+  return unpackHalf2x16(word);
+#endif
+}
+
 // Two neighbouring elements from any i: whole words where i is even, atomically elsewhere (a view that starts mid-word).
-#define pm_store2_any(y, i, a, b)                 \
+#define pm_store2_any(t, i, a, b)                 \
   do {                                            \
     uint pm_any_ = uint(i);                       \
     vec2 pm_pair_ = vec2(a, b);                   \
     if ((pm_any_ & 1u) == 0u) {                   \
-      pm_store2(y, pm_any_, pm_pair_.x, pm_pair_.y); \
+      pm_store2(t, pm_any_, pm_pair_.x, pm_pair_.y); \
     } else {                                      \
-      pm_store(y, pm_any_, pm_pair_.x);           \
-      pm_store(y, pm_any_ + 1u, pm_pair_.y);      \
+      pm_store(t, pm_any_, pm_pair_.x);           \
+      pm_store(t, pm_any_ + 1u, pm_pair_.y);      \
     }                                             \
   } while (false)
 

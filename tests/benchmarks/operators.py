@@ -171,7 +171,7 @@ def random_array(shape: Sequence[int], dtype: str) -> Array:
     random = np.random.default_rng(0)
     if dtype == "bool":
         return random.integers(0, 2, shape).astype(bool)
-    return np.resize(random.integers(1, 128, 1 << 16), shape).astype(dtype) / np.dtype(dtype).type(64)
+    return np.resize(random.integers(1, 128, 1 << 16).astype(dtype) / np.dtype(dtype).type(64), shape)
 
 
 def replayed(context: pumice.Context, programs: Sequence[tuple[pumice.Program, Mapping[str, Array]]]) -> Sampler:
