@@ -25,6 +25,17 @@ void set_taps(StepBuilder& step, const Contraction& c) {
   step.set("tap_first", c.tap_first).set("tap_row", c.tap_row).set("tap_column", c.tap_column).set("kernel_taps", c.weights.taps);
 }
 
+void set_zero_points(StepBuilder& step, const Contraction& c) {
+  const auto set = [&](std::string name, const std::optional<ZeroPoints>& zero, std::string_view along) {
+    if (zero) step.bind(name, zero->operand);
+    if (!c.matrix) return;
+    const ZeroPoints given = zero.value_or(ZeroPoints{});
+    step.set(name + "_first", given.first).set(name + std::string(along), given.stride).set(name + "_group", given.stride_group);
+  };
+  set("x_zero", c.integers->x_zero, "_row");
+  set("w_zero", c.integers->w_zero, "_column");
+}
+
 }  // namespace
 
 void add_contraction(LowerContext& node, const Contraction& c, const Operand& x, const Operand& w, const ContractionBias& bias,
@@ -35,14 +46,19 @@ void add_contraction(LowerContext& node, const Contraction& c, const Operand& x,
   const int64_t depth = c.taps_h * c.taps_w * c.weights.channels_in;
   node.check_loops(lanes ? c.taps_h * (1 + c.taps_w * (2 + c.weights.channels_in / 4)) : ceil_div(depth, 16) * 32);
   const int64_t kv = step_channels(c.weights.channels_in);
-  const bool x_vec4 = kv == 4 && has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, 4) && c.x_first % 4 == 0;
+  const bool x_vec4 = kv == 4 && has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, 4) && c.x_first % 4 == 0 &&
+                      (!c.integers || node.input_phase(0) % 4 == 0);
   const bool y_vec4 = has_vector_channels(c.y, c.weights.channels_out, c.y_stride_group, 4) && c.y_first % 4 == 0;
-  const auto skinny = skinny_of(node, c, pixels);
-  const auto matrix = skinny ? std::nullopt : matrix_tiling_of(node, c, pixels);
+  const auto skinny = c.integers ? std::nullopt : skinny_of(node, c, pixels);
+  const auto matrix = skinny || c.integers ? std::nullopt : matrix_tiling_of(node, c, pixels);
   Macros macros = {{"MATRIX", c.matrix ? "1" : "0"},
                    {"Y_VEC4", y_vec4 && !skinny ? "1" : "0"},
-                   {"HAS_BIAS", std::to_string(static_cast<int>(bias.kind))},
-                   {"EPILOGUE(x)", node.epilogue()}};
+                   {"HAS_BIAS", std::to_string(static_cast<int>(bias.kind))}};
+  if (c.integers) {
+    for (auto& macro : integer_macros(*c.integers)) macros.push_back(std::move(macro));
+  } else {
+    macros.emplace_back("EPILOGUE(x)", node.epilogue());
+  }
   SpecValues spec;
   std::string_view shader = "conv_matrix.comp";
   int64_t tile_pixels = kLanePixels, tile_channels = kLaneChannels;
@@ -77,19 +93,22 @@ void add_contraction(LowerContext& node, const Contraction& c, const Operand& x,
                         {"SPLIT", tiling.split},
                         {"REGISTERS", tiling.registers}});
   }
-  const auto kernel = node.kernel(shader, node.float_dtype, macros, spec);
-  const auto from = [&](Operand operand, int64_t element) {
-    operand.byte_offset += static_cast<uint64_t>(element * bits(node.float_dtype) / 8);
+  const DType factors = c.integers ? c.integers->x : node.float_dtype, sums = c.integers ? DType::int32 : node.float_dtype;
+  const auto from = [](Operand operand, int64_t element, DType dtype) {
+    operand.byte_offset += static_cast<uint64_t>(element * bits(dtype) / 8);
     return operand;
   };
-  StepBuilder step(kernel);
-  step.bind("x", from(x, c.x_first)).bind("w", from(w, c.w_first)).bind("y", from(y, c.y_first));
+  StepBuilder step(node.kernel(shader, sums, macros, spec));
+  step.bind("x", from(x, c.x_first, factors)).bind("w", c.integers ? w : from(w, c.w_first, factors)).bind("y", from(y, c.y_first, sums));
+  if (c.integers) set_zero_points(step, c);
   if (bias.kind != ContractionBias::Kind::none) step.bind("b", bias.operand);
   step.set("pixels", pixels).set("out_h", c.out_h).set("out_w", c.out_w);
-  if (c.matrix)
-    step.set("b_scale", bias.scale).set("b_stride_row", bias.stride_row).set("b_stride_column", bias.stride_column);
-  else
+  if (!c.matrix)
     set_taps(step, c);
+  else if (c.integers)
+    step.set("w_first", c.w_first);
+  else
+    step.set("b_scale", bias.scale).set("b_stride_row", bias.stride_row).set("b_stride_column", bias.stride_column);
   step.set("channels_in", c.weights.channels_in).set("channels_out", c.weights.channels_out);
   set_strides(step, 'x', c.x);
   set_strides(step, 'y', c.y);

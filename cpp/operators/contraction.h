@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 
 #include "operators/lowering.h"
 #include "operators/planes.h"
@@ -14,6 +15,19 @@ struct WeightView {
   int64_t stride_group, stride_out, stride_in, stride_tap;
 };
 
+// int32 numbers that are taken from 8-bit integers before these are multiplied. Where x is a matrix there is one for each row, where w is
+// one for each column; `first` and the strides find them. A convolution has one of x, and of w one for each channel of all groups.
+struct ZeroPoints {
+  Operand operand;
+  int64_t first = 0, stride = 0, stride_group = 0;
+};
+
+// Of a contraction of 8-bit integers, whose sums are int32. No zero points: zero.
+struct IntegerTerms {
+  DType x, w;
+  std::optional<ZeroPoints> x_zero = {}, w_zero = {};
+};
+
 // Everything that one dispatch of the contraction kernel is told.
 struct Contraction {
   Planes x, y;
@@ -24,10 +38,11 @@ struct Contraction {
   int64_t x_stride_group = 0, y_stride_group = 0, w_stride_group = 0;
   int64_t x_first = 0, w_first = 0, y_first = 0;  // elements where this dispatch begins
   bool matrix = false;                            // a matrix product: no taps
+  std::optional<IntegerTerms> integers = {};      // none: of floats
   bool padded = false;                            // x has zeros after its last channel, up to the next eight
 };
 
-// What is added: a packed number for each channel, or a matrix.
+// What is added: a packed number (of integers: int32) for each channel, or a matrix.
 struct ContractionBias {
   enum class Kind { none, channels, matrix } kind = Kind::none;
   Operand operand;
@@ -47,6 +62,16 @@ int64_t packed_group(const NodeContext& node, const WeightView& weights);
 void pack_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackedWeight& packed);
 // Likewise constant input `input`, which must be row-major.
 void pack_weights(const PackContext& node, size_t input, const WeightView& weights, double scale, PackedWeight& packed);
+
+// Likewise 8-bit integers, which it leaves as they are.
+void pack_integer_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed);
+// Input `input` of 8-bit or 32-bit integers as `count` of int32; a single one is repeated.
+void pack_integers(const PackContext& node, size_t input, int64_t count, PackedWeight& packed);
+
+// The macros that tell the kernels of IntegerTerms.
+Macros integer_macros(const IntegerTerms& integers);
+// The zero points at input `input`, packed as pack_integers() does; none where it is absent or known to be zero.
+std::optional<ZeroPoints> zero_points(LowerContext& node, size_t input);
 
 // The optional input 2, packed.
 ContractionBias bias_of(LowerContext& node);

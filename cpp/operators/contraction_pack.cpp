@@ -18,28 +18,47 @@ int64_t packed_group(const NodeContext& node, const WeightView& weights) {
   return round_up(weights.channels_out, kLaneChannels) * weights.taps * steps * 4;
 }
 
+// A step of conv_pack, without the scale that it takes of floats.
+static StepBuilder pack_step(const std::shared_ptr<const KernelVariant>& kernel, const WeightView& weights, int64_t elements,
+                             const Operand& source, const Operand& target) {
+  StepBuilder step(kernel);
+  step.bind("x", source)
+      .bind("y", target)
+      .set("quads", elements / 4)
+      .set("taps", weights.taps)
+      .set("channels_in", weights.channels_in)
+      .set("channels_out", weights.channels_out)
+      .set("x_stride_group", weights.stride_group)
+      .set("x_stride_out", weights.stride_out)
+      .set("x_stride_in", weights.stride_in)
+      .set("x_stride_tap", weights.stride_tap)
+      .threads(static_cast<uint64_t>(elements / 4));
+  return step;
+}
+
+static Macros pack_macros(const NodeContext& node, const WeightView& weights) {
+  return {{"LANES", node.prefers_lanes() ? "1" : "0"}, {"KV", std::to_string(step_channels(weights.channels_in))}};
+}
+
 void pack_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackedWeight& packed) {
   const int64_t elements = packed_group(node, weights) * weights.groups;
   packed.desc = TensorDesc(node.float_dtype, {elements});
-  const Macros macros = {{"LANES", node.prefers_lanes() ? "1" : "0"},
-                         {"KV", std::to_string(step_channels(weights.channels_in))},
-                         {"SOURCE_FLOAT", source_desc.dtype == DType::float32 ? "1" : "0"}};
+  Macros macros = pack_macros(node, weights);
+  macros.emplace_back("SOURCE_FLOAT", source_desc.dtype == DType::float32 ? "1" : "0");
   const auto kernel = node.kernel("conv_pack.comp", node.float_dtype, macros);
   packed.steps = [kernel, weights, elements, scale](std::vector<Step>& steps, const Operand& source, const Operand& target) {
-    steps.push_back(StepBuilder(kernel)
-                        .bind("x", source)
-                        .bind("y", target)
-                        .set("quads", elements / 4)
-                        .set("taps", weights.taps)
-                        .set("channels_in", weights.channels_in)
-                        .set("channels_out", weights.channels_out)
-                        .set("x_stride_group", weights.stride_group)
-                        .set("x_stride_out", weights.stride_out)
-                        .set("x_stride_in", weights.stride_in)
-                        .set("x_stride_tap", weights.stride_tap)
-                        .set("scale", scale)
-                        .threads(static_cast<uint64_t>(elements / 4))
-                        .build());
+    steps.push_back(pack_step(kernel, weights, elements, source, target).set("scale", scale).build());
+  };
+}
+
+void pack_integer_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed) {
+  const int64_t elements = packed_group(node, weights) * weights.groups;
+  packed.desc = TensorDesc(source_desc.dtype, {elements});
+  Macros macros = pack_macros(node, weights);
+  macros.emplace_back("INTEGER", "1");
+  const auto kernel = node.kernel("conv_pack.comp", source_desc.dtype, macros);
+  packed.steps = [kernel, weights, elements](std::vector<Step>& steps, const Operand& source, const Operand& target) {
+    steps.push_back(pack_step(kernel, weights, elements, source, target).build());
   };
 }
 

@@ -1,6 +1,7 @@
 // Conv and ConvTranspose.
 #include "operators/contraction.h"
 #include "operators/families.h"
+#include "operators/requantize.h"
 #include "operators/volume.h"
 #include "operators/window_geometry.h"
 
@@ -33,7 +34,7 @@ int64_t groups_of(const NodeContext& node) {
   return node.attributes->integer("group", 1);
 }
 
-void set_groups(LowerContext& node, Contraction& c) {
+void set_groups(const NodeContext& node, Contraction& c) {
   c.x_stride_group = c.weights.channels_in * c.x.sc;
   c.y_stride_group = c.weights.channels_out * c.y.sc;
   c.w_stride_group = packed_group(node, c.weights);
@@ -53,11 +54,10 @@ bool pack_conv(const PackContext& node, size_t input, PackedWeight& packed) {
   return input == 1 || input == 2;
 }
 
-void lower_conv(LowerContext& node) {
-  check_volume(node);
-  const WindowGeometry window = conv_geometry(*node.attributes, node.node, node.input(0).shape, node.input(1).shape);
-  if (node.input(0).rank() == 5) return add_volume_conv(node, window, false);
-  Contraction c{planes_of(node, node.input(0)), planes_of(node, node.output(0)), conv_weights(node.input(1), groups_of(node)), 0, 0};
+// Over one or two axes.
+static Contraction conv_contraction(const LowerContext& node, const WindowGeometry& window, const TensorDesc& x, const TensorDesc& w,
+                                    const TensorDesc& y) {
+  Contraction c{planes_of(node, x), planes_of(node, y), conv_weights(w, groups_of(node)), 0, 0};
   const Axes kernel = axes_of(window.kernel, 1), steps = axes_of(window.strides, 1), dilations = axes_of(window.dilations, 1),
              pads = axes_of(window.pads_begin, 0);
   c.out_h = c.y.h, c.out_w = c.y.w;
@@ -65,8 +65,76 @@ void lower_conv(LowerContext& node) {
   c.base_h = -pads.h, c.base_w = -pads.w;
   c.taps_h = kernel.h, c.taps_w = kernel.w, c.tap_row = kernel.w, c.tap_column = 1;
   set_groups(node, c);
+  return c;
+}
+
+void lower_conv(LowerContext& node) {
+  check_volume(node);
+  const WindowGeometry window = conv_geometry(*node.attributes, node.node, node.input(0).shape, node.input(1).shape);
+  if (node.input(0).rank() == 5)
+    return add_volume_conv(node, {window, node.input(0), node.input(1), node.output(0), false, {}}, node.in(1), bias_of(node), node.out(0));
+  const Contraction c = conv_contraction(node, window, node.input(0), node.input(1), node.output(0));
   const Operand weights = node.packed(1);
   add_contraction(node, c, node.in(0), weights, bias_of(node), node.out(0));
+}
+
+// Where a row has what an integer convolution takes beside x, its input 0; 0: not at all.
+struct ConvInputs {
+  size_t w, x_zero, w_zero, bias;
+};
+static constexpr ConvInputs kConvInteger{1, 2, 3, 0}, kQLinearConv{3, 2, 5, 8};
+
+static bool pack_conv_integers(const PackContext& node, const ConvInputs& inputs, size_t input, PackedWeight& packed) {
+  if (input == inputs.x_zero) {
+    pack_integers(node, input, 1, packed);
+    return true;
+  }
+  const bool by_channel = input == inputs.w_zero || (inputs.bias != 0 && input == inputs.bias);
+  if ((input != inputs.w && !by_channel) || !node.inputs[inputs.w]) return false;
+  const TensorDesc& w = node.input(inputs.w);
+  if (by_channel)
+    pack_integers(node, input, w.shape[0], packed);
+  else if (w.rank() <= 4)
+    pack_integer_weights(node, w, conv_weights(w, groups_of(node)), packed);
+  return by_channel || w.rank() <= 4;
+}
+
+bool pack_conv_integer(const PackContext& node, size_t input, PackedWeight& packed) {
+  return pack_conv_integers(node, kConvInteger, input, packed);
+}
+
+bool pack_qlinear_conv(const PackContext& node, size_t input, PackedWeight& packed) {
+  if (pack_conv_integers(node, kQLinearConv, input, packed)) return true;
+  return pack_requantized(node, input, packed);
+}
+
+// `y`: int32 sums, row-major.
+static void add_conv_integers(LowerContext& node, const ConvInputs& inputs, const TensorDesc& y_desc, const Operand& y) {
+  check_volume(node);
+  const TensorDesc &x = node.input(0), &w = node.input(inputs.w);
+  const WindowGeometry window = conv_geometry(*node.attributes, node.node, x.shape, w.shape);
+  IntegerTerms integers{x.dtype, w.dtype, zero_points(node, inputs.x_zero), zero_points(node, inputs.w_zero)};
+  ContractionBias bias;
+  if (inputs.bias != 0 && node.has_input(inputs.bias)) bias = {ContractionBias::Kind::channels, node.packed(inputs.bias)};
+  const Operand weights = node.packed(inputs.w);
+  if (x.rank() == 5) return add_volume_conv(node, {window, x, w, y_desc, false, integers}, weights, bias, y);
+  Contraction c = conv_contraction(node, window, x, w, y_desc);
+  c.integers = std::move(integers);
+  add_contraction(node, c, node.in(0), weights, bias, y);
+}
+
+void lower_conv_integer(LowerContext& node) {
+  add_conv_integers(node, kConvInteger, node.output(0), node.out(0));
+}
+
+void lower_qlinear_conv(LowerContext& node) {
+  const TensorDesc sums(DType::int32, node.output(0).shape);
+  const Operand made = node.temporary(sums.bytes());
+  add_conv_integers(node, kQLinearConv, sums, made);
+  Strides channel(sums.shape.size(), 0);
+  const Strides all = channel;
+  if (node.input(4).elements() != 1) channel[1] = 1;
+  add_requantize(node, made, sums.shape, all, channel, all);
 }
 
 bool pack_conv_transpose(const PackContext& node, size_t input, PackedWeight& packed) {
@@ -101,7 +169,8 @@ static Phase phase_of(int64_t phase, int64_t output, int64_t stride, int64_t dil
 void lower_conv_transpose(LowerContext& node) {
   check_volume(node);
   const WindowGeometry window = conv_transpose_geometry(*node.attributes, node.node, node.input(0).shape, node.input(1).shape);
-  if (node.input(0).rank() == 5) return add_volume_conv(node, window, true);
+  if (node.input(0).rank() == 5)
+    return add_volume_conv(node, {window, node.input(0), node.input(1), node.output(0), true, {}}, node.in(1), bias_of(node), node.out(0));
   Contraction c{planes_of(node, node.input(0)), planes_of(node, node.output(0)), transposed_weights(node.input(1), groups_of(node)), 0, 0};
   const Axes kernel = axes_of(window.kernel, 1), steps = axes_of(window.strides, 1), dilations = axes_of(window.dilations, 1),
              pads = axes_of(window.pads_begin, 0);

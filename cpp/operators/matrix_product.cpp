@@ -7,6 +7,7 @@
 #include "operators/families.h"
 #include "operators/operator_table.h"
 #include "operators/product.h"
+#include "operators/requantize.h"
 #include "operators/strided.h"
 
 namespace pumice {
@@ -180,6 +181,99 @@ void lower_matmul(LowerContext& node) {
     }
     add_contraction(node, c, node.in(0), weights, {}, node.out(0));
   }
+}
+
+// Where a row has what an integer product takes beside a, its input 0.
+struct ProductInputs {
+  size_t b, a_zero, b_zero;
+};
+static constexpr ProductInputs kMatMulInteger{1, 2, 3}, kQLinearMatMul{3, 2, 5};
+
+static bool pack_matmul_integers(const PackContext& node, const ProductInputs& inputs, size_t input, PackedWeight& packed) {
+  if (input == inputs.b) {
+    pack_integer_weights(node, node.input(input), matrix_weights(as_matrices(node.input(input), true), false), packed);
+    return true;
+  }
+  if (input != inputs.a_zero && input != inputs.b_zero) return false;
+  pack_integers(node, input, node.input(input).elements(), packed);
+  return true;
+}
+
+bool pack_matmul_integer(const PackContext& node, size_t input, PackedWeight& packed) {
+  return pack_matmul_integers(node, kMatMulInteger, input, packed);
+}
+
+bool pack_qlinear_matmul(const PackContext& node, size_t input, PackedWeight& packed) {
+  if (pack_matmul_integers(node, kQLinearMatMul, input, packed)) return true;
+  return pack_requantized(node, input, packed);
+}
+
+static TensorDesc product_desc(const TensorDesc& a, const TensorDesc& b) {
+  const auto batch_of = [](const TensorDesc& desc) { return Shape(desc.shape.begin(), desc.shape.end() - 2); };
+  Shape shape = broadcast_shape(batch_of(a), batch_of(b));
+  shape.insert(shape.end(), {a.shape[a.shape.size() - 2], b.shape.back()});
+  return TensorDesc(DType::int32, shape);
+}
+
+// `y`: int32 sums, row-major. Every matrix of the batch is a product of its own, but for rows that one B and one stride suit.
+static void add_matmul_integers(LowerContext& node, const ProductInputs& inputs, const Operand& y) {
+  const TensorDesc a = as_matrices(node.input(0), false), b = as_matrices(node.input(inputs.b), true), made = product_desc(a, b);
+  const WeightView all = matrix_weights(b, false);
+  const Operand weights = node.packed(inputs.b);
+  const auto strides_of = [&](size_t input, bool columns) {
+    return node.has_input(input) ? quantity_strides(node.input(input), made.shape, columns).value() : Strides(made.shape.size(), 0);
+  };
+  const Strides a_zero = strides_of(inputs.a_zero, false), b_zero = strides_of(inputs.b_zero, true);
+  const auto front = [](const std::vector<int64_t>& of, size_t back) {
+    return std::vector<int64_t>(of.begin(), of.end() - static_cast<std::ptrdiff_t>(back));
+  };
+  const int64_t k = all.channels_in, n = all.channels_out, rows = a.shape[a.shape.size() - 2], group = packed_group(node, all);
+  const auto planes = [](int64_t count, int64_t columns) { return matrix_planes(count, columns, columns, 1); };
+  Contraction c = matrix_product(planes(rows, k), all, planes(rows, n));
+  c.integers = IntegerTerms{a.dtype, b.dtype, zero_points(node, inputs.a_zero), zero_points(node, inputs.b_zero)};
+  if (c.integers->x_zero) c.integers->x_zero->stride = a_zero[a_zero.size() - 2];
+  if (c.integers->w_zero) c.integers->w_zero->stride = b_zero.back();
+  IndexSpace all_rows{front(made.shape, 1), {front(a_zero, 1), front(b_zero, 1)}};
+  all_rows.coalesce();
+  if (all.groups == 1 && all_rows.sizes.size() == 1 && all_rows.strides[1][0] == 0) {
+    c.x = planes(all_rows.sizes[0], k), c.y = planes(all_rows.sizes[0], n), c.out_w = all_rows.sizes[0];
+    if (c.integers->x_zero) c.integers->x_zero->stride = all_rows.strides[0][0];
+    return add_contraction(node, c, node.in(0), weights, {}, y);
+  }
+  const Shape a_batch = front(a.shape, 2), b_batch = front(b.shape, 2), batch = front(made.shape, 2);
+  IndexSpace space{batch,
+                   {broadcast_strides(a_batch, packed_strides(a_batch), batch), broadcast_strides(b_batch, packed_strides(b_batch), batch),
+                    packed_strides(batch), front(a_zero, 2), front(b_zero, 2)}};
+  space.coalesce();
+  c.weights.groups = space.sizes.back();
+  c.x_stride_group = space.strides[0].back() * rows * k, c.w_stride_group = space.strides[1].back() * group,
+  c.y_stride_group = space.strides[2].back() * rows * n;
+  if (c.integers->x_zero) c.integers->x_zero->stride_group = space.strides[3].back();
+  if (c.integers->w_zero) c.integers->w_zero->stride_group = space.strides[4].back();
+  const Shape outer(space.sizes.begin(), space.sizes.end() - 1);
+  for (int64_t i = 0; i < element_count(outer); ++i) {
+    const auto first = [&](size_t tensor) {
+      int64_t sum = 0, rest = i;
+      for (size_t axis = outer.size(); axis-- > 0; rest /= outer[axis]) sum += rest % outer[axis] * space.strides[tensor][axis];
+      return sum;
+    };
+    c.x_first = first(0) * rows * k, c.w_first = first(1) * group, c.y_first = first(2) * rows * n;
+    if (c.integers->x_zero) c.integers->x_zero->first = first(3);
+    if (c.integers->w_zero) c.integers->w_zero->first = first(4);
+    add_contraction(node, c, node.in(0), weights, {}, y);
+  }
+}
+
+void lower_matmul_integer(LowerContext& node) {
+  add_matmul_integers(node, kMatMulInteger, node.out(0));
+}
+
+void lower_qlinear_matmul(LowerContext& node) {
+  const TensorDesc sums = product_desc(as_matrices(node.input(0), false), as_matrices(node.input(kQLinearMatMul.b), true));
+  const Operand made = node.temporary(sums.bytes());
+  add_matmul_integers(node, kQLinearMatMul, made);
+  const auto strides_of = [&](size_t input, bool columns) { return quantity_strides(node.input(input), sums.shape, columns).value(); };
+  add_requantize(node, made, sums.shape, strides_of(1, false), strides_of(4, true), strides_of(6, false));
 }
 
 }  // namespace pumice
