@@ -20,35 +20,25 @@
 layout(local_size_x = 8) in;
 
 // KV: channels of the input a step. X_VEC4: they are neighbours in memory, four at a time. Y_VEC4: so are those of the output.
-#if X_VEC4
-layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
-#else
-layout(binding = 0) readonly buffer X { sfp x[]; };
-#endif
-layout(binding = 1) readonly buffer W { sfpvec4 w[]; };
-#if Y_VEC4
-layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
-#else
-layout(binding = 2) buffer Y { sfp y[]; };
-#endif
+#include "include/contraction_arrays.glsl"
 
 const uint kChannels = 16u, kPixels = 2u, kLanes = 8u;
 
-vec4 load_x(uint index, uint channel) {
+Number4 load_x(uint index, uint channel) {
 #if X_VEC4
-  return pm_load_vec4(x, (index + channel) >> 2);
+  return LOAD_X4(index + channel);
 #else
-  vec4 v = vec4(0.0);
+  Number4 v = Number4(0);
   const uint last = p.channels_in - 1u;
-  v.x = pm_load(x, index + channel * p.x_stride_c);
+  v.x = LOAD_X(index + channel * p.x_stride_c);
 #if KV > 1
-  v.y = pm_load(x, index + min(channel + 1u, last) * p.x_stride_c);
+  v.y = LOAD_X(index + min(channel + 1u, last) * p.x_stride_c);
 #endif
 #if KV > 2
-  v.z = pm_load(x, index + min(channel + 2u, last) * p.x_stride_c);
+  v.z = LOAD_X(index + min(channel + 2u, last) * p.x_stride_c);
 #endif
 #if KV > 3
-  v.w = pm_load(x, index + min(channel + 3u, last) * p.x_stride_c);
+  v.w = LOAD_X(index + min(channel + 3u, last) * p.x_stride_c);
 #endif
   return v;
 #endif
@@ -65,8 +55,15 @@ void main() {
     places[i] = place_of(min(first + i * kLanes, p.pixels - 1u));
     images[i] = group_x + places[i].x * p.x_stride_n;
   }
-  float sums[kChannels * kPixels];
-  for (uint i = 0u; i < kChannels * kPixels; ++i) sums[i] = 0.0;
+  Number sums[kChannels * kPixels];
+  for (uint i = 0u; i < kChannels * kPixels; ++i) sums[i] = Number(0);
+#if INTEGER
+  int zeros[kPixels], rows_of_x[kPixels];  // and sums of x, from which the zero point of w is taken
+  for (uint i = 0u; i < kPixels; ++i) {
+    zeros[i] = zero_of_x(places[i]);
+    rows_of_x[i] = 0;
+  }
+#endif
 
   const uint steps = (p.channels_in + uint(KV) - 1u) / uint(KV);
   const uint w_block = (W_GROUP >> 2) + block * KERNEL_TAPS * steps * kChannels + lane;
@@ -89,35 +86,42 @@ void main() {
 #else
       for (uint step = 0u; step < steps; ++step) {
 #endif
-        vec4 v[kPixels];
+        Number4 v[kPixels];
         for (uint i = 0u; i < kPixels; ++i) {
           v[i] = load_x(rows[i], step * uint(KV));
-          v[i] = inside[i] ? v[i] : vec4(0.0);
+#if INTEGER
+          v[i] -= zeros[i];
+#endif
+          v[i] = inside[i] ? v[i] : Number4(0);
+#if W_ZERO
+          const uvec4 channels = step * uint(KV) + uvec4(0u, 1u, 2u, 3u);
+          [[unroll]] for (uint k = 0u; k < uint(KV); ++k) rows_of_x[i] += channels[k] < p.channels_in ? v[i][k] : 0;
+#endif
         }
         for (uint j = 0u; j < kChannels / kLanes; ++j) {
-          const vec4 weights = pm_load_vec4(w, w_step + j * kLanes);
+          const Number4 weights = LOAD_W4(w_step + j * kLanes);
           for (uint l = 0u; l < kLanes; ++l) {
-            const float wx = subgroupShuffle(weights.x, l);
+            const Number wx = subgroupShuffle(weights.x, l);
 #if KV > 1
-            const float wy = subgroupShuffle(weights.y, l);
+            const Number wy = subgroupShuffle(weights.y, l);
 #endif
 #if KV > 2
-            const float wz = subgroupShuffle(weights.z, l);
+            const Number wz = subgroupShuffle(weights.z, l);
 #endif
 #if KV > 3
-            const float ww = subgroupShuffle(weights.w, l);
+            const Number ww = subgroupShuffle(weights.w, l);
 #endif
             for (uint i = 0u; i < kPixels; ++i) {
-              float sum = sums[(j * kLanes + l) * kPixels + i];
-              sum = fma(wx, v[i].x, sum);
+              Number sum = sums[(j * kLanes + l) * kPixels + i];
+              sum = multiply_add(wx, v[i].x, sum);
 #if KV > 1
-              sum = fma(wy, v[i].y, sum);
+              sum = multiply_add(wy, v[i].y, sum);
 #endif
 #if KV > 2
-              sum = fma(wz, v[i].z, sum);
+              sum = multiply_add(wz, v[i].z, sum);
 #endif
 #if KV > 3
-              sum = fma(ww, v[i].w, sum);
+              sum = multiply_add(ww, v[i].w, sum);
 #endif
               sums[(j * kLanes + l) * kPixels + i] = sum;
             }
@@ -130,7 +134,11 @@ void main() {
 
   for (uint j = 0u; j < kChannels; ++j) {
     const uint channel = block * kChannels + j;
-    const float bias = channel_bias(channel);
+#if W_ZERO
+    const int zero = zero_of_w(channel);
+    for (uint i = 0u; i < kPixels; ++i) sums[j * kPixels + i] -= zero * rows_of_x[i];
+#endif
+    const Number bias = channel_bias(channel);
     for (uint i = 0u; i < kPixels; ++i) sums[j * kPixels + i] = epilogue(sums[j * kPixels + i] + bias + element_bias(first + i * kLanes, channel));
   }
   for (uint i = 0u; i < kPixels; ++i) {
@@ -139,10 +147,10 @@ void main() {
 #if Y_VEC4
     for (uint j = 0u; j < kChannels; j += 4u)
       if (block * kChannels + j < p.channels_out)
-        pm_store_vec4(y, (at + j) >> 2, vec4(sums[j * kPixels + i], sums[(j + 1u) * kPixels + i], sums[(j + 2u) * kPixels + i], sums[(j + 3u) * kPixels + i]));
+        STORE_Y4(at + j, Number4(sums[j * kPixels + i], sums[(j + 1u) * kPixels + i], sums[(j + 2u) * kPixels + i], sums[(j + 3u) * kPixels + i]));
 #else
     for (uint j = 0u; j < kChannels; ++j)
-      if (block * kChannels + j < p.channels_out) pm_store(y, at + j * p.y_stride_c, sums[j * kPixels + i]);
+      if (block * kChannels + j < p.channels_out) STORE_Y(at + j * p.y_stride_c, sums[j * kPixels + i]);
 #endif
   }
 }

@@ -1,29 +1,47 @@
-// Packs the weights of a contraction: one invocation makes four neighbouring elements (one output channel, four of the input).
+// Packs the weights of a contraction: one invocation makes four neighbouring elements (one output channel, four of the input). INTEGER: of bytes, which it leaves as they are.
 // The source is any strided [groups * channels_out, channels_in, taps] (or, for transposed convolutions, channels first).
 // LANES: [groups][channels_out / 16][taps][channels_in / KV][16][4] for conv_lanes.
 // Otherwise: [groups][taps][channels_in][channels_out rounded up to 8] for conv_tiled and conv_matrix, four output channels an invocation.
 #version 450
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
-#if SOURCE_FLOAT
+#if INTEGER
+layout(binding = 0) readonly buffer X { uint x[]; };
+#define LOAD(i) pm_load_u8(x, i)
+#elif SOURCE_FLOAT
 layout(binding = 0) readonly buffer X { float x[]; };
 #define LOAD(i) x[i]
 #else
 layout(binding = 0) readonly buffer X { sfp x[]; };
 #define LOAD(i) pm_load(x, i)
 #endif
+#if INTEGER
+#define Weight uint
+#define Weight4 uvec4
+layout(binding = 1) writeonly buffer Y { uint y[]; };
+#else
+#define Weight float
+#define Weight4 vec4
 layout(binding = 1) writeonly buffer Y { sfpvec4 y[]; };
+#endif
 layout(push_constant) uniform parameter {
   uint quads;  // of all the packed weights
   uint taps, channels_in, channels_out;
   uint x_stride_group, x_stride_out, x_stride_in, x_stride_tap;
+#if !INTEGER
   float scale;
+#endif
   uint x_offset, y_offset;
 } p;
 
-float weight(uint group, uint tap, uint channel_in, uint channel_out) {
-  if (channel_in >= p.channels_in || channel_out >= p.channels_out) return 0.0;
-  return LOAD(p.x_offset + group * p.x_stride_group + channel_out * p.x_stride_out + channel_in * p.x_stride_in + tap * p.x_stride_tap) * p.scale;
+Weight weight(uint group, uint tap, uint channel_in, uint channel_out) {
+  if (channel_in >= p.channels_in || channel_out >= p.channels_out) return Weight(0);
+  const uint at = p.x_offset + group * p.x_stride_group + channel_out * p.x_stride_out + channel_in * p.x_stride_in + tap * p.x_stride_tap;
+#if INTEGER
+  return LOAD(at);
+#else
+  return LOAD(at) * p.scale;
+#endif
 }
 
 void main() {
@@ -36,7 +54,7 @@ void main() {
   const uint channel_in = rest % steps * uint(KV); rest /= steps;
   const uint tap = rest % p.taps; rest /= p.taps;
   const uint channel_out = rest % blocks * 16u + lane, group = rest / blocks;
-  vec4 v = vec4(0.0);
+  Weight4 v = Weight4(0);
   for (uint i = 0u; i < uint(KV); ++i) v[i] = weight(group, tap, channel_in + i, channel_out);
 #else
   const uint columns = (p.channels_out + 7u) / 8u * 2u;
@@ -44,8 +62,12 @@ void main() {
   const uint channel_out = rest % columns * 4u; rest /= columns;
   const uint channel_in = rest % p.channels_in; rest /= p.channels_in;
   const uint tap = rest % p.taps, group = rest / p.taps;
-  vec4 v;
+  Weight4 v;
   for (uint i = 0u; i < 4u; ++i) v[i] = weight(group, tap, channel_in, channel_out + i);
 #endif
+#if INTEGER
+  y[quad] = pm_pack_u8(v);
+#else
   pm_store_vec4(y, (p.y_offset >> 2) + quad, v);
+#endif
 }

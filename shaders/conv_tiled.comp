@@ -15,17 +15,7 @@ layout(constant_id = 2) const uint TILE_C = 64u;
 layout(constant_id = 3) const uint SPLIT = 1u;
 layout(constant_id = 4) const uint REGISTERS = 4u;  // 4 or 8
 
-#if X_VEC4
-layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
-#else
-layout(binding = 0) readonly buffer X { sfp x[]; };
-#endif
-layout(binding = 1) readonly buffer W { sfpvec4 w[]; };
-#if Y_VEC4
-layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
-#else
-layout(binding = 2) buffer Y { sfp y[]; };
-#endif
+#include "include/contraction_arrays.glsl"
 
 const uint kDepth = 16u;
 const uint FOURS = REGISTERS / 4u;                    // of rows and of columns of an invocation's tile
@@ -35,37 +25,42 @@ const uint ROW_X = TILE_P / 4u + 1u;  // of tile_x: one more, so that its rows b
 const uint QUADS_X = kDepth * TILE_P / 4u, QUADS_W = kDepth * TILE_C / 4u;  // vec4s that a part brings in for a stretch
 const uint LOADS_X = (QUADS_X + PART - 1u) / PART, LOADS_W = (QUADS_W + PART - 1u) / PART;
 
-shared vec4 tile_x[SPLIT * kDepth * ROW_X];  // [part][depth][pixel]
-shared vec4 tile_w[SPLIT * QUADS_W];  // [part][depth][channel]
+shared Number4 tile_x[SPLIT * kDepth * ROW_X];  // [part][depth][pixel]
+shared Number4 tile_w[SPLIT * QUADS_W];  // [part][depth][channel]
 
 // Four products deep for one pixel: elements (tap, channel .. channel + 3), zero outside the input and past the depth.
-vec4 load_x(uvec3 place, uint image, uint depth, uint depths) {
-  vec4 v = vec4(0.0);
+Number4 load_x(uvec3 place, uint image, uint depth, uint depths) {
+  Number4 v = Number4(0);
+#if INTEGER
+  const int zero = zero_of_x(place);
+#else
+  const float zero = 0.0;
+#endif
 #if X_VEC4
   if (depth >= depths) return v;
   const uint tap = tap_of(depth), channel = depth - tap * p.channels_in;
   const uint th = tap / TAPS_W, tw = tap - th * TAPS_W;
   uint at;
-  return find_input(place, th, tw, at) ? pm_load_vec4(x, (image + at + channel) >> 2) : v;
+  return find_input(place, th, tw, at) ? LOAD_X4(image + at + channel) - zero : v;
 #else
   for (uint i = 0u; i < 4u; ++i) {
     if (depth + i >= depths) break;
     const uint tap = tap_of(depth + i), channel = depth + i - tap * p.channels_in;
     const uint th = tap / TAPS_W, tw = tap - th * TAPS_W;
     uint at;
-    if (find_input(place, th, tw, at)) v[i] = pm_load(x, image + at + channel * p.x_stride_c);
+    if (find_input(place, th, tw, at)) v[i] = LOAD_X(image + at + channel * p.x_stride_c) - zero;
   }
   return v;
 #endif
 }
 
 // Four output channels of the weights at one depth.
-vec4 load_w(uint depth, uint depths, uint channel) {
-  if (depth >= depths || channel >= p.channels_out) return vec4(0.0);
+Number4 load_w(uint depth, uint depths, uint channel) {
+  if (depth >= depths || channel >= p.channels_out) return Number4(0);
   const uint tap = tap_of(depth), channel_in = depth - tap * p.channels_in;
   const uint th = tap / TAPS_W, tw = tap - th * TAPS_W;
   const uint row = tap_index(th, tw) * p.channels_in + channel_in;
-  return pm_load_vec4(w, (W_GROUP >> 2) + row * ((p.channels_out + 7u) / 8u * 2u) + channel / 4u);
+  return LOAD_W4((W_GROUP >> 2) + row * ((p.channels_out + 7u) / 8u * 2u) + channel / 4u);
 }
 
 void main() {
@@ -84,9 +79,13 @@ void main() {
     places[i] = place_of(min(first_pixel + (id + i * PART) / 4u % TILE_P, p.pixels - 1u));
     images[i] = group_x + places[i].x * p.x_stride_n;
   }
-  vec4 next_x[LOADS_X], next_w[LOADS_W];
-  vec4 sums[REGISTERS * FOURS];  // [row][four of columns]
-  [[unroll]] for (uint i = 0u; i < REGISTERS * FOURS; ++i) sums[i] = vec4(0.0);
+  Number4 next_x[LOADS_X], next_w[LOADS_W];
+  Number4 sums[REGISTERS * FOURS];  // [row][four of columns]
+  [[unroll]] for (uint i = 0u; i < REGISTERS * FOURS; ++i) sums[i] = Number4(0);
+#if W_ZERO
+  Number4 rows_of_x[FOURS];  // sums of x, from which the zero point of w is taken
+  [[unroll]] for (uint i = 0u; i < FOURS; ++i) rows_of_x[i] = Number4(0);
+#endif
   const uint stride = kDepth * SPLIT;
   for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = load_x(places[i], images[i], part * kDepth + (id + i * PART) % 4u * 4u, depths);
   for (uint i = 0u; i < LOADS_W; ++i) {
@@ -110,15 +109,25 @@ void main() {
     }
 
     [[unroll]] for (uint k = 0u; k < kDepth; ++k) {
-      vec4 a[FOURS], c[FOURS];
+      Number4 a[FOURS], c[FOURS];
       [[unroll]] for (uint i = 0u; i < FOURS; ++i) a[i] = tile_x[part_x + k * ROW_X + row + i * ROWS];
       [[unroll]] for (uint i = 0u; i < FOURS; ++i) c[i] = tile_w[part_w + k * TILE_C / 4u + column + i * COLUMNS];
       [[unroll]] for (uint i = 0u; i < REGISTERS; ++i)
         [[unroll]] for (uint j = 0u; j < FOURS; ++j)
-          sums[i * FOURS + j] = fma(vec4(a[i / 4u][i % 4u]), c[j], sums[i * FOURS + j]);
+          sums[i * FOURS + j] = multiply_add(Number4(a[i / 4u][i % 4u]), c[j], sums[i * FOURS + j]);
+#if W_ZERO
+      [[unroll]] for (uint i = 0u; i < FOURS; ++i) rows_of_x[i] += a[i];
+#endif
     }
     barrier();
   }
+#if W_ZERO
+  [[unroll]] for (uint j = 0u; j < FOURS; ++j) {
+    const uint channel = first_channel + (column + j * COLUMNS) * 4u;
+    const ivec4 zero = ivec4(zero_of_w(channel), zero_of_w(channel + 1u), zero_of_w(channel + 2u), zero_of_w(channel + 3u));
+    [[unroll]] for (uint i = 0u; i < REGISTERS; ++i) sums[i * FOURS + j] -= zero * rows_of_x[i / 4u][i % 4u];
+  }
+#endif
   // The first part takes in the sums of the others, a four of all tiles at a time.
   [[unroll]] for (uint i = 0u; i < REGISTERS * FOURS; ++i) {
     for (uint other = 1u; other < SPLIT; ++other) {
@@ -132,18 +141,18 @@ void main() {
   [[unroll]] for (uint j = 0u; j < FOURS; ++j) {
     const uint channel = first_channel + (column + j * COLUMNS) * 4u;
     if (channel >= p.channels_out) return;
-    const vec4 bias = vec4(channel_bias(channel), channel_bias(channel + 1u), channel_bias(channel + 2u), channel_bias(channel + 3u));
+    const Number4 bias = Number4(channel_bias(channel), channel_bias(channel + 1u), channel_bias(channel + 2u), channel_bias(channel + 3u));
     [[unroll]] for (uint i = 0u; i < REGISTERS; ++i) {
       const uint out_pixel = first_pixel + (row + i / 4u * ROWS) * 4u + i % 4u;
       if (out_pixel >= p.pixels) break;
       const uint at = y_index(place_of(out_pixel)) + gl_WorkGroupID.z * p.y_stride_group + channel * p.y_stride_c;
-      vec4 v;
+      Number4 v;
       for (uint k = 0u; k < 4u; ++k) v[k] = epilogue(sums[i * FOURS + j][k] + bias[k] + element_bias(out_pixel, channel + k));
 #if Y_VEC4
-      pm_store_vec4(y, at >> 2, v);
+      STORE_Y4(at, v);
 #else
       for (uint k = 0u; k < 4u; ++k)
-        if (channel + k < p.channels_out) pm_store(y, at + k * p.y_stride_c, v[k]);
+        if (channel + k < p.channels_out) STORE_Y(at + k * p.y_stride_c, v[k]);
 #endif
     }
   }

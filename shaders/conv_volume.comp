@@ -4,11 +4,32 @@
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
 #include "include/volume.glsl"
+// INTEGER: of 8-bit integers, signed where X_SIGNED and W_SIGNED say so, in arrays of words, summed as int32.
+#if INTEGER
+#define Number int
+layout(binding = 0) readonly buffer X { uint x[]; };
+layout(binding = 1) readonly buffer W { uint w[]; };
+layout(binding = 2) buffer Y { int y[]; };
+#define LOAD_X(i) (X_SIGNED != 0 ? pm_load_i8(x, i) : int(pm_load_u8(x, i)))
+#define LOAD_W(i) (W_SIGNED != 0 ? pm_load_i8(w, i) : int(pm_load_u8(w, i)))
+#define STORE_Y(i, v) y[i] = v
+#if X_ZERO
+layout(binding = 4) readonly buffer XZero { int x_zero[]; };
+#endif
+#if W_ZERO
+layout(binding = 5) readonly buffer WZero { int w_zero[]; };  // by output channel
+#endif
+#else
+#define Number float
 layout(binding = 0) readonly buffer X { sfp x[]; };
 layout(binding = 1) readonly buffer W { sfp w[]; };
 layout(binding = 2) buffer Y { sfp y[]; };
+#define LOAD_X(i) pm_load(x, i)
+#define LOAD_W(i) pm_load(w, i)
+#define STORE_Y(i, v) pm_store(y, i, v)
+#endif
 #if HAS_BIAS
-layout(binding = 3) readonly buffer B { float b[]; };
+layout(binding = 3) readonly buffer B { Number b[]; };
 #endif
 layout(push_constant) uniform parameter {
   uint elements;
@@ -31,7 +52,13 @@ void main() {
 #else
   const uint first = p.w_offset + place.c * p.channels_in * taps, next = taps;
 #endif
-  float sum = 0.0;
+  Number sum = Number(0), zero_x = Number(0), zero_w = Number(0);
+#if X_ZERO
+  zero_x = x_zero[0];
+#endif
+#if W_ZERO
+  zero_w = w_zero[place.c];
+#endif
   uint tap = 0u;
   for (int d = 0; d < KERNEL_D; ++d)
     for (int h = 0; h < KERNEL_H; ++h)
@@ -45,7 +72,7 @@ void main() {
 #endif
         uint from = p.x_offset + index_of(place.n, group * p.channels_in, uvec3(at), p.x_stride), weight = first + tap;
         for (uint c = 0u; c < p.channels_in; ++c) {
-          sum += pm_load(x, from) * pm_load(w, weight);
+          sum += (LOAD_X(from) - zero_x) * (LOAD_W(weight) - zero_w);
           from += p.x_stride[1];
           weight += next;
         }
@@ -53,5 +80,5 @@ void main() {
 #if HAS_BIAS
   sum += b[place.c];
 #endif
-  pm_store(y, p.y_offset + index_of(place.n, place.c, place.at, p.y_stride), EPILOGUE(sum));
+  STORE_Y(p.y_offset + index_of(place.n, place.c, place.at, p.y_stride), EPILOGUE(sum));
 }

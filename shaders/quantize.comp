@@ -34,16 +34,9 @@ int zero_point(uint at) {
 }
 
 #if QUANTIZE
-// x / scale rounded as IEEE 754 does, whatever the device's division is.
-float divided(float a, float b) {
-  precise float q = a / b;
-  precise float better = q + fma(-q, b, a) / b;
-  return pm_is_finite(q) && pm_is_finite(better) ? better : q;
-}
-
 int element(uint i) {
   const uint at = scale_index(i);
-  const float v = roundEven(divided(float(LOAD(p.x_offset + i)), scale[at])), zero = float(zero_point(at));
+  const float v = roundEven(pm_divide(float(LOAD(p.x_offset + i)), scale[at])), zero = float(zero_point(at));
   const float lowest = float(p.lowest) - zero, highest = float(p.highest) - zero;
   return !(v > lowest) ? p.lowest : !(v < highest) ? p.highest : int(v) + zero_point(at);
 }

@@ -13,7 +13,7 @@ from onnx import ValueInfoProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import pumice
-from operator_cases import CASES, OPSET, Case, fills, indexed
+from operator_cases import CASES, OPSET, Case, fills, indexed, integer_products
 from pumice.testing import assert_close
 
 Array = npt.NDArray[Any]
@@ -34,6 +34,7 @@ MEETING = (
     "Gemm",
     "Global",
     "MatMul",
+    "QLinear",
     "Reduce",
     "Softmax",
     "LogSoftmax",
@@ -119,6 +120,7 @@ OWN_REFERENCES = {
     "Pad: crops": cropped,
     "OneHot": fills.one_hot,
     "GatherElements": indexed.gathered_elements,
+    **integer_products.REFERENCES,
 }
 
 
@@ -190,7 +192,7 @@ def run(case: Case, context: pumice.Context, precision: str = "fp32") -> list[Ar
 
 def modes(case: Case) -> Iterator[str]:
     yield "fp32"
-    if case.has_floats:
+    if case.has_floats and case.op != "DynamicQuantizeLinear":  # whose integers follow the scale, and so its rounding
         yield from ("fp16", "fp16_packed", "bf16_packed")
     if case.op.startswith(MEETING):
         yield "fp32_tiled"
@@ -215,6 +217,39 @@ def test_operator_is_right(case: Case, mode: str, contexts: dict[tuple[str, ...]
             assert_close(actual, expected, rtol=tolerance[0], atol=tolerance[1])
         else:
             np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("mode", ["fp16", "fp16_packed", "bf16_packed"])
+def test_dynamic_quantisation_suits_the_scale_that_it_gives(
+    mode: str, contexts: dict[tuple[str, ...], pumice.Context]
+) -> None:
+    precision, lacking = MODES[mode]
+    data = np.linspace(-0.03, 0.07, 1031, dtype="float32")
+    graph = pumice.Graph()
+    results = graph.add("DynamicQuantizeLinear", graph.input("x", "float32", list(data.shape)), outputs=3)
+    for name, value in zip(("y", "scale", "zero"), results, strict=True):
+        graph.output(name, value)
+    made = graph.compile(contexts[lacking], precision=precision)({"x": data})
+    back = (made["y"].astype("float32") - made["zero"]) * made["scale"]
+    assert made["scale"] == pytest.approx(0.1 / 255, rel=1e-2)
+    np.testing.assert_allclose(back, data, rtol=0, atol=float(made["scale"]) * 1.5)
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "message"),
+    [
+        ("MatMulInteger", [(5, 7), (7, 3), (3,)], r"zero points of a: one number or one for each row .* given \[3\]"),
+        ("MatMulInteger", [(2, 5, 7), (7, 3), (2, 5, 7)], "zero points of a"),
+        ("MatMulInteger", [(5, 7), (7, 3), (), (5,)], r"zero points of b: one number or one for each column"),
+        ("MatMulInteger", [(5, 7), (5, 3)], "inner sizes differ"),
+        ("ConvInteger", [(1, 3, 5, 5), (4, 3, 3, 3), (3,)], "zero point of x: one number expected"),
+        ("ConvInteger", [(1, 3, 5, 5), (4, 3, 3, 3), (), (3,)], r"zero points of w .*\[4\]"),
+    ],
+)
+def test_zero_points_of_another_shape_are_refused(op: str, shapes: list[tuple[int, ...]], message: str) -> None:
+    graph = pumice.Graph()
+    with pytest.raises(pumice.GraphError, match=message):
+        graph.add(op, *[graph.input(f"i{k}", "int8", list(shape)) for k, shape in enumerate(shapes)])
 
 
 MIDDLES = {

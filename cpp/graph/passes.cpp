@@ -146,7 +146,8 @@ namespace {
 
 // Reads floats of either size, and makes what it is told to.
 bool mixes_floats(const OperatorRow& row) {
-  return row.lower == &lower_map || row.lower == &lower_cast || row.lower == &lower_reduce || row.lower == &lower_scan;
+  return row.lower == &lower_map || row.lower == &lower_cast || row.lower == &lower_reduce || row.lower == &lower_scan ||
+         row.lower == &lower_dynamic_quantize;
 }
 
 // Elements are moved as they are.

@@ -2,6 +2,7 @@
 #include "core/error.h"
 #include "operators/einsum.h"
 #include "operators/families.h"
+#include "operators/requantize.h"
 #include "operators/row_parts.h"
 #include "operators/window_geometry.h"
 
@@ -23,16 +24,53 @@ void check_groups(const ShapeContext& node, int64_t channels, std::string_view w
     node.fail(std::to_string(channels) + " " + std::string(what) + " in " + std::to_string(groups) + " groups");
 }
 
-void shape_of_conv(ShapeContext& node) {
-  const Shape &x = node.input(0).shape, &w = node.input(1).shape;
+// The shape that input 0 and the weights at input `weights` give.
+Shape conv_shape(ShapeContext& node, size_t weights) {
+  const Shape &x = node.input(0).shape, &w = node.input(weights).shape;
   const WindowGeometry geometry = conv_geometry(node.attributes(), node.node(), x, w);
   check_groups(node, w[0], "output channels");
   const int64_t groups = node.attributes().integer("group", 1);
   if (x[1] != w[1] * groups)
     node.fail("an input of " + std::to_string(x[1]) + " channels and a weight of " + std::to_string(w[1]) + " channels in " +
               std::to_string(groups) + " groups");
-  check_vector(node, 2, w[0], "bias");
-  node.output(0, node.input(0).dtype, image_shape(x[0], w[0], geometry.output));
+  return image_shape(x[0], w[0], geometry.output);
+}
+
+void shape_of_conv(ShapeContext& node) {
+  const Shape shape = conv_shape(node, 1);
+  check_vector(node, 2, node.input(1).shape[0], "bias");
+  node.output(0, node.input(0).dtype, shape);
+}
+
+// A number for all output channels, or one for each.
+void check_channels(const ShapeContext& node, size_t input, int64_t channels, std::string_view what) {
+  if (node.has(input) && element_count(node.input(input).shape) != 1) check_vector(node, input, channels, what);
+}
+
+// One number.
+void check_number(const ShapeContext& node, size_t input, std::string_view what) {
+  if (node.has(input) && element_count(node.input(input).shape) != 1)
+    node.fail(std::string(what) + ": one number expected; given " + to_string(node.input(input).shape));
+}
+
+void shape_of_conv_integer(ShapeContext& node) {
+  const Shape shape = conv_shape(node, 1);
+  check_number(node, 2, "zero point of x");
+  check_channels(node, 3, node.input(1).shape[0], "zero points of w");
+  node.output(0, DType::int32, shape);
+}
+
+void shape_of_qlinear_conv(ShapeContext& node) {
+  const Shape shape = conv_shape(node, 3);
+  const int64_t channels = node.input(3).shape[0];
+  check_number(node, 1, "scale of x");
+  check_number(node, 2, "zero point of x");
+  check_channels(node, 4, channels, "scales of w");
+  check_channels(node, 5, channels, "zero points of w");
+  check_number(node, 6, "scale of y");
+  check_number(node, 7, "zero point of y");
+  check_vector(node, 8, channels, "bias");
+  node.output(0, node.input(7).dtype, shape);
 }
 
 void shape_of_conv_transpose(ShapeContext& node) {
@@ -63,15 +101,27 @@ void shape_of_gemm(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-// NumPy's matmul: a vector is a row on the left and a column on the right, and that axis is dropped from the result.
-void shape_of_matmul(ShapeContext& node) {
-  Shape a = node.input(0).shape, b = node.input(1).shape;
-  if (a.empty() || b.empty()) node.fail("MatMul of a scalar: " + to_string(a) + " by " + to_string(b));
+// NumPy's matmul of inputs 0 and `right`: a vector is a row on the left and a column on the right.
+struct ProductShape {
+  Shape matrices;  // [batch.., rows, columns]
+  bool row, column;
+
+  Shape result() const {  // without the axes of vectors
+    Shape shape = matrices;
+    if (column) shape.pop_back();
+    if (row) shape.erase(shape.end() - (column ? 1 : 2));
+    return shape;
+  }
+};
+
+ProductShape product_shape(ShapeContext& node, size_t right) {
+  Shape a = node.input(0).shape, b = node.input(right).shape;
+  if (a.empty() || b.empty()) node.fail("a product of a scalar: " + to_string(a) + " by " + to_string(b));
   const bool row = a.size() == 1, column = b.size() == 1;
   if (row) a.insert(a.begin(), 1);
   if (column) b.push_back(1);
   if (a.back() != b[b.size() - 2])
-    node.fail("inner sizes differ: " + to_string(node.input(0).shape) + " by " + to_string(node.input(1).shape));
+    node.fail("inner sizes differ: " + to_string(node.input(0).shape) + " by " + to_string(node.input(right).shape));
   const int64_t rows = a[a.size() - 2], columns = b.back();
   Shape y;
   try {
@@ -79,9 +129,40 @@ void shape_of_matmul(ShapeContext& node) {
   } catch (const GraphError& error) {
     node.fail(error.what());
   }
-  if (!row) y.push_back(rows);
-  if (!column) y.push_back(columns);
-  node.output(0, node.input(0).dtype, y);
+  y.insert(y.end(), {rows, columns});
+  return {y, row, column};
+}
+
+void shape_of_matmul(ShapeContext& node) {
+  node.output(0, node.input(0).dtype, product_shape(node, 1).result());
+}
+
+// Scales or zero points of rows or, `columns`, of columns.
+void check_quantities(const ShapeContext& node, size_t input, const ProductShape& product, bool columns, std::string_view what) {
+  if (!node.has(input) || quantity_strides(node.input(input), product.matrices, columns)) return;
+  node.fail(std::string(what) + ": one number or one for each " + (columns ? "column" : "row") + " of " + to_string(product.matrices) +
+            " expected; given " + to_string(node.input(input).shape));
+}
+
+void shape_of_matmul_integer(ShapeContext& node) {
+  const ProductShape product = product_shape(node, 1);
+  check_quantities(node, 2, product, false, "zero points of a");
+  check_quantities(node, 3, product, true, "zero points of b");
+  node.output(0, DType::int32, product.result());
+}
+
+void shape_of_qlinear_matmul(ShapeContext& node) {
+  const ProductShape product = product_shape(node, 3);
+  check_quantities(node, 1, product, false, "scales of a");
+  check_quantities(node, 2, product, false, "zero points of a");
+  check_quantities(node, 4, product, true, "scales of b");
+  check_quantities(node, 5, product, true, "zero points of b");
+  check_quantities(node, 6, product, false, "scales of y");
+  check_quantities(node, 7, product, false, "zero points of y");
+  if (element_count(node.input(6).shape) != element_count(node.input(7).shape))
+    node.fail("as many zero points of y as scales expected; given " + to_string(node.input(7).shape) + " and " +
+              to_string(node.input(6).shape));
+  node.output(0, node.input(7).dtype, product.result());
 }
 
 void shape_of_einsum(ShapeContext& node) {
@@ -99,6 +180,8 @@ std::vector<AttributeSchema> conv_attributes() {
           optional("pads", AttributeKind::integers),
           optional("strides", AttributeKind::integers)};
 }
+
+constexpr DTypeSet kBytes = set_of(DType::int8, DType::uint8), kSums = set_of(DType::int32);  // of quantised products
 
 }  // namespace
 
@@ -138,6 +221,55 @@ Rows contraction_rows() {
            {},
            0,
            pack_matmul},
+          {"MatMulInteger",
+           Skeleton::contraction,
+           {{value("a", kBytes, 'A'), value("b", kBytes, 'B'), optional_value("a_zero_point", kBytes, 'A'),
+             optional_value("b_zero_point", kBytes, 'B')},
+            {value("y", kSums)},
+            {},
+            1},
+           shape_of_matmul_integer,
+           lower_matmul_integer,
+           {},
+           0,
+           pack_matmul_integer},
+          {"ConvInteger",
+           Skeleton::contraction,
+           {{value("x", kBytes, 'T'), value("w", kBytes, 'W'), optional_value("x_zero_point", kBytes, 'T'),
+             optional_value("w_zero_point", kBytes, 'W')},
+            {value("y", kSums)},
+            conv_attributes(),
+            3},
+           shape_of_conv_integer,
+           lower_conv_integer,
+           {},
+           0,
+           pack_conv_integer},
+          {"QLinearMatMul",
+           Skeleton::contraction,
+           {{value("a", kBytes, 'A'), value("a_scale", kFloats), value("a_zero_point", kBytes, 'A'), value("b", kBytes, 'B'),
+             value("b_scale", kFloats), value("b_zero_point", kBytes, 'B'), value("y_scale", kFloats), value("y_zero_point", kBytes)},
+            {value("y", kBytes)},
+            {},
+            1},
+           shape_of_qlinear_matmul,
+           lower_qlinear_matmul,
+           {},
+           0,
+           pack_qlinear_matmul},
+          {"QLinearConv",
+           Skeleton::contraction,
+           {{value("x", kBytes, 'X'), value("x_scale", kFloats), value("x_zero_point", kBytes, 'X'), value("w", kBytes, 'W'),
+             value("w_scale", kFloats), value("w_zero_point", kBytes, 'W'), value("y_scale", kFloats), value("y_zero_point", kBytes),
+             optional_value("b", kSums)},
+            {value("y", kBytes)},
+            conv_attributes(),
+            3},
+           shape_of_qlinear_conv,
+           lower_qlinear_conv,
+           {},
+           0,
+           pack_qlinear_conv},
           {"Einsum",
            Skeleton::contraction,
            {{variadic_value("x", kFactors, 'T')}, {value("y", kFactors)}, {required("equation", AttributeKind::text)}},

@@ -9,6 +9,10 @@ void lower_conv(LowerContext& node);
 void lower_conv_transpose(LowerContext& node);
 void lower_gemm(LowerContext& node);
 void lower_matmul(LowerContext& node);
+void lower_matmul_integer(LowerContext& node);
+void lower_conv_integer(LowerContext& node);
+void lower_qlinear_matmul(LowerContext& node);
+void lower_qlinear_conv(LowerContext& node);
 void lower_einsum(LowerContext& node);
 void lower_pool(LowerContext& node);
 void lower_global_pool(LowerContext& node);
@@ -32,6 +36,7 @@ void lower_reduce(LowerContext& node);
 void lower_arg(LowerContext& node);
 void lower_scan(LowerContext& node);
 void lower_quantize(LowerContext& node);
+void lower_dynamic_quantize(LowerContext& node);
 void lower_range(LowerContext& node);
 void lower_gather(LowerContext& node);
 void lower_gather_elements(LowerContext& node);
@@ -60,5 +65,9 @@ bool pack_batch_norm(const PackContext& node, size_t input, PackedWeight& packed
 bool pack_quantize(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_gemm(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_matmul(const PackContext& node, size_t input, PackedWeight& packed);
+bool pack_matmul_integer(const PackContext& node, size_t input, PackedWeight& packed);
+bool pack_conv_integer(const PackContext& node, size_t input, PackedWeight& packed);
+bool pack_qlinear_matmul(const PackContext& node, size_t input, PackedWeight& packed);
+bool pack_qlinear_conv(const PackContext& node, size_t input, PackedWeight& packed);
 
 }  // namespace pumice

@@ -1,5 +1,6 @@
-// QuantizeLinear and DequantizeLinear.
+// QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear.
 #include "core/error.h"
+#include "operators/compose.h"
 #include "operators/families.h"
 #include "operators/operator_table.h"
 #include "operators/reduce.h"
@@ -70,6 +71,23 @@ void lower_quantize(LowerContext& node) {
   step.set("elements", x.elements()).set("size", size).set("inner", inner).set("block", block);
   step.set("s_outer", s_outer).set("s_block", s_block).set("s_inner", s_inner);
   node.add(step.threads(static_cast<uint64_t>((x.elements() + lanes - 1) / lanes)).build());
+}
+
+// The scale and zero point that the least and the most of x ask for, then as QuantizeLinear does. The scale is rounded to its dtype
+// first, so that the integers are right for the scale that is given.
+void lower_dynamic_quantize(LowerContext& node) {
+  Composition parts(node);
+  const Piece x = parts.input(0).seen_as({node.input(0).elements()});
+  const Piece least = parts.reduce("ReduceMin", x, {0}), most = parts.reduce("ReduceMax", x, {0});
+  const auto made = [&](size_t i, DType dtype) { return node.has_output(i) ? parts.output(i) : parts.scratch(dtype, {}); };
+  const Piece scale = made(1, DType::float32), zero = made(2, DType::uint8);
+  node.add(StepBuilder(node.kernel("dynamic_scale.comp", scale.desc.dtype))
+               .bind("least", least.operand)
+               .bind("most", most.operand)
+               .bind("scale", scale.operand)
+               .bind("zero", zero.operand)
+               .build());
+  if (node.has_output(0)) parts.add("QuantizeLinear", {}, {x, scale, zero}, parts.output(0).seen_as({node.input(0).elements()}));
 }
 
 }  // namespace pumice

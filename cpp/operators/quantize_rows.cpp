@@ -57,6 +57,12 @@ void shape_of_dequantize(ShapeContext& node) {
   node.output(0, dtype, node.input(0).shape);
 }
 
+void shape_of_dynamic_quantize(ShapeContext& node) {
+  node.output(0, DType::uint8, node.input(0).shape);
+  node.output(1, DType::float32, {});
+  node.output(2, DType::uint8, {});
+}
+
 }  // namespace
 
 Rows quantize_rows() {
@@ -65,24 +71,34 @@ Rows quantize_rows() {
   auto quantize_attributes = attributes;
   quantize_attributes.push_back(integer("saturate", 1));
   quantize_attributes.push_back({"precision", AttributeKind::integer, int64_t{0}, false, {int64_t{0}, int64_t{1}}});
-  return {{"QuantizeLinear",
-           Skeleton::map,
-           {{value("x", kFloats | set_of(DType::int32)), value("scale", kFloats), optional_value("zero", kQuantized)},
-            {value("y", kQuantized)},
-            quantize_attributes},
-           shape_of_quantize,
-           lower_quantize,
-           {},
-           0,
-           pack_quantize},
-          {"DequantizeLinear",
-           Skeleton::map,
-           {{value("x", sources, 'T'), value("scale", kFloats), optional_value("zero", sources, 'T')}, {value("y", kFloats)}, attributes},
-           shape_of_dequantize,
-           lower_quantize,
-           {},
-           0,
-           pack_quantize}};
+  return {
+      {"QuantizeLinear",
+       Skeleton::map,
+       {{value("x", kFloats | set_of(DType::int32)), value("scale", kFloats), optional_value("zero", kQuantized)},
+        {value("y", kQuantized)},
+        quantize_attributes},
+       shape_of_quantize,
+       lower_quantize,
+       {},
+       0,
+       pack_quantize},
+      {"DequantizeLinear",
+       Skeleton::map,
+       {{value("x", sources, 'T'), value("scale", kFloats), optional_value("zero", sources, 'T')}, {value("y", kFloats)}, attributes},
+       shape_of_dequantize,
+       lower_quantize,
+       {},
+       0,
+       pack_quantize},
+      {"DynamicQuantizeLinear",
+       Skeleton::map,
+       {{value("x", kFloats)}, {value("y", set_of(DType::uint8)), value("y_scale", kFloats), value("y_zero_point", set_of(DType::uint8))}},
+       shape_of_dynamic_quantize,
+       lower_dynamic_quantize,
+       {},
+       0,
+       nullptr,
+       true}};
 }
 
 }  // namespace pumice

@@ -37,19 +37,24 @@ void check_volume(const LowerContext& node) {
                          std::to_string(node.input(0).rank() - 2) + " spatial axes; 1 to 3 are supported");
 }
 
-void add_volume_conv(LowerContext& node, const WindowGeometry& window, bool transposed) {
-  const TensorDesc &x = node.input(0), &w = node.input(1), &y = node.output(0);
+void add_volume_conv(LowerContext& node, const VolumeConv& conv, const Operand& weights, const ContractionBias& bias, const Operand& made) {
+  const auto& [window, x, w, y, transposed, integers] = conv;
   if (y.elements() == 0) return;
   if (!w.is_packed()) throw UnsupportedError("node '" + std::string(node.node) + "': strided weights, " + to_string(w));
   const int64_t groups = node.attributes->integer("group", 1), channels_in = x.shape[1] / groups;
   int64_t taps = 1;
   for (const int64_t size : window.kernel) taps *= size;
   node.check_loops(taps * (channels_in + 3));
-  const bool has_bias = node.has_input(2);
-  const Macros macros = {{"TRANSPOSED", transposed ? "1" : "0"}, {"HAS_BIAS", has_bias ? "1" : "0"}, {"EPILOGUE(x)", node.epilogue()}};
-  StepBuilder step(node.kernel("conv_volume.comp", node.float_dtype, macros, volume_constants(window)));
-  step.bind("x", node.in(0)).bind("w", node.in(1)).bind("y", node.out(0));
-  if (has_bias) step.bind("b", node.packed(2));
+  const bool has_bias = bias.kind != ContractionBias::Kind::none;
+  Macros macros = {{"TRANSPOSED", transposed ? "1" : "0"}, {"HAS_BIAS", has_bias ? "1" : "0"}};
+  if (integers)
+    for (auto& macro : integer_macros(*integers)) macros.push_back(std::move(macro));
+  macros.emplace_back("EPILOGUE(x)", integers ? "(x)" : node.epilogue());
+  StepBuilder step(node.kernel("conv_volume.comp", y.dtype, macros, volume_constants(window)));
+  step.bind("x", node.in(0)).bind("w", weights).bind("y", made);
+  if (has_bias) step.bind("b", bias.operand);
+  if (integers && integers->x_zero) step.bind("x_zero", integers->x_zero->operand);
+  if (integers && integers->w_zero) step.bind("w_zero", integers->w_zero->operand);
   step.set("elements", y.elements()).set("channels_in", channels_in).set("channels_out", y.shape[1] / groups).set("groups", groups);
   step.set("out_size", volume_axes({y.shape.begin() + 2, y.shape.end()}, 1))
       .set("in_size", volume_axes({x.shape.begin() + 2, x.shape.end()}, 1));

@@ -1,7 +1,7 @@
 // Windows over up to three spatial axes for the kernels without tiles.
 #pragma once
 
-#include "operators/lowering.h"
+#include "operators/contraction.h"
 #include "operators/window_geometry.h"
 
 namespace pumice {
@@ -15,7 +15,14 @@ std::vector<int64_t> volume_strides(const TensorDesc& desc);
 // UnsupportedError where there are more axes than three.
 void check_volume(const LowerContext& node);
 
-// A convolution over three axes, plain or transposed. The weights are input 1 as it is.
-void add_volume_conv(LowerContext& node, const WindowGeometry& window, bool transposed);
+// A convolution over three axes, plain or transposed. The weights are as ONNX has them.
+struct VolumeConv {
+  const WindowGeometry& window;
+  const TensorDesc &x, &w, &y;
+  bool transposed;
+  std::optional<IntegerTerms> integers;  // none: of floats
+};
+// x is input 0.
+void add_volume_conv(LowerContext& node, const VolumeConv& conv, const Operand& weights, const ContractionBias& bias, const Operand& made);
 
 }  // namespace pumice

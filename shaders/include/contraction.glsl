@@ -2,13 +2,21 @@
 //   ih = i * in_step_h + th * tap_step_h + base_h, and so for w; outside the input counts as zero.
 // Pixels of all images are numbered through; groups are gl_WorkGroupID.z.
 // MATRIX: a matrix product, which is a 1x1 convolution whose pixels are the rows and whose groups are the batch.
+// INTEGER: of 8-bit integers, signed where X_SIGNED and W_SIGNED say so, in arrays of words, summed as int32. X_ZERO, W_ZERO: from all of
+// them a zero point is taken, of x one for each row (convolutions: one), of w one for each channel.
 layout(push_constant) uniform parameter {
   uint pixels;                      // images * out_h * out_w
   uint out_h, out_w;                // of this dispatch
 #if MATRIX
+#if INTEGER
+  uint x_zero_first, x_zero_row, x_zero_group;
+  uint w_zero_first, w_zero_column, w_zero_group;
+  uint w_first;                     // bytes where the batch begins
+#else
   float b_scale;                    // of the matrix that is added (HAS_BIAS == 2)
   uint b_stride_row, b_stride_column;
   uint b_offset, w_offset;
+#endif
 #else
   int in_h, in_w;
   int in_step_h, in_step_w;
@@ -29,7 +37,11 @@ layout(push_constant) uniform parameter {
 #define TAPS_H 1u
 #define TAPS_W 1u
 #define KERNEL_TAPS 1u
+#if INTEGER
+#define W_GROUP (p.w_first + gl_WorkGroupID.z * p.w_stride_group)
+#else
 #define W_GROUP (p.w_offset + gl_WorkGroupID.z * p.w_stride_group)
+#endif
 #else
 #define TAPS_H p.taps_h
 #define TAPS_W p.taps_w
@@ -40,7 +52,18 @@ layout(push_constant) uniform parameter {
 #ifndef EPILOGUE
 #define EPILOGUE(x) (x)
 #endif
-float epilogue(float x) { return EPILOGUE(x); }
+
+// What is multiplied and summed.
+#if INTEGER
+#define Number int
+#define Number4 ivec4
+#define multiply_add(a, b, sum) ((a) * (b) + (sum))
+#else
+#define Number float
+#define Number4 vec4
+#define multiply_add(a, b, sum) fma(a, b, sum)
+#endif
+Number epilogue(Number x) { return EPILOGUE(x); }
 
 // Where a pixel is: its image and its place in it.
 uvec3 place_of(uint pixel) {
@@ -89,23 +112,64 @@ uint y_index(uvec3 place) { return p.y_offset + place.x * p.y_stride_n + place.y
 
 // What is added to the sums. HAS_BIAS 1: a number for each channel of all groups; 2: a matrix, broadcast by strides of zero.
 #if HAS_BIAS == 1
-layout(binding = 3) readonly buffer B { float b[]; };
+layout(binding = 3) readonly buffer B { Number b[]; };
 #elif HAS_BIAS == 2
 layout(binding = 3) readonly buffer B { sfp b[]; };
 #endif
 
-float channel_bias(uint channel) {
+Number channel_bias(uint channel) {
 #if HAS_BIAS == 1
   return b[gl_WorkGroupID.z * p.channels_out + min(channel, p.channels_out - 1u)];
 #else
-  return 0.0;
+  return Number(0);
 #endif
 }
 
-float element_bias(uint pixel, uint channel) {
+Number element_bias(uint pixel, uint channel) {
 #if HAS_BIAS == 2
   return pm_load(b, p.b_offset + min(pixel, p.pixels - 1u) * p.b_stride_row + min(channel, p.channels_out - 1u) * p.b_stride_column) * p.b_scale;
 #else
-  return 0.0;
+  return Number(0);
 #endif
 }
+
+#if INTEGER
+#if X_SIGNED
+#define LOAD_INTEGER(x, i) pm_load_i8(x, i)
+#define UNPACK_X(word) pm_unpack_i8(word)
+#else
+#define LOAD_INTEGER(x, i) int(pm_load_u8(x, i))
+#define UNPACK_X(word) pm_unpack_u8(word)
+#endif
+#if W_SIGNED
+#define UNPACK_W(word) pm_unpack_i8(word)
+#else
+#define UNPACK_W(word) pm_unpack_u8(word)
+#endif
+#if X_ZERO
+layout(binding = 4) readonly buffer XZero { int x_zero[]; };
+#endif
+#if W_ZERO
+layout(binding = 5) readonly buffer WZero { int w_zero[]; };
+#endif
+
+int zero_of_x(uvec3 place) {
+#if !X_ZERO
+  return 0;
+#elif MATRIX
+  return x_zero[p.x_zero_first + place.z * p.x_zero_row + gl_WorkGroupID.z * p.x_zero_group];
+#else
+  return x_zero[0];
+#endif
+}
+
+int zero_of_w(uint channel) {
+#if !W_ZERO
+  return 0;
+#elif MATRIX
+  return w_zero[p.w_zero_first + min(channel, p.channels_out - 1u) * p.w_zero_column + gl_WorkGroupID.z * p.w_zero_group];
+#else
+  return w_zero[gl_WorkGroupID.z * p.channels_out + min(channel, p.channels_out - 1u)];
+#endif
+}
+#endif

@@ -208,6 +208,12 @@ float pm_cos_core(float r) {
   return 1.0 + z * (-0.5 + z * (0.0416666679 + z * (-0.00138888881 + z * (2.48005617e-05 + z * -2.72959113e-07))));
 }
 bool pm_is_finite(float x) { return (floatBitsToUint(x) & 0x7fffffffu) < 0x7f800000u; }
+// a / b rounded as IEEE 754 does, whatever the device's division is.
+float pm_divide(float a, float b) {
+  precise float q = a / b;
+  precise float better = q + fma(-q, b, a) / b;
+  return pm_is_finite(q) && pm_is_finite(better) ? better : q;
+}
 
 // 3 ulp, for all finite x.
 float pm_sin(float x) {

@@ -89,6 +89,8 @@ uint pm_keep(uint index) { return pm_kept = index; }
 #define pm_load_half(x, i) unpackHalf2x16(x[pm_keep(i) >> 1] >> ((pm_kept & 1u) * 16u))[0]
 #define pm_load_bfloat16(x, i) uintBitsToFloat(x[pm_keep(i) >> 1] << 16 - (pm_kept & 1u) * 16u & 0xffff0000u)
 
+ivec4 pm_unpack_i8(uint word) { return ivec4(uvec4(word << 24, word << 16, word << 8, word)) >> 24; }
+ivec4 pm_unpack_u8(uint word) { return ivec4(word & 0xffu, word >> 8 & 0xffu, word >> 16 & 0xffu, word >> 24); }
 uint pm_pack_u8(uvec4 v) { v &= 0xffu; return v.x | v.y << 8 | v.z << 16 | v.w << 24; }
 uint pm_pack_i8(ivec4 v) { return pm_pack_u8(uvec4(v)); }
 uint pm_pack_u16(uvec2 v) { v &= 0xffffu; return v.x | v.y << 16; }

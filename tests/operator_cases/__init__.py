@@ -10,6 +10,7 @@ from operator_cases import (
     folded,
     index_maps,
     indexed,
+    integer_products,
     large,
     maps,
     normalizations,
@@ -52,6 +53,10 @@ FAMILIES = (
     maps.ranges,
     maps.casts,
     quantizations.quantizations,
+    integer_products.products,
+    integer_products.convolutions,
+    integer_products.requantized,
+    integer_products.dynamic,
     views.copies,
     large.large,
 )

@@ -1,0 +1,81 @@
+// One dispatch of the contraction kernels: what Conv, ConvTranspose, Gemm and MatMul all become.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+
+#include "operators/lowering.h"
+#include "operators/planes.h"
+
+namespace pumice {
+
+// Weights as [groups][out][in][taps], with strides in elements of the source.
+struct WeightView {
+  int64_t groups, channels_out, channels_in, taps;
+  int64_t stride_group, stride_out, stride_in, stride_tap;
+};
+
+// int32 numbers that are taken from 8-bit integers before these are multiplied. Where x is a matrix there is one for each row, where w is
+// one for each column; `first` and the strides find them. A convolution has one of x, and of w one for each channel of all groups.
+struct ZeroPoints {
+  Operand operand;
+  int64_t first = 0, stride = 0, stride_group = 0;
+};
+
+// Of a contraction of 8-bit integers, whose sums are int32. No zero points: zero.
+struct IntegerTerms {
+  DType x, w;
+  std::optional<ZeroPoints> x_zero = {}, w_zero = {};
+};
+
+// Everything that one dispatch of the contraction kernel is told.
+struct Contraction {
+  Planes x, y;
+  WeightView weights;
+  int64_t out_h, out_w;  // of this dispatch
+  int64_t in_step_h = 1, in_step_w = 1, tap_step_h = 1, tap_step_w = 1, base_h = 0, base_w = 0;
+  int64_t taps_h = 1, taps_w = 1, tap_first = 0, tap_row = 0, tap_column = 0;
+  int64_t x_stride_group = 0, y_stride_group = 0, w_stride_group = 0;
+  int64_t x_first = 0, w_first = 0, y_first = 0;  // elements where this dispatch begins
+  bool matrix = false;                            // a matrix product: no taps
+  std::optional<IntegerTerms> integers = {};      // none: of floats
+  bool padded = false;                            // x has zeros after its last channel, up to the next eight
+};
+
+// What is added: a packed number (of integers: int32) for each channel, or a matrix.
+struct ContractionBias {
+  enum class Kind { none, channels, matrix } kind = Kind::none;
+  Operand operand;
+  int64_t stride_row = 0, stride_column = 0;
+  double scale = 1;
+};
+
+inline constexpr int64_t kLaneChannels = 16;  // of conv_lanes: output channels of a subgroup
+// Products of so many neighbouring input channels are one step of conv_lanes.
+inline int64_t step_channels(int64_t channels_in) {
+  return std::clamp<int64_t>(channels_in, 1, 4);
+}
+
+// Elements of the packed weights of one group.
+int64_t packed_group(const NodeContext& node, const WeightView& weights);
+// Lays out any strided source as the kernels read weights.
+void pack_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackedWeight& packed);
+// Likewise constant input `input`, which must be row-major.
+void pack_weights(const PackContext& node, size_t input, const WeightView& weights, double scale, PackedWeight& packed);
+
+// Likewise 8-bit integers, which it leaves as they are.
+void pack_integer_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed);
+// Input `input` of 8-bit or 32-bit integers as `count` of int32; a single one is repeated.
+void pack_integers(const PackContext& node, size_t input, int64_t count, PackedWeight& packed);
+
+// The macros that tell the kernels of IntegerTerms.
+Macros integer_macros(const IntegerTerms& integers);
+// The zero points at input `input`, packed as pack_integers() does; none where it is absent or known to be zero.
+std::optional<ZeroPoints> zero_points(LowerContext& node, size_t input);
+
+// The optional input 2, packed.
+ContractionBias bias_of(LowerContext& node);
+void add_contraction(LowerContext& node, const Contraction& c, const Operand& x, const Operand& w, const ContractionBias& bias,
+                     const Operand& y);
+
+}  // namespace pumice

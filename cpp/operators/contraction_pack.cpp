@@ -1,0 +1,88 @@
+// The packed forms of weights that the contraction kernels read.
+#include "core/error.h"
+#include "core/rounding.h"
+#include "operators/contraction.h"
+
+namespace pumice {
+
+// Packing reads the source row by row.
+static void check_packed(const PackContext& node, size_t input) {
+  if (!node.input(input).is_packed())
+    throw UnsupportedError("node '" + std::string(node.node) + "': input " + std::to_string(input) + " is repacked and has strides, " +
+                           to_string(node.input(input)) + "; give it row-major");
+}
+
+int64_t packed_group(const NodeContext& node, const WeightView& weights) {
+  if (!node.prefers_lanes()) return weights.taps * weights.channels_in * round_up(weights.channels_out, 8);
+  const int64_t steps = (weights.channels_in + step_channels(weights.channels_in) - 1) / step_channels(weights.channels_in);
+  return round_up(weights.channels_out, kLaneChannels) * weights.taps * steps * 4;
+}
+
+// A step of conv_pack, without the scale that it takes of floats.
+static StepBuilder pack_step(const std::shared_ptr<const KernelVariant>& kernel, const WeightView& weights, int64_t elements,
+                             const Operand& source, const Operand& target) {
+  StepBuilder step(kernel);
+  step.bind("x", source)
+      .bind("y", target)
+      .set("quads", elements / 4)
+      .set("taps", weights.taps)
+      .set("channels_in", weights.channels_in)
+      .set("channels_out", weights.channels_out)
+      .set("x_stride_group", weights.stride_group)
+      .set("x_stride_out", weights.stride_out)
+      .set("x_stride_in", weights.stride_in)
+      .set("x_stride_tap", weights.stride_tap)
+      .threads(static_cast<uint64_t>(elements / 4));
+  return step;
+}
+
+static Macros pack_macros(const NodeContext& node, const WeightView& weights) {
+  return {{"LANES", node.prefers_lanes() ? "1" : "0"}, {"KV", std::to_string(step_channels(weights.channels_in))}};
+}
+
+void pack_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackedWeight& packed) {
+  const int64_t elements = packed_group(node, weights) * weights.groups;
+  packed.desc = TensorDesc(node.float_dtype, {elements});
+  Macros macros = pack_macros(node, weights);
+  macros.emplace_back("SOURCE_FLOAT", source_desc.dtype == DType::float32 ? "1" : "0");
+  const auto kernel = node.kernel("conv_pack.comp", node.float_dtype, macros);
+  packed.steps = [kernel, weights, elements, scale](std::vector<Step>& steps, const Operand& source, const Operand& target) {
+    steps.push_back(pack_step(kernel, weights, elements, source, target).set("scale", scale).build());
+  };
+}
+
+void pack_integer_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed) {
+  const int64_t elements = packed_group(node, weights) * weights.groups;
+  packed.desc = TensorDesc(source_desc.dtype, {elements});
+  Macros macros = pack_macros(node, weights);
+  macros.emplace_back("INTEGER", "1");
+  const auto kernel = node.kernel("conv_pack.comp", source_desc.dtype, macros);
+  packed.steps = [kernel, weights, elements](std::vector<Step>& steps, const Operand& source, const Operand& target) {
+    steps.push_back(pack_step(kernel, weights, elements, source, target).build());
+  };
+}
+
+void pack_weights(const PackContext& node, size_t input, const WeightView& weights, double scale, PackedWeight& packed) {
+  check_packed(node, input);
+  pack_weights(node, node.input(input), weights, scale, packed);
+}
+
+void pack_floats(const PackContext& node, size_t input, double scale, PackedWeight& packed) {
+  check_packed(node, input);
+  const TensorDesc& source_desc = node.input(input);
+  packed.desc = TensorDesc(DType::float32, {source_desc.elements()});
+  const auto kernel =
+      node.kernel("float_pack.comp", source_desc.dtype, {{"SOURCE_FLOAT", source_desc.dtype == DType::float32 ? "1" : "0"}});
+  const int64_t count = source_desc.elements();
+  packed.steps = [kernel, count, scale](std::vector<Step>& steps, const Operand& source, const Operand& target) {
+    steps.push_back(StepBuilder(kernel)
+                        .bind("x", source)
+                        .bind("y", target)
+                        .set("count", count)
+                        .set("scale", scale)
+                        .threads(static_cast<uint64_t>(count))
+                        .build());
+  };
+}
+
+}  // namespace pumice

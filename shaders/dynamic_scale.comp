@@ -1,0 +1,16 @@
+// The scale and the zero point of a quantisation to uint8 of numbers between `least` and `most`, and zero.
+#version 450
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+layout(local_size_x = 1) in;
+layout(binding = 0) readonly buffer Least { float least[]; };
+layout(binding = 1) readonly buffer Most { float most[]; };
+layout(binding = 2) buffer Scale { sfp scale[]; };
+layout(binding = 3) writeonly buffer Zero { uint zero[]; };
+layout(push_constant) uniform parameter { uint scale_offset, zero_offset; } p;
+void main() {
+  const float low = pm_min(least[0], 0.0), high = pm_max(most[0], 0.0);
+  pm_store(scale, p.scale_offset, pm_divide(low == high ? 1.0 : high - low, 255.0));
+  const float number = 0.0 - pm_divide(low, pm_load(scale, p.scale_offset));
+  zero[p.zero_offset / 4u] = uint(roundEven(!(number > 0.0) ? 0.0 : number > 255.0 ? 255.0 : number));
+}

@@ -1,0 +1,33 @@
+// The arrays of the contraction kernels that take both floats and integers, and how their elements are loaded and stored. X_VEC4, Y_VEC4:
+// neighbouring channels are aligned fours. Fours of weights are packed as one.
+#if INTEGER
+layout(binding = 0) readonly buffer X { uint x[]; };
+layout(binding = 1) readonly buffer W { uint w[]; };
+#define LOAD_X(i) LOAD_INTEGER(x, i)
+#define LOAD_X4(i) UNPACK_X(x[(i) >> 2])
+#define LOAD_W4(four) UNPACK_W(w[four])
+#else
+#if X_VEC4
+layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
+#else
+layout(binding = 0) readonly buffer X { sfp x[]; };
+#endif
+layout(binding = 1) readonly buffer W { sfpvec4 w[]; };
+#define LOAD_X(i) pm_load(x, i)
+#define LOAD_X4(i) pm_load_vec4(x, (i) >> 2)
+#define LOAD_W4(four) pm_load_vec4(w, four)
+#endif
+
+#if INTEGER && Y_VEC4
+layout(binding = 2) writeonly buffer Y { ivec4 y[]; };
+#define STORE_Y4(i, v) y[(i) >> 2] = v
+#elif INTEGER
+layout(binding = 2) buffer Y { int y[]; };
+#define STORE_Y(i, v) y[i] = v
+#elif Y_VEC4
+layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
+#define STORE_Y4(i, v) pm_store_vec4(y, (i) >> 2, v)
+#else
+layout(binding = 2) buffer Y { sfp y[]; };
+#define STORE_Y(i, v) pm_store(y, i, v)
+#endif

@@ -1,0 +1,43 @@
+// Sums of products of quantised numbers as quantised numbers: y = saturate(round(sum * (a_scale * b_scale / y_scale)) + y_zero). An
+// invocation makes the four elements of a word. Scales and zero points lie over the axes of the sums, with strides of 0 where they
+// have no such axis.
+#version 450
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+layout(local_size_x = 64) in;
+layout(binding = 0) readonly buffer X { int x[]; };
+layout(binding = 1) readonly buffer AScale { float a_scale[]; };
+layout(binding = 2) readonly buffer BScale { float b_scale[]; };
+layout(binding = 3) readonly buffer YScale { float y_scale[]; };
+layout(binding = 4) readonly buffer YZero { int y_zero[]; };
+layout(binding = 5) writeonly buffer Y { uint y[]; };
+layout(push_constant) uniform parameter {
+  uint elements;
+  uint size[4];
+  uint a_stride[4], b_stride[4], y_stride[4];
+  int lowest, highest;
+  uint y_offset;
+} p;
+
+int element(uint i) {
+  uint rest = i, a = 0u, b = 0u, c = 0u;
+  for (int axis = 3; axis >= 0; --axis) {
+    const uint at = rest % p.size[axis];
+    rest /= p.size[axis];
+    a += at * p.a_stride[axis];
+    b += at * p.b_stride[axis];
+    c += at * p.y_stride[axis];
+  }
+  precise float scales = a_scale[a] * b_scale[b];
+  const float v = roundEven(float(x[i]) * pm_divide(scales, y_scale[c])), zero = float(y_zero[c]);
+  const float lowest = float(p.lowest) - zero, highest = float(p.highest) - zero;
+  return !(v > lowest) ? p.lowest : !(v < highest) ? p.highest : int(v) + y_zero[c];
+}
+
+void main() {
+  const uint first = ((gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x) * 4u;
+  if (first >= p.elements) return;
+  uint word = 0u;
+  for (uint k = 0u; k < 4u && first + k < p.elements; ++k) word |= (uint(element(first + k)) & 0xffu) << 8u * k;
+  y[p.y_offset / 4u + first / 4u] = word;
+}
