@@ -1,13 +1,9 @@
 // Matrix products of a few rows: y = x w, bound by the reading of w. A workgroup computes 32 columns of all ROWS rows; four
 // neighbouring invocations read 32 columns of one row of w, eight each, and the others take further rows of w, AHEAD of them on their way
-// at once. Their sums meet within subgroups and then in shared memory; without subgroups in shared memory, eight of them, then the rest.
+// at once. Their sums meet in shared memory: eight of them, then the rest.
 // Packed weights: [batch][depth][columns rounded up to 8].
 #version 450
 #extension GL_EXT_control_flow_attributes : require
-#if SUBGROUP
-#extension GL_KHR_shader_subgroup_basic : require
-#extension GL_KHR_shader_subgroup_shuffle : require
-#endif
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #include "include/contraction.glsl"
@@ -31,14 +27,9 @@ layout(binding = 2) buffer Y { sfp y[]; };
 const uint kColumns = 32u, kAcross = 4u;  // of a workgroup; invocations that read them
 const uint DEEP = INVOCATIONS / kAcross;  // rows of w side by side
 
-#if SUBGROUP
-const uint PARTS = INVOCATIONS / SUBGROUP;
-shared float parts[ROWS * PARTS * (kColumns + 1u)];  // [row][part][column]; one more, for the banks
-#else
 const uint PARTS = INVOCATIONS / kColumns;     // that eight sums become
 shared vec4 meeting[ROWS * INVOCATIONS * 2u];  // [row][down][four of columns]
 shared float parts[ROWS * INVOCATIONS];        // [row][part][column]
-#endif
 
 #if PM_GRAIN == 2
 vec4 low_of(EIGHT e) { return vec4(pm_unpack_halves(e.x), pm_unpack_halves(e.y)); }
@@ -81,21 +72,6 @@ void main() {
       }
     }
   }
-#if SUBGROUP
-  [[unroll]] for (uint i = 0u; i < ROWS * 2u; ++i) {
-    [[unroll]] for (uint mask = kAcross; mask < SUBGROUP; mask <<= 1) sums[i] += subgroupShuffleXor(sums[i], mask);
-    if (gl_SubgroupInvocationID < kAcross)
-      [[unroll]] for (uint j = 0u; j < 4u; ++j)
-        parts[(i / 2u * PARTS + gl_SubgroupID) * (kColumns + 1u) + across * 8u + i % 2u * 4u + j] = sums[i][j];
-  }
-  barrier();
-  const uint column = gl_LocalInvocationIndex / PARTS, part = gl_LocalInvocationIndex % PARTS;
-  [[unroll]] for (uint row = 0u; row < ROWS; ++row) {
-    float sum = parts[(row * PARTS + part) * (kColumns + 1u) + min(column, kColumns - 1u)];
-    [[unroll]] for (uint mask = 1u; mask < PARTS; mask <<= 1) sum += subgroupShuffleXor(sum, mask);
-    if (part == 0u && column < kColumns) store(row, gl_WorkGroupID.y * kColumns + column, sum);
-  }
-#else
   [[unroll]] for (uint i = 0u; i < ROWS * 2u; ++i)
     meeting[(i / 2u * DEEP + down) * (kColumns / 4u) + across * 2u + i % 2u] = sums[i];
   barrier();
@@ -111,5 +87,4 @@ void main() {
   float sum = 0.0;
   for (uint i = 0u; i < PARTS; ++i) sum += parts[(part * PARTS + i) * kColumns + column];
   store(part, gl_WorkGroupID.y * kColumns + column, sum);
-#endif
 }

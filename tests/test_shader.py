@@ -26,6 +26,16 @@ def test_an_include_may_end_without_a_new_line() -> None:
     assert shader.interface["bindings"][0]["name"] == "x"
 
 
+@pytest.mark.parametrize("signed", ["0", "1"])
+@pytest.mark.parametrize("zero", ["0", "1"])
+def test_the_kernel_of_integer_matrices_compiles_where_no_device_has_them(signed: str, zero: str) -> None:
+    macros = {"X_SIGNED": signed, "W_SIGNED": signed, "X_ZERO": zero, "W_ZERO": zero, "Y_VEC4": signed, "X_UNIT": "16u"}
+    sums = "1" if zero == "1" or signed == "0" else "0"
+    source = (SHADERS / "matrix_integers.comp").read_text()
+    shader = pumice.compile(source, macros={**macros, "ADD_X_SUMS": sums, "ADD_W_SUMS": sums}, name="matrix_integers")
+    assert "CooperativeMatrixKHR" in shader.interface["capabilities"]
+
+
 @pytest.mark.parametrize(("matrix", "bias"), [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1"), ("1", "2")])
 def test_the_kernel_of_matrix_units_compiles_where_no_device_has_them(matrix: str, bias: str) -> None:
     macros = {"MATRIX": matrix, "Y_VEC4": "1", "HAS_BIAS": bias, "EPILOGUE(x)": "x"}

@@ -75,7 +75,10 @@ void add_contraction(LowerContext& node, const Contraction& c, const Operand& x,
   } else if (skinny) {
     shader = "gemv.comp";
     tile_pixels = kMostSkinny, tile_channels = kSkinnyChannels;
-    spec = specialized({{"INVOCATIONS", skinny->invocations}, {"ROWS", skinny->rows}});
+    spec = specialized({{"INVOCATIONS", skinny->invocations},
+                        {"ROWS", skinny->rows},
+                        {"AHEAD", kSkinnyAhead},
+                        {"WHOLE", depth % (skinny->invocations / (kSkinnyChannels / 8) * kSkinnyAhead) == 0 ? 1 : 0}});
   } else if (lanes) {
     const bool is_narrow = c.weights.channels_in > 0 && c.weights.channels_in <= 4 && c.taps_w <= kMostRowTaps;
     shader = "conv_lanes.comp";

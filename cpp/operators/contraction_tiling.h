@@ -39,7 +39,7 @@ struct Skinny {
   int64_t rows, invocations;
 };
 
-constexpr int64_t kMostSkinny = 4, kSkinnyChannels = 32;
+constexpr int64_t kMostSkinny = 4, kSkinnyChannels = 32, kSkinnyAhead = 8;
 
 // None where the rows are more, the depth is small, or the lanes of a software device do it.
 std::optional<Skinny> skinny_of(const LowerContext& node, const Contraction& c, int64_t pixels);

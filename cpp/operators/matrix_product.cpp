@@ -5,6 +5,7 @@
 #include "core/rounding.h"
 #include "operators/contraction.h"
 #include "operators/families.h"
+#include "operators/matrix_integers.h"
 #include "operators/operator_table.h"
 #include "operators/product.h"
 #include "operators/requantize.h"
@@ -191,7 +192,11 @@ static constexpr ProductInputs kMatMulInteger{1, 2, 3}, kQLinearMatMul{3, 2, 5};
 
 static bool pack_matmul_integers(const PackContext& node, const ProductInputs& inputs, size_t input, PackedWeight& packed) {
   if (input == inputs.b) {
-    pack_integer_weights(node, node.input(input), matrix_weights(as_matrices(node.input(input), true), false), packed);
+    const TensorDesc b = as_matrices(node.input(input), true);
+    if (has_integer_matrices(node, b))
+      pack_integer_columns(node, b, packed);
+    else
+      pack_integer_weights(node, node.input(input), matrix_weights(b, false), packed);
     return true;
   }
   if (input != inputs.a_zero && input != inputs.b_zero) return false;
@@ -215,6 +220,27 @@ static TensorDesc product_desc(const TensorDesc& a, const TensorDesc& b) {
   return TensorDesc(DType::int32, shape);
 }
 
+// On matrix units: one B for all rows of A, a product for each run of rows whose zero points have one stride.
+static void add_row_products(LowerContext& node, const Contraction& c, const TensorDesc& a, const TensorDesc& b, const IndexSpace& all_rows,
+                             const Operand& columns, const Operand& y) {
+  if (all_rows.elements() == 0) return;
+  const int64_t rows = all_rows.sizes.back(), runs = all_rows.elements() / rows;
+  IntegerTerms terms = *c.integers;
+  if (terms.x_zero) terms.x_zero->stride = all_rows.strides[0].back();
+  const IntegerRows left = integer_rows(node, a, rows * runs, terms);
+  for (int64_t run = 0; run < runs; ++run) {
+    const auto first = [&](size_t tensor) {
+      int64_t sum = 0, rest = run;
+      for (size_t axis = all_rows.sizes.size() - 1; axis-- > 0; rest /= all_rows.sizes[axis])
+        sum += rest % all_rows.sizes[axis] * all_rows.strides[tensor][axis];
+      return sum;
+    };
+    if (terms.x_zero) terms.x_zero->first = first(0);
+    if (terms.w_zero) terms.w_zero->first = first(1);
+    add_integer_product(node, left, run * rows, rows, b, columns, terms, y);
+  }
+}
+
 // `y`: int32 sums, row-major. Every matrix of the batch is a product of its own, but for rows that one B and one stride suit.
 static void add_matmul_integers(LowerContext& node, const ProductInputs& inputs, const Operand& y) {
   const TensorDesc a = as_matrices(node.input(0), false), b = as_matrices(node.input(inputs.b), true), made = product_desc(a, b);
@@ -235,6 +261,7 @@ static void add_matmul_integers(LowerContext& node, const ProductInputs& inputs,
   if (c.integers->w_zero) c.integers->w_zero->stride = b_zero.back();
   IndexSpace all_rows{front(made.shape, 1), {front(a_zero, 1), front(b_zero, 1)}};
   all_rows.coalesce();
+  if (has_integer_matrices(node, b)) return add_row_products(node, c, a, b, all_rows, weights, y);
   if (all.groups == 1 && all_rows.sizes.size() == 1 && all_rows.strides[1][0] == 0) {
     c.x = planes(all_rows.sizes[0], k), c.y = planes(all_rows.sizes[0], n), c.out_w = all_rows.sizes[0];
     if (c.integers->x_zero) c.integers->x_zero->stride = all_rows.strides[0][0];

@@ -13,7 +13,7 @@ from typing import Any
 
 import pumice
 
-from . import binding, first_use, kernels, launch, machine, memory, models, operators
+from . import binding, first_use, kernels, launch, layers, machine, memory, models, operators
 from .cases import CASES
 from .rows import Row, Table, summary
 from .session import Session
@@ -24,6 +24,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "binding": binding,
     "kernels": kernels,
     "operators": operators,
+    "layers": layers,
     "models": models,
     "first_use": first_use,
     "memory": memory,

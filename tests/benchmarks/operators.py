@@ -31,7 +31,7 @@ class Streamed:
     torch: str  # PyTorch's expression over a, b, c, ..
     attributes: Mapping[str, Any] = field(default_factory=dict)
     constants: Mapping[int, Array] = field(default_factory=dict)  # by position among the operator's inputs
-    outputs: int = 1
+    reads: int = 1  # of the inputs, where they are too long to be held
 
     def __str__(self) -> str:
         return f"{self.op}, {self.note}" if self.note else self.op
@@ -70,7 +70,7 @@ def streamed(size: int) -> Iterator[Streamed]:
                 )
         yield Streamed("ReduceSum", f"{dtype}, all", (large,), "a.sum()", {"keepdims": 0})
         yield Streamed("Softmax", f"{dtype}, rows", (large,), "F.softmax(a, -1)")
-        yield Streamed("Softmax", f"{dtype}, columns", (large,), "F.softmax(a, 0)", {"axis": 0})
+        yield Streamed("Softmax", f"{dtype}, columns, read twice", (large,), "F.softmax(a, 0)", {"axis": 0}, reads=2)
         yield Streamed("LogSoftmax", f"{dtype}, rows", (large,), "F.log_softmax(a, -1)")
         yield Streamed(
             "LayerNormalization", dtype, (large,), f"F.layer_norm(a, ({columns},))", {}, {1: ones, 2: 0 * ones}
@@ -123,7 +123,7 @@ def streamed(size: int) -> Iterator[Streamed]:
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product of `dtype` with sums of float32."""
+    """A matrix product of `dtype` with sums of float32, or of int32."""
 
     m: int
     n: int
@@ -132,12 +132,12 @@ class Product:
     op: str = "MatMul"
     teraflops: float | None = None  # targets on the H200
     microseconds: float | None = None
+    given: bool = False  # B at the call; else it is constant
     copies: int = 1  # of B, in turn, so that it comes from memory and not from a cache
 
     def __str__(self) -> str:
-        return f"{self.op} {self.m}x{self.n}x{self.k} {self.dtype}" + (
-            f", {self.copies} of B" if self.copies > 1 else ""
-        )
+        more = f", {self.copies} of B" if self.copies > 1 else ", B given at the call" if self.given else ""
+        return f"{self.op} {self.m}x{self.n}x{self.k} {self.dtype}{more}"
 
     @property
     def seconds(self) -> float | None:
@@ -155,6 +155,11 @@ PRODUCTS = (
     Product(1, 4096, 4096, "float16", microseconds=12, copies=16),
     Product(16, 4096, 4096, "float16", microseconds=16, copies=16),
     Product(64, 4096, 4096, "float16", copies=16),
+    Product(1024, 1024, 1024, "int8", "MatMulInteger"),
+    Product(2048, 2048, 2048, "int8", "MatMulInteger"),
+    Product(4096, 4096, 4096, "int8", "MatMulInteger", teraflops=450),
+    Product(4096, 4096, 4096, "uint8", "MatMulInteger"),
+    Product(4096, 4096, 4096, "int8", "MatMulInteger", teraflops=250, given=True),
     Product(1024, 1024, 1024, "float32"),
     Product(2048, 2048, 2048, "float32", teraflops=40),
     Product(4096, 4096, 4096, "float32", teraflops=40),
@@ -169,6 +174,8 @@ PRODUCTS_ON_SOFTWARE = (
 
 def random_array(shape: Sequence[int], dtype: str) -> Array:
     random = np.random.default_rng(0)
+    if np.dtype(dtype).itemsize == 1 and dtype != "bool":
+        return np.resize(random.integers(0, 100, 1 << 16).astype(dtype), shape)
     if dtype == "bool":
         return random.integers(0, 2, shape).astype(bool)
     return np.resize(random.integers(1, 128, 1 << 16).astype(dtype) / np.dtype(dtype).type(64), shape)
@@ -243,7 +250,7 @@ def streamed_table(session: Session) -> Table:
     table.rows[0].note = f"{speed / 1e9:,.0f} GB/s"
     for case in streamed(size):
         program, given = program_of(case, session.context)
-        moved = bytes_of(program, given)
+        moved = bytes_of(program, given) + (case.reads - 1) * sum(array.nbytes for array in given.values())
         shapes = [(list(shape), dtype) for shape, dtype in case.inputs]
         mine, theirs = compare(
             session,
@@ -264,13 +271,17 @@ def product_programs(case: Product, context: pumice.Context) -> list[tuple[pumic
     for _ in range(case.copies):
         graph = pumice.Graph(str(case))
         x = graph.input("a", case.dtype, list(a.shape))
-        b = graph.constant(random_array((case.k, case.n), case.dtype))
-        if case.op == "MatMul":
-            y = graph.add("MatMul", x, b)
+        weights, given = random_array((case.k, case.n), case.dtype), {"a": a}
+        if case.given:
+            b, given["b"] = graph.input("b", case.dtype, list(weights.shape)), weights
+        else:
+            b = graph.constant(weights)
+        if case.op.startswith("MatMul"):
+            y = graph.add(case.op, x, b)
         else:
             y = graph.add("Relu", graph.add("Gemm", x, b, graph.constant(random_array((case.n,), case.dtype))))
         graph.output("y", y)
-        programs.append((graph.compile(context, precision="fp16" if case.dtype == "float16" else "fp32"), {"a": a}))
+        programs.append((graph.compile(context, precision="fp16" if case.dtype == "float16" else "fp32"), given))
     return programs
 
 
@@ -278,9 +289,10 @@ def product_table(session: Session) -> Table:
     table = Table(f"Matrix products, {session.context.info.name}", "us")
     for case in PRODUCTS_ON_SOFTWARE if session.software else PRODUCTS:
         shapes = [([case.m, case.k], case.dtype), *[([case.k, case.n], case.dtype)] * case.copies]
-        expression = (
-            "F.relu(a @ b + 1)" if case.op != "MatMul" else ", ".join("a @ " + chr(98 + i) for i in range(case.copies))
-        )
+        expression = {
+            "MatMul": ", ".join("a @ " + chr(98 + i) for i in range(case.copies)),
+            "MatMulInteger": "torch._int_mm(a, b)",
+        }.get(case.op, "F.relu(a @ b + 1)")
         mine, theirs = compare(
             session,
             lambda case=case: replayed(session.context, product_programs(case, session.context)),  # type: ignore[misc]

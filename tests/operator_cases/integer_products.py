@@ -77,6 +77,18 @@ def products() -> Iterator[Case]:
     yield case("MatMulInteger", "a batch and one matrix, the same rows", *one, bytes_of(x, b, 5))
     yield case("MatMulInteger", "one element", bytes_of(x, b, 1, 1), bytes_of(x, a, 1, 1))
     yield case("MatMulInteger", "an empty sum", bytes_of(x, b, 3, 0), bytes_of(x, a, 0, 4), fixed(3, b), fixed(4, a))
+    yield case(
+        "MatMulInteger",
+        "odd and large",
+        bytes_of(x, b, 131, 1031),
+        bytes_of(w, b, 1031, 67),
+        bytes_of(x, b, 131),
+        fixed(200, b),
+    )
+    tall = bytes_of(x, b, 2, 19, 80), bytes_of(w, a, 80, 36)
+    yield case("MatMulInteger", "rows of a batch, large", *tall, bytes_of(x, b, 19, 1), bytes_of(w, a, 36))
+    yield case("MatMulInteger", "few rows", bytes_of(x, a, 3, 2, 192), bytes_of(w, a, 192, 132))
+    yield case("MatMulInteger", "no rows, large", bytes_of(x, b, 0, 65), bytes_of(w, a, 65, 40), bytes_of(x, b, 0))
     yield case("MatMulInteger", "no rows", bytes_of(x, b, 0, 5), bytes_of(w, a, 5, 4), bytes_of(x, b, 0))
 
 

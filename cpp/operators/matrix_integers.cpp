@@ -1,0 +1,155 @@
+#include "operators/matrix_integers.h"
+
+#include <algorithm>
+
+#include "core/rounding.h"
+
+namespace pumice {
+namespace {
+
+constexpr int64_t kPiece = 16;  // bytes that the kernels load at once
+
+int64_t padded(int64_t depth) {
+  return round_up(depth, kPiece);
+}
+
+// Unsigned integers become signed ones by flipping their highest bit; what is padded is zero after that.
+bool flips(DType dtype) {
+  return dtype == DType::uint8;
+}
+
+// What `x_offset` counts to a piece: bytes of an input, words of what is made here.
+std::string unit_of_x(bool is_input) {
+  return std::to_string(is_input ? kPiece : kPiece / 4) + "u";
+}
+
+std::shared_ptr<const KernelVariant> rows_kernel(const NodeContext& node, DType dtype, bool down) {
+  return node.kernel("integer_rows.comp", DType::int32, {{"PAD", flips(dtype) ? "0x80u" : "0u"}, {"DOWN", down ? "1" : "0"}});
+}
+
+StepBuilder rows_step(const std::shared_ptr<const KernelVariant>& kernel, const Operand& x, const Operand& y, int64_t rows, int64_t depth,
+                      int64_t x_row, int64_t x_depth) {
+  const int64_t words = padded(depth) / 4;
+  StepBuilder step(kernel);
+  step.bind("x", x).bind("y", y).set("rows", rows).set("depth", depth).set("words", words).set("x_row", x_row).set("x_depth", x_depth);
+  step.threads(static_cast<uint64_t>(rows * words));
+  return step;
+}
+
+std::shared_ptr<const KernelVariant> sums_kernel(const NodeContext& node, DType dtype, bool of_input) {
+  return node.kernel("integer_sums.comp", DType::int32, {{"FLIP", flips(dtype) ? "0x80808080u" : "0u"}, {"X_UNIT", unit_of_x(of_input)}});
+}
+
+StepBuilder sums_step(const std::shared_ptr<const KernelVariant>& kernel, const Operand& x, const Operand& y, int64_t rows, int64_t depth) {
+  StepBuilder step(kernel);
+  step.bind("x", x).bind("y", y).set("rows", rows).set("row_pieces", padded(depth) / kPiece).groups(static_cast<uint64_t>(rows));
+  return step;
+}
+
+// What a workgroup of matrix_integers computes, each of its subgroups, and how deep at a time.
+struct IntegerTiling {
+  int64_t rows, columns, sub_rows, sub_columns, depth;
+
+  uint64_t shared_bytes() const { return static_cast<uint64_t>((rows + columns) * (depth + kPiece)); }
+};
+
+// Measured: the widest of which there are enough, else the one for few rows or the one between.
+IntegerTiling tiling_of(const Context& context, int64_t rows, int64_t columns) {
+  constexpr int64_t kBusyTiles = 100;
+  constexpr IntegerTiling kWide{128, 128, 64, 64, 128}, kMiddle{64, 64, 32, 32, 128}, kFew{16, 64, 16, 32, 128};
+  const auto tiles_of = [&](const IntegerTiling& tiling) { return ceil_div(rows, tiling.rows) * ceil_div(columns, tiling.columns); };
+  if (rows <= kFew.rows) return kFew;
+  if (tiles_of(kWide) < kBusyTiles || rows <= kMiddle.rows || columns <= kMiddle.columns) return kMiddle;
+  return kWide.shared_bytes() <= context.limit("maxComputeSharedMemorySize") ? kWide : kMiddle;
+}
+
+int64_t columns_bytes(const TensorDesc& b) {
+  return b.shape[1] * padded(b.shape[0]);
+}
+
+// Sums are needed of what a zero point of the other side, or its flipped bit, multiplies.
+bool needs_row_sums(const IntegerTerms& terms) {
+  return terms.w_zero || flips(terms.w);
+}
+bool needs_column_sums(const IntegerTerms& terms) {
+  return terms.x_zero || flips(terms.x);
+}
+
+}  // namespace
+
+bool has_integer_matrices(const NodeContext& node, const TensorDesc& b) {
+  constexpr int64_t kLeastDepth = 64, kLeastColumns = 32;
+  if (b.rank() != 2 || b.shape[0] < kLeastDepth || b.shape[1] < kLeastColumns) return false;
+  const DeviceInfo& device = node.context->info();
+  for (const std::string_view feature :
+       {"cooperativeMatrix", "vulkanMemoryModel", "subgroupSizeControl", "computeFullSubgroups", "shaderInt8"})
+    if (!device.feature(feature)) return false;
+  return std::any_of(device.matrices.begin(), device.matrices.end(), [](const MatrixShape& shape) {
+    return shape.m == 16 && shape.n == 16 && shape.k == 32 && shape.a == "int8" && shape.b == "int8" && shape.c == "int32" &&
+           shape.result == "int32";
+  });
+}
+
+void pack_integer_columns(const NodeContext& node, const TensorDesc& b, PackedWeight& packed) {
+  packed.desc = TensorDesc(DType::int32, {columns_bytes(b) / 4 + b.shape[1]});
+  const auto to_columns = rows_kernel(node, b.dtype, b.strides[1] == 1), to_sums = sums_kernel(node, b.dtype, false);
+  packed.steps = [to_columns, to_sums, b](std::vector<Step>& steps, const Operand& source, const Operand& target) {
+    const int64_t depth = b.shape[0], columns = b.shape[1];
+    Operand sums = target;
+    sums.byte_offset += static_cast<uint64_t>(columns_bytes(b));
+    steps.push_back(rows_step(to_columns, source, target, columns, depth, b.strides[1], b.strides[0]).build());
+    steps.push_back(sums_step(to_sums, target, sums, columns, depth).build());
+  };
+}
+
+IntegerRows integer_rows(LowerContext& node, const TensorDesc& a, int64_t rows, const IntegerTerms& terms) {
+  const int64_t depth = a.shape.back();
+  IntegerRows left{node.in(0), {}, depth % kPiece != 0 || node.input_phase(0) != 0};
+  if (left.copied) {
+    left.rows = node.temporary(static_cast<uint64_t>(rows * padded(depth)));
+    node.add(rows_step(rows_kernel(node, a.dtype, false), node.in(0), left.rows, rows, depth, depth, 1).build());
+  }
+  if (needs_row_sums(terms)) {
+    left.sums = node.temporary(static_cast<uint64_t>(rows) * 4);
+    node.add(sums_step(sums_kernel(node, a.dtype, !left.copied), left.rows, left.sums, rows, depth).build());
+  }
+  return left;
+}
+
+void add_integer_product(LowerContext& node, const IntegerRows& left, int64_t first, int64_t rows, const TensorDesc& b,
+                         const Operand& packed, const IntegerTerms& terms, const Operand& y) {
+  const int64_t depth = b.shape[0], columns = b.shape[1], pieces = padded(depth) / kPiece;
+  const IntegerTiling tiling = tiling_of(*node.context, rows, columns);
+  Macros macros = integer_macros(terms);
+  macros.emplace_back("Y_VEC4", columns % 4 == 0 ? "1" : "0");
+  macros.emplace_back("X_UNIT", unit_of_x(!left.copied));
+  macros.emplace_back("ADD_X_SUMS", needs_row_sums(terms) ? "1" : "0");
+  macros.emplace_back("ADD_W_SUMS", needs_column_sums(terms) ? "1" : "0");
+  const int64_t subgroups = tiling.rows / tiling.sub_rows * (tiling.columns / tiling.sub_columns);
+  const SpecValues spec = {{"INVOCATIONS", subgroups * static_cast<int64_t>(node.context->info().limit("subgroupSize"))},
+                           {"TILE_R", tiling.rows},
+                           {"TILE_C", tiling.columns},
+                           {"SUB_R", tiling.sub_rows},
+                           {"SUB_C", tiling.sub_columns},
+                           {"DEPTH", tiling.depth},
+                           {"WHOLE", pieces % (tiling.depth / kPiece) == 0 ? int64_t{1} : int64_t{0}}};
+  StepBuilder step(node.kernel("matrix_integers.comp", DType::int32, macros, spec));
+  step.bind("x", left.rows).bind("w", packed).bind("y", y).set("rows", rows).set("columns", columns).set("depth", depth);
+  step.set("row_pieces", pieces).set("first_row", first);
+  if (needs_row_sums(terms)) step.bind("x_sums", left.sums);
+  if (needs_column_sums(terms)) {
+    Operand sums = packed;
+    sums.byte_offset += static_cast<uint64_t>(columns_bytes(b));
+    step.bind("w_sums", sums);
+  }
+  const auto set_zero = [&](std::string name, const std::optional<ZeroPoints>& zero, std::string_view along) {
+    if (zero) step.bind(name, zero->operand);
+    step.set(name + "_first", zero ? zero->first : 0).set(name + std::string(along), zero ? zero->stride : 0);
+  };
+  set_zero("x_zero", terms.x_zero, "_row");
+  set_zero("w_zero", terms.w_zero, "_column");
+  step.groups(static_cast<uint64_t>(ceil_div(rows, tiling.rows)), static_cast<uint64_t>(ceil_div(columns, tiling.columns)));
+  node.add(step.build());
+}
+
+}  // namespace pumice

@@ -1,0 +1,27 @@
+// A matrix of bytes as rows of whole sixteens: what lies past a row's end is PAD. An invocation makes a word; neighbours make neighbours
+// of a row, or with DOWN of a column, as the source lies.
+#version 450
+#include "include/tensor.glsl"
+layout(local_size_x = 64) in;
+layout(binding = 0) readonly buffer X { uint x[]; };
+layout(binding = 1) writeonly buffer Y { uint y[]; };
+layout(push_constant) uniform parameter {
+  uint rows, depth, words;  // words of a row of y
+  uint x_row, x_depth;      // elements from one to the next
+  uint x_offset, y_offset;  // bytes, words
+} p;
+void main() {
+  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+#if DOWN
+  const uint word = id / p.rows, row = id - word * p.rows;
+#else
+  const uint row = id / p.words, word = id - row * p.words;
+#endif
+  if (row >= p.rows || word >= p.words) return;
+  uvec4 bytes;
+  for (uint i = 0u; i < 4u; ++i) {
+    const uint k = word * 4u + i;
+    bytes[i] = k < p.depth ? pm_load_u8(x, p.x_offset + row * p.x_row + min(k, p.depth - 1u) * p.x_depth) : PAD;
+  }
+  y[p.y_offset + row * p.words + word] = pm_pack_u8(bytes);
+}

@@ -1,0 +1,25 @@
+// The sum of each row of a matrix of signed bytes, in rows of whole sixteens, as int32. FLIP: their highest bits are flipped first.
+#version 450
+#define TEAM 64
+layout(local_size_x = TEAM) in;
+#include "include/tensor.glsl"
+#include "include/team.glsl"
+layout(binding = 0) readonly buffer X { uvec4 x[]; };
+layout(binding = 1) writeonly buffer Y { int y[]; };
+layout(push_constant) uniform parameter {
+  uint rows, row_pieces;
+  uint x_offset, y_offset;  // X_UNIT to a sixteen, elements
+} p;
+shared int meeting[TEAM + 16];
+PM_GATHER(gather, int, meeting, pm_sum)
+void main() {
+  const uint row = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  if (row >= p.rows) return;
+  ivec4 sums = ivec4(0);
+  for (uint i = gl_LocalInvocationID.x; i < p.row_pieces; i += TEAM) {
+    const ivec4 words = ivec4(x[p.x_offset / X_UNIT + row * p.row_pieces + i] ^ FLIP);
+    for (int byte = 0; byte < 4; ++byte) sums += bitfieldExtract(words, byte * 8, 8);
+  }
+  const int sum = gather((sums.x + sums.y) + (sums.z + sums.w));
+  if (gl_LocalInvocationID.x == 0u) y[p.y_offset + row] = sum;
+}
