@@ -1,5 +1,6 @@
 // Conv and ConvTranspose.
 #include "operators/contraction.h"
+#include "operators/depthwise.h"
 #include "operators/families.h"
 #include "operators/requantize.h"
 #include "operators/volume.h"
@@ -42,9 +43,9 @@ void set_groups(const NodeContext& node, Contraction& c) {
 
 }  // namespace
 
-// Over three axes the weights stay as they are.
+// Over three axes, and where each channel has a kernel of its own, the weights stay as they are.
 static bool packs_weights(const PackContext& node) {
-  return node.input(1).rank() <= 4;
+  return node.input(1).rank() <= 4 && !is_depthwise(node, node.input(1));
 }
 
 bool pack_conv(const PackContext& node, size_t input, PackedWeight& packed) {
@@ -73,6 +74,7 @@ void lower_conv(LowerContext& node) {
   const WindowGeometry window = conv_geometry(*node.attributes, node.node, node.input(0).shape, node.input(1).shape);
   if (node.input(0).rank() == 5)
     return add_volume_conv(node, {window, node.input(0), node.input(1), node.output(0), false, {}}, node.in(1), bias_of(node), node.out(0));
+  if (is_depthwise(node, node.input(1))) return add_depthwise(node, window, bias_of(node));
   const Contraction c = conv_contraction(node, window, node.input(0), node.input(1), node.output(0));
   const Operand weights = node.packed(1);
   add_contraction(node, c, node.in(0), weights, bias_of(node), node.out(0));
@@ -138,7 +140,7 @@ void lower_qlinear_conv(LowerContext& node) {
 }
 
 bool pack_conv_transpose(const PackContext& node, size_t input, PackedWeight& packed) {
-  if (input == 1 && !packs_weights(node)) return false;
+  if (input == 1 && node.input(1).rank() > 4) return false;
   if (input == 1) pack_weights(node, input, transposed_weights(node.input(1), groups_of(node)), 1, packed);
   if (input == 2) pack_floats(node, input, 1, packed);
   return input == 1 || input == 2;

@@ -31,6 +31,15 @@ def convolutions() -> Iterator[Case]:
     yield conv(
         "depthwise, channels in fours, stride 2", x(1, 32, 15, 15), w(32, 1, 3, 3), w(32), group=32, strides=[2, 2]
     )
+    yield conv("depthwise, rows in fours", x(2, 3, 6, 12), w(3, 1, 3, 3), w(3), group=3, pads=[1, 1, 1, 1])
+    yield conv("depthwise 5x3, dilated", x(1, 4, 17, 19), w(4, 1, 5, 3), group=4, dilations=[2, 3], pads=[4, 3, 4, 3])
+    yield conv("depthwise 7x7, uneven steps", x(1, 8, 21, 23), w(8, 1, 7, 7), w(8), group=8, strides=[2, 3])
+    yield conv("depthwise, a kernel too large to unroll", x(1, 3, 13, 31), w(3, 1, 3, 27), w(3), group=3)
+    yield conv("depthwise, steps too wide to hold", x(1, 3, 9, 90), w(3, 1, 3, 3), w(3), group=3, strides=[1, 9])
+    yield conv("depthwise over one axis", x(2, 6, 31), w(6, 1, 5), w(6), group=6, pads=[2, 2])
+    yield conv("depthwise, SAME_UPPER", x(1, 5, 10, 11), w(5, 1, 3, 4), group=5, auto_pad="SAME_UPPER", strides=[2, 2])
+    yield conv("depthwise, weights given at the call", x(1, 4, 8, 7), x(4, 1, 3, 3), x(4), group=4)
+    yield conv("depthwise, no images", x(0, 4, 8, 8), w(4, 1, 3, 3), w(4), group=4)
     yield conv("depthwise with a multiplier", x(1, 5, 9, 9), w(15, 1, 3, 3), w(15), group=5)
     yield conv("one axis", x(2, 3, 31), w(4, 3, 5), w(4), pads=[2, 2], strides=[2])
     yield conv("SAME_UPPER", x(1, 3, 10, 11), w(4, 3, 3, 4), w(4), auto_pad="SAME_UPPER", strides=[2, 2])

@@ -1,0 +1,112 @@
+// Convolution of each channel with a kernel of its own; weights as ONNX has them, [channels][KERNEL_H][KERNEL_W]. An invocation makes four
+// neighbours of a row, of one channel or (VEC4) of four that lie together: what they read of an input row is read once. ROWS: the four are
+// one aligned vector of y.
+#version 450
+#extension GL_EXT_control_flow_attributes : require
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+layout(local_size_x = LOCAL_SIZE) in;
+layout(constant_id = 0) const int KERNEL_H = 3;
+layout(constant_id = 1) const int KERNEL_W = 3;
+layout(constant_id = 2) const int STEP_W = 1;
+layout(constant_id = 3) const int DILATION_W = 1;
+#ifndef EPILOGUE
+#define EPILOGUE(x) (x)
+#endif
+#if VEC4
+#define Numbers vec4
+layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
+#define LOAD_X(i) pm_load_vec4(x, (i) >> 2)
+#else
+#define Numbers float
+layout(binding = 0) readonly buffer X { sfp x[]; };
+#define LOAD_X(i) pm_load(x, i)
+#endif
+layout(binding = 1) readonly buffer W { sfp w[]; };
+#if VEC4 || ROWS
+layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
+#else
+layout(binding = 2) buffer Y { sfp y[]; };
+#endif
+#if HAS_BIAS
+layout(binding = 3) readonly buffer B { float b[]; };
+#endif
+layout(push_constant) uniform parameter {
+  uint images, channels;  // VEC4: fours of channels
+  uint out_h, out_w, fours;
+  int in_h, in_w;
+  int step_h, dilation_h, base_h, base_w;
+  uint x_stride_n, x_stride_h, x_stride_w, x_stride_c;
+  uint y_stride_n, y_stride_h, y_stride_w, y_stride_c;
+  uint x_offset, w_offset, y_offset;
+} p;
+
+const int SPAN = 3 * STEP_W + (KERNEL_W - 1) * DILATION_W + 1;  // of an input row that four outputs read
+
+float epilogue(float v) { return EPILOGUE(v); }
+vec4 epilogue(vec4 v) { return vec4(epilogue(v.x), epilogue(v.y), epilogue(v.z), epilogue(v.w)); }
+
+Numbers weight_of(uint channel, uint tap) {
+  const uint taps = uint(KERNEL_H * KERNEL_W), at = p.w_offset + channel * taps + tap;
+#if VEC4
+  return vec4(pm_load(w, at), pm_load(w, at + taps), pm_load(w, at + 2u * taps), pm_load(w, at + 3u * taps));
+#else
+  return pm_load(w, at);
+#endif
+}
+
+Numbers bias_of(uint channel) {
+#if !HAS_BIAS
+  return Numbers(0.0);
+#elif VEC4
+  return vec4(b[channel], b[channel + 1u], b[channel + 2u], b[channel + 3u]);
+#else
+  return b[channel];
+#endif
+}
+
+void main() {
+  uint rest = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+#if VEC4
+  const uint channel = rest % p.channels * 4u; rest /= p.channels;
+  const uint column = rest % p.fours * 4u; rest /= p.fours;
+  const uint row = rest % p.out_h, image = rest / p.out_h;
+#else
+  const uint column = rest % p.fours * 4u; rest /= p.fours;
+  const uint row = rest % p.out_h; rest /= p.out_h;
+  const uint channel = rest % p.channels, image = rest / p.channels;
+#endif
+  if (image >= p.images) return;
+  const uint from = p.x_offset + image * p.x_stride_n + channel * p.x_stride_c;
+  const int first_w = int(column) * STEP_W + p.base_w;
+  Numbers sums[4];
+  [[unroll]] for (int j = 0; j < 4; ++j) sums[j] = bias_of(channel);
+  for (int th = 0; th < KERNEL_H; ++th) {
+    const int ih = int(row) * p.step_h + th * p.dilation_h + p.base_h;
+    if (ih < 0 || ih >= p.in_h) continue;
+    const uint from_row = from + uint(ih) * p.x_stride_h;
+    Numbers held[SPAN];
+    [[unroll]] for (int i = 0; i < SPAN; ++i) {
+      const int iw = first_w + i;
+      held[i] = LOAD_X(from_row + uint(clamp(iw, 0, p.in_w - 1)) * p.x_stride_w);
+      if (iw < 0 || iw >= p.in_w) held[i] = Numbers(0.0);
+    }
+    [[unroll]] for (int tw = 0; tw < KERNEL_W; ++tw) {
+      const Numbers weight = weight_of(channel, uint(th * KERNEL_W + tw));
+      [[unroll]] for (int j = 0; j < 4; ++j) sums[j] = fma(held[j * STEP_W + tw * DILATION_W], weight, sums[j]);
+    }
+  }
+  const uint to = p.y_offset + image * p.y_stride_n + channel * p.y_stride_c + row * p.y_stride_h + column * p.y_stride_w;
+#if ROWS
+  pm_store_vec4(y, to >> 2, epilogue(vec4(sums[0], sums[1], sums[2], sums[3])));
+#else
+  [[unroll]] for (uint j = 0u; j < 4u; ++j) {
+    if (column + j >= p.out_w) break;
+#if VEC4
+    pm_store_vec4(y, (to + j * p.y_stride_w) >> 2, epilogue(sums[j]));
+#else
+    pm_store(y, to + j * p.y_stride_w, epilogue(sums[j]));
+#endif
+  }
+#endif
+}
