@@ -13,7 +13,7 @@ from onnx import ValueInfoProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import pumice
-from operator_cases import CASES, OPSET, Case, fills, indexed, integer_products
+from operator_cases import CASES, OPSET, Case, fills, indexed, integer_products, recurrents
 from pumice.testing import assert_close
 
 Array = npt.NDArray[Any]
@@ -43,6 +43,9 @@ MEETING = (
     "Hardmax",
     "InstanceNormalization",
     "Transpose",
+    "LSTM",
+    "GRU",
+    "RNN",
 )
 
 
@@ -121,6 +124,7 @@ OWN_REFERENCES = {
     "OneHot": fills.one_hot,
     "GatherElements": indexed.gathered_elements,
     **integer_products.REFERENCES,
+    **recurrents.REFERENCES,
 }
 
 

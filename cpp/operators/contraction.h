@@ -63,10 +63,18 @@ void pack_weights(const NodeContext& node, const TensorDesc& source_desc, const 
 // Likewise constant input `input`, which must be row-major.
 void pack_weights(const PackContext& node, size_t input, const WeightView& weights, double scale, PackedWeight& packed);
 
-// Likewise 8-bit integers, which it leaves as they are.
+// Any source for kernels of their own, whatever the device: [groups][out / 16][taps][in / 4][16][4], zero past the channels.
+void pack_weight_lanes(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed);
+// pack_weights() of 8-bit integers, which it leaves as they are.
 void pack_integer_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed);
 // Input `input` of 8-bit or 32-bit integers as `count` of int32; a single one is repeated.
 void pack_integers(const PackContext& node, size_t input, int64_t count, PackedWeight& packed);
+
+// Rows of a matrix as the pixels of one image.
+Planes matrix_planes(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride);
+Contraction matrix_product(const Planes& a, const WeightView& b, const Planes& y);
+// The rows of input 0 as a product reads them best; `c` is told how they lie.
+Operand matrix_rows(LowerContext& node, Contraction& c);
 
 // The macros that tell the kernels of IntegerTerms.
 Macros integer_macros(const IntegerTerms& integers);

@@ -36,14 +36,13 @@ static StepBuilder pack_step(const std::shared_ptr<const KernelVariant>& kernel,
   return step;
 }
 
-static Macros pack_macros(const NodeContext& node, const WeightView& weights) {
-  return {{"LANES", node.prefers_lanes() ? "1" : "0"}, {"KV", std::to_string(step_channels(weights.channels_in))}};
+static Macros pack_macros(bool lanes, int64_t step) {
+  return {{"LANES", lanes ? "1" : "0"}, {"KV", std::to_string(step)}};
 }
 
-void pack_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackedWeight& packed) {
-  const int64_t elements = packed_group(node, weights) * weights.groups;
+static void pack(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, int64_t elements,
+                 Macros macros, PackedWeight& packed) {
   packed.desc = TensorDesc(node.float_dtype, {elements});
-  Macros macros = pack_macros(node, weights);
   macros.emplace_back("SOURCE_FLOAT", source_desc.dtype == DType::float32 ? "1" : "0");
   const auto kernel = node.kernel("conv_pack.comp", node.float_dtype, macros);
   packed.steps = [kernel, weights, elements, scale](std::vector<Step>& steps, const Operand& source, const Operand& target) {
@@ -51,10 +50,21 @@ void pack_weights(const NodeContext& node, const TensorDesc& source_desc, const 
   };
 }
 
+void pack_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackedWeight& packed) {
+  const int64_t elements = packed_group(node, weights) * weights.groups;
+  pack(node, source_desc, weights, scale, elements, pack_macros(node.prefers_lanes(), step_channels(weights.channels_in)), packed);
+}
+
+void pack_weight_lanes(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed) {
+  constexpr int64_t kStep = 4;
+  const int64_t group = round_up(weights.channels_out, kLaneChannels) * weights.taps * round_up(weights.channels_in, kStep);
+  pack(node, source_desc, weights, 1, group * weights.groups, pack_macros(true, kStep), packed);
+}
+
 void pack_integer_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed) {
   const int64_t elements = packed_group(node, weights) * weights.groups;
   packed.desc = TensorDesc(source_desc.dtype, {elements});
-  Macros macros = pack_macros(node, weights);
+  Macros macros = pack_macros(node.prefers_lanes(), step_channels(weights.channels_in));
   macros.emplace_back("INTEGER", "1");
   const auto kernel = node.kernel("conv_pack.comp", source_desc.dtype, macros);
   packed.steps = [kernel, weights, elements](std::vector<Step>& steps, const Operand& source, const Operand& target) {

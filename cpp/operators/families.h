@@ -35,6 +35,7 @@ void lower_space_to_depth(LowerContext& node);
 void lower_reduce(LowerContext& node);
 void lower_arg(LowerContext& node);
 void lower_scan(LowerContext& node);
+void lower_recurrent(LowerContext& node);
 void lower_quantize(LowerContext& node);
 void lower_dynamic_quantize(LowerContext& node);
 void lower_range(LowerContext& node);
@@ -64,6 +65,7 @@ bool pack_layer_norm(const PackContext& node, size_t input, PackedWeight& packed
 bool pack_batch_norm(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_quantize(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_gemm(const PackContext& node, size_t input, PackedWeight& packed);
+bool pack_recurrent(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_matmul(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_matmul_integer(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_conv_integer(const PackContext& node, size_t input, PackedWeight& packed);

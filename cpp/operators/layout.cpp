@@ -17,10 +17,14 @@ bool takes_any_layout(const OperatorRow& row) {
 
 // Kernels that read and write whole rows.
 static bool is_packed_alone(const OperatorRow& row) {
-  static constexpr std::array kPacked = {
-      &lower_softmax,      &lower_layer_norm,      &lower_group_norm, &lower_mean_variance_norm, &lower_lp_norm,      &lower_lrn,
-      &lower_quantize,     &lower_global_lp_pool,  &lower_range,      &lower_matmul_integer,     &lower_conv_integer, &lower_qlinear_matmul,
-      &lower_qlinear_conv, &lower_dynamic_quantize};
+  static constexpr std::array kPacked = {&lower_softmax,      &lower_layer_norm,
+                                         &lower_group_norm,   &lower_mean_variance_norm,
+                                         &lower_lp_norm,      &lower_lrn,
+                                         &lower_quantize,     &lower_global_lp_pool,
+                                         &lower_range,        &lower_matmul_integer,
+                                         &lower_conv_integer, &lower_qlinear_matmul,
+                                         &lower_qlinear_conv, &lower_dynamic_quantize,
+                                         &lower_recurrent};
   return std::find(kPacked.begin(), kPacked.end(), row.lower) != kPacked.end();
 }
 

@@ -59,12 +59,11 @@ bool pack_gemm(const PackContext& node, size_t input, PackedWeight& packed) {
   return true;
 }
 
-// Rows of a matrix as the pixels of one image.
-static Planes matrix_planes(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
+Planes matrix_planes(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
   return {1, columns, 1, rows, 0, column_stride, 0, row_stride};
 }
 
-static Contraction matrix_product(const Planes& a, const WeightView& b, const Planes& y) {
+Contraction matrix_product(const Planes& a, const WeightView& b, const Planes& y) {
   Contraction c{a, y, b, 1, a.w};
   c.matrix = true;
   return c;
@@ -75,9 +74,9 @@ static TensorDesc transposed(const TensorDesc& matrix, bool is_transposed) {
   return TensorDesc(matrix.dtype, {matrix.shape[1], matrix.shape[0]}, Strides{matrix.strides[1], matrix.strides[0]});
 }
 
-// The rows of A. Matrix units want whole eights that begin at a boundary: any other rows are brought into that form first, where the
+// Matrix units want whole eights that begin at a boundary: any other rows are brought into that form first, where the
 // product is large enough to be worth a pass over them.
-static Operand matrix_rows(LowerContext& node, Contraction& c) {
+Operand matrix_rows(LowerContext& node, Contraction& c) {
   constexpr int64_t kEight = 8, kLeast = 64;
   const int64_t rows = c.x.w, depth = c.weights.channels_in;
   const bool ready = node.input_phase(0) == 0 && c.x.sc == 1 && depth % kEight == 0 && c.x.sw % kEight == 0;

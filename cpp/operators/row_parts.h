@@ -16,6 +16,7 @@ Rows window_rows();
 Rows normalization_rows();
 Rows reduce_rows();
 Rows scan_rows();
+Rows recurrent_rows();
 Rows quantize_rows();
 Rows index_rows();
 Rows indexed_rows();

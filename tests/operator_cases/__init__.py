@@ -15,6 +15,7 @@ from operator_cases import (
     maps,
     normalizations,
     quantizations,
+    recurrents,
     reductions,
     resizes,
     sorts,
@@ -57,6 +58,7 @@ FAMILIES = (
     integer_products.convolutions,
     integer_products.requantized,
     integer_products.dynamic,
+    recurrents.recurrents,
     views.copies,
     large.large,
 )

@@ -1,0 +1,26 @@
+// Biases of a recurrent layer as it adds them: [direction][gate][unit], those of the input's product and of the recurrent one together;
+// then [direction][unit], the recurrent ones of the last gate, which APART are left out of the sums.
+#version 450
+#include "include/tensor.glsl"
+layout(local_size_x = 64) in;
+#if SOURCE_FLOAT
+layout(binding = 0) readonly buffer X { float x[]; };
+#define LOAD(i) x[i]
+#else
+layout(binding = 0) readonly buffer X { sfp x[]; };
+#define LOAD(i) pm_load(x, i)
+#endif
+layout(binding = 1) writeonly buffer Y { float y[]; };
+layout(push_constant) uniform parameter { uint directions, gates, units; uint x_offset; } p;
+void main() {
+  const uint i = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint own = p.gates * p.units, sums = p.directions * own;
+  if (i < sums) {
+    const uint direction = i / own, at = p.x_offset + direction * 2u * own + i % own;
+    const bool alone = APART != 0 && i % own >= own - p.units;
+    y[i] = alone ? LOAD(at) : LOAD(at) + LOAD(at + own);
+  } else if (i < sums + p.directions * p.units) {
+    const uint rest = i - sums, direction = rest / p.units;
+    y[i] = LOAD(p.x_offset + (direction * 2u + 2u) * own - p.units + rest % p.units);
+  }
+}
