@@ -256,6 +256,19 @@ def test_zero_points_of_another_shape_are_refused(op: str, shapes: list[tuple[in
         graph.add(op, *[graph.input(f"i{k}", "int8", list(shape)) for k, shape in enumerate(shapes)])
 
 
+def test_matrices_that_are_not_square_have_no_determinant() -> None:
+    graph = pumice.Graph()
+    with pytest.raises(pumice.GraphError, match=r"square matrices expected; given \[2, 3, 5\]"):
+        graph.add("Det", graph.input("x", "float32", [2, 3, 5]))
+
+
+def test_an_unpooled_tensor_fits_its_output() -> None:
+    graph = pumice.Graph()
+    inputs = graph.input("x", "float32", [1, 3, 2, 2]), graph.input("i", "int64", [1, 3, 2, 2])
+    with pytest.raises(pumice.GraphError, match=r"'output_shape' of at least \[1, 3, 4, 4\] expected"):
+        graph.add("MaxUnpool", *inputs, np.array([1, 3, 4, 3]), kernel_shape=[2, 2], strides=[2, 2])
+
+
 MIDDLES = {
     "ReduceSum": ([], {}),
     "Softmax": ([], {}),

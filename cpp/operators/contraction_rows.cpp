@@ -1,4 +1,4 @@
-// Convolutions and matrix products.
+// Convolutions, matrix products and determinants.
 #include "core/error.h"
 #include "operators/einsum.h"
 #include "operators/families.h"
@@ -172,6 +172,12 @@ void shape_of_einsum(ShapeContext& node) {
   node.output(0, node.input(0).dtype, labels.shape_of(labels.output));
 }
 
+void shape_of_determinant(ShapeContext& node) {
+  const Shape& x = node.input(0).shape;
+  if (x.back() != x[x.size() - 2]) node.fail("square matrices expected; given " + to_string(x));
+  node.output(0, node.input(0).dtype, {x.begin(), x.end() - 2});
+}
+
 std::vector<AttributeSchema> conv_attributes() {
   return {text("auto_pad", "NOTSET"),
           optional("dilations", AttributeKind::integers),
@@ -274,7 +280,8 @@ Rows contraction_rows() {
            Skeleton::contraction,
            {{variadic_value("x", kFactors, 'T')}, {value("y", kFactors)}, {required("equation", AttributeKind::text)}},
            shape_of_einsum,
-           lower_einsum}};
+           lower_einsum},
+          {"Det", Skeleton::scan, {{value("x", kReals)}, {value("y", kReals)}, {}, 2}, shape_of_determinant, lower_determinant}};
 }
 
 }  // namespace pumice

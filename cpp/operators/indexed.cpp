@@ -3,11 +3,13 @@
 #include <map>
 
 #include "core/error.h"
+#include "operators/compose.h"
 #include "operators/families.h"
 #include "operators/host_elements.h"
 #include "operators/lookup.h"
 #include "operators/operator_table.h"
 #include "operators/strided.h"
+#include "operators/window_geometry.h"
 
 namespace pumice {
 namespace {
@@ -144,21 +146,24 @@ Macros reduction_macros(const LowerContext& node, DType dtype) {
   return macros;
 }
 
+// Elements of `updates` to where the indices, input 1, say; y is of input 0's dtype.
+void add_updates(LowerContext& node, const Addresses& addresses, const Operand& indices, const Operand& updates, const Operand& y) {
+  const DType dtype = node.input(0).dtype;
+  Macros macros = addresses.macros();
+  macros.emplace_back("BITS", std::to_string(bits(dtype)));
+  for (auto& macro : reduction_macros(node, dtype)) macros.push_back(std::move(macro));
+  StepBuilder step(node.kernel("scatter.comp", DType::float32, macros));
+  step.bind("x", updates).bind("indices", indices).bind("y", y).set("elements", addresses.elements);
+  addresses.set(step, node.input(1));
+  node.add(step.threads(static_cast<uint64_t>(addresses.elements)).build());
+}
+
 void add_scatter(LowerContext& node, const Addresses& addresses) {
   const TensorDesc& x = node.input(0);
   if (x.elements() == 0) return;
   const Operand y = dense_output(node, 0);
   add_strided_copy(node, x.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, node.in(0), 0, y, 0, true);
-  if (addresses.elements > 0) {
-    Macros macros = addresses.macros();
-    macros.emplace_back("BITS", std::to_string(bits(x.dtype)));
-    for (auto& macro : reduction_macros(node, x.dtype)) macros.push_back(std::move(macro));
-    const Operand indices = dense_input(node, 1), updates = dense_input(node, 2);
-    StepBuilder step(node.kernel("scatter.comp", DType::float32, macros));
-    step.bind("x", updates).bind("indices", indices).bind("y", y).set("elements", addresses.elements);
-    addresses.set(step, node.input(1));
-    node.add(step.threads(static_cast<uint64_t>(addresses.elements)).build());
-  }
+  if (addresses.elements > 0) add_updates(node, addresses, dense_input(node, 1), dense_input(node, 2), y);
   finish_output(node, 0, y);
 }
 
@@ -202,6 +207,26 @@ void lower_scatter_elements(LowerContext& node) {
 
 void lower_scatter_nd(LowerContext& node) {
   add_scatter(node, addresses_of_rows(node, 0));
+}
+
+// The indices count the elements of the tensor that was pooled; a larger output has it in its corner, and zeros elsewhere.
+void lower_max_unpool(LowerContext& node) {
+  Composition parts(node);
+  const Piece y = parts.output(0);
+  Shape pooled = node.input(0).shape;
+  const auto sizes = unpool_geometry(*node.attributes, node.node, pooled).output;
+  std::copy(sizes.begin(), sizes.end(), pooled.begin() + 2);
+  const bool whole = pooled == y.desc.shape;
+  const Piece made = whole ? y : parts.scratch(y.desc.dtype, pooled);
+  parts.add("ConstantOfShape", {}, {parts.input(0)}, made);
+  const int64_t total = element_count(pooled), count = node.input(1).elements();
+  Addresses addresses{count, {total}, {1}};
+  addresses.count = addresses.outer_rows = count;
+  if (count > 0 && total > 0) add_updates(node, addresses, node.in(1), node.in(0), made.operand);
+  if (whole) return;
+  parts.add("ConstantOfShape", {}, {parts.input(0)}, y);
+  if (total > 0)
+    add_strided_copy(node, y.desc.dtype, {pooled, {packed_strides(pooled), y.desc.strides}}, made.operand, 0, y.operand, 0, false);
 }
 
 }  // namespace pumice

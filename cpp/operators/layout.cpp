@@ -24,7 +24,8 @@ static bool is_packed_alone(const OperatorRow& row) {
                                          &lower_range,        &lower_matmul_integer,
                                          &lower_conv_integer, &lower_qlinear_matmul,
                                          &lower_qlinear_conv, &lower_dynamic_quantize,
-                                         &lower_recurrent};
+                                         &lower_recurrent,    &lower_determinant,
+                                         &lower_max_unpool};
   return std::find(kPacked.begin(), kPacked.end(), row.lower) != kPacked.end();
 }
 

@@ -135,6 +135,16 @@ WindowGeometry pool_geometry(const Attributes& attributes, std::string_view node
   return window;
 }
 
+WindowGeometry unpool_geometry(const Attributes& attributes, std::string_view node, const Shape& x) {
+  const Reader reader(attributes, node, x);
+  WindowGeometry window = reader.window(reader.integers("kernel_shape", reader.axes(), 0, 1));
+  for (size_t i = 0; i < reader.axes(); ++i) {
+    const int64_t full = checked_add(checked_mul(reader.spatial()[i] - 1, window.strides[i], "strides"), window.kernel[i], "kernel");
+    window.output.push_back(std::max<int64_t>(full - window.pads_begin[i] - window.pads_end[i], 0));
+  }
+  return window;
+}
+
 WindowGeometry conv_transpose_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w) {
   const Reader reader(attributes, node, x);
   WindowGeometry window = reader.window(kernel_of(reader, w));

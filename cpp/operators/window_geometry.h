@@ -18,6 +18,8 @@ struct WindowGeometry {
 // `x`: [N, C, spatial..]; `w`: the weights' shape, whose trailing sizes are the kernel's. Throw GraphError naming `node`.
 WindowGeometry conv_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w);
 WindowGeometry conv_transpose_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w);
+// The spatial sizes that a pooling had before it made `x`, in `output`.
+WindowGeometry unpool_geometry(const Attributes& attributes, std::string_view node, const Shape& x);
 WindowGeometry pool_geometry(const Attributes& attributes, std::string_view node, const Shape& x);
 
 }  // namespace pumice

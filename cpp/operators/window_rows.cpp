@@ -30,6 +30,21 @@ std::vector<AttributeSchema> pool_attributes(const AttributeSchema& own) {
           own};
 }
 
+void shape_of_max_unpool(ShapeContext& node) {
+  Shape y = node.input(0).shape;
+  const WindowGeometry geometry = unpool_geometry(node.attributes(), node.node(), y);
+  if (node.input(1).shape != y) node.fail("indices of shape " + to_string(y) + " expected; given " + to_string(node.input(1).shape));
+  std::copy(geometry.output.begin(), geometry.output.end(), y.begin() + 2);
+  if (node.has(2)) {
+    const Shape given = node.host_integers(2);
+    bool fits = given.size() == y.size();
+    for (size_t i = 0; fits && i < y.size(); ++i) fits = i < 2 ? given[i] == y[i] : given[i] >= y[i];
+    if (!fits) node.fail("'output_shape' of at least " + to_string(y) + " expected; given " + to_string(given));
+    y = given;
+  }
+  node.output(0, node.input(0).dtype, y);
+}
+
 }  // namespace
 
 Rows window_rows() {
@@ -39,6 +54,17 @@ Rows window_rows() {
   return {
       {"MaxPool", Skeleton::window, {maxima, y_and_indices, pool_attributes(integer("storage_order", 0)), 3}, shape_of_pool, lower_pool},
       {"AveragePool", Skeleton::window, {x, y, pool_attributes(integer("count_include_pad", 0)), 3}, shape_of_pool, lower_pool},
+      {"MaxUnpool",
+       Skeleton::scatter,
+       {{value("x", kFloats), value("indices", kInt64), optional_value("output_shape", kInt64)},
+        y,
+        {required("kernel_shape", AttributeKind::integers), optional("pads", AttributeKind::integers),
+         optional("strides", AttributeKind::integers)},
+        3},
+       shape_of_max_unpool,
+       lower_max_unpool,
+       {},
+       host_bits(2)},
       {"GlobalAveragePool", Skeleton::window, {x, y, {}, 3}, shape_of_global_pool, lower_global_pool},
       {"GlobalMaxPool", Skeleton::window, {x, y, {}, 3}, shape_of_global_pool, lower_global_pool},
       {"LpPool", Skeleton::window, {x, y, pool_attributes(integer("p", 2)), 3}, shape_of_pool, lower_pool},

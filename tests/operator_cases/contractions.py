@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from operator_cases.rows import EXACT, LOOSE, Case, Given, case, fixed, w, x
+import numpy as np
+
+from operator_cases.rows import EXACT, LOOSE, Case, Given, case, fixed, given, w, x
 
 
 def convolutions() -> Iterator[Case]:
@@ -119,6 +121,26 @@ def wide_products() -> Iterator[Case]:
     yield case("Gemm", "float64, factors", x(7, 11, dtype="float64"), w(11, 5, dtype="float64"), alpha=0.125, **tight)
     yield case("MatMul", "float64, vector and batch", x(7, dtype="float64"), x(3, 7, 4, dtype="float64"), **tight)
     yield case("MatMul", "float64, batch and vector", x(3, 4, 7, dtype="float64"), x(7, dtype="float64"), **tight)
+
+
+def determinants() -> Iterator[Case]:
+    def det(note: str, *inputs: Given | None, **options: Any) -> Case:
+        return case("Det", note, *inputs, **{"fp32": (1e-4, 1e-4), "fp16": (2e-2, 2e-2), **options})
+
+    double: dict[str, Any] = {"fp32": (1e-12, 1e-12)}
+    yield det("one matrix", x(3, 3))
+    yield det("batches", x(2, 3, 5, 5))
+    yield det("one element", x(1, 1))
+    yield det("many small ones", x(67, 2, 2))
+    yield det("past a workgroup", x(2, 67, 67, low=-0.125, high=0.125), fp32=(1e-3, 1e-30), fp16=(1.0, 1e-3))
+    yield det("doubles", x(3, 7, 7, dtype="float64"), **double)
+    yield det("doubles, past a workgroup", x(2, 71, 71, dtype="float64", low=-0.25, high=0.25), fp32=(1e-9, 0.0))
+    singular = [[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [1.0, 1.0, 1.0]]
+    yield det("singular", given(singular))
+    yield det("a zero where the first pivot would be", given([[0.0, 2.0], [3.0, 1.0]]))
+    yield det("NaN", given([[[1.0, np.nan], [3.0, 1.0]], [[1.0, 2.0], [3.0, 4.0]]]))
+    yield det("empty matrices", x(3, 0, 0))
+    yield det("no matrices", x(0, 3, 3))
 
 
 def products() -> Iterator[Case]:

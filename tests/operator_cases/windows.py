@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from operator_cases.rows import EXACT, Case, case, given, x
+from operator_cases.rows import EXACT, Case, Given, case, fixed, given, x
 
 
 def windows() -> Iterator[Case]:
@@ -85,3 +86,20 @@ def windows() -> Iterator[Case]:
     yield case("GlobalAveragePool", "a large plane", x(1, 2, 127, 131))
     yield case("GlobalMaxPool", "batch 3", x(3, 7, 13, 11), **EXACT)
     yield case("GlobalMaxPool", "NaN stays", given([[[1.0, np.nan, 2.0]], [[3.0, 4.0, -np.inf]]]), **EXACT)
+
+
+def unpoolings() -> Iterator[Case]:
+    def unpool(note: str, data: Given, pooled: int, *sizes: Given, **options: Any) -> Case:
+        """Of distinct places of a pooled tensor of so many elements."""
+        places = np.random.default_rng(pooled).permutation(pooled)[: np.prod(data.shape, dtype=int)]
+        return case("MaxUnpool", note, data, given(places.reshape(data.shape), "int64"), *sizes, **options, **EXACT)
+
+    halved = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    yield unpool("2x2", x(1, 1, 2, 2), 16, **halved)
+    yield unpool("channels and images", x(2, 3, 5, 7), 2 * 3 * 10 * 14, **halved)
+    yield unpool("3x3 of stride 1, padded", x(1, 5, 7, 3), 5 * 7 * 3, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    yield unpool("one axis", x(2, 3, 7), 2 * 3 * 15, kernel_shape=[3], strides=[2])
+    yield unpool("three axes", x(1, 2, 3, 2, 2), 2 * 6 * 4 * 4, kernel_shape=[2, 2, 2], strides=[2, 2, 2])
+    yield unpool("into a larger output", x(1, 3, 2, 3), 3 * 4 * 6, fixed([1, 3, 5, 9]), **halved)
+    yield unpool("the size that it would have", x(1, 3, 2, 3), 3 * 4 * 6, fixed([1, 3, 4, 6]), **halved)
+    yield unpool("no images", x(0, 3, 2, 3), 1, **halved)
