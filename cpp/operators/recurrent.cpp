@@ -106,54 +106,75 @@ Operand input_products(LowerContext& node, const Layer& layer, const std::option
   return made;
 }
 
-enum class Part { rnn, lstm, gru_linear, gru_gates, gru_hidden };
-
-// The kernel of one part of a step, bound to everything that all steps share.
+// The kernel of a step, or of many steps of a small layer, with all that they share.
 class StepKernel {
  public:
-  StepKernel(LowerContext& node, const Layer& layer, Part part, const Operand& products, const Operand& state,
-             const std::optional<Operand>& biases)
+  StepKernel(LowerContext& node, const Layer& layer, const Operand& products, const Operand& state, const std::optional<Operand>& biases)
       : node_(node), layer_(layer) {
-    const bool gates_alone = part == Part::gru_gates, hidden_alone = part == Part::gru_hidden;
-    const bool has_y = node.has_output(0) && !gates_alone, has_lengths = node.has_input(kLengths);
-    const bool has_peepholes = part == Part::lstm && node.has_input(kPeepholes), hidden_bias = part == Part::gru_linear && biases;
     rows_ = layer.batch >= 4 ? 4 : layer.batch >= 2 ? 2 : 1;
-    const int64_t split = split_of();
+    const std::string op(node.row->name);
+    two_parts_ = op == "GRU" && !is_linear(node);
+    held_steps_ = held_steps();
+    const bool has_y = node.has_output(0), has_lengths = node.has_input(kLengths), has_peepholes = node.has_input(kPeepholes);
+    const bool hidden_bias = is_linear(node) && biases;
     const auto told = [](bool value) { return value ? "1" : "0"; };
-    Macros macros = {{"kRnn", "0"}, {"kLstm", "1"}, {"kGruLinear", "2"}, {"kGruGates", "3"}, {"kGruHidden", "4"}};
-    const auto add = [&](std::string name, std::string text) { macros.emplace_back(std::move(name), std::move(text)); };
-    add("CELL", std::to_string(static_cast<int>(part)));
-    add("ALL_GATES", std::to_string(layer.gates));
-    add("GATES", std::to_string(gates_alone ? 2 : hidden_alone ? 1 : layer.gates));
-    add("FIRST_GATE", hidden_alone ? "2" : "0");
-    add("ROWS", std::to_string(rows_));
-    add("MEETS", told(split > 1));
-    add("HAS_Y", told(has_y));
-    add("HAS_LENGTHS", told(has_lengths));
-    add("HAS_PEEPHOLES", told(has_peepholes));
-    add("HAS_HIDDEN_BIAS", told(hidden_bias));
-    add("COUPLED", told(node.attributes->integer("input_forget", 0) != 0));
-    add("CLIPS", told(node.attributes->has("clip")));
-    const auto activations = recurrent_activations(node.row->name, node.node, *node.attributes);
+    Macros macros = {{"CELL", op == "RNN"    ? "kRnn"
+                              : op == "LSTM" ? "kLstm"
+                              : two_parts_   ? "kGru"
+                                             : "kGruLinear"},
+                     {"ROWS", std::to_string(rows_)},
+                     {"HAS_Y", told(has_y)},
+                     {"HAS_LENGTHS", told(has_lengths)},
+                     {"HAS_PEEPHOLES", told(has_peepholes)},
+                     {"HAS_HIDDEN_BIAS", told(hidden_bias)},
+                     {"COUPLED", told(node.attributes->integer("input_forget", 0) != 0)},
+                     {"CLIPS", told(node.attributes->has("clip"))}};
+    const auto activations = recurrent_activations(op, node.node, *node.attributes);
     for (size_t i = 0; i < 3; ++i) {
       const auto& [first, second] = activations[std::min(i, activations.size() - 1)];
-      add(std::string(1, "FGH"[i]), first == second ? first : "(d == 0u ? (" + first + ") : (" + second + "))");
+      macros.emplace_back(std::string(1, "FGH"[i]), first == second ? first : "(d == 0u ? (" + first + ") : (" + second + "))");
     }
-    kernel_ = node.kernel("recurrent_step.comp", node.float_dtype, macros, {{"SPLIT", static_cast<double>(split)}});
     bind("x", products);
     bind("r", node.packed(kR));
-    bind("fours", state);
     bind("state", state);
     if (has_y) bind("y", node.out(0));
     if (has_lengths) bind("lengths", node.in(kLengths));
     if (has_peepholes) bind("peepholes", node.packed(kPeepholes));
     if (hidden_bias) bind("bias", *biases);
+    if (held_steps_ > 0) {
+      const SpecValues spec = {{"INVOCATIONS", static_cast<double>(round_up(layer.units, kUnits))},
+                               {"QUADS", static_cast<double>(layer.width / 4)}};
+      kernels_ = {node.kernel("recurrent_held.comp", node.float_dtype, macros, spec)};
+      return;
+    }
+    bind("fours", state);
+    const int64_t split = split_of();
+    macros.emplace_back("MEETS", told(split > 1));
+    macros.emplace_back("PART", "0");
+    for (const char* part : {"0", "1"}) {
+      if (*part == '1' && !two_parts_) break;
+      macros.back().second = part;
+      kernels_.push_back(node.kernel("recurrent_step.comp", node.float_dtype, macros, {{"SPLIT", static_cast<double>(split)}}));
+    }
   }
 
-  // From the hidden state at `from` to that at `to`.
-  void add(int64_t step, int64_t from, int64_t to) {
+  // All steps, from the hidden state at 0 on; returns where the last one is.
+  int64_t add_all() {
+    int64_t from = 0;
+    for (int64_t step = 0; step < layer_.steps; step += std::max<int64_t>(held_steps_, 1)) {
+      const int64_t to = two_parts_ || held_steps_ > 0 ? from : layer_.state() - from;
+      for (const auto& kernel : kernels_) add(kernel, step, from, to);
+      from = to;
+    }
+    return from;
+  }
+
+ private:
+  void bind(std::string_view name, const Operand& operand) { operands_.emplace_back(name, operand); }
+
+  void add(const std::shared_ptr<const KernelVariant>& kernel, int64_t step, int64_t from, int64_t to) {
     const auto& [steps, batch, inputs, directions, gates, units, width, batch_first] = layer_;
-    StepBuilder builder(kernel_);
+    StepBuilder builder(kernel);
     for (const auto& [name, operand] : operands_) builder.bind(name, operand);
     builder.set("step", step).set("steps", steps).set("batch", batch).set("units", units).set("width", width).set("directions", directions);
     builder.set("h_from", from).set("h_to", to).set("cells", 2 * layer_.state());
@@ -162,14 +183,11 @@ class StepKernel {
     builder.set("y_stride_b", units * (batch_first ? steps * directions : 1));
     builder.set("hidden_bias", directions * gates * units).set("clip", node_.attributes->real("clip", 0));
     builder.set("reversed", node_.attributes->text("direction", "forward") == "reverse" ? 1 : 0);
-    node_.add(builder
-                  .groups(static_cast<uint64_t>(ceil_div(units, kUnits)), static_cast<uint64_t>(ceil_div(batch, rows_)),
-                          static_cast<uint64_t>(directions))
-                  .build());
+    if (held_steps_ > 0) builder.set("count", std::min(held_steps_, steps - step));
+    builder.groups(static_cast<uint64_t>(held_steps_ > 0 ? 1 : ceil_div(units, kUnits)), static_cast<uint64_t>(ceil_div(batch, rows_)),
+                   static_cast<uint64_t>(directions));
+    node_.add(builder.build());
   }
-
- private:
-  void bind(std::string_view name, const Operand& operand) { operands_.emplace_back(name, operand); }
 
   // Parts of a unit's products: as many as have a few fours each.
   int64_t split_of() const {
@@ -179,10 +197,19 @@ class StepKernel {
     return split;
   }
 
+  // Steps of one dispatch of a layer that a workgroup has whole; 0: it is too large for that.
+  int64_t held_steps() const {
+    constexpr int64_t kMostIterations = 32768;  // of an invocation's loops, the least that devices run
+    const int64_t most_units = node_.prefers_lanes() ? 128 : 64;
+    if (layer_.units > most_units || layer_.steps < 2) return 0;
+    return kMostIterations / (layer_.width / 2 + 16);
+  }
+
   LowerContext& node_;
   const Layer& layer_;
-  int64_t rows_;
-  std::shared_ptr<const KernelVariant> kernel_;
+  int64_t rows_, held_steps_;
+  bool two_parts_;
+  std::vector<std::shared_ptr<const KernelVariant>> kernels_;  // dispatches of a step
   std::vector<std::pair<std::string_view, Operand>> operands_;
 };
 
@@ -211,23 +238,13 @@ void lower_recurrent(LowerContext& node) {
   const Operand state = node.temporary(TensorDesc(DType::float32, {kinds * size}).bytes());
   add_begin(node, layer, state, 0, kInitialH);
   if (is_lstm) add_begin(node, layer, state, 2 * size, kInitialC);
-  int64_t from = 0;
+  int64_t last = 0;
   if (layer.steps > 0) {
     const std::optional<Operand> biases = node.has_input(kB) ? std::optional(node.packed(kB)) : std::nullopt;
     const Operand products = input_products(node, layer, biases);
-    const auto kernel = [&](Part part) { return StepKernel(node, layer, part, products, state, biases); };
-    if (two_parts) {
-      StepKernel gates = kernel(Part::gru_gates), hidden = kernel(Part::gru_hidden);
-      for (int64_t step = 0; step < layer.steps; ++step) {
-        gates.add(step, 0, 0);
-        hidden.add(step, 0, 0);
-      }
-    } else {
-      StepKernel whole = kernel(is_lstm ? Part::lstm : node.row->name == "GRU" ? Part::gru_linear : Part::rnn);
-      for (int64_t step = 0; step < layer.steps; ++step, from = size - from) whole.add(step, from, size - from);
-    }
+    last = StepKernel(node, layer, products, state, biases).add_all();
   }
-  add_end(node, layer, state, from, 1);
+  add_end(node, layer, state, last, 1);
   if (is_lstm) add_end(node, layer, state, 2 * size, 2);
 }
 

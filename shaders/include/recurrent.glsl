@@ -1,0 +1,113 @@
+// What the kernels of recurrent layers share.
+//
+// CELL: kRnn, kLstm (gates i, o, f, c), kGru (z, r, h), whose reset gate comes before the recurrent product, or kGruLinear, where it
+// comes after. F, G and H are the activations, of x in direction d. The sequence of a step past its length keeps its state, and its
+// output there is zero.
+//
+// State, in float32, rows of `width` (a multiple of 4, zero past the units): hidden states at h_from and h_to, cells at `cells`.
+// Recurrent weights: [direction][gate][unit / 16][depth / 4][16][4].
+#define kRnn 0
+#define kLstm 1
+#define kGru 2
+#define kGruLinear 3
+#if CELL == kRnn
+#define GATES 1
+#elif CELL == kLstm
+#define GATES 4
+#else
+#define GATES 3
+#endif
+
+layout(binding = 0) readonly buffer X { sfp x[]; };  // [row of a sequence's step][direction][gate][unit]
+layout(binding = 1) readonly buffer R { sfpvec4 r[]; };
+layout(binding = 3) buffer State { float state[]; };
+#if HAS_Y
+layout(binding = 4) buffer Y { sfp y[]; };
+#endif
+#if HAS_LENGTHS
+layout(binding = 5) readonly buffer Lengths { int lengths[]; };
+#endif
+#if HAS_PEEPHOLES
+layout(binding = 6) readonly buffer Peepholes { float peepholes[]; };  // [direction][i, o, f][unit]
+#endif
+#if HAS_HIDDEN_BIAS
+layout(binding = 7) readonly buffer Bias { float bias[]; };  // of the recurrent product for gate h, from hidden_bias on: [direction][unit]
+#endif
+layout(push_constant) uniform parameter {
+  uint step, steps;
+#if HELD
+  uint count;  // steps of this dispatch
+#endif
+  uint batch, units, width, directions;
+  uint h_from, h_to, cells;
+  uint x_stride_t, x_stride_b;  // rows of x
+  uint y_stride_t, y_stride_d, y_stride_b;
+  uint hidden_bias;
+  uint reversed;  // the first direction is; a second one always is
+  float clip;     // of what activations take
+  uint y_offset, lengths_offset;
+} p;
+
+float clipped(float v) {
+#if CLIPS
+  return v > p.clip ? p.clip : v < -p.clip ? -p.clip : v;
+#else
+  return v;
+#endif
+}
+float activate_f(float x, uint d) { x = clipped(x); return F; }
+float activate_g(float x, uint d) { x = clipped(x); return G; }
+float activate_h(float x, uint d) { x = clipped(x); return H; }
+
+uint length_of(uint b) {
+#if HAS_LENGTHS
+  return uint(clamp(lengths[p.lengths_offset + b], 0, int(p.steps)));
+#else
+  return p.steps;
+#endif
+}
+
+// Where in its sequence a step of one that is so long reads and writes.
+uint time_of(uint step, uint length, uint d) {
+  return step < length && (d == 1u || p.reversed != 0u) ? length - 1u - step : step;
+}
+
+// The input's product with its weights for the first gate, and the biases; other gates are `units` apart.
+uint input_of(uint t, uint b, uint d, uint unit) {
+  return ((t * p.x_stride_t + b * p.x_stride_b) * p.directions + d) * uint(GATES) * p.units + unit;
+}
+
+void store_output(uint t, uint b, uint d, uint unit, float v) {
+#if HAS_Y
+  pm_store(y, p.y_offset + t * p.y_stride_t + d * p.y_stride_d + b * p.y_stride_b + unit, v);
+#endif
+}
+
+#if CELL == kLstm
+// The new hidden state of gates before their activations; `cell` becomes the new one.
+float advance(vec4 v, inout float cell, uint d, uint unit) {
+  vec3 peeps = vec3(0.0);
+#if HAS_PEEPHOLES
+  [[unroll]] for (uint i = 0u; i < 3u; ++i) peeps[i] = peepholes[(d * 3u + i) * p.units + unit];
+#endif
+  const float in_gate = activate_f(v[0] + peeps.x * cell, d);
+#if COUPLED
+  const float forget = 1.0 - in_gate;
+#else
+  const float forget = activate_f(v[2] + peeps.z * cell, d);
+#endif
+  cell = forget * cell + in_gate * activate_g(v[3], d);
+  return activate_f(v[1] + peeps.y * cell, d) * activate_h(cell, d);
+}
+#endif
+
+#if CELL == kGruLinear
+// `product`: the recurrent one of gate h, which v.z is without.
+float advance(vec3 v, float product, float old, uint d, uint unit) {
+#if HAS_HIDDEN_BIAS
+  product += bias[p.hidden_bias + d * p.units + unit];
+#endif
+  const float z = activate_f(v.x, d), reset = activate_f(v.y, d);
+  return (1.0 - z) * activate_g(v.z + reset * product, d) + z * old;
+}
+#endif

@@ -1,0 +1,109 @@
+// Many time steps of a small recurrent layer: a workgroup has all units of ROWS sequences in one direction, an invocation a unit, and
+// hands their hidden states on through shared memory.
+#version 450
+#extension GL_EXT_control_flow_attributes : require
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint INVOCATIONS = 16u;  // the units, rounded up to 16
+layout(constant_id = 1) const uint QUADS = 4u;         // of a row of the state
+#define HELD 1
+#include "include/recurrent.glsl"
+
+shared vec4 hidden[2u * ROWS * QUADS];  // the states that a step reads, and those that it makes (kGru: r * h)
+
+float sums[ROWS * GATES];
+
+// The products of rows of `hidden` with `count` gates.
+void multiply(uint source, uint d, const uint first, const uint count) {
+  const uint gate_stride = INVOCATIONS * QUADS, unit = gl_LocalInvocationID.x;
+  uint at = (d * uint(GATES) + first) * gate_stride + unit / 16u * QUADS * 16u + unit % 16u;
+  [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row)
+    [[unroll]] for (uint gate = first; gate < first + count; ++gate) sums[row * GATES + gate] = 0.0;
+  for (uint k = 0u; k < QUADS; ++k) {
+    [[unroll]] for (uint gate = 0u; gate < count; ++gate) {
+      const vec4 w = pm_load_vec4(r, at + gate * gate_stride);
+      [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row)
+        sums[row * GATES + first + gate] += dot(w, hidden[source + row * QUADS + k]);
+    }
+    at += 16u;
+  }
+}
+
+void hand_on(uint target, uint row, float v) {
+  const uint unit = gl_LocalInvocationID.x;
+  if (unit < p.width) hidden[target + row * QUADS + unit / 4u][unit & 3u] = v;
+}
+
+void main() {
+  const uint unit = gl_LocalInvocationID.x, first_row = gl_WorkGroupID.y * uint(ROWS), d = gl_WorkGroupID.z;
+  const uint other = ROWS * QUADS;
+  const bool is_unit = unit < p.units;
+  float old[ROWS], cells[ROWS];
+  uint own[ROWS], length[ROWS];
+  [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row) {
+    const uint b = min(first_row + row, p.batch - 1u);
+    own[row] = (d * p.batch + b) * p.width + unit;
+    length[row] = length_of(b);
+    old[row] = is_unit ? state[p.h_from + own[row]] : 0.0;
+    cells[row] = CELL == kLstm && is_unit ? state[p.cells + own[row]] : 0.0;
+    hand_on(0u, row, old[row]);
+    hand_on(other, row, 0.0);
+  }
+  barrier();
+  uint current = 0u;
+  for (uint step = p.step; step < p.step + p.count; ++step) {
+#if CELL == kGru
+    multiply(0u, d, 0u, 2u);
+    float z[ROWS];
+    [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row) {
+      const uint b = min(first_row + row, p.batch - 1u);
+      const uint from = input_of(time_of(step, length[row], d), b, d, min(unit, p.units - 1u));
+      z[row] = activate_f(pm_load(x, from) + sums[row * GATES], d);
+      if (is_unit) hand_on(other, row, activate_f(pm_load(x, from + p.units) + sums[row * GATES + 1u], d) * old[row]);
+    }
+    barrier();
+    multiply(other, d, 2u, 1u);
+#else
+    multiply(current, d, 0u, uint(GATES));
+    current = other - current;
+#endif
+    [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row) {
+      const uint b = min(first_row + row, p.batch - 1u), t = time_of(step, length[row], d);
+      const uint from = input_of(t, b, d, min(unit, p.units - 1u));
+      const bool running = step < length[row];
+      float v[GATES];
+      [[unroll]] for (uint gate = 0u; gate < uint(GATES); ++gate) v[gate] = pm_load(x, from + gate * p.units);
+#if CELL == kRnn
+      const float made = activate_f(v[0] + sums[row], d);
+#elif CELL == kLstm
+      float cell = cells[row];
+      const uint at = row * GATES;
+      const vec4 gates = vec4(v[0] + sums[at], v[1] + sums[at + 1u], v[2] + sums[at + 2u], v[3] + sums[at + 3u]);
+      const float made = advance(gates, cell, d, min(unit, p.units - 1u));
+      if (running) cells[row] = cell;
+#elif CELL == kGruLinear
+      const uint at = row * GATES;
+      const vec3 gates = vec3(v[0] + sums[at], v[1] + sums[at + 1u], v[2]);
+      const float made = advance(gates, sums[at + 2u], old[row], d, min(unit, p.units - 1u));
+#else
+      const float made = (1.0 - z[row]) * activate_g(v[2] + sums[row * GATES + 2u], d) + z[row] * old[row];
+#endif
+      if (running) old[row] = made;
+      if (is_unit) {
+        hand_on(current, row, old[row]);
+        if (first_row + row < p.batch) store_output(t, b, d, unit, running ? made : 0.0);
+      }
+    }
+    barrier();
+  }
+  if (!is_unit) return;
+  [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row) {
+    if (first_row + row >= p.batch) break;
+    state[p.h_to + own[row]] = old[row];
+#if CELL == kLstm
+    state[p.cells + own[row]] = cells[row];
+#endif
+  }
+}
