@@ -22,10 +22,11 @@ void multiply(uint source, uint d, const uint first, const uint count) {
   [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row)
     [[unroll]] for (uint gate = first; gate < first + count; ++gate) sums[row * GATES + gate] = 0.0;
   for (uint k = 0u; k < QUADS; ++k) {
+    vec4 h[ROWS];
+    [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row) h[row] = hidden[source + row * QUADS + k];
     [[unroll]] for (uint gate = 0u; gate < count; ++gate) {
       const vec4 w = pm_load_vec4(r, at + gate * gate_stride);
-      [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row)
-        sums[row * GATES + first + gate] += dot(w, hidden[source + row * QUADS + k]);
+      [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row) sums[row * GATES + first + gate] += dot(w, h[row]);
     }
     at += 16u;
   }

@@ -75,6 +75,7 @@ def test_recurrent_layers_agree_with_pytorch(op: str, context: pumice.Context) -
 
 @pytest.mark.parametrize("op", list(recurrents.GATES))
 def test_ten_thousand_steps(op: str, context: pumice.Context) -> None:
+    """In a few dispatches of many steps each."""
     data = np.random.default_rng(1).standard_normal((10_000, 1, 3)).astype("float32")
     constants = weights(op, 1, 3, 5)
     model = recurrents.REFERENCES[op]
@@ -120,3 +121,12 @@ def test_other_numbers_and_activations_are_refused_by_name(op: str) -> None:
     names = ["Swish"] * {"LSTM": 3, "GRU": 2, "RNN": 1}[op]
     with pytest.raises(pumice.UnsupportedError, match="activation 'Swish'; there are Relu, Tanh"):
         graph.add(op, *inputs, activations=names)
+
+
+def test_thousands_of_dispatches(context: pumice.Context) -> None:
+    """A layer too large for one workgroup takes one a step."""
+    data = np.random.default_rng(1).standard_normal((3_000, 1, 3)).astype("float32")
+    constants = weights("LSTM", 1, 3, 131)
+    expected = recurrents.REFERENCES["LSTM"](data, *constants)[:2]
+    for actual, wanted in zip(run(context, "LSTM", data, constants), expected, strict=True):
+        assert_close(actual, wanted, rtol=1e-4, atol=1e-4)

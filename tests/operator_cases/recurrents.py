@@ -57,6 +57,10 @@ def recurrents() -> Iterator[Case]:
         yield layer(op, "reverse, two sequences", 5, 2, 7, 17, direction="reverse", initial=True)
         yield layer(op, "both directions, initial states", 5, 5, 3, 19, initial=True, **both)
         yield layer(op, "past a workgroup of units", 3, 2, 31, 67)
+        many = {"lengths": [3, 0, 2, 1, 3], "initial": True, "layout": 1, **both}
+        yield layer(op, "a dispatch a step", 3, 5, 7, 131, **many)
+        yield layer(op, "a dispatch a step, one sequence", 3, 1, 7, 137, direction="reverse", bias=False)
+        yield layer(op, "a dispatch a step, clipped", 2, 2, 7, 131, clip=0.25)
         yield layer(op, "sequences of several lengths", 7, 5, 3, 11, lengths=[7, 1, 0, 3, 6], initial=True, **both)
         yield layer(op, "lengths past the steps", 3, 2, 3, 5, lengths=[9, -1])
         yield layer(op, "sequences first", 5, 3, 7, 11, layout=1, initial=True, lengths=[2, 5, 4], **both)
@@ -67,10 +71,14 @@ def recurrents() -> Iterator[Case]:
         yield layer(op, "no sequences", 5, 0, 3, 7)
         yield layer(op, "many steps", 131, 2, 3, 5)
     yield layer("LSTM", "peepholes", 5, 3, 7, 11, peepholes=True, initial=True, **both)
+    yield layer("LSTM", "peepholes, a dispatch a step", 2, 3, 7, 131, peepholes=True, initial=True, input_forget=1)
     yield layer("LSTM", "peepholes, clipped, coupled", 5, 3, 7, 11, peepholes=True, clip=0.5, input_forget=1)
     yield layer("GRU", "linear before reset", 5, 3, 7, 11, linear_before_reset=1, initial=True, **both)
     yield layer(
         "GRU", "linear before reset, no biases, clipped", 5, 3, 7, 11, linear_before_reset=1, bias=False, clip=0.5
+    )
+    yield layer(
+        "GRU", "linear before reset, a dispatch a step", 3, 3, 7, 131, linear_before_reset=1, initial=True, **both
     )
     yield layer("GRU", "linear before reset, several lengths", 5, 3, 7, 11, linear_before_reset=1, lengths=[5, 0, 2])
     for names in (
