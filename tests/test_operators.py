@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -111,6 +112,11 @@ def global_powers(x: Array, p: int) -> Array:
     return (np.abs(x) ** p).sum(axis=tuple(range(2, x.ndim)), keepdims=True) ** np.float32(1 / p)
 
 
+def error_function(x: Array) -> Array:
+    """Erf, which onnx's reference computes in float32."""
+    return np.vectorize(math.erf, otypes=[x.dtype])(x)
+
+
 # By case or by operator.
 OWN_REFERENCES = {
     "GlobalLpPool": global_powers,
@@ -119,6 +125,7 @@ OWN_REFERENCES = {
     "ConvTranspose: two groups": transposed_convolution,
     "GlobalMaxPool: NaN stays": largest_of_planes,
     "LRN": local_response,
+    "Erf": error_function,
     "MaxPool: indices, padded": padded_maxima,
     "Pad: crops": cropped,
     "OneHot": fills.one_hot,

@@ -136,12 +136,9 @@ void add_elementary(Rows& rows) {
                                                                             {"Sigmoid", "sigmoid(x)"},
                                                                             {"Softplus", "softplus(x)"},
                                                                             {"Softsign", "x / (1 + abs(x))"},
-                                                                            {"Mish", "x * tanh(softplus(x))"},
-                                                                            {"HardSwish", "x * max(0, min(1, x / 6 + 0.5))"}})
-    rows.push_back(unary(name, expression));
-  for (OperatorRow& row : rows)
-    for (const std::string_view name : {"Exp", "Sqrt", "Reciprocal", "Floor", "Ceil", "Round", "Sin", "Cos", "Tanh", "Sigmoid", "Softsign"})
-      if (row.name == name) row.schema.inputs[0].dtypes = row.schema.outputs[0].dtypes = kReals;
+                                                                            {"Mish", "x * tanh(softplus(x))"}})
+    rows.push_back(unary(name, expression, kReals));
+  rows.push_back(unary("HardSwish", "x * max(0, min(1, x / 6 + 0.5))"));
   rows.push_back(unary("Abs", "abs(x)", kArithmetic));
   rows.push_back(unary("Sign", "sign(x)", kArithmetic));
   rows.push_back(unary("Neg", "-x", kReals | kSigned));

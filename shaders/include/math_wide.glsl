@@ -83,6 +83,7 @@ double pm_mod(double a, double b) {
   const double r = pm_fmod(a, b);
   return r != 0.0LF && r < 0.0LF != b < 0.0LF ? r + b : r == 0.0LF ? pm_copysign(r, b) : r;
 }
+#include "include/math_double.glsl"
 #endif
 
 // The same for 64 bits. The shader requires GL_EXT_shader_explicit_arithmetic_types_int64 and defines PM_HAS_INT64.

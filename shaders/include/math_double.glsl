@@ -1,0 +1,108 @@
+// Elementary functions of doubles, which drivers lack. Errors are at most a few units in the last place of the result, or of 1 where it
+// is said; NaN in, NaN out. Part of math.glsl.
+double pm_double_infinity() { return packDouble2x32(uvec2(0u, 0x7ff00000u)); }
+double pm_double_nan() { return packDouble2x32(uvec2(0u, 0x7ff80000u)); }
+
+double pm_log(double x) {
+  if (pm_isnan(x) || x < 0.0LF) return pm_double_nan();
+  if (x == 0.0LF) return -pm_double_infinity();
+  if (pm_isinf(x)) return x;
+  int e = 0;
+  if (x < 2.2250738585072014e-308LF) {  // below the normal numbers
+    x *= 18014398509481984.0LF;
+    e = -54;
+  }
+  uvec2 word = unpackDouble2x32(x);
+  e += int(word.y >> 20) - 1023;
+  word.y = (word.y & 0xfffffu) | 0x3ff00000u;
+  double m = packDouble2x32(word);
+  if (m > 1.4142135623730951LF) {
+    m *= 0.5LF;
+    ++e;
+  }
+  // log(m) = 2 atanh(s): a series in s^2, which is below 0.0295.
+  const double f = m - 1.0LF, s = f / (2.0LF + f), z = s * s;
+  double tail = 0.0LF;
+  for (int n = 25; n >= 3; n -= 2) tail = tail * z + 1.0LF / double(n);
+  // 2 s = f - s f, of which f is exact.
+  return double(e) * 0.693147180369123816490LF + (f - (s * (f - 2.0LF * z * tail) - double(e) * 1.90821492927058770002e-10LF));
+}
+
+double pm_log1p(double x) {
+  precise double u = 1.0LF + x;
+  if (u == 1.0LF || pm_isinf(x)) return x < 0.0LF && pm_isinf(x) ? pm_double_nan() : x;
+  precise double rounded = u - 1.0LF;
+  return u == 0.0LF ? -pm_double_infinity() : pm_log(u) * (x / rounded);
+}
+double pm_softplus(double x) { return pm_isnan(x) ? x : (x > 0.0LF ? x : 0.0LF) + pm_log1p(pm_exp(-abs(x))); }
+
+double pm_tan(double x) { return x == 0.0LF ? x : pm_sin(x) / pm_cos(x); }
+
+// Halved twice, the angle is below pi / 16: a series in tan^2 below 0.04.
+double pm_atan(double x) {
+  if (pm_isnan(x)) return x;
+  const double a = abs(x);
+  double t = a > 1.0LF ? 1.0LF / a : a;
+  for (int i = 0; i < 2; ++i) t /= 1.0LF + sqrt(1.0LF + t * t);
+  const double z = -t * t;
+  double sum = 0.0LF;
+  for (int n = 27; n >= 3; n -= 2) sum = (sum + 1.0LF / double(n)) * z;
+  const double angle = 4.0LF * (t + t * sum);
+  return pm_copysign(a > 1.0LF ? 1.57079632679489661923LF - angle : angle, x);
+}
+double pm_asin(double x) {
+  if (abs(x) > 1.0LF) return pm_double_nan();
+  return abs(x) == 1.0LF ? pm_copysign(1.57079632679489661923LF, x) : pm_atan(x / sqrt((1.0LF - x) * (1.0LF + x)));
+}
+double pm_acos(double x) {
+  if (abs(x) > 1.0LF) return pm_double_nan();
+  return x == -1.0LF ? 3.14159265358979323846LF : 2.0LF * pm_atan(sqrt((1.0LF - x) / (1.0LF + x)));
+}
+
+double pm_sinh(double x) {
+  const double a = abs(x);
+  if (a > 700.0LF) {
+    const double root = pm_exp(0.5LF * a);
+    return pm_copysign(0.5LF * root * root, x);
+  }
+  const double e = pm_expm1(a);
+  return pm_isnan(x) || x == 0.0LF ? x : pm_copysign(0.5LF * (e + e / (e + 1.0LF)), x);
+}
+double pm_cosh(double x) {
+  const double root = pm_exp(0.5LF * abs(x)), e = root * root;
+  return abs(x) > 700.0LF ? 0.5LF * root * root : 0.5LF * (e + 1.0LF / e);
+}
+double pm_asinh(double x) {
+  const double a = abs(x);
+  if (pm_isnan(x) || x == 0.0LF || pm_isinf(x)) return x;
+  return pm_copysign(a > 1e150LF ? pm_log(a) + 0.693147180559945309417LF : pm_log1p(a + a * a / (1.0LF + sqrt(1.0LF + a * a))), x);
+}
+double pm_acosh(double x) {
+  const double t = x - 1.0LF;
+  if (pm_isnan(x) || t < 0.0LF) return pm_double_nan();
+  return x > 1e150LF ? pm_log(x) + 0.693147180559945309417LF : pm_log1p(t + sqrt(2.0LF * t + t * t));
+}
+double pm_atanh(double x) {
+  const double a = abs(x);
+  if (pm_isnan(x) || x == 0.0LF) return x;
+  if (a >= 1.0LF) return a == 1.0LF ? pm_copysign(pm_double_infinity(), x) : pm_double_nan();
+  return pm_copysign(0.5LF * pm_log1p(2.0LF * a / (1.0LF - a)), x);
+}
+
+// Up to 3 a series of positive terms, beyond 1 less a continued fraction; a few units in the last place of 1.
+double pm_erf(double x) {
+  if (pm_isnan(x) || x == 0.0LF) return x;
+  const double a = abs(x), z = a * a;
+  if (a > 6.0LF) return pm_copysign(1.0LF, x);
+  if (a < 3.0LF) {
+    double term = 1.0LF, sum = 1.0LF;
+    for (int n = 1; n < 64; ++n) {
+      term *= 2.0LF * z / double(2 * n + 1);
+      sum += term;
+    }
+    return 1.12837916709551257390LF * x * pm_exp(-z) * sum;
+  }
+  double fraction = 1.0LF;
+  for (int n = 64; n > 0; --n) fraction = 1.0LF + double(n) / (2.0LF * z * fraction);
+  return pm_copysign(1.0LF - 0.564189583547756286948LF * pm_exp(-z) / (a * fraction), x);
+}
