@@ -66,8 +66,16 @@ Rows normalization_rows() {
   const auto floats = [](std::string_view name) { return value(name, kFloats); };
   const std::vector<ValueRole> x{floats("x")}, y{floats("y")}, scaled{floats("x"), floats("scale"), floats("b")};
   const std::vector<ValueRole> with_statistics{floats("x"), floats("scale"), floats("b"), floats("mean"), floats("variance")};
-  return {{"Softmax", Skeleton::reduce, {x, y, {integer("axis", -1)}, 1}, shape_of_softmax, lower_softmax},
-          {"LogSoftmax", Skeleton::reduce, {x, y, {integer("axis", -1)}, 1}, shape_of_softmax, lower_softmax},
+  return {{"Softmax",
+           Skeleton::reduce,
+           {{value("x", kReals)}, {value("y", kReals)}, {integer("axis", -1)}, 1},
+           shape_of_softmax,
+           lower_softmax},
+          {"LogSoftmax",
+           Skeleton::reduce,
+           {{value("x", kReals)}, {value("y", kReals)}, {integer("axis", -1)}, 1},
+           shape_of_softmax,
+           lower_softmax},
           {"InstanceNormalization",
            Skeleton::reduce,
            {scaled, y, {real("epsilon", 1e-5)}, 3},

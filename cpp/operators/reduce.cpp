@@ -72,6 +72,9 @@ Fold double_fold(std::string_view op) {
       {"ReduceL1", {"double", "double(0)", "(s) + abs(v)", "(s) + (t)", "(s)"}},
       {"ReduceL2", {"double", "double(0)", "(s) + (v) * (v)", "(s) + (t)", "sqrt(s)"}},
       {"ReduceSumSquare", {"double", "double(0)", "(s) + (v) * (v)", "(s) + (t)", "(s)"}},
+      {"ReduceLogSum", {"double", "double(0)", "(s) + (v)", "(s) + (t)", "pm_log(s)"}},
+      {"ReduceLogSumExp",
+       {"dvec2", "dvec2(double(-pm_infinity), 0.0LF)", "pm_add_exponential(s, v)", "pm_merge_exponentials(s, t)", "(s).x + pm_log((s).y)"}},
   };
   const auto found = folds.find(op);
   return found == folds.end() ? Fold{} : found->second;
@@ -94,7 +97,7 @@ Fold integer_fold(std::string_view op, const IntegerText& text) {
 }  // namespace
 
 uint64_t accumulator_bytes(const Fold& fold) {
-  static const std::map<std::string_view, uint64_t> others = {{"vec2", 8},   {"uvec2", 8},   {"u64vec2", 16},
+  static const std::map<std::string_view, uint64_t> others = {{"vec2", 8},   {"uvec2", 8},   {"u64vec2", 16}, {"dvec2", 16},
                                                               {"double", 8}, {"int64_t", 8}, {"uint64_t", 8}};
   const auto found = others.find(fold.accumulator);
   return found == others.end() ? 4 : found->second;
@@ -141,7 +144,7 @@ Macros element_macros(const std::string& array, DType dtype) {
 Macros width_macros(std::string_view accumulator) {
   Macros macros;
   if (accumulator.find("64") != std::string_view::npos) macros.emplace_back("PM_HAS_INT64", "1");
-  if (accumulator == "double") macros.emplace_back("PM_HAS_FLOAT64", "1");
+  if (accumulator == "double" || accumulator == "dvec2") macros.emplace_back("PM_HAS_FLOAT64", "1");
   return macros;
 }
 

@@ -53,8 +53,8 @@ Rows reduce_rows() {
                                                                                                  {"ReduceL1", with_integers},
                                                                                                  {"ReduceL2", reals},
                                                                                                  {"ReduceSumSquare", with_integers},
-                                                                                                 {"ReduceLogSum", kFloats},
-                                                                                                 {"ReduceLogSumExp", kFloats}})
+                                                                                                 {"ReduceLogSum", reals},
+                                                                                                 {"ReduceLogSumExp", reals}})
     rows.push_back({name,
                     Skeleton::reduce,
                     {{value("x", dtypes), optional_value("axes", kInt64)}, {value("y", dtypes)}, attributes},

@@ -43,6 +43,23 @@ void add_columns(LowerContext& node, int64_t size, int64_t inner) {
             parts.output(0).seen_as(from.desc.shape));
 }
 
+// Of doubles, seen as [outer, size, inner], with every step a pass over them.
+void add_doubles(LowerContext& node, int64_t size, int64_t inner) {
+  const Shape whole{node.input(0).elements() / size / inner, size, inner}, columns{whole[0], 1, inner};
+  Composition parts(node);
+  const Piece x = parts.input(0).seen_as(whole), y = parts.output(0).seen_as(whole), exponentials = parts.scratch(DType::float64, whole),
+              largest = parts.scratch(DType::float64, columns), sums = parts.scratch(DType::float64, columns);
+  Attributes over_size;
+  over_size.set("axes", std::vector<int64_t>{1});
+  parts.add("ReduceMax", over_size, {x}, largest);
+  parts.map("exp(a0 - a1)", {x, largest}, exponentials);
+  parts.add("ReduceSum", over_size, {exponentials}, sums);
+  if (node.row->name == "LogSoftmax")
+    parts.map("a0 - a1 - log(a2)", {x, largest, sums}, y);
+  else
+    parts.map("a0 / a1", {exponentials, sums}, y);
+}
+
 }  // namespace
 
 void lower_softmax(LowerContext& node) {
@@ -58,6 +75,7 @@ void lower_softmax(LowerContext& node) {
   }
   const int64_t rows = x.elements() / size;
   const std::string_view name = node.row->name;
+  if (x.dtype == DType::float64) return add_doubles(node, size, inner);
   if (name != "Hardmax" && inner >= kFewestColumns) return add_columns(node, size, inner);
   const auto held = name != "Hardmax" && inner == 1 ? held_rows(node, size) : std::nullopt;
   if (held) {

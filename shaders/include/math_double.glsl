@@ -106,3 +106,14 @@ double pm_erf(double x) {
   for (int n = 64; n > 0; --n) fraction = 1.0LF + double(n) / (2.0LF * z * fraction);
   return pm_copysign(1.0LF - 0.564189583547756286948LF * pm_exp(-z) / (a * fraction), x);
 }
+
+// As those of vec2 and float in reduce.comp.
+dvec2 pm_merge_exponentials(dvec2 s, dvec2 t) {
+  const double largest = pm_max(s.x, t.x);
+  if (pm_isinf(largest)) return dvec2(largest, largest > 0.0LF ? 1.0LF : 0.0LF);
+  return dvec2(largest, s.y * pm_exp(s.x - largest) + t.y * pm_exp(t.x - largest));
+}
+dvec2 pm_add_exponential(dvec2 s, double v) {
+  const double decay = pm_exp(s.x == v ? 0.0LF : -abs(v - s.x));
+  return dvec2(pm_max(s.x, v), v > s.x ? s.y * decay + 1.0LF : s.y + decay);
+}

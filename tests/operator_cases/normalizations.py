@@ -16,6 +16,11 @@ def normalizations() -> Iterator[Case]:
     yield case("Softmax", "a middle axis", x(2, 11, 3, 5), axis=1)
     yield case("Softmax", "one element a row", x(5, 1))
     yield case("Softmax", "a long row", x(2, 1031))
+    for op in ("Softmax", "LogSoftmax"):
+        close = {"fp32": (1e-14, 1e-14)}
+        yield case(op, "doubles", x(3, 37, dtype="float64"), **close)
+        yield case(op, "doubles, a middle axis", x(2, 11, 3, 5, dtype="float64", low=-9, high=9), axis=1, **close)
+        yield case(op, "doubles, minus infinity", given([[-np.inf, 0.0, 1.0], [300.0, 300.0, 0.0]], "float64"), **close)
     yield case("Softmax", "large numbers", given([[60000.0, 59968.0, -60000.0], [-60000.0, -60032.0, -59968.0]]))
     yield case("Softmax", "minus infinity beside numbers", given([[-np.inf, 0.0, 1.0], [-np.inf, -np.inf, 2.0]]))
     yield case("LogSoftmax", "rows", x(3, 37), fp16=(1e-3, 4e-3))

@@ -106,6 +106,14 @@ def reductions() -> Iterator[Case]:
         "ReduceSumSquare",
     ):
         yield case(op, "doubles", x(5, 37, dtype="float64"), fixed([1]), fp32=(1e-14, 1e-14))
+    positive = x(5, 37, dtype="float64", low=0.5, high=2)
+    yield case("ReduceLogSum", "doubles", positive, fixed([1]), fp32=(1e-14, 1e-14))
+    for note, axes in (("rows", [1]), ("columns", [0])):
+        yield case(
+            "ReduceLogSumExp", f"{note} of doubles", x(67, 37, dtype="float64"), fixed(axes), fp32=(1e-14, 1e-14)
+        )
+    far = given([[-np.inf, 0.0, 1.0], [1e4, 1e4, 0.0]], "float64")
+    yield case("ReduceLogSumExp", "doubles far apart", far, fixed([1]), fp32=(1e-14, 1e-14))
     yield case("ReduceSum", "doubles in parts", x(2, 70001, dtype="float64"), fixed([1]), fp32=(1e-13, 1e-11))
     yield case(
         "ReduceSum", "every other axis of eight", x(2, 3, 2, 2, 3, 2, 2, 3), fixed([0, 2, 4, 6]), fp16=(2e-3, 4e-2)
