@@ -83,7 +83,7 @@ constexpr std::array kFunctions{
     ExprFunction{"log1p", Signature::real, 1, "pm_log1p", [](D x, D) { return std::log1p(x); }, nullptr, true},
     ExprFunction{"sqrt", Signature::real, 1, "sqrt", [](D x, D) { return std::sqrt(x); }, nullptr, true},
     ExprFunction{"erf", Signature::real, 1, "pm_erf", [](D x, D) { return std::erf(x); }, nullptr, true},
-    ExprFunction{"normal_cdf", Signature::real, 1, "pm_normal_cdf", [](D x, D) { return std::erfc(-x * std::numbers::sqrt2 / 2) / 2; }},
+    ExprFunction{"normal_cdf", Signature::real, 1, "pm_normal_cdf", [](D x, D) { return std::erfc(-x * std::numbers::sqrt2 / 2) / 2; }, nullptr, true},
     ExprFunction{"sigmoid", Signature::real, 1, "pm_sigmoid", [](D x, D) { return 1 / (1 + std::exp(-x)); }, nullptr, true},
     ExprFunction{"softplus", Signature::real, 1, "pm_softplus",
                  [](D x, D) { return std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x))); }, nullptr, true},

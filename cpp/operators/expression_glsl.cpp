@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -93,7 +94,9 @@ using Inferred = std::optional<ExprType>;
 // The types of all nodes of a tree, each found once.
 class Types {
  public:
-  explicit Types(const std::map<std::string, ExprType>& names) : names_(names) {}
+  explicit Types(const std::map<std::string, ExprType>& names)
+      : names_(names),
+        has_doubles_(std::any_of(names.begin(), names.end(), [](const auto& name) { return name.second == ExprType::f64; })) {}
 
   Inferred of(const ExprNode& node) {
     if (const auto found = known_.find(&node); found != known_.end()) return found->second;
@@ -124,7 +127,7 @@ class Types {
   Inferred infer(const ExprNode& node) {
     switch (node.kind) {
       case ExprKind::literal:
-        return node.real ? Inferred(ExprType::f32) : std::nullopt;
+        return node.real && !has_doubles_ ? Inferred(ExprType::f32) : std::nullopt;
       case ExprKind::truth:
         return ExprType::boolean;
       case ExprKind::name:
@@ -195,6 +198,7 @@ class Types {
   }
 
   const std::map<std::string, ExprType>& names_;
+  bool has_doubles_;  // beside which a number that is no integer may be either
   std::unordered_map<const ExprNode*, Inferred> known_;
 };
 
@@ -263,7 +267,7 @@ class Emitter {
   }
 
   std::string power(const ExprNode& node, ExprType base) {
-    const ExprType exponent = types_.of(*node.children[1]).value_or(base);
+    const ExprType exponent = types_.of(*node.children[1]).value_or(node.children[1]->real ? ExprType::f32 : base);
     const ExprType common = exponent == ExprType::f32 ? exponent : base;
     const auto as = [](ExprType from, ExprType to, const std::string& value) {
       return from == to ? value : std::string(glsl_name(to)) + "(" + value + ")";

@@ -136,9 +136,9 @@ void add_elementary(Rows& rows) {
                                                                             {"Sigmoid", "sigmoid(x)"},
                                                                             {"Softplus", "softplus(x)"},
                                                                             {"Softsign", "x / (1 + abs(x))"},
-                                                                            {"Mish", "x * tanh(softplus(x))"}})
+                                                                            {"Mish", "x * tanh(softplus(x))"},
+                                                                            {"HardSwish", "x * max(0, min(1, x / 6 + 0.5))"}})
     rows.push_back(unary(name, expression, kReals));
-  rows.push_back(unary("HardSwish", "x * max(0, min(1, x / 6 + 0.5))"));
   rows.push_back(unary("Abs", "abs(x)", kArithmetic));
   rows.push_back(unary("Sign", "sign(x)", kArithmetic));
   rows.push_back(unary("Neg", "-x", kReals | kSigned));
@@ -146,23 +146,23 @@ void add_elementary(Rows& rows) {
 
 void add_activations(Rows& rows) {
   rows.push_back(unary("Relu", "max(x, 0)", kReals | kSigned));
-  rows.push_back(unary("LeakyRelu", "x < 0 ? alpha * x : x", kFloats, {real("alpha", 0.01)}));
-  rows.push_back(unary("ThresholdedRelu", "x > alpha || isnan(x) ? x : 0", kFloats, {real("alpha", 1)}));
-  rows.push_back(unary("Elu", "x < 0 ? alpha * expm1(x) : x", kFloats, {real("alpha", 1)}));
-  rows.push_back(unary("Celu", "x < 0 ? alpha * expm1(x / alpha) : x", kFloats, {real("alpha", 1)}));
+  rows.push_back(unary("LeakyRelu", "x < 0 ? alpha * x : x", kReals, {real("alpha", 0.01)}));
+  rows.push_back(unary("ThresholdedRelu", "x > alpha || isnan(x) ? x : 0", kReals, {real("alpha", 1)}));
+  rows.push_back(unary("Elu", "x < 0 ? alpha * expm1(x) : x", kReals, {real("alpha", 1)}));
+  rows.push_back(unary("Celu", "x < 0 ? alpha * expm1(x / alpha) : x", kReals, {real("alpha", 1)}));
   // The defaults are the float32 values that ONNX states.
-  rows.push_back(unary("Selu", "gamma * (x > 0 ? x : alpha * expm1(x))", kFloats,
+  rows.push_back(unary("Selu", "gamma * (x > 0 ? x : alpha * expm1(x))", kReals,
                        {real("alpha", 1.67326319217681884765625), real("gamma", 1.05070102214813232421875)}));
-  rows.push_back(unary("HardSigmoid", "max(0, min(1, alpha * x + beta))", kFloats, {real("alpha", 0.2), real("beta", 0.5)}));
+  rows.push_back(unary("HardSigmoid", "max(0, min(1, alpha * x + beta))", kReals, {real("alpha", 0.2), real("beta", 0.5)}));
   rows.push_back(unary("Gelu",
                        "approximate == 'tanh' ? 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x))) : x * "
                        "normal_cdf(x)",
-                       kFloats, {choice("approximate", "none", {"none", "tanh"})}));
-  rows.push_back(unary("Swish", "x * sigmoid(alpha * x)", kFloats, {real("alpha", 1)}));
-  rows.push_back(unary("Shrink", "x < -lambd ? x + bias : x > lambd ? x - bias : 0", kFloats, {real("lambd", 0.5), real("bias", 0)}));
+                       kReals, {choice("approximate", "none", {"none", "tanh"})}));
+  rows.push_back(unary("Swish", "x * sigmoid(alpha * x)", kReals, {real("alpha", 1)}));
+  rows.push_back(unary("Shrink", "x < -lambd ? x + bias : x > lambd ? x - bias : 0", kReals, {real("lambd", 0.5), real("bias", 0)}));
   rows.push_back({"PRelu",
                   Skeleton::map,
-                  {{value("x", kFloats, 'T'), value("slope", kFloats, 'T')}, {value("y", kFloats)}, {}, 0, kMaxRank, 0b1},
+                  {{value("x", kReals, 'T'), value("slope", kReals, 'T')}, {value("y", kReals)}, {}, 0, kMaxRank, 0b1},
                   shape_of_prelu,
                   lower_map,
                   "x < 0 ? slope * x : x"});

@@ -164,15 +164,33 @@ def doubles() -> Iterator[Case]:
     ranges: dict[str, tuple[float, float]] = {"Log": (0.015625, 9), "Acosh": (1, 9)}
     ranges |= dict.fromkeys(("Asin", "Acos", "Atanh"), (-0.984375, 0.984375))
     trigonometric = ("Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh")
-    for op in ("Log", "Erf", "Softplus", "Mish", *trigonometric):
+    bent = (
+        "LeakyRelu",
+        "ThresholdedRelu",
+        "Elu",
+        "Celu",
+        "Selu",
+        "HardSigmoid",
+        "HardSwish",
+        "Gelu",
+        "Swish",
+        "Shrink",
+    )
+    for op in ("Log", "Erf", "Softplus", "Mish", *trigonometric, *bent):
         low, high = ranges.get(op, (-9, 9))
-        close = {"fp32": (1e-14, 1e-14)}
+        # Numbers of attributes are float32, and so are some of the references.
+        close = {"fp32": (2e-7, 2e-7) if op in bent else (1e-14, 1e-14)}
         yield case(op, "doubles", x(5, 137, dtype="float64", low=low, high=high), **close)
         numbers = [n for n in SPECIAL if np.isfinite(n) and abs(n) < 1e4] if op == "Tan" else [*SPECIAL, 3.25, -5.5]
+        if op == "ThresholdedRelu":  # keeps NaN
+            numbers = numbers[1:]
         yield case(op, "special doubles", given(numbers, "float64"), **close)
     yield case(
         "Log", "small and large doubles", given([5e-324, 1e-310, 1e-300, 1e300, 1.0 + 2.0**-50], "float64"), **tight
     )
+    yield case("Gelu", "doubles, by tanh", x(5, 37, dtype="float64"), approximate="tanh", fp32=(2e-7, 2e-7))
+    yield case("Elu", "doubles, a factor", x(5, 37, dtype="float64"), alpha=0.25, fp32=(1e-14, 1e-14))
+    yield case("PRelu", "doubles", x(5, 37, dtype="float64"), x(37, dtype="float64"), **tight)
     yield case("Mod", "doubles", x(5, 37, dtype="float64"), fixed(0.75, "float64"), fmod=1, **tight)
     for op in ("Less", "Equal", "GreaterOrEqual"):
         yield case(op, "doubles", x(5, 37, dtype="float64"), x(37, dtype="float64"))
