@@ -117,3 +117,6 @@ dvec2 pm_add_exponential(dvec2 s, double v) {
   const double decay = pm_exp(s.x == v ? 0.0LF : -abs(v - s.x));
   return dvec2(pm_max(s.x, v), v > s.x ? s.y * decay + 1.0LF : s.y + decay);
 }
+
+// A few units in the last place of 1.
+double pm_normal_cdf(double x) { return 0.5LF + 0.5LF * pm_erf(x * 0.70710678118654752440LF); }
