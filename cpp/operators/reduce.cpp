@@ -226,7 +226,7 @@ int64_t part_size_of(const Stage& stage) {
   const int64_t most = is_group ? kMostInTeam : kMostInOne, least = is_group ? 8 * kGroupSize : 256;
   const int64_t wanted = is_group ? 256 : is_column ? kManyInvocations * stage.loaded() / stage.team : 64;  // results times parts
   if (size <= least) return std::max<int64_t>(size, 1);
-  return round_up(std::clamp(size * results / wanted, least, std::min(most, size)), 4);
+  return round_up(std::clamp(size * results / wanted, least, std::min(most, size)), std::max<int64_t>(stage.loaded(), 4));
 }
 
 void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t count) {
