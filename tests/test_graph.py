@@ -90,7 +90,7 @@ def test_an_unknown_operator_and_an_unsupported_dtype_are_unsupported() -> None:
         graph.add("Frobnicate", x, name="odd")
     assert "odd" in caught.value.items[0]
     with pytest.raises(pumice.UnsupportedError, match="float64") as caught:
-        graph.add("Softmax", x, name="wide")
+        graph.add("Hardmax", x, name="wide")
     assert "wide" in caught.value.items[0]
 
 
