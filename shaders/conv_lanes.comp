@@ -57,12 +57,13 @@ void main() {
   }
   Number sums[kChannels * kPixels];
   for (uint i = 0u; i < kChannels * kPixels; ++i) sums[i] = Number(0);
-#if INTEGER
-  int zeros[kPixels], rows_of_x[kPixels];  // and sums of x, from which the zero point of w is taken
-  for (uint i = 0u; i < kPixels; ++i) {
-    zeros[i] = zero_of_x(places[i]);
-    rows_of_x[i] = 0;
-  }
+#if X_ZERO
+  int zeros[kPixels];
+  for (uint i = 0u; i < kPixels; ++i) zeros[i] = zero_of_x(places[i]);
+#endif
+#if W_ZERO
+  int rows_of_x[kPixels];  // sums of x, from which the zero point of w is taken
+  for (uint i = 0u; i < kPixels; ++i) rows_of_x[i] = 0;
 #endif
 
   const uint steps = (p.channels_in + uint(KV) - 1u) / uint(KV);
@@ -89,7 +90,7 @@ void main() {
         Number4 v[kPixels];
         for (uint i = 0u; i < kPixels; ++i) {
           v[i] = load_x(rows[i], step * uint(KV));
-#if INTEGER
+#if X_ZERO
           v[i] -= zeros[i];
 #endif
           v[i] = inside[i] ? v[i] : Number4(0);

@@ -31,24 +31,25 @@ shared Number4 tile_w[SPLIT * QUADS_W];  // [part][depth][channel]
 // Four products deep for one pixel: elements (tap, channel .. channel + 3), zero outside the input and past the depth.
 Number4 load_x(uvec3 place, uint image, uint depth, uint depths) {
   Number4 v = Number4(0);
-#if INTEGER
+#if X_ZERO
   const int zero = zero_of_x(place);
+#define LESS_ZERO(v) ((v) - zero)
 #else
-  const float zero = 0.0;
+#define LESS_ZERO(v) (v)
 #endif
 #if X_VEC4
   if (depth >= depths) return v;
   const uint tap = tap_of(depth), channel = depth - tap * p.channels_in;
   const uint th = tap / TAPS_W, tw = tap - th * TAPS_W;
   uint at;
-  return find_input(place, th, tw, at) ? LOAD_X4(image + at + channel) - zero : v;
+  return find_input(place, th, tw, at) ? LESS_ZERO(LOAD_X4(image + at + channel)) : v;
 #else
   for (uint i = 0u; i < 4u; ++i) {
     if (depth + i >= depths) break;
     const uint tap = tap_of(depth + i), channel = depth + i - tap * p.channels_in;
     const uint th = tap / TAPS_W, tw = tap - th * TAPS_W;
     uint at;
-    if (find_input(place, th, tw, at)) v[i] = LOAD_X(image + at + channel * p.x_stride_c) - zero;
+    if (find_input(place, th, tw, at)) v[i] = LESS_ZERO(LOAD_X(image + at + channel * p.x_stride_c));
   }
   return v;
 #endif

@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from operator_cases.rows import EXACT, LOOSE, Case, case, w, x
+from operator_cases import integer_products, recurrents
+from operator_cases.rows import EXACT, LOOSE, Case, case, fixed, w, x
 
 
 def large() -> Iterator[Case]:
     """Shapes of real networks: the benchmarks, and the --all tier."""
+    bytes_of = integer_products.bytes_of
+    yield case(
+        "MatMulInteger",
+        "512, zero points",
+        bytes_of(x, "uint8", 512, 512),
+        bytes_of(w, "int8", 512, 512),
+        fixed(7, "uint8"),
+        large=True,
+    )
+    images, kernel = bytes_of(x, "uint8", 1, 64, 56, 56), bytes_of(w, "int8", 64, 64, 3, 3)
+    yield case("ConvInteger", "64 to 64 at 56", images, kernel, fixed(7, "uint8"), pads=[1, 1, 1, 1], large=True)
+    for op in recurrents.GATES:
+        for units in (64, 256):
+            note = f"{units} units, 100 steps"
+            yield recurrents.layer(op, note, 100, 4, 64, units, largest=0.0625, large=True, fp16=(1e-2, 1e-2))
     for note, channels, size, filters, kernel, stride, pad in (
         ("SqueezeNet's first", 3, 224, 64, 3, 2, 0),
         ("SqueezeNet 64 to 16 at 55", 64, 55, 16, 1, 1, 0),

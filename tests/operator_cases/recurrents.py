@@ -10,7 +10,6 @@ import numpy as np
 from operator_cases.rows import Array, Case, Given, case, w, x
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-SMALL = {"low": -0.5, "high": 0.5}
 TOLERANCES: dict[str, Any] = {"fp32": (1e-5, 1e-5), "fp16": (4e-3, 4e-3)}
 
 
@@ -27,23 +26,26 @@ def layer(
     initial: bool = False,
     peepholes: bool = False,
     make: Any = w,
+    largest: float = 0.5,
     **attributes: Any,
 ) -> Case:
+    """A layer with weights of up to `largest`: where there are many, small ones keep it from running wild."""
+    spread = {"low": -largest, "high": largest}
     directions = 2 if attributes.get("direction") == "bidirectional" else 1
     rows = GATES[op] * units
     first = attributes.get("layout", 0) == 1
     given: list[Given | None] = [
         x(*((batch, steps) if first else (steps, batch)), inputs),
-        make(directions, rows, inputs, **SMALL),
-        make(directions, rows, units, **SMALL),
-        make(directions, 2 * rows, **SMALL) if bias else None,
+        make(directions, rows, inputs, **spread),
+        make(directions, rows, units, **spread),
+        make(directions, 2 * rows, **spread) if bias else None,
         None if lengths is None else Given((len(lengths),), "int32", written=np.array(lengths, "int32")),
     ]
     state = (batch, directions, units) if first else (directions, batch, units)
     given.append(x(*state) if initial else None)
     if op == "LSTM":
         given.append(x(*state) if initial else None)
-        given.append(make(directions, 3 * units, **SMALL) if peepholes else None)
+        given.append(make(directions, 3 * units, **spread) if peepholes else None)
     while given[-1] is None:
         given.pop()
     return case(op, note, *given, outputs=3 if op == "LSTM" else 2, **{**TOLERANCES, **attributes})
