@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <optional>
+#include <variant>
+#include <vector>
 
 #include "core/tensor_desc.h"
 #include "device/tensor.h"
@@ -94,6 +96,12 @@ py::dtype numpy_dtype(DType dtype);
 DType dtype_of(const py::dtype& dtype, std::string_view what);
 // A dtype given as the engine's, a name ("float32") or anything that numpy.dtype takes.
 DType dtype_argument(const py::object& dtype);
+
+// The scale of a quantized tensor as Python gives it and gets it: a number, one for each channel, or None.
+using Scale = std::variant<std::monostate, float, std::vector<float>>;
+using GivenScale = std::variant<std::monostate, float, py::typing::Tuple<float, py::ellipsis>>;
+Quantization quantization_argument(const Scale& scale, std::optional<int32_t> zero_point, std::optional<int> channel_axis);
+GivenScale scale_of(const Quantization& self);
 
 // Bytes of an array that is C-contiguous, aligned and of native byte order; a copy is made where it is not.
 py::array contiguous(const py::array& array);

@@ -1,5 +1,3 @@
-#include <variant>
-
 #include "bindings.h"
 #include "core/cache_file.h"
 #include "core/tensor_desc.h"
@@ -7,24 +5,30 @@
 namespace pumice {
 namespace {
 
-using Scale = std::variant<std::monostate, float, std::vector<float>>;
-
 TensorDesc make_desc(const py::object& dtype, Shape shape, std::optional<Strides> strides, bool owned, uint64_t alignment,
                      const Scale& scale, std::optional<int32_t> zero_point, std::optional<int> channel_axis,
                      std::optional<uint64_t> total_bytes) {
   TensorDesc desc(dtype_argument(dtype), std::move(shape), std::move(strides), owned, alignment, total_bytes);
-  std::vector<float> scales;
-  if (const auto* one = std::get_if<float>(&scale)) scales = {*one};
-  if (const auto* many = std::get_if<std::vector<float>>(&scale)) scales = *many;
-  desc.quantized(std::move(scales), zero_point, channel_axis);
+  desc.quantized(quantization_argument(scale, zero_point, channel_axis));
   return desc;
 }
 
-std::variant<std::monostate, float, py::typing::Tuple<float, py::ellipsis>> scale_of(const TensorDesc& self) {
+}  // namespace
+
+Quantization quantization_argument(const Scale& scale, std::optional<int32_t> zero_point, std::optional<int> channel_axis) {
+  Quantization given{{}, zero_point, channel_axis};
+  if (const auto* one = std::get_if<float>(&scale)) given.scale = {*one};
+  if (const auto* many = std::get_if<std::vector<float>>(&scale)) given.scale = *many;
+  return given;
+}
+
+GivenScale scale_of(const Quantization& self) {
   if (self.scale.empty()) return std::monostate();
   if (!self.channel_axis) return self.scale[0];
   return py::typing::Tuple<float, py::ellipsis>(py::cast(self.scale));
 }
+
+namespace {
 
 void bind_desc(py::module_& module) {
   py::class_<TensorDesc>(module, "TensorDesc", "What a tensor looks like in memory: dtype, shape, strides in elements. Immutable.")
@@ -48,7 +52,7 @@ void bind_desc(py::module_& module) {
       .def_property_readonly("strides", [](const TensorDesc& self) { return sizes_of(self.strides); })
       .def_readonly("owned", &TensorDesc::owned)
       .def_readonly("alignment", &TensorDesc::alignment)
-      .def_property_readonly("scale", &scale_of)
+      .def_property_readonly("scale", [](const TensorDesc& self) { return scale_of(self); })
       .def_readonly("zero_point", &TensorDesc::zero_point)
       .def_readonly("channel_axis", &TensorDesc::channel_axis)
       .def_property_readonly("rank", &TensorDesc::rank)

@@ -90,6 +90,11 @@ void bind_graph(py::module_& module) {
       .def_property_readonly("dtype", [](const PyValue& self) { return std::string(name(self.get().dtype)); })
       .def_property_readonly(
           "shape", [](const PyValue& self) { return shape_object(self.get().shape); }, "None for unknown sizes; None alone: unknown rank.")
+      .def_property_readonly(
+          "scale", [](const PyValue& self) { return scale_of(self.get().quantization); },
+          "Of a quantized tensor, whose integers stand for (integer - zero_point) * scale: a number, or one for each channel.")
+      .def_property_readonly("zero_point", [](const PyValue& self) { return self.get().quantization.zero_point; })
+      .def_property_readonly("channel_axis", [](const PyValue& self) { return self.get().quantization.channel_axis; })
       .def_property_readonly("graph", [](const PyValue& self) { return self.graph; })
       .def(
           "__eq__", [](const PyValue& self, const PyValue& other) { return self.graph == other.graph && self.id == other.id; },
@@ -106,19 +111,27 @@ void bind_graph(py::module_& module) {
           "input",
           [](const std::shared_ptr<Graph>& self, std::string name, const py::object& dtype,
              const std::optional<std::vector<std::optional<int64_t>>>& shape, std::optional<std::vector<std::string>> dimension_names,
-             bool owned) {
+             bool owned, const Scale& scale, std::optional<int32_t> zero_point, std::optional<int> channel_axis) {
             return PyValue{self, self->input(std::move(name), dtype_argument(dtype), shape_argument(shape),
-                                             std::move(dimension_names).value_or(std::vector<std::string>()), owned)};
+                                             std::move(dimension_names).value_or(std::vector<std::string>()), owned,
+                                             quantization_argument(scale, zero_point, channel_axis))};
           },
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("dimension_names") = py::none(), py::arg("owned") = false,
+          py::arg("scale") = py::none(), py::arg("zero_point") = py::none(), py::arg("channel_axis") = py::none(),
           "shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: symbolic names of the sizes. owned: a weight "
-          "that the initializer of a compiled operator reads, and executions do not.")
+          "that the initializer of a compiled operator reads, and executions do not. scale, zero_point: of a quantized tensor, whose "
+          "integers "
+          "stand for (integer - zero_point) * scale; scale is a number, or one for each channel of channel_axis. Raises GraphError.")
       .def(
           "constant",
-          [](const std::shared_ptr<Graph>& self, const py::array& array, std::string name) {
-            return PyValue{self, self->constant(host_tensor(array, "constant"), std::move(name))};
+          [](const std::shared_ptr<Graph>& self, const py::array& array, std::string name, const Scale& scale,
+             std::optional<int32_t> zero_point, std::optional<int> channel_axis) {
+            HostTensor tensor = host_tensor(array, "constant");
+            tensor.desc.quantized(quantization_argument(scale, zero_point, channel_axis));
+            return PyValue{self, self->constant(std::move(tensor), std::move(name))};
           },
-          py::arg("array"), py::arg("name") = "")
+          py::arg("array"), py::arg("name") = "", py::arg("scale") = py::none(), py::arg("zero_point") = py::none(),
+          py::arg("channel_axis") = py::none(), "scale, zero_point, channel_axis: see input(). Raises GraphError.")
       .def("add", &add, py::arg("op"), py::arg("outputs") = 1, py::arg("name") = "", py::arg("output_names") = std::vector<std::string>(),
            "A node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; attributes by name. One output "
            "gives a Value, several a tuple.\n"

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <sstream>
 
 #include "core/error.h"
 #include "core/half.h"
@@ -157,21 +158,31 @@ TensorDesc TensorDesc::pad_rows(int64_t multiple) const {
   return with_strides(shape, padded_strides(shape, strides, multiple));
 }
 
-TensorDesc& TensorDesc::quantized(std::vector<float> scales, std::optional<int32_t> zero, std::optional<int> axis) {
-  for (const float one : scales)
+TensorDesc& TensorDesc::quantized(Quantization given) {
+  for (const float one : given.scale)
     if (!(one > 0) || one > std::numeric_limits<float>::max())
       throw GraphError("scale", "expected finite numbers greater than 0; given " + std::to_string(one));
+  auto& axis = given.channel_axis;
   if (axis) axis = checked_axis(*axis, rank(), "channel_axis");
   const int64_t expected = axis ? shape[static_cast<size_t>(*axis)] : 1;
-  if ((axis || !scales.empty()) && static_cast<int64_t>(scales.size()) != expected)
+  if ((axis || !given.scale.empty()) && static_cast<int64_t>(given.scale.size()) != expected)
     throw GraphError("scale",
                      (axis ? "expected one for each of the " + std::to_string(expected) + " channels of axis " + std::to_string(*axis)
                            : std::string("expected one where no channel_axis is given")) +
-                         "; given " + std::to_string(scales.size()));
-  scale = std::move(scales);
-  zero_point = zero;
-  channel_axis = axis;
+                         "; given " + std::to_string(given.scale.size()));
+  static_cast<Quantization&>(*this) = std::move(given);
   return *this;
+}
+
+std::string to_string(const Quantization& quantization) {
+  if (quantization.scale.empty()) return "no scale";
+  std::ostringstream text;
+  if (quantization.channel_axis)
+    text << quantization.scale.size() << " scales on axis " << *quantization.channel_axis;
+  else
+    text << "scale " << quantization.scale[0];
+  text << " and zero point " << quantization.zero_point.value_or(0);
+  return text.str();
 }
 
 std::string to_string(const TensorDesc& desc) {

@@ -19,8 +19,18 @@ uint64_t buffer_size(DType dtype, const Shape& shape, const Strides* strides = n
 
 inline constexpr uint64_t kTensorAlignment = 16;  // of the first byte of what is bound (rule R3)
 
+// How the integers of a quantized tensor stand for reals: (integer - zero_point) * scale.
+struct Quantization {
+  std::vector<float> scale;  // none: not quantized; one, or one for each channel of channel_axis
+  std::optional<int32_t> zero_point;
+  std::optional<int> channel_axis;
+
+  bool operator==(const Quantization&) const = default;
+};
+std::string to_string(const Quantization& quantization);  // "scale 0.5 and zero point 128"
+
 // dtype, shape and strides of one tensor. Immutable in use; validated at construction (rules R4, R5, R8).
-struct TensorDesc {
+struct TensorDesc : Quantization {
   TensorDesc() = default;
   // total_bytes: as bound, padding at the end included (TotalTensorSizeInBytes); none: minimum_bytes().
   TensorDesc(DType dtype, Shape shape, std::optional<Strides> strides = {}, bool owned = false, uint64_t alignment = 0,
@@ -32,9 +42,6 @@ struct TensorDesc {
   bool owned = false;          // OWNED_BY_DML: bound at initialisation only
   uint64_t alignment = 0;      // guaranteed base offset alignment in bytes, 0 or a power of two
   uint64_t padding_bytes = 0;  // after the last element, part of the tensor
-  std::vector<float> scale;    // of a quantized tensor: none, one, or one for each channel of channel_axis
-  std::optional<int32_t> zero_point;
-  std::optional<int> channel_axis;
 
   int rank() const { return static_cast<int>(shape.size()); }
   int64_t elements() const { return element_count(shape); }
@@ -51,7 +58,7 @@ struct TensorDesc {
   TensorDesc permute(const std::vector<int>& axes) const;  // negative axes count from the end
   TensorDesc pad_rows(int64_t multiple) const;             // in elements; the order of axes in memory stays
   // Sets the parameters of a quantized tensor. Throws GraphError where the scales are not as many as there are channels.
-  TensorDesc& quantized(std::vector<float> scales, std::optional<int32_t> zero, std::optional<int> axis);
+  TensorDesc& quantized(Quantization given);
 
   bool operator==(const TensorDesc&) const = default;
 

@@ -32,7 +32,7 @@ Shape reshaped(const TensorDesc& desc, Shape shape) {
 
 // Scales along an axis say nothing about a view that has other axes.
 void drop_channels(TensorDesc& desc) {
-  if (desc.channel_axis) desc.quantized({}, {}, {});
+  if (desc.channel_axis) desc.quantized({});
 }
 
 uint8_t nibble(std::span<const std::byte> bytes, int64_t index) {

@@ -79,6 +79,22 @@ TensorDesc checked_desc(const GraphValue& value, int least_rank) {
   return {value.dtype, Shape(static_cast<size_t>(least_rank), 1)};
 }
 
+// Parameters that fit the tensor's integers, a zero point among them; as they are where there is no scale.
+Quantization checked_quantization(const std::string& user, DType dtype, const std::optional<Shape>& shape, Quantization given) {
+  if (given == Quantization{}) return given;
+  const auto fail = [&](const std::string& message) { throw GraphError(user, message + "; given " + to_string(given)); };
+  if (given.scale.empty()) fail("a zero point or a channel axis without a scale");
+  if (!is_integer(dtype) || bits(dtype) < 8 || bits(dtype) > 32) fail("a scale for elements of " + std::string(name(dtype)));
+  if (given.channel_axis && !shape) fail("scales of channels for an unknown rank");
+  TensorDesc desc(dtype, given.channel_axis ? trial_shape(*shape, 0) : Shape{});
+  desc.quantized(given);
+  const int64_t zero = given.zero_point.value_or(0), sign = is_signed_integer(dtype) ? 1 : 0;
+  const int64_t span = int64_t{1} << (bits(dtype) - sign);
+  if (zero < -sign * span || zero >= span) fail("the zero point is no " + std::string(name(dtype)));
+  desc.zero_point = zero;
+  return desc;
+}
+
 }  // namespace
 
 bool GraphValue::is_known() const {
@@ -116,10 +132,12 @@ ValueId Graph::add_value(GraphValue value) {
   return id;
 }
 
-ValueId Graph::input(std::string name, DType dtype, std::optional<Shape> shape, std::vector<std::string> dimension_names, bool owned) {
+ValueId Graph::input(std::string name, DType dtype, std::optional<Shape> shape, std::vector<std::string> dimension_names, bool owned,
+                     Quantization quantization) {
   check_changeable();
   GraphValue value{std::move(name), dtype, std::move(shape), std::move(dimension_names), {}, -1, owned};
   if (value.name.empty()) throw GraphError("input " + std::to_string(inputs_.size()), "has no name");
+  value.quantization = checked_quantization(value.name, dtype, value.shape, std::move(quantization));
   std::optional<TensorDesc> trial[2];
   for (size_t i = 0; i < 2 && value.shape; ++i) trial[i] = TensorDesc(dtype, trial_shape(*value.shape, i));
   const bool known = value.is_known();
@@ -134,6 +152,7 @@ ValueId Graph::input(std::string name, DType dtype, std::optional<Shape> shape, 
 ValueId Graph::constant(HostTensor tensor, std::string name) {
   check_changeable();
   GraphValue value{std::move(name), tensor.desc.dtype, tensor.desc.shape, {}, tensor, -1};
+  value.quantization = checked_quantization(value.name.empty() ? "constant" : value.name, value.dtype, value.shape, tensor.desc);
   const ValueId id = add_value(std::move(value));
   for (auto& trial : trials_) {
     trial->set(id, tensor.desc);

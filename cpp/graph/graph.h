@@ -24,8 +24,9 @@ struct GraphValue {
   std::optional<Shape> shape;                // kUnknownSize for unknown sizes; none: unknown rank
   std::vector<std::string> dimension_names;  // symbolic names of input dimensions ("N"), empty where none
   std::optional<HostTensor> constant;
-  int32_t producer = -1;  // node index; -1 for inputs and constants
-  bool owned = false;     // an input that is bound at initialisation only
+  int32_t producer = -1;           // node index; -1 for inputs and constants
+  bool owned = false;              // an input that is bound at initialisation only
+  Quantization quantization = {};  // without a scale: the elements stand for themselves
 
   bool is_known() const;  // every size
 };
@@ -55,10 +56,11 @@ class Graph {
   ~Graph();
   Graph(const Graph&) = delete;
 
-  // Throw GraphError for a name that is taken.
+  // Throw GraphError for a name that is taken, and for parameters of a quantized tensor that do not fit: a scale of its own kind, a zero
+  // point that its integers have. Those of a constant are its desc's.
   // owned: a compiled operator's initializer reads it, and executions do not (O2).
   ValueId input(std::string name, DType dtype, std::optional<Shape> shape, std::vector<std::string> dimension_names = {},
-                bool owned = false);
+                bool owned = false, Quantization quantization = {});
   ValueId constant(HostTensor value, std::string name = {});
   // Throws UnsupportedError (no such operator, or dtype) and GraphError (wrong inputs, attributes, shapes where known). The graph
   // is as it was after a refusal.

@@ -1302,6 +1302,9 @@ class Value:
     def __repr__(self) -> str:
         ...
     @property
+    def channel_axis(self) -> int | None:
+        ...
+    @property
     def dtype(self) -> str:
         ...
     @property
@@ -1311,10 +1314,18 @@ class Value:
     def name(self) -> str:
         ...
     @property
+    def scale(self) -> None | float | tuple[float, ...]:
+        """
+        Of a quantized tensor, whose integers stand for (integer - zero_point) * scale: a number, or one for each channel.
+        """
+    @property
     def shape(self) -> tuple[int | None, ...] | None:
         """
         None for unknown sizes; None alone: unknown rank.
         """
+    @property
+    def zero_point(self) -> int | None:
+        ...
 class Graph:
     """
     Values and nodes, checked as they are added; compiled into a Program. Not thread-safe until finished.
@@ -1341,15 +1352,17 @@ class Graph:
         The whole graph as one operator for binding tables, initializers and command lists: a slot for every input, by name. Owned inputs and constants go to the persistent resource, intermediate values to the temporary one. All sizes of the inputs have to be known.
         flags: see Operator.compile. Raises GraphError, UnsupportedError (nodes that need the host, by name).
         """
-    def constant(self, array: np.typing.NDArray[typing.Any], name: str = '') -> Value:
-        ...
+    def constant(self, array: np.typing.NDArray[typing.Any], name: str = '', scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsInt | typing.SupportsIndex | None = None, channel_axis: typing.SupportsInt | typing.SupportsIndex | None = None) -> Value:
+        """
+        scale, zero_point, channel_axis: see input(). Raises GraphError.
+        """
     def finish(self) -> None:
         """
         Idempotent; later changes raise StateError.
         """
-    def input(self, name: str, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex | None] | None, dimension_names: collections.abc.Sequence[str] | None = None, owned: bool = False) -> Value:
+    def input(self, name: str, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex | None] | None, dimension_names: collections.abc.Sequence[str] | None = None, owned: bool = False, scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsInt | typing.SupportsIndex | None = None, channel_axis: typing.SupportsInt | typing.SupportsIndex | None = None) -> Value:
         """
-        shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: symbolic names of the sizes. owned: a weight that the initializer of a compiled operator reads, and executions do not.
+        shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: symbolic names of the sizes. owned: a weight that the initializer of a compiled operator reads, and executions do not. scale, zero_point: of a quantized tensor, whose integers stand for (integer - zero_point) * scale; scale is a number, or one for each channel of channel_axis. Raises GraphError.
         """
     def output(self, name: str, value: typing.Any) -> None:
         ...
