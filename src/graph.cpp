@@ -2,6 +2,7 @@
 
 #include "bindings.h"
 #include "core/error.h"
+#include "graph/nnapi/operations.h"
 #include "graph/program.h"
 #include "operators/compiled_operator.h"
 
@@ -23,7 +24,19 @@ std::optional<Shape> shape_argument(const std::optional<std::vector<std::optiona
   return shape;
 }
 
-ValueId value_argument(const std::shared_ptr<Graph>& self, const py::handle& value, const std::string& user) {
+// A number, or a list of numbers, as the operand that NNAPI has of them: int32, bool or float32.
+HostTensor numbers_argument(const py::handle& given, const std::string& user) {
+  const py::array array = py::module_::import("numpy").attr("asarray")(given);
+  const char kind = array.dtype().kind();
+  if (kind != 'i' && kind != 'f' && kind != 'b' && array.size() != 0) throw GraphError(user, "numbers expected; given " + type_name(given));
+  if (kind == 'b' || py::hasattr(given, "dtype")) return host_tensor(array, "constant");
+  const py::array narrow = array.attr("astype")(kind == 'i' || array.size() == 0 ? "int32" : "float32");
+  if (kind == 'i' && !narrow.attr("__eq__")(array).attr("all")().cast<bool>())
+    throw GraphError(user, "integers of int32 expected; given " + py::repr(given).cast<std::string>());
+  return host_tensor(narrow, "constant");
+}
+
+ValueId value_argument(const std::shared_ptr<Graph>& self, const py::handle& value, const std::string& user, bool numbers = false) {
   if (value.is_none()) return kAbsent;
   if (py::isinstance<PyValue>(value)) {
     const auto& given = value.cast<const PyValue&>();
@@ -31,13 +44,16 @@ ValueId value_argument(const std::shared_ptr<Graph>& self, const py::handle& val
     return given.id;
   }
   if (py::isinstance<py::array>(value)) return self->constant(host_tensor(value.cast<py::array>(), "constant"));
+  if (numbers && (PyNumber_Check(value.ptr()) != 0 || py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value)))
+    return self->constant(numbers_argument(value, user));
   throw GraphError(user, "a Value of this graph, an array or None expected; given " + type_name(value));
 }
 
 py::object add(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, size_t outputs, const std::string& name,
                std::vector<std::string> output_names, const py::kwargs& attributes) {
   std::vector<ValueId> ids;
-  for (const auto& input : inputs) ids.push_back(value_argument(self, input, name.empty() ? op : name));
+  for (const auto& input : inputs)
+    ids.push_back(value_argument(self, input, name.empty() ? op : name, nnapi::find_operation(op) != nullptr));
   const auto made = self->add(op, std::move(ids), attributes_of(attributes), outputs, name, std::move(output_names));
   if (made.size() == 1) return py::cast(PyValue{self, made[0]});
   py::tuple values(made.size());
@@ -134,7 +150,8 @@ void bind_graph(py::module_& module) {
           py::arg("channel_axis") = py::none(), "scale, zero_point, channel_axis: see input(). Raises GraphError.")
       .def("add", &add, py::arg("op"), py::arg("outputs") = 1, py::arg("name") = "", py::arg("output_names") = std::vector<std::string>(),
            "A node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; attributes by name. One output "
-           "gives a Value, several a tuple.\n"
+           "gives a Value, several a tuple. An operation of NNAPI by its own ('nnapi::ADD') has that system's operands in its own order: "
+           "numbers and lists of numbers are constants of int32, float32 or bool, and scale, zero_point and dtype are the output's.\n"
            "Raises UnsupportedError (no such operator, a dtype that it lacks), GraphError (wrong inputs, attributes, shapes where they are "
            "known).")
       .def(

@@ -94,7 +94,6 @@ class Fusion {
     const bool casts = row.lower == &lower_cast;
     if (map.on_host || row.skeleton != Skeleton::map || map.outputs.size() != 1 || (!map.expression && !casts && row.expression.empty()))
       return {};
-    if (!is_exact(value(map.outputs[0]).dtype)) return {};
     std::vector<bool> present;
     MapForm form{Expression::literal(0), {}, {}};
     const size_t count = casts ? 1 : map.inputs.size();  // of a CastLike the other one is not read
@@ -228,7 +227,7 @@ class Fusion {
   bool fuse_operand(ProgramNode& map, const MapForm& form, size_t position) {
     const ValueId operand = form.operands[position];
     const auto producer = fusable_producer(operand, map);
-    const auto inner = producer ? form_of(node(*producer)) : std::nullopt;
+    const auto inner = producer && is_exact(value(operand).dtype) ? form_of(node(*producer)) : std::nullopt;
     if (!inner) return false;
     ExprType type = ExprType::f32;
     if (!text_of(inner->expression, types_of(*inner), type)) return false;

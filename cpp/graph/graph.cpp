@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "graph/nnapi/operations.h"
 #include "graph/shape_inference.h"
 
 namespace pumice {
@@ -189,6 +190,8 @@ std::vector<ValueId> Graph::add(std::string_view op, std::vector<ValueId> inputs
   check_changeable();
   GraphNode node;
   node.name = name.empty() ? free_name(std::string(op) + "_", nodes_.size(), node_names_) : std::move(name);
+  if (const auto* operation = nnapi::find_operation(op))
+    return add_expanded(*operation, node.name, std::move(inputs), attributes, outputs, output_names);
   node.row = find_operator(op);
   if (!node.row) throw UnsupportedError("node '" + node.name + "': operator " + std::string(op));
   if (node_names_.contains(node.name)) throw GraphError(node.name, "there is another node of this name");
@@ -220,6 +223,53 @@ std::vector<ValueId> Graph::add(std::string_view op, std::vector<ValueId> inputs
   node_names_.insert(node.name);
   nodes_.push_back(std::move(node));
   return nodes_.back().outputs;
+}
+
+void Graph::truncate(size_t nodes, size_t values) {
+  for (; nodes_.size() > nodes; nodes_.pop_back()) node_names_.erase(nodes_.back().name);
+  for (; values_.size() > values; values_.pop_back()) {
+    value_names_.erase(values_.back().name);
+    for (auto& trial : trials_) trial->forget(static_cast<ValueId>(values_.size() - 1));
+  }
+}
+
+// The node that makes output 0 has the operation's name.
+void Graph::name_output(size_t i, ValueId output, const std::string& name, std::string output_name) {
+  GraphValue& value = values_[static_cast<size_t>(output)];
+  if (i == 0) {
+    GraphNode& node = nodes_[static_cast<size_t>(value.producer)];
+    node_names_.erase(node.name);
+    node_names_.insert(node.name = name);
+  }
+  value_names_.erase(value.name);
+  if (!value_names_.insert(output_name).second)
+    throw GraphError(name, "makes '" + output_name + "', but there is another value of this name");
+  value.name = std::move(output_name);
+}
+
+std::vector<ValueId> Graph::add_expanded(const nnapi::Operation& operation, const std::string& name, std::vector<ValueId> inputs,
+                                         const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names) {
+  if (node_names_.contains(name)) throw GraphError(name, "there is another node of this name");
+  for (const ValueId input : inputs)
+    if (input != kAbsent) check_value(input, name);
+  const size_t nodes = nodes_.size(), values = values_.size();
+  try {
+    const auto made = nnapi::expand(*this, operation, name, std::move(inputs), attributes);
+    if (outputs != 1 && outputs != made.size())
+      throw GraphError(name, std::string(operation.name) + " has " + std::to_string(made.size()) + " outputs here; asked for " +
+                                 std::to_string(outputs));
+    std::vector<ValueId> ids;
+    for (size_t i = 0; i < made.size(); ++i) {
+      const std::string numbered = made.size() == 1 ? name + ":0" : name + ":" + std::to_string(i);
+      name_output(i, made[i].value, name, i < output_names.size() && !output_names[i].empty() ? output_names[i] : numbered);
+      values_[static_cast<size_t>(made[i].value)].quantization = made[i].quantization;
+      ids.push_back(made[i].value);
+    }
+    return ids;
+  } catch (...) {
+    truncate(nodes, values);
+    throw;
+  }
 }
 
 void Graph::output(std::string name, ValueId value) {

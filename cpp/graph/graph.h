@@ -38,6 +38,9 @@ struct GraphNode {
   std::vector<ValueId> inputs, outputs;  // kAbsent for optional ones left out
 };
 
+namespace nnapi {
+struct Operation;
+}
 class CompiledOperator;
 class Program;
 class ShapeInference;
@@ -63,7 +66,9 @@ class Graph {
                 bool owned = false, Quantization quantization = {});
   ValueId constant(HostTensor value, std::string name = {});
   // Throws UnsupportedError (no such operator, or dtype) and GraphError (wrong inputs, attributes, shapes where known). The graph
-  // is as it was after a refusal.
+  // is as it was after a refusal. An operation of NNAPI ("nnapi::ADD") has that system's operands in its own order; scale, zero_point and
+  // dtype of its output operand are attributes. It becomes several nodes, the first that makes an output having the name. It gives the
+  // outputs that it has; `outputs` is 1 or their number.
   std::vector<ValueId> add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes = {}, size_t outputs = 1,
                            std::string name = {}, std::vector<std::string> output_names = {});
   void output(std::string name, ValueId value);
@@ -82,6 +87,10 @@ class Graph {
   const std::vector<std::pair<std::string, ValueId>>& outputs() const { return outputs_; }
 
  private:
+  std::vector<ValueId> add_expanded(const nnapi::Operation& operation, const std::string& name, std::vector<ValueId> inputs,
+                                    const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names);
+  void name_output(size_t i, ValueId output, const std::string& name, std::string output_name);
+  void truncate(size_t nodes, size_t values);  // forgets what came after
   ValueId add_value(GraphValue value);
   void check_changeable() const;
   void check_value(ValueId value, const std::string& user) const;

@@ -1,0 +1,341 @@
+#include "graph/nnapi/expansion.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+
+#include "core/error.h"
+#include "operators/host_elements.h"
+#include "operators/onnx_dtype.h"
+
+namespace pumice::nnapi {
+namespace {
+
+// A constant of the given elements.
+HostTensor tensor_of(DType dtype, Shape shape, const std::vector<double>& elements) {
+  HostWriter writer(TensorDesc(dtype, std::move(shape)));
+  for (size_t i = 0; i < elements.size(); ++i) writer.store(static_cast<int64_t>(i), elements[i]);
+  return writer.take();
+}
+
+int64_t onnx_number(DType dtype) {
+  for (int64_t number = 1; number < 32; ++number)
+    if (dtype_from_onnx(number) == dtype) return number;
+  throw Error("ONNX has no number for " + std::string(name(dtype)));
+}
+
+std::string operand_list(const std::vector<Operand>& roles) {
+  std::string text;
+  for (const Operand& operand : roles)
+    text += (text.empty() ? "" : ", ") + std::string(operand.name) + (operand.variadic ? "..." : operand.optional ? "?" : "");
+  return text;
+}
+
+}  // namespace
+
+Expansion::Expansion(Graph& graph, const Operation& operation, std::string node, std::vector<ValueId> operands, const Attributes& declared)
+    : graph_(graph),
+      first_value_(static_cast<ValueId>(graph.values().size())),
+      operation_(operation),
+      node_(std::move(node)),
+      operands_(std::move(operands)),
+      roles_(form()) {
+  for (const auto& [key, value] : declared.all())
+    if (key != "scale" && key != "zero_point" && key != "dtype")
+      fail("no keyword '" + key + "'; there are scale, zero_point and dtype, of the output operand");
+  try {
+    if (declared.has("scale")) {
+      const auto* integer = std::get_if<int64_t>(&declared.all().at("scale"));
+      declared_scale_ = static_cast<float>(integer ? static_cast<double>(*integer) : declared.real("scale"));
+    }
+    if (declared.has("zero_point")) declared_zero_ = static_cast<int32_t>(declared.integer("zero_point"));
+    if (declared.has("dtype")) declared_dtype_ = dtype_from_name(declared.text("dtype"));
+  } catch (const GraphError& error) {
+    fail(error.what());
+  }
+}
+
+std::vector<Output> Expansion::run() {
+  check_count();
+  for (size_t i = 0; i < operands_.size(); ++i) check_operand(i);
+  check_letters();
+  try {
+    operation_.expand(*this);
+  } catch (const GraphError& error) {
+    if (error.node == node_) throw;
+    fail(error.what());  // of one of the nodes that it became
+  }
+  if (!takes_quantization_ && (declared_scale_ || declared_zero_))
+    fail("a scale or zero point of an output of " + std::string(pumice::name(of(outputs_[0].value).dtype)));
+  if (!takes_dtype_ && declared_dtype_) fail("'dtype': the operands give that of the output");
+  return std::move(outputs_);
+}
+
+// The form with a scheme has fewer operands, or the flag of the layout where the other one has a number.
+const std::vector<Operand>& Expansion::form() const {
+  const auto &longer = operation_.inputs, &shorter = operation_.implicit;
+  if (shorter.empty()) return longer;
+  const auto required = std::ranges::count(longer, false, &Operand::optional);
+  const auto flag = static_cast<size_t>(std::ranges::find(shorter, kTruth, &Operand::dtypes) - shorter.begin());
+  const bool implicit = std::ssize(operands_) < required || (has(flag) && dtype(flag) == DType::bool_);
+  return implicit ? shorter : longer;
+}
+
+// The role of operand i; variadic ones have the last roles behind them.
+const Operand& Expansion::role(size_t i) const {
+  const auto variadic = std::ranges::find(roles_, true, &Operand::variadic);
+  const auto first = static_cast<size_t>(variadic - roles_.begin());
+  if (variadic == roles_.end() || i < first) return roles_.at(i);
+  const size_t behind = roles_.size() - 1 - first;
+  return i + behind < operands_.size() ? *variadic : roles_.at(roles_.size() - (operands_.size() - i));
+}
+
+// ---- refusals
+
+std::string Expansion::called(size_t i) const {
+  return "operand " + std::to_string(i) + ", '" + std::string(role(i).name) + "'";
+}
+
+void Expansion::fail(const std::string& message) const {
+  throw GraphError(node_, std::string(operation_.name) + ": " + message);
+}
+
+void Expansion::fail(size_t i, const std::string& message) const {
+  fail(called(i) + ": " + message);
+}
+
+void Expansion::refuse(size_t i, const std::string& message) const {
+  throw UnsupportedError("node '" + node_ + "': " + std::string(operation_.name) + " with " + called(i) + ", " + message);
+}
+
+void Expansion::check_count() const {
+  const bool variadic = std::ranges::any_of(roles_, &Operand::variadic);
+  const auto required = static_cast<size_t>(std::ranges::count(roles_, false, &Operand::optional));
+  if (operands_.size() >= required && (variadic || operands_.size() <= roles_.size())) return;
+  const std::string most = variadic ? " or more" : roles_.size() > required ? " to " + std::to_string(roles_.size()) : "";
+  fail("takes " + std::to_string(required) + most + " operands (" + operand_list(roles_) + "); given " + std::to_string(operands_.size()));
+}
+
+void Expansion::check_operand(size_t i) const {
+  const Operand& expected = role(i);
+  if (!has(i)) {
+    if (!expected.optional) fail(i, "it cannot be left out");
+    return;
+  }
+  const GraphValue& given = value(i);
+  if (!contains(expected.dtypes, given.dtype))
+    fail(i, names(expected.dtypes) + " expected; given " + std::string(pumice::name(given.dtype)));
+  const bool channels = given.quantization.channel_axis.has_value();
+  if (contains(kQuant, given.dtype) && given.quantization.scale.empty())
+    fail(i, "a scale is needed of " + std::string(pumice::name(given.dtype)) + "; given none");
+  if (channels && !expected.per_channel && given.dtype != DType::int32)
+    fail(i, "one scale expected; given " + to_string(given.quantization));
+  if (expected.kind == OperandKind::tensor || !given.shape) return;
+  const size_t rank = expected.kind == OperandKind::list ? 1 : 0;
+  if (given.shape->size() != rank) fail(i, (rank ? "a vector expected; given " : "a scalar expected; given ") + to_string(*given.shape));
+}
+
+// Operands of one type letter have one dtype.
+void Expansion::check_letters() const {
+  std::map<char, size_t> known;
+  for (size_t i = 0; i < operands_.size(); ++i) {
+    const char letter = role(i).type;
+    if (!has(i) || letter == 0) continue;
+    const size_t first = known.emplace(letter, i).first->second;
+    if (dtype(first) != dtype(i))
+      fail(i,
+           std::string(pumice::name(dtype(first))) + " expected, as " + called(first) + "; given " + std::string(pumice::name(dtype(i))));
+  }
+}
+
+// ---- operands
+
+bool Expansion::is_quantized(const GraphValue& value) {
+  return contains(kQuant, value.dtype) && !value.quantization.scale.empty();
+}
+
+const Shape& Expansion::shape(size_t i) const {
+  if (!value(i).shape) refuse(i, "of unknown rank");
+  return *value(i).shape;
+}
+
+int64_t Expansion::size(size_t i, size_t axis) const {
+  const Shape& given = shape(i);
+  if (axis >= given.size()) fail(i, "a rank of more than " + std::to_string(axis) + " expected; given " + to_string(given));
+  if (given[axis] == kUnknownSize) refuse(i, "of unknown size on axis " + std::to_string(axis));
+  return given[axis];
+}
+
+std::optional<std::vector<int64_t>> Expansion::known(size_t i) const {
+  if (const auto& constant = value(i).constant) return constant->as_int64();
+  return {};
+}
+
+std::vector<int64_t> Expansion::list(size_t i) const {
+  auto given = known(i);
+  if (!given) refuse(i, "that is no constant");
+  return std::move(*given);
+}
+
+int64_t Expansion::integer(size_t i, int64_t fallback) const {
+  return has(i) ? list(i).at(0) : fallback;
+}
+
+double Expansion::real(size_t i) const {
+  const auto& constant = value(i).constant;
+  if (!constant) refuse(i, "that is no constant");
+  return constant->as_double().at(0);
+}
+
+size_t Expansion::axis(size_t i, size_t rank, int64_t fallback) const {
+  const int64_t given = integer(i, fallback), end = static_cast<int64_t>(rank);
+  if (given < -end || given >= end)
+    fail(i, "an axis from " + std::to_string(-end) + " to " + std::to_string(end - 1) + " expected; given " + std::to_string(given));
+  return static_cast<size_t>(given < 0 ? given + end : given);
+}
+
+Activation Expansion::activation(size_t i) const {
+  const int64_t code = integer(i);
+  if (code < 0 || code > 3) fail(i, "0 (NONE), 1 (RELU), 2 (RELU1) or 3 (RELU6) expected; given " + std::to_string(code));
+  if (code != 0 && dtype(0) == DType::int32) fail(i, "0 (NONE) expected of int32; given " + std::to_string(code));
+  return static_cast<Activation>(code);
+}
+
+// ---- nodes
+
+Attributes with(std::initializer_list<std::pair<std::string, AttributeValue>> named) {
+  Attributes made;
+  for (const auto& [key, value] : named) made.set(key, value);
+  return made;
+}
+
+std::vector<ValueId> Expansion::add_many(std::string_view op, std::vector<ValueId> inputs, size_t outputs, const Attributes& attributes) {
+  return graph_.add(op, std::move(inputs), attributes, outputs,
+                    node_ + "/" + std::to_string(graph_.nodes().size()) + "/" + std::string(op));
+}
+
+ValueId Expansion::add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes) {
+  return add_many(op, std::move(inputs), 1, attributes)[0];
+}
+
+ValueId Expansion::integers(const std::vector<int64_t>& values) {
+  HostWriter writer(TensorDesc(DType::int64, {static_cast<int64_t>(values.size())}));
+  for (size_t i = 0; i < values.size(); ++i) writer.store(static_cast<int64_t>(i), values[i]);
+  return graph_.constant(writer.take());
+}
+
+ValueId Expansion::scalar(double number, DType dtype) {
+  return graph_.constant(tensor_of(dtype, {}, {number}));
+}
+
+ValueId Expansion::as_int64(size_t i) {
+  if (const auto values = known(i); values && rank(i) == 1) return integers(*values);
+  return cast(operands_[i], DType::int64);
+}
+
+ValueId Expansion::cast(ValueId id, DType dtype) {
+  return of(id).dtype == dtype ? id : add("Cast", {id}, with({{"to", onnx_number(dtype)}}));
+}
+
+// Twice there and back is the value itself: operations over images that follow each other keep one layout.
+ValueId Expansion::transposed(ValueId id, const std::vector<int64_t>& permutation) {
+  if (const int32_t producer = of(id).producer; producer >= 0) {
+    const GraphNode& node = graph_.nodes()[static_cast<size_t>(producer)];
+    if (node.row->name == "Transpose") {
+      const auto first = node.attributes.integers("perm");
+      bool inverse = first.size() == permutation.size();
+      for (size_t i = 0; inverse && i < first.size(); ++i) inverse = first[static_cast<size_t>(permutation[i])] == static_cast<int64_t>(i);
+      if (inverse) return node.inputs[0];
+    }
+  }
+  return add("Transpose", {id}, with({{"perm", permutation}}));
+}
+
+ValueId Expansion::reals(size_t i) {
+  return is_quantized(i) ? dequantized(operands_[i], quantization(i)) : operands_[i];
+}
+
+ValueId Expansion::scales(const Quantization& quantization) {
+  const std::vector<double> numbers(quantization.scale.begin(), quantization.scale.end());
+  const Shape shape = quantization.channel_axis ? Shape{static_cast<int64_t>(numbers.size())} : Shape{};
+  return graph_.constant(tensor_of(DType::float32, shape, numbers));
+}
+
+ValueId Expansion::dequantized(ValueId id, const Quantization& quantization) {
+  const int64_t axis = quantization.channel_axis.value_or(0);
+  if (quantization.zero_point.value_or(0) == 0) return add("DequantizeLinear", {id, scales(quantization)}, with({{"axis", axis}}));
+  return add("DequantizeLinear", {id, scales(quantization), scalar(*quantization.zero_point, of(id).dtype)}, with({{"axis", axis}}));
+}
+
+ValueId Expansion::quantized(ValueId id, const Quantization& quantization, DType dtype) {
+  return add("QuantizeLinear", {id, scales(quantization), scalar(quantization.zero_point.value_or(0), dtype)});
+}
+
+ValueId Expansion::activated(ValueId id, Activation activation) {
+  const DType dtype = of(id).dtype;
+  if (activation == Activation::none) return id;
+  if (activation == Activation::relu) return add("Relu", {id});
+  const bool six = activation == Activation::relu6;
+  return add("Clip", {id, scalar(six ? 0 : -1, dtype), scalar(six ? 6 : 1, dtype)});
+}
+
+ValueId Expansion::activated(ValueId id, Activation activation, const Quantization& quantization) {
+  if (activation == Activation::none) return id;
+  const DType dtype = of(id).dtype;
+  const double least = dtype == DType::int8 ? -128 : 0, most = dtype == DType::int8 ? 127 : 255;
+  const auto bound = [&](double real) {
+    const double place = std::nearbyint(real / static_cast<double>(quantization.scale[0])) + quantization.zero_point.value_or(0);
+    return scalar(std::clamp(place, least, most), dtype);
+  };
+  const bool six = activation == Activation::relu6, open = activation == Activation::relu;
+  return add("Clip", {id, bound(activation == Activation::relu1 ? -1 : 0), open ? scalar(most, dtype) : bound(six ? 6 : 1)});
+}
+
+// ---- outputs
+
+Quantization Expansion::declared() {
+  takes_quantization_ = true;
+  if (!declared_scale_) fail("'scale' of the output is needed: its integers stand for (integer - zero_point) * scale");
+  return {{*declared_scale_}, declared_zero_.value_or(0), {}};
+}
+
+Quantization Expansion::declared_or(const Quantization& otherwise) {
+  takes_quantization_ = true;
+  return declared_scale_ || declared_zero_ ? declared() : otherwise;
+}
+
+Quantization Expansion::must_be(const Quantization& expected, const std::string& why) {
+  takes_quantization_ = true;
+  if ((declared_scale_ && *declared_scale_ != expected.scale[0]) || (declared_zero_ && declared_zero_ != expected.zero_point))
+    fail("an output of " + to_string(expected) + " expected" + why + "; given " +
+         to_string(Quantization{{declared_scale_.value_or(expected.scale[0])}, declared_zero_ ? declared_zero_ : expected.zero_point, {}}));
+  return expected;
+}
+
+Quantization Expansion::as_operand(size_t i) {
+  return is_quantized(i) ? must_be(quantization(i), ", as " + called(i)) : Quantization{};
+}
+
+Quantization Expansion::fixed(float scale, int32_t zero_point) {
+  return must_be({{scale}, zero_point, {}}, "");
+}
+
+std::optional<DType> Expansion::declared_dtype() {
+  takes_dtype_ = true;
+  return declared_dtype_;
+}
+
+void Expansion::give(ValueId id, Quantization quantization) {
+  const bool made = of(id).producer >= 0 && std::ranges::find(operands_, id) == operands_.end() && id >= first_value_;
+  outputs_.push_back({made ? id : add("Identity", {id}), std::move(quantization)});
+}
+
+void Expansion::give_reals(ValueId id, size_t i) {
+  if (!is_quantized(i)) return give(id);
+  const Quantization quantization = declared();
+  give(quantized(id, quantization, dtype(i)), quantization);
+}
+
+}  // namespace pumice::nnapi

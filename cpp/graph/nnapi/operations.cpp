@@ -1,0 +1,43 @@
+#include "graph/nnapi/operations.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "graph/nnapi/expansion.h"
+
+namespace pumice::nnapi {
+namespace {
+
+Operations all_operations() {
+  Operations operations;
+  for (const auto make : {elementwise_operations, movement_operations, reduction_operations, product_operations, image_operations})
+    for (Operation& operation : make()) operations.push_back(std::move(operation));
+  std::ranges::sort(operations, {}, &Operation::name);
+  return operations;
+}
+
+}  // namespace
+
+std::string_view name(OperandKind kind) {
+  constexpr std::string_view names[] = {"tensor", "list", "scalar"};
+  return names[static_cast<size_t>(kind)];
+}
+
+std::span<const Operation> operations() {
+  static const Operations all = all_operations();
+  return all;
+}
+
+const Operation* find_operation(std::string_view name) {
+  const auto all = operations();
+  const auto found = std::ranges::lower_bound(all, name, {}, &Operation::name);
+  return found != all.end() && found->name == name ? &*found : nullptr;
+}
+
+std::vector<Output> expand(Graph& graph, const Operation& operation, const std::string& node, std::vector<ValueId> operands,
+                           const Attributes& declared) {
+  Expansion expansion(graph, operation, node, std::move(operands), declared);
+  return expansion.run();
+}
+
+}  // namespace pumice::nnapi

@@ -1,0 +1,181 @@
+// Products of matrices and convolutions. Quantized ones sum 8-bit products as int32, exactly, and round once.
+#include <cmath>
+
+#include "graph/nnapi/expansion.h"
+#include "graph/nnapi/images.h"
+
+namespace pumice::nnapi {
+namespace {
+
+// Scale and zero point as the constants that quantized products take.
+std::vector<ValueId> parameters(Expansion& e, const Quantization& quantization, DType dtype) {
+  return {e.scales(quantization), e.scalar(quantization.zero_point.value_or(0), dtype)};
+}
+
+// The bias of a quantized product: int32 in units of the product of the operands' scales. It may do without a scale of its own.
+void check_bias(const Expansion& e, int64_t channels) {
+  const GraphValue& bias = e.value(2);
+  const DType expected = e.is_quantized(0) ? DType::int32 : e.dtype(0);
+  if (bias.dtype != expected) e.fail(2, std::string(name(expected)) + " expected; given " + std::string(name(bias.dtype)));
+  if (bias.shape && (bias.shape->size() != 1 || ((*bias.shape)[0] != channels && (*bias.shape)[0] != kUnknownSize)))
+    e.fail(2, to_string(Shape{channels}) + " expected; given " + to_string(*bias.shape));
+  const Quantization &x = e.quantization(0), &w = e.quantization(1), &given = bias.quantization;
+  if (given.scale.empty()) return;
+  if (given.zero_point.value_or(0) != 0) e.fail(2, "a zero point of 0 expected; given " + std::to_string(*given.zero_point));
+  if (w.scale.size() != given.scale.size())
+    e.fail(2, std::to_string(w.scale.size()) + " scales expected, as operand 1; given " + std::to_string(given.scale.size()));
+  for (size_t i = 0; i < w.scale.size(); ++i) {
+    const double product = static_cast<double>(x.scale[0]) * static_cast<double>(w.scale[i]), scale = static_cast<double>(given.scale[i]);
+    if (std::abs(product - scale) > 1e-6 * std::min(product, scale))
+      e.fail(2, "a scale of " + std::to_string(product) + " expected, the product of those of operands 0 and 1; given " +
+                    std::to_string(scale));
+  }
+}
+
+void check_filter(const Expansion& e, int channel_axis) {
+  const DType x = e.dtype(0), w = e.dtype(1);
+  const auto axis = e.quantization(1).channel_axis;
+  if (axis && *axis != channel_axis)
+    e.fail(1, "scales on axis " + std::to_string(channel_axis) + " expected; given those on axis " + std::to_string(*axis));
+  if (x != w && !(axis && contains(kQuant, x) && w == DType::int8))
+    e.fail(1, std::string(name(x)) + " expected, as operand 0; given " + std::string(name(w)));
+}
+
+// x and w as ONNX has them, [batch, channels, ..]; the result is activated.
+ValueId quantized_conv(Expansion& e, ValueId x, ValueId w, Activation activation, const Quantization& y, const Attributes& attributes) {
+  std::vector<ValueId> inputs{x};
+  const auto append = [&](const std::vector<ValueId>& more) { inputs.insert(inputs.end(), more.begin(), more.end()); };
+  append(parameters(e, e.quantization(0), e.dtype(0)));
+  append({w});
+  append(parameters(e, e.quantization(1), e.dtype(1)));
+  append(parameters(e, y, e.dtype(0)));
+  append({e[2]});
+  return e.activated(e.add("QLinearConv", inputs, attributes), activation, y);
+}
+
+void fully_connected(Expansion& e) {
+  const Activation activation = e.activation(3);
+  if (e.rank(1) != 2) e.fail(1, "[units, size] expected; given " + to_string(e.shape(1)));
+  if (e.value(0).shape && e.rank(0) < 2) e.fail(0, "a rank of at least 2 expected; given " + to_string(e.shape(0)));
+  const int64_t units = e.size(1, 0), size = e.size(1, 1);
+  check_filter(e, 0);
+  check_bias(e, units);
+  const bool is_matrix = e.value(0).shape && e.rank(0) == 2 && e.shape(0)[1] == size;
+  if (e.value(0).is_known() && (size == 0 || element_count(e.shape(0)) % size != 0))
+    e.fail(0, "rows of " + std::to_string(size) + " elements expected; given " + to_string(e.shape(0)));
+  if (!e.is_quantized(0)) {
+    const ValueId x = is_matrix ? e[0] : e.add("Reshape", {e[0], e.integers({-1, size})});
+    return e.give(e.activated(e.add("Gemm", {x, e[1], e[2]}, with({{"transB", int64_t{1}}})), activation));
+  }
+  // A convolution of one pixel, which adds the bias before it rounds.
+  const Quantization quantization = e.declared();
+  const ValueId x = e.add("Reshape", {e[0], e.integers({-1, size, 1, 1})}), w = e.add("Reshape", {e[1], e.integers({units, size, 1, 1})});
+  const ValueId y = quantized_conv(e, x, w, activation, quantization, {});
+  e.give(e.add("Reshape", {y, e.integers({-1, units})}), quantization);
+}
+
+// The last two axes exchanged.
+ValueId adjoint(Expansion& e, size_t i) {
+  std::vector<int64_t> order(e.rank(i));
+  for (size_t axis = 0; axis < order.size(); ++axis) order[axis] = static_cast<int64_t>(axis);
+  std::swap(order.at(order.size() - 1), order.at(order.size() - 2));
+  return e.transposed(e[i], order);
+}
+
+void batch_matmul(Expansion& e) {
+  for (const size_t i : {0, 1})
+    if (e.rank(i) < 2) e.fail(i, "a rank of at least 2 expected; given " + to_string(e.shape(i)));
+  const ValueId a = e.integer(2) != 0 ? adjoint(e, 0) : e[0], b = e.integer(3) != 0 ? adjoint(e, 1) : e[1];
+  if (!e.is_quantized(0)) return e.give(e.add("MatMul", {a, b}));
+  const Quantization y = e.declared();
+  std::vector<ValueId> inputs{a};
+  const auto append = [&](const std::vector<ValueId>& more) { inputs.insert(inputs.end(), more.begin(), more.end()); };
+  append(parameters(e, e.quantization(0), e.dtype(0)));
+  append({b});
+  append(parameters(e, e.quantization(1), e.dtype(1)));
+  append(parameters(e, y, e.dtype(0)));
+  e.give(e.add("QLinearMatMul", inputs), y);
+}
+
+enum class Groups : uint8_t { one, by_channel, given };
+
+template <Groups groups>
+void conv(Expansion& e) {
+  constexpr size_t before = 3, numbers = groups == Groups::one ? 0 : 1;  // operands before the paddings, and behind the strides
+  const Window window = window_of(e, before, numbers, false);
+  const size_t behind = window.next;  // the group's number, then the activation, the layout, the dilations
+  for (const size_t i : {0, 1})
+    if (e.rank(i) != 4) e.fail(i, "a rank of 4 expected; given " + to_string(e.shape(i)));
+  const Activation activation = e.activation(behind + numbers);
+  const bool planes = is_planes(e, behind + numbers + 1);
+  constexpr bool depthwise = groups == Groups::by_channel;
+  check_filter(e, depthwise ? 3 : 0);
+  const int64_t channels = e.size(1, depthwise ? 3 : 0);
+  check_bias(e, channels);
+  int64_t group = 1;
+  if constexpr (depthwise) {
+    const int64_t multiplier = e.integer(behind), in = e.size(0, planes ? 1 : 3);
+    if (e.size(1, 0) != 1) e.fail(1, "[1, height, width, channels] expected; given " + to_string(e.shape(1)));
+    if (multiplier < 1 || in * multiplier != channels)
+      e.fail(behind, "a multiplier that makes " + std::to_string(channels) + " channels of " + std::to_string(in) + " expected; given " +
+                         std::to_string(multiplier));
+    group = in;
+  } else if constexpr (groups == Groups::given) {
+    group = e.integer(behind);
+    if (group < 1 || channels % group != 0)
+      e.fail(behind, "a number that divides " + std::to_string(channels) + " channels expected; given " + std::to_string(group));
+  }
+  Attributes attributes = window.attributes;
+  attributes.set("group", group);
+  const ValueId x = planes_of(e, e[0], planes);
+  const ValueId w =
+      e.add("Transpose", {e[1]}, with({{"perm", depthwise ? std::vector<int64_t>{3, 0, 1, 2} : std::vector<int64_t>{0, 3, 1, 2}}}));
+  if (!e.is_quantized(0)) {
+    const ValueId y = e.activated(e.add("Conv", {x, w, e[2]}, attributes), activation);
+    return e.give(image_of(e, y, planes));
+  }
+  const Quantization quantization = e.declared();
+  e.give(image_of(e, quantized_conv(e, x, w, activation, quantization, attributes), planes), quantization);
+}
+
+}  // namespace
+
+Operations product_operations() {
+  constexpr DTypeSet reals = kFloat | kQuant, biases = kFloat | kInt;
+  const Operand bias = tensor("bias", biases), filter{{"filter", reals}, OperandKind::tensor, true}, activation = scalar("activation");
+  const auto conv_form = [&](bool implicit, std::vector<Operand> more, bool dilated) {
+    std::vector<Operand> form{tensor("x", reals), filter, bias};
+    for (const Operand& operand : window_operands(implicit, false)) form.push_back(operand);
+    for (const Operand& operand : more) form.push_back(operand);
+    form.push_back(activation);
+    form.push_back(scalar("nchw", kTruth, dilated));
+    if (dilated) form.insert(form.end(), {scalar("dilation_width", kInt, true), scalar("dilation_height", kInt, true)});
+    return form;
+  };
+  const auto convolution = [&](std::string_view name, int level, std::string_view summary, std::vector<Operand> more, bool dilated,
+                               void (*expand)(Expansion&)) {
+    return Operation{name, level, summary, conv_form(false, more, dilated), {tensor("y", reals)}, expand, conv_form(true, more, dilated)};
+  };
+  return {
+      {"nnapi::FULLY_CONNECTED",
+       1,
+       "x, as rows, by the transposed weights, plus the bias, then the activation.",
+       {tensor("x", reals), tensor("weights", reals), bias, activation},
+       {tensor("y", reals)},
+       fully_connected},
+      {"nnapi::BATCH_MATMUL",
+       6,
+       "Products of the matrices in the last two axes, exchanged first where adj_x or adj_y is true.",
+       {tensor("x", reals | kInt, 'T'), tensor("y", reals | kInt, 'T'), scalar("adj_x", kTruth), scalar("adj_y", kTruth)},
+       {tensor("z", reals | kInt)},
+       batch_matmul},
+      convolution("nnapi::CONV_2D", 1, "A convolution with filters [out, height, width, in], plus the bias, then the activation.", {}, true,
+                  conv<Groups::one>),
+      convolution("nnapi::DEPTHWISE_CONV_2D", 1, "A convolution of each channel with its own filters, [1, height, width, out].",
+                  {scalar("depth_multiplier")}, true, conv<Groups::by_channel>),
+      convolution("nnapi::GROUPED_CONV_2D", 3, "A convolution of groups of channels, with filters [out, height, width, in of a group].",
+                  {scalar("groups")}, false, conv<Groups::given>),
+  };
+}
+
+}  // namespace pumice::nnapi
