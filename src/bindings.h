@@ -47,6 +47,7 @@ void bind_dispatch(py::module_& module);
 void bind_operators(py::module_& module);
 void bind_graph(py::module_& module);
 void bind_program(py::module_& module);
+void bind_nnapi(py::module_& module);
 
 // The GIL is free while this lives. A daemon thread that finds the interpreter gone waits for the end of the process: Python before
 // 3.14 would unwind it through code that needs the GIL.

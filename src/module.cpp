@@ -15,4 +15,5 @@ PYBIND11_MODULE(_pumice, module) {
   pumice::bind_dispatch(module);
   pumice::bind_operators(module);
   pumice::bind_graph(module);
+  pumice::bind_nnapi(module);
 }

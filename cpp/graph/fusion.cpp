@@ -15,6 +15,7 @@ namespace {
 constexpr size_t kMostOperands = 4;                  // of the map kernel
 constexpr size_t kMostText = 2048;                   // characters of GLSL: longer ones cost more to compile than a dispatch
 constexpr size_t kMostScaledEpilogues = 8;           // distinct ones with constants in them: each costs a pipeline of its own
+constexpr size_t kMostScaledMaps = 32;               // likewise, with the scales of quantized operands in them
 constexpr int64_t kLargestExact = int64_t{1} << 53;  // integer that a literal holds
 constexpr std::string_view kDtype = "dtype";         // attribute of fused maps: element type of the result
 
@@ -50,6 +51,7 @@ struct MapForm {
   Expression expression;
   std::vector<ValueId> operands;
   std::vector<std::string> names;  // of the operands
+  bool scaled = false;             // the expression has a scale in it
 };
 
 using Replacements = std::map<std::string, Expression>;
@@ -89,13 +91,33 @@ class Fusion {
   // The node that alone reads the value, or -1.
   int32_t only_consumer(ValueId id) const { return uses_[static_cast<size_t>(id)] == 1 ? consumers_[static_cast<size_t>(id)] : -1; }
 
+  // A constant of one element.
+  std::optional<double> number_of(ValueId id) const {
+    const auto& constant = value(id).constant;
+    if (!constant || constant->desc.elements() != 1) return {};
+    return constant->as_double()[0];
+  }
+
+  // Of QuantizeLinear and DequantizeLinear with one scale that is known. What is stored as integers is saturated as it is stored.
+  std::optional<MapForm> quantization_form(const ProgramNode& map) const {
+    const bool quantizes = map.row->name == "QuantizeLinear";
+    const ValueId x = map.inputs[0], zero = map.inputs.size() > 2 ? map.inputs[2] : kAbsent;
+    const auto scale = number_of(map.inputs[1]), from = zero == kAbsent ? 0 : number_of(zero);
+    if (map.on_host || map.outputs.size() != 1 || !scale || !from || map.attributes.integer("block_size", 0) != 0) return {};
+    if (bits(value(quantizes ? map.outputs[0] : x).dtype) < 8) return {};
+    const Replacements parameters{{"s", Expression::literal(*scale)}, {"zero", Expression::literal(*from)}};
+    const auto text = quantizes ? "round_even(divide(f32(x), s)) + zero" : "f32(i32(x) - zero) * s";
+    return MapForm{Expression::parse(text).substitute(parameters), {x}, {"x"}, true};
+  }
+
   std::optional<MapForm> form_of(const ProgramNode& map) const {
+    if (map.row->lower == &lower_quantize && !map.expression) return quantization_form(map);
     const OperatorRow& row = *map.row;
     const bool casts = row.lower == &lower_cast;
     if (map.on_host || row.skeleton != Skeleton::map || map.outputs.size() != 1 || (!map.expression && !casts && row.expression.empty()))
       return {};
     std::vector<bool> present;
-    MapForm form{Expression::literal(0), {}, {}};
+    MapForm form{Expression::literal(0), {}, {}, scaled_maps_.contains(&map)};
     const size_t count = casts ? 1 : map.inputs.size();  // of a CastLike the other one is not read
     const auto names = map_input_names(row, count);
     for (size_t i = 0; i < count; ++i) {
@@ -237,6 +259,8 @@ class Fusion {
       replacements.emplace(form.names[k],
                            k == position ? as_stored(merged.renamed(*inner), type, value(operand).dtype) : merged.name(form.operands[k]));
     if (merged.operands.empty() || merged.operands.size() > kMostOperands) return false;
+    const bool scaled = form.scaled || inner->scaled;
+    if (scaled && !scaled_maps_.contains(&map) && scaled_maps_.size() >= kMostScaledMaps) return false;
     MapForm whole{form.expression.substitute(replacements), merged.operands, {}};
     for (size_t k = 0; k < whole.operands.size(); ++k) whole.names.push_back("in" + std::to_string(k));
     if (!text_of(whole.expression, types_of(whole), type)) return false;
@@ -246,6 +270,8 @@ class Fusion {
     map.attributes = {};
     map.attributes.set(std::string(kDtype), dtype);
     map.expression = std::move(whole.expression);
+    scaled_maps_.erase(&node(*producer));
+    if (scaled) scaled_maps_.insert(&map);
     absorb(*producer, map);
     return true;
   }
@@ -264,6 +290,7 @@ class Fusion {
   std::vector<int32_t> producers_, consumers_;  // node of each value; -1: none, or an output of the program
   std::vector<bool> gone_;
   std::set<std::string> scaled_epilogues_;
+  std::set<const ProgramNode*> scaled_maps_;
 };
 
 }  // namespace

@@ -72,6 +72,7 @@ constexpr std::array kFunctions{
     ExprFunction{"sign", Signature::same, 1, "pm_sign", [](D x, D) { return sign(x); }, [](I x, I) -> I { return (x > 0) - (x < 0); }},
     ExprFunction{"min", Signature::same, 2, "pm_min", minimum, [](I a, I b) { return std::min(a, b); }},
     ExprFunction{"max", Signature::same, 2, "pm_max", maximum, [](I a, I b) { return std::max(a, b); }},
+    ExprFunction{"divide", Signature::same, 2, "pm_divide", [](D a, D b) { return a / b; }, nullptr},
     ExprFunction{"pow", Signature::same, 2, "pm_pow", [](D a, D b) { return std::pow(a, b); }, power},
     ExprFunction{"fmod", Signature::same, 2, "pm_fmod", [](D a, D b) { return std::fmod(a, b); }, truncated_mod},
     ExprFunction{"mod", Signature::same, 2, "pm_mod", floored_mod, floored_mod},

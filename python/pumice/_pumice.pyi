@@ -7,7 +7,7 @@ import collections.abc
 import numpy as np
 import numpy.typing
 import typing
-__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Message', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'ValueRole', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'glslang_accepts', 'glslang_version', 'has_operator', 'included_files', 'note_cache_use', 'operators', 'output_descs', 'precision_support', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
+__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'ValueRole', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'glslang_accepts', 'glslang_version', 'has_operator', 'included_files', 'nnapi_operations', 'note_cache_use', 'operators', 'output_descs', 'precision_support', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
 class Error(Exception):
     """
     Root of every error that pumice raises on purpose.
@@ -1378,6 +1378,43 @@ class Graph:
     @property
     def outputs(self) -> dict[str, Value]:
         ...
+class NnapiOperand(ValueRole):
+    """
+    An operand of an operation of NNAPI.
+    """
+    @property
+    def kind(self) -> str:
+        """
+        'tensor', 'list' (a vector of int32) or 'scalar' (one constant number of rank 0).
+        """
+class NnapiOperation:
+    """
+    An operation of NNAPI, with its operands in that system's order.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def implicit(self) -> list[NnapiOperand]:
+        """
+        The inputs with a padding scheme in place of four paddings; empty where there is no such form.
+        """
+    @property
+    def inputs(self) -> list[NnapiOperand]:
+        ...
+    @property
+    def level(self) -> int:
+        """
+        The feature level that brought it.
+        """
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def outputs(self) -> list[NnapiOperand]:
+        ...
+    @property
+    def summary(self) -> str:
+        ...
 class TimeoutError(Error, builtins.TimeoutError):
     """
     A wait, loop or execution ran out of time; transient: trying again may succeed.
@@ -1457,6 +1494,10 @@ def has_operator(name: str, domain: str = '') -> bool:
 def included_files(source: str, name: str, includes: collections.abc.Mapping[str, str], include_dirs: collections.abc.Sequence[str]) -> list[str]:
     """
     Paths of the files that a shader in the file `name` includes, also under conditions, and of those that were looked for in vain.
+    """
+def nnapi_operations() -> list[NnapiOperation]:
+    """
+    All operations of NNAPI that there are, by name.
     """
 def note_cache_use(path: str) -> None:
     """

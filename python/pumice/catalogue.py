@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
 from . import _pumice
-from ._pumice import AttributeSchema, OperatorRow, UnsupportedError, ValueRole
+from ._pumice import AttributeSchema, NnapiOperand, NnapiOperation, OperatorRow, UnsupportedError, ValueRole
 from .errors import unsupported_error
 from .opset import NEWEST
 
@@ -35,14 +35,30 @@ _VALUES = """`pumice.Operator` takes the inputs that are *known on the host* by 
 """
 
 
+_NNAPI = """`graph.add("nnapi::ADD", a, b, 0)` takes the operands of that system in its own order, and becomes nodes of the operators
+above. Numbers and lists of numbers are constants of int32, float32 or bool. Scalars and lists are constants where nothing else is
+said; SLICE, RESHAPE, TILE, FILL and PAD also take lists that the program computes, and SLICE with known sizes begins where the device
+says. `scale`, `zero_point` and `dtype` tell of the output operand what its declaration tells there; where the operation fixes them,
+or they are an operand's, they can be left out.
+
+uint8 and int8 operands have a scale and a zero point: they stand for (integer - zero_point) * scale. Results are rounded to the
+nearest integer, a half to the even one, and held to the integers' range. Products and convolutions sum exactly, as int32; their bias
+is int32 in units of the product of both scales, and may do without a scale of its own. All else is computed in float32 between the
+integers, in one kernel. A fused activation is 0 (none), 1 (RELU), 2 (RELU1) or 3 (RELU6), and 0 of int32. Operands broadcast as NumPy
+does it, but those of SELECT. Sums of int32 wrap around; int32 divided by 0 is 0.
+"""
+
+
 class OperatorSchema:
     """One operator in the newest form that the engine knows; nodes of older operator sets are brought into it at import."""
 
-    domain = "ai.onnx"
+    levels = "versions"
 
     def __init__(self, row: OperatorRow) -> None:
         self._row = row
         self.name: str = row.name
+        self.domain, _, _ = row.name.rpartition("::")
+        self.domain = self.domain or "ai.onnx"
         self.skeleton: str = row.skeleton
         self.expression: str = row.expression
         self.inputs: tuple[ValueRole, ...] = tuple(row.inputs)
@@ -68,6 +84,11 @@ class OperatorSchema:
         paragraph = next((part for part in re.split(r"\n\s*\n", text) if part.strip()), "")
         return re.split(r"(?<=[.:])\s", " ".join(paragraph.split()), maxsplit=1)[0]
 
+    @property
+    def qualified_name(self) -> str:
+        """With its domain: 'ai.onnx::Conv'."""
+        return self.name if "::" in self.name else f"{self.domain}::{self.name}"
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {
@@ -91,7 +112,7 @@ class OperatorSchema:
     def facts(self) -> dict[str, str]:
         """What one line each says of it."""
         facts = {
-            "versions": ", ".join(map(str, self.since)) or "none of ONNX",
+            self.levels: ", ".join(map(str, self.since)) or "none of ONNX",
             "summary": self.doc,
             "kernel": self.skeleton,
             "computes": self.expression,
@@ -119,7 +140,7 @@ class OperatorSchema:
         return f"<OperatorSchema {self.name}({takes}) -> {gives}>"
 
     def __str__(self) -> str:
-        lines = [f"{self.domain}::{self.name}"]
+        lines = [self.qualified_name]
         width = max(map(len, self.facts()))
         lines += [f"  {key:{width}}  {value}" for key, value in self.facts().items()]
         for title, rows in (("values", self.value_rows()), ("attributes", self.attribute_rows())):
@@ -131,7 +152,7 @@ class OperatorSchema:
         from .html import facts, table
 
         parts = [
-            facts(f"{self.domain}::{self.name}", self.facts()),
+            facts(self.qualified_name, self.facts()),
             table(("value", "role", "element types"), self.value_rows()),
         ]
         if self.attributes:
@@ -139,12 +160,74 @@ class OperatorSchema:
         return "".join(parts)
 
 
+class NnapiSchema(OperatorSchema):
+    """An operation of NNAPI: its operands in that system's order; it becomes nodes of the other operators."""
+
+    levels = "feature level"
+    skeleton = ""
+    expression = ""
+    attributes = ()
+    ranks = (0, 0)
+    host_inputs = ()
+
+    def __init__(self, operation: NnapiOperation) -> None:
+        self._operation = operation
+        self.name = operation.name
+        self.domain = "nnapi"
+        self.in_place = []
+        self.inputs: tuple[NnapiOperand, ...] = tuple(operation.inputs)
+        self.outputs: tuple[NnapiOperand, ...] = tuple(operation.outputs)
+        self.implicit: tuple[NnapiOperand, ...] = tuple(operation.implicit)
+
+    @functools.cached_property
+    def since(self) -> tuple[int, ...]:
+        """The feature level that brought it."""
+        return (self._operation.level,)
+
+    @functools.cached_property
+    def doc(self) -> str:
+        """What it does, in a sentence."""
+        return self._operation.summary
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "name": self.name,
+            "domain": self.domain,
+            "since": list(self.since),
+            "doc": self.doc,
+            "inputs": [_role_record(role) | {"kind": role.kind} for role in self.inputs],
+            "implicit": [_role_record(role) | {"kind": role.kind} for role in self.implicit],
+            "outputs": [_role_record(role) for role in self.outputs],
+        }
+
+    def facts(self) -> dict[str, str]:
+        """What one line each says of it."""
+        facts = {
+            self.levels: ", ".join(map(str, self.since)),
+            "summary": self.doc,
+            "operands": ", ".join(map(_signature, self.inputs)),
+            "or": ", ".join(map(_signature, self.implicit)),
+        }
+        return {key: value for key, value in facts.items() if value}
+
+    def value_rows(self) -> list[tuple[str, str, str]]:
+        """Name, role and element types of every operand and output."""
+        shown = [("input", role) for role in self.inputs]
+        shown += [("input", role) for role in self.implicit if role.name not in {one.name for one in self.inputs}]
+        shown += [("output", role) for role in self.outputs]
+        return [
+            (role.name, _role_text(kind if role.kind == "tensor" else f"{kind}, {role.kind}", role), _dtypes_text(role))
+            for kind, role in shown
+        ]
+
+
 @overload
 def operators() -> list[OperatorSchema]: ...
 @overload
 def operators(name: str) -> OperatorSchema: ...
 def operators(name: str | None = None) -> list[OperatorSchema] | OperatorSchema:
-    """All operators by name, or the one called so, with or without ONNX's domain.
+    """All operators by name, those of NNAPI behind, or the one called so, with or without ONNX's domain.
 
     Raises UnsupportedError with the names that are near, for one that there is not.
     """
@@ -159,10 +242,12 @@ def operators(name: str | None = None) -> list[OperatorSchema] | OperatorSchema:
 
 def page() -> str:
     """The text of docs/operators.md."""
-    everything = operators()
+    everything = [one for one in operators() if one.domain != "nnapi"]
+    operations = [one for one in operators() if one.domain == "nnapi"]
+    known = sum(one.domain == "ai.onnx" for one in everything)
     parts = [
         "# Operators\n",
-        f"The {len(everything)} ONNX operators that the engine runs, up to operator set {NEWEST}. This page is made by "
+        f"The {known} ONNX operators that the engine runs, up to operator set {NEWEST}. This page is made by "
         "`python -m pumice.catalogue`; `pumice.operators()` and `pumice operators` tell the same of the installed version.\n",
         "*all* element types are "
         + ", ".join(_FAMILIES["all"].split())
@@ -187,12 +272,17 @@ def page() -> str:
         parts.append(_markdown(("value", "role", "element types"), one.value_rows()))
         if one.attributes:
             parts.append(_markdown(("attribute", "kind", "default", "choices"), one.attribute_rows()))
+    parts += [f"# Operations of NNAPI\n\nThere are {len(operations)}.\n", _NNAPI]
+    for one in operations:
+        parts.append(f"## {one.name}\n\n" + "\n".join(f"- {key}: {value}" for key, value in one.facts().items()) + "\n")
+        parts.append(_markdown(("operand", "role", "element types"), one.value_rows()))
     return "\n".join(parts)
 
 
 @functools.cache
 def _known() -> dict[str, OperatorSchema]:
-    return {row.name: OperatorSchema(row) for row in _pumice.operators()}
+    rows = {row.name: OperatorSchema(row) for row in _pumice.operators()}
+    return rows | {operation.name: NnapiSchema(operation) for operation in _pumice.nnapi_operations()}
 
 
 @functools.cache

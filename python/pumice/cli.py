@@ -302,7 +302,7 @@ def _operators(arguments: argparse.Namespace) -> int:
         print("\n\n".join(map(str, shown)))
     else:
         for one in shown:
-            print(f"{one.name:24} {one.skeleton:12} {one.doc}")
+            print(f"{one.name:30} {one.skeleton:12} {one.doc}")
     return 0
 
 
