@@ -24,7 +24,7 @@ class Quantized(NamedTuple):
 def random_quantized(shape: tuple[int, ...], dtype: str = "uint8", scale: float = 0.25, seed: int = 0) -> Quantized:
     low, high = (0, 256) if dtype == "uint8" else (-128, 128)
     array = np.random.default_rng(seed).integers(low, high, shape).astype(dtype)
-    return Quantized(array, scale, low + 100 + seed)
+    return Quantized(array, scale, low + 128 + seed)
 
 
 def quantize(reals: np.ndarray, scale: float, zero_point: int, dtype: str = "uint8") -> np.ndarray:

@@ -47,6 +47,9 @@ def test_a_result_has_its_own_dtype_where_shapes_are_unknown() -> None:
     assert less.dtype == "bool"
     assert graph.add("Where", less, a, b).dtype == "float32"
     assert graph.add("Cast", b, to=7).dtype == "int64"
+    sizes = graph.input("sizes", "int64", [2])
+    assert graph.add("ConstantOfShape", sizes, value=np.array([1], "int32")).dtype == "int32"
+    assert graph.add("ConstantOfShape", sizes).dtype == "float32"
 
 
 def test_several_outputs_come_as_a_tuple() -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from nnapi_operations import Quantized, assert_near, quantize, random_quantized, run
 
 import pumice
+from nnapi_operations import Quantized, assert_near, quantize, random_quantized, run
 
 FLOATS = ["float32", "float16"]
 BYTES = ["uint8", "int8"]

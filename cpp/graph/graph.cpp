@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "graph/nnapi/operations.h"
 #include "graph/shape_inference.h"
+#include "operators/host_elements.h"
 
 namespace pumice {
 namespace {
@@ -28,20 +29,37 @@ std::optional<Shape> common_shape(const TensorDesc* a, const TensorDesc* b) {
   return shape;
 }
 
-// The dtypes that the rule gives to inputs of one size each: sizes do not decide about them. Empty where it gives none.
+bool reads_elements(const OperatorRow& row, size_t input) {
+  return input < 32 && (row.host_inputs >> input & 1);
+}
+
+// A 1 in the place of elements that are known only when the program runs.
+HostTensor one_of(DType dtype, Shape shape) {
+  HostWriter writer(TensorDesc(dtype, std::move(shape)));
+  writer.store(0, 1.0);
+  return writer.take();
+}
+
+// The dtypes that the rule gives to inputs of one size each, whose elements are 1: sizes do not decide about them. Empty where it gives
+// none.
 std::vector<std::optional<TensorDesc>> rule_dtypes(const GraphNode& node, const std::vector<GraphValue>& values) {
   for (const size_t rank : {4, 2, 1, 3, 0}) {
     if (static_cast<int>(rank) < node.row->schema.min_rank || static_cast<int>(rank) > node.row->schema.max_rank) continue;
     std::vector<TensorDesc> descs(node.inputs.size());
     std::vector<const TensorDesc*> inputs(node.inputs.size());
+    std::vector<HostTensor> elements(node.inputs.size());
+    std::vector<const HostTensor*> hosts(node.inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (node.inputs[i] == kAbsent) continue;
-      descs[i] = TensorDesc(values[static_cast<size_t>(node.inputs[i])].dtype, Shape(rank, 1));
+      const bool reads = reads_elements(*node.row, i);
+      descs[i] = TensorDesc(values[static_cast<size_t>(node.inputs[i])].dtype, Shape(reads ? std::min<size_t>(rank, 1) : rank, 1));
       inputs[i] = &descs[i];
+      if (!reads) continue;
+      elements[i] = one_of(descs[i].dtype, descs[i].shape);
+      hosts[i] = &elements[i];
     }
     try {
-      ShapeContext context(node.name, node.attributes, std::move(inputs), std::vector<const HostTensor*>(node.inputs.size()),
-                           node.outputs.size());
+      ShapeContext context(node.name, node.attributes, std::move(inputs), std::move(hosts), node.outputs.size());
       node.row->shape(context);
       return context.take_outputs();
     } catch (const GraphError&) {
@@ -70,7 +88,7 @@ DType likely_dtype(const GraphNode& node, size_t output, const std::vector<Graph
 // The node reads the elements of an input that are known only when the program runs.
 bool lacks_elements(const GraphNode& node, const ShapeInference& known) {
   for (size_t i = 0; i < node.inputs.size(); ++i)
-    if (node.inputs[i] != kAbsent && i < 32 && (node.row->host_inputs >> i & 1) && !known.host(node.inputs[i])) return true;
+    if (node.inputs[i] != kAbsent && reads_elements(*node.row, i) && !known.host(node.inputs[i])) return true;
   return false;
 }
 

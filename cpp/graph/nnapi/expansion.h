@@ -19,7 +19,7 @@ class Expansion {
   Expansion(Graph& graph, const Operation& operation, std::string node, std::vector<ValueId> operands, const Attributes& declared);
   std::vector<Output> run();
 
-  // ---- operands
+  // ---- operands; references are good until the next node or constant is made
   size_t count() const { return operands_.size(); }
   bool is_implicit() const { return &roles_ == &operation_.implicit; }  // in the other form
   bool has(size_t i) const { return i < operands_.size() && operands_[i] != kAbsent; }
@@ -27,7 +27,7 @@ class Expansion {
   const GraphValue& value(size_t i) const { return of(operands_.at(i)); }
   const GraphValue& of(ValueId id) const { return graph_.values()[static_cast<size_t>(id)]; }
   DType dtype(size_t i) const { return value(i).dtype; }
-  const Quantization& quantization(size_t i) const { return value(i).quantization; }
+  Quantization quantization(size_t i) const { return value(i).quantization; }
   bool is_quantized(size_t i) const { return is_quantized(value(i)); }
   static bool is_quantized(const GraphValue& value);
   const Shape& shape(size_t i) const;  // UnsupportedError where the rank is not known
