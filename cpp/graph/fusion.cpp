@@ -260,7 +260,8 @@ class Fusion {
                            k == position ? as_stored(merged.renamed(*inner), type, value(operand).dtype) : merged.name(form.operands[k]));
     if (merged.operands.empty() || merged.operands.size() > kMostOperands) return false;
     const bool scaled = form.scaled || inner->scaled;
-    if (scaled && !scaled_maps_.contains(&map) && scaled_maps_.size() >= kMostScaledMaps) return false;
+    const size_t others = scaled_maps_.size() - scaled_maps_.count(&map) - scaled_maps_.count(&node(*producer));
+    if (scaled && others >= kMostScaledMaps) return false;
     MapForm whole{form.expression.substitute(replacements), merged.operands, {}};
     for (size_t k = 0; k < whole.operands.size(); ++k) whole.names.push_back("in" + std::to_string(k));
     if (!text_of(whole.expression, types_of(whole), type)) return false;

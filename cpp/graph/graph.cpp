@@ -98,7 +98,8 @@ TensorDesc checked_desc(const GraphValue& value, int least_rank) {
   return {value.dtype, Shape(static_cast<size_t>(least_rank), 1)};
 }
 
-// Parameters that fit the tensor's integers, a zero point among them; as they are where there is no scale.
+}  // namespace
+
 Quantization checked_quantization(const std::string& user, DType dtype, const std::optional<Shape>& shape, Quantization given) {
   if (given == Quantization{}) return given;
   const auto fail = [&](const std::string& message) { throw GraphError(user, message + "; given " + to_string(given)); };
@@ -113,8 +114,6 @@ Quantization checked_quantization(const std::string& user, DType dtype, const st
   desc.zero_point = zero;
   return desc;
 }
-
-}  // namespace
 
 bool GraphValue::is_known() const {
   return shape && std::find(shape->begin(), shape->end(), kUnknownSize) == shape->end();

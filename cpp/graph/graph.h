@@ -31,6 +31,9 @@ struct GraphValue {
   bool is_known() const;  // every size
 };
 
+// Parameters that fit a tensor of this dtype and shape, a zero point among them; as they are where there is no scale. Throws GraphError.
+Quantization checked_quantization(const std::string& user, DType dtype, const std::optional<Shape>& shape, Quantization given);
+
 struct GraphNode {
   std::string name;
   const OperatorRow* row = nullptr;

@@ -329,7 +329,8 @@ std::optional<DType> Expansion::declared_dtype() {
 
 void Expansion::give(ValueId id, Quantization quantization) {
   const bool made = of(id).producer >= 0 && std::ranges::find(operands_, id) == operands_.end() && id >= first_value_;
-  outputs_.push_back({made ? id : add("Identity", {id}), std::move(quantization)});
+  if (!made) id = add("Identity", {id});
+  outputs_.push_back({id, checked_quantization("the output", of(id).dtype, of(id).shape, std::move(quantization))});
 }
 
 void Expansion::give_reals(ValueId id, size_t i) {
