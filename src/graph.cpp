@@ -52,8 +52,8 @@ ValueId value_argument(const std::shared_ptr<Graph>& self, const py::handle& val
 py::object add(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, size_t outputs, const std::string& name,
                std::vector<std::string> output_names, const py::kwargs& attributes) {
   std::vector<ValueId> ids;
-  for (const auto& input : inputs)
-    ids.push_back(value_argument(self, input, name.empty() ? op : name, nnapi::find_operation(op) != nullptr));
+  const bool numbers = nnapi::find_operation(op) != nullptr;
+  for (const auto& input : inputs) ids.push_back(value_argument(self, input, name.empty() ? op : name, numbers));
   const auto made = self->add(op, std::move(ids), attributes_of(attributes), outputs, name, std::move(output_names));
   if (made.size() == 1) return py::cast(PyValue{self, made[0]});
   py::tuple values(made.size());

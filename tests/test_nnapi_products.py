@@ -365,6 +365,52 @@ def test_blocks(context: pumice.Context, dtype: str, planes: bool) -> None:
         assert_near(y, layouts(expected, planes))
 
 
+@pytest.mark.parametrize("dtype", [*FLOATS, *BYTES])
+@pytest.mark.parametrize("planes", [False, True])
+def test_blocks_of_batches(context: pumice.Context, dtype: str, planes: bool) -> None:
+    array = (np.arange(12 * 2 * 3 * 2) % 100).reshape(12, 2, 3, 2).astype(dtype)
+    wide = array.reshape(2, 3, 2, 2, 3, 2).transpose(2, 3, 0, 4, 1, 5).reshape(2, 4, 9, 2)
+
+    def operand(x: np.ndarray) -> Any:
+        x = layouts(np.ascontiguousarray(x), planes)
+        return Quantized(x, 0.5, 7) if dtype in BYTES else x
+
+    assert_near(run(context, "BATCH_TO_SPACE_ND", operand(array), [2, 3], planes), layouts(wide, planes))
+    assert_near(
+        run(context, "SPACE_TO_BATCH_ND", operand(wide), [2, 3], [[0, 0], [0, 0]], planes), layouts(array, planes)
+    )
+    small, zero = wide[:, 1:, :8], 7 if dtype in BYTES else 0
+    padded = np.pad(small, ((0, 0), (1, 0), (0, 1), (0, 0)), constant_values=zero)
+    expected = padded.reshape(2, 2, 2, 3, 3, 2).transpose(2, 4, 0, 1, 3, 5).reshape(12, 2, 3, 2)
+    y = run(context, "SPACE_TO_BATCH_ND", operand(small), [2, 3], [[1, 0], [0, 1]], planes)
+    assert_near(y, layouts(np.ascontiguousarray(expected), planes))
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *BYTES])
+def test_channels_are_shuffled(context: pumice.Context, dtype: str) -> None:
+    array = np.arange(2 * 6 * 5).reshape(2, 6, 5).astype(dtype)
+    x = Quantized(array, 0.5, 7) if dtype in BYTES else array
+    expected = array.reshape(2, 2, 3, 5).swapaxes(1, 2).reshape(2, 6, 5)
+    assert_near(run(context, "CHANNEL_SHUFFLE", x, 2, 1), expected)
+    assert_near(run(context, "CHANNEL_SHUFFLE", x, 5, -1), array)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("planes", [False, True])
+def test_normalizations_of_images(context: pumice.Context, dtype: str, planes: bool) -> None:
+    x = numbers((2, 4, 5, 3), dtype)
+    wide = x.astype("float64")
+    deviation = np.sqrt(wide.var((1, 2), keepdims=True) + 0.25)
+    expected = ((wide - wide.mean((1, 2), keepdims=True)) / deviation * 1.5 + 0.5).astype(dtype)
+    y = run(context, "INSTANCE_NORMALIZATION", layouts(x, planes), 1.5, 0.5, 0.25, planes)
+    assert_near(y, layouts(expected, planes), ulp=8)
+    squares = np.pad(wide * wide, ((0, 0), (0, 0), (0, 0), (1, 1)))
+    sums = squares[..., :-2] + squares[..., 1:-1] + squares[..., 2:]
+    expected = (wide / np.sqrt(2 + 0.5 * sums)).astype(dtype)
+    y = run(context, "LOCAL_RESPONSE_NORMALIZATION", layouts(x, planes), 1, 2.0, 0.5, 0.5, *([1] if planes else []))
+    assert_near(y, layouts(expected, planes), ulp=8)
+
+
 def test_a_quantized_network_is_near_its_reals(context: pumice.Context) -> None:
     """A convolution, a depthwise one, a pool, a classifier and a softmax on uint8, against the same in double precision."""
     random = np.random.default_rng(4)

@@ -137,6 +137,32 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
         {},
         "false expected where align_corners is true; given true",
     ),
+    (
+        "BATCH_TO_SPACE_ND",
+        (floats(5, 2, 2, 1), [2, 2]),
+        {},
+        r"whose product divides a batch of 5 expected; given \[2, 2\]",
+    ),
+    ("BATCH_TO_SPACE_ND", (floats(4, 2, 2, 1), [2]), {}, r"two numbers above 0 expected; given \[2\]"),
+    (
+        "SPACE_TO_BATCH_ND",
+        (floats(1, 3, 2, 1), [2, 2], [[0, 0], [0, 0]]),
+        {},
+        r"that divide \[3, 2\] expected; given \[2, 2\]",
+    ),
+    (
+        "SPACE_TO_BATCH_ND",
+        (floats(1, 3, 2, 1), [1, 1], [[0, -1], [0, 0]]),
+        {},
+        "two pairs of numbers of at least 0 expected",
+    ),
+    ("CHANNEL_SHUFFLE", (floats(2, 5), 2, 1), {}, "a number that divides 5 channels expected; given 2"),
+    (
+        "LOCAL_RESPONSE_NORMALIZATION",
+        (floats(2, 5), -1, 1.0, 1.0, 1.0),
+        {},
+        "'radius': a number of at least 0 expected; given -1",
+    ),
     # scales
     (
         "ADD",

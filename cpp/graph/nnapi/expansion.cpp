@@ -243,7 +243,7 @@ ValueId Expansion::cast(ValueId id, DType dtype) {
 ValueId Expansion::transposed(ValueId id, const std::vector<int64_t>& permutation) {
   if (const int32_t producer = of(id).producer; producer >= 0) {
     const GraphNode& node = graph_.nodes()[static_cast<size_t>(producer)];
-    if (node.row->name == "Transpose") {
+    if (node.row == find_operator("Transpose")) {
       const auto first = node.attributes.integers("perm");
       bool inverse = first.size() == permutation.size();
       for (size_t i = 0; inverse && i < first.size(); ++i) inverse = first[static_cast<size_t>(permutation[i])] == static_cast<int64_t>(i);

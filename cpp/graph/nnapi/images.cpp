@@ -1,5 +1,6 @@
 #include "graph/nnapi/images.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace pumice::nnapi {
@@ -139,6 +140,87 @@ void blocks(Expansion& e, std::string_view op) {
   e.give(image_of(e, y, planes), e.as_operand(0));
 }
 
+// x seen as parts of its axes, those in another order, and joined again.
+ValueId rearranged(Expansion& e, ValueId x, const std::vector<int64_t>& parts, const std::vector<int64_t>& order,
+                   const std::vector<int64_t>& joined) {
+  const ValueId turned = e.add("Transpose", {e.add("Reshape", {x, e.integers(parts)})}, with({{"perm", order}}));
+  return e.add("Reshape", {turned, e.integers(joined)});
+}
+
+// Blocks of places and batches: the two numbers of operand 1, of an image whose sizes are known.
+struct Blocks {
+  int64_t height, width;            // of a block
+  int64_t rows, columns, channels;  // of the image
+};
+
+Blocks blocks_of(const Expansion& e, bool planes) {
+  const auto given = e.list(1);
+  if (e.rank(0) != 4) e.fail(0, "a rank of 4 expected; given " + to_string(e.shape(0)));
+  if (given.size() != 2 || given[0] < 1 || given[1] < 1) e.fail(1, "two numbers above 0 expected; given " + to_string(given));
+  return {given[0], given[1], e.size(0, planes ? 2 : 1), e.size(0, planes ? 3 : 2), e.size(0, planes ? 1 : 3)};
+}
+
+void batch_to_space(Expansion& e) {
+  const bool planes = is_planes(e, 2);
+  const auto [height, width, rows, columns, channels] = blocks_of(e, planes);
+  if (const int64_t batch = e.shape(0)[0]; batch != kUnknownSize && batch % (height * width) != 0)
+    e.fail(1, "numbers whose product divides a batch of " + std::to_string(batch) + " expected; given " + to_string(e.list(1)));
+  const ValueId y = rearranged(e, planes_of(e, e[0], planes), {height, width, -1, channels, rows, columns}, {2, 3, 4, 0, 5, 1},
+                               {-1, channels, rows * height, columns * width});
+  e.give(image_of(e, y, planes), e.as_operand(0));
+}
+
+void space_to_batch(Expansion& e) {
+  const bool planes = is_planes(e, 3);
+  auto [height, width, rows, columns, channels] = blocks_of(e, planes);
+  const auto around = e.list(2);
+  if (around.size() != 4 || *std::ranges::min_element(around) < 0)
+    e.fail(2, "two pairs of numbers of at least 0 expected; given " + to_string(around));
+  rows += around[0] + around[1], columns += around[2] + around[3];
+  if (rows % height != 0 || columns % width != 0)
+    e.fail(1, "numbers that divide " + to_string(Shape{rows, columns}) + " expected; given " + to_string(e.list(1)));
+  std::vector<ValueId> inputs{planes_of(e, e[0], planes), e.integers({0, 0, around[0], around[2], 0, 0, around[1], around[3]})};
+  if (e.is_quantized(0)) inputs.push_back(e.scalar(e.quantization(0).zero_point.value_or(0), e.dtype(0)));
+  const ValueId y = rearranged(e, e.add("Pad", inputs), {-1, channels, rows / height, height, columns / width, width}, {3, 5, 0, 1, 2, 4},
+                               {-1, channels, rows / height, columns / width});
+  e.give(image_of(e, y, planes), e.as_operand(0));
+}
+
+void channel_shuffle(Expansion& e) {
+  const size_t axis = e.axis(2, e.rank(0));
+  const int64_t groups = extent(e, 1), size = e.size(0, axis);
+  if (size % groups != 0)
+    e.fail(1, "a number that divides " + std::to_string(size) + " channels expected; given " + std::to_string(groups));
+  int64_t inner = 1;
+  for (size_t behind = axis + 1; behind < e.rank(0); ++behind) inner *= e.size(0, behind);
+  const Shape shape = e.shape(0);  // Reshape finds a size that is not known
+  e.give(rearranged(e, e[0], {-1, groups, size / groups, inner}, {0, 2, 1, 3}, shape), e.as_operand(0));
+}
+
+void instance_normalization(Expansion& e) {
+  const bool planes = is_planes(e, 4);
+  if (e.rank(0) != 4) e.fail(0, "a rank of 4 expected; given " + to_string(e.shape(0)));
+  const int64_t channels = e.size(0, planes ? 1 : 3);
+  const auto each = [&](size_t i) { return e.add("Expand", {e.scalar(e.real(i), e.dtype(0)), e.integers({channels})}); };
+  const ValueId x = planes_of(e, e[0], planes);
+  e.give(image_of(e, e.add("InstanceNormalization", {x, each(1), each(2)}, with({{"epsilon", e.real(3)}})), planes));
+}
+
+// ONNX divides alpha by the size of the window, and has the channels on axis 1.
+void local_response_normalization(Expansion& e) {
+  const size_t rank = e.rank(0), axis = e.axis(5, rank, -1);
+  const int64_t radius = e.integer(1), size = 2 * radius + 1;
+  if (radius < 0) e.fail(1, "a number of at least 0 expected; given " + std::to_string(radius));
+  if (rank < 2) e.fail(0, "a rank of at least 2 expected; given " + to_string(e.shape(0)));
+  std::vector<int64_t> order(rank);
+  for (size_t k = 0; k < rank; ++k) order[k] = static_cast<int64_t>(k);
+  std::swap(order[1], order[axis]);
+  const ValueId y =
+      e.add("LRN", {axis == 1 ? e[0] : e.transposed(e[0], order)},
+            with({{"size", size}, {"bias", e.real(2)}, {"alpha", e.real(3) * static_cast<double>(size)}, {"beta", e.real(4)}}));
+  e.give(axis == 1 ? y : e.transposed(y, order));
+}
+
 void depth_to_space(Expansion& e) {
   blocks(e, "DepthToSpace");
 }
@@ -184,6 +266,37 @@ Operations image_operations() {
              resize_nearest),
       block("nnapi::DEPTH_TO_SPACE", "Channels laid out as blocks of pixels.", depth_to_space),
       block("nnapi::SPACE_TO_DEPTH", "Blocks of pixels laid out as channels.", space_to_depth),
+      {"nnapi::BATCH_TO_SPACE_ND",
+       2,
+       "Images of a batch laid out as blocks of pixels.",
+       {tensor("x", reals), list("block_sizes"), flag},
+       {tensor("y", reals)},
+       batch_to_space},
+      {"nnapi::SPACE_TO_BATCH_ND",
+       2,
+       "Blocks of pixels, with zeros around, laid out as images of a batch.",
+       {tensor("x", reals), list("block_sizes"), tensor("paddings", kInt), flag},
+       {tensor("y", reals)},
+       space_to_batch},
+      {"nnapi::CHANNEL_SHUFFLE",
+       3,
+       "The channels of an axis, by their place in their group first.",
+       {tensor("x", reals), scalar("groups"), scalar("axis")},
+       {tensor("y", reals)},
+       channel_shuffle},
+      {"nnapi::INSTANCE_NORMALIZATION",
+       3,
+       "Each channel of each image less its mean, by its deviation, times gamma, plus beta.",
+       {tensor("x", kFloat), scalar("gamma", kFloat), scalar("beta", kFloat), scalar("epsilon", kFloat), scalar("nchw", kTruth)},
+       {tensor("y", kFloat)},
+       instance_normalization},
+      {"nnapi::LOCAL_RESPONSE_NORMALIZATION",
+       1,
+       "x by (bias + alpha * the sum of the squares within the radius along the axis) to the power of beta.",
+       {tensor("x", kFloat), scalar("radius"), scalar("bias", kFloat), scalar("alpha", kFloat), scalar("beta", kFloat),
+        scalar("axis", kInt, true)},
+       {tensor("y", kFloat)},
+       local_response_normalization},
   };
 }
 
