@@ -163,6 +163,10 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
         {},
         "'radius': a number of at least 0 expected; given -1",
     ),
+    # numbers that nobody could hold
+    ("SPLIT", (floats(0, 2), 0, 2**31 - 1), {}, "'num_splits': .* expected; given 2147483647"),
+    ("RESIZE_BILINEAR", (floats(1, 4, 4, 2), 1e30, 1.0), {}, r"'width': a size below 2\^32 expected"),
+    ("TILE", (floats(2, 5), [2**31 - 1, 2**31 - 1]), {}, "does not fit in 64 bits"),
     # scales
     (
         "ADD",

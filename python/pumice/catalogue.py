@@ -43,9 +43,10 @@ or they are an operand's, they can be left out.
 
 uint8 and int8 operands have a scale and a zero point: they stand for (integer - zero_point) * scale. Results are rounded to the
 nearest integer, a half to the even one, and held to the integers' range. Products and convolutions sum exactly, as int32; their bias
-is int32 in units of the product of both scales, and may do without a scale of its own. All else is computed in float32 between the
-integers, in one kernel. A fused activation is 0 (none), 1 (RELU), 2 (RELU1) or 3 (RELU6), and 0 of int32. Operands broadcast as NumPy
-does it, but those of SELECT. Sums of int32 wrap around; int32 divided by 0 is 0.
+is int32 in units of the product of both scales, and may do without a scale of its own. What is elementwise is computed in float32
+between the integers, in one kernel where the operands have one shape. A fused activation is 0 (none), 1 (RELU), 2 (RELU1) or
+3 (RELU6), and 0 of int32. Operands broadcast as NumPy does it, but those of SELECT. Sums of int32 wrap around; int32 divided by 0
+is 0.
 """
 
 

@@ -101,7 +101,9 @@ std::vector<int64_t> resized_sizes(const Expansion& e, bool planes) {
       e.fail(i, std::string(name(e.dtype(1))) + " expected, as operand 1; given " + std::string(name(e.dtype(i))));
     const double given = e.real(i);
     if (!(given > 0)) e.fail(i, "a number above 0 expected; given " + std::to_string(given));
-    sizes.push_back(static_cast<int64_t>(e.dtype(i) == DType::int32 ? given : std::floor(given * static_cast<double>(e.size(0, axis)))));
+    const double size = e.dtype(i) == DType::int32 ? given : std::floor(given * static_cast<double>(e.size(0, axis)));
+    if (!(size < 4294967296.0)) e.fail(i, "a size below 2^32 expected; given " + std::to_string(size));
+    sizes.push_back(static_cast<int64_t>(size));
   }
   return sizes;
 }
@@ -166,7 +168,7 @@ void batch_to_space(Expansion& e) {
   if (const int64_t batch = e.shape(0)[0]; batch != kUnknownSize && batch % (height * width) != 0)
     e.fail(1, "numbers whose product divides a batch of " + std::to_string(batch) + " expected; given " + to_string(e.list(1)));
   const ValueId y = rearranged(e, planes_of(e, e[0], planes), {height, width, -1, channels, rows, columns}, {2, 3, 4, 0, 5, 1},
-                               {-1, channels, rows * height, columns * width});
+                               {-1, channels, checked_mul(rows, height, "height"), checked_mul(columns, width, "width")});
   e.give(image_of(e, y, planes), e.as_operand(0));
 }
 

@@ -8,6 +8,7 @@
 namespace pumice::nnapi {
 namespace {
 
+constexpr int64_t kMostParts = 65535;  // outputs of a split whose axis is not known
 constexpr int64_t kLast = std::numeric_limits<int64_t>::max(), kFirst = std::numeric_limits<int64_t>::min();
 
 int64_t signed_size(size_t value) {
@@ -46,11 +47,11 @@ void check_slice(const Expansion& e, const std::vector<int64_t>& begin, const st
 // The sizes are known and where to begin is not: elements are gathered, and no host has to read it.
 ValueId slice_from(Expansion& e, const std::vector<int64_t>& size) {
   ValueId y = e[0];
+  const auto number = [&](int64_t value) { return e.scalar(static_cast<double>(value), DType::int32); };
   for (size_t axis = 0; axis < size.size(); ++axis) {
-    std::vector<int64_t> steps(static_cast<size_t>(size[axis]));
-    for (size_t i = 0; i < steps.size(); ++i) steps[i] = signed_size(i);
+    const ValueId steps = e.add("Range", {number(0), number(size[axis]), number(1)});
     const ValueId first = e.add("Gather", {e[1], e.integers({signed_size(axis)})});
-    const ValueId indices = e.add("Add", {first, e.cast(e.integers(steps), DType::int32)});
+    const ValueId indices = e.add("Add", {first, steps});
     y = e.add("Gather", {y, indices}, with({{"axis", signed_size(axis)}}));
   }
   return y;
@@ -62,8 +63,8 @@ void slice(Expansion& e) {
   const auto begin = e.known(1), size = e.known(2);
   if (size && std::ranges::any_of(*size, [](int64_t one) { return one < -1; }))
     e.fail(2, "sizes of at least 0, or -1 for all that is left, expected; given " + to_string(*size));
+  if (size) check_slice(e, begin.value_or(std::vector<int64_t>(size->size())), *size);
   if (begin && size) {
-    check_slice(e, *begin, *size);
     std::vector<int64_t> end(begin->size());
     for (size_t axis = 0; axis < end.size(); ++axis) end[axis] = (*size)[axis] < 0 ? kLast : (*begin)[axis] + (*size)[axis];
     return give_moved(e, e.add("Slice", {e[0], e.integers(*begin), e.integers(end)}));
@@ -120,7 +121,7 @@ void lookup(Expansion& e) {
 void split(Expansion& e) {
   const size_t axis = e.axis(1, e.rank(0));
   const int64_t parts = e.integer(2), size = e.shape(0)[axis];
-  if (parts < 1 || (size != kUnknownSize && size % parts != 0))
+  if (parts < 1 || parts > (size == kUnknownSize ? kMostParts : size) || (size != kUnknownSize && size % parts != 0))
     e.fail(2, "a number that divides axis " + std::to_string(axis) + " of " + to_string(e.shape(0)) + " expected; given " +
                   std::to_string(parts));
   const auto made = e.add_many("Split", {e[0]}, static_cast<size_t>(parts), with({{"axis", signed_size(axis)}, {"num_outputs", parts}}));
