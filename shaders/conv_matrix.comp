@@ -59,15 +59,19 @@ uint row_of(uint i) {
   return EIGHTS_X == 4u ? q / 32u * 8u + q % 32u / 8u + q / 4u % 2u * 4u : q / EIGHTS_X;
 }
 
-// Loads without branches, so that all of them are on their way at once: what lies outside is read elsewhere and becomes zero.
+// Loads that do not depend on the invocation's place, so that all of them are on their way at once: what lies outside is read elsewhere and
+// becomes zero. Only the last stretch reaches past the depth.
 void fetch(uint begin, uint depths, uint first_channel) {
-  if (WHOLE != 0u) begin = min(begin, depths - DEPTH);
+  if (WHOLE != 0u)
+    begin = min(begin, depths - DEPTH);
+  else if (begin >= depths)
+    return;
+  const bool whole = WHOLE != 0u || begin + DEPTH <= depths;
   const uint depth = begin + gl_LocalInvocationIndex % EIGHTS_X * 8u;
-  const bool deep = WHOLE != 0u || depth < depths;
+  const bool deep = whole || depth < depths;
 #if MATRIX
   const uint channel = deep ? depth : 0u;
   [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = x[(firsts[i] + channel) >> 3];
-  [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = deep ? next_x[i] : uvec4(0u);
 #else
   const uint tap = depth / p.channels_in, channel = depth - tap * p.channels_in;
   const uint th = tap / TAPS_W, tw = tap - th * TAPS_W;
@@ -80,12 +84,17 @@ void fetch(uint begin, uint depths, uint first_channel) {
   [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = inside[i] ? next_x[i] : uvec4(0u);
 #endif
   const uint columns = (p.channels_out + 7u) / 8u, column = min(first_channel / 8u + gl_LocalInvocationIndex % EIGHTS_W, columns - 1u);
-  [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) {
-    const uint row = begin + (gl_LocalInvocationIndex + i * INVOCATIONS) / EIGHTS_W;
-    next_w[i] = w[(W_GROUP >> 3) + (WHOLE != 0u ? row : min(row, depths - 1u)) * columns + column];
+  const uint first_w = (W_GROUP >> 3) + column, row = begin + gl_LocalInvocationIndex / EIGHTS_W, rows_apart = INVOCATIONS / EIGHTS_W;
+  if (whole) {
+    [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) next_w[i] = w[first_w + (row + i * rows_apart) * columns];
+    return;
   }
+  [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) next_w[i] = w[first_w + min(row + i * rows_apart, depths - 1u) * columns];
   [[unroll]] for (uint i = 0u; i < LOADS_W; ++i)
-    if (WHOLE == 0u && begin + (gl_LocalInvocationIndex + i * INVOCATIONS) / EIGHTS_W >= depths) next_w[i] = uvec4(0u);
+    if (row + i * rows_apart >= depths) next_w[i] = uvec4(0u);
+#if MATRIX
+  if (!deep) [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = uvec4(0u);
+#endif
 }
 
 void main() {

@@ -7,6 +7,7 @@
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #include "include/contraction.glsl"
+#include "include/eights.glsl"
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint INVOCATIONS = 1024u;
@@ -15,13 +16,7 @@ layout(constant_id = 2) const uint AHEAD = 8u;
 layout(constant_id = 3) const uint WHOLE = 0u;  // 1: the depth is a multiple of the rows of w that are read at once
 
 layout(binding = 0) readonly buffer X { sfp x[]; };
-#if PM_GRAIN == 2
-layout(binding = 1) readonly buffer W { uvec4 w[]; };
-#define EIGHT uvec4
-#else
-struct EIGHT { vec4 low, high; };
 layout(binding = 1) readonly buffer W { EIGHT w[]; };
-#endif
 layout(binding = 2) buffer Y { sfp y[]; };
 
 const uint kColumns = 32u, kAcross = 4u;  // of a workgroup; invocations that read them
@@ -30,14 +25,6 @@ const uint DEEP = INVOCATIONS / kAcross;  // rows of w side by side
 const uint PARTS = INVOCATIONS / kColumns;     // that eight sums become
 shared vec4 meeting[ROWS * INVOCATIONS * 2u];  // [row][down][four of columns]
 shared float parts[ROWS * INVOCATIONS];        // [row][part][column]
-
-#if PM_GRAIN == 2
-vec4 low_of(EIGHT e) { return vec4(pm_unpack_halves(e.x), pm_unpack_halves(e.y)); }
-vec4 high_of(EIGHT e) { return vec4(pm_unpack_halves(e.z), pm_unpack_halves(e.w)); }
-#else
-vec4 low_of(EIGHT e) { return e.low; }
-vec4 high_of(EIGHT e) { return e.high; }
-#endif
 
 void store(uint row, uint channel, float sum) {
   if (row >= p.pixels || channel >= p.channels_out) return;

@@ -36,6 +36,15 @@ def test_the_kernel_of_integer_matrices_compiles_where_no_device_has_them(signed
     assert "CooperativeMatrixKHR" in shader.interface["capabilities"]
 
 
+@pytest.mark.parametrize("storage", ["fp32", "fp16", "fp16_packed", "bf16_packed"])
+def test_the_kernel_of_columns_compiles_where_no_device_takes_it(storage: str) -> None:
+    macros = {"MATRIX": "1", "HAS_BIAS": "1", "SUBGROUP": "32u"}
+    source = (SHADERS / "gemv_columns.comp").read_text()
+    options = pumice.ShaderOptions(storage=storage)
+    shader = pumice.compile(source, options, macros=macros, include_dirs=[str(SHADERS)], name="gemv_columns")
+    assert shader.interface["local_size"] == (256, 1, 1)
+
+
 @pytest.mark.parametrize(("matrix", "bias"), [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1"), ("1", "2")])
 def test_the_kernel_of_matrix_units_compiles_where_no_device_has_them(matrix: str, bias: str) -> None:
     macros = {"MATRIX": matrix, "Y_VEC4": "1", "HAS_BIAS": bias, "EPILOGUE(x)": "x"}

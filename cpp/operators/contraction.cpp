@@ -49,10 +49,10 @@ void add_contraction(LowerContext& node, const Contraction& c, const Operand& x,
   const bool x_vec4 = kv == 4 && has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, 4) && c.x_first % 4 == 0 &&
                       (!c.integers || node.input_phase(0) % 4 == 0);
   const bool y_vec4 = has_vector_channels(c.y, c.weights.channels_out, c.y_stride_group, 4) && c.y_first % 4 == 0;
-  const auto skinny = c.integers ? std::nullopt : skinny_of(node, c, pixels);
-  const auto matrix = skinny || c.integers ? std::nullopt : matrix_tiling_of(node, c, pixels);
+  const auto skinny = c.integers || c.by_columns ? std::nullopt : skinny_of(node, c, pixels);
+  const auto matrix = skinny || c.integers || c.by_columns ? std::nullopt : matrix_tiling_of(node, c, pixels);
   Macros macros = {{"MATRIX", c.matrix ? "1" : "0"},
-                   {"Y_VEC4", y_vec4 && !skinny ? "1" : "0"},
+                   {"Y_VEC4", y_vec4 && !skinny && !c.by_columns ? "1" : "0"},
                    {"HAS_BIAS", std::to_string(static_cast<int>(bias.kind))}};
   if (c.integers) {
     for (auto& macro : integer_macros(*c.integers)) macros.push_back(std::move(macro));
@@ -72,6 +72,12 @@ void add_contraction(LowerContext& node, const Contraction& c, const Operand& x,
                         {"DEPTH", matrix->depth},
                         {"WHOLE", depth % matrix->depth == 0 ? 1 : 0},
                         {"SPLIT", matrix->split}});
+  } else if (c.by_columns) {
+    const int64_t ahead = 8 / pixels, subgroup = node.subgroup();
+    shader = "gemv_columns.comp";
+    tile_pixels = kMostColumnRows, tile_channels = kColumnsGroup / subgroup;
+    macros.emplace_back("SUBGROUP", std::to_string(subgroup) + "u");
+    spec = specialized({{"ROWS", pixels}, {"AHEAD", ahead}, {"WHOLE", depth / 8 % (subgroup * ahead) == 0 ? 1 : 0}});
   } else if (skinny) {
     shader = "gemv.comp";
     tile_pixels = kMostSkinny, tile_channels = kSkinnyChannels;

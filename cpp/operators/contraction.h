@@ -39,6 +39,7 @@ struct Contraction {
   int64_t x_first = 0, w_first = 0, y_first = 0;  // elements where this dispatch begins
   bool matrix = false;                            // a matrix product: no taps
   std::optional<IntegerTerms> integers = {};      // none: of floats
+  bool by_columns = false;                        // of a matrix product: w lies by columns, and x in whole eights
   bool padded = false;                            // x has zeros after its last channel, up to the next eight
 };
 

@@ -68,6 +68,11 @@ std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Con
   return channels < kNarrow ? std::nullopt : std::optional(kTilings[std::size(kTilings) - 1]);
 }
 
+bool has_columns_kernel(const NodeContext& node, const WeightView& weights) {
+  constexpr int64_t kLeastDepth = 256;
+  return !node.prefers_lanes() && node.subgroup() > 0 && weights.channels_in % 8 == 0 && weights.channels_in >= kLeastDepth;
+}
+
 std::optional<Skinny> skinny_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
   constexpr int64_t kLeastDepth = 128, kBytes = 36;  // shared ones of an invocation
   if (node.prefers_lanes() || !c.matrix || pixels > kMostSkinny || c.weights.channels_in < kLeastDepth || c.w_first % 8 != 0) return {};

@@ -41,6 +41,10 @@ struct Skinny {
 
 constexpr int64_t kMostSkinny = 4, kSkinnyChannels = 32, kSkinnyAhead = 8;
 
+// Whether products of a few rows are quicker with this matrix stored by columns: see gemv_columns.comp.
+bool has_columns_kernel(const NodeContext& node, const WeightView& weights);
+constexpr int64_t kColumnsGroup = 256, kMostColumnRows = 2;  // its workgroup; with more rows gemv.comp is quicker
+
 // None where the rows are more, the depth is small, or the lanes of a software device do it.
 std::optional<Skinny> skinny_of(const LowerContext& node, const Contraction& c, int64_t pixels);
 

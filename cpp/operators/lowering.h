@@ -96,6 +96,7 @@ class NodeContext {
 class PackContext : public NodeContext {
  public:
   std::vector<std::optional<TensorDesc>> inputs;  // known for constants; others may be empty
+  std::vector<std::optional<Shape>> shapes;       // of all inputs of a graph's node, where they are known before it is bound
   const TensorDesc& input(size_t i) const { return *inputs.at(i); }
 };
 

@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "core/rounding.h"
 #include "operators/contraction.h"
+#include "operators/contraction_tiling.h"
 #include "operators/families.h"
 #include "operators/matrix_integers.h"
 #include "operators/operator_table.h"
@@ -33,8 +34,22 @@ static bool is_as_packed(const NodeContext& node, const TensorDesc& b, const Wei
          weights.channels_out % 8 == 0;
 }
 
+// The columns of a matrix that lies right otherwise, one after the other: for products that are known to be of a few rows.
+static bool pack_columns(const PackContext& node, const WeightView& weights, PackedWeight& packed) {
+  if (!has_columns_kernel(node, weights) || node.input(1).rank() != 2 || node.shapes.empty() || !node.shapes[0]) return false;
+  const Shape& left = *node.shapes[0];
+  if (left.size() != 2 || left[0] > kMostColumnRows || node.attributes->integer("transA", 0) != 0) return false;
+  pack_weights(node, 1, {1, weights.channels_in, weights.channels_out, 1, 0, weights.stride_in, weights.stride_out, 0}, 1, packed);
+  return true;
+}
+
+// What needs no packing and is packed all the same, is so by columns.
+static bool lies_by_columns(const LowerContext& node, const WeightView& weights, double scale) {
+  return node.constant_packed.size() > 1 && node.constant_packed[1] && is_as_packed(node, node.input(1), weights, scale);
+}
+
 static bool pack_matrix(const PackContext& node, const WeightView& weights, double scale, PackedWeight& packed) {
-  if (is_as_packed(node, node.input(1), weights, scale)) return false;
+  if (is_as_packed(node, node.input(1), weights, scale)) return pack_columns(node, weights, packed);
   pack_weights(node, 1, weights, scale, packed);
   return true;
 }
@@ -80,7 +95,8 @@ Operand matrix_rows(LowerContext& node, Contraction& c) {
   constexpr int64_t kEight = 8, kLeast = 64;
   const int64_t rows = c.x.w, depth = c.weights.channels_in;
   const bool ready = node.input_phase(0) == 0 && c.x.sc == 1 && depth % kEight == 0 && c.x.sw % kEight == 0;
-  if (ready || !node.has_matrices() || std::min({rows, depth, c.weights.channels_out}) < kLeast) return node.in(0);
+  if (ready) return node.in(0);
+  if (!c.by_columns && (!node.has_matrices() || std::min({rows, depth, c.weights.channels_out}) < kLeast)) return node.in(0);
   PackedWeight packed;
   pack_weights(node, node.input(0), {1, depth, rows, 1, 0, c.x.sc, c.x.sw, 0}, 1, packed);
   const Operand target = node.temporary(packed.desc.bytes());
@@ -104,6 +120,7 @@ void lower_gemm(LowerContext& node) {
   Contraction c =
       matrix_product(matrix_planes(a.shape[row], a.shape[column], a.strides[row], a.strides[column]),
                      matrix_weights(node.input(1), transposed_b), matrix_planes(y.shape[0], y.shape[1], y.strides[0], y.strides[1]));
+  c.by_columns = lies_by_columns(node, c.weights, node.attributes->real("alpha", 1));
   const Operand left = matrix_rows(node, c);
   const Operand weights = matrix_operand(node, c.weights, node.attributes->real("alpha", 1));
   ContractionBias bias = adds ? bias_of(node) : ContractionBias{};
@@ -142,6 +159,13 @@ void lower_matmul(LowerContext& node) {
   const TensorDesc a = as_matrices(node.input(0), false), b = as_matrices(node.input(1), true), &y = node.output(0);
   const bool is_strided = !a.is_packed() || !b.is_packed() || !y.is_packed(),
              b_packed = node.constant_packed.size() > 1 && node.constant_packed[1];
+  if (const WeightView columns = matrix_weights(b, false); is_working_float(y.dtype) && lies_by_columns(node, columns, 1)) {
+    Contraction c = matrix_product(matrix_planes(a.shape[0], a.shape[1], a.strides[0], a.strides[1]), columns,
+                                   matrix_planes(y.shape[0], y.shape[1], y.strides[0], y.strides[1]));
+    c.by_columns = true;
+    const Operand left = matrix_rows(node, c);
+    return add_contraction(node, c, left, node.packed(1), {}, node.out(0));
+  }
   if (!is_working_float(y.dtype) || (is_strided && !b_packed)) {
     TensorDesc matrices = y;  // with the axes that vectors lose
     const auto insert = [&](size_t back) {

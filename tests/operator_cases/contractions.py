@@ -168,6 +168,9 @@ def products() -> Iterator[Case]:
         yield matmul(f"{rows} rows by many columns", x(rows, 203), w(203, 75))
     yield matmul("a row by a batch", x(3, 1, 131), x(3, 131, 40))
     yield gemm("one row, bias of the row", x(1, 257), w(257, 33), w(33))
+    for rows in (1, 2):
+        yield matmul(f"{rows} rows by a deep constant", x(rows, 520), w(520, 40))
+        yield gemm(f"{rows} rows by a deep constant", x(rows, 512), w(512, 136), w(136))
     yield gemm("two rows, a matrix added", x(2, 160), w(160, 48), x(2, 48), alpha=0.5, beta=2.0)
     yield matmul("many wide tiles", x(1411, 19), w(19, 1543))
     yield matmul("sixteen rows", x(16, 512), w(512, 200))

@@ -1,0 +1,52 @@
+// Matrix products of a few rows with a matrix that is stored by columns: y = x w, bound by the reading of w. A subgroup computes one column
+// of all ROWS rows: its invocations read neighbouring eights of the column, AHEAD of them on their way at once, and their sums meet by
+// exchange.
+// Packed weights: [columns][depth], a multiple of 8 deep; x is read in eights too.
+#version 450
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+#include "include/contraction.glsl"
+#include "include/eights.glsl"
+
+layout(local_size_x = 256) in;
+layout(constant_id = 0) const uint ROWS = 1u;
+layout(constant_id = 1) const uint AHEAD = 8u;
+layout(constant_id = 2) const uint WHOLE = 0u;  // 1: the eights of a column are a multiple of those that a subgroup reads at once
+
+layout(binding = 0) readonly buffer X { EIGHT x[]; };
+layout(binding = 1) readonly buffer W { EIGHT w[]; };
+layout(binding = 2) buffer Y { sfp y[]; };
+
+void main() {
+  const uint lane = gl_SubgroupInvocationID, channel = gl_WorkGroupID.y * (gl_WorkGroupSize.x / SUBGROUP) + gl_SubgroupID;
+  const uint eights = p.channels_in / 8u, first_w = (p.w_offset >> 3) + min(channel, p.channels_out - 1u) * eights;
+  float sums[ROWS];
+  [[unroll]] for (uint row = 0u; row < ROWS; ++row) sums[row] = 0.0;
+  for (uint begin = lane; begin < eights; begin += SUBGROUP * AHEAD) {
+    // Without branches, so that all loads are on their way at once: past the end the last eight is read, and nothing comes of it.
+    EIGHT held[AHEAD], factors[ROWS * AHEAD];
+    [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {
+      const uint eight = begin + k * SUBGROUP, at = WHOLE != 0u ? eight : min(eight, eights - 1u);
+      held[k] = w[first_w + at];
+      [[unroll]] for (uint row = 0u; row < ROWS; ++row)
+        factors[row * AHEAD + k] = x[(p.x_offset + min(row, p.pixels - 1u) * p.x_stride_w) / 8u + at];
+    }
+    [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {
+      const bool deep = WHOLE != 0u || begin + k * SUBGROUP < eights;
+      [[unroll]] for (uint row = 0u; row < ROWS; ++row) {
+        const EIGHT f = factors[row * AHEAD + k];
+        const float product = dot(low_of(held[k]), low_of(f)) + dot(high_of(held[k]), high_of(f));
+        sums[row] += deep ? product : 0.0;
+      }
+    }
+  }
+  [[unroll]] for (uint row = 0u; row < ROWS; ++row) {
+    float sum = sums[row];
+    [[unroll]] for (uint mask = 1u; mask < SUBGROUP; mask <<= 1) sum += subgroupShuffleXor(sum, mask);
+    if (lane != 0u || row >= p.pixels || channel >= p.channels_out) continue;
+    pm_store(y, y_index(uvec3(0u, 0u, row)) + channel * p.y_stride_c, epilogue(sum + channel_bias(channel) + element_bias(row, channel)));
+  }
+}
