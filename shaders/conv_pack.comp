@@ -1,10 +1,11 @@
-// Packs the weights of a contraction: one invocation makes four neighbouring elements (one output channel, four of the input). INTEGER: of bytes, which it leaves as they are.
+// Packs the weights of a contraction: one invocation makes four neighbouring elements (one output channel, four of the input).
+// INTEGER: of bytes, which it leaves as they are.
 // The source is any strided [groups * channels_out, channels_in, taps] (or, for transposed convolutions, channels first).
 // LANES: [groups][channels_out / 16][taps][channels_in / KV][16][4] for conv_lanes.
 // Otherwise: [groups][taps][channels_in][channels_out rounded up to 8] for conv_tiled and conv_matrix, four output channels an invocation.
 #version 450
 #include "include/tensor.glsl"
-layout(local_size_x = 64) in;
+layout(local_size_x = LOCAL_SIZE) in;
 #if INTEGER
 layout(binding = 0) readonly buffer X { uint x[]; };
 #define LOAD(i) pm_load_u8(x, i)
@@ -34,13 +35,15 @@ layout(push_constant) uniform parameter {
   uint x_offset, y_offset;
 } p;
 
+// Without a branch, so that several are on their way at once: what lies outside is read elsewhere and becomes zero.
 Weight weight(uint group, uint tap, uint channel_in, uint channel_out) {
-  if (channel_in >= p.channels_in || channel_out >= p.channels_out) return Weight(0);
-  const uint at = p.x_offset + group * p.x_stride_group + channel_out * p.x_stride_out + channel_in * p.x_stride_in + tap * p.x_stride_tap;
+  const bool inside = channel_in < p.channels_in && channel_out < p.channels_out;
+  const uint at = group * p.x_stride_group + channel_out * p.x_stride_out + channel_in * p.x_stride_in + tap * p.x_stride_tap;
+  const Weight v = LOAD(p.x_offset + (inside ? at : 0u));
 #if INTEGER
-  return LOAD(at);
+  return inside ? v : 0u;
 #else
-  return LOAD(at) * p.scale;
+  return inside ? v * p.scale : 0.0;
 #endif
 }
 
@@ -60,8 +63,11 @@ void main() {
   const uint columns = (p.channels_out + 7u) / 8u * 2u;
   uint rest = quad;
   const uint channel_out = rest % columns * 4u; rest /= columns;
-  const uint channel_in = rest % p.channels_in; rest /= p.channels_in;
-  const uint tap = rest % p.taps, group = rest / p.taps;
+  uint channel_in = rest, tap = 0u, group = 0u;
+  if (rest >= p.channels_in) {  // there are taps or groups
+    channel_in = rest % p.channels_in; rest /= p.channels_in;
+    tap = rest % p.taps, group = rest / p.taps;
+  }
   Weight4 v;
   for (uint i = 0u; i < 4u; ++i) v[i] = weight(group, tap, channel_in, channel_out + i);
 #endif

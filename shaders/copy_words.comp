@@ -1,6 +1,6 @@
 // Copies 32-bit words, four per invocation, neighbours by neighbouring invocations.
 #version 450
-layout(local_size_x = 64) in;
+layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) writeonly buffer Y { uint y[]; };
 layout(push_constant) uniform parameter { uint words; uint x_offset; uint y_offset; } p;

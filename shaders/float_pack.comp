@@ -1,7 +1,7 @@
 // A float vector as float32, whatever its source: biases, scales and statistics, which kernels read as they accumulate.
 #version 450
 #include "include/tensor.glsl"
-layout(local_size_x = 64) in;
+layout(local_size_x = LOCAL_SIZE) in;
 #if SOURCE_FLOAT
 layout(binding = 0) readonly buffer X { float x[]; };
 #define LOAD(i) x[i]

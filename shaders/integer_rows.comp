@@ -2,7 +2,7 @@
 // of a row, or with DOWN of a column, as the source lies.
 #version 450
 #include "include/tensor.glsl"
-layout(local_size_x = 64) in;
+layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) writeonly buffer Y { uint y[]; };
 layout(push_constant) uniform parameter {

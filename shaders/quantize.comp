@@ -4,7 +4,7 @@
 #version 450
 #include "include/math.glsl"
 #include "include/tensor.glsl"
-layout(local_size_x = 64) in;
+layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly buffer X { X_TYPE x[]; };
 layout(binding = 1) readonly buffer Scale { float scale[]; };
 layout(binding = 2) buffer Y { Y_TYPE y[]; };

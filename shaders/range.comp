@@ -1,7 +1,7 @@
 // first, first + step, ..: integers, floats and doubles, whose bits come as two words, low one first.
 #version 450
 #include "include/tensor.glsl"
-layout(local_size_x = 64) in;
+layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) buffer Y { Y_TYPE y[]; };
 layout(push_constant) uniform parameter {
   uint elements;

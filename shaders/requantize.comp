@@ -4,7 +4,7 @@
 #version 450
 #include "include/math.glsl"
 #include "include/tensor.glsl"
-layout(local_size_x = 64) in;
+layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly buffer X { int x[]; };
 layout(binding = 1) readonly buffer AScale { float a_scale[]; };
 layout(binding = 2) readonly buffer BScale { float b_scale[]; };

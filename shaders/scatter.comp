@@ -8,7 +8,7 @@
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #include "include/indexed.glsl"
-layout(local_size_x = 64) in;
+layout(local_size_x = LOCAL_SIZE) in;
 #if BITS == 64
 #if REDUCE
 #define WORD uint64_t

@@ -100,7 +100,8 @@ class Kernel {
   std::map<std::string, std::shared_ptr<const KernelVariant>> variants_;  // by storage, macros, spec
 };
 
-// The engine's own kernels of one context, by path of the embedded shader ("conv_lanes.comp").
+// The engine's own kernels of one context, by path of the embedded shader ("conv_lanes.comp"). They are told the LOCAL_SIZE of the device,
+// where the macros do not say one.
 class KernelLibrary {
  public:
   std::shared_ptr<const KernelVariant> find(const std::shared_ptr<Context>& context, std::string_view shader, Storage storage,

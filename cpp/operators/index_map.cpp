@@ -264,7 +264,7 @@ static void add_pad(LowerContext& node, std::vector<PadAxis> axes, const Operand
   const int64_t lanes = words ? 32 / element_bits : 1, piece_bits = lanes * made * element_bits;
   int64_t elements = 1;
   for (const PadAxis& axis : axes) elements *= axis.size;
-  Macros macros = moving_macros(node, piece_bits);
+  Macros macros = moving_macros(piece_bits);
   macros.insert(macros.end(), {{"BITS", std::to_string(element_bits)},
                                {"SCALE", std::to_string(scale) + "u"},
                                {"MADE", std::to_string(made)},

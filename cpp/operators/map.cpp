@@ -338,7 +338,6 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
                  {"DENSE", shape.dense ? "1" : "0"},
                  {"WHOLE", shape.whole ? "1" : "0"},
                  {"QUADS", number(static_cast<size_t>(quads_of(result_dtype)))},
-                 {"LOCAL_SIZE", node.context->info().kind == DeviceKind::software ? "64" : "256"},
                  {"RESULT_TYPE", std::string(glsl_type(wanted))},
                  {"RESULT", glsl}};
   if (shape.dense)

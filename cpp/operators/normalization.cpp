@@ -37,9 +37,7 @@ void add_apply(LowerContext& node, const Planes& x, const Planes& y, const Opera
   const bool planes = has_quad_planes(node, x), vec4 = !planes && x.has_vector_channels(4) && y.has_vector_channels(4);
   const int64_t unit = planes || vec4 ? 4 : 1;
   const DType dtype = node.input(0).dtype;
-  const bool is_software = node.context->info().kind == DeviceKind::software;
-  const Macros macros = {
-      {"PLANES", flag(planes)}, {"VEC4", flag(vec4)}, {"LOCAL_SIZE", is_software ? "64" : "256"}, {"EPILOGUE(x)", node.epilogue()}};
+  const Macros macros = {{"PLANES", flag(planes)}, {"VEC4", flag(vec4)}, {"EPILOGUE(x)", node.epilogue()}};
   StepBuilder step(node.kernel("norm_apply.comp", dtype, macros));
   step.bind("x", node.in(0)).bind("factors", factors).bind("y", node.out(0)).set("elements", y.elements() / unit);
   step.set("channels", vec4 ? y.c / 4 : y.c).set("factor_stride_n", factor_stride_n);

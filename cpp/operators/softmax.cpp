@@ -25,10 +25,8 @@ void add_columns(LowerContext& node, int64_t size, int64_t inner) {
                std::string(logarithm ? "pm_log((v).y); }" : "1.0 / (v).y; }");
   add_fold(node, fold, {{outer, inner}, {{size * inner, 1}, {inner, 1}}}, {{size}, {{inner}}}, largest);
   if (inner % 4 == 0 && begins_in_fours(node)) {
-    const bool is_software = node.context->info().kind == DeviceKind::software;
     constexpr int64_t kRows = 8;  // of an invocation
-    const Macros macros = {
-        {"LOGARITHM", logarithm ? "1" : "0"}, {"LOCAL_SIZE", is_software ? "64" : "256"}, {"ROWS", std::to_string(kRows) + "u"}};
+    const Macros macros = {{"LOGARITHM", logarithm ? "1" : "0"}, {"ROWS", std::to_string(kRows) + "u"}};
     StepBuilder step(node.kernel("softmax_columns.comp", x.dtype, macros));
     step.bind("x", node.in(0)).bind("columns", largest).bind("y", node.out(0));
     step.set("outer", outer).set("size", size).set("inner", inner / 4).set("terms", terms_first / 4);

@@ -261,9 +261,8 @@ uint64_t phase_of(const LowerContext& node, const Operand& operand) {
   return ((operand.place == Place::input ? node.input_phase(operand.index) : 0) + operand.byte_offset) % 16;
 }
 
-Macros moving_macros(const NodeContext& node, int64_t piece_bits) {
-  return {{"LOCAL_SIZE", node.context->info().kind == DeviceKind::software ? "64" : "256"},
-          {"PIECES", std::to_string(pieces_each(piece_bits)) + "u"}};
+Macros moving_macros(int64_t piece_bits) {
+  return {{"PIECES", std::to_string(pieces_each(piece_bits)) + "u"}};
 }
 
 uint64_t moving_threads(int64_t pieces, int64_t piece_bits) {
@@ -289,7 +288,7 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const O
   const int64_t elements = copy.space.elements(), piece_bits = words ? 32 : made * copy.bits;
   const size_t rank = rank_class(copy.space.sizes.size());
   copy.space.pad_to(rank, "'" + std::string(node.node) + "'");
-  Macros macros = moving_macros(node, piece_bits);
+  Macros macros = moving_macros(piece_bits);
   macros.insert(macros.end(), {{"BITS", std::to_string(copy.bits)},
                                {"SCALE", std::to_string(copy.scale) + "u"},
                                {"MADE", std::to_string(made)},
@@ -328,7 +327,7 @@ void add_dense(LowerContext& node, size_t i, std::string_view shader, Macros mac
   const TensorDesc& y = node.output(i);
   const int64_t element_bits = bits(y.dtype) * scale, elements = y.elements() / scale, lanes = std::max<int64_t>(32 / element_bits, 1);
   if (elements == 0) return;
-  for (auto& macro : moving_macros(node, lanes * element_bits)) macros.push_back(std::move(macro));
+  for (auto& macro : moving_macros(lanes * element_bits)) macros.push_back(std::move(macro));
   macros.emplace_back("BITS", std::to_string(element_bits));
   macros.emplace_back("SCALE", std::to_string(scale) + "u");
   StepBuilder step(node.kernel(shader, DType::float32, macros));

@@ -33,7 +33,7 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const O
 uint64_t phase_of(const LowerContext& node, const Operand& operand);
 
 // What kernels are told that move pieces of `piece_bits`: LOCAL_SIZE, the invocations of a workgroup, and PIECES, how many each moves.
-Macros moving_macros(const NodeContext& node, int64_t piece_bits);
+Macros moving_macros(int64_t piece_bits);
 uint64_t moving_threads(int64_t pieces, int64_t piece_bits);  // invocations for that many
 
 // Input i as a dense row-major tensor: as it is, or a copy of it where its strides are others.
