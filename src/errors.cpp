@@ -74,7 +74,9 @@ void translate(std::exception_ptr pointer) {
     instance.attr("messages") = error.messages;
     raise(all.shader_compile, instance);
   } catch (const StateError& error) {
-    raise(all.state, instance_of(all.state, error));
+    auto instance = instance_of(all.state, error);
+    instance.attr("rule") = error.rule;
+    raise(all.state, instance);
   } catch (const DeviceLostError& error) {
     raise(all.device_lost, instance_of(all.device_lost, error));
   } catch (const OutOfMemoryError& error) {
@@ -108,7 +110,7 @@ void bind_errors(py::module_& module) {
                                py::make_tuple(all.error, builtin(PyExc_NotImplementedError)));
   all.timeout = make_class(module, "TimeoutError", "A wait, loop or execution ran out of time; transient: trying again may succeed.",
                            py::make_tuple(all.error, builtin(PyExc_TimeoutError)));
-  all.state = make_class(module, "StateError", "A call in the wrong state: use after close, recording into a committed list.",
+  all.state = make_class(module, "StateError", "A call in the wrong state: use after close, recording into a committed list; rule.",
                          py::make_tuple(all.error, builtin(PyExc_RuntimeError)));
   all.out_of_bounds = make_class(module, "OutOfBoundsError",
                                  "A kernel with debug=True reached past an array in a buffer: kernel, file, line, buffer, index, size, "
@@ -121,6 +123,7 @@ void bind_errors(py::module_& module) {
   for (const char* attribute : {"rule", "slot", "tensor", "expected", "given"}) all.binding.attr(attribute) = "";
   for (const char* attribute : {"node", "rule"}) all.graph.attr(attribute) = "";
   all.shader_compile.attr("messages") = py::tuple();
+  all.state.attr("rule") = "";
   all.unsupported.attr("items") = py::tuple();
   all.timeout.attr("transient") = true;
   py::register_exception_translator(&translate);

@@ -47,6 +47,9 @@ GraphError::GraphError(std::string node_name, const std::string& message, std::s
       node(std::move(node_name)),
       rule(std::move(rule_id)) {}
 
+StateError::StateError(const std::string& message, std::string rule_id)
+    : Error((rule_id.empty() ? "" : "[" + rule_id + "] ") + message), rule(std::move(rule_id)) {}
+
 UnsupportedError::UnsupportedError(std::vector<std::string> unsupported) : Error(join(unsupported)), items(std::move(unsupported)) {}
 
 }  // namespace pumice

@@ -75,10 +75,13 @@ class TimeoutError : public Error {
   bool transient;
 };
 
-// A call in the wrong state (use after close, recording into a committed list, two threads in one table).
+// A call in the wrong state (use after close, recording into a committed list, two threads in one table); `rule` names the rule of
+// graphs that asks for another one ("B2.12"), or is empty.
 class StateError : public Error {
  public:
-  using Error::Error;
+  explicit StateError(const std::string& message, std::string rule = {});
+
+  std::string rule;
 };
 
 // A kernel that checks its bounds reached past an array in a buffer; the first of `count` accesses. Without a line: too many other messages

@@ -1,0 +1,336 @@
+#include "graph/flow_program.h"
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <map>
+
+#include "core/error.h"
+#include "graph/flow_recordings.h"
+
+namespace pumice {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMostInFlight = 64;  // submissions that nobody has waited for
+constexpr auto kSignalPeriod = std::chrono::milliseconds(50);
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+std::string seconds_text(double seconds) {
+  std::string text = std::to_string(seconds);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text + " s";
+}
+
+// A WHILE under way.
+struct Loop {
+  LoopReport* report = nullptr;
+  Clock::time_point entered;
+  uint64_t trips = 0;
+  bool in_body = false;
+  std::vector<FlowValue> values;  // what its graphs are run on next
+};
+
+// A routine under way.
+struct Frame {
+  const Routine* routine = nullptr;
+  size_t step = 0;
+  std::vector<FlowValue> values;  // by value of the graph
+  Loop loop;                      // of the step at hand
+};
+
+class StepwiseLease : public FlowLease {
+ public:
+  explicit StepwiseLease(std::shared_ptr<const FlowProgram> program)
+      : program_(std::move(program)), pool_(program_->context), recordings_(program_->context) {}
+
+  const TensorDesc& input_desc(size_t i) const override { return inputs_.at(i).desc; }
+  const TensorDesc& output_desc(size_t j) const override { return results_.at(j).desc; }
+  std::byte* input(size_t i) override { return inputs_.at(i).slot->bytes; }
+  const std::byte* output(size_t j) const override {
+    const FlowValue& result = results_.at(j);
+    return result.host ? result.host->data : result.slot->bytes;
+  }
+  uint64_t last_submission() const override { return last_ ? last_->id() : 0; }
+  RunReport report() const override { return report_; }
+
+  void prepare(std::span<const ShapeView> shapes) override {
+    const Routine& main = program_->routines[0];
+    check_shapes(program_->name, main.input_values, shapes);
+    results_.clear();
+    inputs_.resize(shapes.size());
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      FlowValue& input = inputs_[i];
+      input.host.reset();
+      if (input.slot && input.desc.shape.size() == shapes[i].size() && std::ranges::equal(input.desc.shape, shapes[i])) continue;
+      input = {};
+      input = made(TensorDesc(main.input_values[i].dtype, {shapes[i].begin(), shapes[i].end()}), SlotUse::upload);
+    }
+  }
+
+  Submission start(const RunLimits& limits) override {
+    limits_ = &limits;
+    begin_ = Clock::now();
+    next_signal_ = begin_ + kSignalPeriod;
+    report_ = {};
+    loops_.clear();
+    in_flight_.clear();
+    pool_.trim();
+    depth_ = 0;
+    try {
+      copy_inputs();
+      enter(0, inputs_, program_->name);
+      while (depth_ > 0) advance();
+      show_results();
+      if (report_.submissions == 0) submit(recordings_.copies({}, {}, false));
+      wait();
+    } catch (...) {
+      for (Frame& frame : frames_) frame = {};
+      depth_ = 0;
+      throw;
+    }
+    for (const auto& [step, loop] : loops_) report_.loops.push_back(loop);
+    return *last_;
+  }
+
+ private:
+  FlowValue made(TensorDesc desc, SlotUse use) {
+    const uint64_t bytes = desc.bytes();
+    FlowValue value{std::move(desc), {}, pool_.take(bytes, use), {}};
+    value.range = {value.slot->device, 0, bytes};
+    return value;
+  }
+
+  void submit(CommandList& list) {
+    if (in_flight_.size() >= kMostInFlight) {
+      program_->context->wait(in_flight_[kMostInFlight / 2], remaining(), limits_->interrupted);
+      in_flight_.erase(in_flight_.begin(), in_flight_.begin() + kMostInFlight / 2 + 1);
+    }
+    last_ = list.exec();
+    in_flight_.push_back(last_->id());
+    ++report_.submissions;
+  }
+
+  std::optional<double> remaining() const {
+    if (!limits_->timeout_seconds) return {};
+    return std::max(0.0, *limits_->timeout_seconds - seconds_since(begin_));
+  }
+
+  // Throws where the execution's time is over.
+  void check_time(const std::string& next) const {
+    if (limits_->timeout_seconds && seconds_since(begin_) >= *limits_->timeout_seconds)
+      throw TimeoutError(
+          "execution of '" + program_->name + "' took longer than " + seconds_text(*limits_->timeout_seconds) + "; next was '" + next + "'",
+          true);
+  }
+
+  void wait() {
+    if (!last_) return;
+    program_->context->wait(last_->id(), remaining(), limits_->interrupted);
+    in_flight_.clear();
+  }
+
+  // The elements, for which the host waits where the device alone has them.
+  const std::byte* read(FlowValue& value) {
+    if (value.host) return value.host->data;
+    ++report_.host_syncs;
+    wait();
+    if (value.host_visible()) {
+      value.host = std::make_shared<const HostTensor>(HostTensor::copy_of(value.desc, value.slot->bytes));
+    } else {
+      std::vector<std::byte> bytes(value.range.bytes);
+      if (!bytes.empty()) download(value.range, bytes, limits_->interrupted);
+      value.host = std::make_shared<const HostTensor>(HostTensor::copy_of(value.desc, bytes.data()));
+    }
+    return value.host->data;
+  }
+
+  void copy_inputs() {
+    std::vector<FlowValue> copied;
+    for (const FlowValue& input : inputs_)
+      if (input.slot->is_copied()) copied.push_back(input);
+    if (!copied.empty()) submit(recordings_.copies(copied, copied, true));
+  }
+
+  // Begins a routine; `user` is the node that runs it.
+  void enter(size_t number, std::span<const FlowValue> inputs, const std::string& user) {
+    const Routine& routine = program_->routines[number];
+    if (frames_.size() <= depth_) frames_.emplace_back();
+    Frame& frame = frames_[depth_];
+    frame.routine = &routine;
+    frame.step = 0;
+    frame.values.resize(routine.read_by_host.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      check_operand(routine, i, inputs[i], user);
+      frame.values[static_cast<size_t>(routine.inputs[i])] = inputs[i];
+    }
+    for (const RoutineConstant& constant : routine.constants)
+      frame.values[static_cast<size_t>(constant.value)] = {
+          constant.host.desc, constant.range, {}, std::make_shared<const HostTensor>(constant.host)};
+    ++depth_;
+  }
+
+  // What a graph declares of its inputs holds for every value that it is run on.
+  void check_operand(const Routine& routine, size_t i, const FlowValue& given, const std::string& user) const {
+    const ProgramValue& declared = routine.input_values[i];
+    if (!declared.shape) return;
+    bool fits = declared.shape->size() == given.desc.shape.size();
+    for (size_t axis = 0; fits && axis < declared.shape->size(); ++axis)
+      fits = (*declared.shape)[axis] == kUnknownSize || (*declared.shape)[axis] == given.desc.shape[axis];
+    if (fits) return;
+    GraphValue expected;
+    expected.dtype = declared.dtype, expected.shape = declared.shape;
+    throw GraphError(user, "input '" + declared.name + "' of graph '" + routine.name + "': " + to_string(expected) + " expected, given " +
+                               to_string(given.desc));
+  }
+
+  Frame& top() { return frames_[depth_ - 1]; }
+
+  void advance() {
+    if (const auto now = Clock::now(); limits_->interrupted && now >= next_signal_) {
+      limits_->interrupted();
+      next_signal_ = now + kSignalPeriod;
+    }
+    Frame& frame = top();
+    if (frame.step == frame.routine->steps.size()) return leave(frame);
+    const RoutineStep& step = frame.routine->steps[frame.step];
+    check_time(step.kind == RoutineStep::Kind::run ? frame.routine->name : step.node);
+    switch (step.kind) {
+      case RoutineStep::Kind::run:
+        return run(frame, step);
+      case RoutineStep::Kind::if_:
+        return choose(frame, step);
+      case RoutineStep::Kind::while_:
+        return begin_loop(frame, step);
+    }
+  }
+
+  static FlowValue& value(Frame& frame, ValueId id) { return frame.values[static_cast<size_t>(id)]; }
+
+  void run(Frame& frame, const RoutineStep& step) {
+    read_.clear(), made_.clear(), shapes_.clear(), elements_.clear();
+    for (size_t i = 0; i < step.inputs.size(); ++i) {
+      FlowValue& input = value(frame, step.inputs[i]);
+      if (step.region->reads_values()) elements_.push_back(step.region->reads_values(i) ? read(input) : nullptr);
+      read_.push_back(input);
+    }
+    for (const FlowValue& input : read_) shapes_.emplace_back(input.desc.shape);
+    const auto bound = step.region->bind(shapes_, elements_);
+    for (size_t j = 0; j < step.outputs.size(); ++j) {
+      const bool shown = frame.routine->read_by_host[static_cast<size_t>(step.outputs[j])];
+      FlowValue& output = made_.emplace_back(made(*bound->compiled()->outputs()[j].desc, shown ? SlotUse::readback : SlotUse::device));
+      if (const auto& host = bound->output_host(j)) output.host = std::make_shared<const HostTensor>(*host);
+    }
+    submit(recordings_.run(bound, read_, made_));
+    for (size_t j = 0; j < step.outputs.size(); ++j) value(frame, step.outputs[j]) = std::move(made_[j]);
+    read_.clear(), made_.clear();
+    end_step(frame, step);
+  }
+
+  void choose(Frame& frame, const RoutineStep& step) {
+    if (step.inputs[0] == kAbsent) throw GraphError(step.node, "the condition of an IF is expected, given none", "B2.13");
+    const bool taken = is_true(value(frame, step.inputs[0]));
+    std::vector<FlowValue> inputs;
+    for (size_t i = 1; i < step.inputs.size(); ++i) inputs.push_back(value(frame, step.inputs[i]));
+    enter(taken ? step.first : step.second, inputs, step.node);
+  }
+
+  void begin_loop(Frame& frame, const RoutineStep& step) {
+    Loop& loop = frame.loop;
+    loop = {&loops_[&step], Clock::now(), 0, false, {}};
+    loop.report->node = step.node, loop.report->kind = "host";
+    ++loop.report->entries;
+    for (const ValueId input : step.inputs) loop.values.push_back(value(frame, input));
+    enter(step.first, loop.values, step.node);
+  }
+
+  // The outermost frame has run all its steps.
+  void leave(Frame& frame) {
+    std::vector<FlowValue> results;
+    for (const ValueId output : frame.routine->outputs) results.push_back(value(frame, output));
+    frame.values.clear();
+    if (--depth_ == 0)
+      results_ = std::move(results);
+    else
+      accept(top(), std::move(results));
+  }
+
+  // What the graph that the step at hand runs has made.
+  void accept(Frame& frame, std::vector<FlowValue> results) {
+    const RoutineStep& step = frame.routine->steps[frame.step];
+    if (step.kind == RoutineStep::Kind::if_) return end_step(frame, step, results);
+    Loop& loop = frame.loop;
+    if (loop.in_body) {
+      std::ranges::move(results, loop.values.begin());
+      ++loop.trips, ++loop.report->trips;
+      loop.in_body = false;
+      return enter(step.first, loop.values, step.node);
+    }
+    const uint64_t waits = report_.host_syncs;
+    const bool goes_on = is_true(results[0]);
+    loop.report->host_syncs += report_.host_syncs - waits;
+    if (!goes_on) {
+      results = std::move(loop.values);
+      loop = {};
+      return end_step(frame, step, results);
+    }
+    if (limits_->loop_seconds && seconds_since(loop.entered) >= *limits_->loop_seconds)
+      throw TimeoutError("loop '" + step.node + "' of '" + program_->name + "' ran longer than " + seconds_text(*limits_->loop_seconds) +
+                             "; stopped after " + std::to_string(loop.trips) + " iterations",
+                         true);
+    loop.in_body = true;
+    enter(step.second, loop.values, step.node);
+  }
+
+  bool is_true(FlowValue& condition) {
+    if (condition.host) return condition.host->data[0] != std::byte{0};
+    return read(condition)[0] != std::byte{0};
+  }
+
+  void end_step(Frame& frame, const RoutineStep& step, std::span<FlowValue> results = {}) {
+    for (size_t j = 0; j < results.size() && j < step.outputs.size(); ++j) value(frame, step.outputs[j]) = std::move(results[j]);
+    for (const ValueId id : step.released) value(frame, id) = {};
+    ++frame.step;
+  }
+
+  // Brings to the host what it does not see.
+  void show_results() {
+    std::vector<FlowValue> from, to;
+    for (FlowValue& result : results_) {
+      if (result.host || result.host_visible()) continue;
+      from.push_back(result);
+      result.slot = to.emplace_back(made(result.desc, SlotUse::readback)).slot;
+    }
+    if (!from.empty()) submit(recordings_.copies(from, to, false));
+  }
+
+  std::shared_ptr<const FlowProgram> program_;
+  SlotPool pool_;
+  FlowRecordings recordings_;
+  std::vector<FlowValue> inputs_, results_;
+  const RunLimits* limits_ = nullptr;
+  Clock::time_point begin_, next_signal_;
+  std::deque<Frame> frames_;  // by depth; those above it are kept for their memory
+  size_t depth_ = 0;
+  std::map<const RoutineStep*, LoopReport> loops_;
+  RunReport report_;
+  std::vector<uint64_t> in_flight_;
+  std::optional<Submission> last_;
+  // Of the run at hand.
+  std::vector<FlowValue> read_, made_;
+  std::vector<ShapeView> shapes_;
+  std::vector<const std::byte*> elements_;
+};
+
+}  // namespace
+
+std::shared_ptr<FlowLease> FlowLease::create(std::shared_ptr<const FlowProgram> program) {
+  return std::make_shared<StepwiseLease>(std::move(program));
+}
+
+}  // namespace pumice

@@ -1,0 +1,41 @@
+// Runs of regions on given memory: recorded on first use, then replayed.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "graph/bound_program.h"
+#include "graph/flow_values.h"
+
+namespace pumice {
+
+// Not thread-safe.
+class FlowRecordings {
+ public:
+  explicit FlowRecordings(std::shared_ptr<Context> context) : context_(std::move(context)) {}
+
+  // The list that runs `bound` from `inputs` to `outputs`, and brings those that the host sees to it.
+  CommandList& run(const std::shared_ptr<BoundProgram>& bound, std::span<const FlowValue> inputs, std::span<const FlowValue> outputs);
+  // The list that copies values between a slot's own two sides, or (`to` not empty) to others.
+  CommandList& copies(std::span<const FlowValue> from, std::span<const FlowValue> to, bool to_device);
+
+ private:
+  struct Recorded {
+    std::shared_ptr<BoundProgram> bound;  // which keeps its address its own
+    CommandList list;
+  };
+  struct Hash {
+    size_t operator()(const std::vector<uint64_t>& key) const;
+  };
+  Recorded* find(uint64_t first, std::span<const FlowValue> a, std::span<const FlowValue> b);
+  Recorded& add(std::shared_ptr<BoundProgram> bound);
+
+  std::shared_ptr<Context> context_;
+  std::shared_ptr<Buffer> arena_;  // of all runs: they follow one another
+  std::vector<uint64_t> key_;      // of the last search
+  std::unordered_map<std::vector<uint64_t>, Recorded, Hash> recorded_;
+};
+
+}  // namespace pumice
