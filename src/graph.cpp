@@ -51,7 +51,7 @@ ValueId value_argument(const std::shared_ptr<Graph>& self, const py::handle& val
   throw GraphError(user, "a Value of this graph, an array or None expected; given " + type_name(value));
 }
 
-std::vector<ValueId> value_arguments(const std::shared_ptr<Graph>& self, const py::sequence& values, const std::string& user) {
+std::vector<ValueId> value_arguments(const std::shared_ptr<Graph>& self, const std::vector<py::object>& values, const std::string& user) {
   std::vector<ValueId> ids;
   for (const auto& value : values) ids.push_back(value_argument(self, value, user));
   return ids;
@@ -83,15 +83,16 @@ py::object add(const std::shared_ptr<Graph>& self, const std::string& op, const 
 }
 
 Values add_if(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& then, const py::object& orelse,
-              const py::sequence& inputs, const std::string& name, std::vector<std::string> output_names) {
+              const std::vector<py::object>& inputs, const std::string& name, std::vector<std::string> output_names) {
   const std::string user = name.empty() ? "If" : name;
   const auto first = graph_argument(then, "then", user), second = graph_argument(orelse, "else", user);
   const ValueId decides = value_argument(self, condition, user);
   return tuple_of(self, self->if_(decides, first, second, value_arguments(self, inputs, user), name, std::move(output_names)));
 }
 
-Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& body, const py::sequence& carried,
-                 const py::sequence& state, const py::sequence& invariant, const std::string& name, std::vector<std::string> output_names) {
+Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& body,
+                 const std::vector<py::object>& carried, const std::vector<py::object>& state, const std::vector<py::object>& invariant,
+                 const std::string& name, std::vector<std::string> output_names) {
   const std::string user = name.empty() ? "While" : name;
   const auto first = graph_argument(condition, "condition", user), second = graph_argument(body, "body", user);
   return tuple_of(self, self->while_(first, second, value_arguments(self, carried, user), value_arguments(self, state, user),
@@ -190,13 +191,13 @@ void bind_graph(py::module_& module) {
            "numbers and lists of numbers are constants of int32, float32 or bool, and scale, zero_point and dtype are the output's.\n"
            "Raises UnsupportedError (no such operator, a dtype that it lacks), GraphError (wrong inputs, attributes, shapes where they are "
            "known).")
-      .def("if_", &add_if, py::arg("condition"), py::arg("then"), py::arg("orelse"), py::arg("inputs") = py::list(), py::arg("name") = "",
-           py::arg("output_names") = std::vector<std::string>(),
+      .def("if_", &add_if, py::arg("condition"), py::arg("then"), py::arg("orelse"), py::arg("inputs") = std::vector<py::object>(),
+           py::arg("name") = "", py::arg("output_names") = std::vector<std::string>(),
            "Runs the Graph `then` where the condition (bool, shape [1]) is true, else `orelse`; both take the inputs and give the results. "
            "Without a condition (None) it fails when it runs. A graph that it names is finished.\n"
            "Raises GraphError and StateError with the rule's id (pumice.graph_rules()).")
-      .def("while_", &add_while, py::arg("condition"), py::arg("body"), py::arg("carried"), py::arg("state") = py::list(),
-           py::arg("invariant") = py::list(), py::arg("name") = "", py::arg("output_names") = std::vector<std::string>(),
+      .def("while_", &add_while, py::arg("condition"), py::arg("body"), py::arg("carried"), py::arg("state") = std::vector<py::object>(),
+           py::arg("invariant") = std::vector<py::object>(), py::arg("name") = "", py::arg("output_names") = std::vector<std::string>(),
            "Runs the Graph `body` as long as the Graph `condition` gives true (bool, shape [1]), asked before every iteration. Both take "
            "carried, state and invariant values in this order; the body gives the next carried and state values. The results are the "
            "carried "

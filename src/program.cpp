@@ -279,9 +279,11 @@ void bind_program(py::module_& module) {
            "Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError.")
       .def("result", &PyRun::result, py::arg("timeout") = py::none(), "Waits; the outputs as new arrays, in graph order.")
       .def("__repr__", [](const PyRun& self) { return "<ProgramRun " + std::to_string(self.submission().id()) + ">"; });
-  py::class_<Program, std::shared_ptr<Program>>(
-      module, "Program", "A compiled graph: compiled once, bound per input shape, executed many times. Thread-safe; a context manager.")
-      .def_property_readonly("name", &Program::name)
+  py::class_<Program, std::shared_ptr<Program>> program(
+      module, "Program", "A compiled graph: compiled once, bound per input shape, executed many times. Thread-safe; a context manager.");
+  bind_execution(module);
+  bind_program_executions(program);
+  program.def_property_readonly("name", &Program::name)
       .def_property_readonly("inputs", &Program::inputs)
       .def_property_readonly("outputs", &Program::outputs)
       .def_property_readonly("context", &Program::context)
@@ -295,7 +297,9 @@ void bind_program(py::module_& module) {
       .def(
           "run_async",
           [](std::shared_ptr<Program> self, const ArrayLikes& inputs) { return std::make_unique<PyRun>(std::move(self), inputs); },
-          py::arg("inputs"), "Starts an execution and returns at once; arrays in graph order.")
+          py::arg("inputs"),
+          "Starts an execution and returns at once, or where the program has control flow when it has ended: execution().start() does not "
+          "wait for that. Arrays in graph order.")
       .def("compiled", &compiled, py::arg("shapes"),
            "The operator for these input shapes, for binding tables; its persistent resource is this program's and already initialised.")
       .def_property_readonly("persistent", &Program::persistent, "The range that holds the weights.")

@@ -54,3 +54,26 @@ def counting_loop(step: int = 1) -> pumice.Graph:
     (last,) = graph.while_(less_than_limit(), count_up(step), carried=[start], invariant=[limit], name="loop")
     graph.output("last", last)
     return graph
+
+
+def fibonacci() -> tuple[pumice.Graph, pumice.Graph]:
+    """Condition and body over (a, b) carried, i state-only, n invariant: a body that permutes its state."""
+    values = [("a", [1]), ("b", [1]), ("i", [1]), ("n", [1])]
+    condition = pumice.Graph("more")
+    _, _, i, n = (condition.input(name, "int32", shape) for name, shape in values)
+    condition.output("more", condition.add("Less", i, n))
+    body = pumice.Graph("next")
+    a, b, i, _ = (body.input(name, "int32", shape) for name, shape in values)
+    body.output("a", body.add("Identity", b))
+    body.output("b", body.add("Add", a, b))
+    body.output("i", body.add("Add", i, integer(1)))
+    return condition, body
+
+
+def loop_of(condition: pumice.Graph, body: pumice.Graph, dtype: str = "int32", name: str = "") -> pumice.Graph:
+    """A graph of (x[1], limit[1]) that is a loop which carries x."""
+    graph = pumice.Graph(name or f"loop of {body.name}")
+    x, limit = graph.input("x", dtype, [1]), graph.input("limit", dtype, [1])
+    (last,) = graph.while_(condition, body, carried=[x], invariant=[limit], name="loop")
+    graph.output("last", last)
+    return graph

@@ -61,9 +61,8 @@ RecordedExecution::RecordedExecution(const std::shared_ptr<CompiledOperator>& co
 }
 
 Submission RecordedExecution::start(const RunLimits&) {
-  Submission submission = list_.exec();
-  last_ = submission.id();
-  return submission;
+  last_ = list_.exec();
+  return *last_;
 }
 
 BoundProgram::BoundProgram(BindInputs key, std::shared_ptr<CompiledOperator> compiled, BufferRange persistent, size_t inputs,
@@ -84,9 +83,7 @@ std::shared_ptr<Lease> BoundProgram::lease(bool wait, std::optional<double> time
   return pool_.lease(*compiled_->context(), make, wait, timeout_seconds, interrupted);
 }
 
-std::shared_ptr<RecordedExecution> BoundProgram::timed() const {
-  RecordingOptions options;
-  options.timestamps = true;
+std::shared_ptr<RecordedExecution> BoundProgram::recorded(const RecordingOptions& options) const {
   return std::make_shared<RecordedExecution>(compiled_, persistent_, inputs_, options);
 }
 

@@ -29,8 +29,8 @@ class BoundProgram {
   const std::optional<HostTensor>& output_host(size_t j) const { return output_hosts_[j]; }
   // A recording that nobody else has. Waits for one where all are leased; with `wait` false throws StateError.
   std::shared_ptr<Lease> lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
-  // A recording of its own, with a timestamp around every dispatch.
-  std::shared_ptr<RecordedExecution> timed() const;
+  // A recording of its own.
+  std::shared_ptr<RecordedExecution> recorded(const RecordingOptions& options) const;
   std::vector<StepReport> steps(const ProgramGraph& graph) const;
   ArenaReport arena(const ProgramGraph& graph) const;
 
@@ -55,7 +55,9 @@ class RecordedExecution : public Lease {
   std::byte* input(size_t i) override { return inputs_[i].bytes; }
   const std::byte* output(size_t j) const override { return outputs_[j].bytes; }
   Submission start(const RunLimits& limits) override;
-  uint64_t last_submission() const override { return last_; }
+  uint64_t last_submission() const override { return last_ ? last_->id() : 0; }
+  RunReport report() const override { return {1, list_.recording()->dispatch_count(), 0, {}}; }
+  std::optional<double> device_seconds() const override { return last_ ? last_->device_time() : std::nullopt; }
   const CommandList& list() const { return list_; }
 
  private:
@@ -63,7 +65,7 @@ class RecordedExecution : public Lease {
   std::vector<HostSlot> inputs_, outputs_;
   std::shared_ptr<Buffer> arena_;
   CommandList list_;
-  uint64_t last_ = 0;
+  std::optional<Submission> last_;
 };
 
 // Records a program's operator. `arena`: at least its temporary bytes.

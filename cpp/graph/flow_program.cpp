@@ -46,8 +46,8 @@ struct Frame {
 
 class StepwiseLease : public FlowLease {
  public:
-  explicit StepwiseLease(std::shared_ptr<const FlowProgram> program)
-      : program_(std::move(program)), pool_(program_->context), recordings_(program_->context) {}
+  StepwiseLease(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options)
+      : program_(std::move(program)), is_measured_(options.total_time), pool_(program_->context), recordings_(program_->context, options) {}
 
   const TensorDesc& input_desc(size_t i) const override { return inputs_.at(i).desc; }
   const TensorDesc& output_desc(size_t j) const override { return results_.at(j).desc; }
@@ -58,6 +58,7 @@ class StepwiseLease : public FlowLease {
   }
   uint64_t last_submission() const override { return last_ ? last_->id() : 0; }
   RunReport report() const override { return report_; }
+  std::optional<double> device_seconds() const override { return is_measured_ ? std::optional(device_seconds_) : std::nullopt; }
 
   void prepare(std::span<const ShapeView> shapes) override {
     const Routine& main = program_->routines[0];
@@ -78,6 +79,7 @@ class StepwiseLease : public FlowLease {
     begin_ = Clock::now();
     next_signal_ = begin_ + kSignalPeriod;
     report_ = {};
+    device_seconds_ = 0;
     loops_.clear();
     in_flight_.clear();
     pool_.trim();
@@ -114,6 +116,10 @@ class StepwiseLease : public FlowLease {
     last_ = list.exec();
     in_flight_.push_back(last_->id());
     ++report_.submissions;
+    report_.dispatches += list.recording()->dispatch_count();
+    if (!is_measured_) return;
+    wait();  // one after the other: a list has one pair of time stamps
+    device_seconds_ += last_->device_time().value_or(0);
   }
 
   std::optional<double> remaining() const {
@@ -310,6 +316,8 @@ class StepwiseLease : public FlowLease {
   }
 
   std::shared_ptr<const FlowProgram> program_;
+  bool is_measured_;
+  double device_seconds_ = 0;
   SlotPool pool_;
   FlowRecordings recordings_;
   std::vector<FlowValue> inputs_, results_;
@@ -329,8 +337,8 @@ class StepwiseLease : public FlowLease {
 
 }  // namespace
 
-std::shared_ptr<FlowLease> FlowLease::create(std::shared_ptr<const FlowProgram> program) {
-  return std::make_shared<StepwiseLease>(std::move(program));
+std::shared_ptr<FlowLease> FlowLease::create(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options) {
+  return std::make_shared<StepwiseLease>(std::move(program), options);
 }
 
 }  // namespace pumice

@@ -20,7 +20,7 @@ struct FlowProgram {
 // Memory of inputs of these shapes, and everything that runs on it. The lease's input_desc() are those of the shapes last prepared for.
 class FlowLease : public Lease {
  public:
-  static std::shared_ptr<FlowLease> create(std::shared_ptr<const FlowProgram> program);
+  static std::shared_ptr<FlowLease> create(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options);
   virtual void prepare(std::span<const ShapeView> shapes) = 0;
 };
 

@@ -41,7 +41,7 @@ CommandList& FlowRecordings::run(const std::shared_ptr<BoundProgram>& bound, std
   dispatch_on(list, compiled, bound->persistent(), read, made, arena_);
   for (const FlowValue& value : outputs)
     if (value.host_visible() && value.slot->is_copied()) list.copy(value.slot->device_range(), value.slot->host_range());
-  list.commit();
+  list.commit(options_);
   Recorded& recorded = add(bound);
   recorded.list = std::move(list);
   return recorded.list;
@@ -54,7 +54,7 @@ CommandList& FlowRecordings::copies(std::span<const FlowValue> from, std::span<c
     const BufferRange device = from[i].range, host{to[i].slot->host, 0, device.bytes};
     if (device.bytes > 0) to_device ? list.copy(host, device) : list.copy(device, host);
   }
-  list.commit();
+  list.commit(options_);
   Recorded& recorded = add({});
   recorded.list = std::move(list);
   return recorded.list;

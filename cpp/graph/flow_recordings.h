@@ -14,7 +14,7 @@ namespace pumice {
 // Not thread-safe.
 class FlowRecordings {
  public:
-  explicit FlowRecordings(std::shared_ptr<Context> context) : context_(std::move(context)) {}
+  FlowRecordings(std::shared_ptr<Context> context, const RecordingOptions& options) : context_(std::move(context)), options_(options) {}
 
   // The list that runs `bound` from `inputs` to `outputs`, and brings those that the host sees to it.
   CommandList& run(const std::shared_ptr<BoundProgram>& bound, std::span<const FlowValue> inputs, std::span<const FlowValue> outputs);
@@ -33,6 +33,7 @@ class FlowRecordings {
   Recorded& add(std::shared_ptr<BoundProgram> bound);
 
   std::shared_ptr<Context> context_;
+  RecordingOptions options_;
   std::shared_ptr<Buffer> arena_;  // of all runs: they follow one another
   std::vector<uint64_t> key_;      // of the last search
   std::unordered_map<std::vector<uint64_t>, Recorded, Hash> recorded_;

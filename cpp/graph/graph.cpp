@@ -109,10 +109,11 @@ Graph::~Graph() {
   };
   take(nodes_);
   while (!held.empty()) {
-    const auto control = std::move(held.back());
+    const auto control = std::const_pointer_cast<ControlFlow>(std::move(held.back()));
     held.pop_back();
     if (control.use_count() > 1) continue;
-    for (const auto& graph : {&control->first, &control->second})
+    if (control->first == control->second) control->second.reset();
+    for (auto* graph : {&control->first, &control->second})
       if (graph->use_count() == 1) take(const_cast<Graph&>(**graph).nodes_);
   }
 }

@@ -115,10 +115,20 @@ std::shared_ptr<Lease> Program::lease(std::span<const ShapeView> shapes, std::sp
                                       std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
   state_->check_open();
   if (state_->region) return state_->region->bind(shapes, values)->lease(wait, timeout_seconds, interrupted);
-  const auto make = [this] { return FlowLease::create(state_->flow); };
+  const auto make = [this] { return FlowLease::create(state_->flow, {}); };
   auto leased = state_->flow_pool.lease(*state_->context, make, wait, timeout_seconds, interrupted);
   static_cast<FlowLease&>(*leased).prepare(shapes);
   return leased;
+}
+
+std::shared_ptr<Lease> Program::measured_lease(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
+  state_->check_open();
+  RecordingOptions options;
+  options.total_time = true;
+  if (state_->region) return state_->region->bind(shapes, values)->recorded(options);
+  auto made = FlowLease::create(state_->flow, options);
+  made->prepare(shapes);
+  return made;
 }
 
 std::shared_ptr<CompiledOperator> Program::compiled(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
@@ -159,7 +169,9 @@ std::vector<StepReport> Program::plan(std::span<const ShapeView> shapes, std::sp
 }
 
 std::vector<std::pair<std::string, double>> Program::profile(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs) {
-  const auto execution = state_->only_region("profile()").bind(shapes, inputs)->timed();
+  RecordingOptions options;
+  options.timestamps = true;
+  const auto execution = state_->only_region("profile()").bind(shapes, inputs)->recorded(options);
   for (size_t i = 0; i < inputs.size(); ++i)
     if (const size_t bytes = execution->input_desc(i).element_bytes()) std::memcpy(execution->input(i), inputs[i], bytes);
   context()->wait(execution->start({}).id());  // the first run compiles, on some drivers

@@ -70,8 +70,8 @@ struct LoopReport {
 };
 
 struct RunReport {
-  uint64_t submissions = 0, host_syncs = 0;  // host_syncs: times that the host waited to decide what comes next
-  std::vector<LoopReport> loops;             // those that were entered
+  uint64_t submissions = 0, dispatches = 0, host_syncs = 0;  // host_syncs: times that the host waited to decide what comes next
+  std::vector<LoopReport> loops;                             // those that were entered
 };
 
 // Memory and recordings for one execution of a program, with host-visible slots; leased for the whole of it. It goes back to its pool when
@@ -88,7 +88,9 @@ class Lease {
   // Without control flow returns at once and keeps to no limits; else when the work has finished. Throws TimeoutError, GraphError.
   virtual Submission start(const RunLimits& limits) = 0;
   virtual uint64_t last_submission() const = 0;
-  virtual RunReport report() const { return {}; }  // of the last start()
+  virtual RunReport report() const = 0;  // of the last start()
+  // Seconds on the device of the last start(), once it has finished; none where it was not to be measured.
+  virtual std::optional<double> device_seconds() const = 0;
 };
 
 // Thread-safe.
@@ -106,6 +108,8 @@ class Program : public std::enable_shared_from_this<Program> {
   // Throws BindingError for wrong shapes (K10, naming the input), GraphError, UnsupportedError.
   std::shared_ptr<Lease> lease(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {}, bool wait = true,
                                std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {});
+  // One of its own that measures the time on the device.
+  std::shared_ptr<Lease> measured_lease(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {});
   // Whether the elements of input i decide about shapes.
   bool reads_values(size_t i) const;
   // The compiled operator for these shapes, for use with binding tables and command lists of the caller's own. Its owned inputs are the
