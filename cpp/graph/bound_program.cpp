@@ -28,16 +28,33 @@ uint64_t memory_of(const PlannedOperand& operand) {
 
 }  // namespace
 
-void dispatch_on(CommandList& list, const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
-                 std::span<const BufferRange> inputs, std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena) {
-  Bindings bound_inputs(compiled->inputs().size());  // those after the inputs are owned
+namespace {
+
+void fill(BindingTable& table, const CompiledOperator& compiled, const BufferRange& persistent, std::span<const BufferRange> inputs,
+          std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena) {
+  Bindings bound_inputs(compiled.inputs().size());  // those after the inputs are owned
   std::ranges::copy(inputs, bound_inputs.begin());
-  BindingTable table(compiled);
   table.bind_inputs(std::move(bound_inputs));
   table.bind_outputs({outputs.begin(), outputs.end()});
   if (persistent.buffer) table.bind_persistent(persistent);
-  if (const uint64_t bytes = compiled->plan().temporary_bytes) table.bind_temporary(BufferRange{arena, 0, bytes});
+  if (const uint64_t bytes = compiled.plan().temporary_bytes) table.bind_temporary(BufferRange{arena, 0, bytes});
+}
+
+}  // namespace
+
+void dispatch_on(CommandList& list, const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
+                 std::span<const BufferRange> inputs, std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena) {
+  BindingTable table(compiled);
+  fill(table, *compiled, persistent, inputs, outputs, arena);
   list.dispatch(compiled, table);
+}
+
+std::vector<Dispatch> dispatches_on(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
+                                    std::span<const BufferRange> inputs, std::span<const BufferRange> outputs,
+                                    const std::shared_ptr<Buffer>& arena) {
+  BindingTable table(compiled);
+  fill(table, *compiled, persistent, inputs, outputs, arena);
+  return compiled->lower(table.complete());
 }
 
 RecordedExecution::RecordedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,

@@ -72,6 +72,11 @@ class RecordedExecution : public Lease {
 void dispatch_on(CommandList& list, const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
                  std::span<const BufferRange> inputs, std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena);
 
+// Its dispatches, to be recorded with others.
+std::vector<Dispatch> dispatches_on(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
+                                    std::span<const BufferRange> inputs, std::span<const BufferRange> outputs,
+                                    const std::shared_ptr<Buffer>& arena);
+
 // Makes the pipelines that are missing, by several threads.
 void create_pipelines(const std::vector<const KernelVariant*>& kernels);
 

@@ -1,11 +1,15 @@
 #include "graph/flow_program.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
+#include <cstring>
 #include <deque>
+#include <list>
 #include <map>
 
 #include "core/error.h"
+#include "graph/device_loop.h"
 #include "graph/flow_recordings.h"
 
 namespace pumice {
@@ -13,11 +17,19 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Of a round of a loop, at most: as long may a timeout be late. Short rounds make the host look more often than it has to.
+constexpr double kRoundSeconds = 5e-3, kShortRoundSeconds = 20e-3;
+constexpr size_t kShortRound = 64;    // iterations
+constexpr size_t kMostLoops = 32;     // that are kept ready
 constexpr size_t kMostInFlight = 64;  // submissions that nobody has waited for
 constexpr auto kSignalPeriod = std::chrono::milliseconds(50);
 
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
 double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+  return seconds_between(begin, Clock::now());
 }
 
 std::string seconds_text(double seconds) {
@@ -89,7 +101,7 @@ class StepwiseLease : public FlowLease {
       enter(0, inputs_, program_->name);
       while (depth_ > 0) advance();
       show_results();
-      if (report_.submissions == 0) submit(recordings_.copies({}, {}, false));
+      if (report_.submissions == 0) submit(recordings_.copies({}));
       wait();
     } catch (...) {
       for (Frame& frame : frames_) frame = {};
@@ -127,8 +139,12 @@ class StepwiseLease : public FlowLease {
     return std::max(0.0, *limits_->timeout_seconds - seconds_since(begin_));
   }
 
-  // Throws where the execution's time is over.
-  void check_time(const std::string& next) const {
+  // Throws where the execution's time is over, or somebody interrupts it.
+  void check_time(const std::string& next) {
+    if (const auto now = Clock::now(); limits_->interrupted && now >= next_signal_) {
+      limits_->interrupted();
+      next_signal_ = now + kSignalPeriod;
+    }
     if (limits_->timeout_seconds && seconds_since(begin_) >= *limits_->timeout_seconds)
       throw TimeoutError(
           "execution of '" + program_->name + "' took longer than " + seconds_text(*limits_->timeout_seconds) + "; next was '" + next + "'",
@@ -157,10 +173,12 @@ class StepwiseLease : public FlowLease {
   }
 
   void copy_inputs() {
-    std::vector<FlowValue> copied;
-    for (const FlowValue& input : inputs_)
-      if (input.slot->is_copied()) copied.push_back(input);
-    if (!copied.empty()) submit(recordings_.copies(copied, copied, true));
+    std::vector<std::pair<BufferRange, BufferRange>> ranges;
+    for (FlowValue& input : inputs_) {
+      if (input.slot->is_copied()) ranges.push_back({{input.slot->host, 0, input.range.bytes}, input.range});
+      input.host = std::make_shared<const HostTensor>(HostTensor{input.desc, input.slot, input.slot->bytes});
+    }
+    if (!ranges.empty()) submit(recordings_.copies(ranges));
   }
 
   // Begins a routine; `user` is the node that runs it.
@@ -198,10 +216,6 @@ class StepwiseLease : public FlowLease {
   Frame& top() { return frames_[depth_ - 1]; }
 
   void advance() {
-    if (const auto now = Clock::now(); limits_->interrupted && now >= next_signal_) {
-      limits_->interrupted();
-      next_signal_ = now + kSignalPeriod;
-    }
     Frame& frame = top();
     if (frame.step == frame.routine->steps.size()) return leave(frame);
     const RoutineStep& step = frame.routine->steps[frame.step];
@@ -252,6 +266,7 @@ class StepwiseLease : public FlowLease {
     loop.report->node = step.node, loop.report->kind = "host";
     ++loop.report->entries;
     for (const ValueId input : step.inputs) loop.values.push_back(value(frame, input));
+    if (DeviceLoop* device = device_loop(step, loop.values)) return run_on_device(frame, step, *device);
     enter(step.first, loop.values, step.node);
   }
 
@@ -285,10 +300,7 @@ class StepwiseLease : public FlowLease {
       loop = {};
       return end_step(frame, step, results);
     }
-    if (limits_->loop_seconds && seconds_since(loop.entered) >= *limits_->loop_seconds)
-      throw TimeoutError("loop '" + step.node + "' of '" + program_->name + "' ran longer than " + seconds_text(*limits_->loop_seconds) +
-                             "; stopped after " + std::to_string(loop.trips) + " iterations",
-                         true);
+    if (is_over(loop)) fail_loop(step, loop.trips);
     loop.in_body = true;
     enter(step.second, loop.values, step.node);
   }
@@ -306,14 +318,184 @@ class StepwiseLease : public FlowLease {
 
   // Brings to the host what it does not see.
   void show_results() {
-    std::vector<FlowValue> from, to;
+    std::vector<std::pair<BufferRange, BufferRange>> ranges;
     for (FlowValue& result : results_) {
       if (result.host || result.host_visible()) continue;
-      from.push_back(result);
-      result.slot = to.emplace_back(made(result.desc, SlotUse::readback)).slot;
+      const FlowValue shown = made(result.desc, SlotUse::readback);
+      ranges.push_back({result.range, {shown.slot->host, 0, result.range.bytes}});
+      result.slot = shown.slot;
     }
-    if (!from.empty()) submit(recordings_.copies(from, to, false));
+    if (!ranges.empty()) submit(recordings_.copies(ranges));
   }
+
+  // One that has been made for such values, or a new one; null where the host has to drive it.
+  DeviceLoop* device_loop(const RoutineStep& step, std::span<const FlowValue> values) {
+    const size_t kept = step.carried + step.state;
+    const auto matches = [&](const ReadyLoop& ready) {
+      if (ready.step != &step) return false;
+      for (size_t i = 0; i < values.size(); ++i)
+        if (ready.shapes[i] != values[i].desc.shape || (i >= kept && ready.memory[i - kept] != values[i].range.buffer->id())) return false;
+      return true;
+    };
+    for (auto one = ready_.begin(); one != ready_.end(); ++one)
+      if (matches(*one)) {
+        ready_.splice(ready_.begin(), ready_, one);
+        return ready_.front().loop.get();
+      }
+    ReadyLoop& made = ready_.emplace_front();
+    made.step = &step;
+    for (size_t i = 0; i < values.size(); ++i) {
+      made.shapes.push_back(values[i].desc.shape);
+      if (i >= kept) made.memory.push_back(values[i].range.buffer->id()), made.held.push_back(values[i].slot);
+    }
+    made.loop = DeviceLoop::create(*program_, step, values, pool_, recordings_.options());
+    if (ready_.size() > kMostLoops) ready_.pop_back();
+    return ready_.front().loop.get();
+  }
+
+  // How often a loop that counts runs, where the host knows from where to where.
+  static std::optional<uint64_t> known_trips(const RoutineStep& step, std::span<const FlowValue> values) {
+    if (!step.counter) return {};
+    const auto integer = [](const FlowValue& value) -> std::optional<int64_t> {
+      if (!value.host || value.host->desc.elements() != 1) return {};
+      int32_t number = 0;
+      std::memcpy(&number, value.host->data, sizeof number);
+      return number;
+    };
+    const auto start = integer(values[step.counter->counter]);
+    const auto end = step.counter->limit_value ? integer(values[*step.counter->limit_value]) : std::optional(step.counter->limit);
+    return start && end ? step.counter->trips(*start, *end) : std::nullopt;
+  }
+
+  // Rounds in flight: one runs while the host looks at what the one before has left.
+  struct Round {
+    uint64_t id;
+    size_t iterations;
+  };
+
+  // The largest power of two of iterations that a round may have now, from `wished` down.
+  static size_t allowed(const DeviceLoop& device, size_t wished) {
+    size_t most = std::min(wished, device.most_iterations());
+    const auto seconds = [&] { return device.iteration_seconds * static_cast<double>(most); };
+    while (most > 2 && seconds() > (most > kShortRound ? kRoundSeconds : kShortRoundSeconds)) most /= 2;
+    return std::max<size_t>(most, 2);
+  }
+
+  // Waits for the first of the rounds; how long the device took is measured where it had nothing else to do.
+  void finish_round(DeviceLoop& device, std::deque<Round>& rounds) {
+    program_->context->wait(rounds.front().id, remaining(), limits_->interrupted);
+    ++report_.host_syncs;
+    const auto now = Clock::now();
+    const double seconds = seconds_between(std::max(round_begin_, round_submitted_[rounds.front().id]), now);
+    round_submitted_.erase(rounds.front().id);
+    round_begin_ = now;
+    const double each = seconds / static_cast<double>(rounds.front().iterations);
+    if (device.iteration_seconds == 0 || each < device.iteration_seconds) device.iteration_seconds = each;
+    rounds.pop_front();
+  }
+
+  void submit_round(CommandList& list, size_t iterations, std::deque<Round>& rounds) {
+    submit(list);
+    round_submitted_[last_->id()] = Clock::now();
+    rounds.push_back({last_->id(), iterations});
+  }
+
+  [[noreturn]] void fail_loop(const RoutineStep& step, uint64_t trips) const {
+    throw TimeoutError("loop '" + step.node + "' of '" + program_->name + "' ran longer than " + seconds_text(*limits_->loop_seconds) +
+                           "; stopped after " + std::to_string(trips) + " iterations",
+                       true);
+  }
+
+  bool is_over(const Loop& loop) const { return limits_->loop_seconds && seconds_since(loop.entered) >= *limits_->loop_seconds; }
+
+  void run_on_device(Frame& frame, const RoutineStep& step, DeviceLoop& device) {
+    Loop& loop = frame.loop;
+    const auto trips = known_trips(step, loop.values);
+    loop.report->kind = trips ? "counted" : "device";
+    const uint64_t waits = report_.host_syncs;
+    round_submitted_.clear();
+    round_begin_ = loop.entered;
+    std::vector<std::pair<BufferRange, BufferRange>> entry;
+    for (size_t i = 0; i < step.carried + step.state; ++i) entry.push_back({loop.values[i].range, device.state(0)[i].range});
+    if (trips != 0u) submit(recordings_.copies(entry));
+    loop.trips = trips ? repeat(step, loop, device, *trips) : iterate(step, loop, device);
+    device.last_trips = loop.trips;
+    loop.report->trips += loop.trips;
+    loop.report->host_syncs += report_.host_syncs - waits;
+    std::vector<FlowValue> results;
+    if (loop.trips == 0) {
+      results.assign(loop.values.begin(), loop.values.begin() + static_cast<std::ptrdiff_t>(step.carried));
+    } else {
+      std::vector<std::pair<BufferRange, BufferRange>> exit;
+      for (size_t i = 0; i < step.carried; ++i) {
+        const FlowValue& last = device.state(loop.trips)[i];
+        const bool shown = frame.routine->read_by_host[static_cast<size_t>(step.outputs[i])];
+        results.push_back(made(last.desc, shown ? SlotUse::readback : SlotUse::device));
+        exit.push_back({last.range, results.back().range});
+        if (const auto& slot = results.back().slot; shown && slot->is_copied())
+          exit.push_back({last.range, {slot->host, 0, last.range.bytes}});
+      }
+      submit(recordings_.copies(exit));
+    }
+    loop = {};
+    end_step(frame, step, results);
+  }
+
+  // The body alone, as often as is known.
+  uint64_t repeat(const RoutineStep& step, const Loop& loop, DeviceLoop& device, uint64_t trips) {
+    std::deque<Round> rounds;
+    size_t wished = 2;
+    for (uint64_t done = 0; done < trips; wished = std::min(wished * 2, kMostIterations)) {
+      if (is_over(loop)) fail_loop(step, done);
+      check_time(step.node);
+      size_t iterations = allowed(device, device.last_trips > 0 ? kMostIterations : wished);
+      while (iterations > trips - done) iterations /= 2;
+      submit_round(device.repeats(iterations), iterations, rounds);
+      done += iterations;
+      if (rounds.size() > 2) finish_round(device, rounds);
+    }
+    return trips;
+  }
+
+  uint64_t iterate(const RoutineStep& step, const Loop& loop, DeviceLoop& device) {
+    submit(device.begin());
+    std::deque<Round> rounds;
+    uint64_t begun = 0, ended = 0;  // rounds
+    // A loop that has run before begins with a round that could hold it.
+    size_t wished = std::max<size_t>(2, std::min<uint64_t>(std::bit_ceil(device.last_trips + 1), kMostIterations));
+    const auto submit_next = [&] {
+      const size_t iterations = allowed(device, wished);
+      wished = std::min(iterations * 2, kMostIterations);
+      submit_round(device.round(iterations), iterations, rounds);
+      recorded_iterations_ += iterations;
+      ++begun;
+    };
+    recorded_iterations_ = 0;
+    submit_next();
+    for (;;) {
+      const bool long_enough = ended > 0;  // the first round may hold all of it
+      if (long_enough) submit_next();
+      finish_round(device, rounds);
+      const uint64_t trips = device.trips(ended);
+      const bool goes_on = device.goes_on(ended);
+      ++ended;
+      if (is_over(loop) && (goes_on || (*limits_->loop_seconds == 0 && trips > 0))) fail_loop(step, trips);
+      if (!goes_on) {
+        loop.report->wasted += recorded_iterations_ - trips;
+        return trips;
+      }
+      check_time(step.node);
+      if (rounds.empty()) submit_next();
+    }
+  }
+
+  struct ReadyLoop {
+    const RoutineStep* step = nullptr;
+    std::vector<Shape> shapes;
+    std::vector<uint64_t> memory;                       // of the invariant values, by buffer id
+    std::vector<std::shared_ptr<const HostSlot>> held;  // which stays where it is
+    std::unique_ptr<DeviceLoop> loop;
+  };
 
   std::shared_ptr<const FlowProgram> program_;
   bool is_measured_;
@@ -329,6 +511,10 @@ class StepwiseLease : public FlowLease {
   RunReport report_;
   std::vector<uint64_t> in_flight_;
   std::optional<Submission> last_;
+  std::list<ReadyLoop> ready_;                             // the last used first
+  std::map<uint64_t, Clock::time_point> round_submitted_;  // by id, of rounds in flight
+  Clock::time_point round_begin_;                          // when the last one ended
+  uint64_t recorded_iterations_ = 0;                       // of the loop at hand
   // Of the run at hand.
   std::vector<FlowValue> read_, made_;
   std::vector<ShapeView> shapes_;

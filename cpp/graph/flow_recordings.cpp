@@ -13,10 +13,7 @@ size_t FlowRecordings::Hash::operator()(const std::vector<uint64_t>& key) const 
   return hash;
 }
 
-FlowRecordings::Recorded* FlowRecordings::find(uint64_t first, std::span<const FlowValue> a, std::span<const FlowValue> b) {
-  key_.assign(1, first);
-  for (const auto values : {a, b})
-    for (const FlowValue& value : values) key_.push_back(value.range.buffer->id());
+FlowRecordings::Recorded* FlowRecordings::find() {
   const auto found = recorded_.find(key_);
   return found == recorded_.end() ? nullptr : &found->second;
 }
@@ -28,7 +25,10 @@ FlowRecordings::Recorded& FlowRecordings::add(std::shared_ptr<BoundProgram> boun
 
 CommandList& FlowRecordings::run(const std::shared_ptr<BoundProgram>& bound, std::span<const FlowValue> inputs,
                                  std::span<const FlowValue> outputs) {
-  if (Recorded* known = find(reinterpret_cast<uintptr_t>(bound.get()), inputs, outputs)) return known->list;
+  key_.assign(1, reinterpret_cast<uintptr_t>(bound.get()));
+  for (const auto values : {inputs, outputs})
+    for (const FlowValue& value : values) key_.push_back(value.range.buffer->id());
+  if (Recorded* known = find()) return known->list;
   const auto& compiled = bound->compiled();
   if (const uint64_t bytes = compiled->plan().temporary_bytes; bytes > 0 && (!arena_ || arena_->bytes() < bytes)) {
     recorded_.clear();  // with the smaller arena that they hold
@@ -47,13 +47,13 @@ CommandList& FlowRecordings::run(const std::shared_ptr<BoundProgram>& bound, std
   return recorded.list;
 }
 
-CommandList& FlowRecordings::copies(std::span<const FlowValue> from, std::span<const FlowValue> to, bool to_device) {
-  if (Recorded* known = find(to_device, from, to)) return known->list;
+CommandList& FlowRecordings::copies(std::span<const std::pair<BufferRange, BufferRange>> ranges) {
+  key_.assign(1, 0);
+  for (const auto& [source, target] : ranges) key_.insert(key_.end(), {source.buffer->id(), target.buffer->id(), source.bytes});
+  if (Recorded* known = find()) return known->list;
   CommandList list(context_);
-  for (size_t i = 0; i < from.size(); ++i) {
-    const BufferRange device = from[i].range, host{to[i].slot->host, 0, device.bytes};
-    if (device.bytes > 0) to_device ? list.copy(host, device) : list.copy(device, host);
-  }
+  for (const auto& [source, target] : ranges)
+    if (source.bytes > 0) list.copy(source, target);
   list.commit(options_);
   Recorded& recorded = add({});
   recorded.list = std::move(list);

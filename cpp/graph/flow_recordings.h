@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "graph/bound_program.h"
@@ -15,11 +16,12 @@ namespace pumice {
 class FlowRecordings {
  public:
   FlowRecordings(std::shared_ptr<Context> context, const RecordingOptions& options) : context_(std::move(context)), options_(options) {}
+  const RecordingOptions& options() const { return options_; }
 
   // The list that runs `bound` from `inputs` to `outputs`, and brings those that the host sees to it.
   CommandList& run(const std::shared_ptr<BoundProgram>& bound, std::span<const FlowValue> inputs, std::span<const FlowValue> outputs);
-  // The list that copies values between a slot's own two sides, or (`to` not empty) to others.
-  CommandList& copies(std::span<const FlowValue> from, std::span<const FlowValue> to, bool to_device);
+  // The list that copies ranges, each from the beginning of its buffer: pairs of source and target.
+  CommandList& copies(std::span<const std::pair<BufferRange, BufferRange>> ranges);
 
  private:
   struct Recorded {
@@ -29,7 +31,7 @@ class FlowRecordings {
   struct Hash {
     size_t operator()(const std::vector<uint64_t>& key) const;
   };
-  Recorded* find(uint64_t first, std::span<const FlowValue> a, std::span<const FlowValue> b);
+  Recorded* find();  // by key_
   Recorded& add(std::shared_ptr<BoundProgram> bound);
 
   std::shared_ptr<Context> context_;

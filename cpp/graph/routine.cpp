@@ -1,6 +1,7 @@
 #include "graph/routine.h"
 
 #include <algorithm>
+#include <limits>
 #include <unordered_map>
 
 #include "graph/passes.h"
@@ -16,6 +17,41 @@ size_t index(ValueId value) {
 struct Level {
   std::vector<size_t> plain, control;
 };
+
+// The one element of an int32 constant.
+std::optional<int64_t> integer_of(const GraphValue& value) {
+  if (!value.constant || value.dtype != DType::int32 || value.constant->desc.elements() != 1) return {};
+  return value.constant->as_int64()[0];
+}
+
+std::optional<size_t> input_position(const Graph& graph, ValueId value) {
+  const auto found = std::ranges::find(graph.inputs(), value);
+  return found == graph.inputs().end() ? std::nullopt : std::optional(static_cast<size_t>(found - graph.inputs().begin()));
+}
+
+const GraphNode* producer_of(const Graph& graph, ValueId value, std::string_view op) {
+  const int32_t producer = graph.value(value).producer;
+  if (producer < 0) return nullptr;
+  const GraphNode& node = graph.nodes()[static_cast<size_t>(producer)];
+  return node.op() == op && node.inputs.size() == 2 ? &node : nullptr;
+}
+
+std::optional<LoopCounter> counter_of(const ControlFlow& flow) {
+  const Graph &condition = *flow.first, &body = *flow.second;
+  const size_t kept = flow.carried + flow.state;
+  const GraphNode* less = producer_of(condition, condition.outputs()[0].second, "Less");
+  if (!less || condition.value(less->inputs[0]).dtype != DType::int32) return {};
+  const auto counter = input_position(condition, less->inputs[0]), limit = input_position(condition, less->inputs[1]);
+  const auto fixed = integer_of(condition.value(less->inputs[1]));
+  if (!counter || *counter >= kept || (!fixed && (!limit || *limit < kept))) return {};
+  const GraphNode* add = producer_of(body, body.outputs()[*counter].second, "Add");
+  if (!add) return {};
+  const ValueId own = body.inputs()[*counter];
+  const size_t other = add->inputs[0] == own ? 1 : 0;
+  const auto step = integer_of(body.value(add->inputs[other]));
+  if (add->inputs[1 - other] != own || !step || *step <= 0) return {};
+  return LoopCounter{*counter, fixed ? std::nullopt : limit, fixed.value_or(0), *step};
+}
 
 class Cutter {
  public:
@@ -136,6 +172,7 @@ class Cutter {
     step.first = number_of(*flow.first), step.second = number_of(*flow.second);
     step.carried = flow.carried, step.state = flow.state;
     step.inputs = node.inputs, step.outputs = node.outputs;
+    if (flow.kind == ControlFlow::Kind::while_) step.counter = counter_of(flow);
     if (flow.kind == ControlFlow::Kind::while_)
       conditions_.push_back(step.first);
     else if (node.inputs[0] != kAbsent)
@@ -185,6 +222,13 @@ class Cutter {
 };
 
 }  // namespace
+
+std::optional<uint64_t> LoopCounter::trips(int64_t start, int64_t end) const {
+  if (start >= end) return 0;
+  const int64_t count = (end - start + step - 1) / step;
+  if (start + count * step > std::numeric_limits<int32_t>::max()) return {};
+  return static_cast<uint64_t>(count);
+}
 
 std::vector<Routine> make_routines(const std::shared_ptr<Context>& context, const Graph& graph, const ProgramOptions& options) {
   return Cutter(context, options).cut(graph, options.keep_all);
