@@ -56,9 +56,9 @@ def counting_loop(step: int = 1) -> pumice.Graph:
     return graph
 
 
-def fibonacci() -> tuple[pumice.Graph, pumice.Graph]:
+def fibonacci(size: int = 1) -> tuple[pumice.Graph, pumice.Graph]:
     """Condition and body over (a, b) carried, i state-only, n invariant: a body that permutes its state."""
-    values = [("a", [1]), ("b", [1]), ("i", [1]), ("n", [1])]
+    values = [("a", [size]), ("b", [size]), ("i", [1]), ("n", [1])]
     condition = pumice.Graph("more")
     _, _, i, n = (condition.input(name, "int32", shape) for name, shape in values)
     condition.output("more", condition.add("Less", i, n))

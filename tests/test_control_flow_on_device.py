@@ -40,10 +40,12 @@ def hidden(graph: pumice.Graph, value: pumice.Value) -> pumice.Value:
     return graph.add("Abs", value)
 
 
-def fibonacci_loop(context: pumice.Context) -> pumice.Execution:
+def fibonacci_loop(context: pumice.Context, size: int = 2) -> pumice.Execution:
+    """Of vectors, so that it is no loop over single elements; of single elements it is one kernel."""
     graph = pumice.Graph("fibonacci")
     n = hidden(graph, graph.input("n", "int32", [1]))
-    a, b = graph.while_(*fibonacci(), carried=[integer(0), integer(1)], state=[integer(0)], invariant=[n], name="loop")
+    first, second = np.zeros(size, "int32"), np.ones(size, "int32")
+    a, b = graph.while_(*fibonacci(size), carried=[first, second], state=[integer(0)], invariant=[n], name="loop")
     graph.output("a", a)
     graph.output("b", b)
     return graph.compile(context).execution()
@@ -55,6 +57,29 @@ def expected_fibonacci(n: int) -> tuple[int, int]:
         for _ in range(n):
             a, b = b, a + b
     return int(a), int(b)
+
+
+def counted_vectors(context: pumice.Context, step: int = 1) -> pumice.Execution:
+    """x doubled as often as a counter goes from start to below limit."""
+    condition, body = pumice.Graph("more"), pumice.Graph("double")
+    values = (("x", "float32", [3]), ("i", "int32", [1]), ("n", "int32", [1]))
+    _, i, n = (condition.input(*value) for value in values)
+    condition.output("more", condition.add("Less", i, n))
+    x, i, _ = (body.input(*value) for value in values)
+    body.output("x", body.add("Neg", x))
+    body.output("i", body.add("Add", i, integer(step)))
+    graph = pumice.Graph("counted")
+    x, start, limit = (
+        graph.input("x", "float32", [3]),
+        graph.input("start", "int32", [1]),
+        graph.input("limit", "int32", [1]),
+    )
+    x, last = graph.while_(condition, body, carried=[x, start], invariant=[limit], name="loop")
+    graph.output("y", x)
+    graph.output("last", last)
+    execution = graph.compile(context).execution()
+    execution.set("x", np.array([1, -2, 0.5], "float32"))
+    return execution
 
 
 def only_loop(execution: pumice.Execution) -> dict[str, object]:
@@ -83,6 +108,58 @@ def test_the_host_looks_once_in_sixty_four_iterations(context: pumice.Context) -
     assert loop["wasted_iterations"] <= 2 * 128
 
 
+def test_single_elements_go_through_one_kernel(context: pumice.Context) -> None:
+    execution = fibonacci_loop(context, size=1)
+    for n in (0, 1, 2, 30, 4095, 4096, 4097, 100_000, 3):
+        execution.set("n", integer(n))
+        result = execution.compute(loop_timeout=15)
+        assert (int(result["a"][0]), int(result["b"][0])) == expected_fibonacci(n), n
+        loop = only_loop(execution)
+        assert (loop["kind"], loop["trips"], loop["wasted_iterations"]) == ("kernel", n, 0)
+
+
+def test_a_kernel_keeps_the_bits_of_floats_and_the_truth_of_bools(context: pumice.Context) -> None:
+    """The same loop over one element, by the kernel, and over three equal ones, by rounds."""
+
+    def run(size: int) -> tuple[str, np.ndarray, np.ndarray]:
+        condition, body = pumice.Graph("more"), pumice.Graph("next")
+        values = (("x", "float32", [size]), ("flag", "bool", [size]), ("i", "int32", [1]))
+        _, _, i = (condition.input(*value) for value in values)
+        condition.output("more", condition.add("Not", condition.add("Equal", i, integer(50))))
+        x, flag, i = (body.input(*value) for value in values)
+        third = body.add(
+            "Div", body.add("Add", body.add("Mul", x, np.array([1.1], "float32")), np.array([0.3], "float32")), x
+        )
+        body.output("x", body.add("Where", flag, third, body.add("Sub", x, np.array([1e-3], "float32"))))
+        body.output("flag", body.add("Xor", flag, body.add("Greater", x, np.array([1.7], "float32"))))
+        body.output("i", body.add("Add", i, integer(1)))
+        graph = pumice.Graph()
+        x, flag = graph.input("x", "float32", [size]), graph.input("flag", "bool", [size])
+        x, flag = graph.while_(condition, body, carried=[x, flag], state=[integer(0)])
+        graph.output("y", x)
+        graph.output("flag_last", flag)
+        execution = graph.compile(context).execution()
+        execution.set("x", np.full(size, 3.25, "float32"))
+        execution.set("flag", np.full(size, True))
+        result = execution.compute(loop_timeout=15)
+        return str(only_loop(execution)["kind"]), result["y"], result["flag_last"]
+
+    (kind, y, flag), (other_kind, ys, flags) = run(1), run(3)
+    assert (kind, other_kind) == ("kernel", "device")
+    assert y.tobytes() * 3 == ys.tobytes()
+    assert flag.tobytes() * 3 == flags.tobytes()
+
+
+def test_a_million_steps_of_a_counter(context: pumice.Context) -> None:
+    execution = counting_loop().compile(context).execution()
+    execution.set("start", integer(0))
+    execution.set("limit", integer(1_000_000))
+    assert execution.compute(loop_timeout=15)["last"] == [1_000_000]
+    loop = only_loop(execution)
+    assert (loop["kind"], loop["trips"]) == ("kernel", 1_000_000)
+    assert loop["host_syncs"] < 1_000_000 / 4096
+
+
 @pytest.mark.slow
 def test_a_hundred_thousand_iterations(context: pumice.Context) -> None:
     execution = fibonacci_loop(context)
@@ -94,7 +171,9 @@ def test_a_hundred_thousand_iterations(context: pumice.Context) -> None:
 def test_a_loop_that_never_ends_is_stopped_on_the_device(device: pumice.Context) -> None:
     graph = pumice.Graph("endless")
     x = hidden(graph, graph.input("x", "int32", [1]))
-    (last,) = graph.while_(graph_of("Less", [("int32", [1])], integer(10)), identity(), carried=[x], name="forever")
+    ends = pumice.Graph("ends")
+    ends.output("more", ends.add("Less", ends.add("ReduceMax", ends.input("x", "int32", [1])), integer(10)))
+    (last,) = graph.while_(ends, identity(), carried=[x], name="forever")
     graph.output("last", last)
     execution = graph.compile(device).execution()
     for _ in range(2):
@@ -111,7 +190,7 @@ def test_zero_stops_a_loop_whose_first_condition_is_true_on_the_device(device: p
     with pytest.raises(pumice.TimeoutError):
         execution.compute(loop_timeout=0)
     execution.set("n", integer(0))
-    assert execution.compute(loop_timeout=0)["a"] == [0]
+    assert execution.compute(loop_timeout=0)["a"].tolist() == [0, 0]
 
 
 def collatz(context: pumice.Context) -> pumice.Execution:
@@ -177,10 +256,12 @@ def test_ifs_in_ifs_in_a_loop(device: pumice.Context) -> None:
 
 @pytest.mark.parametrize("trips", [0, 1, 2, 3, 63, 64, 65, 127, 128, 129, 300])
 def test_a_counted_loop_is_repeated_without_a_look(context: pumice.Context, trips: int) -> None:
-    execution = counting_loop(step=3).compile(context).execution()
+    execution = counted_vectors(context, step=3)
     execution.set("start", integer(-4))
     execution.set("limit", integer(-4 + 3 * trips - 1 if trips else -4))
-    assert execution.compute(loop_timeout=15)["last"] == [-4 + 3 * trips]
+    result = execution.compute(loop_timeout=15)
+    assert result["last"] == [-4 + 3 * trips]
+    assert result["y"].tolist() == ([-1, 2, -0.5] if trips % 2 else [1, -2, 0.5])
     loop = only_loop(execution)
     assert (loop["kind"], loop["trips"], loop["wasted_iterations"]) == ("counted", trips, 0)
 
@@ -202,7 +283,7 @@ def test_a_counter_with_a_constant_end_and_other_state(context: pumice.Context) 
 
 
 def test_a_counter_that_would_overflow_is_no_counted_loop(context: pumice.Context) -> None:
-    execution = counting_loop(step=2**30).compile(context).execution()
+    execution = counted_vectors(context, step=2**30)
     execution.set("start", integer(0))
     execution.set("limit", integer(2**31 - 1))
     with pytest.raises(pumice.TimeoutError):  # 2^30, -2^31, -2^30, 0, ..
@@ -213,7 +294,7 @@ def test_a_counter_that_would_overflow_is_no_counted_loop(context: pumice.Contex
 
 
 def test_a_counted_loop_keeps_to_its_time(context: pumice.Context) -> None:
-    execution = counting_loop().compile(context).execution()
+    execution = counted_vectors(context)
     execution.set("start", integer(0))
     execution.set("limit", integer(2**31 - 1))
     with pytest.raises(pumice.TimeoutError, match="'loop'"):
@@ -242,7 +323,7 @@ def test_an_inner_loop_runs_on_the_device_and_the_outer_one_by_the_host(context:
     assert execution.compute(loop_timeout=15)["total"] == [36]
     loops = {loop["node"]: loop for loop in execution.report["loops"]}
     assert (loops["outer"]["kind"], loops["outer"]["trips"]) == ("host", 9)
-    assert (loops["outer body/inner"]["kind"], loops["outer body/inner"]["trips"]) == ("device", 36)
+    assert (loops["outer body/inner"]["kind"], loops["outer body/inner"]["trips"]) == ("kernel", 36)
     assert loops["outer body/inner"]["entries"] == 9
 
 

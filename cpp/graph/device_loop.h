@@ -1,10 +1,10 @@
-// A WHILE whose shapes stay as they are, on the device: rounds of recorded iterations, each behind a predicate that the device computes.
+// A WHILE that the device runs by itself: the host submits rounds of iterations and looks at what they leave behind.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "graph/flow_program.h"
@@ -12,52 +12,42 @@
 
 namespace pumice {
 
-inline constexpr size_t kMostIterations = 128;  // of one round
-
-// State goes back and forth between two sets of memory: iteration i of a loop reads set i % 2 and writes the other. A round begins with
-// set 0, so that all but the last have an even number of iterations. Not thread-safe.
+// Not thread-safe. Rounds run one after the other; none changes anything once the loop is over.
 class DeviceLoop {
  public:
-  // Null where the host has to decide: shapes depend on values or change, a loop is inside, or an iteration is too many dispatches.
+  virtual ~DeviceLoop() = default;
+  // Null where the host has to drive it: shapes depend on values or change, a loop is inside, or an iteration is too many dispatches.
   // `values`: what the loop is entered with; invariant ones are read where they are.
   static std::unique_ptr<DeviceLoop> create(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
                                             SlotPool& pool, const RecordingOptions& options);
 
-  // Sets the predicate, before the first round. The state is in set 0 by then.
-  CommandList& begin();
-  // Conditions and bodies in turn, none of which runs any more once the condition is false; ends with a status.
-  CommandList& round(size_t iterations);
-  // Bodies alone.
-  CommandList& repeats(size_t iterations);
-  size_t most_iterations() const { return most_iterations_; }
-  // What the round of that number, counted from begin() on, left behind; two rounds later it is overwritten.
-  bool goes_on(uint64_t round) const { return status_words_[round % 2 * 2] != 0; }
-  uint64_t trips(uint64_t round) const { return status_words_[round % 2 * 2 + 1]; }
-  std::span<const FlowValue> state(size_t set) const { return states_[set % 2]; }
+  virtual std::string_view kind() const = 0;  // for reports
+  // Where the values that the loop is entered with go, before begin(); those that stay where they are have none.
+  virtual std::vector<BufferRange> entry() const = 0;
+  virtual CommandList& begin() = 0;
+  virtual CommandList& round(size_t iterations) = 0;
+  virtual size_t least_iterations() const = 0;  // of a round; twice as many until most_iterations()
+  virtual size_t most_iterations() const = 0;
+  virtual BufferRange result(size_t i, uint64_t trips) const = 0;
+  // Bodies alone, in place of begin() and rounds, where their number is known. Without them a round wastes nothing by being too long.
+  virtual bool has_repeats() const { return false; }
+  virtual CommandList& repeats(size_t iterations) { return round(iterations); }
+  // What the round of that number, counted from begin() on, left behind; two rounds later it is overwritten. Trips are counted from begin()
+  // on, modulo 2 to the 32.
+  bool goes_on(uint64_t round) const { return status_[round % 2 * 2] != 0; }
+  uint32_t trips(uint64_t round) const { return status_[round % 2 * 2 + 1]; }
 
   // What executions learn about it, for the next one's rounds.
   double iteration_seconds = 0;  // least seen; 0: none
   uint64_t last_trips = 0;
 
- private:
-  struct Item;
-  struct Builder;
-  DeviceLoop(const FlowProgram& program, const RoutineStep& step, const RecordingOptions& options)
-      : program_(program), step_(step), options_(options) {}
-  bool build(std::span<const FlowValue> values, SlotPool& pool);
-  CommandList record(std::vector<Item> items) const;
-  Dispatch branch(const Item& item) const;
+ protected:
+  explicit DeviceLoop(const std::shared_ptr<Context>& context);
 
-  const FlowProgram& program_;
-  const RoutineStep& step_;
-  RecordingOptions options_;
-  size_t most_iterations_ = 0;
-  std::shared_ptr<Buffer> arena_, words_, status_, records_, counts_;
-  const uint32_t* status_words_ = nullptr;
-  std::vector<FlowValue> states_[2], invariants_, scratch_;
-  std::map<std::array<uint32_t, 4>, uint32_t> record_of_;    // by word and group counts, in this order
-  std::map<std::pair<bool, size_t>, CommandList> recorded_;  // by whether it is guarded, and iterations
-  std::unique_ptr<CommandList> begin_;
+  std::shared_ptr<Buffer> status_buffer_;  // two pairs of words that the host sees
+
+ private:
+  const uint32_t* status_;
 };
 
 }  // namespace pumice

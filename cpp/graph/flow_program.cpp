@@ -375,10 +375,11 @@ class StepwiseLease : public FlowLease {
 
   // The largest power of two of iterations that a round may have now, from `wished` down.
   static size_t allowed(const DeviceLoop& device, size_t wished) {
-    size_t most = std::min(wished, device.most_iterations());
+    const size_t least = device.least_iterations();
+    size_t most = std::clamp(wished, least, device.most_iterations());
     const auto seconds = [&] { return device.iteration_seconds * static_cast<double>(most); };
-    while (most > 2 && seconds() > (most > kShortRound ? kRoundSeconds : kShortRoundSeconds)) most /= 2;
-    return std::max<size_t>(most, 2);
+    while (most > least && seconds() > (most > kShortRound ? kRoundSeconds : kShortRoundSeconds)) most /= 2;
+    return most;
   }
 
   // Waits for the first of the rounds; how long the device took is measured where it had nothing else to do.
@@ -411,14 +412,16 @@ class StepwiseLease : public FlowLease {
   void run_on_device(Frame& frame, const RoutineStep& step, DeviceLoop& device) {
     Loop& loop = frame.loop;
     const auto trips = known_trips(step, loop.values);
-    loop.report->kind = trips ? "counted" : "device";
+    const bool counted = trips && device.has_repeats();
+    loop.report->kind = counted ? "counted" : device.kind();
     const uint64_t waits = report_.host_syncs;
     round_submitted_.clear();
     round_begin_ = loop.entered;
     std::vector<std::pair<BufferRange, BufferRange>> entry;
-    for (size_t i = 0; i < step.carried + step.state; ++i) entry.push_back({loop.values[i].range, device.state(0)[i].range});
+    const auto targets = device.entry();
+    for (size_t i = 0; i < targets.size(); ++i) entry.push_back({loop.values[i].range, targets[i]});
     if (trips != 0u) submit(recordings_.copies(entry));
-    loop.trips = trips ? repeat(step, loop, device, *trips) : iterate(step, loop, device);
+    loop.trips = trips == 0u ? 0 : counted ? repeat(step, loop, device, *trips) : iterate(step, loop, device);
     device.last_trips = loop.trips;
     loop.report->trips += loop.trips;
     loop.report->host_syncs += report_.host_syncs - waits;
@@ -428,12 +431,11 @@ class StepwiseLease : public FlowLease {
     } else {
       std::vector<std::pair<BufferRange, BufferRange>> exit;
       for (size_t i = 0; i < step.carried; ++i) {
-        const FlowValue& last = device.state(loop.trips)[i];
+        const BufferRange last = device.result(i, loop.trips);
         const bool shown = frame.routine->read_by_host[static_cast<size_t>(step.outputs[i])];
-        results.push_back(made(last.desc, shown ? SlotUse::readback : SlotUse::device));
-        exit.push_back({last.range, results.back().range});
-        if (const auto& slot = results.back().slot; shown && slot->is_copied())
-          exit.push_back({last.range, {slot->host, 0, last.range.bytes}});
+        results.push_back(made(loop.values[i].desc, shown ? SlotUse::readback : SlotUse::device));
+        exit.push_back({last, results.back().range});
+        if (const auto& slot = results.back().slot; shown && slot->is_copied()) exit.push_back({last, {slot->host, 0, last.bytes}});
       }
       submit(recordings_.copies(exit));
     }
@@ -444,11 +446,11 @@ class StepwiseLease : public FlowLease {
   // The body alone, as often as is known.
   uint64_t repeat(const RoutineStep& step, const Loop& loop, DeviceLoop& device, uint64_t trips) {
     std::deque<Round> rounds;
-    size_t wished = 2;
-    for (uint64_t done = 0; done < trips; wished = std::min(wished * 2, kMostIterations)) {
+    size_t wished = device.last_trips > 0 ? device.most_iterations() : device.least_iterations();
+    for (uint64_t done = 0; done < trips; wished *= 2) {
       if (is_over(loop)) fail_loop(step, done);
       check_time(step.node);
-      size_t iterations = allowed(device, device.last_trips > 0 ? kMostIterations : wished);
+      size_t iterations = allowed(device, wished);
       while (iterations > trips - done) iterations /= 2;
       submit_round(device.repeats(iterations), iterations, rounds);
       done += iterations;
@@ -460,15 +462,14 @@ class StepwiseLease : public FlowLease {
   uint64_t iterate(const RoutineStep& step, const Loop& loop, DeviceLoop& device) {
     submit(device.begin());
     std::deque<Round> rounds;
-    uint64_t begun = 0, ended = 0;  // rounds
+    uint64_t ended = 0, trips = 0;  // rounds, and iterations of them
     // A loop that has run before begins with a round that could hold it.
-    size_t wished = std::max<size_t>(2, std::min<uint64_t>(std::bit_ceil(device.last_trips + 1), kMostIterations));
+    size_t wished = std::bit_ceil(std::min<uint64_t>(device.last_trips + 1, device.most_iterations()));
     const auto submit_next = [&] {
       const size_t iterations = allowed(device, wished);
-      wished = std::min(iterations * 2, kMostIterations);
+      wished = iterations * 2;
       submit_round(device.round(iterations), iterations, rounds);
       recorded_iterations_ += iterations;
-      ++begun;
     };
     recorded_iterations_ = 0;
     submit_next();
@@ -476,12 +477,12 @@ class StepwiseLease : public FlowLease {
       const bool long_enough = ended > 0;  // the first round may hold all of it
       if (long_enough) submit_next();
       finish_round(device, rounds);
-      const uint64_t trips = device.trips(ended);
+      trips += static_cast<uint32_t>(device.trips(ended) - static_cast<uint32_t>(trips));
       const bool goes_on = device.goes_on(ended);
       ++ended;
       if (is_over(loop) && (goes_on || (*limits_->loop_seconds == 0 && trips > 0))) fail_loop(step, trips);
       if (!goes_on) {
-        loop.report->wasted += recorded_iterations_ - trips;
+        if (device.has_repeats()) loop.report->wasted += recorded_iterations_ - trips;
         return trips;
       }
       check_time(step.node);

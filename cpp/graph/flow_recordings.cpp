@@ -49,7 +49,8 @@ CommandList& FlowRecordings::run(const std::shared_ptr<BoundProgram>& bound, std
 
 CommandList& FlowRecordings::copies(std::span<const std::pair<BufferRange, BufferRange>> ranges) {
   key_.assign(1, 0);
-  for (const auto& [source, target] : ranges) key_.insert(key_.end(), {source.buffer->id(), target.buffer->id(), source.bytes});
+  for (const auto& [source, target] : ranges)
+    key_.insert(key_.end(), {source.buffer->id(), source.offset, target.buffer->id(), target.offset, source.bytes});
   if (Recorded* known = find()) return known->list;
   CommandList list(context_);
   for (const auto& [source, target] : ranges)

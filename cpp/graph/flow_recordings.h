@@ -20,7 +20,7 @@ class FlowRecordings {
 
   // The list that runs `bound` from `inputs` to `outputs`, and brings those that the host sees to it.
   CommandList& run(const std::shared_ptr<BoundProgram>& bound, std::span<const FlowValue> inputs, std::span<const FlowValue> outputs);
-  // The list that copies ranges, each from the beginning of its buffer: pairs of source and target.
+  // The list that copies ranges: pairs of source and target.
   CommandList& copies(std::span<const std::pair<BufferRange, BufferRange>> ranges);
 
  private:

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "graph/passes.h"
+#include "graph/scalar_loop.h"
 
 namespace pumice {
 namespace {
@@ -172,7 +173,10 @@ class Cutter {
     step.first = number_of(*flow.first), step.second = number_of(*flow.second);
     step.carried = flow.carried, step.state = flow.state;
     step.inputs = node.inputs, step.outputs = node.outputs;
-    if (flow.kind == ControlFlow::Kind::while_) step.counter = counter_of(flow);
+    if (flow.kind == ControlFlow::Kind::while_) {
+      step.counter = counter_of(flow);
+      if (options_.precision == "fp32") step.scalar = scalar_loop_macros(flow);
+    }
     if (flow.kind == ControlFlow::Kind::while_)
       conditions_.push_back(step.first);
     else if (node.inputs[0] != kAbsent)

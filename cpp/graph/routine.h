@@ -31,6 +31,7 @@ struct RoutineStep {
   size_t first = 0, second = 0;    // routines: then and else, or condition and body
   size_t carried = 0, state = 0;   // of a WHILE
   std::optional<LoopCounter> counter;
+  std::optional<Macros> scalar;          // of its kernel, where all of it may be single elements
   std::vector<ValueId> inputs, outputs;  // input 0 of an IF is its condition, which may be absent
   std::vector<ValueId> released;         // values that no later step reads
 };

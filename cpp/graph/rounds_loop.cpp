@@ -1,0 +1,313 @@
+#include "graph/rounds_loop.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace pumice {
+namespace {
+
+constexpr size_t kMostIterations = 128;                                 // of a round
+constexpr size_t kMostDepth = 16;                                       // of IF nodes in IF nodes
+constexpr size_t kMostDispatches = 512;                                 // of an iteration
+constexpr size_t kMostRecorded = 16384;                                 // of a round
+constexpr uint32_t kAlways = UINT32_MAX, kGoesOn = 0, kFirstOfIfs = 3;  // words: it goes on, trips, rounds, then two of each IF
+enum class Kind : uint32_t { begin, loop, choice, status };
+
+size_t index(ValueId value) {
+  return static_cast<size_t>(value);
+}
+
+// Descriptions of all values of an iteration, and what it takes to run it.
+class Survey {
+ public:
+  explicit Survey(const FlowProgram& program) : program_(program) {}
+
+  // False where the host would have to look at something.
+  bool run(size_t number, const std::vector<TensorDesc>& inputs, std::vector<TensorDesc>& outputs, size_t depth = 0) {
+    const Routine& routine = program_.routines[number];
+    std::vector<TensorDesc> descs(routine.read_by_host.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!fits(routine.input_values[i], inputs[i])) return false;
+      descs[index(routine.inputs[i])] = inputs[i];
+    }
+    for (const RoutineConstant& constant : routine.constants) descs[index(constant.value)] = constant.host.desc;
+    for (const RoutineStep& step : routine.steps) {
+      std::vector<TensorDesc> given, made, other;
+      for (const ValueId input : step.inputs) given.push_back(input == kAbsent ? TensorDesc() : descs[index(input)]);
+      if (step.kind == RoutineStep::Kind::while_ || depth > kMostDepth || dispatches > kMostDispatches) return false;
+      if (step.kind == RoutineStep::Kind::run) {
+        if (!bind(*step.region, given, made)) return false;
+      } else {
+        if (step.inputs[0] == kAbsent) return false;
+        given.erase(given.begin());
+        if (!run(step.first, given, made, depth + 1) || !run(step.second, given, other, depth + 1) || made != other) return false;
+        ++dispatches;
+      }
+      for (size_t j = 0; j < step.outputs.size(); ++j) descs[index(step.outputs[j])] = made[j];
+    }
+    for (const ValueId output : routine.outputs) outputs.push_back(descs[index(output)]);
+    return true;
+  }
+
+  size_t dispatches = 0;
+  uint64_t arena_bytes = 0;
+
+ private:
+  static bool fits(const ProgramValue& declared, const TensorDesc& given) {
+    if (!declared.shape) return true;
+    return std::ranges::equal(*declared.shape, given.shape, [](int64_t a, int64_t b) { return a == kUnknownSize || a == b; });
+  }
+
+  bool bind(Region& region, const std::vector<TensorDesc>& inputs, std::vector<TensorDesc>& outputs) {
+    if (region.reads_values()) return false;
+    std::vector<ShapeView> shapes;
+    for (const TensorDesc& input : inputs) shapes.emplace_back(input.shape);
+    const auto compiled = region.bind(shapes, {})->compiled();
+    dispatches += compiled->plan().step_count();
+    arena_bytes = std::max(arena_bytes, compiled->plan().temporary_bytes);
+    for (const Slot& output : compiled->outputs()) outputs.push_back(*output.desc);
+    return true;
+  }
+
+  const FlowProgram& program_;
+};
+
+}  // namespace
+
+// A dispatch of a list, or a branch kernel still without its records.
+struct RoundsLoop::Item {
+  Dispatch dispatch;
+  uint32_t word = kAlways;  // that guards it
+  bool is_branch = false;
+  Kind kind = Kind::begin;
+  uint32_t own = 0, enclosing = 0;
+  BufferRange condition;
+};
+
+// Turns routines on given memory into items. The same calls take the same scratch memory and words, whatever the iteration.
+struct RoundsLoop::Builder {
+  RoundsLoop& loop;
+  SlotPool* pool;  // null: all scratch memory has been taken
+  std::vector<Item> items = {};
+  size_t next_scratch = 0;
+  uint32_t next_word = kFirstOfIfs;
+
+  void restart() { next_scratch = 0, next_word = kFirstOfIfs; }
+
+  FlowValue scratch(const TensorDesc& desc) {
+    if (next_scratch == loop.scratch_.size()) {
+      FlowValue made{desc, {}, pool->take(desc.bytes(), SlotUse::device), {}};
+      made.range = {made.slot->device, 0, desc.bytes()};
+      loop.scratch_.push_back(std::move(made));
+    }
+    return loop.scratch_[next_scratch++];
+  }
+
+  // `wanted`: where the outputs go; scratch memory where empty.
+  std::vector<FlowValue> run(size_t number, std::span<const FlowValue> inputs, std::span<const FlowValue> wanted, uint32_t word) {
+    const Routine& routine = loop.program_.routines[number];
+    std::vector<FlowValue> values(routine.read_by_host.size());
+    for (size_t i = 0; i < inputs.size(); ++i) values[index(routine.inputs[i])] = inputs[i];
+    for (const RoutineConstant& constant : routine.constants) values[index(constant.value)] = {constant.host.desc, constant.range, {}, {}};
+    const auto place = [&](ValueId id, const TensorDesc& desc) {
+      for (size_t j = 0; j < wanted.size(); ++j)
+        if (routine.outputs[j] == id) return wanted[j];
+      return scratch(desc);
+    };
+    for (const RoutineStep& step : routine.steps) {
+      std::vector<FlowValue> given, made;
+      for (const ValueId input : step.inputs) given.push_back(values[index(input)]);
+      if (step.kind == RoutineStep::Kind::run)
+        made = run_region(step, given, place, word);
+      else
+        made = choose(step, given, place, word);
+      for (size_t j = 0; j < made.size(); ++j) values[index(step.outputs[j])] = std::move(made[j]);
+    }
+    std::vector<FlowValue> outputs;
+    for (const ValueId output : routine.outputs) outputs.push_back(values[index(output)]);
+    return outputs;
+  }
+
+  template <typename PlaceOf>
+  std::vector<FlowValue> run_region(const RoutineStep& step, const std::vector<FlowValue>& given, const PlaceOf& place, uint32_t word) {
+    std::vector<ShapeView> shapes;
+    std::vector<BufferRange> read, written;
+    for (const FlowValue& input : given) shapes.emplace_back(input.desc.shape), read.push_back(input.range);
+    const auto bound = step.region->bind(shapes, {});
+    std::vector<FlowValue> made;
+    for (size_t j = 0; j < step.outputs.size(); ++j) {
+      made.push_back(place(step.outputs[j], *bound->compiled()->outputs()[j].desc));
+      written.push_back(made.back().range);
+    }
+    for (Dispatch& dispatch : dispatches_on(bound->compiled(), bound->persistent(), read, written, loop.arena_)) {
+      Item& item = items.emplace_back();
+      item.dispatch = std::move(dispatch);
+      item.word = word;
+    }
+    return made;
+  }
+
+  // Both branches write to one place: one of them is skipped.
+  template <typename PlaceOf>
+  std::vector<FlowValue> choose(const RoutineStep& step, const std::vector<FlowValue>& given, const PlaceOf& place, uint32_t word) {
+    const uint32_t own = next_word;
+    next_word += 2;
+    add_branch(Kind::choice, own, word, given[0].range, step.node);
+    const std::span inputs(given.begin() + 1, given.end());
+    std::vector<TensorDesc> descs;
+    std::vector<FlowValue> made;
+    Survey survey(loop.program_);
+    std::vector<TensorDesc> input_descs;
+    for (const FlowValue& input : inputs) input_descs.push_back(input.desc);
+    survey.run(step.first, input_descs, descs);
+    for (size_t j = 0; j < descs.size(); ++j) made.push_back(place(step.outputs[j], descs[j]));
+    run(step.first, inputs, made, own);
+    run(step.second, inputs, made, own + 1);
+    return made;
+  }
+
+  void add_branch(Kind kind, uint32_t own, uint32_t enclosing, const BufferRange& condition, const std::string& label) {
+    Item& item = items.emplace_back();
+    item.is_branch = true;
+    item.kind = kind, item.own = own, item.enclosing = enclosing, item.condition = condition;
+    item.dispatch.label = label;
+  }
+
+  void iteration(size_t set, bool guarded) {
+    restart();
+    std::vector<FlowValue> values = loop.states_[set % 2];
+    values.insert(values.end(), loop.invariants_.begin(), loop.invariants_.end());
+    if (guarded) {
+      const auto condition = run(loop.step_.first, values, {}, kGoesOn);
+      add_branch(Kind::loop, kGoesOn, kAlways, condition[0].range, loop.step_.node);
+    }
+    run(loop.step_.second, values, loop.states_[(set + 1) % 2], guarded ? kGoesOn : kAlways);
+  }
+};
+
+std::unique_ptr<RoundsLoop> RoundsLoop::create(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
+                                               SlotPool& pool, const RecordingOptions& options) {
+  std::unique_ptr<RoundsLoop> loop(new RoundsLoop(program, step, options));
+  if (!loop->build(values, pool)) loop.reset();
+  return loop;
+}
+
+bool RoundsLoop::build(std::span<const FlowValue> values, SlotPool& pool) {
+  const auto& context = program_.context;
+  const size_t kept = step_.carried + step_.state;
+  std::vector<TensorDesc> given, condition, next;
+  for (const FlowValue& value : values) given.push_back(value.desc);
+  Survey survey(program_);
+  if (!survey.run(step_.first, given, condition) || !survey.run(step_.second, given, next)) return false;
+  if (survey.dispatches > kMostDispatches || condition[0].shape != Shape{1}) return false;
+  if (!std::equal(next.begin(), next.end(), given.begin(), [](const TensorDesc& a, const TensorDesc& b) { return a.shape == b.shape; }))
+    return false;
+  most_iterations_ = std::min(kMostIterations, std::bit_floor(kMostRecorded / (survey.dispatches + 1)));
+  if (survey.arena_bytes > 0) arena_ = Buffer::create(context, survey.arena_bytes);
+  for (auto& set : states_)
+    for (size_t i = 0; i < kept; ++i) {
+      const TensorDesc desc(given[i].dtype, given[i].shape);
+      FlowValue& value = set.emplace_back(FlowValue{desc, {}, pool.take(desc.bytes(), SlotUse::device), {}});
+      value.range = {value.slot->device, 0, desc.bytes()};
+    }
+  invariants_.assign(values.begin() + static_cast<std::ptrdiff_t>(kept), values.end());
+  Builder first{*this, &pool};
+  first.iteration(0, true);
+  words_ = Buffer::create(context, first.next_word * sizeof(uint32_t));
+  if (context->feature("conditionalRendering")) return true;
+  for (const Item& item : first.items)
+    if (!item.is_branch && item.word != kAlways)
+      record_of_[{item.word, item.dispatch.groups[0], item.dispatch.groups[1], item.dispatch.groups[2]}] = 0;
+  std::vector<std::array<uint32_t, 4>> records;
+  for (auto& [record, number] : record_of_) number = static_cast<uint32_t>(records.size()), records.push_back(record);
+  const auto bytes = std::as_bytes(std::span(records));
+  records_ = Buffer::create(context, bytes.size());
+  if (!bytes.empty()) upload({records_, 0, bytes.size()}, bytes);
+  counts_ = Buffer::create(context, records.size() * kGuardCounts);
+  return true;
+}
+
+Dispatch RoundsLoop::branch(const Item& item) const {
+  const auto whole = [](const std::shared_ptr<Buffer>& buffer) { return buffer ? BufferRange{buffer, 0, buffer->bytes()} : BufferRange{}; };
+  const auto number_of = [&](uint32_t word) {  // of the first record of this word or a later one
+    const auto found = record_of_.lower_bound({word, 0, 0, 0});
+    return found == record_of_.end() ? static_cast<uint32_t>(record_of_.size()) : found->second;
+  };
+  const uint32_t words = item.kind == Kind::choice ? 2 : item.kind == Kind::status ? 0 : 1;
+  Dispatch dispatch = item.dispatch;
+  dispatch.kernel = program_.context->attachment<KernelLibrary>()->find(program_.context, "branch.comp", Storage::fp32);
+  StepBuilder builder(dispatch.kernel);
+  const std::map<std::string, BufferRange> ranges{{"condition", item.condition},
+                                                  {"words", whole(words_)},
+                                                  {"records", whole(records_)},
+                                                  {"counts", whole(counts_)},
+                                                  {"status", whole(status_buffer_)}};
+  for (const auto& binding : dispatch.kernel->interface().bindings) {
+    builder.bind(binding.name, {});
+    dispatch.buffers.push_back(ranges.at(binding.name));
+  }
+  dispatch.push = builder.set("kind", static_cast<uint32_t>(item.kind))
+                      .set("own", item.own)
+                      .set("enclosing", item.enclosing)
+                      .set("first_record", number_of(item.own))
+                      .set("end_record", number_of(item.own + words))
+                      .groups(1)
+                      .build()
+                      .push;
+  return dispatch;
+}
+
+CommandList RoundsLoop::record(std::vector<Item> items) const {
+  CommandList list(program_.context);
+  for (Item& item : items) {
+    if (item.is_branch) {
+      list.dispatch(branch(item));
+      continue;
+    }
+    const auto& groups = item.dispatch.groups;
+    if (item.word != kAlways && counts_)
+      item.dispatch.guard = {counts_, record_of_.at({item.word, groups[0], groups[1], groups[2]}) * kGuardCounts, kGuardCounts};
+    else if (item.word != kAlways)
+      item.dispatch.guard = {words_, item.word * sizeof(uint32_t), kGuardWord};
+    list.dispatch(std::move(item.dispatch));
+  }
+  list.commit(options_);
+  return list;
+}
+
+std::vector<BufferRange> RoundsLoop::entry() const {
+  std::vector<BufferRange> ranges;
+  for (const FlowValue& value : states_[0]) ranges.push_back(value.range);
+  return ranges;
+}
+
+CommandList& RoundsLoop::begin() {
+  if (!begin_) {
+    Builder builder{*this, nullptr};
+    builder.add_branch(Kind::begin, kGoesOn, kAlways, {}, step_.node);
+    begin_ = std::make_unique<CommandList>(record(std::move(builder.items)));
+  }
+  return *begin_;
+}
+
+CommandList& RoundsLoop::round(size_t iterations) {
+  const auto found = recorded_.find({true, iterations});
+  if (found != recorded_.end()) return found->second;
+  Builder builder{*this, nullptr};
+  for (size_t i = 0; i < iterations; ++i) builder.iteration(i, true);
+  builder.add_branch(Kind::status, kGoesOn, kAlways, {}, step_.node);
+  return recorded_.try_emplace({true, iterations}, record(std::move(builder.items))).first->second;
+}
+
+CommandList& RoundsLoop::repeats(size_t iterations) {
+  const auto found = recorded_.find({false, iterations});
+  if (found != recorded_.end()) return found->second;
+  Builder builder{*this, nullptr};
+  for (size_t i = 0; i < iterations; ++i) builder.iteration(i, false);
+  return recorded_.try_emplace({false, iterations}, record(std::move(builder.items))).first->second;
+}
+
+}  // namespace pumice
