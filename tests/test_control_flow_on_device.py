@@ -266,6 +266,15 @@ def test_a_counted_loop_is_repeated_without_a_look(context: pumice.Context, trip
     assert (loop["kind"], loop["trips"], loop["wasted_iterations"]) == ("counted", trips, 0)
 
 
+def test_rounds_of_a_long_counted_loop_stay_long(context: pumice.Context) -> None:
+    execution = counted_vectors(context)
+    execution.set("start", integer(0))
+    execution.set("limit", integer(6000))
+    for _ in range(2):
+        execution.compute(loop_timeout=None)
+    assert only_loop(execution)["host_syncs"] <= 6000 / 64 + 7
+
+
 def test_a_counter_with_a_constant_end_and_other_state(context: pumice.Context) -> None:
     condition, body = pumice.Graph("more"), pumice.Graph("double")
     _, i = condition.input("x", "float32", [3]), condition.input("i", "int32", [1])

@@ -447,7 +447,7 @@ class StepwiseLease : public FlowLease {
   uint64_t repeat(const RoutineStep& step, const Loop& loop, DeviceLoop& device, uint64_t trips) {
     std::deque<Round> rounds;
     size_t wished = device.last_trips > 0 ? device.most_iterations() : device.least_iterations();
-    for (uint64_t done = 0; done < trips; wished *= 2) {
+    for (uint64_t done = 0; done < trips; wished = std::min(wished * 2, device.most_iterations())) {
       if (is_over(loop)) fail_loop(step, done);
       check_time(step.node);
       size_t iterations = allowed(device, wished);
