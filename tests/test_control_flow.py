@@ -61,7 +61,10 @@ def test_a_constant_is_a_condition_and_an_operand(context: pumice.Context, value
     branches = graph_of("Neg", [("int32", [3])]), graph_of("Abs", [("int32", [3])])
     (result,) = graph.if_(truth(value), *branches, inputs=[integer(1, -2, 3)])
     graph.output("y", result)
-    assert graph.compile(context)({})["y"].tolist() == ([-1, 2, -3] if value else [1, 2, 3])
+    program = graph.compile(context)
+    assert program({})["y"].tolist() == ([-1, 2, -3] if value else [1, 2, 3])
+    ops = {row["op"] for row in program.report()}
+    assert ops == {"If", "Neg" if value else "Abs"}  # the other branch is not compiled
 
 
 def test_a_condition_from_a_comparison_of_floats(context: pumice.Context) -> None:

@@ -160,6 +160,16 @@ def test_a_million_steps_of_a_counter(context: pumice.Context) -> None:
     assert loop["host_syncs"] < 1_000_000 / 4096
 
 
+def test_what_has_been_recorded_is_replayed(context: pumice.Context) -> None:
+    execution = fibonacci_loop(context)
+    buffers = []
+    for _ in range(6):
+        execution.set("n", integer(9))
+        execution.compute()
+        buffers.append(context.memory.buffers)
+    assert len(set(buffers[3:])) == 1
+
+
 @pytest.mark.slow
 def test_a_hundred_thousand_iterations(context: pumice.Context) -> None:
     execution = fibonacci_loop(context)

@@ -1,48 +1,20 @@
 #include "graph/flow_program.h"
 
 #include <algorithm>
-#include <bit>
-#include <chrono>
-#include <cstring>
 #include <deque>
-#include <list>
 #include <map>
 
 #include "core/error.h"
-#include "graph/device_loop.h"
-#include "graph/flow_recordings.h"
+#include "graph/flow_session.h"
+#include "graph/loop_driver.h"
 
 namespace pumice {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-// Of a round of a loop, at most: as long may a timeout be late. Short rounds make the host look more often than it has to.
-constexpr double kRoundSeconds = 5e-3, kShortRoundSeconds = 20e-3;
-constexpr size_t kShortRound = 64;    // iterations
-constexpr size_t kMostLoops = 32;     // that are kept ready
-constexpr size_t kMostInFlight = 64;  // submissions that nobody has waited for
-constexpr auto kSignalPeriod = std::chrono::milliseconds(50);
-
-double seconds_between(Clock::time_point begin, Clock::time_point end) {
-  return std::chrono::duration<double>(end - begin).count();
-}
-
-double seconds_since(Clock::time_point begin) {
-  return seconds_between(begin, Clock::now());
-}
-
-std::string seconds_text(double seconds) {
-  std::string text = std::to_string(seconds);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.back() == '.') text.pop_back();
-  return text + " s";
-}
-
 // A WHILE under way.
 struct Loop {
   LoopReport* report = nullptr;
-  Clock::time_point entered;
+  FlowSession::Clock::time_point entered;
   uint64_t trips = 0;
   bool in_body = false;
   std::vector<FlowValue> values;  // what its graphs are run on next
@@ -59,7 +31,7 @@ struct Frame {
 class StepwiseLease : public FlowLease {
  public:
   StepwiseLease(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options)
-      : program_(std::move(program)), is_measured_(options.total_time), pool_(program_->context), recordings_(program_->context, options) {}
+      : program_(std::move(program)), session_(program_->context, program_->name, options), loops_on_device_(*program_, session_) {}
 
   const TensorDesc& input_desc(size_t i) const override { return inputs_.at(i).desc; }
   const TensorDesc& output_desc(size_t j) const override { return results_.at(j).desc; }
@@ -68,9 +40,9 @@ class StepwiseLease : public FlowLease {
     const FlowValue& result = results_.at(j);
     return result.host ? result.host->data : result.slot->bytes;
   }
-  uint64_t last_submission() const override { return last_ ? last_->id() : 0; }
-  RunReport report() const override { return report_; }
-  std::optional<double> device_seconds() const override { return is_measured_ ? std::optional(device_seconds_) : std::nullopt; }
+  uint64_t last_submission() const override { return session_.last() ? session_.last()->id() : 0; }
+  RunReport report() const override { return session_.report; }
+  std::optional<double> device_seconds() const override { return session_.device_seconds(); }
 
   void prepare(std::span<const ShapeView> shapes) override {
     const Routine& main = program_->routines[0];
@@ -82,91 +54,41 @@ class StepwiseLease : public FlowLease {
       input.host.reset();
       if (input.slot && input.desc.shape.size() == shapes[i].size() && std::ranges::equal(input.desc.shape, shapes[i])) continue;
       input = {};
-      input = made(TensorDesc(main.input_values[i].dtype, {shapes[i].begin(), shapes[i].end()}), SlotUse::upload);
+      input = session_.made(TensorDesc(main.input_values[i].dtype, {shapes[i].begin(), shapes[i].end()}), SlotUse::upload);
     }
   }
 
   Submission start(const RunLimits& limits) override {
-    limits_ = &limits;
-    begin_ = Clock::now();
-    next_signal_ = begin_ + kSignalPeriod;
-    report_ = {};
-    device_seconds_ = 0;
+    session_.begin(limits);
     loops_.clear();
-    in_flight_.clear();
-    pool_.trim();
     depth_ = 0;
     try {
       copy_inputs();
       enter(0, inputs_, program_->name);
       while (depth_ > 0) advance();
       show_results();
-      if (report_.submissions == 0) submit(recordings_.copies({}));
-      wait();
+      if (session_.report.submissions == 0) session_.submit(session_.recordings().copies({}));
+      session_.wait();
     } catch (...) {
       for (Frame& frame : frames_) frame = {};
       depth_ = 0;
       throw;
     }
-    for (const auto& [step, loop] : loops_) report_.loops.push_back(loop);
-    return *last_;
+    for (const auto& [step, loop] : loops_) session_.report.loops.push_back(loop);
+    return *session_.last();
   }
 
  private:
-  FlowValue made(TensorDesc desc, SlotUse use) {
-    const uint64_t bytes = desc.bytes();
-    FlowValue value{std::move(desc), {}, pool_.take(bytes, use), {}};
-    value.range = {value.slot->device, 0, bytes};
-    return value;
-  }
-
-  void submit(CommandList& list) {
-    if (in_flight_.size() >= kMostInFlight) {
-      program_->context->wait(in_flight_[kMostInFlight / 2], remaining(), limits_->interrupted);
-      in_flight_.erase(in_flight_.begin(), in_flight_.begin() + kMostInFlight / 2 + 1);
-    }
-    last_ = list.exec();
-    in_flight_.push_back(last_->id());
-    ++report_.submissions;
-    report_.dispatches += list.recording()->dispatch_count();
-    if (!is_measured_) return;
-    wait();  // one after the other: a list has one pair of time stamps
-    device_seconds_ += last_->device_time().value_or(0);
-  }
-
-  std::optional<double> remaining() const {
-    if (!limits_->timeout_seconds) return {};
-    return std::max(0.0, *limits_->timeout_seconds - seconds_since(begin_));
-  }
-
-  // Throws where the execution's time is over, or somebody interrupts it.
-  void check_time(const std::string& next) {
-    if (const auto now = Clock::now(); limits_->interrupted && now >= next_signal_) {
-      limits_->interrupted();
-      next_signal_ = now + kSignalPeriod;
-    }
-    if (limits_->timeout_seconds && seconds_since(begin_) >= *limits_->timeout_seconds)
-      throw TimeoutError(
-          "execution of '" + program_->name + "' took longer than " + seconds_text(*limits_->timeout_seconds) + "; next was '" + next + "'",
-          true);
-  }
-
-  void wait() {
-    if (!last_) return;
-    program_->context->wait(last_->id(), remaining(), limits_->interrupted);
-    in_flight_.clear();
-  }
-
   // The elements, for which the host waits where the device alone has them.
   const std::byte* read(FlowValue& value) {
     if (value.host) return value.host->data;
-    ++report_.host_syncs;
-    wait();
+    ++session_.report.host_syncs;
+    session_.wait();
     if (value.host_visible()) {
       value.host = std::make_shared<const HostTensor>(HostTensor::copy_of(value.desc, value.slot->bytes));
     } else {
       std::vector<std::byte> bytes(value.range.bytes);
-      if (!bytes.empty()) download(value.range, bytes, limits_->interrupted);
+      if (!bytes.empty()) download(value.range, bytes, session_.limits().interrupted);
       value.host = std::make_shared<const HostTensor>(HostTensor::copy_of(value.desc, bytes.data()));
     }
     return value.host->data;
@@ -178,7 +100,7 @@ class StepwiseLease : public FlowLease {
       if (input.slot->is_copied()) ranges.push_back({{input.slot->host, 0, input.range.bytes}, input.range});
       input.host = std::make_shared<const HostTensor>(HostTensor{input.desc, input.slot, input.slot->bytes});
     }
-    if (!ranges.empty()) submit(recordings_.copies(ranges));
+    if (!ranges.empty()) session_.submit(session_.recordings().copies(ranges));
   }
 
   // Begins a routine; `user` is the node that runs it.
@@ -219,7 +141,7 @@ class StepwiseLease : public FlowLease {
     Frame& frame = top();
     if (frame.step == frame.routine->steps.size()) return leave(frame);
     const RoutineStep& step = frame.routine->steps[frame.step];
-    check_time(step.kind == RoutineStep::Kind::run ? frame.routine->name : step.node);
+    session_.check_time(step.kind == RoutineStep::Kind::run ? frame.routine->name : step.node);
     switch (step.kind) {
       case RoutineStep::Kind::run:
         return run(frame, step);
@@ -243,10 +165,11 @@ class StepwiseLease : public FlowLease {
     const auto bound = step.region->bind(shapes_, elements_);
     for (size_t j = 0; j < step.outputs.size(); ++j) {
       const bool shown = frame.routine->read_by_host[static_cast<size_t>(step.outputs[j])];
-      FlowValue& output = made_.emplace_back(made(*bound->compiled()->outputs()[j].desc, shown ? SlotUse::readback : SlotUse::device));
+      FlowValue& output =
+          made_.emplace_back(session_.made(*bound->compiled()->outputs()[j].desc, shown ? SlotUse::readback : SlotUse::device));
       if (const auto& host = bound->output_host(j)) output.host = std::make_shared<const HostTensor>(*host);
     }
-    submit(recordings_.run(bound, read_, made_));
+    session_.submit(session_.recordings().run(bound, read_, made_));
     for (size_t j = 0; j < step.outputs.size(); ++j) value(frame, step.outputs[j]) = std::move(made_[j]);
     read_.clear(), made_.clear();
     end_step(frame, step);
@@ -262,11 +185,16 @@ class StepwiseLease : public FlowLease {
 
   void begin_loop(Frame& frame, const RoutineStep& step) {
     Loop& loop = frame.loop;
-    loop = {&loops_[&step], Clock::now(), 0, false, {}};
+    loop = {&loops_[&step], FlowSession::Clock::now(), 0, false, {}};
     loop.report->node = step.node, loop.report->kind = "host";
     ++loop.report->entries;
     for (const ValueId input : step.inputs) loop.values.push_back(value(frame, input));
-    if (DeviceLoop* device = device_loop(step, loop.values)) return run_on_device(frame, step, *device);
+    std::vector<bool> shown;
+    for (const ValueId output : step.outputs) shown.push_back(frame.routine->read_by_host[static_cast<size_t>(output)]);
+    if (auto results = loops_on_device_.run(step, loop.values, shown, *loop.report)) {
+      loop = {};
+      return end_step(frame, step, *results);
+    }
     enter(step.first, loop.values, step.node);
   }
 
@@ -292,15 +220,15 @@ class StepwiseLease : public FlowLease {
       loop.in_body = false;
       return enter(step.first, loop.values, step.node);
     }
-    const uint64_t waits = report_.host_syncs;
+    const uint64_t waits = session_.report.host_syncs;
     const bool goes_on = is_true(results[0]);
-    loop.report->host_syncs += report_.host_syncs - waits;
+    loop.report->host_syncs += session_.report.host_syncs - waits;
     if (!goes_on) {
       results = std::move(loop.values);
       loop = {};
       return end_step(frame, step, results);
     }
-    if (is_over(loop)) fail_loop(step, loop.trips);
+    if (session_.is_loop_over(loop.entered)) session_.fail_loop(step.node, loop.trips);
     loop.in_body = true;
     enter(step.second, loop.values, step.node);
   }
@@ -321,201 +249,20 @@ class StepwiseLease : public FlowLease {
     std::vector<std::pair<BufferRange, BufferRange>> ranges;
     for (FlowValue& result : results_) {
       if (result.host || result.host_visible()) continue;
-      const FlowValue shown = made(result.desc, SlotUse::readback);
+      const FlowValue shown = session_.made(result.desc, SlotUse::readback);
       ranges.push_back({result.range, {shown.slot->host, 0, result.range.bytes}});
       result.slot = shown.slot;
     }
-    if (!ranges.empty()) submit(recordings_.copies(ranges));
+    if (!ranges.empty()) session_.submit(session_.recordings().copies(ranges));
   }
-
-  // One that has been made for such values, or a new one; null where the host has to drive it.
-  DeviceLoop* device_loop(const RoutineStep& step, std::span<const FlowValue> values) {
-    const size_t kept = step.carried + step.state;
-    const auto matches = [&](const ReadyLoop& ready) {
-      if (ready.step != &step) return false;
-      for (size_t i = 0; i < values.size(); ++i)
-        if (ready.shapes[i] != values[i].desc.shape || (i >= kept && ready.memory[i - kept] != values[i].range.buffer->id())) return false;
-      return true;
-    };
-    for (auto one = ready_.begin(); one != ready_.end(); ++one)
-      if (matches(*one)) {
-        ready_.splice(ready_.begin(), ready_, one);
-        return ready_.front().loop.get();
-      }
-    ReadyLoop& made = ready_.emplace_front();
-    made.step = &step;
-    for (size_t i = 0; i < values.size(); ++i) {
-      made.shapes.push_back(values[i].desc.shape);
-      if (i >= kept) made.memory.push_back(values[i].range.buffer->id()), made.held.push_back(values[i].slot);
-    }
-    made.loop = DeviceLoop::create(*program_, step, values, pool_, recordings_.options());
-    if (ready_.size() > kMostLoops) ready_.pop_back();
-    return ready_.front().loop.get();
-  }
-
-  // How often a loop that counts runs, where the host knows from where to where.
-  static std::optional<uint64_t> known_trips(const RoutineStep& step, std::span<const FlowValue> values) {
-    if (!step.counter) return {};
-    const auto integer = [](const FlowValue& value) -> std::optional<int64_t> {
-      if (!value.host || value.host->desc.elements() != 1) return {};
-      int32_t number = 0;
-      std::memcpy(&number, value.host->data, sizeof number);
-      return number;
-    };
-    const auto start = integer(values[step.counter->counter]);
-    const auto end = step.counter->limit_value ? integer(values[*step.counter->limit_value]) : std::optional(step.counter->limit);
-    return start && end ? step.counter->trips(*start, *end) : std::nullopt;
-  }
-
-  // Rounds in flight: one runs while the host looks at what the one before has left.
-  struct Round {
-    uint64_t id;
-    size_t iterations;
-  };
-
-  // The largest power of two of iterations that a round may have now, from `wished` down.
-  static size_t allowed(const DeviceLoop& device, size_t wished) {
-    const size_t least = device.least_iterations();
-    size_t most = std::clamp(wished, least, device.most_iterations());
-    const auto seconds = [&] { return device.iteration_seconds * static_cast<double>(most); };
-    while (most > least && seconds() > (most > kShortRound ? kRoundSeconds : kShortRoundSeconds)) most /= 2;
-    return most;
-  }
-
-  // Waits for the first of the rounds; how long the device took is measured where it had nothing else to do.
-  void finish_round(DeviceLoop& device, std::deque<Round>& rounds) {
-    program_->context->wait(rounds.front().id, remaining(), limits_->interrupted);
-    ++report_.host_syncs;
-    const auto now = Clock::now();
-    const double seconds = seconds_between(std::max(round_begin_, round_submitted_[rounds.front().id]), now);
-    round_submitted_.erase(rounds.front().id);
-    round_begin_ = now;
-    const double each = seconds / static_cast<double>(rounds.front().iterations);
-    if (device.iteration_seconds == 0 || each < device.iteration_seconds) device.iteration_seconds = each;
-    rounds.pop_front();
-  }
-
-  void submit_round(CommandList& list, size_t iterations, std::deque<Round>& rounds) {
-    submit(list);
-    round_submitted_[last_->id()] = Clock::now();
-    rounds.push_back({last_->id(), iterations});
-  }
-
-  [[noreturn]] void fail_loop(const RoutineStep& step, uint64_t trips) const {
-    throw TimeoutError("loop '" + step.node + "' of '" + program_->name + "' ran longer than " + seconds_text(*limits_->loop_seconds) +
-                           "; stopped after " + std::to_string(trips) + " iterations",
-                       true);
-  }
-
-  bool is_over(const Loop& loop) const { return limits_->loop_seconds && seconds_since(loop.entered) >= *limits_->loop_seconds; }
-
-  void run_on_device(Frame& frame, const RoutineStep& step, DeviceLoop& device) {
-    Loop& loop = frame.loop;
-    const auto trips = known_trips(step, loop.values);
-    const bool counted = trips && device.has_repeats();
-    loop.report->kind = counted ? "counted" : device.kind();
-    const uint64_t waits = report_.host_syncs;
-    round_submitted_.clear();
-    round_begin_ = loop.entered;
-    std::vector<std::pair<BufferRange, BufferRange>> entry;
-    const auto targets = device.entry();
-    for (size_t i = 0; i < targets.size(); ++i) entry.push_back({loop.values[i].range, targets[i]});
-    if (trips != 0u) submit(recordings_.copies(entry));
-    loop.trips = trips == 0u ? 0 : counted ? repeat(step, loop, device, *trips) : iterate(step, loop, device);
-    device.last_trips = loop.trips;
-    loop.report->trips += loop.trips;
-    loop.report->host_syncs += report_.host_syncs - waits;
-    std::vector<FlowValue> results;
-    if (loop.trips == 0) {
-      results.assign(loop.values.begin(), loop.values.begin() + static_cast<std::ptrdiff_t>(step.carried));
-    } else {
-      std::vector<std::pair<BufferRange, BufferRange>> exit;
-      for (size_t i = 0; i < step.carried; ++i) {
-        const BufferRange last = device.result(i, loop.trips);
-        const bool shown = frame.routine->read_by_host[static_cast<size_t>(step.outputs[i])];
-        results.push_back(made(loop.values[i].desc, shown ? SlotUse::readback : SlotUse::device));
-        exit.push_back({last, results.back().range});
-        if (const auto& slot = results.back().slot; shown && slot->is_copied()) exit.push_back({last, {slot->host, 0, last.bytes}});
-      }
-      submit(recordings_.copies(exit));
-    }
-    loop = {};
-    end_step(frame, step, results);
-  }
-
-  // The body alone, as often as is known.
-  uint64_t repeat(const RoutineStep& step, const Loop& loop, DeviceLoop& device, uint64_t trips) {
-    std::deque<Round> rounds;
-    size_t wished = device.last_trips > 0 ? device.most_iterations() : device.least_iterations();
-    for (uint64_t done = 0; done < trips; wished = std::min(wished * 2, device.most_iterations())) {
-      if (is_over(loop)) fail_loop(step, done);
-      check_time(step.node);
-      size_t iterations = allowed(device, wished);
-      while (iterations > trips - done) iterations /= 2;
-      submit_round(device.repeats(iterations), iterations, rounds);
-      done += iterations;
-      if (rounds.size() > 2) finish_round(device, rounds);
-    }
-    return trips;
-  }
-
-  uint64_t iterate(const RoutineStep& step, const Loop& loop, DeviceLoop& device) {
-    submit(device.begin());
-    std::deque<Round> rounds;
-    uint64_t ended = 0, trips = 0;  // rounds, and iterations of them
-    // A loop that has run before begins with a round that could hold it.
-    size_t wished = std::bit_ceil(std::min<uint64_t>(device.last_trips + 1, device.most_iterations()));
-    const auto submit_next = [&] {
-      const size_t iterations = allowed(device, wished);
-      wished = iterations * 2;
-      submit_round(device.round(iterations), iterations, rounds);
-      recorded_iterations_ += iterations;
-    };
-    recorded_iterations_ = 0;
-    submit_next();
-    for (;;) {
-      const bool long_enough = ended > 0;  // the first round may hold all of it
-      if (long_enough) submit_next();
-      finish_round(device, rounds);
-      trips += static_cast<uint32_t>(device.trips(ended) - static_cast<uint32_t>(trips));
-      const bool goes_on = device.goes_on(ended);
-      ++ended;
-      if (is_over(loop) && (goes_on || (*limits_->loop_seconds == 0 && trips > 0))) fail_loop(step, trips);
-      if (!goes_on) {
-        if (device.has_repeats()) loop.report->wasted += recorded_iterations_ - trips;
-        return trips;
-      }
-      check_time(step.node);
-      if (rounds.empty()) submit_next();
-    }
-  }
-
-  struct ReadyLoop {
-    const RoutineStep* step = nullptr;
-    std::vector<Shape> shapes;
-    std::vector<uint64_t> memory;                       // of the invariant values, by buffer id
-    std::vector<std::shared_ptr<const HostSlot>> held;  // which stays where it is
-    std::unique_ptr<DeviceLoop> loop;
-  };
 
   std::shared_ptr<const FlowProgram> program_;
-  bool is_measured_;
-  double device_seconds_ = 0;
-  SlotPool pool_;
-  FlowRecordings recordings_;
+  FlowSession session_;
+  LoopDriver loops_on_device_;
   std::vector<FlowValue> inputs_, results_;
-  const RunLimits* limits_ = nullptr;
-  Clock::time_point begin_, next_signal_;
   std::deque<Frame> frames_;  // by depth; those above it are kept for their memory
   size_t depth_ = 0;
   std::map<const RoutineStep*, LoopReport> loops_;
-  RunReport report_;
-  std::vector<uint64_t> in_flight_;
-  std::optional<Submission> last_;
-  std::list<ReadyLoop> ready_;                             // the last used first
-  std::map<uint64_t, Clock::time_point> round_submitted_;  // by id, of rounds in flight
-  Clock::time_point round_begin_;                          // when the last one ended
-  uint64_t recorded_iterations_ = 0;                       // of the loop at hand
   // Of the run at hand.
   std::vector<FlowValue> read_, made_;
   std::vector<ShapeView> shapes_;

@@ -71,6 +71,15 @@ struct Program::State {
     return *region;
   }
 
+  // What decides in an IF or WHILE.
+  std::string note(const RoutineStep& step) const {
+    const std::string first = "'" + flow->routines[step.first].name + "'", second = "'" + flow->routines[step.second].name + "'";
+    if (step.kind == RoutineStep::Kind::while_)
+      return "runs " + second + " as long as " + first + " says, on the device where no shape changes and no loop is inside";
+    if (step.first == step.second) return "runs " + first + " whatever the condition is";
+    return "the host reads the condition and runs " + first + " or " + second;
+  }
+
   std::shared_ptr<Context> context;
   std::string name;
   std::vector<ProgramValue> inputs, outputs;
@@ -145,15 +154,7 @@ std::vector<ReportRow> Program::report() const {
         rows.insert(rows.end(), own.begin(), own.end());
         continue;
       }
-      const bool is_if = step.kind == RoutineStep::Kind::if_;
-      const std::string first = state_->flow->routines[step.first].name, second = state_->flow->routines[step.second].name;
-      rows.push_back({step.node,
-                      is_if ? "If" : "While",
-                      "",
-                      is_if ? "the host reads the condition and runs '" + first + "' or '" + second + "'"
-                            : "the host reads what '" + first + "' gives before each run of '" + second + "'",
-                      {},
-                      ""});
+      rows.push_back({step.node, step.kind == RoutineStep::Kind::if_ ? "If" : "While", "", state_->note(step), {}, ""});
     }
   return rows;
 }

@@ -213,7 +213,8 @@ bool RoundsLoop::build(std::span<const FlowValue> values, SlotPool& pool) {
       FlowValue& value = set.emplace_back(FlowValue{desc, {}, pool.take(desc.bytes(), SlotUse::device), {}});
       value.range = {value.slot->device, 0, desc.bytes()};
     }
-  invariants_.assign(values.begin() + static_cast<std::ptrdiff_t>(kept), values.end());
+  // Their memory stays, but may hold other values when the loop is not under way.
+  for (size_t i = kept; i < values.size(); ++i) invariants_.push_back({values[i].desc, values[i].range, {}, {}});
   Builder first{*this, &pool};
   first.iteration(0, true);
   words_ = Buffer::create(context, first.next_word * sizeof(uint32_t));

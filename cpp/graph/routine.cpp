@@ -165,12 +165,20 @@ class Cutter {
       if (step.region->reads_values(i)) routine_.read_by_host[index(step.inputs[i])] = true;
   }
 
+  // A branch that a constant excludes is not compiled.
+  static std::optional<bool> known_condition(const Graph& graph, const GraphNode& node) {
+    if (node.inputs[0] == kAbsent || !graph.value(node.inputs[0]).constant) return {};
+    return graph.value(node.inputs[0]).constant->data[0] != std::byte{0};
+  }
+
   void add_control(const Graph& graph, const GraphNode& node, bool outermost) {
     const ControlFlow& flow = *node.control;
     RoutineStep& step = routine_.steps.emplace_back();
     step.kind = flow.kind == ControlFlow::Kind::if_ ? RoutineStep::Kind::if_ : RoutineStep::Kind::while_;
     step.node = path(graph, node.name, outermost);
-    step.first = number_of(*flow.first), step.second = number_of(*flow.second);
+    const auto decided = flow.kind == ControlFlow::Kind::if_ ? known_condition(graph, node) : std::nullopt;
+    const Graph &first = decided == false ? *flow.second : *flow.first, &second = decided == true ? *flow.first : *flow.second;
+    step.first = number_of(first), step.second = number_of(second);
     step.carried = flow.carried, step.state = flow.state;
     step.inputs = node.inputs, step.outputs = node.outputs;
     if (flow.kind == ControlFlow::Kind::while_) {
