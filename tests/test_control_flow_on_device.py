@@ -346,6 +346,119 @@ def test_an_inner_loop_runs_on_the_device_and_the_outer_one_by_the_host(context:
     assert loops["outer body/inner"]["entries"] == 9
 
 
+def nested(context: pumice.Context, *, in_branch: bool, in_condition: bool) -> pumice.Execution:
+    """i, x, n: for i below n, x (two elements) gains 1 as often as i says, in a branch only where i is odd."""
+    kinds = (("x", "int32", [2]), ("i", "int32", [1]), ("limit", "int32", [1]))
+
+    def counting(name: str) -> tuple[pumice.Graph, pumice.Graph]:
+        condition, body = pumice.Graph(f"{name} below"), pumice.Graph(f"{name} adds")
+        _, i, limit = (condition.input(*kind) for kind in kinds)
+        condition.output("more", condition.add("Less", i, limit))
+        x, i, _ = (body.input(*kind) for kind in kinds)
+        body.output("x", body.add("Add", x, integer(1)))
+        body.output("i", body.add("Add", i, integer(1)))
+        return condition, body
+
+    def add_loop(graph: pumice.Graph, x: pumice.Value, limit: pumice.Value, name: str) -> pumice.Value:
+        return graph.while_(*counting(name), carried=[x], state=[integer(0)], invariant=[limit], name=name)[0]
+
+    body = pumice.Graph("outer body")
+    x, i, _ = (body.input(*kind) for kind in kinds)
+    doubled = body.add("Add", x, x)
+    if in_branch:
+        branch, other = pumice.Graph("odd"), pumice.Graph("even")
+        inner_x, inner_i = branch.input("x", "int32", [2]), branch.input("i", "int32", [1])
+        branch.output("y", branch.add("Neg", add_loop(branch, inner_x, inner_i, "inner")))
+        other_x, _ = other.input("x", "int32", [2]), other.input("i", "int32", [1])
+        other.output("y", other.add("Sub", other_x, integer(7)))
+        odd = body.add("Equal", body.add("Mod", i, integer(2)), integer(1))
+        (x,) = body.if_(odd, branch, other, inputs=[doubled, i])
+    else:
+        x = add_loop(body, doubled, i, "inner")
+    body.output("x", body.add("Sub", x, integer(3)))
+    body.output("i", body.add("Add", i, integer(1)))
+    condition = pumice.Graph("outer below")
+    x, i, limit = (condition.input(*kind) for kind in kinds)
+    if in_condition:
+        zeros = condition.add("Sub", x, x)
+        counted = condition.add("ReduceMax", add_loop(condition, zeros, i, "counted"), np.array([0]))
+        condition.output("more", condition.add("Less", counted, limit))
+    else:
+        condition.output("more", condition.add("Less", i, limit))
+    graph = pumice.Graph("nested")
+    x, n = graph.input("x", "int32", [2]), graph.input("n", "int32", [1])
+    x, i = graph.while_(condition, body, carried=[x, integer(0)], invariant=[hidden(graph, n)], name="outer")
+    graph.output("x_last", x)
+    graph.output("i_last", i)
+    return graph.compile(context).execution()
+
+
+@pytest.mark.parametrize("in_branch", [False, True])
+@pytest.mark.parametrize("in_condition", [False, True])
+def test_a_loop_in_a_loop_takes_no_look_of_its_own(device: pumice.Context, in_branch: bool, in_condition: bool) -> None:
+    """Inner loops shorter and longer than what a round holds of them."""
+    execution = nested(device, in_branch=in_branch, in_condition=in_condition)
+    for n in (0, 1, 2, 9, 20):
+        x, entries, trips = np.array([3, -1], "int32"), 0, 0
+        execution.set("x", x)
+        execution.set("n", integer(n))
+        with np.errstate(over="ignore"):
+            for i in range(n):
+                x = x + x
+                if in_branch and i % 2 == 0:
+                    x = x - 7
+                else:
+                    x, entries, trips = x + i, entries + 1, trips + i
+                    x = -x if in_branch else x
+                x = x - 3
+        result = execution.compute(loop_timeout=15)
+        assert (result["x_last"].tolist(), result["i_last"].tolist()) == (x.tolist(), [n])
+        loops = {str(loop["node"]).rpartition("/")[2]: loop for loop in execution.report["loops"]}
+        assert (loops["outer"]["kind"], loops["outer"]["trips"]) == ("device", n)
+        if n:
+            assert (loops["inner"]["kind"], loops["inner"]["entries"], loops["inner"]["trips"]) == (
+                "device",
+                entries,
+                trips,
+            )
+        if n and in_condition:
+            assert (loops["counted"]["entries"], loops["counted"]["trips"]) == (n + 1, n * (n + 1) // 2)
+        assert execution.report["host_syncs"] <= 3 + n
+
+
+def test_an_inner_loop_that_never_ends_is_stopped_and_nothing_of_it_stays(device: pumice.Context) -> None:
+    kinds = (("x", "int32", [2]), ("i", "int32", [1]), ("limit", "int32", [1]))
+    inner_condition, inner_body = pumice.Graph("inner below"), pumice.Graph("inner body")
+    x, _, limit = (inner_condition.input(*kind) for kind in kinds)
+    inner_condition.output(
+        "more", inner_condition.add("Less", inner_condition.add("ReduceMax", x, np.array([0])), limit)
+    )
+    x, i, _ = (inner_body.input(*kind) for kind in kinds)
+    inner_body.output("x", inner_body.add("Identity", x))
+    inner_body.output("i", inner_body.add("Add", i, integer(1)))
+    condition, body = pumice.Graph("outer below"), pumice.Graph("outer body")
+    _, i, _ = (condition.input(*kind) for kind in kinds)
+    condition.output("more", condition.add("Less", i, integer(5)))
+    x, i, limit = (body.input(*kind) for kind in kinds)
+    x, _ = body.while_(inner_condition, inner_body, carried=[x, integer(0)], invariant=[limit], name="inner")
+    body.output("x", body.add("Add", x, integer(1)))
+    body.output("i", body.add("Add", i, integer(1)))
+    graph = pumice.Graph("nested")
+    x, limit = graph.input("x", "int32", [2]), graph.input("limit", "int32", [1])
+    (x,) = graph.while_(
+        condition, body, carried=[x], state=[integer(0)], invariant=[hidden(graph, limit)], name="outer"
+    )
+    graph.output("x_last", x)
+    execution = graph.compile(device).execution()
+    execution.set("x", integer(3, 4))
+    for _ in range(2):
+        execution.set("limit", integer(6))
+        with pytest.raises(pumice.TimeoutError, match="'outer'"):
+            execution.compute(loop_timeout=0.1)
+        execution.set("limit", integer(0))
+        assert execution.compute(loop_timeout=15)["x_last"].tolist() == [8, 9]
+
+
 def test_results_of_a_loop_stay_when_it_is_entered_again(context: pumice.Context) -> None:
     """Two entries of one loop in one execution: the first one's result is still needed after the second."""
     counting = loop_of(less_than_limit(), count_up(), name="counting")

@@ -6,8 +6,11 @@
 
 namespace pumice {
 
-DeviceLoop::DeviceLoop(const std::shared_ptr<Context>& context)
-    : status_buffer_(Buffer::create(context, 16, Heap::readback)), status_(reinterpret_cast<const uint32_t*>(status_buffer_->map())) {}
+void DeviceLoop::make_status(const std::shared_ptr<Context>& context, size_t counters) {
+  stride_ = 2 + counters;
+  status_buffer_ = Buffer::create(context, 2 * stride_ * sizeof(uint32_t), Heap::readback);
+  status_ = reinterpret_cast<const uint32_t*>(status_buffer_->map());
+}
 
 std::unique_ptr<DeviceLoop> DeviceLoop::create(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
                                                SlotPool& pool, const RecordingOptions& options) {

@@ -16,7 +16,7 @@ namespace pumice {
 class DeviceLoop {
  public:
   virtual ~DeviceLoop() = default;
-  // Null where the host has to drive it: shapes depend on values or change, a loop is inside, or an iteration is too many dispatches.
+  // Null where the host has to drive it: shapes depend on values or change, or an iteration is too many dispatches.
   // `values`: what the loop is entered with; invariant ones are read where they are.
   static std::unique_ptr<DeviceLoop> create(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
                                             SlotPool& pool, const RecordingOptions& options);
@@ -34,20 +34,29 @@ class DeviceLoop {
   virtual CommandList& repeats(size_t iterations) { return round(iterations); }
   // What the round of that number, counted from begin() on, left behind; two rounds later it is overwritten. Trips are counted from begin()
   // on, modulo 2 to the 32.
-  bool goes_on(uint64_t round) const { return status_[round % 2 * 2] != 0; }
-  uint32_t trips(uint64_t round) const { return status_[round % 2 * 2 + 1]; }
+  bool goes_on(uint64_t round) const { return status(round)[0] != 0; }
+  uint32_t trips(uint64_t round) const { return status(round)[1]; }
+  // Of loops inside, of which the same one may be there twice: how often they were entered and how often their bodies ran.
+  struct Inner {
+    const RoutineStep* step;
+    uint32_t entries, trips;
+  };
+  virtual std::vector<Inner> inner(uint64_t /*round*/) const { return {}; }
 
   // What executions learn about it, for the next one's rounds.
   double iteration_seconds = 0;  // least seen; 0: none
   uint64_t last_trips = 0;
 
  protected:
-  explicit DeviceLoop(const std::shared_ptr<Context>& context);
+  // Two places that the host sees, for a pair of words and `counters` more each.
+  void make_status(const std::shared_ptr<Context>& context, size_t counters);
+  const uint32_t* status(uint64_t round) const { return status_ + round % 2 * stride_; }
 
-  std::shared_ptr<Buffer> status_buffer_;  // two pairs of words that the host sees
+  std::shared_ptr<Buffer> status_buffer_;
 
  private:
-  const uint32_t* status_;
+  const uint32_t* status_ = nullptr;
+  size_t stride_ = 0;
 };
 
 }  // namespace pumice

@@ -191,7 +191,7 @@ class StepwiseLease : public FlowLease {
     for (const ValueId input : step.inputs) loop.values.push_back(value(frame, input));
     std::vector<bool> shown;
     for (const ValueId output : step.outputs) shown.push_back(frame.routine->read_by_host[static_cast<size_t>(output)]);
-    if (auto results = loops_on_device_.run(step, loop.values, shown, *loop.report)) {
+    if (auto results = loops_on_device_.run(step, loop.values, shown, loops_)) {
       loop = {};
       return end_step(frame, step, *results);
     }
@@ -262,7 +262,7 @@ class StepwiseLease : public FlowLease {
   std::vector<FlowValue> inputs_, results_;
   std::deque<Frame> frames_;  // by depth; those above it are kept for their memory
   size_t depth_ = 0;
-  std::map<const RoutineStep*, LoopReport> loops_;
+  LoopReports loops_;
   // Of the run at hand.
   std::vector<FlowValue> read_, made_;
   std::vector<ShapeView> shapes_;

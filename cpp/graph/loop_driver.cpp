@@ -80,12 +80,13 @@ void LoopDriver::finish(DeviceLoop& device) {
 }
 
 std::optional<std::vector<FlowValue>> LoopDriver::run(const RoutineStep& step, std::span<const FlowValue> values,
-                                                      const std::vector<bool>& shown, LoopReport& report) {
+                                                      const std::vector<bool>& shown, LoopReports& reports) {
   DeviceLoop* device = find(step, values);
   if (!device) return {};
   const auto known = known_trips(step, values);
   const bool counted = known && device->has_repeats();
   const uint64_t waits = session_.report.host_syncs;
+  LoopReport& report = reports[&step];
   report.kind = counted ? "counted" : device->kind();
   rounds_.clear();
   entered_ = ended_ = Clock::now();
@@ -94,7 +95,7 @@ std::optional<std::vector<FlowValue>> LoopDriver::run(const RoutineStep& step, s
   const auto targets = device->entry();
   for (size_t i = 0; i < targets.size(); ++i) entry.push_back({values[i].range, targets[i]});
   session_.submit(session_.recordings().copies(entry));
-  const uint64_t trips = counted ? repeat(step, *device, *known) : iterate(step, *device, report);
+  const uint64_t trips = counted ? repeat(step, *device, *known) : iterate(step, *device, reports);
   device->last_trips = trips;
   report.trips += trips;
   report.host_syncs += session_.report.host_syncs - waits;
@@ -125,7 +126,7 @@ uint64_t LoopDriver::repeat(const RoutineStep& step, DeviceLoop& device, uint64_
   return trips;
 }
 
-uint64_t LoopDriver::iterate(const RoutineStep& step, DeviceLoop& device, LoopReport& report) {
+uint64_t LoopDriver::iterate(const RoutineStep& step, DeviceLoop& device, LoopReports& reports) {
   session_.submit(device.begin());
   uint64_t ended = 0, trips = 0, recorded = 0;  // rounds that have ended, their iterations, and those of all rounds
   // A loop that has run before begins with a round that could hold it.
@@ -144,7 +145,12 @@ uint64_t LoopDriver::iterate(const RoutineStep& step, DeviceLoop& device, LoopRe
     if (session_.is_loop_over(entered_) && (goes_on || (*session_.limits().loop_seconds == 0 && trips > 0)))
       session_.fail_loop(step.node, trips);
     if (!goes_on) {
-      if (device.has_repeats()) report.wasted += recorded - trips;
+      if (device.kind() == "device") reports[&step].wasted += recorded - trips;
+      for (const DeviceLoop::Inner& inner : device.inner(ended - 1)) {
+        LoopReport& report = reports[inner.step];
+        report.node = inner.step->node, report.kind = "device";
+        report.entries += inner.entries, report.trips += inner.trips;
+      }
       return trips;
     }
     session_.check_time(step.node);

@@ -14,6 +14,8 @@
 
 namespace pumice {
 
+using LoopReports = std::map<const RoutineStep*, LoopReport>;
+
 // Keeps the loops that it has made for the next time. Not thread-safe.
 class LoopDriver {
  public:
@@ -21,7 +23,7 @@ class LoopDriver {
   // The carried values after the loop, in memory of their own; none where the host has to drive it. `values`: what it is entered with;
   // `shown`: by carried value, whether the host will want to see it.
   std::optional<std::vector<FlowValue>> run(const RoutineStep& step, std::span<const FlowValue> values, const std::vector<bool>& shown,
-                                            LoopReport& report);
+                                            LoopReports& reports);
 
  private:
   using Clock = FlowSession::Clock;
@@ -39,7 +41,7 @@ class LoopDriver {
   };
   DeviceLoop* find(const RoutineStep& step, std::span<const FlowValue> values);
   uint64_t repeat(const RoutineStep& step, DeviceLoop& device, uint64_t trips);
-  uint64_t iterate(const RoutineStep& step, DeviceLoop& device, LoopReport& report);
+  uint64_t iterate(const RoutineStep& step, DeviceLoop& device, LoopReports& reports);
   void submit(CommandList& list, size_t iterations);
   void finish(DeviceLoop& device);
 

@@ -75,7 +75,7 @@ struct Program::State {
   std::string note(const RoutineStep& step) const {
     const std::string first = "'" + flow->routines[step.first].name + "'", second = "'" + flow->routines[step.second].name + "'";
     if (step.kind == RoutineStep::Kind::while_)
-      return "runs " + second + " as long as " + first + " says, on the device where no shape changes and no loop is inside";
+      return "runs " + second + " as long as " + first + " says, on the device where no shape changes";
     if (step.first == step.second) return "runs " + first + " whatever the condition is";
     return "the host reads the condition and runs " + first + " or " + second;
   }

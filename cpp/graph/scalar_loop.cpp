@@ -149,8 +149,7 @@ std::optional<Macros> scalar_loop_macros(const ControlFlow& flow) {
 }
 
 ScalarLoop::ScalarLoop(const FlowProgram& program, const RoutineStep& step, size_t values, const RecordingOptions& options)
-    : DeviceLoop(program.context),
-      context_(program.context),
+    : context_(program.context),
       label_(step.node),
       values_(values),
       options_(options),
@@ -161,6 +160,7 @@ ScalarLoop::ScalarLoop(const FlowProgram& program, const RoutineStep& step, size
   fill({zeros_, 0, zeros_->bytes()}, 0);
   begin_.copy({zeros_, 0, zeros_->bytes()}, {words_, values * sizeof(uint32_t), zeros_->bytes()});
   begin_.commit(options);
+  make_status(context_, 0);
 }
 
 std::unique_ptr<ScalarLoop> ScalarLoop::create(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
