@@ -25,9 +25,7 @@ const uint BEGIN = 0u, LOOP = 1u, CHOICE = 2u, STATUS = 3u, MOVE = 4u, SPLIT = 5
 void main() {
   const bool yes = (condition[0] & 255u) != 0u;
   if (p.kind == BEGIN) {
-    words[p.own] = 1u;
-    words[p.own + 1u] = 0u;
-    words[p.own + 2u] = 0u;
+    words[p.own] = 1u;  // all others are zero
   } else if (p.kind == LOOP) {
     const uint goes_on = yes ? words[p.own] : 0u;
     words[p.own] = goes_on;

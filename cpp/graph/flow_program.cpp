@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "graph/choice_driver.h"
 #include "graph/flow_session.h"
 #include "graph/loop_driver.h"
 
@@ -31,7 +32,10 @@ struct Frame {
 class StepwiseLease : public FlowLease {
  public:
   StepwiseLease(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options)
-      : program_(std::move(program)), session_(program_->context, program_->name, options), loops_on_device_(*program_, session_) {}
+      : program_(std::move(program)),
+        session_(program_->context, program_->name, options),
+        loops_on_device_(*program_, session_),
+        choices_on_device_(*program_, session_) {}
 
   const TensorDesc& input_desc(size_t i) const override { return inputs_.at(i).desc; }
   const TensorDesc& output_desc(size_t j) const override { return results_.at(j).desc; }
@@ -175,12 +179,21 @@ class StepwiseLease : public FlowLease {
     end_step(frame, step);
   }
 
+  // By output of a step: whether the host reads it.
+  static std::vector<bool> shown_results(const Frame& frame, const RoutineStep& step) {
+    std::vector<bool> shown;
+    for (const ValueId output : step.outputs) shown.push_back(frame.routine->read_by_host[static_cast<size_t>(output)]);
+    return shown;
+  }
+
   void choose(Frame& frame, const RoutineStep& step) {
     if (step.inputs[0] == kAbsent) throw GraphError(step.node, "the condition of an IF is expected, given none", "B2.13");
-    const bool taken = is_true(value(frame, step.inputs[0]));
-    std::vector<FlowValue> inputs;
-    for (size_t i = 1; i < step.inputs.size(); ++i) inputs.push_back(value(frame, step.inputs[i]));
-    enter(taken ? step.first : step.second, inputs, step.node);
+    std::vector<FlowValue> given;
+    for (const ValueId input : step.inputs) given.push_back(value(frame, input));
+    if (!given[0].host && step.first != step.second)
+      if (auto results = choices_on_device_.run(step, given, shown_results(frame, step))) return end_step(frame, step, *results);
+    const bool taken = is_true(given[0]);
+    enter(taken ? step.first : step.second, std::span(given).subspan(1), step.node);
   }
 
   void begin_loop(Frame& frame, const RoutineStep& step) {
@@ -189,9 +202,7 @@ class StepwiseLease : public FlowLease {
     loop.report->node = step.node, loop.report->kind = "host";
     ++loop.report->entries;
     for (const ValueId input : step.inputs) loop.values.push_back(value(frame, input));
-    std::vector<bool> shown;
-    for (const ValueId output : step.outputs) shown.push_back(frame.routine->read_by_host[static_cast<size_t>(output)]);
-    if (auto results = loops_on_device_.run(step, loop.values, shown, loops_)) {
+    if (auto results = loops_on_device_.run(step, loop.values, shown_results(frame, step), loops_)) {
       loop = {};
       return end_step(frame, step, *results);
     }
@@ -259,6 +270,7 @@ class StepwiseLease : public FlowLease {
   std::shared_ptr<const FlowProgram> program_;
   FlowSession session_;
   LoopDriver loops_on_device_;
+  ChoiceDriver choices_on_device_;
   std::vector<FlowValue> inputs_, results_;
   std::deque<Frame> frames_;  // by depth; those above it are kept for their memory
   size_t depth_ = 0;

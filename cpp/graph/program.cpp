@@ -77,7 +77,7 @@ struct Program::State {
     if (step.kind == RoutineStep::Kind::while_)
       return "runs " + second + " as long as " + first + " says, on the device where no shape changes";
     if (step.first == step.second) return "runs " + first + " whatever the condition is";
-    return "the host reads the condition and runs " + first + " or " + second;
+    return "runs " + first + " or " + second + ": the device decides where they are short, else the host reads the condition";
   }
 
   std::shared_ptr<Context> context;
