@@ -131,7 +131,7 @@ def test_thousands_of_nested_levels(context: pumice.Context) -> None:
     assert graph.compile(context)({"x": integer(5)})["y"] == [5]
 
 
-def test_a_chain_of_unfinished_thought_is_dropped_without_recursion() -> None:
+def test_a_long_chain_of_graphs_is_dropped_without_recursion() -> None:
     graph = identity()
     for _ in range(50_000):
         outer = pumice.Graph()
