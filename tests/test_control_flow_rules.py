@@ -98,6 +98,30 @@ def test_b2_3_an_operand_deduces_sizes_that_a_node_inside_cannot_take() -> None:
     refused("B2.3", lambda: graph.if_(condition, adds, identity("int32", [None]), inputs=[pair]), "adds")
 
 
+def quantized(scale: float, zero_point: int, out_scale: float | None = None) -> pumice.Graph:
+    graph = pumice.Graph("quantized")
+    x = graph.input("x", "uint8", [4], scale=scale, zero_point=zero_point)
+    graph.output("y", graph.add("nnapi::ADD", x, x, 0, scale=out_scale or scale, zero_point=zero_point))
+    return graph
+
+
+def test_b2_3_and_5_values_are_quantized_alike(context: pumice.Context) -> None:
+    graph, condition, _ = outer()
+    x = graph.input("q", "uint8", [4], scale=0.5, zero_point=3)
+    right = quantized(0.5, 3)
+    for wrong in (quantized(0.25, 3), quantized(0.5, 4)):
+        refused("B2.3", lambda wrong=wrong: graph.if_(condition, wrong, right, inputs=[x]), "scale")  # type: ignore[misc]
+    refused("B2.3", lambda: graph.if_(condition, right, quantized(0.5, 3, 0.75), inputs=[x]), "scale")
+    once = pumice.Graph("once")
+    once.input("x", "uint8", [4], scale=0.5, zero_point=3)
+    once.output("more", once.add("Identity", once.constant(truth(False))))
+    refused("B2.5", lambda: graph.while_(once, quantized(0.5, 3, 0.75), carried=[x]), "scale")
+    graph.output("y", graph.if_(condition, right, quantized(0.5, 3), inputs=[x])[0])
+    given = np.array([3, 5, 100, 255], "uint8")
+    result = graph.compile(context)({"decides": truth(True), "x": integer(0), "q": given})["y"]
+    assert result.tolist() == [3, 7, 197, 255]
+
+
 def test_b2_3_branches_may_declare_different_shapes() -> None:
     graph, condition, x = outer()
     grown = graph_of("Concat", [("int32", [1])], integer(7), axis=0)

@@ -30,7 +30,7 @@ bool can_be_one(const std::optional<Shape>& a, const std::optional<Shape>& b) {
 
 // Two values that are the same one to an IF or WHILE, seen from outside and from inside.
 bool are_compatible(const GraphValue& a, const GraphValue& b) {
-  return a.dtype == b.dtype && can_be_one(a.shape, b.shape);
+  return a.dtype == b.dtype && can_be_one(a.shape, b.shape) && a.quantization == b.quantization;
 }
 
 // What holds of a value of either shape.
@@ -211,7 +211,7 @@ std::vector<ValueId> Graph::if_(ValueId condition, const std::shared_ptr<Graph>&
   check.count(then->outputs().size(), orelse->outputs().size(), "outputs of else '" + orelse->name() + "', as many as of then", "B2.3");
   for (size_t j = 0; j < then->outputs().size(); ++j) {
     const GraphValue &a = output_of(*then, j), &b = output_of(*orelse, j);
-    if (a.dtype != b.dtype)
+    if (a.dtype != b.dtype || a.quantization != b.quantization)
       throw GraphError(node.name,
                        "output " + std::to_string(j) + ": '" + a.name + "' of then is " + to_string(a) + ", but '" + b.name + "' of else " +
                            to_string(b),
@@ -224,6 +224,7 @@ std::vector<ValueId> Graph::if_(ValueId condition, const std::shared_ptr<Graph>&
   std::vector<GraphValue> made = name_outputs(node, then->outputs().size(), output_names);
   for (size_t j = 0; j < made.size(); ++j) {
     made[j].dtype = output_of(*then, j).dtype;
+    made[j].quantization = output_of(*then, j).quantization;
     made[j].shape = joined(first[j], second[j]);
   }
   return append_control(std::move(node), std::move(made));
@@ -265,6 +266,7 @@ std::vector<ValueId> Graph::while_(const std::shared_ptr<Graph>& condition, cons
   std::vector<GraphValue> made = name_outputs(node, node.control->carried, output_names);
   for (size_t i = 0; i < made.size(); ++i) {
     made[i].dtype = given[i]->dtype;
+    made[i].quantization = given[i]->quantization;
     made[i].shape = results[i];
   }
   return append_control(std::move(node), std::move(made));

@@ -83,13 +83,14 @@ TensorDesc checked_desc(const GraphValue& value, int least_rank) {
 
 std::string to_string(const GraphValue& value) {
   std::string text(name(value.dtype));
-  if (!value.shape) return text + "[...]";
+  const std::string quantized = value.quantization == Quantization{} ? "" : " with " + to_string(value.quantization);
+  if (!value.shape) return text + "[...]" + quantized;
   text += "[";
   for (size_t axis = 0; axis < value.shape->size(); ++axis) {
     const int64_t size = (*value.shape)[axis];
     text += (axis ? ", " : "") + (size == kUnknownSize ? std::string("?") : std::to_string(size));
   }
-  return text + "]";
+  return text + "]" + quantized;
 }
 
 bool GraphValue::is_known() const {

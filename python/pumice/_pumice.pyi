@@ -7,7 +7,7 @@ import collections.abc
 import numpy as np
 import numpy.typing
 import typing
-__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Message', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'ValueRole', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'note_cache_use', 'operators', 'output_descs', 'precision_support', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
+__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'ValueRole', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'nnapi_operations', 'note_cache_use', 'operators', 'output_descs', 'precision_support', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
 class Error(Exception):
     """
     Root of every error that pumice raises on purpose.
@@ -1387,6 +1387,9 @@ class Value:
     def __repr__(self) -> str:
         ...
     @property
+    def channel_axis(self) -> int | None:
+        ...
+    @property
     def dtype(self) -> str:
         ...
     @property
@@ -1396,10 +1399,18 @@ class Value:
     def name(self) -> str:
         ...
     @property
+    def scale(self) -> None | float | tuple[float, ...]:
+        """
+        Of a quantized tensor, whose integers stand for (integer - zero_point) * scale: a number, or one for each channel.
+        """
+    @property
     def shape(self) -> tuple[int | None, ...] | None:
         """
         None for unknown sizes; None alone: unknown rank.
         """
+    @property
+    def zero_point(self) -> int | None:
+        ...
 class Graph:
     """
     Values and nodes, checked as they are added; compiled into a Program. Not thread-safe until finished.
@@ -1414,7 +1425,7 @@ class Graph:
         ...
     def add(self, op: str, *args: typing.Any, outputs: typing.SupportsInt | typing.SupportsIndex = 1, name: str = '', output_names: collections.abc.Sequence[str] = [], **kwargs: typing.Any) -> typing.Any:
         """
-        A node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; attributes by name. One output gives a Value, several a tuple.
+        A node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; attributes by name. One output gives a Value, several a tuple. An operation of NNAPI by its own ('nnapi::ADD') has that system's operands in its own order: numbers and lists of numbers are constants of int32, float32 or bool, and scale, zero_point and dtype are the output's.
         Raises UnsupportedError (no such operator, a dtype that it lacks), GraphError (wrong inputs, attributes, shapes where they are known).
         """
     def compile(self, context: Context, precision: str = 'fp32', keep_all: bool = False, fuse: bool = True) -> Program:
@@ -1426,8 +1437,10 @@ class Graph:
         The whole graph as one operator for binding tables, initializers and command lists: a slot for every input, by name. Owned inputs and constants go to the persistent resource, intermediate values to the temporary one. All sizes of the inputs have to be known.
         flags: see Operator.compile. Raises GraphError, UnsupportedError (nodes that need the host, by name).
         """
-    def constant(self, array: np.typing.NDArray[typing.Any], name: str = '') -> Value:
-        ...
+    def constant(self, array: np.typing.NDArray[typing.Any], name: str = '', scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsInt | typing.SupportsIndex | None = None, channel_axis: typing.SupportsInt | typing.SupportsIndex | None = None) -> Value:
+        """
+        scale, zero_point, channel_axis: see input(). Raises GraphError.
+        """
     def finish(self) -> None:
         """
         Idempotent; later changes raise StateError.
@@ -1437,9 +1450,9 @@ class Graph:
         Runs the Graph `then` where the condition (bool, shape [1]) is true, else `orelse`; both take the inputs and give the results. Without a condition (None) it fails when it runs. A graph that it names is finished.
         Raises GraphError and StateError with the rule's id (pumice.graph_rules()).
         """
-    def input(self, name: str, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex | None] | None, dimension_names: collections.abc.Sequence[str] | None = None, owned: bool = False) -> Value:
+    def input(self, name: str, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex | None] | None, dimension_names: collections.abc.Sequence[str] | None = None, owned: bool = False, scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsInt | typing.SupportsIndex | None = None, channel_axis: typing.SupportsInt | typing.SupportsIndex | None = None) -> Value:
         """
-        shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: symbolic names of the sizes. owned: a weight that the initializer of a compiled operator reads, and executions do not.
+        shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: symbolic names of the sizes. owned: a weight that the initializer of a compiled operator reads, and executions do not. scale, zero_point: of a quantized tensor, whose integers stand for (integer - zero_point) * scale; scale is a number, or one for each channel of channel_axis. Raises GraphError.
         """
     def output(self, name: str, value: typing.Any) -> None:
         ...
@@ -1459,6 +1472,43 @@ class Graph:
         ...
     @property
     def outputs(self) -> dict[str, Value]:
+        ...
+class NnapiOperand(ValueRole):
+    """
+    An operand of an operation of NNAPI.
+    """
+    @property
+    def kind(self) -> str:
+        """
+        'tensor', 'list' (a vector of int32) or 'scalar' (one constant number of rank 0).
+        """
+class NnapiOperation:
+    """
+    An operation of NNAPI, with its operands in that system's order.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def implicit(self) -> list[NnapiOperand]:
+        """
+        The inputs with a padding scheme in place of four paddings; empty where there is no such form.
+        """
+    @property
+    def inputs(self) -> list[NnapiOperand]:
+        ...
+    @property
+    def level(self) -> int:
+        """
+        The feature level that brought it.
+        """
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def outputs(self) -> list[NnapiOperand]:
+        ...
+    @property
+    def summary(self) -> str:
         ...
 class TimeoutError(Error, builtins.TimeoutError):
     """
@@ -1543,6 +1593,10 @@ def has_operator(name: str, domain: str = '') -> bool:
 def included_files(source: str, name: str, includes: collections.abc.Mapping[str, str], include_dirs: collections.abc.Sequence[str]) -> list[str]:
     """
     Paths of the files that a shader in the file `name` includes, also under conditions, and of those that were looked for in vain.
+    """
+def nnapi_operations() -> list[NnapiOperation]:
+    """
+    All operations of NNAPI that there are, by name.
     """
 def note_cache_use(path: str) -> None:
     """
