@@ -1,4 +1,4 @@
-// A program with control flow: its routines, and executions that run them step by step, the host deciding what comes next.
+// A program with control flow: its routines, and executions that run them step by step; the host decides what the device cannot.
 #pragma once
 
 #include <memory>

@@ -8,7 +8,7 @@ namespace pumice {
 namespace {
 
 // Of a round of a loop, at most: as long may a timeout be late. Short rounds make the host look more often than it has to.
-constexpr double kRoundSeconds = 5e-3, kShortRoundSeconds = 20e-3;
+constexpr double kRoundSeconds = 5e-3, kShortRoundSeconds = 40e-3;
 constexpr size_t kShortRound = 64;  // iterations
 constexpr size_t kMostLoops = 32;   // that are kept ready
 
