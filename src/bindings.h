@@ -22,6 +22,7 @@ namespace py = pybind11;
 namespace pumice {
 
 class MessageLog;
+class Program;
 class Recording;
 
 // Types of Python values, as signatures and the stub name them.
@@ -47,7 +48,9 @@ void bind_dispatch(py::module_& module);
 void bind_operators(py::module_& module);
 void bind_graph(py::module_& module);
 void bind_program(py::module_& module);
+void bind_execution(py::module_& module);  // before bind_program()
 void bind_nnapi(py::module_& module);
+void bind_program_executions(py::class_<Program, std::shared_ptr<Program>>& program);
 
 // The GIL is free while this lives. A daemon thread that finds the interpreter gone waits for the end of the process: Python before
 // 3.14 would unwind it through code that needs the GIL.

@@ -8,7 +8,8 @@ namespace {
 
 // The exception classes of the module, by kind; made once and kept for the life of the process.
 struct Classes {
-  py::object error, device, device_lost, out_of_memory, shader_compile, binding, graph, unsupported, timeout, state, out_of_bounds;
+  py::object error, device, device_lost, out_of_memory, shader_compile, binding, graph, unsupported, timeout, state, output_size,
+      out_of_bounds;
 };
 
 Classes& classes() {
@@ -57,6 +58,11 @@ void translate(std::exception_ptr pointer) {
     auto instance = instance_of(all.timeout, error);
     instance.attr("transient") = error.transient;
     raise(all.timeout, instance);
+  } catch (const OutputSizeError& error) {
+    auto instance = instance_of(all.output_size, error);
+    instance.attr("output") = error.output;
+    instance.attr("shape") = sizes_of(error.shape);
+    raise(all.output_size, instance);
   } catch (const OutOfBoundsError& error) {
     auto instance = instance_of(all.out_of_bounds, error);
     const auto& access = error.access;
@@ -74,7 +80,9 @@ void translate(std::exception_ptr pointer) {
     instance.attr("messages") = error.messages;
     raise(all.shader_compile, instance);
   } catch (const StateError& error) {
-    raise(all.state, instance_of(all.state, error));
+    auto instance = instance_of(all.state, error);
+    instance.attr("rule") = error.rule;
+    raise(all.state, instance);
   } catch (const DeviceLostError& error) {
     raise(all.device_lost, instance_of(all.device_lost, error));
   } catch (const OutOfMemoryError& error) {
@@ -108,8 +116,12 @@ void bind_errors(py::module_& module) {
                                py::make_tuple(all.error, builtin(PyExc_NotImplementedError)));
   all.timeout = make_class(module, "TimeoutError", "A wait, loop or execution ran out of time; transient: trying again may succeed.",
                            py::make_tuple(all.error, builtin(PyExc_TimeoutError)));
-  all.state = make_class(module, "StateError", "A call in the wrong state: use after close, recording into a committed list.",
+  all.state = make_class(module, "StateError", "A call in the wrong state: use after close, recording into a committed list; rule.",
                          py::make_tuple(all.error, builtin(PyExc_RuntimeError)));
+  all.output_size = make_class(module, "OutputSizeError", "The caller's array is too small for an output: output, and its true shape.",
+                               py::make_tuple(all.error, builtin(PyExc_ValueError)));
+  all.output_size.attr("output") = "";
+  all.output_size.attr("shape") = py::tuple();
   all.out_of_bounds = make_class(module, "OutOfBoundsError",
                                  "A kernel with debug=True reached past an array in a buffer: kernel, file, line, buffer, index, size, "
                                  "invocation of the first access; "
@@ -121,6 +133,7 @@ void bind_errors(py::module_& module) {
   for (const char* attribute : {"rule", "slot", "tensor", "expected", "given"}) all.binding.attr(attribute) = "";
   for (const char* attribute : {"node", "rule"}) all.graph.attr(attribute) = "";
   all.shader_compile.attr("messages") = py::tuple();
+  all.state.attr("rule") = "";
   all.unsupported.attr("items") = py::tuple();
   all.timeout.attr("transient") = true;
   py::register_exception_translator(&translate);

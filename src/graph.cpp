@@ -2,6 +2,7 @@
 
 #include "bindings.h"
 #include "core/error.h"
+#include "graph/graph_rules.h"
 #include "graph/nnapi/operations.h"
 #include "graph/program.h"
 #include "operators/compiled_operator.h"
@@ -43,10 +44,32 @@ ValueId value_argument(const std::shared_ptr<Graph>& self, const py::handle& val
     if (given.graph != self) throw GraphError(user, "value '" + given.get().name + "' belongs to another graph");
     return given.id;
   }
+  if (py::isinstance<Graph>(value)) throw GraphError(user, "a Graph is no value; if_() and while_() run it", "B2.7");
   if (py::isinstance<py::array>(value)) return self->constant(host_tensor(value.cast<py::array>(), "constant"));
   if (numbers && (PyNumber_Check(value.ptr()) != 0 || py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value)))
     return self->constant(numbers_argument(value, user));
   throw GraphError(user, "a Value of this graph, an array or None expected; given " + type_name(value));
+}
+
+std::vector<ValueId> value_arguments(const std::shared_ptr<Graph>& self, const std::vector<py::object>& values, const std::string& user) {
+  std::vector<ValueId> ids;
+  for (const auto& value : values) ids.push_back(value_argument(self, value, user));
+  return ids;
+}
+
+// Null for None.
+std::shared_ptr<Graph> graph_argument(const py::object& graph, const std::string& role, const std::string& user) {
+  if (graph.is_none()) return {};
+  if (!py::isinstance<Graph>(graph)) throw GraphError(user, role + ": a Graph expected, given " + type_name(graph), "B2.2");
+  return graph.cast<std::shared_ptr<Graph>>();
+}
+
+using Values = py::typing::Tuple<PyValue, py::ellipsis>;
+
+Values tuple_of(const std::shared_ptr<Graph>& self, const std::vector<ValueId>& ids) {
+  Values values(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) values[i] = PyValue{self, ids[i]};
+  return values;
 }
 
 py::object add(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, size_t outputs, const std::string& name,
@@ -56,16 +79,24 @@ py::object add(const std::shared_ptr<Graph>& self, const std::string& op, const 
   for (const auto& input : inputs) ids.push_back(value_argument(self, input, name.empty() ? op : name, numbers));
   const auto made = self->add(op, std::move(ids), attributes_of(attributes), outputs, name, std::move(output_names));
   if (made.size() == 1) return py::cast(PyValue{self, made[0]});
-  py::tuple values(made.size());
-  for (size_t i = 0; i < made.size(); ++i) values[i] = PyValue{self, made[i]};
-  return values;
+  return tuple_of(self, made);
 }
 
-std::string shape_text(const std::optional<Shape>& shape) {
-  if (!shape) return "[...]";
-  std::string text;
-  for (const int64_t size : *shape) text += (text.empty() ? "" : ", ") + (size == kUnknownSize ? "?" : std::to_string(size));
-  return "[" + text + "]";
+Values add_if(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& then, const py::object& orelse,
+              const std::vector<py::object>& inputs, const std::string& name, std::vector<std::string> output_names) {
+  const std::string user = name.empty() ? "If" : name;
+  const auto first = graph_argument(then, "then", user), second = graph_argument(orelse, "else", user);
+  const ValueId decides = value_argument(self, condition, user);
+  return tuple_of(self, self->if_(decides, first, second, value_arguments(self, inputs, user), name, std::move(output_names)));
+}
+
+Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& body,
+                 const std::vector<py::object>& carried, const std::vector<py::object>& state, const std::vector<py::object>& invariant,
+                 const std::string& name, std::vector<std::string> output_names) {
+  const std::string user = name.empty() ? "While" : name;
+  const auto first = graph_argument(condition, "condition", user), second = graph_argument(body, "body", user);
+  return tuple_of(self, self->while_(first, second, value_arguments(self, carried, user), value_arguments(self, state, user),
+                                     value_arguments(self, invariant, user), name, std::move(output_names)));
 }
 
 std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context, const std::string& precision,
@@ -98,6 +129,14 @@ KnownSizes shape_object(const std::optional<Shape>& shape) {
 
 void bind_graph(py::module_& module) {
   bind_program(module);
+  module.def(
+      "graph_rules",
+      [] {
+        py::typing::Dict<py::str, py::str> rules;
+        for (const auto& [id, text] : graph_rules()) rules[py::str(id.data(), id.size())] = py::str(text.data(), text.size());
+        return rules;
+      },
+      "The rules of IF and WHILE and what each says, by id: what GraphError.rule names.");
   // Both before their functions, which name each other in signatures.
   py::class_<PyValue> value_class(module, "Value", "A value of a Graph: an input, a constant or a node's output.");
   py::class_<Graph, std::shared_ptr<Graph>> graph_class(
@@ -116,9 +155,7 @@ void bind_graph(py::module_& module) {
           "__eq__", [](const PyValue& self, const PyValue& other) { return self.graph == other.graph && self.id == other.id; },
           py::is_operator())
       .def("__hash__", [](const PyValue& self) { return std::hash<const void*>()(self.graph.get()) ^ static_cast<size_t>(self.id); })
-      .def("__repr__", [](const PyValue& self) {
-        return "<Value '" + self.get().name + "' " + std::string(name(self.get().dtype)) + shape_text(self.get().shape) + ">";
-      });
+      .def("__repr__", [](const PyValue& self) { return "<Value '" + self.get().name + "' " + to_string(self.get()) + ">"; });
   graph_class
       .def(py::init([](const std::optional<std::string>& name) { return std::make_shared<Graph>(name.value_or("")); }),
            py::arg("name") = py::none())
@@ -154,6 +191,18 @@ void bind_graph(py::module_& module) {
            "numbers and lists of numbers are constants of int32, float32 or bool, and scale, zero_point and dtype are the output's.\n"
            "Raises UnsupportedError (no such operator, a dtype that it lacks), GraphError (wrong inputs, attributes, shapes where they are "
            "known).")
+      .def("if_", &add_if, py::arg("condition"), py::arg("then"), py::arg("orelse"), py::arg("inputs") = std::vector<py::object>(),
+           py::arg("name") = "", py::arg("output_names") = std::vector<std::string>(),
+           "Runs the Graph `then` where the condition (bool, shape [1]) is true, else `orelse`; both take the inputs and give the results. "
+           "Without a condition (None) it fails when it runs. A graph that it names is finished.\n"
+           "Raises GraphError and StateError with the rule's id (pumice.graph_rules()).")
+      .def("while_", &add_while, py::arg("condition"), py::arg("body"), py::arg("carried"), py::arg("state") = std::vector<py::object>(),
+           py::arg("invariant") = std::vector<py::object>(), py::arg("name") = "", py::arg("output_names") = std::vector<std::string>(),
+           "Runs the Graph `body` as long as the Graph `condition` gives true (bool, shape [1]), asked before every iteration. Both take "
+           "carried, state and invariant values in this order; the body gives the next carried and state values. The results are the "
+           "carried "
+           "ones, after no iteration as they were given.\n"
+           "Raises GraphError and StateError with the rule's id (pumice.graph_rules()).")
       .def(
           "output",
           [](const std::shared_ptr<Graph>& self, std::string name, const py::object& value) {

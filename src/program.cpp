@@ -31,7 +31,7 @@ class Arguments {
   std::span<const ShapeView> shapes() const { return shapes_; }
   std::span<const std::byte* const> data() const { return data_; }
 
-  void write_to(Execution& execution) const {
+  void write_to(Lease& execution) const {
     size_t bytes = 0;
     std::optional<ReleasedGil> release;
     std::vector<size_t> sizes;
@@ -67,17 +67,17 @@ class Arguments {
 };
 
 // A leased recording with the arguments written to its slots.
-std::shared_ptr<Execution> prepared(Program& self, const Arguments& arguments, bool wait, std::optional<double> timeout) {
-  std::shared_ptr<Execution> execution;
+std::shared_ptr<Lease> prepared(Program& self, const Arguments& arguments, bool wait, std::optional<double> timeout) {
+  std::shared_ptr<Lease> execution;
   {
     const ReleasedGil release;
-    execution = self.execution(arguments.shapes(), arguments.data(), wait, timeout, check_signals);
+    execution = self.lease(arguments.shapes(), arguments.data(), wait, timeout, check_signals);
   }
   arguments.write_to(*execution);
   return execution;
 }
 
-Arrays results_of(const Program& program, const Execution& execution) {
+Arrays results_of(const Program& program, const Lease& execution) {
   const size_t count = program.outputs().size();
   Arrays results(count);
   for (size_t j = 0; j < count; ++j) {
@@ -100,15 +100,25 @@ Arrays results_of(const Program& program, const Execution& execution) {
   return results;
 }
 
-Arrays call(Program& self, const ArrayLikes& inputs, std::optional<double> timeout) {
+// The host drives control flow: that takes until all is done.
+Submission start(const Program& self, Lease& lease, std::optional<double> timeout, std::optional<double> loop_timeout) {
+  if (!self.has_control_flow()) return lease.start({});
+  const RunLimits limits{timeout, checked_loop_timeout(loop_timeout), check_signals};
+  forward_log();
+  const ReleasedGil release;
+  return lease.start(limits);
+}
+
+Arrays call(Program& self, const ArrayLikes& inputs, std::optional<double> timeout, std::optional<double> loop_timeout) {
   const Arguments arguments(self, inputs);
   const auto execution = prepared(self, arguments, true, timeout);
-  const Submission submission = execution->start();
+  const Submission submission = start(self, *execution, timeout, loop_timeout);
   wait_for(*self.context(), submission.id(), timeout);
   return results_of(self, *execution);
 }
 
-py::typing::Dict<py::str, py::array> call_by_name(Program& self, const Record& inputs, std::optional<double> timeout) {
+py::typing::Dict<py::str, py::array> call_by_name(Program& self, const Record& inputs, std::optional<double> timeout,
+                                                  std::optional<double> loop_timeout) {
   const auto& declared = self.inputs();
   ArrayLikes ordered(declared.size());
   for (size_t i = 0; i < declared.size(); ++i) {
@@ -121,7 +131,7 @@ py::typing::Dict<py::str, py::array> call_by_name(Program& self, const Record& i
     if (std::none_of(declared.begin(), declared.end(), [&](const ProgramValue& one) { return one.name == given; }))
       throw BindingError("K4", "input '" + given + "'", given, "an input of program '" + self.name() + "'", "'" + given + "'");
   }
-  const Arrays results = call(self, ordered, timeout);
+  const Arrays results = call(self, ordered, timeout, loop_timeout);
   py::typing::Dict<py::str, py::array> named;
   for (size_t j = 0; j < results.size(); ++j) named[py::str(self.outputs()[j].name)] = results[j];
   return named;
@@ -133,7 +143,7 @@ class PyRun {
   PyRun(std::shared_ptr<Program> program, const ArrayLikes& inputs)
       : program_(std::move(program)),
         execution_(prepared(*program_, Arguments(*program_, inputs), false, {})),
-        submission_(execution_->start()) {}
+        submission_(start(*program_, *execution_, {}, kLoopSeconds)) {}
 
   const Submission& submission() const { return submission_; }
   void wait(std::optional<double> timeout) const { wait_for(*program_->context(), submission_.id(), timeout); }
@@ -147,7 +157,7 @@ class PyRun {
 
  private:
   std::shared_ptr<Program> program_;
-  std::shared_ptr<Execution> execution_;
+  std::shared_ptr<Lease> execution_;
   Submission submission_;
   Arrays results_;
 };
@@ -269,19 +279,27 @@ void bind_program(py::module_& module) {
            "Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError.")
       .def("result", &PyRun::result, py::arg("timeout") = py::none(), "Waits; the outputs as new arrays, in graph order.")
       .def("__repr__", [](const PyRun& self) { return "<ProgramRun " + std::to_string(self.submission().id()) + ">"; });
-  py::class_<Program, std::shared_ptr<Program>>(
-      module, "Program", "A compiled graph: compiled once, bound per input shape, executed many times. Thread-safe; a context manager.")
-      .def_property_readonly("name", &Program::name)
+  py::class_<Program, std::shared_ptr<Program>> program(
+      module, "Program", "A compiled graph: compiled once, bound per input shape, executed many times. Thread-safe; a context manager.");
+  bind_execution(module);
+  bind_program_executions(program);
+  program.def_property_readonly("name", &Program::name)
       .def_property_readonly("inputs", &Program::inputs)
       .def_property_readonly("outputs", &Program::outputs)
       .def_property_readonly("context", &Program::context)
-      .def("__call__", &call_by_name, py::arg("inputs"), py::arg("timeout") = py::none(),
-           "Arrays by name in, arrays by name out. Raises BindingError naming the input, what it expects and what it was given.")
-      .def("call", &call, py::arg("inputs"), py::arg("timeout") = py::none(), "Arrays in graph order in and out.")
+      .def(
+          "__call__", &call_by_name, py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
+          "Arrays by name in, arrays by name out. timeout: seconds for all of it. loop_timeout: seconds for each WHILE from each time that "
+          "it is entered, at most 15; None: no limit. Raises TimeoutError, after which the program is as usable as before; BindingError "
+          "naming the input, what it expects and what it was given.")
+      .def("call", &call, py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
+           "Arrays in graph order in and out.")
       .def(
           "run_async",
           [](std::shared_ptr<Program> self, const ArrayLikes& inputs) { return std::make_unique<PyRun>(std::move(self), inputs); },
-          py::arg("inputs"), "Starts an execution and returns at once; arrays in graph order.")
+          py::arg("inputs"),
+          "Starts an execution and returns at once, or where the program has control flow when it has ended: execution().start() does not "
+          "wait for that. Arrays in graph order.")
       .def("compiled", &compiled, py::arg("shapes"),
            "The operator for these input shapes, for binding tables; its persistent resource is this program's and already initialised.")
       .def_property_readonly("persistent", &Program::persistent, "The range that holds the weights.")

@@ -60,3 +60,17 @@ def plugin_arguments() -> list[str]:
     """What gives the plugin to another pytest: a development build has no entry point."""
     points = importlib.metadata.entry_points(group="pytest11")
     return [] if any(point.name == "pumice" for point in points) else ["-p", "pumice.pytest_plugin"]
+
+
+@pytest.fixture(scope="module", params=["words", "counts"])
+def skipping_device(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
+    """Dispatches are skipped by predicate words, or by group counts of zero where the device has no conditional rendering."""
+    if request.param == "words":
+        if not pumice_context.feature("conditionalRendering"):
+            pytest.skip("the device has no conditional rendering")
+        yield pumice_context
+        return
+    with pumice.Context(
+        pumice_context.info.uuid and f"uuid:{pumice_context.info.uuid}", without=["conditionalRendering"]
+    ) as context:
+        yield context

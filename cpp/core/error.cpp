@@ -47,6 +47,14 @@ GraphError::GraphError(std::string node_name, const std::string& message, std::s
       node(std::move(node_name)),
       rule(std::move(rule_id)) {}
 
+OutputSizeError::OutputSizeError(std::string output_name, std::vector<int64_t> true_shape, uint64_t bytes, uint64_t given_bytes)
+    : Error("output '" + output_name + "': " + std::to_string(bytes) + " bytes needed, given " + std::to_string(given_bytes)),
+      output(std::move(output_name)),
+      shape(std::move(true_shape)) {}
+
+StateError::StateError(const std::string& message, std::string rule_id)
+    : Error((rule_id.empty() ? "" : "[" + rule_id + "] ") + message), rule(std::move(rule_id)) {}
+
 UnsupportedError::UnsupportedError(std::vector<std::string> unsupported) : Error(join(unsupported)), items(std::move(unsupported)) {}
 
 }  // namespace pumice

@@ -75,10 +75,22 @@ class TimeoutError : public Error {
   bool transient;
 };
 
-// A call in the wrong state (use after close, recording into a committed list, two threads in one table).
+// The caller's memory for an output is too small: `shape` is the output's true one.
+class OutputSizeError : public Error {
+ public:
+  OutputSizeError(std::string output, std::vector<int64_t> shape, uint64_t bytes, uint64_t given_bytes);
+
+  std::string output;
+  std::vector<int64_t> shape;
+};
+
+// A call in the wrong state (use after close, recording into a committed list, two threads in one table); `rule` names the rule of
+// graphs that asks for another one ("B2.12"), or is empty.
 class StateError : public Error {
  public:
-  using Error::Error;
+  explicit StateError(const std::string& message, std::string rule = {});
+
+  std::string rule;
 };
 
 // A kernel that checks its bounds reached past an array in a buffer; the first of `count` accesses. Without a line: too many other messages

@@ -14,6 +14,15 @@ constexpr VkAccessFlags kWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFE
 
 constexpr size_t kCopiesPerCommand = 4096;
 
+// Who reads what decides about dispatches.
+VkPipelineStageFlags guard_stages(const DeviceTable& vk) {
+  return VK_PIPELINE_STAGE_DRAW_INDIRECT_BIT | (vk.has_conditional ? VK_PIPELINE_STAGE_CONDITIONAL_RENDERING_BIT_EXT : 0u);
+}
+
+VkAccessFlags guard_reads(const DeviceTable& vk) {
+  return VK_ACCESS_INDIRECT_COMMAND_READ_BIT | (vk.has_conditional ? VK_ACCESS_CONDITIONAL_RENDERING_READ_BIT_EXT : 0u);
+}
+
 void record_barrier(DeviceTable& vk, VkCommandBuffer commands, VkPipelineStageFlags from, VkAccessFlags from_access,
                     VkPipelineStageFlags to, VkAccessFlags to_access) {
   VkMemoryBarrier barrier{VK_STRUCTURE_TYPE_MEMORY_BARRIER};
@@ -56,6 +65,7 @@ VkBufferImageCopy whole_image(const BufferRange& packed, const Image& image) {
 
 CommandBuffer::CommandBuffer(std::shared_ptr<Context> context, const CommandBufferSizes& sizes) : context_(std::move(context)) {
   auto& vk = context_->vk();
+  guards_ = sizes.guards;
   VkCommandPoolCreateInfo pool{VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO};
   pool.queueFamilyIndex = vk.family;
   check(vk.vkCreateCommandPool(vk.device, &pool, nullptr, &pool_), "vkCreateCommandPool");
@@ -94,16 +104,30 @@ void CommandBuffer::begin() {
   info.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
   check(vk.vkBeginCommandBuffer(commands_, &info), "vkBeginCommandBuffer");
   if (queries_) vk.vkCmdResetQueryPool(commands_, queries_, 0, timestamp_count_);
-  record_barrier(vk, commands_, kWork, kWrites, kWork, kReads | kWrites);
+  record_barrier(vk, commands_, kWork | (guards_ ? guard_stages(vk) : 0u), kWrites, kWork | (guards_ ? guard_stages(vk) : 0u),
+                 kReads | kWrites | (guards_ ? guard_reads(vk) : 0u));
 }
 
 void CommandBuffer::barrier() {
-  record_barrier(context_->vk(), commands_, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT,
-                 VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_UNIFORM_READ_BIT);
+  auto& vk = context_->vk();
+  constexpr VkAccessFlags kShader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_UNIFORM_READ_BIT;
+  const VkPipelineStageFlags stages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | (guards_ ? guard_stages(vk) : 0u);
+  record_barrier(vk, commands_, stages, VK_ACCESS_SHADER_WRITE_BIT, stages, kShader | (guards_ ? guard_reads(vk) : 0u));
 }
 
-void CommandBuffer::dispatch(const Pipeline& pipeline, std::span<const BufferRange> buffers, std::span<const std::shared_ptr<Image>> images,
-                             std::span<const std::byte> push, std::array<uint32_t, 3> groups) {
+void CommandBuffer::begin_guard(const BufferRange& word) {
+  VkConditionalRenderingBeginInfoEXT info{VK_STRUCTURE_TYPE_CONDITIONAL_RENDERING_BEGIN_INFO_EXT};
+  info.buffer = word.buffer->handle();
+  info.offset = word.offset;
+  context_->vk().vkCmdBeginConditionalRenderingEXT(commands_, &info);
+}
+
+void CommandBuffer::end_guard() {
+  context_->vk().vkCmdEndConditionalRenderingEXT(commands_);
+}
+
+void CommandBuffer::bind(const Pipeline& pipeline, std::span<const BufferRange> buffers, std::span<const std::shared_ptr<Image>> images,
+                         std::span<const std::byte> push) {
   auto& vk = context_->vk();
   const auto& bindings = pipeline.bindings();
   if (&pipeline != bound_) vk.vkCmdBindPipeline(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle());
@@ -139,7 +163,19 @@ void CommandBuffer::dispatch(const Pipeline& pipeline, std::span<const BufferRan
   }
   if (!push.empty())
     vk.vkCmdPushConstants(commands_, pipeline.layout(), VK_SHADER_STAGE_COMPUTE_BIT, 0, static_cast<uint32_t>(push.size()), push.data());
-  vk.vkCmdDispatch(commands_, groups[0], groups[1], groups[2]);
+}
+
+void CommandBuffer::dispatch(const Pipeline& pipeline, std::span<const BufferRange> buffers, std::span<const std::shared_ptr<Image>> images,
+                             std::span<const std::byte> push, std::array<uint32_t, 3> groups) {
+  bind(pipeline, buffers, images, push);
+  context_->vk().vkCmdDispatch(commands_, groups[0], groups[1], groups[2]);
+}
+
+void CommandBuffer::dispatch_indirect(const Pipeline& pipeline, std::span<const BufferRange> buffers,
+                                      std::span<const std::shared_ptr<Image>> images, std::span<const std::byte> push,
+                                      const BufferRange& counts) {
+  bind(pipeline, buffers, images, push);
+  context_->vk().vkCmdDispatchIndirect(commands_, counts.buffer->handle(), counts.offset);
 }
 
 void CommandBuffer::scatter(const BufferRange& source, const Buffer& target, std::span<const BufferPiece> pieces) {

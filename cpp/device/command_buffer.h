@@ -23,6 +23,7 @@ struct CommandBufferSizes {
   uint32_t sets = 0;
   std::array<uint32_t, kDescriptorKinds> descriptors{};  // by kind
   uint32_t timestamps = 0;
+  bool guards = false;  // dispatches that read from memory whether they run
 };
 
 // Not thread-safe while recording. May be submitted again while an earlier submission is still running.
@@ -37,6 +38,12 @@ class CommandBuffer {
   void barrier();  // compute -> compute
   void dispatch(const Pipeline& pipeline, std::span<const BufferRange> buffers, std::span<const std::shared_ptr<Image>> images,
                 std::span<const std::byte> push, std::array<uint32_t, 3> groups);
+  // The same with the group counts in memory: three words, zeros for none.
+  void dispatch_indirect(const Pipeline& pipeline, std::span<const BufferRange> buffers, std::span<const std::shared_ptr<Image>> images,
+                         std::span<const std::byte> push, const BufferRange& counts);
+  // Dispatches up to end_guard() run only where the word is not zero; it may not change in between. Needs conditionalRendering.
+  void begin_guard(const BufferRange& word);
+  void end_guard();
   // The bytes of a range to the pieces of another buffer one after the other, and back; by the transfer engine.
   void scatter(const BufferRange& source, const Buffer& target, std::span<const BufferPiece> pieces);
   void gather(const Buffer& source, std::span<const BufferPiece> pieces, const BufferRange& target);
@@ -54,12 +61,16 @@ class CommandBuffer {
   const std::shared_ptr<Context>& context() const { return context_; }
 
  private:
+  void bind(const Pipeline& pipeline, std::span<const BufferRange> buffers, std::span<const std::shared_ptr<Image>> images,
+            std::span<const std::byte> push);
+
   std::shared_ptr<Context> context_;
   VkCommandPool_T* pool_ = nullptr;
   VkCommandBuffer_T* commands_ = nullptr;
   VkDescriptorPool_T* descriptors_ = nullptr;
   VkQueryPool_T* queries_ = nullptr;
   uint32_t timestamp_count_ = 0;
+  bool guards_ = false;
   const Pipeline* bound_ = nullptr;
   std::atomic<uint64_t> last_{0};
 };

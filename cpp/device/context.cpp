@@ -263,6 +263,7 @@ std::shared_ptr<Context> Context::create(const ContextOptions& options) {
   vk.timestamp_period = properties.limits.timestampPeriod;
   vkGetPhysicalDeviceMemoryProperties(vk.physical, &vk.memory);
   create_device(vk, state.info, {options.without.begin(), options.without.end()});
+  vk.has_conditional = state.info.feature("conditionalRendering");
   state.timeline = create_timeline(vk);
   state.memory = std::make_unique<MemoryPool>(vk);
   vk.pipeline_cache = load_pipeline_cache(vk, state.info);

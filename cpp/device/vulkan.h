@@ -76,7 +76,8 @@ struct DeviceTable : VolkDeviceTable {
   uint32_t family = 0;
   uint32_t generation = 0;  // fork_generation() at creation
   uint32_t timestamp_bits = 0;
-  double timestamp_period = 1;  // nanoseconds per tick
+  double timestamp_period = 1;   // nanoseconds per tick
+  bool has_conditional = false;  // the feature conditionalRendering
   VkPhysicalDeviceMemoryProperties memory{};
 };
 

@@ -25,6 +25,10 @@ void check_groups(const Context& context, const Dispatch& dispatch) {
   }
 }
 
+bool is_same(const BufferRange& a, const BufferRange& b) {
+  return a.buffer == b.buffer && a.offset == b.offset && a.bytes == b.bytes;
+}
+
 class RecordedList : public Recording, public std::enable_shared_from_this<RecordedList> {
  public:
   RecordedList(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches, const RecordingOptions& options)
@@ -70,14 +74,17 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
 
  private:
   void collect_buffers() {
-    for (const auto& dispatch : dispatches_)
-      for (const auto& range : dispatch.buffers) {
-        if (!range.buffer) continue;
-        if (range.buffer->closed()) throw StateError("a Buffer that '" + dispatch.label + "' uses is closed");
-        if (range.buffer->context() != context_)
-          throw BindingError("M3", dispatch.label, range.buffer ? "buffer" : "", "a buffer of this context", "one of another");
-        buffers_.push_back(range.buffer.get());
-      }
+    const auto collect = [&](const Dispatch& dispatch, const BufferRange& range) {
+      if (!range.buffer) return;
+      if (range.buffer->closed()) throw StateError("a Buffer that '" + dispatch.label + "' uses is closed");
+      if (range.buffer->context() != context_)
+        throw BindingError("M3", dispatch.label, "buffer", "a buffer of this context", "one of another");
+      buffers_.push_back(range.buffer.get());
+    };
+    for (const auto& dispatch : dispatches_) {
+      for (const auto& range : dispatch.buffers) collect(dispatch, range);
+      collect(dispatch, dispatch.guard);
+    }
     std::sort(buffers_.begin(), buffers_.end());
     buffers_.erase(std::unique(buffers_.begin(), buffers_.end()), buffers_.end());
   }
@@ -99,6 +106,7 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
       for (const auto& binding : dispatch.kernel->pipeline().bindings()) ++sizes.descriptors[static_cast<size_t>(binding.kind)];
     sizes.sets = static_cast<uint32_t>(dispatches_.size());
     sizes.timestamps = options_.timestamps ? static_cast<uint32_t>(dispatches_.size()) + 1 : options_.total_time ? 2 : 0;
+    sizes.guards = std::ranges::any_of(dispatches_, [](const Dispatch& dispatch) { return dispatch.guard.buffer != nullptr; });
     return sizes;
   }
 
@@ -121,20 +129,27 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
     HazardTracker hazards;
     std::vector<MemoryAccess> accesses;
     std::vector<BufferRange> ranges;
+    const BufferRange* guard = nullptr;  // whose dispatches are being recorded
     for (size_t i = 0; i < dispatches_.size(); ++i) {
       const Dispatch& dispatch = dispatches_[i];
       check_groups(*context_, dispatch);
       accesses.clear();
       append_accesses(dispatch, accesses);
+      if (guard && !is_same(*guard, dispatch.guard)) commands_->end_guard(), guard = nullptr;
       if (hazards.needs_barrier(accesses)) {
         commands_->barrier();
         ++barriers_;
       }
       ranges = dispatch.buffers;
       fill_absent(ranges);
-      commands_->dispatch(dispatch.kernel->pipeline(), ranges, dispatch.images, dispatch.push, dispatch.groups);
+      if (!guard && dispatch.guard.bytes == kGuardWord) commands_->begin_guard(*(guard = &dispatch.guard));
+      if (dispatch.guard.bytes == kGuardCounts)
+        commands_->dispatch_indirect(dispatch.kernel->pipeline(), ranges, dispatch.images, dispatch.push, dispatch.guard);
+      else
+        commands_->dispatch(dispatch.kernel->pipeline(), ranges, dispatch.images, dispatch.push, dispatch.groups);
       if (options_.timestamps) commands_->timestamp(static_cast<uint32_t>(i) + 1);
     }
+    if (guard) commands_->end_guard();
     if (!options_.timestamps && options_.total_time) commands_->timestamp(1);
     commands_->end();
   }

@@ -42,6 +42,10 @@ void append_accesses(const Dispatch& dispatch, std::vector<MemoryAccess>& access
     access.lane = dispatch.lanes[i];
     access.lane.origin += range.buffer->memory_offset();
   }
+  if (const BufferRange& guard = dispatch.guard; guard.buffer) {
+    const uint64_t begin = guard.buffer->memory_offset() + guard.offset;
+    accesses.push_back({guard.buffer->memory(), begin, begin + guard.bytes, false, {}});
+  }
   for (size_t i = 0; i < dispatch.images.size(); ++i) {
     const Image& image = *dispatch.images[i];
     const bool write = dispatch.kernel->interface().images[i].access != Access::read;

@@ -133,6 +133,11 @@ struct Dispatch {
   std::vector<Lane> lanes;                 // by position like buffers, or empty
   std::shared_ptr<const DebugSink> debug;  // of a kernel that prints or checks its bounds
   std::vector<uint64_t> exact_bytes;       // by position, what of a range may be touched: where bounds are checked
+  // What decides on the device: a word, zero for not at all (needs conditionalRendering), or three words, the group counts in place of
+  // `groups`; nothing: always. Written by other dispatches.
+  BufferRange guard;
 };
+
+inline constexpr uint64_t kGuardWord = 4, kGuardCounts = 12;  // bytes of either
 
 }  // namespace pumice

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <exception>
 #include <thread>
 
@@ -13,12 +12,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kPooled = 2, kMostPooled = 8;  // recordings of one choice of shapes: kept at ease, and at most
 constexpr size_t kMostThreads = 8;
-constexpr auto kLeasePoll = std::chrono::microseconds(200);
-constexpr auto kSignalPeriod = std::chrono::milliseconds(50);
-
-using Clock = std::chrono::steady_clock;
 
 template <typename Visit>
 void visit_steps(const Plan& plan, Visit&& visit) {
@@ -34,38 +28,58 @@ uint64_t memory_of(const PlannedOperand& operand) {
 
 }  // namespace
 
+namespace {
+
+void fill(BindingTable& table, const CompiledOperator& compiled, const BufferRange& persistent, std::span<const BufferRange> inputs,
+          std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena) {
+  Bindings bound_inputs(compiled.inputs().size());  // those after the inputs are owned
+  std::ranges::copy(inputs, bound_inputs.begin());
+  table.bind_inputs(std::move(bound_inputs));
+  table.bind_outputs({outputs.begin(), outputs.end()});
+  if (persistent.buffer) table.bind_persistent(persistent);
+  if (const uint64_t bytes = compiled.plan().temporary_bytes) table.bind_temporary(BufferRange{arena, 0, bytes});
+}
+
+}  // namespace
+
+void dispatch_on(CommandList& list, const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
+                 std::span<const BufferRange> inputs, std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena) {
+  BindingTable table(compiled);
+  fill(table, *compiled, persistent, inputs, outputs, arena);
+  list.dispatch(compiled, table);
+}
+
+std::vector<Dispatch> dispatches_on(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
+                                    std::span<const BufferRange> inputs, std::span<const BufferRange> outputs,
+                                    const std::shared_ptr<Buffer>& arena) {
+  BindingTable table(compiled);
+  fill(table, *compiled, persistent, inputs, outputs, arena);
+  return compiled->lower(table.complete());
+}
+
 RecordedExecution::RecordedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
                                      const RecordingOptions& options)
     : compiled_(compiled), list_(compiled->context()) {
-  const auto whole = [](const std::shared_ptr<Buffer>& buffer) { return BufferRange{buffer, 0, buffer->bytes()}; };
-  Bindings bound_inputs(compiled->inputs().size()), bound_outputs;
+  std::vector<BufferRange> read, made;
   for (size_t i = 0; i < inputs; ++i) {
     inputs_.push_back(make_host_slot(compiled->context(), input_desc(i).bytes(), Heap::upload));
-    bound_inputs[i] = inputs_[i].device_range();
+    read.push_back(inputs_[i].device_range());
     if (inputs_[i].is_copied()) list_.copy(inputs_[i].host_range(), inputs_[i].device_range());
   }
   for (size_t j = 0; j < compiled->outputs().size(); ++j) {
     outputs_.push_back(make_host_slot(compiled->context(), output_desc(j).bytes(), Heap::readback));
-    bound_outputs.emplace_back(outputs_[j].device_range());
+    made.push_back(outputs_[j].device_range());
   }
-  BindingTable table(compiled);
-  table.bind_inputs(bound_inputs);
-  table.bind_outputs(bound_outputs);
-  if (persistent.buffer) table.bind_persistent(persistent);
-  if (const uint64_t bytes = compiled->plan().temporary_bytes) {
-    arena_ = Buffer::create(compiled->context(), bytes);
-    table.bind_temporary(whole(arena_));
-  }
-  list_.dispatch(compiled, table);
+  if (const uint64_t bytes = compiled->plan().temporary_bytes) arena_ = Buffer::create(compiled->context(), bytes);
+  dispatch_on(list_, compiled, persistent, read, made, arena_);
   for (const HostSlot& slot : outputs_)
     if (slot.is_copied()) list_.copy(slot.device_range(), slot.host_range());
   list_.commit(options);
 }
 
-Submission RecordedExecution::start() {
-  Submission submission = list_.exec();
-  last_ = submission.id();
-  return submission;
+Submission RecordedExecution::start(const RunLimits&) {
+  last_ = list_.exec();
+  return *last_;
 }
 
 BoundProgram::BoundProgram(BindInputs key, std::shared_ptr<CompiledOperator> compiled, BufferRange persistent, size_t inputs,
@@ -75,49 +89,18 @@ BoundProgram::BoundProgram(BindInputs key, std::shared_ptr<CompiledOperator> com
       persistent_(std::move(persistent)),
       inputs_(inputs),
       lower_bound_bytes_(bound.lower_bound_bytes),
-      wave_count_(bound.wave_count) {}
+      wave_count_(bound.wave_count),
+      output_hosts_(bound.output_hosts),
+      pool_("'" + compiled_->name() + "' for these shapes") {}
 
 BoundProgram::~BoundProgram() = default;
 
-std::shared_ptr<RecordedExecution> BoundProgram::try_lease(const std::function<void()>& interrupted) {
-  const std::lock_guard lock(mutex_);
-  const auto& context = compiled_->context();
-  const std::shared_ptr<RecordedExecution>* in_flight = nullptr;
-  for (const auto& one : pool_) {
-    if (one.use_count() > 1) continue;
-    std::atomic_thread_fence(std::memory_order_acquire);  // what its last owner did comes before
-    if (context->completed() >= one->last_submission()) return one;
-    in_flight = &one;
-  }
-  if (pool_.size() >= kPooled && in_flight) {
-    context->wait((*in_flight)->last_submission(), {}, interrupted);
-    return *in_flight;
-  }
-  if (pool_.size() >= kMostPooled) return {};
-  pool_.push_back(std::make_shared<RecordedExecution>(compiled_, persistent_, inputs_));
-  return pool_.back();
+std::shared_ptr<Lease> BoundProgram::lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
+  const auto make = [this] { return std::make_shared<RecordedExecution>(compiled_, persistent_, inputs_); };
+  return pool_.lease(*compiled_->context(), make, wait, timeout_seconds, interrupted);
 }
 
-std::shared_ptr<Execution> BoundProgram::lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
-  const auto begin = Clock::now();
-  auto next_signal = begin + kSignalPeriod;
-  for (;;) {
-    if (auto leased = try_lease(interrupted)) return leased;
-    const std::string message = std::to_string(kMostPooled) + " executions of '" + compiled_->name() + "' for these shapes are under way";
-    if (!wait) throw StateError(message + "; wait for one and drop it first");
-    const auto now = Clock::now();
-    if (timeout_seconds && std::chrono::duration<double>(now - begin).count() >= *timeout_seconds) throw TimeoutError(message, true);
-    if (interrupted && now >= next_signal) {
-      interrupted();
-      next_signal = now + kSignalPeriod;
-    }
-    std::this_thread::sleep_for(kLeasePoll);
-  }
-}
-
-std::shared_ptr<RecordedExecution> BoundProgram::timed() const {
-  RecordingOptions options;
-  options.timestamps = true;
+std::shared_ptr<RecordedExecution> BoundProgram::recorded(const RecordingOptions& options) const {
   return std::make_shared<RecordedExecution>(compiled_, persistent_, inputs_, options);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dispatch/host_slot.h"
+#include "graph/lease_pool.h"
 #include "graph/plan.h"
 #include "graph/program.h"
 
@@ -23,28 +24,29 @@ class BoundProgram {
 
   const BindInputs& key() const { return key_; }
   const std::shared_ptr<CompiledOperator>& compiled() const { return compiled_; }
+  const BufferRange& persistent() const { return persistent_; }
+  // The elements of output j, where binding knows them.
+  const std::optional<HostTensor>& output_host(size_t j) const { return output_hosts_[j]; }
   // A recording that nobody else has. Waits for one where all are leased; with `wait` false throws StateError.
-  std::shared_ptr<Execution> lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
-  // A recording of its own, with a timestamp around every dispatch.
-  std::shared_ptr<RecordedExecution> timed() const;
+  std::shared_ptr<Lease> lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
+  // A recording of its own.
+  std::shared_ptr<RecordedExecution> recorded(const RecordingOptions& options) const;
   std::vector<StepReport> steps(const ProgramGraph& graph) const;
   ArenaReport arena(const ProgramGraph& graph) const;
 
  private:
-  std::shared_ptr<RecordedExecution> try_lease(const std::function<void()>& interrupted);
-
   BindInputs key_;
   std::shared_ptr<CompiledOperator> compiled_;
   BufferRange persistent_;
   size_t inputs_;  // of the graph; the slots after them are owned
   uint64_t lower_bound_bytes_;
   uint32_t wave_count_;
-  std::mutex mutex_;
-  std::vector<std::shared_ptr<RecordedExecution>> pool_;  // leased ones have other owners too
+  std::vector<std::optional<HostTensor>> output_hosts_;
+  LeasePool pool_;
 };
 
 // A CommandList on buffers of its own. Where the host sees the default heap the slots are there; else there are copies to and from it.
-class RecordedExecution : public Execution {
+class RecordedExecution : public Lease {
  public:
   RecordedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
                     const RecordingOptions& options = {});
@@ -52,8 +54,10 @@ class RecordedExecution : public Execution {
   const TensorDesc& output_desc(size_t j) const override { return *compiled_->outputs()[j].desc; }
   std::byte* input(size_t i) override { return inputs_[i].bytes; }
   const std::byte* output(size_t j) const override { return outputs_[j].bytes; }
-  Submission start() override;
-  uint64_t last_submission() const { return last_; }
+  Submission start(const RunLimits& limits) override;
+  uint64_t last_submission() const override { return last_ ? last_->id() : 0; }
+  RunReport report() const override { return {1, list_.recording()->dispatch_count(), 0, {}}; }
+  std::optional<double> device_seconds() const override { return last_ ? last_->device_time() : std::nullopt; }
   const CommandList& list() const { return list_; }
 
  private:
@@ -61,8 +65,17 @@ class RecordedExecution : public Execution {
   std::vector<HostSlot> inputs_, outputs_;
   std::shared_ptr<Buffer> arena_;
   CommandList list_;
-  uint64_t last_ = 0;
+  std::optional<Submission> last_;
 };
+
+// Records a program's operator. `arena`: at least its temporary bytes.
+void dispatch_on(CommandList& list, const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
+                 std::span<const BufferRange> inputs, std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena);
+
+// Its dispatches, to be recorded with others.
+std::vector<Dispatch> dispatches_on(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
+                                    std::span<const BufferRange> inputs, std::span<const BufferRange> outputs,
+                                    const std::shared_ptr<Buffer>& arena);
 
 // Makes the pipelines that are missing, by several threads.
 void create_pipelines(const std::vector<const KernelVariant*>& kernels);

@@ -10,25 +10,6 @@
 namespace pumice {
 namespace {
 
-// What an unknown size is tried with: multiples of 32 pass through a network's halvings; the first axis is most often the batch.
-constexpr int64_t kTrialSizes[2] = {96, 160}, kTrialBatches[2] = {2, 3};
-
-Shape trial_shape(const Shape& shape, size_t trial) {
-  Shape sizes = shape;
-  for (size_t axis = 0; axis < sizes.size(); ++axis)
-    if (sizes[axis] == kUnknownSize) sizes[axis] = axis == 0 ? kTrialBatches[trial] : kTrialSizes[trial];
-  return sizes;
-}
-
-// The sizes that came out alike.
-std::optional<Shape> common_shape(const TensorDesc* a, const TensorDesc* b) {
-  if (!a || !b || a->rank() != b->rank()) return {};
-  Shape shape = a->shape;
-  for (size_t axis = 0; axis < shape.size(); ++axis)
-    if (a->shape[axis] != b->shape[axis]) shape[axis] = kUnknownSize;
-  return shape;
-}
-
 bool reads_elements(const OperatorRow& row, size_t input) {
   return input < 32 && (row.host_inputs >> input & 1);
 }
@@ -100,6 +81,18 @@ TensorDesc checked_desc(const GraphValue& value, int least_rank) {
 
 }  // namespace
 
+std::string to_string(const GraphValue& value) {
+  std::string text(name(value.dtype));
+  const std::string quantized = value.quantization == Quantization{} ? "" : " with " + to_string(value.quantization);
+  if (!value.shape) return text + "[...]" + quantized;
+  text += "[";
+  for (size_t axis = 0; axis < value.shape->size(); ++axis) {
+    const int64_t size = (*value.shape)[axis];
+    text += (axis ? ", " : "") + (size == kUnknownSize ? std::string("?") : std::to_string(size));
+  }
+  return text + "]" + quantized;
+}
+
 bool GraphValue::is_known() const {
   return shape && std::find(shape->begin(), shape->end(), kUnknownSize) == shape->end();
 }
@@ -108,10 +101,26 @@ Graph::Graph(std::string name) : name_(std::move(name)) {
   for (auto& trial : trials_) trial = std::make_unique<ShapeInference>();
 }
 
-Graph::~Graph() = default;
+// Chains of graphs that refer to one another are taken apart in a loop: they may be thousands long.
+Graph::~Graph() {
+  std::vector<std::shared_ptr<const ControlFlow>> held;
+  const auto take = [&](std::vector<GraphNode>& nodes) {
+    for (GraphNode& node : nodes)
+      if (node.control) held.push_back(std::move(node.control));
+  };
+  take(nodes_);
+  while (!held.empty()) {
+    const auto control = std::const_pointer_cast<ControlFlow>(std::move(held.back()));
+    held.pop_back();
+    if (control.use_count() > 1) continue;
+    if (control->first == control->second) control->second.reset();
+    for (auto* graph : {&control->first, &control->second})
+      if (graph->use_count() == 1) take(const_cast<Graph&>(**graph).nodes_);
+  }
+}
 
 void Graph::check_changeable() const {
-  if (finished_) throw StateError("graph '" + name_ + "' is finished; make a new one to change it");
+  if (finished_) throw StateError("graph '" + name_ + "' is finished; make a new one to change it", "B2.12");
 }
 
 // The first of stem1, stem2, .. from `number` on that nobody has.
@@ -187,44 +196,57 @@ void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
   }
 }
 
-std::vector<ValueId> Graph::add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes, size_t outputs,
-                                std::string name, std::vector<std::string> output_names) {
-  check_changeable();
-  GraphNode node;
-  node.name = name.empty() ? free_name(std::string(op) + "_", nodes_.size(), node_names_) : std::move(name);
-  if (const auto* operation = nnapi::find_operation(op))
-    return add_expanded(*operation, node.name, std::move(inputs), attributes, outputs, output_names);
-  node.row = find_operator(op);
-  if (!node.row) throw UnsupportedError("node '" + node.name + "': operator " + std::string(op));
-  if (node_names_.contains(node.name)) throw GraphError(node.name, "there is another node of this name");
-  std::vector<TensorDesc> descs(inputs.size());
-  std::vector<const TensorDesc*> given(inputs.size());
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i] == kAbsent) continue;
-    check_value(inputs[i], node.name);
-    descs[i] = checked_desc(values_[static_cast<size_t>(inputs[i])], i == 0 ? node.row->schema.min_rank : 0);
-    given[i] = &descs[i];
-  }
-  node.attributes = checked_attributes(*node.row, node.name, attributes);
-  check_inputs(*node.row, node.name, given, outputs);
-  node.inputs = std::move(inputs);
-  std::vector<GraphValue> made(outputs);
-  for (size_t i = 0; i < outputs; ++i) {
+std::string Graph::node_name(std::string_view op, std::string given) const {
+  std::string name = given.empty() ? free_name(std::string(op) + "_", nodes_.size(), node_names_) : std::move(given);
+  if (node_names_.contains(name)) throw GraphError(name, "there is another node of this name");
+  return name;
+}
+
+// Gives the node its outputs' ids; the values come with names.
+std::vector<GraphValue> Graph::name_outputs(GraphNode& node, size_t count, const std::vector<std::string>& names) const {
+  std::vector<GraphValue> made(count);
+  for (size_t i = 0; i < count; ++i) {
     made[i].producer = static_cast<int32_t>(nodes_.size());
-    made[i].name = i < output_names.size() && !output_names[i].empty() ? output_names[i]
-                   : outputs == 1                                      ? node.name + ":0"
-                                                                       : node.name + ":" + std::to_string(i);
+    made[i].name = i < names.size() && !names[i].empty() ? names[i] : count == 1 ? node.name + ":0" : node.name + ":" + std::to_string(i);
     if (value_names_.contains(made[i].name))
       throw GraphError(node.name, "makes '" + made[i].name + "', but there is another value of this name");
     for (size_t j = 0; j < i; ++j)
       if (made[j].name == made[i].name) throw GraphError(node.name, "makes '" + made[i].name + "' twice");
     node.outputs.push_back(static_cast<ValueId>(values_.size() + i));
   }
-  infer(node, made);
+  return made;
+}
+
+std::vector<ValueId> Graph::append(GraphNode node, std::vector<GraphValue> made) {
   for (auto& value : made) add_value(std::move(value));
   node_names_.insert(node.name);
   nodes_.push_back(std::move(node));
   return nodes_.back().outputs;
+}
+
+std::vector<ValueId> Graph::add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes, size_t outputs,
+                                std::string name, std::vector<std::string> output_names) {
+  check_changeable();
+  if (const auto* operation = nnapi::find_operation(op))
+    return add_expanded(*operation, node_name(op, std::move(name)), std::move(inputs), attributes, outputs, output_names);
+  GraphNode node;
+  node.row = find_operator(op);
+  if (!node.row) throw UnsupportedError("node '" + (name.empty() ? node_name(op, {}) : name) + "': operator " + std::string(op));
+  node.name = node_name(op, std::move(name));
+  std::vector<TensorDesc> descs(inputs.size());
+  std::vector<const TensorDesc*> given(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] == kAbsent) continue;
+    check_value(inputs[i], node.name);
+    descs[i] = checked_desc(value(inputs[i]), i == 0 ? node.row->schema.min_rank : 0);
+    given[i] = &descs[i];
+  }
+  node.attributes = checked_attributes(*node.row, node.name, attributes);
+  check_inputs(*node.row, node.name, given, outputs);
+  node.inputs = std::move(inputs);
+  std::vector<GraphValue> made = name_outputs(node, outputs, output_names);
+  infer(node, made);
+  return append(std::move(node), std::move(made));
 }
 
 void Graph::output(std::string name, ValueId value) {

@@ -30,15 +30,32 @@ struct GraphValue {
 
   bool is_known() const;  // every size
 };
+std::string to_string(const GraphValue& value);  // "float32[?, 3]"; "float32[...]" where the rank is unknown
+
+class Graph;
+
+// What an IF or WHILE node runs: finished graphs, which other nodes may run too.
+struct ControlFlow {
+  enum class Kind : uint8_t { if_, while_ };
+
+  Kind kind = Kind::if_;
+  std::shared_ptr<const Graph> first, second;    // then and else, or condition and body
+  size_t carried = 0, state = 0, invariant = 0;  // of the inputs of a WHILE, in this order
+
+  std::string_view op() const { return kind == Kind::if_ ? "If" : "While"; }
+};
 
 // Parameters that fit a tensor of this dtype and shape, a zero point among them; as they are where there is no scale. Throws GraphError.
 Quantization checked_quantization(const std::string& user, DType dtype, const std::optional<Shape>& shape, Quantization given);
 
 struct GraphNode {
   std::string name;
-  const OperatorRow* row = nullptr;
+  const OperatorRow* row = nullptr;  // null for IF and WHILE
   Attributes attributes;
-  std::vector<ValueId> inputs, outputs;  // kAbsent for optional ones left out
+  std::vector<ValueId> inputs, outputs;                  // kAbsent for optional ones left out; input 0 of an IF is its condition
+  std::shared_ptr<const ControlFlow> control = nullptr;  // of IF and WHILE
+
+  std::string_view op() const { return control ? control->op() : row->name; }
 };
 
 namespace nnapi {
@@ -74,6 +91,14 @@ class Graph {
   // outputs that it has; `outputs` is 1 or their number.
   std::vector<ValueId> add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes = {}, size_t outputs = 1,
                            std::string name = {}, std::vector<std::string> output_names = {});
+  // Runs `then` where the condition (bool[1]) is true, else `orelse`, on the inputs. Both are finished by it, if they are not yet. Throws
+  // GraphError with the rule's id (graph_rules()), StateError. No condition (kAbsent) is refused when the node runs (B2.13).
+  std::vector<ValueId> if_(ValueId condition, const std::shared_ptr<Graph>& then, const std::shared_ptr<Graph>& orelse,
+                           std::vector<ValueId> inputs, std::string name = {}, std::vector<std::string> output_names = {});
+  // while condition(carried, state, invariant): carried, state = body(carried, state, invariant). The results are the carried values.
+  std::vector<ValueId> while_(const std::shared_ptr<Graph>& condition, const std::shared_ptr<Graph>& body, std::vector<ValueId> carried,
+                              const std::vector<ValueId>& state = {}, const std::vector<ValueId>& invariant = {}, std::string name = {},
+                              std::vector<std::string> output_names = {});
   void output(std::string name, ValueId value);
   void finish();  // idempotent; later changes throw StateError. Throws GraphError where there is no output.
   bool finished() const { return finished_; }
@@ -85,6 +110,7 @@ class Graph {
 
   const std::string& name() const { return name_; }
   const std::vector<GraphValue>& values() const { return values_; }
+  const GraphValue& value(ValueId id) const { return values_[static_cast<size_t>(id)]; }
   const std::vector<GraphNode>& nodes() const { return nodes_; }
   const std::vector<ValueId>& inputs() const { return inputs_; }
   const std::vector<std::pair<std::string, ValueId>>& outputs() const { return outputs_; }
@@ -98,6 +124,12 @@ class Graph {
   void check_changeable() const;
   void check_value(ValueId value, const std::string& user) const;
   void infer(const GraphNode& node, std::vector<GraphValue>& outputs);
+  std::string node_name(std::string_view op, std::string given) const;
+  std::vector<GraphValue> name_outputs(GraphNode& node, size_t count, const std::vector<std::string>& names) const;
+  std::vector<ValueId> append(GraphNode node, std::vector<GraphValue> made);
+  void check_values(const std::vector<ValueId>& values, const std::string& user) const;
+  void check_referenced(const std::shared_ptr<Graph>& graph, std::string_view role, const std::string& user) const;
+  std::vector<ValueId> append_control(GraphNode node, std::vector<GraphValue> made);
 
   std::string name_;
   std::vector<GraphValue> values_;

@@ -12,6 +12,23 @@
 namespace pumice {
 namespace {
 
+bool knows_all_sizes(const Graph& graph, const GraphNode& node) {
+  const auto is_known = [&](ValueId value) { return value == kAbsent || graph.value(value).is_known(); };
+  return std::ranges::all_of(node.inputs, is_known) && std::ranges::all_of(node.outputs, is_known);
+}
+
+// A command list runs dispatches; IF and WHILE are a Program's.
+void check_no_control(const Graph& graph) {
+  std::vector<std::string> refused;
+  for (const GraphNode& node : graph.nodes()) {
+    if (!node.control) continue;
+    if (node.control->kind == ControlFlow::Kind::while_ && !knows_all_sizes(graph, node))
+      throw GraphError(node.name, "a WHILE on values of known sizes expected, given unknown ones; compile() it into a Program", "B2.6");
+    refused.push_back("node '" + node.name + "': " + std::string(node.op()) + " in a compiled operator; compile() it into a Program");
+  }
+  if (!refused.empty()) throw UnsupportedError(refused);
+}
+
 BindInputs known_shapes(const Graph& graph) {
   BindInputs key;
   for (const ValueId id : graph.inputs()) {
@@ -76,10 +93,11 @@ void make_pipelines(const Plan& plan) {
 
 std::shared_ptr<CompiledOperator> Graph::compile_operator(std::shared_ptr<Context> context, const ExecutionOptions& options) {
   finish();
+  check_no_control(*this);
   const BindInputs key = known_shapes(*this);
   ProgramOptions program;
   program.precision = options.precision;
-  const ProgramGraph graph = prepare(*this, program);
+  const ProgramGraph graph = prepare(*this, whole(*this), program);
   check_no_host(graph);
   const Weights weights = place_weights(context, graph);
   Plan plan = bind_plan(context, graph, weights, key).plan;

@@ -88,13 +88,33 @@ ProgramNode cast_node(ProgramGraph& graph, ValueId from, ValueId to) {
 
 }  // namespace
 
-ProgramGraph::ProgramGraph(const Graph& graph, const ProgramOptions& options)
-    : name(graph.name()), values(graph.values()), inputs(graph.inputs()), outputs(graph.outputs()) {
+GraphPart whole(const Graph& graph) {
+  GraphPart part{graph.name(), {}, graph.inputs(), {}};
+  for (size_t i = 0; i < graph.nodes().size(); ++i) part.nodes.push_back(i);
+  return part;
+}
+
+ProgramGraph::ProgramGraph(const Graph& graph, const GraphPart& part, const ProgramOptions& options) : name(part.name) {
   float_dtype = dtype_of_precision(options.precision);
-  for (const GraphNode& node : graph.nodes()) {
-    nodes.emplace_back(node, static_cast<uint32_t>(report.size()));
-    report.push_back({node.name, std::string(node.row->name), "", "", {}, ""});
+  std::vector<ValueId> own(graph.values().size(), kAbsent);  // by value of the graph
+  const auto take = [&](ValueId id) {
+    if (id == kAbsent) return kAbsent;
+    ValueId& known = own[static_cast<size_t>(id)];
+    if (known == kAbsent) known = add_value(graph.value(id));
+    return known;
+  };
+  for (const ValueId id : part.inputs) {
+    inputs.push_back(take(id));
+    value(inputs.back()).producer = -1;
   }
+  for (const size_t i : part.nodes) {
+    ProgramNode& node = nodes.emplace_back(graph.nodes()[i], static_cast<uint32_t>(report.size()));
+    for (auto* ids : {&node.inputs, &node.outputs}) std::ranges::transform(*ids, ids->begin(), take);
+    report.push_back({node.name, std::string(node.op()), "", "", {}, ""});
+  }
+  for (const ValueId id : part.outputs) outputs.emplace_back(graph.value(id).name, take(id));
+  if (part.outputs.empty())
+    for (const auto& [output, id] : graph.outputs()) outputs.emplace_back(output, take(id));
 }
 
 ValueId ProgramGraph::add_value(GraphValue made) {

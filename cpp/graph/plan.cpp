@@ -280,6 +280,9 @@ class Binder {
       TensorDesc desc = *shapes_.desc(value);
       desc.dtype = graph_.value(value).dtype;
       plan.outputs.push_back({name, std::move(desc)});
+      const HostTensor* host = shapes_.host(value);
+      result_.output_hosts.push_back(host && host->data && host->desc.dtype == plan.outputs.back().desc->dtype ? std::optional(*host)
+                                                                                                               : std::nullopt);
     }
     plan.initialization = weights_.initialization;
   }

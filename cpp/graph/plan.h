@@ -21,7 +21,8 @@ struct BoundPlan {
   Plan plan;
   uint64_t lower_bound_bytes = 0;  // of the arena
   uint32_t wave_count = 0;
-  std::vector<std::string> kernels;  // by row of the program's report: names of the kernels that run it
+  std::vector<std::optional<HostTensor>> output_hosts;  // by output of the graph: its elements, where they are known
+  std::vector<std::string> kernels;                     // by row of the program's report: names of the kernels that run it
 };
 
 // Throws GraphError where a shape rule is broken, UnsupportedError with everything that a lowering refuses.

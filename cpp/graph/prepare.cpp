@@ -16,8 +16,8 @@ void make_all_outputs(ProgramGraph& graph) {
 
 }  // namespace
 
-ProgramGraph prepare(const Graph& graph, const ProgramOptions& options) {
-  ProgramGraph prepared(graph, options);
+ProgramGraph prepare(const Graph& graph, const GraphPart& part, const ProgramOptions& options) {
+  ProgramGraph prepared(graph, part, options);
   if (options.keep_all) make_all_outputs(prepared);
   fold_constants(prepared);
   remove_dead_nodes(prepared);

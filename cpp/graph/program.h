@@ -51,17 +51,46 @@ struct StepReport {
 // The sizes of one input.
 using ShapeView = std::span<const int64_t>;
 
-// One recording of a program for one set of input shapes, with host-visible slots of its own; leased for a whole execution. It goes
-// back to the pool when the last owner drops it, and is not thread-safe.
-class Execution {
+inline constexpr double kLoopSeconds = 2, kMostLoopSeconds = 15;
+// A loop's limit as it holds: one over kMostLoopSeconds is clamped, with a warning in the log. Throws BindingError for what is no time.
+std::optional<double> checked_loop_timeout(std::optional<double> seconds);
+
+// What an execution may take. Loops and executions that take longer throw TimeoutError; what they left undone has no defined results.
+struct RunLimits {
+  std::optional<double> timeout_seconds;              // of the whole, from start() on
+  std::optional<double> loop_seconds = kLoopSeconds;  // of each WHILE, from each time that it is entered
+  std::function<void()> interrupted;                  // called about every 50 ms while waiting; may throw
+};
+
+// What one loop of a program did in an execution; one that was entered several times counts all of them.
+struct LoopReport {
+  std::string node;                                             // with the graphs that it is in: "outer/inner"
+  std::string kind;                                             // "host": the host drives it
+  uint64_t entries = 0, trips = 0, host_syncs = 0, wasted = 0;  // wasted: recorded iterations that were skipped
+};
+
+struct RunReport {
+  uint64_t submissions = 0, dispatches = 0, host_syncs = 0;  // host_syncs: times that the host waited to decide what comes next
+  std::vector<LoopReport> loops;                             // those that were entered
+};
+
+// Memory and recordings for one execution of a program, with host-visible slots; leased for the whole of it. It goes back to its pool when
+// the last owner drops it, and is not thread-safe.
+class Lease {
  public:
-  virtual ~Execution() = default;
+  virtual ~Lease() = default;
   virtual const TensorDesc& input_desc(size_t i) const = 0;
+  // Of a program with control flow known after start().
   virtual const TensorDesc& output_desc(size_t j) const = 0;
   // Where to write input i before start(), and where output j is after wait(): packed row-major.
   virtual std::byte* input(size_t i) = 0;
   virtual const std::byte* output(size_t j) const = 0;
-  virtual Submission start() = 0;
+  // Without control flow returns at once and keeps to no limits; else when the work has finished. Throws TimeoutError, GraphError.
+  virtual Submission start(const RunLimits& limits) = 0;
+  virtual uint64_t last_submission() const = 0;
+  virtual RunReport report() const = 0;  // of the last start()
+  // Seconds on the device of the last start(), once it has finished; none where it was not to be measured.
+  virtual std::optional<double> device_seconds() const = 0;
 };
 
 // Thread-safe.
@@ -72,12 +101,15 @@ class Program : public std::enable_shared_from_this<Program> {
   const std::vector<ProgramValue>& outputs() const;
   const std::shared_ptr<Context>& context() const;
 
+  bool has_control_flow() const;
   // Leases a recording for these shapes, binding them on first use. `values`: the elements of the inputs, of which those are read
   // that shapes depend on (see reads_values); may be empty where there are none. Where all recordings of these shapes are leased, waits
   // for one: `interrupted` is called about every 50 ms and may throw; with `wait` false throws StateError.
   // Throws BindingError for wrong shapes (K10, naming the input), GraphError, UnsupportedError.
-  std::shared_ptr<Execution> execution(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {}, bool wait = true,
-                                       std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {});
+  std::shared_ptr<Lease> lease(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {}, bool wait = true,
+                               std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {});
+  // One of its own that measures the time on the device.
+  std::shared_ptr<Lease> measured_lease(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {});
   // Whether the elements of input i decide about shapes.
   bool reads_values(size_t i) const;
   // The compiled operator for these shapes, for use with binding tables and command lists of the caller's own. Its owned inputs are the

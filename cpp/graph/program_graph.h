@@ -24,9 +24,17 @@ struct ProgramNode : GraphNode {
   bool on_host = false;                  // tried on the host at bind
 };
 
+// Nodes of a graph that run one after the other, without IF and WHILE, and what they exchange with the rest.
+struct GraphPart {
+  std::string name;
+  std::vector<size_t> nodes;             // in the graph's order
+  std::vector<ValueId> inputs, outputs;  // of the graph
+};
+GraphPart whole(const Graph& graph);
+
 struct ProgramGraph {
-  // A copy of a finished graph.
-  ProgramGraph(const Graph& graph, const ProgramOptions& options);
+  // A copy of a part of a finished graph. Its outputs have the names of their values, those of the graph itself their own.
+  ProgramGraph(const Graph& graph, const GraphPart& part, const ProgramOptions& options);
 
   GraphValue& value(ValueId id) { return values[static_cast<size_t>(id)]; }
   const GraphValue& value(ValueId id) const { return values[static_cast<size_t>(id)]; }

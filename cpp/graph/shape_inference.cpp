@@ -7,6 +7,9 @@
 namespace pumice {
 namespace {
 
+// What an unknown size is tried with: multiples of 32 pass through a network's halvings; the first axis is most often the batch.
+constexpr int64_t kTrialSizes[2] = {96, 160}, kTrialBatches[2] = {2, 3};
+
 template <typename T>
 T& slot(std::vector<T>& values, ValueId value) {
   const auto at = static_cast<size_t>(value);
@@ -21,6 +24,21 @@ const T* find(const std::vector<std::optional<T>>& values, ValueId value) {
 }
 
 }  // namespace
+
+Shape trial_shape(const Shape& shape, size_t trial) {
+  Shape sizes = shape;
+  for (size_t axis = 0; axis < sizes.size(); ++axis)
+    if (sizes[axis] == kUnknownSize) sizes[axis] = axis == 0 ? kTrialBatches[trial] : kTrialSizes[trial];
+  return sizes;
+}
+
+std::optional<Shape> common_shape(const TensorDesc* a, const TensorDesc* b) {
+  if (!a || !b || a->rank() != b->rank()) return {};
+  Shape shape = a->shape;
+  for (size_t axis = 0; axis < shape.size(); ++axis)
+    if (a->shape[axis] != b->shape[axis]) shape[axis] = kUnknownSize;
+  return shape;
+}
 
 void ShapeInference::set(ValueId value, TensorDesc desc) {
   slot(descs_, value) = std::move(desc);

@@ -10,6 +10,11 @@ namespace pumice {
 
 inline constexpr int64_t kMostHostElements = 4096;  // of a value computed on the host
 
+// Sizes for the unknown ones of a shape, by trial (0 or 1): what comes out alike of both trials does not depend on them.
+Shape trial_shape(const Shape& shape, size_t trial);
+// The sizes that came out alike; none where a trial has no result or the ranks differ.
+std::optional<Shape> common_shape(const TensorDesc* a, const TensorDesc* b);
+
 class ShapeInference {
  public:
   void set(ValueId value, TensorDesc desc);

@@ -14,6 +14,7 @@ from ._pumice import BindingTable as BindingTable
 from ._pumice import BoundKernel as BoundKernel
 from ._pumice import Buffer as Buffer
 from ._pumice import BufferRange as BufferRange
+from ._pumice import Burst as Burst
 from ._pumice import CacheState as CacheState
 from ._pumice import CommandList as CommandList
 from ._pumice import CompileCounts as CompileCounts
@@ -24,6 +25,8 @@ from ._pumice import DeviceInfo as DeviceInfo
 from ._pumice import DeviceLostError as DeviceLostError
 from ._pumice import Dispatchable as Dispatchable
 from ._pumice import Error as Error
+from ._pumice import Event as Event
+from ._pumice import Execution as Execution
 from ._pumice import Graph as Graph
 from ._pumice import GraphError as GraphError
 from ._pumice import Image as Image
@@ -34,6 +37,7 @@ from ._pumice import Message as Message
 from ._pumice import Operator as Operator
 from ._pumice import OutOfBoundsError as OutOfBoundsError
 from ._pumice import OutOfMemoryError as OutOfMemoryError
+from ._pumice import OutputSizeError as OutputSizeError
 from ._pumice import PrecisionSupport as PrecisionSupport
 from ._pumice import Program as Program
 from ._pumice import ProgramRun as ProgramRun
@@ -58,6 +62,7 @@ from ._pumice import compile_counts as compile_counts
 from ._pumice import device_macros as device_macros
 from ._pumice import devices as devices
 from ._pumice import distinct_pipelines as distinct_pipelines
+from ._pumice import graph_rules as graph_rules
 from ._pumice import has_operator as has_operator
 from ._pumice import precision_support as precision_support
 from ._pumice import prune_cache as prune_cache

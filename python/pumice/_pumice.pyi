@@ -7,7 +7,7 @@ import collections.abc
 import numpy as np
 import numpy.typing
 import typing
-__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'ValueRole', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'glslang_accepts', 'glslang_version', 'has_operator', 'included_files', 'nnapi_operations', 'note_cache_use', 'operators', 'output_descs', 'precision_support', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
+__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'ValueRole', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'nnapi_operations', 'note_cache_use', 'operators', 'output_descs', 'precision_support', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
 class Error(Exception):
     """
     Root of every error that pumice raises on purpose.
@@ -51,8 +51,15 @@ class UnsupportedError(Error, NotImplementedError):
     items: collections.abc.Sequence[str]
 class StateError(Error, RuntimeError):
     """
-    A call in the wrong state: use after close, recording into a committed list.
+    A call in the wrong state: use after close, recording into a committed list; rule.
     """
+    rule: str
+class OutputSizeError(Error, ValueError):
+    """
+    The caller's array is too small for an output: output, and its true shape.
+    """
+    output: str
+    shape: collections.abc.Sequence[str]
 class OutOfBoundsError(Error, IndexError):
     """
     A kernel with debug=True reached past an array in a buffer: kernel, file, line, buffer, index, size, invocation of the first access; count of all.
@@ -1229,9 +1236,9 @@ class Program:
     """
     A compiled graph: compiled once, bound per input shape, executed many times. Thread-safe; a context manager.
     """
-    def __call__(self, inputs: dict[str, typing.Any], timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> dict[str, np.typing.NDArray[typing.Any]]:
+    def __call__(self, inputs: dict[str, typing.Any], timeout: typing.SupportsFloat | typing.SupportsIndex | None = None, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> dict[str, np.typing.NDArray[typing.Any]]:
         """
-        Arrays by name in, arrays by name out. Raises BindingError naming the input, what it expects and what it was given.
+        Arrays by name in, arrays by name out. timeout: seconds for all of it. loop_timeout: seconds for each WHILE from each time that it is entered, at most 15; None: no limit. Raises TimeoutError, after which the program is as usable as before; BindingError naming the input, what it expects and what it was given.
         """
     def __enter__(self) -> Program:
         ...
@@ -1243,7 +1250,11 @@ class Program:
         """
         Bytes of temporary memory for these input shapes, the least possible, and what is recorded.
         """
-    def call(self, inputs: tuple[typing.Any, ...], timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> tuple[np.typing.NDArray[typing.Any], ...]:
+    def burst(self) -> Burst:
+        """
+        A Burst of this program.
+        """
+    def call(self, inputs: tuple[typing.Any, ...], timeout: typing.SupportsFloat | typing.SupportsIndex | None = None, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> tuple[np.typing.NDArray[typing.Any], ...]:
         """
         Arrays in graph order in and out.
         """
@@ -1254,6 +1265,10 @@ class Program:
     def compiled(self, shapes: collections.abc.Sequence[typing.Any]) -> CompiledOperator:
         """
         The operator for these input shapes, for binding tables; its persistent resource is this program's and already initialised.
+        """
+    def execution(self, measure: bool = False) -> Execution:
+        """
+        An Execution of this program; measure: its timing can be read.
         """
     def plan(self, shapes: collections.abc.Sequence[typing.Any]) -> list[dict[str, typing.Any]]:
         """
@@ -1269,7 +1284,7 @@ class Program:
         """
     def run_async(self, inputs: tuple[typing.Any, ...]) -> ProgramRun:
         """
-        Starts an execution and returns at once; arrays in graph order.
+        Starts an execution and returns at once, or where the program has control flow when it has ended: execution().start() does not wait for that. Arrays in graph order.
         """
     @property
     def closed(self) -> bool:
@@ -1290,6 +1305,76 @@ class Program:
     def persistent(self) -> BufferRange:
         """
         The range that holds the weights.
+        """
+class Event:
+    """
+    The end of an execution that Execution.start has begun.
+    """
+    def wait(self, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
+        """
+        Waits for at most `timeout` seconds; raises what the execution raised, TimeoutError.
+        """
+    @property
+    def done(self) -> bool:
+        ...
+class Execution:
+    """
+    One execution of a program, used as often as wanted. What is called while it computes raises StateError; otherwise thread-safe.
+    """
+    def __repr__(self) -> str:
+        ...
+    def compute(self, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> dict[str, np.typing.NDArray[typing.Any]]:
+        """
+        Runs; the outputs by name. timeout: seconds for all of it. loop_timeout: see Program.__call__.
+        Raises StateError, BindingError, TimeoutError, OutputSizeError (an array of set_output is too small), GraphError.
+        """
+    def output_shape(self, name: str) -> tuple[int, ...]:
+        """
+        The true shape of an output, after OutputSizeError too. Raises StateError before the end and after another error.
+        """
+    def set(self, name: str, array: typing.Any) -> None:
+        """
+        An input. An array that is contiguous is read when the execution computes, another one is copied. Raises BindingError (no such input, another dtype).
+        """
+    def set_output(self, name: str, array: np.typing.NDArray[typing.Any] | None) -> None:
+        """
+        The array that an output is written to, from its first element on: writable, contiguous and of the output's dtype. None: new arrays. Raises BindingError.
+        """
+    def start(self, wait_for: collections.abc.Sequence[Event] = [], timeout: typing.SupportsFloat | typing.SupportsIndex | None = None, duration: typing.SupportsFloat | typing.SupportsIndex | None = None, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> Event:
+        """
+        Returns an Event at once; runs when all events of `wait_for` have ended. One of them that fails, or had failed, is this one's error. timeout: seconds from this call; duration: seconds from the end of the last event waited for.
+        Raises BindingError where an output's shape is unknown and it has no array.
+        """
+    @property
+    def outputs(self) -> dict[str, np.typing.NDArray[typing.Any]]:
+        """
+        The outputs by name. Raises StateError before the end and after an error.
+        """
+    @property
+    def program(self) -> Program:
+        ...
+    @property
+    def report(self) -> dict[str, typing.Any]:
+        """
+        Of the last computation: submissions, dispatches, host_syncs, and for every loop that was entered node, kind, entries, trips, host_syncs, wasted_iterations.
+        """
+    @property
+    def state(self) -> str:
+        """
+        'preparation', 'computation' or 'completed'.
+        """
+    @property
+    def timing(self) -> dict[str, float]:
+        """
+        Seconds of the last computation: on_device, in_driver (the device's included), and both _after_fence: from the end of the last event waited for. Raises StateError where program.execution(measure=True) was not asked for.
+        """
+class Burst:
+    """
+    Executions of one program, one at a time.
+    """
+    def compute(self, execution: Execution, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> dict[str, np.typing.NDArray[typing.Any]]:
+        """
+        As Execution.compute. Raises StateError while another execution of this burst runs, BindingError for another program's.
         """
 class Value:
     """
@@ -1360,12 +1445,22 @@ class Graph:
         """
         Idempotent; later changes raise StateError.
         """
+    def if_(self, condition: typing.Any, then: typing.Any, orelse: typing.Any, inputs: collections.abc.Sequence[typing.Any] = [], name: str = '', output_names: collections.abc.Sequence[str] = []) -> tuple[Value, ...]:
+        """
+        Runs the Graph `then` where the condition (bool, shape [1]) is true, else `orelse`; both take the inputs and give the results. Without a condition (None) it fails when it runs. A graph that it names is finished.
+        Raises GraphError and StateError with the rule's id (pumice.graph_rules()).
+        """
     def input(self, name: str, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex | None] | None, dimension_names: collections.abc.Sequence[str] | None = None, owned: bool = False, scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsInt | typing.SupportsIndex | None = None, channel_axis: typing.SupportsInt | typing.SupportsIndex | None = None) -> Value:
         """
         shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: symbolic names of the sizes. owned: a weight that the initializer of a compiled operator reads, and executions do not. scale, zero_point: of a quantized tensor, whose integers stand for (integer - zero_point) * scale; scale is a number, or one for each channel of channel_axis. Raises GraphError.
         """
     def output(self, name: str, value: typing.Any) -> None:
         ...
+    def while_(self, condition: typing.Any, body: typing.Any, carried: collections.abc.Sequence[typing.Any], state: collections.abc.Sequence[typing.Any] = [], invariant: collections.abc.Sequence[typing.Any] = [], name: str = '', output_names: collections.abc.Sequence[str] = []) -> tuple[Value, ...]:
+        """
+        Runs the Graph `body` as long as the Graph `condition` gives true (bool, shape [1]), asked before every iteration. Both take carried, state and invariant values in this order; the body gives the next carried and state values. The results are the carried ones, after no iteration as they were given.
+        Raises GraphError and StateError with the rule's id (pumice.graph_rules()).
+        """
     @property
     def finished(self) -> bool:
         ...
@@ -1488,6 +1583,10 @@ def glslang_accepts(extension: str) -> bool:
 def glslang_version() -> str:
     """
     Version of the shader compiler; nothing is loaded.
+    """
+def graph_rules() -> dict[str, str]:
+    """
+    The rules of IF and WHILE and what each says, by id: what GraphError.rule names.
     """
 def has_operator(name: str, domain: str = '') -> bool:
     ...

@@ -13,7 +13,7 @@ from typing import Any
 
 import pumice
 
-from . import binding, first_use, kernels, launch, layers, machine, memory, models, operators
+from . import binding, control_flow, first_use, kernels, launch, layers, machine, memory, models, operators
 from .cases import CASES
 from .rows import Row, Table, summary
 from .session import Session
@@ -23,6 +23,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "launch": launch,
     "binding": binding,
     "kernels": kernels,
+    "control_flow": control_flow,
     "operators": operators,
     "layers": layers,
     "models": models,

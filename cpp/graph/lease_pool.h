@@ -1,0 +1,33 @@
+// What executions run on, kept between them: each serves one execution at a time.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/program.h"
+
+namespace pumice {
+
+// Thread-safe. What nobody holds any more and the device has finished with is handed out again.
+class LeasePool {
+ public:
+  explicit LeasePool(std::string what) : what_(std::move(what)) {}  // for messages
+  // Waits where all are held: `interrupted` is called about every 50 ms and may throw; with `wait` false throws StateError.
+  std::shared_ptr<Lease> lease(Context& context, const std::function<std::shared_ptr<Lease>()>& make, bool wait,
+                               std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
+  void clear();
+
+ private:
+  std::shared_ptr<Lease> try_lease(Context& context, const std::function<std::shared_ptr<Lease>()>& make,
+                                   const std::function<void()>& interrupted);
+
+  std::string what_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Lease>> pool_;  // leased ones have other owners too
+};
+
+}  // namespace pumice

@@ -1,0 +1,185 @@
+#include "graph/region.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "core/error.h"
+#include "graph/passes.h"
+#include "graph/plan.h"
+
+namespace pumice {
+namespace {
+
+constexpr size_t kMostBound = 16;  // choices of shapes that are remembered
+
+std::string sizes_text(const std::vector<int64_t>& sizes, const std::vector<std::string>& names) {
+  std::string text = "[";
+  for (size_t axis = 0; axis < sizes.size(); ++axis) {
+    const bool named = axis < names.size() && !names[axis].empty();
+    text += (axis ? ", " : "") + (sizes[axis] != kUnknownSize ? std::to_string(sizes[axis]) : named ? names[axis] : "?");
+  }
+  return text + "]";
+}
+
+size_t byte_count(const TensorDesc& desc) {
+  return desc.element_bytes();
+}
+
+bool same_values(const std::optional<HostTensor>& known, const std::byte* given) {
+  return !known || std::memcmp(known->data, given, byte_count(known->desc)) == 0;
+}
+
+ProgramValue program_value(const std::string& name, const GraphValue& value) {
+  return {name, value.dtype, value.shape, value.dimension_names};
+}
+
+}  // namespace
+
+void check_shapes(const std::string& user, std::span<const ProgramValue> inputs, std::span<const ShapeView> shapes) {
+  if (shapes.size() != inputs.size())
+    throw BindingError("K4", "inputs", user, std::to_string(inputs.size()) + " inputs", std::to_string(shapes.size()));
+  std::map<std::string_view, int64_t> named;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const auto& expected = inputs[i];
+    if (!expected.shape) continue;
+    bool fits = shapes[i].size() == expected.shape->size();
+    for (size_t axis = 0; fits && axis < shapes[i].size(); ++axis) {
+      const int64_t size = (*expected.shape)[axis];
+      fits = size == kUnknownSize || size == shapes[i][axis];
+      if (axis < expected.dimension_names.size() && !expected.dimension_names[axis].empty())
+        fits = fits && named.try_emplace(expected.dimension_names[axis], shapes[i][axis]).first->second == shapes[i][axis];
+    }
+    if (fits) continue;
+    std::string known;
+    for (const auto& [name, size] : named) known += (known.empty() ? " with " : ", ") + std::string(name) + " = " + std::to_string(size);
+    throw BindingError("K10", "input '" + expected.name + "'", expected.name,
+                       "shape " + sizes_text(*expected.shape, expected.dimension_names) + known,
+                       "shape " + sizes_text({shapes[i].begin(), shapes[i].end()}, {}));
+  }
+}
+
+Region::Region(std::shared_ptr<Context> context, ProgramGraph graph)
+    : context_(std::move(context)), graph_(std::move(graph)), weights_(place_weights(context_, graph_)) {
+  for (const ValueId input : graph_.inputs) inputs_.push_back(program_value(graph_.value(input).name, graph_.value(input)));
+  for (const auto& [name, value] : graph_.outputs) outputs_.push_back(program_value(name, graph_.value(value)));
+  reads_values_ = std::find(graph_.value_inputs.begin(), graph_.value_inputs.end(), true) != graph_.value_inputs.end();
+  kernels_.resize(graph_.report.size());
+  initialise();
+}
+
+void Region::initialise() {
+  Plan plan;
+  plan.name = graph_.name;
+  for (const auto& input : inputs_) plan.inputs.push_back({input.name, {}});
+  plan.inputs.insert(plan.inputs.end(), weights_.slots.begin(), weights_.slots.end());
+  plan.initialization = weights_.initialization;
+  make_pipelines(weights_.initialization->steps);
+  const auto target = std::make_shared<CompiledOperator>(context_, std::move(plan), initialised_);
+  const auto initializer = std::make_shared<Initializer>(context_, std::vector<std::shared_ptr<const CompiledOperator>>{target});
+  BufferArray sources(inputs_.size());
+  for (const HostTensor& source : weights_.sources) sources.push_back(staged(source));
+  BindingTable table(initializer);
+  table.bind_inputs({sources});
+  if (const uint64_t bytes = weights_.initialization->persistent_bytes) {
+    persistent_ = {Buffer::create(context_, bytes), 0, bytes};
+    table.bind_outputs({persistent_});
+  }
+  CommandList list(context_);
+  list.dispatch(initializer, table);
+  list.commit();
+  context_->wait(list.exec().id());
+  release_constants();
+}
+
+BufferRange Region::staged(const HostTensor& source) const {
+  const auto buffer = Buffer::create(context_, source.desc.bytes(), Heap::upload);
+  if (buffer->bytes() > 0) std::memcpy(buffer->map(), source.data, byte_count(source.desc));
+  return {buffer, 0, buffer->bytes()};
+}
+
+// The device has the weights: the host keeps only what it computes with.
+void Region::release_constants() {
+  std::vector<bool> needed(graph_.values.size(), false);
+  for (const ProgramNode& node : graph_.nodes)
+    for (size_t k = 0; k < node.inputs.size(); ++k)
+      if (node.inputs[k] != kAbsent && (node.on_host || (k < 32 && (node.row->host_inputs >> k & 1))))
+        needed[static_cast<size_t>(node.inputs[k])] = true;
+  for (size_t i = 0; i < graph_.values.size(); ++i) {
+    auto& constant = graph_.values[i].constant;
+    if (!constant || needed[i]) continue;
+    constant->owner.reset();
+    constant->data = nullptr;
+  }
+  weights_.sources.clear();
+}
+
+void Region::make_pipelines(const std::vector<PlannedStep>& steps) {
+  std::vector<const KernelVariant*> missing;
+  for (const PlannedStep& step : steps)
+    if (made_.insert(step.kernel.get()).second) missing.push_back(step.kernel.get());
+  if (!missing.empty()) create_pipelines(missing);
+}
+
+bool Region::matches(const BoundProgram& one, std::span<const ShapeView> shapes, std::span<const std::byte* const> values) const {
+  const BindInputs& key = one.key();
+  if (key.shapes.size() != shapes.size()) return false;
+  for (size_t i = 0; i < shapes.size(); ++i)
+    if (!std::equal(shapes[i].begin(), shapes[i].end(), key.shapes[i].begin(), key.shapes[i].end())) return false;
+  if (!reads_values_) return true;
+  if (values.size() != key.values.size()) return false;
+  for (size_t i = 0; i < values.size(); ++i)
+    if (!same_values(key.values[i], values[i])) return false;
+  return true;
+}
+
+std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
+  const std::lock_guard lock(mutex_);
+  for (auto one = bound_.begin(); one != bound_.end(); ++one)
+    if (matches(**one, shapes, values)) {
+      bound_.splice(bound_.begin(), bound_, one);
+      return bound_.front();
+    }
+  check_shapes(graph_.name, inputs_, shapes);
+  if (reads_values_ && values.size() != inputs_.size())
+    throw BindingError("K3", "inputs", graph_.name, "the elements of the inputs: shapes depend on them", "their shapes alone");
+  BindInputs key;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    key.shapes.emplace_back(shapes[i].begin(), shapes[i].end());
+    if (reads_values_)
+      key.values.push_back(graph_.value_inputs[i]
+                               ? std::optional(HostTensor::copy_of(TensorDesc(inputs_[i].dtype, key.shapes[i]), values[i]))
+                               : std::nullopt);
+  }
+  BoundPlan plan = bind_plan(context_, graph_, weights_, key);
+  for (const auto& segment : plan.plan.segments)
+    for (const auto& block : segment.blocks) make_pipelines(block.steps);
+  kernels_ = plan.kernels;
+  auto compiled = std::make_shared<CompiledOperator>(context_, std::move(plan.plan), initialised_);
+  bound_.push_front(std::make_shared<BoundProgram>(std::move(key), std::move(compiled), persistent_, inputs_.size(), plan));
+  if (bound_.size() > kMostBound) bound_.pop_back();
+  return bound_.front();
+}
+
+std::vector<ReportRow> Region::report() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<ReportRow> rows = graph_.report;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (const auto dtype = rows[i].dtype)
+      rows[i].precision = is_working_float(*dtype) ? pumice::name(storage_of(context_->info(), *dtype)) : pumice::name(*dtype);
+    const std::string& kernel = kernels_[i];
+    if (kernel == "view" || kernel == "host")
+      rows[i].note = kernel;
+    else
+      rows[i].kernel = kernel;
+  }
+  return rows;
+}
+
+void Region::close() {
+  const std::lock_guard lock(mutex_);
+  bound_.clear();
+  persistent_ = {};
+}
+
+}  // namespace pumice

@@ -1,0 +1,63 @@
+// A run of nodes without control flow, compiled: weights on the device once, bound per choice of input shapes.
+#pragma once
+
+#include <atomic>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "graph/bound_program.h"
+#include "graph/program.h"
+#include "graph/weights.h"
+
+namespace pumice {
+
+// Throws BindingError (K4, K10 naming the input) where these are no shapes of the inputs of `user`.
+void check_shapes(const std::string& user, std::span<const ProgramValue> inputs, std::span<const ShapeView> shapes);
+
+// Thread-safe.
+class Region {
+ public:
+  // Uploads the constants and packs them on the device.
+  Region(std::shared_ptr<Context> context, ProgramGraph graph);
+  Region(const Region&) = delete;
+
+  const ProgramGraph& graph() const { return graph_; }
+  const std::vector<ProgramValue>& inputs() const { return inputs_; }
+  const std::vector<ProgramValue>& outputs() const { return outputs_; }
+  const BufferRange& persistent() const { return persistent_; }
+  // Whether the elements of an input, or of input i, decide about shapes.
+  bool reads_values() const { return reads_values_; }
+  bool reads_values(size_t i) const { return graph_.value_inputs[i]; }
+  // Binds on first use; the least recently used binding is forgotten where there are too many. `values`: elements of the inputs; may be
+  // empty where none decide about shapes. Throws BindingError, GraphError, UnsupportedError.
+  std::shared_ptr<BoundProgram> bind(std::span<const ShapeView> shapes, std::span<const std::byte* const> values);
+  std::vector<ReportRow> report() const;  // kernels are those of the last binding
+  void close();                           // frees device memory that no binding holds
+
+ private:
+  void initialise();
+  BufferRange staged(const HostTensor& source) const;
+  void release_constants();
+  void make_pipelines(const std::vector<PlannedStep>& steps);
+  bool matches(const BoundProgram& one, std::span<const ShapeView> shapes, std::span<const std::byte* const> values) const;
+
+  std::shared_ptr<Context> context_;
+  ProgramGraph graph_;
+  Weights weights_;
+  BufferRange persistent_;
+  std::shared_ptr<InitializationState> initialised_ = std::make_shared<InitializationState>();
+  std::vector<ProgramValue> inputs_, outputs_;
+  bool reads_values_ = false;
+
+  mutable std::mutex mutex_;                        // guards what follows
+  std::list<std::shared_ptr<BoundProgram>> bound_;  // the last used first
+  std::unordered_set<const KernelVariant*> made_;   // kernels whose pipelines exist
+  std::vector<std::string> kernels_;                // by row of the report
+};
+
+}  // namespace pumice

@@ -1,0 +1,54 @@
+// What runs next: the words that guard dispatches, from a condition that a graph made. Words:
+//   of a WHILE  words[own]: it goes on;  words[own + 1]: how often its body has run;
+//               words[own + 2]: rounds that have ended, each with its status in one of two places that the host reads in turn;
+//   of an IF    words[own]: then;        words[own + 1]: else.
+// A WHILE in a WHILE may need several rounds: there one word of all is not zero, that of the part which runs next, and is handed on.
+// Where words cannot skip dispatches, group counts do: counts of record i are its groups where the word that it names is not zero.
+#version 450
+layout(local_size_x = 1) in;
+layout(binding = 0) readonly buffer Condition { uint condition[]; };
+layout(binding = 1) buffer Words { uint words[]; };
+layout(binding = 2) readonly buffer Records { uvec4 records[]; };
+layout(binding = 3) writeonly buffer Counts { uint counts[]; };
+layout(binding = 4) writeonly buffer Status { uint status[]; };
+layout(push_constant) uniform parameter {
+  uint kind;       // see below
+  uint own;
+  uint enclosing;  // the word of what encloses an IF; of a round's end, that a WHILE in parts is over; or NONE
+  uint to;         // who the word is handed on to
+  uint counter;    // counts how often it is, or NONE; of a round's end, the number of counters after words[own + 2]
+  uint first_record;
+  uint end_record;
+} p;
+const uint NONE = 0xffffffffu;
+const uint BEGIN = 0u, LOOP = 1u, CHOICE = 2u, STATUS = 3u, MOVE = 4u, SPLIT = 5u;
+void main() {
+  const bool yes = (condition[0] & 255u) != 0u;
+  if (p.kind == BEGIN) {
+    words[p.own] = 1u;  // all others are zero
+  } else if (p.kind == LOOP) {
+    const uint goes_on = yes ? words[p.own] : 0u;
+    words[p.own] = goes_on;
+    words[p.own + 1u] += goes_on;
+  } else if (p.kind == CHOICE) {
+    const bool runs = p.enclosing == NONE || words[p.enclosing] != 0u;
+    words[p.own] = runs && yes ? 1u : 0u;
+    words[p.own + 1u] = runs && !yes ? 1u : 0u;
+  } else if (p.kind == STATUS) {
+    const uint place = (words[p.own + 2u] & 1u) * (2u + p.counter);
+    status[place] = p.enclosing == NONE ? words[p.own] : 1u - words[p.enclosing];
+    status[place + 1u] = words[p.own + 1u];
+    for (uint i = 0u; i < p.counter; ++i) status[place + 2u + i] = words[p.own + 3u + i];
+    words[p.own + 2u] += 1u;
+  } else if (words[p.own] != 0u) {  // MOVE: to words[to]; SPLIT: there where the condition is true, else to the next one
+    words[p.own] = 0u;
+    words[p.kind == MOVE || yes ? p.to : p.to + 1u] = 1u;
+    if (p.counter != NONE && (p.kind == MOVE || yes)) words[p.counter] += 1u;
+  }
+  for (uint i = p.first_record; i < p.end_record; ++i) {
+    const bool on = words[records[i].x] != 0u;
+    counts[i * 3u] = on ? records[i].y : 0u;
+    counts[i * 3u + 1u] = on ? records[i].z : 0u;
+    counts[i * 3u + 2u] = on ? records[i].w : 0u;
+  }
+}

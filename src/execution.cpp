@@ -1,0 +1,222 @@
+#include "graph/execution.h"
+
+#include "bindings.h"
+#include "core/error.h"
+
+namespace pumice {
+namespace {
+
+// Python's view of an execution: the arrays that were given for outputs, which results are parts of.
+struct PyExecution {
+  explicit PyExecution(std::shared_ptr<Program> program, bool measure)
+      : execution(std::make_shared<Execution>(program, measure)), arrays(program->outputs().size()) {}
+  ~PyExecution() {
+    const ReleasedGil release;  // its thread may wait for it
+    execution.reset();
+  }
+
+  std::shared_ptr<Execution> execution;
+  std::vector<py::array> arrays;
+
+  const Program& program() const { return *execution->program(); }
+};
+
+// Executions that Python holds; made once and kept for the life of the process.
+const py::object& living() {
+  static const auto* set = new py::object(py::module_::import("weakref").attr("WeakSet")());
+  return *set;
+}
+
+using Events = std::vector<std::shared_ptr<Event>>;
+using Results = py::typing::Dict<py::str, py::array>;
+
+py::array array_argument(const py::object& given) {
+  return py::isinstance<py::array>(given) ? py::reinterpret_borrow<py::array>(given)
+                                          : py::module_::import("numpy").attr("asarray")(given).cast<py::array>();
+}
+
+void set_input(PyExecution& self, const std::string& name, const py::object& value) {
+  const py::array array = array_argument(value);
+  const DType dtype = dtype_of(array.dtype(), "input '" + name + "'");
+  py::array kept = stored(array, dtype);
+  const auto* data = static_cast<const std::byte*>(kept.data());
+  self.execution->set_input(name, {TensorDesc(dtype, shape_of(array)), keep(std::move(kept)), data});
+}
+
+void set_output(PyExecution& self, const std::string& name, const std::optional<py::array>& array) {
+  const auto& outputs = self.program().outputs();
+  std::optional<OutputBuffer> buffer;
+  if (array) {
+    const std::string slot = "output '" + name + "'";
+    const DType dtype = dtype_of(array->dtype(), slot);
+    if (!array->writeable() || !(array->flags() & py::array::c_style) || bits(dtype) < 8)
+      throw BindingError("K5", slot, name, "a writable C-contiguous array with elements of whole bytes", "another one");
+    py::array held = *array;
+    auto* data = static_cast<std::byte*>(held.mutable_data());
+    buffer = OutputBuffer{dtype, data, static_cast<uint64_t>(array->nbytes()), keep(std::move(held))};
+  }
+  self.execution->set_output(name, std::move(buffer));
+  for (size_t j = 0; j < outputs.size(); ++j)
+    if (outputs[j].name == name) self.arrays[j] = array.value_or(py::array());
+}
+
+ExecutionSettings settings_of(std::optional<double> timeout, std::optional<double> duration, std::optional<double> loop_timeout) {
+  const ExecutionSettings settings{timeout, duration, checked_loop_timeout(loop_timeout)};
+  forward_log();
+  return settings;
+}
+
+// New arrays, or of a given one the part that was written.
+Results results_of(const PyExecution& self) {
+  Results results;
+  const auto& outputs = self.program().outputs();
+  for (size_t j = 0; j < outputs.size(); ++j) {
+    const HostTensor& output = self.execution->output(j);
+    const TensorDesc& desc = output.desc;
+    py::array array;
+    if (self.execution->has_buffer(j)) {
+      const py::object flat = self.arrays[j].attr("reshape")(-1);
+      array = flat[py::slice(0, desc.elements(), 1)].attr("reshape")(sizes_of(desc.shape)).cast<py::array>();
+    } else if (bits(desc.dtype) < 8) {
+      array = unpacked_nibbles(desc.dtype, desc.shape, {output.data, desc.element_bytes()});
+    } else {
+      array = empty_array(desc.dtype, desc.shape);
+      if (const size_t bytes = desc.element_bytes()) std::memcpy(array.mutable_data(), output.data, bytes);
+    }
+    results[py::str(outputs[j].name)] = std::move(array);
+  }
+  return results;
+}
+
+Results compute(PyExecution& self, std::optional<double> timeout, std::optional<double> loop_timeout) {
+  const ExecutionSettings settings = settings_of(timeout, {}, loop_timeout);
+  {
+    const ReleasedGil release;
+    self.execution->compute(settings, check_signals);
+  }
+  return results_of(self);
+}
+
+std::shared_ptr<Event> start(const py::object& self, const Events& wait_for, std::optional<double> timeout, std::optional<double> duration,
+                             std::optional<double> loop_timeout) {
+  const ExecutionSettings settings = settings_of(timeout, duration, loop_timeout);
+  auto& execution = *self.cast<PyExecution&>().execution;
+  const ReleasedGil release;
+  return std::const_pointer_cast<Event>(execution.start({wait_for.begin(), wait_for.end()}, settings));
+}
+
+Record report_of(const PyExecution& self) {
+  const RunReport report = self.execution->report();
+  py::list loops;
+  for (const LoopReport& loop : report.loops) {
+    py::dict one;
+    one["node"] = loop.node, one["kind"] = loop.kind, one["entries"] = loop.entries, one["trips"] = loop.trips,
+    one["host_syncs"] = loop.host_syncs, one["wasted_iterations"] = loop.wasted;
+    loops.append(one);
+  }
+  Record result;
+  result["submissions"] = report.submissions, result["dispatches"] = report.dispatches, result["host_syncs"] = report.host_syncs,
+  result["loops"] = loops;
+  return result;
+}
+
+py::typing::Dict<py::str, double> timing_of(const PyExecution& self) {
+  const ExecutionTimes times = self.execution->times();
+  py::typing::Dict<py::str, double> result;
+  result["on_device"] = times.on_device, result["in_driver"] = times.in_driver,
+  result["on_device_after_fence"] = times.on_device_after_fence, result["in_driver_after_fence"] = times.in_driver_after_fence;
+  return result;
+}
+
+std::string state_name(const PyExecution& self) {
+  constexpr const char* names[] = {"preparation", "computation", "completed"};
+  return names[static_cast<size_t>(self.execution->state())];
+}
+
+Sizes shape_of_output(const PyExecution& self, const std::string& name) {
+  const auto& outputs = self.program().outputs();
+  for (size_t j = 0; j < outputs.size(); ++j)
+    if (outputs[j].name == name) return sizes_of(self.execution->output_shape(j));
+  throw BindingError("K4", "output '" + name + "'", name, "an output of program '" + self.program().name() + "'", "'" + name + "'");
+}
+
+}  // namespace
+
+void bind_execution(py::module_& module) {
+  py::class_<Event, std::shared_ptr<Event>>(module, "Event", "The end of an execution that Execution.start has begun.")
+      .def_property_readonly("done", &Event::done)
+      .def(
+          "wait",
+          [](const Event& self, std::optional<double> timeout) {
+            const ReleasedGil release;
+            self.wait(timeout, check_signals);
+          },
+          py::arg("timeout") = py::none(), "Waits for at most `timeout` seconds; raises what the execution raised, TimeoutError.");
+  py::class_<PyExecution, std::shared_ptr<PyExecution>> execution(
+      module, "Execution",
+      "One execution of a program, used as often as wanted. What is called while it computes raises StateError; otherwise thread-safe.");
+  execution.def_property_readonly("program", [](const PyExecution& self) { return self.execution->program(); })
+      .def_property_readonly("state", &state_name, "'preparation', 'computation' or 'completed'.")
+      .def("set", &set_input, py::arg("name"), py::arg("array"),
+           "An input. An array that is contiguous is read when the execution computes, another one is copied. Raises BindingError (no such "
+           "input, another dtype).")
+      .def("set_output", &set_output, py::arg("name"), py::arg("array"),
+           "The array that an output is written to, from its first element on: writable, contiguous and of the output's dtype. None: new "
+           "arrays. Raises BindingError.")
+      .def("compute", &compute, py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
+           "Runs; the outputs by name. timeout: seconds for all of it. loop_timeout: see Program.__call__.\n"
+           "Raises StateError, BindingError, TimeoutError, OutputSizeError (an array of set_output is too small), GraphError.")
+      .def("start", &start, py::arg("wait_for") = Events(), py::arg("timeout") = py::none(), py::arg("duration") = py::none(),
+           py::arg("loop_timeout") = kLoopSeconds, py::keep_alive<0, 1>(),
+           "Returns an Event at once; runs when all events of `wait_for` have ended. One of them that fails, or had failed, is this one's "
+           "error. timeout: seconds from this call; duration: seconds from the end of the last event waited for.\n"
+           "Raises BindingError where an output's shape is unknown and it has no array.")
+      .def_property_readonly("outputs", &results_of, "The outputs by name. Raises StateError before the end and after an error.")
+      .def("output_shape", &shape_of_output, py::arg("name"),
+           "The true shape of an output, after OutputSizeError too. Raises StateError before the end and after another error.")
+      .def_property_readonly(
+          "report", &report_of,
+          "Of the last computation: submissions, dispatches, host_syncs, and for every loop that was entered node, kind, "
+          "entries, trips, host_syncs, wasted_iterations.")
+      .def_property_readonly(
+          "timing", &timing_of,
+          "Seconds of the last computation: on_device, in_driver (the device's included), and both _after_fence: from the "
+          "end of the last event waited for. Raises StateError where program.execution(measure=True) was not asked for.")
+      .def("__repr__", [](const PyExecution& self) { return "<Execution of '" + self.program().name() + "': " + state_name(self) + ">"; });
+  py::class_<Burst, std::shared_ptr<Burst>>(module, "Burst", "Executions of one program, one at a time.")
+      .def(
+          "compute",
+          [](Burst& self, PyExecution& one, std::optional<double> timeout, std::optional<double> loop_timeout) {
+            const ExecutionSettings settings = settings_of(timeout, {}, loop_timeout);
+            {
+              const ReleasedGil release;
+              self.compute(*one.execution, settings, check_signals);
+            }
+            return results_of(one);
+          },
+          py::arg("execution"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
+          "As Execution.compute. Raises StateError while another execution of this burst runs, BindingError for another program's.");
+  // Threads end before the interpreter does.
+  py::module_::import("atexit").attr("register")(py::cpp_function([] {
+    for (const auto& one : py::list(living())) {
+      const auto execution = one.cast<PyExecution&>().execution;
+      const ReleasedGil release;
+      execution->stop();
+    }
+  }));
+}
+
+void bind_program_executions(py::class_<Program, std::shared_ptr<Program>>& program) {
+  program
+      .def(
+          "execution",
+          [](const std::shared_ptr<Program>& self, bool measure) {
+            auto made = std::make_shared<PyExecution>(self, measure);
+            living().attr("add")(py::cast(made));
+            return made;
+          },
+          py::arg("measure") = false, "An Execution of this program; measure: its timing can be read.")
+      .def("burst", [](const std::shared_ptr<Program>& self) { return std::make_shared<Burst>(self); }, "A Burst of this program.");
+}
+
+}  // namespace pumice

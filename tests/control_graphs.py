@@ -1,0 +1,89 @@
+"""Graphs that IF and WHILE nodes run, small enough to check by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import pumice
+
+
+def truth(value: bool) -> np.ndarray:
+    return np.array([value])
+
+
+def integer(*values: int) -> np.ndarray:
+    return np.array(values, "int32")
+
+
+def graph_of(
+    op: str, inputs: Sequence[tuple[str, Any]], *constants: np.ndarray, name: str = "", **attributes: Any
+) -> pumice.Graph:
+    """A graph of one node: the inputs, then the constants."""
+    graph = pumice.Graph(name or op.lower())
+    values = [graph.input(f"x{i}", dtype, shape) for i, (dtype, shape) in enumerate(inputs)]
+    graph.output("y", graph.add(op, *values, *constants, **attributes))
+    return graph
+
+
+def identity(dtype: str = "int32", shape: Any = (1,), name: str = "identity") -> pumice.Graph:
+    return graph_of("Identity", [(dtype, shape)], name=name)
+
+
+def less_than_limit(name: str = "below") -> pumice.Graph:
+    """counter, limit -> counter < limit"""
+    return graph_of("Less", [("int32", [1]), ("int32", [1])], name=name)
+
+
+def count_up(step: int = 1, name: str = "count") -> pumice.Graph:
+    """counter, limit -> counter + step"""
+    graph = pumice.Graph(name)
+    counter = graph.input("counter", "int32", [1])
+    graph.input("limit", "int32", [1])
+    graph.output("next", graph.add("Add", counter, integer(step)))
+    return graph
+
+
+def counting_loop(step: int = 1) -> pumice.Graph:
+    """start, limit -> the counter after the loop"""
+    graph = pumice.Graph("counting")
+    start = graph.input("start", "int32", [1])
+    limit = graph.input("limit", "int32", [1])
+    (last,) = graph.while_(less_than_limit(), count_up(step), carried=[start], invariant=[limit], name="loop")
+    graph.output("last", last)
+    return graph
+
+
+def fibonacci(size: int = 1) -> tuple[pumice.Graph, pumice.Graph]:
+    """Condition and body over (a, b) carried, i state-only, n invariant: a body that permutes its state."""
+    values = [("a", [size]), ("b", [size]), ("i", [1]), ("n", [1])]
+    condition = pumice.Graph("more")
+    _, _, i, n = (condition.input(name, "int32", shape) for name, shape in values)
+    condition.output("more", condition.add("Less", i, n))
+    body = pumice.Graph("next")
+    a, b, i, _ = (body.input(name, "int32", shape) for name, shape in values)
+    body.output("a", body.add("Identity", b))
+    body.output("b", body.add("Add", a, b))
+    body.output("i", body.add("Add", i, integer(1)))
+    return condition, body
+
+
+def loop_of(condition: pumice.Graph, body: pumice.Graph, dtype: str = "int32", name: str = "") -> pumice.Graph:
+    """A graph of (x[1], limit[1]) that is a loop which carries x."""
+    graph = pumice.Graph(name or f"loop of {body.name}")
+    x, limit = graph.input("x", dtype, [1]), graph.input("limit", dtype, [1])
+    (last,) = graph.while_(condition, body, carried=[x], invariant=[limit], name="loop")
+    graph.output("last", last)
+    return graph
+
+
+def hidden(graph: pumice.Graph, value: pumice.Value) -> pumice.Value:
+    """The same value as one that the host does not know."""
+    return graph.add("Abs", value)
+
+
+def only_loop(execution: pumice.Execution) -> dict[str, object]:
+    (loop,) = execution.report["loops"]
+    return loop
