@@ -146,6 +146,7 @@ class Binder {
     lowering_.hosts.clear();
     lowering_.input_phases.clear();
     lowering_.constant_packed.clear();
+    lowering_.shapes.clear();
     lowering_.steps.clear();
     lowering_.temporaries.clear();
     lowering_.host_blocks.clear();
@@ -161,6 +162,7 @@ class Binder {
     const auto& uses = weights_.of_nodes[i];
     const bool is_weight = k < uses.size() && uses[k];
     lowering_.constant_packed.push_back(is_weight && uses[k]->packed);
+    lowering_.shapes.push_back(graph_.known_shape(input));
     const bool host_only = k < 32 && (node.row->host_inputs >> k & 1);
     if (is_weight)
       inputs_.push_back({Place::persistent, 0, uses[k]->offset, uses[k]->bytes, static_cast<uint32_t>(bits(desc->dtype)), {}, input});

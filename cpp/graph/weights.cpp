@@ -52,8 +52,8 @@ class WeightPlacer {
     pack.node = node.name;
     pack.float_dtype = graph_.float_dtype;
     for (const ValueId input : node.inputs) {
-      const bool weight = input != kAbsent && is_weight(input), known = input != kAbsent && graph_.value(input).is_known();
-      pack.shapes.push_back(known ? graph_.value(input).shape : std::nullopt);
+      const bool weight = input != kAbsent && is_weight(input);
+      pack.shapes.push_back(input != kAbsent ? graph_.known_shape(input) : std::nullopt);
       pack.inputs.push_back(weight ? std::optional(desc_of(input)) : std::nullopt);
       if (weight) pack.inputs.back()->dtype = packed_from(input);
     }

@@ -160,6 +160,7 @@ Operand LowerContext::packed(size_t i) {
   PackContext pack;
   static_cast<NodeContext&>(pack) = *this;
   pack.inputs = inputs;
+  pack.shapes.clear();  // what is packed at every execution is packed as it comes
   PackedWeight weight;
   if (!row->pack || !row->pack(pack, i, weight)) return in(i);
   const Operand target = temporary(weight.desc.bytes());

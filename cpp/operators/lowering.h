@@ -74,7 +74,8 @@ class NodeContext {
   KernelLibrary* library = nullptr;
   const Attributes* attributes = nullptr;
   std::string_view node;
-  DType float_dtype = DType::float32;  // of float values inside the program
+  DType float_dtype = DType::float32;        // of float values inside the program
+  std::vector<std::optional<Shape>> shapes;  // of the inputs of a graph's node: those that are known before it is bound
 
   // The kernel of an embedded shader whose values are stored as `dtype`; see storage_of().
   std::shared_ptr<const KernelVariant> kernel(std::string_view shader, DType dtype, const Macros& macros = {},
@@ -96,7 +97,6 @@ class NodeContext {
 class PackContext : public NodeContext {
  public:
   std::vector<std::optional<TensorDesc>> inputs;  // known for constants; others may be empty
-  std::vector<std::optional<Shape>> shapes;       // of all inputs of a graph's node, where they are known before it is bound
   const TensorDesc& input(size_t i) const { return *inputs.at(i); }
 };
 

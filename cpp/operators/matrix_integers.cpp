@@ -63,8 +63,10 @@ IntegerTiling tiling_of(const Context& context, int64_t rows, int64_t columns) {
   return kWide.shared_bytes() <= context.limit("maxComputeSharedMemorySize") ? kWide : kMiddle;
 }
 
+// Of the columns, up to where the sums begin: no device wants a larger boundary of a range.
 int64_t columns_bytes(const TensorDesc& b) {
-  return b.shape[1] * padded(b.shape[0]);
+  constexpr int64_t kLargestBoundary = 256;
+  return round_up(b.shape[1] * padded(b.shape[0]), kLargestBoundary);
 }
 
 // Sums are needed of what a zero point of the other side, or its flipped bit, multiplies.

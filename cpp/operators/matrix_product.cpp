@@ -34,29 +34,29 @@ static bool is_as_packed(const NodeContext& node, const TensorDesc& b, const Wei
          weights.channels_out % 8 == 0;
 }
 
-// The columns of a matrix that lies right otherwise, one after the other: for products that are known to be of a few rows.
-static bool pack_columns(const PackContext& node, const WeightView& weights, PackedWeight& packed) {
-  if (!has_columns_kernel(node, weights) || node.input(1).rank() != 2 || node.shapes.empty() || !node.shapes[0]) return false;
-  const Shape& left = *node.shapes[0];
-  if (left.size() != 2 || left[0] > kMostColumnRows || node.attributes->integer("transA", 0) != 0) return false;
-  pack_weights(node, 1, {1, weights.channels_in, weights.channels_out, 1, 0, weights.stride_in, weights.stride_out, 0}, 1, packed);
-  return true;
+// Whether a constant B is stored by columns: row-major, of a product that is known to be of a few rows. Packing and lowering decide alike.
+static bool is_by_columns(const NodeContext& node, const TensorDesc& b, const WeightView& weights) {
+  if (!has_columns_kernel(node, weights) || b.rank() != 2 || !b.is_packed() || weights.stride_out != 1) return false;
+  if (node.shapes.empty() || !node.shapes[0] || node.attributes->integer("transA", 0) != 0) return false;
+  return node.shapes[0]->size() == 2 && (*node.shapes[0])[0] <= kMostColumnRows;
 }
 
-// What needs no packing and is packed all the same, is so by columns.
-static bool lies_by_columns(const LowerContext& node, const WeightView& weights, double scale) {
-  return node.constant_packed.size() > 1 && node.constant_packed[1] && is_as_packed(node, node.input(1), weights, scale);
+static bool lies_by_columns(const LowerContext& node, const WeightView& weights) {
+  return node.constant_packed.size() > 1 && node.constant_packed[1] && is_by_columns(node, node.input(1), weights);
 }
 
 static bool pack_matrix(const PackContext& node, const WeightView& weights, double scale, PackedWeight& packed) {
-  if (is_as_packed(node, node.input(1), weights, scale)) return pack_columns(node, weights, packed);
-  pack_weights(node, 1, weights, scale, packed);
+  const bool by_columns = is_by_columns(node, node.input(1), weights);
+  if (!by_columns && is_as_packed(node, node.input(1), weights, scale)) return false;
+  const WeightView columns{1, weights.channels_in, weights.channels_out, 1, 0, weights.stride_in, weights.stride_out, 0};
+  pack_weights(node, 1, by_columns ? columns : weights, scale, packed);
   return true;
 }
 
 // Input 1 as weights; one that lies right, but does not begin at a boundary, is brought to one.
 static Operand matrix_operand(LowerContext& node, const WeightView& weights, double scale) {
-  if (!is_as_packed(node, node.input(1), weights, scale) || node.input_phase(1) == 0) return node.packed(1);
+  if (lies_by_columns(node, weights) || !is_as_packed(node, node.input(1), weights, scale) || node.input_phase(1) == 0)
+    return node.packed(1);
   PackedWeight packed;
   pack_weights(node, node.input(1), weights, scale, packed);
   const Operand target = node.temporary(packed.desc.bytes());
@@ -120,7 +120,7 @@ void lower_gemm(LowerContext& node) {
   Contraction c =
       matrix_product(matrix_planes(a.shape[row], a.shape[column], a.strides[row], a.strides[column]),
                      matrix_weights(node.input(1), transposed_b), matrix_planes(y.shape[0], y.shape[1], y.strides[0], y.strides[1]));
-  c.by_columns = lies_by_columns(node, c.weights, node.attributes->real("alpha", 1));
+  c.by_columns = lies_by_columns(node, c.weights);
   const Operand left = matrix_rows(node, c);
   const Operand weights = matrix_operand(node, c.weights, node.attributes->real("alpha", 1));
   ContractionBias bias = adds ? bias_of(node) : ContractionBias{};
@@ -159,7 +159,7 @@ void lower_matmul(LowerContext& node) {
   const TensorDesc a = as_matrices(node.input(0), false), b = as_matrices(node.input(1), true), &y = node.output(0);
   const bool is_strided = !a.is_packed() || !b.is_packed() || !y.is_packed(),
              b_packed = node.constant_packed.size() > 1 && node.constant_packed[1];
-  if (const WeightView columns = matrix_weights(b, false); is_working_float(y.dtype) && lies_by_columns(node, columns, 1)) {
+  if (const WeightView columns = matrix_weights(b, false); is_working_float(y.dtype) && lies_by_columns(node, columns)) {
     Contraction c = matrix_product(matrix_planes(a.shape[0], a.shape[1], a.strides[0], a.strides[1]), columns,
                                    matrix_planes(y.shape[0], y.shape[1], y.strides[0], y.strides[1]));
     c.by_columns = true;
