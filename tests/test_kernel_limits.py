@@ -291,3 +291,19 @@ def test_arguments_past_the_device_are_refused(context: pumice.Context, limit: s
     text = refused(source(most + 1), context)
     assert f"has {most + 1} {what}" in text and f"takes {most} ({limit})" in text
     pumice.Kernel(source(min(most, context.limit("maxPerStageResources"))), context)
+
+
+def test_a_large_workgroup_may_exchange_within_subgroups(context: pumice.Context) -> None:
+    """Full subgroups are asked for only where the device takes so many of them in a workgroup."""
+    source = """#version 450
+    #extension GL_KHR_shader_subgroup_basic : require
+    #extension GL_KHR_shader_subgroup_shuffle : require
+    layout(local_size_x = 512) in;
+    layout(binding = 0) buffer Y { uint y[]; };
+    void main() {
+      uint first = subgroupShuffle(gl_LocalInvocationIndex, 0u);
+      if (gl_LocalInvocationIndex - first < gl_SubgroupSize) atomicAdd(y[0], 1u);
+    }"""
+    y = np.zeros(1, "uint32")
+    pumice.Kernel(source, context)(y=y, groups=1)
+    assert y[0] == 512

@@ -201,6 +201,7 @@ DeviceInfo describe(VkPhysicalDevice physical, int index) {
     newer.pNext = &v13;
     vkGetPhysicalDeviceProperties2(physical, &newer);
     put(info.limits, "maxBufferSize", v13.maxBufferSize);
+    put(info.limits, "maxComputeWorkgroupSubgroups", v13.maxComputeWorkgroupSubgroups);
   }
   const auto& base = properties.properties;
   const auto extensions = device_extensions(physical, &info.extensions);

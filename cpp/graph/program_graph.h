@@ -38,7 +38,7 @@ struct ProgramGraph {
 
   GraphValue& value(ValueId id) { return values[static_cast<size_t>(id)]; }
   const GraphValue& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
-  std::optional<Shape> known_shape(ValueId id) const { return value(id).is_known() ? value(id).shape : std::nullopt; }
+  std::optional<Shape> known_shape(ValueId id) const { return id != kAbsent && value(id).is_known() ? value(id).shape : std::nullopt; }
   ValueId add_value(GraphValue made);
   // How often nodes and outputs use each value.
   std::vector<uint32_t> uses() const;

@@ -53,7 +53,7 @@ class WeightPlacer {
     pack.float_dtype = graph_.float_dtype;
     for (const ValueId input : node.inputs) {
       const bool weight = input != kAbsent && is_weight(input);
-      pack.shapes.push_back(input != kAbsent ? graph_.known_shape(input) : std::nullopt);
+      pack.shapes.push_back(graph_.known_shape(input));
       pack.inputs.push_back(weight ? std::optional(desc_of(input)) : std::nullopt);
       if (weight) pack.inputs.back()->dtype = packed_from(input);
     }
