@@ -17,7 +17,8 @@ from . import __version__
 from ._pumice import Graph, cache_directory, note_cache_use, prune_cache
 from .element_types import BITS, Bytes, byte_count
 from .model_file import ModelFile, Source
-from .recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Place, Recipe, build
+from .graph_builder import build
+from .recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Place, Recipe
 
 _MAGIC = b"pumice graph\n"
 _DIGEST_BYTES = 32
@@ -111,21 +112,26 @@ class _Encoder:
         return _INLINE, len(self.inline) - len(constant.raw)
 
     def node(self, node: NodeRecipe) -> list[Any]:
-        attributes = {
-            name: {"tensor": self.constant(value)} if isinstance(value, ConstantRecipe) else value
-            for name, value in node.attributes.items()
-        }
+        attributes = {name: self.attribute(value) for name, value in node.attributes.items()}
         return [node.op, node.name, node.inputs, node.outputs, attributes, node.domain]
 
-    def entry(self, recipe: Recipe) -> bytes | None:
-        structure = {
+    def attribute(self, value: Attribute) -> Any:
+        if isinstance(value, ConstantRecipe):
+            return {"tensor": self.constant(value)}
+        return {"graph": self.graph(value)} if isinstance(value, Recipe) else value
+
+    def graph(self, recipe: Recipe) -> dict[str, Any]:
+        return {
             "name": recipe.name,
             "inputs": recipe.inputs,
             "constants": [self.constant(constant) for constant in recipe.constants.values()],
             "nodes": [self.node(node) for node in recipe.nodes],
             "outputs": recipe.outputs,
-            "files": self.files,
+            "captured": recipe.captured,
         }
+
+    def entry(self, recipe: Recipe) -> bytes | None:
+        structure = {**self.graph(recipe), "files": self.files}
         if len(self.inline) > _MOST_INLINE_BYTES:
             return None
         return sealed(structure, bytes(self.inline))
@@ -168,21 +174,28 @@ class _Decoder:
 
     def node(self, record: list[Any]) -> NodeRecipe:
         op, name, inputs, outputs, given, domain = record
-        attributes: dict[str, Attribute] = {
-            key: self.constant(value["tensor"]) if isinstance(value, dict) else value for key, value in given.items()
-        }
+        attributes = {key: self.attribute(value) for key, value in given.items()}
         return NodeRecipe(op, name, inputs, outputs, attributes, domain)
 
-    def recipe(self) -> Recipe:
-        constants = [self.constant(record) for record in self.structure["constants"]]
+    def attribute(self, value: Any) -> Attribute:
+        if not isinstance(value, dict):
+            return value  # type: ignore[no-any-return]
+        return self.constant(value["tensor"]) if "tensor" in value else self.graph(value["graph"])
+
+    def graph(self, structure: dict[str, Any]) -> Recipe:
+        constants = [self.constant(record) for record in structure["constants"]]
         return Recipe(
-            self.structure["name"],
-            [InputRecipe(*value) for value in self.structure["inputs"]],
+            structure["name"],
+            [InputRecipe(*value) for value in structure["inputs"]],
             {constant.name: constant for constant in constants},
-            [self.node(record) for record in self.structure["nodes"]],
-            [InputRecipe(*value) for value in self.structure["outputs"]],
+            [self.node(record) for record in structure["nodes"]],
+            [InputRecipe(*value) for value in structure["outputs"]],
             [],
+            structure["captured"],
         )
+
+    def recipe(self) -> Recipe:
+        return self.graph(self.structure)
 
 
 # ---- entries

@@ -14,7 +14,7 @@ def in_order(nodes: list[NodeRecipe], known: set[str]) -> list[NodeRecipe]:
     waiting: list[int] = []  # for each node, how many of its inputs are still to be made
     readers: dict[int, list[int]] = {}
     for index, node in enumerate(nodes):
-        needed = {_maker(makers, node, name) for name in node.inputs if name and name not in known}
+        needed = {_maker(makers, node, name) for name in node.reads if name and name not in known}
         waiting.append(len(needed))
         for maker in needed:
             readers.setdefault(maker, []).append(index)
@@ -55,7 +55,7 @@ def _maker(makers: dict[str, int], node: NodeRecipe, name: str) -> int:
 def _cycle(nodes: list[NodeRecipe], makers: dict[str, int], stuck: set[int]) -> Exception:
     path = [min(stuck)]
     while path.count(path[-1]) == 1:
-        path.append(next(m for name in nodes[path[-1]].inputs if (m := makers.get(name, -1)) in stuck))
+        path.append(next(m for name in nodes[path[-1]].reads if (m := makers.get(name, -1)) in stuck))
     names = [nodes[index].name for index in path[path.index(path[-1]) :]]
     return graph_error("node", names[0], f"needs its own result: {' <- '.join(names)}")
 
@@ -67,5 +67,5 @@ def needed(nodes: list[NodeRecipe], outputs: list[str]) -> list[NodeRecipe]:
     for node in reversed(nodes):
         if wanted.intersection(filter(None, node.outputs)):
             kept.append(node)
-            wanted.update(node.inputs)
+            wanted.update(node.reads)
     return kept[::-1]

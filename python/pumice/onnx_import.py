@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, TypeProto, ValueInfoProto
 
 _ONNX_DOMAINS = ("", "ai.onnx")
+_RUN_SUBGRAPHS = ("If", "Loop", "Scan")
 
 
 # ---- the file
@@ -119,7 +120,9 @@ def _attribute(attribute: AttributeProto, node: str, file: ModelFile) -> Attribu
     raise NotExpressible(f"attribute '{attribute.name}' of kind {AttributeProto.AttributeType.Name(kind).lower()}")
 
 
-def _attributes(proto: NodeProto, node: str, file: ModelFile) -> dict[str, Attribute]:
+def _attributes(
+    proto: NodeProto, node: str, file: ModelFile, subgraph: Callable[[GraphProto], Recipe]
+) -> dict[str, Attribute]:
     attributes: dict[str, Attribute] = {}
     for attribute in proto.attribute:
         if attribute.name in attributes:
@@ -128,7 +131,11 @@ def _attributes(proto: NodeProto, node: str, file: ModelFile) -> dict[str, Attri
             raise graph_error(
                 "node", node, f"attribute '{attribute.name}' refers to a function's, outside of a function"
             )
-        attributes[attribute.name] = _attribute(attribute, node, file)
+        runs_subgraphs = proto.op_type in _RUN_SUBGRAPHS and proto.domain in _ONNX_DOMAINS
+        if runs_subgraphs and attribute.type == AttributeProto.GRAPH:
+            attributes[attribute.name] = subgraph(attribute.g)
+        else:
+            attributes[attribute.name] = _attribute(attribute, node, file)
     return attributes
 
 
@@ -184,12 +191,18 @@ def node_names(graph: GraphProto) -> list[str]:
 
 
 class _Importer:
-    """One graph on its way into a Recipe."""
+    """One graph on its way into a Recipe; a subgraph where there is one around it."""
 
-    def __init__(self, model: ModelProto, file: ModelFile) -> None:
-        self.graph: GraphProto = model.graph
+    def __init__(
+        self, graph: GraphProto, versions: dict[str, int], file: ModelFile, outer: _Importer | None = None
+    ) -> None:
+        self.graph = graph
         self.file = file
-        self.opsets = opsets(model)
+        self.opsets = versions
+        self.outer = outer
+        self.visible: set[str] = set()  # what a subgraph can read of those around it
+        if outer:
+            self.visible = outer.visible.union(outer.known, *(node.output for node in outer.graph.node))
         self.unsupported: list[str] = []
         self.constants: dict[str, ConstantRecipe] = {}
         self.inputs: list[InputRecipe] = []
@@ -230,9 +243,12 @@ class _Importer:
                 raise graph_error("input", info.name, "is given twice" if info.name else "has no name")
             seen.add(info.name)
             if info.name in self.known:
+                if self.outer:
+                    raise graph_error("input", info.name, "of a subgraph is an initializer too")
                 continue
             try:
-                self.inputs.append(_value(info))
+                is_open = self.outer is not None and info.type.WhichOneof("value") is None
+                self.inputs.append(InputRecipe(info.name, "", None, []) if is_open else _value(info))
             except NotExpressible as reason:
                 self.unsupported.append(f"input '{info.name}': {reason}")
         self.known |= seen
@@ -248,9 +264,12 @@ class _Importer:
             inputs, outputs = without_trailing_gaps(list(node.input)), without_trailing_gaps(list(node.output))
             recipe = NodeRecipe(node.op_type, name, inputs, outputs, {}, domain)
             try:
-                yield recipe._replace(attributes=_attributes(node, name, self.file))
+                yield recipe._replace(attributes=_attributes(node, name, self.file, self._subgraph))
             except NotExpressible as reason:
                 yield recipe._replace(unsupported=str(reason))
+
+    def _subgraph(self, graph: GraphProto) -> Recipe:
+        return _Importer(graph, self.opsets, self.file, self).recipe()
 
     def _read_constant_node(self, node: NodeProto, name: str) -> None:
         if len(node.output) != 1 or len(node.attribute) != 1:
@@ -272,7 +291,7 @@ class _Importer:
             self.constants[output] = ConstantRecipe(output, str(array.dtype), list(array.shape), array.tobytes())
 
     def check_outputs(self, nodes: list[NodeRecipe]) -> list[InputRecipe]:
-        made = self.known.union(*(node.outputs for node in nodes))
+        made = self.known.union(self.visible, *(node.outputs for node in nodes))
         outputs = [_declared_output(info) for info in self.graph.output]
         if not outputs:
             raise graph_error("model", self.file.name, "expected at least one output, given none")
@@ -280,14 +299,14 @@ class _Importer:
             if not output.name or output.name not in made:
                 expected = "the name of an input, an initializer or a node's output"
                 raise graph_error("output", output.name, f"expected {expected}, given '{output.name}'")
-            if output.name in (other.name for other in outputs[:index]):
+            if not self.outer and output.name in (other.name for other in outputs[:index]):
                 raise graph_error("output", output.name, "is given twice")
         return outputs
 
     def upgraded(self, nodes: list[NodeRecipe]) -> list[NodeRecipe]:
         """The nodes in the newest form of their operators."""
         producers = {name: node.op for node in nodes for name in node.outputs}
-        scope = Scope(self.constants, self.known, producers, self._float_types(nodes))
+        scope = Scope(self.constants, self.known | self.visible, producers, self._float_types(nodes))
         newest: list[NodeRecipe] = []
         version = self.opsets[""]
         for node in nodes:
@@ -306,20 +325,27 @@ class _Importer:
                 if node.op == "Cast" and isinstance(value, int)
             }
             types |= {value.dtype for value in node.attributes.values() if isinstance(value, ConstantRecipe)}
+        if self.outer:
+            types |= self.outer._float_types([])
         return {name for name in types if "float" in name}
 
     def recipe(self) -> Recipe:
-        self.check_opset()
+        if not self.outer:
+            self.check_opset()
         self.read_initializers()
         self.read_inputs()
         nodes = list(self.read_nodes())
         outputs = self.check_outputs(nodes)
-        nodes = needed(in_order(nodes, self.known), [output.name for output in outputs])
+        from_outside = self.visible - self.known.union(*(node.outputs for node in nodes))
+        nodes = needed(in_order(nodes, self.known | from_outside), [output.name for output in outputs])
         nodes = self.upgraded(nodes)
-        used = {name for node in nodes for name in node.inputs} | {output.name for output in outputs}
+        reads = [name for node in nodes for name in node.reads] + [output.name for output in outputs]
+        used = set(reads)
         constants = {name: constant for name, constant in self.constants.items() if name in used}
         unsupported = self.unsupported + [reason for name, reason in self.refused.items() if name in used]
-        return Recipe(self.graph.name or self.file.name, self.inputs, constants, nodes, outputs, unsupported)
+        captured = [name for name in dict.fromkeys(reads) if name in from_outside]
+        name = self.graph.name or self.file.name
+        return Recipe(name, self.inputs, constants, nodes, outputs, unsupported, captured)
 
 
 def _constant_value(name: str, value: Attribute) -> Array:
@@ -332,4 +358,4 @@ def _constant_value(name: str, value: Attribute) -> Array:
 
 def recipe_of(model: ModelProto, file: ModelFile) -> Recipe:
     """What a parsed model says. Raises GraphError where it breaks a rule; what is not supported stands in the Recipe."""
-    return _Importer(model, file).recipe()
+    return _Importer(model.graph, opsets(model), file).recipe()

@@ -259,7 +259,7 @@ def upgraded(node: NodeRecipe, version: int, scope: Scope) -> Nodes:
     for since, upgrade in UPGRADES.get(node.op, ()):
         if version >= since or node.domain:
             continue
-        if not _input(node, 0):
+        if not _input(node, 0) and node.op != "Scan":  # whose first input was optional
             raise graph_error("node", node.name, f"{node.op} without its first input")
         nodes = [*nodes[:-1], *upgrade(nodes[-1], scope)]
     return nodes

@@ -1,0 +1,152 @@
+"""Recipe -> the engine's Graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from . import _pumice
+from ._pumice import Graph, GraphError, UnsupportedError
+from .element_types import Array, array_of
+from .errors import graph_error, unsupported_error
+from .recipe import ConstantRecipe, InputRecipe, NodeRecipe, Recipe, without_trailing_gaps
+
+if TYPE_CHECKING:
+    from ._pumice import Value
+
+    AddControl = Callable[["Builder", NodeRecipe], None]
+
+
+class Refused(Exception):
+    """A node that cannot be made; why is already with the builder."""
+
+
+class Builder:
+    """Makes the engine's values by name; goes on after a refused node, so that all that is unsupported is found."""
+
+    def __init__(self, recipe: Recipe, name: str = "", outer: Builder | None = None) -> None:
+        self.recipe = recipe
+        self.outer = outer
+        self.graph = Graph(name or recipe.name)
+        self.values: dict[str, Value] = {}
+        self.unsupported: list[str] = outer.unsupported if outer else list(recipe.unsupported)
+        self.first_error: GraphError | None = None
+        self.made: set[str] = set()  # names of what nodes make and no output of a subgraph is yet
+        self.subgraphs: dict[Any, Any] = outer.subgraphs if outer else {}  # built already; by what they are and take
+        self.constants: Mapping[str, ConstantRecipe] = recipe.constants
+        if outer:
+            captured = {name: outer.constants[name] for name in recipe.captured if name in outer.constants}
+            self.constants = {**captured, **recipe.constants}
+        self._helpers = 0
+
+    def add_input(self, value: InputRecipe) -> None:
+        try:
+            self.values[value.name] = self.graph.input(value.name, value.dtype, value.shape, value.dimension_names)
+        except UnsupportedError as error:
+            self.unsupported.extend(error.items)
+
+    def array(self, name: str) -> Array | None:
+        """What a constant holds; None for other values."""
+        constant = self.constants.get(name)
+        return None if constant is None else array_of(constant.raw, constant.dtype, constant.shape)
+
+    def value(self, name: str) -> Value | None:
+        """None for a value that could not be made."""
+        if name not in self.values and (array := self.array(name)) is not None:
+            self.values[name] = self.graph.constant(array, name)
+        return self.values.get(name)
+
+    def operand(self, name: str) -> Value:
+        """Raises Refused for a value that could not be made."""
+        value = self.value(name)
+        if value is None:
+            raise Refused
+        return value
+
+    def helper(self, node: NodeRecipe, op: str, *inputs: Value | Array, output: str = "", **attributes: Any) -> Value:
+        """A node that a node of the file needs beside it."""
+        self._helpers += 1
+        name = f"{node.name}/{op}.{self._helpers}"
+        value: Value = self.graph.add(op, *inputs, name=name, output_names=[output or f"{name}:0"], **attributes)
+        return value
+
+    def add_node(self, node: NodeRecipe) -> None:
+        from .control_nodes import CONTROL_NODES
+
+        add_control = None if node.domain or node.unsupported else CONTROL_NODES.get(node.op)
+        supported = add_control or _pumice.has_operator(node.op, node.domain)
+        if node.unsupported or not supported:
+            reason = f": {node.unsupported}" if node.unsupported else ""
+            self.unsupported.append(f"node '{self.path(node)}': operator {node.qualified_op}{reason}")
+            return
+        try:
+            if add_control:
+                add_control(self, node)
+            else:
+                self._add_plain(node)
+        except UnsupportedError as error:
+            self.unsupported.extend(error.items)
+        except GraphError as error:
+            self.first_error = self.first_error or error
+        except Refused:
+            pass
+
+    def path(self, node: NodeRecipe) -> str:
+        return f"{self.graph.name}/{node.name}" if self.outer else node.name
+
+    def _add_plain(self, node: NodeRecipe) -> None:
+        inputs = [self.operand(name) if name else None for name in node.inputs]
+        attributes = {
+            name: array_of(value.raw, value.dtype, value.shape) if isinstance(value, ConstantRecipe) else value
+            for name, value in node.attributes.items()
+        }
+        names = without_trailing_gaps(node.outputs)
+        made = self.graph.add(
+            node.qualified_op, *inputs, outputs=len(names), name=node.name, output_names=names, **attributes
+        )
+        self.keep(names, made if isinstance(made, tuple) else (made,))
+
+    def keep(self, names: list[str], values: tuple[Value, ...]) -> None:
+        self.values.update(zip(names, values, strict=True))
+        self.made.update(names)
+
+    def add_nodes(self) -> None:
+        """Of a subgraph. Raises Refused."""
+        before = len(self.unsupported)
+        for node in self.recipe.nodes:
+            self.add_node(node)
+        if self.first_error:
+            raise self.first_error
+        if len(self.unsupported) > before:
+            raise Refused
+
+    def made_value(self, node: NodeRecipe, name: str) -> Value:
+        """What a subgraph gives: neither an input nor a constant, and no value twice (rule B2.9)."""
+        value = self.operand(name)
+        if name in self.made:
+            self.made.remove(name)
+            return value
+        return self.helper(node, "Identity", value)
+
+    def finish(self) -> Graph:
+        if self.unsupported:
+            raise unsupported_error(f"model '{self.recipe.name}'", list(dict.fromkeys(self.unsupported)))
+        if self.first_error:
+            raise self.first_error
+        for output in self.recipe.outputs:
+            value = self.value(output.name)
+            if value is None:
+                raise graph_error("output", output.name, "nothing makes it")
+            self.graph.output(output.name, value)
+        self.graph.finish()
+        return self.graph
+
+
+def build(recipe: Recipe) -> Graph:
+    """The engine's Graph. Raises UnsupportedError with all that is not supported, GraphError."""
+    builder = Builder(recipe)
+    for value in recipe.inputs:
+        builder.add_input(value)
+    for node in recipe.nodes:
+        builder.add_node(node)
+    return builder.finish()

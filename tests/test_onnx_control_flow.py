@@ -1,0 +1,379 @@
+"""If, Loop and Scan of ONNX models, against onnx's reference implementation and ONNX Runtime."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from onnx_models import model, node, value
+
+import pumice
+
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+def graph(
+    nodes: list[onnx.NodeProto],
+    inputs: list[onnx.ValueInfoProto],
+    outputs: list[onnx.ValueInfoProto],
+    **constants: np.ndarray[Any, Any],
+) -> onnx.GraphProto:
+    initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    return helper.make_graph(nodes, "subgraph", inputs, outputs, initializers)
+
+
+def loop_body(
+    nodes: list[onnx.NodeProto],
+    states: list[onnx.ValueInfoProto],
+    outputs: list[onnx.ValueInfoProto],
+    condition: str = "go_on",
+    **constants: np.ndarray[Any, Any],
+) -> onnx.GraphProto:
+    """number, go_on, states -> condition, outputs; `go_on` goes on for ever."""
+    if condition == "go_on":
+        nodes = [*nodes, node("Identity", ["go_on"], ["still"])]
+        condition = "still"
+    inputs = [value("number", [], INT64), value("go_on", [], BOOL), *states]
+    return graph(nodes, inputs, [value(condition, [], BOOL), *outputs], **constants)
+
+
+def typed(proto: onnx.ModelProto, **types: int) -> onnx.ModelProto:
+    """With element types of the outputs, without which ONNX Runtime takes no model."""
+    for output in proto.graph.output:
+        output.type.tensor_type.elem_type = types.get(output.name, FLOAT)
+    return proto
+
+
+def by_runtime(proto: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray[Any, Any]]:
+    runtime = pytest.importorskip("onnxruntime")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    session = runtime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return list(session.run(None, inputs))
+
+
+def check(
+    context: pumice.Context, proto: onnx.ModelProto, cases: list[Arrays], reference: bool = True, runtime: bool = True
+) -> pumice.Model:
+    """Every output as the reference and the runtime give it. The references fail at some cases of their own making."""
+    loaded = pumice.load(proto.SerializeToString(), context)
+    for inputs in cases:
+        results = loaded(**inputs)
+        results = [results] if len(loaded.outputs) == 1 else list(results)
+        oracles = [ReferenceEvaluator(proto).run(None, inputs)] if reference else []
+        oracles += [by_runtime(proto, inputs)] if runtime else []
+        for oracle in oracles:
+            for result, expected in zip(results, oracle, strict=True):
+                expected = np.asarray(expected)
+                assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+                np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
+    return loaded
+
+
+def scalar(number: int) -> np.ndarray[Any, Any]:
+    return np.array(number, np.int64)
+
+
+def ramp(*shape: int) -> np.ndarray[Any, Any]:
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape) / 4 - 1
+
+
+# If
+
+
+def choice() -> onnx.ModelProto:
+    """Captured: an input, a node's output, a constant; one branch gives an input and a constant as they are."""
+    then = graph(
+        [node("Add", ["x", "doubled"], ["a"]), node("Mul", ["a", "w"], ["t0"])],
+        [],
+        [value("t0"), value("t1", [4])],
+        t1=ramp(4),
+    )
+    otherwise = graph([], [], [value("x"), value("w", [4])])  # ONNX Runtime refuses it
+    nodes = [
+        node("Add", ["x", "x"], ["doubled"]),
+        node("If", ["c"], ["y", "z"], name="if", then_branch=then, else_branch=otherwise),
+    ]
+    proto = model(nodes, [value("x"), value("c", [], BOOL)], ["y", "z"], {"w": 2 * ramp(4)})
+    return typed(proto)
+
+
+def test_an_if_captures_values_of_the_graph_around_it(context: pumice.Context) -> None:
+    cases = [{"x": ramp(n, 4), "c": np.array(c)} for n in (2, 3) for c in (True, False)]
+    loaded = check(context, choice(), cases, runtime=False)
+    assert {row["node"]: row["op"] for row in loaded.report()}["if"] == "If"
+
+
+def test_an_if_with_a_constant_condition_and_branches_of_other_ranks(context: pumice.Context) -> None:
+    flat = graph([node("Flatten", ["x"], ["t"])], [], [value("t", None)])
+    deep = graph([node("Unsqueeze", ["x", "axis"], ["e"])], [], [value("e", None)], axis=np.array([0]))
+    for decides in (True, False):
+        branches = {"then_branch": flat, "else_branch": deep}
+        proto = typed(model([node("If", ["c"], ["y"], **branches)], constants={"c": np.array([decides])}))
+        check(context, proto, [{"x": ramp(2, 4)}])
+
+
+# Loop
+
+
+def repeated(
+    body: onnx.GraphProto, trips: str = "m", first: str = "c", outputs: tuple[str, ...] = ("y",), **constants: Any
+) -> onnx.ModelProto:
+    nodes = [node("Loop", [trips, first, "x"], outputs, name="loop", body=body)]
+    inputs = [value("x")]
+    inputs += [value("m", [], INT64)] if trips == "m" and "m" not in constants else []
+    inputs += [value("c", [], BOOL)] if first == "c" and "c" not in constants else []
+    return typed(model(nodes, inputs, outputs, constants))
+
+
+def adding(condition: str = "go_on", scanned: bool = False) -> onnx.GraphProto:
+    """x += number, and below a limit the loop goes on; the sum of x is a result of each iteration."""
+    nodes = [
+        node("Cast", ["number"], ["n"], to=FLOAT),
+        node("Add", ["x_in", "n"], ["x_out"]),
+        node("ReduceMax", ["x_out"], ["most"], keepdims=0),
+        node("Less", ["most", "bound"], ["below"]),
+        node("Mul", ["x_out", "bound"], ["scan"]),
+    ]
+    outputs = [value("x_out"), *([value("scan")] if scanned else [])]
+    return loop_body(nodes, [value("x_in")], outputs, condition, bound=np.array(12, np.float32))
+
+
+@pytest.mark.parametrize("scanned", [False, True])
+@pytest.mark.parametrize("known", [False, True])
+def test_a_loop_of_a_number_of_trips(context: pumice.Context, scanned: bool, known: bool) -> None:
+    outputs = ("y", "s") if scanned else ("y",)
+    for trips in (0, 1, 5):
+        constants = {"m": scalar(trips)} if known else {}
+        proto = repeated(adding(scanned=scanned), outputs=outputs, c=np.array(True), **constants)
+        given: Arrays = {} if known else {"m": scalar(trips)}
+        stacks = not scanned  # the reference gives no results of their own axis
+        empty = scanned and trips == 0
+        loaded = check(context, proto, [{"x": ramp(2, 4), **given}], stacks, not empty)
+        if empty:
+            assert loaded(x=ramp(2, 4), **given)["s"].shape[0] == 0
+
+
+def test_a_loop_of_known_shapes_is_counted_on_the_device(context: pumice.Context) -> None:
+    proto = repeated(adding(scanned=True), outputs=("y", "s"), c=np.array(True))
+    proto.graph.input[0].CopyFrom(value("x", [2, 4]))
+    check(context, proto, [{"x": ramp(2, 4), "m": scalar(n)} for n in (1, 7, 70)], reference=False)
+    loaded = pumice.load(proto, context)
+    execution = loaded.program.execution()
+    execution.set("x", ramp(2, 4))
+    execution.set("m", scalar(70))
+    execution.compute()
+    (loop,) = execution.report["loops"]
+    assert (loop["kind"], loop["trips"], loop["wasted_iterations"]) == ("counted", 70, 0)
+    assert int(loop["host_syncs"]) < 10
+
+
+@pytest.mark.parametrize("trips", ["", "m"])
+def test_a_loop_with_a_condition(context: pumice.Context, trips: str) -> None:
+    for scanned in (False, True):
+        proto = repeated(adding("below", scanned), trips, outputs=("y", "s") if scanned else ("y",))
+        bounds: list[Arrays] = [{"m": scalar(3)}, {"m": scalar(100)}] if trips else [{}]
+        cases = [{"x": ramp(2, 4), "c": np.array(True), **bound} for bound in bounds]
+        check(context, proto, cases, reference=not scanned)
+        never = {"x": ramp(2, 4), "c": np.array(False), **bounds[0]}
+        check(context, proto, [never], reference=not scanned, runtime=not scanned)
+
+
+def test_a_bound_that_is_known_makes_a_buffer_of_which_the_used_rows_are_given(context: pumice.Context) -> None:
+    proto = repeated(adding("below", True), outputs=("y", "s"), m=scalar(50))
+    proto.graph.input[0].CopyFrom(value("x", [2, 4]))
+    check(context, proto, [{"x": ramp(2, 4), "c": np.array(True)}], reference=False)
+    assert pumice.load(proto, context)(ramp(2, 4), np.array(False))["s"].shape == (0, 2, 4)
+
+
+def test_values_that_grow_and_results_of_scalars(context: pumice.Context) -> None:
+    nodes = [node("Concat", ["x_in", "x_in"], ["x_out"], axis=0), node("ReduceSum", ["x_out"], ["sum"], keepdims=0)]
+    body = loop_body(nodes, [value("x_in", None)], [value("x_out", None), value("sum", [])])
+    proto = repeated(body, outputs=("y", "s"), c=np.array(True))
+    check(context, proto, [{"x": ramp(1, 4), "m": scalar(n)} for n in (1, 4)], reference=False)
+
+
+def test_a_trip_count_of_all_that_is_possible(context: pumice.Context) -> None:
+    """What exporters write for a loop that only its condition ends; and one below 0, which is none."""
+    proto = repeated(adding("below"), m=scalar(2**63 - 1), c=np.array(True))
+    check(context, proto, [{"x": ramp(2, 4)}])
+    proto = repeated(adding("below"))
+    check(context, proto, [{"x": ramp(2, 4), "c": np.array(True), "m": scalar(n)} for n in (2**63 - 1, -(2**32) + 1)])
+
+
+def test_captured_values_and_integers_are_carried(context: pumice.Context) -> None:
+    """Fibonacci numbers in int64, and a row of a captured table for each."""
+    nodes = [
+        node("Add", ["a_in", "b_in"], ["b_out"]),
+        node("Identity", ["b_in"], ["a_out"]),
+        node("Gather", ["table", "number"], ["row"], axis=0),
+        node("Mul", ["row", "x"], ["scaled"]),
+    ]
+    states = [value("a_in", [], INT64), value("b_in", [], INT64)]
+    outputs = [value("a_out", [], INT64), value("b_out", [], INT64), value("scaled", [4])]
+    body = loop_body(nodes, states, outputs)
+    nodes = [
+        node("Neg", ["x"], ["table_negated"]),
+        node("Neg", ["table_negated"], ["table"]),
+        node("Loop", ["m", "", "zero", "one"], ["a", "b", "rows"], name="loop", body=body),
+    ]
+    constants = {"zero": scalar(0), "one": scalar(1)}
+    proto = model(nodes, [value("x", [6, 4]), value("m", [], INT64)], ["a", "b", "rows"], constants)
+    proto = typed(proto, a=INT64, b=INT64)
+    check(context, proto, [{"x": ramp(6, 4), "m": scalar(n)} for n in (2, 6)], reference=False)
+
+
+# Nested
+
+
+def test_a_loop_in_an_if_and_an_if_in_a_loop(context: pumice.Context) -> None:
+    halves = graph([node("Mul", ["x_in", "half"], ["h"])], [], [value("h")], half=np.array(0.5, np.float32))
+    keeps = graph([node("Add", ["x_in", "shift"], ["k"])], [], [value("k")])
+    nodes = [
+        node("Mod", ["number", "two"], ["odd"]),
+        node("Cast", ["odd"], ["is_odd"], to=BOOL),
+        node("If", ["is_odd"], ["x_out"], name="inner", then_branch=halves, else_branch=keeps),
+    ]
+    body = loop_body(nodes, [value("x_in")], [value("x_out"), value("x_out")], two=scalar(2))
+    then = graph([node("Loop", ["m", "", "x"], ["t", "rows"], name="loop", body=body)], [], [value("t"), value("rows")])
+    plain = [node("Relu", ["x"], ["e"]), node("Unsqueeze", ["e", "axis"], ["u"])]
+    otherwise = graph(plain, [], [value("e"), value("u")], axis=np.array([0]))
+    nodes = [
+        node("ReduceMean", ["x"], ["shift"], keepdims=0),
+        node("If", ["c"], ["y", "s"], name="outer", then_branch=then, else_branch=otherwise),
+    ]
+    inputs = [value("x"), value("c", [], BOOL), value("m", [], INT64)]
+    proto = typed(model(nodes, inputs, ["y", "s"]))
+    cases = [{"x": ramp(2, 4), "c": np.array(c), "m": scalar(n)} for c in (True, False) for n in (1, 4)]
+    loaded = check(context, proto, cases, reference=False, runtime=False)
+    for case in cases:
+        shift = case["x"].mean()
+        x, rows = case["x"], []
+        for i in range(int(case["m"])):
+            x = x * np.float32(0.5) if i % 2 else x + shift
+            rows.append(x)
+        expected = (x, np.array(rows)) if case["c"] else (np.maximum(case["x"], 0), np.maximum(case["x"], 0)[None])
+        for result, want in zip(loaded(**case), expected, strict=True):
+            np.testing.assert_allclose(result, want, rtol=1e-6)
+
+
+def test_a_loop_in_a_loop(context: pumice.Context) -> None:
+    """The inner one runs as often as the outer one's number, and both give results."""
+    inner = loop_body([node("Add", ["v_in", "step"], ["v_out"])], [value("v_in")], [value("v_out")])
+    nodes = [
+        node("Loop", ["number", "", "x_in"], ["x_out"], name="inner", body=inner),
+        node("ReduceSum", ["x_out"], ["sum"], keepdims=0),
+    ]
+    body = loop_body(nodes, [value("x_in")], [value("x_out"), value("sum", [])])
+    nodes = [node("Loop", ["m", "", "x"], ["y", "s"], name="outer", body=body)]
+    inputs = [value("x"), value("m", [], INT64), value("step", [4])]
+    proto = typed(model(nodes, inputs, ["y", "s"]))
+    check(context, proto, [{"x": ramp(2, 4), "step": ramp(4), "m": scalar(n)} for n in (1, 5)], reference=False)
+
+
+# Scan
+
+
+def scanning(**attributes: Any) -> onnx.ModelProto:
+    """state = state / 2 + a * b for slices a, b; gives the state and a - b."""
+    nodes = [
+        node("Mul", ["a", "b"], ["ab"]),
+        node("Mul", ["s_in", "half"], ["h"]),
+        node("Add", ["h", "ab"], ["s_out"]),
+        node("Identity", ["s_out"], ["states"]),
+        node("Sub", ["a", "b"], ["differences"]),
+    ]
+    names = ["s_out", "states", "differences"]
+    body = graph(nodes, [value(name, None) for name in ("s_in", "a", "b")], [value(name, None) for name in names])
+    nodes = [node("Scan", ["s", "p", "q"], ["last", "S", "D"], name="scan", body=body, num_scan_inputs=2, **attributes)]
+    inputs = [value(name, ["N"] if name == "s" else ["T", "N"]) for name in "spq"]
+    return typed(model(nodes, inputs, ["last", "S", "D"], {"half": np.array(0.5, np.float32)}))
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"scan_input_directions": [0, 1]},
+        {"scan_input_directions": [1, 0], "scan_output_directions": [1, 0], "scan_output_axes": [1, -1]},
+        {"scan_input_axes": [1, -1], "scan_output_axes": [0, 1]},
+    ],
+)
+def test_a_scan_of_two_inputs(context: pumice.Context, attributes: dict[str, list[int]], known: bool) -> None:
+    transposed = "scan_input_axes" in attributes
+    shape = (3, 5) if transposed else (5, 3)
+    proto = scanning(**attributes)
+    for info in proto.graph.input[1:]:
+        info.CopyFrom(value(info.name, shape if known else ("A", "B")))
+    if known:
+        proto.graph.input[0].CopyFrom(value("s", [3]))
+    case = {"s": ramp(3), "p": ramp(*shape), "q": ramp(*shape) ** 2}
+    loaded = check(context, proto, [case], reference=attributes == {})
+    report = {row["node"]: row["op"] for row in loaded.report()}
+    assert report["scan"] == "While"
+
+
+def test_a_scan_of_nothing_gives_no_rows(context: pumice.Context) -> None:
+    proto = scanning()
+    for info in proto.graph.input:
+        info.CopyFrom(value(info.name, [3] if info.name == "s" else ["T", 3]))
+    last, states, differences = pumice.load(proto, context)(ramp(3), ramp(0, 3), ramp(0, 3))
+    np.testing.assert_array_equal(last, ramp(3))
+    assert states.shape == differences.shape == (0, 3)
+
+
+def test_slices_of_other_lengths_are_refused(context: pumice.Context) -> None:
+    proto = scanning()
+    for info, length in zip(proto.graph.input[1:], ("T", "U"), strict=True):
+        info.CopyFrom(value(info.name, [length, 3]))
+    with pytest.raises(pumice.GraphError, match="scan/Reshape"):
+        pumice.load(proto, context)(ramp(3), ramp(5, 3), ramp(4, 3))
+    proto.graph.input[1].CopyFrom(value("p", [5, 3]))
+    proto.graph.input[2].CopyFrom(value("q", [4, 3]))
+    with pytest.raises(pumice.GraphError, match="'q': expected 5 slices, given 4"):
+        pumice.load(proto, context)
+
+
+# The standard's own tests of these operators
+
+
+def standard_cases() -> list[Any]:
+    """As onnx.backend.test.case.node.collect_testcases() gives them, without running the generators of all operators."""
+    from onnx.backend.test.case import node as cases
+
+    for module in ("if_", "loop", "scan"):
+        importlib.import_module(f"{cases.__name__}.{module}")
+    ops = {"If", "Loop", "Scan"}
+    found = [case for case in cases._NodeTestCases if ops & {node.op_type for node in case.model.graph.node}]
+    return [pytest.param(case, id=case.name) for case in found]
+
+
+UNSUPPORTED = {
+    "test_loop13_seq": "Sequence",
+    "test_loop16_seq_none": "optional",
+    "test_if_seq": "Sequence",
+    "test_if_opt": "Sequence|optional|Optional",
+    "test_scan_sum": "batch axis",
+}
+
+
+@pytest.mark.parametrize("case", standard_cases())
+def test_the_tests_of_the_standard(context: pumice.Context, case: Any) -> None:
+    if case.name in UNSUPPORTED:
+        with pytest.raises(pumice.UnsupportedError, match=UNSUPPORTED[case.name]):
+            pumice.load(case.model, context)
+        return
+    loaded = pumice.load(case.model, context)
+    for inputs, outputs in case.data_sets:
+        results = loaded(*inputs)
+        results = [results] if len(loaded.outputs) == 1 else list(results)
+        for result, expected in zip(results, outputs, strict=True):
+            assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+            np.testing.assert_allclose(result, expected, rtol=case.rtol, atol=case.atol)
