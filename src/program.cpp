@@ -140,10 +140,10 @@ py::typing::Dict<py::str, py::array> call_by_name(Program& self, const Record& i
 // One execution of a program in flight or finished. It holds its recording until the results are taken.
 class PyRun {
  public:
-  PyRun(std::shared_ptr<Program> program, const ArrayLikes& inputs)
+  PyRun(std::shared_ptr<Program> program, const ArrayLikes& inputs, std::optional<double> loop_timeout)
       : program_(std::move(program)),
         execution_(prepared(*program_, Arguments(*program_, inputs), false, {})),
-        submission_(start(*program_, *execution_, {}, kLoopSeconds)) {}
+        submission_(start(*program_, *execution_, {}, loop_timeout)) {}
 
   const Submission& submission() const { return submission_; }
   void wait(std::optional<double> timeout) const { wait_for(*program_->context(), submission_.id(), timeout); }
@@ -296,10 +296,12 @@ void bind_program(py::module_& module) {
            "Arrays in graph order in and out.")
       .def(
           "run_async",
-          [](std::shared_ptr<Program> self, const ArrayLikes& inputs) { return std::make_unique<PyRun>(std::move(self), inputs); },
-          py::arg("inputs"),
+          [](std::shared_ptr<Program> self, const ArrayLikes& inputs, std::optional<double> loop_timeout) {
+            return std::make_unique<PyRun>(std::move(self), inputs, loop_timeout);
+          },
+          py::arg("inputs"), py::arg("loop_timeout") = kLoopSeconds,
           "Starts an execution and returns at once, or where the program has control flow when it has ended: execution().start() does not "
-          "wait for that. Arrays in graph order.")
+          "wait for that. Arrays in graph order. loop_timeout: see __call__.")
       .def("compiled", &compiled, py::arg("shapes"),
            "The operator for these input shapes, for binding tables; its persistent resource is this program's and already initialised.")
       .def_property_readonly("persistent", &Program::persistent, "The range that holds the weights.")

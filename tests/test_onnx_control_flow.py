@@ -290,7 +290,7 @@ def scanning(**attributes: Any) -> onnx.ModelProto:
         node("Sub", ["a", "b"], ["differences"]),
     ]
     names = ["s_out", "states", "differences"]
-    body = graph(nodes, [value(name, None) for name in ("s_in", "a", "b")], [value(name, None) for name in names])
+    body = graph(nodes, [value(name, ["N"]) for name in ("s_in", "a", "b")], [value(name, ["N"]) for name in names])
     nodes = [node("Scan", ["s", "p", "q"], ["last", "S", "D"], name="scan", body=body, num_scan_inputs=2, **attributes)]
     inputs = [value(name, ["N"] if name == "s" else ["T", "N"]) for name in "spq"]
     return typed(model(nodes, inputs, ["last", "S", "D"], {"half": np.array(0.5, np.float32)}))

@@ -14,7 +14,7 @@ from .recipe import ConstantRecipe, InputRecipe, NodeRecipe, Recipe, without_tra
 if TYPE_CHECKING:
     from ._pumice import Value
 
-    AddControl = Callable[["Builder", NodeRecipe], None]
+    ControlNodes = Mapping[str, Callable[["Builder", NodeRecipe], None]]
 
 
 class Refused(Exception):
@@ -24,8 +24,11 @@ class Refused(Exception):
 class Builder:
     """Makes the engine's values by name; goes on after a refused node, so that all that is unsupported is found."""
 
-    def __init__(self, recipe: Recipe, name: str = "", outer: Builder | None = None) -> None:
+    def __init__(
+        self, recipe: Recipe, control_nodes: ControlNodes, name: str = "", outer: Builder | None = None
+    ) -> None:
         self.recipe = recipe
+        self.control_nodes = control_nodes  # operator -> what adds such a node
         self.outer = outer
         self.graph = Graph(name or recipe.name)
         self.values: dict[str, Value] = {}
@@ -71,17 +74,12 @@ class Builder:
         return value
 
     def add_node(self, node: NodeRecipe) -> None:
-        from .control_nodes import CONTROL_NODES
-
-        add_control = None if node.domain or node.unsupported else CONTROL_NODES.get(node.op)
-        supported = add_control or _pumice.has_operator(node.op, node.domain)
-        if node.unsupported or not supported:
-            reason = f": {node.unsupported}" if node.unsupported else ""
-            self.unsupported.append(f"node '{self.path(node)}': operator {node.qualified_op}{reason}")
+        if reason := self.unsupported_node(node, self.path(node)):
+            self.unsupported.append(reason)
             return
         try:
-            if add_control:
-                add_control(self, node)
+            if node.op in self.control_nodes and not node.domain:
+                self.control_nodes[node.op](self, node)
             else:
                 self._add_plain(node)
         except UnsupportedError as error:
@@ -90,6 +88,13 @@ class Builder:
             self.first_error = self.first_error or error
         except Refused:
             pass
+
+    def unsupported_node(self, node: NodeRecipe, path: str) -> str:
+        """Why there can be no such node at all; "" where there can."""
+        known = _pumice.has_operator(node.op, node.domain) or (not node.domain and node.op in self.control_nodes)
+        if known and not node.unsupported:
+            return ""
+        return f"node '{path}': operator {node.qualified_op}{': ' if node.unsupported else ''}{node.unsupported}"
 
     def path(self, node: NodeRecipe) -> str:
         return f"{self.graph.name}/{node.name}" if self.outer else node.name
@@ -142,9 +147,9 @@ class Builder:
         return self.graph
 
 
-def build(recipe: Recipe) -> Graph:
+def build(recipe: Recipe, control_nodes: ControlNodes) -> Graph:
     """The engine's Graph. Raises UnsupportedError with all that is not supported, GraphError."""
-    builder = Builder(recipe)
+    builder = Builder(recipe, control_nodes)
     for value in recipe.inputs:
         builder.add_input(value)
     for node in recipe.nodes:

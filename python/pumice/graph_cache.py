@@ -15,6 +15,7 @@ from typing import Any
 
 from . import __version__
 from ._pumice import Graph, cache_directory, note_cache_use, prune_cache
+from .control_nodes import CONTROL_NODES
 from .element_types import BITS, Bytes, byte_count
 from .model_file import ModelFile, Source
 from .graph_builder import build
@@ -245,4 +246,4 @@ def load_recipe(source: Source) -> Recipe:
 def load_graph(source: Source) -> tuple[Graph, Recipe]:
     """The engine's Graph of a model and what it was made from. Raises GraphError, UnsupportedError, OSError."""
     recipe = load_recipe(source)
-    return build(recipe), recipe
+    return build(recipe, CONTROL_NODES), recipe

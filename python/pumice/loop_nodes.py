@@ -1,7 +1,8 @@
 """Loop and Scan of ONNX as the engine's WHILE.
 
 What an iteration adds to the results becomes a row of a buffer where the number of rows and their shape are known before the
-loop, which then has shapes that do not change; else it is appended, and the host drives the loop.
+loop, which then has shapes that do not change; else it is appended, and the host drives the loop. The engine counts in int32: a
+trip count above 2^31 - 1 counts as that.
 """
 
 from __future__ import annotations
@@ -11,27 +12,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .control_nodes import (
-    INT32,
-    INT64,
-    ONE,
-    SCALAR,
-    SINGLE,
-    add_captured,
-    captured,
-    inner_builder,
-    signature,
-    single_bool,
-    subgraph_of,
-)
 from .element_types import Array, numpy_dtype
 from .errors import graph_error
 from .graph_builder import Builder, Refused
 from .recipe import InputRecipe, NodeRecipe, Recipe
+from .subgraphs import SINGLE, add_captured, captured, inner_builder, signature, single_bool, subgraph_of
 
 if TYPE_CHECKING:
     from ._pumice import Graph, Value
 
+_INT32, _INT64 = 6, 7  # TensorProto.DataType
+_ONE = np.array([1], np.int32)
+_SCALAR = np.zeros(0, np.int64)  # as a shape
 _MOST_TRIPS = 2**31 - 1
 _MOST_BUFFER_BYTES = 64 << 20  # of rows that may stay unused
 
@@ -56,6 +48,7 @@ class Scanned(NamedTuple):
     name: str
     axis: int = 0
     reverse: bool = False
+    rank: int | None = None  # of a slice, as the file declares it
 
 
 class State(NamedTuple):
@@ -79,6 +72,15 @@ class Body(NamedTuple):
     elements: list[Element]
 
 
+def _shape_of(value: Value, declared: Scanned) -> Shape:
+    """What the file says counts where the graph does not know; it has to be right when the loop runs."""
+    return (None,) * declared.rank if value.shape is None and declared.rank is not None else value.shape
+
+
+def _declared_rank(output: InputRecipe) -> int | None:
+    return None if output.shape is None else len(output.shape)
+
+
 class _Loop:
     """One Loop or Scan on its way into the graph."""
 
@@ -93,7 +95,7 @@ class _Loop:
         self.limit: Value | Array | None = None  # the same as int32[1]
         self.goes_on: Value | Array | None = None  # the first condition; none where it is always true
         self.number = ""  # what the body calls the iteration number, and its condition
-        self.number_shape = SCALAR
+        self.number_shape = _SCALAR
         self.condition_in = self.condition_out = ""
         self.slices: list[Scanned] = []
         self.sliced: list[Value] = []
@@ -101,15 +103,15 @@ class _Loop:
 
     # ---- graphs
 
-    def _open(self, states: list[State], extra: list[State]) -> tuple[Builder, list[Value], dict[str, Value]]:
+    def _open(
+        self, role: str, states: list[State], extra: list[State]
+    ) -> tuple[Builder, list[Value], dict[str, Value]]:
         """A graph with the loop's inputs: states, extra states, counter, condition; limit, sliced values, captured values."""
         builder, node = self.builder, self.node
-        inner = inner_builder(builder, node, "body", self.body)
+        inner = inner_builder(builder, node, role, self.body)
         names = [value.name for value in self.inputs]
         graph = inner.graph
-        values = [
-            graph.input(name, state.dtype, state.shape) for name, state in zip(names, states, strict=True)
-        ]
+        values = [graph.input(name, state.dtype, state.shape) for name, state in zip(names, states, strict=True)]
         inner.values.update(zip(names, values, strict=True))
         values += [graph.input(f"{node.name}/rows{i}", state.dtype, state.shape) for i, state in enumerate(extra)]
         own = {"counter": graph.input(f"{node.name}/counter", "int32", [1])}
@@ -131,11 +133,11 @@ class _Loop:
         """The row of this iteration, int32[1]."""
         if not reverse:
             return own["counter"]
-        after = inner.helper(self.node, "Add", own["counter"], ONE)
+        after = inner.helper(self.node, "Add", own["counter"], _ONE)
         return inner.helper(self.node, "Sub", self._limit_in(own), after)
 
     def _condition(self, states: list[State], extra: list[State]) -> Graph:
-        inner, _, own = self._open(states, extra)
+        inner, _, own = self._open("condition", states, extra)
         more: Value | None = None
         if self.limit is not None:
             more = inner.helper(self.node, "Less", own["counter"], self._limit_in(own))
@@ -144,11 +146,7 @@ class _Loop:
         if more is None or self.limit is None:
             more = inner.helper(self.node, "Identity", np.array([True]) if more is None else more)
         inner.graph.output("more", more)
-        return self._named(inner.graph)
-
-    @staticmethod
-    def _named(graph: Graph) -> Graph:
-        return graph
+        return inner.graph
 
     def _iteration(self, states: list[State], extra: list[State], modes: list[bool]) -> Body:
         """The body; without `modes` a trial that leaves the results out."""
@@ -165,19 +163,21 @@ class _Loop:
 
     def _built(self, states: list[State], extra: list[State], modes: list[bool]) -> Body:
         node = self.node
-        inner, values, own = self._open(states, extra)
+        inner, values, own = self._open("body", states, extra)
         if self.number:
             number = inner.helper(node, "Reshape", own["counter"], self.number_shape)
-            inner.values[self.number] = inner.helper(node, "Cast", number, to=INT64)
+            inner.values[self.number] = inner.helper(node, "Cast", number, to=_INT64)
         if self.condition_in:
             inner.values[self.condition_in] = inner.graph.constant(np.array(True))
         for i, scanned in enumerate(self.slices):
-            row = inner.helper(node, "Reshape", self._row(inner, own, scanned.reverse), SCALAR)
-            index = inner.helper(node, "Cast", row, to=INT64)
+            row = inner.helper(node, "Reshape", self._row(inner, own, scanned.reverse), _SCALAR)
+            index = inner.helper(node, "Cast", row, to=_INT64)
             inner.values[scanned.name] = inner.helper(node, "Gather", own[f"sliced{i}"], index, axis=scanned.axis)
         inner.add_nodes()
         made = [inner.operand(scanned.name) for scanned in self.given]
-        elements = [Element(value.dtype, value.shape) for value in made]
+        elements = [
+            Element(value.dtype, _shape_of(value, scanned)) for value, scanned in zip(made, self.given, strict=True)
+        ]
         following = [inner.made_value(node, name) for name in self.outputs]
         for j, value in enumerate(following):
             inner.graph.output(f"{j}", value)
@@ -185,7 +185,7 @@ class _Loop:
             rows = values[len(states) :]
             for value in self._results_in(inner, own, made, rows, modes):
                 inner.graph.output("", value)
-        inner.graph.output("counter", inner.helper(node, "Add", own["counter"], ONE))
+        inner.graph.output("counter", inner.helper(node, "Add", own["counter"], _ONE))
         if self.goes_on is not None:
             goes_on = single_bool(inner, node, self.condition_out)
             inner.graph.output("goes on", inner.helper(node, "Identity", goes_on))
@@ -204,7 +204,7 @@ class _Loop:
             before = next(left)
             if buffered:
                 row = inner.helper(node, "Reshape", self._row(inner, own, scanned.reverse), np.array([1, 1]))
-                index = inner.helper(node, "Cast", row, to=INT64)
+                index = inner.helper(node, "Cast", row, to=_INT64)
                 update = inner.helper(node, "Unsqueeze", value, np.array([0]))
                 following.append(inner.helper(node, "ScatterND", before, index, update))
                 continue
@@ -220,13 +220,12 @@ class _Loop:
         initial: list[Value | Array] = []
         for element, buffered in zip(elements, modes, strict=True):
             if buffered:
-                states.append(State(element.dtype, (self.rows if isinstance(self.rows, int) else None, *(element.known or ()))))
+                states.append(
+                    State(element.dtype, (self.rows if isinstance(self.rows, int) else None, *(element.known or ())))
+                )
                 initial.append(self._zeros(element))
                 continue
-            if element.shape is None:
-                shape_of_shape = None
-            else:
-                shape_of_shape = len(element.shape)
+            shape_of_shape = None if element.shape is None else len(element.shape)
             sizes = np.array([size or 0 for size in element.shape or ()], np.int64)
             states += [State(element.dtype, (None,)), State("int64", (shape_of_shape,))]
             initial += [np.zeros(0, numpy_dtype(element.dtype)), sizes]
@@ -249,7 +248,9 @@ class _Loop:
             return self.goes_on is None or unused <= _MOST_BUFFER_BYTES
         return self.goes_on is None
 
-    def _result(self, element: Element, buffered: bool, scanned: Scanned, name: str, rows: list[Value], count: Value) -> Value:
+    def _result(
+        self, element: Element, buffered: bool, scanned: Scanned, name: str, rows: list[Value], count: Value
+    ) -> Value:
         """The result as ONNX has it. `rows` starts with what the loop gave for it."""
         helper, node = self.builder.helper, self.node
         steps: list[tuple[str, list[Any], dict[str, Any]]] = []
@@ -258,10 +259,10 @@ class _Loop:
             if known is not None and math.prod(known):
                 shape: Value | Array = np.array([-1, *known])
             else:
-                shape = helper(node, "Concat", helper(node, "Cast", count, to=INT64), rows[1], axis=0)
+                shape = helper(node, "Concat", helper(node, "Cast", count, to=_INT64), rows[1], axis=0)
             steps.append(("Reshape", [shape], {"allowzero": 1}))
         elif self.goes_on is not None:
-            end = helper(node, "Cast", count, to=INT64)
+            end = helper(node, "Cast", count, to=_INT64)
             steps.append(("Slice", [np.array([0]), end, np.array([0])], {}))
         elif not isinstance(self.rows, int):
             if math.prod(element.known or ()):  # says the rank, which the graph does not know of a computed shape
@@ -353,7 +354,9 @@ def _trip_count(loop: _Loop, name: str) -> None:
     array = builder.array(name)
     if array is not None:
         if array.size != 1 or array.dtype.kind not in "iu":
-            raise graph_error("node", node.name, f"trip count '{name}': expected one integer, given {array.dtype}{array.shape}")
+            raise graph_error(
+                "node", node.name, f"trip count '{name}': expected one integer, given {array.dtype}{array.shape}"
+            )
         loop.rows = max(0, min(int(array.reshape(1)[0]), _MOST_TRIPS))
         loop.limit = np.array([loop.rows], np.int32)
         return
@@ -361,7 +364,7 @@ def _trip_count(loop: _Loop, name: str) -> None:
     if count.dtype != "int64":
         raise graph_error("node", node.name, f"trip count '{name}': expected int64, given {count.dtype}")
     loop.rows = builder.helper(node, "Clip", count, np.array(0), np.array(_MOST_TRIPS))
-    loop.limit = builder.helper(node, "Cast", loop.rows, to=INT32)
+    loop.limit = builder.helper(node, "Cast", loop.rows, to=_INT32)
 
 
 def _is_always_true(builder: Builder, body: Recipe) -> bool:
@@ -398,11 +401,12 @@ def add_loop(builder: Builder, node: NodeRecipe) -> None:
     if not (starts and (ignored or _is_always_true(builder, body))):
         loop.goes_on = first
     loop.number, loop.condition_in = body.inputs[0].name, body.inputs[1].name
-    loop.number_shape = SINGLE if len(body.inputs[0].shape or ()) == 1 else SCALAR
+    loop.number_shape = SINGLE if len(body.inputs[0].shape or ()) == 1 else _SCALAR
     loop.condition_out = body.outputs[0].name
     names = node.outputs + [""] * (states - len(node.outputs))
     scans = [j for j in range(states, len(names)) if names[j]]
-    loop.given = [Scanned(body.outputs[1 + j].name) for j in scans]
+    results = [body.outputs[1 + j] for j in scans]
+    loop.given = [Scanned(result.name, rank=_declared_rank(result)) for result in results]
     loop.add(names[:states] + [names[j] for j in scans])
 
 
@@ -445,7 +449,10 @@ def add_scan(builder: Builder, node: NodeRecipe) -> None:
     axes, reverse = _integers(node, "scan_output_axes", results), _directions(node, "scan_output_directions", results)
     names = node.outputs + [""] * (states - len(node.outputs))
     scans = [j for j in range(states, len(names)) if names[j]]
-    loop.given = [Scanned(body.outputs[j].name, axes[j - states], reverse[j - states]) for j in scans]
+    loop.given = [
+        Scanned(body.outputs[j].name, axes[j - states], reverse[j - states], _declared_rank(body.outputs[j]))
+        for j in scans
+    ]
     loop.add(names[:states] + [names[j] for j in scans])
 
 
@@ -467,7 +474,7 @@ def _take_slices(loop: _Loop, values: list[Value]) -> None:
     else:
         shape = builder.helper(node, "Shape", values[0])
         loop.rows = builder.helper(node, "Gather", shape, np.array([loop.slices[0].axis]), axis=0)
-        loop.limit = builder.helper(node, "Cast", loop.rows, to=INT32)
+        loop.limit = builder.helper(node, "Cast", loop.rows, to=_INT32)
     rows = np.array([known]) if known is not None else loop.rows
     for i, (length, value) in enumerate(zip(lengths, values, strict=True)):
         if length == known and (known is not None or i == 0):

@@ -165,7 +165,7 @@ class Model:
         self.precision = precision
         self.context = context
         self._program: Program | None = program
-        self._call: Callable[[tuple[Array, ...]], tuple[Array, ...]] = program.call
+        self._call: Callable[[tuple[Array, ...], None, float | None], tuple[Array, ...]] = program.call
         self.inputs = [self._value(value) for value in program.inputs]
         declared = {value.name: value for value in recipe.outputs}
         self.outputs = [_declared(self._value(value), declared.get(value.name)) for value in program.outputs]
@@ -179,18 +179,22 @@ class Model:
     def _value(value: Any) -> ModelValue:
         return ModelValue(value.name, numpy_dtype(str(value.dtype)), _dimensions(value.shape, value.dimension_names))
 
-    def __call__(self, *arrays: npt.ArrayLike, **by_name: npt.ArrayLike) -> Any:
+    def __call__(self, *arrays: npt.ArrayLike, loop_timeout: float | None = None, **by_name: npt.ArrayLike) -> Any:
         """Runs the model and waits: one output gives an array, several give Outputs.
 
-        Inputs in graph order or by name, with exactly the dtypes of `inputs`. Raises BindingError naming the input.
+        Inputs in graph order or by name, with exactly the dtypes of `inputs`. loop_timeout: seconds for each Loop and Scan from
+        each time that it is entered, at most 15; None: no limit, as ONNX knows none. Raises BindingError naming the input,
+        TimeoutError.
         """
-        results = self._call(self.arguments(*arrays, **by_name))
+        results = self._call(self.arguments(*arrays, **by_name), None, loop_timeout)
         forward_log()
         return results[0] if self._single else self._outputs(results)
 
-    def run_async(self, *arrays: npt.ArrayLike, **by_name: npt.ArrayLike) -> ModelRun:
-        """Starts the model and returns at once."""
-        run = ModelRun(self.program.run_async(self.arguments(*arrays, **by_name)), self)
+    def run_async(
+        self, *arrays: npt.ArrayLike, loop_timeout: float | None = None, **by_name: npt.ArrayLike
+    ) -> ModelRun:
+        """Starts the model and returns at once, or where it has control flow when that has ended. Arguments as of a call."""
+        run = ModelRun(self.program.run_async(self.arguments(*arrays, **by_name), loop_timeout), self)
         forward_log()
         return run
 
@@ -313,7 +317,7 @@ class Model:
             self._call = self._refuse
         forward_log()
 
-    def _refuse(self, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+    def _refuse(self, arrays: tuple[Array, ...], timeout: None, loop_timeout: float | None) -> tuple[Array, ...]:
         raise StateError(f"model '{self.name}' is closed")
 
     def __enter__(self) -> Model:

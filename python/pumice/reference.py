@@ -15,9 +15,36 @@ from .onnx_import import node_names, parse
 from .recipe import NodeRecipe
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import GraphProto, ModelProto, NodeProto
 
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+
+
+def _subgraphs(node: NodeProto) -> list[GraphProto]:
+    return [attribute.g for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH]
+
+
+def _captured(graph: GraphProto) -> list[str]:
+    """What a subgraph reads of those around it."""
+    own = {value.name for value in [*graph.input, *graph.initializer]}.union(*(node.output for node in graph.node))
+    read = [name for node in graph.node for name in _reads(node)] + [output.name for output in graph.output]
+    return [name for name in read if name and name not in own]
+
+
+def _reads(node: NodeProto) -> list[str]:
+    return [*node.input, *(name for graph in _subgraphs(node) for name in _captured(graph))]
+
+
+def _incomparable(node: NodeProto) -> str:
+    """Why the reference says nothing of a node; "" where it does."""
+    if node.op_type in _RANDOM:
+        return "random"
+    if node.op_type == "Loop" and (len(node.input) < 2 or not node.input[1]):
+        return "the reference runs no Loop without a condition"
+    if node.op_type == "Loop" and len(node.output) > len(node.input) - 2:
+        return "the reference joins what the iterations of a Loop give along an axis of theirs"
+    inner = (_incomparable(inner) for graph in _subgraphs(node) for inner in graph.node)
+    return next(filter(None, inner), "")
 
 
 class ReferenceNode:
@@ -26,9 +53,9 @@ class ReferenceNode:
     def __init__(self, name: str, node: NodeProto, model: ModelProto) -> None:
         self.name = name
         self.op = node.op_type
-        self.inputs = list(dict.fromkeys(filter(None, node.input)))
+        self.inputs = list(dict.fromkeys(filter(None, _reads(node))))
         self.outputs = [output for output in node.output if output]
-        self.random = node.op_type in _RANDOM
+        self.incomparable = _incomparable(node)
         self._node = node
         self._opsets = model.opset_import
         self._evaluator: onnx.reference.ReferenceEvaluator | None = None
@@ -60,9 +87,7 @@ class Reference:
             tensor.name: numpy_helper.to_array(tensor, folder) for tensor in model.graph.initializer
         }
         protos = dict(zip(node_names(model.graph), model.graph.node, strict=True))
-        recipes = [
-            NodeRecipe(node.op_type, name, list(node.input), list(node.output), {}) for name, node in protos.items()
-        ]
+        recipes = [NodeRecipe(node.op_type, name, _reads(node), list(node.output), {}) for name, node in protos.items()]
         known = {*self.constants, *(value.name for value in model.graph.input)}
         ordered = needed(in_order(recipes, known), [value.name for value in model.graph.output])
         nodes = [ReferenceNode(node.name, protos[node.name], model) for node in ordered]

@@ -1,0 +1,79 @@
+"""What nodes that run subgraphs have in common. A value that a subgraph takes from outside becomes an input of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .element_types import Array
+from .errors import graph_error
+from .graph_builder import Builder, Refused
+from .recipe import NodeRecipe, Recipe
+
+if TYPE_CHECKING:
+    from ._pumice import Value
+
+SINGLE = np.array([1])  # as a shape: what the engine's control flow decides and counts by
+
+
+def subgraph_of(builder: Builder, node: NodeRecipe, attribute: str) -> Recipe:
+    """Raises GraphError where there is none, Refused where it holds what is not supported."""
+    recipe = node.attributes.get(attribute)
+    if not isinstance(recipe, Recipe):
+        raise graph_error("node", node.name, f"expected a graph as attribute '{attribute}', given none")
+    path = f"{builder.path(node)}.{attribute}"
+    reasons = _unsupported(builder, recipe, path)
+    if reasons:
+        builder.unsupported.extend(reasons)
+        raise Refused
+    return recipe
+
+
+def _unsupported(builder: Builder, recipe: Recipe, path: str) -> list[str]:
+    """All of it, without building anything: what it takes may not exist."""
+    reasons = [f"graph '{path}': {reason}" for reason in recipe.unsupported]
+    for node in recipe.nodes:
+        if reason := builder.unsupported_node(node, f"{path}/{node.name}"):
+            reasons.append(reason)
+        for name, graph in node.subgraphs.items():
+            reasons += _unsupported(builder, graph, f"{path}/{node.name}.{name}")
+    return reasons
+
+
+def captured(builder: Builder, recipes: list[Recipe]) -> dict[str, Value]:
+    """What subgraphs take from outside, without constants, which they hold themselves."""
+    names = dict.fromkeys(name for recipe in recipes for name in recipe.captured)
+    return {name: builder.operand(name) for name in names if name not in builder.constants}
+
+
+def inner_builder(builder: Builder, node: NodeRecipe, role: str, recipe: Recipe) -> Builder:
+    return Builder(recipe, builder.control_nodes, f"{builder.path(node)}.{role}", builder)
+
+
+def add_captured(inner: Builder, values: dict[str, Value]) -> None:
+    """As further inputs; those that only another branch reads, too."""
+    for name, value in values.items():
+        own = name in inner.recipe.captured
+        taken = inner.graph.input(name if own else f"{inner.graph.name}/outer {name}", value.dtype, value.shape)
+        if own:
+            inner.values[name] = taken
+
+
+def signature(values: dict[str, Value]) -> tuple[Any, ...]:
+    return tuple((name, value.dtype, value.shape) for name, value in values.items())
+
+
+def single_bool(builder: Builder, node: NodeRecipe, name: str) -> Value | Array:
+    """A condition as the engine wants it, bool[1]."""
+    array = builder.array(name)
+    if array is not None:
+        if array.dtype != np.bool_ or array.size != 1:
+            raise graph_error(
+                "node", node.name, f"condition '{name}': expected one bool, given {array.dtype}{array.shape}"
+            )
+        return array.reshape(1)
+    value = builder.operand(name)
+    if value.dtype != "bool":
+        raise graph_error("node", node.name, f"condition '{name}': expected one bool, given {value.dtype}")
+    return value if value.shape == (1,) else builder.helper(node, "Reshape", value, SINGLE)
