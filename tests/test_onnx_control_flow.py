@@ -10,9 +10,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
-from onnx_models import model, node, value
 
 import pumice
+from onnx_models import model, node, value
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -339,6 +339,121 @@ def test_slices_of_other_lengths_are_refused(context: pumice.Context) -> None:
     proto.graph.input[2].CopyFrom(value("q", [4, 3]))
     with pytest.raises(pumice.GraphError, match="'q': expected 5 slices, given 4"):
         pumice.load(proto, context)
+
+
+# Limits, refusals, and what else runs models
+
+
+def endless() -> onnx.ModelProto:
+    body = loop_body([node("Identity", ["x_in"], ["x_out"])], [value("x_in")], [value("x_out")])
+    return repeated(body, "")
+
+
+def test_a_loop_has_no_timeout_unless_it_is_given_one(context: pumice.Context) -> None:
+    loaded = pumice.load(endless(), context)
+    with pytest.raises(TimeoutError, match="loop"):
+        loaded(ramp(1, 4), np.array(True), loop_timeout=0.05)
+    with pytest.raises(TimeoutError, match="loop"):
+        loaded.run_async(ramp(1, 4), np.array(True), loop_timeout=0.05)
+    np.testing.assert_array_equal(loaded(ramp(1, 4), np.array(False)), ramp(1, 4))
+    patient = repeated(adding(), m=scalar(300), c=np.array(True))
+    np.testing.assert_allclose(
+        pumice.load(patient, context)(ramp(1, 4)), ramp(1, 4) + 300 * 299 / 2, rtol=1e-6
+    )  # of sizes unknown at import
+
+
+def test_a_condition_left_out_is_ignored_where_there_is_a_trip_count(context: pumice.Context) -> None:
+    loaded = pumice.load(repeated(adding("below"), first=""), context)
+    np.testing.assert_array_equal(loaded(ramp(1, 4), scalar(9)), ramp(1, 4) + 36)
+    loaded = pumice.load(repeated(adding("below"), "", ""), context)
+    np.testing.assert_array_equal(loaded(ramp(1, 4)), ramp(1, 4) + 15)  # 15 - 1/4 is not below 12
+
+
+def test_sequences_in_loops_are_listed_with_all_else_that_is_unsupported(context: pumice.Context) -> None:
+    sequence = helper.make_tensor_sequence_value_info
+    inserts = node("SequenceInsert", ["s_in", "x"], ["s_out"], name="inserts")
+    wobbles = node("Wobble", ["x"], ["w"], name="wobbles")
+    body = loop_body([inserts, wobbles], [sequence("s_in", FLOAT, None)], [sequence("s_out", FLOAT, None), value("w")])
+    nodes = [
+        node("SequenceEmpty", [], ["s"], name="empty"),
+        node("Loop", ["m", "", "s"], ["t", "y"], name="loop", body=body),
+    ]
+    proto = model(nodes, [value("x"), value("m", [], INT64)])
+    with pytest.raises(pumice.UnsupportedError) as caught:
+        pumice.load(proto, context)
+    text = "\n".join(caught.value.items)
+    for part in ("'empty': operator SequenceEmpty", "loop.body/inserts", "loop.body/wobbles", "'s_in': sequence"):
+        assert part in text
+
+
+WRONG = {
+    "expected a body of 4 inputs": {"inputs": ["m", "c", "x", "x"]},
+    "expected one bool": {"inputs": ["m", "x", "x"]},
+    "expected int64": {"inputs": ["x", "c", "x"]},
+    "expected a graph as attribute 'body'": {"body": None},
+    "as its body declares": {"inputs": ["m", "c", "m"]},
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_loops_are_refused(context: pumice.Context, message: str) -> None:
+    given: dict[str, Any] = {"inputs": ["m", "c", "x"], "body": adding(), **WRONG[message]}
+    attributes = {"body": given["body"]} if given["body"] else {}
+    nodes = [node("Loop", given["inputs"], ["y"], name="loop", **attributes)]
+    proto = model(nodes, [value("x"), value("m", [], INT64), value("c", [], BOOL)])
+    with pytest.raises(pumice.GraphError, match=f"node 'loop'.*{message}"):
+        pumice.load(proto, context)
+
+
+def test_a_subgraph_that_reads_its_own_node_is_refused(context: pumice.Context) -> None:
+    then = graph([node("Neg", ["y"], ["t"])], [], [value("t")])
+    proto = model([node("If", ["c"], ["y"], name="if", then_branch=then, else_branch=then)], [value("c", [], BOOL)])
+    with pytest.raises(pumice.GraphError, match="'if': needs its own result"):
+        pumice.load(proto, context)
+
+
+def test_deep_nesting_is_built_once_a_level(context: pumice.Context) -> None:
+    levels = 12
+    outputs = [value("x_out"), value("row")]
+    nodes = [node("Add", ["x_in", "x"], ["x_out"]), node("Identity", ["x_out"], ["row"])]
+    body = loop_body(nodes, [value("x_in", None)], outputs)
+    for level in range(levels):
+        nodes = [
+            node("Loop", ["one", "", "x_in"], ["x_out", "rows"], name=f"level {level}", body=body),
+            node("Squeeze", ["rows", "axis"], ["row"]),
+        ]
+        constants = {"one": scalar(1), "axis": np.array([0])} if level == levels - 1 else {}
+        body = loop_body(nodes, [value("x_in", None)], outputs, **constants)
+    proto = repeated(body, first="", outputs=("y", "s"))
+    y, s = pumice.load(proto, context)(ramp(1, 4), scalar(2))
+    np.testing.assert_array_equal(y, 3 * ramp(1, 4))
+    np.testing.assert_array_equal(s, np.array([2 * ramp(1, 4), 3 * ramp(1, 4)]))
+
+
+def test_a_model_with_control_flow_comes_back_from_the_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pumice.graph_cache import load_recipe
+
+    monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path))
+    data = choice().SerializeToString()
+    first, second = load_recipe(data), load_recipe(data)
+    assert list(tmp_path.glob("graphs/*.graph"))
+    assert [node.reads for node in first.nodes] == [node.reads for node in second.nodes]
+    (branch, other) = (recipe.nodes[1].subgraphs["then_branch"] for recipe in (first, second))
+    assert list(branch.captured) == list(other.captured) == ["x", "doubled", "w"]
+    assert bytes(branch.constants["t1"].raw) == bytes(other.constants["t1"].raw) == ramp(4).tobytes()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_control_flow_is_validated_as_nodes(context: pumice.Context, precision: str) -> None:
+    cases = [(ramp(2, 4), np.array(c)) for c in (True, False)]
+    report = pumice.validate(choice().SerializeToString(), cases, context=context, precision=precision)
+    report.raise_if_failed()
+    assert {row.output for row in report.rows if row.op == "If"} == {"y", "z"}
+    proto = repeated(adding(scanned=True), outputs=("y", "s"))
+    given = (ramp(2, 4), scalar(3), np.array(True))
+    report = pumice.validate(proto.SerializeToString(), [given], context=context, precision=precision)
+    (row,) = [row for row in report.rows if row.op == "Loop" and row.output == "s"]
+    assert "joins" in row.note
 
 
 # The standard's own tests of these operators

@@ -247,7 +247,7 @@ def test_an_initializer_given_twice_is_refused() -> None:
 
 
 def subgraph() -> onnx.GraphProto:
-    return helper.make_graph([node("Relu", ["x"], ["z"])], "branch", [], [value("z")])
+    return helper.make_graph([node("Wobble", ["x"], ["z"], name="inside")], "branch", [], [value("z")])
 
 
 def test_all_that_is_unsupported_is_listed_at_once() -> None:
@@ -271,7 +271,8 @@ def test_all_that_is_unsupported_is_listed_at_once() -> None:
     items = caught.value.items
     expected = (
         "'first'.*Wobble",
-        "'branching'.*If",
+        "'branching.then_branch/inside'.*Wobble",
+        "'branching.else_branch/inside'.*Wobble",
         "'foreign'.*com.example::Gelu",
         "'s'.*string",
         "'f8'.*float8e4m3fn",

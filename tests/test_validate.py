@@ -31,8 +31,8 @@ class Faulty:
         self._program = program
         self._change = change
 
-    def __call__(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        results = {name: value.copy() for name, value in self._program(inputs).items()}
+    def __call__(self, inputs: dict[str, Any], **limits: Any) -> dict[str, Any]:
+        results = {name: value.copy() for name, value in self._program(inputs, **limits).items()}
         self._change(results)
         return results
 

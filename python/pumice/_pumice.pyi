@@ -1282,9 +1282,9 @@ class Program:
         """
         For every node which kernel and precision run it, and why: node, op, kernel, precision, note.
         """
-    def run_async(self, inputs: tuple[typing.Any, ...]) -> ProgramRun:
+    def run_async(self, inputs: tuple[typing.Any, ...], loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> ProgramRun:
         """
-        Starts an execution and returns at once, or where the program has control flow when it has ended: execution().start() does not wait for that. Arrays in graph order.
+        Starts an execution and returns at once, or where the program has control flow when it has ended: execution().start() does not wait for that. Arrays in graph order. loop_timeout: see __call__.
         """
     @property
     def closed(self) -> bool:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from .errors import graph_error
 from .graph_builder import Builder
 from .loop_nodes import add_loop, add_scan
-from .recipe import NodeRecipe
-from .subgraphs import add_captured, captured, inner_builder, signature, single_bool, subgraph_of
+from .recipe import NodeRecipe, Recipe
+from .subgraphs import add_captured, captured, inner_builder, signature, single_bool, subgraphs_of
 
 if TYPE_CHECKING:
     from ._pumice import Graph, Value
@@ -16,26 +16,29 @@ if TYPE_CHECKING:
 
 
 def _add_if(builder: Builder, node: NodeRecipe) -> None:
-    branches = {role: subgraph_of(builder, node, f"{role}_branch") for role in ("then", "else")}
+    recipes = subgraphs_of(builder, node, "then_branch", "else_branch")
     if len(node.inputs) != 1:
         raise graph_error("node", node.name, f"expected one input, the condition, given {len(node.inputs)}")
-    values = captured(builder, list(branches.values()))
+    values = captured(builder, recipes)
     kept = [j for j, name in enumerate(node.outputs) if name]
     graphs = []
-    for role, recipe in branches.items():
+    for role, recipe in zip(("then", "else"), recipes, strict=True):
         if recipe.inputs or len(recipe.outputs) < len(node.outputs):
             given = f"{len(recipe.inputs)} and {len(recipe.outputs)}"
             expected = f"no inputs and {len(node.outputs)} outputs of {role}_branch"
             raise graph_error("node", node.name, f"expected {expected}, given {given}")
-        graphs.append(_branch(builder, node, role, kept, values))
+        graphs.append(_branch(builder, node, role, recipe, kept, values))
     condition = single_bool(builder, node, node.inputs[0])
     names = [node.outputs[j] for j in kept]
     inputs = list(values.values())
-    builder.keep(names, builder.graph.if_(condition, *graphs, inputs=inputs, name=node.name, output_names=names))
+    builder.keep(
+        names, builder.graph.if_(condition, graphs[0], graphs[1], inputs=inputs, name=node.name, output_names=names)
+    )
 
 
-def _branch(builder: Builder, node: NodeRecipe, role: str, kept: list[int], values: dict[str, Value]) -> Graph:
-    recipe = subgraph_of(builder, node, f"{role}_branch")
+def _branch(
+    builder: Builder, node: NodeRecipe, role: str, recipe: Recipe, kept: list[int], values: dict[str, Value]
+) -> Graph:
     key = (id(recipe), builder.path(node), signature(values))
     if key not in builder.subgraphs:
         inner = inner_builder(builder, node, role, recipe)

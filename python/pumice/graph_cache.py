@@ -17,8 +17,8 @@ from . import __version__
 from ._pumice import Graph, cache_directory, note_cache_use, prune_cache
 from .control_nodes import CONTROL_NODES
 from .element_types import BITS, Bytes, byte_count
-from .model_file import ModelFile, Source
 from .graph_builder import build
+from .model_file import ModelFile, Source
 from .recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Place, Recipe
 
 _MAGIC = b"pumice graph\n"

@@ -16,7 +16,7 @@ from .element_types import Array, numpy_dtype
 from .errors import graph_error
 from .graph_builder import Builder, Refused
 from .recipe import InputRecipe, NodeRecipe, Recipe
-from .subgraphs import SINGLE, add_captured, captured, inner_builder, signature, single_bool, subgraph_of
+from .subgraphs import SINGLE, add_captured, captured, inner_builder, signature, single_bool, subgraphs_of
 
 if TYPE_CHECKING:
     from ._pumice import Graph, Value
@@ -150,8 +150,9 @@ class _Loop:
 
     def _iteration(self, states: list[State], extra: list[State], modes: list[bool]) -> Body:
         """The body; without `modes` a trial that leaves the results out."""
-        key = (id(self.body), self.builder.path(self.node), tuple(states), tuple(extra), tuple(modes))
-        key += (signature(self.captured), signature(dict(enumerate(self.sliced))), self._fixed())  # type: ignore[arg-type]
+        sliced = tuple((value.dtype, value.shape) for value in self.sliced)
+        what = (id(self.body), self.builder.path(self.node), self._fixed())
+        key = (*what, tuple(states), tuple(extra), tuple(modes), signature(self.captured), sliced)
         if key not in self.builder.subgraphs:
             self.builder.subgraphs[key] = self._built(states, extra, modes)
         body: Body = self.builder.subgraphs[key]
@@ -254,19 +255,19 @@ class _Loop:
         """The result as ONNX has it. `rows` starts with what the loop gave for it."""
         helper, node = self.builder.helper, self.node
         steps: list[tuple[str, list[Any], dict[str, Any]]] = []
-        if not buffered:
-            known = element.known
-            if known is not None and math.prod(known):
-                shape: Value | Array = np.array([-1, *known])
+        shape: Value | Array
+        known = element.known
+        if buffered and self.goes_on is not None:
+            end = helper(node, "Cast", count, to=_INT64)
+            steps.append(("Slice", [np.array([0]), end, np.array([0])], {}))
+        elif buffered and self._is_shaped_late(element):
+            steps.append(("Reshape", [np.array([-1, *(known or ())])], {}))
+        elif not buffered:
+            if known is not None and 0 not in known:
+                shape = np.array([-1, *known])
             else:
                 shape = helper(node, "Concat", helper(node, "Cast", count, to=_INT64), rows[1], axis=0)
             steps.append(("Reshape", [shape], {"allowzero": 1}))
-        elif self.goes_on is not None:
-            end = helper(node, "Cast", count, to=_INT64)
-            steps.append(("Slice", [np.array([0]), end, np.array([0])], {}))
-        elif not isinstance(self.rows, int):
-            if math.prod(element.known or ()):  # says the rank, which the graph does not know of a computed shape
-                steps.append(("Reshape", [np.array([-1, *(element.known or ())])], {}))
         if scanned.axis != 0:
             steps.append(("Transpose", [], {"perm": self._order(element, scanned.axis)}))
         value = rows[0]
@@ -274,6 +275,10 @@ class _Loop:
             output = name if i == len(steps) - 1 else ""
             value = helper(node, op, value, *operands, output=output, **attributes)
         return value
+
+    def _is_shaped_late(self, element: Element) -> bool:
+        """Whether a buffer of a computed number of rows needs a Reshape to tell its rank."""
+        return not isinstance(self.rows, int) and 0 not in (element.known or ())
 
     def _order(self, element: Element, axis: int) -> list[int]:
         if element.shape is None:
@@ -332,8 +337,7 @@ class _Loop:
         states = len(self.initial)
         made = list(names[:states])
         for element, buffered, scanned, name in zip(elements, modes, self.given, names[states:], strict=True):
-            final = buffered and self.goes_on is None and scanned.axis == 0
-            final = final and (isinstance(self.rows, int) or not math.prod(element.known or ()))
+            final = buffered and self.goes_on is None and scanned.axis == 0 and not self._is_shaped_late(element)
             made += [name if final else ""] + ([] if buffered else [""])
         made += [""] * (count - len(made))
         return [name or f"{self.node.name}/made{i}" for i, name in enumerate(made)]
@@ -380,7 +384,7 @@ def _is_always_true(builder: Builder, body: Recipe) -> bool:
 
 
 def add_loop(builder: Builder, node: NodeRecipe) -> None:
-    body = subgraph_of(builder, node, "body")
+    (body,) = subgraphs_of(builder, node, "body")
     inputs = node.inputs + [""] * (2 - len(node.inputs))
     states = len(inputs) - 2
     if len(body.inputs) != len(inputs) or not 1 + states <= len(body.outputs) or len(node.outputs) >= len(body.outputs):
@@ -417,7 +421,7 @@ def _integers(node: NodeRecipe, name: str, count: int) -> list[int]:
     given = node.attributes.get(name, [0] * count)
     if not isinstance(given, list) or len(given) != count or not all(isinstance(item, int) for item in given):
         raise graph_error("node", node.name, f"attribute '{name}': expected {count} integers, given {given!r}")
-    return [int(item) for item in given]  # type: ignore[arg-type]
+    return [int(item) for item in given]
 
 
 def _directions(node: NodeRecipe, name: str, count: int) -> list[bool]:
@@ -428,7 +432,7 @@ def _directions(node: NodeRecipe, name: str, count: int) -> list[bool]:
 
 
 def add_scan(builder: Builder, node: NodeRecipe) -> None:
-    body = subgraph_of(builder, node, "body")
+    (body,) = subgraphs_of(builder, node, "body")
     slices = node.attributes.get("num_scan_inputs")
     if not isinstance(slices, int) or not 1 <= slices <= len(node.inputs) or "" in node.inputs:
         expected = f"between 1 and all {len(node.inputs)} of its inputs as 'num_scan_inputs'"
@@ -469,13 +473,14 @@ def _take_slices(loop: _Loop, values: list[Value]) -> None:
     for length, value in zip(lengths, values, strict=True):
         if length not in (known, None):
             raise graph_error("node", node.name, f"'{value.name}': expected {known} slices, given {length}")
+    rows: Value | Array
     if known is not None:
+        rows = np.array([known])
         loop.rows, loop.limit = known, np.array([known], np.int32)
     else:
         shape = builder.helper(node, "Shape", values[0])
-        loop.rows = builder.helper(node, "Gather", shape, np.array([loop.slices[0].axis]), axis=0)
-        loop.limit = builder.helper(node, "Cast", loop.rows, to=_INT32)
-    rows = np.array([known]) if known is not None else loop.rows
+        rows = loop.rows = builder.helper(node, "Gather", shape, np.array([loop.slices[0].axis]), axis=0)
+        loop.limit = builder.helper(node, "Cast", rows, to=_INT32)
     for i, (length, value) in enumerate(zip(lengths, values, strict=True)):
         if length == known and (known is not None or i == 0):
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from .element_types import Bytes
@@ -81,7 +82,7 @@ class Recipe(NamedTuple):
     nodes: list[NodeRecipe]
     outputs: list[InputRecipe]
     unsupported: list[str]
-    captured: list[str] = []
+    captured: Sequence[str] = ()
 
     @property
     def complete(self) -> bool:

@@ -17,17 +17,20 @@ if TYPE_CHECKING:
 SINGLE = np.array([1])  # as a shape: what the engine's control flow decides and counts by
 
 
-def subgraph_of(builder: Builder, node: NodeRecipe, attribute: str) -> Recipe:
-    """Raises GraphError where there is none, Refused where it holds what is not supported."""
-    recipe = node.attributes.get(attribute)
-    if not isinstance(recipe, Recipe):
-        raise graph_error("node", node.name, f"expected a graph as attribute '{attribute}', given none")
-    path = f"{builder.path(node)}.{attribute}"
-    reasons = _unsupported(builder, recipe, path)
+def subgraphs_of(builder: Builder, node: NodeRecipe, *attributes: str) -> list[Recipe]:
+    """Raises GraphError where there is none, Refused where they hold what is not supported."""
+    recipes = []
+    reasons = []
+    for attribute in attributes:
+        recipe = node.attributes.get(attribute)
+        if not isinstance(recipe, Recipe):
+            raise graph_error("node", node.name, f"expected a graph as attribute '{attribute}', given none")
+        recipes.append(recipe)
+        reasons += _unsupported(builder, recipe, f"{builder.path(node)}.{attribute}")
     if reasons:
         builder.unsupported.extend(reasons)
         raise Refused
-    return recipe
+    return recipes
 
 
 def _unsupported(builder: Builder, recipe: Recipe, path: str) -> list[str]:
