@@ -385,6 +385,11 @@ def test_what_is_of_one_list_of_dispatches_is_refused_by_name(context: pumice.Co
 
 
 def test_keep_all_gives_what_every_node_of_the_outermost_graph_makes(context: pumice.Context) -> None:
-    graph = counting_loop()
-    result = graph.compile(context, keep_all=True)({"start": integer(0), "limit": integer(4)})
-    assert result["last"] == [4]
+    graph = pumice.Graph()
+    start, limit = graph.input("start", "int32", [1]), graph.input("limit", "int32", [1])
+    first = graph.add("Neg", start, output_names=["first"])
+    (last,) = graph.while_(less_than_limit(), count_up(), carried=[first], invariant=[limit], output_names=["last"])
+    graph.output("double", graph.add("Add", last, last))
+    program = graph.compile(context, keep_all=True)
+    result = program({"start": integer(3), "limit": integer(4)})
+    assert (result["first"], result["last"], result["double"]) == ([-3], [4], [8])

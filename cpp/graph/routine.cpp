@@ -100,13 +100,14 @@ class Cutter {
   void find_needed(const Graph& graph, bool keep_all) {
     needed_.assign(graph.values().size(), false);
     for (const ValueId output : routine_.outputs) needed_[index(output)] = true;
+    std::vector<bool> given = needed_;
     for (size_t i = graph.nodes().size(); i-- > 0;) {
       const GraphNode& node = graph.nodes()[i];
       if (!keep_all && !is_needed(node)) continue;
       for (const ValueId input : node.inputs)
         if (input != kAbsent) needed_[index(input)] = true;
       for (const ValueId output : node.outputs)
-        if (keep_all && output != kAbsent && !needed_[index(output)]) needed_[index(output)] = true, routine_.outputs.push_back(output);
+        if (keep_all && output != kAbsent && !given[index(output)]) needed_[index(output)] = true, routine_.outputs.push_back(output);
     }
   }
 

@@ -28,16 +28,17 @@ def generated(model: Model, sizes: Mapping[str, int]) -> dict[str, Array]:
         if name not in known:
             raise InputError(f"no dimension '{name}'; the inputs have {', '.join(sorted(known)) or 'none with a name'}")
     random = np.random.default_rng(_SEED)
-    return {value.name: _random(value, sizes, random) for value in model.inputs}
+    chosen = dict(sizes)  # by name, so that every size of a name is the same
+    return {value.name: _random(value, chosen, random) for value in model.inputs}
 
 
-def _random(value: ModelValue, sizes: Mapping[str, int], random: np.random.Generator) -> Array:
+def _random(value: ModelValue, chosen: dict[str, int], random: np.random.Generator) -> Array:
     if value.shape is None:
         raise InputError(f"input '{value.name}' is of unknown rank: give it with --input")
-    shape = [
-        size if isinstance(size, int) else sizes.get(size or "", _GENERATED_SIZE if axis else 1)
-        for axis, size in enumerate(value.shape)
-    ]
+    shape = []
+    for axis, size in enumerate(value.shape):
+        unnamed = _GENERATED_SIZE if axis else 1
+        shape.append(size if isinstance(size, int) else chosen.setdefault(size, unnamed) if size else unnamed)
     if any(size > _MOST_GENERATED for size in shape) or math.prod(shape) > _MOST_GENERATED:
         raise InputError(f"input '{value.name}' of shape {shape}: at most {_MOST_GENERATED} elements are generated")
     if value.dtype.kind in "biu":
