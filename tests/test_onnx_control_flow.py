@@ -229,6 +229,37 @@ def test_captured_values_and_integers_are_carried(context: pumice.Context) -> No
     check(context, proto, [{"x": ramp(6, 4), "m": scalar(n)} for n in (2, 6)], reference=False)
 
 
+def test_results_that_the_body_takes_from_elsewhere(context: pumice.Context) -> None:
+    """A state as it was, the iteration number, a captured constant; and an operator of an older set in the body."""
+    outputs = [value("x_in"), value("number", [], INT64), value("r", None), value("k", None)]
+    body = loop_body([node("ReduceSum", ["x_in"], ["r"], axes=[0], keepdims=0)], [value("x_in")], outputs)
+    nodes = [node("Loop", ["m", "", "x"], ["y", "n", "sums", "ks"], name="loop", body=body)]
+    inputs = [value("x"), value("m", [1], INT64)]
+    proto = model(nodes, inputs, ["y", "n", "sums", "ks"], {"k": ramp(3)}, opset=11)
+    y, n, sums, ks = pumice.load(proto, context)(ramp(2, 4), np.array([3]))
+    np.testing.assert_array_equal(y, ramp(2, 4))
+    assert (n.dtype, n.tolist()) == (np.int64, [0, 1, 2])
+    np.testing.assert_array_equal(sums, np.stack([ramp(2, 4).sum(0)] * 3))
+    np.testing.assert_array_equal(ks, np.stack([ramp(3)] * 3))
+
+
+@pytest.mark.parametrize("rows", [2, "N"])
+def test_results_of_several_types(context: pumice.Context, rows: int | str) -> None:
+    types = {"g": BOOL, "h": TensorProto.FLOAT16, "i": TensorProto.INT8, "j": INT64}
+    casts = [node("Cast", ["x_in"], [name], to=dtype) for name, dtype in types.items()]
+    nodes = [*casts, node("Add", ["x_in", "z"], ["x_out"])]
+    outputs = [value("x_out"), *(value(name, (rows, 4), dtype) for name, dtype in types.items())]
+    body = loop_body(nodes, [value("x_in")], outputs, z=np.array(0.25, np.float32))
+    names = ["y", *(name.upper() for name in types)]
+    nodes = [node("Loop", ["m", "", "x"], names, name="loop", body=body)]
+    proto = model(nodes, [value("x", (rows, 4)), value("m", [], INT64)], names)
+    _, *results = pumice.load(proto, context)(ramp(2, 4), scalar(3))
+    states = np.stack([ramp(2, 4) + np.float32(i / 4) for i in range(3)])
+    for result, dtype in zip(results, ("bool", "float16", "int8", "int64"), strict=True):
+        assert result.dtype == dtype
+        np.testing.assert_array_equal(result, states.astype(dtype))
+
+
 # Nested
 
 
@@ -318,6 +349,12 @@ def test_a_scan_of_two_inputs(context: pumice.Context, attributes: dict[str, lis
     loaded = check(context, proto, [case], reference=attributes == {})
     report = {row["node"]: row["op"] for row in loaded.report()}
     assert report["scan"] == "While"
+
+
+def test_a_scan_without_states(context: pumice.Context) -> None:
+    body = graph([node("Neg", ["a"], ["n"])], [value("a", None)], [value("n", None)])
+    proto = typed(model([node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1)]))
+    check(context, proto, [{"x": ramp(n, 4)} for n in (1, 3)])
 
 
 def test_a_scan_of_nothing_gives_no_rows(context: pumice.Context) -> None:
