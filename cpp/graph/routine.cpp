@@ -100,7 +100,7 @@ class Cutter {
   void find_needed(const Graph& graph, bool keep_all) {
     needed_.assign(graph.values().size(), false);
     for (const ValueId output : routine_.outputs) needed_[index(output)] = true;
-    std::vector<bool> given = needed_;
+    const std::vector<bool> given = needed_;  // as outputs already
     for (size_t i = graph.nodes().size(); i-- > 0;) {
       const GraphNode& node = graph.nodes()[i];
       if (!keep_all && !is_needed(node)) continue;
