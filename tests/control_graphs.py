@@ -87,3 +87,21 @@ def hidden(graph: pumice.Graph, value: pumice.Value) -> pumice.Value:
 def only_loop(execution: pumice.Execution) -> dict[str, object]:
     (loop,) = execution.report["loops"]
     return loop
+
+
+def collatz() -> pumice.Graph:
+    """Halves or triples `x` until it is 1: an IF in a WHILE. Outputs x and the steps that it took."""
+    even, odd = graph_of("Div", [("int32", [1])], integer(2)), pumice.Graph("odd")
+    odd.output("y", odd.add("Add", odd.add("Mul", odd.input("x", "int32", [1]), integer(3)), integer(1)))
+    condition, body = pumice.Graph("more"), pumice.Graph("collatz")
+    x, _ = condition.input("x", "int32", [1]), condition.input("steps", "int32", [1])
+    condition.output("more", condition.add("Greater", x, integer(1)))
+    x, steps = body.input("x", "int32", [1]), body.input("steps", "int32", [1])
+    is_even = body.add("Equal", body.add("Mod", x, integer(2)), integer(0))
+    body.output("x", body.if_(is_even, even, odd, inputs=[x])[0])
+    body.output("steps", body.add("Add", steps, integer(1)))
+    graph = pumice.Graph()
+    last, steps = graph.while_(condition, body, carried=[graph.input("x", "int32", [1]), integer(0)])
+    graph.output("x_last", last)
+    graph.output("steps", steps)
+    return graph

@@ -7,6 +7,7 @@ import pytest
 
 import pumice
 from control_graphs import (
+    collatz,
     count_up,
     counting_loop,
     fibonacci,
@@ -231,21 +232,7 @@ def test_a_declared_size_holds_at_run_time(context: pumice.Context) -> None:
 
 def test_an_if_in_a_loop(context: pumice.Context) -> None:
     """The Collatz sequence: halve or triple."""
-    even, odd = graph_of("Div", [("int32", [1])], integer(2)), pumice.Graph("odd")
-    odd.output("y", odd.add("Add", odd.add("Mul", odd.input("x", "int32", [1]), integer(3)), integer(1)))
-    condition, body = pumice.Graph("more"), pumice.Graph("collatz")
-    x, _ = condition.input("x", "int32", [1]), condition.input("steps", "int32", [1])
-    condition.output("more", condition.add("Greater", x, integer(1)))
-    x, steps = body.input("x", "int32", [1]), body.input("steps", "int32", [1])
-    is_even = body.add("Equal", body.add("Mod", x, integer(2)), integer(0))
-    (following,) = body.if_(is_even, even, odd, inputs=[x])
-    body.output("x", following)
-    body.output("steps", body.add("Add", steps, integer(1)))
-    graph = pumice.Graph()
-    x, steps = graph.while_(condition, body, carried=[graph.input("x", "int32", [1]), integer(0)])
-    graph.output("x", x)
-    graph.output("steps", steps)
-    program = graph.compile(context)
+    program = collatz().compile(context)
     for start, expected in ((1, 0), (6, 8), (27, 111)):
         assert program({"x": integer(start)})["steps"] == [expected]
 

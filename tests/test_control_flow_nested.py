@@ -6,28 +6,11 @@ import numpy as np
 import pytest
 
 import pumice
-from control_graphs import count_up, graph_of, hidden, identity, integer, less_than_limit, only_loop, truth
-
-
-def collatz(context: pumice.Context) -> pumice.Execution:
-    even, odd = graph_of("Div", [("int32", [1])], integer(2)), pumice.Graph("odd")
-    odd.output("y", odd.add("Add", odd.add("Mul", odd.input("x", "int32", [1]), integer(3)), integer(1)))
-    condition, body = pumice.Graph("more"), pumice.Graph("collatz")
-    x, _ = condition.input("x", "int32", [1]), condition.input("steps", "int32", [1])
-    condition.output("more", condition.add("Greater", x, integer(1)))
-    x, steps = body.input("x", "int32", [1]), body.input("steps", "int32", [1])
-    is_even = body.add("Equal", body.add("Mod", x, integer(2)), integer(0))
-    body.output("x", body.if_(is_even, even, odd, inputs=[x])[0])
-    body.output("steps", body.add("Add", steps, integer(1)))
-    graph = pumice.Graph()
-    x, steps = graph.while_(condition, body, carried=[graph.input("x", "int32", [1]), integer(0)])
-    graph.output("x_last", x)
-    graph.output("steps", steps)
-    return graph.compile(context).execution()
+from control_graphs import collatz, count_up, graph_of, hidden, identity, integer, less_than_limit, only_loop, truth
 
 
 def test_an_if_in_a_loop_is_decided_on_the_device(skipping_device: pumice.Context) -> None:
-    execution = collatz(skipping_device)
+    execution = collatz().compile(skipping_device).execution()
     for start, steps in ((1, 0), (2, 1), (3, 7), (27, 111), (97, 118)):
         execution.set("x", integer(start))
         result = execution.compute(loop_timeout=15)

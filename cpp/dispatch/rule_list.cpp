@@ -3,7 +3,7 @@
 namespace pumice {
 namespace {
 
-constexpr BindingRule kRules[] = {
+constexpr Rule kRules[] = {
     {"C1", "an execution binds as many inputs as the operator has, optional ones included"},
     {"C2", "an execution binds as many outputs as the operator has, optional ones included"},
     {"C3", "each tensor of a variadic input or output is a binding of its own"},
@@ -79,7 +79,7 @@ constexpr BindingRule kRules[] = {
 
 }  // namespace
 
-std::span<const BindingRule> binding_rules() {
+std::span<const Rule> binding_rules() {
   return kRules;
 }
 

@@ -6,12 +6,12 @@
 
 namespace pumice {
 
-struct BindingRule {
+struct Rule {
   std::string_view id, text;
 };
 
 // In the order of their families: counts and kinds (C), initializers (I), owned tensors (O), memory (M), ranges (R), descriptions (T),
 // hazards (H), temporary and persistent resources (P), lifetime (L), graphs (G).
-std::span<const BindingRule> binding_rules();
+std::span<const Rule> binding_rules();
 
 }  // namespace pumice

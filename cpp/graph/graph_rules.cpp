@@ -3,7 +3,7 @@
 namespace pumice {
 namespace {
 
-constexpr GraphRule kRules[] = {
+constexpr Rule kRules[] = {
     {"B2.1", "a condition, given to an IF or made by a condition graph, is bool of shape [1] and known to be"},
     {"B2.2", "what an IF or WHILE runs is a Graph"},
     {"B2.3", "both branches of an IF take its inputs and give its outputs: as many, of the same types, in shapes that can be the same"},
@@ -21,7 +21,7 @@ constexpr GraphRule kRules[] = {
 
 }  // namespace
 
-std::span<const GraphRule> graph_rules() {
+std::span<const Rule> graph_rules() {
   return kRules;
 }
 

@@ -25,17 +25,6 @@ void set_taps(StepBuilder& step, const Contraction& c) {
   step.set("tap_first", c.tap_first).set("tap_row", c.tap_row).set("tap_column", c.tap_column).set("kernel_taps", c.weights.taps);
 }
 
-void set_zero_points(StepBuilder& step, const Contraction& c) {
-  const auto set = [&](std::string name, const std::optional<ZeroPoints>& zero, std::string_view along) {
-    if (zero) step.bind(name, zero->operand);
-    if (!c.matrix) return;
-    const ZeroPoints given = zero.value_or(ZeroPoints{});
-    step.set(name + "_first", given.first).set(name + std::string(along), given.stride).set(name + "_group", given.stride_group);
-  };
-  set("x_zero", c.integers->x_zero, "_row");
-  set("w_zero", c.integers->w_zero, "_column");
-}
-
 }  // namespace
 
 void add_contraction(LowerContext& node, const Contraction& c, const Operand& x, const Operand& w, const ContractionBias& bias,
@@ -109,13 +98,15 @@ void add_contraction(LowerContext& node, const Contraction& c, const Operand& x,
   };
   StepBuilder step(node.kernel(shader, sums, macros, spec));
   step.bind("x", from(x, c.x_first, factors)).bind("w", c.integers ? w : from(w, c.w_first, factors)).bind("y", from(y, c.y_first, sums));
-  if (c.integers) set_zero_points(step, c);
+  if (c.integers) bind_zero_points(step, *c.integers);
   if (bias.kind != ContractionBias::Kind::none) step.bind("b", bias.operand);
   step.set("pixels", pixels).set("out_h", c.out_h).set("out_w", c.out_w);
   if (!c.matrix)
     set_taps(step, c);
   else if (c.integers)
-    step.set("w_first", c.w_first);
+    set_zero_points(step.set("w_first", c.w_first), *c.integers)
+        .set("x_zero_group", c.integers->x_zero ? c.integers->x_zero->stride_group : 0)
+        .set("w_zero_group", c.integers->w_zero ? c.integers->w_zero->stride_group : 0);
   else
     step.set("b_scale", bias.scale).set("b_stride_row", bias.stride_row).set("b_stride_column", bias.stride_column);
   step.set("channels_in", c.weights.channels_in).set("channels_out", c.weights.channels_out);

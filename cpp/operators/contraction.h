@@ -77,8 +77,10 @@ Contraction matrix_product(const Planes& a, const WeightView& b, const Planes& y
 // The rows of input 0 as a product reads them best; `c` is told how they lie.
 Operand matrix_rows(LowerContext& node, Contraction& c);
 
-// The macros that tell the kernels of IntegerTerms.
+// The macros that tell the kernels of IntegerTerms; what they bind, and where the products of matrices find a row's and a column's.
 Macros integer_macros(const IntegerTerms& integers);
+void bind_zero_points(StepBuilder& step, const IntegerTerms& integers);
+StepBuilder& set_zero_points(StepBuilder& step, const IntegerTerms& integers);
 // The zero points at input `input`, packed as pack_integers() does; none where it is absent or known to be zero.
 std::optional<ZeroPoints> zero_points(LowerContext& node, size_t input);
 

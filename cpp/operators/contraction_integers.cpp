@@ -19,6 +19,17 @@ Macros integer_macros(const IntegerTerms& integers) {
           {"W_ZERO", told(integers.w_zero.has_value())}};
 }
 
+void bind_zero_points(StepBuilder& step, const IntegerTerms& integers) {
+  if (integers.x_zero) step.bind("x_zero", integers.x_zero->operand);
+  if (integers.w_zero) step.bind("w_zero", integers.w_zero->operand);
+}
+
+StepBuilder& set_zero_points(StepBuilder& step, const IntegerTerms& integers) {
+  const ZeroPoints x = integers.x_zero.value_or(ZeroPoints{}), w = integers.w_zero.value_or(ZeroPoints{});
+  step.set("x_zero_first", x.first).set("x_zero_row", x.stride);
+  return step.set("w_zero_first", w.first).set("w_zero_column", w.stride);
+}
+
 void pack_integers(const PackContext& node, size_t input, int64_t count, PackedWeight& packed) {
   const TensorDesc& source_desc = node.input(input);
   if (!source_desc.is_packed())

@@ -1,8 +1,7 @@
 #include "operators/matrix_integers.h"
 
-#include <algorithm>
-
 #include "core/rounding.h"
+#include "operators/precision.h"
 
 namespace pumice {
 namespace {
@@ -83,13 +82,7 @@ bool has_integer_matrices(const NodeContext& node, const TensorDesc& b) {
   constexpr int64_t kLeastDepth = 64, kLeastColumns = 32;
   if (b.rank() != 2 || b.shape[0] < kLeastDepth || b.shape[1] < kLeastColumns) return false;
   const DeviceInfo& device = node.context->info();
-  for (const std::string_view feature :
-       {"cooperativeMatrix", "vulkanMemoryModel", "subgroupSizeControl", "computeFullSubgroups", "shaderInt8"})
-    if (!device.feature(feature)) return false;
-  return std::any_of(device.matrices.begin(), device.matrices.end(), [](const MatrixShape& shape) {
-    return shape.m == 16 && shape.n == 16 && shape.k == 32 && shape.a == "int8" && shape.b == "int8" && shape.c == "int32" &&
-           shape.result == "int32";
-  });
+  return device.feature("shaderInt8") && has_matrix_units(device, 32, DType::int8, DType::int32);
 }
 
 void pack_integer_columns(const NodeContext& node, const TensorDesc& b, PackedWeight& packed) {
@@ -144,12 +137,8 @@ void add_integer_product(LowerContext& node, const IntegerRows& left, int64_t fi
     sums.byte_offset += static_cast<uint64_t>(columns_bytes(b));
     step.bind("w_sums", sums);
   }
-  const auto set_zero = [&](std::string name, const std::optional<ZeroPoints>& zero, std::string_view along) {
-    if (zero) step.bind(name, zero->operand);
-    step.set(name + "_first", zero ? zero->first : 0).set(name + std::string(along), zero ? zero->stride : 0);
-  };
-  set_zero("x_zero", terms.x_zero, "_row");
-  set_zero("w_zero", terms.w_zero, "_column");
+  bind_zero_points(step, terms);
+  set_zero_points(step, terms);
   step.groups(static_cast<uint64_t>(ceil_div(rows, tiling.rows)), static_cast<uint64_t>(ceil_div(columns, tiling.columns)));
   node.add(step.build());
 }

@@ -194,15 +194,8 @@ void lower_matmul(LowerContext& node) {
   c.weights.groups = space.sizes.back();
   c.x_stride_group = space.strides[0].back() * m * k, c.w_stride_group = space.strides[1].back() * group,
   c.y_stride_group = space.strides[2].back() * m * n;
-  const Shape outer(space.sizes.begin(), space.sizes.end() - 1);
-  for (int64_t i = 0; i < element_count(outer); ++i) {
-    c.x_first = c.w_first = c.y_first = 0;
-    int64_t rest = i;
-    for (size_t axis = outer.size(); axis-- > 0; rest /= outer[axis]) {
-      const int64_t at = rest % outer[axis];
-      c.x_first += at * space.strides[0][axis] * m * k, c.w_first += at * space.strides[1][axis] * group,
-          c.y_first += at * space.strides[2][axis] * m * n;
-    }
+  for (int64_t run = 0; run < space.runs(); ++run) {
+    c.x_first = space.first_of(0, run) * m * k, c.w_first = space.first_of(1, run) * group, c.y_first = space.first_of(2, run) * m * n;
     add_contraction(node, c, node.in(0), weights, {}, node.out(0));
   }
 }
@@ -247,19 +240,13 @@ static TensorDesc product_desc(const TensorDesc& a, const TensorDesc& b) {
 static void add_row_products(LowerContext& node, const Contraction& c, const TensorDesc& a, const TensorDesc& b, const IndexSpace& all_rows,
                              const Operand& columns, const Operand& y) {
   if (all_rows.elements() == 0) return;
-  const int64_t rows = all_rows.sizes.back(), runs = all_rows.elements() / rows;
+  const int64_t rows = all_rows.sizes.back(), runs = all_rows.runs();
   IntegerTerms terms = *c.integers;
   if (terms.x_zero) terms.x_zero->stride = all_rows.strides[0].back();
   const IntegerRows left = integer_rows(node, a, rows * runs, terms);
   for (int64_t run = 0; run < runs; ++run) {
-    const auto first = [&](size_t tensor) {
-      int64_t sum = 0, rest = run;
-      for (size_t axis = all_rows.sizes.size() - 1; axis-- > 0; rest /= all_rows.sizes[axis])
-        sum += rest % all_rows.sizes[axis] * all_rows.strides[tensor][axis];
-      return sum;
-    };
-    if (terms.x_zero) terms.x_zero->first = first(0);
-    if (terms.w_zero) terms.w_zero->first = first(1);
+    if (terms.x_zero) terms.x_zero->first = all_rows.first_of(0, run);
+    if (terms.w_zero) terms.w_zero->first = all_rows.first_of(1, run);
     add_integer_product(node, left, run * rows, rows, b, columns, terms, y);
   }
 }
@@ -300,16 +287,11 @@ static void add_matmul_integers(LowerContext& node, const ProductInputs& inputs,
   c.y_stride_group = space.strides[2].back() * rows * n;
   if (c.integers->x_zero) c.integers->x_zero->stride_group = space.strides[3].back();
   if (c.integers->w_zero) c.integers->w_zero->stride_group = space.strides[4].back();
-  const Shape outer(space.sizes.begin(), space.sizes.end() - 1);
-  for (int64_t i = 0; i < element_count(outer); ++i) {
-    const auto first = [&](size_t tensor) {
-      int64_t sum = 0, rest = i;
-      for (size_t axis = outer.size(); axis-- > 0; rest /= outer[axis]) sum += rest % outer[axis] * space.strides[tensor][axis];
-      return sum;
-    };
-    c.x_first = first(0) * rows * k, c.w_first = first(1) * group, c.y_first = first(2) * rows * n;
-    if (c.integers->x_zero) c.integers->x_zero->first = first(3);
-    if (c.integers->w_zero) c.integers->w_zero->first = first(4);
+  for (int64_t run = 0; run < space.runs(); ++run) {
+    c.x_first = space.first_of(0, run) * rows * k, c.w_first = space.first_of(1, run) * group;
+    c.y_first = space.first_of(2, run) * rows * n;
+    if (c.integers->x_zero) c.integers->x_zero->first = space.first_of(3, run);
+    if (c.integers->w_zero) c.integers->w_zero->first = space.first_of(4, run);
     add_contraction(node, c, node.in(0), weights, {}, y);
   }
 }

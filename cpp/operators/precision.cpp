@@ -24,10 +24,10 @@ const std::vector<Needs>& needs() {
 
 constexpr std::string_view kMatrixFeatures[] = {"cooperativeMatrix", "vulkanMemoryModel", "subgroupSizeControl", "computeFullSubgroups"};
 
-bool has_shape(const DeviceInfo& device, std::string_view dtype) {
+bool has_shape(const DeviceInfo& device, uint32_t depth, std::string_view operands, std::string_view sums) {
   return std::any_of(device.matrices.begin(), device.matrices.end(), [&](const MatrixShape& shape) {
-    return shape.m == 16 && shape.n == 16 && shape.k == 16 && shape.a == dtype && shape.b == dtype && shape.c == "float32" &&
-           shape.result == "float32";
+    return shape.m == 16 && shape.n == 16 && shape.k == depth && shape.a == operands && shape.b == operands && shape.c == sums &&
+           shape.result == sums;
   });
 }
 
@@ -45,12 +45,19 @@ PrecisionSupport support(const DeviceInfo& device, const Needs& needed) {
       result.lacks.push_back(extension + " of glslang " + std::string(glslang_version()));
   note_missing(needed.matrices);
   note_missing(kMatrixFeatures);
-  if (!has_shape(device, name(needed.dtype))) result.lacks.push_back("matrices of 16x16x16 " + std::string(name(needed.dtype)));
+  if (!has_shape(device, 16, name(needed.dtype), name(DType::float32)))
+    result.lacks.push_back("matrices of 16x16x16 " + std::string(name(needed.dtype)));
   result.matrices = result.lacks.empty();
   return result;
 }
 
 }  // namespace
+
+bool has_matrix_units(const DeviceInfo& device, uint32_t depth, DType operands, DType sums) {
+  return std::all_of(std::begin(kMatrixFeatures), std::end(kMatrixFeatures),
+                     [&](std::string_view feature) { return device.feature(feature); }) &&
+         has_shape(device, depth, name(operands), name(sums));
+}
 
 PrecisionSupport support_of(const DeviceInfo& device, DType float_dtype) {
   for (const Needs& needed : needs())

@@ -223,6 +223,16 @@ int64_t IndexSpace::elements() const {
   return count;
 }
 
+int64_t IndexSpace::runs() const {
+  return element_count({sizes.begin(), sizes.end() - 1});
+}
+
+int64_t IndexSpace::first_of(size_t tensor, int64_t run) const {
+  int64_t first = 0;
+  for (size_t axis = sizes.size() - 1; axis-- > 0; run /= sizes[axis]) first += run % sizes[axis] * strides[tensor][axis];
+  return first;
+}
+
 void IndexSpace::coalesce() {
   IndexSpace merged;
   merged.strides.resize(strides.size());

@@ -15,6 +15,9 @@ struct IndexSpace {
   std::vector<std::vector<int64_t>> strides;  // of each tensor, by axis
 
   int64_t elements() const;
+  // Walks along the last axis, and the element of a tensor where one of them begins.
+  int64_t runs() const;
+  int64_t first_of(size_t tensor, int64_t run) const;
   // Drops axes of size 1 and merges neighbours that every tensor walks as one. Keeps at least one axis.
   void coalesce();
   // Leading axes of size 1 until there are `rank`. Throws UnsupportedError naming `what` where there are more.

@@ -53,8 +53,7 @@ void add_volume_conv(LowerContext& node, const VolumeConv& conv, const Operand& 
   StepBuilder step(node.kernel("conv_volume.comp", y.dtype, macros, volume_constants(window)));
   step.bind("x", node.in(0)).bind("w", weights).bind("y", made);
   if (has_bias) step.bind("b", bias.operand);
-  if (integers && integers->x_zero) step.bind("x_zero", integers->x_zero->operand);
-  if (integers && integers->w_zero) step.bind("w_zero", integers->w_zero->operand);
+  if (integers) bind_zero_points(step, *integers);
   step.set("elements", y.elements()).set("channels_in", channels_in).set("channels_out", y.shape[1] / groups).set("groups", groups);
   step.set("out_size", volume_axes({y.shape.begin() + 2, y.shape.end()}, 1))
       .set("in_size", volume_axes({x.shape.begin() + 2, x.shape.end()}, 1));
