@@ -41,16 +41,7 @@ void pack_integers(const PackContext& node, size_t input, int64_t count, PackedW
                                                                : "t[i]";
   const auto kernel = node.kernel("integer_pack.comp", DType::int32, {{"LOAD(t, i)", load}});
   const int64_t step = source_desc.elements() == 1 ? 0 : 1;
-  packed.steps = [kernel, count, step](std::vector<Step>& steps, const Operand& source, const Operand& target) {
-    if (count == 0) return;
-    steps.push_back(StepBuilder(kernel)
-                        .bind("x", source)
-                        .bind("y", target)
-                        .set("count", count)
-                        .set("step", step)
-                        .threads(static_cast<uint64_t>(count))
-                        .build());
-  };
+  packed.steps = packing_each(kernel, count, [=](StepBuilder& builder) { builder.set("count", count).set("step", step); });
 }
 
 std::optional<ZeroPoints> zero_points(LowerContext& node, size_t input) {

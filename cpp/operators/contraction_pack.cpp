@@ -84,15 +84,7 @@ void pack_floats(const PackContext& node, size_t input, double scale, PackedWeig
   const auto kernel =
       node.kernel("float_pack.comp", source_desc.dtype, {{"SOURCE_FLOAT", source_desc.dtype == DType::float32 ? "1" : "0"}});
   const int64_t count = source_desc.elements();
-  packed.steps = [kernel, count, scale](std::vector<Step>& steps, const Operand& source, const Operand& target) {
-    steps.push_back(StepBuilder(kernel)
-                        .bind("x", source)
-                        .bind("y", target)
-                        .set("count", count)
-                        .set("scale", scale)
-                        .threads(static_cast<uint64_t>(count))
-                        .build());
-  };
+  packed.steps = packing_each(kernel, count, [=](StepBuilder& step) { step.set("count", count).set("scale", scale); });
 }
 
 }  // namespace pumice

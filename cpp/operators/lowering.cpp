@@ -119,6 +119,16 @@ Step StepBuilder::build() {
   return std::move(step_);
 }
 
+std::function<void(std::vector<Step>&, const Operand&, const Operand&)> packing_each(std::shared_ptr<const KernelVariant> kernel,
+                                                                                     int64_t count, std::function<void(StepBuilder&)> set) {
+  return [kernel = std::move(kernel), count, set = std::move(set)](std::vector<Step>& steps, const Operand& source, const Operand& target) {
+    if (count == 0) return;
+    StepBuilder step(kernel);
+    set(step.bind("x", source).bind("y", target));
+    steps.push_back(step.threads(static_cast<uint64_t>(count)).build());
+  };
+}
+
 std::shared_ptr<const KernelVariant> NodeContext::kernel(std::string_view shader, DType dtype, const Macros& macros,
                                                          const SpecValues& spec) const {
   return library->find(context, shader, storage_of(context->info(), dtype), macros, spec);

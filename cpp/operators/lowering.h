@@ -67,6 +67,10 @@ struct PackedWeight {
   std::function<void(std::vector<Step>&, const Operand& source, const Operand& target)> steps;
 };
 
+// Steps of one kernel, which makes each of `count` elements of `y` from `x`; `set` gives it its push constants.
+std::function<void(std::vector<Step>&, const Operand&, const Operand&)> packing_each(std::shared_ptr<const KernelVariant> kernel,
+                                                                                     int64_t count, std::function<void(StepBuilder&)> set);
+
 // Facts that both packing and lowering decide by, so that they decide alike.
 class NodeContext {
  public:

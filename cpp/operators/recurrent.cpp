@@ -57,17 +57,8 @@ void pack_biases(const PackContext& node, PackedWeight& packed) {
   packed.desc = TensorDesc(DType::float32, {count});
   const auto kernel = node.kernel("recurrent_bias.comp", bias.dtype,
                                   {{"SOURCE_FLOAT", bias.dtype == DType::float32 ? "1" : "0"}, {"APART", is_linear(node) ? "1" : "0"}});
-  packed.steps = [=](std::vector<Step>& steps, const Operand& source, const Operand& target) {
-    if (count == 0) return;
-    steps.push_back(StepBuilder(kernel)
-                        .bind("x", source)
-                        .bind("y", target)
-                        .set("directions", directions)
-                        .set("gates", gates)
-                        .set("units", units)
-                        .threads(static_cast<uint64_t>(count))
-                        .build());
-  };
+  packed.steps =
+      packing_each(kernel, count, [=](StepBuilder& step) { step.set("directions", directions).set("gates", gates).set("units", units); });
 }
 
 void add_begin(LowerContext& node, const Layer& layer, const Operand& state, int64_t first, size_t input) {
