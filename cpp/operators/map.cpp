@@ -304,14 +304,14 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
     };
     loads += local(first, quad ? quad->read : element.load);
     if (quad) {
-      held += quad->declared + " " + q + "; ";
-      load_quads += q + " = " + t + "[(" + first + " + p." + t + "_offset) >> 2]; ";
-      picks +=
-          type + " " + inputs.names[k] + "; { const " + quad->declared + " q = " + q + "; " + inputs.names[k] + " = " + quad->pick + "; } ";
+      held += quad->declared + " " + q + "[QUADS]; ";
+      load_quads += q + "[k] = " + t + "[(" + first + " + p." + t + "_offset) >> 2]; ";
+      picks += type + " " + inputs.names[k] + "; { const " + quad->declared + " q = " + q + "[k]; " + inputs.names[k] + " = " + quad->pick +
+               "; } ";
     } else if (shape.met[k] == Met::single) {
-      held += type + " " + q + "; ";
-      load_quads += "{ const uint i = " + first + " + p." + t + "_offset; " + q + " = " + element.load + "; } ";
-      picks += type + " " + inputs.names[k] + " = " + q + "; ";
+      held += type + " " + q + "[QUADS]; ";
+      load_quads += "{ const uint i = " + first + " + p." + t + "_offset; " + q + "[k] = " + element.load + "; } ";
+      picks += type + " " + inputs.names[k] + " = " + q + "[k]; ";
     } else {
       picks += local(first + " + j" + (shape.rank == 0 ? "" : " * p.t_stride[" + n + " * RANK + RANK - 1]"), element.load);
     }

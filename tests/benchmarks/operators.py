@@ -114,7 +114,7 @@ def streamed(size: int) -> Iterator[Streamed]:
             {},
             {1: np.array([columns // 2]), 2: np.array([columns]), 3: np.array([1])},
         )
-        yield Streamed("Tile", dtype, (half,), "a.repeat(2, 1)", {}, {1: np.array([2, 1])})
+        yield Streamed("Tile", f"{dtype}, read twice", (half,), "a.repeat(2, 1)", {}, {1: np.array([2, 1])}, reads=2)
         yield Streamed("Pad", dtype, (large,), "F.pad(a, (8, 8))", {}, {1: np.array([0, 8, 0, 8])})
         yield Streamed(
             "Gather",
