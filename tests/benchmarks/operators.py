@@ -13,9 +13,9 @@ import pumice
 from . import on_device, peers
 from .contender import Array
 from .kernels import MANY, US, copy_sampler
-from .rows import Row, Table, timed
+from .rows import Row, Table, sampled, timed
 from .session import Session
-from .timing import Absent, Sampler, Times, measure
+from .timing import Sampler, Times, measure
 
 MANY_ON_SOFTWARE = 1 << 24  # bytes of a large tensor
 SHARE = 0.8  # of the copy's bandwidth
@@ -225,15 +225,6 @@ def program_of(case: Streamed, context: pumice.Context) -> tuple[pumice.Program,
 def bytes_of(program: pumice.Program, given: Mapping[str, Array]) -> int:
     """Read and written."""
     return sum(array.nbytes for array in (*given.values(), *program.call(tuple(given.values()))))
-
-
-def sampled(make: Callable[[], Sampler], row: Row) -> Sampler | None:
-    """None where it cannot be made, and the row says why."""
-    try:
-        return make()
-    except (Absent, pumice.Error) as reason:
-        row.absent = str(reason)
-        return None
 
 
 def compare(
