@@ -13,7 +13,7 @@ from typing import Any
 
 import pumice
 
-from . import binding, control_flow, first_use, kernels, launch, layers, machine, memory, models, operators
+from . import binding, control_flow, first_use, kernels, launch, layers, machine, memory, models, operators, shapes
 from .cases import CASES
 from .rows import Row, Table, summary
 from .session import Session
@@ -24,6 +24,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "binding": binding,
     "kernels": kernels,
     "control_flow": control_flow,
+    "shapes": shapes,
     "operators": operators,
     "layers": layers,
     "models": models,
