@@ -313,7 +313,9 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
       load_quads += "{ const uint i = " + first + " + p." + t + "_offset; " + q + "[k] = " + element.load + "; } ";
       picks += type + " " + inputs.names[k] + " = " + q + "[k]; ";
     } else {
-      picks += local(first + " + j" + (shape.rank == 0 ? "" : " * p.t_stride[" + n + " * RANK + RANK - 1]"), element.load);
+      held += "uint " + q + "[QUADS]; ";
+      load_quads += q + "[k] = " + first + "; ";
+      picks += local(q + "[k] + j" + (shape.rank == 0 ? "" : " * p.t_stride[" + n + " * RANK + RANK - 1]"), element.load);
     }
   }
   const DType result_dtype = node.output(0).dtype;
