@@ -136,8 +136,8 @@ def test_signals_interrupt_transfers(context: pumice.Context) -> None:
         lambda: mapped.sync_start(),
         lambda: one.time(50),
     ]
-    # A device that was asleep, or that others used, gets quicker: what a quarter of a second is made of is found by trying. A few long lists: drivers
-    # block where many are under way.
+    # A device that was asleep, or that others used, gets quicker: what a quarter of a second is made of is found by trying.
+    # A few long lists: drivers block where many are under way.
     dispatches = max(1, int(0.05 / min(one.time(3))) + 1)
 
     def is_interrupted(call: Callable[[], object]) -> bool:
