@@ -7,7 +7,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostDispatches = 128;  // of both branches: what is skipped costs, and so does a look
+constexpr size_t kMostDispatches = 32;  // of both branches: what is skipped costs, and so does a look
 constexpr size_t kMostChoices = 32, kMostRecorded = 16;
 
 }  // namespace
