@@ -16,4 +16,5 @@ PYBIND11_MODULE(_pumice, module) {
   pumice::bind_operators(module);
   pumice::bind_graph(module);
   pumice::bind_nnapi(module);
+  pumice::bind_dv_packing(module);
 }

@@ -7,7 +7,7 @@ import collections.abc
 import numpy as np
 import numpy.typing
 import typing
-__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'ValueRole', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'nnapi_operations', 'note_cache_use', 'operators', 'output_descs', 'precision_support', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
+__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnpackedWeights', 'UnsupportedError', 'Value', 'ValueRole', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'nnapi_operations', 'note_cache_use', 'operators', 'output_descs', 'pack_conv_weights', 'pack_dil_weights', 'pack_fc_weights', 'precision_support', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor', 'unpack_conv_weights', 'unpack_dil_weights', 'unpack_fc_weights']
 class Error(Exception):
     """
     Root of every error that pumice raises on purpose.
@@ -1510,6 +1510,35 @@ class NnapiOperation:
     @property
     def summary(self) -> str:
         ...
+class UnpackedWeights:
+    """
+    The parts of a layer's packed weights.
+    """
+    @property
+    def bias(self) -> np.typing.NDArray[typing.Any]:
+        """
+        float16, one for each output.
+        """
+    @property
+    def indices(self) -> np.typing.NDArray[typing.Any] | None:
+        """
+        uint8; None without a table.
+        """
+    @property
+    def prelu(self) -> np.typing.NDArray[typing.Any] | None:
+        """
+        float16, one for each kernel, or None.
+        """
+    @property
+    def table(self) -> np.typing.NDArray[typing.Any] | None:
+        """
+        float16 of shape (256,), or None.
+        """
+    @property
+    def weights(self) -> np.typing.NDArray[typing.Any]:
+        """
+        float16, the table applied.
+        """
 class TimeoutError(Error, builtins.TimeoutError):
     """
     A wait, loop or execution ran out of time; transient: trying again may succeed.
@@ -1611,6 +1640,26 @@ def output_descs(op: str, inputs: collections.abc.Iterable[TensorDesc | np.typin
     The TensorDescs of an operator's outputs. An input is an array (its values are known), a TensorDesc, or None for an optional one left out.
     Raises GraphError, UnsupportedError.
     """
+def pack_conv_weights(weights: np.typing.NDArray[typing.Any], bias: np.typing.NDArray[typing.Any] | None = None, *, table: np.typing.NDArray[typing.Any] | None = None, prelu: np.typing.NDArray[typing.Any] | None = None) -> bytes:
+    """
+    The packed weights of a convolution or deconvolution.
+    weights: float16 of shape (kernels, channels, ky, kx), kernels of sides 1 to 7, channels 1 where it is depthwise; with a table,
+    float16 of shape (256,), they are uint8 indices into it, and the table's first entry should be 0.0: cells that no weight uses have
+    index 0. bias (None: zeros) and prelu, slopes: float16 of shape (kernels,). Raises BindingError (D1, D3).
+    """
+def pack_dil_weights(weights: np.typing.NDArray[typing.Any], bias: np.typing.NDArray[typing.Any] | None = None, *, table: np.typing.NDArray[typing.Any] | None = None, prelu: np.typing.NDArray[typing.Any] | None = None) -> bytes:
+    """
+    The packed weights of a dilated convolution.
+    weights: float16 of shape (kernels, channels, ky, kx), kernels of sides 1 to 7, channels 1 where it is depthwise; with a table,
+    float16 of shape (256,), they are uint8 indices into it, and the table's first entry should be 0.0: cells that no weight uses have
+    index 0. bias (None: zeros) and prelu, slopes: float16 of shape (kernels,). Raises BindingError (D1, D3).
+    """
+def pack_fc_weights(weights: np.typing.NDArray[typing.Any], bias: np.typing.NDArray[typing.Any] | None = None, *, table: np.typing.NDArray[typing.Any] | None = None) -> bytes:
+    """
+    The packed weights of a fully connected layer. weights: float16, or uint8 indices into a table of shape (256,), of shape
+    (outputs, inputs), (outputs, c, h, w) or (c, h, w, c, h, w); outputs and inputs get the order WHC8. bias (None: zeros): float16 of
+    shape (outputs,), whose order stays. Raises BindingError (D1, D3).
+    """
 def precision_support(device: DeviceInfo) -> list[PrecisionSupport]:
     """
     How a device of devices(), or a context's info, runs operators at each precision.
@@ -1640,5 +1689,22 @@ def take_validation_messages() -> list[str]:
 def tensor(array: np.typing.NDArray[typing.Any], context: Context) -> Tensor:
     """
     A tensor with a copy of the array's elements, row-major.
+    """
+def unpack_conv_weights(packed: bytes | np.typing.NDArray[typing.Any], shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], *, quantized: bool = False, prelu: bool = False) -> UnpackedWeights:
+    """
+    The weights, biases and slopes that pack_conv_weights packed.
+    packed: bytes, or an array of uint8; what is beyond the packed weights is not read. shape: (kernels, channels, ky, kx). Raises
+    BindingError (D1, D2, D3).
+    """
+def unpack_dil_weights(packed: bytes | np.typing.NDArray[typing.Any], shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], *, quantized: bool = False, prelu: bool = False) -> UnpackedWeights:
+    """
+    The weights, biases and slopes that pack_dil_weights packed.
+    packed: bytes, or an array of uint8; what is beyond the packed weights is not read. shape: (kernels, channels, ky, kx). Raises
+    BindingError (D1, D2, D3).
+    """
+def unpack_fc_weights(packed: bytes | np.typing.NDArray[typing.Any], shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], *, quantized: bool = False) -> UnpackedWeights:
+    """
+    The weights and biases that pack_fc_weights packed; shape: that of its weights, packed as of unpack_conv_weights. Raises
+    BindingError (D1, D2, D3).
     """
 __version__: str = '0.1.0'

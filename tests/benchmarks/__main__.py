@@ -13,7 +13,7 @@ from typing import Any
 
 import pumice
 
-from . import binding, control_flow, first_use, kernels, launch, layers, machine, memory, models, operators
+from . import binding, control_flow, dv_packing, first_use, kernels, launch, layers, machine, memory, models, operators
 from .cases import CASES
 from .rows import Row, Table, summary
 from .session import Session
@@ -29,6 +29,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "models": models,
     "first_use": first_use,
     "memory": memory,
+    "dv_packing": dv_packing,
 }
 PER_MODEL = ("models", "memory")
 
