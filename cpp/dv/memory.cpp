@@ -1,6 +1,7 @@
 #include "dv/memory.h"
 
 #include <cstdlib>
+#include <cstring>
 #include <map>
 
 #include "core/rounding.h"
@@ -127,6 +128,11 @@ void Memory::to_cpu(uint64_t offset, uint64_t count) {
   const std::lock_guard lock(mutex_);
   if (!begin_transfer(offset, count)) return;
   if (copy_) download({buffer_, offset, count}, {copy_.get() + offset, count});
+}
+
+bool Memory::holds(uint64_t offset, std::span<const std::byte> expected) const {
+  const std::lock_guard lock(mutex_);
+  return std::memcmp(host_bytes() + offset, expected.data(), expected.size()) == 0;
 }
 
 std::vector<std::byte> Memory::read(uint64_t offset, uint64_t count) const {
