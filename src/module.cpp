@@ -17,4 +17,5 @@ PYBIND11_MODULE(_pumice, module) {
   pumice::bind_graph(module);
   pumice::bind_nnapi(module);
   pumice::bind_dv_packing(module);
+  pumice::bind_dv_layout(module);
 }

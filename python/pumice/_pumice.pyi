@@ -7,7 +7,7 @@ import collections.abc
 import numpy as np
 import numpy.typing
 import typing
-__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnpackedWeights', 'UnsupportedError', 'Value', 'ValueRole', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'nnapi_operations', 'note_cache_use', 'operators', 'output_descs', 'pack_conv_weights', 'pack_dil_weights', 'pack_fc_weights', 'precision_support', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor', 'unpack_conv_weights', 'unpack_dil_weights', 'unpack_fc_weights']
+__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnpackedWeights', 'UnsupportedError', 'Value', 'ValueRole', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'from_whc8', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'nnapi_operations', 'note_cache_use', 'operators', 'output_descs', 'pack_conv_weights', 'pack_dil_weights', 'pack_fc_weights', 'precision_support', 'prune_cache', 'quantize_weights', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor', 'to_whc8', 'unpack_conv_weights', 'unpack_dil_weights', 'unpack_fc_weights', 'whc8_index']
 class Error(Exception):
     """
     Root of every error that pumice raises on purpose.
@@ -1605,6 +1605,10 @@ def from_host(array: np.typing.NDArray[typing.Any], context: Context) -> Tensor:
     """
     A tensor on the array's memory itself.
     """
+def from_whc8(values: np.typing.NDArray[typing.Any], shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], layout: str | None = None) -> np.typing.NDArray[typing.Any]:
+    """
+    The inverse of to_whc8: a new array of this shape, whose axes layout names. Raises as to_whc8.
+    """
 def glslang_accepts(extension: str) -> bool:
     """
     Does the shader compiler know a GLSL extension?
@@ -1668,6 +1672,14 @@ def prune_cache() -> None:
     """
     Brings the cache under its limit, the least recently used entries first, and removes what killed writers left.
     """
+def quantize_weights(weights: np.typing.NDArray[typing.Any]) -> tuple[np.typing.NDArray[typing.Any], np.typing.NDArray[typing.Any]]:
+    """
+    (indices, table): uint8 of the weights' shape and float16 of shape (256,), as the packers take them. The 255 values from
+    entry 1 on, ascending, are those with the least sum of squared errors (k-means on a line, exact), rounded to float16, and
+    each weight takes the nearest; entry 0 is 0.0, which weights of exactly 0 take. At most 255 distinct float16 values stay as
+    they are. weights: float16, or float32, which is rounded. Raises BindingError (D3; D4 for what float16 does not hold, NaN
+    and infinity).
+    """
 def reflect(spirv: bytes) -> dict[str, typing.Any]:
     """
     The interface of a SPIR-V module. Raises ShaderCompileError where it is malformed or stripped.
@@ -1690,6 +1702,12 @@ def tensor(array: np.typing.NDArray[typing.Any], context: Context) -> Tensor:
     """
     A tensor with a copy of the array's elements, row-major.
     """
+def to_whc8(array: np.typing.NDArray[typing.Any], layout: str | None = None) -> np.typing.NDArray[typing.Any]:
+    """
+    The elements of activations in the order of WHC8, images one after the other: an array of one axis and the same dtype.
+    layout: the array's axes, the letters C, H and W and for a batch N in any order; None: 'CHW' or 'NCHW' by rank. Raises
+    BindingError (D5), UnsupportedError for elements of other than 1, 2, 4 or 8 bytes.
+    """
 def unpack_conv_weights(packed: bytes | np.typing.NDArray[typing.Any], shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], *, quantized: bool = False, prelu: bool = False) -> UnpackedWeights:
     """
     The weights, biases and slopes that pack_conv_weights packed.
@@ -1706,5 +1724,9 @@ def unpack_fc_weights(packed: bytes | np.typing.NDArray[typing.Any], shape: coll
     """
     The weights and biases that pack_fc_weights packed; shape: that of its weights, packed as of unpack_conv_weights. Raises
     BindingError (D1, D2, D3).
+    """
+def whc8_index(shape: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(3)"], channel: typing.SupportsInt | typing.SupportsIndex, y: typing.SupportsInt | typing.SupportsIndex, x: typing.SupportsInt | typing.SupportsIndex) -> int:
+    """
+    Where an element of one image stands in WHC8; shape: (channels, height, width). Raises BindingError (D5).
     """
 __version__: str = '0.1.0'
