@@ -50,6 +50,7 @@ void bind_graph(py::module_& module);
 void bind_program(py::module_& module);
 void bind_execution(py::module_& module);  // before bind_program()
 void bind_nnapi(py::module_& module);
+void bind_dv(py::module_& module);
 void bind_dv_packing(py::module_& module);
 void bind_dv_layout(py::module_& module);
 void bind_program_executions(py::class_<Program, std::shared_ptr<Program>>& program);

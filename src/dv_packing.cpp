@@ -218,7 +218,7 @@ void bind_dv_packing(py::module_& module) {
              "(indices, table): uint8 of the weights' shape and float16 of shape (256,), as the packers take them. The 255 values from\n"
              "entry 1 on, ascending, are those with the least sum of squared errors (k-means on a line, exact), rounded to float16, and\n"
              "each weight takes the nearest; entry 0 is 0.0, which weights of exactly 0 take. At most 255 distinct float16 values stay as\n"
-             "they are. weights: float16, or float32, which is rounded. Raises BindingError (D3; D4 for what float16 does not hold, NaN\n"
+             "they are. weights: float16, or float32, which is rounded. Raises BindingError (D3; D7 for what float16 does not hold, NaN\n"
              "and infinity).");
   module.def("unpack_fc_weights", &unpack_fully_connected, py::arg("packed"), py::arg("shape"), py::kw_only(), py::arg("quantized") = false,
              "The weights and biases that pack_fc_weights packed; shape: that of its weights, packed as of unpack_conv_weights. Raises\n"

@@ -73,7 +73,7 @@ def test_the_index_is_that_of_the_formula() -> None:
     for c, y, x in np.ndindex(*shape):
         assert dv.whc8_index(shape, c, y, x) == formula(0, c, y, x, shape)
     assert dv.whc8_index((65535, 65535, 65535), 65534, 65534, 65534) == 65535**3 - 1
-    with pytest.raises(pumice.BindingError, match=r"\[D5\] index: expected one inside"):
+    with pytest.raises(pumice.BindingError, match=r"\[D6\] index: expected one inside"):
         dv.whc8_index(shape, 19, 0, 0)
 
 

@@ -7,7 +7,7 @@
 namespace pumice::dv {
 namespace {
 
-constexpr int64_t kMostPixels = int64_t{1} << 24;  // of a maximizer
+constexpr uint64_t kMostPixels = uint64_t{1} << 24;  // of a maximizer
 
 Activation activation_of_fc(const CommandReader& reader, uint16_t code) {
   constexpr Activation known[] = {Activation::none, Activation::leaky_relu, Activation::tanh, Activation::leaky_relu, Activation::sigmoid};
@@ -19,11 +19,12 @@ Activation activation_of_fc(const CommandReader& reader, uint16_t code) {
 }  // namespace
 
 void CommandReader::check_place(const std::string& slot, const MemoryPlace& place, uint64_t bytes, uint64_t alignment) const {
+  if (needs_) return needs_->emplace_back(slot, bytes), void();
   if (!place.memory) throw Refusal(slot + ".mem", "a memory", "none", EINVAL);
   if (place.offset % 2 != 0) throw Refusal(slot + ".offs", "an even offset", std::to_string(place.offset), EINVAL);
   if (strict && place.offset % alignment != 0)
     throw Refusal(slot + ".offs", "a multiple of " + std::to_string(alignment) + " (hardware limit)", std::to_string(place.offset), EINVAL,
-                  "D4");
+                  "D5");
   const uint64_t size = place.memory->bytes();
   if (place.offset >= size)
     throw Refusal(slot + ".offs", "an offset below the " + std::to_string(size) + " bytes of the memory", std::to_string(place.offset),
@@ -35,9 +36,9 @@ void CommandReader::check_place(const std::string& slot, const MemoryPlace& plac
 
 FcCommand read_fc(const CommandReader& reader, const dmp_dv_cmdraw_fc_v0& raw) {
   FcCommand command{reader.place(raw.weight_buf), reader.place(raw.input_buf), reader.place(raw.output_buf)};
-  reader.require(command.weights.memory != nullptr, "weight_buf.mem", "a memory", "none");
-  reader.require(command.input.memory != nullptr, "input_buf.mem", "a memory", "none");
-  reader.require(command.output.memory != nullptr, "output_buf.mem", "a memory", "none");
+  reader.require_memory(raw.weight_buf, "weight_buf");
+  reader.require_memory(raw.input_buf, "input_buf");
+  reader.require_memory(raw.output_buf, "output_buf");
   command.inputs = raw.input_size, command.outputs = raw.output_size;
   reader.require(command.inputs > 0, "input_size", "at least 1", command.inputs);
   reader.require(command.outputs > 0, "output_size", "at least 1", command.outputs);
@@ -49,29 +50,29 @@ FcCommand read_fc(const CommandReader& reader, const dmp_dv_cmdraw_fc_v0& raw) {
   command.quantized = raw.weight_fmt == 1;
   command.activation = activation_of_fc(reader, raw.actfunc);
   command.slope = raw.actfunc == 3 ? float_from_half(raw.actfunc_param) : 0;
-  command.weight_bytes = packed_fc_bytes({static_cast<int>(raw.input_size), 1, 1, static_cast<int>(raw.output_size), 1, 1, command.quantized});
-  reader.check_place("weight_buf", command.weights, command.weight_bytes, kVendorAlignment);
-  reader.check_place("input_buf", command.input, half_bytes(command.inputs));
-  reader.check_place("output_buf", command.output, half_bytes(command.outputs));
+  reader.check_place("weight_buf", command.weights, packed_fc_bytes(weight_dims(command)), kVendorAlignment);
+  reader.check_place("input_buf", command.input, uint64_t{command.inputs} * sizeof(uint16_t));
+  reader.check_place("output_buf", command.output, uint64_t{command.outputs} * sizeof(uint16_t));
   return command;
 }
 
 MaximizerCommand read_maximizer(const CommandReader& reader, const dmp_dv_cmdraw_maximizer_v0& raw) {
   MaximizerCommand command{reader.place(raw.input_buf), reader.place(raw.output_buf), raw.width, raw.height, raw.nclass};
-  reader.require(command.input.memory != nullptr, "input_buf.mem", "a memory", "none");
-  reader.require(command.output.memory != nullptr, "output_buf.mem", "a memory", "none");
+  reader.require_memory(raw.input_buf, "input_buf");
+  reader.require_memory(raw.output_buf, "output_buf");
   reader.require(command.width > 0, "width", "at least 1", command.width);
   reader.require(command.height > 0, "height", "at least 1", command.height);
-  reader.require_strict(command.width * command.height < kMostPixels, "width, height", "fewer than " + std::to_string(kMostPixels) + " pixels",
-                        command.width * command.height);
+  reader.require_strict(uint64_t{command.width} * command.height < kMostPixels, "width, height",
+                        "fewer than " + std::to_string(kMostPixels) + " pixels",
+                        static_cast<int64_t>(uint64_t{command.width} * command.height));
   reader.require(command.classes >= 2, "nclass", "at least 2", command.classes);
-  reader.check_place("input_buf", command.input, half_bytes(command.width * command.height * command.classes), kVendorAlignment);
-  reader.check_place("output_buf", command.output, static_cast<uint64_t>(command.width * command.height), kVendorAlignment);
+  reader.check_place("input_buf", command.input, Extent{command.width, command.height, command.classes}.bytes(), kVendorAlignment);
+  reader.check_place("output_buf", command.output, uint64_t{command.width} * command.height, kVendorAlignment);
   return command;
 }
 
-uint64_t half_bytes(int64_t elements) {
-  return static_cast<uint64_t>(elements) * 2;
+FcDims weight_dims(const FcCommand& command) {
+  return {static_cast<int>(command.inputs), 1, 1, static_cast<int>(command.outputs), 1, 1, command.quantized};
 }
 
 int device_type(const Command& command) {
@@ -98,11 +99,13 @@ std::vector<std::shared_ptr<Memory>> memories_of(const Command& command) {
   return all;
 }
 
-Command read_command(std::span<const std::byte> raw, const Resolve& resolve, bool strict) {
+namespace {
+
+Command read_by(const CommandReader& reader, std::span<const std::byte> raw) {
   dmp_dv_cmdraw header;
-  if (raw.size() < sizeof header) throw Refusal("header.size", "at least " + std::to_string(sizeof header), std::to_string(raw.size()), EINVAL);
+  if (raw.size() < sizeof header)
+    throw Refusal("header.size", "at least " + std::to_string(sizeof header), std::to_string(raw.size()), EINVAL);
   std::memcpy(&header, raw.data(), sizeof header);
-  const CommandReader reader(raw, resolve, strict);
   reader.require(header.size == raw.size(), "header.size", std::to_string(raw.size()), header.size, EINVAL);
   reader.require(header.device_type > 0 && header.device_type < DMP_DV_DEV_COUNT, "header.device_type",
                  "a kind of device from 1 to " + std::to_string(DMP_DV_DEV_COUNT - 1), header.device_type, EINVAL);
@@ -119,6 +122,28 @@ Command read_command(std::span<const std::byte> raw, const Resolve& resolve, boo
     default:
       return read_maximizer(reader, reader.whole<dmp_dv_cmdraw_maximizer_v0>());
   }
+}
+
+}  // namespace
+
+Command read_command(std::span<const std::byte> raw, const Resolve& resolve, bool strict) {
+  return read_by(CommandReader(raw, resolve, strict), raw);
+}
+
+std::vector<std::pair<std::string, uint64_t>> required_bytes(std::span<const std::byte> raw, bool strict) {
+  Needs needs;
+  read_by(CommandReader(raw, needs, strict), raw);
+  return needs;
+}
+
+std::vector<Extent> run_outputs(std::span<const std::byte> raw, bool strict) {
+  Needs needs;
+  const Command command = read_by(CommandReader(raw, needs, strict), raw);
+  const auto* conv = std::get_if<ConvCommand>(&command);
+  if (!conv) throw Refusal("header.device_type", "a convolution command", std::to_string(device_type(command)));
+  std::vector<Extent> outputs;
+  for (const Run& run : conv->runs) outputs.push_back(run.output);
+  return outputs;
 }
 
 }  // namespace pumice::dv

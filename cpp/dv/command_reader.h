@@ -8,22 +8,28 @@
 
 namespace pumice::dv {
 
+// Bytes by the place that needs them.
+using Needs = std::vector<std::pair<std::string, uint64_t>>;
+
 class CommandReader {
  public:
   CommandReader(std::span<const std::byte> raw, const Resolve& resolve, bool is_strict) : strict(is_strict), raw_(raw), resolve_(resolve) {}
+  // Only notes what is needed.
+  CommandReader(std::span<const std::byte> raw, Needs& needs, bool is_strict) : strict(is_strict), raw_(raw), needs_(&needs) {}
 
   // The whole command. Refusal where it has another size.
   template <typename Raw>
   Raw whole() const {
     Raw value;
-    if (raw_.size() != sizeof value)
-      throw Refusal("header.size", std::to_string(sizeof value) + " bytes", std::to_string(raw_.size()));
+    if (raw_.size() != sizeof value) throw Refusal("header.size", std::to_string(sizeof value) + " bytes", std::to_string(raw_.size()));
     std::memcpy(&value, raw_.data(), sizeof value);
     return value;
   }
 
-  MemoryPlace place(const dmp_dv_buf& buffer) const {
-    return {buffer.rsvd == 0 ? nullptr : resolve_(buffer.rsvd), buffer.offs};
+  MemoryPlace place(const dmp_dv_buf& buffer) const { return {buffer.rsvd == 0 || needs_ ? nullptr : resolve_(buffer.rsvd), buffer.offs}; }
+  // `given`: what the structure has in place of a memory.
+  void require_memory(const dmp_dv_buf& given, const std::string& slot, int code = kRefused) const {
+    require(given.rsvd != 0 || needs_, slot + ".mem", "a memory", "none", code);
   }
 
   // A memory with at least that many bytes from an offset that is a multiple of `alignment`. Refusals (EINVAL).
@@ -36,7 +42,7 @@ class CommandReader {
   }
   template <typename Given>
   void require_strict(bool holds, const std::string& slot, const std::string& expected, const Given& given) const {
-    if (strict && !holds) throw Refusal(slot, expected + " (hardware limit)", text(given), kRefused, "D4");
+    if (strict && !holds) throw Refusal(slot, expected + " (hardware limit)", text(given), kRefused, "D5");
   }
 
   const bool strict;
@@ -45,10 +51,10 @@ class CommandReader {
   static std::string text(const std::string& given) { return given; }
   static std::string text(const char* given) { return given; }
   static std::string text(int64_t given) { return std::to_string(given); }
-  static std::string text(const Pair& given) { return std::to_string(given.x) + " x " + std::to_string(given.y); }
 
   std::span<const std::byte> raw_;
-  const Resolve& resolve_;
+  Resolve resolve_;
+  Needs* needs_ = nullptr;
 };
 
 constexpr uint64_t kVendorAlignment = 16;  // of weights, tables and images

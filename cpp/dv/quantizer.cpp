@@ -92,7 +92,7 @@ std::vector<uint16_t> rounded(std::span<const float> weights) {
   for (size_t i = 0; i < weights.size(); ++i) {
     halves[i] = half_from_float(weights[i]);
     if ((halves[i] & kInfinity) == kInfinity)
-      throw BindingError("D4", "weights", "", "finite values that float16 holds",
+      throw BindingError("D7", "weights", "", "finite values that float16 holds",
                          std::to_string(weights[i]) + " at index " + std::to_string(i));
   }
   return halves;

@@ -137,8 +137,8 @@ class Initializer : public Dispatchable {
 
 // How something is compiled that tables are made for.
 struct ExecutionOptions {
-  std::string precision = "fp32";     // "fp32", "fp16" or "bf16": allows, does not demand
-  bool descriptors_volatile = false;  // bindings may change between the recording of a list and its execution
+  std::string precision = "fp32";           // "fp32", "fp16" or "bf16": allows, does not demand
+  bool descriptors_volatile = false;        // bindings may change between the recording of a list and its execution
   std::optional<Expression> epilogue = {};  // over "x", a result before it is rounded and stored; of rows whose kernels apply one
 };
 

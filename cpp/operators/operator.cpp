@@ -52,8 +52,7 @@ class OperatorPlanner {
     plan.initialization = initialization();
     const bool has_epilogue = node_.epilogue_text != "x";
     lower_strided(node_);
-    if (has_epilogue && !node_.epilogue_read && !node_.steps.empty())
-      throw UnsupportedError("operator " + plan.name + " with an epilogue");
+    if (has_epilogue && !node_.epilogue_read && !node_.steps.empty()) throw UnsupportedError("operator " + plan.name + " with an epilogue");
     for (const uint64_t bytes : node_.temporaries) {
       temporaries_.push_back(plan.temporary_bytes);
       plan.temporary_bytes += round_up(bytes, kAlignment);

@@ -43,8 +43,9 @@ void add_pool(LowerContext& node, const Window& window, bool count_padding) {
   const int64_t unit = vec4 ? 4 : 1, elements = y.elements() / unit;
   if (elements == 0) return;
   node.check_loops(window.kernel_h * (1 + window.kernel_w));
-  const auto kernel = node.kernel("pool.comp", node.input(0).dtype,
-                                  {{"MODE", std::to_string(static_cast<int>(mode_of(node)))}, {"VEC4", vec4 ? "1" : "0"}, {"EPILOGUE(x)", node.epilogue()}});
+  const auto kernel = node.kernel(
+      "pool.comp", node.input(0).dtype,
+      {{"MODE", std::to_string(static_cast<int>(mode_of(node)))}, {"VEC4", vec4 ? "1" : "0"}, {"EPILOGUE(x)", node.epilogue()}});
   StepBuilder step(kernel);
   step.bind("x", node.in(0)).bind("y", node.out(0)).set("elements", elements).set("channels", y.c / unit);
   step.set("out_h", y.h)

@@ -13,3 +13,14 @@ from .._pumice import unpack_conv_weights as unpack_conv_weights
 from .._pumice import unpack_dil_weights as unpack_dil_weights
 from .._pumice import unpack_fc_weights as unpack_fc_weights
 from .._pumice import whc8_index as whc8_index
+from .commands import Conv as Conv
+from .commands import ConvV1 as ConvV1
+from .commands import FullyConnected as FullyConnected
+from .commands import Ipu as Ipu
+from .commands import Maximizer as Maximizer
+from .commands import Run as Run
+from .objects import CommandList as CommandList
+from .objects import Context as Context
+from .objects import Memory as Memory
+from .objects import get_version_string as get_version_string
+from .objects import total_size as total_size

@@ -1,10 +1,10 @@
-#include "dv/dispatches.h"
-
+// The commands that are one dispatch of a kernel of their own.
 #include <algorithm>
 #include <string>
 
 #include "core/error.h"
 #include "core/rounding.h"
+#include "dv/lowering.h"
 #include "operators/lowering.h"
 
 namespace pumice::dv {
@@ -65,29 +65,22 @@ uint32_t channels_at(uint32_t places, uint32_t channels) {
   return inverse;
 }
 
-BufferRange palette_of(const std::shared_ptr<pumice::Context>& context, const dmp_dv_cmdraw_ipu_v0& raw) {
-  const auto bytes = std::as_bytes(std::span(raw.lut));
-  const auto buffer = Buffer::create(context, bytes.size());
-  upload({buffer, 0, bytes.size()}, bytes);
-  return {buffer, 0, bytes.size()};
+// The palette that holds when the command runs: with its own colours in it, if it has any.
+BufferRange palette_of(Recorder& recorder, const IpuCommand& command) {
+  const BufferRange palette = command.wr.memory->context()->palette();
+  if (const uint64_t colours = command.raw.ncolor_lut; colours > 0) {
+    const TensorDesc desc(DType::uint32, {static_cast<int64_t>(colours)});
+    const BufferRange own = recorder.constant(HostTensor::copy_of(desc, command.raw.lut));
+    const uint64_t bytes = colours * sizeof(uint32_t);
+    for (Dispatch& copy : copy_dispatches({own.buffer, 0, bytes}, {palette.buffer, 0, bytes})) recorder.add(std::move(copy));
+  }
+  return palette;
 }
 
 }  // namespace
 
-uint32_t pixel_bytes(uint8_t format) {
-  switch (format) {
-    case DMP_DV_RGBA8888:
-      return 4;
-    case DMP_DV_RGB888:
-      return 3;
-    case DMP_DV_RGBFP16:
-      return 6;
-    default:
-      return 1;
-  }
-}
-
-Dispatch maximizer_dispatch(const std::shared_ptr<pumice::Context>& context, const MaximizerCommand& command) {
+void lower_maximizer(Lowering& lowering, const MaximizerCommand& command) {
+  const auto& context = lowering.recorder.context();
   const uint64_t pixels = static_cast<uint64_t>(command.width) * static_cast<uint64_t>(command.height);
   const uint64_t input_bytes = pixels * static_cast<uint64_t>(command.classes) * sizeof(uint16_t);
   const BoundBytes x(*context, "the input", command.input.memory->buffer(), command.input.offset, input_bytes);
@@ -95,13 +88,22 @@ Dispatch maximizer_dispatch(const std::shared_ptr<pumice::Context>& context, con
   StepBuilder step(context->attachment<KernelLibrary>()->find(context, "maximizer.comp", Storage::fp32));
   step.bind("x", {}).bind("y", {}).set("pixels", pixels).set("channels", command.classes);
   step.set("x_offset", x.first / sizeof(uint16_t)).set("y_offset", y.first).threads(ceil_div(y.first + pixels, kWordBytes));
-  return dispatch_of(step.build(), "maximizer", {{"x", x.range}, {"y", y.range}});
+  lowering.recorder.add(dispatch_of(step.build(), "maximizer", {{"x", x.range}, {"y", y.range}}));
 }
 
-Dispatch ipu_dispatch(const std::shared_ptr<pumice::Context>& context, const IpuCommand& command) {
+// What the interface leaves open:
+// - Pixel (x, y) of the rectangle is the texture's at ((x + 1/2) * tex_width / rect_width, ...), where `transpose` is set with the
+//   rectangle's x and y exchanged: rounded down, or bilinear between the middles of texels, with weights in 256ths and edges continued.
+// - A texture has red, green, blue and alpha in this order, as has a palette's entry from its lowest byte on; an index counts modulo 32.
+//   ridx .. aidx are the places of the colours in `rd` and `wr`; in pixels without alpha the other three close up.
+// - Alpha is use_const_alpha's, else the pixel's, 255 where it has none. With both images the result is
+//   (tex * alpha + rd * (255 - alpha)) / 255, rounded to nearest, whose own alpha is that of tex = 255.
+// - stride_wr of 0 is that of rows without gaps. The palette is one for all lists of a context, in the order of their executions.
+void lower_ipu(Lowering& lowering, const IpuCommand& command) {
+  const auto& context = lowering.recorder.context();
   const dmp_dv_cmdraw_ipu_v0& raw = command.raw;
-  const uint32_t tex_bytes = raw.use_tex ? pixel_bytes(raw.fmt_tex) : 0, rd_bytes = raw.use_rd ? pixel_bytes(raw.fmt_rd) : 0;
-  const uint32_t wr_bytes = pixel_bytes(raw.fmt_wr), wr_channels = raw.fmt_wr == DMP_DV_RGBA8888 ? 4 : 3;
+  const uint64_t tex_bytes = raw.use_tex ? pixel_bytes(raw.fmt_tex) : 0, rd_bytes = raw.use_rd ? pixel_bytes(raw.fmt_rd) : 0;
+  const uint64_t wr_bytes = pixel_bytes(raw.fmt_wr), wr_channels = raw.fmt_wr == DMP_DV_RGBA8888 ? 4 : 3;
   const int64_t wr_row = int64_t{raw.rect_width} * wr_bytes, wr_stride = raw.stride_wr == 0 ? wr_row : raw.stride_wr;
   std::vector<std::pair<std::string_view, BufferRange>> ranges;
   uint64_t tex_first = 0, rd_first = 0;
@@ -110,7 +112,7 @@ Dispatch ipu_dispatch(const std::shared_ptr<pumice::Context>& context, const Ipu
     const BoundBytes tex(*context, "tex", command.tex.memory->buffer(), command.tex.offset, bytes);
     ranges.emplace_back("tex", tex.range), tex_first = tex.first;
   }
-  if (tex_bytes == 1) ranges.emplace_back("palette", palette_of(context, raw));
+  if (tex_bytes == 1) ranges.emplace_back("palette", palette_of(lowering.recorder, command));
   if (rd_bytes > 0) {
     const BoundBytes rd = bound_rows(*context, "rd", command.rd, raw.stride_rd, uint64_t{rd_bytes} * raw.rect_width, raw.rect_height);
     ranges.emplace_back("rd", rd.range), rd_first = rd.first;
@@ -128,7 +130,7 @@ Dispatch ipu_dispatch(const std::shared_ptr<pumice::Context>& context, const Ipu
   step.set("rd_place", places_of(raw, rd_bytes)).set("wr_channel", channels_at(places_of(raw, wr_channels), wr_channels));
   step.set("subtracted", raw.cnv_param[0] | raw.cnv_param[1] << 8 | raw.cnv_param[2] << 16);
   const uint64_t words = ceil_div(static_cast<uint64_t>(wr_row) + kWordBytes - 1, kWordBytes);  // that a row may touch
-  return dispatch_of(step.threads(words, raw.rect_height).build(), "ipu", std::move(ranges));
+  lowering.recorder.add(dispatch_of(step.threads(words, raw.rect_height).build(), "ipu", std::move(ranges)));
 }
 
 }  // namespace pumice::dv
