@@ -52,6 +52,7 @@ void bind_execution(py::module_& module);  // before bind_program()
 void bind_nnapi(py::module_& module);
 void bind_dv(py::module_& module);
 void bind_dv_packing(py::module_& module);
+void bind_dv_layout(py::module_& module);
 void bind_program_executions(py::class_<Program, std::shared_ptr<Program>>& program);
 
 // The GIL is free while this lives. A daemon thread that finds the interpreter gone waits for the end of the process: Python before

@@ -1,6 +1,7 @@
 #include "bindings.h"
 #include "core/error.h"
 #include "dv/packing.h"
+#include "dv/quantizer.h"
 
 namespace pumice {
 namespace {
@@ -153,6 +154,22 @@ Unpacked unpack_fully_connected(const Packed& packed, const Dimensions& shape, b
   return unpack(dims, packed, shape, static_cast<py::ssize_t>(dims.outputs()), false, dv::packed_fc_bytes, dv::unpack_fc_weights);
 }
 
+py::typing::Tuple<py::array, py::array> quantize(const py::array& weights) {
+  refuse_masked(weights, "weights");
+  if (!weights.dtype().equal(py::dtype("float16")) && !weights.dtype().equal(py::dtype("float32")))
+    throw BindingError("D3", "weights", "", "float16 or float32", text_of(weights.dtype()));
+  const py::array values = contiguous(weights.attr("astype")("float32", py::arg("copy") = false).cast<py::array>());
+  py::array indices(py::dtype("uint8"), sizes_of(weights)), table = halves({dv::kTableEntries});
+  const std::span source(static_cast<const float*>(values.data()), static_cast<size_t>(values.size()));
+  const std::span target(static_cast<uint8_t*>(indices.mutable_data()), source.size());
+  const auto made = [&] {
+    const ReleasedGil release;
+    return dv::quantize_weights(source, target);
+  }();
+  std::copy(made.begin(), made.end(), data_of(table));
+  return py::make_tuple(indices, table);
+}
+
 constexpr const char* kPackText =
     "weights: float16 of shape (kernels, channels, ky, kx), kernels of sides 1 to 7, channels 1 where it is depthwise; with a table,\n"
     "float16 of shape (256,), they are uint8 indices into it, and the table's first entry should be 0.0: cells that no weight uses have\n"
@@ -197,6 +214,12 @@ void bind_dv_packing(py::module_& module) {
              "The weights, biases and slopes that pack_conv_weights packed.");
   def_unpack("unpack_dil_weights", &unpack_convolution<dv::packed_dil_bytes, dv::unpack_dil_weights>,
              "The weights, biases and slopes that pack_dil_weights packed.");
+  module.def("quantize_weights", &quantize, py::arg("weights"),
+             "(indices, table): uint8 of the weights' shape and float16 of shape (256,), as the packers take them. The 255 values from\n"
+             "entry 1 on, ascending, are those with the least sum of squared errors (k-means on a line, exact), rounded to float16, and\n"
+             "each weight takes the nearest; entry 0 is 0.0, which weights of exactly 0 take. At most 255 distinct float16 values stay as\n"
+             "they are. weights: float16, or float32, which is rounded. Raises BindingError (D3; D7 for what float16 does not hold, NaN\n"
+             "and infinity).");
   module.def("unpack_fc_weights", &unpack_fully_connected, py::arg("packed"), py::arg("shape"), py::kw_only(), py::arg("quantized") = false,
              "The weights and biases that pack_fc_weights packed; shape: that of its weights, packed as of unpack_conv_weights. Raises\n"
              "BindingError (D1, D2, D3).");

@@ -65,6 +65,8 @@ struct IpuCommand {
   dmp_dv_cmdraw_ipu_v0 raw{};
 };
 
+uint64_t pixel_bytes(uint8_t format);  // of DMP_DV_RGBA8888, DMP_DV_RGB888, DMP_DV_RGBFP16 or DMP_DV_LUT
+
 using Command = std::variant<ConvCommand, FcCommand, IpuCommand, MaximizerCommand>;
 int device_type(const Command& command);
 // Every memory that it names.

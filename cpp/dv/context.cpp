@@ -1,5 +1,6 @@
 #include "dv/context.h"
 
+#include "dv/include/dmp_dv_cmdraw_v0.h"
 #include "dv/refusal.h"
 
 namespace pumice::dv {
@@ -19,6 +20,17 @@ bool Context::has_device(int type) const {
   if (type < DMP_DV_DEV_CONV || type >= DMP_DV_DEV_COUNT)
     throw Refusal("dev_type_id", "a kind of device from 1 to " + std::to_string(DMP_DV_DEV_COUNT - 1), std::to_string(type));
   return true;
+}
+
+BufferRange Context::palette() const {
+  constexpr uint64_t kBytes = sizeof(dmp_dv_cmdraw_ipu_v0::lut);
+  const std::lock_guard lock(mutex_);
+  if (!palette_) {
+    const auto made = Buffer::create(device_, kBytes);
+    fill({made, 0, kBytes}, 0);
+    palette_ = made;
+  }
+  return {palette_, 0, kBytes};
 }
 
 const char* version_string() {

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 
+#include "device/buffer.h"
 #include "device/context.h"
 #include "dv/include/dmp_dv.h"
 
@@ -24,12 +26,16 @@ class Context {
   const std::string& info_string() const { return info_string_; }
   // Whether there is a device of that kind (DMP_DV_DEV_CONV ..). Refusal for another number.
   bool has_device(int type) const;
+  // Colours of 4 bytes that IPU commands set and use; zeros at first.
+  BufferRange palette() const;
 
  private:
   std::shared_ptr<pumice::Context> device_;
   bool strict_;
   dmp_dv_info_v0 info_{};
   std::string info_string_;
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<Buffer> palette_;  // made on first use
 };
 
 const char* version_string();  // hardware's major.minor, then the date of the interface

@@ -52,13 +52,14 @@ Window pool_window(uint16_t pool_size, uint32_t pool_pad, uint16_t pool_stride) 
 
 uint32_t window_places(uint32_t size, uint32_t before, uint32_t after, uint32_t reach, uint32_t stride) {
   const uint32_t padded = before + size + after;
-  return stride == 0 || reach > padded ? 0 : (padded - reach) / stride + 1;
+  return stride == 0 || reach == 0 || reach > padded ? 0 : (padded - reach) / stride + 1;
 }
 
 Extent conv_output(const Extent& input, const RunGeometry& run) {
   if (run.conv == ConvKind::none) return input;
   if (!is_transposed(run.conv)) return moved_over(input, run.conv_window, run.kernels);
   Window window = run.conv_window;
+  if (window.stride_x == 0 || window.stride_y == 0) return {};
   const Extent spaced{spread(input.width, window.stride_x), spread(input.height, window.stride_y), input.channels};
   window.stride_x = window.stride_y = 1;
   return moved_over(spaced, window, run.kernels);

@@ -9,19 +9,6 @@ namespace {
 constexpr uint32_t kMostTexture = 4095, kMostRectangle = 4094;
 constexpr int32_t kLowestStride = -32768, kMostStride = 32767;
 
-uint64_t pixel_bytes(uint8_t format) {
-  switch (format) {
-    case DMP_DV_RGBA8888:
-      return 4;
-    case DMP_DV_RGB888:
-      return 3;
-    case DMP_DV_RGBFP16:
-      return 6;
-    default:
-      return 1;
-  }
-}
-
 class IpuReader {
  public:
   IpuReader(const CommandReader& reader, const dmp_dv_cmdraw_ipu_v0& raw) : reader_(reader), raw_(raw) {}
@@ -99,6 +86,19 @@ class IpuReader {
 };
 
 }  // namespace
+
+uint64_t pixel_bytes(uint8_t format) {
+  switch (format) {
+    case DMP_DV_RGBA8888:
+      return 4;
+    case DMP_DV_RGB888:
+      return 3;
+    case DMP_DV_RGBFP16:
+      return 6;
+    default:
+      return 1;
+  }
+}
 
 IpuCommand read_ipu(const CommandReader& reader, const dmp_dv_cmdraw_ipu_v0& raw) {
   return IpuReader(reader, raw).read();

@@ -14,18 +14,18 @@ constexpr uint64_t kPage = 4096;
 
 std::atomic<int64_t> total{0};
 
-// The live memories of one device, by handle.
-struct Handles {
-  std::mutex mutex;
-  std::map<uint64_t, std::weak_ptr<Memory>> memories;
-};
-
 uint64_t next_handle() {
   static std::atomic<uint64_t> next{1};
   return next.fetch_add(1);
 }
 
 }  // namespace
+
+// The live memories of one device.
+struct Memory::Handles {
+  std::mutex mutex;
+  std::map<uint64_t, std::weak_ptr<Memory>> memories;
+};
 
 std::shared_ptr<Memory> Memory::create(std::shared_ptr<Context> context, uint64_t bytes) {
   if (bytes == 0) throw Refusal("size", "at least one byte", "0", EINVAL);
@@ -34,18 +34,17 @@ std::shared_ptr<Memory> Memory::create(std::shared_ptr<Context> context, uint64_
   made->handle_ = next_handle();
   made->context_ = std::move(context);
   total += static_cast<int64_t>(made->bytes());
-  const auto handles = made->context_->device()->attachment<Handles>();
-  const std::lock_guard lock(handles->mutex);
-  handles->memories.emplace(made->handle_, made);
+  made->handles_ = made->context_->device()->attachment<Handles>();
+  const std::lock_guard lock(made->handles_->mutex);
+  made->handles_->memories.emplace(made->handle_, made);
   return made;
 }
 
 Memory::~Memory() {
-  if (handle_ == 0) return;  // it was never made
+  if (!handles_) return;  // it was never made
   total -= static_cast<int64_t>(bytes());
-  const auto handles = context_->device()->attachment<Handles>();
-  const std::lock_guard lock(handles->mutex);
-  handles->memories.erase(handle_);
+  const std::lock_guard lock(handles_->mutex);
+  handles_->memories.erase(handle_);
 }
 
 std::shared_ptr<Memory> Memory::find(pumice::Context& device, uint64_t handle) {

@@ -224,14 +224,23 @@ struct FcPlan {
   }
 };
 
+// Calls visit(place in the packed order, place in (c, h, w)) for each element.
+template <typename Visit>
+void visit_order(int channels, int height, int width, const Visit& visit) {
+  const Extent extent{static_cast<uint32_t>(width), static_cast<uint32_t>(height), static_cast<uint32_t>(channels)};
+  const HostStrides strides{.channel = std::ptrdiff_t{height} * width, .row = width, .column = 1};
+  size_t place = 0;
+  visit_whc8(extent, strides, [&](std::ptrdiff_t source) { visit(place++, static_cast<size_t>(source)); });
+}
+
 template <typename Visit>
 void visit_inputs(const FcDims& dims, const Visit& visit) {
-  visit_whc8(static_cast<size_t>(dims.c_input), static_cast<size_t>(dims.h_input), static_cast<size_t>(dims.w_input), visit);
+  visit_order(dims.c_input, dims.h_input, dims.w_input, visit);
 }
 
 template <typename Visit>
 void visit_outputs(const FcDims& dims, const Visit& visit) {
-  visit_whc8(static_cast<size_t>(dims.c_output), static_cast<size_t>(dims.h_output), static_cast<size_t>(dims.w_output), visit);
+  visit_order(dims.c_output, dims.h_output, dims.w_output, visit);
 }
 
 template <typename Element>
