@@ -188,7 +188,9 @@ class Command:
                 writes = bool(self.last >> i & 1)
                 extra = None
                 if self.adds and writes:
-                    extra = image.astype(np.float64) if self.added is None else self.added[len(made)][n].astype(np.float64)
+                    extra = (
+                        image.astype(np.float64) if self.added is None else self.added[len(made)][n].astype(np.float64)
+                    )
                 with np.errstate(over="ignore"):
                     y = run(x, extra).astype(np.float16)
                 if writes:
