@@ -19,6 +19,9 @@ from .commands import FullyConnected as FullyConnected
 from .commands import Ipu as Ipu
 from .commands import Maximizer as Maximizer
 from .commands import Run as Run
+from .network import LoadedNetwork as LoadedNetwork
+from .network import Network as Network
+from .network import from_graph as from_graph
 from .objects import CommandList as CommandList
 from .objects import Context as Context
 from .objects import Memory as Memory
