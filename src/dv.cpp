@@ -157,6 +157,40 @@ py::typing::Dict<py::str, StructureTuple> structure_table() {
   return table;
 }
 
+// Numbers that fields take.
+py::typing::Dict<py::str, int> constants() {
+  using dv::Activation;
+  using dv::ConvKind;
+  using dv::PoolKind;
+  const auto code = [](auto value) { return static_cast<int>(value); };
+  const std::pair<const char*, int> all[] = {{"DEV_CONV", DMP_DV_DEV_CONV},
+                                             {"DEV_FC", DMP_DV_DEV_FC},
+                                             {"DEV_IPU", DMP_DV_DEV_IPU},
+                                             {"DEV_MAXIMIZER", DMP_DV_DEV_MAXIMIZER},
+                                             {"RGBA8888", DMP_DV_RGBA8888},
+                                             {"RGB888", DMP_DV_RGB888},
+                                             {"RGBFP16", DMP_DV_RGBFP16},
+                                             {"LUT", DMP_DV_LUT},
+                                             {"CNV_FP16_SUB", DMP_DV_CNV_FP16_SUB},
+                                             {"CNV_FP16_DIV_255", DMP_DV_CNV_FP16_DIV_255},
+                                             {"CONVOLUTION", code(ConvKind::convolution)},
+                                             {"DEPTHWISE", code(ConvKind::depthwise)},
+                                             {"DECONVOLUTION", code(ConvKind::deconvolution)},
+                                             {"DEPTHWISE_DECONVOLUTION", code(ConvKind::depthwise_deconvolution)},
+                                             {"POOL_MAX", code(PoolKind::maximum)},
+                                             {"POOL_AVERAGE", code(PoolKind::average)},
+                                             {"UPSAMPLE", code(PoolKind::upsample)},
+                                             {"ACT_TANH", code(Activation::tanh)},
+                                             {"ACT_LEAKY_RELU", code(Activation::leaky_relu)},
+                                             {"ACT_SIGMOID", code(Activation::sigmoid)},
+                                             {"ACT_PRELU", code(Activation::prelu)},
+                                             {"ACT_ELU", code(Activation::elu)},
+                                             {"ACT_RELU6", code(Activation::relu6)}};
+  py::dict named;
+  for (const auto& [name, value] : all) named[name] = value;
+  return named;
+}
+
 py::typing::Dict<py::str, int> info_of(const HeldContext& self) {
   const dmp_dv_info_v0& info = self.get()->info();
   py::dict result;
@@ -306,6 +340,7 @@ void bind_dv(py::module_& module) {
   bind_dv_memory(module);
   bind_dv_list(module);
   module.def("dv_version_string", &dv::version_string);
+  module.def("dv_constants", &constants, "Numbers that fields of commands take, by name.");
   module.def("dv_structures", &structure_table,
              "By name of a raw structure its size and, by name, the fields' offsets, formats and counts.");
   module.def(

@@ -50,8 +50,8 @@ std::vector<Operand> group_operands(const Activations& a, Axes axes) {
       shape.insert(shape.end(), {width / 2, 2, height / 2, 2});
       strides.insert(strides.end(), {2 * column, column, 2 * pixel, pixel});
     } else {
-      shape.insert(shape.end(), {width, 1, height, 1});
-      strides.insert(strides.end(), {column, column, pixel, pixel});
+      shape.insert(shape.end(), {width, 2, height, 2});
+      strides.insert(strides.end(), {column, 0, pixel, 0});
     }
     operands.push_back({TensorDesc(a.dtype, std::move(shape), std::move(strides)), from(a, part.first * (a.grouped ? plane : 1))});
   }

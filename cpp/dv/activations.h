@@ -27,7 +27,7 @@ struct Activations {
   // [N, groups, channels of a group, W, H]; a last group that has fewer channels than the others is a tensor of its own. `doubled`: with
   // the axes W / 2, 2, H / 2, 2 at the end.
   std::vector<Operand> groups(bool doubled = false) const;
-  std::vector<Operand> half_of_doubled() const;  // the same with the axes W, 1, H, 1
+  std::vector<Operand> half_of_doubled() const;  // the same of half the size, each pixel seen twice on either axis
 };
 
 // Scratch memory for images one after the other.

@@ -138,11 +138,16 @@ class ConvLowering {
   }
 
   // What is added in a run.
-  Activations added(const Run& run) const {
+  Activations added(const Run& run) {
     if (!command_.added.memory) return input_;
     const uint64_t first = run.added_element * sizeof(uint16_t);
-    return {DType::float16, command_.images,         run.summed(),
-            true,           command_.added_elements, {added_.buffer, added_.offset + first, added_.bytes - first}};
+    BufferRange range{added_.buffer, added_.offset + first, added_.bytes - first};
+    if (range.offset % kTensorAlignment != 0) {
+      const BufferRange moved = recorder_.scratch(range.bytes);
+      recorder_.move(range, moved);
+      range = moved;
+    }
+    return {DType::float16, command_.images, run.summed(), true, command_.added_elements, range};
   }
 
   // The activated and rectified x.
@@ -247,7 +252,8 @@ class ConvLowering {
     const TensorDesc number(DType::float32, {1});
     const float zero = 0;
     const Operand whole = y.image();
-    recorder_.map(Expression::literal(0), {{number, recorder_.constant(HostTensor::copy_of(number, &zero))}}, whole);
+    const BufferRange zeros = recorder_.constant(HostTensor::copy_of(number, &zero));
+    recorder_.map(Expression::name("in0"), {{number.broadcast_to(whole.desc.shape), zeros}}, whole);
     const Operand given = x.image();
     Strides strides = whole.desc.strides;
     strides[2] *= window.stride_x, strides[3] *= window.stride_y;

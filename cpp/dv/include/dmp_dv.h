@@ -57,7 +57,7 @@ struct dmp_dv_info_v0 {
 
 /* A place in a memory. */
 struct dmp_dv_buf {
-  union {
+  __extension__ union {
     dmp_dv_mem mem;
     uint64_t rsvd;
   };

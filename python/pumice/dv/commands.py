@@ -19,13 +19,20 @@ Pair = int | tuple[int, int]  # (x, y), or the raw number
 Sides = int | tuple[int, int, int, int]  # left, right, top, bottom, or the raw number
 Half = int | float  # a float is converted to float16, an int is its bits
 
-DEV_CONV, DEV_FC, DEV_IPU, DEV_MAXIMIZER = 1, 2, 3, 4
-RGBA8888, RGB888, RGBFP16, LUT = 0, 1, 2, 7
-CNV_FP16_SUB, CNV_FP16_DIV_255 = 0, 1
-CONV_NONE, CONV, CONV_DEPTHWISE, DECONV, DECONV_DEPTHWISE = 0, 1, 3, 5, 7
-POOL_NONE, POOL_MAX, POOL_AVERAGE, UPSAMPLE = 0, 1, 2, 4
-ACT_NONE, ACT_TANH, ACT_LEAKY_RELU, ACT_SIGMOID, ACT_PRELU, ACT_ELU, ACT_RELU6 = range(7)
-FC_NONE, FC_RELU, FC_TANH, FC_LEAKY_RELU, FC_SIGMOID = range(5)
+_CONSTANTS = _pumice.dv_constants()
+DEV_CONV, DEV_FC, DEV_IPU, DEV_MAXIMIZER = (_CONSTANTS[f"DEV_{kind}"] for kind in ("CONV", "FC", "IPU", "MAXIMIZER"))
+RGBA8888, RGB888 = _CONSTANTS["RGBA8888"], _CONSTANTS["RGB888"]
+RGBFP16, LUT = _CONSTANTS["RGBFP16"], _CONSTANTS["LUT"]
+CNV_FP16_SUB, CNV_FP16_DIV_255 = _CONSTANTS["CNV_FP16_SUB"], _CONSTANTS["CNV_FP16_DIV_255"]
+# conv_enable
+CONVOLUTION, DEPTHWISE = _CONSTANTS["CONVOLUTION"], _CONSTANTS["DEPTHWISE"]
+DECONVOLUTION, DEPTHWISE_DECONVOLUTION = _CONSTANTS["DECONVOLUTION"], _CONSTANTS["DEPTHWISE_DECONVOLUTION"]
+# pool_enable
+POOL_MAX, POOL_AVERAGE, UPSAMPLE = _CONSTANTS["POOL_MAX"], _CONSTANTS["POOL_AVERAGE"], _CONSTANTS["UPSAMPLE"]
+# actfunc of a convolution command
+ACT_TANH, ACT_LEAKY_RELU = _CONSTANTS["ACT_TANH"], _CONSTANTS["ACT_LEAKY_RELU"]
+ACT_SIGMOID, ACT_PRELU = _CONSTANTS["ACT_SIGMOID"], _CONSTANTS["ACT_PRELU"]
+ACT_ELU, ACT_RELU6 = _CONSTANTS["ACT_ELU"], _CONSTANTS["ACT_RELU6"]
 MOST_RUNS = 32
 
 _PLACE = "QQ"  # how the table of structures calls such a field
@@ -111,17 +118,17 @@ class Run(_Structure):
     conv_pad: Sides = 0
     pool_pad: Sides = 0
     m: int = 0
-    conv_enable: int = CONV_NONE
+    conv_enable: int = 0
     p: Pair = (1, 1)
     pz: int = 1
     conv_stride: Pair = (1, 1)
     conv_dilation: Pair = 0
     weight_fmt: int = 1
-    pool_enable: int = POOL_NONE
+    pool_enable: int = 0
     pool_avg_param: Half = 0
     pool_size: Pair = 0
     pool_stride: Pair = (1, 1)
-    actfunc: int = ACT_NONE
+    actfunc: int = 0
     actfunc_param: Half = 0
     rectifi_en: int = 0
     lrn: int = 0
@@ -194,7 +201,7 @@ class FullyConnected(_Command):
     input_size: int = 0
     output_size: int = 0
     weight_fmt: int = 0
-    actfunc: int = FC_NONE
+    actfunc: int = 0  # 1 ReLU, 2 tanh, 3 leaky ReLU, 4 sigmoid: other numbers than those of a convolution
     actfunc_param: Half = 0
 
 

@@ -15,11 +15,11 @@ from .conversion_windows import batch_normalization, convolution, has_end, pool,
 from .layers import Layer, Weights
 
 _MOST_VECTOR = 65535  # elements, as the fields of a fully connected command hold
-_ACTIVATIONS = {
-    "Tanh": (commands.ACT_TANH, commands.FC_TANH),
-    "Relu": (commands.ACT_LEAKY_RELU, commands.FC_RELU),
-    "LeakyRelu": (commands.ACT_LEAKY_RELU, commands.FC_LEAKY_RELU),
-    "Sigmoid": (commands.ACT_SIGMOID, commands.FC_SIGMOID),
+_ACTIVATIONS = {  # the codes of convolution and of fully connected commands
+    "Tanh": (commands.ACT_TANH, 2),
+    "Relu": (commands.ACT_LEAKY_RELU, 1),
+    "LeakyRelu": (commands.ACT_LEAKY_RELU, 3),
+    "Sigmoid": (commands.ACT_SIGMOID, 4),
     "PRelu": (commands.ACT_PRELU, None),
     "Elu": (commands.ACT_ELU, None),
     "Clip": (commands.ACT_RELU6, None),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, SupportsBytes
+from typing import Any, SupportsBytes, SupportsFloat, SupportsIndex, SupportsInt
 
 import numpy as np
 import numpy.typing as npt
@@ -105,7 +105,11 @@ class CommandList(_pumice.DvCommandList):
         self._last = super().exec()
         return self._last
 
-    def wait(self, exec_id: int | None = None, timeout: float | None = None) -> None:
+    def wait(
+        self,
+        exec_id: SupportsInt | SupportsIndex | None = None,
+        timeout: SupportsFloat | SupportsIndex | None = None,
+    ) -> None:
         """Waits for an execution, by default the last one; timeout in seconds.
 
         Raises TimeoutError, DeviceLostError, BindingError for an id that was not given, StateError before `commit`.
