@@ -112,7 +112,7 @@ class LoadedNetwork:
     def __init__(self, network: Network, context: Context | None) -> None:
         self.network = network
         context = context or Context()
-        self._memories = context.memory(len(network.weights)), context.memory(network.activation_bytes)
+        self._memories = context.memory(max(len(network.weights), 1)), context.memory(network.activation_bytes)
         self.commands = context.command_list()
         self._memories[0].write(network.weights)
         for command in network.commands(*self._memories):
