@@ -7,7 +7,7 @@ import collections.abc
 import numpy as np
 import numpy.typing
 import typing
-__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'DvCommandList', 'DvContext', 'DvMemory', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnpackedWeights', 'UnsupportedError', 'Value', 'ValueRole', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'dv_constants', 'dv_required_bytes', 'dv_run_outputs', 'dv_structures', 'dv_total_size', 'dv_version_string', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'from_whc8', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'nnapi_operations', 'note_cache_use', 'operators', 'output_descs', 'pack_conv_weights', 'pack_dil_weights', 'pack_fc_weights', 'precision_support', 'prune_cache', 'quantize_weights', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor', 'to_whc8', 'unpack_conv_weights', 'unpack_dil_weights', 'unpack_fc_weights', 'whc8_index']
+__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'DvCommandList', 'DvContext', 'DvMemory', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Node', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnpackedWeights', 'UnsupportedError', 'Value', 'ValueRole', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'dv_constants', 'dv_required_bytes', 'dv_run_outputs', 'dv_structures', 'dv_total_size', 'dv_version_string', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'from_whc8', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'nnapi_operations', 'note_cache_use', 'operators', 'output_descs', 'pack_conv_weights', 'pack_dil_weights', 'pack_fc_weights', 'precision_support', 'prune_cache', 'quantize_weights', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor', 'to_whc8', 'unpack_conv_weights', 'unpack_dil_weights', 'unpack_fc_weights', 'whc8_index']
 class Error(Exception):
     """
     Root of every error that pumice raises on purpose.
@@ -1390,6 +1390,11 @@ class Value:
     def channel_axis(self) -> int | None:
         ...
     @property
+    def constant(self) -> np.typing.NDArray[typing.Any] | None:
+        """
+        A copy of a constant's elements; None for other values.
+        """
+    @property
     def dtype(self) -> str:
         ...
     @property
@@ -1410,6 +1415,33 @@ class Value:
         """
     @property
     def zero_point(self) -> int | None:
+        ...
+class Node:
+    """
+    A node of a Graph.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def attributes(self) -> dict[str, typing.Any]:
+        """
+        Those that were given, by name; tensors as arrays.
+        """
+    @property
+    def inputs(self) -> list[Value | None]:
+        """
+        None for optional ones left out.
+        """
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def op(self) -> str:
+        """
+        'Conv', 'If', 'While' ..
+        """
+    @property
+    def outputs(self) -> list[Value]:
         ...
 class Graph:
     """
@@ -1470,6 +1502,11 @@ class Graph:
     @property
     def name(self) -> str:
         ...
+    @property
+    def nodes(self) -> list[Node]:
+        """
+        In an order in which they can run.
+        """
     @property
     def outputs(self) -> dict[str, Value]:
         ...

@@ -1,4 +1,4 @@
-"""The dv driver interface: contexts, memory, command lists, commands, packed weights and layouts.
+"""The dv driver interface: contexts, memory, command lists, commands, packed weights and layouts, and networks of commands.
 
     with dv.Context() as context, context.command_list() as commands:
         commands.add(dv.Conv(input_buf=memory, output_buf=memory + 4096, w=28, h=28, c=64, run=[dv.Run(...)]))
@@ -54,6 +54,9 @@ from .library import cmake_path as cmake_path
 from .library import include_path as include_path
 from .library import library_path as library_path
 from .library import pkgconfig_path as pkgconfig_path
+from .network import LoadedNetwork as LoadedNetwork
+from .network import Network as Network
+from .network import from_graph as from_graph
 from .objects import CommandList as CommandList
 from .objects import Context as Context
 from .objects import Memory as Memory

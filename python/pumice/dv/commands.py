@@ -13,7 +13,8 @@ from .. import _pumice
 from ..errors import binding_error
 from .objects import Memory
 
-Place = Memory | tuple[Memory, int] | None  # a memory, from its start or from an offset on
+# A memory, or the number that stands for one in raw commands, from its start or from an offset on.
+Place = Memory | tuple[Memory | int, int] | None
 Pair = int | tuple[int, int]  # (x, y), or the raw number
 Sides = int | tuple[int, int, int, int]  # left, right, top, bottom, or the raw number
 Half = int | float  # a float is converted to float16, an int is its bits
@@ -34,12 +35,20 @@ ACT_SIGMOID, ACT_PRELU = _CONSTANTS["ACT_SIGMOID"], _CONSTANTS["ACT_PRELU"]
 ACT_ELU, ACT_RELU6 = _CONSTANTS["ACT_ELU"], _CONSTANTS["ACT_RELU6"]
 MOST_RUNS = 32
 
+_PLACE = "QQ"  # how the table of structures calls such a field
 _STRUCTURES = _pumice.dv_structures()
 
 
 def half_bits(value: Half) -> int:
     """The bits of a float as float16; an int as it is."""
     return int(np.float16(value).view(np.uint16)) if isinstance(value, float) else int(value)
+
+
+def _place_bits(place: Place) -> tuple[int, int]:
+    if place is None:
+        return 0, 0
+    memory, offset = place if isinstance(place, tuple) else (place, 0)
+    return memory.handle if isinstance(memory, Memory) else memory, offset
 
 
 def _bytes_of(values: Sequence[int]) -> int:
@@ -56,12 +65,6 @@ class _Structure:
     def _raw(self, name: str, value: Any) -> tuple[int, ...]:
         if name in self._halves:
             return (half_bits(value),)
-        if isinstance(value, Memory):
-            return value.handle, 0
-        if value is None:
-            return 0, 0
-        if isinstance(value, tuple) and value and isinstance(value[0], Memory):
-            return value[0].handle, value[1]
         if name in ("lut", "cnv_param"):
             return tuple(value)
         if isinstance(value, tuple):
@@ -71,7 +74,7 @@ class _Structure:
         return (int(value),)
 
     def _pack(self, name: str, form: str, count: int, value: Any) -> bytes:
-        raw = self._raw(name, value)
+        raw = _place_bits(value) if form == _PLACE else self._raw(name, value)
         form = form if len(form) > 1 else form * count
         try:
             return struct.pack("<" + form, *raw)
