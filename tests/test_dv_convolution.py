@@ -396,3 +396,40 @@ def test_fully_connected_and_convolution_in_one_list(dv_context: dv.Context) -> 
         commands.commit()
         commands.run(timeout=60)
     assert (memory.read(np.float16, 16, 512) == np.maximum(np.arange(-8, 8), 0)).all()
+
+
+# ---- devices that lack a feature
+
+
+@pytest.fixture(scope="module", params=["subgroupShuffle", "storageBuffer16BitAccess"])
+def lacking(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[dv.Context]:
+    """Kernels that work through shared memory; float16 that is stored as words of two."""
+    device = pumice.Context(f"uuid:{pumice_context.info.uuid}", without=[request.param])
+    with device, dv.Context(device) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "3x3",
+        "1x1 of many channels",
+        "no whole groups",
+        "three channels",
+        "depthwise of no whole groups",
+        "deconvolution",
+        "maximum pooling of no whole groups",
+        "average pooling",
+        "convolution and maximum pooling",
+        "upsampling of no whole groups",
+    ],
+)
+def test_runs_where_a_feature_is_lacking(lacking: dv.Context, name: str) -> None:
+    c, h, w, run = RUNS[name]
+    Command(lacking, [run], whole(2, c, h, w), output_offset=70).check()
+
+
+def test_odd_sizes_where_float16_is_stored_in_words(lacking: dv.Context) -> None:
+    for run in (conv(5, 3, 2, 2), Run(act=2), Run(pool=1, window=(2, 2)), conv(3, 3, act=4, slopes=whole(3))):
+        for output_offset in (0, 2, 16):
+            Command(lacking, [run], whole(1, 3, 3, 3), offset=6, output_offset=output_offset).check(ulps=0)
