@@ -17,6 +17,7 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #include "include/math.glsl"
 #include "include/tensor.glsl"
+#define X_VEC4 1
 #include "include/contraction.glsl"
 
 layout(local_size_x_id = 0) in;
@@ -79,7 +80,7 @@ void fetch(uint begin, uint depths, uint first_channel) {
   [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) {
     uint at;
     inside[i] = find_input(places[i], th, tw, at) && deep;
-    next_x[i] = x[(firsts[i] + (inside[i] ? at + channel : 0u)) >> 3];
+    next_x[i] = x[(firsts[i] + (inside[i] ? at + x_channel(channel) : 0u)) >> 3];
   }
   [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = inside[i] ? next_x[i] : uvec4(0u);
 #endif
@@ -157,7 +158,7 @@ void main() {
       vec4 sum = bias;
       [[unroll]] for (uint k = 0u; k < SPLIT; ++k)
         sum += uintBitsToFloat(tile[first_strip + k * PARTS * 16u * ROW_Y + row * ROW_Y + column]);
-      const uint at = y_index(place_of(pixel)) + gl_WorkGroupID.z * p.y_stride_group + channel * p.y_stride_c;
+      const uint at = y_index(place_of(pixel)) + gl_WorkGroupID.z * p.y_stride_group + y_channel(channel);
       vec4 v;
       for (uint j = 0u; j < 4u; ++j) v[j] = epilogue(sum[j] + element_bias(pixel, channel + j));
 #if Y_VEC4

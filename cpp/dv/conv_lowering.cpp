@@ -5,6 +5,7 @@
 
 #include "core/half.h"
 #include "dv/conv_weights.h"
+#include "dv/layout.h"
 #include "dv/lowering.h"
 
 namespace pumice::dv {
@@ -167,7 +168,7 @@ class ConvLowering {
       made = convolve(run, x, y, is_finished);
     }
     if (!is_added && run.shape.pool != PoolKind::average && (pools || doubles)) {
-      const Activations sum = scratch_activations(recorder_, DType::float32, command_.images, run.convolved, false);
+      const Activations sum = scratch_activations(recorder_, DType::float32, command_.images, run.convolved, made.grouped);
       map_activations(recorder_, Expression::parse("in0 + in1"), {made, added(run)}, sum);
       made = sum;
       is_added = true;
@@ -206,12 +207,21 @@ class ConvLowering {
     return y;
   }
 
+  // As that dtype, channels last or, where it may be, in whole groups.
+  Activations in_layout(const Activations& x, DType dtype, bool takes_groups) {
+    const bool grouped = takes_groups && x.extent.channels % kGroupChannels == 0;
+    if (x.dtype == dtype && (x.is_channels_last() || grouped)) return x;
+    return converted(x, dtype, grouped && x.grouped);
+  }
+
   // `finishes`: with all that follows it in the run, which is then in `y`, where its layout is such.
   Activations convolve(const Run& run, const Activations& x, const Activations& y, bool finishes) {
     const DType dtype = finishes ? DType::float16 : DType::float32;
-    Activations from = x.dtype == dtype && x.is_channels_last() ? x : converted(x, dtype, false);
-    const bool is_last = finishes && run.shape.pool == PoolKind::none && y.is_channels_last();
-    const Activations to = is_last ? y : scratch_activations(recorder_, dtype, command_.images, run.convolved, false);
+    const bool takes_groups = run.shape.conv == ConvKind::convolution;
+    Activations from = in_layout(x, dtype, takes_groups);
+    const bool makes_groups = takes_groups && run.shape.kernels % kGroupChannels == 0;
+    const bool is_last = finishes && run.shape.pool == PoolKind::none && (makes_groups || y.is_channels_last());
+    const Activations to = is_last ? y : scratch_activations(recorder_, dtype, command_.images, run.convolved, makes_groups);
     std::optional<Expression> epilogue;
     if (finishes) epilogue = finished(run, Expression::name("x"));
     const ConvWeights weights(run, lowering_.read_weights(run.weights, weight_bytes(run.input, run.shape)));
@@ -229,8 +239,13 @@ class ConvLowering {
       const HostTensor stored = values.converted(dtype);
       return Operand{TensorDesc(dtype, stored.desc.shape, {}, true), recorder_.constant(stored)};
     };
-    recorder_.run(is_transposed_window ? "ConvTranspose" : "Conv", attributes,
-                  {from.image(), owned(weights.values(is_transposed_window)), owned(weights.bias())}, to.image(), epilogue);
+    recorder_.run(
+        takes_groups           ? "pumice::GroupedConv"
+        : is_transposed_window ? "ConvTranspose"
+                               : "Conv",
+        attributes,
+        {from.is_channels_last() ? from.image() : from.groups()[0], owned(weights.values(is_transposed_window)), owned(weights.bias())},
+        makes_groups ? to.groups()[0] : to.image(), epilogue);
     return to;
   }
 
@@ -264,10 +279,10 @@ class ConvLowering {
   Activations pool(const Run& run, const Activations& x, const Activations& y, bool finishes) {
     const bool averages = run.shape.pool == PoolKind::average;
     const DType dtype = averages && !finishes ? DType::float32 : x.dtype;
-    const bool is_in_groups = dtype == DType::float16 && x.dtype == dtype && x.planes() && y.planes();
-    Activations from = x;
-    if (!is_in_groups && (x.dtype != dtype || !x.is_channels_last())) from = converted(x, dtype, false);
-    const Activations to = is_in_groups ? y : scratch_activations(recorder_, dtype, command_.images, run.output, false);
+    Activations from = x.dtype == dtype ? x : converted(x, dtype, x.grouped);
+    if (!from.planes() && !from.is_channels_last()) from = converted(from, dtype, false);
+    const bool is_in_groups = from.planes().has_value(), is_last = is_in_groups && dtype == DType::float16 && y.planes();
+    const Activations to = is_last ? y : scratch_activations(recorder_, dtype, command_.images, run.output, is_in_groups);
     Expression result = Expression::name("x");
     if (averages) result = scaled(result, run.factor);
     if (finishes) result = finished(run, result);
