@@ -13,7 +13,20 @@ from typing import Any
 
 import pumice
 
-from . import binding, control_flow, dv_packing, first_use, kernels, launch, layers, machine, memory, models, operators
+from . import (
+    binding,
+    control_flow,
+    dv_network,
+    dv_packing,
+    first_use,
+    kernels,
+    launch,
+    layers,
+    machine,
+    memory,
+    models,
+    operators,
+)
 from .cases import CASES
 from .rows import Row, Table, summary
 from .session import Session
@@ -30,6 +43,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "first_use": first_use,
     "memory": memory,
     "dv_packing": dv_packing,
+    "dv_network": dv_network,
 }
 PER_MODEL = ("models", "memory")
 
