@@ -297,16 +297,50 @@ def test_scores_that_the_classes_overlap_are_read_first(dv_context: dv.Context) 
     assert (scores.argmax(axis=0) == memory.read(np.uint8, (50, 40)).T).all()
 
 
-def test_rows_that_would_be_written_over_each_other_are_refused(dv_context: dv.Context) -> None:
+@pytest.mark.parametrize(
+    ("slot", "fields"),
+    [
+        ("use_tex, use_rd", {"use_tex": 0, "use_rd": 0}),
+        ("fmt_wr", {"fmt_wr": commands.LUT}),
+        ("fmt_rd", {"fmt_rd": commands.RGBFP16}),
+        ("fmt_tex", {"fmt_tex": commands.RGBFP16}),
+        *((side, {side: 0}) for side in ("tex_width", "tex_height", "rect_width", "rect_height")),
+        ("stride_rd", {"stride_rd": 0}),
+        ("stride_wr", {"stride_wr": 31}),
+        ("stride_wr", {"stride_wr": -31}),
+        ("ridx", {"ridx": 4}),
+        ("gidx", {"gidx": 0}),
+        ("bidx", {"bidx": -1}),
+        ("aidx", {"aidx": 1}),
+        ("ncolor_lut", {"ncolor_lut": 33}),
+        ("cnv_type", {"fmt_wr": commands.RGBFP16, "cnv_type": 2, "stride_wr": 48}),
+        ("tex.mem", {"tex": None}),
+        ("rd.mem", {"rd": None}),
+        ("wr.mem", {"wr": None}),
+        ("tex", {"tex_width": 64, "tex_height": 17}),
+        ("wr", {"stride_wr": 700}),
+        ("rd", {"stride_rd": 700}),
+        ("wr.offs", {"stride_wr": -500}),
+        ("wr.offs", {"stride_wr": -(1 << 31)}),
+    ],
+)
+def test_what_is_no_blit_is_refused_by_field(dv_context: dv.Context, slot: str, fields: dict[str, Any]) -> None:
     memory = dv_context.memory(4096)
-    ipu = dv.Ipu(fmt_rd=0, fmt_wr=1, use_rd=1, rect_width=10, rect_height=2, stride_rd=40, stride_wr=-29)
-    ipu.rd, ipu.wr = memory, memory + 2048
+    given_fields: dict[str, Any] = {"use_tex": 1, "use_rd": 1, "tex": memory, "rd": memory, "wr": memory + 2048}
+    given_fields |= dict.fromkeys(("tex_width", "tex_height", "rect_width", "rect_height"), 8)
+    given_fields |= {"stride_rd": 32, "stride_wr": 32}
     with dv_context.command_list() as commands_:
-        with pytest.raises(
-            pumice.BindingError, match=r"stride_wr: expected rows that do not overlap, of 30 bytes; given -29"
-        ):
-            commands_.add(ipu)
-        ipu.rect_height = 1
+        commands_.add(dv.Ipu(**given_fields))
+        with pytest.raises(pumice.BindingError) as refused:
+            commands_.add(dv.Ipu(**given_fields | fields))
+    assert refused.value.slot == slot
+
+
+def test_a_single_row_needs_no_stride(dv_context: dv.Context) -> None:
+    memory = dv_context.memory(4096)
+    with dv_context.command_list() as commands_:
+        ipu = dv.Ipu(fmt_rd=0, fmt_wr=1, use_rd=1, rect_width=10, rect_height=1, stride_rd=40, stride_wr=-29)
+        ipu.rd, ipu.wr = memory, memory + 2048
         commands_.add(ipu)
 
 
