@@ -205,10 +205,10 @@ py::typing::Dict<py::str, int> info_of(const HeldContext& self) {
 void bind_dv_context(py::module_& module) {
   py::class_<HeldContext> bound(module, "DvContext", "What dv commands run on.");
   bound
-      .def(py::init([](const std::shared_ptr<Context>& device, bool strict) {
-             return HeldContext{std::make_shared<dv::Context>(device, strict), "Context"};
+      .def(py::init([](const std::shared_ptr<Context>& device, bool strict, bool separate) {
+             return HeldContext{std::make_shared<dv::Context>(device, strict, separate), "Context"};
            }),
-           py::arg("device").none(false), py::arg("strict") = false)
+           py::arg("device").none(false), py::arg("strict") = false, py::arg("separate") = false)
       .def_property_readonly(
           "device", [](const HeldContext& self) { return self.get()->device(); }, "The engine's context.")
       .def_property_readonly(

@@ -18,9 +18,10 @@ from dv_model import to_whc8
 PAGE = 4096
 
 
-@pytest.fixture(scope="module")
-def dv_context(pumice_context: pumice.Context) -> Iterator[dv.Context]:
-    with dv.Context(pumice_context) as made:
+@pytest.fixture(scope="module", params=["shared", "separate"])
+def dv_context(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[dv.Context]:
+    """The host maps the device's memory itself, or copies of it."""
+    with dv.Context(pumice_context, separate=request.param == "separate") as made:
         yield made
 
 
@@ -236,11 +237,14 @@ def test_release_in_every_order(pumice_context: pumice.Context, order: tuple[str
     memory.write(np.full(1024, 1.5, np.float16))
     commands = committed(context, doubling(memory))
     view = memory.array(np.float16, 1024, 2048)
+    view[:] = 0
     parts = {"context": context, "memory": memory, "list": commands}
     commands.exec()
     for name in order:
         if not commands.closed:
             commands.run(timeout=60)
+        if not memory.closed:
+            memory.to_cpu(2048, 2048)
         parts[name].close()
     assert (view == 3).all()
     del view, memory, commands, parts
@@ -489,3 +493,24 @@ def test_sizes_of_a_command(dv_context: dv.Context) -> None:
     }
     with pytest.raises(pumice.BindingError, match="convolution command"):
         dv.Conv.run_outputs(dv.Maximizer(width=1, height=1, nclass=2))
+
+
+def test_the_host_of_separate_memory_sees_and_shows_what_it_syncs(pumice_context: pumice.Context) -> None:
+    with dv.Context(pumice_context, separate=True) as context, context.memory(PAGE) as memory:
+        values, results = memory.array(np.float16, 1024), memory.array(np.float16, 1024, 2048)
+        memory.write(np.zeros(2048, np.float16))
+        commands = committed(context, doubling(memory))
+        values[:] = 1
+        commands.run(timeout=60)
+        memory.to_cpu(2048, 2048)
+        assert (results == 0).all(), "the device saw what was not shown to it"
+        memory.to_device(0, 2048)
+        commands.run(timeout=60)
+        assert (results == 0).all(), "the host saw what it did not ask for"
+        memory.sync_start(read=False, write=True)
+        assert (results == 2).all(), "what the host does not write would be lost"
+        values[:] = 3
+        memory.sync_end()
+        commands.run(timeout=60)
+        memory.sync_start(read=True, write=False)
+        assert (results == 6).all()

@@ -5,7 +5,8 @@
 
 namespace pumice::dv {
 
-Context::Context(std::shared_ptr<pumice::Context> device, bool strict) : device_(std::move(device)), strict_(strict) {
+Context::Context(std::shared_ptr<pumice::Context> device, bool strict, bool separate)
+    : device_(std::move(device)), strict_(strict), separate_(separate) {
   info_.header = {sizeof info_, 0};
   info_.ub_size = kUnifiedBufferBytes;
   info_.max_kernel_size = kMostKernel;

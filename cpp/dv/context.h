@@ -18,10 +18,12 @@ inline constexpr int kUnifiedBufferBytes = 1024 * 1024;  // of the vendor's larg
 
 class Context {
  public:
-  // `strict`: its lists refuse what the vendor's hardware does not take.
-  Context(std::shared_ptr<pumice::Context> device, bool strict);
+  // `strict`: its lists refuse what the vendor's hardware does not take. `separate`: the host maps copies of memories, as it does on
+  // devices with memory of their own.
+  Context(std::shared_ptr<pumice::Context> device, bool strict, bool separate = false);
   const std::shared_ptr<pumice::Context>& device() const { return device_; }
   bool strict() const { return strict_; }
+  bool separate() const { return separate_; }
   const dmp_dv_info_v0& info() const { return info_; }
   const std::string& info_string() const { return info_string_; }
   // Whether there is a device of that kind (DMP_DV_DEV_CONV ..). Refusal for another number.
@@ -31,7 +33,7 @@ class Context {
 
  private:
   std::shared_ptr<pumice::Context> device_;
-  bool strict_;
+  bool strict_, separate_;
   dmp_dv_info_v0 info_{};
   std::string info_string_;
   mutable std::mutex mutex_;

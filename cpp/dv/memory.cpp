@@ -58,15 +58,19 @@ int64_t Memory::total_bytes() {
   return total;
 }
 
+bool Memory::is_copied() const {
+  return context_->separate() || !buffer_->mappable();
+}
+
 std::byte* Memory::host_bytes() const {
-  return buffer_->mappable() ? buffer_->host_bytes() : copy_.get();
+  return is_copied() ? copy_.get() : buffer_->host_bytes();
 }
 
 std::byte* Memory::map() {
   const std::lock_guard lock(mutex_);
   if (mapped_) return host_bytes();
   const auto use = buffer_->use();
-  if (!buffer_->mappable() && !copy_) {
+  if (is_copied() && !copy_) {
     copy_ = {static_cast<std::byte*>(std::aligned_alloc(kPage, bytes())), std::free};
     if (!copy_) throw OutOfMemoryError("the host's copy of a memory of " + std::to_string(bytes()) + " bytes");
   }

@@ -14,7 +14,8 @@
 namespace pumice::dv {
 
 // Where the device's memory is the host's too the mapping is that memory itself; elsewhere it is a copy, which sync_start() and to_cpu()
-// bring up to date and sync_end() and to_device() publish. Thread-safe.
+// bring up to date and sync_end() and to_device() publish: the whole of it, so that what the device writes during a sync for writing is
+// lost. Thread-safe.
 class Memory {
  public:
   // Content is undefined. Refusal of 0 bytes; OutOfMemoryError.
@@ -42,7 +43,7 @@ class Memory {
   void to_cpu(uint64_t offset, uint64_t bytes);
 
   uint64_t published() const { return published_; }  // grows with all that may show the device new bytes
-  void note_device_write() { is_stale_ = true; }     // a list that writes here was submitted
+  void note_device_write() { is_stale_ = true; }     // a list that writes here is being submitted
   // Whether the bytes there, which were published, are these.
   bool holds(uint64_t offset, std::span<const std::byte> expected) const;
   std::vector<std::byte> read(uint64_t offset, uint64_t bytes) const;  // as the device sees them
@@ -50,6 +51,7 @@ class Memory {
  private:
   struct Handles;
   Memory() = default;
+  bool is_copied() const;
   std::byte* host_bytes() const;
   bool begin_transfer(uint64_t offset, uint64_t bytes) const;
   void end_sync();

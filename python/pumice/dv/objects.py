@@ -18,13 +18,16 @@ class Context(_pumice.DvContext):
     """What dv commands run on; a context manager.
 
     `device` is a pumice.Context, the name of a device (`pumice.Context(name)`), or None for the default context.
-    `strict`: lists refuse what the vendor's hardware does not take. Raises DeviceError.
+    `strict`: lists refuse what the vendor's hardware does not take. `separate`: the host maps copies of memories, as it does on a
+    device with memory of its own, so that a missing sync shows anywhere. Raises DeviceError.
     """
 
-    def __init__(self, device: _pumice.Context | str | None = None, *, strict: bool = False) -> None:
+    def __init__(
+        self, device: _pumice.Context | str | None = None, *, strict: bool = False, separate: bool = False
+    ) -> None:
         if isinstance(device, str):
             device = _pumice.Context(device)
-        super().__init__(device or default_context(), strict)
+        super().__init__(device or default_context(), strict, separate)
 
     def memory(self, size: int) -> Memory:
         """Memory of at least `size` bytes."""
