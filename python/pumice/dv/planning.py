@@ -185,17 +185,17 @@ def _place_activations(plan: Plan, conversion: Conversion) -> None:
         plan.activation_bytes = max(plan.activation_bytes, begin + size)
 
 
-def plan(conversion: Conversion, images: int, quantized: bool) -> Plan:
-    """Raises UnsupportedError where several images cannot be."""
-    made = Plan(images, _groups(conversion), quantized=quantized)
-    if images > 1:
+def plan(conversion: Conversion, quantized: bool) -> Plan:
+    """Raises UnsupportedError where several images cannot be, GraphError for weights that float16 does not hold."""
+    made = Plan(conversion.images, _groups(conversion), quantized=quantized)
+    if conversion.images > 1:
         _check_images(made.groups, conversion)
     streams: list[bytes] = []
     for group in made.groups:
         for layer in group.layers:
             if layer.weights is not None:
                 made.weight_offsets[layer] = sum(map(len, streams))
-                streams.append(layer.weights.packed(layer.is_dilated, layer.is_full, quantized))
+                streams.append(layer.packed_weights(quantized))
     made.weights = b"".join(streams)
     _place_activations(made, conversion)
     return made
