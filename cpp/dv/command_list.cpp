@@ -88,9 +88,10 @@ int64_t CommandList::exec() {
   if (has_other_weights()) prepared_ = prepare();
   auto& lists = prepared_->lists;
   auto& submissions = prepared_->submissions;
-  // The first list that is free; else the one that is free next.
+  // The first list that is free and whose time nobody may ask for; else the one that is free next.
+  const auto is_busy = [&](const Submission& one) { return one.id() == waited_ || !one.done(); };
   size_t at = 0;
-  while (at < submissions.size() && !submissions[at].done()) ++at;
+  while (at < submissions.size() && is_busy(submissions[at])) ++at;
   if (at == kMostLists) at = static_cast<size_t>(std::ranges::min_element(submissions, {}, &Submission::id) - submissions.begin());
   if (at == lists.size()) lists.push_back(prepared_->lowering.recorder.list());
   for (const auto& memory : written_) memory->note_device_write();
@@ -111,8 +112,16 @@ void CommandList::wait(int64_t id, std::optional<double> timeout_seconds, const 
   device.wait(number, timeout_seconds, interrupted);
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find(prepared_->submissions, number, &Submission::id);
-  if (found == prepared_->submissions.end()) return;
+  if (found != prepared_->submissions.end()) waited_ = number;
+}
+
+int64_t CommandList::last_exec_time() const {
+  const std::lock_guard lock(mutex_);
+  if (waited_ == 0) return 0;
+  const auto found = std::ranges::find(prepared_->submissions, waited_, &Submission::id);
+  if (found == prepared_->submissions.end()) return last_time_;
   if (const auto seconds = found->device_time()) last_time_ = static_cast<int64_t>(*seconds * kMicroseconds + 0.5);
+  return last_time_;
 }
 
 size_t CommandList::dispatch_count() const {

@@ -1,7 +1,6 @@
 // Commands that are checked as they are added, prepared once and executed many times.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 
@@ -26,7 +25,7 @@ class CommandList {
   // Refusal (EINVAL) of an id that no execution has; StateError before commit(), TimeoutError, DeviceLostError.
   void wait(int64_t id, std::optional<double> timeout_seconds = {}, const Interrupted& interrupted = {});
   // Microseconds on the device of the execution that was waited for last; 0 before that.
-  int64_t last_exec_time() const { return last_time_; }
+  int64_t last_exec_time() const;
   size_t size() const { return commands_.size(); }
   size_t dispatch_count() const;  // of an execution; StateError before commit()
 
@@ -47,7 +46,8 @@ class CommandList {
   bool attempted_ = false, committed_ = false;
   mutable std::mutex mutex_;  // of what follows
   std::shared_ptr<Prepared> prepared_;
-  std::atomic<int64_t> last_time_{0};
+  uint64_t waited_ = 0;            // id of the execution that was waited for last
+  mutable int64_t last_time_ = 0;  // of one whose list may have been replaced since
 };
 
 }  // namespace pumice::dv

@@ -16,7 +16,7 @@ import pumice
 from . import (
     binding,
     control_flow,
-    dv_network,
+    dv,
     dv_packing,
     first_use,
     kernels,
@@ -42,10 +42,10 @@ BENCHMARKS: dict[str, ModuleType] = {
     "models": models,
     "first_use": first_use,
     "memory": memory,
+    "dv": dv,
     "dv_packing": dv_packing,
-    "dv_network": dv_network,
 }
-PER_MODEL = ("models", "memory")
+PER_MODEL = ("models", "memory", "dv")
 
 
 def arguments() -> argparse.Namespace:
