@@ -93,13 +93,11 @@ def context(c: Calls) -> Iterator[int]:
     assert c.context_release(made) == 0, "a test left something of the context"
 
 
-def doubling(memory: int, output: int = 2048, **fields: Any) -> bytearray:
+def doubling(memory: int, output: int = 2048, **fields: Any) -> bytes:
     """8 channels of 64 pixels times 2, of which the memory stands in the raw structure as its handle."""
     run = dv.Run(pool_enable=dv.POOL_AVERAGE, pool_size=(1, 1), pool_avg_param=2.0, m=8)
-    raw = bytearray(bytes(dv.Conv(**({"w": 64, "h": 1, "c": 8, "run": [run]} | fields))))
-    for at, offset in ((8, 0), (24, output)):
-        raw[at : at + 16] = (memory or 0).to_bytes(8, "little") + offset.to_bytes(8, "little")
-    return raw
+    places = {"input_buf": (memory, 0), "output_buf": (memory, output)}
+    return bytes(dv.Conv(**(places | {"w": 64, "h": 1, "c": 8, "run": [run]} | fields)))
 
 
 def test_all_32_functions_and_nothing_else_is_exported(library: ctypes.CDLL) -> None:
@@ -194,7 +192,7 @@ def test_counts_are_those_after_the_call(c: Calls, context: int) -> None:
 def test_a_list_retains_what_its_commands_name(c: Calls, context: int) -> None:
     memory = c.mem_alloc(context, PAGE)
     commands = c.cmdlist_create(context)
-    assert c.cmdlist_add_raw(commands, bytes(doubling(memory))) == 0
+    assert c.cmdlist_add_raw(commands, doubling(memory)) == 0
     assert c.mem_retain(memory) == 4, "as input and as output"
     assert c.context_retain(context) == 5, "of the memory, of the list and of its device"
     c.context_release(context)
@@ -228,7 +226,7 @@ def test_memory_calls(c: Calls, context: int) -> None:
 def test_list_calls(c: Calls, context: int) -> None:
     memory = c.mem_alloc(context, PAGE)
     commands = c.cmdlist_create(context)
-    good = bytes(doubling(memory))
+    good = doubling(memory)
     assert c.cmdlist_add_raw(commands, None) == -1
     assert c.cmdlist_commit(commands) == ENODATA
     for raw, code in (
@@ -237,9 +235,9 @@ def test_list_calls(c: Calls, context: int) -> None:
         (good[:4] + b"\5" + good[5:], EINVAL),
         (good[:5] + b"\2" + good[6:], ENOTSUP),
         ((1860).to_bytes(4, "little") + good[4:], -1),
-        (bytes(doubling(memory, topo=0)), -1),
-        (bytes(doubling(memory, output=4095)), EINVAL),
-        (bytes(doubling(memory, output=4094)), EINVAL),
+        (doubling(memory, topo=0), -1),
+        (doubling(memory, output=4095), EINVAL),
+        (doubling(memory, output=4094), EINVAL),
     ):
         assert c.cmdlist_add_raw(commands, raw) == code, c.error
     assert c.cmdlist_commit(commands) == EINVAL
@@ -275,7 +273,7 @@ def test_a_memory_of_another_context(c: Calls, context: int) -> None:
     memory = c.mem_alloc(other, PAGE)
     assert c.context_release(other) == 1
     commands = c.cmdlist_create(context)
-    assert c.cmdlist_add_raw(commands, bytes(doubling(memory))) == 0
+    assert c.cmdlist_add_raw(commands, doubling(memory)) == 0
     assert c.mem_release(memory) == 2
     assert c.cmdlist_commit(commands) == 0
     assert c.cmdlist_wait(commands, c.cmdlist_exec(commands)) == 0
@@ -428,7 +426,7 @@ memory = c.mem_alloc(context, ctypes.c_size_t(1 << 16))
 commands = ctypes.c_void_p(c.cmdlist_create(context))
 import pumice.dv as dv
 run = dv.Run(pool_enable=1, pool_size=(4, 4), m=8)
-print(c.cmdlist_add_raw(commands, bytes(doubling(memory, output=0, w=8, h=8, run=[run]))), c.error)
+print(c.cmdlist_add_raw(commands, doubling(memory, output=0, w=8, h=8, run=[run])), c.error)
 """
     for strict, expected in (("1", "-1 [D5] run[0].pool_size"), ("0", "0 ")):
         assert output_of("-c", code, PUMICE_DV_STRICT=strict).startswith(expected)

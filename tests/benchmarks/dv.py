@@ -26,10 +26,10 @@ MS = 1e3
 OWN, IN_C, IN_PYTHON = "submit and wait in C++", "dv exec and wait in C", "dv exec and wait in Python"
 
 
-def small_command(memory: dv.Memory | None = None) -> dv.Conv:
-    """Twice 64 pixels of 16 channels; without a memory its places are left open."""
+def small_command(memory: dv.Memory | int) -> dv.Conv:
+    """Twice 64 pixels of 16 channels, in a memory or in what stands for it in a raw command."""
     run = dv.Run(pool_enable=dv.POOL_AVERAGE, pool_size=(1, 1), pool_avg_param=2.0, m=16)
-    return dv.Conv(input_buf=memory, output_buf=memory and memory + 2048, w=64, h=1, c=16, run=[run])
+    return dv.Conv(input_buf=(memory, 0), output_buf=(memory, 2048), w=64, h=1, c=16, run=[run])
 
 
 def in_python(context: pumice.Context) -> Sampler:
@@ -52,13 +52,10 @@ class SmallList:
         library.dmp_dv_cmdlist_wait.argtypes = [ctypes.c_void_p, ctypes.c_int64]
         made = ctypes.c_void_p(library.dmp_dv_context_create())
         memory = library.dmp_dv_mem_alloc(made, ctypes.c_size_t(4096))
-        raw = bytearray(bytes(small_command()))
-        for at, offset in ((8, 0), (24, 2048)):
-            raw[at : at + 16] = memory.to_bytes(8, "little") + offset.to_bytes(8, "little")
         self.commands = ctypes.c_void_p(library.dmp_dv_cmdlist_create(made))
-        refused = library.dmp_dv_cmdlist_add_raw(self.commands, bytes(raw)) or library.dmp_dv_cmdlist_commit(
-            self.commands
-        )
+        refused = library.dmp_dv_cmdlist_add_raw(
+            self.commands, bytes(small_command(memory))
+        ) or library.dmp_dv_cmdlist_commit(self.commands)
         assert not refused
 
     def run(self) -> None:
