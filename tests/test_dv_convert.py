@@ -74,6 +74,11 @@ def perceptron(graph: pumice.Graph, x: Value) -> Value:
     return graph.add("Softmax", graph.add("Gemm", y, weight(12, 7)), axis=-1)
 
 
+def vectors(graph: pumice.Graph, x: Value) -> Value:
+    parts = [graph.add("Flatten", y) for y in (graph.add("GlobalMaxPool", x), x)]
+    return graph.add("Concat", *parts, axis=1)
+
+
 def simple(op: str, **attributes: Any) -> Build:
     return lambda graph, x: graph.add(op, x, **attributes)
 
@@ -113,6 +118,11 @@ NETWORKS: dict[str, Build] = {
     ),
     "upsampled": lambda graph, x: graph.add(
         "Relu", graph.add("Resize", conv(graph, x, 6), None, np.array([1, 1, 2, 2], "float32"), mode="nearest")
+    ),
+    "local response normalization": lambda graph, x: graph.add("Relu", graph.add("LRN", conv(graph, x, 16), size=5)),
+    "sum": lambda graph, x: graph.add("Sum", conv(graph, x, 8), x),
+    "vectors side by side": lambda graph, x: graph.add(
+        "Concat", graph.add("Flatten", conv(graph, x, 8)), graph.add("Flatten", x), axis=1
     ),
     "relu of the input": simple("Relu"),
     "absolute": lambda graph, x: graph.add("Abs", graph.add("Abs", x)),
@@ -237,6 +247,8 @@ REFUSED: dict[str, tuple[Build, str]] = {
     "sum": (lambda graph, x: graph.add("Add", x, graph.add("GlobalAveragePool", x)), "which differ"),
     "constant": (lambda graph, x: graph.add("Add", x, weight(1, 8, 13, 11)), "input 1 is a constant"),
     "concatenation": (lambda graph, x: graph.add("Concat", conv(graph, x, 7), x, axis=1), r"\[7\] channels before others"),
+    "vectors": (vectors, r"images of \(1, 1\), \(13, 11\)"),
+    "merged images": (lambda graph, x: graph.add("Reshape", graph.add("Relu", x), np.array([2, -1], "int64")), "a shape of"),
     "early softmax": (lambda graph, x: graph.add("Relu", graph.add("Softmax", x, axis=1)), "elsewhere than at the end"),
     "reshape": (lambda graph, x: graph.add("Reshape", x, np.array([1, 4, -1], "int64")), "a shape of"),
     "nothing": (simple("Identity"), "output 'y': no node makes it"),
@@ -271,6 +283,12 @@ def test_images_of_a_part_are_refused() -> None:
         dv.from_graph(graph, images=2)
     with pytest.raises(pumice.BindingError, match="images.*expected at least 1; given 0"):
         dv.from_graph(graph, images=0)
+
+
+def test_weights_beyond_float16_are_refused() -> None:
+    graph = graph_of(lambda graph, x: graph.add("Conv", x, weight(4, 8, 3, 3) * 1e6, name="large"))
+    with pytest.raises(pumice.GraphError, match="node 'large': expected weights that float16 holds; given up to"):
+        dv.from_graph(graph)
 
 
 def test_images_of_another_shape_are_refused(context: pumice.Context) -> None:
@@ -321,20 +339,25 @@ def test_models_without_a_form_say_which_nodes(shared_models: Path) -> None:
         dv.from_graph(shared_models / "candy" / "candy.onnx", (3, 64, 64))
 
 
-def test_the_c_library_gives_the_same_bits(context: pumice.Context) -> None:
-    network = dv.from_graph(graph_of(inception))
-    x = image(1, 8, 13, 11)
+def check_c_library(network: dv.Network, x: NDArray[np.float32], context: pumice.Context) -> None:
     with dv.Context(context) as on, network.load(on) as loaded:
-        expected = np.asarray(loaded(x))
-    output = network.outputs[0]
-    library = CLibrary()
-    with library:
-        weights = library.memory(network.weights)
-        activations = library.memory(bytes(network.activation_bytes))
+        expected = loaded(x)
+    with CLibrary() as library:
+        weights, activations = library.memory(network.weights), library.memory(bytes(network.activation_bytes))
         library.write(activations, network.to_input(x).tobytes(), network.input_offset)
         library.run([bytes(command) for command in network.commands(weights, activations)])
-        data = library.read(activations, output.elements * 2, output.offset)
-    assert (output.result(np.frombuffer(data, "float16")) == expected).all()
+        for i, output in enumerate(network.outputs):
+            elements = np.frombuffer(library.read(activations, output.elements * 2, output.offset), "float16")
+            assert (output.result(elements) == (expected if len(network.outputs) == 1 else expected[i])).all()
+
+
+def test_the_c_library_gives_the_same_bits(context: pumice.Context) -> None:
+    check_c_library(dv.from_graph(graph_of(inception)), image(1, 8, 13, 11), context)
+
+
+def test_squeezenet_in_the_c_library(context: pumice.Context, shared_models: Path) -> None:
+    x = np.load(shared_models / "squeezenet" / "expected" / "zebra.input.npy")
+    check_c_library(dv.from_graph(shared_models / "squeezenet" / "squeezenet.onnx"), x, context)
 
 
 class CLibrary:

@@ -273,6 +273,77 @@ def test_a_picture_becomes_the_input_of_a_network(dv_context: dv.Context) -> Non
     assert (output.read(np.float16, expected.shape) == expected).all()
 
 
+@pytest.mark.parametrize(("shift", "form"), [(0, 2), (2, 1), (34, 1), (-30, 0)])
+def test_images_that_overlap_are_read_before_they_are_written(dv_context: dv.Context, shift: int, form: int) -> None:
+    rng = np.random.default_rng(4)
+    data = noise(rng, 4096)
+    memory = Memories(dv_context, rng).holding(data)
+    ipu = dv.Ipu(fmt_tex=0, fmt_rd=1, fmt_wr=form, use_tex=1, use_rd=1, tex_width=9, tex_height=8, blf=1)
+    ipu.rect_width, ipu.rect_height, ipu.stride_rd = 10, 12, 30
+    ipu.tex, ipu.rd, ipu.wr = memory + 200, memory + 100, memory + (100 + shift)
+    texture, background = data[200 : 200 + 9 * 8 * 4], data[100 : 100 + 360]
+    rows = blitted(ipu, texture.reshape(8, 9, 4), background.reshape(12, 10, 3)).ravel()
+    data[100 + shift : 100 + shift + rows.size] = rows
+    Memories(dv_context, rng).run(ipu)
+    assert (memory.read(np.uint8, 4096) == data).all()
+
+
+def test_scores_that_the_classes_overlap_are_read_first(dv_context: dv.Context) -> None:
+    rng = np.random.default_rng(6)
+    scores = rng.standard_normal((3, 40, 50)).astype(np.float16)
+    memories = Memories(dv_context, rng)
+    memory = memories.holding(dv.to_whc8(scores).view(np.uint8))
+    memories.run(dv.Maximizer(input_buf=memory, output_buf=memory, width=50, height=40, nclass=3))
+    assert (scores.argmax(axis=0) == memory.read(np.uint8, (50, 40)).T).all()
+
+
+@pytest.mark.parametrize(
+    ("slot", "fields"),
+    [
+        ("use_tex, use_rd", {"use_tex": 0, "use_rd": 0}),
+        ("fmt_wr", {"fmt_wr": commands.LUT}),
+        ("fmt_rd", {"fmt_rd": commands.RGBFP16}),
+        ("fmt_tex", {"fmt_tex": commands.RGBFP16}),
+        *((side, {side: 0}) for side in ("tex_width", "tex_height", "rect_width", "rect_height")),
+        ("stride_rd", {"stride_rd": 0}),
+        ("stride_wr", {"stride_wr": 31}),
+        ("stride_wr", {"stride_wr": -31}),
+        ("ridx", {"ridx": 4}),
+        ("gidx", {"gidx": 0}),
+        ("bidx", {"bidx": -1}),
+        ("aidx", {"aidx": 1}),
+        ("ncolor_lut", {"ncolor_lut": 33}),
+        ("cnv_type", {"fmt_wr": commands.RGBFP16, "cnv_type": 2, "stride_wr": 48}),
+        ("tex.mem", {"tex": None}),
+        ("rd.mem", {"rd": None}),
+        ("wr.mem", {"wr": None}),
+        ("tex", {"tex_width": 64, "tex_height": 17}),
+        ("wr", {"stride_wr": 700}),
+        ("rd", {"stride_rd": 700}),
+        ("wr.offs", {"stride_wr": -500}),
+        ("wr.offs", {"stride_wr": -(1 << 31)}),
+    ],
+)
+def test_what_is_no_blit_is_refused_by_field(dv_context: dv.Context, slot: str, fields: dict[str, Any]) -> None:
+    memory = dv_context.memory(4096)
+    given_fields: dict[str, Any] = {"use_tex": 1, "use_rd": 1, "tex": memory, "rd": memory, "wr": memory + 2048}
+    given_fields |= dict.fromkeys(("tex_width", "tex_height", "rect_width", "rect_height"), 8)
+    given_fields |= {"stride_rd": 32, "stride_wr": 32}
+    with dv_context.command_list() as commands_:
+        commands_.add(dv.Ipu(**given_fields))
+        with pytest.raises(pumice.BindingError) as refused:
+            commands_.add(dv.Ipu(**given_fields | fields))
+    assert refused.value.slot == slot
+
+
+def test_a_single_row_needs_no_stride(dv_context: dv.Context) -> None:
+    memory = dv_context.memory(4096)
+    with dv_context.command_list() as commands_:
+        ipu = dv.Ipu(fmt_rd=0, fmt_wr=1, use_rd=1, rect_width=10, rect_height=1, stride_rd=40, stride_wr=-29)
+        ipu.rd, ipu.wr = memory, memory + 2048
+        commands_.add(ipu)
+
+
 def test_a_palette_holds_until_the_next_one(pumice_context: pumice.Context) -> None:
     first, second = [int(colour) for colour in np.random.default_rng(2).integers(0, 1 << 32, 32)], [0x01020304]
     indices = np.arange(32, dtype=np.uint8)

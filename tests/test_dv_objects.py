@@ -252,6 +252,14 @@ def test_release_in_every_order(pumice_context: pumice.Context, order: tuple[str
     assert dv.total_size() == before
 
 
+def test_a_memory_may_outlive_its_device() -> None:
+    before = dv.total_size()
+    with pumice.Context() as device:
+        memory = dv.Context(device).memory(PAGE)
+    memory.close()
+    assert dv.total_size() == before
+
+
 def test_a_list_keeps_what_its_commands_name(dv_context: dv.Context) -> None:
     before = dv.total_size()
     memory = dv_context.memory(PAGE)

@@ -24,6 +24,9 @@ class IpuReader {
     if (raw_.use_tex != 0) texture(command);
     if (raw_.use_rd != 0) read_image(command);
     reader_.require(raw_.fmt_wr != DMP_DV_RGBFP16 || raw_.cnv_type <= DMP_DV_CNV_FP16_DIV_255, "cnv_type", "0 or 1", raw_.cnv_type);
+    const auto row = static_cast<int64_t>(raw_.rect_width * pixel_bytes(raw_.fmt_wr)), pitch = std::abs(int64_t{raw_.stride_wr});
+    reader_.require(pitch == 0 || pitch >= row || raw_.rect_height == 1, "stride_wr",
+                    "rows that do not overlap, of " + std::to_string(row) + " bytes", raw_.stride_wr);
     check("wr", command.wr, raw_.fmt_wr, raw_.rect_width, raw_.rect_height, raw_.stride_wr);
     return command;
   }

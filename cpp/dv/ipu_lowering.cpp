@@ -12,21 +12,47 @@ namespace {
 
 constexpr uint64_t kWordBytes = 4;
 
-// Bytes of a memory as a kernel binds them: from an offset that the device takes, in whole words.
+// What a command reads or writes: rows, of which the first begins `first` bytes after the lowest.
+struct MemoryBytes {
+  std::shared_ptr<Memory> memory;
+  uint64_t begin = 0, bytes = 0, first = 0;
+
+  MemoryBytes(const MemoryPlace& place, uint64_t row_bytes, uint64_t rows = 1, int64_t stride = 0) : memory(place.memory) {
+    const int64_t last = static_cast<int64_t>(rows - 1) * stride;
+    first = static_cast<uint64_t>(std::max<int64_t>(-last, 0));
+    begin = place.offset - first;
+    bytes = static_cast<uint64_t>(std::abs(last)) + row_bytes;
+  }
+  bool overlaps(const MemoryBytes& other) const {
+    return memory == other.memory && begin < other.begin + other.bytes && other.begin < begin + bytes;
+  }
+};
+
+// The same as a kernel binds them: in whole words, from an offset that the device takes.
 struct BoundBytes {
   BufferRange range;
-  uint64_t first = 0;  // of the bytes, in the range
+  uint64_t first = 0;
 
-  BoundBytes(const pumice::Context& context, const char* name, const std::shared_ptr<Buffer>& buffer, uint64_t offset, uint64_t bytes) {
+  BoundBytes(const pumice::Context& context, const char* name, const MemoryBytes& given) {
     const uint64_t alignment = std::max<uint64_t>(context.limit("minStorageBufferOffsetAlignment"), kWordBytes);
-    const uint64_t largest = context.limit("maxStorageBufferRange");
-    first = offset % alignment;
-    range = {buffer, offset - first, round_up(first + bytes, kWordBytes)};
+    const uint64_t largest = context.limit("maxStorageBufferRange"), slack = given.begin % alignment;
+    first = slack + given.first;
+    range = {given.memory->buffer(), given.begin - slack, round_up(slack + given.bytes, kWordBytes)};
     if (range.bytes > largest)
-      throw UnsupportedError(std::string(name) + " of " + std::to_string(bytes) + " bytes; this device binds at most " +
+      throw UnsupportedError(std::string(name) + " of " + std::to_string(given.bytes) + " bytes; this device binds at most " +
                              std::to_string(largest) + " bytes (maxStorageBufferRange)");
   }
 };
+
+// To be read; `snapshot`: as it is before the command, which writes there.
+BoundBytes bound_input(Recorder& recorder, const char* name, const MemoryBytes& given, bool snapshot) {
+  BoundBytes bound(*recorder.context(), name, given);
+  if (!snapshot) return bound;
+  const BufferRange copy = recorder.scratch(bound.range.bytes), target{copy.buffer, copy.offset, bound.range.bytes};
+  for (Dispatch& part : copy_dispatches(bound.range, target)) recorder.add(std::move(part));
+  bound.range = target;
+  return bound;
+}
 
 Dispatch dispatch_of(Step step, std::string label, std::vector<std::pair<std::string_view, BufferRange>> ranges) {
   Dispatch dispatch{.kernel = step.kernel, .push = std::move(step.push), .groups = step.groups, .label = std::move(label)};
@@ -35,16 +61,6 @@ Dispatch dispatch_of(Step step, std::string label, std::vector<std::pair<std::st
     dispatch.buffers.push_back(range->second);
   }
   return dispatch;
-}
-
-// An image of the rectangle's size whose rows are `stride` bytes apart, the first one at `place`.
-BoundBytes bound_rows(const pumice::Context& context, const char* name, const MemoryPlace& place, int64_t stride, uint64_t row_bytes,
-                      uint64_t rows) {
-  const int64_t last = static_cast<int64_t>(rows - 1) * stride, lowest = std::min<int64_t>(last, 0);
-  BoundBytes bound(context, name, place.memory->buffer(), place.offset + static_cast<uint64_t>(lowest),
-                   static_cast<uint64_t>(std::max(last, -last)) + row_bytes);
-  bound.first -= static_cast<uint64_t>(lowest);
-  return bound;
 }
 
 // The places of red, green, blue and alpha in a pixel of so many channels, 4 bits each.
@@ -81,10 +97,9 @@ BufferRange palette_of(Recorder& recorder, const IpuCommand& command) {
 
 void lower_maximizer(Lowering& lowering, const MaximizerCommand& command) {
   const auto& context = lowering.recorder.context();
-  const uint64_t pixels = static_cast<uint64_t>(command.width) * static_cast<uint64_t>(command.height);
-  const uint64_t input_bytes = pixels * static_cast<uint64_t>(command.classes) * sizeof(uint16_t);
-  const BoundBytes x(*context, "the input", command.input.memory->buffer(), command.input.offset, input_bytes);
-  const BoundBytes y(*context, "the output", command.output.memory->buffer(), command.output.offset, pixels);
+  const uint64_t pixels = uint64_t{command.width} * command.height;
+  const MemoryBytes input(command.input, pixels * command.classes * sizeof(uint16_t)), output(command.output, pixels);
+  const BoundBytes x = bound_input(lowering.recorder, "input_buf", input, input.overlaps(output)), y(*context, "output_buf", output);
   StepBuilder step(context->attachment<KernelLibrary>()->find(context, "maximizer.comp", Storage::fp32));
   step.bind("x", {}).bind("y", {}).set("pixels", pixels).set("channels", command.classes);
   step.set("x_offset", x.first / sizeof(uint16_t)).set("y_offset", y.first).threads(ceil_div(y.first + pixels, kWordBytes));
@@ -105,20 +120,23 @@ void lower_ipu(Lowering& lowering, const IpuCommand& command) {
   const uint64_t tex_bytes = raw.use_tex ? pixel_bytes(raw.fmt_tex) : 0, rd_bytes = raw.use_rd ? pixel_bytes(raw.fmt_rd) : 0;
   const uint64_t wr_bytes = pixel_bytes(raw.fmt_wr), wr_channels = raw.fmt_wr == DMP_DV_RGBA8888 ? 4 : 3;
   const int64_t wr_row = int64_t{raw.rect_width} * wr_bytes, wr_stride = raw.stride_wr == 0 ? wr_row : raw.stride_wr;
-  std::vector<std::pair<std::string_view, BufferRange>> ranges;
+  const MemoryBytes written(command.wr, static_cast<uint64_t>(wr_row), raw.rect_height, wr_stride);
+  const BoundBytes wr(*context, "wr", written);
+  std::vector<std::pair<std::string_view, BufferRange>> ranges{{"wr", wr.range}};
   uint64_t tex_first = 0, rd_first = 0;
   if (tex_bytes > 0) {
-    const uint64_t bytes = uint64_t{tex_bytes} * raw.tex_width * raw.tex_height;
-    const BoundBytes tex(*context, "tex", command.tex.memory->buffer(), command.tex.offset, bytes);
+    const MemoryBytes read(command.tex, tex_bytes * raw.tex_width * raw.tex_height);
+    const BoundBytes tex = bound_input(lowering.recorder, "tex", read, read.overlaps(written));
     ranges.emplace_back("tex", tex.range), tex_first = tex.first;
   }
   if (tex_bytes == 1) ranges.emplace_back("palette", palette_of(lowering.recorder, command));
   if (rd_bytes > 0) {
-    const BoundBytes rd = bound_rows(*context, "rd", command.rd, raw.stride_rd, uint64_t{rd_bytes} * raw.rect_width, raw.rect_height);
+    const MemoryBytes read(command.rd, rd_bytes * raw.rect_width, raw.rect_height, raw.stride_rd);
+    // A byte that is read for itself alone may be in its place.
+    const bool in_place = command.rd.offset == command.wr.offset && raw.fmt_rd == raw.fmt_wr && raw.stride_rd == wr_stride;
+    const BoundBytes rd = bound_input(lowering.recorder, "rd", read, read.overlaps(written) && !in_place);
     ranges.emplace_back("rd", rd.range), rd_first = rd.first;
   }
-  const BoundBytes wr = bound_rows(*context, "wr", command.wr, wr_stride, static_cast<uint64_t>(wr_row), raw.rect_height);
-  ranges.emplace_back("wr", wr.range);
   const Macros macros{{"TEX", std::to_string(tex_bytes)}, {"RD", std::to_string(rd_bytes)}, {"WR", std::to_string(wr_bytes)}};
   StepBuilder step(context->attachment<KernelLibrary>()->find(context, "ipu.comp", Storage::fp32, macros));
   for (const auto& [name, range] : ranges) step.bind(name, {});

@@ -207,7 +207,14 @@ class FullyConnected(_Command):
 
 @dataclass(kw_only=True)
 class Ipu(_Command):
-    """A blit: a texture is scaled, blended with an image and written."""
+    """A blit: a texture is scaled to the rectangle, laid over an image of its size, and written.
+
+    Pixel (x, y) is the texture's at ((x + 1/2) * tex_width / rect_width, ..), or with `transpose` at the place with x and y exchanged;
+    bilinear weights have 8 bits. Bytes of a texture and of a palette's colours, from the lowest on, are red, green, blue, alpha; `ridx`
+    to `aidx` are their places in `rd` and `wr`. Alpha is `alpha` with `use_const_alpha`, else the pixel's, 255 where it has none; the
+    result is (tex * alpha + rd * (255 - alpha)) / 255, rounded. float16 are values less `cnv_param`, or divided by 255. A palette
+    stays for the context's later commands, which have none of their own with `ncolor_lut` 0.
+    """
 
     _structure = "ipu"
     _header = (DEV_IPU, 0)
@@ -247,7 +254,7 @@ class Ipu(_Command):
 
 @dataclass(kw_only=True)
 class Maximizer(_Command):
-    """The index of the largest of `nclass` channels, a byte for each pixel."""
+    """The first channel of the largest value among `nclass`, a byte for each pixel, at x * height + y; NaN is the largest."""
 
     _structure = "maximizer"
     _header = (DEV_MAXIMIZER, 0)

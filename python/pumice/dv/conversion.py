@@ -28,9 +28,11 @@ class Conversion:
         self,
         graph: Graph,
         input_shape: Sequence[int] | None,
+        images: int,
         handlers: Mapping[str, Callable[[Conversion, Node], None]],
     ) -> None:
         self.graph = graph
+        self.images = images
         self.layers: list[Layer] = []
         self.softmax_axes: dict[Value, int] = {}  # of outputs that the host computes
         self.unsupported: list[str] = []

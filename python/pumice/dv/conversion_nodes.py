@@ -124,6 +124,8 @@ def _concatenation(conversion: Conversion, node: Node) -> None:
     parts = [conversion.source(node, i) for i in range(len(node.inputs))]
     axis = node.attributes["axis"]
     require(axis in (1, -3), f"axis {axis}, not the channels")
+    sides = {part.shape[1:] for part in parts}
+    require(len(sides) == 1, f"images of {', '.join(map(str, sorted(sides)))}")
     uneven = [part.shape[0] for part in parts[:-1] if part.shape[0] % 8]
     require(not uneven, f"{uneven} channels before others, which are no groups of 8")
     for i, part in enumerate(parts):
@@ -157,6 +159,9 @@ def _same(conversion: Conversion, node: Node) -> None:
 def _flat(conversion: Conversion, node: Node) -> None:
     source, shape = conversion.source(node), node.outputs[0].shape
     flat = shape is not None and len(shape) == 2 and shape[1] in (None, source.elements)
+    if node.op == "Reshape":
+        first = int(conversion.constant(node, 1, "sizes")[0])
+        flat = flat and first in (0, -1, conversion.images)
     require(flat and node.attributes.get("axis", 1) == 1, f"a shape of {shape} that is not (images, {source.elements})")
     conversion.alias(node)
 
@@ -193,6 +198,6 @@ _HANDLERS: Mapping[str, Callable[[Conversion, Node], None]] = {
 }
 
 
-def converted(graph: Graph, input_shape: Sequence[int] | None) -> Conversion:
+def converted(graph: Graph, input_shape: Sequence[int] | None, images: int) -> Conversion:
     """Raises UnsupportedError with every node that has no form."""
-    return Conversion(graph, input_shape, _HANDLERS)
+    return Conversion(graph, input_shape, images, _HANDLERS)

@@ -10,6 +10,7 @@ import numpy as np
 
 from .._pumice import pack_conv_weights, pack_dil_weights, pack_fc_weights, quantize_weights
 from ..element_types import Array
+from ..errors import graph_error
 from . import commands
 
 Shape = tuple[int, int, int]  # channels, height, width
@@ -45,16 +46,6 @@ class Weights:
     bias: Array
     slopes: Array | None = None
 
-    def packed(self, is_dilated: bool, is_full: bool, quantized: bool) -> bytes:
-        bias = self.bias.astype(np.float16)
-        values, table = self.values.astype(np.float16), None
-        if quantized:
-            values, table = quantize_weights(self.values.astype(np.float32))
-        if is_full:
-            return pack_fc_weights(values, bias, table=table)
-        slopes = None if self.slopes is None else self.slopes.astype(np.float16)
-        return (pack_dil_weights if is_dilated else pack_conv_weights)(values, bias, table=table, prelu=slopes)
-
 
 @dataclass(eq=False)
 class Layer:
@@ -71,6 +62,27 @@ class Layer:
     @property
     def is_dilated(self) -> bool:
         return self.run.conv_dilation not in (0, (1, 1))
+
+    def packed_weights(self, quantized: bool) -> bytes:
+        """Raises GraphError for weights that float16 does not hold."""
+        assert self.weights is not None
+        values, table = self._halves(self.weights.values), None
+        bias, slopes = self._halves(self.weights.bias), self.weights.slopes
+        if quantized:
+            values, table = quantize_weights(self.weights.values.astype(np.float32))
+        if self.is_full:
+            return pack_fc_weights(values, bias, table=table)
+        pack = pack_dil_weights if self.is_dilated else pack_conv_weights
+        return pack(values, bias, table=table, prelu=None if slopes is None else self._halves(slopes))
+
+    def _halves(self, values: Array) -> Array:
+        with np.errstate(over="ignore"):
+            halves = values.astype(np.float16)
+        if not np.isfinite(halves).all():
+            raise graph_error(
+                "node", self.nodes[0], f"expected weights that float16 holds; given up to {np.abs(values).max()}"
+            )
+        return halves
 
     @property
     def stands_alone(self) -> bool:

@@ -52,8 +52,8 @@ class Network:
     def __init__(self, graph: Graph, input_shape: Sequence[int] | None, images: int, quantize: bool) -> None:
         if images < 1:
             raise binding_error("D4", "images", "at least 1", str(images), kind="argument")
-        conversion = converted(graph, input_shape)
-        self._plan: Plan = plan(conversion, images, quantize)
+        conversion = converted(graph, input_shape, images)
+        self._plan: Plan = plan(conversion, quantize)
         self.name = graph.name
         self.input_shape: tuple[int, ...] = (images, *conversion.input.shape)
         self.input_offset = self._plan.place(conversion.input)
@@ -154,7 +154,7 @@ def from_graph(
 
     Convolutions, deconvolutions, matrix products, pooling, sums, activations and their batch normalizations become runs; chains of
     them, and concatenations of channels, become commands of several runs. A last Softmax is the host's. LRN is the interface's own
-    approximation. Raises UnsupportedError with every node that has no form there.
+    approximation. Raises UnsupportedError with every node that has no form there, GraphError for weights beyond float16.
     """
     if isinstance(graph, Model):
         graph = graph.source

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -42,20 +42,19 @@ class _Group:
 
 def _chains(conversion: Conversion) -> list[_Group]:
     """Layers that nothing but the next one reads stay on the way to it. In the order of their last layers, which may read more."""
-    readers: dict[int, int] = defaultdict(int)
+    readers: Counter[Activations | None] = Counter()
     for layer in conversion.layers:
-        for read in (layer.source, layer.added):
-            readers[id(read)] += 1
-    chains: dict[int, _Group] = {}  # by what they make
+        readers.update((layer.source, layer.added))
+    chains: dict[Activations, _Group] = {}  # by what they make
     for layer in conversion.layers:
-        made = layer.source
-        before = chains.get(id(made))
-        passes = readers[id(made)] == 1 and made.whole is None and not conversion.is_output(made)
+        read = layer.source
+        before = chains.get(read)
+        passes = readers[read] == 1 and read.whole is None and not conversion.is_output(read)
         if before is None or not passes or layer.stands_alone or not before.is_plain or len(before.layers) == MOST_RUNS:
-            chains[id(layer.target)] = _Group([layer], 1)
+            chains[layer.target] = _Group([layer], 1)
             continue
-        del chains[id(made)]
-        chains[id(layer.target)] = _Group([*before.layers, layer], before.topo << 1)
+        del chains[read]
+        chains[layer.target] = _Group([*before.layers, layer], before.topo << 1)
     return list(chains.values())
 
 
@@ -101,13 +100,13 @@ class Plan:
     images: int
     groups: list[_Group]
     weights: bytes = b""
-    weight_offsets: dict[int, int] = field(default_factory=dict)  # by id of the layer
-    offsets: dict[int, int] = field(default_factory=dict)  # by id of the root
+    weight_offsets: dict[Layer, int] = field(default_factory=dict)
+    offsets: dict[Activations, int] = field(default_factory=dict)  # of roots
     activation_bytes: int = 0
     quantized: bool = False
 
     def place(self, made: Activations, image: int = 0) -> int:
-        return self.offsets[id(made.root)] + (made.offset + image * made.root.elements) * _HALF
+        return self.offsets[made.root] + (made.offset + image * made.root.elements) * _HALF
 
     def commands(self, weights: Memory | int, activations: Memory | int) -> list[Conv | FullyConnected]:
         return [
@@ -123,7 +122,7 @@ class Plan:
     def _full(self, layer: Layer, weights: Memory | int, activations: Memory | int) -> list[Conv | FullyConnected]:
         return [
             FullyConnected(
-                weight_buf=(weights, self.weight_offsets[id(layer)]),
+                weight_buf=(weights, self.weight_offsets[layer]),
                 input_buf=(activations, self.place(layer.source, image)),
                 output_buf=(activations, self.place(layer.target, image)),
                 input_size=layer.source.elements,
@@ -144,7 +143,7 @@ class Plan:
             if layer.weights is None
             else replace(
                 layer.run,
-                weight_buf=(weights, self.weight_offsets[id(layer)]),
+                weight_buf=(weights, self.weight_offsets[layer]),
                 weight_fmt=3 if self.quantized else 1,
             )
             for layer in group.layers
@@ -166,39 +165,37 @@ class Plan:
 
 def _place_activations(plan: Plan, conversion: Conversion) -> None:
     """Tensors that are never there at the same time may have the same place; the input and the outputs are always there."""
-    lives: dict[int, tuple[int, int]] = {}
-    roots: dict[int, Activations] = {}
+    lives: dict[Activations, tuple[int, int]] = {}
     for i, group in enumerate(plan.groups):
         for one in (group.source, group.added, *group.targets):
             if one is not None:
-                first, _ = lives.get(id(one.root), (i, i))
-                lives[id(one.root)], roots[id(one.root)] = (first, i), one.root
+                lives[one.root] = lives.get(one.root, (i, i))[0], i
     for end in (conversion.input, *conversion.outputs.values()):
-        lives[id(end.root)], roots[id(end.root)] = (0, len(plan.groups)), end.root
-    placed: list[tuple[int, int, int]] = []  # begin, end, root
-    for key in sorted(lives, key=lambda key: -roots[key].elements):
-        size = -(-roots[key].elements * _HALF * plan.images // _GRAIN) * _GRAIN
+        lives[end.root] = 0, len(plan.groups)
+    taken: list[tuple[int, int, Activations]] = []
+    for root in sorted(lives, key=lambda root: -root.elements):
+        size = -(-root.elements * _HALF * plan.images // _GRAIN) * _GRAIN
         begin = 0
-        for low, high, other in sorted(placed):
-            meets = lives[key][0] <= lives[other][1] and lives[other][0] <= lives[key][1]
+        for low, high, other in sorted(taken, key=lambda part: part[:2]):
+            meets = lives[root][0] <= lives[other][1] and lives[other][0] <= lives[root][1]
             if meets and begin < high and low < begin + size:
                 begin = high
-        placed.append((begin, begin + size, key))
-        plan.offsets[key] = begin
+        taken.append((begin, begin + size, root))
+        plan.offsets[root] = begin
         plan.activation_bytes = max(plan.activation_bytes, begin + size)
 
 
-def plan(conversion: Conversion, images: int, quantized: bool) -> Plan:
-    """Raises UnsupportedError where several images cannot be."""
-    made = Plan(images, _groups(conversion), quantized=quantized)
-    if images > 1:
+def plan(conversion: Conversion, quantized: bool) -> Plan:
+    """Raises UnsupportedError where several images cannot be, GraphError for weights that float16 does not hold."""
+    made = Plan(conversion.images, _groups(conversion), quantized=quantized)
+    if conversion.images > 1:
         _check_images(made.groups, conversion)
     streams: list[bytes] = []
     for group in made.groups:
         for layer in group.layers:
             if layer.weights is not None:
-                made.weight_offsets[id(layer)] = sum(map(len, streams))
-                streams.append(layer.weights.packed(layer.is_dilated, layer.is_full, quantized))
+                made.weight_offsets[layer] = sum(map(len, streams))
+                streams.append(layer.packed_weights(quantized))
     made.weights = b"".join(streams)
     _place_activations(made, conversion)
     return made
