@@ -26,7 +26,7 @@ layout(constant_id = 1) const uint TILE_P = 128u;
 layout(constant_id = 2) const uint TILE_C = 128u;
 layout(constant_id = 3) const uint SUB_P = 64u;
 layout(constant_id = 4) const uint SUB_C = 64u;
-layout(constant_id = 5) const uint DEPTH = 32u;  // 32 or 64
+layout(constant_id = 5) const uint DEPTH = 32u;  // of whole matrices for each that shares it; its eights divide INVOCATIONS
 layout(constant_id = 6) const uint WHOLE = 0u;   // 1: DEPTH divides the depth, so no stretch reaches past it
 layout(constant_id = 7) const uint SPLIT = 1u;
 
@@ -44,6 +44,8 @@ const uint ROW_X = EIGHTS_X + 1u, ROW_W = EIGHTS_W + 1u;   // one more, so that 
 const uint LOADS_X = TILE_P * EIGHTS_X / INVOCATIONS, LOADS_W = DEPTH * EIGHTS_W / INVOCATIONS;
 const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u;      // matrices of a subgroup
 const uint QUADS = SUB_C / 4u, ROW_Y = QUADS + 1u;         // of results on their way out, 16 rows at a time
+// An invocation's four results of a row: beside each other where they are stored at once, otherwise those of all lie together.
+const uint APART = Y_VEC4 == 1 ? 1u : QUADS;
 const uint PARTS = (TILE_P / SUB_P) * (TILE_C / SUB_C), SUBGROUPS = PARTS * SPLIT;
 const uint FIRST_W = TILE_P * ROW_X;
 const uint WORDS_IN = FIRST_W + DEPTH * ROW_W, WORDS_OUT = SUBGROUPS * 16u * ROW_Y;
@@ -52,6 +54,11 @@ shared uvec4 tile[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];
 uvec4 next_x[LOADS_X], next_w[LOADS_W];
 uvec3 places[LOADS_X];  // of the pixels that this invocation loads
 uint firsts[LOADS_X];   // where in x their images begin
+coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[ROWS * COLUMNS];
+
+// Where in the tile this subgroup's part begins.
+uint first_row() { return gl_SubgroupID % PARTS / (TILE_C / SUB_C) * SUB_P; }
+uint first_column() { return gl_SubgroupID % PARTS % (TILE_C / SUB_C) * SUB_C; }
 
 // The row of tile x that an invocation's load i goes to. Where a row has four eights, rows r and r + 4 are stored together: their
 // banks differ.
@@ -61,13 +68,8 @@ uint row_of(uint i) {
 }
 
 // Loads that do not depend on the invocation's place, so that all of them are on their way at once: what lies outside is read elsewhere and
-// becomes zero. Only the last stretch reaches past the depth.
-void fetch(uint begin, uint depths, uint first_channel) {
-  if (WHOLE != 0u)
-    begin = min(begin, depths - DEPTH);
-  else if (begin >= depths)
-    return;
-  const bool whole = WHOLE != 0u || begin + DEPTH <= depths;
+// becomes zero. `whole`: the stretch does not reach past the depth.
+void fetch(uint begin, uint depths, bool whole) {
   const uint depth = begin + gl_LocalInvocationIndex % EIGHTS_X * 8u;
   const bool deep = whole || depth < depths;
 #if MATRIX
@@ -84,7 +86,8 @@ void fetch(uint begin, uint depths, uint first_channel) {
   }
   [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = inside[i] ? next_x[i] : uvec4(0u);
 #endif
-  const uint columns = (p.channels_out + 7u) / 8u, column = min(first_channel / 8u + gl_LocalInvocationIndex % EIGHTS_W, columns - 1u);
+  const uint columns = (p.channels_out + 7u) / 8u;
+  const uint column = min(gl_WorkGroupID.y * EIGHTS_W + gl_LocalInvocationIndex % EIGHTS_W, columns - 1u);
   const uint first_w = (W_GROUP >> 3) + column, row = begin + gl_LocalInvocationIndex / EIGHTS_W, rows_apart = INVOCATIONS / EIGHTS_W;
   if (whole) {
     [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) next_w[i] = w[first_w + (row + i * rows_apart) * columns];
@@ -98,8 +101,32 @@ void fetch(uint begin, uint depths, uint first_channel) {
 #endif
 }
 
+void store_fetched() {
+  [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) tile[row_of(i) * ROW_X + gl_LocalInvocationIndex % EIGHTS_X] = next_x[i];
+  [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) {
+    const uint q = gl_LocalInvocationIndex + i * INVOCATIONS;
+    tile[FIRST_W + q / EIGHTS_W * ROW_W + q % EIGHTS_W] = next_w[i];
+  }
+  barrier();
+}
+
+void multiply() {
+  [[unroll]] for (uint step = 0u; step < DEPTH / 16u / SPLIT; ++step) {
+    const uint k = step * SPLIT + gl_SubgroupID / PARTS;
+    coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> a[ROWS];
+    [[unroll]] for (uint i = 0u; i < ROWS; ++i)
+      coopMatLoad(a[i], tile, (first_row() + i * 16u) * ROW_X + k * 2u, ROW_X, gl_CooperativeMatrixLayoutRowMajor);
+    [[unroll]] for (uint j = 0u; j < COLUMNS; ++j) {
+      coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> b;
+      coopMatLoad(b, tile, FIRST_W + k * 16u * ROW_W + first_column() / 8u + j * 2u, ROW_W, gl_CooperativeMatrixLayoutRowMajor);
+      [[unroll]] for (uint i = 0u; i < ROWS; ++i) sums[i * COLUMNS + j] = coopMatMulAdd(a[i], b, sums[i * COLUMNS + j]);
+    }
+  }
+  barrier();
+}
+
 void main() {
-  const uint first_pixel = gl_WorkGroupID.x * TILE_P, first_channel = gl_WorkGroupID.y * TILE_C;
+  const uint first_pixel = gl_WorkGroupID.x * TILE_P;
   const uint depths = TAPS_H * TAPS_W * p.channels_in;
   [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) {
     places[i] = place_of(min(first_pixel + row_of(i), p.pixels - 1u));
@@ -108,40 +135,30 @@ void main() {
     firsts[i] += places[i].z * p.x_stride_w;
 #endif
   }
-  const uint part = gl_SubgroupID % PARTS, split = gl_SubgroupID / PARTS;
-  const uint sub_p = part / (TILE_C / SUB_C) * SUB_P, sub_c = part % (TILE_C / SUB_C) * SUB_C;
-
-  coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[ROWS * COLUMNS];
   [[unroll]] for (uint i = 0u; i < ROWS * COLUMNS; ++i)
     sums[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
-  fetch(0u, depths, first_channel);
-  for (uint begin = 0u; begin < depths; begin += DEPTH) {
-    [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) tile[row_of(i) * ROW_X + gl_LocalInvocationIndex % EIGHTS_X] = next_x[i];
-    [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) {
-      const uint q = gl_LocalInvocationIndex + i * INVOCATIONS;
-      tile[FIRST_W + q / EIGHTS_W * ROW_W + q % EIGHTS_W] = next_w[i];
-    }
-    barrier();
-    fetch(begin + DEPTH, depths, first_channel);
-    [[unroll]] for (uint step = 0u; step < DEPTH / 16u / SPLIT; ++step) {
-      const uint k = step * SPLIT + split;
-      coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> a[ROWS];
-      [[unroll]] for (uint i = 0u; i < ROWS; ++i)
-        coopMatLoad(a[i], tile, (sub_p + i * 16u) * ROW_X + k * 2u, ROW_X, gl_CooperativeMatrixLayoutRowMajor);
-      [[unroll]] for (uint j = 0u; j < COLUMNS; ++j) {
-        coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> b;
-        coopMatLoad(b, tile, FIRST_W + k * 16u * ROW_W + sub_c / 8u + j * 2u, ROW_W, gl_CooperativeMatrixLayoutRowMajor);
-        [[unroll]] for (uint i = 0u; i < ROWS; ++i) sums[i * COLUMNS + j] = coopMatMulAdd(a[i], b, sums[i * COLUMNS + j]);
-      }
-    }
-    barrier();
+  const uint whole = WHOLE != 0u ? depths : depths / DEPTH * DEPTH;
+  fetch(0u, depths, WHOLE != 0u || whole > 0u);
+  for (uint begin = DEPTH; begin < whole; begin += DEPTH) {
+    store_fetched();
+    fetch(begin, depths, true);
+    multiply();
   }
+  if (WHOLE == 0u && whole > 0u && whole < depths) {  // a part of a stretch is left
+    store_fetched();
+    fetch(whole, depths, false);
+    multiply();
+  }
+  store_fetched();
+  multiply();
 
   // Out through shared memory, 16 rows of each part at a time: there every sum has a place, for the bias and the epilogue, and the sums
   // of those who split the depth meet.
+  const uint part = gl_SubgroupID % PARTS, split = gl_SubgroupID / PARTS;
   const uint strip = gl_SubgroupID * 16u * ROW_Y, first_strip = part * 16u * ROW_Y, column = gl_SubgroupInvocationID % QUADS;
-  const uint channel = first_channel + sub_c + column * 4u;
-  const vec4 bias = vec4(channel_bias(channel), channel_bias(channel + 1u), channel_bias(channel + 2u), channel_bias(channel + 3u));
+  const uint channel = gl_WorkGroupID.y * TILE_C + first_column() + column * (Y_VEC4 == 1 ? 4u : 1u);
+  vec4 bias;
+  for (uint j = 0u; j < 4u; ++j) bias[j] = channel_bias(channel + j * APART);
   [[unroll]] for (uint i = 0u; i < ROWS; ++i) {
     [[unroll]] for (uint j = 0u; j < COLUMNS; ++j)
       coopMatStore(sums[i * COLUMNS + j], tile, strip + j * 4u, ROW_Y, gl_CooperativeMatrixLayoutRowMajor);
@@ -153,19 +170,25 @@ void main() {
     }
     const uint rows_at_once = gl_SubgroupSize / QUADS;
     for (uint row = split * rows_at_once + gl_SubgroupInvocationID / QUADS; row < 16u; row += rows_at_once * SPLIT) {
-      const uint pixel = first_pixel + sub_p + i * 16u + row;
+      const uint pixel = first_pixel + first_row() + i * 16u + row;
       if (pixel >= p.pixels || channel >= p.channels_out) break;
       vec4 sum = bias;
-      [[unroll]] for (uint k = 0u; k < SPLIT; ++k)
-        sum += uintBitsToFloat(tile[first_strip + k * PARTS * 16u * ROW_Y + row * ROW_Y + column]);
+      [[unroll]] for (uint k = 0u; k < SPLIT; ++k) {
+        const uint first = first_strip + k * PARTS * 16u * ROW_Y + row * ROW_Y;
+#if Y_VEC4
+        sum += uintBitsToFloat(tile[first + column]);
+#else
+        for (uint j = 0u; j < 4u; ++j) sum[j] += uintBitsToFloat(tile[first + (column + j * APART) / 4u][column % 4u]);
+#endif
+      }
       const uint at = y_index(place_of(pixel)) + gl_WorkGroupID.z * p.y_stride_group + y_channel(channel);
       vec4 v;
-      for (uint j = 0u; j < 4u; ++j) v[j] = epilogue(sum[j] + element_bias(pixel, channel + j));
+      for (uint j = 0u; j < 4u; ++j) v[j] = epilogue(sum[j] + element_bias(pixel, channel + j * APART));
 #if Y_VEC4
       pm_store_vec4(y, at >> 2, v);
 #else
       for (uint j = 0u; j < 4u; ++j)
-        if (channel + j < p.channels_out) pm_store(y, at + j * p.y_stride_c, v[j]);
+        if (channel + j * APART < p.channels_out) pm_store(y, at + j * APART * p.y_stride_c, v[j]);
 #endif
     }
     if (SPLIT > 1u)

@@ -1,5 +1,5 @@
-// A matrix of bytes as rows of whole sixteens: what lies past a row's end is PAD. An invocation makes a word; neighbours make neighbours
-// of a row, or with DOWN of a column, as the source lies.
+// A matrix of bytes, whose columns lie together, as rows of whole sixteens: what lies past a row's end is PAD. An invocation makes a word,
+// neighbours make those of neighbouring rows.
 #version 450
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
@@ -12,12 +12,8 @@ layout(push_constant) uniform parameter {
 } p;
 void main() {
   const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
-#if DOWN
   const uint word = id / p.rows, row = id - word * p.rows;
-#else
-  const uint row = id / p.words, word = id - row * p.words;
-#endif
-  if (row >= p.rows || word >= p.words) return;
+  if (word >= p.words) return;
   uvec4 bytes;
   for (uint i = 0u; i < 4u; ++i) {
     const uint k = word * 4u + i;

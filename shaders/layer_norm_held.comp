@@ -1,5 +1,5 @@
-// Layer normalisation as in layer_norm.comp of rows that are held in registers: they are read once. CHANNELS: a row is the plane of
-// channel row % p.channels, which has one scale and one bias (instance normalisation); else its elements have.
+// Layer normalisation as in layer_norm.comp of rows that are held in registers: they are read once. CHANNELS: a row is the planes
+// of p.channels neighbouring channels, group row % p.groups of its image, each with its scale and bias (1: of one channel); else its elements have these.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
@@ -12,7 +12,8 @@
 layout(push_constant) uniform parameter {
   uint rows, quads;
 #if CHANNELS
-  uint channels;
+  uint groups, channels;
+  float plane_inverse;  // of the fours of a channel
 #endif
   float epsilon;
   uint x_offset, y_offset;
@@ -26,7 +27,11 @@ layout(push_constant) uniform parameter {
 #include "include/held.glsl"
 #if CHANNELS
 #define FACTOR float
-#define FACTOR_AT(k) (ROW % p.channels)
+#if CHANNELS == 1
+#define FACTOR_AT(k) (ROW % p.groups)
+#else
+#define FACTOR_AT(k) ((ROW % p.groups) * p.channels + uint((float(FOUR(k)) + 0.5) * p.plane_inverse))
+#endif
 #else
 #define FACTOR vec4
 #define FACTOR_AT(k) FOUR(k)
@@ -47,15 +52,18 @@ void main() {
   hold_row(0.0);
   float sum = 0.0;
 #if CENTRED
-  FOR_HELD(k) sum += (held[k].x + held[k].y) + (held[k].z + held[k].w);
+  FOR_HELD(k) {
+    const vec4 v = held_four(k);
+    sum += (v.x + v.y) + (v.z + v.w);
+  }
   const float mean = gather_sum(sum) / float(p.quads * 4u);
   sum = 0.0;
 #else
   const float mean = 0.0;
 #endif
   FOR_HELD(k) {
-    held[k] -= mean;
-    if (HAS_FOUR(k)) sum += dot(held[k], held[k]);
+    const vec4 v = held_four(k) - mean;
+    if (HAS_FOUR(k)) sum += dot(v, v);
   }
   const float factor = inversesqrt(gather_sum(sum) / float(p.quads * 4u) + p.epsilon);
   if (TEAM_MEMBER == 0u && ROW < p.rows) {
@@ -68,7 +76,7 @@ void main() {
   }
   FOR_HELD(k) {
     if (!HAS_FOUR(k)) continue;
-    vec4 v = held[k] * factor * scale[FACTOR_AT(k)];
+    vec4 v = (held_four(k) - mean) * factor * scale[FACTOR_AT(k)];
 #if HAS_BIAS
     v += bias[FACTOR_AT(k)];
 #endif

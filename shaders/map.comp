@@ -5,9 +5,10 @@
 // DENSE: the output is dense, and an invocation makes QUADS times four elements of it, else one. RANK: axes that are walked, 0 where
 // every operand is dense in the output's order or one element. WHOLE: four neighbours of the output lie on one row of the last axis,
 // so that their place is found once; then come
-//   QUADS_HELD    variables that hold what four elements read;   LOAD_QUADS  fills them from at[0], at[1], ..;
-//   PICKS         local variables of the j-th of them.
+//   QUADS_HELD    arrays of what four elements read, for each four; LOAD_QUADS  fills their k-th from at[0], at[1], ..;
+//   PICKS         local variables of the j-th element of the k-th.
 #version 450
+#extension GL_EXT_control_flow_attributes : require
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
@@ -55,23 +56,27 @@ RESULT_TYPE element(uint flat_index) {
 #if WHOLE
 QUADS_HELD
 
-RESULT_TYPE picked(uint j) {
+RESULT_TYPE picked(uint k, uint j) {
   PICKS
   return EPILOGUE(RESULT);
+}
+
+// Fours that are all there. All are read before one is stored.
+void make_quads(uint first, uint apart) {
+  [[unroll]] for (uint k = 0u; k < QUADS; ++k) {
+    locate(first + k * apart);
+    LOAD_QUADS
+  }
+  [[unroll]] for (uint k = 0u; k < QUADS; ++k) {
+    RESULT_TYPE v[4];
+    for (uint j = 0u; j < 4u; ++j) v[j] = picked(k, j);
+    STORE4(first + k * apart, v, 4u);
+  }
 }
 #endif
 
 void make_quad(uint first) {
   RESULT_TYPE v[4];
-#if WHOLE
-  if (first + 4u <= p.elements) {
-    locate(first);
-    LOAD_QUADS
-    for (uint j = 0u; j < 4u; ++j) v[j] = picked(j);
-    STORE4(first, v, 4u);
-    return;
-  }
-#endif
   for (uint j = 0u; j < 4u; ++j) v[j] = element(min(first + j, p.elements - 1u));
   STORE4(first, v, min(p.elements - first, 4u));
 }
@@ -80,11 +85,14 @@ void make_quad(uint first) {
 void main() {
   const uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
 #if DENSE
-  for (uint k = 0u; k < QUADS; ++k) {
-    const uint first = ((group * QUADS + k) * gl_WorkGroupSize.x + gl_LocalInvocationID.x) * 4u;
-    if (first >= p.elements) return;
-    make_quad(first);
+  const uint first = (group * QUADS * gl_WorkGroupSize.x + gl_LocalInvocationID.x) * 4u, apart = gl_WorkGroupSize.x * 4u;
+#if WHOLE
+  if (first + (QUADS - 1u) * apart + 4u <= p.elements) {
+    make_quads(first, apart);
+    return;
   }
+#endif
+  for (uint k = 0u; k < QUADS && first + k * apart < p.elements; ++k) make_quad(first + k * apart);
 #else
   const uint id = group * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
   if (id >= p.elements) return;

@@ -1,23 +1,29 @@
-// From the stretches' statistics of each (image, channel) to the factor and term of y = x * factor + term.
+// From the stretches' statistics of each (image, group of channels) to the factor and term of each channel in y = x * factor + term.
 #version 450
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer X { vec2 x[]; };
 layout(binding = 1) readonly buffer Scale { float scale[]; };
 layout(binding = 2) readonly buffer Bias { float bias[]; };
 layout(binding = 3) writeonly buffer Y { vec2 y[]; };
-layout(push_constant) uniform parameter { uint images, channels, pixels, stretch, stretches; float epsilon; } p;
+layout(push_constant) uniform parameter { 
+  uint images, channels, groups;
+  uint pixels, stretch, stretches;  // of a group
+  uint scale_channels;              // neighbouring channels that share a scale and a bias
+  float epsilon;
+} p;
 void main() {
   const uint id = gl_GlobalInvocationID.x;
   if (id >= p.images * p.channels) return;
-  const uint image = id / p.channels, channel = id - image * p.channels;
+  const uint image = id / p.channels, channel = id - image * p.channels, group = channel / (p.channels / p.groups);
   float count = 0.0, mean = 0.0, squares = 0.0;
   for (uint i = 0u; i < p.stretches; ++i) {
-    const vec2 part = x[(image * p.stretches + i) * p.channels + channel];
+    const vec2 part = x[(image * p.stretches + i) * p.groups + group];
     const float more = float(min(p.stretch, p.pixels - i * p.stretch)), total = count + more, delta = part.x - mean;
     mean += delta * (more / total);
     squares += part.y + delta * delta * (count * more / total);
     count = total;
   }
-  const float factor = scale[channel] * inversesqrt(squares / float(p.pixels) + p.epsilon);
-  y[id] = vec2(factor, bias[channel] - mean * factor);
+  const uint own = channel / p.scale_channels;
+  const float factor = scale[own] * inversesqrt(squares / float(p.pixels) + p.epsilon);
+  y[id] = vec2(factor, bias[own] - mean * factor);
 }

@@ -62,13 +62,38 @@ vec2 pm_add_exponentials(vec2 s, float v[AHEAD * OWN]) {
 }
 #endif
 
-// Where the best element is: (its bits, its number). BEATS(a, b) ranks elements; of equals the first is taken, or the last.
-#ifdef BEATS
-ACCUMULATOR pm_best(ACCUMULATOR s, ACCUMULATOR t) {
-  if (s.y == START.y) return t;
-  if (t.y == START.y || BEATS(ELEMENT(s.x), ELEMENT(t.x))) return s;
-  return BEATS(ELEMENT(t.x), ELEMENT(s.x)) || (t.y < s.y) != LAST ? t : s;
+// Where the best element is: (its key, its number), of equals the first or the last. Keys are signed and rank as the elements do, the other
+// way round where the least is sought; the lowest key at number 0 loses to all others.
+#if POSITION
+#define KEY_OF(s) KEY_TYPE((s).x)
+ACCUMULATOR pm_best(ACCUMULATOR s, ACCUMULATOR t) { return KEY_OF(t) > KEY_OF(s) || (t.x == s.x && (t.y < s.y) != LAST) ? t : s; }
+ACCUMULATOR pm_better(ACCUMULATOR s, ACCUMULATOR t) { return KEY_OF(t) > KEY_OF(s) || (LAST && t.x == s.x) ? t : s; }  // t is a later one
+
+// The key of a float: zeros are equal and NaN is above all.
+int pm_key(float v) {
+  const int magnitude = floatBitsToInt(v) & 0x7fffffff;
+  const int key = (floatBitsToInt(v) < 0) != (LEAST == 1) ? -magnitude : magnitude;
+  return magnitude > 0x7f800000 ? 0x7fffffff : key;
 }
+
+float pm_float_of_key(int key) {
+  const bool negative = (key < 0) != (LEAST == 1);
+  return intBitsToFloat(abs(key) | (negative ? 1 << 31 : 0));
+}
+
+// Whether a later v may take the place of the best so far, for which one comparison does. So it may where either is NaN.
+#if LEAST
+#define MAY_WIN(v, best) (LAST ? !((v) > (best)) : !((v) >= (best)))
+#else
+#define MAY_WIN(v, best) (LAST ? !((v) < (best)) : !((v) <= (best)))
+#endif
+#if PM_HAS_FLOAT64
+int64_t pm_key(double v) {
+  const int64_t magnitude = doubleBitsToInt64(v) & 0x7fffffffffffffffl;
+  const int64_t key = (doubleBitsToInt64(v) < 0l) != (LEAST == 1) ? -magnitude : magnitude;
+  return magnitude > 0x7ff0000000000000l ? 0x7fffffffffffffffl : key;
+}
+#endif
 #endif
 
 #if COLUMNS && TEAM > 1
@@ -79,6 +104,9 @@ shared ACCUMULATOR meeting[LOCAL_SIZE + 16];
 PM_GATHER(gather, ACCUMULATOR, meeting, MERGE)
 #endif
 
+#define HELD_ELEMENT(e) PICK(v[(e) / OWN], EACH == 1 ? (e) % OWN : j)
+#define HELD_NUMBER(e) (min(first + (e) / OWN * TEAM * OWN, end - OWN) + (e) % OWN)
+
 uint place_of(uint element) {
 #if ONE_AXIS
   return element * p.reduced_stride[3];
@@ -88,6 +116,26 @@ uint place_of(uint element) {
          (j - i * p.reduced[1]) * p.reduced_stride[1] + i * p.reduced_stride[0];
 #endif
 }
+
+#if FLOAT_POSITIONS
+// The best of those for result j that an invocation holds from `first` on. What lies past the end is the last ones again.
+ACCUMULATOR best_of(HELD_TYPE v[AHEAD], uint j, uint first, uint end) {
+  float most = HELD_ELEMENT(0u);
+  [[unroll]] for (uint e = 1u; e < AHEAD * OWN; ++e) most = LEAST == 1 ? min(most, HELD_ELEMENT(e)) : max(most, HELD_ELEMENT(e));
+  bool has_nan = false;
+  ACCUMULATOR s = START;
+  [[unroll]] for (uint e = 0u; e < AHEAD * OWN; ++e) {
+    const uint in_order = LAST ? e : AHEAD * OWN - 1u - e;
+    s.y = HELD_ELEMENT(in_order) == most ? HELD_NUMBER(in_order) : s.y;
+    has_nan = (LEAST == 1 ? HELD_ELEMENT(e) >= most : HELD_ELEMENT(e) <= most) ? has_nan : true;
+  }
+  s.x = pm_key(most);
+  if (!has_nan) return s;
+  s = START;
+  [[unroll]] for (uint e = 0u; e < AHEAD * OWN; ++e) s = STEP(s, HELD_ELEMENT(e), HELD_NUMBER(e));
+  return s;
+}
+#endif
 
 void main() {
   const uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x, id = gl_LocalInvocationID.x;
@@ -113,6 +161,10 @@ void main() {
   for (uint element = part * p.part_size + member; element < end; element += TEAM)
     s[0] = STEP(s[0], LOAD(base + place_of(element)), element);
 #else
+#if FLOAT_POSITIONS
+  float best[EACH];
+  [[unroll]] for (uint j = 0u; j < EACH; ++j) best[j] = pm_nan;
+#endif
   for (uint first = part * p.part_size + member * OWN; first < end; first += AHEAD * TEAM * OWN) {
     HELD_TYPE v[AHEAD];
     [[unroll]] for (uint k = 0u; k < AHEAD; ++k) v[k] = HOLD(base + place_of(min(first + k * TEAM * OWN, end - OWN)));
@@ -123,6 +175,16 @@ void main() {
         [[unroll]] for (uint i = 0u; i < OWN; ++i)
           all[k * OWN + i] = first + k * TEAM * OWN < end ? PICK(v[k], EACH == 1 ? i : j) : -pm_infinity;
       s[j] = pm_add_exponentials(s[j], all);
+    }
+#elif FLOAT_POSITIONS
+    [[unroll]] for (uint j = 0u; j < EACH; ++j) {  // few stretches have a better one
+#if COLUMNS
+      bool found = false;
+      [[unroll]] for (uint e = 0u; e < AHEAD * OWN; ++e) found = MAY_WIN(HELD_ELEMENT(e), best[j]) ? true : found;
+      if (!found) continue;
+#endif
+      s[j] = pm_better(s[j], best_of(v, j, first, end));
+      best[j] = pm_float_of_key(int(s[j].x));
     }
 #else
     [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {

@@ -242,3 +242,14 @@ def test_views_are_copies_between_any_strides(context: pumice.Context) -> None:
         inputs: list[Operand | Array | None] = [source] if values is None else [source, values]
         (made,) = executed(context, name, inputs, [Operand(y, padded)], **attributes)
         np.testing.assert_array_equal(made, y)
+
+
+@pytest.mark.parametrize("columns", [36, 601])
+def test_halves_of_a_strided_operand(context: pumice.Context, columns: int) -> None:
+    """So many that an invocation makes several fours of them."""
+    rows = 48
+    values = np.random.default_rng(0).integers(-99, 99, (columns, rows)).astype("float16")
+    x = Operand(values.T, [1, rows])
+    y = Operand(np.empty((rows, columns), "float16"))
+    (result,) = executed(context, "Neg", [x], [y])
+    np.testing.assert_array_equal(result, -values.T)

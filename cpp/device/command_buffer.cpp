@@ -108,11 +108,12 @@ void CommandBuffer::begin() {
                  kReads | kWrites | (guards_ ? guard_reads(vk) : 0u));
 }
 
-void CommandBuffer::barrier() {
+void CommandBuffer::barrier(bool guards) {
   auto& vk = context_->vk();
   constexpr VkAccessFlags kShader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_UNIFORM_READ_BIT;
-  const VkPipelineStageFlags stages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | (guards_ ? guard_stages(vk) : 0u);
-  record_barrier(vk, commands_, stages, VK_ACCESS_SHADER_WRITE_BIT, stages, kShader | (guards_ ? guard_reads(vk) : 0u));
+  const VkPipelineStageFlags before = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | (guards_ ? guard_stages(vk) : 0u);
+  const VkPipelineStageFlags after = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | (guards ? guard_stages(vk) : 0u);
+  record_barrier(vk, commands_, before, VK_ACCESS_SHADER_WRITE_BIT, after, kShader | (guards ? guard_reads(vk) : 0u));
 }
 
 void CommandBuffer::begin_guard(const BufferRange& word) {

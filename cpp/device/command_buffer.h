@@ -35,7 +35,7 @@ class CommandBuffer {
 
   // Starts with a barrier against everything submitted earlier, so that executions follow one another in memory too.
   void begin();
-  void barrier();  // compute -> compute
+  void barrier(bool guards);  // compute -> compute, and to what guards the dispatches after it
   void dispatch(const Pipeline& pipeline, std::span<const BufferRange> buffers, std::span<const std::shared_ptr<Image>> images,
                 std::span<const std::byte> push, std::array<uint32_t, 3> groups);
   // The same with the group counts in memory: three words, zeros for none.

@@ -120,13 +120,21 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
     }
   }
 
+  std::vector<uint64_t> guard_memories() const {
+    std::vector<uint64_t> memories;
+    for (const Dispatch& dispatch : dispatches_)
+      if (const auto& buffer = dispatch.guard.buffer; buffer && std::ranges::find(memories, buffer->memory()) == memories.end())
+        memories.push_back(buffer->memory());
+    return memories;
+  }
+
   void record() {
     const CommandBufferSizes wanted = sizes();
     descriptors_ = std::accumulate(wanted.descriptors.begin(), wanted.descriptors.end(), size_t{0});
     commands_ = std::make_unique<CommandBuffer>(context_, wanted);
     commands_->begin();
     if (wanted.timestamps) commands_->timestamp(0);
-    HazardTracker hazards;
+    HazardTracker hazards(guard_memories());
     std::vector<MemoryAccess> accesses;
     std::vector<BufferRange> ranges;
     const BufferRange* guard = nullptr;  // whose dispatches are being recorded
@@ -136,8 +144,8 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
       accesses.clear();
       append_accesses(dispatch, accesses);
       if (guard && !is_same(*guard, dispatch.guard)) commands_->end_guard(), guard = nullptr;
-      if (hazards.needs_barrier(accesses)) {
-        commands_->barrier();
+      if (const Barrier barrier = hazards.needed(accesses); barrier != Barrier::none) {
+        commands_->barrier(barrier == Barrier::guards);
         ++barriers_;
       }
       ranges = dispatch.buffers;

@@ -11,7 +11,7 @@ bool are_apart(const Lane& a, const Lane& b) {
 
 }  // namespace
 
-bool HazardTracker::needs_barrier(std::span<const MemoryAccess> accesses) {
+Barrier HazardTracker::needed(std::span<const MemoryAccess> accesses) {
   const auto overlaps = [](const std::vector<Interval>& intervals, const MemoryAccess& access) {
     return std::any_of(intervals.begin(), intervals.end(), [&](const Interval& other) {
       return other.memory == access.memory && other.begin < access.end && access.begin < other.end;
@@ -26,9 +26,16 @@ bool HazardTracker::needs_barrier(std::span<const MemoryAccess> accesses) {
   const bool conflict = std::any_of(accesses.begin(), accesses.end(), [&](const MemoryAccess& access) {
     return access.write ? overwrites(access) || overlaps(reads_, access) : overlaps(writes_, access);
   });
-  if (conflict) clear();
-  for (const auto& access : accesses) (access.write ? writes_ : reads_).push_back({access.memory, access.begin, access.end, access.lane});
-  return conflict;
+  const bool guard_conflict =
+      std::ranges::any_of(accesses, [&](const MemoryAccess& access) { return access.guard && overlaps(unseen_, access); });
+  if (conflict || guard_conflict) clear();
+  if (guard_conflict) unseen_.clear();
+  for (const auto& access : accesses) {
+    const Interval interval{access.memory, access.begin, access.end, access.lane};
+    (access.write ? writes_ : reads_).push_back(interval);
+    if (access.write && std::ranges::find(guards_, access.memory) != guards_.end()) unseen_.push_back(interval);
+  }
+  return guard_conflict ? Barrier::guards : conflict ? Barrier::shaders : Barrier::none;
 }
 
 void append_accesses(const Dispatch& dispatch, std::vector<MemoryAccess>& accesses) {
@@ -44,7 +51,7 @@ void append_accesses(const Dispatch& dispatch, std::vector<MemoryAccess>& access
   }
   if (const BufferRange& guard = dispatch.guard; guard.buffer) {
     const uint64_t begin = guard.buffer->memory_offset() + guard.offset;
-    accesses.push_back({guard.buffer->memory(), begin, begin + guard.bytes, false, {}});
+    accesses.push_back({guard.buffer->memory(), begin, begin + guard.bytes, false, {}, true});
   }
   for (size_t i = 0; i < dispatch.images.size(); ++i) {
     const Image& image = *dispatch.images[i];

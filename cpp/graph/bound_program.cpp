@@ -124,7 +124,7 @@ std::vector<StepReport> BoundProgram::steps(const ProgramGraph& graph) const {
       if (operand.place != Place::none && operand.bytes > 0)
         accesses.push_back({memory_of(operand), operand.byte_offset, end, written, operand.lane});
     }
-    report.barrier = hazards.needs_barrier(accesses);
+    report.barrier = hazards.needed(accesses) != Barrier::none;
   });
   return steps;
 }

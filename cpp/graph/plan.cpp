@@ -16,8 +16,8 @@ namespace {
 // Makes one plan. Until the end an operand at Place::temporary names its storage root as its index.
 class Binder {
  public:
-  Binder(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights)
-      : graph_(graph), weights_(weights), context_(context), library_(context->attachment<KernelLibrary>()) {
+  Binder(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, std::vector<NodeMemo>* memos)
+      : graph_(graph), weights_(weights), memos_(memos), context_(context), library_(context->attachment<KernelLibrary>()) {
     lowering_.context = context;
     lowering_.library = library_.get();
     lowering_.float_dtype = graph.float_dtype;
@@ -105,10 +105,36 @@ class Binder {
       outputs_.push_back(wanted ? place_of(output) : PlannedOperand{});
     }
     lowering_.expression = node.expression ? &*node.expression : nullptr;
-    node.row->lower(lowering_);
-    if (node.epilogue != "x" && !lowering_.steps.empty() && !lowering_.epilogue_read)
-      throw Error("the lowering of '" + node.name + "' left out what is fused into it");
+    NodeMemo* memo = memos_ ? &(*memos_)[i] : nullptr;
+    lowering_.memo = memo ? &memo->kernels : nullptr;
+    if (memo && reads_made_values(node)) memo = nullptr;
+    if (!memo || !recall(*memo)) {
+      node.row->lower(lowering_);
+      if (node.epilogue != "x" && !lowering_.steps.empty() && !lowering_.epilogue_read)
+        throw Error("the lowering of '" + node.name + "' left out what is fused into it");
+      if (memo) keep(*memo);
+    }
     add_steps(node);
+  }
+
+  // Whether lowering a node may depend on values that are other ones at the next binding.
+  bool reads_made_values(const ProgramNode& node) const {
+    return std::ranges::any_of(node.inputs, [&](ValueId input) { return shapes_.host(input) && !graph_.value(input).constant; });
+  }
+
+  // Takes the steps of the last time where nothing that they depend on has changed.
+  bool recall(const NodeMemo& memo) {
+    if (!memo.is_kept || memo.inputs != lowering_.inputs || memo.outputs != lowering_.outputs ||
+        memo.input_phases != lowering_.input_phases)
+      return false;
+    lowering_.steps = memo.steps, lowering_.temporaries = memo.temporaries, lowering_.host_blocks = memo.host_blocks;
+    return true;
+  }
+
+  void keep(NodeMemo& memo) const {
+    memo.inputs = lowering_.inputs, memo.outputs = lowering_.outputs, memo.input_phases = lowering_.input_phases;
+    memo.steps = lowering_.steps, memo.temporaries = lowering_.temporaries, memo.host_blocks = lowering_.host_blocks;
+    memo.is_kept = true;
   }
 
   // What is not in its part of a concatenation already is copied there.
@@ -141,6 +167,7 @@ class Binder {
     lowering_.epilogue_text = "x";
     lowering_.epilogue_read = false;
     lowering_.expression = nullptr;
+    lowering_.memo = nullptr;
     lowering_.inputs.clear();
     lowering_.outputs.clear();
     lowering_.hosts.clear();
@@ -355,6 +382,7 @@ class Binder {
 
   const ProgramGraph& graph_;
   const Weights& weights_;
+  std::vector<NodeMemo>* memos_;
   std::shared_ptr<Context> context_;
   std::shared_ptr<KernelLibrary> library_;
   ShapeInference shapes_;
@@ -370,8 +398,9 @@ class Binder {
 
 }  // namespace
 
-BoundPlan bind_plan(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, const BindInputs& inputs) {
-  return Binder(context, graph, weights).bind(inputs);
+BoundPlan bind_plan(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, const BindInputs& inputs,
+                    std::vector<NodeMemo>* memos) {
+  return Binder(context, graph, weights, memos).bind(inputs);
 }
 
 }  // namespace pumice

@@ -65,6 +65,7 @@ Region::Region(std::shared_ptr<Context> context, ProgramGraph graph)
   for (const auto& [name, value] : graph_.outputs) outputs_.push_back(program_value(name, graph_.value(value)));
   reads_values_ = std::find(graph_.value_inputs.begin(), graph_.value_inputs.end(), true) != graph_.value_inputs.end();
   kernels_.resize(graph_.report.size());
+  memos_.resize(graph_.nodes.size());
   initialise();
 }
 
@@ -151,7 +152,7 @@ std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, st
                                ? std::optional(HostTensor::copy_of(TensorDesc(inputs_[i].dtype, key.shapes[i]), values[i]))
                                : std::nullopt);
   }
-  BoundPlan plan = bind_plan(context_, graph_, weights_, key);
+  BoundPlan plan = bind_plan(context_, graph_, weights_, key, &memos_);
   for (const auto& segment : plan.plan.segments)
     for (const auto& block : segment.blocks) make_pipelines(block.steps);
   kernels_ = plan.kernels;

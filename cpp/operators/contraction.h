@@ -71,6 +71,11 @@ void pack_integer_weights(const NodeContext& node, const TensorDesc& source_desc
 // Input `input` of 8-bit or 32-bit integers as `count` of int32; a single one is repeated.
 void pack_integers(const PackContext& node, size_t input, int64_t count, PackedWeight& packed);
 
+// Rows of elements of 8 or 16 bits that lie together as rows of whole pieces of 16 bytes; `pad`: the word that fills up the last.
+std::shared_ptr<const KernelVariant> row_pieces_kernel(const NodeContext& node, DType dtype, std::string_view pad);
+Step row_pieces_step(const std::shared_ptr<const KernelVariant>& kernel, DType dtype, const Operand& x, const Operand& y, int64_t rows,
+                     int64_t depth, int64_t x_row);
+
 // Rows of a matrix as the pixels of one image.
 Planes matrix_planes(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride);
 Contraction matrix_product(const Planes& a, const WeightView& b, const Planes& y);

@@ -18,6 +18,24 @@ int64_t packed_group(const NodeContext& node, const WeightView& weights) {
   return round_up(weights.channels_out, kLaneChannels) * weights.taps * steps * 4;
 }
 
+std::shared_ptr<const KernelVariant> row_pieces_kernel(const NodeContext& node, DType dtype, std::string_view pad) {
+  return node.kernel("row_pieces.comp", DType::int32, {{"UNIT", std::to_string(bits(dtype) / 8) + "u"}, {"PAD", std::string(pad)}});
+}
+
+Step row_pieces_step(const std::shared_ptr<const KernelVariant>& kernel, DType dtype, const Operand& x, const Operand& y, int64_t rows,
+                     int64_t depth, int64_t x_row) {
+  StepBuilder step(kernel);
+  step.bind("x", x).bind("y", y).set("rows", rows).set("depth", depth).set("x_row", x_row);
+  step.threads(static_cast<uint64_t>(rows * ceil_div(depth * static_cast<int64_t>(bits(dtype)) / 8, 16)));
+  return step.build();
+}
+
+// Whether packing only moves rows apart: elements of 16 bits that keep their values and their order.
+static bool keeps_rows(const NodeContext& node, const TensorDesc& source, const WeightView& weights, double scale) {
+  return !node.prefers_lanes() && scale == 1 && source.dtype == node.float_dtype && bits(source.dtype) == 16 && weights.taps == 1 &&
+         weights.stride_out == 1 && (weights.groups == 1 || weights.stride_group == weights.channels_in * weights.stride_in);
+}
+
 // A step of conv_pack, without the scale that it takes of floats.
 static StepBuilder pack_step(const std::shared_ptr<const KernelVariant>& kernel, const WeightView& weights, int64_t elements,
                              const Operand& source, const Operand& target) {
@@ -43,6 +61,14 @@ static Macros pack_macros(bool lanes, int64_t step) {
 static void pack(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, int64_t elements,
                  Macros macros, PackedWeight& packed) {
   packed.desc = TensorDesc(node.float_dtype, {elements});
+  if (keeps_rows(node, source_desc, weights, scale)) {
+    const auto kernel = row_pieces_kernel(node, source_desc.dtype, "0u");
+    packed.steps = [kernel, weights, dtype = source_desc.dtype](std::vector<Step>& steps, const Operand& source, const Operand& target) {
+      const int64_t rows = weights.groups * weights.channels_in;
+      steps.push_back(row_pieces_step(kernel, dtype, source, target, rows, weights.channels_out, weights.stride_in));
+    };
+    return;
+  }
   macros.emplace_back("SOURCE_FLOAT", source_desc.dtype == DType::float32 ? "1" : "0");
   const auto kernel = node.kernel("conv_pack.comp", node.float_dtype, macros);
   packed.steps = [kernel, weights, elements, scale](std::vector<Step>& steps, const Operand& source, const Operand& target) {

@@ -44,11 +44,12 @@ std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Con
       {128, 128, 64, 64, 32}, {128, 64, 32, 32, 64}, {128, 32, 32, 32, 32}, {128, kNarrow, 32, kNarrow, 64},
       {64, 64, 32, 32, 64},   {32, 64, 16, 32, 64},  {16, 64, 16, 16, 64}};
   // Of matrix products alone, measured apart: deep enough that subgroups share the depth where the rows are few.
-  constexpr MatrixTiling kWide{128, 128, 64, 64, 64}, kFew{64, 32, 32, 32, 128, 4}, kFewest{16, 32, 16, 16, 256, 4};
+  constexpr MatrixTiling kWide{128, 128, 64, 64, 64}, kFew{64, 32, 32, 32, 128, 8}, kFewest{16, 32, 16, 16, 384, 6};
   constexpr int64_t kDeep = 1024;
   const bool all_taps =
       c.matrix || (c.tap_first == 0 && c.tap_row == c.taps_w && c.tap_column == 1 && c.weights.taps == c.taps_h * c.taps_w);
-  if (!node.has_matrices() || !all_taps || (node.input_phase(0) != 0 && !c.padded) || c.x_first % kEight != 0 || c.w_first % kEight != 0 ||
+  if (!node.has_matrices() || !all_taps || c.weights.channels_in == 0 || (node.input_phase(0) != 0 && !c.padded) ||
+      c.x_first % kEight != 0 || c.w_first % kEight != 0 ||
       !has_vector_channels(c.x, c.padded ? round_up(c.weights.channels_in, kEight) : c.weights.channels_in, c.x_stride_group, kEight))
     return {};
   const int64_t channels = c.weights.channels_out;

@@ -1,6 +1,7 @@
 #include "operators/held_rows.h"
 
 #include <bit>
+#include <span>
 
 #include "core/rounding.h"
 #include "operators/reduce.h"
@@ -12,21 +13,24 @@ namespace {
 struct Team {
   int64_t team, teams, most;
 };
-constexpr Team kTeams[] = {{16, 16, 128}, {128, 1, 512}, {256, 1, 2048}, {512, 1, 4096}};
+constexpr Team kTeams[] = {{16, 16, 128}, {128, 1, 512}, {256, 1, 2048}, {512, 1, 4096}, {1024, 1, 8192}};
+constexpr Team kHalvesTeams[] = {{16, 16, 128}, {128, 1, 512}, {256, 1, 2048}, {512, 1, 8192}};
 
 }  // namespace
 
 Macros HeldRows::macros() const {
   const auto number = [](int64_t value) { return std::to_string(value) + "u"; };
-  return {{"TEAM", number(team)}, {"TEAMS", number(teams)}, {"HELD", number(held)}};
+  return {{"TEAM", number(team)}, {"TEAMS", number(teams)}, {"HELD", number(held)}, {"HOLDS_HALVES", halves ? "1" : "0"}};
 }
 
-std::optional<HeldRows> held_rows(const LowerContext& node, int64_t size) {
+std::optional<HeldRows> held_rows(const LowerContext& node, int64_t size, bool keeps) {
   if (node.prefers_lanes() || size % 4 != 0 || !begins_in_fours(node)) return {};
   const auto largest = static_cast<int64_t>(node.context->info().limit("maxComputeWorkGroupInvocations"));
-  for (const Team& team : kTeams)
+  const bool halves = keeps && is_half_width(node.input(0).dtype);
+  for (const Team& team : halves ? std::span<const Team>(kHalvesTeams) : kTeams)
     if (size / 4 <= team.most && team.team * team.teams <= largest)
-      return HeldRows{team.team, team.teams, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(size / 4, team.team))))};
+      return HeldRows{team.team, team.teams, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(size / 4, team.team)))),
+                      halves};
   return {};
 }
 

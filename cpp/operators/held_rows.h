@@ -11,10 +11,12 @@ namespace pumice {
 // whole fours or do not begin at a boundary.
 struct HeldRows {
   int64_t team, teams, held;  // invocations a row, rows a workgroup, fours an invocation
+  bool halves = false;        // they are held as they lie, in 16 bits
 
   Macros macros() const;
 };
-std::optional<HeldRows> held_rows(const LowerContext& node, int64_t size);
+// `keeps`: the kernel leaves what it holds as it is.
+std::optional<HeldRows> held_rows(const LowerContext& node, int64_t size, bool keeps);
 
 // A step of such a kernel on input and output 0, without its other parameters.
 StepBuilder held_step(const LowerContext& node, const HeldRows& how, std::string_view shader, Macros macros, int64_t rows, int64_t size);

@@ -136,7 +136,9 @@ std::shared_ptr<const KernelVariant> NodeContext::kernel(std::string_view shader
 
 bool NodeContext::prefers_lanes() const {
   const DeviceInfo& device = context->info();
-  return device.kind == DeviceKind::software && device.feature("subgroupShuffle") && device.limit("subgroupSize") == 8;
+  if (!prefers_lanes_)
+    prefers_lanes_ = device.kind == DeviceKind::software && device.feature("subgroupShuffle") && device.limit("subgroupSize") == 8;
+  return *prefers_lanes_;
 }
 
 int64_t NodeContext::subgroup() const {
@@ -163,6 +165,11 @@ void NodeContext::check_loops(int64_t iterations) const {
   if (context->info().kind != DeviceKind::software || iterations <= kMostIterations) return;
   throw UnsupportedError("node '" + std::string(node) + "': one invocation would loop " + std::to_string(iterations) +
                          " times; software devices end loops after " + std::to_string(kMostIterations));
+}
+
+const std::shared_ptr<const KernelVariant>* KernelMemo::find(std::string_view key) const {
+  const auto found = std::ranges::find(kernels_, key, [](const auto& one) -> std::string_view { return one.first; });
+  return found == kernels_.end() ? nullptr : &found->second;
 }
 
 Operand LowerContext::packed(size_t i) {

@@ -96,6 +96,9 @@ class NodeContext {
   // Throws UnsupportedError where an invocation's loops would run too often in all: lavapipe (Mesa 22.3.6) ends them silently after
   // 65,535 iterations, nested or one after the other. Unrolled loops do not count.
   void check_loops(int64_t iterations) const;
+
+ private:
+  mutable std::optional<bool> prefers_lanes_;  // once asked
 };
 
 class PackContext : public NodeContext {
@@ -108,6 +111,16 @@ class PackContext : public NodeContext {
 void pack_floats(const PackContext& node, size_t input, double scale, PackedWeight& packed);
 
 // One node at bind. Inputs' and outputs' descs are concrete; float values have dtype float_dtype, or float32 at the border.
+// Kernels that a node was lowered to before, by what of its descriptions they depend on: a few, for other shapes mostly share one.
+class KernelMemo {
+ public:
+  const std::shared_ptr<const KernelVariant>* find(std::string_view key) const;
+  void add(std::string key, std::shared_ptr<const KernelVariant> kernel) { kernels_.emplace_back(std::move(key), std::move(kernel)); }
+
+ private:
+  std::vector<std::pair<std::string, std::shared_ptr<const KernelVariant>>> kernels_;
+};
+
 class LowerContext : public NodeContext {
  public:
   bool has_input(size_t i) const { return i < inputs.size() && inputs[i].has_value(); }
@@ -147,6 +160,7 @@ class LowerContext : public NodeContext {
   std::string epilogue_text = "x";
   mutable bool epilogue_read = false;
   const Expression* expression = nullptr;  // of a fused map, over map_input_names(); null: the row's own
+  KernelMemo* memo = nullptr;              // of this very node, or none
   // Results.
   std::vector<Step> steps;
   std::vector<uint64_t> temporaries;  // bytes of each

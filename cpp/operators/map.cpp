@@ -304,16 +304,18 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
     };
     loads += local(first, quad ? quad->read : element.load);
     if (quad) {
-      held += quad->declared + " " + q + "; ";
-      load_quads += q + " = " + t + "[(" + first + " + p." + t + "_offset) >> 2]; ";
-      picks +=
-          type + " " + inputs.names[k] + "; { const " + quad->declared + " q = " + q + "; " + inputs.names[k] + " = " + quad->pick + "; } ";
+      held += quad->declared + " " + q + "[QUADS]; ";
+      load_quads += q + "[k] = " + t + "[(" + first + " + p." + t + "_offset) >> 2]; ";
+      picks += type + " " + inputs.names[k] + "; { const " + quad->declared + " q = " + q + "[k]; " + inputs.names[k] + " = " + quad->pick +
+               "; } ";
     } else if (shape.met[k] == Met::single) {
-      held += type + " " + q + "; ";
-      load_quads += "{ const uint i = " + first + " + p." + t + "_offset; " + q + " = " + element.load + "; } ";
-      picks += type + " " + inputs.names[k] + " = " + q + "; ";
+      held += type + " " + q + "[QUADS]; ";
+      load_quads += "{ const uint i = " + first + " + p." + t + "_offset; " + q + "[k] = " + element.load + "; } ";
+      picks += type + " " + inputs.names[k] + " = " + q + "[k]; ";
     } else {
-      picks += local(first + " + j" + (shape.rank == 0 ? "" : " * p.t_stride[" + n + " * RANK + RANK - 1]"), element.load);
+      held += "uint " + q + "[QUADS]; ";
+      load_quads += q + "[k] = " + first + "; ";
+      picks += local(q + "[k] + j" + (shape.rank == 0 ? "" : " * p.t_stride[" + n + " * RANK + RANK - 1]"), element.load);
     }
   }
   const DType result_dtype = node.output(0).dtype;
@@ -377,18 +379,43 @@ void add_expanded(LowerContext& node, const Expression& expression, const Inputs
                    true);
 }
 
-// `count`: the first inputs, which are the operands.
-void add_map(LowerContext& node, const Expression& expression, size_t count) {
+// All that the kernel of one node depends on and that may change from one binding to the next.
+std::string memo_key(const LowerContext& node, const Inputs& inputs, const MapShape& shape) {
+  std::string key{static_cast<char>(shape.rank), static_cast<char>(2 * shape.dense + shape.whole), static_cast<char>(node.output(0).dtype)};
+  for (size_t k = 0; k < inputs.names.size(); ++k) {
+    key += static_cast<char>(node.input(inputs.positions[k]).dtype);
+    key += static_cast<char>(shape.met[k]);
+  }
+  return key;
+}
+
+std::shared_ptr<const KernelVariant> kernel_of(LowerContext& node, const Inputs& inputs, const Expression& expression,
+                                               const MapShape& shape) {
+  const MapText text = map_text(node, inputs, expression, shape);
+  // Dense results of 16 bits are made of words, but where the device converts to them.
+  const Storage storage = shape.dense && !text.native ? packed_storage_of(text.storage) : storage_of(node.context->info(), text.storage);
+  return node.library->find(node.context, "map.comp", storage, text.macros);
+}
+
+// `count`: the first inputs, which are the operands. `expression()`: the same whenever this node is lowered with such dtypes.
+template <class MakeExpression>
+void add_map(LowerContext& node, const MakeExpression& expression, size_t count) {
   const Inputs inputs = inputs_of(node, count);
   const int64_t elements = node.output(0).elements();
   if (elements == 0) return;
   IndexSpace space = space_of(node, inputs);
-  if (space.sizes.size() > most_axes(inputs.names.size())) return add_expanded(node, expression, inputs, space);
+  if (space.sizes.size() > most_axes(inputs.names.size())) return add_expanded(node, expression(), inputs, space);
   const MapShape shape = shape_of(node, inputs, space);
-  const MapText text = map_text(node, inputs, expression, shape);
-  // Dense results of 16 bits are made of words, but where the device converts to them.
-  const Storage storage = shape.dense && !text.native ? packed_storage_of(text.storage) : storage_of(node.context->info(), text.storage);
-  StepBuilder step(node.library->find(node.context, "map.comp", storage, text.macros));
+  std::shared_ptr<const KernelVariant> kernel;
+  std::string key = node.memo ? memo_key(node, inputs, shape) : "";
+  if (const auto* known = node.memo ? node.memo->find(key) : nullptr) {
+    kernel = *known;
+    (void)node.epilogue();  // is in it
+  } else {
+    kernel = kernel_of(node, inputs, expression(), shape);
+    if (node.memo) node.memo->add(std::move(key), kernel);
+  }
+  StepBuilder step(kernel);
   for (size_t k = 0; k < inputs.names.size(); ++k) step.bind("t" + number(k), node.in(inputs.positions[k]));
   step.bind("y", node.out(0)).set("elements", elements);
   if (shape.rank > 0) {
@@ -422,7 +449,7 @@ void add_folds(LowerContext& node, size_t most) {
 }  // namespace
 
 void lower_map(LowerContext& node) {
-  if (node.expression) return add_map(node, *node.expression, node.inputs.size());
+  if (node.expression) return add_map(node, [&]() -> const Expression& { return *node.expression; }, node.inputs.size());
   if (const size_t count = node.inputs.size(); count > kFewInputs && node.row->schema.inputs.back().variadic) {
     const size_t axes = space_of(node, inputs_of(node, count)).sizes.size();
     if (axes > most_axes(std::min(count, kMapInputs))) return add_folds(node, kFewInputs);
@@ -430,13 +457,13 @@ void lower_map(LowerContext& node) {
   }
   std::vector<bool> present;
   for (size_t i = 0; i < node.inputs.size(); ++i) present.push_back(node.has_input(i));
-  add_map(node, map_expression(*node.row, *node.attributes, present), node.inputs.size());
+  add_map(node, [&] { return map_expression(*node.row, *node.attributes, present); }, node.inputs.size());
 }
 
 void lower_cast(LowerContext& node) {
   // The result's own type does the conversion; what is not zero is true.
   const bool to_bool = node.output(0).dtype == DType::bool_ && node.input(0).dtype != DType::bool_;
-  add_map(node, Expression::parse(map_input_names(*node.row, 1)[0] + (to_bool ? " != 0" : "")), 1);
+  add_map(node, [&] { return Expression::parse(map_input_names(*node.row, 1)[0] + (to_bool ? " != 0" : "")); }, 1);
 }
 
 }  // namespace pumice

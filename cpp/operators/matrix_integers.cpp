@@ -22,17 +22,20 @@ std::string unit_of_x(bool is_input) {
   return std::to_string(is_input ? kPiece : kPiece / 4) + "u";
 }
 
-std::shared_ptr<const KernelVariant> rows_kernel(const NodeContext& node, DType dtype, bool down) {
-  return node.kernel("integer_rows.comp", DType::int32, {{"PAD", flips(dtype) ? "0x80u" : "0u"}, {"DOWN", down ? "1" : "0"}});
+// Rows of whole pieces, of a matrix whose rows lie `x_row` apart and their elements `x_depth`.
+std::shared_ptr<const KernelVariant> rows_kernel(const NodeContext& node, DType dtype, int64_t x_depth) {
+  if (x_depth == 1) return row_pieces_kernel(node, dtype, flips(dtype) ? "0x80808080u" : "0u");
+  return node.kernel("integer_rows.comp", DType::int32, {{"PAD", flips(dtype) ? "0x80u" : "0u"}});
 }
 
-StepBuilder rows_step(const std::shared_ptr<const KernelVariant>& kernel, const Operand& x, const Operand& y, int64_t rows, int64_t depth,
-                      int64_t x_row, int64_t x_depth) {
+Step rows_step(const std::shared_ptr<const KernelVariant>& kernel, const Operand& x, const Operand& y, int64_t rows, int64_t depth,
+               int64_t x_row, int64_t x_depth) {
+  if (x_depth == 1) return row_pieces_step(kernel, DType::int8, x, y, rows, depth, x_row);
   const int64_t words = padded(depth) / 4;
   StepBuilder step(kernel);
   step.bind("x", x).bind("y", y).set("rows", rows).set("depth", depth).set("words", words).set("x_row", x_row).set("x_depth", x_depth);
   step.threads(static_cast<uint64_t>(rows * words));
-  return step;
+  return step.build();
 }
 
 std::shared_ptr<const KernelVariant> sums_kernel(const NodeContext& node, DType dtype, bool of_input) {
@@ -87,12 +90,12 @@ bool has_integer_matrices(const NodeContext& node, const TensorDesc& b) {
 
 void pack_integer_columns(const NodeContext& node, const TensorDesc& b, PackedWeight& packed) {
   packed.desc = TensorDesc(DType::int32, {columns_bytes(b) / 4 + b.shape[1]});
-  const auto to_columns = rows_kernel(node, b.dtype, b.strides[1] == 1), to_sums = sums_kernel(node, b.dtype, false);
+  const auto to_columns = rows_kernel(node, b.dtype, b.strides[0]), to_sums = sums_kernel(node, b.dtype, false);
   packed.steps = [to_columns, to_sums, b](std::vector<Step>& steps, const Operand& source, const Operand& target) {
     const int64_t depth = b.shape[0], columns = b.shape[1];
     Operand sums = target;
     sums.byte_offset += static_cast<uint64_t>(columns_bytes(b));
-    steps.push_back(rows_step(to_columns, source, target, columns, depth, b.strides[1], b.strides[0]).build());
+    steps.push_back(rows_step(to_columns, source, target, columns, depth, b.strides[1], b.strides[0]));
     steps.push_back(sums_step(to_sums, target, sums, columns, depth).build());
   };
 }
@@ -102,7 +105,7 @@ IntegerRows integer_rows(LowerContext& node, const TensorDesc& a, int64_t rows, 
   IntegerRows left{node.in(0), {}, depth % kPiece != 0 || node.input_phase(0) != 0};
   if (left.copied) {
     left.rows = node.temporary(static_cast<uint64_t>(rows * padded(depth)));
-    node.add(rows_step(rows_kernel(node, a.dtype, false), node.in(0), left.rows, rows, depth, depth, 1).build());
+    node.add(rows_step(rows_kernel(node, a.dtype, 1), node.in(0), left.rows, rows, depth, depth, 1));
   }
   if (needs_row_sums(terms)) {
     left.sums = node.temporary(static_cast<uint64_t>(rows) * 4);

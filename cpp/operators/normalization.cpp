@@ -60,43 +60,57 @@ bool pack_instance_norm(const PackContext& node, size_t input, PackedWeight& pac
   return true;
 }
 
-void lower_instance_norm(LowerContext& node) {
-  const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
-  if (x.elements() == 0) return;
-  const int64_t pixels = x.h * x.w;
+namespace {
+
+// Normalises each of `groups` groups of an image's channels by its own mean and deviation; where they have several channels all is dense.
+// The scale and the bias have one number for each of some neighbouring channels.
+void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_t groups) {
+  const int64_t channels = x.c / groups, pixels = channels * x.h * x.w, scale_channels = x.c / node.input(1).elements();
   const double epsilon = node.attributes->real("epsilon", 1e-5);
   const Operand scale = node.packed(1), bias = node.packed(2);
   const bool quads = has_quad_planes(node, x) && !node.prefers_lanes();
-  if (const auto held = quads ? held_rows(node, pixels) : std::nullopt) {
-    const Macros macros = {{"CHANNELS", "1"}, {"HAS_BIAS", "1"}, {"CENTRED", "1"}, {"EPILOGUE(x)", node.epilogue()}};
-    StepBuilder step = held_step(node, *held, "layer_norm_held.comp", macros, x.n * x.c, pixels);
-    return node.add(step.bind("scale", scale).bind("bias", bias).set("channels", x.c).set("epsilon", epsilon).build());
+  if (const auto held = quads ? held_rows(node, pixels, true) : std::nullopt) {
+    const int64_t own = channels / scale_channels;
+    const Macros macros = {{"CHANNELS", own == 1 ? "1" : "2"}, {"HAS_BIAS", "1"}, {"CENTRED", "1"}, {"EPILOGUE(x)", node.epilogue()}};
+    StepBuilder step = held_step(node, *held, "layer_norm_held.comp", macros, x.n * groups, pixels);
+    step.bind("scale", scale).bind("bias", bias).set("groups", groups).set("epsilon", epsilon);
+    const double plane = static_cast<double>(x.h * x.w * scale_channels) / 4;  // in whole fours where there are several
+    return node.add(step.set("channels", own).set("plane_inverse", 1 / plane).build());
   }
   const int64_t least = quads ? kFewestInStretch : 64;
   const int64_t stretch = round_up(std::clamp<int64_t>(ceil_div(pixels, kMostStretches), std::min(pixels, least), 60000), 4);
   const int64_t stretches = ceil_div(pixels, stretch);
-  const Operand parts = node.temporary(static_cast<uint64_t>(x.n * stretches * x.c) * 8),
+  const Operand parts = node.temporary(static_cast<uint64_t>(x.n * stretches * groups) * 8),
                 factors = node.temporary(static_cast<uint64_t>(x.n * x.c) * 8);
   StepBuilder statistics(
       node.kernel("norm_statistics.comp", node.input(0).dtype, {{"PLANES", flag(quads)}, {"SUBGROUP", std::to_string(node.subgroup())}}));
   statistics.bind("x", node.in(0))
       .bind("y", parts)
       .set("images", x.n)
-      .set("channels", x.c)
+      .set("channels", groups)
       .set("pixels", pixels)
       .set("stretch", stretch)
       .set("stretches", stretches);
   if (!quads) {
-    statistics.set("width", x.w);
-    set_strides(statistics, 'x', x);
+    const Planes rows = channels == 1 ? x : Planes{x.n, groups, 1, pixels, x.sn, channels * x.sc, 0, 1};
+    statistics.set("width", rows.w);
+    set_strides(statistics, 'x', rows);
   }
-  const auto units = static_cast<uint64_t>(x.n * stretches * x.c);
+  const auto units = static_cast<uint64_t>(x.n * stretches * groups);
   node.add((quads ? statistics.groups(units) : statistics.threads(units)).build());
   StepBuilder combine(node.kernel("norm_combine.comp", DType::float32));
   combine.bind("x", parts).bind("scale", scale).bind("bias", bias).bind("y", factors);
-  combine.set("images", x.n).set("channels", x.c).set("pixels", pixels).set("stretch", stretch).set("stretches", stretches);
+  combine.set("images", x.n).set("channels", x.c).set("groups", groups).set("pixels", pixels).set("stretch", stretch);
+  combine.set("stretches", stretches).set("scale_channels", scale_channels);
   node.add(combine.set("epsilon", epsilon).threads(static_cast<uint64_t>(x.n * x.c)).build());
   add_apply(node, x, y, factors, x.c);
+}
+
+}  // namespace
+
+void lower_instance_norm(LowerContext& node) {
+  const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
+  if (x.elements() != 0) add_group_norm(node, x, y, x.c);
 }
 
 bool pack_batch_norm(const PackContext& node, size_t input, PackedWeight& packed) {
@@ -187,7 +201,7 @@ void lower_layer_norm(LowerContext& node) {
     if (node.has_output(2)) step.bind("deviation_of", node.out(2));
     node.add(step.build());
   };
-  if (const auto held = held_rows(node, size)) {
+  if (const auto held = held_rows(node, size, true)) {
     macros.emplace_back("CHANNELS", "0");
     return finish(held_step(node, *held, "layer_norm_held.comp", macros, rows, size));
   }
@@ -201,20 +215,9 @@ void lower_layer_norm(LowerContext& node) {
 void lower_group_norm(LowerContext& node) {
   const TensorDesc& x = node.input(0);
   if (x.elements() == 0) return;
-  const int64_t groups = node.attributes->integer("num_groups"), channels = x.shape[1], pixels = x.elements() / x.shape[0] / channels;
-  Composition parts(node);
-  const Shape grouped{x.shape[0], groups, channels / groups, pixels};
-  const Piece from = parts.input(0).seen_as(grouped);
-  const auto of_channels = [&](size_t i) {
-    const Piece piece = parts.input(i);  // one for each channel, or (before operator set 21) for each group
-    return piece.seen_as({1, groups, piece.desc.elements() / groups, 1});
-  };
-  const Piece mean = parts.reduce("ReduceMean", from, {2, 3}), distance = parts.scratch(DType::float32, grouped);
-  parts.map("a0 - a1", {from, mean}, distance);
-  const Piece power = parts.reduce("ReduceSumSquare", distance, {2, 3});
-  const std::string count = std::to_string(channels / groups * pixels) + ".0";
-  parts.map("a0 / sqrt(a1 / " + count + " + " + number_text(node.attributes->real("epsilon", 1e-5)) + ") * a2 + a3",
-            {distance, power, of_channels(1), of_channels(2)}, parts.output(0).seen_as(grouped), true);
+  if (!x.is_packed() || !node.output(0).is_packed())
+    throw UnsupportedError("node '" + std::string(node.node) + "': group normalisation of a strided tensor");
+  add_group_norm(node, planes_of(node, x), planes_of(node, node.output(0)), node.attributes->integer("num_groups"));
 }
 
 void lower_mean_variance_norm(LowerContext& node) {

@@ -105,16 +105,12 @@ uint64_t accumulator_bytes(const Fold& fold) {
 
 namespace {
 
-// The element as the bits that an accumulator of positions holds, and back.
-struct BitsText {
-  std::string_view accumulator, to, from;
-};
-
-BitsText bits_text(DType dtype) {
-  if (dtype == DType::float64) return {"u64vec2", "doubleBitsToUint64(v)", "uint64BitsToDouble(b)"};
-  if (is_float(dtype)) return {"uvec2", "floatBitsToUint(v)", "uintBitsToFloat(b)"};
-  if (bits(dtype) == 64) return {"u64vec2", "uint64_t(v)", is_signed_integer(dtype) ? "int64_t(b)" : "(b)"};
-  return {"uvec2", "uint(v)", is_signed_integer(dtype) ? "int(b)" : "(b)"};
+// A number that ranks as the element v does, or against it where the least is sought, for an accumulator of positions.
+std::string key_text(DType dtype, bool least) {
+  if (is_float(dtype)) return "pm_key(v)";
+  const bool wide = bits(dtype) == 64, is_signed = is_signed_integer(dtype) || bits(dtype) < 32;
+  const std::string key = (wide ? "int64_t(v)" : "int(v)") + std::string(is_signed ? "" : wide ? " ^ (1l << 63)" : " ^ (1 << 31)");
+  return least ? "~(" + key + ")" : key;
 }
 
 }  // namespace
@@ -256,6 +252,7 @@ void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t
           {"TEAM", std::to_string(stage.team)},
           {"WIDE", std::to_string(stage.loaded())},
           {"EXPONENTIALS", stage.first && stage.wide && fold.start == kNoExponentials ? "1" : "0"},
+          {"FLOAT_POSITIONS", stage.first && stage.wide && fold.is_position && is_working_float(x) ? "1" : "0"},
           {"LOADS_AHEAD", stage.wide && stage.wide->declared == "sfpvec4" ? "8u" : "4u"},
           {"SUBGROUP", std::to_string(is_narrow ? node.subgroup() : 0)},
           {"LOCAL_SIZE", std::to_string(local_size)}});
@@ -384,16 +381,16 @@ void lower_arg(LowerContext& node) {
   const auto [kept, folded] = spaces_of(x, y, reduced);
   if (lower_packed(node, reduced, kept, folded)) return;
   node.check_arithmetic(x.dtype);
-  const bool largest = node.row->name == "ArgMax", floats = is_float(x.dtype);
-  const BitsText text = bits_text(x.dtype);
-  const std::string none = std::string(text.accumulator) + "(0xffffffffu)", accumulator(text.accumulator);
-  std::string beats = largest ? "(a) > (b)" : "(a) < (b)";
-  if (floats) beats += " || (pm_isnan(a) && !pm_isnan(b))";
-  Fold fold{accumulator, none, "pm_best(s, " + accumulator + "(" + std::string(text.to) + ", i))", "pm_best(s, t)", "uint((s).y)"};
+  const bool least = node.row->name == "ArgMin", wide = bits(x.dtype) == 64;
+  const std::string accumulator = wide ? "u64vec2" : "uvec2", lowest = wide ? "(1ul << 63, 0ul)" : "(1u << 31, 0u)";
+  Fold fold{accumulator, accumulator + lowest, "pm_better(s, " + accumulator + "(" + key_text(x.dtype, least) + ", i))", "pm_best(s, t)",
+            "uint((s).y)"};
   fold.y_type = "uvec2";  // int64, whatever the elements are
   fold.store = "y[i] = uvec2(v, 0u)";
-  fold.macros = {{"ELEMENT(b)", std::string(text.from)},
-                 {"BEATS(a, b)", "(" + beats + ")"},
+  fold.is_position = true;
+  fold.macros = {{"POSITION", "1"},
+                 {"KEY_TYPE", wide ? "int64_t" : "int"},
+                 {"LEAST", least ? "1" : "0"},
                  {"LAST", node.attributes->integer("select_last_index", 0) != 0 ? "true" : "false"}};
   add_fold(node, fold, kept, folded, node.out(0));
 }

@@ -75,7 +75,7 @@ void lower_softmax(LowerContext& node) {
   const std::string_view name = node.row->name;
   if (x.dtype == DType::float64) return add_doubles(node, size, inner);
   if (name != "Hardmax" && inner >= kFewestColumns) return add_columns(node, size, inner);
-  const auto held = name != "Hardmax" && inner == 1 ? held_rows(node, size) : std::nullopt;
+  const auto held = name != "Hardmax" && inner == 1 ? held_rows(node, size, false) : std::nullopt;
   if (held) {
     const Macros macros = {{"LOGARITHM", name == "LogSoftmax" ? "1" : "0"}};
     return node.add(held_step(node, *held, "softmax_held.comp", macros, rows, size).build());

@@ -2,13 +2,23 @@
 // Before this stands the parameter block `p` with rows, quads (fours of a row), x_offset and y_offset.
 layout(local_size_x = TEAM * TEAMS) in;
 #include "include/team.glsl"
+#if HOLDS_HALVES
+layout(binding = 0) readonly buffer X { uvec2 x[]; };
+#else
 layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
+#endif
 layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
 shared float meeting[TEAM * TEAMS + 16u];
 PM_GATHER(gather_sum, float, meeting, pm_sum)
 PM_GATHER(gather_largest, float, meeting, max)
 
+#if HOLDS_HALVES
+uvec2 held[HELD];
+vec4 held_four(uint k) { return vec4(pm_unpack_halves(held[k].x), pm_unpack_halves(held[k].y)); }
+#else
 vec4 held[HELD];
+vec4 held_four(uint k) { return held[k]; }
+#endif
 
 // Number k of those that an invocation holds is four number FOUR(k) of its row. Rows past the last have none: they only meet.
 #define ROW ((gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * TEAMS + TEAM_NUMBER)
@@ -18,7 +28,11 @@ vec4 held[HELD];
 
 void hold_row(float beyond) {
   const uint from = p.x_offset / 4u + ROW * p.quads;
+#if HOLDS_HALVES
+  FOR_HELD(k) held[k] = HAS_FOUR(k) ? x[from + FOUR(k)] : uvec2(packHalf2x16(vec2(beyond)));
+#else
   FOR_HELD(k) held[k] = HAS_FOUR(k) ? pm_load_vec4(x, from + FOUR(k)) : vec4(beyond);
+#endif
 }
 
 void store_four(uint k, vec4 v) { pm_store_vec4(y, p.y_offset / 4u + ROW * p.quads + FOUR(k), v); }

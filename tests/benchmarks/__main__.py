@@ -26,6 +26,7 @@ from . import (
     memory,
     models,
     operators,
+    shapes,
 )
 from .cases import CASES
 from .rows import Row, Table, summary
@@ -37,6 +38,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "binding": binding,
     "kernels": kernels,
     "control_flow": control_flow,
+    "shapes": shapes,
     "operators": operators,
     "layers": layers,
     "models": models,

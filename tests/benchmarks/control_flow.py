@@ -9,7 +9,8 @@ import numpy as np
 
 import pumice
 
-from .rows import Row, Table, timed
+from . import peers
+from .rows import Row, Table, sampled, timed
 from .session import Session
 from .timing import measure, sampler
 
@@ -19,6 +20,7 @@ TRIPS = 10_000
 FLAT = 100  # iterations that are recorded one after the other
 STEPS = 1_000_000
 LENGTH = 100  # dispatches of the branch
+LONG, LONG_ON_SOFTWARE = 1 << 18, 1 << 8  # rows of 64 that keep a dispatch busy for more than 20 microseconds
 LOOKS = 64  # iterations that the host may look at once
 
 Declared = tuple[tuple[str, str, list[int]], ...]
@@ -74,19 +76,19 @@ def flat_of(context: pumice.Context) -> pumice.Execution:
     return execution
 
 
-def branch_of(context: pumice.Context) -> pumice.Execution:
-    """Many trivial dispatches where a condition that the device computes is true."""
+def branch_of(context: pumice.Context, rows: int) -> pumice.Execution:
+    """Many dispatches where a condition that the device computes is true."""
     branch, other = pumice.Graph("long"), pumice.Graph("short")
-    x = branch.input("x", "float32", [64])
+    x = branch.input("x", "float32", [rows, 64])
     for _ in range(LENGTH):
-        x = branch.add("CumSum", x, np.array(0))
+        x = branch.add("Softmax", x)
     branch.output("y", x)
-    other.output("y", other.add("Identity", other.input("x", "float32", [64])))
+    other.output("y", other.add("Identity", other.input("x", "float32", [rows, 64])))
     graph = pumice.Graph("choice")
-    decides, x = graph.input("decides", "bool", [1]), graph.input("x", "float32", [64])
+    decides, x = graph.input("decides", "bool", [1]), graph.input("x", "float32", [rows, 64])
     graph.output("y", graph.if_(graph.add("Not", decides), branch, other, inputs=[x])[0])
     execution = graph.compile(context).execution()
-    execution.set("x", np.zeros(64, "float32"))
+    execution.set("x", np.zeros((rows, 64), "float32"))
     return execution
 
 
@@ -106,10 +108,23 @@ def per_iteration(session: Session) -> Iterator[Row]:
     run = {label: sampler(partial(one.compute, loop_timeout=None)) for label, one in loops.items()}
     times = measure({flat: sampler(flat_of(context).compute), **run}, session.effort)
     yield timed(flat, times[flat], US / FLAT)
+    yield from torch_rows(session)
     for label, one in loops.items():
         row = timed(label, times[label], US / TRIPS, times[flat].median * US / FLAT * 1.5)
         (loop,) = one.report["loops"]
         row.note = f"{loop['host_syncs']} looks of the host, {loop['wasted_iterations']} iterations wasted; target: 1.5 times flat"
+        yield row
+
+
+def torch_rows(session: Session) -> Iterator[Row]:
+    """PyTorch's on CUDA: it has no loop on the device."""
+    if session.software:
+        return
+    for what in ("eager", "a graph an iteration", "flat"):
+        label = f"PyTorch, {'a CUDA graph of the flat body' if what == 'flat' else what}"
+        row = Row(label)
+        if peer := sampled(lambda what=what: session.torch.make(peers.torch_loop, what, SIZE, FLAT).sample, row):  # type: ignore[misc]
+            row = timed(label, measure({label: peer}, session.effort, 20)[label], US / FLAT)
         yield row
 
 
@@ -122,21 +137,24 @@ def looks(session: Session) -> Iterator[Row]:
 
 def totals(session: Session) -> Iterator[Row]:
     steps = loop_of((), known=False, context=session.context, trips=STEPS)
-    branch = branch_of(session.context)
-    scalar, taken, skipped = f"counter loop of {STEPS:,} steps", f"IF, {LENGTH} dispatches taken", "IF, not taken"
-    times = measure(
-        {
-            scalar: sampler(partial(steps.compute, loop_timeout=None)),
-            taken: sampler(partial(chosen, branch, taken=True)),
-            skipped: sampler(partial(chosen, branch, taken=False)),
-        },
-        session.effort,
-    )
+    scalar = f"counter loop of {STEPS:,} steps"
+    times = measure({scalar: sampler(partial(steps.compute, loop_timeout=None))}, session.effort)
     yield timed(scalar, times[scalar], MS, 100.0)
-    yield timed(taken, times[taken], MS)
-    row = timed(skipped, times[skipped], MS, times[taken].median * MS / 4)
-    row.note = "target: a quarter of it taken"
-    yield row
+    for what, rows, share in (("trivial", 1, 25), ("long", LONG_ON_SOFTWARE if session.software else LONG, 5)):
+        branch = branch_of(session.context, rows)
+        taken, skipped = f"IF, {LENGTH} {what} dispatches taken", "  not taken"
+        times = measure(
+            {
+                taken: sampler(partial(chosen, branch, taken=True)),
+                skipped: sampler(partial(chosen, branch, taken=False)),
+            },
+            session.effort,
+            20,
+        )
+        yield timed(taken, times[taken], MS)
+        row = timed(skipped, times[skipped], MS, times[taken].median * MS * share / 100)
+        row.note = f"{times[skipped].median / times[taken].median:.1%} of it taken; target: {share}%"
+        yield row
 
 
 def run(session: Session) -> Iterator[Table]:

@@ -13,9 +13,9 @@ import pumice
 from . import on_device, peers
 from .contender import Array
 from .kernels import MANY, US, copy_sampler
-from .rows import Row, Table, timed
+from .rows import Row, Table, sampled, timed
 from .session import Session
-from .timing import Absent, Sampler, Times, measure
+from .timing import Sampler, Times, measure
 
 MANY_ON_SOFTWARE = 1 << 24  # bytes of a large tensor
 SHARE = 0.8  # of the copy's bandwidth
@@ -69,12 +69,17 @@ def streamed(size: int) -> Iterator[Streamed]:
                     op, f"{dtype}, {what}", (large,), torch.format(axis), {"keepdims": 0}, {1: np.array([axis])}
                 )
         yield Streamed("ReduceSum", f"{dtype}, all", (large,), "a.sum()", {"keepdims": 0})
+        for what, axis in (("rows", -1), ("columns", 0)):
+            yield Streamed(
+                "ArgMax", f"{dtype}, {what}", (large,), f"a.argmax({axis})", {"axis": axis % 2, "keepdims": 0}
+            )
         yield Streamed("Softmax", f"{dtype}, rows", (large,), "F.softmax(a, -1)")
         yield Streamed("Softmax", f"{dtype}, columns, read twice", (large,), "F.softmax(a, 0)", {"axis": 0}, reads=2)
         yield Streamed("LogSoftmax", f"{dtype}, rows", (large,), "F.log_softmax(a, -1)")
         yield Streamed(
             "LayerNormalization", dtype, (large,), f"F.layer_norm(a, ({columns},))", {}, {1: ones, 2: 0 * ones}
         )
+        yield Streamed("RMSNormalization", dtype, (large,), f"F.rms_norm(a, ({columns},))", {}, {1: ones})
         planes = ((rows // 64, 64, 64, 64), dtype)
         channel = np.ones(64, dtype)
         statistics = {1: channel, 2: 0 * channel}
@@ -86,6 +91,9 @@ def streamed(size: int) -> Iterator[Streamed]:
             "F.batch_norm(a, torch.zeros(64, dtype=a.dtype, device='cuda'), torch.ones(64, dtype=a.dtype, device='cuda'))",
             {},
             {**statistics, 3: 0 * channel, 4: channel},
+        )
+        yield Streamed(
+            "GroupNormalization", f"{dtype}, 8 groups", (planes,), "F.group_norm(a, 8)", {"num_groups": 8}, statistics
         )
         yield Streamed("Transpose", f"{dtype}, matrix", (large,), "a.t().contiguous()")
         yield Streamed(
@@ -106,6 +114,7 @@ def streamed(size: int) -> Iterator[Streamed]:
             {},
             {1: np.array([columns // 2]), 2: np.array([columns]), 3: np.array([1])},
         )
+        yield Streamed("Tile", f"{dtype}, read twice", (half,), "a.repeat(2, 1)", {}, {1: np.array([2, 1])}, reads=2)
         yield Streamed("Pad", dtype, (large,), "F.pad(a, (8, 8))", {}, {1: np.array([0, 8, 0, 8])})
         yield Streamed(
             "Gather",
@@ -216,15 +225,6 @@ def program_of(case: Streamed, context: pumice.Context) -> tuple[pumice.Program,
 def bytes_of(program: pumice.Program, given: Mapping[str, Array]) -> int:
     """Read and written."""
     return sum(array.nbytes for array in (*given.values(), *program.call(tuple(given.values()))))
-
-
-def sampled(make: Callable[[], Sampler], row: Row) -> Sampler | None:
-    """None where it cannot be made, and the row says why."""
-    try:
-        return make()
-    except (Absent, pumice.Error) as reason:
-        row.absent = str(reason)
-        return None
 
 
 def compare(

@@ -157,6 +157,44 @@ def torch_operator(expression: str, shapes: Sequence[tuple[Sequence[int], str]])
     return Local(lambda: np.empty(0), _graph_sampler(torch, _captured(torch, lambda: eval(code, names))))
 
 
+def torch_loop(what: str, size: int, iterations: int) -> Local:
+    """So many times five running sums and softmaxes of a matrix: "eager" and "a graph an iteration", whose condition the host
+    reads each time, or "flat", all of them in one CUDA graph."""
+    torch = _torch()
+    x = torch.ones(size, size, device="cuda")
+    i, n = (
+        torch.zeros(1, dtype=torch.int32, device="cuda"),
+        torch.full((1,), iterations, dtype=torch.int32, device="cuda"),
+    )
+
+    def body() -> None:
+        nonlocal x
+        for _ in range(5):
+            x = torch.softmax(torch.cumsum(x, 0), -1)
+        i.add_(1)
+
+    def all_of_them() -> None:
+        for _ in range(iterations):
+            body()
+
+    if what == "flat":
+        run: Callable[[], object] = _captured(torch, all_of_them).replay
+    else:
+        step = body if what == "eager" else _captured(torch, body).replay
+
+        def run() -> None:
+            i.zero_()
+            while bool(i < n):
+                step()
+
+    def call() -> Array:
+        run()
+        torch.cuda.synchronize()
+        return np.empty(0)
+
+    return Local(call)
+
+
 def torch_launch(what: str) -> Local:
     """y = x + 1 on 1,024 floats: "eager", "graph" of one launch, "graph of 100", or from "NumPy" to NumPy."""
     torch = _torch()

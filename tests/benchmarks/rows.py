@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from .timing import Times
+import pumice
+
+from .timing import Absent, Sampler, Times
 
 
 @dataclass
@@ -74,3 +76,12 @@ def summary(tables: Sequence[Table]) -> str:
     lines += [f"  missed: {text}" for text in missed]
     lines += [f"  wrong result: {text}" for text in wrong]
     return "\n".join(lines)
+
+
+def sampled(make: Callable[[], Sampler], row: Row) -> Sampler | None:
+    """None where it cannot be made, and the row says why."""
+    try:
+        return make()
+    except (Absent, pumice.Error) as reason:
+        row.absent = str(reason)
+        return None

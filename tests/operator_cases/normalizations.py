@@ -62,6 +62,9 @@ def normalizations() -> Iterator[Case]:
     yield case("Hardmax", "a middle axis, equals", x(2, 11, 5, low=0, high=0.03125), axis=1, **EXACT)
     yield case("Hardmax", "NaN", given([[1.0, np.nan, 2.0, np.nan], [np.inf, 1.0, np.inf, 0.0]]), **EXACT)
     yield case("GroupNormalization", "three groups", x(2, 6, 5, 7), w(6), w(6), num_groups=3, **norm)
+    yield case("GroupNormalization", "planes of fours", x(2, 6, 4, 7), w(6), w(6), num_groups=3, **norm)
+    yield case("GroupNormalization", "large groups", x(2, 4, 65, 300), w(4), w(4), num_groups=2, **norm)
+    yield case("GroupNormalization", "images of channels", x(3, 6), w(6), w(6), num_groups=2, **norm)
     yield case("GroupNormalization", "one axis", x(2, 4, 101), w(4), w(4), num_groups=1, epsilon=1e-3, **norm)
     yield case("MeanVarianceNormalization", "images", x(3, 5, 7, 11), **norm)
     yield case("MeanVarianceNormalization", "other axes", x(3, 5, 7), axes=[-1], **norm)
@@ -88,6 +91,8 @@ def held_rows() -> Iterator[Case]:
         (2, 8196),
         (2, 16384),
         (2, 16388),
+        (2, 32768),
+        (2, 32772),
     ):
         note = f"{rows} rows of {size}"
         yield case("Softmax", note, x(rows, size))

@@ -22,9 +22,14 @@ def positions() -> Iterator[Case]:
             )
             yield case(op, f"NaN is the best, select_last_index={last}", nan, axis=1, select_last_index=last)
         yield case(op, "in parts", x(2, 70001), axis=1)
-        for dtype in ("int8", "uint8", "int16", "uint16", "int64", "float64"):
+        for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float64"):
             low = 0 if dtype.startswith("u") else -99
             yield case(op, dtype, x(5, 37, dtype=dtype, low=low, high=99), axis=1)
+            ends = np.iinfo(dtype) if dtype != "float64" else np.finfo(dtype)
+            lowest, highest = np.full(9, ends.min, dtype), np.full(9, ends.max, dtype)
+            yield case(op, f"{dtype}, all the lowest or the highest", given([lowest, highest], dtype), axis=1)
+        zeros = given([[-1.0, -0.0, 0.0], [1.0, 0.0, -0.0], [-np.nan, 1.0, np.nan], [0.0, -np.nan, np.inf]])
+        yield case(op, "zeros and NaN of either sign", zeros, axis=1)
         yield case(op, "one number", given(2.5), axis=0, keepdims=0)
         yield case(op, "no rows", x(0, 4), axis=1)
 

@@ -1,0 +1,28 @@
+// Rows of elements of UNIT bytes, 1 or 2, that lie together wherever a row begins, as rows of whole pieces of 16 bytes; what lies past a
+// row's end is PAD. An invocation makes a piece.
+#version 450
+layout(local_size_x = LOCAL_SIZE) in;
+layout(binding = 0) readonly buffer X { uint x[]; };
+layout(binding = 1) writeonly buffer Y { uvec4 y[]; };
+layout(push_constant) uniform parameter {
+  uint rows, depth;         // elements of a row
+  uint x_row;               // elements from one to the next
+  uint x_offset, y_offset;  // elements, words
+} p;
+void main() {
+  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint pieces = (p.depth * UNIT + 15u) / 16u, row = id / pieces;
+  if (row >= p.rows) return;
+  const uint begin = (p.x_offset + row * p.x_row) * UNIT, end = begin + p.depth * UNIT, first = begin + (id - row * pieces) * 16u;
+  uint words[5];
+  for (uint i = 0u; i < 5u; ++i) words[i] = x[min((first >> 2) + i, (end - 1u) >> 2)];
+  const uint shift = (first & 3u) * 8u;
+  uvec4 v;
+  for (uint i = 0u; i < 4u; ++i) {
+    const uint word = shift == 0u ? words[i] : words[i] >> shift | words[i + 1u] << (32u - shift);
+    const uint left = end - first > i * 4u ? end - first - i * 4u : 0u;
+    const uint mask = left >= 4u ? ~0u : (1u << left * 8u) - 1u;
+    v[i] = (word & mask) | (PAD & ~mask);
+  }
+  y[(p.y_offset >> 2) + id] = v;
+}
