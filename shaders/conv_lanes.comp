@@ -26,7 +26,7 @@ const uint kChannels = 16u, kPixels = 2u, kLanes = 8u;
 
 Number4 load_x(uint index, uint channel) {
 #if X_VEC4
-  return LOAD_X4(index + channel);
+  return LOAD_X4(index + x_channel(channel));
 #else
   Number4 v = Number4(0);
   const uint last = p.channels_in - 1u;
@@ -144,14 +144,14 @@ void main() {
   }
   for (uint i = 0u; i < kPixels; ++i) {
     if (first + i * kLanes >= p.pixels) continue;
-    const uint at = y_index(places[i]) + gl_WorkGroupID.z * p.y_stride_group + block * kChannels * p.y_stride_c;
+    const uint at = y_index(places[i]) + gl_WorkGroupID.z * p.y_stride_group;
 #if Y_VEC4
     for (uint j = 0u; j < kChannels; j += 4u)
       if (block * kChannels + j < p.channels_out)
-        STORE_Y4(at + j, Number4(sums[j * kPixels + i], sums[(j + 1u) * kPixels + i], sums[(j + 2u) * kPixels + i], sums[(j + 3u) * kPixels + i]));
+        STORE_Y4(at + y_channel(block * kChannels + j), Number4(sums[j * kPixels + i], sums[(j + 1u) * kPixels + i], sums[(j + 2u) * kPixels + i], sums[(j + 3u) * kPixels + i]));
 #else
     for (uint j = 0u; j < kChannels; ++j)
-      if (block * kChannels + j < p.channels_out) STORE_Y(at + j * p.y_stride_c, sums[j * kPixels + i]);
+      if (block * kChannels + j < p.channels_out) STORE_Y(at + y_channel(block * kChannels + j), sums[j * kPixels + i]);
 #endif
   }
 }

@@ -17,6 +17,7 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #include "include/math.glsl"
 #include "include/tensor.glsl"
+#define X_VEC4 1
 #include "include/contraction.glsl"
 
 layout(local_size_x_id = 0) in;
@@ -81,7 +82,7 @@ void fetch(uint begin, uint depths, bool whole) {
   [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) {
     uint at;
     inside[i] = find_input(places[i], th, tw, at) && deep;
-    next_x[i] = x[(firsts[i] + (inside[i] ? at + channel : 0u)) >> 3];
+    next_x[i] = x[(firsts[i] + (inside[i] ? at + x_channel(channel) : 0u)) >> 3];
   }
   [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = inside[i] ? next_x[i] : uvec4(0u);
 #endif
@@ -180,7 +181,7 @@ void main() {
         for (uint j = 0u; j < 4u; ++j) sum[j] += uintBitsToFloat(tile[first + (column + j * APART) / 4u][column % 4u]);
 #endif
       }
-      const uint at = y_index(place_of(pixel)) + gl_WorkGroupID.z * p.y_stride_group + channel * p.y_stride_c;
+      const uint at = y_index(place_of(pixel)) + gl_WorkGroupID.z * p.y_stride_group + y_channel(channel);
       vec4 v;
       for (uint j = 0u; j < 4u; ++j) v[j] = epilogue(sum[j] + element_bias(pixel, channel + j * APART));
 #if Y_VEC4

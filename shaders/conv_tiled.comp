@@ -42,14 +42,14 @@ Number4 load_x(uvec3 place, uint image, uint depth, uint depths) {
   const uint tap = tap_of(depth), channel = depth - tap * p.channels_in;
   const uint th = tap / TAPS_W, tw = tap - th * TAPS_W;
   uint at;
-  return find_input(place, th, tw, at) ? LESS_ZERO(LOAD_X4(image + at + channel)) : v;
+  return find_input(place, th, tw, at) ? LESS_ZERO(LOAD_X4(image + at + x_channel(channel))) : v;
 #else
   for (uint i = 0u; i < 4u; ++i) {
     if (depth + i >= depths) break;
     const uint tap = tap_of(depth + i), channel = depth + i - tap * p.channels_in;
     const uint th = tap / TAPS_W, tw = tap - th * TAPS_W;
     uint at;
-    if (find_input(place, th, tw, at)) v[i] = LESS_ZERO(LOAD_X(image + at + channel * p.x_stride_c));
+    if (find_input(place, th, tw, at)) v[i] = LESS_ZERO(LOAD_X(image + at + x_channel(channel)));
   }
   return v;
 #endif
@@ -146,7 +146,7 @@ void main() {
     [[unroll]] for (uint i = 0u; i < REGISTERS; ++i) {
       const uint out_pixel = first_pixel + (row + i / 4u * ROWS) * 4u + i % 4u;
       if (out_pixel >= p.pixels) break;
-      const uint at = y_index(place_of(out_pixel)) + gl_WorkGroupID.z * p.y_stride_group + channel * p.y_stride_c;
+      const uint at = y_index(place_of(out_pixel)) + gl_WorkGroupID.z * p.y_stride_group + y_channel(channel);
       Number4 v;
       for (uint k = 0u; k < 4u; ++k) v[k] = epilogue(sums[i * FOURS + j][k] + bias[k] + element_bias(out_pixel, channel + k));
 #if Y_VEC4

@@ -1,5 +1,5 @@
 // Pooling over windows, one output element (or four neighbouring channels) an invocation. The axis that is dense in the output
-// is numbered fastest. MODE 0: maximum (NaN stays), 1: average.
+// is numbered fastest. MODE 0: maximum (NaN stays), 1: average, 2: sum.
 #version 450
 #include "include/math.glsl"
 #include "include/tensor.glsl"

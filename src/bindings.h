@@ -50,6 +50,9 @@ void bind_graph(py::module_& module);
 void bind_program(py::module_& module);
 void bind_execution(py::module_& module);  // before bind_program()
 void bind_nnapi(py::module_& module);
+void bind_dv(py::module_& module);
+void bind_dv_packing(py::module_& module);
+void bind_dv_layout(py::module_& module);
 void bind_program_executions(py::class_<Program, std::shared_ptr<Program>>& program);
 
 // The GIL is free while this lives. A daemon thread that finds the interpreter gone waits for the end of the process: Python before
@@ -122,11 +125,13 @@ std::shared_ptr<const void> keep(py::object object);
 // The array's memory itself where it can be used as it is, kept alive by the HostTensor; else a copy. Throws BindingError (K5) for dtypes
 // that no tensor has and for masked arrays.
 HostTensor host_tensor(const py::array& array, std::string_view what);
+py::array array_of(const HostTensor& host);  // a copy
 
 KnownSizes shape_object(const std::optional<Shape>& shape);
 
 // Attributes of an operator from Python values; None stands for one left out. Throws GraphError for what is no attribute.
 Attributes attributes_of(const py::dict& given);
+py::object attribute_object(const AttributeValue& value);  // and back
 
 // The name of a value's Python type, for messages.
 std::string type_name(const py::handle& value);

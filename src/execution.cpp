@@ -77,11 +77,8 @@ Results results_of(const PyExecution& self) {
     if (self.execution->has_buffer(j)) {
       const py::object flat = self.arrays[j].attr("reshape")(-1);
       array = flat[py::slice(0, desc.elements(), 1)].attr("reshape")(sizes_of(desc.shape)).cast<py::array>();
-    } else if (bits(desc.dtype) < 8) {
-      array = unpacked_nibbles(desc.dtype, desc.shape, {output.data, desc.element_bytes()});
     } else {
-      array = empty_array(desc.dtype, desc.shape);
-      if (const size_t bytes = desc.element_bytes()) std::memcpy(array.mutable_data(), output.data, bytes);
+      array = array_of(output);
     }
     results[py::str(outputs[j].name)] = std::move(array);
   }

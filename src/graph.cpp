@@ -18,6 +18,14 @@ struct PyValue {
   const GraphValue& get() const { return graph->values()[static_cast<size_t>(id)]; }
 };
 
+// A node of a graph, to be looked at.
+struct PyNode {
+  std::shared_ptr<Graph> graph;
+  size_t index;
+
+  const GraphNode& get() const { return graph->nodes()[index]; }
+};
+
 std::optional<Shape> shape_argument(const std::optional<std::vector<std::optional<int64_t>>>& sizes) {
   if (!sizes) return {};
   Shape shape;
@@ -72,6 +80,24 @@ Values tuple_of(const std::shared_ptr<Graph>& self, const std::vector<ValueId>& 
   return values;
 }
 
+py::typing::List<PyValue> values_of(const std::shared_ptr<Graph>& self, const std::vector<ValueId>& ids) {
+  py::typing::List<PyValue> values;
+  for (const ValueId id : ids) values.append(PyValue{self, id});
+  return values;
+}
+
+py::typing::List<py::typing::Optional<PyValue>> operands_of(const PyNode& self) {
+  py::typing::List<py::typing::Optional<PyValue>> operands;
+  for (const ValueId id : self.get().inputs) operands.append(id == kAbsent ? py::object(py::none()) : py::cast(PyValue{self.graph, id}));
+  return operands;
+}
+
+Record attributes_of_node(const PyNode& self) {
+  Record attributes;
+  for (const auto& [name, value] : self.get().attributes.all()) attributes[py::str(name)] = attribute_object(value);
+  return attributes;
+}
+
 py::object add(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, size_t outputs, const std::string& name,
                std::vector<std::string> output_names, const py::kwargs& attributes) {
   std::vector<ValueId> ids;
@@ -111,12 +137,6 @@ std::shared_ptr<CompiledOperator> compile_operator(const std::shared_ptr<Graph>&
   return self->compile_operator(std::move(context), execution_options(precision, flags));
 }
 
-py::typing::List<PyValue> values_of(const std::shared_ptr<Graph>& self, const std::vector<ValueId>& ids) {
-  py::typing::List<PyValue> values;
-  for (const ValueId id : ids) values.append(PyValue{self, id});
-  return values;
-}
-
 }  // namespace
 
 KnownSizes shape_object(const std::optional<Shape>& shape) {
@@ -137,8 +157,9 @@ void bind_graph(py::module_& module) {
         return rules;
       },
       "The rules of IF and WHILE and what each says, by id: what GraphError.rule names.");
-  // Both before their functions, which name each other in signatures.
+  // All before their functions, which name each other in signatures.
   py::class_<PyValue> value_class(module, "Value", "A value of a Graph: an input, a constant or a node's output.");
+  py::class_<PyNode> node_class(module, "Node", "A node of a Graph.");
   py::class_<Graph, std::shared_ptr<Graph>> graph_class(
       module, "Graph", "Values and nodes, checked as they are added; compiled into a Program. Not thread-safe until finished.");
   value_class.def_property_readonly("name", [](const PyValue& self) { return self.get().name; })
@@ -151,11 +172,22 @@ void bind_graph(py::module_& module) {
       .def_property_readonly("zero_point", [](const PyValue& self) { return self.get().quantization.zero_point; })
       .def_property_readonly("channel_axis", [](const PyValue& self) { return self.get().quantization.channel_axis; })
       .def_property_readonly("graph", [](const PyValue& self) { return self.graph; })
+      .def_property_readonly(
+          "constant",
+          [](const PyValue& self) { return self.get().constant ? std::optional(array_of(*self.get().constant)) : std::nullopt; },
+          "A copy of a constant's elements; None for other values.")
       .def(
           "__eq__", [](const PyValue& self, const PyValue& other) { return self.graph == other.graph && self.id == other.id; },
           py::is_operator())
       .def("__hash__", [](const PyValue& self) { return std::hash<const void*>()(self.graph.get()) ^ static_cast<size_t>(self.id); })
       .def("__repr__", [](const PyValue& self) { return "<Value '" + self.get().name + "' " + to_string(self.get()) + ">"; });
+  node_class.def_property_readonly(
+                "op", [](const PyNode& self) { return std::string(self.get().op()); }, "'Conv', 'If', 'While' ..")
+      .def_property_readonly("name", [](const PyNode& self) { return self.get().name; })
+      .def_property_readonly("inputs", &operands_of, "None for optional ones left out.")
+      .def_property_readonly("outputs", [](const PyNode& self) { return values_of(self.graph, self.get().outputs); })
+      .def_property_readonly("attributes", &attributes_of_node, "Those that were given, by name; tensors as arrays.")
+      .def("__repr__", [](const PyNode& self) { return "<Node '" + self.get().name + "': " + std::string(self.get().op()) + ">"; });
   graph_class
       .def(py::init([](const std::optional<std::string>& name) { return std::make_shared<Graph>(name.value_or("")); }),
            py::arg("name") = py::none())
@@ -220,6 +252,14 @@ void bind_graph(py::module_& module) {
                                for (const auto& [name, id] : self->outputs()) outputs[py::str(name)] = PyValue{self, id};
                                return outputs;
                              })
+      .def_property_readonly(
+          "nodes",
+          [](const std::shared_ptr<Graph>& self) {
+            py::typing::List<PyNode> nodes;
+            for (size_t i = 0; i < self->nodes().size(); ++i) nodes.append(PyNode{self, i});
+            return nodes;
+          },
+          "In an order in which they can run.")
       .def("compile", &compile_graph, py::arg("context").none(false), py::arg("precision") = "fp32", py::arg("keep_all") = false,
            py::arg("fuse") = true,
            "precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program. Raises UnsupportedError "

@@ -16,4 +16,7 @@ PYBIND11_MODULE(_pumice, module) {
   pumice::bind_operators(module);
   pumice::bind_graph(module);
   pumice::bind_nnapi(module);
+  pumice::bind_dv(module);
+  pumice::bind_dv_packing(module);
+  pumice::bind_dv_layout(module);
 }

@@ -1,4 +1,5 @@
 #include <array>
+#include <cstring>
 
 #include "bindings.h"
 #include "core/error.h"
@@ -123,6 +124,14 @@ HostTensor host_tensor(const py::array& array, std::string_view what) {
   tensor.data = static_cast<const std::byte*>(native.data());
   tensor.owner = keep(native);
   return tensor;
+}
+
+py::array array_of(const HostTensor& host) {
+  const TensorDesc& desc = host.desc;
+  if (bits(desc.dtype) < 8) return unpacked_nibbles(desc.dtype, desc.shape, {host.data, desc.element_bytes()});
+  py::array array = empty_array(desc.dtype, desc.shape);
+  if (const size_t bytes = desc.element_bytes()) std::memcpy(array.mutable_data(), host.data, bytes);
+  return array;
 }
 
 std::string type_name(const py::handle& value) {

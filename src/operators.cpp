@@ -64,17 +64,6 @@ std::string_view kind_of(const AttributeSchema& attribute) {
   return names[static_cast<size_t>(attribute.kind)];
 }
 
-py::object plain_value(const AttributeValue& value) {
-  return std::visit(
-      [](const auto& held) -> py::object {
-        if constexpr (std::is_same_v<std::decay_t<decltype(held)>, HostTensor>)
-          return py::none();
-        else
-          return py::cast(held);
-      },
-      value);
-}
-
 std::vector<std::pair<std::string_view, std::string_view>> in_place_pairs(const OperatorRow& row) {
   std::vector<std::pair<std::string_view, std::string_view>> pairs;
   for (size_t i = 0; i < row.schema.inputs.size(); ++i)
@@ -162,11 +151,7 @@ py::typing::Optional<py::typing::List<py::array>> evaluate_node(const std::strin
   if (!values || std::any_of(values->begin(), values->end(), [](const HostTensor& value) { return bits(value.desc.dtype) < 8; }))
     return py::none();
   py::list arrays;
-  for (const HostTensor& value : *values) {
-    py::array array = empty_array(value.desc.dtype, value.desc.shape);
-    if (array.nbytes() > 0) std::memcpy(array.mutable_data(), value.data, static_cast<size_t>(array.nbytes()));
-    arrays.append(array);
-  }
+  for (const HostTensor& value : *values) arrays.append(array_of(value));
   return arrays;
 }
 
@@ -212,13 +197,13 @@ void bind_table(py::module_& module) {
       .def_property_readonly("kind", &kind_of, "'int', 'float', 'string', 'ints', 'floats', 'strings' or 'tensor'.")
       .def_property_readonly("required", [](const AttributeSchema& self) { return !self.fallback && !self.optional; })
       .def_property_readonly(
-          "default", [](const AttributeSchema& self) { return self.fallback ? plain_value(*self.fallback) : py::none(); },
+          "default", [](const AttributeSchema& self) { return self.fallback ? attribute_object(*self.fallback) : py::none(); },
           "None where it is required or may be left out.")
       .def_property_readonly(
           "choices",
           [](const AttributeSchema& self) -> py::typing::List<py::object> {
             py::list choices;
-            for (const AttributeValue& choice : self.choices) choices.append(plain_value(choice));
+            for (const AttributeValue& choice : self.choices) choices.append(attribute_object(choice));
             return choices;
           },
           "The values that are supported; none: any.")
@@ -300,6 +285,17 @@ constexpr const char* kFlags =
     "is a vendor's. Raises UnsupportedError.";
 
 }  // namespace
+
+py::object attribute_object(const AttributeValue& value) {
+  return std::visit(
+      [](const auto& held) -> py::object {
+        if constexpr (std::is_same_v<std::decay_t<decltype(held)>, HostTensor>)
+          return array_of(held);
+        else
+          return py::cast(held);
+      },
+      value);
+}
 
 Attributes attributes_of(const py::dict& given) {
   Attributes attributes;

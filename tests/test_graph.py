@@ -223,3 +223,21 @@ def test_an_unknown_precision_is_unsupported(context: pumice.Context) -> None:
     graph.output("y", graph.add("Relu", graph.input("x", "float32", [4])))
     with pytest.raises(pumice.UnsupportedError, match="fp13"):
         graph.compile(context, precision="fp13")
+
+
+def test_nodes_can_be_looked_at() -> None:
+    graph, x = image_graph(2)
+    kernels = weight(8, 3, 3, 3) + 1
+    y = graph.add("Conv", x, kernels, strides=[2, 2], name="conv")
+    graph.output("z", graph.add("ConstantOfShape", graph.add("Shape", y), value=np.array([3], "int32")))
+    conv, shape, fill = graph.nodes
+    assert [node.op for node in graph.nodes] == ["Conv", "Shape", "ConstantOfShape"]
+    assert (conv.name, conv.inputs[0], conv.outputs) == ("conv", x, [y])
+    assert conv.attributes["strides"] == [2, 2] and len(conv.inputs) == 2
+    (taken,) = (value for value in conv.inputs if value is not None and value.constant is not None)
+    np.testing.assert_array_equal(taken.constant, kernels)
+    assert x.constant is None and shape.inputs == [y] and repr(shape).startswith("<Node '")
+    np.testing.assert_array_equal(fill.attributes["value"], np.array([3], "int32"))
+    clip = pumice.Graph()
+    clip.add("Clip", clip.input("x", "float32", [2]), None, np.array(6, "float32"))
+    assert [None if value is None else value.name for value in clip.nodes[0].inputs][:2] == ["x", None]

@@ -45,9 +45,11 @@ def test_the_kernel_of_columns_compiles_where_no_device_takes_it(storage: str) -
     assert shader.interface["local_size"] == (256, 1, 1)
 
 
+@pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize(("matrix", "bias"), [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1"), ("1", "2")])
-def test_the_kernel_of_matrix_units_compiles_where_no_device_has_them(matrix: str, bias: str) -> None:
+def test_the_kernel_of_matrix_units_compiles_where_no_device_has_them(matrix: str, bias: str, grouped: bool) -> None:
     macros = {"MATRIX": matrix, "Y_VEC4": "1", "HAS_BIAS": bias, "EPILOGUE(x)": "x"}
+    macros |= {"X_GROUPED": "1", "Y_GROUPED": "1"} if grouped else {}
     source = (SHADERS / "conv_matrix.comp").read_text()
     options = pumice.ShaderOptions(storage="fp16")
     shader = pumice.compile(source, options, macros=macros, include_dirs=[str(SHADERS)], name="conv_matrix")

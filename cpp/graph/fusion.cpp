@@ -1,7 +1,6 @@
 #include "graph/fusion.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 
 #include "core/error.h"
@@ -12,38 +11,14 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostOperands = 4;                  // of the map kernel
 constexpr size_t kMostText = 2048;                   // characters of GLSL: longer ones cost more to compile than a dispatch
 constexpr size_t kMostScaledEpilogues = 8;           // distinct ones with constants in them: each costs a pipeline of its own
 constexpr size_t kMostScaledMaps = 32;               // likewise, with the scales of quantized operands in them
 constexpr int64_t kLargestExact = int64_t{1} << 53;  // integer that a literal holds
-constexpr std::string_view kDtype = "dtype";         // attribute of fused maps: element type of the result
 
 // Element types that an expression computes in just as they are stored, so that nothing is lost or gained in between.
 bool is_exact(DType dtype) {
   return contains(kWorkingFloats | set_of(DType::bool_, DType::int32, DType::uint32, DType::int64, DType::uint64), dtype);
-}
-
-void shape_of_fused(ShapeContext& node) {
-  node.output(0, static_cast<DType>(node.attributes().integer(kDtype)), broadcast_inputs(node));
-}
-
-// The row of a fused map of so many operands.
-const OperatorRow& fused_row(size_t operands) {
-  constexpr std::array<std::string_view, kMostOperands> names{"in0", "in1", "in2", "in3"};
-  static const auto rows = [&] {
-    std::array<OperatorRow, kMostOperands> made;
-    for (size_t count = 1; count <= kMostOperands; ++count) {
-      OperatorRow& row = made[count - 1];
-      row.name = "Map";
-      for (size_t i = 0; i < count; ++i) row.schema.inputs.push_back({names[i], kAny});
-      row.schema.outputs.push_back({"y", kAny});
-      row.shape = shape_of_fused;
-      row.lower = lower_map;
-    }
-    return made;
-  }();
-  return rows.at(operands - 1);
 }
 
 // What a map node computes, over names for its operands.
@@ -258,7 +233,7 @@ class Fusion {
     for (size_t k = 0; k < form.operands.size(); ++k)
       replacements.emplace(form.names[k],
                            k == position ? as_stored(merged.renamed(*inner), type, value(operand).dtype) : merged.name(form.operands[k]));
-    if (merged.operands.empty() || merged.operands.size() > kMostOperands) return false;
+    if (merged.operands.empty() || merged.operands.size() > kMostMapOperands) return false;
     const bool scaled = form.scaled || inner->scaled;
     const size_t others = scaled_maps_.size() - scaled_maps_.count(&map) - scaled_maps_.count(&node(*producer));
     if (scaled && others >= kMostScaledMaps) return false;
@@ -266,10 +241,10 @@ class Fusion {
     for (size_t k = 0; k < whole.operands.size(); ++k) whole.names.push_back("in" + std::to_string(k));
     if (!text_of(whole.expression, types_of(whole), type)) return false;
     const auto dtype = static_cast<int64_t>(value(map.outputs[0]).dtype);
-    map.row = &fused_row(whole.operands.size());
+    map.row = &map_row(whole.operands.size());
     map.inputs = whole.operands;
     map.attributes = {};
-    map.attributes.set(std::string(kDtype), dtype);
+    map.attributes.set(std::string(kMapDtype), dtype);
     map.expression = std::move(whole.expression);
     scaled_maps_.erase(&node(*producer));
     if (scaled) scaled_maps_.insert(&map);

@@ -137,8 +137,9 @@ class Initializer : public Dispatchable {
 
 // How something is compiled that tables are made for.
 struct ExecutionOptions {
-  std::string precision = "fp32";     // "fp32", "fp16" or "bf16": allows, does not demand
-  bool descriptors_volatile = false;  // bindings may change between the recording of a list and its execution
+  std::string precision = "fp32";           // "fp32", "fp16" or "bf16": allows, does not demand
+  bool descriptors_volatile = false;        // bindings may change between the recording of a list and its execution
+  std::optional<Expression> epilogue = {};  // over "x", a result before it is rounded and stored; of rows whose kernels apply one
 };
 
 // From names of execution flags: ALLOW_HALF_PRECISION_COMPUTATION makes fp16 of fp32; DISABLE_META_COMMANDS changes nothing, as there are
@@ -152,6 +153,8 @@ class Operator {
   // Throws UnsupportedError or GraphError (O1, R4 .. R9).
   Operator(std::string_view name, std::vector<std::optional<TensorDesc>> inputs, std::vector<std::optional<TensorDesc>> outputs,
            const Attributes& attributes, std::vector<std::optional<HostTensor>> constants = {});
+  // An elementwise operator of its own: the expression over "in0", "in1", .., at most kMostMapOperands of them.
+  Operator(Expression expression, const std::vector<TensorDesc>& inputs, const TensorDesc& output);
   // Descriptions alone fix the bytes that are bound.
   std::shared_ptr<CompiledOperator> compile(std::shared_ptr<Context> context, const ExecutionOptions& options = {}) const;
   const OperatorRow& row() const { return *row_; }
@@ -159,6 +162,7 @@ class Operator {
   const std::vector<std::optional<TensorDesc>>& outputs() const { return outputs_; }
   std::vector<const HostTensor*> constants() const;  // by input; null for those that are bound or absent
   std::vector<const TensorDesc*> operands() const;   // by input, bound or constant; null for absent ones
+  const Expression* expression() const { return expression_ ? &*expression_ : nullptr; }
 
  private:
   void check_constants() const;
@@ -168,6 +172,7 @@ class Operator {
   std::vector<std::optional<TensorDesc>> inputs_, outputs_;
   std::vector<std::optional<HostTensor>> constants_;
   Attributes attributes_;
+  std::optional<Expression> expression_;
 };
 
 // Name of input or output `i` of a row: that of its role, numbered where the role repeats ("X", "inputs2").

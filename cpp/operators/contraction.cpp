@@ -43,6 +43,8 @@ void add_contraction(LowerContext& node, const Contraction& c, const Operand& x,
   Macros macros = {{"MATRIX", c.matrix ? "1" : "0"},
                    {"Y_VEC4", y_vec4 && !skinny && !c.by_columns ? "1" : "0"},
                    {"HAS_BIAS", std::to_string(static_cast<int>(bias.kind))}};
+  if (c.x.grouped) macros.emplace_back("X_GROUPED", "1");
+  if (c.y.grouped) macros.emplace_back("Y_GROUPED", "1");
   if (c.integers) {
     for (auto& macro : integer_macros(*c.integers)) macros.push_back(std::move(macro));
   } else {

@@ -53,6 +53,23 @@ void check_number(const ShapeContext& node, size_t input, std::string_view what)
     node.fail(std::string(what) + ": one number expected; given " + to_string(node.input(input).shape));
 }
 
+// [N, groups, 8, ..] of channels, or [N, C, ..]: of the input as it is given, of the output where they are whole groups.
+void shape_of_grouped_conv(ShapeContext& node) {
+  constexpr int64_t kGroup = 8;
+  Shape x = node.input(0).shape;
+  const Shape& w = node.input(1).shape;
+  if (x.size() == 5) {
+    if (x[2] != kGroup) node.fail("groups of 8 channels expected; given " + to_string(x));
+    x = {x[0], x[1] * kGroup, x[3], x[4]};
+  }
+  const WindowGeometry geometry = conv_geometry(node.attributes(), node.node(), x, w);
+  if (x[1] != w[1]) node.fail("an input of " + std::to_string(x[1]) + " channels and a weight of " + std::to_string(w[1]) + " channels");
+  check_vector(node, 2, w[0], "bias");
+  Shape y = image_shape(x[0], w[0], geometry.output);
+  if (w[0] % kGroup == 0) y = {y[0], w[0] / kGroup, kGroup, y[2], y[3]};
+  node.output(0, node.input(0).dtype, y);
+}
+
 void shape_of_conv_integer(ShapeContext& node) {
   const Shape shape = conv_shape(node, 1);
   check_number(node, 2, "zero point of x");
@@ -194,11 +211,21 @@ constexpr DTypeSet kBytes = set_of(DType::int8, DType::uint8), kSums = set_of(DT
 Rows contraction_rows() {
   const std::vector<ValueRole> conv_inputs{value("x", kFloats, 'T'), value("w", kFloats, 'T'), optional_value("b", kFloats, 'T')},
       y{value("y", kFloats)};
-  auto transpose_attributes = conv_attributes();
+  auto transpose_attributes = conv_attributes(), window_attributes = conv_attributes();
+  std::erase_if(window_attributes, [](const AttributeSchema& attribute) { return attribute.name == "group"; });
   transpose_attributes.push_back(optional("output_padding", AttributeKind::integers));
   transpose_attributes.push_back(optional("output_shape", AttributeKind::integers));
   const std::vector<AttributeSchema> gemm_attributes{real("alpha", 1), real("beta", 1), integer("transA", 0), integer("transB", 0)};
   return {{"Conv", Skeleton::contraction, {conv_inputs, y, conv_attributes(), 3}, shape_of_conv, lower_conv, {}, 0, pack_conv},
+          // A convolution over two axes whose images may have their channels in groups of 8 that lie together.
+          {"pumice::GroupedConv",
+           Skeleton::contraction,
+           {conv_inputs, y, window_attributes, 4, 5},
+           shape_of_grouped_conv,
+           lower_grouped_conv,
+           {},
+           0,
+           pack_conv},
           {"ConvTranspose",
            Skeleton::contraction,
            {conv_inputs, y, transpose_attributes, 3},

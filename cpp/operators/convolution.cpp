@@ -1,4 +1,5 @@
 // Conv and ConvTranspose.
+#include "core/error.h"
 #include "operators/contraction.h"
 #include "operators/depthwise.h"
 #include "operators/families.h"
@@ -56,9 +57,9 @@ bool pack_conv(const PackContext& node, size_t input, PackedWeight& packed) {
 }
 
 // Over one or two axes.
-static Contraction conv_contraction(const LowerContext& node, const WindowGeometry& window, const TensorDesc& x, const TensorDesc& w,
-                                    const TensorDesc& y) {
-  Contraction c{planes_of(node, x), planes_of(node, y), conv_weights(w, groups_of(node)), 0, 0};
+static Contraction conv_contraction(const LowerContext& node, const WindowGeometry& window, const Planes& x, const Planes& y,
+                                    const TensorDesc& w) {
+  Contraction c{x, y, conv_weights(w, groups_of(node)), 0, 0};
   const Axes kernel = axes_of(window.kernel, 1), steps = axes_of(window.strides, 1), dilations = axes_of(window.dilations, 1),
              pads = axes_of(window.pads_begin, 0);
   c.out_h = c.y.h, c.out_w = c.y.w;
@@ -75,7 +76,25 @@ void lower_conv(LowerContext& node) {
   if (node.input(0).rank() == 5)
     return add_volume_conv(node, {window, node.input(0), node.input(1), node.output(0), false, {}}, node.in(1), bias_of(node), node.out(0));
   if (is_depthwise(node, node.input(1))) return add_depthwise(node, window, bias_of(node));
-  const Contraction c = conv_contraction(node, window, node.input(0), node.input(1), node.output(0));
+  const Contraction c = conv_contraction(node, window, planes_of(node, node.input(0)), planes_of(node, node.output(0)), node.input(1));
+  const Operand weights = node.packed(1);
+  add_contraction(node, c, node.in(0), weights, bias_of(node), node.out(0));
+}
+
+// Channels in groups of 8, [N, groups, 8, ..], or [N, C, ..].
+static Planes grouped_planes(const LowerContext& node, const TensorDesc& desc) {
+  if (desc.rank() == 4) return planes_of(node, desc);
+  const auto &shape = desc.shape, &strides = desc.strides;
+  if (strides[2] != 1)
+    throw UnsupportedError("node '" + std::string(node.node) + "': channels of a group that do not lie together, " + to_string(desc));
+  return {shape[0], shape[1] * shape[2], shape[3], shape[4], strides[0], strides[1], strides[3], strides[4], true};
+}
+
+void lower_grouped_conv(LowerContext& node) {
+  const Planes x = grouped_planes(node, node.input(0)), y = grouped_planes(node, node.output(0));
+  const TensorDesc& w = node.input(1);
+  const WindowGeometry window = conv_geometry(*node.attributes, node.node, {x.n, x.c, x.h, x.w}, w.shape);
+  const Contraction c = conv_contraction(node, window, x, y, w);
   const Operand weights = node.packed(1);
   add_contraction(node, c, node.in(0), weights, bias_of(node), node.out(0));
 }
@@ -120,7 +139,7 @@ static void add_conv_integers(LowerContext& node, const ConvInputs& inputs, cons
   if (inputs.bias != 0 && node.has_input(inputs.bias)) bias = {ContractionBias::Kind::channels, node.packed(inputs.bias)};
   const Operand weights = node.packed(inputs.w);
   if (x.rank() == 5) return add_volume_conv(node, {window, x, w, y_desc, false, integers}, weights, bias, y);
-  Contraction c = conv_contraction(node, window, x, w, y_desc);
+  Contraction c = conv_contraction(node, window, planes_of(node, x), planes_of(node, y_desc), w);
   c.integers = std::move(integers);
   add_contraction(node, c, node.in(0), weights, bias, y);
 }

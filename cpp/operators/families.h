@@ -7,6 +7,7 @@ namespace pumice {
 
 void lower_conv(LowerContext& node);
 void lower_conv_transpose(LowerContext& node);
+void lower_grouped_conv(LowerContext& node);
 void lower_gemm(LowerContext& node);
 void lower_matmul(LowerContext& node);
 void lower_matmul_integer(LowerContext& node);

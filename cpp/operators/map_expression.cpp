@@ -1,6 +1,10 @@
 #include "operators/map_expression.h"
 
+#include <array>
 #include <map>
+
+#include "operators/families.h"
+#include "operators/row_parts.h"
 
 namespace pumice {
 namespace {
@@ -17,7 +21,28 @@ void add_attributes(const Attributes& attributes, std::map<std::string, Expressi
   }
 }
 
+void shape_of_map(ShapeContext& node) {
+  node.output(0, static_cast<DType>(node.attributes().integer(kMapDtype)), broadcast_inputs(node));
+}
+
 }  // namespace
+
+const OperatorRow& map_row(size_t operands) {
+  constexpr std::array<std::string_view, kMostMapOperands> names{"in0", "in1", "in2", "in3"};
+  static const auto rows = [&] {
+    std::array<OperatorRow, kMostMapOperands> made;
+    for (size_t count = 1; count <= kMostMapOperands; ++count) {
+      OperatorRow& row = made[count - 1];
+      row.name = "Map";
+      for (size_t i = 0; i < count; ++i) row.schema.inputs.push_back({names[i], kAny});
+      row.schema.outputs.push_back({"y", kAny});
+      row.shape = shape_of_map;
+      row.lower = lower_map;
+    }
+    return made;
+  }();
+  return rows.at(operands - 1);
+}
 
 std::vector<std::string> map_input_names(const OperatorRow& row, size_t inputs) {
   const auto& roles = row.schema.inputs;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "operators/operator_table.h"
@@ -17,5 +18,11 @@ Expression map_expression(const OperatorRow& row, const Attributes& attributes, 
 
 // Of a variadic row: the fold of operands by their names, `count` inputs in all; 0: more of them are to come.
 Expression folded_expression(std::string_view text, const std::vector<std::string>& names, size_t count);
+
+// The row of a map that has an expression of its own, over "in0", "in1", .. of so many operands. Its attribute kMapDtype is the element
+// type of the result.
+inline constexpr size_t kMostMapOperands = 4;
+inline constexpr std::string_view kMapDtype = "dtype";
+const OperatorRow& map_row(size_t operands);
 
 }  // namespace pumice

@@ -6,6 +6,7 @@
 #include "core/rounding.h"
 #include "operators/compiled_operator.h"
 #include "operators/compose.h"
+#include "operators/map_expression.h"
 
 namespace pumice {
 namespace {
@@ -24,7 +25,9 @@ DType float_dtype_of(const std::vector<std::optional<TensorDesc>>& outputs, cons
 // Turns the operands of one node into places of its plan.
 class OperatorPlanner {
  public:
-  OperatorPlanner(const Operator& op, const Attributes& attributes, std::shared_ptr<Context> context) : op_(op) {
+  OperatorPlanner(const Operator& op, const Attributes& attributes, std::shared_ptr<Context> context,
+                  const std::optional<Expression>& epilogue)
+      : op_(op) {
     library_ = context->attachment<KernelLibrary>();
     node_.context = std::move(context);
     node_.library = library_.get();
@@ -34,6 +37,8 @@ class OperatorPlanner {
     node_.float_dtype = float_dtype_of(op.outputs(), op.inputs());
     for (const TensorDesc* operand : op.operands()) node_.inputs.push_back(operand ? std::optional(*operand) : std::nullopt);
     node_.outputs = op.outputs();
+    node_.expression = op.expression();
+    if (epilogue) node_.epilogue_text = epilogue->glsl({{"x", ExprType::f32}});
     node_.hosts = op.constants();
     node_.constant_packed.resize(op.inputs().size());
     persistent_.resize(op.inputs().size());
@@ -45,7 +50,9 @@ class OperatorPlanner {
     for (size_t i = 0; i < op_.inputs().size(); ++i) plan.inputs.push_back({role_name(op_.row().schema.inputs, i), op_.inputs()[i]});
     for (size_t i = 0; i < op_.outputs().size(); ++i) plan.outputs.push_back({role_name(op_.row().schema.outputs, i), op_.outputs()[i]});
     plan.initialization = initialization();
+    const bool has_epilogue = node_.epilogue_text != "x";
     lower_strided(node_);
+    if (has_epilogue && !node_.epilogue_read && !node_.steps.empty()) throw UnsupportedError("operator " + plan.name + " with an epilogue");
     for (const uint64_t bytes : node_.temporaries) {
       temporaries_.push_back(plan.temporary_bytes);
       plan.temporary_bytes += round_up(bytes, kAlignment);
@@ -160,6 +167,16 @@ Operator::Operator(std::string_view name, std::vector<std::optional<TensorDesc>>
   check_outputs();
 }
 
+Operator::Operator(Expression expression, const std::vector<TensorDesc>& inputs, const TensorDesc& output)
+    : row_(&map_row(inputs.size())),
+      inputs_(inputs.begin(), inputs.end()),
+      outputs_{output},
+      constants_(inputs.size()),
+      expression_(std::move(expression)) {
+  attributes_.set(std::string(kMapDtype), static_cast<int64_t>(output.dtype));
+  check_outputs();
+}
+
 std::vector<const HostTensor*> Operator::constants() const {
   std::vector<const HostTensor*> values;
   for (const auto& constant : constants_) values.push_back(constant ? &*constant : nullptr);
@@ -225,7 +242,7 @@ ExecutionOptions execution_options(std::string_view precision, const std::vector
 
 std::shared_ptr<CompiledOperator> Operator::compile(std::shared_ptr<Context> context, const ExecutionOptions& options) const {
   dtype_of_precision(options.precision);
-  Plan plan = OperatorPlanner(*this, attributes_, context).plan();
+  Plan plan = OperatorPlanner(*this, attributes_, context, options.epilogue).plan();
   plan.descriptors_volatile = options.descriptors_volatile;
   return std::make_shared<CompiledOperator>(std::move(context), std::move(plan));
 }

@@ -10,11 +10,12 @@ namespace pumice {
 struct Planes {
   int64_t n, c, h, w;
   int64_t sn, sc, sh, sw;
+  bool grouped = false;  // 8 channels lie together, and sc is from such a group to the next
 
   int64_t elements() const { return n * c * h * w; }
-  // Neighbouring channels are aligned vectors of so many.
+  // Neighbouring channels are aligned vectors of so many, at most 8.
   bool has_vector_channels(int64_t width) const {
-    return sc == 1 && c % width == 0 && sn % width == 0 && sh % width == 0 && sw % width == 0;
+    return (grouped ? sc % width == 0 : sc == 1) && c % width == 0 && sn % width == 0 && sh % width == 0 && sw % width == 0;
   }
 };
 

@@ -28,14 +28,24 @@ Window window_of(const WindowGeometry& geometry) {
           first_of(geometry.pads_end, 0),  geometry.pads_end.back()};
 }
 
-void add_pool(LowerContext& node, bool average, const Window& window, bool count_padding) {
+enum class PoolMode : uint8_t { maximum, average, sum };  // as pool.comp numbers them
+
+PoolMode mode_of(const LowerContext& node) {
+  const std::string_view name = node.row->name;
+  return name == "AveragePool" || name == "GlobalAveragePool" ? PoolMode::average
+         : name == "pumice::SumPool"                          ? PoolMode::sum
+                                                              : PoolMode::maximum;
+}
+
+void add_pool(LowerContext& node, const Window& window, bool count_padding) {
   const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
   const bool vec4 = x.has_vector_channels(4) && y.has_vector_channels(4);
   const int64_t unit = vec4 ? 4 : 1, elements = y.elements() / unit;
   if (elements == 0) return;
   node.check_loops(window.kernel_h * (1 + window.kernel_w));
-  const auto kernel = node.kernel("pool.comp", node.input(0).dtype,
-                                  {{"MODE", average ? "1" : "0"}, {"VEC4", vec4 ? "1" : "0"}, {"EPILOGUE(x)", node.epilogue()}});
+  const auto kernel = node.kernel(
+      "pool.comp", node.input(0).dtype,
+      {{"MODE", std::to_string(static_cast<int>(mode_of(node)))}, {"VEC4", vec4 ? "1" : "0"}, {"EPILOGUE(x)", node.epilogue()}});
   StepBuilder step(kernel);
   step.bind("x", node.in(0)).bind("y", node.out(0)).set("elements", elements).set("channels", y.c / unit);
   step.set("out_h", y.h)
@@ -96,7 +106,7 @@ void lower_pool(LowerContext& node) {
   const TensorDesc& x = node.input(0);
   if (x.rank() == 5 || node.has_output(1) || !is_working_float(x.dtype) || node.row->name == "LpPool") return add_volume_pool(node);
   const Window window = window_of(pool_geometry(*node.attributes, node.node, node.input(0).shape));
-  add_pool(node, node.row->name == "AveragePool", window, node.attributes->integer("count_include_pad", 0) != 0);
+  add_pool(node, window, node.attributes->integer("count_include_pad", 0) != 0);
 }
 
 void lower_global_pool(LowerContext& node) {
@@ -107,7 +117,7 @@ void lower_global_pool(LowerContext& node) {
     return add_fold(node, fold_of(node, average ? "ReduceMean" : "ReduceMax", node.input(0).dtype),
                     {{x.n, x.c}, {{x.sn, x.sc}, {y.sn, y.sc}}}, {{x.h, x.w}, {{x.sh, x.sw}}}, node.out(0));
   }
-  add_pool(node, node.row->name == "GlobalAveragePool", {.kernel_h = x.h, .kernel_w = x.w}, false);
+  add_pool(node, {.kernel_h = x.h, .kernel_w = x.w}, false);
 }
 
 void lower_global_lp_pool(LowerContext& node) {

@@ -54,6 +54,17 @@ Rows window_rows() {
   return {
       {"MaxPool", Skeleton::window, {maxima, y_and_indices, pool_attributes(integer("storage_order", 0)), 3}, shape_of_pool, lower_pool},
       {"AveragePool", Skeleton::window, {x, y, pool_attributes(integer("count_include_pad", 0)), 3}, shape_of_pool, lower_pool},
+      // The sum over a window, in which padding counts as zero; over one or two axes.
+      {"pumice::SumPool",
+       Skeleton::window,
+       {x,
+        y,
+        {required("kernel_shape", AttributeKind::integers), optional("pads", AttributeKind::integers),
+         optional("strides", AttributeKind::integers)},
+        3,
+        4},
+       shape_of_pool,
+       lower_pool},
       {"MaxUnpool",
        Skeleton::scatter,
        {{value("x", kFloats), value("indices", kInt64), optional_value("output_shape", kInt64)},

@@ -12,11 +12,13 @@
 namespace pumice {
 namespace {
 
-// The folder of the module that this code was linked into.
+// The folder of the module that this code was linked into; links are followed.
 std::filesystem::path own_folder() {
   Dl_info info{};
   if (!dladdr(reinterpret_cast<const void*>(&glslang_version), &info) || !info.dli_fname) return {};
-  return std::filesystem::path(info.dli_fname).parent_path();
+  std::error_code unknown;
+  const auto path = std::filesystem::weakly_canonical(info.dli_fname, unknown);
+  return (unknown ? std::filesystem::path(info.dli_fname) : path).parent_path();
 }
 
 Error load_error(const std::string& detail) {

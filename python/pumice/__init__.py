@@ -84,6 +84,7 @@ from .errors import ValidationError as ValidationError
 from .kernel import Kernel as Kernel
 
 if TYPE_CHECKING:
+    from . import dv as dv
     from . import onnx as onnx
     from . import testing as testing
     from .catalogue import OperatorSchema as OperatorSchema
@@ -103,7 +104,7 @@ _HOMES = {
     "ValidationReport": "validation_report",
     "validate": "validation",
 }
-_MODULES = ("demo", "onnx", "testing")
+_MODULES = ("demo", "dv", "onnx", "testing")
 
 
 def _repr_html_(shown: Any) -> str:

@@ -7,7 +7,7 @@ import collections.abc
 import numpy as np
 import numpy.typing
 import typing
-__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnsupportedError', 'Value', 'ValueRole', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'nnapi_operations', 'note_cache_use', 'operators', 'output_descs', 'precision_support', 'prune_cache', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor']
+__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'DvCommandList', 'DvContext', 'DvMemory', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'Initializer', 'Kernel', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Node', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnpackedWeights', 'UnsupportedError', 'Value', 'ValueRole', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'dv_constants', 'dv_required_bytes', 'dv_run_outputs', 'dv_structures', 'dv_total_size', 'dv_version_string', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'from_whc8', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'nnapi_operations', 'note_cache_use', 'operators', 'output_descs', 'pack_conv_weights', 'pack_dil_weights', 'pack_fc_weights', 'precision_support', 'prune_cache', 'quantize_weights', 'reflect', 'strides', 'take_log', 'take_validation_messages', 'tensor', 'to_whc8', 'unpack_conv_weights', 'unpack_dil_weights', 'unpack_fc_weights', 'whc8_index']
 class Error(Exception):
     """
     Root of every error that pumice raises on purpose.
@@ -1390,6 +1390,11 @@ class Value:
     def channel_axis(self) -> int | None:
         ...
     @property
+    def constant(self) -> np.typing.NDArray[typing.Any] | None:
+        """
+        A copy of a constant's elements; None for other values.
+        """
+    @property
     def dtype(self) -> str:
         ...
     @property
@@ -1410,6 +1415,33 @@ class Value:
         """
     @property
     def zero_point(self) -> int | None:
+        ...
+class Node:
+    """
+    A node of a Graph.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def attributes(self) -> dict[str, typing.Any]:
+        """
+        Those that were given, by name; tensors as arrays.
+        """
+    @property
+    def inputs(self) -> list[Value | None]:
+        """
+        None for optional ones left out.
+        """
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def op(self) -> str:
+        """
+        'Conv', 'If', 'While' ..
+        """
+    @property
+    def outputs(self) -> list[Value]:
         ...
 class Graph:
     """
@@ -1471,6 +1503,11 @@ class Graph:
     def name(self) -> str:
         ...
     @property
+    def nodes(self) -> list[Node]:
+        """
+        In an order in which they can run.
+        """
+    @property
     def outputs(self) -> dict[str, Value]:
         ...
 class NnapiOperand(ValueRole):
@@ -1510,6 +1547,178 @@ class NnapiOperation:
     @property
     def summary(self) -> str:
         ...
+class DvContext:
+    """
+    What dv commands run on.
+    """
+    def __enter__(self) -> typing.Any:
+        ...
+    def __exit__(self, *args: typing.Any) -> None:
+        ...
+    def __init__(self, device: Context, strict: bool = False, separate: bool = False) -> None:
+        ...
+    def close(self) -> None:
+        """
+        Lets go of it; what is made of it keeps it. Idempotent.
+        """
+    def device_exists(self, dev_type_id: typing.SupportsInt | typing.SupportsIndex) -> bool:
+        """
+        Whether there is a device of that kind. Raises BindingError for an unknown kind.
+        """
+    @property
+    def closed(self) -> bool:
+        ...
+    @property
+    def device(self) -> Context:
+        """
+        The engine's context.
+        """
+    @property
+    def info(self) -> dict[str, int]:
+        """
+        Properties of the device by name.
+        """
+    @property
+    def info_string(self) -> str:
+        ...
+    @property
+    def strict(self) -> bool:
+        """
+        Its lists refuse what the vendor's hardware does not take.
+        """
+class DvMemory:
+    """
+    Whole pages of memory that commands name and the host maps.
+    """
+    def __enter__(self) -> typing.Any:
+        ...
+    def __exit__(self, *args: typing.Any) -> None:
+        ...
+    def __init__(self, context: DvContext, size: typing.SupportsInt | typing.SupportsIndex) -> None:
+        """
+        size in bytes; content undefined. Raises BindingError for 0, OutOfMemoryError.
+        """
+    def close(self) -> None:
+        """
+        Lets go of it; what is made of it keeps it. Idempotent.
+        """
+    def map(self) -> np.typing.NDArray[np.uint8]:
+        """
+        All of it as a NumPy array of uint8; the same memory every time until unmap().
+        """
+    def sync_end(self) -> None:
+        """
+        Ends it: what the host wrote is seen by the device.
+        """
+    def sync_start(self, read: bool = True, write: bool = True) -> None:
+        """
+        Begins access by the host: what the device made is seen. Raises BindingError where it is not mapped, or for neither.
+        """
+    def to_cpu(self, offset: typing.SupportsInt | typing.SupportsIndex, size: typing.SupportsInt | typing.SupportsIndex) -> None:
+        """
+        A range of bytes, at once. Raises BindingError past the end and where it is not mapped.
+        """
+    def to_device(self, offset: typing.SupportsInt | typing.SupportsIndex, size: typing.SupportsInt | typing.SupportsIndex) -> None:
+        """
+        A range of bytes, at once. Raises BindingError past the end and where it is not mapped.
+        """
+    def unmap(self) -> None:
+        """
+        Ends a sync and the mapping. Idempotent.
+        """
+    @property
+    def closed(self) -> bool:
+        ...
+    @property
+    def handle(self) -> int:
+        """
+        What stands for it in a raw command.
+        """
+    @property
+    def mapped(self) -> bool:
+        ...
+    @property
+    def size(self) -> int:
+        """
+        Bytes, a multiple of 4096.
+        """
+class DvCommandList:
+    """
+    Commands that are checked as they are added, committed once, executed many times.
+    """
+    def __enter__(self) -> typing.Any:
+        ...
+    def __exit__(self, *args: typing.Any) -> None:
+        ...
+    def __init__(self, context: DvContext) -> None:
+        ...
+    def __len__(self) -> int:
+        ...
+    def add_raw(self, raw: bytes) -> None:
+        """
+        Checks a raw command and keeps its memories. Raises BindingError naming the run and the field.
+        """
+    def close(self) -> None:
+        """
+        Lets go of it; what is made of it keeps it. Idempotent.
+        """
+    def commit(self) -> None:
+        """
+        Prepares the list: weights are read. Raises StateError when called twice, BindingError for an empty list.
+        """
+    def exec(self) -> int:
+        """
+        Queues one execution and returns its id. Raises StateError before commit().
+        """
+    def wait(self, exec_id: typing.SupportsInt | typing.SupportsIndex, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
+        """
+        Waits for an execution; timeout in seconds. Raises TimeoutError, DeviceLostError, BindingError for an id that was not given.
+        """
+    @property
+    def closed(self) -> bool:
+        ...
+    @property
+    def committed(self) -> bool:
+        ...
+    @property
+    def dispatch_count(self) -> int:
+        """
+        Kernels that an execution runs.
+        """
+    @property
+    def last_exec_time(self) -> int:
+        """
+        Microseconds on the device of the execution that was waited for last; 0 before that.
+        """
+class UnpackedWeights:
+    """
+    The parts of a layer's packed weights.
+    """
+    @property
+    def bias(self) -> np.typing.NDArray[typing.Any]:
+        """
+        float16, one for each output.
+        """
+    @property
+    def indices(self) -> np.typing.NDArray[typing.Any] | None:
+        """
+        uint8; None without a table.
+        """
+    @property
+    def prelu(self) -> np.typing.NDArray[typing.Any] | None:
+        """
+        float16, one for each kernel, or None.
+        """
+    @property
+    def table(self) -> np.typing.NDArray[typing.Any] | None:
+        """
+        float16 of shape (256,), or None.
+        """
+    @property
+    def weights(self) -> np.typing.NDArray[typing.Any]:
+        """
+        float16, the table applied.
+        """
 class TimeoutError(Error, builtins.TimeoutError):
     """
     A wait, loop or execution ran out of time; transient: trying again may succeed.
@@ -1552,6 +1761,24 @@ def distinct_pipelines() -> list[str]:
     """
     A key for each different pipeline (shader, constants, subgroup size) that this process has made: what a driver had to compile.
     """
+def dv_constants() -> dict[str, int]:
+    """
+    Numbers that fields of commands take, by name.
+    """
+def dv_required_bytes(raw: bytes, strict: bool = False) -> list[tuple[str, int]]:
+    ...
+def dv_run_outputs(raw: bytes, strict: bool = False) -> list[tuple[int, int, int]]:
+    ...
+def dv_structures() -> dict[str, tuple[int, dict[str, tuple[int, str, int]]]]:
+    """
+    By name of a raw structure its size and, by name, the fields' offsets, formats and counts.
+    """
+def dv_total_size() -> int:
+    """
+    Bytes of all dv memories of the process.
+    """
+def dv_version_string() -> str:
+    ...
 def embedded_shader(path: str) -> str:
     ...
 def embedded_shaders() -> list[str]:
@@ -1575,6 +1802,10 @@ def from_dlpack(array: typing.Any, context: Context, copy: bool | None = None) -
 def from_host(array: np.typing.NDArray[typing.Any], context: Context) -> Tensor:
     """
     A tensor on the array's memory itself.
+    """
+def from_whc8(values: np.typing.NDArray[typing.Any], shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], layout: str | None = None) -> np.typing.NDArray[typing.Any]:
+    """
+    The inverse of to_whc8: a new array of this shape, whose axes layout names. Raises as to_whc8.
     """
 def glslang_accepts(extension: str) -> bool:
     """
@@ -1611,6 +1842,26 @@ def output_descs(op: str, inputs: collections.abc.Iterable[TensorDesc | np.typin
     The TensorDescs of an operator's outputs. An input is an array (its values are known), a TensorDesc, or None for an optional one left out.
     Raises GraphError, UnsupportedError.
     """
+def pack_conv_weights(weights: np.typing.NDArray[typing.Any], bias: np.typing.NDArray[typing.Any] | None = None, *, table: np.typing.NDArray[typing.Any] | None = None, prelu: np.typing.NDArray[typing.Any] | None = None) -> bytes:
+    """
+    The packed weights of a convolution or deconvolution.
+    weights: float16 of shape (kernels, channels, ky, kx), kernels of sides 1 to 7, channels 1 where it is depthwise; with a table,
+    float16 of shape (256,), they are uint8 indices into it, and the table's first entry should be 0.0: cells that no weight uses have
+    index 0. bias (None: zeros) and prelu, slopes: float16 of shape (kernels,). Raises BindingError (D1, D3).
+    """
+def pack_dil_weights(weights: np.typing.NDArray[typing.Any], bias: np.typing.NDArray[typing.Any] | None = None, *, table: np.typing.NDArray[typing.Any] | None = None, prelu: np.typing.NDArray[typing.Any] | None = None) -> bytes:
+    """
+    The packed weights of a dilated convolution.
+    weights: float16 of shape (kernels, channels, ky, kx), kernels of sides 1 to 7, channels 1 where it is depthwise; with a table,
+    float16 of shape (256,), they are uint8 indices into it, and the table's first entry should be 0.0: cells that no weight uses have
+    index 0. bias (None: zeros) and prelu, slopes: float16 of shape (kernels,). Raises BindingError (D1, D3).
+    """
+def pack_fc_weights(weights: np.typing.NDArray[typing.Any], bias: np.typing.NDArray[typing.Any] | None = None, *, table: np.typing.NDArray[typing.Any] | None = None) -> bytes:
+    """
+    The packed weights of a fully connected layer. weights: float16, or uint8 indices into a table of shape (256,), of shape
+    (outputs, inputs), (outputs, c, h, w) or (c, h, w, c, h, w); outputs and inputs get the order WHC8. bias (None: zeros): float16 of
+    shape (outputs,), whose order stays. Raises BindingError (D1, D3).
+    """
 def precision_support(device: DeviceInfo) -> list[PrecisionSupport]:
     """
     How a device of devices(), or a context's info, runs operators at each precision.
@@ -1618,6 +1869,14 @@ def precision_support(device: DeviceInfo) -> list[PrecisionSupport]:
 def prune_cache() -> None:
     """
     Brings the cache under its limit, the least recently used entries first, and removes what killed writers left.
+    """
+def quantize_weights(weights: np.typing.NDArray[typing.Any]) -> tuple[np.typing.NDArray[typing.Any], np.typing.NDArray[typing.Any]]:
+    """
+    (indices, table): uint8 of the weights' shape and float16 of shape (256,), as the packers take them. The 255 values from
+    entry 1 on, ascending, are those with the least sum of squared errors (k-means on a line, exact), rounded to float16, and
+    each weight takes the nearest; entry 0 is 0.0, which weights of exactly 0 take. At most 255 distinct float16 values stay as
+    they are. weights: float16, or float32, which is rounded. Raises BindingError (D3; D7 for what float16 does not hold, NaN
+    and infinity).
     """
 def reflect(spirv: bytes) -> dict[str, typing.Any]:
     """
@@ -1640,5 +1899,32 @@ def take_validation_messages() -> list[str]:
 def tensor(array: np.typing.NDArray[typing.Any], context: Context) -> Tensor:
     """
     A tensor with a copy of the array's elements, row-major.
+    """
+def to_whc8(array: np.typing.NDArray[typing.Any], layout: str | None = None) -> np.typing.NDArray[typing.Any]:
+    """
+    The elements of activations in the order of WHC8, images one after the other: an array of one axis and the same dtype.
+    layout: the array's axes, the letters C, H and W and for a batch N in any order; None: 'CHW' or 'NCHW' by rank. Raises
+    BindingError (D6), UnsupportedError for elements of other than 1, 2, 4 or 8 bytes.
+    """
+def unpack_conv_weights(packed: bytes | np.typing.NDArray[typing.Any], shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], *, quantized: bool = False, prelu: bool = False) -> UnpackedWeights:
+    """
+    The weights, biases and slopes that pack_conv_weights packed.
+    packed: bytes, or an array of uint8; what is beyond the packed weights is not read. shape: (kernels, channels, ky, kx). Raises
+    BindingError (D1, D2, D3).
+    """
+def unpack_dil_weights(packed: bytes | np.typing.NDArray[typing.Any], shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], *, quantized: bool = False, prelu: bool = False) -> UnpackedWeights:
+    """
+    The weights, biases and slopes that pack_dil_weights packed.
+    packed: bytes, or an array of uint8; what is beyond the packed weights is not read. shape: (kernels, channels, ky, kx). Raises
+    BindingError (D1, D2, D3).
+    """
+def unpack_fc_weights(packed: bytes | np.typing.NDArray[typing.Any], shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], *, quantized: bool = False) -> UnpackedWeights:
+    """
+    The weights and biases that pack_fc_weights packed; shape: that of its weights, packed as of unpack_conv_weights. Raises
+    BindingError (D1, D2, D3).
+    """
+def whc8_index(shape: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(3)"], channel: typing.SupportsInt | typing.SupportsIndex, y: typing.SupportsInt | typing.SupportsIndex, x: typing.SupportsInt | typing.SupportsIndex) -> int:
+    """
+    Where an element of one image stands in WHC8; shape: (channels, height, width). Raises BindingError (D6).
     """
 __version__: str = '0.1.0'

@@ -108,6 +108,26 @@ uint tap_index(uint th, uint tw) {
 #endif
 }
 
+// Where a channel of a pixel is. X_GROUPED, Y_GROUPED: groups of 8 lie together, and the stride is that from one group to the next.
+// X_VEC4: neighbours lie together.
+uint x_channel(uint channel) {
+#if X_GROUPED
+  return (channel >> 3) * p.x_stride_c + (channel & 7u);
+#elif X_VEC4
+  return channel;
+#else
+  return channel * p.x_stride_c;
+#endif
+}
+
+uint y_channel(uint channel) {
+#if Y_GROUPED
+  return (channel >> 3) * p.y_stride_c + (channel & 7u);
+#else
+  return channel * p.y_stride_c;
+#endif
+}
+
 uint y_index(uvec3 place) { return p.y_offset + place.x * p.y_stride_n + place.y * p.y_stride_h + place.z * p.y_stride_w; }
 
 // What is added to the sums. HAS_BIAS 1: a number for each channel of all groups; 2: a matrix, broadcast by strides of zero.

@@ -13,7 +13,21 @@ from typing import Any
 
 import pumice
 
-from . import binding, control_flow, first_use, kernels, launch, layers, machine, memory, models, operators, shapes
+from . import (
+    binding,
+    control_flow,
+    dv,
+    dv_packing,
+    first_use,
+    kernels,
+    launch,
+    layers,
+    machine,
+    memory,
+    models,
+    operators,
+    shapes,
+)
 from .cases import CASES
 from .rows import Row, Table, summary
 from .session import Session
@@ -30,8 +44,10 @@ BENCHMARKS: dict[str, ModuleType] = {
     "models": models,
     "first_use": first_use,
     "memory": memory,
+    "dv": dv,
+    "dv_packing": dv_packing,
 }
-PER_MODEL = ("models", "memory")
+PER_MODEL = ("models", "memory", "dv")
 
 
 def arguments() -> argparse.Namespace:

@@ -1,0 +1,136 @@
+#include "dv/activations.h"
+
+#include <algorithm>
+
+#include "dv/layout.h"
+
+namespace pumice::dv {
+namespace {
+
+constexpr uint32_t kGroup = kGroupChannels;
+
+// Channels that form groups of one size: all of them, or those of the last group.
+struct Part {
+  uint32_t first, groups, channels;
+};
+
+std::vector<Part> parts_of(uint32_t channels) {
+  if (channels <= kGroup) return {{0, 1, channels}};
+  std::vector<Part> parts{{0, channels / kGroup, kGroup}};
+  if (channels % kGroup != 0) parts.push_back({channels - channels % kGroup, 1, channels % kGroup});
+  return parts;
+}
+
+int64_t size(uint64_t value) {
+  return static_cast<int64_t>(value);
+}
+
+// From so many elements on.
+BufferRange from(const Activations& activations, uint64_t element) {
+  const uint64_t bytes = element * static_cast<uint64_t>(bits(activations.dtype)) / 8;
+  const BufferRange& range = activations.range;
+  return {range.buffer, range.offset + bytes, range.bytes - bytes};
+}
+
+// How the axes of x and y are split.
+enum class Axes : uint8_t { plain, doubled, half };
+
+std::vector<Operand> group_operands(const Activations& a, Axes axes) {
+  std::vector<Operand> operands;
+  const auto [width, height, channels] = a.extent;
+  for (const Part& part : parts_of(channels)) {
+    const int64_t plane = size(uint64_t{width} * height), pixel = a.grouped ? part.channels : channels, column = pixel * height;
+    const int64_t group = a.grouped ? plane * kGroup : kGroup;
+    Shape shape{a.images, part.groups, part.channels};
+    Strides strides{size(a.stride), group, 1};
+    if (axes == Axes::plain) {
+      shape.insert(shape.end(), {width, height});
+      strides.insert(strides.end(), {column, pixel});
+    } else if (axes == Axes::doubled) {
+      shape.insert(shape.end(), {width / 2, 2, height / 2, 2});
+      strides.insert(strides.end(), {2 * column, column, 2 * pixel, pixel});
+    } else {
+      shape.insert(shape.end(), {width, 2, height, 2});
+      strides.insert(strides.end(), {column, 0, pixel, 0});
+    }
+    operands.push_back({TensorDesc(a.dtype, std::move(shape), std::move(strides)), from(a, part.first * (a.grouped ? plane : 1))});
+  }
+  return operands;
+}
+
+Operand flat(const Activations& a) {
+  return {TensorDesc(a.dtype, {size(a.images * a.extent.elements())}), a.range};
+}
+
+// Values of all channels beside groups of activations.
+std::vector<Operand> channel_operands(const BufferRange& range, uint32_t channels, size_t trailing_axes) {
+  std::vector<Operand> operands;
+  for (const Part& part : parts_of(channels)) {
+    Shape shape{1, part.groups, part.channels};
+    shape.insert(shape.end(), trailing_axes, 1);
+    const uint64_t first = part.first * sizeof(uint16_t);
+    operands.push_back({TensorDesc(DType::float16, std::move(shape)), {range.buffer, range.offset + first, range.bytes - first}});
+  }
+  return operands;
+}
+
+bool are_alike(const std::vector<Activations>& inputs, const Activations& output) {
+  return output.is_packed() && std::ranges::all_of(inputs, [&](const Activations& input) {
+           return input.is_packed() && (input.grouped == output.grouped || output.extent.channels <= kGroup);
+         });
+}
+
+}  // namespace
+
+bool Activations::is_channels_last() const {
+  return !grouped || extent.channels <= kGroup;
+}
+
+Operand Activations::image() const {
+  const int64_t channels = extent.channels, height = extent.height;
+  return {TensorDesc(dtype, {images, channels, extent.width, height}, Strides{size(stride), 1, channels * height, channels}), range};
+}
+
+std::optional<Operand> Activations::planes() const {
+  if (!grouped) return {};
+  if (extent.channels <= kGroup) return image();
+  if (extent.channels % kGroup != 0 || !is_packed()) return {};
+  const int64_t height = extent.height, plane = extent.width * height;
+  return Operand{TensorDesc(dtype, {images * (extent.channels / kGroup), kGroup, extent.width, height},
+                            Strides{plane * kGroup, 1, height * kGroup, kGroup}),
+                 range};
+}
+
+std::vector<Operand> Activations::groups(bool doubled) const {
+  return group_operands(*this, doubled ? Axes::doubled : Axes::plain);
+}
+
+std::vector<Operand> Activations::half_of_doubled() const {
+  return group_operands(*this, Axes::half);
+}
+
+Activations scratch_activations(Recorder& recorder, DType dtype, uint32_t images, const Extent& extent, bool grouped) {
+  const uint64_t elements = images * extent.elements();
+  return {dtype, images, extent, grouped, extent.elements(), recorder.scratch(TensorDesc(dtype, {size(elements)}).bytes())};
+}
+
+void map_activations(Recorder& recorder, const Expression& expression, const std::vector<Activations>& inputs, const Activations& output,
+                     const std::vector<BufferRange>& by_channel, bool doubled) {
+  if (!doubled && by_channel.empty() && are_alike(inputs, output)) {
+    std::vector<Operand> operands;
+    for (const Activations& input : inputs) operands.push_back(flat(input));
+    return recorder.map(expression, operands, flat(output));
+  }
+  std::vector<std::vector<Operand>> all;  // by input
+  const std::vector<Operand> made = output.groups(doubled);
+  for (const Activations& input : inputs) all.push_back(doubled ? input.half_of_doubled() : input.groups());
+  for (const BufferRange& values : by_channel)
+    all.push_back(channel_operands(values, output.extent.channels, made[0].desc.shape.size() - 3));
+  for (size_t part = 0; part < made.size(); ++part) {
+    std::vector<Operand> operands;
+    for (const auto& input : all) operands.push_back(input[part]);
+    recorder.map(expression, operands, made[part]);
+  }
+}
+
+}  // namespace pumice::dv

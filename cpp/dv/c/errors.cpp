@@ -1,0 +1,73 @@
+// The process's one text of the last error.
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+
+#include "dv/c/handles.h"
+
+namespace pumice::dv {
+namespace {
+
+constexpr size_t kMessageBytes = 256;
+
+struct LastError {
+  std::mutex mutex;  // of writers: who reads while another call fails may see parts of both texts
+  char text[kMessageBytes] = "";
+};
+
+LastError& last_error() {
+  static LastError* const one = new LastError;  // never freed: a program may ask at its very end
+  return *one;
+}
+
+bool is_verbose() {
+  static const bool verbose = [] {
+    const char* const given = std::getenv("VERBOSITY");
+    return given && std::atoi(given) >= 1;
+  }();
+  return verbose;
+}
+
+}  // namespace
+
+void set_error(const std::string& text) {
+  LastError& last = last_error();
+  const std::lock_guard lock(last.mutex);
+  std::snprintf(last.text, sizeof last.text, "%s", text.c_str());
+}
+
+int fail() {
+  try {
+    throw;
+  } catch (const Refusal& error) {
+    set_error(error.what());
+    return error.code;
+  } catch (const OutOfMemoryError& error) {
+    set_error(error.what());
+    return ENOMEM;
+  } catch (const std::bad_alloc&) {
+    set_error("out of host memory");
+    return ENOMEM;
+  } catch (const std::exception& error) {
+    set_error(error.what());
+  }
+  return kRefused;
+}
+
+}  // namespace pumice::dv
+
+const char* dmp_dv_get_last_error_message(void) {
+  return pumice::dv::last_error().text;
+}
+
+void dmp_dv_set_last_error_message(const char* format, ...) {
+  auto& last = pumice::dv::last_error();
+  const std::lock_guard lock(last.mutex);
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(last.text, sizeof last.text, format, arguments);
+  va_end(arguments);
+  if (pumice::dv::is_verbose()) std::fprintf(stderr, "%s\n", last.text);
+}

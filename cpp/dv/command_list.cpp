@@ -1,0 +1,133 @@
+#include "dv/command_list.h"
+
+#include <algorithm>
+
+#include "dv/refusal.h"
+
+namespace pumice::dv {
+namespace {
+
+constexpr size_t kMostLists = 16;  // executions in flight whose times are told apart
+
+constexpr double kMicroseconds = 1e6;
+
+// The memories that a command writes.
+const MemoryPlace& target_of(const Command& command) {
+  if (const auto* conv = std::get_if<ConvCommand>(&command)) return conv->output;
+  if (const auto* fc = std::get_if<FcCommand>(&command)) return fc->output;
+  if (const auto* ipu = std::get_if<IpuCommand>(&command)) return ipu->wr;
+  return std::get<MaximizerCommand>(command).output;
+}
+
+struct Lower {
+  Lowering& lowering;
+  void operator()(const ConvCommand& command) const { lower_conv(lowering, command); }
+  void operator()(const FcCommand& command) const { lower_fc(lowering, command); }
+  void operator()(const IpuCommand& command) const { lower_ipu(lowering, command); }
+  void operator()(const MaximizerCommand& command) const { lower_maximizer(lowering, command); }
+};
+
+}  // namespace
+
+CommandList::CommandList(std::shared_ptr<Context> context) : context_(std::move(context)) {}
+
+void CommandList::add(std::span<const std::byte> raw, const Resolve& resolve) {
+  if (committed_) throw StateError("this CommandList is committed; make a new one to add more");
+  attempted_ = true;
+  commands_.push_back(read_command(raw, resolve, context_->strict()));
+}
+
+void CommandList::commit() {
+  if (committed_) throw StateError("this CommandList is already committed");
+  if (commands_.empty()) throw Refusal("commands", "at least one command", "none", attempted_ ? EINVAL : ENODATA);
+  if (context_->strict()) {
+    const int type = device_type(commands_[0]);
+    for (const Command& command : commands_)
+      if (device_type(command) != type)
+        throw Refusal("commands", "commands of one device (hardware limit)",
+                      "some of devices " + std::to_string(type) + " and " + std::to_string(device_type(command)), kRefused, "D5");
+    if ((type == DMP_DV_DEV_IPU || type == DMP_DV_DEV_MAXIMIZER) && commands_.size() > 1)
+      throw Refusal("commands", "a single command of this device (hardware limit)", std::to_string(commands_.size()), kRefused, "D5");
+  }
+  prepared_ = prepare();
+  for (const Command& command : commands_) written_.push_back(target_of(command).memory);
+  std::ranges::sort(written_);
+  written_.erase(std::unique(written_.begin(), written_.end()), written_.end());
+  committed_ = true;
+}
+
+std::shared_ptr<CommandList::Prepared> CommandList::prepare() const {
+  const auto prepared = std::make_shared<Prepared>(Lowering{Recorder(context_->device()), {}});
+  for (const Command& command : commands_) {
+    std::visit(Lower{prepared->lowering}, command);
+    prepared->lowering.recorder.end_command();
+  }
+  prepared->lowering.recorder.initialize();
+  prepared->lists.push_back(prepared->lowering.recorder.list());
+  return prepared;
+}
+
+void CommandList::check_committed() const {
+  if (!committed_) throw StateError("commit() this CommandList before exec() and wait()");
+}
+
+bool CommandList::has_other_weights() const {
+  return std::ranges::any_of(prepared_->lowering.weights, [](ReadWeights& weights) {
+    const Memory& memory = *weights.place.memory;
+    const uint64_t published = memory.published();
+    if (published == weights.published) return false;
+    if (!memory.holds(weights.place.offset, weights.packed)) return true;
+    weights.published = published;
+    return false;
+  });
+}
+
+int64_t CommandList::exec() {
+  check_committed();
+  const std::lock_guard lock(mutex_);
+  if (has_other_weights()) prepared_ = prepare();
+  auto& lists = prepared_->lists;
+  auto& submissions = prepared_->submissions;
+  // The first list that is free and whose time nobody may ask for; else the one that is free next.
+  const auto is_busy = [&](const Submission& one) { return one.id() == waited_ || !one.done(); };
+  size_t at = 0;
+  while (at < submissions.size() && is_busy(submissions[at])) ++at;
+  if (at == kMostLists) at = static_cast<size_t>(std::ranges::min_element(submissions, {}, &Submission::id) - submissions.begin());
+  if (at == lists.size()) lists.push_back(prepared_->lowering.recorder.list());
+  for (const auto& memory : written_) memory->note_device_write();
+  const Submission submission = lists[at]->exec();
+  if (at == submissions.size())
+    submissions.push_back(submission);
+  else
+    submissions[at] = submission;
+  return static_cast<int64_t>(submission.id());
+}
+
+void CommandList::wait(int64_t id, std::optional<double> timeout_seconds, const Interrupted& interrupted) {
+  check_committed();
+  auto& device = *context_->device();
+  const auto number = static_cast<uint64_t>(id);
+  if (id < 1 || number > device.submitted())
+    throw Refusal("exec_id", "the id of an execution: from 1 to " + std::to_string(device.submitted()), std::to_string(id), EINVAL);
+  device.wait(number, timeout_seconds, interrupted);
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find(prepared_->submissions, number, &Submission::id);
+  if (found != prepared_->submissions.end()) waited_ = number;
+}
+
+int64_t CommandList::last_exec_time() const {
+  const std::lock_guard lock(mutex_);
+  if (waited_ == 0) return 0;
+  const auto found = std::ranges::find(prepared_->submissions, waited_, &Submission::id);
+  if (found == prepared_->submissions.end()) return last_time_;
+  if (const auto seconds = found->device_time()) last_time_ = static_cast<int64_t>(*seconds * kMicroseconds + 0.5);
+  return last_time_;
+}
+
+size_t CommandList::dispatch_count() const {
+  check_committed();
+  const std::lock_guard lock(mutex_);
+  return prepared_->lists[0]->recording()->dispatch_count();
+}
+
+}  // namespace pumice::dv

@@ -1,0 +1,53 @@
+// Commands that are checked as they are added, prepared once and executed many times.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "dv/lowering.h"
+
+namespace pumice::dv {
+
+// Executions of all lists of a device run one after the other; their ids grow. add() and commit() are not thread-safe, exec() and wait()
+// are.
+class CommandList {
+ public:
+  explicit CommandList(std::shared_ptr<Context> context);
+  const std::shared_ptr<Context>& context() const { return context_; }
+
+  // Refusal naming the run and the field: nothing is added. StateError after commit().
+  void add(std::span<const std::byte> raw, const Resolve& resolve);
+  // StateError where it was called before; Refusal of a list without commands (ENODATA).
+  void commit();
+  bool committed() const { return committed_; }
+  // Returns the id, at least 1. StateError before commit().
+  int64_t exec();
+  // Refusal (EINVAL) of an id that no execution has; StateError before commit(), TimeoutError, DeviceLostError.
+  void wait(int64_t id, std::optional<double> timeout_seconds = {}, const Interrupted& interrupted = {});
+  // Microseconds on the device of the execution that was waited for last; 0 before that.
+  int64_t last_exec_time() const;
+  size_t size() const { return commands_.size(); }
+  size_t dispatch_count() const;  // of an execution; StateError before commit()
+
+ private:
+  // What one preparation of the commands made.
+  struct Prepared {
+    Lowering lowering;
+    std::vector<std::unique_ptr<pumice::CommandList>> lists;  // each serves one execution at a time
+    std::vector<Submission> submissions;                      // of each list the last one
+  };
+  std::shared_ptr<Prepared> prepare() const;
+  void check_committed() const;
+  bool has_other_weights() const;
+
+  std::shared_ptr<Context> context_;
+  std::vector<Command> commands_;
+  std::vector<std::shared_ptr<Memory>> written_;  // by the commands
+  bool attempted_ = false, committed_ = false;
+  mutable std::mutex mutex_;  // of what follows
+  std::shared_ptr<Prepared> prepared_;
+  uint64_t waited_ = 0;            // id of the execution that was waited for last
+  mutable int64_t last_time_ = 0;  // of one whose list may have been replaced since
+};
+
+}  // namespace pumice::dv

@@ -1,0 +1,41 @@
+#include "dv/context.h"
+
+#include "dv/include/dmp_dv_cmdraw_v0.h"
+#include "dv/refusal.h"
+
+namespace pumice::dv {
+
+Context::Context(std::shared_ptr<pumice::Context> device, bool strict, bool separate)
+    : device_(std::move(device)), strict_(strict), separate_(separate) {
+  info_.header = {sizeof info_, 0};
+  info_.ub_size = kUnifiedBufferBytes;
+  info_.max_kernel_size = kMostKernel;
+  info_.conv_freq = info_.fc_freq = 1;  // no clock is known: there, or not
+  info_.max_fc_vector_size = kMostFullyConnected;
+  info_string_ = "DMP DV: ub_size=" + std::to_string(info_.ub_size) + " max_kernel_size=" + std::to_string(info_.max_kernel_size) +
+                 " conv_freq=" + std::to_string(info_.conv_freq) + " fc_freq=" + std::to_string(info_.fc_freq) +
+                 " max_fc_vector_size=" + std::to_string(info_.max_fc_vector_size);
+}
+
+bool Context::has_device(int type) const {
+  if (type < DMP_DV_DEV_CONV || type >= DMP_DV_DEV_COUNT)
+    throw Refusal("dev_type_id", "a kind of device from 1 to " + std::to_string(DMP_DV_DEV_COUNT - 1), std::to_string(type));
+  return true;
+}
+
+BufferRange Context::palette() const {
+  constexpr uint64_t kBytes = sizeof(dmp_dv_cmdraw_ipu_v0::lut);
+  const std::lock_guard lock(mutex_);
+  if (!palette_) {
+    const auto made = Buffer::create(device_, kBytes);
+    fill({made, 0, kBytes}, 0);
+    palette_ = made;
+  }
+  return {palette_, 0, kBytes};
+}
+
+const char* version_string() {
+  return "7.0.20200101";
+}
+
+}  // namespace pumice::dv

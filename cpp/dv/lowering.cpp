@@ -1,0 +1,61 @@
+#include "dv/lowering.h"
+
+#include "shader/shader_options.h"
+
+namespace pumice::dv {
+namespace {
+
+bool is_aligned(const BufferRange& range) {
+  return range.offset % kTensorAlignment == 0;
+}
+
+// Kernels write whole elements, where the device stores float16; else whole words.
+bool is_written_exactly(const Recorder& recorder, const BufferRange& range) {
+  return range.bytes % 4 == 0 || storage_of(recorder.context()->info(), DType::float16) == Storage::fp16;
+}
+
+}  // namespace
+
+std::span<const std::byte> Lowering::read_weights(const MemoryPlace& place, uint64_t bytes) {
+  const uint64_t published = place.memory->published();
+  return weights.emplace_back(place, place.memory->read(place.offset, bytes), published).packed;
+}
+
+Expression activated(const Expression& x, Activation activation, float slope) {
+  const auto of_x = [&](std::string_view text) { return Expression::parse(text).substitute({{"x", x}}); };
+  switch (activation) {
+    case Activation::tanh:
+      return of_x("tanh(x)");
+    case Activation::leaky_relu:
+      if (slope == 0) return of_x("max(x, 0)");
+      return Expression::parse("x > 0 ? x : a * x").substitute({{"x", x}, {"a", Expression::literal(slope)}});
+    case Activation::sigmoid:
+      return of_x("sigmoid(x)");
+    case Activation::prelu:
+      return of_x("x > 0 ? x : slopes * x");
+    case Activation::elu:
+      return of_x("x < 0 ? expm1(x) : x");
+    case Activation::relu6:
+      return of_x("min(max(x, 0), 6)");
+    default:
+      return x;
+  }
+}
+
+BufferRange readable(Recorder& recorder, const MemoryPlace& place, uint64_t bytes, bool snapshot) {
+  const BufferRange range{place.memory->buffer(), place.offset, bytes};
+  if (is_aligned(range) && !snapshot) return range;
+  const BufferRange copy = recorder.scratch(bytes);
+  recorder.move(range, copy);
+  return copy;
+}
+
+BufferRange writable(Recorder& recorder, const BufferRange& target) {
+  return is_aligned(target) && is_written_exactly(recorder, target) ? target : recorder.scratch(target.bytes);
+}
+
+void finish_write(Recorder& recorder, const BufferRange& written, const BufferRange& target) {
+  if (written.buffer != target.buffer) recorder.move(written, target);
+}
+
+}  // namespace pumice::dv

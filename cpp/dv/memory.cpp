@@ -1,0 +1,147 @@
+#include "dv/memory.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+#include "core/rounding.h"
+#include "dv/refusal.h"
+
+namespace pumice::dv {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+
+std::atomic<int64_t> total{0};
+
+uint64_t next_handle() {
+  static std::atomic<uint64_t> next{1};
+  return next.fetch_add(1);
+}
+
+}  // namespace
+
+// The live memories of one device.
+struct Memory::Handles {
+  std::mutex mutex;
+  std::map<uint64_t, std::weak_ptr<Memory>> memories;
+};
+
+std::shared_ptr<Memory> Memory::create(std::shared_ptr<Context> context, uint64_t bytes) {
+  if (bytes == 0) throw Refusal("size", "at least one byte", "0", EINVAL);
+  const std::shared_ptr<Memory> made(new Memory);
+  made->buffer_ = Buffer::create(context->device(), bytes > UINT64_MAX - kPage ? bytes : round_up(bytes, kPage));
+  made->handle_ = next_handle();
+  made->context_ = std::move(context);
+  total += static_cast<int64_t>(made->bytes());
+  made->handles_ = made->context_->device()->attachment<Handles>();
+  const std::lock_guard lock(made->handles_->mutex);
+  made->handles_->memories.emplace(made->handle_, made);
+  return made;
+}
+
+Memory::~Memory() {
+  if (!handles_) return;  // it was never made
+  total -= static_cast<int64_t>(bytes());
+  const std::lock_guard lock(handles_->mutex);
+  handles_->memories.erase(handle_);
+}
+
+std::shared_ptr<Memory> Memory::find(pumice::Context& device, uint64_t handle) {
+  const auto handles = device.attachment<Handles>();
+  const std::lock_guard lock(handles->mutex);
+  const auto found = handles->memories.find(handle);
+  return found == handles->memories.end() ? nullptr : found->second.lock();
+}
+
+int64_t Memory::total_bytes() {
+  return total;
+}
+
+bool Memory::is_copied() const {
+  return context_->separate() || !buffer_->mappable();
+}
+
+std::byte* Memory::host_bytes() const {
+  return is_copied() ? copy_.get() : buffer_->host_bytes();
+}
+
+std::byte* Memory::map() {
+  const std::lock_guard lock(mutex_);
+  if (mapped_) return host_bytes();
+  const auto use = buffer_->use();
+  if (is_copied() && !copy_) {
+    copy_ = {static_cast<std::byte*>(std::aligned_alloc(kPage, bytes())), std::free};
+    if (!copy_) throw OutOfMemoryError("the host's copy of a memory of " + std::to_string(bytes()) + " bytes");
+  }
+  if (copy_ && is_stale_.exchange(false)) download({buffer_, 0, bytes()}, {copy_.get(), bytes()});
+  mapped_ = true;
+  return host_bytes();
+}
+
+void Memory::unmap() {
+  const std::lock_guard lock(mutex_);
+  if (!mapped_) return;
+  end_sync();
+  mapped_ = false;
+  ++published_;
+}
+
+void Memory::sync_start(bool read, bool write) {
+  const std::lock_guard lock(mutex_);
+  if (!mapped_) throw Refusal("mem", "a mapped memory: map() first", "one that is not mapped", EINVAL);
+  if (!read && !write) throw Refusal("rd, wr", "reading, writing or both", "neither", EINVAL);
+  if (read <= reading_ && write <= writing_) return;
+  end_sync();
+  if (copy_ && is_stale_.exchange(false)) download({buffer_, 0, bytes()}, {copy_.get(), bytes()});
+  reading_ = read, writing_ = write;
+}
+
+void Memory::sync_end() {
+  const std::lock_guard lock(mutex_);
+  end_sync();
+}
+
+void Memory::end_sync() {
+  if (writing_) {
+    if (copy_) upload({buffer_, 0, bytes()}, {copy_.get(), bytes()});
+    ++published_;
+  }
+  reading_ = writing_ = false;
+}
+
+// Whether there is anything to do.
+bool Memory::begin_transfer(uint64_t offset, uint64_t count) const {
+  if (offset > bytes() || count > bytes() - offset)
+    throw Refusal("offs, size", "a range of at most " + std::to_string(bytes()) + " bytes",
+                  std::to_string(count) + " bytes at " + std::to_string(offset), EINVAL);
+  if (count == 0) return false;
+  if (!mapped_) throw Refusal("mem", "a mapped memory: map() first", "one that is not mapped", EINVAL);
+  return true;
+}
+
+void Memory::to_device(uint64_t offset, uint64_t count) {
+  const std::lock_guard lock(mutex_);
+  if (!begin_transfer(offset, count)) return;
+  if (copy_) upload({buffer_, offset, count}, {copy_.get() + offset, count});
+  ++published_;
+}
+
+void Memory::to_cpu(uint64_t offset, uint64_t count) {
+  const std::lock_guard lock(mutex_);
+  if (!begin_transfer(offset, count)) return;
+  if (copy_) download({buffer_, offset, count}, {copy_.get() + offset, count});
+}
+
+bool Memory::holds(uint64_t offset, std::span<const std::byte> expected) const {
+  const std::lock_guard lock(mutex_);
+  return std::memcmp(host_bytes() + offset, expected.data(), expected.size()) == 0;
+}
+
+std::vector<std::byte> Memory::read(uint64_t offset, uint64_t count) const {
+  std::vector<std::byte> result(count);
+  download({buffer_, offset, count}, result);
+  return result;
+}
+
+}  // namespace pumice::dv

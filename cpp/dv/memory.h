@@ -1,0 +1,76 @@
+// Memory of the dv interface: whole pages that the host maps and commands name.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "device/buffer.h"
+#include "dv/context.h"
+
+namespace pumice::dv {
+
+// Where the device's memory is the host's too the mapping is that memory itself; elsewhere it is a copy, which sync_start() and to_cpu()
+// bring up to date and sync_end() and to_device() publish: the whole of it, so that what the device writes during a sync for writing is
+// lost. Thread-safe.
+class Memory {
+ public:
+  // Content is undefined. Refusal of 0 bytes; OutOfMemoryError.
+  static std::shared_ptr<Memory> create(std::shared_ptr<Context> context, uint64_t bytes);
+  ~Memory();
+  Memory(const Memory&) = delete;
+  // The live memory of a device that has this handle, or null.
+  static std::shared_ptr<Memory> find(pumice::Context& device, uint64_t handle);
+  static int64_t total_bytes();  // of all memories in the process
+
+  const std::shared_ptr<Context>& context() const { return context_; }
+  const std::shared_ptr<Buffer>& buffer() const { return buffer_; }
+  uint64_t bytes() const { return buffer_->bytes(); }  // whole pages
+  uint64_t handle() const { return handle_; }          // never 0, never reused in this process
+
+  // The same address until unmap(), however often it is asked for. The content outlives unmap().
+  std::byte* map();
+  void unmap();  // idempotent; ends a sync
+  bool mapped() const { return mapped_; }
+  // Refusals (EINVAL): not mapped, neither read nor write.
+  void sync_start(bool read, bool write);
+  void sync_end();
+  // One range, at once. Refusals (EINVAL): past the end, not mapped.
+  void to_device(uint64_t offset, uint64_t bytes);
+  void to_cpu(uint64_t offset, uint64_t bytes);
+
+  uint64_t published() const { return published_; }  // grows with all that may show the device new bytes
+  void note_device_write() { is_stale_ = true; }     // a list that writes here is being submitted
+  // Whether the bytes there, which were published, are these.
+  bool holds(uint64_t offset, std::span<const std::byte> expected) const;
+  std::vector<std::byte> read(uint64_t offset, uint64_t bytes) const;  // as the device sees them
+
+ private:
+  struct Handles;
+  Memory() = default;
+  bool is_copied() const;
+  std::byte* host_bytes() const;
+  bool begin_transfer(uint64_t offset, uint64_t bytes) const;
+  void end_sync();
+
+  std::shared_ptr<Context> context_;
+  std::shared_ptr<Buffer> buffer_;
+  uint64_t handle_ = 0;
+  std::shared_ptr<Handles> handles_;                                    // kept, as the device may be closed before
+  std::unique_ptr<std::byte, void (*)(void*)> copy_{nullptr, nullptr};  // where the host does not see the buffer
+  std::atomic<bool> mapped_{false}, is_stale_{false};                   // the copy lacks what the device wrote
+  bool reading_ = false, writing_ = false;
+  std::atomic<uint64_t> published_{0};
+  mutable std::mutex mutex_;
+};
+
+// A place in a memory that a command names; no memory: none.
+struct MemoryPlace {
+  std::shared_ptr<Memory> memory;
+  uint64_t offset = 0;
+};
+
+}  // namespace pumice::dv

@@ -1,0 +1,135 @@
+#include "dv/recorder.h"
+
+#include <algorithm>
+
+#include "core/rounding.h"
+
+namespace pumice::dv {
+namespace {
+
+constexpr uint64_t kGrain = 256;  // of scratch memory
+
+// A range that a slot of this description takes.
+DescribedRange bound(const Operand& operand) {
+  return BufferRange{operand.range.buffer, operand.range.offset, operand.desc.bytes()};
+}
+
+}  // namespace
+
+BufferRange Recorder::scratch(uint64_t bytes) {
+  if (bytes == 0) return {};
+  const auto fits = [&](const std::shared_ptr<Buffer>& buffer) { return buffer->bytes() >= bytes; };
+  const auto found = std::find_if(free_.begin(), free_.end(), fits);
+  if (found != free_.end()) {
+    taken_.push_back(*found);
+    free_.erase(found);
+  } else {
+    taken_.push_back(Buffer::create(context_, round_up(bytes, kGrain)));
+  }
+  return {taken_.back(), 0, bytes};
+}
+
+void Recorder::end_command() {
+  free_.insert(free_.end(), taken_.begin(), taken_.end());
+  taken_.clear();
+  std::ranges::sort(free_, {}, [](const auto& buffer) { return buffer->bytes(); });  // the smallest that fits comes first
+}
+
+BufferRange Recorder::constant(const HostTensor& values) {
+  const auto buffer = Buffer::create(context_, values.desc.bytes());
+  upload({buffer, 0, values.desc.element_bytes()}, {values.data, values.desc.element_bytes()});
+  return {buffer, 0, buffer->bytes()};
+}
+
+void Recorder::run(std::string_view op, const Attributes& attributes, const std::vector<Operand>& inputs, const Operand& output,
+                   const std::optional<Expression>& epilogue) {
+  std::vector<std::optional<TensorDesc>> descs;
+  for (const Operand& input : inputs) descs.emplace_back(input.desc);
+  add(Operator(op, std::move(descs), {output.desc}, attributes), inputs, output, epilogue);
+}
+
+void Recorder::map(const Expression& expression, const std::vector<Operand>& inputs, const Operand& output) {
+  std::vector<TensorDesc> descs;
+  for (const Operand& input : inputs) descs.push_back(input.desc);
+  add(Operator(expression, descs, output.desc), inputs, output, {});
+}
+
+void Recorder::add(const Operator& op, const std::vector<Operand>& inputs, const Operand& output,
+                   const std::optional<Expression>& epilogue) {
+  const auto compiled = op.compile(context_, {.epilogue = epilogue});
+  const auto table = std::make_shared<BindingTable>(compiled);
+  Bindings executed;
+  BufferArray owned;
+  for (const Operand& input : inputs) {
+    executed.push_back(input.desc.owned ? Binding() : Binding(bound(input)));
+    owned.push_back(input.desc.owned ? bound(input) : DescribedRange());
+  }
+  table->bind(std::move(executed), {bound(output)});
+  const BindingProperties properties = compiled->binding_properties();
+  if (properties.temporary_bytes > 0) table->bind_temporary(DescribedRange(scratch(properties.temporary_bytes)));
+  const bool owns = std::ranges::any_of(inputs, [](const Operand& input) { return input.desc.owned; });
+  Binding persistent;
+  if (properties.persistent_bytes > 0) {
+    persistent = DescribedRange({Buffer::create(context_, properties.persistent_bytes), 0, properties.persistent_bytes});
+    table->bind_persistent(persistent);
+  }
+  owners_.push_back(compiled);
+  owned_.push_back(owns ? Binding(std::move(owned)) : Binding());
+  persistent_.push_back(std::move(persistent));
+  items_.push_back({compiled, table, {}});
+}
+
+void Recorder::move(const BufferRange& source, const BufferRange& target) {
+  const auto kernel = context_->attachment<KernelLibrary>()->find(context_, "move_halves.comp", Storage::fp32);
+  const uint64_t alignment = std::max<uint64_t>(context_->limit("minStorageBufferOffsetAlignment"), kTensorAlignment);
+  const uint64_t largest = context_->limit("maxStorageBufferRange") / alignment * alignment - 2 * alignment;
+  for (uint64_t done = 0; done < source.bytes; done += largest) {
+    const uint64_t bytes = std::min(largest, source.bytes - done), from = source.offset + done, to = target.offset + done;
+    const uint64_t from_slack = from % alignment, to_slack = to % alignment;
+    const Step step = StepBuilder(kernel)
+                          .bind("x", {})
+                          .bind("y", {})
+                          .set("x_first", from_slack / 2)
+                          .set("y_first", to_slack / 2)
+                          .set("count", ceil_div(bytes, 2))
+                          .threads(ceil_div(to_slack + bytes, 4))
+                          .build();
+    const auto aligned = [&](const BufferRange& range, uint64_t offset, uint64_t slack) {
+      return BufferRange{range.buffer, offset - slack,
+                         std::min(round_up(slack + bytes, kTensorAlignment), range.buffer->bytes() - offset + slack)};
+    };
+    add(Dispatch{.kernel = kernel,
+                 .buffers = {aligned(source, from, from_slack), aligned(target, to, to_slack)},
+                 .push = step.push,
+                 .groups = step.groups,
+                 .label = "move"});
+  }
+}
+
+void Recorder::initialize() {
+  if (owners_.empty()) return;
+  const auto initializer = std::make_shared<Initializer>(context_, owners_);
+  BindingTable table(initializer);
+  table.bind(owned_, persistent_);
+  if (const uint64_t bytes = initializer->binding_properties().temporary_bytes; bytes > 0)
+    table.bind_temporary(DescribedRange({Buffer::create(context_, bytes), 0, bytes}));
+  pumice::CommandList commands(context_);
+  commands.dispatch(initializer, table);
+  commands.commit();
+  commands.exec().wait();
+  owners_.clear(), owned_.clear(), persistent_.clear();
+}
+
+std::unique_ptr<pumice::CommandList> Recorder::list() const {
+  auto commands = std::make_unique<pumice::CommandList>(context_);
+  for (const Item& item : items_) {
+    if (item.dispatch)
+      commands->dispatch(*item.dispatch);
+    else
+      commands->dispatch(item.compiled, *item.table);
+  }
+  commands->commit({.total_time = true});
+  return commands;
+}
+
+}  // namespace pumice::dv

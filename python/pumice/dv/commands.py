@@ -1,0 +1,266 @@
+"""The commands of the dv interface as objects with the fields of the raw structures; bytes() gives these."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .. import _pumice
+from ..errors import binding_error
+from .objects import Memory
+
+# A memory, or the number that stands for one in raw commands, from its start or from an offset on.
+Place = Memory | tuple[Memory | int, int] | None
+Pair = int | tuple[int, int]  # (x, y), or the raw number
+Sides = int | tuple[int, int, int, int]  # left, right, top, bottom, or the raw number
+Half = int | float  # a float is converted to float16, an int is its bits
+
+_CONSTANTS = _pumice.dv_constants()
+DEV_CONV, DEV_FC, DEV_IPU, DEV_MAXIMIZER = (_CONSTANTS[f"DEV_{kind}"] for kind in ("CONV", "FC", "IPU", "MAXIMIZER"))
+RGBA8888, RGB888 = _CONSTANTS["RGBA8888"], _CONSTANTS["RGB888"]
+RGBFP16, LUT = _CONSTANTS["RGBFP16"], _CONSTANTS["LUT"]
+CNV_FP16_SUB, CNV_FP16_DIV_255 = _CONSTANTS["CNV_FP16_SUB"], _CONSTANTS["CNV_FP16_DIV_255"]
+# conv_enable
+CONVOLUTION, DEPTHWISE = _CONSTANTS["CONVOLUTION"], _CONSTANTS["DEPTHWISE"]
+DECONVOLUTION, DEPTHWISE_DECONVOLUTION = _CONSTANTS["DECONVOLUTION"], _CONSTANTS["DEPTHWISE_DECONVOLUTION"]
+# pool_enable
+POOL_MAX, POOL_AVERAGE, UPSAMPLE = _CONSTANTS["POOL_MAX"], _CONSTANTS["POOL_AVERAGE"], _CONSTANTS["UPSAMPLE"]
+# actfunc of a convolution command
+ACT_TANH, ACT_LEAKY_RELU = _CONSTANTS["ACT_TANH"], _CONSTANTS["ACT_LEAKY_RELU"]
+ACT_SIGMOID, ACT_PRELU = _CONSTANTS["ACT_SIGMOID"], _CONSTANTS["ACT_PRELU"]
+ACT_ELU, ACT_RELU6 = _CONSTANTS["ACT_ELU"], _CONSTANTS["ACT_RELU6"]
+MOST_RUNS = 32
+
+_PLACE = "QQ"  # how the table of structures calls such a field
+_STRUCTURES = _pumice.dv_structures()
+
+
+def half_bits(value: Half) -> int:
+    """The bits of a float as float16; an int as it is."""
+    return int(np.float16(value).view(np.uint16)) if isinstance(value, float) else int(value)
+
+
+def _place_bits(place: Place) -> tuple[int, int]:
+    if place is None:
+        return 0, 0
+    memory, offset = place if isinstance(place, tuple) else (place, 0)
+    return memory.handle if isinstance(memory, Memory) else memory, offset
+
+
+def _bytes_of(values: Sequence[int]) -> int:
+    return sum(value << 8 * i for i, value in enumerate(values))
+
+
+class _Structure:
+    """Puts the attributes that the raw structure's fields are called by into its bytes."""
+
+    _structure: ClassVar[str]
+    _header: ClassVar[tuple[int, int]] = (0, 0)  # kind of device, version
+    _halves: ClassVar[frozenset[str]] = frozenset()
+
+    def _raw(self, name: str, value: Any) -> tuple[int, ...]:
+        if name in self._halves:
+            return (half_bits(value),)
+        if name in ("lut", "cnv_param"):
+            return tuple(value)
+        if isinstance(value, tuple):
+            if any(not 0 <= part <= 0xFF for part in value):
+                raise binding_error("D4", name, "numbers from 0 to 255", str(value), kind="field")
+            return (_bytes_of(value),)
+        return (int(value),)
+
+    def _pack(self, name: str, form: str, count: int, value: Any) -> bytes:
+        raw = _place_bits(value) if form == _PLACE else self._raw(name, value)
+        form = form if len(form) > 1 else form * count
+        try:
+            return struct.pack("<" + form, *raw)
+        except struct.error as error:
+            raise binding_error("D4", name, f"what {count} of '{form[0]}' hold", str(value), kind="field") from error
+
+    def __bytes__(self) -> bytes:
+        size, fields = _STRUCTURES[self._structure]
+        raw = bytearray(size)
+        for name, (offset, form, count) in fields.items():
+            if name == "header":
+                part = struct.pack("<" + form, size, *self._header)
+            elif not form:
+                part = b"".join(bytes(one) for one in self._parts(name))
+            else:
+                part = self._pack(name, form, count, getattr(self, name))
+            raw[offset : offset + len(part)] = part
+        return bytes(raw)
+
+    def _parts(self, name: str) -> Sequence[_Structure]:
+        value: Sequence[_Structure] = getattr(self, name)
+        return value
+
+
+class _Command(_Structure):
+    """A command that a list takes."""
+
+    def required_bytes(self, strict: bool = False) -> dict[str, int]:
+        """By the name of each place the bytes that it needs from its offset on. Raises BindingError as `CommandList.add`."""
+        return dict(_pumice.dv_required_bytes(bytes(self), strict))
+
+
+@dataclass(kw_only=True)
+class Run(_Structure):
+    """One run of a convolution command; a raw number, or a tuple or a float where the types say so, for each field."""
+
+    _structure = "run"
+    _halves = frozenset({"pool_avg_param", "actfunc_param"})
+
+    weight_buf: Place = None
+    conv_pad: Sides = 0
+    pool_pad: Sides = 0
+    m: int = 0
+    conv_enable: int = 0
+    p: Pair = (1, 1)
+    pz: int = 1
+    conv_stride: Pair = (1, 1)
+    conv_dilation: Pair = 0
+    weight_fmt: int = 1
+    pool_enable: int = 0
+    pool_avg_param: Half = 0
+    pool_size: Pair = 0
+    pool_stride: Pair = (1, 1)
+    actfunc: int = 0
+    actfunc_param: Half = 0
+    rectifi_en: int = 0
+    lrn: int = 0
+
+
+@dataclass(kw_only=True)
+class Conv(_Command):
+    """A convolution command of up to 32 runs. Without `topo` the runs are one chain, of which the last writes to memory."""
+
+    _structure = "conv"
+    _header = (DEV_CONV, 0)
+
+    input_buf: Place = None
+    output_buf: Place = None
+    eltwise_buf: Place = None
+    topo: int | None = None
+    w: int = 0
+    h: int = 0
+    z: int = 1
+    c: int = 0
+    input_circular_offset: int = 0
+    output_mode: int = 0
+    run: Sequence[Run] = field(default_factory=list)
+
+    def __bytes__(self) -> bytes:
+        if len(self.run) > MOST_RUNS:
+            raise binding_error("D4", "run", f"at most {MOST_RUNS} runs", str(len(self.run)), kind="field")
+        return super().__bytes__()
+
+    def _raw(self, name: str, value: Any) -> tuple[int, ...]:
+        if name == "topo" and value is None:
+            return (1 << len(self.run) >> 1,)
+        return super()._raw(name, value)
+
+    def run_outputs(self, strict: bool = False) -> list[tuple[int, int, int]]:
+        """(w, h, c) of what each run makes. Raises BindingError as `CommandList.add`."""
+        return _pumice.dv_run_outputs(bytes(self), strict)
+
+
+@dataclass(kw_only=True)
+class ConvV1(_Command):
+    """A convolution command whose input may be bytes, which a table of 3 times 256 float16 converts."""
+
+    _structure = "conv_v1"
+    _header = (DEV_CONV, 1)
+
+    u8tofp16_table: Place = None
+    to_bgr: int = 0
+    conv_cmd: Conv = field(default_factory=Conv)
+
+    def _parts(self, name: str) -> Sequence[_Structure]:
+        return [self.conv_cmd]
+
+    def run_outputs(self, strict: bool = False) -> list[tuple[int, int, int]]:
+        """(w, h, c) of what each run makes. Raises BindingError as `CommandList.add`."""
+        return _pumice.dv_run_outputs(bytes(self), strict)
+
+
+@dataclass(kw_only=True)
+class FullyConnected(_Command):
+    """A fully connected layer; its weights are read when the list is committed."""
+
+    _structure = "fc"
+    _header = (DEV_FC, 0)
+    _halves = frozenset({"actfunc_param"})
+
+    weight_buf: Place = None
+    input_buf: Place = None
+    output_buf: Place = None
+    input_size: int = 0
+    output_size: int = 0
+    weight_fmt: int = 0
+    actfunc: int = 0  # 1 ReLU, 2 tanh, 3 leaky ReLU, 4 sigmoid: other numbers than those of a convolution
+    actfunc_param: Half = 0
+
+
+@dataclass(kw_only=True)
+class Ipu(_Command):
+    """A blit: a texture is scaled to the rectangle, laid over an image of its size, and written.
+
+    Pixel (x, y) is the texture's at ((x + 1/2) * tex_width / rect_width, ..), or with `transpose` at the place with x and y exchanged;
+    bilinear weights have 8 bits. Bytes of a texture and of a palette's colours, from the lowest on, are red, green, blue, alpha; `ridx`
+    to `aidx` are their places in `rd` and `wr`. Alpha is `alpha` with `use_const_alpha`, else the pixel's, 255 where it has none; the
+    result is (tex * alpha + rd * (255 - alpha)) / 255, rounded. float16 are values less `cnv_param`, or divided by 255. A palette
+    stays for the context's later commands, which have none of their own with `ncolor_lut` 0.
+    """
+
+    _structure = "ipu"
+    _header = (DEV_IPU, 0)
+
+    tex: Place = None
+    rd: Place = None
+    wr: Place = None
+    fmt_tex: int = RGBA8888
+    fmt_rd: int = RGBA8888
+    fmt_wr: int = RGBA8888
+    tex_width: int = 0
+    tex_height: int = 0
+    rect_width: int = 0
+    rect_height: int = 0
+    stride_rd: int = 0
+    stride_wr: int = 0
+    lut: Sequence[int] = ()
+    ncolor_lut: int = 0
+    alpha: int = 0
+    transpose: int = 0
+    use_const_alpha: int = 0
+    use_tex: int = 0
+    use_rd: int = 0
+    blf: int = 0
+    ridx: int = 0
+    gidx: int = 1
+    bidx: int = 2
+    aidx: int = 3
+    cnv_type: int = CNV_FP16_SUB
+    cnv_param: Sequence[int] = (0, 0, 0)
+
+    def _raw(self, name: str, value: Any) -> tuple[int, ...]:
+        if name == "lut":
+            return (*value, *[0] * (32 - len(value)))
+        return super()._raw(name, value)
+
+
+@dataclass(kw_only=True)
+class Maximizer(_Command):
+    """The first channel of the largest value among `nclass`, a byte for each pixel, at x * height + y; NaN is the largest."""
+
+    _structure = "maximizer"
+    _header = (DEV_MAXIMIZER, 0)
+
+    input_buf: Place = None
+    output_buf: Place = None
+    width: int = 0
+    height: int = 0
+    nclass: int = 0

@@ -1,0 +1,101 @@
+"""What the nodes of a Graph become in the dv interface: layers, each one run of a command or one fully connected command."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .._pumice import pack_conv_weights, pack_dil_weights, pack_fc_weights, quantize_weights
+from ..element_types import Array
+from ..errors import graph_error
+from . import commands
+
+Shape = tuple[int, int, int]  # channels, height, width
+
+
+@dataclass(eq=False)
+class Activations:
+    """A tensor between layers. Where it is part of `whole` it lies there from that element of an image on."""
+
+    shape: Shape
+    whole: Activations | None = None
+    first: int = 0
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def root(self) -> Activations:
+        return self if self.whole is None else self.whole.root
+
+    @property
+    def offset(self) -> int:
+        """Elements from the beginning of the root."""
+        return 0 if self.whole is None else self.first + self.whole.offset
+
+
+@dataclass
+class Weights:
+    """Of a convolution (kernels, channels, y, x), or of a fully connected layer (outputs, channels, y, x)."""
+
+    values: Array
+    bias: Array
+    slopes: Array | None = None
+
+
+@dataclass(eq=False)
+class Layer:
+    """`run` is that of a convolution command; with `is_full` the layer is a fully connected one, whose activation it has."""
+
+    nodes: list[str]
+    source: Activations
+    target: Activations
+    run: commands.Run = field(default_factory=commands.Run)
+    weights: Weights | None = None
+    added: Activations | None = None
+    is_full: bool = False
+
+    @property
+    def is_dilated(self) -> bool:
+        return self.run.conv_dilation not in (0, (1, 1))
+
+    def packed_weights(self, quantized: bool) -> bytes:
+        """Raises GraphError for weights that float16 does not hold."""
+        assert self.weights is not None
+        values, table = self._halves(self.weights.values), None
+        bias, slopes = self._halves(self.weights.bias), self.weights.slopes
+        if quantized:
+            values, table = quantize_weights(self.weights.values.astype(np.float32))
+        if self.is_full:
+            return pack_fc_weights(values, bias, table=table)
+        pack = pack_dil_weights if self.is_dilated else pack_conv_weights
+        return pack(values, bias, table=table, prelu=None if slopes is None else self._halves(slopes))
+
+    def _halves(self, values: Array) -> Array:
+        with np.errstate(over="ignore"):
+            halves = values.astype(np.float16)
+        if not np.isfinite(halves).all():
+            raise graph_error(
+                "node", self.nodes[0], f"expected weights that float16 holds; given up to {np.abs(values).max()}"
+            )
+        return halves
+
+    @property
+    def stands_alone(self) -> bool:
+        """In a command of one run, as the interface has it."""
+        return self.is_full or self.is_dilated or self.run.lrn != 0
+
+
+def extent(size: int, before: int, after: int, reach: int, stride: int) -> int:
+    """The places of a window on one axis; below 1 where there is none."""
+    return (before + size + after - reach) // stride + 1
+
+
+def sides(pads: Sequence[int]) -> tuple[int, int, int, int]:
+    """Left, right, top, bottom of ONNX's top, left, bottom, right."""
+    top, left, bottom, right = pads
+    return left, right, top, bottom

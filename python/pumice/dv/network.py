@@ -1,0 +1,163 @@
+"""A Graph as commands of the dv interface and packed weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from .._pumice import Graph, from_whc8, to_whc8
+from ..element_types import Array
+from ..errors import binding_error
+from ..graph_cache import load_graph
+from ..model import Model, Outputs
+from ..model_file import Source
+from .commands import Conv, FullyConnected
+from .conversion_nodes import converted
+from .objects import Context, Memory
+from .planning import Plan, names, plan
+
+
+@dataclass(frozen=True)
+class NetworkOutput:
+    """Where a result lies in the memory of activations: float16 in WHC8, of images of `extent`, channels, height and width."""
+
+    name: str
+    shape: tuple[int, ...]  # of the result
+    extent: tuple[int, int, int]
+    offset: int  # bytes
+    softmax_axis: int | None  # that the host computes
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    def result(self, elements: Array) -> Array:
+        """float32 of `shape` from the elements that the device has."""
+        images = self.elements // math.prod(self.extent)
+        made = from_whc8(elements, (images, *self.extent)).astype(np.float32).reshape(self.shape)
+        if self.softmax_axis is None:
+            return made
+        powers = np.exp(made - made.max(axis=self.softmax_axis, keepdims=True))
+        return np.asarray(powers / powers.sum(axis=self.softmax_axis, keepdims=True))
+
+
+class Network:
+    """Commands, the weights that they read, and where input and outputs lie; `from_graph` makes one."""
+
+    def __init__(self, graph: Graph, input_shape: Sequence[int] | None, images: int, quantize: bool) -> None:
+        if images < 1:
+            raise binding_error("D4", "images", "at least 1", str(images), kind="argument")
+        conversion = converted(graph, input_shape, images)
+        self._plan: Plan = plan(conversion, quantize)
+        self.name = graph.name
+        self.input_shape: tuple[int, ...] = (images, *conversion.input.shape)
+        self.input_offset = self._plan.place(conversion.input)
+        self.outputs: list[NetworkOutput] = []
+        for name, value in graph.outputs.items():
+            made = conversion.outputs[name]
+            rank = 4 if value.shape is None else len(value.shape)
+            shape = (images, *made.shape) if rank == 4 else (images, made.elements)
+            axis = conversion.softmax_axes.get(value)
+            self.outputs.append(NetworkOutput(name, shape, made.shape, self._plan.place(made), axis))
+
+    @property
+    def weights(self) -> bytes:
+        """The packed weights of all runs one after the other, what the memory of weights holds."""
+        return self._plan.weights
+
+    @property
+    def activation_bytes(self) -> int:
+        """What the memory of activations has to hold."""
+        return self._plan.activation_bytes
+
+    @property
+    def nodes(self) -> list[list[list[str]]]:
+        """The graph's nodes, by command and run."""
+        return names(self._plan.groups)
+
+    def commands(self, weights: Memory | int, activations: Memory | int) -> list[Conv | FullyConnected]:
+        """The commands on these two memories, or on what stands for them in raw commands."""
+        return self._plan.commands(weights, activations)
+
+    def to_input(self, images: npt.ArrayLike) -> Array:
+        """Images of `input_shape` as the float16 elements that the device reads at `input_offset`. Raises BindingError."""
+        array = np.asarray(images)
+        if array.shape != self.input_shape or array.dtype.kind not in "fiu":
+            raise binding_error(
+                "D4",
+                "images",
+                f"numbers of shape {self.input_shape}",
+                f"{array.dtype} of shape {array.shape}",
+                kind="argument",
+            )
+        return to_whc8(array.astype(np.float16))
+
+    def load(self, context: Context | None = None) -> LoadedNetwork:
+        """On a device, ready to run; by default the default context's. Raises DeviceError, OutOfMemoryError, BindingError."""
+        return LoadedNetwork(self, context)
+
+    def __repr__(self) -> str:
+        outputs = ", ".join(f"{output.name}: {output.shape}" for output in self.outputs)
+        return f"<dv.Network '{self.name}' {self.input_shape} -> {outputs}; {len(self.nodes)} commands>"
+
+
+class LoadedNetwork:
+    """A Network in memories of its own, with its command list; a context manager. One call runs at a time."""
+
+    def __init__(self, network: Network, context: Context | None) -> None:
+        self.network = network
+        context = context or Context()
+        self._memories = context.memory(max(len(network.weights), 1)), context.memory(network.activation_bytes)
+        self.commands = context.command_list()
+        self._memories[0].write(network.weights)
+        for command in network.commands(*self._memories):
+            self.commands.add(command)
+        self.commands.commit()
+
+    def __call__(self, images: npt.ArrayLike, timeout: float | None = None) -> Array | Outputs:
+        """float32 of the output, or of each in the graph's order, from images of the network's `input_shape`; timeout in seconds.
+
+        Raises BindingError, TimeoutError, DeviceLostError.
+        """
+        activations, outputs = self._memories[1], self.network.outputs
+        activations.write(self.network.to_input(images), self.network.input_offset)
+        self.commands.run(timeout)
+        results = [output.result(activations.read(np.float16, output.elements, output.offset)) for output in outputs]
+        return results[0] if len(results) == 1 else Outputs.named(tuple(output.name for output in outputs))(results)
+
+    def close(self) -> None:
+        """Frees the memories once the work in flight has finished. Idempotent."""
+        for one in (self.commands, *self._memories):
+            one.close()
+
+    def __enter__(self) -> LoadedNetwork:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def from_graph(
+    graph: Graph | Model | Source, input_shape: Sequence[int] | None = None, *, images: int = 1, quantize: bool = False
+) -> Network:
+    """A convolutional network of the engine as commands and packed weights of the dv interface.
+
+    graph: a Graph with constant weights, a Model, or what `pumice.load` takes. input_shape: (channels, height, width), where the
+    graph leaves them open. images: of a batch. quantize: weights as indices of 8 bits into a table of each layer.
+
+    Convolutions, deconvolutions, matrix products, pooling, sums, activations and their batch normalizations become runs; chains of
+    them, and concatenations of channels, become commands of several runs. A last Softmax is the host's. LRN is the interface's own
+    approximation. Raises UnsupportedError with every node that has no form there, GraphError for weights beyond float16.
+    """
+    if isinstance(graph, Model):
+        graph = graph.source
+    if not isinstance(graph, Graph):
+        graph, _ = load_graph(graph)
+    return Network(graph, input_shape, images, quantize)

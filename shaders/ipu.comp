@@ -1,0 +1,125 @@
+// Pixels of an image from a texture that is scaled to it, from an image of its size, or from the first over the second. Colours are bytes,
+// all arithmetic is of integers. An invocation makes a word of one row.
+//
+// TEX, RD: 0 absent, else the bytes of a pixel; a texture of 1 has indices into a palette of RGBA. WR: bytes of a pixel; with 6 they
+// are three float16. RGBA of a texture are its bytes in this order; those of the other images are where `place` says.
+#version 450
+layout(push_constant) uniform parameter {
+  uint tex_width, tex_height;
+  uint width, height;
+  uint tex_first, rd_first, wr_first;  // bytes
+  uint rd_stride, wr_stride;           // bytes, modulo 2^32
+  uint bilinear, transposed;
+  uint alpha;       // of all pixels, or 256: their own
+  uint rd_place;    // of red, green, blue and alpha: 4 bits each
+  uint wr_channel;  // at each place: 4 bits each
+  uint by_255;      // float16 are bytes divided by 255, else with `subtracted` subtracted
+  uint subtracted;  // from red, green and blue: 8 bits each
+} p;
+#include "include/bytes.glsl"
+layout(local_size_x = LOCAL_SIZE) in;
+layout(binding = 0) buffer W { uint wr[]; };
+#if TEX
+layout(binding = 1) readonly buffer T { uint tex[]; };
+#endif
+#if TEX == 1
+layout(binding = 2) readonly buffer P { uint palette[]; };
+#endif
+#if RD
+layout(binding = 3) readonly buffer R { uint rd[]; };
+#endif
+
+#if TEX
+uint texel(uint x, uint y, uint channel) {
+  const uint first = p.tex_first + (y * p.tex_width + x) * TEX;
+#if TEX == 1
+  return palette[pm_load_u8(tex, first) & 31u] >> 8u * channel & 0xffu;
+#elif TEX == 3
+  if (channel == 3u) return 255u;
+  return pm_load_u8(tex, first + channel);
+#else
+  return pm_load_u8(tex, first + channel);
+#endif
+}
+
+// The two texels beside the middle of pixel `at` of `size` pixels, and how much of 256 the second weighs.
+uvec3 neighbours(uint at, uint size, uint texels) {
+  const uint whole = at * texels / size;
+  const int rest = int(2u * (at * texels % size) + texels) - int(size), unit = 2 * int(size);  // over the unit: from `whole` on
+  const int below = rest >= 0 ? rest / unit : -1, part = rest - below * unit;
+  const int first = int(whole) + below, last = int(texels) - 1;
+  return uvec3(clamp(first, 0, last), clamp(first + 1, 0, last), (uint(part) * 256u + size) / uint(unit));
+}
+
+uint sampled(uint x, uint y, uint channel) {
+  const uvec2 at = p.transposed != 0u ? uvec2(y, x) : uvec2(x, y);
+  const uvec2 size = p.transposed != 0u ? uvec2(p.height, p.width) : uvec2(p.width, p.height);
+  if (p.bilinear == 0u)
+    return texel((at.x * p.tex_width + p.tex_width / 2u) / size.x, (at.y * p.tex_height + p.tex_height / 2u) / size.y, channel);
+  const uvec3 u = neighbours(at.x, size.x, p.tex_width), v = neighbours(at.y, size.y, p.tex_height);
+  const uint above = texel(u.x, v.x, channel) * (256u - u.z) + texel(u.y, v.x, channel) * u.z;
+  const uint below = texel(u.x, v.y, channel) * (256u - u.z) + texel(u.y, v.y, channel) * u.z;
+  return (above * (256u - v.z) + below * v.z + 0x8000u) >> 16;
+}
+#endif
+
+#if RD
+uint read(uint x, uint y, uint channel) {
+#if RD == 3
+  if (channel == 3u) return 255u;
+#endif
+  return pm_load_u8(rd, p.rd_first + y * p.rd_stride + x * RD + (p.rd_place >> 4u * channel & 0xfu));
+}
+#endif
+
+uint colour(uint x, uint y, uint channel) {
+#if TEX && RD
+  const uint alpha = p.alpha < 256u ? p.alpha : sampled(x, y, 3u);
+  const uint over = channel == 3u ? 255u : sampled(x, y, channel);
+  return (over * alpha + read(x, y, channel) * (255u - alpha) + 127u) / 255u;
+#else
+  if (channel == 3u && p.alpha < 256u) return p.alpha;
+#if TEX
+  return sampled(x, y, channel);
+#else
+  return read(x, y, channel);
+#endif
+#endif
+}
+
+// The float16 nearest to value / 255.
+uint fraction(uint value) {
+  if (value == 0u) return 0u;
+  uint shift = 0u;
+  while (value << shift < 255u) ++shift;  // value / 255 = m * 2^-shift with m from 1 up to 2
+  return (15u - shift << 10) + ((value << 11u + shift) + 255u) / 510u - 1024u;
+}
+
+uint float_of(int value) {
+  if (value == 0) return 0u;
+  const uint magnitude = uint(abs(value));
+  const int exponent = findMSB(magnitude);
+  return (value < 0 ? 0x8000u : 0u) | uint(15 + exponent) << 10 | (magnitude << 10 - exponent & 0x3ffu);
+}
+
+// Byte `at` of a row.
+uint made(uint y, uint at) {
+  const uint x = at / WR, place = at % WR;
+#if WR == 6
+  const uint channel = p.wr_channel >> 4u * (place / 2u) & 0xfu, value = colour(x, y, channel);
+  const uint bits = p.by_255 != 0u ? fraction(value) : float_of(int(value) - int(p.subtracted >> 8u * channel & 0xffu));
+  return bits >> 8u * (place & 1u) & 0xffu;
+#else
+  return colour(x, y, p.wr_channel >> 4u * place & 0xfu);
+#endif
+}
+
+void main() {
+  const uint y = gl_GlobalInvocationID.y, begin = p.wr_first + y * p.wr_stride, end = begin + p.width * WR;
+  const uint word = begin / 4u + gl_GlobalInvocationID.x, byte = word * 4u;
+  if (byte >= end) return;
+  const uint first = max(byte, begin) - byte, last = min(byte + 4u, end) - byte;
+  uint bytes = 0u;
+  for (uint i = first; i < last; ++i) bytes |= made(y, byte + i - begin) << 8u * i;
+  pm_store_bytes(wr, word, bytes, first, last);
+}

@@ -1,0 +1,41 @@
+// y[pixel], a byte: the channel of x that is largest there, the first of equal ones. x: float16, its channels in groups of 8 and the
+// pixels of a group side by side. An invocation makes a word of 4 pixels.
+#version 450
+layout(push_constant) uniform parameter {
+  uint pixels, channels;
+  uint x_offset;  // in elements
+  uint y_offset;  // in bytes
+} p;
+#include "include/bytes.glsl"
+layout(local_size_x = LOCAL_SIZE) in;
+layout(binding = 0) readonly buffer X { uint x[]; };
+layout(binding = 1) buffer Y { uint y[]; };
+
+// Integers in the order of the values; zeros are equal, NaN is the largest.
+uint order_of(uint bits) {
+  const uint magnitude = bits & 0x7fffu;
+  if (magnitude > 0x7c00u) return 0x10000u;
+  return bits < 0x8000u ? 0x8000u + magnitude : 0x8000u - magnitude;
+}
+
+uint largest(uint pixel) {
+  uint best = 0u, channel = 0u;
+  for (uint group = 0u; group < p.channels; group += 8u) {
+    const uint count = min(8u, p.channels - group), first = p.x_offset + group * p.pixels + pixel * count;
+    for (uint i = 0u; i < count; ++i) {
+      const uint order = order_of(pm_load_u16(x, first + i));
+      if (order > best) best = order, channel = group + i;
+    }
+  }
+  return channel;
+}
+
+void main() {
+  const uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint word = group * gl_WorkGroupSize.x + gl_LocalInvocationID.x, byte = word * 4u, end = p.y_offset + p.pixels;
+  if (byte >= end) return;
+  const uint first = max(byte, p.y_offset) - byte, last = min(byte + 4u, end) - byte;
+  uint made = 0u;
+  for (uint i = first; i < last; ++i) made |= largest(byte + i - p.y_offset) << 8u * i;
+  pm_store_bytes(y, word, made, first, last);
+}

@@ -1,0 +1,359 @@
+#include <cstddef>
+#include <cstring>
+
+#include "bindings.h"
+#include "core/error.h"
+#include "dv/command_list.h"
+
+namespace pumice {
+namespace {
+
+// What Python holds: closed, it lets go of its engine object, which others may still hold.
+template <typename T>
+struct Held {
+  std::shared_ptr<T> object;
+  const char* name;
+
+  const std::shared_ptr<T>& get() const {
+    if (!object) throw StateError(std::string("this ") + name + " is closed");
+    return object;
+  }
+};
+using HeldContext = Held<dv::Context>;
+using HeldMemory = Held<dv::Memory>;
+using HeldList = Held<dv::CommandList>;
+
+template <typename T, typename Class>
+void add_lifetime(Class& bound) {
+  bound
+      .def(
+          "close",
+          [](Held<T>& self) {
+            auto object = std::move(self.object);
+            const ReleasedGil release;  // it may wait for work in flight
+            object.reset();
+          },
+          "Lets go of it; what is made of it keeps it. Idempotent.")
+      .def_property_readonly("closed", [](const Held<T>& self) { return !self.object; })
+      .def("__enter__", [](const py::object& self) { return self; })
+      .def("__exit__", [](const py::object& self, const py::args&) { self.attr("close")(); });
+}
+
+// A NumPy view of the mapped bytes, which keeps the memory alive.
+py::array_t<uint8_t> map(const HeldMemory& self) {
+  const auto& memory = self.get();
+  uint8_t* bytes;
+  {
+    const ReleasedGil release;
+    bytes = reinterpret_cast<uint8_t*>(memory->map());
+  }
+  const py::capsule owner(new std::shared_ptr<dv::Memory>(memory),
+                          [](void* kept) { delete static_cast<std::shared_ptr<dv::Memory>*>(kept); });
+  return {{static_cast<py::ssize_t>(memory->bytes())}, {py::ssize_t{1}}, bytes, owner};
+}
+
+std::span<const std::byte> raw_bytes(const py::bytes& raw) {
+  const std::string_view view = raw;
+  return {reinterpret_cast<const std::byte*>(view.data()), view.size()};
+}
+
+// A field of a raw structure: its place, its element as struct.pack() calls it, and how many of them.
+struct Field {
+  const char* name;
+  size_t offset;
+  const char* format;
+  size_t count;
+};
+
+template <typename T>
+constexpr const char* format_of() {
+  if constexpr (std::is_same_v<T, dmp_dv_buf>)
+    return "QQ";
+  else if constexpr (std::is_same_v<T, dmp_dv_cmdraw>)
+    return "IBB2x";
+  else if constexpr (std::is_same_v<T, uint8_t>)
+    return "B";
+  else if constexpr (std::is_same_v<T, int8_t>)
+    return "b";
+  else if constexpr (std::is_same_v<T, uint16_t>)
+    return "H";
+  else if constexpr (std::is_same_v<T, int32_t>)
+    return "i";
+  else if constexpr (std::is_same_v<T, uint32_t>)
+    return "I";
+  else
+    return "";  // a structure of its own
+}
+
+template <typename T>
+Field field(const char* name, size_t offset) {
+  using Element = std::remove_extent_t<T>;
+  return {name, offset, format_of<Element>(), std::is_array_v<T> ? sizeof(T) / sizeof(Element) : 1};
+}
+
+#define PUMICE_FIELD(structure, member) field<decltype(structure::member)>(#member, offsetof(structure, member))
+
+struct Structure {
+  const char* name;
+  size_t size;
+  std::vector<Field> fields;
+};
+
+std::vector<Structure> structures() {
+  using Run = dmp_dv_cmdraw_conv_v0_run;
+  using Conv = dmp_dv_cmdraw_conv_v0;
+  using ConvV1 = dmp_dv_cmdraw_conv_v1;
+  using Fc = dmp_dv_cmdraw_fc_v0;
+  using Ipu = dmp_dv_cmdraw_ipu_v0;
+  using Maximizer = dmp_dv_cmdraw_maximizer_v0;
+  return {
+      {"run",
+       sizeof(Run),
+       {PUMICE_FIELD(Run, weight_buf), PUMICE_FIELD(Run, conv_pad), PUMICE_FIELD(Run, pool_pad), PUMICE_FIELD(Run, m),
+        PUMICE_FIELD(Run, conv_enable), PUMICE_FIELD(Run, p), PUMICE_FIELD(Run, pz), PUMICE_FIELD(Run, conv_stride),
+        PUMICE_FIELD(Run, conv_dilation), PUMICE_FIELD(Run, weight_fmt), PUMICE_FIELD(Run, pool_enable), PUMICE_FIELD(Run, pool_avg_param),
+        PUMICE_FIELD(Run, pool_size), PUMICE_FIELD(Run, pool_stride), PUMICE_FIELD(Run, actfunc), PUMICE_FIELD(Run, actfunc_param),
+        PUMICE_FIELD(Run, rectifi_en), PUMICE_FIELD(Run, lrn)}},
+      {"conv",
+       sizeof(Conv),
+       {PUMICE_FIELD(Conv, header), PUMICE_FIELD(Conv, input_buf), PUMICE_FIELD(Conv, output_buf), PUMICE_FIELD(Conv, eltwise_buf),
+        PUMICE_FIELD(Conv, topo), PUMICE_FIELD(Conv, w), PUMICE_FIELD(Conv, h), PUMICE_FIELD(Conv, z), PUMICE_FIELD(Conv, c),
+        PUMICE_FIELD(Conv, input_circular_offset), PUMICE_FIELD(Conv, output_mode), PUMICE_FIELD(Conv, run)}},
+      {"conv_v1",
+       sizeof(ConvV1),
+       {PUMICE_FIELD(ConvV1, header), PUMICE_FIELD(ConvV1, u8tofp16_table), PUMICE_FIELD(ConvV1, to_bgr), PUMICE_FIELD(ConvV1, conv_cmd)}},
+      {"fc",
+       sizeof(Fc),
+       {PUMICE_FIELD(Fc, header), PUMICE_FIELD(Fc, weight_buf), PUMICE_FIELD(Fc, input_buf), PUMICE_FIELD(Fc, output_buf),
+        PUMICE_FIELD(Fc, input_size), PUMICE_FIELD(Fc, output_size), PUMICE_FIELD(Fc, weight_fmt), PUMICE_FIELD(Fc, actfunc),
+        PUMICE_FIELD(Fc, actfunc_param)}},
+      {"ipu", sizeof(Ipu), {PUMICE_FIELD(Ipu, header),     PUMICE_FIELD(Ipu, tex),         PUMICE_FIELD(Ipu, rd),
+                            PUMICE_FIELD(Ipu, wr),         PUMICE_FIELD(Ipu, fmt_tex),     PUMICE_FIELD(Ipu, fmt_rd),
+                            PUMICE_FIELD(Ipu, fmt_wr),     PUMICE_FIELD(Ipu, tex_width),   PUMICE_FIELD(Ipu, tex_height),
+                            PUMICE_FIELD(Ipu, rect_width), PUMICE_FIELD(Ipu, rect_height), PUMICE_FIELD(Ipu, stride_rd),
+                            PUMICE_FIELD(Ipu, stride_wr),  PUMICE_FIELD(Ipu, lut),         PUMICE_FIELD(Ipu, ncolor_lut),
+                            PUMICE_FIELD(Ipu, alpha),      PUMICE_FIELD(Ipu, transpose),   PUMICE_FIELD(Ipu, use_const_alpha),
+                            PUMICE_FIELD(Ipu, use_tex),    PUMICE_FIELD(Ipu, use_rd),      PUMICE_FIELD(Ipu, blf),
+                            PUMICE_FIELD(Ipu, ridx),       PUMICE_FIELD(Ipu, gidx),        PUMICE_FIELD(Ipu, bidx),
+                            PUMICE_FIELD(Ipu, aidx),       PUMICE_FIELD(Ipu, cnv_type),    PUMICE_FIELD(Ipu, cnv_param)}},
+      {"maximizer",
+       sizeof(Maximizer),
+       {PUMICE_FIELD(Maximizer, header), PUMICE_FIELD(Maximizer, input_buf), PUMICE_FIELD(Maximizer, output_buf),
+        PUMICE_FIELD(Maximizer, width), PUMICE_FIELD(Maximizer, height), PUMICE_FIELD(Maximizer, nclass)}}};
+}
+
+#undef PUMICE_FIELD
+
+using FieldTuple = py::typing::Tuple<size_t, py::str, size_t>;
+using StructureTuple = py::typing::Tuple<size_t, py::typing::Dict<py::str, FieldTuple>>;
+
+py::typing::Dict<py::str, StructureTuple> structure_table() {
+  py::dict table;
+  for (const Structure& structure : structures()) {
+    py::dict fields;
+    for (const Field& one : structure.fields) fields[one.name] = py::make_tuple(one.offset, one.format, one.count);
+    table[structure.name] = py::make_tuple(structure.size, fields);
+  }
+  return table;
+}
+
+// Numbers that fields take.
+py::typing::Dict<py::str, int> constants() {
+  using dv::Activation;
+  using dv::ConvKind;
+  using dv::PoolKind;
+  const auto code = [](auto value) { return static_cast<int>(value); };
+  const std::pair<const char*, int> all[] = {{"DEV_CONV", DMP_DV_DEV_CONV},
+                                             {"DEV_FC", DMP_DV_DEV_FC},
+                                             {"DEV_IPU", DMP_DV_DEV_IPU},
+                                             {"DEV_MAXIMIZER", DMP_DV_DEV_MAXIMIZER},
+                                             {"RGBA8888", DMP_DV_RGBA8888},
+                                             {"RGB888", DMP_DV_RGB888},
+                                             {"RGBFP16", DMP_DV_RGBFP16},
+                                             {"LUT", DMP_DV_LUT},
+                                             {"CNV_FP16_SUB", DMP_DV_CNV_FP16_SUB},
+                                             {"CNV_FP16_DIV_255", DMP_DV_CNV_FP16_DIV_255},
+                                             {"CONVOLUTION", code(ConvKind::convolution)},
+                                             {"DEPTHWISE", code(ConvKind::depthwise)},
+                                             {"DECONVOLUTION", code(ConvKind::deconvolution)},
+                                             {"DEPTHWISE_DECONVOLUTION", code(ConvKind::depthwise_deconvolution)},
+                                             {"POOL_MAX", code(PoolKind::maximum)},
+                                             {"POOL_AVERAGE", code(PoolKind::average)},
+                                             {"UPSAMPLE", code(PoolKind::upsample)},
+                                             {"ACT_TANH", code(Activation::tanh)},
+                                             {"ACT_LEAKY_RELU", code(Activation::leaky_relu)},
+                                             {"ACT_SIGMOID", code(Activation::sigmoid)},
+                                             {"ACT_PRELU", code(Activation::prelu)},
+                                             {"ACT_ELU", code(Activation::elu)},
+                                             {"ACT_RELU6", code(Activation::relu6)}};
+  py::dict named;
+  for (const auto& [name, value] : all) named[name] = value;
+  return named;
+}
+
+py::typing::Dict<py::str, int> info_of(const HeldContext& self) {
+  const dmp_dv_info_v0& info = self.get()->info();
+  py::dict result;
+  result["ub_size"] = info.ub_size;
+  result["max_kernel_size"] = info.max_kernel_size;
+  result["conv_freq"] = info.conv_freq;
+  result["fc_freq"] = info.fc_freq;
+  result["max_fc_vector_size"] = info.max_fc_vector_size;
+  return result;
+}
+
+void bind_dv_context(py::module_& module) {
+  py::class_<HeldContext> bound(module, "DvContext", "What dv commands run on.");
+  bound
+      .def(py::init([](const std::shared_ptr<Context>& device, bool strict, bool separate) {
+             return HeldContext{std::make_shared<dv::Context>(device, strict, separate), "Context"};
+           }),
+           py::arg("device").none(false), py::arg("strict") = false, py::arg("separate") = false)
+      .def_property_readonly(
+          "device", [](const HeldContext& self) { return self.get()->device(); }, "The engine's context.")
+      .def_property_readonly(
+          "strict", [](const HeldContext& self) { return self.get()->strict(); },
+          "Its lists refuse what the vendor's hardware does not take.")
+      .def_property_readonly("info", &info_of, "Properties of the device by name.")
+      .def_property_readonly("info_string", [](const HeldContext& self) { return self.get()->info_string(); })
+      .def(
+          "device_exists", [](const HeldContext& self, int type) { return self.get()->has_device(type); }, py::arg("dev_type_id"),
+          "Whether there is a device of that kind. Raises BindingError for an unknown kind.");
+  add_lifetime<dv::Context>(bound);
+}
+
+void bind_dv_memory(py::module_& module) {
+  py::class_<HeldMemory> bound(module, "DvMemory", "Whole pages of memory that commands name and the host maps.");
+  bound
+      .def(py::init([](const HeldContext& context, uint64_t size) {
+             const auto& owner = context.get();
+             const ReleasedGil release;
+             return HeldMemory{dv::Memory::create(owner, size), "Memory"};
+           }),
+           py::arg("context"), py::arg("size"), "size in bytes; content undefined. Raises BindingError for 0, OutOfMemoryError.")
+      .def_property_readonly(
+          "size", [](const HeldMemory& self) { return self.get()->bytes(); }, "Bytes, a multiple of 4096.")
+      .def_property_readonly(
+          "handle", [](const HeldMemory& self) { return self.get()->handle(); }, "What stands for it in a raw command.")
+      .def_property_readonly("mapped", [](const HeldMemory& self) { return self.get()->mapped(); })
+      .def("map", &map, "All of it as a NumPy array of uint8; the same memory every time until unmap().")
+      .def(
+          "unmap",
+          [](const HeldMemory& self) {
+            const auto& memory = self.get();
+            const ReleasedGil release;
+            memory->unmap();
+          },
+          "Ends a sync and the mapping. Idempotent.")
+      .def(
+          "sync_start",
+          [](const HeldMemory& self, bool read, bool write) {
+            const auto& memory = self.get();
+            const ReleasedGil release;
+            memory->sync_start(read, write);
+          },
+          py::arg("read") = true, py::arg("write") = true,
+          "Begins access by the host: what the device made is seen. Raises BindingError where it is not mapped, or for neither.")
+      .def(
+          "sync_end",
+          [](const HeldMemory& self) {
+            const auto& memory = self.get();
+            const ReleasedGil release;
+            memory->sync_end();
+          },
+          "Ends it: what the host wrote is seen by the device.")
+      .def(
+          "to_device",
+          [](const HeldMemory& self, uint64_t offset, uint64_t size) {
+            const auto& memory = self.get();
+            const ReleasedGil release;
+            memory->to_device(offset, size);
+          },
+          py::arg("offset"), py::arg("size"), "A range of bytes, at once. Raises BindingError past the end and where it is not mapped.")
+      .def(
+          "to_cpu",
+          [](const HeldMemory& self, uint64_t offset, uint64_t size) {
+            const auto& memory = self.get();
+            const ReleasedGil release;
+            memory->to_cpu(offset, size);
+          },
+          py::arg("offset"), py::arg("size"), "A range of bytes, at once. Raises BindingError past the end and where it is not mapped.");
+  add_lifetime<dv::Memory>(bound);
+  module.def("dv_total_size", &dv::Memory::total_bytes, "Bytes of all dv memories of the process.");
+}
+
+void bind_dv_list(py::module_& module) {
+  py::class_<HeldList> bound(module, "DvCommandList", "Commands that are checked as they are added, committed once, executed many times.");
+  bound
+      .def(py::init([](const HeldContext& context) { return HeldList{std::make_shared<dv::CommandList>(context.get()), "CommandList"}; }),
+           py::arg("context"))
+      .def(
+          "add_raw",
+          [](const HeldList& self, const py::bytes& raw) {
+            const auto& list = self.get();
+            list->add(raw_bytes(raw), [&](uint64_t handle) {
+              auto memory = dv::Memory::find(*list->context()->device(), handle);
+              if (!memory) throw BindingError("D4", "mem", "", "the handle of a live Memory of this device", std::to_string(handle));
+              return memory;
+            });
+          },
+          py::arg("raw"), "Checks a raw command and keeps its memories. Raises BindingError naming the run and the field.")
+      .def(
+          "commit",
+          [](const HeldList& self) {
+            const auto& list = self.get();
+            const ReleasedGil release;
+            list->commit();
+          },
+          "Prepares the list: weights are read. Raises StateError when called twice, BindingError for an empty list.")
+      .def_property_readonly("committed", [](const HeldList& self) { return self.get()->committed(); })
+      .def(
+          "exec",
+          [](const HeldList& self) {
+            const auto list = self.get();
+            const ReleasedGil release;
+            return list->exec();
+          },
+          "Queues one execution and returns its id. Raises StateError before commit().")
+      .def(
+          "wait",
+          [](const HeldList& self, int64_t id, std::optional<double> timeout) {
+            const auto list = self.get();
+            const ReleasedGil release;
+            list->wait(id, timeout, check_signals);
+          },
+          py::arg("exec_id"), py::arg("timeout") = py::none(),
+          "Waits for an execution; timeout in seconds. Raises TimeoutError, DeviceLostError, BindingError for an id that was not given.")
+      .def_property_readonly(
+          "last_exec_time", [](const HeldList& self) { return self.get()->last_exec_time(); },
+          "Microseconds on the device of the execution that was waited for last; 0 before that.")
+      .def_property_readonly(
+          "dispatch_count", [](const HeldList& self) { return self.get()->dispatch_count(); }, "Kernels that an execution runs.")
+      .def("__len__", [](const HeldList& self) { return self.get()->size(); });
+  add_lifetime<dv::CommandList>(bound);
+}
+
+}  // namespace
+
+void bind_dv(py::module_& module) {
+  bind_dv_context(module);
+  bind_dv_memory(module);
+  bind_dv_list(module);
+  module.def("dv_version_string", &dv::version_string);
+  module.def("dv_constants", &constants, "Numbers that fields of commands take, by name.");
+  module.def("dv_structures", &structure_table,
+             "By name of a raw structure its size and, by name, the fields' offsets, formats and counts.");
+  module.def(
+      "dv_required_bytes", [](const py::bytes& raw, bool strict) { return dv::required_bytes(raw_bytes(raw), strict); }, py::arg("raw"),
+      py::arg("strict") = false);
+  module.def(
+      "dv_run_outputs",
+      [](const py::bytes& raw, bool strict) {
+        std::vector<std::tuple<uint32_t, uint32_t, uint32_t>> outputs;
+        for (const dv::Extent& one : dv::run_outputs(raw_bytes(raw), strict)) outputs.emplace_back(one.width, one.height, one.channels);
+        return outputs;
+      },
+      py::arg("raw"), py::arg("strict") = false);
+}
+
+}  // namespace pumice

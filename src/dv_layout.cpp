@@ -1,0 +1,101 @@
+#include "bindings.h"
+#include "core/error.h"
+#include "dv/layout.h"
+
+namespace pumice {
+namespace {
+
+constexpr std::string_view kAxes = "NCHW";
+
+// A batch of tensors in host memory, its axes named.
+struct Arrangement {
+  std::array<py::ssize_t, 4> axes{-1, -1, -1, -1};  // positions of those of kAxes
+  uint32_t images = 1;
+  dv::Extent extent;
+
+  Arrangement(const std::optional<std::string>& given, const Shape& shape) {
+    const std::string layout = given.value_or(shape.size() == 3 ? "CHW" : "NCHW");
+    for (size_t i = 0; i < layout.size(); ++i)
+      if (const size_t axis = kAxes.find(layout[i]); axis != kAxes.npos && axes[axis] < 0) axes[axis] = static_cast<py::ssize_t>(i);
+    const bool has_batch = axes[0] >= 0;
+    if (layout.size() != 3u + has_batch || std::count(axes.begin(), axes.end(), -1) != (has_batch ? 0 : 1))
+      throw BindingError("D6", "layout", "", "the letters C, H and W, and N or not, in any order", "'" + layout + "'");
+    if (shape.size() != layout.size())
+      throw BindingError("D6", "shape", "", std::to_string(layout.size()) + " axes, as '" + layout + "' has", to_string(shape));
+    const auto size = [&](size_t axis) {
+      const int64_t given_size = shape[static_cast<size_t>(axes[axis])];
+      if (given_size < 0 || given_size > UINT32_MAX) throw BindingError("D6", "shape", "", "sizes that 32 bits hold", to_string(shape));
+      return static_cast<uint32_t>(given_size);
+    };
+    if (has_batch) images = size(0);
+    extent = {size(3), size(2), size(1)};
+  }
+  dv::HostStrides strides(const py::array& array) const {
+    const auto stride = [&](size_t axis) { return axes[axis] < 0 ? 0 : array.strides(axes[axis]); };
+    return {stride(0), stride(1), stride(2), stride(3)};
+  }
+};
+
+void check_plain(const py::array& array, const char* what) {
+  refuse_masked(array, what);
+  if (array.dtype().attr("hasobject").cast<bool>()) throw UnsupportedError(std::string(what) + " of Python objects in WHC8");
+}
+
+bool has_native_elements(const py::array& array) {
+  return array.dtype().byteorder() != '>' && (array.flags() & py::detail::npy_api::NPY_ARRAY_ALIGNED_);
+}
+
+py::array to_whc8(const py::array& array, const std::optional<std::string>& layout) {
+  check_plain(array, "array");
+  const Arrangement arrangement(layout, shape_of(array));
+  const py::array source = has_native_elements(array) ? array : contiguous(array);
+  py::array made(source.dtype(), std::vector<py::ssize_t>{source.size()});
+  const auto element_bytes = static_cast<size_t>(source.itemsize());
+  const auto* from = static_cast<const std::byte*>(source.data());
+  auto* to = static_cast<std::byte*>(made.mutable_data());
+  const dv::HostStrides strides = arrangement.strides(source);
+  const ReleasedGil release;
+  dv::to_whc8(element_bytes, arrangement.images, arrangement.extent, from, strides, to);
+  return made;
+}
+
+py::array from_whc8(const py::array& values, const Shape& shape, const std::optional<std::string>& layout) {
+  check_plain(values, "values");
+  const Arrangement arrangement(layout, shape);
+  const py::array source = contiguous(values);
+  const uint64_t elements = arrangement.images * arrangement.extent.elements();
+  if (source.ndim() != 1 || static_cast<uint64_t>(source.size()) != elements)
+    throw BindingError("D6", "values", "",
+                       "one axis of " + std::to_string(elements) + " elements, as the shape " + to_string(shape) + " has",
+                       "shape " + to_string(shape_of(source)));
+  py::array made(source.dtype(), std::vector<py::ssize_t>(shape.begin(), shape.end()));
+  const auto element_bytes = static_cast<size_t>(source.itemsize());
+  const auto* from = static_cast<const std::byte*>(source.data());
+  auto* to = static_cast<std::byte*>(made.mutable_data());
+  const dv::HostStrides strides = arrangement.strides(made);
+  const ReleasedGil release;
+  dv::from_whc8(element_bytes, arrangement.images, arrangement.extent, from, to, strides);
+  return made;
+}
+
+uint64_t whc8_index(const std::array<uint32_t, 3>& shape, uint32_t channel, uint32_t y, uint32_t x) {
+  const auto [channels, height, width] = shape;
+  if (channel >= channels || y >= height || x >= width)
+    throw BindingError("D6", "index", "", "one inside " + to_string(Shape(shape.begin(), shape.end())), to_string(Shape{channel, y, x}));
+  return dv::whc8_index({width, height, channels}, channel, x, y);
+}
+
+}  // namespace
+
+void bind_dv_layout(py::module_& module) {
+  module.def("to_whc8", &to_whc8, py::arg("array"), py::arg("layout") = py::none(),
+             "The elements of activations in the order of WHC8, images one after the other: an array of one axis and the same dtype.\n"
+             "layout: the array's axes, the letters C, H and W and for a batch N in any order; None: 'CHW' or 'NCHW' by rank. Raises\n"
+             "BindingError (D6), UnsupportedError for elements of other than 1, 2, 4 or 8 bytes.");
+  module.def("from_whc8", &from_whc8, py::arg("values"), py::arg("shape"), py::arg("layout") = py::none(),
+             "The inverse of to_whc8: a new array of this shape, whose axes layout names. Raises as to_whc8.");
+  module.def("whc8_index", &whc8_index, py::arg("shape"), py::arg("channel"), py::arg("y"), py::arg("x"),
+             "Where an element of one image stands in WHC8; shape: (channels, height, width). Raises BindingError (D6).");
+}
+
+}  // namespace pumice

@@ -1,0 +1,228 @@
+#include "bindings.h"
+#include "core/error.h"
+#include "dv/packing.h"
+#include "dv/quantizer.h"
+
+namespace pumice {
+namespace {
+
+using Values = std::optional<py::array>;
+using Dimensions = std::vector<py::ssize_t>;
+using Packed = std::variant<py::bytes, py::array>;
+
+// A layer's parts as arrays; `weights` has the table applied.
+struct Unpacked {
+  py::array weights;
+  Values indices, table;
+  py::array bias;
+  Values prelu;
+};
+
+std::string text_of(const py::handle& object) {
+  return py::str(object).cast<std::string>();
+}
+
+std::string text_of(const Dimensions& sizes) {
+  return text_of(py::tuple(py::cast(sizes)));
+}
+
+Dimensions sizes_of(const py::array& array) {
+  return {array.shape(), array.shape() + array.ndim()};
+}
+
+// A contiguous array of this dtype and, where one is given, shape. Throws BindingError (D3).
+py::array expected_array(const py::array& given, const char* name, const char* dtype, const std::optional<Dimensions>& shape = {}) {
+  refuse_masked(given, name);
+  py::array native = contiguous(given);
+  if (!native.dtype().equal(py::dtype(dtype)) || (shape && sizes_of(given) != *shape))
+    throw BindingError("D3", name, "", std::string(dtype) + (shape ? " of shape " + text_of(*shape) : ""),
+                       text_of(given.dtype()) + " of shape " + text_of(sizes_of(given)));
+  return native;
+}
+
+py::array zeros(py::ssize_t size) {
+  py::array_t<uint16_t> made(size);
+  std::fill_n(made.mutable_data(), size, uint16_t{0});
+  return made;
+}
+
+py::array halves(const Dimensions& shape) {
+  return {py::dtype("float16"), shape};
+}
+
+uint16_t* data_of(py::array& array) {
+  return static_cast<uint16_t*>(array.mutable_data());
+}
+
+// The arrays to pack, checked.
+struct Given {
+  py::array weights, bias;
+  Values table, prelu;
+
+  Given(const py::array& values, const Values& biases, const Values& map, const Values& slopes, py::ssize_t outputs)
+      : weights(expected_array(values, "weights", map ? "uint8" : "float16")),
+        bias(biases ? expected_array(*biases, "bias", "float16", Dimensions{outputs}) : zeros(outputs)) {
+    if (map) table = expected_array(*map, "table", "float16", Dimensions{dv::kTableEntries});
+    if (slopes) prelu = expected_array(*slopes, "prelu", "float16", Dimensions{outputs});
+  }
+  dv::Weights parts() const {
+    const auto data = [](const Values& array) { return array ? static_cast<const uint16_t*>(array->data()) : nullptr; };
+    return {weights.data(), data(table), static_cast<const uint16_t*>(bias.data()), data(prelu)};
+  }
+};
+
+int dimension(py::ssize_t size) {
+  return static_cast<int>(std::min<py::ssize_t>(size, INT32_MAX));
+}
+
+dv::ConvDims conv_dims(const Dimensions& shape, bool quantized, bool prelu) {
+  if (shape.size() != 4) throw BindingError("D3", "weights", "", "the shape (kernels, channels, ky, kx)", text_of(shape));
+  return {dimension(shape[1]), dimension(shape[3]), dimension(shape[2]), dimension(shape[0]), quantized, prelu};
+}
+
+dv::FcDims fc_dims(const Dimensions& shape, bool quantized) {
+  if (shape.size() != 2 && shape.size() != 4 && shape.size() != 6)
+    throw BindingError("D3", "weights", "", "the shape (outputs, inputs), (outputs, c, h, w) or (c, h, w, c, h, w)", text_of(shape));
+  const size_t outputs = shape.size() == 6 ? 3 : 1;
+  const auto size = [&](size_t axis, size_t end) { return axis < end ? dimension(shape[axis]) : 1; };
+  return {size(outputs, shape.size()),
+          size(outputs + 1, shape.size()),
+          size(outputs + 2, shape.size()),
+          size(0, outputs),
+          size(1, outputs),
+          size(2, outputs),
+          quantized};
+}
+
+template <typename Dims>
+py::bytes pack(const Dims& dims, const Given& given, size_t (*bytes)(const Dims&),
+               size_t (*pack_weights)(const Dims&, const dv::Weights&, std::span<std::byte>)) {
+  const size_t size = bytes(dims);
+  auto packed = py::reinterpret_steal<py::bytes>(PyBytes_FromStringAndSize(nullptr, static_cast<py::ssize_t>(size)));
+  if (!packed) throw py::error_already_set();
+  auto* target = reinterpret_cast<std::byte*>(PyBytes_AS_STRING(packed.ptr()));
+  const dv::Weights parts = given.parts();
+  const ReleasedGil release;
+  pack_weights(dims, parts, {target, size});
+  return packed;
+}
+
+template <size_t (*bytes)(const dv::ConvDims&), size_t (*pack_weights)(const dv::ConvDims&, const dv::Weights&, std::span<std::byte>)>
+py::bytes pack_convolution(const py::array& weights, const Values& bias, const Values& table, const Values& prelu) {
+  const dv::ConvDims dims = conv_dims(sizes_of(weights), table.has_value(), prelu.has_value());
+  return pack(dims, Given(weights, bias, table, prelu, dims.kernels), bytes, pack_weights);
+}
+
+py::bytes pack_fully_connected(const py::array& weights, const Values& bias, const Values& table) {
+  const dv::FcDims dims = fc_dims(sizes_of(weights), table.has_value());
+  return pack(dims, Given(weights, bias, table, {}, static_cast<py::ssize_t>(dims.outputs())), dv::packed_fc_bytes, dv::pack_fc_weights);
+}
+
+std::span<const std::byte> span_of(const Packed& packed) {
+  if (const auto* array = std::get_if<py::array>(&packed)) return bytes_of(*array);
+  const auto& bytes = std::get<py::bytes>(packed);
+  return {reinterpret_cast<const std::byte*>(PyBytes_AS_STRING(bytes.ptr())), static_cast<size_t>(PyBytes_GET_SIZE(bytes.ptr()))};
+}
+
+template <typename Dims>
+Unpacked unpack(const Dims& dims, Packed packed, const Dimensions& shape, py::ssize_t outputs, bool prelu, size_t (*bytes)(const Dims&),
+                void (*unpack_weights)(const Dims&, std::span<const std::byte>, const dv::UnpackedWeights&)) {
+  if (auto* array = std::get_if<py::array>(&packed)) *array = expected_array(*array, "packed", "uint8");
+  const auto source = span_of(packed);
+  dv::expect_packed(bytes(dims), source.size());
+  Unpacked made{halves(shape), {}, {}, halves({outputs}), {}};
+  dv::UnpackedWeights target{.values = data_of(made.weights), .bias = data_of(made.bias)};
+  if (dims.quantized) {
+    made.indices = py::array(py::dtype("uint8"), shape), made.table = halves({dv::kTableEntries});
+    target.indices = static_cast<uint8_t*>(made.indices->mutable_data()), target.table = data_of(*made.table);
+  }
+  if (prelu) made.prelu = halves({outputs}), target.prelu = data_of(*made.prelu);
+  const ReleasedGil release;
+  unpack_weights(dims, source, target);
+  return made;
+}
+
+template <size_t (*bytes)(const dv::ConvDims&),
+          void (*unpack_weights)(const dv::ConvDims&, std::span<const std::byte>, const dv::UnpackedWeights&)>
+Unpacked unpack_convolution(const Packed& packed, const Dimensions& shape, bool quantized, bool prelu) {
+  const dv::ConvDims dims = conv_dims(shape, quantized, prelu);
+  return unpack(dims, packed, shape, dims.kernels, prelu, bytes, unpack_weights);
+}
+
+Unpacked unpack_fully_connected(const Packed& packed, const Dimensions& shape, bool quantized) {
+  const dv::FcDims dims = fc_dims(shape, quantized);
+  return unpack(dims, packed, shape, static_cast<py::ssize_t>(dims.outputs()), false, dv::packed_fc_bytes, dv::unpack_fc_weights);
+}
+
+py::typing::Tuple<py::array, py::array> quantize(const py::array& weights) {
+  refuse_masked(weights, "weights");
+  if (!weights.dtype().equal(py::dtype("float16")) && !weights.dtype().equal(py::dtype("float32")))
+    throw BindingError("D3", "weights", "", "float16 or float32", text_of(weights.dtype()));
+  const py::array values = contiguous(weights.attr("astype")("float32", py::arg("copy") = false).cast<py::array>());
+  py::array indices(py::dtype("uint8"), sizes_of(weights)), table = halves({dv::kTableEntries});
+  const std::span source(static_cast<const float*>(values.data()), static_cast<size_t>(values.size()));
+  const std::span target(static_cast<uint8_t*>(indices.mutable_data()), source.size());
+  const auto made = [&] {
+    const ReleasedGil release;
+    return dv::quantize_weights(source, target);
+  }();
+  std::copy(made.begin(), made.end(), data_of(table));
+  return py::make_tuple(indices, table);
+}
+
+constexpr const char* kPackText =
+    "weights: float16 of shape (kernels, channels, ky, kx), kernels of sides 1 to 7, channels 1 where it is depthwise; with a table,\n"
+    "float16 of shape (256,), they are uint8 indices into it, and the table's first entry should be 0.0: cells that no weight uses have\n"
+    "index 0. bias (None: zeros) and prelu, slopes: float16 of shape (kernels,). Raises BindingError (D1, D3).";
+
+constexpr const char* kUnpackText =
+    "packed: bytes, or an array of uint8; what is beyond the packed weights is not read. shape: (kernels, channels, ky, kx). Raises\n"
+    "BindingError (D1, D2, D3).";
+
+}  // namespace
+
+void bind_dv_packing(py::module_& module) {
+  py::class_<Unpacked>(module, "UnpackedWeights", "The parts of a layer's packed weights.")
+      .def_property_readonly(
+          "weights", [](const Unpacked& self) { return self.weights; }, "float16, the table applied.")
+      .def_property_readonly(
+          "indices", [](const Unpacked& self) { return self.indices; }, "uint8; None without a table.")
+      .def_property_readonly(
+          "table", [](const Unpacked& self) { return self.table; }, "float16 of shape (256,), or None.")
+      .def_property_readonly(
+          "bias", [](const Unpacked& self) { return self.bias; }, "float16, one for each output.")
+      .def_property_readonly("prelu", [](const Unpacked& self) { return self.prelu; }, "float16, one for each kernel, or None.");
+  const auto def_pack = [&](const char* name, const auto& pack, const std::string& text) {
+    module.def(name, pack, py::arg("weights"), py::arg("bias") = py::none(), py::kw_only(), py::arg("table") = py::none(),
+               py::arg("prelu") = py::none(), (text + "\n" + kPackText).c_str());
+  };
+  def_pack("pack_conv_weights", &pack_convolution<dv::packed_conv_bytes, dv::pack_conv_weights>,
+           "The packed weights of a convolution or deconvolution.");
+  def_pack("pack_dil_weights", &pack_convolution<dv::packed_dil_bytes, dv::pack_dil_weights>,
+           "The packed weights of a dilated convolution.");
+  module.def("pack_fc_weights", &pack_fully_connected, py::arg("weights"), py::arg("bias") = py::none(), py::kw_only(),
+             py::arg("table") = py::none(),
+             "The packed weights of a fully connected layer. weights: float16, or uint8 indices into a table of shape (256,), of shape\n"
+             "(outputs, inputs), (outputs, c, h, w) or (c, h, w, c, h, w); outputs and inputs get the order WHC8. bias (None: zeros): "
+             "float16 of\n"
+             "shape (outputs,), whose order stays. Raises BindingError (D1, D3).");
+  const auto def_unpack = [&](const char* name, const auto& unpack, const std::string& text) {
+    module.def(name, unpack, py::arg("packed"), py::arg("shape"), py::kw_only(), py::arg("quantized") = false, py::arg("prelu") = false,
+               (text + "\n" + kUnpackText).c_str());
+  };
+  def_unpack("unpack_conv_weights", &unpack_convolution<dv::packed_conv_bytes, dv::unpack_conv_weights>,
+             "The weights, biases and slopes that pack_conv_weights packed.");
+  def_unpack("unpack_dil_weights", &unpack_convolution<dv::packed_dil_bytes, dv::unpack_dil_weights>,
+             "The weights, biases and slopes that pack_dil_weights packed.");
+  module.def("quantize_weights", &quantize, py::arg("weights"),
+             "(indices, table): uint8 of the weights' shape and float16 of shape (256,), as the packers take them. The 255 values from\n"
+             "entry 1 on, ascending, are those with the least sum of squared errors (k-means on a line, exact), rounded to float16, and\n"
+             "each weight takes the nearest; entry 0 is 0.0, which weights of exactly 0 take. At most 255 distinct float16 values stay as\n"
+             "they are. weights: float16, or float32, which is rounded. Raises BindingError (D3; D7 for what float16 does not hold, NaN\n"
+             "and infinity).");
+  module.def("unpack_fc_weights", &unpack_fully_connected, py::arg("packed"), py::arg("shape"), py::kw_only(), py::arg("quantized") = false,
+             "The weights and biases that pack_fc_weights packed; shape: that of its weights, packed as of unpack_conv_weights. Raises\n"
+             "BindingError (D1, D2, D3).");
+}
+
+}  // namespace pumice

@@ -1,0 +1,270 @@
+"""What convolution commands of the dv interface compute, in NumPy, from the formulas of the interface alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import pumice.dv as dv
+
+Array = npt.NDArray[Any]
+CANCELLED = 2e-6  # of the largest result: what float32 rounds, which near 0 is many numbers of float16
+
+ACTIVATIONS = {
+    0: lambda x, a: x,
+    1: lambda x, a: np.tanh(x),
+    2: lambda x, a: np.where(x > 0, x, a * x if a else 0),
+    3: lambda x, a: 1 / (1 + np.exp(-x)),
+    5: lambda x, a: np.where(x < 0, np.expm1(np.minimum(x, 0)), x),
+    6: lambda x, a: np.clip(x, 0, 6),
+}
+
+
+def to_whc8(x: Array) -> Array:
+    """(C, H, W) as the interface orders it."""
+    return np.concatenate([x[first : first + 8].transpose(2, 1, 0).ravel() for first in range(0, len(x), 8)])
+
+
+def from_whc8(flat: Array, c: int, h: int, w: int) -> Array:
+    groups, at = [], 0
+    for first in range(0, c, 8):
+        count = min(8, c - first)
+        groups.append(flat[at : at + count * h * w].reshape(w, h, count).transpose(2, 1, 0))
+        at += count * h * w
+    return np.concatenate(groups)
+
+
+def windows(x: Array, kernel: tuple[int, int], step: tuple[int, int], dilation: tuple[int, int]) -> Array:
+    """(C, H', W', ky, kx) of a padded (C, H, W); pairs are (x, y)."""
+    (kx, ky), (sx, sy), (dx, dy) = kernel, step, dilation
+    whole = np.lib.stride_tricks.sliding_window_view(x, ((ky - 1) * dy + 1, (kx - 1) * dx + 1), (1, 2))
+    return whole[:, ::sy, ::sx, ::dy, ::dx]
+
+
+def padded(x: Array, sides: tuple[int, int, int, int], value: float) -> Array:
+    left, right, top, bottom = sides
+    return np.pad(x, ((0, 0), (top, bottom), (left, right)), constant_values=value)
+
+
+@dataclass(kw_only=True)
+class Run:
+    """One run: its fields as the interface has them, and the values of its weights."""
+
+    kind: int = 0
+    weights: Array | None = None  # (out, in, ky, kx)
+    bias: Array | None = None
+    slopes: Array | None = None
+    table: Array | None = None
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (0, 0)
+    pool: int = 0
+    window: tuple[int, int] = (1, 1)
+    step: tuple[int, int] = (1, 1)
+    pool_pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    factor: float = 0.0
+    act: int = 0
+    slope: float = 0.0
+    absolute: bool = False
+    lrn: bool = False
+
+    @property
+    def values(self) -> Array:
+        assert self.weights is not None
+        return self.weights if self.table is None else self.table[self.weights]
+
+    @property
+    def dilations(self) -> tuple[int, int]:
+        return max(self.dilation[0], 1), max(self.dilation[1], 1)
+
+    def packed(self) -> bytes:
+        assert self.weights is not None and self.bias is not None
+        pack = dv.pack_dil_weights if max(self.dilations) > 1 else dv.pack_conv_weights
+        return bytes(pack(self.weights, self.bias, table=self.table, prelu=self.slopes))
+
+    def raw(self, weight_buf: Any, channels: int) -> dv.Run:
+        """`channels`: of the input."""
+        kernel = (1, 1) if self.weights is None else (self.weights.shape[3], self.weights.shape[2])
+        return dv.Run(
+            weight_buf=weight_buf,
+            conv_enable=self.kind,
+            m=channels if self.weights is None else len(self.weights),
+            p=kernel,
+            conv_pad=self.pads,
+            conv_stride=self.stride,
+            conv_dilation=self.dilation,
+            weight_fmt=1 if self.table is None else 3,
+            pool_enable=self.pool,
+            pool_size=self.window,
+            pool_stride=self.step,
+            pool_pad=self.pool_pads,
+            pool_avg_param=float(self.factor),
+            actfunc=self.act,
+            actfunc_param=float(self.slope),
+            rectifi_en=int(self.absolute),
+            lrn=0x503 if self.lrn else 0,
+        )
+
+    def convolved(self, x: Array) -> Array:
+        assert self.bias is not None
+        weights, (sx, sy) = self.values.astype(np.float64), self.stride
+        if self.kind & 4:
+            spread = np.zeros((len(x), (x.shape[1] - 1) * sy + 1, (x.shape[2] - 1) * sx + 1))
+            spread[:, ::sy, ::sx] = x
+            x, (sx, sy) = spread, (1, 1)
+        seen = windows(padded(x, self.pads, 0), (weights.shape[3], weights.shape[2]), (sx, sy), self.dilations)
+        form = "chwyx,cyx->chw" if self.kind & 2 else "chwyx,ocyx->ohw"
+        sums = np.einsum(form, seen, weights[:, 0] if self.kind & 2 else weights, optimize=True)
+        return sums + self.bias.astype(np.float64)[:, None, None]
+
+    def pooled(self, x: Array) -> Array:
+        if self.pool == 4:
+            return x.repeat(2, 1).repeat(2, 2)
+        if self.pool == 1:
+            return windows(padded(x, self.pool_pads, -np.inf), self.window, self.step, (1, 1)).max((3, 4))
+        sums = windows(padded(x, self.pool_pads, 0), self.window, self.step, (1, 1)).sum((3, 4))
+        return sums * float(np.float16(self.factor))
+
+    def normalized(self, x: Array) -> Array:
+        squares = np.pad(x**2, ((2, 2), (0, 0), (0, 0)))
+        sums = sum(squares[i : i + len(x)] for i in range(5))
+        k = np.clip(np.floor(np.log(np.maximum(sums, 1e-30)) / np.log(4)), 0, 11)
+        low, high = 4.0**k, 4.0 ** (k + 1)
+        first, last = (1 + 2e-5 * low) ** -0.75, (1 + 2e-5 * high) ** -0.75
+        return x * (first + (sums - low) * (last - first) / (high - low))
+
+    def __call__(self, x: Array, added: Array | None = None) -> Array:
+        """The run's result before it is rounded to float16; `added` is what eltwise_buf holds."""
+        x = x.astype(np.float64)
+        if self.lrn:
+            x = self.normalized(x)
+        if self.kind:
+            x = self.convolved(x)
+        if self.pool == 2:
+            x = self.pooled(x)
+        if added is not None:
+            x = x + added
+        if self.pool in (1, 4):
+            x = self.pooled(x)
+        if self.act == 4:
+            assert self.slopes is not None
+            x = np.where(x > 0, x, self.slopes.astype(np.float64)[:, None, None] * x)
+        else:
+            x = ACTIVATIONS[self.act](x, float(np.float16(self.slope)))
+        return np.abs(x) if self.absolute else x
+
+    def summed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """(C, H, W) of what is added."""
+        plain = replace(self, act=0, absolute=False, lrn=False, pool=self.pool if self.pool == 2 else 0)
+        return plain(np.zeros(shape)).shape
+
+
+@dataclass
+class Command:
+    """A whole command on a context of its own memories, with guards around all that is written."""
+
+    context: dv.Context
+    runs: list[Run]
+    inputs: Array  # (N, C, H, W), float16
+    topo: int | None = None
+    adds: bool = False
+    added: list[Array] | None = None  # by run that writes, (N, C, H, W); None: the input
+    offset: int = 64  # of the input in its memory
+    output_offset: int = 128
+    memories: list[dv.Memory] = field(default_factory=list)
+
+    @property
+    def last(self) -> int:
+        return 1 << (len(self.runs) - 1) if self.topo is None else self.topo
+
+    def expected(self) -> list[list[Array]]:
+        """By image, of each run that writes: float16."""
+        results = []
+        for n, image in enumerate(self.inputs):
+            x, made = image, list[Array]()
+            for i, run in enumerate(self.runs):
+                writes = bool(self.last >> i & 1)
+                extra = None
+                if self.adds and writes:
+                    extra = (
+                        image.astype(np.float64) if self.added is None else self.added[len(made)][n].astype(np.float64)
+                    )
+                with np.errstate(over="ignore"):
+                    y = run(x, extra).astype(np.float16)
+                if writes:
+                    made.append(y)
+                x = image if writes else y
+            results.append(made)
+        return results
+
+    def memory(self, values: Array | bytes, offset: int = 0, room: int = 0) -> dv.Memory:
+        data = np.frombuffer(values, np.uint8) if isinstance(values, bytes) else values.view(np.uint8)
+        memory = dv.Memory(self.context, offset + data.nbytes + room)
+        memory.write(data, offset)
+        self.memories.append(memory)
+        return memory
+
+    def raw(self) -> dv.Conv:
+        n, c, h, w = self.inputs.shape
+        flat = np.concatenate([to_whc8(image) for image in self.inputs])
+        source = self.memory(flat, self.offset)
+        sizes = [sum(y.size for y in image) for image in self.expected()]
+        guarded = np.full(sum(sizes) + self.output_offset // 2 + 64, 0x7E55, np.uint16)
+        self.target = self.memory(guarded)
+        runs, channels = [], c
+        for i, run in enumerate(self.runs):
+            place = None if run.weights is None else (self.memory(run.packed()), 0)
+            runs.append(run.raw(place, channels))
+            channels = c if self.last >> i & 1 else (channels if run.weights is None else len(run.weights))
+        extra = None
+        if self.adds and self.added is not None:
+            parts = [to_whc8(part[k]) for k in range(n) for part in self.added]
+            extra = self.memory(np.concatenate(parts))
+        return dv.Conv(
+            input_buf=source + self.offset,
+            output_buf=self.target + self.output_offset,
+            eltwise_buf=extra,
+            topo=self.topo,
+            w=w,
+            h=h,
+            c=c,
+            input_circular_offset=n,
+            output_mode=int(self.adds),
+            run=runs,
+        )
+
+    def check(self, ulps: int = 1) -> None:
+        """Runs the command and compares all that it writes, and what lies around it."""
+        with dv.CommandList(self.context) as commands:
+            commands.add(self.raw())
+            commands.commit()
+            commands.run(timeout=60)
+        self.compare(ulps)
+
+    def compare(self, ulps: int = 1) -> None:
+        at = self.output_offset // 2
+        everything = self.target.read(np.uint16, self.target.size // 2)
+        for n, image in enumerate(self.expected()):
+            for i, wanted in enumerate(image):
+                given = from_whc8(everything[at : at + wanted.size].view(np.float16), *wanted.shape)
+                distance = np.where(np.isnan(given) & np.isnan(wanted), 0, np.abs(ordered(given) - ordered(wanted)))
+                if ulps and np.isfinite(wanted).all() and np.isfinite(given).all():
+                    off = np.abs(given.astype(np.float64) - wanted)
+                    distance[off <= CANCELLED * np.abs(wanted.astype(np.float64)).max()] = 0
+                assert distance.max() <= ulps, (
+                    f"image {n}, output {i}: {distance.max()} ulps at {np.unravel_index(distance.argmax(), wanted.shape)}, "
+                    f"{(distance > ulps).sum()} of {wanted.size} wrong\n{given.ravel()[:8]}\n{wanted.ravel()[:8]}"
+                )
+                at += wanted.size
+        assert (everything[: self.output_offset // 2] == 0x7E55).all(), "written before the output"
+        guards = everything[at : at + 64]
+        assert (guards == 0x7E55).all(), "written after the output"
+
+
+def ordered(x: Array) -> Array:
+    """float16 as integers whose differences count the numbers in between."""
+    bits = x.view(np.uint16).astype(np.int32)
+    return np.where(bits & 0x8000, -(bits & 0x7FFF), bits)

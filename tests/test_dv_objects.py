@@ -1,0 +1,522 @@
+"""Contexts, memories and lists of the dv interface: states, lifetimes in every order, threads, publishing of weights, raw layouts."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice
+import pumice.dv as dv
+from dv_model import to_whc8
+
+PAGE = 4096
+
+
+@pytest.fixture(scope="module", params=["shared", "separate"])
+def dv_context(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[dv.Context]:
+    """The host maps the device's memory itself, or copies of it."""
+    with dv.Context(pumice_context, separate=request.param == "separate") as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def no_garbage() -> None:
+    """Memories of earlier tests, which tracebacks hold, are not counted."""
+    gc.collect()
+
+
+def doubling(memory: dv.Memory, output: int = 2048, factor: float = 2.0, pixels: int = 64) -> dv.Conv:
+    """16 channels of so many pixels, from the start of a memory."""
+    run = dv.Run(pool_enable=dv.POOL_AVERAGE, pool_size=(1, 1), pool_avg_param=factor, m=16)
+    return dv.Conv(input_buf=memory, output_buf=memory + output, w=pixels, h=1, c=16, run=[run])
+
+
+def committed(context: dv.Context, *commands: Any) -> dv.CommandList:
+    made = context.command_list()
+    for command in commands:
+        made.add(command)
+    made.commit()
+    return made
+
+
+# ---- contexts
+
+
+def test_a_context_tells_what_it_is(dv_context: dv.Context) -> None:
+    assert dv_context.info == {
+        "ub_size": 1 << 20,
+        "max_kernel_size": 7,
+        "conv_freq": 1,
+        "fc_freq": 1,
+        "max_fc_vector_size": 16384,
+    }
+    assert dv_context.info_string == "DMP DV: " + " ".join(f"{name}={value}" for name, value in dv_context.info.items())
+    assert [dv_context.device_exists(kind) for kind in range(1, 5)] == [True] * 4
+    for kind in (0, 5, -1):
+        with pytest.raises(pumice.BindingError, match="dev_type_id"):
+            dv_context.device_exists(kind)
+    assert dv.get_version_string().count(".") == 2
+    assert dv_context.device.info.name in repr(dv_context)
+
+
+def test_a_context_may_be_made_of_a_devices_name(pumice_context: pumice.Context) -> None:
+    with dv.Context(f"uuid:{pumice_context.info.uuid}") as made:
+        assert made.device.info.uuid == pumice_context.info.uuid
+        assert made.device is not pumice_context
+        made.device.close()
+
+
+# ---- memory
+
+
+def test_sizes_are_whole_pages(dv_context: dv.Context) -> None:
+    before = dv.total_size()
+    with dv_context.memory(1) as small, dv_context.memory(PAGE + 1) as large:
+        assert (small.size, large.size) == (PAGE, 2 * PAGE)
+        assert dv.total_size() == before + 3 * PAGE
+        assert len(small.map()) == PAGE
+    assert dv.total_size() == before
+    with pytest.raises(pumice.BindingError, match="at least one byte"):
+        dv_context.memory(0)
+    with pytest.raises(pumice.OutOfMemoryError):
+        dv_context.memory(1 << 60)
+    with pytest.raises(pumice.OutOfMemoryError):
+        dv_context.memory((1 << 64) - 1)
+
+
+def test_a_mapping_is_one_until_it_is_unmapped(dv_context: dv.Context) -> None:
+    with dv_context.memory(PAGE) as memory:
+        first, second = memory.map(), memory.map()
+        assert first.ctypes.data == second.ctypes.data
+        first[:3] = 1, 2, 3
+        memory.unmap()
+        memory.unmap()
+        assert not memory.mapped
+        assert list(memory.map()[:3]) == [1, 2, 3]
+
+
+def test_a_sync_needs_a_mapping_and_a_direction(dv_context: dv.Context) -> None:
+    with dv_context.memory(PAGE) as memory:
+        with pytest.raises(pumice.BindingError, match="map\\(\\) first"):
+            memory.sync_start()
+        memory.sync_end()
+        memory.map()
+        with pytest.raises(pumice.BindingError, match="neither"):
+            memory.sync_start(False, False)
+        for read, write in itertools.product([False, True], repeat=2):
+            if read or write:
+                memory.sync_start(read, write)
+        memory.sync_end()
+        memory.sync_end()
+
+
+def test_ranges_of_transfers(dv_context: dv.Context) -> None:
+    with dv_context.memory(PAGE) as memory:
+        for transfer in (memory.to_device, memory.to_cpu):
+            for offset, size in ((0, PAGE + 1), (PAGE + 1, 0), (1 << 63, 1 << 63)):
+                with pytest.raises(pumice.BindingError, match="at most 4096 bytes"):
+                    transfer(offset, size)
+            transfer(PAGE, 0)
+            with pytest.raises(pumice.BindingError, match="map\\(\\) first"):
+                transfer(0, 1)
+        memory.map()
+        memory.to_device(8, 16)
+        memory.to_cpu(8, 16)
+
+
+def test_views_are_checked_and_keep_the_memory(dv_context: dv.Context) -> None:
+    before = dv.total_size()
+    memory = dv_context.memory(PAGE)
+    view = memory.array(np.float16, (4, 8), 64)
+    with pytest.raises(pumice.BindingError, match="at most 4096 bytes"):
+        memory.array(np.float32, 1024, 4)
+    with pytest.raises(pumice.BindingError, match="at most 4096 bytes"):
+        memory.array(np.float32, 1, -4)
+    memory.close()
+    view[:] = 3
+    assert dv.total_size() == before + PAGE
+    del view
+    gc.collect()
+    assert dv.total_size() == before
+
+
+def test_what_is_closed_says_so(dv_context: dv.Context) -> None:
+    memory, commands = dv_context.memory(PAGE), dv_context.command_list()
+    for one in (memory, commands):
+        one.close()
+        one.close()
+        assert one.closed and "closed" in repr(one)
+    for use in (
+        memory.map,
+        memory.unmap,
+        memory.sync_end,
+        lambda: memory.size,
+        commands.commit,
+        commands.exec,
+        lambda: len(commands),
+    ):
+        with pytest.raises(pumice.StateError, match="closed"):
+            use()
+
+
+# ---- lists
+
+
+def test_states_of_a_list(dv_context: dv.Context) -> None:
+    memory = dv_context.memory(PAGE)
+    commands = dv_context.command_list()
+    for early in (commands.exec, commands.wait, lambda: commands.dispatch_count):
+        with pytest.raises(pumice.StateError, match="commit"):
+            early()
+    commands.add(doubling(memory))
+    assert commands.last_exec_time == 0
+    commands.commit()
+    with pytest.raises(pumice.StateError, match="already committed"):
+        commands.commit()
+    with pytest.raises(pumice.StateError, match="is committed"):
+        commands.add(doubling(memory))
+    assert commands.committed and len(commands) == 1 and commands.dispatch_count == 1
+    commands.run(timeout=60)
+    assert commands.last_exec_time >= 0
+
+
+def test_ids_grow_and_may_be_waited_for_in_any_order_and_again(dv_context: dv.Context) -> None:
+    memory = dv_context.memory(PAGE)
+    first, second = committed(dv_context, doubling(memory)), committed(dv_context, doubling(memory, factor=3.0))
+    ids = [commands.exec() for _ in range(20) for commands in (first, second)]
+    assert ids == sorted(set(ids)) and ids[0] >= 1
+    for i in (ids[-1], ids[0], ids[7], ids[7]):
+        first.wait(i, timeout=60)
+    second.wait(ids[0], timeout=60)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1 << 62])
+def test_an_id_that_was_not_given(dv_context: dv.Context, wrong: int) -> None:
+    commands = committed(dv_context, doubling(dv_context.memory(PAGE)))
+    with pytest.raises(pumice.BindingError, match="exec_id"):
+        commands.wait(wrong, timeout=60)
+
+
+def test_a_wait_ends_with_its_timeout(dv_context: dv.Context) -> None:
+    memory = dv_context.memory(1 << 22)
+    commands = committed(dv_context, *[doubling(memory, 1 << 21, pixels=65535) for _ in range(20)])
+    ids = [commands.exec() for _ in range(10)]
+    with pytest.raises(pumice.TimeoutError):
+        commands.wait(ids[-1], timeout=0)
+    commands.wait(ids[-1], timeout=60)
+
+
+def test_the_execution_time_is_that_of_the_execution_waited_for(dv_context: dv.Context) -> None:
+    memory = dv_context.memory(1 << 22)
+    small = committed(dv_context, doubling(memory, pixels=1))
+    large = committed(dv_context, *[doubling(memory, 1 << 21, pixels=65535) for _ in range(8)])
+    ids = [small.exec(), large.exec(), small.exec(), large.exec()]
+    large.wait(ids[3], timeout=60)
+    small.wait(ids[0], timeout=60)
+    large.wait(ids[1], timeout=60)
+    assert 0 <= small.last_exec_time < large.last_exec_time
+
+
+def test_a_failed_add_leaves_the_list_as_it_was(dv_context: dv.Context) -> None:
+    memory = dv_context.memory(PAGE)
+    commands = dv_context.command_list()
+    commands.add(doubling(memory))
+    with pytest.raises(pumice.BindingError):
+        commands.add(dv.Maximizer(input_buf=memory, output_buf=memory, width=0, height=1, nclass=2))
+    memory.write(np.ones(1024, np.float16))
+    commands.commit()
+    commands.run(timeout=60)
+    assert (memory.read(np.float16, 1024, 2048)[:1] == 2).all()
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["context", "memory", "list"])))
+def test_release_in_every_order(pumice_context: pumice.Context, order: tuple[str, ...]) -> None:
+    before = dv.total_size()
+    context = dv.Context(pumice_context)
+    memory = context.memory(PAGE)
+    memory.write(np.full(1024, 1.5, np.float16))
+    commands = committed(context, doubling(memory))
+    view = memory.array(np.float16, 1024, 2048)
+    view[:] = 0
+    parts = {"context": context, "memory": memory, "list": commands}
+    commands.exec()
+    for name in order:
+        if not commands.closed:
+            commands.run(timeout=60)
+        if not memory.closed:
+            memory.to_cpu(2048, 2048)
+        parts[name].close()
+    assert (view == 3).all()
+    del view, memory, commands, parts
+    gc.collect()
+    assert dv.total_size() == before
+
+
+def test_a_memory_may_outlive_its_device() -> None:
+    before = dv.total_size()
+    with pumice.Context() as device:
+        memory = dv.Context(device).memory(PAGE)
+    memory.close()
+    assert dv.total_size() == before
+
+
+def test_a_list_keeps_what_its_commands_name(dv_context: dv.Context) -> None:
+    before = dv.total_size()
+    memory = dv_context.memory(PAGE)
+    handle = memory.handle
+    commands = committed(dv_context, doubling(memory))
+    memory.close()
+    del memory
+    gc.collect()
+    commands.run(timeout=60)
+    assert dv.total_size() == before + PAGE
+    assert dv_context.memory(PAGE).handle > handle
+    commands.close()
+    assert dv.total_size() == before
+
+
+def test_a_memory_of_another_context_of_the_device_is_taken(
+    pumice_context: pumice.Context, dv_context: dv.Context
+) -> None:
+    with dv.Context(pumice_context) as other:
+        memory = other.memory(PAGE)
+        memory.write(np.ones(1024, np.float16))
+        committed(dv_context, doubling(memory)).run(timeout=60)
+        assert (memory.read(np.float16, 16, 2048) == 2).all()
+
+
+# ---- weights
+
+
+def test_weights_are_read_at_commit_and_again_where_they_were_published(dv_context: dv.Context) -> None:
+    def packed(value: float) -> Any:
+        identity = (np.eye(8) * value).astype(np.float16).reshape(8, 8, 1, 1)
+        return np.frombuffer(bytes(dv.pack_conv_weights(identity, np.zeros(8, np.float16))), np.uint8)
+
+    memory, weights = dv_context.memory(PAGE), dv_context.memory(PAGE)
+    memory.write(np.ones(64, np.float16))
+    weights.write(packed(2))
+    run = dv.Run(weight_buf=weights, conv_enable=dv.CONVOLUTION, m=8)
+    commands = committed(dv_context, dv.Conv(input_buf=memory, output_buf=memory + 2048, w=8, h=1, c=8, run=[run]))
+
+    def result() -> float:
+        commands.run(timeout=60)
+        values = memory.read(np.float16, 64, 2048)
+        assert (values == values[0]).all()
+        return float(values[0])
+
+    view = weights.map()
+    assert result() == 2
+    view[: len(packed(3))] = packed(3)
+    assert result() == 2, "not published yet"
+    weights.to_device(0, len(packed(3)))
+    assert result() == 3
+    for value, publish in ((4.0, weights.sync_end), (5.0, weights.unmap)):
+        view = weights.map()
+        weights.sync_start(read=False, write=True)
+        view[: len(packed(value))] = packed(value)
+        assert result() == value - 1
+        publish()
+        assert result() == value
+    weights.map()
+    weights.to_device(0, 16)  # the same bytes
+    assert result() == 5
+
+
+# ---- threads
+
+
+def test_lists_run_in_threads(dv_context: dv.Context) -> None:
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            with dv_context.memory(PAGE) as memory:
+                memory.write(np.full(1024, number, np.float16))
+                with committed(dv_context, doubling(memory)) as commands:
+                    for _ in range(20):
+                        ids = [commands.exec() for _ in range(3)]
+                        commands.wait(ids[0], timeout=60)
+                        commands.wait(ids[2], timeout=60)
+                    assert (memory.read(np.float16, 1024, 2048) == 2 * number).all()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_one_list_is_executed_and_waited_for_by_many_threads(dv_context: dv.Context) -> None:
+    memory = dv_context.memory(PAGE)
+    commands = committed(dv_context, doubling(memory))
+    ids: list[int] = []
+
+    def work() -> None:
+        for _ in range(25):
+            i = commands.exec()
+            commands.wait(i, timeout=60)
+            ids.append(i)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(ids)) == 100
+
+
+# ---- raw layouts
+
+RUN = {
+    "weight_buf": 0,
+    "conv_pad": 16,
+    "pool_pad": 20,
+    **{
+        name: 24 + 2 * i
+        for i, name in enumerate(
+            [
+                "m",
+                "conv_enable",
+                "p",
+                "pz",
+                "conv_stride",
+                "conv_dilation",
+                "weight_fmt",
+                "pool_enable",
+                "pool_avg_param",
+                "pool_size",
+                "pool_stride",
+                "actfunc",
+                "actfunc_param",
+                "rectifi_en",
+                "lrn",
+            ]
+        )
+    },
+}
+CONV = {"topo": 56, "w": 60, "h": 62, "z": 64, "c": 66, "input_circular_offset": 68, "output_mode": 70}
+FC = {"input_size": 56, "output_size": 58, "weight_fmt": 60, "actfunc": 62, "actfunc_param": 64}
+IPU = {
+    "fmt_tex": 56,
+    "fmt_rd": 57,
+    "fmt_wr": 58,
+    "tex_width": 60,
+    "tex_height": 62,
+    "rect_width": 64,
+    "rect_height": 66,
+    "stride_rd": 68,
+    "stride_wr": 72,
+    "ncolor_lut": 204,
+    "alpha": 205,
+    "transpose": 206,
+    "use_const_alpha": 207,
+    "use_tex": 208,
+    "use_rd": 209,
+    "blf": 210,
+    "ridx": 211,
+    "gidx": 212,
+    "bidx": 213,
+    "aidx": 214,
+    "cnv_type": 215,
+}
+MAXIMIZER = {"width": 40, "height": 42, "nclass": 44}
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "header", "fields", "first"),
+    [
+        (dv.Conv, 1864, (1, 0), CONV, 0),
+        (dv.FullyConnected, 72, (2, 0), FC, 0),
+        (dv.Ipu, 224, (3, 0), IPU, 0),
+        (dv.Maximizer, 48, (4, 0), MAXIMIZER, 0),
+        (dv.Run, 56, None, {name: at for name, at in RUN.items() if name != "weight_buf"}, 0),
+    ],
+)
+def test_every_number_has_its_place(
+    kind: Any, size: int, header: tuple[int, int] | None, fields: dict[str, int], first: int
+) -> None:
+    for name, offset in fields.items():
+        low, high = bytes(kind(**{name: 0})), bytes(kind(**{name: 0x55}))
+        assert len(high) == size
+        if header:
+            assert high[:6] == size.to_bytes(4, "little") + bytes(header)
+        changed = [i for i in range(size) if low[i] != high[i]]
+        assert changed == [offset + first] and high[offset + first] == 0x55, name
+
+
+def test_places_pairs_sides_and_halves(dv_context: dv.Context) -> None:
+    memory = dv_context.memory(PAGE)
+    place = memory.handle.to_bytes(8, "little") + (0x1234).to_bytes(8, "little")
+    for command, offsets in (
+        (dv.Conv, {"input_buf": 8, "output_buf": 24, "eltwise_buf": 40}),
+        (dv.FullyConnected, {"weight_buf": 8, "input_buf": 24, "output_buf": 40}),
+        (dv.Ipu, {"tex": 8, "rd": 24, "wr": 40}),
+        (dv.Maximizer, {"input_buf": 8, "output_buf": 24}),
+        (dv.ConvV1, {"u8tofp16_table": 8}),
+        (dv.Run, {"weight_buf": 0}),
+    ):
+        for name, offset in offsets.items():
+            assert bytes(command(**{name: memory + 0x1234}))[offset : offset + 16] == place
+    run = bytes(
+        dv.Run(p=(3, 5), conv_pad=(1, 2, 3, 4), pool_pad=(5, 6, 7, 8), actfunc_param=0.25, pool_avg_param=0x3C00)
+    )
+    assert (run[28:30], run[16:24]) == (b"\3\5", bytes(range(1, 9)))
+    assert (run[48:50], run[40:42]) == (b"\x00\x34", b"\x00\x3c")
+    inner = dv.Conv(run=[dv.Run(m=3), dv.Run(m=4)])
+    raw = bytes(dv.ConvV1(to_bgr=1, conv_cmd=inner))
+    assert (len(raw), raw[5], raw[24:26], raw[32:]) == (1896, 1, b"\1\0", bytes(inner))
+    assert (bytes(inner)[72 + 24], bytes(inner)[72 + 56 + 24], bytes(inner)[56]) == (3, 4, 2)
+    ipu = bytes(dv.Ipu(lut=[0x01020304, 5], cnv_param=(7, 8, 9)))
+    assert (ipu[76:84], ipu[216:219]) == (b"\4\3\2\1\5\0\0\0", b"\7\x08\x09")
+
+
+def test_raw_bytes_are_taken_as_they_are(dv_context: dv.Context) -> None:
+    memory = dv_context.memory(PAGE)
+    memory.write(to_whc8(np.ones((16, 1, 64), np.float16)))
+    committed(dv_context, bytes(doubling(memory))).run(timeout=60)
+    assert (memory.read(np.float16, 1024, 2048) == 2).all()
+
+
+def test_sizes_of_a_command(dv_context: dv.Context) -> None:
+    run = dv.Run(conv_enable=dv.CONVOLUTION, m=20, p=(3, 3), conv_pad=(1, 1, 1, 1), conv_stride=(2, 2))
+    pool = dv.Run(pool_enable=dv.POOL_MAX, pool_size=(2, 2), pool_stride=(2, 2))
+    command = dv.Conv(w=15, h=9, c=8, topo=3, input_circular_offset=2, run=[run, pool])
+    assert command.run_outputs() == [(8, 5, 20), (7, 4, 8)]
+    assert command.required_bytes() == {
+        "input_buf": 15 * 9 * 8 * 4,
+        "run[0].weight_buf": 3 * 16 + 20 * 144,
+        "output_buf": (8 * 5 * 20 + 7 * 4 * 8) * 4,
+    }
+    with pytest.raises(pumice.BindingError, match="convolution command"):
+        dv.Conv.run_outputs(dv.Maximizer(width=1, height=1, nclass=2))
+
+
+def test_the_host_of_separate_memory_sees_and_shows_what_it_syncs(pumice_context: pumice.Context) -> None:
+    with dv.Context(pumice_context, separate=True) as context, context.memory(PAGE) as memory:
+        values, results = memory.array(np.float16, 1024), memory.array(np.float16, 1024, 2048)
+        memory.write(np.zeros(2048, np.float16))
+        commands = committed(context, doubling(memory))
+        values[:] = 1
+        commands.run(timeout=60)
+        memory.to_cpu(2048, 2048)
+        assert (results == 0).all(), "the device saw what was not shown to it"
+        memory.to_device(0, 2048)
+        commands.run(timeout=60)
+        assert (results == 0).all(), "the host saw what it did not ask for"
+        memory.sync_start(read=False, write=True)
+        assert (results == 2).all(), "what the host does not write would be lost"
+        values[:] = 3
+        memory.sync_end()
+        commands.run(timeout=60)
+        memory.sync_start(read=True, write=False)
+        assert (results == 6).all()
