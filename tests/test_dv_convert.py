@@ -102,6 +102,8 @@ NETWORKS: dict[str, Build] = {
     "depthwise deconvolution": lambda graph, x: graph.add(
         "ConvTranspose", x, weight(8, 1, 3, 3), strides=[2, 2], pads=[1, 1, 1, 1], group=8
     ),
+    "depth to space": lambda graph, x: graph.add("DepthToSpace", conv(graph, x, 18), blocksize=3),
+    "depth to space by columns": lambda graph, x: graph.add("DepthToSpace", x, blocksize=2, mode="CRD"),
     "max pool": simple("MaxPool", kernel_shape=[2, 3], strides=[2, 2], pads=[0, 1, 1, 1]),
     "ceiled max pool": simple("MaxPool", kernel_shape=[3, 2], strides=[2, 3], ceil_mode=1),
     "average pool": simple("AveragePool", kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1], count_include_pad=1),
@@ -304,7 +306,7 @@ def test_images_of_another_shape_are_refused(context: pumice.Context) -> None:
 
 def check_model(path: Path, context: pumice.Context, x: NDArray[np.float32]) -> dv.Network:
     """Against the model in fp16, and both against fp32."""
-    network = dv.from_graph(path)
+    network = dv.from_graph(path, x.shape[1:])
     with pumice.load(path, context) as exact, pumice.load(path, context, precision="fp16") as half:
         wanted, close = exact(x), half(x)
         with dv.Context(context) as on, network.load(on) as loaded:
@@ -332,9 +334,13 @@ def test_mnist_reads_the_digit(context: pumice.Context, shared_models: Path) -> 
     check_model(shared_models / "mnist" / "mnist.onnx", context, x)
 
 
+def test_superres_enlarges_the_picture(context: pumice.Context, shared_models: Path) -> None:
+    x = np.load(shared_models / "superres" / "expected" / "dog2_64.input.npy")
+    network = check_model(shared_models / "superres" / "superres.onnx", context, x)
+    assert network.outputs[0].shape == (1, 1, 3 * x.shape[2], 3 * x.shape[3])
+
+
 def test_models_without_a_form_say_which_nodes(shared_models: Path) -> None:
-    with pytest.raises(pumice.UnsupportedError, match="DepthToSpace: no such operator"):
-        dv.from_graph(shared_models / "superres" / "superres.onnx", (1, 64, 64))
     with pytest.raises(pumice.UnsupportedError, match="InstanceNormalization"):
         dv.from_graph(shared_models / "candy" / "candy.onnx", (3, 64, 64))
 

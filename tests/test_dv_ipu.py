@@ -23,9 +23,10 @@ PIXEL = {commands.RGBA8888: 4, commands.RGB888: 3, commands.RGBFP16: 6, commands
 SETTINGS = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@pytest.fixture(scope="module")
-def dv_context(pumice_context: pumice.Context) -> Iterator[dv.Context]:
-    with dv.Context(pumice_context) as context:
+@pytest.fixture(scope="module", params=["shared", "separate"])
+def dv_context(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[dv.Context]:
+    """The host maps the device's memory itself, or copies of it."""
+    with dv.Context(pumice_context, separate=request.param == "separate") as context:
         yield context
 
 

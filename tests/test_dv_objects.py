@@ -25,6 +25,12 @@ def dv_context(request: pytest.FixtureRequest, pumice_context: pumice.Context) -
         yield made
 
 
+@pytest.fixture(autouse=True)
+def no_garbage() -> None:
+    """Memories of earlier tests, which tracebacks hold, are not counted."""
+    gc.collect()
+
+
 def doubling(memory: dv.Memory, output: int = 2048, factor: float = 2.0, pixels: int = 64) -> dv.Conv:
     """16 channels of so many pixels, from the start of a memory."""
     run = dv.Run(pool_enable=dv.POOL_AVERAGE, pool_size=(1, 1), pool_avg_param=factor, m=16)

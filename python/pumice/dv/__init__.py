@@ -56,6 +56,7 @@ from .library import library_path as library_path
 from .library import pkgconfig_path as pkgconfig_path
 from .network import LoadedNetwork as LoadedNetwork
 from .network import Network as Network
+from .network import NetworkOutput as NetworkOutput
 from .network import from_graph as from_graph
 from .objects import CommandList as CommandList
 from .objects import Context as Context

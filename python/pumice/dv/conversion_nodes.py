@@ -11,7 +11,7 @@ from .._pumice import Graph, Node
 from . import commands
 from .commands import Run
 from .conversion import Conversion, require
-from .conversion_windows import batch_normalization, convolution, has_end, pool, upsample
+from .conversion_windows import batch_normalization, convolution, depth_to_space, has_end, pool, upsample
 from .layers import Layer, Weights
 
 _MOST_VECTOR = 65535  # elements, as the fields of a fully connected command hold
@@ -175,6 +175,7 @@ def _softmax(conversion: Conversion, node: Node) -> None:
 _HANDLERS: Mapping[str, Callable[[Conversion, Node], None]] = {
     "Conv": convolution,
     "ConvTranspose": convolution,
+    "DepthToSpace": depth_to_space,
     "BatchNormalization": batch_normalization,
     "MaxPool": pool,
     "AveragePool": pool,

@@ -69,6 +69,28 @@ def convolution(conversion: Conversion, node: Node) -> None:
     conversion.add(node, source, (kernels, height, width), run, Weights(values, bias))
 
 
+def depth_to_space(conversion: Conversion, node: Node) -> None:
+    """A deconvolution that moves each channel to its place among the pixels, times 1."""
+    source, attributes = conversion.source(node), node.attributes
+    channels, height, width = source.shape
+    side = attributes["blocksize"]
+    require(side <= _MOST_KERNEL, f"blocks of {side} x {side}; packed weights have at most 7 x 7")
+    made = channels // (side * side)
+    places = np.arange(channels).reshape((made, side, side) if attributes.get("mode") == "CRD" else (side, side, made))
+    if attributes.get("mode") != "CRD":
+        places = places.transpose(2, 0, 1)
+    values = (places[:, None] == np.arange(channels)[:, None, None]).astype(np.float32)
+    run = Run(
+        m=made,
+        conv_enable=commands.DECONVOLUTION,
+        p=(side, side),
+        conv_pad=(side - 1,) * 4,
+        conv_stride=(side, side),
+    )
+    weights = Weights(values[:, :, ::-1, ::-1], np.zeros(made, np.float32))
+    conversion.add(node, source, (made, height * side, width * side), run, weights)
+
+
 def has_end(layer: Layer) -> bool:
     """Something that comes after sums."""
     run = layer.run
