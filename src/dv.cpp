@@ -23,6 +23,18 @@ using HeldContext = Held<dv::Context>;
 using HeldMemory = Held<dv::Memory>;
 using HeldList = Held<dv::CommandList>;
 
+// Calls without the GIL; the context remembers the text of an error.
+template <typename Call>
+auto noting(const std::shared_ptr<dv::Context>& context, const Call& call) {
+  const ReleasedGil release;
+  try {
+    return call();
+  } catch (const Error& error) {
+    context->note_error(error.what());
+    throw;
+  }
+}
+
 template <typename T, typename Class>
 void add_lifetime(Class& bound) {
   bound
@@ -41,12 +53,8 @@ void add_lifetime(Class& bound) {
 
 // A NumPy view of the mapped bytes, which keeps the memory alive.
 py::array_t<uint8_t> map(const HeldMemory& self) {
-  const auto& memory = self.get();
-  uint8_t* bytes;
-  {
-    const ReleasedGil release;
-    bytes = reinterpret_cast<uint8_t*>(memory->map());
-  }
+  const auto memory = self.get();
+  auto* const bytes = reinterpret_cast<uint8_t*>(noting(memory->context(), [&] { return memory->map(); }));
   const py::capsule owner(new std::shared_ptr<dv::Memory>(memory),
                           [](void* kept) { delete static_cast<std::shared_ptr<dv::Memory>*>(kept); });
   return {{static_cast<py::ssize_t>(memory->bytes())}, {py::ssize_t{1}}, bytes, owner};
@@ -215,6 +223,9 @@ void bind_dv_context(py::module_& module) {
           "strict", [](const HeldContext& self) { return self.get()->strict(); },
           "Its lists refuse what the vendor's hardware does not take.")
       .def_property_readonly("info", &info_of, "Properties of the device by name.")
+      .def_property_readonly(
+          "last_error", [](const HeldContext& self) { return self.get()->last_error(); },
+          "The text of the last error of its memories and lists; empty at first.")
       .def_property_readonly("info_string", [](const HeldContext& self) { return self.get()->info_string(); })
       .def(
           "device_exists", [](const HeldContext& self, int type) { return self.get()->has_device(type); }, py::arg("dev_type_id"),
@@ -226,9 +237,8 @@ void bind_dv_memory(py::module_& module) {
   py::class_<HeldMemory> bound(module, "DvMemory", "Whole pages of memory that commands name and the host maps.");
   bound
       .def(py::init([](const HeldContext& context, uint64_t size) {
-             const auto& owner = context.get();
-             const ReleasedGil release;
-             return HeldMemory{dv::Memory::create(owner, size), "Memory"};
+             const auto owner = context.get();
+             return HeldMemory{noting(owner, [&] { return dv::Memory::create(owner, size); }), "Memory"};
            }),
            py::arg("context"), py::arg("size"), "size in bytes; content undefined. Raises BindingError for 0, OutOfMemoryError.")
       .def_property_readonly(
@@ -240,42 +250,37 @@ void bind_dv_memory(py::module_& module) {
       .def(
           "unmap",
           [](const HeldMemory& self) {
-            const auto& memory = self.get();
-            const ReleasedGil release;
-            memory->unmap();
+            const auto memory = self.get();
+            noting(memory->context(), [&] { memory->unmap(); });
           },
           "Ends a sync and the mapping. Idempotent.")
       .def(
           "sync_start",
           [](const HeldMemory& self, bool read, bool write) {
-            const auto& memory = self.get();
-            const ReleasedGil release;
-            memory->sync_start(read, write);
+            const auto memory = self.get();
+            noting(memory->context(), [&] { memory->sync_start(read, write); });
           },
           py::arg("read") = true, py::arg("write") = true,
           "Begins access by the host: what the device made is seen. Raises BindingError where it is not mapped, or for neither.")
       .def(
           "sync_end",
           [](const HeldMemory& self) {
-            const auto& memory = self.get();
-            const ReleasedGil release;
-            memory->sync_end();
+            const auto memory = self.get();
+            noting(memory->context(), [&] { memory->sync_end(); });
           },
           "Ends it: what the host wrote is seen by the device.")
       .def(
           "to_device",
           [](const HeldMemory& self, uint64_t offset, uint64_t size) {
-            const auto& memory = self.get();
-            const ReleasedGil release;
-            memory->to_device(offset, size);
+            const auto memory = self.get();
+            noting(memory->context(), [&] { memory->to_device(offset, size); });
           },
           py::arg("offset"), py::arg("size"), "A range of bytes, at once. Raises BindingError past the end and where it is not mapped.")
       .def(
           "to_cpu",
           [](const HeldMemory& self, uint64_t offset, uint64_t size) {
-            const auto& memory = self.get();
-            const ReleasedGil release;
-            memory->to_cpu(offset, size);
+            const auto memory = self.get();
+            noting(memory->context(), [&] { memory->to_cpu(offset, size); });
           },
           py::arg("offset"), py::arg("size"), "A range of bytes, at once. Raises BindingError past the end and where it is not mapped.");
   add_lifetime<dv::Memory>(bound);
@@ -290,20 +295,22 @@ void bind_dv_list(py::module_& module) {
       .def(
           "add_raw",
           [](const HeldList& self, const py::bytes& raw) {
-            const auto& list = self.get();
-            list->add(raw_bytes(raw), [&](uint64_t handle) {
-              auto memory = dv::Memory::find(*list->context()->device(), handle);
-              if (!memory) throw BindingError("D4", "mem", "", "the handle of a live Memory of this device", std::to_string(handle));
-              return memory;
+            const auto list = self.get();
+            const auto bytes = raw_bytes(raw);
+            noting(list->context(), [&] {
+              list->add(bytes, [&](uint64_t handle) {
+                auto memory = dv::Memory::find(*list->context()->device(), handle);
+                if (!memory) throw BindingError("D4", "mem", "", "the handle of a live Memory of this device", std::to_string(handle));
+                return memory;
+              });
             });
           },
           py::arg("raw"), "Checks a raw command and keeps its memories. Raises BindingError naming the run and the field.")
       .def(
           "commit",
           [](const HeldList& self) {
-            const auto& list = self.get();
-            const ReleasedGil release;
-            list->commit();
+            const auto list = self.get();
+            noting(list->context(), [&] { list->commit(); });
           },
           "Prepares the list: weights are read. Raises StateError when called twice, BindingError for an empty list.")
       .def_property_readonly("committed", [](const HeldList& self) { return self.get()->committed(); })
@@ -311,16 +318,14 @@ void bind_dv_list(py::module_& module) {
           "exec",
           [](const HeldList& self) {
             const auto list = self.get();
-            const ReleasedGil release;
-            return list->exec();
+            return noting(list->context(), [&] { return list->exec(); });
           },
           "Queues one execution and returns its id. Raises StateError before commit().")
       .def(
           "wait",
           [](const HeldList& self, int64_t id, std::optional<double> timeout) {
             const auto list = self.get();
-            const ReleasedGil release;
-            list->wait(id, timeout, check_signals);
+            noting(list->context(), [&] { list->wait(id, timeout, check_signals); });
           },
           py::arg("exec_id"), py::arg("timeout") = py::none(),
           "Waits for an execution; timeout in seconds. Raises TimeoutError, DeviceLostError, BindingError for an id that was not given.")

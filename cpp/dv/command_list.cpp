@@ -94,8 +94,8 @@ int64_t CommandList::exec() {
   while (at < submissions.size() && is_busy(submissions[at])) ++at;
   if (at == kMostLists) at = static_cast<size_t>(std::ranges::min_element(submissions, {}, &Submission::id) - submissions.begin());
   if (at == lists.size()) lists.push_back(prepared_->lowering.recorder.list());
-  for (const auto& memory : written_) memory->note_device_write();
   const Submission submission = lists[at]->exec();
+  for (const auto& memory : written_) memory->note_device_write();
   if (at == submissions.size())
     submissions.push_back(submission);
   else

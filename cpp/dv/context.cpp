@@ -34,6 +34,16 @@ BufferRange Context::palette() const {
   return {palette_, 0, kBytes};
 }
 
+std::string Context::last_error() const {
+  const std::lock_guard lock(mutex_);
+  return last_error_;
+}
+
+void Context::note_error(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  last_error_ = text;
+}
+
 const char* version_string() {
   return "7.0.20200101";
 }

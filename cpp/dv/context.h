@@ -28,6 +28,8 @@ class Context {
   const std::string& info_string() const { return info_string_; }
   // Whether there is a device of that kind (DMP_DV_DEV_CONV ..). Refusal for another number.
   bool has_device(int type) const;
+  std::string last_error() const;  // empty at first
+  void note_error(const std::string& text);
   // Colours of 4 bytes that IPU commands set and use; zeros at first.
   BufferRange palette() const;
 
@@ -38,6 +40,7 @@ class Context {
   std::string info_string_;
   mutable std::mutex mutex_;
   mutable std::shared_ptr<Buffer> palette_;  // made on first use
+  std::string last_error_;
 };
 
 const char* version_string();  // hardware's major.minor, then the date of the interface

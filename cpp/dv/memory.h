@@ -43,7 +43,7 @@ class Memory {
   void to_cpu(uint64_t offset, uint64_t bytes);
 
   uint64_t published() const { return published_; }  // grows with all that may show the device new bytes
-  void note_device_write() { is_stale_ = true; }     // a list that writes here is being submitted
+  void note_device_write() { is_stale_ = true; }     // a list that writes here was submitted
   // Whether the bytes there, which were published, are these.
   bool holds(uint64_t offset, std::span<const std::byte> expected) const;
   std::vector<std::byte> read(uint64_t offset, uint64_t bytes) const;  // as the device sees them

@@ -1582,6 +1582,11 @@ class DvContext:
     def info_string(self) -> str:
         ...
     @property
+    def last_error(self) -> str:
+        """
+        The text of the last error of its memories and lists; empty at first.
+        """
+    @property
     def strict(self) -> bool:
         """
         Its lists refuse what the vendor's hardware does not take.

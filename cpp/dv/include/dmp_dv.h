@@ -13,9 +13,9 @@
 extern "C" {
 #endif
 
-typedef struct dmp_dv_context_impl *dmp_dv_context;
-typedef struct dmp_dv_mem_impl *dmp_dv_mem;
-typedef struct dmp_dv_cmdlist_impl *dmp_dv_cmdlist;
+typedef struct dmp_dv_context_impl* dmp_dv_context;
+typedef struct dmp_dv_mem_impl* dmp_dv_mem;
+typedef struct dmp_dv_cmdlist_impl* dmp_dv_cmdlist;
 
 /* Flags of dmp_dv_mem_to_device() and dmp_dv_mem_to_cpu(). */
 #define DMP_DV_MEM_CPU_WONT_READ 1
@@ -73,18 +73,18 @@ struct dmp_dv_cmdraw {
 };
 
 /* Static text: major.minor.date. */
-const char *dmp_dv_get_version_string(void);
+const char* dmp_dv_get_version_string(void);
 /* The text of the last error in the process; never NULL. */
-const char *dmp_dv_get_last_error_message(void);
+const char* dmp_dv_get_last_error_message(void);
 /* Sets that text as printf would; prints it too where the environment has VERBOSITY of 1 or more. */
-void dmp_dv_set_last_error_message(const char *format, ...);
+void dmp_dv_set_last_error_message(const char* format, ...);
 
 /* NULL where there is no device. */
 dmp_dv_context dmp_dv_context_create(void);
 /* Lives as long as the context. */
-const char *dmp_dv_context_get_info_string(dmp_dv_context ctx);
+const char* dmp_dv_context_get_info_string(dmp_dv_context ctx);
 /* Fills a structure whose size is set. */
-int dmp_dv_context_get_info(dmp_dv_context ctx, struct dmp_dv_info *info);
+int dmp_dv_context_get_info(dmp_dv_context ctx, struct dmp_dv_info* info);
 /* The count after the call. */
 int dmp_dv_context_release(dmp_dv_context ctx);
 int dmp_dv_context_retain(dmp_dv_context ctx);
@@ -98,7 +98,7 @@ dmp_dv_mem dmp_dv_mem_alloc(dmp_dv_context ctx, size_t size);
 int dmp_dv_mem_release(dmp_dv_mem mem);
 int dmp_dv_mem_retain(dmp_dv_mem mem);
 /* All of the memory, readable and writable; the same address every time until dmp_dv_mem_unmap(). NULL on an error. */
-uint8_t *dmp_dv_mem_map(dmp_dv_mem mem);
+uint8_t* dmp_dv_mem_map(dmp_dv_mem mem);
 void dmp_dv_mem_unmap(dmp_dv_mem mem);
 /* Begins access by the CPU: after a start with `rd` it sees what the device made, after the end of one with `wr` the device sees what it
  * wrote. */
@@ -118,7 +118,7 @@ dmp_dv_cmdlist dmp_dv_cmdlist_create(dmp_dv_context ctx);
 int dmp_dv_cmdlist_release(dmp_dv_cmdlist cmdlist);
 int dmp_dv_cmdlist_retain(dmp_dv_cmdlist cmdlist);
 /* Checks a command, copies it and retains its memories. */
-int dmp_dv_cmdlist_add_raw(dmp_dv_cmdlist cmdlist, struct dmp_dv_cmdraw *cmd);
+int dmp_dv_cmdlist_add_raw(dmp_dv_cmdlist cmdlist, struct dmp_dv_cmdraw* cmd);
 /* Prepares the list; nothing can be added from here on. */
 int dmp_dv_cmdlist_commit(dmp_dv_cmdlist cmdlist);
 /* Queues one execution and returns its id, above 0; below 0 on an error. */
@@ -130,15 +130,14 @@ int64_t dmp_dv_cmdlist_get_last_exec_time(dmp_dv_cmdlist cmdlist);
 
 /* Packs weights, in the order (kernel, channel, y, x): float16, or indices into `quant_map` where that is given. With
  * *packed_weights_size of 0 nothing is written; it is set to the bytes that are needed. `prelu` may be NULL. */
-int dmp_dv_pack_conv_weights(int n_channels, int kx, int ky, int n_kernels, const uint16_t quant_map[256], const void *weights,
-                             const uint16_t *bias, const uint16_t *prelu, uint8_t *packed_weights, size_t *packed_weights_size);
+int dmp_dv_pack_conv_weights(int n_channels, int kx, int ky, int n_kernels, const uint16_t quant_map[256], const void* weights,
+                             const uint16_t* bias, const uint16_t* prelu, uint8_t* packed_weights, size_t* packed_weights_size);
 /* The same for a convolution with a dilation above 1. */
-int dmp_dv_pack_dil_weights(int n_channels, int kx, int ky, int n_kernels, const uint16_t quant_map[256], const void *weights,
-                            const uint16_t *bias, const uint16_t *prelu, uint8_t *packed_weights, size_t *packed_weights_size);
+int dmp_dv_pack_dil_weights(int n_channels, int kx, int ky, int n_kernels, const uint16_t quant_map[256], const void* weights,
+                            const uint16_t* bias, const uint16_t* prelu, uint8_t* packed_weights, size_t* packed_weights_size);
 /* Packs the weights of a fully connected layer, in the order (output channel, y, x, input channel, y, x). */
-int dmp_dv_pack_fc_weights(int c_input, int h_input, int w_input, int c_output, int h_output, int w_output,
-                           const uint16_t quant_map[256], const void *weights, const uint16_t *bias, uint8_t *packed_weights,
-                           size_t *packed_weights_size);
+int dmp_dv_pack_fc_weights(int c_input, int h_input, int w_input, int c_output, int h_output, int w_output, const uint16_t quant_map[256],
+                           const void* weights, const uint16_t* bias, uint8_t* packed_weights, size_t* packed_weights_size);
 
 #ifdef __cplusplus
 }

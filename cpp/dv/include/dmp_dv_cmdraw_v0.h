@@ -14,23 +14,23 @@ extern "C" {
  * Pairs have the one of x in the low and the one of y in the high byte. */
 struct dmp_dv_cmdraw_conv_v0_run {
   struct dmp_dv_buf weight_buf; /* packed weights */
-  uint32_t conv_pad;            /* left bits 0-6, right 8-15, top 16-22, bottom 24-31; a deconvolution is padded after its zeros are put in */
-  uint32_t pool_pad;            /* left, right, top, bottom: a byte each */
-  uint16_t m;                   /* output channels */
-  uint16_t conv_enable;         /* 0 none, 1 convolution, 3 depthwise, 5 deconvolution, 7 depthwise deconvolution */
-  uint16_t p;                   /* kernel size; y of 0: as x */
-  uint16_t pz;                  /* kernel depth: 1 */
-  uint16_t conv_stride;         /* a pair */
-  uint16_t conv_dilation;       /* a pair; 0: 1 */
-  uint16_t weight_fmt;          /* 0 or 1 float16, 3 indices of 8 bits and a table */
-  uint16_t pool_enable;         /* 0 none, 1 maximum, 2 average, 4 upsampling by 2 */
-  uint16_t pool_avg_param;      /* float16 that the sum of an average pooling is multiplied by */
-  uint16_t pool_size;           /* a pair */
-  uint16_t pool_stride;         /* a pair */
-  uint16_t actfunc;             /* 0 none, 1 tanh, 2 leaky ReLU, 3 sigmoid, 4 PReLU, 5 ELU, 6 ReLU6 */
-  uint16_t actfunc_param;       /* float16: slope of leaky ReLU */
-  uint16_t rectifi_en;          /* not 0: the absolute value */
-  uint16_t lrn;                 /* bit 0 on, bit 1 with power function, bits 8-11 log2 of the input's down-scale */
+  uint32_t conv_pad;       /* left bits 0-6, right 8-15, top 16-22, bottom 24-31; a deconvolution is padded after its zeros are put in */
+  uint32_t pool_pad;       /* left, right, top, bottom: a byte each */
+  uint16_t m;              /* output channels */
+  uint16_t conv_enable;    /* 0 none, 1 convolution, 3 depthwise, 5 deconvolution, 7 depthwise deconvolution */
+  uint16_t p;              /* kernel size; y of 0: as x */
+  uint16_t pz;             /* kernel depth: 1 */
+  uint16_t conv_stride;    /* a pair */
+  uint16_t conv_dilation;  /* a pair; 0: 1 */
+  uint16_t weight_fmt;     /* 0 or 1 float16, 3 indices of 8 bits and a table */
+  uint16_t pool_enable;    /* 0 none, 1 maximum, 2 average, 4 upsampling by 2 */
+  uint16_t pool_avg_param; /* float16 that the sum of an average pooling is multiplied by */
+  uint16_t pool_size;      /* a pair */
+  uint16_t pool_stride;    /* a pair */
+  uint16_t actfunc;        /* 0 none, 1 tanh, 2 leaky ReLU, 3 sigmoid, 4 PReLU, 5 ELU, 6 ReLU6 */
+  uint16_t actfunc_param;  /* float16: slope of leaky ReLU */
+  uint16_t rectifi_en;     /* not 0: the absolute value */
+  uint16_t lrn;            /* bit 0 on, bit 1 with power function, bits 8-11 log2 of the input's down-scale */
   uint16_t rsvd;
 };
 
@@ -64,12 +64,12 @@ struct dmp_dv_cmdraw_fc_v0 {
 
 struct dmp_dv_cmdraw_ipu_v0 {
   struct dmp_dv_cmdraw header;
-  struct dmp_dv_buf tex;         /* image that is scaled */
-  struct dmp_dv_buf rd;          /* image that it is blended with */
-  struct dmp_dv_buf wr;          /* image that is written */
-  uint8_t fmt_tex;               /* DMP_DV_RGBA8888, DMP_DV_RGB888 or DMP_DV_LUT */
-  uint8_t fmt_rd;                /* DMP_DV_RGBA8888 or DMP_DV_RGB888 */
-  uint8_t fmt_wr;                /* DMP_DV_RGBA8888, DMP_DV_RGB888 or DMP_DV_RGBFP16 */
+  struct dmp_dv_buf tex; /* image that is scaled */
+  struct dmp_dv_buf rd;  /* image that it is blended with */
+  struct dmp_dv_buf wr;  /* image that is written */
+  uint8_t fmt_tex;       /* DMP_DV_RGBA8888, DMP_DV_RGB888 or DMP_DV_LUT */
+  uint8_t fmt_rd;        /* DMP_DV_RGBA8888 or DMP_DV_RGB888 */
+  uint8_t fmt_wr;        /* DMP_DV_RGBA8888, DMP_DV_RGB888 or DMP_DV_RGBFP16 */
   uint8_t rsvd1;
   uint16_t tex_width;
   uint16_t tex_height;
@@ -84,8 +84,8 @@ struct dmp_dv_cmdraw_ipu_v0 {
   uint8_t use_const_alpha; /* not 0: alpha in place of the pixels' own */
   uint8_t use_tex;
   uint8_t use_rd;
-  uint8_t blf;  /* not 0: bilinear, else nearest */
-  int8_t ridx;  /* position of red in a pixel */
+  uint8_t blf; /* not 0: bilinear, else nearest */
+  int8_t ridx; /* position of red in a pixel */
   int8_t gidx;
   int8_t bidx;
   int8_t aidx;
