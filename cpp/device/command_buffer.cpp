@@ -127,55 +127,64 @@ void CommandBuffer::end_guard() {
   context_->vk().vkCmdEndConditionalRenderingEXT(commands_);
 }
 
-void CommandBuffer::bind(const Pipeline& pipeline, std::span<const BufferRange> buffers, std::span<const std::shared_ptr<Image>> images,
-                         std::span<const std::byte> push) {
+void CommandBuffer::describe(std::span<const DescriptorUse> uses) {
   auto& vk = context_->vk();
-  const auto& bindings = pipeline.bindings();
-  if (&pipeline != bound_) vk.vkCmdBindPipeline(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle());
-  bound_ = &pipeline;
-  if (!bindings.empty()) {
-    VkDescriptorSetAllocateInfo allocate{VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO};
-    const VkDescriptorSetLayout layout = pipeline.set_layout();
-    allocate.descriptorPool = descriptors_;
-    allocate.descriptorSetCount = 1;
-    allocate.pSetLayouts = &layout;
-    VkDescriptorSet set = VK_NULL_HANDLE;
-    check(vk.vkAllocateDescriptorSets(vk.device, &allocate, &set), "vkAllocateDescriptorSets");
-    std::vector<VkDescriptorBufferInfo> buffer_infos(buffers.size());
-    std::vector<VkDescriptorImageInfo> image_infos(images.size());
-    std::vector<VkWriteDescriptorSet> writes(bindings.size());
+  std::vector<VkDescriptorSetLayout> layouts;
+  size_t buffers = 0, images = 0;
+  for (const DescriptorUse& use : uses) {
+    if (!use.pipeline->bindings().empty()) layouts.push_back(use.pipeline->set_layout());
+    buffers += use.buffers.size(), images += use.images.size();
+  }
+  if (layouts.empty()) return;
+  VkDescriptorSetAllocateInfo allocate{VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO};
+  allocate.descriptorPool = descriptors_;
+  allocate.descriptorSetCount = static_cast<uint32_t>(layouts.size());
+  allocate.pSetLayouts = layouts.data();
+  sets_.resize(layouts.size());
+  check(vk.vkAllocateDescriptorSets(vk.device, &allocate, sets_.data()), "vkAllocateDescriptorSets");
+  std::vector<VkDescriptorBufferInfo> buffer_infos;
+  std::vector<VkDescriptorImageInfo> image_infos;
+  std::vector<VkWriteDescriptorSet> writes;
+  buffer_infos.reserve(buffers), image_infos.reserve(images), writes.reserve(buffers + images);  // writes point into the first two
+  auto set = sets_.begin();
+  for (const DescriptorUse& use : uses) {
+    const auto& bindings = use.pipeline->bindings();
     for (size_t i = 0; i < bindings.size(); ++i) {
-      writes[i] = {VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET};
-      writes[i].dstSet = set;
-      writes[i].dstBinding = bindings[i].number;
-      writes[i].descriptorCount = 1;
-      writes[i].descriptorType = descriptor_type(bindings[i].kind);
-      if (i < buffers.size()) {
-        buffer_infos[i] = {buffers[i].buffer->handle(), buffers[i].offset, buffers[i].bytes};
-        writes[i].pBufferInfo = &buffer_infos[i];
+      VkWriteDescriptorSet& write = writes.emplace_back(VkWriteDescriptorSet{VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET});
+      write.dstSet = *set;
+      write.dstBinding = bindings[i].number;
+      write.descriptorCount = 1;
+      write.descriptorType = descriptor_type(bindings[i].kind);
+      if (i < use.buffers.size()) {
+        const BufferRange& range = use.buffers[i];
+        write.pBufferInfo = &buffer_infos.emplace_back(VkDescriptorBufferInfo{range.buffer->handle(), range.offset, range.bytes});
       } else {
-        const Image& image = *images[i - buffers.size()];
-        auto& info = image_infos[i - buffers.size()] = {image.sampler(), image.view(), VK_IMAGE_LAYOUT_GENERAL};
-        writes[i].pImageInfo = &info;
+        const Image& image = *use.images[i - use.buffers.size()];
+        write.pImageInfo = &image_infos.emplace_back(VkDescriptorImageInfo{image.sampler(), image.view(), VK_IMAGE_LAYOUT_GENERAL});
       }
     }
-    vk.vkUpdateDescriptorSets(vk.device, static_cast<uint32_t>(writes.size()), writes.data(), 0, nullptr);
-    vk.vkCmdBindDescriptorSets(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.layout(), 0, 1, &set, 0, nullptr);
+    if (!bindings.empty()) ++set;
   }
+  vk.vkUpdateDescriptorSets(vk.device, static_cast<uint32_t>(writes.size()), writes.data(), 0, nullptr);
+}
+
+void CommandBuffer::bind(const Pipeline& pipeline, std::span<const std::byte> push) {
+  auto& vk = context_->vk();
+  if (&pipeline != bound_) vk.vkCmdBindPipeline(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle());
+  bound_ = &pipeline;
+  if (!pipeline.bindings().empty())
+    vk.vkCmdBindDescriptorSets(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.layout(), 0, 1, &sets_[next_set_++], 0, nullptr);
   if (!push.empty())
     vk.vkCmdPushConstants(commands_, pipeline.layout(), VK_SHADER_STAGE_COMPUTE_BIT, 0, static_cast<uint32_t>(push.size()), push.data());
 }
 
-void CommandBuffer::dispatch(const Pipeline& pipeline, std::span<const BufferRange> buffers, std::span<const std::shared_ptr<Image>> images,
-                             std::span<const std::byte> push, std::array<uint32_t, 3> groups) {
-  bind(pipeline, buffers, images, push);
+void CommandBuffer::dispatch(const Pipeline& pipeline, std::span<const std::byte> push, std::array<uint32_t, 3> groups) {
+  bind(pipeline, push);
   context_->vk().vkCmdDispatch(commands_, groups[0], groups[1], groups[2]);
 }
 
-void CommandBuffer::dispatch_indirect(const Pipeline& pipeline, std::span<const BufferRange> buffers,
-                                      std::span<const std::shared_ptr<Image>> images, std::span<const std::byte> push,
-                                      const BufferRange& counts) {
-  bind(pipeline, buffers, images, push);
+void CommandBuffer::dispatch_indirect(const Pipeline& pipeline, std::span<const std::byte> push, const BufferRange& counts) {
+  bind(pipeline, push);
   context_->vk().vkCmdDispatchIndirect(commands_, counts.buffer->handle(), counts.offset);
 }
 

@@ -16,12 +16,13 @@ bool is_empty(const Dispatch& dispatch) {
   return std::find(dispatch.groups.begin(), dispatch.groups.end(), 0u) != dispatch.groups.end();
 }
 
-void check_groups(const Context& context, const Dispatch& dispatch) {
+void check_groups(const Context& context, std::span<const Dispatch> dispatches) {
   for (size_t axis = 0; axis < 3; ++axis) {
     const uint64_t limit = context.limit("maxComputeWorkGroupCount_" + std::to_string(axis));
-    if (dispatch.groups[axis] > limit)
-      throw UnsupportedError("kernel '" + dispatch.kernel->name() + "' needs " + std::to_string(dispatch.groups[axis]) +
-                             " workgroups on axis " + std::to_string(axis) + "; the device takes " + std::to_string(limit));
+    for (const Dispatch& dispatch : dispatches)
+      if (dispatch.groups[axis] > limit)
+        throw UnsupportedError("kernel '" + dispatch.kernel->name() + "' needs " + std::to_string(dispatch.groups[axis]) +
+                               " workgroups on axis " + std::to_string(axis) + "; the device takes " + std::to_string(limit));
   }
 }
 
@@ -133,14 +134,21 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
     descriptors_ = std::accumulate(wanted.descriptors.begin(), wanted.descriptors.end(), size_t{0});
     commands_ = std::make_unique<CommandBuffer>(context_, wanted);
     commands_->begin();
+    check_groups(*context_, dispatches_);
+    std::vector<std::vector<BufferRange>> ranges;  // of each dispatch, none absent
+    std::vector<DescriptorUse> described;
+    ranges.reserve(dispatches_.size()), described.reserve(dispatches_.size());
+    for (const Dispatch& dispatch : dispatches_) {
+      fill_absent(ranges.emplace_back(dispatch.buffers));
+      described.push_back({&dispatch.kernel->pipeline(), ranges.back(), dispatch.images});
+    }
+    commands_->describe(described);
     if (wanted.timestamps) commands_->timestamp(0);
     HazardTracker hazards(guard_memories());
     std::vector<MemoryAccess> accesses;
-    std::vector<BufferRange> ranges;
     const BufferRange* guard = nullptr;  // whose dispatches are being recorded
     for (size_t i = 0; i < dispatches_.size(); ++i) {
       const Dispatch& dispatch = dispatches_[i];
-      check_groups(*context_, dispatch);
       accesses.clear();
       append_accesses(dispatch, accesses);
       if (guard && !is_same(*guard, dispatch.guard)) commands_->end_guard(), guard = nullptr;
@@ -148,13 +156,11 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
         commands_->barrier(barrier == Barrier::guards);
         ++barriers_;
       }
-      ranges = dispatch.buffers;
-      fill_absent(ranges);
       if (!guard && dispatch.guard.bytes == kGuardWord) commands_->begin_guard(*(guard = &dispatch.guard));
       if (dispatch.guard.bytes == kGuardCounts)
-        commands_->dispatch_indirect(dispatch.kernel->pipeline(), ranges, dispatch.images, dispatch.push, dispatch.guard);
+        commands_->dispatch_indirect(dispatch.kernel->pipeline(), dispatch.push, dispatch.guard);
       else
-        commands_->dispatch(dispatch.kernel->pipeline(), ranges, dispatch.images, dispatch.push, dispatch.groups);
+        commands_->dispatch(dispatch.kernel->pipeline(), dispatch.push, dispatch.groups);
       if (options_.timestamps) commands_->timestamp(static_cast<uint32_t>(i) + 1);
     }
     if (guard) commands_->end_guard();

@@ -43,6 +43,7 @@ class Binder {
   static size_t index(ValueId value) { return static_cast<size_t>(value); }
 
   void infer(const BindInputs& inputs) {
+    shapes_.reserve(graph_.values.size());
     for (size_t i = 0; i < graph_.inputs.size(); ++i) {
       const GraphValue& input = graph_.value(graph_.inputs[i]);
       const bool converted = input.owned && is_working_float(input.dtype);  // as constants are, at initialisation
@@ -55,7 +56,7 @@ class Binder {
       const auto id = static_cast<ValueId>(i);
       shapes_.set(id, constant->desc);
       if (is_working_float(constant->desc.dtype)) shapes_.mutable_desc(id)->dtype = graph_.float_dtype;
-      if (constant->data || constant->desc.elements() == 0) shapes_.set_host(id, *constant);
+      if (constant->data || constant->desc.elements() == 0) shapes_.set_constant(id, *constant);
     }
     for (const ProgramNode& node : graph_.nodes) {
       if (!shapes_.run(node)) throw GraphError(node.name, "an input's shape is not known");

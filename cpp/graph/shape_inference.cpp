@@ -48,9 +48,18 @@ void ShapeInference::set_host(ValueId value, HostTensor host) {
   slot(hosts_, value) = std::move(host);
 }
 
+void ShapeInference::set_constant(ValueId value, const HostTensor& host) {
+  slot(constants_, value) = &host;
+}
+
+void ShapeInference::reserve(size_t values) {
+  descs_.resize(values), hosts_.resize(values), constants_.resize(values);
+}
+
 void ShapeInference::forget(ValueId value) {
   slot(descs_, value).reset();
   slot(hosts_, value).reset();
+  slot(constants_, value) = nullptr;
 }
 
 TensorDesc* ShapeInference::mutable_desc(ValueId value) {
@@ -62,6 +71,8 @@ const TensorDesc* ShapeInference::desc(ValueId value) const {
 }
 
 const HostTensor* ShapeInference::host(ValueId value) const {
+  const auto at = static_cast<size_t>(value);
+  if (value != kAbsent && at < constants_.size() && constants_[at]) return constants_[at];
   return find(hosts_, value);
 }
 

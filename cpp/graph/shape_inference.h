@@ -19,6 +19,8 @@ class ShapeInference {
  public:
   void set(ValueId value, TensorDesc desc);
   void set_host(ValueId value, HostTensor host);
+  void set_constant(ValueId value, const HostTensor& host);  // which outlives this
+  void reserve(size_t values);                               // of all of a graph
   void forget(ValueId value);
   TensorDesc* mutable_desc(ValueId value);      // to be changed; null where unknown
   const TensorDesc* desc(ValueId value) const;  // null where unknown or absent
@@ -31,6 +33,7 @@ class ShapeInference {
  private:
   std::vector<std::optional<TensorDesc>> descs_;
   std::vector<std::optional<HostTensor>> hosts_;
+  std::vector<const HostTensor*> constants_;
 };
 
 }  // namespace pumice
