@@ -181,14 +181,14 @@ void main() {
         for (uint j = 0u; j < 4u; ++j) sum[j] += uintBitsToFloat(tile[first + (column + j * APART) / 4u][column % 4u]);
 #endif
       }
-      const uint at = y_index(place_of(pixel)) + gl_WorkGroupID.z * p.y_stride_group + y_channel(channel);
+      const uint at = y_index(place_of(pixel)) + gl_WorkGroupID.z * p.y_stride_group;
       vec4 v;
       for (uint j = 0u; j < 4u; ++j) v[j] = epilogue(sum[j] + element_bias(pixel, channel + j * APART));
 #if Y_VEC4
-      pm_store_vec4(y, at >> 2, v);
+      pm_store_vec4(y, (at + y_channel(channel)) >> 2, v);
 #else
       for (uint j = 0u; j < 4u; ++j)
-        if (channel + j * APART < p.channels_out) pm_store(y, at + j * APART * p.y_stride_c, v[j]);
+        if (channel + j * APART < p.channels_out) pm_store(y, at + y_channel(channel + j * APART), v[j]);
 #endif
     }
     if (SPLIT > 1u)
