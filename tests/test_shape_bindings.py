@@ -9,7 +9,6 @@ from onnx.reference import ReferenceEvaluator
 import pumice
 from onnx_transformers import decoder, encoder
 
-
 # One image or several, rows in fours or not, products of few rows and of many: all forms that a device's kernels take.
 SHAPES = ((1, 8), (1, 12), (3, 8), (2, 16), (1, 1), (1, 7), (2, 13), (4, 24), (3, 19), (1, 20), (1, 11), (1, 30))
 
