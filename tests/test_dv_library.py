@@ -406,7 +406,8 @@ def test_a_linked_library_finds_its_shader_compiler(tmp_path: Path) -> None:
     """A link to the library elsewhere: the compiler is beside what it links to."""
     program = built(tmp_path, [compiler("cc", "gcc", "clang"), "-std=c99"], "convolution.c")
     (tmp_path / "libdmpdv.so").symlink_to(dv.library_path())
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "PUMICE_CACHE_DIR": str(tmp_path / "cache")}
+    libraries = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("LD_LIBRARY_PATH"))))
+    environment = {**os.environ, "LD_LIBRARY_PATH": libraries, "PUMICE_CACHE_DIR": str(tmp_path / "cache")}
     done = subprocess.run([program], env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
