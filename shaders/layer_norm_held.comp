@@ -27,11 +27,7 @@ layout(push_constant) uniform parameter {
 #include "include/held.glsl"
 #if CHANNELS
 #define FACTOR float
-#if CHANNELS == 1
 #define FACTOR_AT(k) (ROW % p.groups)
-#else
-#define FACTOR_AT(k) ((ROW % p.groups) * p.channels + uint((float(FOUR(k)) + 0.5) * p.plane_inverse))
-#endif
 #else
 #define FACTOR vec4
 #define FACTOR_AT(k) FOUR(k)
@@ -47,6 +43,9 @@ layout(binding = 4) buffer Mean { STATISTIC mean_of[]; };
 layout(binding = 5) buffer Deviation { STATISTIC deviation_of[]; };
 #endif
 float epilogue(float x) { return EPILOGUE(x); }
+#if CHANNELS == 2
+shared vec2 lines[TEAMS * MOST_CHANNELS];  // y = x * first + second, by the channels of a team's row
+#endif
 
 void main() {
   hold_row(0.0);
@@ -74,6 +73,20 @@ void main() {
     STORE_STATISTIC(deviation_of, p.deviation_of_offset + ROW, factor);
 #endif
   }
+#if CHANNELS == 2
+  for (uint c = TEAM_MEMBER; c < p.channels; c += TEAM) {
+    const uint channel = (ROW % p.groups) * p.channels + c;
+    const float first = scale[channel] * factor;
+    lines[TEAM_NUMBER * MOST_CHANNELS + c] = vec2(first, bias[channel] - mean * first);
+  }
+  barrier();
+  FOR_HELD(k) {
+    if (!HAS_FOUR(k)) continue;
+    const vec2 line = lines[TEAM_NUMBER * MOST_CHANNELS + uint((float(FOUR(k)) + 0.5) * p.plane_inverse)];
+    const vec4 v = held_four(k) * line.x + line.y;
+    store_four(k, vec4(epilogue(v.x), epilogue(v.y), epilogue(v.z), epilogue(v.w)));
+  }
+#else
   FOR_HELD(k) {
     if (!HAS_FOUR(k)) continue;
     vec4 v = (held_four(k) - mean) * factor * scale[FACTOR_AT(k)];
@@ -82,4 +95,5 @@ void main() {
 #endif
     store_four(k, vec4(epilogue(v.x), epilogue(v.y), epilogue(v.z), epilogue(v.w)));
   }
+#endif
 }

@@ -16,6 +16,7 @@ namespace pumice {
 namespace {
 
 constexpr int64_t kMostStretches = 256;
+constexpr int64_t kMostHeldChannels = 128;  // of a group
 constexpr int64_t kFewestInStretch = 4096;  // that a workgroup walks
 
 int64_t axis_of(const LowerContext& node, int64_t fallback) {
@@ -69,9 +70,13 @@ void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_
   const double epsilon = node.attributes->real("epsilon", 1e-5);
   const Operand scale = node.packed(1), bias = node.packed(2);
   const bool quads = has_quad_planes(node, x) && !node.prefers_lanes();
-  if (const auto held = quads ? held_rows(node, pixels, true) : std::nullopt) {
-    const int64_t own = channels / scale_channels;
-    const Macros macros = {{"CHANNELS", own == 1 ? "1" : "2"}, {"HAS_BIAS", "1"}, {"CENTRED", "1"}, {"EPILOGUE(x)", node.epilogue()}};
+  const int64_t own = channels / scale_channels;
+  if (const auto held = quads && own <= kMostHeldChannels ? held_rows(node, pixels, true) : std::nullopt) {
+    const Macros macros = {{"CHANNELS", own == 1 ? "1" : "2"},
+                           {"HAS_BIAS", "1"},
+                           {"CENTRED", "1"},
+                           {"EPILOGUE(x)", node.epilogue()},
+                           {"MOST_CHANNELS", std::to_string(kMostHeldChannels)}};
     StepBuilder step = held_step(node, *held, "layer_norm_held.comp", macros, x.n * groups, pixels);
     step.bind("scale", scale).bind("bias", bias).set("groups", groups).set("epsilon", epsilon);
     const double plane = static_cast<double>(x.h * x.w * scale_channels) / 4;  // in whole fours where there are several

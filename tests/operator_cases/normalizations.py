@@ -65,6 +65,8 @@ def normalizations() -> Iterator[Case]:
     yield case("GroupNormalization", "planes of fours", x(2, 6, 4, 7), w(6), w(6), num_groups=3, **norm)
     yield case("GroupNormalization", "large groups", x(2, 4, 65, 300), w(4), w(4), num_groups=2, **norm)
     yield case("GroupNormalization", "many large groups", x(130, 4, 128, 66), w(4), w(4), num_groups=2, **norm)
+    yield case("GroupNormalization", "many channels", x(3, 260, 2, 4), w(260), w(260), num_groups=2, **norm)
+    yield case("GroupNormalization", "small rows", x(19, 12, 2, 2), w(12), w(12), num_groups=3, **norm)
     yield case("GroupNormalization", "images of channels", x(3, 6), w(6), w(6), num_groups=2, **norm)
     yield case("GroupNormalization", "one axis", x(2, 4, 101), w(4), w(4), num_groups=1, epsilon=1e-3, **norm)
     yield case("MeanVarianceNormalization", "images", x(3, 5, 7, 11), **norm)
