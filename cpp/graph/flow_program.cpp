@@ -86,8 +86,10 @@ class StepwiseLease : public FlowLease {
   // The elements, for which the host waits where the device alone has them.
   const std::byte* read(FlowValue& value) {
     if (value.host) return value.host->data;
-    ++session_.report.host_syncs;
-    session_.wait();
+    if (session_.is_in_flight()) {
+      ++session_.report.host_syncs;
+      session_.wait();
+    }
     if (value.host_visible()) {
       value.host = std::make_shared<const HostTensor>(HostTensor::copy_of(value.desc, value.slot->bytes));
     } else {
@@ -160,11 +162,13 @@ class StepwiseLease : public FlowLease {
 
   void run(Frame& frame, const RoutineStep& step) {
     read_.clear(), made_.clear(), shapes_.clear(), elements_.clear();
+    const uint64_t waits = session_.report.host_syncs;
     for (size_t i = 0; i < step.inputs.size(); ++i) {
       FlowValue& input = value(frame, step.inputs[i]);
       if (step.region->reads_values()) elements_.push_back(step.region->reads_values(i) ? read(input) : nullptr);
       read_.push_back(input);
     }
+    note_read_backs(session_.report.host_syncs - waits);
     for (const FlowValue& input : read_) shapes_.emplace_back(input.desc.shape);
     const auto bound = step.region->bind(shapes_, elements_);
     for (size_t j = 0; j < step.outputs.size(); ++j) {
@@ -177,6 +181,16 @@ class StepwiseLease : public FlowLease {
     for (size_t j = 0; j < step.outputs.size(); ++j) value(frame, step.outputs[j]) = std::move(made_[j]);
     read_.clear(), made_.clear();
     end_step(frame, step);
+  }
+
+  // Waits of a run, in the innermost loop that the host drives.
+  void note_read_backs(uint64_t waits) {
+    session_.report.read_backs += waits;
+    for (size_t depth = depth_; waits > 0 && depth-- > 0;)
+      if (LoopReport* report = frames_[depth].loop.report) {
+        report->host_syncs += waits;
+        return;
+      }
   }
 
   // By output of a step: whether the host reads it.

@@ -1,6 +1,7 @@
 #include "graph/graph.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "core/error.h"
 #include "graph/nnapi/operations.h"
@@ -12,6 +13,13 @@ namespace {
 
 bool reads_elements(const OperatorRow& row, size_t input) {
   return input < 32 && (row.host_inputs >> input & 1);
+}
+
+constexpr int64_t kTrialCounts[2] = {96, 160};  // of what only the device can count
+
+// The input whose elements a row would have to read; see OperatorRow::counted.
+size_t counted_input(const OperatorRow& row) {
+  return static_cast<size_t>(std::countr_zero(row.host_inputs));
 }
 
 // A 1 in the place of elements that are known only when the program runs.
@@ -71,6 +79,31 @@ bool lacks_elements(const GraphNode& node, const ShapeInference& known) {
   for (size_t i = 0; i < node.inputs.size(); ++i)
     if (node.inputs[i] != kAbsent && reads_elements(*node.row, i) && !known.host(node.inputs[i])) return true;
   return false;
+}
+
+// The ranks of outputs whose sizes depend on elements that are known only when the program runs: those that come of sizes and counts of 1.
+std::vector<std::optional<TensorDesc>> guessed_descs(const GraphNode& node, const ShapeInference& known) {
+  std::vector<const TensorDesc*> inputs(node.inputs.size());
+  std::vector<const HostTensor*> hosts(node.inputs.size());
+  std::vector<HostTensor> guesses(node.inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (node.inputs[i] == kAbsent) continue;
+    inputs[i] = known.desc(node.inputs[i]);
+    hosts[i] = known.host(node.inputs[i]);
+    if (!inputs[i]) return {};
+    if (hosts[i] || !reads_elements(*node.row, i)) continue;
+    HostWriter writer(*inputs[i]);
+    for (int64_t k = 0; k < inputs[i]->elements(); ++k) writer.store(k, int64_t{k == 0 && node.row->name == "Reshape" ? -1 : 1});
+    guesses[i] = writer.take();
+    hosts[i] = &guesses[i];
+  }
+  try {
+    ShapeContext context(node.name, node.attributes, std::move(inputs), std::move(hosts), node.outputs.size());
+    node.row->shape(context);
+    return context.take_outputs();
+  } catch (const GraphError&) {
+    return {};  // other elements would do
+  }
 }
 
 // What the schema's checks see of a value: its dtype, and a rank that fits where the rank is not known.
@@ -185,8 +218,17 @@ void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
       ran[i] = false;
     }
   }
+  const bool guesses = lacks_elements(node, *trials_[0]);
+  const auto guessed = guesses ? guessed_descs(node, *trials_[0]) : std::vector<std::optional<TensorDesc>>();
+  exact_ = exact_ && !guesses;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const ValueId id = node.outputs[i];
+    if (i < guessed.size() && guessed[i]) {
+      outputs[i].dtype = guessed[i]->dtype;
+      outputs[i].shape = Shape(guessed[i]->shape.size(), kUnknownSize);
+      for (size_t t = 0; t < 2; ++t) trials_[t]->set(id, TensorDesc(outputs[i].dtype, trial_shape(*outputs[i].shape, t)));
+      continue;
+    }
     const TensorDesc *a = ran[0] ? trials_[0]->desc(id) : nullptr, *b = exact_ ? a : ran[1] ? trials_[1]->desc(id) : nullptr;
     outputs[i].shape = common_shape(a, b);
     outputs[i].dtype = a ? a->dtype : b ? b->dtype : likely_dtype(node, i, values_);
@@ -244,9 +286,36 @@ std::vector<ValueId> Graph::add(std::string_view op, std::vector<ValueId> inputs
   node.attributes = checked_attributes(*node.row, node.name, attributes);
   check_inputs(*node.row, node.name, given, outputs);
   node.inputs = std::move(inputs);
+  if (!node.row->counted.empty() && !value(node.inputs[counted_input(*node.row)]).constant)
+    return add_counted(std::move(node), output_names);
   std::vector<GraphValue> made = name_outputs(node, outputs, output_names);
   infer(node, made);
   return append(std::move(node), std::move(made));
+}
+
+// How many elements are not zero becomes a value of its own, which the host reads where the elements are on the device.
+std::vector<ValueId> Graph::add_counted(GraphNode node, std::vector<std::string> output_names) {
+  const size_t nodes = nodes_.size(), values = values_.size();
+  const bool exact = exact_;
+  try {
+    const ValueId counted = node.inputs[counted_input(*node.row)];
+    const auto counts = add("pumice::CountNonZero", {counted}, {}, 2, node.name + "/count");
+    if (!value(counted).is_known()) values_[static_cast<size_t>(counts[1])].shape = Shape{kUnknownSize};  // both trials may be one run
+    if (!trials_[0]->host(counts[0])) {
+      exact_ = false;
+      for (size_t t = 0; t < 2; ++t) {
+        HostWriter writer(TensorDesc(DType::int32, {1}));
+        writer.store(0, kTrialCounts[t]);
+        trials_[t]->set_host(counts[0], writer.take());
+      }
+    }
+    node.inputs.insert(node.inputs.end(), counts.begin(), counts.end());
+    return add(node.row->counted, std::move(node.inputs), node.attributes, 1, std::move(node.name), std::move(output_names));
+  } catch (...) {
+    truncate(nodes, values);
+    exact_ = exact;
+    throw;
+  }
 }
 
 void Graph::output(std::string name, ValueId value) {

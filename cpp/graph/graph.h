@@ -118,6 +118,7 @@ class Graph {
  private:
   std::vector<ValueId> add_expanded(const nnapi::Operation& operation, const std::string& name, std::vector<ValueId> inputs,
                                     const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names);
+  std::vector<ValueId> add_counted(GraphNode node, std::vector<std::string> output_names);
   void name_output(size_t i, ValueId output, const std::string& name, std::string output_name);
   void truncate(size_t nodes, size_t values);  // forgets what came after
   ValueId add_value(GraphValue value);

@@ -89,12 +89,13 @@ ProgramNode cast_node(ProgramGraph& graph, ValueId from, ValueId to) {
 }  // namespace
 
 GraphPart whole(const Graph& graph) {
-  GraphPart part{graph.name(), {}, graph.inputs(), {}};
+  GraphPart part{graph.name(), {}, graph.inputs(), {}, {}};
   for (size_t i = 0; i < graph.nodes().size(); ++i) part.nodes.push_back(i);
   return part;
 }
 
-ProgramGraph::ProgramGraph(const Graph& graph, const GraphPart& part, const ProgramOptions& options) : name(part.name) {
+ProgramGraph::ProgramGraph(const Graph& graph, const GraphPart& part, const ProgramOptions& options)
+    : name(part.name), host_outputs(part.host_outputs) {
   float_dtype = dtype_of_precision(options.precision);
   std::vector<ValueId> own(graph.values().size(), kAbsent);  // by value of the graph
   const auto take = [&](ValueId id) {
@@ -272,12 +273,14 @@ void set_precision(ProgramGraph& graph) {
 
 void find_host_nodes(ProgramGraph& graph) {
   std::vector<bool> demanded(graph.values.size(), false), known(graph.values.size(), false);
+  for (size_t j = 0; j < graph.host_outputs.size(); ++j)
+    if (graph.host_outputs[j]) demanded[static_cast<size_t>(graph.outputs[j].second)] = true;
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     ProgramNode& node = graph.nodes[i];
     const bool wanted = !node.row->lower || std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) {
       return output != kAbsent && demanded[static_cast<size_t>(output)];
     });
-    node.on_host = wanted;
+    node.on_host = node.demanded = wanted;
     for (size_t k = 0; k < node.inputs.size(); ++k)
       if (node.inputs[k] != kAbsent && (is_host_input(node, k) || (wanted && !reads_shapes_alone(*node.row))))
         demanded[static_cast<size_t>(node.inputs[k])] = true;

@@ -92,7 +92,7 @@ bool ShapeInference::run(const GraphNode& node) {
   return true;
 }
 
-bool ShapeInference::evaluate(const GraphNode& node) {
+bool ShapeInference::evaluate(const GraphNode& node, int64_t most_elements) {
   std::vector<HostTensor> described(node.inputs.size());
   std::vector<const HostTensor*> inputs(node.inputs.size());
   const bool shapes_alone = reads_shapes_alone(*node.row);
@@ -106,7 +106,7 @@ bool ShapeInference::evaluate(const GraphNode& node) {
   }
   for (const ValueId output : node.outputs) {
     const TensorDesc* known = desc(output);
-    if (output != kAbsent && (!known || known->elements() > kMostHostElements)) return false;
+    if (output != kAbsent && (!known || known->elements() > most_elements)) return false;
   }
   auto results = evaluate_on_host(*node.row, node.name, node.attributes, inputs);
   if (!results) return false;

@@ -8,7 +8,8 @@
 
 namespace pumice {
 
-inline constexpr int64_t kMostHostElements = 4096;  // of a value computed on the host
+// Elements of a value computed on the host: because it can be, and because shapes depend on them.
+inline constexpr int64_t kMostHostElements = 4096, kMostDemandedElements = 1 << 20;
 
 // Sizes for the unknown ones of a shape, by trial (0 or 1): what comes out alike of both trials does not depend on them.
 Shape trial_shape(const Shape& shape, size_t trial);
@@ -27,8 +28,9 @@ class ShapeInference {
   const HostTensor* host(ValueId value) const;  // null where the elements are not known
   // Runs the node's shape rule; false, and nothing is known of the outputs, where an input is unknown. Throws GraphError.
   bool run(const GraphNode& node);
-  // Computes the outputs on the host; false where an input is not known there, or the row has no such evaluation. After run().
-  bool evaluate(const GraphNode& node);
+  // Computes the outputs on the host; false where an input is not known there, an output has more
+  // elements, or the row has no such evaluation. After run().
+  bool evaluate(const GraphNode& node, int64_t most_elements = kMostHostElements);
 
  private:
   std::vector<std::optional<TensorDesc>> descs_;
