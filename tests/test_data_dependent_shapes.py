@@ -58,11 +58,15 @@ def cuts(loaded: pumice.Model) -> dict[str, str]:
 # What is not zero
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "bool", "int8", "int16", "int32", "int64", "uint64"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float16", "float64", "bool", "int8", "int16", "int32", "int64", "uint64"]
+)
 def test_non_zero_of_every_width(context: pumice.Context, dtype: str) -> None:
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     proto = model([node("Identity", ["x"], ["i"]), node("NonZero", ["i"])], [value("x", ["A", "B", "C"], kind)])
-    arrays = [sparse(count, *shape, dtype=dtype) for count, shape in ((5, (3, 5, 7)), (0, (2, 3, 1)), (4000, (17, 300, 2)))]
+    arrays = [
+        sparse(count, *shape, dtype=dtype) for count, shape in ((5, (3, 5, 7)), (0, (2, 3, 1)), (4000, (17, 300, 2)))
+    ]
     if dtype == "int64":
         arrays[0] *= 1 << 40
     if dtype.startswith("float"):
@@ -157,24 +161,49 @@ SIZED: dict[str, tuple[list[onnx.NodeProto], dict[str, Array]]] = {
         [node("Concat", ["n", "rest"], ["shape"], axis=0), node("Reshape", ["x", "shape"])],
         {"rest": np.array([-1])},
     ),
-    "Expand": ([node("Concat", ["n", "rest"], ["shape"], axis=0), node("Expand", ["one", "shape"])], {"rest": np.array([3]), "one": ramp(1, 3)}),
+    "Expand": (
+        [node("Concat", ["n", "rest"], ["shape"], axis=0), node("Expand", ["one", "shape"])],
+        {"rest": np.array([3]), "one": ramp(1, 3)},
+    ),
     "Slice": ([node("Slice", ["x", "zero", "n", "zero"])], {"zero": np.array([0])}),
-    "Tile": ([node("Concat", ["n", "rest"], ["counts"], axis=0), node("Tile", ["x", "counts"])], {"rest": np.array([2])}),
+    "Tile": (
+        [node("Concat", ["n", "rest"], ["counts"], axis=0), node("Tile", ["x", "counts"])],
+        {"rest": np.array([2])},
+    ),
     "ConstantOfShape": ([node("ConstantOfShape", ["n"])], {}),
-    "Pad": ([node("Concat", ["n", "n", "rest"], ["pads"], axis=0), node("Pad", ["x", "pads"])], {"rest": np.array([0, 1])}),
+    "Pad": (
+        [node("Concat", ["n", "n", "rest"], ["pads"], axis=0), node("Pad", ["x", "pads"])],
+        {"rest": np.array([0, 1])},
+    ),
     "TopK": ([node("TopK", ["x", "n"], ["y", "places"], axis=0)], {}),
     "Resize": (
-        [node("Concat", ["rest", "n"], ["sizes"], axis=0), node("Resize", ["x", "", "", "sizes"], mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")],
+        [
+            node("Concat", ["rest", "n"], ["sizes"], axis=0),
+            node(
+                "Resize",
+                ["x", "", "", "sizes"],
+                mode="nearest",
+                coordinate_transformation_mode="asymmetric",
+                nearest_mode="floor",
+            ),
+        ],
         {"rest": np.array([2])},
     ),
     "Unsqueeze": ([node("Sub", ["n", "one"], ["axis"]), node("Unsqueeze", ["x", "axis"])], {"one": np.array([3])}),
     "CumSum": ([node("Sub", ["n0", "n0"], ["axis"]), node("CumSum", ["x", "axis"])], {}),
-    "OneHot": ([node("Cast", ["x"], ["i"], to=INT64), node("OneHot", ["i", "n0", "pair"], axis=-1)], {"pair": np.array([0.5, 2], np.float32)}),
+    "OneHot": (
+        [node("Cast", ["x"], ["i"], to=INT64), node("OneHot", ["i", "n0", "pair"], axis=-1)],
+        {"pair": np.array([0.5, 2], np.float32)},
+    ),
     "Split": (
-        [node("Sub", ["six", "n"], ["rest"]), node("Concat", ["n", "rest"], ["parts"], axis=0), node("Split", ["x", "parts"], ["y", "z"])],
+        [
+            node("Sub", ["six", "n"], ["rest"]),
+            node("Concat", ["n", "rest"], ["parts"], axis=0),
+            node("Split", ["x", "parts"], ["y", "z"]),
+        ],
         {"six": np.array([18])},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("op", SIZED)
@@ -232,7 +261,10 @@ def test_cuts_in_a_row(context: pumice.Context) -> None:
 
 
 def subgraph(
-    nodes: list[onnx.NodeProto], inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto], **constants: Array
+    nodes: list[onnx.NodeProto],
+    inputs: list[onnx.ValueInfoProto],
+    outputs: list[onnx.ValueInfoProto],
+    **constants: Array,
 ) -> onnx.GraphProto:
     initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     return helper.make_graph(nodes, "subgraph", inputs, outputs, initializers)
@@ -245,8 +277,15 @@ def typed(proto: onnx.ModelProto, kind: int) -> onnx.ModelProto:
 
 
 def test_in_an_if(context: pumice.Context) -> None:
-    found = subgraph([node("Relu", ["x"], ["r"]), node("NonZero", ["r"], ["t"], name="where")], [], [value("t", None, INT64)])
-    shape = subgraph([node("Shape", ["x"], ["s"]), node("Unsqueeze", ["s", "zero"], ["e"])], [], [value("e", None, INT64)], zero=np.array([0]))
+    found = subgraph(
+        [node("Relu", ["x"], ["r"]), node("NonZero", ["r"], ["t"], name="where")], [], [value("t", None, INT64)]
+    )
+    shape = subgraph(
+        [node("Shape", ["x"], ["s"]), node("Unsqueeze", ["s", "zero"], ["e"])],
+        [],
+        [value("e", None, INT64)],
+        zero=np.array([0]),
+    )
     nodes = [node("If", ["c"], ["i"], name="if", then_branch=found, else_branch=shape), node("Neg", ["i"])]
     proto = typed(model(nodes, [value("x"), value("c", [], BOOL)]), INT64)
     loaded = check(context, proto, *({"x": ramp(n, 4), "c": np.array(c)} for n in (2, 5) for c in (True, False)))
@@ -359,7 +398,18 @@ def test_a_compiled_operator_has_no_cuts(context: pumice.Context) -> None:
 def standard_cases() -> list[Any]:
     from onnx.backend.test.case import node as cases
 
-    names = ("nonzero", "compress", "rangeop", "reshape", "expand", "tile", "constantofshape", "slice", "pad", "gathernd")
+    names = (
+        "nonzero",
+        "compress",
+        "rangeop",
+        "reshape",
+        "expand",
+        "tile",
+        "constantofshape",
+        "slice",
+        "pad",
+        "gathernd",
+    )
     for module in names:
         importlib.import_module(f"{cases.__name__}.{module}")
     ops = {"NonZero", "Compress", "Range", "Reshape", "Expand", "Tile", "ConstantOfShape", "Slice", "Pad"}

@@ -92,7 +92,8 @@ class Leveller {
       return;
     }
     const auto from_shapes = [&](ValueId input) { return input == kAbsent || from_shapes_[index(input)]; };
-    from_shapes_[index(output)] = reads_shapes_alone(*node.row) || (can_follow(node, output) && std::ranges::all_of(node.inputs, from_shapes));
+    from_shapes_[index(output)] =
+        reads_shapes_alone(*node.row) || (can_follow(node, output) && std::ranges::all_of(node.inputs, from_shapes));
     const auto told = [&](ValueId input) { return input == kAbsent || told_from_[index(input)] <= level; };
     // Counting is for the device, unless there is nothing but shapes to count.
     const bool counts = node.row->name == "pumice::CountNonZero";

@@ -1356,7 +1356,7 @@ class Execution:
     @property
     def report(self) -> dict[str, typing.Any]:
         """
-        Of the last computation: submissions, dispatches, host_syncs, and for every loop that was entered node, kind, entries, trips, host_syncs, wasted_iterations.
+        Of the last computation: submissions, dispatches, host_syncs, of these read_backs (the host waited to read elements that shapes depend on), and for every loop that was entered node, kind, entries, trips, host_syncs, wasted_iterations.
         """
     @property
     def state(self) -> str:
