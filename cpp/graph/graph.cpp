@@ -218,12 +218,15 @@ void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
       ran[i] = false;
     }
   }
-  const bool guesses = lacks_elements(node, *trials_[0]);
-  const auto guessed = guesses ? guessed_descs(node, *trials_[0]) : std::vector<std::optional<TensorDesc>>();
-  exact_ = exact_ && !guesses;
+  std::vector<std::optional<TensorDesc>> guessed, other;
+  if (lacks_elements(node, *trials_[0])) {
+    guessed = guessed_descs(node, *trials_[0]);
+    other = exact_ ? guessed : guessed_descs(node, *trials_[1]);
+    exact_ = false;
+  }
   for (size_t i = 0; i < outputs.size(); ++i) {
     const ValueId id = node.outputs[i];
-    if (i < guessed.size() && guessed[i]) {
+    if (i < std::min(guessed.size(), other.size()) && guessed[i] && other[i] && guessed[i]->rank() == other[i]->rank()) {
       outputs[i].dtype = guessed[i]->dtype;
       outputs[i].shape = Shape(guessed[i]->shape.size(), kUnknownSize);
       for (size_t t = 0; t < 2; ++t) trials_[t]->set(id, TensorDesc(outputs[i].dtype, trial_shape(*outputs[i].shape, t)));

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .compounds import Kind, Made, kind_of, parts_of
 from .element_types import Array, numpy_dtype
 from .errors import graph_error
 from .graph_builder import Builder
 from .recipe import InputRecipe, NodeRecipe, Recipe
-from .subgraphs import add_captured, captured, inner_builder, signature, single_bool
+from .subgraphs import add_captured, captured, inner_builder, signature, single_bool, tensors
 
 if TYPE_CHECKING:
     from ._pumice import Graph, Value
@@ -87,7 +88,7 @@ class LoopBuilder:
         self.node = node
         self.body = body
         self.inputs: list[InputRecipe] = []  # of the body, for the states
-        self.outputs: list[str] = []  # of the body, the next states
+        self.states: list[tuple[str, str, Kind]] = []  # what the body calls each, and the next one
         self.initial: list[Value] = []
         self.rows: int | Value | None = None  # at most so many trips; int64[1] where it is computed
         self.limit: Value | Array | None = None  # the same as int32[1]
@@ -98,6 +99,21 @@ class LoopBuilder:
         self.slices: list[Scanned] = []
         self.sliced: list[Value] = []
         self.given: list[Scanned] = []  # for each of the results that are read
+
+    def add_state(self, given: InputRecipe, following: InputRecipe, initial: Made) -> None:
+        """A sequence or an optional value is several states."""
+        kind, declared = kind_of(initial), Kind.of(given.dtype)
+        if given.dtype and (kind.sequence or declared.sequence) and kind[:2] != declared[:2]:
+            expected = f"'{given.name}': expected {declared} as its body declares"
+            raise graph_error("node", self.node.name, f"{expected}, given {kind}")
+        kind = kind.joined(declared)
+        self.states.append((given.name, following.name, kind))
+        self.initial += parts_of(self.builder, self.node, initial, kind)
+        if kind.compound:
+            parts = zip(kind.names(given.name), kind.parts, strict=True)
+            self.inputs += [InputRecipe(name, dtype, shape, []) for name, (_, dtype, shape) in parts]
+        else:
+            self.inputs.append(given)
 
     # ---- graphs
 
@@ -111,6 +127,9 @@ class LoopBuilder:
         graph = inner.graph
         values = [graph.input(name, state.dtype, state.shape) for name, state in zip(names, states, strict=True)]
         inner.values.update(zip(names, values, strict=True))
+        left = iter(values)
+        for name, _, kind in self.states:
+            inner.values[name] = kind.packed(left)
         values += [graph.input(f"{node.name}/rows{i}", state.dtype, state.shape) for i, state in enumerate(extra)]
         own = {"counter": graph.input(f"{node.name}/counter", "int32", [1])}
         if self.goes_on is not None:
@@ -173,11 +192,11 @@ class LoopBuilder:
             index = inner.helper(node, "Cast", row, to=INT64)
             inner.values[scanned.name] = inner.helper(node, "Gather", own[f"sliced{i}"], index, axis=scanned.axis)
         inner.add_nodes()
-        made = [inner.operand(scanned.name) for scanned in self.given]
+        made = [inner.tensor(scanned.name) for scanned in self.given]
         elements = [
             Element(value.dtype, _shape_of(value, scanned)) for value, scanned in zip(made, self.given, strict=True)
         ]
-        following = [inner.made_value(node, name) for name in self.outputs]
+        following = [value for _, name, kind in self.states for value in inner.made_values(node, name, kind)]
         for j, value in enumerate(following):
             inner.graph.output(f"{j}", value)
         if modes:
@@ -292,6 +311,17 @@ class LoopBuilder:
 
     def add(self, names: list[str]) -> None:
         """`names`: of the states after the loop, then of `given`; "" for what nobody reads."""
+        kinds = [kind for _, _, kind in self.states]
+        self._add(
+            [part for name, kind in zip(names, kinds, strict=False) for part in kind.names(name)] + names[len(kinds) :]
+        )
+        for name, kind in zip(names, kinds, strict=False):
+            if name and kind.compound:
+                parts = [self.builder.values[part] for part in kind.names(name)]
+                self.builder.values[name] = kind.packed(iter(parts))  # type: ignore[arg-type]
+
+    def _add(self, names: list[str]) -> None:
+        """The same for the parts that states have."""
         builder, node = self.builder, self.node
         self.captured = captured(builder, [self.body])
         states = [State(value.dtype, value.shape) for value in self.initial]
@@ -316,7 +346,7 @@ class LoopBuilder:
             condition,
             body.inner.graph,
             carried=carried,
-            invariant=[*invariant, *self.captured.values()],
+            invariant=[*invariant, *tensors(self.captured)],
             name=node.name,
             output_names=self._made_names(names, trial.elements, modes, len(carried)),
         )

@@ -14,7 +14,8 @@ import numpy as np
 
 from .element_types import Array
 from .errors import InputError
-from .model import Model, ModelValue
+from .model import Model
+from .model_values import ModelValue
 
 _GENERATED_SIZE = 224  # of unknown dimensions; the first one, most often the batch, gets 1
 _SEED = 0
