@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 import pumice
 from onnx_models import model, node, value
+from pumice.cli import main
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 Array = np.ndarray[Any, Any]
@@ -240,6 +242,25 @@ def test_a_model_with_sequences_is_validated(context: pumice.Context) -> None:
     report = pumice.validate(model(nodes, constants=NUMBERS), [ramp(2, 4)], context=context)
     report.raise_if_failed()
     assert {"n", "y"} <= {row.output for row in report.rows}
+    nodes = [node("Neg", ["x"], ["n"]), node("SequenceInsert", ["s", "n", "i"], ["more"])]
+    case = {"s": ITEMS, "i": np.array(1), "x": ramp(2, 2)}
+    report = pumice.validate(given(nodes, sequence("more")), [case], context=context)
+    report.raise_if_failed()
+    assert {row.output: row.accumulated is not None for row in report.rows}["more/data"]
+
+
+def test_the_command_line_writes_the_arrays_of_a_sequence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    proto = typed(model([node("SplitToSequence", ["x"], ["s"], axis=1)]), sequence("s"))
+    onnx.save(proto, tmp_path / "split.onnx")
+    np.save(tmp_path / "x.npy", ramp(3, 4))
+    given = ["--input", f"x={tmp_path / 'x.npy'}", "--output", str(tmp_path / "out")]
+    assert main(["run", str(tmp_path / "split.onnx"), *given]) == 0
+    assert len(list((tmp_path / "out").glob("*.npy"))) == 4
+    assert "s[3]: float32[3, 1]" in capsys.readouterr().out
+    taking = typed(model([node("SequenceLength", ["s"])], [sequence("s")]), value("y", [], INT64))
+    onnx.save(taking, tmp_path / "taking.onnx")
+    assert main(["bench", str(tmp_path / "taking.onnx")]) != 0
+    assert "'s: sequence of float32'" in capsys.readouterr().err
 
 
 def test_sequences_of_what_is_unknown_are_listed_with_all_else(context: pumice.Context) -> None:

@@ -221,6 +221,14 @@ class Model:
             self._checked.add(signature)
         return given
 
+    def named(self, *arrays: Any, **by_name: Any) -> dict[str, Any]:
+        """The inputs by name, as they are given. Raises BindingError where one is missing or too many."""
+        return dict(zip((value.name for value in self.inputs), self._arranged(arrays, by_name), strict=True))
+
+    def packed_outputs(self, values: Mapping[str, Any]) -> dict[str, Array]:
+        """Of outputs that are sequences or optional values, the tensors that the program makes of such values."""
+        return self._packing.result_parts(values) if self._packing else {}
+
     def _arranged(self, given: tuple[Any, ...], by_name: Mapping[str, Any]) -> tuple[Any, ...]:
         names = [value.name for value in self.inputs]
         if len(given) > len(names):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,17 +49,16 @@ class Packing:
 
     def parts(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Raises BindingError naming the input."""
-        made: list[Any] = []
-        for value, kind, expected in zip(values, self._given, self.inputs, strict=True):
-            if kind.optional:
-                made.append(np.array([value is not None]))
-            if kind.sequence:
-                made += packed_arrays(
-                    _arrays([] if value is None and kind.optional else value, expected), expected.dtype
-                )
-            else:
-                made.append(np.zeros(0, expected.dtype) if kind.optional and value is None else value)
-        return tuple(made)
+        given = zip(values, self._given, self.inputs, strict=True)
+        return tuple(part for value, kind, expected in given for part in _parts(value, kind, expected))
+
+    def result_parts(self, values: Mapping[str, Any]) -> dict[str, Array]:
+        """Of those outputs by name that are no tensors."""
+        made: dict[str, Array] = {}
+        for kind, expected in zip(self._results, self.outputs, strict=True):
+            if kind.compound and expected.name in values:
+                made.update(zip(kind.names(expected.name), _parts(values[expected.name], kind, expected), strict=True))
+        return made
 
     def gathered(self, results: tuple[Array, ...]) -> tuple[Any, ...]:
         left = iter(results)
@@ -87,6 +86,14 @@ def _grouped(names: list[str], tensors: list[ModelValue]) -> tuple[list[Kind], l
         text = ("optional " if optional else "") + ("sequence" if sequence else "")
         values.append(ModelValue(name, element.dtype, None, text.strip()))
     return kinds, values
+
+
+def _parts(value: Any, kind: Kind, expected: ModelValue) -> list[Any]:
+    parts: list[Any] = [np.array([value is not None])] if kind.optional else []
+    if kind.sequence:
+        arrays = [] if value is None and kind.optional else _arrays(value, expected)
+        return parts + packed_arrays(arrays, expected.dtype)
+    return [*parts, np.zeros(0, expected.dtype) if kind.optional and value is None else value]
 
 
 def _arrays(value: Any, expected: ModelValue) -> list[Array]:
