@@ -257,6 +257,19 @@ def test_cuts_in_a_row(context: pumice.Context) -> None:
     assert list(cuts(loaded)) == ["segment 1", "segment 2", "segment 3"]
 
 
+def test_a_size_that_a_symbolic_one_limits(context: pumice.Context) -> None:
+    """50 columns where there are so many: what crosses the cut has the size that it has."""
+    nodes = [
+        node("Slice", ["x", "zero", "fifty", "one"], ["s"]),
+        node("Relu", ["s"], ["r"]),
+        node("NonZero", ["r"], ["i"]),
+        node("Transpose", ["i"], ["places"]),
+        node("GatherND", ["r", "places"]),
+    ]
+    constants = {"zero": np.array([0]), "fifty": np.array([50]), "one": np.array([1])}
+    check(context, model(nodes, [value("x", [2, "N"])], constants=constants), {"x": ramp(2, 20)}, {"x": ramp(2, 90)})
+
+
 # With control flow
 
 

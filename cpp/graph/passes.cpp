@@ -106,6 +106,7 @@ ProgramGraph::ProgramGraph(const Graph& graph, const GraphPart& part, const Prog
   };
   for (const ValueId id : part.inputs) {
     inputs.push_back(take(id));
+    made_inputs.push_back(graph.value(id).producer >= 0);
     value(inputs.back()).producer = -1;
   }
   for (const size_t i : part.nodes) {

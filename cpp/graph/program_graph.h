@@ -52,6 +52,7 @@ struct ProgramGraph {
   std::vector<ValueId> inputs;
   std::vector<std::pair<std::string, ValueId>> outputs;
   std::vector<ReportRow> report;   // of every node of the graph, in its order
+  std::vector<bool> made_inputs;   // by input: another part makes it, so that its sizes are what they are
   std::vector<bool> host_outputs;  // by output; empty: none. See GraphPart
   std::vector<bool> value_inputs;  // inputs whose elements shapes depend on: part of the bind key
 };

@@ -1284,7 +1284,7 @@ class Program:
         """
     def run_async(self, inputs: tuple[typing.Any, ...], loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> ProgramRun:
         """
-        Starts an execution and returns at once, or where the program has control flow when it has ended: execution().start() does not wait for that. Arrays in graph order. loop_timeout: see __call__.
+        Starts an execution and returns at once, or where the program has control flow or is cut when it has ended: execution().start() does not wait for that. Arrays in graph order. loop_timeout: see __call__.
         """
     @property
     def closed(self) -> bool:

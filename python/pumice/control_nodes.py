@@ -9,6 +9,7 @@ from .errors import graph_error
 from .graph_builder import Builder
 from .loop_nodes import add_loop, add_scan
 from .recipe import NodeRecipe, Recipe
+from .selection_nodes import SELECTION_NODES
 from .sequence_nodes import SEQUENCE_NODES
 from .subgraphs import add_captured, captured, inner_builder, signature, single_bool, subgraphs_of, tensors
 
@@ -66,4 +67,4 @@ def _branches(
     return graphs, kinds
 
 
-CONTROL_NODES: ControlNodes = {"If": _add_if, "Loop": add_loop, "Scan": add_scan, **SEQUENCE_NODES}
+CONTROL_NODES: ControlNodes = {"If": _add_if, "Loop": add_loop, "Scan": add_scan, **SEQUENCE_NODES, **SELECTION_NODES}

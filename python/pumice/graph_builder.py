@@ -82,10 +82,13 @@ class Builder:
 
     def helper(self, node: NodeRecipe, op: str, *inputs: Value | Array, output: str = "", **attributes: Any) -> Value:
         """A node that a node of the file needs beside it."""
-        self._helpers += 1
-        name = f"{node.name}/{op}.{self._helpers}"
+        name = self.helper_name(node, op)
         value: Value = self.graph.add(op, *inputs, name=name, output_names=[output or f"{name}:0"], **attributes)
         return value
+
+    def helper_name(self, node: NodeRecipe, op: str) -> str:
+        self._helpers += 1
+        return f"{node.name}/{op}.{self._helpers}"
 
     def add_node(self, node: NodeRecipe) -> None:
         if reason := self.unsupported_node(node, self.path(node)):

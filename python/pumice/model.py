@@ -187,7 +187,10 @@ class Model:
     def run_async(
         self, *arrays: npt.ArrayLike, loop_timeout: float | None = None, **by_name: npt.ArrayLike
     ) -> ModelRun:
-        """Starts the model and returns at once, or where it has control flow when that has ended. Arguments as of a call."""
+        """Starts the model and returns at once, or where it has control flow or is cut when that has ended.
+
+        Arguments as of a call.
+        """
         run = ModelRun(self.program.run_async(self.arguments(*arrays, **by_name), loop_timeout), self)
         forward_log()
         return run
