@@ -352,6 +352,46 @@ def test_a_scan_of_two_inputs(context: pumice.Context, attributes: dict[str, lis
     assert report["scan"] == "While"
 
 
+def loops_of(loaded: pumice.Model, **inputs: np.ndarray[Any, Any]) -> list[dict[str, Any]]:
+    execution = loaded.program.execution()
+    for name, array in inputs.items():
+        execution.set(name, array)
+    execution.compute()
+    return list(execution.report["loops"])
+
+
+def test_a_scan_of_symbolic_sizes_stays_on_the_device(context: pumice.Context) -> None:
+    """What its iterations give has the sizes of other values, one of them computed."""
+    nodes = [
+        node("MatMul", ["h", "w"], ["hw"]),
+        node("Add", ["hw", "x_t"], ["sum"]),
+        node("Tanh", ["sum"], ["h_out"]),
+        node("Transpose", ["h_out"], ["turned"], perm=[1, 0]),
+        node("Identity", ["h_out"], ["row"]),
+    ]
+    states = [value("h", None), value("x_t", None)]
+    body = graph(nodes, states, [value("h_out", None), value("row", None), value("turned", None)], w=ramp(4, 4) / 4)
+    nodes = [
+        node("Transpose", ["x"], ["by_time"], perm=[1, 0, 2]),
+        node("ReduceMax", ["x"], ["h0"], axes=[1], keepdims=0),
+        node("Scan", ["h0", "by_time"], ["h", "rows", "turns"], name="scan", body=body, num_scan_inputs=1),
+    ]
+    proto = typed(model(nodes, [value("x", ["B", "T", 4])], ["h", "rows", "turns"]))
+    cases = [{"x": ramp(b, t, 4) / 8} for b, t in ((2, 3), (5, 70), (2, 3))]
+    loaded = check(context, proto, cases)
+    (loop,) = loops_of(loaded, **cases[1])
+    assert (loop["kind"], loop["trips"]) == ("counted", 70)
+
+
+def test_a_loop_of_symbolic_sizes_that_no_other_value_has(context: pumice.Context) -> None:
+    """Each iteration gives twice as many rows as come in: the host drives it."""
+    nodes = [node("Concat", ["x_in", "x_in"], ["double"], axis=0), node("Neg", ["x_in"], ["x_out"])]
+    body = loop_body(nodes, [value("x_in", None)], [value("x_out", None), value("double", None)])
+    proto = repeated(body, outputs=("y", "s"), c=np.array(True))
+    loaded = check(context, proto, [{"x": ramp(n, 4), "m": scalar(3)} for n in (1, 5)], reference=False)
+    assert loops_of(loaded, x=ramp(2, 4), m=scalar(3))[0]["kind"] == "host"
+
+
 def test_a_scan_without_states(context: pumice.Context) -> None:
     body = graph([node("Neg", ["a"], ["n"])], [value("a", None)], [value("n", None)])
     proto = typed(model([node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1)]))

@@ -41,6 +41,8 @@ class Builder:
         if outer:
             captured = {name: outer.constants[name] for name in recipe.captured if name in outer.constants}
             self.constants = {**captured, **recipe.constants}
+        self.twins: Any = None  # with all sizes known, once a loop asks for them
+        self.loops: dict[str, Any] | None = None  # of such a twin, by node
         self._helpers = 0
 
     def add_input(self, value: InputRecipe) -> None:
