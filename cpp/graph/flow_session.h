@@ -22,7 +22,6 @@ class FlowSession {
   void begin(const RunLimits& limits);  // of an execution; `limits` stay until it ends
   void submit(CommandList& list);       // waits where too much is in flight
   void wait();                          // for all that was submitted
-  bool is_in_flight() const { return !in_flight_.empty(); }
   void wait_for(uint64_t id) const;
   // Throws where the execution's time is over, or somebody interrupts it. `next`: what was to come.
   void check_time(const std::string& next);
