@@ -7,6 +7,7 @@
 #include "graph/nnapi/operations.h"
 #include "graph/shape_inference.h"
 #include "operators/host_elements.h"
+#include "operators/non_zero.h"
 
 namespace pumice {
 namespace {
@@ -302,7 +303,9 @@ std::vector<ValueId> Graph::add_counted(GraphNode node, std::vector<std::string>
   const bool exact = exact_;
   try {
     const ValueId counted = node.inputs[counted_input(*node.row)];
-    const auto counts = add("pumice::CountNonZero", {counted}, {}, 2, node.name + "/count");
+    const auto is_count = [&](const GraphNode& one) { return one.row && one.row->name == kCountNonZero && one.inputs[0] == counted; };
+    const auto known = std::ranges::find_if(nodes_, is_count);
+    const auto counts = known != nodes_.end() ? known->outputs : add(kCountNonZero, {counted}, {}, 2, node.name + "/count");
     if (!value(counted).is_known()) values_[static_cast<size_t>(counts[1])].shape = Shape{kUnknownSize};  // both trials may be one run
     if (!trials_[0]->host(counts[0])) {
       exact_ = false;

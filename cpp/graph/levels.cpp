@@ -5,6 +5,7 @@
 
 #include "graph/shape_inference.h"
 #include "operators/host_evaluate.h"
+#include "operators/non_zero.h"
 
 namespace pumice {
 namespace {
@@ -96,7 +97,7 @@ class Leveller {
         reads_shapes_alone(*node.row) || (can_follow(node, output) && std::ranges::all_of(node.inputs, from_shapes));
     const auto told = [&](ValueId input) { return input == kAbsent || told_from_[index(input)] <= level; };
     // Counting is for the device, unless there is nothing but shapes to count.
-    const bool counts = node.row->name == "pumice::CountNonZero";
+    const bool counts = node.row->name == kCountNonZero;
     if (from_shapes_[index(output)] || (!counts && can_follow(node, output) && std::ranges::all_of(node.inputs, told)))
       told_from_[index(output)] = level;
   }

@@ -44,12 +44,16 @@ struct Program::State {
   void compile_region(const Graph& graph, const ProgramOptions& options) {
     region = std::make_shared<Region>(context, prepare(graph, whole(graph), options));
     inputs = region->inputs(), outputs = region->outputs();
-    // Where all sizes are known, what cannot be lowered is refused here and not at the first call.
+    bind_known(*region);
+  }
+
+  // Where all sizes are known, what cannot be lowered is refused here and not at the first call.
+  static void bind_known(Region& one) {
     std::vector<ShapeView> shapes;
-    for (const auto& input : inputs)
+    for (const auto& input : one.inputs())
       if (input.shape && std::find(input.shape->begin(), input.shape->end(), kUnknownSize) == input.shape->end())
         shapes.emplace_back(*input.shape);
-    if (shapes.size() == inputs.size() && !region->reads_values()) region->bind(shapes, {});
+    if (shapes.size() == one.inputs().size() && !one.reads_values()) one.bind(shapes, {});
   }
 
   void compile_routines(const Graph& graph, const ProgramOptions& options) {
@@ -60,11 +64,11 @@ struct Program::State {
       const GraphValue& value = graph.value(main.outputs[j]);
       outputs.push_back({j < graph.outputs().size() ? graph.outputs()[j].first : value.name, value.dtype, value.shape, {}});
     }
-    for (const RoutineStep& step : main.steps)
-      if (step.kind != RoutineStep::Kind::run && first_stop.empty())
-        first_stop = "node '" + step.node + "': " + op_of(step);
-      else if (!step.cut.empty() && first_stop.empty())
-        first_stop = step.cut;
+    for (const RoutineStep& step : main.steps) {
+      if (step.region) bind_known(*step.region);
+      if (!first_stop.empty()) continue;
+      first_stop = step.kind == RoutineStep::Kind::run ? step.cut : "node '" + step.node + "': " + op_of(step);
+    }
   }
 
   void check_open() const {

@@ -147,7 +147,7 @@ Rows indexed_rows() {
            nullptr,
            false,
            "pumice::NonZero"},
-          {"pumice::CountNonZero",
+          {kCountNonZero,
            Skeleton::scan,
            {{value("x", kAny)}, {value("count", kInt32), value("starts", kInt32)}},
            shape_of_count_non_zero,

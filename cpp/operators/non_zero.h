@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace pumice {
 
+inline constexpr std::string_view kCountNonZero = "pumice::CountNonZero";
 inline constexpr int64_t kNonZeroRun = 64;  // elements
 
 constexpr int64_t non_zero_runs(int64_t elements) {
