@@ -120,6 +120,19 @@ def test_an_if_with_a_constant_condition_and_branches_of_other_ranks(context: pu
         check(context, proto, [{"x": ramp(2, 4)}])
 
 
+def test_an_if_on_a_size_that_a_symbolic_one_limits(context: pumice.Context) -> None:
+    """50 columns where there are so many."""
+    then = graph([node("Neg", ["s"], ["t"])], [], [value("t", None)])
+    otherwise = graph([node("Relu", ["s"], ["e"])], [], [value("e", None)])
+    nodes = [
+        node("Slice", ["x", "from", "to", "axis"], ["s"]),
+        node("If", ["c"], ["y"], then_branch=then, else_branch=otherwise),
+    ]
+    constants = {"from": np.array([0]), "to": np.array([50]), "axis": np.array([1])}
+    proto = typed(model(nodes, [value("x", [2, "N"]), value("c", [], BOOL)], constants=constants))
+    check(context, proto, [{"x": ramp(2, n), "c": np.array(c)} for n in (90, 20, 1) for c in (True, False)])
+
+
 # Loop
 
 

@@ -16,7 +16,11 @@ bool reads_elements(const OperatorRow& row, size_t input) {
   return input < 32 && (row.host_inputs >> input & 1);
 }
 
-constexpr int64_t kTrialCounts[2] = {96, 160};  // of what only the device can count
+// How many elements of a tensor are not zero, where only the device can count them. Of a tensor without shape: of many.
+int64_t trial_count(const TensorDesc* desc, size_t trial) {
+  constexpr int64_t kQuarters[kTrials] = {2, 3, 1};
+  return ((desc ? desc->elements() : 256) * kQuarters[trial] + 3) / 4;
+}
 
 // The input whose elements a row would have to read; see OperatorRow::counted.
 size_t counted_input(const OperatorRow& row) {
@@ -132,7 +136,7 @@ bool GraphValue::is_known() const {
 }
 
 Graph::Graph(std::string name) : name_(std::move(name)) {
-  for (auto& trial : trials_) trial = std::make_unique<ShapeInference>();
+  for (size_t t = 0; t < kTrials; ++t) trials_.push_back(std::make_unique<ShapeInference>());
 }
 
 // Chains of graphs that refer to one another are taken apart in a loop: they may be thousands long.
@@ -184,12 +188,12 @@ ValueId Graph::input(std::string name, DType dtype, std::optional<Shape> shape, 
   GraphValue value{std::move(name), dtype, std::move(shape), std::move(dimension_names), {}, -1, owned};
   if (value.name.empty()) throw GraphError("input " + std::to_string(inputs_.size()), "has no name");
   value.quantization = checked_quantization(value.name, dtype, value.shape, std::move(quantization));
-  std::optional<TensorDesc> trial[2];
-  for (size_t i = 0; i < 2 && value.shape; ++i) trial[i] = TensorDesc(dtype, trial_shape(*value.shape, i));
+  std::optional<TensorDesc> trial[kTrials];
+  for (size_t t = 0; t < kTrials && value.shape; ++t) trial[t] = TensorDesc(dtype, trial_shape(*value.shape, t));
   const bool known = value.is_known();
   const ValueId id = add_value(std::move(value));
-  for (size_t i = 0; i < 2; ++i)
-    if (trial[i]) trials_[i]->set(id, *trial[i]);
+  for (size_t t = 0; t < kTrials; ++t)
+    if (trial[t]) trials_[t]->set(id, *trial[t]);
   exact_ = exact_ && known;
   inputs_.push_back(id);
   return id;
@@ -208,19 +212,20 @@ ValueId Graph::constant(HostTensor tensor, std::string name) {
 }
 
 void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
-  bool ran[2] = {false, false};
-  for (size_t i = 0; i < (exact_ ? 1u : 2u); ++i) {
-    for (const ValueId output : node.outputs) trials_[i]->forget(output);  // of a node that was refused
+  const size_t trials = exact_ ? 1 : kTrials;
+  bool ran[kTrials] = {};
+  for (size_t t = 0; t < trials; ++t) {
+    for (const ValueId output : node.outputs) trials_[t]->forget(output);  // of a node that was refused
     try {
-      ran[i] = trials_[i]->run(node);
-      if (ran[i]) trials_[i]->evaluate(node);
+      ran[t] = trials_[t]->run(node);
+      if (ran[t]) trials_[t]->evaluate(node);
     } catch (const GraphError&) {
-      if (exact_ && !lacks_elements(node, *trials_[i])) throw;  // else the sizes tried were at fault
-      ran[i] = false;
+      if (exact_ && !lacks_elements(node, *trials_[t])) throw;  // else the sizes tried were at fault
+      ran[t] = false;
     }
   }
   std::vector<std::optional<TensorDesc>> guessed, other;
-  if (lacks_elements(node, *trials_[0])) {
+  if (!ran[0] && lacks_elements(node, *trials_[0])) {
     guessed = guessed_descs(node, *trials_[0]);
     other = exact_ ? guessed : guessed_descs(node, *trials_[1]);
     exact_ = false;
@@ -230,15 +235,18 @@ void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
     if (i < std::min(guessed.size(), other.size()) && guessed[i] && other[i] && guessed[i]->rank() == other[i]->rank()) {
       outputs[i].dtype = guessed[i]->dtype;
       outputs[i].shape = Shape(guessed[i]->shape.size(), kUnknownSize);
-      for (size_t t = 0; t < 2; ++t) trials_[t]->set(id, TensorDesc(outputs[i].dtype, trial_shape(*outputs[i].shape, t)));
+      for (size_t t = 0; t < kTrials; ++t) trials_[t]->set(id, TensorDesc(outputs[i].dtype, trial_shape(*outputs[i].shape, t)));
       continue;
     }
-    const TensorDesc *a = ran[0] ? trials_[0]->desc(id) : nullptr, *b = exact_ ? a : ran[1] ? trials_[1]->desc(id) : nullptr;
-    outputs[i].shape = common_shape(a, b);
+    const auto made = [&](size_t t) { return ran[t] ? trials_[t]->desc(id) : nullptr; };
+    const TensorDesc *a = made(0), *b = exact_ ? a : made(1);
+    outputs[i].shape = common_shape(a, b, made(2));
     outputs[i].dtype = a ? a->dtype : b ? b->dtype : likely_dtype(node, i, values_);
     if (!exact_ || !a) continue;
-    trials_[1]->set(id, *a);  // an input of unknown size may follow
-    if (const auto* host = trials_[0]->host(id)) trials_[1]->set_host(id, *host);
+    for (size_t t = 1; t < kTrials; ++t) {  // an input of unknown size may follow
+      trials_[t]->set(id, *a);
+      if (const auto* host = trials_[0]->host(id)) trials_[t]->set_host(id, *host);
+    }
   }
 }
 
@@ -309,9 +317,9 @@ std::vector<ValueId> Graph::add_counted(GraphNode node, std::vector<std::string>
     if (!value(counted).is_known()) values_[static_cast<size_t>(counts[1])].shape = Shape{kUnknownSize};  // both trials may be one run
     if (!trials_[0]->host(counts[0])) {
       exact_ = false;
-      for (size_t t = 0; t < 2; ++t) {
+      for (size_t t = 0; t < kTrials; ++t) {
         HostWriter writer(TensorDesc(DType::int32, {1}));
-        writer.store(0, kTrialCounts[t]);
+        writer.store(0, trial_count(trials_[t]->desc(counted), t));
         trials_[t]->set_host(counts[0], writer.take());
       }
     }
@@ -337,7 +345,7 @@ void Graph::finish() {
   if (finished_) return;
   if (outputs_.empty()) throw GraphError(name_, "a graph needs at least one output");
   finished_ = true;
-  for (auto& trial : trials_) trial.reset();
+  trials_.clear();
 }
 
 }  // namespace pumice

@@ -138,8 +138,8 @@ class Graph {
   std::vector<ValueId> inputs_;
   std::vector<std::pair<std::string, ValueId>> outputs_;
   std::unordered_set<std::string> value_names_, node_names_;
-  // Unknown sizes are tried with two different numbers each: what comes out alike is known.
-  std::unique_ptr<ShapeInference> trials_[2];
+  // Unknown sizes are tried with different numbers each: what comes out alike is known.
+  std::vector<std::unique_ptr<ShapeInference>> trials_;
   bool exact_ = true;  // there are no unknown sizes, so one trial is enough and its errors are real
   bool finished_ = false;
 };

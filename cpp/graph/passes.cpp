@@ -17,8 +17,24 @@ bool is_host_input(const ProgramNode& node, size_t i) {
   return i < 32 && (node.row->host_inputs >> i & 1);
 }
 
+// By value: its shape is one for all inputs of the graph. One that follows from unknown sizes may have been known by chance.
+std::vector<bool> certain_shapes(const ProgramGraph& graph) {
+  std::vector<bool> certain(graph.values.size(), false);
+  for (size_t i = 0; i < graph.values.size(); ++i) certain[i] = graph.values[i].constant.has_value();
+  for (size_t i = 0; i < graph.inputs.size(); ++i)
+    certain[static_cast<size_t>(graph.inputs[i])] = graph.value(graph.inputs[i]).is_known() && !graph.made_inputs[i];
+  for (const ProgramNode& node : graph.nodes) {
+    const auto is_certain = [&](ValueId input) { return input == kAbsent || certain[static_cast<size_t>(input)]; };
+    const bool all = std::ranges::all_of(node.inputs, is_certain);
+    for (const ValueId output : node.outputs)
+      if (output != kAbsent) certain[static_cast<size_t>(output)] = all && graph.value(output).is_known();
+  }
+  return certain;
+}
+
 // The elements of a constant, or its description alone where the node reads no more.
-std::vector<const HostTensor*> constant_inputs(const ProgramGraph& graph, const ProgramNode& node, std::vector<HostTensor>& described) {
+std::vector<const HostTensor*> constant_inputs(const ProgramGraph& graph, const ProgramNode& node, const std::vector<bool>& certain,
+                                               std::vector<HostTensor>& described) {
   std::vector<const HostTensor*> inputs(node.inputs.size());
   described.resize(node.inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -26,7 +42,7 @@ std::vector<const HostTensor*> constant_inputs(const ProgramGraph& graph, const 
     const GraphValue& value = graph.value(node.inputs[i]);
     if (value.constant) {
       inputs[i] = &*value.constant;
-    } else if (reads_shapes_alone(*node.row) && value.is_known()) {
+    } else if (reads_shapes_alone(*node.row) && certain[static_cast<size_t>(node.inputs[i])]) {
       described[i].desc = TensorDesc(value.dtype, *value.shape);
       inputs[i] = &described[i];
     } else {
@@ -50,10 +66,10 @@ bool is_worth_folding(const ProgramGraph& graph, const ProgramNode& node) {
   return made <= kMostHostElements || made <= read;
 }
 
-bool fold(ProgramGraph& graph, const ProgramNode& node) {
+bool fold(ProgramGraph& graph, const ProgramNode& node, const std::vector<bool>& certain) {
   std::vector<HostTensor> described;
   if (!is_worth_folding(graph, node)) return false;
-  const auto inputs = constant_inputs(graph, node, described);
+  const auto inputs = constant_inputs(graph, node, certain, described);
   if (inputs.size() != node.inputs.size()) return false;
   auto results = evaluate_on_host(*node.row, node.name, node.attributes, inputs);
   if (!results) return false;
@@ -134,8 +150,9 @@ std::vector<uint32_t> ProgramGraph::uses() const {
 }
 
 void fold_constants(ProgramGraph& graph) {
+  const std::vector<bool> certain = certain_shapes(graph);
   std::erase_if(graph.nodes, [&](const ProgramNode& node) {
-    if (!fold(graph, node)) return false;
+    if (!fold(graph, node, certain)) return false;
     graph.report[node.report].note = "folded";
     return true;
   });

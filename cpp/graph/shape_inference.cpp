@@ -8,7 +8,7 @@ namespace pumice {
 namespace {
 
 // What an unknown size is tried with: multiples of 32 pass through a network's halvings; the first axis is most often the batch.
-constexpr int64_t kTrialSizes[2] = {96, 160}, kTrialBatches[2] = {2, 3};
+constexpr int64_t kTrialSizes[kTrials] = {96, 160, 2}, kTrialBatches[kTrials] = {2, 3, 5};
 
 template <typename T>
 T& slot(std::vector<T>& values, ValueId value) {
@@ -32,11 +32,12 @@ Shape trial_shape(const Shape& shape, size_t trial) {
   return sizes;
 }
 
-std::optional<Shape> common_shape(const TensorDesc* a, const TensorDesc* b) {
+std::optional<Shape> common_shape(const TensorDesc* a, const TensorDesc* b, const TensorDesc* smallest) {
   if (!a || !b || a->rank() != b->rank()) return {};
   Shape shape = a->shape;
-  for (size_t axis = 0; axis < shape.size(); ++axis)
-    if (a->shape[axis] != b->shape[axis]) shape[axis] = kUnknownSize;
+  for (const TensorDesc* other : {b, smallest})
+    for (size_t axis = 0; axis < shape.size() && other && other->rank() == a->rank(); ++axis)
+      if (a->shape[axis] != other->shape[axis]) shape[axis] = kUnknownSize;
   return shape;
 }
 

@@ -11,10 +11,12 @@ namespace pumice {
 // Elements of a value computed on the host: because it can be, and because shapes depend on them.
 inline constexpr int64_t kMostHostElements = 4096, kMostDemandedElements = 1 << 20;
 
-// Sizes for the unknown ones of a shape, by trial (0 or 1): what comes out alike of both trials does not depend on them.
+// Sizes for the unknown ones of a shape, by trial: what comes out alike of all of them does not depend on them.
+inline constexpr size_t kTrials = 3;
 Shape trial_shape(const Shape& shape, size_t trial);
-// The sizes that came out alike; none where a trial has no result or the ranks differ.
-std::optional<Shape> common_shape(const TensorDesc* a, const TensorDesc* b);
+// The sizes that came out alike; none where one of the first two trials has no result or their ranks differ. The last one has sizes so
+// small that what limits a size has no effect: many nodes cannot take them.
+std::optional<Shape> common_shape(const TensorDesc* a, const TensorDesc* b, const TensorDesc* smallest);
 
 class ShapeInference {
  public:
