@@ -116,7 +116,9 @@ Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
   Shapes shapes;
   for (size_t j = 0; j < declared.size(); ++j) {
     const ValueId value = graph.outputs()[j].second;
-    const auto deduced = common_shape(trials[0].desc(value), trials[1].desc(value), trials[2].desc(value));
+    std::array<const TensorDesc*, kTrials> made = {};
+    for (size_t t = 0; t < kTrials; ++t) made[t] = trials[t].desc(value);
+    const auto deduced = common_shape(made);
     shapes.push_back(deduced ? deduced : declared[j]);
   }
   return shapes;

@@ -18,7 +18,7 @@ bool reads_elements(const OperatorRow& row, size_t input) {
 
 // How many elements of a tensor are not zero, where only the device can count them. Of a tensor without shape: of many.
 int64_t trial_count(const TensorDesc* desc, size_t trial) {
-  constexpr int64_t kQuarters[kTrials] = {2, 3, 1};
+  constexpr int64_t kQuarters[kTrials] = {2, 3, 1, 0};
   return ((desc ? desc->elements() : 256) * kQuarters[trial] + 3) / 4;
 }
 
@@ -238,10 +238,13 @@ void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
       for (size_t t = 0; t < kTrials; ++t) trials_[t]->set(id, TensorDesc(outputs[i].dtype, trial_shape(*outputs[i].shape, t)));
       continue;
     }
-    const auto made = [&](size_t t) { return ran[t] ? trials_[t]->desc(id) : nullptr; };
-    const TensorDesc *a = made(0), *b = exact_ ? a : made(1);
-    outputs[i].shape = common_shape(a, b, made(2));
-    outputs[i].dtype = a ? a->dtype : b ? b->dtype : likely_dtype(node, i, values_);
+    std::array<const TensorDesc*, kTrials> made = {};
+    for (size_t t = 0; t < kTrials; ++t)
+      if (ran[t]) made[t] = trials_[t]->desc(id);
+    const TensorDesc* a = made[0];
+    if (exact_) made[1] = a;
+    outputs[i].shape = common_shape(made);
+    outputs[i].dtype = a ? a->dtype : made[1] ? made[1]->dtype : likely_dtype(node, i, values_);
     if (!exact_ || !a) continue;
     for (size_t t = 1; t < kTrials; ++t) {  // an input of unknown size may follow
       trials_[t]->set(id, *a);

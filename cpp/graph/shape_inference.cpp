@@ -8,7 +8,7 @@ namespace pumice {
 namespace {
 
 // What an unknown size is tried with: multiples of 32 pass through a network's halvings; the first axis is most often the batch.
-constexpr int64_t kTrialSizes[kTrials] = {96, 160, 2}, kTrialBatches[kTrials] = {2, 3, 5};
+constexpr int64_t kTrialSizes[kTrials] = {96, 160, 2, 0}, kTrialBatches[kTrials] = {2, 3, 5, 0};
 
 template <typename T>
 T& slot(std::vector<T>& values, ValueId value) {
@@ -32,12 +32,12 @@ Shape trial_shape(const Shape& shape, size_t trial) {
   return sizes;
 }
 
-std::optional<Shape> common_shape(const TensorDesc* a, const TensorDesc* b, const TensorDesc* smallest) {
-  if (!a || !b || a->rank() != b->rank()) return {};
-  Shape shape = a->shape;
-  for (const TensorDesc* other : {b, smallest})
-    for (size_t axis = 0; axis < shape.size() && other && other->rank() == a->rank(); ++axis)
-      if (a->shape[axis] != other->shape[axis]) shape[axis] = kUnknownSize;
+std::optional<Shape> common_shape(const std::array<const TensorDesc*, kTrials>& trials) {
+  if (!trials[0] || !trials[1] || trials[0]->rank() != trials[1]->rank()) return {};
+  Shape shape = trials[0]->shape;
+  for (const TensorDesc* other : trials)
+    for (size_t axis = 0; axis < shape.size() && other && other->rank() == trials[0]->rank(); ++axis)
+      if (trials[0]->shape[axis] != other->shape[axis]) shape[axis] = kUnknownSize;
   return shape;
 }
 

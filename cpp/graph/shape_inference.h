@@ -1,6 +1,7 @@
 // Descriptions of a graph's values for one choice of input shapes, and their elements where they are known on the host.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -12,11 +13,11 @@ namespace pumice {
 inline constexpr int64_t kMostHostElements = 4096, kMostDemandedElements = 1 << 20;
 
 // Sizes for the unknown ones of a shape, by trial: what comes out alike of all of them does not depend on them.
-inline constexpr size_t kTrials = 3;
+inline constexpr size_t kTrials = 4;
 Shape trial_shape(const Shape& shape, size_t trial);
-// The sizes that came out alike; none where one of the first two trials has no result or their ranks differ. The last one has sizes so
-// small that what limits a size has no effect: many nodes cannot take them.
-std::optional<Shape> common_shape(const TensorDesc* a, const TensorDesc* b, const TensorDesc* smallest);
+// The sizes that came out alike of the trials; none where one of the first two has no result or their ranks differ. The others have so
+// small sizes that what limits a size has no effect, and none: many nodes cannot take them.
+std::optional<Shape> common_shape(const std::array<const TensorDesc*, kTrials>& trials);
 
 class ShapeInference {
  public:
