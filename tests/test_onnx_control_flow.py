@@ -188,6 +188,25 @@ def test_a_loop_of_known_shapes_is_counted_on_the_device(context: pumice.Context
     assert int(loop["host_syncs"]) < 10
 
 
+def test_a_counted_loop_with_values_between_an_if_and_other_nodes(context: pumice.Context) -> None:
+    """They have memory of their own in each iteration."""
+    halves = graph([node("Mul", ["x_in", "half"], ["h"])], [], [value("h", None)])
+    keeps = graph([node("Add", ["x_in", "x"], ["k"])], [], [value("k", None)])
+    nodes = [
+        node("Mod", ["number", "two"], ["odd"]),
+        node("Cast", ["odd"], ["is_odd"], to=BOOL),
+        node("If", ["is_odd"], ["chosen"], then_branch=halves, else_branch=keeps),
+        node("Neg", ["chosen"], ["x_out"]),
+    ]
+    body = loop_body(
+        nodes, [value("x_in", None)], [value("x_out", None)], half=np.array(0.5, np.float32), two=scalar(2)
+    )
+    proto = repeated(body, c=np.array(True))
+    cases = [{"x": ramp(n, 4), "m": scalar(trips)} for n in (3, 0) for trips in (1, 2, 5, 9)]
+    loaded = check(context, proto, cases)
+    assert loops_of(loaded, **cases[2])[0]["kind"] == "counted"
+
+
 @pytest.mark.parametrize("trips", ["", "m"])
 def test_a_loop_with_a_condition(context: pumice.Context, trips: str) -> None:
     for scanned in (False, True):
