@@ -113,7 +113,7 @@ Record report_of(const PyExecution& self) {
   }
   Record result;
   result["submissions"] = report.submissions, result["dispatches"] = report.dispatches, result["host_syncs"] = report.host_syncs,
-  result["loops"] = loops;
+  result["read_backs"] = report.read_backs, result["loops"] = loops;
   return result;
 }
 
@@ -173,8 +173,8 @@ void bind_execution(py::module_& module) {
            "The true shape of an output, after OutputSizeError too. Raises StateError before the end and after another error.")
       .def_property_readonly(
           "report", &report_of,
-          "Of the last computation: submissions, dispatches, host_syncs, and for every loop that was entered node, kind, "
-          "entries, trips, host_syncs, wasted_iterations.")
+          "Of the last computation: submissions, dispatches, host_syncs, of these read_backs (the host waited to read elements that "
+          "shapes depend on), and for every loop that was entered node, kind, entries, trips, host_syncs, wasted_iterations.")
       .def_property_readonly(
           "timing", &timing_of,
           "Seconds of the last computation: on_device, in_driver (the device's included), and both _after_fence: from the "

@@ -300,7 +300,8 @@ void bind_program(py::module_& module) {
             return std::make_unique<PyRun>(std::move(self), inputs, loop_timeout);
           },
           py::arg("inputs"), py::arg("loop_timeout") = kLoopSeconds,
-          "Starts an execution and returns at once, or where the program has control flow when it has ended: execution().start() does not "
+          "Starts an execution and returns at once, or where the program has control flow or is cut when it has ended: execution().start() "
+          "does not "
           "wait for that. Arrays in graph order. loop_timeout: see __call__.")
       .def("compiled", &compiled, py::arg("shapes"),
            "The operator for these input shapes, for binding tables; its persistent resource is this program's and already initialised.")

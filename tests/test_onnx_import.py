@@ -289,15 +289,16 @@ def test_a_newer_operator_set_than_known_is_unsupported() -> None:
         import_graph(model([node("Relu")], opset=999))
 
 
-def test_sequences_and_sparse_tensors_are_unsupported() -> None:
-    sequence = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)
+def test_maps_and_sparse_tensors_are_unsupported() -> None:
+    tensor = helper.make_tensor_type_proto(TensorProto.FLOAT, None)
+    mapped = helper.make_value_info("m", helper.make_map_type_proto(TensorProto.INT64, tensor))
     values = numpy_helper.from_array(np.ones(1, FLOAT), "sparse")
     sparse = helper.make_sparse_tensor(values, numpy_helper.from_array(np.zeros(1, np.int64), "i"), [4])
-    proto = model([node("Add", ["x", "sparse"])], [value("x"), sequence], sparse_initializer=[sparse])
+    proto = model([node("Add", ["x", "sparse"])], [value("x"), mapped], sparse_initializer=[sparse])
     with pytest.raises(pumice.UnsupportedError) as caught:
         import_graph(proto)
     assert len(caught.value.items) == 2
-    assert "sequence" in caught.value.items[0]
+    assert "map" in caught.value.items[0]
     assert "sparse" in caught.value.items[1]
 
 

@@ -85,8 +85,8 @@ Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
   const auto is_known = [](const std::optional<Shape>& shape) { return shape && std::ranges::find(*shape, kUnknownSize) == shape->end(); };
   if (std::ranges::all_of(declared, is_known)) return declared;
   const bool exact = std::ranges::all_of(given, is_known);
-  ShapeInference trials[2];
-  for (size_t t = 0; t < 2; ++t) {
+  ShapeInference trials[kTrials];
+  for (size_t t = 0; t < kTrials; ++t) {
     ShapeInference& known = trials[t];
     for (size_t i = 0; i < given.size(); ++i)
       if (const auto shape = merged(given[i], input_of(graph, i).shape))
@@ -116,7 +116,9 @@ Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
   Shapes shapes;
   for (size_t j = 0; j < declared.size(); ++j) {
     const ValueId value = graph.outputs()[j].second;
-    const auto deduced = common_shape(trials[0].desc(value), trials[1].desc(value));
+    std::array<const TensorDesc*, kTrials> made = {};
+    for (size_t t = 0; t < kTrials; ++t) made[t] = trials[t].desc(value);
+    const auto deduced = common_shape(made);
     shapes.push_back(deduced ? deduced : declared[j]);
   }
   return shapes;
@@ -184,7 +186,7 @@ void Graph::check_referenced(const std::shared_ptr<Graph>& graph, std::string_vi
 std::vector<ValueId> Graph::append_control(GraphNode node, std::vector<GraphValue> made) {
   for (size_t i = 0; i < made.size(); ++i) {
     exact_ = exact_ && made[i].is_known();
-    for (size_t t = 0; t < 2 && made[i].shape; ++t)
+    for (size_t t = 0; t < kTrials && made[i].shape; ++t)
       trials_[t]->set(node.outputs[i], TensorDesc(made[i].dtype, trial_shape(*made[i].shape, t)));
   }
   return append(std::move(node), std::move(made));

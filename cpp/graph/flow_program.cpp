@@ -86,7 +86,6 @@ class StepwiseLease : public FlowLease {
   // The elements, for which the host waits where the device alone has them.
   const std::byte* read(FlowValue& value) {
     if (value.host) return value.host->data;
-    ++session_.report.host_syncs;
     session_.wait();
     if (value.host_visible()) {
       value.host = std::make_shared<const HostTensor>(HostTensor::copy_of(value.desc, value.slot->bytes));
@@ -160,11 +159,14 @@ class StepwiseLease : public FlowLease {
 
   void run(Frame& frame, const RoutineStep& step) {
     read_.clear(), made_.clear(), shapes_.clear(), elements_.clear();
+    bool reads = false;
     for (size_t i = 0; i < step.inputs.size(); ++i) {
       FlowValue& input = value(frame, step.inputs[i]);
+      reads = reads || (step.region->reads_values(i) && !input.host);
       if (step.region->reads_values()) elements_.push_back(step.region->reads_values(i) ? read(input) : nullptr);
       read_.push_back(input);
     }
+    if (reads) note_read_back();
     for (const FlowValue& input : read_) shapes_.emplace_back(input.desc.shape);
     const auto bound = step.region->bind(shapes_, elements_);
     for (size_t j = 0; j < step.outputs.size(); ++j) {
@@ -177,6 +179,16 @@ class StepwiseLease : public FlowLease {
     for (size_t j = 0; j < step.outputs.size(); ++j) value(frame, step.outputs[j]) = std::move(made_[j]);
     read_.clear(), made_.clear();
     end_step(frame, step);
+  }
+
+  // What shapes depend on was read, once for all of it; in the innermost loop that the host drives.
+  void note_read_back() {
+    ++session_.report.host_syncs, ++session_.report.read_backs;
+    for (size_t depth = depth_; depth-- > 0;)
+      if (LoopReport* report = frames_[depth].loop.report) {
+        ++report->host_syncs;
+        return;
+      }
   }
 
   // By output of a step: whether the host reads it.
@@ -245,7 +257,7 @@ class StepwiseLease : public FlowLease {
   }
 
   bool is_true(FlowValue& condition) {
-    if (condition.host) return condition.host->data[0] != std::byte{0};
+    if (!condition.host) ++session_.report.host_syncs;
     return read(condition)[0] != std::byte{0};
   }
 

@@ -1,17 +1,30 @@
 #include "graph/graph.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "core/error.h"
 #include "graph/nnapi/operations.h"
 #include "graph/shape_inference.h"
 #include "operators/host_elements.h"
+#include "operators/non_zero.h"
 
 namespace pumice {
 namespace {
 
 bool reads_elements(const OperatorRow& row, size_t input) {
   return input < 32 && (row.host_inputs >> input & 1);
+}
+
+// How many elements of a tensor are not zero, where only the device can count them. Of a tensor without shape: of many.
+int64_t trial_count(const TensorDesc* desc, size_t trial) {
+  constexpr int64_t kQuarters[kTrials] = {2, 3, 1, 0};
+  return ((desc ? desc->elements() : 256) * kQuarters[trial] + 3) / 4;
+}
+
+// The input whose elements a row would have to read; see OperatorRow::counted.
+size_t counted_input(const OperatorRow& row) {
+  return static_cast<size_t>(std::countr_zero(row.host_inputs));
 }
 
 // A 1 in the place of elements that are known only when the program runs.
@@ -73,6 +86,31 @@ bool lacks_elements(const GraphNode& node, const ShapeInference& known) {
   return false;
 }
 
+// The ranks of outputs whose sizes depend on elements that are known only when the program runs: those that come of sizes and counts of 1.
+std::vector<std::optional<TensorDesc>> guessed_descs(const GraphNode& node, const ShapeInference& known) {
+  std::vector<const TensorDesc*> inputs(node.inputs.size());
+  std::vector<const HostTensor*> hosts(node.inputs.size());
+  std::vector<HostTensor> guesses(node.inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (node.inputs[i] == kAbsent) continue;
+    inputs[i] = known.desc(node.inputs[i]);
+    hosts[i] = known.host(node.inputs[i]);
+    if (!inputs[i]) return {};
+    if (hosts[i] || !reads_elements(*node.row, i)) continue;
+    HostWriter writer(*inputs[i]);
+    for (int64_t k = 0; k < inputs[i]->elements(); ++k) writer.store(k, int64_t{k == 0 && node.row->name == "Reshape" ? -1 : 1});
+    guesses[i] = writer.take();
+    hosts[i] = &guesses[i];
+  }
+  try {
+    ShapeContext context(node.name, node.attributes, std::move(inputs), std::move(hosts), node.outputs.size());
+    node.row->shape(context);
+    return context.take_outputs();
+  } catch (const GraphError&) {
+    return {};  // other elements would do
+  }
+}
+
 // What the schema's checks see of a value: its dtype, and a rank that fits where the rank is not known.
 TensorDesc checked_desc(const GraphValue& value, int least_rank) {
   if (value.shape) return {value.dtype, trial_shape(*value.shape, 0)};
@@ -98,7 +136,7 @@ bool GraphValue::is_known() const {
 }
 
 Graph::Graph(std::string name) : name_(std::move(name)) {
-  for (auto& trial : trials_) trial = std::make_unique<ShapeInference>();
+  for (size_t t = 0; t < kTrials; ++t) trials_.push_back(std::make_unique<ShapeInference>());
 }
 
 // Chains of graphs that refer to one another are taken apart in a loop: they may be thousands long.
@@ -150,12 +188,12 @@ ValueId Graph::input(std::string name, DType dtype, std::optional<Shape> shape, 
   GraphValue value{std::move(name), dtype, std::move(shape), std::move(dimension_names), {}, -1, owned};
   if (value.name.empty()) throw GraphError("input " + std::to_string(inputs_.size()), "has no name");
   value.quantization = checked_quantization(value.name, dtype, value.shape, std::move(quantization));
-  std::optional<TensorDesc> trial[2];
-  for (size_t i = 0; i < 2 && value.shape; ++i) trial[i] = TensorDesc(dtype, trial_shape(*value.shape, i));
+  std::optional<TensorDesc> trial[kTrials];
+  for (size_t t = 0; t < kTrials && value.shape; ++t) trial[t] = TensorDesc(dtype, trial_shape(*value.shape, t));
   const bool known = value.is_known();
   const ValueId id = add_value(std::move(value));
-  for (size_t i = 0; i < 2; ++i)
-    if (trial[i]) trials_[i]->set(id, *trial[i]);
+  for (size_t t = 0; t < kTrials; ++t)
+    if (trial[t]) trials_[t]->set(id, *trial[t]);
   exact_ = exact_ && known;
   inputs_.push_back(id);
   return id;
@@ -174,25 +212,44 @@ ValueId Graph::constant(HostTensor tensor, std::string name) {
 }
 
 void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
-  bool ran[2] = {false, false};
-  for (size_t i = 0; i < (exact_ ? 1u : 2u); ++i) {
-    for (const ValueId output : node.outputs) trials_[i]->forget(output);  // of a node that was refused
+  const size_t trials = exact_ ? 1 : kTrials;
+  bool ran[kTrials] = {};
+  for (size_t t = 0; t < trials; ++t) {
+    for (const ValueId output : node.outputs) trials_[t]->forget(output);  // of a node that was refused
     try {
-      ran[i] = trials_[i]->run(node);
-      if (ran[i]) trials_[i]->evaluate(node);
+      ran[t] = trials_[t]->run(node);
+      if (ran[t]) trials_[t]->evaluate(node);
     } catch (const GraphError&) {
-      if (exact_ && !lacks_elements(node, *trials_[i])) throw;  // else the sizes tried were at fault
-      ran[i] = false;
+      if (exact_ && !lacks_elements(node, *trials_[t])) throw;  // else the sizes tried were at fault
+      ran[t] = false;
     }
+  }
+  std::vector<std::optional<TensorDesc>> guessed, other;
+  if (!ran[0] && lacks_elements(node, *trials_[0])) {
+    guessed = guessed_descs(node, *trials_[0]);
+    other = exact_ ? guessed : guessed_descs(node, *trials_[1]);
+    exact_ = false;
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     const ValueId id = node.outputs[i];
-    const TensorDesc *a = ran[0] ? trials_[0]->desc(id) : nullptr, *b = exact_ ? a : ran[1] ? trials_[1]->desc(id) : nullptr;
-    outputs[i].shape = common_shape(a, b);
-    outputs[i].dtype = a ? a->dtype : b ? b->dtype : likely_dtype(node, i, values_);
+    if (i < std::min(guessed.size(), other.size()) && guessed[i] && other[i] && guessed[i]->rank() == other[i]->rank()) {
+      outputs[i].dtype = guessed[i]->dtype;
+      outputs[i].shape = Shape(guessed[i]->shape.size(), kUnknownSize);
+      for (size_t t = 0; t < kTrials; ++t) trials_[t]->set(id, TensorDesc(outputs[i].dtype, trial_shape(*outputs[i].shape, t)));
+      continue;
+    }
+    std::array<const TensorDesc*, kTrials> made = {};
+    for (size_t t = 0; t < kTrials; ++t)
+      if (ran[t]) made[t] = trials_[t]->desc(id);
+    const TensorDesc* a = made[0];
+    if (exact_) made[1] = a;
+    outputs[i].shape = common_shape(made);
+    outputs[i].dtype = a ? a->dtype : made[1] ? made[1]->dtype : likely_dtype(node, i, values_);
     if (!exact_ || !a) continue;
-    trials_[1]->set(id, *a);  // an input of unknown size may follow
-    if (const auto* host = trials_[0]->host(id)) trials_[1]->set_host(id, *host);
+    for (size_t t = 1; t < kTrials; ++t) {  // an input of unknown size may follow
+      trials_[t]->set(id, *a);
+      if (const auto* host = trials_[0]->host(id)) trials_[t]->set_host(id, *host);
+    }
   }
 }
 
@@ -244,9 +301,38 @@ std::vector<ValueId> Graph::add(std::string_view op, std::vector<ValueId> inputs
   node.attributes = checked_attributes(*node.row, node.name, attributes);
   check_inputs(*node.row, node.name, given, outputs);
   node.inputs = std::move(inputs);
+  if (!node.row->counted.empty() && !value(node.inputs[counted_input(*node.row)]).constant)
+    return add_counted(std::move(node), output_names);
   std::vector<GraphValue> made = name_outputs(node, outputs, output_names);
   infer(node, made);
   return append(std::move(node), std::move(made));
+}
+
+// How many elements are not zero becomes a value of its own, which the host reads where the elements are on the device.
+std::vector<ValueId> Graph::add_counted(GraphNode node, std::vector<std::string> output_names) {
+  const size_t nodes = nodes_.size(), values = values_.size();
+  const bool exact = exact_;
+  try {
+    const ValueId counted = node.inputs[counted_input(*node.row)];
+    const auto is_count = [&](const GraphNode& one) { return one.row && one.row->name == kCountNonZero && one.inputs[0] == counted; };
+    const auto known = std::ranges::find_if(nodes_, is_count);
+    const auto counts = known != nodes_.end() ? known->outputs : add(kCountNonZero, {counted}, {}, 2, node.name + "/count");
+    if (!value(counted).is_known()) values_[static_cast<size_t>(counts[1])].shape = Shape{kUnknownSize};  // both trials may be one run
+    if (!trials_[0]->host(counts[0])) {
+      exact_ = false;
+      for (size_t t = 0; t < kTrials; ++t) {
+        HostWriter writer(TensorDesc(DType::int32, {1}));
+        writer.store(0, trial_count(trials_[t]->desc(counted), t));
+        trials_[t]->set_host(counts[0], writer.take());
+      }
+    }
+    node.inputs.insert(node.inputs.end(), counts.begin(), counts.end());
+    return add(node.row->counted, std::move(node.inputs), node.attributes, 1, std::move(node.name), std::move(output_names));
+  } catch (...) {
+    truncate(nodes, values);
+    exact_ = exact;
+    throw;
+  }
 }
 
 void Graph::output(std::string name, ValueId value) {
@@ -262,7 +348,7 @@ void Graph::finish() {
   if (finished_) return;
   if (outputs_.empty()) throw GraphError(name_, "a graph needs at least one output");
   finished_ = true;
-  for (auto& trial : trials_) trial.reset();
+  trials_.clear();
 }
 
 }  // namespace pumice

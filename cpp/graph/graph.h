@@ -118,6 +118,7 @@ class Graph {
  private:
   std::vector<ValueId> add_expanded(const nnapi::Operation& operation, const std::string& name, std::vector<ValueId> inputs,
                                     const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names);
+  std::vector<ValueId> add_counted(GraphNode node, std::vector<std::string> output_names);
   void name_output(size_t i, ValueId output, const std::string& name, std::string output_name);
   void truncate(size_t nodes, size_t values);  // forgets what came after
   ValueId add_value(GraphValue value);
@@ -137,8 +138,8 @@ class Graph {
   std::vector<ValueId> inputs_;
   std::vector<std::pair<std::string, ValueId>> outputs_;
   std::unordered_set<std::string> value_names_, node_names_;
-  // Unknown sizes are tried with two different numbers each: what comes out alike is known.
-  std::unique_ptr<ShapeInference> trials_[2];
+  // Unknown sizes are tried with different numbers each: what comes out alike is known.
+  std::vector<std::unique_ptr<ShapeInference>> trials_;
   bool exact_ = true;  // there are no unknown sizes, so one trial is enough and its errors are real
   bool finished_ = false;
 };

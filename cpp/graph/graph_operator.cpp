@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "graph/arena.h"
 #include "graph/bound_program.h"
+#include "graph/levels.h"
 #include "graph/passes.h"
 #include "graph/plan.h"
 #include "graph/weights.h"
@@ -26,6 +27,15 @@ void check_no_control(const Graph& graph) {
       throw GraphError(node.name, "a WHILE on values of known sizes expected, given unknown ones; compile() it into a Program", "B2.6");
     refused.push_back("node '" + node.name + "': " + std::string(node.op()) + " in a compiled operator; compile() it into a Program");
   }
+  if (!refused.empty()) throw UnsupportedError(refused);
+}
+
+// Nor does it wait for elements that shapes depend on.
+void check_no_cut(const Graph& graph) {
+  std::vector<std::string> refused;
+  for (const Level& level : levels_of(graph, needed_values(graph, false), {}).levels)
+    if (const std::string text = cut_text(graph, level); !text.empty())
+      refused.push_back(text + ", in a compiled operator; compile() it into a Program");
   if (!refused.empty()) throw UnsupportedError(refused);
 }
 
@@ -94,6 +104,7 @@ void make_pipelines(const Plan& plan) {
 std::shared_ptr<CompiledOperator> Graph::compile_operator(std::shared_ptr<Context> context, const ExecutionOptions& options) {
   finish();
   check_no_control(*this);
+  check_no_cut(*this);
   const BindInputs key = known_shapes(*this);
   ProgramOptions program;
   program.precision = options.precision;

@@ -17,8 +17,24 @@ bool is_host_input(const ProgramNode& node, size_t i) {
   return i < 32 && (node.row->host_inputs >> i & 1);
 }
 
+// By value: its shape is one for all inputs of the graph. One that follows from unknown sizes may have been known by chance.
+std::vector<bool> certain_shapes(const ProgramGraph& graph) {
+  std::vector<bool> certain(graph.values.size(), false);
+  for (size_t i = 0; i < graph.values.size(); ++i) certain[i] = graph.values[i].constant.has_value();
+  for (size_t i = 0; i < graph.inputs.size(); ++i)
+    certain[static_cast<size_t>(graph.inputs[i])] = graph.value(graph.inputs[i]).is_known() && !graph.made_inputs[i];
+  for (const ProgramNode& node : graph.nodes) {
+    const auto is_certain = [&](ValueId input) { return input == kAbsent || certain[static_cast<size_t>(input)]; };
+    const bool all = std::ranges::all_of(node.inputs, is_certain);
+    for (const ValueId output : node.outputs)
+      if (output != kAbsent) certain[static_cast<size_t>(output)] = all && graph.value(output).is_known();
+  }
+  return certain;
+}
+
 // The elements of a constant, or its description alone where the node reads no more.
-std::vector<const HostTensor*> constant_inputs(const ProgramGraph& graph, const ProgramNode& node, std::vector<HostTensor>& described) {
+std::vector<const HostTensor*> constant_inputs(const ProgramGraph& graph, const ProgramNode& node, const std::vector<bool>& certain,
+                                               std::vector<HostTensor>& described) {
   std::vector<const HostTensor*> inputs(node.inputs.size());
   described.resize(node.inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -26,7 +42,7 @@ std::vector<const HostTensor*> constant_inputs(const ProgramGraph& graph, const 
     const GraphValue& value = graph.value(node.inputs[i]);
     if (value.constant) {
       inputs[i] = &*value.constant;
-    } else if (reads_shapes_alone(*node.row) && value.is_known()) {
+    } else if (reads_shapes_alone(*node.row) && certain[static_cast<size_t>(node.inputs[i])]) {
       described[i].desc = TensorDesc(value.dtype, *value.shape);
       inputs[i] = &described[i];
     } else {
@@ -50,10 +66,10 @@ bool is_worth_folding(const ProgramGraph& graph, const ProgramNode& node) {
   return made <= kMostHostElements || made <= read;
 }
 
-bool fold(ProgramGraph& graph, const ProgramNode& node) {
+bool fold(ProgramGraph& graph, const ProgramNode& node, const std::vector<bool>& certain) {
   std::vector<HostTensor> described;
   if (!is_worth_folding(graph, node)) return false;
-  const auto inputs = constant_inputs(graph, node, described);
+  const auto inputs = constant_inputs(graph, node, certain, described);
   if (inputs.size() != node.inputs.size()) return false;
   auto results = evaluate_on_host(*node.row, node.name, node.attributes, inputs);
   if (!results) return false;
@@ -89,12 +105,13 @@ ProgramNode cast_node(ProgramGraph& graph, ValueId from, ValueId to) {
 }  // namespace
 
 GraphPart whole(const Graph& graph) {
-  GraphPart part{graph.name(), {}, graph.inputs(), {}};
+  GraphPart part{graph.name(), {}, graph.inputs(), {}, {}};
   for (size_t i = 0; i < graph.nodes().size(); ++i) part.nodes.push_back(i);
   return part;
 }
 
-ProgramGraph::ProgramGraph(const Graph& graph, const GraphPart& part, const ProgramOptions& options) : name(part.name) {
+ProgramGraph::ProgramGraph(const Graph& graph, const GraphPart& part, const ProgramOptions& options)
+    : name(part.name), host_outputs(part.host_outputs) {
   float_dtype = dtype_of_precision(options.precision);
   std::vector<ValueId> own(graph.values().size(), kAbsent);  // by value of the graph
   const auto take = [&](ValueId id) {
@@ -105,6 +122,7 @@ ProgramGraph::ProgramGraph(const Graph& graph, const GraphPart& part, const Prog
   };
   for (const ValueId id : part.inputs) {
     inputs.push_back(take(id));
+    made_inputs.push_back(graph.value(id).producer >= 0);
     value(inputs.back()).producer = -1;
   }
   for (const size_t i : part.nodes) {
@@ -132,8 +150,9 @@ std::vector<uint32_t> ProgramGraph::uses() const {
 }
 
 void fold_constants(ProgramGraph& graph) {
+  const std::vector<bool> certain = certain_shapes(graph);
   std::erase_if(graph.nodes, [&](const ProgramNode& node) {
-    if (!fold(graph, node)) return false;
+    if (!fold(graph, node, certain)) return false;
     graph.report[node.report].note = "folded";
     return true;
   });
@@ -272,12 +291,14 @@ void set_precision(ProgramGraph& graph) {
 
 void find_host_nodes(ProgramGraph& graph) {
   std::vector<bool> demanded(graph.values.size(), false), known(graph.values.size(), false);
+  for (size_t j = 0; j < graph.host_outputs.size(); ++j)
+    if (graph.host_outputs[j]) demanded[static_cast<size_t>(graph.outputs[j].second)] = true;
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     ProgramNode& node = graph.nodes[i];
     const bool wanted = !node.row->lower || std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) {
       return output != kAbsent && demanded[static_cast<size_t>(output)];
     });
-    node.on_host = wanted;
+    node.on_host = node.demanded = wanted;
     for (size_t k = 0; k < node.inputs.size(); ++k)
       if (node.inputs[k] != kAbsent && (is_host_input(node, k) || (wanted && !reads_shapes_alone(*node.row))))
         demanded[static_cast<size_t>(node.inputs[k])] = true;

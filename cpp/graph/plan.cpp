@@ -62,11 +62,12 @@ class Binder {
       if (!shapes_.run(node)) throw GraphError(node.name, "an input's shape is not known");
       keep_dtypes(node);
       if (!node.on_host) continue;
-      const bool evaluated = shapes_.evaluate(node);
+      const int64_t most = node.demanded ? kMostDemandedElements : kMostHostElements;
+      const bool evaluated = shapes_.evaluate(node, most);
       keep_dtypes(node);
       if (!evaluated && !node.row->lower)
         throw UnsupportedError("node '" + node.name + "': " + std::string(node.row->name) +
-                               " of values that only the device knows, or of more than " + std::to_string(kMostHostElements) + " elements");
+                               " of values that only the device knows, or of more than " + std::to_string(most) + " elements");
     }
   }
 

@@ -7,14 +7,17 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "graph/flow_program.h"
+#include "graph/levels.h"
 #include "graph/passes.h"
 #include "graph/region.h"
 
 namespace pumice {
 namespace {
 
-bool runs_graphs(const Graph& graph) {
-  return std::ranges::any_of(graph.nodes(), [](const GraphNode& node) { return node.control != nullptr; });
+// One list of dispatches runs all of it.
+bool is_one_run(const Graph& graph, bool keep_all) {
+  if (std::ranges::any_of(graph.nodes(), [](const GraphNode& node) { return node.control != nullptr; })) return false;
+  return levels_of(graph, needed_values(graph, keep_all), {}).levels.size() <= 1;
 }
 
 }  // namespace
@@ -32,21 +35,25 @@ std::optional<double> checked_loop_timeout(std::optional<double> seconds) {
 struct Program::State {
   State(std::shared_ptr<Context> owner, const Graph& graph, const ProgramOptions& options)
       : context(std::move(owner)), name(graph.name()), flow_pool("'" + graph.name() + "'") {
-    if (runs_graphs(graph))
-      compile_routines(graph, options);
-    else
+    if (is_one_run(graph, options.keep_all))
       compile_region(graph, options);
+    else
+      compile_routines(graph, options);
   }
 
   void compile_region(const Graph& graph, const ProgramOptions& options) {
     region = std::make_shared<Region>(context, prepare(graph, whole(graph), options));
     inputs = region->inputs(), outputs = region->outputs();
-    // Where all sizes are known, what cannot be lowered is refused here and not at the first call.
+    bind_known(*region);
+  }
+
+  // Where all sizes are known, what cannot be lowered is refused here and not at the first call.
+  static void bind_known(Region& one) {
     std::vector<ShapeView> shapes;
-    for (const auto& input : inputs)
+    for (const auto& input : one.inputs())
       if (input.shape && std::find(input.shape->begin(), input.shape->end(), kUnknownSize) == input.shape->end())
         shapes.emplace_back(*input.shape);
-    if (shapes.size() == inputs.size() && !region->reads_values()) region->bind(shapes, {});
+    if (shapes.size() == one.inputs().size() && !one.reads_values()) one.bind(shapes, {});
   }
 
   void compile_routines(const Graph& graph, const ProgramOptions& options) {
@@ -57,8 +64,11 @@ struct Program::State {
       const GraphValue& value = graph.value(main.outputs[j]);
       outputs.push_back({j < graph.outputs().size() ? graph.outputs()[j].first : value.name, value.dtype, value.shape, {}});
     }
-    for (const GraphNode& node : graph.nodes())
-      if (node.control && first_control.empty()) first_control = "node '" + node.name + "': " + std::string(node.op());
+    for (const RoutineStep& step : main.steps) {
+      if (step.region) bind_known(*step.region);
+      if (!first_stop.empty()) continue;
+      first_stop = step.kind == RoutineStep::Kind::run ? step.cut : "node '" + step.node + "': " + op_of(step);
+    }
   }
 
   void check_open() const {
@@ -67,9 +77,11 @@ struct Program::State {
 
   Region& only_region(const char* what) const {
     check_open();
-    if (!region) throw UnsupportedError(first_control + " in a program; " + what + " is of programs that are one list of dispatches");
+    if (!region) throw UnsupportedError(first_stop + " in a program; " + what + " is of programs that are one list of dispatches");
     return *region;
   }
+
+  static std::string op_of(const RoutineStep& step) { return step.kind == RoutineStep::Kind::if_ ? "If" : "While"; }
 
   // What decides in an IF or WHILE.
   std::string note(const RoutineStep& step) const {
@@ -85,7 +97,7 @@ struct Program::State {
   std::vector<ProgramValue> inputs, outputs;
   std::shared_ptr<Region> region;
   std::shared_ptr<const FlowProgram> flow;
-  std::string first_control;  // of a program with routines, for messages
+  std::string first_stop;  // of a program with routines, for messages: why it is no one list
   LeasePool flow_pool;
   std::atomic<bool> closed{false};
 };
@@ -150,11 +162,12 @@ std::vector<ReportRow> Program::report() const {
   for (const Routine& routine : state_->flow->routines)
     for (const RoutineStep& step : routine.steps) {
       if (step.kind == RoutineStep::Kind::run) {
+        if (!step.cut.empty()) rows.push_back({step.node, "ReadBack", "", step.cut, {}, ""});
         const auto own = step.region->report();
         rows.insert(rows.end(), own.begin(), own.end());
         continue;
       }
-      rows.push_back({step.node, step.kind == RoutineStep::Kind::if_ ? "If" : "While", "", state_->note(step), {}, ""});
+      rows.push_back({step.node, State::op_of(step), "", state_->note(step), {}, ""});
     }
   return rows;
 }

@@ -71,6 +71,7 @@ struct LoopReport {
 
 struct RunReport {
   uint64_t submissions = 0, dispatches = 0, host_syncs = 0;  // host_syncs: times that the host waited to decide what comes next
+  uint64_t read_backs = 0;                                   // of these, those to read elements that shapes depend on
   std::vector<LoopReport> loops;                             // those that were entered
 };
 
@@ -80,12 +81,12 @@ class Lease {
  public:
   virtual ~Lease() = default;
   virtual const TensorDesc& input_desc(size_t i) const = 0;
-  // Of a program with control flow known after start().
+  // Of a program with control flow or cuts known after start().
   virtual const TensorDesc& output_desc(size_t j) const = 0;
   // Where to write input i before start(), and where output j is after wait(): packed row-major.
   virtual std::byte* input(size_t i) = 0;
   virtual const std::byte* output(size_t j) const = 0;
-  // Without control flow returns at once and keeps to no limits; else when the work has finished. Throws TimeoutError, GraphError.
+  // Without control flow and cuts returns at once and keeps to no limits; else when the work has finished. Throws TimeoutError, GraphError.
   virtual Submission start(const RunLimits& limits) = 0;
   virtual uint64_t last_submission() const = 0;
   virtual RunReport report() const = 0;  // of the last start()
@@ -101,7 +102,7 @@ class Program : public std::enable_shared_from_this<Program> {
   const std::vector<ProgramValue>& outputs() const;
   const std::shared_ptr<Context>& context() const;
 
-  bool has_control_flow() const;
+  bool has_control_flow() const;  // or cuts: the host decides, or reads, between lists of dispatches
   // Leases a recording for these shapes, binding them on first use. `values`: the elements of the inputs, of which those are read
   // that shapes depend on (see reads_values); may be empty where there are none. Where all recordings of these shapes are leased, waits
   // for one: `interrupted` is called about every 50 ms and may throw; with `wait` false throws StateError.

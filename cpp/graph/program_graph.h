@@ -22,6 +22,7 @@ struct ProgramNode : GraphNode {
   std::optional<Expression> expression;  // of a fused map, over map_input_names()
   uint32_t report;                       // its row of the report
   bool on_host = false;                  // tried on the host at bind
+  bool demanded = false;                 // because shapes depend on it, or there is no other way
 };
 
 // Nodes of a graph that run one after the other, without IF and WHILE, and what they exchange with the rest.
@@ -29,6 +30,7 @@ struct GraphPart {
   std::string name;
   std::vector<size_t> nodes;             // in the graph's order
   std::vector<ValueId> inputs, outputs;  // of the graph
+  std::vector<bool> host_outputs;        // by output: its elements are computed on the host, if they can be
 };
 GraphPart whole(const Graph& graph);
 
@@ -50,6 +52,8 @@ struct ProgramGraph {
   std::vector<ValueId> inputs;
   std::vector<std::pair<std::string, ValueId>> outputs;
   std::vector<ReportRow> report;   // of every node of the graph, in its order
+  std::vector<bool> made_inputs;   // by input: another part makes it, so that its sizes are what they are
+  std::vector<bool> host_outputs;  // by output; empty: none. See GraphPart
   std::vector<bool> value_inputs;  // inputs whose elements shapes depend on: part of the bind key
 };
 

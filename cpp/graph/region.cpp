@@ -61,7 +61,11 @@ void check_shapes(const std::string& user, std::span<const ProgramValue> inputs,
 
 Region::Region(std::shared_ptr<Context> context, ProgramGraph graph)
     : context_(std::move(context)), graph_(std::move(graph)), weights_(place_weights(context_, graph_)) {
-  for (const ValueId input : graph_.inputs) inputs_.push_back(program_value(graph_.value(input).name, graph_.value(input)));
+  for (size_t i = 0; i < graph_.inputs.size(); ++i) {
+    const GraphValue& input = graph_.value(graph_.inputs[i]);
+    inputs_.push_back(program_value(input.name, input));
+    if (graph_.made_inputs[i]) inputs_.back().shape.reset();
+  }
   for (const auto& [name, value] : graph_.outputs) outputs_.push_back(program_value(name, graph_.value(value)));
   reads_values_ = std::find(graph_.value_inputs.begin(), graph_.value_inputs.end(), true) != graph_.value_inputs.end();
   kernels_.resize(graph_.report.size());

@@ -55,10 +55,12 @@ uint32_t RoundsLoop::add_iteration(CodeBuilder& builder, size_t set, bool guarde
   std::vector<FlowValue> values = states_[set % 2];
   values.insert(values.end(), invariants_.begin(), invariants_.end());
   uint32_t word = guarded ? kGoesOn : kNoWord;
-  if (guarded) {
-    const auto condition = builder.run(step_.first, values, {}, word);
+  const auto before = static_cast<std::ptrdiff_t>(builder.items.size());
+  const auto condition = builder.run(step_.first, values, {}, word);
+  if (guarded)
     builder.add_branch(Kind::loop, kGoesOn, step_.node).condition = condition[0].range;
-  }
+  else
+    builder.items.erase(builder.items.begin() + before, builder.items.end());  // what follows still takes what comes after its memory
   builder.run(step_.second, values, states_[(set + 1) % 2], word);
   return kNoWord;
 }

@@ -4,6 +4,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "graph/levels.h"
 #include "graph/passes.h"
 #include "graph/scalar_loop.h"
 
@@ -13,11 +14,6 @@ namespace {
 size_t index(ValueId value) {
   return static_cast<size_t>(value);
 }
-
-// Nodes by the number of IF and WHILE nodes that they wait for: all plain nodes of one level are one run.
-struct Level {
-  std::vector<size_t> plain, control;
-};
 
 // The one element of an int32 constant.
 std::optional<int64_t> integer_of(const GraphValue& value) {
@@ -82,67 +78,39 @@ class Cutter {
   }
 
   void cut_one(const Graph& graph, bool outermost, bool keep_all) {
+    segments_ = 0;
     routine_ = {graph.name(), graph.inputs(), {}, {}, {}, {}, std::vector<bool>(graph.values().size(), false)};
     for (const ValueId input : graph.inputs()) {
       const GraphValue& value = graph.value(input);
       routine_.input_values.push_back({value.name, value.dtype, value.shape, value.dimension_names});
     }
     for (const auto& [name, value] : graph.outputs()) routine_.outputs.push_back(value);
-    find_needed(graph, keep_all);
-    for (const Level& level : levels_of(graph)) {
-      if (!level.plain.empty()) add_run(graph, level.plain, outermost);
+    const std::vector<bool> needed = needed_values(graph, keep_all);
+    if (keep_all) add_all_outputs(graph);
+    levels_ = levels_of(graph, needed, routine_.outputs);
+    for (const Level& level : levels_.levels) {
+      if (!level.plain.empty()) add_run(graph, level, outermost);
       for (const size_t node : level.control) add_control(graph, graph.nodes()[node], outermost);
     }
     add_constants(graph);
     find_released(graph);
   }
 
-  void find_needed(const Graph& graph, bool keep_all) {
-    needed_.assign(graph.values().size(), false);
-    for (const ValueId output : routine_.outputs) needed_[index(output)] = true;
-    const std::vector<bool> given = needed_;  // as outputs already
-    for (size_t i = graph.nodes().size(); i-- > 0;) {
-      const GraphNode& node = graph.nodes()[i];
-      if (!keep_all && !is_needed(node)) continue;
-      for (const ValueId input : node.inputs)
-        if (input != kAbsent) needed_[index(input)] = true;
-      for (const ValueId output : node.outputs)
-        if (keep_all && output != kAbsent && !given[index(output)]) needed_[index(output)] = true, routine_.outputs.push_back(output);
-    }
-  }
-
-  bool is_needed(const GraphNode& node) const {
-    return std::ranges::any_of(node.outputs, [&](ValueId output) { return output != kAbsent && needed_[index(output)]; });
-  }
-
-  // Also tells which values are read outside the run that makes them.
-  std::vector<Level> levels_of(const Graph& graph) {
-    std::vector<Level> levels;
-    std::vector<size_t> of_values(graph.values().size(), 0);
-    crosses_.assign(graph.values().size(), false);
-    for (const ValueId output : routine_.outputs) crosses_[index(output)] = true;
-    for (size_t i = 0; i < graph.nodes().size(); ++i) {
-      const GraphNode& node = graph.nodes()[i];
-      if (!is_needed(node)) continue;
-      size_t level = 0;
-      for (const ValueId input : node.inputs)
-        if (input != kAbsent) level = std::max(level, of_values[index(input)]);
-      for (const ValueId input : node.inputs)
-        if (input != kAbsent && (node.control || of_values[index(input)] != level)) crosses_[index(input)] = true;
-      for (const ValueId output : node.outputs)
-        if (output != kAbsent) of_values[index(output)] = level + (node.control ? 1 : 0);
-      if (levels.size() <= level) levels.resize(level + 1);
-      (node.control ? levels[level].control : levels[level].plain).push_back(i);
-    }
-    return levels;
+  void add_all_outputs(const Graph& graph) {
+    std::vector<bool> given(graph.values().size(), false);
+    for (const ValueId output : routine_.outputs) given[index(output)] = true;
+    for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node)
+      for (const ValueId output : node->outputs)
+        if (output != kAbsent && !given[index(output)]) routine_.outputs.push_back(output);
   }
 
   std::string path(const Graph& graph, const std::string& name, bool outermost) const {
     return outermost || graph.name().empty() ? name : graph.name() + "/" + name;
   }
 
-  void add_run(const Graph& graph, const std::vector<size_t>& nodes, bool outermost) {
-    GraphPart part{graph.name(), nodes, {}, {}};
+  void add_run(const Graph& graph, const Level& level, bool outermost) {
+    const std::vector<size_t>& nodes = level.plain;
+    GraphPart part{graph.name(), nodes, {}, {}, {}};
     std::vector<bool> made(graph.values().size(), false), read = made;
     for (const size_t i : nodes) {
       const GraphNode& node = graph.nodes()[i];
@@ -154,10 +122,12 @@ class Cutter {
       for (const ValueId output : node.outputs) {
         if (output == kAbsent) continue;
         made[index(output)] = true;
-        if (crosses_[index(output)]) part.outputs.push_back(output);
+        if (levels_.crosses[index(output)]) part.outputs.push_back(output), part.host_outputs.push_back(levels_.on_host[index(output)]);
       }
     }
     RoutineStep& step = routine_.steps.emplace_back();
+    step.cut = cut_text(graph, level);
+    if (!step.cut.empty()) step.node = path(graph, "segment " + std::to_string(++segments_), outermost);
     step.inputs = part.inputs, step.outputs = part.outputs;
     ProgramGraph prepared = prepare(graph, part, options_);
     for (ReportRow& row : prepared.report) row.node = path(graph, row.node, outermost);
@@ -230,8 +200,9 @@ class Cutter {
   std::vector<const Graph*> graphs_;  // by number
   std::vector<size_t> conditions_;    // numbers of condition graphs
   std::vector<Routine> routines_;
-  Routine routine_;                     // at hand, and of its graph's values:
-  std::vector<bool> needed_, crosses_;  // some output needs it; it is an operand of a control node, of another run, or an output
+  Routine routine_;      // at hand
+  size_t segments_ = 0;  // of it, but for the first
+  GraphLevels levels_;   // of its graph
 };
 
 }  // namespace

@@ -27,7 +27,8 @@ struct RoutineStep {
 
   Kind kind = Kind::run;
   std::shared_ptr<Region> region;  // what a run runs
-  std::string node;                // of an IF or WHILE, with the graph that it is in
+  std::string node;                // of an IF or WHILE, or the name of a run after a cut, with the graph that it is in
+  std::string cut;                 // which elements the host reads before a run, and for which nodes; "": none
   size_t first = 0, second = 0;    // routines: then and else, or condition and body
   size_t carried = 0, state = 0;   // of a WHILE
   std::optional<LoopCounter> counter;

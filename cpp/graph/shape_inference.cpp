@@ -8,7 +8,7 @@ namespace pumice {
 namespace {
 
 // What an unknown size is tried with: multiples of 32 pass through a network's halvings; the first axis is most often the batch.
-constexpr int64_t kTrialSizes[2] = {96, 160}, kTrialBatches[2] = {2, 3};
+constexpr int64_t kTrialSizes[kTrials] = {96, 160, 2, 0}, kTrialBatches[kTrials] = {2, 3, 5, 0};
 
 template <typename T>
 T& slot(std::vector<T>& values, ValueId value) {
@@ -32,11 +32,12 @@ Shape trial_shape(const Shape& shape, size_t trial) {
   return sizes;
 }
 
-std::optional<Shape> common_shape(const TensorDesc* a, const TensorDesc* b) {
-  if (!a || !b || a->rank() != b->rank()) return {};
-  Shape shape = a->shape;
-  for (size_t axis = 0; axis < shape.size(); ++axis)
-    if (a->shape[axis] != b->shape[axis]) shape[axis] = kUnknownSize;
+std::optional<Shape> common_shape(const std::array<const TensorDesc*, kTrials>& trials) {
+  if (!trials[0] || !trials[1] || trials[0]->rank() != trials[1]->rank()) return {};
+  Shape shape = trials[0]->shape;
+  for (const TensorDesc* other : trials)
+    for (size_t axis = 0; axis < shape.size() && other && other->rank() == trials[0]->rank(); ++axis)
+      if (trials[0]->shape[axis] != other->shape[axis]) shape[axis] = kUnknownSize;
   return shape;
 }
 
@@ -92,7 +93,7 @@ bool ShapeInference::run(const GraphNode& node) {
   return true;
 }
 
-bool ShapeInference::evaluate(const GraphNode& node) {
+bool ShapeInference::evaluate(const GraphNode& node, int64_t most_elements) {
   std::vector<HostTensor> described(node.inputs.size());
   std::vector<const HostTensor*> inputs(node.inputs.size());
   const bool shapes_alone = reads_shapes_alone(*node.row);
@@ -106,7 +107,7 @@ bool ShapeInference::evaluate(const GraphNode& node) {
   }
   for (const ValueId output : node.outputs) {
     const TensorDesc* known = desc(output);
-    if (output != kAbsent && (!known || known->elements() > kMostHostElements)) return false;
+    if (output != kAbsent && (!known || known->elements() > most_elements)) return false;
   }
   auto results = evaluate_on_host(*node.row, node.name, node.attributes, inputs);
   if (!results) return false;

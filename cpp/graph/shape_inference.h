@@ -1,6 +1,7 @@
 // Descriptions of a graph's values for one choice of input shapes, and their elements where they are known on the host.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -8,12 +9,15 @@
 
 namespace pumice {
 
-inline constexpr int64_t kMostHostElements = 4096;  // of a value computed on the host
+// Elements of a value computed on the host: because it can be, and because shapes depend on them.
+inline constexpr int64_t kMostHostElements = 4096, kMostDemandedElements = 1 << 20;
 
-// Sizes for the unknown ones of a shape, by trial (0 or 1): what comes out alike of both trials does not depend on them.
+// Sizes for the unknown ones of a shape, by trial: what comes out alike of all of them does not depend on them.
+inline constexpr size_t kTrials = 4;
 Shape trial_shape(const Shape& shape, size_t trial);
-// The sizes that came out alike; none where a trial has no result or the ranks differ.
-std::optional<Shape> common_shape(const TensorDesc* a, const TensorDesc* b);
+// The sizes that came out alike of the trials; none where one of the first two has no result or their ranks differ. The others have so
+// small sizes that what limits a size has no effect, and none: many nodes cannot take them.
+std::optional<Shape> common_shape(const std::array<const TensorDesc*, kTrials>& trials);
 
 class ShapeInference {
  public:
@@ -27,8 +31,9 @@ class ShapeInference {
   const HostTensor* host(ValueId value) const;  // null where the elements are not known
   // Runs the node's shape rule; false, and nothing is known of the outputs, where an input is unknown. Throws GraphError.
   bool run(const GraphNode& node);
-  // Computes the outputs on the host; false where an input is not known there, or the row has no such evaluation. After run().
-  bool evaluate(const GraphNode& node);
+  // Computes the outputs on the host; false where an input is not known there, an output has more
+  // elements, or the row has no such evaluation. After run().
+  bool evaluate(const GraphNode& node, int64_t most_elements = kMostHostElements);
 
  private:
   std::vector<std::optional<TensorDesc>> descs_;

@@ -9,6 +9,7 @@
 #include "operators/host_elements.h"
 #include "operators/host_node.h"
 #include "operators/map_expression.h"
+#include "operators/non_zero.h"
 #include "operators/slice_geometry.h"
 
 namespace pumice {
@@ -270,6 +271,9 @@ Evaluation evaluation_of(const OperatorRow& row) {
                                                                  {"TopK", evaluate_topk},
                                                                  {"NonZero", evaluate_non_zero},
                                                                  {"Compress", evaluate_compress},
+                                                                 {kCountNonZero, evaluate_count_non_zero},
+                                                                 {"pumice::NonZero", evaluate_non_zero},
+                                                                 {"pumice::Compress", evaluate_compress},
                                                                  {"ReduceSum", evaluate_reduce},
                                                                  {"ReduceProd", evaluate_reduce},
                                                                  {"ReduceMax", evaluate_reduce},
@@ -291,7 +295,7 @@ bool is_beyond_int64(const HostTensor& tensor) {
 
 // As many as there are, or the parts of a Split; 0 where they are not stated.
 size_t output_count(const OperatorRow& row, const Attributes& attributes, Inputs inputs) {
-  if (row.name == "TopK") return 2;
+  if (row.name == "TopK" || row.name == kCountNonZero) return 2;
   if (row.name != "Split") return 1;
   if (inputs.size() > 1 && inputs[1]) return static_cast<size_t>(inputs[1]->desc.elements());
   return static_cast<size_t>(std::clamp<int64_t>(attributes.integer("num_outputs", 0), 0, inputs[0]->desc.elements()));
@@ -310,6 +314,10 @@ std::vector<TensorDesc> output_descs(const OperatorRow& row, std::string_view no
 }
 
 }  // namespace
+
+bool has_host_evaluation(const OperatorRow& row) {
+  return evaluation_of(row) != nullptr;
+}
 
 bool reads_shapes_alone(const OperatorRow& row) {
   return row.name == "Shape" || row.name == "Size";

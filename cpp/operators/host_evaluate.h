@@ -10,6 +10,8 @@
 
 namespace pumice {
 
+// Whether evaluate_on_host() knows how the row computes.
+bool has_host_evaluation(const OperatorRow& row);
 // The row reads the shapes of its inputs alone: they need no data.
 bool reads_shapes_alone(const OperatorRow& row);
 

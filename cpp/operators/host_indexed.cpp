@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "operators/host_elements.h"
 #include "operators/host_node.h"
+#include "operators/non_zero.h"
 
 namespace pumice {
 namespace {
@@ -224,6 +225,22 @@ HostResults evaluate_non_zero(const HostNode& node) {
     ++column;
   }
   return one(writer.take());
+}
+
+HostResults evaluate_count_non_zero(const HostNode& node) {
+  const auto elements = node.input(0).as_double();
+  HostWriter count(node.outputs[0]), starts(node.outputs[1]);
+  int64_t found = 0;
+  for (size_t i = 0; i < elements.size(); ++i) {
+    if (i % static_cast<size_t>(kNonZeroRun) == 0) starts.store(static_cast<int64_t>(i) / kNonZeroRun, found);
+    found += elements[i] != 0;
+  }
+  starts.store(node.outputs[1].elements() - 1, found);
+  count.store(0, found);
+  HostResults results(std::in_place);
+  results->push_back(count.take());
+  results->push_back(starts.take());
+  return results;
 }
 
 HostResults evaluate_compress(const HostNode& node) {

@@ -50,5 +50,6 @@ HostResults evaluate_tile(const HostNode& node);
 HostResults evaluate_topk(const HostNode& node);
 HostResults evaluate_non_zero(const HostNode& node);
 HostResults evaluate_compress(const HostNode& node);
+HostResults evaluate_count_non_zero(const HostNode& node);
 
 }  // namespace pumice

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "operators/families.h"
+#include "operators/non_zero.h"
 #include "operators/row_parts.h"
 
 namespace pumice {
@@ -80,15 +81,34 @@ void shape_of_non_zero(ShapeContext& node) {
   node.output(0, DType::int64, {node.input(0).rank(), static_cast<int64_t>(elements.size()) - zeros});
 }
 
-void shape_of_compress(ShapeContext& node) {
+// What is left of input 0 where a condition is true that often.
+void shape_compressed(ShapeContext& node, int64_t count) {
   const bool flat = !node.attributes().has("axis");
   Shape y = flat ? Shape{node.input(0).elements()} : node.input(0).shape;
   const size_t axis = flat ? 0 : checked_axis(node, node.attributes().integer("axis"), y.size());
-  const auto condition = node.host_integers(1);
-  if (node.input(1).rank() != 1 || static_cast<int64_t>(condition.size()) > y[axis])
+  if (node.input(1).rank() != 1 || node.input(1).shape[0] > y[axis])
     node.fail("a condition of shape " + to_string(node.input(1).shape) + " for an axis of " + std::to_string(y[axis]));
-  y[axis] = static_cast<int64_t>(condition.size()) - std::count(condition.begin(), condition.end(), 0);
+  y[axis] = count;
   node.output(0, node.input(0).dtype, y);
+}
+
+void shape_of_compress(ShapeContext& node) {
+  const auto condition = node.host_integers(1);
+  shape_compressed(node, static_cast<int64_t>(condition.size()) - std::count(condition.begin(), condition.end(), 0));
+}
+
+void shape_of_count_non_zero(ShapeContext& node) {
+  node.output(0, DType::int32, {1});
+  if (node.output_count() > 1) node.output(1, DType::int32, {non_zero_runs(node.input(0).elements()) + 1});
+}
+
+// Counts come from where the elements are.
+void shape_of_counted_non_zero(ShapeContext& node) {
+  node.output(0, DType::int64, {node.input(0).rank(), node.host_integers(1).at(0)});
+}
+
+void shape_of_counted_compress(ShapeContext& node) {
+  shape_compressed(node, node.host_integers(2).at(0));
 }
 
 }  // namespace
@@ -112,9 +132,43 @@ Rows indexed_rows() {
            shape_of_compress,
            lower_compress,
            {},
-           host_bits(1)},
+           host_bits(1),
+           nullptr,
+           false,
+           "pumice::Compress"},
           // No lowering: the host makes it, for its shape depends on the values.
-          {"NonZero", Skeleton::copy, {{value("x", kAny)}, {value("y", kInt64)}, {}, 1}, shape_of_non_zero, nullptr, {}, host_bits(0)}};
+          {"NonZero",
+           Skeleton::copy,
+           {{value("x", kAny)}, {value("y", kInt64)}, {}, 1},
+           shape_of_non_zero,
+           nullptr,
+           {},
+           host_bits(0),
+           nullptr,
+           false,
+           "pumice::NonZero"},
+          {kCountNonZero,
+           Skeleton::scan,
+           {{value("x", kAny)}, {value("count", kInt32), value("starts", kInt32)}},
+           shape_of_count_non_zero,
+           lower_count_non_zero},
+          {"pumice::Compress",
+           Skeleton::index_map,
+           {{value("x", kAny), value("condition", kBool), value("count", kInt32), value("starts", kInt32)},
+            y,
+            {optional("axis", AttributeKind::integer)},
+            1},
+           shape_of_counted_compress,
+           lower_compress_counted,
+           {},
+           host_bits(2)},
+          {"pumice::NonZero",
+           Skeleton::index_map,
+           {{value("x", kAny), value("count", kInt32), value("starts", kInt32)}, {value("y", kInt64)}, {}, 1},
+           shape_of_counted_non_zero,
+           lower_non_zero,
+           {},
+           host_bits(1)}};
 }
 
 }  // namespace pumice

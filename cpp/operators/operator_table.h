@@ -93,6 +93,9 @@ struct OperatorRow {
   bool (*pack)(const PackContext&, size_t input, PackedWeight&) = nullptr;
   // Results soon exceed float16, whose largest is 65,504: they stay float32 where other floats are float16.
   bool overflows = false;
+  // The row that takes its place in a graph where the one input that the host would read, which fixes the shape by how many of its
+  // elements are not zero, is no constant: with the outputs of pumice::CountNonZero as further inputs.
+  std::string_view counted = {};
 };
 
 std::span<const OperatorRow> operators();                 // sorted by name

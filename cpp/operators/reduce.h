@@ -31,4 +31,7 @@ Fold fold_of(const NodeContext& node, std::string_view op, DType dtype);
 // `y` from input 0: each of its elements folds `reduced`. `kept` has the strides of the input and of y, `reduced` the input's.
 void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace reduced, const Operand& y);
 
+// y[i] = x[0] + .. + x[i - 1], of int32.
+void add_sums_before(LowerContext& node, const Operand& x, const Operand& y, int64_t size);
+
 }  // namespace pumice

@@ -35,6 +35,7 @@ inline constexpr DTypeSet kBool = set_of(DType::bool_);
 inline constexpr DTypeSet kAny = kNumbers | kBool | set_of(DType::float64);
 inline constexpr DTypeSet kIndices = set_of(DType::int32, DType::int64);
 inline constexpr DTypeSet kInt64 = set_of(DType::int64);
+inline constexpr DTypeSet kInt32 = set_of(DType::int32);
 
 // Inputs and outputs; those of one `type` letter have one dtype.
 inline ValueRole value(std::string_view name, DTypeSet dtypes, char type = 0) {

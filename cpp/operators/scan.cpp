@@ -75,6 +75,10 @@ class Scan {
 
 }  // namespace
 
+void add_sums_before(LowerContext& node, const Operand& x, const Operand& y, int64_t size) {
+  Scan(node, fold_of(node, "ReduceSum", DType::int32)).add(x, {}, y, {}, {{{1}, {{1}, {1}}}, size, 1, 1, true, false});
+}
+
 void lower_scan(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (x.elements() == 0) return;

@@ -1284,7 +1284,7 @@ class Program:
         """
     def run_async(self, inputs: tuple[typing.Any, ...], loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> ProgramRun:
         """
-        Starts an execution and returns at once, or where the program has control flow when it has ended: execution().start() does not wait for that. Arrays in graph order. loop_timeout: see __call__.
+        Starts an execution and returns at once, or where the program has control flow or is cut when it has ended: execution().start() does not wait for that. Arrays in graph order. loop_timeout: see __call__.
         """
     @property
     def closed(self) -> bool:
@@ -1356,7 +1356,7 @@ class Execution:
     @property
     def report(self) -> dict[str, typing.Any]:
         """
-        Of the last computation: submissions, dispatches, host_syncs, and for every loop that was entered node, kind, entries, trips, host_syncs, wasted_iterations.
+        Of the last computation: submissions, dispatches, host_syncs, of these read_backs (the host waited to read elements that shapes depend on), and for every loop that was entered node, kind, entries, trips, host_syncs, wasted_iterations.
         """
     @property
     def state(self) -> str:

@@ -31,6 +31,11 @@ _CASTS = """Cast and CastLike truncate a float that becomes an integer; one beyo
 becomes 0. An integer that becomes a narrower one keeps its low bits.
 """
 
+_COUNTS = """A graph is cut where an input that is *known on the host* is made on the device: the program runs what comes before, reads that
+input once and goes on. NonZero and Compress become nodes of their own there: pumice::CountNonZero counts on the device, the host reads
+the count alone, and pumice::NonZero or pumice::Compress makes a tensor of that size.
+"""
+
 _VALUES = """`pumice.Operator` takes the inputs that are *known on the host* by their values, and nothing is bound to their slots.
 """
 
@@ -258,6 +263,7 @@ def page() -> str:
         _INDICES,
         _CASTS,
         _VALUES,
+        _COUNTS,
         _markdown(
             ("operator", "versions", "kernel"),
             [

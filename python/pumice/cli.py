@@ -178,7 +178,7 @@ def _run(arguments: argparse.Namespace) -> int:
     model = _load(arguments)
     results = model(*_inputs(model, arguments))
     arrays = [results] if len(model.outputs) == 1 else list(results)
-    outputs = {value.name: array for value, array in zip(model.outputs, arrays, strict=True)}
+    outputs = _named(model, arrays)
     files = _written(outputs, arguments.output) if arguments.output else {}
     if arguments.json:
         records = [_output_record(name, array, files.get(name)) for name, array in outputs.items()]
@@ -188,6 +188,17 @@ def _run(arguments: argparse.Namespace) -> int:
     for name, array in outputs.items():
         _print_output(name, array, files.get(name), labels)
     return 0
+
+
+def _named(model: Model, results: Sequence[Any]) -> dict[str, Array]:
+    """Arrays by name; those of a sequence are numbered, and an optional value that is not there has none."""
+    arrays: dict[str, Array] = {}
+    for value, result in zip(model.outputs, results, strict=True):
+        if isinstance(result, list):
+            arrays.update({f"{value.name}[{i}]": array for i, array in enumerate(result)})
+        elif result is not None:
+            arrays[value.name] = result
+    return arrays
 
 
 def _written(outputs: dict[str, Array], folder: str) -> dict[str, str]:

@@ -1,17 +1,20 @@
-"""If, Loop and Scan of ONNX as the engine's IF and WHILE."""
+"""Operators of ONNX that are no nodes of the engine: If, Loop and Scan are its IF and WHILE, sequences are tensors."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .compounds import Kind, Made, kind_of
 from .errors import graph_error
 from .graph_builder import Builder
 from .loop_nodes import add_loop, add_scan
 from .recipe import NodeRecipe, Recipe
-from .subgraphs import add_captured, captured, inner_builder, signature, single_bool, subgraphs_of
+from .selection_nodes import SELECTION_NODES
+from .sequence_nodes import SEQUENCE_NODES
+from .subgraphs import add_captured, captured, inner_builder, signature, single_bool, subgraphs_of, tensors
 
 if TYPE_CHECKING:
-    from ._pumice import Graph, Value
+    from ._pumice import Graph
     from .graph_builder import ControlNodes
 
 
@@ -21,34 +24,47 @@ def _add_if(builder: Builder, node: NodeRecipe) -> None:
         raise graph_error("node", node.name, f"expected one input, the condition, given {len(node.inputs)}")
     values = captured(builder, recipes)
     kept = [j for j, name in enumerate(node.outputs) if name]
-    graphs = []
     for role, recipe in zip(("then", "else"), recipes, strict=True):
         if recipe.inputs or len(recipe.outputs) < len(node.outputs):
             given = f"{len(recipe.inputs)} and {len(recipe.outputs)}"
             expected = f"no inputs and {len(node.outputs)} outputs of {role}_branch"
             raise graph_error("node", node.name, f"expected {expected}, given {given}")
-        graphs.append(_branch(builder, node, role, recipe, kept, values))
+    graphs, kinds = _branches(builder, node, recipes, kept, values)
     condition = single_bool(builder, node, node.inputs[0])
-    names = [node.outputs[j] for j in kept]
-    inputs = list(values.values())
-    builder.keep(
-        names, builder.graph.if_(condition, graphs[0], graphs[1], inputs=inputs, name=node.name, output_names=names)
-    )
+    names = [name for j, kind in zip(kept, kinds, strict=True) for name in kind.names(node.outputs[j])]
+    then, orelse = graphs
+    made = builder.graph.if_(condition, then, orelse, inputs=tensors(values), name=node.name, output_names=names)
+    left = iter(made)
+    for j, kind in zip(kept, kinds, strict=True):
+        builder.keep([node.outputs[j]], (kind.packed(left),))
 
 
-def _branch(
-    builder: Builder, node: NodeRecipe, role: str, recipe: Recipe, kept: list[int], values: dict[str, Value]
-) -> Graph:
-    key = (id(recipe), builder.path(node), signature(values))
+def _branches(
+    builder: Builder, node: NodeRecipe, recipes: list[Recipe], kept: list[int], values: dict[str, Made]
+) -> tuple[list[Graph], list[Kind]]:
+    """Both graphs, and of which kind what they give is."""
+    key = (*map(id, recipes), builder.path(node), signature(values))
     if key not in builder.subgraphs:
-        inner = inner_builder(builder, node, role, recipe)
-        add_captured(inner, values)
-        inner.add_nodes()
+        inners = []
+        for role, recipe in zip(("then", "else"), recipes, strict=True):
+            inner = inner_builder(builder, node, role, recipe)
+            add_captured(inner, values)
+            inner.add_nodes()
+            inners.append(inner)
+        kinds = []
         for j in kept:
-            inner.graph.output(f"{j}", inner.made_value(node, recipe.outputs[j].name))
-        builder.subgraphs[key] = inner.graph
-    graph: Graph = builder.subgraphs[key]
-    return graph
+            one, other = (kind_of(inner.operand(inner.recipe.outputs[j].name)) for inner in inners)
+            if one.sequence != other.sequence:
+                raise graph_error("node", node.name, f"output {j}: {one} of then_branch, but {other} of else_branch")
+            kinds.append(one.joined(other))
+        for inner in inners:
+            outputs = [(inner.recipe.outputs[j].name, kind) for j, kind in zip(kept, kinds, strict=True)]
+            for i, (name, kind) in enumerate(outputs):
+                for part, value in enumerate(inner.made_values(node, name, kind)):
+                    inner.graph.output(f"{kept[i]}.{part}" if kind.compound else f"{kept[i]}", value)
+        builder.subgraphs[key] = [inner.graph for inner in inners], kinds
+    graphs, kinds = builder.subgraphs[key]
+    return graphs, kinds
 
 
-CONTROL_NODES: ControlNodes = {"If": _add_if, "Loop": add_loop, "Scan": add_scan}
+CONTROL_NODES: ControlNodes = {"If": _add_if, "Loop": add_loop, "Scan": add_scan, **SEQUENCE_NODES, **SELECTION_NODES}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _pumice
 from ._pumice import Graph, GraphError, UnsupportedError
+from .compounds import Kind, Made, OptionalValue, SequenceValue, kind_of, parts_of
 from .element_types import Array, array_of
 from .errors import graph_error, unsupported_error
 from .recipe import ConstantRecipe, InputRecipe, NodeRecipe, Recipe, without_trailing_gaps
@@ -31,7 +32,7 @@ class Builder:
         self.control_nodes = control_nodes  # operator -> what adds such a node
         self.outer = outer
         self.graph = Graph(name or recipe.name)
-        self.values: dict[str, Value] = {}
+        self.values: dict[str, Made] = {}
         self.unsupported: list[str] = outer.unsupported if outer else list(recipe.unsupported)
         self.first_error: GraphError | None = None
         self.made: set[str] = set()  # names of what nodes make and no output of a subgraph is yet
@@ -40,11 +41,19 @@ class Builder:
         if outer:
             captured = {name: outer.constants[name] for name in recipe.captured if name in outer.constants}
             self.constants = {**captured, **recipe.constants}
+        self.twins: Any = None  # with all sizes known, once a loop asks for them
+        self.loops: dict[str, Any] | None = None  # of such a twin, by node
         self._helpers = 0
 
     def add_input(self, value: InputRecipe) -> None:
+        kind = Kind.of(value.dtype)
         try:
-            self.values[value.name] = self.graph.input(value.name, value.dtype, value.shape, value.dimension_names)
+            if not kind.compound:
+                self.values[value.name] = self.graph.input(value.name, value.dtype, value.shape, value.dimension_names)
+                return
+            named = zip(kind.names(value.name), kind.parts, strict=True)
+            parts = [self.graph.input(name, dtype, shape) for name, (_, dtype, shape) in named]
+            self.values[value.name] = kind.packed(iter(parts))
         except UnsupportedError as error:
             self.unsupported.extend(error.items)
 
@@ -53,25 +62,35 @@ class Builder:
         constant = self.constants.get(name)
         return None if constant is None else array_of(constant.raw, constant.dtype, constant.shape)
 
-    def value(self, name: str) -> Value | None:
+    def value(self, name: str) -> Made | None:
         """None for a value that could not be made."""
         if name not in self.values and (array := self.array(name)) is not None:
             self.values[name] = self.graph.constant(array, name)
         return self.values.get(name)
 
-    def operand(self, name: str) -> Value:
+    def operand(self, name: str) -> Made:
         """Raises Refused for a value that could not be made."""
         value = self.value(name)
         if value is None:
             raise Refused
         return value
 
+    def tensor(self, name: str) -> Value:
+        """Raises GraphError for a sequence or an optional value, Refused for one that could not be made."""
+        value = self.operand(name)
+        if isinstance(value, SequenceValue | OptionalValue):
+            raise graph_error("value", name, f"expected a tensor, given {kind_of(value)}")
+        return value
+
     def helper(self, node: NodeRecipe, op: str, *inputs: Value | Array, output: str = "", **attributes: Any) -> Value:
         """A node that a node of the file needs beside it."""
-        self._helpers += 1
-        name = f"{node.name}/{op}.{self._helpers}"
+        name = self.helper_name(node, op)
         value: Value = self.graph.add(op, *inputs, name=name, output_names=[output or f"{name}:0"], **attributes)
         return value
+
+    def helper_name(self, node: NodeRecipe, op: str) -> str:
+        self._helpers += 1
+        return f"{node.name}/{op}.{self._helpers}"
 
     def add_node(self, node: NodeRecipe) -> None:
         if reason := self.unsupported_node(node, self.path(node)):
@@ -81,7 +100,7 @@ class Builder:
             if node.op in self.control_nodes and not node.domain:
                 self.control_nodes[node.op](self, node)
             else:
-                self._add_plain(node)
+                self.add_plain(node)
         except UnsupportedError as error:
             self.unsupported.extend(error.items)
         except GraphError as error:
@@ -99,8 +118,8 @@ class Builder:
     def path(self, node: NodeRecipe) -> str:
         return f"{self.graph.name}/{node.name}" if self.outer else node.name
 
-    def _add_plain(self, node: NodeRecipe) -> None:
-        inputs = [self.operand(name) if name else None for name in node.inputs]
+    def add_plain(self, node: NodeRecipe) -> None:
+        inputs = [self.tensor(name) if name else None for name in node.inputs]
         attributes = {
             name: array_of(value.raw, value.dtype, value.shape) if isinstance(value, ConstantRecipe) else value
             for name, value in node.attributes.items()
@@ -111,7 +130,7 @@ class Builder:
         )
         self.keep(names, made if isinstance(made, tuple) else (made,))
 
-    def keep(self, names: list[str], values: tuple[Value, ...]) -> None:
+    def keep(self, names: list[str], values: tuple[Made, ...]) -> None:
         self.values.update(zip(names, values, strict=True))
         self.made.update(names)
 
@@ -125,13 +144,14 @@ class Builder:
         if len(self.unsupported) > before:
             raise Refused
 
-    def made_value(self, node: NodeRecipe, name: str) -> Value:
-        """What a subgraph gives: neither an input nor a constant, and no value twice (rule B2.9)."""
+    def made_values(self, node: NodeRecipe, name: str, kind: Kind) -> list[Value]:
+        """What a subgraph gives, as the parts of that kind: neither inputs nor constants, and no value twice (rule B2.9)."""
         value = self.operand(name)
-        if name in self.made:
+        parts = parts_of(self, node, value, kind)
+        if not kind.compound and name in self.made:
             self.made.remove(name)
-            return value
-        return self.helper(node, "Identity", value)
+            return parts
+        return [self.helper(node, "Identity", part) for part in parts]
 
     def finish(self) -> Graph:
         if self.unsupported:
@@ -142,7 +162,10 @@ class Builder:
             value = self.value(output.name)
             if value is None:
                 raise graph_error("output", output.name, "nothing makes it")
-            self.graph.output(output.name, value)
+            kind = kind_of(value)
+            node = NodeRecipe("", output.name, [], [], {})
+            for name, part in zip(kind.names(output.name), parts_of(self, node, value, kind), strict=True):
+                self.graph.output(name, part)
         self.graph.finish()
         return self.graph
 

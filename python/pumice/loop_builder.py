@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .compounds import Kind, Made, kind_of, parts_of
 from .element_types import Array, numpy_dtype
 from .errors import graph_error
 from .graph_builder import Builder
 from .recipe import InputRecipe, NodeRecipe, Recipe
-from .subgraphs import add_captured, captured, inner_builder, signature, single_bool
+from .subgraphs import add_captured, captured, inner_builder, signature, single_bool, tensors
+from .symbolic_sizes import Twins, sources
 
 if TYPE_CHECKING:
     from ._pumice import Graph, Value
@@ -26,6 +28,7 @@ SCALAR = np.zeros(0, np.int64)  # as a shape
 _MOST_BUFFER_BYTES = 64 << 20  # of rows that may stay unused
 
 Shape = tuple["int | None", ...] | None
+Sizes = tuple["int | Value", ...]
 
 
 class Element(NamedTuple):
@@ -87,7 +90,7 @@ class LoopBuilder:
         self.node = node
         self.body = body
         self.inputs: list[InputRecipe] = []  # of the body, for the states
-        self.outputs: list[str] = []  # of the body, the next states
+        self.states: list[tuple[str, str, Kind]] = []  # what the body calls each, and the next one
         self.initial: list[Value] = []
         self.rows: int | Value | None = None  # at most so many trips; int64[1] where it is computed
         self.limit: Value | Array | None = None  # the same as int32[1]
@@ -98,6 +101,23 @@ class LoopBuilder:
         self.slices: list[Scanned] = []
         self.sliced: list[Value] = []
         self.given: list[Scanned] = []  # for each of the results that are read
+        self.elements: list[Element] = []  # of them
+        self.sizes: list[Sizes | None] = []
+
+    def add_state(self, given: InputRecipe, following: InputRecipe, initial: Made) -> None:
+        """A sequence or an optional value is several states."""
+        kind, declared = kind_of(initial), Kind.of(given.dtype)
+        if given.dtype and (kind.sequence or declared.sequence) and kind[:2] != declared[:2]:
+            expected = f"'{given.name}': expected {declared} as its body declares"
+            raise graph_error("node", self.node.name, f"{expected}, given {kind}")
+        kind = kind.joined(declared)
+        self.states.append((given.name, following.name, kind))
+        self.initial += parts_of(self.builder, self.node, initial, kind)
+        if kind.compound:
+            parts = zip(kind.names(given.name), kind.parts, strict=True)
+            self.inputs += [InputRecipe(name, dtype, shape, []) for name, (_, dtype, shape) in parts]
+        else:
+            self.inputs.append(given)
 
     # ---- graphs
 
@@ -111,6 +131,9 @@ class LoopBuilder:
         graph = inner.graph
         values = [graph.input(name, state.dtype, state.shape) for name, state in zip(names, states, strict=True)]
         inner.values.update(zip(names, values, strict=True))
+        left = iter(values)
+        for name, _, kind in self.states:
+            inner.values[name] = kind.packed(left)
         values += [graph.input(f"{node.name}/rows{i}", state.dtype, state.shape) for i, state in enumerate(extra)]
         own = {"counter": graph.input(f"{node.name}/counter", "int32", [1])}
         if self.goes_on is not None:
@@ -173,11 +196,11 @@ class LoopBuilder:
             index = inner.helper(node, "Cast", row, to=INT64)
             inner.values[scanned.name] = inner.helper(node, "Gather", own[f"sliced{i}"], index, axis=scanned.axis)
         inner.add_nodes()
-        made = [inner.operand(scanned.name) for scanned in self.given]
+        made = [inner.tensor(scanned.name) for scanned in self.given]
         elements = [
             Element(value.dtype, _shape_of(value, scanned)) for value, scanned in zip(made, self.given, strict=True)
         ]
-        following = [inner.made_value(node, name) for name in self.outputs]
+        following = [value for _, name, kind in self.states for value in inner.made_values(node, name, kind)]
         for j, value in enumerate(following):
             inner.graph.output(f"{j}", value)
         if modes:
@@ -217,12 +240,12 @@ class LoopBuilder:
     def _rows_before(self, elements: list[Element], modes: list[bool]) -> tuple[list[State], list[Value | Array]]:
         states: list[State] = []
         initial: list[Value | Array] = []
-        for element, buffered in zip(elements, modes, strict=True):
+        for element, sizes_of_rows, buffered in zip(elements, self.sizes, modes, strict=True):
             if buffered:
-                states.append(
-                    State(element.dtype, (self.rows if isinstance(self.rows, int) else None, *(element.known or ())))
-                )
-                initial.append(self._zeros(element))
+                rows = self.rows if isinstance(self.rows, int) else None
+                known = (size if isinstance(size, int) else None for size in sizes_of_rows or ())
+                states.append(State(element.dtype, (rows, *known)))
+                initial.append(self._zeros(element, sizes_of_rows or ()))
                 continue
             shape_of_shape = None if element.shape is None else len(element.shape)
             sizes = np.array([size or 0 for size in element.shape or ()], np.int64)
@@ -230,22 +253,60 @@ class LoopBuilder:
             initial += [np.zeros(0, numpy_dtype(element.dtype)), sizes]
         return states, initial
 
-    def _zeros(self, element: Element) -> Value:
+    def _zeros(self, element: Element, sizes: Sizes) -> Value:
         assert self.rows is not None
-        helper, sizes = self.builder.helper, element.known or ()
-        if isinstance(self.rows, int):
-            shape: Value | Array = np.array([self.rows, *sizes])
+        helper = self.builder.helper
+        parts = [np.array([size]) if isinstance(size, int) else size for size in (self.rows, *sizes)]
+        arrays = [part for part in parts if isinstance(part, np.ndarray)]
+        if len(arrays) == len(parts):
+            shape: Value | Array = np.concatenate(arrays)
         else:
-            shape = helper(self.node, "Concat", self.rows, np.array(sizes, np.int64), axis=0)
+            shape = helper(self.node, "Concat", *parts, axis=0)
         return helper(self.node, "ConstantOfShape", shape, value=np.zeros(1, numpy_dtype(element.dtype)))
 
-    def _is_buffered(self, element: Element) -> bool:
-        if element.known is None or self.rows is None:
+    def _is_buffered(self, element: Element, sizes: Sizes | None) -> bool:
+        if sizes is None or self.rows is None:
             return False
-        if isinstance(self.rows, int):
-            unused = math.prod((self.rows, *element.known)) * numpy_dtype(element.dtype).itemsize
-            return self.goes_on is None or unused <= _MOST_BUFFER_BYTES
-        return self.goes_on is None
+        if self.goes_on is None:
+            return True
+        if element.known is None or not isinstance(self.rows, int):
+            return False
+        return math.prod((self.rows, *element.known)) * numpy_dtype(element.dtype).itemsize <= _MOST_BUFFER_BYTES
+
+    def _sizes(self, elements: list[Element]) -> list[Sizes | None]:
+        """Of each element, as numbers and as int64[1]; none where they are those of nothing that is known before the loop."""
+        sizes: list[Sizes | None] = [element.known for element in elements]
+        builder = self.builder
+        if (
+            all(size is not None for size in sizes)
+            or self.goes_on is not None
+            or builder.outer
+            or builder.loops is not None
+        ):
+            return sizes
+        builder.twins = builder.twins or Twins(builder)
+        twins: list[LoopBuilder] = builder.twins.loops(self.node)
+        if len(twins) < 2:
+            return sizes
+        found = sources(self._outer_values(), [twin._outer_values() for twin in twins])
+        for j in range(len(elements)):
+            known = [twin.elements[j].known for twin in twins]
+            if sizes[j] is None and known[0] is not None and known[1] is not None and len(known[0]) == len(known[1]):
+                told = [self._told(pair, found) for pair in zip(*known, strict=True)]
+                sizes[j] = tuple(size for size in told if size is not None) if None not in told else None
+        return sizes
+
+    def _told(self, pair: tuple[int, int], found: dict[tuple[int, ...], tuple[Value, int]]) -> int | Value | None:
+        if pair[0] == pair[1]:
+            return pair[0]
+        if pair not in found:
+            return None
+        value, axis = found[pair]
+        shape = self.builder.helper(self.node, "Shape", value)
+        return self.builder.helper(self.node, "Gather", shape, np.array([axis]))
+
+    def _outer_values(self) -> list[Value]:
+        return [*self.initial, *self.sliced, *tensors(self.captured)]
 
     def _result(
         self, element: Element, buffered: bool, scanned: Scanned, name: str, rows: list[Value], count: Value
@@ -275,8 +336,8 @@ class LoopBuilder:
         return value
 
     def _is_shaped_late(self, element: Element) -> bool:
-        """Whether a buffer of a computed number of rows needs a Reshape to tell its rank."""
-        return not isinstance(self.rows, int) and 0 not in (element.known or ())
+        """Whether a buffer of a computed number of rows needs a Reshape to tell its shape."""
+        return not isinstance(self.rows, int) and element.known is not None and 0 not in element.known
 
     def _order(self, element: Element, axis: int) -> list[int]:
         if element.shape is None:
@@ -292,6 +353,17 @@ class LoopBuilder:
 
     def add(self, names: list[str]) -> None:
         """`names`: of the states after the loop, then of `given`; "" for what nobody reads."""
+        kinds = [kind for _, _, kind in self.states]
+        self._add(
+            [part for name, kind in zip(names, kinds, strict=False) for part in kind.names(name)] + names[len(kinds) :]
+        )
+        for name, kind in zip(names, kinds, strict=False):
+            if name and kind.compound:
+                parts = [self.builder.values[part] for part in kind.names(name)]
+                self.builder.values[name] = kind.packed(iter(parts))  # type: ignore[arg-type]
+
+    def _add(self, names: list[str]) -> None:
+        """The same for the parts that states have."""
         builder, node = self.builder, self.node
         self.captured = captured(builder, [self.body])
         states = [State(value.dtype, value.shape) for value in self.initial]
@@ -303,7 +375,11 @@ class LoopBuilder:
             if joined == states:
                 break
             states = joined
-        modes = [self._is_buffered(element) for element in trial.elements]
+        self.elements = trial.elements
+        if builder.loops is not None:
+            builder.loops[node.name] = self
+        self.sizes = self._sizes(trial.elements)
+        modes = [self._is_buffered(*element) for element in zip(trial.elements, self.sizes, strict=True)]
         extra, zeros = self._rows_before(trial.elements, modes)
         body = self._iteration(states, extra, modes) if modes else trial
         counter = np.zeros(1, np.int32)
@@ -316,7 +392,7 @@ class LoopBuilder:
             condition,
             body.inner.graph,
             carried=carried,
-            invariant=[*invariant, *self.captured.values()],
+            invariant=[*invariant, *tensors(self.captured)],
             name=node.name,
             output_names=self._made_names(names, trial.elements, modes, len(carried)),
         )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .compounds import Kind, OptionalValue
 from .errors import graph_error
 from .graph_builder import Builder, Refused
 from .loop_builder import INT32, SCALAR, LoopBuilder, Scanned, declared_rank
@@ -34,7 +35,7 @@ def _trip_count(loop: LoopBuilder, name: str) -> None:
         loop.rows = max(0, min(int(array.reshape(1)[0]), _MOST_TRIPS))
         loop.limit = np.array([loop.rows], np.int32)
         return
-    count = builder.helper(node, "Reshape", builder.operand(name), SINGLE)
+    count = builder.helper(node, "Reshape", builder.tensor(name), SINGLE)
     if count.dtype != "int64":
         raise graph_error("node", node.name, f"trip count '{name}': expected int64, given {count.dtype}")
     loop.rows = builder.helper(node, "Clip", count, np.array(0), np.array(_MOST_TRIPS))
@@ -64,9 +65,8 @@ def add_loop(builder: Builder, node: NodeRecipe) -> None:
         builder.unsupported.append(f"node '{builder.path(node)}': operator Loop: an optional value that is left out")
         raise Refused
     loop = LoopBuilder(builder, node, body)
-    loop.inputs = body.inputs[2:]
-    loop.outputs = [output.name for output in body.outputs[1 : 1 + states]]
-    loop.initial = [builder.operand(name) for name in inputs[2:]]
+    for name, declared, output in zip(inputs[2:], body.inputs[2:], body.outputs[1:], strict=False):
+        loop.add_state(declared, output, builder.operand(name))
     if inputs[0]:
         _trip_count(loop, inputs[0])
     first = single_bool(builder, node, inputs[1]) if inputs[1] else np.array([True])
@@ -82,6 +82,10 @@ def add_loop(builder: Builder, node: NodeRecipe) -> None:
     results = [body.outputs[1 + j] for j in scans]
     loop.given = [Scanned(result.name, rank=declared_rank(result)) for result in results]
     loop.add(names[:states] + [names[j] for j in scans])
+    for name, output in zip(names[:states], body.outputs[1:], strict=False):
+        made = builder.values.get(name)
+        if isinstance(made, OptionalValue) and made.element and output.dtype and not Kind.of(output.dtype).optional:
+            builder.values[name] = made.element  # the body gives one
 
 
 # ---- Scan
@@ -113,13 +117,12 @@ def add_scan(builder: Builder, node: NodeRecipe) -> None:
         expected = f"a body of {len(node.inputs)} inputs and at least {max(states, len(node.outputs))} outputs"
         raise graph_error("node", node.name, f"expected {expected}, given {len(body.inputs)} and {len(body.outputs)}")
     loop = LoopBuilder(builder, node, body)
-    loop.inputs = body.inputs[:states]
-    loop.outputs = [output.name for output in body.outputs[:states]]
-    loop.initial = [builder.operand(name) for name in node.inputs[:states]]
+    for name, declared, output in zip(node.inputs[:states], body.inputs, body.outputs, strict=False):
+        loop.add_state(declared, output, builder.tensor(name))
     axes = _integers(node, "scan_input_axes", slices)
     reverse = _directions(node, "scan_input_directions", slices)
     loop.slices = [Scanned(body.inputs[states + i].name, axes[i], reverse[i]) for i in range(slices)]
-    _take_slices(loop, [builder.operand(name) for name in node.inputs[states:]])
+    _take_slices(loop, [builder.tensor(name) for name in node.inputs[states:]])
     axes, reverse = _integers(node, "scan_output_axes", results), _directions(node, "scan_output_directions", results)
     names = node.outputs + [""] * (states - len(node.outputs))
     scans = [j for j in range(states, len(names)) if names[j]]

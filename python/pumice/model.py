@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -16,27 +16,13 @@ from .errors import binding_error
 from .graph_cache import load_graph
 from .log import forward_log
 from .model_file import Source
+from .model_values import ModelValue, Packing, sizes_text
 
 if TYPE_CHECKING:
     from ._pumice import Program, ProgramRun
     from .recipe import InputRecipe
 
 _MOST_SIGNATURES = 256  # shapes and dtypes of arguments that are remembered as checked
-
-
-def _sizes(shape: Sequence[int | str | None]) -> str:
-    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
-
-
-class ModelValue(NamedTuple):
-    """An input or output: a size is a number, a symbolic name, or None where it is unknown; no shape: unknown rank."""
-
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int | str | None, ...] | None
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}{'[...]' if self.shape is None else _sizes(self.shape)}"
 
 
 class Outputs(tuple[Array, ...]):
@@ -122,7 +108,7 @@ class ModelRun:
         """Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError."""
         self._run.wait(timeout)
 
-    def result(self, timeout: float | None = None) -> Array | Outputs:
+    def result(self, timeout: float | None = None) -> Any:
         """Waits, then what the call of the model would have returned."""
         return self._model._results(self._run.result(timeout))
 
@@ -166,9 +152,14 @@ class Model:
         self.context = context
         self._program: Program | None = program
         self._call: Callable[[tuple[Array, ...], None, float | None], tuple[Array, ...]] = program.call
-        self.inputs = [self._value(value) for value in program.inputs]
+        self._tensors = [self._value(value) for value in program.inputs]  # that the program takes
         declared = {value.name: value for value in recipe.outputs}
-        self.outputs = [_declared(self._value(value), declared.get(value.name)) for value in program.outputs]
+        results = [_declared(self._value(value), declared.get(value.name)) for value in program.outputs]
+        packing = Packing(
+            [one.name for one in recipe.inputs], self._tensors, [one.name for one in recipe.outputs], results
+        )
+        self.inputs, self.outputs = packing.inputs, packing.outputs
+        self._packing = packing if packing.needed else None
         self._input_count = len(self.inputs)
         self._single = len(self.outputs) == 1
         self._outputs = Outputs.named(tuple(value.name for value in self.outputs))
@@ -182,32 +173,45 @@ class Model:
     def __call__(self, *arrays: npt.ArrayLike, loop_timeout: float | None = None, **by_name: npt.ArrayLike) -> Any:
         """Runs the model and waits: one output gives an array, several give Outputs.
 
-        Inputs in graph order or by name, with exactly the dtypes of `inputs`. loop_timeout: seconds for each Loop and Scan from
+        Inputs in graph order or by name, with exactly the dtypes of `inputs`; a sequence is a list of arrays, and an optional value
+        may be None. loop_timeout: seconds for each Loop and Scan from
         each time that it is entered, at most 15; None: no limit, as ONNX knows none. Raises BindingError naming the input,
         TimeoutError.
         """
         results = self._call(self.arguments(*arrays, **by_name), None, loop_timeout)
         forward_log()
+        if self._packing:
+            return self._results(results)
         return results[0] if self._single else self._outputs(results)
 
     def run_async(
         self, *arrays: npt.ArrayLike, loop_timeout: float | None = None, **by_name: npt.ArrayLike
     ) -> ModelRun:
-        """Starts the model and returns at once, or where it has control flow when that has ended. Arguments as of a call."""
+        """Starts the model and returns at once, or where it has control flow or is cut when that has ended.
+
+        Arguments as of a call.
+        """
         run = ModelRun(self.program.run_async(self.arguments(*arrays, **by_name), loop_timeout), self)
         forward_log()
         return run
 
-    def _results(self, results: tuple[Array, ...]) -> Array | Outputs:
+    def _results(self, results: tuple[Array, ...]) -> Any:
+        if self._packing:
+            results = self._packing.gathered(results)
         return results[0] if self._single else self._outputs(results)
 
     # ---- arguments
 
     def arguments(self, *arrays: npt.ArrayLike, **by_name: npt.ArrayLike) -> tuple[Array, ...]:
-        """Checked, in graph order, as arrays. Raises BindingError naming the input, what it expects and what it was given."""
+        """Checked, in graph order, as arrays; of a sequence or an optional value its parts.
+
+        Raises BindingError naming the input, what it expects and what it was given.
+        """
         given: tuple[Any, ...] = arrays
         if by_name or len(given) != self._input_count:
             given = self._arranged(given, by_name)
+        if self._packing:
+            given = self._packing.parts(given)
         for value in given:
             if type(value) is not np.ndarray:
                 given = tuple(self._array(value, i) for i, value in enumerate(given))
@@ -219,6 +223,14 @@ class Model:
                 self._checked.clear()
             self._checked.add(signature)
         return given
+
+    def named(self, *arrays: Any, **by_name: Any) -> dict[str, Any]:
+        """The inputs by name, as they are given. Raises BindingError where one is missing or too many."""
+        return dict(zip((value.name for value in self.inputs), self._arranged(arrays, by_name), strict=True))
+
+    def packed_outputs(self, values: Mapping[str, Any]) -> dict[str, Array]:
+        """Of outputs that are sequences or optional values, the tensors that the program makes of such values."""
+        return self._packing.result_parts(values) if self._packing else {}
 
     def _arranged(self, given: tuple[Any, ...], by_name: Mapping[str, Any]) -> tuple[Any, ...]:
         names = [value.name for value in self.inputs]
@@ -237,7 +249,7 @@ class Model:
         return tuple(found[name] for name in names)
 
     def _array(self, value: Any, index: int) -> Array:
-        expected = self.inputs[index]
+        expected = self._tensors[index]
         try:
             array = np.asarray(value)
         except (TypeError, ValueError) as error:
@@ -248,7 +260,7 @@ class Model:
 
     def _check(self, arrays: tuple[Array, ...]) -> None:
         sizes: dict[str, tuple[int, str]] = {}
-        for array, expected in zip(arrays, self.inputs, strict=True):
+        for array, expected in zip(arrays, self._tensors, strict=True):
             if array.dtype != expected.dtype:
                 hint = f'.astype("{expected.dtype}") converts'
                 raise binding_error("K5", expected.name, f"an array of {expected.dtype}", str(array.dtype), hint)
@@ -262,14 +274,14 @@ class Model:
         for given, size in zip(shape, wanted, strict=False):
             fits &= not isinstance(size, int) or size == given
         if not fits:
-            raise binding_error("K10", expected.name, f"shape {_sizes(wanted)}", f"shape {_sizes(shape)}")
+            raise binding_error("K10", expected.name, f"shape {sizes_text(wanted)}", f"shape {sizes_text(shape)}")
         for given, size in zip(shape, wanted, strict=True):
             if not isinstance(size, str):
                 continue
             known, where = sizes.setdefault(size, (given, expected.name))
             if known != given:
-                wanted_text = f"shape {_sizes(wanted)} with {size} = {known} as in '{where}'"
-                raise binding_error("K10", expected.name, wanted_text, f"shape {_sizes(shape)}")
+                wanted_text = f"shape {sizes_text(wanted)} with {size} = {known} as in '{where}'"
+                raise binding_error("K10", expected.name, wanted_text, f"shape {sizes_text(shape)}")
 
     # ---- what it is
 

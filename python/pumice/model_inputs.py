@@ -14,7 +14,8 @@ import numpy as np
 
 from .element_types import Array
 from .errors import InputError
-from .model import Model, ModelValue
+from .model import Model
+from .model_values import ModelValue
 
 _GENERATED_SIZE = 224  # of unknown dimensions; the first one, most often the batch, gets 1
 _SEED = 0
@@ -23,6 +24,7 @@ _MOST_GENERATED = 1 << 30  # elements of an input
 
 def generated(model: Model, sizes: Mapping[str, int]) -> dict[str, Array]:
     """Random inputs, the same ones every time. `sizes`: symbolic dimensions by name. Raises InputError."""
+    _check_tensors(model)
     known = {size for value in model.inputs for size in value.shape or () if isinstance(size, str)}
     for name in sizes:
         if name not in known:
@@ -30,6 +32,12 @@ def generated(model: Model, sizes: Mapping[str, int]) -> dict[str, Array]:
     random = np.random.default_rng(_SEED)
     chosen = dict(sizes)  # by name, so that every size of a name is the same
     return {value.name: _random(value, chosen, random) for value in model.inputs}
+
+
+def _check_tensors(model: Model) -> None:
+    for value in model.inputs:
+        if value.kind != "tensor":
+            raise InputError(f"input '{value}': files and generated inputs are tensors; call the model from Python")
 
 
 def _random(value: ModelValue, chosen: dict[str, int], random: np.random.Generator) -> Array:
@@ -48,6 +56,7 @@ def _random(value: ModelValue, chosen: dict[str, int], random: np.random.Generat
 
 def from_files(model: Model, given: list[str], image_options: Mapping[str, Any]) -> dict[str, Array]:
     """Inputs from NAME=FILE, or FILE alone for the only input or an .npz with all of them. Raises InputError, OSError."""
+    _check_tensors(model)
     names = [value.name for value in model.inputs]
     arrays: dict[str, Array] = {}
     for entry in given:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, TypeProto, ValueInfoProto
 
 _ONNX_DOMAINS = ("", "ai.onnx")
-_RUN_SUBGRAPHS = ("If", "Loop", "Scan")
+_RUN_SUBGRAPHS = ("If", "Loop", "Scan", "SequenceMap")
 
 
 # ---- the file
@@ -117,6 +117,8 @@ def _attribute(attribute: AttributeProto, node: str, file: ModelFile) -> Attribu
         return constant_of(attribute.t, attribute.t.name or attribute.name, file)
     if kind == AttributeProto.UNDEFINED or kind not in AttributeProto.AttributeType.values():
         raise graph_error("node", node, f"expected an attribute with a kind, given kind {kind}")
+    if kind == AttributeProto.TYPE_PROTO:
+        return type_name(attribute.tp)
     raise NotExpressible(f"attribute '{attribute.name}' of kind {AttributeProto.AttributeType.Name(kind).lower()}")
 
 
@@ -136,6 +138,9 @@ def _attributes(
             attributes[attribute.name] = subgraph(attribute.g)
         else:
             attributes[attribute.name] = _attribute(attribute, node, file)
+    if proto.op_type == "SequenceEmpty" and proto.domain in _ONNX_DOMAINS:
+        number = attributes.get("dtype", TensorProto.FLOAT)
+        attributes["dtype"] = dtype_of(number) if isinstance(number, int) else number
     return attributes
 
 
@@ -152,14 +157,27 @@ def _sizes(shape: Any) -> tuple[Sizes, list[str]]:
     return sizes, names
 
 
+def type_name(given: TypeProto) -> str:
+    """As compounds.Kind reads it: the element type, in "sequence()" and "optional()" where it is in one."""
+    kind = str(given.WhichOneof("value")).removesuffix("_type")
+    if kind == "tensor":
+        return dtype_of(given.tensor_type.elem_type)
+    if kind == "optional":
+        inner = type_name(given.optional_type.elem_type)
+        if not inner.startswith("optional("):
+            return f"optional({inner})"
+    if kind == "sequence" and given.sequence_type.elem_type.WhichOneof("value") == "tensor_type":
+        return f"sequence({type_name(given.sequence_type.elem_type)})"
+    raise NotExpressible(
+        f"{kind} that holds no tensors" if kind in ("optional", "sequence") else f"{kind} instead of a tensor"
+    )
+
+
 def _value(info: ValueInfoProto) -> InputRecipe:
-    kind = info.type.WhichOneof("value")
-    if kind is None:
+    if info.type.WhichOneof("value") is None:
         raise graph_error("value", info.name, "expected an element type, given none")
-    if kind != "tensor_type":
-        raise NotExpressible(f"{kind.removesuffix('_type')} instead of a tensor")
+    dtype = type_name(info.type)
     tensor: TypeProto.Tensor = info.type.tensor_type
-    dtype = dtype_of(tensor.elem_type)
     if not tensor.HasField("shape"):
         return InputRecipe(info.name, dtype, None, [])
     return InputRecipe(info.name, dtype, *_sizes(tensor.shape))
@@ -168,7 +186,10 @@ def _value(info: ValueInfoProto) -> InputRecipe:
 def _declared_output(info: ValueInfoProto) -> InputRecipe:
     """What a file says of an output is only shown, so that nothing of it has to be right."""
     shape = info.type.tensor_type.shape if info.type.tensor_type.HasField("shape") else None
-    dtype = DTYPES.get(info.type.tensor_type.elem_type, "")
+    try:
+        dtype = type_name(info.type)
+    except NotExpressible:
+        dtype = ""
     return InputRecipe(info.name, dtype, *(_sizes(shape) if shape is not None else (None, [])))
 
 

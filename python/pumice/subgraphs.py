@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .compounds import Made, kind_of, leaves, replaced
 from .element_types import Array
 from .errors import graph_error
 from .graph_builder import Builder, Refused
@@ -44,7 +45,7 @@ def _unsupported(builder: Builder, recipe: Recipe, path: str) -> list[str]:
     return reasons
 
 
-def captured(builder: Builder, recipes: list[Recipe]) -> dict[str, Value]:
+def captured(builder: Builder, recipes: list[Recipe]) -> dict[str, Made]:
     """What subgraphs take from outside, without constants, which they hold themselves."""
     names = dict.fromkeys(name for recipe in recipes for name in recipe.captured)
     return {name: builder.operand(name) for name in names if name not in builder.constants}
@@ -54,17 +55,28 @@ def inner_builder(builder: Builder, node: NodeRecipe, role: str, recipe: Recipe)
     return Builder(recipe, builder.control_nodes, f"{builder.path(node)}.{role}", builder)
 
 
-def add_captured(inner: Builder, values: dict[str, Value]) -> None:
+def tensors(values: dict[str, Made]) -> list[Value]:
+    """All that they are made of."""
+    return [leaf for value in values.values() for leaf in leaves(value)]
+
+
+def add_captured(inner: Builder, values: dict[str, Made]) -> None:
     """As further inputs; those that only another branch reads, too."""
     for name, value in values.items():
         own = name in inner.recipe.captured
-        taken = inner.graph.input(name if own else f"{inner.graph.name}/outer {name}", value.dtype, value.shape)
+        stem = name if own else f"{inner.graph.name}/outer {name}"
+        made = leaves(value)
+        names = [stem] if made == [value] else [f"{stem}/{i}" for i in range(len(made))]
+        taken = [inner.graph.input(one, leaf.dtype, leaf.shape) for one, leaf in zip(names, made, strict=True)]
         if own:
-            inner.values[name] = taken
+            inner.values[name] = replaced(value, iter(taken))
 
 
-def signature(values: dict[str, Value]) -> tuple[Any, ...]:
-    return tuple((name, value.dtype, value.shape) for name, value in values.items())
+def signature(values: dict[str, Made]) -> tuple[Any, ...]:
+    return tuple(
+        (name, str(kind_of(value)), *((leaf.dtype, leaf.shape) for leaf in leaves(value)))
+        for name, value in values.items()
+    )
 
 
 def single_bool(builder: Builder, node: NodeRecipe, name: str) -> Value | Array:
@@ -76,7 +88,7 @@ def single_bool(builder: Builder, node: NodeRecipe, name: str) -> Value | Array:
                 "node", node.name, f"condition '{name}': expected one bool, given {array.dtype}{array.shape}"
             )
         return array.reshape(1)
-    value = builder.operand(name)
+    value = builder.tensor(name)
     if value.dtype != "bool":
         raise graph_error("node", node.name, f"condition '{name}': expected one bool, given {value.dtype}")
     return value if value.shape == (1,) else builder.helper(node, "Reshape", value, SINGLE)

@@ -45,13 +45,14 @@ class _Validation:
         self.reference = Reference(source)
         self.rows: dict[tuple[str, str, str], ValidationRow] = {}
 
-    def run(self, inputs: dict[str, Array], case: int, step: Callable[[], None]) -> None:
-        ours: dict[str, Array] = {**self.reference.constants, **inputs, **self.every(inputs, loop_timeout=None)}
-        chain: dict[str, Array] = {**self.reference.constants, **inputs}
+    def run(self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None]) -> None:
+        ours: dict[str, Any] = {**self.reference.constants, **given, **self.every(inputs, loop_timeout=None)}
+        chain: dict[str, Any] = {**self.reference.constants, **given}
         step()
         for node in self.reference.nodes:
             self._check_node(node, ours, chain, case)
             step()
+        chain.update(self.fused.packed_outputs(chain))
         for name, result in self.fused.program(inputs, loop_timeout=None).items():
             self._check_output(name, result, chain.get(name), case)
 
@@ -75,7 +76,8 @@ class _Validation:
                 self._keep(row._replace(local=errors[0], accumulated=errors[1]))
             else:
                 ours[name] = local[name]
-                self._keep(self._row(node, name, local[name], case, "not made by the program"))
+                if isinstance(local[name], np.ndarray):  # no sequence
+                    self._keep(self._row(node, name, local[name], case, "not made by the program"))
 
     def _skip(self, node: ReferenceNode, ours: dict[str, Array], chain: dict[str, Array], case: int, note: str) -> None:
         """Goes on with the device's own results."""
@@ -109,15 +111,19 @@ class _Validation:
         return ValidationReport(self.fused.name, self.fused.device.name, self.precision, cases, rows)
 
 
-def _by_name(model: Model, case: Case) -> dict[str, Array]:
-    """The checked inputs of one case. An array alone stands for the only input."""
+def _by_name(model: Model, case: Case) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The checked inputs of one case: of the program, and as the model names them. An array alone stands for the only input."""
+    positional: Sequence[Any] = ()
+    named: Mapping[str, Any] = {}
     if isinstance(case, Mapping):
-        arrays = model.arguments(**case)
+        named = case
     elif isinstance(case, np.ndarray) or not isinstance(case, Sequence):
-        arrays = model.arguments(case)
+        positional = [case]
     else:
-        arrays = model.arguments(*case)
-    return {value.name: array for value, array in zip(model.inputs, arrays, strict=True)}
+        positional = case
+    arrays = model.arguments(*positional, **named)
+    inputs = {value.name: array for value, array in zip(model.program.inputs, arrays, strict=True)}
+    return inputs, {**model.named(*positional, **named), **inputs}
 
 
 def validate(
@@ -151,8 +157,8 @@ def validate(
             progress(done, total)
 
     try:
-        for index, case in enumerate(inputs):
-            validation.run(case, index, step)
+        for index, (arrays, given) in enumerate(inputs):
+            validation.run(arrays, given, index, step)
     finally:
         validation.every.close()
         forward_log()

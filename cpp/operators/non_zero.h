@@ -1,0 +1,16 @@
+// Elements that are not zero are counted by runs, each of which one invocation walks.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace pumice {
+
+inline constexpr std::string_view kCountNonZero = "pumice::CountNonZero";
+inline constexpr int64_t kNonZeroRun = 64;  // elements
+
+constexpr int64_t non_zero_runs(int64_t elements) {
+  return (elements + kNonZeroRun - 1) / kNonZeroRun;
+}
+
+}  // namespace pumice

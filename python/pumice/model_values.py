@@ -1,0 +1,106 @@
+"""What a model takes and gives: arrays, and lists of arrays where it has sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .compounds import Kind, packed_arrays, unpacked_arrays
+from .element_types import Array
+from .errors import binding_error
+
+
+def sizes_text(shape: Sequence[int | str | None]) -> str:
+    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
+
+
+class ModelValue(NamedTuple):
+    """An input or output: a size is a number, a symbolic name, or None where it is unknown; no shape: unknown rank.
+
+    kind: "tensor", or what holds tensors of the dtype, and has no shape: "sequence" (a list of arrays), "optional" (an array or
+    None), "optional sequence".
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | str | None, ...] | None
+    kind: str = "tensor"
+
+    def __str__(self) -> str:
+        if self.kind != "tensor":
+            return f"{self.name}: {self.kind} of {self.dtype}"
+        return f"{self.name}: {self.dtype}{'[...]' if self.shape is None else sizes_text(self.shape)}"
+
+
+class Packing:
+    """Sequences and optional values among the inputs and outputs, and the tensors that a program has for them.
+
+    Both are given by the names that the model has, and the program's tensors in the same order.
+    """
+
+    def __init__(
+        self, inputs: list[str], given: list[ModelValue], outputs: list[str], results: list[ModelValue]
+    ) -> None:
+        self._given, self.inputs = _grouped(inputs, given)
+        self._results, self.outputs = _grouped(outputs, results)
+        self.needed = any(kind.compound for kind in [*self._given, *self._results])
+
+    def parts(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Raises BindingError naming the input."""
+        given = zip(values, self._given, self.inputs, strict=True)
+        return tuple(part for value, kind, expected in given for part in _parts(value, kind, expected))
+
+    def result_parts(self, values: Mapping[str, Any]) -> dict[str, Array]:
+        """Of those outputs by name that are no tensors."""
+        made: dict[str, Array] = {}
+        for kind, expected in zip(self._results, self.outputs, strict=True):
+            if kind.compound and expected.name in values:
+                made.update(zip(kind.names(expected.name), _parts(values[expected.name], kind, expected), strict=True))
+        return made
+
+    def gathered(self, results: tuple[Array, ...]) -> tuple[Any, ...]:
+        left = iter(results)
+        made: list[Any] = []
+        for kind in self._results:
+            has = bool(next(left)[0]) if kind.optional else True
+            value = unpacked_arrays(next(left), next(left), next(left)) if kind.sequence else next(left)
+            made.append(value if has else None)
+        return tuple(made)
+
+
+def _grouped(names: list[str], tensors: list[ModelValue]) -> tuple[list[Kind], list[ModelValue]]:
+    """By value of the model, what it is."""
+    known = {tensor.name: tensor for tensor in tensors}
+    kinds = []
+    values = []
+    for name in names:
+        sequence, optional = f"{name}/data" in known, f"{name}/has" in known
+        if name in known or not (sequence or optional):
+            kinds.append(Kind(""))
+            values.append(known[name])
+            continue
+        element = known[f"{name}/data" if sequence else f"{name}/element"]
+        kinds.append(Kind(str(element.dtype), sequence, optional))
+        text = ("optional " if optional else "") + ("sequence" if sequence else "")
+        values.append(ModelValue(name, element.dtype, None, text.strip()))
+    return kinds, values
+
+
+def _parts(value: Any, kind: Kind, expected: ModelValue) -> list[Any]:
+    parts: list[Any] = [np.array([value is not None])] if kind.optional else []
+    if kind.sequence:
+        arrays = [] if value is None and kind.optional else _arrays(value, expected)
+        return parts + packed_arrays(arrays, expected.dtype)
+    return [*parts, np.zeros(0, expected.dtype) if kind.optional and value is None else value]
+
+
+def _arrays(value: Any, expected: ModelValue) -> list[Array]:
+    if not isinstance(value, list | tuple):
+        raise binding_error("K5", expected.name, f"a list of arrays of {expected.dtype}", type(value).__name__)
+    arrays = [np.asarray(item) for item in value]
+    for array in arrays:
+        if array.dtype != expected.dtype:
+            raise binding_error("K5", expected.name, f"arrays of {expected.dtype}", f"one of {array.dtype}")
+    return arrays

@@ -1,0 +1,430 @@
+"""Operators on sequences and optional values of ONNX."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .compounds import FIRST, FLAT, SINGLE, Kind, OptionalValue, SequenceValue, packed_item
+from .element_types import Array
+from .errors import graph_error
+from .graph_builder import Builder, Refused
+from .recipe import ConstantRecipe, InputRecipe, NodeRecipe, Recipe
+
+if TYPE_CHECKING:
+    from ._pumice import Value
+
+Packed = tuple["Value", "Value", "Value"]
+SCALAR = np.zeros(0, np.int64)  # as a shape
+
+
+def _sequence(builder: Builder, node: NodeRecipe, index: int = 0) -> SequenceValue:
+    name = node.inputs[index] if index < len(node.inputs) else ""
+    value = builder.operand(name)
+    if isinstance(value, OptionalValue):
+        value = _element(node, value)
+    if not isinstance(value, SequenceValue):
+        raise graph_error("node", node.name, f"'{name}': expected a sequence, given a tensor")
+    return value
+
+
+def _refuse(builder: Builder, node: NodeRecipe, why: str) -> Refused:
+    builder.unsupported.append(f"node '{builder.path(node)}': operator {node.op}: {why}")
+    return Refused()
+
+
+def _integer(builder: Builder, node: NodeRecipe, name: str) -> int | Value:
+    """An index: a number where it is known, else int64[1]."""
+    array = builder.array(name)
+    if array is None:
+        single = builder.helper(node, "Reshape", builder.tensor(name), SINGLE)
+        return builder.helper(node, "Cast", single, to=7)
+    if array.size != 1 or array.dtype.kind != "i":
+        raise graph_error("node", node.name, f"'{name}': expected one integer, given {array.dtype}{array.shape}")
+    return int(array.reshape(1)[0])
+
+
+def _length(builder: Builder, node: NodeRecipe, packed: Packed) -> Value:
+    """int64[1]."""
+    return builder.helper(node, "Gather", builder.helper(node, "Shape", packed[2]), FIRST)
+
+
+def _from_the_start(builder: Builder, node: NodeRecipe, index: int | Value, packed: Packed) -> Value | Array:
+    """int64[1] without negative ones that count from the end."""
+    if isinstance(index, int) and index >= 0:
+        return np.array([index])
+    given = np.array([index]) if isinstance(index, int) else index
+    from_end = builder.helper(node, "Add", given, _length(builder, node, packed))
+    if isinstance(index, int):
+        return from_end
+    return builder.helper(node, "Where", builder.helper(node, "Less", given, FIRST), from_end, given)
+
+
+def _segment(
+    builder: Builder, node: NodeRecipe, packed: Packed, begin: Value | Array, end: Value | Array | None
+) -> Packed:
+    """Tensors of a sequence from one to another, or to the end."""
+    data, dims, rows = packed
+    helper = builder.helper
+
+    def offsets(index: Value | Array) -> tuple[Value, Value]:
+        before = helper(node, "Slice", rows, FIRST, index, FIRST)
+        sums = helper(node, "ReduceSum", before, FIRST, keepdims=0)
+        return helper(node, "Gather", sums, FIRST), helper(node, "Gather", sums, SINGLE)
+
+    far = np.array([2**62])
+    first = offsets(begin)
+    last: tuple[Value | Array, Value | Array] = (far, far) if end is None else offsets(end)
+    return (
+        helper(node, "Slice", data, first[1], last[1], FIRST),
+        helper(node, "Slice", dims, first[0], last[0], FIRST),
+        helper(node, "Slice", rows, begin, far if end is None else end, FIRST),
+    )
+
+
+def _joined(builder: Builder, node: NodeRecipe, dtype: str, *parts: Packed) -> SequenceValue:
+    data, dims, rows = (builder.helper(node, "Concat", *same, axis=0) for same in zip(*parts, strict=True))
+    return SequenceValue(dtype, None, (data, dims, rows))
+
+
+def _keep(builder: Builder, node: NodeRecipe, value: Any) -> None:
+    builder.values[node.outputs[0]] = value
+
+
+# ---- sequences
+
+
+def _empty(builder: Builder, node: NodeRecipe) -> None:
+    dtype = node.attributes.get("dtype")
+    if not isinstance(dtype, str):
+        raise graph_error("node", node.name, f"expected an element type as 'dtype', given {dtype!r}")
+    _keep(builder, node, SequenceValue(dtype, []))
+
+
+def _construct(builder: Builder, node: NodeRecipe) -> None:
+    items = [builder.tensor(name) for name in node.inputs]
+    _keep(builder, node, SequenceValue(items[0].dtype, items))
+
+
+def _insert(builder: Builder, node: NodeRecipe) -> None:
+    sequence, item = _sequence(builder, node), builder.tensor(node.inputs[1])
+    if item.dtype != sequence.dtype:
+        raise graph_error("node", node.name, f"expected a tensor of {sequence.dtype}, given one of {item.dtype}")
+    at = _integer(builder, node, node.inputs[2]) if len(node.inputs) > 2 else None
+    if sequence.items is not None and (at is None or isinstance(at, int)):
+        count = len(sequence.items)
+        place = count if at is None else at
+        if not -count <= place <= count:
+            raise graph_error("node", node.name, f"expected a position in a sequence of {count}, given {place}")
+        place += count if place < 0 else 0
+        _keep(builder, node, SequenceValue(sequence.dtype, [*sequence.items[:place], item, *sequence.items[place:]]))
+        return
+    packed, one = sequence.packed(builder, node), packed_item(builder, node, item)
+    if at is None:
+        _keep(builder, node, _joined(builder, node, sequence.dtype, packed, one))
+        return
+    begin = _from_the_start(builder, node, at, packed)
+    before, after = _segment(builder, node, packed, FIRST, begin), _segment(builder, node, packed, begin, None)
+    _keep(builder, node, _joined(builder, node, sequence.dtype, before, one, after))
+
+
+def _erase(builder: Builder, node: NodeRecipe) -> None:
+    sequence = _sequence(builder, node)
+    at = _integer(builder, node, node.inputs[1]) if len(node.inputs) > 1 else -1
+    if sequence.items is not None and isinstance(at, int):
+        items = list(sequence.items)
+        _checked_index(node, at, len(items))
+        del items[at]
+        _keep(builder, node, SequenceValue(sequence.dtype, items))
+        return
+    packed = sequence.packed(builder, node)
+    begin = _from_the_start(builder, node, at, packed)
+    end = builder.helper(node, "Add", begin, SINGLE)
+    before, after = _segment(builder, node, packed, FIRST, begin), _segment(builder, node, packed, end, None)
+    _keep(builder, node, _joined(builder, node, sequence.dtype, before, after))
+
+
+def _checked_index(node: NodeRecipe, index: int, count: int) -> None:
+    if not -count <= index < count:
+        raise graph_error("node", node.name, f"expected one of a sequence of {count}, given {index}")
+
+
+def _at(builder: Builder, node: NodeRecipe) -> None:
+    sequence, at = _sequence(builder, node), _integer(builder, node, node.inputs[1])
+    if sequence.items is not None and isinstance(at, int):
+        _checked_index(node, at, len(sequence.items))
+        _keep(builder, node, sequence.items[at])
+        return
+    packed = sequence.packed(builder, node)
+    begin = _from_the_start(builder, node, at, packed)
+    # One that is not there has no elements, which are not the one of a scalar.
+    data, dims, _ = _segment(builder, node, packed, begin, builder.helper(node, "Add", begin, SINGLE))
+    made = builder.helper(node, "Reshape", data, dims, output=node.outputs[0], allowzero=1)
+    builder.keep(node.outputs, (made,))
+
+
+def _count(builder: Builder, node: NodeRecipe) -> None:
+    sequence = _sequence(builder, node)
+    if sequence.items is not None:
+        _constant(builder, node, np.array(len(sequence.items)))
+        return
+    length = _length(builder, node, sequence.packed(builder, node))
+    builder.keep(node.outputs, (builder.helper(node, "Reshape", length, SCALAR, output=node.outputs[0]),))
+
+
+def _constant(builder: Builder, node: NodeRecipe, array: Array) -> None:
+    """What a node comes to."""
+    name = node.outputs[0]
+    recipe = ConstantRecipe(name, str(array.dtype), list(array.shape), array.tobytes())
+    builder.constants = {**builder.constants, name: recipe}
+
+
+def _concat(builder: Builder, node: NodeRecipe) -> None:
+    sequence = _sequence(builder, node)
+    axis, new = node.attributes.get("axis"), node.attributes.get("new_axis", 0) == 1
+    if not isinstance(axis, int):
+        raise graph_error("node", node.name, f"expected an integer as 'axis', given {axis!r}")
+    helper = builder.helper
+    if sequence.items is not None:
+        items = [helper(node, "Unsqueeze", item, np.array([axis])) if new else item for item in sequence.items]
+        builder.keep(node.outputs, (helper(node, "Concat", *items, output=node.outputs[0], axis=axis),))
+        return
+    if axis != 0:
+        raise _refuse(builder, node, f"axis {axis} of a sequence whose length is known only when it runs")
+    packed = sequence.packed(builder, node)
+    data, dims, _ = packed
+    count = _length(builder, node, packed)
+    table = helper(node, "Reshape", dims, helper(node, "Concat", count, FLAT, axis=0))
+    if new:
+        shape = helper(node, "Concat", count, helper(node, "ReduceMax", table, FIRST, keepdims=0), axis=0)
+    else:
+        total = helper(node, "Gather", helper(node, "ReduceSum", table, FIRST, keepdims=0), FIRST)
+        rest = helper(node, "Slice", helper(node, "ReduceMax", table, FIRST, keepdims=0), SINGLE, np.array([2**31]))
+        shape = helper(node, "Concat", total, rest, axis=0)
+    # Where one of them is smaller than another, there are too few elements.
+    made = helper(node, "Reshape", data, shape, output=node.outputs[0], allowzero=1)
+    builder.keep(node.outputs, (made,))
+
+
+def _split(builder: Builder, node: NodeRecipe) -> None:
+    x = builder.tensor(node.inputs[0])
+    axis = node.attributes.get("axis", 0)
+    split = node.inputs[1] if len(node.inputs) > 1 else ""
+    keeps = node.attributes.get("keepdims", 1) != 0 or bool(split)
+    if not isinstance(axis, int):
+        raise graph_error("node", node.name, f"expected an integer as 'axis', given {axis!r}")
+    size = x.shape[axis] if x.shape is not None else None
+    sizes = builder.array(split) if split else np.array(1)
+    lengths = builder.tensor(split) if sizes is None else None
+    count: int | None = None
+    if lengths is not None and lengths.shape is not None and len(lengths.shape) == 1:
+        count = lengths.shape[0]
+    elif sizes is not None and sizes.ndim == 1:
+        count = sizes.size
+    elif sizes is not None and size is not None:
+        part = max(int(sizes), 1)
+        sizes = np.array([min(part, size - first) for first in range(0, size, part)], np.int64)
+        count = sizes.size
+    if count is None:
+        if lengths is not None and lengths.shape != ():
+            raise _refuse(builder, node, "a number of parts that is known only when it runs")
+        _split_in_a_loop(builder, node, axis, keeps)
+        return
+    if count == 0:
+        _keep(builder, node, SequenceValue(x.dtype, []))
+        return
+    sizes_of_parts = lengths if sizes is None else sizes.astype(np.int64)
+    items = builder.graph.add("Split", x, sizes_of_parts, outputs=count, name=f"{node.name}/Split", axis=axis)
+    parts = list(items) if isinstance(items, tuple) else [items]
+    if not keeps:
+        parts = [builder.helper(node, "Squeeze", part, np.array([axis])) for part in parts]
+    _keep(builder, node, SequenceValue(x.dtype, parts))
+
+
+# ---- in loops
+
+
+def _named(node: NodeRecipe, name: str) -> str:
+    return f"{node.name}/{name}"
+
+
+def _integer_constant(name: str, *values: int) -> ConstantRecipe:
+    return ConstantRecipe(name, "int64", [len(values)], np.array(values, np.int64).tobytes())
+
+
+def _loop(
+    builder: Builder,
+    node: NodeRecipe,
+    count: Value,
+    nodes: list[NodeRecipe],
+    given: dict[str, str],
+    constants: dict[str, ConstantRecipe],
+    captured: list[str],
+) -> None:
+    """Runs the nodes once for each number below `count`, and gathers sequences: `given` names what each takes in, by its dtype.
+
+    The number is called "<node>/number".
+    """
+    names = list(node.outputs)
+    states = [_named(node, f"made{j}") for j in range(len(names))]
+    insertions = [
+        NodeRecipe("SequenceInsert", f"{node.name}/insert{j}", [state, source], [f"{state}.next"], {})
+        for j, (state, source) in enumerate(zip(states, given, strict=True))
+    ]
+    dtypes = list(given.values())
+    body = Recipe(
+        node.name,
+        [
+            InputRecipe(_named(node, "number"), "int64", [], []),
+            InputRecipe(_named(node, "go on"), "bool", [], []),
+            *(InputRecipe(state, f"sequence({dtype})", None, []) for state, dtype in zip(states, dtypes, strict=True)),
+        ],
+        constants,
+        [*nodes, *insertions],
+        [
+            InputRecipe(_named(node, "go on"), "bool", [], []),
+            *(
+                InputRecipe(f"{state}.next", f"sequence({dtype})", None, [])
+                for state, dtype in zip(states, dtypes, strict=True)
+            ),
+        ],
+        [],
+        captured,
+    )
+    for state, dtype in zip(states, dtypes, strict=True):
+        builder.values[f"{state}.first"] = SequenceValue(dtype, [])
+    builder.values[_named(node, "count")] = count
+    inputs = [_named(node, "count"), "", *(f"{state}.first" for state in states)]
+    builder.add_node(NodeRecipe("Loop", node.name, inputs, names, {"body": body}))
+
+
+def _split_in_a_loop(builder: Builder, node: NodeRecipe, axis: int, keeps: bool) -> None:
+    """Parts of one size that is known when it runs, or of an axis that is."""
+    helper = builder.helper
+    x = builder.tensor(node.inputs[0])
+    split = node.inputs[1] if len(node.inputs) > 1 else ""
+    size: Value | Array = np.array([1])
+    if split:
+        size = helper(node, "Reshape", helper(node, "Cast", builder.tensor(split), to=7), SINGLE)
+    length = helper(node, "Gather", helper(node, "Shape", x), np.array([axis]))
+    rest = helper(node, "Sub", size, SINGLE)
+    builder.values[_named(node, "size")] = size if not isinstance(size, np.ndarray) else builder.graph.constant(size)
+    count = helper(node, "Div", helper(node, "Add", length, rest), size)
+    name = functools.partial(_named, node)
+    nodes = [
+        NodeRecipe("Reshape", name("row"), [name("number"), name("one")], [name("n")], {}),
+        NodeRecipe("Mul", name("mul"), [name("n"), name("size")], [name("begin")], {}),
+        NodeRecipe("Add", name("add"), [name("begin"), name("size")], [name("end")], {}),
+        NodeRecipe(
+            "Slice", name("slice"), [node.inputs[0], name("begin"), name("end"), name("axis")], [name("part")], {}
+        ),
+    ]
+    if not keeps:
+        nodes.append(NodeRecipe("Squeeze", name("squeeze"), [name("part"), name("axis")], [name("item")], {}))
+    constants = {name("one"): _integer_constant(name("one"), 1), name("axis"): _integer_constant(name("axis"), axis)}
+    _loop(
+        builder,
+        node,
+        count,
+        nodes,
+        {name("part" if keeps else "item"): x.dtype},
+        constants,
+        [node.inputs[0], name("size")],
+    )
+
+
+def _map(builder: Builder, node: NodeRecipe) -> None:
+    """Its body is one of a Loop that takes from each sequence the tensor of its number."""
+    body = node.attributes.get("body")
+    if not isinstance(body, Recipe) or len(body.inputs) != len(node.inputs) or len(body.outputs) < len(node.outputs):
+        raise graph_error("node", node.name, f"expected a body of {len(node.inputs)} inputs as attribute 'body'")
+    first = _sequence(builder, node)
+    takes = []
+    for name, value in zip(node.inputs, body.inputs, strict=True):
+        whole = isinstance(builder.operand(name), SequenceValue)
+        inputs = [name, _named(node, "number")] if whole else [name]
+        takes.append(
+            NodeRecipe(
+                "SequenceAt" if whole else "Identity", _named(node, f"take {value.name}"), inputs, [value.name], {}
+            )
+        )
+    given: dict[str, str] = {}
+    gives = []
+    for output in body.outputs[: len(node.outputs)]:
+        name = _named(node, f"give{len(given)}")
+        gives.append(NodeRecipe("Identity", name, [output.name], [name], {}))
+        given[name] = output.dtype
+    if "" in given.values():
+        raise _refuse(builder, node, "a body that does not declare the element types of its outputs")
+    count: Any
+    if first.items is not None:
+        count = builder.graph.constant(np.array([len(first.items)], np.int64))
+    else:
+        count = _length(builder, node, first.packed(builder, node))
+    captured = list(dict.fromkeys([*node.inputs, *body.captured]))
+    _loop(builder, node, count, [*takes, *body.nodes, *gives], given, body.constants, captured)
+
+
+# ---- optional values
+
+
+def _optional(builder: Builder, node: NodeRecipe) -> None:
+    if node.inputs:
+        value = builder.operand(node.inputs[0])
+        if isinstance(value, OptionalValue):
+            raise graph_error("node", node.name, "expected a tensor or a sequence, given an optional value")
+        kind = Kind(value.dtype, isinstance(value, SequenceValue), True)
+        _keep(builder, node, OptionalValue(kind, True, value))
+        return
+    given = node.attributes.get("type")
+    if not isinstance(given, str):
+        raise graph_error("node", node.name, "expected an input or a type, given none")
+    _keep(builder, node, OptionalValue(Kind.of(given)._replace(optional=True), False, None))
+
+
+def _element(node: NodeRecipe, value: OptionalValue) -> Any:
+    if value.element is None:
+        raise graph_error("node", node.name, "expected a value, given an optional one that is empty")
+    return value.element
+
+
+def _get(builder: Builder, node: NodeRecipe) -> None:
+    value = builder.operand(node.inputs[0])
+    _keep(builder, node, _element(node, value) if isinstance(value, OptionalValue) else value)
+
+
+def _has(builder: Builder, node: NodeRecipe) -> None:
+    value = builder.operand(node.inputs[0]) if node.inputs else None
+    has = value.has if isinstance(value, OptionalValue) else value is not None
+    if isinstance(has, bool):
+        _constant(builder, node, np.array(has))
+        return
+    builder.keep(node.outputs, (builder.helper(node, "Reshape", has, SCALAR, output=node.outputs[0]),))
+
+
+def _identity(builder: Builder, node: NodeRecipe) -> None:
+    value = builder.operand(node.inputs[0]) if len(node.inputs) == 1 else None
+    if isinstance(value, SequenceValue | OptionalValue):
+        _keep(builder, node, value)
+    else:
+        builder.add_plain(node)
+
+
+SEQUENCE_NODES: dict[str, Callable[[Builder, NodeRecipe], None]] = {
+    "ConcatFromSequence": _concat,
+    "Identity": _identity,
+    "Optional": _optional,
+    "OptionalGetElement": _get,
+    "OptionalHasElement": _has,
+    "SequenceAt": _at,
+    "SequenceConstruct": _construct,
+    "SequenceEmpty": _empty,
+    "SequenceErase": _erase,
+    "SequenceInsert": _insert,
+    "SequenceLength": _count,
+    "SequenceMap": _map,
+    "SplitToSequence": _split,
+}

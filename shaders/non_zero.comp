@@ -1,0 +1,57 @@
+// Elements that are not zero, found in runs of RUN that one invocation walks each. COUNTS: y[run] is how many a run has, and 0 after the
+// last run; else y are their indices, [rank, count], where starts[run] of them come before a run. SIGN: the bit that zero may have.
+#version 450
+layout(local_size_x = 64) in;
+#include "include/tensor.glsl"
+#if BITS == 64
+layout(binding = 0) readonly buffer X { uvec2 x[]; };
+#define BITS_OF(i) (x[i].x | x[i].y & ~SIGN)
+#else
+layout(binding = 0) readonly buffer X { uint x[]; };
+#if BITS == 32
+#define BITS_OF(i) (x[i] & ~SIGN)
+#elif BITS == 16
+#define BITS_OF(i) (pm_load_u16(x, i) & ~SIGN)
+#else
+#define BITS_OF(i) pm_load_u8(x, i)
+#endif
+#endif
+#if COUNTS
+layout(binding = 1) writeonly buffer Y { uint y[]; };
+#else
+layout(binding = 1) writeonly buffer Y { uvec2 y[]; };
+layout(binding = 2) readonly buffer S { uint starts[]; };
+#endif
+layout(push_constant) uniform parameter {
+  uint elements, runs;
+#if COUNTS
+  uint x_offset, y_offset;
+#else
+  uint count;
+  uint size[8];
+  uint x_offset, y_offset, starts_offset;
+#endif
+} p;
+
+void main() {
+  const uint run = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint end = min((run + 1u) * RUN, p.elements);
+#if COUNTS
+  if (run > p.runs) return;
+  uint found = 0u;
+  for (uint i = run * RUN; i < end; ++i) found += uint(BITS_OF(p.x_offset + i) != 0u);
+  y[p.y_offset + run] = found;
+#else
+  if (run >= p.runs) return;
+  uint column = starts[p.starts_offset + run];
+  for (uint i = run * RUN; i < end; ++i) {
+    if (BITS_OF(p.x_offset + i) == 0u) continue;
+    uint rest = i;
+    for (int axis = RANK - 1; axis >= 0 && column < p.count; --axis) {
+      y[p.y_offset + uint(axis) * p.count + column] = uvec2(rest % p.size[axis], 0u);
+      rest /= p.size[axis];
+    }
+    ++column;
+  }
+#endif
+}

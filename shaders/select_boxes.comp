@@ -1,0 +1,66 @@
+// Boxes in the order of their scores, without those that overlap one before too much: a workgroup for each row of scores. y[row, k] is 1
+// and the number of the box that is chosen as k, or 0 where there is none. A row is walked in parts, one dispatch after the other:
+// chosen[row] is how many there are so far.
+#version 450
+layout(local_size_x = 64) in;
+#include "include/tensor.glsl"
+layout(binding = 0) readonly buffer B { sfp boxes[]; };
+layout(binding = 1) readonly buffer S { sfp scores[]; };
+layout(binding = 2) readonly buffer O { uvec2 order[]; };
+layout(binding = 3) coherent buffer Y { uint y[]; };
+layout(binding = 4) buffer C { uint chosen[]; };
+layout(push_constant) uniform parameter {
+  uint rows, classes, count, most;  // rows, those of one image, boxes of an image, boxes that a row may choose
+  uint first, end;
+  uint has_least;
+  float least, overlap;  // what scores have to exceed, and what the overlap must not
+  uint boxes_offset, scores_offset, order_offset, y_offset;
+} p;
+shared uint overlaps;
+
+// Its corners.
+vec4 box(uint image, uint i) {
+  const uint at = p.boxes_offset + (image * p.count + i) * 4u;
+  const vec4 b = vec4(pm_load(boxes, at), pm_load(boxes, at + 1u), pm_load(boxes, at + 2u), pm_load(boxes, at + 3u));
+#if CENTER
+  return vec4(b.xy - b.zw / 2.0, b.xy + b.zw / 2.0);
+#else
+  return vec4(min(b.xy, b.zw), max(b.xy, b.zw));
+#endif
+}
+
+bool overlap(vec4 a, vec4 b) {
+  const vec2 sides = min(a.zw, b.zw) - max(a.xy, b.xy), of_a = a.zw - a.xy, of_b = b.zw - b.xy;
+  if (!(sides.x > 0.0 && sides.y > 0.0)) return false;
+  const float shared_area = sides.x * sides.y, area_a = of_a.x * of_a.y, area_b = of_b.x * of_b.y, both = area_a + area_b - shared_area;
+  return area_a > 0.0 && area_b > 0.0 && both > 0.0 && shared_area / both > p.overlap;
+}
+
+void main() {
+  const uint row = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x, lane = gl_LocalInvocationID.x;
+  if (row >= p.rows) return;
+  const uint base = p.y_offset + row * p.most;
+  if (p.first == 0u)
+    for (uint k = lane; k < p.most; k += gl_WorkGroupSize.x) y[base + k] = 0u;
+  uint found = p.first == 0u ? 0u : chosen[row];
+  memoryBarrierBuffer();
+  barrier();
+  for (uint i = p.first; i < p.end && found < p.most; ++i) {
+    const float score = pm_load(scores, p.scores_offset + row * p.count + i);
+    if (p.has_least != 0u && !(score > p.least)) continue;
+    const uint candidate = order[p.order_offset + row * p.count + i].x;
+    const vec4 corners = box(row / p.classes, candidate);
+    if (lane == 0u) overlaps = 0u;
+    barrier();
+    for (uint k = lane; k < found; k += gl_WorkGroupSize.x)
+      if (overlap(corners, box(row / p.classes, y[base + k] - 1u))) overlaps = 1u;
+    barrier();
+    if (overlaps == 0u) {
+      if (lane == 0u) y[base + found] = candidate + 1u;
+      ++found;
+    }
+    memoryBarrierBuffer();
+    barrier();
+  }
+  if (lane == 0u) chosen[row] = found;
+}
