@@ -14,7 +14,7 @@ struct Team {
   int64_t team, teams, most;
 };
 constexpr Team kTeams[] = {{16, 16, 128}, {128, 1, 512}, {256, 1, 2048}, {512, 1, 4096}, {1024, 1, 8192}};
-constexpr Team kHalvesTeams[] = {{16, 16, 128}, {128, 1, 512}, {256, 1, 2048}, {512, 1, 8192}};
+constexpr Team kHalvesTeams[] = {{16, 16, 128}, {128, 1, 512}, {256, 1, 8192}};
 
 }  // namespace
 
