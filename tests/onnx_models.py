@@ -56,3 +56,14 @@ def gemm() -> onnx.ModelProto:
     return model(
         [node("Gemm", ["x", "w", "b"], ["sum"]), node("Relu", ["sum"], ["y"])], outputs=["y", "sum"], constants=weights
     )
+
+
+def subgraph(
+    nodes: list[onnx.NodeProto],
+    inputs: list[onnx.ValueInfoProto],
+    outputs: list[onnx.ValueInfoProto],
+    **constants: np.ndarray[Any, Any],
+) -> onnx.GraphProto:
+    """What an If, Loop or Scan runs."""
+    initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    return helper.make_graph(nodes, "subgraph", inputs, outputs, initializers)

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import pumice
-from onnx_models import model, node, value
+from onnx_models import model, node, subgraph, value
 
 FLOAT, INT64, INT32, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL
 Array = np.ndarray[Any, Any]
@@ -276,16 +276,6 @@ def test_a_size_that_a_symbolic_one_limits(context: pumice.Context) -> None:
 
 
 # With control flow
-
-
-def subgraph(
-    nodes: list[onnx.NodeProto],
-    inputs: list[onnx.ValueInfoProto],
-    outputs: list[onnx.ValueInfoProto],
-    **constants: Array,
-) -> onnx.GraphProto:
-    initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    return helper.make_graph(nodes, "subgraph", inputs, outputs, initializers)
 
 
 def typed(proto: onnx.ModelProto, kind: int) -> onnx.ModelProto:

@@ -9,24 +9,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
 import pumice
-from onnx_models import model, node, value
+from onnx_models import model, node, subgraph, value
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 Arrays = dict[str, np.ndarray[Any, Any]]
-
-
-def graph(
-    nodes: list[onnx.NodeProto],
-    inputs: list[onnx.ValueInfoProto],
-    outputs: list[onnx.ValueInfoProto],
-    **constants: np.ndarray[Any, Any],
-) -> onnx.GraphProto:
-    initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    return helper.make_graph(nodes, "subgraph", inputs, outputs, initializers)
 
 
 def loop_body(
@@ -41,7 +31,7 @@ def loop_body(
         nodes = [*nodes, node("Identity", ["go_on"], ["still"])]
         condition = "still"
     inputs = [value("number", [], INT64), value("go_on", [], BOOL), *states]
-    return graph(nodes, inputs, [value(condition, [], BOOL), *outputs], **constants)
+    return subgraph(nodes, inputs, [value(condition, [], BOOL), *outputs], **constants)
 
 
 def typed(proto: onnx.ModelProto, **types: int) -> onnx.ModelProto:
@@ -90,13 +80,13 @@ def ramp(*shape: int) -> np.ndarray[Any, Any]:
 
 def choice() -> onnx.ModelProto:
     """Captured: an input, a node's output, a constant; one branch gives an input and a constant as they are."""
-    then = graph(
+    then = subgraph(
         [node("Add", ["x", "doubled"], ["a"]), node("Mul", ["a", "w"], ["t0"])],
         [],
         [value("t0"), value("t1", [4])],
         t1=ramp(4),
     )
-    otherwise = graph([], [], [value("x"), value("w", [4])])  # ONNX Runtime refuses it
+    otherwise = subgraph([], [], [value("x"), value("w", [4])])  # ONNX Runtime refuses it
     nodes = [
         node("Add", ["x", "x"], ["doubled"]),
         node("If", ["c"], ["y", "z"], name="if", then_branch=then, else_branch=otherwise),
@@ -112,8 +102,8 @@ def test_an_if_captures_values_of_the_graph_around_it(context: pumice.Context) -
 
 
 def test_an_if_with_a_constant_condition_and_branches_of_other_ranks(context: pumice.Context) -> None:
-    flat = graph([node("Flatten", ["x"], ["t"])], [], [value("t", None)])
-    deep = graph([node("Unsqueeze", ["x", "axis"], ["e"])], [], [value("e", None)], axis=np.array([0]))
+    flat = subgraph([node("Flatten", ["x"], ["t"])], [], [value("t", None)])
+    deep = subgraph([node("Unsqueeze", ["x", "axis"], ["e"])], [], [value("e", None)], axis=np.array([0]))
     for decides in (True, False):
         branches = {"then_branch": flat, "else_branch": deep}
         proto = typed(model([node("If", ["c"], ["y"], **branches)], constants={"c": np.array([decides])}))
@@ -122,8 +112,8 @@ def test_an_if_with_a_constant_condition_and_branches_of_other_ranks(context: pu
 
 def test_an_if_on_a_size_that_a_symbolic_one_limits(context: pumice.Context) -> None:
     """50 columns where there are so many."""
-    then = graph([node("Neg", ["s"], ["t"])], [], [value("t", None)])
-    otherwise = graph([node("Relu", ["s"], ["e"])], [], [value("e", None)])
+    then = subgraph([node("Neg", ["s"], ["t"])], [], [value("t", None)])
+    otherwise = subgraph([node("Relu", ["s"], ["e"])], [], [value("e", None)])
     nodes = [
         node("Slice", ["x", "from", "to", "axis"], ["s"]),
         node("If", ["c"], ["y"], then_branch=then, else_branch=otherwise),
@@ -190,8 +180,8 @@ def test_a_loop_of_known_shapes_is_counted_on_the_device(context: pumice.Context
 
 def test_a_counted_loop_with_values_between_an_if_and_other_nodes(context: pumice.Context) -> None:
     """They have memory of their own in each iteration."""
-    halves = graph([node("Mul", ["x_in", "half"], ["h"])], [], [value("h", None)])
-    keeps = graph([node("Add", ["x_in", "x"], ["k"])], [], [value("k", None)])
+    halves = subgraph([node("Mul", ["x_in", "half"], ["h"])], [], [value("h", None)])
+    keeps = subgraph([node("Add", ["x_in", "x"], ["k"])], [], [value("k", None)])
     nodes = [
         node("Mod", ["number", "two"], ["odd"]),
         node("Cast", ["odd"], ["is_odd"], to=BOOL),
@@ -296,17 +286,19 @@ def test_results_of_several_types(context: pumice.Context, rows: int | str) -> N
 
 
 def test_a_loop_in_an_if_and_an_if_in_a_loop(context: pumice.Context) -> None:
-    halves = graph([node("Mul", ["x_in", "half"], ["h"])], [], [value("h")], half=np.array(0.5, np.float32))
-    keeps = graph([node("Add", ["x_in", "shift"], ["k"])], [], [value("k")])
+    halves = subgraph([node("Mul", ["x_in", "half"], ["h"])], [], [value("h")], half=np.array(0.5, np.float32))
+    keeps = subgraph([node("Add", ["x_in", "shift"], ["k"])], [], [value("k")])
     nodes = [
         node("Mod", ["number", "two"], ["odd"]),
         node("Cast", ["odd"], ["is_odd"], to=BOOL),
         node("If", ["is_odd"], ["x_out"], name="inner", then_branch=halves, else_branch=keeps),
     ]
     body = loop_body(nodes, [value("x_in")], [value("x_out"), value("x_out")], two=scalar(2))
-    then = graph([node("Loop", ["m", "", "x"], ["t", "rows"], name="loop", body=body)], [], [value("t"), value("rows")])
+    then = subgraph(
+        [node("Loop", ["m", "", "x"], ["t", "rows"], name="loop", body=body)], [], [value("t"), value("rows")]
+    )
     plain = [node("Relu", ["x"], ["e"]), node("Unsqueeze", ["e", "axis"], ["u"])]
-    otherwise = graph(plain, [], [value("e"), value("u")], axis=np.array([0]))
+    otherwise = subgraph(plain, [], [value("e"), value("u")], axis=np.array([0]))
     nodes = [
         node("ReduceMean", ["x"], ["shift"], keepdims=0),
         node("If", ["c"], ["y", "s"], name="outer", then_branch=then, else_branch=otherwise),
@@ -353,7 +345,7 @@ def scanning(**attributes: Any) -> onnx.ModelProto:
         node("Sub", ["a", "b"], ["differences"]),
     ]
     names = ["s_out", "states", "differences"]
-    body = graph(nodes, [value(name, ["N"]) for name in ("s_in", "a", "b")], [value(name, ["N"]) for name in names])
+    body = subgraph(nodes, [value(name, ["N"]) for name in ("s_in", "a", "b")], [value(name, ["N"]) for name in names])
     nodes = [node("Scan", ["s", "p", "q"], ["last", "S", "D"], name="scan", body=body, num_scan_inputs=2, **attributes)]
     inputs = [value(name, ["N"] if name == "s" else ["T", "N"]) for name in "spq"]
     return typed(model(nodes, inputs, ["last", "S", "D"], {"half": np.array(0.5, np.float32)}))
@@ -401,7 +393,7 @@ def test_a_scan_of_symbolic_sizes_stays_on_the_device(context: pumice.Context) -
         node("Identity", ["h_out"], ["row"]),
     ]
     states = [value("h", None), value("x_t", None)]
-    body = graph(nodes, states, [value("h_out", None), value("row", None), value("turned", None)], w=ramp(4, 4) / 4)
+    body = subgraph(nodes, states, [value("h_out", None), value("row", None), value("turned", None)], w=ramp(4, 4) / 4)
     nodes = [
         node("Transpose", ["x"], ["by_time"], perm=[1, 0, 2]),
         node("ReduceMax", ["x"], ["h0"], axes=[1], keepdims=0),
@@ -424,7 +416,7 @@ def test_a_loop_of_symbolic_sizes_that_no_other_value_has(context: pumice.Contex
 
 
 def test_a_scan_without_states(context: pumice.Context) -> None:
-    body = graph([node("Neg", ["a"], ["n"])], [value("a", None)], [value("n", None)])
+    body = subgraph([node("Neg", ["a"], ["n"])], [value("a", None)], [value("n", None)])
     proto = typed(model([node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1)]))
     check(context, proto, [{"x": ramp(n, 4)} for n in (1, 3)])
 
@@ -505,7 +497,7 @@ def test_more_results_than_a_tensor_can_hold_are_refused(context: pumice.Context
 
 
 def test_a_subgraph_that_reads_its_own_node_is_refused(context: pumice.Context) -> None:
-    then = graph([node("Neg", ["y"], ["t"])], [], [value("t")])
+    then = subgraph([node("Neg", ["y"], ["t"])], [], [value("t")])
     proto = model([node("If", ["c"], ["y"], name="if", then_branch=then, else_branch=then)], [value("c", [], BOOL)])
     with pytest.raises(pumice.GraphError, match="'if': needs its own result"):
         pumice.load(proto, context)

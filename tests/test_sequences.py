@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import pumice
-from onnx_models import model, node, value
+from onnx_models import model, node, subgraph, value
 from pumice.cli import main
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -168,16 +168,6 @@ def test_what_is_no_sequence_is_refused_by_name(context: pumice.Context) -> None
 
 
 # Carried through loops and branches
-
-
-def subgraph(
-    nodes: list[onnx.NodeProto],
-    inputs: list[onnx.ValueInfoProto],
-    outputs: list[onnx.ValueInfoProto],
-    **constants: Array,
-) -> onnx.GraphProto:
-    initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    return helper.make_graph(nodes, "subgraph", inputs, outputs, initializers)
 
 
 @pytest.mark.parametrize("trips", [None, 3])
