@@ -48,6 +48,16 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
+def compare(wanted: Any, given: Any, test: Any) -> None:
+    """As the package's own runner, which compares no sequences of scalars."""
+    if not isinstance(wanted, list):
+        Runner.assert_similar_outputs([wanted], [given], rtol=test.rtol, atol=test.atol)
+        return
+    assert isinstance(given, list) and len(given) == len(wanted), f"expected {len(wanted)} values"
+    for one, other in zip(wanted, given, strict=True):
+        compare(one, other, test)
+
+
 def run(test: Any) -> Outcome:
     try:
         prepared = pumice.onnx.backend.prepare(test.model)
@@ -62,7 +72,7 @@ def run(test: Any) -> Outcome:
             return Outcome(test.name, WRONG, f"{type(error).__name__}: {first_line(error)}")
         try:
             wanted = [to_array(one) if isinstance(one, onnx.TensorProto) else one for one in expected]
-            Runner.assert_similar_outputs(wanted, list(outputs), rtol=test.rtol, atol=test.atol)
+            compare(wanted, list(outputs), test)
         except (AssertionError, TypeError, AttributeError) as error:
             return Outcome(test.name, WRONG, " ".join(str(error).split())[:200])
     return Outcome(test.name, PASSED)
