@@ -1,4 +1,4 @@
-"""Operators that ONNX defines by a function are expanded at import, and are right."""
+"""Operators of ONNX that become several nodes at import, by the function that defines them or by our own, are right."""
 
 from __future__ import annotations
 
@@ -100,3 +100,15 @@ def test_what_the_engine_has_is_not_expanded() -> None:
     nodes = [helper.make_node("Gelu", ["x"], ["g"]), helper.make_node("Softmax", ["g"], ["y"])]
     assert operators(model(nodes, {"x": ramp(3, 4)}, ["y"])) == ["Gelu", "Softmax"]
     assert "Attention" not in operators(attention())
+
+
+def test_the_mask_of_a_dropout_outside_training() -> None:
+    nodes = [helper.make_node("Dropout", ["x"], ["z", "mask"]), helper.make_node("Where", ["mask", "z", "x"], ["y"])]
+    proto = model(nodes, {"x": ramp(3, 4)}, ["y"])
+    proto.graph.output.append(helper.make_tensor_value_info("mask", TensorProto.BOOL, None))
+    y, mask = pumice.load(proto)(ramp(3, 4))
+    np.testing.assert_array_equal(y, ramp(3, 4))
+    assert mask.dtype == bool and mask.shape == (3, 4) and mask.all()
+    proto.opset_import[0].version = 7  # where the mask was made of floats
+    with pytest.raises(pumice.UnsupportedError, match="mask"):
+        pumice.load(proto)

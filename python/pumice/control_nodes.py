@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from .compounds import Kind, Made, kind_of
 from .errors import graph_error
 from .graph_builder import Builder
@@ -67,4 +69,20 @@ def _branches(
     return graphs, kinds
 
 
-CONTROL_NODES: ControlNodes = {"If": _add_if, "Loop": add_loop, "Scan": add_scan, **SEQUENCE_NODES, **SELECTION_NODES}
+def _add_dropout(builder: Builder, node: NodeRecipe) -> None:
+    """Outside training its mask is true everywhere."""
+    builder.add_plain(node._replace(outputs=node.outputs[:1]))
+    if len(node.outputs) > 1:
+        shape = builder.helper(node, "Shape", builder.tensor(node.inputs[0]))
+        mask = builder.helper(node, "ConstantOfShape", shape, output=node.outputs[1], value=np.array([True]))
+        builder.keep(node.outputs[1:], (mask,))
+
+
+CONTROL_NODES: ControlNodes = {
+    "Dropout": _add_dropout,
+    "If": _add_if,
+    "Loop": add_loop,
+    "Scan": add_scan,
+    **SEQUENCE_NODES,
+    **SELECTION_NODES,
+}
