@@ -30,9 +30,9 @@ _DEEPEST = 16  # functions in functions
 _SMALL = 64  # elements of a tensor that may tell of shapes
 
 
-def expanded(model: ModelProto, claimed: Claimed, name: str) -> ModelProto:
+def expanded(model: ModelProto, claimed: Claimed, name: str, *, in_place: bool = False) -> ModelProto:
     """A model like it, without calls of its own functions, and without nodes that ONNX defines by a function but those that are
-    claimed and those of whose inputs no types can be told. The model itself where it has none. Raises GraphError.
+    claimed and those of whose inputs no types can be told. The model itself where it has none, or in_place. Raises GraphError.
     """
     if not model.functions and not _has_function_nodes(model, claimed):
         return model
@@ -44,8 +44,10 @@ def expanded(model: ModelProto, claimed: Claimed, name: str) -> ModelProto:
             light = onnx.inliner.inline_local_functions(light)
     except Exception as error:  # of any class: the checks are in C++
         raise graph_error("model", name, f"its functions cannot be expanded ({error})") from None
-    result = ModelProto()
-    result.CopyFrom(model)
+    result = model
+    if not in_place:
+        result = ModelProto()
+        result.CopyFrom(model)
     for field in ("functions", "opset_import"):
         result.ClearField(field)
     result.opset_import.extend(entry for entry in light.opset_import if entry.domain != _DOMAIN)

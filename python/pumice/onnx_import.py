@@ -46,7 +46,7 @@ def parse(file: ModelFile) -> ModelProto:
     if model is None or not model.HasField("graph"):
         raise graph_error("model", file.name, "expected an ONNX model, given a file that holds no graph")
     _check_text(model, file)
-    return expanded(model, _is_claimed, file.name)
+    return expanded(model, _is_claimed, file.name, in_place=file.proto is None)
 
 
 def _is_claimed(op: str, domain: str) -> bool:
