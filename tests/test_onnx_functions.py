@@ -102,6 +102,16 @@ def test_what_the_engine_has_is_not_expanded() -> None:
     assert "Attention" not in operators(attention())
 
 
+def test_one_hot_takes_any_numbers() -> None:
+    values = numpy_helper.from_array(np.array([2, 5], np.float32), "values")
+    for dtype in ("float32", "float16", "uint8", "int8", "int32", "int64"):
+        inputs = {"x": np.array([[2, 0], [1, 7]], dtype), "depth": np.array(3, dtype)}
+        proto = model(
+            [helper.make_node("OneHot", ["x", "depth", "values"], ["y"])], inputs, ["y"], initializer=[values]
+        )
+        check(proto, inputs)
+
+
 def test_the_mask_of_a_dropout_outside_training() -> None:
     nodes = [helper.make_node("Dropout", ["x"], ["z", "mask"]), helper.make_node("Where", ["mask", "z", "x"], ["y"])]
     proto = model(nodes, {"x": ramp(3, 4)}, ["y"])

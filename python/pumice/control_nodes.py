@@ -11,7 +11,7 @@ from .errors import graph_error
 from .graph_builder import Builder
 from .loop_nodes import add_loop, add_scan
 from .recipe import NodeRecipe, Recipe
-from .selection_nodes import SELECTION_NODES
+from .selection_nodes import INT64, SELECTION_NODES
 from .sequence_nodes import SEQUENCE_NODES
 from .subgraphs import add_captured, captured, inner_builder, signature, single_bool, subgraphs_of, tensors
 
@@ -78,10 +78,22 @@ def _add_dropout(builder: Builder, node: NodeRecipe) -> None:
         builder.keep(node.outputs[1:], (mask,))
 
 
+def _add_one_hot(builder: Builder, node: NodeRecipe) -> None:
+    """Its indices and its depth may be of any numbers."""
+    converted = list(node.inputs)
+    for i, name in enumerate(node.inputs[:2]):
+        value = builder.tensor(name)
+        if value.dtype not in ("int64", "int32"):
+            converted[i] = f"{node.name}/{name} as int64"
+            builder.values[converted[i]] = builder.helper(node, "Cast", value, to=INT64)
+    builder.add_plain(node._replace(inputs=converted))
+
+
 CONTROL_NODES: ControlNodes = {
     "Dropout": _add_dropout,
     "If": _add_if,
     "Loop": add_loop,
+    "OneHot": _add_one_hot,
     "Scan": add_scan,
     **SEQUENCE_NODES,
     **SELECTION_NODES,
