@@ -44,10 +44,10 @@ int64_t floored_mod(int64_t a, int64_t b) {
   return r != 0 && (r ^ b) < 0 ? r + b : r;
 }
 
-// Of unsigned integers below 2^63; by their bits or more: 0.
+// By their bits or more, or by less than 0: what is left of the sign. Unsigned integers are below 2^63.
 int64_t shifted(int64_t x, int64_t by, bool left) {
-  if (by < 0 || by > 63) return 0;
-  return wrap(left ? static_cast<uint64_t>(x) << by : static_cast<uint64_t>(x) >> by);
+  if (by < 0 || by > 63) return left || x >= 0 ? 0 : -1;
+  return left ? wrap(static_cast<uint64_t>(x) << by) : x >> by;
 }
 
 int64_t power(int64_t x, int64_t y) {

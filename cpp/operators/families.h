@@ -50,6 +50,7 @@ void lower_max_unpool(LowerContext& node);
 void lower_resize(LowerContext& node);
 void lower_topk(LowerContext& node);
 void lower_select_boxes(LowerContext& node);
+void lower_grid_sample(LowerContext& node);
 void lower_compress(LowerContext& node);
 void lower_count_non_zero(LowerContext& node);
 void lower_non_zero(LowerContext& node);

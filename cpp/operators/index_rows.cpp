@@ -24,12 +24,12 @@ void shape_of_concat(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-// Equal parts; the last is smaller where they do not divide the axis.
+// Equal parts; the last ones are smaller where they do not divide the axis.
 std::vector<int64_t> equal_parts(int64_t size, size_t count) {
   const auto parts = static_cast<int64_t>(count);
   const int64_t part = (size + parts - 1) / parts;
-  std::vector<int64_t> sizes(count, part);
-  sizes.back() = size - part * (parts - 1);
+  std::vector<int64_t> sizes;
+  for (int64_t i = 0; i < parts; ++i) sizes.push_back(std::clamp<int64_t>(size - i * part, 0, part));
   return sizes;
 }
 
@@ -193,7 +193,7 @@ Rows index_rows() {
            lower_depth_to_space},
           {"SpaceToDepth",
            Skeleton::index_map,
-           {x, y, {required("blocksize", AttributeKind::integer)}, 4, 4},
+           {x, y, {required("blocksize", AttributeKind::integer), text("mode", "DCR")}, 4, 4},
            shape_of_space_to_depth,
            lower_space_to_depth},
           {"Expand", Skeleton::index_map, {with_int64({value("shape", kInt64)}), y, {}}, shape_of_expand, lower_expand, {}, host_bits(1)},

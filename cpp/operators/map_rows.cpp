@@ -225,15 +225,13 @@ void add_logic(Rows& rows) {
 }
 
 void add_bits(Rows& rows) {
-  constexpr DTypeSet unsigned_integers = kIntegers & ~kSigned;
   rows.push_back(binary("BitwiseAnd", "a & b", kIntegers));
   rows.push_back(binary("BitwiseOr", "a | b", kIntegers));
   rows.push_back(binary("BitwiseXor", "a ^ b", kIntegers));
   rows.push_back(unary("BitwiseNot", "~x", kIntegers));
   AttributeSchema direction = required("direction", AttributeKind::text);
   direction.choices = {"LEFT", "RIGHT"};
-  rows.push_back(
-      binary("BitShift", "direction == 'LEFT' ? shift_left(a, b) : shift_right(a, b)", unsigned_integers, {std::move(direction)}));
+  rows.push_back(binary("BitShift", "direction == 'LEFT' ? shift_left(a, b) : shift_right(a, b)", kIntegers, {std::move(direction)}));
 }
 
 }  // namespace
@@ -249,7 +247,8 @@ Rows map_rows() {
                   Skeleton::map,
                   {{value("x", kMapped)},
                    {value("y", kMapped)},
-                   {required("to", AttributeKind::integer), optional("saturate", AttributeKind::integer)}},
+                   {required("to", AttributeKind::integer), optional("saturate", AttributeKind::integer),
+                    optional("round_mode", AttributeKind::text)}},
                   shape_of_cast,
                   lower_cast});
   constexpr DTypeSet counted = kFloats | set_of(DType::float64, DType::int16, DType::int32, DType::int64);
@@ -263,7 +262,9 @@ Rows map_rows() {
        host_bits(0, 1, 2)});
   rows.push_back({"CastLike",
                   Skeleton::map,
-                  {{value("x", kMapped), value("like", kMapped)}, {value("y", kMapped)}, {optional("saturate", AttributeKind::integer)}},
+                  {{value("x", kMapped), value("like", kMapped)},
+                   {value("y", kMapped)},
+                   {optional("saturate", AttributeKind::integer), optional("round_mode", AttributeKind::text)}},
                   shape_of_cast_like,
                   lower_cast});
   for (OperatorRow& row : rows) row.overflows = row.name == "Exp" || row.name == "Pow" || row.name == "Sinh" || row.name == "Cosh";

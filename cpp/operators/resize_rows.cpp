@@ -1,4 +1,4 @@
-// Resize in all its modes.
+// Resize in all its modes, and GridSample.
 #include "core/error.h"
 #include "operators/families.h"
 #include "operators/resize_geometry.h"
@@ -23,6 +23,19 @@ void shape_of_resize(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
+void shape_of_grid_sample(ShapeContext& node) {
+  const Shape &x = node.input(0).shape, &grid = node.input(1).shape;
+  const size_t axes = x.size() - 2;
+  if (grid.size() != x.size() || grid[0] != x[0] || grid.back() != static_cast<int64_t>(axes))
+    node.fail("a grid of " + to_string(grid) + " for a tensor of " + to_string(x) + "; expected as many images, places of rank " +
+              std::to_string(axes) + " and a last axis of " + std::to_string(axes));
+  Shape y(grid.begin(), grid.end() - 1);
+  y.insert(y.begin() + 1, x[1]);
+  for (size_t i = 2; i < x.size(); ++i)
+    if (x[i] == 0 && element_count(y) > 0) node.fail("samples of an empty axis");
+  node.output(0, node.input(0).dtype, y);
+}
+
 }  // namespace
 
 Rows resize_rows() {
@@ -42,7 +55,17 @@ Rows resize_rows() {
            shape_of_resize,
            lower_resize,
            {},
-           host_bits(1, 2, 3)}};
+           host_bits(1, 2, 3)},
+          {"GridSample",
+           Skeleton::index_map,
+           {{value("x", kFloats, 'T'), value("grid", kFloats, 'T')},
+            {value("y", kFloats)},
+            {integer("align_corners", 0), choice("mode", "linear", {"linear", "nearest", "cubic"}),
+             choice("padding_mode", "zeros", {"zeros", "border", "reflection"})},
+            3,
+            5},
+           shape_of_grid_sample,
+           lower_grid_sample}};
 }
 
 }  // namespace pumice

@@ -9,12 +9,16 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, NodeProto, TensorProto
 
+from . import _pumice
+from .control_nodes import CONTROL_NODES
 from .element_types import Array
 from .errors import graph_error
 from .model_file import ModelFile
+from .node_names import node_names
 from .node_order import in_order, needed
+from .onnx_functions import expanded
 from .onnx_tensor import DTYPES, constant_of, dtype_of
-from .opset import NEWEST, OLDEST, Scope, upgraded
+from .opset import NEWEST, OLDEST, UPGRADES, Scope, upgraded
 from .recipe import (
     Attribute,
     ConstantRecipe,
@@ -42,9 +46,11 @@ def parse(file: ModelFile) -> ModelProto:
     if model is None or not model.HasField("graph"):
         raise graph_error("model", file.name, "expected an ONNX model, given a file that holds no graph")
     _check_text(model, file)
-    if model.functions:
-        model = _inlined(file, model)
-    return model
+    return expanded(model, _is_claimed, file.name, in_place=file.proto is None)
+
+
+def _is_claimed(op: str, domain: str) -> bool:
+    return _pumice.has_operator(op, domain) or (not domain and (op in CONTROL_NODES or op in UPGRADES))
 
 
 def _check_text(message: Any, file: ModelFile) -> None:
@@ -69,15 +75,6 @@ def _decoded(file: ModelFile) -> ModelProto:
     except Exception as error:  # the class differs between versions of protobuf
         raise graph_error("model", file.name, f"expected an ONNX model, given bytes that are none ({error})") from None
     return model
-
-
-def _inlined(file: ModelFile, model: ModelProto) -> ModelProto:
-    import onnx.inliner
-
-    try:
-        return onnx.inliner.inline_local_functions(model)
-    except Exception as error:  # of any class: the checks are in C++
-        raise graph_error("model", file.name, f"its functions cannot be expanded ({error})") from None
 
 
 def opsets(model: ModelProto) -> dict[str, int]:
@@ -193,21 +190,6 @@ def _declared_output(info: ValueInfoProto) -> InputRecipe:
     return InputRecipe(info.name, dtype, *(_sizes(shape) if shape is not None else (None, [])))
 
 
-def node_names(graph: GraphProto) -> list[str]:
-    """Reports go by names; files may give none, or one to several nodes."""
-    taken: set[str] = set()
-    names = []
-    for index, node in enumerate(graph.node):
-        given = name = node.name or f"{node.op_type}_{index}"
-        count = 1
-        while name in taken:
-            count += 1
-            name = f"{given}#{count}"
-        taken.add(name)
-        names.append(name)
-    return names
-
-
 # ---- the graph
 
 
@@ -233,11 +215,9 @@ class _Importer:
     def check_opset(self) -> None:
         version = self.opsets.get("")
         if version is None:
-            raise graph_error("model", self.file.name, "expected a version of ONNX's operator set, given none")
-        if version < OLDEST:
-            expected = f"operator set {OLDEST} or newer"
-            raise graph_error("model", self.file.name, f"expected {expected}, given {version}")
-        if version > NEWEST:
+            if any(node.domain in _ONNX_DOMAINS for node in self.graph.node):
+                raise graph_error("model", self.file.name, "expected a version of ONNX's operator set, given none")
+        elif not OLDEST <= version <= NEWEST:
             self.unsupported.append(f"operator set {version} (known are {OLDEST} to {NEWEST})")
 
     def read_initializers(self) -> None:
@@ -329,7 +309,9 @@ class _Importer:
         producers = {name: node.op for node in nodes for name in node.outputs}
         scope = Scope(self.constants, self.known | self.visible, producers, self._float_types(nodes))
         newest: list[NodeRecipe] = []
-        version = self.opsets[""]
+        version = self.opsets.get("", NEWEST)
+        if version < OLDEST:
+            return nodes
         for node in nodes:
             try:
                 newest += [node] if node.unsupported else upgraded(node, version, scope)

@@ -152,6 +152,12 @@ def _dropout(node: NodeRecipe, scope: Scope) -> Nodes:
     return [node._replace(inputs=node.inputs[:1], attributes=_without(node, "ratio", "is_test"))]
 
 
+def _dropout_mask(node: NodeRecipe, scope: Scope) -> Nodes:
+    if len(without_trailing_gaps(node.outputs)) > 1:
+        raise NotExpressible("a mask of the input's element type")
+    return [node]
+
+
 def _top_k(node: NodeRecipe, scope: Scope) -> Nodes:
     k = node.attributes.get("k")
     if not isinstance(k, int):
@@ -233,7 +239,7 @@ UPGRADES: dict[str, list[tuple[int, Upgrade]]] = {
     "BatchNormalization": [(14, _batch_normalization)],
     "Clip": [(11, _clip)],
     "DFT": [(20, _dft)],
-    "Dropout": [(12, _dropout)],
+    "Dropout": [(10, _dropout_mask), (12, _dropout)],
     "GridSample": [(20, _grid_sample)],
     "Pad": [(11, _pad)],
     "Resize": [(11, _resize)],

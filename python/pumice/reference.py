@@ -10,8 +10,9 @@ from onnx import helper, numpy_helper
 
 from .element_types import Array
 from .model_file import ModelFile, Source
+from .node_names import node_names
 from .node_order import in_order, needed
-from .onnx_import import node_names, parse
+from .onnx_import import parse
 from .recipe import NodeRecipe
 
 if TYPE_CHECKING:

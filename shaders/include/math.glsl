@@ -397,9 +397,11 @@ uint pm_mod(uint a, uint b) { return a % b; }
 int pm_fmod(int a, int b) { return a - a / b * b; }  // GLSL leaves % of negative integers open
 uint pm_fmod(uint a, uint b) { return a % b; }
 
-// By 32 or more: 0.
+// By 32 or more, or by less than 0: what is left of the sign.
 uint pm_shift_left(uint a, uint b) { return b < 32u ? a << b : 0u; }
 uint pm_shift_right(uint a, uint b) { return b < 32u ? a >> b : 0u; }
+int pm_shift_left(int a, int b) { return uint(b) < 32u ? a << b : 0; }
+int pm_shift_right(int a, int b) { return a >> (uint(b) < 32u ? b : 31); }
 
 // Exact powers of integers by squaring, modulo 2^32; 0 for a negative y, save for x = 1 and -1.
 uint pm_pow(uint x, uint y) {

@@ -112,5 +112,7 @@ uint64_t pm_fmod(uint64_t a, uint64_t b) { return a % b; }
 uint64_t pm_mod(uint64_t a, uint64_t b) { return a % b; }
 uint64_t pm_shift_left(uint64_t a, uint64_t b) { return b < 64UL ? a << uint(b) : 0UL; }
 uint64_t pm_shift_right(uint64_t a, uint64_t b) { return b < 64UL ? a >> uint(b) : 0UL; }
+int64_t pm_shift_left(int64_t a, int64_t b) { return uint64_t(b) < 64UL ? a << int(b) : 0L; }
+int64_t pm_shift_right(int64_t a, int64_t b) { return a >> (uint64_t(b) < 64UL ? int(b) : 63); }
 uint64_t pm_pow(uint64_t x, uint64_t y) { return uint64_t(pm_pow(int64_t(x), int64_t(y & 0x7fffffffffffffffUL))); }
 #endif

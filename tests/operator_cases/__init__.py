@@ -42,6 +42,7 @@ FAMILIES = (
     fills.tiles,
     folded.folded,
     resizes.resizes,
+    resizes.grids,
     sorts.sorts,
     indexed.gathers,
     indexed.scatters,

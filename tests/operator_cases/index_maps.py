@@ -88,6 +88,7 @@ def index_maps() -> Iterator[Case]:
     yield moved("Concat", "seven", *[x(2, n, 3) for n in (1, 2, 3, 4, 5, 6, 7)], axis=1)
     yield moved("Split", "equal parts", x(2, 6, 5), outputs=3, axis=1, num_outputs=3)
     yield moved("Split", "sizes given, odd starts", x(3, 11), fixed([1, 3, 7]), outputs=3, axis=1)
+    yield moved("Split", "an empty last part", x(4, 3), outputs=3, axis=0, num_outputs=3)
     yield moved("Split", "an uneven last part", x(7, 3), outputs=3, axis=0, num_outputs=3)
     yield moved("Slice", "a crop", x(1, 3, 11, 13), fixed([2, 3]), fixed([-2, -1]), fixed([2, 3]))
     yield moved("Slice", "steps", x(11, 13), fixed([1, 0]), fixed([11, 100]), fixed([0, 1]), fixed([3, 2]))

@@ -124,6 +124,16 @@ def more_maps() -> Iterator[Case]:
     yield case(
         "BitShift", "by all bits", given([1, 2, 0xFFFFFFFF], "uint32"), fixed([32, 31, 40], "uint32"), direction="LEFT"
     )
+    for dtype in ("int8", "int16", "int32", "int64"):
+        for direction in ("LEFT", "RIGHT"):
+            amount = given([0, 1, 5, 70, -1], dtype)
+            yield case(
+                "BitShift",
+                f"{dtype}, {direction}",
+                x(3, 5, dtype=dtype, high=100, low=-100),
+                amount,
+                direction=direction,
+            )
     yield case("CastLike", "to integers", x(5, 7, low=-30, high=30), x(3, dtype="int32"))
     yield case("CastLike", "to floats", x(5, 7, dtype="int64", low=-30, high=30), x(1, 3))
     yield case("CastLike", "to booleans", x(5, 7, dtype="int32", low=-1, high=1), x(2, dtype="bool"))

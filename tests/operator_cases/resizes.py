@@ -3,11 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
 
 from operator_cases.indexed import BYTES, LONG, moved
 from operator_cases.rows import Case, Given, case, fixed, w, x
 
 COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
+
+
+def grids() -> Iterator[Case]:
+    """Places beyond the borders too; 16-bit places are coarse."""
+    options: dict[str, Any] = {"fp16": (2e-3, 4e-3)}
+    for mode in ("linear", "cubic"):
+        for padding in ("zeros", "border", "reflection"):
+            for aligned in (0, 1):
+                yield case(
+                    "GridSample",
+                    f"{mode}, {padding}, {'aligned' if aligned else 'not aligned'}",
+                    x(2, 3, 5, 7),
+                    x(2, 3, 5, 2, low=-2.5, high=2.5),
+                    mode=mode,
+                    padding_mode=padding,
+                    align_corners=aligned,
+                    **options,
+                )
+    places = fixed(np.reshape([-1.75, -0.75, -0.25, 0.25, 0.5, 0.75, 4.75], (1, 7, 1)), "float32")
+    for padding in ("zeros", "border", "reflection"):
+        yield case(
+            "GridSample", f"nearest, one axis, {padding}", x(1, 3, 8), places, mode="nearest", padding_mode=padding
+        )
+    yield case("GridSample", "three axes", x(1, 2, 3, 4, 5), x(1, 2, 3, 2, 3, low=-1, high=1), **options)
 
 
 def scales(*values: float) -> Given:

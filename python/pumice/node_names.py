@@ -1,0 +1,23 @@
+"""Names of the nodes of an ONNX graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnx import GraphProto
+
+
+def node_names(graph: GraphProto) -> list[str]:
+    """Reports go by names; files may give none, or one to several nodes."""
+    taken: set[str] = set()
+    names = []
+    for index, node in enumerate(graph.node):
+        given = name = node.name or f"{node.op_type}_{index}"
+        count = 1
+        while name in taken:
+            count += 1
+            name = f"{given}#{count}"
+        taken.add(name)
+        names.append(name)
+    return names

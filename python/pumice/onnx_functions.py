@@ -1,0 +1,158 @@
+"""Operators that ONNX defines by a function, and functions that a model brings: both become the nodes of their bodies.
+
+The body of one of ONNX's functions may depend on the node and on the types of its inputs. So each such node becomes the only call
+of a function of the model, and the `onnx` package expands that: it keeps names apart and knows what to do with what is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import onnx
+import onnx.defs
+import onnx.helper
+import onnx.inliner
+import onnx.shape_inference
+from onnx import AttributeProto, FunctionProto, ModelProto, TypeProto
+
+from .errors import graph_error
+from .node_names import node_names
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto
+
+    Schema: TypeAlias = Any  # onnx.defs.OpSchema, whose stub knows nothing of functions
+    Claimed: TypeAlias = Callable[[str, str], bool]  # operator, domain: whether the engine has it
+
+_DOMAIN = "pumice.functions"
+_DEEPEST = 16  # functions in functions
+_SMALL = 64  # elements of a tensor that may tell of shapes
+
+
+def expanded(model: ModelProto, claimed: Claimed, name: str, *, in_place: bool = False) -> ModelProto:
+    """A model like it, without calls of its own functions, and without nodes that ONNX defines by a function but those that are
+    claimed and those of whose inputs no types can be told. The model itself where it has none, or in_place. Raises GraphError.
+    """
+    if not model.functions and not _has_function_nodes(model, claimed):
+        return model
+    light = _without_weights(model)
+    try:
+        for _ in range(_DEEPEST):
+            if not light.functions and not _make_calls(light, claimed):
+                break
+            light = onnx.inliner.inline_local_functions(light)
+    except Exception as error:  # of any class: the checks are in C++
+        raise graph_error("model", name, f"its functions cannot be expanded ({error})") from None
+    result = model
+    if not in_place:
+        result = ModelProto()
+        result.CopyFrom(model)
+    for field in ("functions", "opset_import"):
+        result.ClearField(field)
+    result.opset_import.extend(entry for entry in light.opset_import if entry.domain != _DOMAIN)
+    result.graph.ClearField("node")
+    result.graph.node.extend(light.graph.node)
+    return result
+
+
+def _without_weights(model: ModelProto) -> ModelProto:
+    """Large initializers become inputs: only their types are needed."""
+    light = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
+    graph = model.graph
+    light.graph.name = graph.name
+    for field in ("node", "input", "output", "value_info"):
+        getattr(light.graph, field).extend(getattr(graph, field))
+    given = {value.name for value in graph.input}
+    for tensor in graph.initializer:
+        count = 1
+        for size in tensor.dims:
+            count *= size
+        if count <= _SMALL and not tensor.external_data:
+            light.graph.initializer.append(tensor)
+        elif tensor.name not in given:
+            light.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    return light
+
+
+# ---- ONNX's functions
+
+
+def _versions(model: ModelProto) -> dict[str, int]:
+    return {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in model.opset_import}
+
+
+def _subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    return (attribute.g for attribute in node.attribute if attribute.type == AttributeProto.GRAPH)
+
+
+def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    yield graph
+    for node in graph.node:
+        for inner in _subgraphs(node):
+            yield from _graphs(inner)
+
+
+def _schema(node: NodeProto, versions: dict[str, int], claimed: Claimed) -> Schema | None:
+    """Of a node that is to be expanded."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    if domain not in versions or claimed(node.op_type, domain) or not onnx.defs.has(node.op_type, domain):
+        return None
+    schema: Schema
+    try:
+        schema = onnx.defs.get_schema(node.op_type, versions[domain], domain)
+    except onnx.defs.SchemaError:  # of a newer operator set only
+        return None
+    return schema if schema.has_function or schema.has_context_dependent_function else None
+
+
+def _has_function_nodes(model: ModelProto, claimed: Claimed) -> bool:
+    versions = _versions(model)
+    return any(_schema(node, versions, claimed) for graph in _graphs(model.graph) for node in graph.node)
+
+
+def _make_calls(model: ModelProto, claimed: Claimed) -> bool:
+    """Gives each node that is to be expanded a function of its own. Returns whether there is one."""
+    if not _has_function_nodes(model, claimed):
+        return False
+    versions = _versions(model)
+    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    types: dict[str, TypeProto] = {}  # names in subgraphs may hide others; what is declared last stays
+    for graph in _graphs(inferred.graph):
+        types.update((value.name, value.type) for value in (*graph.input, *graph.value_info, *graph.output))
+        for tensor in graph.initializer:
+            types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+    for graph in _graphs(model.graph):
+        for node, name in zip(graph.node, node_names(graph), strict=True):
+            schema = _schema(node, versions, claimed)
+            body = schema and _body(node, schema, versions[schema.domain], types)
+            if not schema or not body:
+                continue
+            given = {attribute.name for attribute in node.attribute}
+            defaults = (one.default_value for one in schema.attributes.values() if one.name not in given)
+            node.attribute.extend(value for value in defaults if value.name)
+            body.name, body.domain = f"{node.op_type}.{len(model.functions)}", _DOMAIN
+            body.ClearField("opset_import")
+            body.opset_import.extend(model.opset_import)
+            for index, inner in enumerate(body.node):
+                inner.name = f"{name} ({node.op_type})/{inner.op_type}_{index}"
+            node.op_type, node.domain = body.name, _DOMAIN
+            model.functions.append(body)
+    if model.functions and _DOMAIN not in versions:
+        model.opset_import.append(onnx.helper.make_opsetid(_DOMAIN, 1))
+    return bool(model.functions)
+
+
+def _body(node: NodeProto, schema: Schema, version: int, types: dict[str, TypeProto]) -> FunctionProto | None:
+    """That of the newest operator set up to the version; None where it needs types that are not known."""
+    body = FunctionProto()
+    if versions := [known for known in schema.function_opset_versions if known <= version]:
+        body.ParseFromString(schema.get_function_with_opset_version(max(versions)))
+        return body
+    versions = [known for known in schema.context_dependent_function_opset_versions if known <= version]
+    if not versions or any(name and name not in types for name in node.input):
+        return None
+    inputs = [types.get(name, TypeProto()).SerializeToString() for name in node.input]
+    made = schema.get_context_dependent_function_with_opset_version(max(versions), node.SerializeToString(), inputs)
+    body.ParseFromString(made)
+    return body

@@ -1,0 +1,110 @@
+// Elements of x at the places that a grid names, -1 to 1 on each of AXES axes, the innermost first. TAPS neighbours on an axis: 1 (the
+// nearest), 2 (linear) or 4 (cubic). PADDING of what is outside: 0 zeros, 1 the border's, 2 reflected. ALIGN: -1 and 1 are the centers of
+// the outermost elements, else their outer edges. Sums are float32.
+#version 450
+#include "include/tensor.glsl"
+layout(local_size_x = 64) in;
+layout(binding = 0) readonly buffer X { sfp x[]; };
+layout(binding = 1) readonly buffer G { sfp grid[]; };
+layout(binding = 2) writeonly buffer Y { sfp y[]; };
+layout(push_constant) uniform parameter {
+  uint elements, channels, points;  // points: of an image of the grid
+  uint size_0, size_1, size_2;      // of x, outermost first; the first AXES of them
+  uint x_offset, grid_offset, y_offset;
+} p;
+const float FAR = 8.0;  // beyond all neighbours
+
+const float LOW = ALIGN != 0 ? 0.0 : -0.5;  // the lower border
+
+float between_borders(uint size) { return float(size) - (ALIGN != 0 ? 1.0 : 0.0); }
+bool is_inside(float i, uint size) { return i >= LOW && i <= LOW + between_borders(size); }
+
+// Back between the borders; NaN is somewhere there.
+float reflected(float i, uint size) {
+  if (is_inside(i, size)) return i;
+  const float range = between_borders(size);
+  const float beyond = i < LOW ? LOW - i : i - LOW - range;
+  const float turns = range > 0.0 ? floor(beyond / range) : 0.0, rest = range > 0.0 ? beyond - turns * range : 0.0;
+  return mod(turns, 2.0) == 0.0 == i < LOW ? LOW + rest : LOW + range - rest;
+}
+
+// Held to a range that an integer holds; NaN becomes the low end.
+float held(float i, float low, float high) { return i > low ? i < high ? i : high : low; }
+
+float padded(float i, uint size) {
+#if PADDING == 0
+  return held(i, -FAR, float(size) + FAR);
+#elif PADDING == 1
+  return is_inside(i, size) ? i : held(i, 0.0, float(size) - 1.0);
+#else
+  return held(reflected(i, size), -FAR, float(size) + FAR);
+#endif
+}
+
+// The element for an index that may be outside; -1: none.
+int inside(int i, uint size) {
+#if PADDING == 0
+  return i >= 0 && i < int(size) ? i : -1;
+#elif PADDING == 1
+  return clamp(i, 0, int(size) - 1);
+#else
+  return clamp(int(reflected(float(i), size)), 0, int(size) - 1);
+#endif
+}
+
+float weight(float t, uint tap) {
+#if TAPS == 1
+  return 1.0;
+#elif TAPS == 2
+  return tap == 0u ? 1.0 - t : t;
+#else
+  const float a = -0.75, d = abs(t + 1.0 - float(tap));  // Keys' convolution
+  return d <= 1.0 ? ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0 : ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a;
+#endif
+}
+
+float element(uint id) {
+  const uint plane = id / p.points, at = p.grid_offset + (plane / p.channels * p.points + id % p.points) * AXES;
+  const uint sizes[3] = uint[](p.size_0, p.size_1, p.size_2);
+  int first[AXES];
+  float fraction[AXES];
+  uint taps = 1u;
+  for (uint axis = 0u; axis < AXES; ++axis) {
+    const uint size = sizes[axis];
+    const float n = pm_load(grid, at + AXES - 1u - axis) + 1.0;
+    float i = ALIGN != 0 ? n / 2.0 * (float(size) - 1.0) : (n * float(size) - 1.0) / 2.0;
+#if TAPS == 1
+    i = roundEven(i);
+#endif
+    i = padded(i, size);
+    const float whole = TAPS == 1 ? trunc(i) : floor(i);
+    first[axis] = int(whole) - (TAPS == 4 ? 1 : 0);
+    fraction[axis] = i - whole;
+    taps *= TAPS;
+  }
+  float sum = 0.0;
+  for (uint k = 0u; k < taps; ++k) {
+    uint source = plane;
+    float product = 1.0;
+    bool found = true;
+    for (uint axis = 0u, rest = k; axis < AXES; ++axis, rest /= TAPS) {
+      const int i = inside(first[axis] + int(rest % TAPS), sizes[axis]);
+      found = found && i >= 0;
+      source = source * sizes[axis] + uint(max(i, 0));
+      product *= weight(fraction[axis], rest % TAPS);
+    }
+    if (found) sum += product * pm_load(x, p.x_offset + source);
+  }
+  return sum;
+}
+
+void main() {
+  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+#if PM_GRAIN == 2
+  const uint i = id * 2u;
+  if (i >= p.elements) return;
+  pm_store2(y, p.y_offset + i, element(i), i + 1u < p.elements ? element(i + 1u) : 0.0);
+#else
+  if (id < p.elements) pm_store(y, p.y_offset + id, element(id));
+#endif
+}

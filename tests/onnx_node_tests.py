@@ -1,0 +1,125 @@
+"""The node tests of the `onnx` package, one after the other: what passes, what is refused and why, and what is wrong.
+
+python tests/onnx_node_tests.py            counts, and all that is wrong
+python tests/onnx_node_tests.py --write    docs/onnx_node_tests.md too
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx.backend.test.runner import Runner
+from onnx.numpy_helper import to_array
+
+import pumice.onnx.backend
+from pumice import BindingError, GraphError, UnsupportedError
+
+PAGE = Path(__file__).parents[1] / "docs" / "onnx_node_tests.md"
+PASSED, REFUSED, WRONG = "passed", "refused", "wrong"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    name: str
+    kind: str
+    reason: str = ""
+
+
+@functools.cache
+def all_tests() -> dict[str, Any]:
+    """By name. Their generators compute with NaN and infinities, of which NumPy warns."""
+    from onnx.backend.test.loader import load_model_tests
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {test.name: test for test in load_model_tests(kind="node")}
+
+
+def first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def compare(wanted: Any, given: Any, test: Any) -> None:
+    """As the package's own runner, which compares no sequences of scalars."""
+    if not isinstance(wanted, list):
+        Runner.assert_similar_outputs([wanted], [given], rtol=test.rtol, atol=test.atol)
+        return
+    assert isinstance(given, list) and len(given) == len(wanted), f"expected {len(wanted)} values"
+    for one, other in zip(wanted, given, strict=True):
+        compare(one, other, test)
+
+
+def run(test: Any) -> Outcome:
+    try:
+        prepared = pumice.onnx.backend.prepare(test.model)
+    except UnsupportedError as error:
+        return Outcome(test.name, REFUSED, "; ".join(getattr(error, "items", None) or [first_line(error)]))
+    for inputs, expected in test.data_sets:
+        try:
+            outputs = prepared.run(inputs)
+        except UnsupportedError as error:
+            return Outcome(test.name, REFUSED, first_line(error))
+        except (BindingError, GraphError) as error:
+            return Outcome(test.name, WRONG, f"{type(error).__name__}: {first_line(error)}")
+        try:
+            wanted = [to_array(one) if isinstance(one, onnx.TensorProto) else one for one in expected]
+            compare(wanted, list(outputs), test)
+        except (AssertionError, TypeError, AttributeError) as error:
+            return Outcome(test.name, WRONG, " ".join(str(error).split())[:200])
+    return Outcome(test.name, PASSED)
+
+
+def outcomes(names: Iterable[str]) -> Iterator[Outcome]:
+    for name in names:
+        try:
+            yield run(all_tests()[name])
+        except Exception as error:  # every test has its line
+            yield Outcome(name, WRONG, f"{type(error).__name__}: {first_line(error)}")
+
+
+def page(all_of_them: list[Outcome]) -> str:
+    counts = Counter(outcome.kind for outcome in all_of_them)
+    lines = [
+        "# The node tests of ONNX",
+        "",
+        f"Of the {len(all_of_them):,} node tests of onnx {onnx.__version__}, {counts[PASSED]:,} pass in fp32 on the software driver, "
+        f"{counts[REFUSED]} are refused and {counts[WRONG]} are wrong.",
+        "`python tests/onnx_node_tests.py --write` makes this page.",
+        "",
+        "| test | refused because |",
+        "|---|---|",
+    ]
+    for outcome in sorted(all_of_them, key=lambda one: one.name):
+        if outcome.kind != PASSED:
+            reason = outcome.reason.replace("|", "\\|")
+            lines.append(f"| {outcome.name} | {'WRONG: ' if outcome.kind == WRONG else ''}{reason} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_args()
+    names = arguments.names or list(all_tests())
+    results = list(outcomes(names))
+    for outcome in results:
+        if outcome.kind == WRONG or arguments.names:
+            print(f"{outcome.kind} {outcome.name}: {outcome.reason}")
+    print(dict(Counter(outcome.kind for outcome in results)))
+    if arguments.write:
+        PAGE.write_text(page(results))
+    return any(outcome.kind == WRONG for outcome in results)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""Operators of ONNX that become several nodes at import, by the function that defines them or by our own, are right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import pumice
+from pumice.model_file import ModelFile
+from pumice.onnx_import import parse, recipe_of
+
+Array = np.ndarray[Any, Any]
+
+
+def ramp(*shape: int) -> Array:
+    count = int(np.prod(shape))
+    return np.sin(np.arange(count, dtype=np.float32)).reshape(shape)
+
+
+def model(nodes: list[Any], inputs: dict[str, Array], outputs: list[str], **more: Any) -> onnx.ModelProto:
+    infos = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in inputs.items()
+    ]
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+    graph = helper.make_graph(nodes, "g", infos, results, **more)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)])
+
+
+def check(proto: onnx.ModelProto, inputs: dict[str, Array]) -> None:
+    before = proto.SerializeToString()
+    given = pumice.load(proto)(**inputs)
+    assert proto.SerializeToString() == before
+    wanted = ReferenceEvaluator(proto).run(None, inputs)
+    for one, other in zip(given if isinstance(given, tuple) else [given], wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def operators(proto: onnx.ModelProto) -> list[str]:
+    file = ModelFile(proto)
+    return [node.op for node in recipe_of(parse(file), file).nodes]
+
+
+def test_several_calls_with_names_of_their_bodies() -> None:
+    """One with inputs left out, one on what the other makes, one on a weight; a value has the name of one inside."""
+    inner = [node.output[0] for node in parse(ModelFile(attention())).graph.node]
+    assert "Y" in inner
+    taken = next(name for name in inner if name.startswith("QKAttnWeight"))
+    nodes = [
+        helper.make_node("Attention", ["q", "w", taken], ["a"]),
+        helper.make_node("Attention", ["a", "w", taken, "", "pk", "pv"], ["y", "k", "v"], is_causal=1),
+    ]
+    inputs = {"q": ramp(2, 3, 4, 8), taken: ramp(2, 3, 4, 8), "pk": ramp(2, 3, 2, 8), "pv": ramp(2, 3, 2, 8) * 2}
+    weights = [numpy_helper.from_array(ramp(2, 3, 4, 8) * 3, "w")]
+    check(model(nodes, inputs, ["y", "k", "v"], initializer=weights), inputs)
+
+
+def attention() -> onnx.ModelProto:
+    inputs = {name: ramp(1, 2, 3, 4) for name in "qkv"}
+    return model([helper.make_node("Attention", ["q", "k", "v"], ["Y"])], inputs, ["Y"])
+
+
+def test_functions_in_functions_and_in_subgraphs() -> None:
+    loss = helper.make_node("SoftmaxCrossEntropyLoss", ["x", "labels"], ["loss"], reduction="sum")
+    other = helper.make_node("NegativeLogLikelihoodLoss", ["x", "labels"], ["nll"], reduction="mean")
+    branches = [
+        helper.make_graph([node], "g", [], [helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, [])])
+        for node in (loss, other)
+    ]
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1])
+    for condition in (True, False):
+        inputs = {"c": np.array(condition), "x": ramp(3, 5), "labels": np.array([4, 0, 2])}
+        check(model([node], inputs, ["y"]), inputs)
+
+
+def test_what_a_body_needs_and_is_not_there_is_named_with_the_function() -> None:
+    node = helper.make_node("Bernoulli", ["x"], ["y"], name="drawn")
+    with pytest.raises(pumice.UnsupportedError, match=r"'drawn \(Bernoulli\)/RandomUniformLike_.*RandomUniformLike$"):
+        pumice.load(model([node], {"x": ramp(3)}, ["y"]))
+
+
+def test_a_function_whose_types_are_unknown_is_refused() -> None:
+    nodes = [
+        helper.make_node("Wobble", ["x"], ["q"], domain="far"),
+        helper.make_node("Attention", ["q", "x", "x"], ["y"]),
+    ]
+    proto = model(nodes, {"x": ramp(1, 2, 3, 4)}, ["y"])
+    proto.opset_import.append(helper.make_opsetid("far", 1))
+    with pytest.raises(pumice.UnsupportedError) as caught:
+        pumice.load(proto)
+    assert [item.split("operator ")[1] for item in caught.value.items] == ["far::Wobble", "Attention"]
+
+
+def test_what_the_engine_has_is_not_expanded() -> None:
+    nodes = [helper.make_node("Gelu", ["x"], ["g"]), helper.make_node("Softmax", ["g"], ["y"])]
+    assert operators(model(nodes, {"x": ramp(3, 4)}, ["y"])) == ["Gelu", "Softmax"]
+    assert "Attention" not in operators(attention())
+
+
+def test_one_hot_takes_any_numbers() -> None:
+    values = numpy_helper.from_array(np.array([2, 5], np.float32), "values")
+    for dtype in ("float32", "float16", "uint8", "int8", "int32", "int64"):
+        inputs = {"x": np.array([[2, 0], [1, 7]], dtype), "depth": np.array(3, dtype)}
+        proto = model(
+            [helper.make_node("OneHot", ["x", "depth", "values"], ["y"])], inputs, ["y"], initializer=[values]
+        )
+        check(proto, inputs)
+
+
+def test_the_mask_of_a_dropout_outside_training() -> None:
+    nodes = [helper.make_node("Dropout", ["x"], ["z", "mask"]), helper.make_node("Where", ["mask", "z", "x"], ["y"])]
+    proto = model(nodes, {"x": ramp(3, 4)}, ["y"])
+    proto.graph.output.append(helper.make_tensor_value_info("mask", TensorProto.BOOL, None))
+    y, mask = pumice.load(proto)(ramp(3, 4))
+    np.testing.assert_array_equal(y, ramp(3, 4))
+    assert mask.dtype == bool and mask.shape == (3, 4) and mask.all()
+    proto.opset_import[0].version = 7  # where the mask was made of floats
+    with pytest.raises(pumice.UnsupportedError, match="mask"):
+        pumice.load(proto)
