@@ -246,6 +246,7 @@ void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t
   append(fold.macros);
   const bool one_axis = stage.reduced.sizes[0] * stage.reduced.sizes[1] * stage.reduced.sizes[2] == 1;
   const int64_t local_size = node.prefers_lanes() ? 64 : kGroupSize;
+  const bool searches_halves = fold.is_position && stage.columns && stage.first && is_half_width(x);  // which takes many registers
   const bool is_narrow = width_macros(fold.accumulator).empty();  // subgroups exchange 32 bits everywhere
   append({{"ONE_AXIS", one_axis ? "1" : "0"},
           {"COLUMNS", stage.columns ? "1" : "0"},
@@ -253,7 +254,9 @@ void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t
           {"WIDE", std::to_string(stage.loaded())},
           {"EXPONENTIALS", stage.first && stage.wide && fold.start == kNoExponentials ? "1" : "0"},
           {"FLOAT_POSITIONS", stage.first && stage.wide && fold.is_position && is_working_float(x) ? "1" : "0"},
-          {"LOADS_AHEAD", stage.wide && stage.wide->declared == "sfpvec4" ? "8u" : "4u"},
+          {"LOADS_AHEAD", searches_halves                                   ? "2u"
+                          : stage.wide && stage.wide->declared == "sfpvec4" ? "8u"
+                                                                            : "4u"},
           {"SUBGROUP", std::to_string(is_narrow ? node.subgroup() : 0)},
           {"LOCAL_SIZE", std::to_string(local_size)}});
   if (bits(x) == 64) append({{"PM_HAS_INT64", "1"}});
