@@ -246,8 +246,8 @@ void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t
   append(fold.macros);
   const bool one_axis = stage.reduced.sizes[0] * stage.reduced.sizes[1] * stage.reduced.sizes[2] == 1;
   const int64_t local_size = node.prefers_lanes() ? 64 : kGroupSize;
-  const bool searches_halves = fold.is_position && stage.columns && stage.first && is_half_width(x);  // which takes many registers
-  const bool is_narrow = width_macros(fold.accumulator).empty();  // subgroups exchange 32 bits everywhere
+  const bool searches_halves = fold.is_position && stage.first && is_half_width(x);  // which takes many registers
+  const bool is_narrow = width_macros(fold.accumulator).empty();                     // subgroups exchange 32 bits everywhere
   append({{"ONE_AXIS", one_axis ? "1" : "0"},
           {"COLUMNS", stage.columns ? "1" : "0"},
           {"TEAM", std::to_string(stage.team)},
