@@ -1,5 +1,6 @@
 #include "dv/layout.h"
 
+#include <cstring>
 #include <string>
 
 #include "core/error.h"
@@ -29,9 +30,11 @@ void to_whc8(size_t element_bytes, uint32_t images, const Extent& extent, const 
              std::byte* target) {
   with_element(element_bytes, [&](auto zero) {
     using Element = decltype(zero);
-    auto* to = reinterpret_cast<Element*>(target);
     for (uint32_t image = 0; image < images; ++image, source += strides.image)
-      visit_whc8(extent, strides, [&](std::ptrdiff_t at) { *to++ = *reinterpret_cast<const Element*>(source + at); });
+      visit_whc8(extent, strides, [&](std::ptrdiff_t at) {
+        std::memcpy(target, source + at, sizeof(Element));  // either side may begin anywhere
+        target += sizeof(Element);
+      });
   });
 }
 
@@ -39,9 +42,11 @@ void from_whc8(size_t element_bytes, uint32_t images, const Extent& extent, cons
                const HostStrides& strides) {
   with_element(element_bytes, [&](auto zero) {
     using Element = decltype(zero);
-    const auto* from = reinterpret_cast<const Element*>(source);
     for (uint32_t image = 0; image < images; ++image, target += strides.image)
-      visit_whc8(extent, strides, [&](std::ptrdiff_t at) { *reinterpret_cast<Element*>(target + at) = *from++; });
+      visit_whc8(extent, strides, [&](std::ptrdiff_t at) {
+        std::memcpy(target + at, source, sizeof(Element));
+        source += sizeof(Element);
+      });
   });
 }
 
