@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+import pumice
 
 Shape = Sequence[int | str | None] | None
 
@@ -67,3 +69,11 @@ def subgraph(
     """What an If, Loop or Scan runs."""
     initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     return helper.make_graph(nodes, "subgraph", inputs, outputs, initializers)
+
+
+def results_of(case: Any, context: pumice.Context) -> Iterator[tuple[Any, Any]]:
+    """Of a test of the standard's own: each output and what it has to be."""
+    loaded = pumice.load(case.model, context)
+    for inputs, outputs in case.data_sets:
+        results = loaded(*inputs)
+        yield from zip([results] if len(loaded.outputs) == 1 else results, outputs, strict=True)

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import pumice
-from onnx_models import model, node, subgraph, value
+from onnx_models import model, node, results_of, subgraph, value
 
 FLOAT, INT64, INT32, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL
 Array = np.ndarray[Any, Any]
@@ -500,10 +500,6 @@ def standard_cases() -> list[Any]:
 
 @pytest.mark.parametrize("case", standard_cases())
 def test_the_tests_of_the_standard(context: pumice.Context, case: Any) -> None:
-    loaded = pumice.load(case.model, context)
-    for inputs, outputs in case.data_sets:
-        results = loaded(*inputs)
-        results = [results] if len(loaded.outputs) == 1 else list(results)
-        for result, expected in zip(results, outputs, strict=True):
-            assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
-            np.testing.assert_allclose(result, expected, rtol=case.rtol, atol=case.atol)
+    for result, expected in results_of(case, context):
+        assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_allclose(result, expected, rtol=case.rtol, atol=case.atol)

@@ -13,7 +13,7 @@ from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
 import pumice
-from onnx_models import model, node, subgraph, value
+from onnx_models import model, node, results_of, subgraph, value
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -568,10 +568,6 @@ def test_the_tests_of_the_standard(context: pumice.Context, case: Any) -> None:
         with pytest.raises(pumice.UnsupportedError, match="batch axis"):
             pumice.load(case.model, context)
         return
-    loaded = pumice.load(case.model, context)
-    for inputs, outputs in case.data_sets:
-        results = loaded(*inputs)
-        results = [results] if len(loaded.outputs) == 1 else list(results)
-        for result, expected in zip(results, outputs, strict=True):
-            assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
-            np.testing.assert_allclose(result, expected, rtol=case.rtol, atol=case.atol)
+    for result, expected in results_of(case, context):
+        assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_allclose(result, expected, rtol=case.rtol, atol=case.atol)
