@@ -1,6 +1,7 @@
 // Boxes that are chosen by their scores, one after the other.
 #include <algorithm>
 
+#include "core/rounding.h"
 #include "operators/families.h"
 #include "operators/operator_table.h"
 #include "operators/strided.h"
@@ -22,7 +23,7 @@ void lower_select_boxes(LowerContext& node) {
   const TensorDesc &boxes = node.input(0), &scores = node.input(1), &y = node.output(0);
   if (y.elements() == 0) return;
   const int64_t rows = scores.shape[0] * scores.shape[1], count = scores.shape[2], most = y.shape[2];
-  const int64_t steps = 1 + (most + kLanes - 1) / kLanes;  // for one box
+  const int64_t steps = 1 + ceil_div(most, kLanes);  // for one box
   node.check_loops(2 * steps);
   const int64_t part = std::max<int64_t>((kMostSteps - steps) / steps, 1);
   const auto kernel =

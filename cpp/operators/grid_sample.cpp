@@ -1,4 +1,5 @@
 // GridSample: elements at places that the device knows.
+#include "core/rounding.h"
 #include "operators/families.h"
 #include "operators/operator_table.h"
 #include "operators/strided.h"
@@ -25,7 +26,7 @@ void lower_grid_sample(LowerContext& node) {
   const auto size = [&](size_t axis) { return axis < axes ? x.shape[2 + axis] : int64_t{1}; };
   step.set("size_0", size(0)).set("size_1", size(1)).set("size_2", size(2));
   const int64_t grain = is_half_width(y.dtype) ? 2 : 1;
-  node.add(step.threads(static_cast<uint64_t>((y.elements() + grain - 1) / grain)).build());
+  node.add(step.threads(static_cast<uint64_t>(ceil_div(y.elements(), grain))).build());
   finish_output(node, 0, made);
 }
 
