@@ -25,5 +25,7 @@ file(GLOB GLSLANG_SOURCES CONFIGURE_DEPENDS cpp/shader/glslang/*.cpp)
 add_library(pumice_glslang SHARED ${GLSLANG_SOURCES})
 target_link_libraries(pumice_glslang PRIVATE ${GLSLANG_LIBRARIES})
 target_link_options(pumice_glslang PRIVATE LINKER:--no-as-needed)  # libSPIRV uses libglslang without saying so
+# A C++ library that is linked statically (LDFLAGS=-static-libstdc++) stays its own: glslang's libraries use the system's.
+target_link_options(pumice_glslang PRIVATE LINKER:--exclude-libs,ALL)
 set_target_properties(pumice_glslang PROPERTIES INSTALL_RPATH "$ORIGIN")
 set_property(SOURCE cpp/shader/glslang_loader.cpp APPEND PROPERTY COMPILE_DEFINITIONS PUMICE_GLSLANG_VERSION="${PUMICE_GLSLANG_VERSION}")

@@ -190,6 +190,10 @@ std::string to_string(const TensorDesc& desc) {
   return desc.is_packed() ? text : text + " with strides " + to_string(desc.strides);
 }
 
+bool same_elements(const HostTensor& a, const HostTensor& b) {
+  return a.data == b.data || std::memcmp(a.data, b.data, a.desc.element_bytes()) == 0;
+}
+
 HostTensor HostTensor::copy_of(TensorDesc desc, const void* bytes) {
   const uint64_t padded = desc.bytes();
   const auto copy = std::shared_ptr<std::byte[]>(new std::byte[padded + 4]());

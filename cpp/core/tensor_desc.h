@@ -84,4 +84,6 @@ struct HostTensor {
   std::vector<double> as_double() const;
 };
 
+bool same_elements(const HostTensor& a, const HostTensor& b);  // of tensors of one dtype and shape
+
 }  // namespace pumice

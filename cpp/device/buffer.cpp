@@ -52,6 +52,8 @@ std::string_view name(Heap heap) {
       return "upload";
     case Heap::readback:
       return "readback";
+    case Heap::written:
+      return "written";
     default:
       return "default";
   }

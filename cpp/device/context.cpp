@@ -184,9 +184,10 @@ uint32_t Context::State::memory_type(Heap heap, uint32_t allowed) const {
   struct Wish {
     VkMemoryPropertyFlags required, wanted, avoided;
   };
-  const Wish wish = heap == Heap::default_ ? Wish{kLocal, discrete ? 0 : kVisible | kCoherent | kCached, discrete ? kVisible : 0}
-                    : heap == Heap::upload ? Wish{kVisible | kCoherent, 0, discrete ? kLocal | kCached : 0}
-                                           : Wish{kVisible | kCoherent, kCached, discrete ? kLocal : 0};
+  const Wish wish = heap == Heap::default_  ? Wish{kLocal, discrete ? 0 : kVisible | kCoherent | kCached, discrete ? kVisible : 0}
+                    : heap == Heap::upload  ? Wish{kVisible | kCoherent, 0, discrete ? kLocal | kCached : 0}
+                    : heap == Heap::written ? Wish{kVisible | kCoherent, kLocal, kCached}
+                                            : Wish{kVisible | kCoherent, kCached, discrete ? kLocal : 0};
   std::optional<uint32_t> best;
   int best_score = 0;
   for (uint32_t i = 0; i < vk->memory.memoryTypeCount; ++i) {

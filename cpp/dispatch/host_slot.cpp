@@ -1,13 +1,57 @@
 #include "dispatch/host_slot.h"
 
+#include <algorithm>
+
+#include "core/rounding.h"
+
 namespace pumice {
+namespace {
+
+constexpr uint64_t kLargestShared = 1 << 20;  // bytes of a slot that lies beside others
+constexpr uint64_t kSlotGrain = 256;
+
+}  // namespace
 
 HostSlot make_host_slot(const std::shared_ptr<Context>& context, uint64_t bytes, Heap heap, std::shared_ptr<Buffer> device) {
   HostSlot slot;
   slot.device = device ? std::move(device) : Buffer::create(context, bytes);
   slot.host = slot.device->mappable() ? slot.device : Buffer::create(context, bytes, heap);
   slot.bytes = slot.host->map();
+  slot.size = slot.device->bytes();
   return slot;
+}
+
+std::vector<HostSlot> make_host_slots(const std::shared_ptr<Context>& context, std::span<const uint64_t> sizes, Heap heap) {
+  const uint64_t grain = std::max(kSlotGrain, context->limit("minStorageBufferOffsetAlignment"));
+  uint64_t total = 0;
+  for (const uint64_t size : sizes)
+    if (size <= kLargestShared) total += round_up(size, grain);
+  const HostSlot shared = make_host_slot(context, total, heap);
+  std::vector<HostSlot> slots;
+  uint64_t offset = 0;
+  for (const uint64_t size : sizes) {
+    if (size > kLargestShared) {
+      slots.push_back(make_host_slot(context, size, heap));
+      continue;
+    }
+    slots.push_back({shared.host, shared.device, shared.bytes ? shared.bytes + offset : nullptr, offset, size});
+    offset += round_up(size, grain);
+  }
+  return slots;
+}
+
+std::vector<std::pair<BufferRange, BufferRange>> copies_of(std::span<const HostSlot> slots, bool to_device) {
+  std::vector<std::pair<BufferRange, BufferRange>> copies;
+  for (const HostSlot& slot : slots) {
+    if (!slot.is_copied()) continue;
+    const BufferRange from = to_device ? slot.host_range() : slot.device_range(), to = to_device ? slot.device_range() : slot.host_range();
+    if (copies.empty() || copies.back().first.buffer != from.buffer) {
+      copies.emplace_back(from, to);
+      continue;
+    }
+    for (BufferRange* range : {&copies.back().first, &copies.back().second}) range->bytes = slot.offset + slot.size - range->offset;
+  }
+  return copies;
 }
 
 }  // namespace pumice

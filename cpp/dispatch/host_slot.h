@@ -3,6 +3,9 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "device/buffer.h"
 
@@ -11,13 +14,19 @@ namespace pumice {
 struct HostSlot {
   std::shared_ptr<Buffer> host, device;
   std::byte* bytes = nullptr;  // of the host's
+  uint64_t offset = 0;         // in both
+  uint64_t size = 0;
 
-  bool is_copied() const { return host != device && host->bytes() > 0; }
-  BufferRange host_range() const { return {host, 0, host->bytes()}; }
-  BufferRange device_range() const { return {device, 0, device->bytes()}; }
+  bool is_copied() const { return host != device && size > 0; }
+  BufferRange host_range() const { return {host, offset, size}; }
+  BufferRange device_range() const { return {device, offset, size}; }
 };
 
 // `heap`: where the host's part lies, upload or readback. `device`: memory that is there already.
 HostSlot make_host_slot(const std::shared_ptr<Context>& context, uint64_t bytes, Heap heap, std::shared_ptr<Buffer> device = {});
+// Slots of these sizes; small ones lie in one buffer side by side.
+std::vector<HostSlot> make_host_slots(const std::shared_ptr<Context>& context, std::span<const uint64_t> sizes, Heap heap);
+// What is to be copied from the host's parts to the device's, or back: of neighbours at once.
+std::vector<std::pair<BufferRange, BufferRange>> copies_of(std::span<const HostSlot> slots, bool to_device);
 
 }  // namespace pumice

@@ -60,20 +60,18 @@ std::vector<Dispatch> dispatches_on(const std::shared_ptr<CompiledOperator>& com
 RecordedExecution::RecordedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
                                      const RecordingOptions& options)
     : compiled_(compiled), list_(compiled->context()) {
+  std::vector<uint64_t> input_bytes, output_bytes;
+  for (size_t i = 0; i < inputs; ++i) input_bytes.push_back(input_desc(i).bytes());
+  for (size_t j = 0; j < compiled->outputs().size(); ++j) output_bytes.push_back(output_desc(j).bytes());
+  inputs_ = make_host_slots(compiled->context(), input_bytes, Heap::upload);
+  outputs_ = make_host_slots(compiled->context(), output_bytes, Heap::readback);
   std::vector<BufferRange> read, made;
-  for (size_t i = 0; i < inputs; ++i) {
-    inputs_.push_back(make_host_slot(compiled->context(), input_desc(i).bytes(), Heap::upload));
-    read.push_back(inputs_[i].device_range());
-    if (inputs_[i].is_copied()) list_.copy(inputs_[i].host_range(), inputs_[i].device_range());
-  }
-  for (size_t j = 0; j < compiled->outputs().size(); ++j) {
-    outputs_.push_back(make_host_slot(compiled->context(), output_desc(j).bytes(), Heap::readback));
-    made.push_back(outputs_[j].device_range());
-  }
+  for (const HostSlot& slot : inputs_) read.push_back(slot.device_range());
+  for (const HostSlot& slot : outputs_) made.push_back(slot.device_range());
+  for (const auto& [from, to] : copies_of(inputs_, true)) list_.copy(from, to);
   if (const uint64_t bytes = compiled->plan().temporary_bytes) arena_ = Buffer::create(compiled->context(), bytes);
   dispatch_on(list_, compiled, persistent, read, made, arena_);
-  for (const HostSlot& slot : outputs_)
-    if (slot.is_copied()) list_.copy(slot.device_range(), slot.host_range());
+  for (const auto& [from, to] : copies_of(outputs_, false)) list_.copy(from, to);
   list_.commit(options);
 }
 

@@ -16,8 +16,8 @@ namespace {
 // Makes one plan. Until the end an operand at Place::temporary names its storage root as its index.
 class Binder {
  public:
-  Binder(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, std::vector<NodeMemo>* memos)
-      : graph_(graph), weights_(weights), memos_(memos), context_(context), library_(context->attachment<KernelLibrary>()) {
+  Binder(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, BindMemo* memo)
+      : graph_(graph), weights_(weights), memo_(memo), context_(context), library_(context->attachment<KernelLibrary>()) {
     lowering_.context = context;
     lowering_.library = library_.get();
     lowering_.float_dtype = graph.float_dtype;
@@ -34,6 +34,7 @@ class Binder {
     for (size_t j = 0; j < graph_.outputs.size(); ++j) fill_output(j);
     describe();
     order_and_place();
+    if (memo_) memo_->shapes = std::move(shapes_);
     return std::move(result_);
   }
 
@@ -42,14 +43,39 @@ class Binder {
 
   static size_t index(ValueId value) { return static_cast<size_t>(value); }
 
+  // From what the last binding knew, where there was one: only of what differs does anything follow.
   void infer(const BindInputs& inputs) {
-    shapes_.reserve(graph_.values.size());
-    for (size_t i = 0; i < graph_.inputs.size(); ++i) {
-      const GraphValue& input = graph_.value(graph_.inputs[i]);
-      const bool converted = input.owned && is_working_float(input.dtype);  // as constants are, at initialisation
-      shapes_.set(graph_.inputs[i], TensorDesc(converted ? graph_.float_dtype : input.dtype, inputs.shapes[i]));
-      if (i < inputs.values.size() && inputs.values[i]) shapes_.set_host(graph_.inputs[i], *inputs.values[i]);
+    const bool is_new = !memo_ || !memo_->shapes;
+    changed_.assign(graph_.values.size(), is_new);
+    if (is_new) {
+      shapes_.reserve(graph_.values.size());
+      infer_constants();
+    } else {
+      shapes_ = *std::exchange(memo_->shapes, std::nullopt);
+      shapes_.pack();
     }
+    for (size_t i = 0; i < graph_.inputs.size(); ++i) infer_input(i, inputs);
+    for (const ProgramNode& node : graph_.nodes) {
+      if (std::ranges::none_of(node.inputs, [&](ValueId input) { return input != kAbsent && changed_[index(input)]; }) && !is_new) continue;
+      before_.clear();
+      for (const ValueId output : node.outputs) before_.push_back(output == kAbsent ? ShapeInference::Known{} : shapes_.take(output));
+      infer_node(node);
+      for (size_t j = 0; j < node.outputs.size(); ++j)
+        if (node.outputs[j] != kAbsent) changed_[index(node.outputs[j])] = !shapes_.is_still(node.outputs[j], before_[j]);
+    }
+  }
+
+  void infer_input(size_t i, const BindInputs& inputs) {
+    const ValueId id = graph_.inputs[i];
+    const GraphValue& input = graph_.value(id);
+    const bool converted = input.owned && is_working_float(input.dtype);  // as constants are, at initialisation
+    const ShapeInference::Known before = shapes_.take(id);
+    shapes_.set(id, TensorDesc(converted ? graph_.float_dtype : input.dtype, inputs.shapes[i]));
+    if (i < inputs.values.size() && inputs.values[i]) shapes_.set_host(id, *inputs.values[i]);
+    changed_[index(id)] = !shapes_.is_still(id, before);
+  }
+
+  void infer_constants() {
     for (size_t i = 0; i < graph_.values.size(); ++i) {
       const auto& constant = graph_.values[i].constant;
       if (!constant) continue;
@@ -58,17 +84,18 @@ class Binder {
       if (is_working_float(constant->desc.dtype)) shapes_.mutable_desc(id)->dtype = graph_.float_dtype;
       if (constant->data || constant->desc.elements() == 0) shapes_.set_constant(id, *constant);
     }
-    for (const ProgramNode& node : graph_.nodes) {
-      if (!shapes_.run(node)) throw GraphError(node.name, "an input's shape is not known");
-      keep_dtypes(node);
-      if (!node.on_host) continue;
-      const int64_t most = node.demanded ? kMostDemandedElements : kMostHostElements;
-      const bool evaluated = shapes_.evaluate(node, most);
-      keep_dtypes(node);
-      if (!evaluated && !node.row->lower)
-        throw UnsupportedError("node '" + node.name + "': " + std::string(node.row->name) +
-                               " of values that only the device knows, or of more than " + std::to_string(most) + " elements");
-    }
+  }
+
+  void infer_node(const ProgramNode& node) {
+    if (!shapes_.run(node)) throw GraphError(node.name, "an input's shape is not known");
+    keep_dtypes(node);
+    if (!node.on_host) return;
+    const int64_t most = node.demanded ? kMostDemandedElements : kMostHostElements;
+    const bool evaluated = shapes_.evaluate(node, most);
+    keep_dtypes(node);
+    if (!evaluated && !node.row->lower)
+      throw UnsupportedError("node '" + node.name + "': " + std::string(node.row->name) +
+                             " of values that only the device knows, or of more than " + std::to_string(most) + " elements");
   }
 
   // The passes have the last word: they choose the dtype of floats inside.
@@ -98,45 +125,54 @@ class Binder {
   }
 
   void lower_whole(const ProgramNode& node, size_t i) {
+    inputs_.clear();
+    outputs_.clear();
+    for (size_t k = 0; k < node.inputs.size(); ++k) inputs_.push_back(input_place(node, i, k));
+    for (const ValueId output : node.outputs) outputs_.push_back(is_wanted(output) ? place_of(output) : PlannedOperand{});
+    NodeMemo* memo = memo_ ? &memo_->nodes[i] : nullptr;
+    if (memo && is_as_before(node, *memo)) return add_steps(node, memo->lowered);
     prepare(node);
     lowering_.epilogue_text = node.epilogue;
     for (size_t k = 0; k < node.inputs.size(); ++k) add_input(node, i, k);
-    for (const ValueId output : node.outputs) {
-      const bool wanted = output != kAbsent && !shapes_.host(output);
-      lowering_.outputs.push_back(wanted ? std::optional(*shapes_.desc(output)) : std::nullopt);
-      outputs_.push_back(wanted ? place_of(output) : PlannedOperand{});
-    }
+    for (const ValueId output : node.outputs)
+      lowering_.outputs.push_back(is_wanted(output) ? std::optional(*shapes_.desc(output)) : std::nullopt);
     lowering_.expression = node.expression ? &*node.expression : nullptr;
-    NodeMemo* memo = memos_ ? &(*memos_)[i] : nullptr;
     lowering_.memo = memo ? &memo->kernels : nullptr;
-    if (memo && reads_made_values(node)) memo = nullptr;
-    if (!memo || !recall(*memo)) {
-      node.row->lower(lowering_);
-      if (node.epilogue != "x" && !lowering_.steps.empty() && !lowering_.epilogue_read)
-        throw Error("the lowering of '" + node.name + "' left out what is fused into it");
-      if (memo) keep(*memo);
+    node.row->lower(lowering_);
+    if (node.epilogue != "x" && !lowering_.steps.empty() && !lowering_.epilogue_read)
+      throw Error("the lowering of '" + node.name + "' left out what is fused into it");
+    add_steps(node, memo ? keep(node, *memo) : lowering_);
+  }
+
+  bool is_wanted(ValueId output) const { return output != kAbsent && !shapes_.host(output); }
+
+  // The elements of a value that are other ones from binding to binding.
+  const HostTensor* made_host(ValueId id) const { return id != kAbsent && !graph_.value(id).constant ? shapes_.host(id) : nullptr; }
+
+  // Nothing that the steps of the last time depend on has changed.
+  bool is_as_before(const ProgramNode& node, const NodeMemo& memo) const {
+    if (memo.inputs.size() != node.inputs.size() || memo.outputs.size() != node.outputs.size()) return false;
+    const auto is_still = [](const std::optional<TensorDesc>& known, const TensorDesc* now) {
+      return known ? now && *known == *now : !now;
+    };
+    for (size_t j = 0; j < node.outputs.size(); ++j)
+      if (!is_still(memo.outputs[j], is_wanted(node.outputs[j]) ? shapes_.desc(node.outputs[j]) : nullptr)) return false;
+    for (size_t k = 0; k < node.inputs.size(); ++k) {
+      if (!is_still(memo.inputs[k], shapes_.desc(node.inputs[k])) || memo.input_phases[k] != phase_of(inputs_[k])) return false;
+      const HostTensor* host = made_host(node.inputs[k]);
+      if (memo.hosts[k].has_value() != (host != nullptr) || (host && !same_elements(*memo.hosts[k], *host))) return false;
     }
-    add_steps(node);
-  }
-
-  // Whether lowering a node may depend on values that are other ones at the next binding.
-  bool reads_made_values(const ProgramNode& node) const {
-    return std::ranges::any_of(node.inputs, [&](ValueId input) { return shapes_.host(input) && !graph_.value(input).constant; });
-  }
-
-  // Takes the steps of the last time where nothing that they depend on has changed.
-  bool recall(const NodeMemo& memo) {
-    if (!memo.is_kept || memo.inputs != lowering_.inputs || memo.outputs != lowering_.outputs ||
-        memo.input_phases != lowering_.input_phases)
-      return false;
-    lowering_.steps = memo.steps, lowering_.temporaries = memo.temporaries, lowering_.host_blocks = memo.host_blocks;
     return true;
   }
 
-  void keep(NodeMemo& memo) const {
+  const LoweredNode& keep(const ProgramNode& node, NodeMemo& memo) {
     memo.inputs = lowering_.inputs, memo.outputs = lowering_.outputs, memo.input_phases = lowering_.input_phases;
-    memo.steps = lowering_.steps, memo.temporaries = lowering_.temporaries, memo.host_blocks = lowering_.host_blocks;
-    memo.is_kept = true;
+    memo.hosts.clear();
+    for (const ValueId input : node.inputs) {
+      const HostTensor* host = made_host(input);
+      memo.hosts.push_back(host ? std::optional(*host) : std::nullopt);
+    }
+    return memo.lowered = std::move(static_cast<LoweredNode&>(lowering_));
   }
 
   // What is not in its part of a concatenation already is copied there.
@@ -147,9 +183,11 @@ class Binder {
       const ConcatPart& part = placement_.parts[i][k];
       if (part.root < 0 || part.joined) continue;
       prepare(node);
+      inputs_.assign(1, input_place(node, i, k));
+      lowering_.memo = memo_ ? &memo_->nodes[i].kernels : nullptr;
       add_input(node, i, k);
       const TensorDesc& x = lowering_.input(0);
-      outputs_.push_back({Place::temporary,
+      outputs_.assign(1, {Place::temporary,
                           static_cast<uint32_t>(part.root),
                           0,
                           placement_.roots[static_cast<size_t>(part.root)].bytes,
@@ -158,7 +196,7 @@ class Binder {
                           node.outputs[0]});
       add_strided_copy(lowering_, whole.dtype, {x.shape, {x.strides, whole.strides}}, lowering_.in(0), 0, lowering_.out(0), 0,
                        part.whole_words, placement_.roots[static_cast<size_t>(part.root)].offset % kTensorGrain);
-      add_steps(node);
+      add_steps(node, lowering_);
     }
   }
 
@@ -179,8 +217,27 @@ class Binder {
     lowering_.steps.clear();
     lowering_.temporaries.clear();
     lowering_.host_blocks.clear();
-    inputs_.clear();
-    outputs_.clear();
+  }
+
+  // Where input k of node i is read.
+  PlannedOperand input_place(const ProgramNode& node, size_t i, size_t k) {
+    const ValueId input = node.inputs[k];
+    const TensorDesc* desc = shapes_.desc(input);
+    if (const WeightUse* weight = weight_of(i, k))
+      return {Place::persistent, 0, weight->offset, weight->bytes, static_cast<uint32_t>(bits(desc->dtype)), {}, input};
+    const bool host_only = k < 32 && (node.row->host_inputs >> k & 1);
+    return desc && !host_only ? place_of(input) : PlannedOperand{};
+  }
+
+  const WeightUse* weight_of(size_t i, size_t k) const {
+    const auto& uses = weights_.of_nodes[i];
+    return k < uses.size() && uses[k] ? &*uses[k] : nullptr;
+  }
+
+  // Bytes from the last 16-byte boundary to where an operand begins.
+  uint64_t phase_of(const PlannedOperand& place) const {
+    const uint64_t root_offset = place.place == Place::temporary ? outermost(place.index).second : 0;
+    return (root_offset + place.byte_offset) % kTensorGrain;
   }
 
   void add_input(const ProgramNode& node, size_t i, size_t k) {
@@ -188,18 +245,10 @@ class Binder {
     const TensorDesc* desc = shapes_.desc(input);
     lowering_.inputs.push_back(desc ? std::optional(*desc) : std::nullopt);
     lowering_.hosts.push_back(shapes_.host(input));
-    const auto& uses = weights_.of_nodes[i];
-    const bool is_weight = k < uses.size() && uses[k];
-    lowering_.constant_packed.push_back(is_weight && uses[k]->packed);
+    const WeightUse* weight = weight_of(i, k);
+    lowering_.constant_packed.push_back(weight && weight->packed);
     lowering_.shapes.push_back(graph_.known_shape(input));
-    const bool host_only = k < 32 && (node.row->host_inputs >> k & 1);
-    if (is_weight)
-      inputs_.push_back({Place::persistent, 0, uses[k]->offset, uses[k]->bytes, static_cast<uint32_t>(bits(desc->dtype)), {}, input});
-    else
-      inputs_.push_back(desc && !host_only ? place_of(input) : PlannedOperand{});
-    const PlannedOperand& place = inputs_.back();
-    const uint64_t root_offset = place.place == Place::temporary ? outermost(place.index).second : 0;
-    lowering_.input_phases.push_back((root_offset + place.byte_offset) % kTensorGrain);
+    lowering_.input_phases.push_back(phase_of(inputs_[lowering_.inputs.size() - 1]));
   }
 
   // Where a value is, as an operand of its whole range.
@@ -233,20 +282,20 @@ class Binder {
     return offset;
   }
 
-  void add_steps(const ProgramNode& node) {
+  void add_steps(const ProgramNode& node, const LoweredNode& lowered) {
     const auto first_temporary = static_cast<uint32_t>(placement_.roots.size());
-    for (const uint64_t bytes : lowering_.temporaries) placement_.roots.push_back({round_up(bytes, kTensorGrain)});
-    block_offsets_.clear();
-    for (const auto& bytes : lowering_.host_blocks) block_offsets_.push_back(append_host_bytes(bytes));
-    for (Step& step : lowering_.steps) {
+    for (const uint64_t bytes : lowered.temporaries) placement_.roots.push_back({round_up(bytes, kTensorGrain)});
+    blocks_.clear();
+    for (const auto& bytes : lowered.host_blocks) blocks_.push_back({append_host_bytes(bytes), round_up(bytes.size(), kTensorGrain)});
+    for (const Step& step : lowered.steps) {
       if (std::find(step.groups.begin(), step.groups.end(), 0u) != step.groups.end()) continue;
       note_kernel(node, step.kernel->name());
       PlannedStep& planned = steps_.emplace_back();
       planned.operands.reserve(step.operands.size());
       for (size_t k = 0; k < step.operands.size(); ++k)
         planned.operands.push_back(resolved(step.operands[k], step.kernel->interface().bindings[k], first_temporary));
-      planned.kernel = std::move(step.kernel);
-      planned.push = std::move(step.push);
+      planned.kernel = step.kernel;
+      planned.push = step.push;
       planned.groups = step.groups;
       planned.label = node.name;
     }
@@ -273,10 +322,10 @@ class Binder {
         break;
       }
       case Place::host:
-        result = {Place::host, 0, block_offsets_.at(operand.index), round_up(lowering_.host_blocks.at(operand.index).size(), kTensorGrain)};
+        result = {Place::host, 0, blocks_.at(operand.index).first, blocks_.at(operand.index).second};
         break;
       default:
-        throw Error("a step of '" + std::string(lowering_.node) + "' has an operand that is nowhere");
+        throw Error("a step has an operand that is nowhere");
     }
     result.byte_offset += operand.byte_offset;
     result.bytes = result.bytes > operand.byte_offset ? result.bytes - operand.byte_offset : 0;
@@ -384,16 +433,18 @@ class Binder {
 
   const ProgramGraph& graph_;
   const Weights& weights_;
-  std::vector<NodeMemo>* memos_;
+  BindMemo* memo_;
   std::shared_ptr<Context> context_;
   std::shared_ptr<KernelLibrary> library_;
   ShapeInference shapes_;
+  std::vector<bool> changed_;                  // by value: since the last binding
+  std::vector<ShapeInference::Known> before_;  // what the last binding knew of the outputs of the node at hand
   Placement placement_;
   LowerContext lowering_;                         // of the node at hand
   std::vector<PlannedOperand> inputs_, outputs_;  // likewise
   std::vector<PlannedStep> steps_;
-  std::vector<uint64_t> host_offsets_;   // by value
-  std::vector<uint64_t> block_offsets_;  // of the node's host blocks
+  std::vector<uint64_t> host_offsets_;                 // by value
+  std::vector<std::pair<uint64_t, uint64_t>> blocks_;  // offset and bytes of the node's host blocks
   std::vector<std::string> refused_;
   BoundPlan result_;
 };
@@ -401,8 +452,8 @@ class Binder {
 }  // namespace
 
 BoundPlan bind_plan(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, const BindInputs& inputs,
-                    std::vector<NodeMemo>* memos) {
-  return Binder(context, graph, weights, memos).bind(inputs);
+                    BindMemo* memo) {
+  return Binder(context, graph, weights, memo).bind(inputs);
 }
 
 }  // namespace pumice

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "graph/program_graph.h"
+#include "graph/shape_inference.h"
 #include "graph/weights.h"
 #include "operators/compiled_operator.h"
 
@@ -22,10 +23,15 @@ struct NodeMemo {
   KernelMemo kernels;
   bool is_kept = false;
   std::vector<std::optional<TensorDesc>> inputs, outputs;
+  std::vector<std::optional<HostTensor>> hosts;  // of the inputs: those that are other ones from binding to binding
   std::vector<uint64_t> input_phases;
-  std::vector<Step> steps;
-  std::vector<uint64_t> temporaries;
-  std::vector<std::vector<std::byte>> host_blocks;
+  LoweredNode lowered;
+};
+
+// What the last binding found out, by which the next one does only what differs.
+struct BindMemo {
+  std::vector<NodeMemo> nodes;
+  std::optional<ShapeInference> shapes;  // none: no binding came to its end
 };
 
 struct BoundPlan {
@@ -36,9 +42,9 @@ struct BoundPlan {
   std::vector<std::string> kernels;                     // by row of the program's report: names of the kernels that run it
 };
 
-// `memos`: by node, kept from one binding to the next. Throws GraphError where a shape rule is broken, UnsupportedError with everything
+// `memo`: kept from one binding of this graph to the next. Throws GraphError where a shape rule is broken, UnsupportedError with everything
 // that a lowering refuses.
 BoundPlan bind_plan(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, const BindInputs& inputs,
-                    std::vector<NodeMemo>* memos = nullptr);
+                    BindMemo* memo = nullptr);
 
 }  // namespace pumice

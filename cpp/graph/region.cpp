@@ -22,12 +22,8 @@ std::string sizes_text(const std::vector<int64_t>& sizes, const std::vector<std:
   return text + "]";
 }
 
-size_t byte_count(const TensorDesc& desc) {
-  return desc.element_bytes();
-}
-
 bool same_values(const std::optional<HostTensor>& known, const std::byte* given) {
-  return !known || std::memcmp(known->data, given, byte_count(known->desc)) == 0;
+  return !known || same_elements(*known, {known->desc, {}, given});
 }
 
 ProgramValue program_value(const std::string& name, const GraphValue& value) {
@@ -69,7 +65,7 @@ Region::Region(std::shared_ptr<Context> context, ProgramGraph graph)
   for (const auto& [name, value] : graph_.outputs) outputs_.push_back(program_value(name, graph_.value(value)));
   reads_values_ = std::find(graph_.value_inputs.begin(), graph_.value_inputs.end(), true) != graph_.value_inputs.end();
   kernels_.resize(graph_.report.size());
-  memos_.resize(graph_.nodes.size());
+  memo_.nodes.resize(graph_.nodes.size());
   initialise();
 }
 
@@ -99,7 +95,7 @@ void Region::initialise() {
 
 BufferRange Region::staged(const HostTensor& source) const {
   const auto buffer = Buffer::create(context_, source.desc.bytes(), Heap::upload);
-  if (buffer->bytes() > 0) std::memcpy(buffer->map(), source.data, byte_count(source.desc));
+  if (buffer->bytes() > 0) std::memcpy(buffer->map(), source.data, source.desc.element_bytes());
   return {buffer, 0, buffer->bytes()};
 }
 
@@ -156,7 +152,7 @@ std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, st
                                ? std::optional(HostTensor::copy_of(TensorDesc(inputs_[i].dtype, key.shapes[i]), values[i]))
                                : std::nullopt);
   }
-  BoundPlan plan = bind_plan(context_, graph_, weights_, key, &memos_);
+  BoundPlan plan = bind_plan(context_, graph_, weights_, key, &memo_);
   for (const auto& segment : plan.plan.segments)
     for (const auto& block : segment.blocks) make_pipelines(block.steps);
   kernels_ = plan.kernels;

@@ -58,7 +58,7 @@ class Region {
   std::list<std::shared_ptr<BoundProgram>> bound_;  // the last used first
   std::unordered_set<const KernelVariant*> made_;   // kernels whose pipelines exist
   std::vector<std::string> kernels_;                // by row of the report
-  std::vector<NodeMemo> memos_;                     // by node
+  BindMemo memo_;
 };
 
 }  // namespace pumice

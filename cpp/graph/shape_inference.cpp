@@ -1,6 +1,7 @@
 #include "graph/shape_inference.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "operators/host_evaluate.h"
 
@@ -61,6 +62,21 @@ void ShapeInference::forget(ValueId value) {
   slot(descs_, value).reset();
   slot(hosts_, value).reset();
   slot(constants_, value) = nullptr;
+}
+
+void ShapeInference::pack() {
+  for (auto& desc : descs_)
+    if (desc && !desc->is_packed()) desc->strides = packed_strides(desc->shape);
+}
+
+ShapeInference::Known ShapeInference::take(ValueId value) {
+  return {std::exchange(slot(descs_, value), std::nullopt), std::exchange(slot(hosts_, value), std::nullopt)};
+}
+
+bool ShapeInference::is_still(ValueId value, const Known& known) const {
+  const auto at = static_cast<size_t>(value);
+  if (descs_[at] != known.desc || hosts_[at].has_value() != known.host.has_value()) return false;
+  return !known.host || same_elements(*hosts_[at], *known.host);
 }
 
 TensorDesc* ShapeInference::mutable_desc(ValueId value) {

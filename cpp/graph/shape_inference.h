@@ -26,6 +26,8 @@ class ShapeInference {
   void set_constant(ValueId value, const HostTensor& host);  // which outlives this
   void reserve(size_t values);                               // of all of a graph
   void forget(ValueId value);
+  // Of values with other strides, those of row-major tensors.
+  void pack();
   TensorDesc* mutable_desc(ValueId value);      // to be changed; null where unknown
   const TensorDesc* desc(ValueId value) const;  // null where unknown or absent
   const HostTensor* host(ValueId value) const;  // null where the elements are not known
@@ -34,6 +36,14 @@ class ShapeInference {
   // Computes the outputs on the host; false where an input is not known there, an output has more
   // elements, or the row has no such evaluation. After run().
   bool evaluate(const GraphNode& node, int64_t most_elements = kMostHostElements);
+
+  // What is known of a value: its description and, where they are not a constant's, its elements.
+  struct Known {
+    std::optional<TensorDesc> desc;
+    std::optional<HostTensor> host;
+  };
+  Known take(ValueId value);  // which is then forgotten
+  bool is_still(ValueId value, const Known& known) const;
 
  private:
   std::vector<std::optional<TensorDesc>> descs_;

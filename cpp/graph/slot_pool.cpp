@@ -21,6 +21,7 @@ uint64_t size_class(uint64_t bytes) {
 HostSlot SlotPool::device_slot(uint64_t bytes) const {
   HostSlot slot;
   slot.device = slot.host = Buffer::create(context_, bytes);
+  slot.size = bytes;
   if (slot.device->mappable()) slot.bytes = slot.device->map();
   return slot;
 }

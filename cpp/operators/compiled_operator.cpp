@@ -10,6 +10,7 @@ namespace {
 
 constexpr uint64_t kWordsPerInvocation = 4;  // of copy_words.comp
 constexpr uint64_t kCopyAlignment = 256;
+constexpr uint64_t kMostWritten = 1 << 16;  // bytes that the host writes into the device's memory itself
 
 struct RangeLimits {
   uint64_t alignment, largest;
@@ -63,10 +64,14 @@ BufferRange resolve(const PlannedStep& step, size_t position, const BufferRange&
   return {base.buffer, begin - slack, bytes};
 }
 
+// Little goes where the host writes it: a copy by the device would have to be waited for.
 std::shared_ptr<Buffer> uploaded(const std::shared_ptr<Context>& context, const std::vector<std::byte>& bytes) {
   if (bytes.empty()) return {};
-  auto buffer = Buffer::create(context, bytes.size());
-  upload({buffer, 0, bytes.size()}, bytes);
+  auto buffer = Buffer::create(context, bytes.size(), bytes.size() <= kMostWritten ? Heap::written : Heap::default_);
+  if (buffer->mappable())
+    std::memcpy(buffer->map(), bytes.data(), bytes.size());
+  else
+    upload({buffer, 0, bytes.size()}, bytes);
   return buffer;
 }
 

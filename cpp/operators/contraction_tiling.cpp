@@ -45,7 +45,9 @@ std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Con
       {64, 64, 32, 32, 64},   {32, 64, 16, 32, 64},  {16, 64, 16, 16, 64}};
   // Of matrix products alone, measured apart: deep enough that subgroups share the depth where the rows are few.
   constexpr MatrixTiling kWide{128, 128, 64, 64, 64}, kFew{64, 32, 32, 32, 128, 8}, kFewest{16, 32, 16, 16, 384, 6};
-  constexpr int64_t kDeep = 1024;
+  // Of which there are at most so many, and which share the depth: for what the device does in one go.
+  constexpr MatrixTiling kShared[] = {{32, 32, 32, 32, 128, 8}, {32, 64, 32, 32, 128, 8}, {64, 64, 32, 32, 128, 4}};
+  constexpr int64_t kMostShared = 128, kLeastShared = 512, kDeep = 1024;
   const bool all_taps =
       c.matrix || (c.tap_first == 0 && c.tap_row == c.taps_w && c.tap_column == 1 && c.weights.taps == c.taps_h * c.taps_w);
   if (!node.has_matrices() || !all_taps || c.weights.channels_in == 0 || (node.input_phase(0) != 0 && !c.padded) ||
@@ -62,9 +64,13 @@ std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Con
     if (pixels <= kFewest.pixels) return kFewest;
     if (pixels <= kFew.pixels && tiles_of(kFew) < 2 * kBusyTiles) return kFew;
   }
+  if (c.matrix && c.weights.channels_in >= kLeastShared && channels > 32)
+    for (const MatrixTiling& tiling : kShared)
+      if (tiles_of(tiling) <= kMostShared && tiling.shared_bytes() <= shared) return tiling;
   for (const MatrixTiling& tiling : kTilings) {
-    const int64_t tiles = tiles_of(tiling);
-    if (tiles >= kBusyTiles && (tiling.channels == kNarrow || tiling.channels < 2 * channels)) return tiling;
+    // Of matrix products: a few tiles more than the device does in one go are better smaller ones; those of 32 columns are for no more.
+    const bool suits = !c.matrix || tiling.pixels < 128 || (tiling.channels == 64 ? tiles_of(tiling) >= 2 * kBusyTiles : channels <= 32);
+    if (suits && tiles_of(tiling) >= kBusyTiles && (tiling.channels == kNarrow || tiling.channels < 2 * channels)) return tiling;
   }
   return channels < kNarrow ? std::nullopt : std::optional(kTilings[std::size(kTilings) - 1]);
 }

@@ -121,7 +121,14 @@ class KernelMemo {
   std::vector<std::pair<std::string, std::shared_ptr<const KernelVariant>>> kernels_;
 };
 
-class LowerContext : public NodeContext {
+// What a node is lowered to.
+struct LoweredNode {
+  std::vector<Step> steps;
+  std::vector<uint64_t> temporaries;  // bytes of each
+  std::vector<std::vector<std::byte>> host_blocks;
+};
+
+class LowerContext : public NodeContext, public LoweredNode {
  public:
   bool has_input(size_t i) const { return i < inputs.size() && inputs[i].has_value(); }
   bool has_output(size_t i) const { return i < outputs.size() && outputs[i].has_value(); }
@@ -161,10 +168,6 @@ class LowerContext : public NodeContext {
   mutable bool epilogue_read = false;
   const Expression* expression = nullptr;  // of a fused map, over map_input_names(); null: the row's own
   KernelMemo* memo = nullptr;              // of this very node, or none
-  // Results.
-  std::vector<Step> steps;
-  std::vector<uint64_t> temporaries;  // bytes of each
-  std::vector<std::vector<std::byte>> host_blocks;
 };
 
 }  // namespace pumice

@@ -14,6 +14,7 @@ from typing import Any
 import pumice
 
 from . import (
+    architectures,
     binding,
     control_flow,
     dv,
@@ -42,6 +43,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "operators": operators,
     "layers": layers,
     "models": models,
+    "architectures": architectures,
     "first_use": first_use,
     "memory": memory,
     "dv": dv,

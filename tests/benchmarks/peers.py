@@ -82,7 +82,7 @@ def ncnn_model(folder: Path, precision: str, x: Array, device: str) -> Local:
 # ---- PyTorch
 
 
-def _torch() -> Any:
+def cuda_torch() -> Any:
     torch: Any = import_module("torch")
     if not torch.cuda.is_available():
         raise Absent("no CUDA device")
@@ -92,7 +92,7 @@ def _torch() -> Any:
     return torch
 
 
-def _captured(torch: Any, run: Callable[[], Any]) -> Any:
+def captured(torch: Any, run: Callable[[], Any]) -> Any:
     """A CUDA graph of it."""
     torch.cuda.synchronize()
     with torch.cuda.stream(torch.cuda.Stream()):
@@ -105,7 +105,7 @@ def _captured(torch: Any, run: Callable[[], Any]) -> Any:
     return graph
 
 
-def _graph_sampler(torch: Any, graph: Any) -> Callable[[int], Sequence[float]]:
+def graph_sampler(torch: Any, graph: Any) -> Callable[[int], Sequence[float]]:
     def device(runs: int) -> Sequence[float]:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         seconds = []
@@ -131,7 +131,7 @@ def torch_module(torch: Any, folder: Path) -> Any:
 
 def torch_model(folder: Path, precision: str, x: Array) -> Local:
     """Calls are eager, NumPy to NumPy; the device's time is that of a CUDA graph, without copies to and from the host."""
-    torch = _torch()
+    torch = cuda_torch()
     dtype = torch.float16 if precision == "fp16" else torch.float32
     net = torch_module(torch, folder).to("cuda", dtype)
 
@@ -142,25 +142,25 @@ def torch_model(folder: Path, precision: str, x: Array) -> Local:
         return np.asarray(first(net(torch.from_numpy(x).cuda().to(dtype))).float().cpu().numpy())
 
     on_device = torch.from_numpy(x).cuda().to(dtype)
-    graph = _captured(torch, lambda: net(on_device))
-    return Local(call, _graph_sampler(torch, graph))
+    graph = captured(torch, lambda: net(on_device))
+    return Local(call, graph_sampler(torch, graph))
 
 
 def torch_operator(expression: str, shapes: Sequence[tuple[Sequence[int], str]]) -> Local:
     """An expression over tensors a, b, .. of these shapes and dtypes; its time on the device is that of a CUDA graph."""
-    torch = _torch()
+    torch = cuda_torch()
     names = {"torch": torch, "F": import_module("torch.nn.functional")}
     for i, (shape, dtype) in enumerate(shapes):
         numbers = torch.rand(*shape, device="cuda") + 0.5
         names[chr(ord("a") + i)] = numbers.to(getattr(torch, dtype)) if dtype != "bool" else numbers > 1.0
     code = compile(expression, "expression", "eval")
-    return Local(lambda: np.empty(0), _graph_sampler(torch, _captured(torch, lambda: eval(code, names))))
+    return Local(lambda: np.empty(0), graph_sampler(torch, captured(torch, lambda: eval(code, names))))
 
 
 def torch_loop(what: str, size: int, iterations: int) -> Local:
     """So many times five running sums and softmaxes of a matrix: "eager" and "a graph an iteration", whose condition the host
     reads each time, or "flat", all of them in one CUDA graph."""
-    torch = _torch()
+    torch = cuda_torch()
     x = torch.ones(size, size, device="cuda")
     i, n = (
         torch.zeros(1, dtype=torch.int32, device="cuda"),
@@ -178,9 +178,9 @@ def torch_loop(what: str, size: int, iterations: int) -> Local:
             body()
 
     if what == "flat":
-        run: Callable[[], object] = _captured(torch, all_of_them).replay
+        run: Callable[[], object] = captured(torch, all_of_them).replay
     else:
-        step = body if what == "eager" else _captured(torch, body).replay
+        step = body if what == "eager" else captured(torch, body).replay
 
         def run() -> None:
             i.zero_()
@@ -197,7 +197,7 @@ def torch_loop(what: str, size: int, iterations: int) -> Local:
 
 def torch_launch(what: str) -> Local:
     """y = x + 1 on 1,024 floats: "eager", "graph" of one launch, "graph of 100", or from "NumPy" to NumPy."""
-    torch = _torch()
+    torch = cuda_torch()
     host = np.zeros(1024, "float32")
     x = torch.from_numpy(host).cuda()
     y = torch.empty_like(x)
@@ -215,7 +215,7 @@ def torch_launch(what: str) -> Local:
 
     run: Callable[[], object] = {"eager": launch, "graph": launch, "graph of 100": chain, "NumPy": numpy}[what]
     if what.startswith("graph"):
-        run = _captured(torch, run).replay
+        run = captured(torch, run).replay
 
     def call() -> Array:
         run()
