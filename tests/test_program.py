@@ -71,6 +71,26 @@ def test_empty_tensors_run(context: pumice.Context) -> None:
     assert program.call((np.zeros(3, "float32"),))[0].shape == (3,)
 
 
+def test_a_batch_of_zero_runs_through_fused_products_and_inferred_sizes(context: pumice.Context) -> None:
+    graph = pumice.Graph()
+    x = graph.input("x", "float32", [None, 5, 32])
+    sizes = graph.add("Concat", graph.add("Shape", x, start=0, end=2), graph.constant(np.array([4, -1])), axis=0)
+    heads = graph.add("Reshape", x, sizes, allowzero=1)
+    q = graph.add("Transpose", heads, perm=[0, 2, 1, 3])
+    k = graph.add("Transpose", heads, perm=[0, 2, 3, 1])
+    scores = graph.add("Div", graph.add("MatMul", q, k), graph.constant(np.array(8, "float32")))
+    graph.output("y", graph.add("Relu", scores))
+    program = graph.compile(context)
+    assert program.call((np.zeros((0, 5, 32), "float32"),))[0].shape == (0, 4, 5, 5)
+    ones = program.call((np.ones((2, 5, 32), "float32"),))[0]
+    np.testing.assert_array_equal(ones, np.ones((2, 4, 5, 5)))
+    with pytest.raises(pumice.GraphError, match=r"\[0, 5, 32\] reshaped"):
+        bad = pumice.Graph()
+        x = bad.input("x", "float32", [0, 5, 32])
+        bad.output("y", bad.add("Reshape", x, bad.constant(np.array([0, 7, -1])), allowzero=1))
+        bad.compile(context).call((np.zeros((0, 5, 32), "float32"),))
+
+
 def test_a_scalar_runs(context: pumice.Context) -> None:
     program = compiled(context, lambda g: g.output("y", g.add("Exp", g.input("x", "float32", []))))
     assert_close(program({"x": np.float32(1)})["y"], np.exp(np.float32(1)))
