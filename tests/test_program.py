@@ -287,6 +287,23 @@ def test_integers_are_exact_at_every_precision(context: pumice.Context) -> None:
         np.testing.assert_array_equal(compiled(context, build, precision=precision)({"x": x})["y"], x * 3 + 2**40 + 1)
 
 
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_the_lowest_float32_of_a_mask_stays_finite_in_narrow_types(context: pumice.Context, precision: str) -> None:
+    def build(graph: pumice.Graph) -> None:
+        mask = graph.input("mask", "float32", [4])
+        lowest = np.finfo("float32").min
+        unmasked = graph.add("Sub", graph.constant(np.array(1, "float32")), mask)
+        bias = graph.add("Mul", unmasked, graph.constant(np.array(lowest, "float32")))
+        filled = graph.add("ConstantOfShape", graph.add("Shape", mask), value=np.array([lowest], "float32"))
+        graph.output("bias", bias)
+        graph.output("none", graph.add("Mul", filled, graph.constant(np.zeros(4, "float32"))))
+
+    result = compiled(context, build, precision=precision)({"mask": np.array([1, 0, 1, 0], "float32")})
+    assert (result["bias"][1::2] < -60000).all()
+    np.testing.assert_array_equal(result["bias"][::2], [0, 0])
+    np.testing.assert_array_equal(result["none"], np.zeros(4))
+
+
 def test_operators_that_overflow_stay_in_fp32_at_fp16(context: pumice.Context) -> None:
     def build(graph: pumice.Graph) -> None:
         x = graph.input("x", "float32", [None, 256])

@@ -16,8 +16,8 @@ Dimension = int | str  # a size, or symbols with + - * //
 class Input:
     """An input: its element type, its dimensions, and what values it takes.
 
-    values: "normal", "uniform LOW HIGH", "integers LOW HIGH" (below HIGH), "lengths" (rows of ones, then zeros), "range" (along the
-    last axis), "times SCALE" (normal, scaled).
+    values: "normal", "uniform LOW HIGH", "integers LOW HIGH" (below HIGH), "lengths" (rows of ones, then zeros), "ends" (zeros, then
+    ones), "range" (along the last axis), "falling" (to 1 along it), "times SCALE" (normal, scaled).
     """
 
     dtype: str
@@ -35,9 +35,11 @@ class Input:
         kind, *numbers = self.values.split()
         if kind == "range":
             made: Any = np.broadcast_to(np.arange(shape[-1]), shape)
-        elif kind == "lengths":
-            lengths = random.integers(min(1, shape[-1]), shape[-1] + 1, shape[:-1])
-            made = np.arange(shape[-1]) < lengths[..., None]
+        elif kind == "falling":
+            made = np.broadcast_to(np.arange(shape[-1], 0, -1), shape)
+        elif kind in ("lengths", "ends"):
+            rows = random.integers(min(1, shape[-1]), shape[-1] + 1, shape[:-1])
+            made = (np.arange(shape[-1]) < rows[..., None]) == (kind == "lengths")
         elif kind == "integers":
             made = random.integers(int(numbers[0]), int(numbers[1]), shape)
         elif kind == "uniform":

@@ -1,4 +1,4 @@
-"""Transformers over words: encoders, decoders with a cache, mixtures of experts, state-space models."""
+"""Encoders and decoders of words with learned positions, attention written out in primitives."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .case import Case, floats, integers, lengths
+from .case import Case, Input, floats, integers, lengths
 
 WORDS = 97  # in the vocabulary
 
@@ -107,26 +107,190 @@ class Gpt2(nn.Module):
         return F.linear(self.norm(x), self.words.weight), k0, v0, k1, v1
 
 
+class RelativeBias(nn.Module):
+    """A learned number for each head and each of a few distances, which grow like logarithms."""
+
+    def __init__(self, heads: int, buckets: int, farthest: int, both_ways: bool) -> None:
+        super().__init__()
+        self.table = nn.Embedding(buckets, heads)
+        self.buckets, self.farthest, self.both_ways = buckets, farthest, both_ways
+
+    def bucket(self, distance: Tensor) -> Tensor:
+        buckets = self.buckets
+        start = torch.zeros_like(distance)
+        if self.both_ways:
+            buckets //= 2
+            start = (distance > 0).to(torch.long) * buckets
+            distance = torch.abs(distance)
+        else:
+            distance = -torch.min(distance, torch.zeros_like(distance))
+        near = buckets // 2
+        far = near + (torch.log(distance.float() / near) / math.log(self.farthest / near) * (buckets - near)).to(torch.long)
+        far = torch.min(far, torch.full_like(far, buckets - 1))
+        return start + torch.where(distance < near, distance, far)
+
+    def forward(self, rows: int, columns: int, device: torch.device) -> Tensor:
+        places = torch.arange(columns, device=device)[None] - torch.arange(rows, device=device)[:, None]
+        return self.table(self.bucket(places)).permute(2, 0, 1)[None]
+
+
+class RmsNorm(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        variance = x.to(torch.float32).pow(2).mean(-1, keepdim=True)
+        return self.weight * (x * torch.rsqrt(variance + 1e-6)).to(self.weight.dtype)
+
+
+class T5Layer(nn.Module):
+    def __init__(self, width: int, heads: int, crossed: bool) -> None:
+        super().__init__()
+        self.own, self.own_norm = Attention(width, heads), RmsNorm(width)
+        self.cross = Attention(width, heads) if crossed else None
+        self.cross_norm = RmsNorm(width)
+        self.feed_norm = RmsNorm(width)
+        self.gate, self.up, self.down = (
+            nn.Linear(*sizes, bias=False) for sizes in ((width, 2 * width), (width, 2 * width), (2 * width, width))
+        )
+
+    def forward(self, x: Tensor, bias: Tensor, context: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        x = x + self.own(self.own_norm(x), bias)
+        if self.cross is not None and mask is not None:
+            x = x + self.cross(self.cross_norm(x), mask, context)
+        y = self.feed_norm(x)
+        return x + self.down(F.gelu(self.gate(y), approximate="tanh") * self.up(y))
+
+
+class T5(nn.Module):
+    """Source words and their mask, target words -> scores of the words after them."""
+
+    def __init__(self, width: int = 32, heads: int = 4) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, width)
+        self.encoder_bias, self.decoder_bias = RelativeBias(heads, 8, 20, True), RelativeBias(heads, 8, 20, False)
+        self.encoder = nn.ModuleList(T5Layer(width, heads, False) for _ in range(2))
+        self.decoder = nn.ModuleList(T5Layer(width, heads, True) for _ in range(2))
+        self.encoder_norm, self.decoder_norm = RmsNorm(width), RmsNorm(width)
+
+    def forward(self, ids: Tensor, mask: Tensor, target: Tensor) -> Tensor:
+        x = self.words(ids)
+        lowest = torch.finfo(x.dtype).min
+        outside = (1.0 - mask[:, None, None, :].to(x.dtype)) * lowest
+        bias = self.encoder_bias(ids.shape[1], ids.shape[1], ids.device) + outside
+        for layer in self.encoder:
+            x = layer(x, bias)
+        x = self.encoder_norm(x)
+        y = self.words(target)
+        length = target.shape[1]
+        later = torch.triu(torch.full((length, length), lowest, dtype=x.dtype, device=x.device), diagonal=1)
+        bias = self.decoder_bias(length, length, ids.device) + later[None, None]
+        for layer in self.decoder:
+            y = layer(y, bias, x, outside)
+        return F.linear(self.decoder_norm(y) * y.shape[-1] ** -0.5, self.words.weight)
+
+
+class TorchEncoder(nn.Module):
+    """PyTorch's own encoder layers over sinusoidal positions, with a mask of padding."""
+
+    def __init__(self, width: int = 24) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, width)
+        places = torch.arange(50)[:, None] * torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
+        self.register_buffer("positions", torch.stack((places.sin(), places.cos()), -1).flatten(1))
+        layer = nn.TransformerEncoderLayer(width, 4, 48, activation="gelu", batch_first=True, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, ids: Tensor, padding: Tensor) -> Tensor:
+        x = self.words(ids) * 24**0.5 + self.positions[: ids.shape[1]]
+        return self.layers(x, src_key_padding_mask=padding)
+
+
+class TorchTransformer(nn.Module):
+    """PyTorch's own encoder and decoder, the decoder with a causal mask."""
+
+    def __init__(self, width: int = 24) -> None:
+        super().__init__()
+        self.layers = nn.Transformer(width, 3, 1, 1, 48, batch_first=True)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        mask = torch.triu(torch.full((target.shape[1], target.shape[1]), float("-inf"), device=target.device), 1)
+        return self.layers(source, target, tgt_mask=mask, tgt_is_causal=True)
+
+
+class ElectraSpans(nn.Module):
+    """Answers as spans: scores of beginnings and ends, where the mask forbids with -infinity, and the best place of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = Bert(width=24, heads=3, layers=1)
+        self.spans = nn.Linear(24, 2)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        hidden, _ = self.body(ids, torch.zeros_like(ids), mask)
+        begin, end = self.spans(hidden).masked_fill(mask[..., None] == 0, float("-inf")).unbind(-1)
+        return torch.log_softmax(begin, -1), torch.log_softmax(end, -1), begin.argmax(-1), end.argmax(-1)
+
+
+class Sentences(nn.Module):
+    """Mean of the hidden states of words that are not masked, normalised to length 1, and how alike the rows are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = Bert(width=24, heads=3, layers=1)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        hidden, _ = self.body(ids, torch.zeros_like(ids), mask)
+        weight = mask[..., None].expand(hidden.shape).to(hidden.dtype)
+        mean = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1e-9)
+        found = F.normalize(mean, p=2.0, dim=1)
+        return found, torch.mm(found, found.t())
+
+
 TEXT = [{"batch": 2, "words": 7}, {"batch": 1, "words": 12}, {"batch": 3, "words": 1}]
+IDS = {"ids": integers(WORDS, "batch", "words")}
+MASKED = {**IDS, "mask": lengths("batch", "words")}
 
 CASES = [
     Case(
         "bert",
         Bert,
-        {"ids": integers(WORDS, "batch", "words"), "kinds": integers(2, "batch", "words"), "mask": lengths("batch", "words")},
+        {**IDS, "kinds": integers(2, "batch", "words"), "mask": lengths("batch", "words")},
         ["hidden", "pooled"],
         [*TEXT, {"batch": 0, "words": 5}],
         variants=("fp16", "dynamic_int8", "qdq_int8"),
     ),
+    Case("bert_spans", ElectraSpans, MASKED, ["begin", "end", "first", "last"], TEXT),
+    Case("bert_sentences", Sentences, MASKED, ["sentences", "alike"], TEXT),
     Case(
         "gpt2",
         Gpt2,
-        {
-            "ids": integers(WORDS, "batch", "words"),
-            **{name: floats("batch", 4, "past", 8) for name in ("k0", "v0", "k1", "v1")},
-        },
+        {**IDS, **{name: floats("batch", 4, "past", 8) for name in ("k0", "v0", "k1", "v1")}},
         ["scores", "new_k0", "new_v0", "new_k1", "new_v1"],
         [{"batch": 2, "words": 3, "past": 5}, {"batch": 1, "words": 1, "past": 11}, {"batch": 2, "words": 6, "past": 0}],
+        variants=("fp16", "dynamic_int8"),
+    ),
+    Case(
+        "t5",
+        T5,
+        {**MASKED, "target": integers(WORDS, "batch", "written")},
+        ["scores"],
+        [{"batch": 2, "words": 7, "written": 4}, {"batch": 1, "words": 33, "written": 1}, {"batch": 2, "words": 3, "written": 30}],
         variants=("fp16",),
+    ),
+    Case(
+        "torch_encoder",
+        TorchEncoder,
+        {**IDS, "padding": Input("bool", ("batch", "words"), "ends")},
+        ["hidden"],
+        TEXT,
+    ),
+    Case(
+        "torch_transformer",
+        TorchTransformer,
+        {"source": floats("batch", "words", 24), "target": floats("batch", "written", 24)},
+        ["hidden"],
+        [{"batch": 2, "words": 7, "written": 4}, {"batch": 1, "words": 9, "written": 6}],
     ),
 ]
