@@ -10,6 +10,7 @@ from .compounds import Kind, Made, kind_of
 from .errors import graph_error
 from .graph_builder import Builder
 from .loop_nodes import add_loop, add_scan
+from .ml_nodes import ML_NODES
 from .recipe import NodeRecipe, Recipe
 from .selection_nodes import INT64, SELECTION_NODES
 from .sequence_nodes import SEQUENCE_NODES
@@ -95,6 +96,7 @@ CONTROL_NODES: ControlNodes = {
     "Loop": add_loop,
     "OneHot": _add_one_hot,
     "Scan": add_scan,
+    **ML_NODES,
     **SEQUENCE_NODES,
     **SELECTION_NODES,
 }

@@ -21,9 +21,9 @@ class DetrLayer(nn.Module):
         self.feed = nn.Sequential(nn.Linear(width, 64), nn.ReLU(), nn.Linear(64, width))
 
     def forward(self, x: Tensor, places: Tensor, memory: Tensor | None = None) -> Tensor:
-        x = self.norms[0](x + self.own(x + places, torch.zeros(1)))
+        x = self.norms[0](x + self.own(x + places, torch.zeros(1, dtype=x.dtype)))
         if self.cross is not None:
-            x = self.norms[1](x + self.cross(x + places, torch.zeros(1), memory))
+            x = self.norms[1](x + self.cross(x + places, torch.zeros(1, dtype=x.dtype), memory))
         return self.norms[2](x + self.feed(x))
 
 
@@ -42,7 +42,7 @@ class Detr(nn.Module):
 
     def positions(self, x: Tensor) -> Tensor:
         ones = torch.ones_like(x[:, 0])
-        rates = 10000 ** (2 * torch.div(torch.arange(16, device=x.device), 2, rounding_mode="floor") / 16)
+        rates = (10000 ** (2 * torch.div(torch.arange(16, device=x.device), 2, rounding_mode="floor") / 16)).to(x.dtype)
         found = []
         for axis in (1, 2):
             place = ones.cumsum(axis)
@@ -88,8 +88,8 @@ class Anchored(nn.Module):
             grid = torch.stack((columns, rows), 2).view(1, 1, height, width, 2).to(y.dtype)
             middle = (y[..., 0:2] * 2 - 0.5 + grid) * (4 << number)
             size = (y[..., 2:4] * 2) ** 2 * self.anchors[number].view(1, 3, 1, 1, 2)
-            all_boxes.append(torch.cat((middle - size / 2, middle + size / 2), -1).view(batch, -1, 4))
-            all_scores.append((y[..., 4:5] * y[..., 5:]).view(batch, -1, self.classes))
+            all_boxes.append(torch.cat((middle - size / 2, middle + size / 2), -1).reshape(batch, -1, 4))
+            all_scores.append((y[..., 4:5] * y[..., 5:]).reshape(batch, -1, self.classes))
         return torch.cat(all_boxes, 1), torch.cat(all_scores, 1)
 
 

@@ -172,7 +172,10 @@ def quantised(base: Stored, variant: str) -> onnx.ModelProto:
 
     with tempfile.TemporaryDirectory() as folder:
         source, prepared, made = (str(Path(folder) / name) for name in ("source.onnx", "prepared.onnx", "made.onnx"))
-        onnx.save(base.model, source)
+        plain = onnx.ModelProto()
+        plain.CopyFrom(base.model)
+        del plain.graph.value_info[:]  # which does not hold for what the quantiser makes of the graph
+        onnx.save(plain, source)
         quantization.quant_pre_process(source, prepared, skip_symbolic_shape=True)
         if variant == "dynamic_int8":
             quantization.quantize_dynamic(prepared, made, weight_type=quantization.QuantType.QInt8)
