@@ -9,6 +9,7 @@ import numpy as np
 from .compounds import Kind, Made, kind_of
 from .errors import graph_error
 from .graph_builder import Builder
+from .grid_nodes import add_affine_grid
 from .loop_nodes import add_loop, add_scan
 from .ml_nodes import ML_NODES
 from .recipe import NodeRecipe, Recipe
@@ -91,6 +92,7 @@ def _add_one_hot(builder: Builder, node: NodeRecipe) -> None:
 
 
 CONTROL_NODES: ControlNodes = {
+    "AffineGrid": add_affine_grid,
     "Dropout": _add_dropout,
     "If": _add_if,
     "Loop": add_loop,

@@ -62,10 +62,10 @@ def _fill(name: str, parameter: nn.Parameter, random: torch.Generator) -> None:
     role = name.rsplit(".", 1)[-1]
     if getattr(parameter, "as_made", False):
         return
-    if parameter.ndim < 2:
-        parameter.normal_(1 if role == "weight" else 0, 0.1, generator=random)
+    if parameter.ndim < 2 or role == "original0":  # the lengths of a weight that is stored as lengths and directions
+        parameter.normal_(1 if role in ("weight", "original0") else 0, 0.1, generator=random)
     else:
-        fan_in = parameter[0].numel() if parameter.ndim != 3 or "conv" in name else parameter.shape[-2]
+        fan_in = parameter.shape[-2] if role in ("up", "down") else parameter[0].numel()
         parameter.normal_(0, fan_in**-0.5, generator=random)
 
 

@@ -99,7 +99,8 @@ def sized(mode: str, aligned: bool | None) -> Case:
     rank = {"linear": 1, "trilinear": 3}.get(mode, 2)
     name = f"interpolate_{mode}{'_aligned' if aligned else ''}"
     outputs = ["larger", "smaller", "by_factors", "twice"]
-    return Case(name, lambda: Sized(mode, aligned), {"x": floats(2, 3, *(5, 8, 6)[:rank])}, outputs)
+    exporters = ("dynamo",) if mode == "area" else ("dynamo", "script")
+    return Case(name, lambda: Sized(mode, aligned), {"x": floats(2, 3, *(5, 8, 6)[:rank])}, outputs, exporters=exporters)
 
 
 CASES = [
@@ -116,7 +117,7 @@ CASES = [
     ),
     Case("spatial_transformer", Turned, {"image": floats("batch", 1, 26, 26)}, ["turned"], [{"batch": 2}, {"batch": 1}]),
     *(sized(mode, aligned) for mode, aligned in MODES),
-    Case("interpolate_antialias", lambda: Sized("bilinear", False, True), PIXELS, ["larger", "smaller", "by_factors", "twice"]),
+    Case("interpolate_antialias", lambda: Sized("bilinear", False, True), PIXELS, ["larger", "smaller", "by_factors", "twice"], exporters=("dynamo",)),
     Case("interpolate_nearest_exact", Exact, PIXELS, ["sized", "scaled"]),
     Case("padding", Padded, PIXELS, [f"y{i}" for i in range(5)]),
     Case("moved_pixels", Moved, PIXELS, [f"y{i}" for i in range(9)]),
