@@ -32,7 +32,7 @@ float reflected(float i, uint size) {
 float held(float i, float low, float high) { return i > low ? i < high ? i : high : low; }
 
 float padded(float i, uint size) {
-#if PADDING == 0
+#if PADDING == 0 || (PADDING == 1 && TAPS == 4)  // each of a cubic's neighbours is held to the border by itself
   return held(i, -FAR, float(size) + FAR);
 #elif PADDING == 1
   return is_inside(i, size) ? i : held(i, 0.0, float(size) - 1.0);

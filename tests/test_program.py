@@ -71,6 +71,26 @@ def test_empty_tensors_run(context: pumice.Context) -> None:
     assert program.call((np.zeros(3, "float32"),))[0].shape == (3,)
 
 
+def test_a_batch_of_zero_runs_through_fused_products_and_inferred_sizes(context: pumice.Context) -> None:
+    graph = pumice.Graph()
+    x = graph.input("x", "float32", [None, 5, 32])
+    sizes = graph.add("Concat", graph.add("Shape", x, start=0, end=2), graph.constant(np.array([4, -1])), axis=0)
+    heads = graph.add("Reshape", x, sizes, allowzero=1)
+    q = graph.add("Transpose", heads, perm=[0, 2, 1, 3])
+    k = graph.add("Transpose", heads, perm=[0, 2, 3, 1])
+    scores = graph.add("Div", graph.add("MatMul", q, k), graph.constant(np.array(8, "float32")))
+    graph.output("y", graph.add("Relu", scores))
+    program = graph.compile(context)
+    assert program.call((np.zeros((0, 5, 32), "float32"),))[0].shape == (0, 4, 5, 5)
+    ones = program.call((np.ones((2, 5, 32), "float32"),))[0]
+    np.testing.assert_array_equal(ones, np.ones((2, 4, 5, 5)))
+    with pytest.raises(pumice.GraphError, match=r"\[0, 5, 32\] reshaped"):
+        bad = pumice.Graph()
+        x = bad.input("x", "float32", [0, 5, 32])
+        bad.output("y", bad.add("Reshape", x, bad.constant(np.array([0, 7, -1])), allowzero=1))
+        bad.compile(context).call((np.zeros((0, 5, 32), "float32"),))
+
+
 def test_a_scalar_runs(context: pumice.Context) -> None:
     program = compiled(context, lambda g: g.output("y", g.add("Exp", g.input("x", "float32", []))))
     assert_close(program({"x": np.float32(1)})["y"], np.exp(np.float32(1)))
@@ -265,6 +285,23 @@ def test_integers_are_exact_at_every_precision(context: pumice.Context) -> None:
     x = np.array([-(2**50), -1, 0, 7, 2**33], "int64")
     for precision in ("fp32", "fp16"):
         np.testing.assert_array_equal(compiled(context, build, precision=precision)({"x": x})["y"], x * 3 + 2**40 + 1)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_the_lowest_float32_of_a_mask_stays_finite_in_narrow_types(context: pumice.Context, precision: str) -> None:
+    def build(graph: pumice.Graph) -> None:
+        mask = graph.input("mask", "float32", [4])
+        lowest = np.finfo("float32").min
+        unmasked = graph.add("Sub", graph.constant(np.array(1, "float32")), mask)
+        bias = graph.add("Mul", unmasked, graph.constant(np.array(lowest, "float32")))
+        filled = graph.add("ConstantOfShape", graph.add("Shape", mask), value=np.array([lowest], "float32"))
+        graph.output("bias", bias)
+        graph.output("none", graph.add("Mul", filled, graph.constant(np.zeros(4, "float32"))))
+
+    result = compiled(context, build, precision=precision)({"mask": np.array([1, 0, 1, 0], "float32")})
+    assert (result["bias"][1::2] < -60000).all()
+    np.testing.assert_array_equal(result["bias"][::2], [0, 0])
+    np.testing.assert_array_equal(result["none"], np.zeros(4))
 
 
 def test_operators_that_overflow_stay_in_fp32_at_fp16(context: pumice.Context) -> None:

@@ -1,6 +1,7 @@
 #include "core/tensor_desc.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -202,6 +203,17 @@ HostTensor HostTensor::copy_of(TensorDesc desc, const void* bytes) {
   return {std::move(desc), copy, copy.get()};
 }
 
+namespace {
+
+// The nearest number that the narrow type has: masks add the lowest float32, and 0 * -infinity would be NaN.
+float saturated_to(DType dtype, float value) {
+  if (!std::isfinite(value)) return value;
+  const float largest = dtype == DType::float16 ? 65504.0f : 0x1.fep127f;
+  return std::clamp(value, -largest, largest);
+}
+
+}  // namespace
+
 HostTensor HostTensor::converted(DType dtype) const {
   if (desc.dtype == dtype) return *this;
   if (!is_working_float(desc.dtype) || !is_working_float(dtype))
@@ -215,7 +227,10 @@ HostTensor HostTensor::converted(DType dtype) const {
     return copy_of(target, values.data());
   }
   std::vector<uint16_t> values(count);
-  for (size_t i = 0; i < count; ++i) values[i] = dtype == DType::float16 ? half_from_float(value(i)) : bfloat16_from_float(value(i));
+  for (size_t i = 0; i < count; ++i) {
+    const float number = saturated_to(dtype, value(i));
+    values[i] = dtype == DType::float16 ? half_from_float(number) : bfloat16_from_float(number);
+  }
   return copy_of(target, values.data());
 }
 

@@ -78,7 +78,8 @@ struct HostTensor {
   static HostTensor copy_of(TensorDesc desc, const void* bytes);
   // The elements of an integer or bool tensor as int64. Throws GraphError for other dtypes.
   std::vector<int64_t> as_int64() const;
-  // Itself, or between float32, float16 and bfloat16, rounded to nearest even. Throws Error for other dtypes.
+  // Itself, or between float32, float16 and bfloat16, rounded to nearest even, a finite number beyond the range to the largest one.
+  // Throws Error for other dtypes.
   HostTensor converted(DType dtype) const;
   // The elements of any numeric tensor as double (float16 and bfloat16 included).
   std::vector<double> as_double() const;

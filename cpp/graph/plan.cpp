@@ -114,6 +114,10 @@ class Binder {
       result_.kernels[node.report] = "host";
       return;
     }
+    if (makes_nothing(node)) {
+      result_.kernels[node.report] = "none";
+      return;
+    }
     try {
       if (!placement_.parts[i].empty())
         lower_parts(node, i);
@@ -122,6 +126,10 @@ class Binder {
     } catch (const UnsupportedError& error) {
       refused_.insert(refused_.end(), error.items.begin(), error.items.end());
     }
+  }
+
+  bool makes_nothing(const ProgramNode& node) const {
+    return std::ranges::all_of(node.outputs, [&](ValueId output) { return output == kAbsent || shapes_.desc(output)->elements() == 0; });
   }
 
   void lower_whole(const ProgramNode& node, size_t i) {

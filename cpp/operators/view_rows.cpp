@@ -8,6 +8,20 @@
 namespace pumice {
 namespace {
 
+int64_t nonzero_product(const Shape& sizes) {
+  int64_t product = 1;
+  for (const int64_t size : sizes)
+    if (size > 0) product = checked_mul(product, size, "reshaped elements");
+  return product;
+}
+
+// Exporters split a last axis by -1 also where the batch is 0: [0, 5, 32] as [0, 5, 4, -1] is [0, 5, 4, 8].
+int64_t inferred_without_zeros(const Shape& x, const Shape& y) {
+  const int64_t wanted = nonzero_product(x), known = nonzero_product(y);
+  const bool same = std::count(x.begin(), x.end(), 0) == std::count(y.begin(), y.end(), 0);
+  return same && wanted % known == 0 ? wanted / known : -1;
+}
+
 void shape_of_reshape(ShapeContext& node) {
   const TensorDesc& x = node.input(0);
   Shape y = node.host_integers(1);
@@ -23,8 +37,9 @@ void shape_of_reshape(ShapeContext& node) {
     else
       known = checked_mul(known, y[i], "reshaped elements");
   }
-  if (inferred && (known == 0 || x.elements() % known != 0)) fail();
-  if (inferred) *inferred = x.elements() / known;
+  if (inferred && known != 0 && x.elements() % known != 0) fail();
+  if (inferred) *inferred = known ? x.elements() / known : inferred_without_zeros(x.shape, y);
+  if (inferred && *inferred < 0) fail();
   if (element_count(y) != x.elements()) fail();
   node.output(0, x.dtype, y);
 }

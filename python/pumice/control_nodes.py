@@ -9,7 +9,9 @@ import numpy as np
 from .compounds import Kind, Made, kind_of
 from .errors import graph_error
 from .graph_builder import Builder
+from .grid_nodes import add_affine_grid
 from .loop_nodes import add_loop, add_scan
+from .ml_nodes import ML_NODES
 from .recipe import NodeRecipe, Recipe
 from .selection_nodes import INT64, SELECTION_NODES
 from .sequence_nodes import SEQUENCE_NODES
@@ -90,11 +92,13 @@ def _add_one_hot(builder: Builder, node: NodeRecipe) -> None:
 
 
 CONTROL_NODES: ControlNodes = {
+    "AffineGrid": add_affine_grid,
     "Dropout": _add_dropout,
     "If": _add_if,
     "Loop": add_loop,
     "OneHot": _add_one_hot,
     "Scan": add_scan,
+    **ML_NODES,
     **SEQUENCE_NODES,
     **SELECTION_NODES,
 }

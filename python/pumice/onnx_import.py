@@ -50,7 +50,8 @@ def parse(file: ModelFile) -> ModelProto:
 
 
 def _is_claimed(op: str, domain: str) -> bool:
-    return _pumice.has_operator(op, domain) or (not domain and (op in CONTROL_NODES or op in UPGRADES))
+    qualified = f"{domain}::{op}" if domain else op
+    return _pumice.has_operator(op, domain) or qualified in CONTROL_NODES or qualified in UPGRADES
 
 
 def _check_text(message: Any, file: ModelFile) -> None:

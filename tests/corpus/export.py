@@ -1,0 +1,220 @@
+"""Exports the models of the corpus into graphs/: python -m corpus.export [NAME ...]."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from torch import nn
+
+from .case import Case, Sizes, arrays
+from .run import reference
+from .store import Stored, save
+
+FAMILIES = (
+    "transformers",
+    "decoders",
+    "vision",
+    "patches",
+    "detection",
+    "speech",
+    "generative",
+    "sampling",
+    "recurrent",
+    "control_flow",
+    "pipelines",
+)
+
+
+def cases() -> Iterator[Case]:
+    for family in FAMILIES:
+        yield from importlib.import_module(f"corpus.{family}").CASES
+
+
+# ---- weights
+
+
+def seeded(module: nn.Module) -> nn.Module:
+    """With weights that keep activations near 1: 1 / sqrt(fan in), norms near 1, statistics of batches that are not 0 and 1."""
+    random = torch.Generator().manual_seed(0)
+    for name, parameter in module.named_parameters():
+        _fill(name, parameter, random)
+    for name, buffer in module.named_buffers():
+        if name.endswith("running_mean"):
+            buffer.normal_(0, 0.2, generator=random)
+        elif name.endswith("running_var"):
+            buffer.uniform_(0.7, 1.4, generator=random)
+    return module.eval()
+
+
+@torch.no_grad()
+def _fill(name: str, parameter: nn.Parameter, random: torch.Generator) -> None:
+    role = name.rsplit(".", 1)[-1]
+    if getattr(parameter, "as_made", False):
+        return
+    if parameter.ndim < 2 or role == "original0":  # the lengths of a weight that is stored as lengths and directions
+        parameter.normal_(1 if role in ("weight", "original0") else 0, 0.1, generator=random)
+    else:
+        fan_in = parameter.shape[-2] if role in ("up", "down") else parameter[0].numel()
+        parameter.normal_(0, fan_in**-0.5, generator=random)
+
+
+# ---- exporters
+
+
+def exported(case: Case, exporter: str, dtype: torch.dtype = torch.float32) -> onnx.ModelProto:
+    """Raises what the exporter raises."""
+    if exporter == "sklearn":
+        made = case.make()
+        assert isinstance(made, onnx.ModelProto)
+        return made
+    torch.manual_seed(0)
+    module = case.make()
+    if isinstance(module, torch.jit.ScriptModule):
+        module = module.eval()
+    else:
+        module = seeded(module).to(dtype)
+    example = tuple(
+        torch.from_numpy(array).to(dtype) if array.dtype == np.float32 else torch.from_numpy(array)
+        for array in case.example().values()
+    )
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        path = Path(folder) / "model.onnx"
+        names = {"input_names": list(case.inputs), "output_names": list(case.outputs), "opset_version": case.opset}
+        if exporter == "dynamo":
+            shapes = _dynamic(case)
+            if shapes:
+                names["dynamic_shapes"] = shapes
+            torch.onnx.export(
+                module, example, str(path), dynamo=True, external_data=False, verbose=False, **names, **case.options
+            )
+        else:
+            axes = {name: symbols for name, symbols in _symbols(case).items() if symbols}
+            torch.onnx.export(module, example, str(path), dynamo=False, dynamic_axes=axes, **names)
+        return onnx.load(str(path))
+
+
+def _symbols(case: Case) -> dict[str, dict[int, str]]:
+    return {
+        name: {axis: size for axis, size in enumerate(one.dimensions) if isinstance(size, str)}
+        for name, one in case.inputs.items()
+    }
+
+
+def _dynamic(case: Case) -> tuple[Any, ...] | None:
+    symbols = _symbols(case)
+    if not any(symbols.values()):
+        return None
+    return tuple({axis: torch.export.Dim.DYNAMIC for axis in axes} or None for axes in symbols.values())
+
+
+# ---- files
+
+
+def files(case: Case) -> Iterator[Callable[[], Stored]]:
+    """What exports each file of a case."""
+    for exporter in case.exporters:
+        yield functools.partial(_file, case, exporter)
+    for variant in case.variants:
+        yield functools.partial(_variant, case, variant)
+
+
+def _file(case: Case, exporter: str) -> Stored:
+    model = exported(case, exporter)
+    name = f"{case.name}.{exporter}" if len(case.exporters) > 1 else case.name
+    return Stored(name, exporter, case.inputs, _possible(case, model), model)
+
+
+def _possible(case: Case, model: onnx.ModelProto) -> list[Sizes]:
+    """The sizes that ONNX Runtime runs: an exporter may have written the example's into the nodes, or left those of 0 open."""
+    session = reference(model)
+    possible = []
+    for sizes in case.sizes:
+        try:
+            session.run(None, arrays(case.inputs, sizes))
+        except Exception as error:  # of the runtime's own class
+            if sizes is case.sizes[0]:
+                raise
+            print(f"{case.name} without {sizes}: {str(error).splitlines()[0][:100]}")
+            continue
+        possible.append(sizes)
+    return possible
+
+
+def _variant(case: Case, variant: str) -> Stored:
+    """Of the file of the first exporter."""
+    base = _file(case, case.exporters[0])
+    name = f"{case.name}.{variant}"
+    inputs = base.inputs
+    if variant == "fp16":
+        model = exported(case, base.exporter, torch.float16)
+        halves = {key: one.__class__("float16", one.dimensions, one.values) for key, one in inputs.items()}
+        inputs = {key: halves[key] if one.dtype == "float32" else one for key, one in inputs.items()}
+    else:
+        model = quantised(base, variant)
+    return Stored(name, f"{base.exporter}, {variant}", inputs, base.sizes, model)
+
+
+def quantised(base: Stored, variant: str) -> onnx.ModelProto:
+    """By ONNX Runtime: weights in int8, activations measured as the model runs ("dynamic") or beforehand ("qdq")."""
+    from onnxruntime import quantization
+
+    with tempfile.TemporaryDirectory() as folder:
+        source, prepared, made = (str(Path(folder) / name) for name in ("source.onnx", "prepared.onnx", "made.onnx"))
+        plain = onnx.ModelProto()
+        plain.CopyFrom(base.model)
+        del plain.graph.value_info[:]  # which does not hold for what the quantiser makes of the graph
+        onnx.save(plain, source)
+        quantization.quant_pre_process(source, prepared, skip_symbolic_shape=True)
+        if variant == "dynamic_int8":
+            quantization.quantize_dynamic(prepared, made, weight_type=quantization.QuantType.QInt8)
+        else:
+            quantization.quantize_static(
+                prepared, made, _Calibration(base), quant_format=quantization.QuantFormat.QDQ, per_channel=True
+            )
+        return onnx.load(made)
+
+
+class _Calibration:
+    """Gives the quantiser each set of inputs once."""
+
+    def __init__(self, base: Stored) -> None:
+        self._left = [arrays(base.inputs, sizes) for sizes in base.sizes]
+
+    def get_next(self) -> dict[str, np.ndarray[Any, Any]] | None:
+        return self._left.pop() if self._left else None
+
+
+def main() -> int:
+    failed: list[str] = []
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="parts of names; all of the cases without one")
+    wanted = parser.parse_args().names
+    for case in cases():
+        if wanted and not any(part in case.name for part in wanted):
+            continue
+        for file in files(case):
+            try:
+                stored = file()
+            except Exception as error:  # whatever an exporter raises: the others go on
+                failed.append(case.name)
+                print(f"{case.name}: {type(error).__name__}: {str(error)[:600]}", flush=True)
+                continue
+            save(stored)
+            print(stored.name, len(stored.model.graph.node), "nodes, opset", stored.opset, flush=True)
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""Runs models of the corpus beside ONNX Runtime, and says how far apart they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+import pumice
+
+from .case import arrays
+from .store import Stored
+
+
+def reference(model: onnx.ModelProto) -> Any:
+    """A session of ONNX Runtime on the CPU that runs the nodes as they are written."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def error_of(actual: Any, expected: Any) -> float:
+    """The largest difference in parts of the largest expected number; what is no float has to be equal. Lists: item by item."""
+    if isinstance(expected, list):
+        assert isinstance(actual, list) and len(actual) == len(expected)
+        return max((error_of(one, other) for one, other in zip(actual, expected, strict=True)), default=0.0)
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+    if expected.dtype.kind != "f":
+        np.testing.assert_array_equal(actual, expected)
+        return 0.0
+    if not expected.size:
+        return 0.0
+    a, b = actual.astype(np.float64), expected.astype(np.float64)
+    np.testing.assert_array_equal(np.isfinite(a), np.isfinite(b))
+    finite = np.isfinite(b)
+    np.testing.assert_array_equal(a[~finite], b[~finite])
+    difference = np.abs(a[finite] - b[finite]).max(initial=0)
+    return float(difference / max(np.abs(b[finite]).max(initial=0), 1e-3))
+
+
+def worst_error(stored: Stored, model: pumice.Model, runtime: Any) -> float:
+    """Over all sizes and outputs."""
+    worst = 0.0
+    for sizes in stored.sizes:
+        given = arrays(stored.inputs, sizes)
+        results = model(*(given[one.name] for one in model.inputs))
+        results = [results] if len(model.outputs) == 1 else list(results)
+        for value, actual, expected in zip(model.outputs, results, runtime.run(None, given), strict=True):
+            try:
+                worst = max(worst, error_of(actual, expected))
+            except AssertionError as error:
+                raise AssertionError(f"{stored.name}: output '{value.name}' with {sizes}: {error}") from None
+    return worst
+
+
+def depth(model: onnx.ModelProto) -> int:
+    """Nodes on the longest way from an input to an output."""
+    level: dict[str, int] = {}
+    for node in model.graph.node:  # in the order in which they can run
+        below = max((level.get(name, 0) for name in node.input), default=0)
+        level.update(dict.fromkeys(node.output, below + 1))
+    return max((level.get(value.name, 0) for value in model.graph.output), default=0)
+
+
+def tolerance(stored: Stored, precision: str = "fp32") -> float:
+    """In parts of the largest number: each node on the longest way rounds (to 24 bits, to 11 in halves), and such errors add up as
+    random ones do: 4 sqrt(depth) roundings. A product of matrices is one node with many additions: in fp32 it counts for 16.
+    """
+    half = precision == "fp16" or any(one.data_type == onnx.TensorProto.FLOAT16 for one in stored.model.graph.initializer)
+    rounding = 2.0**-11 if half else 16 * 2.0**-24
+    return float(4 * rounding * np.sqrt(depth(stored.model)))
+
+
+def dispatches(model: pumice.Model, given: Sequence[Any]) -> int:
+    return len(model.program.profile(model.arguments(*given)))

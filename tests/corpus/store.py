@@ -1,0 +1,125 @@
+"""Exported models without the bulk of their weights: a large tensor of floats is kept as a line that says how to make such a one."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from .case import Input, Sizes
+
+FOLDER = Path(__file__).parent / "graphs"
+SUFFIX = ".onnx.xz"
+_KEPT = 128  # elements; smaller tensors stay as they are
+_DESCRIBED = "made as "  # in a tensor's doc_string
+_KEY = "corpus"  # of the metadata
+_DTYPES = {1: np.float32, 10: np.float16, 11: np.float64, 16: ml_dtypes.bfloat16, 3: np.int8, 2: np.uint8}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A model of the corpus and what it is run with."""
+
+    name: str
+    exporter: str
+    inputs: dict[str, Input]
+    sizes: list[Sizes]
+    model: onnx.ModelProto
+
+    @property
+    def opset(self) -> int:
+        return next(one.version for one in self.model.opset_import if one.domain in ("", "ai.onnx"))
+
+
+def names() -> list[str]:
+    return sorted(path.name.removesuffix(SUFFIX) for path in FOLDER.glob("*" + SUFFIX))
+
+
+def load(name: str) -> Stored:
+    model = onnx.ModelProto()
+    model.ParseFromString(lzma.decompress((FOLDER / (name + SUFFIX)).read_bytes()))
+    facts = json.loads(model.metadata_props[0].value)
+    del model.metadata_props[:]
+    for tensor in tensors(model.graph):
+        if tensor.doc_string.startswith(_DESCRIBED):
+            _fill(tensor)
+    inputs = {key: Input(one["dtype"], tuple(one["dimensions"]), one["values"]) for key, one in facts["inputs"].items()}
+    return Stored(name, facts["exporter"], inputs, facts["sizes"], model)
+
+
+def save(stored: Stored) -> None:
+    path = FOLDER / (stored.name + SUFFIX)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(lzma.compress(compact(stored).SerializeToString(deterministic=True), preset=9 | lzma.PRESET_EXTREME))
+
+
+def compact(stored: Stored) -> onnx.ModelProto:
+    model = onnx.ModelProto()
+    model.CopyFrom(stored.model)
+    _strip(model)
+    for tensor in tensors(model.graph):
+        _describe(tensor)
+    inputs = {name: asdict(one) for name, one in stored.inputs.items()}
+    facts = {"exporter": stored.exporter, "inputs": inputs, "sizes": stored.sizes}
+    onnx.helper.set_model_props(model, {_KEY: json.dumps(facts)})
+    return model
+
+
+def tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """The initializers, those of subgraphs too."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from tensors(attribute.g)
+
+
+def _strip(message: Any) -> None:
+    """Without stack traces and texts, which say where and by what it was exported."""
+    for field in ("doc_string", "metadata_props"):
+        if field in message.DESCRIPTOR.fields_by_name:
+            message.ClearField(field)
+    for field, value in message.ListFields():
+        if field.type != field.TYPE_MESSAGE:
+            continue
+        for one in value if not hasattr(value, "DESCRIPTOR") else [value]:
+            _strip(one)
+
+
+def _describe(tensor: onnx.TensorProto) -> None:
+    if tensor.data_type not in _DTYPES or np.prod(tensor.dims) <= _KEPT:
+        return
+    values = numpy_helper.to_array(tensor).astype(np.float64)
+    low, high = values.min(), values.max()
+    if not np.isfinite([low, high]).all() or len(np.unique(values)) < min(0.6 * values.size, 100):
+        return  # a mask or a table: what it holds means something
+    one_sided = low >= 0 or high <= 0
+    text = f"uniform {low:.6g} {high:.6g}" if one_sided else f"normal {values.mean():.6g} {values.std():.6g}"
+    tensor.doc_string = _DESCRIBED + text
+    for field in ("raw_data", "float_data", "int32_data", "double_data"):
+        tensor.ClearField(field)
+
+
+def _fill(tensor: onnx.TensorProto) -> None:
+    """Every tensor has numbers of its own, the same ones each time."""
+    kind, a, b = tensor.doc_string.removeprefix(_DESCRIBED).split()
+    dtype = np.dtype(_DTYPES[tensor.data_type])
+    random = np.random.Generator(np.random.PCG64(zlib.crc32(tensor.name.encode())))
+    shape = tuple(tensor.dims)
+    if kind == "uniform":
+        values = random.uniform(float(a), float(b), shape)
+    else:
+        values = random.standard_normal(shape) * float(b) + float(a)
+    if dtype.kind in "iu":
+        values = np.clip(np.rint(values), np.iinfo(dtype).min, np.iinfo(dtype).max)
+    tensor.raw_data = values.astype(dtype).tobytes()
+    tensor.ClearField("doc_string")
