@@ -1,7 +1,8 @@
 #include "operators/attention.h"
 
 #include <algorithm>
-#include <bit>
+#include <cmath>
+#include <cstdio>
 
 #include "core/error.h"
 #include "core/rounding.h"
@@ -61,6 +62,18 @@ AttentionPlan rows_plan(const LowerContext& node, const Attention& a) {
   return plan;
 }
 
+// Sixteen rows a subgroup of 8.
+AttentionPlan lanes_plan(const Attention& a) {
+  constexpr int64_t kRows = 16, kKeys = 16, kMostIterations = 60000;
+  AttentionPlan plan{"attention_lanes.comp"};
+  plan.groups_x = static_cast<uint64_t>(ceil_div(a.q.rows(), kRows));
+  plan.groups_y = static_cast<uint64_t>(a.q.batch() * a.q.heads());
+  const int64_t iterations = 1 + ceil_div(a.k.size(), 4) + ceil_div(a.v.size(), 4);
+  cut_keys(plan, a.k.rows(), ceil_div(ceil_div(a.k.rows(), kKeys) * iterations, kMostIterations));
+  plan.groups_z = static_cast<uint64_t>(plan.parts);
+  return plan;
+}
+
 AttentionPlan tiled_plan(const LowerContext& node, const Attention& a) {
   constexpr int64_t kRows = 64, kKeys = 32;
   const int64_t fours = a.v.size() <= 64 ? 1 : 2;
@@ -74,9 +87,19 @@ AttentionPlan tiled_plan(const LowerContext& node, const Attention& a) {
 }
 
 AttentionPlan plan_of(const LowerContext& node, const Attention& a) {
-  constexpr int64_t kFewRows = 16;
-  if (node.prefers_lanes() || a.q.heads() / a.k.heads() * a.q.rows() <= kFewRows) return rows_plan(node, a);
-  return tiled_plan(node, a);
+  constexpr int64_t kFewRows = 16, kLaneBytes = 64;  // shared ones of a column of values
+  const int64_t shared_rows = a.q.heads() / a.k.heads() * a.q.rows();
+  if (!node.prefers_lanes()) return shared_rows <= kFewRows ? rows_plan(node, a) : tiled_plan(node, a);
+  const auto shared = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
+  return a.q.rows() * 2 > kFewRows && a.v.size() * kLaneBytes <= shared ? lanes_plan(a) : rows_plan(node, a);
+}
+
+// A float as GLSL writes it.
+std::string literal(double value) {
+  if (std::isinf(value)) return value < 0 ? "minus_infinity" : "pm_infinity";
+  char text[40];
+  std::snprintf(text, sizeof text, "float(%.9g)", value);
+  return text;
 }
 
 void set_strides(StepBuilder& step, const std::string& name, const Heads& heads) {
@@ -91,6 +114,10 @@ StepBuilder attention_step(const LowerContext& node, const Attention& a, std::st
                      {"ZERO_EMPTY", flag(a.zero_empty)},
                      {"VEC4", flag(a.q.in_fours(dtype) && a.k.in_fours(dtype) && a.v.in_fours(dtype))}};
   macros.insert(macros.end(), more.begin(), more.end());
+  if (a.mask && a.mask->is_bool) {
+    macros.emplace_back("MASK_SHOWS", a.mask->hides ? "false" : "true");
+    macros.emplace_back("HIDDEN", literal(a.mask->hidden));
+  }
   spec.emplace_back("SIZE", a.k.size());
   spec.emplace_back("V_SIZE", a.v.size());
   StepBuilder step(node.kernel(shader, dtype, macros, spec));
@@ -115,9 +142,7 @@ void add_steps(LowerContext& node, const Attention& a, const std::optional<Opera
   if (a.y.batch() * a.y.heads() * a.y.rows() * a.y.size() == 0) return;
   AttentionPlan plan = plan_of(node, a);
   const bool in_parts = plan.parts > 1 || terms;
-  if (in_parts && plan.stretch == 0) {  // of a kernel that knows no parts
-    plan = rows_plan(node, a);
-  }
+  if (in_parts && plan.stretch == 0) plan = rows_plan(node, a);  // the other kernels know no parts
   const bool y_fours = a.y.in_fours(node.float_dtype);
   const int64_t rows = a.y.batch() * a.y.heads() * a.y.rows();
   plan.macros.emplace_back("PARTS", flag(in_parts));

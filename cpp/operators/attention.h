@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <limits>
 #include <optional>
 
 #include "operators/lowering.h"
@@ -27,9 +28,10 @@ Heads heads_of(LowerContext& node, const TensorDesc& desc, const Operand& operan
 
 struct AttentionMask {
   Operand operand;
-  bool is_bool = false;
-  std::array<int64_t, 4> strides{};  // 0 where it is broadcast
-  int64_t keys = 0;                  // past them nothing is seen
+  bool is_bool = false, hides = false;                       // hides: true for keys that are not seen
+  double hidden = -std::numeric_limits<double>::infinity();  // the score of what a bool mask hides
+  std::array<int64_t, 4> strides{};                          // 0 where it is broadcast
+  int64_t keys = 0;                                          // past them nothing is seen
 };
 
 struct Attention {

@@ -1,6 +1,7 @@
 // Attention, whole.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/error.h"
 #include "operators/attention.h"
@@ -117,7 +118,8 @@ Heads joined(LowerContext& node, Input input, Input past, Output present) {
 }
 
 AttentionMask mask_of(const LowerContext& node, const TensorDesc& desc) {
-  AttentionMask mask{node.in(kMask), desc.dtype == DType::bool_, {}, desc.shape.back()};
+  AttentionMask mask{node.in(kMask), desc.dtype == DType::bool_};
+  mask.keys = desc.shape.back();
   const size_t rank = desc.shape.size();
   for (size_t i = 0; i < rank; ++i) mask.strides[4 - rank + i] = desc.shape[i] == 1 ? 0 : desc.strides[i];
   return mask;
@@ -142,27 +144,123 @@ void lower_attention(LowerContext& node) {
   add_attention(node, a, static_cast<Scores>(attributes.integer("qk_matmul_output_mode", 0)), node.out(kScores));
 }
 
+namespace {
+
+// A shape with its axes in another order.
+Shape ordered(const Shape& shape, const std::vector<int64_t>& axes) {
+  Shape result;
+  for (const int64_t axis : axes) result.push_back(shape[static_cast<size_t>(axis)]);
+  return result;
+}
+
+std::vector<int64_t> axes_of(const ShapeContext& node, std::string_view name, size_t rank) {
+  const auto axes = node.attributes().integers(name);
+  if (axes.size() != rank || checked_axes(node, axes, rank).size() != rank)
+    node.fail("'" + std::string(name) + "': " + std::to_string(rank) + " axes expected");
+  return axes;
+}
+
+// Leading axes of q, k, v and the mask broadcast.
+void shape_of_recognised(ShapeContext& node) {
+  const size_t rank = node.input(kQ).shape.size();
+  const auto seen = [&](Input input, std::string_view axes) { return ordered(node.input(input).shape, axes_of(node, axes, rank)); };
+  const Shape q = seen(kQ, "q_axes"), k = seen(kK, "k_axes"), v = seen(kV, "v_axes");
+  if (q.back() != k.back() || k[rank - 2] != v[rank - 2])
+    node.fail("queries " + to_string(q) + ", keys " + to_string(k) + " and values " + to_string(v) + " do not fit");
+  const auto leading = [&](const Shape& shape) {
+    return Shape(shape.begin(), shape.end() - std::min<std::ptrdiff_t>(2, std::ssize(shape)));
+  };
+  Shape y;
+  try {
+    y = broadcast_shape(broadcast_shape(leading(q), leading(k)), leading(v));
+    if (node.has(kMask)) {
+      y = broadcast_shape(y, leading(node.input(kMask).shape));
+      (void)broadcast_strides(node.input(kMask).shape, node.input(kMask).strides, [&] {
+        Shape scores = y;
+        scores.insert(scores.end(), {q[rank - 2], k[rank - 2]});
+        return scores;
+      }());
+    }
+  } catch (const GraphError& error) {
+    node.fail(error.what());
+  }
+  y.insert(y.end(), {q[rank - 2], v.back()});
+  node.output(kY, node.input(kQ).dtype, ordered(y, axes_of(node, "y_axes", rank)));
+}
+
+// To `size`, where it is 1.
+void broadcast(Heads& heads, size_t axis, int64_t size) {
+  if (heads.sizes[axis] == size) return;
+  heads.sizes[axis] = size, heads.strides[axis] = 0;
+}
+
+}  // namespace
+
+void lower_recognised_attention(LowerContext& node) {
+  const Attributes& attributes = *node.attributes;
+  const auto side = [&](Input input, std::string_view axes) {
+    return heads_of(node, node.input(input), node.in(input), attributes.integers(axes));
+  };
+  const auto y_axes = attributes.integers("y_axes");
+  std::vector<int64_t> places(y_axes.size());
+  for (size_t i = 0; i < y_axes.size(); ++i) places[static_cast<size_t>(y_axes[i])] = static_cast<int64_t>(i);
+  Attention a{side(kQ, "q_axes"), side(kK, "k_axes"), side(kV, "v_axes"), heads_of(node, node.output(kY), node.out(kY), places)};
+  for (Heads* heads : {&a.q, &a.k, &a.v}) broadcast(*heads, 0, a.y.batch());
+  broadcast(a.q, 1, a.y.heads());
+  if (a.k.heads() != a.v.heads())
+    for (Heads* heads : {&a.k, &a.v}) broadcast(*heads, 1, a.y.heads());
+  if (node.has_input(kMask)) {
+    a.mask = mask_of(node, node.input(kMask));
+    a.mask->keys = a.k.rows();
+    a.mask->hides = attributes.integer("mask_hides") != 0;
+    a.mask->hidden = attributes.real("hidden");
+  }
+  a.scale = attributes.real("scale");
+  a.zero_empty = attributes.integer("zero_empty") != 0;
+  const auto divisors = static_cast<size_t>(attributes.integer("divisors"));
+  for (size_t i = kMask + 1; i < node.inputs.size(); ++i) {
+    const double number = node.host(i)->as_double()[0];
+    a.scale = i <= kMask + divisors ? a.scale / number : a.scale * number;
+  }
+  add_attention(node, a);
+}
+
 Rows attention_rows() {
   const auto floats = [](std::string_view name) { return value(name, kFloats); };
   const auto optional_floats = [](std::string_view name) { return optional_value(name, kFloats); };
-  return {{"Attention",
-           Skeleton::contraction,
-           {{floats("q"), floats("k"), floats("v"), optional_value("attn_mask", kFloats | kBool), optional_floats("past_key"),
-             optional_floats("past_value"), optional_value("nonpad_kv_seqlen", kInt64)},
-            {floats("y"), optional_floats("present_key"), optional_floats("present_value"), optional_floats("qk_matmul_output")},
-            {integer("is_causal", 0),
-             optional("kv_num_heads", AttributeKind::integer),
-             integer("left_window_size", -1),
-             optional("q_num_heads", AttributeKind::integer),
-             {"qk_matmul_output_mode", AttributeKind::integer, int64_t{0}, false, {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{3}}},
-             integer("right_window_size", -1),
-             optional("scale", AttributeKind::real),
-             real("softcap", 0),
-             optional("softmax_precision", AttributeKind::integer)},
-            3,
-            4},
-           shape_of_attention,
-           lower_attention}};
+  return {
+      {"Attention",
+       Skeleton::contraction,
+       {{floats("q"), floats("k"), floats("v"), optional_value("attn_mask", kFloats | kBool), optional_floats("past_key"),
+         optional_floats("past_value"), optional_value("nonpad_kv_seqlen", kInt64)},
+        {floats("y"), optional_floats("present_key"), optional_floats("present_value"), optional_floats("qk_matmul_output")},
+        {integer("is_causal", 0),
+         optional("kv_num_heads", AttributeKind::integer),
+         integer("left_window_size", -1),
+         optional("q_num_heads", AttributeKind::integer),
+         {"qk_matmul_output_mode", AttributeKind::integer, int64_t{0}, false, {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{3}}},
+         integer("right_window_size", -1),
+         optional("scale", AttributeKind::real),
+         real("softcap", 0),
+         optional("softmax_precision", AttributeKind::integer)},
+        3,
+        4},
+       shape_of_attention,
+       lower_attention},
+      // What is recognised where it was written out: axes of q, k and v in the order of [.., rows, size], those of the result in its own.
+      {"pumice::Attention",
+       Skeleton::contraction,
+       {{floats("q"), floats("k"), floats("v"), optional_value("mask", kFloats | kBool), {"scales", kFloats, true, true}},
+        {floats("y")},
+        {integer("divisors", 0), real("hidden", -std::numeric_limits<double>::infinity()), required("k_axes", AttributeKind::integers),
+         integer("mask_hides", 0), required("q_axes", AttributeKind::integers), real("scale", 1),
+         required("v_axes", AttributeKind::integers), required("y_axes", AttributeKind::integers), integer("zero_empty", 0)},
+        2,
+        4},
+       shape_of_recognised,
+       lower_recognised_attention,
+       {},
+       ~host_bits(kQ, kK, kV, kMask)}};
 }
 
 }  // namespace pumice

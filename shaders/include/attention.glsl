@@ -1,6 +1,6 @@
 // What the attention kernels share: y = softmax(scale q k^T + mask) v of tensors [batch, heads, rows, size], of any strides but for the
 // last axis. Scores never leave the kernel: the keys are walked once, with the largest score and the sum of exponentials so far.
-// MASKED 1: a bool says which keys a row sees; 2: a number is added to its score. COUNTED: of each image only so many keys count, and
+// MASKED 1: where a bool is MASK_SHOWS a row sees a key, elsewhere its score is HIDDEN; 2: a number is added to its score. COUNTED: of each image only so many keys count, and
 // the place of a row is found from the end of them. ZERO_EMPTY: a row that sees no key is zero, otherwise NaN. PARTS: keys come in parts
 // of p.stretch, whose results the kernel attention_combine puts together. VEC4, Y_VEC4: heads are aligned fours.
 #define minus_infinity uintBitsToFloat(0xff800000u)
@@ -92,7 +92,7 @@ float score_of(uint image, uint head, uint row, uint key, float product) {
   const uint at = p.mask_offset + image * p.mask_batch + head * p.mask_head + row * p.mask_row + key * p.mask_key;
 #endif
 #if MASKED == 1
-  if (!pm_load_bool(mask, at)) return minus_infinity;
+  if (pm_load_bool(mask, at) != MASK_SHOWS) return HIDDEN;
 #elif MASKED == 2
   score += pm_load(mask, at);
 #endif
