@@ -86,10 +86,36 @@ AttentionPlan tiled_plan(const LowerContext& node, const Attention& a) {
   return plan;
 }
 
+// On matrix units: 4 subgroups of 16 or 32 rows. None where the device has none, or where heads are too long or no aligned eights.
+std::optional<AttentionPlan> matrix_plan(const LowerContext& node, const Attention& a) {
+  constexpr int64_t kSubgroups = 4, kKeys = 32, kLargest = 256, kSmall = 128;
+  const int64_t subgroup = node.subgroup();
+  const auto suits = [&](const Heads& heads) { return heads.in_vectors(node.float_dtype, 8) && heads.size() <= kLargest; };
+  if (!node.has_matrices() || (subgroup != 32 && subgroup != 64) || !suits(a.q) || !suits(a.k) || !suits(a.v) || a.k.size() == 0) return {};
+  const auto groups_of = [&](int64_t sub) { return ceil_div(a.q.rows(), kSubgroups * sub * 16) * a.q.batch() * a.q.heads(); };
+  const int64_t sub = a.k.size() + a.v.size() <= kSmall && groups_of(2) >= kBusyGroups ? 2 : 1;
+  const int64_t row = round_up(std::max(a.k.size(), a.v.size()), 16) / 8 + 1,
+                bytes = (kKeys * row + kSubgroups * sub * 16 * (kKeys / 4 + 1)) * 16;
+  const int64_t invocations = kSubgroups * subgroup;
+  if (bytes > static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize")) ||
+      invocations > static_cast<int64_t>(node.context->limit("maxComputeWorkGroupInvocations")))
+    return {};
+  AttentionPlan plan{"attention_matrix.comp"};
+  plan.macros = {{"SUBGROUP", number(subgroup)}};
+  plan.spec = {{"INVOCATIONS", invocations}, {"SUB", sub}};
+  plan.groups_x = static_cast<uint64_t>(ceil_div(a.q.rows(), kSubgroups * sub * 16));
+  plan.groups_y = static_cast<uint64_t>(a.q.batch() * a.q.heads());
+  return plan;
+}
+
 AttentionPlan plan_of(const LowerContext& node, const Attention& a) {
   constexpr int64_t kFewRows = 16, kLaneBytes = 64;  // shared ones of a column of values
   const int64_t shared_rows = a.q.heads() / a.k.heads() * a.q.rows();
-  if (!node.prefers_lanes()) return shared_rows <= kFewRows ? rows_plan(node, a) : tiled_plan(node, a);
+  if (!node.prefers_lanes()) {
+    if (shared_rows <= kFewRows) return rows_plan(node, a);
+    const auto plan = matrix_plan(node, a);
+    return plan ? *plan : tiled_plan(node, a);
+  }
   const auto shared = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
   return a.q.rows() * 2 > kFewRows && a.v.size() * kLaneBytes <= shared ? lanes_plan(a) : rows_plan(node, a);
 }
@@ -112,7 +138,7 @@ StepBuilder attention_step(const LowerContext& node, const Attention& a, std::st
   const auto more = {std::pair<std::string, std::string>{"MASKED", a.mask ? a.mask->is_bool ? "1" : "2" : "0"},
                      {"COUNTED", flag(a.counts.has_value())},
                      {"ZERO_EMPTY", flag(a.zero_empty)},
-                     {"VEC4", flag(a.q.in_fours(dtype) && a.k.in_fours(dtype) && a.v.in_fours(dtype))}};
+                     {"VEC4", flag(a.q.in_vectors(dtype, 4) && a.k.in_vectors(dtype, 4) && a.v.in_vectors(dtype, 4))}};
   macros.insert(macros.end(), more.begin(), more.end());
   if (a.mask && a.mask->is_bool) {
     macros.emplace_back("MASK_SHOWS", a.mask->hides ? "false" : "true");
@@ -143,7 +169,7 @@ void add_steps(LowerContext& node, const Attention& a, const std::optional<Opera
   AttentionPlan plan = plan_of(node, a);
   const bool in_parts = plan.parts > 1 || terms;
   if (in_parts && plan.stretch == 0) plan = rows_plan(node, a);  // the other kernels know no parts
-  const bool y_fours = a.y.in_fours(node.float_dtype);
+  const bool y_fours = a.y.in_vectors(node.float_dtype, 4);
   const int64_t rows = a.y.batch() * a.y.heads() * a.y.rows();
   plan.macros.emplace_back("PARTS", flag(in_parts));
   plan.macros.emplace_back("Y_VEC4", flag(y_fours && !in_parts));
@@ -167,10 +193,10 @@ void add_steps(LowerContext& node, const Attention& a, const std::optional<Opera
 
 }  // namespace
 
-bool Heads::in_fours(DType dtype) const {
-  const auto bytes = static_cast<uint64_t>(bits(dtype) / 8 * 4);
-  const auto whole = [](int64_t stride) { return stride % 4 == 0; };
-  return size() % 4 == 0 && phase % bytes == 0 && std::all_of(strides.begin(), strides.end(), whole);
+bool Heads::in_vectors(DType dtype, int64_t width) const {
+  const auto bytes = static_cast<uint64_t>(bits(dtype) / 8 * width);
+  const auto whole = [&](int64_t stride) { return stride % width == 0; };
+  return size() % width == 0 && phase % bytes == 0 && std::all_of(strides.begin(), strides.end(), whole);
 }
 
 Heads heads_of(LowerContext& node, const TensorDesc& desc, const Operand& operand, const std::vector<int64_t>& perm) {

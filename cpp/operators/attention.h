@@ -20,7 +20,7 @@ struct Heads {
   int64_t heads() const { return sizes[1]; }
   int64_t rows() const { return sizes[2]; }
   int64_t size() const { return sizes[3]; }
-  bool in_fours(DType dtype) const;
+  bool in_vectors(DType dtype, int64_t width) const;  // aligned ones of so many elements
 };
 
 // A tensor of any strides seen in the order of axes `perm` (empty: its own), with leading axes of 1 up to four.

@@ -2,7 +2,8 @@
 // last axis. Scores never leave the kernel: the keys are walked once, with the largest score and the sum of exponentials so far.
 // MASKED 1: where a bool is MASK_SHOWS a row sees a key, elsewhere its score is HIDDEN; 2: a number is added to its score. COUNTED: of each image only so many keys count, and
 // the place of a row is found from the end of them. ZERO_EMPTY: a row that sees no key is zero, otherwise NaN. PARTS: keys come in parts
-// of p.stretch, whose results the kernel attention_combine puts together. VEC4, Y_VEC4: heads are aligned fours.
+// of p.stretch, whose results the kernel attention_combine puts together. VEC4, Y_VEC4: heads are aligned fours; EIGHTS: aligned eights of 16 bits, which the
+// kernel reads itself.
 #define minus_infinity uintBitsToFloat(0xff800000u)
 
 layout(push_constant) uniform parameter {
@@ -22,7 +23,11 @@ layout(push_constant) uniform parameter {
 layout(constant_id = 0) const uint SIZE = 64u;    // of a head's keys
 layout(constant_id = 1) const uint V_SIZE = 64u;  // of its values
 
-#if VEC4
+#if EIGHTS
+layout(binding = 0) readonly buffer Q { uvec4 q[]; };
+layout(binding = 1) readonly buffer K { uvec4 k[]; };
+layout(binding = 2) readonly buffer V { uvec4 v[]; };
+#elif VEC4
 layout(binding = 0) readonly buffer Q { sfpvec4 q[]; };
 layout(binding = 1) readonly buffer K { sfpvec4 k[]; };
 layout(binding = 2) readonly buffer V { sfpvec4 v[]; };
@@ -51,6 +56,7 @@ layout(binding = 5) readonly buffer Counts { uvec2 counts[]; };
 #define EPILOGUE(x) (x)
 #endif
 
+#if !EIGHTS
 // Four elements of a head from `i`, a multiple of four, on; zero past its end.
 #if VEC4
 #define LOAD_FOUR(name, x, size) \
@@ -66,6 +72,7 @@ layout(binding = 5) readonly buffer Counts { uvec2 counts[]; };
 LOAD_FOUR(load_q, q, SIZE)
 LOAD_FOUR(load_k, k, SIZE)
 LOAD_FOUR(load_v, v, V_SIZE)
+#endif
 
 uint first_q(uint image, uint head, uint row) { return p.q_offset + image * p.q_batch + head * p.q_head + row * p.q_row; }
 uint first_k(uint image, uint head) { return p.k_offset + image * p.k_batch + head / p.group * p.k_head; }

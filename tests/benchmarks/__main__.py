@@ -14,6 +14,7 @@ from typing import Any
 import pumice
 
 from . import (
+    attention,
     binding,
     control_flow,
     dv,
@@ -40,6 +41,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "control_flow": control_flow,
     "shapes": shapes,
     "operators": operators,
+    "attention": attention,
     "layers": layers,
     "models": models,
     "first_use": first_use,
