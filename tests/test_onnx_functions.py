@@ -47,22 +47,27 @@ def operators(proto: onnx.ModelProto) -> list[str]:
 
 
 def test_several_calls_with_names_of_their_bodies() -> None:
-    """One with inputs left out, one on what the other makes, one on a weight; a value has the name of one inside."""
-    inner = [node.output[0] for node in parse(ModelFile(attention())).graph.node]
+    """One with an input left out, one on what the other makes, one on a weight; a value has the name of one inside."""
+    inner = [node.output[0] for node in parse(ModelFile(cropped())).graph.node]
     assert "Y" in inner
-    taken = next(name for name in inner if name.startswith("QKAttnWeight"))
+    taken = next(name for name in inner if name != "Y")
     nodes = [
-        helper.make_node("Attention", ["q", "w", taken], ["a"]),
-        helper.make_node("Attention", ["a", "w", taken, "", "pk", "pv"], ["y", "k", "v"], is_causal=1),
+        helper.make_node("RotaryEmbedding", [taken, "w", "w"], ["a"]),
+        helper.make_node("RotaryEmbedding", ["a", "c", "c", "places"], ["b"], interleaved=1),
+        helper.make_node("CenterCropPad", ["b", "sizes"], ["y"], axes=[1, 3]),
     ]
-    inputs = {"q": ramp(2, 3, 4, 8), taken: ramp(2, 3, 4, 8), "pk": ramp(2, 3, 2, 8), "pv": ramp(2, 3, 2, 8) * 2}
-    weights = [numpy_helper.from_array(ramp(2, 3, 4, 8) * 3, "w")]
-    check(model(nodes, inputs, ["y", "k", "v"], initializer=weights), inputs)
+    inputs = {taken: ramp(2, 3, 4, 8), "places": np.array([[3, 0, 1, 1], [2, 2, 3, 0]])}
+    weights = [numpy_helper.from_array(ramp(2, 4, 4) * 3, "w"), numpy_helper.from_array(ramp(4, 4), "c")]
+    weights.append(numpy_helper.from_array(np.array([2, 6]), "sizes"))
+    check(model(nodes, inputs, ["y"], initializer=weights), inputs)
 
 
-def attention() -> onnx.ModelProto:
-    inputs = {name: ramp(1, 2, 3, 4) for name in "qkv"}
-    return model([helper.make_node("Attention", ["q", "k", "v"], ["Y"])], inputs, ["Y"])
+def cropped() -> onnx.ModelProto:
+    sizes = numpy_helper.from_array(np.array([2, 6]), "sizes")
+    inputs = {"x": ramp(1, 2, 3, 4)}
+    return model(
+        [helper.make_node("CenterCropPad", ["x", "sizes"], ["Y"], axes=[1, 3])], inputs, ["Y"], initializer=[sizes]
+    )
 
 
 def test_functions_in_functions_and_in_subgraphs() -> None:
@@ -87,19 +92,19 @@ def test_what_a_body_needs_and_is_not_there_is_named_with_the_function() -> None
 def test_a_function_whose_types_are_unknown_is_refused() -> None:
     nodes = [
         helper.make_node("Wobble", ["x"], ["q"], domain="far"),
-        helper.make_node("Attention", ["q", "x", "x"], ["y"]),
+        helper.make_node("RotaryEmbedding", ["q", "x", "x"], ["y"]),
     ]
-    proto = model(nodes, {"x": ramp(1, 2, 3, 4)}, ["y"])
+    proto = model(nodes, {"x": ramp(2, 3, 4)}, ["y"])
     proto.opset_import.append(helper.make_opsetid("far", 1))
     with pytest.raises(pumice.UnsupportedError) as caught:
         pumice.load(proto)
-    assert [item.split("operator ")[1] for item in caught.value.items] == ["far::Wobble", "Attention"]
+    assert [item.split("operator ")[1] for item in caught.value.items] == ["far::Wobble", "RotaryEmbedding"]
 
 
 def test_what_the_engine_has_is_not_expanded() -> None:
     nodes = [helper.make_node("Gelu", ["x"], ["g"]), helper.make_node("Softmax", ["g"], ["y"])]
     assert operators(model(nodes, {"x": ramp(3, 4)}, ["y"])) == ["Gelu", "Softmax"]
-    assert "Attention" not in operators(attention())
+    assert "CenterCropPad" not in operators(cropped())
 
 
 def test_one_hot_takes_any_numbers() -> None:

@@ -14,7 +14,7 @@ from onnx import ValueInfoProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import pumice
-from operator_cases import CASES, OPSET, Case, fills, indexed, integer_products, recurrents
+from operator_cases import CASES, OPSET, Case, attentions, fills, indexed, integer_products, recurrents
 from pumice.testing import assert_close
 
 Array = npt.NDArray[Any]
@@ -31,6 +31,7 @@ MODES = {
 }
 MEETING = (
     "Arg",
+    "Attention",
     "Conv",
     "Gemm",
     "Global",
@@ -144,6 +145,7 @@ OWN_REFERENCES = {
     "Pad: crops": cropped,
     "OneHot": fills.one_hot,
     "GatherElements": indexed.gathered_elements,
+    **attentions.REFERENCES,
     **integer_products.REFERENCES,
     **recurrents.REFERENCES,
 }

@@ -36,6 +36,24 @@ def test_the_kernel_of_integer_matrices_compiles_where_no_device_has_them(signed
     assert "CooperativeMatrixKHR" in shader.interface["capabilities"]
 
 
+@pytest.mark.parametrize("masked", ["0", "1", "2"])
+def test_attention_on_matrix_units_compiles_where_no_device_has_them(masked: str) -> None:
+    macros = {
+        "MASKED": masked,
+        "COUNTED": "1",
+        "ZERO_EMPTY": "1",
+        "VEC4": "1",
+        "Y_VEC4": "1",
+        "PARTS": "0",
+        "SUBGROUP": "32u",
+    }
+    macros |= {"MASK_SHOWS": "true", "HIDDEN": "minus_infinity"}
+    source = (SHADERS / "attention_matrix.comp").read_text()
+    options = pumice.ShaderOptions(storage="fp16")
+    shader = pumice.compile(source, options, macros=macros, include_dirs=[str(SHADERS)], name="attention_matrix")
+    assert "CooperativeMatrixKHR" in shader.interface["capabilities"]
+
+
 @pytest.mark.parametrize("storage", ["fp32", "fp16", "fp16_packed", "bf16_packed"])
 def test_the_kernel_of_columns_compiles_where_no_device_takes_it(storage: str) -> None:
     macros = {"MATRIX": "1", "HAS_BIAS": "1", "SUBGROUP": "32u"}

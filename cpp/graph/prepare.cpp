@@ -1,6 +1,7 @@
 // The order of the passes.
 #include "graph/fusion.h"
 #include "graph/passes.h"
+#include "graph/recognition.h"
 
 namespace pumice {
 namespace {
@@ -21,6 +22,7 @@ ProgramGraph prepare(const Graph& graph, const GraphPart& part, const ProgramOpt
   if (options.keep_all) make_all_outputs(prepared);
   fold_constants(prepared);
   remove_dead_nodes(prepared);
+  if (options.fuse && !options.keep_all) recognise_attention(prepared);
   set_precision(prepared);
   find_host_nodes(prepared);
   if (options.fuse && !options.keep_all) fuse(prepared);

@@ -12,6 +12,7 @@ namespace pumice {
 using Rows = std::vector<OperatorRow>;
 Rows map_rows();
 Rows contraction_rows();
+Rows attention_rows();
 Rows window_rows();
 Rows normalization_rows();
 Rows reduce_rows();

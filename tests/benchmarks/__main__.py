@@ -15,6 +15,7 @@ import pumice
 
 from . import (
     architectures,
+    attention,
     binding,
     control_flow,
     dv,
@@ -41,6 +42,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "control_flow": control_flow,
     "shapes": shapes,
     "operators": operators,
+    "attention": attention,
     "layers": layers,
     "models": models,
     "architectures": architectures,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from operator_cases import (
+    attentions,
     contractions,
     fills,
     folded,
@@ -32,6 +33,7 @@ FAMILIES = (
     contractions.einsums,
     contractions.determinants,
     contractions.wide_products,
+    attentions.attentions,
     windows.windows,
     windows.unpoolings,
     normalizations.normalizations,

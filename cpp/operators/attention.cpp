@@ -1,0 +1,243 @@
+#include "operators/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "core/error.h"
+#include "core/rounding.h"
+#include "operators/operator_table.h"
+#include "operators/strided.h"
+
+namespace pumice {
+namespace {
+
+constexpr int64_t kLeastInPart = 128;  // keys
+
+// How the kernels share out the work.
+struct AttentionPlan {
+  std::string_view shader;
+  Macros macros = {};
+  SpecValues spec = {};
+  uint64_t groups_x = 0, groups_y = 0, groups_z = 1;
+  int64_t parts = 1, stretch = 0;  // of the keys
+};
+
+std::string flag(bool set) {
+  return set ? "1" : "0";
+}
+
+std::string number(int64_t value) {
+  return std::to_string(value) + "u";
+}
+
+// Workgroups that keep a device busy.
+constexpr int64_t kBusyGroups = 264;
+
+void cut_keys(AttentionPlan& plan, int64_t keys, int64_t parts) {
+  plan.stretch = std::max<int64_t>(round_up(ceil_div(keys, std::max<int64_t>(parts, 1)), 4), 4);
+  plan.parts = std::max<int64_t>(ceil_div(keys, plan.stretch), 1);
+}
+
+// A few rows at a time, whose invocations read a key together.
+AttentionPlan rows_plan(const LowerContext& node, const Attention& a) {
+  constexpr int64_t kMostRows = 4, kLaneIterations = 9, kMostIterations = 60000;
+  const bool lanes = node.prefers_lanes();
+  const int64_t fours = ceil_div(std::max(a.k.size(), a.v.size()), 4), team = lanes ? 8 : fours <= 64 ? 16 : 128;
+  const int64_t teams = !lanes && team == 16 ? 16 : 1, held = ceil_div(fours, team);
+  const int64_t shared_rows = a.q.heads() / a.k.heads() * a.q.rows(), rows = std::min<int64_t>(shared_rows, kMostRows);
+  AttentionPlan plan{"attention_rows.comp"};
+  plan.macros = {{"TEAM", number(team)}, {"TEAMS", std::to_string(teams)}, {"HELD", number(held)},
+                 {"ROWS", number(rows)}, {"LANES", flag(lanes)},           {"SUBGROUP", std::to_string(node.subgroup())}};
+  plan.groups_x = static_cast<uint64_t>(ceil_div(shared_rows, rows));
+  plan.groups_y = static_cast<uint64_t>(a.k.batch() * a.k.heads());
+  const int64_t groups = static_cast<int64_t>(plan.groups_x * plan.groups_y), keys = a.k.rows();
+  int64_t parts = 1;
+  if (lanes)  // no loop may run too often
+    parts = ceil_div(ceil_div(keys, 4) * rows * kLaneIterations, kMostIterations);
+  else if (groups < kBusyGroups)
+    parts = std::min(ceil_div(kBusyGroups * 2, groups), ceil_div(keys, kLeastInPart));
+  cut_keys(plan, keys, parts);
+  plan.groups_z = static_cast<uint64_t>(plan.parts);
+  return plan;
+}
+
+// Sixteen rows a subgroup of 8.
+AttentionPlan lanes_plan(const Attention& a) {
+  constexpr int64_t kRows = 16, kKeys = 16, kMostIterations = 60000;
+  AttentionPlan plan{"attention_lanes.comp"};
+  plan.groups_x = static_cast<uint64_t>(ceil_div(a.q.rows(), kRows));
+  plan.groups_y = static_cast<uint64_t>(a.q.batch() * a.q.heads());
+  const int64_t iterations = 1 + ceil_div(a.k.size(), 4) + ceil_div(a.v.size(), 4);
+  cut_keys(plan, a.k.rows(), ceil_div(ceil_div(a.k.rows(), kKeys) * iterations, kMostIterations));
+  plan.groups_z = static_cast<uint64_t>(plan.parts);
+  return plan;
+}
+
+AttentionPlan tiled_plan(const LowerContext& node, const Attention& a) {
+  constexpr int64_t kRows = 64, kKeys = 32;
+  const int64_t fours = a.v.size() <= 64 ? 1 : 2;
+  node.check_loops(ceil_div(a.k.rows(), kKeys) * (8 + ceil_div(a.k.size(), 16) * 8 + 2 * (fours * 4 + 16)));
+  AttentionPlan plan{"attention_tiled.comp"};
+  plan.spec = {{"FOURS", fours}};
+  plan.groups_x = static_cast<uint64_t>(ceil_div(a.q.rows(), kRows));
+  plan.groups_y = static_cast<uint64_t>(a.q.batch() * a.q.heads());
+  plan.groups_z = static_cast<uint64_t>(ceil_div(a.v.size(), fours * 64));
+  return plan;
+}
+
+// On matrix units: 4 subgroups of 16 or 32 rows. None where the device has none, or where heads are too long or no aligned eights.
+std::optional<AttentionPlan> matrix_plan(const LowerContext& node, const Attention& a) {
+  constexpr int64_t kSubgroups = 4, kKeys = 32, kLargest = 256, kSmall = 128;
+  const int64_t subgroup = node.subgroup();
+  const auto suits = [&](const Heads& heads) { return heads.in_vectors(node.float_dtype, 8) && heads.size() <= kLargest; };
+  if (!node.has_matrices() || (subgroup != 32 && subgroup != 64) || !suits(a.q) || !suits(a.k) || !suits(a.v) || a.k.size() == 0) return {};
+  const auto groups_of = [&](int64_t sub) { return ceil_div(a.q.rows(), kSubgroups * sub * 16) * a.q.batch() * a.q.heads(); };
+  const int64_t sub = a.k.size() + a.v.size() <= kSmall && groups_of(2) >= kBusyGroups ? 2 : 1;
+  const int64_t row = round_up(std::max(a.k.size(), a.v.size()), 16) / 8 + 1,
+                bytes = (kKeys * row + kSubgroups * sub * 16 * (kKeys / 4 + 1)) * 16;
+  const int64_t invocations = kSubgroups * subgroup;
+  if (bytes > static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize")) ||
+      invocations > static_cast<int64_t>(node.context->limit("maxComputeWorkGroupInvocations")))
+    return {};
+  AttentionPlan plan{"attention_matrix.comp"};
+  plan.macros = {{"SUBGROUP", number(subgroup)}};
+  plan.spec = {{"INVOCATIONS", invocations}, {"SUB", sub}};
+  plan.groups_x = static_cast<uint64_t>(ceil_div(a.q.rows(), kSubgroups * sub * 16));
+  plan.groups_y = static_cast<uint64_t>(a.q.batch() * a.q.heads());
+  return plan;
+}
+
+AttentionPlan plan_of(const LowerContext& node, const Attention& a) {
+  constexpr int64_t kFewRows = 16, kLaneBytes = 64;  // shared ones of a column of values
+  const int64_t shared_rows = a.q.heads() / a.k.heads() * a.q.rows();
+  if (!node.prefers_lanes()) {
+    if (shared_rows <= kFewRows) return rows_plan(node, a);
+    const auto plan = matrix_plan(node, a);
+    return plan ? *plan : tiled_plan(node, a);
+  }
+  const auto shared = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
+  return a.q.rows() * 2 > kFewRows && a.v.size() * kLaneBytes <= shared ? lanes_plan(a) : rows_plan(node, a);
+}
+
+// A float as GLSL writes it.
+std::string literal(double value) {
+  if (std::isinf(value)) return value < 0 ? "minus_infinity" : "pm_infinity";
+  char text[40];
+  std::snprintf(text, sizeof text, "float(%.9g)", value);
+  return text;
+}
+
+void set_strides(StepBuilder& step, const std::string& name, const Heads& heads) {
+  step.set(name + "_batch", heads.strides[0]).set(name + "_head", heads.strides[1]).set(name + "_row", heads.strides[2]);
+}
+
+// A kernel of include/attention.glsl with all that they share; nothing is bound yet to where it writes.
+StepBuilder attention_step(const LowerContext& node, const Attention& a, std::string_view shader, Macros macros, SpecValues spec) {
+  const DType dtype = node.float_dtype;
+  const auto more = {std::pair<std::string, std::string>{"MASKED", a.mask ? a.mask->is_bool ? "1" : "2" : "0"},
+                     {"COUNTED", flag(a.counts.has_value())},
+                     {"ZERO_EMPTY", flag(a.zero_empty)},
+                     {"VEC4", flag(a.q.in_vectors(dtype, 4) && a.k.in_vectors(dtype, 4) && a.v.in_vectors(dtype, 4))}};
+  macros.insert(macros.end(), more.begin(), more.end());
+  if (a.mask && a.mask->is_bool) {
+    macros.emplace_back("MASK_SHOWS", a.mask->hides ? "false" : "true");
+    macros.emplace_back("HIDDEN", literal(a.mask->hidden));
+  }
+  spec.emplace_back("SIZE", a.k.size());
+  spec.emplace_back("V_SIZE", a.v.size());
+  StepBuilder step(node.kernel(shader, dtype, macros, spec));
+  step.bind("q", a.q.operand).bind("k", a.k.operand).bind("v", a.v.operand);
+  if (a.mask) step.bind("mask", a.mask->operand);
+  if (a.counts) step.bind("counts", *a.counts);
+  step.set("rows", a.q.rows()).set("keys", a.k.rows()).set("heads", a.q.heads()).set("group", a.q.heads() / a.k.heads());
+  set_strides(step, "q", a.q);
+  set_strides(step, "k", a.k);
+  set_strides(step, "v", a.v);
+  set_strides(step, "y", a.y);
+  const AttentionMask mask = a.mask.value_or(AttentionMask{});
+  step.set("mask_batch", mask.strides[0]).set("mask_head", mask.strides[1]).set("mask_row", mask.strides[2]);
+  step.set("mask_key", mask.strides[3]).set("mask_keys", mask.keys);
+  step.set("scale", a.scale).set("softcap", a.softcap);
+  const auto bounded = [](int64_t bound) { return std::clamp(bound, -Attention::kUnbounded, Attention::kUnbounded); };
+  return step.set("first", bounded(a.first)).set("last", bounded(a.last)).set("stretch", 0);
+}
+
+// `terms`: of each row the number that its scores are taken relative to, and its share.
+void add_steps(LowerContext& node, const Attention& a, const std::optional<Operand>& terms) {
+  if (a.y.batch() * a.y.heads() * a.y.rows() * a.y.size() == 0) return;
+  AttentionPlan plan = plan_of(node, a);
+  const bool in_parts = plan.parts > 1 || terms;
+  if (in_parts && plan.stretch == 0) plan = rows_plan(node, a);  // the other kernels know no parts
+  const bool y_fours = a.y.in_vectors(node.float_dtype, 4);
+  const int64_t rows = a.y.batch() * a.y.heads() * a.y.rows();
+  plan.macros.emplace_back("PARTS", flag(in_parts));
+  plan.macros.emplace_back("Y_VEC4", flag(y_fours && !in_parts));
+  if (!in_parts) plan.macros.emplace_back("EPILOGUE(x)", node.epilogue());
+  StepBuilder step = attention_step(node, a, plan.shader, std::move(plan.macros), std::move(plan.spec));
+  step.set("stretch", std::max<int64_t>(plan.stretch, a.k.rows() * (plan.stretch == 0)));
+  step.groups(plan.groups_x, plan.groups_y, plan.groups_z);
+  if (!in_parts) return node.add(step.bind("y", a.y.operand).build());
+  const Operand parts = node.temporary(static_cast<uint64_t>(rows * plan.parts * (a.v.size() + 2)) * 4);
+  node.add(step.bind("parts", parts).build());
+  const Macros macros = {
+      {"Y_VEC4", flag(y_fours)}, {"TERMS", flag(terms.has_value())}, {"ZERO_EMPTY", flag(a.zero_empty)}, {"EPILOGUE(x)", node.epilogue()}};
+  StepBuilder combine(node.kernel("attention_combine.comp", node.float_dtype, macros));
+  combine.bind("parts", parts).bind("y", a.y.operand);
+  if (terms) combine.bind("terms", *terms);
+  const int64_t results = rows * ceil_div(a.v.size(), 4);
+  combine.set("results", results).set("rows", a.y.rows()).set("heads", a.y.heads()).set("size", a.v.size()).set("parts", plan.parts);
+  set_strides(combine, "y", a.y);
+  node.add(combine.threads(static_cast<uint64_t>(results)).build());
+}
+
+}  // namespace
+
+bool Heads::in_vectors(DType dtype, int64_t width) const {
+  const auto bytes = static_cast<uint64_t>(bits(dtype) / 8 * width);
+  const auto whole = [&](int64_t stride) { return stride % width == 0; };
+  return size() % width == 0 && phase % bytes == 0 && std::all_of(strides.begin(), strides.end(), whole);
+}
+
+Heads heads_of(LowerContext& node, const TensorDesc& desc, const Operand& operand, const std::vector<int64_t>& perm) {
+  Heads heads{operand, {1, 1, 1, 1}, {0, 0, 0}, phase_of(node, operand)};
+  std::array<int64_t, 4> strides{};
+  const size_t rank = desc.shape.size();
+  if (rank < 2 || rank > 4)
+    throw UnsupportedError("node '" + std::string(node.node) + "': attention of a tensor of rank " + std::to_string(rank));
+  for (size_t i = 0; i < rank; ++i) {
+    const size_t axis = perm.empty() ? i : static_cast<size_t>(perm[i]);
+    heads.sizes[4 - rank + i] = desc.shape[axis];
+    strides[4 - rank + i] = desc.strides[axis];
+  }
+  if (strides[3] != 1 && heads.size() > 1) {
+    const Shape shape(heads.sizes.begin(), heads.sizes.end());
+    const Strides packed = packed_strides(shape);
+    const Operand copy = node.temporary(buffer_size(desc.dtype, shape));
+    add_strided_copy(node, desc.dtype, {shape, {Strides(strides.begin(), strides.end()), packed}}, operand, 0, copy, 0, true);
+    heads.operand = copy, heads.phase = 0;
+    std::copy(packed.begin(), packed.end(), strides.begin());
+  }
+  std::copy_n(strides.begin(), 3, heads.strides.begin());
+  return heads;
+}
+
+void add_attention(LowerContext& node, const Attention& attention) {
+  add_steps(node, attention, {});
+}
+
+void add_attention(LowerContext& node, const Attention& a, Scores wanted, const Operand& scores) {
+  const int64_t rows = a.q.batch() * a.q.heads() * a.q.rows();
+  std::optional<Operand> terms;
+  if (wanted == Scores::shares && rows > 0) terms = node.temporary(static_cast<uint64_t>(rows) * 8);
+  add_steps(node, a, terms);
+  if (rows * a.k.rows() == 0) return;
+  const Macros macros = {{"STAGE", std::to_string(static_cast<int>(wanted))}, {"PARTS", "0"}, {"Y_VEC4", "0"}};
+  StepBuilder step = attention_step(node, a, "attention_scores.comp", macros, {});
+  if (terms) step.bind("terms", *terms);
+  step.bind("y", scores)
+      .threads(static_cast<uint64_t>(a.k.rows()), static_cast<uint64_t>(a.q.rows()), static_cast<uint64_t>(a.q.batch() * a.q.heads()));
+  node.add(step.build());
+}
+
+}  // namespace pumice

@@ -1,0 +1,57 @@
+// Puts together what attention made of the parts of the keys: see include/attention.glsl. TERMS: also the largest score and the share of
+// each row.
+#version 450
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+layout(local_size_x = 64) in;
+layout(push_constant) uniform parameter {
+  uint results;  // rows of all heads, times fours of a head's values
+  uint rows, heads, size, parts;
+  uint y_batch, y_head, y_row;
+  uint y_offset;
+} p;
+layout(binding = 0) readonly buffer Parts { float parts[]; };
+#if Y_VEC4
+layout(binding = 1) writeonly buffer Y { sfpvec4 y[]; };
+#else
+layout(binding = 1) buffer Y { sfp y[]; };
+#endif
+#if TERMS
+layout(binding = 2) writeonly buffer Terms { vec2 terms[]; };
+#endif
+
+#ifndef EPILOGUE
+#define EPILOGUE(x) (x)
+#endif
+
+void main() {
+  const uint id = gl_GlobalInvocationID.x + gl_GlobalInvocationID.y * gl_NumWorkGroups.x * gl_WorkGroupSize.x;
+  if (id >= p.results) return;
+  const uint fours = (p.size + 3u) / 4u, row = id / fours, column = id % fours * 4u, apart = p.size + 2u;
+  const uint first = row * p.parts * apart;
+  float largest = uintBitsToFloat(0xff800000u), sum = 0.0;
+  for (uint i = 0u; i < p.parts; ++i) largest = max(largest, parts[first + i * apart + p.size]);
+  const float reference = largest == uintBitsToFloat(0xff800000u) ? 0.0 : largest;
+  vec4 sums = vec4(0.0);
+  for (uint i = 0u; i < p.parts; ++i) {
+    const uint at = first + i * apart;
+    const float factor = exp(parts[at + p.size] - reference);
+    sum += parts[at + p.size + 1u] * factor;
+    for (uint j = 0u; j < 4u; ++j)
+      if (column + j < p.size) sums[j] += parts[at + column + j] * factor;
+  }
+  const float share = ZERO_EMPTY != 0 && sum == 0.0 ? 0.0 : 1.0 / sum;
+  const uint image = row / p.rows / p.heads, head = row / p.rows % p.heads;
+  const uint at = p.y_offset + image * p.y_batch + head * p.y_head + row % p.rows * p.y_row + column;
+  sums *= share;
+  for (uint j = 0u; j < 4u; ++j) sums[j] = EPILOGUE(sums[j]);
+#if Y_VEC4
+  pm_store_vec4(y, at >> 2, sums);
+#else
+  for (uint j = 0u; j < 4u; ++j)
+    if (column + j < p.size) pm_store(y, at + j, sums[j]);
+#endif
+#if TERMS
+  if (column == 0u) terms[row] = vec2(reference, share);
+#endif
+}

@@ -1,0 +1,193 @@
+// Attention on matrix units: operands of 16 bits, sums of float32, in matrices of 16 by 16. Each subgroup has SUB times 16 rows of a head,
+// whose queries stay in its registers; all of them take the same 32 keys at a time, first the keys through shared memory and then
+// their values, the next of either on their way in registers. Scores pass through a strip of shared memory, where every number has a
+// place: there PER invocations of the subgroup have a row, make exponentials of it, and leave them beside the factor that the row's
+// sums so far are to be multiplied with.
+#version 450
+#extension GL_EXT_control_flow_attributes : require
+#if NCNN_bf16_storage
+#extension GL_EXT_bfloat16 : require
+#define MATRIX_FLOAT bfloat16_t
+#else
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#define MATRIX_FLOAT float16_t
+#endif
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+#define EIGHTS 1
+#include "include/attention.glsl"
+
+layout(local_size_x_id = 2) in;
+layout(constant_id = 2) const uint INVOCATIONS = 128u;
+layout(constant_id = 3) const uint SUB = 1u;
+
+const uint kKeys = 32u, kMatrices = kKeys / 16u;
+const uint STEPS = (SIZE + 15u) / 16u, V_STEPS = (V_SIZE + 15u) / 16u;  // matrices of a head
+const uint EIGHTS_K = STEPS * 2u, EIGHTS_V = V_STEPS * 2u;
+const uint ROW_K = EIGHTS_K + 1u, ROW_V = EIGHTS_V + 1u;  // one more, so that rows begin in different banks
+const uint ROW_S = kKeys / 4u + 1u, FACTORS = kKeys / 8u;  // of a strip: 32 scores, or as many exponentials and 16 times the factor
+const uint LOADS_K = (kKeys * EIGHTS_K + INVOCATIONS - 1u) / INVOCATIONS, LOADS_V = (kKeys * EIGHTS_V + INVOCATIONS - 1u) / INVOCATIONS;
+const uint OWN_ROWS = SUB * 16u, PER = SUBGROUP / OWN_ROWS, OWN_FOURS = kKeys / 4u / PER;
+const uint SUBGROUPS = INVOCATIONS / SUBGROUP, ROWS = SUBGROUPS * OWN_ROWS;
+
+shared uvec4 staged[kKeys * (ROW_K > ROW_V ? ROW_K : ROW_V)];
+shared uvec4 strips[SUBGROUPS * OWN_ROWS * ROW_S];
+
+uvec4 next_k[LOADS_K], next_v[LOADS_V];
+coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> queries[SUB * STEPS];
+coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[SUB * V_STEPS];
+
+uint pack_two(float a, float b) {
+#if NCNN_bf16_storage
+  uvec2 bits = floatBitsToUint(vec2(a, b));
+  bits += 0x7fffu + (bits >> 16 & 1u);  // to nearest even
+  return bits.x >> 16 | (bits.y & 0xffff0000u);
+#else
+  return packHalf2x16(vec2(a, b));
+#endif
+}
+
+void meet() {
+  subgroupMemoryBarrierShared();
+  subgroupBarrier();
+}
+
+// Loads that do not depend on the invocation's place: keys past the last are the last, what lies past a head is zero.
+#define FETCH(name, x, next, loads, eights, size)                                                     \
+  void name(uint at, uint row_stride, int key, int end) {                                             \
+    [[unroll]] for (uint i = 0u; i < loads; ++i) {                                                    \
+      const uint n = gl_LocalInvocationIndex + i * INVOCATIONS, eight = n % eights;                   \
+      const uint row = uint(min(key + int(n / eights), end - 1));                                     \
+      next[i] = x[(at + row * row_stride) / 8u + min(eight, size / 8u - 1u)];                         \
+      if (eight * 8u >= size) next[i] = uvec4(0u);                                                    \
+    }                                                                                                 \
+  }
+#define STORE(name, next, loads, eights, row_size)                                                    \
+  void name() {                                                                                       \
+    [[unroll]] for (uint i = 0u; i < loads; ++i) {                                                    \
+      const uint n = gl_LocalInvocationIndex + i * INVOCATIONS;                                       \
+      if (n < kKeys * eights) staged[n / eights * row_size + n % eights] = next[i];                   \
+    }                                                                                                 \
+    barrier();                                                                                        \
+  }
+FETCH(fetch_k, k, next_k, LOADS_K, EIGHTS_K, SIZE)
+FETCH(fetch_v, v, next_v, LOADS_V, EIGHTS_V, V_SIZE)
+FETCH(fetch_q, q, next_k, LOADS_K, EIGHTS_K, SIZE)
+STORE(store_k, next_k, LOADS_K, EIGHTS_K, ROW_K)
+STORE(store_v, next_v, LOADS_V, EIGHTS_V, ROW_V)
+
+void load_queries(uint at, uint first_row) {
+  const uint own = gl_SubgroupID * OWN_ROWS;
+  for (uint first = 0u; first < ROWS; first += kKeys) {
+    fetch_q(at, p.q_row, int(first_row + first), int(p.rows));
+    barrier();
+    store_k();
+    if (own >= first && own < first + kKeys)
+      [[unroll]] for (uint i = 0u; i < SUB; ++i)
+        [[unroll]] for (uint step = 0u; step < STEPS; ++step)
+          coopMatLoad(queries[i * STEPS + step], staged, (own - first + i * 16u) * ROW_K + step * 2u, ROW_K, gl_CooperativeMatrixLayoutRowMajor);
+  }
+  barrier();
+}
+
+void multiply_keys(uint strip) {
+  coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> products[SUB * kMatrices];
+  [[unroll]] for (uint i = 0u; i < SUB * kMatrices; ++i)
+    products[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
+  [[unroll]] for (uint step = 0u; step < STEPS; ++step)
+    [[unroll]] for (uint j = 0u; j < kMatrices; ++j) {
+      coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> keys;
+      coopMatLoad(keys, staged, j * 16u * ROW_K + step * 2u, ROW_K, gl_CooperativeMatrixLayoutColumnMajor);
+      [[unroll]] for (uint i = 0u; i < SUB; ++i)
+        products[i * kMatrices + j] = coopMatMulAdd(queries[i * STEPS + step], keys, products[i * kMatrices + j]);
+    }
+  [[unroll]] for (uint i = 0u; i < SUB; ++i)
+    [[unroll]] for (uint j = 0u; j < kMatrices; ++j)
+      coopMatStore(products[i * kMatrices + j], strips, strip + i * 16u * ROW_S + j * 4u, ROW_S, gl_CooperativeMatrixLayoutRowMajor);
+  meet();
+}
+
+void multiply_values(uint strip) {
+  [[unroll]] for (uint i = 0u; i < SUB; ++i) {
+    coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> factors;
+    coopMatLoad(factors, strips, strip + i * 16u * ROW_S + FACTORS, ROW_S, gl_CooperativeMatrixLayoutRowMajor);
+    [[unroll]] for (uint j = 0u; j < V_STEPS; ++j) sums[i * V_STEPS + j] = sums[i * V_STEPS + j] * factors;
+  }
+  [[unroll]] for (uint step = 0u; step < kMatrices; ++step) {
+    coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> weights[SUB];
+    [[unroll]] for (uint i = 0u; i < SUB; ++i)
+      coopMatLoad(weights[i], strips, strip + i * 16u * ROW_S + step * 2u, ROW_S, gl_CooperativeMatrixLayoutRowMajor);
+    [[unroll]] for (uint j = 0u; j < V_STEPS; ++j) {
+      coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> values;
+      coopMatLoad(values, staged, step * 16u * ROW_V + j * 2u, ROW_V, gl_CooperativeMatrixLayoutRowMajor);
+      [[unroll]] for (uint i = 0u; i < SUB; ++i)
+        sums[i * V_STEPS + j] = coopMatMulAdd(weights[i], values, sums[i * V_STEPS + j]);
+    }
+  }
+}
+
+void main() {
+  const uint image = gl_WorkGroupID.y / p.heads, head = gl_WorkGroupID.y % p.heads, first_row = gl_WorkGroupID.x * ROWS;
+  const uint last_row = min(first_row + ROWS, p.rows) - 1u;
+  const int begin = seen_keys(image, first_row).x, end = seen_keys(image, last_row).y;
+  const uint at_k = first_k(image, head), at_v = first_v(image, head);
+  const uint strip = gl_SubgroupID * OWN_ROWS * ROW_S;
+  // The row that this invocation shares, and its part of it.
+  const uint own_row = gl_SubgroupInvocationID / PER, part = gl_SubgroupInvocationID % PER, own = strip + own_row * ROW_S;
+  const uint row = first_row + gl_SubgroupID * OWN_ROWS + own_row;
+  const ivec2 seen = seen_keys(image, min(row, last_row));
+  float largest = minus_infinity, sum = 0.0;
+  [[unroll]] for (uint i = 0u; i < SUB * V_STEPS; ++i)
+    sums[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
+  load_queries(first_q(image, head, 0u), first_row);
+  if (begin < end) fetch_k(at_k, p.k_row, begin, end);
+  for (int key = begin; key < end; key += int(kKeys)) {
+    store_k();
+    fetch_v(at_v, p.v_row, key, end);
+    multiply_keys(strip);
+    vec4 scores[OWN_FOURS];
+    float now = largest;
+    [[unroll]] for (uint i = 0u; i < OWN_FOURS; ++i) {
+      const uint four = part * OWN_FOURS + i;
+      scores[i] = uintBitsToFloat(strips[own + four]);
+      [[unroll]] for (uint j = 0u; j < 4u; ++j) {
+        const int at = key + int(four * 4u + j);
+        scores[i][j] = at >= seen.x && at < seen.y ? score_of(image, head, min(row, last_row), uint(at), scores[i][j]) : minus_infinity;
+        now = max(now, scores[i][j]);
+      }
+    }
+    [[unroll]] for (uint mask_of = 1u; mask_of < PER; mask_of <<= 1) now = max(now, subgroupShuffleXor(now, mask_of));
+    const float reference = reference_of(now), factor = exp(largest - reference);
+    largest = now;
+    sum *= factor;
+    [[unroll]] for (uint i = 0u; i < OWN_FOURS; ++i) {
+      scores[i] = exp(scores[i] - reference);
+      sum += (scores[i].x + scores[i].y) + (scores[i].z + scores[i].w);
+    }
+    meet();  // all scores are read
+    [[unroll]] for (uint i = 0u; i < OWN_FOURS / 2u; ++i) {
+      const vec4 a = scores[i * 2u], b = scores[i * 2u + 1u];
+      strips[own + part * (OWN_FOURS / 2u) + i] = uvec4(pack_two(a.x, a.y), pack_two(a.z, a.w), pack_two(b.x, b.y), pack_two(b.z, b.w));
+      strips[own + FACTORS + part * (OWN_FOURS / 2u) + i] = uvec4(floatBitsToUint(factor));
+    }
+    barrier();  // keys are done with
+    store_v();
+    fetch_k(at_k, p.k_row, key + int(kKeys), end);
+    multiply_values(strip);
+    barrier();
+  }
+  [[unroll]] for (uint mask_of = 1u; mask_of < PER; mask_of <<= 1) sum += subgroupShuffleXor(sum, mask_of);
+  const uint at = first_y(image, head, min(row, last_row));
+  [[unroll]] for (uint j = 0u; j < V_STEPS; ++j) {
+    [[unroll]] for (uint i = 0u; i < SUB; ++i)
+      coopMatStore(sums[i * V_STEPS + j], strips, strip + i * 16u * ROW_S, ROW_S, gl_CooperativeMatrixLayoutRowMajor);
+    meet();
+    for (uint four = part; four < 4u; four += PER)
+      if (row <= last_row) store_four(at, j * 16u + four * 4u, uintBitsToFloat(strips[own + four]), sum);
+    meet();
+  }
+}

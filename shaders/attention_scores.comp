@@ -1,0 +1,30 @@
+// The scores of attention, which its own kernels keep to themselves, as a dense tensor [batch, heads, rows, keys]. STAGE 0: products, 1: with
+// the softcap, 2: with the mask, 3: shares of each row, whose terms are known. An invocation makes one.
+#version 450
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+#include "include/attention.glsl"
+layout(local_size_x = 64) in;
+#if STAGE == 3
+layout(binding = 6) readonly buffer Terms { vec2 terms[]; };
+#endif
+
+void main() {
+  const uint key = gl_GlobalInvocationID.x, row = gl_GlobalInvocationID.y, head = gl_WorkGroupID.z % p.heads, image = gl_WorkGroupID.z / p.heads;
+  if (key >= p.keys) return;
+  const uint at_q = first_q(image, head, row), at_k = first_k(image, head) + key * p.k_row;
+  float product = 0.0;
+  for (uint i = 0u; i < SIZE; i += 4u) product += dot(load_q(at_q, i), load_k(at_k, i));
+#if STAGE < 2
+  float score = product * p.scale;
+  if (STAGE == 1 && p.softcap != 0.0) score = p.softcap * pm_tanh(score / p.softcap);
+#else
+  const ivec2 seen = seen_keys(image, row);
+  float score = int(key) >= seen.x && int(key) < seen.y ? score_of(image, head, row, key, product) : minus_infinity;
+#if STAGE == 3
+  const vec2 term = terms[(image * p.heads + head) * p.rows + row];
+  score = exp(score - term.x) * term.y;
+#endif
+#endif
+  pm_store(y, p.y_offset + ((image * p.heads + head) * p.rows + row) * p.keys + key, score);
+}

@@ -1,0 +1,147 @@
+// What the attention kernels share: y = softmax(scale q k^T + mask) v of tensors [batch, heads, rows, size], of any strides but for the
+// last axis. Scores never leave the kernel: the keys are walked once, with the largest score and the sum of exponentials so far.
+// MASKED 1: where a bool is MASK_SHOWS a row sees a key, elsewhere its score is HIDDEN; 2: a number is added to its score. COUNTED: of each image only so many keys count, and
+// the place of a row is found from the end of them. ZERO_EMPTY: a row that sees no key is zero, otherwise NaN. PARTS: keys come in parts
+// of p.stretch, whose results the kernel attention_combine puts together. VEC4, Y_VEC4: heads are aligned fours; EIGHTS: aligned eights of 16 bits, which the
+// kernel reads itself.
+#define minus_infinity uintBitsToFloat(0xff800000u)
+
+layout(push_constant) uniform parameter {
+  uint rows, keys, heads, group;  // group: heads of q that share one of k and v
+  uint q_batch, q_head, q_row;    // strides in elements
+  uint k_batch, k_head, k_row;
+  uint v_batch, v_head, v_row;
+  uint y_batch, y_head, y_row;
+  uint mask_batch, mask_head, mask_row, mask_key;
+  uint mask_keys;                 // keys past them are not seen
+  float scale, softcap;           // no softcap: 0
+  int first, last;                // row i sees keys i + first .. i + last
+  uint stretch;
+  uint q_offset, k_offset, v_offset, y_offset, mask_offset, counts_offset;
+} p;
+
+layout(constant_id = 0) const uint SIZE = 64u;    // of a head's keys
+layout(constant_id = 1) const uint V_SIZE = 64u;  // of its values
+
+#if EIGHTS
+layout(binding = 0) readonly buffer Q { uvec4 q[]; };
+layout(binding = 1) readonly buffer K { uvec4 k[]; };
+layout(binding = 2) readonly buffer V { uvec4 v[]; };
+#elif VEC4
+layout(binding = 0) readonly buffer Q { sfpvec4 q[]; };
+layout(binding = 1) readonly buffer K { sfpvec4 k[]; };
+layout(binding = 2) readonly buffer V { sfpvec4 v[]; };
+#else
+layout(binding = 0) readonly buffer Q { sfp q[]; };
+layout(binding = 1) readonly buffer K { sfp k[]; };
+layout(binding = 2) readonly buffer V { sfp v[]; };
+#endif
+#if PARTS
+layout(binding = 3) writeonly buffer Parts { float parts[]; };
+#elif Y_VEC4
+layout(binding = 3) writeonly buffer Y { sfpvec4 y[]; };
+#else
+layout(binding = 3) buffer Y { sfp y[]; };
+#endif
+#if MASKED == 1
+layout(binding = 4) readonly buffer Mask { uint mask[]; };
+#elif MASKED == 2
+layout(binding = 4) readonly buffer Mask { sfp mask[]; };
+#endif
+#if COUNTED
+layout(binding = 5) readonly buffer Counts { uvec2 counts[]; };
+#endif
+
+#ifndef EPILOGUE
+#define EPILOGUE(x) (x)
+#endif
+
+#if !EIGHTS
+// Four elements of a head from `i`, a multiple of four, on; zero past its end.
+#if VEC4
+#define LOAD_FOUR(name, x, size) \
+  vec4 name(uint at, uint i) { return i < (size) ? pm_load_vec4(x, (at + i) >> 2) : vec4(0.0); }
+#else
+#define LOAD_FOUR(name, x, size)                                                        \
+  vec4 name(uint at, uint i) {                                                          \
+    vec4 four = vec4(0.0);                                                              \
+    for (uint j = 0u; j < 4u; ++j) if (i + j < (size)) four[j] = pm_load(x, at + i + j); \
+    return four;                                                                        \
+  }
+#endif
+LOAD_FOUR(load_q, q, SIZE)
+LOAD_FOUR(load_k, k, SIZE)
+LOAD_FOUR(load_v, v, V_SIZE)
+#endif
+
+uint first_q(uint image, uint head, uint row) { return p.q_offset + image * p.q_batch + head * p.q_head + row * p.q_row; }
+uint first_k(uint image, uint head) { return p.k_offset + image * p.k_batch + head / p.group * p.k_head; }
+uint first_v(uint image, uint head) { return p.v_offset + image * p.v_batch + head / p.group * p.v_head; }
+
+// The keys that a row may see, from x up to y.
+ivec2 seen_keys(uint image, uint row) {
+  int keys = int(p.keys), place = int(row);
+#if COUNTED
+  const uvec2 given = counts[p.counts_offset + image];
+  const int count = given.y == 0u ? int(min(given.x, p.keys)) : int(given.y) < 0 ? 0 : keys;
+  place += count - int(p.rows);
+  keys = count;
+#endif
+  return ivec2(max(place + p.first, 0), min(place + p.last + 1, keys));
+}
+
+// The score of a key that the row may see, from the product of both.
+float score_of(uint image, uint head, uint row, uint key, float product) {
+  float score = product * p.scale;
+  if (p.softcap != 0.0) score = p.softcap * pm_tanh(score / p.softcap);
+#if MASKED
+  if (key >= p.mask_keys) return minus_infinity;
+  const uint at = p.mask_offset + image * p.mask_batch + head * p.mask_head + row * p.mask_row + key * p.mask_key;
+#endif
+#if MASKED == 1
+  if (pm_load_bool(mask, at) != MASK_SHOWS) return HIDDEN;
+#elif MASKED == 2
+  score += pm_load(mask, at);
+#endif
+  return score;
+}
+
+// What scores are taken relative to: the largest, but for a row that has seen nothing.
+float reference_of(float largest) { return largest == minus_infinity ? 0.0 : largest; }
+
+// What the sums of a row are multiplied with.
+float share_of(float sum) { return ZERO_EMPTY != 0 && sum == 0.0 ? 0.0 : 1.0 / sum; }
+
+// Where the results of a row go.
+uint first_y(uint image, uint head, uint row) {
+#if PARTS
+  return (((image * p.heads + head) * p.rows + row) * gl_NumWorkGroups.z + gl_WorkGroupID.z) * (V_SIZE + 2u);
+#else
+  return p.y_offset + image * p.y_batch + head * p.y_head + row * p.y_row;
+#endif
+}
+
+// Four of them from `column`, a multiple of four, on. Of a part they are the sums themselves.
+void store_four(uint at, uint column, vec4 sums, float sum) {
+#if PARTS
+  for (uint j = 0u; j < 4u; ++j)
+    if (column + j < V_SIZE) parts[at + column + j] = sums[j];
+#else
+  sums *= share_of(sum);
+  for (uint j = 0u; j < 4u; ++j) sums[j] = EPILOGUE(sums[j]);
+#if Y_VEC4
+  if (column < V_SIZE) pm_store_vec4(y, (at + column) >> 2, sums);
+#else
+  for (uint j = 0u; j < 4u; ++j)
+    if (column + j < V_SIZE) pm_store(y, at + column + j, sums[j]);
+#endif
+#endif
+}
+
+// After the sums of a part: its largest score and its sum of exponentials.
+void store_terms(uint at, float largest, float sum) {
+#if PARTS
+  parts[at + V_SIZE] = largest;
+  parts[at + V_SIZE + 1u] = sum;
+#endif
+}
