@@ -1,7 +1,8 @@
 // Packs the weights of a contraction: one invocation makes four neighbouring elements (one output channel, four of the input).
 // INTEGER: of bytes, which it leaves as they are.
 // The source is any strided [groups * channels_out, channels_in, taps] (or, for transposed convolutions, channels first).
-// LANES: [groups][channels_out / 16][taps][channels_in / KV][16][4] for conv_lanes.
+// LANES: [groups][channels_out / 16][taps][channels_in / KV][16][4] for conv_lanes; RUN of the steps of KV one after the other, for
+// where integer divisions take longer than the rest.
 // Otherwise: [groups][taps][channels_in][channels_out rounded up to 8] for conv_tiled and conv_matrix, four output channels an invocation.
 #version 450
 #include "include/tensor.glsl"
@@ -47,21 +48,36 @@ Weight weight(uint group, uint tap, uint channel_in, uint channel_out) {
 #endif
 }
 
+void store(uint quad, Weight4 v) {
+#if INTEGER
+  y[quad] = pm_pack_u8(v);
+#else
+  pm_store_vec4(y, (p.y_offset >> 2) + quad, v);
+#endif
+}
+
 void main() {
-  const uint quad = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
-  if (quad >= p.quads) return;
+  const uint index = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
 #if LANES
   const uint steps = (p.channels_in + uint(KV) - 1u) / uint(KV), blocks = (p.channels_out + 15u) / 16u;
-  uint rest = quad;
+  const uint runs = (steps + uint(RUN) - 1u) / uint(RUN);
+  uint rest = index;
   const uint lane = rest % 16u; rest /= 16u;
-  const uint channel_in = rest % steps * uint(KV); rest /= steps;
-  const uint tap = rest % p.taps; rest /= p.taps;
-  const uint channel_out = rest % blocks * 16u + lane, group = rest / blocks;
-  Weight4 v = Weight4(0);
-  for (uint i = 0u; i < uint(KV); ++i) v[i] = weight(group, tap, channel_in + i, channel_out);
+  const uint row = rest / blocks, block = rest - row * blocks;  // neighbours read the same rows
+  const uint plane = row / runs, first = (row - plane * runs) * uint(RUN);
+  const uint group = plane / p.taps, tap = plane - group * p.taps, channel_out = block * 16u + lane;
+  const uint begin = ((group * blocks + block) * p.taps + tap) * steps * 16u + lane;
+  if (begin >= p.quads) return;
+  const uint last = min(first + uint(RUN), steps);
+  for (uint step = first; step < last; ++step) {
+    Weight4 v = Weight4(0);
+    for (uint i = 0u; i < uint(KV); ++i) v[i] = weight(group, tap, step * uint(KV) + i, channel_out);
+    store(begin + step * 16u, v);
+  }
 #else
   const uint columns = (p.channels_out + 7u) / 8u * 2u;
-  uint rest = quad;
+  if (index >= p.quads) return;
+  uint rest = index;
   const uint channel_out = rest % columns * 4u; rest /= columns;
   uint channel_in = rest, tap = 0u, group = 0u;
   if (rest >= p.channels_in) {  // there are taps or groups
@@ -70,10 +86,6 @@ void main() {
   }
   Weight4 v;
   for (uint i = 0u; i < 4u; ++i) v[i] = weight(group, tap, channel_in, channel_out + i);
-#endif
-#if INTEGER
-  y[quad] = pm_pack_u8(v);
-#else
-  pm_store_vec4(y, (p.y_offset >> 2) + quad, v);
+  store(index, v);
 #endif
 }

@@ -126,6 +126,8 @@ std::shared_ptr<const void> keep(py::object object);
 // that no tensor has and for masked arrays.
 HostTensor host_tensor(const py::array& array, std::string_view what);
 py::array array_of(const HostTensor& host);  // a copy
+// The MappedFile whose bytes these are; none for other bytes.
+std::shared_ptr<const MappedFile> mapped_file_of(const py::buffer& raw);
 
 KnownSizes shape_object(const std::optional<Shape>& shape);
 

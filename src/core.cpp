@@ -15,6 +15,11 @@ TensorDesc make_desc(const py::object& dtype, Shape shape, std::optional<Strides
 
 }  // namespace
 
+std::shared_ptr<const MappedFile> mapped_file_of(const py::buffer& raw) {
+  const py::object source = PyMemoryView_Check(raw.ptr()) ? raw.attr("obj").cast<py::object>() : py::object(raw);
+  return py::isinstance<MappedFile>(source) ? source.cast<std::shared_ptr<MappedFile>>() : nullptr;
+}
+
 Quantization quantization_argument(const Scale& scale, std::optional<int32_t> zero_point, std::optional<int> channel_axis) {
   Quantization given{{}, zero_point, channel_axis};
   if (const auto* one = std::get_if<float>(&scale)) given.scale = {*one};
@@ -29,6 +34,18 @@ GivenScale scale_of(const Quantization& self) {
 }
 
 namespace {
+
+void bind_mapped_file(py::module_& module) {
+  py::class_<MappedFile, std::shared_ptr<MappedFile>>(module, "MappedFile", py::buffer_protocol(),
+                                                      "A file as read-only bytes, read as they are needed; see memoryview().")
+      .def(py::init(&MappedFile::map), py::arg("descriptor"), py::arg("name"),
+           "descriptor: of an open regular file, which may be closed afterwards. name: for messages. Raises Error.")
+      .def_buffer([](const MappedFile& self) {
+        const auto bytes = self.bytes();
+        const auto count = static_cast<py::ssize_t>(bytes.size());
+        return py::buffer_info(reinterpret_cast<const uint8_t*>(bytes.data()), count);
+      });
+}
 
 void bind_desc(py::module_& module) {
   py::class_<TensorDesc>(module, "TensorDesc", "What a tensor looks like in memory: dtype, shape, strides in elements. Immutable.")
@@ -105,6 +122,7 @@ void bind_desc(py::module_& module) {
 }  // namespace
 
 void bind_core(py::module_& module) {
+  bind_mapped_file(module);
   bind_desc(module);
   py::class_<CacheState>(module, "CacheState", "The cache on disk: shaders, pipelines and graphs.")
       .def_property_readonly("folder", [](const CacheState& self) { return self.folder.string(); })

@@ -125,6 +125,19 @@ Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition
                                      value_arguments(self, invariant, user), name, std::move(output_names)));
 }
 
+PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::buffer& raw, const py::object& dtype, Shape shape, std::string name) {
+  HostTensor tensor{TensorDesc(dtype_argument(dtype), std::move(shape))};
+  const py::buffer_info info = raw.request();
+  const auto given = static_cast<size_t>(info.size * info.itemsize), expected = tensor.desc.element_bytes();
+  if (given != expected || !PyBuffer_IsContiguous(info.view(), 'C'))
+    throw GraphError(
+        name, std::to_string(expected) + " contiguous bytes expected for " + to_string(tensor.desc) + "; given " + std::to_string(given));
+  tensor.data = static_cast<const std::byte*>(info.ptr);
+  tensor.file = mapped_file_of(raw);
+  tensor.owner = tensor.file ? std::shared_ptr<const void>(tensor.file) : keep(raw);
+  return {self, self->constant(std::move(tensor), std::move(name))};
+}
+
 std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context, const std::string& precision,
                                        bool keep_all, bool fuse) {
   const ReleasedGil release;
@@ -217,6 +230,10 @@ void bind_graph(py::module_& module) {
           },
           py::arg("array"), py::arg("name") = "", py::arg("scale") = py::none(), py::arg("zero_point") = py::none(),
           py::arg("channel_axis") = py::none(), "scale, zero_point, channel_axis: see input(). Raises GraphError.")
+      .def(
+          "constant_bytes", &constant_bytes, py::arg("raw"), py::arg("dtype"), py::arg("shape"), py::arg("name") = "",
+          "raw: the elements as ONNX files keep them: row-major and little-endian, those of 4 bits two to a byte. They are not copied, and "
+          "those of a MappedFile not read before the device gets them. Raises GraphError.")
       .def("add", &add, py::arg("op"), py::arg("outputs") = 1, py::arg("name") = "", py::arg("output_names") = std::vector<std::string>(),
            "A node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; attributes by name. One output "
            "gives a Value, several a tuple. An operation of NNAPI by its own ('nnapi::ADD') has that system's operands in its own order: "

@@ -1,6 +1,7 @@
 #include "core/tensor_desc.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -92,6 +93,34 @@ double real_at(DType dtype, const std::byte* data, int64_t i) {
       return static_cast<double>(element_at<uint64_t>(data, i));
     default:
       return static_cast<double>(integer_at(dtype, data, i));
+  }
+}
+
+constexpr size_t kConvertedAtOnce = 16384;  // bytes
+
+float float_at(DType dtype, const std::byte* data, int64_t i) {
+  if (dtype == DType::float32) return element_at<float>(data, i);
+  const auto bits16 = element_at<uint16_t>(data, i);
+  return dtype == DType::float16 ? float_from_half(bits16) : float_from_bfloat16(bits16);
+}
+
+// The nearest number that the narrow type has: masks add the lowest float32, and 0 * -infinity would be NaN.
+float saturated_to(DType dtype, float value) {
+  if (dtype == DType::float32 || !std::isfinite(value)) return value;
+  const float largest = dtype == DType::float16 ? 65504.0f : 0x1.fep127f;
+  return std::clamp(value, -largest, largest);
+}
+
+// Between float32, float16 and bfloat16.
+void convert_floats(DType from, const std::byte* source, DType to, std::byte* target, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    const float value = saturated_to(to, float_at(from, source, static_cast<int64_t>(i)));
+    if (to == DType::float32) {
+      std::memcpy(target + i * 4, &value, 4);
+      continue;
+    }
+    const uint16_t rounded = to == DType::float16 ? half_from_float(value) : bfloat16_from_float(value);
+    std::memcpy(target + i * 2, &rounded, 2);
   }
 }
 
@@ -203,35 +232,37 @@ HostTensor HostTensor::copy_of(TensorDesc desc, const void* bytes) {
   return {std::move(desc), copy, copy.get()};
 }
 
-namespace {
-
-// The nearest number that the narrow type has: masks add the lowest float32, and 0 * -infinity would be NaN.
-float saturated_to(DType dtype, float value) {
-  if (!std::isfinite(value)) return value;
-  const float largest = dtype == DType::float16 ? 65504.0f : 0x1.fep127f;
-  return std::clamp(value, -largest, largest);
-}
-
-}  // namespace
-
 HostTensor HostTensor::converted(DType dtype) const {
   if (desc.dtype == dtype) return *this;
+  HostTensor made{TensorDesc(dtype, desc.shape)};
+  const auto bytes = std::shared_ptr<std::byte[]>(new std::byte[made.desc.bytes() + 4]());
+  convert_to(dtype, 0, {bytes.get(), made.desc.element_bytes()});
+  made.data = bytes.get();
+  made.owner = bytes;
+  return made;
+}
+
+void HostTensor::convert_to(DType dtype, int64_t first, std::span<std::byte> target) const {
+  const auto from = static_cast<size_t>(bits(desc.dtype)), to = static_cast<size_t>(bits(dtype));
+  const std::byte* source = data + static_cast<size_t>(first) * from / 8;
+  if (desc.dtype == dtype) {
+    if (file)
+      file->read(source, target);
+    else if (!target.empty())
+      std::memcpy(target.data(), source, target.size());
+    return;
+  }
   if (!is_working_float(desc.dtype) || !is_working_float(dtype))
     throw Error("no conversion from " + std::string(name(desc.dtype)) + " to " + std::string(name(dtype)));
-  const auto count = static_cast<size_t>(desc.elements());
-  const TensorDesc target(dtype, desc.shape);
-  const auto value = [&](size_t i) { return static_cast<float>(real_at(desc.dtype, data, static_cast<int64_t>(i))); };
-  if (dtype == DType::float32) {
-    std::vector<float> values(count);
-    for (size_t i = 0; i < count; ++i) values[i] = value(i);
-    return copy_of(target, values.data());
+  std::array<std::byte, kConvertedAtOnce> part;
+  const size_t most = kConvertedAtOnce / std::max(from / 8, to / 8);
+  for (size_t done = 0, count = target.size() * 8 / to; done < count;) {
+    const size_t elements = std::min(most, count - done);
+    const std::byte* given = source + done * from / 8;
+    if (file) file->read(given, {part.data(), elements * from / 8}), given = part.data();
+    convert_floats(desc.dtype, given, dtype, target.data() + done * to / 8, elements);
+    done += elements;
   }
-  std::vector<uint16_t> values(count);
-  for (size_t i = 0; i < count; ++i) {
-    const float number = saturated_to(dtype, value(i));
-    values[i] = dtype == DType::float16 ? half_from_float(number) : bfloat16_from_float(number);
-  }
-  return copy_of(target, values.data());
 }
 
 std::vector<int64_t> HostTensor::as_int64() const {

@@ -2,14 +2,17 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/mapped_file.h"
 #include "core/strides.h"
 
 namespace pumice {
@@ -72,7 +75,8 @@ std::string to_string(const TensorDesc& desc);  // "float32[1, 3, 224, 224]"
 struct HostTensor {
   TensorDesc desc;
   std::shared_ptr<const void> owner;
-  const std::byte* data = nullptr;
+  const std::byte* data = nullptr;           // of any alignment
+  std::shared_ptr<const MappedFile> file{};  // that `data` lies in, if it lies in one
 
   // Copies `bytes` (desc.bytes() of them, at least) into memory of its own.
   static HostTensor copy_of(TensorDesc desc, const void* bytes);
@@ -81,6 +85,8 @@ struct HostTensor {
   // Itself, or between float32, float16 and bfloat16, rounded to nearest even, a finite number beyond the range to the largest one.
   // Throws Error for other dtypes.
   HostTensor converted(DType dtype) const;
+  // The same of as many elements as `target` holds, from element `first` on. Reads past the mapping of a file (see MappedFile::read).
+  void convert_to(DType dtype, int64_t first, std::span<std::byte> target) const;
   // The elements of any numeric tensor as double (float16 and bfloat16 included).
   std::vector<double> as_double() const;
 };

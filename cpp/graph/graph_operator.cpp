@@ -1,6 +1,5 @@
 // A graph as one compiled operator, its memory bound by the caller's tables.
 #include <algorithm>
-#include <cstring>
 
 #include "core/error.h"
 #include "graph/arena.h"
@@ -68,11 +67,11 @@ void check_no_host(const ProgramGraph& graph) {
 // Constants are no inputs of the operator: initialisation reads them from a block of their own.
 void take_constants(const Weights& weights, size_t inputs, Plan& plan) {
   std::vector<uint64_t> offsets;
-  for (const HostTensor& source : weights.sources) {
+  for (const WeightSource& source : weights.sources) {
     const uint64_t offset = round_up(plan.constants.size(), kArenaAlignment);
     offsets.push_back(offset);
-    plan.constants.resize(offset + round_up(source.desc.bytes(), kTensorGrain));
-    if (source.desc.elements() > 0) std::memcpy(plan.constants.data() + offset, source.data, source.desc.element_bytes());
+    plan.constants.resize(offset + round_up(source.bytes(), kTensorGrain));
+    source.write_to(plan.constants.data() + offset);
   }
   auto initialization = std::make_shared<InitializationPlan>(*weights.initialization);
   for (PlannedStep& step : initialization->steps)

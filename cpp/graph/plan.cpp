@@ -358,12 +358,12 @@ class Binder {
   void describe() {
     Plan& plan = result_.plan;
     plan.name = graph_.name;
-    plan.inputs.reserve(graph_.inputs.size() + weights_.slots.size());
+    plan.inputs.reserve(graph_.inputs.size() + weights_.sources.size());
     for (const ValueId input : graph_.inputs) {
       const GraphValue& value = graph_.value(input);
       plan.inputs.push_back({value.name, TensorDesc(value.dtype, shapes_.desc(input)->shape, {}, value.owned)});
     }
-    plan.inputs.insert(plan.inputs.end(), weights_.slots.begin(), weights_.slots.end());
+    for (const WeightSource& source : weights_.sources) plan.inputs.push_back(source.slot);
     for (const auto& [name, value] : graph_.outputs) {
       TensorDesc desc = *shapes_.desc(value);
       desc.dtype = graph_.value(value).dtype;

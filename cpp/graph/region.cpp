@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "graph/passes.h"
 #include "graph/plan.h"
+#include "graph/weight_upload.h"
 
 namespace pumice {
 namespace {
@@ -70,33 +71,10 @@ Region::Region(std::shared_ptr<Context> context, ProgramGraph graph)
 }
 
 void Region::initialise() {
-  Plan plan;
-  plan.name = graph_.name;
-  for (const auto& input : inputs_) plan.inputs.push_back({input.name, {}});
-  plan.inputs.insert(plan.inputs.end(), weights_.slots.begin(), weights_.slots.end());
-  plan.initialization = weights_.initialization;
   make_pipelines(weights_.initialization->steps);
-  const auto target = std::make_shared<CompiledOperator>(context_, std::move(plan), initialised_);
-  const auto initializer = std::make_shared<Initializer>(context_, std::vector<std::shared_ptr<const CompiledOperator>>{target});
-  BufferArray sources(inputs_.size());
-  for (const HostTensor& source : weights_.sources) sources.push_back(staged(source));
-  BindingTable table(initializer);
-  table.bind_inputs({sources});
-  if (const uint64_t bytes = weights_.initialization->persistent_bytes) {
-    persistent_ = {Buffer::create(context_, bytes), 0, bytes};
-    table.bind_outputs({persistent_});
-  }
-  CommandList list(context_);
-  list.dispatch(initializer, table);
-  list.commit();
-  context_->wait(list.exec().id());
+  if (const uint64_t bytes = weights_.initialization->persistent_bytes) persistent_ = {Buffer::create(context_, bytes), 0, bytes};
+  upload_weights(context_, graph_.name, inputs_.size(), weights_, persistent_, initialised_);
   release_constants();
-}
-
-BufferRange Region::staged(const HostTensor& source) const {
-  const auto buffer = Buffer::create(context_, source.desc.bytes(), Heap::upload);
-  if (buffer->bytes() > 0) std::memcpy(buffer->map(), source.data, source.desc.element_bytes());
-  return {buffer, 0, buffer->bytes()};
 }
 
 // The device has the weights: the host keeps only what it computes with.
@@ -109,10 +87,8 @@ void Region::release_constants() {
   for (size_t i = 0; i < graph_.values.size(); ++i) {
     auto& constant = graph_.values[i].constant;
     if (!constant || needed[i]) continue;
-    constant->owner.reset();
-    constant->data = nullptr;
+    *constant = HostTensor{constant->desc};
   }
-  weights_.sources.clear();
 }
 
 void Region::make_pipelines(const std::vector<PlannedStep>& steps) {

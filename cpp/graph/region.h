@@ -41,7 +41,6 @@ class Region {
 
  private:
   void initialise();
-  BufferRange staged(const HostTensor& source) const;
   void release_constants();
   void make_pipelines(const std::vector<PlannedStep>& steps);
   bool matches(const BoundProgram& one, std::span<const ShapeView> shapes, std::span<const std::byte* const> values) const;

@@ -12,6 +12,8 @@
 namespace pumice {
 namespace {
 
+constexpr uint64_t kMostCopiedBytes = uint64_t{32} << 20;  // at once, of a weight that is not packed
+
 // Collects sources and steps while it walks the nodes.
 class WeightPlacer {
  public:
@@ -95,11 +97,24 @@ class WeightPlacer {
   WeightUse as_it_is(ValueId value, DType dtype, const std::string& label) {
     const auto [found, added] = copies_.try_emplace({value, dtype});
     if (!added) return found->second;
-    const PlannedOperand source = source_of(value, dtype);
     const uint64_t bytes = TensorDesc(dtype, desc_of(value).shape).bytes();
-    found->second = reserve(bytes, false);
-    append_word_copies(context_, source, place_of(found->second), bytes, label, plan_->steps);
-    return found->second;
+    const WeightUse use = found->second = reserve(bytes, false);
+    if (graph_.value(value).constant && bytes > kMostCopiedBytes)
+      copy_in_parts(value, dtype, use, label);
+    else
+      append_word_copies(context_, source_of(value, dtype), place_of(use), bytes, label, plan_->steps);
+    return use;
+  }
+
+  // Each of them a source, so that no staging memory has to hold all of it.
+  void copy_in_parts(ValueId value, DType dtype, const WeightUse& use, const std::string& label) {
+    const int64_t elements = desc_of(value).elements(), most = static_cast<int64_t>(kMostCopiedBytes * 8) / bits(dtype);
+    for (int64_t first = 0; first < elements; first += most) {
+      const PlannedOperand source = constant_source(value, dtype, first, std::min(most, elements - first));
+      PlannedOperand target = place_of(use);
+      target.byte_offset += static_cast<uint64_t>(first) * static_cast<uint64_t>(bits(dtype)) / 8;
+      append_word_copies(context_, source, target, weights_.sources.back().bytes(), label, plan_->steps);
+    }
   }
 
   WeightUse reserve(uint64_t bytes, bool packed) {
@@ -114,22 +129,25 @@ class WeightPlacer {
     return {place, index, offset, round_up(desc.bytes(), kTensorGrain), static_cast<uint32_t>(bits(desc.dtype))};
   }
 
-  // Where initialisation reads the weight in this dtype: an input of the graph, a temporary that it is converted to, or the slot of a
-  // constant.
+  // Where initialisation reads the weight in this dtype: an input of the graph, a temporary that it is converted to, or a source.
   PlannedOperand source_of(ValueId value, DType dtype) {
     const auto [found, added] = sources_.try_emplace({value, dtype});
-    if (added) found->second = graph_.value(value).constant ? constant_source(value, dtype) : input_source(value, dtype);
+    if (added)
+      found->second =
+          graph_.value(value).constant ? constant_source(value, dtype, 0, desc_of(value).elements()) : input_source(value, dtype);
     return found->second;
   }
 
-  PlannedOperand constant_source(ValueId value, DType dtype) {
+  PlannedOperand constant_source(ValueId value, DType dtype, int64_t first, int64_t count) {
     const auto slot = static_cast<uint32_t>(graph_.inputs.size() + weights_.sources.size());
     const HostTensor& constant = *graph_.value(value).constant;
-    weights_.sources.push_back(constant.converted(dtype));
-    TensorDesc desc(dtype, constant.desc.shape, {}, true);
+    const bool whole = count == constant.desc.elements();
+    std::string name = graph_.value(value).name;
+    if (!whole) name += "[" + std::to_string(first) + ":" + std::to_string(first + count) + "]";
+    if (dtype != constant.desc.dtype) name += " as " + std::string(pumice::name(dtype));
+    TensorDesc desc(dtype, whole ? constant.desc.shape : Shape{count}, {}, true);
     const PlannedOperand source = operand_of(Place::input, slot, 0, desc);
-    const std::string& name = graph_.value(value).name;
-    weights_.slots.push_back({dtype == constant.desc.dtype ? name : name + " as " + std::string(pumice::name(dtype)), std::move(desc)});
+    weights_.sources.push_back({constant, {std::move(name), std::move(desc)}, first});
     return source;
   }
 

@@ -16,14 +16,23 @@ struct WeightUse {
   bool packed = false;  // in the row's own form
 };
 
+// What initialisation reads as one input: a constant in its slot's dtype, or as many elements of it from the first one on.
+struct WeightSource {
+  HostTensor constant;
+  Slot slot;  // owned
+  int64_t first = 0;
+
+  uint64_t bytes() const { return slot.desc->bytes(); }
+  void write_to(std::byte* target) const { constant.convert_to(slot.desc->dtype, first, {target, slot.desc->element_bytes()}); }
+};
+
 // Places of all weights and the steps that fill them. The order of `sources` is that of the plans' owned input slots, which follow
 // the graph's inputs.
 struct Weights {
   std::vector<std::vector<std::optional<WeightUse>>> of_nodes;  // by node and input; empty for a node without any
   std::vector<std::optional<WeightUse>> of_outputs;             // by output of the program
   std::vector<std::optional<WeightUse>> of_inputs;              // by input of the program: owned, and needed as it is inside
-  std::vector<HostTensor> sources;                              // what initialisation reads; released afterwards
-  std::vector<Slot> slots;                                      // their descriptions, owned
+  std::vector<WeightSource> sources;                            // their constants are released once the device has them
   std::shared_ptr<const InitializationPlan> initialization;
 };
 

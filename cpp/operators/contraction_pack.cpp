@@ -1,4 +1,6 @@
 // The packed forms of weights that the contraction kernels read.
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/rounding.h"
 #include "operators/contraction.h"
@@ -36,13 +38,28 @@ static bool keeps_rows(const NodeContext& node, const TensorDesc& source, const 
          weights.stride_out == 1 && (weights.groups == 1 || weights.stride_group == weights.channels_in * weights.stride_in);
 }
 
+// How conv_pack lays out the weights, and how often it is invoked.
+struct PackLayout {
+  Macros macros;
+  int64_t elements, invocations;
+};
+
+// Of groups of so many elements in steps of so many channels.
+static PackLayout pack_layout(bool lanes, int64_t step, int64_t elements, const WeightView& weights) {
+  constexpr int64_t kRun = 8;  // steps of an invocation
+  const int64_t steps = std::max<int64_t>(ceil_div(weights.channels_in, step), 1);
+  return {{{"LANES", lanes ? "1" : "0"}, {"KV", std::to_string(step)}, {"RUN", std::to_string(kRun)}},
+          elements,
+          lanes ? elements / 4 / steps * ceil_div(steps, kRun) : elements / 4};
+}
+
 // A step of conv_pack, without the scale that it takes of floats.
-static StepBuilder pack_step(const std::shared_ptr<const KernelVariant>& kernel, const WeightView& weights, int64_t elements,
+static StepBuilder pack_step(const std::shared_ptr<const KernelVariant>& kernel, const WeightView& weights, const PackLayout& layout,
                              const Operand& source, const Operand& target) {
   StepBuilder step(kernel);
   step.bind("x", source)
       .bind("y", target)
-      .set("quads", elements / 4)
+      .set("quads", layout.elements / 4)
       .set("taps", weights.taps)
       .set("channels_in", weights.channels_in)
       .set("channels_out", weights.channels_out)
@@ -50,17 +67,13 @@ static StepBuilder pack_step(const std::shared_ptr<const KernelVariant>& kernel,
       .set("x_stride_out", weights.stride_out)
       .set("x_stride_in", weights.stride_in)
       .set("x_stride_tap", weights.stride_tap)
-      .threads(static_cast<uint64_t>(elements / 4));
+      .threads(static_cast<uint64_t>(layout.invocations));
   return step;
 }
 
-static Macros pack_macros(bool lanes, int64_t step) {
-  return {{"LANES", lanes ? "1" : "0"}, {"KV", std::to_string(step)}};
-}
-
-static void pack(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, int64_t elements,
-                 Macros macros, PackedWeight& packed) {
-  packed.desc = TensorDesc(node.float_dtype, {elements});
+static void pack(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackLayout layout,
+                 PackedWeight& packed) {
+  packed.desc = TensorDesc(node.float_dtype, {layout.elements});
   if (keeps_rows(node, source_desc, weights, scale)) {
     const auto kernel = row_pieces_kernel(node, source_desc.dtype, "0u");
     packed.steps = [kernel, weights, dtype = source_desc.dtype](std::vector<Step>& steps, const Operand& source, const Operand& target) {
@@ -69,32 +82,32 @@ static void pack(const NodeContext& node, const TensorDesc& source_desc, const W
     };
     return;
   }
-  macros.emplace_back("SOURCE_FLOAT", source_desc.dtype == DType::float32 ? "1" : "0");
-  const auto kernel = node.kernel("conv_pack.comp", node.float_dtype, macros);
-  packed.steps = [kernel, weights, elements, scale](std::vector<Step>& steps, const Operand& source, const Operand& target) {
-    steps.push_back(pack_step(kernel, weights, elements, source, target).set("scale", scale).build());
+  layout.macros.emplace_back("SOURCE_FLOAT", source_desc.dtype == DType::float32 ? "1" : "0");
+  const auto kernel = node.kernel("conv_pack.comp", node.float_dtype, layout.macros);
+  packed.steps = [kernel, weights, layout, scale](std::vector<Step>& steps, const Operand& source, const Operand& target) {
+    steps.push_back(pack_step(kernel, weights, layout, source, target).set("scale", scale).build());
   };
 }
 
 void pack_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackedWeight& packed) {
   const int64_t elements = packed_group(node, weights) * weights.groups;
-  pack(node, source_desc, weights, scale, elements, pack_macros(node.prefers_lanes(), step_channels(weights.channels_in)), packed);
+  pack(node, source_desc, weights, scale, pack_layout(node.prefers_lanes(), step_channels(weights.channels_in), elements, weights), packed);
 }
 
 void pack_weight_lanes(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed) {
   constexpr int64_t kStep = 4;
   const int64_t group = round_up(weights.channels_out, kLaneChannels) * weights.taps * round_up(weights.channels_in, kStep);
-  pack(node, source_desc, weights, 1, group * weights.groups, pack_macros(true, kStep), packed);
+  pack(node, source_desc, weights, 1, pack_layout(true, kStep, group * weights.groups, weights), packed);
 }
 
 void pack_integer_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed) {
   const int64_t elements = packed_group(node, weights) * weights.groups;
   packed.desc = TensorDesc(source_desc.dtype, {elements});
-  Macros macros = pack_macros(node.prefers_lanes(), step_channels(weights.channels_in));
-  macros.emplace_back("INTEGER", "1");
-  const auto kernel = node.kernel("conv_pack.comp", source_desc.dtype, macros);
-  packed.steps = [kernel, weights, elements](std::vector<Step>& steps, const Operand& source, const Operand& target) {
-    steps.push_back(pack_step(kernel, weights, elements, source, target).build());
+  PackLayout layout = pack_layout(node.prefers_lanes(), step_channels(weights.channels_in), elements, weights);
+  layout.macros.emplace_back("INTEGER", "1");
+  const auto kernel = node.kernel("conv_pack.comp", source_desc.dtype, layout.macros);
+  packed.steps = [kernel, weights, layout](std::vector<Step>& steps, const Operand& source, const Operand& target) {
+    steps.push_back(pack_step(kernel, weights, layout, source, target).build());
   };
 }
 

@@ -64,8 +64,8 @@ class Builder:
 
     def value(self, name: str) -> Made | None:
         """None for a value that could not be made."""
-        if name not in self.values and (array := self.array(name)) is not None:
-            self.values[name] = self.graph.constant(array, name)
+        if name not in self.values and (given := self.constants.get(name)) is not None:
+            self.values[name] = self.graph.constant_bytes(given.raw, given.dtype, given.shape, name)
         return self.values.get(name)
 
     def operand(self, name: str) -> Made:

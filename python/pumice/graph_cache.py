@@ -1,6 +1,6 @@
 """Recipes kept on disk, so that a later process needs neither the onnx package nor its parser.
 
-An entry is named by the bytes of the model file and by the importer's own version. It holds the recipe's structure as JSON; its
+An entry is named by the model file, but for its weights, and by the importer's own version. It holds the recipe's structure as JSON; its
 constants are places in the model file (or in a file of weights beside it), so that a warm start maps the weights from there.
 An entry that is truncated, corrupt or foreign is rebuilt, never trusted.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import mmap
 import os
 from typing import Any
 
@@ -18,24 +17,34 @@ from ._pumice import Graph, cache_directory, note_cache_use, prune_cache
 from .control_nodes import CONTROL_NODES
 from .element_types import BITS, Bytes, byte_count
 from .graph_builder import build
-from .model_file import ModelFile, Source
+from .model_file import Folder, ModelFile, Source
 from .recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Place, Recipe
 
 _MAGIC = b"pumice graph\n"
 _DIGEST_BYTES = 32
+_IMPORTER = tuple(
+    f"{name}.py"
+    for name in (
+        "graph_cache",
+        "node_names",
+        "node_order",
+        "onnx_functions",
+        "onnx_import",
+        "onnx_skeleton",
+        "onnx_tensor",
+        "opset",
+        "recipe",
+    )
+)
 _INLINE = -1  # the index of the entry itself among the files that constants lie in
 _MOST_INLINE_BYTES = 64 << 20  # an entry larger than this costs more than it saves
-_LEAST_SOUGHT_BYTES = 256  # smaller constants are quicker kept in the entry than found
-_PROBE_BYTES = 64
-_PROBES = 16  # places that begin alike before a search is given up
-_MOST_MISSES = 8
 
 
 def _importer_version() -> str:
     """The package's version, and when its importer was written: a development checkout changes without a new version."""
     folder = os.path.dirname(__file__)
     stamps = []
-    for name in ("graph_cache.py", "node_order.py", "onnx_import.py", "onnx_tensor.py", "opset.py", "recipe.py"):
+    for name in _IMPORTER:
         try:
             status = os.stat(os.path.join(folder, name))
         except OSError:
@@ -44,11 +53,12 @@ def _importer_version() -> str:
     return " ".join([__version__, *stamps])
 
 
-def _entry_path(data: Bytes) -> str | None:
+def _entry_path(file: ModelFile) -> str | None:
+    """By all of the file but the elements of large tensors, of which a recipe keeps no more than where they lie."""
     directory = cache_directory()
     if directory is None:
         return None
-    digest = hashlib.sha256(data)
+    digest = hashlib.sha256(file.skeleton)
     digest.update(_importer_version().encode())
     return os.path.join(directory, "graphs", f"{digest.hexdigest()}.graph")
 
@@ -56,45 +66,10 @@ def _entry_path(data: Bytes) -> str | None:
 # ---- constants as places
 
 
-class _Search:
-    """Finds constants in the model file's bytes; each is most often behind the last one."""
-
-    def __init__(self, data: Bytes) -> None:
-        underlying = data.obj if isinstance(data, memoryview) else data
-        self.data = memoryview(data)
-        self.searchable = underlying if isinstance(underlying, mmap.mmap) else bytes(data)
-        self.end = 0
-        self.misses = 0
-
-    def find(self, raw: Bytes) -> int | None:
-        if len(raw) < _LEAST_SOUGHT_BYTES or self.misses > _MOST_MISSES:
-            return None
-        at = self._find_from(self.end, raw)
-        if at is None:
-            at = self._find_from(0, raw)
-        if at is None:
-            self.misses += 1
-        else:
-            self.end = at + len(raw)
-        return at
-
-    def _find_from(self, at: int, raw: Bytes) -> int | None:
-        probe = bytes(raw[:_PROBE_BYTES])
-        for _ in range(_PROBES):
-            at = self.searchable.find(probe, at)
-            if at < 0:
-                return None
-            if self.data[at : at + len(raw)] == raw:
-                return at
-            at += 1
-        return None
-
-
 class _Encoder:
     """A recipe on its way into an entry."""
 
-    def __init__(self, file: ModelFile) -> None:
-        self.search = _Search(file.data or b"")
+    def __init__(self) -> None:
         self.files: list[str] = [""]
         self.inline = bytearray()
 
@@ -107,8 +82,6 @@ class _Encoder:
             if constant.place.file not in self.files:
                 self.files.append(constant.place.file)
             return self.files.index(constant.place.file), constant.place.offset
-        if (at := self.search.find(constant.raw)) is not None:
-            return 0, at
         self.inline += constant.raw
         return _INLINE, len(self.inline) - len(constant.raw)
 
@@ -229,21 +202,21 @@ def _write(path: str, entry: bytes) -> None:
             return
 
 
-def load_recipe(source: Source) -> Recipe:
+def load_recipe(source: Source, folder: Folder | None = None) -> Recipe:
     """From the cache, else from ONNX and kept for the next time. Raises GraphError, OSError."""
-    file = ModelFile(source)
-    path = None if file.data is None else _entry_path(file.data)
+    file = ModelFile(source, folder)
+    path = None if file.data is None else _entry_path(file)
     if path is not None and (cached := _read(path, file)) is not None:
         return cached
     from .onnx_import import parse, recipe_of
 
     recipe = recipe_of(parse(file), file)
-    if path is not None and recipe.complete and (entry := _Encoder(file).entry(recipe)) is not None:
+    if path is not None and recipe.complete and (entry := _Encoder().entry(recipe)) is not None:
         _write(path, entry)
     return recipe
 
 
-def load_graph(source: Source) -> tuple[Graph, Recipe]:
+def load_graph(source: Source, folder: Folder | None = None) -> tuple[Graph, Recipe]:
     """The engine's Graph of a model and what it was made from. Raises GraphError, UnsupportedError, OSError."""
-    recipe = load_recipe(source)
+    recipe = load_recipe(source, folder)
     return build(recipe, CONTROL_NODES), recipe

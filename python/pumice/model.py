@@ -15,7 +15,7 @@ from .element_types import Array, numpy_dtype
 from .errors import binding_error
 from .graph_cache import load_graph
 from .log import forward_log
-from .model_file import Source
+from .model_file import Folder, Source, reread
 from .model_values import ModelValue, Packing, sizes_text
 
 if TYPE_CHECKING:
@@ -142,11 +142,19 @@ def _declared(output: ModelValue, declared: InputRecipe | None) -> ModelValue:
 class Model:
     """A model compiled for a device and a precision; `pumice.load` makes one. A context manager."""
 
-    def __init__(self, source: Source, context: Context | None = None, precision: str = "fp32") -> None:
-        graph, recipe = load_graph(source)
+    def __init__(
+        self,
+        source: Source,
+        context: Context | None = None,
+        precision: str = "fp32",
+        *,
+        folder: Folder | None = None,
+    ) -> None:
+        source = reread(source)
+        graph, recipe = load_graph(source, folder)
         context = default_context() if context is None else context
         program: Program = graph.compile(context, precision)
-        self.source = source
+        self.source, self.folder = source, folder
         self.name = recipe.name
         self.precision = precision
         self.context = context
@@ -341,11 +349,15 @@ class Model:
         self.close()
 
 
-def load(source: Source, context: Context | None = None, precision: str = "fp32") -> Model:
-    """The model in an ONNX file, in bytes or in a ModelProto, compiled for a device.
+def load(
+    source: Source, context: Context | None = None, precision: str = "fp32", *, folder: Folder | None = None
+) -> Model:
+    """The model in an ONNX file, in bytes, in a binary file object or in a ModelProto, compiled for a device.
 
     precision: what floats are stored as inside, "fp32", "fp16" or "bf16"; sums are float32 in all of them.
+    folder: where the files lie that hold the weights of a model that is no single file, if not beside it; a model that is not given as a
+    path needs one. Such files lie in that folder, also by way of links; what a model says of their checksums is not read.
     Raises UnsupportedError with every unsupported node, operator and element type; GraphError where it is not a valid model;
     FileNotFoundError.
     """
-    return Model(source, context, precision)
+    return Model(source, context, precision, folder=folder)

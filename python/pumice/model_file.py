@@ -1,19 +1,32 @@
-"""Where a model comes from: a file, bytes or a ModelProto; and the files of weights beside it."""
+"""Where a model comes from: a file, bytes, a file object or a ModelProto; and the files of weights beside it."""
 
 from __future__ import annotations
 
-import mmap
+import functools
 import os
 import stat
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias, cast
 
+from ._pumice import MappedFile
 from .element_types import Bytes
 from .errors import graph_error
+from .onnx_skeleton import skeleton
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | ModelProto"
+Folder: TypeAlias = "str | os.PathLike[str]"
+Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | ModelProto"
+
+
+def reread(source: Source) -> Source:
+    """What can be read more than once: of a file object, the bytes that it still has. Raises TypeError where they are none."""
+    if not hasattr(source, "read"):
+        return source
+    data = source.read()
+    if not isinstance(data, bytes):
+        raise TypeError(f"a model's file object gives bytes, not {type(data).__name__}: open it with 'rb'")
+    return data
 
 
 def mapped(path: str | os.PathLike[str]) -> Bytes:
@@ -21,20 +34,22 @@ def mapped(path: str | os.PathLike[str]) -> Bytes:
     with open(path, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return file.read()
-        if os.fstat(file.fileno()).st_size == 0:
-            return b""
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        return memoryview(MappedFile(file.fileno(), os.fspath(path)))
 
 
 class ModelFile:
-    """A model as it was given. Raises FileNotFoundError and other OSErrors for a path that cannot be read."""
+    """A model as it was given. Raises FileNotFoundError and other OSErrors for a path that cannot be read.
 
-    def __init__(self, source: Source) -> None:
+    folder: where its files of weights lie; that of the model where it is None.
+    """
+
+    def __init__(self, source: Source, folder: Folder | None = None) -> None:
         self.path = ""
         self.name = "model"
         self.data: Bytes | None = None
         self.proto: ModelProto | None = None
         self._beside: dict[str, Bytes] = {}
+        source = reread(source)
         if isinstance(source, str | os.PathLike):
             self.path = os.fspath(source)
             self.name = os.path.basename(self.path)
@@ -42,25 +57,54 @@ class ModelFile:
         elif isinstance(source, bytes | bytearray | memoryview):
             self.data = memoryview(source).cast("B") if source else b""
         elif hasattr(source, "SerializeToString") and hasattr(source, "graph"):
-            self.proto = source
+            self.proto = cast("ModelProto", source)
         else:
-            raise TypeError(f"a model is a path, bytes or a ModelProto, not {type(source).__name__}")
+            raise TypeError(f"a model is a path, bytes, a file object or a ModelProto, not {type(source).__name__}")
+        self.folder = os.path.dirname(self.path) or os.curdir if folder is None and self.path else folder
+
+    @functools.cached_property
+    def skeleton(self) -> Bytes:
+        """The file's bytes without its large tensors, as onnx_skeleton makes it."""
+        return skeleton(self.data or b"")
 
     def beside(self, location: str, tensor: str) -> Bytes:
         """The bytes of a file of weights that the model names. It may not lie outside the model's folder."""
         if location not in self._beside:
-            self._beside[location] = mapped(self._path_beside(location, tensor))
+            path = self._path_beside(location, tensor)
+            try:
+                self._beside[location] = mapped(path)
+            except OSError as error:
+                raise graph_error(
+                    "tensor", tensor, f"expected its weights in the file '{path}', given {error}"
+                ) from None
         return self._beside[location]
 
     def _path_beside(self, location: str, tensor: str) -> str:
         normal = os.path.normpath(location)
         if not location or os.path.isabs(normal) or normal.split(os.sep)[0] == os.pardir or "\0" in location:
             raise graph_error("tensor", tensor, f"expected a weight file in the model's own folder, given '{location}'")
-        if not self.path:
-            raise graph_error(
-                "tensor", tensor, f"its weights are in the file '{location}', but the model was not given as a path"
-            )
-        path = os.path.join(os.path.dirname(self.path), normal)
-        if not os.path.isfile(path):
+        if self.folder is None:
+            given = "the model was not given as a path: give the folder of the file (folder=...)"
+            raise graph_error("tensor", tensor, f"its weights are in the file '{location}', but {given}")
+        path = os.path.join(self.folder, normal)
+        if not os.path.exists(path):
             raise graph_error("tensor", tensor, f"expected its weights in the file '{path}', given no such file")
-        return path
+        real = os.path.realpath(path)
+        if not any(os.path.commonpath([folder, real]) == folder for folder in self._real_folders()):
+            raise graph_error(
+                "tensor",
+                tensor,
+                f"expected a weight file in the model's own folder, given a link, '{path}', to '{real}'",
+            )
+        if not os.path.isfile(real):
+            raise graph_error(
+                "tensor", tensor, f"expected its weights in the file '{path}', given what is no regular file"
+            )
+        return real
+
+    def _real_folders(self) -> list[str]:
+        """Where files of weights may lie: a model that is a link may have them beside what it links to."""
+        folders = [os.path.realpath(self.folder or os.curdir)]
+        if self.path:
+            folders.append(os.path.dirname(os.path.realpath(self.path)))
+        return folders

@@ -11,7 +11,7 @@ from onnx import AttributeProto, NodeProto, TensorProto
 
 from . import _pumice
 from .control_nodes import CONTROL_NODES
-from .element_types import Array
+from .element_types import Array, Bytes
 from .errors import graph_error
 from .model_file import ModelFile
 from .node_names import node_names
@@ -40,9 +40,12 @@ _RUN_SUBGRAPHS = ("If", "Loop", "Scan", "SequenceMap")
 # ---- the file
 
 
-def parse(file: ModelFile) -> ModelProto:
-    """The ModelProto with its own functions expanded. Raises GraphError where it is no ONNX model."""
-    model = file.proto if file.data is None else _decoded(file)
+def parse(file: ModelFile, whole: bool = False) -> ModelProto:
+    """The ModelProto with its own functions expanded; without its large tensors (see onnx_skeleton) unless it is to be whole.
+
+    Raises GraphError where it is no ONNX model.
+    """
+    model = file.proto if file.data is None else _decoded(file.data if whole else file.skeleton, file)
     if model is None or not model.HasField("graph"):
         raise graph_error("model", file.name, "expected an ONNX model, given a file that holds no graph")
     _check_text(model, file)
@@ -69,10 +72,10 @@ def _check_text(message: Any, file: ModelFile) -> None:
                 _check_text(item, file)
 
 
-def _decoded(file: ModelFile) -> ModelProto:
+def _decoded(data: Bytes, file: ModelFile) -> ModelProto:
     model = onnx.ModelProto()
     try:
-        model.ParseFromString(bytes(file.data or b""))
+        model.ParseFromString(bytes(data))
     except Exception as error:  # the class differs between versions of protobuf
         raise graph_error("model", file.name, f"expected an ONNX model, given bytes that are none ({error})") from None
     return model

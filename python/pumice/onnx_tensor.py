@@ -8,6 +8,7 @@ from onnx import TensorProto
 from .element_types import BITS, Bytes, byte_count, element_count
 from .errors import graph_error
 from .model_file import ModelFile
+from .onnx_skeleton import OWN_FILE
 from .recipe import ConstantRecipe, NotExpressible, Place
 
 _MOST_ELEMENTS = 1 << 40  # on an axis
@@ -61,7 +62,8 @@ def _raw_bytes(tensor: TensorProto, dtype: str, shape: list[int], file: ModelFil
 def _external_bytes(tensor: TensorProto, expected: int, file: ModelFile) -> tuple[Bytes, Place]:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
-    data = file.beside(location, tensor.name)
+    own = location == OWN_FILE and file.data is not None
+    data = file.data or b"" if own else file.beside(location, tensor.name)
     try:
         offset, length = (int(entries.get(key, default)) for key, default in (("offset", 0), ("length", expected)))
     except ValueError:
@@ -73,7 +75,7 @@ def _external_bytes(tensor: TensorProto, expected: int, file: ModelFile) -> tupl
         raise graph_error(
             "tensor", tensor.name, f"expected {length} bytes at offset {offset} of '{location}', given {given}"
         )
-    return memoryview(data)[offset : offset + length], Place(location, offset)
+    return memoryview(data)[offset : offset + length], Place("" if own else location, offset)
 
 
 def constant_of(tensor: TensorProto, name: str, file: ModelFile) -> ConstantRecipe:

@@ -9,7 +9,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from .element_types import Array
-from .model_file import ModelFile, Source
+from .model_file import Folder, ModelFile, Source
 from .node_names import node_names
 from .node_order import in_order, needed
 from .onnx_import import parse
@@ -80,12 +80,12 @@ class ReferenceNode:
 class Reference:
     """The nodes that the outputs depend on, in an order in which they can run, and the constants by name."""
 
-    def __init__(self, source: Source) -> None:
-        file = ModelFile(source)
-        model = parse(file)
-        folder = os.path.dirname(file.path)
+    def __init__(self, source: Source, folder: Folder | None = None) -> None:
+        file = ModelFile(source, folder)
+        model = parse(file, whole=True)
         self.constants: dict[str, Array] = {
-            tensor.name: numpy_helper.to_array(tensor, folder) for tensor in model.graph.initializer
+            tensor.name: numpy_helper.to_array(tensor, os.fspath(file.folder or ""))
+            for tensor in model.graph.initializer
         }
         protos = dict(zip(node_names(model.graph), model.graph.node, strict=True))
         recipes = [NodeRecipe(node.op_type, name, _reads(node), list(node.output), {}) for name, node in protos.items()]

@@ -37,12 +37,12 @@ def _tolerance(table: dict[str, float], precision: str, array: Array) -> float:
 class _Validation:
     """A program that keeps every tensor, the fused program, and the reference beside them."""
 
-    def __init__(self, source: Source, fused: Model) -> None:
-        graph, _ = load_graph(source)
+    def __init__(self, fused: Model) -> None:
+        graph, _ = load_graph(fused.source, fused.folder)
         self.fused = fused
         self.precision = fused.precision
         self.every: Program = graph.compile(fused.context, fused.precision, keep_all=True, fuse=False)
-        self.reference = Reference(source)
+        self.reference = Reference(fused.source, fused.folder)
         self.rows: dict[tuple[str, str, str], ValidationRow] = {}
 
     def run(self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None]) -> None:
@@ -146,7 +146,7 @@ def validate(
     inputs = [_by_name(model, case) for case in cases]
     if not inputs:
         raise InputError("validate: expected at least one case, given none")
-    validation = _Validation(model.source, model)
+    validation = _Validation(model)
     total = len(inputs) * (len(validation.reference.nodes) + 1)
     done = 0
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from .._pumice import Graph
 from ..graph_cache import load_graph
-from ..model_file import Source
+from ..model_file import Folder, Source
 
 __all__ = ["import_graph"]
 
 
-def import_graph(source: Source) -> Graph:
-    """The Graph of a model given as a path, bytes or a ModelProto.
+def import_graph(source: Source, folder: Folder | None = None) -> Graph:
+    """The Graph of a model given as a path, bytes, a file object or a ModelProto; folder: see pumice.load.
 
     Raises UnsupportedError with everything that is not supported, GraphError where the model breaks a rule.
     """
-    return load_graph(source)[0]
+    return load_graph(source, folder)[0]
