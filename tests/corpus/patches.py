@@ -31,12 +31,21 @@ class Block(nn.Module):
 
 
 class Vit(nn.Module):
-    def __init__(self, width: int = 32, classes: int = 10, gelu: str = "none") -> None:
+    def __init__(
+        self,
+        width: int = 32,
+        classes: int = 10,
+        gelu: str = "none",
+        image: int = 32,
+        patch: int = 8,
+        heads: int = 4,
+        layers: int = 2,
+    ) -> None:
         super().__init__()
-        self.patches = nn.Conv2d(3, width, 8, 8)
+        self.patches = nn.Conv2d(3, width, patch, patch)
         self.first = nn.Parameter(torch.zeros(1, 1, width))
-        self.positions = nn.Parameter(torch.zeros(1, 17, width))
-        self.blocks = nn.ModuleList(Block(width, 4, gelu) for _ in range(2))
+        self.positions = nn.Parameter(torch.zeros(1, 1 + (image // patch) ** 2, width))
+        self.blocks = nn.ModuleList(Block(width, heads, gelu) for _ in range(layers))
         self.norm, self.head = nn.LayerNorm(width, eps=1e-6), nn.Linear(width, classes)
 
     def forward(self, image: Tensor) -> Tensor:
@@ -52,7 +61,7 @@ class AnySizeVit(nn.Module):
 
     def __init__(self, width: int = 24) -> None:
         super().__init__()
-        self.patches = nn.Conv2d(3, width, 8, 8)
+        self.patches = nn.Conv2d(3, width, patch, patch)
         self.firsts = nn.Parameter(torch.zeros(1, 4, width))
         self.positions = nn.Parameter(torch.zeros(1, width, 5, 5))
         self.blocks = nn.ModuleList(Block(width, 3) for _ in range(2))

@@ -15,13 +15,13 @@ from .transformers import WORDS, Attention
 
 
 class WhisperEncoder(nn.Module):
-    def __init__(self, width: int = 32, frames: int = 40) -> None:
+    def __init__(self, width: int = 32, frames: int = 40, bands: int = 12, heads: int = 4, layers: int = 2) -> None:
         super().__init__()
-        self.first, self.second = nn.Conv1d(12, width, 3, padding=1), nn.Conv1d(width, width, 3, 2, 1)
+        self.first, self.second = nn.Conv1d(bands, width, 3, padding=1), nn.Conv1d(width, width, 3, 2, 1)
         rates = torch.exp(-math.log(10000) / (width // 2 - 1) * torch.arange(width // 2))
         angles = torch.arange(frames // 2)[:, None] * rates
         self.register_buffer("positions", torch.cat((angles.sin(), angles.cos()), 1))
-        self.blocks = nn.ModuleList(Block(width, 4) for _ in range(2))
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
 
     def forward(self, spectrum: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -28,15 +30,15 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    def __init__(self, width: int = 8, classes: int = 10) -> None:
+    def __init__(self, width: int = 8, classes: int = 10, blocks: Sequence[int] = (2, 2, 2, 2)) -> None:
         super().__init__()
         self.stem = nn.Sequential(
             nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
         )
         stages = []
         before = width
-        for stage in range(4):
-            for block in range(2):
+        for stage, count in enumerate(blocks):
+            for block in range(count):
                 stages.append(Bottleneck(before, width << stage, 2 if stage and not block else 1))
                 before = 4 * (width << stage)
         self.stages = nn.Sequential(*stages)
