@@ -118,7 +118,7 @@ CASES = [
     Case("spatial_transformer", Turned, {"image": floats("batch", 1, 26, 26)}, ["turned"], [{"batch": 2}, {"batch": 1}]),
     *(sized(mode, aligned) for mode, aligned in MODES),
     Case("interpolate_antialias", lambda: Sized("bilinear", False, True), PIXELS, ["larger", "smaller", "by_factors", "twice"], exporters=("dynamo",)),
-    Case("interpolate_nearest_exact", Exact, PIXELS, ["sized", "scaled"]),
+    Case("interpolate_nearest_exact", Exact, PIXELS, ["sized", "scaled"], exporters=("dynamo",)),
     Case("padding", Padded, PIXELS, [f"y{i}" for i in range(5)]),
-    Case("moved_pixels", Moved, PIXELS, [f"y{i}" for i in range(9)]),
+    Case("moved_pixels", Moved, PIXELS, [f"y{i}" for i in range(9)], exporters=("dynamo",)),
 ]
