@@ -137,7 +137,9 @@ def test_positions_that_are_constants(context: pumice.Context) -> None:
     check(context, given(nodes, *outputs, value("y", None)), {"s": ITEMS, "i": np.array(0), "x": ramp(2, 2)})
 
 
-@pytest.mark.parametrize(("new_axis", "axis"), [(0, 0), (1, 0), (0, 1), (1, 1), (0, -1), (1, -1), (1, -2), (1, 2), (0, -2)])
+@pytest.mark.parametrize(
+    ("new_axis", "axis"), [(0, 0), (1, 0), (0, 1), (1, 1), (0, -1), (1, -1), (1, -2), (1, 2), (0, -2)]
+)
 def test_joining_what_comes_in(context: pumice.Context, new_axis: int, axis: int) -> None:
     join = node("ConcatFromSequence", ["s"], ["y"], axis=axis, new_axis=new_axis, name="join")
     parts = [ramp(2, 3), ramp(2, 3) + 9, ramp(2, 3) * 3]

@@ -228,12 +228,16 @@ def _concat_inside(builder: Builder, node: NodeRecipe, packed: Packed, axis: int
     place = helper(node, "Range", np.array(0), columns, np.array(1))
     passed = helper(node, "GreaterOrEqual", helper(node, "Unsqueeze", place, SINGLE), ends)
     which = helper(node, "ReduceSum", helper(node, "Cast", passed, to=7), SINGLE, keepdims=0)
-    moved = helper(node, "Sub", helper(node, "Mul", begins, rows), begins)  # where a tensor begins, less where its stretch does
+    moved = helper(
+        node, "Sub", helper(node, "Mul", begins, rows), begins
+    )  # where a tensor begins, less where its stretch does
     first = helper(node, "Add", helper(node, "Gather", moved, which), place)
     row = helper(node, "Unsqueeze", helper(node, "Range", np.array(0), rows, np.array(1)), SINGLE)
     places = helper(node, "Add", helper(node, "Mul", row, helper(node, "Gather", stretches, which)), first)
     # Where one of them is smaller than another, there are too few elements.
-    whole = helper(node, "Reshape", data, helper(node, "Reshape", helper(node, "Mul", rows, columns), SINGLE), allowzero=1)
+    whole = helper(
+        node, "Reshape", data, helper(node, "Reshape", helper(node, "Mul", rows, columns), SINGLE), allowzero=1
+    )
     joined = count
     if not new:
         joined = helper(node, "ReduceSum", helper(node, "Slice", table, cut, past, SINGLE), FIRST, keepdims=0)

@@ -77,9 +77,15 @@ def tolerance(stored: Stored, precision: str = "fp32") -> float:
     """In parts of the largest number. Each node on the longest way rounds, and such errors add up as random ones do: in halves
     2 sqrt(depth) roundings to 11 bits; in fp32 64 sqrt(depth) to 24 bits, for there a node is also a sum of many products.
     """
-    half = precision == "fp16" or any(one.data_type == onnx.TensorProto.FLOAT16 for one in stored.model.graph.initializer)
+    half = precision == "fp16" or any(
+        one.data_type == onnx.TensorProto.FLOAT16 for one in stored.model.graph.initializer
+    )
     return float((2 * 2.0**-11 if half else 64 * 2.0**-24) * np.sqrt(depth(stored.model)))
 
 
-def dispatches(model: pumice.Model, given: Sequence[Any]) -> int:
-    return len(model.program.profile(model.arguments(*given)))
+def dispatches(model: pumice.Model, given: Sequence[Any]) -> int | None:
+    """None for a program with control flow or cuts, which is no one list of them."""
+    try:
+        return len(model.program.profile(model.arguments(*given)))
+    except pumice.UnsupportedError:
+        return None
