@@ -137,19 +137,19 @@ def test_positions_that_are_constants(context: pumice.Context) -> None:
     check(context, given(nodes, *outputs, value("y", None)), {"s": ITEMS, "i": np.array(0), "x": ramp(2, 2)})
 
 
-@pytest.mark.parametrize("new_axis", [0, 1])
-def test_joining_what_comes_in(context: pumice.Context, new_axis: int) -> None:
-    proto = given([node("ConcatFromSequence", ["s"], name="join", axis=0, new_axis=new_axis)], value("y", None))
-    alike = [ramp(3, 2, 2), ramp(3, 2, 2) * 2]
-    cases = [alike, alike[:1]] + ([] if new_axis else [[ramp(1, 2, 2), ramp(3, 2, 2), ramp(0, 2, 2)]])
-    loaded = check(context, proto, *({"s": case, "i": np.array(0), "x": ramp(1)} for case in cases))
-    with pytest.raises(pumice.GraphError, match="'join/Reshape"):
-        loaded([ramp(3, 2, 3), ramp(3, 3, 2)], np.array(0), ramp(1))
-    proto = given([node("ConcatFromSequence", ["s"], name="join", axis=1)], value("y", None))
-    with pytest.raises(
-        pumice.UnsupportedError, match="'join'.*axis 1 of a sequence whose length is known only when it runs"
-    ):
-        pumice.load(proto, context)
+@pytest.mark.parametrize(
+    ("new_axis", "axis"), [(0, 0), (1, 0), (0, 1), (1, 1), (0, -1), (1, -1), (1, -2), (1, 2), (0, -2)]
+)
+def test_joining_what_comes_in(context: pumice.Context, new_axis: int, axis: int) -> None:
+    join = node("ConcatFromSequence", ["s"], ["y"], axis=axis, new_axis=new_axis, name="join")
+    parts = [ramp(2, 3), ramp(2, 3) + 9, ramp(2, 3) * 3]
+    cases = [{"s": parts}, {"s": parts[:1]}]
+    if not new_axis:
+        other = np.zeros((1, 3) if axis % 2 == 0 else (2, 5), np.float32)
+        cases.append({"s": [parts[0], other, parts[1]]})
+    loaded = check(context, model([join], [sequence("s")]), *cases)
+    with pytest.raises(pumice.Error, match="join"):
+        loaded(s=[ramp(2, 3), ramp(3, 4)])
 
 
 def test_what_is_no_sequence_is_refused_by_name(context: pumice.Context) -> None:

@@ -132,7 +132,9 @@ def _label_encoder(builder: Builder, node: NodeRecipe) -> None:
     x = builder.tensor(node.inputs[0])
     keys, values = _table(builder, node, "keys"), _table(builder, node, "values")
     if keys.shape != values.shape or keys.ndim != 1 or keys.dtype != x.dtype:
-        raise graph_error("node", node.name, f"keys {keys.dtype}{keys.shape} and values {values.dtype}{values.shape} for {x.dtype}")
+        raise graph_error(
+            "node", node.name, f"keys {keys.dtype}{keys.shape} and values {values.dtype}{values.shape} for {x.dtype}"
+        )
     given = node.attributes.get("default_tensor")
     if isinstance(given, ConstantRecipe):
         default = array_of(given.raw, given.dtype, given.shape).reshape(())
@@ -142,7 +144,9 @@ def _label_encoder(builder: Builder, node: NodeRecipe) -> None:
     column = builder.helper(node, "Unsqueeze", x, LAST)
     same = builder.helper(node, "Equal", column, keys)
     if keys.dtype.kind == "f" and np.isnan(keys).any():
-        same = builder.helper(node, "Or", same, builder.helper(node, "And", builder.helper(node, "IsNaN", column), np.isnan(keys)))
+        same = builder.helper(
+            node, "Or", same, builder.helper(node, "And", builder.helper(node, "IsNaN", column), np.isnan(keys))
+        )
     same = builder.helper(node, "Cast", same, to=INT32)
     found = builder.helper(node, "Cast", builder.helper(node, "ReduceMax", same, LAST, keepdims=0), to=BOOL)
     value = builder.helper(node, "Gather", values, builder.helper(node, "ArgMax", same, axis=-1, keepdims=0))
@@ -195,6 +199,10 @@ def _linear_classifier(builder: Builder, node: NodeRecipe) -> None:
         raise _refuse(builder, node, f"{count} rows of coefficients for {len(labels)} labels")
     scores = _linear(builder, node, count)
     _keep(builder, node, _best_label(builder, node, scores, labels), _transformed(builder, node, scores))
+
+
+def _zip_map(builder: Builder, node: NodeRecipe) -> None:
+    raise _refuse(builder, node, "dictionaries; skl2onnx leaves arrays with the option zipmap=False")
 
 
 # ---- support vectors
@@ -298,7 +306,9 @@ def _leaves(builder: Builder, node: NodeRecipe, forest: Forest) -> Value:
             goes = helper(node, comparisons[mode], value, helper(node, "Gather", forest.values, place))
             goes = helper(node, "Not", goes) if mode == "BRANCH_NEQ" else goes
             if forest.missing.any():
-                missing = helper(node, "And", helper(node, "IsNaN", value), helper(node, "Gather", forest.missing, place))
+                missing = helper(
+                    node, "And", helper(node, "IsNaN", value), helper(node, "Gather", forest.missing, place)
+                )
                 goes = helper(node, "Or", goes, missing)
             both = (helper(node, "Gather", branch, place) for branch in (forest.true, forest.false))
             place = helper(node, "Where", goes, *both)
@@ -362,5 +372,6 @@ ML_NODES: dict[str, Callable[[Builder, NodeRecipe], None]] = {
         "Scaler": _scaler,
         "TreeEnsembleClassifier": _tree_classifier,
         "TreeEnsembleRegressor": _tree_regressor,
+        "ZipMap": _zip_map,
     }.items()
 }

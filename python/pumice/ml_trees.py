@@ -59,7 +59,9 @@ class Forest(NamedTuple):
         made = np.zeros((len(self.values), targets), np.float32)
         numbers = _column(node, f"{role}_weights", None)
         names = (f"{role}_treeids", f"{role}_nodeids", f"{role}_ids")
-        for tree, number, target, weight in zip(*(_column(node, name, len(numbers)) for name in names), numbers, strict=True):
+        for tree, number, target, weight in zip(
+            *(_column(node, name, len(numbers)) for name in names), numbers, strict=True
+        ):
             if (tree, number) not in self.places or not 0 <= target < targets:
                 raise ValueError(f"a weight of tree {tree}, node {number}, {role} {target}: there is none")
             made[self.places[tree, number], target] += weight
@@ -69,7 +71,9 @@ class Forest(NamedTuple):
 def _column(node: NodeRecipe, name: str, count: int | None) -> list[Any]:
     value = node.attributes.get(name)
     if not isinstance(value, list) or (count is not None and len(value) != count):
-        raise ValueError(f"attribute '{name}': expected a list{'' if count is None else f' of {count}'}, given {value!r:.80}")
+        raise ValueError(
+            f"attribute '{name}': expected a list{'' if count is None else f' of {count}'}, given {value!r:.80}"
+        )
     return value
 
 

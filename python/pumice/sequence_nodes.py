@@ -192,9 +192,10 @@ def _concat(builder: Builder, node: NodeRecipe) -> None:
         items = [helper(node, "Unsqueeze", item, np.array([axis])) if new else item for item in sequence.items]
         builder.keep(node.outputs, (helper(node, "Concat", *items, output=node.outputs[0], axis=axis),))
         return
-    if axis != 0:
-        raise _refuse(builder, node, f"axis {axis} of a sequence whose length is known only when it runs")
     packed = sequence.packed(builder, node)
+    if axis != 0:
+        _keep(builder, node, _concat_inside(builder, node, packed, axis, new))
+        return
     data, dims, _ = packed
     count = _length(builder, node, packed)
     table = helper(node, "Reshape", dims, helper(node, "Concat", count, FLAT, axis=0))
@@ -207,6 +208,43 @@ def _concat(builder: Builder, node: NodeRecipe) -> None:
     # Where one of them is smaller than another, there are too few elements.
     made = helper(node, "Reshape", data, shape, output=node.outputs[0], allowzero=1)
     builder.keep(node.outputs, (made,))
+
+
+def _concat_inside(builder: Builder, node: NodeRecipe, packed: Packed, axis: int, new: bool) -> Value:
+    """Along an axis that is not the first, for any number of tensors of any rank: a row holds a stretch of each of them."""
+    helper = builder.helper
+    data, dims, _ = packed
+    count, far = _length(builder, node, packed), np.array([2**31])
+    table = helper(node, "Reshape", dims, helper(node, "Concat", count, FLAT, axis=0))
+    cut = np.array([axis if axis >= 0 or not new else axis + 1]) if axis != -1 or not new else far
+    past = cut if new else np.array([axis + 1]) if axis != -1 else far
+    stretches = helper(node, "ReduceProd", helper(node, "Slice", table, cut, far, SINGLE), SINGLE, keepdims=0)
+    shape = helper(node, "ReduceMax", table, FIRST, keepdims=0)
+    outer, inner = helper(node, "Slice", shape, FIRST, cut, FIRST), helper(node, "Slice", shape, past, far, FIRST)
+    rows = helper(node, "ReduceProd", outer, FIRST, keepdims=0)
+    ends = helper(node, "CumSum", stretches, np.array(0))
+    begins = helper(node, "Sub", ends, stretches)
+    columns = helper(node, "ReduceSum", stretches, FIRST, keepdims=0)
+    place = helper(node, "Range", np.array(0), columns, np.array(1))
+    passed = helper(node, "GreaterOrEqual", helper(node, "Unsqueeze", place, SINGLE), ends)
+    which = helper(node, "ReduceSum", helper(node, "Cast", passed, to=7), SINGLE, keepdims=0)
+    moved = helper(
+        node, "Sub", helper(node, "Mul", begins, rows), begins
+    )  # where a tensor begins, less where its stretch does
+    first = helper(node, "Add", helper(node, "Gather", moved, which), place)
+    row = helper(node, "Unsqueeze", helper(node, "Range", np.array(0), rows, np.array(1)), SINGLE)
+    places = helper(node, "Add", helper(node, "Mul", row, helper(node, "Gather", stretches, which)), first)
+    # Where one of them is smaller than another, there are too few elements.
+    whole = helper(
+        node, "Reshape", data, helper(node, "Reshape", helper(node, "Mul", rows, columns), SINGLE), allowzero=1
+    )
+    joined = count
+    if not new:
+        joined = helper(node, "ReduceSum", helper(node, "Slice", table, cut, past, SINGLE), FIRST, keepdims=0)
+    target = helper(node, "Concat", outer, joined, inner, axis=0)
+    found = helper(node, "Gather", whole, places)
+    made: Value = helper(node, "Reshape", found, target, output=node.outputs[0], allowzero=1)
+    return made
 
 
 def _split(builder: Builder, node: NodeRecipe) -> None:

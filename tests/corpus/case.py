@@ -26,7 +26,7 @@ class Input:
 
     def shape(self, sizes: Sizes) -> tuple[int, ...]:
         return tuple(
-            int(eval(one, {"__builtins__": {}}, dict(sizes))) if isinstance(one, str) else one  # noqa: S307
+            int(eval(one, {"__builtins__": {}}, dict(sizes))) if isinstance(one, str) else one
             for one in self.dimensions
         )
 
@@ -78,6 +78,12 @@ class Case:
     variants: Sequence[str] = ()
     opset: int | None = None  # the exporter's own choice
     options: dict[str, Any] = field(default_factory=dict)  # of the exporter
+
+    @property
+    def names(self) -> list[str]:
+        """Of its files."""
+        made = [f"{self.name}.{exporter}" for exporter in self.exporters] if len(self.exporters) > 1 else [self.name]
+        return made + [f"{self.name}.{variant}" for variant in self.variants]
 
     def example(self) -> dict[str, np.ndarray[Any, Any]]:
         return arrays(self.inputs, self.sizes[0])

@@ -124,8 +124,17 @@ def scripted(made: nn.Module) -> torch.jit.ScriptModule:
 ROWS = [{"rows": 3}, {"rows": 8}]
 
 CASES = [
-    Case("script_if", lambda: scripted(Branch()), {"x": floats("rows", 6)}, ["y"], [*ROWS, {"rows": 2}], exporters=("script",)),
-    Case("script_while", lambda: scripted(EarlyExit()), {"x": floats(1, 8)}, ["scores", "steps"], exporters=("script",)),
+    Case(
+        "script_if",
+        lambda: scripted(Branch()),
+        {"x": floats("rows", 6)},
+        ["y"],
+        [*ROWS, {"rows": 2}],
+        exporters=("script",),
+    ),
+    Case(
+        "script_while", lambda: scripted(EarlyExit()), {"x": floats(1, 8)}, ["scores", "steps"], exporters=("script",)
+    ),
     Case(
         "script_greedy",
         lambda: scripted(Greedy()),
@@ -135,7 +144,20 @@ CASES = [
         exporters=("script",),
     ),
     Case("script_rows", lambda: scripted(Rows()), {"x": floats("rows", 5)}, ["total"], ROWS, exporters=("script",)),
-    Case("script_pieces", lambda: scripted(Pieces()), {"x": floats("rows", 4)}, ["sums", "rest"], [{"rows": 9}, {"rows": 12}], exporters=("script",)),
-    Case("script_newton", lambda: scripted(Newton()), {"x": floats(7, values="uniform 1 9")}, ["roots"], exporters=("script",)),
+    Case(
+        "script_pieces",
+        lambda: scripted(Pieces()),
+        {"x": floats("rows", 4)},
+        ["sums", "rest"],
+        [{"rows": 9}, {"rows": 12}],
+        exporters=("script",),
+    ),
+    Case(
+        "script_newton",
+        lambda: scripted(Newton()),
+        {"x": floats(7, values="uniform 1 9")},
+        ["roots"],
+        exporters=("script",),
+    ),
     Case("cond", Cond, {"x": floats("rows", 6)}, ["y"], [*ROWS, {"rows": 2}], exporters=("dynamo",)),
 ]

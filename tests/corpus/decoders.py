@@ -23,7 +23,9 @@ class Rotary(nn.Module):
         self.register_buffer("rates", 10000.0 ** (-torch.arange(0, width, 2).float() / width), persistent=False)
 
     def forward(self, places: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        angles = (self.rates[None, :, None].float().expand(places.shape[0], -1, 1) @ places[:, None, :].float()).transpose(1, 2)
+        angles = (
+            self.rates[None, :, None].float().expand(places.shape[0], -1, 1) @ places[:, None, :].float()
+        ).transpose(1, 2)
         both = torch.cat((angles, angles), dim=-1)[:, None]
         return both.cos().to(dtype), both.sin().to(dtype)
 
@@ -235,7 +237,11 @@ class Alibi(nn.Module):
         super().__init__()
         self.heads, self.size = heads, width // heads
         self.words = nn.Embedding(WORDS, width)
-        self.query, self.shared, self.out = nn.Linear(width, width), nn.Linear(width, 2 * self.size), nn.Linear(width, width)
+        self.query, self.shared, self.out = (
+            nn.Linear(width, width),
+            nn.Linear(width, 2 * self.size),
+            nn.Linear(width, width),
+        )
         self.register_buffer("rates", 2.0 ** -torch.arange(1.0, heads + 1), persistent=False)
         self.norm = nn.LayerNorm(width)
 
@@ -270,7 +276,13 @@ CASES = [
     Case("mixture_of_experts", lambda: decoder(feed="experts"), CACHED, SCORES, STEPS, variants=("fp16",)),
     Case("experts_in_turn", lambda: decoder(feed="in_turn"), CACHED, SCORES, STEPS, exporters=("script",)),
     Case("mamba", Mamba, {"ids": integers(WORDS, "batch", 6)}, ["hidden"], [{"batch": 2}, {"batch": 1}]),
-    Case("mamba_cumulative", lambda: Mamba(unrolled=False), {"ids": integers(WORDS, "batch", "words")}, ["hidden"], SEQUENCES),
+    Case(
+        "mamba_cumulative",
+        lambda: Mamba(unrolled=False),
+        {"ids": integers(WORDS, "batch", "words")},
+        ["hidden"],
+        SEQUENCES,
+    ),
     Case("scan", ScannedMamba, {"x": floats("batch", "words", 8)}, ["y"], SEQUENCES, exporters=("dynamo",)),
     Case("linear_attention", LinearAttention, {"x": floats("batch", "words", 16)}, ["y"], SEQUENCES),
     Case("alibi", Alibi, {"ids": integers(WORDS, "batch", "words")}, ["y"], SEQUENCES),

@@ -116,9 +116,7 @@ class Suppression(torch.autograd.Function):
 
     @staticmethod
     def symbolic(g: Any, boxes: Any, scores: Any) -> Any:
-        most, overlap, least = (
-            g.op("Constant", value_t=torch.tensor([number])) for number in (5, 0.45, 0.3)
-        )
+        most, overlap, least = (g.op("Constant", value_t=torch.tensor([number])) for number in (5, 0.45, 0.3))
         return g.op("NonMaxSuppression", boxes, scores, most, overlap, least)
 
 
@@ -141,7 +139,9 @@ class Centers(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.body = nn.Sequential(convolved(3, 12, 3, 4, act=nn.ReLU), nn.ConvTranspose2d(12, 8, 4, 2, 1), nn.BatchNorm2d(8), nn.ReLU())
+        self.body = nn.Sequential(
+            convolved(3, 12, 3, 4, act=nn.ReLU), nn.ConvTranspose2d(12, 8, 4, 2, 1), nn.BatchNorm2d(8), nn.ReLU()
+        )
         self.heat, self.size = nn.Conv2d(8, 3, 1), nn.Conv2d(8, 2, 1)
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -116,7 +116,7 @@ def _dynamic(case: Case) -> tuple[Any, ...] | None:
     symbols = _symbols(case)
     if not any(symbols.values()):
         return None
-    return tuple({axis: torch.export.Dim.DYNAMIC for axis in axes} or None for axes in symbols.values())
+    return tuple(dict.fromkeys(axes, torch.export.Dim.DYNAMIC) or None for axes in symbols.values())
 
 
 # ---- files
@@ -124,15 +124,14 @@ def _dynamic(case: Case) -> tuple[Any, ...] | None:
 
 def files(case: Case) -> Iterator[Callable[[], Stored]]:
     """What exports each file of a case."""
-    for exporter in case.exporters:
-        yield functools.partial(_file, case, exporter)
+    for name, exporter in zip(case.names, case.exporters, strict=False):
+        yield functools.partial(_file, case, name, exporter)
     for variant in case.variants:
         yield functools.partial(_variant, case, variant)
 
 
-def _file(case: Case, exporter: str) -> Stored:
+def _file(case: Case, name: str, exporter: str) -> Stored:
     model = exported(case, exporter)
-    name = f"{case.name}.{exporter}" if len(case.exporters) > 1 else case.name
     return Stored(name, exporter, case.inputs, _possible(case, model), model)
 
 
@@ -154,7 +153,7 @@ def _possible(case: Case, model: onnx.ModelProto) -> list[Sizes]:
 
 def _variant(case: Case, variant: str) -> Stored:
     """Of the file of the first exporter."""
-    base = _file(case, case.exporters[0])
+    base = _file(case, case.names[0], case.exporters[0])
     name = f"{case.name}.{variant}"
     inputs = base.inputs
     if variant == "fp16":

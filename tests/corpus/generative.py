@@ -26,7 +26,8 @@ class UNet(nn.Module):
         super().__init__()
         self.into, self.down, self.bottom = twice(3, 8), twice(8, 16), twice(16, 32)
         self.ups = nn.ModuleList(
-            nn.ConvTranspose2d(width, width // 2, 2, 2) if transposed else nn.Conv2d(width, width // 2, 1) for width in (32, 16)
+            nn.ConvTranspose2d(width, width // 2, 2, 2) if transposed else nn.Conv2d(width, width // 2, 1)
+            for width in (32, 16)
         )
         self.transposed = transposed
         self.merges = nn.ModuleList((twice(32, 16), twice(16, 8)))
@@ -50,10 +51,14 @@ class Vae(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.down = nn.Sequential(nn.Conv2d(1, 8, 3, 2, 1), nn.ReLU(), nn.Conv2d(8, 16, 3, 2, 1), nn.ReLU(), nn.Flatten())
+        self.down = nn.Sequential(
+            nn.Conv2d(1, 8, 3, 2, 1), nn.ReLU(), nn.Conv2d(8, 16, 3, 2, 1), nn.ReLU(), nn.Flatten()
+        )
         self.mean, self.variance, self.into = nn.Linear(16 * 49, 6), nn.Linear(16 * 49, 6), nn.Linear(6, 16 * 49)
         self.up = nn.Sequential(
-            nn.ConvTranspose2d(16, 8, 3, 2, 1, output_padding=1), nn.ReLU(), nn.ConvTranspose2d(8, 1, 3, 2, 1, output_padding=1)
+            nn.ConvTranspose2d(16, 8, 3, 2, 1, output_padding=1),
+            nn.ReLU(),
+            nn.ConvTranspose2d(8, 1, 3, 2, 1, output_padding=1),
         )
 
     def forward(self, image: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -71,7 +76,7 @@ class Generator(nn.Module):
         self.body = nn.Sequential(
             nn.ConvTranspose2d(10, 24, 4, 1, 0, bias=False), nn.BatchNorm2d(24), nn.ReLU(True),
             nn.ConvTranspose2d(24, 12, 4, 2, 1, bias=False), nn.BatchNorm2d(12), nn.ReLU(True),
-            nn.ConvTranspose2d(12, 12, 3, 2, 1, output_padding=1, groups=3, dilation=1), nn.InstanceNorm2d(12, affine=True), nn.LeakyReLU(0.2),
+            nn.ConvTranspose2d(12, 12, 3, 2, 1, output_padding=1, groups=3), nn.InstanceNorm2d(12, affine=True), nn.LeakyReLU(0.2),
             nn.Conv2d(12, 3, 3, padding=1, padding_mode="reflect"), nn.Tanh(),
         )  # fmt: skip
 
@@ -91,14 +96,21 @@ class Styled(nn.Module):
         batch, channels, height, width = x.shape
         weight = self.weight[None] * (1 + self.style(style))[:, None, :, None, None]
         weight = weight * torch.rsqrt(weight.square().sum((2, 3, 4), keepdim=True) + 1e-8)
-        y = F.conv2d(x.reshape(1, batch * channels, height, width), weight.view(batch * channels, channels, 3, 3), padding=1, groups=batch)
+        y = F.conv2d(
+            x.reshape(1, batch * channels, height, width),
+            weight.view(batch * channels, channels, 3, 3),
+            padding=1,
+            groups=batch,
+        )
         return y.view(batch, channels, height, width)
 
 
 class SuperResolution(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(1, 16, 5, padding=2), nn.Tanh(), nn.Conv2d(16, 9, 3, padding=1), nn.PixelShuffle(3))
+        self.body = nn.Sequential(
+            nn.Conv2d(1, 16, 5, padding=2), nn.Tanh(), nn.Conv2d(16, 9, 3, padding=1), nn.PixelShuffle(3)
+        )
 
     def forward(self, image: Tensor) -> Tensor:
         return self.body(image) + F.interpolate(image, scale_factor=3, mode="bicubic", align_corners=False)
@@ -111,7 +123,10 @@ class Unshuffled(nn.Module):
         super().__init__()
         self.into = nn.Sequential(nn.PixelUnshuffle(2), nn.Conv2d(12, 12, 3, padding=1))
         self.dense = nn.ModuleList(nn.Conv2d(12 + 6 * i, 6, 3, padding=1) for i in range(2))
-        self.join, self.out = nn.Conv2d(24, 12, 3, padding=1), nn.Sequential(nn.Conv2d(12, 12, 3, padding=1), nn.PixelShuffle(2))
+        self.join, self.out = (
+            nn.Conv2d(24, 12, 3, padding=1),
+            nn.Sequential(nn.Conv2d(12, 12, 3, padding=1), nn.PixelShuffle(2)),
+        )
 
     def forward(self, image: Tensor) -> Tensor:
         start = x = self.into(image)
@@ -139,8 +154,16 @@ class Diffusion(nn.Module):
     def __init__(self, width: int = 16) -> None:
         super().__init__()
         self.time = nn.Sequential(nn.Linear(width, 32), nn.SiLU(), nn.Linear(32, 32))
-        self.into, self.out_norm, self.out = nn.Conv2d(4, width, 3, padding=1), nn.GroupNorm(4, width), nn.Conv2d(width, 4, 3, padding=1)
-        self.early, self.middle, self.late = Residual(width, width, 32), Residual(width, width, 32), Residual(2 * width, width, 32)
+        self.into, self.out_norm, self.out = (
+            nn.Conv2d(4, width, 3, padding=1),
+            nn.GroupNorm(4, width),
+            nn.Conv2d(width, 4, 3, padding=1),
+        )
+        self.early, self.middle, self.late = (
+            Residual(width, width, 32),
+            Residual(width, width, 32),
+            Residual(2 * width, width, 32),
+        )
         self.down = nn.Conv2d(width, width, 3, 2, 1)
         self.norm, self.cross, self.words = nn.LayerNorm(width), Attention(width, 4), nn.Linear(12, width)
 
@@ -165,15 +188,33 @@ SIZES = [{"batch": 2, "height": 32, "width": 24}, {"batch": 1, "height": 29, "wi
 CASES = [
     Case("unet", lambda: UNet(True), ANY, ["classes"], SIZES, variants=("fp16", "qdq_int8")),
     Case("unet_bilinear", lambda: UNet(False), {"image": floats("batch", 3, 30, 41)}, ["classes"], PICTURES),
-    Case("vae", Vae, {"image": floats("batch", 1, 28, 28, values="uniform 0 1"), "noise": floats("batch", 6)}, ["again", "mean", "variance"], PICTURES, variants=("fp16",)),
+    Case(
+        "vae",
+        Vae,
+        {"image": floats("batch", 1, 28, 28, values="uniform 0 1"), "noise": floats("batch", 6)},
+        ["again", "mean", "variance"],
+        PICTURES,
+        variants=("fp16",),
+    ),
     Case("gan_generator", Generator, {"noise": floats("batch", 10)}, ["picture"], PICTURES, variants=("fp16",)),
     Case("styled_convolution", Styled, {"x": floats(2, 8, 9, 11), "style": floats(2, 6)}, ["y"]),
-    Case("super_resolution", SuperResolution, {"image": floats("batch", 1, "height", "width")}, ["larger"], [{"batch": 1, "height": 20, "width": 17}, {"batch": 2, "height": 9, "width": 12}], variants=("qdq_int8",)),
+    Case(
+        "super_resolution",
+        SuperResolution,
+        {"image": floats("batch", 1, "height", "width")},
+        ["larger"],
+        [{"batch": 1, "height": 20, "width": 17}, {"batch": 2, "height": 9, "width": 12}],
+        variants=("qdq_int8",),
+    ),
     Case("unshuffled", Unshuffled, {"image": floats("batch", 3, 24, 20)}, ["y"], PICTURES),
     Case(
         "diffusion",
         Diffusion,
-        {"noisy": floats("batch", 4, 16, 16), "step": Input("int64", ("batch",), "integers 0 1000"), "words": floats("batch", "length", 12)},
+        {
+            "noisy": floats("batch", 4, 16, 16),
+            "step": Input("int64", ("batch",), "integers 0 1000"),
+            "words": floats("batch", "length", 12),
+        },
         ["noise"],
         [{"batch": 2, "length": 5}, {"batch": 1, "length": 8}],
         variants=("fp16",),

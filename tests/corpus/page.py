@@ -42,15 +42,16 @@ def row(name: str) -> Row:
 
 
 def page(rows: list[Row]) -> str:
-    passed = sum(one.passed for one in rows)
+    passed, refused = sum(one.passed for one in rows), sum("refused" in one.result for one in rows)
+    models = len({one.stored.name.split(".")[0] for one in rows})
     lines = [
         "# Exported models",
         "",
-        f"{len(rows)} files of {len({one.stored.name.split('.')[0] for one in rows})} models with random weights, exported by PyTorch's two "
-        f"exporters and skl2onnx: {passed} run in fp32 on the software driver and agree with ONNX Runtime, "
-        f"{sum('refused' in one.result for one in rows)} are refused.",
-        "The error is the largest over all outputs and input sizes, in parts of the output's largest number. "
-        "`python -m corpus.page --write`, run in the folder `tests`, makes this page.",
+        f"{len(rows)} files of {models} models with random weights, exported by PyTorch's two exporters and skl2onnx: {passed} run "
+        f"in fp32 on the software driver and agree with ONNX Runtime, {refused} are refused.",
+        "Dispatches are those of one call with the first sizes, where it is a single list. The error is the largest over all outputs "
+        "and sizes, in parts of the output's largest number. `python -m corpus.page --write`, run in the folder `tests`, makes this "
+        "page.",
         "",
         "| model | exporter | opset | nodes | dispatches | error against ONNX Runtime |",
         "|---|---|---|---|---|---|",

@@ -111,7 +111,9 @@ class WindowAttention(nn.Module):
         scores = scores + self.biases[self.apart.view(-1)].view(count, count, -1).permute(2, 0, 1)[None]
         if self.shift:
             windows = self.mask.shape[0]
-            scores = (scores.view(-1, windows, self.heads, count, count) + self.mask[None]).view(-1, self.heads, count, count)
+            scores = (scores.view(-1, windows, self.heads, count, count) + self.mask[None]).view(
+                -1, self.heads, count, count
+            )
         mixed = (torch.softmax(scores, -1) @ v).transpose(1, 2).reshape(-1, count, channels)
         size = self.window
         x = self.out(mixed).view(-1, height // size, width // size, size, size, channels)

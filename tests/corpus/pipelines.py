@@ -8,7 +8,19 @@ from typing import Any
 import numpy as np
 import onnx
 from skl2onnx import to_onnx
-from sklearn import cluster, decomposition, ensemble, impute, linear_model, naive_bayes, neighbors, neural_network, preprocessing, svm, tree
+from sklearn import (
+    cluster,
+    decomposition,
+    ensemble,
+    impute,
+    linear_model,
+    naive_bayes,
+    neighbors,
+    neural_network,
+    preprocessing,
+    svm,
+    tree,
+)
 from sklearn.pipeline import make_pipeline
 
 from .case import Case, floats
@@ -21,18 +33,26 @@ def data(classes: int = 3) -> tuple[Any, Any, Any]:
     return x, target, np.digitize(target, [-1, 1][: classes - 1])
 
 
-def fitted(estimator: Any, classes: int) -> onnx.ModelProto:
+def fitted(estimator: Any, classes: int, zipped: bool) -> onnx.ModelProto:
     x, target, kinds = data(classes)
     estimator.fit(x, kinds if classes else target)
-    plain = classes and not isinstance(estimator, svm.LinearSVC)  # an array of probabilities, not a list of maps
+    plain = (
+        classes and not zipped and not isinstance(estimator, svm.LinearSVC)
+    )  # an array of probabilities, not a list of maps
     options = {id(estimator): {"zipmap": False}} if plain else None
     return to_onnx(estimator, x[:1], options=options, target_opset={"": 18, "ai.onnx.ml": 3})
 
 
-def case(name: str, estimator: Callable[[], Any], outputs: tuple[str, ...] = ("variable",), classes: int = 0) -> Case:
+def case(
+    name: str,
+    estimator: Callable[[], Any],
+    outputs: tuple[str, ...] = ("variable",),
+    classes: int = 0,
+    zipped: bool = False,
+) -> Case:
     return Case(
         f"sklearn_{name}",
-        lambda: fitted(estimator(), classes),
+        lambda: fitted(estimator(), classes, zipped),
         {"X": floats("rows", 6)},
         outputs,
         [{"rows": 5}, {"rows": 1}, {"rows": 17}],
@@ -43,12 +63,24 @@ def case(name: str, estimator: Callable[[], Any], outputs: tuple[str, ...] = ("v
 BOTH = ("label", "probabilities")
 
 CASES = [
-    case("scaler", lambda: make_pipeline(preprocessing.StandardScaler(), preprocessing.MinMaxScaler(), preprocessing.Normalizer())),
+    case(
+        "scaler",
+        lambda: make_pipeline(preprocessing.StandardScaler(), preprocessing.MinMaxScaler(), preprocessing.Normalizer()),
+    ),
     case("pca", lambda: make_pipeline(preprocessing.RobustScaler(), decomposition.PCA(3, random_state=0))),
     case("linear", lambda: make_pipeline(preprocessing.PolynomialFeatures(2), linear_model.Ridge())),
     case("logistic", lambda: make_pipeline(preprocessing.StandardScaler(), linear_model.LogisticRegression()), BOTH, 3),
-    case("mlp_classifier", lambda: neural_network.MLPClassifier(hidden_layer_sizes=(12,), max_iter=60, random_state=0), BOTH, 3),
-    case("mlp_regressor", lambda: neural_network.MLPRegressor(hidden_layer_sizes=(12, 8), activation="tanh", max_iter=60, random_state=0)),
+    case("dictionaries", lambda: linear_model.LogisticRegression(), BOTH, 3, zipped=True),
+    case(
+        "mlp_classifier",
+        lambda: neural_network.MLPClassifier(hidden_layer_sizes=(12,), max_iter=60, random_state=0),
+        BOTH,
+        3,
+    ),
+    case(
+        "mlp_regressor",
+        lambda: neural_network.MLPRegressor(hidden_layer_sizes=(12, 8), activation="tanh", max_iter=60, random_state=0),
+    ),
     case("kmeans", lambda: cluster.KMeans(4, n_init=1, random_state=0), ("label", "scores")),
     case("svm_classifier", lambda: svm.SVC(random_state=0), BOTH, 3),
     case("svm_polynomial", lambda: svm.SVC(kernel="poly", random_state=0), BOTH, 2),

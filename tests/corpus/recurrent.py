@@ -60,7 +60,13 @@ class Reader(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.convs = nn.Sequential(
-            nn.Conv2d(1, 8, 3, 1, 1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3, 1, 1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d((2, 1))
+            nn.Conv2d(1, 8, 3, 1, 1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(8, 16, 3, 1, 1),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+            nn.MaxPool2d((2, 1)),
         )
         self.lstm, self.head = nn.LSTM(16 * 4, 12, bidirectional=True), nn.Linear(24, 20)
 
@@ -92,13 +98,53 @@ X = floats("words", "batch", 6)
 
 
 CASES = [
-    Case("lstm_tagger", Tagger, {"ids": integers(50, "batch", "words")}, ["labels"], SEQUENCES, variants=("dynamic_int8",), exporters=("script", "dynamo")),
-    Case("lstm_states", lambda: Lstm(num_layers=2), {"x": X, "hidden": floats(2, "batch", 10), "cell": floats(2, "batch", 10)}, ["y", "new_hidden", "new_cell"], SEQUENCES),
-    Case("lstm_projected", lambda: Lstm(proj_size=4), {"x": X, "hidden": floats(1, "batch", 4), "cell": floats(1, "batch", 10)}, ["y", "new_hidden", "new_cell"], SEQUENCES, exporters=("dynamo",)),
-    Case("gru", lambda: Gru(bidirectional=True), {"x": X, "hidden": floats(2, "batch", 10)}, ["y", "new_hidden"], SEQUENCES),
-    Case("rnn_relu", lambda: Gru(nn.RNN, nonlinearity="relu"), {"x": X, "hidden": floats(1, "batch", 10)}, ["y", "new_hidden"], SEQUENCES),
-    Case("rnn_tanh", lambda: Gru(nn.RNN, num_layers=2, bidirectional=True), {"x": X, "hidden": floats(4, "batch", 10)}, ["y", "new_hidden"], SEQUENCES),
-    Case("gru_packed", Packed, {"x": floats(3, "words", 6), "lengths": Input("int64", (3,), "falling")}, ["y", "last"], [{"words": 7}], exporters=("script",)),
+    Case(
+        "lstm_tagger",
+        Tagger,
+        {"ids": integers(50, "batch", "words")},
+        ["labels"],
+        SEQUENCES,
+        variants=("dynamic_int8",),
+        exporters=("script", "dynamo"),
+    ),
+    Case(
+        "lstm_states",
+        lambda: Lstm(num_layers=2),
+        {"x": X, "hidden": floats(2, "batch", 10), "cell": floats(2, "batch", 10)},
+        ["y", "new_hidden", "new_cell"],
+        SEQUENCES,
+    ),
+    Case(
+        "gru",
+        lambda: Gru(bidirectional=True),
+        {"x": X, "hidden": floats(2, "batch", 10)},
+        ["y", "new_hidden"],
+        SEQUENCES,
+    ),
+    Case(
+        "rnn_relu",
+        lambda: Gru(nn.RNN, nonlinearity="relu"),
+        {"x": X, "hidden": floats(1, "batch", 10)},
+        ["y", "new_hidden"],
+        SEQUENCES,
+        exporters=("script",),
+    ),
+    Case(
+        "rnn_tanh",
+        lambda: Gru(nn.RNN, num_layers=2, bidirectional=True),
+        {"x": X, "hidden": floats(4, "batch", 10)},
+        ["y", "new_hidden"],
+        SEQUENCES,
+        exporters=("script",),
+    ),
+    Case(
+        "gru_packed",
+        Packed,
+        {"x": floats(3, "words", 6), "lengths": Input("int64", (3,), "falling")},
+        ["y", "last"],
+        [{"words": 7}],
+        exporters=("script",),
+    ),
     Case("line_reader", Reader, {"line": floats("batch", 1, 16, 48)}, ["letters"], [{"batch": 2}, {"batch": 1}]),
     Case("attended_gru", Attended, {"read": floats("batch", "words", 10)}, ["y"], SEQUENCES),
 ]

@@ -25,28 +25,32 @@ def reference(model: onnx.ModelProto) -> Any:
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def error_of(actual: Any, expected: Any) -> float:
-    """The largest difference in parts of the largest expected number; what is no float has to be equal. Lists: item by item."""
+def error_of(actual: Any, expected: Any, share: float = 1.0) -> float:
+    """The largest difference of this share of the elements, in parts of the largest expected number; what is no float has to be equal.
+
+    Lists: item by item.
+    """
     if isinstance(expected, list):
         assert isinstance(actual, list) and len(actual) == len(expected)
-        return max((error_of(one, other) for one, other in zip(actual, expected, strict=True)), default=0.0)
+        return max((error_of(one, other, share) for one, other in zip(actual, expected, strict=True)), default=0.0)
     actual, expected = np.asarray(actual), np.asarray(expected)
     assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
     if expected.dtype.kind != "f":
         np.testing.assert_array_equal(actual, expected)
         return 0.0
-    if not expected.size:
-        return 0.0
     a, b = actual.astype(np.float64), expected.astype(np.float64)
-    np.testing.assert_array_equal(np.isfinite(a), np.isfinite(b))
     finite = np.isfinite(b)
     np.testing.assert_array_equal(a[~finite], b[~finite])
-    difference = np.abs(a[finite] - b[finite]).max(initial=0)
-    return float(difference / max(np.abs(b[finite]).max(initial=0), 1e-3))
+    assert np.isfinite(a[finite]).all()
+    if not finite.any():
+        return 0.0
+    difference = np.quantile(np.abs(a[finite] - b[finite]), share, method="higher")
+    return float(difference / max(np.abs(b[finite]).max(), 1e-3))
 
 
 def worst_error(stored: Stored, model: pumice.Model, runtime: Any) -> float:
-    """Over all sizes and outputs."""
+    """Over all sizes and outputs. In a quantised model a number between two steps may go to either: one in a hundred is left out."""
+    share = 0.99 if stored.exporter.endswith("int8") else 1.0
     worst = 0.0
     for sizes in stored.sizes:
         given = arrays(stored.inputs, sizes)
@@ -54,7 +58,7 @@ def worst_error(stored: Stored, model: pumice.Model, runtime: Any) -> float:
         results = [results] if len(model.outputs) == 1 else list(results)
         for value, actual, expected in zip(model.outputs, results, runtime.run(None, given), strict=True):
             try:
-                worst = max(worst, error_of(actual, expected))
+                worst = max(worst, error_of(actual, expected, share))
             except AssertionError as error:
                 raise AssertionError(f"{stored.name}: output '{value.name}' with {sizes}: {error}") from None
     return worst
@@ -70,13 +74,18 @@ def depth(model: onnx.ModelProto) -> int:
 
 
 def tolerance(stored: Stored, precision: str = "fp32") -> float:
-    """In parts of the largest number: each node on the longest way rounds (to 24 bits, to 11 in halves), and such errors add up as
-    random ones do: 4 sqrt(depth) roundings. A product of matrices is one node with many additions: in fp32 it counts for 16.
+    """In parts of the largest number. Each node on the longest way rounds, and such errors add up as random ones do: in halves
+    2 sqrt(depth) roundings to 11 bits; in fp32 64 sqrt(depth) to 24 bits, for there a node is also a sum of many products.
     """
-    half = precision == "fp16" or any(one.data_type == onnx.TensorProto.FLOAT16 for one in stored.model.graph.initializer)
-    rounding = 2.0**-11 if half else 16 * 2.0**-24
-    return float(4 * rounding * np.sqrt(depth(stored.model)))
+    half = precision == "fp16" or any(
+        one.data_type == onnx.TensorProto.FLOAT16 for one in stored.model.graph.initializer
+    )
+    return float((2 * 2.0**-11 if half else 64 * 2.0**-24) * np.sqrt(depth(stored.model)))
 
 
-def dispatches(model: pumice.Model, given: Sequence[Any]) -> int:
-    return len(model.program.profile(model.arguments(*given)))
+def dispatches(model: pumice.Model, given: Sequence[Any]) -> int | None:
+    """None for a program with control flow or cuts, which is no one list of them."""
+    try:
+        return len(model.program.profile(model.arguments(*given)))
+    except pumice.UnsupportedError:
+        return None

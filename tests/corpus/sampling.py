@@ -24,7 +24,9 @@ class Sampled(nn.Module):
 
 class SampledVolume(nn.Module):
     def forward(self, x: Tensor, grid: Tensor) -> tuple[Tensor, Tensor]:
-        return F.grid_sample(x, grid, align_corners=False), F.grid_sample(x, grid, "nearest", "border", align_corners=True)
+        return F.grid_sample(x, grid, align_corners=False), F.grid_sample(
+            x, grid, "nearest", "border", align_corners=True
+        )
 
 
 class Turned(nn.Module):
@@ -60,7 +62,9 @@ class Sized(nn.Module):
 
 class Exact(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return F.interpolate(x, size=(11, 4), mode="nearest-exact"), F.interpolate(x, scale_factor=(0.7, 3.0), mode="nearest-exact")
+        return F.interpolate(x, size=(11, 4), mode="nearest-exact"), F.interpolate(
+            x, scale_factor=(0.7, 3.0), mode="nearest-exact"
+        )
 
 
 class Padded(nn.Module):
@@ -92,7 +96,17 @@ class Moved(nn.Module):
 
 PIXELS = {"x": floats(2, 3, 7, 9)}
 GRID = {"grid": floats(2, 5, 6, 2, values="uniform -1.4 1.4")}
-MODES = (("nearest", None), ("linear", False), ("linear", True), ("bilinear", False), ("bilinear", True), ("bicubic", False), ("bicubic", True), ("trilinear", False), ("area", None))
+MODES = (
+    ("nearest", None),
+    ("linear", False),
+    ("linear", True),
+    ("bilinear", False),
+    ("bilinear", True),
+    ("bicubic", False),
+    ("bicubic", True),
+    ("trilinear", False),
+    ("area", None),
+)
 
 
 def sized(mode: str, aligned: bool | None) -> Case:
@@ -100,7 +114,9 @@ def sized(mode: str, aligned: bool | None) -> Case:
     name = f"interpolate_{mode}{'_aligned' if aligned else ''}"
     outputs = ["larger", "smaller", "by_factors", "twice"]
     exporters = ("dynamo",) if mode == "area" else ("dynamo", "script")
-    return Case(name, lambda: Sized(mode, aligned), {"x": floats(2, 3, *(5, 8, 6)[:rank])}, outputs, exporters=exporters)
+    return Case(
+        name, lambda: Sized(mode, aligned), {"x": floats(2, 3, *(5, 8, 6)[:rank])}, outputs, exporters=exporters
+    )
 
 
 CASES = [
@@ -115,10 +131,18 @@ CASES = [
         ["linear", "nearest"],
         exporters=("dynamo",),
     ),
-    Case("spatial_transformer", Turned, {"image": floats("batch", 1, 26, 26)}, ["turned"], [{"batch": 2}, {"batch": 1}]),
+    Case(
+        "spatial_transformer", Turned, {"image": floats("batch", 1, 26, 26)}, ["turned"], [{"batch": 2}, {"batch": 1}]
+    ),
     *(sized(mode, aligned) for mode, aligned in MODES),
-    Case("interpolate_antialias", lambda: Sized("bilinear", False, True), PIXELS, ["larger", "smaller", "by_factors", "twice"], exporters=("dynamo",)),
-    Case("interpolate_nearest_exact", Exact, PIXELS, ["sized", "scaled"]),
+    Case(
+        "interpolate_antialias",
+        lambda: Sized("bilinear", False, True),
+        PIXELS,
+        ["larger", "smaller", "by_factors", "twice"],
+        exporters=("dynamo",),
+    ),
+    Case("interpolate_nearest_exact", Exact, PIXELS, ["sized", "scaled"], exporters=("dynamo",)),
     Case("padding", Padded, PIXELS, [f"y{i}" for i in range(5)]),
-    Case("moved_pixels", Moved, PIXELS, [f"y{i}" for i in range(9)]),
+    Case("moved_pixels", Moved, PIXELS, [f"y{i}" for i in range(9)], exporters=("dynamo",)),
 ]

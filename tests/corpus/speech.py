@@ -40,7 +40,9 @@ class WhisperDecoder(nn.Module):
         self.words, self.positions = nn.Embedding(WORDS, width), nn.Parameter(torch.zeros(24, width))
         self.own, self.cross = (nn.ModuleList(Attention(width, 4) for _ in range(2)) for _ in range(2))
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(6))
-        self.feeds = nn.ModuleList(nn.Sequential(nn.Linear(width, 64), nn.GELU(), nn.Linear(64, width)) for _ in range(2))
+        self.feeds = nn.ModuleList(
+            nn.Sequential(nn.Linear(width, 64), nn.GELU(), nn.Linear(64, width)) for _ in range(2)
+        )
         self.register_buffer("later", torch.full((24, 24), float("-inf")).triu(1), persistent=False)
 
     def forward(self, ids: Tensor, heard: Tensor) -> Tensor:
@@ -61,7 +63,8 @@ class Wav2Vec2(nn.Module):
     def __init__(self, width: int = 24) -> None:
         super().__init__()
         self.convs = nn.ModuleList(
-            nn.Conv1d(before, after, size, stride, bias=False) for before, after, size, stride in ((1, 16, 10, 5), (16, 16, 3, 2), (16, 16, 2, 2))
+            nn.Conv1d(before, after, size, stride, bias=False)
+            for before, after, size, stride in ((1, 16, 10, 5), (16, 16, 3, 2), (16, 16, 2, 2))
         )
         self.channel_norm = nn.GroupNorm(16, 16)
         self.norm, self.into = nn.LayerNorm(16), nn.Linear(16, width)
@@ -70,7 +73,9 @@ class Wav2Vec2(nn.Module):
         self.head = nn.Linear(width, 11)
 
     def forward(self, samples: Tensor) -> Tensor:
-        x = (samples - samples.mean(-1, keepdim=True)) / torch.sqrt(samples.var(-1, keepdim=True, unbiased=False) + 1e-7)
+        x = (samples - samples.mean(-1, keepdim=True)) / torch.sqrt(
+            samples.var(-1, keepdim=True, unbiased=False) + 1e-7
+        )
         x = x[:, None]
         for number, conv in enumerate(self.convs):
             x = conv(x)
@@ -167,7 +172,14 @@ SAMPLES = [{"batch": 2, "samples": 400}, {"batch": 1, "samples": 611}]
 FRAMES = [{"batch": 2, "frames": 9}, {"batch": 1, "frames": 14}]
 
 CASES = [
-    Case("whisper_encoder", WhisperEncoder, {"spectrum": floats("batch", 12, 40)}, ["heard"], [{"batch": 2}, {"batch": 1}], variants=("fp16", "dynamic_int8")),
+    Case(
+        "whisper_encoder",
+        WhisperEncoder,
+        {"spectrum": floats("batch", 12, 40)},
+        ["heard"],
+        [{"batch": 2}, {"batch": 1}],
+        variants=("fp16", "dynamic_int8"),
+    ),
     Case(
         "whisper_decoder",
         WhisperDecoder,
@@ -179,6 +191,12 @@ CASES = [
     Case("wav2vec2", Wav2Vec2, {"samples": floats("batch", "samples")}, ["letters"], SAMPLES, variants=("fp16",)),
     Case("conformer", Conformer, {"x": floats("batch", "frames", 24)}, ["y"], FRAMES),
     Case("vocoder", Vocoder, {"spectrum": floats("batch", 10, "frames")}, ["wave"], FRAMES, variants=("fp16",)),
-    Case("wavenet", WaveNet, {"samples": integers(32, "batch", "samples")}, ["scores"], [{"batch": 2, "samples": 30}, {"batch": 1, "samples": 21}]),
+    Case(
+        "wavenet",
+        WaveNet,
+        {"samples": integers(32, "batch", "samples")},
+        ["scores"],
+        [{"batch": 2, "samples": 30}, {"batch": 1, "samples": 21}],
+    ),
     Case("spectrum", Spectrum, {"samples": floats("batch", "samples")}, ["bands"], SAMPLES),
 ]

@@ -59,7 +59,9 @@ def load(name: str) -> Stored:
 def save(stored: Stored) -> None:
     path = FOLDER / (stored.name + SUFFIX)
     path.parent.mkdir(exist_ok=True)
-    path.write_bytes(lzma.compress(compact(stored).SerializeToString(deterministic=True), preset=9 | lzma.PRESET_EXTREME))
+    path.write_bytes(
+        lzma.compress(compact(stored).SerializeToString(deterministic=True), preset=9 | lzma.PRESET_EXTREME)
+    )
 
 
 def compact(stored: Stored) -> onnx.ModelProto:
@@ -115,10 +117,10 @@ def _fill(tensor: onnx.TensorProto) -> None:
     dtype = np.dtype(_DTYPES[tensor.data_type])
     random = np.random.Generator(np.random.PCG64(zlib.crc32(tensor.name.encode())))
     shape = tuple(tensor.dims)
-    if kind == "uniform":
-        values = random.uniform(float(a), float(b), shape)
-    else:
-        values = random.standard_normal(shape) * float(b) + float(a)
+    first, second = float(a), float(b)
+    values = (
+        random.uniform(first, second, shape) if kind == "uniform" else random.standard_normal(shape) * second + first
+    )
     if dtype.kind in "iu":
         values = np.clip(np.rint(values), np.iinfo(dtype).min, np.iinfo(dtype).max)
     tensor.raw_data = values.astype(dtype).tobytes()

@@ -125,7 +125,9 @@ class RelativeBias(nn.Module):
         else:
             distance = -torch.min(distance, torch.zeros_like(distance))
         near = buckets // 2
-        far = near + (torch.log(distance.float() / near) / math.log(self.farthest / near) * (buckets - near)).to(torch.long)
+        far = near + (torch.log(distance.float() / near) / math.log(self.farthest / near) * (buckets - near)).to(
+            torch.long
+        )
         far = torch.min(far, torch.full_like(far, buckets - 1))
         return start + torch.where(distance < near, distance, far)
 
@@ -268,7 +270,11 @@ CASES = [
         Gpt2,
         {**IDS, **{name: floats("batch", 4, "past", 8) for name in ("k0", "v0", "k1", "v1")}},
         ["scores", "new_k0", "new_v0", "new_k1", "new_v1"],
-        [{"batch": 2, "words": 3, "past": 5}, {"batch": 1, "words": 1, "past": 11}, {"batch": 2, "words": 6, "past": 0}],
+        [
+            {"batch": 2, "words": 3, "past": 5},
+            {"batch": 1, "words": 1, "past": 11},
+            {"batch": 2, "words": 6, "past": 0},
+        ],
         variants=("fp16", "dynamic_int8"),
     ),
     Case(
@@ -276,7 +282,11 @@ CASES = [
         T5,
         {**MASKED, "target": integers(WORDS, "batch", "written")},
         ["scores"],
-        [{"batch": 2, "words": 7, "written": 4}, {"batch": 1, "words": 33, "written": 1}, {"batch": 2, "words": 3, "written": 30}],
+        [
+            {"batch": 2, "words": 7, "written": 4},
+            {"batch": 1, "words": 33, "written": 1},
+            {"batch": 2, "words": 3, "written": 30},
+        ],
         variants=("fp16",),
     ),
     Case(

@@ -33,7 +33,10 @@ class ResNet(nn.Module):
     def __init__(self, width: int = 8, classes: int = 10, blocks: Sequence[int] = (2, 2, 2, 2)) -> None:
         super().__init__()
         self.stem = nn.Sequential(
-            nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
+            nn.Conv2d(3, width, 7, 2, 3, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, 2, 1),
         )
         stages = []
         before = width
@@ -49,9 +52,14 @@ class ResNet(nn.Module):
         return self.head(self.pool(self.stages(self.stem(image))).flatten(1))
 
 
-def convolved(before: int, after: int, size: int, stride: int = 1, groups: int = 1, act: type[nn.Module] | None = None) -> nn.Module:
+def convolved(
+    before: int, after: int, size: int, stride: int = 1, groups: int = 1, act: type[nn.Module] | None = None
+) -> nn.Module:
     """A convolution, a norm and an activation."""
-    parts = [nn.Conv2d(before, after, size, stride, size // 2, groups=groups, bias=False), nn.BatchNorm2d(after, eps=1e-3)]
+    parts = [
+        nn.Conv2d(before, after, size, stride, size // 2, groups=groups, bias=False),
+        nn.BatchNorm2d(after, eps=1e-3),
+    ]
     return nn.Sequential(*parts, *([act()] if act else []))
 
 
@@ -70,7 +78,16 @@ class Squeeze(nn.Module):
 class Inverted(nn.Module):
     """Wider, each channel by itself, narrow again."""
 
-    def __init__(self, before: int, after: int, times: int, size: int, stride: int, act: type[nn.Module], gate: type[nn.Module] | None):
+    def __init__(
+        self,
+        before: int,
+        after: int,
+        times: int,
+        size: int,
+        stride: int,
+        act: type[nn.Module],
+        gate: type[nn.Module] | None,
+    ):
         super().__init__()
         inner = before * times
         parts = [convolved(before, inner, 1, act=act)] if times != 1 else []
@@ -131,7 +148,12 @@ class ConvNext(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(3, 12, 4, 4), ChannelsLast(12), ConvNextBlock(12), ChannelsLast(12), nn.Conv2d(12, 24, 2, 2), ConvNextBlock(24)
+            nn.Conv2d(3, 12, 4, 4),
+            ChannelsLast(12),
+            ConvNextBlock(12),
+            ChannelsLast(12),
+            nn.Conv2d(12, 24, 2, 2),
+            ConvNextBlock(24),
         )
         self.norm, self.head = nn.LayerNorm(24, eps=1e-6), nn.Linear(24, 10)
 
@@ -145,7 +167,8 @@ class Dense(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
-            nn.Sequential(nn.BatchNorm2d(8 + 4 * i), nn.ReLU(), nn.Conv2d(8 + 4 * i, 4, 3, padding=1, bias=False)) for i in range(3)
+            nn.Sequential(nn.BatchNorm2d(8 + 4 * i), nn.ReLU(), nn.Conv2d(8 + 4 * i, 4, 3, padding=1, bias=False))
+            for i in range(3)
         )
         self.stem = nn.Conv2d(3, 8, 3, 2, 1)
         self.most = nn.MaxPool2d(3, 2, 1, ceil_mode=True)
@@ -166,7 +189,10 @@ class Shuffled(nn.Module):
         super().__init__()
         self.stem = convolved(3, 16, 3, 2, act=nn.ReLU)
         self.bodies = nn.ModuleList(
-            nn.Sequential(convolved(8, 8, 1, act=nn.ReLU), convolved(8, 8, 3, groups=8), convolved(8, 8, 1, act=nn.ReLU)) for _ in range(3)
+            nn.Sequential(
+                convolved(8, 8, 1, act=nn.ReLU), convolved(8, 8, 3, groups=8), convolved(8, 8, 1, act=nn.ReLU)
+            )
+            for _ in range(3)
         )
         self.head = nn.Linear(16, 10)
 
@@ -209,8 +235,22 @@ CASES = [
         [{"batch": 2, "height": 32, "width": 48}, {"batch": 1, "height": 45, "width": 37}],
         variants=("fp16", "qdq_int8"),
     ),
-    Case("mobilenet_v3", lambda: Mobile(nn.Hardswish, nn.Hardsigmoid, (3, 5)), SMALL, ["scores"], PICTURES, variants=("fp16",)),
-    Case("efficientnet", lambda: Mobile(nn.SiLU, nn.Sigmoid, (3, 5)), SMALL, ["scores"], PICTURES, variants=("fp16", "qdq_int8")),
+    Case(
+        "mobilenet_v3",
+        lambda: Mobile(nn.Hardswish, nn.Hardsigmoid, (3, 5)),
+        SMALL,
+        ["scores"],
+        PICTURES,
+        variants=("fp16",),
+    ),
+    Case(
+        "efficientnet",
+        lambda: Mobile(nn.SiLU, nn.Sigmoid, (3, 5)),
+        SMALL,
+        ["scores"],
+        PICTURES,
+        variants=("fp16", "qdq_int8"),
+    ),
     Case("convnext", ConvNext, IMAGE, ["scores"], PICTURES, variants=("fp16",)),
     Case("densenet", Dense, SMALL, ["scores"], PICTURES),
     Case("shufflenet", Shuffled, SMALL, ["scores"], PICTURES),
