@@ -209,3 +209,134 @@ def test_what_is_no_attention_stays(build: Build, context: pumice.Context) -> No
     assert not any("attention" in row["kernel"] for row in fused.report())
     for name, expected in plain(inputs()).items():
         assert_close(fused(inputs())[name], expected, rtol=1e-5, atol=1e-5)
+
+
+# ---- other operators
+
+
+WIDTH = 24
+
+
+def bell(graph: pumice.Graph, x: pumice.Value) -> pumice.Value:
+    return graph.add("Add", graph.add("Erf", graph.add("Div", x, number(2**0.5))), number(1))
+
+
+def gelu(graph: pumice.Graph, x: pumice.Value) -> pumice.Value:
+    return graph.add("Mul", graph.add("Mul", x, bell(graph, x)), number(0.5))
+
+
+def gelu_halved_first(graph: pumice.Graph, x: pumice.Value) -> pumice.Value:
+    half = graph.add("Erf", graph.add("Mul", number(0.5**0.5), x))
+    return graph.add("Mul", graph.add("Mul", number(0.5), x), graph.add("Add", number(1), half))
+
+
+def gelu_by_tanh(graph: pumice.Graph, x: pumice.Value) -> pumice.Value:
+    cube = graph.add("Mul", graph.add("Pow", x, number(3)), number(0.044715))
+    inner = graph.add("Tanh", graph.add("Mul", graph.add("Add", x, cube), number((2 / np.pi) ** 0.5)))
+    return graph.add("Mul", x, graph.add("Mul", number(0.5), graph.add("Add", inner, number(1))))
+
+
+def swish(graph: pumice.Graph, x: pumice.Value) -> pumice.Value:
+    return graph.add("Mul", graph.add("Sigmoid", graph.add("Mul", x, number(1.5))), x)
+
+
+def mean(graph: pumice.Graph, x: pumice.Value) -> pumice.Value:
+    return graph.add("ReduceMean", x, np.array([-1]))
+
+
+def deviation(graph: pumice.Graph, x: pumice.Value) -> pumice.Value:
+    return graph.add("Sqrt", graph.add("Add", mean(graph, graph.add("Pow", x, number(2))), number(1e-3)))
+
+
+def layer_norm(graph: pumice.Graph, x: pumice.Value) -> pumice.Value:
+    centred = graph.add("Sub", x, mean(graph, x))
+    normal = graph.add("Div", centred, deviation(graph, centred))
+    return graph.add("Add", graph.add("Mul", normal, random(WIDTH, seed=1)), random(WIDTH, seed=2))
+
+
+def layer_norm_without_bias(graph: pumice.Graph, x: pumice.Value) -> pumice.Value:
+    centred = graph.add("Sub", x, mean(graph, x))
+    return graph.add("Mul", random(WIDTH, seed=1), graph.add("Div", centred, deviation(graph, centred)))
+
+
+def layer_norm_as_a_factor(graph: pumice.Graph, x: pumice.Value) -> pumice.Value:
+    """As TensorFlow writes it."""
+    middle = mean(graph, x)
+    centred = graph.add("Sub", x, middle)
+    variance = graph.add("Add", mean(graph, graph.add("Mul", centred, centred)), number(1e-3))
+    factor = graph.add("Mul", graph.add("Reciprocal", graph.add("Sqrt", variance)), random(WIDTH, seed=1))
+    rest = graph.add("Sub", random(WIDTH, seed=2), graph.add("Mul", middle, factor))
+    return graph.add("Add", graph.add("Mul", x, factor), rest)
+
+
+def rms_norm(graph: pumice.Graph, x: pumice.Value) -> pumice.Value:
+    wide = graph.add("Cast", x, to=CAST_FLOAT)
+    share = graph.add("Reciprocal", deviation(graph, wide))
+    return graph.add("Mul", random(WIDTH, seed=1), graph.add("Cast", graph.add("Mul", wide, share), to=CAST_FLOAT))
+
+
+def linear_gelu(graph: pumice.Graph, x: pumice.Value) -> pumice.Value:
+    return gelu(graph, graph.add("Add", random(20, seed=3), graph.add("MatMul", x, random(WIDTH, 20, seed=4))))
+
+
+WRITTEN_OUT = {
+    gelu: "Gelu",
+    gelu_halved_first: "Gelu",
+    gelu_by_tanh: "Gelu",
+    swish: "Swish",
+    layer_norm: "layer_norm",
+    layer_norm_without_bias: "layer_norm",
+    layer_norm_as_a_factor: "layer_norm",
+    rms_norm: "layer_norm",
+    linear_gelu: "conv_",
+}
+
+
+def one_input(build: Any, context: pumice.Context, precision: str, fuse: bool = True) -> pumice.Program:
+    graph = pumice.Graph()
+    x = graph.input("x", "float32", [None, None, WIDTH])
+    graph.output("y", build(graph, x))
+    return graph.compile(context, precision=precision, fuse=fuse)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("build", WRITTEN_OUT, ids=lambda build: build.__name__)
+def test_what_is_written_out_becomes_one_dispatch(build: Any, precision: str, context: pumice.Context) -> None:
+    x = random(3, 5, WIDTH)
+    fused, plain = (one_input(build, context, precision, fuse) for fuse in (True, False))
+    before, after = (program.arena([list(x.shape)])["dispatches"] for program in (plain, fused))
+    assert after == 1 < before if precision == "fp32" else after <= 3 < before  # with casts at the border
+    tolerance = 2e-5 if precision == "fp32" else 1e-2
+    exact = one_input(build, context, "fp32", fuse=False)({"x": x})["y"]
+    assert_close(fused({"x": x})["y"], exact, rtol=tolerance, atol=tolerance)
+
+
+def test_parameters_of_another_shape_are_no_normalisation(context: pumice.Context) -> None:
+    def build(graph: pumice.Graph, x: pumice.Value) -> pumice.Value:
+        centred = graph.add("Sub", x, mean(graph, x))
+        return graph.add("Mul", graph.add("Div", centred, deviation(graph, centred)), random(5, WIDTH))
+
+    x = random(3, 5, WIDTH)
+    fused, plain = (one_input(build, context, "fp32", fuse) for fuse in (True, False))
+    assert not any("layer_norm" in row["kernel"] for row in fused.report())
+    assert_close(fused({"x": x})["y"], plain({"x": x})["y"], rtol=1e-5, atol=1e-5)
+
+
+def test_a_product_that_is_read_elsewhere_keeps_its_bias_apart(context: pumice.Context) -> None:
+    def build(graph: pumice.Graph, x: pumice.Value) -> pumice.Value:
+        product = graph.add("MatMul", x, random(WIDTH, 20, seed=4), name="product")
+        graph.output("product", product)
+        return graph.add("Add", product, random(20, seed=3))
+
+    x = random(3, 5, WIDTH)
+    results = one_input(build, context, "fp32")({"x": x})
+    assert_close(results["product"], x @ random(WIDTH, 20, seed=4), rtol=1e-5, atol=1e-5)
+    assert_close(results["y"], results["product"] + random(20, seed=3), rtol=1e-5, atol=1e-5)
+
+
+def test_the_report_tells_what_was_written_out(context: pumice.Context) -> None:
+    program = one_input(linear_gelu, context, "fp32")
+    program({"x": random(3, 5, WIDTH)})
+    rows = program.report()
+    (left,) = (row for row in rows if row["kernel"])
+    assert all(row["note"].startswith("fused into") for row in rows if row is not left)

@@ -22,7 +22,10 @@ ProgramGraph prepare(const Graph& graph, const GraphPart& part, const ProgramOpt
   if (options.keep_all) make_all_outputs(prepared);
   fold_constants(prepared);
   remove_dead_nodes(prepared);
-  if (options.fuse && !options.keep_all) recognise_attention(prepared);
+  if (options.fuse && !options.keep_all) {
+    recognise_attention(prepared);
+    recognise_patterns(prepared);
+  }
   set_precision(prepared);
   find_host_nodes(prepared);
   if (options.fuse && !options.keep_all) fuse(prepared);

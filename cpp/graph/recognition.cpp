@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
-#include <set>
 
 #include "graph/passes.h"
 #include "graph/value_flow.h"
@@ -304,8 +303,23 @@ ProgramNode fused(const Match& match) {
 
 }  // namespace
 
+void Absorbed::note(const std::vector<uint32_t>& rows, const ProgramNode& into) {
+  for (const uint32_t row : rows) {
+    if (row == into.report) continue;
+    graph_.report[row].note = "fused into " + graph_.report[into.report].node;
+    rows_.insert(row);
+  }
+}
+
+void Absorbed::remove() {
+  if (rows_.empty()) return;
+  remove_dead_nodes(graph_);
+  for (const ProgramNode& node : graph_.nodes)
+    if (rows_.contains(node.report)) graph_.report[node.report].note.clear();
+}
+
 void recognise_attention(ProgramGraph& graph) {
-  std::set<uint32_t> taken;
+  Absorbed absorbed(graph);
   std::optional<AttentionSearch> search;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     if (graph.nodes[i].row->name != "Softmax") continue;
@@ -313,19 +327,14 @@ void recognise_attention(ProgramGraph& graph) {
     const auto match = search->match(graph.nodes[i]);
     if (!match) continue;
     const auto at = static_cast<size_t>(match->product - graph.nodes.data());
-    const std::string note = "fused into " + graph.report[match->product->report].node;
-    for (const uint32_t row : match->rows)
-      if (row != match->product->report) graph.report[row].note = note, taken.insert(row);
     std::optional<size_t> gone;
     if (match->transposed) gone = static_cast<size_t>(match->transposed - graph.nodes.data());
+    absorbed.note(match->rows, *match->product);
     graph.nodes[at] = fused(*match);
     search.reset();
     if (gone) graph.nodes.erase(graph.nodes.begin() + static_cast<std::ptrdiff_t>(*gone));
   }
-  if (taken.empty()) return;
-  remove_dead_nodes(graph);
-  for (const ProgramNode& node : graph.nodes)  // what others read too
-    if (taken.contains(node.report)) graph.report[node.report].note.clear();
+  absorbed.remove();
 }
 
 }  // namespace pumice

@@ -140,6 +140,10 @@ static TensorDesc as_matrices(const TensorDesc& desc, bool is_right) {
 }
 
 bool pack_matmul(const PackContext& node, size_t input, PackedWeight& packed) {
+  if (input == 2) {
+    pack_floats(node, input, 1, packed);
+    return true;
+  }
   if (input != 1 || !is_working_float(node.input(1).dtype)) return false;
   return pack_matrix(node, matrix_weights(as_matrices(node.input(1), true), false), 1, packed);
 }
@@ -164,8 +168,10 @@ void lower_matmul(LowerContext& node) {
                                    matrix_planes(y.shape[0], y.shape[1], y.strides[0], y.strides[1]));
     c.by_columns = true;
     const Operand left = matrix_rows(node, c);
-    return add_contraction(node, c, left, node.packed(1), {}, node.out(0));
+    return add_contraction(node, c, left, node.packed(1), bias_of(node), node.out(0));
   }
+  if (node.has_input(2) && (is_strided || b.rank() != 2))
+    throw UnsupportedError("node '" + std::string(node.node) + "': a bias of a product of strided tensors or of several matrices");
   if (!is_working_float(y.dtype) || (is_strided && !b_packed)) {
     TensorDesc matrices = y;  // with the axes that vectors lose
     const auto insert = [&](size_t back) {
@@ -185,7 +191,7 @@ void lower_matmul(LowerContext& node) {
     const int64_t rows = element_count({a.shape.begin(), a.shape.end() - 1});
     Contraction c = matrix_product(planes(rows, k), all, planes(rows, n));
     const Operand left = matrix_rows(node, c);
-    return add_contraction(node, c, left, weights, {}, node.out(0));
+    return add_contraction(node, c, left, weights, bias_of(node), node.out(0));
   }
   const int64_t m = a.shape[a.shape.size() - 2], group = packed_group(node, all);
   // The last axis of the batch is the grid's; each index of the others is a dispatch.
