@@ -125,8 +125,10 @@ Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition
                                      value_arguments(self, invariant, user), name, std::move(output_names)));
 }
 
-PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::buffer& raw, const py::object& dtype, Shape shape, std::string name) {
+PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& object, const py::object& dtype, Shape shape,
+                       std::string name) {
   HostTensor tensor{TensorDesc(dtype_argument(dtype), std::move(shape))};
+  const auto raw = object.cast<py::buffer>();
   const py::buffer_info info = raw.request();
   const auto given = static_cast<size_t>(info.size * info.itemsize), expected = tensor.desc.element_bytes();
   if (given != expected || !PyBuffer_IsContiguous(info.view(), 'C'))

@@ -74,11 +74,15 @@ class OutOfBoundsError(Error, IndexError):
     size: int
 class MappedFile:
     """
-    A file as read-only bytes, read as they are needed; see memoryview().
+    A file as read-only bytes, read as they are needed.
     """
     def __init__(self, descriptor: typing.SupportsInt | typing.SupportsIndex, name: str) -> None:
         """
         descriptor: of an open regular file, which may be closed afterwards. name: for messages. Raises Error.
+        """
+    def view(self) -> memoryview:
+        """
+        All of its bytes.
         """
 class TensorDesc:
     """
@@ -1481,7 +1485,7 @@ class Graph:
         """
         scale, zero_point, channel_axis: see input(). Raises GraphError.
         """
-    def constant_bytes(self, raw: Buffer, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], name: str = '') -> Value:
+    def constant_bytes(self, raw: typing.Any, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], name: str = '') -> Value:
         """
         raw: the elements as ONNX files keep them: row-major and little-endian, those of 4 bits two to a byte. They are not copied, and those of a MappedFile not read before the device gets them. Raises GraphError.
         """
