@@ -140,10 +140,18 @@ PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& obj
   return {self, self->constant(std::move(tensor), std::move(name))};
 }
 
+using PhaseCallback = std::optional<std::function<void(const std::string&, uint64_t, uint64_t)>>;
+
 std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context, const std::string& precision,
-                                       bool keep_all, bool fuse) {
+                                       bool keep_all, bool fuse, const PhaseCallback& progress) {
+  CompileProgress report;
+  if (progress)
+    report = [&](const char* phase, uint64_t done, uint64_t total) {
+      const py::gil_scoped_acquire gil;
+      (*progress)(phase, done, total);
+    };
   const ReleasedGil release;
-  return self->compile(std::move(context), {precision, keep_all, fuse});
+  return self->compile(std::move(context), {precision, keep_all, fuse, report});
 }
 
 std::shared_ptr<CompiledOperator> compile_operator(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context,
@@ -280,10 +288,10 @@ void bind_graph(py::module_& module) {
           },
           "In an order in which they can run.")
       .def("compile", &compile_graph, py::arg("context").none(false), py::arg("precision") = "fp32", py::arg("keep_all") = false,
-           py::arg("fuse") = true,
-           "precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program. Raises UnsupportedError "
-           "with all "
-           "that is not supported.")
+           py::arg("fuse") = true, py::arg("progress") = py::none(),
+           "precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program. progress: called now "
+           "and then with what is being done ('weights', 'kernels'), how much of it is done, and of how much. Raises UnsupportedError with "
+           "all that is not supported.")
       .def("compile_operator", &compile_operator, py::arg("context").none(false), py::arg("precision") = "fp32",
            py::arg("flags") = std::vector<std::string>(),
            "The whole graph as one operator for binding tables, initializers and command lists: a slot for every input, by name. Owned "

@@ -37,6 +37,7 @@ def expanded(model: ModelProto, claimed: Claimed, name: str, *, in_place: bool =
     if not model.functions and not _has_function_nodes(model, claimed):
         return model
     light = _without_weights(model)
+    _give_defaults(light)
     try:
         for _ in range(_DEEPEST):
             if not light.functions and not _make_calls(light, claimed):
@@ -75,6 +76,18 @@ def _without_weights(model: ModelProto) -> ModelProto:
     return light
 
 
+def _give_defaults(model: ModelProto) -> None:
+    """Attributes that calls of the model's functions leave out, which the `onnx` package would leave out in the body too."""
+    defaults = {
+        (function.domain, function.name, function.overload): function.attribute_proto for function in model.functions
+    }
+    bodies = [model.graph, *model.functions]
+    for node in (node for body in bodies for graph in _graphs(body) for node in graph.node):
+        given = {attribute.name for attribute in node.attribute}
+        values = defaults.get((node.domain, node.op_type, node.overload), ())
+        node.attribute.extend(value for value in values if value.name not in given)
+
+
 # ---- ONNX's functions
 
 
@@ -86,7 +99,7 @@ def _subgraphs(node: NodeProto) -> Iterator[GraphProto]:
     return (attribute.g for attribute in node.attribute if attribute.type == AttributeProto.GRAPH)
 
 
-def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+def _graphs(graph: GraphProto | FunctionProto) -> Iterator[GraphProto | FunctionProto]:
     yield graph
     for node in graph.node:
         for inner in _subgraphs(node):

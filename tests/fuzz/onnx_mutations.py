@@ -350,7 +350,7 @@ def mutated(chance: random.Random, seeds: Sequence[onnx.ModelProto]) -> bytes:
     if chance.random() < 0.2:
         return mutated_bytes(chance, model.SerializeToString(), chance.choice(seeds).SerializeToString())
     for _ in range(chance.choice([1, 1, 1, 2, 3])):
-        if chance.random() < 0.1:
+        if chance.random() < 0.1 and model.graph.node:
             chance.choice(IN_MODEL)(chance, model)
             continue
         graph = chance.choice(graphs_of(model.graph))
