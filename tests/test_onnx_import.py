@@ -115,7 +115,7 @@ def test_a_missing_file_is_an_os_error(tmp_path: Path) -> None:
 
 
 def test_what_is_no_source_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="path, bytes or a ModelProto, not int"):
+    with pytest.raises(TypeError, match="path, bytes, a file object or a ModelProto, not int"):
         import_graph(7)  # type: ignore[arg-type]
 
 
@@ -212,6 +212,21 @@ BROKEN: dict[str, tuple[onnx.ModelProto, str, str]] = {
         "one <- two <- one",
     ),
     "own input": (model([node("Add", ["x", "y"], ["y"], name="self")]), "self", "self <- self"),
+    "too few inputs": (
+        model([node("SequenceAt", ["x"], ["y"], name="at")]),
+        "at",
+        "expected position as input 1, given",
+    ),
+    "too many inputs": (
+        model([node("OptionalHasElement", ["x", "x"], ["y"])]),
+        "optionalhaselement.y",
+        "at most 1 inputs, given",
+    ),
+    "a gap in place of an input": (
+        model([node("SequenceInsert", ["", "x"], ["y"])]),
+        "sequenceinsert.y",
+        "input_sequence as input 0",
+    ),
     "attribute twice": (duplicated_attribute(), "leakyrelu.y", "'alpha' is given twice"),
     "attribute without a kind": (kindless_attribute(), "leakyrelu.y", "kind"),
     "attribute not in UTF-8": (bad_text(), "maxpool.y", "UTF-8"),

@@ -79,13 +79,17 @@ def _without_weights(model: ModelProto) -> ModelProto:
 def _give_defaults(model: ModelProto) -> None:
     """Attributes that calls of the model's functions leave out, which the `onnx` package would leave out in the body too."""
     defaults = {
-        (function.domain, function.name, function.overload): function.attribute_proto for function in model.functions
+        (function.domain, function.name, _overload(function)): function.attribute_proto for function in model.functions
     }
     bodies = [model.graph, *model.functions]
     for node in (node for body in bodies for graph in _graphs(body) for node in graph.node):
         given = {attribute.name for attribute in node.attribute}
-        values = defaults.get((node.domain, node.op_type, node.overload), ())
+        values = defaults.get((node.domain, node.op_type, _overload(node)), ())
         node.attribute.extend(value for value in values if value.name not in given)
+
+
+def _overload(message: FunctionProto | NodeProto) -> str:
+    return getattr(message, "overload", "")  # since onnx 1.16
 
 
 # ---- ONNX's functions

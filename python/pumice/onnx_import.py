@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
+import onnx.defs
 from onnx import AttributeProto, NodeProto, TensorProto
 
 from . import _pumice
@@ -307,6 +308,30 @@ class _Importer:
                 raise graph_error("output", output.name, "is given twice")
         return outputs
 
+    def check_counts(self, nodes: list[NodeRecipe]) -> None:
+        """Of the inputs and outputs of nodes that are no operators of the engine, which checks its own."""
+        for node in nodes:
+            schema = None if node.domain or node.op not in CONTROL_NODES else self._schema(node.op)
+            if not schema:
+                continue
+            for what, names, roles, most in (
+                ("input", node.inputs, schema.inputs, schema.max_input),
+                ("output", node.outputs, schema.outputs, schema.max_output),
+            ):
+                needed_roles = [i for i, role in enumerate(roles) if role.option == role.option.Single]
+                left_out = [i for i in needed_roles if i >= len(names) or not names[i]]
+                if left_out or len(names) > most:
+                    expected = (
+                        f"{roles[left_out[0]].name} as {what} {left_out[0]}" if left_out else f"at most {most} {what}s"
+                    )
+                    raise graph_error("node", node.name, f"{node.op}: expected {expected}, given {names}")
+
+    def _schema(self, op: str) -> Any:
+        try:
+            return onnx.defs.get_schema(op, self.opsets.get("", NEWEST))
+        except onnx.defs.SchemaError:  # of another operator set
+            return None
+
     def upgraded(self, nodes: list[NodeRecipe]) -> list[NodeRecipe]:
         """The nodes in the newest form of their operators."""
         producers = {name: node.op for node in nodes for name in node.outputs}
@@ -344,6 +369,7 @@ class _Importer:
         outputs = self.check_outputs(nodes)
         from_outside = self.visible - self.known.union(*(node.outputs for node in nodes))
         nodes = needed(in_order(nodes, self.known | from_outside), [output.name for output in outputs])
+        self.check_counts(nodes)
         nodes = self.upgraded(nodes)
         reads = [name for node in nodes for name in node.reads] + [output.name for output in outputs]
         used = set(reads)
