@@ -303,6 +303,19 @@ def test_a_newer_operator_set_than_known_is_unsupported() -> None:
         import_graph(model([node("Relu")], opset=999))
 
 
+@pytest.mark.parametrize("version", [1 << 40, -1, 0, (1 << 63) - 1])
+def test_numbers_that_are_no_operator_set(version: int) -> None:
+    condition = value("c", [], TensorProto.BOOL)
+    fine = helper.make_graph([node("Relu", ["x"], ["z"])], "branch", [], [value("z")])
+    proto = model(
+        [node("If", ["c"], ["y"], then_branch=fine, else_branch=fine)], [condition, value("x")], opset=version
+    )
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", version))
+    proto.graph.node.append(node("Wobble", ["y"], ["w"], domain="ai.onnx.ml"))
+    with pytest.raises(pumice.UnsupportedError, match="operator set"):
+        import_graph(proto)
+
+
 def test_an_operator_set_too_old_is_refused_with_all_else() -> None:
     with pytest.raises(pumice.UnsupportedError, match=r"operator set 6 \(known are 7") as caught:
         import_graph(model([node("Wobble")], opset=6))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _DOMAIN = "pumice.functions"
 _DEEPEST = 16  # functions in functions
+_NEWEST_SET = (1 << 31) - 1  # that can be asked for
 _SMALL = 64  # elements of a tensor that may tell of shapes
 
 
@@ -92,6 +93,14 @@ def _overload(message: FunctionProto | NodeProto) -> str:
     return getattr(message, "overload", "")  # since onnx 1.16
 
 
+def schema_of(op: str, version: int, domain: str) -> Schema | None:
+    """Of an operator in an operator set; None where there is no such operator in it."""
+    try:
+        return onnx.defs.get_schema(op, max(0, min(version, _NEWEST_SET)), domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
 # ---- ONNX's functions
 
 
@@ -115,12 +124,8 @@ def _schema(node: NodeProto, versions: dict[str, int], claimed: Claimed) -> Sche
     domain = "" if node.domain == "ai.onnx" else node.domain
     if domain not in versions or claimed(node.op_type, domain) or not onnx.defs.has(node.op_type, domain):
         return None
-    schema: Schema
-    try:
-        schema = onnx.defs.get_schema(node.op_type, versions[domain], domain)
-    except onnx.defs.SchemaError:  # of a newer operator set only
-        return None
-    return schema if schema.has_function or schema.has_context_dependent_function else None
+    schema = schema_of(node.op_type, versions[domain], domain)
+    return schema if schema and (schema.has_function or schema.has_context_dependent_function) else None
 
 
 def _has_function_nodes(model: ModelProto, claimed: Claimed) -> bool:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-import onnx.defs
 from onnx import AttributeProto, NodeProto, TensorProto
 
 from . import _pumice
@@ -17,7 +16,7 @@ from .errors import graph_error
 from .model_file import ModelFile
 from .node_names import node_names
 from .node_order import in_order, needed
-from .onnx_functions import expanded
+from .onnx_functions import expanded, schema_of
 from .onnx_tensor import DTYPES, constant_of, dtype_of
 from .opset import NEWEST, OLDEST, UPGRADES, Scope, upgraded
 from .recipe import (
@@ -310,8 +309,9 @@ class _Importer:
 
     def check_counts(self, nodes: list[NodeRecipe]) -> None:
         """Of the inputs and outputs of nodes that are no operators of the engine, which checks its own."""
+        version = self.opsets.get("", NEWEST)
         for node in nodes:
-            schema = None if node.domain or node.op not in CONTROL_NODES else self._schema(node.op)
+            schema = None if node.domain or node.op not in CONTROL_NODES else schema_of(node.op, version, "")
             if not schema:
                 continue
             for what, names, roles, most in (
@@ -325,12 +325,6 @@ class _Importer:
                         f"{roles[left_out[0]].name} as {what} {left_out[0]}" if left_out else f"at most {most} {what}s"
                     )
                     raise graph_error("node", node.name, f"{node.op}: expected {expected}, given {names}")
-
-    def _schema(self, op: str) -> Any:
-        try:
-            return onnx.defs.get_schema(op, self.opsets.get("", NEWEST))
-        except onnx.defs.SchemaError:  # of another operator set
-            return None
 
     def upgraded(self, nodes: list[NodeRecipe]) -> list[NodeRecipe]:
         """The nodes in the newest form of their operators."""
