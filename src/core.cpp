@@ -37,14 +37,15 @@ namespace {
 
 void bind_mapped_file(py::module_& module) {
   py::class_<MappedFile, std::shared_ptr<MappedFile>>(module, "MappedFile", py::buffer_protocol(),
-                                                      "A file as read-only bytes, read as they are needed; see memoryview().")
+                                                      "A file as read-only bytes, read as they are needed.")
       .def(py::init(&MappedFile::map), py::arg("descriptor"), py::arg("name"),
            "descriptor: of an open regular file, which may be closed afterwards. name: for messages. Raises Error.")
       .def_buffer([](const MappedFile& self) {
         const auto bytes = self.bytes();
         const auto count = static_cast<py::ssize_t>(bytes.size());
         return py::buffer_info(reinterpret_cast<const uint8_t*>(bytes.data()), count);
-      });
+      })
+      .def("view", [](const py::object& self) { return py::memoryview(self); }, "All of its bytes.");
 }
 
 void bind_desc(py::module_& module) {

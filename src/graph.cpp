@@ -125,8 +125,10 @@ Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition
                                      value_arguments(self, invariant, user), name, std::move(output_names)));
 }
 
-PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::buffer& raw, const py::object& dtype, Shape shape, std::string name) {
+PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& object, const py::object& dtype, Shape shape,
+                       std::string name) {
   HostTensor tensor{TensorDesc(dtype_argument(dtype), std::move(shape))};
+  const auto raw = object.cast<py::buffer>();
   const py::buffer_info info = raw.request();
   const auto given = static_cast<size_t>(info.size * info.itemsize), expected = tensor.desc.element_bytes();
   if (given != expected || !PyBuffer_IsContiguous(info.view(), 'C'))
@@ -138,10 +140,18 @@ PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::buffer& raw
   return {self, self->constant(std::move(tensor), std::move(name))};
 }
 
+using PhaseCallback = std::optional<std::function<void(const std::string&, uint64_t, uint64_t)>>;
+
 std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context, const std::string& precision,
-                                       bool keep_all, bool fuse) {
+                                       bool keep_all, bool fuse, const PhaseCallback& progress) {
+  CompileProgress report;
+  if (progress)
+    report = [&](const char* phase, uint64_t done, uint64_t total) {
+      const py::gil_scoped_acquire gil;
+      (*progress)(phase, done, total);
+    };
   const ReleasedGil release;
-  return self->compile(std::move(context), {precision, keep_all, fuse});
+  return self->compile(std::move(context), {precision, keep_all, fuse, report});
 }
 
 std::shared_ptr<CompiledOperator> compile_operator(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context,
@@ -278,10 +288,10 @@ void bind_graph(py::module_& module) {
           },
           "In an order in which they can run.")
       .def("compile", &compile_graph, py::arg("context").none(false), py::arg("precision") = "fp32", py::arg("keep_all") = false,
-           py::arg("fuse") = true,
-           "precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program. Raises UnsupportedError "
-           "with all "
-           "that is not supported.")
+           py::arg("fuse") = true, py::arg("progress") = py::none(),
+           "precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program. progress: called now "
+           "and then with what is being done ('weights', 'kernels'), how much of it is done, and of how much. Raises UnsupportedError with "
+           "all that is not supported.")
       .def("compile_operator", &compile_operator, py::arg("context").none(false), py::arg("precision") = "fp32",
            py::arg("flags") = std::vector<std::string>(),
            "The whole graph as one operator for binding tables, initializers and command lists: a slot for every input, by name. Owned "

@@ -115,7 +115,7 @@ def test_a_missing_file_is_an_os_error(tmp_path: Path) -> None:
 
 
 def test_what_is_no_source_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="path, bytes or a ModelProto, not int"):
+    with pytest.raises(TypeError, match="path, bytes, a file object or a ModelProto, not int"):
         import_graph(7)  # type: ignore[arg-type]
 
 
@@ -212,6 +212,21 @@ BROKEN: dict[str, tuple[onnx.ModelProto, str, str]] = {
         "one <- two <- one",
     ),
     "own input": (model([node("Add", ["x", "y"], ["y"], name="self")]), "self", "self <- self"),
+    "too few inputs": (
+        model([node("SequenceAt", ["x"], ["y"], name="at")]),
+        "at",
+        "expected position as input 1, given",
+    ),
+    "too many inputs": (
+        model([node("OptionalHasElement", ["x", "x"], ["y"])]),
+        "optionalhaselement.y",
+        "at most 1 inputs, given",
+    ),
+    "a gap in place of an input": (
+        model([node("SequenceInsert", ["", "x"], ["y"])]),
+        "sequenceinsert.y",
+        "input_sequence as input 0",
+    ),
     "attribute twice": (duplicated_attribute(), "leakyrelu.y", "'alpha' is given twice"),
     "attribute without a kind": (kindless_attribute(), "leakyrelu.y", "kind"),
     "attribute not in UTF-8": (bad_text(), "maxpool.y", "UTF-8"),
@@ -286,6 +301,19 @@ def test_all_that_is_unsupported_is_listed_at_once() -> None:
 def test_a_newer_operator_set_than_known_is_unsupported() -> None:
     with pytest.raises(pumice.UnsupportedError, match="operator set 999"):
         import_graph(model([node("Relu")], opset=999))
+
+
+@pytest.mark.parametrize("version", [1 << 40, -1, 0, (1 << 63) - 1])
+def test_numbers_that_are_no_operator_set(version: int) -> None:
+    condition = value("c", [], TensorProto.BOOL)
+    fine = helper.make_graph([node("Relu", ["x"], ["z"])], "branch", [], [value("z")])
+    proto = model(
+        [node("If", ["c"], ["y"], then_branch=fine, else_branch=fine)], [condition, value("x")], opset=version
+    )
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", version))
+    proto.graph.node.append(node("Wobble", ["y"], ["w"], domain="ai.onnx.ml"))
+    with pytest.raises(pumice.UnsupportedError, match="operator set"):
+        import_graph(proto)
 
 
 def test_an_operator_set_too_old_is_refused_with_all_else() -> None:

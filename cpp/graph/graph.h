@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -66,10 +67,14 @@ class Program;
 class ShapeInference;
 struct ExecutionOptions;
 
+// How far a compilation is: what is being done, and how much of it.
+using CompileProgress = std::function<void(const char* phase, uint64_t done, uint64_t total)>;
+
 struct ProgramOptions {
   std::string precision = "fp32";  // "fp32", "fp16" or "bf16"
   bool keep_all = false;           // every node's outputs become outputs of the program (validation)
   bool fuse = true;
+  CompileProgress progress = {};  // may be empty; may throw
 };
 
 // Grows node by node in an order in which it can run; every node is checked as it is added. Not thread-safe until finished.

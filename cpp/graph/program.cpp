@@ -42,8 +42,9 @@ struct Program::State {
   }
 
   void compile_region(const Graph& graph, const ProgramOptions& options) {
-    region = std::make_shared<Region>(context, prepare(graph, whole(graph), options));
+    region = std::make_shared<Region>(context, prepare(graph, whole(graph), options), options.progress);
     inputs = region->inputs(), outputs = region->outputs();
+    if (options.progress) options.progress("kernels", 0, 1);
     bind_known(*region);
   }
 

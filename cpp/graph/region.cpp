@@ -56,7 +56,7 @@ void check_shapes(const std::string& user, std::span<const ProgramValue> inputs,
   }
 }
 
-Region::Region(std::shared_ptr<Context> context, ProgramGraph graph)
+Region::Region(std::shared_ptr<Context> context, ProgramGraph graph, const CompileProgress& progress)
     : context_(std::move(context)), graph_(std::move(graph)), weights_(place_weights(context_, graph_)) {
   for (size_t i = 0; i < graph_.inputs.size(); ++i) {
     const GraphValue& input = graph_.value(graph_.inputs[i]);
@@ -66,14 +66,19 @@ Region::Region(std::shared_ptr<Context> context, ProgramGraph graph)
   for (const auto& [name, value] : graph_.outputs) outputs_.push_back(program_value(name, graph_.value(value)));
   reads_values_ = std::find(graph_.value_inputs.begin(), graph_.value_inputs.end(), true) != graph_.value_inputs.end();
   kernels_.resize(graph_.report.size());
+<<<<<<< HEAD
   memo_.nodes.resize(graph_.nodes.size());
   initialise();
+=======
+  memos_.resize(graph_.nodes.size());
+  initialise(progress);
+>>>>>>> files
 }
 
-void Region::initialise() {
+void Region::initialise(const CompileProgress& progress) {
   make_pipelines(weights_.initialization->steps);
   if (const uint64_t bytes = weights_.initialization->persistent_bytes) persistent_ = {Buffer::create(context_, bytes), 0, bytes};
-  upload_weights(context_, graph_.name, inputs_.size(), weights_, persistent_, initialised_);
+  upload_weights(context_, graph_.name, inputs_.size(), weights_, persistent_, initialised_, progress);
   release_constants();
 }
 

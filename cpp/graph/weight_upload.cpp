@@ -52,13 +52,19 @@ class Uploader {
         if (operand.place == Place::input) steps_[operand.index - inputs_].push_back(&step);
   }
 
-  void run(const std::shared_ptr<InitializationState>& state) {
+  void run(const std::shared_ptr<InitializationState>& state, const CompileProgress& progress) {
     auto batches = batches_of(weights_.sources);
     if (batches.empty()) batches.emplace_back();
     uint64_t bytes = batches.size() > 1 ? kStagingBytes : 0;
     for (const Batch& batch : batches) bytes = std::max(bytes, batch.bytes);
     staging_ = Buffer::create(context_, bytes, Heap::upload);
-    for (const Batch& batch : batches) run(batch, &batch == &batches.back() ? state : std::make_shared<InitializationState>());
+    uint64_t done = 0, total = 0;
+    for (const Batch& batch : batches) total += batch.bytes;
+    for (const Batch& batch : batches) {
+      if (progress) progress("weights", done, total);
+      run(batch, &batch == &batches.back() ? state : std::make_shared<InitializationState>());
+      done += batch.bytes;
+    }
     finish(0);
   }
 
@@ -124,8 +130,8 @@ class Uploader {
 }  // namespace
 
 void upload_weights(const std::shared_ptr<Context>& context, const std::string& name, size_t inputs, Weights& weights,
-                    const BufferRange& persistent, const std::shared_ptr<InitializationState>& state) {
-  Uploader(context, name, inputs, weights, persistent).run(state);
+                    const BufferRange& persistent, const std::shared_ptr<InitializationState>& state, const CompileProgress& progress) {
+  Uploader(context, name, inputs, weights, persistent).run(state, progress);
 }
 
 }  // namespace pumice

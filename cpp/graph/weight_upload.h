@@ -11,6 +11,6 @@ namespace pumice {
 // Fills the persistent resource of a program whose graph has this many inputs, all constants through one staging buffer, and drops the
 // constants of the sources. Marks the range as initialised. Throws DeviceError, Error (a file of weights was cut).
 void upload_weights(const std::shared_ptr<Context>& context, const std::string& name, size_t inputs, Weights& weights,
-                    const BufferRange& persistent, const std::shared_ptr<InitializationState>& state);
+                    const BufferRange& persistent, const std::shared_ptr<InitializationState>& state, const CompileProgress& progress);
 
 }  // namespace pumice

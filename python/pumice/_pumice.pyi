@@ -74,11 +74,15 @@ class OutOfBoundsError(Error, IndexError):
     size: int
 class MappedFile:
     """
-    A file as read-only bytes, read as they are needed; see memoryview().
+    A file as read-only bytes, read as they are needed.
     """
     def __init__(self, descriptor: typing.SupportsInt | typing.SupportsIndex, name: str) -> None:
         """
         descriptor: of an open regular file, which may be closed afterwards. name: for messages. Raises Error.
+        """
+    def view(self) -> memoryview:
+        """
+        All of its bytes.
         """
 class TensorDesc:
     """
@@ -1468,9 +1472,9 @@ class Graph:
         A node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; attributes by name. One output gives a Value, several a tuple. An operation of NNAPI by its own ('nnapi::ADD') has that system's operands in its own order: numbers and lists of numbers are constants of int32, float32 or bool, and scale, zero_point and dtype are the output's.
         Raises UnsupportedError (no such operator, a dtype that it lacks), GraphError (wrong inputs, attributes, shapes where they are known).
         """
-    def compile(self, context: Context, precision: str = 'fp32', keep_all: bool = False, fuse: bool = True) -> Program:
+    def compile(self, context: Context, precision: str = 'fp32', keep_all: bool = False, fuse: bool = True, progress: collections.abc.Callable[[str, int, int], None] | None = None) -> Program:
         """
-        precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program. Raises UnsupportedError with all that is not supported.
+        precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program. progress: called now and then with what is being done ('weights', 'kernels'), how much of it is done, and of how much. Raises UnsupportedError with all that is not supported.
         """
     def compile_operator(self, context: Context, precision: str = 'fp32', flags: collections.abc.Sequence[str] = []) -> CompiledOperator:
         """
@@ -1481,7 +1485,7 @@ class Graph:
         """
         scale, zero_point, channel_axis: see input(). Raises GraphError.
         """
-    def constant_bytes(self, raw: Buffer, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], name: str = '') -> Value:
+    def constant_bytes(self, raw: typing.Any, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], name: str = '') -> Value:
         """
         raw: the elements as ONNX files keep them: row-major and little-endian, those of 4 bits two to a byte. They are not copied, and those of a MappedFile not read before the device gets them. Raises GraphError.
         """

@@ -170,11 +170,15 @@ class Builder:
         return self.graph
 
 
-def build(recipe: Recipe, control_nodes: ControlNodes) -> Graph:
-    """The engine's Graph. Raises UnsupportedError with all that is not supported, GraphError."""
+def build(recipe: Recipe, control_nodes: ControlNodes, progress: Callable[[int, int], None] | None = None) -> Graph:
+    """The engine's Graph. progress: called with the nodes made and all. Raises UnsupportedError with all that is not supported,
+    GraphError.
+    """
     builder = Builder(recipe, control_nodes)
     for value in recipe.inputs:
         builder.add_input(value)
-    for node in recipe.nodes:
+    for done, node in enumerate(recipe.nodes):
+        if progress:
+            progress(done, len(recipe.nodes))
         builder.add_node(node)
     return builder.finish()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from typing import Any
 
 from . import __version__
@@ -216,7 +217,9 @@ def load_recipe(source: Source, folder: Folder | None = None) -> Recipe:
     return recipe
 
 
-def load_graph(source: Source, folder: Folder | None = None) -> tuple[Graph, Recipe]:
-    """The engine's Graph of a model and what it was made from. Raises GraphError, UnsupportedError, OSError."""
+def load_graph(
+    source: Source, folder: Folder | None = None, progress: Callable[[int, int], None] | None = None
+) -> tuple[Graph, Recipe]:
+    """The engine's Graph of a model and what it was made from; progress: see build. Raises GraphError, UnsupportedError, OSError."""
     recipe = load_recipe(source, folder)
-    return build(recipe, CONTROL_NODES), recipe
+    return build(recipe, CONTROL_NODES, progress), recipe

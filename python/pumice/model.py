@@ -17,6 +17,7 @@ from .graph_cache import load_graph
 from .log import forward_log
 from .model_file import Folder, Source, reread
 from .model_values import ModelValue, Packing, sizes_text
+from .progress import Progress
 
 if TYPE_CHECKING:
     from ._pumice import Program, ProgramRun
@@ -149,11 +150,13 @@ class Model:
         precision: str = "fp32",
         *,
         folder: Folder | None = None,
+        progress: bool = True,
     ) -> None:
         source = reread(source)
-        graph, recipe = load_graph(source, folder)
-        context = default_context() if context is None else context
-        program: Program = graph.compile(context, precision)
+        with Progress("nodes", progress) as bar:
+            graph, recipe = load_graph(source, folder, bar if bar.shown else None)
+            context = default_context() if context is None else context
+            program: Program = graph.compile(context, precision, progress=bar.phase if bar.shown else None)
         self.source, self.folder = source, folder
         self.name = recipe.name
         self.precision = precision
@@ -350,14 +353,20 @@ class Model:
 
 
 def load(
-    source: Source, context: Context | None = None, precision: str = "fp32", *, folder: Folder | None = None
+    source: Source,
+    context: Context | None = None,
+    precision: str = "fp32",
+    *,
+    folder: Folder | None = None,
+    progress: bool = True,
 ) -> Model:
     """The model in an ONNX file, in bytes, in a binary file object or in a ModelProto, compiled for a device.
 
     precision: what floats are stored as inside, "fp32", "fp16" or "bf16"; sums are float32 in all of them.
     folder: where the files lie that hold the weights of a model that is no single file, if not beside it; a model that is not given as a
     path needs one. Such files lie in that folder, also by way of links; what a model says of their checksums is not read.
+    progress: a bar on a terminal or in a notebook, where loading takes more than a second.
     Raises UnsupportedError with every unsupported node, operator and element type; GraphError where it is not a valid model;
     FileNotFoundError.
     """
-    return Model(source, context, precision, folder=folder)
+    return Model(source, context, precision, folder=folder, progress=progress)

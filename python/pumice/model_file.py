@@ -34,7 +34,7 @@ def mapped(path: str | os.PathLike[str]) -> Bytes:
     with open(path, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return file.read()
-        return memoryview(MappedFile(file.fileno(), os.fspath(path)))
+        return MappedFile(file.fileno(), os.fspath(path)).view()
 
 
 class ModelFile:

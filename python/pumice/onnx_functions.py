@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _DOMAIN = "pumice.functions"
 _DEEPEST = 16  # functions in functions
+_NEWEST_SET = (1 << 31) - 1  # that can be asked for
 _SMALL = 64  # elements of a tensor that may tell of shapes
 
 
@@ -37,6 +38,7 @@ def expanded(model: ModelProto, claimed: Claimed, name: str, *, in_place: bool =
     if not model.functions and not _has_function_nodes(model, claimed):
         return model
     light = _without_weights(model)
+    _give_defaults(light)
     try:
         for _ in range(_DEEPEST):
             if not light.functions and not _make_calls(light, claimed):
@@ -75,6 +77,30 @@ def _without_weights(model: ModelProto) -> ModelProto:
     return light
 
 
+def _give_defaults(model: ModelProto) -> None:
+    """Attributes that calls of the model's functions leave out, which the `onnx` package would leave out in the body too."""
+    defaults = {
+        (function.domain, function.name, _overload(function)): function.attribute_proto for function in model.functions
+    }
+    bodies = [model.graph, *model.functions]
+    for node in (node for body in bodies for graph in _graphs(body) for node in graph.node):
+        given = {attribute.name for attribute in node.attribute}
+        values = defaults.get((node.domain, node.op_type, _overload(node)), ())
+        node.attribute.extend(value for value in values if value.name not in given)
+
+
+def _overload(message: FunctionProto | NodeProto) -> str:
+    return getattr(message, "overload", "")  # since onnx 1.16
+
+
+def schema_of(op: str, version: int, domain: str) -> Schema | None:
+    """Of an operator in an operator set; None where there is no such operator in it."""
+    try:
+        return onnx.defs.get_schema(op, max(0, min(version, _NEWEST_SET)), domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
 # ---- ONNX's functions
 
 
@@ -86,7 +112,7 @@ def _subgraphs(node: NodeProto) -> Iterator[GraphProto]:
     return (attribute.g for attribute in node.attribute if attribute.type == AttributeProto.GRAPH)
 
 
-def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+def _graphs(graph: GraphProto | FunctionProto) -> Iterator[GraphProto | FunctionProto]:
     yield graph
     for node in graph.node:
         for inner in _subgraphs(node):
@@ -98,12 +124,8 @@ def _schema(node: NodeProto, versions: dict[str, int], claimed: Claimed) -> Sche
     domain = "" if node.domain == "ai.onnx" else node.domain
     if domain not in versions or claimed(node.op_type, domain) or not onnx.defs.has(node.op_type, domain):
         return None
-    schema: Schema
-    try:
-        schema = onnx.defs.get_schema(node.op_type, versions[domain], domain)
-    except onnx.defs.SchemaError:  # of a newer operator set only
-        return None
-    return schema if schema.has_function or schema.has_context_dependent_function else None
+    schema = schema_of(node.op_type, versions[domain], domain)
+    return schema if schema and (schema.has_function or schema.has_context_dependent_function) else None
 
 
 def _has_function_nodes(model: ModelProto, claimed: Claimed) -> bool:

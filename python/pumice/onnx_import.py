@@ -16,7 +16,7 @@ from .errors import graph_error
 from .model_file import ModelFile
 from .node_names import node_names
 from .node_order import in_order, needed
-from .onnx_functions import expanded
+from .onnx_functions import expanded, schema_of
 from .onnx_tensor import DTYPES, constant_of, dtype_of
 from .opset import NEWEST, OLDEST, UPGRADES, Scope, upgraded
 from .recipe import (
@@ -308,6 +308,25 @@ class _Importer:
                 raise graph_error("output", output.name, "is given twice")
         return outputs
 
+    def check_counts(self, nodes: list[NodeRecipe]) -> None:
+        """Of the inputs and outputs of nodes that are no operators of the engine, which checks its own."""
+        version = self.opsets.get("", NEWEST)
+        for node in nodes:
+            schema = None if node.domain or node.op not in CONTROL_NODES else schema_of(node.op, version, "")
+            if not schema:
+                continue
+            for what, names, roles, most in (
+                ("input", node.inputs, schema.inputs, schema.max_input),
+                ("output", node.outputs, schema.outputs, schema.max_output),
+            ):
+                needed_roles = [i for i, role in enumerate(roles) if role.option == role.option.Single]
+                left_out = [i for i in needed_roles if i >= len(names) or not names[i]]
+                if left_out or len(names) > most:
+                    expected = (
+                        f"{roles[left_out[0]].name} as {what} {left_out[0]}" if left_out else f"at most {most} {what}s"
+                    )
+                    raise graph_error("node", node.name, f"{node.op}: expected {expected}, given {names}")
+
     def upgraded(self, nodes: list[NodeRecipe]) -> list[NodeRecipe]:
         """The nodes in the newest form of their operators."""
         producers = {name: node.op for node in nodes for name in node.outputs}
@@ -345,6 +364,7 @@ class _Importer:
         outputs = self.check_outputs(nodes)
         from_outside = self.visible - self.known.union(*(node.outputs for node in nodes))
         nodes = needed(in_order(nodes, self.known | from_outside), [output.name for output in outputs])
+        self.check_counts(nodes)
         nodes = self.upgraded(nodes)
         reads = [name for node in nodes for name in node.reads] + [output.name for output in outputs]
         used = set(reads)

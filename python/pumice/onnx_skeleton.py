@@ -16,6 +16,8 @@ LEAST_BYTES = 1024  # smaller tensors stay in the skeleton
 _DEEPEST = 100  # messages in messages, as protobuf itself allows
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 13, 14
+_DATA_TYPE = 2
+_PACKED = {1: 4, 11: 10}  # by element type, the field whose contents are those of raw data: float_data, double_data
 _LARGEST_VARINT = 10  # bytes
 
 # The fields of a message that lead to tensors, by number.
@@ -34,7 +36,7 @@ class _Malformed(Exception):
 
 
 def skeleton(data: Bytes) -> Bytes:
-    """The ModelProto with the raw data of large tensors as external data in OWN_FILE. All of the bytes where they are no ModelProto."""
+    """The ModelProto with the elements of large tensors as external data in OWN_FILE. All of the bytes where they are no ModelProto."""
     view = memoryview(data)
     if len(view) < LEAST_BYTES:
         return view
@@ -96,7 +98,13 @@ def _without_tensors(view: memoryview, begin: int, end: int, message: _Message, 
 
 def _tensor(view: memoryview, begin: int, end: int) -> list[Bytes]:
     fields = list(_fields(view, begin, end))
-    raw = [(at, inner, after) for number, kind, at, inner, after in fields if number == _RAW_DATA and kind == _LENGTH]
+    dtypes = [
+        _varint(view, inner, after)[0]
+        for number, kind, _, inner, after in fields
+        if (number, kind) == (_DATA_TYPE, _VARINT)
+    ]
+    as_raw = (_RAW_DATA, _PACKED.get(dtypes[-1]) if dtypes else None)
+    raw = [(at, inner, after) for number, kind, at, inner, after in fields if number in as_raw and kind == _LENGTH]
     elsewhere = any(number in (_EXTERNAL_DATA, _DATA_LOCATION) for number, *_ in fields)
     if len(raw) != 1 or elsewhere or raw[0][2] - raw[0][1] < LEAST_BYTES:
         return [view[begin:end]]

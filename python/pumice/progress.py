@@ -1,7 +1,8 @@
-"""Progress bars for what takes long, on a terminal only."""
+"""Progress bars for what takes long, on a terminal or in a notebook only."""
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
 from types import TracebackType
@@ -10,18 +11,30 @@ from typing import Any
 _PATIENCE_SECONDS = 1.0
 
 
+def _is_notebook() -> bool:
+    """Whether a bar can be shown there: rich needs ipywidgets for it."""
+    return "ipykernel" in sys.modules and importlib.util.find_spec("ipywidgets") is not None
+
+
 class Progress:
-    """A bar on stderr that appears after a second; nothing where stderr is no terminal. A context manager."""
+    """A bar that appears after a second, on stderr of a terminal or in a notebook; nothing anywhere else. A context manager."""
 
     def __init__(self, what: str, wanted: bool = True) -> None:
         self._what = what
-        self._shown = wanted and sys.stderr.isatty() and sys.stdout.isatty()
+        self.shown = wanted and ((sys.stderr.isatty() and sys.stdout.isatty()) or _is_notebook())
         self._begin = time.monotonic()
         self._bar: Any = None
         self._task: Any = None
 
+    def phase(self, what: str, done: int, total: int) -> None:
+        """The same bar, of something else from now on."""
+        if what != self._what and self._bar is not None:
+            self._bar.update(self._task, description=what)
+        self._what = what
+        self(done, total)
+
     def __call__(self, done: int, total: int) -> None:
-        if not self._shown or (self._bar is None and time.monotonic() - self._begin < _PATIENCE_SECONDS):
+        if not self.shown or (self._bar is None and time.monotonic() - self._begin < _PATIENCE_SECONDS):
             return
         if self._bar is None:
             self._start()
@@ -34,10 +47,11 @@ class Progress:
         columns = (
             "{task.description}",
             progress.BarColumn(),
+            progress.TaskProgressColumn(),
             progress.MofNCompleteColumn(),
             progress.TimeRemainingColumn(),
         )
-        self._bar = progress.Progress(*columns, console=Console(stderr=True), transient=True)
+        self._bar = progress.Progress(*columns, console=Console(stderr=not _is_notebook()), transient=True)
         self._task = self._bar.add_task(self._what, total=None)
         self._bar.start()
 

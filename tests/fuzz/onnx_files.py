@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-
 import numpy as np
 import onnx
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 SECONDS = 10.0  # for a file, the compilation of its kernels included
 MOST_BYTES = 1 << 30  # that a file may add to the worker

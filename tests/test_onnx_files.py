@@ -1,0 +1,460 @@
+"""Files as exporters write them: weights in files of their own, functions, odd names, shapes that are wrong. Results, not only imports."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import pumice
+from onnx_models import gemm, model, node, subgraph, value
+from process import output_of
+from pumice.onnx_skeleton import OWN_FILE, skeleton
+
+Array = np.ndarray[Any, Any]
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+def ramp(*shape: int) -> Array:
+    return np.sin(np.arange(np.prod(shape), dtype=np.float32) + 1).reshape(shape)
+
+
+def check(proto: onnx.ModelProto, *inputs: Array, rtol: float = 1e-5) -> list[Array]:
+    """Its results are those of the reference."""
+    x = inputs or (ramp(3, 4),)
+    names = [value.name for value in proto.graph.input]
+    wanted = ReferenceEvaluator(proto).run(None, dict(zip(names, x, strict=False)))
+    given = pumice.load(proto)(*x)
+    results = list(given) if isinstance(given, tuple) else [given]
+    for ours, theirs in zip(results, wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=1e-6)
+        assert ours.dtype == theirs.dtype
+    return results
+
+
+# ---- weights beside the model
+
+
+def wide(width: int = 64) -> onnx.ModelProto:
+    """Two weights of more than a skeleton keeps, a bias, and a shape."""
+    constants = {"w": ramp(4, width), "v": ramp(width, 4), "b": ramp(4), "s": np.array([-1, 4])}
+    nodes = [
+        node("MatMul", ["x", "w"], ["h"]),
+        node("Gemm", ["h", "v", "b"], ["g"]),
+        node("Reshape", ["g", "s"], ["y"]),
+    ]
+    return model(nodes, constants=constants)
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A model with a file for all of its weights, in a folder."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    onnx.save(wide(), folder / "wide.onnx", save_as_external_data=True, location="all.bin", size_threshold=0)
+    return folder / "wide.onnx"
+
+
+def expected() -> Array:
+    x = ramp(3, 4)
+    return np.asarray(x @ ramp(4, 64) @ ramp(64, 4) + ramp(4))
+
+
+def is_right(loaded: pumice.Model) -> bool:
+    return np.allclose(loaded(ramp(3, 4)), expected(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_one_file_of_weights_or_one_each(outside: Path, precision: str) -> None:
+    assert np.allclose(pumice.load(outside, precision=precision)(ramp(3, 4)), expected(), rtol=3e-2, atol=3e-2)
+    each = outside.parent / "each.onnx"
+    onnx.save(wide(), each, save_as_external_data=True, all_tensors_to_one_file=False, size_threshold=0)
+    (outside.parent / "all.bin").unlink()
+    assert is_right(pumice.load(each))
+
+
+def test_bytes_and_file_objects_and_protos_with_a_folder(outside: Path) -> None:
+    elsewhere = onnx.load(outside, load_external_data=False)
+    for source in (outside.read_bytes(), io.BytesIO(outside.read_bytes()), elsewhere):
+        with pytest.raises(pumice.GraphError, match=r"tensor 'w'.*not given as a path.*folder="):
+            pumice.load(elsewhere if source is elsewhere else outside.read_bytes())
+        loaded = pumice.load(source, folder=outside.parent)
+        assert is_right(loaded)
+        assert pumice.validate(loaded, [ramp(3, 4)]).ok
+    moved = outside.parent.parent / "moved.onnx"
+    shutil.move(outside, moved)
+    assert is_right(pumice.load(moved, folder=outside.parent))
+
+
+def test_a_file_object_of_text_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="'rb'"):
+        pumice.load(io.StringIO("model"))  # type: ignore[arg-type]
+
+
+def test_a_link_out_of_the_models_folder_is_refused(outside: Path) -> None:
+    weights, target = outside.parent / "all.bin", outside.parent.parent / "secret.bin"
+    weights.rename(target)
+    weights.symlink_to(target)
+    with pytest.raises(pumice.GraphError, match=r"tensor 'w'.*own folder, given a link.*secret\.bin"):
+        pumice.load(outside)
+    weights.unlink()
+    (outside.parent / "inner").symlink_to(outside.parent.parent)
+    proto = onnx.load(outside, load_external_data=False)
+    for tensor in proto.graph.initializer:
+        tensor.external_data[0].value = "inner/secret.bin"
+    onnx.save(proto, outside)
+    with pytest.raises(pumice.GraphError, match="given a link"):
+        pumice.load(outside)
+
+
+def test_links_of_a_store_of_files_are_followed(outside: Path, tmp_path: Path) -> None:
+    """A model and its weights that are links into one folder, as download caches keep them."""
+    store, snapshot = tmp_path / "blobs", tmp_path / "snapshot"
+    outside.parent.rename(store)
+    snapshot.mkdir()
+    for name in ("wide.onnx", "all.bin"):
+        (snapshot / name).symlink_to(store / name)
+    assert is_right(pumice.load(snapshot / "wide.onnx"))
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "device"])
+def test_weights_that_are_no_regular_file_are_refused(outside: Path, kind: str) -> None:
+    weights = outside.parent / "all.bin"
+    weights.unlink()
+    if kind == "folder":
+        weights.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(weights)
+    else:
+        weights.symlink_to("/dev/zero")
+    with pytest.raises(pumice.GraphError, match="tensor 'w'.*(no regular file|given a link)"):
+        pumice.load(outside)
+
+
+def test_a_model_that_is_a_folder_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError):
+        pumice.load(tmp_path)
+
+
+def test_a_place_past_the_end_names_both_numbers(outside: Path) -> None:
+    weights = outside.parent / "all.bin"
+    size = weights.stat().st_size
+    os.truncate(weights, size - 8)
+    with pytest.raises(
+        pumice.GraphError, match=rf"expected \d+ bytes at offset \d+ of 'all.bin', given a file of {size - 8} bytes"
+    ):
+        pumice.load(outside)
+
+
+def test_a_checksum_is_not_read(outside: Path) -> None:
+    proto = onnx.load(outside, load_external_data=False)
+    for tensor in proto.graph.initializer:
+        tensor.external_data.append(onnx.StringStringEntryProto(key="checksum", value="0" * 40))
+    onnx.save(proto, outside)
+    assert is_right(pumice.load(outside))
+
+
+SPARSE = """
+import resource, sys
+import numpy as np, pumice
+pumice.Context()  # the driver's own memory
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+result = pumice.load(sys.argv[1])(np.ones((1, 4), "float32"))
+print(result.y.sum(), result.sum.sum(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_two_small_tensors_of_a_file_of_six_gigabytes(tmp_path: Path) -> None:
+    proto = gemm()
+    size = 6 << 30
+    offsets = {"w": 4096 + 3, "b": size - 12}
+    with open(tmp_path / "sparse.bin", "wb") as file:
+        file.truncate(size)
+        for tensor in proto.graph.initializer:
+            file.seek(offsets[tensor.name])
+            file.write(tensor.raw_data)
+    result = pumice.load(proto)(np.ones((1, 4), np.float32))
+    for tensor in proto.graph.initializer:
+        length = len(tensor.raw_data)
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, entry in (("location", "sparse.bin"), ("offset", offsets[tensor.name]), ("length", length)):
+            tensor.external_data.append(onnx.StringStringEntryProto(key=key, value=str(entry)))
+    onnx.save(proto, tmp_path / "sparse.onnx")
+    first, last, kilobytes = output_of("-c", SPARSE, str(tmp_path / "sparse.onnx")).split()
+    assert (float(first), float(last)) == pytest.approx((result.y.sum(), result.sum.sum()), rel=1e-6)
+    assert int(kilobytes) < 100_000
+
+
+# ---- large tensors stay in the file
+
+
+def packed_floats() -> onnx.ModelProto:
+    """A weight in float_data."""
+    proto = wide()
+    for tensor in proto.graph.initializer:
+        if tensor.name == "w":
+            tensor.float_data.extend(np.frombuffer(tensor.raw_data, np.float32))
+            tensor.ClearField("raw_data")
+    return proto
+
+
+@pytest.mark.parametrize("make", [wide, packed_floats])
+def test_the_skeleton_is_the_model_without_large_tensors(make: Any) -> None:
+    data = make().SerializeToString()
+    small = bytes(skeleton(data))
+    assert len(small) < len(data) - 2 * 1024 + 200
+    parsed = onnx.ModelProto.FromString(small)
+    assert [n.op_type for n in parsed.graph.node] == ["MatMul", "Gemm", "Reshape"]
+    for tensor, whole in zip(parsed.graph.initializer, make().graph.initializer, strict=True):
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        if tensor.name in "bs":
+            assert not entries and tensor == whole
+            continue
+        assert entries["location"] == OWN_FILE
+        begin = int(entries["offset"])
+        assert data[begin : begin + int(entries["length"])] == numpy_helper.to_array(whole).tobytes()
+
+
+def test_the_skeleton_reaches_tensors_of_nodes_in_subgraphs_and_functions() -> None:
+    large = numpy_helper.from_array(ramp(16, 32))
+    inner = subgraph([node("Constant", [], ["z"], value=large)], [], [value("z", None)])
+    branch = node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)
+    proto = model([branch], [value("c", [], BOOL)])
+    constant = node("Constant", [], ["b"], value=large)
+    proto.functions.append(helper.make_function("local", "F", ["a"], ["b"], [constant], [helper.make_opsetid("", 17)]))
+    small = skeleton(proto.SerializeToString())
+    assert len(small) < proto.ByteSize() - 3 * 2000
+    np.testing.assert_array_equal(pumice.load(proto.SerializeToString())(np.array(True)), ramp(16, 32))
+
+
+@pytest.mark.parametrize(
+    "end", [b"", b"\x3a", b"\x3a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x0b", b"\x3a\x80\x08x"]
+)
+def test_what_is_no_protobuf_has_no_skeleton(end: bytes) -> None:
+    data = bytes(range(7, 256)) * 8 + end
+    assert bytes(skeleton(data)) == data
+
+
+def test_a_place_in_the_file_itself_cannot_be_given_past_its_end() -> None:
+    proto = wide()
+    tensor = proto.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, entry in (("location", OWN_FILE), ("offset", "1000000"), ("length", "1024")):
+        tensor.external_data.append(onnx.StringStringEntryProto(key=key, value=entry))
+    with pytest.raises(pumice.GraphError, match="tensor 'w'"):
+        pumice.load(proto.SerializeToString())
+    with pytest.raises(pumice.GraphError, match="tensor 'w'"):
+        pumice.load(proto)
+
+
+# ---- functions
+
+
+def local(name: str, body: list[Any], inputs: list[str], outputs: list[str], **more: Any) -> onnx.FunctionProto:
+    opsets = more.pop("opsets", {"": 17, "local": 1})
+    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    return helper.make_function("local", name, inputs, outputs, body, imports, **more)
+
+
+def with_functions(nodes: list[Any], *functions: onnx.FunctionProto, **more: Any) -> onnx.ModelProto:
+    made = model(nodes, **more)
+    made.functions.extend(functions)
+    made.opset_import.append(helper.make_opsetid("local", 1))
+    return made
+
+
+def leaky() -> onnx.FunctionProto:
+    """With an attribute that has a default value."""
+    inner = node("LeakyRelu", ["a"], ["b"])
+    inner.attribute.append(onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT))
+    return local("Leaky", [inner], ["a"], ["b"], attribute_protos=[helper.make_attribute("slope", 0.25)])
+
+
+def test_functions_in_functions_with_attributes_given_and_not() -> None:
+    outer = local("Both", [node("Leaky", ["a"], ["c"], domain="local"), node("Add", ["c", "a"], ["b"])], ["a"], ["b"])
+    nodes = [
+        node("Both", ["x"], ["t"], domain="local"),
+        node("Leaky", ["t"], ["y"], domain="local", slope=0.5),
+    ]
+    for order in (slice(None), slice(None, None, -1)):
+        x = ramp(3, 4)
+        inner = np.where(x < 0, x * np.float32(0.25), x) + x
+        given = pumice.load(with_functions(nodes, *[leaky(), outer][order]))(x)
+        np.testing.assert_allclose(given, np.where(inner < 0, inner * np.float32(0.5), inner), rtol=1e-6)
+
+
+def test_a_function_that_is_called_in_a_branch_and_has_one_itself() -> None:
+    branches = [subgraph([node(op, ["a"], [f"{op}.o"])], [], [value(f"{op}.o", None)]) for op in ("Neg", "Abs")]
+    chosen = local(
+        "Chosen",
+        [
+            node(
+                "If",
+                [
+                    "c",
+                ],
+                ["b"],
+                then_branch=branches[0],
+                else_branch=branches[1],
+            )
+        ],
+        ["c", "a"],
+        ["b"],
+    )
+    call = subgraph([node("Chosen", ["c", "x"], ["z"], domain="local")], [], [value("z", None)])
+    other = subgraph([node("Identity", ["x"], ["z2"])], [], [value("z2", None)])
+    proto = with_functions(
+        [node("If", ["c"], ["y"], then_branch=call, else_branch=other)],
+        chosen,
+        inputs=[value("c", [], BOOL), value("x")],
+    )
+    for condition in (True, False):
+        check(proto, np.array(condition), ramp(3, 4))
+
+
+def test_a_function_with_an_operator_set_of_its_own() -> None:
+    """ReduceSum of set 11 has its axes as an attribute."""
+    old = local("Total", [node("ReduceSum", ["a"], ["b"], axes=[1])], ["a"], ["b"], opsets={"": 11})
+    try:
+        loaded = pumice.load(with_functions([node("Total", ["x"], ["y"], domain="local")], old))
+    except pumice.Error as error:
+        assert "Total" in str(error) or "operator set" in str(error) or "version" in str(error)
+    else:
+        np.testing.assert_allclose(loaded(ramp(3, 4)), ramp(3, 4).sum(1, keepdims=True), rtol=1e-5)
+
+
+@pytest.mark.parametrize("through", [False, True])
+def test_a_function_that_calls_itself_is_refused(through: bool) -> None:
+    one = local("One", [node("Two" if through else "One", ["a"], ["b"], domain="local")], ["a"], ["b"])
+    two = local("Two", [node("One", ["a"], ["b"], domain="local")], ["a"], ["b"])
+    with pytest.raises(pumice.GraphError, match="functions"):
+        pumice.load(with_functions([node("One", ["x"], ["y"], domain="local")], one, two))
+
+
+# ---- what exporters write
+
+
+def test_inputs_that_are_outputs_and_constants_that_are() -> None:
+    proto = model([node("Relu")], outputs=["x", "y", "k"], constants={"k": ramp(2, 3)})
+    given = pumice.load(proto)(ramp(3, 4))
+    for ours, theirs in zip(given, (ramp(3, 4), np.maximum(ramp(3, 4), 0), ramp(2, 3)), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_model_of_constants_alone() -> None:
+    proto = model([node("Add", ["k", "k"], ["y"])], constants={"k": ramp(2, 3)})
+    del proto.graph.input[:]
+    np.testing.assert_array_equal(pumice.load(proto)(), ramp(2, 3) * 2)
+    constant = node("Constant", [], ["y"], value=numpy_helper.from_array(ramp(2, 3)))
+    alone = model([constant])
+    del alone.graph.input[:]
+    np.testing.assert_array_equal(pumice.load(alone)(), ramp(2, 3))
+
+
+def test_shapes_of_outputs_that_are_wrong_or_missing_do_not_matter() -> None:
+    for shape in ([0, 0], [7], [9, 9, 9], None, ["a", "a"], [-1, 4]):
+        proto = model([node("Relu", ["x"], ["h"]), node("Neg", ["h"], ["y"])])
+        del proto.graph.output[:]
+        proto.graph.output.append(value("y", shape))
+        proto.graph.value_info.append(value("h", [5, 5, 5], INT64))
+        np.testing.assert_array_equal(pumice.load(proto)(ramp(3, 4)), -np.maximum(ramp(3, 4), 0))
+
+
+def test_sizes_of_inputs_that_are_0_are_unknown_ones() -> None:
+    loaded = pumice.load(model([node("Relu")], [value("x", [0, 4])]))
+    np.testing.assert_array_equal(loaded(ramp(3, 4)), np.maximum(ramp(3, 4), 0))
+
+
+def test_foreign_domains_that_nothing_uses() -> None:
+    proto = model([node("Wobble", ["x"], ["unused"], domain="com.example"), node("Relu")])
+    proto.opset_import.extend([helper.make_opsetid("com.example", 1), helper.make_opsetid("ai.onnx.ml", 3)])
+    proto.opset_import.append(helper.make_opsetid("", 13))  # twice: the newer counts
+    np.testing.assert_array_equal(pumice.load(proto)(ramp(3, 4)), np.maximum(ramp(3, 4), 0))
+
+
+@pytest.mark.parametrize(
+    "name", ["\u00e9/\u4e2d:0", "onnx::Relu_3", "n" * 3000, "a b\tc", "%s{}", "constant_0", "value_1"]
+)
+def test_names_of_all_kinds(name: str) -> None:
+    nodes = [node("Relu", [name], [f"{name}.h"], name=name), node("Add", [f"{name}.h", f"{name}.k"], ["y"], name=name)]
+    proto = model(nodes, [value(name)], outputs=["y"], constants={f"{name}.k": ramp(4)})
+    np.testing.assert_allclose(pumice.load(proto)(**{name: ramp(3, 4)}), np.maximum(ramp(3, 4), 0) + ramp(4), rtol=1e-6)
+
+
+def test_names_of_subgraphs_may_be_those_of_other_subgraphs() -> None:
+    branches = [
+        subgraph(
+            [node("Mul", ["x", "k"], ["t"]), node(op, ["t"], ["r"])],
+            [],
+            [value("r", None)],
+            k=np.array(factor, np.float32),
+        )
+        for op, factor in (("Neg", 2.0), ("Abs", 3.0))
+    ]
+    inputs = [value("c", [], BOOL), value("x")]
+    nodes = [
+        node("If", ["c"], ["first"], then_branch=branches[0], else_branch=branches[1]),
+        node("If", ["c"], ["second"], then_branch=branches[1], else_branch=branches[0]),
+        node("Sub", ["first", "second"], ["y"]),
+    ]
+    for condition in (True, False):
+        check(model(nodes, inputs), np.array(condition), ramp(3, 4))
+
+
+def test_a_subgraph_that_hides_a_value_around_it() -> None:
+    """Not what the standard allows, but what is written."""
+    inner = subgraph([node("Neg", ["x"], ["h"]), node("Abs", ["h"], ["r"])], [], [value("r", None)])
+    other = subgraph([node("Identity", ["x"], ["r"])], [], [value("r", None)])
+    nodes = [
+        node("Exp", ["x"], ["h"]),
+        node("If", ["c"], ["t"], then_branch=inner, else_branch=other),
+        node("Add", ["t", "h"], ["y"]),
+    ]
+    loaded = pumice.load(model(nodes, [value("c", [], BOOL), value("x")]))
+    np.testing.assert_allclose(loaded(np.array(True), ramp(3, 4)), abs(ramp(3, 4)) + np.exp(ramp(3, 4)), rtol=1e-5)
+
+
+def test_optional_inputs_left_out_in_the_middle() -> None:
+    check(model([node("Clip", ["x", "", "hi"], ["y"])], constants={"hi": np.array(0.25, np.float32)}))
+
+
+@pytest.mark.parametrize("version", [3, 4, 7, 10, 13, 99])
+def test_versions_of_the_format(version: int) -> None:
+    proto = model([node("Relu")])
+    proto.ir_version = version
+    np.testing.assert_array_equal(pumice.load(proto)(ramp(3, 4)), np.maximum(ramp(3, 4), 0))
+
+
+def test_what_is_said_of_training_and_of_the_model_is_left_alone() -> None:
+    proto = gemm()
+    proto.training_info.add().algorithm.node.append(node("Wobble"))
+    helper.set_model_props(proto, {"license": "MIT"})
+    proto.doc_string = "text"
+    assert pumice.load(proto)(ramp(3, 4)).y.shape == (3, 3)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("raw", [True, False])
+def test_weights_of_16_bits(dtype: str, raw: bool) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    number = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}[dtype]
+    weights = ramp(4, 300).astype(dtype if dtype == "float16" else ml_dtypes.bfloat16)
+    tensor = TensorProto(name="w", data_type=number, dims=weights.shape)
+    if raw:
+        tensor.raw_data = weights.tobytes()
+    else:
+        tensor.int32_data.extend(weights.view(np.uint16).ravel().tolist())
+    proto = model([node("Cast", ["w"], ["f"], to=FLOAT), node("MatMul", ["x", "f"], ["y"])])
+    proto.graph.initializer.append(tensor)
+    result = pumice.load(proto.SerializeToString())(ramp(3, 4))
+    np.testing.assert_allclose(result, ramp(3, 4) @ weights.astype(np.float32), rtol=1e-4, atol=1e-5)
