@@ -66,13 +66,8 @@ Region::Region(std::shared_ptr<Context> context, ProgramGraph graph, const Compi
   for (const auto& [name, value] : graph_.outputs) outputs_.push_back(program_value(name, graph_.value(value)));
   reads_values_ = std::find(graph_.value_inputs.begin(), graph_.value_inputs.end(), true) != graph_.value_inputs.end();
   kernels_.resize(graph_.report.size());
-<<<<<<< HEAD
   memo_.nodes.resize(graph_.nodes.size());
-  initialise();
-=======
-  memos_.resize(graph_.nodes.size());
   initialise(progress);
->>>>>>> files
 }
 
 void Region::initialise(const CompileProgress& progress) {
