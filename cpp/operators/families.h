@@ -61,6 +61,8 @@ void lower_eye_like(LowerContext& node);
 void lower_one_hot(LowerContext& node);
 void lower_trilu(LowerContext& node);
 void lower_reverse_sequence(LowerContext& node);
+void lower_random(LowerContext& node);
+void lower_multinomial(LowerContext& node);
 void lower_expand(LowerContext& node);
 void lower_map(LowerContext& node);
 void lower_cast(LowerContext& node);

@@ -24,6 +24,7 @@ Rows fill_rows();
 Rows resize_rows();
 Rows sort_rows();
 Rows view_rows();
+Rows random_rows();
 
 inline constexpr DTypeSet kFloats = kWorkingFloats;
 inline constexpr DTypeSet kSigned = set_of(DType::int8, DType::int16, DType::int32, DType::int64);

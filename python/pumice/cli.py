@@ -142,7 +142,7 @@ def _load(arguments: argparse.Namespace) -> Model:
     from .model import load
 
     context = Context(arguments.device) if arguments.device else None
-    return load(arguments.model, context, arguments.precision)
+    return load(arguments.model, context, arguments.precision, seed=arguments.seed)
 
 
 def _inputs(model: Model, arguments: argparse.Namespace) -> tuple[Array, ...]:

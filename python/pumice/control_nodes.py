@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from .compounds import Kind, Made, kind_of
 from .errors import graph_error
 from .graph_builder import Builder
 from .loop_nodes import add_loop, add_scan
+from .random_nodes import RANDOM_NODES
 from .recipe import NodeRecipe, Recipe
 from .selection_nodes import INT64, SELECTION_NODES
 from .sequence_nodes import SEQUENCE_NODES
@@ -69,15 +68,6 @@ def _branches(
     return graphs, kinds
 
 
-def _add_dropout(builder: Builder, node: NodeRecipe) -> None:
-    """Outside training its mask is true everywhere."""
-    builder.add_plain(node._replace(outputs=node.outputs[:1]))
-    if len(node.outputs) > 1:
-        shape = builder.helper(node, "Shape", builder.tensor(node.inputs[0]))
-        mask = builder.helper(node, "ConstantOfShape", shape, output=node.outputs[1], value=np.array([True]))
-        builder.keep(node.outputs[1:], (mask,))
-
-
 def _add_one_hot(builder: Builder, node: NodeRecipe) -> None:
     """Its indices and its depth may be of any numbers."""
     converted = list(node.inputs)
@@ -90,11 +80,11 @@ def _add_one_hot(builder: Builder, node: NodeRecipe) -> None:
 
 
 CONTROL_NODES: ControlNodes = {
-    "Dropout": _add_dropout,
     "If": _add_if,
     "Loop": add_loop,
     "OneHot": _add_one_hot,
     "Scan": add_scan,
+    **RANDOM_NODES,
     **SEQUENCE_NODES,
     **SELECTION_NODES,
 }

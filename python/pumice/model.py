@@ -142,7 +142,9 @@ def _declared(output: ModelValue, declared: InputRecipe | None) -> ModelValue:
 class Model:
     """A model compiled for a device and a precision; `pumice.load` makes one. A context manager."""
 
-    def __init__(self, source: Source, context: Context | None = None, precision: str = "fp32") -> None:
+    def __init__(
+        self, source: Source, context: Context | None = None, precision: str = "fp32", seed: int | None = None
+    ) -> None:
         graph, recipe = load_graph(source)
         context = default_context() if context is None else context
         program: Program = graph.compile(context, precision)
@@ -156,10 +158,11 @@ class Model:
         declared = {value.name: value for value in recipe.outputs}
         results = [_declared(self._value(value), declared.get(value.name)) for value in program.outputs]
         packing = Packing(
-            [one.name for one in recipe.inputs], self._tensors, [one.name for one in recipe.outputs], results
+            [one.name for one in recipe.inputs], self._tensors, [one.name for one in recipe.outputs], results, seed
         )
         self.inputs, self.outputs = packing.inputs, packing.outputs
         self._packing = packing if packing.needed else None
+        self._random = packing.random
         self._input_count = len(self.inputs)
         self._single = len(self.outputs) == 1
         self._outputs = Outputs.named(tuple(value.name for value in self.outputs))
@@ -296,10 +299,20 @@ class Model:
     def device(self) -> DeviceInfo:
         return self.context.info
 
+    @property
+    def seed(self) -> int | None:
+        """Of its random numbers: the one given, else one drawn from the system; None for a model that makes none.
+
+        Another model of the same file and seed makes the same numbers on any device, run by run; the runs of one model differ. A node
+        with a `seed` of its own is not touched by this one.
+        """
+        return self._random.seed if self._random else None
+
     def report(self) -> ModelReport:
         """For every node which kernel and precision run it, and why."""
         info = self.context.info
-        return ModelReport(self.program.report(), f"{info.name} ({info.kind}), {self.context.choice}")
+        device = f"{info.name} ({info.kind}), {self.context.choice}"
+        return ModelReport(self.program.report(), f"{device}; {self._random}" if self._random else device)
 
     def __repr__(self) -> str:
         values = f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
@@ -341,11 +354,12 @@ class Model:
         self.close()
 
 
-def load(source: Source, context: Context | None = None, precision: str = "fp32") -> Model:
+def load(source: Source, context: Context | None = None, precision: str = "fp32", *, seed: int | None = None) -> Model:
     """The model in an ONNX file, in bytes or in a ModelProto, compiled for a device.
 
-    precision: what floats are stored as inside, "fp32", "fp16" or "bf16"; sums are float32 in all of them.
+    precision: what floats are stored as inside, "fp32", "fp16" or "bf16"; sums are float32 in all of them. seed: 0 to 2**64 - 1, of
+    the random numbers that the model makes, see Model.seed.
     Raises UnsupportedError with every unsupported node, operator and element type; GraphError where it is not a valid model;
     FileNotFoundError.
     """
-    return Model(source, context, precision)
+    return Model(source, context, precision, seed)
