@@ -13,7 +13,7 @@ py::dtype ml_dtype(const char* name) {
 
 py::dtype make_dtype(DType dtype) {
   const std::string known(name(dtype));
-  return contains(set_of(DType::bfloat16) | kNarrowFloats | kNarrowIntegers, dtype) ? ml_dtype(known.c_str()) : py::dtype(known);
+  return dtype == DType::bfloat16 || is_narrow(dtype) ? ml_dtype(known.c_str()) : py::dtype(known);
 }
 
 std::string text_of(const py::handle& object) {
@@ -73,10 +73,9 @@ py::array stored(const py::array& array, DType dtype) {
 py::array unpacked(DType dtype, const Shape& shape, std::span<const std::byte> packed) {
   py::array_t<uint8_t> wide(std::vector<py::ssize_t>(shape.begin(), shape.end()));
   const int64_t width = bits(dtype);
-  const int end = 1 << width;
   for (int64_t i = 0; i < wide.size(); ++i) {
-    const int lane = static_cast<int>(packed[static_cast<size_t>(i * width / 8)]) >> i * width % 8 & (end - 1);
-    wide.mutable_data()[i] = static_cast<uint8_t>(is_signed_integer(dtype) && lane >= end / 2 ? lane - end : lane);
+    const int lane = static_cast<int>(packed[static_cast<size_t>(i * width / 8)]) >> i * width % 8 & ((1 << width) - 1);
+    wide.mutable_data()[i] = static_cast<uint8_t>(lane);
   }
   return wide.attr("view")(numpy_dtype(dtype)).cast<py::array>();
 }

@@ -14,7 +14,7 @@ from onnx import ValueInfoProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import pumice
-from operator_cases import CASES, OPSET, Case, fills, indexed, integer_products, recurrents
+from operator_cases import CASES, OPSET, Case, fills, indexed, integer_products, recurrents, regions
 from pumice.testing import assert_close
 
 Array = npt.NDArray[Any]
@@ -132,6 +132,7 @@ OWN_REFERENCES = {
     "GatherElements": indexed.gathered_elements,
     **integer_products.REFERENCES,
     **recurrents.REFERENCES,
+    **regions.REFERENCES,
 }
 
 

@@ -67,6 +67,11 @@ inline constexpr DTypeSet kNarrowFloats = set_of(DType::float8_e4m3fn, DType::fl
                                                  DType::float8_e8m0fnu, DType::float4_e2m1fn);
 inline constexpr DTypeSet kNarrowIntegers = set_of(DType::int4, DType::uint4, DType::int2, DType::uint2);
 
+inline constexpr DTypeSet kNarrow = kNarrowFloats | kNarrowIntegers;
+constexpr bool is_narrow(DType dtype) {
+  return contains(kNarrow, dtype);
+}
+
 // Floats that operators take and make. Those of 16 bits are storage alone: arithmetic and sums are float32.
 inline constexpr DTypeSet kWorkingFloats = set_of(DType::float32, DType::float16, DType::bfloat16);
 constexpr bool is_working_float(DType dtype) {

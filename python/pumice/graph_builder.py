@@ -97,8 +97,8 @@ class Builder:
             self.unsupported.append(reason)
             return
         try:
-            if node.op in self.control_nodes and not node.domain:
-                self.control_nodes[node.op](self, node)
+            if node.qualified_op in self.control_nodes:
+                self.control_nodes[node.qualified_op](self, node)
             else:
                 self.add_plain(node)
         except UnsupportedError as error:
@@ -110,7 +110,7 @@ class Builder:
 
     def unsupported_node(self, node: NodeRecipe, path: str) -> str:
         """Why there can be no such node at all; "" where there can."""
-        known = _pumice.has_operator(node.op, node.domain) or (not node.domain and node.op in self.control_nodes)
+        known = _pumice.has_operator(node.op, node.domain) or node.qualified_op in self.control_nodes
         if known and not node.unsupported:
             return ""
         return f"node '{path}': operator {node.qualified_op}{': ' if node.unsupported else ''}{node.unsupported}"

@@ -52,7 +52,8 @@ def parse(file: ModelFile) -> ModelProto:
 
 
 def _is_claimed(op: str, domain: str) -> bool:
-    return _pumice.has_operator(op, domain) or (not domain and (op in CONTROL_NODES or op in UPGRADES))
+    named = f"{domain}::{op}" if domain else op
+    return _pumice.has_operator(op, domain) or named in CONTROL_NODES or (not domain and op in UPGRADES)
 
 
 def _check_text(message: Any, file: ModelFile) -> None:
