@@ -1,9 +1,9 @@
-// One pass of a discrete Fourier transform of length LENGTH along the middle axis of [outer, LENGTH, inner]. After passes of radices
-// whose product is `done`, z(k, j) is the transform of the elements j, j + LENGTH / done, .. at frequency k, and lies at
-// k * (LENGTH / done) + j: a pass makes those of done * radix from `radix` each. No step needs an order of its own (Stockham).
+// One pass of a discrete Fourier transform along the middle axis of [outer, points, inner]. After passes of radices
+// whose product is `done`, z(k, j) is the transform of the elements j, j + points / done, .. at frequency k, and lies at
+// k * (points / done) + j: a pass makes those of done * radix from `radix` each. No step needs an order of its own (Stockham).
 // FIRST: reads x, of COMPONENTS (1: real), whose elements past `size` count as 0; SYMMETRIC: those past the middle are the conjugates of
 // those before it; WINDOW: times window; an outer index is a frame of a batch. LAST: writes the first `made` of them to y, of
-// RESULT components, times `scale`. roots: e^(-2 pi i k / LENGTH), or their conjugates.
+// RESULT components, times `scale`. roots: e^(-2 pi i k / points), or their conjugates.
 #version 450
 #include "include/math.glsl"
 #include "include/tensor.glsl"
@@ -23,7 +23,7 @@ layout(binding = 2) writeonly buffer Y { vec2 y[]; };
 layout(binding = 3) readonly buffer W { sfp window[]; };
 #endif
 layout(push_constant) uniform parameter {
-  uint elements, length, made, inner;
+  uint elements, points, made, inner;
   uint done, radix;
   float scale;
 #if FIRST
@@ -42,8 +42,8 @@ vec2 loaded(uint outer, uint t, uint i) {
 #if FIRST
   bool conjugate = false;
 #if SYMMETRIC
-  conjugate = t > p.length / 2u;
-  if (conjugate) t = p.length - t;
+  conjugate = t > p.points / 2u;
+  if (conjugate) t = p.points - t;
 #endif
   if (t >= p.size) return vec2(0.0);
   const uint at = p.x_offset + (outer / p.frames * p.batch_step + outer % p.frames * p.frame_step + t * p.inner + i) * COMPONENTS;
@@ -58,7 +58,7 @@ vec2 loaded(uint outer, uint t, uint i) {
   return conjugate ? vec2(v.x, -v.y) : v;
 #endif
 #else
-  return x[(outer * p.length + t) * p.inner + i];
+  return x[(outer * p.points + t) * p.inner + i];
 #endif
 }
 
@@ -66,7 +66,7 @@ void main() {
   const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
   if (id >= p.elements) return;
   const uint i = id % p.inner, row = id / p.inner, outer = row / p.made, at = row % p.made;
-  const uint following = p.done * p.radix, apart = p.length / following;
+  const uint following = p.done * p.radix, apart = p.points / following;
   const uint k = at / apart, first = k % p.done * (p.radix * apart) + at % apart;
   vec2 sum = vec2(0.0);
   for (uint s = 0u; s < p.radix; ++s) sum += product(loaded(outer, first + s * apart, i), roots[k * s % following * apart]);

@@ -67,7 +67,7 @@ void add_transform(LowerContext& node, const Transform& t, bool has_window) {
     step.bind("roots", roots).bind("x", from).bind("y", to);
     if (first && has_window) step.bind("window", dense_input(node, 2));
     const int64_t elements = t.outer * (last ? t.made : t.length) * t.inner;
-    step.set("elements", elements).set("length", t.length).set("made", last ? t.made : t.length).set("inner", t.inner);
+    step.set("elements", elements).set("points", t.length).set("made", last ? t.made : t.length).set("inner", t.inner);
     step.set("done", done).set("radix", radices[i]).set("scale", last && t.inverse ? 1.0 / static_cast<double>(t.length) : 1.0);
     if (first) step.set("size", t.size).set("frames", t.frames).set("batch_step", t.batch_step).set("frame_step", t.frame_step);
     node.add(step.threads(static_cast<uint64_t>(elements)).build());
