@@ -2,16 +2,14 @@
 // nearest), 2 (linear) or 4 (cubic). PADDING of what is outside: 0 zeros, 1 the border's, 2 reflected. ALIGN: -1 and 1 are the centers of
 // the outermost elements, else their outer edges. Sums are float32.
 #version 450
-#include "include/tensor.glsl"
-layout(local_size_x = 64) in;
-layout(binding = 0) readonly buffer X { sfp x[]; };
-layout(binding = 1) readonly buffer G { sfp grid[]; };
-layout(binding = 2) writeonly buffer Y { sfp y[]; };
 layout(push_constant) uniform parameter {
   uint elements, channels, points;  // points: of an image of the grid
   uint size_0, size_1, size_2;      // of x, outermost first; the first AXES of them
   uint x_offset, grid_offset, y_offset;
 } p;
+#include "include/each_float.glsl"
+layout(binding = 1) readonly buffer X { sfp x[]; };
+layout(binding = 2) readonly buffer G { sfp grid[]; };
 const float FAR = 8.0;  // beyond all neighbours
 
 const float LOW = ALIGN != 0 ? 0.0 : -0.5;  // the lower border
@@ -96,15 +94,4 @@ float element(uint id) {
     if (found) sum += product * pm_load(x, p.x_offset + source);
   }
   return sum;
-}
-
-void main() {
-  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
-#if PM_GRAIN == 2
-  const uint i = id * 2u;
-  if (i >= p.elements) return;
-  pm_store2(y, p.y_offset + i, element(i), i + 1u < p.elements ? element(i + 1u) : 0.0);
-#else
-  if (id < p.elements) pm_store(y, p.y_offset + id, element(id));
-#endif
 }

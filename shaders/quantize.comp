@@ -1,8 +1,10 @@
-// Floats to integers and back: y = saturate(round(x / scale) + zero point), or (QUANTIZE 0) y = (x - zero point) * scale. An invocation
+// Floats to integers or floats of few bits, and back: y = saturate(round(x / scale) + zero point), or (QUANTIZE 0) y = (x - zero point) * scale. An invocation
 // makes LANES neighbouring elements: one word, or one float. Elements are seen as [outer, size, inner]; scales and zero points
-// lie in blocks of `block` along the middle axis. ZERO: the width of zero points, 0 where there are none.
+// lie in blocks of `block` along the middle axis. ZERO: there are zero points. NUMBER: what
+// a quantised element is taken as, int or float.
 #version 450
 #include "include/math.glsl"
+#include "include/narrow.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly buffer X { X_TYPE x[]; };
@@ -15,25 +17,29 @@ layout(push_constant) uniform parameter {
   uint elements, size, inner, block;
   uint s_outer, s_block, s_inner;
   int lowest, highest;
+  uint saturates;
   uint x_offset, y_offset, zero_offset;
 } p;
-
-#define LOAD_4(t, i) (t[pm_keep(i) >> 3] >> (pm_kept & 7u) * 4u & 15u)
 
 uint scale_index(uint i) {
   const uint row = i / p.inner;
   return row / p.size * p.s_outer + row % p.size / p.block * p.s_block + i % p.inner * p.s_inner;
 }
 
-int zero_point(uint at) {
+NUMBER zero_point(uint at) {
 #if ZERO
-  return int(LOAD_ZERO(p.zero_offset + at));
+  return NUMBER(LOAD_ZERO(p.zero_offset + at));
 #else
-  return 0;
+  return NUMBER(0);
 #endif
 }
 
-#if QUANTIZE
+#if QUANTIZE && defined(NARROW_EXPONENT)
+uint element(uint i) {
+  const uint at = scale_index(i);
+  return pm_narrow_code(floatBitsToUint(pm_divide(float(LOAD(p.x_offset + i)), scale[at]) + zero_point(at)), p.saturates != 0u);
+}
+#elif QUANTIZE
 int element(uint i) {
   const uint at = scale_index(i);
   const float v = roundEven(pm_divide(float(LOAD(p.x_offset + i)), scale[at])), zero = float(zero_point(at));
@@ -43,7 +49,7 @@ int element(uint i) {
 #else
 float element(uint i) {
   const uint at = scale_index(i);
-  return float(int(LOAD(p.x_offset + i)) - zero_point(at)) * scale[at];
+  return float(NUMBER(LOAD(p.x_offset + i)) - zero_point(at)) * scale[at];
 }
 #endif
 

@@ -97,7 +97,7 @@ Tensor tensor_of(const HostTensor& host, std::shared_ptr<Context> context);
 // be.
 Tensor tensor_on(TensorDesc desc, void* address, std::shared_ptr<Context> context, std::shared_ptr<const void> owner);
 
-// The NumPy dtype of an engine dtype (those of ml_dtypes for bfloat16, int4 and uint4).
+// The NumPy dtype of an engine dtype (that of ml_dtypes for bfloat16 and what has few bits).
 py::dtype numpy_dtype(DType dtype);
 // Throws BindingError (K5) naming `what`, the dtypes there are and the one given; big-endian dtypes are refused with a hint.
 DType dtype_of(const py::dtype& dtype, std::string_view what);
@@ -115,7 +115,7 @@ py::array contiguous(const py::array& array);
 std::span<const std::byte> bytes_of(const py::array& array);
 // The bytes as the engine keeps them: contiguous ones, elements below a byte packed two to a byte; and an array of those.
 py::array stored(const py::array& array, DType dtype);
-py::array unpacked_nibbles(DType dtype, const Shape& shape, std::span<const std::byte> packed);
+py::array unpacked(DType dtype, const Shape& shape, std::span<const std::byte> packed);
 Shape shape_of(const py::array& array);
 Sizes sizes_of(std::span<const int64_t> sizes);
 py::array empty_array(DType dtype, const Shape& shape);

@@ -66,7 +66,7 @@ int get_buffer(PyObject* object, Py_buffer* view, int flags) {
   const bool by_rows = desc.is_packed(), by_columns = is_packed(reversed(desc.shape), reversed(desc.strides));
   const char* refusal = !self.buffer()->mapped()  ? "the buffer of this Tensor is not mapped: .buffer.map() maps it, .numpy() makes a copy"
                         : self.buffer()->closed() ? "the buffer of this Tensor is closed"
-                        : !format                 ? "the buffer protocol has no name for elements of bfloat16, int4 and uint4"
+                        : !format                 ? "the buffer protocol has no name for elements that NumPy lacks"
                         : !by_rows && !wants(PyBUF_STRIDES) ? "a strided Tensor, and a request without strides"
                         : (wants(PyBUF_C_CONTIGUOUS) && !by_rows) || (wants(PyBUF_F_CONTIGUOUS) && !by_columns) ||
                                 (wants(PyBUF_ANY_CONTIGUOUS) && !by_rows && !by_columns)

@@ -12,16 +12,8 @@ py::dtype ml_dtype(const char* name) {
 }
 
 py::dtype make_dtype(DType dtype) {
-  switch (dtype) {
-    case DType::bfloat16:
-      return ml_dtype("bfloat16");
-    case DType::int4:
-      return ml_dtype("int4");
-    case DType::uint4:
-      return ml_dtype("uint4");
-    default:
-      return py::dtype(std::string(name(dtype)));
-  }
+  const std::string known(name(dtype));
+  return dtype == DType::bfloat16 || is_narrow(dtype) ? ml_dtype(known.c_str()) : py::dtype(known);
 }
 
 std::string text_of(const py::handle& object) {
@@ -67,23 +59,25 @@ py::array contiguous(const py::array& array) {
 py::array stored(const py::array& array, DType dtype) {
   py::array native = contiguous(array);
   if (bits(dtype) >= 8) return native;
-  const auto wide = native.attr("astype")("uint8").cast<py::array_t<uint8_t>>();
-  py::array_t<uint8_t> packed((wide.size() + 1) / 2);
+  const auto wide = native.attr("view")("uint8").cast<py::array_t<uint8_t>>();
+  const py::ssize_t width = bits(dtype), lanes = 8 / width;
+  py::array_t<uint8_t> packed((wide.size() + lanes - 1) / lanes);
+  std::fill_n(packed.mutable_data(), packed.size(), uint8_t{0});
   for (py::ssize_t i = 0; i < wide.size(); ++i) {
-    uint8_t& byte = packed.mutable_data()[i / 2];
-    const auto lane = static_cast<uint8_t>(wide.data()[i] & 15);
-    byte = i % 2 == 0 ? lane : static_cast<uint8_t>(byte | lane << 4);
+    const int lane = wide.data()[i] & ((1 << width) - 1);
+    packed.mutable_data()[i / lanes] |= static_cast<uint8_t>(lane << (i % lanes * width));
   }
   return std::move(packed);
 }
 
-py::array unpacked_nibbles(DType dtype, const Shape& shape, std::span<const std::byte> packed) {
+py::array unpacked(DType dtype, const Shape& shape, std::span<const std::byte> packed) {
   py::array_t<uint8_t> wide(std::vector<py::ssize_t>(shape.begin(), shape.end()));
+  const int64_t width = bits(dtype);
   for (int64_t i = 0; i < wide.size(); ++i) {
-    const auto lane = static_cast<uint8_t>(static_cast<uint8_t>(packed[static_cast<size_t>(i) / 2]) >> (i % 2 * 4) & 15);
-    wide.mutable_data()[i] = dtype == DType::int4 && lane > 7 ? static_cast<uint8_t>(lane - 16) : lane;
+    const int lane = static_cast<int>(packed[static_cast<size_t>(i * width / 8)]) >> i * width % 8 & ((1 << width) - 1);
+    wide.mutable_data()[i] = static_cast<uint8_t>(lane);
   }
-  return wide.attr("view")(dtype == DType::int4 ? "int8" : "uint8").attr("astype")(numpy_dtype(dtype)).cast<py::array>();
+  return wide.attr("view")(numpy_dtype(dtype)).cast<py::array>();
 }
 
 std::span<const std::byte> bytes_of(const py::array& array) {
@@ -128,7 +122,7 @@ HostTensor host_tensor(const py::array& array, std::string_view what) {
 
 py::array array_of(const HostTensor& host) {
   const TensorDesc& desc = host.desc;
-  if (bits(desc.dtype) < 8) return unpacked_nibbles(desc.dtype, desc.shape, {host.data, desc.element_bytes()});
+  if (bits(desc.dtype) < 8) return unpacked(desc.dtype, desc.shape, {host.data, desc.element_bytes()});
   py::array array = empty_array(desc.dtype, desc.shape);
   if (const size_t bytes = desc.element_bytes()) std::memcpy(array.mutable_data(), host.data, bytes);
   return array;

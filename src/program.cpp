@@ -84,7 +84,7 @@ Arrays results_of(const Program& program, const Lease& execution) {
     const TensorDesc& desc = execution.output_desc(j);
     const size_t bytes = host_bytes(desc);
     if (bits(desc.dtype) < 8) {
-      results[j] = unpacked_nibbles(desc.dtype, desc.shape, {execution.output(j), bytes});
+      results[j] = unpacked(desc.dtype, desc.shape, {execution.output(j), bytes});
       continue;
     }
     py::array array = empty_array(desc.dtype, desc.shape);

@@ -18,7 +18,7 @@ py::array to_numpy(const Tensor& self) {
   if (bits(desc.dtype) < 8) {
     std::vector<std::byte> packed(desc.element_bytes());
     download(packed);
-    return unpacked_nibbles(desc.dtype, desc.shape, packed);
+    return unpacked(desc.dtype, desc.shape, packed);
   }
   py::array result = empty_array(desc.dtype, desc.shape);
   download({static_cast<std::byte*>(result.mutable_data()), static_cast<size_t>(result.nbytes())});
@@ -35,7 +35,7 @@ Tensor from_host(const py::array& array, std::shared_ptr<Context> context) {
   refuse_masked(array, "array");
   const DType dtype = dtype_of(array.dtype(), "array");
   const auto refuse = [](const std::string& why) { throw UnsupportedError("host memory without a copy: " + why); };
-  if (bits(dtype) < 8) refuse("NumPy keeps an element of " + std::string(name(dtype)) + " in a byte, the device in half of one");
+  if (bits(dtype) < 8) refuse("NumPy keeps an element of " + std::string(name(dtype)) + " in a byte, the device in a part of one");
   if (!array.writeable()) refuse("the array is read-only, and the device may write");
   Strides strides;
   for (py::ssize_t axis = 0; axis < array.ndim(); ++axis) {
@@ -244,7 +244,7 @@ void bind_facts(TensorClass& tensor) {
 void bind_elements(TensorClass& tensor) {
   tensor
       .def("numpy", &to_numpy,
-           "A new NumPy array with the tensor's elements, row-major; waits for the work submitted so far. int4, uint4 and bfloat16 are "
+           "A new NumPy array with the tensor's elements, row-major; waits for the work submitted so far. Elements that NumPy lacks are "
            "those\n"
            "of ml_dtypes.")
       .def("__array__", &array_of, py::arg("dtype") = py::none(), py::arg("copy") = py::none(),

@@ -10,7 +10,7 @@ import pytest
 
 import pumice
 from described_operators import Array, Operand, executed
-from pumice import TensorDesc, _pumice
+from pumice import _pumice
 
 # By ONNX's number.
 DTYPES: dict[str, int] = {
@@ -78,15 +78,6 @@ def test_every_dtype_becomes_every_other(context: pumice.Context, source: str, t
         assert source == "uint64"  # beyond what the host computes with
     else:
         assert_same(folded, expected)
-
-
-@pytest.mark.parametrize("dtype", ["int4", "uint4"])
-def test_four_bits_are_no_cast(dtype: str) -> None:
-    number = {"int4": 22, "uint4": 21}[dtype]
-    with pytest.raises(pumice.UnsupportedError, match=dtype):
-        pumice.Operator("Cast", [TensorDesc("float32", [4])], [TensorDesc(dtype, [4])], to=number)
-    with pytest.raises(pumice.UnsupportedError, match=dtype):
-        pumice.Operator("Cast", [TensorDesc(dtype, [4])], [TensorDesc("float32", [4])], to=1)
 
 
 def saturated(x: Array, target: str) -> Array:

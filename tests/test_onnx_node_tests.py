@@ -10,7 +10,7 @@ from onnx import helper
 import onnx_node_tests
 import pumice
 import pumice.onnx.backend
-from onnx_node_tests import PAGE, PASSED, REFUSED, WRONG
+from onnx_node_tests import PAGE, PASSED, RANDOM, REFUSED, WRONG
 
 EACH = 8  # tests, of which the fast tier takes one
 
@@ -27,7 +27,7 @@ def refused_on_the_page() -> set[str]:
 def test_a_sample_of_the_node_tests() -> None:
     known = refused_on_the_page()
     for outcome in onnx_node_tests.outcomes(sample()):
-        assert outcome.kind == (REFUSED if outcome.name in known else PASSED), outcome
+        assert outcome.kind in ((REFUSED,) if outcome.name in known else (PASSED, RANDOM)), outcome
 
 
 @pytest.mark.slow

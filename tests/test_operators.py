@@ -14,7 +14,7 @@ from onnx import ValueInfoProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import pumice
-from operator_cases import CASES, OPSET, Case, attentions, fills, indexed, integer_products, recurrents
+from operator_cases import CASES, OPSET, Case, attentions, fills, indexed, integer_products, recurrents, regions
 from pumice.testing import assert_close
 
 Array = npt.NDArray[Any]
@@ -148,6 +148,7 @@ OWN_REFERENCES = {
     **attentions.REFERENCES,
     **integer_products.REFERENCES,
     **recurrents.REFERENCES,
+    **regions.REFERENCES,
 }
 
 

@@ -12,8 +12,29 @@ struct Facts {
 
 // In the order of the enumeration.
 constexpr Facts kFacts[kDTypeCount] = {
-    {"float64", 64}, {"float32", 32}, {"float16", 16}, {"bfloat16", 16}, {"int64", 64}, {"uint64", 64}, {"int32", 32}, {"uint32", 32},
-    {"int16", 16},   {"uint16", 16},  {"int8", 8},     {"uint8", 8},     {"int4", 4},   {"uint4", 4},   {"bool", 8},
+    {"float64", 64},
+    {"float32", 32},
+    {"float16", 16},
+    {"bfloat16", 16},
+    {"int64", 64},
+    {"uint64", 64},
+    {"int32", 32},
+    {"uint32", 32},
+    {"int16", 16},
+    {"uint16", 16},
+    {"int8", 8},
+    {"uint8", 8},
+    {"int4", 4},
+    {"uint4", 4},
+    {"bool", 8},
+    {"float8_e4m3fn", 8},
+    {"float8_e4m3fnuz", 8},
+    {"float8_e5m2", 8},
+    {"float8_e5m2fnuz", 8},
+    {"float8_e8m0fnu", 8},
+    {"float4_e2m1fn", 4},
+    {"int2", 2},
+    {"uint2", 2},
 };
 
 const Facts& facts(DType dtype) {
@@ -41,11 +62,12 @@ bool is_float(DType dtype) {
 }
 
 bool is_signed_integer(DType dtype) {
-  return dtype == DType::int64 || dtype == DType::int32 || dtype == DType::int16 || dtype == DType::int8 || dtype == DType::int4;
+  return dtype == DType::int64 || dtype == DType::int32 || dtype == DType::int16 || dtype == DType::int8 ||
+         contains(set_of(DType::int4, DType::int2), dtype);
 }
 
 bool is_integer(DType dtype) {
-  return !is_float(dtype) && dtype != DType::bool_;
+  return !is_float(dtype) && dtype != DType::bool_ && !contains(kNarrowFloats, dtype);
 }
 
 std::string names(DTypeSet set) {

@@ -23,11 +23,19 @@ enum class DType : uint8_t {
   int4,
   uint4,
   bool_,
+  float8_e4m3fn,
+  float8_e4m3fnuz,
+  float8_e5m2,
+  float8_e5m2fnuz,
+  float8_e8m0fnu,
+  float4_e2m1fn,
+  int2,
+  uint2,
 };
 
-inline constexpr int kDTypeCount = 15;
+inline constexpr int kDTypeCount = 23;
 
-// Bits per element; bool is one byte, int4 and uint4 are packed two to a byte.
+// Bits per element; bool is one byte, elements of less than a byte are packed, the first in the low bits.
 int bits(DType dtype);
 
 // The NumPy (or ml_dtypes) name: "float32", "bfloat16", "int4", "bool".
@@ -36,7 +44,7 @@ std::string_view name(DType dtype);
 // Inverse of name(). Throws GraphError for an unknown name, listing the known ones.
 DType dtype_from_name(std::string_view name);
 
-bool is_float(DType dtype);
+bool is_float(DType dtype);  // those that something computes in: of 16 bits and more
 bool is_signed_integer(DType dtype);
 bool is_integer(DType dtype);  // signed or unsigned, not bool
 
@@ -53,6 +61,16 @@ constexpr bool contains(DTypeSet set, DType dtype) {
   return (set & set_of(dtype)) != 0;
 }
 std::string names(DTypeSet set);  // "float32, float16"
+
+// Formats of few bits, which are converted and moved, and which nothing computes in.
+inline constexpr DTypeSet kNarrowFloats = set_of(DType::float8_e4m3fn, DType::float8_e4m3fnuz, DType::float8_e5m2, DType::float8_e5m2fnuz,
+                                                 DType::float8_e8m0fnu, DType::float4_e2m1fn);
+inline constexpr DTypeSet kNarrowIntegers = set_of(DType::int4, DType::uint4, DType::int2, DType::uint2);
+
+inline constexpr DTypeSet kNarrow = kNarrowFloats | kNarrowIntegers;
+constexpr bool is_narrow(DType dtype) {
+  return contains(kNarrow, dtype);
+}
 
 // Floats that operators take and make. Those of 16 bits are storage alone: arithmetic and sums are float32.
 inline constexpr DTypeSet kWorkingFloats = set_of(DType::float32, DType::float16, DType::bfloat16);

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/half.h"
+#include "core/narrow_float.h"
 
 namespace pumice {
 namespace {
@@ -45,9 +46,15 @@ T element_at(const std::byte* data, int64_t i) {
   return value;
 }
 
-int64_t nibble_at(const std::byte* data, int64_t i, bool is_signed) {
-  const auto lane = static_cast<int64_t>(static_cast<uint8_t>(data[i / 2]) >> (i % 2 * 4) & 15);
-  return is_signed && lane > 7 ? lane - 16 : lane;
+// Of a dtype of at most a byte.
+uint32_t code_at(DType dtype, const std::byte* data, int64_t i) {
+  const int64_t width = bits(dtype), bit = i * width;
+  return static_cast<uint32_t>(data[bit / 8]) >> bit % 8 & ((1u << width) - 1);
+}
+
+int64_t narrow_integer_at(DType dtype, const std::byte* data, int64_t i) {
+  const int64_t lane = code_at(dtype, data, i), end = int64_t{1} << bits(dtype);
+  return is_signed_integer(dtype) && lane >= end / 2 ? lane - end : lane;
 }
 
 int64_t integer_at(DType dtype, const std::byte* data, int64_t i) {
@@ -70,11 +77,8 @@ int64_t integer_at(DType dtype, const std::byte* data, int64_t i) {
       return element_at<uint8_t>(data, i);
     case DType::bool_:
       return element_at<uint8_t>(data, i) != 0;
-    case DType::int4:
-      return nibble_at(data, i, true);
-    case DType::uint4:
-      return nibble_at(data, i, false);
     default:
+      if (contains(kNarrowIntegers, dtype)) return narrow_integer_at(dtype, data, i);
       throw GraphError("", "integers expected; given " + std::string(name(dtype)));
   }
 }
@@ -92,6 +96,7 @@ double real_at(DType dtype, const std::byte* data, int64_t i) {
     case DType::uint64:
       return static_cast<double>(element_at<uint64_t>(data, i));
     default:
+      if (contains(kNarrowFloats, dtype)) return narrow_format(dtype).value(code_at(dtype, data, i));
       return static_cast<double>(integer_at(dtype, data, i));
   }
 }

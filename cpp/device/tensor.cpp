@@ -35,8 +35,9 @@ void drop_channels(TensorDesc& desc) {
   if (desc.channel_axis) desc.quantized({});
 }
 
-uint8_t nibble(std::span<const std::byte> bytes, int64_t index) {
-  return static_cast<uint8_t>(bytes[static_cast<size_t>(index / 2)]) >> (index % 2 * 4) & 15;
+// The bits of an element of less than a byte.
+uint8_t lane(std::span<const std::byte> bytes, int64_t width, int64_t index) {
+  return static_cast<uint8_t>(static_cast<int>(bytes[static_cast<size_t>(index * width / 8)]) >> index * width % 8 & ((1 << width) - 1));
 }
 
 }  // namespace
@@ -60,7 +61,7 @@ Tensor Tensor::empty(std::shared_ptr<Context> context, DType dtype, Shape shape,
 
 uint64_t Tensor::byte_offset() const {
   const uint64_t offset_bits = static_cast<uint64_t>(offset_) * static_cast<uint64_t>(bits(desc_.dtype));
-  if (offset_bits % 8) throw StateError("a view of a 4-bit tensor that starts in the middle of a byte has no address");
+  if (offset_bits % 8) throw StateError("a view of a tensor of packed elements that starts in the middle of a byte has no address");
   return offset_bits / 8;
 }
 
@@ -185,7 +186,7 @@ void Tensor::copy_from(const Tensor& packed, const Interrupted& interrupted) con
 void Tensor::upload(std::span<const std::byte> source, const Interrupted& interrupted) const {
   check_bytes(desc_, source.size());
   check_writable();
-  if (bits(desc_.dtype) < 8) return upload_nibbles(source, interrupted);
+  if (bits(desc_.dtype) < 8) return upload_lanes(source, interrupted);
   if (desc_.is_packed()) return pumice::upload({buffer_, byte_offset(), source.size()}, source, interrupted);
   if (reached_elements(desc_.shape, desc_.strides) > desc_.elements()) return pumice::upload(buffer_, pieces(), source, interrupted);
   std::vector<std::byte> span(source.size());  // the axes in another order
@@ -196,7 +197,7 @@ void Tensor::upload(std::span<const std::byte> source, const Interrupted& interr
 
 void Tensor::download(std::span<std::byte> target, const Interrupted& interrupted) const {
   check_bytes(desc_, target.size());
-  if (bits(desc_.dtype) < 8) return download_nibbles(target, interrupted);
+  if (bits(desc_.dtype) < 8) return download_lanes(target, interrupted);
   if (desc_.is_packed()) return pumice::download({buffer_, byte_offset(), target.size()}, target, interrupted);
   const int64_t reached = reached_elements(desc_.shape, desc_.strides);
   if (reached / kSpanRatio > desc_.elements()) return pumice::download(buffer_, pieces(), target, interrupted);
@@ -206,29 +207,33 @@ void Tensor::download(std::span<std::byte> target, const Interrupted& interrupte
                byte_strides(packed_strides(desc_.shape), width()));
 }
 
-// An odd last element shares its byte with one that is another's.
-void Tensor::upload_nibbles(std::span<const std::byte> source, const Interrupted& interrupted) const {
-  if (!desc_.is_packed()) throw UnsupportedError("writing to a strided view of a 4-bit tensor");
+// The last elements may share their byte with others that are another's.
+void Tensor::upload_lanes(std::span<const std::byte> source, const Interrupted& interrupted) const {
+  const int width = bits(desc_.dtype);
+  if (!desc_.is_packed()) throw UnsupportedError("writing to a strided view of a " + std::to_string(width) + "-bit tensor");
   if (source.empty()) return;
   const uint64_t begin = byte_offset();
   std::vector<std::byte> bytes(source.begin(), source.end());
-  if (desc_.elements() % 2) {
+  if (const int64_t own_bits = desc_.elements() * width % 8) {
     std::byte last{};
     pumice::download({buffer_, begin + bytes.size() - 1, 1}, {&last, 1}, interrupted);
-    bytes.back() = (bytes.back() & std::byte{15}) | (last & std::byte{0xf0});
+    const auto own = static_cast<std::byte>((1 << own_bits) - 1);
+    bytes.back() = (bytes.back() & own) | (last & ~own);
   }
   pumice::upload({buffer_, begin, bytes.size()}, bytes, interrupted);
 }
 
-void Tensor::download_nibbles(std::span<std::byte> target, const Interrupted& interrupted) const {
-  const int64_t reached = reached_elements(desc_.shape, desc_.strides), first = offset_ % 2;
-  std::vector<std::byte> span(static_cast<size_t>(first + reached + 1) / 2);
-  if (reached > 0) pumice::download({buffer_, static_cast<uint64_t>(offset_ / 2), span.size()}, span, interrupted);
+void Tensor::download_lanes(std::span<std::byte> target, const Interrupted& interrupted) const {
+  const int64_t width = bits(desc_.dtype), lanes_in_byte = 8 / width;
+  const int64_t reached = reached_elements(desc_.shape, desc_.strides), first = offset_ % lanes_in_byte;
+  std::vector<std::byte> span(static_cast<size_t>((first + reached + lanes_in_byte - 1) / lanes_in_byte));
+  if (reached > 0) pumice::download({buffer_, static_cast<uint64_t>(offset_ / lanes_in_byte), span.size()}, span, interrupted);
   std::fill(target.begin(), target.end(), std::byte{0});
   const StridedRuns lanes(1, desc_.shape, desc_.strides, packed_strides(desc_.shape));
   lanes.visit([&](int64_t from, int64_t to) {
     for (int64_t i = 0; i < static_cast<int64_t>(lanes.run_bytes()); ++i)
-      target[static_cast<size_t>((to + i) / 2)] |= static_cast<std::byte>(nibble(span, first + from + i) << ((to + i) % 2 * 4));
+      target[static_cast<size_t>((to + i) * width / 8)] |=
+          static_cast<std::byte>(lane(span, width, first + from + i) << (to + i) * width % 8);
   });
 }
 
@@ -237,7 +242,8 @@ void Tensor::fill(std::span<const std::byte> element, const Interrupted& interru
     throw BindingError("R2", "tensor", "", "the bytes of one " + std::string(name(desc_.dtype)), std::to_string(element.size()) + " bytes");
   std::array<std::byte, 8> pattern;
   for (size_t i = 0; i < pattern.size(); ++i) pattern[i] = element[i % element.size()];
-  if (bits(desc_.dtype) < 8) pattern.fill(static_cast<std::byte>((static_cast<int>(element[0]) & 15) * 17));
+  if (const int width = bits(desc_.dtype); width < 8)
+    pattern.fill(static_cast<std::byte>((static_cast<int>(element[0]) & ((1 << width) - 1)) * (width == 4 ? 0x11 : 0x55)));
   const auto write = [&](const Tensor& part) {
     std::vector<std::byte> bytes(part.desc_.element_bytes());
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = pattern[i % pattern.size()];

@@ -20,7 +20,7 @@ class Tensor {
   const TensorDesc& desc() const { return desc_; }
   const std::shared_ptr<Buffer>& buffer() const { return buffer_; }
   int64_t offset() const { return offset_; }
-  uint64_t byte_offset() const;  // StateError where a 4-bit view starts mid-byte
+  uint64_t byte_offset() const;  // StateError where a view of packed elements starts mid-byte
   // From the first element to the last one reached.
   BufferRange range() const { return {buffer_, byte_offset(), desc_.bytes()}; }
   // Row-major, and where every kernel can read it: at a multiple of the alignment that the device and the description ask for.
@@ -39,18 +39,18 @@ class Tensor {
   Tensor reinterpret(DType dtype) const;  // the same bytes; as many bits
 
   // Packed row-major host bytes, as many as elements; the tensor may be strided, written elements must not share memory (GraphError).
-  // `interrupted` as in pumice::upload. 4-bit tensors are written packed only (UnsupportedError).
+  // `interrupted` as in pumice::upload. those of less than a byte are written packed only (UnsupportedError).
   void upload(std::span<const std::byte> source, const Interrupted& interrupted = {}) const;
   void download(std::span<std::byte> target, const Interrupted& interrupted = {}) const;
   // The elements of a packed tensor of this dtype, shape and context, in memory of its own; on the device. As upload.
   void copy_from(const Tensor& packed, const Interrupted& interrupted = {}) const;
-  // Sets all elements to one, given by its bytes; of a 4-bit dtype by the low half of one byte.
+  // Sets all elements to one, given by its bytes; of a dtype of less than a byte by the low bits of one.
   void fill(std::span<const std::byte> element, const Interrupted& interrupted = {}) const;
 
  private:
   void check_writable() const;
-  void upload_nibbles(std::span<const std::byte> source, const Interrupted& interrupted) const;
-  void download_nibbles(std::span<std::byte> target, const Interrupted& interrupted) const;
+  void upload_lanes(std::span<const std::byte> source, const Interrupted& interrupted) const;
+  void download_lanes(std::span<std::byte> target, const Interrupted& interrupted) const;
   std::vector<BufferPiece> pieces() const;  // contiguous runs of elements in row-major order
   size_t width() const { return static_cast<size_t>(bits(desc_.dtype)) / 8; }
 

@@ -79,7 +79,7 @@ class Fusion {
     const ValueId x = map.inputs[0], zero = map.inputs.size() > 2 ? map.inputs[2] : kAbsent;
     const auto scale = number_of(map.inputs[1]), from = zero == kAbsent ? 0 : number_of(zero);
     if (map.on_host || map.outputs.size() != 1 || !scale || !from || map.attributes.integer("block_size", 0) != 0) return {};
-    if (bits(value(quantizes ? map.outputs[0] : x).dtype) < 8) return {};
+    if (is_narrow(value(quantizes ? map.outputs[0] : x).dtype)) return {};
     const Replacements parameters{{"s", Expression::literal(*scale)}, {"zero", Expression::literal(*from)}};
     const auto text = quantizes ? "round_even(divide(f32(x), s)) + zero" : "f32(i32(x) - zero) * s";
     return MapForm{Expression::parse(text).substitute(parameters), {x}, {"x"}, true};
@@ -89,6 +89,7 @@ class Fusion {
     if (map.row->lower == &lower_quantize && !map.expression) return quantization_form(map);
     const OperatorRow& row = *map.row;
     const bool casts = row.lower == &lower_cast;
+    if (casts && (is_narrow(value(map.inputs[0]).dtype) || is_narrow(value(map.outputs[0]).dtype))) return {};
     if (map.on_host || row.skeleton != Skeleton::map || map.outputs.size() != 1 || (!map.expression && !casts && row.expression.empty()))
       return {};
     std::vector<bool> present;

@@ -186,7 +186,7 @@ namespace {
 // Reads floats of either size, and makes what it is told to.
 bool mixes_floats(const OperatorRow& row) {
   return row.lower == &lower_map || row.lower == &lower_cast || row.lower == &lower_reduce || row.lower == &lower_scan ||
-         row.lower == &lower_dynamic_quantize;
+         row.lower == &lower_dynamic_quantize || row.lower == &lower_random;
 }
 
 // Elements are moved as they are.

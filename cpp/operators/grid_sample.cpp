@@ -1,5 +1,4 @@
 // GridSample: elements at places that the device knows.
-#include "core/rounding.h"
 #include "operators/families.h"
 #include "operators/operator_table.h"
 #include "operators/strided.h"
@@ -8,7 +7,6 @@ namespace pumice {
 
 void lower_grid_sample(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
-  if (y.elements() == 0) return;
   const std::string mode = node.attributes->text("mode"), padding = node.attributes->text("padding_mode");
   const size_t axes = x.shape.size() - 2;
   const Macros macros = {{"AXES", std::to_string(axes)},
@@ -19,15 +17,12 @@ void lower_grid_sample(LowerContext& node) {
                                      : padding == "border" ? "1"
                                                            : "2"},
                          {"ALIGN", node.attributes->integer("align_corners") != 0 ? "1" : "0"}};
-  StepBuilder step(node.kernel("grid_sample.comp", x.dtype, macros));
-  const Operand made = dense_output(node, 0);
-  step.bind("x", dense_input(node, 0)).bind("grid", dense_input(node, 1)).bind("y", made);
-  step.set("elements", y.elements()).set("channels", x.shape[1]).set("points", packed_strides(y.shape)[1]);
   const auto size = [&](size_t axis) { return axis < axes ? x.shape[2 + axis] : int64_t{1}; };
-  step.set("size_0", size(0)).set("size_1", size(1)).set("size_2", size(2));
-  const int64_t grain = is_half_width(y.dtype) ? 2 : 1;
-  node.add(step.threads(static_cast<uint64_t>(ceil_div(y.elements(), grain))).build());
-  finish_output(node, 0, made);
+  add_each_float(node, 0, "grid_sample.comp", macros, [&](StepBuilder& step) {
+    step.bind("x", dense_input(node, 0)).bind("grid", dense_input(node, 1));
+    step.set("channels", x.shape[1]).set("points", packed_strides(y.shape)[1]);
+    step.set("size_0", size(0)).set("size_1", size(1)).set("size_2", size(2));
+  });
 }
 
 }  // namespace pumice

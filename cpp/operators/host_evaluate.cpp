@@ -329,12 +329,14 @@ std::optional<std::vector<HostTensor>> evaluate_on_host(const OperatorRow& row, 
   if (!evaluate) return {};
   const bool reads_values = !reads_shapes_alone(row);
   for (const HostTensor* input : inputs)
-    if (input && reads_values && ((!input->data && input->desc.elements() > 0) || bits(input->desc.dtype) < 8)) return {};
+    if (input && reads_values && ((!input->data && input->desc.elements() > 0) || is_narrow(input->desc.dtype))) return {};
   for (const HostTensor* input : inputs)
     if (input && reads_values && is_beyond_int64(*input)) return {};
   const size_t outputs = output_count(row, attributes, inputs);
   if (outputs == 0) return {};
   const HostNode known{row, node, attributes, inputs, output_descs(row, node, attributes, inputs, outputs)};
+  for (const TensorDesc& made : known.outputs)
+    if (is_narrow(made.dtype)) return {};
   try {
     return evaluate(known);
   } catch (const GraphError&) {

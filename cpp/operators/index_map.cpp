@@ -327,4 +327,13 @@ void lower_pad(LowerContext& node) {
   if (to.place != Place::output) add_strided_copy(node, dtype, moved, to, 0, node.out(0), 0, true);
 }
 
+// Floats that a program stores as others have other bits.
+void lower_bit_cast(LowerContext& node) {
+  const TensorDesc &x = node.input(0), &y = node.output(0);
+  if (bits(x.dtype) != bits(y.dtype))
+    throw UnsupportedError("node '" + std::string(node.node) + "': BitCast where " + std::string(name(x.dtype)) + " becomes " +
+                           std::string(name(y.dtype)) + " at the precision of the program");
+  add_strided_copy(node, y.dtype, {y.shape, {x.strides, y.strides}}, node.in(0), 0, node.out(0), 0, true);
+}
+
 }  // namespace pumice

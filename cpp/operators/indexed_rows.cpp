@@ -111,6 +111,30 @@ void shape_of_counted_compress(ShapeContext& node) {
   shape_compressed(node, node.host_integers(2).at(0));
 }
 
+// A cache [batches, .., size, ..] and an update of it that is no longer along the axis.
+void shape_of_tensor_scatter(ShapeContext& node) {
+  const Shape &x = node.input(0).shape, &update = node.input(1).shape;
+  const size_t axis = checked_axis(node, node.attributes().integer("axis", -2), x.size());
+  if (axis == 0) node.fail("the axis of batches cannot be the one that is written");
+  Shape expected = x;
+  if (update.size() == x.size()) expected[axis] = update[axis];
+  if (update != expected || update[axis] > x[axis])
+    node.fail("an update of shape " + to_string(update) + " for a cache of " + to_string(x));
+  if (node.has(2)) check_vector(node, 2, x[0], "write indices");
+  shape_like_input(node);
+}
+
+void shape_of_trees(ShapeContext& node) {
+  const Shape &x = node.input(0).shape, &nodes = node.input(1).shape, &entries = node.input(2).shape;
+  const int64_t targets = node.attributes().integer("targets");
+  if (x.size() != 2 || x[1] < 1) node.fail("[rows, features] expected; given " + to_string(x));
+  if (nodes.size() != 2 || nodes[1] != 5 || nodes[0] < 1) node.fail("nodes of five words expected; given " + to_string(nodes));
+  if (entries.size() != 2 || entries[1] != 2) node.fail("entries of two words expected; given " + to_string(entries));
+  if (node.input(3).rank() != 1) node.fail("a vector of roots expected; given " + to_string(node.input(3).shape));
+  if (targets < 1 || node.attributes().integer("depth") < 0) node.fail("'targets' of at least 1 and a 'depth' expected");
+  node.output(0, node.input(0).dtype, {x[0], targets});
+}
+
 }  // namespace
 
 Rows indexed_rows() {
@@ -125,6 +149,24 @@ Rows indexed_rows() {
            {{x, indices, updates}, y, {axis, reduction}, 1},
            shape_of_scatter_elements,
            lower_scatter_elements},
+          {"TensorScatter",
+           Skeleton::scatter,
+           {{x, value("update", kAny, 'T'), optional_value("first", kInt64)},
+            y,
+            {integer("axis", -2), choice("mode", "linear", {"linear", "circular"})},
+            2,
+            kMaxRank,
+            0b1},
+           shape_of_tensor_scatter,
+           lower_tensor_scatter},
+          {"pumice::TreeEnsemble",
+           Skeleton::reduce,
+           {{value("x", kFloats), value("nodes", kInt32), value("entries", kInt32), value("roots", kInt32)},
+            {value("y", kFloats)},
+            {choice("aggregate_function", "SUM", {"SUM", "AVERAGE", "MIN", "MAX"}), required("depth", AttributeKind::integer),
+             required("targets", AttributeKind::integer)}},
+           shape_of_trees,
+           lower_trees},
           {"ScatterND", Skeleton::scatter, {{x, indices, updates}, y, {reduction}, 1}, shape_of_scatter_nd, lower_scatter_nd},
           {"Compress",
            Skeleton::index_map,

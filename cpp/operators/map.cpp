@@ -8,6 +8,7 @@
 #include "operators/compose.h"
 #include "operators/families.h"
 #include "operators/map_expression.h"
+#include "operators/narrow.h"
 #include "operators/operator_table.h"
 #include "operators/strided.h"
 
@@ -461,6 +462,7 @@ void lower_map(LowerContext& node) {
 }
 
 void lower_cast(LowerContext& node) {
+  if (is_narrow(node.input(0).dtype) || is_narrow(node.output(0).dtype)) return lower_narrow_cast(node);
   // The result's own type does the conversion; what is not zero is true.
   const bool to_bool = node.output(0).dtype == DType::bool_ && node.input(0).dtype != DType::bool_;
   add_map(node, [&] { return Expression::parse(map_input_names(*node.row, 1)[0] + (to_bool ? " != 0" : "")); }, 1);

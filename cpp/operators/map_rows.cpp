@@ -13,6 +13,7 @@ namespace {
 
 constexpr DTypeSet kArithmetic = kNumbers | kDouble;
 constexpr DTypeSet kMapped = kArithmetic | kBool;
+constexpr DTypeSet kCast = kMapped | kNarrow;
 
 void shape_of_broadcast(ShapeContext& node) {
   node.output(0, node.input(0).dtype, broadcast_inputs(node));
@@ -50,7 +51,7 @@ void shape_of_cast_like(ShapeContext& node) {
 
 void shape_of_cast(ShapeContext& node) {
   const auto dtype = dtype_from_onnx(node.attributes().integer("to"));
-  if (!dtype || !contains(kMapped, *dtype))
+  if (!dtype || !contains(kCast, *dtype))
     throw UnsupportedError("node '" + std::string(node.node()) + "': Cast to " +
                            (dtype ? std::string(name(*dtype)) : "ONNX element type " + std::to_string(node.attributes().integer("to"))));
   node.output(0, *dtype, node.input(0).shape);
@@ -245,8 +246,8 @@ Rows map_rows() {
   add_bits(rows);
   rows.push_back({"Cast",
                   Skeleton::map,
-                  {{value("x", kMapped)},
-                   {value("y", kMapped)},
+                  {{value("x", kCast)},
+                   {value("y", kCast)},
                    {required("to", AttributeKind::integer), optional("saturate", AttributeKind::integer),
                     optional("round_mode", AttributeKind::text)}},
                   shape_of_cast,
@@ -262,8 +263,8 @@ Rows map_rows() {
        host_bits(0, 1, 2)});
   rows.push_back({"CastLike",
                   Skeleton::map,
-                  {{value("x", kMapped), value("like", kMapped)},
-                   {value("y", kMapped)},
+                  {{value("x", kCast), value("like", kCast)},
+                   {value("y", kCast)},
                    {optional("saturate", AttributeKind::integer), optional("round_mode", AttributeKind::text)}},
                   shape_of_cast_like,
                   lower_cast});

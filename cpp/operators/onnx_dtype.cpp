@@ -30,10 +30,26 @@ std::optional<DType> dtype_from_onnx(int64_t number) {
       return DType::uint64;
     case 16:
       return DType::bfloat16;
+    case 17:
+      return DType::float8_e4m3fn;
+    case 18:
+      return DType::float8_e4m3fnuz;
+    case 19:
+      return DType::float8_e5m2;
+    case 20:
+      return DType::float8_e5m2fnuz;
     case 21:
       return DType::uint4;
     case 22:
       return DType::int4;
+    case 23:
+      return DType::float4_e2m1fn;
+    case 24:
+      return DType::float8_e8m0fnu;
+    case 25:
+      return DType::uint2;
+    case 26:
+      return DType::int2;
     default:
       return {};
   }

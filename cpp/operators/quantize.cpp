@@ -2,22 +2,24 @@
 #include "core/error.h"
 #include "operators/compose.h"
 #include "operators/families.h"
+#include "operators/narrow.h"
 #include "operators/operator_table.h"
 #include "operators/reduce.h"
 
 namespace pumice {
 namespace {
 
-// The declared type and the load of integers that quantisation has.
-std::pair<std::string, std::string> integer_load(DType dtype, const std::string& t) {
+// The declared type and the load of what is quantised.
+std::pair<std::string, std::string> quantized_load(DType dtype, const std::string& t) {
   const bool is_signed = is_signed_integer(dtype);
+  const std::string code = "NARROW_LOAD(" + t + ", i)", width = std::to_string(bits(dtype));
+  if (contains(kNarrowFloats, dtype)) return {"uint", "uintBitsToFloat(pm_narrow_value(" + code + "))"};
+  if (is_narrow(dtype)) return {"uint", is_signed ? "bitfieldExtract(int(" + code + "), 0, " + width + ")" : code};
   switch (bits(dtype)) {
-    case 4:
-      return {"uint", is_signed ? "bitfieldExtract(int(LOAD_4(" + t + ", i)), 0, 4)" : "LOAD_4(" + t + ", i)"};
     case 32:
       return {is_signed ? "int" : "uint", t + "[i]"};
     default:
-      return {"uint", std::string("pm_load_") + (is_signed ? "i" : "u") + std::to_string(bits(dtype)) + "(" + t + ", i)"};
+      return {"uint", std::string("pm_load_") + (is_signed ? "i" : "u") + width + "(" + t + ", i)"};
   }
 }
 
@@ -35,7 +37,7 @@ void lower_quantize(LowerContext& node) {
   if (!x.is_packed() || !scale.is_packed() || !y.is_packed())
     throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(node.row->name) + " of strided tensors");
   const bool quantizes = node.row->name == "QuantizeLinear";
-  const DType integers = quantizes ? y.dtype : x.dtype;
+  const DType codes = quantizes ? y.dtype : x.dtype;
   int64_t size = x.elements(), inner = 1, block = size, s_outer = 0, s_block = 0, s_inner = 0;
   if (scale.elements() != 1 || node.attributes->integer("block_size", 0) != 0) {
     const int64_t given = node.attributes->integer("axis", 1);
@@ -46,27 +48,30 @@ void lower_quantize(LowerContext& node) {
     if (const int64_t length = node.attributes->integer("block_size", 0); length != 0)
       block = length, s_inner = 1, s_block = inner, s_outer = scale.shape[axis] * inner;
   }
-  const int64_t lanes = quantizes ? 32 / bits(integers) : 1;
+  const int64_t lanes = quantizes ? 32 / bits(codes) : 1;
   const bool has_zero = node.has_input(2);
   Macros macros = {{"QUANTIZE", quantizes ? "1" : "0"}, {"ZERO", has_zero ? "1" : "0"}, {"LANES", std::to_string(lanes) + "u"}};
   const auto append = [&](const Macros& more) { macros.insert(macros.end(), more.begin(), more.end()); };
   const auto loads = [&](DType dtype, const std::string& t, const std::string& type, const std::string& load) {
-    const auto [declared, text] = integer_load(dtype, t);
+    const auto [declared, text] = quantized_load(dtype, t);
     append({{type, declared}, {load, text}});
   };
   if (is_float(x.dtype))
     append(element_macros("x", x.dtype));
   else
     loads(x.dtype, "x", "X_TYPE", "LOAD(i)");
-  if (has_zero) loads(integers, "zero", "ZERO_TYPE", "LOAD_ZERO(i)");
+  if (has_zero) loads(codes, "zero", "ZERO_TYPE", "LOAD_ZERO(i)");
+  append({{"NUMBER", contains(kNarrowFloats, codes) ? "float" : "int"}, {"ROUND", "0"}});
+  if (is_narrow(codes)) append(narrow_macros(codes));
   append(quantizes ? Macros{{"Y_TYPE", "uint"}} : element_macros("y", y.dtype));
   append({{"EPILOGUE(x)", "(x)"}});
   StepBuilder step(node.kernel("quantize.comp", quantizes ? x.dtype : y.dtype, macros));
   step.bind("x", node.in(0)).bind("scale", node.packed(1)).bind("y", node.out(0));
   if (has_zero) step.bind("zero", node.in(2));
-  const int width = bits(integers);
-  const bool is_signed = is_signed_integer(integers);
+  const int width = bits(codes);
+  const bool is_signed = is_signed_integer(codes);
   const int64_t highest = (int64_t{1} << (is_signed ? width - 1 : width)) - 1;
+  step.set("saturates", quantizes ? node.attributes->integer("saturate", 1) : 0);
   step.set("lowest", quantizes && is_signed ? -highest - 1 : 0).set("highest", quantizes ? highest : 0);
   step.set("elements", x.elements()).set("size", size).set("inner", inner).set("block", block);
   step.set("s_outer", s_outer).set("s_block", s_block).set("s_inner", s_inner);

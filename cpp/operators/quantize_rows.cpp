@@ -7,7 +7,7 @@
 namespace pumice {
 namespace {
 
-constexpr DTypeSet kQuantized = set_of(DType::int8, DType::uint8, DType::int16, DType::uint16, DType::int4, DType::uint4);
+constexpr DTypeSet kQuantized = set_of(DType::int8, DType::uint8, DType::int16, DType::uint16) | (kNarrow & ~set_of(DType::float8_e8m0fnu));
 
 // Scale (and zero point) are one number, a vector along the axis, or blocks of `block_size` along it.
 void check_scales(const ShapeContext& node) {

@@ -33,5 +33,7 @@ void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace 
 
 // y[i] = x[0] + .. + x[i - 1], of int32.
 void add_sums_before(LowerContext& node, const Operand& x, const Operand& y, int64_t size);
+// Running sums of float32 along dense rows.
+void add_row_sums(LowerContext& node, const Operand& x, const Operand& y, int64_t rows, int64_t size);
 
 }  // namespace pumice

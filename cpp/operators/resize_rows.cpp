@@ -46,7 +46,7 @@ Rows resize_rows() {
             {value("y", kAny)},
             {integer("antialias", 0), optional("axes", AttributeKind::integers),
              choice("coordinate_transformation_mode", "half_pixel",
-                    {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize"}),
+                    {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize", "tf_half_pixel_for_nn"}),
              real("cubic_coeff_a", -0.75), integer("exclude_outside", 0), real("extrapolation_value", 0),
              choice("keep_aspect_ratio_policy", "stretch", {"stretch", "not_larger", "not_smaller"}),
              choice("mode", "nearest", {"nearest", "linear", "cubic"}),

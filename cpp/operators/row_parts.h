@@ -25,6 +25,9 @@ Rows fill_rows();
 Rows resize_rows();
 Rows sort_rows();
 Rows view_rows();
+Rows random_rows();
+Rows signal_rows();
+Rows region_rows();
 
 inline constexpr DTypeSet kFloats = kWorkingFloats;
 inline constexpr DTypeSet kSigned = set_of(DType::int8, DType::int16, DType::int32, DType::int64);

@@ -79,6 +79,11 @@ void add_sums_before(LowerContext& node, const Operand& x, const Operand& y, int
   Scan(node, fold_of(node, "ReduceSum", DType::int32)).add(x, {}, y, {}, {{{1}, {{1}, {1}}}, size, 1, 1, true, false});
 }
 
+void add_row_sums(LowerContext& node, const Operand& x, const Operand& y, int64_t rows, int64_t size) {
+  const DType dtype = DType::float32;
+  Scan(node, fold_of(node, "ReduceSum", dtype)).add(x, dtype, y, dtype, {{{rows}, {{size}, {size}}}, size, 1, 1, false, false});
+}
+
 void lower_scan(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (x.elements() == 0) return;

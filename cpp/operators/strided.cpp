@@ -347,4 +347,15 @@ void add_dense(LowerContext& node, size_t i, std::string_view shader, Macros mac
   finish_output(node, i, dense);
 }
 
+void add_each_float(LowerContext& node, size_t i, std::string_view shader, Macros macros, const std::function<void(StepBuilder&)>& set) {
+  const TensorDesc& y = node.output(i);
+  macros.emplace_back("EPILOGUE(x)", node.epilogue());
+  if (y.elements() == 0) return;
+  StepBuilder step(node.kernel(shader, y.dtype, macros));
+  const Operand dense = dense_output(node, i);
+  set(step.bind("y", dense).set("elements", y.elements()));
+  node.add(step.threads(static_cast<uint64_t>(ceil_div(y.elements(), is_half_width(y.dtype) ? 2 : 1))).build());
+  finish_output(node, i, dense);
+}
+
 }  // namespace pumice

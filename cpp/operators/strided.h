@@ -50,4 +50,7 @@ void finish_output(LowerContext& node, size_t i, const Operand& dense);
 void add_dense(LowerContext& node, size_t i, std::string_view shader, Macros macros, const std::function<void(StepBuilder&)>& set,
                int64_t scale = 1);
 
+// Makes the floats of output `i` one by one with a kernel of include/each_float.glsl; `set` likewise.
+void add_each_float(LowerContext& node, size_t i, std::string_view shader, Macros macros, const std::function<void(StepBuilder&)>& set);
+
 }  // namespace pumice

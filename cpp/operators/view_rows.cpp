@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "operators/families.h"
+#include "operators/onnx_dtype.h"
 #include "operators/row_parts.h"
 
 namespace pumice {
@@ -108,6 +109,18 @@ void shape_of_constant(ShapeContext& node) {
   node.fail("Constant without a value");
 }
 
+void shape_of_bit_cast(ShapeContext& node) {
+  const DType given = node.input(0).dtype;
+  const int64_t number = node.attributes().integer("to");
+  const auto wanted = dtype_from_onnx(number);
+  if (!wanted || !contains(kAny, *wanted))
+    throw UnsupportedError("node '" + std::string(node.node()) + "': BitCast to " +
+                           (wanted ? std::string(name(*wanted)) : "ONNX element type " + std::to_string(number)));
+  if (bits(given) != bits(*wanted))
+    node.fail(std::string(name(given)) + " as " + std::string(name(*wanted)) + ": elements of another size");
+  node.output(0, *wanted, node.input(0).shape);
+}
+
 }  // namespace
 
 Rows view_rows() {
@@ -137,6 +150,7 @@ Rows view_rows() {
        lower_copy,
        {},
        host_bits(1, 2)},
+      {"BitCast", Skeleton::copy, {x, y, {required("to", AttributeKind::integer)}}, shape_of_bit_cast, lower_bit_cast},
       // No lowering: the value is the host's.
       {"Shape", Skeleton::copy, {x, {value("y", kInt64)}, {integer("start", 0), optional("end", AttributeKind::integer)}}, shape_of_shape},
       {"Size", Skeleton::copy, {x, {value("y", kInt64)}, {}}, shape_of_size},

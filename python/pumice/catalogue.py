@@ -31,6 +31,16 @@ _CASTS = """Cast and CastLike truncate a float that becomes an integer; one beyo
 becomes 0. An integer that becomes a narrower one keeps its low bits.
 """
 
+_RANDOM = """Random numbers are Philox 4x32-10 of a seed, of the number of the run, of the node and of where an element
+is: the same on every device, bit by bit, for one `seed` of `pumice.load` (without one it is drawn from the system;
+`Model.seed` and the report name it). The first run of a newly loaded model begins anew, and each further run makes
+other numbers. A node's attribute `seed` stands in for the model's, and two nodes of one seed make the same numbers.
+float32 and narrower uniform numbers have 24 random bits, float64 53; normal numbers are made in float32. RandomUniform,
+RandomUniformLike, RandomNormal, RandomNormalLike, Multinomial, Bernoulli and Dropout in training become the nodes
+pumice::RandomUniform, pumice::RandomNormal, pumice::RandomMask and pumice::Multinomial, which take the state as an
+input: seed and run, two words each.
+"""
+
 _COUNTS = """A graph is cut where an input that is *known on the host* is made on the device: the program runs what comes before, reads that
 input once and goes on. NonZero and Compress become nodes of their own there: pumice::CountNonZero counts on the device, the host reads
 the count alone, and pumice::NonZero or pumice::Compress makes a tensor of that size.
@@ -264,6 +274,7 @@ def page() -> str:
         _CASTS,
         _VALUES,
         _COUNTS,
+        _RANDOM,
         _markdown(
             ("operator", "versions", "kernel"),
             [

@@ -142,7 +142,7 @@ def _load(arguments: argparse.Namespace) -> Model:
     from .model import load
 
     context = Context(arguments.device) if arguments.device else None
-    return load(arguments.model, context, arguments.precision, progress=not arguments.json)
+    return load(arguments.model, context, arguments.precision, progress=not arguments.json, seed=arguments.seed)
 
 
 def _inputs(model: Model, arguments: argparse.Namespace) -> tuple[Array, ...]:

@@ -52,6 +52,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", "-d", metavar="D", help="uuid:..., pci:..., an index, a kind or part of a name")
     parser.add_argument("--precision", "-p", choices=PRECISIONS, default="fp32")
+    parser.add_argument("--seed", type=int, help="of the random numbers that the model makes")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(dim=[])
 

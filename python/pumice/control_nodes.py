@@ -1,19 +1,19 @@
-"""Operators of ONNX that are no nodes of the engine: If, Loop and Scan are its IF and WHILE, sequences are tensors."""
+"""Operators of ONNX that are no single nodes of the engine: If, Loop and Scan are its IF and WHILE, sequences are tensors."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from .composed_nodes import COMPOSED_NODES
 from .compounds import Kind, Made, kind_of
 from .errors import graph_error
 from .graph_builder import Builder
 from .grid_nodes import add_affine_grid
 from .loop_nodes import add_loop, add_scan
 from .ml_nodes import ML_NODES
+from .random_nodes import RANDOM_NODES
 from .recipe import NodeRecipe, Recipe
-from .selection_nodes import INT64, SELECTION_NODES
+from .selection_nodes import SELECTION_NODES
 from .sequence_nodes import SEQUENCE_NODES
 from .subgraphs import add_captured, captured, inner_builder, signature, single_bool, subgraphs_of, tensors
 
@@ -71,34 +71,14 @@ def _branches(
     return graphs, kinds
 
 
-def _add_dropout(builder: Builder, node: NodeRecipe) -> None:
-    """Outside training its mask is true everywhere."""
-    builder.add_plain(node._replace(outputs=node.outputs[:1]))
-    if len(node.outputs) > 1:
-        shape = builder.helper(node, "Shape", builder.tensor(node.inputs[0]))
-        mask = builder.helper(node, "ConstantOfShape", shape, output=node.outputs[1], value=np.array([True]))
-        builder.keep(node.outputs[1:], (mask,))
-
-
-def _add_one_hot(builder: Builder, node: NodeRecipe) -> None:
-    """Its indices and its depth may be of any numbers."""
-    converted = list(node.inputs)
-    for i, name in enumerate(node.inputs[:2]):
-        value = builder.tensor(name)
-        if value.dtype not in ("int64", "int32"):
-            converted[i] = f"{node.name}/{name} as int64"
-            builder.values[converted[i]] = builder.helper(node, "Cast", value, to=INT64)
-    builder.add_plain(node._replace(inputs=converted))
-
-
 CONTROL_NODES: ControlNodes = {
     "AffineGrid": add_affine_grid,
-    "Dropout": _add_dropout,
     "If": _add_if,
     "Loop": add_loop,
-    "OneHot": _add_one_hot,
     "Scan": add_scan,
+    **COMPOSED_NODES,
     **ML_NODES,
+    **RANDOM_NODES,
     **SEQUENCE_NODES,
     **SELECTION_NODES,
 }

@@ -12,7 +12,7 @@ Bytes = bytes | memoryview
 
 PRECISIONS = ("fp32", "fp16", "bf16")  # of models, graphs and operators
 
-# Bits of an element in a file. int4 and uint4 are packed two to a byte, the first in the low half.
+# Bits of an element in a file. Elements of less than a byte are packed, the first in the low bits.
 BITS = {
     "float64": 64,
     "float32": 32,
@@ -29,12 +29,21 @@ BITS = {
     "int4": 4,
     "uint4": 4,
     "bool": 8,
+    "float8_e4m3fn": 8,
+    "float8_e4m3fnuz": 8,
+    "float8_e5m2": 8,
+    "float8_e5m2fnuz": 8,
+    "float8_e8m0fnu": 8,
+    "float4_e2m1fn": 4,
+    "int2": 2,
+    "uint2": 2,
 }
+_OF_NUMPY = [name for name, bits in BITS.items() if bits >= 8 and not name.startswith(("bfloat", "float8"))]
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """NumPy's dtype, or that of ml_dtypes."""
-    if name not in ("bfloat16", "int4", "uint4"):
+    if name in _OF_NUMPY:
         return np.dtype(name)
     import ml_dtypes
 
@@ -54,16 +63,16 @@ def byte_count(dtype: str, shape: list[int]) -> int:
 
 
 def array_of(raw: Bytes, dtype: str, shape: list[int]) -> Array:
-    """The elements of a file's bytes, without a copy except for 4-bit types. The array keeps the bytes alive."""
+    """The elements of a file's bytes, without a copy except for types of less than a byte. The array keeps the bytes alive."""
     if element_count(shape) == 0:
         return np.zeros(shape, numpy_dtype(dtype))
-    if BITS[dtype] == 4:
+    if BITS[dtype] < 8:
         return _unpacked(np.frombuffer(raw, np.uint8), dtype, shape)
     return np.frombuffer(raw, numpy_dtype(dtype), element_count(shape)).reshape(shape)
 
 
 def _unpacked(packed: Array, dtype: str, shape: list[int]) -> Array:
-    halves = np.stack([packed & 15, packed >> 4], axis=-1).reshape(-1)[: element_count(shape)]
-    if dtype == "int4":
-        halves = ((halves ^ 8).astype(np.int8)) - 8
-    return halves.reshape(shape).astype(numpy_dtype(dtype))
+    width = BITS[dtype]
+    lanes = [packed >> place & (1 << width) - 1 for place in range(0, 8, width)]
+    codes = np.stack(lanes, axis=-1).reshape(-1)[: element_count(shape)]
+    return codes.reshape(shape).view(numpy_dtype(dtype))

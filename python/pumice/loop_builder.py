@@ -15,6 +15,7 @@ from .compounds import Kind, Made, kind_of, parts_of
 from .element_types import Array, numpy_dtype
 from .errors import graph_error
 from .graph_builder import Builder
+from .random_nodes import RANDOM_STATE, next_state
 from .recipe import InputRecipe, NodeRecipe, Recipe
 from .subgraphs import add_captured, captured, inner_builder, signature, single_bool, tensors
 from .symbolic_sizes import Twins, sources
@@ -186,6 +187,8 @@ class LoopBuilder:
     def _built(self, states: list[State], extra: list[State], modes: list[bool]) -> Body:
         node = self.node
         inner, values, own = self._open("body", states, extra)
+        if RANDOM_STATE in self.captured:
+            inner.values[RANDOM_STATE] = next_state(inner, node, inner.tensor(RANDOM_STATE), own["counter"])
         if self.number:
             number = inner.helper(node, "Reshape", own["counter"], self.number_shape)
             inner.values[self.number] = inner.helper(node, "Cast", number, to=INT64)

@@ -1,4 +1,4 @@
-"""Operators of ai.onnx.ml, as nodes of the engine: what pipelines of scikit-learn are made of."""
+"""Operators of the domain ai.onnx.ml whose data are numbers, as nodes of the engine. Sums are float32, as for all others."""
 
 from __future__ import annotations
 
@@ -10,244 +10,325 @@ import numpy as np
 from .element_types import Array, array_of
 from .errors import graph_error
 from .graph_builder import Builder, Refused
-from .ml_trees import Forest
 from .recipe import ConstantRecipe, NodeRecipe
+from .tree_nodes import ensemble_of_attributes, ensemble_of_tensors
 
 if TYPE_CHECKING:
     from ._pumice import Value
+    from .tree_nodes import Ensemble
 
-FLOAT, INT32, INT64, BOOL = 1, 6, 7, 9  # TensorProto.DataType
-LAST = np.array([-1])
+FLOAT, INT64 = 1, 7  # TensorProto.DataType
+_LAST, _ROWS = np.array([-1]), np.array([1])
+_LEAST = np.array(1e-30, np.float32)  # of a norm
 
 
-def _refuse(builder: Builder, node: NodeRecipe, why: str) -> Refused:
+def refuse(builder: Builder, node: NodeRecipe, why: str) -> Refused:
     builder.unsupported.append(f"node '{builder.path(node)}': operator {node.qualified_op}: {why}")
     return Refused()
 
 
-def _numbers(node: NodeRecipe, name: str, dtype: Any = np.float32) -> Array:
-    """An attribute of numbers; an empty array where it is absent."""
-    value = node.attributes.get(name, [])
-    if not isinstance(value, list) or any(isinstance(item, str) for item in value):
-        raise graph_error("node", node.name, f"attribute '{name}': expected numbers, given {value!r}")
-    return np.array(value, dtype)
+def numbers(node: NodeRecipe, name: str, dtype: str = "float32") -> Array:
+    """An attribute as a vector, empty where it is absent; under its name, or as a tensor under "_as_tensor"."""
+    given = node.attributes.get(name, node.attributes.get(f"{name}_as_tensor", []))
+    if isinstance(given, ConstantRecipe):
+        return array_of(given.raw, given.dtype, given.shape).reshape(-1)
+    if not isinstance(given, list) or any(isinstance(one, str) for one in given):
+        raise graph_error("node", node.name, f"attribute '{name}': expected numbers, given {given!r}")
+    return np.array(given, dtype)
 
 
-def _text(node: NodeRecipe, name: str, default: str) -> str:
-    return str(node.attributes.get(name, default))
+def _no_strings(builder: Builder, node: NodeRecipe) -> None:
+    for name, given in node.attributes.items():
+        if name.endswith("strings") and given:
+            raise refuse(builder, node, f"texts as '{name}'")
 
 
-def _integer(node: NodeRecipe, name: str, default: int = 0) -> int:
-    value = node.attributes.get(name, default)
-    if not isinstance(value, int):
-        raise graph_error("node", node.name, f"attribute '{name}': expected an integer, given {value!r}")
-    return value
-
-
-def _floats(builder: Builder, node: NodeRecipe) -> Value:
-    x = builder.tensor(node.inputs[0])
-    return x if x.dtype == "float32" else builder.helper(node, "Cast", x, to=FLOAT)
-
-
-def _rows(builder: Builder, node: NodeRecipe) -> Value:
-    """The input as floats [rows, features]; a vector is one row."""
-    return builder.helper(node, "Flatten", _floats(builder, node), axis=-1)
+def _real(builder: Builder, node: NodeRecipe, name: str) -> Value:
+    """The input as a float that the engine computes in."""
+    value = builder.tensor(name)
+    if value.dtype == "float64":
+        raise refuse(builder, node, "float64")
+    return value if "float" in value.dtype else builder.helper(node, "Cast", value, to=FLOAT)
 
 
 def _keep(builder: Builder, node: NodeRecipe, *results: Value) -> None:
-    for name, value in zip(node.outputs, results, strict=False):
+    for name, result in zip(node.outputs, results, strict=False):
         if name:
-            builder.keep([name], (builder.helper(node, "Identity", value, output=name),))
-
-
-# ---- columns
+            builder.keep([name], (builder.helper(node, "Identity", result, output=name),))
 
 
 def _array_feature_extractor(builder: Builder, node: NodeRecipe) -> None:
-    x, places = (builder.tensor(name) for name in node.inputs[:2])
-    found = builder.helper(node, "Gather", x, builder.helper(node, "Reshape", places, LAST), axis=-1)
-    if x.shape is not None and len(x.shape) == 1:
-        found = builder.helper(node, "Unsqueeze", found, np.array([0]))
-    _keep(builder, node, found)
-
-
-def _scaler(builder: Builder, node: NodeRecipe) -> None:
-    moved = builder.helper(node, "Sub", _floats(builder, node), _numbers(node, "offset"))
-    _keep(builder, node, builder.helper(node, "Mul", moved, _numbers(node, "scale")))
-
-
-def _normalizer(builder: Builder, node: NodeRecipe) -> None:
-    """Rows of zeros stay as they are."""
-    x = _floats(builder, node)
-    reductions = {"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}
-    kind = _text(node, "norm", "MAX")
-    if kind not in reductions:
-        raise graph_error("node", node.name, f"attribute 'norm': expected MAX, L1 or L2, given {kind!r}")
-    size = builder.helper(node, reductions[kind], x, LAST, keepdims=1)
-    nothing = builder.helper(node, "Equal", size, np.array(0, np.float32))
-    size = builder.helper(node, "Where", nothing, np.array(1, np.float32), size)
-    _keep(builder, node, builder.helper(node, "Div", x, size))
+    x, indices = (builder.tensor(name) for name in node.inputs)
+    if x.shape is None:
+        raise refuse(builder, node, "an input of unknown rank")
+    if len(x.shape) == 1:
+        x = builder.helper(node, "Unsqueeze", x, np.array([0]))
+    flat = builder.helper(node, "Reshape", indices, _LAST)
+    _keep(builder, node, builder.helper(node, "Gather", x, flat, axis=-1))
 
 
 def _binarizer(builder: Builder, node: NodeRecipe) -> None:
     x = builder.tensor(node.inputs[0])
-    threshold = node.attributes.get("threshold", 0.0)
-    above = builder.helper(node, "Greater", _floats(builder, node), np.array(threshold, np.float32))
-    _keep(builder, node, builder.helper(node, "CastLike", above, x))
+    limit = builder.helper(node, "CastLike", np.array(node.attributes.get("threshold", 0.0), np.float32), x)
+    _keep(builder, node, builder.helper(node, "CastLike", builder.helper(node, "Greater", x, limit), x))
 
 
-def _feature_vectorizer(builder: Builder, node: NodeRecipe) -> None:
-    parts = [builder.tensor(name) for name in node.inputs]
-    floats = [one if one.dtype == "float32" else builder.helper(node, "Cast", one, to=FLOAT) for one in parts]
-    _keep(builder, node, builder.helper(node, "Concat", *floats, axis=1))
+def _scaler(builder: Builder, node: NodeRecipe) -> None:
+    y = _real(builder, node, node.inputs[0])
+    for name, op in (("offset", "Sub"), ("scale", "Mul")):
+        if (given := numbers(node, name)).size:
+            y = builder.helper(node, op, y, builder.helper(node, "CastLike", given, y))
+    _keep(builder, node, y)
+
+
+def _normalizer(builder: Builder, node: NodeRecipe) -> None:
+    reductions = {"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}
+    norm = node.attributes.get("norm", "MAX")
+    if norm not in reductions:
+        raise graph_error(
+            "node", node.name, f"attribute 'norm': expected one of {', '.join(reductions)}, given {norm!r}"
+        )
+    x = _real(builder, node, node.inputs[0])
+    magnitude = builder.helper(node, "Abs", x) if norm == "MAX" else x
+    size = builder.helper(node, reductions[str(norm)], magnitude, _LAST, keepdims=1)
+    least = builder.helper(node, "CastLike", _LEAST, size)
+    _keep(builder, node, builder.helper(node, "Div", x, builder.helper(node, "Max", size, least)))
 
 
 def _imputer(builder: Builder, node: NodeRecipe) -> None:
     x = builder.tensor(node.inputs[0])
-    is_float = x.dtype.startswith("float")
-    replaced = node.attributes.get(f"replaced_value_{'float' if is_float else 'int64'}", 0)
-    values = _numbers(node, f"imputed_value_{'floats' if is_float else 'int64s'}", x.dtype)
-    if is_float and isinstance(replaced, float) and np.isnan(replaced):
-        missing = builder.helper(node, "IsNaN", x)
+    kind, dtype = ("floats", "float32") if "float" in x.dtype else ("int64s", "int64")
+    values = numbers(node, f"imputed_value_{kind}", dtype)
+    replaced = node.attributes.get(f"replaced_value_{kind[:-1]}", 0)
+    if not values.size or not isinstance(replaced, int | float):
+        raise graph_error(
+            "node", node.name, f"attribute 'imputed_value_{kind}': expected numbers for an input of {x.dtype}"
+        )
+    if isinstance(replaced, float) and np.isnan(replaced):
+        found = builder.helper(node, "IsNaN", x)
     else:
-        missing = builder.helper(node, "Equal", x, np.array(replaced, x.dtype))
-    _keep(builder, node, builder.helper(node, "Where", missing, values, x))
+        found = builder.helper(node, "Equal", x, builder.helper(node, "CastLike", np.array(replaced, dtype), x))
+    _keep(builder, node, builder.helper(node, "Where", found, builder.helper(node, "CastLike", values, x), x))
 
 
-def _table(builder: Builder, node: NodeRecipe, role: str) -> Array:
-    """The keys or values of a LabelEncoder, of whatever kind they are."""
-    given = [name for name in node.attributes if name.startswith(role)]
-    if len(given) != 1:
-        raise graph_error("node", node.name, f"expected one attribute '{role}...', given {given}")
-    value = node.attributes[given[0]]
-    if isinstance(value, ConstantRecipe):
-        return array_of(value.raw, value.dtype, value.shape)
-    if given[0] == f"{role}_strings":
-        raise _refuse(builder, node, f"{role} that are strings")
-    return _numbers(node, given[0], np.int64 if given[0].endswith("int64s") else np.float32)
+def _one_hot_encoder(builder: Builder, node: NodeRecipe) -> None:
+    _no_strings(builder, node)
+    categories = numbers(node, "cats_int64s", "int64")
+    if not categories.size:
+        raise graph_error("node", node.name, "expected 'cats_int64s', given none")
+    x = builder.tensor(node.inputs[0])
+    apart = builder.helper(node, "Unsqueeze", x, _LAST)
+    same = builder.helper(node, "Equal", apart, builder.helper(node, "CastLike", categories, x))
+    _keep(builder, node, builder.helper(node, "Cast", same, to=FLOAT))
+
+
+def _feature_vectorizer(builder: Builder, node: NodeRecipe) -> None:
+    widths = numbers(node, "inputdimensions", "int64")
+    parts = []
+    for name, width in zip(node.inputs, widths.tolist(), strict=False):
+        x = _real(builder, node, name)
+        if x.shape is None or len(x.shape) not in (1, 2) or (len(x.shape) == 2 and x.shape[1] != width):
+            raise refuse(builder, node, f"'{name}' of another width than {width}, or of one that is not known")
+        parts.append(builder.helper(node, "Unsqueeze", x, _ROWS) if len(x.shape) == 1 else x)
+    if len(parts) != len(node.inputs):
+        raise graph_error("node", node.name, f"expected 'inputdimensions' of {len(node.inputs)} inputs, given {widths}")
+    _keep(builder, node, builder.helper(node, "Concat", *parts, axis=1))
 
 
 def _label_encoder(builder: Builder, node: NodeRecipe) -> None:
-    """The value of the first key that is equal; a NaN is equal to the other."""
-    x = builder.tensor(node.inputs[0])
-    keys, values = _table(builder, node, "keys"), _table(builder, node, "values")
-    if keys.shape != values.shape or keys.ndim != 1 or keys.dtype != x.dtype:
-        raise graph_error(
-            "node", node.name, f"keys {keys.dtype}{keys.shape} and values {values.dtype}{values.shape} for {x.dtype}"
-        )
-    given = node.attributes.get("default_tensor")
-    if isinstance(given, ConstantRecipe):
-        default = array_of(given.raw, given.dtype, given.shape).reshape(())
+    """Where the element is among the keys, and the value that stands there."""
+    _no_strings(builder, node)
+    given = {}
+    for role in ("keys", "values"):
+        for kind, dtype in (("int64s", "int64"), ("floats", "float32"), ("tensor", "")):
+            if f"{role}_{kind}" in node.attributes:
+                given[role] = numbers(node, f"{role}_{kind}", dtype)
+    keys, values = given.get("keys"), given.get("values")
+    if keys is None or values is None or keys.shape != values.shape or not keys.size:
+        raise graph_error("node", node.name, "expected as many keys as values of numbers")
+    default = node.attributes.get("default_tensor")
+    if isinstance(default, ConstantRecipe):
+        missing = array_of(default.raw, default.dtype, default.shape).reshape(1)
     else:
-        kind, other = ("int64", -1) if values.dtype == np.int64 else ("float", -0.0)
-        default = np.array(node.attributes.get(f"default_{kind}", other), values.dtype)
-    column = builder.helper(node, "Unsqueeze", x, LAST)
-    same = builder.helper(node, "Equal", column, keys)
+        name, otherwise = ("default_int64", -1) if values.dtype == np.int64 else ("default_float", -0.0)
+        missing = np.array([node.attributes.get(name, otherwise)], values.dtype)
+    x = builder.tensor(node.inputs[0])
+    apart = builder.helper(node, "Unsqueeze", x, _LAST)
+    same = builder.helper(node, "Equal", apart, builder.helper(node, "CastLike", keys, x))
     if keys.dtype.kind == "f" and np.isnan(keys).any():
-        same = builder.helper(
-            node, "Or", same, builder.helper(node, "And", builder.helper(node, "IsNaN", column), np.isnan(keys))
-        )
-    same = builder.helper(node, "Cast", same, to=INT32)
-    found = builder.helper(node, "Cast", builder.helper(node, "ReduceMax", same, LAST, keepdims=0), to=BOOL)
-    value = builder.helper(node, "Gather", values, builder.helper(node, "ArgMax", same, axis=-1, keepdims=0))
-    _keep(builder, node, builder.helper(node, "Where", found, value, default))
+        nan = builder.helper(node, "And", builder.helper(node, "IsNaN", apart), np.isnan(keys))
+        same = builder.helper(node, "Or", same, nan)
+    # With what stands for none of them behind: the first that is true.
+    none = builder.helper(node, "Expand", np.array([True]), _last_one(builder, node, apart))
+    place = builder.helper(
+        node,
+        "ArgMax",
+        builder.helper(node, "Cast", builder.helper(node, "Concat", same, none, axis=-1), to=6),
+        axis=-1,
+        keepdims=0,
+    )
+    _keep(builder, node, builder.helper(node, "Gather", np.concatenate([values, missing]), place))
+
+
+def _last_one(builder: Builder, node: NodeRecipe, apart: Value) -> Value:
+    """The shape of a value whose last size is 1."""
+    return builder.helper(node, "Shape", apart)
 
 
 # ---- scores
 
 
 def _transformed(builder: Builder, node: NodeRecipe, scores: Value) -> Value:
-    """[rows, classes] after `post_transform`."""
-    kind = _text(node, "post_transform", "NONE")
-    if kind == "NONE":
+    transform = node.attributes.get("post_transform", "NONE")
+    if transform == "NONE":
         return scores
-    if kind == "LOGISTIC":
+    if transform == "LOGISTIC":
         return builder.helper(node, "Sigmoid", scores)
-    if kind == "SOFTMAX":
+    if transform == "SOFTMAX":
         return builder.helper(node, "Softmax", scores, axis=-1)
-    raise _refuse(builder, node, f"post_transform {kind}")
+    raise refuse(builder, node, f"post_transform = '{transform}'; supported: NONE, LOGISTIC, SOFTMAX")
 
 
-def _labels(builder: Builder, node: NodeRecipe, name: str) -> Array:
-    if any(attribute.startswith("classlabels_s") and value for attribute, value in node.attributes.items()):
-        raise _refuse(builder, node, "labels that are strings")
-    return _numbers(node, name, np.int64)
-
-
-def _best_label(builder: Builder, node: NodeRecipe, scores: Value, labels: Array) -> Value:
-    best = builder.helper(node, "ArgMax", scores, axis=1, keepdims=0)
-    return builder.helper(node, "Gather", labels, best)
-
-
-def _linear(builder: Builder, node: NodeRecipe, targets: int) -> Value:
-    weights = _numbers(node, "coefficients")
-    if not targets or weights.size % targets:
-        raise graph_error("node", node.name, f"{weights.size} coefficients for {targets} rows")
-    intercepts = _numbers(node, "intercepts")
-    made = builder.helper(node, "MatMul", _rows(builder, node), weights.reshape(targets, -1).T.copy())
-    return builder.helper(node, "Add", made, intercepts) if intercepts.size else made
+def _linear(builder: Builder, node: NodeRecipe, rows: int) -> Value:
+    x = _real(builder, node, node.inputs[0])
+    coefficients, intercepts = numbers(node, "coefficients"), numbers(node, "intercepts")
+    if rows < 1 or not coefficients.size or coefficients.size % rows or intercepts.size not in (0, 1, rows):
+        given = f"{coefficients.size} coefficients and {intercepts.size} intercepts"
+        raise graph_error("node", node.name, f"expected as many coefficients for each of {rows} results, given {given}")
+    weights = np.ascontiguousarray(coefficients.reshape(rows, -1).T)
+    scores = builder.helper(node, "MatMul", x, builder.helper(node, "CastLike", weights, x))
+    if intercepts.size:
+        scores = builder.helper(node, "Add", scores, builder.helper(node, "CastLike", intercepts, x))
+    return scores
 
 
 def _linear_regressor(builder: Builder, node: NodeRecipe) -> None:
-    _keep(builder, node, _transformed(builder, node, _linear(builder, node, _integer(node, "targets", 1))))
+    targets = node.attributes.get("targets", 1)
+    scores = _linear(builder, node, targets if isinstance(targets, int) else 0)
+    _keep(builder, node, _transformed(builder, node, scores))
+
+
+def _labels(builder: Builder, node: NodeRecipe, scores: Value, labels: Array) -> Value:
+    place = builder.helper(node, "ArgMax", scores, axis=1, keepdims=0)
+    return builder.helper(node, "Gather", labels, place)
 
 
 def _linear_classifier(builder: Builder, node: NodeRecipe) -> None:
-    labels = _labels(builder, node, "classlabels_ints")
-    count = max(len(_numbers(node, "intercepts")), 1)
-    if count != len(labels):
-        raise _refuse(builder, node, f"{count} rows of coefficients for {len(labels)} labels")
-    scores = _linear(builder, node, count)
-    _keep(builder, node, _best_label(builder, node, scores, labels), _transformed(builder, node, scores))
+    _no_strings(builder, node)
+    labels = numbers(node, "classlabels_ints", "int64")
+    if labels.size < 2:
+        raise refuse(builder, node, f"{labels.size} class labels")
+    intercepts = numbers(node, "intercepts")
+    one_row = labels.size == 2 and intercepts.size == 1
+    scores = _linear(builder, node, 1 if one_row else labels.size)
+    if one_row:
+        scores = builder.helper(node, "Concat", builder.helper(node, "Neg", scores), scores, axis=1)
+    scores = _transformed(builder, node, scores)
+    _keep(builder, node, _labels(builder, node, scores, labels), scores)
 
 
-def _zip_map(builder: Builder, node: NodeRecipe) -> None:
-    raise _refuse(builder, node, "dictionaries; skl2onnx leaves arrays with the option zipmap=False")
+# ---- trees
+
+
+def _trees(builder: Builder, node: NodeRecipe, ensemble: Ensemble, targets: int, **attributes: Any) -> Value:
+    x = _real(builder, node, node.inputs[0])
+    arrays = (ensemble.nodes, ensemble.entries, ensemble.roots)
+    return builder.helper(node, "pumice::TreeEnsemble", x, *arrays, depth=ensemble.depth, targets=targets, **attributes)
+
+
+def _with_base(builder: Builder, node: NodeRecipe, scores: Value) -> Value:
+    base = numbers(node, "base_values")
+    return builder.helper(node, "Add", scores, builder.helper(node, "CastLike", base, scores)) if base.size else scores
+
+
+def _tree_ensemble_regressor(builder: Builder, node: NodeRecipe) -> None:
+    targets = node.attributes.get("n_targets", 1)
+    ensemble = ensemble_of_attributes(node, "target")
+    fold = node.attributes.get("aggregate_function", "SUM")
+    scores = _trees(builder, node, ensemble, targets if isinstance(targets, int) else 0, aggregate_function=fold)
+    _keep(builder, node, _transformed(builder, node, _with_base(builder, node, scores)))
+
+
+def _tree_ensemble_classifier(builder: Builder, node: NodeRecipe) -> None:
+    """Where all weights are of one class they tell of the second of two."""
+    _no_strings(builder, node)
+    labels = numbers(node, "classlabels_int64s", "int64")
+    if labels.size < 2:
+        raise refuse(builder, node, f"{labels.size} class labels")
+    ensemble = ensemble_of_attributes(node, "class")
+    binary = labels.size == 2 and len(np.unique(ensemble.entries[:, 0])) == 1
+    if binary:
+        ensemble.entries[:, 0] = 0
+    scores = _with_base(builder, node, _trees(builder, node, ensemble, 1 if binary else labels.size))
+    if binary:
+        of_first = builder.helper(node, "Neg", scores)
+        if node.attributes.get("post_transform", "NONE") == "NONE":
+            one = builder.helper(node, "CastLike", np.array(1, np.float32), scores)
+            of_first = builder.helper(node, "Add", one, of_first)
+        scores = builder.helper(node, "Concat", of_first, scores, axis=1)
+    scores = _transformed(builder, node, scores)
+    _keep(builder, node, _labels(builder, node, scores, labels), scores)
+
+
+_FOLDS = ("AVERAGE", "SUM", "MIN", "MAX")
+_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+
+
+def _tree_ensemble(builder: Builder, node: NodeRecipe) -> None:
+    chosen = {}
+    for name, choices, fallback in (("aggregate_function", _FOLDS, 1), ("post_transform", _TRANSFORMS, 0)):
+        index = node.attributes.get(name, fallback)
+        if not isinstance(index, int) or not 0 <= index < len(choices):
+            raise graph_error(
+                "node", node.name, f"attribute '{name}': expected 0 to {len(choices) - 1}, given {index!r}"
+            )
+        chosen[name] = choices[index]
+    targets = node.attributes.get("n_targets", 1)
+    ensemble = ensemble_of_tensors(node)
+    fold = chosen["aggregate_function"]
+    scores = _trees(builder, node, ensemble, targets if isinstance(targets, int) else 0, aggregate_function=fold)
+    transform = node._replace(attributes={"post_transform": chosen["post_transform"]})
+    _keep(builder, node, _transformed(builder, transform, scores))
 
 
 # ---- support vectors
 
 
-def _kernels(builder: Builder, node: NodeRecipe, x: Value, vectors: Array) -> Value:
-    """[rows, vectors]."""
-    kind = _text(node, "kernel_type", "LINEAR")
-    gamma, shift, degree = (np.array(number, np.float32) for number in [*_numbers(node, "kernel_params"), 0, 0, 0][:3])
-    helper = builder.helper
-    products = helper(node, "MatMul", x, vectors.T.copy())
-    if kind == "RBF":
-        own = helper(node, "ReduceSumSquare", x, np.array([1]), keepdims=1)
-        twice = helper(node, "Mul", products, np.array(-2, np.float32))
-        apart = helper(node, "Add", helper(node, "Add", own, np.square(vectors).sum(1)), twice)
-        return helper(node, "Exp", helper(node, "Mul", apart, np.array(-gamma)))
-    if kind in ("POLY", "SIGMOID"):
-        inner = helper(node, "Add", helper(node, "Mul", products, gamma), shift)
-        return helper(node, "Pow", inner, degree) if kind == "POLY" else helper(node, "Tanh", inner)
-    if kind != "LINEAR":
-        raise graph_error("node", node.name, f"attribute 'kernel_type': given {kind!r}")
-    return products
-
-
 def _svm_regressor(builder: Builder, node: NodeRecipe) -> None:
-    x, weights, rho = _rows(builder, node), _numbers(node, "coefficients"), _numbers(node, "rho")
-    count = _integer(node, "n_supports")
-    kernels = _kernels(builder, node, x, _numbers(node, "support_vectors").reshape(count, -1)) if count else x
-    found = builder.helper(node, "Add", builder.helper(node, "MatMul", kernels, weights.reshape(-1, 1)), rho[:1])
-    if _integer(node, "one_class"):
-        inside = builder.helper(node, "Greater", found, np.array(0, np.float32))
-        found = builder.helper(node, "Where", inside, np.array(1, np.float32), np.array(-1, np.float32))
-    _keep(builder, node, _transformed(builder, node, found))
+    """Sums over support vectors of the coefficient times what the kernel makes of the vector and x."""
+    x = _real(builder, node, node.inputs[0])
+    coefficients, vectors, rho = numbers(node, "coefficients"), numbers(node, "support_vectors"), numbers(node, "rho")
+    parameters = np.concatenate([numbers(node, "kernel_params"), np.zeros(3, np.float32)])[:3]
+    count = node.attributes.get("n_supports", 0)
+    if not isinstance(count, int) or not coefficients.size or rho.size != 1 or (count and vectors.size % count):
+        raise graph_error("node", node.name, "expected coefficients, one rho and 'support_vectors' of one length")
+    if count:
+        kernel = _svm_kernel(builder, node, x, vectors.reshape(count, -1), parameters)
+        weights = coefficients.reshape(count, 1)
+    else:
+        kernel, weights = x, coefficients.reshape(-1, 1)
+    sums = builder.helper(node, "MatMul", kernel, builder.helper(node, "CastLike", weights, kernel))
+    scores = builder.helper(node, "Add", sums, builder.helper(node, "CastLike", rho, sums))
+    if node.attributes.get("one_class", 0):
+        ones = (builder.helper(node, "CastLike", np.array(v, np.float32), scores) for v in (1, -1))
+        zero = builder.helper(node, "CastLike", np.array(0, np.float32), scores)
+        scores = builder.helper(node, "Where", builder.helper(node, "Greater", scores, zero), *ones)
+    _keep(builder, node, _transformed(builder, node, scores))
 
 
 def _svm_classifier(builder: Builder, node: NodeRecipe) -> None:
     """Every two classes have a score, whose sign is a vote; the first class with the most votes is the label."""
-    labels, sizes = _labels(builder, node, "classlabels_ints"), _numbers(node, "vectors_per_class", np.int64)
+    _no_strings(builder, node)
+    labels, sizes = numbers(node, "classlabels_ints", "int64"), numbers(node, "vectors_per_class", "int64")
     if not sizes.size:
-        raise _refuse(builder, node, "without support vectors")
-    if _numbers(node, "prob_a").size:
-        raise _refuse(builder, node, "probabilities (prob_a)")
+        raise refuse(builder, node, "without support vectors")
+    if numbers(node, "prob_a").size:
+        raise refuse(builder, node, "probabilities (prob_a)")
     count = len(sizes)
-    vectors = _numbers(node, "support_vectors").reshape(int(sizes.sum()), -1)
-    given = _numbers(node, "coefficients").reshape(count - 1, -1)
+    vectors = numbers(node, "support_vectors").reshape(int(sizes.sum()), -1)
+    given = numbers(node, "coefficients").reshape(count - 1, -1)
+    if count == 2 and (node.attributes.get("post_transform", "NONE") != "NONE" or (given >= 0).all()):
+        raise refuse(builder, node, "two classes with a post_transform, or coefficients that are all positive")
     pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
     weights, votes = np.zeros((len(vectors), len(pairs)), np.float32), np.zeros((2, len(pairs), count), np.float32)
     ends = np.cumsum(sizes)
@@ -256,122 +337,75 @@ def _svm_classifier(builder: Builder, node: NodeRecipe) -> None:
             own = slice(ends[one] - sizes[one], ends[one])
             weights[own, k] = given[row, own]
         votes[0, k, i] = votes[1, k, j] = 1
-    kernels = _kernels(builder, node, _rows(builder, node), vectors)
-    scores = builder.helper(node, "Add", builder.helper(node, "MatMul", kernels, weights), _numbers(node, "rho"))
-    wins = builder.helper(node, "Cast", builder.helper(node, "Greater", scores, np.array(0, np.float32)), to=FLOAT)
+    x = _real(builder, node, node.inputs[0])
+    parameters = np.concatenate([numbers(node, "kernel_params"), np.zeros(3, np.float32)])[:3]
+    kernels = _svm_kernel(builder, node, x, vectors, parameters)
+
+    def helper(op: str, *inputs: Any, **attributes: Any) -> Value:
+        like = [builder.helper(node, "CastLike", v, x) if isinstance(v, np.ndarray) else v for v in inputs]
+        return builder.helper(node, op, *like, **attributes)
+
+    scores = helper("Add", helper("MatMul", kernels, weights), numbers(node, "rho"))
+    wins = helper("Greater", scores, np.array(0, np.float32))
     if count == 2:  # the score is for the first one, and given for the second
-        if _text(node, "post_transform", "NONE") != "NONE" or (given >= 0).all():
-            raise _refuse(builder, node, "two classes with a post_transform, or coefficients that are all positive")
-        label = builder.helper(node, "Gather", labels[::-1].copy(), builder.helper(node, "Cast", wins, to=INT64))
-        both = builder.helper(node, "Concat", builder.helper(node, "Neg", scores), scores, axis=1)
-        _keep(builder, node, builder.helper(node, "Reshape", label, LAST), both)
+        places = builder.helper(node, "Cast", wins, to=INT64)
+        label = builder.helper(node, "Reshape", builder.helper(node, "Gather", labels[::-1].copy(), places), _LAST)
+        _keep(builder, node, label, helper("Concat", helper("Neg", scores), scores, axis=1))
         return
-    totals = builder.helper(node, "Add", builder.helper(node, "MatMul", wins, votes[0] - votes[1]), votes[1].sum(0))
-    _keep(builder, node, _best_label(builder, node, totals, labels), _transformed(builder, node, scores))
+    votes_cast = builder.helper(node, "CastLike", wins, x)
+    totals = helper("Add", helper("MatMul", votes_cast, votes[0] - votes[1]), votes[1].sum(0))
+    _keep(builder, node, _labels(builder, node, totals, labels), _transformed(builder, node, scores))
 
 
-# ---- trees
+def _svm_kernel(builder: Builder, node: NodeRecipe, x: Value, vectors: Array, parameters: Array) -> Value:
+    """[rows, support vectors]"""
+
+    def helper(op: str, *inputs: Any, **attributes: Any) -> Value:
+        like = [builder.helper(node, "CastLike", v, x) if isinstance(v, np.ndarray) else v for v in inputs]
+        return builder.helper(node, op, *like, **attributes)
+
+    gamma, constant, degree = (np.array(v, np.float32) for v in parameters)
+    kind = node.attributes.get("kernel_type", "LINEAR")
+    if kind == "RBF":
+        apart = helper("Sub", builder.helper(node, "Unsqueeze", x, np.array([1])), vectors)
+        squares = builder.helper(node, "ReduceSumSquare", apart, np.array([2]), keepdims=0)
+        return helper("Exp", helper("Mul", squares, np.array(-gamma)))
+    product = helper("MatMul", x, np.ascontiguousarray(vectors.T))
+    if kind == "LINEAR":
+        return product
+    if kind not in ("POLY", "SIGMOID"):
+        raise graph_error(
+            "node", node.name, f"attribute 'kernel_type': expected LINEAR, POLY, RBF or SIGMOID, given {kind!r}"
+        )
+    linear = helper("Add", helper("Mul", product, gamma), constant)
+    return helper("Pow", linear, degree) if kind == "POLY" else helper("Tanh", linear)
 
 
-def _forest(node: NodeRecipe, role: str, targets: int) -> tuple[Forest, Array]:
-    """And what each of its nodes adds to each target."""
-    try:
-        forest = Forest.of(node)
-        return forest, forest.weights(node, role, targets)
-    except ValueError as error:
-        raise graph_error("node", node.name, str(error)) from None
+def _refused(why: str) -> Callable[[Builder, NodeRecipe], None]:
+    def add(builder: Builder, node: NodeRecipe) -> None:
+        raise refuse(builder, node, why)
 
-
-def _leaves(builder: Builder, node: NodeRecipe, forest: Forest) -> Value:
-    """[rows, trees]: the leaf that each row comes to in each tree."""
-    helper = builder.helper
-    x = _rows(builder, node)
-    shape = helper(node, "Concat", helper(node, "Shape", x, end=1), np.array([len(forest.roots)]), axis=0)
-    place = helper(node, "Expand", forest.roots[None], shape)
-    comparisons = {
-        "BRANCH_LEQ": "LessOrEqual",
-        "BRANCH_LT": "Less",
-        "BRANCH_GTE": "GreaterOrEqual",
-        "BRANCH_GT": "Greater",
-        "BRANCH_EQ": "Equal",
-        "BRANCH_NEQ": "Equal",
-    }
-    if len(forest.modes) > 1:
-        raise _refuse(builder, node, f"branches of several kinds: {', '.join(sorted(forest.modes))}")
-    for mode in forest.modes:
-        if mode not in comparisons:
-            raise _refuse(builder, node, f"branches of the kind {mode}")
-        for _ in range(forest.depth):
-            value = helper(node, "GatherElements", x, helper(node, "Gather", forest.features, place), axis=1)
-            goes = helper(node, comparisons[mode], value, helper(node, "Gather", forest.values, place))
-            goes = helper(node, "Not", goes) if mode == "BRANCH_NEQ" else goes
-            if forest.missing.any():
-                missing = helper(
-                    node, "And", helper(node, "IsNaN", value), helper(node, "Gather", forest.missing, place)
-                )
-                goes = helper(node, "Or", goes, missing)
-            both = (helper(node, "Gather", branch, place) for branch in (forest.true, forest.false))
-            place = helper(node, "Where", goes, *both)
-    return place
-
-
-def _totals(builder: Builder, node: NodeRecipe, role: str, targets: int) -> Value:
-    """[rows, targets]: what the leaves of all trees add up to."""
-    forest, weights = _forest(node, role, targets)
-    kind = _text(node, "aggregate_function", "SUM")
-    reductions = {"SUM": "ReduceSum", "AVERAGE": "ReduceSum", "MIN": "ReduceMin", "MAX": "ReduceMax"}
-    if kind not in reductions:
-        raise graph_error("node", node.name, f"attribute 'aggregate_function': given {kind!r}")
-    each = builder.helper(node, "Gather", weights, _leaves(builder, node, forest))
-    total = builder.helper(node, reductions[kind], each, np.array([1]), keepdims=0)
-    if kind == "AVERAGE":
-        total = builder.helper(node, "Div", total, np.array(len(forest.roots), np.float32))
-    base = _numbers(node, "base_values")
-    return builder.helper(node, "Add", total, base) if base.size else total
-
-
-def _tree_regressor(builder: Builder, node: NodeRecipe) -> None:
-    total = _totals(builder, node, "target", _integer(node, "n_targets", 1))
-    _keep(builder, node, _transformed(builder, node, total))
-
-
-def _tree_classifier(builder: Builder, node: NodeRecipe) -> None:
-    """Where the leaves speak of one class of two, the other has what is left."""
-    labels = _labels(builder, node, "classlabels_int64s")
-    total = _totals(builder, node, "class", len(labels))
-    spoken = np.unique(_numbers(node, "class_ids", np.int64))
-    if len(labels) != 2 or len(spoken) != 1:
-        _keep(builder, node, _best_label(builder, node, total, labels), _transformed(builder, node, total))
-        return
-    kind = _text(node, "post_transform", "NONE")
-    positive = bool((_numbers(node, "class_weights") >= 0).all())
-    if kind == "SOFTMAX" or (kind == "NONE" and not positive):
-        raise _refuse(builder, node, f"one class of two with post_transform {kind}")
-    score = builder.helper(node, "Gather", total, spoken, axis=1)
-    limit = np.array(0.5 if positive else 0, np.float32)
-    label = builder.helper(node, "Where", builder.helper(node, "Greater", score, limit), labels[1:], labels[:1])
-    score = _transformed(builder, node, score)
-    rest = builder.helper(node, "Sub", np.array(1, np.float32), score)
-    both = builder.helper(node, "Concat", rest, score, axis=1)
-    _keep(builder, node, builder.helper(node, "Reshape", label, LAST), both)
+    return add
 
 
 ML_NODES: dict[str, Callable[[Builder, NodeRecipe], None]] = {
     f"ai.onnx.ml::{name}": add
-    for name, add in {
-        "ArrayFeatureExtractor": _array_feature_extractor,
-        "Binarizer": _binarizer,
-        "FeatureVectorizer": _feature_vectorizer,
-        "Imputer": _imputer,
-        "LabelEncoder": _label_encoder,
-        "LinearClassifier": _linear_classifier,
-        "LinearRegressor": _linear_regressor,
-        "Normalizer": _normalizer,
-        "SVMClassifier": _svm_classifier,
-        "SVMRegressor": _svm_regressor,
-        "Scaler": _scaler,
-        "TreeEnsembleClassifier": _tree_classifier,
-        "TreeEnsembleRegressor": _tree_regressor,
-        "ZipMap": _zip_map,
-    }.items()
+    for name, add in (
+        ("ArrayFeatureExtractor", _array_feature_extractor),
+        ("Binarizer", _binarizer),
+        ("FeatureVectorizer", _feature_vectorizer),
+        ("Imputer", _imputer),
+        ("LabelEncoder", _label_encoder),
+        ("LinearClassifier", _linear_classifier),
+        ("LinearRegressor", _linear_regressor),
+        ("Normalizer", _normalizer),
+        ("OneHotEncoder", _one_hot_encoder),
+        ("SVMClassifier", _svm_classifier),
+        ("SVMRegressor", _svm_regressor),
+        ("Scaler", _scaler),
+        ("TreeEnsemble", _tree_ensemble),
+        ("TreeEnsembleClassifier", _tree_ensemble_classifier),
+        ("TreeEnsembleRegressor", _tree_ensemble_regressor),
+        ("ZipMap", _refused("a sequence of maps; exported with zipmap=False the scores are a tensor")),
+    )
 }

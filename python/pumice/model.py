@@ -151,6 +151,7 @@ class Model:
         *,
         folder: Folder | None = None,
         progress: bool = True,
+        seed: int | None = None,
     ) -> None:
         source = reread(source)
         with Progress("nodes", progress) as bar:
@@ -167,10 +168,11 @@ class Model:
         declared = {value.name: value for value in recipe.outputs}
         results = [_declared(self._value(value), declared.get(value.name)) for value in program.outputs]
         packing = Packing(
-            [one.name for one in recipe.inputs], self._tensors, [one.name for one in recipe.outputs], results
+            [one.name for one in recipe.inputs], self._tensors, [one.name for one in recipe.outputs], results, seed
         )
         self.inputs, self.outputs = packing.inputs, packing.outputs
         self._packing = packing if packing.needed else None
+        self._random = packing.random
         self._input_count = len(self.inputs)
         self._single = len(self.outputs) == 1
         self._outputs = Outputs.named(tuple(value.name for value in self.outputs))
@@ -307,10 +309,20 @@ class Model:
     def device(self) -> DeviceInfo:
         return self.context.info
 
+    @property
+    def seed(self) -> int | None:
+        """Of its random numbers: the one given, else one drawn from the system; None for a model that makes none.
+
+        Another model of the same file and seed makes the same numbers on any device, run by run; the runs of one model differ. A node
+        with a `seed` of its own is not touched by this one.
+        """
+        return self._random.seed if self._random else None
+
     def report(self) -> ModelReport:
         """For every node which kernel and precision run it, and why."""
         info = self.context.info
-        return ModelReport(self.program.report(), f"{info.name} ({info.kind}), {self.context.choice}")
+        device = f"{info.name} ({info.kind}), {self.context.choice}"
+        return ModelReport(self.program.report(), f"{device}; {self._random}" if self._random else device)
 
     def __repr__(self) -> str:
         values = f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
@@ -359,6 +371,7 @@ def load(
     *,
     folder: Folder | None = None,
     progress: bool = True,
+    seed: int | None = None,
 ) -> Model:
     """The model in an ONNX file, in bytes, in a binary file object or in a ModelProto, compiled for a device.
 
@@ -366,7 +379,8 @@ def load(
     folder: where the files lie that hold the weights of a model that is no single file, if not beside it; a model that is not given as a
     path needs one. Such files lie in that folder, also by way of links; what a model says of their checksums is not read.
     progress: a bar on a terminal or in a notebook, where loading takes more than a second.
+    seed: 0 to 2**64 - 1, of the random numbers that the model makes, see Model.seed.
     Raises UnsupportedError with every unsupported node, operator and element type; GraphError where it is not a valid model;
     FileNotFoundError.
     """
-    return Model(source, context, precision, folder=folder, progress=progress)
+    return Model(source, context, precision, folder=folder, progress=progress, seed=seed)

@@ -10,6 +10,7 @@ import numpy as np
 from .compounds import Kind, packed_arrays, unpacked_arrays
 from .element_types import Array
 from .errors import binding_error
+from .random_nodes import RANDOM_STATE, RandomState
 
 
 def sizes_text(shape: Sequence[int | str | None]) -> str:
@@ -35,22 +36,31 @@ class ModelValue(NamedTuple):
 
 
 class Packing:
-    """Sequences and optional values among the inputs and outputs, and the tensors that a program has for them.
+    """Sequences and optional values among the inputs and outputs, and the tensors that a program has for them; the state of random
+    numbers, which a program takes as its last input.
 
     Both are given by the names that the model has, and the program's tensors in the same order.
     """
 
     def __init__(
-        self, inputs: list[str], given: list[ModelValue], outputs: list[str], results: list[ModelValue]
+        self,
+        inputs: list[str],
+        given: list[ModelValue],
+        outputs: list[str],
+        results: list[ModelValue],
+        seed: int | None,
     ) -> None:
-        self._given, self.inputs = _grouped(inputs, given)
+        self.random = RandomState(seed) if any(value.name == RANDOM_STATE for value in given) else None
+        self._given, self.inputs = _grouped([name for name in inputs if name != RANDOM_STATE], given)
         self._results, self.outputs = _grouped(outputs, results)
-        self.needed = any(kind.compound for kind in [*self._given, *self._results])
+        compound = any(kind.compound for kind in [*self._given, *self._results])
+        self.needed = compound or self.random is not None
 
     def parts(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Raises BindingError naming the input."""
         given = zip(values, self._given, self.inputs, strict=True)
-        return tuple(part for value, kind, expected in given for part in _parts(value, kind, expected))
+        parts = tuple(part for value, kind, expected in given for part in _parts(value, kind, expected))
+        return (*parts, self.random.next()) if self.random else parts
 
     def result_parts(self, values: Mapping[str, Any]) -> dict[str, Array]:
         """Of those outputs by name that are no tensors."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from .node_order import in_order, needed
 from .onnx_functions import expanded, schema_of
 from .onnx_tensor import DTYPES, constant_of, dtype_of
 from .opset import NEWEST, OLDEST, UPGRADES, Scope, upgraded
+from .random_nodes import RANDOM_NODES, RANDOM_STATE, STREAM
 from .recipe import (
     Attribute,
     ConstantRecipe,
@@ -53,8 +55,8 @@ def parse(file: ModelFile, whole: bool = False) -> ModelProto:
 
 
 def _is_claimed(op: str, domain: str) -> bool:
-    qualified = f"{domain}::{op}" if domain else op
-    return _pumice.has_operator(op, domain) or qualified in CONTROL_NODES or qualified in UPGRADES
+    named = f"{domain}::{op}" if domain else op
+    return _pumice.has_operator(op, domain) or named in CONTROL_NODES or named in UPGRADES
 
 
 def _check_text(message: Any, file: ModelFile) -> None:
@@ -214,7 +216,8 @@ class _Importer:
         self.constants: dict[str, ConstantRecipe] = {}
         self.inputs: list[InputRecipe] = []
         self.refused: dict[str, str] = {}  # constants that a Recipe cannot hold, and why
-        self.known: set[str] = set()  # inputs and constants, also those refused
+        self.known: set[str] = set() if outer else {RANDOM_STATE}  # inputs and constants, also those refused
+        self.streams: Iterator[int] = outer.streams if outer else itertools.count(1)
 
     def check_opset(self) -> None:
         version = self.opsets.get("")
@@ -295,6 +298,22 @@ class _Importer:
         else:
             self.constants[output] = ConstantRecipe(output, str(array.dtype), list(array.shape), array.tobytes())
 
+    def _numbered(self, node: NodeRecipe) -> NodeRecipe:
+        """Nodes of random numbers read the state, and they and loops of them are told apart."""
+        is_random = not node.domain and node.op in RANDOM_NODES
+        if node.op == "Dropout":
+            is_random = len(node.inputs) > 2 and bool(node.inputs[2]) and not self._is_false(node.inputs[2])
+        if is_random:
+            node = node._replace(inputs=[*node.inputs, RANDOM_STATE])
+        if RANDOM_STATE not in node.reads:
+            return node
+        return node._replace(attributes={**node.attributes, STREAM: next(self.streams)})
+
+    def _is_false(self, name: str) -> bool:
+        if name in self.constants:
+            return not any(bytes(self.constants[name].raw))
+        return self.outer is not None and self.outer._is_false(name)
+
     def check_outputs(self, nodes: list[NodeRecipe]) -> list[InputRecipe]:
         made = self.known.union(self.visible, *(node.outputs for node in nodes))
         outputs = [_declared_output(info) for info in self.graph.output]
@@ -360,7 +379,7 @@ class _Importer:
             self.check_opset()
         self.read_initializers()
         self.read_inputs()
-        nodes = list(self.read_nodes())
+        nodes = [self._numbered(node) for node in self.read_nodes()]
         outputs = self.check_outputs(nodes)
         from_outside = self.visible - self.known.union(*(node.outputs for node in nodes))
         nodes = needed(in_order(nodes, self.known | from_outside), [output.name for output in outputs])
@@ -368,6 +387,8 @@ class _Importer:
         nodes = self.upgraded(nodes)
         reads = [name for node in nodes for name in node.reads] + [output.name for output in outputs]
         used = set(reads)
+        if RANDOM_STATE in used and not self.outer:
+            self.inputs.append(InputRecipe(RANDOM_STATE, "uint32", [4], []))
         constants = {name: constant for name, constant in self.constants.items() if name in used}
         unsupported = self.unsupported + [reason for name, reason in self.refused.items() if name in used]
         captured = [name for name in dict.fromkeys(reads) if name in from_outside]

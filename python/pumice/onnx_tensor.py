@@ -13,14 +13,16 @@ from .recipe import ConstantRecipe, NotExpressible, Place
 
 _MOST_ELEMENTS = 1 << 40  # on an axis
 _MOST_AXES = 32  # of a NumPy array
+_NAMES = {  # in ONNX, where it is another
+    "float64": "DOUBLE",
+    "float32": "FLOAT",
+    "float8_e8m0fnu": "FLOAT8E8M0",
+    "float4_e2m1fn": "FLOAT4E2M1",
+}
 # Element types by their numbers in ONNX files.
 DTYPES = {
     getattr(TensorProto, onnx_name): name
-    for onnx_name, name in (
-        *((dtype.upper(), dtype) for dtype in BITS if dtype not in ("float64", "float32")),
-        ("DOUBLE", "float64"),
-        ("FLOAT", "float32"),
-    )
+    for name, onnx_name in ((dtype, _NAMES.get(dtype, dtype.replace("_", "").upper())) for dtype in BITS)
     if hasattr(TensorProto, onnx_name)
 }
 # The field of a TensorProto that holds the elements where raw_data does not, and NumPy's type of its bits.
@@ -32,8 +34,7 @@ _FIELDS = {
     "uint32": ("uint64_data", "uint32"),
     "float16": ("int32_data", "uint16"),
     "bfloat16": ("int32_data", "uint16"),
-    "int4": ("int32_data", "uint8"),
-    "uint4": ("int32_data", "uint8"),
+    **{dtype: ("int32_data", "uint8") for dtype, bits in BITS.items() if bits < 8 or dtype.startswith("float8")},
     **{dtype: ("int32_data", dtype) for dtype in ("int32", "int16", "int8", "uint16", "uint8", "bool")},
 }
 
@@ -51,7 +52,8 @@ def _raw_bytes(tensor: TensorProto, dtype: str, shape: list[int], file: ModelFil
     if tensor.HasField("raw_data"):
         return tensor.raw_data, None
     field, bits = _FIELDS[dtype]
-    expected = (element_count(shape) + 1) // 2 if BITS[dtype] == 4 else element_count(shape)
+    lanes = max(8 // BITS[dtype], 1)  # of an entry
+    expected = -(-element_count(shape) // lanes)
     values = getattr(tensor, field)
     if len(values) != expected:
         raise graph_error("tensor", tensor.name, f"expected {expected} elements in {field}, given {len(values)}")

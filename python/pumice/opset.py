@@ -15,6 +15,7 @@ from .element_types import Array, numpy_dtype
 from .errors import graph_error
 from .recipe import Attribute, ConstantRecipe, NodeRecipe, NotExpressible, without_trailing_gaps
 
+_INT64 = 7  # TensorProto.DataType
 OLDEST = 7
 NEWEST = 28
 
@@ -227,6 +228,44 @@ def _dft(node: NodeRecipe, scope: Scope) -> Nodes:
     return [node._replace(inputs=[*_padded(node.inputs, 2)[:2], axis], attributes=_without(node, "axis"))]
 
 
+def _group_normalization(node: NodeRecipe, scope: Scope) -> Nodes:
+    """Scale and bias were those of groups."""
+    groups = scope.constant(node, "groups", np.array([node.attributes.get("num_groups", 1)], np.int64))
+    one = scope.constant(node, "one", np.array([1], np.int64))
+    flat = scope.constant(node, "flat", np.array([-1], np.int64))
+    channels, each, shape = (scope.fresh(node, role) for role in ("channels", "each", "shape"))
+    nodes = [
+        NodeRecipe("Shape", channels, [node.inputs[0]], [channels], {"start": 1, "end": 2}),
+        NodeRecipe("Div", each, [channels, groups], [each], {}),
+        NodeRecipe("Concat", shape, [groups, each], [shape], {"axis": 0}),
+    ]
+    inputs = node.inputs[:1]
+    for role, given in zip(("scale", "bias"), node.inputs[1:], strict=False):
+        column, repeated, made = (scope.fresh(node, f"{role}.{step}") for step in ("column", "repeated", "made"))
+        nodes += [
+            NodeRecipe("Unsqueeze", column, [given, one], [column], {}),
+            NodeRecipe("Expand", repeated, [column, shape], [repeated], {}),
+            NodeRecipe("Reshape", made, [repeated, flat], [made], {}),
+        ]
+        inputs.append(made)
+    return [*nodes, node._replace(inputs=inputs)]
+
+
+def _one_hot(node: NodeRecipe, scope: Scope) -> Nodes:
+    """Indices below 0 were nowhere, as one beyond the depth is."""
+    if len(node.inputs) < 2:
+        return [node]
+    indices, depth, below, made = (scope.fresh(node, role) for role in ("indices", "depth", "below", "nowhere"))
+    zero = scope.constant(node, "zero", np.array(0, np.int64))
+    return [
+        NodeRecipe("Cast", indices, node.inputs[:1], [indices], {"to": _INT64}),
+        NodeRecipe("Cast", depth, node.inputs[1:2], [depth], {"to": _INT64}),
+        NodeRecipe("Less", below, [indices, zero], [below], {}),
+        NodeRecipe("Where", made, [below, depth, indices], [made], {}),
+        node._replace(inputs=[made, *node.inputs[1:]]),
+    ]
+
+
 def _refused(why: str) -> Upgrade:
     def upgrade(node: NodeRecipe, scope: Scope) -> Nodes:
         raise NotExpressible(why)
@@ -241,6 +280,8 @@ UPGRADES: dict[str, list[tuple[int, Upgrade]]] = {
     "DFT": [(20, _dft)],
     "Dropout": [(10, _dropout_mask), (12, _dropout)],
     "GridSample": [(20, _grid_sample)],
+    "GroupNormalization": [(21, _group_normalization)],
+    "OneHot": [(11, _one_hot)],
     "Pad": [(11, _pad)],
     "Resize": [(11, _resize)],
     "RoiAlign": [(16, _roi_align)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import onnx
@@ -36,10 +37,11 @@ def _reads(node: NodeProto) -> list[str]:
     return [*node.input, *(name for graph in _subgraphs(node) for name in _captured(graph))]
 
 
-def _incomparable(node: NodeProto) -> str:
-    """Why the reference says nothing of a node; "" where it does."""
-    if node.op_type in _RANDOM:
-        return "random"
+def _incomparable(node: NodeProto, false: Collection[str] = ()) -> str:
+    """Why the reference says nothing of a node; "" where it does. `false`: constants that are."""
+    trains = node.op_type == "Dropout" and len(node.input) > 2 and node.input[2] and node.input[2] not in false
+    if node.op_type in _RANDOM or trains:
+        return "random numbers, compared with none"
     if node.op_type == "Loop" and (len(node.input) < 2 or not node.input[1]):
         return "the reference runs no Loop without a condition"
     if node.op_type == "Loop" and len(node.output) > len(node.input) - 2:
@@ -51,12 +53,12 @@ def _incomparable(node: NodeProto) -> str:
 class ReferenceNode:
     """One node as a model of its own."""
 
-    def __init__(self, name: str, node: NodeProto, model: ModelProto) -> None:
+    def __init__(self, name: str, node: NodeProto, model: ModelProto, false: Collection[str]) -> None:
         self.name = name
         self.op = node.op_type
         self.inputs = list(dict.fromkeys(filter(None, _reads(node))))
         self.outputs = [output for output in node.output if output]
-        self.incomparable = _incomparable(node)
+        self.incomparable = _incomparable(node, false)
         self._node = node
         self._opsets = model.opset_import
         self._evaluator: onnx.reference.ReferenceEvaluator | None = None
@@ -91,8 +93,10 @@ class Reference:
         recipes = [NodeRecipe(node.op_type, name, _reads(node), list(node.output), {}) for name, node in protos.items()]
         known = {*self.constants, *(value.name for value in model.graph.input)}
         ordered = needed(in_order(recipes, known), [value.name for value in model.graph.output])
-        nodes = [ReferenceNode(node.name, protos[node.name], model) for node in ordered]
-        self.nodes = [node for node in nodes if node.op != "Constant"]
-        for node in nodes:
+        for node in ordered:
             if node.op == "Constant":
-                self.constants.update(node.run({}))
+                self.constants.update(ReferenceNode(node.name, protos[node.name], model, ()).run({}))
+        false = {name for name, array in self.constants.items() if array.dtype == bool and not array.any()}
+        self.nodes = [
+            ReferenceNode(node.name, protos[node.name], model, false) for node in ordered if node.op != "Constant"
+        ]

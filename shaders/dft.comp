@@ -1,0 +1,81 @@
+// One pass of a discrete Fourier transform along the middle axis of [outer, points, inner]. After passes of radices
+// whose product is `done`, z(k, j) is the transform of the elements j, j + points / done, .. at frequency k, and lies at
+// k * (points / done) + j: a pass makes those of done * radix from `radix` each. No step needs an order of its own (Stockham).
+// FIRST: reads x, of COMPONENTS (1: real), whose elements past `size` count as 0; SYMMETRIC: those past the middle are the conjugates of
+// those before it; WINDOW: times window; an outer index is a frame of a batch. LAST: writes the first `made` of them to y, of
+// RESULT components, times `scale`. roots: e^(-2 pi i k / points), or their conjugates.
+#version 450
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+layout(local_size_x = 64) in;
+layout(binding = 0) readonly buffer Roots { vec2 roots[]; };
+#if FIRST
+layout(binding = 1) readonly buffer X { sfp x[]; };
+#else
+layout(binding = 1) readonly buffer X { vec2 x[]; };
+#endif
+#if LAST
+layout(binding = 2) buffer Y { sfp y[]; };
+#else
+layout(binding = 2) writeonly buffer Y { vec2 y[]; };
+#endif
+#if WINDOW
+layout(binding = 3) readonly buffer W { sfp window[]; };
+#endif
+layout(push_constant) uniform parameter {
+  uint elements, points, made, inner;
+  uint done, radix;
+  float scale;
+#if FIRST
+  uint size, frames, batch_step, frame_step;
+  uint x_offset, window_offset;
+#endif
+#if LAST
+  uint y_offset;
+#endif
+} p;
+
+vec2 product(vec2 a, vec2 b) { return vec2(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x); }
+
+// Element t of row `outer`, at `inner`.
+vec2 loaded(uint outer, uint t, uint i) {
+#if FIRST
+  bool conjugate = false;
+#if SYMMETRIC
+  conjugate = t > p.points / 2u;
+  if (conjugate) t = p.points - t;
+#endif
+  if (t >= p.size) return vec2(0.0);
+  const uint at = p.x_offset + (outer / p.frames * p.batch_step + outer % p.frames * p.frame_step + t * p.inner + i) * COMPONENTS;
+#if COMPONENTS == 2
+  const vec2 v = vec2(pm_load(x, at), pm_load(x, at + 1u));
+#else
+  const vec2 v = vec2(pm_load(x, at), 0.0);
+#endif
+#if WINDOW
+  return v * pm_load(window, p.window_offset + t);
+#else
+  return conjugate ? vec2(v.x, -v.y) : v;
+#endif
+#else
+  return x[(outer * p.points + t) * p.inner + i];
+#endif
+}
+
+void main() {
+  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  if (id >= p.elements) return;
+  const uint i = id % p.inner, row = id / p.inner, outer = row / p.made, at = row % p.made;
+  const uint following = p.done * p.radix, apart = p.points / following;
+  const uint k = at / apart, first = k % p.done * (p.radix * apart) + at % apart;
+  vec2 sum = vec2(0.0);
+  for (uint s = 0u; s < p.radix; ++s) sum += product(loaded(outer, first + s * apart, i), roots[k * s % following * apart]);
+  sum *= p.scale;
+#if !LAST
+  y[id] = sum;
+#elif RESULT == 2
+  pm_store2(y, p.y_offset + id * 2u, EPILOGUE(sum.x), EPILOGUE(sum.y));
+#else
+  pm_store(y, p.y_offset + id, EPILOGUE(sum.x));
+#endif
+}

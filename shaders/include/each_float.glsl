@@ -1,0 +1,22 @@
+// Makes a dense tensor of floats, one by one: an invocation makes the elements of one word. Before this stands the parameter block `p`
+// with elements and y_offset; after it the kernel defines element(). EPILOGUE(x): what is fused.
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+layout(local_size_x = 64) in;
+layout(binding = 0) writeonly buffer Y { sfp y[]; };
+
+float element(uint id);
+
+void main() {
+  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+#if PM_GRAIN == 2
+  const uint i = id * 2u;
+  if (i >= p.elements) return;
+  const float a = element(i), b = i + 1u < p.elements ? element(i + 1u) : 0.0;
+  pm_store2(y, p.y_offset + i, EPILOGUE(a), EPILOGUE(b));
+#else
+  if (id >= p.elements) return;
+  const float v = element(id);
+  pm_store(y, p.y_offset + id, EPILOGUE(v));
+#endif
+}

@@ -1,0 +1,78 @@
+// Elements of 2, 4 and 8 bits that nothing computes in: packed in words, the first in the low bits. Those of floats are what
+// core/narrow_float.h says of their format, which comes as macros: NARROW_EXPONENT, NARROW_MANTISSA (bits), NARROW_BIAS, NARROW_LARGEST
+// (the code of the largest number), NARROW_SPECIALS (0: NaN is the last code; 1: NaN is that of -0; 2: infinities and NaNs have the last
+// exponent; 3: all are numbers), NARROW_SIGN. NARROW_BITS: of an element.
+#ifndef PM_NARROW_GLSL
+#define PM_NARROW_GLSL
+
+#define NARROW_LANES (32u / uint(NARROW_BITS))
+#define NARROW_LOAD(x, i) (x[(i) / NARROW_LANES] >> (i) % NARROW_LANES * uint(NARROW_BITS) & (1u << NARROW_BITS) - 1u)
+
+#ifdef NARROW_EXPONENT
+const uint NARROW_MAGNITUDE = (1u << NARROW_EXPONENT + NARROW_MANTISSA) - 1u;
+
+// The bits of the float32 that a code means.
+uint pm_narrow_value(uint code) {
+  const uint magnitude = code & NARROW_MAGNITUDE, sign = code & ~NARROW_MAGNITUDE;
+#if NARROW_SPECIALS == 1
+  if (sign != 0u && magnitude == 0u) return 0x7fc00000u;
+#else
+  if (magnitude > NARROW_LARGEST) {
+    const bool is_infinite = NARROW_SPECIALS == 2 && magnitude == NARROW_LARGEST + 1u;
+    return (is_infinite ? 0x7f800000u : 0x7fc00000u) | (sign != 0u ? 0x80000000u : 0u);
+  }
+#endif
+  const uint exponent = magnitude >> NARROW_MANTISSA, fraction = magnitude & (1u << NARROW_MANTISSA) - 1u;
+  uint bits = exponent + uint(127 - NARROW_BIAS) << 23 | fraction << 23 - NARROW_MANTISSA;
+#if NARROW_SIGN
+  if (exponent == 0u) bits = floatBitsToUint(float(fraction) * uintBitsToFloat(uint(128 - NARROW_BIAS - NARROW_MANTISSA) << 23));
+#else
+  if (exponent == 0u) bits = 0x400000u;
+#endif
+  return bits | (sign != 0u ? 0x80000000u : 0u);
+}
+
+// The code of a float32, by its bits: rounded to nearest, a half to even; of formats without a sign,
+// which have no mantissa and take the magnitude, ROUND 1: up, 2: down, 3: to nearest, a half up. One too
+// large becomes the largest where `saturate` is set, else infinity or NaN.
+uint pm_narrow_code(uint bits, bool saturate) {
+  const uint magnitude = bits & 0x7fffffffu;
+  const uint sign = NARROW_SIGN != 0 ? bits >> 31 << NARROW_EXPONENT + NARROW_MANTISSA : 0u;
+#if NARROW_SPECIALS == 0
+  const uint nan = NARROW_LARGEST + 1u | sign;
+#elif NARROW_SPECIALS == 1
+  const uint nan = NARROW_MAGNITUDE + 1u;
+#elif NARROW_SPECIALS == 2
+  const uint nan = NARROW_LARGEST + 1u | 1u << NARROW_MANTISSA - 1 | sign;
+#else
+  const uint nan = sign ^ NARROW_MAGNITUDE + 1u;  // 0: there is none
+#endif
+  if (magnitude > 0x7f800000u) return nan;
+#if !NARROW_SIGN
+  if (magnitude == 0x7f800000u) return nan;
+#endif
+  const uint shift = uint(23 - NARROW_MANTISSA);
+#if ROUND == 1
+  uint code = magnitude <= 1u << shift - 1u ? 0u : magnitude + ((1u << shift) - 1u) >> shift;
+#elif ROUND == 2
+  uint code = magnitude >> shift;
+#elif ROUND == 3
+  uint code = magnitude + (magnitude == 1u << shift - 1u ? 0u : 1u << shift - 1u) >> shift;
+#else
+  uint code = magnitude + (1u << shift - 1u) - 1u + (magnitude >> shift & 1u) >> shift;
+#endif
+#if NARROW_SIGN
+  code -= uint(127 - NARROW_BIAS) << NARROW_MANTISSA;
+  if (magnitude < uint(128 - NARROW_BIAS) << 23)
+    code = uint(roundEven(uintBitsToFloat(magnitude) * uintBitsToFloat(uint(126 + NARROW_BIAS + NARROW_MANTISSA) << 23)));
+#endif
+  if (code > NARROW_LARGEST) {
+    if (NARROW_SPECIALS == 2 && !saturate) return NARROW_LARGEST + 1u | sign;
+    if (NARROW_SPECIALS != 3 && !saturate) return nan;
+    code = NARROW_LARGEST;
+  }
+  return NARROW_SPECIALS == 1 && code == 0u ? 0u : code | sign;
+}
+#endif
+
+#endif

@@ -1,0 +1,44 @@
+// Elements of 2, 4 and 8 bits (include/narrow.glsl) as float32, or as int32 (INTEGERS), and back (ENCODE): an invocation makes one word.
+// SIGNED: of integers. A float that becomes an integer is truncated and held to its range; NaN becomes 0.
+#version 450
+#include "include/narrow.glsl"
+layout(local_size_x = 64) in;
+layout(binding = 0) readonly buffer X { X_TYPE x[]; };
+layout(binding = 1) writeonly buffer Y { uint y[]; };
+layout(push_constant) uniform parameter {
+  uint elements;
+  uint x_offset, y_offset;
+} p;
+
+uint code_of(X_TYPE v) {
+#ifdef NARROW_EXPONENT
+  return pm_narrow_code(v, SATURATE != 0);
+#elif INTEGERS
+  return v;
+#else
+  const float low = SIGNED != 0 ? -float(1u << NARROW_BITS - 1) : 0.0, high = low + float((1u << NARROW_BITS) - 1u);
+  const float f = uintBitsToFloat(v);
+  return uint(int(f > low ? f < high ? f : high : f <= low ? low : 0.0));
+#endif
+}
+
+void main() {
+  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+#if ENCODE
+  const uint first = id * NARROW_LANES;
+  if (first >= p.elements) return;
+  uint word = 0u;
+  for (uint k = 0u; k < NARROW_LANES && first + k < p.elements; ++k)
+    word |= (code_of(x[p.x_offset + first + k]) & (1u << NARROW_BITS) - 1u) << k * NARROW_BITS;
+  y[p.y_offset / NARROW_LANES + id] = word;
+#else
+  if (id >= p.elements) return;
+  const uint code = NARROW_LOAD(x, p.x_offset + id);
+#ifdef NARROW_EXPONENT
+  y[p.y_offset + id] = pm_narrow_value(code);
+#else
+  const int value = SIGNED != 0 ? bitfieldExtract(int(code), 0, NARROW_BITS) : int(code);
+  y[p.y_offset + id] = INTEGERS != 0 ? uint(value) : floatBitsToUint(float(value));
+#endif
+#endif
+}

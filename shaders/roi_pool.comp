@@ -1,0 +1,35 @@
+// The largest element in each of height x width cells of boxes [image, left, top, right, bottom], whose corners are rounded to whole
+// elements; 0 where a cell is empty.
+#version 450
+layout(push_constant) uniform parameter {
+  uint elements, channels, rows, columns;
+  uint height, width;
+  float scale;
+  uint x_offset, rois_offset, y_offset;
+} p;
+#include "include/each_float.glsl"
+layout(binding = 1) readonly buffer X { sfp x[]; };
+layout(binding = 2) readonly buffer R { sfp rois[]; };
+
+int corner(uint box, uint k) {
+  const float at = pm_load(rois, p.rois_offset + box * 5u + k) * p.scale;
+  return int(sign(at) * floor(abs(at) + 0.5));
+}
+
+// The first element of a cell and the one past its last.
+ivec2 cell(int first, int last, uint index, uint count, uint size) {
+  const float each = float(max(last - first + 1, 1)) / float(count);
+  return clamp(ivec2(floor(float(index) * each), ceil(float(index + 1u) * each)) + first, ivec2(0), ivec2(size));
+}
+
+float element(uint id) {
+  const uint plane = id / p.width / p.height, box = plane / p.channels;
+  const ivec2 across = cell(corner(box, 1u), corner(box, 3u), id % p.width, p.width, p.columns);
+  const ivec2 down = cell(corner(box, 2u), corner(box, 4u), id / p.width % p.height, p.height, p.rows);
+  if (across.x >= across.y || down.x >= down.y) return 0.0;
+  const uint image = p.x_offset + (uint(pm_load(rois, p.rois_offset + box * 5u)) * p.channels + plane % p.channels) * p.rows * p.columns;
+  float most = pm_load(x, image + uint(down.x) * p.columns + uint(across.x));
+  for (int row = down.x; row < down.y; ++row)
+    for (int column = across.x; column < across.y; ++column) most = max(most, pm_load(x, image + uint(row) * p.columns + uint(column)));
+  return most;
+}
