@@ -61,7 +61,7 @@ class AnySizeVit(nn.Module):
 
     def __init__(self, width: int = 24) -> None:
         super().__init__()
-        self.patches = nn.Conv2d(3, width, patch, patch)
+        self.patches = nn.Conv2d(3, width, 8, 8)
         self.firsts = nn.Parameter(torch.zeros(1, 4, width))
         self.positions = nn.Parameter(torch.zeros(1, width, 5, 5))
         self.blocks = nn.ModuleList(Block(width, 3) for _ in range(2))
