@@ -20,15 +20,21 @@ void make_all_outputs(ProgramGraph& graph) {
 ProgramGraph prepare(const Graph& graph, const GraphPart& part, const ProgramOptions& options) {
   ProgramGraph prepared(graph, part, options);
   if (options.keep_all) make_all_outputs(prepared);
+  const bool fuses = options.fuse && !options.keep_all;
+  if (fuses) {
+    recognise_integers(prepared);
+    recognise_blocks(prepared);
+  }
   fold_constants(prepared);
   remove_dead_nodes(prepared);
-  if (options.fuse && !options.keep_all) {
+  if (fuses) {
+    recognise_norms(prepared);
     recognise_attention(prepared);
     recognise_patterns(prepared);
   }
   set_precision(prepared);
   find_host_nodes(prepared);
-  if (options.fuse && !options.keep_all) fuse(prepared);
+  if (fuses) fuse(prepared);
   return prepared;
 }
 

@@ -21,6 +21,13 @@ class Absorbed {
 
 // Gelu, Swish, the normalisations of rows, and the bias of a product with a constant matrix.
 void recognise_patterns(ProgramGraph& graph);
+// Convolutions and matrix products of DequantizeLinear whose result is quantized again. Before constants are folded, which would make
+// floats of their weights.
+void recognise_integers(ProgramGraph& graph);
+// Products with a known matrix of few bits, which folding would make floats of too.
+void recognise_blocks(ProgramGraph& graph);
+// BatchNormalization after a convolution with known weights.
+void recognise_norms(ProgramGraph& graph);
 // Attention: softmax(scale q k^T + mask) v, whose probabilities nobody else reads, with the transpositions around it.
 void recognise_attention(ProgramGraph& graph);
 

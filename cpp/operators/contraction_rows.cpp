@@ -1,5 +1,6 @@
 // Convolutions, matrix products and determinants.
 #include "core/error.h"
+#include "operators/block_product.h"
 #include "operators/einsum.h"
 #include "operators/families.h"
 #include "operators/requantize.h"
@@ -263,6 +264,19 @@ Rows contraction_rows() {
            {},
            0,
            pack_matmul},
+          // With a matrix [columns, depth] of few bits, and a scale and a zero point for each block of the depth.
+          {"pumice::BlockMatMul",
+           Skeleton::contraction,
+           {{value("a", kFloats), value("w", set_of(DType::int4, DType::uint4, DType::int8, DType::uint8), 'W'), value("scale", kFloats),
+             optional_value("zero", set_of(DType::int4, DType::uint4, DType::int8, DType::uint8), 'W')},
+            {value("y", kFloats)},
+            {required("block_size", AttributeKind::integer)},
+            1},
+           shape_of_block_matmul,
+           lower_block_matmul,
+           {},
+           0,
+           pack_block_matmul},
           {"MatMulInteger",
            Skeleton::contraction,
            {{value("a", kBytes, 'A'), value("b", kBytes, 'B'), optional_value("a_zero_point", kBytes, 'A'),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .block_nodes import BLOCK_NODES
 from .composed_nodes import COMPOSED_NODES
 from .compounds import Kind, Made, kind_of
 from .errors import graph_error
@@ -76,6 +77,7 @@ CONTROL_NODES: ControlNodes = {
     "If": _add_if,
     "Loop": add_loop,
     "Scan": add_scan,
+    **BLOCK_NODES,
     **COMPOSED_NODES,
     **ML_NODES,
     **RANDOM_NODES,
