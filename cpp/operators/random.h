@@ -1,6 +1,8 @@
 // The kinds of random numbers that one kernel makes.
 #pragma once
 
+#include <cstdint>
+
 #include <string_view>
 
 namespace pumice {
