@@ -55,7 +55,11 @@ class IntegerSearch {
 
  private:
   const GraphValue& value(ValueId id) const { return graph_.value(id); }
-  std::optional<double> number(ValueId id) const { return flow_.number(id); }
+  // A constant of one element.
+  std::optional<double> number(ValueId id) const {
+    const auto& constant = value(id).constant;
+    return constant && constant->desc.elements() == 1 ? std::optional(constant->as_double()[0]) : std::nullopt;
+  }
 
   static ValueId zero_of(const ProgramNode& node) { return node.inputs.size() > 2 ? node.inputs[2] : kAbsent; }
 

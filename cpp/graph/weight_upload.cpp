@@ -47,9 +47,12 @@ class Uploader {
         weights_(weights),
         persistent_(persistent),
         steps_(weights.sources.size()) {
-    for (const PlannedStep& step : weights.initialization->steps)
+    size_t source = 0;
+    for (const PlannedStep& step : weights.initialization->steps) {
       for (const PlannedOperand& operand : step.operands)
-        if (operand.place == Place::input) steps_[operand.index - inputs_].push_back(&step);
+        if (operand.place == Place::input) source = operand.index - inputs_;
+      steps_[source].push_back(&step);  // one without a source reads what the step before it has made
+    }
   }
 
   void run(const std::shared_ptr<InitializationState>& state, const CompileProgress& progress) {

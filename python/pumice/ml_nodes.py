@@ -406,6 +406,6 @@ ML_NODES: dict[str, Callable[[Builder, NodeRecipe], None]] = {
         ("TreeEnsemble", _tree_ensemble),
         ("TreeEnsembleClassifier", _tree_ensemble_classifier),
         ("TreeEnsembleRegressor", _tree_ensemble_regressor),
-        ("ZipMap", _refused("a sequence of maps; exported with zipmap=False the scores are a tensor")),
+        ("ZipMap", _refused("dictionaries in a sequence; exported with zipmap=False the scores are a tensor")),
     )
 }

@@ -334,8 +334,9 @@ class _Importer:
             schema = None if node.domain or node.op not in CONTROL_NODES else schema_of(node.op, version, "")
             if not schema:
                 continue
+            given = [name for name in node.inputs if name != RANDOM_STATE]
             for what, names, roles, most in (
-                ("input", node.inputs, schema.inputs, schema.max_input),
+                ("input", given, schema.inputs, schema.max_input),
                 ("output", node.outputs, schema.outputs, schema.max_output),
             ):
                 needed_roles = [i for i, role in enumerate(roles) if role.option == role.option.Single]
