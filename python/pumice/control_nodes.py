@@ -80,6 +80,31 @@ def _add_dropout(builder: Builder, node: NodeRecipe) -> None:
         builder.keep(node.outputs[1:], (mask,))
 
 
+def _add_batch_normalization(builder: Builder, node: NodeRecipe) -> None:
+    """In training it takes the statistics of its input; exporters leave that where weights are standardised."""
+    if node.attributes.get("training_mode", 0) != 1:
+        builder.add_plain(node)
+        return
+    x, scale, bias, *before = (builder.tensor(name) for name in node.inputs)
+    if x.shape is None:
+        raise graph_error("node", node.name, "expected an input of known rank")
+    helper, axes = builder.helper, np.array([axis for axis in range(len(x.shape)) if axis != 1])
+    mean = helper(node, "ReduceMean", x, axes, keepdims=1)
+    apart = helper(node, "Sub", x, mean)
+    variance = helper(node, "ReduceMean", helper(node, "Mul", apart, apart), axes, keepdims=0)
+    mean = helper(node, "Squeeze", mean, axes)
+    epsilon, momentum = (node.attributes.get(name, value) for name, value in (("epsilon", 1e-5), ("momentum", 0.9)))
+    options = {"output": node.outputs[0], "epsilon": epsilon}
+    made: list[Made] = [helper(node, "BatchNormalization", x, scale, bias, mean, variance, **options)]
+    for running, now in zip(before, (mean, variance), strict=True):
+        kept = helper(node, "Mul", running, helper(node, "CastLike", np.array(momentum, np.float32), running))
+        new = helper(node, "CastLike", np.array(1 - momentum, np.float32), running)
+        made.append(helper(node, "Add", kept, helper(node, "Mul", helper(node, "CastLike", now, running), new)))
+    for name, value in zip(node.outputs, made, strict=False):
+        if name:
+            builder.keep([name], (value,))
+
+
 def _add_one_hot(builder: Builder, node: NodeRecipe) -> None:
     """Its indices and its depth may be of any numbers."""
     converted = list(node.inputs)
@@ -93,6 +118,7 @@ def _add_one_hot(builder: Builder, node: NodeRecipe) -> None:
 
 CONTROL_NODES: ControlNodes = {
     "AffineGrid": add_affine_grid,
+    "BatchNormalization": _add_batch_normalization,
     "Dropout": _add_dropout,
     "If": _add_if,
     "Loop": add_loop,

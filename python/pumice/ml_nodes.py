@@ -336,10 +336,12 @@ def _tree_regressor(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _tree_classifier(builder: Builder, node: NodeRecipe) -> None:
-    """Where the leaves speak of one class of two, the other has what is left."""
+    """Where the leaves speak of the first class of two alone, that is the second one's score, and the first has what is left."""
     labels = _labels(builder, node, "classlabels_int64s")
     total = _totals(builder, node, "class", len(labels))
     spoken = np.unique(_numbers(node, "class_ids", np.int64))
+    if len(labels) == 2 and spoken.tolist() == [1]:
+        raise _refuse(builder, node, "two classes, of which the leaves speak of the second alone")
     if len(labels) != 2 or len(spoken) != 1:
         _keep(builder, node, _best_label(builder, node, total, labels), _transformed(builder, node, total))
         return

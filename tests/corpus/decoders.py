@@ -211,7 +211,7 @@ class ScannedMamba(nn.Module):
 
         from torch._higher_order_ops.scan import scan
 
-        last, seen = scan(step, torch.zeros_like(added[0]), (kept, added), dim=0)
+        _, seen = scan(step, torch.zeros_like(added[0]), (kept, added), dim=0)
         return seen.transpose(0, 1)
 
 
