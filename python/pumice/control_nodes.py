@@ -94,8 +94,14 @@ def _add_batch_normalization(builder: Builder, node: NodeRecipe) -> None:
     variance = helper(node, "ReduceMean", helper(node, "Mul", apart, apart), axes, keepdims=0)
     mean = helper(node, "Squeeze", mean, axes)
     epsilon, momentum = (node.attributes.get(name, value) for name, value in (("epsilon", 1e-5), ("momentum", 0.9)))
-    options = {"output": node.outputs[0], "epsilon": epsilon}
-    made: list[Made] = [helper(node, "BatchNormalization", x, scale, bias, mean, variance, **options)]
+    if not isinstance(epsilon, float) or not isinstance(momentum, float):
+        raise graph_error(
+            "node", node.name, f"expected numbers as epsilon and momentum, given {epsilon!r} and {momentum!r}"
+        )
+    output = node.outputs[0]
+    made: list[Made] = [
+        helper(node, "BatchNormalization", x, scale, bias, mean, variance, output=output, epsilon=epsilon)
+    ]
     for running, now in zip(before, (mean, variance), strict=True):
         kept = helper(node, "Mul", running, helper(node, "CastLike", np.array(momentum, np.float32), running))
         new = helper(node, "CastLike", np.array(1 - momentum, np.float32), running)
