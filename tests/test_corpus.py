@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -33,10 +35,19 @@ HALVES = (  # run in fp16 too
     "wav2vec2.script",
     "whisper_decoder.script",
 )
+COPIES = (".script", ".fp16", "_int8")  # of models that the fast tier runs as well, most of them
+SAMPLE = ("bert.script", "llama.script", "bert.qdq_int8", "gpt2.dynamic_int8", "resnet.qdq_int8", "t5.fp16", "vit.fp16")
 EXPORTED_AGAIN = ("alibi", "gan_generator", "script_if", "sklearn_logistic", "gru")
 
 
-@pytest.mark.parametrize("name", sorted(set(store.names()) - set(REFUSED)))
+def accepted() -> Iterator[Any]:
+    for name in store.names():
+        if name not in REFUSED:
+            slow = name.endswith(COPIES) and name not in SAMPLE
+            yield pytest.param(name, marks=[pytest.mark.slow] if slow else [])
+
+
+@pytest.mark.parametrize("name", accepted())
 def test_a_model_gives_what_onnx_runtime_gives(name: str, context: pumice.Context) -> None:
     pytest.importorskip("onnxruntime")
     stored = store.load(name)
@@ -44,7 +55,9 @@ def test_a_model_gives_what_onnx_runtime_gives(name: str, context: pumice.Contex
         assert run.worst_error(stored, model, run.reference(stored.model)) <= run.tolerance(stored)
 
 
-@pytest.mark.parametrize("name", HALVES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in SAMPLE else [pytest.mark.slow]) for name in HALVES]
+)
 def test_a_model_in_halves_is_as_close_as_its_depth_allows(name: str, context: pumice.Context) -> None:
     pytest.importorskip("onnxruntime")
     stored = store.load(name)

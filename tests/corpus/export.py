@@ -80,9 +80,7 @@ def exported(case: Case, exporter: str, dtype: torch.dtype = torch.float32) -> o
         return made
     torch.manual_seed(0)
     module = case.make()
-    if isinstance(module, torch.jit.ScriptModule):
-        module = module.eval()
-    else:
+    if not isinstance(module, torch.jit.ScriptModule):  # which is seeded already
         module = seeded(module).to(dtype)
     example = tuple(
         torch.from_numpy(array).to(dtype) if array.dtype == np.float32 else torch.from_numpy(array)

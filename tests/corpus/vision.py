@@ -221,6 +221,31 @@ class Inception(nn.Module):
         return F.log_softmax(self.head(F.adaptive_avg_pool2d(x, 1).flatten(1)), 1)
 
 
+class Standardised(nn.Conv2d):
+    """Its weights have mean 0 and variance 1 in each filter, by a norm that takes its statistics as it runs."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = self.weight.reshape(1, self.out_channels, -1)
+        weight = F.batch_norm(rows, None, None, training=True, momentum=0.0, eps=1e-5).reshape_as(self.weight)
+        return F.conv2d(x, weight * 0.2, self.bias, self.stride, self.padding)
+
+
+class NormFree(nn.Module):
+    """Residuals without norms; every branch is scaled by what its input's variance is expected to be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = Standardised(3, 16, 3, 2, 1)
+        self.convs = nn.ModuleList(Standardised(16, 16, 3, padding=1) for _ in range(3))
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = self.stem(image)
+        for number, conv in enumerate(self.convs):
+            x = x + 0.2 * conv(F.silu(x) * 1.78 / (1 + 0.04 * number) ** 0.5)
+        return self.head(F.silu(x).mean((2, 3)))
+
+
 PICTURES = [{"batch": 2}, {"batch": 1}]
 IMAGE = {"image": floats("batch", 3, 64, 64)}
 SMALL = {"image": floats("batch", 3, 33, 35)}
@@ -254,5 +279,6 @@ CASES = [
     Case("convnext", ConvNext, IMAGE, ["scores"], PICTURES, variants=("fp16",)),
     Case("densenet", Dense, SMALL, ["scores"], PICTURES),
     Case("shufflenet", Shuffled, SMALL, ["scores"], PICTURES),
+    Case("norm_free", NormFree, SMALL, ["scores"], PICTURES),
     Case("inception", Inception, SMALL, ["scores"], PICTURES),
 ]
