@@ -115,6 +115,16 @@ def broadcast(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.V
     return attend(graph, graph.add("MatMul", q, one), last)
 
 
+def whole(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Value) -> pumice.Value:
+    """ONNX's operator behind transpositions and before one, with heads that are shared."""
+    q, k, v = (
+        graph.add("Transpose", graph.add("Transpose", x, perm=[0, 2, 1, 3]), perm=[0, 2, 1, 3]) for x in (q, k, v)
+    )
+    k, v = (graph.add("Slice", x, np.array([1]), np.array([2]), np.array([1])) for x in (k, v))
+    mixed = graph.add("Attention", q, k, v, mask(ROWS, KEYS), is_causal=1, softcap=3.0, right_window_size=9)
+    return graph.add("Transpose", mixed, perm=[0, 2, 1, 3])
+
+
 RECOGNISED: dict[Build, int] = {  # and how many dispatches are left
     scaled_after: 1,
     scaled_before: 1,
@@ -126,6 +136,7 @@ RECOGNISED: dict[Build, int] = {  # and how many dispatches are left
     widened: 1,
     by_rows: 4,
     broadcast: 5,
+    whole: 7,
 }
 SYMBOLIC = (scaled_by_its_size, transposed_in_rows)  # the others meet masks of fixed sizes
 

@@ -1,6 +1,7 @@
 #include "graph/recognition.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -52,6 +53,7 @@ struct Match {
   double hidden = -std::numeric_limits<double>::infinity();  // the score of what a bool mask hides
   bool zero_empty = false;
   const ProgramNode* transposed = nullptr;  // the result
+  const ProgramNode* whole = nullptr;       // ONNX's operator, where it is that
   std::vector<uint32_t> rows;               // of the report: what is taken up
 };
 
@@ -68,10 +70,26 @@ class AttentionSearch {
     if (!find_product(softmax.outputs[0]) || !find_scores(softmax.inputs[0], rank)) return {};
     found_.v = side(found_.product->inputs[1], identity(rank), nullptr);
     if (found_.v.axes.size() != rank || !all_floats()) return {};
-    const ProgramNode* reader = flow_.only_reader(found_.product->outputs[0]);
-    if (reader && reader->row->name == "Transpose") found_.transposed = reader;
-    if (found_.transposed) take(*found_.transposed);
+    find_transposed();
     return found_;
+  }
+
+  // ONNX's operator between transpositions.
+  std::optional<Match> match_whole(const ProgramNode& node) {
+    found_ = {};
+    const auto given = [](const std::vector<ValueId>& values, size_t i) { return i < values.size() && values[i] != kAbsent; };
+    for (size_t i = 1; i < 4; ++i)
+      if (given(node.outputs, i) || given(node.inputs, i + 3)) return {};
+    const auto shape = graph_.value(node.inputs[0]).shape;
+    if (!shape || shape->size() != 4 || shape->back() < 1) return {};
+    found_.whole = found_.product = &node;
+    found_.scale.number = node.attributes.real("scale", 1 / std::sqrt(static_cast<double>(shape->back())));
+    found_.q = side(node.inputs[0], identity(4), nullptr), found_.k = side(node.inputs[1], identity(4), nullptr);
+    found_.v = side(node.inputs[2], identity(4), nullptr);
+    if (given(node.inputs, 3)) found_.mask = node.inputs[3];
+    find_transposed();
+    const bool all_ranks = found_.q.axes.size() == 4 && found_.k.axes.size() == 4 && found_.v.axes.size() == 4;
+    return all_ranks && all_floats() && !found_.rows.empty() ? std::optional(found_) : std::nullopt;
   }
 
  private:
@@ -82,6 +100,13 @@ class AttentionSearch {
   bool all_floats() const {
     const auto is_working = [&](ValueId id) { return is_working_float(value(id).dtype); };
     return is_working(found_.q.value) && is_working(found_.k.value) && is_working(found_.v.value);
+  }
+
+  void find_transposed() {
+    const ProgramNode* reader = flow_.only_reader(found_.product->outputs[0]);
+    if (!reader || reader->row->name != "Transpose") return;
+    found_.transposed = reader;
+    take(*reader);
   }
 
   // Changes nothing but the kind of floats.
@@ -277,6 +302,13 @@ Attributes attributes_of(const Match& match, size_t rank) {
   attributes.set("hidden", match.hidden);
   attributes.set("mask_hides", static_cast<int64_t>(match.mask_hides));
   attributes.set("zero_empty", static_cast<int64_t>(match.zero_empty));
+  if (match.whole) {
+    const Attributes& given = match.whole->attributes;
+    attributes.set("grouped", int64_t{1});
+    attributes.set("zero_empty", int64_t{1});
+    attributes.set("softcap", given.real("softcap", 0));
+    for (const auto name : {"is_causal", "left_window_size", "right_window_size"}) attributes.set(name, given.integer(name));
+  }
   attributes.set("q_axes", match.q.axes);
   attributes.set("k_axes", match.k.axes);
   attributes.set("v_axes", match.v.axes);
@@ -322,9 +354,10 @@ void recognise_attention(ProgramGraph& graph) {
   Absorbed absorbed(graph);
   std::optional<AttentionSearch> search;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    if (graph.nodes[i].row->name != "Softmax") continue;
+    const std::string_view op = graph.nodes[i].row->name;
+    if (op != "Softmax" && op != "Attention") continue;
     if (!search) search.emplace(graph);
-    const auto match = search->match(graph.nodes[i]);
+    const auto match = op == "Softmax" ? search->match(graph.nodes[i]) : search->match_whole(graph.nodes[i]);
     if (!match) continue;
     const auto at = static_cast<size_t>(match->product - graph.nodes.data());
     std::optional<size_t> gone;

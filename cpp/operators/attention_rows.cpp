@@ -125,6 +125,14 @@ AttentionMask mask_of(const LowerContext& node, const TensorDesc& desc) {
   return mask;
 }
 
+// Which keys a row sees, by its place after those of the past.
+void limit(Attention& a, const Attributes& attributes, int64_t past) {
+  const int64_t before = attributes.integer("left_window_size", -1),
+                after = attributes.integer("is_causal", 0) != 0 ? 0 : attributes.integer("right_window_size", -1);
+  if (before >= 0) a.first = past - before;
+  if (after >= 0) a.last = past + after;
+}
+
 }  // namespace
 
 void lower_attention(LowerContext& node) {
@@ -136,10 +144,7 @@ void lower_attention(LowerContext& node) {
   if (node.has_input(kCounts)) a.counts = node.in(kCounts);
   a.scale = attributes.real("scale", 1 / std::sqrt(static_cast<double>(a.q.size())));
   a.softcap = attributes.real("softcap", 0);
-  const int64_t past = node.has_input(kPastKey) ? node.input(kPastKey).shape[2] : 0, before = attributes.integer("left_window_size", -1),
-                after = attributes.integer("is_causal", 0) != 0 ? 0 : attributes.integer("right_window_size", -1);
-  if (before >= 0) a.first = past - before;
-  if (after >= 0) a.last = past + after;
+  limit(a, attributes, node.has_input(kPastKey) ? node.input(kPastKey).shape[2] : 0);
   if (!node.has_output(kScores)) return add_attention(node, a);
   add_attention(node, a, static_cast<Scores>(attributes.integer("qk_matmul_output_mode", 0)), node.out(kScores));
 }
@@ -160,13 +165,19 @@ std::vector<int64_t> axes_of(const ShapeContext& node, std::string_view name, si
   return axes;
 }
 
-// Leading axes of q, k, v and the mask broadcast.
+// Leading axes of q, k, v and the mask broadcast; with `grouped` they are those of ONNX's operator.
 void shape_of_recognised(ShapeContext& node) {
   const size_t rank = node.input(kQ).shape.size();
   const auto seen = [&](Input input, std::string_view axes) { return ordered(node.input(input).shape, axes_of(node, axes, rank)); };
   const Shape q = seen(kQ, "q_axes"), k = seen(kK, "k_axes"), v = seen(kV, "v_axes");
   if (q.back() != k.back() || k[rank - 2] != v[rank - 2])
     node.fail("queries " + to_string(q) + ", keys " + to_string(k) + " and values " + to_string(v) + " do not fit");
+  if (node.attributes().integer("grouped", 0) != 0) {
+    if (q[0] != k[0] || k[0] != v[0] || k[1] != v[1] || (k[1] == 0 ? q[1] != 0 : q[1] % k[1] != 0))
+      node.fail("queries " + to_string(q) + ", keys " + to_string(k) + " and values " + to_string(v) + " do not fit");
+    check_mask(node, {q[0], q[1], q[2], k[2]});
+    return node.output(kY, node.input(kQ).dtype, ordered({q[0], q[1], q[2], v[3]}, axes_of(node, "y_axes", rank)));
+  }
   const auto leading = [&](const Shape& shape) {
     return Shape(shape.begin(), shape.end() - std::min<std::ptrdiff_t>(2, std::ssize(shape)));
   };
@@ -205,16 +216,19 @@ void lower_recognised_attention(LowerContext& node) {
   std::vector<int64_t> places(y_axes.size());
   for (size_t i = 0; i < y_axes.size(); ++i) places[static_cast<size_t>(y_axes[i])] = static_cast<int64_t>(i);
   Attention a{side(kQ, "q_axes"), side(kK, "k_axes"), side(kV, "v_axes"), heads_of(node, node.output(kY), node.out(kY), places)};
+  const bool grouped = attributes.integer("grouped", 0) != 0;
   for (Heads* heads : {&a.q, &a.k, &a.v}) broadcast(*heads, 0, a.y.batch());
   broadcast(a.q, 1, a.y.heads());
-  if (a.k.heads() != a.v.heads())
+  if (!grouped && a.k.heads() != a.v.heads())
     for (Heads* heads : {&a.k, &a.v}) broadcast(*heads, 1, a.y.heads());
   if (node.has_input(kMask)) {
     a.mask = mask_of(node, node.input(kMask));
-    a.mask->keys = a.k.rows();
+    if (!grouped) a.mask->keys = a.k.rows();
     a.mask->hides = attributes.integer("mask_hides") != 0;
     a.mask->hidden = attributes.real("hidden");
   }
+  a.softcap = attributes.real("softcap", 0);
+  limit(a, attributes, 0);
   a.scale = attributes.real("scale");
   a.zero_empty = attributes.integer("zero_empty") != 0;
   const auto divisors = static_cast<size_t>(attributes.integer("divisors"));
@@ -252,8 +266,9 @@ Rows attention_rows() {
        Skeleton::contraction,
        {{floats("q"), floats("k"), floats("v"), optional_value("mask", kFloats | kBool), {"scales", kFloats, true, true}},
         {floats("y")},
-        {integer("divisors", 0), real("hidden", -std::numeric_limits<double>::infinity()), required("k_axes", AttributeKind::integers),
-         integer("mask_hides", 0), required("q_axes", AttributeKind::integers), real("scale", 1),
+        {integer("divisors", 0), integer("grouped", 0), real("hidden", -std::numeric_limits<double>::infinity()), integer("is_causal", 0),
+         required("k_axes", AttributeKind::integers), integer("left_window_size", -1), integer("mask_hides", 0),
+         required("q_axes", AttributeKind::integers), integer("right_window_size", -1), real("scale", 1), real("softcap", 0),
          required("v_axes", AttributeKind::integers), required("y_axes", AttributeKind::integers), integer("zero_empty", 0)},
         2,
         4},

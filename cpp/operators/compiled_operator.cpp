@@ -10,6 +10,7 @@ namespace {
 
 constexpr uint64_t kWordsPerInvocation = 4;  // of copy_words.comp
 constexpr uint64_t kCopyAlignment = 256;
+constexpr std::string_view kCopyShader = "copy_words.comp";
 
 struct RangeLimits {
   uint64_t alignment, largest;
@@ -63,6 +64,10 @@ BufferRange resolve(const PlannedStep& step, size_t position, const BufferRange&
   return {base.buffer, begin - slack, bytes};
 }
 
+bool is_same(const BufferRange& a, const BufferRange& b) {
+  return a.buffer == b.buffer && a.offset == b.offset;
+}
+
 std::shared_ptr<Buffer> uploaded(const std::shared_ptr<Context>& context, const std::vector<std::byte>& bytes) {
   if (bytes.empty()) return {};
   auto buffer = Buffer::create(context, bytes.size());
@@ -77,6 +82,10 @@ uint32_t descriptor_count(const std::vector<PlannedStep>& steps) {
 }
 
 }  // namespace
+
+bool is_copy(const PlannedStep& step) {
+  return step.kernel->name() == kCopyShader;
+}
 
 void append_dispatches(const Context& context, const std::vector<PlannedStep>& steps, const BoundRanges& ranges,
                        const BufferRange& host_values, std::vector<Dispatch>& dispatches) {
@@ -96,13 +105,14 @@ void append_dispatches(const Context& context, const std::vector<PlannedStep>& s
       dispatch.lanes[i] = step.operands[i].lane;
       dispatch.lanes[i].origin += base.offset;
     }
+    if (is_copy(step) && is_same(dispatch.buffers[0], dispatch.buffers[1])) dispatches.pop_back();
   }
 }
 
 void append_word_copies(const std::shared_ptr<Context>& context, const PlannedOperand& source, const PlannedOperand& target, uint64_t bytes,
                         std::string_view label, std::vector<PlannedStep>& steps) {
   if (bytes == 0) return;
-  const auto kernel = context->attachment<KernelLibrary>()->find(context, "copy_words.comp", Storage::fp32);
+  const auto kernel = context->attachment<KernelLibrary>()->find(context, kCopyShader, Storage::fp32);
   const uint64_t alignment = context->limit("minStorageBufferOffsetAlignment");
   const uint64_t largest = (context->limit("maxStorageBufferRange") - alignment) / kCopyAlignment * kCopyAlignment;
   const uint64_t per_group = kernel->local_size()[0] * kWordsPerInvocation;
@@ -145,7 +155,8 @@ CompiledOperator::CompiledOperator(std::shared_ptr<Context> context, Plan plan, 
 }
 
 bool CompiledOperator::supports_in_place(size_t input, size_t output) const {
-  return plan_.in_place && plan_.in_place->supports_in_place(input, output);
+  const auto is_it = [&](const auto& update) { return update.first == input && update.second == output; };
+  return (plan_.in_place && plan_.in_place->supports_in_place(input, output)) || std::ranges::any_of(plan_.updates, is_it);
 }
 
 std::vector<Dispatch> CompiledOperator::lower(const BoundRanges& ranges) const {

@@ -48,6 +48,7 @@ void lower_gather_elements(LowerContext& node);
 void lower_gather_nd(LowerContext& node);
 void lower_scatter_elements(LowerContext& node);
 void lower_scatter_nd(LowerContext& node);
+void lower_tensor_scatter(LowerContext& node);
 void lower_max_unpool(LowerContext& node);
 void lower_resize(LowerContext& node);
 void lower_topk(LowerContext& node);

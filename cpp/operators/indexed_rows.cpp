@@ -111,6 +111,21 @@ void shape_of_counted_compress(ShapeContext& node) {
   shape_compressed(node, node.host_integers(2).at(0));
 }
 
+// The update is as the cache but for fewer rows on the axis.
+void shape_of_tensor_scatter(ShapeContext& node) {
+  const Shape& cache = node.input(0).shape;
+  Shape update = node.input(1).shape;
+  const size_t axis = checked_axis(node, node.attributes().integer("axis", -2), cache.size());
+  if (axis == 0) node.fail("the axis is that of the batch");
+  const bool fits = update.size() == cache.size() && update[axis] <= cache[axis];
+  if (fits) update[axis] = cache[axis];
+  if (!fits || update != cache)
+    node.fail("an update of shape " + to_string(node.input(1).shape) + " for a cache of shape " + to_string(cache) + " on axis " +
+              std::to_string(axis));
+  check_vector(node, 2, cache[0], "write_indices");
+  shape_like_input(node);
+}
+
 }  // namespace
 
 Rows indexed_rows() {
@@ -126,6 +141,14 @@ Rows indexed_rows() {
            shape_of_scatter_elements,
            lower_scatter_elements},
           {"ScatterND", Skeleton::scatter, {{x, indices, updates}, y, {reduction}, 1}, shape_of_scatter_nd, lower_scatter_nd},
+          {"TensorScatter",
+           Skeleton::scatter,
+           {{value("past_cache", kAny, 'T'), value("update", kAny, 'T'), optional_value("write_indices", kInt64)},
+            {value("present_cache", kAny)},
+            {integer("axis", -2), choice("mode", "linear", {"linear", "circular"})},
+            2},
+           shape_of_tensor_scatter,
+           lower_tensor_scatter},
           {"Compress",
            Skeleton::index_map,
            {{value("x", kAny), value("condition", kBool)}, y, {optional("axis", AttributeKind::integer)}, 1},

@@ -34,6 +34,7 @@ FAMILIES = (
     contractions.determinants,
     contractions.wide_products,
     attentions.attentions,
+    attentions.caches,
     windows.windows,
     windows.unpoolings,
     normalizations.normalizations,
