@@ -92,17 +92,9 @@ void shape_of_attention(ShapeContext& node) {
   node.output(kScores, node.input(kQ).dtype, scores);
 }
 
-// An input or output as [batch, heads, rows, size], whatever its rank.
-TensorDesc by_heads(const TensorDesc& desc, const Attributes& attributes, std::string_view count) {
-  if (desc.rank() == 4) return desc;
-  const HeadSizes sizes = head_sizes(desc.shape, attributes, count);
-  return TensorDesc(desc.dtype, {sizes.batch, sizes.heads, sizes.rows, sizes.size},
-                    Strides{desc.strides[0], desc.strides[2] * sizes.size, desc.strides[1], desc.strides[2]});
-}
-
 // Keys or values with those of the past before them, in the output `present` where it is wanted.
 Heads joined(LowerContext& node, Input input, Input past, Output present) {
-  const TensorDesc now = by_heads(node.input(input), *node.attributes, "kv_num_heads");
+  const TensorDesc now = by_heads(node.input(input), node.attributes->integer("kv_num_heads"));
   if (!node.has_input(past) && !node.has_output(present)) return heads_of(node, now, node.in(input));
   Shape shape = now.shape;
   const int64_t before = node.has_input(past) ? node.input(past).shape[2] : 0;
@@ -137,9 +129,9 @@ void limit(Attention& a, const Attributes& attributes, int64_t past) {
 
 void lower_attention(LowerContext& node) {
   const Attributes& attributes = *node.attributes;
-  Attention a{heads_of(node, by_heads(node.input(kQ), attributes, "q_num_heads"), node.in(kQ)), joined(node, kK, kPastKey, kPresentKey),
-              joined(node, kV, kPastValue, kPresentValue),
-              heads_of(node, by_heads(node.output(kY), attributes, "q_num_heads"), node.out(kY))};
+  Attention a{heads_of(node, by_heads(node.input(kQ), attributes.integer("q_num_heads")), node.in(kQ)),
+              joined(node, kK, kPastKey, kPresentKey), joined(node, kV, kPastValue, kPresentValue),
+              heads_of(node, by_heads(node.output(kY), attributes.integer("q_num_heads")), node.out(kY))};
   if (node.has_input(kMask)) a.mask = mask_of(node, node.input(kMask));
   if (node.has_input(kCounts)) a.counts = node.in(kCounts);
   a.scale = attributes.real("scale", 1 / std::sqrt(static_cast<double>(a.q.size())));
@@ -150,6 +142,27 @@ void lower_attention(LowerContext& node) {
 }
 
 namespace {
+
+void shape_of_rotary_embedding(ShapeContext& node) {
+  const Shape& x = node.input(0).shape;
+  const int64_t count = node.attributes().integer("num_heads"), given = node.attributes().integer("rotary_embedding_dim");
+  const bool flat = x.size() == 3;
+  if (flat && (count < 1 || x[2] % count != 0))
+    node.fail("rows of shape " + to_string(x) + " in " + std::to_string(count) + " heads ('num_heads')");
+  const int64_t batch = x[0], rows = x[flat ? 1 : 2], size = flat ? x[2] / count : x[3], turned = given == 0 ? size : given;
+  if (size % 2 != 0 || turned % 2 != 0 || turned < 0 || turned > size)
+    node.fail(std::to_string(turned) + " elements to turn of heads of " + std::to_string(size) + "; even numbers expected");
+  if (node.has(3) && node.input(3).shape != Shape{batch, rows})
+    node.fail("position_ids of shape " + to_string(Shape{batch, rows}) + " expected; given " + to_string(node.input(3).shape));
+  for (size_t i = 1; i < 3; ++i) {
+    const Shape& table = node.input(i).shape;
+    const bool fits = node.has(3) ? table.size() == 2 && table[1] == turned / 2 : table == Shape{batch, rows, turned / 2};
+    if (!fits)
+      node.fail("input " + std::to_string(i) + " of shape " + to_string(table) + " for " + std::to_string(turned) +
+                " elements to turn in " + to_string(x));
+  }
+  shape_like_input(node);
+}
 
 // A shape with its axes in another order.
 Shape ordered(const Shape& shape, const std::vector<int64_t>& axes) {
@@ -261,6 +274,15 @@ Rows attention_rows() {
         4},
        shape_of_attention,
        lower_attention},
+      {"RotaryEmbedding",
+       Skeleton::index_map,
+       {{floats("x"), floats("cos_cache"), floats("sin_cache"), optional_value("position_ids", kInt64)},
+        {floats("y")},
+        {integer("interleaved", 0), integer("num_heads", 0), integer("rotary_embedding_dim", 0)},
+        3,
+        4},
+       shape_of_rotary_embedding,
+       lower_rotary_embedding},
       // What is recognised where it was written out: axes of q, k and v in the order of [.., rows, size], those of the result in its own.
       {"pumice::Attention",
        Skeleton::contraction,

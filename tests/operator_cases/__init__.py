@@ -35,6 +35,7 @@ FAMILIES = (
     contractions.wide_products,
     attentions.attentions,
     attentions.caches,
+    attentions.rotations,
     windows.windows,
     windows.unpoolings,
     normalizations.normalizations,

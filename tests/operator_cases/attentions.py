@@ -90,5 +90,20 @@ def caches() -> Iterator[Case]:
     yield case("TensorScatter", "no rows", x(2, 7, 5), x(2, 0, 5), given([6, 2], "int64"), **EXACT)
 
 
+def rotations() -> Iterator[Case]:
+    def rotation(note: str, *inputs: Given, **more: Any) -> Case:
+        return case("RotaryEmbedding", note, *inputs, fp16=(4e-3, 4e-3), **more)
+
+    for interleaved in (0, 1):
+        more = {"interleaved": interleaved}
+        note = "neighbours" if interleaved else "halves"
+        yield rotation(f"{note}, heads before rows", x(2, 3, 5, 8), x(2, 5, 4), x(2, 5, 4), **more)
+        yield rotation(f"{note}, rows of all heads", x(2, 5, 3 * 6), x(2, 5, 3), x(2, 5, 3), num_heads=3, **more)
+        places = given([[3, 0, 1, 6, 2], [2, 2, 3, 0, 5]], "int64")
+        part = x(2, 3, 5, 10), x(7, 3), x(7, 3), places
+        yield rotation(f"{note}, a part at places", *part, rotary_embedding_dim=6, **more)
+    yield rotation("no rows", x(2, 3, 0, 8), x(2, 0, 4), x(2, 0, 4))
+
+
 # onnx's reference finds no largest of no scores.
 REFERENCES = {"Attention: 3 rows, 0 keys": lambda q, k, v: np.zeros((*q.shape[:3], v.shape[3]), q.dtype)}
