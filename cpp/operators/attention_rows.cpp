@@ -164,6 +164,9 @@ void shape_of_rotary_embedding(ShapeContext& node) {
   shape_like_input(node);
 }
 
+// Inputs of what is recognised, after the mask.
+enum RecognisedInput : size_t { kKeySizes = kMask + 1, kValueSizes };
+
 // A shape with its axes in another order.
 Shape ordered(const Shape& shape, const std::vector<int64_t>& axes) {
   Shape result;
@@ -178,6 +181,18 @@ std::vector<int64_t> axes_of(const ShapeContext& node, std::string_view name, si
   return axes;
 }
 
+// The sizes that heads were repeated to are those of q, and all others stay.
+void check_repeated(const ShapeContext& node, size_t input, Shape shape, int64_t heads) {
+  if (!node.has(input)) return;
+  shape[1] = heads;
+  const auto given = node.host_integers(input);
+  const bool fits =
+      given.size() == shape.size() && std::ranges::equal(given, shape, [](int64_t a, int64_t b) { return a == b || a == -1 || a == 0; });
+  if (!fits || std::ranges::count(given, -1) > 1)
+    node.fail("heads of keys or values repeated to " + to_string(given) + ", where " + to_string(shape) +
+              " is expected; without fusion that is run as it is written");
+}
+
 // Leading axes of q, k, v and the mask broadcast; with `grouped` they are those of ONNX's operator.
 void shape_of_recognised(ShapeContext& node) {
   const size_t rank = node.input(kQ).shape.size();
@@ -188,7 +203,13 @@ void shape_of_recognised(ShapeContext& node) {
   if (node.attributes().integer("grouped", 0) != 0) {
     if (q[0] != k[0] || k[0] != v[0] || k[1] != v[1] || (k[1] == 0 ? q[1] != 0 : q[1] % k[1] != 0))
       node.fail("queries " + to_string(q) + ", keys " + to_string(k) + " and values " + to_string(v) + " do not fit");
-    check_mask(node, {q[0], q[1], q[2], k[2]});
+    const Shape scores{q[0], q[1], q[2], k[2]};
+    check_mask(node, scores);
+    if (node.has(kMask) && node.attributes().integer("short_mask", 0) == 0 && node.input(kMask).shape.back() != 1 &&
+        node.input(kMask).shape.back() != k[2])
+      node.fail("a mask of shape " + to_string(node.input(kMask).shape) + " for scores of shape " + to_string(scores));
+    check_repeated(node, kKeySizes, k, q[1]);
+    check_repeated(node, kValueSizes, v, q[1]);
     return node.output(kY, node.input(kQ).dtype, ordered({q[0], q[1], q[2], v[3]}, axes_of(node, "y_axes", rank)));
   }
   const auto leading = [&](const Shape& shape) {
@@ -236,7 +257,7 @@ void lower_recognised_attention(LowerContext& node) {
     for (Heads* heads : {&a.k, &a.v}) broadcast(*heads, 1, a.y.heads());
   if (node.has_input(kMask)) {
     a.mask = mask_of(node, node.input(kMask));
-    if (!grouped) a.mask->keys = a.k.rows();
+    if (attributes.integer("short_mask", 0) == 0) a.mask->keys = a.k.rows();
     a.mask->hides = attributes.integer("mask_hides") != 0;
     a.mask->hidden = attributes.real("hidden");
   }
@@ -245,9 +266,9 @@ void lower_recognised_attention(LowerContext& node) {
   a.scale = attributes.real("scale");
   a.zero_empty = attributes.integer("zero_empty") != 0;
   const auto divisors = static_cast<size_t>(attributes.integer("divisors"));
-  for (size_t i = kMask + 1; i < node.inputs.size(); ++i) {
+  for (size_t i = kValueSizes + 1; i < node.inputs.size(); ++i) {
     const double number = node.host(i)->as_double()[0];
-    a.scale = i <= kMask + divisors ? a.scale / number : a.scale * number;
+    a.scale = i <= kValueSizes + divisors ? a.scale / number : a.scale * number;
   }
   add_attention(node, a);
 }
@@ -286,12 +307,19 @@ Rows attention_rows() {
       // What is recognised where it was written out: axes of q, k and v in the order of [.., rows, size], those of the result in its own.
       {"pumice::Attention",
        Skeleton::contraction,
-       {{floats("q"), floats("k"), floats("v"), optional_value("mask", kFloats | kBool), {"scales", kFloats, true, true}},
+       {{floats("q"),
+         floats("k"),
+         floats("v"),
+         optional_value("mask", kFloats | kBool),
+         optional_value("key_sizes", kInt64),
+         optional_value("value_sizes", kInt64),
+         {"scales", kFloats, true, true}},
         {floats("y")},
         {integer("divisors", 0), integer("grouped", 0), real("hidden", -std::numeric_limits<double>::infinity()), integer("is_causal", 0),
          required("k_axes", AttributeKind::integers), integer("left_window_size", -1), integer("mask_hides", 0),
-         required("q_axes", AttributeKind::integers), integer("right_window_size", -1), real("scale", 1), real("softcap", 0),
-         required("v_axes", AttributeKind::integers), required("y_axes", AttributeKind::integers), integer("zero_empty", 0)},
+         required("q_axes", AttributeKind::integers), integer("right_window_size", -1), real("scale", 1), integer("short_mask", 0),
+         real("softcap", 0), required("v_axes", AttributeKind::integers), required("y_axes", AttributeKind::integers),
+         integer("zero_empty", 0)},
         2,
         4},
        shape_of_recognised,
