@@ -1,30 +1,38 @@
-// Elements of a cache [batches, .., size, inner], of which those from first[batch] on are `count` of an update; CIRCULAR: the axis is a
-// ring. FIRST: there are such places, else they are 0.
+// Puts the rows of an update into those of a cache, of which each image says the first: x is [images, middle, rows, inner], y [images,
+// middle, size, inner]. BITS: of a piece that is moved, ELEMENT_BITS: of an element of the tensors. CIRCULAR: after the last row comes
+// the first; otherwise what lies past the last is left out.
 #version 450
+#include "include/tensor.glsl"
+layout(local_size_x = LOCAL_SIZE) in;
 layout(push_constant) uniform parameter {
-  uint elements, size, inner, count, prefixes;  // prefixes: of a batch
-  uint x_offset, update_offset, first_offset, y_offset;
+  uint pieces, middle, rows, inner, size;
+  uint x_offset, y_offset, firsts_offset;
 } p;
-#include "include/dense.glsl"
-layout(binding = 1) readonly buffer X { ELEMENT x[]; };
-layout(binding = 2) readonly buffer U { ELEMENT update[]; };
-#if FIRST
-layout(binding = 3) readonly buffer F { uvec2 first[]; };
+layout(binding = 0) readonly buffer X { uint x[]; };
+layout(binding = 1) buffer Y { uint y[]; };
+#if PLACED
+layout(binding = 2) readonly buffer Firsts { ivec2 firsts[]; };
 #endif
 
-ELEMENT element(uint id) {
-  const uint i = id % p.inner, at = id / p.inner % p.size, prefix = id / p.inner / p.size;
-#if FIRST
-  uint begin = first[p.first_offset + prefix / p.prefixes].x;
+void main() {
+  const uint id = gl_GlobalInvocationID.x + gl_GlobalInvocationID.y * gl_NumWorkGroups.x * gl_WorkGroupSize.x;
+  if (id >= p.pieces) return;
+  const uint column = id % p.inner, row = id / p.inner % p.rows, outer = id / p.inner / p.rows;
+#if PLACED
+  int to = firsts[p.firsts_offset + outer / p.middle].x + int(row);
 #else
-  uint begin = 0u;
+  int to = int(row);
 #endif
 #if CIRCULAR
-  begin %= p.size;
-  const uint step = at >= begin ? at - begin : at + p.size - begin;
-#else
-  const uint step = at >= begin ? at - begin : p.size;
+  to %= int(p.size);
 #endif
-  if (step < p.count) return LOAD(update, p.update_offset + (prefix * p.count + step) * p.inner + i);
-  return LOAD(x, p.x_offset + id);
+  if (to < 0 || to >= int(p.size)) return;
+  const uint from = p.x_offset * ELEMENT_BITS / uint(BITS) + id, at = p.y_offset * ELEMENT_BITS / uint(BITS) + (outer * p.size + uint(to)) * p.inner + column;
+#if BITS == 32
+  y[at] = x[from];
+#elif BITS == 16
+  pm_store_u16(y, at, pm_load_u16(x, from));
+#else
+  pm_store_u8(y, at, pm_load_u8(x, from));
+#endif
 }

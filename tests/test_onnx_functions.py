@@ -53,13 +53,14 @@ def test_several_calls_with_names_of_their_bodies() -> None:
     assert "Y" in inner
     taken = next(name for name in inner if name != "Y")
     nodes = [
-        helper.make_node("RotaryEmbedding", [taken, "w", "w"], ["a"]),
-        helper.make_node("RotaryEmbedding", ["a", "c", "c", "places"], ["b"], interleaved=1),
-        helper.make_node("CenterCropPad", ["b", "sizes"], ["y"], axes=[1, 3]),
+        helper.make_node("CenterCropPad", [taken, "wide"], ["a"], axes=[0, 2]),
+        helper.make_node("CenterCropPad", ["w", "sizes"], ["b"], axes=[1, 3]),
+        helper.make_node("CenterCropPad", ["a", "sizes"], ["c"], axes=[1, 3]),
+        helper.make_node("Add", ["b", "c"], ["y"]),
     ]
-    inputs = {taken: ramp(2, 3, 4, 8), "places": np.array([[3, 0, 1, 1], [2, 2, 3, 0]])}
-    weights = [numpy_helper.from_array(ramp(2, 4, 4) * 3, "w"), numpy_helper.from_array(ramp(4, 4), "c")]
-    weights.append(numpy_helper.from_array(np.array([2, 6]), "sizes"))
+    sizes = {"w": ramp(2, 1, 6, 9), "sizes": np.array([2, 6]), "wide": np.array([1, 6])}
+    weights = [numpy_helper.from_array(array, name) for name, array in sizes.items()]
+    inputs = {taken: ramp(2, 3, 4, 8)}
     check(model(nodes, inputs, ["y"], initializer=weights), inputs)
 
 
@@ -95,13 +96,13 @@ def test_what_a_body_needs_and_is_not_there_is_named_with_the_function(monkeypat
 def test_a_function_whose_types_are_unknown_is_refused() -> None:
     nodes = [
         helper.make_node("Wobble", ["x"], ["q"], domain="far"),
-        helper.make_node("RotaryEmbedding", ["q", "x", "x"], ["y"]),
+        helper.make_node("CenterCropPad", ["q", "sizes"], ["y"]),
     ]
-    proto = model(nodes, {"x": ramp(2, 3, 4)}, ["y"])
+    proto = model(nodes, {"x": ramp(2, 3, 4), "sizes": np.array([2, 2, 2])}, ["y"])
     proto.opset_import.append(helper.make_opsetid("far", 1))
     with pytest.raises(pumice.UnsupportedError) as caught:
         pumice.load(proto)
-    assert [item.split("operator ")[1] for item in caught.value.items] == ["far::Wobble", "RotaryEmbedding"]
+    assert [item.split("operator ")[1] for item in caught.value.items] == ["far::Wobble", "CenterCropPad"]
 
 
 def test_what_the_engine_has_is_not_expanded() -> None:

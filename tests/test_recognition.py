@@ -115,6 +115,34 @@ def broadcast(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.V
     return attend(graph, graph.add("MatMul", q, one), last)
 
 
+def whole(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Value) -> pumice.Value:
+    """ONNX's operator behind transpositions and before one, with heads that are shared."""
+    q, k, v = (
+        graph.add("Transpose", graph.add("Transpose", x, perm=[0, 2, 1, 3]), perm=[0, 2, 1, 3]) for x in (q, k, v)
+    )
+    k, v = (graph.add("Slice", x, np.array([1]), np.array([2]), np.array([1])) for x in (k, v))
+    mixed = graph.add("Attention", q, k, v, mask(ROWS, KEYS), is_causal=1, softcap=3.0, right_window_size=9)
+    return graph.add("Transpose", mixed, perm=[0, 2, 1, 3])
+
+
+def repeated(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Value) -> pumice.Value:
+    """Heads that are shared, written out."""
+    shape = graph.add("Shape", q)
+    images = graph.add("Slice", shape, np.array([0]), np.array([1]))
+    keys = graph.add("Slice", graph.add("Shape", k), np.array([2]), np.array([3]))
+
+    def heads(x: pumice.Value) -> pumice.Value:
+        one = graph.add("Slice", x, np.array([0]), np.array([1]), np.array([1]))
+        sizes = graph.add("Concat", images, np.array([1, HEADS]), keys, np.array([SIZE]), axis=0)
+        wide = graph.add("Expand", graph.add("Unsqueeze", one, np.array([2])), sizes)
+        return graph.add(
+            "Reshape", wide, graph.add("Concat", images, np.array([HEADS]), keys, np.array([SIZE]), axis=0)
+        )
+
+    k, v = heads(k), heads(v)
+    return attend(graph, graph.add("MatMul", q, transposed(graph, k)), v)
+
+
 RECOGNISED: dict[Build, int] = {  # and how many dispatches are left
     scaled_after: 1,
     scaled_before: 1,
@@ -126,8 +154,10 @@ RECOGNISED: dict[Build, int] = {  # and how many dispatches are left
     widened: 1,
     by_rows: 4,
     broadcast: 5,
+    whole: 7,
+    repeated: 3,
 }
-SYMBOLIC = (scaled_by_its_size, transposed_in_rows)  # the others meet masks of fixed sizes
+SYMBOLIC = (scaled_by_its_size, transposed_in_rows, repeated)  # the others meet masks of fixed sizes
 
 
 def compiled(build: Build, context: pumice.Context, precision: str, fuse: bool = True) -> pumice.Program:
@@ -157,6 +187,22 @@ def test_attention_becomes_one_dispatch(build: Build, precision: str, context: p
     tolerance = 1e-5 if precision == "fp32" else 8e-3
     exact = compiled(build, context, "fp32", fuse=False)(given)["y"]
     assert_close(fused(given)["y"], exact, rtol=tolerance, atol=tolerance)
+
+
+def repeated_in_one_image(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Value) -> pumice.Value:
+    """All keys are those of one image."""
+
+    def heads(x: pumice.Value) -> pumice.Value:
+        wide = graph.add("Expand", graph.add("Unsqueeze", x, np.array([2])), np.array([1, 1, 1, 1, 1]))
+        return graph.add("Reshape", wide, np.array([1, HEADS, -1, SIZE]))
+
+    k, v = heads(k), heads(v)
+    return attend(graph, graph.add("MatMul", q, transposed(graph, k)), v)
+
+
+def test_heads_that_change_places_with_images_are_kept(context: pumice.Context) -> None:
+    fused, plain = (compiled(repeated_in_one_image, context, "fp32", fuse)(inputs())["y"] for fuse in (True, False))
+    assert_close(fused, plain, rtol=1e-5, atol=1e-5)
 
 
 def test_the_report_tells_what_attention_has_taken_up(context: pumice.Context) -> None:

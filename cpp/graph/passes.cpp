@@ -289,6 +289,20 @@ void set_precision(ProgramGraph& graph) {
   graph.nodes.insert(graph.nodes.end(), std::make_move_iterator(last.begin()), std::make_move_iterator(last.end()));
 }
 
+// Marks nodes of which shapes are wanted and no elements.
+static void find_unread(ProgramGraph& graph) {
+  std::vector<bool> read(graph.values.size(), false);
+  for (const auto& [name, output] : graph.outputs) read[static_cast<size_t>(output)] = true;
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    ProgramNode& node = graph.nodes[i];
+    node.only_shape =
+        std::ranges::none_of(node.outputs, [&](ValueId output) { return output != kAbsent && read[static_cast<size_t>(output)]; });
+    if (node.only_shape || reads_shapes_alone(*node.row)) continue;
+    for (const ValueId input : node.inputs)
+      if (input != kAbsent) read[static_cast<size_t>(input)] = true;
+  }
+}
+
 void find_host_nodes(ProgramGraph& graph) {
   std::vector<bool> demanded(graph.values.size(), false), known(graph.values.size(), false);
   for (size_t j = 0; j < graph.host_outputs.size(); ++j)
@@ -316,6 +330,7 @@ void find_host_nodes(ProgramGraph& graph) {
     for (const ValueId output : node.outputs)
       if (output != kAbsent) known[static_cast<size_t>(output)] = node.on_host;
   }
+  find_unread(graph);
 }
 
 }  // namespace pumice

@@ -34,6 +34,7 @@ class Binder {
     for (size_t j = 0; j < graph_.outputs.size(); ++j) fill_output(j);
     describe();
     order_and_place();
+    find_updates();
     if (memo_) memo_->shapes = std::move(shapes_);
     return std::move(result_);
   }
@@ -110,7 +111,8 @@ class Binder {
       result_.kernels[node.report] = "view";
       return;
     }
-    if (std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) { return output == kAbsent || shapes_.host(output); })) {
+    if (node.only_shape ||
+        std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) { return output == kAbsent || shapes_.host(output); })) {
       result_.kernels[node.report] = "host";
       return;
     }
@@ -424,6 +426,23 @@ class Binder {
     for (const uint32_t i : order.order) {
       for (PlannedOperand& operand : steps_[i].operands) settle(operand, intervals);
       steps.push_back(std::move(steps_[i]));
+    }
+  }
+
+  // Inputs that are copied to an output of their own description, whole, and that nothing else reads.
+  void find_updates() {
+    Plan& plan = result_.plan;
+    std::vector<uint32_t> reads(graph_.inputs.size(), 0);
+    const auto& steps = plan.segments.back().blocks.back().steps;
+    for (const PlannedStep& step : steps)
+      for (const PlannedOperand& operand : step.operands)
+        if (operand.place == Place::input) ++reads[operand.index];
+    for (const PlannedStep& step : steps) {
+      if (!is_copy(step)) continue;
+      const PlannedOperand &x = step.operands[0], &y = step.operands[1];
+      if (x.place != Place::input || y.place != Place::output || x.byte_offset != 0 || y.byte_offset != 0 || reads[x.index] != 1) continue;
+      const TensorDesc &from = *plan.inputs[x.index].desc, &to = *plan.outputs[y.index].desc;
+      if (from.dtype == to.dtype && from.shape == to.shape) plan.updates.emplace_back(x.index, y.index);
     }
   }
 

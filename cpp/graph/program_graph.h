@@ -23,6 +23,7 @@ struct ProgramNode : GraphNode {
   uint32_t report;                       // its row of the report
   bool on_host = false;                  // tried on the host at bind
   bool demanded = false;                 // because shapes depend on it, or there is no other way
+  bool only_shape = false;               // nobody reads more of its outputs than their shapes
 };
 
 // Nodes of a graph that run one after the other, without IF and WHILE, and what they exchange with the rest.

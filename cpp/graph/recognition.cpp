@@ -1,8 +1,10 @@
 #include "graph/recognition.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "graph/passes.h"
 #include "graph/value_flow.h"
@@ -35,6 +37,7 @@ Perm through(const Perm& axes, const Perm& perm) {
 struct Side {
   ValueId value;
   Perm axes;
+  ValueId sizes = kAbsent;  // those that its heads have been repeated to
 };
 
 // What the scores of an attention are multiplied with: a number, and numbers that are known when the program is bound.
@@ -52,6 +55,7 @@ struct Match {
   double hidden = -std::numeric_limits<double>::infinity();  // the score of what a bool mask hides
   bool zero_empty = false;
   const ProgramNode* transposed = nullptr;  // the result
+  const ProgramNode* whole = nullptr;       // ONNX's operator, where it is that
   std::vector<uint32_t> rows;               // of the report: what is taken up
 };
 
@@ -60,6 +64,33 @@ class AttentionSearch {
   explicit AttentionSearch(const ProgramGraph& graph) : graph_(graph), flow_(graph) {}
 
   std::optional<Match> match(const ProgramNode& softmax) {
+    takes_repeats_ = true;
+    const auto found = match_written(softmax);
+    takes_repeats_ = false;
+    // Heads of k and v are repeated alike, or both are taken as they are.
+    return found && (found->k.sizes == kAbsent) != (found->v.sizes == kAbsent) ? match_written(softmax) : found;
+  }
+
+  // ONNX's operator between transpositions.
+  std::optional<Match> match_whole(const ProgramNode& node) {
+    found_ = {};
+    const auto given = [](const std::vector<ValueId>& values, size_t i) { return i < values.size() && values[i] != kAbsent; };
+    for (size_t i = 1; i < 4; ++i)
+      if (given(node.outputs, i) || given(node.inputs, i + 3)) return {};
+    const auto shape = graph_.value(node.inputs[0]).shape;
+    if (!shape || shape->size() != 4 || shape->back() < 1) return {};
+    found_.whole = found_.product = &node;
+    found_.scale.number = node.attributes.real("scale", 1 / std::sqrt(static_cast<double>(shape->back())));
+    found_.q = side(node.inputs[0], identity(4), nullptr), found_.k = side(node.inputs[1], identity(4), nullptr);
+    found_.v = side(node.inputs[2], identity(4), nullptr);
+    if (given(node.inputs, 3)) found_.mask = node.inputs[3];
+    find_transposed();
+    const bool all_ranks = found_.q.axes.size() == 4 && found_.k.axes.size() == 4 && found_.v.axes.size() == 4;
+    return all_ranks && all_floats() && !found_.rows.empty() ? std::optional(found_) : std::nullopt;
+  }
+
+ private:
+  std::optional<Match> match_written(const ProgramNode& softmax) {
     found_ = {};
     const size_t rank = rank_of(softmax.inputs[0]);
     const int64_t axis = softmax.attributes.integer("axis", -1);
@@ -68,13 +99,10 @@ class AttentionSearch {
     if (!find_product(softmax.outputs[0]) || !find_scores(softmax.inputs[0], rank)) return {};
     found_.v = side(found_.product->inputs[1], identity(rank), nullptr);
     if (found_.v.axes.size() != rank || !all_floats()) return {};
-    const ProgramNode* reader = flow_.only_reader(found_.product->outputs[0]);
-    if (reader && reader->row->name == "Transpose") found_.transposed = reader;
-    if (found_.transposed) take(*found_.transposed);
+    find_transposed();
     return found_;
   }
 
- private:
   const GraphValue& value(ValueId id) const { return graph_.value(id); }
   size_t rank_of(ValueId id) const { return value(id).shape ? value(id).shape->size() : 0; }
   void take(const ProgramNode& node) { found_.rows.push_back(node.report); }
@@ -82,6 +110,13 @@ class AttentionSearch {
   bool all_floats() const {
     const auto is_working = [&](ValueId id) { return is_working_float(value(id).dtype); };
     return is_working(found_.q.value) && is_working(found_.k.value) && is_working(found_.v.value);
+  }
+
+  void find_transposed() {
+    const ProgramNode* reader = flow_.only_reader(found_.product->outputs[0]);
+    if (!reader || reader->row->name != "Transpose") return;
+    found_.transposed = reader;
+    take(*reader);
   }
 
   // Changes nothing but the kind of floats.
@@ -204,7 +239,9 @@ class AttentionSearch {
 
   bool find_sides(const ProgramNode& product, size_t rank) {
     if (rank_of(product.inputs[0]) != rank || rank_of(product.inputs[1]) != rank) return false;
+    const bool takes_repeats = std::exchange(takes_repeats_, false);
     found_.q = side(product.inputs[0], identity(rank), &found_.scale);
+    takes_repeats_ = takes_repeats;
     found_.k = side(product.inputs[1], swapped_last(rank), &found_.scale);
     return found_.scale.factors.size() + found_.scale.divisors.size() <= kMostScales;
   }
@@ -212,9 +249,10 @@ class AttentionSearch {
   // Back over transpositions and scales.
   Side side(ValueId id, Perm axes, Scale* scale) {
     if (rank_of(id) != axes.size()) return {id, {}};
+    ValueId sizes = kAbsent;
     for (;;) {
       const ProgramNode* node = flow_.producer(id);
-      if (!node) return {id, axes};
+      if (!node) return {id, axes, sizes};
       const std::string_view op = node->row->name;
       ValueId inner = kAbsent;
       if (op == "Transpose") {
@@ -223,11 +261,15 @@ class AttentionSearch {
       } else if (op == "Reshape") {
         inner = swapped_in_rows(*node);
         if (inner != kAbsent) axes = through(axes, swapped_last(axes.size()));
+        if (inner == kAbsent && takes_repeats_ && sizes == kAbsent && axes == identity(4)) {
+          inner = repeated_heads(*node);
+          if (inner != kAbsent) sizes = node->inputs[1];
+        }
       } else if (scale && (op == "Mul" || op == "Div")) {
         const auto found = scaled(*node, *scale);
         if (found) inner = *found;
       }
-      if (inner == kAbsent || rank_of(inner) != axes.size()) return {id, axes};
+      if (inner == kAbsent || rank_of(inner) != axes.size()) return {id, axes, sizes};
       take(*node);
       id = inner;
     }
@@ -261,13 +303,30 @@ class AttentionSearch {
     return x;
   }
 
+  // x where `last` is the last of Unsqueeze(x, 2), Expand, Reshape, which repeats each head. The sizes that it gives are looked at when the
+  // program is bound.
+  ValueId repeated_heads(const ProgramNode& last) {
+    const ProgramNode* expand = flow_.producer(last.inputs[0], "Expand");
+    const ProgramNode* unsqueeze = expand ? flow_.producer(expand->inputs[0], "Unsqueeze") : nullptr;
+    if (!unsqueeze || rank_of(unsqueeze->inputs[0]) != 4 || rank_of(last.outputs[0]) != 4) return kAbsent;
+    const auto& axes = value(unsqueeze->inputs[1]).constant;
+    if (!axes || axes->desc.elements() != 1 || (axes->as_int64()[0] != 2 && axes->as_int64()[0] != -3)) return kAbsent;
+    const Shape &from = *value(unsqueeze->inputs[0]).shape, &made = *value(last.outputs[0]).shape;
+    if (from[1] < 1 || made[1] < 1 || made[1] % from[1] != 0 || from[0] != made[0] || from[2] != made[2] || from[3] != made[3])
+      return kAbsent;
+    take(*expand);
+    take(*unsqueeze);
+    return unsqueeze->inputs[0];
+  }
+
   static constexpr double kHiddenAtMost = -1000;  // beside real scores nothing is left of it
   static constexpr size_t kMostScales = 3;
 
   const ProgramGraph& graph_;
   ValueFlow flow_;
   Match found_;
-  bool is_scaled_ = false;  // after what was looked at last
+  bool is_scaled_ = false;      // after what was looked at last
+  bool takes_repeats_ = false;  // of heads
 };
 
 Attributes attributes_of(const Match& match, size_t rank) {
@@ -277,6 +336,14 @@ Attributes attributes_of(const Match& match, size_t rank) {
   attributes.set("hidden", match.hidden);
   attributes.set("mask_hides", static_cast<int64_t>(match.mask_hides));
   attributes.set("zero_empty", static_cast<int64_t>(match.zero_empty));
+  attributes.set("grouped", static_cast<int64_t>(match.whole || match.k.sizes != kAbsent));
+  if (match.whole) {
+    const Attributes& given = match.whole->attributes;
+    attributes.set("zero_empty", int64_t{1});
+    attributes.set("short_mask", int64_t{1});
+    attributes.set("softcap", given.real("softcap", 0));
+    for (const auto name : {"is_causal", "left_window_size", "right_window_size"}) attributes.set(name, given.integer(name));
+  }
   attributes.set("q_axes", match.q.axes);
   attributes.set("k_axes", match.k.axes);
   attributes.set("v_axes", match.v.axes);
@@ -294,7 +361,7 @@ ProgramNode fused(const Match& match) {
   ProgramNode node = *match.product;
   node.row = find_operator("pumice::Attention");
   node.attributes = checked_attributes(*node.row, node.name, attributes_of(match, match.q.axes.size()));
-  node.inputs = {match.q.value, match.k.value, match.v.value, match.mask};
+  node.inputs = {match.q.value, match.k.value, match.v.value, match.mask, match.k.sizes, match.v.sizes};
   for (const auto* numbers : {&match.scale.divisors, &match.scale.factors})
     node.inputs.insert(node.inputs.end(), numbers->begin(), numbers->end());
   if (match.transposed) node.outputs = match.transposed->outputs;
@@ -322,9 +389,10 @@ void recognise_attention(ProgramGraph& graph) {
   Absorbed absorbed(graph);
   std::optional<AttentionSearch> search;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    if (graph.nodes[i].row->name != "Softmax") continue;
+    const std::string_view op = graph.nodes[i].row->name;
+    if (op != "Softmax" && op != "Attention") continue;
     if (!search) search.emplace(graph);
-    const auto match = search->match(graph.nodes[i]);
+    const auto match = op == "Softmax" ? search->match(graph.nodes[i]) : search->match_whole(graph.nodes[i]);
     if (!match) continue;
     const auto at = static_cast<size_t>(match->product - graph.nodes.data());
     std::optional<size_t> gone;

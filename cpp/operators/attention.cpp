@@ -128,10 +128,6 @@ std::string literal(double value) {
   return text;
 }
 
-void set_strides(StepBuilder& step, const std::string& name, const Heads& heads) {
-  step.set(name + "_batch", heads.strides[0]).set(name + "_head", heads.strides[1]).set(name + "_row", heads.strides[2]);
-}
-
 // A kernel of include/attention.glsl with all that they share; nothing is bound yet to where it writes.
 StepBuilder attention_step(const LowerContext& node, const Attention& a, std::string_view shader, Macros macros, SpecValues spec) {
   const DType dtype = node.float_dtype;
@@ -220,6 +216,17 @@ Heads heads_of(LowerContext& node, const TensorDesc& desc, const Operand& operan
   }
   std::copy_n(strides.begin(), 3, heads.strides.begin());
   return heads;
+}
+
+TensorDesc by_heads(const TensorDesc& desc, int64_t heads) {
+  if (desc.rank() == 4) return desc;
+  const int64_t size = desc.shape[2] / heads;
+  return TensorDesc(desc.dtype, {desc.shape[0], heads, desc.shape[1], size},
+                    Strides{desc.strides[0], desc.strides[2] * size, desc.strides[1], desc.strides[2]});
+}
+
+void set_strides(StepBuilder& step, const std::string& name, const Heads& heads) {
+  step.set(name + "_batch", heads.strides[0]).set(name + "_head", heads.strides[1]).set(name + "_row", heads.strides[2]);
 }
 
 void add_attention(LowerContext& node, const Attention& attention) {

@@ -26,6 +26,11 @@ struct Heads {
 // A tensor of any strides seen in the order of axes `perm` (empty: its own), with leading axes of 1 up to four.
 Heads heads_of(LowerContext& node, const TensorDesc& desc, const Operand& operand, const std::vector<int64_t>& perm = {});
 
+// [batch, rows, heads * size] as [batch, heads, rows, size]; a tensor of four axes as it is.
+TensorDesc by_heads(const TensorDesc& desc, int64_t heads);
+// Push constants name_batch, name_head and name_row.
+void set_strides(StepBuilder& step, const std::string& name, const Heads& heads);
+
 struct AttentionMask {
   Operand operand;
   bool is_bool = false, hides = false;                       // hides: true for keys that are not seen
@@ -48,6 +53,7 @@ struct Attention {
 // Which scores are wanted too.
 enum class Scores : uint8_t { products, capped, masked, shares };
 
+void lower_rotary_embedding(LowerContext& node);
 // The steps that make y.
 void add_attention(LowerContext& node, const Attention& attention);
 // And those that make [batch, heads, rows, keys] of scores beside it.

@@ -92,17 +92,9 @@ void shape_of_attention(ShapeContext& node) {
   node.output(kScores, node.input(kQ).dtype, scores);
 }
 
-// An input or output as [batch, heads, rows, size], whatever its rank.
-TensorDesc by_heads(const TensorDesc& desc, const Attributes& attributes, std::string_view count) {
-  if (desc.rank() == 4) return desc;
-  const HeadSizes sizes = head_sizes(desc.shape, attributes, count);
-  return TensorDesc(desc.dtype, {sizes.batch, sizes.heads, sizes.rows, sizes.size},
-                    Strides{desc.strides[0], desc.strides[2] * sizes.size, desc.strides[1], desc.strides[2]});
-}
-
 // Keys or values with those of the past before them, in the output `present` where it is wanted.
 Heads joined(LowerContext& node, Input input, Input past, Output present) {
-  const TensorDesc now = by_heads(node.input(input), *node.attributes, "kv_num_heads");
+  const TensorDesc now = by_heads(node.input(input), node.attributes->integer("kv_num_heads"));
   if (!node.has_input(past) && !node.has_output(present)) return heads_of(node, now, node.in(input));
   Shape shape = now.shape;
   const int64_t before = node.has_input(past) ? node.input(past).shape[2] : 0;
@@ -125,26 +117,55 @@ AttentionMask mask_of(const LowerContext& node, const TensorDesc& desc) {
   return mask;
 }
 
+// Which keys a row sees, by its place after those of the past.
+void limit(Attention& a, const Attributes& attributes, int64_t past) {
+  const int64_t before = attributes.integer("left_window_size", -1),
+                after = attributes.integer("is_causal", 0) != 0 ? 0 : attributes.integer("right_window_size", -1);
+  if (before >= 0) a.first = past - before;
+  if (after >= 0) a.last = past + after;
+}
+
 }  // namespace
 
 void lower_attention(LowerContext& node) {
   const Attributes& attributes = *node.attributes;
-  Attention a{heads_of(node, by_heads(node.input(kQ), attributes, "q_num_heads"), node.in(kQ)), joined(node, kK, kPastKey, kPresentKey),
-              joined(node, kV, kPastValue, kPresentValue),
-              heads_of(node, by_heads(node.output(kY), attributes, "q_num_heads"), node.out(kY))};
+  Attention a{heads_of(node, by_heads(node.input(kQ), attributes.integer("q_num_heads")), node.in(kQ)),
+              joined(node, kK, kPastKey, kPresentKey), joined(node, kV, kPastValue, kPresentValue),
+              heads_of(node, by_heads(node.output(kY), attributes.integer("q_num_heads")), node.out(kY))};
   if (node.has_input(kMask)) a.mask = mask_of(node, node.input(kMask));
   if (node.has_input(kCounts)) a.counts = node.in(kCounts);
   a.scale = attributes.real("scale", 1 / std::sqrt(static_cast<double>(a.q.size())));
   a.softcap = attributes.real("softcap", 0);
-  const int64_t past = node.has_input(kPastKey) ? node.input(kPastKey).shape[2] : 0, before = attributes.integer("left_window_size", -1),
-                after = attributes.integer("is_causal", 0) != 0 ? 0 : attributes.integer("right_window_size", -1);
-  if (before >= 0) a.first = past - before;
-  if (after >= 0) a.last = past + after;
+  limit(a, attributes, node.has_input(kPastKey) ? node.input(kPastKey).shape[2] : 0);
   if (!node.has_output(kScores)) return add_attention(node, a);
   add_attention(node, a, static_cast<Scores>(attributes.integer("qk_matmul_output_mode", 0)), node.out(kScores));
 }
 
 namespace {
+
+void shape_of_rotary_embedding(ShapeContext& node) {
+  const Shape& x = node.input(0).shape;
+  const int64_t count = node.attributes().integer("num_heads"), given = node.attributes().integer("rotary_embedding_dim");
+  const bool flat = x.size() == 3;
+  if (flat && (count < 1 || x[2] % count != 0))
+    node.fail("rows of shape " + to_string(x) + " in " + std::to_string(count) + " heads ('num_heads')");
+  const int64_t batch = x[0], rows = x[flat ? 1 : 2], size = flat ? x[2] / count : x[3], turned = given == 0 ? size : given;
+  if (size % 2 != 0 || turned % 2 != 0 || turned < 0 || turned > size)
+    node.fail(std::to_string(turned) + " elements to turn of heads of " + std::to_string(size) + "; even numbers expected");
+  if (node.has(3) && node.input(3).shape != Shape{batch, rows})
+    node.fail("position_ids of shape " + to_string(Shape{batch, rows}) + " expected; given " + to_string(node.input(3).shape));
+  for (size_t i = 1; i < 3; ++i) {
+    const Shape& table = node.input(i).shape;
+    const bool fits = node.has(3) ? table.size() == 2 && table[1] == turned / 2 : table == Shape{batch, rows, turned / 2};
+    if (!fits)
+      node.fail("input " + std::to_string(i) + " of shape " + to_string(table) + " for " + std::to_string(turned) +
+                " elements to turn in " + to_string(x));
+  }
+  shape_like_input(node);
+}
+
+// Inputs of what is recognised, after the mask.
+enum RecognisedInput : size_t { kKeySizes = kMask + 1, kValueSizes };
 
 // A shape with its axes in another order.
 Shape ordered(const Shape& shape, const std::vector<int64_t>& axes) {
@@ -160,13 +181,37 @@ std::vector<int64_t> axes_of(const ShapeContext& node, std::string_view name, si
   return axes;
 }
 
-// Leading axes of q, k, v and the mask broadcast.
+// The sizes that heads were repeated to are those of q, and all others stay.
+void check_repeated(const ShapeContext& node, size_t input, Shape shape, int64_t heads) {
+  if (!node.has(input)) return;
+  shape[1] = heads;
+  const auto given = node.host_integers(input);
+  const bool fits =
+      given.size() == shape.size() && std::ranges::equal(given, shape, [](int64_t a, int64_t b) { return a == b || a == -1 || a == 0; });
+  if (!fits || std::ranges::count(given, -1) > 1)
+    node.fail("heads of keys or values repeated to " + to_string(given) + ", where " + to_string(shape) +
+              " is expected; without fusion that is run as it is written");
+}
+
+// Leading axes of q, k, v and the mask broadcast; with `grouped` they are those of ONNX's operator.
 void shape_of_recognised(ShapeContext& node) {
   const size_t rank = node.input(kQ).shape.size();
   const auto seen = [&](Input input, std::string_view axes) { return ordered(node.input(input).shape, axes_of(node, axes, rank)); };
   const Shape q = seen(kQ, "q_axes"), k = seen(kK, "k_axes"), v = seen(kV, "v_axes");
   if (q.back() != k.back() || k[rank - 2] != v[rank - 2])
     node.fail("queries " + to_string(q) + ", keys " + to_string(k) + " and values " + to_string(v) + " do not fit");
+  if (node.attributes().integer("grouped", 0) != 0) {
+    if (q[0] != k[0] || k[0] != v[0] || k[1] != v[1] || (k[1] == 0 ? q[1] != 0 : q[1] % k[1] != 0))
+      node.fail("queries " + to_string(q) + ", keys " + to_string(k) + " and values " + to_string(v) + " do not fit");
+    const Shape scores{q[0], q[1], q[2], k[2]};
+    check_mask(node, scores);
+    if (node.has(kMask) && node.attributes().integer("short_mask", 0) == 0 && node.input(kMask).shape.back() != 1 &&
+        node.input(kMask).shape.back() != k[2])
+      node.fail("a mask of shape " + to_string(node.input(kMask).shape) + " for scores of shape " + to_string(scores));
+    check_repeated(node, kKeySizes, k, q[1]);
+    check_repeated(node, kValueSizes, v, q[1]);
+    return node.output(kY, node.input(kQ).dtype, ordered({q[0], q[1], q[2], v[3]}, axes_of(node, "y_axes", rank)));
+  }
   const auto leading = [&](const Shape& shape) {
     return Shape(shape.begin(), shape.end() - std::min<std::ptrdiff_t>(2, std::ssize(shape)));
   };
@@ -205,22 +250,25 @@ void lower_recognised_attention(LowerContext& node) {
   std::vector<int64_t> places(y_axes.size());
   for (size_t i = 0; i < y_axes.size(); ++i) places[static_cast<size_t>(y_axes[i])] = static_cast<int64_t>(i);
   Attention a{side(kQ, "q_axes"), side(kK, "k_axes"), side(kV, "v_axes"), heads_of(node, node.output(kY), node.out(kY), places)};
+  const bool grouped = attributes.integer("grouped", 0) != 0;
   for (Heads* heads : {&a.q, &a.k, &a.v}) broadcast(*heads, 0, a.y.batch());
   broadcast(a.q, 1, a.y.heads());
-  if (a.k.heads() != a.v.heads())
+  if (!grouped && a.k.heads() != a.v.heads())
     for (Heads* heads : {&a.k, &a.v}) broadcast(*heads, 1, a.y.heads());
   if (node.has_input(kMask)) {
     a.mask = mask_of(node, node.input(kMask));
-    a.mask->keys = a.k.rows();
+    if (attributes.integer("short_mask", 0) == 0) a.mask->keys = a.k.rows();
     a.mask->hides = attributes.integer("mask_hides") != 0;
     a.mask->hidden = attributes.real("hidden");
   }
+  a.softcap = attributes.real("softcap", 0);
+  limit(a, attributes, 0);
   a.scale = attributes.real("scale");
   a.zero_empty = attributes.integer("zero_empty") != 0;
   const auto divisors = static_cast<size_t>(attributes.integer("divisors"));
-  for (size_t i = kMask + 1; i < node.inputs.size(); ++i) {
+  for (size_t i = kValueSizes + 1; i < node.inputs.size(); ++i) {
     const double number = node.host(i)->as_double()[0];
-    a.scale = i <= kMask + divisors ? a.scale / number : a.scale * number;
+    a.scale = i <= kValueSizes + divisors ? a.scale / number : a.scale * number;
   }
   add_attention(node, a);
 }
@@ -247,14 +295,31 @@ Rows attention_rows() {
         4},
        shape_of_attention,
        lower_attention},
+      {"RotaryEmbedding",
+       Skeleton::index_map,
+       {{floats("x"), floats("cos_cache"), floats("sin_cache"), optional_value("position_ids", kInt64)},
+        {floats("y")},
+        {integer("interleaved", 0), integer("num_heads", 0), integer("rotary_embedding_dim", 0)},
+        3,
+        4},
+       shape_of_rotary_embedding,
+       lower_rotary_embedding},
       // What is recognised where it was written out: axes of q, k and v in the order of [.., rows, size], those of the result in its own.
       {"pumice::Attention",
        Skeleton::contraction,
-       {{floats("q"), floats("k"), floats("v"), optional_value("mask", kFloats | kBool), {"scales", kFloats, true, true}},
+       {{floats("q"),
+         floats("k"),
+         floats("v"),
+         optional_value("mask", kFloats | kBool),
+         optional_value("key_sizes", kInt64),
+         optional_value("value_sizes", kInt64),
+         {"scales", kFloats, true, true}},
         {floats("y")},
-        {integer("divisors", 0), real("hidden", -std::numeric_limits<double>::infinity()), required("k_axes", AttributeKind::integers),
-         integer("mask_hides", 0), required("q_axes", AttributeKind::integers), real("scale", 1),
-         required("v_axes", AttributeKind::integers), required("y_axes", AttributeKind::integers), integer("zero_empty", 0)},
+        {integer("divisors", 0), integer("grouped", 0), real("hidden", -std::numeric_limits<double>::infinity()), integer("is_causal", 0),
+         required("k_axes", AttributeKind::integers), integer("left_window_size", -1), integer("mask_hides", 0),
+         required("q_axes", AttributeKind::integers), integer("right_window_size", -1), real("scale", 1), integer("short_mask", 0),
+         real("softcap", 0), required("v_axes", AttributeKind::integers), required("y_axes", AttributeKind::integers),
+         integer("zero_empty", 0)},
         2,
         4},
        shape_of_recognised,

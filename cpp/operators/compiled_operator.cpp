@@ -11,6 +11,7 @@ namespace {
 constexpr uint64_t kWordsPerInvocation = 4;  // of copy_words.comp
 constexpr uint64_t kCopyAlignment = 256;
 constexpr uint64_t kMostWritten = 1 << 16;  // bytes that the host writes into the device's memory itself
+constexpr std::string_view kCopyShader = "copy_words.comp";
 
 struct RangeLimits {
   uint64_t alignment, largest;
@@ -64,6 +65,10 @@ BufferRange resolve(const PlannedStep& step, size_t position, const BufferRange&
   return {base.buffer, begin - slack, bytes};
 }
 
+bool is_same(const BufferRange& a, const BufferRange& b) {
+  return a.buffer == b.buffer && a.offset == b.offset;
+}
+
 // Little goes where the host writes it: a copy by the device would have to be waited for.
 std::shared_ptr<Buffer> uploaded(const std::shared_ptr<Context>& context, const std::vector<std::byte>& bytes) {
   if (bytes.empty()) return {};
@@ -83,6 +88,10 @@ uint32_t descriptor_count(const std::vector<PlannedStep>& steps) {
 
 }  // namespace
 
+bool is_copy(const PlannedStep& step) {
+  return step.kernel->name() == kCopyShader;
+}
+
 void append_dispatches(const Context& context, const std::vector<PlannedStep>& steps, const BoundRanges& ranges,
                        const BufferRange& host_values, std::vector<Dispatch>& dispatches) {
   const RangeLimits limits{std::max<uint64_t>(context.limit("minStorageBufferOffsetAlignment"), 1), context.limit("maxStorageBufferRange")};
@@ -101,13 +110,14 @@ void append_dispatches(const Context& context, const std::vector<PlannedStep>& s
       dispatch.lanes[i] = step.operands[i].lane;
       dispatch.lanes[i].origin += base.offset;
     }
+    if (is_copy(step) && is_same(dispatch.buffers[0], dispatch.buffers[1])) dispatches.pop_back();
   }
 }
 
 void append_word_copies(const std::shared_ptr<Context>& context, const PlannedOperand& source, const PlannedOperand& target, uint64_t bytes,
                         std::string_view label, std::vector<PlannedStep>& steps) {
   if (bytes == 0) return;
-  const auto kernel = context->attachment<KernelLibrary>()->find(context, "copy_words.comp", Storage::fp32);
+  const auto kernel = context->attachment<KernelLibrary>()->find(context, kCopyShader, Storage::fp32);
   const uint64_t alignment = context->limit("minStorageBufferOffsetAlignment");
   const uint64_t largest = (context->limit("maxStorageBufferRange") - alignment) / kCopyAlignment * kCopyAlignment;
   const uint64_t per_group = kernel->local_size()[0] * kWordsPerInvocation;
@@ -150,7 +160,8 @@ CompiledOperator::CompiledOperator(std::shared_ptr<Context> context, Plan plan, 
 }
 
 bool CompiledOperator::supports_in_place(size_t input, size_t output) const {
-  return plan_.in_place && plan_.in_place->supports_in_place(input, output);
+  const auto is_it = [&](const auto& update) { return update.first == input && update.second == output; };
+  return (plan_.in_place && plan_.in_place->supports_in_place(input, output)) || std::ranges::any_of(plan_.updates, is_it);
 }
 
 std::vector<Dispatch> CompiledOperator::lower(const BoundRanges& ranges) const {

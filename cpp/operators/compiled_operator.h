@@ -63,7 +63,8 @@ struct Plan {
   uint64_t temporary_bytes = 0;
   std::vector<std::byte> host_values;  // made on the host at bind, read by the device: Place::host
   std::vector<std::byte> constants;    // read by the initialisation's steps at Place::host; given up once on the device
-  const Schema* in_place = nullptr;    // whose word on it counts; null: no output may be the memory of an input
+  const Schema* in_place = nullptr;  // whose word on it counts; null: only where `updates` says so may an output be the memory of an input
+  std::vector<std::pair<uint32_t, uint32_t>> updates;  // inputs that are copied to outputs before these change, and that nothing else reads
   bool descriptors_volatile = false;
 
   size_t step_count() const;
@@ -182,6 +183,8 @@ std::string role_name(const std::vector<ValueRole>& roles, size_t i);
 void append_word_copies(const std::shared_ptr<Context>& context, const PlannedOperand& source, const PlannedOperand& target, uint64_t bytes,
                         std::string_view label, std::vector<PlannedStep>& steps);
 
+// A step that append_word_copies() or a row has made to copy its first operand to its second; on one range it is nothing to be done.
+bool is_copy(const PlannedStep& step);
 // The dispatches of `steps` on bound ranges. `host_values`: the plan's own block, where it has one.
 void append_dispatches(const Context& context, const std::vector<PlannedStep>& steps, const BoundRanges& ranges,
                        const BufferRange& host_values, std::vector<Dispatch>& dispatches);

@@ -229,17 +229,4 @@ void lower_max_unpool(LowerContext& node) {
     add_strided_copy(node, y.desc.dtype, {pooled, {packed_strides(pooled), y.desc.strides}}, made.operand, 0, y.operand, 0, false);
 }
 
-void lower_tensor_scatter(LowerContext& node) {
-  const Shape &x = node.input(0).shape, &update = node.input(1).shape;
-  const int64_t given = node.attributes->integer("axis");
-  const auto axis = static_cast<std::ptrdiff_t>(given < 0 ? given + static_cast<int64_t>(x.size()) : given);
-  const Macros macros = {{"FIRST", node.has_input(2) ? "1" : "0"}, {"CIRCULAR", node.attributes->text("mode") == "circular" ? "1" : "0"}};
-  add_dense(node, 0, "tensor_scatter.comp", macros, [&](StepBuilder& step) {
-    step.bind("x", dense_input(node, 0)).bind("update", dense_input(node, 1));
-    if (node.has_input(2)) step.bind("first", dense_input(node, 2));
-    step.set("size", x[static_cast<size_t>(axis)]).set("count", update[static_cast<size_t>(axis)]);
-    step.set("inner", element_count({x.begin() + axis + 1, x.end()})).set("prefixes", element_count({x.begin() + 1, x.begin() + axis}));
-  });
-}
-
 }  // namespace pumice

@@ -111,16 +111,18 @@ void shape_of_counted_compress(ShapeContext& node) {
   shape_compressed(node, node.host_integers(2).at(0));
 }
 
-// A cache [batches, .., size, ..] and an update of it that is no longer along the axis.
+// The update is as the cache but for fewer rows on the axis.
 void shape_of_tensor_scatter(ShapeContext& node) {
-  const Shape &x = node.input(0).shape, &update = node.input(1).shape;
-  const size_t axis = checked_axis(node, node.attributes().integer("axis", -2), x.size());
-  if (axis == 0) node.fail("the axis of batches cannot be the one that is written");
-  Shape expected = x;
-  if (update.size() == x.size()) expected[axis] = update[axis];
-  if (update != expected || update[axis] > x[axis])
-    node.fail("an update of shape " + to_string(update) + " for a cache of " + to_string(x));
-  if (node.has(2)) check_vector(node, 2, x[0], "write indices");
+  const Shape& cache = node.input(0).shape;
+  Shape update = node.input(1).shape;
+  const size_t axis = checked_axis(node, node.attributes().integer("axis", -2), cache.size());
+  if (axis == 0) node.fail("the axis is that of the batch");
+  const bool fits = update.size() == cache.size() && update[axis] <= cache[axis];
+  if (fits) update[axis] = cache[axis];
+  if (!fits || update != cache)
+    node.fail("an update of shape " + to_string(node.input(1).shape) + " for a cache of shape " + to_string(cache) + " on axis " +
+              std::to_string(axis));
+  check_vector(node, 2, cache[0], "write_indices");
   shape_like_input(node);
 }
 
@@ -149,16 +151,6 @@ Rows indexed_rows() {
            {{x, indices, updates}, y, {axis, reduction}, 1},
            shape_of_scatter_elements,
            lower_scatter_elements},
-          {"TensorScatter",
-           Skeleton::scatter,
-           {{x, value("update", kAny, 'T'), optional_value("first", kInt64)},
-            y,
-            {integer("axis", -2), choice("mode", "linear", {"linear", "circular"})},
-            2,
-            kMaxRank,
-            0b1},
-           shape_of_tensor_scatter,
-           lower_tensor_scatter},
           {"pumice::TreeEnsemble",
            Skeleton::reduce,
            {{value("x", kFloats), value("nodes", kInt32), value("entries", kInt32), value("roots", kInt32)},
@@ -168,6 +160,14 @@ Rows indexed_rows() {
            shape_of_trees,
            lower_trees},
           {"ScatterND", Skeleton::scatter, {{x, indices, updates}, y, {reduction}, 1}, shape_of_scatter_nd, lower_scatter_nd},
+          {"TensorScatter",
+           Skeleton::scatter,
+           {{value("past_cache", kAny, 'T'), value("update", kAny, 'T'), optional_value("write_indices", kInt64)},
+            {value("present_cache", kAny)},
+            {integer("axis", -2), choice("mode", "linear", {"linear", "circular"})},
+            2},
+           shape_of_tensor_scatter,
+           lower_tensor_scatter},
           {"Compress",
            Skeleton::index_map,
            {{value("x", kAny), value("condition", kBool)}, y, {optional("axis", AttributeKind::integer)}, 1},

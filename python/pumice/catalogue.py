@@ -12,6 +12,7 @@ from typing import Any, overload
 
 from . import _pumice
 from ._pumice import AttributeSchema, NnapiOperand, NnapiOperation, OperatorRow, UnsupportedError, ValueRole
+from .contrib_nodes import DOMAIN, NODES
 from .errors import unsupported_error
 from .opset import NEWEST
 
@@ -290,6 +291,11 @@ def page() -> str:
         parts.append(_markdown(("value", "role", "element types"), one.value_rows()))
         if one.attributes:
             parts.append(_markdown(("attribute", "kind", "default", "choices"), one.attribute_rows()))
+    parts.append(
+        f"# Operators of {DOMAIN}\n\nONNX Runtime's optimizer writes these; at import they become operators of ONNX's own: "
+        + ", ".join(NODES)
+        + ".\n"
+    )
     parts += [f"# Operations of NNAPI\n\nThere are {len(operations)}.\n", _NNAPI]
     for one in operations:
         parts.append(f"## {one.name}\n\n" + "\n".join(f"- {key}: {value}" for key, value in one.facts().items()) + "\n")

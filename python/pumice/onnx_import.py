@@ -11,6 +11,7 @@ import onnx
 from onnx import AttributeProto, NodeProto, TensorProto
 
 from . import _pumice
+from .contrib_nodes import rewritten
 from .control_nodes import CONTROL_NODES
 from .element_types import Array, Bytes
 from .errors import graph_error
@@ -357,9 +358,14 @@ class _Importer:
             return nodes
         for node in nodes:
             try:
-                newest += [node] if node.unsupported else upgraded(node, version, scope)
+                newest += (
+                    [node]
+                    if node.unsupported
+                    else [one for made in upgraded(node, version, scope) for one in rewritten(made, scope)]
+                )
             except NotExpressible as reason:
-                newest.append(node._replace(unsupported=f"{reason} (operator set {version})"))
+                where = "" if node.domain else f" (operator set {version})"
+                newest.append(node._replace(unsupported=f"{reason}{where}"))
         return newest
 
     def _float_types(self, nodes: list[NodeRecipe]) -> set[str]:

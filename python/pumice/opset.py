@@ -50,7 +50,7 @@ class Scope:
 Upgrade: TypeAlias = "Callable[[NodeRecipe, Scope], Nodes]"
 
 
-def _input(node: NodeRecipe, index: int) -> str:
+def input_of(node: NodeRecipe, index: int) -> str:
     return node.inputs[index] if index < len(node.inputs) else ""
 
 
@@ -72,7 +72,7 @@ def _integers(node: NodeRecipe, name: str) -> list[int] | None:
     return [int(item) for item in value]
 
 
-def _number(node: NodeRecipe, name: str, default: float) -> float:
+def number_of(node: NodeRecipe, name: str, default: float) -> float:
     value = node.attributes.get(name, default)
     if not isinstance(value, int | float):
         raise graph_error("node", node.name, f"attribute '{name}': expected a number, given {value!r}")
@@ -87,7 +87,7 @@ def _axes_as_input(node: NodeRecipe, scope: Scope) -> Nodes:
     return [node._replace(inputs=[*node.inputs[:1], name], attributes=_without(node, "axes"))]
 
 
-def _like_input(node: NodeRecipe, scope: Scope, role: str, value: float) -> tuple[Nodes, str]:
+def like_input(node: NodeRecipe, scope: Scope, role: str, value: float) -> tuple[Nodes, str]:
     """A scalar of the element type of input 0; a node casts it where the model has floats of several kinds."""
     if len(scope.float_types) <= 1:
         dtype = next(iter(scope.float_types), "float32")
@@ -104,7 +104,7 @@ def _clip(node: NodeRecipe, scope: Scope) -> Nodes:
         if role not in node.attributes:
             inputs.append("")
             continue
-        casts, name = _like_input(node, scope, role, _number(node, role, 0))
+        casts, name = like_input(node, scope, role, number_of(node, role, 0))
         before += casts
         inputs.append(name)
     return [*before, node._replace(inputs=without_trailing_gaps(inputs), attributes=_without(node, "min", "max"))]
@@ -116,9 +116,9 @@ def _pad(node: NodeRecipe, scope: Scope) -> Nodes:
         raise graph_error("node", node.name, "Pad without the attribute 'pads'")
     inputs = [node.inputs[0], scope.constant(node, "pads", np.array(pads, np.int64))]
     casts: Nodes = []
-    value = _number(node, "value", 0.0)
+    value = number_of(node, "value", 0.0)
     if value != 0:
-        casts, name = _like_input(node, scope, "value", value)
+        casts, name = like_input(node, scope, "value", value)
         inputs.append(name)
     return [*casts, node._replace(inputs=inputs, attributes=_without(node, "pads", "value"))]
 
@@ -143,7 +143,7 @@ def _split_sizes(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _split_count(node: NodeRecipe, scope: Scope) -> Nodes:
-    if _input(node, 1):
+    if input_of(node, 1):
         return [node]
     return [node._replace(attributes={**node.attributes, "num_outputs": len(node.outputs)})]
 
@@ -171,7 +171,7 @@ _OLD_RESIZE: dict[str, Attribute] = {"coordinate_transformation_mode": "asymmetr
 
 
 def _upsample(node: NodeRecipe, scope: Scope) -> Nodes:
-    scales = _input(node, 1)
+    scales = input_of(node, 1)
     given = node.attributes.get("scales")
     if isinstance(given, list):
         scales = scope.constant(node, "scales", np.array(given, np.float32))
@@ -182,7 +182,7 @@ def _upsample(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _resize(node: NodeRecipe, scope: Scope) -> Nodes:
-    inputs = [node.inputs[0], "", _input(node, 1)]
+    inputs = [node.inputs[0], "", input_of(node, 1)]
     return [node._replace(inputs=inputs, attributes={**node.attributes, **_OLD_RESIZE})]
 
 
@@ -224,7 +224,7 @@ def _roi_align(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _dft(node: NodeRecipe, scope: Scope) -> Nodes:
-    axis = scope.constant(node, "axis", np.array(_number(node, "axis", 1), np.int64))
+    axis = scope.constant(node, "axis", np.array(number_of(node, "axis", 1), np.int64))
     return [node._replace(inputs=[*_padded(node.inputs, 2)[:2], axis], attributes=_without(node, "axis"))]
 
 
@@ -306,7 +306,7 @@ def upgraded(node: NodeRecipe, version: int, scope: Scope) -> Nodes:
     for since, upgrade in UPGRADES.get(node.op, ()):
         if version >= since or node.domain:
             continue
-        if not _input(node, 0) and node.op != "Scan":  # whose first input was optional
+        if not input_of(node, 0) and node.op != "Scan":  # whose first input was optional
             raise graph_error("node", node.name, f"{node.op} without its first input")
         nodes = [*nodes[:-1], *upgrade(nodes[-1], scope)]
     return nodes

@@ -36,6 +36,8 @@ FAMILIES = (
     contractions.determinants,
     contractions.wide_products,
     attentions.attentions,
+    attentions.caches,
+    attentions.rotations,
     windows.windows,
     windows.unpoolings,
     normalizations.normalizations,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from operator_cases.rows import Case, Given, case, fixed, given, x
+from operator_cases.rows import EXACT, Case, Given, case, fixed, given, x
 
 CLOSE: dict[str, Any] = {"fp32": (1e-4, 1e-4), "fp16": (4e-3, 4e-3)}
 
@@ -66,6 +66,43 @@ def attentions() -> Iterator[Case]:
     for rows, keys in ((0, 5), (3, 0)):
         yield attention(f"{rows} rows, {keys} keys", heads(1, 2, rows, 8), heads(1, 2, keys, 8), heads(1, 2, keys, 4))
     yield attention("no image", heads(0, 2, 3, 8), heads(0, 2, 3, 8), heads(0, 2, 3, 8))
+
+
+def caches() -> Iterator[Case]:
+    """Rows of a cache made anew."""
+    for dtype in ("float32", "float16", "int8", "int64"):
+        for size in (8, 3):
+            cache, update = x(2, 3, 11, size, dtype=dtype), x(2, 3, 4, size, dtype=dtype)
+            yield case("TensorScatter", f"{dtype} of {size}", cache, update, given([2, 7], "int64"), **EXACT)
+    flat = x(3, 7, 5), x(3, 2, 5), given([5, 0, 3], "int64")
+    yield case("TensorScatter", "rank 3", *flat, **EXACT)
+    yield case("TensorScatter", "in a circle", *flat[:2], given([6, 0, 5], "int64"), mode="circular", **EXACT)
+    yield case("TensorScatter", "from the beginning", *flat[:2], **EXACT)
+    yield case(
+        "TensorScatter",
+        "the first axis of several",
+        x(2, 7, 3, 5),
+        x(2, 1, 3, 5),
+        given([6, 2], "int64"),
+        axis=1,
+        **EXACT,
+    )
+    yield case("TensorScatter", "no rows", x(2, 7, 5), x(2, 0, 5), given([6, 2], "int64"), **EXACT)
+
+
+def rotations() -> Iterator[Case]:
+    def rotation(note: str, *inputs: Given, **more: Any) -> Case:
+        return case("RotaryEmbedding", note, *inputs, fp16=(4e-3, 4e-3), **more)
+
+    for interleaved in (0, 1):
+        more = {"interleaved": interleaved}
+        note = "neighbours" if interleaved else "halves"
+        yield rotation(f"{note}, heads before rows", x(2, 3, 5, 8), x(2, 5, 4), x(2, 5, 4), **more)
+        yield rotation(f"{note}, rows of all heads", x(2, 5, 3 * 6), x(2, 5, 3), x(2, 5, 3), num_heads=3, **more)
+        places = given([[3, 0, 1, 6, 2], [2, 2, 3, 0, 5]], "int64")
+        part = x(2, 3, 5, 10), x(7, 3), x(7, 3), places
+        yield rotation(f"{note}, a part at places", *part, rotary_embedding_dim=6, **more)
+    yield rotation("no rows", x(2, 3, 0, 8), x(2, 0, 4), x(2, 0, 4))
 
 
 # onnx's reference finds no largest of no scores.

@@ -60,15 +60,6 @@ def blocks() -> Iterator[Case]:
     yield case("Col2Im", "three axes", x(1, 2 * 12, 2 * 2 * 4), fixed([3, 4, 5]), fixed([2, 3, 2]))
 
 
-def updates() -> Iterator[Case]:
-    for dtype in ("float32", "int8", "int16", "int64"):
-        first = fixed([1, 4, 0])
-        yield case("TensorScatter", dtype, x(3, 7, 5, dtype=dtype), x(3, 2, 5, dtype=dtype), first)
-    ring = {"mode": "circular", "axis": 2}
-    yield case("TensorScatter", "a ring", x(2, 3, 7, 5), x(2, 3, 4, 5), given([5, 2], "int64"), **ring)
-    yield case("TensorScatter", "from the beginning", x(2, 3, 7, 5), x(2, 3, 4, 5))
-
-
 def bits() -> Iterator[Case]:
     for dtype, to in (("int32", 12), ("int64", 13), ("uint8", 3), ("int16", 4), ("int32", 6)):
         yield case(

@@ -1,0 +1,193 @@
+"""Operators of ONNX Runtime's own domain, com.microsoft, that its optimizer writes, as nodes of ONNX's."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .opset import Nodes, Scope, Upgrade, input_of, like_input, number_of
+from .recipe import Attribute, NodeRecipe, NotExpressible, without_trailing_gaps
+
+DOMAIN = "com.microsoft"
+
+
+class _Writer:
+    """Nodes in the place of one."""
+
+    def __init__(self, node: NodeRecipe, scope: Scope) -> None:
+        self.node = node
+        self.scope = scope
+        self.nodes: Nodes = []
+        self.outputs = node.outputs[:1]
+
+    def add(self, op: str, *inputs: str, **attributes: Attribute) -> str:
+        """The value that the node makes."""
+        return self.make(self.scope.fresh(self.node, op), op, *inputs, **attributes)
+
+    def make(self, output: str, op: str, *inputs: str, **attributes: Attribute) -> str:
+        name = f"{self.node.name}/{op}.{len(self.nodes)}"
+        self.nodes.append(NodeRecipe(op, name, [*inputs], [output], attributes))
+        return output
+
+    def sum_of(self, values: list[str], output: str) -> str:
+        """Of several, as that output where it has a name."""
+        total = values[0]
+        for i, value in enumerate(values[1:], 2):
+            name = output if output and i == len(values) else self.scope.fresh(self.node, "sum")
+            total = self.make(name, "Add", total, value)
+        return total
+
+    def last(self, op: str, *inputs: str, **attributes: Attribute) -> Nodes:
+        """The node itself, as another operator."""
+        self.nodes.append(NodeRecipe(op, self.node.name, without_trailing_gaps([*inputs]), self.outputs, attributes))
+        return self.nodes
+
+    def refuse(self, *attributes: str) -> None:
+        """Attributes that have to be absent or zero."""
+        for name in attributes:
+            if self.node.attributes.get(name, 0) != 0:
+                raise NotExpressible(f"{name}={self.node.attributes[name]}")
+
+    def refuse_inputs(self, first: int, *names: str) -> None:
+        for index, name in enumerate(names, first):
+            if input_of(self.node, index):
+                raise NotExpressible(f"the input '{name}'")
+
+    def refuse_outputs(self, first: int, *names: str) -> None:
+        for name, given in zip(names, self.node.outputs[first:], strict=False):
+            if given:
+                raise NotExpressible(f"the output '{name}'")
+
+
+def _gelu(node: NodeRecipe, scope: Scope) -> Nodes:
+    return _Writer(node, scope).last("Gelu", node.inputs[0])
+
+
+def _fast_gelu(node: NodeRecipe, scope: Scope) -> Nodes:
+    writer = _Writer(node, scope)
+    biased = writer.add("Add", *node.inputs) if input_of(node, 1) else node.inputs[0]
+    return writer.last("Gelu", biased, approximate="tanh")
+
+
+def _bias_gelu(node: NodeRecipe, scope: Scope) -> Nodes:
+    writer = _Writer(node, scope)
+    return writer.last("Gelu", writer.add("Add", *node.inputs))
+
+
+def _quick_gelu(node: NodeRecipe, scope: Scope) -> Nodes:
+    return _Writer(node, scope).last("Swish", node.inputs[0], alpha=number_of(node, "alpha", 1.702))
+
+
+def _fused_matmul(node: NodeRecipe, scope: Scope) -> Nodes:
+    writer = _Writer(node, scope)
+    writer.refuse("transBatchA", "transBatchB")
+    a = "...ji" if node.attributes.get("transA", 0) else "...ij"
+    b = "...kj" if node.attributes.get("transB", 0) else "...jk"
+    plain = (a, b) == ("...ij", "...jk")
+    op, equation = ("MatMul", {}) if plain else ("Einsum", {"equation": f"{a},{b}->...ik"})
+    alpha = number_of(node, "alpha", 1.0)
+    if alpha == 1.0:
+        return writer.last(op, *node.inputs, **equation)
+    casts, scale = like_input(node, scope, "alpha", alpha)
+    writer.nodes += casts
+    return writer.last("Mul", writer.add(op, *node.inputs, **equation), scale)
+
+
+def _skip_norm(node: NodeRecipe, scope: Scope) -> Nodes:
+    writer = _Writer(node, scope)
+    simplified = node.op == "SkipSimplifiedLayerNormalization"
+    writer.refuse_outputs(1, "mean", "inv_std_var")
+    bias = input_of(node, 3 if simplified else 4)
+    values = [*node.inputs[:2], bias] if bias else node.inputs[:2]
+    total = writer.sum_of(values, node.outputs[3] if len(node.outputs) > 3 else "")
+    epsilon = number_of(node, "epsilon", 1e-12)
+    if simplified:
+        return writer.last("RMSNormalization", total, node.inputs[2], axis=-1, epsilon=epsilon)
+    beta = input_of(node, 3)
+    return writer.last("LayerNormalization", total, node.inputs[2], beta, axis=-1, epsilon=epsilon)
+
+
+def _simplified_norm(node: NodeRecipe, scope: Scope) -> Nodes:
+    writer = _Writer(node, scope)
+    writer.refuse_outputs(1, "inv_std_var")
+    axis, epsilon = int(number_of(node, "axis", -1)), number_of(node, "epsilon", 1e-5)
+    return writer.last("RMSNormalization", *node.inputs, axis=axis, epsilon=epsilon)
+
+
+def _embed_norm(node: NodeRecipe, scope: Scope) -> Nodes:
+    writer = _Writer(node, scope)
+    ids, segments, words, places, segment_words, gamma, beta, mask, given = (input_of(node, i) for i in range(9))
+    mask_index, whole = ([*node.outputs, "", ""])[1:3]
+    if given:
+        place = writer.add("Gather", places, given)
+    else:
+        zero, one = (scope.constant(node, f"constant.{value}", np.array(value, np.int64)) for value in (0, 1))
+        count = writer.add("Gather", writer.add("Shape", ids), one)
+        place = writer.add("Gather", places, writer.add("Range", zero, count, one))
+    values = [writer.add("Gather", words, ids), place]
+    if segments:
+        values.append(writer.add("Gather", segment_words, segments))
+    total = writer.sum_of(values, whole)
+    if mask_index:
+        if not mask or number_of(node, "mask_index_type", 0) != 0:
+            raise NotExpressible("the output 'mask_index' without a mask")
+        axes = scope.constant(node, "axes", np.array([1], np.int64))
+        writer.make(mask_index, "ReduceSum", mask, axes, keepdims=0)
+    return writer.last("LayerNormalization", total, gamma, beta, axis=-1, epsilon=number_of(node, "epsilon", 1e-12))
+
+
+def _rotary_embedding(node: NodeRecipe, scope: Scope) -> Nodes:
+    writer = _Writer(node, scope)
+    writer.refuse("is_packed_batching")
+    if number_of(node, "scale", 1.0) != 1.0:
+        raise NotExpressible(f"scale={node.attributes['scale']}")
+    x, places, cosines, sines = node.inputs
+    kept = {name: int(number_of(node, name, 0)) for name in ("interleaved", "num_heads", "rotary_embedding_dim")}
+    return writer.last("RotaryEmbedding", x, cosines, sines, places, **kept)
+
+
+def _multi_head_attention(node: NodeRecipe, scope: Scope) -> Nodes:
+    """Of queries, keys and values that are apart, of rows of all heads."""
+    writer = _Writer(node, scope)
+    if not input_of(node, 1) or not input_of(node, 2):
+        raise NotExpressible("keys and values packed with the queries")
+    writer.refuse_inputs(4, "key_padding_mask")
+    writer.refuse_inputs(8, "past_sequence_length", "cache_indirection")
+    writer.refuse_outputs(3, "qk")
+    rows = node.inputs[:3]
+    if bias := input_of(node, 3):
+        constant = scope.constants.get(bias)
+        if constant is None or len(constant.shape) != 1 or constant.shape[0] % 3:
+            raise NotExpressible("a bias that is no constant of three parts of one size")
+        parts = [scope.fresh(node, f"bias.{i}") for i in range(3)]
+        writer.nodes.append(NodeRecipe("Split", parts[0], [bias], parts, {"axis": 0, "num_outputs": 3}))
+        rows = [writer.add("Add", row, part) for row, part in zip(rows, parts, strict=True)]
+    heads = int(number_of(node, "num_heads", 0))
+    attributes: dict[str, Attribute] = {"q_num_heads": heads, "kv_num_heads": heads}
+    attributes["is_causal"] = int(number_of(node, "unidirectional", 0))
+    if scale := number_of(node, "scale", 0.0):
+        attributes["scale"] = scale
+    more = [input_of(node, i) for i in (5, 6, 7)]
+    writer.outputs = node.outputs[:3]
+    return writer.last("Attention", *rows, *more, **attributes)
+
+
+NODES: dict[str, Upgrade] = {
+    "BiasGelu": _bias_gelu,
+    "EmbedLayerNormalization": _embed_norm,
+    "FastGelu": _fast_gelu,
+    "FusedMatMul": _fused_matmul,
+    "Gelu": _gelu,
+    "MultiHeadAttention": _multi_head_attention,
+    "QuickGelu": _quick_gelu,
+    "RotaryEmbedding": _rotary_embedding,
+    "SimplifiedLayerNormalization": _simplified_norm,
+    "SkipLayerNormalization": _skip_norm,
+    "SkipSimplifiedLayerNormalization": _skip_norm,
+}
+
+
+def rewritten(node: NodeRecipe, scope: Scope) -> Nodes:
+    """The node as ONNX's own, with what it needs before it; as it is where it is another domain's or not known. Raises NotExpressible."""
+    own = node.op == "SimplifiedLayerNormalization" and not node.domain  # ONNX Runtime writes it into ONNX's domain
+    known = NODES.get(node.op) if node.domain == DOMAIN or own else None
+    return known(node, scope) if known else [node]
