@@ -28,7 +28,9 @@ equal elements by their index, and NaN as larger than any number.
 """
 
 _CASTS = """Cast and CastLike truncate a float that becomes an integer; one beyond the integers' range becomes the end of it, and NaN
-becomes 0. An integer that becomes a narrower one keeps its low bits.
+becomes 0. An integer that becomes a narrower one keeps its low bits, and so does a float that becomes one of 2 or 4 bits. Floats of 4
+and 8 bits are made by rounding to nearest, a half to even; casts from and to elements of 2 to 8 bits go through float32, or
+int32 between integers. Beside casts, only QuantizeLinear and DequantizeLinear take them.
 """
 
 _RANDOM = """Random numbers are Philox 4x32-10 of a seed, of the number of the run, of the node and of where an element
