@@ -10,6 +10,7 @@ from .errors import graph_error
 from .graph_builder import Builder
 from .loop_nodes import add_loop, add_scan
 from .ml_nodes import ML_NODES
+from .ngram_nodes import add_tf_idf
 from .random_nodes import RANDOM_NODES
 from .recipe import NodeRecipe, Recipe
 from .selection_nodes import SELECTION_NODES
@@ -74,6 +75,7 @@ CONTROL_NODES: ControlNodes = {
     "If": _add_if,
     "Loop": add_loop,
     "Scan": add_scan,
+    "TfIdfVectorizer": add_tf_idf,
     **COMPOSED_NODES,
     **ML_NODES,
     **RANDOM_NODES,
