@@ -347,6 +347,7 @@ def _refused(why: str) -> Callable[[Builder, NodeRecipe], None]:
     return add
 
 
+REFUSED = ("ai.onnx.ml::ZipMap",)  # with a word of advice
 ML_NODES: dict[str, Callable[[Builder, NodeRecipe], None]] = {
     f"ai.onnx.ml::{name}": add
     for name, add in (
