@@ -35,7 +35,15 @@ def _importer_version() -> str:
     """The package's version, and when its importer was written: a development checkout changes without a new version."""
     folder = os.path.dirname(__file__)
     stamps = []
-    for name in ("graph_cache.py", "node_order.py", "onnx_import.py", "onnx_tensor.py", "opset.py", "recipe.py"):
+    for name in (
+        "graph_cache.py",
+        "node_order.py",
+        "onnx_import.py",
+        "onnx_tensor.py",
+        "opset.py",
+        "random_nodes.py",
+        "recipe.py",
+    ):
         try:
             status = os.stat(os.path.join(folder, name))
         except OSError:
