@@ -1,6 +1,7 @@
 // Elements of 2, 4 and 8 bits (include/narrow.glsl) as float32, or as int32 (INTEGERS), and back (ENCODE): an invocation makes one word.
-// SIGNED: of integers. A float that becomes an integer is truncated and held to its range; NaN becomes 0.
+// SIGNED: of integers. A float that becomes an integer is truncated to an int32, of which the low bits are left.
 #version 450
+#include "include/math.glsl"
 #include "include/narrow.glsl"
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer X { X_TYPE x[]; };
@@ -16,9 +17,7 @@ uint code_of(X_TYPE v) {
 #elif INTEGERS
   return v;
 #else
-  const float low = SIGNED != 0 ? -float(1u << NARROW_BITS - 1) : 0.0, high = low + float((1u << NARROW_BITS) - 1u);
-  const float f = uintBitsToFloat(v);
-  return uint(int(f > low ? f < high ? f : high : f <= low ? low : 0.0));
+  return uint(pm_to_int(uintBitsToFloat(v)));
 #endif
 }
 

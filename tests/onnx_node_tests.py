@@ -24,6 +24,8 @@ import pumice.onnx.backend
 from pumice import BindingError, GraphError, UnsupportedError
 
 PAGE = Path(__file__).parents[1] / "docs" / "onnx_node_tests.md"
+# Expected to be what float32 leaves of a zero among numbers of up to 45: the transform of ours gives the zero.
+LEFT_OVER = {"test_dft_inverse": 1e-6, "test_dft_inverse_opset19": 1e-6}
 PASSED, RANDOM, REFUSED, WRONG = "passed", "random", "refused", "wrong"
 
 
@@ -51,7 +53,8 @@ def first_line(error: BaseException) -> str:
 def compare(wanted: Any, given: Any, test: Any) -> None:
     """As the package's own runner, which compares no sequences of scalars."""
     if not isinstance(wanted, list):
-        Runner.assert_similar_outputs([wanted], [given], rtol=test.rtol, atol=test.atol)
+        atol = LEFT_OVER.get(test.name, test.atol)
+        Runner.assert_similar_outputs([wanted], [given], rtol=test.rtol, atol=atol)
         return
     assert isinstance(given, list) and len(given) == len(wanted), f"expected {len(wanted)} values"
     for one, other in zip(wanted, given, strict=True):
@@ -102,6 +105,7 @@ def page(all_of_them: list[Outcome]) -> str:
         f"Of the {len(all_of_them):,} node tests of onnx {onnx.__version__}, {counts[PASSED]:,} pass in fp32 on the software driver, "
         f"{counts[RANDOM]} make other random numbers, of the right shapes and types, {counts[REFUSED]} are refused and "
         f"{counts[WRONG]} are wrong.",
+        f"{' and '.join(LEFT_OVER)} expect what rounding left of zeros; they are compared within 1e-6.",
         "`python tests/onnx_node_tests.py --write` makes this page.",
         "",
         "| test | refused because |",

@@ -39,6 +39,14 @@ def test_ranks_choices_in_place_and_host_inputs_are_shown() -> None:
     assert next(one for one in pumice.operators("Concat").attributes if one.name == "axis").required
 
 
+def test_operators_that_become_others_are_there() -> None:
+    for name in ("Loop", "RandomNormal", "DeformConv", "ai.onnx.ml::Scaler"):
+        one = pumice.operators(name)
+        assert one.skeleton == "composed" and one.since and one.doc
+    with pytest.raises(pumice.UnsupportedError):
+        pumice.operators("ai.onnx.ml::ZipMap")
+
+
 def test_an_operation_of_nnapi_tells_its_operands_in_order() -> None:
     conv = pumice.operators("nnapi::CONV_2D")
     assert (conv.domain, conv.since) == ("nnapi", (1,))

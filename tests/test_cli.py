@@ -132,6 +132,18 @@ def test_run_as_json(capsys: pytest.CaptureFixture[str], images: np.ndarray[Any,
     assert np.load(result["file"]).shape == (3, 10)
 
 
+def test_a_model_of_random_numbers_runs_by_a_seed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    noise = model([node("RandomNormalLike", ["x"])], [value("x", [2, 3])])
+    onnx.save(noise, tmp_path / "noise.onnx")
+    np.save(tmp_path / "x.npy", np.zeros((2, 3), np.float32))
+    given = ("run", tmp_path / "noise.onnx", "-i", tmp_path / "x.npy", "--seed", 7)
+    text = output(capsys, *given)
+    assert "random numbers by seed 7 (given)" in text and output(capsys, *given) == text
+    assert json.loads(output(capsys, *given, "--json"))["seed"] == 7
+    bench = json.loads(output(capsys, "bench", tmp_path / "noise.onnx", "--runs", 2, "--json"))
+    assert bench["seed"] > 0
+
+
 def test_run_takes_every_kind_of_file(
     capsys: pytest.CaptureFixture[str], images: np.ndarray[Any, Any], tmp_path: Path
 ) -> None:

@@ -192,7 +192,7 @@ def test_refusals(context: pumice.Context) -> None:
         ("LinearClassifier", {"classlabels_strings": ["a", "b"], "coefficients": [1.0] * 4}, "texts as"),
         ("LinearRegressor", {"coefficients": [1.0] * 4, "post_transform": "PROBIT"}, "PROBIT"),
         ("ZipMap", {"classlabels_int64s": [0, 1]}, "zipmap=False"),
-        ("SVMClassifier", {}, "SVMClassifier"),
+        ("SVMClassifier", {"prob_a": [1.0]}, "probabilities"),
     ):
         with pytest.raises(pumice.UnsupportedError, match=why):
             pumice.load(ml(op, [X], **attributes), context)
@@ -211,14 +211,17 @@ PIPELINES = [
     "ridge",
     "support vectors",
     "encoder",
+    "two classes",
+    "three classes",
 ]
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of skl2onnx, which reads old names
 @pytest.mark.parametrize("name", PIPELINES)
 def test_pipelines_of_scikit_learn(context: pumice.Context, name: str) -> None:
     skl2onnx = pytest.importorskip("skl2onnx")
     from skl2onnx.common.data_types import FloatTensorType
-    from sklearn import ensemble, impute, linear_model, pipeline, preprocessing, svm
+    from sklearn import base, ensemble, impute, linear_model, pipeline, preprocessing, svm
 
     random = np.random.default_rng(11)
     data = random.standard_normal((200, 5)).astype(np.float32)
@@ -233,11 +236,12 @@ def test_pipelines_of_scikit_learn(context: pumice.Context, name: str) -> None:
         "boosted regression": ([ensemble.GradientBoostingRegressor(n_estimators=9, random_state=0)], numbers),
         "ridge": ([preprocessing.Binarizer(), linear_model.Ridge()], numbers),
         "support vectors": ([*scaled, svm.SVR()], numbers),
+        "two classes": ([*scaled, svm.SVC()], classes > 0),
+        "three classes": ([*scaled, svm.SVC(kernel="poly")], classes),
         "encoder": ([preprocessing.PolynomialFeatures(2), *scaled, linear_model.LinearRegression()], numbers),
     }[name]
     fitted = pipeline.make_pipeline(*steps).fit(data, wanted)
-    is_classifier = hasattr(fitted, "predict_proba")
-    options = {id(fitted): {"zipmap": False}} if is_classifier else None
+    options = {id(fitted): {"zipmap": False}} if base.is_classifier(fitted) else None
     proto = skl2onnx.convert_sklearn(
         fitted,
         initial_types=[("x0", FloatTensorType([None, 5]))],
@@ -247,8 +251,9 @@ def test_pipelines_of_scikit_learn(context: pumice.Context, name: str) -> None:
     results = run(context, proto, [data])
     for one, other in zip(results, onnx_runtime(proto, [data]), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
-    if is_classifier:
+    if base.is_classifier(fitted):
         assert np.mean(results[0] == fitted.predict(data)) > 0.99
+    if hasattr(fitted, "predict_proba"):
         np.testing.assert_allclose(results[1], fitted.predict_proba(data), atol=1e-4)
 
 

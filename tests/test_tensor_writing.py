@@ -220,10 +220,11 @@ def test_float64_is_moved_bit_by_bit(context: pumice.Context) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int4", "uint4"])
-def test_4_bit_tensors_are_not_converted(context: pumice.Context, dtype: str) -> None:
-    tensor = pumice.zeros(4, "float32", context)
-    with pytest.raises(pumice.UnsupportedError, match=dtype):
-        tensor.to(dtype)
+def test_tensors_become_those_of_four_bits_and_back(context: pumice.Context, dtype: str) -> None:
+    tensor = pumice.tensor(np.array([3, 1, 7, 0, 5], "float32"), context)
+    narrow = tensor.to(dtype)
+    assert narrow.dtype == dtype and narrow.numpy().astype("float32").tolist() == [3, 1, 7, 0, 5]
+    assert narrow.to("float32").tolist() == [3, 1, 7, 0, 5]
 
 
 def test_asarray_copies_no_more_than_it_is_told_to(context: pumice.Context) -> None:

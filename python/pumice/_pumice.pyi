@@ -541,7 +541,7 @@ class Tensor:
         """
     def numpy(self) -> np.typing.NDArray[typing.Any]:
         """
-        A new NumPy array with the tensor's elements, row-major; waits for the work submitted so far. int4, uint4 and bfloat16 are those
+        A new NumPy array with the tensor's elements, row-major; waits for the work submitted so far. Elements that NumPy lacks are those
         of ml_dtypes.
         """
     def reshape(self, shape: typing.Any) -> Tensor:

@@ -53,8 +53,9 @@ def measure(
 def _device_milliseconds(model: Model, arrays: Sequence[Array]) -> float:
     """Of one call; one dispatch after the other where the program is one list of them."""
     program = model.program
+    arrays = model.arguments(*arrays)
     try:
-        return sum(nanoseconds for _, nanoseconds in program.profile(tuple(arrays))) * 1e-6
+        return sum(nanoseconds for _, nanoseconds in program.profile(arrays)) * 1e-6
     except UnsupportedError:
         execution = program.execution(measure=True)
     for value, array in zip(program.inputs, arrays, strict=True):

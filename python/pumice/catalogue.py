@@ -13,7 +13,9 @@ from typing import Any, overload
 from . import _pumice
 from ._pumice import AttributeSchema, NnapiOperand, NnapiOperation, OperatorRow, UnsupportedError, ValueRole
 from .contrib_nodes import DOMAIN, NODES
+from .control_nodes import CONTROL_NODES
 from .errors import unsupported_error
+from .ml_nodes import REFUSED
 from .opset import NEWEST
 
 _FAMILIES = {
@@ -29,7 +31,9 @@ equal elements by their index, and NaN as larger than any number.
 """
 
 _CASTS = """Cast and CastLike truncate a float that becomes an integer; one beyond the integers' range becomes the end of it, and NaN
-becomes 0. An integer that becomes a narrower one keeps its low bits.
+becomes 0. An integer that becomes a narrower one keeps its low bits, and so does a float that becomes one of 2 or 4 bits. Floats of 4
+and 8 bits are made by rounding to nearest, a half to even; casts from and to elements of 2 to 8 bits go through float32, or
+int32 between integers. Beside casts, only QuantizeLinear and DequantizeLinear take them.
 """
 
 _RANDOM = """Random numbers are Philox 4x32-10 of a seed, of the number of the run, of the node and of where an element
@@ -40,6 +44,11 @@ float32 and narrower uniform numbers have 24 random bits, float64 53; normal num
 RandomUniformLike, RandomNormal, RandomNormalLike, Multinomial, Bernoulli and Dropout in training become the nodes
 pumice::RandomUniform, pumice::RandomNormal, pumice::RandomMask and pumice::Multinomial, which take the state as an
 input: seed and run, two words each.
+"""
+
+_COMPOSED = """These become other nodes, or control flow, where a model is imported. Of ai.onnx.ml what is about numbers is there:
+texts, float64 and a post_transform other than NONE, LOGISTIC and SOFTMAX are refused. OneHotEncoder makes zeros of a category that it
+does not know, whatever its attribute `zeros` says. Of TreeEnsembleClassifier the label is the class of the highest score.
 """
 
 _COUNTS = """A graph is cut where an input that is *known on the host* is made on the device: the program runs what comes before, reads that
@@ -97,7 +106,8 @@ class OperatorSchema:
 
         if not self.since:
             return ""
-        text = onnx.defs.get_schema(self.name, self.since[-1]).doc or ""
+        domain = "" if self.domain == "ai.onnx" else self.domain
+        text = onnx.defs.get_schema(self.name.rpartition("::")[2], self.since[-1], domain).doc or ""
         paragraph = next((part for part in re.split(r"\n\s*\n", text) if part.strip()), "")
         return re.split(r"(?<=[.:])\s", " ".join(paragraph.split()), maxsplit=1)[0]
 
@@ -175,6 +185,27 @@ class OperatorSchema:
         if self.attributes:
             parts.append(table(("attribute", "kind", "default", "choices"), self.attribute_rows()))
         return "".join(parts)
+
+
+class ComposedSchema(OperatorSchema):
+    """An operator that importing a model makes of others; it takes and gives what ONNX says."""
+
+    skeleton = "composed"
+    expression = ""
+    inputs = ()
+    outputs = ()
+    attributes = ()
+    ranks = (0, 0)
+    host_inputs = ()
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.domain = name.rpartition("::")[0] or "ai.onnx"
+        self.in_place = []
+
+    def facts(self) -> dict[str, str]:
+        """What one line each says of it."""
+        return {key: value for key, value in super().facts().items() if key != "in place"}
 
 
 class NnapiSchema(OperatorSchema):
@@ -259,9 +290,10 @@ def operators(name: str | None = None) -> list[OperatorSchema] | OperatorSchema:
 
 def page() -> str:
     """The text of docs/operators.md."""
-    everything = [one for one in operators() if one.domain != "nnapi"]
+    composed = [one for one in operators() if isinstance(one, ComposedSchema)]
+    everything = [one for one in operators() if one.domain != "nnapi" and one not in composed]
     operations = [one for one in operators() if one.domain == "nnapi"]
-    known = sum(one.domain == "ai.onnx" for one in everything)
+    known = sum(one.domain.startswith("ai.onnx") for one in [*everything, *composed])
     parts = [
         "# Operators\n",
         f"The {known} ONNX operators that the engine runs, up to operator set {NEWEST}. This page is made by "
@@ -283,6 +315,8 @@ def page() -> str:
                 for one in everything
             ],
         ),
+        _COMPOSED,
+        _markdown(("operator", "versions"), [(one.name, ", ".join(map(str, one.since))) for one in composed]),
     ]
     for one in everything:
         facts = {key: value for key, value in one.facts().items() if key not in ("versions", "summary", "kernel")}
@@ -305,7 +339,9 @@ def page() -> str:
 
 @functools.cache
 def _known() -> dict[str, OperatorSchema]:
-    rows = {row.name: OperatorSchema(row) for row in _pumice.operators()}
+    rows: dict[str, OperatorSchema] = {row.name: OperatorSchema(row) for row in _pumice.operators()}
+    rows |= {name: ComposedSchema(name) for name in CONTROL_NODES if name not in rows and name not in REFUSED}
+    rows = dict(sorted(rows.items()))
     return rows | {operation.name: NnapiSchema(operation) for operation in _pumice.nnapi_operations()}
 
 
@@ -315,8 +351,8 @@ def _histories() -> dict[str, tuple[int, ...]]:
 
     histories: dict[str, set[int]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
-        if schema.domain == "":
-            histories.setdefault(schema.name, set()).add(schema.since_version)
+        name = f"{schema.domain}::{schema.name}" if schema.domain else schema.name
+        histories.setdefault(name, set()).add(schema.since_version)
     return {name: tuple(sorted(versions)) for name, versions in histories.items()}
 
 

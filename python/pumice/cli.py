@@ -148,9 +148,9 @@ def _load(arguments: argparse.Namespace) -> Model:
 def _inputs(model: Model, arguments: argparse.Namespace) -> tuple[Array, ...]:
     from .model_inputs import from_files, generated
 
-    if not arguments.input:
-        return model.arguments(**generated(model, dict(arguments.dim)))
-    return model.arguments(**from_files(model, arguments.input, image_options(arguments)))
+    files = arguments.input
+    arrays = from_files(model, files, image_options(arguments)) if files else generated(model, dict(arguments.dim))
+    return tuple(arrays[value.name] for value in model.inputs)
 
 
 def _described(arrays: Sequence[Array], model: Model) -> str:
@@ -160,12 +160,14 @@ def _described(arrays: Sequence[Array], model: Model) -> str:
 
 def _device_line(model: Model) -> str:
     software = " (SOFTWARE DRIVER: not a GPU)" if model.device.kind == "software" else ""
-    return f"device: {model.device.name}{software}; {model.context.choice}"
+    numbers = f"; {model.random_numbers}" if model.random_numbers else ""
+    return f"device: {model.device.name}{software}; {model.context.choice}{numbers}"
 
 
 def _model_record(model: Model) -> dict[str, Any]:
     device = {"name": model.device.name, "kind": model.device.kind, "uuid": model.device.uuid}
-    return {"model": model.name, "device": {**device, "choice": model.context.choice}, "precision": model.precision}
+    record = {"model": model.name, "device": {**device, "choice": model.context.choice}, "precision": model.precision}
+    return record if model.seed is None else {**record, "seed": model.seed}
 
 
 # ---- run

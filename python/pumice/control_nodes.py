@@ -12,6 +12,7 @@ from .graph_builder import Builder
 from .grid_nodes import add_affine_grid
 from .loop_nodes import add_loop, add_scan
 from .ml_nodes import ML_NODES
+from .ngram_nodes import add_tf_idf
 from .random_nodes import RANDOM_NODES
 from .recipe import NodeRecipe, Recipe
 from .selection_nodes import SELECTION_NODES
@@ -78,6 +79,7 @@ CONTROL_NODES: ControlNodes = {
     "Loop": add_loop,
     "Scan": add_scan,
     **BLOCK_NODES,
+    "TfIdfVectorizer": add_tf_idf,
     **COMPOSED_NODES,
     **ML_NODES,
     **RANDOM_NODES,

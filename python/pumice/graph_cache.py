@@ -26,6 +26,7 @@ _DIGEST_BYTES = 32
 _IMPORTER = tuple(
     f"{name}.py"
     for name in (
+        "contrib_nodes",
         "graph_cache",
         "node_names",
         "node_order",
@@ -34,6 +35,7 @@ _IMPORTER = tuple(
         "onnx_skeleton",
         "onnx_tensor",
         "opset",
+        "random_nodes",
         "recipe",
     )
 )

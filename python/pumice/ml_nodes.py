@@ -381,6 +381,43 @@ def _svm_kernel(builder: Builder, node: NodeRecipe, x: Value, vectors: Array, pa
     return helper("Pow", linear, degree) if kind == "POLY" else helper("Tanh", linear)
 
 
+def _svm_classifier(builder: Builder, node: NodeRecipe) -> None:
+    """One score for each pair of classes, by the support vectors of both; the class that wins most pairs."""
+    _no_strings(builder, node)
+    x = _real(builder, node, node.inputs[0])
+    labels, counts = numbers(node, "classlabels_ints", "int64"), numbers(node, "vectors_per_class", "int64")
+    vectors, rho = numbers(node, "support_vectors"), numbers(node, "rho")
+    if not counts.size or numbers(node, "prob_a").size or node.attributes.get("post_transform", "NONE") != "NONE":
+        raise refuse(builder, node, "linear weights, probabilities or a post_transform")
+    total, pairs = int(counts.sum()), [(i, j) for i in range(labels.size) for j in range(i + 1, labels.size)]
+    coefficients = numbers(node, "coefficients")
+    fits = labels.size == counts.size >= 2 and total > 0 and vectors.size % total == 0 and rho.size == len(pairs)
+    if not fits or coefficients.size != total * (labels.size - 1):
+        raise graph_error(
+            "node", node.name, "expected support vectors, coefficients and rho of all classes, given others"
+        )
+    ends = np.cumsum(counts)
+    weights = np.zeros((total, len(pairs)), np.float32)
+    rows = coefficients.reshape(-1, total)
+    wins, losses = np.zeros((2, len(pairs), labels.size), np.float32)
+    for k, (i, j) in enumerate(pairs):
+        for one, other in ((i, j - 1), (j, i)):
+            own = slice(ends[one] - counts[one], ends[one])
+            weights[own, k] = rows[other, own]
+        wins[k, i] = losses[k, j] = 1
+    parameters = np.concatenate([numbers(node, "kernel_params"), np.zeros(3, np.float32)])[:3]
+    kernel = _svm_kernel(builder, node, x, vectors.reshape(total, -1), parameters)
+    scores = builder.helper(node, "MatMul", kernel, builder.helper(node, "CastLike", weights, kernel))
+    scores = builder.helper(node, "Add", scores, builder.helper(node, "CastLike", rho, scores))
+    zero = builder.helper(node, "CastLike", np.array(0, np.float32), scores)
+    won = builder.helper(node, "Cast", builder.helper(node, "Greater", scores, zero), to=FLOAT)
+    votes = builder.helper(node, "Add", builder.helper(node, "MatMul", won, wins - losses), losses.sum(0))
+    label = _labels(builder, node, votes, labels)
+    if labels.size == 2:
+        scores = builder.helper(node, "Concat", builder.helper(node, "Neg", scores), scores, axis=1)
+    _keep(builder, node, label, scores)
+
+
 def _refused(why: str) -> Callable[[Builder, NodeRecipe], None]:
     def add(builder: Builder, node: NodeRecipe) -> None:
         raise refuse(builder, node, why)
@@ -388,6 +425,7 @@ def _refused(why: str) -> Callable[[Builder, NodeRecipe], None]:
     return add
 
 
+REFUSED = ("ai.onnx.ml::ZipMap",)  # with a word of advice
 ML_NODES: dict[str, Callable[[Builder, NodeRecipe], None]] = {
     f"ai.onnx.ml::{name}": add
     for name, add in (

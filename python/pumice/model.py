@@ -318,6 +318,11 @@ class Model:
         """
         return self._random.seed if self._random else None
 
+    @property
+    def random_numbers(self) -> str:
+        """In words: by which seed they are made, and where that comes from; "" for a model that makes none."""
+        return str(self._random or "")
+
     def report(self) -> ModelReport:
         """For every node which kernel and precision run it, and why."""
         info = self.context.info
