@@ -55,7 +55,6 @@ FAMILIES = (
     signals.mel_weights,
     regions.regions,
     regions.blocks,
-    regions.updates,
     regions.bits,
     indexed.gathers,
     indexed.scatters,
