@@ -47,7 +47,7 @@ def accepted() -> Iterator[Any]:
             yield pytest.param(name, marks=[pytest.mark.slow] if slow else [])
 
 
-@pytest.mark.parametrize("name", accepted())
+@pytest.mark.parametrize("name", list(accepted()))
 def test_a_model_gives_what_onnx_runtime_gives(name: str, context: pumice.Context) -> None:
     pytest.importorskip("onnxruntime")
     stored = store.load(name)

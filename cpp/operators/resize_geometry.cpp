@@ -51,6 +51,11 @@ int64_t nearest(double place, const std::string& mode) {
 
 }  // namespace
 
+// In float32, where exporters make the scale of 5 to 7: in wider numbers that float is a little less than 7 / 5.
+static int64_t scaled_size(int64_t size, double scale) {
+  return scale == 1 ? size : static_cast<int64_t>(static_cast<float>(scale) * static_cast<float>(size));
+}
+
 std::vector<ResizeAxis> resize_geometry(std::string_view node, const Attributes& attributes, const Shape& shape,
                                         const std::vector<double>& roi, const std::vector<double>& scales,
                                         const std::vector<int64_t>& sizes) {
@@ -73,7 +78,7 @@ std::vector<ResizeAxis> resize_geometry(std::string_view node, const Attributes&
     if (!scales.empty() && !(scales[i] > 0 && scales[i] * static_cast<double>(axis.x_size) < 9e15))
       fail("a scale of " + std::to_string(scales[i]));
     const auto x_size = static_cast<double>(axis.x_size);
-    axis.size = sizes.empty() ? static_cast<int64_t>(scales[i] * x_size) : sizes[i];
+    axis.size = sizes.empty() ? scaled_size(axis.x_size, scales[i]) : sizes[i];
     if (axis.x_size == 0 && axis.size > 0)
       fail("axis " + std::to_string(axes[i]) + " is empty and cannot become " + std::to_string(axis.size));
     axis.scale = !sizes.empty() ? (axis.x_size == 0 ? 1 : static_cast<double>(axis.size) / x_size) : scales[i];

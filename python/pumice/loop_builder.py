@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .compounds import Kind, Made, kind_of, parts_of
+from .compounds import Kind, Made, kind_of, leaves, parts_of
 from .element_types import Array, numpy_dtype
 from .errors import graph_error
 from .graph_builder import Builder
@@ -308,8 +308,8 @@ class LoopBuilder:
         shape = self.builder.helper(self.node, "Shape", value)
         return self.builder.helper(self.node, "Gather", shape, np.array([axis]))
 
-    def _outer_values(self) -> list[Value]:
-        return [*self.initial, *self.sliced, *tensors(self.captured)]
+    def _outer_values(self) -> list[list[Value]]:
+        return [*([value] for value in (*self.initial, *self.sliced)), *map(leaves, self.captured.values())]
 
     def _result(
         self, element: Element, buffered: bool, scanned: Scanned, name: str, rows: list[Value], count: Value

@@ -52,10 +52,14 @@ def _concrete(value: InputRecipe, primes: Iterator[int], named: dict[str, int]) 
     return value._replace(shape=sizes, dimension_names=[])
 
 
-def sources(values: list[Value], twins: list[list[Value]]) -> dict[tuple[int, ...], tuple[Value, int]]:
-    """By what a size is in the twins, a value that has it, and on which axis."""
+def sources(values: list[list[Value]], twins: list[list[list[Value]]]) -> dict[tuple[int, ...], tuple[Value, int]]:
+    """By what a size is in the twins, a value that has it, and on which axis.
+
+    The parts of each value: a sequence whose length the twins alone know is made of others there, and tells nothing.
+    """
+    alike = (parts for parts in zip(values, *twins, strict=True) if len({len(part) for part in parts}) == 1)
     found: dict[tuple[int, ...], tuple[Value, int]] = {}
-    for value, *others in zip(values, *twins, strict=True):
+    for value, *others in (same for parts in alike for same in zip(*parts, strict=True)):
         shapes = [other.shape for other in others]
         if value.shape is None:
             continue

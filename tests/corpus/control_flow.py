@@ -145,6 +145,15 @@ CASES = [
     ),
     Case("script_rows", lambda: scripted(Rows()), {"x": floats("rows", 5)}, ["total"], ROWS, exporters=("script",)),
     Case(
+        "script_pieces_opset12",
+        lambda: scripted(Pieces()),
+        {"x": floats("rows", 4)},
+        ["sums", "rest"],
+        [{"rows": 9}, {"rows": 12}],
+        exporters=("script",),
+        opset=12,
+    ),
+    Case(
         "script_pieces",
         lambda: scripted(Pieces()),
         {"x": floats("rows", 4)},

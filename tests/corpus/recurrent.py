@@ -108,6 +108,15 @@ CASES = [
         exporters=("script", "dynamo"),
     ),
     Case(
+        "lstm_tagger_opset9",
+        Tagger,
+        {"ids": integers(50, "batch", "words")},
+        ["labels"],
+        SEQUENCES,
+        exporters=("script",),
+        opset=9,
+    ),
+    Case(
         "lstm_states",
         lambda: Lstm(num_layers=2),
         {"x": X, "hidden": floats(2, "batch", 10), "cell": floats(2, "batch", 10)},

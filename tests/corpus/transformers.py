@@ -263,6 +263,15 @@ CASES = [
         [*TEXT, {"batch": 0, "words": 5}],
         variants=("fp16", "dynamic_int8", "qdq_int8"),
     ),
+    Case(
+        "bert_sentences_opset10",
+        Sentences,
+        MASKED,
+        ["sentences", "alike"],
+        TEXT,
+        exporters=("script",),
+        opset=10,
+    ),
     Case("bert_spans", ElectraSpans, MASKED, ["begin", "end", "first", "last"], TEXT),
     Case("bert_sentences", Sentences, MASKED, ["sentences", "alike"], TEXT),
     Case(

@@ -279,6 +279,7 @@ CASES = [
     Case("convnext", ConvNext, IMAGE, ["scores"], PICTURES, variants=("fp16",)),
     Case("densenet", Dense, SMALL, ["scores"], PICTURES),
     Case("shufflenet", Shuffled, SMALL, ["scores"], PICTURES),
+    Case("resnet_opset7", ResNet, IMAGE, ["scores"], PICTURES, exporters=("script",), opset=7),
     Case("norm_free", NormFree, SMALL, ["scores"], PICTURES),
     Case("inception", Inception, SMALL, ["scores"], PICTURES),
 ]
