@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -373,6 +374,29 @@ def test_progress_is_shown_on_a_terminal_after_a_second_and_nowhere_else() -> No
     os.close(terminal)
     assert "nodes" in shown
     assert "/30" in shown
+
+
+LOADING = """
+import sys
+import pumice, pumice.progress
+pumice.progress._PATIENCE_SECONDS = 0
+pumice.load(sys.argv[1], progress=sys.argv[2] == "yes")
+"""
+
+
+@pytest.mark.parametrize("wanted", ["yes", "no"])
+def test_loading_a_model_shows_how_far_it_is(wanted: str) -> None:
+    assert output_of("-c", LOADING, DIGITS, wanted) == ""
+    terminal, inside = pty.openpty()
+    command = [sys.executable, "-c", LOADING, DIGITS, wanted]
+    subprocess.run(command, stdout=inside, stderr=inside, check=True, env={**os.environ, "TERM": "xterm"})
+    os.close(inside)
+    shown = b""
+    with contextlib.suppress(OSError):  # where nothing is left to read
+        shown = os.read(terminal, 1 << 16)
+    os.close(terminal)
+    for phase in (b"nodes", b"weights"):
+        assert (phase in shown) == (wanted == "yes")
 
 
 def test_results_of_the_command_are_those_of_the_model(context: pumice.Context, tmp_path: Path) -> None:

@@ -80,6 +80,10 @@ class MappedFile:
         """
         descriptor: of an open regular file, which may be closed afterwards. name: for messages. Raises Error.
         """
+    def forget(self) -> None:
+        """
+        Gives up the pages that have been read; they are read again where they are needed.
+        """
     def view(self) -> memoryview:
         """
         All of its bytes.

@@ -108,7 +108,7 @@ class _Encoder:
         }
 
     def entry(self, recipe: Recipe) -> bytes | None:
-        structure = {**self.graph(recipe), "files": self.files}
+        structure = {**self.graph(recipe), "files": self.files, "metadata": dict(recipe.metadata)}
         if len(self.inline) > _MOST_INLINE_BYTES:
             return None
         return sealed(structure, bytes(self.inline))
@@ -172,7 +172,7 @@ class _Decoder:
         )
 
     def recipe(self) -> Recipe:
-        return self.graph(self.structure)
+        return self.graph(self.structure)._replace(metadata=dict(self.structure["metadata"]))
 
 
 # ---- entries

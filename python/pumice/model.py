@@ -160,6 +160,7 @@ class Model:
             program: Program = graph.compile(context, precision, progress=bar.phase if bar.shown else None)
         self.source, self.folder = source, folder
         self.name = recipe.name
+        self.metadata = dict(recipe.metadata)  # the file's metadata_props
         self.precision = precision
         self.context = context
         self._program: Program | None = program

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, NodeProto, TensorProto
+from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto
 
 from . import _pumice
 from .contrib_nodes import rewritten
@@ -19,7 +19,7 @@ from .model_file import ModelFile
 from .node_names import node_names
 from .node_order import in_order, needed
 from .onnx_functions import expanded, schema_of
-from .onnx_tensor import DTYPES, constant_of, dtype_of
+from .onnx_tensor import DTYPES, constant_of, dtype_of, sparse_constant_of
 from .opset import NEWEST, OLDEST, UPGRADES, Scope, upgraded
 from .random_nodes import RANDOM_NODES, RANDOM_STATE, STREAM
 from .recipe import (
@@ -234,13 +234,17 @@ class _Importer:
                 raise graph_error("initializer", tensor.name, "is given twice")
             self._read_constant(tensor, tensor.name, f"initializer '{tensor.name}'")
         for sparse in self.graph.sparse_initializer:
-            self.known.add(sparse.values.name)
-            self.refused[sparse.values.name] = f"initializer '{sparse.values.name}': a sparse tensor"
+            if sparse.values.name in self.known:
+                raise graph_error("initializer", sparse.values.name, "is given twice")
+            self._read_constant(sparse, sparse.values.name, f"initializer '{sparse.values.name}'")
 
-    def _read_constant(self, tensor: TensorProto, name: str, what: str) -> None:
+    def _read_constant(self, tensor: TensorProto | SparseTensorProto, name: str, what: str) -> None:
         self.known.add(name)
         try:
-            self.constants[name] = constant_of(tensor, name, self.file)
+            if isinstance(tensor, SparseTensorProto):
+                self.constants[name] = sparse_constant_of(tensor, name, self.file)
+            else:
+                self.constants[name] = constant_of(tensor, name, self.file)
         except NotExpressible as reason:
             self.refused[name] = f"{what}: {reason}"
 
@@ -288,8 +292,9 @@ class _Importer:
         if output in self.known:
             raise graph_error("node", name, f"makes '{output}', which is an input or an initializer")
         attribute = node.attribute[0]
-        if attribute.name == "value":
-            self._read_constant(attribute.t, output, f"node '{name}'")
+        if attribute.name in ("value", "sparse_value"):
+            tensor = attribute.t if attribute.name == "value" else attribute.sparse_tensor
+            self._read_constant(tensor, output, f"node '{name}'")
             return
         self.known.add(output)
         try:
@@ -413,4 +418,5 @@ def _constant_value(name: str, value: Attribute) -> Array:
 
 def recipe_of(model: ModelProto, file: ModelFile) -> Recipe:
     """What a parsed model says. Raises GraphError where it breaks a rule; what is not supported stands in the Recipe."""
-    return _Importer(model.graph, opsets(model), file).recipe()
+    recipe = _Importer(model.graph, opsets(model), file).recipe()
+    return recipe._replace(metadata={entry.key: entry.value for entry in model.metadata_props})

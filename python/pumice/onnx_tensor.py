@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import TensorProto
+from onnx import SparseTensorProto, TensorProto
 
-from .element_types import BITS, Bytes, byte_count, element_count
+from .element_types import BITS, Bytes, array_of, byte_count, element_count
 from .errors import graph_error
 from .model_file import ModelFile
 from .onnx_skeleton import OWN_FILE
 from .recipe import ConstantRecipe, NotExpressible, Place
 
 _MOST_ELEMENTS = 1 << 40  # on an axis
+_MOST_DENSE_BYTES = 1 << 28  # of a sparse tensor: a few bytes of a file may say how large it is
 _MOST_AXES = 32  # of a NumPy array
 _NAMES = {  # in ONNX, where it is another
     "float64": "DOUBLE",
@@ -78,6 +79,29 @@ def _external_bytes(tensor: TensorProto, expected: int, file: ModelFile) -> tupl
             "tensor", tensor.name, f"expected {length} bytes at offset {offset} of '{location}', given {given}"
         )
     return memoryview(data)[offset : offset + length], Place("" if own else location, offset)
+
+
+def sparse_constant_of(sparse: SparseTensorProto, name: str, file: ModelFile) -> ConstantRecipe:
+    """A sparse tensor with all of its elements. Its indices are of the flat tensor, or a row for each value."""
+    values, indices = constant_of(sparse.values, name, file), constant_of(sparse.indices, f"{name} (indices)", file)
+    shape, count = list(sparse.dims), element_count(values.shape)
+    if any(not 0 <= size < _MOST_ELEMENTS for size in shape) or len(values.shape) != 1:
+        raise graph_error(
+            "tensor", name, f"expected sizes from 0 to 2**40 and a row of values, given {shape}, {values.shape}"
+        )
+    if BITS[values.dtype] < 8 or byte_count(values.dtype, shape) > _MOST_DENSE_BYTES:
+        raise NotExpressible(f"a sparse tensor of {values.dtype}{shape}")
+    if indices.dtype != "int64" or indices.shape not in ([count], [count, len(shape)]):
+        expected = f"int64[{count}] or int64[{count}, {len(shape)}]"
+        raise graph_error("tensor", name, f"expected indices of {expected}, given {indices.dtype}{indices.shape}")
+    places = array_of(indices.raw, "int64", indices.shape).reshape(count, -1)
+    limits = np.array(shape if len(indices.shape) == 2 else [element_count(shape)], np.int64)
+    if ((places < 0) | (places >= limits)).any():
+        raise graph_error("tensor", name, f"expected indices below {limits.tolist()}, given others")
+    dense = np.zeros(element_count(shape), np.dtype(f"V{BITS[values.dtype] // 8}"))
+    flat = places[:, 0] if len(indices.shape) == 1 else np.ravel_multi_index(tuple(places.T), tuple(shape))
+    dense[flat] = np.frombuffer(values.raw, dense.dtype, count)
+    return ConstantRecipe(name, values.dtype, shape, dense.tobytes())
 
 
 def constant_of(tensor: TensorProto, name: str, file: ModelFile) -> ConstantRecipe:

@@ -29,7 +29,7 @@ class Progress:
     def phase(self, what: str, done: int, total: int) -> None:
         """The same bar, of something else from now on."""
         if what != self._what and self._bar is not None:
-            self._bar.update(self._task, description=what)
+            self._bar.update(self._task, description=what, completed=done, total=total, refresh=True)
         self._what = what
         self(done, total)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from .element_types import Bytes
@@ -73,7 +74,7 @@ class NodeRecipe(NamedTuple):
 
 class Recipe(NamedTuple):
     """A whole model or a subgraph. `nodes` are in an order in which they can run; `unsupported` is what it needs beside them and
-    cannot have; `captured` are the values of graphs around it that a subgraph reads.
+    cannot have; `captured` are the values of graphs around it that a subgraph reads; `metadata` is what a file says of itself.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Recipe(NamedTuple):
     outputs: list[InputRecipe]
     unsupported: list[str]
     captured: Sequence[str] = ()
+    metadata: Mapping[str, str] = MappingProxyType({})
 
     @property
     def complete(self) -> bool:
