@@ -133,7 +133,7 @@ void lower_attention(LowerContext& node) {
               joined(node, kK, kPastKey, kPresentKey), joined(node, kV, kPastValue, kPresentValue),
               heads_of(node, by_heads(node.output(kY), attributes.integer("q_num_heads")), node.out(kY))};
   if (node.has_input(kMask)) a.mask = mask_of(node, node.input(kMask));
-  if (node.has_input(kCounts)) a.counts = node.in(kCounts);
+  if (node.has_input(kCounts)) a.counts = dense_input(node, kCounts);
   a.scale = attributes.real("scale", 1 / std::sqrt(static_cast<double>(a.q.size())));
   a.softcap = attributes.real("softcap", 0);
   limit(a, attributes, node.has_input(kPastKey) ? node.input(kPastKey).shape[2] : 0);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "operators/attention.h"
 #include "operators/families.h"
 
 namespace pumice {
@@ -34,8 +35,14 @@ bool takes_strides(const OperatorRow& row, size_t input) {
   return input == 0 || !row.pack || row.pack == &pack_matmul;  // others repack their weights, reading them row by row
 }
 
+// Kernels that read any strides and write whole rows.
+static bool makes_packed(const OperatorRow& row) {
+  static constexpr std::array kMade = {&lower_attention, &lower_recognised_attention, &lower_rotary_embedding, &lower_tensor_scatter};
+  return std::find(kMade.begin(), kMade.end(), row.lower) != kMade.end();
+}
+
 bool makes_strides(const OperatorRow& row, size_t output) {
-  return !is_packed_alone(row) && (output == 0 || row.lower != &lower_pool);  // its indices
+  return !is_packed_alone(row) && !makes_packed(row) && (output == 0 || row.lower != &lower_pool);  // its indices
 }
 
 bool suits_channels_last(DType dtype, const Shape& shape) {

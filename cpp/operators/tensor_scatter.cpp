@@ -36,7 +36,7 @@ void lower_tensor_scatter(LowerContext& node) {
                                 {"PLACED", placed ? "1" : "0"},
                                 {"CIRCULAR", node.attributes->text("mode", "linear") == "circular" ? "1" : "0"}}));
   step.bind("x", from).bind("y", node.out(0));
-  if (placed) step.bind("firsts", node.in(2));
+  if (placed) step.bind("firsts", dense_input(node, 2));
   step.set("pieces", pieces).set("middle", product(1, axis)).set("rows", update.shape[axis]).set("inner", inner);
   node.add(step.set("size", cache.shape[axis]).threads(static_cast<uint64_t>(pieces)).build());
 }
