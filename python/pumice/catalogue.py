@@ -12,6 +12,7 @@ from typing import Any, overload
 
 from . import _pumice
 from ._pumice import AttributeSchema, NnapiOperand, NnapiOperation, OperatorRow, UnsupportedError, ValueRole
+from .block_nodes import BLOCK_NODES
 from .contrib_nodes import DOMAIN, NODES
 from .control_nodes import CONTROL_NODES
 from .errors import unsupported_error
@@ -327,7 +328,7 @@ def page() -> str:
             parts.append(_markdown(("attribute", "kind", "default", "choices"), one.attribute_rows()))
     parts.append(
         f"# Operators of {DOMAIN}\n\nONNX Runtime's optimizer writes these; at import they become operators of ONNX's own: "
-        + ", ".join(NODES)
+        + ", ".join([*NODES, *(name.split("::")[1] for name in BLOCK_NODES)])
         + ".\n"
     )
     parts += [f"# Operations of NNAPI\n\nThere are {len(operations)}.\n", _NNAPI]
@@ -340,7 +341,7 @@ def page() -> str:
 @functools.cache
 def _known() -> dict[str, OperatorSchema]:
     rows: dict[str, OperatorSchema] = {row.name: OperatorSchema(row) for row in _pumice.operators()}
-    rows |= {name: ComposedSchema(name) for name in CONTROL_NODES if name not in rows and name not in REFUSED}
+    rows |= {name: ComposedSchema(name) for name in CONTROL_NODES if name not in {*rows, *REFUSED, *BLOCK_NODES}}
     rows = dict(sorted(rows.items()))
     return rows | {operation.name: NnapiSchema(operation) for operation in _pumice.nnapi_operations()}
 
