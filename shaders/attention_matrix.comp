@@ -133,13 +133,19 @@ void multiply_values(uint strip) {
 void main() {
   const uint image = gl_WorkGroupID.y / p.heads, head = gl_WorkGroupID.y % p.heads, first_row = gl_WorkGroupID.x * ROWS;
   const uint last_row = min(first_row + ROWS, p.rows) - 1u;
-  const int begin = seen_keys(image, first_row).x, end = seen_keys(image, last_row).y;
+#if PARTS
+  const ivec2 own_part = ivec2(gl_WorkGroupID.z * p.stretch, (gl_WorkGroupID.z + 1u) * p.stretch);
+#else
+  const ivec2 own_part = ivec2(0, 0x7fffffff);
+#endif
+  const int begin = max(seen_keys(image, first_row).x, own_part.x), end = min(seen_keys(image, last_row).y, own_part.y);
   const uint at_k = first_k(image, head), at_v = first_v(image, head);
   const uint strip = gl_SubgroupID * OWN_ROWS * ROW_S;
   // The row that this invocation shares, and its part of it.
   const uint own_row = gl_SubgroupInvocationID / PER, part = gl_SubgroupInvocationID % PER, own = strip + own_row * ROW_S;
   const uint row = first_row + gl_SubgroupID * OWN_ROWS + own_row;
-  const ivec2 seen = seen_keys(image, min(row, last_row));
+  ivec2 seen = seen_keys(image, min(row, last_row));
+  seen.y = min(seen.y, end);
   float largest = minus_infinity, sum = 0.0;
   [[unroll]] for (uint i = 0u; i < SUB * V_STEPS; ++i)
     sums[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
@@ -148,6 +154,13 @@ void main() {
   for (int key = begin; key < end; key += int(kKeys)) {
     store_k();
     fetch_v(at_v, p.v_row, key, end);
+#if MASKED == 2
+    vec4 added[OWN_FOURS];  // by the mask: read early, and whatever lies past it
+    [[unroll]] for (uint i = 0u; i < OWN_FOURS * 4u; ++i) {
+      const uint at = min(uint(key) + part * OWN_FOURS * 4u + i, max(p.mask_keys, 1u) - 1u);
+      added[i / 4u][i % 4u] = pm_load(mask, mask_index(image, head, min(row, last_row), at));
+    }
+#endif
     multiply_keys(strip);
     vec4 scores[OWN_FOURS];
     float now = largest;
@@ -156,7 +169,12 @@ void main() {
       scores[i] = uintBitsToFloat(strips[own + four]);
       [[unroll]] for (uint j = 0u; j < 4u; ++j) {
         const int at = key + int(four * 4u + j);
-        scores[i][j] = at >= seen.x && at < seen.y ? score_of(image, head, min(row, last_row), uint(at), scores[i][j]) : minus_infinity;
+        const bool visible = at >= seen.x && at < seen.y;
+#if MASKED == 2
+        scores[i][j] = visible && uint(at) < p.mask_keys ? scaled(scores[i][j]) + added[i][j] : minus_infinity;
+#else
+        scores[i][j] = visible ? score_of(image, head, min(row, last_row), uint(at), scores[i][j]) : minus_infinity;
+#endif
         now = max(now, scores[i][j]);
       }
     }
@@ -190,4 +208,5 @@ void main() {
       if (row <= last_row) store_four(at, j * 16u + four * 4u, uintBitsToFloat(strips[own + four]), sum);
     meet();
   }
+  if (row <= last_row && part == 0u) store_terms(at, largest, sum);
 }

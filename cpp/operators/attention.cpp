@@ -105,6 +105,9 @@ std::optional<AttentionPlan> matrix_plan(const LowerContext& node, const Attenti
   plan.spec = {{"INVOCATIONS", invocations}, {"SUB", sub}};
   plan.groups_x = static_cast<uint64_t>(ceil_div(a.q.rows(), kSubgroups * sub * 16));
   plan.groups_y = static_cast<uint64_t>(a.q.batch() * a.q.heads());
+  const int64_t groups = groups_of(sub), keys = a.k.rows();
+  cut_keys(plan, keys, groups < kBusyGroups ? std::min(ceil_div(2 * kBusyGroups, groups), keys / (2 * kLeastInPart)) : 1);
+  plan.groups_z = static_cast<uint64_t>(plan.parts);
   return plan;
 }
 

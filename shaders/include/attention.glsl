@@ -90,13 +90,21 @@ ivec2 seen_keys(uint image, uint row) {
   return ivec2(max(place + p.first, 0), min(place + p.last + 1, keys));
 }
 
+float scaled(float product) {
+  const float score = product * p.scale;
+  return p.softcap != 0.0 ? p.softcap * pm_tanh(score / p.softcap) : score;
+}
+
+uint mask_index(uint image, uint head, uint row, uint key) {
+  return p.mask_offset + image * p.mask_batch + head * p.mask_head + row * p.mask_row + key * p.mask_key;
+}
+
 // The score of a key that the row may see, from the product of both.
 float score_of(uint image, uint head, uint row, uint key, float product) {
-  float score = product * p.scale;
-  if (p.softcap != 0.0) score = p.softcap * pm_tanh(score / p.softcap);
+  float score = scaled(product);
 #if MASKED
   if (key >= p.mask_keys) return minus_infinity;
-  const uint at = p.mask_offset + image * p.mask_batch + head * p.mask_head + row * p.mask_row + key * p.mask_key;
+  const uint at = mask_index(image, head, row, key);
 #endif
 #if MASKED == 1
   if (pm_load_bool(mask, at) != MASK_SHOWS) return HIDDEN;

@@ -30,10 +30,12 @@ def attentions() -> Iterator[Case]:
         (2, 4, 4, 1, 301, 32, 32),
         (1, 8, 2, 1, 1031, 128, 128),
         (1, 2, 2, 33, 21, 300, 260),
+        (1, 2, 1, 33, 600, 64, 64),
     ):
         note = f"{batch} x {q} x {rows} x {size}, {keys} keys of {kv} heads, values of {v_size}"
         inputs = heads(batch, q, rows, size), heads(batch, kv, keys, size), heads(batch, kv, keys, v_size)
         yield attention(note, *inputs)
+    yield attention("causal, parts", heads(1, 2, 530, 32), heads(1, 1, 530, 32), heads(1, 1, 530, 32), is_causal=1)
     yield attention("causal, tiles", heads(1, 2, 130, 64), heads(1, 2, 130, 64), heads(1, 2, 130, 64), is_causal=1)
     square = heads(1, 3, 37, 16), heads(1, 3, 70, 16), heads(1, 3, 70, 24)
     yield attention("keys before the rows", *square, x(37, 70), scale=0.125, softcap=2.0)
