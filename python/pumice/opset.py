@@ -13,7 +13,7 @@ import numpy as np
 
 from .element_types import Array, numpy_dtype
 from .errors import graph_error
-from .recipe import Attribute, ConstantRecipe, NodeRecipe, NotExpressible, without_trailing_gaps
+from .recipe import Attribute, ConstantRecipe, NodeRecipe, NotExpressible, number, without_trailing_gaps
 
 _INT64 = 7  # TensorProto.DataType
 OLDEST = 7
@@ -72,13 +72,6 @@ def _integers(node: NodeRecipe, name: str) -> list[int] | None:
     return [int(item) for item in value]
 
 
-def _number(node: NodeRecipe, name: str, default: float) -> float:
-    value = node.attributes.get(name, default)
-    if not isinstance(value, int | float):
-        raise graph_error("node", node.name, f"attribute '{name}': expected a number, given {value!r}")
-    return value
-
-
 def _axes_as_input(node: NodeRecipe, scope: Scope) -> Nodes:
     axes = _integers(node, "axes")
     if axes is None:
@@ -104,7 +97,7 @@ def _clip(node: NodeRecipe, scope: Scope) -> Nodes:
         if role not in node.attributes:
             inputs.append("")
             continue
-        casts, name = _like_input(node, scope, role, _number(node, role, 0))
+        casts, name = _like_input(node, scope, role, number(node, role, 0))
         before += casts
         inputs.append(name)
     return [*before, node._replace(inputs=without_trailing_gaps(inputs), attributes=_without(node, "min", "max"))]
@@ -116,7 +109,7 @@ def _pad(node: NodeRecipe, scope: Scope) -> Nodes:
         raise graph_error("node", node.name, "Pad without the attribute 'pads'")
     inputs = [node.inputs[0], scope.constant(node, "pads", np.array(pads, np.int64))]
     casts: Nodes = []
-    value = _number(node, "value", 0.0)
+    value = number(node, "value", 0.0)
     if value != 0:
         casts, name = _like_input(node, scope, "value", value)
         inputs.append(name)
@@ -224,7 +217,10 @@ def _roi_align(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _dft(node: NodeRecipe, scope: Scope) -> Nodes:
-    axis = scope.constant(node, "axis", np.array(_number(node, "axis", 1), np.int64))
+    given = node.attributes.get("axis", 1)
+    if not isinstance(given, int):
+        raise graph_error("node", node.name, f"attribute 'axis': expected an integer, given {given!r}")
+    axis = scope.constant(node, "axis", np.array(given, np.int64))
     return [node._replace(inputs=[*_padded(node.inputs, 2)[:2], axis], attributes=_without(node, "axis"))]
 
 
