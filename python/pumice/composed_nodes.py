@@ -9,7 +9,7 @@ import numpy as np
 
 from .errors import graph_error
 from .graph_builder import Builder, Refused
-from .recipe import NodeRecipe
+from .recipe import NodeRecipe, number
 
 if TYPE_CHECKING:
     from ._pumice import Value
@@ -41,11 +41,11 @@ def _batch_normalization(builder: Builder, node: NodeRecipe) -> None:
         builder.add_plain(node)
         return
     helper = builder.helper
-    x, scale, bias, mean_before, variance_before = (builder.tensor(name) for name in node.inputs)
+    x, scale, bias, mean_before, variance_before = builder.operands(node, 5, 5)
     rank = _rank(builder, node, x)
     axes = np.array([axis for axis in range(rank) if axis != 1])
     per_channel = np.array([-1] + [1] * (rank - 2))
-    momentum, epsilon = (float(node.attributes.get(name, v)) for name, v in (("momentum", 0.9), ("epsilon", 1e-5)))  # type: ignore[arg-type]
+    momentum, epsilon = (number(node, name, v) for name, v in (("momentum", 0.9), ("epsilon", 1e-5)))
 
     def like(value: float, other: Value) -> Value:
         return helper(node, "CastLike", np.array(value, np.float32), other)
@@ -79,7 +79,7 @@ def _sizes(node: NodeRecipe, name: str) -> list[int] | None:
 def _deform_conv(builder: Builder, node: NodeRecipe) -> None:
     """What the elements of the kernel meet, times the weights."""
     helper = builder.helper
-    inputs = [builder.tensor(name) if name else None for name in node.inputs] + [None] * (5 - len(node.inputs))
+    inputs = [builder.tensor(name) if name else None for name in node.inputs[:5]] + [None] * (5 - len(node.inputs))
     x, w, offset, bias, mask = inputs
     if x is None or w is None or offset is None:
         raise graph_error("node", node.name, "expected x, weights and offsets, given fewer")

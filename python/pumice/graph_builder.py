@@ -82,6 +82,13 @@ class Builder:
             raise graph_error("value", name, f"expected a tensor, given {kind_of(value)}")
         return value
 
+    def operands(self, node: NodeRecipe, least: int, most: int) -> list[Value]:
+        """The inputs of a node that has so many, none of which may be left out. Raises GraphError."""
+        if not least <= len(node.inputs) <= most or "" in node.inputs:
+            expected = f"{least}" if least == most else f"{least} to {most}"
+            raise graph_error("node", node.name, f"expected {expected} inputs of {node.op}, given {node.inputs}")
+        return [self.tensor(name) for name in node.inputs]
+
     def helper(self, node: NodeRecipe, op: str, *inputs: Value | Array, output: str = "", **attributes: Any) -> Value:
         """A node that a node of the file needs beside it."""
         name = self.helper_name(node, op)

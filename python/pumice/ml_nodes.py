@@ -10,7 +10,7 @@ import numpy as np
 from .element_types import Array, array_of
 from .errors import graph_error
 from .graph_builder import Builder, Refused
-from .recipe import ConstantRecipe, NodeRecipe
+from .recipe import ConstantRecipe, NodeRecipe, number
 from .tree_nodes import ensemble_of_attributes, ensemble_of_tensors
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def numbers(node: NodeRecipe, name: str, dtype: str = "float32") -> Array:
     given = node.attributes.get(name, node.attributes.get(f"{name}_as_tensor", []))
     if isinstance(given, ConstantRecipe):
         return array_of(given.raw, given.dtype, given.shape).reshape(-1)
-    if not isinstance(given, list) or any(isinstance(one, str) for one in given):
+    if not isinstance(given, list) or not all(isinstance(one, int | float) for one in given):
         raise graph_error("node", node.name, f"attribute '{name}': expected numbers, given {given!r}")
     return np.array(given, dtype)
 
@@ -43,9 +43,12 @@ def _no_strings(builder: Builder, node: NodeRecipe) -> None:
             raise refuse(builder, node, f"texts as '{name}'")
 
 
-def _real(builder: Builder, node: NodeRecipe, name: str) -> Value:
-    """The input as a float that the engine computes in."""
-    value = builder.tensor(name)
+def _only(builder: Builder, node: NodeRecipe) -> Value:
+    return builder.operands(node, 1, 1)[0]
+
+
+def _real(builder: Builder, node: NodeRecipe, value: Value) -> Value:
+    """The value as a float that the engine computes in."""
     if value.dtype == "float64":
         raise refuse(builder, node, "float64")
     return value if "float" in value.dtype else builder.helper(node, "Cast", value, to=FLOAT)
@@ -58,7 +61,7 @@ def _keep(builder: Builder, node: NodeRecipe, *results: Value) -> None:
 
 
 def _array_feature_extractor(builder: Builder, node: NodeRecipe) -> None:
-    x, indices = (builder.tensor(name) for name in node.inputs)
+    x, indices = builder.operands(node, 2, 2)
     if x.shape is None:
         raise refuse(builder, node, "an input of unknown rank")
     if len(x.shape) == 1:
@@ -68,13 +71,13 @@ def _array_feature_extractor(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _binarizer(builder: Builder, node: NodeRecipe) -> None:
-    x = builder.tensor(node.inputs[0])
-    limit = builder.helper(node, "CastLike", np.array(node.attributes.get("threshold", 0.0), np.float32), x)
+    x = _only(builder, node)
+    limit = builder.helper(node, "CastLike", np.array(number(node, "threshold", 0.0), np.float32), x)
     _keep(builder, node, builder.helper(node, "CastLike", builder.helper(node, "Greater", x, limit), x))
 
 
 def _scaler(builder: Builder, node: NodeRecipe) -> None:
-    y = _real(builder, node, node.inputs[0])
+    y = _real(builder, node, _only(builder, node))
     for name, op in (("offset", "Sub"), ("scale", "Mul")):
         if (given := numbers(node, name)).size:
             y = builder.helper(node, op, y, builder.helper(node, "CastLike", given, y))
@@ -88,7 +91,7 @@ def _normalizer(builder: Builder, node: NodeRecipe) -> None:
         raise graph_error(
             "node", node.name, f"attribute 'norm': expected one of {', '.join(reductions)}, given {norm!r}"
         )
-    x = _real(builder, node, node.inputs[0])
+    x = _real(builder, node, _only(builder, node))
     magnitude = builder.helper(node, "Abs", x) if norm == "MAX" else x
     size = builder.helper(node, reductions[str(norm)], magnitude, _LAST, keepdims=1)
     least = builder.helper(node, "CastLike", _LEAST, size)
@@ -96,11 +99,11 @@ def _normalizer(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _imputer(builder: Builder, node: NodeRecipe) -> None:
-    x = builder.tensor(node.inputs[0])
+    x = _only(builder, node)
     kind, dtype = ("floats", "float32") if "float" in x.dtype else ("int64s", "int64")
     values = numbers(node, f"imputed_value_{kind}", dtype)
-    replaced = node.attributes.get(f"replaced_value_{kind[:-1]}", 0)
-    if not values.size or not isinstance(replaced, int | float):
+    replaced = number(node, f"replaced_value_{kind[:-1]}", 0)
+    if not values.size:
         raise graph_error(
             "node", node.name, f"attribute 'imputed_value_{kind}': expected numbers for an input of {x.dtype}"
         )
@@ -116,7 +119,7 @@ def _one_hot_encoder(builder: Builder, node: NodeRecipe) -> None:
     categories = numbers(node, "cats_int64s", "int64")
     if not categories.size:
         raise graph_error("node", node.name, "expected 'cats_int64s', given none")
-    x = builder.tensor(node.inputs[0])
+    x = _only(builder, node)
     apart = builder.helper(node, "Unsqueeze", x, _LAST)
     same = builder.helper(node, "Equal", apart, builder.helper(node, "CastLike", categories, x))
     _keep(builder, node, builder.helper(node, "Cast", same, to=FLOAT))
@@ -125,8 +128,9 @@ def _one_hot_encoder(builder: Builder, node: NodeRecipe) -> None:
 def _feature_vectorizer(builder: Builder, node: NodeRecipe) -> None:
     widths = numbers(node, "inputdimensions", "int64")
     parts = []
-    for name, width in zip(node.inputs, widths.tolist(), strict=False):
-        x = _real(builder, node, name)
+    given = builder.operands(node, 1, len(widths))
+    for name, value, width in zip(node.inputs, given, widths.tolist(), strict=False):
+        x = _real(builder, node, value)
         if x.shape is None or len(x.shape) not in (1, 2) or (len(x.shape) == 2 and x.shape[1] != width):
             raise refuse(builder, node, f"'{name}' of another width than {width}, or of one that is not known")
         parts.append(builder.helper(node, "Unsqueeze", x, _ROWS) if len(x.shape) == 1 else x)
@@ -151,8 +155,8 @@ def _label_encoder(builder: Builder, node: NodeRecipe) -> None:
         missing = array_of(default.raw, default.dtype, default.shape).reshape(1)
     else:
         name, otherwise = ("default_int64", -1) if values.dtype == np.int64 else ("default_float", -0.0)
-        missing = np.array([node.attributes.get(name, otherwise)], values.dtype)
-    x = builder.tensor(node.inputs[0])
+        missing = np.array([number(node, name, otherwise)], values.dtype)
+    x = _only(builder, node)
     apart = builder.helper(node, "Unsqueeze", x, _LAST)
     same = builder.helper(node, "Equal", apart, builder.helper(node, "CastLike", keys, x))
     if keys.dtype.kind == "f" and np.isnan(keys).any():
@@ -190,7 +194,7 @@ def _transformed(builder: Builder, node: NodeRecipe, scores: Value) -> Value:
 
 
 def _linear(builder: Builder, node: NodeRecipe, rows: int) -> Value:
-    x = _real(builder, node, node.inputs[0])
+    x = _real(builder, node, _only(builder, node))
     coefficients, intercepts = numbers(node, "coefficients"), numbers(node, "intercepts")
     if rows < 1 or not coefficients.size or coefficients.size % rows or intercepts.size not in (0, 1, rows):
         given = f"{coefficients.size} coefficients and {intercepts.size} intercepts"
@@ -231,7 +235,7 @@ def _linear_classifier(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _trees(builder: Builder, node: NodeRecipe, ensemble: Ensemble, targets: int, **attributes: Any) -> Value:
-    x = _real(builder, node, node.inputs[0])
+    x = _real(builder, node, _only(builder, node))
     arrays = (ensemble.nodes, ensemble.entries, ensemble.roots)
     return builder.helper(node, "pumice::TreeEnsemble", x, *arrays, depth=ensemble.depth, targets=targets, **attributes)
 
@@ -296,7 +300,7 @@ def _tree_ensemble(builder: Builder, node: NodeRecipe) -> None:
 
 def _svm_regressor(builder: Builder, node: NodeRecipe) -> None:
     """Sums over support vectors of the coefficient times what the kernel makes of the vector and x."""
-    x = _real(builder, node, node.inputs[0])
+    x = _real(builder, node, _only(builder, node))
     coefficients, vectors, rho = numbers(node, "coefficients"), numbers(node, "support_vectors"), numbers(node, "rho")
     parameters = np.concatenate([numbers(node, "kernel_params"), np.zeros(3, np.float32)])[:3]
     count = node.attributes.get("n_supports", 0)
@@ -384,7 +388,7 @@ def _svm_kernel(builder: Builder, node: NodeRecipe, x: Value, vectors: Array, pa
 def _svm_classifier(builder: Builder, node: NodeRecipe) -> None:
     """One score for each pair of classes, by the support vectors of both; the class that wins most pairs."""
     _no_strings(builder, node)
-    x = _real(builder, node, node.inputs[0])
+    x = _real(builder, node, _only(builder, node))
     labels, counts = numbers(node, "classlabels_ints", "int64"), numbers(node, "vectors_per_class", "int64")
     vectors, rho = numbers(node, "support_vectors"), numbers(node, "rho")
     if not counts.size or numbers(node, "prob_a").size or node.attributes.get("post_transform", "NONE") != "NONE":

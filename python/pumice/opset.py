@@ -13,7 +13,7 @@ import numpy as np
 
 from .element_types import Array, numpy_dtype
 from .errors import graph_error
-from .recipe import Attribute, ConstantRecipe, NodeRecipe, NotExpressible, without_trailing_gaps
+from .recipe import Attribute, ConstantRecipe, NodeRecipe, NotExpressible, number, without_trailing_gaps
 
 _INT64 = 7  # TensorProto.DataType
 OLDEST = 7
@@ -224,7 +224,10 @@ def _roi_align(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _dft(node: NodeRecipe, scope: Scope) -> Nodes:
-    axis = scope.constant(node, "axis", np.array(number_of(node, "axis", 1), np.int64))
+    given = node.attributes.get("axis", 1)
+    if not isinstance(given, int):
+        raise graph_error("node", node.name, f"attribute 'axis': expected an integer, given {given!r}")
+    axis = scope.constant(node, "axis", np.array(given, np.int64))
     return [node._replace(inputs=[*_padded(node.inputs, 2)[:2], axis], attributes=_without(node, "axis"))]
 
 

@@ -56,9 +56,9 @@ def _attributes(node: NodeRecipe) -> dict[str, Any]:
     return {"key": int(np.float32(seed).view(np.uint32))}
 
 
-def _operands(builder: Builder, node: NodeRecipe) -> tuple[list[Value], Value]:
+def _operands(builder: Builder, node: NodeRecipe, count: int) -> tuple[list[Value], Value]:
     """The node's own inputs, and the state."""
-    return [builder.tensor(name) for name in node.inputs[:-1]], builder.tensor(RANDOM_STATE)
+    return builder.operands(node._replace(inputs=node.inputs[:-1]), count, count), builder.tensor(RANDOM_STATE)
 
 
 def _dtype(node: NodeRecipe, like: Value) -> Any:
@@ -71,7 +71,7 @@ def _dtype(node: NodeRecipe, like: Value) -> Any:
 
 def _numbers(op: str, parameters: tuple[str, ...]) -> Callable[[Builder, NodeRecipe], None]:
     def add(builder: Builder, node: NodeRecipe) -> None:
-        given, state = _operands(builder, node)
+        given, state = _operands(builder, node, int(node.op.endswith("Like")))
         attributes = _attributes(node) | {key: node.attributes[key] for key in parameters if key in node.attributes}
         shape: Value | Array
         if given:
@@ -91,7 +91,7 @@ def _numbers(op: str, parameters: tuple[str, ...]) -> Callable[[Builder, NodeRec
 
 
 def _multinomial(builder: Builder, node: NodeRecipe) -> None:
-    (x,), state = _operands(builder, node)
+    (x,), state = _operands(builder, node, 1)
     attributes = {key: node.attributes[key] for key in ("dtype", "sample_size") if key in node.attributes}
     output = node.outputs[0]
     made = builder.helper(node, "pumice::Multinomial", state, x, output=output, **attributes, **_attributes(node))
@@ -99,7 +99,7 @@ def _multinomial(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _bernoulli(builder: Builder, node: NodeRecipe) -> None:
-    (x,), state = _operands(builder, node)
+    (x,), state = _operands(builder, node, 1)
     probability = builder.helper(node, "Cast", x, to=FLOAT) if x.dtype == "float64" else x
     mask = builder.helper(node, "pumice::RandomMask", state, probability, **_attributes(node))
     output = node.outputs[0]
@@ -116,6 +116,8 @@ def _training(builder: Builder, name: str) -> bool | Value:
 
 def _dropout(builder: Builder, node: NodeRecipe) -> None:
     """Outside training its mask is true everywhere. In training a dropped element is 0 and the others grow by 1 / (1 - ratio)."""
+    if not node.inputs or not node.inputs[0]:
+        raise graph_error("node", node.name, "expected an input of Dropout, given none")
     training = _training(builder, node.inputs[2] if len(node.inputs) > 2 else "")
     helper = builder.helper
     x = builder.tensor(node.inputs[0])

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from .element_types import Bytes
+from .errors import graph_error
 
 Sizes: TypeAlias = "list[int | None] | None"  # None for unknown sizes; no list: unknown rank
 
@@ -92,6 +93,14 @@ class Recipe(NamedTuple):
         return not self.unsupported and all(
             not node.unsupported and all(graph.complete for graph in node.subgraphs.values()) for node in self.nodes
         )
+
+
+def number(node: NodeRecipe, name: str, default: float) -> float:
+    """An attribute. Raises GraphError where it is no number."""
+    value = node.attributes.get(name, default)
+    if not isinstance(value, int | float):
+        raise graph_error("node", node.name, f"attribute '{name}': expected a number, given {value!r}")
+    return value
 
 
 def without_trailing_gaps(names: list[str]) -> list[str]:

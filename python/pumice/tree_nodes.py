@@ -33,7 +33,10 @@ def _list(node: NodeRecipe, name: str, dtype: Any, count: int | None = None) -> 
     if isinstance(given, ConstantRecipe):
         values = array_of(given.raw, given.dtype, given.shape).reshape(-1).astype(dtype)
     else:
-        values = np.array([] if given is None else given, dtype)
+        try:
+            values = np.array([] if given is None else given, dtype)
+        except (TypeError, ValueError):
+            raise graph_error("node", node.name, f"attribute '{name}': expected a list, given {given!r}") from None
     if given is None and count is not None and dtype is not np.str_:
         values = np.zeros(count, dtype)
     if values.ndim != 1 or (count is not None and values.size != count):
