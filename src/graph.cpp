@@ -125,6 +125,9 @@ Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition
                                      value_arguments(self, invariant, user), name, std::move(output_names)));
 }
 
+// Of a file: what shapes are told by is read many times, and not from where a shorter file would end the process.
+constexpr size_t kMostCopiedBytes = 1 << 16;
+
 PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& object, const py::object& dtype, Shape shape,
                        std::string name) {
   HostTensor tensor{TensorDesc(dtype_argument(dtype), std::move(shape))};
@@ -137,6 +140,11 @@ PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& obj
   tensor.data = static_cast<const std::byte*>(info.ptr);
   tensor.file = mapped_file_of(raw);
   tensor.owner = tensor.file ? std::shared_ptr<const void>(tensor.file) : keep(raw);
+  if (tensor.file && expected <= kMostCopiedBytes) {
+    std::vector<std::byte> bytes(expected);
+    tensor.file->read(tensor.data, bytes);
+    tensor = HostTensor::copy_of(tensor.desc, bytes.data());
+  }
   return {self, self->constant(std::move(tensor), std::move(name))};
 }
 
@@ -243,7 +251,7 @@ void bind_graph(py::module_& module) {
       .def(
           "constant_bytes", &constant_bytes, py::arg("raw"), py::arg("dtype"), py::arg("shape"), py::arg("name") = "",
           "raw: the elements as ONNX files keep them: row-major and little-endian, those of 4 bits two to a byte. They are not copied, and "
-          "those of a MappedFile not read before the device gets them. Raises GraphError.")
+          "large ones of a MappedFile not read before the device gets them. Raises GraphError.")
       .def("add", &add, py::arg("op"), py::arg("outputs") = 1, py::arg("name") = "", py::arg("output_names") = std::vector<std::string>(),
            "A node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; attributes by name. One output "
            "gives a Value, several a tuple. An operation of NNAPI by its own ('nnapi::ADD') has that system's operands in its own order: "

@@ -17,6 +17,7 @@ from onnx.reference import ReferenceEvaluator
 import pumice
 from onnx_models import gemm, model, node, subgraph, value
 from process import output_of
+from pumice.onnx import import_graph
 from pumice.onnx_skeleton import OWN_FILE, skeleton
 
 Array = np.ndarray[Any, Any]
@@ -152,6 +153,14 @@ def test_a_place_past_the_end_names_both_numbers(outside: Path) -> None:
         pumice.GraphError, match=rf"expected \d+ bytes at offset \d+ of 'all.bin', given a file of {size - 8} bytes"
     ):
         pumice.load(outside)
+
+
+def test_a_file_that_becomes_shorter_is_an_error(outside: Path, context: pumice.Context) -> None:
+    onnx.save(wide(1 << 14), outside, save_as_external_data=True, location="more.bin", size_threshold=0)
+    graph = import_graph(outside)
+    os.truncate(outside.parent / "more.bin", 0)
+    with pytest.raises(pumice.Error, match=r"more\.bin.*cut since it was opened"):
+        graph.compile(context)
 
 
 def test_a_checksum_is_not_read(outside: Path) -> None:

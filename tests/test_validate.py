@@ -57,8 +57,8 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         module = pumice.validation if kept else pumice.model
         original = module.load_graph
 
-        def load_graph(*source: Any) -> Any:
-            graph, recipe = original(*source)
+        def load_graph(*given: Any) -> Any:
+            graph, recipe = original(*given)
             return FaultyGraph(graph), recipe
 
         monkeypatch.setattr(module, "load_graph", load_graph)

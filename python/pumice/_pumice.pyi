@@ -1491,7 +1491,7 @@ class Graph:
         """
     def constant_bytes(self, raw: typing.Any, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], name: str = '') -> Value:
         """
-        raw: the elements as ONNX files keep them: row-major and little-endian, those of 4 bits two to a byte. They are not copied, and those of a MappedFile not read before the device gets them. Raises GraphError.
+        raw: the elements as ONNX files keep them: row-major and little-endian, those of 4 bits two to a byte. They are not copied, and large ones of a MappedFile not read before the device gets them. Raises GraphError.
         """
     def finish(self) -> None:
         """

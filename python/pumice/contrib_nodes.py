@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .opset import Nodes, Scope, Upgrade, input_of, like_input, number_of
-from .recipe import Attribute, NodeRecipe, NotExpressible, without_trailing_gaps
+from .opset import Nodes, Scope, Upgrade, input_of, like_input
+from .recipe import Attribute, NodeRecipe, NotExpressible, number, without_trailing_gaps
 
 DOMAIN = "com.microsoft"
 
@@ -74,7 +74,7 @@ def _bias_gelu(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _quick_gelu(node: NodeRecipe, scope: Scope) -> Nodes:
-    return _Writer(node, scope).last("Swish", node.inputs[0], alpha=number_of(node, "alpha", 1.702))
+    return _Writer(node, scope).last("Swish", node.inputs[0], alpha=number(node, "alpha", 1.702))
 
 
 def _fused_matmul(node: NodeRecipe, scope: Scope) -> Nodes:
@@ -84,7 +84,7 @@ def _fused_matmul(node: NodeRecipe, scope: Scope) -> Nodes:
     b = "...kj" if node.attributes.get("transB", 0) else "...jk"
     plain = (a, b) == ("...ij", "...jk")
     op, equation = ("MatMul", {}) if plain else ("Einsum", {"equation": f"{a},{b}->...ik"})
-    alpha = number_of(node, "alpha", 1.0)
+    alpha = number(node, "alpha", 1.0)
     if alpha == 1.0:
         return writer.last(op, *node.inputs, **equation)
     casts, scale = like_input(node, scope, "alpha", alpha)
@@ -99,7 +99,7 @@ def _skip_norm(node: NodeRecipe, scope: Scope) -> Nodes:
     bias = input_of(node, 3 if simplified else 4)
     values = [*node.inputs[:2], bias] if bias else node.inputs[:2]
     total = writer.sum_of(values, node.outputs[3] if len(node.outputs) > 3 else "")
-    epsilon = number_of(node, "epsilon", 1e-12)
+    epsilon = number(node, "epsilon", 1e-12)
     if simplified:
         return writer.last("RMSNormalization", total, node.inputs[2], axis=-1, epsilon=epsilon)
     beta = input_of(node, 3)
@@ -109,7 +109,7 @@ def _skip_norm(node: NodeRecipe, scope: Scope) -> Nodes:
 def _simplified_norm(node: NodeRecipe, scope: Scope) -> Nodes:
     writer = _Writer(node, scope)
     writer.refuse_outputs(1, "inv_std_var")
-    axis, epsilon = int(number_of(node, "axis", -1)), number_of(node, "epsilon", 1e-5)
+    axis, epsilon = int(number(node, "axis", -1)), number(node, "epsilon", 1e-5)
     return writer.last("RMSNormalization", *node.inputs, axis=axis, epsilon=epsilon)
 
 
@@ -128,20 +128,20 @@ def _embed_norm(node: NodeRecipe, scope: Scope) -> Nodes:
         values.append(writer.add("Gather", segment_words, segments))
     total = writer.sum_of(values, whole)
     if mask_index:
-        if not mask or number_of(node, "mask_index_type", 0) != 0:
+        if not mask or number(node, "mask_index_type", 0) != 0:
             raise NotExpressible("the output 'mask_index' without a mask")
         axes = scope.constant(node, "axes", np.array([1], np.int64))
         writer.make(mask_index, "ReduceSum", mask, axes, keepdims=0)
-    return writer.last("LayerNormalization", total, gamma, beta, axis=-1, epsilon=number_of(node, "epsilon", 1e-12))
+    return writer.last("LayerNormalization", total, gamma, beta, axis=-1, epsilon=number(node, "epsilon", 1e-12))
 
 
 def _rotary_embedding(node: NodeRecipe, scope: Scope) -> Nodes:
     writer = _Writer(node, scope)
     writer.refuse("is_packed_batching")
-    if number_of(node, "scale", 1.0) != 1.0:
+    if number(node, "scale", 1.0) != 1.0:
         raise NotExpressible(f"scale={node.attributes['scale']}")
     x, places, cosines, sines = node.inputs
-    kept = {name: int(number_of(node, name, 0)) for name in ("interleaved", "num_heads", "rotary_embedding_dim")}
+    kept = {name: int(number(node, name, 0)) for name in ("interleaved", "num_heads", "rotary_embedding_dim")}
     return writer.last("RotaryEmbedding", x, cosines, sines, places, **kept)
 
 
@@ -161,10 +161,10 @@ def _multi_head_attention(node: NodeRecipe, scope: Scope) -> Nodes:
         parts = [scope.fresh(node, f"bias.{i}") for i in range(3)]
         writer.nodes.append(NodeRecipe("Split", parts[0], [bias], parts, {"axis": 0, "num_outputs": 3}))
         rows = [writer.add("Add", row, part) for row, part in zip(rows, parts, strict=True)]
-    heads = int(number_of(node, "num_heads", 0))
+    heads = int(number(node, "num_heads", 0))
     attributes: dict[str, Attribute] = {"q_num_heads": heads, "kv_num_heads": heads}
-    attributes["is_causal"] = int(number_of(node, "unidirectional", 0))
-    if scale := number_of(node, "scale", 0.0):
+    attributes["is_causal"] = int(number(node, "unidirectional", 0))
+    if scale := number(node, "scale", 0.0):
         attributes["scale"] = scale
     more = [input_of(node, i) for i in (5, 6, 7)]
     writer.outputs = node.outputs[:3]

@@ -72,13 +72,6 @@ def _integers(node: NodeRecipe, name: str) -> list[int] | None:
     return [int(item) for item in value]
 
 
-def number_of(node: NodeRecipe, name: str, default: float) -> float:
-    value = node.attributes.get(name, default)
-    if not isinstance(value, int | float):
-        raise graph_error("node", node.name, f"attribute '{name}': expected a number, given {value!r}")
-    return value
-
-
 def _axes_as_input(node: NodeRecipe, scope: Scope) -> Nodes:
     axes = _integers(node, "axes")
     if axes is None:
@@ -104,7 +97,7 @@ def _clip(node: NodeRecipe, scope: Scope) -> Nodes:
         if role not in node.attributes:
             inputs.append("")
             continue
-        casts, name = like_input(node, scope, role, number_of(node, role, 0))
+        casts, name = like_input(node, scope, role, number(node, role, 0))
         before += casts
         inputs.append(name)
     return [*before, node._replace(inputs=without_trailing_gaps(inputs), attributes=_without(node, "min", "max"))]
@@ -116,7 +109,7 @@ def _pad(node: NodeRecipe, scope: Scope) -> Nodes:
         raise graph_error("node", node.name, "Pad without the attribute 'pads'")
     inputs = [node.inputs[0], scope.constant(node, "pads", np.array(pads, np.int64))]
     casts: Nodes = []
-    value = number_of(node, "value", 0.0)
+    value = number(node, "value", 0.0)
     if value != 0:
         casts, name = like_input(node, scope, "value", value)
         inputs.append(name)
