@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor, nn
 
@@ -118,7 +120,9 @@ class Newton(nn.Module):
 def scripted(made: nn.Module) -> torch.jit.ScriptModule:
     from .export import seeded
 
-    return torch.jit.script(seeded(made))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.jit.script is deprecated; what it makes is in use
+        return torch.jit.script(seeded(made))
 
 
 ROWS = [{"rows": 3}, {"rows": 8}]
