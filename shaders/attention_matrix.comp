@@ -131,7 +131,7 @@ void multiply_values(uint strip) {
 }
 
 void main() {
-  const uint image = gl_WorkGroupID.y / p.heads, head = gl_WorkGroupID.y % p.heads, first_row = gl_WorkGroupID.x * ROWS;
+  const uint image = gl_WorkGroupID.y / p.heads, head = gl_WorkGroupID.y % p.heads, first_row = tile_of() * ROWS;
   const uint last_row = min(first_row + ROWS, p.rows) - 1u;
   const int begin = seen_keys(image, first_row).x, end = seen_keys(image, last_row).y;
   const uint at_k = first_k(image, head), at_v = first_v(image, head);
