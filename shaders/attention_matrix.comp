@@ -131,7 +131,7 @@ void multiply_values(uint strip) {
 }
 
 void main() {
-  const uint image = gl_WorkGroupID.y / p.heads, head = gl_WorkGroupID.y % p.heads, first_row = gl_WorkGroupID.x * ROWS;
+  const uint image = gl_WorkGroupID.y / p.heads, head = gl_WorkGroupID.y % p.heads, first_row = tile_of() * ROWS;
   const uint last_row = min(first_row + ROWS, p.rows) - 1u;
 #if PARTS
   const ivec2 own_part = ivec2(gl_WorkGroupID.z * p.stretch, (gl_WorkGroupID.z + 1u) * p.stretch);

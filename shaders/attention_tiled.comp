@@ -18,7 +18,7 @@ shared float met[kRows * 4u];
 shared float factors[kRows], row_sums[kRows];
 
 void main() {
-  const uint image = gl_WorkGroupID.y / p.heads, head = gl_WorkGroupID.y % p.heads, first_row = gl_WorkGroupID.x * kRows;
+  const uint image = gl_WorkGroupID.y / p.heads, head = gl_WorkGroupID.y % p.heads, first_row = tile_of() * kRows;
   const uint tiles = (V_SIZE + kColumns - 1u) / kColumns, first_column = gl_WorkGroupID.z % tiles * kColumns;
   const uint across = gl_LocalInvocationIndex % 16u, down = gl_LocalInvocationIndex / 16u;
   const uint at_k = first_k(image, head), at_v = first_v(image, head);

@@ -78,6 +78,9 @@ uint first_q(uint image, uint head, uint row) { return p.q_offset + image * p.q_
 uint first_k(uint image, uint head) { return p.k_offset + image * p.k_batch + head / p.group * p.k_head; }
 uint first_v(uint image, uint head) { return p.v_offset + image * p.v_batch + head / p.group * p.v_head; }
 
+// The tile of rows that a workgroup has: those that see the most keys come first where later ones are not seen.
+uint tile_of() { return gl_NumWorkGroups.x - 1u - gl_WorkGroupID.x; }
+
 // The keys that a row may see, from x up to y.
 ivec2 seen_keys(uint image, uint row) {
   int keys = int(p.keys), place = int(row);
