@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-
 #include <string_view>
 
 namespace pumice {

@@ -320,47 +320,6 @@ def _svm_regressor(builder: Builder, node: NodeRecipe) -> None:
     _keep(builder, node, _transformed(builder, node, scores))
 
 
-def _svm_classifier(builder: Builder, node: NodeRecipe) -> None:
-    """Every two classes have a score, whose sign is a vote; the first class with the most votes is the label."""
-    _no_strings(builder, node)
-    labels, sizes = numbers(node, "classlabels_ints", "int64"), numbers(node, "vectors_per_class", "int64")
-    if not sizes.size:
-        raise refuse(builder, node, "without support vectors")
-    if numbers(node, "prob_a").size:
-        raise refuse(builder, node, "probabilities (prob_a)")
-    count = len(sizes)
-    vectors = numbers(node, "support_vectors").reshape(int(sizes.sum()), -1)
-    given = numbers(node, "coefficients").reshape(count - 1, -1)
-    if count == 2 and (node.attributes.get("post_transform", "NONE") != "NONE" or (given >= 0).all()):
-        raise refuse(builder, node, "two classes with a post_transform, or coefficients that are all positive")
-    pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
-    weights, votes = np.zeros((len(vectors), len(pairs)), np.float32), np.zeros((2, len(pairs), count), np.float32)
-    ends = np.cumsum(sizes)
-    for k, (i, j) in enumerate(pairs):
-        for one, row in ((i, j - 1), (j, i)):
-            own = slice(ends[one] - sizes[one], ends[one])
-            weights[own, k] = given[row, own]
-        votes[0, k, i] = votes[1, k, j] = 1
-    x = _real(builder, node, node.inputs[0])
-    parameters = np.concatenate([numbers(node, "kernel_params"), np.zeros(3, np.float32)])[:3]
-    kernels = _svm_kernel(builder, node, x, vectors, parameters)
-
-    def helper(op: str, *inputs: Any, **attributes: Any) -> Value:
-        like = [builder.helper(node, "CastLike", v, x) if isinstance(v, np.ndarray) else v for v in inputs]
-        return builder.helper(node, op, *like, **attributes)
-
-    scores = helper("Add", helper("MatMul", kernels, weights), numbers(node, "rho"))
-    wins = helper("Greater", scores, np.array(0, np.float32))
-    if count == 2:  # the score is for the first one, and given for the second
-        places = builder.helper(node, "Cast", wins, to=INT64)
-        label = builder.helper(node, "Reshape", builder.helper(node, "Gather", labels[::-1].copy(), places), _LAST)
-        _keep(builder, node, label, helper("Concat", helper("Neg", scores), scores, axis=1))
-        return
-    votes_cast = builder.helper(node, "CastLike", wins, x)
-    totals = helper("Add", helper("MatMul", votes_cast, votes[0] - votes[1]), votes[1].sum(0))
-    _keep(builder, node, _labels(builder, node, totals, labels), _transformed(builder, node, scores))
-
-
 def _svm_kernel(builder: Builder, node: NodeRecipe, x: Value, vectors: Array, parameters: Array) -> Value:
     """[rows, support vectors]"""
 
