@@ -216,20 +216,6 @@ def test_in_place_is_a_property_of_elementwise_rows(row: pumice.OperatorRow) -> 
     assert all(pair == (row.inputs[i].name, row.outputs[0].name) for i, pair in enumerate(row.in_place))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
-def test_a_cache_is_updated_where_it_is(context: pumice.Context, dtype: str) -> None:
-    cache, update, first = TensorDesc(dtype, [2, 7, 5]), TensorDesc(dtype, [2, 3, 5]), TensorDesc("int64", [2])
-    compiled = operator(context, "TensorScatter", [cache, update, first], [cache], mode="circular")
-    initialise(context, compiled)
-    old, new = np.arange(70).reshape(2, 7, 5).astype(dtype), (-np.arange(1, 31)).reshape(2, 3, 5).astype(dtype)
-    x = pumice.tensor(old, context)
-    execute(context, compiled, [x, pumice.tensor(new, context), pumice.tensor(np.array([5, 1]), context)], [x])
-    for batch, begin in enumerate((5, 1)):
-        for step in range(3):
-            old[batch, (begin + step) % 7] = new[batch, step]
-    np.testing.assert_array_equal(x.numpy(), old)
-
-
 def test_operators_that_move_or_reduce_do_not_run_in_place() -> None:
     rows = {row.name: row for row in pumice.operators()}
     assert rows["Add"].in_place == [("a", "y"), ("b", "y")]

@@ -137,8 +137,8 @@ def test_what_is_not_there_is_refused_by_name(context: pumice.Context) -> None:
     with pytest.raises(pumice.GraphError, match="nodes in a circle"):
         pumice.load(model("TreeEnsembleRegressor", 1, **wrong, **leaves), context)
     far = {**leaves, "target_nodeids": [9]}
-    with pytest.raises(pumice.GraphError, match="a weight of tree 0, node 9"):
+    with pytest.raises(pumice.GraphError, match="expected nodes of the trees"):
         pumice.load(model("TreeEnsembleRegressor", 1, **trees("BRANCH_LEQ"), **far), context)
     short = {**trees("BRANCH_LEQ"), "nodes_values": [1.0]}
-    with pytest.raises(pumice.GraphError, match="'nodes_values': expected a list of 8"):
+    with pytest.raises(pumice.GraphError, match="'nodes_values': expected 8 values"):
         pumice.load(model("TreeEnsembleRegressor", 1, **short, **leaves), context)
