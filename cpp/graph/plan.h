@@ -21,7 +21,6 @@ struct BindInputs {
 // What a node was lowered to last and for what: another binding mostly leaves many nodes as they are.
 struct NodeMemo {
   KernelMemo kernels;
-  bool is_kept = false;
   std::vector<std::optional<TensorDesc>> inputs, outputs;
   std::vector<std::optional<HostTensor>> hosts;  // of the inputs: those that are other ones from binding to binding
   std::vector<uint64_t> input_phases;

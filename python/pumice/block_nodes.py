@@ -8,7 +8,7 @@ import numpy as np
 
 from .element_types import Array
 from .errors import graph_error
-from .graph_builder import Builder, Refused
+from .graph_builder import Builder
 from .recipe import NodeRecipe
 
 
@@ -26,10 +26,6 @@ def _joined(codes: Array) -> bytes:
 def _matmul_n_bits(builder: Builder, node: NodeRecipe) -> None:
     """y = a b^T: b is [N, K] in blocks along K, each with a scale and a zero point (without them half of the range)."""
 
-    def refuse(why: str) -> Refused:
-        builder.unsupported.append(f"node '{builder.path(node)}': operator {node.qualified_op}: {why}")
-        return Refused()
-
     def number(name: str, default: int | None = None) -> int:
         value = node.attributes.get(name, default)
         if not isinstance(value, int) or value < 1:
@@ -40,13 +36,13 @@ def _matmul_n_bits(builder: Builder, node: NodeRecipe) -> None:
     inputs = [*node.inputs, "", "", ""]
     packed, scales, zeros = (builder.array(name) if name else None for name in inputs[1:4])
     if packed is None or scales is None or (inputs[3] and zeros is None):
-        raise refuse("a matrix, scales or zero points that are no constants")
+        raise builder.refuse(node, "a matrix, scales or zero points that are no constants")
     if bits not in (4, 8):
-        raise refuse(f"bits = {bits}; supported: 4, 8")
+        raise builder.refuse(node, f"bits = {bits}; supported: 4, 8")
     if inputs[4]:
-        raise refuse("g_idx, an order of the depth")
+        raise builder.refuse(node, "g_idx, an order of the depth")
     if zeros is not None and zeros.dtype != np.uint8:
-        raise refuse(f"zero points of {zeros.dtype}; supported: uint8")
+        raise builder.refuse(node, f"zero points of {zeros.dtype}; supported: uint8")
     blocks = -(-depth // block)
     wanted = columns * blocks * block * bits // 8
     if packed.size != wanted or scales.size != columns * blocks:

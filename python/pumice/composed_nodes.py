@@ -9,7 +9,7 @@ import numpy as np
 
 from .errors import graph_error
 from .graph_builder import Builder, Refused
-from .recipe import NodeRecipe, number
+from .recipe import NodeRecipe, integers, number
 
 if TYPE_CHECKING:
     from ._pumice import Value
@@ -30,8 +30,7 @@ def _one_hot(builder: Builder, node: NodeRecipe) -> None:
 
 def _rank(builder: Builder, node: NodeRecipe, value: Value) -> int:
     if value.shape is None:
-        builder.unsupported.append(f"node '{builder.path(node)}': operator {node.op}: a tensor of unknown rank")
-        raise Refused
+        raise builder.refuse(node, "a tensor of unknown rank")
     return len(value.shape)
 
 
@@ -62,18 +61,7 @@ def _batch_normalization(builder: Builder, node: NodeRecipe) -> None:
         flat = helper(node, "CastLike", helper(node, "Reshape", now, np.array([-1])), before)
         kept = helper(node, "Mul", before, like(momentum, before))
         results.append(helper(node, "Add", kept, helper(node, "Mul", flat, like(1 - momentum, before))))
-    for name, result in zip(node.outputs, results, strict=False):
-        if name:
-            builder.keep([name], (helper(node, "Identity", result, output=name),))
-
-
-def _sizes(node: NodeRecipe, name: str) -> list[int] | None:
-    given = node.attributes.get(name)
-    if given is None:
-        return None
-    if not isinstance(given, list) or not all(isinstance(size, int) for size in given):
-        raise graph_error("node", node.name, f"attribute '{name}': expected integers, given {given!r}")
-    return [int(size) for size in given]
+    builder.keep_results(node, *results)
 
 
 def _deform_conv(builder: Builder, node: NodeRecipe) -> None:
@@ -94,12 +82,12 @@ def _deform_conv(builder: Builder, node: NodeRecipe) -> None:
         raise graph_error(
             "node", node.name, f"attribute 'group': expected a divisor of {made} channels, given {group!r}"
         )
-    given: dict[str, Any] = {name: _sizes(node, name) for name in ("strides", "pads", "dilations")}
+    given: dict[str, Any] = {name: integers(node, name) for name in ("strides", "pads", "dilations")}
     given = {name: value for name, value in given.items() if value is not None}
     given["offset_group"] = node.attributes.get("offset_group", 1)
     operands = [x, offset] if mask is None else [x, offset, mask]
     columns = helper(
-        node, "pumice::DeformColumns", *operands, kernel_shape=_sizes(node, "kernel_shape") or kernel, **given
+        node, "pumice::DeformColumns", *operands, kernel_shape=integers(node, "kernel_shape") or kernel, **given
     )
     places = helper(node, "Shape", columns, start=2)
     batch = helper(node, "Shape", columns, end=1)

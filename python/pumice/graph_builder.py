@@ -122,6 +122,17 @@ class Builder:
             return ""
         return f"node '{path}': operator {node.qualified_op}{': ' if node.unsupported else ''}{node.unsupported}"
 
+    def refuse(self, node: NodeRecipe, why: str) -> Refused:
+        """Notes why there can be no such node; to be raised."""
+        self.unsupported.append(f"node '{self.path(node)}': operator {node.qualified_op}: {why}")
+        return Refused()
+
+    def keep_results(self, node: NodeRecipe, *results: Value) -> None:
+        """Values under the names of the node's outputs that have one."""
+        for name, result in zip(node.outputs, results, strict=False):
+            if name:
+                self.keep([name], (self.helper(node, "Identity", result, output=name),))
+
     def path(self, node: NodeRecipe) -> str:
         return f"{self.graph.name}/{node.name}" if self.outer else node.name
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from .element_types import Array, array_of
 from .errors import graph_error
-from .graph_builder import Builder, Refused
+from .graph_builder import Builder
 from .recipe import ConstantRecipe, NodeRecipe, number
 from .tree_nodes import ensemble_of_attributes, ensemble_of_tensors
 
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 FLOAT, INT64 = 1, 7  # TensorProto.DataType
 _LAST, _ROWS = np.array([-1]), np.array([1])
 _LEAST = np.array(1e-30, np.float32)  # of a norm
-
-
-def refuse(builder: Builder, node: NodeRecipe, why: str) -> Refused:
-    builder.unsupported.append(f"node '{builder.path(node)}': operator {node.qualified_op}: {why}")
-    return Refused()
 
 
 def numbers(node: NodeRecipe, name: str, dtype: str = "float32") -> Array:
@@ -40,7 +35,7 @@ def numbers(node: NodeRecipe, name: str, dtype: str = "float32") -> Array:
 def _no_strings(builder: Builder, node: NodeRecipe) -> None:
     for name, given in node.attributes.items():
         if name.endswith("strings") and given:
-            raise refuse(builder, node, f"texts as '{name}'")
+            raise builder.refuse(node, f"texts as '{name}'")
 
 
 def _only(builder: Builder, node: NodeRecipe) -> Value:
@@ -50,30 +45,24 @@ def _only(builder: Builder, node: NodeRecipe) -> Value:
 def _real(builder: Builder, node: NodeRecipe, value: Value) -> Value:
     """The value as a float that the engine computes in."""
     if value.dtype == "float64":
-        raise refuse(builder, node, "float64")
+        raise builder.refuse(node, "float64")
     return value if "float" in value.dtype else builder.helper(node, "Cast", value, to=FLOAT)
-
-
-def _keep(builder: Builder, node: NodeRecipe, *results: Value) -> None:
-    for name, result in zip(node.outputs, results, strict=False):
-        if name:
-            builder.keep([name], (builder.helper(node, "Identity", result, output=name),))
 
 
 def _array_feature_extractor(builder: Builder, node: NodeRecipe) -> None:
     x, indices = builder.operands(node, 2, 2)
     if x.shape is None:
-        raise refuse(builder, node, "an input of unknown rank")
+        raise builder.refuse(node, "an input of unknown rank")
     if len(x.shape) == 1:
         x = builder.helper(node, "Unsqueeze", x, np.array([0]))
     flat = builder.helper(node, "Reshape", indices, _LAST)
-    _keep(builder, node, builder.helper(node, "Gather", x, flat, axis=-1))
+    builder.keep_results(node, builder.helper(node, "Gather", x, flat, axis=-1))
 
 
 def _binarizer(builder: Builder, node: NodeRecipe) -> None:
     x = _only(builder, node)
     limit = builder.helper(node, "CastLike", np.array(number(node, "threshold", 0.0), np.float32), x)
-    _keep(builder, node, builder.helper(node, "CastLike", builder.helper(node, "Greater", x, limit), x))
+    builder.keep_results(node, builder.helper(node, "CastLike", builder.helper(node, "Greater", x, limit), x))
 
 
 def _scaler(builder: Builder, node: NodeRecipe) -> None:
@@ -81,7 +70,7 @@ def _scaler(builder: Builder, node: NodeRecipe) -> None:
     for name, op in (("offset", "Sub"), ("scale", "Mul")):
         if (given := numbers(node, name)).size:
             y = builder.helper(node, op, y, builder.helper(node, "CastLike", given, y))
-    _keep(builder, node, y)
+    builder.keep_results(node, y)
 
 
 def _normalizer(builder: Builder, node: NodeRecipe) -> None:
@@ -95,7 +84,7 @@ def _normalizer(builder: Builder, node: NodeRecipe) -> None:
     magnitude = builder.helper(node, "Abs", x) if norm == "MAX" else x
     size = builder.helper(node, reductions[str(norm)], magnitude, _LAST, keepdims=1)
     least = builder.helper(node, "CastLike", _LEAST, size)
-    _keep(builder, node, builder.helper(node, "Div", x, builder.helper(node, "Max", size, least)))
+    builder.keep_results(node, builder.helper(node, "Div", x, builder.helper(node, "Max", size, least)))
 
 
 def _imputer(builder: Builder, node: NodeRecipe) -> None:
@@ -111,7 +100,7 @@ def _imputer(builder: Builder, node: NodeRecipe) -> None:
         found = builder.helper(node, "IsNaN", x)
     else:
         found = builder.helper(node, "Equal", x, builder.helper(node, "CastLike", np.array(replaced, dtype), x))
-    _keep(builder, node, builder.helper(node, "Where", found, builder.helper(node, "CastLike", values, x), x))
+    builder.keep_results(node, builder.helper(node, "Where", found, builder.helper(node, "CastLike", values, x), x))
 
 
 def _one_hot_encoder(builder: Builder, node: NodeRecipe) -> None:
@@ -122,7 +111,7 @@ def _one_hot_encoder(builder: Builder, node: NodeRecipe) -> None:
     x = _only(builder, node)
     apart = builder.helper(node, "Unsqueeze", x, _LAST)
     same = builder.helper(node, "Equal", apart, builder.helper(node, "CastLike", categories, x))
-    _keep(builder, node, builder.helper(node, "Cast", same, to=FLOAT))
+    builder.keep_results(node, builder.helper(node, "Cast", same, to=FLOAT))
 
 
 def _feature_vectorizer(builder: Builder, node: NodeRecipe) -> None:
@@ -132,11 +121,11 @@ def _feature_vectorizer(builder: Builder, node: NodeRecipe) -> None:
     for name, value, width in zip(node.inputs, given, widths.tolist(), strict=False):
         x = _real(builder, node, value)
         if x.shape is None or len(x.shape) not in (1, 2) or (len(x.shape) == 2 and x.shape[1] != width):
-            raise refuse(builder, node, f"'{name}' of another width than {width}, or of one that is not known")
+            raise builder.refuse(node, f"'{name}' of another width than {width}, or of one that is not known")
         parts.append(builder.helper(node, "Unsqueeze", x, _ROWS) if len(x.shape) == 1 else x)
     if len(parts) != len(node.inputs):
         raise graph_error("node", node.name, f"expected 'inputdimensions' of {len(node.inputs)} inputs, given {widths}")
-    _keep(builder, node, builder.helper(node, "Concat", *parts, axis=1))
+    builder.keep_results(node, builder.helper(node, "Concat", *parts, axis=1))
 
 
 def _label_encoder(builder: Builder, node: NodeRecipe) -> None:
@@ -171,7 +160,7 @@ def _label_encoder(builder: Builder, node: NodeRecipe) -> None:
         axis=-1,
         keepdims=0,
     )
-    _keep(builder, node, builder.helper(node, "Gather", np.concatenate([values, missing]), place))
+    builder.keep_results(node, builder.helper(node, "Gather", np.concatenate([values, missing]), place))
 
 
 def _last_one(builder: Builder, node: NodeRecipe, apart: Value) -> Value:
@@ -190,7 +179,7 @@ def _transformed(builder: Builder, node: NodeRecipe, scores: Value) -> Value:
         return builder.helper(node, "Sigmoid", scores)
     if transform == "SOFTMAX":
         return builder.helper(node, "Softmax", scores, axis=-1)
-    raise refuse(builder, node, f"post_transform = '{transform}'; supported: NONE, LOGISTIC, SOFTMAX")
+    raise builder.refuse(node, f"post_transform = '{transform}'; supported: NONE, LOGISTIC, SOFTMAX")
 
 
 def _linear(builder: Builder, node: NodeRecipe, rows: int) -> Value:
@@ -209,7 +198,7 @@ def _linear(builder: Builder, node: NodeRecipe, rows: int) -> Value:
 def _linear_regressor(builder: Builder, node: NodeRecipe) -> None:
     targets = node.attributes.get("targets", 1)
     scores = _linear(builder, node, targets if isinstance(targets, int) else 0)
-    _keep(builder, node, _transformed(builder, node, scores))
+    builder.keep_results(node, _transformed(builder, node, scores))
 
 
 def _labels(builder: Builder, node: NodeRecipe, scores: Value, labels: Array) -> Value:
@@ -221,14 +210,14 @@ def _linear_classifier(builder: Builder, node: NodeRecipe) -> None:
     _no_strings(builder, node)
     labels = numbers(node, "classlabels_ints", "int64")
     if labels.size < 2:
-        raise refuse(builder, node, f"{labels.size} class labels")
+        raise builder.refuse(node, f"{labels.size} class labels")
     intercepts = numbers(node, "intercepts")
     one_row = labels.size == 2 and intercepts.size == 1
     scores = _linear(builder, node, 1 if one_row else labels.size)
     if one_row:
         scores = builder.helper(node, "Concat", builder.helper(node, "Neg", scores), scores, axis=1)
     scores = _transformed(builder, node, scores)
-    _keep(builder, node, _labels(builder, node, scores, labels), scores)
+    builder.keep_results(node, _labels(builder, node, scores, labels), scores)
 
 
 # ---- trees
@@ -250,7 +239,7 @@ def _tree_ensemble_regressor(builder: Builder, node: NodeRecipe) -> None:
     ensemble = ensemble_of_attributes(node, "target")
     fold = node.attributes.get("aggregate_function", "SUM")
     scores = _trees(builder, node, ensemble, targets if isinstance(targets, int) else 0, aggregate_function=fold)
-    _keep(builder, node, _transformed(builder, node, _with_base(builder, node, scores)))
+    builder.keep_results(node, _transformed(builder, node, _with_base(builder, node, scores)))
 
 
 def _tree_ensemble_classifier(builder: Builder, node: NodeRecipe) -> None:
@@ -258,7 +247,7 @@ def _tree_ensemble_classifier(builder: Builder, node: NodeRecipe) -> None:
     _no_strings(builder, node)
     labels = numbers(node, "classlabels_int64s", "int64")
     if labels.size < 2:
-        raise refuse(builder, node, f"{labels.size} class labels")
+        raise builder.refuse(node, f"{labels.size} class labels")
     ensemble = ensemble_of_attributes(node, "class")
     binary = labels.size == 2 and len(np.unique(ensemble.entries[:, 0])) == 1
     if binary:
@@ -271,7 +260,7 @@ def _tree_ensemble_classifier(builder: Builder, node: NodeRecipe) -> None:
             of_first = builder.helper(node, "Add", one, of_first)
         scores = builder.helper(node, "Concat", of_first, scores, axis=1)
     scores = _transformed(builder, node, scores)
-    _keep(builder, node, _labels(builder, node, scores, labels), scores)
+    builder.keep_results(node, _labels(builder, node, scores, labels), scores)
 
 
 _FOLDS = ("AVERAGE", "SUM", "MIN", "MAX")
@@ -292,7 +281,7 @@ def _tree_ensemble(builder: Builder, node: NodeRecipe) -> None:
     fold = chosen["aggregate_function"]
     scores = _trees(builder, node, ensemble, targets if isinstance(targets, int) else 0, aggregate_function=fold)
     transform = node._replace(attributes={"post_transform": chosen["post_transform"]})
-    _keep(builder, node, _transformed(builder, transform, scores))
+    builder.keep_results(node, _transformed(builder, transform, scores))
 
 
 # ---- support vectors
@@ -317,7 +306,7 @@ def _svm_regressor(builder: Builder, node: NodeRecipe) -> None:
         ones = (builder.helper(node, "CastLike", np.array(v, np.float32), scores) for v in (1, -1))
         zero = builder.helper(node, "CastLike", np.array(0, np.float32), scores)
         scores = builder.helper(node, "Where", builder.helper(node, "Greater", scores, zero), *ones)
-    _keep(builder, node, _transformed(builder, node, scores))
+    builder.keep_results(node, _transformed(builder, node, scores))
 
 
 def _svm_kernel(builder: Builder, node: NodeRecipe, x: Value, vectors: Array, parameters: Array) -> Value:
@@ -351,7 +340,7 @@ def _svm_classifier(builder: Builder, node: NodeRecipe) -> None:
     labels, counts = numbers(node, "classlabels_ints", "int64"), numbers(node, "vectors_per_class", "int64")
     vectors, rho = numbers(node, "support_vectors"), numbers(node, "rho")
     if not counts.size or numbers(node, "prob_a").size or node.attributes.get("post_transform", "NONE") != "NONE":
-        raise refuse(builder, node, "linear weights, probabilities or a post_transform")
+        raise builder.refuse(node, "linear weights, probabilities or a post_transform")
     total, pairs = int(counts.sum()), [(i, j) for i in range(labels.size) for j in range(i + 1, labels.size)]
     coefficients = numbers(node, "coefficients")
     fits = labels.size == counts.size >= 2 and total > 0 and vectors.size % total == 0 and rho.size == len(pairs)
@@ -378,12 +367,12 @@ def _svm_classifier(builder: Builder, node: NodeRecipe) -> None:
     label = _labels(builder, node, votes, labels)
     if labels.size == 2:
         scores = builder.helper(node, "Concat", builder.helper(node, "Neg", scores), scores, axis=1)
-    _keep(builder, node, label, scores)
+    builder.keep_results(node, label, scores)
 
 
 def _refused(why: str) -> Callable[[Builder, NodeRecipe], None]:
     def add(builder: Builder, node: NodeRecipe) -> None:
-        raise refuse(builder, node, why)
+        raise builder.refuse(node, why)
 
     return add
 

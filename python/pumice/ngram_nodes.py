@@ -9,18 +9,13 @@ import numpy as np
 
 from .element_types import Array
 from .errors import graph_error
-from .graph_builder import Builder, Refused
+from .graph_builder import Builder
 from .recipe import NodeRecipe
 
 if TYPE_CHECKING:
     from ._pumice import Value
 
 FLOAT, INT32 = 1, 6  # TensorProto.DataType
-
-
-def _refuse(builder: Builder, node: NodeRecipe, why: str) -> Refused:
-    builder.unsupported.append(f"node '{builder.path(node)}': operator {node.op}: {why}")
-    return Refused()
 
 
 def _integers(node: NodeRecipe, name: str) -> list[int]:
@@ -77,11 +72,11 @@ def _counts(builder: Builder, node: NodeRecipe, x: Value, width: int, grams: Arr
 def add_tf_idf(builder: Builder, node: NodeRecipe) -> None:
     """Counts (TF), weights of what is there (IDF), or both multiplied."""
     if "pool_strings" in node.attributes:
-        raise _refuse(builder, node, "texts as 'pool_strings'")
+        raise builder.refuse(node, "texts as 'pool_strings'")
     (x,) = builder.operands(node, 1, 1)
     width = x.shape[-1] if x.shape else None
     if width is None or x.shape is None or len(x.shape) not in (1, 2):
-        raise _refuse(builder, node, "rows of unknown length")
+        raise builder.refuse(node, "rows of unknown length")
     mode = node.attributes.get("mode")
     if mode not in ("TF", "IDF", "TFIDF"):
         raise graph_error("node", node.name, f"attribute 'mode': expected TF, IDF or TFIDF, given {mode!r}")

@@ -13,7 +13,7 @@ import numpy as np
 
 from .element_types import Array, numpy_dtype
 from .errors import graph_error
-from .recipe import Attribute, ConstantRecipe, NodeRecipe, NotExpressible, number, without_trailing_gaps
+from .recipe import Attribute, ConstantRecipe, NodeRecipe, NotExpressible, integers, number, without_trailing_gaps
 
 _INT64 = 7  # TensorProto.DataType
 OLDEST = 7
@@ -62,18 +62,8 @@ def _without(node: NodeRecipe, *names: str) -> dict[str, Attribute]:
     return {name: value for name, value in node.attributes.items() if name not in names}
 
 
-def _integers(node: NodeRecipe, name: str) -> list[int] | None:
-    """An attribute of integers; None where it is absent."""
-    value = node.attributes.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
-        raise graph_error("node", node.name, f"attribute '{name}': expected integers, given {value!r}")
-    return [int(item) for item in value]
-
-
 def _axes_as_input(node: NodeRecipe, scope: Scope) -> Nodes:
-    axes = _integers(node, "axes")
+    axes = integers(node, "axes")
     if axes is None:
         return [node]
     name = scope.constant(node, "axes", np.array(axes, np.int64))
@@ -104,7 +94,7 @@ def _clip(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _pad(node: NodeRecipe, scope: Scope) -> Nodes:
-    pads = _integers(node, "pads")
+    pads = integers(node, "pads")
     if pads is None:
         raise graph_error("node", node.name, "Pad without the attribute 'pads'")
     inputs = [node.inputs[0], scope.constant(node, "pads", np.array(pads, np.int64))]
@@ -119,7 +109,7 @@ def _pad(node: NodeRecipe, scope: Scope) -> Nodes:
 def _slice(node: NodeRecipe, scope: Scope) -> Nodes:
     inputs = node.inputs[:1]
     for role in ("starts", "ends", "axes"):
-        values = _integers(node, role)
+        values = integers(node, role)
         if values is not None:
             inputs.append(scope.constant(node, role, np.array(values, np.int64)))
         elif role != "axes":
@@ -128,7 +118,7 @@ def _slice(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _split_sizes(node: NodeRecipe, scope: Scope) -> Nodes:
-    sizes = _integers(node, "split")
+    sizes = integers(node, "split")
     if sizes is None:
         return [node]
     name = scope.constant(node, "split", np.array(sizes, np.int64))

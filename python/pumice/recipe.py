@@ -103,6 +103,16 @@ def number(node: NodeRecipe, name: str, default: float) -> float:
     return value
 
 
+def integers(node: NodeRecipe, name: str) -> list[int] | None:
+    """An attribute of integers; None where it is absent."""
+    value = node.attributes.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
+        raise graph_error("node", node.name, f"attribute '{name}': expected integers, given {value!r}")
+    return [int(item) for item in value]
+
+
 def without_trailing_gaps(names: list[str]) -> list[str]:
     end = len(names)
     while end and not names[end - 1]:

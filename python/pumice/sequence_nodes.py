@@ -11,7 +11,7 @@ import numpy as np
 from .compounds import FIRST, FLAT, SINGLE, Kind, OptionalValue, SequenceValue, packed_item
 from .element_types import Array
 from .errors import graph_error
-from .graph_builder import Builder, Refused
+from .graph_builder import Builder
 from .recipe import ConstantRecipe, InputRecipe, NodeRecipe, Recipe
 
 if TYPE_CHECKING:
@@ -29,11 +29,6 @@ def _sequence(builder: Builder, node: NodeRecipe, index: int = 0) -> SequenceVal
     if not isinstance(value, SequenceValue):
         raise graph_error("node", node.name, f"'{name}': expected a sequence, given a tensor")
     return value
-
-
-def _refuse(builder: Builder, node: NodeRecipe, why: str) -> Refused:
-    builder.unsupported.append(f"node '{builder.path(node)}': operator {node.op}: {why}")
-    return Refused()
 
 
 def _integer(builder: Builder, node: NodeRecipe, name: str) -> int | Value:
@@ -268,7 +263,7 @@ def _split(builder: Builder, node: NodeRecipe) -> None:
         count = sizes.size
     if count is None:
         if lengths is not None and lengths.shape != ():
-            raise _refuse(builder, node, "a number of parts that is known only when it runs")
+            raise builder.refuse(node, "a number of parts that is known only when it runs")
         _split_in_a_loop(builder, node, axis, keeps)
         return
     if count == 0:
@@ -396,7 +391,7 @@ def _map(builder: Builder, node: NodeRecipe) -> None:
         gives.append(NodeRecipe("Identity", name, [output.name], [name], {}))
         given[name] = output.dtype
     if "" in given.values():
-        raise _refuse(builder, node, "a body that does not declare the element types of its outputs")
+        raise builder.refuse(node, "a body that does not declare the element types of its outputs")
     count: Any
     if first.items is not None:
         count = builder.graph.constant(np.array([len(first.items)], np.int64))
