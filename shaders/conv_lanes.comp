@@ -140,18 +140,22 @@ void main() {
     for (uint i = 0u; i < kPixels; ++i) sums[j * kPixels + i] -= zero * rows_of_x[i];
 #endif
     const Number bias = channel_bias(channel);
-    for (uint i = 0u; i < kPixels; ++i) sums[j * kPixels + i] = epilogue(sums[j * kPixels + i] + bias + element_bias(first + i * kLanes, channel));
+    for (uint i = 0u; i < kPixels; ++i) sums[j * kPixels + i] += bias + element_bias(first + i * kLanes, channel);
   }
   for (uint i = 0u; i < kPixels; ++i) {
     if (first + i * kLanes >= p.pixels) continue;
     const uint at = y_index(places[i]) + gl_WorkGroupID.z * p.y_stride_group;
 #if Y_VEC4
-    for (uint j = 0u; j < kChannels; j += 4u)
-      if (block * kChannels + j < p.channels_out)
-        STORE_Y4(at + y_channel(block * kChannels + j), Number4(sums[j * kPixels + i], sums[(j + 1u) * kPixels + i], sums[(j + 2u) * kPixels + i], sums[(j + 3u) * kPixels + i]));
+    for (uint j = 0u; j < kChannels; j += 4u) {
+      const Number4 four = Number4(sums[j * kPixels + i], sums[(j + 1u) * kPixels + i], sums[(j + 2u) * kPixels + i], sums[(j + 3u) * kPixels + i]);
+      const uint place = at + y_channel(block * kChannels + j);
+      if (block * kChannels + j < p.channels_out) STORE_Y4(place, finished(four, place));
+    }
 #else
-    for (uint j = 0u; j < kChannels; ++j)
-      if (block * kChannels + j < p.channels_out) STORE_Y(at + y_channel(block * kChannels + j), sums[j * kPixels + i]);
+    for (uint j = 0u; j < kChannels; ++j) {
+      const uint place = at + y_channel(block * kChannels + j);
+      if (block * kChannels + j < p.channels_out) STORE_Y(place, finished(sums[j * kPixels + i], place));
+    }
 #endif
   }
 }

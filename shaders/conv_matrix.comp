@@ -182,13 +182,15 @@ void main() {
 #endif
       }
       const uint at = y_index(place_of(pixel)) + gl_WorkGroupID.z * p.y_stride_group;
-      vec4 v;
-      for (uint j = 0u; j < 4u; ++j) v[j] = epilogue(sum[j] + element_bias(pixel, channel + j * APART));
+      for (uint j = 0u; j < 4u; ++j) sum[j] += element_bias(pixel, channel + j * APART);
 #if Y_VEC4
-      pm_store_vec4(y, (at + y_channel(channel)) >> 2, v);
+      const uint place = at + y_channel(channel);
+      pm_store_vec4(y, place >> 2, finished(sum, place));
 #else
-      for (uint j = 0u; j < 4u; ++j)
-        if (channel + j * APART < p.channels_out) pm_store(y, at + y_channel(channel + j * APART), v[j]);
+      for (uint j = 0u; j < 4u; ++j) {
+        const uint place = at + y_channel(channel + j * APART);
+        if (channel + j * APART < p.channels_out) pm_store(y, place, finished(sum[j], place));
+      }
 #endif
     }
     if (SPLIT > 1u)

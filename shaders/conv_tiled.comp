@@ -147,13 +147,16 @@ void main() {
       const uint out_pixel = first_pixel + (row + i / 4u * ROWS) * 4u + i % 4u;
       if (out_pixel >= p.pixels) break;
       const uint at = y_index(place_of(out_pixel)) + gl_WorkGroupID.z * p.y_stride_group;
-      Number4 v;
-      for (uint k = 0u; k < 4u; ++k) v[k] = epilogue(sums[i * FOURS + j][k] + bias[k] + element_bias(out_pixel, channel + k));
+      Number4 sum = sums[i * FOURS + j] + bias;
+      for (uint k = 0u; k < 4u; ++k) sum[k] += element_bias(out_pixel, channel + k);
 #if Y_VEC4
-      STORE_Y4(at + y_channel(channel), v);
+      const uint place = at + y_channel(channel);
+      STORE_Y4(place, finished(sum, place));
 #else
-      for (uint k = 0u; k < 4u; ++k)
-        if (channel + k < p.channels_out) STORE_Y(at + y_channel(channel + k), v[k]);
+      for (uint k = 0u; k < 4u; ++k) {
+        const uint place = at + y_channel(channel + k);
+        if (channel + k < p.channels_out) STORE_Y(place, finished(sum[k], place));
+      }
 #endif
     }
   }

@@ -29,7 +29,7 @@ shared float parts[ROWS * INVOCATIONS];        // [row][part][column]
 void store(uint row, uint channel, float sum) {
   if (row >= p.pixels || channel >= p.channels_out) return;
   const uint at = y_index(uvec3(0u, 0u, row)) + gl_WorkGroupID.z * p.y_stride_group + channel * p.y_stride_c;
-  pm_store(y, at, epilogue(sum + channel_bias(channel) + element_bias(row, channel)));
+  pm_store(y, at, finished(sum + channel_bias(channel) + element_bias(row, channel), at));
 }
 
 void main() {

@@ -47,6 +47,7 @@ void main() {
     float sum = sums[row];
     [[unroll]] for (uint mask = 1u; mask < SUBGROUP; mask <<= 1) sum += subgroupShuffleXor(sum, mask);
     if (lane != 0u || row >= p.pixels || channel >= p.channels_out) continue;
-    pm_store(y, y_index(uvec3(0u, 0u, row)) + channel * p.y_stride_c, epilogue(sum + channel_bias(channel) + element_bias(row, channel)));
+    const uint at = y_index(uvec3(0u, 0u, row)) + channel * p.y_stride_c;
+    pm_store(y, at, finished(sum + channel_bias(channel) + element_bias(row, channel), at));
   }
 }

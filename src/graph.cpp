@@ -151,7 +151,7 @@ PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& obj
 using PhaseCallback = std::optional<std::function<void(const std::string&, uint64_t, uint64_t)>>;
 
 std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context, const std::string& precision,
-                                       bool keep_all, bool fuse, const PhaseCallback& progress) {
+                                       bool keep_all, const std::variant<bool, std::vector<std::string>>& fuse, const PhaseCallback& progress) {
   CompileProgress report;
   if (progress)
     report = [&](const char* phase, uint64_t done, uint64_t total) {
@@ -159,7 +159,9 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
       (*progress)(phase, done, total);
     };
   const ReleasedGil release;
-  return self->compile(std::move(context), {precision, keep_all, fuse, report});
+  const bool* all = std::get_if<bool>(&fuse);
+  const FusionSet wanted = !all ? FusionSet::named(std::get<1>(fuse)) : *all ? FusionSet::all() : FusionSet::none();
+  return self->compile(std::move(context), {precision, keep_all, wanted, report});
 }
 
 std::shared_ptr<CompiledOperator> compile_operator(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context,
@@ -188,6 +190,15 @@ void bind_graph(py::module_& module) {
         return rules;
       },
       "The rules of IF and WHILE and what each says, by id: what GraphError.rule names.");
+  module.def(
+      "fusions",
+      [] {
+        py::typing::Dict<py::str, py::str> kinds;
+        for (const FusionKind& kind : fusions())
+          kinds[py::str(kind.name.data(), kind.name.size())] = py::str(kind.summary.data(), kind.summary.size());
+        return kinds;
+      },
+      "What a program may make of several nodes, by the names that `fuse` takes, and what each does.");
   // All before their functions, which name each other in signatures.
   py::class_<PyValue> value_class(module, "Value", "A value of a Graph: an input, a constant or a node's output.");
   py::class_<PyNode> node_class(module, "Node", "A node of a Graph.");
@@ -297,7 +308,8 @@ void bind_graph(py::module_& module) {
           "In an order in which they can run.")
       .def("compile", &compile_graph, py::arg("context").none(false), py::arg("precision") = "fp32", py::arg("keep_all") = false,
            py::arg("fuse") = true, py::arg("progress") = py::none(),
-           "precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program. progress: called now "
+           "precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: whether "
+           "nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now "
            "and then with what is being done ('weights', 'kernels'), how much of it is done, and of how much. Raises UnsupportedError with "
            "all that is not supported.")
       .def("compile_operator", &compile_operator, py::arg("context").none(false), py::arg("precision") = "fp32",

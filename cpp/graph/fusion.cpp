@@ -31,10 +31,11 @@ struct MapForm {
 
 using Replacements = std::map<std::string, Expression>;
 
-class Fusion {
+class MapFusion {
  public:
-  explicit Fusion(ProgramGraph& graph)
+  MapFusion(ProgramGraph& graph, const FusionSet& wanted)
       : graph_(graph),
+        wanted_(wanted),
         uses_(graph.uses()),
         producers_(graph.values.size(), -1),
         consumers_(graph.values.size(), -1),
@@ -46,7 +47,7 @@ class Fusion {
   void run() {
     for (size_t i = 0; i < graph_.nodes.size(); ++i)
       if (!gone_[i] && takes_epilogue(*node(i).row)) fuse_epilogue(i);
-    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+    for (size_t i = 0; i < graph_.nodes.size() && wanted_.has(Fusion::elementwise); ++i)
       if (!gone_[i]) fuse_operands(i);
     size_t next = 0;
     std::erase_if(graph_.nodes, [&](const ProgramNode&) { return gone_[next++]; });
@@ -129,12 +130,12 @@ class Fusion {
     }
   }
 
-  // The consumer's expression as a continuation of `chain`, which is over "x"; none where other operands vary.
-  std::optional<Expression> continued(const MapForm& form, ValueId varying, const Expression& chain, bool& scaled) const {
+  // The consumer's expression as a continuation of `chain`, which is over "x" and "residual"; none where other operands vary.
+  std::optional<Expression> continued(const MapForm& form, ValueId varying, ValueId residual, const Expression& chain, bool& scaled) const {
     Replacements replacements;
     for (size_t k = 0; k < form.operands.size(); ++k) {
-      if (form.operands[k] == varying) {
-        replacements.emplace(form.names[k], chain);
+      if (form.operands[k] == varying || form.operands[k] == residual) {
+        replacements.emplace(form.names[k], form.operands[k] == varying ? chain : Expression::name("residual"));
         continue;
       }
       auto literal = literal_of(form.operands[k], rank_of(varying));
@@ -145,10 +146,36 @@ class Fusion {
     return form.expression.substitute(replacements);
   }
 
+  // Products and convolutions with known weights, of one group.
+  bool takes_residual(const ProgramNode& producer) const {
+    if (!wanted_.has(Fusion::residual)) return false;
+    const auto lower = producer.row->lower;
+    if (lower != &lower_conv && lower != &lower_matmul && lower != &lower_gemm) return false;
+    const auto& weights = value(producer.inputs[1]).constant;
+    if (!weights) return false;
+    if (lower == &lower_conv) return weights->desc.rank() <= 4 && producer.attributes.integer("group", 1) == 1;
+    return lower == &lower_gemm || weights->desc.rank() == 2;
+  }
+
+  // The first operand beside `made` of its shape, as far as that is known, which is there before the producer runs; kAbsent where there is
+  // none.
+  ValueId residual_of(size_t at, const MapForm& form, ValueId made) const {
+    if (!takes_residual(graph_.nodes[at])) return kAbsent;
+    const auto fits = [&](ValueId id) {
+      const GraphValue& other = value(id);
+      const DType dtype = other.constant && is_working_float(other.dtype) ? graph_.float_dtype : other.dtype;  // that it is stored as
+      return id != made && producers_[static_cast<size_t>(id)] < static_cast<int32_t>(at) && dtype == value(made).dtype && other.shape &&
+             other.shape == value(made).shape && !literal_of(id, rank_of(made));
+    };
+    const auto found = std::ranges::find_if(form.operands, fits);
+    return found == form.operands.end() ? kAbsent : *found;
+  }
+
   void fuse_epilogue(size_t at) {
     ProgramNode& producer = node(at);
     if (producer.on_host || producer.outputs.size() != 1) return;
     Expression chain = Expression::name("x");
+    ValueId residual = kAbsent;
     for (bool scaled = false;;) {
       const ValueId made = producer.outputs[0];
       const DType dtype = value(made).dtype;
@@ -156,13 +183,23 @@ class Fusion {
       if (next < 0 || !is_working_float(dtype)) return;
       const auto form = form_of(node(static_cast<size_t>(next)));
       if (!form || value(node(static_cast<size_t>(next)).outputs[0]).dtype != dtype) return;
-      const auto longer = continued(*form, made, chain, scaled);
+      const ValueId beside = residual == kAbsent ? residual_of(at, *form, made) : residual;
+      const bool reads_it = std::ranges::find(form->operands, beside) != form->operands.end();
+      const Fusion fusion = reads_it ? Fusion::residual : Fusion::epilogue;
+      const auto longer = wanted_.has(fusion) ? continued(*form, made, beside, chain, scaled) : std::nullopt;
       ExprType type = ExprType::boolean;
-      const auto text = longer ? text_of(*longer, {{"x", ExprType::f32}}, type) : std::nullopt;
+      const auto text = longer ? text_of(*longer, {{"x", ExprType::f32}, {"residual", ExprType::f32}}, type) : std::nullopt;
       if (!text || type != ExprType::f32 || (scaled && !admit_scaled(*text))) return;
       chain = *longer;
       producer.epilogue = *text;
-      absorb(static_cast<size_t>(next), producer);
+      if (reads_it && residual == kAbsent) {
+        residual = beside;
+        producer.inputs.resize(kResidualInput, kAbsent);
+        producer.inputs.push_back(residual);
+        producer.has_residual = true;
+      }
+      if (producer.has_residual) producer.expression = chain;
+      absorb(static_cast<size_t>(next), producer, fusion);
       producer.outputs[0] = node(static_cast<size_t>(next)).outputs[0];
       note_node(at);
     }
@@ -175,9 +212,9 @@ class Fusion {
     return true;
   }
 
-  void absorb(size_t i, const ProgramNode& into) {
+  void absorb(size_t i, const ProgramNode& into, Fusion fusion) {
     gone_[i] = true;
-    graph_.report[node(i).report].note = "fused into " + graph_.report[into.report].node;
+    graph_.absorb(node(i).report, into.report, fusion);
   }
 
   std::map<std::string, ExprType> types_of(const MapForm& form) const {
@@ -249,7 +286,7 @@ class Fusion {
     map.expression = std::move(whole.expression);
     scaled_maps_.erase(&node(*producer));
     if (scaled) scaled_maps_.insert(&map);
-    absorb(*producer, map);
+    absorb(*producer, map, Fusion::elementwise);
     return true;
   }
 
@@ -263,6 +300,7 @@ class Fusion {
   }
 
   ProgramGraph& graph_;
+  const FusionSet& wanted_;
   std::vector<uint32_t> uses_;
   std::vector<int32_t> producers_, consumers_;  // node of each value; -1: none, or an output of the program
   std::vector<bool> gone_;
@@ -278,8 +316,8 @@ bool takes_epilogue(const OperatorRow& row) {
   return (kind && row.lower != &lower_softmax) || applies_factors;
 }
 
-void fuse(ProgramGraph& graph) {
-  Fusion(graph).run();
+void fuse_maps(ProgramGraph& graph, const FusionSet& wanted) {
+  MapFusion(graph, wanted).run();
 }
 
 }  // namespace pumice

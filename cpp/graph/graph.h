@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "graph/fusions.h"
 #include "core/tensor_desc.h"
 #include "operators/operator_table.h"
 
@@ -73,7 +74,7 @@ using CompileProgress = std::function<void(const char* phase, uint64_t done, uin
 struct ProgramOptions {
   std::string precision = "fp32";  // "fp32", "fp16" or "bf16"
   bool keep_all = false;           // every node's outputs become outputs of the program (validation)
-  bool fuse = true;
+  FusionSet fuse = FusionSet::all();
   CompileProgress progress = {};  // may be empty; may throw
 };
 

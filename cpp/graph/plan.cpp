@@ -8,6 +8,7 @@
 #include "graph/placement.h"
 #include "graph/schedule.h"
 #include "graph/shape_inference.h"
+#include "operators/compose.h"
 #include "operators/strided.h"
 
 namespace pumice {
@@ -89,6 +90,10 @@ class Binder {
 
   void infer_node(const ProgramNode& node) {
     if (!shapes_.run(node)) throw GraphError(node.name, "an input's shape is not known");
+    if (node.has_residual) {
+      TensorDesc& made = *shapes_.mutable_desc(node.outputs[0]);
+      made = TensorDesc(made.dtype, broadcast_shape(made.shape, shapes_.desc(node.inputs[kResidualInput])->shape));
+    }
     keep_dtypes(node);
     if (!node.on_host) return;
     const int64_t most = node.demanded ? kMostDemandedElements : kMostHostElements;
@@ -148,8 +153,12 @@ class Binder {
       lowering_.outputs.push_back(is_wanted(output) ? std::optional(*shapes_.desc(output)) : std::nullopt);
     lowering_.expression = node.expression ? &*node.expression : nullptr;
     lowering_.memo = memo ? &memo->kernels : nullptr;
-    node.row->lower(lowering_);
-    if (node.epilogue != "x" && !lowering_.steps.empty() && !lowering_.epilogue_read)
+    if (node.has_residual)
+      lower_residual(lowering_);
+    else
+      node.row->lower(lowering_);
+    const bool all_read = lowering_.epilogue_read && (lowering_.residual_read || !node.has_residual);
+    if (node.epilogue != "x" && !lowering_.steps.empty() && !all_read)
       throw Error("the lowering of '" + node.name + "' left out what is fused into it");
     add_steps(node, memo ? keep(node, *memo) : lowering_);
   }
@@ -215,7 +224,8 @@ class Binder {
     lowering_.node = node.name;
     lowering_.row = node.row;
     lowering_.epilogue_text = "x";
-    lowering_.epilogue_read = false;
+    lowering_.residual_operand.reset();
+    lowering_.epilogue_read = lowering_.residual_read = false;
     lowering_.expression = nullptr;
     lowering_.memo = nullptr;
     lowering_.inputs.clear();

@@ -20,21 +20,17 @@ void make_all_outputs(ProgramGraph& graph) {
 ProgramGraph prepare(const Graph& graph, const GraphPart& part, const ProgramOptions& options) {
   ProgramGraph prepared(graph, part, options);
   if (options.keep_all) make_all_outputs(prepared);
-  const bool fuses = options.fuse && !options.keep_all;
-  if (fuses) {
-    recognise_integers(prepared);
-    recognise_blocks(prepared);
-  }
+  const FusionSet fuse = options.keep_all ? FusionSet::none() : options.fuse;
+  if (fuse.has(Fusion::integer_products)) recognise_integers(prepared);
+  if (fuse.has(Fusion::block_products)) recognise_blocks(prepared);
   fold_constants(prepared);
   remove_dead_nodes(prepared);
-  if (fuses) {
-    recognise_norms(prepared);
-    recognise_attention(prepared);
-    recognise_patterns(prepared);
-  }
+  if (fuse.has(Fusion::batch_normalization)) recognise_norms(prepared);
+  if (fuse.has(Fusion::attention)) recognise_attention(prepared);
+  recognise_patterns(prepared, fuse);
   set_precision(prepared);
   find_host_nodes(prepared);
-  if (fuses) fuse(prepared);
+  fuse_maps(prepared, fuse);
   return prepared;
 }
 

@@ -11,6 +11,7 @@ namespace pumice {
 // One line of a program's report: what runs a node, with what, and why.
 struct ReportRow {
   std::string node, op, kernel, note;  // note: "fused into conv1", "view", "folded", ""
+  std::optional<Fusion> fusion = {};   // that has taken the node up
   std::optional<DType> dtype;          // of its first output
   std::string precision;               // the storage mode of a float's elements on this device, else the dtype
 };
@@ -18,8 +19,9 @@ struct ReportRow {
 struct ProgramNode : GraphNode {
   ProgramNode(GraphNode node, uint32_t row_index) : GraphNode(std::move(node)), report(row_index) {}
 
-  std::string epilogue = "x";            // GLSL over x
-  std::optional<Expression> expression;  // of a fused map, over map_input_names()
+  std::string epilogue = "x";            // GLSL over x, and over residual where input kResidualInput is one
+  std::optional<Expression> expression;  // of a fused map, over map_input_names(); of an epilogue with a residual, over these two
+  bool has_residual = false;
   uint32_t report;                       // its row of the report
   bool on_host = false;                  // tried on the host at bind
   bool demanded = false;                 // because shapes depend on it, or there is no other way
@@ -43,6 +45,11 @@ struct ProgramGraph {
   const GraphValue& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
   std::optional<Shape> known_shape(ValueId id) const { return id != kAbsent && value(id).is_known() ? value(id).shape : std::nullopt; }
   ValueId add_value(GraphValue made);
+  // The row of a node that has become part of another one.
+  void absorb(uint32_t row, uint32_t into, Fusion fusion) {
+    report[row].note = "fused into " + report[into].node;
+    report[row].fusion = fusion;
+  }
   // How often nodes and outputs use each value.
   std::vector<uint32_t> uses() const;
 

@@ -370,10 +370,10 @@ ProgramNode fused(const Match& match) {
 
 }  // namespace
 
-void Absorbed::note(const std::vector<uint32_t>& rows, const ProgramNode& into) {
+void Absorbed::note(const std::vector<uint32_t>& rows, const ProgramNode& into, Fusion fusion) {
   for (const uint32_t row : rows) {
     if (row == into.report) continue;
-    graph_.report[row].note = "fused into " + graph_.report[into.report].node;
+    graph_.absorb(row, into.report, fusion);
     rows_.insert(row);
   }
 }
@@ -382,7 +382,7 @@ void Absorbed::remove() {
   if (rows_.empty()) return;
   remove_dead_nodes(graph_);
   for (const ProgramNode& node : graph_.nodes)
-    if (rows_.contains(node.report)) graph_.report[node.report].note.clear();
+    if (rows_.contains(node.report)) graph_.report[node.report].note.clear(), graph_.report[node.report].fusion = {};
 }
 
 void recognise_attention(ProgramGraph& graph) {
@@ -397,7 +397,7 @@ void recognise_attention(ProgramGraph& graph) {
     const auto at = static_cast<size_t>(match->product - graph.nodes.data());
     std::optional<size_t> gone;
     if (match->transposed) gone = static_cast<size_t>(match->transposed - graph.nodes.data());
-    absorbed.note(match->rows, *match->product);
+    absorbed.note(match->rows, *match->product, Fusion::attention);
     graph.nodes[at] = fused(*match);
     search.reset();
     if (gone) graph.nodes.erase(graph.nodes.begin() + static_cast<std::ptrdiff_t>(*gone));

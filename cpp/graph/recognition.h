@@ -11,7 +11,7 @@ namespace pumice {
 class Absorbed {
  public:
   explicit Absorbed(ProgramGraph& graph) : graph_(graph) {}
-  void note(const std::vector<uint32_t>& rows, const ProgramNode& into);
+  void note(const std::vector<uint32_t>& rows, const ProgramNode& into, Fusion fusion);
   void remove();  // but for those that something else needs too
 
  private:
@@ -20,7 +20,7 @@ class Absorbed {
 };
 
 // Gelu, Swish, the normalisations of rows, and the bias of a product with a constant matrix.
-void recognise_patterns(ProgramGraph& graph);
+void recognise_patterns(ProgramGraph& graph, const FusionSet& wanted);
 // Convolutions and matrix products of DequantizeLinear whose result is quantized again. Before constants are folded, which would make
 // floats of their weights.
 void recognise_integers(ProgramGraph& graph);

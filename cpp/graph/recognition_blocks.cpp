@@ -121,7 +121,7 @@ void recognise_blocks(ProgramGraph& graph) {
   for (size_t i = 0; i < graph.nodes.size(); ++i)
     if (const auto matrix = search.matrix_of(graph.nodes[i])) found.emplace_back(i, *matrix);
   for (const auto& [i, matrix] : found) {
-    absorbed.note(matrix.rows, graph.nodes[i]);
+    absorbed.note(matrix.rows, graph.nodes[i], Fusion::block_products);
     graph.nodes[i] = search.with_blocks(graph.nodes[i], matrix);
   }
   absorbed.remove();

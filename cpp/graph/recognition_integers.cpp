@@ -166,7 +166,7 @@ void recognise_integers(ProgramGraph& graph) {
     if (node.row->name != "QuantizeLinear") continue;
     const auto match = search.match(node);
     if (!match) continue;
-    absorbed.note(match->rows, *match->product);
+    absorbed.note(match->rows, *match->product, Fusion::integer_products);
     gone.insert(node.report);
     matches.emplace_back(static_cast<size_t>(match->product - graph.nodes.data()), *match);
   }

@@ -100,7 +100,7 @@ void recognise_norms(ProgramGraph& graph) {
   }
   std::vector<bool> gone(graph.nodes.size(), false);
   for (const auto& [conv, norm] : pairs) {
-    absorbed.note({graph.nodes[norm].report}, graph.nodes[conv]);
+    absorbed.note({graph.nodes[norm].report}, graph.nodes[conv], Fusion::batch_normalization);
     graph.nodes[conv] = search.joined(graph.nodes[conv], graph.nodes[norm]);
     gone[norm] = true;
   }

@@ -16,6 +16,7 @@ using Found = Pattern::Found;
 // What is written out, and the node that takes its place: its operator, the values of the pattern that are its inputs, and those of its
 // numbers that are attributes.
 struct Rewriting {
+  Fusion fusion;
   std::string_view op;
   std::vector<std::string> inputs;
   std::vector<std::pair<std::string, std::string>> numbers;  // attribute, number
@@ -86,8 +87,10 @@ std::vector<Rewriting> rewritings() {
   last.set("axis", int64_t{-1});
   tanh.set("approximate", std::string("tanh"));
   return {
-      {"Gelu", {"x"}, {}, always, {}, spelled(halved, {{"BELL", {"Erf(Div(x, 1.4142135))", "Erf(Mul(x, 0.70710678))"}}})},
-      {"Gelu",
+      {Fusion::gelu,
+       "Gelu", {"x"}, {}, always, {}, spelled(halved, {{"BELL", {"Erf(Div(x, 1.4142135))", "Erf(Mul(x, 0.70710678))"}}})},
+      {Fusion::gelu,
+       "Gelu",
        {"x"},
        {},
        always,
@@ -97,16 +100,21 @@ std::vector<Rewriting> rewritings() {
            {{"BELL", {"Tanh(Mul(Add(x, Mul(CUBE, 0.044715)), 0.7978845))", "Tanh(Mul(Mul(x, 0.7978845), Add(Mul(SQUARE, 0.044715), 1)))"}},
             {"CUBE", {"Pow(x, 3)", "Mul(x, SQUARE)"}},
             {"SQUARE", {"Mul(x, x)", "Pow(x, 2)"}}})},
-      {"Swish", {"x"}, {{"alpha", "alpha"}}, always, {}, spelled({"Mul(x, Sigmoid(Mul(x, #alpha)))"}, {})},
-      {"Swish", {"x"}, {}, always, {}, spelled({"Mul(x, Sigmoid(x))"}, {})},
-      {"LayerNormalization",
+      {Fusion::swish,
+       "Swish", {"x"}, {{"alpha", "alpha"}}, always, {}, spelled({"Mul(x, Sigmoid(Mul(x, #alpha)))"}, {})},
+      {Fusion::swish,
+       "Swish", {"x"}, {}, always, {}, spelled({"Mul(x, Sigmoid(x))"}, {})},
+      {Fusion::layer_normalization,
+       "LayerNormalization",
        {"x", "w", "b"},
        {{"epsilon", "eps"}},
        normalises_rows,
        last,
        spelled({"Add(Mul(NORMAL, w), b)", "Add(Mul(x, Mul(SHARE, w)), Sub(b, Mul(Mean(x), Mul(SHARE, w))))"}, normal)},
-      {"LayerNormalization", {"x", "w"}, {{"epsilon", "eps"}}, normalises_rows, last, spelled({"Mul(NORMAL, w)"}, normal)},
-      {"RMSNormalization",
+      {Fusion::layer_normalization,
+       "LayerNormalization", {"x", "w"}, {{"epsilon", "eps"}}, normalises_rows, last, spelled({"Mul(NORMAL, w)"}, normal)},
+      {Fusion::rms_normalization,
+       "RMSNormalization",
        {"x", "w"},
        {{"epsilon", "eps"}},
        normalises_rows,
@@ -115,7 +123,8 @@ std::vector<Rewriting> rewritings() {
                                                                         {"DEVIATION", {"Sqrt(Add(Mean(SQUARE), #eps))"}},
                                                                         {"SQUARE", squares},
                                                                         {"CENTRED", {"x"}}})},
-      {"pumice::MatMul", {"a", "w", "b"}, {}, adds_to_columns, {}, spelled({"Add(MatMul(a, w), b)"}, {})},
+      {Fusion::bias,
+       "pumice::MatMul", {"a", "w", "b"}, {}, adds_to_columns, {}, spelled({"Add(MatMul(a, w), b)"}, {})},
   };
 }
 
@@ -132,7 +141,7 @@ ProgramNode rewritten(const Rewriting& how, const ProgramNode& root, const Found
 
 }  // namespace
 
-void recognise_patterns(ProgramGraph& graph) {
+void recognise_patterns(ProgramGraph& graph, const FusionSet& wanted) {
   static const std::vector<Rewriting> all = rewritings();
   Absorbed absorbed(graph);
   const ValueFlow flow(graph);
@@ -141,10 +150,11 @@ void recognise_patterns(ProgramGraph& graph) {
     const ProgramNode& root = graph.nodes[i];
     if (!is_working_float(graph.value(root.outputs[0]).dtype)) continue;
     const auto recognised = [&](const Rewriting& how) {
+      if (!wanted.has(how.fusion)) return false;
       for (const Pattern& pattern : how.patterns) {
         const auto found = pattern.match(graph, flow, root);
         if (!found || !how.fits(graph, flow, *found)) continue;
-        absorbed.note(found->rows, root);
+        absorbed.note(found->rows, root, how.fusion);
         made.emplace_back(i, rewritten(how, root, *found));
         return true;
       }

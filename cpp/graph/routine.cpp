@@ -53,7 +53,7 @@ std::optional<LoopCounter> counter_of(const ControlFlow& flow) {
 class Cutter {
  public:
   Cutter(const std::shared_ptr<Context>& context, const ProgramOptions& options) : context_(context), options_(options) {
-    options_.fuse = options.fuse && !options.keep_all;
+    if (options.keep_all) options_.fuse = FusionSet::none();
     options_.keep_all = false;
   }
 

@@ -108,6 +108,47 @@ void Composition::run(const OperatorRow& row, const Attributes& attributes, cons
   adopt(node_, part, sources, {output.operand});
 }
 
+namespace {
+
+Shape own_shape(const LowerContext& node) {
+  std::vector<const TensorDesc*> inputs;
+  for (size_t i = 0; i < kResidualInput; ++i) inputs.push_back(node.has_input(i) ? &node.input(i) : nullptr);
+  ShapeContext context(node.node, *node.attributes, std::move(inputs), {node.hosts.begin(), node.hosts.begin() + kResidualInput}, 1);
+  node.row->shape(context);
+  return context.take_outputs()[0]->shape;
+}
+
+// The row's result, then the expression over it and the residual.
+void lower_apart(LowerContext& node, Shape shape) {
+  LowerContext part = node;
+  part.epilogue_text = "x";
+  part.expression = nullptr;
+  const Piece made = Composition(node).scratch(node.output(0).dtype, std::move(shape));
+  part.outputs[0] = made.desc;
+  node.row->lower(part);
+  std::vector<Operand> inputs;
+  for (size_t i = 0; i < node.inputs.size(); ++i) inputs.push_back(node.in(i));
+  adopt(node, part, inputs, {made.operand});
+  const Expression whole = node.expression->substitute({{"x", Expression::name("a0")}, {"residual", Expression::name("a1")}});
+  Composition(node).map(whole, {made, {node.input(kResidualInput), node.in(kResidualInput)}}, {node.output(0), node.out(0)});
+  node.epilogue_read = node.residual_read = true;
+}
+
+}  // namespace
+
+void lower_residual(LowerContext& node) {
+  const TensorDesc &residual = node.input(kResidualInput), &y = node.output(0);
+  if (Shape shape = own_shape(node); shape != y.shape) return lower_apart(node, std::move(shape));
+  node.residual_operand = node.in(kResidualInput);
+  if (residual.shape != y.shape || residual.strides != y.strides || node.input_phase(kResidualInput) != 0) {
+    const Operand copy = node.temporary(buffer_size(y.dtype, y.shape, &y.strides));
+    add_strided_copy(node, y.dtype, {y.shape, {broadcast_strides(residual.shape, residual.strides, y.shape), y.strides}},
+                     node.in(kResidualInput), 0, copy, 0, true);
+    node.residual_operand = copy;
+  }
+  node.row->lower(node);
+}
+
 void lower_strided(LowerContext& node) {
   LowerContext part = node;
   std::vector<Operand> inputs, outputs;

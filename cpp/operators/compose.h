@@ -35,6 +35,10 @@ class Composition {
   LowerContext& node_;
 };
 
+// Lowers a node with input kResidualInput by its row, whose kernels read that as they store. It is copied where it does not lie as the
+// output; where the row's own result is of another shape, the expression becomes a map over both.
+void lower_residual(LowerContext& node);
+
 // Lowers the node by its row. Strided tensors that the row's kernels do not take are copied before and after.
 void lower_strided(LowerContext& node);
 

@@ -18,11 +18,13 @@ SpecValues specialized(std::initializer_list<std::pair<std::string_view, int64_t
   return spec;
 }
 
-void set_taps(StepBuilder& step, const Contraction& c) {
+// `all`: of a convolution whose kernel has no taps but these.
+void set_taps(StepBuilder& step, const Contraction& c, bool all) {
   step.set("in_h", c.x.h).set("in_w", c.x.w);
   step.set("in_step_h", c.in_step_h).set("in_step_w", c.in_step_w).set("tap_step_h", c.tap_step_h).set("tap_step_w", c.tap_step_w);
   step.set("base_h", c.base_h).set("base_w", c.base_w).set("taps_h", c.taps_h).set("taps_w", c.taps_w);
-  step.set("tap_first", c.tap_first).set("tap_row", c.tap_row).set("tap_column", c.tap_column).set("kernel_taps", c.weights.taps);
+  step.set("tap_first", c.tap_first).set("tap_row", c.tap_row).set("tap_column", c.tap_column);
+  if (!all) step.set("kernel_taps", c.weights.taps);
 }
 
 }  // namespace
@@ -50,6 +52,8 @@ void add_contraction(LowerContext& node, const Contraction& c, const Operand& x,
   } else {
     macros.emplace_back("EPILOGUE(x)", node.epilogue());
   }
+  const Operand* residual = c.integers ? nullptr : node.residual();
+  if (residual) macros.emplace_back("RESIDUAL", "1");
   SpecValues spec;
   std::string_view shader = "conv_matrix.comp";
   int64_t tile_pixels = kLanePixels, tile_channels = kLaneChannels;
@@ -102,9 +106,10 @@ void add_contraction(LowerContext& node, const Contraction& c, const Operand& x,
   step.bind("x", from(x, c.x_first, factors)).bind("w", c.integers ? w : from(w, c.w_first, factors)).bind("y", from(y, c.y_first, sums));
   if (c.integers) bind_zero_points(step, *c.integers);
   if (bias.kind != ContractionBias::Kind::none) step.bind("b", bias.operand);
+  if (residual) step.bind("residual", from(*residual, c.y_first, sums));
   step.set("pixels", pixels).set("out_h", c.out_h).set("out_w", c.out_w);
   if (!c.matrix)
-    set_taps(step, c);
+    set_taps(step, c, residual != nullptr);
   else if (c.integers)
     set_zero_points(step.set("w_first", c.w_first), *c.integers)
         .set("x_zero_group", c.integers->x_zero ? c.integers->x_zero->stride_group : 0)

@@ -71,6 +71,9 @@ struct PackedWeight {
 std::function<void(std::vector<Step>&, const Operand&, const Operand&)> packing_each(std::shared_ptr<const KernelVariant> kernel,
                                                                                      int64_t count, std::function<void(StepBuilder&)> set);
 
+// The input of a node whose epilogue reads a second tensor, of the result's shape or one that broadcasts with it.
+inline constexpr size_t kResidualInput = 3;
+
 // Facts that both packing and lowering decide by, so that they decide alike.
 class NodeContext {
  public:
@@ -157,6 +160,11 @@ class LowerContext : public NodeContext, public LoweredNode {
     epilogue_read = true;
     return epilogue_text;
   }
+  // What the epilogue calls `residual`: it lies as the output does and begins at a boundary.
+  const Operand* residual() const {
+    residual_read = true;
+    return residual_operand ? &*residual_operand : nullptr;
+  }
   void add(Step step) { steps.push_back(std::move(step)); }
 
   std::vector<std::optional<TensorDesc>> inputs, outputs;
@@ -165,8 +173,9 @@ class LowerContext : public NodeContext, public LoweredNode {
   std::vector<bool> constant_packed;   // input i is already packed in the persistent resource
   const struct OperatorRow* row = nullptr;
   std::string epilogue_text = "x";
-  mutable bool epilogue_read = false;
-  const Expression* expression = nullptr;  // of a fused map, over map_input_names(); null: the row's own
+  std::optional<Operand> residual_operand = {};
+  mutable bool epilogue_read = false, residual_read = false;
+  const Expression* expression = nullptr;  // of a fused map, over map_input_names(); null: the row's own. With a residual: the epilogue
   KernelMemo* memo = nullptr;              // of this very node, or none
 };
 

@@ -62,6 +62,7 @@ from ._pumice import compile_counts as compile_counts
 from ._pumice import device_macros as device_macros
 from ._pumice import devices as devices
 from ._pumice import distinct_pipelines as distinct_pipelines
+from ._pumice import fusions as fusions
 from ._pumice import graph_rules as graph_rules
 from ._pumice import has_operator as has_operator
 from ._pumice import precision_support as precision_support

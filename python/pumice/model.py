@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, overload
 
@@ -16,6 +16,7 @@ from .errors import binding_error
 from .graph_cache import load_graph
 from .log import forward_log
 from .model_file import Folder, Source, reread
+from .model_report import ModelReport
 from .model_values import ModelValue, Packing, sizes_text
 from .progress import Progress
 
@@ -64,29 +65,6 @@ class Outputs(tuple[Array, ...]):
 
 def _outputs(names: tuple[str, ...], values: tuple[Array, ...]) -> Outputs:
     return Outputs.named(names)(values)
-
-
-class ModelReport(list[dict[str, str]]):
-    """One row a node: node, op, kernel, precision, note. Its text is a table below a line that names the device."""
-
-    def __init__(self, rows: list[dict[str, str]], device: str) -> None:
-        super().__init__(rows)
-        self.device = device
-
-    def __str__(self) -> str:
-        columns = list(dict.fromkeys(key for row in self for key in row))
-        cells = [columns, *([str(row.get(column, "")) for column in columns] for row in self)]
-        widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
-        return "\n".join([f"on {self.device}", *(line.rstrip() for line in lines)])
-
-    def _repr_html_(self) -> str:
-        from .html import facts, table
-
-        columns = list(dict.fromkeys(key for row in self for key in row))
-        return facts("Report", {"device": self.device}) + table(
-            columns, ([row.get(key, "") for key in columns] for row in self)
-        )
 
 
 class ModelRun:
@@ -152,12 +130,13 @@ class Model:
         folder: Folder | None = None,
         progress: bool = True,
         seed: int | None = None,
+        fuse: bool | Sequence[str] = True,
     ) -> None:
         source = reread(source)
         with Progress("nodes", progress) as bar:
             graph, recipe = load_graph(source, folder, bar if bar.shown else None)
             context = default_context() if context is None else context
-            program: Program = graph.compile(context, precision, progress=bar.phase if bar.shown else None)
+            program: Program = graph.compile(context, precision, fuse=fuse, progress=bar.phase if bar.shown else None)
         self.source, self.folder = source, folder
         self.name = recipe.name
         self.metadata = dict(recipe.metadata)  # the file's metadata_props
@@ -325,7 +304,7 @@ class Model:
         return str(self._random or "")
 
     def report(self) -> ModelReport:
-        """For every node which kernel and precision run it, and why."""
+        """For every node which kernel and precision run it, and why; and how many nodes there are before and after fusion."""
         info = self.context.info
         device = f"{info.name} ({info.kind}), {self.context.choice}"
         return ModelReport(self.program.report(), f"{device}; {self._random}" if self._random else device)
@@ -378,6 +357,7 @@ def load(
     folder: Folder | None = None,
     progress: bool = True,
     seed: int | None = None,
+    fuse: bool | Sequence[str] = True,
 ) -> Model:
     """The model in an ONNX file, in bytes, in a binary file object or in a ModelProto, compiled for a device.
 
@@ -386,7 +366,9 @@ def load(
     path needs one. Such files lie in that folder, also by way of links; what a model says of their checksums is not read.
     progress: a bar on a terminal or in a notebook, where loading takes more than a second.
     seed: 0 to 2**64 - 1, of the random numbers that the model makes, see Model.seed.
+    fuse: whether nodes become parts of others, or the names of the fusions that may, of `fusions()`; Model.report() says what became of
+    each node. Raises Error for another name.
     Raises UnsupportedError with every unsupported node, operator and element type; GraphError where it is not a valid model;
     FileNotFoundError.
     """
-    return Model(source, context, precision, folder=folder, progress=progress, seed=seed)
+    return Model(source, context, precision, folder=folder, progress=progress, seed=seed, fuse=fuse)

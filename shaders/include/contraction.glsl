@@ -24,13 +24,18 @@ layout(push_constant) uniform parameter {
   int base_h, base_w;
   uint taps_h, taps_w;
   uint tap_first, tap_row, tap_column;  // index in the packed kernel of tap (0, 0), and from one tap to the next
+#if !RESIDUAL
   uint kernel_taps;                 // taps of the packed kernel
+#endif
 #endif
   uint channels_in, channels_out;   // of one group
   uint x_stride_n, x_stride_h, x_stride_w, x_stride_c;  // in elements
   uint y_stride_n, y_stride_h, y_stride_w, y_stride_c;
   uint x_stride_group, y_stride_group, w_stride_group;  // groups of a convolution, or the batch of a matrix product
   uint x_offset, y_offset;
+#if RESIDUAL
+  uint residual_offset;
+#endif
 } p;
 
 #if MATRIX
@@ -45,7 +50,11 @@ layout(push_constant) uniform parameter {
 #else
 #define TAPS_H p.taps_h
 #define TAPS_W p.taps_w
+#if RESIDUAL
+#define KERNEL_TAPS (p.taps_h * p.taps_w)
+#else
 #define KERNEL_TAPS p.kernel_taps
+#endif
 #define W_GROUP (gl_WorkGroupID.z * p.w_stride_group)
 #endif
 
@@ -63,7 +72,33 @@ layout(push_constant) uniform parameter {
 #define Number4 vec4
 #define multiply_add(a, b, sum) fma(a, b, sum)
 #endif
-Number epilogue(Number x) { return EPILOGUE(x); }
+
+// A sum as it is stored at `at` of y. RESIDUAL: the epilogue reads that place of a second tensor, which lies as y does.
+Number epilogue(Number x, Number residual) { return EPILOGUE(x); }
+#if RESIDUAL && Y_VEC4
+layout(binding = 6) readonly buffer R { sfpvec4 residual[]; };
+#elif RESIDUAL
+layout(binding = 6) readonly buffer R { sfp residual[]; };
+#endif
+
+#if Y_VEC4
+Number4 finished(Number4 sum, uint at) {
+#if RESIDUAL
+  const vec4 r = pm_load_vec4(residual, (at - p.y_offset + p.residual_offset) >> 2);
+#else
+  const Number4 r = Number4(0);
+#endif
+  return Number4(epilogue(sum.x, r.x), epilogue(sum.y, r.y), epilogue(sum.z, r.z), epilogue(sum.w, r.w));
+}
+#else
+Number finished(Number sum, uint at) {
+#if RESIDUAL
+  return epilogue(sum, pm_load(residual, at - p.y_offset + p.residual_offset));
+#else
+  return epilogue(sum, Number(0));
+#endif
+}
+#endif
 
 // Where a pixel is: its image and its place in it.
 uvec3 place_of(uint pixel) {

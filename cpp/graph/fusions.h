@@ -1,0 +1,49 @@
+// What passes make of several nodes, by name: each can be switched off.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pumice {
+
+// In the order of fusions().
+enum class Fusion : uint8_t {
+  integer_products,
+  block_products,
+  batch_normalization,
+  attention,
+  projections,
+  gelu,
+  swish,
+  layer_normalization,
+  rms_normalization,
+  bias,
+  epilogue,
+  residual,
+  elementwise
+};
+
+struct FusionKind {
+  std::string_view name, summary;
+};
+std::span<const FusionKind> fusions();
+std::string_view name(Fusion fusion);
+
+class FusionSet {
+ public:
+  static FusionSet all();
+  static FusionSet none() { return FusionSet(0); }
+  // Throws Error for a name that fusions() does not have.
+  static FusionSet named(const std::vector<std::string>& names);
+  bool has(Fusion fusion) const { return bits_ >> static_cast<uint32_t>(fusion) & 1; }
+  bool empty() const { return bits_ == 0; }
+
+ private:
+  explicit FusionSet(uint32_t bits) : bits_(bits) {}
+  uint32_t bits_;
+};
+
+}  // namespace pumice
