@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/arena.h"
+#include "graph/strided_views.h"
 #include "operators/families.h"
 #include "operators/layout.h"
 
@@ -13,6 +14,23 @@ constexpr int64_t kVector = 4;  // elements that kernels load and store at once
 
 bool is_view(const ProgramNode& node) {
   return node.row->skeleton == Skeleton::view;
+}
+
+bool takes_any_strides(const ProgramNode& node, size_t input) {
+  constexpr size_t kSides = 3;  // q, k and v
+  return node.row->lower == &lower_recognised_attention && input < kSides;
+}
+
+// Images of the same channels.
+bool keeps_channels(const Shape& x, const Shape& y) {
+  return x == y || (x.size() > 2 && y.size() > 2 && x[0] == y[0] && x[1] == y[1]);
+}
+
+// A convolution of so many channels that it is worth a copy to have them beside each other.
+bool wants_channels_last(const ProgramNode& node, size_t input, const TensorDesc& desc) {
+  constexpr int64_t kLeastChannels = 16;
+  return node.row->lower == &lower_conv && input == 0 && node.attributes.integer("group", 1) == 1 && desc.rank() > 2 &&
+         desc.shape[1] >= kLeastChannels && desc.shape[1] % 8 == 0;
 }
 
 class Placer {
@@ -43,13 +61,16 @@ class Placer {
 
   void find_uses(size_t count) {
     any_layout_.assign(count, true);
+    any_strides_.assign(count, true);
+    wants_channels_last_.assign(count, true);
     producer_.assign(count, -1);
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const ProgramNode& node = graph_.nodes[i];
       for (const ValueId output : node.outputs)
         if (output != kAbsent) producer_[index(output)] = static_cast<int32_t>(i);
     }
-    for (const auto& [name, value] : graph_.outputs) any_layout_[index(value)] = false;
+    for (const auto& [name, value] : graph_.outputs)
+      any_layout_[index(value)] = any_strides_[index(value)] = wants_channels_last_[index(value)] = false;
     // Backwards: whether everything that reads a value reads any strides.
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
       const ProgramNode& node = graph_.nodes[i];
@@ -58,31 +79,52 @@ class Placer {
       for (size_t k = 0; k < node.inputs.size(); ++k) {
         const ValueId input = node.inputs[k];
         if (input == kAbsent) continue;
-        const bool same_shape = k == 0 && is_view(node) && desc(input).shape == desc(node.outputs[0]).shape;
-        if (same_shape ? !any_layout_[index(node.outputs[0])] : !strided) any_layout_[index(input)] = false;
+        const bool same_channels = k == 0 && is_view(node) && keeps_channels(desc(input).shape, desc(node.outputs[0]).shape);
+        if (same_channels ? !any_layout_[index(node.outputs[0])] : !strided) any_layout_[index(input)] = false;
+        const bool passes = k == 0 && rearranges(node) && std::ranges::all_of(node.outputs, [&](ValueId output) {
+          return output != kAbsent && any_strides_[index(output)];
+        });
+        if (!passes && !takes_any_strides(node, k)) any_strides_[index(input)] = false;
+        if (!wants_channels_last(node, k, desc(input))) wants_channels_last_[index(input)] = false;
       }
     }
   }
 
-  // Contraction and window operators ask for channels-last images; everything else follows its producer.
+  // Contraction and window operators ask for channels-last images, and so do convolutions of what maps make; everything else follows its
+  // producer.
   void choose_layouts(size_t count) {
     channels_last_.assign(count, false);
     for (const ProgramNode& node : graph_.nodes) {
       if (is_on_host(node)) continue;
-      const bool asks = node.row->skeleton == Skeleton::contraction || node.row->skeleton == Skeleton::window;
+      if (node.row->lower == &lower_transpose || is_view(node)) {
+        choose_rearranged(node);
+        continue;
+      }
+      const bool feeds = node.row->skeleton == Skeleton::map && wants_channels_last_[index(node.outputs[0])];
+      const bool asks = node.row->skeleton == Skeleton::contraction || node.row->skeleton == Skeleton::window || feeds;
       const bool follows = std::any_of(node.inputs.begin(), node.inputs.end(),
                                        [&](ValueId input) { return input != kAbsent && channels_last_[index(input)]; });
       if (!asks && !follows) continue;
-      if (!is_view(node) && !takes_any_layout(*node.row)) continue;
+      if (!takes_any_layout(*node.row)) continue;
       for (const ValueId output : node.outputs) {
         if (output == kAbsent || !any_layout_[index(output)]) continue;
         TensorDesc& made = desc(output);
         if (!suits_channels_last(made.dtype, made.shape)) continue;
-        if (is_view(node) && desc(node.inputs[0]).shape != made.shape) continue;
         made.strides = channels_last_strides(made.shape);
         channels_last_[index(output)] = true;
       }
     }
+  }
+
+  // Where its result lies channels last in what it reads, nothing is moved.
+  void choose_rearranged(const ProgramNode& node) {
+    TensorDesc& made = desc(node.outputs[0]);
+    if (!any_layout_[index(node.outputs[0])] || !suits_channels_last(made.dtype, made.shape)) return;
+    const auto views = strided_views(node, desc(node.inputs[0]), {&made});
+    const Strides strides = channels_last_strides(made.shape);
+    if (!views || !same_strides(made.shape, (*views)[0].strides, strides)) return;
+    made.strides = strides;
+    channels_last_[index(node.outputs[0])] = true;
   }
 
   ValuePlace input_place(size_t i) const {
@@ -100,14 +142,9 @@ class Placer {
   void place_node(size_t i) {
     const ProgramNode& node = graph_.nodes[i];
     if (is_on_host(node)) return;
-    if (is_view(node)) {
-      const ValuePlace& viewed = result_.values[index(node.inputs[0])];
-      if (viewed.place != Place::none) {
-        result_.values[index(node.outputs[0])] = viewed;
-        if (viewed.place == Place::temporary) ++members_[viewed.index];
-        result_.views[i] = true;
-        return;
-      }
+    if (rearranges(node) && place_views(node)) {
+      result_.views[i] = true;
+      return;
     }
     for (const ValueId output : node.outputs) {
       if (output == kAbsent || shapes_.host(output)) continue;
@@ -115,6 +152,29 @@ class Placer {
       ++members_[root];
       result_.values[index(output)] = {Place::temporary, root, 0};
     }
+  }
+
+  // Where its outputs lie in its input as they are to lie, or whoever reads them takes any strides.
+  bool place_views(const ProgramNode& node) {
+    const ValuePlace viewed = result_.values[index(node.inputs[0])];
+    if (viewed.place == Place::none) return false;
+    const TensorDesc& x = desc(node.inputs[0]);
+    std::vector<const TensorDesc*> outputs;
+    for (const ValueId output : node.outputs) outputs.push_back(output == kAbsent || shapes_.host(output) ? nullptr : &desc(output));
+    const auto views = strided_views(node, x, outputs);
+    if (!views) return false;
+    const auto offset_of = [&](const StridedView& view) { return static_cast<uint64_t>(view.first * bits(x.dtype) / 8); };
+    for (size_t j = 0; j < outputs.size(); ++j) {
+      const bool lies_right = same_strides(outputs[j]->shape, (*views)[j].strides, outputs[j]->strides);
+      if (offset_of((*views)[j]) % kTensorGrain != 0 || (!lies_right && !any_strides_[index(node.outputs[j])])) return false;
+    }
+    for (size_t j = 0; j < outputs.size(); ++j) {
+      if (!same_strides(outputs[j]->shape, (*views)[j].strides, outputs[j]->strides)) desc(node.outputs[j]).strides = (*views)[j].strides;
+      result_.values[index(node.outputs[j])] = {viewed.place, viewed.index, viewed.offset + offset_of((*views)[j]),
+                                                      viewed.whole && outputs[j]->elements() == x.elements()};
+      if (viewed.place == Place::temporary) ++members_[viewed.index];
+    }
+    return true;
   }
 
   // Lets the producers of a concatenation's inputs write into the concatenation itself.
@@ -177,7 +237,7 @@ class Placer {
     const ValueId part = node.inputs[k];
     const ValuePlace& place = result_.values[index(part)];
     const ValuePlace& whole = result_.values[index(node.outputs[0])];
-    if (place.place != Place::temporary || producer_[index(part)] < 0 || place.offset != 0) return false;
+    if (place.place != Place::temporary || producer_[index(part)] < 0 || !place.whole) return false;
     const StorageRoot& root = result_.roots[place.index];
     if (root.parent >= 0 || place.index == root_of(whole.index) || slice.offset % kTensorGrain != 0 || !slice.whole_words) return false;
     if (slice.is_solid)
@@ -197,7 +257,7 @@ class Placer {
       const ValuePlace& place = result_.values[index(graph_.outputs[j].second)];
       if (place.place != Place::temporary) continue;
       StorageRoot& root = result_.roots[place.index];
-      if (root.parent < 0 && root.output < 0 && place.offset == 0) root.output = static_cast<int32_t>(j);
+      if (root.parent < 0 && root.output < 0 && place.whole) root.output = static_cast<int32_t>(j);
     }
   }
 
@@ -208,6 +268,8 @@ class Placer {
   std::vector<int32_t> producer_;  // node of each value
   std::vector<uint32_t> members_;  // values that lie on each root itself, and parts in it
   std::vector<bool> any_layout_, channels_last_;
+  std::vector<bool> any_strides_;          // all that reads the value takes it as it lies
+  std::vector<bool> wants_channels_last_;  // likewise, and is quicker where its channels lie together
 };
 
 }  // namespace

@@ -24,6 +24,7 @@ struct ValuePlace {
   Place place = Place::none;
   uint32_t index = 0;
   uint64_t offset = 0;
+  bool whole = true;  // it is all of its storage
 };
 
 // An input of a concatenation.

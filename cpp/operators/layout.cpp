@@ -46,11 +46,11 @@ bool makes_strides(const OperatorRow& row, size_t output) {
 }
 
 bool suits_channels_last(DType dtype, const Shape& shape) {
-  return is_working_float(dtype) && shape.size() == 4 && shape[1] % 4 == 0;
+  return is_working_float(dtype) && (shape.size() == 3 || shape.size() == 4) && shape[1] % 4 == 0;
 }
 
 Strides channels_last_strides(const Shape& shape) {
-  return layout_strides(shape, "NHWC");
+  return layout_strides(shape, shape.size() == 3 ? "NWC" : "NHWC");
 }
 
 }  // namespace pumice

@@ -6,7 +6,7 @@
 
 namespace pumice {
 
-// The row's kernels honour the strides of images (rank 4) at their inputs and outputs.
+// The row's kernels honour the strides of images (rank 3 and 4) at their inputs and outputs.
 bool takes_any_layout(const OperatorRow& row);
 
 // The row's kernels take an input, or make an output, of any strides.
