@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import pumice
+from pumice import dv
 
 ROOT = Path(__file__).resolve().parent.parent
 PIPELINES: set[str] = set()  # of all workers; subprocesses' are not among them
@@ -45,6 +46,13 @@ def validation() -> Iterator[None]:
 def context(pumice_context: pumice.Context) -> pumice.Context:
     """The session's context."""
     return pumice_context
+
+
+@pytest.fixture(scope="module", params=["shared", "separate"])
+def dv_context(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[dv.Context]:
+    """The host maps the device's memory itself, or copies of it."""
+    with dv.Context(pumice_context, separate=request.param == "separate") as made:
+        yield made
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -21,13 +20,6 @@ Bytes = NDArray[np.uint8]
 Image = NDArray[np.int64]  # (height, width, red green blue alpha)
 PIXEL = {commands.RGBA8888: 4, commands.RGB888: 3, commands.RGBFP16: 6, commands.LUT: 1}
 SETTINGS = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-@pytest.fixture(scope="module", params=["shared", "separate"])
-def dv_context(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[dv.Context]:
-    """The host maps the device's memory itself, or copies of it."""
-    with dv.Context(pumice_context, separate=request.param == "separate") as context:
-        yield context
 
 
 def noise(rng: np.random.Generator, size: int) -> Bytes:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pumice
-from test_glsl_extension import validate
+from glsl_modes import validate
 
 # --- Conversions of types that are for buffers alone
 

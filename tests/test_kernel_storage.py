@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pumice
-from test_glsl_extension import BF16
+from glsl_modes import BF16
 
 DOUBLE = """
 layout(binding = 0) buffer Y { sfp y[]; };

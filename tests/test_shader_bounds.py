@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pumice
-from test_glsl_extension import MODES, validate
+from glsl_modes import MODES, validate
 
 SHAPES = """
 struct Part { vec3 at; mat2 turns[2]; };

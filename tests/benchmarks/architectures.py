@@ -1,6 +1,7 @@
 """Exported architectures of full size with seeded random weights, in half precision: NumPy to NumPy and on the device.
 
-Beside PyTorch (eager calls; its time on the device is that of a CUDA graph), ONNX Runtime's WebGPU provider and its CPU one.
+Beside PyTorch (eager calls; its time on the device is that of a CUDA graph), ONNX Runtime's WebGPU provider, ncnn and, as a measure,
+ONNX Runtime's CPU provider. On a software device in fp32 too, the precision that is quick there.
 """
 
 from __future__ import annotations
@@ -16,31 +17,33 @@ import numpy as np
 
 import pumice
 
-from . import exporting, on_device
+from . import exporting, on_device, peers
 from .contender import Array, Contender, Local
-from .models import MS, fill
+from .conversion import FILES, convert
+from .models import MS, NCNN, OURS, fill
 from .rows import Row, Table
 from .session import Session
 from .timing import Absent, measure
 
-OURS = "pumice fp16"
 EAGER = "torch CUDA fp16"
 WEBGPU = "onnxruntime WebGPU fp16"
+CPU = "onnxruntime CPU fp32"
+# The largest difference from PyTorch's fp32, relative to its largest value.
+ALLOWED = {"fp32": 1e-3, "fp16": 2e-2}
 
 
 @dataclass(frozen=True)
 class Architecture:
     name: str  # of exporting.MODULES
     batch: int
-    allowed: float  # of the largest difference from PyTorch's fp32, relative to its largest value
 
 
 ARCHITECTURES = (
-    Architecture("bert_base", 1, 2e-2),
-    Architecture("bert_base", 8, 2e-2),
-    Architecture("vit_b", 1, 2e-2),
-    Architecture("resnet50", 1, 2e-2),
-    Architecture("whisper_tiny_encoder", 1, 2e-2),
+    Architecture("bert_base", 1),
+    Architecture("bert_base", 8),
+    Architecture("vit_b", 1),
+    Architecture("resnet50", 1),
+    Architecture("whisper_tiny_encoder", 1),
 )
 
 
@@ -56,8 +59,8 @@ def device_times(model: pumice.Model, inputs: Sequence[Array], runs: int) -> Seq
     return on_device.sampler(commands)(runs)
 
 
-def ours(session: Session, folder: Path, inputs: Sequence[Array]) -> Contender:
-    model = pumice.load(folder / exporting.FP32, context=session.context, precision="fp16")
+def ours(session: Session, folder: Path, inputs: Sequence[Array], precision: str) -> Contender:
+    model = pumice.load(folder / exporting.FP32, context=session.context, precision=precision)
 
     def call() -> Array:
         results = model(*inputs)
@@ -76,17 +79,27 @@ def webgpu(session: Session, folder: Path, inputs: Sequence[Array]) -> Contender
     return session.onnxruntime.make(exporting.onnxruntime_contender, folder / exporting.FP16, inputs, "webgpu")
 
 
+def ncnn(session: Session, folder: Path, inputs: Sequence[Array], one: Architecture, precision: str) -> Contender:
+    given = exporting.ncnn_inputs(one.name, inputs)
+    files = [name for name in FILES if "ncnn" in name]
+    if not all((folder / name).is_file() for name in files):
+        convert(folder / (exporting.TRACED if one.name in exporting.NCNN_INPUTS else exporting.FP32), given, files)
+    return session.ncnn.make(peers.ncnn_model, folder, precision, given, session.context.info.name)
+
+
 def onnxruntime_cpu(session: Session, folder: Path, inputs: Sequence[Array]) -> Contender:
     return session.onnxruntime.make(exporting.onnxruntime_contender, folder / exporting.FP32, inputs, "cpu")
 
 
 def compare(session: Session, one: Architecture, folder: Path, inputs: Sequence[Array], expected: Array) -> list[Row]:
-    """Each contender's first result is checked before its calls are timed."""
+    """Each contender's first result is checked; the calls of those that are right are timed."""
+    precisions = ("fp32", "fp16") if session.software else ("fp16",)
     makers: Mapping[str, Callable[[], Contender]] = {
-        OURS: partial(ours, session, folder, inputs),
+        **{f"{OURS} {kind}": partial(ours, session, folder, inputs, kind) for kind in precisions},
+        **{f"{NCNN} {kind}": partial(ncnn, session, folder, inputs, one, kind) for kind in precisions},
         EAGER: partial(torch, session, folder, inputs, one),
         WEBGPU: partial(webgpu, session, folder, inputs),
-        "onnxruntime CPU fp32": partial(onnxruntime_cpu, session, folder, inputs),
+        CPU: partial(onnxruntime_cpu, session, folder, inputs),
     }
     rows: dict[str, Row] = {}
     contenders: dict[str, Contender] = {}
@@ -99,12 +112,15 @@ def compare(session: Session, one: Architecture, folder: Path, inputs: Sequence[
             row.first = (time.perf_counter() - begin) * MS
         except (Absent, pumice.Error) as reason:
             row.absent = str(reason)
-            row.wrong = label == OURS
+            row.wrong = label.startswith(OURS)
             continue
-        contenders[label] = contender
-        off = float(np.abs(result.astype("float32") - expected).max() / np.abs(expected).max())
-        row.note = f"off by {off:.1e}" + ("" if off <= one.allowed else f", WRONG: {one.allowed:g} is allowed")
-        row.wrong = label == OURS and not off <= one.allowed
+        off, allowed = difference(result, expected), ALLOWED[label.rsplit(maxsplit=1)[-1]]
+        row.note = f"off by {off:.1e}"
+        if off <= allowed:
+            contenders[label] = contender
+        else:
+            row.note += f", WRONG: {allowed:g} is allowed"
+            row.wrong = label.startswith(OURS)
     times = measure({label: contender.sample for label, contender in contenders.items()}, session.effort)
     for label, contender in contenders.items():
         fill(rows[label], times[label], contender, session.effort)
@@ -112,14 +128,29 @@ def compare(session: Session, one: Architecture, folder: Path, inputs: Sequence[
     return list(rows.values())
 
 
+def difference(result: Array, expected: Array) -> float:
+    """Infinite where the shapes differ."""
+    if result.shape not in (expected.shape, expected.shape[1:]):
+        return float("inf")
+    return float(np.abs(result.reshape(expected.shape).astype("float32") - expected).max() / np.abs(expected).max())
+
+
 def judge(rows: Mapping[str, Row]) -> None:
-    """Quicker than the peers' calls; the time on the device beside that of a CUDA graph is reported."""
-    peers = [figure for label in (EAGER, WEBGPU) if (figure := rows[label].median) is not None]
-    if peers:
-        rows[OURS].target = min(peers)
-    mine, graph = rows[OURS].device, rows[EAGER].device
-    if mine and graph:
-        rows[OURS].note += f"; on the device {mine / graph:.2f} times a CUDA graph"
+    """Quicker than the peers' calls at its precision. Beside a CUDA graph on the device and ONNX Runtime on the CPU it is reported."""
+    for kind in ALLOWED:
+        mine = rows.get(f"{OURS} {kind}")
+        if mine is None or mine.median is None:
+            continue
+        theirs = [
+            row.median
+            for label in (f"{NCNN} {kind}", EAGER, WEBGPU)
+            if label.endswith(kind) and (row := rows[label]).median
+        ]
+        mine.target = min(theirs, default=None)
+        if mine.device and (graph := rows[EAGER].device):
+            mine.note += f"; on the device {mine.device / graph:.2f} times a CUDA graph"
+        if cpu := rows[CPU].median:
+            mine.note += f"; {mine.median / cpu:.2g} times {CPU}"
 
 
 def run(session: Session) -> Iterator[Table]:

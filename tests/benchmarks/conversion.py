@@ -7,8 +7,12 @@ import importlib.util
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
+from .contender import Array
 from .timing import Absent
 
 KEPT = Path(__file__).resolve().parents[2] / "build" / "peers"
@@ -23,22 +27,27 @@ def converted(model: Path, shape: tuple[int, ...]) -> Path:
     return folder
 
 
-def _convert(model: Path, shape: tuple[int, ...], target: Path) -> None:
+def convert(model: Path, inputs: Sequence[Array], wanted: Sequence[str]) -> None:
+    """An ONNX file or a traced module, called "model", to what is wanted of FILES, beside it. Raises Absent."""
     found = importlib.util.find_spec("pnnx")  # importing it would import torch
     if found is None or found.origin is None:
         raise Absent("pnnx, which converts the model, is not installed")
+    shapes = ",".join(f"[{','.join(map(str, x.shape))}]{x.dtype.kind}{8 * x.dtype.itemsize}" for x in inputs)
+    command = [str(Path(found.origin).with_name("pnnx")), model.name, f"inputshape={shapes}", "fp16=0"]
+    done = subprocess.run(command, cwd=model.parent, capture_output=True, text=True, check=False)
+    missing = [name for name in wanted if not model.with_name(name).is_file()]
+    if done.returncode or missing:
+        raise Absent(
+            f"pnnx does not convert it (exit status {done.returncode}, no {', '.join(missing) or 'file missing'})"
+        )
+
+
+def _convert(model: Path, shape: tuple[int, ...], target: Path) -> None:
     KEPT.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=KEPT) as folder:
-        sizes = ",".join(map(str, shape))
         copy = Path(folder) / "model.onnx"
         shutil.copyfile(model, copy)
-        command = [str(Path(found.origin).with_name("pnnx")), copy.name, f"inputshape=[{sizes}]", "fp16=0"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        missing = [name for name in FILES if not (Path(folder) / name).is_file()]
-        if done.returncode or missing:
-            raise Absent(
-                f"pnnx does not convert it (exit status {done.returncode}, no {', '.join(missing) or 'file missing'})"
-            )
+        convert(copy, [np.empty(shape, "float32")], FILES)
         result = Path(folder) / "result"
         result.mkdir()
         for name in FILES:

@@ -14,7 +14,7 @@ from .contender import Array, Local
 from .peers import captured, cuda_torch, graph_sampler
 from .timing import Absent
 
-FP32, FP16 = "model.onnx", "model.fp16.onnx"
+FP32, FP16, TRACED = "model.onnx", "model.fp16.onnx", "model.pt"
 WORDS = 97  # in the vocabulary of the corpus
 
 
@@ -52,6 +52,15 @@ MODULES: Mapping[str, tuple[Callable[[], Any], Callable[[int], tuple[Array, ...]
 }
 
 
+# What ncnn is given for an input: it converts no integers, so that a mask comes as numbers. These modules are traced for it,
+# because pnnx, with a model's ONNX file, tries words that are not in the vocabulary.
+NCNN_INPUTS: Mapping[str, Sequence[str]] = {"bert_base": ("int32", "int32", "float32")}
+
+
+def ncnn_inputs(name: str, inputs: Sequence[Array]) -> list[Array]:
+    return [x.astype(dtype) for x, dtype in zip(inputs, NCNN_INPUTS.get(name, ["float32"] * len(inputs)), strict=True)]
+
+
 def module(name: str) -> Any:
     """With seeded weights; made once in a process, on the CPU."""
     if name not in _modules:
@@ -67,11 +76,13 @@ def first(results: Any) -> Any:
 
 
 def export(name: str, batch: int, folder: Path) -> Local:
-    """Writes the model in fp32 and in fp16; a call gives the inputs and the first output in fp32."""
+    """Writes the model in fp32 and in fp16, and traced where ncnn needs that; a call gives the inputs and the first output."""
     torch: Any = import_module("torch")
     torch.set_grad_enabled(False)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     inputs = MODULES[name][1](batch)
+    if name in NCNN_INPUTS:
+        trace(torch, name, inputs, folder)
     net = module(name).to(device)
     given = tuple(torch.from_numpy(x).to(device) for x in inputs)
     expected = first(net(*given)).cpu().numpy()
@@ -82,6 +93,13 @@ def export(name: str, batch: int, folder: Path) -> Local:
         torch.onnx.export(net.half(), halves, str(folder / FP16), dynamo=False)
     net.float()
     return Local(lambda: (inputs, expected))  # type: ignore[arg-type, return-value]
+
+
+def trace(torch: Any, name: str, inputs: Sequence[Array], folder: Path) -> None:
+    given = tuple(map(torch.from_numpy, ncnn_inputs(name, inputs)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.trace(module(name).cpu(), given).save(str(folder / TRACED))
 
 
 def torch_contender(name: str, inputs: Sequence[Array]) -> Local:

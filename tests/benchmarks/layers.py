@@ -80,7 +80,7 @@ def ncnn(session: Session, layer: Layer, x: Array, weights: Array) -> Contender:
         (Path(folder) / "model.ncnn.param").write_text(layer.ncnn())
         (Path(folder) / "model.ncnn.bin").write_bytes(bytes(4) + weights.tobytes())  # four zeros: of float32
         # The peer's calls take the batch off.
-        return session.ncnn.make(peers.ncnn_model, Path(folder), "fp32", x[np.newaxis], session.context.info.name)
+        return session.ncnn.make(peers.ncnn_model, Path(folder), "fp32", [x[np.newaxis]], session.context.info.name)
 
 
 def run(session: Session) -> Iterator[Table]:

@@ -51,7 +51,7 @@ def device_times(model: pumice.Model, x: Array, runs: int) -> Sequence[float]:
 
 def ncnn(session: Session, case: Case, x: Array, precision: str) -> Contender:
     folder = converted(case.path, x.shape)
-    return session.ncnn.make(peers.ncnn_model, folder, precision, x, session.context.info.name)
+    return session.ncnn.make(peers.ncnn_model, folder, precision, [x], session.context.info.name)
 
 
 def torch(session: Session, case: Case, x: Array, precision: str) -> Contender:

@@ -57,7 +57,8 @@ def ncnn_device(device: str) -> int:
     return names.index(device)
 
 
-def ncnn_model(folder: Path, precision: str, x: Array, device: str) -> Local:
+def ncnn_model(folder: Path, precision: str, inputs: Sequence[Array], device: str) -> Local:
+    """Inputs of a batch of one lose its dimension, as ncnn has it."""
     ncnn: Any = import_module("ncnn")
     net = ncnn.Net()
     net.opt.use_vulkan_compute = True
@@ -66,15 +67,17 @@ def ncnn_model(folder: Path, precision: str, x: Array, device: str) -> Local:
     net.set_vulkan_device(ncnn_device(device))
     if net.load_param(str(folder / "model.ncnn.param")) or net.load_model(str(folder / "model.ncnn.bin")):
         raise Absent("it does not load the converted model")
-    image = np.ascontiguousarray(x[0])
+    batches = len(inputs[0]) > 1
+    fed = [np.ascontiguousarray(x if batches else x[0]) for x in inputs]
 
     def call() -> Array:
         with net.create_extractor() as extractor:
-            extractor.input("in0", ncnn.Mat(image))
+            for i, x in enumerate(fed):
+                extractor.input(f"in{i}", ncnn.Mat(x, batch_index=0) if batches else ncnn.Mat(x))
             status, result = extractor.extract("out0")
             if status:
                 raise Absent(f"extract returns {status}")
-            return np.array(result)
+            return np.array(result.numpy(batch_index=0) if batches else result)
 
     return Local(call)
 

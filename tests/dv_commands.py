@@ -1,0 +1,23 @@
+"""Commands and lists of the tests of the dv interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pumice.dv as dv
+
+PAGE = 4096
+
+
+def doubling(memory: dv.Memory, output: int = 2048, factor: float = 2.0, pixels: int = 64) -> dv.Conv:
+    """16 channels of so many pixels, from the start of a memory."""
+    run = dv.Run(pool_enable=dv.POOL_AVERAGE, pool_size=(1, 1), pool_avg_param=factor, m=16)
+    return dv.Conv(input_buf=memory, output_buf=memory + output, w=pixels, h=1, c=16, run=[run])
+
+
+def committed(context: dv.Context, *commands: Any) -> dv.CommandList:
+    made = context.command_list()
+    for command in commands:
+        made.add(command)
+    made.commit()
+    return made
