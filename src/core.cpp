@@ -1,5 +1,6 @@
 #include "bindings.h"
 #include "core/cache_file.h"
+#include "core/mapped_file.h"
 #include "core/tensor_desc.h"
 
 namespace pumice {

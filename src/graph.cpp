@@ -2,6 +2,7 @@
 
 #include "bindings.h"
 #include "core/error.h"
+#include "core/mapped_file.h"
 #include "graph/graph_rules.h"
 #include "graph/nnapi/operations.h"
 #include "graph/program.h"
