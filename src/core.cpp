@@ -46,7 +46,6 @@ void bind_mapped_file(py::module_& module) {
         const auto count = static_cast<py::ssize_t>(bytes.size());
         return py::buffer_info(reinterpret_cast<const uint8_t*>(bytes.data()), count);
       })
-      .def("forget", &MappedFile::forget, "Gives up the pages that have been read; they are read again where they are needed.")
       .def("view", [](const py::object& self) { return py::memoryview(self); }, "All of its bytes.");
 }
 
