@@ -150,7 +150,8 @@ PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& obj
   return {self, self->constant(std::move(tensor), std::move(name))};
 }
 
-std::optional<py::bytes> skeleton_of(const py::buffer& data, const std::string& location) {
+std::optional<py::bytes> skeleton_of(const py::object& object, const std::string& location) {
+  const auto data = object.cast<py::buffer>();
   const py::buffer_info info = data.request();
   const auto file = mapped_file_of(data);
   const std::span bytes(static_cast<const std::byte*>(info.ptr), static_cast<size_t>(info.size * info.itemsize));
