@@ -71,7 +71,7 @@ class Uploader {
     uint64_t done = 0, total = 0, largest = 0;
     for (const Batch& batch : batches_) total += batch.bytes, largest = std::max(largest, batch.bytes);
     staging_ = Buffer::create(context_, std::max(largest, std::min({total, largest * kBatchesAtOnce, kMostStaged})), Heap::upload);
-    readers_.emplace(total / kStagedAtOnce > 0 ? kMostThreads : 0);
+    readers_.emplace(std::min<size_t>(kMostThreads, total / kStagedAtOnce));
     for (Batch& batch : batches_) {
       if (progress) progress("weights", done, total);
       make_room(batch);
