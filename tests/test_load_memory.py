@@ -15,7 +15,7 @@ from onnx_models import model, node, value
 from process import output_of
 
 WIDTH, LAYERS = 1024, 32
-STAGING = 64 << 20
+STAGING = 48 << 20
 BASE = 64 << 20  # what a load takes beside it: the importer, kernels, the shader compiler
 SLACK = 24 << 20  # what loads of the same small model differ by
 

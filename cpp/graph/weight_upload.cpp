@@ -14,7 +14,7 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kMostStaged = uint64_t{64} << 20;  // bytes; more only where a single source has more
+constexpr uint64_t kMostStaged = uint64_t{48} << 20;  // bytes; more only where a single source has more
 constexpr size_t kBatchesAtOnce = 4;                  // in the staging buffer: read from the file, waiting, read by the device
 constexpr uint64_t kReadAtOnce = uint64_t{1} << 20;   // bytes, by one thread
 constexpr size_t kMostThreads = 8;
