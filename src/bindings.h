@@ -21,6 +21,7 @@ namespace py = pybind11;
 
 namespace pumice {
 
+class MappedFile;
 class MessageLog;
 class Program;
 class Recording;

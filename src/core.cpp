@@ -1,5 +1,7 @@
 #include "bindings.h"
 #include "core/cache_file.h"
+#include "core/hash.h"
+#include "core/mapped_file.h"
 #include "core/tensor_desc.h"
 
 namespace pumice {
@@ -35,6 +37,30 @@ GivenScale scale_of(const Quantization& self) {
 
 namespace {
 
+std::span<const std::byte> bytes_of(const py::bytes& given) {
+  return std::as_bytes(std::span(std::string_view(given)));
+}
+
+std::optional<py::bytes> read_entry(const std::string& path, const std::string& kind) {
+  const auto payload = read_cache_file(path, kind);
+  return payload ? std::optional(py::bytes(reinterpret_cast<const char*>(payload->data()), payload->size())) : std::nullopt;
+}
+
+bool write_entry(const std::string& path, const std::string& kind, const py::bytes& payload) {
+  const auto bytes = bytes_of(payload);
+  const py::gil_scoped_release released;
+  return write_cache_file(path, kind, bytes);
+}
+
+std::string sha256_of(const py::args& parts) {
+  Sha256 hash;
+  for (const auto& part : parts) {
+    const py::buffer_info info = part.cast<py::buffer>().request();
+    hash.bytes({static_cast<const std::byte*>(info.ptr), static_cast<size_t>(info.size * info.itemsize)});
+  }
+  return hash.hex();
+}
+
 void bind_mapped_file(py::module_& module) {
   py::class_<MappedFile, std::shared_ptr<MappedFile>>(module, "MappedFile", py::buffer_protocol(),
                                                       "A file as read-only bytes, read as they are needed.")
@@ -45,7 +71,6 @@ void bind_mapped_file(py::module_& module) {
         const auto count = static_cast<py::ssize_t>(bytes.size());
         return py::buffer_info(reinterpret_cast<const uint8_t*>(bytes.data()), count);
       })
-      .def("forget", &MappedFile::forget, "Gives up the pages that have been read; they are read again where they are needed.")
       .def("view", [](const py::object& self) { return py::memoryview(self); }, "All of its bytes.");
 }
 
@@ -145,7 +170,11 @@ void bind_core(py::module_& module) {
       "PUMICE_CACHE_DIR, else pumice in XDG_CACHE_HOME or ~/.cache; None where PUMICE_NO_CACHE is set (and not \"0\").");
   module.def("prune_cache", &prune_cache, py::call_guard<ReleasedGil>(),
              "Brings the cache under its limit, the least recently used entries first, and removes what killed writers left.");
-  module.def("note_cache_use", [](const std::string& path) { note_use(path); }, py::arg("path"), "Marks an entry as used now.");
+  module.def("read_cache_file", &read_entry, py::arg("path"), py::arg("kind"),
+             "What an entry of this kind holds; None where it is missing, truncated, corrupt or of another kind.");
+  module.def("write_cache_file", &write_entry, py::arg("path"), py::arg("kind"), py::arg("payload"),
+             "By atomic rename; makes the folder where needed. False where the file could not be written.");
+  module.def("sha256", &sha256_of, "Of the parts one after the other, as 64 digits.");
 }
 
 }  // namespace pumice

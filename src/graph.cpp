@@ -2,8 +2,10 @@
 
 #include "bindings.h"
 #include "core/error.h"
+#include "core/mapped_file.h"
 #include "graph/graph_rules.h"
 #include "graph/nnapi/operations.h"
+#include "graph/onnx_skeleton.h"
 #include "graph/program.h"
 #include "operators/compiled_operator.h"
 
@@ -146,6 +148,19 @@ PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& obj
     tensor = HostTensor::copy_of(tensor.desc, bytes.data());
   }
   return {self, self->constant(std::move(tensor), std::move(name))};
+}
+
+std::optional<py::bytes> skeleton_of(const py::object& object, const std::string& location) {
+  const auto data = object.cast<py::buffer>();
+  const py::buffer_info info = data.request();
+  const auto file = mapped_file_of(data);
+  const std::span bytes(static_cast<const std::byte*>(info.ptr), static_cast<size_t>(info.size * info.itemsize));
+  std::optional<std::string> small;
+  {
+    const py::gil_scoped_release released;
+    small = onnx_skeleton(bytes, file.get(), location);
+  }
+  return small ? std::optional(py::bytes(*small)) : std::nullopt;
 }
 
 using PhaseCallback = std::optional<std::function<void(const std::string&, uint64_t, uint64_t)>>;
@@ -325,6 +340,10 @@ void bind_graph(py::module_& module) {
         return "<Graph '" + self.name() + "': " + std::to_string(self.inputs().size()) + " inputs, " + std::to_string(self.nodes().size()) +
                " nodes, " + std::to_string(self.outputs().size()) + " outputs>";
       });
+  module.def(
+      "onnx_skeleton", &skeleton_of, py::arg("data"), py::arg("location"),
+      "An ONNX file's bytes with the elements of large tensors as external data at `location`; None where they are no ModelProto, or a "
+      "very small one. Raises Error where the file has become shorter.");
 }
 
 }  // namespace pumice

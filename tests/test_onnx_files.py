@@ -17,6 +17,7 @@ from onnx.reference import ReferenceEvaluator
 import pumice
 from onnx_models import gemm, model, node, subgraph, value
 from process import output_of
+from pumice.model_file import ModelFile
 from pumice.onnx import import_graph
 from pumice.onnx_skeleton import OWN_FILE, skeleton
 
@@ -155,12 +156,21 @@ def test_a_place_past_the_end_names_both_numbers(outside: Path) -> None:
         pumice.load(outside)
 
 
-def test_a_file_that_becomes_shorter_is_an_error(outside: Path, context: pumice.Context) -> None:
-    onnx.save(wide(1 << 14), outside, save_as_external_data=True, location="more.bin", size_threshold=0)
+@pytest.mark.parametrize("width", [1 << 14, 1 << 20])  # in one part, and in many that several threads read
+def test_a_file_that_becomes_shorter_is_an_error(outside: Path, context: pumice.Context, width: int) -> None:
+    onnx.save(wide(width), outside, save_as_external_data=True, location="more.bin", size_threshold=0)
     graph = import_graph(outside)
     os.truncate(outside.parent / "more.bin", 0)
     with pytest.raises(pumice.Error, match=r"more\.bin.*cut since it was opened"):
         graph.compile(context)
+
+
+def test_a_model_that_becomes_shorter_before_it_is_read_is_an_error(tmp_path: Path) -> None:
+    onnx.save(wide(1 << 14), tmp_path / "wide.onnx")
+    file = ModelFile(tmp_path / "wide.onnx")
+    os.truncate(tmp_path / "wide.onnx", 100)
+    with pytest.raises(pumice.Error, match=r"wide\.onnx.*cut since it was opened"):
+        _ = file.skeleton
 
 
 def test_a_checksum_is_not_read(outside: Path) -> None:

@@ -33,10 +33,6 @@ MappedFile::~MappedFile() {
   close(descriptor_);
 }
 
-void MappedFile::forget() const {
-  if (bytes_) madvise(const_cast<std::byte*>(data_), bytes_, MADV_DONTNEED);  // NOLINT: no error matters
-}
-
 void MappedFile::read(const std::byte* source, std::span<std::byte> target) const {
   auto offset = static_cast<uint64_t>(source - data_);
   while (!target.empty()) {

@@ -19,8 +19,6 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, bytes_}; }
   bool contains(const std::byte* data) const { return data >= data_ && data < data_ + bytes_; }
-  // Pages read so far are no part of the process any more, until they are touched again; one byte may have brought in megabytes.
-  void forget() const;
   // The mapped bytes from `source` on, read past the mapping: its pages do not become part of the process.
   // Throws Error where the file has become shorter.
   void read(const std::byte* source, std::span<std::byte> target) const;

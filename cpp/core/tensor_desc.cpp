@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/half.h"
+#include "core/mapped_file.h"
 #include "core/narrow_float.h"
 
 namespace pumice {

@@ -12,10 +12,11 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "core/mapped_file.h"
 #include "core/strides.h"
 
 namespace pumice {
+
+class MappedFile;
 
 // Bytes from element 0 to the last one reached, rounded up to 4; 0 where a dimension is 0 (binding rules R5, R6, R8).
 uint64_t buffer_size(DType dtype, const Shape& shape, const Strides* strides = nullptr);

@@ -2,34 +2,42 @@
 
 #include <algorithm>
 #include <deque>
+#include <future>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "core/thread_pool.h"
 #include "dispatch/command_list.h"
 #include "graph/arena.h"
 
 namespace pumice {
 namespace {
 
-constexpr uint64_t kStagingBytes = uint64_t{64} << 20;
+constexpr uint64_t kMostStaged = uint64_t{48} << 20;  // bytes; more only where a single source has more
+constexpr size_t kBatchesAtOnce = 4;                  // in the staging buffer: read from the file, waiting, read by the device
+constexpr uint64_t kReadAtOnce = uint64_t{1} << 20;   // bytes, by one thread
+constexpr size_t kMostThreads = 8;
 
 // Sources that are staged together, and the steps that read them there.
 struct Batch {
-  size_t first = 0, end = 0;  // sources
-  std::vector<uint64_t> offsets;
+  size_t first = 0, end = 0;      // sources
+  std::vector<uint64_t> offsets;  // of the sources, from the batch's own beginning
   uint64_t bytes = 0;
+  uint64_t begin = 0;                      // in the staging buffer
+  std::vector<std::future<void>> reading;  // of its parts
 };
 
 uint64_t staged_bytes(const WeightSource& source) {
   return round_up(source.bytes(), kArenaAlignment);
 }
 
-// Each at most half of the staging buffer, so that one is filled while the device reads the other; or a single source.
+// Each of at most kStagedAtOnce, or a single source; at least one.
 std::vector<Batch> batches_of(const std::vector<WeightSource>& sources) {
-  std::vector<Batch> batches;
+  std::vector<Batch> batches(1);
   for (size_t i = 0; i < sources.size(); ++i) {
     const uint64_t bytes = staged_bytes(sources[i]);
-    if (batches.empty() || batches.back().bytes + bytes > kStagingBytes / 2) batches.push_back({i, i, {}, 0});
+    if (i > 0 && batches.back().bytes + bytes > kStagedAtOnce) batches.push_back({.first = i});
     Batch& batch = batches.back();
     batch.offsets.push_back(batch.bytes);
     batch.bytes += bytes;
@@ -38,15 +46,19 @@ std::vector<Batch> batches_of(const std::vector<WeightSource>& sources) {
   return batches;
 }
 
+// The staging buffer is a ring: while the device reads one batch, threads read the next ones from where the constants lie.
 class Uploader {
  public:
-  Uploader(std::shared_ptr<Context> context, const std::string& name, size_t inputs, Weights& weights, const BufferRange& persistent)
+  Uploader(std::shared_ptr<Context> context, const std::string& name, size_t inputs, Weights& weights, const BufferRange& persistent,
+           const std::shared_ptr<InitializationState>& state)
       : context_(std::move(context)),
         name_(name),
         inputs_(inputs),
         weights_(weights),
         persistent_(persistent),
-        steps_(weights.sources.size()) {
+        state_(state),
+        steps_(weights.sources.size()),
+        batches_(batches_of(weights.sources)) {
     size_t source = 0;
     for (const PlannedStep& step : weights.initialization->steps) {
       for (const PlannedOperand& operand : step.operands)
@@ -55,40 +67,69 @@ class Uploader {
     }
   }
 
-  void run(const std::shared_ptr<InitializationState>& state, const CompileProgress& progress) {
-    auto batches = batches_of(weights_.sources);
-    if (batches.empty()) batches.emplace_back();
-    uint64_t bytes = batches.size() > 1 ? kStagingBytes : 0;
-    for (const Batch& batch : batches) bytes = std::max(bytes, batch.bytes);
-    staging_ = Buffer::create(context_, bytes, Heap::upload);
-    uint64_t done = 0, total = 0;
-    for (const Batch& batch : batches) total += batch.bytes;
-    for (const Batch& batch : batches) {
+  void run(const CompileProgress& progress) {
+    uint64_t done = 0, total = 0, largest = 0;
+    for (const Batch& batch : batches_) total += batch.bytes, largest = std::max(largest, batch.bytes);
+    staging_ = Buffer::create(context_, std::max(largest, std::min({total, largest * kBatchesAtOnce, kMostStaged})), Heap::upload);
+    readers_.emplace(std::min<size_t>(kMostThreads, total / kStagedAtOnce));
+    for (Batch& batch : batches_) {
       if (progress) progress("weights", done, total);
-      run(batch, &batch == &batches.back() ? state : std::make_shared<InitializationState>());
+      make_room(batch);
+      read(batch);
+      if (unsubmitted_ > 1) submit_next();
       done += batch.bytes;
     }
-    finish(0);
+    while (unsubmitted_ > 0) submit_next();
+    while (!running_.empty()) wait_for_first();
   }
 
  private:
-  // The two halves of the staging buffer take turns; a batch that is larger than a half takes all of it.
-  void run(const Batch& batch, const std::shared_ptr<InitializationState>& state) {
-    const bool halved = batch.bytes <= kStagingBytes / 2 && !took_all_;
-    finish(halved ? 1 : 0);
-    took_all_ = batch.bytes > kStagingBytes / 2;
-    begin_ = halved && begin_ == 0 && !running_.empty() ? kStagingBytes / 2 : 0;
-    for (size_t i = batch.first; i < batch.end; ++i) {
-      WeightSource& source = weights_.sources[i];
-      source.write_to(staging_->map() + begin_ + batch.offsets[i - batch.first]);
-      source.constant = HostTensor{source.constant.desc};
+  // Those that are in the staging buffer lie there in their order, one after the other and from its end to its beginning.
+  void make_room(Batch& batch) {
+    while (!place(batch)) {
+      if (running_.empty()) submit_next();
+      wait_for_first();
     }
-    submit(batch, state);
   }
 
-  // Until at most so many batches are on their way.
-  void finish(size_t most) {
-    for (; running_.size() > most; running_.pop_front()) context_->wait(running_.front().id());
+  bool place(Batch& batch) const {
+    const size_t staged = running_.size() + unsubmitted_, next = static_cast<size_t>(&batch - batches_.data());
+    if (staged == 0) return true;  // at the beginning
+    const uint64_t tail = batches_[next - staged].begin, head = batches_[next - 1].begin + batches_[next - 1].bytes;
+    const bool is_cut = head <= tail;
+    if (head + batch.bytes <= (is_cut ? tail : staging_->bytes()))
+      batch.begin = head;
+    else if (!is_cut && batch.bytes <= tail)
+      batch.begin = 0;
+    else
+      return false;
+    return true;
+  }
+
+  void read(Batch& batch) {
+    for (size_t i = batch.first; i < batch.end; ++i) {
+      const WeightSource& source = weights_.sources[i];
+      std::byte* const target = staging_->map() + batch.begin + batch.offsets[i - batch.first];
+      const uint64_t bytes = source.slot.desc->element_bytes();
+      for (uint64_t done = 0; done < bytes; done += kReadAtOnce)
+        batch.reading.push_back(
+            readers_->add([&source, target, done, count = std::min(kReadAtOnce, bytes - done)] { source.write_to(target, done, count); }));
+    }
+    ++unsubmitted_;
+  }
+
+  void submit_next() {
+    Batch& batch = batches_[submitted_];
+    for (auto& part : batch.reading) part.get();
+    batch.reading.clear();
+    for (size_t i = batch.first; i < batch.end; ++i) weights_.sources[i].constant = HostTensor{weights_.sources[i].constant.desc};
+    ++submitted_, --unsubmitted_;
+    submit(batch, submitted_ == batches_.size() ? state_ : std::make_shared<InitializationState>());
+  }
+
+  void wait_for_first() {
+    context_->wait(running_.front().id());
+    running_.pop_front();
   }
 
   void submit(const Batch& batch, const std::shared_ptr<InitializationState>& state) {
@@ -99,7 +140,7 @@ class Uploader {
     const auto target = std::make_shared<CompiledOperator>(context_, std::move(plan), state);
     const auto initializer = std::make_shared<Initializer>(context_, std::vector<std::shared_ptr<const CompiledOperator>>{target});
     BindingTable table(initializer);
-    table.bind_inputs({BufferArray{BufferRange{staging_, begin_, batch.bytes}}});
+    table.bind_inputs({BufferArray{BufferRange{staging_, batch.begin, batch.bytes}}});
     if (persistent_.buffer) table.bind_outputs({persistent_});
     CommandList list(context_);
     list.dispatch(initializer, table);
@@ -123,18 +164,20 @@ class Uploader {
   size_t inputs_;
   Weights& weights_;
   const BufferRange& persistent_;
+  std::shared_ptr<InitializationState> state_;          // of the whole
   std::vector<std::vector<const PlannedStep*>> steps_;  // by the source that they read
+  std::vector<Batch> batches_;
   std::shared_ptr<Buffer> staging_;
-  uint64_t begin_ = 0;  // of the last batch, in the staging buffer
-  bool took_all_ = false;
+  size_t submitted_ = 0, unsubmitted_ = 0;  // batches; the latter are being read
   std::deque<Submission> running_;
+  std::optional<ThreadPool> readers_;  // the last: it ends before what its threads use
 };
 
 }  // namespace
 
 void upload_weights(const std::shared_ptr<Context>& context, const std::string& name, size_t inputs, Weights& weights,
                     const BufferRange& persistent, const std::shared_ptr<InitializationState>& state, const CompileProgress& progress) {
-  Uploader(context, name, inputs, weights, persistent).run(state, progress);
+  Uploader(context, name, inputs, weights, persistent, state).run(progress);
 }
 
 }  // namespace pumice

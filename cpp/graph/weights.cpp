@@ -12,8 +12,6 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kMostCopiedBytes = uint64_t{32} << 20;  // at once, of a weight that is not packed
-
 // Collects sources and steps while it walks the nodes.
 class WeightPlacer {
  public:
@@ -99,7 +97,7 @@ class WeightPlacer {
     if (!added) return found->second;
     const uint64_t bytes = TensorDesc(dtype, desc_of(value).shape).bytes();
     const WeightUse use = found->second = reserve(bytes, false);
-    if (graph_.value(value).constant && bytes > kMostCopiedBytes)
+    if (graph_.value(value).constant && bytes > kStagedAtOnce)
       copy_in_parts(value, dtype, use, label);
     else
       append_word_copies(context_, source_of(value, dtype), place_of(use), bytes, label, plan_->steps);
@@ -108,7 +106,7 @@ class WeightPlacer {
 
   // Each of them a source, so that no staging memory has to hold all of it.
   void copy_in_parts(ValueId value, DType dtype, const WeightUse& use, const std::string& label) {
-    const int64_t elements = desc_of(value).elements(), most = static_cast<int64_t>(kMostCopiedBytes * 8) / bits(dtype);
+    const int64_t elements = desc_of(value).elements(), most = static_cast<int64_t>(kStagedAtOnce * 8) / bits(dtype);
     for (int64_t first = 0; first < elements; first += most) {
       const PlannedOperand source = constant_source(value, dtype, first, std::min(most, elements - first));
       PlannedOperand target = place_of(use);
@@ -197,6 +195,12 @@ class WeightPlacer {
 };
 
 }  // namespace
+
+void WeightSource::write_to(std::byte* target, uint64_t begin, uint64_t count) const {
+  const DType dtype = slot.desc->dtype;
+  const auto element = static_cast<int64_t>(begin * 8) / bits(dtype);
+  constant.convert_to(dtype, first + element, {target + begin, count});
+}
 
 Weights place_weights(const std::shared_ptr<Context>& context, const ProgramGraph& graph) {
   return WeightPlacer(context, graph).place();

@@ -10,6 +10,9 @@
 
 namespace pumice {
 
+// What is staged at once of weights that need not be in one piece, in bytes.
+inline constexpr uint64_t kStagedAtOnce = uint64_t{8} << 20;
+
 // Where a constant or an owned input lies in the persistent resource.
 struct WeightUse {
   uint64_t offset = 0, bytes = 0;
@@ -23,7 +26,10 @@ struct WeightSource {
   int64_t first = 0;
 
   uint64_t bytes() const { return slot.desc->bytes(); }
-  void write_to(std::byte* target) const { constant.convert_to(slot.desc->dtype, first, {target, slot.desc->element_bytes()}); }
+  void write_to(std::byte* target) const { write_to(target, 0, slot.desc->element_bytes()); }
+  // As many of its bytes from byte `begin` on, where an element begins, to where they belong in `target`. Several threads may each write
+  // some.
+  void write_to(std::byte* target, uint64_t begin, uint64_t count) const;
 };
 
 // Places of all weights and the steps that fill them. The order of `sources` is that of the plans' owned input slots, which follow

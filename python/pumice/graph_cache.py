@@ -7,22 +7,20 @@ An entry that is truncated, corrupt or foreign is rebuilt, never trusted.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable
 from typing import Any
 
 from . import __version__
-from ._pumice import Graph, cache_directory, note_cache_use, prune_cache
+from ._pumice import Graph, cache_directory, read_cache_file, sha256, write_cache_file
 from .control_nodes import CONTROL_NODES
 from .element_types import BITS, Bytes, byte_count
 from .graph_builder import build
 from .model_file import Folder, ModelFile, Source
 from .recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Place, Recipe
 
-_MAGIC = b"pumice graph\n"
-_DIGEST_BYTES = 32
+_KIND = "graph"
 _IMPORTER = tuple(
     f"{name}.py"
     for name in (
@@ -61,9 +59,8 @@ def _entry_path(file: ModelFile) -> str | None:
     directory = cache_directory()
     if directory is None:
         return None
-    digest = hashlib.sha256(file.skeleton)
-    digest.update(_importer_version().encode())
-    return os.path.join(directory, "graphs", f"{digest.hexdigest()}.graph")
+    digest = sha256(file.skeleton, _importer_version().encode())
+    return os.path.join(directory, "graphs", f"{digest}.graph")
 
 
 # ---- constants as places
@@ -111,27 +108,23 @@ class _Encoder:
         structure = {**self.graph(recipe), "files": self.files, "metadata": dict(recipe.metadata)}
         if len(self.inline) > _MOST_INLINE_BYTES:
             return None
-        return sealed(structure, bytes(self.inline))
+        return payload(structure, bytes(self.inline))
 
 
-def sealed(structure: dict[str, Any], inline: bytes) -> bytes:
-    """An entry's bytes: what it is, its checksum, the structure as JSON behind its length, constants not found elsewhere."""
+def payload(structure: dict[str, Any], inline: bytes) -> bytes:
+    """What an entry holds: the structure as JSON behind its length, and constants not found elsewhere."""
     text = json.dumps(structure, separators=(",", ":")).encode()
-    body = len(text).to_bytes(8, "little") + text + inline
-    return _MAGIC + hashlib.sha256(body).digest() + body
+    return len(text).to_bytes(8, "little") + text + inline
 
 
 class _Decoder:
     """An entry on its way back. Raises ValueError, KeyError, TypeError or IndexError where it is not one of ours."""
 
-    def __init__(self, entry: Bytes, file: ModelFile) -> None:
-        body = entry[len(_MAGIC) + _DIGEST_BYTES :]
-        if entry[: len(_MAGIC)] != _MAGIC or entry[len(_MAGIC) :][:_DIGEST_BYTES] != hashlib.sha256(body).digest():
-            raise ValueError("not an entry")
-        length = int.from_bytes(body[:8], "little")
-        self.structure: dict[str, Any] = json.loads(bytes(body[8 : 8 + length]))
+    def __init__(self, entry: bytes, file: ModelFile) -> None:
+        length = int.from_bytes(entry[:8], "little")
+        self.structure: dict[str, Any] = json.loads(entry[8 : 8 + length])
         self.file = file
-        self.inline = memoryview(body)[8 + length :]
+        self.inline = memoryview(entry)[8 + length :]
 
     def _bytes_of(self, index: int, name: str) -> tuple[Bytes, str]:
         if index == _INLINE:
@@ -180,29 +173,13 @@ class _Decoder:
 
 def _read(path: str, file: ModelFile) -> Recipe | None:
     """None where there is no entry, or none to be trusted."""
+    entry = read_cache_file(path, _KIND)
+    if entry is None:
+        return None
     try:
-        with open(path, "rb") as entry:
-            recipe = _Decoder(memoryview(entry.read()), file).recipe()
-        note_cache_use(path)
-        return recipe
+        return _Decoder(entry, file).recipe()
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
-
-
-def _write(path: str, entry: bytes) -> None:
-    """By atomic rename. Quietly does nothing where it cannot: a cache is a convenience."""
-    temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
-    try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(temporary, "xb") as file:
-            file.write(entry)
-        os.replace(temporary, path)
-        prune_cache()
-    except OSError:
-        try:
-            os.remove(temporary)
-        except OSError:
-            return
 
 
 def load_recipe(source: Source, folder: Folder | None = None) -> Recipe:
@@ -215,7 +192,7 @@ def load_recipe(source: Source, folder: Folder | None = None) -> Recipe:
 
     recipe = recipe_of(parse(file), file)
     if path is not None and recipe.complete and (entry := _Encoder().entry(recipe)) is not None:
-        _write(path, entry)
+        write_cache_file(path, _KIND, entry)
     return recipe
 
 

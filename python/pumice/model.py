@@ -119,7 +119,18 @@ def _declared(output: ModelValue, declared: InputRecipe | None) -> ModelValue:
 
 
 class Model:
-    """A model compiled for a device and a precision; `pumice.load` makes one. A context manager."""
+    """The model in an ONNX file, in bytes, in a binary file object or in a ModelProto, compiled for a device. A context manager.
+
+    precision: what floats are stored as inside, "fp32", "fp16" or "bf16"; sums are float32 in all of them.
+    folder: where the files lie that hold the weights of a model that is no single file, if not beside it; a model that is not given as a
+    path needs one. Such files lie in that folder, also by way of links; what a model says of their checksums is not read.
+    progress: a bar on a terminal or in a notebook, where loading takes more than a second.
+    seed: 0 to 2**64 - 1, of the random numbers that the model makes, see Model.seed.
+    fuse: whether nodes become parts of others, or the names of the fusions that may, of `fusions()`; report() says what became of each
+    node. Raises Error for another name.
+    Raises UnsupportedError with every unsupported node, operator and element type; GraphError where it is not a valid model;
+    FileNotFoundError.
+    """
 
     def __init__(
         self,
@@ -349,26 +360,4 @@ class Model:
         self.close()
 
 
-def load(
-    source: Source,
-    context: Context | None = None,
-    precision: str = "fp32",
-    *,
-    folder: Folder | None = None,
-    progress: bool = True,
-    seed: int | None = None,
-    fuse: bool | Sequence[str] = True,
-) -> Model:
-    """The model in an ONNX file, in bytes, in a binary file object or in a ModelProto, compiled for a device.
-
-    precision: what floats are stored as inside, "fp32", "fp16" or "bf16"; sums are float32 in all of them.
-    folder: where the files lie that hold the weights of a model that is no single file, if not beside it; a model that is not given as a
-    path needs one. Such files lie in that folder, also by way of links; what a model says of their checksums is not read.
-    progress: a bar on a terminal or in a notebook, where loading takes more than a second.
-    seed: 0 to 2**64 - 1, of the random numbers that the model makes, see Model.seed.
-    fuse: whether nodes become parts of others, or the names of the fusions that may, of `fusions()`; Model.report() says what became of
-    each node. Raises Error for another name.
-    Raises UnsupportedError with every unsupported node, operator and element type; GraphError where it is not a valid model;
-    FileNotFoundError.
-    """
-    return Model(source, context, precision, folder=folder, progress=progress, seed=seed, fuse=fuse)
+load = Model

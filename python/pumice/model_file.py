@@ -65,10 +65,7 @@ class ModelFile:
     @functools.cached_property
     def skeleton(self) -> Bytes:
         """The file's bytes without its large tensors, as onnx_skeleton makes it."""
-        small = skeleton(self.data or b"")
-        if isinstance(self.data, memoryview) and isinstance(self.data.obj, MappedFile):
-            self.data.obj.forget()
-        return small
+        return skeleton(self.data or b"")
 
     def beside(self, location: str, tensor: str) -> Bytes:
         """The bytes of a file of weights that the model names. It may not lie outside the model's folder."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import time
 from types import TracebackType
@@ -13,7 +12,11 @@ _PATIENCE_SECONDS = 1.0
 
 def _is_notebook() -> bool:
     """Whether a bar can be shown there: rich needs ipywidgets for it."""
-    return "ipykernel" in sys.modules and importlib.util.find_spec("ipywidgets") is not None
+    if "ipykernel" not in sys.modules:
+        return False
+    from importlib.util import find_spec
+
+    return find_spec("ipywidgets") is not None
 
 
 class Progress:

@@ -8,7 +8,7 @@ nodes of one seed make the same.
 from __future__ import annotations
 
 import itertools
-import secrets
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ class RandomState:
     def __init__(self, seed: int | None) -> None:
         if seed is not None and not 0 <= seed < 2**64:
             raise binding_error("K5", "seed", "a number from 0 to 2**64 - 1", str(seed))
-        self.seed = secrets.randbits(64) if seed is None else seed
+        self.seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
         self.origin = "drawn from the system" if seed is None else "given"
         self._runs = itertools.count()
 

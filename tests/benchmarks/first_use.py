@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import importlib.util
 import json
 import os
@@ -13,6 +14,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import pumice
 
 from .cases import DIGITS
 from .conversion import converted
@@ -96,8 +99,14 @@ def process(code: str, environment: Mapping[str, str], *arguments: str) -> dict[
     return {**facts, "begin": begin, "seconds": facts["end"] - begin}
 
 
+def compile_bytecode() -> None:
+    """As pip does when it installs; a checkout may run where Python is told to keep none."""
+    compileall.compile_dir(Path(pumice.__file__).parent, maxlevels=0, quiet=2)
+
+
 def caches(folder: Path) -> dict[str, str]:
     """Where the engine and the drivers keep what they have compiled."""
+    compile_bytecode()
     paths = {"PUMICE_CACHE_DIR": "pumice", "MESA_SHADER_CACHE_DIR": "mesa", "__GL_SHADER_DISK_CACHE_PATH": "nvidia"}
     for name in paths.values():
         (folder / name).mkdir(parents=True, exist_ok=True)

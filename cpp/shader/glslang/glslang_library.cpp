@@ -6,10 +6,12 @@
 #include <glslang/Public/ShaderLang.h>
 #include <glslang/SPIRV/GlslangToSpv.h>
 #include <glslang/SPIRV/disassemble.h>
+#include <malloc.h>
 #include <pthread.h>
 
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <sstream>
 #include <string>
@@ -278,6 +280,14 @@ void* run_job(void* argument) {
 // glslang walks through nested text by recursion: it gets a stack that does not depend on the caller's. Only what is used takes memory.
 constexpr size_t kStackBytes = size_t{256} << 20;
 
+// Most of what the first run takes is given up when it has made its tables; the C library would keep that for this process.
+void trim_after_first() {
+#ifdef __GLIBC__
+  static std::once_flag trimmed;
+  std::call_once(trimmed, [] { malloc_trim(0); });
+#endif
+}
+
 const PumiceGlslangResult* run(const PumiceGlslangRequest* request) {
   auto result = std::make_unique<Result>();
   Job job{*request, *result};
@@ -288,7 +298,7 @@ const PumiceGlslangResult* run(const PumiceGlslangRequest* request) {
   const int failure = pthread_create(&thread, &attributes, run_job, &job);
   pthread_attr_destroy(&attributes);
   if (failure == 0)
-    pthread_join(thread, nullptr);
+    pthread_join(thread, nullptr), trim_after_first();
   else
     result->log_storage = "ERROR: no thread with a stack of 256 MiB could be started for the shader compiler\n";
   return result.release()->finish();

@@ -1,0 +1,55 @@
+#include "core/thread_pool.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+namespace pumice {
+
+ThreadPool::ThreadPool(size_t most) {
+  const size_t count = std::min<size_t>(most, std::max(1u, std::thread::hardware_concurrency()));
+  threads_.reserve(count);
+  try {
+    while (threads_.size() < count) threads_.emplace_back([this] { work(); });
+  } catch (const std::system_error&) {  // as many as the system grants
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+    tasks_.clear();
+  }
+  changed_.notify_all();
+  threads_.clear();
+}
+
+std::future<void> ThreadPool::add(std::function<void()> task) {
+  std::packaged_task<void()> added(std::move(task));
+  auto done = added.get_future();
+  if (threads_.empty()) {
+    added();
+    return done;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(added));
+  }
+  changed_.notify_one();
+  return done;
+}
+
+void ThreadPool::work() {
+  for (;;) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return ends_ || !tasks_.empty(); });
+    if (ends_) return;
+    auto task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    task();
+  }
+}
+
+}  // namespace pumice
