@@ -19,7 +19,7 @@ from .control_nodes import CONTROL_NODES
 from .element_types import BITS, Bytes, byte_count
 from .graph_builder import build
 from .model_file import Folder, ModelFile, Source
-from .recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Place, Recipe
+from .recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Overridable, Place, Recipe
 
 _MAGIC = b"pumice graph\n"
 _DIGEST_BYTES = 32
@@ -56,13 +56,13 @@ def _importer_version() -> str:
     return " ".join([__version__, *stamps])
 
 
-def _entry_path(file: ModelFile) -> str | None:
+def _entry_path(file: ModelFile, overridable: Overridable) -> str | None:
     """By all of the file but the elements of large tensors, of which a recipe keeps no more than where they lie."""
     directory = cache_directory()
     if directory is None:
         return None
     digest = hashlib.sha256(file.skeleton)
-    digest.update(_importer_version().encode())
+    digest.update(f"{_importer_version()} {overridable}".encode())
     return os.path.join(directory, "graphs", f"{digest.hexdigest()}.graph")
 
 
@@ -108,7 +108,13 @@ class _Encoder:
         }
 
     def entry(self, recipe: Recipe) -> bytes | None:
-        structure = {**self.graph(recipe), "files": self.files, "metadata": dict(recipe.metadata)}
+        structure = {
+            **self.graph(recipe),
+            "defaults": [self.constant(constant) for constant in recipe.defaults.values()],
+            "overridable": recipe.overridable,
+            "files": self.files,
+            "metadata": dict(recipe.metadata),
+        }
         if len(self.inline) > _MOST_INLINE_BYTES:
             return None
         return sealed(structure, bytes(self.inline))
@@ -172,7 +178,12 @@ class _Decoder:
         )
 
     def recipe(self) -> Recipe:
-        return self.graph(self.structure)._replace(metadata=dict(self.structure["metadata"]))
+        defaults = [self.constant(record) for record in self.structure["defaults"]]
+        return self.graph(self.structure)._replace(
+            metadata=dict(self.structure["metadata"]),
+            overridable=self.structure["overridable"],
+            defaults={constant.name: constant for constant in defaults},
+        )
 
 
 # ---- entries
@@ -205,23 +216,29 @@ def _write(path: str, entry: bytes) -> None:
             return
 
 
-def load_recipe(source: Source, folder: Folder | None = None) -> Recipe:
-    """From the cache, else from ONNX and kept for the next time. Raises GraphError, OSError."""
+def load_recipe(source: Source, folder: Folder | None = None, overridable: Overridable = False) -> Recipe:
+    """From the cache, else from ONNX and kept for the next time. Raises GraphError, BindingError, OSError."""
     file = ModelFile(source, folder)
-    path = None if file.data is None else _entry_path(file)
+    path = None if file.data is None else _entry_path(file, overridable)
     if path is not None and (cached := _read(path, file)) is not None:
         return cached
     from .onnx_import import parse, recipe_of
 
-    recipe = recipe_of(parse(file), file)
+    recipe = recipe_of(parse(file), file, overridable)
     if path is not None and recipe.complete and (entry := _Encoder().entry(recipe)) is not None:
         _write(path, entry)
     return recipe
 
 
 def load_graph(
-    source: Source, folder: Folder | None = None, progress: Callable[[int, int], None] | None = None
+    source: Source,
+    folder: Folder | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    overridable: Overridable = False,
 ) -> tuple[Graph, Recipe]:
-    """The engine's Graph of a model and what it was made from; progress: see build. Raises GraphError, UnsupportedError, OSError."""
-    recipe = load_recipe(source, folder)
+    """The engine's Graph of a model and what it was made from; progress: see build; overridable: see recipe_of.
+
+    Raises GraphError, BindingError, UnsupportedError, OSError.
+    """
+    recipe = load_recipe(source, folder, overridable)
     return build(recipe, CONTROL_NODES, progress), recipe

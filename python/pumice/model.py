@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ._pumice import Context, DeviceInfo, StateError
 from .context import default_context
-from .element_types import Array, numpy_dtype
+from .element_types import Array, array_of, numpy_dtype
 from .errors import binding_error
 from .graph_cache import load_graph
 from .log import forward_log
@@ -21,7 +21,7 @@ from .progress import Progress
 
 if TYPE_CHECKING:
     from ._pumice import Program, ProgramRun
-    from .recipe import InputRecipe
+    from .recipe import InputRecipe, Overridable
 
 _MOST_SIGNATURES = 256  # shapes and dtypes of arguments that are remembered as checked
 
@@ -152,10 +152,13 @@ class Model:
         folder: Folder | None = None,
         progress: bool = True,
         seed: int | None = None,
+        overridable: Overridable = False,
     ) -> None:
         source = reread(source)
+        if isinstance(overridable, str):
+            raise binding_error("K4", overridable, "a list of names", "one name", kind="overridable")
         with Progress("nodes", progress) as bar:
-            graph, recipe = load_graph(source, folder, bar if bar.shown else None)
+            graph, recipe = load_graph(source, folder, bar if bar.shown else None, overridable)
             context = default_context() if context is None else context
             program: Program = graph.compile(context, precision, progress=bar.phase if bar.shown else None)
         self.source, self.folder = source, folder
@@ -171,10 +174,14 @@ class Model:
         packing = Packing(
             [one.name for one in recipe.inputs], self._tensors, [one.name for one in recipe.outputs], results, seed
         )
-        self.inputs, self.outputs = packing.inputs, packing.outputs
+        needed = len(packing.inputs) - len(recipe.defaults)
+        self.inputs, self.outputs = packing.inputs[:needed], packing.outputs
+        self.overridable = packing.inputs[needed:]  # initializers that a call may give as well
+        self._defaults = {one.name: array_of(one.raw, one.dtype, one.shape) for one in recipe.defaults.values()}
+        self._fixed = set(recipe.overridable).difference(self._defaults)
         self._packing = packing if packing.needed else None
         self._random = packing.random
-        self._input_count = len(self.inputs)
+        self._input_count = len(packing.inputs)
         self._single = len(self.outputs) == 1
         self._outputs = Outputs.named(tuple(value.name for value in self.outputs))
         self._checked: set[tuple[Any, ...]] = set()
@@ -188,7 +195,7 @@ class Model:
         """Runs the model and waits: one output gives an array, several give Outputs.
 
         Inputs in graph order or by name, with exactly the dtypes of `inputs`; a sequence is a list of arrays, and an optional value
-        may be None. loop_timeout: seconds for each Loop and Scan from
+        may be None. Those of `overridable` have a default, and come behind the others. loop_timeout: seconds for each Loop and Scan from
         each time that it is entered, at most 15; None: no limit, as ONNX knows none. Raises BindingError naming the input,
         TimeoutError.
         """
@@ -240,27 +247,31 @@ class Model:
 
     def named(self, *arrays: Any, **by_name: Any) -> dict[str, Any]:
         """The inputs by name, as they are given. Raises BindingError where one is missing or too many."""
-        return dict(zip((value.name for value in self.inputs), self._arranged(arrays, by_name), strict=True))
+        names = (value.name for value in (*self.inputs, *self.overridable))
+        return dict(zip(names, self._arranged(arrays, by_name), strict=True))
 
     def packed_outputs(self, values: Mapping[str, Any]) -> dict[str, Array]:
         """Of outputs that are sequences or optional values, the tensors that the program makes of such values."""
         return self._packing.result_parts(values) if self._packing else {}
 
     def _arranged(self, given: tuple[Any, ...], by_name: Mapping[str, Any]) -> tuple[Any, ...]:
-        names = [value.name for value in self.inputs]
+        names = [value.name for value in (*self.inputs, *self.overridable)]
         if len(given) > len(names):
             raise binding_error("K4", "", f"{len(names)} ({', '.join(names)})", str(len(given)))
         found = dict(zip(names, given, strict=False))
         for name, value in by_name.items():
             if name not in names:
-                raise binding_error("K4", name, f"one of the inputs {', '.join(names)}", f"'{name}'")
+                hint = ""
+                if name in self._fixed:
+                    hint = f"an initializer, which is a constant unless it is loaded with overridable=['{name}']"
+                raise binding_error("K4", name, f"one of the inputs {', '.join(names)}", f"'{name}'", hint)
             if name in found:
                 raise binding_error("K4", name, "one value", "one by position and one by name")
             found[name] = value
         for value in self.inputs:
             if value.name not in found:
                 raise binding_error("K3", value.name, f"an array ({value})", "nothing")
-        return tuple(found[name] for name in names)
+        return tuple(found[name] if name in found else self._defaults[name] for name in names)
 
     def _array(self, value: Any, index: int) -> Array:
         expected = self._tensors[index]
@@ -378,6 +389,7 @@ def load(
     folder: Folder | None = None,
     progress: bool = True,
     seed: int | None = None,
+    overridable: Overridable = False,
 ) -> Model:
     """The model in an ONNX file, in bytes, in a binary file object or in a ModelProto, compiled for a device.
 
@@ -386,7 +398,10 @@ def load(
     path needs one. Such files lie in that folder, also by way of links; what a model says of their checksums is not read.
     progress: a bar on a terminal or in a notebook, where loading takes more than a second.
     seed: 0 to 2**64 - 1, of the random numbers that the model makes, see Model.seed.
+    overridable: names of initializers that the file lists among its inputs too, or True for all of them: a call may then give them,
+    by name, and uses the initializer where it does not. They stand in Model.overridable. Such a value is read at each call, so that
+    nothing that depends on it is computed beforehand; without this all initializers are constants.
     Raises UnsupportedError with every unsupported node, operator and element type; GraphError where it is not a valid model;
-    FileNotFoundError.
+    BindingError for an initializer that is no input; FileNotFoundError.
     """
-    return Model(source, context, precision, folder=folder, progress=progress, seed=seed)
+    return Model(source, context, precision, folder=folder, progress=progress, seed=seed, overridable=overridable)

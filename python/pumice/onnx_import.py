@@ -14,7 +14,7 @@ from . import _pumice
 from .contrib_nodes import rewritten
 from .control_nodes import CONTROL_NODES
 from .element_types import Array, Bytes
-from .errors import graph_error
+from .errors import binding_error, graph_error
 from .model_file import ModelFile
 from .node_names import node_names
 from .node_order import in_order, needed
@@ -28,6 +28,7 @@ from .recipe import (
     InputRecipe,
     NodeRecipe,
     NotExpressible,
+    Overridable,
     Recipe,
     Sizes,
     without_trailing_gaps,
@@ -204,7 +205,12 @@ class _Importer:
     """One graph on its way into a Recipe; a subgraph where there is one around it."""
 
     def __init__(
-        self, graph: GraphProto, versions: dict[str, int], file: ModelFile, outer: _Importer | None = None
+        self,
+        graph: GraphProto,
+        versions: dict[str, int],
+        file: ModelFile,
+        outer: _Importer | None = None,
+        wanted: Overridable = False,
     ) -> None:
         self.graph = graph
         self.file = file
@@ -216,6 +222,9 @@ class _Importer:
         self.unsupported: list[str] = []
         self.constants: dict[str, ConstantRecipe] = {}
         self.inputs: list[InputRecipe] = []
+        self.wanted = wanted
+        self.overridable: list[str] = []
+        self.defaults: dict[str, ConstantRecipe] = {}
         self.refused: dict[str, str] = {}  # constants that a Recipe cannot hold, and why
         self.known: set[str] = set() if outer else {RANDOM_STATE}  # inputs and constants, also those refused
         self.streams: Iterator[int] = outer.streams if outer else itertools.count(1)
@@ -249,7 +258,8 @@ class _Importer:
             self.refused[name] = f"{what}: {reason}"
 
     def read_inputs(self) -> None:
-        """An input with an initializer is a constant."""
+        """An input with an initializer is a constant, unless it is to be an input."""
+        with_defaults: list[InputRecipe] = []
         seen: set[str] = set()
         for info in self.graph.input:
             if not info.name or info.name in seen:
@@ -258,13 +268,32 @@ class _Importer:
             if info.name in self.known:
                 if self.outer:
                     raise graph_error("input", info.name, "of a subgraph is an initializer too")
+                if info.name in self.constants:
+                    self.overridable.append(info.name)
+                    if self.wanted is True or (self.wanted and info.name in self.wanted):
+                        with_defaults.append(self._with_default(info))
                 continue
             try:
                 is_open = self.outer is not None and info.type.WhichOneof("value") is None
                 self.inputs.append(InputRecipe(info.name, "", None, []) if is_open else _value(info))
             except NotExpressible as reason:
                 self.unsupported.append(f"input '{info.name}': {reason}")
+        self.inputs += with_defaults
         self.known |= seen
+        for name in self.wanted or () if self.wanted is not True else ():
+            if name not in self.defaults:
+                known = ", ".join(self.overridable) or "of which there are none"
+                raise binding_error("K4", name, f"an initializer that is an input too: {known}", f"'{name}'")
+
+    def _with_default(self, info: ValueInfoProto) -> InputRecipe:
+        given = self.defaults[info.name] = self.constants.pop(info.name)
+        declared = _value(info)
+        sizes = zip(declared.shape or (), given.shape, strict=False)
+        fits = declared.shape is None or len(declared.shape) == len(given.shape)
+        if declared.dtype != given.dtype or not fits or any(size not in (None, own) for size, own in sizes):
+            expected, found = f"{declared.dtype}{declared.shape or ''}", f"{given.dtype}{given.shape}"
+            raise graph_error("input", info.name, f"expected an initializer of {expected}, given {found}")
+        return declared
 
     def read_nodes(self) -> Iterator[NodeRecipe]:
         for node, name in zip(self.graph.node, node_names(self.graph), strict=True):
@@ -405,7 +434,8 @@ class _Importer:
         unsupported = self.unsupported + [reason for name, reason in self.refused.items() if name in used]
         captured = [name for name in dict.fromkeys(reads) if name in from_outside]
         name = self.graph.name or self.file.name
-        return Recipe(name, self.inputs, constants, nodes, outputs, unsupported, captured)
+        made = Recipe(name, self.inputs, constants, nodes, outputs, unsupported, captured)
+        return made._replace(overridable=self.overridable, defaults=self.defaults)
 
 
 def _constant_value(name: str, value: Attribute) -> Array:
@@ -416,7 +446,10 @@ def _constant_value(name: str, value: Attribute) -> Array:
     raise NotExpressible(f"Constant with the attribute '{name}'")
 
 
-def recipe_of(model: ModelProto, file: ModelFile) -> Recipe:
-    """What a parsed model says. Raises GraphError where it breaks a rule; what is not supported stands in the Recipe."""
-    recipe = _Importer(model.graph, opsets(model), file).recipe()
+def recipe_of(model: ModelProto, file: ModelFile, overridable: Overridable = False) -> Recipe:
+    """What a parsed model says; `overridable`: initializers that are to be inputs. What is not supported stands in the Recipe.
+
+    Raises GraphError where the model breaks a rule, BindingError for an initializer that is no input.
+    """
+    recipe = _Importer(model.graph, opsets(model), file, wanted=overridable).recipe()
     return recipe._replace(metadata={entry.key: entry.value for entry in model.metadata_props})

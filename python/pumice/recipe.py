@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 from .element_types import Bytes
 from .errors import graph_error
 
+Overridable: TypeAlias = "bool | Sequence[str]"  # names of initializers; all or none of them
 Sizes: TypeAlias = "list[int | None] | None"  # None for unknown sizes; no list: unknown rank
 
 
@@ -76,6 +77,9 @@ class NodeRecipe(NamedTuple):
 class Recipe(NamedTuple):
     """A whole model or a subgraph. `nodes` are in an order in which they can run; `unsupported` is what it needs beside them and
     cannot have; `captured` are the values of graphs around it that a subgraph reads; `metadata` is what a file says of itself.
+
+    `overridable` are the initializers that the file lists as inputs too; `defaults` are those of them that were asked for: inputs,
+    behind the others, with what they hold where they are not given.
     """
 
     name: str
@@ -86,6 +90,8 @@ class Recipe(NamedTuple):
     unsupported: list[str]
     captured: Sequence[str] = ()
     metadata: Mapping[str, str] = MappingProxyType({})
+    overridable: Sequence[str] = ()
+    defaults: Mapping[str, ConstantRecipe] = MappingProxyType({})
 
     @property
     def complete(self) -> bool:

@@ -38,7 +38,7 @@ class _Validation:
     """A program that keeps every tensor, the fused program, and the reference beside them."""
 
     def __init__(self, fused: Model) -> None:
-        graph, _ = load_graph(fused.source, fused.folder)
+        graph, _ = load_graph(fused.source, fused.folder, None, [value.name for value in fused.overridable])
         self.fused = fused
         self.precision = fused.precision
         self.every: Program = graph.compile(fused.context, fused.precision, keep_all=True, fuse=False)
