@@ -128,8 +128,6 @@ def test_labels_that_stand_for_numbers(context: pumice.Context) -> None:
 
 def test_what_is_not_there_is_refused_by_name(context: pumice.Context) -> None:
     labels = {"coefficients": [1.0] * 8, "intercepts": [0.0, 0.0]}
-    with pytest.raises(pumice.UnsupportedError, match="'it'.*LinearClassifier: texts as 'classlabels_strings'"):
-        pumice.load(model("LinearClassifier", 2, classlabels_strings=["a", "b"], **labels), context)
     with pytest.raises(pumice.UnsupportedError, match="post_transform = 'PROBIT'"):
         pumice.load(model("LinearClassifier", 2, classlabels_ints=[0, 1], post_transform="PROBIT", **labels), context)
     wrong = {**trees("BRANCH_LEQ"), "nodes_truenodeids": [1, 0, 0, 0, 0, 1, 0, 0]}

@@ -189,7 +189,6 @@ def test_trees_that_are_none_are_refused(context: pumice.Context) -> None:
 
 def test_refusals(context: pumice.Context) -> None:
     for op, attributes, why in (
-        ("LinearClassifier", {"classlabels_strings": ["a", "b"], "coefficients": [1.0] * 4}, "texts as"),
         ("LinearRegressor", {"coefficients": [1.0] * 4, "post_transform": "PROBIT"}, "PROBIT"),
         ("ZipMap", {"classlabels_int64s": [0, 1]}, "zipmap=False"),
         ("SVMClassifier", {"prob_a": [1.0]}, "probabilities"),

@@ -37,6 +37,7 @@ _IMPORTER = tuple(
         "opset",
         "random_nodes",
         "recipe",
+        "string_nodes",
     )
 )
 _INLINE = -1  # the index of the entry itself among the files that constants lie in
@@ -112,6 +113,8 @@ class _Encoder:
             **self.graph(recipe),
             "defaults": [self.constant(constant) for constant in recipe.defaults.values()],
             "overridable": recipe.overridable,
+            "strings": recipe.strings,
+            "string_values": recipe.string_values,
             "files": self.files,
             "metadata": dict(recipe.metadata),
         }
@@ -182,6 +185,8 @@ class _Decoder:
         return self.graph(self.structure)._replace(
             metadata=dict(self.structure["metadata"]),
             overridable=self.structure["overridable"],
+            strings=self.structure["strings"],
+            string_values=self.structure["string_values"],
             defaults={constant.name: constant for constant in defaults},
         )
 

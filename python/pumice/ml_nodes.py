@@ -1,4 +1,4 @@
-"""Operators of the domain ai.onnx.ml whose data are numbers, as nodes of the engine. Sums are float32, as for all others."""
+"""Operators of the domain ai.onnx.ml as nodes of the engine. Sums are float32, as for all others."""
 
 from __future__ import annotations
 
@@ -30,12 +30,6 @@ def numbers(node: NodeRecipe, name: str, dtype: str = "float32") -> Array:
     if not isinstance(given, list) or not all(isinstance(one, int | float) for one in given):
         raise graph_error("node", node.name, f"attribute '{name}': expected numbers, given {given!r}")
     return np.array(given, dtype)
-
-
-def _no_strings(builder: Builder, node: NodeRecipe) -> None:
-    for name, given in node.attributes.items():
-        if name.endswith("strings") and given:
-            raise builder.refuse(node, f"texts as '{name}'")
 
 
 def _only(builder: Builder, node: NodeRecipe) -> Value:
@@ -104,7 +98,6 @@ def _imputer(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _one_hot_encoder(builder: Builder, node: NodeRecipe) -> None:
-    _no_strings(builder, node)
     categories = numbers(node, "cats_int64s", "int64")
     if not categories.size:
         raise graph_error("node", node.name, "expected 'cats_int64s', given none")
@@ -130,7 +123,6 @@ def _feature_vectorizer(builder: Builder, node: NodeRecipe) -> None:
 
 def _label_encoder(builder: Builder, node: NodeRecipe) -> None:
     """Where the element is among the keys, and the value that stands there."""
-    _no_strings(builder, node)
     given = {}
     for role in ("keys", "values"):
         for kind, dtype in (("int64s", "int64"), ("floats", "float32"), ("tensor", "")):
@@ -207,7 +199,6 @@ def _labels(builder: Builder, node: NodeRecipe, scores: Value, labels: Array) ->
 
 
 def _linear_classifier(builder: Builder, node: NodeRecipe) -> None:
-    _no_strings(builder, node)
     labels = numbers(node, "classlabels_ints", "int64")
     if labels.size < 2:
         raise builder.refuse(node, f"{labels.size} class labels")
@@ -244,7 +235,6 @@ def _tree_ensemble_regressor(builder: Builder, node: NodeRecipe) -> None:
 
 def _tree_ensemble_classifier(builder: Builder, node: NodeRecipe) -> None:
     """Where all weights are of one class they tell of the second of two."""
-    _no_strings(builder, node)
     labels = numbers(node, "classlabels_int64s", "int64")
     if labels.size < 2:
         raise builder.refuse(node, f"{labels.size} class labels")
@@ -335,7 +325,6 @@ def _svm_kernel(builder: Builder, node: NodeRecipe, x: Value, vectors: Array, pa
 
 def _svm_classifier(builder: Builder, node: NodeRecipe) -> None:
     """One score for each pair of classes, by the support vectors of both; the class that wins most pairs."""
-    _no_strings(builder, node)
     x = _real(builder, node, _only(builder, node))
     labels, counts = numbers(node, "classlabels_ints", "int64"), numbers(node, "vectors_per_class", "int64")
     vectors, rho = numbers(node, "support_vectors"), numbers(node, "rho")

@@ -18,6 +18,7 @@ from .log import forward_log
 from .model_file import Folder, Source, reread
 from .model_values import ModelValue, Packing, sizes_text
 from .progress import Progress
+from .string_table import CallStrings, StringTable
 
 if TYPE_CHECKING:
     from ._pumice import Program, ProgramRun
@@ -92,9 +93,10 @@ class ModelReport(list[dict[str, str]]):
 class ModelRun:
     """One execution in flight or finished, started by Model.run_async."""
 
-    def __init__(self, run: ProgramRun, model: Model) -> None:
+    def __init__(self, run: ProgramRun, model: Model, strings: CallStrings | None) -> None:
         self._run = run
         self._model = model
+        self._strings = strings
 
     @property
     def done(self) -> bool:
@@ -111,7 +113,7 @@ class ModelRun:
 
     def result(self, timeout: float | None = None) -> Any:
         """Waits, then what the call of the model would have returned."""
-        return self._model._results(self._run.result(timeout))
+        return self._model._results(self._run.result(timeout), self._strings)
 
 
 def _dimensions(shape: Any, names: Any) -> tuple[int | str | None, ...] | None:
@@ -172,12 +174,20 @@ class Model:
         declared = {value.name: value for value in recipe.outputs}
         results = [_declared(self._value(value), declared.get(value.name)) for value in program.outputs]
         packing = Packing(
-            [one.name for one in recipe.inputs], self._tensors, [one.name for one in recipe.outputs], results, seed
+            [one.name for one in recipe.inputs],
+            self._tensors,
+            [one.name for one in recipe.outputs],
+            results,
+            seed,
+            StringTable(recipe.strings),
+            recipe.string_values,
         )
         needed = len(packing.inputs) - len(recipe.defaults)
         self.inputs, self.outputs = packing.inputs[:needed], packing.outputs
         self.overridable = packing.inputs[needed:]  # initializers that a call may give as well
         self._defaults = {one.name: array_of(one.raw, one.dtype, one.shape) for one in recipe.defaults.values()}
+        for name in set(recipe.string_values).intersection(self._defaults):
+            self._defaults[name] = packing.call_strings().decoded(self._defaults[name])
         self._fixed = set(recipe.overridable).difference(self._defaults)
         self._packing = packing if packing.needed else None
         self._random = packing.random
@@ -195,14 +205,17 @@ class Model:
         """Runs the model and waits: one output gives an array, several give Outputs.
 
         Inputs in graph order or by name, with exactly the dtypes of `inputs`; a sequence is a list of arrays, and an optional value
-        may be None. Those of `overridable` have a default, and come behind the others. loop_timeout: seconds for each Loop and Scan from
-        each time that it is entered, at most 15; None: no limit, as ONNX knows none. Raises BindingError naming the input,
-        TimeoutError.
+        may be None. Strings are arrays of str, given as NumPy's own or as objects, and come back as objects. What `overridable` names
+        has a default, and comes behind the others. loop_timeout: seconds for each Loop and Scan from each time that it is entered, at
+        most 15; None: no limit, as ONNX knows none. Raises BindingError naming the input, TimeoutError.
         """
-        results = self._call(self.arguments(*arrays, **by_name), None, loop_timeout)
-        forward_log()
         if self._packing:
-            return self._results(results)
+            strings = self._packing.call_strings()
+            results = self._call(self._arguments(arrays, by_name, strings), None, loop_timeout)
+            forward_log()
+            return self._results(results, strings)
+        results = self._call(self._arguments(arrays, by_name), None, loop_timeout)
+        forward_log()
         return results[0] if self._single else self._outputs(results)
 
     def run_async(
@@ -212,27 +225,32 @@ class Model:
 
         Arguments as of a call.
         """
-        run = ModelRun(self.program.run_async(self.arguments(*arrays, **by_name), loop_timeout), self)
+        strings = self._packing.call_strings() if self._packing else None
+        run = self.program.run_async(self._arguments(arrays, by_name, strings), loop_timeout)
         forward_log()
-        return run
+        return ModelRun(run, self, strings)
 
-    def _results(self, results: tuple[Array, ...]) -> Any:
-        if self._packing:
-            results = self._packing.gathered(results)
+    def _results(self, results: tuple[Array, ...], strings: CallStrings | None) -> Any:
+        if self._packing and strings:
+            results = self._packing.gathered(results, strings)
         return results[0] if self._single else self._outputs(results)
 
     # ---- arguments
 
     def arguments(self, *arrays: npt.ArrayLike, **by_name: npt.ArrayLike) -> tuple[Array, ...]:
-        """Checked, in graph order, as arrays; of a sequence or an optional value its parts.
+        """Checked, in graph order, as arrays; of a sequence or an optional value its parts, of strings their places in a table.
 
         Raises BindingError naming the input, what it expects and what it was given.
         """
-        given: tuple[Any, ...] = arrays
+        return self._arguments(arrays, by_name, self._packing.call_strings() if self._packing else None)
+
+    def _arguments(
+        self, given: tuple[Any, ...], by_name: Mapping[str, Any], strings: CallStrings | None = None
+    ) -> tuple[Array, ...]:
         if by_name or len(given) != self._input_count:
             given = self._arranged(given, by_name)
-        if self._packing:
-            given = self._packing.parts(given)
+        if strings and self._packing:
+            given = self._packing.parts(given, strings)
         for value in given:
             if type(value) is not np.ndarray:
                 given = tuple(self._array(value, i) for i, value in enumerate(given))

@@ -33,6 +33,7 @@ from .recipe import (
     Sizes,
     without_trailing_gaps,
 )
+from .string_nodes import STRING, packed, without_strings
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, TypeProto, ValueInfoProto
@@ -331,7 +332,10 @@ class _Importer:
         except NotExpressible as reason:
             self.refused[output] = f"node '{name}': {reason}"
         else:
-            self.constants[output] = ConstantRecipe(output, str(array.dtype), list(array.shape), array.tobytes())
+            strings = array.dtype == object
+            raw = packed(array.reshape(-1).tolist()) if strings else array.tobytes()
+            dtype = STRING if strings else str(array.dtype)
+            self.constants[output] = ConstantRecipe(output, dtype, list(array.shape), raw)
 
     def _numbered(self, node: NodeRecipe) -> NodeRecipe:
         """Nodes of random numbers read the state, and they and loops of them are told apart."""
@@ -441,6 +445,8 @@ class _Importer:
 def _constant_value(name: str, value: Attribute) -> Array:
     if name in ("value_float", "value_floats") and isinstance(value, float | list):
         return np.array(value, np.float32)
+    if name in ("value_string", "value_strings") and isinstance(value, str | list):
+        return np.array(value, object)
     if name in ("value_int", "value_ints") and isinstance(value, int | list):
         return np.array(value, np.int64)
     raise NotExpressible(f"Constant with the attribute '{name}'")
@@ -452,4 +458,5 @@ def recipe_of(model: ModelProto, file: ModelFile, overridable: Overridable = Fal
     Raises GraphError where the model breaks a rule, BindingError for an initializer that is no input.
     """
     recipe = _Importer(model.graph, opsets(model), file, wanted=overridable).recipe()
+    recipe = without_strings(recipe)
     return recipe._replace(metadata={entry.key: entry.value for entry in model.metadata_props})

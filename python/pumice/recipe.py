@@ -79,7 +79,8 @@ class Recipe(NamedTuple):
     cannot have; `captured` are the values of graphs around it that a subgraph reads; `metadata` is what a file says of itself.
 
     `overridable` are the initializers that the file lists as inputs too; `defaults` are those of them that were asked for: inputs,
-    behind the others, with what they hold where they are not given.
+    behind the others, with what they hold where they are not given. `string_values` are the inputs and outputs that are places in
+    `strings`.
     """
 
     name: str
@@ -92,6 +93,8 @@ class Recipe(NamedTuple):
     metadata: Mapping[str, str] = MappingProxyType({})
     overridable: Sequence[str] = ()
     defaults: Mapping[str, ConstantRecipe] = MappingProxyType({})
+    strings: Sequence[str] = ()
+    string_values: Sequence[str] = ()
 
     @property
     def complete(self) -> bool:
