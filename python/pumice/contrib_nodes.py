@@ -135,51 +135,13 @@ def _embed_norm(node: NodeRecipe, scope: Scope) -> Nodes:
     return writer.last("LayerNormalization", total, gamma, beta, axis=-1, epsilon=number(node, "epsilon", 1e-12))
 
 
-def _rotary_embedding(node: NodeRecipe, scope: Scope) -> Nodes:
-    writer = _Writer(node, scope)
-    writer.refuse("is_packed_batching")
-    if number(node, "scale", 1.0) != 1.0:
-        raise NotExpressible(f"scale={node.attributes['scale']}")
-    x, places, cosines, sines = node.inputs
-    kept = {name: int(number(node, name, 0)) for name in ("interleaved", "num_heads", "rotary_embedding_dim")}
-    return writer.last("RotaryEmbedding", x, cosines, sines, places, **kept)
-
-
-def _multi_head_attention(node: NodeRecipe, scope: Scope) -> Nodes:
-    """Of queries, keys and values that are apart, of rows of all heads."""
-    writer = _Writer(node, scope)
-    if not input_of(node, 1) or not input_of(node, 2):
-        raise NotExpressible("keys and values packed with the queries")
-    writer.refuse_inputs(4, "key_padding_mask")
-    writer.refuse_inputs(8, "past_sequence_length", "cache_indirection")
-    writer.refuse_outputs(3, "qk")
-    rows = node.inputs[:3]
-    if bias := input_of(node, 3):
-        constant = scope.constants.get(bias)
-        if constant is None or len(constant.shape) != 1 or constant.shape[0] % 3:
-            raise NotExpressible("a bias that is no constant of three parts of one size")
-        parts = [scope.fresh(node, f"bias.{i}") for i in range(3)]
-        writer.nodes.append(NodeRecipe("Split", parts[0], [bias], parts, {"axis": 0, "num_outputs": 3}))
-        rows = [writer.add("Add", row, part) for row, part in zip(rows, parts, strict=True)]
-    heads = int(number(node, "num_heads", 0))
-    attributes: dict[str, Attribute] = {"q_num_heads": heads, "kv_num_heads": heads}
-    attributes["is_causal"] = int(number(node, "unidirectional", 0))
-    if scale := number(node, "scale", 0.0):
-        attributes["scale"] = scale
-    more = [input_of(node, i) for i in (5, 6, 7)]
-    writer.outputs = node.outputs[:3]
-    return writer.last("Attention", *rows, *more, **attributes)
-
-
 NODES: dict[str, Upgrade] = {
     "BiasGelu": _bias_gelu,
     "EmbedLayerNormalization": _embed_norm,
     "FastGelu": _fast_gelu,
     "FusedMatMul": _fused_matmul,
     "Gelu": _gelu,
-    "MultiHeadAttention": _multi_head_attention,
     "QuickGelu": _quick_gelu,
-    "RotaryEmbedding": _rotary_embedding,
     "SimplifiedLayerNormalization": _simplified_norm,
     "SkipLayerNormalization": _skip_norm,
     "SkipSimplifiedLayerNormalization": _skip_norm,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .attention_nodes import ATTENTION_NODES
 from .block_nodes import BLOCK_NODES
 from .composed_nodes import COMPOSED_NODES
 from .compounds import Kind, Made, kind_of
@@ -78,6 +79,7 @@ CONTROL_NODES: ControlNodes = {
     "If": _add_if,
     "Loop": add_loop,
     "Scan": add_scan,
+    **ATTENTION_NODES,
     **BLOCK_NODES,
     "TfIdfVectorizer": add_tf_idf,
     **COMPOSED_NODES,
