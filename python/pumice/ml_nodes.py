@@ -372,6 +372,7 @@ ML_NODES: dict[str, Callable[[Builder, NodeRecipe], None]] = {
     for name, add in (
         ("ArrayFeatureExtractor", _array_feature_extractor),
         ("Binarizer", _binarizer),
+        ("CategoryMapper", _label_encoder),
         ("FeatureVectorizer", _feature_vectorizer),
         ("Imputer", _imputer),
         ("LabelEncoder", _label_encoder),

@@ -273,7 +273,7 @@ class _Graph:
         made = {**made, f"{roles[1]}_int64s": made.pop("cats_int64s", [])}
         if not of_strings:
             made["default_int64"] = self.table.place(str(made.get("default_string", _NO_KEY)))
-        return node._replace(op="LabelEncoder", attributes=made), [not of_strings]
+        return node._replace(attributes=made), [not of_strings]
 
     def one_hot_encoder(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
         of_strings = bool(node.attributes.get("cats_strings"))
