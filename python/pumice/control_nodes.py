@@ -19,6 +19,7 @@ from .recipe import NodeRecipe, Recipe
 from .selection_nodes import SELECTION_NODES
 from .sequence_nodes import SEQUENCE_NODES
 from .subgraphs import add_captured, captured, inner_builder, signature, single_bool, subgraphs_of, tensors
+from .svm_nodes import SVM_NODES
 
 if TYPE_CHECKING:
     from ._pumice import Graph
@@ -87,4 +88,5 @@ CONTROL_NODES: ControlNodes = {
     **RANDOM_NODES,
     **SEQUENCE_NODES,
     **SELECTION_NODES,
+    **SVM_NODES,
 }
