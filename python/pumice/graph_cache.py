@@ -26,6 +26,7 @@ _DIGEST_BYTES = 32
 _IMPORTER = tuple(
     f"{name}.py"
     for name in (
+        "batched_scan",
         "contrib_nodes",
         "graph_cache",
         "node_names",
