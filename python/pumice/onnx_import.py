@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -57,9 +58,18 @@ def parse(file: ModelFile, whole: bool = False) -> ModelProto:
     return expanded(model, _is_claimed, file.name, in_place=file.proto is None)
 
 
-def _is_claimed(op: str, domain: str) -> bool:
+def _is_claimed(op: str, domain: str, dtype: str) -> bool:
+    """Without a dtype: for any."""
     named = f"{domain}::{op}" if domain else op
+    if dtype and named in _input_dtypes() and named not in CONTROL_NODES:
+        return dtype in _input_dtypes()[named]
     return _pumice.has_operator(op, domain) or named in CONTROL_NODES or named in UPGRADES
+
+
+@functools.cache
+def _input_dtypes() -> dict[str, set[str]]:
+    """Of the first input of each operator of the engine."""
+    return {row.name: set(row.inputs[0].dtypes) for row in _pumice.operators() if row.inputs}
 
 
 def _check_text(message: Any, file: ModelFile) -> None:
