@@ -197,7 +197,7 @@ def grouped(
     inputs.update(more or {})
     order = ["q", *(["", ""] if packed else ["k", "v"]), "past_k", "past_v", "lengths", "total"]
     order += ["cosines", "sines"] if rotary else ["", ""]
-    order += [name if name in inputs else "" for name in ("places", "bias")]
+    order += [name if name in inputs else "" for name in ("places", "bias", "sink")]
     attributes.update(num_heads=HEADS, kv_num_heads=GROUPS, do_rotary=int(rotary))
     return Case("GroupQueryAttention", inputs, constants, "y,present_k,present_v", order=order, **attributes)
 
@@ -222,6 +222,24 @@ GROUPED: dict[str, tuple[Case, list[int] | None]] = {
     "scale": (grouped([6, 6], 1, 5, scale=0.7, softcap=2.0), None),
     "bias": (grouped([6, 6], 6, 0, more={"bias": random(2, HEADS, 6, 6, seed=9)}), None),
     "bias, one more": (grouped([7, 7], 1, 6, more={"bias": random(1, 1, 1, 7, seed=9)}), None),
+    "sink of zeros": (grouped([6, 6], 6, 0, smooth_softmax=1), None),
+    "sink": (grouped([6, 6], 6, 0, more={"sink": random(HEADS, seed=9)}), None),
+    "sink, one more, softcap": (grouped([6, 6], 1, 5, more={"sink": random(HEADS, seed=9)}, softcap=0.7), None),
+    "sink, window": (grouped([6, 6], 6, 0, more={"sink": random(HEADS, seed=9)}, local_window_size=2), None),
+    "sink, window, one more": (
+        grouped([9, 9], 1, 8, more={"sink": random(HEADS, seed=9)}, rotary=True, local_window_size=3),
+        None,
+    ),
+    "sink, bias, window": (
+        grouped(
+            [6, 6],
+            6,
+            0,
+            more={"sink": random(HEADS, seed=9), "bias": random(1, HEADS, 6, 6, seed=8)},
+            local_window_size=4,
+        ),
+        None,
+    ),
     "places": (
         grouped([6, 6], 6, 0, rotary=True, more={"places": np.tile(np.arange(6, dtype="int64"), (2, 1))}),
         None,
@@ -285,7 +303,7 @@ def test_images_of_unequal_lengths_go_on_each_from_its_own(context: pumice.Conte
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
-        (grouped([6], 6, 0, smooth_softmax=1), "smooth_softmax=1"),
+        (grouped([6], 6, 0, qk_output=1), "qk_output=1"),
         (grouped([6], 6, 0, sliding_window_cache=1), "sliding_window_cache=1"),
         (whole({}, "x,w,b", do_rotary=1), "do_rotary=1"),
         (multi({**APART, "m": random(1, 1, 1, 1, 1)}, "q,k,v,,m"), "a mask of rank 5"),

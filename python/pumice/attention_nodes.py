@@ -296,11 +296,20 @@ def _cache(it: _Attention, past: Value | None, now: Value, total: Value, first: 
     return it.add("TensorScatter", it.add("Concat", past, zeros, axis=2), now, first, axis=2)
 
 
+def _sink(it: _Attention, heads: int) -> Value | Array | None:
+    """[1, heads, 1, 1]: the score of a key more, whose value is zero."""
+    given = it.given(11)
+    shape = np.array([1, heads, 1, 1])
+    if given is not None:
+        return it.add("Reshape", given, shape)
+    return np.zeros(shape, np.float32) if number(it.node, "smooth_softmax", 0) > 0 else None
+
+
 def _grouped(builder: Builder, node: NodeRecipe) -> None:
     """Each image has rows of its own number in the cache: seqlens_k + 1 with those of now, which come last."""
     it = _Attention(builder, node)
-    it.refuse_inputs(head_sink=11, k_scale=12, v_scale=13, q_norm_weight=14, k_norm_weight=15)
-    it.refuse_attributes("smooth_softmax", "qk_output", "sliding_window_cache", "k_quant_type", "v_quant_type")
+    it.refuse_inputs(k_scale=12, v_scale=13, q_norm_weight=14, k_norm_weight=15)
+    it.refuse_attributes("qk_output", "sliding_window_cache", "k_quant_type", "v_quant_type")
     heads, groups = it.heads("num_heads"), it.heads("kv_num_heads")
     q, k, v = _grouped_rows(it, heads, groups)
     past_k, past_v = it.given(3), it.given(4)
@@ -315,13 +324,48 @@ def _grouped(builder: Builder, node: NodeRecipe) -> None:
         turn = {"interleaved": int(number(node, "rotary_interleaved", 0))}
         q, k = (_turned(it, one, places, *tables, turn) for one in (q, k))
     keys, values = _cache(it, past_k, k, total, first), _cache(it, past_v, v, total, first)
+    present = keys, values
     more: dict[str, Any] = {"softcap": number(node, "softcap", 0.0), "is_causal": int(number(node, "causal", 1))}
     window = int(number(node, "local_window_size", -1))
-    if window > 0:  # with the key of the row itself
+    seen, mask, sink = it.add("Add", first, rows), it.given(10), _sink(it, heads)
+    if sink is not None:
+        mask = _behind_sink(it, sink, mask, _hidden_before(it, q, keys, first, rows, window))
+        keys, values = (_with_zeros(it, one) for one in (keys, values))
+        seen = it.add("Add", seen, _SECOND)
+    elif window > 0:  # with the key of the row itself
         more["left_window_size"] = window - 1
-    seen = it.add("Add", first, rows)
-    y = it.add("Attention", q, keys, values, it.given(10), None, None, seen, **more, **it.scale)
-    builder.keep_results(node, it.merged(y), keys, values)
+    y = it.add("Attention", q, keys, values, mask, None, None, seen, **more, **it.scale)
+    builder.keep_results(node, it.merged(y), *present)
+
+
+def _hidden_before(it: _Attention, q: Value, keys: Value, first: Value, rows: Value, window: int) -> Value:
+    """[batch, 1, rows, keys], or of one row: what is added to the scores of keys, by the window."""
+    count = it.length(keys, 2)
+    none, hidden = (it.add("CastLike", np.array(value, np.float32), q) for value in (0, -np.inf))
+    if window <= 0:
+        return it.add("Expand", none, it.add("Concat", np.array([1, 1, 1]), count, axis=0))
+    place = it.add(
+        "Add", it.add("Reshape", first, np.array([-1, 1, 1, 1])), it.add("Unsqueeze", it.places(rows), _SECOND)
+    )
+    begin = it.add("Sub", place, np.array([window - 1]))
+    return it.add("Where", it.add("Less", it.places(count), begin), hidden, none)
+
+
+def _behind_sink(it: _Attention, sink: Value | Array, bias: Value | None, hidden: Value) -> Value:
+    """What is added to the scores, [batch, heads, rows, keys]: behind a column for the sink."""
+    if bias is not None:
+        hidden = it.add("Add", it.add("Slice", hidden, _FIRST, it.length(bias, 3), np.array([3])), bias)
+    shape = it.add("Shape", it.add("Add", hidden, it.add("CastLike", sink, hidden)))
+    column = it.add("ScatterND", shape, np.array([[3]]), _SECOND)
+    parts = it.add("Expand", it.add("CastLike", sink, hidden), column), it.add("Expand", hidden, shape)
+    return it.add("Concat", *parts, axis=3)
+
+
+def _with_zeros(it: _Attention, keys: Value) -> Value:
+    """Keys or values behind a row of zeros."""
+    shape = it.add("ScatterND", it.add("Shape", keys), np.array([[2]]), _SECOND)
+    zeros = it.add("CastLike", it.add("ConstantOfShape", shape, value=np.zeros(1, np.float32)), keys)
+    return it.add("Concat", zeros, keys, axis=2)
 
 
 ATTENTION_NODES: dict[str, Callable[[Builder, NodeRecipe], None]] = {
