@@ -318,3 +318,40 @@ def test_strings_come_back_from_the_cache_and_are_defaults(
         assert loaded(np.array(["x", "fig"])).tolist() == ["ü", "fig", "x", "fig"]
         assert loaded(np.array(["x", "fig"]), c=np.array(["own"])).tolist() == ["own", "x", "fig"]
     assert len(list((tmp_path / "cache" / "graphs").iterdir())) == 1
+
+
+LEARNT = ["logistic", "neighbours", "forest", "machine", "bayes", "one-hot", "ordinal"]
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of skl2onnx, which reads old names
+@pytest.mark.parametrize("name", LEARNT)
+def test_pipelines_of_scikit_learn_with_labels_or_columns_of_words(context: pumice.Context, name: str) -> None:
+    skl2onnx = pytest.importorskip("skl2onnx")
+    from skl2onnx.common.data_types import FloatTensorType, StringTensorType
+    from sklearn import ensemble, linear_model, naive_bayes, neighbors, preprocessing, svm
+
+    random = np.random.default_rng(5)
+    x = random.standard_normal((90, 4)).astype(np.float32)
+    labels = np.array(["red", "grün", "blue"])[(x[:, 0] > 0).astype(int) + (x[:, 1] > 0.5)]
+    words = np.stack([labels, np.where(x[:, 2] > 0, "yes", "no")], 1)
+    encoder = {
+        "one-hot": preprocessing.OneHotEncoder(handle_unknown="ignore", sparse_output=False),
+        "ordinal": preprocessing.OrdinalEncoder(),
+    }.get(name)
+    classifier = {
+        "logistic": linear_model.LogisticRegression(),
+        "neighbours": neighbors.KNeighborsClassifier(3),
+        "forest": ensemble.RandomForestClassifier(5, random_state=0),
+        "machine": svm.SVC(probability=True, random_state=0),
+        "bayes": naive_bayes.GaussianNB(),
+    }.get(name)
+    fitted = encoder.fit(words) if encoder else classifier.fit(x, labels)
+    kind, width = (StringTensorType, 2) if encoder else (FloatTensorType, 4)
+    proto = skl2onnx.convert_sklearn(
+        fitted,
+        initial_types=[("x", kind([None, width]))],
+        options=None if encoder else {id(fitted): {"zipmap": False}},
+        target_opset={"": 18, "ai.onnx.ml": 3},
+    )
+    results = check(context, proto, x=words.astype(object) if encoder else x)
+    assert results[0].tolist() == (fitted.transform(words) if encoder else fitted.predict(x)).tolist()
