@@ -28,6 +28,8 @@ _IMPORTER = tuple(
     for name in (
         "batched_scan",
         "contrib_nodes",
+        "contrib_quantized",
+        "contrib_writer",
         "graph_cache",
         "node_names",
         "node_order",
