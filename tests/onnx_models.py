@@ -11,6 +11,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import pumice
+from pumice.element_types import array_of
+from pumice.model_file import ModelFile
+from pumice.onnx_import import parse, recipe_of
+from pumice.recipe import Recipe
 
 Shape = Sequence[int | str | None] | None
 
@@ -77,3 +81,15 @@ def results_of(case: Any, context: pumice.Context) -> Iterator[tuple[Any, Any]]:
     for inputs, outputs in case.data_sets:
         results = loaded(*inputs)
         yield from zip([results] if len(loaded.outputs) == 1 else results, outputs, strict=True)
+
+
+def recipe(proto: onnx.ModelProto) -> Recipe:
+    """What the importer makes of it."""
+    file = ModelFile(proto)
+    return recipe_of(parse(file), file)
+
+
+def constant(made: Recipe, name: str) -> np.ndarray[Any, Any]:
+    """Of a recipe."""
+    found = made.constants[name]
+    return array_of(found.raw, found.dtype, found.shape)

@@ -59,12 +59,9 @@ W = 24
 X = {"x": random(2, 5, W)}
 SKIPPED = {"x": random(2, 5, W), "skip": random(2, 5, W, seed=1)}
 NORM = {"gamma": random(W, seed=2), "beta": random(W, seed=3)}
-HEADS = {"q": random(2, 5, W), "k": random(2, 7, W, seed=1), "v": random(2, 7, W, seed=2)}
-PAST = {"past_k": random(2, 4, 3, W // 4, seed=5), "past_v": random(2, 4, 3, W // 4, seed=6)}
 TABLES = {"words": random(11, W), "places": random(9, W, seed=1), "kinds": random(2, W, seed=2)}
 TOKENS = {"ids": ids(2, 5, below=11), "kind": ids(2, 5, below=2)}
 EMBED = ["ids", "kind", "words", "places", "kinds", "gamma", "beta"]
-TURNS = {"cosines": random(9, 3), "sines": random(9, 3, seed=1)}
 
 CASES = [
     Case("Gelu", X, {}),
@@ -91,18 +88,6 @@ CASES = [
         order=[*EMBED, "mask"],
         epsilon=1e-5,
     ),
-    Case("RotaryEmbedding", {"x": random(2, 3, 5, 6), "at": ids(2, 5, below=9).astype("int64")}, TURNS),
-    Case("RotaryEmbedding", {"x": random(2, 3, 5, 6), "at": ids(2, 5, below=9).astype("int64")}, TURNS, interleaved=1),
-    Case("MultiHeadAttention", HEADS, {}, num_heads=4),
-    Case("MultiHeadAttention", HEADS, {"b": random(3 * W, seed=4)}, num_heads=4, scale=0.5),
-    Case(
-        "MultiHeadAttention",
-        {**HEADS, "bias": random(1, 4, 5, 10), **PAST},
-        {},
-        "y,present_k,present_v",
-        order=["q", "k", "v", "", "", "bias", "past_k", "past_v"],
-        num_heads=4,
-    ),
 ]
 
 
@@ -119,20 +104,9 @@ def test_the_same_as_onnx_runtime(case: Case, context: pumice.Context) -> None:
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
-        (Case("MultiHeadAttention", {"qkv": random(2, 5, 4, 3, 6)}, {}, num_heads=4), "packed with the queries"),
-        (
-            Case(
-                "MultiHeadAttention",
-                {**HEADS, "mask": ids(2, below=7)},
-                {},
-                order=["q", "k", "v", "", "mask"],
-                num_heads=4,
-            ),
-            "the input 'key_padding_mask'",
-        ),
         (Case("FusedMatMul", X, {"w": random(W, 7)}, transBatchA=1), "transBatchA=1"),
         (Case("SkipLayerNormalization", SKIPPED, NORM, "y,mean"), "the output 'mean'"),
-        (Case("GroupQueryAttention", HEADS, {}, num_heads=4, kv_num_heads=4), "com.microsoft::GroupQueryAttention"),
+        (Case("QMoE", X, {}), "com.microsoft::QMoE"),
     ],
     ids=lambda value: value if isinstance(value, str) else str(value),
 )

@@ -224,3 +224,19 @@ def test_sums_kept_in_float32_join_constants_of_float16(context: pumice.Context)
     graph.output("y", graph.add("Concat", total, graph.constant(column), axis=1))
     y = graph.compile(context, precision="fp16")({"x": np.ones((3, 5), "float32")})["y"]
     np.testing.assert_array_equal(y, np.hstack([np.full((3, 1), 5), column]))
+
+
+@pytest.mark.parametrize("parts", [[1, 2, 4], None])
+@pytest.mark.parametrize("read", [["b"], ["c"], ["a", "c"]])
+def test_parts_of_a_split_that_nothing_reads_still_have_their_place(
+    context: pumice.Context, parts: list[int] | None, read: list[str]
+) -> None:
+    x = np.arange(14, dtype=np.float32).reshape(2, 7)
+    split = node(
+        "Split", ["x", "k"] if parts else ["x"], ["a", "b", "c"], axis=1, **({} if parts else {"num_outputs": 3})
+    )
+    constants = {"k": np.array(parts)} if parts else {}
+    loaded = pumice.load(model([split], [value("x", ["N", 7])], read, constants, opset=18), context)
+    expected = dict(zip("abc", np.split(x, np.cumsum(parts or [3, 3, 1])[:-1], axis=1), strict=True))
+    for name, result in zip(read, [loaded(x)] if len(read) == 1 else loaded(x), strict=True):
+        np.testing.assert_array_equal(result, expected[name])

@@ -73,6 +73,63 @@ def test_support_vectors(context: pumice.Context, kernel: str, parameters: list[
     check(context, model("SVMClassifier", 2, coefficients=weights, **classes, **options))
 
 
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
+@pytest.mark.parametrize("classes", [2, 3, 5])
+@pytest.mark.parametrize("probabilities", [False, True])
+def test_classes_by_support_vectors(context: pumice.Context, classes: int, transform: str, probabilities: bool) -> None:
+    random = np.random.default_rng(classes)
+    pairs = classes * (classes - 1) // 2
+    proba = {"prob_a": random.uniform(-2, -0.5, pairs).tolist(), "prob_b": random.uniform(-0.3, 0.3, pairs).tolist()}
+    proto = model(
+        "SVMClassifier",
+        2,
+        kernel_type="RBF",
+        kernel_params=[0.3, 0.0, 0.0],
+        support_vectors=random.standard_normal(classes * 2 * 4).tolist(),
+        vectors_per_class=[2] * classes,
+        coefficients=random.standard_normal(classes * 2 * (classes - 1)).tolist(),
+        rho=random.uniform(-0.2, 0.2, pairs).tolist(),
+        classlabels_ints=list(range(10, 10 + classes)),
+        post_transform=transform,
+        **(proba if probabilities else {}),
+    )
+    check(context, proto, random.standard_normal((70, 4)).astype(np.float32))
+
+
+def test_more_classes_than_a_workgroup_has_invocations(context: pumice.Context) -> None:
+    random = np.random.default_rng(0)
+    classes = 70
+    pairs = classes * (classes - 1) // 2
+    proto = model(
+        "SVMClassifier",
+        2,
+        kernel_type="LINEAR",
+        kernel_params=[0.0, 0.0, 0.0],
+        support_vectors=random.standard_normal(classes * 4).tolist(),
+        vectors_per_class=[1] * classes,
+        coefficients=(0.1 * random.standard_normal(classes * (classes - 1))).tolist(),
+        rho=[0.0] * pairs,
+        prob_a=[-1.0] * pairs,
+        prob_b=[0.0] * pairs,
+        classlabels_ints=list(range(classes)),
+    )
+    check(context, proto)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("positive", [False, True])
+def test_classes_by_linear_weights(context: pumice.Context, classes: int, positive: bool) -> None:
+    weights = np.random.default_rng(1).standard_normal(classes * 4)
+    weights = (np.abs(weights) if positive else weights).tolist()
+    labels = {
+        "classlabels_ints": [7, 8, 9][:classes],
+        "rho": [0.125],
+        "kernel_type": "LINEAR",
+        "kernel_params": [0.0] * 3,
+    }
+    check(context, model("SVMClassifier", 2, coefficients=weights, **labels))
+
+
 def trees(mode: str) -> dict[str, Any]:
     """Two trees, one of them deeper than the other."""
     return {
@@ -128,8 +185,6 @@ def test_labels_that_stand_for_numbers(context: pumice.Context) -> None:
 
 def test_what_is_not_there_is_refused_by_name(context: pumice.Context) -> None:
     labels = {"coefficients": [1.0] * 8, "intercepts": [0.0, 0.0]}
-    with pytest.raises(pumice.UnsupportedError, match="'it'.*LinearClassifier: texts as 'classlabels_strings'"):
-        pumice.load(model("LinearClassifier", 2, classlabels_strings=["a", "b"], **labels), context)
     with pytest.raises(pumice.UnsupportedError, match="post_transform = 'PROBIT'"):
         pumice.load(model("LinearClassifier", 2, classlabels_ints=[0, 1], post_transform="PROBIT", **labels), context)
     wrong = {**trees("BRANCH_LEQ"), "nodes_truenodeids": [1, 0, 0, 0, 0, 1, 0, 0]}
@@ -142,3 +197,13 @@ def test_what_is_not_there_is_refused_by_name(context: pumice.Context) -> None:
     short = {**trees("BRANCH_LEQ"), "nodes_values": [1.0]}
     with pytest.raises(pumice.GraphError, match="'nodes_values': expected 8 values"):
         pumice.load(model("TreeEnsembleRegressor", 1, **short, **leaves), context)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_probabilities_of_pairs_in_less_precision(context: pumice.Context, precision: str) -> None:
+    x = np.random.default_rng(2).uniform(0.02, 0.98, (9, 6)).astype(np.float32)
+    graph = pumice.Graph()
+    graph.output("y", graph.add("pumice::PairwiseCoupling", graph.input("x", "float32", [None, 6]), classes=4))
+    exact, coarse = (graph.compile(context, one)({"x": x})["y"] for one in ("fp32", precision))
+    np.testing.assert_allclose(exact.sum(1), 1, rtol=1e-5)
+    np.testing.assert_allclose(coarse, exact, atol=0.02)

@@ -189,10 +189,8 @@ def test_trees_that_are_none_are_refused(context: pumice.Context) -> None:
 
 def test_refusals(context: pumice.Context) -> None:
     for op, attributes, why in (
-        ("LinearClassifier", {"classlabels_strings": ["a", "b"], "coefficients": [1.0] * 4}, "texts as"),
         ("LinearRegressor", {"coefficients": [1.0] * 4, "post_transform": "PROBIT"}, "PROBIT"),
         ("ZipMap", {"classlabels_int64s": [0, 1]}, "zipmap=False"),
-        ("SVMClassifier", {"prob_a": [1.0]}, "probabilities"),
     ):
         with pytest.raises(pumice.UnsupportedError, match=why):
             pumice.load(ml(op, [X], **attributes), context)
@@ -213,6 +211,8 @@ PIPELINES = [
     "encoder",
     "two classes",
     "three classes",
+    "probabilities of two",
+    "probabilities of many",
 ]
 
 
@@ -238,6 +238,11 @@ def test_pipelines_of_scikit_learn(context: pumice.Context, name: str) -> None:
         "support vectors": ([*scaled, svm.SVR()], numbers),
         "two classes": ([*scaled, svm.SVC()], classes > 0),
         "three classes": ([*scaled, svm.SVC(kernel="poly")], classes),
+        "probabilities of two": ([*scaled, svm.SVC(probability=True, random_state=0)], classes > 0),
+        "probabilities of many": (
+            [*scaled, svm.SVC(probability=True, random_state=0)],
+            np.where(data[:, 4] > 0.5, classes + 3, classes),
+        ),
         "encoder": ([preprocessing.PolynomialFeatures(2), *scaled, linear_model.LinearRegression()], numbers),
     }[name]
     fitted = pipeline.make_pipeline(*steps).fit(data, wanted)
@@ -254,7 +259,9 @@ def test_pipelines_of_scikit_learn(context: pumice.Context, name: str) -> None:
     if base.is_classifier(fitted):
         assert np.mean(results[0] == fitted.predict(data)) > 0.99
     if hasattr(fitted, "predict_proba"):
-        np.testing.assert_allclose(results[1], fitted.predict_proba(data), atol=1e-4)
+        # Both find the probabilities of many pairs step by step, and not as far as they could.
+        atol = 5e-3 if "probabilities" in name else 1e-4
+        np.testing.assert_allclose(results[1], fitted.predict_proba(data), atol=atol)
 
 
 @pytest.mark.parametrize("member", [False, True])

@@ -1,4 +1,4 @@
-"""If, Loop and Scan of ONNX models, against onnx's reference implementation and ONNX Runtime."""
+"""If and Loop of ONNX models, against onnx's reference implementation and ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -10,70 +10,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
-from onnx.reference import ReferenceEvaluator
 
 import pumice
+from onnx_flow_models import BOOL, FLOAT, INT64, Arrays, check, loop_body, loops_of, ramp, scalar, typed
 from onnx_models import model, node, results_of, subgraph, value
-
-FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
-Arrays = dict[str, np.ndarray[Any, Any]]
-
-
-def loop_body(
-    nodes: list[onnx.NodeProto],
-    states: list[onnx.ValueInfoProto],
-    outputs: list[onnx.ValueInfoProto],
-    condition: str = "go_on",
-    **constants: np.ndarray[Any, Any],
-) -> onnx.GraphProto:
-    """number, go_on, states -> condition, outputs; `go_on` goes on for ever."""
-    if condition == "go_on":
-        nodes = [*nodes, node("Identity", ["go_on"], ["still"])]
-        condition = "still"
-    inputs = [value("number", [], INT64), value("go_on", [], BOOL), *states]
-    return subgraph(nodes, inputs, [value(condition, [], BOOL), *outputs], **constants)
-
-
-def typed(proto: onnx.ModelProto, **types: int) -> onnx.ModelProto:
-    """With element types of the outputs, without which ONNX Runtime takes no model."""
-    for output in proto.graph.output:
-        output.type.tensor_type.elem_type = types.get(output.name, FLOAT)
-    return proto
-
-
-def by_runtime(proto: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray[Any, Any]]:
-    runtime = pytest.importorskip("onnxruntime")
-    options = runtime.SessionOptions()
-    options.log_severity_level = 4
-    session = runtime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return list(session.run(None, inputs))
-
-
-def check(
-    context: pumice.Context, proto: onnx.ModelProto, cases: list[Arrays], reference: bool = True, runtime: bool = True
-) -> pumice.Model:
-    """Every output as the reference and the runtime give it. The references fail at some cases of their own making."""
-    loaded = pumice.load(proto.SerializeToString(), context)
-    for inputs in cases:
-        results = loaded(**inputs)
-        results = [results] if len(loaded.outputs) == 1 else list(results)
-        oracles = [ReferenceEvaluator(proto).run(None, inputs)] if reference else []
-        oracles += [by_runtime(proto, inputs)] if runtime else []
-        for oracle in oracles:
-            for result, expected in zip(results, oracle, strict=True):
-                expected = np.asarray(expected)
-                assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
-                np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
-    return loaded
-
-
-def scalar(number: int) -> np.ndarray[Any, Any]:
-    return np.array(number, np.int64)
-
-
-def ramp(*shape: int) -> np.ndarray[Any, Any]:
-    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape) / 4 - 1
-
 
 # If
 
@@ -282,6 +222,15 @@ def test_results_of_several_types(context: pumice.Context, rows: int | str) -> N
         np.testing.assert_array_equal(result, states.astype(dtype))
 
 
+def test_a_loop_of_symbolic_sizes_that_no_other_value_has(context: pumice.Context) -> None:
+    """Each iteration gives twice as many rows as come in: the host drives it."""
+    nodes = [node("Concat", ["x_in", "x_in"], ["double"], axis=0), node("Neg", ["x_in"], ["x_out"])]
+    body = loop_body(nodes, [value("x_in", None)], [value("x_out", None), value("double", None)])
+    proto = repeated(body, outputs=("y", "s"), c=np.array(True))
+    loaded = check(context, proto, [{"x": ramp(n, 4), "m": scalar(3)} for n in (1, 5)], reference=False)
+    assert loops_of(loaded, x=ramp(2, 4), m=scalar(3))[0]["kind"] == "host"
+
+
 # Nested
 
 
@@ -330,116 +279,6 @@ def test_a_loop_in_a_loop(context: pumice.Context) -> None:
     inputs = [value("x"), value("m", [], INT64), value("step", [4])]
     proto = typed(model(nodes, inputs, ["y", "s"]))
     check(context, proto, [{"x": ramp(2, 4), "step": ramp(4), "m": scalar(n)} for n in (1, 5)], reference=False)
-
-
-# Scan
-
-
-def scanning(**attributes: Any) -> onnx.ModelProto:
-    """state = state / 2 + a * b for slices a, b; gives the state and a - b."""
-    nodes = [
-        node("Mul", ["a", "b"], ["ab"]),
-        node("Mul", ["s_in", "half"], ["h"]),
-        node("Add", ["h", "ab"], ["s_out"]),
-        node("Identity", ["s_out"], ["states"]),
-        node("Sub", ["a", "b"], ["differences"]),
-    ]
-    names = ["s_out", "states", "differences"]
-    body = subgraph(nodes, [value(name, ["N"]) for name in ("s_in", "a", "b")], [value(name, ["N"]) for name in names])
-    nodes = [node("Scan", ["s", "p", "q"], ["last", "S", "D"], name="scan", body=body, num_scan_inputs=2, **attributes)]
-    inputs = [value(name, ["N"] if name == "s" else ["T", "N"]) for name in "spq"]
-    return typed(model(nodes, inputs, ["last", "S", "D"], {"half": np.array(0.5, np.float32)}))
-
-
-@pytest.mark.parametrize("known", [False, True])
-@pytest.mark.parametrize(
-    "attributes",
-    [
-        {},
-        {"scan_input_directions": [0, 1]},
-        {"scan_input_directions": [1, 0], "scan_output_directions": [1, 0], "scan_output_axes": [1, -1]},
-        {"scan_input_axes": [1, -1], "scan_output_axes": [0, 1]},
-    ],
-)
-def test_a_scan_of_two_inputs(context: pumice.Context, attributes: dict[str, list[int]], known: bool) -> None:
-    transposed = "scan_input_axes" in attributes
-    shape = (3, 5) if transposed else (5, 3)
-    proto = scanning(**attributes)
-    for info in proto.graph.input[1:]:
-        info.CopyFrom(value(info.name, shape if known else ("A", "B")))
-    if known:
-        proto.graph.input[0].CopyFrom(value("s", [3]))
-    case = {"s": ramp(3), "p": ramp(*shape), "q": ramp(*shape) ** 2}
-    loaded = check(context, proto, [case], reference=attributes == {})
-    report = {row["node"]: row["op"] for row in loaded.report()}
-    assert report["scan"] == "While"
-
-
-def loops_of(loaded: pumice.Model, **inputs: np.ndarray[Any, Any]) -> list[dict[str, Any]]:
-    execution = loaded.program.execution()
-    for name, array in inputs.items():
-        execution.set(name, array)
-    execution.compute()
-    return list(execution.report["loops"])
-
-
-def test_a_scan_of_symbolic_sizes_stays_on_the_device(context: pumice.Context) -> None:
-    """What its iterations give has the sizes of other values, one of them computed."""
-    nodes = [
-        node("MatMul", ["h", "w"], ["hw"]),
-        node("Add", ["hw", "x_t"], ["sum"]),
-        node("Tanh", ["sum"], ["h_out"]),
-        node("Transpose", ["h_out"], ["turned"], perm=[1, 0]),
-        node("Identity", ["h_out"], ["row"]),
-    ]
-    states = [value("h", None), value("x_t", None)]
-    body = subgraph(nodes, states, [value("h_out", None), value("row", None), value("turned", None)], w=ramp(4, 4) / 4)
-    nodes = [
-        node("Transpose", ["x"], ["by_time"], perm=[1, 0, 2]),
-        node("ReduceMax", ["x"], ["h0"], axes=[1], keepdims=0),
-        node("Scan", ["h0", "by_time"], ["h", "rows", "turns"], name="scan", body=body, num_scan_inputs=1),
-    ]
-    proto = typed(model(nodes, [value("x", ["B", "T", 4])], ["h", "rows", "turns"]))
-    cases = [{"x": ramp(b, t, 4) / 8} for b, t in ((2, 3), (5, 70), (2, 3))]
-    loaded = check(context, proto, cases)
-    (loop,) = loops_of(loaded, **cases[1])
-    assert (loop["kind"], loop["trips"]) == ("counted", 70)
-
-
-def test_a_loop_of_symbolic_sizes_that_no_other_value_has(context: pumice.Context) -> None:
-    """Each iteration gives twice as many rows as come in: the host drives it."""
-    nodes = [node("Concat", ["x_in", "x_in"], ["double"], axis=0), node("Neg", ["x_in"], ["x_out"])]
-    body = loop_body(nodes, [value("x_in", None)], [value("x_out", None), value("double", None)])
-    proto = repeated(body, outputs=("y", "s"), c=np.array(True))
-    loaded = check(context, proto, [{"x": ramp(n, 4), "m": scalar(3)} for n in (1, 5)], reference=False)
-    assert loops_of(loaded, x=ramp(2, 4), m=scalar(3))[0]["kind"] == "host"
-
-
-def test_a_scan_without_states(context: pumice.Context) -> None:
-    body = subgraph([node("Neg", ["a"], ["n"])], [value("a", None)], [value("n", None)])
-    proto = typed(model([node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1)]))
-    check(context, proto, [{"x": ramp(n, 4)} for n in (1, 3)])
-
-
-def test_a_scan_of_nothing_gives_no_rows(context: pumice.Context) -> None:
-    proto = scanning()
-    for info in proto.graph.input:
-        info.CopyFrom(value(info.name, [3] if info.name == "s" else ["T", 3]))
-    last, states, differences = pumice.load(proto, context)(ramp(3), ramp(0, 3), ramp(0, 3))
-    np.testing.assert_array_equal(last, ramp(3))
-    assert states.shape == differences.shape == (0, 3)
-
-
-def test_slices_of_other_lengths_are_refused(context: pumice.Context) -> None:
-    proto = scanning()
-    for info, length in zip(proto.graph.input[1:], ("T", "U"), strict=True):
-        info.CopyFrom(value(info.name, [length, 3]))
-    with pytest.raises(pumice.GraphError, match="scan/Reshape"):
-        pumice.load(proto, context)(ramp(3), ramp(5, 3), ramp(4, 3))
-    proto.graph.input[1].CopyFrom(value("p", [5, 3]))
-    proto.graph.input[2].CopyFrom(value("q", [4, 3]))
-    with pytest.raises(pumice.GraphError, match="'q': expected 5 slices, given 4"):
-        pumice.load(proto, context)
 
 
 # Limits, refusals, and what else runs models
@@ -564,10 +403,6 @@ def standard_cases() -> list[Any]:
 
 @pytest.mark.parametrize("case", standard_cases())
 def test_the_tests_of_the_standard(context: pumice.Context, case: Any) -> None:
-    if case.name == "test_scan_sum":
-        with pytest.raises(pumice.UnsupportedError, match="batch axis"):
-            pumice.load(case.model, context)
-        return
     for result, expected in results_of(case, context):
         assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
         np.testing.assert_allclose(result, expected, rtol=case.rtol, atol=case.atol)

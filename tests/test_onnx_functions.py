@@ -131,3 +131,57 @@ def test_the_mask_of_a_dropout_outside_training() -> None:
     proto.opset_import[0].version = 7  # where the mask was made of floats
     with pytest.raises(pumice.UnsupportedError, match="mask"):
         pumice.load(proto)
+
+
+DOUBLE = np.float64
+HEADS = {
+    name: ramp(2, 4, rows, 8).astype(DOUBLE) * scale for name, rows, scale in (("q", 3, 1), ("k", 5, 0.5), ("v", 5, 2))
+}
+MASK = np.where(ramp(3, 5) > 0.5, -1e3, ramp(3, 5)).astype(DOUBLE)
+WIDE = {
+    "Attention": (HEADS, ["q", "k", "v"], {}),
+    "Attention, mask, causal": ({**HEADS, "m": MASK}, ["q", "k", "v", "m"], {"is_causal": 1, "scale": 0.3}),
+    "Attention, groups": (
+        {**HEADS, "k": HEADS["k"][:, :2], "v": HEADS["v"][:, :2]},
+        ["q", "k", "v"],
+        {"softcap": 2.0},
+    ),
+    "LayerNormalization": ({"x": ramp(3, 8).astype(DOUBLE), "g": ramp(8).astype(DOUBLE)}, ["x", "g"], {}),
+    "RMSNormalization": ({"x": ramp(3, 8).astype(DOUBLE), "g": ramp(8).astype(DOUBLE)}, ["x", "g"], {}),
+}
+
+
+@pytest.mark.parametrize("what", WIDE)
+def test_float64_where_only_the_function_of_an_operator_has_it(what: str) -> None:
+    inputs, order, attributes = WIDE[what]
+    proto = model([helper.make_node(what.split(",")[0], order, ["y"], **attributes)], inputs, ["y"])
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.DOUBLE
+    wanted = ReferenceEvaluator(proto).run(None, inputs)[0]
+    given = pumice.load(proto)(**inputs)
+    assert given.dtype == DOUBLE
+    np.testing.assert_allclose(given, wanted, rtol=1e-6, atol=1e-6)
+    narrow = {name: array.astype(np.float32) for name, array in inputs.items()}
+    assert len(operators(model(list(proto.graph.node), narrow, ["y"]))) == 1
+
+
+def test_float64_in_a_branch_and_by_a_cast() -> None:
+    then = helper.make_graph(
+        [
+            helper.make_node("Cast", ["x"], ["d"], to=TensorProto.DOUBLE),
+            helper.make_node("Attention", ["d", "d", "d"], ["a"]),
+            helper.make_node("Cast", ["a"], ["t"], to=TensorProto.FLOAT),
+        ],
+        "then",
+        [],
+        [helper.make_tensor_value_info("t", TensorProto.FLOAT, None)],
+    )
+    orelse = helper.make_graph(
+        [helper.make_node("Attention", ["x", "x", "x"], ["e"])],
+        "else",
+        [],
+        [helper.make_tensor_value_info("e", TensorProto.FLOAT, None)],
+    )
+    inputs = {"x": ramp(1, 2, 3, 4), "c": np.array(True)}
+    proto = model([helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=orelse)], inputs, ["y"])
+    check(proto, inputs)
+    check(proto, {**inputs, "c": np.array(False)})

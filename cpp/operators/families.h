@@ -72,6 +72,7 @@ void lower_columns_to_image(LowerContext& node);
 void lower_deform_columns(LowerContext& node);
 void lower_tensor_scatter(LowerContext& node);
 void lower_trees(LowerContext& node);
+void lower_pairwise_coupling(LowerContext& node);
 void lower_bit_cast(LowerContext& node);
 void lower_random(LowerContext& node);
 void lower_multinomial(LowerContext& node);

@@ -137,6 +137,14 @@ void shape_of_trees(ShapeContext& node) {
   node.output(0, node.input(0).dtype, {x[0], targets});
 }
 
+void shape_of_pairwise_coupling(ShapeContext& node) {
+  const Shape& x = node.input(0).shape;
+  const int64_t classes = node.attributes().integer("classes");
+  if (classes < 2 || x[1] != classes * (classes - 1) / 2)
+    node.fail("pairs of " + std::to_string(classes) + " classes expected; given " + to_string(x));
+  node.output(0, node.input(0).dtype, {x[0], classes});
+}
+
 }  // namespace
 
 Rows indexed_rows() {
@@ -159,6 +167,11 @@ Rows indexed_rows() {
              required("targets", AttributeKind::integer)}},
            shape_of_trees,
            lower_trees},
+          {"pumice::PairwiseCoupling",
+           Skeleton::scan,
+           {{value("pairs", kFloats)}, {value("y", kFloats)}, {required("classes", AttributeKind::integer)}, 2},
+           shape_of_pairwise_coupling,
+           lower_pairwise_coupling},
           {"ScatterND", Skeleton::scatter, {{x, indices, updates}, y, {reduction}, 1}, shape_of_scatter_nd, lower_scatter_nd},
           {"TensorScatter",
            Skeleton::scatter,

@@ -12,13 +12,13 @@ from typing import Any, overload
 
 from . import _pumice
 from ._pumice import AttributeSchema, NnapiOperand, NnapiOperation, OperatorRow, UnsupportedError, ValueRole
-from .block_nodes import BLOCK_NODES
 from .contrib_nodes import DOMAIN, NODES
 from .control_nodes import CONTROL_NODES
 from .errors import unsupported_error
 from .ml_nodes import REFUSED
 from .opset import NEWEST
 
+_CONTRIB = [name for name in CONTROL_NODES if name.startswith(f"{DOMAIN}::")]
 _FAMILIES = {
     "all": "float64 float32 float16 bfloat16 int64 uint64 int32 uint32 int16 uint16 int8 uint8 bool",
     "integers": "int64 uint64 int32 uint32 int16 uint16 int8 uint8",
@@ -328,7 +328,7 @@ def page() -> str:
             parts.append(_markdown(("attribute", "kind", "default", "choices"), one.attribute_rows()))
     parts.append(
         f"# Operators of {DOMAIN}\n\nONNX Runtime's optimizer writes these; at import they become operators of ONNX's own: "
-        + ", ".join([*NODES, *(name.split("::")[1] for name in BLOCK_NODES)])
+        + ", ".join(sorted([*NODES, *(name.split("::")[1] for name in _CONTRIB)]))
         + ".\n"
     )
     parts += [f"# Operations of NNAPI\n\nThere are {len(operations)}.\n", _NNAPI]
@@ -341,7 +341,7 @@ def page() -> str:
 @functools.cache
 def _known() -> dict[str, OperatorSchema]:
     rows: dict[str, OperatorSchema] = {row.name: OperatorSchema(row) for row in _pumice.operators()}
-    rows |= {name: ComposedSchema(name) for name in CONTROL_NODES if name not in {*rows, *REFUSED, *BLOCK_NODES}}
+    rows |= {name: ComposedSchema(name) for name in CONTROL_NODES if name not in {*rows, *REFUSED, *_CONTRIB}}
     rows = dict(sorted(rows.items()))
     return rows | {operation.name: NnapiSchema(operation) for operation in _pumice.nnapi_operations()}
 

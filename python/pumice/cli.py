@@ -193,14 +193,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _named(model: Model, results: Sequence[Any]) -> dict[str, Array]:
-    """Arrays by name; those of a sequence are numbered, and an optional value that is not there has none."""
+    """Arrays by name; those of a sequence are numbered, and an optional value that is not there has none. Strings are NumPy's own."""
     arrays: dict[str, Array] = {}
     for value, result in zip(model.outputs, results, strict=True):
         if isinstance(result, list):
             arrays.update({f"{value.name}[{i}]": array for i, array in enumerate(result)})
         elif result is not None:
             arrays[value.name] = result
-    return arrays
+    return {name: array.astype(str) if array.dtype == object else array for name, array in arrays.items()}
 
 
 def _written(outputs: dict[str, Array], folder: str) -> dict[str, str]:

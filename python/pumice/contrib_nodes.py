@@ -4,81 +4,35 @@ from __future__ import annotations
 
 import numpy as np
 
+from .contrib_quantized import QUANTIZED_NODES
+from .contrib_writer import Writer
 from .opset import Nodes, Scope, Upgrade, input_of, like_input
 from .recipe import Attribute, NodeRecipe, NotExpressible, number, without_trailing_gaps
 
 DOMAIN = "com.microsoft"
 
 
-class _Writer:
-    """Nodes in the place of one."""
-
-    def __init__(self, node: NodeRecipe, scope: Scope) -> None:
-        self.node = node
-        self.scope = scope
-        self.nodes: Nodes = []
-        self.outputs = node.outputs[:1]
-
-    def add(self, op: str, *inputs: str, **attributes: Attribute) -> str:
-        """The value that the node makes."""
-        return self.make(self.scope.fresh(self.node, op), op, *inputs, **attributes)
-
-    def make(self, output: str, op: str, *inputs: str, **attributes: Attribute) -> str:
-        name = f"{self.node.name}/{op}.{len(self.nodes)}"
-        self.nodes.append(NodeRecipe(op, name, [*inputs], [output], attributes))
-        return output
-
-    def sum_of(self, values: list[str], output: str) -> str:
-        """Of several, as that output where it has a name."""
-        total = values[0]
-        for i, value in enumerate(values[1:], 2):
-            name = output if output and i == len(values) else self.scope.fresh(self.node, "sum")
-            total = self.make(name, "Add", total, value)
-        return total
-
-    def last(self, op: str, *inputs: str, **attributes: Attribute) -> Nodes:
-        """The node itself, as another operator."""
-        self.nodes.append(NodeRecipe(op, self.node.name, without_trailing_gaps([*inputs]), self.outputs, attributes))
-        return self.nodes
-
-    def refuse(self, *attributes: str) -> None:
-        """Attributes that have to be absent or zero."""
-        for name in attributes:
-            if self.node.attributes.get(name, 0) != 0:
-                raise NotExpressible(f"{name}={self.node.attributes[name]}")
-
-    def refuse_inputs(self, first: int, *names: str) -> None:
-        for index, name in enumerate(names, first):
-            if input_of(self.node, index):
-                raise NotExpressible(f"the input '{name}'")
-
-    def refuse_outputs(self, first: int, *names: str) -> None:
-        for name, given in zip(names, self.node.outputs[first:], strict=False):
-            if given:
-                raise NotExpressible(f"the output '{name}'")
-
-
 def _gelu(node: NodeRecipe, scope: Scope) -> Nodes:
-    return _Writer(node, scope).last("Gelu", node.inputs[0])
+    return Writer(node, scope).last("Gelu", node.inputs[0])
 
 
 def _fast_gelu(node: NodeRecipe, scope: Scope) -> Nodes:
-    writer = _Writer(node, scope)
+    writer = Writer(node, scope)
     biased = writer.add("Add", *node.inputs) if input_of(node, 1) else node.inputs[0]
     return writer.last("Gelu", biased, approximate="tanh")
 
 
 def _bias_gelu(node: NodeRecipe, scope: Scope) -> Nodes:
-    writer = _Writer(node, scope)
+    writer = Writer(node, scope)
     return writer.last("Gelu", writer.add("Add", *node.inputs))
 
 
 def _quick_gelu(node: NodeRecipe, scope: Scope) -> Nodes:
-    return _Writer(node, scope).last("Swish", node.inputs[0], alpha=number(node, "alpha", 1.702))
+    return Writer(node, scope).last("Swish", node.inputs[0], alpha=number(node, "alpha", 1.702))
 
 
 def _fused_matmul(node: NodeRecipe, scope: Scope) -> Nodes:
-    writer = _Writer(node, scope)
+    writer = Writer(node, scope)
     writer.refuse("transBatchA", "transBatchB")
     a = "...ji" if node.attributes.get("transA", 0) else "...ij"
     b = "...kj" if node.attributes.get("transB", 0) else "...jk"
@@ -92,8 +46,48 @@ def _fused_matmul(node: NodeRecipe, scope: Scope) -> Nodes:
     return writer.last("Mul", writer.add(op, *node.inputs, **equation), scale)
 
 
+def _activated(writer: Writer, value: str, parameters: list[float]) -> Nodes:
+    """The node's activation, where it has one; its parameters in the order that ONNX Runtime has them."""
+    name = str(writer.node.attributes.get("activation", ""))
+    if not name:
+        return writer.last("Identity", value)
+    if name == "Clip":
+        bounds = []
+        for role, bound in zip(("least", "most"), parameters, strict=False):
+            casts, made = like_input(writer.node, writer.scope, role, bound)
+            writer.nodes += casts
+            bounds.append(made)
+        return writer.last("Clip", value, *bounds)
+    names = {"LeakyRelu": ["alpha"], "HardSigmoid": ["alpha", "beta"], "Relu": [], "Sigmoid": [], "Tanh": []}.get(name)
+    if names is None:
+        raise NotExpressible(f"activation={name}")
+    return writer.last(name, value, **dict(zip(names, parameters, strict=False)))
+
+
+def _kept(node: NodeRecipe) -> dict[str, Attribute]:
+    return {name: value for name, value in node.attributes.items() if not name.startswith("activation")}
+
+
+def _fused_conv(node: NodeRecipe, scope: Scope) -> Nodes:
+    writer = Writer(node, scope)
+    made = writer.add("Conv", *without_trailing_gaps(node.inputs[:3]), **_kept(node))
+    if more := input_of(node, 3):
+        made = writer.add("Add", made, more)
+    given = node.attributes.get("activation_params", [])
+    return _activated(
+        writer, made, [float(one) for one in given if isinstance(one, float)] if isinstance(given, list) else []
+    )
+
+
+def _fused_gemm(node: NodeRecipe, scope: Scope) -> Nodes:
+    writer = Writer(node, scope)
+    made = writer.add("Gemm", *node.inputs, **_kept(node))
+    names = [f"activation_{name}" for name in ("alpha", "beta", "gamma")]
+    return _activated(writer, made, [number(node, name, 0.0) for name in names if name in node.attributes])
+
+
 def _skip_norm(node: NodeRecipe, scope: Scope) -> Nodes:
-    writer = _Writer(node, scope)
+    writer = Writer(node, scope)
     simplified = node.op == "SkipSimplifiedLayerNormalization"
     writer.refuse_outputs(1, "mean", "inv_std_var")
     bias = input_of(node, 3 if simplified else 4)
@@ -107,14 +101,14 @@ def _skip_norm(node: NodeRecipe, scope: Scope) -> Nodes:
 
 
 def _simplified_norm(node: NodeRecipe, scope: Scope) -> Nodes:
-    writer = _Writer(node, scope)
+    writer = Writer(node, scope)
     writer.refuse_outputs(1, "inv_std_var")
     axis, epsilon = int(number(node, "axis", -1)), number(node, "epsilon", 1e-5)
     return writer.last("RMSNormalization", *node.inputs, axis=axis, epsilon=epsilon)
 
 
 def _embed_norm(node: NodeRecipe, scope: Scope) -> Nodes:
-    writer = _Writer(node, scope)
+    writer = Writer(node, scope)
     ids, segments, words, places, segment_words, gamma, beta, mask, given = (input_of(node, i) for i in range(9))
     mask_index, whole = ([*node.outputs, "", ""])[1:3]
     if given:
@@ -135,54 +129,19 @@ def _embed_norm(node: NodeRecipe, scope: Scope) -> Nodes:
     return writer.last("LayerNormalization", total, gamma, beta, axis=-1, epsilon=number(node, "epsilon", 1e-12))
 
 
-def _rotary_embedding(node: NodeRecipe, scope: Scope) -> Nodes:
-    writer = _Writer(node, scope)
-    writer.refuse("is_packed_batching")
-    if number(node, "scale", 1.0) != 1.0:
-        raise NotExpressible(f"scale={node.attributes['scale']}")
-    x, places, cosines, sines = node.inputs
-    kept = {name: int(number(node, name, 0)) for name in ("interleaved", "num_heads", "rotary_embedding_dim")}
-    return writer.last("RotaryEmbedding", x, cosines, sines, places, **kept)
-
-
-def _multi_head_attention(node: NodeRecipe, scope: Scope) -> Nodes:
-    """Of queries, keys and values that are apart, of rows of all heads."""
-    writer = _Writer(node, scope)
-    if not input_of(node, 1) or not input_of(node, 2):
-        raise NotExpressible("keys and values packed with the queries")
-    writer.refuse_inputs(4, "key_padding_mask")
-    writer.refuse_inputs(8, "past_sequence_length", "cache_indirection")
-    writer.refuse_outputs(3, "qk")
-    rows = node.inputs[:3]
-    if bias := input_of(node, 3):
-        constant = scope.constants.get(bias)
-        if constant is None or len(constant.shape) != 1 or constant.shape[0] % 3:
-            raise NotExpressible("a bias that is no constant of three parts of one size")
-        parts = [scope.fresh(node, f"bias.{i}") for i in range(3)]
-        writer.nodes.append(NodeRecipe("Split", parts[0], [bias], parts, {"axis": 0, "num_outputs": 3}))
-        rows = [writer.add("Add", row, part) for row, part in zip(rows, parts, strict=True)]
-    heads = int(number(node, "num_heads", 0))
-    attributes: dict[str, Attribute] = {"q_num_heads": heads, "kv_num_heads": heads}
-    attributes["is_causal"] = int(number(node, "unidirectional", 0))
-    if scale := number(node, "scale", 0.0):
-        attributes["scale"] = scale
-    more = [input_of(node, i) for i in (5, 6, 7)]
-    writer.outputs = node.outputs[:3]
-    return writer.last("Attention", *rows, *more, **attributes)
-
-
 NODES: dict[str, Upgrade] = {
     "BiasGelu": _bias_gelu,
     "EmbedLayerNormalization": _embed_norm,
     "FastGelu": _fast_gelu,
+    "FusedConv": _fused_conv,
+    "FusedGemm": _fused_gemm,
     "FusedMatMul": _fused_matmul,
     "Gelu": _gelu,
-    "MultiHeadAttention": _multi_head_attention,
     "QuickGelu": _quick_gelu,
-    "RotaryEmbedding": _rotary_embedding,
     "SimplifiedLayerNormalization": _simplified_norm,
     "SkipLayerNormalization": _skip_norm,
     "SkipSimplifiedLayerNormalization": _skip_norm,
+    **QUANTIZED_NODES,
 }
 
 

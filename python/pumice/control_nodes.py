@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .attention_nodes import ATTENTION_NODES
 from .block_nodes import BLOCK_NODES
 from .composed_nodes import COMPOSED_NODES
 from .compounds import Kind, Made, kind_of
@@ -18,6 +19,7 @@ from .recipe import NodeRecipe, Recipe
 from .selection_nodes import SELECTION_NODES
 from .sequence_nodes import SEQUENCE_NODES
 from .subgraphs import add_captured, captured, inner_builder, signature, single_bool, subgraphs_of, tensors
+from .svm_nodes import SVM_NODES
 
 if TYPE_CHECKING:
     from ._pumice import Graph
@@ -78,6 +80,7 @@ CONTROL_NODES: ControlNodes = {
     "If": _add_if,
     "Loop": add_loop,
     "Scan": add_scan,
+    **ATTENTION_NODES,
     **BLOCK_NODES,
     "TfIdfVectorizer": add_tf_idf,
     **COMPOSED_NODES,
@@ -85,4 +88,5 @@ CONTROL_NODES: ControlNodes = {
     **RANDOM_NODES,
     **SEQUENCE_NODES,
     **SELECTION_NODES,
+    **SVM_NODES,
 }

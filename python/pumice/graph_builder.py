@@ -89,7 +89,9 @@ class Builder:
             raise graph_error("node", node.name, f"expected {expected} inputs of {node.op}, given {node.inputs}")
         return [self.tensor(name) for name in node.inputs]
 
-    def helper(self, node: NodeRecipe, op: str, *inputs: Value | Array, output: str = "", **attributes: Any) -> Value:
+    def helper(
+        self, node: NodeRecipe, op: str, *inputs: Value | Array | None, output: str = "", **attributes: Any
+    ) -> Value:
         """A node that a node of the file needs beside it."""
         name = self.helper_name(node, op)
         value: Value = self.graph.add(op, *inputs, name=name, output_names=[output or f"{name}:0"], **attributes)

@@ -18,13 +18,16 @@ from .control_nodes import CONTROL_NODES
 from .element_types import BITS, Bytes, byte_count
 from .graph_builder import build
 from .model_file import Folder, ModelFile, Source
-from .recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Place, Recipe
+from .recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Overridable, Place, Recipe
 
 _KIND = "graph"
 _IMPORTER = tuple(
     f"{name}.py"
     for name in (
+        "batched_scan",
         "contrib_nodes",
+        "contrib_quantized",
+        "contrib_writer",
         "graph_cache",
         "node_names",
         "node_order",
@@ -35,6 +38,7 @@ _IMPORTER = tuple(
         "opset",
         "random_nodes",
         "recipe",
+        "string_nodes",
     )
 )
 _INLINE = -1  # the index of the entry itself among the files that constants lie in
@@ -54,12 +58,12 @@ def _importer_version() -> str:
     return " ".join([__version__, *stamps])
 
 
-def _entry_path(file: ModelFile) -> str | None:
+def _entry_path(file: ModelFile, overridable: Overridable) -> str | None:
     """By all of the file but the elements of large tensors, of which a recipe keeps no more than where they lie."""
     directory = cache_directory()
     if directory is None:
         return None
-    digest = sha256(file.skeleton, _importer_version().encode())
+    digest = sha256(file.skeleton, f"{_importer_version()} {overridable}".encode())
     return os.path.join(directory, "graphs", f"{digest}.graph")
 
 
@@ -105,7 +109,15 @@ class _Encoder:
         }
 
     def entry(self, recipe: Recipe) -> bytes | None:
-        structure = {**self.graph(recipe), "files": self.files, "metadata": dict(recipe.metadata)}
+        structure = {
+            **self.graph(recipe),
+            "defaults": [self.constant(constant) for constant in recipe.defaults.values()],
+            "overridable": recipe.overridable,
+            "strings": recipe.strings,
+            "string_values": recipe.string_values,
+            "files": self.files,
+            "metadata": dict(recipe.metadata),
+        }
         if len(self.inline) > _MOST_INLINE_BYTES:
             return None
         return payload(structure, bytes(self.inline))
@@ -165,7 +177,14 @@ class _Decoder:
         )
 
     def recipe(self) -> Recipe:
-        return self.graph(self.structure)._replace(metadata=dict(self.structure["metadata"]))
+        defaults = [self.constant(record) for record in self.structure["defaults"]]
+        return self.graph(self.structure)._replace(
+            metadata=dict(self.structure["metadata"]),
+            overridable=self.structure["overridable"],
+            strings=self.structure["strings"],
+            string_values=self.structure["string_values"],
+            defaults={constant.name: constant for constant in defaults},
+        )
 
 
 # ---- entries
@@ -182,23 +201,29 @@ def _read(path: str, file: ModelFile) -> Recipe | None:
         return None
 
 
-def load_recipe(source: Source, folder: Folder | None = None) -> Recipe:
-    """From the cache, else from ONNX and kept for the next time. Raises GraphError, OSError."""
+def load_recipe(source: Source, folder: Folder | None = None, overridable: Overridable = False) -> Recipe:
+    """From the cache, else from ONNX and kept for the next time. Raises GraphError, BindingError, OSError."""
     file = ModelFile(source, folder)
-    path = None if file.data is None else _entry_path(file)
+    path = None if file.data is None else _entry_path(file, overridable)
     if path is not None and (cached := _read(path, file)) is not None:
         return cached
     from .onnx_import import parse, recipe_of
 
-    recipe = recipe_of(parse(file), file)
+    recipe = recipe_of(parse(file), file, overridable)
     if path is not None and recipe.complete and (entry := _Encoder().entry(recipe)) is not None:
         write_cache_file(path, _KIND, entry)
     return recipe
 
 
 def load_graph(
-    source: Source, folder: Folder | None = None, progress: Callable[[int, int], None] | None = None
+    source: Source,
+    folder: Folder | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    overridable: Overridable = False,
 ) -> tuple[Graph, Recipe]:
-    """The engine's Graph of a model and what it was made from; progress: see build. Raises GraphError, UnsupportedError, OSError."""
-    recipe = load_recipe(source, folder)
+    """The engine's Graph of a model and what it was made from; progress: see build; overridable: see recipe_of.
+
+    Raises GraphError, BindingError, UnsupportedError, OSError.
+    """
+    recipe = load_recipe(source, folder, overridable)
     return build(recipe, CONTROL_NODES, progress), recipe

@@ -1,4 +1,4 @@
-"""Operators of the domain ai.onnx.ml whose data are numbers, as nodes of the engine. Sums are float32, as for all others."""
+"""Operators of the domain ai.onnx.ml as nodes of the engine. Sums are float32, as for all others."""
 
 from __future__ import annotations
 
@@ -32,17 +32,11 @@ def numbers(node: NodeRecipe, name: str, dtype: str = "float32") -> Array:
     return np.array(given, dtype)
 
 
-def _no_strings(builder: Builder, node: NodeRecipe) -> None:
-    for name, given in node.attributes.items():
-        if name.endswith("strings") and given:
-            raise builder.refuse(node, f"texts as '{name}'")
-
-
-def _only(builder: Builder, node: NodeRecipe) -> Value:
+def only(builder: Builder, node: NodeRecipe) -> Value:
     return builder.operands(node, 1, 1)[0]
 
 
-def _real(builder: Builder, node: NodeRecipe, value: Value) -> Value:
+def real(builder: Builder, node: NodeRecipe, value: Value) -> Value:
     """The value as a float that the engine computes in."""
     if value.dtype == "float64":
         raise builder.refuse(node, "float64")
@@ -60,13 +54,13 @@ def _array_feature_extractor(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _binarizer(builder: Builder, node: NodeRecipe) -> None:
-    x = _only(builder, node)
+    x = only(builder, node)
     limit = builder.helper(node, "CastLike", np.array(number(node, "threshold", 0.0), np.float32), x)
     builder.keep_results(node, builder.helper(node, "CastLike", builder.helper(node, "Greater", x, limit), x))
 
 
 def _scaler(builder: Builder, node: NodeRecipe) -> None:
-    y = _real(builder, node, _only(builder, node))
+    y = real(builder, node, only(builder, node))
     for name, op in (("offset", "Sub"), ("scale", "Mul")):
         if (given := numbers(node, name)).size:
             y = builder.helper(node, op, y, builder.helper(node, "CastLike", given, y))
@@ -80,7 +74,7 @@ def _normalizer(builder: Builder, node: NodeRecipe) -> None:
         raise graph_error(
             "node", node.name, f"attribute 'norm': expected one of {', '.join(reductions)}, given {norm!r}"
         )
-    x = _real(builder, node, _only(builder, node))
+    x = real(builder, node, only(builder, node))
     magnitude = builder.helper(node, "Abs", x) if norm == "MAX" else x
     size = builder.helper(node, reductions[str(norm)], magnitude, _LAST, keepdims=1)
     least = builder.helper(node, "CastLike", _LEAST, size)
@@ -88,7 +82,7 @@ def _normalizer(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _imputer(builder: Builder, node: NodeRecipe) -> None:
-    x = _only(builder, node)
+    x = only(builder, node)
     kind, dtype = ("floats", "float32") if "float" in x.dtype else ("int64s", "int64")
     values = numbers(node, f"imputed_value_{kind}", dtype)
     replaced = number(node, f"replaced_value_{kind[:-1]}", 0)
@@ -104,11 +98,10 @@ def _imputer(builder: Builder, node: NodeRecipe) -> None:
 
 
 def _one_hot_encoder(builder: Builder, node: NodeRecipe) -> None:
-    _no_strings(builder, node)
     categories = numbers(node, "cats_int64s", "int64")
     if not categories.size:
         raise graph_error("node", node.name, "expected 'cats_int64s', given none")
-    x = _only(builder, node)
+    x = only(builder, node)
     apart = builder.helper(node, "Unsqueeze", x, _LAST)
     same = builder.helper(node, "Equal", apart, builder.helper(node, "CastLike", categories, x))
     builder.keep_results(node, builder.helper(node, "Cast", same, to=FLOAT))
@@ -119,7 +112,7 @@ def _feature_vectorizer(builder: Builder, node: NodeRecipe) -> None:
     parts = []
     given = builder.operands(node, 1, len(widths))
     for name, value, width in zip(node.inputs, given, widths.tolist(), strict=False):
-        x = _real(builder, node, value)
+        x = real(builder, node, value)
         if x.shape is None or len(x.shape) not in (1, 2) or (len(x.shape) == 2 and x.shape[1] != width):
             raise builder.refuse(node, f"'{name}' of another width than {width}, or of one that is not known")
         parts.append(builder.helper(node, "Unsqueeze", x, _ROWS) if len(x.shape) == 1 else x)
@@ -130,7 +123,6 @@ def _feature_vectorizer(builder: Builder, node: NodeRecipe) -> None:
 
 def _label_encoder(builder: Builder, node: NodeRecipe) -> None:
     """Where the element is among the keys, and the value that stands there."""
-    _no_strings(builder, node)
     given = {}
     for role in ("keys", "values"):
         for kind, dtype in (("int64s", "int64"), ("floats", "float32"), ("tensor", "")):
@@ -145,7 +137,7 @@ def _label_encoder(builder: Builder, node: NodeRecipe) -> None:
     else:
         name, otherwise = ("default_int64", -1) if values.dtype == np.int64 else ("default_float", -0.0)
         missing = np.array([number(node, name, otherwise)], values.dtype)
-    x = _only(builder, node)
+    x = only(builder, node)
     apart = builder.helper(node, "Unsqueeze", x, _LAST)
     same = builder.helper(node, "Equal", apart, builder.helper(node, "CastLike", keys, x))
     if keys.dtype.kind == "f" and np.isnan(keys).any():
@@ -171,7 +163,7 @@ def _last_one(builder: Builder, node: NodeRecipe, apart: Value) -> Value:
 # ---- scores
 
 
-def _transformed(builder: Builder, node: NodeRecipe, scores: Value) -> Value:
+def transformed(builder: Builder, node: NodeRecipe, scores: Value) -> Value:
     transform = node.attributes.get("post_transform", "NONE")
     if transform == "NONE":
         return scores
@@ -183,7 +175,7 @@ def _transformed(builder: Builder, node: NodeRecipe, scores: Value) -> Value:
 
 
 def _linear(builder: Builder, node: NodeRecipe, rows: int) -> Value:
-    x = _real(builder, node, _only(builder, node))
+    x = real(builder, node, only(builder, node))
     coefficients, intercepts = numbers(node, "coefficients"), numbers(node, "intercepts")
     if rows < 1 or not coefficients.size or coefficients.size % rows or intercepts.size not in (0, 1, rows):
         given = f"{coefficients.size} coefficients and {intercepts.size} intercepts"
@@ -198,33 +190,42 @@ def _linear(builder: Builder, node: NodeRecipe, rows: int) -> Value:
 def _linear_regressor(builder: Builder, node: NodeRecipe) -> None:
     targets = node.attributes.get("targets", 1)
     scores = _linear(builder, node, targets if isinstance(targets, int) else 0)
-    builder.keep_results(node, _transformed(builder, node, scores))
+    builder.keep_results(node, transformed(builder, node, scores))
 
 
-def _labels(builder: Builder, node: NodeRecipe, scores: Value, labels: Array) -> Value:
+def class_labels(builder: Builder, node: NodeRecipe, name: str) -> Array:
+    labels = numbers(node, name, "int64")
+    if labels.size < 2:
+        raise builder.refuse(node, f"{labels.size} class labels")
+    return labels
+
+
+def best(builder: Builder, node: NodeRecipe, scores: Value, labels: Array) -> Value:
     place = builder.helper(node, "ArgMax", scores, axis=1, keepdims=0)
     return builder.helper(node, "Gather", labels, place)
 
 
+def _keep_class(builder: Builder, node: NodeRecipe, scores: Value, labels: Array) -> None:
+    """The label of the largest score, and all scores."""
+    scores = transformed(builder, node, scores)
+    builder.keep_results(node, best(builder, node, scores, labels), scores)
+
+
 def _linear_classifier(builder: Builder, node: NodeRecipe) -> None:
-    _no_strings(builder, node)
-    labels = numbers(node, "classlabels_ints", "int64")
-    if labels.size < 2:
-        raise builder.refuse(node, f"{labels.size} class labels")
+    labels = class_labels(builder, node, "classlabels_ints")
     intercepts = numbers(node, "intercepts")
     one_row = labels.size == 2 and intercepts.size == 1
     scores = _linear(builder, node, 1 if one_row else labels.size)
     if one_row:
         scores = builder.helper(node, "Concat", builder.helper(node, "Neg", scores), scores, axis=1)
-    scores = _transformed(builder, node, scores)
-    builder.keep_results(node, _labels(builder, node, scores, labels), scores)
+    _keep_class(builder, node, scores, labels)
 
 
 # ---- trees
 
 
 def _trees(builder: Builder, node: NodeRecipe, ensemble: Ensemble, targets: int, **attributes: Any) -> Value:
-    x = _real(builder, node, _only(builder, node))
+    x = real(builder, node, only(builder, node))
     arrays = (ensemble.nodes, ensemble.entries, ensemble.roots)
     return builder.helper(node, "pumice::TreeEnsemble", x, *arrays, depth=ensemble.depth, targets=targets, **attributes)
 
@@ -239,15 +240,12 @@ def _tree_ensemble_regressor(builder: Builder, node: NodeRecipe) -> None:
     ensemble = ensemble_of_attributes(node, "target")
     fold = node.attributes.get("aggregate_function", "SUM")
     scores = _trees(builder, node, ensemble, targets if isinstance(targets, int) else 0, aggregate_function=fold)
-    builder.keep_results(node, _transformed(builder, node, _with_base(builder, node, scores)))
+    builder.keep_results(node, transformed(builder, node, _with_base(builder, node, scores)))
 
 
 def _tree_ensemble_classifier(builder: Builder, node: NodeRecipe) -> None:
     """Where all weights are of one class they tell of the second of two."""
-    _no_strings(builder, node)
-    labels = numbers(node, "classlabels_int64s", "int64")
-    if labels.size < 2:
-        raise builder.refuse(node, f"{labels.size} class labels")
+    labels = class_labels(builder, node, "classlabels_int64s")
     ensemble = ensemble_of_attributes(node, "class")
     binary = labels.size == 2 and len(np.unique(ensemble.entries[:, 0])) == 1
     if binary:
@@ -259,8 +257,7 @@ def _tree_ensemble_classifier(builder: Builder, node: NodeRecipe) -> None:
             one = builder.helper(node, "CastLike", np.array(1, np.float32), scores)
             of_first = builder.helper(node, "Add", one, of_first)
         scores = builder.helper(node, "Concat", of_first, scores, axis=1)
-    scores = _transformed(builder, node, scores)
-    builder.keep_results(node, _labels(builder, node, scores, labels), scores)
+    _keep_class(builder, node, scores, labels)
 
 
 _FOLDS = ("AVERAGE", "SUM", "MIN", "MAX")
@@ -281,93 +278,7 @@ def _tree_ensemble(builder: Builder, node: NodeRecipe) -> None:
     fold = chosen["aggregate_function"]
     scores = _trees(builder, node, ensemble, targets if isinstance(targets, int) else 0, aggregate_function=fold)
     transform = node._replace(attributes={"post_transform": chosen["post_transform"]})
-    builder.keep_results(node, _transformed(builder, transform, scores))
-
-
-# ---- support vectors
-
-
-def _svm_regressor(builder: Builder, node: NodeRecipe) -> None:
-    """Sums over support vectors of the coefficient times what the kernel makes of the vector and x."""
-    x = _real(builder, node, _only(builder, node))
-    coefficients, vectors, rho = numbers(node, "coefficients"), numbers(node, "support_vectors"), numbers(node, "rho")
-    parameters = np.concatenate([numbers(node, "kernel_params"), np.zeros(3, np.float32)])[:3]
-    count = node.attributes.get("n_supports", 0)
-    if not isinstance(count, int) or not coefficients.size or rho.size != 1 or (count and vectors.size % count):
-        raise graph_error("node", node.name, "expected coefficients, one rho and 'support_vectors' of one length")
-    if count:
-        kernel = _svm_kernel(builder, node, x, vectors.reshape(count, -1), parameters)
-        weights = coefficients.reshape(count, 1)
-    else:
-        kernel, weights = x, coefficients.reshape(-1, 1)
-    sums = builder.helper(node, "MatMul", kernel, builder.helper(node, "CastLike", weights, kernel))
-    scores = builder.helper(node, "Add", sums, builder.helper(node, "CastLike", rho, sums))
-    if node.attributes.get("one_class", 0):
-        ones = (builder.helper(node, "CastLike", np.array(v, np.float32), scores) for v in (1, -1))
-        zero = builder.helper(node, "CastLike", np.array(0, np.float32), scores)
-        scores = builder.helper(node, "Where", builder.helper(node, "Greater", scores, zero), *ones)
-    builder.keep_results(node, _transformed(builder, node, scores))
-
-
-def _svm_kernel(builder: Builder, node: NodeRecipe, x: Value, vectors: Array, parameters: Array) -> Value:
-    """[rows, support vectors]"""
-
-    def helper(op: str, *inputs: Any, **attributes: Any) -> Value:
-        like = [builder.helper(node, "CastLike", v, x) if isinstance(v, np.ndarray) else v for v in inputs]
-        return builder.helper(node, op, *like, **attributes)
-
-    gamma, constant, degree = (np.array(v, np.float32) for v in parameters)
-    kind = node.attributes.get("kernel_type", "LINEAR")
-    if kind == "RBF":
-        apart = helper("Sub", builder.helper(node, "Unsqueeze", x, np.array([1])), vectors)
-        squares = builder.helper(node, "ReduceSumSquare", apart, np.array([2]), keepdims=0)
-        return helper("Exp", helper("Mul", squares, np.array(-gamma)))
-    product = helper("MatMul", x, np.ascontiguousarray(vectors.T))
-    if kind == "LINEAR":
-        return product
-    if kind not in ("POLY", "SIGMOID"):
-        raise graph_error(
-            "node", node.name, f"attribute 'kernel_type': expected LINEAR, POLY, RBF or SIGMOID, given {kind!r}"
-        )
-    linear = helper("Add", helper("Mul", product, gamma), constant)
-    return helper("Pow", linear, degree) if kind == "POLY" else helper("Tanh", linear)
-
-
-def _svm_classifier(builder: Builder, node: NodeRecipe) -> None:
-    """One score for each pair of classes, by the support vectors of both; the class that wins most pairs."""
-    _no_strings(builder, node)
-    x = _real(builder, node, _only(builder, node))
-    labels, counts = numbers(node, "classlabels_ints", "int64"), numbers(node, "vectors_per_class", "int64")
-    vectors, rho = numbers(node, "support_vectors"), numbers(node, "rho")
-    if not counts.size or numbers(node, "prob_a").size or node.attributes.get("post_transform", "NONE") != "NONE":
-        raise builder.refuse(node, "linear weights, probabilities or a post_transform")
-    total, pairs = int(counts.sum()), [(i, j) for i in range(labels.size) for j in range(i + 1, labels.size)]
-    coefficients = numbers(node, "coefficients")
-    fits = labels.size == counts.size >= 2 and total > 0 and vectors.size % total == 0 and rho.size == len(pairs)
-    if not fits or coefficients.size != total * (labels.size - 1):
-        raise graph_error(
-            "node", node.name, "expected support vectors, coefficients and rho of all classes, given others"
-        )
-    ends = np.cumsum(counts)
-    weights = np.zeros((total, len(pairs)), np.float32)
-    rows = coefficients.reshape(-1, total)
-    wins, losses = np.zeros((2, len(pairs), labels.size), np.float32)
-    for k, (i, j) in enumerate(pairs):
-        for one, other in ((i, j - 1), (j, i)):
-            own = slice(ends[one] - counts[one], ends[one])
-            weights[own, k] = rows[other, own]
-        wins[k, i] = losses[k, j] = 1
-    parameters = np.concatenate([numbers(node, "kernel_params"), np.zeros(3, np.float32)])[:3]
-    kernel = _svm_kernel(builder, node, x, vectors.reshape(total, -1), parameters)
-    scores = builder.helper(node, "MatMul", kernel, builder.helper(node, "CastLike", weights, kernel))
-    scores = builder.helper(node, "Add", scores, builder.helper(node, "CastLike", rho, scores))
-    zero = builder.helper(node, "CastLike", np.array(0, np.float32), scores)
-    won = builder.helper(node, "Cast", builder.helper(node, "Greater", scores, zero), to=FLOAT)
-    votes = builder.helper(node, "Add", builder.helper(node, "MatMul", won, wins - losses), losses.sum(0))
-    label = _labels(builder, node, votes, labels)
-    if labels.size == 2:
-        scores = builder.helper(node, "Concat", builder.helper(node, "Neg", scores), scores, axis=1)
-    builder.keep_results(node, label, scores)
+    builder.keep_results(node, transformed(builder, transform, scores))
 
 
 def _refused(why: str) -> Callable[[Builder, NodeRecipe], None]:
@@ -383,6 +294,7 @@ ML_NODES: dict[str, Callable[[Builder, NodeRecipe], None]] = {
     for name, add in (
         ("ArrayFeatureExtractor", _array_feature_extractor),
         ("Binarizer", _binarizer),
+        ("CategoryMapper", _label_encoder),
         ("FeatureVectorizer", _feature_vectorizer),
         ("Imputer", _imputer),
         ("LabelEncoder", _label_encoder),
@@ -390,8 +302,6 @@ ML_NODES: dict[str, Callable[[Builder, NodeRecipe], None]] = {
         ("LinearRegressor", _linear_regressor),
         ("Normalizer", _normalizer),
         ("OneHotEncoder", _one_hot_encoder),
-        ("SVMClassifier", _svm_classifier),
-        ("SVMRegressor", _svm_regressor),
         ("Scaler", _scaler),
         ("TreeEnsemble", _tree_ensemble),
         ("TreeEnsembleClassifier", _tree_ensemble_classifier),

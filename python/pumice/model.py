@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ._pumice import Context, DeviceInfo, StateError
 from .context import default_context
-from .element_types import Array, numpy_dtype
+from .element_types import Array, array_of, numpy_dtype
 from .errors import binding_error
 from .graph_cache import load_graph
 from .log import forward_log
@@ -19,10 +19,11 @@ from .model_file import Folder, Source, reread
 from .model_report import ModelReport
 from .model_values import ModelValue, Packing, sizes_text
 from .progress import Progress
+from .string_table import CallStrings, StringTable
 
 if TYPE_CHECKING:
     from ._pumice import Program, ProgramRun
-    from .recipe import InputRecipe
+    from .recipe import InputRecipe, Overridable
 
 _MOST_SIGNATURES = 256  # shapes and dtypes of arguments that are remembered as checked
 
@@ -70,9 +71,10 @@ def _outputs(names: tuple[str, ...], values: tuple[Array, ...]) -> Outputs:
 class ModelRun:
     """One execution in flight or finished, started by Model.run_async."""
 
-    def __init__(self, run: ProgramRun, model: Model) -> None:
+    def __init__(self, run: ProgramRun, model: Model, strings: CallStrings | None) -> None:
         self._run = run
         self._model = model
+        self._strings = strings
 
     @property
     def done(self) -> bool:
@@ -89,7 +91,7 @@ class ModelRun:
 
     def result(self, timeout: float | None = None) -> Any:
         """Waits, then what the call of the model would have returned."""
-        return self._model._results(self._run.result(timeout))
+        return self._model._results(self._run.result(timeout), self._strings)
 
 
 def _dimensions(shape: Any, names: Any) -> tuple[int | str | None, ...] | None:
@@ -128,8 +130,11 @@ class Model:
     seed: 0 to 2**64 - 1, of the random numbers that the model makes, see Model.seed.
     fuse: whether nodes become parts of others, or the names of the fusions that may, of `fusions()`; report() says what became of each
     node. Raises Error for another name.
+    overridable: names of initializers that the file lists among its inputs too, or True for all of them: a call may then give them,
+    by name, and uses the initializer where it does not. They stand in Model.overridable. Such a value is read at each call, so that
+    nothing that depends on it is computed beforehand; without this all initializers are constants.
     Raises UnsupportedError with every unsupported node, operator and element type; GraphError where it is not a valid model;
-    FileNotFoundError.
+    BindingError for an initializer that is no input; FileNotFoundError.
     """
 
     def __init__(
@@ -142,10 +147,13 @@ class Model:
         progress: bool = True,
         seed: int | None = None,
         fuse: bool | Sequence[str] = True,
+        overridable: Overridable = False,
     ) -> None:
         source = reread(source)
+        if isinstance(overridable, str):
+            raise binding_error("K4", overridable, "a list of names", "one name", kind="overridable")
         with Progress("nodes", progress) as bar:
-            graph, recipe = load_graph(source, folder, bar if bar.shown else None)
+            graph, recipe = load_graph(source, folder, bar if bar.shown else None, overridable)
             context = default_context() if context is None else context
             program: Program = graph.compile(context, precision, fuse=fuse, progress=bar.phase if bar.shown else None)
         self.source, self.folder = source, folder
@@ -159,12 +167,24 @@ class Model:
         declared = {value.name: value for value in recipe.outputs}
         results = [_declared(self._value(value), declared.get(value.name)) for value in program.outputs]
         packing = Packing(
-            [one.name for one in recipe.inputs], self._tensors, [one.name for one in recipe.outputs], results, seed
+            [one.name for one in recipe.inputs],
+            self._tensors,
+            [one.name for one in recipe.outputs],
+            results,
+            seed,
+            StringTable(recipe.strings),
+            recipe.string_values,
         )
-        self.inputs, self.outputs = packing.inputs, packing.outputs
+        needed = len(packing.inputs) - len(recipe.defaults)
+        self.inputs, self.outputs = packing.inputs[:needed], packing.outputs
+        self.overridable = packing.inputs[needed:]  # initializers that a call may give as well
+        self._defaults = {one.name: array_of(one.raw, one.dtype, one.shape) for one in recipe.defaults.values()}
+        for name in set(recipe.string_values).intersection(self._defaults):
+            self._defaults[name] = packing.call_strings().decoded(self._defaults[name])
+        self._fixed = set(recipe.overridable).difference(self._defaults)
         self._packing = packing if packing.needed else None
         self._random = packing.random
-        self._input_count = len(self.inputs)
+        self._input_count = len(packing.inputs)
         self._single = len(self.outputs) == 1
         self._outputs = Outputs.named(tuple(value.name for value in self.outputs))
         self._checked: set[tuple[Any, ...]] = set()
@@ -178,14 +198,17 @@ class Model:
         """Runs the model and waits: one output gives an array, several give Outputs.
 
         Inputs in graph order or by name, with exactly the dtypes of `inputs`; a sequence is a list of arrays, and an optional value
-        may be None. loop_timeout: seconds for each Loop and Scan from
-        each time that it is entered, at most 15; None: no limit, as ONNX knows none. Raises BindingError naming the input,
-        TimeoutError.
+        may be None. Strings are arrays of str, given as NumPy's own or as objects, and come back as objects. What `overridable` names
+        has a default, and comes behind the others. loop_timeout: seconds for each Loop and Scan from each time that it is entered, at
+        most 15; None: no limit, as ONNX knows none. Raises BindingError naming the input, TimeoutError.
         """
-        results = self._call(self.arguments(*arrays, **by_name), None, loop_timeout)
-        forward_log()
         if self._packing:
-            return self._results(results)
+            strings = self._packing.call_strings()
+            results = self._call(self._arguments(arrays, by_name, strings), None, loop_timeout)
+            forward_log()
+            return self._results(results, strings)
+        results = self._call(self._arguments(arrays, by_name), None, loop_timeout)
+        forward_log()
         return results[0] if self._single else self._outputs(results)
 
     def run_async(
@@ -195,27 +218,32 @@ class Model:
 
         Arguments as of a call.
         """
-        run = ModelRun(self.program.run_async(self.arguments(*arrays, **by_name), loop_timeout), self)
+        strings = self._packing.call_strings() if self._packing else None
+        run = self.program.run_async(self._arguments(arrays, by_name, strings), loop_timeout)
         forward_log()
-        return run
+        return ModelRun(run, self, strings)
 
-    def _results(self, results: tuple[Array, ...]) -> Any:
-        if self._packing:
-            results = self._packing.gathered(results)
+    def _results(self, results: tuple[Array, ...], strings: CallStrings | None) -> Any:
+        if self._packing and strings:
+            results = self._packing.gathered(results, strings)
         return results[0] if self._single else self._outputs(results)
 
     # ---- arguments
 
     def arguments(self, *arrays: npt.ArrayLike, **by_name: npt.ArrayLike) -> tuple[Array, ...]:
-        """Checked, in graph order, as arrays; of a sequence or an optional value its parts.
+        """Checked, in graph order, as arrays; of a sequence or an optional value its parts, of strings their places in a table.
 
         Raises BindingError naming the input, what it expects and what it was given.
         """
-        given: tuple[Any, ...] = arrays
+        return self._arguments(arrays, by_name, self._packing.call_strings() if self._packing else None)
+
+    def _arguments(
+        self, given: tuple[Any, ...], by_name: Mapping[str, Any], strings: CallStrings | None = None
+    ) -> tuple[Array, ...]:
         if by_name or len(given) != self._input_count:
             given = self._arranged(given, by_name)
-        if self._packing:
-            given = self._packing.parts(given)
+        if strings and self._packing:
+            given = self._packing.parts(given, strings)
         for value in given:
             if type(value) is not np.ndarray:
                 given = tuple(self._array(value, i) for i, value in enumerate(given))
@@ -230,27 +258,31 @@ class Model:
 
     def named(self, *arrays: Any, **by_name: Any) -> dict[str, Any]:
         """The inputs by name, as they are given. Raises BindingError where one is missing or too many."""
-        return dict(zip((value.name for value in self.inputs), self._arranged(arrays, by_name), strict=True))
+        names = (value.name for value in (*self.inputs, *self.overridable))
+        return dict(zip(names, self._arranged(arrays, by_name), strict=True))
 
     def packed_outputs(self, values: Mapping[str, Any]) -> dict[str, Array]:
         """Of outputs that are sequences or optional values, the tensors that the program makes of such values."""
         return self._packing.result_parts(values) if self._packing else {}
 
     def _arranged(self, given: tuple[Any, ...], by_name: Mapping[str, Any]) -> tuple[Any, ...]:
-        names = [value.name for value in self.inputs]
+        names = [value.name for value in (*self.inputs, *self.overridable)]
         if len(given) > len(names):
             raise binding_error("K4", "", f"{len(names)} ({', '.join(names)})", str(len(given)))
         found = dict(zip(names, given, strict=False))
         for name, value in by_name.items():
             if name not in names:
-                raise binding_error("K4", name, f"one of the inputs {', '.join(names)}", f"'{name}'")
+                hint = ""
+                if name in self._fixed:
+                    hint = f"an initializer, which is a constant unless it is loaded with overridable=['{name}']"
+                raise binding_error("K4", name, f"one of the inputs {', '.join(names)}", f"'{name}'", hint)
             if name in found:
                 raise binding_error("K4", name, "one value", "one by position and one by name")
             found[name] = value
         for value in self.inputs:
             if value.name not in found:
                 raise binding_error("K3", value.name, f"an array ({value})", "nothing")
-        return tuple(found[name] for name in names)
+        return tuple(found[name] if name in found else self._defaults[name] for name in names)
 
     def _array(self, value: Any, index: int) -> Array:
         expected = self._tensors[index]

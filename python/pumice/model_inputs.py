@@ -41,6 +41,8 @@ def _check_tensors(model: Model) -> None:
 
 
 def _random(value: ModelValue, chosen: dict[str, int], random: np.random.Generator) -> Array:
+    if value.dtype == object:
+        raise InputError(f"input '{value.name}' holds strings: give it with --input")
     if value.shape is None:
         raise InputError(f"input '{value.name}' is of unknown rank: give it with --input")
     shape = []

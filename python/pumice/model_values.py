@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from .compounds import Kind, packed_arrays, unpacked_arrays
 from .element_types import Array
 from .errors import binding_error
 from .random_nodes import RANDOM_STATE, RandomState
+from .string_table import CallStrings, StringTable
 
 
 def sizes_text(shape: Sequence[int | str | None]) -> str:
@@ -20,8 +21,8 @@ def sizes_text(shape: Sequence[int | str | None]) -> str:
 class ModelValue(NamedTuple):
     """An input or output: a size is a number, a symbolic name, or None where it is unknown; no shape: unknown rank.
 
-    kind: "tensor", or what holds tensors of the dtype, and has no shape: "sequence" (a list of arrays), "optional" (an array or
-    None), "optional sequence".
+    dtype: that of objects for strings. kind: "tensor", or what holds tensors of the dtype, and has no shape: "sequence" (a list of
+    arrays), "optional" (an array or None), "optional sequence".
     """
 
     name: str
@@ -30,14 +31,15 @@ class ModelValue(NamedTuple):
     kind: str = "tensor"
 
     def __str__(self) -> str:
+        dtype = "string" if self.dtype == object else str(self.dtype)
         if self.kind != "tensor":
-            return f"{self.name}: {self.kind} of {self.dtype}"
-        return f"{self.name}: {self.dtype}{'[...]' if self.shape is None else sizes_text(self.shape)}"
+            return f"{self.name}: {self.kind} of {dtype}"
+        return f"{self.name}: {dtype}{'[...]' if self.shape is None else sizes_text(self.shape)}"
 
 
 class Packing:
-    """Sequences and optional values among the inputs and outputs, and the tensors that a program has for them; the state of random
-    numbers, which a program takes as its last input.
+    """Sequences, optional values and strings among the inputs and outputs, and the tensors that a program has for them; the state of
+    random numbers, which a program takes as its last input.
 
     Both are given by the names that the model has, and the program's tensors in the same order.
     """
@@ -49,18 +51,34 @@ class Packing:
         outputs: list[str],
         results: list[ModelValue],
         seed: int | None,
+        strings: StringTable,
+        string_values: Collection[str],
     ) -> None:
         self.random = RandomState(seed) if any(value.name == RANDOM_STATE for value in given) else None
         self._given, self.inputs = _grouped([name for name in inputs if name != RANDOM_STATE], given)
         self._results, self.outputs = _grouped(outputs, results)
         compound = any(kind.compound for kind in [*self._given, *self._results])
-        self.needed = compound or self.random is not None
+        self.needed = compound or self.random is not None or bool(string_values)
+        self._strings = strings
+        self._places = {value.name: value for value in (*self.inputs, *self.outputs) if value.name in string_values}
+        self.inputs, self.outputs = (
+            [value._replace(dtype=np.dtype(object)) if value.name in self._places else value for value in values]
+            for values in (self.inputs, self.outputs)
+        )
 
-    def parts(self, values: Sequence[Any]) -> tuple[Any, ...]:
+    def call_strings(self) -> CallStrings:
+        """Of one call, for its arguments and its results."""
+        return CallStrings(self._strings)
+
+    def parts(self, values: Sequence[Any], strings: CallStrings) -> tuple[Any, ...]:
         """Raises BindingError naming the input."""
-        given = zip(values, self._given, self.inputs, strict=True)
-        parts = tuple(part for value, kind, expected in given for part in _parts(value, kind, expected))
-        return (*parts, self.random.next()) if self.random else parts
+        parts: list[Any] = []
+        for value, kind, expected in zip(values, self._given, self.inputs, strict=True):
+            if places := self._places.get(expected.name):
+                parts += _parts(strings.encoded(value, expected.name), kind, places)
+            else:
+                parts += _parts(value, kind, expected)
+        return (*parts, self.random.next()) if self.random else tuple(parts)
 
     def result_parts(self, values: Mapping[str, Any]) -> dict[str, Array]:
         """Of those outputs by name that are no tensors."""
@@ -70,12 +88,14 @@ class Packing:
                 made.update(zip(kind.names(expected.name), _parts(values[expected.name], kind, expected), strict=True))
         return made
 
-    def gathered(self, results: tuple[Array, ...]) -> tuple[Any, ...]:
+    def gathered(self, results: tuple[Array, ...], strings: CallStrings) -> tuple[Any, ...]:
         left = iter(results)
         made: list[Any] = []
-        for kind in self._results:
+        for kind, expected in zip(self._results, self.outputs, strict=True):
             has = bool(next(left)[0]) if kind.optional else True
             value = unpacked_arrays(next(left), next(left), next(left)) if kind.sequence else next(left)
+            if expected.name in self._places:
+                value = strings.decoded(value)
             made.append(value if has else None)
         return tuple(made)
 

@@ -71,8 +71,6 @@ def _counts(builder: Builder, node: NodeRecipe, x: Value, width: int, grams: Arr
 
 def add_tf_idf(builder: Builder, node: NodeRecipe) -> None:
     """Counts (TF), weights of what is there (IDF), or both multiplied."""
-    if "pool_strings" in node.attributes:
-        raise builder.refuse(node, "texts as 'pool_strings'")
     (x,) = builder.operands(node, 1, 1)
     width = x.shape[-1] if x.shape else None
     if width is None or x.shape is None or len(x.shape) not in (1, 2):

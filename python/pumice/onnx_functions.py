@@ -18,22 +18,28 @@ from onnx import AttributeProto, FunctionProto, ModelProto, TypeProto
 
 from .errors import graph_error
 from .node_names import node_names
+from .onnx_tensor import DTYPES
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
     Schema: TypeAlias = Any  # onnx.defs.OpSchema, whose stub knows nothing of functions
-    Claimed: TypeAlias = Callable[[str, str], bool]  # operator, domain: whether the engine has it
+    Claimed: TypeAlias = Callable[
+        [str, str, str], bool
+    ]  # operator, domain, element type of its first input: whether the engine has it
 
 _DOMAIN = "pumice.functions"
 _DEEPEST = 16  # functions in functions
 _NEWEST_SET = (1 << 31) - 1  # that can be asked for
+_MAKES_TYPES = ("Cast", "Constant", "ConstantOfShape")
 _SMALL = 64  # elements of a tensor that may tell of shapes
+_ANY, _RARE = "", "float64"  # as element types: whatever it is; the one that not all have that are claimed
 
 
 def expanded(model: ModelProto, claimed: Claimed, name: str, *, in_place: bool = False) -> ModelProto:
     """A model like it, without calls of its own functions, and without nodes that ONNX defines by a function but those that are
-    claimed and those of whose inputs no types can be told. The model itself where it has none, or in_place. Raises GraphError.
+    claimed for their element type and those of whose inputs no types can be told. The model itself where it has none, or in_place.
+    Raises GraphError.
     """
     if not model.functions and not _has_function_nodes(model, claimed):
         return model
@@ -119,10 +125,10 @@ def _graphs(graph: GraphProto | FunctionProto) -> Iterator[GraphProto | Function
             yield from _graphs(inner)
 
 
-def _schema(node: NodeProto, versions: dict[str, int], claimed: Claimed) -> Schema | None:
+def _schema(node: NodeProto, versions: dict[str, int], claimed: Claimed, dtype: str) -> Schema | None:
     """Of a node that is to be expanded."""
     domain = "" if node.domain == "ai.onnx" else node.domain
-    if domain not in versions or claimed(node.op_type, domain) or not onnx.defs.has(node.op_type, domain):
+    if domain not in versions or claimed(node.op_type, domain, dtype) or not onnx.defs.has(node.op_type, domain):
         return None
     schema = schema_of(node.op_type, versions[domain], domain)
     return schema if schema and (schema.has_function or schema.has_context_dependent_function) else None
@@ -130,7 +136,22 @@ def _schema(node: NodeProto, versions: dict[str, int], claimed: Claimed) -> Sche
 
 def _has_function_nodes(model: ModelProto, claimed: Claimed) -> bool:
     versions = _versions(model)
-    return any(_schema(node, versions, claimed) for graph in _graphs(model.graph) for node in graph.node)
+    dtype = _RARE if _has_doubles(model.graph) else _ANY
+    return any(_schema(node, versions, claimed, dtype) for graph in _graphs(model.graph) for node in graph.node)
+
+
+def _has_doubles(graph: GraphProto) -> bool:
+    double = onnx.TensorProto.DOUBLE
+    return (
+        any(value.type.tensor_type.elem_type == double for value in graph.input)
+        or any(tensor.data_type == double for tensor in graph.initializer)
+        or any(node.op_type in _MAKES_TYPES for inner in _graphs(graph) for node in inner.node if _names(node, double))
+    )
+
+
+def _names(node: NodeProto, dtype: int) -> bool:
+    """Whether an attribute is, or has, that element type."""
+    return any(attribute.i == dtype or attribute.t.data_type == dtype for attribute in node.attribute)
 
 
 def _make_calls(model: ModelProto, claimed: Claimed) -> bool:
@@ -146,7 +167,8 @@ def _make_calls(model: ModelProto, claimed: Claimed) -> bool:
             types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
     for graph in _graphs(model.graph):
         for node, name in zip(graph.node, node_names(graph), strict=True):
-            schema = _schema(node, versions, claimed)
+            first = types.get(node.input[0]) if node.input else None
+            schema = _schema(node, versions, claimed, DTYPES.get(first.tensor_type.elem_type, _ANY) if first else _ANY)
             body = schema and _body(node, schema, versions[schema.domain], types)
             if not schema or not body:
                 continue

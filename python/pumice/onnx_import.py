@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from . import _pumice
 from .contrib_nodes import rewritten
 from .control_nodes import CONTROL_NODES
 from .element_types import Array, Bytes
-from .errors import graph_error
+from .errors import binding_error, graph_error
 from .model_file import ModelFile
 from .node_names import node_names
 from .node_order import in_order, needed
@@ -28,10 +29,12 @@ from .recipe import (
     InputRecipe,
     NodeRecipe,
     NotExpressible,
+    Overridable,
     Recipe,
     Sizes,
     without_trailing_gaps,
 )
+from .string_nodes import STRING, packed, without_strings
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, TypeProto, ValueInfoProto
@@ -55,9 +58,18 @@ def parse(file: ModelFile, whole: bool = False) -> ModelProto:
     return expanded(model, _is_claimed, file.name, in_place=file.proto is None)
 
 
-def _is_claimed(op: str, domain: str) -> bool:
+def _is_claimed(op: str, domain: str, dtype: str) -> bool:
+    """Without a dtype: for any."""
     named = f"{domain}::{op}" if domain else op
+    if dtype and named in _input_dtypes() and named not in CONTROL_NODES:
+        return dtype in _input_dtypes()[named]
     return _pumice.has_operator(op, domain) or named in CONTROL_NODES or named in UPGRADES
+
+
+@functools.cache
+def _input_dtypes() -> dict[str, set[str]]:
+    """Of the first input of each operator of the engine."""
+    return {row.name: set(row.inputs[0].dtypes) for row in _pumice.operators() if row.inputs}
 
 
 def _check_text(message: Any, file: ModelFile) -> None:
@@ -204,7 +216,12 @@ class _Importer:
     """One graph on its way into a Recipe; a subgraph where there is one around it."""
 
     def __init__(
-        self, graph: GraphProto, versions: dict[str, int], file: ModelFile, outer: _Importer | None = None
+        self,
+        graph: GraphProto,
+        versions: dict[str, int],
+        file: ModelFile,
+        outer: _Importer | None = None,
+        wanted: Overridable = False,
     ) -> None:
         self.graph = graph
         self.file = file
@@ -216,6 +233,9 @@ class _Importer:
         self.unsupported: list[str] = []
         self.constants: dict[str, ConstantRecipe] = {}
         self.inputs: list[InputRecipe] = []
+        self.wanted = wanted
+        self.overridable: list[str] = []
+        self.defaults: dict[str, ConstantRecipe] = {}
         self.refused: dict[str, str] = {}  # constants that a Recipe cannot hold, and why
         self.known: set[str] = set() if outer else {RANDOM_STATE}  # inputs and constants, also those refused
         self.streams: Iterator[int] = outer.streams if outer else itertools.count(1)
@@ -249,7 +269,8 @@ class _Importer:
             self.refused[name] = f"{what}: {reason}"
 
     def read_inputs(self) -> None:
-        """An input with an initializer is a constant."""
+        """An input with an initializer is a constant, unless it is to be an input."""
+        with_defaults: list[InputRecipe] = []
         seen: set[str] = set()
         for info in self.graph.input:
             if not info.name or info.name in seen:
@@ -258,13 +279,32 @@ class _Importer:
             if info.name in self.known:
                 if self.outer:
                     raise graph_error("input", info.name, "of a subgraph is an initializer too")
+                if info.name in self.constants:
+                    self.overridable.append(info.name)
+                    if self.wanted is True or (self.wanted and info.name in self.wanted):
+                        with_defaults.append(self._with_default(info))
                 continue
             try:
                 is_open = self.outer is not None and info.type.WhichOneof("value") is None
                 self.inputs.append(InputRecipe(info.name, "", None, []) if is_open else _value(info))
             except NotExpressible as reason:
                 self.unsupported.append(f"input '{info.name}': {reason}")
+        self.inputs += with_defaults
         self.known |= seen
+        for name in self.wanted or () if self.wanted is not True else ():
+            if name not in self.defaults:
+                known = ", ".join(self.overridable) or "of which there are none"
+                raise binding_error("K4", name, f"an initializer that is an input too: {known}", f"'{name}'")
+
+    def _with_default(self, info: ValueInfoProto) -> InputRecipe:
+        given = self.defaults[info.name] = self.constants.pop(info.name)
+        declared = _value(info)
+        sizes = zip(declared.shape or (), given.shape, strict=False)
+        fits = declared.shape is None or len(declared.shape) == len(given.shape)
+        if declared.dtype != given.dtype or not fits or any(size not in (None, own) for size, own in sizes):
+            expected, found = f"{declared.dtype}{declared.shape or ''}", f"{given.dtype}{given.shape}"
+            raise graph_error("input", info.name, f"expected an initializer of {expected}, given {found}")
+        return declared
 
     def read_nodes(self) -> Iterator[NodeRecipe]:
         for node, name in zip(self.graph.node, node_names(self.graph), strict=True):
@@ -302,7 +342,10 @@ class _Importer:
         except NotExpressible as reason:
             self.refused[output] = f"node '{name}': {reason}"
         else:
-            self.constants[output] = ConstantRecipe(output, str(array.dtype), list(array.shape), array.tobytes())
+            strings = array.dtype == object
+            raw = packed(array.reshape(-1).tolist()) if strings else array.tobytes()
+            dtype = STRING if strings else str(array.dtype)
+            self.constants[output] = ConstantRecipe(output, dtype, list(array.shape), raw)
 
     def _numbered(self, node: NodeRecipe) -> NodeRecipe:
         """Nodes of random numbers read the state, and they and loops of them are told apart."""
@@ -405,18 +448,25 @@ class _Importer:
         unsupported = self.unsupported + [reason for name, reason in self.refused.items() if name in used]
         captured = [name for name in dict.fromkeys(reads) if name in from_outside]
         name = self.graph.name or self.file.name
-        return Recipe(name, self.inputs, constants, nodes, outputs, unsupported, captured)
+        made = Recipe(name, self.inputs, constants, nodes, outputs, unsupported, captured)
+        return made._replace(overridable=self.overridable, defaults=self.defaults)
 
 
 def _constant_value(name: str, value: Attribute) -> Array:
     if name in ("value_float", "value_floats") and isinstance(value, float | list):
         return np.array(value, np.float32)
+    if name in ("value_string", "value_strings") and isinstance(value, str | list):
+        return np.array(value, object)
     if name in ("value_int", "value_ints") and isinstance(value, int | list):
         return np.array(value, np.int64)
     raise NotExpressible(f"Constant with the attribute '{name}'")
 
 
-def recipe_of(model: ModelProto, file: ModelFile) -> Recipe:
-    """What a parsed model says. Raises GraphError where it breaks a rule; what is not supported stands in the Recipe."""
-    recipe = _Importer(model.graph, opsets(model), file).recipe()
+def recipe_of(model: ModelProto, file: ModelFile, overridable: Overridable = False) -> Recipe:
+    """What a parsed model says; `overridable`: initializers that are to be inputs. What is not supported stands in the Recipe.
+
+    Raises GraphError where the model breaks a rule, BindingError for an initializer that is no input.
+    """
+    recipe = _Importer(model.graph, opsets(model), file, wanted=overridable).recipe()
+    recipe = without_strings(recipe)
     return recipe._replace(metadata={entry.key: entry.value for entry in model.metadata_props})

@@ -10,6 +10,7 @@ from .errors import graph_error
 from .model_file import ModelFile
 from .onnx_skeleton import OWN_FILE
 from .recipe import ConstantRecipe, NotExpressible, Place
+from .string_nodes import STRING, packed
 
 _MOST_ELEMENTS = 1 << 40  # on an axis
 _MOST_DENSE_BYTES = 1 << 28  # of a sparse tensor: a few bytes of a file may say how large it is
@@ -26,6 +27,7 @@ DTYPES = {
     for name, onnx_name in ((dtype, _NAMES.get(dtype, dtype.replace("_", "").upper())) for dtype in BITS)
     if hasattr(TensorProto, onnx_name)
 }
+DTYPES[TensorProto.STRING] = STRING
 # The field of a TensorProto that holds the elements where raw_data does not, and NumPy's type of its bits.
 _FIELDS = {
     "float32": ("float_data", "float32"),
@@ -81,6 +83,18 @@ def _external_bytes(tensor: TensorProto, expected: int, file: ModelFile) -> tupl
     return memoryview(data)[offset : offset + length], Place("" if own else location, offset)
 
 
+def _strings(tensor: TensorProto, shape: list[int]) -> bytes:
+    given = tensor.string_data
+    if len(given) != element_count(shape):
+        raise graph_error(
+            "tensor", tensor.name, f"expected {element_count(shape)} elements in string_data, given {len(given)}"
+        )
+    try:
+        return packed([text.decode() for text in given])
+    except UnicodeDecodeError:
+        raise graph_error("tensor", tensor.name, "expected strings of UTF-8, given others") from None
+
+
 def sparse_constant_of(sparse: SparseTensorProto, name: str, file: ModelFile) -> ConstantRecipe:
     """A sparse tensor with all of its elements. Its indices are of the flat tensor, or a row for each value."""
     values, indices = constant_of(sparse.values, name, file), constant_of(sparse.indices, f"{name} (indices)", file)
@@ -89,7 +103,7 @@ def sparse_constant_of(sparse: SparseTensorProto, name: str, file: ModelFile) ->
         raise graph_error(
             "tensor", name, f"expected sizes from 0 to 2**40 and a row of values, given {shape}, {values.shape}"
         )
-    if BITS[values.dtype] < 8 or byte_count(values.dtype, shape) > _MOST_DENSE_BYTES:
+    if values.dtype == STRING or BITS[values.dtype] < 8 or byte_count(values.dtype, shape) > _MOST_DENSE_BYTES:
         raise NotExpressible(f"a sparse tensor of {values.dtype}{shape}")
     if indices.dtype != "int64" or indices.shape not in ([count], [count, len(shape)]):
         expected = f"int64[{count}] or int64[{count}, {len(shape)}]"
@@ -112,6 +126,8 @@ def constant_of(tensor: TensorProto, name: str, file: ModelFile) -> ConstantReci
         raise graph_error("tensor", name, f"expected sizes from 0 to 2**40, given {shape}")
     if len(shape) > _MOST_AXES:
         raise NotExpressible(f"a tensor of rank {len(shape)}")
+    if dtype == STRING:
+        return ConstantRecipe(name, dtype, shape, _strings(tensor, shape))
     raw, place = _raw_bytes(tensor, dtype, shape, file)
     if len(raw) != byte_count(dtype, shape):
         expected = f"{byte_count(dtype, shape)} bytes for {dtype}{shape}"

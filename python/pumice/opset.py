@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from .batched_scan import unbatched_scan
 from .element_types import Array, numpy_dtype
 from .errors import graph_error
 from .recipe import Attribute, ConstantRecipe, NodeRecipe, NotExpressible, integers, number, without_trailing_gaps
@@ -271,7 +272,7 @@ UPGRADES: dict[str, list[tuple[int, Upgrade]]] = {
     "Pad": [(11, _pad)],
     "Resize": [(11, _resize)],
     "RoiAlign": [(16, _roi_align)],
-    "Scan": [(9, _refused("the form with a batch axis"))],
+    "Scan": [(9, unbatched_scan)],
     "Scatter": [(11, _scatter)],
     "Slice": [(10, _slice)],
     "Split": [(13, _split_sizes), (18, _split_count)],

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 from .element_types import Bytes
 from .errors import graph_error
 
+Overridable: TypeAlias = "bool | Sequence[str]"  # names of initializers; all or none of them
 Sizes: TypeAlias = "list[int | None] | None"  # None for unknown sizes; no list: unknown rank
 
 
@@ -76,6 +77,10 @@ class NodeRecipe(NamedTuple):
 class Recipe(NamedTuple):
     """A whole model or a subgraph. `nodes` are in an order in which they can run; `unsupported` is what it needs beside them and
     cannot have; `captured` are the values of graphs around it that a subgraph reads; `metadata` is what a file says of itself.
+
+    `overridable` are the initializers that the file lists as inputs too; `defaults` are those of them that were asked for: inputs,
+    behind the others, with what they hold where they are not given. `string_values` are the inputs and outputs that are places in
+    `strings`.
     """
 
     name: str
@@ -86,6 +91,10 @@ class Recipe(NamedTuple):
     unsupported: list[str]
     captured: Sequence[str] = ()
     metadata: Mapping[str, str] = MappingProxyType({})
+    overridable: Sequence[str] = ()
+    defaults: Mapping[str, ConstantRecipe] = MappingProxyType({})
+    strings: Sequence[str] = ()
+    string_values: Sequence[str] = ()
 
     @property
     def complete(self) -> bool:

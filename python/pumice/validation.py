@@ -9,7 +9,7 @@ import numpy as np
 
 from ._pumice import Context, Program
 from .element_types import Array
-from .errors import InputError
+from .errors import InputError, unsupported_error
 from .graph_cache import load_graph
 from .log import forward_log
 from .model import Model
@@ -38,7 +38,7 @@ class _Validation:
     """A program that keeps every tensor, the fused program, and the reference beside them."""
 
     def __init__(self, fused: Model) -> None:
-        graph, _ = load_graph(fused.source, fused.folder)
+        graph, _ = load_graph(fused.source, fused.folder, None, [value.name for value in fused.overridable])
         self.fused = fused
         self.precision = fused.precision
         self.every: Program = graph.compile(fused.context, fused.precision, keep_all=True, fuse=False)
@@ -143,6 +143,8 @@ def validate(
     if not isinstance(model, Model):
         with Model(model, context, precision) as loaded:
             return validate(loaded, cases, progress=progress)
+    if strings := [str(value) for value in (*model.inputs, *model.outputs) if value.dtype == object]:
+        raise unsupported_error(f"validation of model '{model.name}'", strings)
     inputs = [_by_name(model, case) for case in cases]
     if not inputs:
         raise InputError("validate: expected at least one case, given none")

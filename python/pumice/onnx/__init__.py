@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .._pumice import Graph
+from ..errors import unsupported_error
 from ..graph_cache import load_graph
 from ..model_file import Folder, Source
 
@@ -14,4 +15,8 @@ def import_graph(source: Source, folder: Folder | None = None) -> Graph:
 
     Raises UnsupportedError with everything that is not supported, GraphError where the model breaks a rule.
     """
-    return load_graph(source, folder)[0]
+    graph, recipe = load_graph(source, folder)
+    if recipe.string_values:
+        what = [f"'{name}': strings, which a Graph has not" for name in recipe.string_values]
+        raise unsupported_error(f"graph of model '{recipe.name}'", what)
+    return graph

@@ -1,0 +1,54 @@
+"""Strings that a call gives and gets, which the device knows by their places in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .errors import binding_error
+
+EXPECTED = "an array of str"
+
+
+class StringTable:
+    """The strings of a model."""
+
+    def __init__(self, strings: Sequence[str]) -> None:
+        self.strings = list(strings)
+        self.places = {text: place for place, text in enumerate(self.strings)}
+
+
+class CallStrings:
+    """Those of a call: the model's, and behind them what it is given."""
+
+    def __init__(self, table: StringTable) -> None:
+        self._table = table
+        self._more: dict[str, int] = {}
+
+    def _place(self, text: str) -> int:
+        known = self._table.places.get(text)
+        return self._more.setdefault(text, len(self._table.strings) + len(self._more)) if known is None else known
+
+    def encoded(self, value: Any, name: str) -> Any:
+        """The places of an array's, or of those in a list. Raises BindingError naming the input where it holds anything else."""
+        if value is None:
+            return None
+        if isinstance(value, list | tuple):
+            return [self.encoded(item, name) for item in value]
+        array = np.asarray(value)
+        texts = array.reshape(-1).tolist()
+        if array.dtype.kind not in "UOT" or not all(isinstance(text, str) for text in texts):
+            given = str(array.dtype) if array.dtype.kind != "O" else "other objects"
+            raise binding_error("K5", name, "an array of str", given)
+        return np.array([self._place(text) for text in texts], np.int64).reshape(array.shape)
+
+    def decoded(self, value: Any) -> Any:
+        """Arrays of objects, each of them a str."""
+        if value is None:
+            return None
+        if isinstance(value, list):
+            return [self.decoded(item) for item in value]
+        every = np.array([*self._table.strings, *self._more], object)
+        return every[value.reshape(-1)].reshape(value.shape)

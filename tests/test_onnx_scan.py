@@ -1,0 +1,139 @@
+"""Scan of ONNX models, against onnx's reference implementation and ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import pumice
+from onnx_flow_models import INT64, check, loops_of, ramp, typed
+from onnx_models import model, node, subgraph, value
+
+
+def scanning(**attributes: Any) -> onnx.ModelProto:
+    """state = state / 2 + a * b for slices a, b; gives the state and a - b."""
+    nodes = [
+        node("Mul", ["a", "b"], ["ab"]),
+        node("Mul", ["s_in", "half"], ["h"]),
+        node("Add", ["h", "ab"], ["s_out"]),
+        node("Identity", ["s_out"], ["states"]),
+        node("Sub", ["a", "b"], ["differences"]),
+    ]
+    names = ["s_out", "states", "differences"]
+    body = subgraph(nodes, [value(name, ["N"]) for name in ("s_in", "a", "b")], [value(name, ["N"]) for name in names])
+    nodes = [node("Scan", ["s", "p", "q"], ["last", "S", "D"], name="scan", body=body, num_scan_inputs=2, **attributes)]
+    inputs = [value(name, ["N"] if name == "s" else ["T", "N"]) for name in "spq"]
+    return typed(model(nodes, inputs, ["last", "S", "D"], {"half": np.array(0.5, np.float32)}))
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"scan_input_directions": [0, 1]},
+        {"scan_input_directions": [1, 0], "scan_output_directions": [1, 0], "scan_output_axes": [1, -1]},
+        {"scan_input_axes": [1, -1], "scan_output_axes": [0, 1]},
+    ],
+)
+def test_a_scan_of_two_inputs(context: pumice.Context, attributes: dict[str, list[int]], known: bool) -> None:
+    transposed = "scan_input_axes" in attributes
+    shape = (3, 5) if transposed else (5, 3)
+    proto = scanning(**attributes)
+    for info in proto.graph.input[1:]:
+        info.CopyFrom(value(info.name, shape if known else ("A", "B")))
+    if known:
+        proto.graph.input[0].CopyFrom(value("s", [3]))
+    case = {"s": ramp(3), "p": ramp(*shape), "q": ramp(*shape) ** 2}
+    loaded = check(context, proto, [case], reference=attributes == {})
+    report = {row["node"]: row["op"] for row in loaded.report()}
+    assert report["scan"] == "While"
+
+
+def test_a_scan_of_symbolic_sizes_stays_on_the_device(context: pumice.Context) -> None:
+    """What its iterations give has the sizes of other values, one of them computed."""
+    nodes = [
+        node("MatMul", ["h", "w"], ["hw"]),
+        node("Add", ["hw", "x_t"], ["sum"]),
+        node("Tanh", ["sum"], ["h_out"]),
+        node("Transpose", ["h_out"], ["turned"], perm=[1, 0]),
+        node("Identity", ["h_out"], ["row"]),
+    ]
+    states = [value("h", None), value("x_t", None)]
+    body = subgraph(nodes, states, [value("h_out", None), value("row", None), value("turned", None)], w=ramp(4, 4) / 4)
+    nodes = [
+        node("Transpose", ["x"], ["by_time"], perm=[1, 0, 2]),
+        node("ReduceMax", ["x"], ["h0"], axes=[1], keepdims=0),
+        node("Scan", ["h0", "by_time"], ["h", "rows", "turns"], name="scan", body=body, num_scan_inputs=1),
+    ]
+    proto = typed(model(nodes, [value("x", ["B", "T", 4])], ["h", "rows", "turns"]))
+    cases = [{"x": ramp(b, t, 4) / 8} for b, t in ((2, 3), (5, 70), (2, 3))]
+    loaded = check(context, proto, cases)
+    (loop,) = loops_of(loaded, **cases[1])
+    assert (loop["kind"], loop["trips"]) == ("counted", 70)
+
+
+def test_a_scan_without_states(context: pumice.Context) -> None:
+    body = subgraph([node("Neg", ["a"], ["n"])], [value("a", None)], [value("n", None)])
+    proto = typed(model([node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1)]))
+    check(context, proto, [{"x": ramp(n, 4)} for n in (1, 3)])
+
+
+def test_a_scan_of_nothing_gives_no_rows(context: pumice.Context) -> None:
+    proto = scanning()
+    for info in proto.graph.input:
+        info.CopyFrom(value(info.name, [3] if info.name == "s" else ["T", 3]))
+    last, states, differences = pumice.load(proto, context)(ramp(3), ramp(0, 3), ramp(0, 3))
+    np.testing.assert_array_equal(last, ramp(3))
+    assert states.shape == differences.shape == (0, 3)
+
+
+def test_slices_of_other_lengths_are_refused(context: pumice.Context) -> None:
+    proto = scanning()
+    for info, length in zip(proto.graph.input[1:], ("T", "U"), strict=True):
+        info.CopyFrom(value(info.name, [length, 3]))
+    with pytest.raises(pumice.GraphError, match="scan/Reshape"):
+        pumice.load(proto, context)(ramp(3), ramp(5, 3), ramp(4, 3))
+    proto.graph.input[1].CopyFrom(value("p", [5, 3]))
+    proto.graph.input[2].CopyFrom(value("q", [4, 3]))
+    with pytest.raises(pumice.GraphError, match="'q': expected 5 slices, given 4"):
+        pumice.load(proto, context)
+
+
+# ---- of operator set 8, which has a batch
+
+
+def batched(lengths: bool, directions: list[int]) -> onnx.ModelProto:
+    """Of two inputs: s = s + a, and s * b."""
+    nodes = [node("Add", ["s", "a"], ["s_out"]), node("Mul", ["s_out", "b"], ["r"])]
+    body = subgraph(nodes, [value(name, [2]) for name in "sab"], [value(name, [2]) for name in ("s_out", "r")])
+    inputs = ["lengths" if lengths else "", "start", "p", "q"]
+    scan = node("Scan", inputs, ["last", "R"], name="scan", body=body, num_scan_inputs=2, directions=directions)
+    given = [value("start", ["B", 2]), value("p", ["B", "T", 2]), value("q", ["B", "T", 2])]
+    proto = model([scan], given + ([value("lengths", ["B"], INT64)] if lengths else []), ["last", "R"], opset=8)
+    proto.ir_version = 3
+    proto.graph.output[0].CopyFrom(value("last", ["B", 2]))
+    proto.graph.output[1].CopyFrom(value("R", ["B", "T", 2]))
+    return proto
+
+
+@pytest.mark.parametrize("lengths", [None, [4, 2, 3], [1, 4, 1]])
+@pytest.mark.parametrize("directions", [[0, 0], [1, 0], [1, 1]])
+def test_a_scan_with_a_batch(context: pumice.Context, lengths: list[int] | None, directions: list[int]) -> None:
+    case = {"start": ramp(3, 2), "p": ramp(3, 4, 2), "q": ramp(3, 4, 2) ** 2}
+    if lengths:
+        case["lengths"] = np.array(lengths)
+    check(context, batched(lengths is not None, directions), [case], reference=False)
+
+
+def test_a_batched_scan_that_says_too_little_is_refused() -> None:
+    for changed in ({"num_scan_inputs": 9}, {"directions": [0]}):
+        proto = batched(False, [0, 0])
+        for attribute in proto.graph.node[0].attribute:
+            if attribute.name in changed:
+                attribute.CopyFrom(onnx.helper.make_attribute(attribute.name, changed[attribute.name]))
+        with pytest.raises(pumice.GraphError, match="node 'scan': expected"):
+            pumice.load(proto)
