@@ -1,4 +1,4 @@
-// Attention on matrix units: operands of 16 bits, sums of float32, in matrices of 16 by 16. Each subgroup has SUB times 16 rows of a head,
+// Attention on matrix units: operands of 16 bits, sums of float32, in matrices of 16 by 16. Each subgroup has 16 rows of a head,
 // whose queries stay in its registers; all of them take the same 32 keys at a time, first the keys through shared memory and then
 // their values, the next of either on their way in registers. Scores pass through a strip of shared memory, where every number has a
 // place: there PER invocations of the subgroup have a row, make exponentials of it, and leave them beside the factor that the row's
@@ -23,7 +23,6 @@
 
 layout(local_size_x_id = 2) in;
 layout(constant_id = 2) const uint INVOCATIONS = 128u;
-layout(constant_id = 3) const uint SUB = 1u;
 
 const uint kKeys = 32u, kMatrices = kKeys / 16u;
 const uint STEPS = (SIZE + 15u) / 16u, V_STEPS = (V_SIZE + 15u) / 16u;  // matrices of a head
@@ -31,15 +30,15 @@ const uint EIGHTS_K = STEPS * 2u, EIGHTS_V = V_STEPS * 2u;
 const uint ROW_K = EIGHTS_K + 1u, ROW_V = EIGHTS_V + 1u;  // one more, so that rows begin in different banks
 const uint ROW_S = kKeys / 4u + 1u, FACTORS = kKeys / 8u;  // of a strip: 32 scores, or as many exponentials and 16 times the factor
 const uint LOADS_K = (kKeys * EIGHTS_K + INVOCATIONS - 1u) / INVOCATIONS, LOADS_V = (kKeys * EIGHTS_V + INVOCATIONS - 1u) / INVOCATIONS;
-const uint OWN_ROWS = SUB * 16u, PER = SUBGROUP / OWN_ROWS, OWN_FOURS = kKeys / 4u / PER;
+const uint OWN_ROWS = 16u, PER = SUBGROUP / OWN_ROWS, OWN_FOURS = kKeys / 4u / PER;
 const uint SUBGROUPS = INVOCATIONS / SUBGROUP, ROWS = SUBGROUPS * OWN_ROWS;
 
 shared uvec4 staged[kKeys * (ROW_K > ROW_V ? ROW_K : ROW_V)];
 shared uvec4 strips[SUBGROUPS * OWN_ROWS * ROW_S];
 
 uvec4 next_k[LOADS_K], next_v[LOADS_V];
-coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> queries[SUB * STEPS];
-coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[SUB * V_STEPS];
+coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> queries[STEPS];
+coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[V_STEPS];
 
 uint pack_two(float a, float b) {
 #if NCNN_bf16_storage
@@ -87,45 +86,38 @@ void load_queries(uint at, uint first_row) {
     barrier();
     store_k();
     if (own >= first && own < first + kKeys)
-      [[unroll]] for (uint i = 0u; i < SUB; ++i)
-        [[unroll]] for (uint step = 0u; step < STEPS; ++step)
-          coopMatLoad(queries[i * STEPS + step], staged, (own - first + i * 16u) * ROW_K + step * 2u, ROW_K, gl_CooperativeMatrixLayoutRowMajor);
+      [[unroll]] for (uint step = 0u; step < STEPS; ++step)
+        coopMatLoad(queries[step], staged, (own - first) * ROW_K + step * 2u, ROW_K, gl_CooperativeMatrixLayoutRowMajor);
   }
   barrier();
 }
 
 void multiply_keys(uint strip) {
-  coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> products[SUB * kMatrices];
-  [[unroll]] for (uint i = 0u; i < SUB * kMatrices; ++i)
+  coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> products[kMatrices];
+  [[unroll]] for (uint i = 0u; i < kMatrices; ++i)
     products[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
   [[unroll]] for (uint step = 0u; step < STEPS; ++step)
     [[unroll]] for (uint j = 0u; j < kMatrices; ++j) {
       coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> keys;
       coopMatLoad(keys, staged, j * 16u * ROW_K + step * 2u, ROW_K, gl_CooperativeMatrixLayoutColumnMajor);
-      [[unroll]] for (uint i = 0u; i < SUB; ++i)
-        products[i * kMatrices + j] = coopMatMulAdd(queries[i * STEPS + step], keys, products[i * kMatrices + j]);
+      products[j] = coopMatMulAdd(queries[step], keys, products[j]);
     }
-  [[unroll]] for (uint i = 0u; i < SUB; ++i)
-    [[unroll]] for (uint j = 0u; j < kMatrices; ++j)
-      coopMatStore(products[i * kMatrices + j], strips, strip + i * 16u * ROW_S + j * 4u, ROW_S, gl_CooperativeMatrixLayoutRowMajor);
+  [[unroll]] for (uint j = 0u; j < kMatrices; ++j)
+    coopMatStore(products[j], strips, strip + j * 4u, ROW_S, gl_CooperativeMatrixLayoutRowMajor);
   meet();
 }
 
 void multiply_values(uint strip) {
-  [[unroll]] for (uint i = 0u; i < SUB; ++i) {
-    coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> factors;
-    coopMatLoad(factors, strips, strip + i * 16u * ROW_S + FACTORS, ROW_S, gl_CooperativeMatrixLayoutRowMajor);
-    [[unroll]] for (uint j = 0u; j < V_STEPS; ++j) sums[i * V_STEPS + j] = sums[i * V_STEPS + j] * factors;
-  }
+  coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> factors;
+  coopMatLoad(factors, strips, strip + FACTORS, ROW_S, gl_CooperativeMatrixLayoutRowMajor);
+  [[unroll]] for (uint j = 0u; j < V_STEPS; ++j) sums[j] = sums[j] * factors;
   [[unroll]] for (uint step = 0u; step < kMatrices; ++step) {
-    coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> weights[SUB];
-    [[unroll]] for (uint i = 0u; i < SUB; ++i)
-      coopMatLoad(weights[i], strips, strip + i * 16u * ROW_S + step * 2u, ROW_S, gl_CooperativeMatrixLayoutRowMajor);
+    coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> weights;
+    coopMatLoad(weights, strips, strip + step * 2u, ROW_S, gl_CooperativeMatrixLayoutRowMajor);
     [[unroll]] for (uint j = 0u; j < V_STEPS; ++j) {
       coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> values;
       coopMatLoad(values, staged, step * 16u * ROW_V + j * 2u, ROW_V, gl_CooperativeMatrixLayoutRowMajor);
-      [[unroll]] for (uint i = 0u; i < SUB; ++i)
-        sums[i * V_STEPS + j] = coopMatMulAdd(weights[i], values, sums[i * V_STEPS + j]);
+      sums[j] = coopMatMulAdd(weights, values, sums[j]);
     }
   }
 }
@@ -147,7 +139,7 @@ void main() {
   ivec2 seen = seen_keys(image, min(row, last_row));
   seen.y = min(seen.y, end);
   float largest = minus_infinity, sum = 0.0;
-  [[unroll]] for (uint i = 0u; i < SUB * V_STEPS; ++i)
+  [[unroll]] for (uint i = 0u; i < V_STEPS; ++i)
     sums[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
   load_queries(first_q(image, head, 0u), first_row);
   if (begin < end) fetch_k(at_k, p.k_row, begin, end);
@@ -201,8 +193,7 @@ void main() {
   [[unroll]] for (uint mask_of = 1u; mask_of < PER; mask_of <<= 1) sum += subgroupShuffleXor(sum, mask_of);
   const uint at = first_y(image, head, min(row, last_row));
   [[unroll]] for (uint j = 0u; j < V_STEPS; ++j) {
-    [[unroll]] for (uint i = 0u; i < SUB; ++i)
-      coopMatStore(sums[i * V_STEPS + j], strips, strip + i * 16u * ROW_S, ROW_S, gl_CooperativeMatrixLayoutRowMajor);
+    coopMatStore(sums[j], strips, strip, ROW_S, gl_CooperativeMatrixLayoutRowMajor);
     meet();
     for (uint four = part; four < 4u; four += PER)
       if (row <= last_row) store_four(at, j * 16u + four * 4u, uintBitsToFloat(strips[own + four]), sum);

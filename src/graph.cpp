@@ -166,7 +166,8 @@ std::optional<py::bytes> skeleton_of(const py::object& object, const std::string
 using PhaseCallback = std::optional<std::function<void(const std::string&, uint64_t, uint64_t)>>;
 
 std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context, const std::string& precision,
-                                       bool keep_all, const std::variant<bool, std::vector<std::string>>& fuse, const PhaseCallback& progress) {
+                                       bool keep_all, const std::variant<bool, std::vector<std::string>>& fuse,
+                                       const PhaseCallback& progress) {
   CompileProgress report;
   if (progress)
     report = [&](const char* phase, uint64_t done, uint64_t total) {
@@ -323,7 +324,8 @@ void bind_graph(py::module_& module) {
           "In an order in which they can run.")
       .def("compile", &compile_graph, py::arg("context").none(false), py::arg("precision") = "fp32", py::arg("keep_all") = false,
            py::arg("fuse") = true, py::arg("progress") = py::none(),
-           "precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: whether "
+           "precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: "
+           "whether "
            "nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now "
            "and then with what is being done ('weights', 'kernels'), how much of it is done, and of how much. Raises UnsupportedError with "
            "all that is not supported.")

@@ -208,7 +208,7 @@ def everything(graph: pumice.Graph) -> list[Array]:
     normal = add(mul(normal, numbers(16)), numbers(16, seed=1))
     square = graph.add("ReduceMean", mul(normal, normal), np.array([-1]), keepdims=1)
     normal = mul(graph.add("Div", normal, graph.add("Sqrt", add(square, f(1e-5)))), numbers(16, seed=2))
-    # projections, bias, attention, residual
+    # bias, attention, residual
     q, k, v = (add(graph.add("MatMul", normal, numbers(16, 16, seed=i)), numbers(16, seed=i)) for i in (3, 4, 5))
     q, k, v = (
         graph.add("Transpose", graph.add("Reshape", value, np.array([1, 8, 2, 8])), perm=[0, 2, 1, 3])

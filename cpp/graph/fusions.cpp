@@ -13,7 +13,6 @@ constexpr std::array kFusions = {
     FusionKind{"block_products", "Products with weights of 4 or 8 bits in blocks read them as they are stored."},
     FusionKind{"batch_normalization", "BatchNormalization becomes part of the weights of the convolution before it."},
     FusionKind{"attention", "Products, scale, mask and Softmax become one attention, with the transpositions around it."},
-    FusionKind{"projections", "Products of one left operand with several constant matrices become one product."},
     FusionKind{"gelu", "Gelu written out, by Erf or by Tanh."},
     FusionKind{"swish", "x * Sigmoid(alpha * x)."},
     FusionKind{"layer_normalization", "LayerNormalization written out."},

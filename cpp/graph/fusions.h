@@ -15,7 +15,6 @@ enum class Fusion : uint8_t {
   block_products,
   batch_normalization,
   attention,
-  projections,
   gelu,
   swish,
   layer_normalization,

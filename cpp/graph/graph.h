@@ -9,8 +9,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "graph/fusions.h"
 #include "core/tensor_desc.h"
+#include "graph/fusions.h"
 #include "operators/operator_table.h"
 
 namespace pumice {

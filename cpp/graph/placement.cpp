@@ -82,8 +82,8 @@ class Placer {
         const bool same_channels = k == 0 && is_view(node) && keeps_channels(desc(input).shape, desc(node.outputs[0]).shape);
         if (same_channels ? !any_layout_[index(node.outputs[0])] : !strided) any_layout_[index(input)] = false;
         const bool passes = k == 0 && rearranges(node) && std::ranges::all_of(node.outputs, [&](ValueId output) {
-          return output != kAbsent && any_strides_[index(output)];
-        });
+                              return output != kAbsent && any_strides_[index(output)];
+                            });
         if (!passes && !takes_any_strides(node, k)) any_strides_[index(input)] = false;
         if (!wants_channels_last(node, k, desc(input))) wants_channels_last_[index(input)] = false;
       }
@@ -171,7 +171,7 @@ class Placer {
     for (size_t j = 0; j < outputs.size(); ++j) {
       if (!same_strides(outputs[j]->shape, (*views)[j].strides, outputs[j]->strides)) desc(node.outputs[j]).strides = (*views)[j].strides;
       result_.values[index(node.outputs[j])] = {viewed.place, viewed.index, viewed.offset + offset_of((*views)[j]),
-                                                      viewed.whole && outputs[j]->elements() == x.elements()};
+                                                viewed.whole && outputs[j]->elements() == x.elements()};
       if (viewed.place == Place::temporary) ++members_[viewed.index];
     }
     return true;

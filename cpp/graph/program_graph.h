@@ -22,10 +22,10 @@ struct ProgramNode : GraphNode {
   std::string epilogue = "x";            // GLSL over x, and over residual where input kResidualInput is one
   std::optional<Expression> expression;  // of a fused map, over map_input_names(); of an epilogue with a residual, over these two
   bool has_residual = false;
-  uint32_t report;                       // its row of the report
-  bool on_host = false;                  // tried on the host at bind
-  bool demanded = false;                 // because shapes depend on it, or there is no other way
-  bool only_shape = false;               // nobody reads more of its outputs than their shapes
+  uint32_t report;          // its row of the report
+  bool on_host = false;     // tried on the host at bind
+  bool demanded = false;    // because shapes depend on it, or there is no other way
+  bool only_shape = false;  // nobody reads more of its outputs than their shapes
 };
 
 // Nodes of a graph that run one after the other, without IF and WHILE, and what they exchange with the rest.

@@ -87,8 +87,7 @@ std::vector<Rewriting> rewritings() {
   last.set("axis", int64_t{-1});
   tanh.set("approximate", std::string("tanh"));
   return {
-      {Fusion::gelu,
-       "Gelu", {"x"}, {}, always, {}, spelled(halved, {{"BELL", {"Erf(Div(x, 1.4142135))", "Erf(Mul(x, 0.70710678))"}}})},
+      {Fusion::gelu, "Gelu", {"x"}, {}, always, {}, spelled(halved, {{"BELL", {"Erf(Div(x, 1.4142135))", "Erf(Mul(x, 0.70710678))"}}})},
       {Fusion::gelu,
        "Gelu",
        {"x"},
@@ -100,10 +99,8 @@ std::vector<Rewriting> rewritings() {
            {{"BELL", {"Tanh(Mul(Add(x, Mul(CUBE, 0.044715)), 0.7978845))", "Tanh(Mul(Mul(x, 0.7978845), Add(Mul(SQUARE, 0.044715), 1)))"}},
             {"CUBE", {"Pow(x, 3)", "Mul(x, SQUARE)"}},
             {"SQUARE", {"Mul(x, x)", "Pow(x, 2)"}}})},
-      {Fusion::swish,
-       "Swish", {"x"}, {{"alpha", "alpha"}}, always, {}, spelled({"Mul(x, Sigmoid(Mul(x, #alpha)))"}, {})},
-      {Fusion::swish,
-       "Swish", {"x"}, {}, always, {}, spelled({"Mul(x, Sigmoid(x))"}, {})},
+      {Fusion::swish, "Swish", {"x"}, {{"alpha", "alpha"}}, always, {}, spelled({"Mul(x, Sigmoid(Mul(x, #alpha)))"}, {})},
+      {Fusion::swish, "Swish", {"x"}, {}, always, {}, spelled({"Mul(x, Sigmoid(x))"}, {})},
       {Fusion::layer_normalization,
        "LayerNormalization",
        {"x", "w", "b"},
@@ -112,7 +109,12 @@ std::vector<Rewriting> rewritings() {
        last,
        spelled({"Add(Mul(NORMAL, w), b)", "Add(Mul(x, Mul(SHARE, w)), Sub(b, Mul(Mean(x), Mul(SHARE, w))))"}, normal)},
       {Fusion::layer_normalization,
-       "LayerNormalization", {"x", "w"}, {{"epsilon", "eps"}}, normalises_rows, last, spelled({"Mul(NORMAL, w)"}, normal)},
+       "LayerNormalization",
+       {"x", "w"},
+       {{"epsilon", "eps"}},
+       normalises_rows,
+       last,
+       spelled({"Mul(NORMAL, w)"}, normal)},
       {Fusion::rms_normalization,
        "RMSNormalization",
        {"x", "w"},
@@ -123,8 +125,7 @@ std::vector<Rewriting> rewritings() {
                                                                         {"DEVIATION", {"Sqrt(Add(Mean(SQUARE), #eps))"}},
                                                                         {"SQUARE", squares},
                                                                         {"CENTRED", {"x"}}})},
-      {Fusion::bias,
-       "pumice::MatMul", {"a", "w", "b"}, {}, adds_to_columns, {}, spelled({"Add(MatMul(a, w), b)"}, {})},
+      {Fusion::bias, "pumice::MatMul", {"a", "w", "b"}, {}, adds_to_columns, {}, spelled({"Add(MatMul(a, w), b)"}, {})},
   };
 }
 

@@ -10,7 +10,8 @@ namespace {
 
 Strides transposed(const ProgramNode& node, const TensorDesc& x) {
   Strides strides;
-  for (const int64_t axis : node.attributes.integers("perm")) strides.push_back(x.strides[static_cast<size_t>(axis < 0 ? axis + x.rank() : axis)]);
+  for (const int64_t axis : node.attributes.integers("perm"))
+    strides.push_back(x.strides[static_cast<size_t>(axis < 0 ? axis + x.rank() : axis)]);
   if (strides.empty()) strides.assign(x.strides.rbegin(), x.strides.rend());
   return strides;
 }
@@ -37,7 +38,8 @@ bool rearranges(const ProgramNode& node) {
   return node.row->skeleton == Skeleton::view || node.row->lower == &lower_transpose || node.row->lower == &lower_split;
 }
 
-std::optional<std::vector<StridedView>> strided_views(const ProgramNode& node, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs) {
+std::optional<std::vector<StridedView>> strided_views(const ProgramNode& node, const TensorDesc& x,
+                                                      const std::vector<const TensorDesc*>& outputs) {
   std::vector<StridedView> views;
   if (node.row->lower == &lower_split) {
     const int64_t given = node.attributes.integer("axis", 0);

@@ -17,7 +17,8 @@ struct StridedView {
 // Transpose, Split, and what only gives another shape.
 bool rearranges(const ProgramNode& node);
 // The outputs, whose descs are given (null: absent), as views of x; none where one of them cannot be.
-std::optional<std::vector<StridedView>> strided_views(const ProgramNode& node, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs);
+std::optional<std::vector<StridedView>> strided_views(const ProgramNode& node, const TensorDesc& x,
+                                                      const std::vector<const TensorDesc*>& outputs);
 // Two ways to find the same elements: axes of one element do not count.
 bool same_strides(const Shape& shape, const Strides& a, const Strides& b);
 

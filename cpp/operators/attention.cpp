@@ -86,27 +86,57 @@ AttentionPlan tiled_plan(const LowerContext& node, const Attention& a) {
   return plan;
 }
 
-// On matrix units: 4 subgroups of 16 or 32 rows. None where the device has none, or where heads are too long or no aligned eights.
+constexpr int64_t kMatrixKeys = 32, kMatrixRows = 16;  // of a step of attention_matrix, and of one of its subgroups
+
+// How attention_matrix shares out the work: subgroups of a workgroup, parts of the keys.
+struct MatrixShare {
+  int64_t subgroups, parts;
+  double microseconds;
+};
+
+// The quickest by a model of what was measured on an H200 (132 cores, 64 a head): a step of a workgroup alone takes its latency; on a core
+// that is full its subgroups take turns, those of a large workgroup sharing more of what is loaded. Meeting of parts costs a dispatch.
+MatrixShare matrix_share(const LowerContext& node, const Attention& a, int64_t subgroup) {
+  constexpr int64_t kCores = 132, kMostParts = 8;
+  constexpr double kLaunch = 5, kMeeting = 20;
+  constexpr struct {
+    int64_t subgroups, resident;  // resident: workgroups of a core
+    double latency, turn;         // of a step, of a subgroup's step
+  } kKinds[] = {{2, 8, 1.5, 0.2}, {4, 4, 1.65, 0.19}, {8, 2, 2.2, 0.165}};
+  const int64_t keys = a.k.rows(), row = round_up(std::max(a.k.size(), a.v.size()), 16) / 8 + 1;
+  const double longer = std::max<double>(static_cast<double>(a.k.size() + a.v.size()) / 128, 0.25);
+  MatrixShare best{0, 1, 0};
+  for (const auto& kind : kKinds) {
+    const int64_t bytes = (kMatrixKeys * row + kind.subgroups * kMatrixRows * (kMatrixKeys / 4 + 1)) * 16;
+    if (bytes > static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize")) ||
+        kind.subgroups * subgroup > static_cast<int64_t>(node.context->limit("maxComputeWorkGroupInvocations")))
+      continue;
+    const int64_t tiles = ceil_div(a.q.rows(), kind.subgroups * kMatrixRows) * a.q.batch() * a.q.heads();
+    for (int64_t parts = 1; parts <= std::clamp<int64_t>(keys / kLeastInPart, 1, kMostParts); ++parts) {
+      int64_t on_core = ceil_div(tiles * parts, kCores);
+      if (on_core > kind.resident) on_core = round_up(on_core, kind.resident);
+      const double step = std::max(kind.latency, kind.turn * longer * static_cast<double>(on_core * kind.subgroups));
+      const double time = kLaunch + (parts > 1 ? kMeeting : 0) + step * static_cast<double>(ceil_div(ceil_div(keys, parts), kMatrixKeys));
+      if (best.subgroups == 0 || time < best.microseconds) best = {kind.subgroups, parts, time};
+    }
+  }
+  return best;
+}
+
+// On matrix units. None where the device has none, or where heads are too long or no aligned eights.
 std::optional<AttentionPlan> matrix_plan(const LowerContext& node, const Attention& a) {
-  constexpr int64_t kSubgroups = 4, kKeys = 32, kLargest = 256, kSmall = 128;
+  constexpr int64_t kLargest = 256;
   const int64_t subgroup = node.subgroup();
   const auto suits = [&](const Heads& heads) { return heads.in_vectors(node.float_dtype, 8) && heads.size() <= kLargest; };
   if (!node.has_matrices() || (subgroup != 32 && subgroup != 64) || !suits(a.q) || !suits(a.k) || !suits(a.v) || a.k.size() == 0) return {};
-  const auto groups_of = [&](int64_t sub) { return ceil_div(a.q.rows(), kSubgroups * sub * 16) * a.q.batch() * a.q.heads(); };
-  const int64_t sub = a.k.size() + a.v.size() <= kSmall && groups_of(2) >= kBusyGroups ? 2 : 1;
-  const int64_t row = round_up(std::max(a.k.size(), a.v.size()), 16) / 8 + 1,
-                bytes = (kKeys * row + kSubgroups * sub * 16 * (kKeys / 4 + 1)) * 16;
-  const int64_t invocations = kSubgroups * subgroup;
-  if (bytes > static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize")) ||
-      invocations > static_cast<int64_t>(node.context->limit("maxComputeWorkGroupInvocations")))
-    return {};
+  const MatrixShare share = matrix_share(node, a, subgroup);
+  if (share.subgroups == 0) return {};
   AttentionPlan plan{"attention_matrix.comp"};
   plan.macros = {{"SUBGROUP", number(subgroup)}};
-  plan.spec = {{"INVOCATIONS", invocations}, {"SUB", sub}};
-  plan.groups_x = static_cast<uint64_t>(ceil_div(a.q.rows(), kSubgroups * sub * 16));
+  plan.spec = {{"INVOCATIONS", share.subgroups * subgroup}};
+  plan.groups_x = static_cast<uint64_t>(ceil_div(a.q.rows(), share.subgroups * kMatrixRows));
   plan.groups_y = static_cast<uint64_t>(a.q.batch() * a.q.heads());
-  const int64_t groups = groups_of(sub), keys = a.k.rows();
-  cut_keys(plan, keys, groups < kBusyGroups ? std::min(ceil_div(2 * kBusyGroups, groups), keys / (2 * kLeastInPart)) : 1);
+  cut_keys(plan, a.k.rows(), share.parts);
   plan.groups_z = static_cast<uint64_t>(plan.parts);
   return plan;
 }
