@@ -455,8 +455,10 @@ class _Importer:
 def _constant_value(name: str, value: Attribute) -> Array:
     if name in ("value_float", "value_floats") and isinstance(value, float | list):
         return np.array(value, np.float32)
-    if name in ("value_string", "value_strings") and isinstance(value, str | list):
-        return np.array(value, object)
+    if name in ("value_string", "value_strings"):
+        texts = np.array(value, object)
+        if all(isinstance(text, str) for text in texts.reshape(-1)):
+            return texts
     if name in ("value_int", "value_ints") and isinstance(value, int | list):
         return np.array(value, np.int64)
     raise NotExpressible(f"Constant with the attribute '{name}'")
