@@ -226,7 +226,7 @@ Rows contraction_rows() {
            lower_grouped_conv,
            {},
            0,
-           pack_conv},
+           pack_grouped_conv},
           {"ConvTranspose",
            Skeleton::contraction,
            {conv_inputs, y, transpose_attributes, 3},

@@ -1,9 +1,12 @@
 // Conv and ConvTranspose.
+#include <algorithm>
+
 #include "core/error.h"
 #include "operators/contraction.h"
 #include "operators/depthwise.h"
 #include "operators/families.h"
 #include "operators/requantize.h"
+#include "operators/strided.h"
 #include "operators/volume.h"
 #include "operators/window_geometry.h"
 
@@ -44,16 +47,60 @@ void set_groups(const NodeContext& node, Contraction& c) {
 
 }  // namespace
 
+// Images cut into patches, of channels that are no whole eights: brought into rows of a matrix first, for the device's matrix units.
+static bool cuts_patches(const NodeContext& node, const TensorDesc& w) {
+  constexpr int64_t kLeastDepth = 64;
+  if (!node.has_matrices() || w.rank() != 4 || groups_of(node) != 1 || w.shape[1] % 8 == 0) return false;
+  const int64_t depth = w.shape[1] * w.shape[2] * w.shape[3];
+  const Attributes& attributes = *node.attributes;
+  const auto all = [&](std::string_view name, int64_t value) {
+    return std::ranges::all_of(attributes.integers(name), [&](int64_t each) { return each == value; });
+  };
+  const std::string padding = attributes.text("auto_pad");
+  return depth % 8 == 0 && depth >= kLeastDepth && attributes.integers("strides") == std::vector<int64_t>{w.shape[2], w.shape[3]} &&
+         all("dilations", 1) && all("pads", 0) && (padding == "NOTSET" || padding == "VALID");
+}
+
+// The weights of patches: those of a convolution of one tap.
+static WeightView patch_weights(const TensorDesc& w) {
+  const int64_t out = w.shape[0], depth = w.shape[1] * w.shape[2] * w.shape[3];
+  return {1, out, depth, 1, out * depth, depth, 1, 1};
+}
+
 // Over three axes, and where each channel has a kernel of its own, the weights stay as they are.
 static bool packs_weights(const PackContext& node) {
   return node.input(1).rank() <= 4 && !is_depthwise(node, node.input(1));
 }
 
-bool pack_conv(const PackContext& node, size_t input, PackedWeight& packed) {
+static bool pack_conv(const PackContext& node, size_t input, bool patches, PackedWeight& packed) {
   if (input == 1 && !packs_weights(node)) return false;
-  if (input == 1) pack_weights(node, input, conv_weights(node.input(1), groups_of(node)), 1, packed);
+  if (input == 1)
+    pack_weights(node, input, patches ? patch_weights(node.input(1)) : conv_weights(node.input(1), groups_of(node)), 1, packed);
   if (input == 2) pack_floats(node, input, 1, packed);
   return input == 1 || input == 2;
+}
+
+bool pack_conv(const PackContext& node, size_t input, PackedWeight& packed) {
+  return pack_conv(node, input, input == 1 && cuts_patches(node, node.input(1)), packed);
+}
+
+bool pack_grouped_conv(const PackContext& node, size_t input, PackedWeight& packed) {
+  return pack_conv(node, input, false, packed);
+}
+
+static void add_patches(LowerContext& node) {
+  const TensorDesc &x = node.input(0), &w = node.input(1);
+  const Planes from = planes_of(node, x), y = planes_of(node, node.output(0));
+  const int64_t depth = w.shape[1] * w.shape[2] * w.shape[3];
+  const Shape shape{y.n, y.h, y.w, from.c, w.shape[2], w.shape[3]};
+  const Planes patches{y.n, depth, y.h, y.w, y.h * y.w * depth, 1, y.w * depth, depth};
+  const Operand rows = node.temporary(buffer_size(x.dtype, shape));
+  add_strided_copy(node, x.dtype,
+                   {shape, {{from.sn, from.sh * w.shape[2], from.sw * w.shape[3], from.sc, from.sh, from.sw}, packed_strides(shape)}},
+                   node.in(0), 0, rows, 0, true);
+  Contraction c{patches, y, patch_weights(w), y.h, y.w};
+  c.padded = true;  // begins at a boundary, in whole eights
+  add_contraction(node, c, rows, node.packed(1), bias_of(node), node.out(0));
 }
 
 // Over one or two axes.
@@ -76,6 +123,7 @@ void lower_conv(LowerContext& node) {
   if (node.input(0).rank() == 5)
     return add_volume_conv(node, {window, node.input(0), node.input(1), node.output(0), false, {}}, node.in(1), bias_of(node), node.out(0));
   if (is_depthwise(node, node.input(1))) return add_depthwise(node, window, bias_of(node));
+  if (cuts_patches(node, node.input(1))) return add_patches(node);
   const Contraction c = conv_contraction(node, window, planes_of(node, node.input(0)), planes_of(node, node.output(0)), node.input(1));
   const Operand weights = node.packed(1);
   add_contraction(node, c, node.in(0), weights, bias_of(node), node.out(0));

@@ -82,6 +82,7 @@ void lower_cast(LowerContext& node);
 void lower_copy(LowerContext& node);  // also every `view` row whose result cannot share its input's memory
 
 bool pack_conv(const PackContext& node, size_t input, PackedWeight& packed);
+bool pack_grouped_conv(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_conv_transpose(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_instance_norm(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_layer_norm(const PackContext& node, size_t input, PackedWeight& packed);

@@ -28,6 +28,8 @@ def convolutions() -> Iterator[Case]:
     yield conv("past one tile of pixels and channels", x(1, 12, 9, 9), w(67, 12, 3, 3), w(67), pads=[1, 1, 1, 1])
     yield conv("many channels, few pixels", x(1, 131, 5, 5), w(66, 131, 1, 1), w(66))
     yield conv("channels in fours", x(1, 64, 13, 13), w(64, 64, 3, 3), w(64), pads=[1, 1, 1, 1])
+    yield conv("patches", x(2, 3, 32, 24), w(10, 3, 8, 8), w(10), strides=[8, 8])
+    yield conv("patches, and a rest of the image", x(1, 3, 37, 30), w(24, 3, 8, 8), strides=[8, 8], auto_pad="VALID")
     yield conv("two groups", x(2, 6, 7, 8), w(10, 3, 3, 3), w(10), group=2, pads=[1, 1, 1, 1])
     yield conv("depthwise", x(2, 7, 11, 13), w(7, 1, 3, 3), w(7), group=7, pads=[1, 1, 1, 1])
     yield conv(
