@@ -224,8 +224,10 @@ void add_steps(LowerContext& node, const Attention& a, const std::optional<Opera
 
 bool Heads::in_vectors(DType dtype, int64_t width) const {
   const auto bytes = static_cast<uint64_t>(bits(dtype) / 8 * width);
-  const auto whole = [&](int64_t stride) { return stride % width == 0; };
-  return size() % width == 0 && phase % bytes == 0 && std::all_of(strides.begin(), strides.end(), whole);
+  if (size() % width != 0 || phase % bytes != 0) return false;
+  for (size_t axis = 0; axis < strides.size(); ++axis)
+    if (sizes[axis] > 1 && strides[axis] % width != 0) return false;
+  return true;
 }
 
 Heads heads_of(LowerContext& node, const TensorDesc& desc, const Operand& operand, const std::vector<int64_t>& perm) {

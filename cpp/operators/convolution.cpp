@@ -99,6 +99,7 @@ static void add_patches(LowerContext& node) {
                    {shape, {{from.sn, from.sh * w.shape[2], from.sw * w.shape[3], from.sc, from.sh, from.sw}, packed_strides(shape)}},
                    node.in(0), 0, rows, 0, true);
   Contraction c{patches, y, patch_weights(w), y.h, y.w};
+  c.tap_row = c.tap_column = 1;
   c.padded = true;  // begins at a boundary, in whole eights
   add_contraction(node, c, rows, node.packed(1), bias_of(node), node.out(0));
 }
