@@ -11,7 +11,6 @@ from .compounds import Kind, Made, kind_of
 from .errors import graph_error
 from .graph_builder import Builder
 from .grid_nodes import add_affine_grid
-from .loop_nodes import add_loop, add_scan
 from .ml_nodes import ML_NODES
 from .ngram_nodes import add_tf_idf
 from .random_nodes import RANDOM_NODES
@@ -75,11 +74,26 @@ def _branches(
     return graphs, kinds
 
 
+# Few models have loops: what makes them is imported for those alone.
+
+
+def _add_loop(builder: Builder, node: NodeRecipe) -> None:
+    from .loop_nodes import add_loop
+
+    add_loop(builder, node)
+
+
+def _add_scan(builder: Builder, node: NodeRecipe) -> None:
+    from .loop_nodes import add_scan
+
+    add_scan(builder, node)
+
+
 CONTROL_NODES: ControlNodes = {
     "AffineGrid": add_affine_grid,
     "If": _add_if,
-    "Loop": add_loop,
-    "Scan": add_scan,
+    "Loop": _add_loop,
+    "Scan": _add_scan,
     **ATTENTION_NODES,
     **BLOCK_NODES,
     "TfIdfVectorizer": add_tf_idf,
