@@ -53,12 +53,12 @@ void lower_concat(LowerContext& node) {
 void lower_split(LowerContext& node) {
   const TensorDesc& x = node.input(0);
   const size_t axis = axis_of(node, 0, x.rank());
+  const auto sizes = node.has_input(1) ? host_integers(node, 1) : equal_parts(x.shape[axis], node.outputs.size());
   int64_t begin = 0;
-  for (size_t i = 0; i < node.outputs.size(); ++i) {
+  for (size_t i = 0; i < node.outputs.size(); begin += sizes[i++]) {
     if (!node.has_output(i)) continue;
     const TensorDesc& y = node.output(i);
     add_strided_copy(node, y.dtype, {y.shape, {x.strides, y.strides}}, node.in(0), begin * x.strides[axis], node.out(i), 0, true);
-    begin += y.shape[axis];
   }
 }
 

@@ -24,15 +24,6 @@ void shape_of_concat(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-// Equal parts; the last ones are smaller where they do not divide the axis.
-std::vector<int64_t> equal_parts(int64_t size, size_t count) {
-  const auto parts = static_cast<int64_t>(count);
-  const int64_t part = (size + parts - 1) / parts;
-  std::vector<int64_t> sizes;
-  for (int64_t i = 0; i < parts; ++i) sizes.push_back(std::clamp<int64_t>(size - i * part, 0, part));
-  return sizes;
-}
-
 void shape_of_split(ShapeContext& node) {
   Shape y = node.input(0).shape;
   const size_t axis = checked_axis(node, node.attributes().integer("axis", 0), y.size());

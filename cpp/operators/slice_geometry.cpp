@@ -52,4 +52,12 @@ std::vector<SliceAxis> slice_geometry(std::string_view node, const Shape& shape,
   return result;
 }
 
+std::vector<int64_t> equal_parts(int64_t size, size_t count) {
+  const auto parts = static_cast<int64_t>(count);
+  const int64_t part = (size + parts - 1) / parts;
+  std::vector<int64_t> sizes;
+  for (int64_t i = 0; i < parts; ++i) sizes.push_back(std::clamp<int64_t>(size - i * part, 0, part));
+  return sizes;
+}
+
 }  // namespace pumice

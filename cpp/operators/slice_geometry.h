@@ -1,4 +1,4 @@
-// What Slice takes from every axis: resolved once, for the shape rule, the host evaluation and the lowering alike.
+// What Slice and Split take from an axis: resolved once, for the shape rule, the host evaluation and the lowering alike.
 #pragma once
 
 #include <cstdint>
@@ -17,5 +17,8 @@ struct SliceAxis {
 // negative and are clamped. Throws GraphError naming `node` for a step of 0, an unknown or repeated axis and lists that do not match.
 std::vector<SliceAxis> slice_geometry(std::string_view node, const Shape& shape, const std::vector<int64_t>& starts,
                                       const std::vector<int64_t>& ends, std::vector<int64_t> axes, std::vector<int64_t> steps);
+
+// What Split makes of an axis where it is not told: equal parts; the last ones are smaller where they do not divide it.
+std::vector<int64_t> equal_parts(int64_t size, size_t count);
 
 }  // namespace pumice
