@@ -17,7 +17,6 @@ from corpus.case import arrays
 REFUSED = {  # model -> what the refusal says
     "lstm_tagger.dynamic_int8": "operator com.microsoft::DynamicQuantizeLSTM",
     "sklearn_dictionaries": "operator ai.onnx.ml::ZipMap: dictionaries",
-    "sklearn_svm_probabilities": "operator ai.onnx.ml::SVMClassifier: linear weights, probabilities",
 }
 HALVES = (  # run in fp16 too
     "bert.script",

@@ -240,6 +240,29 @@ def test_optional_inputs_left_out_in_the_middle() -> None:
     check(model([node("Clip", ["x", "", "hi"], ["y"])], constants={"hi": np.array(0.25, np.float32)}))
 
 
+LEFT_OUT: dict[str, onnx.NodeProto] = {
+    "GRU": node("GRU", ["x", "w", "r"], ["", "y"], hidden_size=3),
+    "LSTM": node("LSTM", ["x", "w4", "r4"], ["", "", "y"], hidden_size=3),
+    "TopK": node("TopK", ["x", "k"], ["", "y"]),
+    "DynamicQuantizeLinear": node("DynamicQuantizeLinear", ["x"], ["", "y"]),
+    "LayerNormalization": node("LayerNormalization", ["x", "scale"], ["", "y"]),
+    "Split": node("Split", ["x"], ["", "y"], axis=2, num_outputs=2),
+    "Split, unread": node("Split", ["x"], ["a", "y"], axis=2, num_outputs=2),
+    "Split, uneven": node("Split", ["x"], ["a", "b", "y"], axis=2, num_outputs=3),
+    "Split, told": node("Split", ["x", "parts"], ["a", "y", "b"], axis=2),
+}
+
+
+@pytest.mark.parametrize("op", LEFT_OUT)
+def test_results_before_others_may_be_left_out(op: str) -> None:
+    """Beside a node of which nothing is asked for."""
+    weights = {"w": ramp(1, 9, 5), "r": ramp(1, 9, 3), "w4": ramp(1, 12, 5), "r4": ramp(1, 12, 3), "scale": ramp(5)}
+    weights |= {"k": np.array([2]), "parts": np.array([1, 3, 1])}
+    weights |= {"s": np.array(0.5, np.float32), "z": np.array(3, np.uint8)}
+    unread = node("QuantizeLinear", ["x", "s", "z"], [""])
+    check(model([LEFT_OUT[op], unread], [value("x", [2, 3, 5])], constants=weights, opset=18), ramp(2, 3, 5))
+
+
 @pytest.mark.parametrize("version", [3, 4, 7, 10, 13, 99])
 def test_versions_of_the_format(version: int) -> None:
     proto = model([node("Relu")])

@@ -163,7 +163,7 @@ void recognise_integers(ProgramGraph& graph) {
   std::set<uint32_t> gone;                               // rows of the nodes that made the integers
   const IntegerSearch search(graph);
   for (const ProgramNode& node : graph.nodes) {
-    if (node.row->name != "QuantizeLinear") continue;
+    if (node.row->name != "QuantizeLinear" || node.outputs[0] == kAbsent) continue;
     const auto match = search.match(node);
     if (!match) continue;
     absorbed.note(match->rows, *match->product, Fusion::integer_products);

@@ -149,7 +149,7 @@ void recognise_patterns(ProgramGraph& graph, const FusionSet& wanted) {
   std::vector<std::pair<size_t, ProgramNode>> made;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const ProgramNode& root = graph.nodes[i];
-    if (!is_working_float(graph.value(root.outputs[0]).dtype)) continue;
+    if (root.outputs[0] == kAbsent || !is_working_float(graph.value(root.outputs[0]).dtype)) continue;
     const auto recognised = [&](const Rewriting& how) {
       if (!wanted.has(how.fusion)) return false;
       for (const Pattern& pattern : how.patterns) {

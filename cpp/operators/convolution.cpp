@@ -207,8 +207,19 @@ void lower_qlinear_conv(LowerContext& node) {
   add_requantize(node, made, sums.shape, all, channel, all);
 }
 
+// Over one or two axes each phase of the strides is a product of its own. Over three, and where there are very many phases, every
+// output looks for its taps, and the weights stay as they are.
+static bool has_phases(const NodeContext& node, const TensorDesc& w) {
+  constexpr int64_t kMostPhases = 4096;
+  if (w.rank() > 4) return false;
+  int64_t phases = 1;
+  for (const int64_t stride : node.attributes->integers("strides"))
+    if (phases <= kMostPhases) phases *= std::min(stride, kMostPhases + 1);
+  return phases <= kMostPhases;
+}
+
 bool pack_conv_transpose(const PackContext& node, size_t input, PackedWeight& packed) {
-  if (input == 1 && node.input(1).rank() > 4) return false;
+  if (input == 1 && !has_phases(node, node.input(1))) return false;
   if (input == 1) pack_weights(node, input, transposed_weights(node.input(1), groups_of(node)), 1, packed);
   if (input == 2) pack_floats(node, input, 1, packed);
   return input == 1 || input == 2;
@@ -239,7 +250,7 @@ static Phase phase_of(int64_t phase, int64_t output, int64_t stride, int64_t dil
 void lower_conv_transpose(LowerContext& node) {
   check_volume(node);
   const WindowGeometry window = conv_transpose_geometry(*node.attributes, node.node, node.input(0).shape, node.input(1).shape);
-  if (node.input(0).rank() == 5)
+  if (!has_phases(node, node.input(1)))
     return add_volume_conv(node, {window, node.input(0), node.input(1), node.output(0), true, {}}, node.in(1), bias_of(node), node.out(0));
   Contraction c{planes_of(node, node.input(0)), planes_of(node, node.output(0)), transposed_weights(node.input(1), groups_of(node)), 0, 0};
   const Axes kernel = axes_of(window.kernel, 1), steps = axes_of(window.strides, 1), dilations = axes_of(window.dilations, 1),

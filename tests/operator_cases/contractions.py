@@ -65,6 +65,9 @@ def convolutions() -> Iterator[Case]:
         "3x3, stride 2, output padding", x(1, 6, 5, 7), w(6, 5, 3, 3), w(5), strides=[2, 2], output_padding=[1, 1]
     )
     yield transposed("stride 1", x(2, 3, 4, 5), w(3, 7, 3, 2), w(7))
+    yield transposed("strides past all outputs", x(1, 2, 1, 1), w(2, 3, 3, 2), w(3), strides=[1 << 20, 1 << 20])
+    yield transposed("strides of many phases", x(2, 4, 2, 3), w(4, 3, 3, 2), w(3), strides=[70, 70], dilations=[2, 3])
+    yield transposed("one axis of many phases", x(1, 4, 3), w(4, 3, 5), strides=[5000], pads=[3, 4], output_padding=[9])
     yield transposed("padding crops", x(1, 4, 6, 6), w(4, 3, 4, 4), strides=[2, 2], pads=[1, 1, 1, 1])
     yield transposed("stride 3 skips", x(1, 2, 4, 3), w(2, 3, 2, 2), w(3), strides=[3, 3])
     yield transposed("dilated", x(1, 3, 5, 5), w(3, 4, 3, 3), w(4), dilations=[2, 2], strides=[2, 2])
