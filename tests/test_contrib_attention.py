@@ -267,6 +267,14 @@ def with_open_sizes(case: Case) -> Case:
     return made
 
 
+def test_ranks_that_are_not_known_before(context: pumice.Context) -> None:
+    case = copy.copy(CASES["bias"])
+    case.model = onnx.ModelProto.FromString(case.model.SerializeToString())
+    for given in case.model.graph.input[:3]:
+        given.type.tensor_type.ClearField("shape")
+    check(context, case)
+
+
 def test_a_model_is_prompted_and_goes_on(context: pumice.Context) -> None:
     """With a cache that grows, and with one that has room, one loaded model gives what one prompt of all rows gives."""
     rows, prompt = 8, 5
@@ -307,6 +315,7 @@ def test_images_of_unequal_lengths_go_on_each_from_its_own(context: pumice.Conte
         (grouped([6], 6, 0, sliding_window_cache=1), "sliding_window_cache=1"),
         (whole({}, "x,w,b", do_rotary=1), "do_rotary=1"),
         (multi({**APART, "m": random(1, 1, 1, 1, 1)}, "q,k,v,,m"), "a mask of rank 5"),
+        (multi({**APART, "m": np.arange(8, dtype="int32")}, "q,k,v,,m"), "a mask of 8 numbers for 2 images"),
         (multi({**APART, "at": np.array([1], "int32")}, "q,k,v,,,,,,at"), "the input 'past_sequence_length'"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

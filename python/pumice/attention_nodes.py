@@ -108,6 +108,9 @@ class _Attention:
         """What is added to the scores, [batch, 1, 1 or rows, keys]. A mask is of lengths, or not zero where there is something to see."""
         rank = self.rank(mask, "a mask")
         if rank == 1:
+            count, images = (mask.shape or [None])[0], (like.shape or [None])[0]
+            if count is not None and images is not None and count not in (images, 2 * images):
+                raise self.refuse(f"a mask of {count} numbers for {images} images")
             shown = self._within(mask, batch, keys)
         elif rank in (2, 3):
             seen = mask if mask.dtype == "bool" else self.add("Cast", mask, to=9)
@@ -169,13 +172,14 @@ def _multi_head(builder: Builder, node: NodeRecipe) -> None:
     heads = it.heads("num_heads")
     q, k, v = _rows(it)
     bias, padding, more, past_k, past_v = (it.given(i) for i in range(3, 8))
-    in_heads = it.rank(k, "keys") == 4
+    in_heads = k.shape is not None and len(k.shape) == 4
     if bias is not None:
-        width = it.size(q, -1, "queries")
+        known = q.shape[-1] if q.shape is not None else None
+        width = it.size(bias, 0, "a bias") // 3 if known is None else known
         q = it.add("Add", q, it.cut(bias, 0, width))
         if not in_heads:  # those of heads have it
             k = it.add("Add", k, it.cut(bias, width, width))
-            v = it.add("Add", v, it.cut(bias, 2 * width, it.size(v, -1, "values")))
+            v = it.add("Add", v, it.add("Slice", bias, np.array([2 * width]), np.array([2**62]), _FIRST))
     if in_heads:
         q = it.apart(q, heads)
     keys = it.length(k, 2 if in_heads else 1)
