@@ -97,7 +97,7 @@ struct MatrixShare {
 // The quickest by a model of what was measured on an H200 (132 cores, 64 a head): a step of a workgroup alone takes its latency; on a core
 // that is full its subgroups take turns, those of a large workgroup sharing more of what is loaded. Meeting of parts costs a dispatch.
 MatrixShare matrix_share(const LowerContext& node, const Attention& a, int64_t subgroup) {
-  constexpr int64_t kCores = 132, kMostParts = 8;
+  constexpr int64_t kCores = 132, kMostParts = 3;
   constexpr double kLaunch = 5, kMeeting = 20;
   constexpr struct {
     int64_t subgroups, resident;  // resident: workgroups of a core
