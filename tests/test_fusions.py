@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 import pytest
+from onnx import helper
 
 import pumice
 
@@ -88,7 +90,9 @@ def two_products(graph: pumice.Graph) -> list[Array]:
     """The later one reads the earlier one's result."""
     x = graph.input("x", "float32", [2, 8, 10, 10])
     short = graph.add("Conv", x, numbers(16, 8, 1, 1), name="short", strides=[2, 2])
-    inner = graph.add("Relu", graph.add("Conv", x, numbers(8, 8, 3, 3), name="inner", pads=[1, 1, 1, 1], strides=[2, 2]))
+    inner = graph.add(
+        "Relu", graph.add("Conv", x, numbers(8, 8, 3, 3), name="inner", pads=[1, 1, 1, 1], strides=[2, 2])
+    )
     outer = graph.add("Conv", inner, numbers(16, 8, 1, 1), name="outer")
     graph.output("y", graph.add("Relu", graph.add("Add", outer, short, name="add"), name="relu"))
     return [numbers(2, 8, 10, 10)]
@@ -234,7 +238,9 @@ def everything(graph: pumice.Graph) -> list[Array]:
     made = graph.add("Relu", graph.add("Tanh", made))
     quantized = graph.add("QuantizeLinear", made, scale, zero)
     read = graph.add("DequantizeLinear", quantized, scale, zero)
-    weights = graph.add("DequantizeLinear", np.arange(64, dtype="int8").reshape(8, 8, 1, 1) % 7, f(0.02), np.array(0, "int8"))
+    weights = graph.add(
+        "DequantizeLinear", np.arange(64, dtype="int8").reshape(8, 8, 1, 1) % 7, f(0.02), np.array(0, "int8")
+    )
     product = graph.add("QuantizeLinear", graph.add("Conv", read, weights), f(0.1), zero)
     y = graph.add("DequantizeLinear", product, f(0.1), zero)
     # elementwise
@@ -267,6 +273,40 @@ def test_each_fusion_left_out(context: pumice.Context, unfused: Array, name: str
     program, given = compiled(everything, context, fuse=[other for other in pumice.fusions() if other != name])
     close(run(program, given)["y"], unfused)
     assert name not in {row["fusion"] for row in program.report()}
+
+
+def test_the_report_counts_nodes_before_and_after() -> None:
+    w, b = numbers(8, 6), numbers(6)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"], name="product"),
+        helper.make_node("Neg", ["b"], ["c"], name="known"),
+        helper.make_node("Add", ["m", "c"], ["a"], name="bias"),
+        helper.make_node("Add", ["a", "r"], ["s"], name="sum"),
+        helper.make_node("Relu", ["s"], ["t"], name="relu"),
+        helper.make_node("Reshape", ["t", "shape"], ["y"], name="flat"),
+    ]
+    values = [helper.make_tensor_value_info(name, 1, shape) for name, shape in (("x", [4, 8]), ("r", [4, 6]))]
+    constants = [onnx.numpy_helper.from_array(v, n) for n, v in (("w", w), ("b", b), ("shape", np.array([-1])))]
+    graph = helper.make_graph(nodes, "g", values, [helper.make_tensor_value_info("y", 1, None)], constants)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    x, r = numbers(4, 8), numbers(4, 6, seed=1)
+    with pumice.load(proto) as model:
+        y = model(x, r)
+        report = model.report()
+    assert (report.before, report.after) == (6, 2)
+    assert report.fused == {"bias": 1, "residual": 1, "epilogue": 1}
+    wanted = "6 nodes before, 2 after: 3 fused (bias 1, residual 1, epilogue 1), 1 folded or not needed, 1 views or on the host"
+    assert report.summary == wanted
+    assert wanted in str(report) and wanted in report._repr_html_()
+    np.testing.assert_allclose(y, np.maximum(x @ w - b + r, 0).ravel(), rtol=1e-5, atol=1e-5)
+    with pumice.load(proto, fuse=["bias"]) as model:
+        np.testing.assert_allclose(model(x, r), y, rtol=1e-5, atol=1e-5)
+        assert model.report().fused == {"bias": 1}
+    with pumice.load(proto, fuse=False) as model:
+        np.testing.assert_allclose(model(x, r), y, rtol=1e-5, atol=1e-5)
+        assert "none fused" in model.report().summary
+    with pytest.raises(pumice.Error, match="fuse: the names of fusions expected"):
+        pumice.load(proto, fuse=["biases"])
 
 
 def test_a_name_that_is_no_fusion(context: pumice.Context) -> None:
