@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <future>
 #include <map>
 
 #include "core/error.h"
@@ -72,8 +73,13 @@ Region::Region(std::shared_ptr<Context> context, ProgramGraph graph, const Compi
 
 void Region::initialise(const CompileProgress& progress) {
   make_pipelines(weights_.initialization->steps);
-  if (const uint64_t bytes = weights_.initialization->persistent_bytes) persistent_ = {Buffer::create(context_, bytes), 0, bytes};
-  upload_weights(context_, graph_.name, inputs_.size(), weights_, persistent_, initialised_, progress);
+  // Much memory takes the driver a while, in which the first constants can be read.
+  constexpr uint64_t kMuch = uint64_t{32} << 20;
+  const uint64_t bytes = weights_.initialization->persistent_bytes;
+  const auto make = [&] { return bytes > 0 ? BufferRange{Buffer::create(context_, bytes), 0, bytes} : BufferRange{}; };
+  const std::shared_future<BufferRange> made = std::async(bytes >= kMuch ? std::launch::async : std::launch::deferred, make);
+  upload_weights(context_, graph_.name, inputs_.size(), weights_, made, initialised_, progress);
+  persistent_ = made.get();
   release_constants();
 }
 

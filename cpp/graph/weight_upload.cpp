@@ -49,13 +49,13 @@ std::vector<Batch> batches_of(const std::vector<WeightSource>& sources) {
 // The staging buffer is a ring: while the device reads one batch, threads read the next ones from where the constants lie.
 class Uploader {
  public:
-  Uploader(std::shared_ptr<Context> context, const std::string& name, size_t inputs, Weights& weights, const BufferRange& persistent,
-           const std::shared_ptr<InitializationState>& state)
+  Uploader(std::shared_ptr<Context> context, const std::string& name, size_t inputs, Weights& weights,
+           std::shared_future<BufferRange> persistent, const std::shared_ptr<InitializationState>& state)
       : context_(std::move(context)),
         name_(name),
         inputs_(inputs),
         weights_(weights),
-        persistent_(persistent),
+        persistent_(std::move(persistent)),
         state_(state),
         steps_(weights.sources.size()),
         batches_(batches_of(weights.sources)) {
@@ -141,7 +141,7 @@ class Uploader {
     const auto initializer = std::make_shared<Initializer>(context_, std::vector<std::shared_ptr<const CompiledOperator>>{target});
     BindingTable table(initializer);
     table.bind_inputs({BufferArray{BufferRange{staging_, batch.begin, batch.bytes}}});
-    if (persistent_.buffer) table.bind_outputs({persistent_});
+    if (const BufferRange& persistent = persistent_.get(); persistent.buffer) table.bind_outputs({persistent});
     CommandList list(context_);
     list.dispatch(initializer, table);
     list.commit();
@@ -163,7 +163,7 @@ class Uploader {
   const std::string& name_;
   size_t inputs_;
   Weights& weights_;
-  const BufferRange& persistent_;
+  std::shared_future<BufferRange> persistent_;
   std::shared_ptr<InitializationState> state_;          // of the whole
   std::vector<std::vector<const PlannedStep*>> steps_;  // by the source that they read
   std::vector<Batch> batches_;
@@ -176,8 +176,9 @@ class Uploader {
 }  // namespace
 
 void upload_weights(const std::shared_ptr<Context>& context, const std::string& name, size_t inputs, Weights& weights,
-                    const BufferRange& persistent, const std::shared_ptr<InitializationState>& state, const CompileProgress& progress) {
-  Uploader(context, name, inputs, weights, persistent, state).run(progress);
+                    std::shared_future<BufferRange> persistent, const std::shared_ptr<InitializationState>& state,
+                    const CompileProgress& progress) {
+  Uploader(context, name, inputs, weights, std::move(persistent), state).run(progress);
 }
 
 }  // namespace pumice
