@@ -114,6 +114,8 @@ GivenScale scale_of(const Quantization& self);
 // Bytes of an array that is C-contiguous, aligned and of native byte order; a copy is made where it is not.
 py::array contiguous(const py::array& array);
 std::span<const std::byte> bytes_of(const py::array& array);
+// The bytes of a buffer for a function of this name. Throws Error where they do not lie one after the other.
+std::span<const std::byte> contiguous_bytes(const py::buffer_info& info, std::string_view user);
 // The bytes as the engine keeps them: contiguous ones, elements below a byte packed two to a byte; and an array of those.
 py::array stored(const py::array& array, DType dtype);
 py::array unpacked(DType dtype, const Shape& shape, std::span<const std::byte> packed);

@@ -56,7 +56,9 @@ std::string sha256_of(const py::args& parts) {
   Sha256 hash;
   for (const auto& part : parts) {
     const py::buffer_info info = part.cast<py::buffer>().request();
-    hash.bytes({static_cast<const std::byte*>(info.ptr), static_cast<size_t>(info.size * info.itemsize)});
+    const auto bytes = contiguous_bytes(info, "sha256");
+    const py::gil_scoped_release released;
+    hash.bytes(bytes);
   }
   return hash.hex();
 }

@@ -154,7 +154,7 @@ std::optional<py::bytes> skeleton_of(const py::object& object, const std::string
   const auto data = object.cast<py::buffer>();
   const py::buffer_info info = data.request();
   const auto file = mapped_file_of(data);
-  const std::span bytes(static_cast<const std::byte*>(info.ptr), static_cast<size_t>(info.size * info.itemsize));
+  const auto bytes = contiguous_bytes(info, "onnx_skeleton");
   std::optional<std::string> small;
   {
     const py::gil_scoped_release released;
@@ -323,7 +323,7 @@ void bind_graph(py::module_& module) {
           },
           "In an order in which they can run.")
       .def("compile", &compile_graph, py::arg("context").none(false), py::arg("precision") = "fp32", py::arg("keep_all") = false,
-           py::arg("fuse") = true, py::arg("progress") = py::none(),
+           py::arg("fuse").noconvert() = true, py::arg("progress") = py::none(),
            "precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: "
            "whether "
            "nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now "

@@ -45,6 +45,11 @@ DType dtype_argument(const py::object& dtype) {
   return dtype_of(py::dtype::from_args(dtype), "dtype");
 }
 
+std::span<const std::byte> contiguous_bytes(const py::buffer_info& info, std::string_view user) {
+  if (!PyBuffer_IsContiguous(info.view(), 'C')) throw Error(std::string(user) + ": contiguous bytes expected; given a strided buffer");
+  return {static_cast<const std::byte*>(info.ptr), static_cast<size_t>(info.size * info.itemsize)};
+}
+
 py::array contiguous(const py::array& array) {
   if (array.dtype().byteorder() != '>' && (array.flags() & py::array::c_style) && (array.flags() & py::detail::npy_api::NPY_ARRAY_ALIGNED_))
     return array;

@@ -197,6 +197,7 @@ py::typing::List<Record> report(const Program& self) {
   for (const auto& row : self.report()) {
     py::dict one;
     one["node"] = row.node, one["op"] = row.op, one["kernel"] = row.kernel, one["precision"] = row.precision, one["note"] = row.note;
+    one["added"] = std::string(row.added ? "yes" : "");
     one["fusion"] = row.fusion ? std::string(name(*row.fusion)) : std::string();
     rows.append(one);
   }

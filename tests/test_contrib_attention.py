@@ -257,6 +257,16 @@ def test_sizes_that_are_not_known_before(name: str, context: pumice.Context) -> 
     check(context, with_open_sizes(CASES[name]))
 
 
+@pytest.mark.parametrize(("images", "count"), [(3, 1), (2, 3), (2, 6), (2, 8), (2, 0), (1, 3), (1, 5)])
+def test_a_mask_of_another_length_is_refused_when_it_is_known(images: int, count: int, context: pumice.Context) -> None:
+    loaded = pumice.load(with_open_sizes(CASES["whole, ends and begins"]).model, context)
+    x = random(images, ROWS, 10)
+    for fitting in (images, 2 * images):
+        loaded(x=x, m=np.arange(fitting, dtype="int32"))
+    with pytest.raises(pumice.Error, match="'attention/a mask of 1 or 2 numbers for each image"):
+        loaded(x=x, m=np.arange(count, dtype="int32"))
+
+
 def with_open_sizes(case: Case) -> Case:
     """The last axis stays, which is as wide as the weights."""
     made = copy.copy(case)

@@ -155,6 +155,12 @@ def test_sizes_that_broadcast_at_a_call_only(context: pumice.Context) -> None:
         np.testing.assert_allclose(run(program, given)["y"], given[0] @ w + b + given[1], rtol=1e-5, atol=1e-5)
 
 
+def test_sizes_that_do_not_fit_name_the_node(context: pumice.Context) -> None:
+    program, _ = compiled(product("any", (2, 5, 8), (8, 6), free=True), context)
+    with pytest.raises(pumice.GraphError, match=r"'bias': its result \[2, 5, 6\] and 'r' \[3, 5, 6\]"):
+        run(program, [numbers(2, 5, 8), numbers(3, 5, 6)])
+
+
 @pytest.mark.parametrize("groups", [2, 8])
 def test_convolutions_in_groups_add_apart(context: pumice.Context, groups: int) -> None:
     def build(graph: pumice.Graph) -> list[Array]:
@@ -307,6 +313,23 @@ def test_the_report_counts_nodes_before_and_after() -> None:
         assert "none fused" in model.report().summary
     with pytest.raises(pumice.Error, match="fuse: the names of fusions expected"):
         pumice.load(proto, fuse=["biases"])
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_nodes_that_were_added_do_not_count(precision: str) -> None:
+    value = [helper.make_tensor_value_info(name, 1, [4]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Tanh", ["x"], ["y"])], "g", value[:1], value[1:])
+    with pumice.load(helper.make_model(graph, ir_version=10), precision=precision) as model:
+        model(numbers(4))
+        assert model.report().before == 1
+
+
+@pytest.mark.parametrize("fuse", [None, 2, "attention"])
+def test_what_is_neither_a_bool_nor_names(context: pumice.Context, fuse: object) -> None:
+    graph = pumice.Graph("g")
+    gemm(graph)
+    with pytest.raises(TypeError):
+        graph.compile(context, fuse=fuse)
 
 
 def test_a_name_that_is_no_fusion(context: pumice.Context) -> None:

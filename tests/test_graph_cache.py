@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pumice
-from onnx_models import gemm, model, node
+from onnx_models import gemm, model, node, value
 from process import output_of
 from pumice import graph_cache
 from pumice._pumice import read_cache_file, write_cache_file
@@ -139,6 +139,32 @@ def test_another_importer_is_another_entry(path: Path, monkeypatch: pytest.Monke
     read(path)
     monkeypatch.setattr(graph_cache, "_importer_version", lambda: "later")
     assert imports(path, monkeypatch)
+
+
+def test_the_version_knows_every_file_of_the_package_and_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph_cache, "__file__", str(tmp_path / "graph_cache.py"))
+    monkeypatch.setattr(graph_cache._pumice, "__file__", str(tmp_path / "_pumice.so"))
+    versions = [graph_cache._importer_version()]
+    for name, text in (("any.py", "a"), ("any.py", "ab"), ("other.py", ""), ("_pumice.so", "a"), ("_pumice.so", "ab")):
+        (tmp_path / name).write_text(text)
+        versions.append(graph_cache._importer_version())
+    assert len(set(versions)) == len(versions)
+    (tmp_path / "notes.txt").write_text("a")
+    assert graph_cache._importer_version() == versions[-1]
+
+
+def test_what_is_overridable_is_one_entry_however_it_is_said(
+    path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proto = onnx.load(path)
+    proto.graph.input.extend([value("b", [30]), value("w", [40, 30])])
+    onnx.save(proto, path)
+    for i, same in enumerate(([False, None, (), []], [["b", "w"], ("w", "b"), ["w", "b", "w"]], [["b"]], [True])):
+        for wanted in same:
+            graph_cache.load_recipe(path, None, wanted)
+        assert len([*(cache / "graphs").iterdir()]) == i + 1
 
 
 def test_damaged_entries_are_rebuilt(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,3 +207,22 @@ def test_probabilities_of_pairs_in_less_precision(context: pumice.Context, preci
     exact, coarse = (graph.compile(context, one)({"x": x})["y"] for one in ("fp32", precision))
     np.testing.assert_allclose(exact.sum(1), 1, rtol=1e-5)
     np.testing.assert_allclose(coarse, exact, atol=0.02)
+
+
+def test_support_vectors_that_do_not_fit_are_refused(context: pumice.Context) -> None:
+    own = {"kernel_type": "RBF", "kernel_params": [0.3, 0.0, 0.0], "rho": [0.5], "support_vectors": [0.5] * 8}
+    regressor = {**own, "coefficients": [1.0, 2.0], "n_supports": 2}
+    classifier = {**own, "vectors_per_class": [1, 1], "classlabels_ints": [4, 5], "coefficients": [1.0, -1.0]}
+    wrong = [
+        ("SVMRegressor", {**regressor, "coefficients": [1.0] * 3}, "'coefficients': expected as many .* 2, given 3"),
+        ("SVMRegressor", {**regressor, "n_supports": -2}, "'n_supports': expected a number from 0 up, given -2"),
+        ("SVMRegressor", {**regressor, "support_vectors": [0.5] * 6}, "'support_vectors': .* of 4 numbers.*given 3"),
+        ("SVMClassifier", {**classifier, "vectors_per_class": [3, -1]}, r"'vectors_per_class': .*given \[3, -1\]"),
+        ("SVMClassifier", {**classifier, "vectors_per_class": [1, -1]}, r"'vectors_per_class': .*given \[1, -1\]"),
+        ("SVMClassifier", {**classifier, "support_vectors": [0.5] * 6}, "'support_vectors': .* of 4 numbers.*given 3"),
+    ]
+    for op, attributes, reason in wrong:
+        proto = model(op, 1 if op == "SVMRegressor" else 2, **attributes)
+        proto.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 4
+        with pytest.raises(pumice.GraphError, match=f"node 'it': attribute {reason}"):
+            pumice.load(proto, context)

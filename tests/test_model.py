@@ -213,3 +213,15 @@ def test_the_file_may_be_gone_once_the_model_is_loaded(context: pumice.Context, 
     with pumice.load(path, context) as made:
         path.unlink()
         np.testing.assert_allclose(made(x())["sum"], reference(x()), rtol=1e-5)
+
+
+@pytest.mark.parametrize("fuse", [None, 2, "epilogue", [3], {"epilogue": 1}, np.False_])
+def test_what_is_no_choice_of_fusions_is_refused(fuse: Any, context: pumice.Context) -> None:
+    with pytest.raises(pumice.BindingError, match="fuse '.*': expected True, False or a list of names; given"):
+        pumice.load(gemm(), context, fuse=fuse)
+
+
+def test_fusions_may_come_as_a_tuple_or_a_set(context: pumice.Context) -> None:
+    expected = pumice.load(gemm(), context)(x())
+    for fuse in (("epilogue",), {"epilogue"}, frozenset(["epilogue"]), [], set(), False):
+        np.testing.assert_allclose(pumice.load(gemm(), context, fuse=fuse)(x()), expected, rtol=1e-5)

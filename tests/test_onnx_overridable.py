@@ -72,6 +72,19 @@ def test_what_is_no_such_initializer_is_refused(wanted: Any) -> None:
         pumice.load(gemm(), overridable=["w"])
 
 
+@pytest.mark.parametrize("wanted", [5, [5], {"w": True}, b"w", np.True_])
+def test_what_is_no_list_of_names_is_refused(wanted: Any) -> None:
+    with pytest.raises(pumice.BindingError, match="overridable '.*': expected True, False or a list of names; given"):
+        pumice.load(with_inputs(), overridable=wanted)
+
+
+@pytest.mark.parametrize("wanted", [("w",), {"w"}, frozenset(["w"])])
+def test_names_may_come_as_a_tuple_or_a_set(context: pumice.Context, wanted: Any) -> None:
+    assert [v.name for v in pumice.load(with_inputs(), context, overridable=wanted).overridable] == ["w"]
+    for none in ((), set()):
+        assert pumice.load(with_inputs(), context, overridable=none).overridable == []
+
+
 def test_a_value_of_a_wrong_shape_or_type_is_refused(context: pumice.Context) -> None:
     loaded = pumice.load(with_inputs(), context, overridable=True)
     with pytest.raises(pumice.BindingError, match=r"input 'w'.*\[4, 3\].*\[3, 4\]"):

@@ -129,6 +129,46 @@ def test_a_scan_with_a_batch(context: pumice.Context, lengths: list[int] | None,
     check(context, batched(lengths is not None, directions), [case], reference=False)
 
 
+@pytest.mark.parametrize(
+    ("lengths", "steps"), [([5], [3]), ([-1], [0]), ([0], [0]), ([2, 0], [2, 0]), ([0, 9], [0, 3]), ([0, 0], [0, 0])]
+)
+@pytest.mark.parametrize("direction", [0, 1])
+def test_lengths_of_nothing_and_beyond_the_rows(
+    context: pumice.Context, lengths: list[int], steps: list[int], direction: int
+) -> None:
+    """The state of no row is what it began with; results behind the rows are zero, and there are always as many."""
+    start, p, q = ramp(len(lengths), 2), ramp(len(lengths), 3, 2), ramp(len(lengths), 3, 2) ** 2
+    results = np.zeros_like(p)
+    last = start.copy()
+    for image, count in enumerate(steps):
+        for i, row in enumerate(range(count)[:: -1 if direction else 1]):
+            last[image] += p[image, row]
+            results[image, i] = last[image] * q[image, row]
+    loaded = pumice.load(batched(True, [direction] * 2), context)
+    given = loaded(start, p, q, np.array(lengths))
+    for actual, expected in zip(given, (last, results), strict=True):
+        assert actual.shape == expected.shape
+        np.testing.assert_allclose(actual, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "constants", "expected"), [([1, -1], "", "at least 0"), ([1, 4], "p", "0 to 3"), ([3, 0], "p", None)]
+)
+def test_constant_lengths_that_there_are_not_are_refused(
+    context: pumice.Context, lengths: list[int], constants: str, expected: str | None
+) -> None:
+    proto = batched(True, [0, 0])
+    fixed = {"lengths": np.array(lengths)} | {name: ramp(2, 3, 2) for name in constants}
+    for info in [info for info in proto.graph.input if info.name in fixed]:
+        proto.graph.input.remove(info)
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in fixed.items())
+    if expected is None:
+        assert pumice.load(proto, context)(ramp(2, 2), ramp(2, 3, 2))[1].shape == (2, 3, 2)
+        return
+    with pytest.raises(pumice.GraphError, match=rf"'scan': input 'lengths': expected lengths of {expected}, given \["):
+        pumice.load(proto, context)
+
+
 def test_a_batched_scan_that_says_too_little_is_refused() -> None:
     for changed in ({"num_scan_inputs": 9}, {"directions": [0]}):
         proto = batched(False, [0, 0])

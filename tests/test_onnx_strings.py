@@ -14,6 +14,7 @@ import pumice
 from onnx_models import model, node, subgraph, value
 from pumice.cli import main
 from pumice.onnx import import_graph
+from pumice.string_table import CallStrings, StringTable
 
 Array = np.ndarray[Any, Any]
 STRING, INT64 = TensorProto.STRING, TensorProto.INT64
@@ -284,6 +285,35 @@ def test_what_holds_no_strings_is_refused(context: pumice.Context, given: Any) -
         loaded(given)
     with pytest.raises(pumice.BindingError, match=r"expected shape \[2\]; given shape \[3\]"):
         loaded(np.array(["a", "b", "c"]))
+
+
+def test_a_nul_at_the_end_is_kept(context: pumice.Context) -> None:
+    texts = ["a\0", "a", "\0"]
+    loaded = pumice.load(model([node("Identity")], [value("x", [3], STRING)]), context)
+    for given in (texts, tuple(texts), np.array(texts, object)):
+        assert loaded(given).tolist() == texts
+    single = pumice.load(model([node("Identity")], [value("x", [], STRING)]), context)
+    assert single("b\0").tolist() == "b\0"
+
+
+def test_strings_of_the_model_and_of_the_call_are_told_apart() -> None:
+    strings = CallStrings(StringTable(["a", "b"]))
+    places = strings.encoded(np.array([["b", "x"], ["y", "a"]], object), "x")
+    assert strings.decoded(places).tolist() == [["b", "x"], ["y", "a"]]
+    for place, text in enumerate(["a", "b", "x", "y"]):
+        single = strings.decoded(np.array(place))
+        assert (single.shape, single.dtype, single.item()) == ((), object, text)
+    known = strings.decoded(np.array([1, 1, 0]))
+    known[0] = "changed"
+    assert strings.decoded(np.array([1])).tolist() == ["b"]
+
+
+def test_a_mapper_without_categories_is_refused() -> None:
+    for attributes in ({"cats_int64s": [1]}, {}):
+        with pytest.raises(
+            pumice.GraphError, match="node 'it': attribute 'cats_strings': expected strings, given None"
+        ):
+            pumice.load(typed(model([ml("CategoryMapper", **attributes)], [X_IN]), y=INT64))
 
 
 def test_the_command_line_reads_and_writes_strings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

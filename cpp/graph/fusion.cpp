@@ -302,7 +302,8 @@ class MapFusion {
   ProgramGraph& graph_;
   const FusionSet& wanted_;
   std::vector<uint32_t> uses_;
-  std::vector<int32_t> producers_, consumers_;  // node of each value; -1: none, or an output of the program
+  std::vector<int32_t> producers_;  // node of each value; -1: none
+  std::vector<int32_t> consumers_;  // likewise; -1 too where the value is an output of the program
   std::vector<bool> gone_;
   std::set<std::string> scaled_epilogues_;
   std::set<const ProgramNode*> scaled_maps_;

@@ -10,8 +10,7 @@ bool takes_epilogue(const OperatorRow& row);
 
 // Chains of maps with one varying operand become the epilogue of the contraction, window or reduction before them; products and
 // convolutions take a second operand of their result's shape too (a residual). Maps of maps of one shape become one map of up to four
-// operands. Values that are used twice or are outputs stay. The last of the passes: it
-// relies on the dtypes that values have in memory.
+// operands. Values that are used twice or are outputs stay. The last of the passes: it relies on the dtypes that values have in memory.
 void fuse_maps(ProgramGraph& graph, const FusionSet& wanted);
 
 }  // namespace pumice

@@ -98,7 +98,7 @@ ProgramNode cast_node(ProgramGraph& graph, ValueId from, ValueId to) {
   node.attributes = checked_attributes(*node.row, node.name, attributes);
   node.inputs = {from};
   node.outputs = {to};
-  graph.report.push_back({node.name, "Cast", "", "at the border", {}, graph.value(to).dtype, ""});
+  graph.report.push_back({node.name, "Cast", "", "at the border", {}, true, graph.value(to).dtype, ""});
   return {std::move(node), static_cast<uint32_t>(graph.report.size() - 1)};
 }
 
@@ -128,7 +128,7 @@ ProgramGraph::ProgramGraph(const Graph& graph, const GraphPart& part, const Prog
   for (const size_t i : part.nodes) {
     ProgramNode& node = nodes.emplace_back(graph.nodes()[i], static_cast<uint32_t>(report.size()));
     for (auto* ids : {&node.inputs, &node.outputs}) std::ranges::transform(*ids, ids->begin(), take);
-    report.push_back({node.name, std::string(node.op()), "", "", {}, {}, ""});
+    report.push_back({node.name, std::string(node.op()), "", "", {}, false, {}, ""});
   }
   for (const ValueId id : part.outputs) outputs.emplace_back(graph.value(id).name, take(id));
   if (part.outputs.empty())

@@ -90,10 +90,7 @@ class Binder {
 
   void infer_node(const ProgramNode& node) {
     if (!shapes_.run(node)) throw GraphError(node.name, "an input's shape is not known");
-    if (node.has_residual) {
-      TensorDesc& made = *shapes_.mutable_desc(node.outputs[0]);
-      made = TensorDesc(made.dtype, broadcast_shape(made.shape, shapes_.desc(node.inputs[kResidualInput])->shape));
-    }
+    if (node.has_residual) infer_residual(node);
     keep_dtypes(node);
     if (!node.on_host) return;
     const int64_t most = node.demanded ? kMostDemandedElements : kMostHostElements;
@@ -102,6 +99,17 @@ class Binder {
     if (!evaluated && !node.row->lower)
       throw UnsupportedError("node '" + node.name + "': " + std::string(node.row->name) +
                              " of values that only the device knows, or of more than " + std::to_string(most) + " elements");
+  }
+
+  void infer_residual(const ProgramNode& node) {
+    TensorDesc& made = *shapes_.mutable_desc(node.outputs[0]);
+    const Shape& residual = shapes_.desc(node.inputs[kResidualInput])->shape;
+    try {
+      made = TensorDesc(made.dtype, broadcast_shape(made.shape, residual));
+    } catch (const GraphError&) {
+      throw GraphError(node.name, "its result " + to_string(made.shape) + " and '" + graph_.value(node.inputs[kResidualInput]).name + "' " +
+                                      to_string(residual) + ", which it is combined with, do not broadcast together");
+    }
   }
 
   // The passes have the last word: they choose the dtype of floats inside.

@@ -163,12 +163,12 @@ std::vector<ReportRow> Program::report() const {
   for (const Routine& routine : state_->flow->routines)
     for (const RoutineStep& step : routine.steps) {
       if (step.kind == RoutineStep::Kind::run) {
-        if (!step.cut.empty()) rows.push_back({step.node, "ReadBack", "", step.cut, {}, {}, ""});
+        if (!step.cut.empty()) rows.push_back({step.node, "ReadBack", "", step.cut, {}, true, {}, ""});
         const auto own = step.region->report();
         rows.insert(rows.end(), own.begin(), own.end());
         continue;
       }
-      rows.push_back({step.node, State::op_of(step), "", state_->note(step), {}, {}, ""});
+      rows.push_back({step.node, State::op_of(step), "", state_->note(step), {}, false, {}, ""});
     }
   return rows;
 }

@@ -12,6 +12,7 @@ namespace pumice {
 struct ReportRow {
   std::string node, op, kernel, note;  // note: "fused into conv1", "view", "folded", ""
   std::optional<Fusion> fusion = {};   // that has taken the node up
+  bool added = false;                  // by the passes: no node of the graph
   std::optional<DType> dtype;          // of its first output
   std::string precision;               // the storage mode of a float's elements on this device, else the dtype
 };

@@ -77,7 +77,12 @@ void Region::initialise(const CompileProgress& progress) {
   constexpr uint64_t kMuch = uint64_t{32} << 20;
   const uint64_t bytes = weights_.initialization->persistent_bytes;
   const auto make = [&] { return bytes > 0 ? BufferRange{Buffer::create(context_, bytes), 0, bytes} : BufferRange{}; };
-  const std::shared_future<BufferRange> made = std::async(bytes >= kMuch ? std::launch::async : std::launch::deferred, make);
+  std::shared_future<BufferRange> made;
+  try {
+    made = std::async(bytes >= kMuch ? std::launch::async : std::launch::deferred, make);
+  } catch (const std::system_error&) {  // no thread is granted
+    made = std::async(std::launch::deferred, make);
+  }
   upload_weights(context_, graph_.name, inputs_.size(), weights_, made, initialised_, progress);
   persistent_ = made.get();
   release_constants();

@@ -1472,7 +1472,7 @@ class Graph:
         A node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; attributes by name. One output gives a Value, several a tuple. An operation of NNAPI by its own ('nnapi::ADD') has that system's operands in its own order: numbers and lists of numbers are constants of int32, float32 or bool, and scale, zero_point and dtype are the output's.
         Raises UnsupportedError (no such operator, a dtype that it lacks), GraphError (wrong inputs, attributes, shapes where they are known).
         """
-    def compile(self, context: Context, precision: str = 'fp32', keep_all: bool = False, fuse: bool | collections.abc.Sequence[str] = True, progress: collections.abc.Callable[[str, int, int], None] | None = None) -> Program:
+    def compile(self, context: Context, precision: str = 'fp32', keep_all: bool = False, fuse: bool | list[str] = True, progress: collections.abc.Callable[[str, int, int], None] | None = None) -> Program:
         """
         precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: whether nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now and then with what is being done ('weights', 'kernels'), how much of it is done, and of how much. Raises UnsupportedError with all that is not supported.
         """

@@ -122,15 +122,27 @@ class _Attention:
         return self.add("Where", shown, none, hidden)
 
     def _within(self, mask: Value, batch: Value, keys: Value) -> Value:
-        """By where the keys of each image end; where there are twice as many, also by where they begin."""
+        """By where the keys of each image end; where there are twice as many, also by where they begin.
+
+        A mask of any other length has no such shapes: where sizes are known only later, the nodes that say so refuse it by their name.
+        """
+
+        def checked(op: str, *inputs: Value | Array, **attributes: Any) -> Value:
+            name = self.builder.helper_name(self.node, "a mask of 1 or 2 numbers for each image")
+            value: Value = self.builder.graph.add(op, *inputs, name=name, **attributes)
+            return value
+
+        images = self.add("Max", batch, _SECOND)  # as -1 is nothing beside 0
         ends = self.as_int64(mask)
-        more = self.add("Concat", ends, self.add("ConstantOfShape", batch, value=np.array([0])), axis=0)
-        begins = self.add("Slice", more, batch, self.add("Add", batch, batch), _FIRST)
-        ends = self.add("Slice", ends, _FIRST, batch, _FIRST)
-        column = np.array([-1, 1, 1, 1])
+        rows = checked("Reshape", ends, self.add("Concat", _LAST, images, axis=0))
+        missing = self.add("Sub", np.array([2]), self.length(rows, 0))  # below 0 where there are too many
+        zeros = checked("ConstantOfShape", self.add("Concat", missing, images, axis=0), value=np.array([0]))
+        begins = self.add("Gather", self.add("Concat", rows, zeros, axis=0), _SECOND, axis=0)
+        first = self.add("Slice", ends, _FIRST, batch, _FIRST)
+        column = self.add("Concat", batch, np.array([1, 1, 1]), axis=0)
         place = self.places(keys)
-        after = self.add("GreaterOrEqual", place, self.add("Reshape", begins, column))
-        return self.add("And", after, self.add("Less", place, self.add("Reshape", ends, column)))
+        after = self.add("GreaterOrEqual", place, self.add("Reshape", begins, np.array([-1, 1, 1, 1])))
+        return self.add("And", after, self.add("Less", place, checked("Reshape", first, column, allowzero=1)))
 
     def mask(self, padding: Value | None, bias: Value | None, batch: Value, keys: Value, like: Value) -> Value | None:
         if padding is None:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from . import __version__
+from . import __version__, _pumice
 from ._pumice import Graph, cache_directory, read_cache_file, sha256, write_cache_file
 from .control_nodes import CONTROL_NODES
 from .element_types import BITS, Bytes, byte_count
@@ -21,40 +21,24 @@ from .model_file import Folder, ModelFile, Source
 from .recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Overridable, Place, Recipe
 
 _KIND = "graph"
-_IMPORTER = tuple(
-    f"{name}.py"
-    for name in (
-        "batched_scan",
-        "contrib_nodes",
-        "contrib_quantized",
-        "contrib_writer",
-        "graph_cache",
-        "node_names",
-        "node_order",
-        "onnx_functions",
-        "onnx_import",
-        "onnx_skeleton",
-        "onnx_tensor",
-        "opset",
-        "random_nodes",
-        "recipe",
-        "string_nodes",
-    )
-)
 _INLINE = -1  # the index of the entry itself among the files that constants lie in
 _MOST_INLINE_BYTES = 64 << 20  # an entry larger than this costs more than it saves
 
 
 def _importer_version() -> str:
-    """The package's version, and when its importer was written: a development checkout changes without a new version."""
+    """The package's version, and when it and its engine were written: a development checkout changes without a new version."""
     folder = os.path.dirname(__file__)
+    try:
+        files = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".py")]
+    except OSError:
+        files = []
     stamps = []
-    for name in _IMPORTER:
+    for file in [*files, _pumice.__file__]:
         try:
-            status = os.stat(os.path.join(folder, name))
+            status = os.stat(file)
         except OSError:
             continue
-        stamps.append(f"{status.st_size}.{status.st_mtime_ns}")
+        stamps.append(f"{os.path.basename(file)}.{status.st_size}.{status.st_mtime_ns}")
     return " ".join([__version__, *stamps])
 
 
@@ -63,7 +47,8 @@ def _entry_path(file: ModelFile, overridable: Overridable) -> str | None:
     directory = cache_directory()
     if directory is None:
         return None
-    digest = sha256(file.skeleton, f"{_importer_version()} {overridable}".encode())
+    wanted = overridable is True or sorted(set(overridable or ()))
+    digest = sha256(file.skeleton, f"{_importer_version()} {wanted}".encode())
     return os.path.join(directory, "graphs", f"{digest}.graph")
 
 

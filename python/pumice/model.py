@@ -120,6 +120,17 @@ def _declared(output: ModelValue, declared: InputRecipe | None) -> ModelValue:
     return output._replace(shape=shape)
 
 
+def _listed(value: Any, kind: str) -> bool | list[str]:
+    """Of an argument that is True or False, or the names of some. Raises BindingError."""
+    if isinstance(value, bool):
+        return value
+    names = list(value) if isinstance(value, list | tuple | set | frozenset) else None
+    if names is None or not all(isinstance(name, str) for name in names):
+        given = "one name" if isinstance(value, str) else repr(value) if names else type(value).__name__
+        raise binding_error("K4", str(value), "True, False or a list of names", given, kind=kind)
+    return sorted(names) if isinstance(value, set | frozenset) else names
+
+
 class Model:
     """The model in an ONNX file, in bytes, in a binary file object or in a ModelProto, compiled for a device. A context manager.
 
@@ -150,8 +161,7 @@ class Model:
         overridable: Overridable = False,
     ) -> None:
         source = reread(source)
-        if isinstance(overridable, str):
-            raise binding_error("K4", overridable, "a list of names", "one name", kind="overridable")
+        fuse, overridable = _listed(fuse, "fuse"), _listed(overridable, "overridable")
         with Progress("nodes", progress) as bar:
             graph, recipe = load_graph(source, folder, bar if bar.shown else None, overridable)
             context = default_context() if context is None else context

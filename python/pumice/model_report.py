@@ -9,7 +9,8 @@ _WITHOUT_KERNEL = ("view", "host")
 
 
 class ModelReport(list[dict[str, str]]):
-    """One row a node: node, op, kernel, precision, note, fusion. Its text is a table below lines that name the device and count nodes.
+    """One row a node: node, op, kernel, precision, note, added, fusion. Its text is a table below lines that name the device and count
+    nodes.
 
     Kernels, views and what the host computes are those of the last call; before the first one only what does not depend on shapes is known.
     """
@@ -21,7 +22,7 @@ class ModelReport(list[dict[str, str]]):
     @property
     def before(self) -> int:
         """Nodes of the model; those that were added to it, such as casts at its border, do not count."""
-        return len(self) - sum(row["note"] == "at the border" for row in self)
+        return sum(not row["added"] for row in self)
 
     @property
     def after(self) -> int:

@@ -291,7 +291,8 @@ class _Importer:
                 self.unsupported.append(f"input '{info.name}': {reason}")
         self.inputs += with_defaults
         self.known |= seen
-        for name in self.wanted or () if self.wanted is not True else ():
+        names = () if self.wanted is True else self.wanted or ()
+        for name in names:
             if name not in self.defaults:
                 known = ", ".join(self.overridable) or "of which there are none"
                 raise binding_error("K4", name, f"an initializer that is an input too: {known}", f"'{name}'")

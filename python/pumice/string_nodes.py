@@ -225,7 +225,7 @@ class _Graph:
         """Strings of attributes as their places, under other names."""
         attributes = {name: value for name, value in node.attributes.items() if name not in names}
         for name, other in names.items():
-            given = node.attributes[name]
+            given = node.attributes.get(name)
             if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
                 raise graph_error("node", node.name, f"attribute '{name}': expected strings, given {given!r}")
             attributes[other] = [self.table.place(str(text)) for text in given]

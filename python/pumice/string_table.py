@@ -18,6 +18,7 @@ class StringTable:
     def __init__(self, strings: Sequence[str]) -> None:
         self.strings = list(strings)
         self.places = {text: place for place, text in enumerate(self.strings)}
+        self.array = np.array(self.strings, object)
 
 
 class CallStrings:
@@ -37,7 +38,8 @@ class CallStrings:
             return None
         if isinstance(value, list | tuple):
             return [self.encoded(item, name) for item in value]
-        array = np.asarray(value)
+        # Objects, as NumPy's own strings lose a NUL at the end.
+        array = value if isinstance(value, np.ndarray) else np.asarray(value, object)
         texts = array.reshape(-1).tolist()
         if array.dtype.kind not in "UOT" or not all(isinstance(text, str) for text in texts):
             given = str(array.dtype) if array.dtype.kind != "O" else "other objects"
@@ -50,5 +52,12 @@ class CallStrings:
             return None
         if isinstance(value, list):
             return [self.decoded(item) for item in value]
-        every = np.array([*self._table.strings, *self._more], object)
-        return every[value.reshape(-1)].reshape(value.shape)
+        count = len(self._table.strings)
+        places = value.reshape(-1)
+        behind = places >= count
+        if not behind.any():
+            return self._table.array[places].reshape(value.shape)
+        texts = np.empty(places.shape, object)
+        texts[~behind] = self._table.array[places[~behind]]
+        texts[behind] = np.array([*self._more], object)[places[behind] - count]
+        return texts.reshape(value.shape)

@@ -21,12 +21,18 @@ def _regressor(builder: Builder, node: NodeRecipe) -> None:
     """Sums over support vectors of the coefficient times what the kernel makes of the vector and x."""
     x = real(builder, node, only(builder, node))
     coefficients, vectors, rho = numbers(node, "coefficients"), numbers(node, "support_vectors"), numbers(node, "rho")
-    parameters = np.concatenate([numbers(node, "kernel_params"), np.zeros(3, np.float32)])[:3]
     count = node.attributes.get("n_supports", 0)
-    if not isinstance(count, int) or not coefficients.size or rho.size != 1 or (count and vectors.size % count):
+    if not isinstance(count, int) or count < 0:
+        raise graph_error("node", node.name, f"attribute 'n_supports': expected a number from 0 up, given {count!r}")
+    if not coefficients.size or rho.size != 1 or (count and vectors.size % count):
         raise graph_error("node", node.name, "expected coefficients, one rho and 'support_vectors' of one length")
     if count:
-        kernel = _kernel(builder, node, x, vectors.reshape(count, -1), parameters)
+        if coefficients.size != count:
+            expected = f"as many as 'n_supports', {count}"
+            raise graph_error(
+                "node", node.name, f"attribute 'coefficients': expected {expected}, given {coefficients.size}"
+            )
+        kernel = _kernel(builder, node, x, vectors.reshape(count, -1))
         weights = coefficients.reshape(count, 1)
     else:
         kernel, weights = x, coefficients.reshape(-1, 1)
@@ -39,8 +45,15 @@ def _regressor(builder: Builder, node: NodeRecipe) -> None:
     builder.keep_results(node, transformed(builder, node, scores))
 
 
-def _kernel(builder: Builder, node: NodeRecipe, x: Value, vectors: Array, parameters: Array) -> Value:
+def _kernel(builder: Builder, node: NodeRecipe, x: Value, vectors: Array) -> Value:
     """[rows, support vectors]"""
+    width = x.shape[-1] if x.shape else None
+    if width is not None and width != vectors.shape[1]:
+        expected = f"vectors of {width} numbers, as x has"
+        raise graph_error(
+            "node", node.name, f"attribute 'support_vectors': expected {expected}, given {vectors.shape[1]}"
+        )
+    parameters = np.concatenate([numbers(node, "kernel_params"), np.zeros(3, np.float32)])[:3]
 
     def helper(op: str, *inputs: Any, **attributes: Any) -> Value:
         like = [builder.helper(node, "CastLike", v, x) if isinstance(v, np.ndarray) else v for v in inputs]
@@ -86,6 +99,10 @@ def _classifier(builder: Builder, node: NodeRecipe) -> None:
     helper = builder.helper
     x = real(builder, node, only(builder, node))
     labels, counts = class_labels(builder, node, "classlabels_ints"), numbers(node, "vectors_per_class", "int64")
+    if (counts < 0).any():
+        raise graph_error(
+            "node", node.name, f"attribute 'vectors_per_class': expected numbers from 0 up, given {counts.tolist()}"
+        )
     if not counts.sum():
         _linear(builder, node, x, labels)
         return
@@ -136,8 +153,7 @@ def _scores(builder: Builder, node: NodeRecipe, x: Value, classes: int, counts: 
         for one, other in ((i, j - 1), (j, i)):
             own = slice(ends[one] - counts[one], ends[one])
             weights[own, k] = rows[other, own]
-    parameters = np.concatenate([numbers(node, "kernel_params"), np.zeros(3, np.float32)])[:3]
-    kernel = _kernel(builder, node, x, vectors.reshape(total, -1), parameters)
+    kernel = _kernel(builder, node, x, vectors.reshape(total, -1))
     sums = builder.helper(node, "MatMul", kernel, builder.helper(node, "CastLike", weights, kernel))
     return builder.helper(node, "Add", sums, builder.helper(node, "CastLike", rho, sums))
 
