@@ -38,7 +38,6 @@ class FusionSet {
   // Throws Error for a name that fusions() does not have.
   static FusionSet named(const std::vector<std::string>& names);
   bool has(Fusion fusion) const { return bits_ >> static_cast<uint32_t>(fusion) & 1; }
-  bool empty() const { return bits_ == 0; }
 
  private:
   explicit FusionSet(uint32_t bits) : bits_(bits) {}

@@ -3,18 +3,11 @@
 #include <algorithm>
 
 #include "operators/families.h"
+#include "operators/layout.h"
 #include "operators/operator_table.h"
 
 namespace pumice {
 namespace {
-
-Strides transposed(const ProgramNode& node, const TensorDesc& x) {
-  Strides strides;
-  for (const int64_t axis : node.attributes.integers("perm"))
-    strides.push_back(x.strides[static_cast<size_t>(axis < 0 ? axis + x.rank() : axis)]);
-  if (strides.empty()) strides.assign(x.strides.rbegin(), x.strides.rend());
-  return strides;
-}
 
 // The strides by which x has another shape: each of its axes, or several that lie one within the other, are axes of the result.
 std::optional<Strides> reshaped(const TensorDesc& x, const Shape& shape) {
@@ -52,7 +45,7 @@ std::optional<std::vector<StridedView>> strided_views(const ProgramNode& node, c
     }
     return views;
   }
-  if (node.row->lower == &lower_transpose) return std::vector<StridedView>{{transposed(node, x)}};
+  if (node.row->lower == &lower_transpose) return std::vector<StridedView>{{transposed_strides(node.attributes, x)}};
   auto strides = reshaped(x, outputs[0]->shape);
   if (!strides) return {};
   return std::vector<StridedView>{{std::move(*strides)}};

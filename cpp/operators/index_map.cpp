@@ -6,6 +6,7 @@
 #include "core/rounding.h"
 #include "operators/families.h"
 #include "operators/host_elements.h"
+#include "operators/layout.h"
 #include "operators/operator_table.h"
 #include "operators/planes.h"
 #include "operators/slice_geometry.h"
@@ -64,12 +65,7 @@ void lower_split(LowerContext& node) {
 
 void lower_transpose(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
-  std::vector<int64_t> axes = node.attributes->integers("perm");
-  if (axes.empty())
-    for (int axis = x.rank(); axis-- > 0;) axes.push_back(axis);
-  Strides strides;
-  for (const int64_t axis : axes) strides.push_back(x.strides[static_cast<size_t>(axis < 0 ? axis + x.rank() : axis)]);
-  add_strided_copy(node, y.dtype, {y.shape, {strides, y.strides}}, node.in(0), 0, node.out(0), 0, true);
+  add_strided_copy(node, y.dtype, {y.shape, {transposed_strides(*node.attributes, x), y.strides}}, node.in(0), 0, node.out(0), 0, true);
 }
 
 void lower_expand(LowerContext& node) {

@@ -45,6 +45,14 @@ bool makes_strides(const OperatorRow& row, size_t output) {
   return !is_packed_alone(row) && !makes_packed(row) && (output == 0 || row.lower != &lower_pool);  // its indices
 }
 
+Strides transposed_strides(const Attributes& transpose, const TensorDesc& x) {
+  Strides strides;
+  for (const int64_t axis : transpose.integers("perm"))
+    strides.push_back(x.strides[static_cast<size_t>(axis < 0 ? axis + x.rank() : axis)]);
+  if (strides.empty()) strides.assign(x.strides.rbegin(), x.strides.rend());
+  return strides;
+}
+
 bool suits_channels_last(DType dtype, const Shape& shape) {
   return is_working_float(dtype) && (shape.size() == 3 || shape.size() == 4) && shape[1] % 4 == 0;
 }
