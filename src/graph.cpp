@@ -7,6 +7,7 @@
 #include "graph/nnapi/operations.h"
 #include "graph/onnx_skeleton.h"
 #include "graph/program.h"
+#include "graph/weight_upload.h"
 #include "operators/compiled_operator.h"
 
 namespace pumice {
@@ -167,7 +168,7 @@ using PhaseCallback = std::optional<std::function<void(const std::string&, uint6
 
 std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context, const std::string& precision,
                                        bool keep_all, const std::variant<bool, std::vector<std::string>>& fuse,
-                                       const PhaseCallback& progress) {
+                                       const PhaseCallback& progress, std::optional<std::shared_ptr<UploadStaging>> staging) {
   CompileProgress report;
   if (progress)
     report = [&](const char* phase, uint64_t done, uint64_t total) {
@@ -177,7 +178,7 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
   const ReleasedGil release;
   const bool* all = std::get_if<bool>(&fuse);
   const FusionSet wanted = !all ? FusionSet::named(std::get<1>(fuse)) : *all ? FusionSet::all() : FusionSet::none();
-  return self->compile(std::move(context), {precision, keep_all, wanted, report});
+  return self->compile(std::move(context), {precision, keep_all, wanted, report, staging.value_or(nullptr)});
 }
 
 std::shared_ptr<CompiledOperator> compile_operator(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context,
@@ -198,6 +199,15 @@ KnownSizes shape_object(const std::optional<Shape>& shape) {
 
 void bind_graph(py::module_& module) {
   bind_program(module);
+  py::class_<UploadStaging, std::shared_ptr<UploadStaging>>(
+      module, "UploadStaging",
+      "Memory on the host that the constants of a graph pass through on their way to the device. Where there are many bytes of them it is "
+      "made in the background, from now on, and Graph.compile waits for it. Not thread-safe.")
+      .def(py::init([](const std::shared_ptr<Context>& context, uint64_t bytes) {
+             const ReleasedGil release;
+             return std::make_shared<UploadStaging>(context, bytes);
+           }),
+           py::arg("context").none(false), py::arg("constant_bytes"));
   module.def(
       "graph_rules",
       [] {
@@ -323,11 +333,12 @@ void bind_graph(py::module_& module) {
           },
           "In an order in which they can run.")
       .def("compile", &compile_graph, py::arg("context").none(false), py::arg("precision") = "fp32", py::arg("keep_all") = false,
-           py::arg("fuse").noconvert() = true, py::arg("progress") = py::none(),
+           py::arg("fuse").noconvert() = true, py::arg("progress") = py::none(), py::arg("staging") = py::none(),
            "precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: "
            "whether "
            "nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now "
-           "and then with what is being done ('weights', 'kernels'), how much of it is done, and of how much. Raises UnsupportedError with "
+           "and then with what is being done ('weights', 'kernels'), how much of it is done, and of how much. staging: begun before, of "
+           "the same context. Raises UnsupportedError with "
            "all that is not supported.")
       .def("compile_operator", &compile_operator, py::arg("context").none(false), py::arg("precision") = "fp32",
            py::arg("flags") = std::vector<std::string>(),

@@ -13,6 +13,7 @@ import pytest
 import pumice
 from onnx_models import model, node, value
 from process import output_of
+from pumice import _pumice
 
 WIDTH, LAYERS = 1024, 32
 STAGING = 48 << 20
@@ -109,3 +110,42 @@ def test_weights_of_all_sizes_arrive(tmp_path: Path, outside: bool, precision: s
         np.testing.assert_array_equal(results[f"{name}.y"], weights[name][rows])
     for name, matrix in packed.items():
         np.testing.assert_array_equal(results[f"{name}.y"], x @ matrix)
+
+
+# ---- memory that is begun before the graph is there
+
+LARGE = 12 << 20  # elements of float32: more than is staged at once
+
+
+def scaled_constant(factor: float) -> pumice.Graph:
+    graph = pumice.Graph("large")
+    values = np.arange(LARGE, dtype=np.float32) % 7 * factor
+    graph.output("y", graph.add("Mul", graph.input("x", "float32", (1,)), values.astype(np.float32)))
+    return graph
+
+
+def test_programs_share_staging_memory_that_was_begun_before(context: pumice.Context) -> None:
+    staging = _pumice.UploadStaging(context, 4 * LARGE)
+    for factor in (1, 3):
+        with scaled_constant(factor).compile(context, staging=staging) as program:
+            y = program({"x": np.array([2], np.float32)})["y"]
+        np.testing.assert_array_equal(y, np.arange(LARGE) % 7 * (2 * factor))
+
+
+@pytest.mark.parametrize("begun", [0, 4 * LARGE])
+def test_staging_memory_is_of_the_programs_context(context: pumice.Context, begun: int) -> None:
+    with pumice.Context(f"uuid:{context.info.uuid}") as other:
+        staging = _pumice.UploadStaging(other, begun)
+        with pytest.raises(pumice.BindingError, match=r"M3.*program 'large'.*staging.*memory of the program's context"):
+            scaled_constant(1).compile(context, staging=staging)
+
+
+def test_a_refused_model_leaves_no_staging_memory(context: pumice.Context) -> None:
+    large = np.zeros(LARGE, np.float32)
+    proto = model(
+        [node("Mul", ["x", "w"], ["h"]), node("Nonsense", ["h"], ["y"])], [value("x", [1])], constants={"w": large}
+    )
+    before = context.memory.buffer_bytes
+    with pytest.raises(pumice.UnsupportedError, match="Nonsense"):
+        pumice.load(proto, context, folder=".")
+    assert context.memory.buffer_bytes == before

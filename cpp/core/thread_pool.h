@@ -7,6 +7,7 @@
 #include <functional>
 #include <future>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -32,5 +33,15 @@ class ThreadPool {
   bool ends_ = false;
   std::vector<std::jthread> threads_;
 };
+
+// The task's result, begun on a thread of its own; where the system grants none, it is done when the result is asked for.
+template <class Task>
+auto in_background(Task task) -> std::future<decltype(task())> {
+  try {
+    return std::async(std::launch::async, task);
+  } catch (const std::system_error&) {
+    return std::async(std::launch::deferred, task);
+  }
+}
 
 }  // namespace pumice

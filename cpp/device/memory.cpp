@@ -64,7 +64,7 @@ MemoryPool::~MemoryPool() {
 }
 
 Allocation MemoryPool::allocate(const VkMemoryRequirements& requirements, uint32_t type, const char* purpose) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   uint64_t offset = 0, total = 0;
   for (auto& block : blocks_) {
     if (block->type != type || block->imported) continue;
@@ -72,12 +72,16 @@ Allocation MemoryPool::allocate(const VkMemoryRequirements& requirements, uint32
     if (take(*block, requirements.size, requirements.alignment, offset)) return {block.get(), offset, requirements.size};
   }
   const uint64_t wanted = std::clamp(total, kSmallestBlock, kLargestBlock);
-  MemoryBlock& block = add_block(requirements.size > wanted / 2 ? requirements.size : wanted, type, purpose);
+  lock.unlock();  // much memory takes the driver a while, in which other threads are served
+  auto made = make_block(requirements.size > wanted / 2 ? requirements.size : wanted, type, purpose);
+  MemoryBlock& block = *made;
   if (!take(block, requirements.size, requirements.alignment, offset)) throw Error("a new memory block is too small for its first range");
+  lock.lock();
+  blocks_.push_back(std::move(made));
   return {&block, offset, requirements.size};
 }
 
-MemoryBlock& MemoryPool::add_block(uint64_t bytes, uint32_t type, const char* purpose) {
+std::unique_ptr<MemoryBlock> MemoryPool::make_block(uint64_t bytes, uint32_t type, const char* purpose) const {
   VkMemoryAllocateInfo info{VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO};
   info.allocationSize = bytes;
   info.memoryTypeIndex = type;
@@ -86,27 +90,22 @@ MemoryBlock& MemoryPool::add_block(uint64_t bytes, uint32_t type, const char* pu
   auto block = std::make_unique<MemoryBlock>();
   const VkResult result =
       bytes > heap_bytes ? VK_ERROR_OUT_OF_DEVICE_MEMORY : vk_.vkAllocateMemory(vk_.device, &info, nullptr, &block->memory);
-  if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY) {
-    uint64_t held = 0;
-    for (const auto& other : blocks_) held += other->bytes;
+  if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY)
     throw OutOfMemoryError("out of device memory: " + std::to_string(bytes) + " bytes for " + purpose + " do not fit; the heap has " +
-                           std::to_string(heap_bytes) + " bytes and this context holds " + std::to_string(held));
-  }
+                           std::to_string(heap_bytes) + " bytes and this context holds " + std::to_string(block_bytes()));
   check(result, "vkAllocateMemory");
   block->id = next_block_id();
   block->bytes = bytes;
   block->type = type;
   block->free[0] = bytes;
-  blocks_.push_back(std::move(block));
-  MemoryBlock& added = *blocks_.back();
   if (memory_type.propertyFlags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) {
     void* mapped = nullptr;
-    const VkResult map_result = vk_.vkMapMemory(vk_.device, added.memory, 0, VK_WHOLE_SIZE, 0, &mapped);
-    if (map_result != VK_SUCCESS) drop_block(added);
+    const VkResult map_result = vk_.vkMapMemory(vk_.device, block->memory, 0, VK_WHOLE_SIZE, 0, &mapped);
+    if (map_result != VK_SUCCESS) vk_.vkFreeMemory(vk_.device, block->memory, nullptr);
     check(map_result, "vkMapMemory");
-    added.mapped = static_cast<std::byte*>(mapped);
+    block->mapped = static_cast<std::byte*>(mapped);
   }
-  return added;
+  return block;
 }
 
 uint32_t MemoryPool::host_type(std::byte* address, uint32_t allowed) {

@@ -46,7 +46,8 @@ class MemoryPool {
 
  private:
   uint32_t host_type(std::byte* address, uint32_t allowed);
-  MemoryBlock& add_block(uint64_t bytes, uint32_t type, const char* purpose);
+  // Of no one else's yet: the lock is not needed, and not held.
+  std::unique_ptr<MemoryBlock> make_block(uint64_t bytes, uint32_t type, const char* purpose) const;
   void drop_block(MemoryBlock& block);
 
   DeviceTable& vk_;

@@ -42,7 +42,7 @@ struct Program::State {
   }
 
   void compile_region(const Graph& graph, const ProgramOptions& options) {
-    region = std::make_shared<Region>(context, prepare(graph, whole(graph), options), options.progress);
+    region = std::make_shared<Region>(context, prepare(graph, whole(graph), options), options);
     inputs = region->inputs(), outputs = region->outputs();
     if (options.progress) options.progress("kernels", 0, 1);
     bind_known(*region);

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/thread_pool.h"
 #include "graph/passes.h"
 #include "graph/plan.h"
 #include "graph/weight_upload.h"
@@ -57,7 +58,7 @@ void check_shapes(const std::string& user, std::span<const ProgramValue> inputs,
   }
 }
 
-Region::Region(std::shared_ptr<Context> context, ProgramGraph graph, const CompileProgress& progress)
+Region::Region(std::shared_ptr<Context> context, ProgramGraph graph, const ProgramOptions& options)
     : context_(std::move(context)), graph_(std::move(graph)), weights_(place_weights(context_, graph_)) {
   for (size_t i = 0; i < graph_.inputs.size(); ++i) {
     const GraphValue& input = graph_.value(graph_.inputs[i]);
@@ -68,22 +69,20 @@ Region::Region(std::shared_ptr<Context> context, ProgramGraph graph, const Compi
   reads_values_ = std::find(graph_.value_inputs.begin(), graph_.value_inputs.end(), true) != graph_.value_inputs.end();
   kernels_.resize(graph_.report.size());
   memo_.nodes.resize(graph_.nodes.size());
-  initialise(progress);
+  initialise(options);
 }
 
-void Region::initialise(const CompileProgress& progress) {
-  make_pipelines(weights_.initialization->steps);
+void Region::initialise(const ProgramOptions& options) {
+  const uint64_t bytes = weights_.initialization->persistent_bytes;
+  if (options.staging && options.staging->context() != context_)
+    throw BindingError("M3", "program '" + graph_.name + "'", "staging", "memory of the program's context", "that of another");
+  const auto staging = options.staging ? options.staging : std::make_shared<UploadStaging>(context_, bytes);
   // Much memory takes the driver a while, in which the first constants can be read.
   constexpr uint64_t kMuch = uint64_t{32} << 20;
-  const uint64_t bytes = weights_.initialization->persistent_bytes;
   const auto make = [&] { return bytes > 0 ? BufferRange{Buffer::create(context_, bytes), 0, bytes} : BufferRange{}; };
-  std::shared_future<BufferRange> made;
-  try {
-    made = std::async(bytes >= kMuch ? std::launch::async : std::launch::deferred, make);
-  } catch (const std::system_error&) {  // no thread is granted
-    made = std::async(std::launch::deferred, make);
-  }
-  upload_weights(context_, graph_.name, inputs_.size(), weights_, made, initialised_, progress);
+  const std::shared_future<BufferRange> made = bytes >= kMuch ? in_background(make) : std::async(std::launch::deferred, make);
+  make_pipelines(weights_.initialization->steps);
+  upload_weights(context_, graph_.name, inputs_.size(), weights_, *staging, made, initialised_, options.progress);
   persistent_ = made.get();
   release_constants();
 }

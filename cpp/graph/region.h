@@ -23,7 +23,7 @@ void check_shapes(const std::string& user, std::span<const ProgramValue> inputs,
 class Region {
  public:
   // Uploads the constants and packs them on the device.
-  Region(std::shared_ptr<Context> context, ProgramGraph graph, const CompileProgress& progress);
+  Region(std::shared_ptr<Context> context, ProgramGraph graph, const ProgramOptions& options);
   Region(const Region&) = delete;
 
   const ProgramGraph& graph() const { return graph_; }
@@ -40,7 +40,7 @@ class Region {
   void close();                           // frees device memory that no binding holds
 
  private:
-  void initialise(const CompileProgress& progress);
+  void initialise(const ProgramOptions& options);
   void release_constants();
   void make_pipelines(const std::vector<PlannedStep>& steps);
   bool matches(const BoundProgram& one, std::span<const ShapeView> shapes, std::span<const std::byte* const> values) const;

@@ -131,7 +131,7 @@ class Cutter {
     step.inputs = part.inputs, step.outputs = part.outputs;
     ProgramGraph prepared = prepare(graph, part, options_);
     for (ReportRow& row : prepared.report) row.node = path(graph, row.node, outermost);
-    step.region = std::make_shared<Region>(context_, std::move(prepared), options_.progress);
+    step.region = std::make_shared<Region>(context_, std::move(prepared), options_);
     for (size_t i = 0; i < step.inputs.size(); ++i)
       if (step.region->reads_values(i)) routine_.read_by_host[index(step.inputs[i])] = true;
   }

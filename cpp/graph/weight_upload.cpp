@@ -49,12 +49,13 @@ std::vector<Batch> batches_of(const std::vector<WeightSource>& sources) {
 // The staging buffer is a ring: while the device reads one batch, threads read the next ones from where the constants lie.
 class Uploader {
  public:
-  Uploader(std::shared_ptr<Context> context, const std::string& name, size_t inputs, Weights& weights,
+  Uploader(std::shared_ptr<Context> context, const std::string& name, size_t inputs, Weights& weights, UploadStaging& staging,
            std::shared_future<BufferRange> persistent, const std::shared_ptr<InitializationState>& state)
       : context_(std::move(context)),
         name_(name),
         inputs_(inputs),
         weights_(weights),
+        given_(staging),
         persistent_(std::move(persistent)),
         state_(state),
         steps_(weights.sources.size()),
@@ -70,7 +71,7 @@ class Uploader {
   void run(const CompileProgress& progress) {
     uint64_t done = 0, total = 0, largest = 0;
     for (const Batch& batch : batches_) total += batch.bytes, largest = std::max(largest, batch.bytes);
-    staging_ = Buffer::create(context_, std::max(largest, std::min({total, largest * kBatchesAtOnce, kMostStaged})), Heap::upload);
+    staging_ = given_.take(std::min(total, 2 * largest), std::max(largest, std::min({total, largest * kBatchesAtOnce, kMostStaged})));
     readers_.emplace(std::min<size_t>(kMostThreads, total / kStagedAtOnce));
     for (Batch& batch : batches_) {
       if (progress) progress("weights", done, total);
@@ -163,6 +164,7 @@ class Uploader {
   const std::string& name_;
   size_t inputs_;
   Weights& weights_;
+  UploadStaging& given_;
   std::shared_future<BufferRange> persistent_;
   std::shared_ptr<InitializationState> state_;          // of the whole
   std::vector<std::vector<const PlannedStep*>> steps_;  // by the source that they read
@@ -175,10 +177,21 @@ class Uploader {
 
 }  // namespace
 
+UploadStaging::UploadStaging(std::shared_ptr<Context> context, uint64_t constant_bytes) : context_(std::move(context)) {
+  constexpr uint64_t kBytes = kStagedAtOnce * kBatchesAtOnce;
+  if (constant_bytes >= kBytes) making_ = in_background([this] { return Buffer::create(context_, kBytes, Heap::upload); });
+}
+
+std::shared_ptr<Buffer> UploadStaging::take(uint64_t least, uint64_t wanted) {
+  if (making_.valid()) made_ = making_.get();
+  if (!made_ || made_->bytes() < least) made_ = Buffer::create(context_, wanted, Heap::upload);
+  return made_;
+}
+
 void upload_weights(const std::shared_ptr<Context>& context, const std::string& name, size_t inputs, Weights& weights,
-                    std::shared_future<BufferRange> persistent, const std::shared_ptr<InitializationState>& state,
+                    UploadStaging& staging, std::shared_future<BufferRange> persistent, const std::shared_ptr<InitializationState>& state,
                     const CompileProgress& progress) {
-  Uploader(context, name, inputs, weights, std::move(persistent), state).run(progress);
+  Uploader(context, name, inputs, weights, staging, std::move(persistent), state).run(progress);
 }
 
 }  // namespace pumice

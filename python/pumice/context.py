@@ -26,15 +26,18 @@ class _Default:
         self._context: Context | None = None
         self._process = 0
 
-    def get(self) -> Context:
+    def made(self) -> Context | None:
+        """None where the next one who asks for it makes it."""
         context = self._context
-        if context is not None and self._process == os.getpid() and not context.closed:
+        return None if context is None or self._process != os.getpid() or context.closed else context
+
+    def get(self) -> Context:
+        if (context := self.made()) is not None:
             return context
         with self._lock:
-            if self._context is None or self._process != os.getpid() or self._context.closed:
-                self._context = Context()
+            if (context := self.made()) is None:
+                context = self._context = Context()
                 self._process = os.getpid()
-            context = self._context
         forward_log()
         return context
 
@@ -49,6 +52,11 @@ def default_context() -> Context:
     Made on first use, and again after it was closed or in a forked child. Raises DeviceError.
     """
     return _default.get()
+
+
+def made_default_context() -> Context | None:
+    """None where nothing has asked for the default context yet."""
+    return _default.made()
 
 
 def empty(shape: int | Sequence[int], dtype: npt.DTypeLike, context: Context | None = None) -> Tensor:

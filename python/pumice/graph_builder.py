@@ -139,6 +139,11 @@ class Builder:
         return f"{self.graph.name}/{node.name}" if self.outer else node.name
 
     def add_plain(self, node: NodeRecipe) -> None:
+        if node.op == "Identity" and len(node.inputs) == len(node.outputs) == 1:
+            value = self.values.get(node.inputs[0])
+            if isinstance(value, SequenceValue | OptionalValue):  # it is several tensors
+                self.keep(node.outputs, (value,))
+                return
         inputs = [self.tensor(name) if name else None for name in node.inputs]
         attributes = {
             name: array_of(value.raw, value.dtype, value.shape) if isinstance(value, ConstantRecipe) else value

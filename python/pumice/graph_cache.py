@@ -10,15 +10,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import __version__, _pumice
 from ._pumice import Graph, cache_directory, read_cache_file, sha256, write_cache_file
-from .control_nodes import CONTROL_NODES
 from .element_types import BITS, Bytes, byte_count
 from .graph_builder import build
 from .model_file import Folder, ModelFile, Source
 from .recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Overridable, Place, Recipe
+
+if TYPE_CHECKING:
+    from .graph_builder import ControlNodes
 
 _KIND = "graph"
 _INLINE = -1  # the index of the entry itself among the files that constants lie in
@@ -100,6 +102,7 @@ class _Encoder:
             "overridable": recipe.overridable,
             "strings": recipe.strings,
             "string_values": recipe.string_values,
+            "plain": recipe.plain,
             "files": self.files,
             "metadata": dict(recipe.metadata),
         }
@@ -168,11 +171,21 @@ class _Decoder:
             overridable=self.structure["overridable"],
             strings=self.structure["strings"],
             string_values=self.structure["string_values"],
+            plain=self.structure["plain"],
             defaults={constant.name: constant for constant in defaults},
         )
 
 
 # ---- entries
+
+
+def _control_nodes(recipe: Recipe) -> ControlNodes:
+    """What adds those of its nodes that are no single ones of the engine: a dozen modules, which take as long as a small model does."""
+    if recipe.plain:
+        return {}
+    from .control_nodes import CONTROL_NODES
+
+    return CONTROL_NODES
 
 
 def _read(path: str, file: ModelFile) -> Recipe | None:
@@ -211,4 +224,9 @@ def load_graph(
     Raises GraphError, BindingError, UnsupportedError, OSError.
     """
     recipe = load_recipe(source, folder, overridable)
-    return build(recipe, CONTROL_NODES, progress), recipe
+    return graph_of(recipe, progress), recipe
+
+
+def graph_of(recipe: Recipe, progress: Callable[[int, int], None] | None = None) -> Graph:
+    """See build. Raises UnsupportedError, GraphError."""
+    return build(recipe, _control_nodes(recipe), progress)

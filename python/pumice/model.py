@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
-from ._pumice import Context, DeviceInfo, StateError
-from .context import default_context
+from ._pumice import Context, DeviceInfo, StateError, UploadStaging
+from .context import default_context, made_default_context
 from .element_types import Array, array_of, numpy_dtype
 from .errors import binding_error
-from .graph_cache import load_graph
+from .graph_cache import graph_of, load_recipe
 from .log import forward_log
 from .model_file import Folder, Source, reread
 from .model_report import ModelReport
@@ -163,9 +163,16 @@ class Model:
         source = reread(source)
         fuse, overridable = _listed(fuse, "fuse"), _listed(overridable, "overridable")
         with Progress("nodes", progress) as bar:
-            graph, recipe = load_graph(source, folder, bar if bar.shown else None, overridable)
-            context = default_context() if context is None else context
-            program: Program = graph.compile(context, precision, fuse=fuse, progress=bar.phase if bar.shown else None)
+            recipe = load_recipe(source, folder, overridable)
+            # No context is made for a model that turns out not to run.
+            made = made_default_context() if context is None else context
+            staging = UploadStaging(made, recipe.constant_bytes) if made else None
+            graph = graph_of(recipe, bar if bar.shown else None)
+            context = context or made or default_context()
+            program: Program = graph.compile(
+                context, precision, fuse=fuse, progress=bar.phase if bar.shown else None, staging=staging
+            )
+            del staging
         self.source, self.folder = source, folder
         self.name = recipe.name
         self.metadata = dict(recipe.metadata)  # the file's metadata_props

@@ -472,4 +472,7 @@ def recipe_of(model: ModelProto, file: ModelFile, overridable: Overridable = Fal
     """
     recipe = _Importer(model.graph, opsets(model), file, wanted=overridable).recipe()
     recipe = without_strings(recipe)
-    return recipe._replace(metadata={entry.key: entry.value for entry in model.metadata_props})
+    return recipe._replace(
+        metadata={entry.key: entry.value for entry in model.metadata_props},
+        plain=not any(node.qualified_op in CONTROL_NODES for node in recipe.nodes),
+    )

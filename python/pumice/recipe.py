@@ -80,7 +80,7 @@ class Recipe(NamedTuple):
 
     `overridable` are the initializers that the file lists as inputs too; `defaults` are those of them that were asked for: inputs,
     behind the others, with what they hold where they are not given. `string_values` are the inputs and outputs that are places in
-    `strings`.
+    `strings`. `plain`: every node is known to be a single one of the engine, so that nothing else need be imported.
     """
 
     name: str
@@ -95,6 +95,12 @@ class Recipe(NamedTuple):
     defaults: Mapping[str, ConstantRecipe] = MappingProxyType({})
     strings: Sequence[str] = ()
     string_values: Sequence[str] = ()
+    plain: bool = False
+
+    @property
+    def constant_bytes(self) -> int:
+        """Of the model, but for what its subgraphs hold."""
+        return sum(len(constant.raw) for constant in self.constants.values())
 
     @property
     def complete(self) -> bool:

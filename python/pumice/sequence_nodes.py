@@ -438,17 +438,8 @@ def _has(builder: Builder, node: NodeRecipe) -> None:
     builder.keep(node.outputs, (builder.helper(node, "Reshape", has, SCALAR, output=node.outputs[0]),))
 
 
-def _identity(builder: Builder, node: NodeRecipe) -> None:
-    value = builder.operand(node.inputs[0]) if len(node.inputs) == 1 else None
-    if isinstance(value, SequenceValue | OptionalValue):
-        _keep(builder, node, value)
-    else:
-        builder.add_plain(node)
-
-
 SEQUENCE_NODES: dict[str, Callable[[Builder, NodeRecipe], None]] = {
     "ConcatFromSequence": _concat,
-    "Identity": _identity,
     "Optional": _optional,
     "OptionalGetElement": _get,
     "OptionalHasElement": _has,
