@@ -168,7 +168,7 @@ using PhaseCallback = std::optional<std::function<void(const std::string&, uint6
 
 std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context, const std::string& precision,
                                        bool keep_all, const std::variant<bool, std::vector<std::string>>& fuse,
-                                       const PhaseCallback& progress, std::optional<std::shared_ptr<UploadStaging>> staging) {
+                                       const PhaseCallback& progress, std::optional<std::shared_ptr<UploadMemory>> memory) {
   CompileProgress report;
   if (progress)
     report = [&](const char* phase, uint64_t done, uint64_t total) {
@@ -178,7 +178,7 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
   const ReleasedGil release;
   const bool* all = std::get_if<bool>(&fuse);
   const FusionSet wanted = !all ? FusionSet::named(std::get<1>(fuse)) : *all ? FusionSet::all() : FusionSet::none();
-  return self->compile(std::move(context), {precision, keep_all, wanted, report, staging.value_or(nullptr)});
+  return self->compile(std::move(context), {precision, keep_all, wanted, report, memory.value_or(nullptr)});
 }
 
 std::shared_ptr<CompiledOperator> compile_operator(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context,
@@ -199,15 +199,16 @@ KnownSizes shape_object(const std::optional<Shape>& shape) {
 
 void bind_graph(py::module_& module) {
   bind_program(module);
-  py::class_<UploadStaging, std::shared_ptr<UploadStaging>>(
-      module, "UploadStaging",
-      "Memory on the host that the constants of a graph pass through on their way to the device. Where there are many bytes of them it is "
-      "made in the background, from now on, and Graph.compile waits for it. Not thread-safe.")
+  py::class_<UploadMemory, std::shared_ptr<UploadMemory>>(
+      module, "UploadMemory",
+      "The memory of a graph's constants: on the host what they pass through on their way, on the device where they go to. Where they are "
+      "many it is made in the background, from now on, and Graph.compile waits for it. device_bytes: of the constants on the device, "
+      "roughly. Not thread-safe.")
       .def(py::init([](const std::shared_ptr<Context>& context, uint64_t bytes) {
              const ReleasedGil release;
-             return std::make_shared<UploadStaging>(context, bytes);
+             return std::make_shared<UploadMemory>(context, bytes);
            }),
-           py::arg("context").none(false), py::arg("constant_bytes"));
+           py::arg("context").none(false), py::arg("device_bytes"));
   module.def(
       "graph_rules",
       [] {
@@ -333,7 +334,7 @@ void bind_graph(py::module_& module) {
           },
           "In an order in which they can run.")
       .def("compile", &compile_graph, py::arg("context").none(false), py::arg("precision") = "fp32", py::arg("keep_all") = false,
-           py::arg("fuse").noconvert() = true, py::arg("progress") = py::none(), py::arg("staging") = py::none(),
+           py::arg("fuse").noconvert() = true, py::arg("progress") = py::none(), py::arg("memory") = py::none(),
            "precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: "
            "whether "
            "nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now "

@@ -124,23 +124,23 @@ def scaled_constant(factor: float) -> pumice.Graph:
     return graph
 
 
-def test_programs_share_staging_memory_that_was_begun_before(context: pumice.Context) -> None:
-    staging = _pumice.UploadStaging(context, 4 * LARGE)
+def test_programs_take_memory_that_was_begun_before(context: pumice.Context) -> None:
+    memory = _pumice.UploadMemory(context, 4 * LARGE)
     for factor in (1, 3):
-        with scaled_constant(factor).compile(context, staging=staging) as program:
+        with scaled_constant(factor).compile(context, memory=memory) as program:
             y = program({"x": np.array([2], np.float32)})["y"]
         np.testing.assert_array_equal(y, np.arange(LARGE) % 7 * (2 * factor))
 
 
 @pytest.mark.parametrize("begun", [0, 4 * LARGE])
-def test_staging_memory_is_of_the_programs_context(context: pumice.Context, begun: int) -> None:
+def test_memory_is_of_the_programs_context(context: pumice.Context, begun: int) -> None:
     with pumice.Context(f"uuid:{context.info.uuid}") as other:
-        staging = _pumice.UploadStaging(other, begun)
-        with pytest.raises(pumice.BindingError, match=r"M3.*program 'large'.*staging.*memory of the program's context"):
-            scaled_constant(1).compile(context, staging=staging)
+        memory = _pumice.UploadMemory(other, begun)
+        with pytest.raises(pumice.BindingError, match=r"M3.*program 'large'.*memory.*memory of the program's context"):
+            scaled_constant(1).compile(context, memory=memory)
 
 
-def test_a_refused_model_leaves_no_staging_memory(context: pumice.Context) -> None:
+def test_a_refused_model_leaves_no_memory(context: pumice.Context) -> None:
     large = np.zeros(LARGE, np.float32)
     proto = model(
         [node("Mul", ["x", "w"], ["h"]), node("Nonsense", ["h"], ["y"])], [value("x", [1])], constants={"w": large}

@@ -67,7 +67,7 @@ class CompiledOperator;
 class Program;
 class ShapeInference;
 struct ExecutionOptions;
-class UploadStaging;
+class UploadMemory;
 
 // How far a compilation is: what is being done, and how much of it.
 using CompileProgress = std::function<void(const char* phase, uint64_t done, uint64_t total)>;
@@ -76,8 +76,8 @@ struct ProgramOptions {
   std::string precision = "fp32";  // "fp32", "fp16" or "bf16"
   bool keep_all = false;           // every node's outputs become outputs of the program (validation)
   FusionSet fuse = FusionSet::all();
-  CompileProgress progress = {};                     // may be empty; may throw
-  std::shared_ptr<UploadStaging> staging = nullptr;  // begun already, of the same context; none: compile begins it
+  CompileProgress progress = {};                   // may be empty; may throw
+  std::shared_ptr<UploadMemory> memory = nullptr;  // begun already, of the same context; none: compile begins it
 };
 
 // Grows node by node in an order in which it can run; every node is checked as it is added. Not thread-safe until finished.

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <future>
 #include <map>
 
 #include "core/error.h"
-#include "core/thread_pool.h"
 #include "graph/passes.h"
 #include "graph/plan.h"
 #include "graph/weight_upload.h"
@@ -73,17 +71,11 @@ Region::Region(std::shared_ptr<Context> context, ProgramGraph graph, const Progr
 }
 
 void Region::initialise(const ProgramOptions& options) {
-  const uint64_t bytes = weights_.initialization->persistent_bytes;
-  if (options.staging && options.staging->context() != context_)
-    throw BindingError("M3", "program '" + graph_.name + "'", "staging", "memory of the program's context", "that of another");
-  const auto staging = options.staging ? options.staging : std::make_shared<UploadStaging>(context_, bytes);
-  // Much memory takes the driver a while, in which the first constants can be read.
-  constexpr uint64_t kMuch = uint64_t{32} << 20;
-  const auto make = [&] { return bytes > 0 ? BufferRange{Buffer::create(context_, bytes), 0, bytes} : BufferRange{}; };
-  const std::shared_future<BufferRange> made = bytes >= kMuch ? in_background(make) : std::async(std::launch::deferred, make);
+  if (options.memory && options.memory->context() != context_)
+    throw BindingError("M3", "program '" + graph_.name + "'", "memory", "memory of the program's context", "that of another");
+  const auto memory = options.memory ? options.memory : std::make_shared<UploadMemory>(context_, weights_.initialization->persistent_bytes);
   make_pipelines(weights_.initialization->steps);
-  upload_weights(context_, graph_.name, inputs_.size(), weights_, *staging, made, initialised_, options.progress);
-  persistent_ = made.get();
+  persistent_ = upload_weights(*memory, graph_.name, inputs_.size(), weights_, initialised_, options.progress);
   release_constants();
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/error.h"
 #include "core/thread_pool.h"
 #include "dispatch/command_list.h"
 #include "graph/arena.h"
@@ -18,6 +19,7 @@ constexpr uint64_t kMostStaged = uint64_t{48} << 20;  // bytes; more only where 
 constexpr size_t kBatchesAtOnce = 4;                  // in the staging buffer: read from the file, waiting, read by the device
 constexpr uint64_t kReadAtOnce = uint64_t{1} << 20;   // bytes, by one thread
 constexpr size_t kMostThreads = 8;
+constexpr uint64_t kMuch = kStagedAtOnce * kBatchesAtOnce;  // memory that is worth a thread
 
 // Sources that are staged together, and the steps that read them there.
 struct Batch {
@@ -49,14 +51,14 @@ std::vector<Batch> batches_of(const std::vector<WeightSource>& sources) {
 // The staging buffer is a ring: while the device reads one batch, threads read the next ones from where the constants lie.
 class Uploader {
  public:
-  Uploader(std::shared_ptr<Context> context, const std::string& name, size_t inputs, Weights& weights, UploadStaging& staging,
-           std::shared_future<BufferRange> persistent, const std::shared_ptr<InitializationState>& state)
-      : context_(std::move(context)),
+  Uploader(UploadMemory& memory, const std::string& name, size_t inputs, Weights& weights,
+           const std::shared_ptr<InitializationState>& state)
+      : memory_(memory),
+        context_(memory.context()),
         name_(name),
         inputs_(inputs),
         weights_(weights),
-        given_(staging),
-        persistent_(std::move(persistent)),
+        persistent_(memory.persistent(weights.initialization->persistent_bytes)),
         state_(state),
         steps_(weights.sources.size()),
         batches_(batches_of(weights.sources)) {
@@ -68,10 +70,10 @@ class Uploader {
     }
   }
 
-  void run(const CompileProgress& progress) {
+  BufferRange run(const CompileProgress& progress) {
     uint64_t done = 0, total = 0, largest = 0;
     for (const Batch& batch : batches_) total += batch.bytes, largest = std::max(largest, batch.bytes);
-    staging_ = given_.take(std::min(total, 2 * largest), std::max(largest, std::min({total, largest * kBatchesAtOnce, kMostStaged})));
+    staging_ = memory_.staging(std::min(total, 2 * largest), std::max(largest, std::min({total, largest * kBatchesAtOnce, kMostStaged})));
     readers_.emplace(std::min<size_t>(kMostThreads, total / kStagedAtOnce));
     for (Batch& batch : batches_) {
       if (progress) progress("weights", done, total);
@@ -82,6 +84,7 @@ class Uploader {
     }
     while (unsubmitted_ > 0) submit_next();
     while (!running_.empty()) wait_for_first();
+    return persistent_.get();
   }
 
  private:
@@ -160,11 +163,11 @@ class Uploader {
     return plan;
   }
 
+  UploadMemory& memory_;
   std::shared_ptr<Context> context_;
   const std::string& name_;
   size_t inputs_;
   Weights& weights_;
-  UploadStaging& given_;
   std::shared_future<BufferRange> persistent_;
   std::shared_ptr<InitializationState> state_;          // of the whole
   std::vector<std::vector<const PlannedStep*>> steps_;  // by the source that they read
@@ -177,21 +180,41 @@ class Uploader {
 
 }  // namespace
 
-UploadStaging::UploadStaging(std::shared_ptr<Context> context, uint64_t constant_bytes) : context_(std::move(context)) {
-  constexpr uint64_t kBytes = kStagedAtOnce * kBatchesAtOnce;
-  if (constant_bytes >= kBytes) making_ = in_background([this] { return Buffer::create(context_, kBytes, Heap::upload); });
+UploadMemory::UploadMemory(std::shared_ptr<Context> context, uint64_t device_bytes)
+    : context_(std::move(context)), device_bytes_(device_bytes + device_bytes / 64 + kMuch / 128) {
+  if (device_bytes < kMuch) return;
+  making_staging_ = in_background([owner = context_] { return Buffer::create(owner, kStagedAtOnce * kBatchesAtOnce, Heap::upload); });
+  making_persistent_ = in_background([owner = context_, bytes = device_bytes_, before = making_staging_] {
+    before.wait();
+    return Buffer::create(owner, bytes);
+  });
 }
 
-std::shared_ptr<Buffer> UploadStaging::take(uint64_t least, uint64_t wanted) {
-  if (making_.valid()) made_ = making_.get();
-  if (!made_ || made_->bytes() < least) made_ = Buffer::create(context_, wanted, Heap::upload);
-  return made_;
+std::shared_ptr<Buffer> UploadMemory::staging(uint64_t least, uint64_t wanted) {
+  if (making_staging_.valid()) staging_ = std::exchange(making_staging_, {}).get();
+  if (!staging_ || staging_->bytes() < least) staging_ = Buffer::create(context_, wanted, Heap::upload);
+  return staging_;
 }
 
-void upload_weights(const std::shared_ptr<Context>& context, const std::string& name, size_t inputs, Weights& weights,
-                    UploadStaging& staging, std::shared_future<BufferRange> persistent, const std::shared_ptr<InitializationState>& state,
-                    const CompileProgress& progress) {
-  Uploader(context, name, inputs, weights, staging, std::move(persistent), state).run(progress);
+std::shared_future<BufferRange> UploadMemory::persistent(uint64_t bytes) {
+  const auto make = [owner = context_, bytes] { return bytes > 0 ? BufferRange{Buffer::create(owner, bytes), 0, bytes} : BufferRange{}; };
+  if (const auto making = std::exchange(making_persistent_, {}); making.valid()) {
+    if (bytes <= device_bytes_ && device_bytes_ - bytes <= bytes / 20)
+      return std::async(std::launch::deferred, [making, make, bytes] {
+        try {
+          return BufferRange{making.get(), 0, bytes};
+        } catch (const OutOfMemoryError&) {  // a little less may fit
+          return make();
+        }
+      });
+    making.wait();  // it is freed before other memory is taken
+  }
+  return bytes >= kMuch ? in_background(make) : std::async(std::launch::deferred, make);
+}
+
+BufferRange upload_weights(UploadMemory& memory, const std::string& name, size_t inputs, Weights& weights,
+                           const std::shared_ptr<InitializationState>& state, const CompileProgress& progress) {
+  return Uploader(memory, name, inputs, weights, state).run(progress);
 }
 
 }  // namespace pumice

@@ -9,27 +9,33 @@
 
 namespace pumice {
 
-// Memory on the host that constants pass through on their way to the device. Where they are many it is made in the background, from
-// now on: drivers take long to pin it. May be shared by programs that are compiled one after the other. Not thread-safe.
-class UploadStaging {
+// The memory of constants: on the host what they pass through, on the device where they go to. Where they are many it is made in the
+// background, from now on, staging memory first: drivers take long for both. May be given to programs that are compiled one after the
+// other. Not thread-safe.
+class UploadMemory {
  public:
-  UploadStaging(std::shared_ptr<Context> context, uint64_t constant_bytes);
-  // At least so many bytes, which nothing reads any more; `wanted` where they are yet to be made. Throws OutOfMemoryError, StateError (the
-  // context is closed).
-  std::shared_ptr<Buffer> take(uint64_t least, uint64_t wanted);
+  // device_bytes: of the constants as programs store them, roughly.
+  UploadMemory(std::shared_ptr<Context> context, uint64_t device_bytes);
   const std::shared_ptr<Context>& context() const { return context_; }
+  // The buffer is the caller's until the next one asks. At least so many bytes; `wanted` where they are yet to be made. Throws
+  // OutOfMemoryError, StateError (the context is closed).
+  std::shared_ptr<Buffer> staging(uint64_t least, uint64_t wanted);
+  // So many bytes for the caller alone, perhaps yet in the making; its get() throws what staging() throws.
+  std::shared_future<BufferRange> persistent(uint64_t bytes);
 
  private:
+  using Making = std::shared_future<std::shared_ptr<Buffer>>;
+
   std::shared_ptr<Context> context_;
-  std::future<std::shared_ptr<Buffer>> making_;
-  std::shared_ptr<Buffer> made_;
+  uint64_t device_bytes_;  // of making_persistent_
+  Making making_staging_, making_persistent_;
+  std::shared_ptr<Buffer> staging_;
 };
 
-// Fills the persistent resource of a program whose graph has this many inputs, all constants through `staging`, and drops the
-// constants of the sources. Marks the range as initialised; it is waited for when the first constants have been read. Throws DeviceError,
-// Error (a file of weights was cut).
-void upload_weights(const std::shared_ptr<Context>& context, const std::string& name, size_t inputs, Weights& weights,
-                    UploadStaging& staging, std::shared_future<BufferRange> persistent, const std::shared_ptr<InitializationState>& state,
-                    const CompileProgress& progress);
+// Fills the persistent resource of a program whose graph has this many inputs, all constants through the staging memory, and drops the
+// constants of the sources; gives what it has filled. Marks the range as initialised; it is waited for when the first constants have been
+// read. Throws DeviceError, Error (a file of weights was cut).
+BufferRange upload_weights(UploadMemory& memory, const std::string& name, size_t inputs, Weights& weights,
+                           const std::shared_ptr<InitializationState>& state, const CompileProgress& progress);
 
 }  // namespace pumice

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
-from ._pumice import Context, DeviceInfo, StateError, UploadStaging
+from ._pumice import Context, DeviceInfo, StateError, UploadMemory
 from .context import default_context, made_default_context
 from .element_types import Array, array_of, numpy_dtype
 from .errors import binding_error
@@ -166,13 +166,12 @@ class Model:
             recipe = load_recipe(source, folder, overridable)
             # No context is made for a model that turns out not to run.
             made = made_default_context() if context is None else context
-            staging = UploadStaging(made, recipe.constant_bytes) if made else None
+            memory = UploadMemory(made, recipe.stored_bytes(precision)) if made else None
             graph = graph_of(recipe, bar if bar.shown else None)
             context = context or made or default_context()
             program: Program = graph.compile(
-                context, precision, fuse=fuse, progress=bar.phase if bar.shown else None, staging=staging
+                context, precision, fuse=fuse, progress=bar.phase if bar.shown else None, memory=memory
             )
-            del staging
         self.source, self.folder = source, folder
         self.name = recipe.name
         self.metadata = dict(recipe.metadata)  # the file's metadata_props

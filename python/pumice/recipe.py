@@ -97,10 +97,11 @@ class Recipe(NamedTuple):
     string_values: Sequence[str] = ()
     plain: bool = False
 
-    @property
-    def constant_bytes(self) -> int:
-        """Of the model, but for what its subgraphs hold."""
-        return sum(len(constant.raw) for constant in self.constants.values())
+    def stored_bytes(self, precision: str) -> int:
+        """Of the constants on a device, roughly, but for those of subgraphs."""
+        float32 = 1 if precision == "fp32" else 2
+        sizes = ((len(constant.raw), constant.dtype) for constant in self.constants.values())
+        return sum(size // float32 if dtype == "float32" else size for size, dtype in sizes)
 
     @property
     def complete(self) -> bool:
