@@ -202,13 +202,15 @@ void bind_graph(py::module_& module) {
   py::class_<UploadMemory, std::shared_ptr<UploadMemory>>(
       module, "UploadMemory",
       "The memory of a graph's constants: on the host what they pass through on their way, on the device where they go to. Where they are "
-      "many it is made in the background, from now on, and Graph.compile waits for it. device_bytes: of the constants on the device, "
-      "roughly. Not thread-safe.")
+      "many it is made in the background, and Graph.compile waits for it. bytes: of the constants, as far as is known yet. Not "
+      "thread-safe.")
       .def(py::init([](const std::shared_ptr<Context>& context, uint64_t bytes) {
              const ReleasedGil release;
              return std::make_shared<UploadMemory>(context, bytes);
            }),
-           py::arg("context").none(false), py::arg("device_bytes"));
+           py::arg("context").none(false), py::arg("bytes"))
+      .def("expect", &UploadMemory::expect, py::arg("device_bytes"), py::call_guard<ReleasedGil>(),
+           "There will be about so many bytes of them on the device.");
   module.def(
       "graph_rules",
       [] {

@@ -125,7 +125,8 @@ def scaled_constant(factor: float) -> pumice.Graph:
 
 
 def test_programs_take_memory_that_was_begun_before(context: pumice.Context) -> None:
-    memory = _pumice.UploadMemory(context, 4 * LARGE)
+    memory = _pumice.UploadMemory(context, 0)
+    memory.expect(4 * LARGE)
     for factor in (1, 3):
         with scaled_constant(factor).compile(context, memory=memory) as program:
             y = program({"x": np.array([2], np.float32)})["y"]
@@ -136,6 +137,7 @@ def test_programs_take_memory_that_was_begun_before(context: pumice.Context) -> 
 def test_memory_is_of_the_programs_context(context: pumice.Context, begun: int) -> None:
     with pumice.Context(f"uuid:{context.info.uuid}") as other:
         memory = _pumice.UploadMemory(other, begun)
+        memory.expect(begun)
         with pytest.raises(pumice.BindingError, match=r"M3.*program 'large'.*memory.*memory of the program's context"):
             scaled_constant(1).compile(context, memory=memory)
 

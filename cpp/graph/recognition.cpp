@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "graph/passes.h"
@@ -387,20 +388,28 @@ void Absorbed::remove() {
 
 void recognise_attention(ProgramGraph& graph) {
   Absorbed absorbed(graph);
-  std::optional<AttentionSearch> search;
-  for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    const std::string_view op = graph.nodes[i].row->name;
-    if (op != "Softmax" && op != "Attention") continue;
-    if (!search) search.emplace(graph);
-    const auto match = op == "Softmax" ? search->match(graph.nodes[i]) : search->match_whole(graph.nodes[i]);
-    if (!match) continue;
-    const auto at = static_cast<size_t>(match->product - graph.nodes.data());
-    std::optional<size_t> gone;
-    if (match->transposed) gone = static_cast<size_t>(match->transposed - graph.nodes.data());
-    absorbed.note(match->rows, *match->product, Fusion::attention);
-    graph.nodes[at] = fused(*match);
-    search.reset();
-    if (gone) graph.nodes.erase(graph.nodes.begin() + static_cast<std::ptrdiff_t>(*gone));
+  // One attention may stand between another and what it reads: such are found once the others are made.
+  for (bool again = true; again;) {
+    AttentionSearch search(graph);
+    std::vector<std::pair<size_t, ProgramNode>> made;
+    std::set<ValueId> lost;  // what nothing makes any more
+    std::vector<bool> gone(graph.nodes.size(), false);
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      const std::string_view op = graph.nodes[i].row->name;
+      if (op != "Softmax" && op != "Attention") continue;
+      const auto match = op == "Softmax" ? search.match(graph.nodes[i]) : search.match_whole(graph.nodes[i]);
+      if (!match) continue;
+      ProgramNode node = fused(*match);
+      if (std::ranges::any_of(node.inputs, [&](ValueId input) { return lost.contains(input); })) continue;
+      absorbed.note(match->rows, *match->product, Fusion::attention);
+      if (match->transposed)
+        lost.insert(match->product->outputs[0]), gone[static_cast<size_t>(match->transposed - graph.nodes.data())] = true;
+      made.emplace_back(static_cast<size_t>(match->product - graph.nodes.data()), std::move(node));
+    }
+    for (auto& [at, node] : made) graph.nodes[at] = std::move(node);
+    size_t next = 0;
+    std::erase_if(graph.nodes, [&](const ProgramNode&) { return gone[next++]; });
+    again = !made.empty();
   }
   absorbed.remove();
 }

@@ -16,7 +16,7 @@ namespace pumice {
 namespace {
 
 constexpr uint64_t kMostStaged = uint64_t{48} << 20;  // bytes; more only where a single source has more
-constexpr size_t kBatchesAtOnce = 4;                  // in the staging buffer: read from the file, waiting, read by the device
+constexpr size_t kBatchesAtOnce = 3;                  // in the staging buffer: read from the file, waiting, read by the device
 constexpr uint64_t kReadAtOnce = uint64_t{1} << 20;   // bytes, by one thread
 constexpr size_t kMostThreads = 8;
 constexpr uint64_t kMuch = kStagedAtOnce * kBatchesAtOnce;  // memory that is worth a thread
@@ -180,12 +180,21 @@ class Uploader {
 
 }  // namespace
 
-UploadMemory::UploadMemory(std::shared_ptr<Context> context, uint64_t device_bytes)
-    : context_(std::move(context)), device_bytes_(device_bytes + device_bytes / 64 + kMuch / 128) {
-  if (device_bytes < kMuch) return;
-  making_staging_ = in_background([owner = context_] { return Buffer::create(owner, kStagedAtOnce * kBatchesAtOnce, Heap::upload); });
+UploadMemory::UploadMemory(std::shared_ptr<Context> context, uint64_t bytes) : context_(std::move(context)) {
+  begin_staging(bytes);
+}
+
+void UploadMemory::begin_staging(uint64_t bytes) {
+  if (bytes >= kMuch && !making_staging_.valid() && !staging_)
+    making_staging_ = in_background([owner = context_] { return Buffer::create(owner, kStagedAtOnce * kBatchesAtOnce, Heap::upload); });
+}
+
+void UploadMemory::expect(uint64_t device_bytes) {
+  begin_staging(device_bytes);
+  if (device_bytes < kMuch || making_persistent_.valid()) return;
+  device_bytes_ = device_bytes + device_bytes / 64 + kMuch / 128;
   making_persistent_ = in_background([owner = context_, bytes = device_bytes_, before = making_staging_] {
-    before.wait();
+    if (before.valid()) before.wait();
     return Buffer::create(owner, bytes);
   });
 }

@@ -10,12 +10,14 @@
 namespace pumice {
 
 // The memory of constants: on the host what they pass through, on the device where they go to. Where they are many it is made in the
-// background, from now on, staging memory first: drivers take long for both. May be given to programs that are compiled one after the
+// background, staging memory first: drivers take long for both. May be given to programs that are compiled one after the
 // other. Not thread-safe.
 class UploadMemory {
  public:
-  // device_bytes: of the constants as programs store them, roughly.
-  UploadMemory(std::shared_ptr<Context> context, uint64_t device_bytes);
+  // Of about so many bytes of constants, as far as is known yet.
+  UploadMemory(std::shared_ptr<Context> context, uint64_t bytes);
+  // There will be about so many bytes of them as a program stores them.
+  void expect(uint64_t device_bytes);
   const std::shared_ptr<Context>& context() const { return context_; }
   // The buffer is the caller's until the next one asks. At least so many bytes; `wanted` where they are yet to be made. Throws
   // OutOfMemoryError, StateError (the context is closed).
@@ -24,10 +26,12 @@ class UploadMemory {
   std::shared_future<BufferRange> persistent(uint64_t bytes);
 
  private:
+  void begin_staging(uint64_t bytes);
+
   using Making = std::shared_future<std::shared_ptr<Buffer>>;
 
   std::shared_ptr<Context> context_;
-  uint64_t device_bytes_;  // of making_persistent_
+  uint64_t device_bytes_ = 0;  // of making_persistent_
   Making making_staging_, making_persistent_;
   std::shared_ptr<Buffer> staging_;
 };

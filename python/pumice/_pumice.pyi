@@ -1390,10 +1390,14 @@ class Burst:
         """
 class UploadMemory:
     """
-    The memory of a graph's constants: on the host what they pass through on their way, on the device where they go to. Where they are many it is made in the background, from now on, and Graph.compile waits for it. device_bytes: of the constants on the device, roughly. Not thread-safe.
+    The memory of a graph's constants: on the host what they pass through on their way, on the device where they go to. Where they are many it is made in the background, and Graph.compile waits for it. bytes: of the constants, as far as is known yet. Not thread-safe.
     """
-    def __init__(self, context: Context, device_bytes: typing.SupportsInt | typing.SupportsIndex) -> None:
+    def __init__(self, context: Context, bytes: typing.SupportsInt | typing.SupportsIndex) -> None:
         ...
+    def expect(self, device_bytes: typing.SupportsInt | typing.SupportsIndex) -> None:
+        """
+        There will be about so many bytes of them on the device.
+        """
 class Value:
     """
     A value of a Graph: an input, a constant or a node's output.

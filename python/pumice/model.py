@@ -15,7 +15,7 @@ from .element_types import Array, array_of, numpy_dtype
 from .errors import binding_error
 from .graph_cache import graph_of, load_recipe
 from .log import forward_log
-from .model_file import Folder, Source, reread
+from .model_file import Folder, Source, bytes_of, reread
 from .model_report import ModelReport
 from .model_values import ModelValue, Packing, sizes_text
 from .progress import Progress
@@ -163,10 +163,12 @@ class Model:
         source = reread(source)
         fuse, overridable = _listed(fuse, "fuse"), _listed(overridable, "overridable")
         with Progress("nodes", progress) as bar:
-            recipe = load_recipe(source, folder, overridable)
             # No context is made for a model that turns out not to run.
             made = made_default_context() if context is None else context
-            memory = UploadMemory(made, recipe.stored_bytes(precision)) if made else None
+            memory = UploadMemory(made, bytes_of(source)) if made else None
+            recipe = load_recipe(source, folder, overridable)
+            if memory:
+                memory.expect(recipe.stored_bytes(precision))
             graph = graph_of(recipe, bar if bar.shown else None)
             context = context or made or default_context()
             program: Program = graph.compile(

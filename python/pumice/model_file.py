@@ -29,6 +29,16 @@ def reread(source: Source) -> Source:
     return data
 
 
+def bytes_of(source: Source) -> int:
+    """Of the model as it was given, as far as they are known before it is read; else 0."""
+    if isinstance(source, str | os.PathLike):
+        try:
+            return os.path.getsize(source)
+        except (OSError, ValueError):  # no such file, no name of one
+            return 0
+    return memoryview(source).nbytes if isinstance(source, bytes | bytearray | memoryview) else 0
+
+
 def mapped(path: str | os.PathLike[str]) -> Bytes:
     """A file's bytes, read as they are needed; a pipe's at once."""
     with open(path, "rb") as file:
