@@ -143,6 +143,15 @@ def repeated(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Va
     return attend(graph, graph.add("MatMul", q, transposed(graph, k)), v)
 
 
+def one_after_another(graph: pumice.Graph, q: pumice.Value, k: pumice.Value, v: pumice.Value) -> pumice.Value:
+    """The second reads what the first has made around two transpositions, one of which the first has taken up."""
+    for _ in range(2):
+        shares = graph.add("Softmax", graph.add("MatMul", q, transposed(graph, k)))
+        rows = graph.add("Transpose", graph.add("MatMul", shares, v), perm=[0, 2, 1, 3])
+        q = graph.add("Transpose", rows, perm=[0, 2, 1, 3])
+    return q
+
+
 RECOGNISED: dict[Build, int] = {  # and how many dispatches are left
     scaled_after: 1,
     scaled_before: 1,
@@ -156,6 +165,7 @@ RECOGNISED: dict[Build, int] = {  # and how many dispatches are left
     broadcast: 5,
     whole: 7,
     repeated: 3,
+    one_after_another: 3,
 }
 SYMBOLIC = (scaled_by_its_size, transposed_in_rows, repeated)  # the others meet masks of fixed sizes
 
