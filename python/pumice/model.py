@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, overload
 
@@ -157,7 +157,7 @@ class Model:
         folder: Folder | None = None,
         progress: bool = True,
         seed: int | None = None,
-        fuse: bool | Sequence[str] = True,
+        fuse: bool | Collection[str] = True,
         overridable: Overridable = False,
     ) -> None:
         source = reread(source)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from .element_types import Bytes
 from .errors import graph_error
 
-Overridable: TypeAlias = "bool | Sequence[str]"  # names of initializers; all or none of them
+Overridable: TypeAlias = "bool | Collection[str]"  # names of initializers; all or none of them
 Sizes: TypeAlias = "list[int | None] | None"  # None for unknown sizes; no list: unknown rank
 
 
