@@ -54,14 +54,16 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             def compile(self, context: pumice.Context, precision: str = "fp32", **options: Any) -> Any:
                 return Faulty(self._graph.compile(context, precision, **options), change)
 
-        module = pumice.validation if kept else pumice.model
-        original = module.load_graph
+        load_graph, graph_of = pumice.validation.load_graph, pumice.model.graph_of
 
-        def load_graph(*given: Any) -> Any:
-            graph, recipe = original(*given)
+        def faulty_load(*given: Any) -> Any:
+            graph, recipe = load_graph(*given)
             return FaultyGraph(graph), recipe
 
-        monkeypatch.setattr(module, "load_graph", load_graph)
+        if kept:
+            monkeypatch.setattr(pumice.validation, "load_graph", faulty_load)
+        else:
+            monkeypatch.setattr(pumice.model, "graph_of", lambda *given: FaultyGraph(graph_of(*given)))
 
     return install
 

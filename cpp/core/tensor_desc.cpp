@@ -6,12 +6,12 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
-#include <sstream>
 
 #include "core/error.h"
 #include "core/half.h"
 #include "core/mapped_file.h"
 #include "core/narrow_float.h"
+#include "core/number_text.h"
 
 namespace pumice {
 namespace {
@@ -212,13 +212,10 @@ TensorDesc& TensorDesc::quantized(Quantization given) {
 
 std::string to_string(const Quantization& quantization) {
   if (quantization.scale.empty()) return "no scale";
-  std::ostringstream text;
-  if (quantization.channel_axis)
-    text << quantization.scale.size() << " scales on axis " << *quantization.channel_axis;
-  else
-    text << "scale " << quantization.scale[0];
-  text << " and zero point " << quantization.zero_point.value_or(0);
-  return text.str();
+  const std::string scale = quantization.channel_axis ? std::to_string(quantization.scale.size()) + " scales on axis " +
+                                                            std::to_string(*quantization.channel_axis)
+                                                      : "scale " + general_text(quantization.scale[0]);
+  return scale + " and zero point " + std::to_string(quantization.zero_point.value_or(0));
 }
 
 std::string to_string(const TensorDesc& desc) {

@@ -2,8 +2,8 @@
 #include "device/device_macros.h"
 
 #include <algorithm>
-#include <cstdio>
 
+#include "core/number_text.h"
 #include "device/context_state.h"
 
 namespace pumice {
@@ -23,11 +23,7 @@ class MacroWriter {
   void put(const std::string& name, uint64_t value) {
     text(name, int64_ ? std::to_string(value) + "ull" : std::to_string(std::min<uint64_t>(value, UINT32_MAX)));
   }
-  void put(const std::string& name, float value) {
-    char digits[32];
-    std::snprintf(digits, sizeof digits, "%.8e", static_cast<double>(value));
-    text(name, digits);
-  }
+  void put(const std::string& name, float value) { text(name, scientific_text(value, 8)); }
   template <typename T, size_t N>
   void put(const std::string& name, const T (&values)[N]) {
     for (size_t i = 0; i < N; ++i) put(name + "_" + std::to_string(i), values[i]);

@@ -2,10 +2,10 @@
 
 #include <bit>
 #include <cmath>
-#include <cstdio>
 #include <utility>
 
 #include "core/half.h"
+#include "core/number_text.h"
 
 namespace pumice {
 namespace {
@@ -46,11 +46,7 @@ std::optional<uint64_t> unless_overflown(Bits bits, bool is_infinite, double rea
 }  // namespace
 
 std::string to_string(const Number& number) {
-  if (const double* real = std::get_if<double>(&number.value())) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.9g", *real);
-    return text;
-  }
+  if (const double* real = std::get_if<double>(&number.value())) return general_text(*real, 9);
   const auto* negative = std::get_if<int64_t>(&number.value());
   return negative ? std::to_string(*negative) : std::to_string(std::get<uint64_t>(number.value()));
 }

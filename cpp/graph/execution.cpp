@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/number_text.h"
 
 namespace pumice {
 namespace {
@@ -55,7 +56,7 @@ void Event::wait(std::optional<double> timeout_seconds, const std::function<void
   while (!done_) {
     const double left = timeout_seconds ? *timeout_seconds - seconds_between(begin, std::chrono::steady_clock::now()) : 1e9;
     if (left <= 0)
-      throw TimeoutError("an execution has not ended after " + std::to_string(*timeout_seconds) + " s; it is still running", true);
+      throw TimeoutError("an execution has not ended after " + general_text(*timeout_seconds) + " s; it is still running", true);
     ended_.wait_for(lock, std::min<std::chrono::duration<double>>(kSignalPeriod, std::chrono::duration<double>(left)));
     if (done_ || !interrupted) continue;
     lock.unlock();

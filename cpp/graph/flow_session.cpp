@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/number_text.h"
 
 namespace pumice {
 namespace {
@@ -15,10 +16,7 @@ double seconds_since(FlowSession::Clock::time_point begin) {
 }
 
 std::string seconds_text(double seconds) {
-  std::string text = std::to_string(seconds);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.back() == '.') text.pop_back();
-  return text + " s";
+  return general_text(seconds) + " s";
 }
 
 }  // namespace

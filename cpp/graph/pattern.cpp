@@ -1,11 +1,10 @@
 #include "graph/pattern.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
-#include <cstdlib>
 
 #include "core/error.h"
+#include "core/number_text.h"
 
 namespace pumice {
 namespace {
@@ -46,8 +45,9 @@ Pattern Pattern::parse_one(std::string_view& text) {
   const std::string word(text.begin(), end);
   text.remove_prefix(word.size());
   if (text.empty() || text[0] != '(') {
-    if (std::isdigit(static_cast<unsigned char>(word.at(0))) || word[0] == '-')
-      pattern.number = std::strtod(word.c_str(), nullptr);
+    const auto number = parsed_number(word);
+    if (number && std::isfinite(*number))
+      pattern.number = *number;
     else
       pattern.name = word;
     return pattern;

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/number_text.h"
 #include "graph/flow_program.h"
 #include "graph/levels.h"
 #include "graph/passes.h"
@@ -24,10 +25,10 @@ bool is_one_run(const Graph& graph, bool keep_all) {
 
 std::optional<double> checked_loop_timeout(std::optional<double> seconds) {
   if (!seconds) return seconds;
-  if (!(*seconds >= 0)) throw BindingError("K5", "loop_timeout", "", "seconds from 0 on, or None", std::to_string(*seconds));
+  if (!(*seconds >= 0)) throw BindingError("K5", "loop_timeout", "", "seconds from 0 on, or None", general_text(*seconds));
   if (*seconds <= kMostLoopSeconds) return seconds;
   log(LogLevel::warning,
-      "loop_timeout of " + std::to_string(*seconds) + " s is clamped at " + std::to_string(kMostLoopSeconds) + " s; None lifts the limit");
+      "loop_timeout of " + general_text(*seconds) + " s is clamped at " + general_text(kMostLoopSeconds) + " s; None lifts the limit");
   return kMostLoopSeconds;
 }
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "core/error.h"
+#include "core/number_text.h"
 #include "core/rounding.h"
 #include "operators/operator_table.h"
 #include "operators/strided.h"
@@ -156,9 +156,7 @@ AttentionPlan plan_of(const LowerContext& node, const Attention& a) {
 // A float as GLSL writes it.
 std::string literal(double value) {
   if (std::isinf(value)) return value < 0 ? "minus_infinity" : "pm_infinity";
-  char text[40];
-  std::snprintf(text, sizeof text, "float(%.9g)", value);
-  return text;
+  return "float(" + general_text(value, 9) + ")";
 }
 
 // A kernel of include/attention.glsl with all that they share; nothing is bound yet to where it writes.

@@ -1,12 +1,11 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <optional>
 #include <unordered_map>
 
 #include "core/error.h"
+#include "core/number_text.h"
 #include "operators/expression.h"
 #include "operators/expression_node.h"
 
@@ -32,21 +31,15 @@ bool is_integer(ExprType type) {
 std::string double_literal(double value) {
   if (std::isnan(value)) return "double(pm_nan)";
   if (std::isinf(value)) return value > 0 ? "double(pm_infinity)" : "double(-pm_infinity)";
-  std::array<char, 40> digits{};
-  std::snprintf(digits.data(), digits.size(), "%.17g", value);
-  std::string text = digits.data();
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
-  return std::signbit(value) ? "(" + text + "LF)" : text + "LF";
+  const std::string text = real_text(value, 17) + "LF";
+  return std::signbit(value) ? "(" + text + ")" : text;
 }
 
 std::string float_literal(double value) {
   const auto rounded = static_cast<float>(value);
   if (std::isnan(rounded)) return "pm_nan";
   if (std::isinf(rounded)) return rounded > 0 ? "pm_infinity" : "(-pm_infinity)";
-  std::array<char, 32> digits{};
-  std::snprintf(digits.data(), digits.size(), "%.9g", static_cast<double>(rounded));
-  std::string text = digits.data();
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  const std::string text = real_text(rounded, 9);
   return std::signbit(rounded) ? "(" + text + ")" : text;
 }
 

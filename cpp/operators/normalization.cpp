@@ -1,9 +1,8 @@
 // The normalisations.
 #include <algorithm>
-#include <array>
-#include <cstdio>
 
 #include "core/error.h"
+#include "core/number_text.h"
 #include "core/rounding.h"
 #include "operators/compose.h"
 #include "operators/families.h"
@@ -138,14 +137,6 @@ void lower_batch_norm(LowerContext& node) {
   add_apply(node, x, y, factors, 0);
 }
 
-// A real number as an expression has it.
-static std::string number_text(double value) {
-  std::array<char, 40> digits{};
-  std::snprintf(digits.data(), digits.size(), "%.17g", value);
-  std::string text = digits.data();
-  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
-}
-
 // Layer normalisation whose scale or bias broadcasts.
 static void lower_broadcast_norm(LowerContext& node, bool centred) {
   if (node.has_output(1) || node.has_output(2))
@@ -167,7 +158,7 @@ static void lower_broadcast_norm(LowerContext& node, bool centred) {
   const auto packed = [&](size_t i) { return Piece{TensorDesc(DType::float32, node.input(i).shape), node.packed(i)}; };
   std::vector<Piece> operands{from, parts.reduce("ReduceSumSquare", from, axes), packed(1)};
   if (node.has_input(2)) operands.push_back(packed(2));
-  const std::string root = "sqrt(a1 / " + std::to_string(count) + ".0 + " + number_text(node.attributes->real("epsilon", 1e-5)) + ")";
+  const std::string root = "sqrt(a1 / " + std::to_string(count) + ".0 + " + real_text(node.attributes->real("epsilon", 1e-5), 17) + ")";
   parts.map("a0 / " + root + (node.has_input(2) ? " * a2 + a3" : " * a2"), operands, parts.output(0), true);
 }
 
@@ -264,7 +255,7 @@ void lower_lrn(LowerContext& node) {
   window.set("pads", std::vector<int64_t>{(size - 1) / 2, 0, size / 2, 0});
   window.set("count_include_pad", int64_t{1});
   parts.add("AveragePool", window, {squares}, means);
-  const auto number = [&](std::string_view name) { return number_text(node.attributes->real(name)); };
+  const auto number = [&](std::string_view name) { return real_text(node.attributes->real(name), 17); };
   parts.map("a0 / pow(" + number("bias") + " + " + number("alpha") + " * a1, " + number("beta") + ")", {from, means},
             parts.output(0).seen_as(rows), true);
 }

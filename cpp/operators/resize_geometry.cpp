@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/number_text.h"
 
 namespace pumice {
 namespace {
@@ -76,7 +77,7 @@ std::vector<ResizeAxis> resize_geometry(std::string_view node, const Attributes&
     ResizeAxis& axis = result[axes[i]];
     if (!sizes.empty() && sizes[i] < 0) fail("a size of " + std::to_string(sizes[i]));
     if (!scales.empty() && !(scales[i] > 0 && scales[i] * static_cast<double>(axis.x_size) < 9e15))
-      fail("a scale of " + std::to_string(scales[i]));
+      fail("a scale of " + general_text(scales[i]));
     const auto x_size = static_cast<double>(axis.x_size);
     axis.size = sizes.empty() ? scaled_size(axis.x_size, scales[i]) : sizes[i];
     if (axis.x_size == 0 && axis.size > 0)

@@ -1,6 +1,7 @@
 // Operations on each element: arithmetic, comparisons, logic, activations, conversions.
 #include <cmath>
 
+#include "core/number_text.h"
 #include "graph/nnapi/expansion.h"
 
 namespace pumice::nnapi {
@@ -47,8 +48,8 @@ void multiply(Expansion& e) {
   if (e.is_quantized(0)) {
     const float least = e.quantization(0).scale[0] * e.quantization(1).scale[0];
     if (const Quantization y = e.declared(); !(y.scale[0] > least))
-      e.fail("'scale' of the output has to exceed the product of the operands' scales, " + std::to_string(least) + "; given " +
-             std::to_string(y.scale[0]));
+      e.fail("'scale' of the output has to exceed the product of the operands' scales, " + general_text(least) + "; given " +
+             general_text(y.scale[0]));
   }
   e.give_reals(e.activated(e.add("Mul", {e.reals(0), e.reals(1)}), activation), 0);
 }

@@ -1,6 +1,7 @@
 // Products of matrices and convolutions. Quantized ones sum 8-bit products as int32, exactly, and round once.
 #include <cmath>
 
+#include "core/number_text.h"
 #include "graph/nnapi/expansion.h"
 #include "graph/nnapi/images.h"
 
@@ -27,8 +28,8 @@ void check_bias(const Expansion& e, int64_t channels) {
   for (size_t i = 0; i < w.scale.size(); ++i) {
     const double product = static_cast<double>(x.scale[0]) * static_cast<double>(w.scale[i]), scale = static_cast<double>(given.scale[i]);
     if (std::abs(product - scale) > 1e-6 * std::min(product, scale))
-      e.fail(2, "a scale of " + std::to_string(product) + " expected, the product of those of operands 0 and 1; given " +
-                    std::to_string(scale));
+      e.fail(2,
+             "a scale of " + general_text(product) + " expected, the product of those of operands 0 and 1; given " + general_text(scale));
   }
 }
 
