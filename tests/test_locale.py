@@ -39,6 +39,9 @@ def attention(graph, x):
     scores = graph.add("Mul", graph.add("MatMul", x, graph.add("Transpose", x, perm=[1, 0])), number(0.375))
     return graph.add("MatMul", graph.add("Softmax", scores), x)
 run(attention)
+says = pumice.Kernel('layout(binding = 0) buffer Y { float y[]; }; void main() { printf("%.3f", 1.5); }')
+says(y=np.zeros(1, "float32"), threads=1)
+print([message.text for message in says.messages])
 try:
     pumice.Graph().input("x", "bool", [2], scale=0.5)
 except pumice.GraphError as error:
@@ -64,4 +67,5 @@ def test_numbers_are_written_alike_in_all_locales(german: Path) -> None:
         output_of("-c", CODE, name, LOCPATH=str(german), PUMICE_NO_CACHE="1") for name in ("", "de_DE.UTF-8")
     )
     assert "scale 0.5" in plain
+    assert "1.500" in plain
     assert foreign == plain

@@ -1,5 +1,7 @@
 #include "shader/print_format.h"
 
+#include <locale.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdio>
@@ -62,8 +64,25 @@ class ConversionParser {
   Conversion result_;
 };
 
+// While it lives, this thread's numbers are those of the C locale.
+class PlainNumbers {
+ public:
+  PlainNumbers() : before_(uselocale(plain())) {}
+  ~PlainNumbers() { uselocale(before_); }
+  PlainNumbers(const PlainNumbers&) = delete;
+
+ private:
+  static locale_t plain() {
+    static const locale_t made = newlocale(LC_ALL_MASK, "C", nullptr);
+    return made;
+  }
+
+  locale_t before_;
+};
+
 template <typename T>
 std::string printed(const std::string& conversion, T value) {
+  const PlainNumbers plain;
   const int length = std::snprintf(nullptr, 0, conversion.c_str(), value);
   std::string text(static_cast<size_t>(std::max(length, 0)) + 1, '\0');
   std::snprintf(text.data(), text.size(), conversion.c_str(), value);
