@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -56,8 +57,12 @@ def german(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiler = shutil.which("localedef")
     if compiler is None or not Path("/usr/share/i18n/locales/de_DE").exists():
         pytest.skip("no localedef, or nothing to make a locale of (package locales)")
+    without_sanitizers = {name: text for name, text in os.environ.items() if name != "LD_PRELOAD"}
     subprocess.run(
-        [compiler, "-i", "de_DE", "-f", "UTF-8", str(folder / "de_DE.UTF-8")], check=True, capture_output=True
+        [compiler, "-i", "de_DE", "-f", "UTF-8", str(folder / "de_DE.UTF-8")],
+        check=True,
+        capture_output=True,
+        env=without_sanitizers,
     )
     return folder
 

@@ -385,3 +385,11 @@ def test_pipelines_of_scikit_learn_with_labels_or_columns_of_words(context: pumi
     )
     results = check(context, proto, x=words.astype(object) if encoder else x)
     assert results[0].tolist() == (fitted.transform(words) if encoder else fitted.predict(x)).tolist()
+
+
+@pytest.mark.parametrize("op", ["Loop", "Scan", "SequenceMap"])
+def test_a_body_under_another_name_is_refused_by_the_node(op: str) -> None:
+    inner = subgraph([node("Identity", ["i"], ["j"])], [value("i", [])], [value("j", [])])
+    proto = model([node(op, ["", "", "x"], ["y"], name="looped", bodi=inner)], [value("x", [])], ["y"])
+    with pytest.raises(pumice.Error, match="looped"):
+        pumice.load(proto, folder=".")

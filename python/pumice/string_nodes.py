@@ -194,7 +194,7 @@ class _Graph:
     def _with_body(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
         first, taken = _BODIES[node.op]
         self._refuse_strings(node, node.inputs[:first])
-        body = node.attributes["body"]
+        body = node.attributes.get("body")
         given = [False] * taken + [name in self.strings for name in node.inputs[first:]]
         if not isinstance(body, Recipe) or len(body.inputs) != len(given):
             return node, []  # wrong, as whoever builds it says
