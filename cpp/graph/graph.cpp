@@ -97,6 +97,7 @@ std::vector<std::optional<TensorDesc>> guessed_descs(const GraphNode& node, cons
     hosts[i] = known.host(node.inputs[i]);
     if (!inputs[i]) return {};
     if (hosts[i] || !reads_elements(*node.row, i)) continue;
+    if (inputs[i]->elements() > kMostDemandedElements) return {};  // so many are no sizes or counts
     HostWriter writer(*inputs[i]);
     for (int64_t k = 0; k < inputs[i]->elements(); ++k) writer.store(k, int64_t{k == 0 && node.row->name == "Reshape" ? -1 : 1});
     guesses[i] = writer.take();
