@@ -167,6 +167,25 @@ def test_what_is_no_sequence_is_refused_by_name(context: pumice.Context) -> None
             pumice.load(given([wrong], value("y", None)), context)
 
 
+def test_wrong_sequence_nodes_are_refused_by_name() -> None:
+    inner = subgraph([node("Identity", ["i"], ["j"])], [sequence("i")], [sequence("j")])
+    in_place_of_tensors = node("SequenceMap", ["s"], ["y"], name="it", body=inner)
+    branch = subgraph([node("SequenceConstruct", [], ["j"], name="it")], [], [sequence("j")])
+    without_any = node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+    passes_nothing = node("Identity", [], ["on"], name="it")
+    body = subgraph(
+        [passes_nothing], [value("n", [], INT64), value("go", [], BOOL)], [value("on", [], BOOL), value("x", None)]
+    )
+    loop = node("Loop", ["", "c"], ["y"], body=body)
+    for wrong, text in (
+        (in_place_of_tensors, "'it'.*'i' of its body to be a tensor, given sequence"),
+        (without_any, "'it'.*expected inputs as input 0"),
+        (loop, "'it'.*needs input 0"),
+    ):
+        with pytest.raises(pumice.GraphError, match=text):
+            pumice.load(model([wrong], [sequence("s"), value("c", [], BOOL), value("x", None)]), folder=".")
+
+
 # Carried through loops and branches
 
 

@@ -42,10 +42,14 @@ def _trip_count(loop: LoopBuilder, name: str) -> None:
     loop.limit = builder.helper(node, "Cast", loop.rows, to=INT32)
 
 
+def _passes(node: NodeRecipe) -> bool:
+    return node.op == "Identity" and len(node.inputs) == 1
+
+
 def _is_always_true(builder: Builder, body: Recipe) -> bool:
     """Whether a body that goes on once goes on for ever, as far as can be seen."""
     name = body.outputs[0].name
-    sources = {output: node.inputs[0] for node in body.nodes if node.op == "Identity" for output in node.outputs}
+    sources = {output: node.inputs[0] for node in body.nodes if _passes(node) for output in node.outputs}
     while name in sources:
         name = sources[name]
     if name == body.inputs[1].name:

@@ -389,7 +389,17 @@ class _Importer:
                 ("input", given, schema.inputs, schema.max_input),
                 ("output", node.outputs, schema.outputs, schema.max_output),
             ):
-                needed_roles = [i for i, role in enumerate(roles) if role.option == role.option.Single]
+                needed_roles = [
+                    i
+                    for i, role in enumerate(roles)
+                    if role.option == role.option.Single
+                    or (
+                        what == "input"
+                        and role.option == role.option.Variadic
+                        and role.min_arity > 0
+                        and len(names) <= i
+                    )
+                ]
                 left_out = [i for i in needed_roles if i >= len(names) or not names[i]]
                 if left_out or len(names) > most:
                     expected = (

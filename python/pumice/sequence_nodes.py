@@ -374,6 +374,10 @@ def _map(builder: Builder, node: NodeRecipe) -> None:
     body = node.attributes.get("body")
     if not isinstance(body, Recipe) or len(body.inputs) != len(node.inputs) or len(body.outputs) < len(node.outputs):
         raise graph_error("node", node.name, f"expected a body of {len(node.inputs)} inputs as attribute 'body'")
+    for value in (*body.inputs, *body.outputs):
+        if Kind.of(value.dtype).compound:
+            expected = f"'{value.name}' of its body to be a tensor, given {value.dtype}"
+            raise graph_error("node", node.name, f"expected {expected}")
     first = _sequence(builder, node)
     takes = []
     for name, value in zip(node.inputs, body.inputs, strict=True):
