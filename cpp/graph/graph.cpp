@@ -54,7 +54,7 @@ std::vector<std::optional<TensorDesc>> rule_dtypes(const GraphNode& node, const 
     }
     try {
       ShapeContext context(node.name, node.attributes, std::move(inputs), std::move(hosts), node.outputs.size());
-      node.row->shape(context);
+      find_outputs(*node.row, context);
       return context.take_outputs();
     } catch (const GraphError&) {
       continue;  // not of this rank, or it reads elements
@@ -105,7 +105,7 @@ std::vector<std::optional<TensorDesc>> guessed_descs(const GraphNode& node, cons
   }
   try {
     ShapeContext context(node.name, node.attributes, std::move(inputs), std::move(hosts), node.outputs.size());
-    node.row->shape(context);
+    find_outputs(*node.row, context);
     return context.take_outputs();
   } catch (const GraphError&) {
     return {};  // other elements would do

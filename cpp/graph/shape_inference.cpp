@@ -102,7 +102,7 @@ bool ShapeInference::run(const GraphNode& node) {
     if (!inputs[i] && node.inputs[i] != kAbsent) return false;
   }
   ShapeContext context(node.name, node.attributes, std::move(inputs), std::move(hosts), node.outputs.size());
-  node.row->shape(context);
+  find_outputs(*node.row, context);
   auto outputs = context.take_outputs();
   for (size_t i = 0; i < node.outputs.size(); ++i)
     if (node.outputs[i] != kAbsent && outputs[i]) set(node.outputs[i], std::move(*outputs[i]));

@@ -82,13 +82,19 @@ class WeightPlacer {
   WeightUse place_input(const ProgramNode& node, size_t input, const PackContext& pack) {
     const ValueId value = node.inputs[input];
     PackedWeight packed;
-    if (!node.row->pack || !node.row->pack(pack, input, packed)) return as_it_is(value, inner_dtype(value), node.name);
+    if (!node.row->pack || !fits_its_rule(node) || !node.row->pack(pack, input, packed))
+      return as_it_is(value, inner_dtype(value), node.name);
     const WeightUse use = reserve(packed.desc.bytes(), true);
     const PlannedOperand source = source_of(value, packed_from(value));
     std::vector<Step> steps;
     packed.steps(steps, {Place::input, 0, 0}, {Place::persistent, 0, 0});
     add_steps(std::move(steps), source, place_of(use), node.name);
     return use;
+  }
+
+  // What has not passed the shape rule yet, since sizes are unknown, may break it when it is bound: packing takes what fits.
+  bool fits_its_rule(const ProgramNode& node) const {
+    return std::ranges::all_of(node.outputs, [&](ValueId output) { return output == kAbsent || graph_.value(output).shape.has_value(); });
   }
 
   // One copy serves all nodes that read the weight in this dtype.

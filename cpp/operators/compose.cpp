@@ -114,7 +114,7 @@ Shape own_shape(const LowerContext& node) {
   std::vector<const TensorDesc*> inputs;
   for (size_t i = 0; i < kResidualInput; ++i) inputs.push_back(node.has_input(i) ? &node.input(i) : nullptr);
   ShapeContext context(node.node, *node.attributes, std::move(inputs), {node.hosts.begin(), node.hosts.begin() + kResidualInput}, 1);
-  node.row->shape(context);
+  find_outputs(*node.row, context);
   return context.take_outputs()[0]->shape;
 }
 

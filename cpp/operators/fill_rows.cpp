@@ -30,7 +30,7 @@ void shape_of_eye_like(ShapeContext& node) {
 void shape_of_one_hot(ShapeContext& node) {
   check_vector(node, 2, 2, "values");
   if (node.input(1).elements() != 1) node.fail("the depth must be a scalar; given " + to_string(node.input(1).shape));
-  const int64_t depth = node.host_integers(1)[0];
+  const int64_t depth = node.host_integer(1);
   Shape y = node.input(0).shape;
   const size_t axis = checked_axis(node, node.attributes().integer("axis", -1), y.size() + 1);
   y.insert(y.begin() + static_cast<std::ptrdiff_t>(axis), depth);

@@ -104,11 +104,11 @@ void shape_of_count_non_zero(ShapeContext& node) {
 
 // Counts come from where the elements are.
 void shape_of_counted_non_zero(ShapeContext& node) {
-  node.output(0, DType::int64, {node.input(0).rank(), node.host_integers(1).at(0)});
+  node.output(0, DType::int64, {node.input(0).rank(), node.host_integer(1)});
 }
 
 void shape_of_counted_compress(ShapeContext& node) {
-  shape_compressed(node, node.host_integers(2).at(0));
+  shape_compressed(node, node.host_integer(2));
 }
 
 // The update is as the cache but for fewer rows on the axis.

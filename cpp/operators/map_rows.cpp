@@ -72,7 +72,7 @@ void shape_of_range(ShapeContext& node) {
                 std::to_string(given[2]));
     count = static_cast<int64_t>(std::max(length, 0.0));
   } else {
-    const int64_t start = node.host_integers(0)[0], limit = node.host_integers(1)[0], delta = node.host_integers(2)[0];
+    const int64_t start = node.host_integer(0), limit = node.host_integer(1), delta = node.host_integer(2);
     if (delta == 0) node.fail("a range in steps of 0");
     const int64_t distance = checked_add(limit, -start, "range");
     count = std::max<int64_t>(distance / delta + (distance % delta != 0 && (distance < 0) == (delta < 0) ? 1 : 0), 0);

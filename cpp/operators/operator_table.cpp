@@ -133,6 +133,18 @@ static void check_letters(const OperatorRow& row, std::string_view node, const s
   }
 }
 
+static void check_rank(const OperatorRow& row, std::string_view node, const TensorDesc& first) {
+  const int rank = first.rank(), least = row.schema.min_rank, most = row.schema.max_rank;
+  if (rank < least || rank > most)
+    throw GraphError(std::string(node), std::string(row.name) + " of a tensor of rank " + std::to_string(rank) + "; " +
+                                            std::to_string(least) + " to " + std::to_string(most) + " expected");
+}
+
+void find_outputs(const OperatorRow& row, ShapeContext& node) {
+  if (node.has(0)) check_rank(row, node.node(), node.input(0));
+  row.shape(node);
+}
+
 void check_inputs(const OperatorRow& row, std::string_view node, const std::vector<const TensorDesc*>& inputs, size_t outputs) {
   const Schema& schema = row.schema;
   const auto fail = [&](const std::string& message) { throw GraphError(std::string(node), message); };
@@ -152,11 +164,7 @@ void check_inputs(const OperatorRow& row, std::string_view node, const std::vect
   if (outputs == 0 || !role_of(schema.outputs, outputs - 1))
     fail(std::string(row.name) + " has " + counted(schema.outputs.size(), "output") + "; asked for " + std::to_string(outputs));
   check_letters(row, node, inputs);
-  if (inputs.empty() || !inputs[0]) return;
-  const int rank = inputs[0]->rank();
-  if (rank < schema.min_rank || rank > schema.max_rank)
-    fail(std::string(row.name) + " of a tensor of rank " + std::to_string(rank) + "; " + std::to_string(schema.min_rank) + " to " +
-         std::to_string(schema.max_rank) + " expected");
+  if (!inputs.empty() && inputs[0]) check_rank(row, node, *inputs[0]);
 }
 
 }  // namespace pumice

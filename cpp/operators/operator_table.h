@@ -63,12 +63,15 @@ class ShapeContext {
   const HostTensor* host(size_t i) const;              // nullptr where input i has no host side
   const HostTensor& host_values(size_t i) const;       // GraphError naming node and input where there is none
   std::vector<int64_t> host_integers(size_t i) const;  // likewise
-  double host_real(size_t i) const;                    // the first element; likewise
+  double host_real(size_t i) const;                    // the first element; likewise, and where there is none
+  int64_t host_integer(size_t i) const;                // likewise
   void output(size_t i, DType dtype, Shape shape);
   std::vector<std::optional<TensorDesc>> take_outputs() { return std::move(outputs_); }
   [[noreturn]] void fail(const std::string& message) const;  // GraphError with the node's name
 
  private:
+  const HostTensor& host_number(size_t i) const;
+
   std::string_view node_;
   const Attributes& attributes_;
   std::vector<const TensorDesc*> inputs_;
@@ -107,5 +110,7 @@ Attributes checked_attributes(const OperatorRow& row, std::string_view node, con
 // Checks counts, dtypes and rank; null for an optional input left out. Throws GraphError (wrong) or UnsupportedError (a dtype, or an
 // optional input or output, that the row lacks).
 void check_inputs(const OperatorRow& row, std::string_view node, const std::vector<const TensorDesc*>& inputs, size_t outputs);
+// Runs the shape rule of the row, whose input 0 has to be of a rank that it takes. Throws GraphError.
+void find_outputs(const OperatorRow& row, ShapeContext& node);
 
 }  // namespace pumice

@@ -7,7 +7,7 @@ namespace {
 
 void shape_of_scan(ShapeContext& node) {
   if (node.has(1) && node.input(1).elements() != 1) node.fail("the axis must be one number; given " + to_string(node.input(1).shape));
-  if (node.host(1)) checked_axis(node, node.host_integers(1).at(0), node.input(0).shape.size());
+  if (node.host(1)) checked_axis(node, node.host_integer(1), node.input(0).shape.size());
   shape_like_input(node);
 }
 

@@ -29,10 +29,18 @@ std::vector<int64_t> ShapeContext::host_integers(size_t i) const {
   return host_values(i).as_int64();
 }
 
+const HostTensor& ShapeContext::host_number(size_t i) const {
+  const HostTensor& tensor = host_values(i);
+  if (tensor.desc.elements() == 0) fail("input " + std::to_string(i) + ": a number expected; given " + to_string(tensor.desc.shape));
+  return tensor;
+}
+
 double ShapeContext::host_real(size_t i) const {
-  const HostTensor* tensor = host(i);
-  if (!tensor) fail("the value of input " + std::to_string(i) + " must be known on the host to find the output's shape");
-  return tensor->as_double().at(0);
+  return host_number(i).as_double()[0];
+}
+
+int64_t ShapeContext::host_integer(size_t i) const {
+  return host_number(i).as_int64()[0];
 }
 
 void ShapeContext::output(size_t i, DType dtype, Shape shape) {

@@ -12,7 +12,7 @@ std::optional<int64_t> number_of(const ShapeContext& node, size_t i) {
   if (!node.has(i)) return {};
   if (node.input(i).elements() != 1)
     node.fail("input " + std::to_string(i) + " must be one number; given a tensor of shape " + to_string(node.input(i).shape));
-  return node.host_integers(i)[0];
+  return node.host_integer(i);
 }
 
 void shape_of_dft(ShapeContext& node) {

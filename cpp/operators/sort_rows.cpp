@@ -11,7 +11,7 @@ void shape_of_topk(ShapeContext& node) {
   Shape y = node.input(0).shape;
   const size_t axis = checked_axis(node, node.attributes().integer("axis"), y.size());
   if (node.input(1).elements() != 1) node.fail("k must be one number; given a tensor of shape " + to_string(node.input(1).shape));
-  const int64_t k = node.host_integers(1)[0];
+  const int64_t k = node.host_integer(1);
   if (k < 0 || k > y[axis]) node.fail("the first " + std::to_string(k) + " of an axis of " + std::to_string(y[axis]));
   y[axis] = k;
   node.output(0, node.input(0).dtype, y);
@@ -28,7 +28,7 @@ void shape_of_select_boxes(ShapeContext& node) {
   for (const size_t i : {3, 4, 5})
     if (node.has(i) && node.input(i).elements() != 1)
       node.fail("input " + std::to_string(i) + " must be one number; given a tensor of shape " + to_string(node.input(i).shape));
-  const int64_t most = node.has(3) ? node.host_integers(3)[0] : 0;
+  const int64_t most = node.has(3) ? node.host_integer(3) : 0;
   node.output(0, DType::int32, {scores[0], scores[1], std::clamp<int64_t>(most, 0, scores[2])});
 }
 
