@@ -1,6 +1,7 @@
 // Boxes that are chosen by their scores, one after the other.
 #include <algorithm>
 
+#include "core/error.h"
 #include "core/rounding.h"
 #include "operators/families.h"
 #include "operators/operator_table.h"
