@@ -387,17 +387,18 @@ void Absorbed::remove() {
 }
 
 void recognise_attention(ProgramGraph& graph) {
+  const auto is_root = [](const ProgramNode& node) { return node.row->name == "Softmax" || node.row->name == "Attention"; };
   Absorbed absorbed(graph);
   // One attention may stand between another and what it reads: such are found once the others are made.
-  for (bool again = true; again;) {
+  for (bool again = std::ranges::any_of(graph.nodes, is_root); again;) {
     AttentionSearch search(graph);
     std::vector<std::pair<size_t, ProgramNode>> made;
     std::set<ValueId> lost;  // what nothing makes any more
     std::vector<bool> gone(graph.nodes.size(), false);
     for (size_t i = 0; i < graph.nodes.size(); ++i) {
-      const std::string_view op = graph.nodes[i].row->name;
-      if (op != "Softmax" && op != "Attention") continue;
-      const auto match = op == "Softmax" ? search.match(graph.nodes[i]) : search.match_whole(graph.nodes[i]);
+      const ProgramNode& root = graph.nodes[i];
+      if (!is_root(root)) continue;
+      const auto match = root.row->name == "Softmax" ? search.match(root) : search.match_whole(root);
       if (!match) continue;
       ProgramNode node = fused(*match);
       if (std::ranges::any_of(node.inputs, [&](ValueId input) { return lost.contains(input); })) continue;
