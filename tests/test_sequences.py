@@ -177,7 +177,14 @@ def test_wrong_sequence_nodes_are_refused_by_name() -> None:
         [passes_nothing], [value("n", [], INT64), value("go", [], BOOL)], [value("on", [], BOOL), value("x", None)]
     )
     loop = node("Loop", ["", "c"], ["y"], body=body)
+    grows = subgraph(
+        [node("Identity", ["go"], ["on"]), node("SequenceLength", ["before"], ["after"])],
+        [value("n", [], INT64), value("go", [], BOOL), sequence("before")],
+        [value("on", [], BOOL), sequence("after")],
+    )
+    a_tensor_back = node("Loop", ["", "c", "s"], ["y"], name="it", body=grows)
     for wrong, text in (
+        (a_tensor_back, "'it'.*expected sequence.*given int64"),
         (in_place_of_tensors, "'it'.*'i' of its body to be a tensor, given sequence"),
         (without_any, "'it'.*expected inputs as input 0"),
         (loop, "'it'.*needs input 0"),

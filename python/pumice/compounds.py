@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from .element_types import Array, numpy_dtype
+from .errors import graph_error
 
 if TYPE_CHECKING:
     from ._pumice import Value
@@ -145,11 +146,13 @@ def replaced(value: Made, made: Iterator[Value]) -> Made:
 
 
 def parts_of(builder: Builder, node: NodeRecipe, value: Made, kind: Kind) -> list[Value]:
-    """The parts of a value as one of that kind; see Kind.parts."""
+    """The parts of a value as one of that kind; see Kind.parts. Raises GraphError for a tensor in a sequence's place, or the reverse."""
     has: bool | Value = True
     element: Any = value
     if isinstance(value, OptionalValue):
         has, element = value.has, value.element
+    if element is not None and isinstance(element, SequenceValue) != kind.sequence:
+        raise graph_error("node", node.name, f"expected {kind}, given {kind_of(value)}")
     parts: list[Value] = []
     if kind.optional:
         parts.append(builder.graph.constant(np.array([has])) if isinstance(has, bool) else has)
