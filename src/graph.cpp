@@ -340,9 +340,8 @@ void bind_graph(py::module_& module) {
            "precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: "
            "whether "
            "nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now "
-           "and then with what is being done ('weights', 'kernels'), how much of it is done, and of how much. staging: begun before, of "
-           "the same context. Raises UnsupportedError with "
-           "all that is not supported.")
+           "and then with what is being done ('weights', 'kernels'), how much of it is done, and of how much. memory: of the constants, "
+           "begun before, of the same context. Raises UnsupportedError with all that is not supported.")
       .def("compile_operator", &compile_operator, py::arg("context").none(false), py::arg("precision") = "fp32",
            py::arg("flags") = std::vector<std::string>(),
            "The whole graph as one operator for binding tables, initializers and command lists: a slot for every input, by name. Owned "

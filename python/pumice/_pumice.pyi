@@ -1484,7 +1484,7 @@ class Graph:
         """
     def compile(self, context: Context, precision: str = 'fp32', keep_all: bool = False, fuse: bool | list[str] = True, progress: collections.abc.Callable[[str, int, int], None] | None = None, memory: UploadMemory | None = None) -> Program:
         """
-        precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: whether nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now and then with what is being done ('weights', 'kernels'), how much of it is done, and of how much. staging: begun before, of the same context. Raises UnsupportedError with all that is not supported.
+        precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: whether nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now and then with what is being done ('weights', 'kernels'), how much of it is done, and of how much. memory: of the constants, begun before, of the same context. Raises UnsupportedError with all that is not supported.
         """
     def compile_operator(self, context: Context, precision: str = 'fp32', flags: collections.abc.Sequence[str] = []) -> CompiledOperator:
         """
