@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
 
 import pumice
+from exact_sessions import exact_session
 from operator_cases import CASES, Case
 from pumice.control_nodes import CONTROL_NODES
 from pumice.opset import NEWEST, OLDEST, UPGRADES
@@ -88,12 +89,8 @@ def expected(model: onnx.ModelProto, inputs: dict[str, Array]) -> Iterator[list[
 
     outputs = [output.name for output in model.graph.output]
     with contextlib.suppress(Exception):
-        import onnxruntime
-
         typed = onnx.shape_inference.infer_shapes(model, strict_mode=True)
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        session = onnxruntime.InferenceSession(typed.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        session = exact_session(typed)
         yield list(session.run(outputs, inputs))
     with contextlib.suppress(Exception):
         yield list(ReferenceEvaluator(model).run(outputs, inputs))

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 import pumice
+from exact_sessions import exact_session
 
 from .case import arrays
 from .store import Stored
@@ -16,13 +17,7 @@ from .store import Stored
 
 def reference(model: onnx.ModelProto) -> Any:
     """A session of ONNX Runtime on the CPU that runs the nodes as they are written."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return exact_session(model, optimize=False)
 
 
 def error_of(actual: Any, expected: Any, share: float = 1.0) -> float:
