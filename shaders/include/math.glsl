@@ -25,6 +25,12 @@ int pm_min(int a, int b) { return a < b ? a : b; }
 uint pm_max(uint a, uint b) { return a > b ? a : b; }
 uint pm_min(uint a, uint b) { return a < b ? a : b; }
 
+// Rounding to integers. A driver's own is right for floats; that of doubles is not everywhere, see math_wide.glsl.
+float pm_trunc(float x) { return trunc(x); }
+float pm_floor(float x) { return floor(x); }
+float pm_ceil(float x) { return ceil(x); }
+float pm_round_even(float x) { return roundEven(x); }
+
 // 2^n for n in -126 .. 127.
 float pm_exp2i(int n) { return uintBitsToFloat(uint(n + 127) << 23); }
 float pm_scale(float x, int n) { return x * pm_exp2i(n >> 1) * pm_exp2i(n - (n >> 1)); }

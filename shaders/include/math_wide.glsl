@@ -16,6 +16,32 @@ double pm_copysign(double magnitude, double x) {
   const uvec2 word = unpackDouble2x32(magnitude);
   return packDouble2x32(uvec2(word.x, (word.y & 0x7fffffffu) | (unpackDouble2x32(x).y & 0x80000000u)));
 }
+// Rounding to integers by the bits: drivers that lack an instruction for doubles take the algorithm for floats, whose halves are not
+// those of a double and which takes every number above 2^24 for an integer.
+double pm_trunc(double x) {
+  uvec2 word = unpackDouble2x32(x);
+  const int e = int(word.y >> 20 & 0x7ffu) - 1023;
+  if (e >= 52) return x;  // an integer, infinity or NaN
+  if (e < 0) return packDouble2x32(uvec2(0u, word.y & 0x80000000u));
+  const uint below = 0xfffffu >> min(uint(e), 20u);
+  word.y &= ~below;
+  word.x = e <= 20 ? 0u : word.x & ~(0xffffffffu >> uint(e - 20));
+  return packDouble2x32(word);
+}
+double pm_floor(double x) {
+  const double whole = pm_trunc(x);
+  return whole > x ? whole - 1.0LF : whole;
+}
+double pm_ceil(double x) {
+  const double whole = pm_trunc(x);
+  return whole < x ? whole + 1.0LF : whole;
+}
+double pm_round_even(double x) {
+  const double whole = pm_trunc(x), rest = abs(x - whole);
+  const bool is_odd = pm_trunc(whole * 0.5LF) * 2.0LF != whole;
+  const bool away = rest > 0.5LF || (rest == 0.5LF && is_odd);
+  return away ? whole + pm_copysign(1.0LF, x) : whole;
+}
 // 2^n for n in -1022 .. 1023.
 double pm_double_exp2i(int n) { return packDouble2x32(uvec2(0u, uint(n + 1023) << 20)); }
 // e^r - 1 for |r| <= 0.35: the Taylor series, whose rest is below 2^-55.
@@ -33,7 +59,7 @@ double pm_exp(double x) {
   if (pm_isnan(x)) return x;
   if (x > 709.8LF) return double(pm_infinity);
   if (x < -745.2LF) return 0.0LF;
-  const double k = floor(x * 1.44269504088896340736LF + 0.5LF);
+  const double k = pm_floor(x * 1.44269504088896340736LF + 0.5LF);
   const int n = int(k);
   const double y = 1.0LF + pm_double_exp_tail((x - k * 0.693147180369123816490LF) - k * 1.90821492927058770002e-10LF);
   return y * pm_double_exp2i(n >> 1) * pm_double_exp2i(n - (n >> 1));
@@ -62,9 +88,9 @@ double pm_double_sine(double r, int quadrant) {
 // 4 ulp of 1 for |x| < 2^20 pi / 2; beyond, the reduction loses digits.
 double pm_sine(double x, int shift) {
   if (pm_isnan(x) || pm_isinf(x)) return double(pm_nan);
-  const double k = floor(x * 0.63661977236758134308LF + 0.5LF);
+  const double k = pm_floor(x * 0.63661977236758134308LF + 0.5LF);
   precise double r = ((x - k * 1.57079632673412561417LF) - k * 6.07710050630396597660e-11LF) - k * 2.02226624879595063154e-21LF;
-  return pm_double_sine(r, int(k - floor(k * 0.25LF) * 4.0LF) + shift);
+  return pm_double_sine(r, int(k - pm_floor(k * 0.25LF) * 4.0LF) + shift);
 }
 double pm_sin(double x) { return x == 0.0LF ? x : pm_sine(x, 0); }
 double pm_cos(double x) { return pm_sine(x, 1); }
