@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,27 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     PIPELINES.update(pumice.distinct_pipelines())
     terminalreporter.write_line(f"{len(PIPELINES)} distinct pipelines")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """A test that a device refuses for a feature that it lacks is skipped by that feature's name; any other refusal fails it.
+
+    The software driver that the tests run on where nothing else is asked for has the features that the engine computes with.
+    """
+    try:
+        return (yield)
+    except pumice.UnsupportedError as error:
+        lacking = lacking_features(str(error), pumice.default_context())
+        if not lacking:
+            raise
+        pytest.skip(f"the device lacks {', '.join(lacking)}")
+
+
+def lacking_features(refusal: str, context: pumice.Context) -> list[str]:
+    """The features that a refusal names, where each is known to the device and none is there."""
+    named = sorted(set(re.findall(r"needs the feature (\w+)", refusal)))
+    return named if all(context.info.features.get(one) is False for one in named) else []
 
 
 @pytest.fixture(autouse=True)
