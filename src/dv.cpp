@@ -312,7 +312,9 @@ void bind_dv_list(py::module_& module) {
             const auto list = self.get();
             noting(list->context(), [&] { list->commit(); });
           },
-          "Prepares the list: weights are read. Raises StateError when called twice, BindingError for an empty list.")
+          "Prepares the list: weights are unpacked. An execution unpacks them again where their memory was published since (sync_end, "
+          "to_device, unmap); weights that the device writes, by a command of this list or of another, are unpacked by the device at every "
+          "execution. Raises StateError when called twice, BindingError for an empty list.")
       .def_property_readonly("committed", [](const HeldList& self) { return self.get()->committed(); })
       .def(
           "exec",

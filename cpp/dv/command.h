@@ -63,14 +63,18 @@ struct MaximizerCommand {
 struct IpuCommand {
   MemoryPlace tex, rd, wr;
   dmp_dv_cmdraw_ipu_v0 raw{};
+
+  uint64_t written_row_bytes() const;
+  int64_t written_stride() const;  // bytes from one row to the next; rows without gaps where the structure has 0
+  MemoryRange written() const { return {wr, written_row_bytes(), raw.rect_height, written_stride()}; }
 };
 
 uint64_t pixel_bytes(uint8_t format);  // of DMP_DV_RGBA8888, DMP_DV_RGB888, DMP_DV_RGBFP16 or DMP_DV_LUT
 
 using Command = std::variant<ConvCommand, FcCommand, IpuCommand, MaximizerCommand>;
 int device_type(const Command& command);
-// Every memory that it names.
-std::vector<std::shared_ptr<Memory>> memories_of(const Command& command);
+// All that it may write.
+MemoryRange written_by(const Command& command);
 
 // The memory that a raw structure means by what it has in place of one (never 0). Throws where there is none.
 using Resolve = std::function<std::shared_ptr<Memory>(uint64_t handle)>;

@@ -189,7 +189,7 @@ class ConvV1(_Command):
 
 @dataclass(kw_only=True)
 class FullyConnected(_Command):
-    """A fully connected layer; its weights are read when the list is committed."""
+    """A fully connected layer; its weights are read as those of a convolution are (`CommandList.commit`)."""
 
     _structure = "fc"
     _header = (DEV_FC, 0)
