@@ -181,6 +181,7 @@ py::typing::Dict<py::str, int> constants() {
                                              {"LUT", DMP_DV_LUT},
                                              {"CNV_FP16_SUB", DMP_DV_CNV_FP16_SUB},
                                              {"CNV_FP16_DIV_255", DMP_DV_CNV_FP16_DIV_255},
+                                             {"WEIGHTS_TRANSPOSED", dv::kWeightsTransposed},
                                              {"CONVOLUTION", code(ConvKind::convolution)},
                                              {"DEPTHWISE", code(ConvKind::depthwise)},
                                              {"DECONVOLUTION", code(ConvKind::deconvolution)},

@@ -131,7 +131,7 @@ std::vector<Extent> run_outputs(std::span<const std::byte> raw, bool strict) {
   const auto* conv = std::get_if<ConvCommand>(&command);
   if (!conv) throw Refusal("header.device_type", "a convolution command", std::to_string(device_type(command)));
   std::vector<Extent> outputs;
-  for (const Run& run : conv->runs) outputs.push_back(run.output);
+  for (const Run& run : conv->runs) outputs.push_back(conv->is_transposed ? run.output.transposed() : run.output);
   return outputs;
 }
 
