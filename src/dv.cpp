@@ -181,6 +181,7 @@ py::typing::Dict<py::str, int> constants() {
                                              {"LUT", DMP_DV_LUT},
                                              {"CNV_FP16_SUB", DMP_DV_CNV_FP16_SUB},
                                              {"CNV_FP16_DIV_255", DMP_DV_CNV_FP16_DIV_255},
+                                             {"WEIGHTS_TRANSPOSED", dv::kWeightsTransposed},
                                              {"CONVOLUTION", code(ConvKind::convolution)},
                                              {"DEPTHWISE", code(ConvKind::depthwise)},
                                              {"DECONVOLUTION", code(ConvKind::deconvolution)},
@@ -312,7 +313,9 @@ void bind_dv_list(py::module_& module) {
             const auto list = self.get();
             noting(list->context(), [&] { list->commit(); });
           },
-          "Prepares the list: weights are read. Raises StateError when called twice, BindingError for an empty list.")
+          "Prepares the list: weights are unpacked. An execution unpacks them again where their memory was published since (sync_end, "
+          "to_device, unmap); weights that the device writes, by a command of this list or of another, are unpacked by the device at every "
+          "execution. Raises StateError when called twice, BindingError for an empty list.")
       .def_property_readonly("committed", [](const HeldList& self) { return self.get()->committed(); })
       .def(
           "exec",

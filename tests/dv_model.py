@@ -80,10 +80,11 @@ class Run:
     def dilations(self) -> tuple[int, int]:
         return max(self.dilation[0], 1), max(self.dilation[1], 1)
 
-    def packed(self) -> bytes:
+    def packed(self, transposed: bool = False) -> bytes:
         assert self.weights is not None and self.bias is not None
         pack = dv.pack_dil_weights if max(self.dilations) > 1 else dv.pack_conv_weights
-        return bytes(pack(self.weights, self.bias, table=self.table, prelu=self.slopes))
+        weights = self.weights.transpose(0, 1, 3, 2) if transposed else self.weights
+        return bytes(pack(weights, self.bias, table=self.table, prelu=self.slopes))
 
     def raw(self, weight_buf: Any, channels: int) -> dv.Run:
         """`channels`: of the input."""
@@ -174,6 +175,7 @@ class Command:
     added: list[Array] | None = None  # by run that writes, (N, C, H, W); None: the input
     offset: int = 64  # of the input in its memory
     output_offset: int = 128
+    transposed: bool = False  # tensors with x innermost, packed kernels likewise
     memories: list[dv.Memory] = field(default_factory=list)
 
     @property
@@ -207,21 +209,27 @@ class Command:
         self.memories.append(memory)
         return memory
 
+    def flat(self, x: Array) -> Array:
+        return to_whc8(x.transpose(0, 2, 1) if self.transposed else x)
+
+    def tensor(self, flat: Array, c: int, h: int, w: int) -> Array:
+        return from_whc8(flat, c, w, h).transpose(0, 2, 1) if self.transposed else from_whc8(flat, c, h, w)
+
     def raw(self) -> dv.Conv:
         n, c, h, w = self.inputs.shape
-        flat = np.concatenate([to_whc8(image) for image in self.inputs])
+        flat = np.concatenate([self.flat(image) for image in self.inputs])
         source = self.memory(flat, self.offset)
         sizes = [sum(y.size for y in image) for image in self.expected()]
         guarded = np.full(sum(sizes) + self.output_offset // 2 + 64, 0x7E55, np.uint16)
         self.target = self.memory(guarded)
         runs, channels = [], c
         for i, run in enumerate(self.runs):
-            place = None if run.weights is None else (self.memory(run.packed()), 0)
+            place = None if run.weights is None else (self.memory(run.packed(self.transposed)), 0)
             runs.append(run.raw(place, channels))
             channels = c if self.last >> i & 1 else (channels if run.weights is None else len(run.weights))
         extra = None
         if self.adds and self.added is not None:
-            parts = [to_whc8(part[k]) for k in range(n) for part in self.added]
+            parts = [self.flat(part[k]) for k in range(n) for part in self.added]
             extra = self.memory(np.concatenate(parts))
         return dv.Conv(
             input_buf=source + self.offset,
@@ -231,7 +239,7 @@ class Command:
             w=w,
             h=h,
             c=c,
-            input_circular_offset=n,
+            input_circular_offset=n | (dv.WEIGHTS_TRANSPOSED if self.transposed else 0),
             output_mode=int(self.adds),
             run=runs,
         )
@@ -249,7 +257,7 @@ class Command:
         everything = self.target.read(np.uint16, self.target.size // 2)
         for n, image in enumerate(self.expected()):
             for i, wanted in enumerate(image):
-                given = from_whc8(everything[at : at + wanted.size].view(np.float16), *wanted.shape)
+                given = self.tensor(everything[at : at + wanted.size].view(np.float16), *wanted.shape)
                 distance = np.where(np.isnan(given) & np.isnan(wanted), 0, np.abs(ordered(given) - ordered(wanted)))
                 if ulps and np.isfinite(wanted).all() and np.isfinite(given).all():
                     off = np.abs(given.astype(np.float64) - wanted)

@@ -11,6 +11,7 @@ import pytest
 
 import pumice
 import pumice.dv as dv
+from dv_commands import committed
 from dv_model import Command, Run, to_whc8
 
 Array = npt.NDArray[Any]
@@ -93,6 +94,57 @@ def test_each_activation_of_a_convolution(dv_context: dv.Context, act: int, pool
     if pool == 1:
         run.window, run.step = (2, 2), (2, 2)
     Command(dv_context, [run], real(1, 8, 8, 8)).check(ulps=2)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_command_with_transposed_weights_is_the_plain_one_of_tensors_with_x_innermost(
+    dv_context: dv.Context, name: str
+) -> None:
+    c, h, w, run = RUNS[name]
+    for images in (0, 2):  # 0: a batch of one that is not counted
+        command = Command(dv_context, [run], whole(max(images, 1), c, h, w, most=20 if run.lrn else 4), transposed=True)
+        if images == 0:
+            raw = command.raw()
+            raw.input_circular_offset = dv.WEIGHTS_TRANSPOSED
+            with committed(dv_context, raw) as commands:
+                commands.run(timeout=60)
+            command.compare()
+        else:
+            command.check()
+
+
+def test_transposed_commands_of_several_runs_add_and_branch(dv_context: dv.Context) -> None:
+    runs = [
+        conv(5, 8, 3, 1, pads=(1, 1, 0, 0)),
+        conv(8, 8, 1, 3, pads=(0, 0, 1, 1), act=4, slopes=whole(8)),
+        Run(act=2),
+    ]
+    added = [whole(2, 5, 3, 4), whole(2, 8, 3, 4), whole(2, 8, 3, 4)]
+    Command(dv_context, runs, whole(2, 8, 3, 4), topo=7, adds=True, added=added, transposed=True).check(ulps=0)
+    Command(dv_context, CHAIN, whole(2, 8, 8, 6), transposed=True).check(ulps=0)
+
+
+def test_transposed_commands_have_the_sizes_and_refusals_of_plain_ones(dv_context: dv.Context) -> None:
+    run = dv.Run(conv_enable=dv.CONVOLUTION, m=8, p=(5, 3), conv_pad=(1, 0, 0, 0), conv_stride=(2, 1))
+    plain, transposed = (dv.Conv(w=12, h=7, c=8, run=[run], input_circular_offset=bit) for bit in (0, 0x8000))
+    assert plain.run_outputs() == transposed.run_outputs() == [(5, 5, 8)]
+    assert plain.required_bytes() == transposed.required_bytes()
+    seen = []
+    for command in (plain, transposed):
+        command.h = 2  # below the kernel's height; as a width it would do
+        with pytest.raises(pumice.BindingError) as caught:
+            command.run_outputs()
+        seen.append(str(caught.value))
+    assert seen[0] == seen[1] and "12 x 2" in seen[0]
+
+
+@pytest.mark.parametrize("kind", [1, 5])
+def test_transposed_quantized_and_dilated_weights(dv_context: dv.Context, kind: int) -> None:
+    table = np.concatenate([[0], RANDOM.standard_normal(255)]).astype(np.float16)
+    weights = RANDOM.integers(0, 256, (16, 8, 2, 3)).astype(np.uint8)
+    for dilation in ((1, 1), (2, 1)):
+        run = Run(kind=kind, weights=weights, bias=whole(16), table=table, dilation=dilation, pads=(2, 2, 1, 1))
+        Command(dv_context, [run], real(1, 8, 7, 9), transposed=True).check(ulps=2)
 
 
 @pytest.mark.parametrize("act", [0, 1, 2, 3, 5, 6])
@@ -307,11 +359,12 @@ def test_normalization_interpolates_between_the_powers_of_four(dv_context: dv.Co
 
 @pytest.mark.parametrize(("c", "to_bgr"), [(3, 0), (3, 1), (1, 0), (2, 0)])
 @pytest.mark.parametrize("offset", [0, 6])
+@pytest.mark.parametrize("transposed", [0, dv.WEIGHTS_TRANSPOSED])
 def test_bytes_are_looked_up_in_the_table_of_their_channel(
-    dv_context: dv.Context, c: int, to_bgr: int, offset: int
+    dv_context: dv.Context, c: int, to_bgr: int, offset: int, transposed: int
 ) -> None:
-    w, h, n = 5, 7, 2
-    table, pixels = real(3, 256), RANDOM.integers(0, 256, (n, w, h, c)).astype(np.uint8)
+    w, h, n = (7, 5, 2) if transposed else (5, 7, 2)
+    table, pixels = real(3, 256), RANDOM.integers(0, 256, (n, 5, 7, c)).astype(np.uint8)
     values = np.stack([table[k][pixels[..., k]] for k in range(c)], -1)
     wanted = values[..., ::-1] if to_bgr else values
     memory, tables = dv_context.memory(4096), dv_context.memory(4096)
@@ -323,7 +376,7 @@ def test_bytes_are_looked_up_in_the_table_of_their_channel(
         w=w,
         h=h,
         c=c,
-        input_circular_offset=n,
+        input_circular_offset=n | transposed,
         run=[dv.Run(actfunc=6, m=c)],
     )
     with dv_context.command_list() as commands:

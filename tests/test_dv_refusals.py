@@ -96,7 +96,6 @@ def test_what_the_cases_start_from_is_taken(either: Place) -> None:
         ("w", {"w": 0}),
         ("h", {"h": 0}),
         ("c", {"c": 0}),
-        ("input_circular_offset", {"input_circular_offset": 0x8000}),
         ("output_mode", {"output_mode": 2}),
     ],
 )
@@ -221,6 +220,8 @@ def test_a_batch_is_counted(either: Place) -> None:
     error = either.refused(conv(either, input_circular_offset=4, output_buf=either.memory + 2))
     assert error.slot == "output_buf"
     assert either.refused(conv(either, input_circular_offset=32767)).slot == "input_buf"
+    either.takes(conv(either, input_circular_offset=4 | dv.WEIGHTS_TRANSPOSED))
+    assert either.refused(conv(either, input_circular_offset=5 | dv.WEIGHTS_TRANSPOSED)).slot == "input_buf"
 
 
 def test_packed_weights_lie_in_their_memory(either: Place) -> None:

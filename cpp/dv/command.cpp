@@ -80,23 +80,12 @@ int device_type(const Command& command) {
   return types[command.index()];
 }
 
-std::vector<std::shared_ptr<Memory>> memories_of(const Command& command) {
-  std::vector<std::shared_ptr<Memory>> all;
-  const auto add = [&](const MemoryPlace& place) {
-    if (place.memory) all.push_back(place.memory);
-  };
-  if (const auto* conv = std::get_if<ConvCommand>(&command)) {
-    for (const MemoryPlace* place : {&conv->input, &conv->output, &conv->added, &conv->table}) add(*place);
-    for (const Run& run : conv->runs) add(run.weights);
-  } else if (const auto* fc = std::get_if<FcCommand>(&command)) {
-    for (const MemoryPlace* place : {&fc->weights, &fc->input, &fc->output}) add(*place);
-  } else if (const auto* ipu = std::get_if<IpuCommand>(&command)) {
-    for (const MemoryPlace* place : {&ipu->tex, &ipu->rd, &ipu->wr}) add(*place);
-  } else {
-    const auto& maximizer = std::get<MaximizerCommand>(command);
-    for (const MemoryPlace* place : {&maximizer.input, &maximizer.output}) add(*place);
-  }
-  return all;
+MemoryRange written_by(const Command& command) {
+  if (const auto* conv = std::get_if<ConvCommand>(&command)) return {conv->output, conv->images * conv->output_elements * sizeof(uint16_t)};
+  if (const auto* fc = std::get_if<FcCommand>(&command)) return {fc->output, fc->outputs * sizeof(uint16_t)};
+  if (const auto* ipu = std::get_if<IpuCommand>(&command)) return ipu->written();
+  const auto& maximizer = std::get<MaximizerCommand>(command);
+  return {maximizer.output, uint64_t{maximizer.width} * maximizer.height};
 }
 
 namespace {
@@ -142,7 +131,7 @@ std::vector<Extent> run_outputs(std::span<const std::byte> raw, bool strict) {
   const auto* conv = std::get_if<ConvCommand>(&command);
   if (!conv) throw Refusal("header.device_type", "a convolution command", std::to_string(device_type(command)));
   std::vector<Extent> outputs;
-  for (const Run& run : conv->runs) outputs.push_back(run.output);
+  for (const Run& run : conv->runs) outputs.push_back(conv->is_transposed ? run.output.transposed() : run.output);
   return outputs;
 }
 

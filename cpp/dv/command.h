@@ -17,6 +17,10 @@
 
 namespace pumice::dv {
 
+// Of a convolution command's input_circular_offset: its tensors lie with x innermost, and its kernels were packed with x and y exchanged.
+// The other bits are the number of images.
+inline constexpr uint16_t kWeightsTransposed = 0x8000;
+
 enum class Activation : uint8_t { none = 0, tanh = 1, leaky_relu = 2, sigmoid = 3, prelu = 4, elu = 5, relu6 = 6 };
 
 // One run with its sizes.
@@ -37,8 +41,11 @@ struct Run {
   const Extent& summed() const { return shape.pool == PoolKind::average ? output : convolved; }
 };
 
+// Of a command whose tensors lie with x innermost ("weights transposed") all that has an x and a y, its kernels included, has them
+// exchanged here: it is the plain command of the transposed tensors.
 struct ConvCommand {
   MemoryPlace input, output, added;  // added: no memory: the input
+  bool is_transposed = false;
   uint32_t images = 1;
   Extent extent;  // of an image of the input
   std::vector<Run> runs;
@@ -63,14 +70,18 @@ struct MaximizerCommand {
 struct IpuCommand {
   MemoryPlace tex, rd, wr;
   dmp_dv_cmdraw_ipu_v0 raw{};
+
+  uint64_t written_row_bytes() const;
+  int64_t written_stride() const;  // bytes from one row to the next; rows without gaps where the structure has 0
+  MemoryRange written() const { return {wr, written_row_bytes(), raw.rect_height, written_stride()}; }
 };
 
 uint64_t pixel_bytes(uint8_t format);  // of DMP_DV_RGBA8888, DMP_DV_RGB888, DMP_DV_RGBFP16 or DMP_DV_LUT
 
 using Command = std::variant<ConvCommand, FcCommand, IpuCommand, MaximizerCommand>;
 int device_type(const Command& command);
-// Every memory that it names.
-std::vector<std::shared_ptr<Memory>> memories_of(const Command& command);
+// All that it may write.
+MemoryRange written_by(const Command& command);
 
 // The memory that a raw structure means by what it has in place of one (never 0). Throws where there is none.
 using Resolve = std::function<std::shared_ptr<Memory>(uint64_t handle)>;

@@ -11,12 +11,21 @@ constexpr size_t kMostLists = 16;  // executions in flight whose times are told 
 
 constexpr double kMicroseconds = 1e6;
 
-// The memories that a command writes.
-const MemoryPlace& target_of(const Command& command) {
-  if (const auto* conv = std::get_if<ConvCommand>(&command)) return conv->output;
-  if (const auto* fc = std::get_if<FcCommand>(&command)) return fc->output;
-  if (const auto* ipu = std::get_if<IpuCommand>(&command)) return ipu->wr;
-  return std::get<MaximizerCommand>(command).output;
+// The bytes that the commands write, in ranges that do not touch.
+std::vector<MemoryRange> joined(const std::vector<Command>& commands) {
+  std::vector<MemoryRange> ranges;
+  for (const Command& command : commands) ranges.push_back(written_by(command));
+  std::ranges::sort(ranges, {}, [](const MemoryRange& range) { return std::pair(range.memory->handle(), range.offset); });
+  std::vector<MemoryRange> merged;
+  for (MemoryRange& range : ranges) {
+    if (merged.empty() || merged.back().memory != range.memory || merged.back().offset + merged.back().bytes < range.offset) {
+      merged.push_back(std::move(range));
+    } else {
+      MemoryRange& last = merged.back();
+      last.bytes = std::max(last.offset + last.bytes, range.offset + range.bytes) - last.offset;
+    }
+  }
+  return merged;
 }
 
 struct Lower {
@@ -49,15 +58,15 @@ void CommandList::commit() {
     if ((type == DMP_DV_DEV_IPU || type == DMP_DV_DEV_MAXIMIZER) && commands_.size() > 1)
       throw Refusal("commands", "a single command of this device (hardware limit)", std::to_string(commands_.size()), kRefused, "D5");
   }
+  written_ = joined(commands_);
   prepared_ = prepare();
-  for (const Command& command : commands_) written_.push_back(target_of(command).memory);
-  std::ranges::sort(written_);
-  written_.erase(std::unique(written_.begin(), written_.end()), written_.end());
   committed_ = true;
 }
 
 std::shared_ptr<CommandList::Prepared> CommandList::prepare() const {
-  const auto prepared = std::make_shared<Prepared>(Lowering{Recorder(context_->device()), {}});
+  const auto prepared = std::make_shared<Prepared>(Lowering{context_, Recorder(context_->device()), written_});
+  auto& written = prepared->lowering.written;
+  written.insert(written.end(), device_weights_.begin(), device_weights_.end());
   for (const Command& command : commands_) {
     std::visit(Lower{prepared->lowering}, command);
     prepared->lowering.recorder.end_command();
@@ -71,15 +80,20 @@ void CommandList::check_committed() const {
   if (!committed_) throw StateError("commit() this CommandList before exec() and wait()");
 }
 
-bool CommandList::has_other_weights() const {
-  return std::ranges::any_of(prepared_->lowering.weights, [](ReadWeights& weights) {
-    const Memory& memory = *weights.place.memory;
-    const uint64_t published = memory.published();
-    if (published == weights.published) return false;
-    if (!memory.holds(weights.place.offset, weights.packed)) return true;
-    weights.published = published;
-    return false;
-  });
+// Weights that the device has written are left to it from then on, so that none of the executions waits for another.
+bool CommandList::has_other_weights() {
+  bool others = false;
+  for (ReadWeights& weights : prepared_->lowering.weights) {
+    const MemoryRange& range = weights.range;
+    if (range.memory->device_writes(range.offset, range.bytes) != weights.device_writes) {
+      device_weights_.push_back(range);
+      others = true;
+    } else if (const uint64_t published = range.memory->published(); published != weights.published) {
+      others = others || !range.memory->holds(range.offset, weights.packed);
+      weights.published = published;
+    }
+  }
+  return others;
 }
 
 int64_t CommandList::exec() {
@@ -94,8 +108,9 @@ int64_t CommandList::exec() {
   while (at < submissions.size() && is_busy(submissions[at])) ++at;
   if (at == kMostLists) at = static_cast<size_t>(std::ranges::min_element(submissions, {}, &Submission::id) - submissions.begin());
   if (at == lists.size()) lists.push_back(prepared_->lowering.recorder.list());
+  for (const MemoryRange& range : written_) range.memory->announce_device_write(range.offset, range.bytes);
   const Submission submission = lists[at]->exec();
-  for (const auto& memory : written_) memory->note_device_write();
+  for (const MemoryRange& range : written_) range.memory->note_device_write();
   if (at == submissions.size())
     submissions.push_back(submission);
   else

@@ -30,7 +30,7 @@ class CommandList {
   size_t dispatch_count() const;  // of an execution; StateError before commit()
 
  private:
-  // What one preparation of the commands made.
+  // What one preparation of the commands made. The weights that the device has been seen to write are not in it: executions read them.
   struct Prepared {
     Lowering lowering;
     std::vector<std::unique_ptr<pumice::CommandList>> lists;  // each serves one execution at a time
@@ -38,13 +38,14 @@ class CommandList {
   };
   std::shared_ptr<Prepared> prepare() const;
   void check_committed() const;
-  bool has_other_weights() const;
+  bool has_other_weights();
 
   std::shared_ptr<Context> context_;
   std::vector<Command> commands_;
-  std::vector<std::shared_ptr<Memory>> written_;  // by the commands
   bool attempted_ = false, committed_ = false;
-  mutable std::mutex mutex_;  // of what follows
+  std::vector<MemoryRange> written_;         // by the commands
+  mutable std::mutex mutex_;                 // of what follows
+  std::vector<MemoryRange> device_weights_;  // that other lists wrote since they were read
   std::shared_ptr<Prepared> prepared_;
   uint64_t waited_ = 0;            // id of the execution that was waited for last
   mutable int64_t last_time_ = 0;  // of one whose list may have been replaced since

@@ -12,7 +12,6 @@ using RawRun = dmp_dv_cmdraw_conv_v0_run;
 
 constexpr uint32_t kMostSide = 65535;  // of the input and the output of a run: what the fields of a next command hold
 constexpr uint64_t kTableBytes = 3 * 256 * 2;
-constexpr uint16_t kTransposedFlag = 0x8000;  // of input_circular_offset
 
 std::string sizes(uint32_t x, uint32_t y) {
   return std::to_string(x) + " x " + std::to_string(y);
@@ -36,6 +35,7 @@ class ConvReader {
                                sizes(window.dilation_x, window.dilation_y));
       }
     check_buffers(element_bytes);
+    if ((raw_.input_circular_offset & kWeightsTransposed) != 0) transpose();
     return std::move(command_);
   }
 
@@ -53,10 +53,8 @@ class ConvReader {
     reader_.require(raw_.w > 0, "w", "at least 1", raw_.w);
     reader_.require(raw_.h > 0, "h", "at least 1", raw_.h);
     reader_.require(raw_.c > 0, "c", "at least 1", raw_.c);
-    reader_.require((raw_.input_circular_offset & kTransposedFlag) == 0, "input_circular_offset", "a batch of at most 32767 images",
-                    raw_.input_circular_offset);
     reader_.require(raw_.output_mode <= 1, "output_mode", "0 or 1", raw_.output_mode);
-    command_.images = std::max<uint32_t>(raw_.input_circular_offset, 1);
+    command_.images = std::max<uint32_t>(raw_.input_circular_offset & ~kWeightsTransposed, 1);
     command_.extent = {raw_.w, raw_.h, raw_.c};
   }
 
@@ -183,6 +181,16 @@ class ConvReader {
     }
     check_images("output_buf", command_.output, command_.output_elements * sizeof(uint16_t));
     if (raw_.eltwise_buf.rsvd != 0) check_images("eltwise_buf", command_.added, command_.added_elements * sizeof(uint16_t));
+  }
+
+  // Last, so that all checks speak of the x and y of the command. The bytes of packed weights are those of the exchanged kernel, too.
+  void transpose() {
+    command_.is_transposed = true;
+    command_.extent = command_.extent.transposed();
+    for (Run& run : command_.runs) {
+      for (Extent* const extent : {&run.input, &run.convolved, &run.output}) *extent = extent->transposed();
+      for (Window* const window : {&run.shape.conv_window, &run.shape.pool_window}) *window = window->transposed();
+    }
   }
 
   // The one image is looked at first, so that a batch of them is no more than 64 bits count.

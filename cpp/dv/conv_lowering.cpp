@@ -2,20 +2,16 @@
 // it works on float16, elsewhere the values in between are float32.
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "core/half.h"
-#include "dv/conv_weights.h"
 #include "dv/layout.h"
-#include "dv/lowering.h"
+#include "dv/weight_operands.h"
 
 namespace pumice::dv {
 namespace {
 
 constexpr int64_t kTableEntriesOfChannel = 256;
-
-bool overlap(const MemoryPlace& a, uint64_t a_bytes, const MemoryPlace& b, uint64_t b_bytes) {
-  return a.memory == b.memory && a.offset < b.offset + b_bytes && b.offset < a.offset + a_bytes;
-}
 
 // What is never smaller for a larger x.
 bool is_monotone(const Run& run) {
@@ -88,9 +84,10 @@ class ConvLowering {
 
  private:
   void read_inputs() {
-    const uint64_t images = command_.images, output_bytes = images * command_.output_elements * sizeof(uint16_t);
+    const uint64_t images = command_.images;
+    const MemoryRange written = written_by(command_);
     const auto read = [&](const MemoryPlace& place, uint64_t bytes) {
-      return readable(recorder_, place, bytes, overlap(place, bytes, command_.output, output_bytes));
+      return readable(recorder_, place, bytes, written.overlaps({place, bytes}));
     };
     const uint64_t elements = images * command_.extent.elements();
     input_ = {DType::float16, command_.images, command_.extent, true, command_.extent.elements(), {}};
@@ -98,6 +95,11 @@ class ConvLowering {
       input_.range = looked_up(read(command_.input, elements), read(command_.table, 3 * kTableEntriesOfChannel * sizeof(uint16_t)));
     else
       input_.range = read(command_.input, elements * sizeof(uint16_t));
+    for (const Run& run : command_.runs) {
+      if (!run.convolves()) continue;
+      const MemoryRange packed(run.weights, weight_bytes(run.input, run.shape));
+      packed_.emplace(&run, PackedWeights(lowering_, packed, packed.overlaps(written)));
+    }
     if (command_.added.memory && std::ranges::any_of(command_.runs, &Run::adds))
       added_ = read(command_.added, images * command_.added_elements * sizeof(uint16_t));
   }
@@ -224,8 +226,6 @@ class ConvLowering {
     const Activations to = is_last ? y : scratch_activations(recorder_, dtype, command_.images, run.convolved, makes_groups);
     std::optional<Expression> epilogue;
     if (finishes) epilogue = finished(run, Expression::name("x"));
-    const ConvWeights weights(run, lowering_.read_weights(run.weights, weight_bytes(run.input, run.shape)));
-    if (run.shape.prelu) slopes_ = recorder_.constant(weights.slopes());
     Window window = run.shape.conv_window;
     const bool is_transposed_window = is_transposed(run.shape.conv) && becomes_transposed(window);
     if (is_transposed(run.shape.conv) && !is_transposed_window) {
@@ -235,17 +235,13 @@ class ConvLowering {
     if (is_transposed_window) window = transposed(window);
     Attributes attributes = window_attributes(window, false);
     if (is_depthwise(run.shape.conv)) attributes.set("group", int64_t{run.input.channels});
-    const auto owned = [&](const HostTensor& values) {
-      const HostTensor stored = values.converted(dtype);
-      return Operand{TensorDesc(dtype, stored.desc.shape, {}, true), recorder_.constant(stored)};
-    };
-    recorder_.run(
-        takes_groups           ? "pumice::GroupedConv"
-        : is_transposed_window ? "ConvTranspose"
-                               : "Conv",
-        attributes,
-        {from.is_channels_last() ? from.image() : from.groups()[0], owned(weights.values(is_transposed_window)), owned(weights.bias())},
-        makes_groups ? to.groups()[0] : to.image(), epilogue);
+    const ConvOperands operands = conv_operands(recorder_, run, packed_.at(&run), dtype, is_transposed_window);
+    slopes_ = operands.slopes;
+    recorder_.run(takes_groups           ? "pumice::GroupedConv"
+                  : is_transposed_window ? "ConvTranspose"
+                                         : "Conv",
+                  attributes, {from.is_channels_last() ? from.image() : from.groups()[0], operands.weights, operands.bias},
+                  makes_groups ? to.groups()[0] : to.image(), epilogue);
     return to;
   }
 
@@ -317,6 +313,7 @@ class ConvLowering {
   Lowering& lowering_;
   Recorder& recorder_;
   const ConvCommand& command_;
+  std::map<const Run*, PackedWeights> packed_;  // of the runs that convolve
   Activations input_;
   BufferRange added_, slopes_;
 };

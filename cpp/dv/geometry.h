@@ -11,6 +11,7 @@ namespace pumice::dv {
 // Of activations, in elements.
 struct Extent {
   uint32_t width = 0, height = 0, channels = 0;
+  Extent transposed() const { return {height, width, channels}; }
   bool empty() const { return width == 0 || height == 0 || channels == 0; }
   uint64_t elements() const { return uint64_t{width} * height * channels; }
   uint64_t bytes() const { return elements() * sizeof(uint16_t); }  // of float16
@@ -23,6 +24,7 @@ struct Window {
   uint32_t left = 0, right = 0, top = 0, bottom = 0;
   uint32_t reach_x() const { return (kx - 1) * dilation_x + 1; }
   uint32_t reach_y() const { return (ky - 1) * dilation_y + 1; }
+  Window transposed() const { return {ky, kx, stride_y, stride_x, dilation_y, dilation_x, top, bottom, left, right}; }
   bool dilated() const { return dilation_x > 1 || dilation_y > 1; }
   bool operator==(const Window&) const = default;
 };

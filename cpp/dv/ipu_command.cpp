@@ -103,6 +103,14 @@ uint64_t pixel_bytes(uint8_t format) {
   }
 }
 
+uint64_t IpuCommand::written_row_bytes() const {
+  return raw.rect_width * pixel_bytes(raw.fmt_wr);
+}
+
+int64_t IpuCommand::written_stride() const {
+  return raw.stride_wr == 0 ? static_cast<int64_t>(written_row_bytes()) : raw.stride_wr;
+}
+
 IpuCommand read_ipu(const CommandReader& reader, const dmp_dv_cmdraw_ipu_v0& raw) {
   return IpuReader(reader, raw).read();
 }

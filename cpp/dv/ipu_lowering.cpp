@@ -12,32 +12,16 @@ namespace {
 
 constexpr uint64_t kWordBytes = 4;
 
-// What a command reads or writes: rows, of which the first begins `first` bytes after the lowest.
-struct MemoryBytes {
-  std::shared_ptr<Memory> memory;
-  uint64_t begin = 0, bytes = 0, first = 0;
-
-  MemoryBytes(const MemoryPlace& place, uint64_t row_bytes, uint64_t rows = 1, int64_t stride = 0) : memory(place.memory) {
-    const int64_t last = static_cast<int64_t>(rows - 1) * stride;
-    first = static_cast<uint64_t>(std::max<int64_t>(-last, 0));
-    begin = place.offset - first;
-    bytes = static_cast<uint64_t>(std::abs(last)) + row_bytes;
-  }
-  bool overlaps(const MemoryBytes& other) const {
-    return memory == other.memory && begin < other.begin + other.bytes && other.begin < begin + bytes;
-  }
-};
-
-// The same as a kernel binds them: in whole words, from an offset that the device takes.
+// Bytes as a kernel binds them: in whole words, from an offset that the device takes.
 struct BoundBytes {
   BufferRange range;
-  uint64_t first = 0;
+  uint64_t first = 0;  // byte of the range at which the command's own place is
 
-  BoundBytes(const pumice::Context& context, const char* name, const MemoryBytes& given) {
+  BoundBytes(const pumice::Context& context, const char* name, const MemoryRange& given, uint64_t place) {
     const uint64_t alignment = std::max<uint64_t>(context.limit("minStorageBufferOffsetAlignment"), kWordBytes);
-    const uint64_t largest = context.limit("maxStorageBufferRange"), slack = given.begin % alignment;
-    first = slack + given.first;
-    range = {given.memory->buffer(), given.begin - slack, round_up(slack + given.bytes, kWordBytes)};
+    const uint64_t largest = context.limit("maxStorageBufferRange"), slack = given.offset % alignment;
+    first = slack + place - given.offset;
+    range = {given.memory->buffer(), given.offset - slack, round_up(slack + given.bytes, kWordBytes)};
     if (range.bytes > largest)
       throw UnsupportedError(std::string(name) + " of " + std::to_string(given.bytes) + " bytes; this device binds at most " +
                              std::to_string(largest) + " bytes (maxStorageBufferRange)");
@@ -45,8 +29,8 @@ struct BoundBytes {
 };
 
 // To be read; `snapshot`: as it is before the command, which writes there.
-BoundBytes bound_input(Recorder& recorder, const char* name, const MemoryBytes& given, bool snapshot) {
-  BoundBytes bound(*recorder.context(), name, given);
+BoundBytes bound_input(Recorder& recorder, const char* name, const MemoryRange& given, uint64_t place, bool snapshot) {
+  BoundBytes bound(*recorder.context(), name, given, place);
   if (!snapshot) return bound;
   const BufferRange copy = recorder.scratch(bound.range.bytes), target{copy.buffer, copy.offset, bound.range.bytes};
   for (Dispatch& part : copy_dispatches(bound.range, target)) recorder.add(std::move(part));
@@ -82,8 +66,9 @@ uint32_t channels_at(uint32_t places, uint32_t channels) {
 }
 
 // The palette that holds when the command runs: with its own colours in it, if it has any.
-BufferRange palette_of(Recorder& recorder, const IpuCommand& command) {
-  const BufferRange palette = command.wr.memory->context()->palette();
+BufferRange palette_of(Lowering& lowering, const IpuCommand& command) {
+  Recorder& recorder = lowering.recorder;
+  const BufferRange palette = lowering.context->palette();
   if (const uint64_t colours = command.raw.ncolor_lut; colours > 0) {
     const TensorDesc desc(DType::uint32, {static_cast<int64_t>(colours)});
     const BufferRange own = recorder.constant(HostTensor::copy_of(desc, command.raw.lut));
@@ -98,8 +83,9 @@ BufferRange palette_of(Recorder& recorder, const IpuCommand& command) {
 void lower_maximizer(Lowering& lowering, const MaximizerCommand& command) {
   const auto& context = lowering.recorder.context();
   const uint64_t pixels = uint64_t{command.width} * command.height;
-  const MemoryBytes input(command.input, pixels * command.classes * sizeof(uint16_t)), output(command.output, pixels);
-  const BoundBytes x = bound_input(lowering.recorder, "input_buf", input, input.overlaps(output)), y(*context, "output_buf", output);
+  const MemoryRange input(command.input, pixels * command.classes * sizeof(uint16_t)), output = written_by(command);
+  const BoundBytes x = bound_input(lowering.recorder, "input_buf", input, input.offset, input.overlaps(output));
+  const BoundBytes y(*context, "output_buf", output, output.offset);
   StepBuilder step(context->attachment<KernelLibrary>()->find(context, "maximizer.comp", Storage::fp32));
   step.bind("x", {}).bind("y", {}).set("pixels", pixels).set("channels", command.classes);
   step.set("x_offset", x.first / sizeof(uint16_t)).set("y_offset", y.first).threads(ceil_div(y.first + pixels, kWordBytes));
@@ -119,22 +105,22 @@ void lower_ipu(Lowering& lowering, const IpuCommand& command) {
   const dmp_dv_cmdraw_ipu_v0& raw = command.raw;
   const uint64_t tex_bytes = raw.use_tex ? pixel_bytes(raw.fmt_tex) : 0, rd_bytes = raw.use_rd ? pixel_bytes(raw.fmt_rd) : 0;
   const uint64_t wr_bytes = pixel_bytes(raw.fmt_wr), wr_channels = raw.fmt_wr == DMP_DV_RGBA8888 ? 4 : 3;
-  const int64_t wr_row = int64_t{raw.rect_width} * wr_bytes, wr_stride = raw.stride_wr == 0 ? wr_row : raw.stride_wr;
-  const MemoryBytes written(command.wr, static_cast<uint64_t>(wr_row), raw.rect_height, wr_stride);
-  const BoundBytes wr(*context, "wr", written);
+  const int64_t wr_stride = command.written_stride();
+  const MemoryRange written = command.written();
+  const BoundBytes wr(*context, "wr", written, command.wr.offset);
   std::vector<std::pair<std::string_view, BufferRange>> ranges{{"wr", wr.range}};
   uint64_t tex_first = 0, rd_first = 0;
   if (tex_bytes > 0) {
-    const MemoryBytes read(command.tex, tex_bytes * raw.tex_width * raw.tex_height);
-    const BoundBytes tex = bound_input(lowering.recorder, "tex", read, read.overlaps(written));
+    const MemoryRange read(command.tex, tex_bytes * raw.tex_width * raw.tex_height);
+    const BoundBytes tex = bound_input(lowering.recorder, "tex", read, read.offset, read.overlaps(written));
     ranges.emplace_back("tex", tex.range), tex_first = tex.first;
   }
-  if (tex_bytes == 1) ranges.emplace_back("palette", palette_of(lowering.recorder, command));
+  if (tex_bytes == 1) ranges.emplace_back("palette", palette_of(lowering, command));
   if (rd_bytes > 0) {
-    const MemoryBytes read(command.rd, rd_bytes * raw.rect_width, raw.rect_height, raw.stride_rd);
+    const MemoryRange read(command.rd, rd_bytes * raw.rect_width, raw.rect_height, raw.stride_rd);
     // A byte that is read for itself alone may be in its place.
     const bool in_place = command.rd.offset == command.wr.offset && raw.fmt_rd == raw.fmt_wr && raw.stride_rd == wr_stride;
-    const BoundBytes rd = bound_input(lowering.recorder, "rd", read, read.overlaps(written) && !in_place);
+    const BoundBytes rd = bound_input(lowering.recorder, "rd", read, command.rd.offset, read.overlaps(written) && !in_place);
     ranges.emplace_back("rd", rd.range), rd_first = rd.first;
   }
   const Macros macros{{"TEX", std::to_string(tex_bytes)}, {"RD", std::to_string(rd_bytes)}, {"WR", std::to_string(wr_bytes)}};
@@ -147,7 +133,7 @@ void lower_ipu(Lowering& lowering, const IpuCommand& command) {
   step.set("alpha", raw.use_const_alpha ? raw.alpha : 256).set("by_255", raw.cnv_type == DMP_DV_CNV_FP16_DIV_255 ? 1 : 0);
   step.set("rd_place", places_of(raw, rd_bytes)).set("wr_channel", channels_at(places_of(raw, wr_channels), wr_channels));
   step.set("subtracted", raw.cnv_param[0] | raw.cnv_param[1] << 8 | raw.cnv_param[2] << 16);
-  const uint64_t words = ceil_div(static_cast<uint64_t>(wr_row) + kWordBytes - 1, kWordBytes);  // that a row may touch
+  const uint64_t words = ceil_div(command.written_row_bytes() + kWordBytes - 1, kWordBytes);  // that a row may touch
   lowering.recorder.add(dispatch_of(step.threads(words, raw.rect_height).build(), "ipu", std::move(ranges)));
 }
 

@@ -1,5 +1,7 @@
 #include "dv/lowering.h"
 
+#include <algorithm>
+
 #include "shader/shader_options.h"
 
 namespace pumice::dv {
@@ -16,9 +18,14 @@ bool is_written_exactly(const Recorder& recorder, const BufferRange& range) {
 
 }  // namespace
 
-std::span<const std::byte> Lowering::read_weights(const MemoryPlace& place, uint64_t bytes) {
-  const uint64_t published = place.memory->published();
-  return weights.emplace_back(place, place.memory->read(place.offset, bytes), published).packed;
+bool Lowering::may_be_written(const MemoryRange& range) const {
+  return std::ranges::any_of(written, [&](const MemoryRange& one) { return one.overlaps(range); });
+}
+
+std::span<const std::byte> Lowering::read_weights(const MemoryRange& range) {
+  const Memory& memory = *range.memory;
+  const uint64_t published = memory.published(), device_writes = memory.device_writes(range.offset, range.bytes);
+  return weights.emplace_back(range, memory.read(range.offset, range.bytes), published, device_writes).packed;
 }
 
 Expression activated(const Expression& x, Activation activation, float slope) {

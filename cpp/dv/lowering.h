@@ -11,18 +11,22 @@ namespace pumice::dv {
 
 // Packed weights as they were when they were unpacked.
 struct ReadWeights {
-  MemoryPlace place;
+  MemoryRange range;
   std::vector<std::byte> packed;
-  uint64_t published;  // Memory::published() before they were read
+  uint64_t published, device_writes;  // as the memory counted them before the weights were read
 };
 
 // One list at work.
 struct Lowering {
+  std::shared_ptr<const Context> context;
   Recorder recorder;
-  std::vector<ReadWeights> weights;  // that may be others at a later execution
+  std::vector<MemoryRange> written;       // by the device: by this list's commands, or by others'
+  std::vector<ReadWeights> weights = {};  // that may be others at a later execution
 
+  // Whether the device may write there before or while this list is executed.
+  bool may_be_written(const MemoryRange& range) const;
   // The packed bytes, which later executions look at again.
-  std::span<const std::byte> read_weights(const MemoryPlace& place, uint64_t bytes);
+  std::span<const std::byte> read_weights(const MemoryRange& range);
 };
 
 void lower_conv(Lowering& lowering, const ConvCommand& command);

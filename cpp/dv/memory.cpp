@@ -1,5 +1,6 @@
 #include "dv/memory.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -11,6 +12,7 @@ namespace pumice::dv {
 namespace {
 
 constexpr uint64_t kPage = 4096;
+constexpr size_t kMostWrites = 64;  // ranges that a memory tells apart
 
 std::atomic<int64_t> total{0};
 
@@ -131,6 +133,34 @@ void Memory::to_cpu(uint64_t offset, uint64_t count) {
   const std::lock_guard lock(mutex_);
   if (!begin_transfer(offset, count)) return;
   if (copy_) download({buffer_, offset, count}, {copy_.get() + offset, count});
+}
+
+void Memory::announce_device_write(uint64_t offset, uint64_t count) {
+  if (count == 0) return;
+  const std::lock_guard lock(writes_mutex_);
+  const DeviceWrite write{offset, offset + count, ++last_write_};
+  for (DeviceWrite& known : writes_)
+    if (known.begin == write.begin && known.end == write.end) return void(known = write);
+  writes_.push_back(write);
+  if (writes_.size() <= kMostWrites) return;
+  // One range around all of them says too much, for which weights are looked at once too often, and never too little.
+  DeviceWrite all = write;
+  for (const DeviceWrite& known : writes_) all.begin = std::min(all.begin, known.begin), all.end = std::max(all.end, known.end);
+  writes_ = {all};
+}
+
+uint64_t Memory::device_writes(uint64_t offset, uint64_t count) const {
+  const std::lock_guard lock(writes_mutex_);
+  uint64_t last = 0;
+  for (const DeviceWrite& write : writes_)
+    if (write.begin < offset + count && offset < write.end) last = std::max(last, write.number);
+  return last;
+}
+
+MemoryRange::MemoryRange(const MemoryPlace& place, uint64_t row_bytes, uint64_t rows, int64_t stride) : memory(place.memory) {
+  const int64_t last = static_cast<int64_t>(rows - 1) * stride;
+  offset = place.offset - static_cast<uint64_t>(std::max<int64_t>(-last, 0));
+  bytes = static_cast<uint64_t>(std::abs(last)) + row_bytes;
 }
 
 bool Memory::holds(uint64_t offset, std::span<const std::byte> expected) const {

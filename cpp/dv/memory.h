@@ -43,7 +43,11 @@ class Memory {
   void to_cpu(uint64_t offset, uint64_t bytes);
 
   uint64_t published() const { return published_; }  // grows with all that may show the device new bytes
-  void note_device_write() { is_stale_ = true; }     // a list that writes here was submitted
+  // Lists call the first before they submit work that writes these bytes, the second once it is submitted.
+  void announce_device_write(uint64_t offset, uint64_t count);
+  void note_device_write() { is_stale_ = true; }
+  // Grows with every write of the device that was announced for any of these bytes; 0 before the first.
+  uint64_t device_writes(uint64_t offset, uint64_t count) const;
   // Whether the bytes there, which were published, are these.
   bool holds(uint64_t offset, std::span<const std::byte> expected) const;
   std::vector<std::byte> read(uint64_t offset, uint64_t bytes) const;  // as the device sees them
@@ -64,13 +68,35 @@ class Memory {
   std::atomic<bool> mapped_{false}, is_stale_{false};                   // the copy lacks what the device wrote
   bool reading_ = false, writing_ = false;
   std::atomic<uint64_t> published_{0};
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_;  // of the mapping and the copy
+
+  // Bytes that the device wrote, with the number of the last write.
+  struct DeviceWrite {
+    uint64_t begin, end, number;
+  };
+  mutable std::mutex writes_mutex_;  // of what follows
+  std::vector<DeviceWrite> writes_;
+  uint64_t last_write_ = 0;
 };
 
 // A place in a memory that a command names; no memory: none.
 struct MemoryPlace {
   std::shared_ptr<Memory> memory;
   uint64_t offset = 0;
+};
+
+// Bytes that a command reads or writes.
+struct MemoryRange {
+  std::shared_ptr<Memory> memory;
+  uint64_t offset = 0, bytes = 0;
+
+  MemoryRange(std::shared_ptr<Memory> of, uint64_t first, uint64_t count) : memory(std::move(of)), offset(first), bytes(count) {}
+  MemoryRange(const MemoryPlace& place, uint64_t count) : MemoryRange(place.memory, place.offset, count) {}
+  // Rows, `stride` bytes from the beginning of one to that of the next: a negative one leads to lower addresses.
+  MemoryRange(const MemoryPlace& place, uint64_t row_bytes, uint64_t rows, int64_t stride);
+  bool overlaps(const MemoryRange& other) const {
+    return memory == other.memory && offset < other.offset + other.bytes && other.offset < offset + bytes;
+  }
 };
 
 }  // namespace pumice::dv

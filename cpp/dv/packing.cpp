@@ -205,6 +205,31 @@ void unpack_streams(const Streams& streams, std::span<const std::byte> packed, c
     unpack_blocks<uint16_t>(streams, first_stream, [&](size_t i, uint16_t value) { target.values[i] = value; });
 }
 
+PackedPlaces places_of(const Streams& streams, const ConvDims& dims) {
+  if (streams.bytes > INT32_MAX)
+    throw UnsupportedError("packed weights of " + std::to_string(streams.bytes) + " bytes that the device writes; at most " +
+                           std::to_string(INT32_MAX) + " are unpacked there");
+  const Stream& stream = streams.stream;
+  const auto half = [](size_t byte) { return static_cast<int32_t>(byte / sizeof(uint16_t)); };
+  PackedPlaces places{std::vector<int32_t>(dims.weights()), {}, {}};
+  const size_t last = streams.table_bytes + (streams.count - 1) * stream.bytes;
+  stream.headers([&](size_t offset, size_t, size_t kernels) {
+    for (size_t i = 0; i < kernels; ++i) {
+      places.bias.push_back(half(last + offset) + static_cast<int32_t>(i));
+      if (dims.prelu) places.prelu.push_back(half(last + offset + kVectorBytes) + static_cast<int32_t>(i));
+    }
+  });
+  stream.blocks([&](size_t offset, size_t before, size_t channels) {
+    const size_t first = before * stream.taps * streams.count;
+    for (size_t tap = 0; tap < streams.count; ++tap) {
+      const size_t block = (streams.table_bytes + tap * stream.bytes + offset) / stream.element_bytes;
+      for (size_t i = 0; i < channels * stream.taps; ++i)
+        places.values[first + i * streams.count + tap] = static_cast<int32_t>(block + stream.cells[i]);
+    }
+  });
+  return places;
+}
+
 // A fully connected layer: a table, a row of weights for each output, biases.
 struct FcPlan {
   size_t inputs, outputs, row_bytes, table_bytes, bias_offset, bytes;
@@ -334,6 +359,19 @@ void unpack_conv_weights(const ConvDims& dims, std::span<const std::byte> packed
 
 void unpack_dil_weights(const ConvDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target) {
   unpack_streams(Streams::by_tap(dims), packed, target);
+}
+
+PackedPlaces conv_weight_places(const ConvDims& dims) {
+  return places_of(Streams::whole(dims), dims);
+}
+
+PackedPlaces dil_weight_places(const ConvDims& dims) {
+  return places_of(Streams::by_tap(dims), dims);
+}
+
+FcParts fc_parts(const FcDims& dims) {
+  const FcPlan plan(dims);
+  return {plan.table_bytes, plan.bias_offset};
 }
 
 void unpack_fc_weights(const FcDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target) {

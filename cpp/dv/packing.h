@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace pumice::dv {
 
@@ -64,5 +65,19 @@ void expect_packed(size_t expected, size_t given);
 void unpack_conv_weights(const ConvDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target);
 void unpack_dil_weights(const ConvDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target);
 void unpack_fc_weights(const FcDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target);
+
+// Where each of the unpacked values stands among the packed ones, counted in elements from the beginning: weights in units of their own
+// size, the others of float16. Throw UnsupportedError where 31 bits do not count them.
+struct PackedPlaces {
+  std::vector<int32_t> values, bias, prelu;
+};
+PackedPlaces conv_weight_places(const ConvDims& dims);
+PackedPlaces dil_weight_places(const ConvDims& dims);
+
+// Bytes before the weights of a fully connected layer, in which h and w are 1, and before its biases.
+struct FcParts {
+  size_t weights, bias;
+};
+FcParts fc_parts(const FcDims& dims);
 
 }  // namespace pumice::dv

@@ -1695,7 +1695,7 @@ class DvCommandList:
         """
     def commit(self) -> None:
         """
-        Prepares the list: weights are read. Raises StateError when called twice, BindingError for an empty list.
+        Prepares the list: weights are unpacked. An execution unpacks them again where their memory was published since (sync_end, to_device, unmap); weights that the device writes, by a command of this list or of another, are unpacked by the device at every execution. Raises StateError when called twice, BindingError for an empty list.
         """
     def exec(self) -> int:
         """

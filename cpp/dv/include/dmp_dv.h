@@ -119,7 +119,8 @@ int dmp_dv_cmdlist_release(dmp_dv_cmdlist cmdlist);
 int dmp_dv_cmdlist_retain(dmp_dv_cmdlist cmdlist);
 /* Checks a command, copies it and retains its memories. */
 int dmp_dv_cmdlist_add_raw(dmp_dv_cmdlist cmdlist, struct dmp_dv_cmdraw* cmd);
-/* Prepares the list; nothing can be added from here on. */
+/* Prepares the list; nothing can be added from here on. Weights are unpacked here, and again by an execution where their memory was
+ * published since, or where a command of this or another list writes them. */
 int dmp_dv_cmdlist_commit(dmp_dv_cmdlist cmdlist);
 /* Queues one execution and returns its id, above 0; below 0 on an error. */
 int64_t dmp_dv_cmdlist_exec(dmp_dv_cmdlist cmdlist);

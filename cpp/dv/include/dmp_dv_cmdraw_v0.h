@@ -44,7 +44,7 @@ struct dmp_dv_cmdraw_conv_v0 {
   uint16_t h;
   uint16_t z; /* depth: 1 */
   uint16_t c;
-  uint16_t input_circular_offset; /* images in the batch; 0: 1 */
+  uint16_t input_circular_offset; /* images in the batch, 0: 1; 0x8000: "weights transposed", tensors with x innermost */
   uint16_t output_mode;           /* 1: element-wise addition */
   struct dmp_dv_cmdraw_conv_v0_run run[32];
 };

@@ -44,6 +44,7 @@ from .commands import RGB888 as RGB888
 from .commands import RGBA8888 as RGBA8888
 from .commands import RGBFP16 as RGBFP16
 from .commands import UPSAMPLE as UPSAMPLE
+from .commands import WEIGHTS_TRANSPOSED as WEIGHTS_TRANSPOSED
 from .commands import Conv as Conv
 from .commands import ConvV1 as ConvV1
 from .commands import FullyConnected as FullyConnected

@@ -24,6 +24,7 @@ DEV_CONV, DEV_FC, DEV_IPU, DEV_MAXIMIZER = (_CONSTANTS[f"DEV_{kind}"] for kind i
 RGBA8888, RGB888 = _CONSTANTS["RGBA8888"], _CONSTANTS["RGB888"]
 RGBFP16, LUT = _CONSTANTS["RGBFP16"], _CONSTANTS["LUT"]
 CNV_FP16_SUB, CNV_FP16_DIV_255 = _CONSTANTS["CNV_FP16_SUB"], _CONSTANTS["CNV_FP16_DIV_255"]
+WEIGHTS_TRANSPOSED = _CONSTANTS["WEIGHTS_TRANSPOSED"]  # a bit of input_circular_offset
 # conv_enable
 CONVOLUTION, DEPTHWISE = _CONSTANTS["CONVOLUTION"], _CONSTANTS["DEPTHWISE"]
 DECONVOLUTION, DEPTHWISE_DECONVOLUTION = _CONSTANTS["DECONVOLUTION"], _CONSTANTS["DEPTHWISE_DECONVOLUTION"]
@@ -136,7 +137,12 @@ class Run(_Structure):
 
 @dataclass(kw_only=True)
 class Conv(_Command):
-    """A convolution command of up to 32 runs. Without `topo` the runs are one chain, of which the last writes to memory."""
+    """A convolution command of up to 32 runs. Without `topo` the runs are one chain, of which the last writes to memory.
+
+    `input_circular_offset` is the number of images, 0 or 1 for one. With WEIGHTS_TRANSPOSED added to it the tensors of the command lie
+    with x innermost in place of y, and each kernel was packed with its x and y exchanged; all fields, and the results, are those of the
+    plain command.
+    """
 
     _structure = "conv"
     _header = (DEV_CONV, 0)
@@ -189,7 +195,7 @@ class ConvV1(_Command):
 
 @dataclass(kw_only=True)
 class FullyConnected(_Command):
-    """A fully connected layer; its weights are read when the list is committed."""
+    """A fully connected layer; its weights are read as those of a convolution are (`CommandList.commit`)."""
 
     _structure = "fc"
     _header = (DEV_FC, 0)
