@@ -162,3 +162,21 @@ def test_no_elements(context: pumice.Context) -> None:
     x = numbers(2, 4, 6)
     turned = np.maximum(x, 0).transpose(0, 2, 1)
     np.testing.assert_allclose(program({"x": x})["y"], turned[:, :3] + turned[:, 3:], rtol=1e-6)
+
+
+def test_the_indices_of_a_pooling_are_part_of_a_concatenation_of_channels(context: pumice.Context) -> None:
+    def build(graph: pumice.Graph) -> None:
+        x = graph.input("x", "float32", [2, 4, 6, 6])
+        made = [graph.add("MaxPool", x, kernel_shape=[size] * 2, strides=[2, 2], outputs=2) for size in (1, 2)]
+        for i in range(2):
+            graph.output(f"whole{i}", graph.add("Concat", *(pair[i] for pair in made), axis=1))
+
+    x = numbers(2, 4, 6, 6)
+    places = np.arange(x.size).reshape(x.shape)
+    corner = places[:, :, ::2, ::2]
+    windows = np.stack([places[:, :, i::2, j::2] for i in range(2) for j in range(2)], -1)
+    largest = np.take_along_axis(windows, x.ravel()[windows].argmax(-1)[..., None], -1)[..., 0]
+    whole = np.concatenate([corner, largest], 1)
+    made = compiled(context, build)({"x": x})
+    np.testing.assert_array_equal(made["whole1"], whole)
+    np.testing.assert_array_equal(made["whole0"], x.ravel()[whole])

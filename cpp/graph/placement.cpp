@@ -21,6 +21,12 @@ bool takes_any_strides(const ProgramNode& node, size_t input) {
   return node.row->lower == &lower_recognised_attention && input < kSides;
 }
 
+// The node reads this input row-major or channels last. What its epilogue combines its result with is brought to the result's strides.
+bool takes_any_layout_at(const ProgramNode& node, size_t input) {
+  if (node.has_residual && input == kResidualInput) return makes_any_layout(*node.row, 0);
+  return takes_any_layout(*node.row, input);
+}
+
 // Images of the same channels.
 bool keeps_channels(const Shape& x, const Shape& y) {
   return x == y || (x.size() > 2 && y.size() > 2 && x[0] == y[0] && x[1] == y[1]);
@@ -75,12 +81,11 @@ class Placer {
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
       const ProgramNode& node = graph_.nodes[i];
       if (is_on_host(node)) continue;
-      const bool strided = takes_any_layout(*node.row);
       for (size_t k = 0; k < node.inputs.size(); ++k) {
         const ValueId input = node.inputs[k];
         if (input == kAbsent) continue;
         const bool same_channels = k == 0 && is_view(node) && keeps_channels(desc(input).shape, desc(node.outputs[0]).shape);
-        if (same_channels ? !any_layout_[index(node.outputs[0])] : !strided) any_layout_[index(input)] = false;
+        if (same_channels ? !any_layout_[index(node.outputs[0])] : !takes_any_layout_at(node, k)) any_layout_[index(input)] = false;
         const bool passes = k == 0 && rearranges(node) && std::ranges::all_of(node.outputs, [&](ValueId output) {
                               return output != kAbsent && any_strides_[index(output)];
                             });
@@ -105,9 +110,9 @@ class Placer {
       const bool follows = std::any_of(node.inputs.begin(), node.inputs.end(),
                                        [&](ValueId input) { return input != kAbsent && channels_last_[index(input)]; });
       if (!asks && !follows) continue;
-      if (!takes_any_layout(*node.row)) continue;
-      for (const ValueId output : node.outputs) {
-        if (output == kAbsent || !any_layout_[index(output)]) continue;
+      for (size_t j = 0; j < node.outputs.size(); ++j) {
+        const ValueId output = node.outputs[j];
+        if (output == kAbsent || !any_layout_[index(output)] || !makes_any_layout(*node.row, j)) continue;
         TensorDesc& made = desc(output);
         if (!suits_channels_last(made.dtype, made.shape)) continue;
         made.strides = channels_last_strides(made.shape);
@@ -243,7 +248,8 @@ class Placer {
     if (slice.is_solid)
       return desc(part).is_packed() && (slice.is_last || slice.elements % kVector == 0);  // vectors at the end are the next part's
     const ProgramNode& producer = graph_.nodes[static_cast<size_t>(producer_[index(part)])];
-    return members_[place.index] == 1 && any_layout_[index(part)] && desc(part).rank() == 4 && takes_any_layout(*producer.row);
+    const auto output = static_cast<size_t>(std::ranges::find(producer.outputs, part) - producer.outputs.begin());
+    return members_[place.index] == 1 && any_layout_[index(part)] && desc(part).rank() == 4 && makes_any_layout(*producer.row, output);
   }
 
   uint32_t root_of(uint32_t root) const {

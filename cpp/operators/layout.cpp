@@ -8,7 +8,8 @@
 
 namespace pumice {
 
-bool takes_any_layout(const OperatorRow& row) {
+// Rows whose kernels have strides of images.
+static bool has_image_strides(const OperatorRow& row) {
   static constexpr std::array kStrided = {
       &lower_conv,       &lower_conv_transpose, &lower_pool,           &lower_global_pool, &lower_instance_norm,
       &lower_batch_norm, &lower_concat,         &lower_split,          &lower_pad,         &lower_slice,
@@ -43,6 +44,14 @@ static bool makes_packed(const OperatorRow& row) {
 
 bool makes_strides(const OperatorRow& row, size_t output) {
   return !is_packed_alone(row) && !makes_packed(row) && (output == 0 || row.lower != &lower_pool);  // its indices
+}
+
+bool takes_any_layout(const OperatorRow& row, size_t input) {
+  return has_image_strides(row) && takes_strides(row, input);
+}
+
+bool makes_any_layout(const OperatorRow& row, size_t output) {
+  return has_image_strides(row) && makes_strides(row, output);
 }
 
 Strides transposed_strides(const Attributes& transpose, const TensorDesc& x) {

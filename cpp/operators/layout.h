@@ -6,12 +6,14 @@
 
 namespace pumice {
 
-// The row's kernels honour the strides of images (rank 3 and 4) at their inputs and outputs.
-bool takes_any_layout(const OperatorRow& row);
-
 // The row's kernels take an input, or make an output, of any strides.
 bool takes_strides(const OperatorRow& row, size_t input);
 bool makes_strides(const OperatorRow& row, size_t output);
+
+// The row's kernels read, or make, images (rank 3 and 4) channels last as well as row-major. An operator that takes such images need not
+// take such weights.
+bool takes_any_layout(const OperatorRow& row, size_t input);
+bool makes_any_layout(const OperatorRow& row, size_t output);
 
 // Those by which x has its axes in the order of a Transpose's `perm`, or reversed where that is absent.
 Strides transposed_strides(const Attributes& transpose, const TensorDesc& x);
