@@ -131,6 +131,10 @@ std::function<void(std::vector<Step>&, const Operand&, const Operand&)> packing_
 
 std::shared_ptr<const KernelVariant> NodeContext::kernel(std::string_view shader, DType dtype, const Macros& macros,
                                                          const SpecValues& spec) const {
+  for (const auto& [macro, value] : macros) {  // a fused expression may compute in 64 bits where no tensor has them
+    if (macro == "PM_HAS_INT64") check_arithmetic(DType::int64);
+    if (macro == "PM_HAS_FLOAT64") check_arithmetic(DType::float64);
+  }
   return library->find(context, shader, storage_of(context->info(), dtype), macros, spec);
 }
 
