@@ -122,7 +122,12 @@ py::array unpacked(DType dtype, const Shape& shape, std::span<const std::byte> p
 Shape shape_of(const py::array& array);
 Sizes sizes_of(std::span<const int64_t> sizes);
 py::array empty_array(DType dtype, const Shape& shape);
-void refuse_masked(const py::array& array, std::string_view what);  // BindingError (K5): a mask would be lost
+void refuse_masked(const py::handle& array, std::string_view what);  // BindingError (K5): a mask would be lost
+// An array, or what another library has that NumPy makes one of. Throws BindingError (K5) where it makes none, with its reason, and for
+// masked arrays.
+py::array array_like(const py::handle& given, std::string_view what);
+// What another library holds elements in: no NumPy array, and no number of NumPy's.
+bool is_foreign_array(const py::handle& value);
 // Keeps an object until the last owner is gone, whatever thread that is in.
 std::shared_ptr<const void> keep(py::object object);
 // The array's memory itself where it can be used as it is, kept alive by the HostTensor; else a copy. Throws BindingError (K5) for dtypes

@@ -178,8 +178,24 @@ std::shared_ptr<const void> owner_of(M* managed) {
           }};
 }
 
+// What a method of the other library's array gives. Throws BindingError (K5) with the library's reason where it gives nothing.
+template <typename... Arguments>
+py::object asked(const py::object& given, const char* method, Arguments&&... arguments) {
+  try {
+    return given.attr(method)(std::forward<Arguments>(arguments)...);
+  } catch (const py::error_already_set& error) {
+    if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw;
+    throw BindingError("K5", "array", "", "an array that its library shares by DLPack",
+                       type_name(given) + ", whose " + method + " failed: " + error.what());
+  }
+}
+
 std::pair<int, int> device_of(const py::object& given) {
-  const py::object device = given.attr("__dlpack_device__")();
+  refuse_masked(given, "array");
+  if (!py::hasattr(given, "__dlpack_device__") || !py::hasattr(given, "__dlpack__"))
+    throw BindingError("K5", "array", "", "an array with __dlpack__ and __dlpack_device__; tensor() takes lists and numbers",
+                       type_name(given));
+  const py::object device = asked(given, "__dlpack_device__");
   try {
     return device.cast<std::pair<int, int>>();
   } catch (const py::cast_error&) {
@@ -195,8 +211,8 @@ Imported imported(const py::object& given) {
   try {
     capsule = given.attr("__dlpack__")(py::arg("max_version") = py::make_tuple(1, 0));
   } catch (const py::error_already_set& error) {
-    if (!error.matches(PyExc_TypeError)) throw;
-    capsule = given.attr("__dlpack__")();  // of a library from before version 1
+    if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw;
+    capsule = asked(given, "__dlpack__");  // of a library from before version 1, or what says why there is none
   }
   if (PyCapsule_IsValid(capsule.ptr(), dlpack::kVersionedName)) {
     auto* managed = taken<dlpack::VersionedManaged>(capsule, dlpack::kVersionedName, dlpack::kUsedVersionedName);

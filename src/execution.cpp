@@ -30,13 +30,8 @@ const py::object& living() {
 using Events = std::vector<std::shared_ptr<Event>>;
 using Results = py::typing::Dict<py::str, py::array>;
 
-py::array array_argument(const py::object& given) {
-  return py::isinstance<py::array>(given) ? py::reinterpret_borrow<py::array>(given)
-                                          : py::module_::import("numpy").attr("asarray")(given).cast<py::array>();
-}
-
 void set_input(PyExecution& self, const std::string& name, const py::object& value) {
-  const py::array array = array_argument(value);
+  const py::array array = array_like(value, "input '" + name + "'");
   const DType dtype = dtype_of(array.dtype(), "input '" + name + "'");
   py::array kept = stored(array, dtype);
   const auto* data = static_cast<const std::byte*>(kept.data());
@@ -48,6 +43,7 @@ void set_output(PyExecution& self, const std::string& name, const std::optional<
   std::optional<OutputBuffer> buffer;
   if (array) {
     const std::string slot = "output '" + name + "'";
+    refuse_masked(*array, slot);
     const DType dtype = dtype_of(array->dtype(), slot);
     if (!array->writeable() || !(array->flags() & py::array::c_style) || bits(dtype) < 8)
       throw BindingError("K5", slot, name, "a writable C-contiguous array with elements of whole bytes", "another one");

@@ -177,6 +177,7 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
     };
   const ReleasedGil release;
   const bool* all = std::get_if<bool>(&fuse);
+  if (keep_all && !all) throw UnsupportedError("keep_all with the names of fusions: nothing is fused where all values are kept");
   const FusionSet wanted = !all ? FusionSet::named(std::get<1>(fuse)) : *all ? FusionSet::all() : FusionSet::none();
   return self->compile(std::move(context), {precision, keep_all, wanted, report, memory.value_or(nullptr)});
 }

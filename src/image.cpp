@@ -68,6 +68,7 @@ py::array to_numpy(const Image& self) {
 }
 
 void upload_array(const Image& self, const py::array& array) {
+  refuse_masked(array, "array");
   const py::dtype dtype = numpy_dtype(channel_type(self.format()));
   if (!py::module_::import("numpy").attr("can_cast")(array.dtype(), dtype, "safe").cast<bool>() || shape_of(array) != self.shape())
     throw BindingError("K5", "array", "", to_string(TensorDesc(channel_type(self.format()), self.shape())) + ", or what converts exactly",

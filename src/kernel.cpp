@@ -58,8 +58,9 @@ TensorArgument tensor_argument(const std::string& name, const Tensor& tensor) {
 
 // Complex numbers and durations convert to numbers, but are none.
 bool is_other_number(const py::handle& value) {
-  return PyComplex_Check(value.ptr()) ||
-         (py::hasattr(value, "dtype") && py::str("cmM").contains(py::str(value.attr("dtype").attr("kind"))));
+  if (PyComplex_Check(value.ptr())) return true;
+  const bool has_kind = py::hasattr(value, "dtype") && py::hasattr(value.attr("dtype"), "kind");
+  return has_kind && py::str("cmM").contains(py::str(value.attr("dtype").attr("kind")));
 }
 
 Number integer_of(const std::string& name, const py::object& integer) {
@@ -165,11 +166,27 @@ GivenArray array_of(const std::string& name, const py::array& given) {
   return {name, given, {}, host_tensor(given, "argument '" + name + "'"), nullptr};
 }
 
+bool is_written(const PyKernel& self, const std::string& name) {
+  const auto* binding = self.interface().find_binding(name);
+  return binding && binding->access != Access::read;
+}
+
+// Elements that another library holds, as an array. What the kernel writes goes to that memory, so that it may not be a copy.
+py::array foreign_array(const PyKernel& kernel, const std::string& name, const py::handle& value) {
+  py::array array = array_like(value, "argument '" + name + "'");
+  if (is_written(kernel, name) && array.size() > 0 && (!array.writeable() || array.data() != array_like(value, name).data()))
+    throw BindingError("K9", "argument '" + name + "'", name, "an array whose memory NumPy shares, since the kernel writes it",
+                       type_name(value) + ", of which NumPy makes " + (array.writeable() ? "a copy" : "a read-only array"));
+  return array;
+}
+
 void add_argument(Prepared& prepared, const PyKernel& kernel, const std::string& name, const py::handle& value) {
   if (py::isinstance<Tensor>(value))
     prepared.arguments.emplace_back(name, tensor_argument(name, value.cast<const Tensor&>()));
   else if (py::isinstance<Image>(value))
     prepared.arguments.emplace_back(name, value.cast<std::shared_ptr<Image>>());
+  else if (is_foreign_array(value))
+    add_argument(prepared, kernel, name, foreign_array(kernel, name, value));
   else if (!py::isinstance<py::array>(value) || kernel.interface().find_push_constant(name))
     add_push_constant(prepared, name, value);
   else
@@ -246,11 +263,6 @@ Prepared prepare(const PyKernel& kernel, const Given& given) {
 
 uint64_t element_bytes(const HostTensor& host) {
   return host.desc.element_bytes();
-}
-
-bool is_written(const PyKernel& self, const std::string& name) {
-  const auto* binding = self.interface().find_binding(name);
-  return binding && binding->access != Access::read;
 }
 
 BoundKernel bind(const PyKernel& self, const py::args& positional, py::kwargs by_name) {

@@ -107,11 +107,32 @@ std::shared_ptr<const void> keep(py::object object) {
   return {object.ptr(), [kept = object.release()](const void*) { release_with_gil([&] { kept.dec_ref(); }); }};
 }
 
-void refuse_masked(const py::array& array, std::string_view what) {
+void refuse_masked(const py::handle& array, std::string_view what) {
   static PyObject* const plain = py::object(py::module_::import("numpy").attr("ndarray")).release().ptr();
   if (reinterpret_cast<PyObject*>(Py_TYPE(array.ptr())) == plain) return;
   if (py::isinstance(array, py::module_::import("numpy.ma").attr("MaskedArray")))
     throw BindingError("K5", std::string(what), std::string(what), "an array without a mask; .filled(value) makes one", "a masked array");
+}
+
+py::array array_like(const py::handle& given, std::string_view what) {
+  refuse_masked(given, what);
+  if (py::isinstance<py::array>(given)) return py::reinterpret_borrow<py::array>(given);
+  try {
+    auto array = py::module_::import("numpy").attr("asarray")(given).cast<py::array>();
+    if (array.dtype().kind() != 'O') return array;
+  } catch (const py::error_already_set& error) {
+    if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw;
+    throw BindingError("K5", std::string(what), std::string(what), "an array",
+                       type_name(given) + ", of which NumPy makes none: " + error.what());
+  }
+  throw BindingError("K5", std::string(what), std::string(what), "an array", type_name(given));
+}
+
+bool is_foreign_array(const py::handle& value) {
+  static PyObject* const number = py::object(py::module_::import("numpy").attr("generic")).release().ptr();
+  if (PyLong_CheckExact(value.ptr()) || PyFloat_CheckExact(value.ptr()) || py::isinstance<py::array>(value)) return false;
+  if (PyObject_IsInstance(value.ptr(), number) == 1) return false;
+  return py::hasattr(value, "__array__") || py::hasattr(value, "__dlpack__");
 }
 
 HostTensor host_tensor(const py::array& array, std::string_view what) {

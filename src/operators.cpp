@@ -243,8 +243,10 @@ void bind_table(py::module_& module) {
       py::return_value_policy::reference, "All operators that there are, by name.");
   module.def(
       "has_operator",
-      [](const std::string& name, const std::string& domain) { return (domain.empty() || domain == "ai.onnx") && find_operator(name); },
-      py::arg("name"), py::arg("domain") = "");
+      [](const std::string& name, const std::string& domain) {
+        return find_operator(domain.empty() || domain == "ai.onnx" ? name : domain + "::" + name) != nullptr;
+      },
+      py::arg("name"), py::arg("domain") = "", "Whether the table has an operator of this name in this domain, by default ONNX's own.");
   module.def("output_descs", &output_descs, py::arg("op"), py::arg("inputs"), py::arg("outputs") = 1,
              "The TensorDescs of an operator's outputs. An input is an array (its values are known), a TensorDesc, or None for an optional "
              "one left out.\n"
@@ -279,9 +281,13 @@ void bind_precision(py::module_& module) {
              "How a device of devices(), or a context's info, runs operators at each precision.");
 }
 
-constexpr const char* kFlags =
+constexpr const char* kOptions =
+    "precision: what floats of 16 and 32 bits are inside, \"fp32\", \"fp16\" or \"bf16\", summed in float32: bound tensors are as they are "
+    "described, and are converted as they are read and written; owned ones are converted once, by the initializer. None: as they are "
+    "described.\n"
     "flags: names of execution flags. DESCRIPTORS_VOLATILE: bindings may change after a dispatch until the list is executed, which then "
-    "costs a recording. ALLOW_HALF_PRECISION_COMPUTATION: precision fp16 instead of fp32. DISABLE_META_COMMANDS: nothing, as no kernel "
+    "costs a recording. ALLOW_HALF_PRECISION_COMPUTATION: precision fp16 instead of fp32 or None. DISABLE_META_COMMANDS: nothing, as no "
+    "kernel "
     "is a vendor's. Raises UnsupportedError.";
 
 }  // namespace
@@ -328,11 +334,12 @@ void bind_operators(py::module_& module) {
       .def_property_readonly("name", [](const Operator& self) { return self.row().name; })
       .def(
           "compile",
-          [](const Operator& self, std::shared_ptr<Context> context, const std::string& precision, const std::vector<std::string>& flags) {
+          [](const Operator& self, std::shared_ptr<Context> context, const std::optional<std::string>& precision,
+             const std::vector<std::string>& flags) {
             const ReleasedGil release;
             return self.compile(std::move(context), execution_options(precision, flags));
           },
-          py::arg("context").none(false), py::arg("precision") = "fp32", py::arg("flags") = std::vector<std::string>(), kFlags);
+          py::arg("context").none(false), py::arg("precision") = py::none(), py::arg("flags") = std::vector<std::string>(), kOptions);
 }
 
 }  // namespace pumice

@@ -49,13 +49,12 @@ class Arguments {
   }
 
   void add(const ProgramValue& input, const py::object& given) {
-    py::array array = py::isinstance<py::array>(given) ? py::reinterpret_borrow<py::array>(given)
-                                                       : py::module_::import("numpy").attr("asarray")(given).cast<py::array>();
+    const std::string slot = "input '" + input.name + "'";
+    py::array array = array_like(given, slot);
     if (!array.dtype().is(numpy_dtype(input.dtype))) {
-      const DType dtype = dtype_of(array.dtype(), "input '" + input.name + "'");
+      const DType dtype = dtype_of(array.dtype(), slot);
       if (dtype != input.dtype)
-        throw BindingError("K5", "input '" + input.name + "'", input.name, "an array of " + std::string(name(input.dtype)),
-                           "one of " + std::string(name(dtype)));
+        throw BindingError("K5", slot, input.name, "an array of " + std::string(name(input.dtype)), "one of " + std::string(name(dtype)));
     }
     stored_.push_back(stored(array, input.dtype));
     arrays_.push_back(std::move(array));
@@ -171,6 +170,7 @@ class ShapeArguments {
     for (size_t i = 0; i < given.size(); ++i) {
       const py::object& one = given[i];
       const bool is_array = py::isinstance<py::array>(one);
+      if (is_array) refuse_masked(one, "input '" + program.inputs()[i].name + "'");
       arrays_.push_back(is_array ? stored(one.cast<py::array>(), program.inputs()[i].dtype) : py::array());
       sizes_.push_back(is_array ? shape_of(one.cast<py::array>()) : one.cast<Shape>());
       values_.push_back(is_array ? static_cast<const std::byte*>(arrays_.back().data()) : nullptr);

@@ -277,6 +277,43 @@ def test_validate_exits_with_1_and_names_the_first_divergence(
     assert json.loads(output(capsys, "validate", DIGITS, "--json", status=1))["first_divergence"] == "conv1"
 
 
+def text_model(path: Path) -> Path:
+    """A table of 64 positions is added to a sequence of any length, of which the file names one axis."""
+    nodes = [
+        node("Shape", ["x"], ["length"], start=1, end=2),
+        node("Slice", ["positions", "zero", "length", "zero"], ["table"]),
+        node("Add", ["x", "table"], ["sum"]),
+        node("Add", ["sum", "more"]),
+    ]
+    constants = {"positions": np.ones((64, 4), np.float32), "zero": np.array([0])}
+    inputs = [value("x", ["batch", "sequence", 4]), value("more", [None, None, 1])]
+    onnx.save(model(nodes, inputs, constants=constants), path / "text.onnx")
+    return path / "text.onnx"
+
+
+@pytest.mark.parametrize("command", ["validate", "bench"])
+def test_sizes_that_nobody_gave_are_told(capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str) -> None:
+    path = text_model(tmp_path)
+    runs = ("--runs", 1) if command == "bench" else ()
+    made_up = {"batch": 1, "sequence": 224, "more[0]": 1, "more[1]": 224}
+    text = refused(capsys, command, path, *runs)
+    assert (
+        "sizes made up: batch = 1, sequence = 224, more[0] = 1, more[1] = 224 (--dim sequence=16 gives another)" in text
+    )
+    assert "64" in text
+    given = (command, path, *runs, "--dim", "sequence=16", "--dim", "more[1]=16")
+    assert "sizes made up: batch = 1, more[0] = 1 (--dim batch=16 gives another)" in output(capsys, *given)
+    record = json.loads(output(capsys, *given, "--json"))
+    assert record["made_up"] == {name: made_up[name] for name in ("batch", "more[0]")}
+    text = output(capsys, *given, "--dim", "batch=2", "--dim", "more[0]=2")
+    assert "made up" not in text
+
+
+def test_a_size_of_a_batch_is_told_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "sizes made up: N = 1 (--dim N=16 gives another)" in output(capsys, "validate", DIGITS)
+    assert json.loads(output(capsys, "validate", DIGITS, "--dim", "N=2", "--json"))["made_up"] == {}
+
+
 # ---- wrong use
 
 
@@ -308,6 +345,13 @@ def test_wrong_use_is_one_clear_line(capsys: pytest.CaptureFixture[str], tmp_pat
         (("run", two, "--input", f"a={tmp_path}/wide.npy"), r"missing: b: float32\[N, 4\]"),
         (("run", two, "--input", tmp_path / "text.npz"), "expected NumPy arrays"),
         (("bench", DIGITS, "--dim", "M=3"), "no dimension 'M'; the inputs have N"),
+        (("bench", DIGITS, "--dim", "N=3", "--dim", "N=4"), "dimension 'N' is given twice"),
+        (("bench", DIGITS, "-i", tmp_path / "wide.npy", "--dim", "N=3"), "--dim is of inputs that are generated"),
+        (("validate", DIGITS, "--image-size", "8"), "options of pictures .size., but no input is given"),
+        (
+            (*run, tmp_path / "wide.npy", "--image-scale", "1/255"),
+            "options of pictures .scale., but none of the inputs",
+        ),
         (("validate", DIGITS, "--device", "no such device"), "no Vulkan device matches 'no such device'"),
         ((*run, tmp_path / "wide.npy", "--labels", tmp_path / "none.txt"), r"none\.txt: No such file"),
         (("bench", DIGITS, "--runs", 0), "a number above 0"),

@@ -29,7 +29,22 @@ std::string access_message(const OutOfBoundsError::Access& access) {
          (access.count > 1 ? "; one of " + count + " accesses out of bounds" : "");
 }
 
+// The last place up to `end` where a character of UTF-8 begins, as far as the text is such.
+size_t character_before(const std::string& text, size_t end) {
+  constexpr size_t kMostBytes = 4;
+  for (size_t back = 0; back < kMostBytes && back <= end; ++back)
+    if ((static_cast<unsigned char>(text[end - back]) & 0xC0) != 0x80) return end - back;
+  return end;
+}
+
 }  // namespace
+
+std::string bounded(std::string text) {
+  constexpr size_t kHead = 12 << 10, kTail = 4 << 10;
+  if (text.size() <= kHead + kTail) return text;
+  const size_t first = character_before(text, kHead), last = character_before(text, text.size() - kTail);
+  return text.substr(0, first) + " ... (" + std::to_string(last - first) + " bytes of this message are left out) ... " + text.substr(last);
+}
 
 OutOfBoundsError::OutOfBoundsError(Access reached) : Error(access_message(reached)), access(std::move(reached)) {}
 

@@ -9,10 +9,14 @@
 
 namespace pumice {
 
-// Root of every exception that the engine throws on purpose.
+// A text of at most 16 KiB: of a longer one the beginning and the end, with how much was cut between them. Names and values in messages
+// may be a file's, and as long as it likes.
+std::string bounded(std::string text);
+
+// Root of every exception that the engine throws on purpose. Its text is bounded().
 class Error : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit Error(std::string text) : std::runtime_error(bounded(std::move(text))) {}
 };
 
 // Vulkan refused, or there is no loader, driver or matching device.

@@ -28,9 +28,9 @@ struct Choice {
 std::string list_of(const std::vector<DeviceInfo>& infos) {
   std::string text;
   for (const auto& info : infos)
-    text += (text.empty() ? "" : ", ") + std::to_string(info.index) + ": '" + info.name + "' (" + std::string(name(info.kind)) +
-            ", uuid:" + info.uuid + ")";
-  return text;
+    text += (text.empty() ? "the devices are [" : ", [") + std::to_string(info.index) + "] '" + info.name + "' (" +
+            std::string(name(info.kind)) + ", uuid:" + info.uuid + ")";
+  return text.empty() ? "there is no device" : text;
 }
 
 std::string lower(std::string text) {
@@ -74,7 +74,7 @@ Choice choose_named(const std::vector<DeviceInfo>& infos, const std::string& wan
   std::vector<size_t> found;
   for (size_t i = 0; i < infos.size(); ++i)
     if (matches(infos[i], wanted)) found.push_back(i);
-  if (found.empty()) throw DeviceError("no Vulkan device matches '" + wanted + "' (" + source + "); there are " + list_of(infos));
+  if (found.empty()) throw DeviceError("no Vulkan device matches '" + wanted + "' (" + source + "); " + list_of(infos));
   const bool by_text = found.size() > 1 && !lower(wanted).starts_with("uuid:");
   return {found[0], source + (by_text ? ", the first of " + std::to_string(found.size()) + " that match" : "")};
 }

@@ -105,12 +105,15 @@ Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
         }
         continue;
       }
+      bool ran = false;
       try {
-        if (known.run(node)) known.evaluate(node);
+        ran = known.run(node);
+        if (ran) known.evaluate(node);
       } catch (const GraphError&) {
         const bool reads_elements = node.row->host_inputs != 0;  // which are not known yet
         if (certain && !reads_elements) throw;
       }
+      if (!ran) known.assume(node, graph.value(node.outputs[0]).dtype, t);
     }
   }
   Shapes shapes;

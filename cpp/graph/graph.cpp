@@ -18,7 +18,7 @@ bool reads_elements(const OperatorRow& row, size_t input) {
 
 // How many elements of a tensor are not zero, where only the device can count them. Of a tensor without shape: of many.
 int64_t trial_count(const TensorDesc* desc, size_t trial) {
-  constexpr int64_t kQuarters[kTrials] = {2, 3, 1, 0};
+  constexpr int64_t kQuarters[kTrials] = {2, 3, 1, 2, 3, 1, 1, 0};
   return ((desc ? desc->elements() : 256) * kQuarters[trial] + 3) / 4;
 }
 
@@ -34,11 +34,13 @@ HostTensor one_of(DType dtype, Shape shape) {
   return writer.take();
 }
 
-// The dtypes that the rule gives to inputs of one size each, whose elements are 1: sizes do not decide about them. Empty where it gives
-// none.
-std::vector<std::optional<TensorDesc>> rule_dtypes(const GraphNode& node, const std::vector<GraphValue>& values) {
+// The dtypes that the rule gives to inputs of one size each, whose elements are 1: sizes do not decide about them. as_known: inputs of a
+// known rank have that, since a row may take no other. Empty where it gives none.
+std::vector<std::optional<TensorDesc>> rule_dtypes(const GraphNode& node, const std::vector<GraphValue>& values, bool as_known) {
   for (const size_t rank : {4, 2, 1, 3, 0}) {
-    if (static_cast<int>(rank) < node.row->schema.min_rank || static_cast<int>(rank) > node.row->schema.max_rank) continue;
+    const GraphValue* first = node.inputs.empty() || node.inputs[0] == kAbsent ? nullptr : &values[static_cast<size_t>(node.inputs[0])];
+    const auto first_rank = static_cast<int>(as_known && first && first->shape ? first->shape->size() : rank);
+    if (first_rank < node.row->schema.min_rank || first_rank > node.row->schema.max_rank) continue;
     std::vector<TensorDesc> descs(node.inputs.size());
     std::vector<const TensorDesc*> inputs(node.inputs.size());
     std::vector<HostTensor> elements(node.inputs.size());
@@ -46,7 +48,9 @@ std::vector<std::optional<TensorDesc>> rule_dtypes(const GraphNode& node, const 
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (node.inputs[i] == kAbsent) continue;
       const bool reads = reads_elements(*node.row, i);
-      descs[i] = TensorDesc(values[static_cast<size_t>(node.inputs[i])].dtype, Shape(reads ? std::min<size_t>(rank, 1) : rank, 1));
+      const GraphValue& value = values[static_cast<size_t>(node.inputs[i])];
+      const bool known = as_known && value.shape && !reads;
+      descs[i] = TensorDesc(value.dtype, known ? trial_shape(*value.shape, 0) : Shape(reads ? std::min<size_t>(rank, 1) : rank, 1));
       inputs[i] = &descs[i];
       if (!reads) continue;
       elements[i] = one_of(descs[i].dtype, descs[i].shape);
@@ -65,8 +69,10 @@ std::vector<std::optional<TensorDesc>> rule_dtypes(const GraphNode& node, const 
 
 // Of an output whose rule could not run: that of an input with the same choice of dtypes.
 DType likely_dtype(const GraphNode& node, size_t output, const std::vector<GraphValue>& values) {
-  const auto given = rule_dtypes(node, values);
-  if (output < given.size() && given[output]) return given[output]->dtype;
+  for (const bool as_known : {true, false}) {
+    const auto given = rule_dtypes(node, values, as_known);
+    if (output < given.size() && given[output]) return given[output]->dtype;
+  }
   const auto& roles = node.row->schema.inputs;
   const auto& made = node.row->schema.outputs;
   const DTypeSet set = made.empty() ? 0 : made[std::min(output, made.size() - 1)].dtypes;
@@ -188,6 +194,8 @@ ValueId Graph::input(std::string name, DType dtype, std::optional<Shape> shape, 
   check_changeable();
   GraphValue value{std::move(name), dtype, std::move(shape), std::move(dimension_names), {}, -1, owned};
   if (value.name.empty()) throw GraphError("input " + std::to_string(inputs_.size()), "has no name");
+  if (const size_t sizes = value.shape ? value.shape->size() : 0; value.dimension_names.size() > sizes)
+    throw GraphError(value.name, std::to_string(sizes) + " names of sizes expected, given " + std::to_string(value.dimension_names.size()));
   value.quantization = checked_quantization(value.name, dtype, value.shape, std::move(quantization));
   std::optional<TensorDesc> trial[kTrials];
   for (size_t t = 0; t < kTrials && value.shape; ++t) trial[t] = TensorDesc(dtype, trial_shape(*value.shape, t));
@@ -214,6 +222,7 @@ ValueId Graph::constant(HostTensor tensor, std::string name) {
 
 void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
   const size_t trials = exact_ ? 1 : kTrials;
+  const DType first_dtype = node.inputs.empty() || node.inputs[0] == kAbsent ? DType::float32 : value(node.inputs[0]).dtype;
   bool ran[kTrials] = {};
   for (size_t t = 0; t < trials; ++t) {
     for (const ValueId output : node.outputs) trials_[t]->forget(output);  // of a node that was refused
@@ -224,6 +233,7 @@ void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
       if (exact_ && !lacks_elements(node, *trials_[t])) throw;  // else the sizes tried were at fault
       ran[t] = false;
     }
+    ran[t] = ran[t] || (!exact_ && trials_[t]->assume(node, first_dtype, t));
   }
   std::vector<std::optional<TensorDesc>> guessed, other;
   if (!ran[0] && lacks_elements(node, *trials_[0])) {
@@ -244,8 +254,9 @@ void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
       if (ran[t]) made[t] = trials_[t]->desc(id);
     const TensorDesc* a = made[0];
     if (exact_) made[1] = a;
+    const auto known = std::ranges::find_if(made, [](const TensorDesc* desc) { return desc != nullptr; });
     outputs[i].shape = common_shape(made);
-    outputs[i].dtype = a ? a->dtype : made[1] ? made[1]->dtype : likely_dtype(node, i, values_);
+    outputs[i].dtype = known != made.end() ? (*known)->dtype : likely_dtype(node, i, values_);
     if (!exact_ || !a) continue;
     for (size_t t = 1; t < kTrials; ++t) {  // an input of unknown size may follow
       trials_[t]->set(id, *a);
@@ -260,8 +271,14 @@ std::string Graph::node_name(std::string_view op, std::string given) const {
   return name;
 }
 
+void Graph::check_output_names(const std::string& node, size_t count, const std::vector<std::string>& names) {
+  if (names.size() > count)
+    throw GraphError(node, std::to_string(count) + " names of outputs expected, given " + std::to_string(names.size()));
+}
+
 // Gives the node its outputs' ids; the values come with names.
 std::vector<GraphValue> Graph::name_outputs(GraphNode& node, size_t count, const std::vector<std::string>& names) const {
+  check_output_names(node.name, count, names);
   std::vector<GraphValue> made(count);
   for (size_t i = 0; i < count; ++i) {
     made[i].producer = static_cast<int32_t>(nodes_.size());

@@ -134,6 +134,7 @@ class Graph {
   void check_value(ValueId value, const std::string& user) const;
   void infer(const GraphNode& node, std::vector<GraphValue>& outputs);
   std::string node_name(std::string_view op, std::string given) const;
+  static void check_output_names(const std::string& node, size_t count, const std::vector<std::string>& names);
   std::vector<GraphValue> name_outputs(GraphNode& node, size_t count, const std::vector<std::string>& names) const;
   std::vector<ValueId> append(GraphNode node, std::vector<GraphValue> made);
   void check_values(const std::vector<ValueId>& values, const std::string& user) const;

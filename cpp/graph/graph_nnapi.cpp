@@ -58,6 +58,7 @@ std::vector<ValueId> Graph::add_expanded(const nnapi::Operation& operation, cons
     if (outputs != 1 && outputs != made.size())
       throw GraphError(name, std::string(operation.name) + " has " + std::to_string(made.size()) + " outputs here; asked for " +
                                  std::to_string(outputs));
+    check_output_names(name, made.size(), output_names);
     std::vector<ValueId> ids;
     for (size_t i = 0; i < made.size(); ++i) {
       const std::string numbered = made.size() == 1 ? name + ":0" : name + ":" + std::to_string(i);

@@ -106,7 +106,7 @@ std::shared_ptr<CompiledOperator> Graph::compile_operator(std::shared_ptr<Contex
   check_no_cut(*this);
   const BindInputs key = known_shapes(*this);
   ProgramOptions program;
-  program.precision = options.precision;
+  program.precision = options.precision.value_or("fp32");
   const ProgramGraph graph = prepare(*this, whole(*this), program);
   check_no_host(graph);
   const Weights weights = place_weights(context, graph);

@@ -6,9 +6,9 @@
 
 #include "core/error.h"
 #include "graph/shape_inference.h"
-#include "operators/families.h"
 #include "operators/host_evaluate.h"
 #include "operators/onnx_dtype.h"
+#include "operators/precision.h"
 
 namespace pumice {
 namespace {
@@ -183,12 +183,6 @@ void remove_dead_nodes(ProgramGraph& graph) {
 
 namespace {
 
-// Reads floats of either size, and makes what it is told to.
-bool mixes_floats(const OperatorRow& row) {
-  return row.lower == &lower_map || row.lower == &lower_cast || row.lower == &lower_reduce || row.lower == &lower_scan ||
-         row.lower == &lower_dynamic_quantize || row.lower == &lower_random;
-}
-
 // Elements are moved as they are.
 bool keeps_bits(const OperatorRow& row) {
   return row.skeleton == Skeleton::view || row.skeleton == Skeleton::index_map || row.skeleton == Skeleton::copy;
@@ -205,7 +199,7 @@ DType float_made(const ProgramGraph& graph, const ProgramNode& node) {
   if (graph.float_dtype != DType::float16) return graph.float_dtype;
   const auto wide = [&](ValueId input) { return is_wide(graph, input); };
   const bool any = std::any_of(node.inputs.begin(), node.inputs.end(), wide);
-  if (mixes_floats(*node.row)) return node.row->overflows || any ? DType::float32 : DType::float16;
+  if (mixes_floats(*node.row)) return any ? DType::float32 : float_made_of(*node.row, DType::float16);
   // Constants and owned values have the dtype inside.
   bool all = any;
   for (size_t k = 0; k < node.inputs.size(); ++k) {

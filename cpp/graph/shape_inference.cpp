@@ -8,8 +8,31 @@
 namespace pumice {
 namespace {
 
-// What an unknown size is tried with: multiples of 32 pass through a network's halvings; the first axis is most often the batch.
-constexpr int64_t kTrialSizes[kTrials] = {96, 160, 2, 0}, kTrialBatches[kTrials] = {2, 3, 5, 0};
+// What an unknown size is tried with. Multiples of 32 pass through a network's halvings; primes have a remainder by whatever divides them;
+// large ones are not shorter than a kernel over samples of sound, and reach past the limits that sizes are held to. The first axis is most
+// often the batch; it is none where it is the only one, and the last two large trials take it for such.
+constexpr int64_t kTrialSizes[kTrials] = {96, 160, 1153, 1440, 131072, 98317, 2, 0};
+constexpr int64_t kTrialBatches[kTrials] = {2, 3, 7, 4, 9, 11, 5, 0};
+constexpr size_t kFirstOfLong = 4;
+constexpr uint64_t kMostTried = uint64_t{1} << 26;  // elements of an input, so that what nodes make of it can be counted too
+constexpr uint64_t kMostElements = (uint64_t{1} << 32) - 1;
+
+bool has_more(const Shape& shape, uint64_t most) {
+  uint64_t elements = 1;
+  for (const int64_t size : shape) {
+    if (size == 0) return false;
+    if (elements > most / static_cast<uint64_t>(size)) return true;
+    elements *= static_cast<uint64_t>(size);
+  }
+  return false;
+}
+
+Shape filled(const Shape& shape, int64_t batch, int64_t size) {
+  Shape sizes = shape;
+  for (size_t axis = 0; axis < sizes.size(); ++axis)
+    if (sizes[axis] == kUnknownSize) sizes[axis] = axis == 0 ? batch : size;
+  return sizes;
+}
 
 template <typename T>
 T& slot(std::vector<T>& values, ValueId value) {
@@ -27,18 +50,31 @@ const T* find(const std::vector<std::optional<T>>& values, ValueId value) {
 }  // namespace
 
 Shape trial_shape(const Shape& shape, size_t trial) {
-  Shape sizes = shape;
-  for (size_t axis = 0; axis < sizes.size(); ++axis)
-    if (sizes[axis] == kUnknownSize) sizes[axis] = axis == 0 ? kTrialBatches[trial] : kTrialSizes[trial];
-  return sizes;
+  int64_t size = kTrialSizes[trial];
+  const bool is_long = trial >= kFirstOfLong && trial < kLargeTrials;
+  const int64_t batch = is_long && shape.size() == 1 ? size : kTrialBatches[trial];
+  Shape sizes = filled(shape, batch, size);
+  while (size > 3 && has_more(sizes, kMostTried)) {  // several axes of a large size are more than a tensor holds
+    size = std::max<int64_t>(size / 4 | (size & 1), 2);
+    sizes = filled(shape, batch, size);
+  }
+  return has_more(sizes, kMostElements) ? filled(shape, static_cast<int64_t>(1 + trial % 2), size) : sizes;
 }
 
 std::optional<Shape> common_shape(const std::array<const TensorDesc*, kTrials>& trials) {
-  if (!trials[0] || !trials[1] || trials[0]->rank() != trials[1]->rank()) return {};
-  Shape shape = trials[0]->shape;
+  const TensorDesc* first = nullptr;
+  size_t alike = 0;
+  for (size_t t = 0; t < kLargeTrials; ++t) {
+    if (!trials[t]) continue;
+    if (!first) first = trials[t];
+    if (trials[t]->rank() != first->rank()) return {};
+    ++alike;
+  }
+  if (alike < 2) return {};
+  Shape shape = first->shape;
   for (const TensorDesc* other : trials)
-    for (size_t axis = 0; axis < shape.size() && other && other->rank() == trials[0]->rank(); ++axis)
-      if (trials[0]->shape[axis] != other->shape[axis]) shape[axis] = kUnknownSize;
+    for (size_t axis = 0; axis < shape.size() && other && other->rank() == first->rank(); ++axis)
+      if (first->shape[axis] != other->shape[axis]) shape[axis] = kUnknownSize;
   return shape;
 }
 
@@ -106,6 +142,18 @@ bool ShapeInference::run(const GraphNode& node) {
   auto outputs = context.take_outputs();
   for (size_t i = 0; i < node.outputs.size(); ++i)
     if (node.outputs[i] != kAbsent && outputs[i]) set(node.outputs[i], std::move(*outputs[i]));
+  return true;
+}
+
+bool ShapeInference::assume(const GraphNode& node, DType dtype, size_t trial) {
+  if (node.row->name != "Reshape" || node.inputs.size() < 2) return false;
+  const HostTensor* sizes = host(node.inputs[1]);
+  if (!sizes || sizes->desc.rank() != 1 || sizes->desc.elements() > kMaxRank) return false;
+  Shape shape = sizes->as_int64();
+  const bool copies = node.attributes.integer("allowzero") == 0;
+  for (int64_t& size : shape)
+    if (size < 0 || (size == 0 && copies)) size = kUnknownSize;  // the rest, or a size of the input
+  set(node.outputs[0], TensorDesc(dtype, trial_shape(shape, trial)));
   return true;
 }
 

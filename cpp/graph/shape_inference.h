@@ -12,11 +12,12 @@ namespace pumice {
 // Elements of a value computed on the host: because it can be, and because shapes depend on them.
 inline constexpr int64_t kMostHostElements = 4096, kMostDemandedElements = 1 << 20;
 
-// Sizes for the unknown ones of a shape, by trial: what comes out alike of all of them does not depend on them.
-inline constexpr size_t kTrials = 4;
+// Sizes for the unknown ones of a shape, by trial: what comes out alike of all of them does not depend on them. No trial is one that every
+// node can take, so that a node counts as understood where two of the first kLargeTrials have a result. The others have sizes so small
+// that what limits a size has no effect, and none.
+inline constexpr size_t kTrials = 8, kLargeTrials = 6;
 Shape trial_shape(const Shape& shape, size_t trial);
-// The sizes that came out alike of the trials; none where one of the first two has no result or their ranks differ. The others have so
-// small sizes that what limits a size has no effect, and none: many nodes cannot take them.
+// The sizes that came out alike of the trials; none where fewer than two of the large ones have a result, or their ranks differ.
 std::optional<Shape> common_shape(const std::array<const TensorDesc*, kTrials>& trials);
 
 class ShapeInference {
@@ -33,6 +34,9 @@ class ShapeInference {
   const HostTensor* host(ValueId value) const;  // null where the elements are not known
   // Runs the node's shape rule; false, and nothing is known of the outputs, where an input is unknown. Throws GraphError.
   bool run(const GraphNode& node);
+  // Of a node that could not run: what is known of its output, of that dtype, whatever it reads. A Reshape has the sizes that it is given;
+  // others are those of the trial. False where nothing is known.
+  bool assume(const GraphNode& node, DType dtype, size_t trial);
   // Computes the outputs on the host; false where an input is not known there, an output has more
   // elements, or the row has no such evaluation. After run().
   bool evaluate(const GraphNode& node, int64_t most_elements = kMostHostElements);

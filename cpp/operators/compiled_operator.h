@@ -138,14 +138,15 @@ class Initializer : public Dispatchable {
 
 // How something is compiled that tables are made for.
 struct ExecutionOptions {
-  std::string precision = "fp32";           // "fp32", "fp16" or "bf16": allows, does not demand
-  bool descriptors_volatile = false;        // bindings may change between the recording of a list and its execution
-  std::optional<Expression> epilogue = {};  // over "x", a result before it is rounded and stored; of rows whose kernels apply one
+  std::optional<std::string> precision = {};  // "fp32", "fp16" or "bf16"; none: floats are inside as they are described
+  bool descriptors_volatile = false;          // bindings may change between the recording of a list and its execution
+  std::optional<Expression> epilogue = {};    // over "x", a result before it is rounded and stored; of rows whose kernels apply one
 };
 
-// From names of execution flags: ALLOW_HALF_PRECISION_COMPUTATION makes fp16 of fp32; DISABLE_META_COMMANDS changes nothing, as there are
-// no kernels of vendors; DESCRIPTORS_VOLATILE. Throws UnsupportedError for another name or precision.
-ExecutionOptions execution_options(std::string_view precision, const std::vector<std::string>& flags);
+// From "fp32", "fp16" or "bf16" and names of execution flags: ALLOW_HALF_PRECISION_COMPUTATION makes fp16 of fp32 and of no precision;
+// DISABLE_META_COMMANDS changes nothing, as there are no kernels of vendors; DESCRIPTORS_VOLATILE. Throws UnsupportedError for another
+// name or precision.
+ExecutionOptions execution_options(const std::optional<std::string>& precision, const std::vector<std::string>& flags);
 
 // One operator described by its ONNX name, tensors and attributes; no GPU state.
 class Operator {
@@ -156,7 +157,7 @@ class Operator {
            const Attributes& attributes, std::vector<std::optional<HostTensor>> constants = {});
   // An elementwise operator of its own: the expression over "in0", "in1", .., at most kMostMapOperands of them.
   Operator(Expression expression, const std::vector<TensorDesc>& inputs, const TensorDesc& output);
-  // Descriptions alone fix the bytes that are bound.
+  // Descriptions alone fix the bytes that are bound: a precision changes arithmetic, and what temporary and persistent resources hold.
   std::shared_ptr<CompiledOperator> compile(std::shared_ptr<Context> context, const ExecutionOptions& options = {}) const;
   const OperatorRow& row() const { return *row_; }
   const std::vector<std::optional<TensorDesc>>& inputs() const { return inputs_; }  // that are bound

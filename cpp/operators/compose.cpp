@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "operators/layout.h"
+#include "operators/precision.h"
 #include "operators/strided.h"
 
 namespace pumice {
@@ -174,6 +175,36 @@ void lower_strided(LowerContext& node) {
   adopt(node, part, inputs, outputs);
   for (size_t j = 0; j < outputs.size(); ++j)
     if (outputs[j].place != Place::output) finish_output(node, j, outputs[j]);
+}
+
+void lower_inside(LowerContext& node, DType inside) {
+  LowerContext part = node;
+  part.float_dtype = inside;
+  Composition composition(node);
+  std::vector<Operand> inputs, outputs;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    inputs.push_back(node.in(i));
+    const bool is_read = node.has_input(i) && !node.host(i) && !(i < node.constant_packed.size() && node.constant_packed[i]);
+    if (!is_read || !is_working_float(node.input(i).dtype) || node.input(i).dtype == inside) continue;
+    const Piece converted = composition.scratch(inside, node.input(i).shape);
+    composition.map("a0", {{node.input(i), node.in(i)}}, converted);
+    inputs[i] = converted.operand;
+    part.inputs[i] = converted.desc;
+    if (i < part.input_phases.size()) part.input_phases[i] = 0;
+  }
+  const DType made = float_made_of(*node.row, inside);
+  for (size_t j = 0; j < node.outputs.size(); ++j) {
+    outputs.push_back(node.out(j));
+    if (!node.has_output(j) || !is_working_float(node.output(j).dtype) || node.output(j).dtype == made) continue;
+    const Piece converted = composition.scratch(made, node.output(j).shape);
+    outputs[j] = converted.operand;
+    part.outputs[j] = converted.desc;
+  }
+  lower_strided(part);
+  adopt(node, part, inputs, outputs);
+  node.epilogue_read = part.epilogue_read;
+  for (size_t j = 0; j < outputs.size(); ++j)
+    if (outputs[j].place != Place::output) composition.map("a0", {{*part.outputs[j], outputs[j]}}, {node.output(j), node.out(j)});
 }
 
 }  // namespace pumice

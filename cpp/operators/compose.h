@@ -39,6 +39,10 @@ class Composition {
 // output; where the row's own result is of another shape, the expression becomes a map over both.
 void lower_residual(LowerContext& node);
 
+// Lowers the node with its floats of 16 and 32 bits kept as `inside`: inputs that are described otherwise are converted to scratch memory
+// first, outputs last.
+void lower_inside(LowerContext& node, DType inside);
+
 // Lowers the node by its row. Strided tensors that the row's kernels do not take are copied before and after.
 void lower_strided(LowerContext& node);
 

@@ -110,11 +110,11 @@ Transform dft_of(std::string_view node, const Attributes& attributes, const Shap
 Transform stft_of(std::string_view node, const Attributes& attributes, const Shape& x, const Shape* window,
                   const TransformNumbers& numbers) {
   const auto fail = [&](const std::string& message) { throw GraphError(std::string(node), message); };
-  if (x[2] != 1 && x[2] != 2) fail("1 or 2 components in the last axis expected; given " + to_string(x));
+  if (x.size() == 3 && x[2] != 1 && x[2] != 2) fail("1 or 2 components in the last axis expected; given " + to_string(x));
   if (window && window->size() != 1) fail("a window of shape " + to_string(*window));
   const bool onesided = attributes.integer("onesided") != 0;
   Transform t;
-  t.components = x[2];
+  t.components = x.size() == 3 ? x[2] : 1;  // exporters leave the axis of real numbers out
   t.length = numbers.length ? *numbers.length : window ? (*window)[0] : x[1];
   if (window && (*window)[0] != t.length) fail("a window of " + to_string(*window) + " for frames of " + std::to_string(t.length));
   if (t.length < 1 || t.length > x[1] || *numbers.step < 1)

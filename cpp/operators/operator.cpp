@@ -6,6 +6,7 @@
 #include "core/rounding.h"
 #include "operators/compiled_operator.h"
 #include "operators/compose.h"
+#include "operators/families.h"
 #include "operators/map_expression.h"
 
 namespace pumice {
@@ -25,20 +26,20 @@ DType float_dtype_of(const std::vector<std::optional<TensorDesc>>& outputs, cons
 // Turns the operands of one node into places of its plan.
 class OperatorPlanner {
  public:
-  OperatorPlanner(const Operator& op, const Attributes& attributes, std::shared_ptr<Context> context,
-                  const std::optional<Expression>& epilogue)
+  OperatorPlanner(const Operator& op, const Attributes& attributes, std::shared_ptr<Context> context, const ExecutionOptions& options)
       : op_(op) {
+    if (options.precision) inside_ = dtype_of_precision(*options.precision);
     library_ = context->attachment<KernelLibrary>();
     node_.context = std::move(context);
     node_.library = library_.get();
     node_.attributes = &attributes;
     node_.node = op.row().name;
     node_.row = &op.row();
-    node_.float_dtype = float_dtype_of(op.outputs(), op.inputs());
-    for (const TensorDesc* operand : op.operands()) node_.inputs.push_back(operand ? std::optional(*operand) : std::nullopt);
+    node_.float_dtype = inside_.value_or(float_dtype_of(op.outputs(), op.inputs()));
+    for (const TensorDesc* operand : op.operands()) node_.inputs.push_back(operand ? std::optional(held_as(*operand)) : std::nullopt);
     node_.outputs = op.outputs();
     node_.expression = op.expression();
-    if (epilogue) node_.epilogue_text = epilogue->glsl({{"x", ExprType::f32}});
+    if (options.epilogue) node_.epilogue_text = options.epilogue->glsl({{"x", ExprType::f32}});
     node_.hosts = op.constants();
     node_.constant_packed.resize(op.inputs().size());
     persistent_.resize(op.inputs().size());
@@ -51,7 +52,7 @@ class OperatorPlanner {
     for (size_t i = 0; i < op_.outputs().size(); ++i) plan.outputs.push_back({role_name(op_.row().schema.outputs, i), op_.outputs()[i]});
     plan.initialization = initialization();
     const bool has_epilogue = node_.epilogue_text != "x";
-    lower_strided(node_);
+    inside_ ? lower_inside(node_, *inside_) : lower_strided(node_);
     if (has_epilogue && !node_.epilogue_read && !node_.steps.empty()) throw UnsupportedError("operator " + plan.name + " with an epilogue");
     for (const uint64_t bytes : node_.temporaries) {
       temporaries_.push_back(plan.temporary_bytes);
@@ -74,29 +75,83 @@ class OperatorPlanner {
     bool owned = false;
   };
 
+  // An owned tensor as the persistent resource holds it where its row packs nothing; any other as it is described.
+  TensorDesc held_as(const TensorDesc& desc) const {
+    const bool converted = desc.owned && inside_ && is_working_float(desc.dtype) && desc.dtype != *inside_;
+    return converted ? TensorDesc(*inside_, desc.shape, {}, true) : desc;
+  }
+
   std::shared_ptr<const InitializationPlan> initialization() {
     auto plan = std::make_shared<InitializationPlan>();
     PackContext pack;
     static_cast<NodeContext&>(pack) = node_;
     pack.inputs = node_.inputs;
+    for (size_t i = 0; i < op_.inputs().size(); ++i)
+      if (op_.inputs()[i] && op_.inputs()[i]->owned && op_.inputs()[i]->dtype == DType::float32 && op_.inputs()[i]->is_packed())
+        pack.inputs[i] = op_.inputs()[i];  // packing kernels read float32 whatever they make
     for (size_t i = 0; i < op_.inputs().size(); ++i) {
       if (!op_.inputs()[i] || !op_.inputs()[i]->owned) continue;
       PackedWeight weight;
       node_.constant_packed[i] = op_.row().pack && op_.row().pack(pack, i, weight);
-      const uint64_t bytes = round_up(node_.constant_packed[i] ? weight.desc.bytes() : op_.inputs()[i]->bytes(), kGrain);
+      const TensorDesc &given = *op_.inputs()[i], &held = *node_.inputs[i];
+      const uint64_t bytes = round_up(node_.constant_packed[i] ? weight.desc.bytes() : held.bytes(), kGrain);
       persistent_[i] = {plan->persistent_bytes, bytes, true};
       plan->persistent_bytes += round_up(bytes, kAlignment);
-      const Operand source{Place::input, static_cast<uint32_t>(i), 0}, target{Place::persistent, static_cast<uint32_t>(i), 0};
-      if (!node_.constant_packed[i]) {
-        append_word_copies(node_.context, {Place::input, static_cast<uint32_t>(i), 0, bytes},
-                           {Place::persistent, 0, persistent_[i].offset, bytes}, op_.inputs()[i]->bytes(), op_.row().name, plan->steps);
-        continue;
-      }
-      std::vector<Step> steps;
-      weight.steps(steps, source, target);
-      for (auto& step : steps) plan->steps.push_back(planned(std::move(step), false));
+      const PlannedOperand source{Place::input, static_cast<uint32_t>(i), 0, round_up(given.bytes(), kGrain),
+                                  static_cast<uint32_t>(bits(given.dtype))};
+      const PlannedOperand target{Place::persistent, 0, persistent_[i].offset, bytes, static_cast<uint32_t>(bits(held.dtype))};
+      if (!node_.constant_packed[i] && given.dtype == held.dtype)
+        append_word_copies(node_.context, source, target, given.bytes(), op_.row().name, plan->steps);
+      else if (!node_.constant_packed[i])
+        append_conversion(given, source, held, target, *plan);
+      else
+        append_packing(weight, i, pack.inputs[i]->dtype == given.dtype ? source : converted_source(given, source, held, *plan), *plan);
     }
     return plan;
+  }
+
+  void append_packing(const PackedWeight& weight, size_t i, const PlannedOperand& source, InitializationPlan& plan) const {
+    const auto index = static_cast<uint32_t>(i);
+    std::vector<Step> steps;
+    weight.steps(steps, {Place::input, index, 0}, {Place::persistent, index, 0});
+    for (Step& step : steps) {
+      std::vector<bool> reads;
+      for (const Operand& operand : step.operands) reads.push_back(operand.place == Place::input);
+      PlannedStep& made = plan.steps.emplace_back(planned(std::move(step), false));
+      for (size_t k = 0; k < reads.size(); ++k)
+        if (reads[k]) made.operands[k] = shifted(source, made.operands[k].byte_offset);
+    }
+  }
+
+  static PlannedOperand shifted(PlannedOperand operand, uint64_t bytes) {
+    operand.byte_offset += bytes;
+    operand.bytes -= bytes;
+    return operand;
+  }
+
+  // A weight in the initialisation's temporary resource, converted to what it is held as.
+  PlannedOperand converted_source(const TensorDesc& given, const PlannedOperand& source, const TensorDesc& held,
+                                  InitializationPlan& plan) const {
+    const PlannedOperand target{Place::temporary, 0, plan.temporary_bytes, round_up(held.bytes(), kGrain),
+                                static_cast<uint32_t>(bits(held.dtype))};
+    plan.temporary_bytes += round_up(target.bytes, kAlignment);
+    append_conversion(given, source, held, target, plan);
+    return target;
+  }
+
+  void append_conversion(const TensorDesc& given, const PlannedOperand& source, const TensorDesc& held, const PlannedOperand& target,
+                         InitializationPlan& plan) const {
+    LowerContext cast;
+    static_cast<NodeContext&>(cast) = node_;
+    cast.row = find_operator("Cast");
+    cast.inputs = {given}, cast.outputs = {held};
+    lower_cast(cast);
+    for (Step& step : cast.steps) {
+      PlannedStep& made = plan.steps.emplace_back(std::move(step.kernel), std::vector<PlannedOperand>(), std::move(step.push), step.groups,
+                                                  std::string(op_.row().name));
+      for (const Operand& operand : step.operands)
+        made.operands.push_back(shifted(operand.place == Place::input ? source : target, operand.byte_offset));
+    }
   }
 
   // `execution`: owned inputs have become persistent.
@@ -111,21 +166,22 @@ class OperatorPlanner {
     const auto rest = [&](uint64_t bytes) { return bytes > operand.byte_offset ? bytes - operand.byte_offset : 0; };
     PlannedOperand result{operand.place, operand.index, operand.byte_offset, 0,
                           binding.element_bytes * 8 / std::max(binding.components, 1u)};
-    const auto described = [&](const TensorDesc& desc) {
+    const auto lies_as = [&](const TensorDesc& desc) {
       result.bytes = rest(round_up(desc.bytes(), kGrain));
       result.element_bits = static_cast<uint32_t>(bits(desc.dtype));
     };
-    if (operand.place == Place::output) described(*op_.outputs()[operand.index]);
+    if (operand.place == Place::output) lies_as(*op_.outputs()[operand.index]);
     if (operand.place == Place::temporary)
       result = {operand.place, 0, temporaries_[operand.index] + operand.byte_offset,
                 rest(round_up(node_.temporaries[operand.index], kGrain)), result.element_bits};
     if (operand.place == Place::host)
       result = {operand.place, 0, blocks_[operand.index], round_up(node_.host_blocks[operand.index].size(), kGrain), 32};
-    if (operand.place == Place::input) described(bound_input(operand.index));
+    if (operand.place == Place::input) lies_as(bound_input(operand.index));
     const bool persistent =
         operand.place == Place::persistent || (operand.place == Place::input && execution && persistent_[operand.index].owned);
     if (persistent) {
       const Persistent& held = persistent_[operand.index];
+      if (operand.place == Place::input) result.element_bits = static_cast<uint32_t>(bits(node_.inputs[operand.index]->dtype));
       result = {Place::persistent, 0, held.offset + operand.byte_offset, rest(held.bytes), result.element_bits};
     }
     return result;
@@ -138,6 +194,7 @@ class OperatorPlanner {
   }
 
   const Operator& op_;
+  std::optional<DType> inside_;  // none: floats are as they are described
   std::shared_ptr<KernelLibrary> library_;
   LowerContext node_;
   std::vector<Persistent> persistent_;  // by input
@@ -225,12 +282,12 @@ void Operator::check_outputs() const {
   }
 }
 
-ExecutionOptions execution_options(std::string_view precision, const std::vector<std::string>& flags) {
-  dtype_of_precision(precision);
-  ExecutionOptions options{std::string(precision)};
+ExecutionOptions execution_options(const std::optional<std::string>& precision, const std::vector<std::string>& flags) {
+  if (precision) (void)dtype_of_precision(*precision);
+  ExecutionOptions options{precision};
   for (const std::string& flag : flags) {
     if (flag == "ALLOW_HALF_PRECISION_COMPUTATION")
-      options.precision = options.precision == "fp32" ? "fp16" : options.precision;
+      options.precision = options.precision.value_or("fp32") == "fp32" ? "fp16" : options.precision;
     else if (flag == "DESCRIPTORS_VOLATILE")
       options.descriptors_volatile = true;
     else if (flag != "DISABLE_META_COMMANDS")
@@ -241,8 +298,7 @@ ExecutionOptions execution_options(std::string_view precision, const std::vector
 }
 
 std::shared_ptr<CompiledOperator> Operator::compile(std::shared_ptr<Context> context, const ExecutionOptions& options) const {
-  dtype_of_precision(options.precision);
-  Plan plan = OperatorPlanner(*this, attributes_, context, options.epilogue).plan();
+  Plan plan = OperatorPlanner(*this, attributes_, context, options).plan();
   plan.descriptors_volatile = options.descriptors_volatile;
   return std::make_shared<CompiledOperator>(std::move(context), std::move(plan));
 }

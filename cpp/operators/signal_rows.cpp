@@ -66,7 +66,7 @@ Rows signal_rows() {
            {{value("x", kFloats, 'T'), value("step", kIndices), optional_value("window", kFloats, 'T'), optional_value("length", kIndices)},
             {y},
             {integer("onesided", 1)},
-            3,
+            2,
             3},
            shape_of_stft,
            lower_stft,

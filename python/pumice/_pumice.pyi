@@ -1186,9 +1186,10 @@ class Operator:
         shapes, counts) is given by its values: an array, or a number or list of numbers, which are int64 or float32. Nothing is bound to
         its slot. Raises UnsupportedError, GraphError; BindingError (K5) for an array of a dtype that no tensor has.
         """
-    def compile(self, context: Context, precision: str = 'fp32', flags: collections.abc.Sequence[str] = []) -> CompiledOperator:
+    def compile(self, context: Context, precision: str | None = None, flags: collections.abc.Sequence[str] = []) -> CompiledOperator:
         """
-        flags: names of execution flags. DESCRIPTORS_VOLATILE: bindings may change after a dispatch until the list is executed, which then costs a recording. ALLOW_HALF_PRECISION_COMPUTATION: precision fp16 instead of fp32. DISABLE_META_COMMANDS: nothing, as no kernel is a vendor's. Raises UnsupportedError.
+        precision: what floats of 16 and 32 bits are inside, "fp32", "fp16" or "bf16", summed in float32: bound tensors are as they are described, and are converted as they are read and written; owned ones are converted once, by the initializer. None: as they are described.
+        flags: names of execution flags. DESCRIPTORS_VOLATILE: bindings may change after a dispatch until the list is executed, which then costs a recording. ALLOW_HALF_PRECISION_COMPUTATION: precision fp16 instead of fp32 or None. DISABLE_META_COMMANDS: nothing, as no kernel is a vendor's. Raises UnsupportedError.
         """
     @property
     def name(self) -> str:
@@ -1855,7 +1856,9 @@ def graph_rules() -> dict[str, str]:
     The rules of IF and WHILE and what each says, by id: what GraphError.rule names.
     """
 def has_operator(name: str, domain: str = '') -> bool:
-    ...
+    """
+    Whether the table has an operator of this name in this domain, by default ONNX's own.
+    """
 def included_files(source: str, name: str, includes: collections.abc.Mapping[str, str], include_dirs: collections.abc.Sequence[str]) -> list[str]:
     """
     Paths of the files that a shader in the file `name` includes, also under conditions, and of those that were looked for in vain.

@@ -11,7 +11,7 @@ from .errors import graph_error
 from .recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Recipe, integers
 
 if TYPE_CHECKING:
-    from .opset import Nodes, Scope
+    from .node_forms import Nodes, Scope
 
 
 class _Image:

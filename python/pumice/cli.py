@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from .errors import InputError
 
 if TYPE_CHECKING:
     from .model import Model
+    from .model_inputs import Generated
 
 _FAILED = 1
 _WRONG_USE = 2
@@ -145,12 +147,35 @@ def _load(arguments: argparse.Namespace) -> Model:
     return load(arguments.model, context, arguments.precision, progress=not arguments.json, seed=arguments.seed)
 
 
-def _inputs(model: Model, arguments: argparse.Namespace) -> tuple[Array, ...]:
-    from .model_inputs import from_files, generated
+def _inputs(model: Model, arguments: argparse.Namespace) -> tuple[tuple[Array, ...], Generated]:
+    """The arrays in graph order, and what of them was made up."""
+    from .model_inputs import Generated, from_files, generated
 
-    files = arguments.input
-    arrays = from_files(model, files, image_options(arguments)) if files else generated(model, dict(arguments.dim))
-    return tuple(arrays[value.name] for value in model.inputs)
+    if arguments.input:
+        if arguments.dim:
+            raise InputError(
+                "--dim is of inputs that are generated, and --input gives them: one of the two is expected"
+            )
+        made = Generated(from_files(model, arguments.input, image_options(arguments)), {})
+    elif given := image_options(arguments):
+        raise InputError(f"options of pictures ({', '.join(given)}), but no input is given (--input NAME=FILE)")
+    else:
+        names = [name for name, _ in arguments.dim]
+        if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+            raise InputError(f"dimension '{twice[0]}' is given twice")
+        made = generated(model, dict(arguments.dim))
+    return tuple(made.arrays[value.name] for value in model.inputs), made
+
+
+@contextlib.contextmanager
+def _telling(made: Generated) -> Iterator[None]:
+    """An error says as well which sizes nobody has given."""
+    try:
+        yield
+    except Error as error:
+        if not made.note:
+            raise
+        raise InputError(f"{error}\n{made.note}") from error
 
 
 def _described(arrays: Sequence[Array], model: Model) -> str:
@@ -178,7 +203,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise InputError("run: give the model's inputs: --input NAME=FILE")
     labels = _labels(arguments.labels)
     model = _load(arguments)
-    results = model(*_inputs(model, arguments))
+    results = model(*_inputs(model, arguments)[0])
     arrays = [results] if len(model.outputs) == 1 else list(results)
     outputs = _named(model, arrays)
     files = _written(outputs, arguments.output) if arguments.output else {}
@@ -257,17 +282,20 @@ def _bench(arguments: argparse.Namespace) -> int:
     if arguments.device:
         os.environ["PUMICE_DEVICE"] = arguments.device  # for the processes of --cold as well
     with _load(arguments) as model:
-        arrays = _inputs(model, arguments)
-        with Progress("runs", not arguments.json) as progress:
+        arrays, made = _inputs(model, arguments)
+        with _telling(made), Progress("runs", not arguments.json) as progress:
             timing = measure(model, arrays, arguments.runs, progress)
         fresh = first_results(arguments.model, arguments.precision, arrays) if arguments.cold else ()
         if arguments.json:
-            record = {**_model_record(model), "inputs": _described(arrays, model), "milliseconds": timing._asdict()}
+            record = {**_model_record(model), "inputs": _described(arrays, model), "made_up": made.made_up}
+            record["milliseconds"] = timing._asdict()
             if fresh:
                 record["first_result"] = {name: r._asdict() for name, r in zip(("cold", "warm"), fresh, strict=True)}
             print(json.dumps(record, indent=2))
             return 0
         print(_device_line(model))
+        if made.note:
+            print(made.note)
         print(f"{model.name}, {model.precision}, {_described(arrays, model)}; milliseconds:")
         print(f"  first call {timing.cold:.3f}")
         print(f"  {timing.runs} calls: min {timing.min:.3f}, median {timing.median:.3f}, p99 {timing.p99:.3f}")
@@ -286,15 +314,17 @@ def _validate(arguments: argparse.Namespace) -> int:
     from .validation import validate
 
     with _load(arguments) as model:
-        arrays = _inputs(model, arguments)
-        with Progress("nodes", not arguments.json) as progress:
+        arrays, made = _inputs(model, arguments)
+        with _telling(made), Progress("nodes", not arguments.json) as progress:
             report = validate(model, [arrays], progress=progress)
         if arguments.json:
-            print(json.dumps({**_model_record(model), **report.as_dict()}, indent=2))
+            print(json.dumps({**_model_record(model), "made_up": made.made_up, **report.as_dict()}, indent=2))
         else:
             from rich.console import Console
 
             print(_device_line(model))
+            if made.note:
+                print(made.note)
             console = Console(width=None if sys.stdout.isatty() else 160)
             console.print(report.table(), markup=False)
             if not report.ok:

@@ -79,7 +79,8 @@ def add_generator_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_dimension,
         metavar="NAME=SIZE",
-        help="a symbolic dimension of generated inputs (default: 1 for the first axis, 224 for others)",
+        help="a dimension of generated inputs by its name, or as 'x[1]' by input and axis (default: 1 for the first axis, "
+        "224 for others)",
     )
 
 

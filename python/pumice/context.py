@@ -13,6 +13,7 @@ import numpy.typing as npt
 from . import _pumice
 from ._pumice import Context, Image, Tensor, UnsupportedError
 from .errors import binding_error
+from .host_arrays import as_array
 from .log import forward_log
 
 Number = float | np.number[Any] | np.bool_
@@ -59,9 +60,21 @@ def made_default_context() -> Context | None:
     return _default.made()
 
 
+def checked_context(given: Any) -> Context | None:
+    """The same. Raises BindingError (K5) for what is neither a Context nor None, and says how a device is named."""
+    if given is None or isinstance(given, Context):
+        return given
+    hint = f"pumice.Context({given!r}) opens a device by its name" if isinstance(given, str | int) else ""
+    raise binding_error("K5", "context", "a Context", type(given).__name__, hint, kind="argument")
+
+
+def _context_of(given: Context | None) -> Context:
+    return checked_context(given) or default_context()
+
+
 def empty(shape: int | Sequence[int], dtype: npt.DTypeLike, context: Context | None = None) -> Tensor:
     """A tensor of undefined content."""
-    return _pumice.empty(shape, dtype, context or default_context())
+    return _pumice.empty(shape, dtype, _context_of(context))
 
 
 def full(
@@ -88,7 +101,7 @@ def tensor(array: npt.ArrayLike, context: Context | None = None) -> Tensor:
 
     Raises BindingError (K5) for dtypes that no tensor has (object, structures, text, complex) and for masked arrays.
     """
-    return _pumice.tensor(np.asanyarray(array), context or default_context())
+    return _pumice.tensor(np.asanyarray(array), _context_of(context))
 
 
 def asarray(
@@ -123,7 +136,7 @@ def from_host(array: npt.NDArray[Any], context: Context | None = None) -> Tensor
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_host: expected a NumPy array, given {type(array).__name__}")
-    return _pumice.from_host(array, context or default_context())
+    return _pumice.from_host(array, _context_of(context))
 
 
 def from_dlpack(array: Any, context: Context | None = None, *, copy: bool | None = None) -> Tensor:
@@ -131,7 +144,7 @@ def from_dlpack(array: Any, context: Context | None = None, *, copy: bool | None
 
     Raises UnsupportedError for arrays of other devices and dtypes that no tensor has.
     """
-    return _pumice.from_dlpack(array, context or default_context(), copy)
+    return _pumice.from_dlpack(array, _context_of(context), copy)
 
 
 def image(
@@ -149,12 +162,7 @@ def image(
     Raises BindingError for elements that the format does not hold exactly, UnsupportedError for a shape or format that the
     device does not take.
     """
-    try:
-        given = np.asarray(array)
-    except ValueError as error:  # ragged lists
-        raise binding_error("K5", "array", "an array", type(array).__name__, str(error), kind="argument") from None
-    made = Image(
-        context or default_context(), format, given.shape, filter=filter, address=address, normalized=normalized
-    )
+    given = as_array(array, "array", "an array of numbers", "argument")
+    made = Image(_context_of(context), format, given.shape, filter=filter, address=address, normalized=normalized)
     made.upload(given)
     return made

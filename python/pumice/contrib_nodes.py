@@ -6,7 +6,7 @@ import numpy as np
 
 from .contrib_quantized import QUANTIZED_NODES
 from .contrib_writer import Writer
-from .opset import Nodes, Scope, Upgrade, input_of, like_input
+from .node_forms import Nodes, Scope, Upgrade, input_of, like_input
 from .recipe import Attribute, NodeRecipe, NotExpressible, number, without_trailing_gaps
 
 DOMAIN = "com.microsoft"

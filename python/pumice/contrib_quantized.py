@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .contrib_writer import Writer
-from .opset import Nodes, Scope, Upgrade, input_of
+from .node_forms import Nodes, Scope, Upgrade, input_of
 from .recipe import Attribute, NodeRecipe, NotExpressible, number, without_trailing_gaps
 
 FLOAT = 1  # TensorProto.DataType

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .opset import Nodes, Scope, input_of
+from .node_forms import Nodes, Scope, input_of
 from .recipe import Attribute, NodeRecipe, NotExpressible, without_trailing_gaps
 
 

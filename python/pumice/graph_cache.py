@@ -105,6 +105,7 @@ class _Encoder:
             "plain": recipe.plain,
             "files": self.files,
             "metadata": dict(recipe.metadata),
+            "warnings": recipe.warnings,
         }
         if len(self.inline) > _MOST_INLINE_BYTES:
             return None
@@ -172,6 +173,7 @@ class _Decoder:
             strings=self.structure["strings"],
             string_values=self.structure["string_values"],
             plain=self.structure["plain"],
+            warnings=self.structure["warnings"],
             defaults={constant.name: constant for constant in defaults},
         )
 

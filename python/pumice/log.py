@@ -3,3 +3,10 @@
 from __future__ import annotations
 
 from ._pumice import forward_log as forward_log
+
+
+def log_warning(text: str) -> None:
+    """To the logger "pumice", at the level of warnings."""
+    import logging
+
+    logging.getLogger("pumice").warning("%s", text)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from ._pumice import Context, DeviceInfo, StateError, UploadMemory
-from .context import default_context, made_default_context
-from .element_types import Array, array_of, numpy_dtype
+from .context import checked_context, default_context, made_default_context
+from .declarations import Declarations
+from .element_types import PRECISIONS, Array, array_of, numpy_dtype
 from .errors import binding_error
 from .graph_cache import graph_of, load_recipe
-from .log import forward_log
+from .host_arrays import as_array
+from .log import forward_log, log_warning
 from .model_file import Folder, Source, bytes_of, reread
 from .model_report import ModelReport
-from .model_values import ModelValue, Packing, sizes_text
+from .model_values import ModelValue, Packing, fits, rearrangement, sizes_text
 from .progress import Progress
 from .string_table import CallStrings, StringTable
 
@@ -120,6 +122,31 @@ def _declared(output: ModelValue, declared: InputRecipe | None) -> ModelValue:
     return output._replace(shape=shape)
 
 
+def _checked_precision(given: Any) -> str:
+    """A text as it is: the engine knows which there are. Raises BindingError (K5) for anything else."""
+    if isinstance(given, str):
+        return given
+    known = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+    try:
+        meant = known.get(str(np.dtype(given)), "")
+    except TypeError:
+        meant = ""
+    expected = " or ".join(f"'{name}'" for name in PRECISIONS)
+    hint = f"its name here is '{meant}'" if meant else ""
+    raise binding_error("K5", "precision", expected, repr(given), hint, kind="argument")
+
+
+def _refuse_unknown(given: Mapping[str, Any]) -> None:
+    """Of arguments by name that loading does not have. Raises BindingError (K4)."""
+    for name, value in given.items():
+        hint = ""
+        if name in ("device", "devices", "provider", "providers"):
+            shown = value if isinstance(value, str) else "discrete"
+            hint = f"a device is named by a context: context=pumice.Context('{shown}'); pumice.devices() lists them"
+        known = "context, precision, folder, progress, seed, fuse and overridable"
+        raise binding_error("K4", name, f"one of {known}", f"'{name}'", hint, kind="argument")
+
+
 def _listed(value: Any, kind: str) -> bool | list[str]:
     """Of an argument that is True or False, or the names of some. Raises BindingError."""
     if isinstance(value, bool):
@@ -144,8 +171,10 @@ class Model:
     overridable: names of initializers that the file lists among its inputs too, or True for all of them: a call may then give them,
     by name, and uses the initializer where it does not. They stand in Model.overridable. Such a value is read at each call, so that
     nothing that depends on it is computed beforehand; without this all initializers are constants.
+    A name that the file gives to sizes of several inputs says that they are equal, and a call with others is refused (K10). Names by
+    which converters say that a size is unknown, such as "?", "unk" and "None", say nothing.
     Raises UnsupportedError with every unsupported node, operator and element type; GraphError where it is not a valid model;
-    BindingError for an initializer that is no input; FileNotFoundError.
+    BindingError for an argument that there is not or of another type, and for an initializer that is no input; FileNotFoundError.
     """
 
     def __init__(
@@ -159,7 +188,10 @@ class Model:
         seed: int | None = None,
         fuse: bool | Collection[str] = True,
         overridable: Overridable = False,
+        **unknown: NoReturn,
     ) -> None:
+        _refuse_unknown(unknown)
+        context, precision = checked_context(context), _checked_precision(precision)
         source = reread(source)
         fuse, overridable = _listed(fuse, "fuse"), _listed(overridable, "overridable")
         with Progress("nodes", progress) as bar:
@@ -175,6 +207,7 @@ class Model:
                 context, precision, fuse=fuse, progress=bar.phase if bar.shown else None, memory=memory
             )
         self.source, self.folder = source, folder
+        self._fuse, self._seed = fuse, seed
         self.name = recipe.name
         self.metadata = dict(recipe.metadata)  # the file's metadata_props
         self.precision = precision
@@ -184,6 +217,8 @@ class Model:
         self._tensors = [self._value(value) for value in program.inputs]  # that the program takes
         declared = {value.name: value for value in recipe.outputs}
         results = [_declared(self._value(value), declared.get(value.name)) for value in program.outputs]
+        self.warnings = list(recipe.warnings)  # what the file says that is not as it says; also logged, and in report()
+        self._declarations = Declarations(recipe.outputs, self.warn)
         packing = Packing(
             [one.name for one in recipe.inputs],
             self._tensors,
@@ -206,7 +241,11 @@ class Model:
         self._single = len(self.outputs) == 1
         self._outputs = Outputs.named(tuple(value.name for value in self.outputs))
         self._checked: set[tuple[Any, ...]] = set()
+        self._is_new = False  # arguments of this signature have not been seen before
         forward_log()
+        for warning in recipe.warnings:
+            log_warning(f"model '{self.name}': {warning}")
+        self._declarations.check(self.outputs)
 
     @staticmethod
     def _value(value: Any) -> ModelValue:
@@ -226,6 +265,9 @@ class Model:
             forward_log()
             return self._results(results, strings)
         results = self._call(self._arguments(arrays, by_name), None, loop_timeout)
+        if self._is_new:
+            self._is_new = False
+            self._declarations.check_shapes(self.outputs, results)
         forward_log()
         return results[0] if self._single else self._outputs(results)
 
@@ -269,6 +311,7 @@ class Model:
         signature = tuple([(array.shape, array.dtype) for array in given])
         if signature not in self._checked:
             self._check(given)
+            self._is_new = True
             if len(self._checked) >= _MOST_SIGNATURES:
                 self._checked.clear()
             self._checked.add(signature)
@@ -304,13 +347,7 @@ class Model:
 
     def _array(self, value: Any, index: int) -> Array:
         expected = self._tensors[index]
-        try:
-            array = np.asarray(value)
-        except (TypeError, ValueError) as error:
-            raise binding_error("K5", expected.name, str(expected.dtype), f"{type(value).__name__}: {error}") from None
-        if array.dtype == object:
-            raise binding_error("K5", expected.name, f"an array of {expected.dtype}", type(value).__name__)
-        return array
+        return as_array(value, expected.name, f"an array of {expected.dtype}")
 
     def _check(self, arrays: tuple[Array, ...]) -> None:
         sizes: dict[str, tuple[int, str]] = {}
@@ -324,11 +361,9 @@ class Model:
     def _check_shape(self, shape: tuple[int, ...], expected: ModelValue, sizes: dict[str, tuple[int, str]]) -> None:
         """`sizes`: what the symbolic names have come to mean in the inputs before, and in which."""
         wanted = expected.shape or ()
-        fits = len(shape) == len(wanted)
-        for given, size in zip(shape, wanted, strict=False):
-            fits &= not isinstance(size, int) or size == given
-        if not fits:
-            raise binding_error("K10", expected.name, f"shape {sizes_text(wanted)}", f"shape {sizes_text(shape)}")
+        if not fits(shape, wanted):
+            hint = rearrangement(expected.name, shape, wanted)
+            raise binding_error("K10", expected.name, f"shape {sizes_text(wanted)}", f"shape {sizes_text(shape)}", hint)
         for given, size in zip(shape, wanted, strict=True):
             if not isinstance(size, str):
                 continue
@@ -368,7 +403,27 @@ class Model:
         """For every node which kernel and precision run it, and why; and how many nodes there are before and after fusion."""
         info = self.context.info
         device = f"{info.name} ({info.kind}), {self.context.choice}"
-        return ModelReport(self.program.report(), f"{device}; {self._random}" if self._random else device)
+        where = f"{device}; {self._random}" if self._random else device
+        return ModelReport(self.program.report(), where, self.warnings)
+
+    def warn(self, text: str) -> None:
+        """Keeps a warning, once, and logs it."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+            log_warning(f"model '{self.name}': {text}")
+
+    def loaded_again(self, context: Context | None = None, precision: str | None = None) -> Model:
+        """The same model on another context, by default its own, or at another precision. Raises as loading does."""
+        return Model(
+            self.source,
+            self.context if context is None else context,
+            self.precision if precision is None else precision,
+            folder=self.folder,
+            progress=False,
+            seed=self._seed,
+            fuse=self._fuse,
+            overridable=[value.name for value in self.overridable],
+        )
 
     def __repr__(self) -> str:
         values = f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import stat
+from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias, cast
 
 from ._pumice import MappedFile
@@ -19,14 +20,42 @@ Folder: TypeAlias = "str | os.PathLike[str]"
 Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | ModelProto"
 
 
+_MOST_PIPED = 1 << 31  # bytes of what says no length: protobuf has no longer message
+_CHUNK = 1 << 24
+
+
 def reread(source: Source) -> Source:
-    """What can be read more than once: of a file object, the bytes that it still has. Raises TypeError where they are none."""
-    if not hasattr(source, "read"):
-        return source
-    data = source.read()
-    if not isinstance(data, bytes):
-        raise TypeError(f"a model's file object gives bytes, not {type(data).__name__}: open it with 'rb'")
-    return data
+    """What can be read more than once: of a file object, the bytes that it still has.
+
+    Raises TypeError where they are none, GraphError where they have no end.
+    """
+    return _all_of(cast("BinaryIO", source), "the file object") if hasattr(source, "read") else source
+
+
+def _all_of(file: BinaryIO, what: str) -> bytes:
+    """To the end, where there is one."""
+    if _mode(file, stat.S_ISCHR) or _mode(file, stat.S_ISBLK):
+        raise graph_error("model", "model", f"expected a file, a pipe or bytes, given {what} of a device")
+    chunks: list[bytes] = []
+    length = 0
+    while True:
+        chunk = file.read(_CHUNK)
+        if not isinstance(chunk, bytes):
+            raise TypeError(f"a model's file object gives bytes, not {type(chunk).__name__}: open it with 'rb'")
+        if not chunk:
+            return b"".join(chunks)
+        chunks.append(chunk)
+        length += len(chunk)
+        if length > _MOST_PIPED and not _mode(file, stat.S_ISREG, otherwise=True):
+            raise graph_error("model", "model", f"expected at most {_MOST_PIPED} bytes from {what}, given more")
+
+
+def _mode(file: BinaryIO, is_kind: Callable[[int], bool], otherwise: bool = False) -> bool:
+    """Whether a file of the system is of that kind; `otherwise` of what is none of its files, as bytes in memory."""
+    try:
+        return is_kind(os.fstat(file.fileno()).st_mode)
+    except (OSError, AttributeError):
+        return otherwise
 
 
 def bytes_of(source: Source) -> int:
@@ -40,11 +69,14 @@ def bytes_of(source: Source) -> int:
 
 
 def mapped(path: str | os.PathLike[str]) -> Bytes:
-    """A file's bytes, read as they are needed; a pipe's at once."""
+    """A file's bytes, read as they are needed; a pipe's at once. Raises GraphError for a device, and for a pipe that has no end."""
     with open(path, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return file.read()
-        return MappedFile(file.fileno(), os.fspath(path)).view()
+        mode = os.fstat(file.fileno()).st_mode
+        if stat.S_ISREG(mode):
+            return MappedFile(file.fileno(), os.fspath(path)).view()
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            raise graph_error("model", os.fspath(path), "expected a file or a pipe, given a device")
+        return _all_of(file, f"the pipe '{os.fspath(path)}'")
 
 
 class ModelFile:

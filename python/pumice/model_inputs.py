@@ -8,7 +8,7 @@ import os
 import tokenize
 import zipfile
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,16 +22,44 @@ _SEED = 0
 _MOST_GENERATED = 1 << 30  # elements of an input
 
 
-def generated(model: Model, sizes: Mapping[str, int]) -> dict[str, Array]:
-    """Random inputs, the same ones every time. `sizes`: symbolic dimensions by name. Raises InputError."""
+class Generated(NamedTuple):
+    """Inputs that were made up, and by dimension the sizes that nobody has given."""
+
+    arrays: dict[str, Array]
+    made_up: dict[str, int]
+
+    @property
+    def note(self) -> str:
+        """In words, with how to give one; "" where all sizes are the model's or given."""
+        if not self.made_up:
+            return ""
+        sizes = ", ".join(f"{name} = {size}" for name, size in self.made_up.items())
+        # One that is no batch is the more likely to be wrong.
+        example = next((name for name, size in self.made_up.items() if size != 1), next(iter(self.made_up)))
+        quoted = f"'{example}=16'" if "[" in example else f"{example}=16"
+        return f"sizes made up: {sizes} (--dim {quoted} gives another)"
+
+
+def generated(model: Model, sizes: Mapping[str, int]) -> Generated:
+    """Random inputs, the same ones every time. `sizes`: of dimensions by their names, those without a name by input and axis, as in
+    "x[1]". Raises InputError.
+    """
     _check_tensors(model)
-    known = {size for value in model.inputs for size in value.shape or () if isinstance(size, str)}
+    known = list(dict.fromkeys(name for value in model.inputs for name in _open_sizes(value) if name))
     for name in sizes:
         if name not in known:
-            raise InputError(f"no dimension '{name}'; the inputs have {', '.join(sorted(known)) or 'none with a name'}")
+            raise InputError(f"no dimension '{name}'; the inputs have {', '.join(known) or 'none that is open'}")
     random = np.random.default_rng(_SEED)
     chosen = dict(sizes)  # by name, so that every size of a name is the same
-    return {value.name: _random(value, chosen, random) for value in model.inputs}
+    arrays = {value.name: _random(value, chosen, random) for value in model.inputs}
+    return Generated(arrays, {name: size for name, size in chosen.items() if name not in sizes})
+
+
+def _open_sizes(value: ModelValue) -> list[str]:
+    """By axis the name of a dimension whose size the model leaves open; "" where it has a size."""
+    return [
+        "" if isinstance(size, int) else size or f"{value.name}[{axis}]" for axis, size in enumerate(value.shape or ())
+    ]
 
 
 def _check_tensors(model: Model) -> None:
@@ -46,9 +74,8 @@ def _random(value: ModelValue, chosen: dict[str, int], random: np.random.Generat
     if value.shape is None:
         raise InputError(f"input '{value.name}' is of unknown rank: give it with --input")
     shape = []
-    for axis, size in enumerate(value.shape):
-        unnamed = _GENERATED_SIZE if axis else 1
-        shape.append(size if isinstance(size, int) else chosen.setdefault(size, unnamed) if size else unnamed)
+    for axis, (size, name) in enumerate(zip(value.shape, _open_sizes(value), strict=True)):
+        shape.append(size if isinstance(size, int) else chosen.setdefault(name, _GENERATED_SIZE if axis else 1))
     if any(size > _MOST_GENERATED for size in shape) or math.prod(shape) > _MOST_GENERATED:
         raise InputError(f"input '{value.name}' of shape {shape}: at most {_MOST_GENERATED} elements are generated")
     if value.dtype.kind in "biu":
@@ -57,8 +84,12 @@ def _random(value: ModelValue, chosen: dict[str, int], random: np.random.Generat
 
 
 def from_files(model: Model, given: list[str], image_options: Mapping[str, Any]) -> dict[str, Array]:
-    """Inputs from NAME=FILE, or FILE alone for the only input or an .npz with all of them. Raises InputError, OSError."""
+    """Inputs from NAME=FILE, or FILE alone for the only input or an .npz with all of them. image_options: of pictures, one of which
+    has to be among them. Raises InputError, OSError.
+    """
     _check_tensors(model)
+    if image_options and not any(_is_picture(entry) for entry in given):
+        raise InputError(f"options of pictures ({', '.join(image_options)}), but none of the inputs is one")
     names = [value.name for value in model.inputs]
     arrays: dict[str, Array] = {}
     for entry in given:
@@ -135,6 +166,10 @@ def _read(path: str, value: ModelValue, image_options: Mapping[str, Any]) -> Arr
     from .images import load_image
 
     return load_image(path, dtype=value.dtype, **{**_image_defaults(value), **image_options})
+
+
+def _is_picture(path: str) -> bool:
+    return os.path.splitext(path)[1].lower() not in (".npy", ".npz", ".pb")
 
 
 def _only_array(path: str, name: str) -> Array:

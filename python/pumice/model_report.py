@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 _DROPPED = ("folded", "not needed")
 _WITHOUT_KERNEL = ("view", "host")
@@ -12,12 +13,14 @@ class ModelReport(list[dict[str, str]]):
     """One row a node: node, op, kernel, precision, note, added, fusion. Its text is a table below lines that name the device and count
     nodes.
 
-    Kernels, views and what the host computes are those of the last call; before the first one only what does not depend on shapes is known.
+    warnings: what the file says that is not as it says. Kernels, views and what the host computes are those of the last call; before
+    the first one only what does not depend on shapes is known.
     """
 
-    def __init__(self, rows: list[dict[str, str]], device: str) -> None:
+    def __init__(self, rows: list[dict[str, str]], device: str, warnings: Sequence[str] = ()) -> None:
         super().__init__(rows)
         self.device = device
+        self.warnings = tuple(warnings)
 
     @property
     def before(self) -> int:
@@ -56,12 +59,14 @@ class ModelReport(list[dict[str, str]]):
         cells = [columns, *([str(row.get(column, "")) for column in columns] for row in self)]
         widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
-        return "\n".join([f"on {self.device}", self.summary, *(line.rstrip() for line in lines)])
+        warnings = [f"warning: {warning}" for warning in self.warnings]
+        return "\n".join([f"on {self.device}", self.summary, *warnings, *(line.rstrip() for line in lines)])
 
     def _repr_html_(self) -> str:
         from .html import facts, table
 
         columns = self._columns()
-        return facts("Report", {"device": self.device, "nodes": self.summary}) + table(
-            columns, ([row.get(key, "") for key in columns] for row in self)
-        )
+        shown = {"device": self.device, "nodes": self.summary}
+        if self.warnings:
+            shown["warnings"] = "; ".join(self.warnings)
+        return facts("Report", shown) + table(columns, ([row.get(key, "") for key in columns] for row in self))

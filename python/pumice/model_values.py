@@ -9,13 +9,54 @@ import numpy as np
 
 from .compounds import Kind, packed_arrays, unpacked_arrays
 from .element_types import Array
-from .errors import binding_error
+from .errors import binding_error, unsupported_error
+from .host_arrays import as_array
 from .random_nodes import RANDOM_STATE, RandomState
 from .string_table import CallStrings, StringTable
+
+_MOST_ARRAYS = 1 << 20  # of a sequence that a call gives: each is an object of Python
 
 
 def sizes_text(shape: Sequence[int | str | None]) -> str:
     return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
+
+
+def fits(shape: Sequence[int], wanted: Sequence[int | str | None]) -> bool:
+    """Whether a shape is one of the wanted ones, where sizes without a number may be any."""
+    return len(shape) == len(wanted) and all(
+        not isinstance(size, int) or size == given for given, size in zip(shape, wanted, strict=True)
+    )
+
+
+# What brings an array into another shape: how it is written, of which rank, and the order of its axes after it (None: a new one).
+_REARRANGEMENTS: tuple[tuple[str, tuple[int | None, ...]], ...] = (
+    ("[None]", (None, 0)),
+    ("[None]", (None, 0, 1)),
+    ("[None]", (None, 0, 1, 2)),
+    ("[None]", (None, 0, 1, 2, 3)),
+    (".transpose(0, 3, 1, 2)", (0, 3, 1, 2)),
+    (".transpose(0, 2, 3, 1)", (0, 2, 3, 1)),
+    (".transpose(2, 0, 1)[None]", (None, 2, 0, 1)),
+    (".transpose(1, 2, 0)[None]", (None, 1, 2, 0)),
+    (".transpose(2, 0, 1)", (2, 0, 1)),
+    (".transpose(1, 2, 0)", (1, 2, 0)),
+    ("[0]", (1,)),
+    ("[0]", (1, 2)),
+    ("[0]", (1, 2, 3)),
+)
+
+
+def rearrangement(name: str, shape: Sequence[int], wanted: Sequence[int | str | None]) -> str:
+    """What a caller may have forgotten, as a hint: a batch of one, or that channels come first or last; "" where neither fits."""
+    for text, axes in _REARRANGEMENTS:
+        drops = text == "[0]"
+        rank = len(axes) + 1 if drops else sum(axis is not None for axis in axes)
+        if len(shape) != rank or (drops and shape[0] != 1):
+            continue
+        if fits([1 if axis is None else shape[axis] for axis in axes], wanted):
+            array = name if name.isidentifier() else "array"
+            return f"{array}{text} has such a shape"
+    return ""
 
 
 class ModelValue(NamedTuple):
@@ -93,11 +134,19 @@ class Packing:
         made: list[Any] = []
         for kind, expected in zip(self._results, self.outputs, strict=True):
             has = bool(next(left)[0]) if kind.optional else True
-            value = unpacked_arrays(next(left), next(left), next(left)) if kind.sequence else next(left)
+            value: Any = next(left)
+            if kind.sequence:
+                value = _unpacked(expected.name, value, next(left), next(left))
             if expected.name in self._places:
                 value = strings.decoded(value)
             made.append(value if has else None)
         return tuple(made)
+
+
+def _unpacked(name: str, data: Array, dims: Array, rows: Array) -> list[Array]:
+    if len(rows) > _MOST_ARRAYS:
+        raise unsupported_error(f"output '{name}'", [f"a sequence of {len(rows)} tensors; a call gives {_MOST_ARRAYS}"])
+    return unpacked_arrays(data, dims, rows)
 
 
 def _grouped(names: list[str], tensors: list[ModelValue]) -> tuple[list[Kind], list[ModelValue]]:
@@ -129,7 +178,7 @@ def _parts(value: Any, kind: Kind, expected: ModelValue) -> list[Any]:
 def _arrays(value: Any, expected: ModelValue) -> list[Array]:
     if not isinstance(value, list | tuple):
         raise binding_error("K5", expected.name, f"a list of arrays of {expected.dtype}", type(value).__name__)
-    arrays = [np.asarray(item) for item in value]
+    arrays = [as_array(item, expected.name, f"arrays of {expected.dtype}") for item in value]
     for array in arrays:
         if array.dtype != expected.dtype:
             raise binding_error("K5", expected.name, f"arrays of {expected.dtype}", f"one of {array.dtype}")

@@ -7,7 +7,7 @@ of a function of the model, and the `onnx` package expands that: it keeps names 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import onnx
 import onnx.defs
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _DOMAIN = "pumice.functions"
 _DEEPEST = 16  # functions in functions
+_MOST_NODES = 1 << 20  # of a model whose functions are expanded
+_MOST_BYTES = 1 << 30  # that expanding adds to a model, with the tensors in attributes
 _NEWEST_SET = (1 << 31) - 1  # that can be asked for
 _MAKES_TYPES = ("Cast", "Constant", "ConstantOfShape")
 _SMALL = 64  # elements of a tensor that may tell of shapes
@@ -43,6 +45,7 @@ def expanded(model: ModelProto, claimed: Claimed, name: str, *, in_place: bool =
     """
     if not model.functions and not _has_function_nodes(model, claimed):
         return model
+    _check_expansion(model, name)
     light = _without_weights(model)
     _give_defaults(light)
     try:
@@ -62,6 +65,48 @@ def expanded(model: ModelProto, claimed: Claimed, name: str, *, in_place: bool =
     result.graph.ClearField("node")
     result.graph.node.extend(light.graph.node)
     return result
+
+
+class _Size(NamedTuple):
+    """What a graph comes to once the functions that it calls are expanded."""
+
+    nodes: int
+    bytes: int
+
+
+def _check_expansion(model: ModelProto, name: str) -> None:
+    """Few bytes of a file may say that functions call each other 2**39 times. Raises GraphError, also where one calls itself."""
+    functions = {(function.domain, function.name, _overload(function)): function for function in model.functions}
+    sizes: dict[tuple[str, str, str], _Size | None] = {}  # None: being counted
+
+    def size_of(graph: GraphProto | FunctionProto) -> _Size:
+        nodes = total = 0
+        for node in (node for inner in _graphs(graph) for node in inner.node):
+            made = called_size(node)
+            nodes, total = nodes + made.nodes, total + made.bytes
+        return _Size(nodes, total)
+
+    def called_size(node: NodeProto) -> _Size:
+        key = (node.domain, node.op_type, _overload(node))
+        if key not in functions:
+            return _Size(1, node.ByteSize())
+        if key not in sizes:
+            sizes[key] = None
+            sizes[key] = size_of(functions[key])
+        size = sizes[key]
+        if size is None:
+            which = f"'{node.op_type}' of domain '{node.domain}'"
+            raise graph_error("model", name, f"its functions cannot be expanded: {which} calls itself")
+        return _Size(size.nodes, size.bytes + node.ByteSize())
+
+    try:
+        nodes, total = size_of(model.graph)
+    except RecursionError:
+        raise graph_error("model", name, "its functions call one another too deeply to be expanded") from None
+    most = _MOST_BYTES + model.ByteSize()
+    if nodes > _MOST_NODES or total > most:
+        expected = f"functions that expand to at most {_MOST_NODES} nodes of {most} bytes"
+        raise graph_error("model", name, f"expected {expected}, given {nodes} nodes of {total} bytes")
 
 
 def _without_weights(model: ModelProto) -> ModelProto:

@@ -12,16 +12,19 @@ import onnx
 from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto
 
 from . import _pumice
+from .contrib_nodes import DOMAIN as CONTRIB_DOMAIN
 from .contrib_nodes import rewritten
 from .control_nodes import CONTROL_NODES
 from .element_types import Array, Bytes
 from .errors import binding_error, graph_error
+from .foreign_files import kind_of
 from .model_file import ModelFile
+from .node_forms import Scope
 from .node_names import node_names
 from .node_order import in_order, needed
 from .onnx_functions import expanded, schema_of
 from .onnx_tensor import DTYPES, constant_of, dtype_of, sparse_constant_of
-from .opset import NEWEST, OLDEST, UPGRADES, Scope, upgraded
+from .opset import NEWEST, OLDEST, UPGRADES, upgraded
 from .random_nodes import RANDOM_NODES, RANDOM_STATE, STREAM
 from .recipe import (
     Attribute,
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 
 _ONNX_DOMAINS = ("", "ai.onnx")
 _RUN_SUBGRAPHS = ("If", "Loop", "Scan", "SequenceMap")
+# Names that converters write for a size they do not know: two of one name need not be equal.
+_UNKNOWN = {"", "?", "*", "-1", "unk", "unknown", "none", "null", "nan", "any", "dyn", "dynamic", "undefined"}
 
 
 # ---- the file
@@ -53,7 +58,9 @@ def parse(file: ModelFile, whole: bool = False) -> ModelProto:
     """
     model = file.proto if file.data is None else _decoded(file.data if whole else file.skeleton, file)
     if model is None or not model.HasField("graph"):
-        raise graph_error("model", file.name, "expected an ONNX model, given a file that holds no graph")
+        raise graph_error(
+            "model", file.name, f"expected an ONNX model, given {_told(file) or 'a file without a graph'}"
+        )
     _check_text(model, file)
     return expanded(model, _is_claimed, file.name, in_place=file.proto is None)
 
@@ -92,17 +99,44 @@ def _decoded(data: Bytes, file: ModelFile) -> ModelProto:
     try:
         model.ParseFromString(bytes(data))
     except Exception as error:  # the class differs between versions of protobuf
-        raise graph_error("model", file.name, f"expected an ONNX model, given bytes that are none ({error})") from None
+        given = _told(file) or f"bytes that the ONNX format does not allow ({error})"
+        raise graph_error("model", file.name, f"expected an ONNX model, given {given}") from None
     return model
 
 
+def _told(file: ModelFile) -> str:
+    """What the file seems to be instead of a model."""
+    return "" if file.data is None else kind_of(file.data)
+
+
 def opsets(model: ModelProto) -> dict[str, int]:
-    """Domain -> version; ONNX's own domain is ""."""
+    """Domain -> version; ONNX's own domain is "". Of several versions of one domain the newest."""
     versions: dict[str, int] = {}
     for entry in model.opset_import:
         domain = "" if entry.domain in _ONNX_DOMAINS else entry.domain
         versions[domain] = max(entry.version, versions.get(domain, 0))
     return versions
+
+
+def _warnings(model: ModelProto) -> list[str]:
+    """What a file says of its own form that cannot be taken as it stands."""
+    warnings = []
+    if model.ir_version > onnx.IR_VERSION:
+        warnings.append(
+            f"ir_version {model.ir_version} is newer than {onnx.IR_VERSION}, the newest that the package onnx "
+            f"{onnx.__version__} knows: what a newer format adds is not read"
+        )
+    given: dict[str, list[int]] = {}
+    for entry in model.opset_import:
+        given.setdefault("" if entry.domain in _ONNX_DOMAINS else entry.domain, []).append(entry.version)
+    for domain, versions in given.items():
+        if len(versions) > 1:
+            listed = ", ".join(map(str, versions))
+            warnings.append(
+                f"the operators of domain '{domain or 'ai.onnx'}' are imported {len(versions)} times, of versions {listed}: "
+                f"{max(versions)} is taken"
+            )
+    return warnings
 
 
 # ---- attributes
@@ -169,7 +203,7 @@ def _sizes(shape: Any) -> tuple[Sizes, list[str]]:
     for dimension in shape.dim:
         known = dimension.HasField("dim_value") and dimension.dim_value > 0
         sizes.append(dimension.dim_value if known else None)
-        names.append("" if known else dimension.dim_param)
+        names.append("" if known or dimension.dim_param.strip().lower() in _UNKNOWN else dimension.dim_param)
     return sizes, names
 
 
@@ -407,6 +441,19 @@ class _Importer:
                     )
                     raise graph_error("node", node.name, f"{node.op}: expected {expected}, given {names}")
 
+    def without_unread(self, nodes: list[NodeRecipe], outputs: set[str]) -> list[NodeRecipe]:
+        """Without the optional outputs that nothing reads: what cannot be made of them is no reason to refuse a node."""
+        read = outputs.union(*(node.reads for node in nodes))
+        version = self.opsets.get("", NEWEST)
+        kept = []
+        for node in nodes:
+            if not all(name in read for name in node.outputs[1:]):
+                optional = _optional_outputs(node, version)
+                names = [name if i not in optional or name in read else "" for i, name in enumerate(node.outputs)]
+                node = node._replace(outputs=without_trailing_gaps(names))
+            kept.append(node)
+        return kept
+
     def upgraded(self, nodes: list[NodeRecipe]) -> list[NodeRecipe]:
         """The nodes in the newest form of their operators."""
         producers = {name: node.op for node in nodes for name in node.outputs}
@@ -449,6 +496,7 @@ class _Importer:
         outputs = self.check_outputs(nodes)
         from_outside = self.visible - self.known.union(*(node.outputs for node in nodes))
         nodes = needed(in_order(nodes, self.known | from_outside), [output.name for output in outputs])
+        nodes = self.without_unread(nodes, {output.name for output in outputs})
         self.check_counts(nodes)
         nodes = self.upgraded(nodes)
         reads = [name for node in nodes for name in node.reads] + [output.name for output in outputs]
@@ -461,6 +509,14 @@ class _Importer:
         name = self.graph.name or self.file.name
         made = Recipe(name, self.inputs, constants, nodes, outputs, unsupported, captured)
         return made._replace(overridable=self.overridable, defaults=self.defaults)
+
+
+def _optional_outputs(node: NodeRecipe, version: int) -> set[int]:
+    """Places of the outputs that a node may leave out. ONNX Runtime's own operators have no schema here; their first one is needed."""
+    if node.domain == CONTRIB_DOMAIN:
+        return set(range(1, len(node.outputs)))
+    schema = None if node.domain else schema_of(node.op, version, "")
+    return {i for i, role in enumerate(schema.outputs) if role.option == role.option.Optional} if schema else set()
 
 
 def _constant_value(name: str, value: Attribute) -> Array:
@@ -484,5 +540,6 @@ def recipe_of(model: ModelProto, file: ModelFile, overridable: Overridable = Fal
     recipe = without_strings(recipe)
     return recipe._replace(
         metadata={entry.key: entry.value for entry in model.metadata_props},
+        warnings=_warnings(model),
         plain=not any(node.qualified_op in CONTROL_NODES for node in recipe.nodes),
     )

@@ -6,61 +6,17 @@ renamed. What a newer set merely added (element types, optional inputs and attri
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
-
 import numpy as np
 
 from .batched_scan import unbatched_scan
-from .element_types import Array, numpy_dtype
 from .errors import graph_error
-from .recipe import Attribute, ConstantRecipe, NodeRecipe, NotExpressible, integers, number, without_trailing_gaps
+from .first_opsets import FIRST_UPGRADES, without_hints
+from .node_forms import Nodes, Scope, Upgrade, input_of, like_input, padded, without
+from .recipe import Attribute, NodeRecipe, NotExpressible, integers, number, without_trailing_gaps
 
 _INT64 = 7  # TensorProto.DataType
-OLDEST = 7
+OLDEST = 1
 NEWEST = 28
-
-Nodes: TypeAlias = "list[NodeRecipe]"
-
-
-class Scope:
-    """The values of one model: which are constant, what makes the others, which kinds of floats there are."""
-
-    def __init__(
-        self, constants: dict[str, ConstantRecipe], known: set[str], producers: dict[str, str], float_types: set[str]
-    ) -> None:
-        self.constants = constants
-        self.taken = {*known, *producers}
-        self.producers = producers  # value -> operator
-        self.float_types = float_types
-
-    def fresh(self, node: NodeRecipe, role: str) -> str:
-        """A name that no value of the model has."""
-        name = f"{node.name}/{role}"
-        while name in self.taken:
-            name += "'"
-        self.taken.add(name)
-        return name
-
-    def constant(self, node: NodeRecipe, role: str, value: Array) -> str:
-        name = self.fresh(node, role)
-        self.constants[name] = ConstantRecipe(name, str(value.dtype), list(value.shape), value.tobytes())
-        return name
-
-
-Upgrade: TypeAlias = "Callable[[NodeRecipe, Scope], Nodes]"
-
-
-def input_of(node: NodeRecipe, index: int) -> str:
-    return node.inputs[index] if index < len(node.inputs) else ""
-
-
-def _padded(names: list[str], count: int) -> list[str]:
-    return names + [""] * (count - len(names))
-
-
-def _without(node: NodeRecipe, *names: str) -> dict[str, Attribute]:
-    return {name: value for name, value in node.attributes.items() if name not in names}
 
 
 def _axes_as_input(node: NodeRecipe, scope: Scope) -> Nodes:
@@ -68,17 +24,7 @@ def _axes_as_input(node: NodeRecipe, scope: Scope) -> Nodes:
     if axes is None:
         return [node]
     name = scope.constant(node, "axes", np.array(axes, np.int64))
-    return [node._replace(inputs=[*node.inputs[:1], name], attributes=_without(node, "axes"))]
-
-
-def like_input(node: NodeRecipe, scope: Scope, role: str, value: float) -> tuple[Nodes, str]:
-    """A scalar of the element type of input 0; a node casts it where the model has floats of several kinds."""
-    if len(scope.float_types) <= 1:
-        dtype = next(iter(scope.float_types), "float32")
-        return [], scope.constant(node, role, np.array(value, numpy_dtype(dtype)))
-    scalar = scope.constant(node, f"{role}.float32", np.array(value, np.float32))
-    name = scope.fresh(node, role)
-    return [NodeRecipe("CastLike", name, [scalar, node.inputs[0]], [name], {})], name
+    return [node._replace(inputs=[*node.inputs[:1], name], attributes=without(node, "axes"))]
 
 
 def _clip(node: NodeRecipe, scope: Scope) -> Nodes:
@@ -91,7 +37,7 @@ def _clip(node: NodeRecipe, scope: Scope) -> Nodes:
         casts, name = like_input(node, scope, role, number(node, role, 0))
         before += casts
         inputs.append(name)
-    return [*before, node._replace(inputs=without_trailing_gaps(inputs), attributes=_without(node, "min", "max"))]
+    return [*before, node._replace(inputs=without_trailing_gaps(inputs), attributes=without(node, "min", "max"))]
 
 
 def _pad(node: NodeRecipe, scope: Scope) -> Nodes:
@@ -104,7 +50,7 @@ def _pad(node: NodeRecipe, scope: Scope) -> Nodes:
     if value != 0:
         casts, name = like_input(node, scope, "value", value)
         inputs.append(name)
-    return [*casts, node._replace(inputs=inputs, attributes=_without(node, "pads", "value"))]
+    return [*casts, node._replace(inputs=inputs, attributes=without(node, "pads", "value"))]
 
 
 def _slice(node: NodeRecipe, scope: Scope) -> Nodes:
@@ -115,7 +61,7 @@ def _slice(node: NodeRecipe, scope: Scope) -> Nodes:
             inputs.append(scope.constant(node, role, np.array(values, np.int64)))
         elif role != "axes":
             raise graph_error("node", node.name, f"Slice without the attribute '{role}'")
-    return [node._replace(inputs=inputs, attributes=_without(node, "starts", "ends", "axes"))]
+    return [node._replace(inputs=inputs, attributes=without(node, "starts", "ends", "axes"))]
 
 
 def _split_sizes(node: NodeRecipe, scope: Scope) -> Nodes:
@@ -123,7 +69,7 @@ def _split_sizes(node: NodeRecipe, scope: Scope) -> Nodes:
     if sizes is None:
         return [node]
     name = scope.constant(node, "split", np.array(sizes, np.int64))
-    return [node._replace(inputs=[node.inputs[0], name], attributes=_without(node, "split"))]
+    return [node._replace(inputs=[node.inputs[0], name], attributes=without(node, "split"))]
 
 
 def _split_count(node: NodeRecipe, scope: Scope) -> Nodes:
@@ -134,7 +80,7 @@ def _split_count(node: NodeRecipe, scope: Scope) -> Nodes:
 
 def _dropout(node: NodeRecipe, scope: Scope) -> Nodes:
     """The ratio means nothing outside training."""
-    return [node._replace(inputs=node.inputs[:1], attributes=_without(node, "ratio", "is_test"))]
+    return [node._replace(inputs=node.inputs[:1], attributes=without(node, "ratio", "is_test"))]
 
 
 def _dropout_mask(node: NodeRecipe, scope: Scope) -> Nodes:
@@ -148,7 +94,7 @@ def _top_k(node: NodeRecipe, scope: Scope) -> Nodes:
     if not isinstance(k, int):
         raise graph_error("node", node.name, f"attribute 'k': expected an integer, given {k!r}")
     name = scope.constant(node, "k", np.array([k], np.int64))
-    return [node._replace(inputs=[node.inputs[0], name], attributes=_without(node, "k"))]
+    return [node._replace(inputs=[node.inputs[0], name], attributes=without(node, "k"))]
 
 
 _OLD_RESIZE: dict[str, Attribute] = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
@@ -161,7 +107,7 @@ def _upsample(node: NodeRecipe, scope: Scope) -> Nodes:
         scales = scope.constant(node, "scales", np.array(given, np.float32))
     if not scales:
         raise graph_error("node", node.name, "Upsample without scales")
-    attributes = {**_without(node, "scales"), **_OLD_RESIZE}
+    attributes = {**without(node, "scales"), **_OLD_RESIZE}
     return [node._replace(op="Resize", inputs=[node.inputs[0], "", scales], attributes=attributes)]
 
 
@@ -194,7 +140,7 @@ def _batch_normalization(node: NodeRecipe, scope: Scope) -> Nodes:
         raise NotExpressible("spatial=0")
     if len(without_trailing_gaps(node.outputs)) > 1:
         raise NotExpressible("the outputs of training")
-    return [node._replace(outputs=node.outputs[:1], attributes=_without(node, "spatial", "is_test"))]
+    return [node._replace(outputs=node.outputs[:1], attributes=without(node, "spatial", "is_test"))]
 
 
 def _grid_sample(node: NodeRecipe, scope: Scope) -> Nodes:
@@ -212,7 +158,7 @@ def _dft(node: NodeRecipe, scope: Scope) -> Nodes:
     if not isinstance(given, int):
         raise graph_error("node", node.name, f"attribute 'axis': expected an integer, given {given!r}")
     axis = scope.constant(node, "axis", np.array(given, np.int64))
-    return [node._replace(inputs=[*_padded(node.inputs, 2)[:2], axis], attributes=_without(node, "axis"))]
+    return [node._replace(inputs=[*padded(node.inputs, 2)[:2], axis], attributes=without(node, "axis"))]
 
 
 def _group_normalization(node: NodeRecipe, scope: Scope) -> Nodes:
@@ -253,15 +199,7 @@ def _one_hot(node: NodeRecipe, scope: Scope) -> Nodes:
     ]
 
 
-def _refused(why: str) -> Upgrade:
-    def upgrade(node: NodeRecipe, scope: Scope) -> Nodes:
-        raise NotExpressible(why)
-
-    return upgrade
-
-
-# Operator -> (operator set that brought the change, what to do with nodes of older ones), oldest change first.
-UPGRADES: dict[str, list[tuple[int, Upgrade]]] = {
+_UPGRADES: dict[str, list[tuple[int, Upgrade]]] = {
     "BatchNormalization": [(14, _batch_normalization)],
     "Clip": [(11, _clip)],
     "DFT": [(20, _dft)],
@@ -287,9 +225,15 @@ UPGRADES: dict[str, list[tuple[int, Upgrade]]] = {
 }
 
 
+# Operator -> (operator set that brought the change, what to do with nodes of older ones), oldest change first.
+UPGRADES = {
+    name: [*FIRST_UPGRADES.get(name, ()), *_UPGRADES.get(name, ())] for name in sorted({*FIRST_UPGRADES, *_UPGRADES})
+}
+
+
 def upgraded(node: NodeRecipe, version: int, scope: Scope) -> Nodes:
     """The node in its newest form, with what it needs before it. Raises NotExpressible, GraphError."""
-    nodes = [node]
+    nodes = [without_hints(node, version)]
     for since, upgrade in UPGRADES.get(node.op, ()):
         if version >= since or node.domain:
             continue

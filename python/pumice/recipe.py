@@ -80,7 +80,8 @@ class Recipe(NamedTuple):
 
     `overridable` are the initializers that the file lists as inputs too; `defaults` are those of them that were asked for: inputs,
     behind the others, with what they hold where they are not given. `string_values` are the inputs and outputs that are places in
-    `strings`. `plain`: every node is known to be a single one of the engine, so that nothing else need be imported.
+    `strings`. `warnings`: what of the file is not taken as it stands. `plain`: every node is known to be a single one of the engine,
+    so that nothing else need be imported.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Recipe(NamedTuple):
     strings: Sequence[str] = ()
     string_values: Sequence[str] = ()
     plain: bool = False
+    warnings: Sequence[str] = ()
 
     def stored_bytes(self, precision: str) -> int:
         """Of the constants on a device, roughly, but for those of subgraphs."""

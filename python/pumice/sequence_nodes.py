@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Packed = tuple["Value", "Value", "Value"]
 SCALAR = np.zeros(0, np.int64)  # as a shape
+_MOST_PARTS = 1 << 12  # that are values of the graph each; a loop makes more
 
 
 def _sequence(builder: Builder, node: NodeRecipe, index: int = 0) -> SequenceValue:
@@ -259,8 +260,13 @@ def _split(builder: Builder, node: NodeRecipe) -> None:
         count = sizes.size
     elif sizes is not None and size is not None:
         part = max(int(sizes), 1)
-        sizes = np.array([min(part, size - first) for first in range(0, size, part)], np.int64)
-        count = sizes.size
+        count = -(-size // part)
+        if count > _MOST_PARTS:
+            count = None
+        else:
+            sizes = np.array([min(part, size - first) for first in range(0, size, part)], np.int64)
+    if count is not None and count > _MOST_PARTS:
+        raise builder.refuse(node, f"{count} parts of sizes of their own; there can be {_MOST_PARTS}")
     if count is None:
         if lengths is not None and lengths.shape != ():
             raise builder.refuse(node, "a number of parts that is known only when it runs")

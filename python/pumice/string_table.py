@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .errors import binding_error
+from .host_arrays import unmasked
 
 EXPECTED = "an array of str"
 
@@ -38,6 +39,7 @@ class CallStrings:
             return None
         if isinstance(value, list | tuple):
             return [self.encoded(item, name) for item in value]
+        unmasked(value, name)
         # Objects, as NumPy's own strings lose a NUL at the end.
         array = value if isinstance(value, np.ndarray) else np.asarray(value, object)
         texts = array.reshape(-1).tolist()

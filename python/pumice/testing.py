@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .element_types import Array
+from .host_arrays import unmasked
 
 __all__ = ["Difference", "assert_close", "compare"]
 
@@ -115,9 +116,12 @@ def compare(
 ) -> Difference:
     """Element by element: close where |actual - expected| <= atol + rtol * |expected|; NaN is close to NaN alone.
 
-    The tolerances are by default those of the less precise element type. Raises AssertionError for different shapes.
+    The tolerances are by default those of the less precise element type. Raises AssertionError for different shapes, BindingError
+    for masked arrays.
     """
-    a, b = np.asarray(actual), np.asarray(expected)
+    a, b = (
+        np.asarray(unmasked(given, name, "argument")) for name, given in (("actual", actual), ("expected", expected))
+    )
     if a.shape != b.shape:
         raise AssertionError(f"shapes differ: expected {list(b.shape)}, given {list(a.shape)}")
     default_rtol, default_atol = default_tolerance(a, b)

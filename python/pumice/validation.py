@@ -131,18 +131,22 @@ def validate(
     cases: Iterable[Case],
     *,
     context: Context | None = None,
-    precision: str = "fp32",
+    precision: str | None = None,
     progress: Progress | None = None,
 ) -> ValidationReport:
     """Compares every tensor of the model with onnx's reference implementation, and the fused program's outputs as well.
 
     Each case is a tuple of inputs, a dict by name, or the only input. A node is judged by what it makes of the inputs that the
-    device computed, so that the first divergence is where the fault is. `context` and `precision` are for a model that is not
-    loaded yet; a loaded one keeps its own. Raises BindingError for wrong inputs, UnsupportedError, GraphError.
+    device computed, so that the first divergence is where the fault is. `context` and `precision`: by default those of a model
+    that is loaded, else the default context and "fp32"; a loaded model of others is loaded once more for the validation.
+    Raises BindingError for wrong inputs, UnsupportedError, GraphError.
     """
     if not isinstance(model, Model):
-        with Model(model, context, precision) as loaded:
+        with Model(model, context, "fp32" if precision is None else precision) as loaded:
             return validate(loaded, cases, progress=progress)
+    if (context or model.context) is not model.context or (precision or model.precision) != model.precision:
+        with model.loaded_again(context, precision) as other:
+            return validate(other, cases, progress=progress)
     if strings := [str(value) for value in (*model.inputs, *model.outputs) if value.dtype == object]:
         raise unsupported_error(f"validation of model '{model.name}'", strings)
     inputs = [_by_name(model, case) for case in cases]

@@ -14,6 +14,7 @@ from .._pumice import Graph, from_whc8, to_whc8
 from ..element_types import Array
 from ..errors import binding_error
 from ..graph_cache import load_graph
+from ..host_arrays import as_array
 from ..model import Model, Outputs
 from ..model_file import Source
 from .commands import Conv, FullyConnected
@@ -86,7 +87,7 @@ class Network:
 
     def to_input(self, images: npt.ArrayLike) -> Array:
         """Images of `input_shape` as the float16 elements that the device reads at `input_offset`. Raises BindingError."""
-        array = np.asarray(images)
+        array = as_array(images, "images", f"numbers of shape {self.input_shape}", "argument")
         if array.shape != self.input_shape or array.dtype.kind not in "fiu":
             raise binding_error(
                 "D4",
@@ -157,7 +158,7 @@ def from_graph(
     approximation. Raises UnsupportedError with every node that has no form there, GraphError for weights beyond float16.
     """
     if isinstance(graph, Model):
-        graph = graph.source
-    if not isinstance(graph, Graph):
+        graph, _ = load_graph(graph.source, graph.folder)
+    elif not isinstance(graph, Graph):
         graph, _ = load_graph(graph)
     return Network(graph, input_shape, images, quantize)

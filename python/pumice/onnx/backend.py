@@ -3,18 +3,19 @@
     import onnx.backend.test, pumice.onnx.backend
     tests = onnx.backend.test.BackendTest(pumice.onnx.backend, __name__)
 
-`device` is "CPU" or "VULKAN" alike: what runs is the Vulkan device that `pumice.Context()` chooses.
+`device` "CPU" or "VULKAN" is the Vulkan device that `pumice.Context()` chooses, "VULKAN:1" the one at that place of `pumice.devices()`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import onnx
 import onnx.numpy_helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
+from .._pumice import Context, devices
 from ..context import default_context
 from ..errors import unsupported_error
 from ..model import Model
@@ -22,11 +23,24 @@ from ..model import Model
 __all__ = ["PumiceBackend", "PumiceBackendRep", "is_compatible", "prepare", "run_model", "run_node", "supports_device"]
 
 _DEVICES = ("CPU", "VULKAN")
+_LOADING = {"precision", "folder", "seed", "fuse", "overridable"}
 
 
 def _array(value: Any) -> Any:
     """Tensors of types that NumPy lacks come as TensorProto."""
     return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+
+
+def _refuse_options(what: str, given: Mapping[str, Any], known: Collection[str]) -> None:
+    """The interface takes any keyword; one that means nothing here is refused."""
+    if unknown := [f"option '{name}'; there are {', '.join(sorted(known))}" for name in given if name not in known]:
+        raise unsupported_error(f"{what} of pumice.onnx.backend", unknown)
+
+
+def _context(device: str) -> Context:
+    """Of "CPU" and "VULKAN" the default one; "VULKAN:1" is the device at that place of devices()."""
+    number = device.partition(":")[2]
+    return Context(int(number)) if number and not device.startswith("CPU") else default_context()
 
 
 class PumiceBackendRep(BackendRep):
@@ -36,15 +50,17 @@ class PumiceBackendRep(BackendRep):
         super().__init__()
         self.model = model
 
-    def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
-        """`inputs`: arrays or TensorProtos as a sequence in graph order, a mapping by name, or the one input.
+    def run(self, inputs: Any, **options: Any) -> tuple[Any, ...]:
+        """`inputs`: arrays or TensorProtos as a sequence in graph order, a mapping by name, or the one input. options: loop_timeout,
+        as of a call of a Model.
 
         Returns a named tuple in graph order. Raises what calling a Model raises.
         """
+        _refuse_options("run", options, {"loop_timeout"})
         if isinstance(inputs, Mapping):
-            results = self.model(**{name: _array(value) for name, value in inputs.items()})
+            results = self.model(**{name: _array(value) for name, value in inputs.items()}, **options)
         else:
-            results = self.model(*map(_array, inputs if isinstance(inputs, (list, tuple)) else [inputs]))
+            results = self.model(*map(_array, inputs if isinstance(inputs, (list, tuple)) else [inputs]), **options)
         names = [output.name for output in self.model.outputs]
         values = (results,) if len(names) == 1 else tuple(results)
         return namedtupledict("Outputs", names)(*values)
@@ -54,25 +70,30 @@ class PumiceBackend(Backend):
     """onnx.backend.base.Backend on Vulkan."""
 
     @classmethod
-    def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> bool:
-        """Whether the model can be loaded: false where something of it is not supported."""
+    def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **options: Any) -> bool:
+        """Whether the model can be loaded: false where something of it is not supported. options: those of prepare()."""
         try:
-            cls.prepare(model, device)
+            cls.prepare(model, device, **options)
         except NotImplementedError:
             return False
         return True
 
     @classmethod
-    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> PumiceBackendRep:
-        """Loads a model. Raises UnsupportedError with everything that is not supported, GraphError where it breaks a rule."""
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **options: Any) -> PumiceBackendRep:
+        """Loads a model. options: precision, folder, seed, fuse and overridable, as of pumice.load.
+
+        Raises UnsupportedError with everything that is not supported, options among it, GraphError where it breaks a rule.
+        """
+        _refuse_options("prepare", options, _LOADING)
         if not cls.supports_device(device):
             raise unsupported_error(f"device '{device}'", [f"devices known here: {', '.join(_DEVICES)}"])
-        return PumiceBackendRep(Model(model, default_context()))
+        return PumiceBackendRep(Model(model, _context(device), **options))
 
     @classmethod
-    def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **_: Any) -> tuple[Any, ...]:
-        """prepare() and run()."""
-        return cls.prepare(model, device).run(inputs)
+    def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **options: Any) -> tuple[Any, ...]:
+        """prepare() and run(), each with its own of the options."""
+        running = {name: options.pop(name) for name in ("loop_timeout",) if name in options}
+        return cls.prepare(model, device, **options).run(inputs, **running)
 
     @classmethod
     def run_node(
@@ -81,9 +102,11 @@ class PumiceBackend(Backend):
         inputs: Sequence[Any],
         device: str = "CPU",
         outputs_info: Sequence[tuple[Any, Sequence[int]]] | None = None,
-        **_: Any,
+        **options: Any,
     ) -> tuple[Any, ...]:
-        """One node of the newest operator set that is known, on arrays. outputs_info: dtypes and shapes, where they are known."""
+        """One node on arrays. outputs_info: dtypes and shapes, where they are known. options: opset_version, by default the newest
+        that is known, and those of run_model().
+        """
         import numpy as np
         from onnx import helper
 
@@ -104,13 +127,17 @@ class PumiceBackend(Backend):
             else [onnx.ValueInfoProto(name=name) for name in node.output if name]
         )
         graph = helper.make_graph([node], node.op_type, values, results)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, NEWEST)])
-        return cls.run_model(model, arrays, device)
+        version = options.pop("opset_version", NEWEST)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, version)])
+        return cls.run_model(model, arrays, device, **options)
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """True for "CPU" and "VULKAN", with or without a number."""
-        return device.split(":")[0] in _DEVICES
+        """True for "CPU", which is the default context's device, for "VULKAN", and for "VULKAN:1" where there is such a device."""
+        kind, _, number = device.partition(":")
+        if not number:
+            return kind in _DEVICES
+        return number.isdigit() and (int(number) < len(devices()) if kind == "VULKAN" else device == "CPU:0")
 
 
 is_compatible = PumiceBackend.is_compatible

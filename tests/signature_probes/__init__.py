@@ -1,0 +1,14 @@
+"""For every optional argument of the public functions and classes a call that shows what it changes, or that it is refused.
+
+test_signatures reads the signatures themselves, so that an argument without a probe is found.
+"""
+
+from __future__ import annotations
+
+from signature_probes import device, dv_interface, graphs, kernels, models, tensors
+from signature_probes.probe import Probe
+
+MODULES = (device, tensors, kernels, graphs, models, dv_interface)
+PROBES: dict[str, Probe] = {
+    name: probe for module in MODULES for probe in vars(module).values() for name in getattr(probe, "covers", ())
+}

@@ -1,0 +1,271 @@
+"""Graphs, programs and their executions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import pumice
+from control_graphs import count_up, counting_loop, graph_of, identity, integer, less_than_limit, truth
+from signature_probes.probe import covers, differ, refused, times_out
+
+X = np.arange(-4, 4, dtype="float32")
+
+
+def network() -> pumice.Graph:
+    graph = pumice.Graph("net")
+    x = graph.input("x", "float32", [8])
+    y = graph.add("Exp", graph.add("Neg", graph.add("Softmax", x, name="first"), name="second"), name="third")
+    graph.output("y", y)
+    return graph
+
+
+@covers("Graph.__init__.name")
+def names(context: pumice.Context) -> None:
+    differ(pumice.Graph("one").name, pumice.Graph("two").name)
+
+
+@covers("Graph.add.outputs", "Graph.add.name", "Graph.add.output_names", "Graph.add.**kwargs")
+def nodes(context: pumice.Context) -> None:
+    graph = pumice.Graph()
+    x = graph.input("x", "float32", [6])
+    assert len(graph.add("Split", x, outputs=3, name="split", output_names=["a", "b", "c"], num_outputs=3)) == 3
+    assert graph.nodes[-1].name == "split"
+    assert [value.name for value in graph.nodes[-1].outputs] == ["a", "b", "c"]
+    refused(lambda: graph.add("Relu", x, output_names=["d", "e"]), "1 names of outputs expected, given 2")
+    refused(lambda: graph.add("nnapi::RELU", x, output_names=["d", "e"]), "1 names of outputs expected, given 2")
+    refused(lambda: graph.add("Relu", x, outputs=2), "output")
+    refused(lambda: graph.add("Relu", x, wobble=1), "wobble")
+
+
+@covers(
+    "Graph.input.dimension_names",
+    "Graph.input.owned",
+    "Graph.input.scale",
+    "Graph.input.zero_point",
+    "Graph.input.channel_axis",
+)
+def inputs(context: pumice.Context) -> None:
+    graph = pumice.Graph()
+    x = graph.input("x", "float32", [None, 3], dimension_names=["N", ""])
+    graph.output("y", graph.add("Add", x, graph.input("w", "float32", [3])))
+    assert graph.compile(context).inputs[0].dimension_names == ["N", ""]
+    refused(
+        lambda: pumice.Graph().input("z", "float32", [2], dimension_names=["a", "b"]),
+        "1 names of sizes expected, given 2",
+    )
+    refused(lambda: pumice.Graph().input("z", "float32", None, dimension_names=["a"]), "0 names of sizes expected")
+    persistent = []
+    for owned in (False, True):
+        owning = pumice.Graph()
+        weight = owning.input("w", "float32", [8], owned=owned)
+        owning.output("y", owning.add("Add", owning.input("x", "float32", [8]), weight))
+        persistent.append(owning.compile_operator(context).binding_properties.persistent_bytes)
+    differ(*persistent)
+    quantized = pumice.Graph().input("q", "int8", [2, 3], scale=[1, 2, 3], channel_axis=1)
+    assert (quantized.scale, quantized.channel_axis) == ((1, 2, 3), 1)
+    assert pumice.Graph().input("q", "uint8", [2], scale=0.5, zero_point=7).zero_point == 7
+
+
+@covers(
+    "Graph.constant.name",
+    "Graph.constant.scale",
+    "Graph.constant.zero_point",
+    "Graph.constant.channel_axis",
+    "Graph.constant_bytes.name",
+)
+def constants(context: pumice.Context) -> None:
+    graph = pumice.Graph()
+    made = graph.constant(np.zeros((2, 3), "int8"), name="c", scale=[1, 2, 3], channel_axis=1)
+    assert (made.name, made.scale, made.channel_axis) == ("c", (1, 2, 3), 1)
+    assert graph.constant(np.zeros(2, "uint8"), scale=0.5, zero_point=7).zero_point == 7
+    assert graph.constant_bytes(b"\0" * 8, "int64", [1], name="bytes").name == "bytes"
+
+
+@covers(
+    "Graph.compile.precision",
+    "Graph.compile.keep_all",
+    "Graph.compile.fuse",
+    "Graph.compile.progress",
+    "Graph.compile.memory",
+)
+def compilations(context: pumice.Context) -> None:
+    given = {"x": X / 3}
+    differ(*(network().compile(context, precision)(given)["y"] for precision in ("fp32", "fp16", "bf16")))
+    refused(lambda: network().compile(context, "fp12"), "fp12")
+    assert len(network().compile(context, keep_all=True).outputs) == 3
+    differ(*(network().compile(context, fuse=fuse).arena([[8]])["dispatches"] for fuse in (True, False)))
+    refused(lambda: network().compile(context, fuse=["wobble"]), "wobble")
+    refused(lambda: network().compile(context, keep_all=True, fuse=["elementwise"]), "keep_all")
+    seen: list[str] = []
+    weighted = pumice.Graph()
+    x, w = weighted.input("x", "float32", [8, 8]), np.ones((8, 8), "float32")
+    weighted.output("y", weighted.add("MatMul", x, w))
+    weighted.compile(context, progress=lambda phase, done, total: seen.append(phase))
+    assert seen
+    with pumice.Context(f"uuid:{context.info.uuid}") as other:
+        refused(lambda: network().compile(context, memory=pumice._pumice.UploadMemory(other, 64)), "context")
+
+
+@covers("Graph.compile_operator.precision", "Graph.compile_operator.flags")
+def operators(context: pumice.Context) -> None:
+    def temporary(**options: Any) -> int:
+        return network().compile_operator(context, **options).binding_properties.temporary_bytes
+
+    assert temporary(flags=["ALLOW_HALF_PRECISION_COMPUTATION"]) == temporary(precision="fp16")
+    differ(temporary(), temporary(precision="fp16"))
+    refused(lambda: temporary(precision="fp12"), "fp12")
+    refused(lambda: temporary(flags=["WOBBLE"]), "WOBBLE")
+
+
+@covers("Graph.if_.inputs", "Graph.if_.name", "Graph.if_.output_names")
+def conditionals(context: pumice.Context) -> None:
+    graph = pumice.Graph()
+    x, c = graph.input("x", "int32", [1]), graph.input("c", "bool", [1])
+    (made,) = graph.if_(c, identity(), identity(), inputs=[x], name="choice", output_names=["chosen"])
+    assert (graph.nodes[-1].name, made.name) == ("choice", "chosen")
+    refused(lambda: graph.if_(c, identity(), identity(), inputs=[]), "B2.3")
+    refused(lambda: graph.if_(c, identity(), identity(), inputs=[x], output_names=["a", "b"]), "names of outputs")
+
+
+@covers("Graph.while_.state", "Graph.while_.invariant", "Graph.while_.name", "Graph.while_.output_names")
+def loops(context: pumice.Context) -> None:
+    def made(state: bool) -> tuple[pumice.Value, ...]:
+        graph = pumice.Graph()
+        start, limit = graph.input("start", "int32", [1]), graph.input("limit", "int32", [1])
+        condition, body = less_than_limit(), count_up()
+        if state:  # the limit as what one iteration leaves to the next
+            body.output("limit", body.add("Identity", body.inputs[1]))
+        given = {"state": [limit]} if state else {"invariant": [limit]}
+        return graph.while_(condition, body, carried=[start], name="loop", output_names=["last"], **given)
+
+    for state in (True, False):
+        (last,) = made(state)
+        assert (last.name, last.graph.nodes[-1].name) == ("last", "loop")
+    graph = pumice.Graph()
+    start, limit = graph.input("start", "int32", [1]), graph.input("limit", "int32", [1])
+    refused(lambda: graph.while_(less_than_limit(), count_up(), carried=[start]), "B2.4")
+
+    def named() -> Any:
+        given: dict[str, Any] = {"carried": [start], "invariant": [limit], "output_names": ["a", "b"]}
+        return graph.while_(less_than_limit(), count_up(), **given)
+
+    refused(named, "names of outputs")
+
+
+FOREVER = {"start": integer(0), "limit": integer(2**31 - 1)}
+
+
+def forever(context: pumice.Context) -> pumice.Program:
+    """A step of 0 never arrives."""
+    return counting_loop(0).compile(context)
+
+
+def product(context: pumice.Context) -> tuple[pumice.Program, tuple[np.ndarray, ...]]:
+    graph = pumice.Graph()
+    x, w = (graph.input(name, "float32", [700, 700]) for name in "xw")
+    graph.output("y", graph.add("MatMul", x, w))
+    program, given = graph.compile(context), (np.ones((700, 700), "float32"),) * 2
+    program.call(given)
+    return program, given
+
+
+@covers(
+    "Program.__call__.timeout",
+    "Program.__call__.loop_timeout",
+    "Program.call.timeout",
+    "Program.call.loop_timeout",
+    "Program.run_async.loop_timeout",
+)
+def program_calls(context: pumice.Context) -> None:
+    program, in_order = forever(context), tuple(FOREVER.values())
+    for call in (
+        lambda **limit: program(FOREVER, **limit),
+        lambda **limit: program.call(in_order, **limit),
+        lambda **limit: program.run_async(in_order, **limit),
+    ):
+        times_out(lambda call=call: call(loop_timeout=0.05))
+        refused(lambda call=call: call(loop_timeout=-1), "loop_timeout")
+    times_out(lambda: program(FOREVER, timeout=0.05, loop_timeout=None))
+    times_out(lambda: program.call(in_order, timeout=0.05, loop_timeout=None))
+
+
+@covers("ProgramRun.result.timeout", "ProgramRun.wait.timeout")
+def runs(context: pumice.Context) -> None:
+    program, given = product(context)
+    run = program.run_async(given)
+    for wait in (run.wait, run.result):
+        times_out(lambda wait=wait: wait(timeout=0))
+    run.result(timeout=60)
+
+
+@covers("Program.execution.measure", "Burst.compute.timeout", "Burst.compute.loop_timeout")
+def executions(context: pumice.Context) -> None:
+    program = counting_loop().compile(context)
+    for measure in (False, True):
+        execution = program.execution(measure)
+        execution.set("start", integer(0))
+        execution.set("limit", integer(3))
+        execution.compute()
+        if measure:
+            assert execution.timing["on_device"] > 0
+        else:
+            refused(lambda execution=execution: execution.timing)
+    never = forever(context)
+    stuck = never.execution()
+    for name, array in FOREVER.items():
+        stuck.set(name, array)
+    times_out(lambda: never.burst().compute(stuck, loop_timeout=0.05))
+    times_out(lambda: never.burst().compute(stuck, timeout=0.05, loop_timeout=None))
+
+
+@covers(
+    "Execution.compute.timeout",
+    "Execution.compute.loop_timeout",
+    "Execution.start.wait_for",
+    "Execution.start.timeout",
+    "Execution.start.duration",
+    "Execution.start.loop_timeout",
+    "Event.wait.timeout",
+)
+def events(context: pumice.Context) -> None:
+    program = forever(context)
+
+    def stuck() -> pumice.Execution:
+        execution = program.execution()
+        for name, array in FOREVER.items():
+            execution.set(name, array)
+        return execution
+
+    times_out(lambda: stuck().compute(loop_timeout=0.05))
+    times_out(lambda: stuck().compute(timeout=0.05, loop_timeout=None))
+    for limits in ({"loop_timeout": 0.05}, {"timeout": 0.05}, {"duration": 0.05}):
+        times_out(lambda limits=limits: stuck().start(**{"loop_timeout": None, **limits}).wait())
+    event = stuck().start(loop_timeout=0.5)
+    times_out(lambda: event.wait(timeout=0.01))
+    quick = network().compile(context).execution()
+    quick.set("x", X)
+    times_out(lambda: quick.start(wait_for=[event]).wait())  # its error is this one's
+
+
+@covers("validate.context", "validate.precision", "validate.progress")
+def validations(context: pumice.Context) -> None:
+    """Of a model that is loaded as well: at another precision it is loaded again."""
+    from onnx_models import gemm
+
+    x = np.ones((2, 4), "float32")
+    seen: list[int] = []
+    with pumice.load(gemm(), context) as loaded, pumice.Context(f"uuid:{context.info.uuid}") as other:
+        for model in (loaded, gemm()):
+            for precision in ("fp32", "fp16", "bf16"):
+                report = pumice.validate(model, [x], precision=precision, context=context)
+                assert (report.precision, report.ok) == (precision, True)
+            before = other.pipelines_created
+            pumice.validate(model, [x], context=other, progress=lambda done, total: seen.append(done))
+            assert other.pipelines_created > before or other.submitted > 0
+            refused(lambda model=model: pumice.validate(model, [x], precision="fp12"), "fp12")
+            refused(lambda model=model: pumice.validate(model, [x], context="llvmpipe"), "argument 'context'")
+        assert pumice.validate(loaded, [x]).precision == "fp32"
+    assert seen
+    assert truth(True).all() and graph_of("Relu", [("float32", [1])]).name == "relu"

@@ -1,0 +1,192 @@
+"""Shaders and kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+import pumice
+from signature_probes.probe import covers, differ, refused
+
+# What an option of shaders changes: a value that is not the default, with others that it needs.
+SHADER_OPTIONS: dict[str, dict[str, Any]] = {
+    "storage": {"storage": "fp16"},
+    "fp16_arithmetic": {"fp16_arithmetic": True, "storage": "fp16"},
+    "fp16_uniform": {"fp16_uniform": True, "storage": "fp16"},
+    "int8_storage": {"int8_storage": True},
+    "int8_packed": {"int8_packed": True},
+    "int8_arithmetic": {"int8_arithmetic": True, "int8_storage": True},
+    "int8_uniform": {"int8_uniform": True, "int8_storage": True},
+    "int16_storage": {"int16_storage": True},
+    "int16_packed": {"int16_packed": True},
+    "shader_local_memory": {"shader_local_memory": True},
+    "generation": {"generation": "2024"},
+    "image_storage": {"image_storage": True, "generation": "2024"},
+    "subgroup": {"subgroup": {"basic"}, "generation": "2024"},
+    "int64": {"int64": False},
+    "int16": {"int16": False},
+    "int8": {"int8": False},
+    "storage_16bit": {"storage_16bit": False, "storage": "fp16_packed"},
+    "fp16_rounds_to_even": {"fp16_rounds_to_even": True, "storage": "fp16"},
+    "vulkan_minor": {"vulkan_minor": 3},
+    "profile": {"profile": {"ncnn_wobble": "7"}},
+    "debug": {"debug": True},
+}
+PROBE_SHADER = """layout(binding = 0) buffer X { float x[]; };
+#ifndef ncnn_wobble
+#define ncnn_wobble 1
+#endif
+void main() { uint i = gl_GlobalInvocationID.x; x[i] = float(ncnn_wobble); }"""
+
+
+def seen(options: pumice.ShaderOptions) -> tuple[str, bytes]:
+    """What a shader of these options gets, and becomes."""
+    return options.preamble, pumice.compile(PROBE_SHADER, options).spirv
+
+
+@covers(*(f"ShaderOptions.__init__.{name}" for name in SHADER_OPTIONS))
+def shader_options(context: pumice.Context) -> None:
+    for name, given in SHADER_OPTIONS.items():
+        needed = {key: value for key, value in given.items() if key != name}
+        with_it, without = pumice.ShaderOptions(**given), pumice.ShaderOptions(**needed)
+        assert with_it != without, name
+        assert seen(with_it) != seen(without), name
+    for given in (
+        {"storage": "wobble"},
+        {"generation": "wobble"},
+        {"vulkan_minor": 9},
+        {"subgroup": {"wobble"}, "generation": "2024"},
+        {"subgroup": {"basic"}},
+        {"image_storage": True},
+    ):
+        refused(lambda given=given: pumice.ShaderOptions(**given))
+
+
+@covers(
+    "compile.options", "compile.macros", "compile.name", "compile.includes", "compile.profile", "compile.include_dirs"
+)
+def compiled(context: pumice.Context) -> None:
+    source = "layout(binding = 0) buffer X { float x[]; };\nvoid main() { x[0] = VALUE; }"
+    differ(*(pumice.compile(source, macros={"VALUE": value}).spirv for value in ("1.0", "2.0")))
+    refused(lambda: pumice.compile("wobble", name="named"), "named:1", pumice.ShaderCompileError)
+    including = '#include "value.glsl"\n' + source
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "value.glsl").write_text("#define VALUE 3.0\n")
+        made = [
+            pumice.compile(including, includes={"value.glsl": "#define VALUE 4.0\n"}).spirv,
+            pumice.compile(including, include_dirs=[folder]).spirv,
+        ]
+    differ(*made)
+    refused(lambda: pumice.compile(including), "value.glsl")
+    differ(*(pumice.compile(PROBE_SHADER, profile=profile).spirv for profile in (None, {"ncnn_wobble": "9"})))
+    differ(
+        *(
+            pumice.compile(PROBE_SHADER, options=one).spirv
+            for one in (pumice.ShaderOptions(), pumice.ShaderOptions(debug=True))
+        )
+    )
+
+
+FILL = """layout(constant_id = 0) const int count = 1;
+layout(binding = 0) buffer Y { float y[]; };
+void main() { y[gl_GlobalInvocationID.x] = float(VALUE * count); }"""
+
+
+def filled(context: pumice.Context, source: str = FILL, **options: Any) -> float:
+    y = np.zeros(4, "float32")
+    pumice.Kernel(source, context, **{"macros": {"VALUE": "2"}, **options})(y=y, threads=4)
+    return float(y[3])
+
+
+@covers(
+    "Kernel.__init__.context",
+    "Kernel.__init__.name",
+    "Kernel.__init__.macros",
+    "Kernel.__init__.spec",
+    "Kernel.__init__.includes",
+    "Kernel.__init__.options",
+    "Kernel.__init__.include_dirs",
+    "Kernel.__init__.debug",
+    "Kernel.__init__.message_bytes",
+)
+def kernels(context: pumice.Context) -> None:
+    differ(filled(context), filled(context, macros={"VALUE": 5}), filled(context, spec={"count": 7}))
+    refused(lambda: filled(context, spec={"wobble": 7}), "wobble")
+    refused(lambda: pumice.Kernel(FILL, "llvmpipe"), "context", TypeError)  # type: ignore[arg-type]
+    assert pumice.Kernel(FILL, context, "named", {"VALUE": 1}).name == "named"
+    including = '#include "value.glsl"\n' + FILL
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "value.glsl").write_text("#undef VALUE\n#define VALUE 11\n")
+        assert filled(context, including, include_dirs=[folder]) == 11
+    assert filled(context, including, includes={"value.glsl": "#undef VALUE\n#define VALUE 13\n"}) == 13
+    half = pumice.ShaderOptions(storage="fp16_packed")
+    assert list(pumice.Kernel(FILL, context, macros={"VALUE": 1}, options=half).variants) == ["fp16_packed"]
+    beyond = "layout(binding = 0) buffer Y { float y[]; };\nvoid main() { y[gl_GlobalInvocationID.x + 8u] = 1.0; }"
+    y = pumice.zeros(64, context=context)[:4]
+    pumice.Kernel(beyond, context)(y=y, threads=4)
+    refused(lambda: pumice.Kernel(beyond, context, debug=True)(y=y, threads=4), error=pumice.OutOfBoundsError)
+    printing = """layout(binding = 0) buffer Y { float y[]; };
+void main() { y[0] = 1.0; debugPrintfEXT("number %u", gl_GlobalInvocationID.x); }"""
+    large, small = (pumice.Kernel(printing, context, message_bytes=size) for size in (1 << 16, 256))
+    for kernel in (large, small):
+        kernel(y=np.zeros(4, "float32"), threads=200)
+    differ(large.messages_lost > 0, small.messages_lost > 0)
+
+
+@covers("Kernel.from_file.context", "Kernel.from_file.reload", "Kernel.from_file.**options")
+def of_files(context: pumice.Context) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "fill.comp"
+        path.write_text(FILL)
+        once, anew = (
+            pumice.Kernel.from_file(path, context, reload=reload, macros={"VALUE": 2}) for reload in (False, True)
+        )
+        path.write_text(FILL.replace("VALUE * count", "VALUE * count + 1"))
+        results = []
+        for kernel in (once, anew):
+            y = np.zeros(4, "float32")
+            kernel(y=y, threads=4)
+            results.append(y[0])
+        assert results == [2, 3]
+        refused(lambda: pumice.Kernel.from_file(path, "llvmpipe", macros={"VALUE": 2}), "context", TypeError)
+        refused(lambda: pumice.Kernel.from_file(path, context, wobble=1), "wobble", TypeError)
+
+
+@covers("Kernel.from_body.context", "Kernel.from_body.name", "Kernel.from_body.header", "Kernel.from_body.**options")
+def of_bodies(context: pumice.Context) -> None:
+    def made(header: str, **options: Any) -> pumice.Kernel:
+        body, shape = "y[i] = f(1.0);", {"y": ("float32", 4)}
+        return pumice.Kernel.from_body(body, {}, shape, context, "named", header, **options)
+
+    assert made("float f(float v) { return v + 1.0; }").name == "named"
+    differ(*(made(f"float f(float v) {{ return v + {k}; }}")() for k in ("1.0", "2.0")))
+    differ(*(made("float f(float v) { return v + K; }", macros={"K": k})() for k in ("1.0", "2.0")))
+    refused(lambda: made("", wobble=1), "wobble", TypeError)
+    refused(lambda: pumice.Kernel.from_body("y[i] = 1.0;", {}, {"y": "float32"}, "llvmpipe"), "context", TypeError)  # type: ignore[arg-type]
+
+
+@covers(
+    "Kernel.__call__.given",
+    "Kernel.__call__.**arguments",
+    "Kernel.bind.given",
+    "Kernel.bind.**arguments",
+    "Kernel.run.**kwargs",
+    "Kernel.dtype.length",
+)
+def calls(context: pumice.Context) -> None:
+    kernel = pumice.Kernel(FILL, context, macros={"VALUE": 1})
+    y = pumice.zeros(4, context=context)
+    for call in (kernel, kernel.bind, kernel.run):
+        call({"y": y}, threads=4)
+        refused(lambda call=call: call({"y": y, "wobble": 1}, threads=4), "wobble")
+        refused(lambda call=call: call(y=y, wobble=1, threads=4), "wobble")
+        refused(lambda call=call: call(y=y), "threads")
+    block = pumice.Kernel(
+        "layout(binding = 0) buffer B { uint n; float v[]; } b;\nvoid main() { b.v[0] = float(b.n); }", context
+    )
+    name = block.shader.interface["bindings"][0]["name"]
+    differ(block.dtype(name, 3).itemsize, block.dtype(name, 4).itemsize)
+    refused(lambda: kernel.dtype("y", 3), "length")

@@ -1,0 +1,42 @@
+"""What probes are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import pytest
+
+import pumice
+
+
+class Probe(Protocol):
+    """`covers` names the arguments that it is about, as "Class.method.argument"."""
+
+    covers: tuple[str, ...]
+
+    def __call__(self, context: pumice.Context) -> None: ...
+
+
+def covers(*names: str) -> Callable[[Callable[[pumice.Context], None]], Probe]:
+    def mark(function: Callable[[pumice.Context], None]) -> Probe:
+        function.covers = names  # type: ignore[attr-defined]
+        return function  # type: ignore[return-value]
+
+    return mark
+
+
+def differ(*results: Any) -> None:
+    """No two are alike."""
+    texts = [repr(one.tolist() if isinstance(one, np.ndarray) else one) for one in results]
+    assert len(set(texts)) == len(texts), texts
+
+
+def refused(call: Callable[[], Any], text: str = "", error: type[BaseException] = pumice.Error) -> None:
+    with pytest.raises(error, match=text or None):
+        call()
+
+
+def times_out(call: Callable[[], Any]) -> None:
+    refused(call, error=pumice.TimeoutError)
