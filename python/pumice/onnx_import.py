@@ -59,7 +59,7 @@ def parse(file: ModelFile, whole: bool = False) -> ModelProto:
     model = file.proto if file.data is None else _decoded(file.data if whole else file.skeleton, file)
     if model is None or not model.HasField("graph"):
         raise graph_error(
-            "model", file.name, f"expected an ONNX model, given {_told(file) or 'a file without a graph'}"
+            "model", file.name, f"expected an ONNX model, given {_told(file) or 'a file that holds no graph'}"
         )
     _check_text(model, file)
     return expanded(model, _is_claimed, file.name, in_place=file.proto is None)
