@@ -13,8 +13,10 @@ import numpy.typing as npt
 from . import _pumice
 from ._pumice import Context, Image, Tensor, UnsupportedError
 from .errors import binding_error
-from .host_arrays import as_array
+from .host_arrays import as_array, numpy_of
 from .log import forward_log
+
+_NUMBERS = "an array of numbers"
 
 Number = float | np.number[Any] | np.bool_
 
@@ -101,7 +103,7 @@ def tensor(array: npt.ArrayLike, context: Context | None = None) -> Tensor:
 
     Raises BindingError (K5) for dtypes that no tensor has (object, structures, text, complex) and for masked arrays.
     """
-    return _pumice.tensor(np.asanyarray(array), _context_of(context))
+    return _pumice.tensor(numpy_of(array, "array", _NUMBERS, "argument"), _context_of(context))
 
 
 def asarray(
@@ -120,10 +122,11 @@ def asarray(
             raise UnsupportedError(f"an array of {array.dtype} as {converted.dtype} without a copy")
         return array.copy() if copy and converted is array else converted
     if copy is False:
-        if dtype is not None and np.asanyarray(array).dtype != dtype:
-            raise UnsupportedError(f"an array of {np.asanyarray(array).dtype} as {np.dtype(dtype)} without a copy")
+        given = array if isinstance(array, np.ndarray) else numpy_of(array, "array", _NUMBERS, "argument")
+        if dtype is not None and given.dtype != dtype:
+            raise UnsupportedError(f"an array of {given.dtype} as {np.dtype(dtype)} without a copy")
         return from_host(array, context)
-    return tensor(np.asanyarray(array, dtype), context)
+    return tensor(numpy_of(array, "array", _NUMBERS, "argument", dtype), context)
 
 
 def from_host(array: npt.NDArray[Any], context: Context | None = None) -> Tensor:
@@ -162,7 +165,7 @@ def image(
     Raises BindingError for elements that the format does not hold exactly, UnsupportedError for a shape or format that the
     device does not take.
     """
-    given = as_array(array, "array", "an array of numbers", "argument")
+    given = as_array(array, "array", _NUMBERS, "argument")
     made = Image(_context_of(context), format, given.shape, filter=filter, address=address, normalized=normalized)
     made.upload(given)
     return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from .element_types import Array
 from .errors import binding_error
@@ -18,18 +19,24 @@ def unmasked(value: Any, name: str, kind: str = "input") -> Any:
     return value
 
 
-def as_array(value: Any, name: str, expected: str, kind: str = "input") -> Array:
-    """What NumPy makes of a value. Raises BindingError (K5) for a masked array and where it makes nothing, with the reason.
+def numpy_of(value: Any, name: str, expected: str, kind: str = "input", dtype: npt.DTypeLike | None = None) -> Array:
+    """What NumPy makes of a value, of that dtype where one is given.
 
-    A library says in an error of its own why it gives no array: that a tensor needs grad, or lies on another device.
+    Raises BindingError (K5) for a masked array, and with the reason where NumPy makes nothing. A library says in an error of its own
+    why it gives no array: that a tensor needs grad, or lies on another device.
     """
     unmasked(value, name, kind)
     try:
-        array = np.asarray(value)
+        return np.asarray(value, dtype)
     except MemoryError:
         raise
     except Exception as error:  # of the library's own classes
         raise binding_error("K5", name, expected, f"{type(value).__name__}: {error}", kind=kind) from error
+
+
+def as_array(value: Any, name: str, expected: str, kind: str = "input") -> Array:
+    """The same, and no array of objects."""
+    array = numpy_of(value, name, expected, kind)
     if array.dtype == object:
         raise binding_error("K5", name, expected, type(value).__name__, kind=kind)
     return array

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ._pumice import forward_log as forward_log
+from .errors import bounded
 
 
 def log_warning(text: str) -> None:
     """To the logger "pumice", at the level of warnings."""
     import logging
 
-    logging.getLogger("pumice").warning("%s", text)
+    logging.getLogger("pumice").warning("%s", bounded(text))

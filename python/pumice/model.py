@@ -13,7 +13,7 @@ from ._pumice import Context, DeviceInfo, StateError, UploadMemory
 from .context import checked_context, default_context, made_default_context
 from .declarations import Declarations
 from .element_types import PRECISIONS, Array, array_of, numpy_dtype
-from .errors import binding_error
+from .errors import binding_error, bounded
 from .graph_cache import graph_of, load_recipe
 from .host_arrays import as_array
 from .log import forward_log, log_warning
@@ -408,6 +408,7 @@ class Model:
 
     def warn(self, text: str) -> None:
         """Keeps a warning, once, and logs it."""
+        text = bounded(text)
         if text not in self.warnings:
             self.warnings.append(text)
             log_warning(f"model '{self.name}': {text}")

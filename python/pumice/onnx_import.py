@@ -16,7 +16,7 @@ from .contrib_nodes import DOMAIN as CONTRIB_DOMAIN
 from .contrib_nodes import rewritten
 from .control_nodes import CONTROL_NODES
 from .element_types import Array, Bytes
-from .errors import binding_error, graph_error
+from .errors import binding_error, bounded, graph_error
 from .foreign_files import kind_of
 from .model_file import ModelFile
 from .node_forms import Scope
@@ -59,7 +59,7 @@ def parse(file: ModelFile, whole: bool = False) -> ModelProto:
     model = file.proto if file.data is None else _decoded(file.data if whole else file.skeleton, file)
     if model is None or not model.HasField("graph"):
         raise graph_error(
-            "model", file.name, f"expected an ONNX model, given {_told(file) or 'a file without a graph'}"
+            "model", file.name, f"expected an ONNX model, given {_told(file) or 'a file that holds no graph'}"
         )
     _check_text(model, file)
     return expanded(model, _is_claimed, file.name, in_place=file.proto is None)
@@ -136,7 +136,7 @@ def _warnings(model: ModelProto) -> list[str]:
                 f"the operators of domain '{domain or 'ai.onnx'}' are imported {len(versions)} times, of versions {listed}: "
                 f"{max(versions)} is taken"
             )
-    return warnings
+    return [bounded(warning) for warning in warnings]
 
 
 # ---- attributes

@@ -10,15 +10,17 @@ import onnx
 from onnx import helper, numpy_helper
 
 from .element_types import Array
+from .first_opsets import FIRST_UPGRADES
 from .model_file import Folder, ModelFile, Source
 from .node_names import node_names
 from .node_order import in_order, needed
-from .onnx_import import parse
+from .onnx_import import opsets, parse
 from .recipe import NodeRecipe
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
+_OLDEST = 7  # operator set
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 
 
@@ -50,6 +52,12 @@ def _incomparable(node: NodeProto, false: Collection[str] = ()) -> str:
     return next(filter(None, inner), "")
 
 
+def _is_of_old_form(node: NodeProto, version: int) -> bool:
+    """Whether the node is written otherwise than in the oldest set that the reference knows."""
+    changes = FIRST_UPGRADES.get(node.op_type, ()) if not node.domain else ()
+    return any(version < since for since, _ in changes)
+
+
 class ReferenceNode:
     """One node as a model of its own."""
 
@@ -60,7 +68,17 @@ class ReferenceNode:
         self.outputs = [output for output in node.output if output]
         self.incomparable = _incomparable(node, false)
         self._node = node
-        self._opsets = model.opset_import
+        self._opsets = list(model.opset_import)
+        version = opsets(model).get("", _OLDEST)
+        if version < _OLDEST:
+            if _is_of_old_form(node, version):
+                self.incomparable = self.incomparable or f"the reference knows no {self.op} of operator set {version}"
+            self._node = onnx.NodeProto()
+            self._node.CopyFrom(node)
+            del self._node.attribute[:]
+            self._node.attribute.extend(one for one in node.attribute if one.name != "consumed_inputs")
+            others = [entry for entry in model.opset_import if entry.domain not in ("", "ai.onnx")]
+            self._opsets = [helper.make_opsetid("", _OLDEST), *others]
         self._evaluator: onnx.reference.ReferenceEvaluator | None = None
 
     def run(self, values: dict[str, Array]) -> dict[str, Array]:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .element_types import Array
-from .host_arrays import unmasked
+from .host_arrays import numpy_of
 
 __all__ = ["Difference", "assert_close", "compare"]
 
@@ -120,7 +120,7 @@ def compare(
     for masked arrays.
     """
     a, b = (
-        np.asarray(unmasked(given, name, "argument")) for name, given in (("actual", actual), ("expected", expected))
+        numpy_of(given, name, "an array", "argument") for name, given in (("actual", actual), ("expected", expected))
     )
     if a.shape != b.shape:
         raise AssertionError(f"shapes differ: expected {list(b.shape)}, given {list(a.shape)}")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from .. import _pumice
 from ..context import default_context
 from ..errors import binding_error
-from ..host_arrays import unmasked
+from ..host_arrays import as_array
 
 
 class Context(_pumice.DvContext):
@@ -75,8 +75,10 @@ class Memory(_pumice.DvMemory):
 
     def write(self, values: npt.ArrayLike | bytes, offset: int = 0) -> None:
         """Copies the bytes of an array there and shows them to the device."""
-        unmasked(values, "values", "argument")
-        data = np.frombuffer(values, np.uint8) if isinstance(values, bytes) else np.ascontiguousarray(values)
+        if isinstance(values, bytes):
+            data = np.frombuffer(values, np.uint8)
+        else:
+            data = np.ascontiguousarray(as_array(values, "values", "an array or bytes", "argument"))
         self.array(data.dtype, data.shape, offset)[...] = data
         self.to_device(offset, data.nbytes)
 
