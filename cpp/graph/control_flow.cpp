@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "graph/graph.h"
+#include "graph/late_operations.h"
 #include "graph/shape_inference.h"
 
 namespace pumice {
@@ -105,12 +106,19 @@ Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
         }
         continue;
       }
+      if (certain) known.check(node);
       try {
-        if (known.run(node)) known.evaluate(node);
+        if (is_late(node))
+          infer_late(graph, node, known);
+        else if (known.run(node))
+          known.evaluate(node);
       } catch (const GraphError&) {
         const bool reads_elements = node.row->host_inputs != 0;  // which are not known yet
         if (certain && !reads_elements) throw;
       }
+      for (const ValueId output : node.outputs)
+        if (const auto& shape = graph.value(output).shape; !known.desc(output) && shape)
+          known.set(output, TensorDesc(graph.value(output).dtype, trial_shape(*shape, t)));
     }
   }
   Shapes shapes;

@@ -76,7 +76,7 @@ class Placer {
       const ProgramNode& node = graph_.nodes[i];
       if (is_on_host(node)) continue;
       const bool strided = takes_any_layout(*node.row);
-      for (size_t k = 0; k < node.inputs.size(); ++k) {
+      for (size_t k = 0; k < node.read().size(); ++k) {
         const ValueId input = node.inputs[k];
         if (input == kAbsent) continue;
         const bool same_channels = k == 0 && is_view(node) && keeps_channels(desc(input).shape, desc(node.outputs[0]).shape);
