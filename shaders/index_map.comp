@@ -6,7 +6,8 @@
 //   with WORDS a word of a dense target, whose elements are found one by one; the last one may be filled in part.
 // Pieces below 32 bits are put into their word atomically. p.elements counts elements with WORDS, else pieces, as do size and the
 // target's strides. An invocation makes PIECES of them.
-// PAD: the source is smaller or larger, and what lies outside it is a constant (1), reflected (2), the edge (3) or repeated (4).
+// PAD: the source is smaller or larger, and what lies outside it is a constant (1), reflected (2), the edge (3), repeated (4) or
+// reflected with the edge (5).
 #version 450
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
@@ -55,6 +56,9 @@ int inside(int i, int size) {
   return size - 1 - abs(size - 1 - i);
 #elif PAD == 4
   return i < 0 ? size - 1 - (-1 - i) % size : i % size;  // % of negative numbers is undefined
+#elif PAD == 5
+  i = (i < 0 ? -1 - i : i) % (2 * size);
+  return i < size ? i : 2 * size - 1 - i;
 #else
   return clamp(i, 0, size - 1);
 #endif

@@ -249,8 +249,9 @@ def test_a_scalar_that_the_program_would_compute_is_unsupported() -> None:
         pumice.UnsupportedError, match="node 'it': nnapi::EXPAND_DIMS with operand 1, 'axis', that is no constant"
     ):
         graph.add("nnapi::EXPAND_DIMS", x, axis, name="it")
-    with pytest.raises(pumice.UnsupportedError, match="operand 0, 'x', of unknown rank"):
-        graph.add("nnapi::SOFTMAX", graph.input("any", "float32", None), 1.0)
+    with pytest.raises(pumice.UnsupportedError, match="operand 2, 'axis', that is no constant"):
+        graph.add("nnapi::SOFTMAX", graph.input("any", "float32", None), 1.0, axis)
+    assert len(graph) == 0
 
 
 def test_names_and_outputs() -> None:
@@ -281,6 +282,49 @@ def test_unknown_sizes_pass_through() -> None:
     y = graph.add("nnapi::CONV_2D", image, w, np.zeros(5, "int32"), 1, 2, 2, 0, scale=1.0)
     assert (y.shape, y.scale, y.zero_point) == ((None, 4, 4, 5), 1.0, 0)
     assert graph.add("nnapi::CONCATENATION", x, x, 0).shape == (None, 6)
+
+
+def test_sizes_that_follow_are_known_where_others_are_not() -> None:
+    graph = pumice.Graph()
+    image = graph.input("image", "float32", [None] * 4)
+    w, b = np.zeros((5, 3, 3, 3), "float32"), np.zeros(5, "float32")
+    assert graph.add("nnapi::CONV_2D", image, w, b, 1, 2, 2, 0).shape == (None, None, None, 5)
+    fixed = graph.input("fixed", "float32", [None, 8, 8, None])
+    assert graph.add("nnapi::CONV_2D", fixed, w, b, 1, 2, 2, 0).shape == (None, 4, 4, 5)
+    each = np.zeros((1, 3, 3, 6), "float32")
+    y = graph.add("nnapi::DEPTHWISE_CONV_2D", fixed, each, np.zeros(6, "float32"), 2, 1, 1, 2, 0)
+    assert y.shape == (None, 6, 6, 6)
+    for name, shape in (("any", None), ("rows", [None, 7]), ("cube", [None, None, 3])):
+        x = graph.input(name, "float32", shape)
+        assert graph.add("nnapi::RESHAPE", x, [3, 4]).shape == (3, 4)
+        assert graph.add("nnapi::RESHAPE", x, [7, -1]).shape == (7, None)
+        rows = graph.add("nnapi::FULLY_CONNECTED", x, np.zeros((4, 7), "float32"), np.zeros(4, "float32"), 0)
+        assert rows.shape == (None, 4)
+        assert graph.add("nnapi::SLICE", graph.add("nnapi::RESHAPE", x, [7, -1]), [2, 0], [3, -1]).shape == (3, None)
+    any_image = graph.input("any image", "float32", None)
+    assert graph.add("nnapi::RESIZE_BILINEAR", any_image, 6, 4).shape == (None, 4, 6, None)
+    assert graph.add("nnapi::SPACE_TO_BATCH_ND", fixed, [2, 4], [[0, 0], [4, 4]]).shape == (None, 4, 4, None)
+
+
+def test_a_program_is_compiled_for_each_rank(context: pumice.Context) -> None:
+    """Sums of any rank over weights that the program holds, then a place on axis 1, which not all ranks have."""
+    graph = pumice.Graph()
+    x = graph.input("x", "float32", None)
+    weights = np.arange(3, dtype="float32")
+    y = graph.add("nnapi::REDUCE_SUM", graph.add("nnapi::MUL", x, weights, 0), [-1], False, name="sum")
+    assert (y.shape, y.dtype) == (None, "float32")
+    graph.output("y", graph.add("nnapi::ARGMAX", y, 1, name="best"))
+    with graph.compile(context) as program:
+        for shape in ((2, 2, 3), (4, 2, 5, 3), (5, 4, 3), (1, 2, 1), (2, 2, 2, 2, 3)):
+            array = np.random.default_rng(len(shape)).integers(-9, 10, shape).astype("float32")
+            expected = np.argmax((array * weights).sum(-1), 1).astype("int32")
+            assert_near(program({"x": array})["y"], expected)
+        with pytest.raises(pumice.GraphError, match="nnapi::ARGMAX: operand 1, 'axis'") as refused:
+            program({"x": np.zeros((2, 3), "float32")})
+        assert refused.value.node == "best"
+        with pytest.raises(pumice.UnsupportedError, match="depend on ranks that are not known"):
+            program.compiled([(2, 2, 3)])
+        assert {row["op"] for row in program.report()} >= {"ReduceSum", "ArgMax"}
 
 
 # ---- models of that system

@@ -89,6 +89,7 @@ BoundProgram::BoundProgram(BindInputs key, std::shared_ptr<CompiledOperator> com
       lower_bound_bytes_(bound.lower_bound_bytes),
       wave_count_(bound.wave_count),
       output_hosts_(bound.output_hosts),
+      checked_(bound.checked),
       pool_("'" + compiled_->name() + "' for these shapes") {}
 
 BoundProgram::~BoundProgram() = default;

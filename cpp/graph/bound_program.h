@@ -27,6 +27,7 @@ class BoundProgram {
   const BufferRange& persistent() const { return persistent_; }
   // The elements of output j, where binding knows them.
   const std::optional<HostTensor>& output_host(size_t j) const { return output_hosts_[j]; }
+  const std::vector<CheckedInputs>& checked() const { return checked_; }  // by check of the graph
   // A recording that nobody else has. Waits for one where all are leased; with `wait` false throws StateError.
   std::shared_ptr<Lease> lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
   // A recording of its own.
@@ -42,6 +43,7 @@ class BoundProgram {
   uint64_t lower_bound_bytes_;
   uint32_t wave_count_;
   std::vector<std::optional<HostTensor>> output_hosts_;
+  std::vector<CheckedInputs> checked_;
   LeasePool pool_;
 };
 

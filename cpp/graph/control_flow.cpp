@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "graph/graph.h"
+#include "graph/late_operations.h"
 #include "graph/shape_inference.h"
 
 namespace pumice {
@@ -105,15 +106,23 @@ Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
         }
         continue;
       }
-      bool ran = false;
+      if (certain) known.check(node);
+      bool ran = is_late(node);
       try {
-        ran = known.run(node);
-        if (ran) known.evaluate(node);
+        if (is_late(node)) {
+          infer_late(graph, node, known);
+        } else {
+          ran = known.run(node);
+          if (ran) known.evaluate(node);
+        }
       } catch (const GraphError&) {
         const bool reads_elements = node.row->host_inputs != 0;  // which are not known yet
         if (certain && !reads_elements) throw;
       }
       if (!ran) known.assume(node, graph.value(node.outputs[0]).dtype, t);
+      for (const ValueId output : node.outputs)
+        if (const auto& shape = graph.value(output).shape; !known.desc(output) && shape)
+          known.set(output, TensorDesc(graph.value(output).dtype, trial_shape(*shape, t)));
     }
   }
   Shapes shapes;

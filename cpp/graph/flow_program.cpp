@@ -160,10 +160,12 @@ class StepwiseLease : public FlowLease {
   void run(Frame& frame, const RoutineStep& step) {
     read_.clear(), made_.clear(), shapes_.clear(), elements_.clear();
     bool reads = false;
+    const bool hands_on = step.region->reads_values() || step.region->checks_values();
     for (size_t i = 0; i < step.inputs.size(); ++i) {
       FlowValue& input = value(frame, step.inputs[i]);
       reads = reads || (step.region->reads_values(i) && !input.host);
-      if (step.region->reads_values()) elements_.push_back(step.region->reads_values(i) ? read(input) : nullptr);
+      if (step.region->reads_values(i)) read(input);
+      if (hands_on) elements_.push_back(input.host ? input.host->data : nullptr);
       read_.push_back(input);
     }
     if (reads) note_read_back();

@@ -319,6 +319,7 @@ std::vector<ValueId> Graph::add(std::string_view op, std::vector<ValueId> inputs
   node.attributes = checked_attributes(*node.row, node.name, attributes);
   check_inputs(*node.row, node.name, given, outputs);
   node.inputs = std::move(inputs);
+  node.origin = origin_;
   if (!node.row->counted.empty() && !value(node.inputs[counted_input(*node.row)]).constant)
     return add_counted(std::move(node), output_names);
   std::vector<GraphValue> made = name_outputs(node, outputs, output_names);

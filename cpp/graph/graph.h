@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -50,19 +51,30 @@ struct ControlFlow {
 // Parameters that fit a tensor of this dtype and shape, a zero point among them; as they are where there is no scale. Throws GraphError.
 Quantization checked_quantization(const std::string& user, DType dtype, const std::optional<Shape>& shape, Quantization given);
 
+namespace nnapi {
+struct Operation;
+struct Requirement;
+}  // namespace nnapi
+
+// The node of the caller that became several, and its operation: errors name these.
+struct NodeOrigin {
+  std::string node;
+  std::string_view op;
+};
+
 struct GraphNode {
   std::string name;
   const OperatorRow* row = nullptr;  // null for IF and WHILE
   Attributes attributes;
-  std::vector<ValueId> inputs, outputs;                  // kAbsent for optional ones left out; input 0 of an IF is its condition
-  std::shared_ptr<const ControlFlow> control = nullptr;  // of IF and WHILE
+  std::vector<ValueId> inputs, outputs;                             // kAbsent for optional ones left out; input 0 of an IF is its condition
+  std::shared_ptr<const ControlFlow> control = nullptr;             // of IF and WHILE
+  std::shared_ptr<const NodeOrigin> origin = nullptr;               // none: the caller's own
+  std::shared_ptr<const nnapi::Requirement> requirement = nullptr;  // of a node that passes on its first input once it has been checked
 
   std::string_view op() const { return control ? control->op() : row->name; }
+  // The inputs of which output 0 holds elements: a check passes on the first alone.
+  std::span<const ValueId> read() const { return std::span(inputs).first(requirement ? 1 : inputs.size()); }
 };
-
-namespace nnapi {
-struct Operation;
-}
 class CompiledOperator;
 class Program;
 class ShapeInference;
@@ -108,6 +120,12 @@ class Graph {
                               const std::vector<ValueId>& state = {}, const std::vector<ValueId>& invariant = {}, std::string name = {},
                               std::vector<std::string> output_names = {});
   void output(std::string name, ValueId value);
+  // What nnapi::Expansion adds. A node that passes on its first input, checked when the program is bound:
+  ValueId require(std::shared_ptr<const nnapi::Requirement> requirement, std::vector<ValueId> inputs, std::string name);
+  // What is known of a value besides what its node tells; sizes that are known stay.
+  void refine(ValueId value, const Shape& shape);
+  // Adds a node of another graph, with other inputs, as it is there; outputs have the values' names.
+  std::vector<ValueId> repeat(const GraphNode& node, std::vector<ValueId> inputs, std::vector<std::string> output_names);
   void finish();  // idempotent; later changes throw StateError. Throws GraphError where there is no output.
   bool finished() const { return finished_; }
   std::shared_ptr<Program> compile(std::shared_ptr<Context> context, const ProgramOptions& options = {});
@@ -119,6 +137,8 @@ class Graph {
   const std::string& name() const { return name_; }
   const std::vector<GraphValue>& values() const { return values_; }
   const GraphValue& value(ValueId id) const { return values_[static_cast<size_t>(id)]; }
+  // Those of a constant, and of what follows from constants and sizes where all are known; null where they are not, or not yet.
+  const HostTensor* elements(ValueId id) const;
   const std::vector<GraphNode>& nodes() const { return nodes_; }
   const std::vector<ValueId>& inputs() const { return inputs_; }
   const std::vector<std::pair<std::string, ValueId>>& outputs() const { return outputs_; }
@@ -126,6 +146,8 @@ class Graph {
  private:
   std::vector<ValueId> add_expanded(const nnapi::Operation& operation, const std::string& name, std::vector<ValueId> inputs,
                                     const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names);
+  std::vector<ValueId> add_late(const nnapi::Operation& operation, const std::string& name, std::vector<ValueId> inputs,
+                                const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names);
   std::vector<ValueId> add_counted(GraphNode node, std::vector<std::string> output_names);
   void name_output(size_t i, ValueId output, const std::string& name, std::string output_name);
   void truncate(size_t nodes, size_t values);  // forgets what came after
@@ -149,7 +171,8 @@ class Graph {
   std::unordered_set<std::string> value_names_, node_names_;
   // Unknown sizes are tried with different numbers each: what comes out alike is known.
   std::vector<std::unique_ptr<ShapeInference>> trials_;
-  bool exact_ = true;  // there are no unknown sizes, so one trial is enough and its errors are real
+  std::shared_ptr<const NodeOrigin> origin_;  // of the nodes that are being added
+  bool exact_ = true;                         // there are no unknown sizes, so one trial is enough and its errors are real
   bool finished_ = false;
 };
 

@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "graph/arena.h"
 #include "graph/bound_program.h"
+#include "graph/late_operations.h"
 #include "graph/levels.h"
 #include "graph/passes.h"
 #include "graph/plan.h"
@@ -107,6 +108,12 @@ std::shared_ptr<CompiledOperator> Graph::compile_operator(std::shared_ptr<Contex
   const BindInputs key = known_shapes(*this);
   ProgramOptions program;
   program.precision = options.precision.value_or("fp32");
+  if (const auto late = std::ranges::find_if(nodes_, is_late); late != nodes_.end()) {
+    const auto made = expanded(ProgramGraph(*this, whole(*this), program), {key.shapes.begin(), key.shapes.end()});
+    const auto open = std::ranges::find_if(made->nodes(), is_late);
+    if (open != made->nodes().end()) refuse_late(*open);
+    return made->compile_operator(std::move(context), options);
+  }
   const ProgramGraph graph = prepare(*this, whole(*this), program);
   check_no_host(graph);
   const Weights weights = place_weights(context, graph);

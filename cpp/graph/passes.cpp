@@ -202,7 +202,7 @@ DType float_made(const ProgramGraph& graph, const ProgramNode& node) {
   if (mixes_floats(*node.row)) return any ? DType::float32 : float_made_of(*node.row, DType::float16);
   // Constants and owned values have the dtype inside.
   bool all = any;
-  for (size_t k = 0; k < node.inputs.size(); ++k) {
+  for (size_t k = 0; k < node.read().size(); ++k) {
     const ValueId input = node.inputs[k];
     const bool read = input != kAbsent && !is_host_input(node, k) && is_working_float(graph.value(input).dtype);
     all = all && (!read || wide(input));
@@ -214,7 +214,8 @@ DType float_made(const ProgramGraph& graph, const ProgramNode& node) {
 template <typename Copy>
 void narrow_inputs(ProgramGraph& graph, ProgramNode& node, std::map<ValueId, ValueId>& narrowed, const Copy& inner_copy,
                    std::vector<ProgramNode>& nodes) {
-  for (ValueId& input : node.inputs) {
+  for (size_t k = 0; k < node.read().size(); ++k) {
+    ValueId& input = node.inputs[k];
     if (!is_wide(graph, input)) continue;
     const auto [found, added] = narrowed.try_emplace(input, kAbsent);
     if (added) {
@@ -292,7 +293,7 @@ static void find_unread(ProgramGraph& graph) {
     node.only_shape =
         std::ranges::none_of(node.outputs, [&](ValueId output) { return output != kAbsent && read[static_cast<size_t>(output)]; });
     if (node.only_shape || reads_shapes_alone(*node.row)) continue;
-    for (const ValueId input : node.inputs)
+    for (const ValueId input : node.read())
       if (input != kAbsent) read[static_cast<size_t>(input)] = true;
   }
 }
@@ -308,7 +309,7 @@ void find_host_nodes(ProgramGraph& graph) {
     });
     node.on_host = node.demanded = wanted;
     for (size_t k = 0; k < node.inputs.size(); ++k)
-      if (node.inputs[k] != kAbsent && (is_host_input(node, k) || (wanted && !reads_shapes_alone(*node.row))))
+      if (node.inputs[k] != kAbsent && (is_host_input(node, k) || (wanted && k < node.read().size() && !reads_shapes_alone(*node.row))))
         demanded[static_cast<size_t>(node.inputs[k])] = true;
   }
   for (size_t i = 0; i < graph.values.size(); ++i) known[i] = graph.values[i].constant.has_value();
@@ -318,8 +319,9 @@ void find_host_nodes(ProgramGraph& graph) {
   }
   // Forwards: what follows from host values alone is made there too.
   for (ProgramNode& node : graph.nodes) {
-    const bool follows = std::all_of(node.inputs.begin(), node.inputs.end(),
-                                     [&](ValueId input) { return input == kAbsent || known[static_cast<size_t>(input)]; });
+    const auto read = node.read();
+    const bool follows =
+        std::all_of(read.begin(), read.end(), [&](ValueId input) { return input == kAbsent || known[static_cast<size_t>(input)]; });
     node.on_host = node.on_host || follows;
     for (const ValueId output : node.outputs)
       if (output != kAbsent) known[static_cast<size_t>(output)] = node.on_host;

@@ -81,7 +81,7 @@ class Placer {
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
       const ProgramNode& node = graph_.nodes[i];
       if (is_on_host(node)) continue;
-      for (size_t k = 0; k < node.inputs.size(); ++k) {
+      for (size_t k = 0; k < node.read().size(); ++k) {
         const ValueId input = node.inputs[k];
         if (input == kAbsent) continue;
         const bool same_channels = k == 0 && is_view(node) && keeps_channels(desc(input).shape, desc(node.outputs[0]).shape);

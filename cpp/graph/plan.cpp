@@ -36,6 +36,7 @@ class Binder {
     describe();
     order_and_place();
     find_updates();
+    for (const InputCheck& check : graph_.checks) result_.checked.push_back(checked_inputs(check.node));
     if (memo_) memo_->shapes = std::move(shapes_);
     return std::move(result_);
   }
@@ -89,6 +90,7 @@ class Binder {
   }
 
   void infer_node(const ProgramNode& node) {
+    shapes_.check(node);
     if (!shapes_.run(node)) throw GraphError(node.name, "an input's shape is not known");
     if (node.has_residual) infer_residual(node);
     keep_dtypes(node);
@@ -249,6 +251,7 @@ class Binder {
 
   // Where input k of node i is read.
   PlannedOperand input_place(const ProgramNode& node, size_t i, size_t k) {
+    if (k >= node.read().size()) return {};
     const ValueId input = node.inputs[k];
     const TensorDesc* desc = shapes_.desc(input);
     if (const WeightUse* weight = weight_of(i, k))
@@ -445,6 +448,17 @@ class Binder {
       for (PlannedOperand& operand : steps_[i].operands) settle(operand, intervals);
       steps.push_back(std::move(steps_[i]));
     }
+  }
+
+  CheckedInputs checked_inputs(const GraphNode& node) const {
+    CheckedInputs known;
+    for (const ValueId input : node.inputs) {
+      const TensorDesc* desc = shapes_.desc(input);
+      const HostTensor* elements = shapes_.host(input);
+      known.descs.push_back(desc ? std::optional(*desc) : std::nullopt);
+      known.elements.push_back(elements ? std::optional(*elements) : std::nullopt);
+    }
+    return known;
   }
 
   // Inputs that are copied to an output of their own description, whole, and that nothing else reads.

@@ -38,6 +38,7 @@ struct BoundPlan {
   uint64_t lower_bound_bytes = 0;  // of the arena
   uint32_t wave_count = 0;
   std::vector<std::optional<HostTensor>> output_hosts;  // by output of the graph: its elements, where they are known
+  std::vector<CheckedInputs> checked;                   // by check of the graph
   std::vector<std::string> kernels;                     // by row of the program's report: names of the kernels that run it
 };
 

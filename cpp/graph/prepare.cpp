@@ -30,6 +30,7 @@ ProgramGraph prepare(const Graph& graph, const GraphPart& part, const ProgramOpt
   recognise_patterns(prepared, fuse);
   set_precision(prepared);
   find_host_nodes(prepared);
+  prepared.checks = input_checks(prepared);
   fuse_maps(prepared, fuse);
   return prepared;
 }

@@ -43,7 +43,7 @@ struct Program::State {
   }
 
   void compile_region(const Graph& graph, const ProgramOptions& options) {
-    region = std::make_shared<Region>(context, prepare(graph, whole(graph), options), options);
+    region = std::make_shared<Region>(context, graph, whole(graph), options);
     inputs = region->inputs(), outputs = region->outputs();
     if (options.progress) options.progress("kernels", 0, 1);
     bind_known(*region);
@@ -155,7 +155,12 @@ std::shared_ptr<Lease> Program::measured_lease(std::span<const ShapeView> shapes
 }
 
 std::shared_ptr<CompiledOperator> Program::compiled(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
-  return state_->only_region("compiled()").bind(shapes, values)->compiled();
+  Region& region = state_->only_region("compiled()");
+  if (region.is_late())
+    throw UnsupportedError("compiled() of '" + name() +
+                           "', whose operations depend on ranks that are not known: its weights are those of " +
+                           "each choice of shapes; declare the inputs' ranks");
+  return region.bind(shapes, values)->compiled();
 }
 
 std::vector<ReportRow> Program::report() const {
@@ -175,13 +180,15 @@ std::vector<ReportRow> Program::report() const {
 }
 
 ArenaReport Program::arena(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
+  const auto arena_of = [&](Region& one) { return one.bind(shapes, values)->arena(one.graph()); };
   Region& region = state_->only_region("arena()");
-  return region.bind(shapes, values)->arena(region.graph());
+  return arena_of(region.is_late() ? *region.at(shapes, values) : region);
 }
 
 std::vector<StepReport> Program::plan(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
+  const auto steps_of = [&](Region& one) { return one.bind(shapes, values)->steps(one.graph()); };
   Region& region = state_->only_region("plan()");
-  return region.bind(shapes, values)->steps(region.graph());
+  return steps_of(region.is_late() ? *region.at(shapes, values) : region);
 }
 
 std::vector<std::pair<std::string, double>> Program::profile(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs) {

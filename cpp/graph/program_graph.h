@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "graph/input_checks.h"
 
 namespace pumice {
 
@@ -64,6 +65,7 @@ struct ProgramGraph {
   std::vector<bool> made_inputs;   // by input: another part makes it, so that its sizes are what they are
   std::vector<bool> host_outputs;  // by output; empty: none. See GraphPart
   std::vector<bool> value_inputs;  // inputs whose elements shapes depend on: part of the bind key
+  std::vector<InputCheck> checks;  // of elements that they do not depend on, made at every call
 };
 
 }  // namespace pumice

@@ -5,6 +5,8 @@
 #include <map>
 
 #include "core/error.h"
+#include "graph/late_operations.h"
+#include "graph/late_regions.h"
 #include "graph/passes.h"
 #include "graph/plan.h"
 #include "graph/weight_upload.h"
@@ -56,8 +58,25 @@ void check_shapes(const std::string& user, std::span<const ProgramValue> inputs,
   }
 }
 
-Region::Region(std::shared_ptr<Context> context, ProgramGraph graph, const ProgramOptions& options)
-    : context_(std::move(context)), graph_(std::move(graph)), weights_(place_weights(context_, graph_)) {
+Region::Region(std::shared_ptr<Context> context, const Graph& graph, const GraphPart& part, const ProgramOptions& options,
+               const std::string& prefix)
+    : context_(std::move(context)), graph_(has_late(graph, part) ? ProgramGraph(graph, part, options) : prepare(graph, part, options)) {
+  const bool late = has_late(graph, part);
+  if (late) find_host_nodes(graph_);
+  for (ReportRow& row : graph_.report) row.node = prefix + row.node;
+  describe();
+  if (late) {
+    late_ = std::make_unique<LateRegions>(context_, graph_, options, prefix);
+    return;
+  }
+  weights_ = place_weights(context_, graph_);
+  memo_.nodes.resize(graph_.nodes.size());
+  initialise(options);
+}
+
+Region::~Region() = default;
+
+void Region::describe() {
   for (size_t i = 0; i < graph_.inputs.size(); ++i) {
     const GraphValue& input = graph_.value(graph_.inputs[i]);
     inputs_.push_back(program_value(input.name, input));
@@ -66,8 +85,13 @@ Region::Region(std::shared_ptr<Context> context, ProgramGraph graph, const Progr
   for (const auto& [name, value] : graph_.outputs) outputs_.push_back(program_value(name, graph_.value(value)));
   reads_values_ = std::find(graph_.value_inputs.begin(), graph_.value_inputs.end(), true) != graph_.value_inputs.end();
   kernels_.resize(graph_.report.size());
-  memo_.nodes.resize(graph_.nodes.size());
-  initialise(options);
+}
+
+std::shared_ptr<Region> Region::at(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
+  check_shapes(graph_.name, inputs_, shapes);
+  if (reads_values_ && values.size() != inputs_.size())
+    throw BindingError("K3", "inputs", graph_.name, "the elements of the inputs: shapes depend on them", "their shapes alone");
+  return late_->at(shapes, values);
 }
 
 void Region::initialise(const ProgramOptions& options) {
@@ -86,6 +110,10 @@ void Region::release_constants() {
     for (size_t k = 0; k < node.inputs.size(); ++k)
       if (node.inputs[k] != kAbsent && (node.on_host || (k < 32 && (node.row->host_inputs >> k & 1))))
         needed[static_cast<size_t>(node.inputs[k])] = true;
+  for (const InputCheck& check : graph_.checks)
+    for (const GraphNode& node : check.chain)
+      for (const ValueId input : node.inputs)
+        if (input != kAbsent) needed[static_cast<size_t>(input)] = true;
   for (size_t i = 0; i < graph_.values.size(); ++i) {
     auto& constant = graph_.values[i].constant;
     if (!constant || needed[i]) continue;
@@ -113,11 +141,12 @@ bool Region::matches(const BoundProgram& one, std::span<const ShapeView> shapes,
 }
 
 std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
+  if (late_) return at(shapes, values)->bind(shapes, values);
   const std::lock_guard lock(mutex_);
   for (auto one = bound_.begin(); one != bound_.end(); ++one)
     if (matches(**one, shapes, values)) {
       bound_.splice(bound_.begin(), bound_, one);
-      return bound_.front();
+      return checked(values);
     }
   check_shapes(graph_.name, inputs_, shapes);
   if (reads_values_ && values.size() != inputs_.size())
@@ -137,10 +166,19 @@ std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, st
   auto compiled = std::make_shared<CompiledOperator>(context_, std::move(plan.plan), initialised_);
   bound_.push_front(std::make_shared<BoundProgram>(std::move(key), std::move(compiled), persistent_, inputs_.size(), plan));
   if (bound_.size() > kMostBound) bound_.pop_back();
-  return bound_.front();
+  return checked(values);
+}
+
+// The last used binding, for inputs of these elements.
+std::shared_ptr<BoundProgram> Region::checked(std::span<const std::byte* const> values) const {
+  const auto& bound = bound_.front();
+  for (size_t i = 0; i < graph_.checks.size(); ++i) check_input(graph_, graph_.checks[i], bound->checked()[i], bound->key().shapes, values);
+  return bound;
 }
 
 std::vector<ReportRow> Region::report() const {
+  if (late_)
+    if (auto rows = late_->report()) return *rows;
   const std::lock_guard lock(mutex_);
   std::vector<ReportRow> rows = graph_.report;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -156,6 +194,7 @@ std::vector<ReportRow> Region::report() const {
 }
 
 void Region::close() {
+  if (late_) late_->close();
   const std::lock_guard lock(mutex_);
   bound_.clear();
   persistent_ = {};

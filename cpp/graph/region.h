@@ -19,20 +19,30 @@ namespace pumice {
 // Throws BindingError (K4, K10 naming the input) where these are no shapes of the inputs of `user`.
 void check_shapes(const std::string& user, std::span<const ProgramValue> inputs, std::span<const ShapeView> shapes);
 
+class LateRegions;
+
 // Thread-safe.
 class Region {
  public:
-  // Uploads the constants and packs them on the device.
-  Region(std::shared_ptr<Context> context, ProgramGraph graph, const ProgramOptions& options);
+  // Compiles the part: uploads its constants and packs them on the device. Where it has operations whose nodes depend on shapes that are
+  // not known yet, that is done for each choice of them. `prefix`: before the names of its nodes in the report.
+  Region(std::shared_ptr<Context> context, const Graph& graph, const GraphPart& part, const ProgramOptions& options,
+         const std::string& prefix = {});
   Region(const Region&) = delete;
+  ~Region();
 
   const ProgramGraph& graph() const { return graph_; }
   const std::vector<ProgramValue>& inputs() const { return inputs_; }
   const std::vector<ProgramValue>& outputs() const { return outputs_; }
   const BufferRange& persistent() const { return persistent_; }
+  bool is_late() const { return late_ != nullptr; }  // it is compiled for a choice of shapes
+  // Of a late one the region that runs for these shapes.
+  std::shared_ptr<Region> at(std::span<const ShapeView> shapes, std::span<const std::byte* const> values);
   // Whether the elements of an input, or of input i, decide about shapes.
   bool reads_values() const { return reads_values_; }
   bool reads_values(size_t i) const { return graph_.value_inputs[i]; }
+  // Whether the elements of inputs are checked where a caller has them, although nothing depends on them.
+  bool checks_values() const { return late_ || !graph_.checks.empty(); }
   // Binds on first use; the least recently used binding is forgotten where there are too many. `values`: elements of the inputs; may be
   // empty where none decide about shapes. Throws BindingError, GraphError, UnsupportedError.
   std::shared_ptr<BoundProgram> bind(std::span<const ShapeView> shapes, std::span<const std::byte* const> values);
@@ -40,8 +50,10 @@ class Region {
   void close();                           // frees device memory that no binding holds
 
  private:
+  void describe();
   void initialise(const ProgramOptions& options);
   void release_constants();
+  std::shared_ptr<BoundProgram> checked(std::span<const std::byte* const> values) const;
   void make_pipelines(const std::vector<PlannedStep>& steps);
   bool matches(const BoundProgram& one, std::span<const ShapeView> shapes, std::span<const std::byte* const> values) const;
 
@@ -52,6 +64,7 @@ class Region {
   std::shared_ptr<InitializationState> initialised_ = std::make_shared<InitializationState>();
   std::vector<ProgramValue> inputs_, outputs_;
   bool reads_values_ = false;
+  std::unique_ptr<LateRegions> late_;
 
   mutable std::mutex mutex_;                        // guards what follows
   std::list<std::shared_ptr<BoundProgram>> bound_;  // the last used first

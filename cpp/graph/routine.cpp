@@ -129,9 +129,7 @@ class Cutter {
     step.cut = cut_text(graph, level);
     if (!step.cut.empty()) step.node = path(graph, "segment " + std::to_string(++segments_), outermost);
     step.inputs = part.inputs, step.outputs = part.outputs;
-    ProgramGraph prepared = prepare(graph, part, options_);
-    for (ReportRow& row : prepared.report) row.node = path(graph, row.node, outermost);
-    step.region = std::make_shared<Region>(context_, std::move(prepared), options_);
+    step.region = std::make_shared<Region>(context_, graph, part, options_, path(graph, {}, outermost));
     for (size_t i = 0; i < step.inputs.size(); ++i)
       if (step.region->reads_values(i)) routine_.read_by_host[index(step.inputs[i])] = true;
   }

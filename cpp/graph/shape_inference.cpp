@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/error.h"
+#include "graph/nnapi/requirement.h"
 #include "operators/host_evaluate.h"
 
 namespace pumice {
@@ -129,7 +131,35 @@ const HostTensor* ShapeInference::host(ValueId value) const {
   return find(hosts_, value);
 }
 
+namespace {
+
+// What it throws names the node that the caller knows.
+template <typename Rule>
+auto told_of_origin(const GraphNode& node, Rule&& rule) {
+  try {
+    return rule();
+  } catch (const GraphError& error) {
+    if (!node.origin || error.node == node.origin->node) throw;
+    throw GraphError(node.origin->node, std::string(node.origin->op) + ": " + error.what(), error.rule);
+  }
+}
+
+}  // namespace
+
+void ShapeInference::check(const GraphNode& node) const {
+  if (!node.requirement) return;
+  std::vector<const TensorDesc*> inputs;
+  std::vector<const HostTensor*> hosts;
+  for (const ValueId input : node.inputs) inputs.push_back(desc(input)), hosts.push_back(host(input));
+  nnapi::check(*node.requirement, inputs, hosts);
+}
+
 bool ShapeInference::run(const GraphNode& node) {
+  if (node.requirement) {
+    const TensorDesc* given = desc(node.inputs[0]);
+    if (given) set(node.outputs[0], TensorDesc(given->dtype, given->shape));
+    return given != nullptr;
+  }
   std::vector<const TensorDesc*> inputs(node.inputs.size());
   std::vector<const HostTensor*> hosts(node.inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -138,7 +168,7 @@ bool ShapeInference::run(const GraphNode& node) {
     if (!inputs[i] && node.inputs[i] != kAbsent) return false;
   }
   ShapeContext context(node.name, node.attributes, std::move(inputs), std::move(hosts), node.outputs.size());
-  find_outputs(*node.row, context);
+  told_of_origin(node, [&] { find_outputs(*node.row, context); });
   auto outputs = context.take_outputs();
   for (size_t i = 0; i < node.outputs.size(); ++i)
     if (node.outputs[i] != kAbsent && outputs[i]) set(node.outputs[i], std::move(*outputs[i]));
@@ -158,6 +188,11 @@ bool ShapeInference::assume(const GraphNode& node, DType dtype, size_t trial) {
 }
 
 bool ShapeInference::evaluate(const GraphNode& node, int64_t most_elements) {
+  if (node.requirement) {
+    const HostTensor* given = host(node.inputs[0]);
+    if (given) set_host(node.outputs[0], *given);
+    return given != nullptr;
+  }
   std::vector<HostTensor> described(node.inputs.size());
   std::vector<const HostTensor*> inputs(node.inputs.size());
   const bool shapes_alone = reads_shapes_alone(*node.row);
@@ -173,7 +208,7 @@ bool ShapeInference::evaluate(const GraphNode& node, int64_t most_elements) {
     const TensorDesc* known = desc(output);
     if (output != kAbsent && (!known || known->elements() > most_elements)) return false;
   }
-  auto results = evaluate_on_host(*node.row, node.name, node.attributes, inputs);
+  auto results = told_of_origin(node, [&] { return evaluate_on_host(*node.row, node.name, node.attributes, inputs); });
   if (!results) return false;
   for (size_t i = 0; i < node.outputs.size() && i < results->size(); ++i) {
     if (node.outputs[i] == kAbsent) continue;

@@ -32,6 +32,8 @@ class ShapeInference {
   TensorDesc* mutable_desc(ValueId value);      // to be changed; null where unknown
   const TensorDesc* desc(ValueId value) const;  // null where unknown or absent
   const HostTensor* host(ValueId value) const;  // null where the elements are not known
+  // What the node requires of its inputs, whose descriptions are known. Throws GraphError.
+  void check(const GraphNode& node) const;
   // Runs the node's shape rule; false, and nothing is known of the outputs, where an input is unknown. Throws GraphError.
   bool run(const GraphNode& node);
   // Of a node that could not run: what is known of its output, of that dtype, whatever it reads. A Reshape has the sizes that it is given;

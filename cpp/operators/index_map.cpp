@@ -234,7 +234,8 @@ static int64_t padded_at_once(const std::vector<PadAxis>& axes, int64_t element_
 }
 
 static void add_pad(LowerContext& node, std::vector<PadAxis> axes, const Operand& x, const Operand& y) {
-  static const std::map<std::string_view, std::string_view> modes = {{"constant", "1"}, {"reflect", "2"}, {"edge", "3"}, {"wrap", "4"}};
+  static const std::map<std::string_view, std::string_view> modes = {
+      {"constant", "1"}, {"reflect", "2"}, {"edge", "3"}, {"wrap", "4"}, {"symmetric", "5"}};
   if (axes.size() > kPadRank)
     throw UnsupportedError("node '" + std::string(node.node) + "': Pad over " + std::to_string(axes.size()) +
                            " axes that do not merge; at most " + std::to_string(kPadRank) + " are supported");

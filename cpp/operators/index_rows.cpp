@@ -165,6 +165,14 @@ Rows index_rows() {
            lower_pad,
            {},
            host_bits(1, 2, 3)},
+          // Mirrored with the outermost elements: no mode of Pad.
+          {"pumice::SymmetricPad",
+           Skeleton::index_map,
+           {{value("x", kAny), value("pads", kInt64)}, y, {choice("mode", "symmetric", {"symmetric"})}},
+           shape_of_pad,
+           lower_pad,
+           {},
+           host_bits(1)},
           {"Slice",
            Skeleton::index_map,
            {with_int64(

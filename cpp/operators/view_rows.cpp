@@ -128,6 +128,20 @@ Rows view_rows() {
   const AttributeSchema axes = optional("axes", AttributeKind::integers);
   return {
       {"Identity", Skeleton::view, {x, y, {}, 0, kMaxRank, 0b1}, shape_like_input, lower_copy},
+      // Its first input, once a program's graph has checked what is asked of the others; of these the host reads the lists.
+      {"pumice::Require",
+       Skeleton::view,
+       {{value("x", kAny), optional_value("list0", kIndices), optional_value("list1", kIndices), optional_value("list2", kIndices),
+         ValueRole{"others", kAny, true, true}},
+        y,
+        {},
+        0,
+        kMaxRank,
+        0b1},
+       shape_like_input,
+       lower_copy,
+       {},
+       host_bits(1, 2, 3)},
       {"Reshape",
        Skeleton::view,
        {{value("x", kAny), value("shape", kInt64)}, y, {integer("allowzero", 0)}, 0, kMaxRank, 0b1},

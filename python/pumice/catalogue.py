@@ -63,9 +63,17 @@ _VALUES = """`pumice.Operator` takes the inputs that are *known on the host* by 
 
 _NNAPI = """`graph.add("nnapi::ADD", a, b, 0)` takes the operands of that system in its own order, and becomes nodes of the operators
 above. Numbers and lists of numbers are constants of int32, float32 or bool. Scalars and lists are constants where nothing else is
-said; SLICE, RESHAPE, TILE, FILL and PAD also take lists that the program computes, and SLICE with known sizes begins where the device
-says. `scale`, `zero_point` and `dtype` tell of the output operand what its declaration tells there; where the operation fixes them,
-or they are an operand's, they can be left out.
+said; SLICE, STRIDED_SLICE, RESHAPE, TILE, FILL, PAD, PAD_V2 and MIRROR_PAD also take lists that the program computes. `scale`,
+`zero_point` and `dtype` tell of the output operand what its declaration tells there; where the operation fixes them, or they are an
+operand's, they can be left out.
+
+The rules of an operation are checked when it is added, and those about ranks, sizes and lists that are not known then when a program
+is bound to them: both refusals name the node, the operation and the operand. Where the nodes that an operation becomes depend on a
+rank that is not known, it stays one node until then, and the program is compiled for each choice of ranks. SLICE with known sizes
+begins where the device says: a begin among the inputs of a call, or one that follows from them, is checked at the call, and one that
+the device alone knows is not: elements past the end are then those of index 0. A strided slice that runs backwards from before the
+first element has none. An axis that `shrink_axis_mask` names has a range of one element, or begins at -1 and ends at 0, as exporters
+write the last one.
 
 uint8 and int8 operands have a scale and a zero point: they stand for (integer - zero_point) * scale. Results are rounded to the
 nearest integer, a half to the even one, and held to the integers' range. Products and convolutions sum exactly, as int32; their bias

@@ -58,16 +58,19 @@ void divide(Expansion& e) {
   expand_binary(e, e.dtype(0) == DType::int32 ? "pumice::FloorDivide" : "Div");
 }
 
-void select(Expansion& e) {
+void check_select(Operands& o) {
   for (const size_t i : {1, 2}) {
-    const auto &condition = e.value(0).shape, &given = e.value(i).shape;
-    bool fits = !condition || !given || condition->size() == given->size();
-    for (size_t axis = 0; fits && condition && given && axis < given->size(); ++axis) {
-      const int64_t a = (*condition)[axis], b = (*given)[axis];
-      fits = a == b || a == kUnknownSize || b == kUnknownSize;
+    const auto expected = o.rank(0), given = o.rank(i);
+    bool fits = !expected || !given || expected == given;
+    for (size_t axis = 0; fits && expected && given && axis < *given; ++axis) {
+      const auto a = o.size(0, axis), b = o.size(i, axis);
+      fits = !a || !b || a == b;
     }
-    if (!fits) e.fail(i, "the shape of operand 0, " + to_string(*condition) + ", expected; given " + to_string(*given));
+    if (!fits) o.fail(i, "the shape of operand 0, " + o.shape_text(0) + ", expected; given " + o.shape_text(i));
   }
+}
+
+void select(Expansion& e) {
   e.give_reals(e.add("Where", {e[0], e.reals(1), e.reals(2)}), 1);
 }
 
@@ -209,7 +212,9 @@ Operations elementwise_operations() {
        "a where the condition holds, else b; all of one shape.",
        {tensor("condition", kTruth), tensor("a", numbers, 'T'), tensor("b", numbers, 'T')},
        {tensor("y", numbers)},
-       select},
+       select,
+       {},
+       check_select},
       {"nnapi::QUANTIZE",
        3,
        "Reals as the integers nearest to x / scale + zero_point: uint8, or the dtype that is given.",

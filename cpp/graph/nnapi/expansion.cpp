@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "graph/nnapi/requirement.h"
 #include "operators/host_elements.h"
 #include "operators/onnx_dtype.h"
 
@@ -33,15 +34,33 @@ std::string operand_list(const std::vector<Operand>& roles) {
   return text;
 }
 
+constexpr int64_t kAssumed = 64;  // of a size that is not known, where any will do
+
+std::vector<Fact> facts_of(const Graph& graph, const std::vector<ValueId>& operands) {
+  std::vector<Fact> facts;
+  for (const ValueId id : operands) {
+    if (id == kAbsent) {
+      facts.emplace_back();
+      continue;
+    }
+    const GraphValue& value = graph.value(id);
+    const HostTensor* elements = graph.elements(id);
+    facts.push_back({true, value.dtype, value.shape, elements ? std::optional(*elements) : std::nullopt});
+  }
+  return facts;
+}
+
 }  // namespace
 
-Expansion::Expansion(Graph& graph, const Operation& operation, std::string node, std::vector<ValueId> operands, const Attributes& declared)
+Expansion::Expansion(Graph& graph, const Operation& operation, std::string node, std::vector<ValueId> operands, const Attributes& declared,
+                     bool assumes)
     : graph_(graph),
       first_value_(static_cast<ValueId>(graph.values().size())),
       operation_(operation),
       node_(std::move(node)),
       operands_(std::move(operands)),
-      roles_(form()) {
+      rules_(operation, node_, facts_of(graph, operands_)),
+      assumes_(assumes) {
   for (const auto& [key, value] : declared.all())
     if (key != "scale" && key != "zero_point" && key != "dtype")
       fail("no keyword '" + key + "'; there are scale, zero_point and dtype, of the output operand");
@@ -61,6 +80,7 @@ std::vector<Output> Expansion::run() {
   check_count();
   for (size_t i = 0; i < operands_.size(); ++i) check_operand(i);
   check_letters();
+  check_rules();
   try {
     operation_.expand(*this);
   } catch (const GraphError& error) {
@@ -73,53 +93,69 @@ std::vector<Output> Expansion::run() {
   return std::move(outputs_);
 }
 
-// The form with a scheme has fewer operands, or the flag of the layout where the other one has a number.
-const std::vector<Operand>& Expansion::form() const {
-  const auto &longer = operation_.inputs, &shorter = operation_.implicit;
-  if (shorter.empty()) return longer;
-  const auto required = std::ranges::count(longer, false, &Operand::optional);
-  const auto flag = static_cast<size_t>(std::ranges::find(shorter, kTruth, &Operand::dtypes) - shorter.begin());
-  const bool implicit = std::ssize(operands_) < required || (has(flag) && dtype(flag) == DType::bool_);
-  return implicit ? shorter : longer;
+// What the rules could not tell yet, and what they take for known, goes to nodes that the operands pass through.
+void Expansion::check_rules() {
+  const Operands before = rules_;
+  if (operation_.check) operation_.check(rules_);
+  if (!rules_.is_open()) return;
+  const auto unread = operation_.unread ? operation_.unread(rules_) : std::nullopt;
+  const auto requirement = std::make_shared<Requirement>(Requirement{before, {}});
+  const auto is_tensor = [&](size_t i) { return rules_.role(i).kind == OperandKind::tensor; };
+  std::vector<size_t> asked, passed;  // operands of which something is not known; those that pass
+  for (size_t i = 0; i < operands_.size(); ++i) {
+    if (!has(i)) continue;
+    if (!value(i).is_known() || (!is_tensor(i) && !before.facts()[i].elements)) asked.push_back(i);
+    if (is_tensor(i) && rules_.is_assumed(i)) passed.push_back(i);
+  }
+  if (passed.empty()) {
+    const auto open = std::ranges::find_if(asked, is_tensor);
+    size_t first = 0;
+    while (!is_tensor(first)) ++first;
+    passed.push_back(open != asked.end() ? *open : first);
+  }
+  std::vector<ValueId> made;
+  for (const size_t i : passed) made.push_back(guarded(i, requirement, asked, unread));
+  for (size_t k = 0; k < passed.size(); ++k) {
+    operands_[passed[k]] = made[k];
+    if (const auto& shape = rules_.facts()[passed[k]].shape) refine(made[k], *shape);
+  }
 }
 
-// The role of operand i; variadic ones have the last roles behind them.
-const Operand& Expansion::role(size_t i) const {
-  const auto variadic = std::ranges::find(roles_, true, &Operand::variadic);
-  const auto first = static_cast<size_t>(variadic - roles_.begin());
-  if (variadic == roles_.end() || i < first) return roles_.at(i);
-  const size_t behind = roles_.size() - 1 - first;
-  return i + behind < operands_.size() ? *variadic : roles_.at(roles_.size() - (operands_.size() - i));
+// A node that gives operand `passed` and asks for what the rules ask.
+ValueId Expansion::guarded(size_t passed, const std::shared_ptr<const Requirement>& requirement, const std::vector<size_t>& asked,
+                           std::optional<size_t> unread) {
+  Requirement own = *requirement;
+  std::vector<ValueId> inputs(kFirstRequiredTensor, kAbsent);
+  own.operand_of.assign(kFirstRequiredTensor, std::nullopt);
+  inputs[0] = operands_[passed];
+  own.operand_of[0] = passed;
+  size_t list = kFirstRequiredList;
+  for (const size_t i : asked) {
+    if (i == passed) continue;
+    const bool is_read = rules_.role(i).kind != OperandKind::tensor && i != unread;
+    const size_t at = is_read ? list++ : inputs.size();
+    if (at >= inputs.size()) inputs.push_back(kAbsent), own.operand_of.emplace_back();
+    inputs[at] = operands_[i];
+    own.operand_of[at] = i;
+  }
+  while (inputs.back() == kAbsent) inputs.pop_back();
+  return graph_.require(std::make_shared<const Requirement>(std::move(own)), std::move(inputs),
+                        node_ + "/" + std::to_string(graph_.nodes().size()) + "/Require");
 }
 
 // ---- refusals
 
-std::string Expansion::called(size_t i) const {
-  return "operand " + std::to_string(i) + ", '" + std::string(role(i).name) + "'";
-}
-
-void Expansion::fail(const std::string& message) const {
-  throw GraphError(node_, std::string(operation_.name) + ": " + message);
-}
-
-void Expansion::fail(size_t i, const std::string& message) const {
-  fail(called(i) + ": " + message);
-}
-
-void Expansion::refuse(size_t i, const std::string& message) const {
-  throw UnsupportedError("node '" + node_ + "': " + std::string(operation_.name) + " with " + called(i) + ", " + message);
-}
-
 void Expansion::check_count() const {
-  const bool variadic = std::ranges::any_of(roles_, &Operand::variadic);
-  const auto required = static_cast<size_t>(std::ranges::count(roles_, false, &Operand::optional));
-  if (operands_.size() >= required && (variadic || operands_.size() <= roles_.size())) return;
-  const std::string most = variadic ? " or more" : roles_.size() > required ? " to " + std::to_string(roles_.size()) : "";
-  fail("takes " + std::to_string(required) + most + " operands (" + operand_list(roles_) + "); given " + std::to_string(operands_.size()));
+  const bool variadic = std::ranges::any_of(rules_.roles(), &Operand::variadic);
+  const auto required = static_cast<size_t>(std::ranges::count(rules_.roles(), false, &Operand::optional));
+  if (operands_.size() >= required && (variadic || operands_.size() <= rules_.roles().size())) return;
+  const std::string most = variadic ? " or more" : rules_.roles().size() > required ? " to " + std::to_string(rules_.roles().size()) : "";
+  fail("takes " + std::to_string(required) + most + " operands (" + operand_list(rules_.roles()) + "); given " +
+       std::to_string(operands_.size()));
 }
 
 void Expansion::check_operand(size_t i) const {
-  const Operand& expected = role(i);
+  const Operand& expected = rules_.role(i);
   if (!has(i)) {
     if (!expected.optional) fail(i, "it cannot be left out");
     return;
@@ -132,21 +168,21 @@ void Expansion::check_operand(size_t i) const {
     fail(i, "a scale is needed of " + std::string(pumice::name(given.dtype)) + "; given none");
   if (channels && !expected.per_channel && given.dtype != DType::int32)
     fail(i, "one scale expected; given " + to_string(given.quantization));
-  if (expected.kind == OperandKind::tensor || !given.shape) return;
+  if (expected.kind == OperandKind::tensor || expected.kind == OperandKind::pairs || !given.shape) return;
   const size_t rank = expected.kind == OperandKind::list ? 1 : 0;
-  if (given.shape->size() != rank) fail(i, (rank ? "a vector expected; given " : "a scalar expected; given ") + to_string(*given.shape));
+  if (given.shape->size() != rank) fail(i, (rank ? "a vector expected; given " : "a scalar expected; given ") + rules_.shape_text(i));
 }
 
 // Operands of one type letter have one dtype.
 void Expansion::check_letters() const {
   std::map<char, size_t> known;
   for (size_t i = 0; i < operands_.size(); ++i) {
-    const char letter = role(i).type;
+    const char letter = rules_.role(i).type;
     if (!has(i) || letter == 0) continue;
     const size_t first = known.emplace(letter, i).first->second;
     if (dtype(first) != dtype(i))
-      fail(i,
-           std::string(pumice::name(dtype(first))) + " expected, as " + called(first) + "; given " + std::string(pumice::name(dtype(i))));
+      fail(i, std::string(pumice::name(dtype(first))) + " expected, as " + rules_.called(first) + "; given " +
+                  std::string(pumice::name(dtype(i))));
   }
 }
 
@@ -157,20 +193,23 @@ bool Expansion::is_quantized(const GraphValue& value) {
 }
 
 const Shape& Expansion::shape(size_t i) const {
-  if (!value(i).shape) refuse(i, "of unknown rank");
+  if (!value(i).shape)
+    throw UnknownShapeError("node '" + node_ + "': " + std::string(operation_.name) + " with " + rules_.called(i) + ", of unknown rank");
   return *value(i).shape;
 }
 
 int64_t Expansion::size(size_t i, size_t axis) const {
   const Shape& given = shape(i);
-  if (axis >= given.size()) fail(i, "a rank of more than " + std::to_string(axis) + " expected; given " + to_string(given));
-  if (given[axis] == kUnknownSize) refuse(i, "of unknown size on axis " + std::to_string(axis));
-  return given[axis];
+  if (axis >= given.size()) fail(i, "a rank of more than " + std::to_string(axis) + " expected; given " + rules_.shape_text(i));
+  if (given[axis] != kUnknownSize) return given[axis];
+  if (assumes_) return kAssumed;
+  throw UnknownShapeError("node '" + node_ + "': " + std::string(operation_.name) + " with " + rules_.called(i) +
+                          ", of unknown size on axis " + std::to_string(axis));
 }
 
 std::optional<std::vector<int64_t>> Expansion::known(size_t i) const {
-  if (const auto& constant = value(i).constant) return constant->as_int64();
-  return {};
+  const HostTensor* elements = graph_.elements(operands_[i]);
+  return elements ? std::optional(elements->as_int64()) : std::nullopt;
 }
 
 std::vector<int64_t> Expansion::list(size_t i) const {
@@ -179,21 +218,15 @@ std::vector<int64_t> Expansion::list(size_t i) const {
   return std::move(*given);
 }
 
-int64_t Expansion::integer(size_t i, int64_t fallback) const {
-  return has(i) ? list(i).at(0) : fallback;
-}
-
 double Expansion::real(size_t i) const {
-  const auto& constant = value(i).constant;
-  if (!constant) refuse(i, "that is no constant");
-  return constant->as_double().at(0);
+  const HostTensor* elements = graph_.elements(operands_[i]);
+  if (!elements) refuse(i, "that is no constant");
+  return elements->as_double().at(0);
 }
 
-size_t Expansion::axis(size_t i, size_t rank, int64_t fallback) const {
-  const int64_t given = integer(i, fallback), end = static_cast<int64_t>(rank);
-  if (given < -end || given >= end)
-    fail(i, "an axis from " + std::to_string(-end) + " to " + std::to_string(end - 1) + " expected; given " + std::to_string(given));
-  return static_cast<size_t>(given < 0 ? given + end : given);
+int64_t Expansion::any_axis(size_t i, size_t x, size_t more, int64_t fallback) const {
+  const auto& known = value(x).shape;
+  return known ? static_cast<int64_t>(axis(i, known->size() + more, fallback)) : integer(i, fallback);
 }
 
 Activation Expansion::activation(size_t i) const {
@@ -237,6 +270,45 @@ ValueId Expansion::as_int64(size_t i) {
 
 ValueId Expansion::cast(ValueId id, DType dtype) {
   return of(id).dtype == dtype ? id : add("Cast", {id}, with({{"to", onnx_number(dtype)}}));
+}
+
+// ---- sizes
+
+Length Expansion::length_of(ValueId id, size_t axis) {
+  const auto& shape = of(id).shape;
+  if (shape && shape->at(axis) != kUnknownSize) return {shape->at(axis), kAbsent};
+  const auto start = static_cast<int64_t>(axis);
+  return {kUnknownSize, add("Shape", {id}, with({{"start", start}, {"end", start + 1}}))};
+}
+
+Length Expansion::product(const Length& a, const Length& b) {
+  if (a.is_known() && b.is_known()) return {checked_mul(a.number, b.number, "a size"), kAbsent};
+  return {kUnknownSize, add("Mul", {sizes({a}), sizes({b})})};
+}
+
+Length Expansion::quotient(const Length& a, int64_t divisor) {
+  if (a.is_known()) return {a.number / divisor, kAbsent};
+  return divisor == 1 ? a : Length{kUnknownSize, add("Div", {a.value, integers({divisor})})};
+}
+
+ValueId Expansion::sizes(const std::vector<Length>& lengths) {
+  if (std::ranges::all_of(lengths, &Length::is_known)) {
+    std::vector<int64_t> numbers;
+    for (const Length& one : lengths) numbers.push_back(one.number);
+    return integers(numbers);
+  }
+  if (lengths.size() == 1) return lengths[0].value;
+  std::vector<ValueId> parts;
+  for (const Length& one : lengths) parts.push_back(one.is_known() ? integers({one.number}) : one.value);
+  return add("Concat", parts, with({{"axis", int64_t{0}}}));
+}
+
+ValueId Expansion::reshaped(ValueId id, const std::vector<Length>& lengths) {
+  Shape shape;
+  for (const Length& one : lengths) shape.push_back(one.is_known() ? one.number : kUnknownSize);
+  const ValueId y = add("Reshape", {id, sizes(lengths)}, with({{"allowzero", int64_t{1}}}));
+  refine(y, shape);
+  return y;
 }
 
 // Twice there and back is the value itself: operations over images that follow each other keep one layout.
@@ -315,7 +387,7 @@ Quantization Expansion::must_be(const Quantization& expected, const std::string&
 }
 
 Quantization Expansion::as_operand(size_t i) {
-  return is_quantized(i) ? must_be(quantization(i), ", as " + called(i)) : Quantization{};
+  return is_quantized(i) ? must_be(quantization(i), ", as " + rules_.called(i)) : Quantization{};
 }
 
 Quantization Expansion::fixed(float scale, int32_t zero_point) {

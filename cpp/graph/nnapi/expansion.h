@@ -7,21 +7,31 @@
 #include <utility>
 #include <vector>
 
-#include "graph/nnapi/operations.h"
+#include "graph/nnapi/operands.h"
 
 namespace pumice::nnapi {
 
 // Fused activation functions, by their codes.
 enum class Activation : uint8_t { none, relu, relu1, relu6 };
 
+// A size that is known, or a value that the program computes: a vector of one int64.
+struct Length {
+  int64_t number = kUnknownSize;
+  ValueId value = kAbsent;
+
+  bool is_known() const { return value == kAbsent; }
+};
+
 class Expansion {
  public:
-  Expansion(Graph& graph, const Operation& operation, std::string node, std::vector<ValueId> operands, const Attributes& declared);
+  Expansion(Graph& graph, const Operation& operation, std::string node, std::vector<ValueId> operands, const Attributes& declared,
+            bool assumes);
   std::vector<Output> run();
 
   // ---- operands; references are good until the next node or constant is made
+  const Operands& rules() const { return rules_; }
   size_t count() const { return operands_.size(); }
-  bool is_implicit() const { return &roles_ == &operation_.implicit; }  // in the other form
+  bool is_implicit() const { return rules_.is_implicit(); }  // in the other form
   bool has(size_t i) const { return i < operands_.size() && operands_[i] != kAbsent; }
   ValueId operator[](size_t i) const { return operands_.at(i); }
   const GraphValue& value(size_t i) const { return of(operands_.at(i)); }
@@ -30,18 +40,20 @@ class Expansion {
   Quantization quantization(size_t i) const { return value(i).quantization; }
   bool is_quantized(size_t i) const { return is_quantized(value(i)); }
   static bool is_quantized(const GraphValue& value);
-  const Shape& shape(size_t i) const;  // UnsupportedError where the rank is not known
+  const Shape& shape(size_t i) const;  // UnknownShapeError where the rank is not known
   size_t rank(size_t i) const { return shape(i).size(); }
-  int64_t size(size_t i, size_t axis) const;                  // UnsupportedError where it is not known
-  std::optional<std::vector<int64_t>> known(size_t i) const;  // elements of a constant
-  std::vector<int64_t> list(size_t i) const;                  // UnsupportedError where they are not constant
-  int64_t integer(size_t i, int64_t fallback = 0) const;      // of a scalar; `fallback` where it is left out
+  int64_t size(size_t i, size_t axis) const;                  // UnknownShapeError where it is not known
+  std::optional<std::vector<int64_t>> known(size_t i) const;  // elements, where they are known now
+  std::vector<int64_t> list(size_t i) const;                  // UnsupportedError where they are not
+  int64_t integer(size_t i, int64_t fallback = 0) const { return rules_.integer(i, fallback); }
   double real(size_t i) const;
-  size_t axis(size_t i, size_t rank, int64_t fallback = 0) const;  // 0 .. rank - 1
+  size_t axis(size_t i, size_t rank, int64_t fallback = 0) const { return rules_.axis(i, rank, fallback); }
+  // As the rows count it, from the end too: checked against the rank of operand `x`, and `more`, where that is known.
+  int64_t any_axis(size_t i, size_t x, size_t more = 0, int64_t fallback = 0) const;
   Activation activation(size_t i) const;
-  [[noreturn]] void fail(size_t i, const std::string& message) const;  // GraphError about operand i
-  [[noreturn]] void fail(const std::string& message) const;
-  [[noreturn]] void refuse(size_t i, const std::string& message) const;  // UnsupportedError about operand i
+  [[noreturn]] void fail(size_t i, const std::string& message) const { rules_.fail(i, message); }
+  [[noreturn]] void fail(const std::string& message) const { rules_.fail(message); }
+  [[noreturn]] void refuse(size_t i, const std::string& message) const { rules_.refuse(i, message); }
 
   // ---- nodes
   ValueId add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes = {});
@@ -51,6 +63,16 @@ class Expansion {
   ValueId scales(const Quantization& quantization);      // a constant: a scalar, or a vector of the channels'
   ValueId as_int64(size_t i);                            // operand i as int64
   ValueId cast(ValueId id, DType dtype);
+  // Sizes, known or computed: of an axis of operand i or of a value of known rank, and what follows from them.
+  Length length(size_t i, size_t axis) { return shape(i), length_of(operands_[i], axis); }
+  Length length_of(ValueId id, size_t axis);
+  Length product(const Length& a, const Length& b);
+  Length quotient(const Length& a, int64_t divisor);
+  ValueId sizes(const std::vector<Length>& lengths);  // as an int64 vector
+  // `id` in another shape, of which one length may be -1.
+  ValueId reshaped(ValueId id, const std::vector<Length>& lengths);
+  // What is known of a value besides what its node tells.
+  void refine(ValueId id, const Shape& shape) { graph_.refine(id, shape); }
   ValueId transposed(ValueId id, const std::vector<int64_t>& permutation);
   // Operand i as the reals that it stands for: itself, or dequantized.
   ValueId reals(size_t i);
@@ -73,20 +95,21 @@ class Expansion {
   void give_reals(ValueId id, size_t i);
 
  private:
-  const std::vector<Operand>& form() const;
-  const Operand& role(size_t i) const;
   void check_count() const;
   void check_operand(size_t i) const;
   void check_letters() const;
+  void check_rules();
+  ValueId guarded(size_t passed, const std::shared_ptr<const Requirement>& requirement, const std::vector<size_t>& asked,
+                  std::optional<size_t> unread);
   Quantization must_be(const Quantization& expected, const std::string& why);
-  std::string called(size_t i) const;
 
   Graph& graph_;
   const ValueId first_value_;  // of those that are made here
   const Operation& operation_;
   std::string node_;
   std::vector<ValueId> operands_;
-  const std::vector<Operand>& roles_;  // in the form that is used
+  Operands rules_;
+  const bool assumes_;
   std::optional<float> declared_scale_;
   std::optional<int32_t> declared_zero_;
   std::optional<DType> declared_dtype_;
@@ -96,24 +119,5 @@ class Expansion {
 
 // Attributes of a node.
 Attributes with(std::initializer_list<std::pair<std::string, AttributeValue>> named);
-
-// Short forms for the tables.
-inline constexpr DTypeSet kFloat = set_of(DType::float32, DType::float16);
-inline constexpr DTypeSet kQuant = set_of(DType::uint8, DType::int8);
-inline constexpr DTypeSet kInt = set_of(DType::int32);
-inline constexpr DTypeSet kTruth = set_of(DType::bool_);
-
-inline Operand tensor(std::string_view name, DTypeSet dtypes, char type = 0) {
-  return {{name, dtypes, false, false, type}, OperandKind::tensor};
-}
-inline Operand tensors(std::string_view name, DTypeSet dtypes, char type = 0) {
-  return {{name, dtypes, false, true, type}, OperandKind::tensor};
-}
-inline Operand list(std::string_view name, bool optional = false) {
-  return {{name, kInt, optional}, OperandKind::list};
-}
-inline Operand scalar(std::string_view name, DTypeSet dtypes = kInt, bool optional = false) {
-  return {{name, dtypes, optional}, OperandKind::scalar};
-}
 
 }  // namespace pumice::nnapi

@@ -67,6 +67,10 @@ ValueId image_of(Expansion& e, ValueId id, bool planes) {
 
 namespace {
 
+void check_image(Operands& o) {
+  o.expect_rank(0, 4);
+}
+
 enum class Pool : uint8_t { average, largest, l2 };
 
 // The integers of a quantized tensor are pooled as they are.
@@ -75,7 +79,6 @@ void pooled(Expansion& e) {
   const Window window = window_of(e, 1, 0, true);
   const Activation activation = e.activation(window.next);
   const bool planes = is_planes(e, window.next + 1);
-  if (e.rank(0) != 4) e.fail(0, "a rank of 4 expected; given " + to_string(e.shape(0)));
   ValueId x = planes_of(e, e[0], planes);
   const Quantization quantization = e.as_operand(0), one{{1}, 0, {}};
   if constexpr (pool == Pool::largest) {
@@ -101,7 +104,7 @@ std::vector<int64_t> resized_sizes(const Expansion& e, bool planes) {
       e.fail(i, std::string(name(e.dtype(1))) + " expected, as operand 1; given " + std::string(name(e.dtype(i))));
     const double given = e.real(i);
     if (!(given > 0)) e.fail(i, "a number above 0 expected; given " + std::to_string(given));
-    const double size = e.dtype(i) == DType::int32 ? given : std::floor(given * static_cast<double>(e.size(0, axis)));
+    const double size = e.dtype(i) == DType::int32 ? given : std::floor(static_cast<float>(given) * static_cast<float>(e.size(0, axis)));
     if (!(size < 4294967296.0)) e.fail(i, "a size below 2^32 expected; given " + std::to_string(size));
     sizes.push_back(static_cast<int64_t>(size));
   }
@@ -109,7 +112,6 @@ std::vector<int64_t> resized_sizes(const Expansion& e, bool planes) {
 }
 
 void resized(Expansion& e, bool linear) {
-  if (e.rank(0) != 4) e.fail(0, "a rank of 4 expected; given " + to_string(e.shape(0)));
   const bool planes = is_planes(e, 3), corners = e.integer(4) != 0, half = e.integer(5) != 0;
   if (corners && half) e.fail(5, "false expected where align_corners is true; given true");
   Attributes attributes;
@@ -136,76 +138,107 @@ void resize_nearest(Expansion& e) {
 }
 
 void blocks(Expansion& e, std::string_view op) {
-  if (e.rank(0) != 4) e.fail(0, "a rank of 4 expected; given " + to_string(e.shape(0)));
   const bool planes = is_planes(e, 2);
   const ValueId y = e.add(op, {planes_of(e, e[0], planes)}, with({{"blocksize", extent(e, 1)}}));
   e.give(image_of(e, y, planes), e.as_operand(0));
 }
 
 // x seen as parts of its axes, those in another order, and joined again.
-ValueId rearranged(Expansion& e, ValueId x, const std::vector<int64_t>& parts, const std::vector<int64_t>& order,
-                   const std::vector<int64_t>& joined) {
-  const ValueId turned = e.add("Transpose", {e.add("Reshape", {x, e.integers(parts)})}, with({{"perm", order}}));
-  return e.add("Reshape", {turned, e.integers(joined)});
+ValueId rearranged(Expansion& e, ValueId x, const std::vector<Length>& parts, const std::vector<int64_t>& order,
+                   const std::vector<Length>& joined) {
+  return e.reshaped(e.add("Transpose", {e.reshaped(x, parts)}, with({{"perm", order}})), joined);
 }
 
-// Blocks of places and batches: the two numbers of operand 1, of an image whose sizes are known.
-struct Blocks {
-  int64_t height, width;            // of a block
-  int64_t rows, columns, channels;  // of the image
+// Blocks of places and batches: the two numbers of operand 1.
+struct Block {
+  int64_t height, width;
 };
 
-Blocks blocks_of(const Expansion& e, bool planes) {
-  const auto given = e.list(1);
-  if (e.rank(0) != 4) e.fail(0, "a rank of 4 expected; given " + to_string(e.shape(0)));
-  if (given.size() != 2 || given[0] < 1 || given[1] < 1) e.fail(1, "two numbers above 0 expected; given " + to_string(given));
-  return {given[0], given[1], e.size(0, planes ? 2 : 1), e.size(0, planes ? 3 : 2), e.size(0, planes ? 1 : 3)};
+Block block_of(const Operands& o) {
+  const auto given = o.numbers(1);
+  if (!given) o.refuse(1, "that is no constant");
+  if (given->size() != 2 || (*given)[0] < 1 || (*given)[1] < 1) o.fail(1, "two numbers above 0 expected; given " + to_string(*given));
+  return {(*given)[0], (*given)[1]};
+}
+
+void check_batch_to_space(Operands& o) {
+  check_image(o);
+  const auto [height, width] = block_of(o);
+  if (const auto batch = o.size(0, 0); batch && *batch % checked_mul(height, width, "the block") != 0)
+    o.fail(1, "numbers whose product divides a batch of " + std::to_string(*batch) + " expected; given " + to_string(*o.numbers(1)));
 }
 
 void batch_to_space(Expansion& e) {
   const bool planes = is_planes(e, 2);
-  const auto [height, width, rows, columns, channels] = blocks_of(e, planes);
-  if (const int64_t batch = e.shape(0)[0]; batch != kUnknownSize && batch % (height * width) != 0)
-    e.fail(1, "numbers whose product divides a batch of " + std::to_string(batch) + " expected; given " + to_string(e.list(1)));
-  const ValueId y = rearranged(e, planes_of(e, e[0], planes), {height, width, -1, channels, rows, columns}, {2, 3, 4, 0, 5, 1},
-                               {-1, channels, checked_mul(rows, height, "height"), checked_mul(columns, width, "width")});
+  const auto [height, width] = block_of(e.rules());
+  const Length rows = e.length(0, planes ? 2 : 1), columns = e.length(0, planes ? 3 : 2), channels = e.length(0, planes ? 1 : 3);
+  const ValueId y = rearranged(e, planes_of(e, e[0], planes), {{height}, {width}, {}, channels, rows, columns}, {2, 3, 4, 0, 5, 1},
+                               {{}, channels, e.product(rows, {height}), e.product(columns, {width})});
   e.give(image_of(e, y, planes), e.as_operand(0));
+}
+
+void check_space_to_batch(Operands& o) {
+  check_image(o);
+  const auto [height, width] = block_of(o);
+  const auto around = o.numbers(2);
+  if (!around) o.refuse(2, "that is no constant");
+  if (around->size() != 4 || *std::ranges::min_element(*around) < 0)
+    o.fail(2, "two pairs of numbers of at least 0 expected; given " + to_string(*around));
+  const size_t first = o.integer(3) != 0 ? 2 : 1;
+  const auto padded = [&](size_t k) {
+    const auto size = o.size(0, first + k);
+    return size ? *size + (*around)[2 * k] + (*around)[2 * k + 1] : kUnknownSize;
+  };
+  const Shape image{padded(0), padded(1)};
+  if ((image[0] != kUnknownSize && image[0] % height != 0) || (image[1] != kUnknownSize && image[1] % width != 0))
+    o.fail(1, "numbers that divide " + to_string(image) + " expected; given " + to_string(*o.numbers(1)));
 }
 
 void space_to_batch(Expansion& e) {
   const bool planes = is_planes(e, 3);
-  auto [height, width, rows, columns, channels] = blocks_of(e, planes);
+  const auto [height, width] = block_of(e.rules());
   const auto around = e.list(2);
-  if (around.size() != 4 || *std::ranges::min_element(around) < 0)
-    e.fail(2, "two pairs of numbers of at least 0 expected; given " + to_string(around));
-  rows += around[0] + around[1], columns += around[2] + around[3];
-  if (rows % height != 0 || columns % width != 0)
-    e.fail(1, "numbers that divide " + to_string(Shape{rows, columns}) + " expected; given " + to_string(e.list(1)));
   std::vector<ValueId> inputs{planes_of(e, e[0], planes), e.integers({0, 0, around[0], around[2], 0, 0, around[1], around[3]})};
   if (e.is_quantized(0)) inputs.push_back(e.scalar(e.quantization(0).zero_point.value_or(0), e.dtype(0)));
-  const ValueId y = rearranged(e, e.add("Pad", inputs), {-1, channels, rows / height, height, columns / width, width}, {3, 5, 0, 1, 2, 4},
-                               {-1, channels, rows / height, columns / width});
+  const ValueId padded = e.add("Pad", inputs);
+  const Length channels = e.length(0, planes ? 1 : 3);
+  const Length rows = e.quotient(e.length_of(padded, 2), height), columns = e.quotient(e.length_of(padded, 3), width);
+  const ValueId y =
+      rearranged(e, padded, {{}, channels, rows, {height}, columns, {width}}, {3, 5, 0, 1, 2, 4}, {{}, channels, rows, columns});
   e.give(image_of(e, y, planes), e.as_operand(0));
+}
+
+void check_channel_shuffle(Operands& o) {
+  const int64_t groups = o.integer(1);
+  if (groups < 1) o.fail(1, "a number above 0 expected; given " + std::to_string(groups));
+  const auto rank = o.rank(0);
+  const auto size = rank ? o.size(0, o.axis(2, *rank)) : std::nullopt;
+  if (size && *size % groups != 0)
+    o.fail(1, "a number that divides " + std::to_string(*size) + " channels expected; given " + std::to_string(groups));
 }
 
 void channel_shuffle(Expansion& e) {
   const size_t axis = e.axis(2, e.rank(0));
-  const int64_t groups = extent(e, 1), size = e.size(0, axis);
-  if (size % groups != 0)
-    e.fail(1, "a number that divides " + std::to_string(size) + " channels expected; given " + std::to_string(groups));
-  int64_t inner = 1;
-  for (size_t behind = axis + 1; behind < e.rank(0); ++behind) inner *= e.size(0, behind);
-  const Shape shape = e.shape(0);  // Reshape finds a size that is not known
-  e.give(rearranged(e, e[0], {-1, groups, size / groups, inner}, {0, 2, 1, 3}, shape), e.as_operand(0));
+  const int64_t groups = e.integer(1);
+  std::vector<Length> shape;
+  Length inner{1};
+  for (size_t k = 0; k < e.rank(0); ++k) {
+    shape.push_back(e.length(0, k));
+    if (k > axis) inner = e.product(inner, shape[k]);
+  }
+  e.give(rearranged(e, e[0], {{}, {groups}, e.quotient(shape[axis], groups), inner}, {0, 2, 1, 3}, shape), e.as_operand(0));
 }
 
 void instance_normalization(Expansion& e) {
   const bool planes = is_planes(e, 4);
-  if (e.rank(0) != 4) e.fail(0, "a rank of 4 expected; given " + to_string(e.shape(0)));
-  const int64_t channels = e.size(0, planes ? 1 : 3);
-  const auto each = [&](size_t i) { return e.add("Expand", {e.scalar(e.real(i), e.dtype(0)), e.integers({channels})}); };
+  const ValueId channels = e.sizes({e.length(0, planes ? 1 : 3)});
+  const auto each = [&](size_t i) { return e.add("Expand", {e.scalar(e.real(i), e.dtype(0)), channels}); };
   const ValueId x = planes_of(e, e[0], planes);
   e.give(image_of(e, e.add("InstanceNormalization", {x, each(1), each(2)}, with({{"epsilon", e.real(3)}})), planes));
+}
+
+void check_local_response(Operands& o) {
+  o.expect_least_rank(0, 2);
 }
 
 // ONNX divides alpha by the size of the window, and has the channels on axis 1.
@@ -213,7 +246,6 @@ void local_response_normalization(Expansion& e) {
   const size_t rank = e.rank(0), axis = e.axis(5, rank, -1);
   const int64_t radius = e.integer(1), size = 2 * radius + 1;
   if (radius < 0) e.fail(1, "a number of at least 0 expected; given " + std::to_string(radius));
-  if (rank < 2) e.fail(0, "a rank of at least 2 expected; given " + to_string(e.shape(0)));
   std::vector<int64_t> order(rank);
   for (size_t k = 0; k < rank; ++k) order[k] = static_cast<int64_t>(k);
   std::swap(order[1], order[axis]);
@@ -243,7 +275,7 @@ Operations image_operations() {
       operands.insert(operands.end(), {scalar("activation"), flag});
       return operands;
     };
-    return Operation{name, 1, summary, form(false), {tensor("y", dtypes)}, expand, form(true)};
+    return Operation{name, 1, summary, form(false), {tensor("y", dtypes)}, expand, form(true), check_image};
   };
   const auto resize = [&](std::string_view name, int level, std::string_view summary, void (*expand)(Expansion&)) {
     constexpr DTypeSet sizes = kInt | kFloat;
@@ -253,10 +285,12 @@ Operations image_operations() {
                      {tensor("x", reals), scalar("width", sizes), scalar("height", sizes), flag, scalar("align_corners", kTruth, true),
                       scalar("half_pixel_centers", kTruth, true)},
                      {tensor("y", reals)},
-                     expand};
+                     expand,
+                     {},
+                     check_image};
   };
   const auto block = [&](std::string_view name, std::string_view summary, void (*expand)(Expansion&)) {
-    return Operation{name, 1, summary, {tensor("x", reals), scalar("block_size"), flag}, {tensor("y", reals)}, expand};
+    return Operation{name, 1, summary, {tensor("x", reals), scalar("block_size"), flag}, {tensor("y", reals)}, expand, {}, check_image};
   };
   return {
       pool("nnapi::AVERAGE_POOL_2D", "The mean of each window, its padding left out, then the activation.", reals, pooled<Pool::average>),
@@ -273,32 +307,42 @@ Operations image_operations() {
        "Images of a batch laid out as blocks of pixels.",
        {tensor("x", reals), list("block_sizes"), flag},
        {tensor("y", reals)},
-       batch_to_space},
+       batch_to_space,
+       {},
+       check_batch_to_space},
       {"nnapi::SPACE_TO_BATCH_ND",
        2,
        "Blocks of pixels, with zeros around, laid out as images of a batch.",
-       {tensor("x", reals), list("block_sizes"), tensor("paddings", kInt), flag},
+       {tensor("x", reals), list("block_sizes"), pairs("paddings"), flag},
        {tensor("y", reals)},
-       space_to_batch},
+       space_to_batch,
+       {},
+       check_space_to_batch},
       {"nnapi::CHANNEL_SHUFFLE",
        3,
        "The channels of an axis, by their place in their group first.",
        {tensor("x", reals), scalar("groups"), scalar("axis")},
        {tensor("y", reals)},
-       channel_shuffle},
+       channel_shuffle,
+       {},
+       check_channel_shuffle},
       {"nnapi::INSTANCE_NORMALIZATION",
        3,
        "Each channel of each image less its mean, by its deviation, times gamma, plus beta.",
        {tensor("x", kFloat), scalar("gamma", kFloat), scalar("beta", kFloat), scalar("epsilon", kFloat), scalar("nchw", kTruth)},
        {tensor("y", kFloat)},
-       instance_normalization},
+       instance_normalization,
+       {},
+       check_image},
       {"nnapi::LOCAL_RESPONSE_NORMALIZATION",
        1,
        "x by (bias + alpha * the sum of the squares within the radius along the axis) to the power of beta.",
        {tensor("x", kFloat), scalar("radius"), scalar("bias", kFloat), scalar("alpha", kFloat), scalar("beta", kFloat),
         scalar("axis", kInt, true)},
        {tensor("y", kFloat)},
-       local_response_normalization},
+       local_response_normalization,
+       {},
+       check_local_response},
   };
 }
 

@@ -1,5 +1,6 @@
 // Operations that move elements, and those that make tensors out of sizes.
 #include <algorithm>
+#include <initializer_list>
 #include <limits>
 
 #include "core/error.h"
@@ -20,31 +21,49 @@ void give_moved(Expansion& e, ValueId id, size_t i = 0) {
   e.give(id, e.as_operand(i));
 }
 
-void check_length(const Expansion& e, size_t i, size_t expected) {
-  const auto& shape = e.value(i).shape;
-  if (shape && !shape->empty() && (*shape)[0] != kUnknownSize && (*shape)[0] != signed_size(expected))
-    e.fail(i, std::to_string(expected) + " numbers expected, one for each axis of operand 0; given " + std::to_string((*shape)[0]));
+// Each of these lists has a number for every axis of operand 0.
+void check_lengths(Operands& o, std::initializer_list<size_t> lists) {
+  for (const size_t i : lists) {
+    o.expect_rank(i, 1);
+    if (const auto length = o.rank(0) ? std::nullopt : o.size(i, 0)) o.expect_rank(0, static_cast<size_t>(*length));
+  }
+  for (const size_t i : lists)
+    if (const auto rank = o.rank(0)) o.expect_length(i, *rank, "numbers expected, one for each axis of operand 0");
 }
 
-// One axis: from `start` to `end` in steps.
-ValueId sliced(Expansion& e, ValueId x, int64_t start, int64_t end, size_t axis, int64_t step) {
-  return e.add("Slice", {x, e.integers({start}), e.integers({end}), e.integers({signed_size(axis)}), e.integers({step})});
+std::string on_axis(size_t axis) {
+  return " on axis " + std::to_string(axis);
 }
 
 // ---- parts
 
-void check_slice(const Expansion& e, const std::vector<int64_t>& begin, const std::vector<int64_t>& size) {
-  const auto& x = e.value(0).shape;
-  for (size_t axis = 0; axis < begin.size(); ++axis) {
-    if (begin[axis] < 0) e.fail(1, "at least 0 expected on axis " + std::to_string(axis) + "; given " + std::to_string(begin[axis]));
-    const int64_t most = !x || (*x)[axis] == kUnknownSize ? kLast : (*x)[axis];
-    if (begin[axis] > most || size[axis] > most - begin[axis])
-      e.fail(2, "at most " + std::to_string(most) + " elements expected on axis " + std::to_string(axis) + "; given " +
-                    std::to_string(size[axis]) + " from " + std::to_string(begin[axis]) + " on");
+void check_slice(Operands& o) {
+  check_lengths(o, {1, 2});
+  const auto begin = o.numbers(1), size = o.numbers(2);
+  if (size && std::ranges::any_of(*size, [](int64_t one) { return one < -1; }))
+    o.fail(2, "sizes of at least 0, or -1 for all that is left, expected; given " + to_string(*size));
+  const size_t rank = begin ? begin->size() : size ? size->size() : 0;
+  for (size_t axis = 0; axis < rank; ++axis) {
+    const int64_t from = begin ? (*begin)[axis] : 0, wanted = size ? (*size)[axis] : 0;
+    if (from < 0) o.fail(1, "at least 0 expected" + on_axis(axis) + "; given " + std::to_string(from));
+    const auto most = from > 0 || wanted > 0 ? o.size(0, axis) : std::nullopt;
+    if (most && (from > *most || wanted > *most - from))
+      o.fail(2, "at most " + std::to_string(*most) + " elements expected" + on_axis(axis) + "; given " + std::to_string(wanted) + " from " +
+                    std::to_string(from) + " on");
   }
 }
 
-// The sizes are known and where to begin is not: elements are gathered, and no host has to read it.
+bool has_open_size(const std::vector<int64_t>& size) {
+  return std::ranges::find(size, -1) != size.end();
+}
+
+// With known sizes it may begin where the device says.
+std::optional<size_t> unread_begin(const Operands& o) {
+  const auto size = o.numbers(2);
+  return size && !has_open_size(*size) ? std::optional<size_t>(1) : std::nullopt;
+}
+
+// Elements are gathered, and no host has to read where to begin.
 ValueId slice_from(Expansion& e, const std::vector<int64_t>& size) {
   ValueId y = e[0];
   const auto number = [&](int64_t value) { return e.scalar(static_cast<double>(value), DType::int32); };
@@ -58,73 +77,177 @@ ValueId slice_from(Expansion& e, const std::vector<int64_t>& size) {
 }
 
 void slice(Expansion& e) {
-  if (e.value(0).shape)
-    for (const size_t i : {1, 2}) check_length(e, i, e.rank(0));
   const auto begin = e.known(1), size = e.known(2);
-  if (size && std::ranges::any_of(*size, [](int64_t one) { return one < -1; }))
-    e.fail(2, "sizes of at least 0, or -1 for all that is left, expected; given " + to_string(*size));
-  if (size) check_slice(e, begin.value_or(std::vector<int64_t>(size->size())), *size);
   if (begin && size) {
     std::vector<int64_t> end(begin->size());
-    for (size_t axis = 0; axis < end.size(); ++axis) end[axis] = (*size)[axis] < 0 ? kLast : (*begin)[axis] + (*size)[axis];
-    return give_moved(e, e.add("Slice", {e[0], e.integers(*begin), e.integers(end)}));
+    Shape shape;
+    for (size_t axis = 0; axis < end.size(); ++axis) {
+      const bool open = (*size)[axis] < 0;
+      end[axis] = open ? kLast : (*begin)[axis] + (*size)[axis];
+      shape.push_back(open ? kUnknownSize : (*size)[axis]);
+    }
+    const ValueId y = e.add("Slice", {e[0], e.integers(*begin), e.integers(end)});
+    e.refine(y, shape);
+    return give_moved(e, y);
   }
-  if (size && std::ranges::find(*size, -1) == size->end()) return give_moved(e, slice_from(e, *size));
-  const ValueId first = e.as_int64(1), sizes = e.as_int64(2), zero = e.scalar(0, DType::int64);
-  const ValueId end = e.add("Where", {e.add("Less", {sizes, zero}), e.scalar(1LL << 40, DType::int64), e.add("Add", {first, sizes})});
+  if (size && !has_open_size(*size)) return give_moved(e, slice_from(e, *size));
+  const ValueId first = e.as_int64(1), sizes = e.as_int64(2);
+  const ValueId end = e.add("Where", {e.add("Less", {sizes, e.integers({0})}), e.integers({kLast}), e.add("Add", {first, sizes})});
   give_moved(e, e.add("Slice", {e[0], first, end}));
 }
 
-// What a strided slice does on one axis.
-struct AxisSlice {
-  int64_t start, end, step;
+// The masks of a strided slice, as operands 4 to 6 have them.
+struct Masks {
+  int64_t begin, end, shrink;
 };
 
-AxisSlice axis_slice(const Expansion& e, size_t axis, int64_t begin, int64_t end, int64_t step) {
-  const auto masked = [&](size_t i) { return (e.integer(i) >> axis & 1) != 0; };
-  if (step == 0) e.fail(3, "steps other than 0 expected; given 0 on axis " + std::to_string(axis));
-  if (masked(6)) {
-    if (step < 0) e.fail(3, "a step above 0 expected on axis " + std::to_string(axis) + ", which goes; given " + std::to_string(step));
-    return {begin, begin == -1 ? kLast : begin + 1, 1};
+Masks masks_of(const Operands& o) {
+  return {o.integer(4), o.integer(5), o.integer(6)};
+}
+
+bool has_bit(int64_t mask, size_t axis) {
+  return axis < 32 && (mask >> axis & 1) != 0;
+}
+
+// What it does on one axis.
+struct AxisSlice {
+  int64_t begin, end, step;
+
+  // -1: the last element alone, as exporters write it.
+  bool is_last() const { return begin == -1 && end == 0 && step > 0; }
+  // Of an axis of so many elements. A slice that runs backwards from before the first one has none.
+  int64_t count(int64_t size) const {
+    const int64_t least = step > 0 ? 0 : -1, most = step > 0 ? size : size - 1;
+    const auto place = [&](int64_t at) { return std::clamp(at < 0 ? std::max(at + size, least) : at, least, std::max(least, most)); };
+    const int64_t from = place(begin), distance = end == kFirst ? from + 1 : step > 0 ? place(end) - from : from - place(end);
+    return distance <= 0 ? 0 : (distance - 1) / (step < 0 ? -step : step) + 1;
   }
-  return {masked(4) ? (step > 0 ? 0 : kLast) : begin, masked(5) ? (step > 0 ? kLast : kFirst) : end, step};
+};
+
+AxisSlice axis_slice(const AxisSlice& given, const Masks& masks, size_t axis) {
+  const bool forward = given.step > 0;
+  const bool opens = has_bit(masks.begin, axis), ends = has_bit(masks.end, axis);
+  AxisSlice slice{opens ? (forward ? 0 : kLast) : given.begin, ends ? (forward ? kLast : kFirst) : given.end, given.step};
+  if (has_bit(masks.shrink, axis) && !opens && !ends && given.is_last()) slice.end = kLast;
+  return slice;
+}
+
+void check_strided_slice(Operands& o) {
+  check_lengths(o, {1, 2, 3});
+  const Masks masks = masks_of(o);
+  const auto begin = o.numbers(1), end = o.numbers(2), steps = o.numbers(3);
+  for (size_t axis = 0; steps && axis < steps->size(); ++axis) {
+    if ((*steps)[axis] == 0) o.fail(3, "steps other than 0 expected; given 0" + on_axis(axis));
+    if (!has_bit(masks.shrink, axis) || !begin || !end) continue;
+    const auto size = o.size(0, axis);
+    const int64_t count = size ? axis_slice({(*begin)[axis], (*end)[axis], (*steps)[axis]}, masks, axis).count(*size) : 1;
+    if (count != 1) o.fail(6, "a range of one element expected" + on_axis(axis) + ", which goes; given one of " + std::to_string(count));
+  }
+}
+
+// The lists as a Slice takes them, which begins at the first element where it is told to run backwards from before it.
+struct SliceLists {
+  ValueId starts, ends, steps;
+};
+
+SliceLists known_lists(Expansion& e, const Masks& masks, const std::vector<AxisSlice>& given) {
+  std::vector<int64_t> starts, ends, steps;
+  for (size_t axis = 0; axis < given.size(); ++axis) {
+    AxisSlice slice = axis_slice(given[axis], masks, axis);
+    const int64_t size = e.shape(0)[axis];
+    if (size != kUnknownSize && slice.count(size) == 0) slice = {0, 0, 1};
+    starts.push_back(slice.begin), ends.push_back(slice.end), steps.push_back(slice.step);
+  }
+  return {e.integers(starts), e.integers(ends), e.integers(steps)};
+}
+
+SliceLists computed_lists(Expansion& e, const Masks& masks) {
+  const auto where = [&](ValueId condition, ValueId a, ValueId b) { return e.add("Where", {condition, a, b}); };
+  const auto number = [&](int64_t value) { return e.integers({value}); };
+  // `chosen` on the axes of the mask.
+  const auto masked = [&](int64_t mask, ValueId chosen, ValueId otherwise) {
+    std::vector<int64_t> bits;
+    for (size_t axis = 0; axis < e.rank(0); ++axis) bits.push_back(has_bit(mask, axis));
+    return where(e.cast(e.integers(bits), DType::bool_), chosen, otherwise);
+  };
+  ValueId starts = e.as_int64(1), ends = e.as_int64(2);
+  const ValueId steps = e.as_int64(3), backward = e.add("Less", {steps, number(0)});
+  ValueId is_last = e.add("And", {e.add("Equal", {starts, number(-1)}), e.add("Equal", {ends, number(0)})});
+  is_last = e.add("And", {is_last, e.add("Not", {backward})});
+  ends = masked(masks.shrink & ~masks.begin & ~masks.end, where(is_last, number(kLast), ends), ends);
+  starts = masked(masks.begin, where(backward, number(kLast), number(0)), starts);
+  ends = masked(masks.end, where(backward, number(kFirst), number(kLast)), ends);
+  const ValueId before = e.add("Less", {starts, e.add("Neg", {e.add("Shape", {e[0]})})});
+  ends = where(e.add("And", {backward, before}), number(kLast), ends);
+  return {starts, ends, steps};
 }
 
 void strided_slice(Expansion& e) {
   const size_t rank = e.rank(0);
-  for (const size_t i : {1, 2, 3}) check_length(e, i, rank);
-  const auto begin = e.list(1), end = e.list(2), steps = e.list(3);
-  std::vector<int64_t> starts, ends, gone;
+  const Masks masks = masks_of(e.rules());
+  const auto begin = e.known(1), end = e.known(2), steps = e.known(3);
+  std::vector<int64_t> axes, gone;
+  std::vector<AxisSlice> given;
+  bool is_known = begin && end && steps;
   for (size_t axis = 0; axis < rank; ++axis) {
-    const AxisSlice slice = axis_slice(e, axis, begin[axis], end[axis], steps[axis]);
-    starts.push_back(slice.start);
-    ends.push_back(slice.end);
-    if (e.integer(6) >> axis & 1) gone.push_back(signed_size(axis));
+    axes.push_back(signed_size(axis));
+    if (has_bit(masks.shrink, axis)) gone.push_back(signed_size(axis));
+    if (!begin || !end || !steps) continue;
+    given.push_back({(*begin)[axis], (*end)[axis], (*steps)[axis]});
+    const AxisSlice slice = axis_slice(given[axis], masks, axis);
+    is_known = is_known && (e.shape(0)[axis] != kUnknownSize || slice.step > 0 || slice.begin >= 0);
   }
   if (gone.size() == rank) gone.pop_back();  // [1] is left, never a scalar
-  std::vector<int64_t> axes;
-  for (size_t axis = 0; axis < rank; ++axis) axes.push_back(signed_size(axis));
-  ValueId y = e.add("Slice", {e[0], e.integers(starts), e.integers(ends), e.integers(axes), e.integers(steps)});
+  const SliceLists lists = is_known ? known_lists(e, masks, given) : computed_lists(e, masks);
+  ValueId y = e.add("Slice", {e[0], lists.starts, lists.ends, e.integers(axes), lists.steps});
+  e.refine(y, Shape(rank, kUnknownSize));
   if (!gone.empty()) y = e.add("Squeeze", {y, e.integers(gone)});
+  e.refine(y, Shape(rank - gone.size(), kUnknownSize));
   give_moved(e, y);
 }
 
+// Indices that are known name places of the axis.
+void check_indices(const Operands& o, size_t indices, size_t x, size_t axis) {
+  const auto& elements = o.facts()[indices].elements;
+  if (!elements) return;
+  const auto given = elements->as_int64();
+  const auto size = given.empty() ? std::nullopt : o.size(x, axis);
+  const auto wrong = std::ranges::find_if(given, [&](int64_t one) { return one < 0 || (size && one >= *size); });
+  if (wrong != given.end())
+    o.fail(indices, "indices from 0 on, below " + (size ? std::to_string(*size) : "the size of axis " + std::to_string(axis)) +
+                        ", expected; given " + std::to_string(*wrong));
+}
+
+void check_gather(Operands& o) {
+  if (const auto rank = o.rank(0)) check_indices(o, 2, 0, o.axis(1, *rank));
+}
+
 void gather(Expansion& e) {
-  const auto axis = e.value(0).shape ? signed_size(e.axis(1, e.rank(0))) : e.integer(1);
-  give_moved(e, e.add("Gather", {e[0], e[2]}, with({{"axis", axis}})));
+  give_moved(e, e.add("Gather", {e[0], e[2]}, with({{"axis", e.any_axis(1, 0)}})));
+}
+
+void check_lookup(Operands& o) {
+  o.expect_least_rank(1, 1);
+  if (o.rank(1)) check_indices(o, 0, 1, 0);
 }
 
 void lookup(Expansion& e) {
   give_moved(e, e.add("Gather", {e[1], e[0]}, with({{"axis", int64_t{0}}})), 1);
 }
 
+void check_split(Operands& o) {
+  const int64_t parts = o.integer(2);
+  const auto rank = o.rank(0);
+  const size_t axis = rank ? o.axis(1, *rank) : 0;
+  const auto size = rank ? o.size(0, axis) : std::nullopt;
+  if (parts < 1 || parts > size.value_or(kMostParts) || (size && *size % parts != 0))
+    o.fail(2,
+           "a number that divides axis " + std::to_string(axis) + " of " + o.shape_text(0) + " expected; given " + std::to_string(parts));
+}
+
 void split(Expansion& e) {
-  const size_t axis = e.axis(1, e.rank(0));
-  const int64_t parts = e.integer(2), size = e.shape(0)[axis];
-  if (parts < 1 || parts > (size == kUnknownSize ? kMostParts : size) || (size != kUnknownSize && size % parts != 0))
-    e.fail(2, "a number that divides axis " + std::to_string(axis) + " of " + to_string(e.shape(0)) + " expected; given " +
-                  std::to_string(parts));
-  const auto made = e.add_many("Split", {e[0]}, static_cast<size_t>(parts), with({{"axis", signed_size(axis)}, {"num_outputs", parts}}));
+  const int64_t axis = e.any_axis(1, 0), parts = e.integer(2);
+  const auto made = e.add_many("Split", {e[0]}, static_cast<size_t>(parts), with({{"axis", axis}, {"num_outputs", parts}}));
   for (const ValueId part : made) give_moved(e, part);
 }
 
@@ -138,22 +261,31 @@ void top_k(Expansion& e) {
 void reverse(Expansion& e) {
   const auto axes = e.list(1);
   if (axes.size() != 1) e.fail(1, "one axis expected; given " + to_string(axes));
-  give_moved(e, sliced(e, e[0], -1, kFirst, e.axis(1, e.rank(0)), -1));
+  give_moved(e, e.add("Slice", {e[0], e.integers({-1}), e.integers({kFirst}), e.integers({e.any_axis(1, 0)}), e.integers({-1})}));
 }
 
 // ---- whole tensors
 
+void check_tile(Operands& o) {
+  check_lengths(o, {1});
+}
+
 void tile(Expansion& e) {
-  if (e.value(0).shape) check_length(e, 1, e.rank(0));
   give_moved(e, e.add("Tile", {e[0], e.as_int64(1)}));
 }
 
 void expand_dims(Expansion& e) {
-  give_moved(e, e.add("Unsqueeze", {e[0], e.integers({signed_size(e.axis(1, e.rank(0) + 1))})}));
+  give_moved(e, e.add("Unsqueeze", {e[0], e.integers({e.any_axis(1, 0, 1)})}));
 }
 
 void reshape(Expansion& e) {
-  give_moved(e, e.add("Reshape", {e[0], e.as_int64(1)}, with({{"allowzero", int64_t{1}}})));
+  const auto shape = e.known(1);
+  if (!shape) return give_moved(e, e.add("Reshape", {e[0], e.as_int64(1)}, with({{"allowzero", int64_t{1}}})));
+  if (std::ranges::count(*shape, -1) > 1 || std::ranges::any_of(*shape, [](int64_t one) { return one < -1; }))
+    e.fail(1, "sizes of at least 0, and at most one -1, expected; given " + to_string(*shape));
+  std::vector<Length> lengths;
+  for (const int64_t one : *shape) lengths.push_back({one});
+  give_moved(e, e.reshaped(e[0], lengths));
 }
 
 // Never less than one axis is left.
@@ -182,19 +314,19 @@ void transpose(Expansion& e) {
 
 void pack(Expansion& e) {
   std::vector<ValueId> parts;
-  const size_t axis = e.axis(0, e.rank(1) + 1);
+  const int64_t axis = e.any_axis(0, 1, 1);
   for (size_t i = 1; i < e.count(); ++i) {
     if (e.quantization(i) != e.quantization(1))
       e.fail(i, to_string(e.quantization(1)) + " expected, as operand 1; given " + to_string(e.quantization(i)));
-    parts.push_back(e.add("Unsqueeze", {e[i], e.integers({signed_size(axis)})}));
+    parts.push_back(e.add("Unsqueeze", {e[i], e.integers({axis})}));
   }
-  give_moved(e, e.add("Concat", parts, with({{"axis", signed_size(axis)}})), 1);
+  give_moved(e, e.add("Concat", parts, with({{"axis", axis}})), 1);
 }
 
 // Operands of other scales than the output's are brought to those.
 void concatenation(Expansion& e) {
   const size_t last = e.count() - 1;
-  const int64_t axis = signed_size(e.axis(last, e.rank(0)));
+  const int64_t axis = e.any_axis(last, 0);
   std::vector<ValueId> parts;
   Quantization quantization;
   if (e.is_quantized(0)) {
@@ -222,28 +354,26 @@ void rank(Expansion& e) {
 
 // ---- borders
 
+void check_pads(Operands& o) {
+  const auto fail = [&] { o.fail(1, "a pair of numbers for each axis of operand 0 expected; given " + o.shape_text(1)); };
+  if (const auto rank = o.rank(1); rank && *rank != 2) fail();
+  o.expect_rank(1, 2);
+  const auto rows = o.size(1, 0), columns = o.size(1, 1);
+  if (rows && !o.rank(0)) o.expect_rank(0, static_cast<size_t>(*rows));
+  const auto rank = o.rank(0);
+  if ((columns && *columns != 2) || (rows && rank && *rows != signed_size(*rank))) fail();
+  if (const auto given = o.numbers(1))
+    for (const int64_t one : *given)
+      if (one < 0) o.fail(1, "numbers of at least 0 expected; given " + std::to_string(one));
+}
+
 // Begins, then ends, as Pad takes them, of pairs by axis.
-std::vector<int64_t> known_pads(const Expansion& e) {
-  const auto given = e.list(1);
-  std::vector<int64_t> pads(given.size());
-  for (size_t i = 0; i < given.size(); ++i) {
-    if (given[i] < 0) e.fail(1, "numbers of at least 0 expected; given " + std::to_string(given[i]));
-    pads[i % 2 * given.size() / 2 + i / 2] = given[i];
-  }
-  return pads;
-}
-
-void check_paddings(const Expansion& e) {
-  const Shape& shape = e.shape(1);
-  if (shape.size() != 2 || (shape[1] != 2 && shape[1] != kUnknownSize) ||
-      (e.value(0).shape && shape[0] != signed_size(e.rank(0)) && shape[0] != kUnknownSize))
-    e.fail(1, "a pair of numbers for each axis of operand 0 expected; given " + to_string(shape));
-}
-
 ValueId pads_of(Expansion& e) {
-  check_paddings(e);
-  if (e.known(1)) return e.integers(known_pads(e));
-  return e.cast(e.add("Reshape", {e.add("Transpose", {e[1]}), e.integers({-1})}), DType::int64);
+  const auto given = e.known(1);
+  if (!given) return e.cast(e.add("Reshape", {e.add("Transpose", {e[1]}), e.integers({-1})}), DType::int64);
+  std::vector<int64_t> pads(given->size());
+  for (size_t i = 0; i < given->size(); ++i) pads[i % 2 * given->size() / 2 + i / 2] = (*given)[i];
+  return e.integers(pads);
 }
 
 void pad(Expansion& e) {
@@ -259,30 +389,23 @@ void pad_with(Expansion& e) {
   give_moved(e, e.add("Pad", {e[0], pads_of(e), e.scalar(e.real(2), e.dtype(0))}));
 }
 
-// One axis with its ends mirrored, the outermost elements included.
-ValueId mirrored(Expansion& e, ValueId x, size_t axis, int64_t before, int64_t after) {
-  std::vector<ValueId> parts;
-  if (before > 0) parts.push_back(sliced(e, x, before - 1, kFirst, axis, -1));
-  parts.push_back(x);
-  if (after > 0) parts.push_back(sliced(e, x, -1, -after - 1, axis, -1));
-  return parts.size() == 1 ? x : e.add("Concat", parts, with({{"axis", signed_size(axis)}}));
+// As many elements as there are can be mirrored; one less where the outermost is none of them.
+void check_mirror_pad(Operands& o) {
+  check_pads(o);
+  const int64_t mode = o.integer(2);
+  if (mode != 0 && mode != 1) o.fail(2, "0 (REFLECT) or 1 (SYMMETRIC) expected; given " + std::to_string(mode));
+  const auto pads = o.numbers(1);
+  for (size_t k = 0; pads && k < pads->size(); ++k) {
+    const auto size = (*pads)[k] > 0 ? o.size(0, k / 2) : std::nullopt;
+    const int64_t most = size ? std::max<int64_t>(*size - (mode == 0 ? 1 : 0), 0) : kLast;
+    if ((*pads)[k] > most) o.fail(1, "at most " + std::to_string(most) + on_axis(k / 2) + " expected; given " + std::to_string((*pads)[k]));
+  }
 }
 
 void mirror_pad(Expansion& e) {
-  check_paddings(e);
-  const int64_t mode = e.integer(2);
-  if (mode != 0 && mode != 1) e.fail(2, "0 (REFLECT) or 1 (SYMMETRIC) expected; given " + std::to_string(mode));
-  const auto pads = known_pads(e);
-  const size_t rank = e.rank(0);
-  for (size_t k = 0; k < pads.size(); ++k) {
-    const int64_t size = e.shape(0)[k % rank], most = size - (mode == 0 ? 1 : 0);
-    if (size != kUnknownSize && pads[k] > most)
-      e.fail(1, "at most " + std::to_string(most) + " on axis " + std::to_string(k % rank) + " expected; given " + std::to_string(pads[k]));
-  }
-  if (mode == 0) return give_moved(e, e.add("Pad", {e[0], e.integers(pads)}, with({{"mode", std::string("reflect")}})));
-  ValueId y = e[0];
-  for (size_t axis = 0; axis < rank; ++axis) y = mirrored(e, y, axis, pads[axis], pads[axis + rank]);
-  give_moved(e, y);
+  const ValueId pads = pads_of(e);
+  if (e.integer(2) == 1) return give_moved(e, e.add("pumice::SymmetricPad", {e[0], pads}));
+  give_moved(e, e.add("Pad", {e[0], pads}, with({{"mode", std::string("reflect")}})));
 }
 
 }  // namespace
@@ -295,24 +418,32 @@ Operations movement_operations() {
     return Operation{name, level, summary, std::move(more), {tensor("y", dtypes)}, expand};
   };
   return {
-      moved("nnapi::SLICE", 3, "`size` elements of each axis from `begin` on; -1: all that are left.", numbers,
-            {list("begin"), list("size")}, slice),
-      moved("nnapi::STRIDED_SLICE", 2, "From begin to end in steps; bits of the masks open an end, or let the axis go.", reals,
-            {list("begin"), list("end"), list("strides"), scalar("begin_mask"), scalar("end_mask"), scalar("shrink_axis_mask")},
-            strided_slice),
-      moved("nnapi::GATHER", 3, "The places of an axis that the indices name.", numbers, {scalar("axis"), tensor("indices", kInt)}, gather),
+      checked(moved("nnapi::SLICE", 3, "`size` elements of each axis from `begin` on; -1: all that are left.", numbers,
+                    {list("begin"), list("size")}, slice),
+              check_slice, unread_begin),
+      checked(moved("nnapi::STRIDED_SLICE", 2, "From begin to end in steps; bits of the masks open an end, or let the axis go.", reals,
+                    {list("begin"), list("end"), list("strides"), scalar("begin_mask"), scalar("end_mask"), scalar("shrink_axis_mask")},
+                    strided_slice),
+              check_strided_slice),
+      checked(moved("nnapi::GATHER", 3, "The places of an axis that the indices name.", numbers, {scalar("axis"), tensor("indices", kInt)},
+                    gather),
+              check_gather),
       {"nnapi::EMBEDDING_LOOKUP",
        1,
        "The rows that the indices name.",
        {tensor("lookups", kInt), tensor("values", numbers)},
        {tensor("y", numbers)},
-       lookup},
+       lookup,
+       {},
+       check_lookup},
       {"nnapi::SPLIT",
        3,
        "An axis in equal parts, each an output.",
        {tensor("x", numbers), scalar("axis"), scalar("num_splits")},
        {tensors("y", numbers)},
-       split},
+       split,
+       {},
+       check_split},
       {"nnapi::TOPK_V2",
        3,
        "The k largest of the last axis, the largest first, and their indices.",
@@ -320,7 +451,7 @@ Operations movement_operations() {
        {tensor("values", numbers), tensor("indices", kInt)},
        top_k},
       moved("nnapi::REVERSE", 7, "One axis back to front.", numbers, {list("axis")}, reverse),
-      moved("nnapi::TILE", 3, "Each axis so many times over.", numbers, {list("multiples")}, tile),
+      checked(moved("nnapi::TILE", 3, "Each axis so many times over.", numbers, {list("multiples")}, tile), check_tile),
       moved("nnapi::EXPAND_DIMS", 3, "With one more axis, of size 1.", numbers, {scalar("axis")}, expand_dims),
       moved("nnapi::RESHAPE", 1, "The elements in another shape; -1 stands for what is left.", numbers, {list("shape")}, reshape),
       moved("nnapi::SQUEEZE", 2, "Without the axes of size 1 that are named, or all of them; one is always left.", reals,
@@ -345,11 +476,13 @@ Operations movement_operations() {
        {tensor("y", kFloat | kInt)},
        fill},
       {"nnapi::RANK", 4, "The number of axes.", {tensor("x", numbers | kTruth)}, {scalar("y")}, rank},
-      moved("nnapi::PAD", 2, "With zeros around.", reals, {tensor("paddings", kInt)}, pad),
-      moved("nnapi::PAD_V2", 3, "With a value around; of a quantized tensor an int32 as it is stored.", reals,
-            {tensor("paddings", kInt), scalar("value", kFloat | kInt)}, pad_with),
-      moved("nnapi::MIRROR_PAD", 7, "With its own border mirrored around: without the outermost elements (0) or with them (1).", numbers,
-            {tensor("paddings", kInt), scalar("mode")}, mirror_pad),
+      checked(moved("nnapi::PAD", 2, "With zeros around.", reals, {pairs("paddings")}, pad), check_pads),
+      checked(moved("nnapi::PAD_V2", 3, "With a value around; of a quantized tensor an int32 as it is stored.", reals,
+                    {pairs("paddings"), scalar("value", kFloat | kInt)}, pad_with),
+              check_pads),
+      checked(moved("nnapi::MIRROR_PAD", 7, "With its own border mirrored around: without the outermost elements (0) or with them (1).",
+                    numbers, {pairs("paddings"), scalar("mode")}, mirror_pad),
+              check_mirror_pad),
   };
 }
 

@@ -19,7 +19,7 @@ Operations all_operations() {
 }  // namespace
 
 std::string_view name(OperandKind kind) {
-  constexpr std::string_view names[] = {"tensor", "list", "scalar"};
+  constexpr std::string_view names[] = {"tensor", "list", "scalar", "pairs"};
   return names[static_cast<size_t>(kind)];
 }
 
@@ -35,8 +35,8 @@ const Operation* find_operation(std::string_view name) {
 }
 
 std::vector<Output> expand(Graph& graph, const Operation& operation, const std::string& node, std::vector<ValueId> operands,
-                           const Attributes& declared) {
-  Expansion expansion(graph, operation, node, std::move(operands), declared);
+                           const Attributes& declared, bool assumes) {
+  Expansion expansion(graph, operation, node, std::move(operands), declared, assumes);
   return expansion.run();
 }
 

@@ -1,4 +1,5 @@
 // Products of matrices and convolutions. Quantized ones sum 8-bit products as int32, exactly, and round once.
+#include <algorithm>
 #include <cmath>
 
 #include "core/number_text.h"
@@ -13,13 +14,23 @@ std::vector<ValueId> parameters(Expansion& e, const Quantization& quantization, 
   return {e.scales(quantization), e.scalar(quantization.zero_point.value_or(0), dtype)};
 }
 
+// One number for each channel, of which there are as many as operand 1 has on an axis.
+void check_bias_length(Operands& o, size_t axis) {
+  const auto fail = [&](const std::string& expected) { o.fail(2, expected + " expected; given " + o.shape_text(2)); };
+  const auto channels = o.size(1, axis);
+  if (const auto rank = o.rank(2); rank && *rank != 1) fail(channels ? to_string(Shape{*channels}) : "a rank of 1");
+  o.expect_rank(2, 1);
+  const auto length = o.size(2, 0);
+  if (channels && length && channels != length) fail(to_string(Shape{*channels}));
+  if (channels) o.assume_size(2, 0, *channels);
+  if (length) o.assume_size(1, axis, *length);
+}
+
 // The bias of a quantized product: int32 in units of the product of the operands' scales. It may do without a scale of its own.
-void check_bias(const Expansion& e, int64_t channels) {
+void check_bias(const Expansion& e) {
   const GraphValue& bias = e.value(2);
   const DType expected = e.is_quantized(0) ? DType::int32 : e.dtype(0);
   if (bias.dtype != expected) e.fail(2, std::string(name(expected)) + " expected; given " + std::string(name(bias.dtype)));
-  if (bias.shape && (bias.shape->size() != 1 || ((*bias.shape)[0] != channels && (*bias.shape)[0] != kUnknownSize)))
-    e.fail(2, to_string(Shape{channels}) + " expected; given " + to_string(*bias.shape));
   const Quantization &x = e.quantization(0), &w = e.quantization(1), &given = bias.quantization;
   if (given.scale.empty()) return;
   if (given.zero_point.value_or(0) != 0) e.fail(2, "a zero point of 0 expected; given " + std::to_string(*given.zero_point));
@@ -54,25 +65,37 @@ ValueId quantized_conv(Expansion& e, ValueId x, ValueId w, Activation activation
   return e.activated(e.add("QLinearConv", inputs, attributes), activation, y);
 }
 
+void check_fully_connected(Operands& o) {
+  o.expect_rank(1, 2);
+  o.expect_least_rank(0, 2);
+  check_bias_length(o, 0);
+  const auto size = o.size(1, 1);
+  const auto& shape = o.facts()[0].shape;
+  if (!size || !shape) return;
+  int64_t known = 1;  // elements, by the sizes that are known
+  for (const int64_t one : *shape) known = one == kUnknownSize ? known : checked_mul(known, one, "elements");
+  if (*size != 0 && known % *size == 0) return;
+  if (*size == 0 || std::ranges::find(*shape, kUnknownSize) == shape->end())
+    o.fail(0, "rows of " + std::to_string(*size) + " elements expected; given " + o.shape_text(0));
+  o.leave_open();
+}
+
 void fully_connected(Expansion& e) {
   const Activation activation = e.activation(3);
-  if (e.rank(1) != 2) e.fail(1, "[units, size] expected; given " + to_string(e.shape(1)));
-  if (e.value(0).shape && e.rank(0) < 2) e.fail(0, "a rank of at least 2 expected; given " + to_string(e.shape(0)));
-  const int64_t units = e.size(1, 0), size = e.size(1, 1);
   check_filter(e, 0);
-  check_bias(e, units);
-  const bool is_matrix = e.value(0).shape && e.rank(0) == 2 && e.shape(0)[1] == size;
-  if (e.value(0).is_known() && (size == 0 || element_count(e.shape(0)) % size != 0))
-    e.fail(0, "rows of " + std::to_string(size) + " elements expected; given " + to_string(e.shape(0)));
+  check_bias(e);
+  const Length units = e.length(1, 0), size = e.length(1, 1);
   if (!e.is_quantized(0)) {
-    const ValueId x = is_matrix ? e[0] : e.add("Reshape", {e[0], e.integers({-1, size})});
+    const bool is_matrix = e.value(0).shape && e.rank(0) == 2 && size.is_known() && e.shape(0)[1] == size.number;
+    const ValueId x = is_matrix ? e[0] : e.reshaped(e[0], {{}, size});
     return e.give(e.activated(e.add("Gemm", {x, e[1], e[2]}, with({{"transB", int64_t{1}}})), activation));
   }
   // A convolution of one pixel, which adds the bias before it rounds.
   const Quantization quantization = e.declared();
-  const ValueId x = e.add("Reshape", {e[0], e.integers({-1, size, 1, 1})}), w = e.add("Reshape", {e[1], e.integers({units, size, 1, 1})});
+  const Length one{1};
+  const ValueId x = e.reshaped(e[0], {{}, size, one, one}), w = e.reshaped(e[1], {units, size, one, one});
   const ValueId y = quantized_conv(e, x, w, activation, quantization, {});
-  e.give(e.add("Reshape", {y, e.integers({-1, units})}), quantization);
+  e.give(e.reshaped(y, {{}, units}), quantization);
 }
 
 // The last two axes exchanged.
@@ -83,9 +106,11 @@ ValueId adjoint(Expansion& e, size_t i) {
   return e.transposed(e[i], order);
 }
 
+void check_batch_matmul(Operands& o) {
+  for (const size_t i : {0, 1}) o.expect_least_rank(i, 2);
+}
+
 void batch_matmul(Expansion& e) {
-  for (const size_t i : {0, 1})
-    if (e.rank(i) < 2) e.fail(i, "a rank of at least 2 expected; given " + to_string(e.shape(i)));
   const ValueId a = e.integer(2) != 0 ? adjoint(e, 0) : e[0], b = e.integer(3) != 0 ? adjoint(e, 1) : e[1];
   if (!e.is_quantized(0)) return e.give(e.add("MatMul", {a, b}));
   const Quantization y = e.declared();
@@ -100,32 +125,62 @@ void batch_matmul(Expansion& e) {
 
 enum class Groups : uint8_t { one, by_channel, given };
 
+// Operands before the paddings, and between the strides and the activation, where the number of the groups is.
+constexpr size_t kBeforeWindow = 3;
+constexpr size_t numbers_of(Groups groups) {
+  return groups == Groups::one ? 0 : 1;
+}
+
+// Channels of the image and of the filter tell each other; that they fit Conv checks.
+void agree_on_channels(Operands& o, size_t image_axis, int64_t group) {
+  const auto in = o.size(0, image_axis), each = o.size(1, 3);
+  if (each) o.assume_size(0, image_axis, checked_mul(*each, group, "channels"));
+  if (in && *in % group == 0) o.assume_size(1, 3, *in / group);
+}
+
+void check_depthwise(Operands& o, size_t image_axis, size_t multiplier_operand) {
+  if (const auto first = o.size(1, 0); first && *first != 1) o.fail(1, "[1, height, width, channels] expected; given " + o.shape_text(1));
+  const int64_t multiplier = o.integer(multiplier_operand);
+  const auto in = o.size(0, image_axis), channels = o.size(1, 3);
+  const auto text = [](const std::optional<int64_t>& size) { return size ? std::to_string(*size) : std::string("?"); };
+  const bool fits = !channels || (multiplier > 0 && (in ? *in * multiplier == *channels : *channels % multiplier == 0));
+  if (multiplier < 1 || !fits)
+    o.fail(multiplier_operand,
+           "a multiplier that makes " + text(channels) + " channels of " + text(in) + " expected; given " + std::to_string(multiplier));
+  if (in) o.assume_size(1, 3, checked_mul(*in, multiplier, "channels"));
+  if (channels) o.assume_size(0, image_axis, *channels / multiplier);
+}
+
+template <Groups groups>
+void check_conv(Operands& o) {
+  const size_t behind = kBeforeWindow + (o.is_implicit() ? 3 : 6);
+  for (const size_t i : {0, 1}) o.expect_rank(i, 4);
+  const size_t image_axis = o.integer(behind + numbers_of(groups) + 1) != 0 ? 1 : 3;
+  if constexpr (groups == Groups::by_channel) {
+    check_depthwise(o, image_axis, behind);
+    return check_bias_length(o, 3);
+  }
+  const int64_t group = groups == Groups::given ? o.integer(behind) : 1;
+  check_bias_length(o, 0);
+  const auto channels = o.size(1, 0);
+  if (group < 1 || (channels && *channels % group != 0))
+    o.fail(behind, "a number that divides " + std::to_string(channels.value_or(0)) + " channels expected; given " + std::to_string(group));
+  agree_on_channels(o, image_axis, group);
+}
+
 template <Groups groups>
 void conv(Expansion& e) {
-  constexpr size_t before = 3, numbers = groups == Groups::one ? 0 : 1;  // operands before the paddings, and behind the strides
-  const Window window = window_of(e, before, numbers, false);
+  constexpr size_t numbers = numbers_of(groups);
+  const Window window = window_of(e, kBeforeWindow, numbers, false);
   const size_t behind = window.next;  // the group's number, then the activation, the layout, the dilations
-  for (const size_t i : {0, 1})
-    if (e.rank(i) != 4) e.fail(i, "a rank of 4 expected; given " + to_string(e.shape(i)));
   const Activation activation = e.activation(behind + numbers);
   const bool planes = is_planes(e, behind + numbers + 1);
   constexpr bool depthwise = groups == Groups::by_channel;
   check_filter(e, depthwise ? 3 : 0);
-  const int64_t channels = e.size(1, depthwise ? 3 : 0);
-  check_bias(e, channels);
+  check_bias(e);
   int64_t group = 1;
-  if constexpr (depthwise) {
-    const int64_t multiplier = e.integer(behind), in = e.size(0, planes ? 1 : 3);
-    if (e.size(1, 0) != 1) e.fail(1, "[1, height, width, channels] expected; given " + to_string(e.shape(1)));
-    if (multiplier < 1 || in * multiplier != channels)
-      e.fail(behind, "a multiplier that makes " + std::to_string(channels) + " channels of " + std::to_string(in) + " expected; given " +
-                         std::to_string(multiplier));
-    group = in;
-  } else if constexpr (groups == Groups::given) {
-    group = e.integer(behind);
-    if (group < 1 || channels % group != 0)
-      e.fail(behind, "a number that divides " + std::to_string(channels) + " channels expected; given " + std::to_string(group));
-  }
+  if constexpr (depthwise) group = e.size(0, planes ? 1 : 3);
+  if constexpr (groups == Groups::given) group = e.integer(behind);
   Attributes attributes = window.attributes;
   attributes.set("group", group);
   const ValueId x = planes_of(e, e[0], planes);
@@ -154,8 +209,9 @@ Operations product_operations() {
     return form;
   };
   const auto convolution = [&](std::string_view name, int level, std::string_view summary, std::vector<Operand> more, bool dilated,
-                               void (*expand)(Expansion&)) {
-    return Operation{name, level, summary, conv_form(false, more, dilated), {tensor("y", reals)}, expand, conv_form(true, more, dilated)};
+                               void (*expand)(Expansion&), void (*check)(Operands&)) {
+    return Operation{name, level, summary, conv_form(false, more, dilated), {tensor("y", reals)}, expand, conv_form(true, more, dilated),
+                     check};
   };
   return {
       {"nnapi::FULLY_CONNECTED",
@@ -163,19 +219,23 @@ Operations product_operations() {
        "x, as rows, by the transposed weights, plus the bias, then the activation.",
        {tensor("x", reals), tensor("weights", reals), bias, activation},
        {tensor("y", reals)},
-       fully_connected},
+       fully_connected,
+       {},
+       check_fully_connected},
       {"nnapi::BATCH_MATMUL",
        6,
        "Products of the matrices in the last two axes, exchanged first where adj_x or adj_y is true.",
        {tensor("x", reals | kInt, 'T'), tensor("y", reals | kInt, 'T'), scalar("adj_x", kTruth), scalar("adj_y", kTruth)},
        {tensor("z", reals | kInt)},
-       batch_matmul},
+       batch_matmul,
+       {},
+       check_batch_matmul},
       convolution("nnapi::CONV_2D", 1, "A convolution with filters [out, height, width, in], plus the bias, then the activation.", {}, true,
-                  conv<Groups::one>),
+                  conv<Groups::one>, check_conv<Groups::one>),
       convolution("nnapi::DEPTHWISE_CONV_2D", 1, "A convolution of each channel with its own filters, [1, height, width, out].",
-                  {scalar("depth_multiplier")}, true, conv<Groups::by_channel>),
+                  {scalar("depth_multiplier")}, true, conv<Groups::by_channel>, check_conv<Groups::by_channel>),
       convolution("nnapi::GROUPED_CONV_2D", 3, "A convolution of groups of channels, with filters [out, height, width, in of a group].",
-                  {scalar("groups")}, false, conv<Groups::given>),
+                  {scalar("groups")}, false, conv<Groups::given>, check_conv<Groups::given>),
   };
 }
 

@@ -66,18 +66,18 @@ ValueId scaled(Expansion& e) {
 void softmax(Expansion& e) {
   const double beta = e.real(1);
   if (!(beta > 0)) e.fail(1, "a number above 0 expected; given " + std::to_string(beta));
-  const ValueId y = e.add("Softmax", {scaled(e)}, with({{"axis", static_cast<int64_t>(e.axis(2, e.rank(0), -1))}}));
+  const ValueId y = e.add("Softmax", {scaled(e)}, with({{"axis", e.any_axis(2, 0, 0, -1)}}));
   if (!e.is_quantized(0)) return e.give(y);
   const Quantization quantization = e.fixed(1.0f / 256, e.dtype(0) == DType::int8 ? -128 : 0);
   e.give(e.quantized(y, quantization, e.dtype(0)), quantization);
 }
 
 void log_softmax(Expansion& e) {
-  e.give(e.add("LogSoftmax", {scaled(e)}, with({{"axis", static_cast<int64_t>(e.axis(2, e.rank(0), -1))}})));
+  e.give(e.add("LogSoftmax", {scaled(e)}, with({{"axis", e.any_axis(2, 0, 0, -1)}})));
 }
 
 void l2_normalization(Expansion& e) {
-  const ValueId y = e.add("LpNormalization", {e.reals(0)}, with({{"axis", static_cast<int64_t>(e.axis(1, e.rank(0), -1))}}));
+  const ValueId y = e.add("LpNormalization", {e.reals(0)}, with({{"axis", e.any_axis(1, 0, 0, -1)}}));
   if (!e.is_quantized(0)) return e.give(y);
   const Quantization quantization = e.fixed(1.0f / 128, e.dtype(0) == DType::int8 ? 0 : 128);
   e.give(e.quantized(y, quantization, e.dtype(0)), quantization);

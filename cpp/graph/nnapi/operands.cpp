@@ -1,0 +1,130 @@
+#include "graph/nnapi/operands.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace pumice::nnapi {
+
+Operands::Operands(const Operation& operation, std::string node, std::vector<Fact> facts)
+    : operation_(&operation), node_(std::move(node)), facts_(std::move(facts)), roles_(&form()), assumed_(facts_.size(), false) {}
+
+// The form with a scheme has fewer operands, or the flag of the layout where the other one has a number.
+const std::vector<Operand>& Operands::form() const {
+  const auto &longer = operation_->inputs, &shorter = operation_->implicit;
+  if (shorter.empty()) return longer;
+  const auto required = std::ranges::count(longer, false, &Operand::optional);
+  const auto flag = static_cast<size_t>(std::ranges::find(shorter, kTruth, &Operand::dtypes) - shorter.begin());
+  const bool implicit = std::ssize(facts_) < required || (has(flag) && dtype(flag) == DType::bool_);
+  return implicit ? shorter : longer;
+}
+
+// The role of operand i; variadic ones have the last roles behind them.
+const Operand& Operands::role(size_t i) const {
+  const auto variadic = std::ranges::find(*roles_, true, &Operand::variadic);
+  const auto first = static_cast<size_t>(variadic - roles_->begin());
+  if (variadic == roles_->end() || i < first) return roles_->at(i);
+  const size_t behind = roles_->size() - 1 - first;
+  return i + behind < facts_.size() ? *variadic : roles_->at(roles_->size() - (facts_.size() - i));
+}
+
+// ---- refusals
+
+std::string Operands::called(size_t i) const {
+  return "operand " + std::to_string(i) + ", '" + std::string(role(i).name) + "'";
+}
+
+void Operands::fail(const std::string& message) const {
+  throw GraphError(node_, std::string(operation_->name) + ": " + message);
+}
+
+void Operands::fail(size_t i, const std::string& message) const {
+  fail(called(i) + ": " + message);
+}
+
+void Operands::refuse(size_t i, const std::string& message) const {
+  throw UnsupportedError("node '" + node_ + "': " + std::string(operation_->name) + " with " + called(i) + ", " + message);
+}
+
+std::string Operands::shape_text(size_t i) const {
+  const auto& shape = facts_.at(i).shape;
+  if (!shape) return "[...]";
+  std::string text = "[";
+  for (size_t axis = 0; axis < shape->size(); ++axis)
+    text += (axis ? ", " : "") + ((*shape)[axis] == kUnknownSize ? std::string("?") : std::to_string((*shape)[axis]));
+  return text + "]";
+}
+
+// ---- questions
+
+std::optional<size_t> Operands::rank(size_t i) const {
+  const auto& shape = facts_.at(i).shape;
+  is_open_ = is_open_ || !shape;
+  return shape ? std::optional(shape->size()) : std::nullopt;
+}
+
+std::optional<int64_t> Operands::size(size_t i, size_t axis) const {
+  const auto& shape = facts_.at(i).shape;
+  const bool known = shape && shape->at(axis) != kUnknownSize;
+  is_open_ = is_open_ || !known;
+  return known ? std::optional((*shape)[axis]) : std::nullopt;
+}
+
+std::optional<std::vector<int64_t>> Operands::numbers(size_t i) const {
+  const auto& elements = facts_.at(i).elements;
+  is_open_ = is_open_ || !elements;
+  return elements ? std::optional(elements->as_int64()) : std::nullopt;
+}
+
+int64_t Operands::integer(size_t i, int64_t fallback) const {
+  if (!has(i)) return fallback;
+  if (!facts_[i].elements) refuse(i, "that is no constant");
+  return facts_[i].elements->as_int64().at(0);
+}
+
+size_t Operands::axis(size_t i, size_t rank, int64_t fallback) const {
+  const int64_t given = integer(i, fallback), end = static_cast<int64_t>(rank);
+  if (given < -end || given >= end)
+    fail(i, "an axis from " + std::to_string(-end) + " to " + std::to_string(end - 1) + " expected; given " + std::to_string(given));
+  return static_cast<size_t>(given < 0 ? given + end : given);
+}
+
+// ---- expectations
+
+void Operands::expect_rank(size_t i, size_t rank) {
+  Fact& fact = facts_.at(i);
+  if (fact.shape) {
+    if (fact.shape->size() != rank) fail(i, "a rank of " + std::to_string(rank) + " expected; given " + shape_text(i));
+    return;
+  }
+  fact.shape = Shape(rank, kUnknownSize);
+  assumed_[i] = is_open_ = true;
+}
+
+void Operands::expect_least_rank(size_t i, size_t rank) const {
+  if (const auto given = this->rank(i); given && *given < rank)
+    fail(i, "a rank of at least " + std::to_string(rank) + " expected; given " + shape_text(i));
+}
+
+void Operands::expect_size(size_t i, size_t axis, int64_t size) {
+  const int64_t given = facts_.at(i).shape->at(axis);
+  if (given != kUnknownSize && given != size)
+    fail(i, std::to_string(size) + " elements expected on axis " + std::to_string(axis) + "; given " + shape_text(i));
+  assume_size(i, axis, size);
+}
+
+void Operands::expect_length(size_t i, size_t length, const std::string& what) {
+  expect_rank(i, 1);
+  if (const auto given = size(i, 0); given && *given != static_cast<int64_t>(length))
+    fail(i, std::to_string(length) + " " + what + "; given " + std::to_string(*given));
+  assume_size(i, 0, static_cast<int64_t>(length));
+}
+
+void Operands::assume_size(size_t i, size_t axis, int64_t size) {
+  int64_t& given = facts_.at(i).shape->at(axis);
+  if (given != kUnknownSize) return;
+  given = size;
+  assumed_[i] = is_open_ = true;
+}
+
+}  // namespace pumice::nnapi

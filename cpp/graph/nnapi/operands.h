@@ -1,0 +1,70 @@
+// What is known of an operation's operands, and refusals that name them. The rules of an operation ask it twice: when the operation is
+// added, and where that left a question open when a program is bound to sizes.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/nnapi/operations.h"
+
+namespace pumice::nnapi {
+
+struct Fact {
+  bool given = false;  // the operand is not left out
+  DType dtype = DType::float32;
+  std::optional<Shape> shape;          // kUnknownSize for unknown sizes; none: unknown rank
+  std::optional<HostTensor> elements;  // none: not known yet
+};
+
+class Operands {
+ public:
+  Operands(const Operation& operation, std::string node, std::vector<Fact> facts);
+
+  const Operation& operation() const { return *operation_; }
+  const std::string& node() const { return node_; }
+  const std::vector<Fact>& facts() const { return facts_; }
+  size_t count() const { return facts_.size(); }
+  bool has(size_t i) const { return i < facts_.size() && facts_[i].given; }
+  bool is_implicit() const { return roles_ == &operation_->implicit; }  // in the other form
+  DType dtype(size_t i) const { return facts_.at(i).dtype; }
+  const Operand& role(size_t i) const;
+  const std::vector<Operand>& roles() const { return *roles_; }
+
+  // None where it is not known, which is noted.
+  std::optional<size_t> rank(size_t i) const;
+  std::optional<int64_t> size(size_t i, size_t axis) const;     // `axis` is below the rank
+  std::optional<std::vector<int64_t>> numbers(size_t i) const;  // of an integer operand
+  bool is_open() const { return is_open_; }                     // something that was asked for is not known
+  void leave_open() const { is_open_ = true; }
+  // Of scalars, which are constants: UnsupportedError where they are not.
+  int64_t integer(size_t i, int64_t fallback = 0) const;           // `fallback` where it is left out
+  size_t axis(size_t i, size_t rank, int64_t fallback = 0) const;  // 0 .. rank - 1
+  std::string shape_text(size_t i) const;                          // "[?, 3]"
+
+  // Refuse what is known to be another one; what is not known is taken for known from now on.
+  void expect_rank(size_t i, size_t rank);
+  void expect_least_rank(size_t i, size_t rank) const;
+  void expect_size(size_t i, size_t axis, int64_t size);
+  void expect_length(size_t i, size_t length, const std::string& what);  // of a vector
+  // What another rule refuses where it does not hold.
+  void assume_size(size_t i, size_t axis, int64_t size);
+  bool is_assumed(size_t i) const { return assumed_[i]; }
+
+  [[noreturn]] void fail(size_t i, const std::string& message) const;  // GraphError about operand i
+  [[noreturn]] void fail(const std::string& message) const;
+  std::string called(size_t i) const;                                    // "operand 1, 'begin'"
+  [[noreturn]] void refuse(size_t i, const std::string& message) const;  // UnsupportedError about operand i
+
+ private:
+  const std::vector<Operand>& form() const;
+
+  const Operation* operation_;
+  std::string node_;
+  std::vector<Fact> facts_;
+  const std::vector<Operand>* roles_;  // in the form that is used
+  std::vector<bool> assumed_;
+  mutable bool is_open_ = false;
+};
+
+}  // namespace pumice::nnapi

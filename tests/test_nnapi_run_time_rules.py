@@ -1,0 +1,429 @@
+"""Random operands of NNAPI's operations that move elements, legal and illegal ones, against the specification in NumPy: whether sizes and
+lists are known when the operation is added or when the program runs, legal ones are right and illegal ones are refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import Enum
+from itertools import cycle
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import nnapi_reference as reference
+import pumice
+from nnapi_operations import assert_near
+
+Random = np.random.Generator
+
+
+class Known(Enum):
+    """What an operation knows when it is added."""
+
+    ALL = "everything"
+    RANKS = "ranks and lists"
+    LISTS = "lists"
+    SHAPES = "shapes"
+    NOTHING = "nothing"
+    COMPUTED = "ranks; lists are computed"
+
+
+class Tensor(NamedTuple):
+    array: np.ndarray
+
+
+class Numbers(NamedTuple):
+    """A list that the program may be given when it runs; a matrix for paddings."""
+
+    array: np.ndarray
+
+
+class Indices(NamedTuple):
+    """Of a program that is given them when it runs the host does not look at them: they have to be legal then."""
+
+    array: np.ndarray
+
+
+Operand = Tensor | Numbers | Indices | int | float
+Operands = tuple[Operand, ...]
+
+
+class Draw(NamedTuple):
+    op: str
+    rule: Callable[..., Any]
+    bindings: list[Operands]  # of one program; plain numbers are the same in all of them
+    dtype: str
+
+
+SCALE, ZERO_POINT = 0.5, 3
+
+
+def numbers(values: Any) -> Numbers:
+    return Numbers(np.array(values, "int32"))
+
+
+def shape_near(random: Random, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Another one of the same rank."""
+    return tuple(max(1, size + int(random.integers(-2, 3))) for size in shape)
+
+
+def elements(random: Random, shape: tuple[int, ...], dtype: str) -> Tensor:
+    return Tensor(random.integers(0, 100, shape).astype(dtype))
+
+
+# ---- draws: operands that are legal most of the time, for shapes that they were made for
+
+
+def draw_slice(random: Random, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    begin = [int(random.integers(0, size + 1)) for size in shape]
+    size = [
+        -1 if random.random() < 0.2 else int(random.integers(0, extent - first + 1))
+        for extent, first in zip(shape, begin, strict=True)
+    ]
+    axis = random.integers(0, len(shape))
+    if random.random() < 0.3:
+        begin[axis] += int(random.choice([-1, 1, 2]))
+    if random.random() < 0.2:
+        size[axis] += int(random.choice([-2, 1, 3]))
+    return numbers(begin), numbers(size)
+
+
+def draw_strided_slice(random: Random, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    begin = [int(random.integers(-size - 2, size + 3)) for size in shape]
+    end = [int(random.integers(-size - 2, size + 3)) for size in shape]
+    strides = [int(random.choice([-3, -2, -1, 1, 1, 1, 2, 3])) for _ in shape]
+    masks = [int(random.integers(0, 2 ** len(shape))) if random.random() < 0.5 else 0 for _ in range(3)]
+    for axis, size in enumerate(shape):
+        if masks[2] >> axis & 1 and random.random() < 0.4:  # one element, in one of the ways to write it
+            masks[0] &= ~(1 << axis)
+            masks[1] &= ~(1 << axis)
+            begin[axis] = int(random.integers(-size, size))
+            strides[axis] = 1
+            end[axis] = begin[axis] + 1
+    if random.random() < 0.1:
+        strides[random.integers(0, len(shape))] = 0
+    return numbers(begin), numbers(end), numbers(strides), *masks
+
+
+def draw_split(random: Random, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    axis = int(random.integers(-len(shape), len(shape)))
+    divisors = [parts for parts in range(1, shape[axis] + 1) if shape[axis] % parts == 0]
+    return axis, int(random.choice(divisors)) if random.random() < 0.7 else int(random.integers(1, 6))
+
+
+def draw_gather(random: Random, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    axis = int(random.integers(-len(shape), len(shape)))
+    return axis, draw_indices(random, shape[axis])
+
+
+def draw_indices(random: Random, size: int) -> Indices:
+    wrong = random.random() < 0.3
+    low, high = (-2, size + 2) if wrong else (0, size)
+    return Indices(random.integers(low, high, random.integers(1, 4, random.integers(1, 3))).astype("int32"))
+
+
+def draw_pads(random: Random, shape: tuple[int, ...]) -> Numbers:
+    pads = random.integers(0, 3, (len(shape), 2))
+    if random.random() < 0.2:
+        pads[random.integers(0, len(shape)), random.integers(0, 2)] = -1
+    return numbers(pads)
+
+
+def draw_mirror_pad(random: Random, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    mode = int(random.integers(0, 2))
+    most = [size - (mode == 0) + (random.random() < 0.1) for size in shape]
+    return numbers([[random.integers(0, size + 1), random.integers(0, size + 1)] for size in most]), mode
+
+
+def draw_tile(random: Random, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    multiples = random.integers(0, 4, len(shape))
+    if random.random() < 0.2:
+        multiples[random.integers(0, len(shape))] = -1
+    return (numbers(multiples),)
+
+
+def draws(random: Random, op: str) -> Draw:
+    """A program's operation and the operands that it is bound to, one after the other."""
+    rule, draw, dtypes = KINDS[op]
+    dtype = str(random.choice(dtypes))
+    shape = tuple(int(size) for size in random.integers(1, 6, random.integers(1, 5)))
+    shapes = [shape, *(shape_near(random, shape) for _ in range(2))]
+    if random.random() < 0.2:
+        shapes[-1] = (*shape, 2)  # of another rank
+    bindings: list[Operands] = []
+    plain: list[int | float] = []
+    for i, one in enumerate(shapes):
+        x = elements(random, one, dtype)
+        if op == "SELECT":
+            others = [one if random.random() < 0.7 else shape_near(random, one) for _ in range(2)]
+            bindings.append((Tensor(x.array % 2 == 0), *(elements(random, other, dtype) for other in others)))
+            continue
+        more = draw(random, one)
+        if i == 0:
+            plain = [operand for operand in more if isinstance(operand, int | float)]
+        same = iter(plain)
+        more = tuple(next(same) if isinstance(operand, int | float) else operand for operand in more)
+        bindings.append((more[0], x) if op == "EMBEDDING_LOOKUP" else (x, *more))
+    return Draw(op, rule, bindings, dtype)
+
+
+REALS, NUMBERS = ["float32", "float16", "uint8", "int8"], ["float32", "float16", "uint8", "int8", "int32"]
+KINDS: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[str]]] = {
+    "SLICE": (reference.slice_, draw_slice, NUMBERS),
+    "STRIDED_SLICE": (reference.strided_slice, draw_strided_slice, REALS),
+    "SPLIT": (reference.split, draw_split, NUMBERS),
+    "GATHER": (reference.gather, draw_gather, NUMBERS),
+    "EMBEDDING_LOOKUP": (
+        reference.embedding_lookup,
+        lambda random, shape: (draw_indices(random, shape[0]),),
+        NUMBERS,
+    ),
+    "PAD": (reference.pad, lambda random, shape: (draw_pads(random, shape),), REALS),
+    "PAD_V2": (reference.pad, lambda random, shape: (draw_pads(random, shape), 7.5), ["float32", "float16"]),
+    "MIRROR_PAD": (reference.mirror_pad, draw_mirror_pad, NUMBERS),
+    "TILE": (reference.tile, draw_tile, NUMBERS),
+    "SELECT": (reference.select, lambda random, shape: (), ["float32", "int32"]),
+}
+
+
+# ---- programs
+
+
+def expected(draw: Draw, operands: Operands) -> tuple[np.ndarray, ...] | None:
+    """None: the operands are illegal."""
+    given = [one if isinstance(one, int | float) else one.array for one in operands]
+    given = [
+        one.tolist() if isinstance(op, Numbers) and one.ndim == 1 else one
+        for one, op in zip(given, operands, strict=True)
+    ]
+    if draw.op == "PAD" and draw.dtype in ("uint8", "int8"):
+        given.append(ZERO_POINT)
+    try:
+        made = draw.rule(*given)
+    except reference.Illegal:
+        return None
+    return made if isinstance(made, tuple) else (made,)
+
+
+def add(graph: pumice.Graph, draw: Draw, operands: Operands, known: Known) -> None:
+    """The operation `it`, with what is known of its operands."""
+    values: list[Any] = []
+    for i, operand in enumerate(operands):
+        if isinstance(operand, int | float):
+            values.append(operand)
+            continue
+        given = operand.array
+        is_late = known in (Known.SHAPES, Known.NOTHING, Known.COMPUTED)
+        if not isinstance(operand, Tensor) and not is_late:
+            values.append(graph.constant(given))
+            continue
+        shape: list[int | None] | None = list(given.shape)
+        if known in (Known.LISTS, Known.NOTHING):
+            shape = None
+        elif known in (Known.RANKS, Known.COMPUTED):
+            shape = [None] * given.ndim
+        parameters = {"scale": SCALE, "zero_point": ZERO_POINT} if given.dtype in ("uint8", "int8") else {}
+        value = graph.input(f"x{i}", given.dtype, shape, **parameters)
+        if known is Known.COMPUTED and isinstance(operand, Numbers):
+            value = graph.add("nnapi::ADD", value, [0], 0)
+        values.append(value)
+    made = graph.add(f"nnapi::{draw.op}", *values, name="it")
+    for j, value in enumerate(made if isinstance(made, tuple) else (made,)):
+        graph.output(f"y{j}", value)
+
+
+def shapes_of(operands: Operands) -> list[tuple[int, ...]]:
+    return [one.array.shape for one in operands if not isinstance(one, int | float)]
+
+
+def ranks_of(operands: Operands) -> list[int]:
+    return [len(shape) for shape in shapes_of(operands)]
+
+
+def bound(draw: Draw, known: Known) -> list[tuple[Operands, tuple[np.ndarray, ...] | None]]:
+    """What one program is called with, and what it has to give."""
+    first = draw.bindings[0]
+    every = []
+    for operands in draw.bindings:
+        if known in (Known.RANKS, Known.LISTS):  # the lists are the program's
+            operands = tuple(
+                mine if isinstance(mine, Numbers | Indices) else own for mine, own in zip(first, operands, strict=True)
+            )
+        if known in (Known.RANKS, Known.COMPUTED) and ranks_of(operands) != ranks_of(first):
+            continue
+        made = expected(draw, operands)
+        is_late = known in (Known.SHAPES, Known.NOTHING, Known.COMPUTED)
+        if made is None and is_late and any(isinstance(one, Indices) for one in operands):
+            continue
+        if known is Known.SHAPES and shapes_of(operands) != shapes_of(first):
+            continue
+        every.append((operands, made))
+    return every
+
+
+def check_refusal(error: pumice.GraphError, draw: Draw) -> None:
+    assert error.node == "it"
+    assert f"nnapi::{draw.op}: " in str(error)
+
+
+def check(context: pumice.Context, draw: Draw, known: Known) -> tuple[int, int]:
+    """Legal and illegal cases."""
+    counts = [0, 0]
+    for group in [[one] for one in bound(draw, known)] if known is Known.ALL else [bound(draw, known)]:
+        if not group:
+            continue
+        graph = pumice.Graph()
+        try:
+            add(graph, draw, group[0][0], known)
+        except pumice.GraphError as error:
+            check_refusal(error, draw)
+            assert all(made is None for _, made in group), (draw.op, known, group)
+            counts[1] += len(group)
+            continue
+        assert known is not Known.ALL or group[0][1] is not None, (draw.op, group)
+        program = graph.compile(context)
+        for operands, made in group:
+            fed = {f"x{i}": one.array for i, one in enumerate(operands) if not isinstance(one, int | float)}
+            fed = {value.name: fed[value.name] for value in program.inputs}
+            counts[made is None] += 1
+            if made is None:
+                with pytest.raises(pumice.GraphError) as refused:
+                    program(fed)
+                check_refusal(refused.value, draw)
+                continue
+            outputs = program(fed)
+            for j, one in enumerate(made):
+                assert_near(outputs[f"y{j}"], one.astype(draw.dtype))
+        program.close()
+    return counts[0], counts[1]
+
+
+def run_draws(context: pumice.Context, seed: int) -> Iterator[tuple[str, int, int]]:
+    """Without end: the operation's name, legal and illegal cases."""
+    random = np.random.default_rng(seed)
+    for op in cycle(KINDS):
+        draw = draws(random, op)
+        for known in Known:
+            yield draw.op, *check(context, draw, known)
+
+
+def run_cases(context: pumice.Context, seed: int, count: int) -> None:
+    """Fails where an operation was never legal or never illegal."""
+    legal, illegal = dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
+    for op, right, wrong in run_draws(context, seed):
+        legal[op] += right
+        illegal[op] += wrong
+        if sum(legal.values()) + sum(illegal.values()) >= count:
+            break
+    assert min(legal.values()) > 0
+    assert min(illegal.values()) > 0
+
+
+def test_random_operands_are_right_or_refused_by_name(context: pumice.Context) -> None:
+    run_cases(context, 0, 700)
+
+
+def test_a_state_that_a_loop_would_shrink_is_refused_by_the_slice(context: pumice.Context) -> None:
+    graph, body, condition = pumice.Graph(), pumice.Graph("body"), pumice.Graph("condition")
+    condition.output("more", condition.add("nnapi::LESS", condition.input("i", "int32", [1]), [3]))
+    condition.input("state", "float32", [None])
+    i, state = body.input("i", "int32", [1]), body.input("state", "float32", [None])
+    body.output("i", body.add("nnapi::ADD", i, [1], 0))
+    body.output("state", body.add("nnapi::SLICE", state, [1], [3], name="it"))
+    carried = [graph.input("i", "int32", [1]), graph.input("state", "float32", [None])]
+    for j, value in enumerate(graph.while_(condition, body, carried=carried)):
+        graph.output(f"y{j}", value)
+    program = graph.compile(context)
+    state_of_4 = np.arange(4, dtype="float32")
+    last = program({"i": np.array([2], "int32"), "state": state_of_4})
+    assert last["y1"].tolist() == [1, 2, 3]
+    with pytest.raises(
+        pumice.GraphError, match="'size': at most 3 elements expected on axis 0; given 3 from 1 on"
+    ) as refused:
+        program({"i": np.array([1], "int32"), "state": state_of_4})
+    assert refused.value.node == "it"
+
+
+def test_a_slice_that_begins_past_the_end_is_refused_at_the_call(context: pumice.Context) -> None:
+    """Begins that the call gives or that follow from them, and without another binding."""
+    graph = pumice.Graph()
+    x, begin = graph.input("x", "float32", [None, 2]), graph.input("begin", "int32", [2])
+    graph.output("given", graph.add("nnapi::SLICE", x, begin, [2, 2], name="it"))
+    more = graph.add("nnapi::ADD", begin, [1, 0], 0)
+    graph.output("followed", graph.add("nnapi::SLICE", x, more, [1, 1], name="next"))
+    program = graph.compile(context)
+    array = np.arange(6, dtype="float32").reshape(3, 2)
+    made = program({"x": array, "begin": np.array([1, 0], "int32")})
+    assert made["given"].tolist() == [[2, 3], [4, 5]]
+    assert made["followed"].tolist() == [[4]]
+    for place, node, text in (
+        ([2, 1], "it", "at most 3 elements expected on axis 0; given 2 from 2 on"),
+        ([1, 1], "it", "at most 2 elements expected on axis 1; given 2 from 1 on"),
+        ([-1, 0], "it", "'begin': at least 0 expected on axis 0; given -1"),
+    ):
+        with pytest.raises(pumice.GraphError, match=text) as refused:
+            program({"x": array, "begin": np.array(place, "int32")})
+        assert refused.value.node == node
+    with pytest.raises(pumice.GraphError, match="at most 2 elements expected on axis 0; given 1 from 2 on") as refused:
+        graph = pumice.Graph()
+        begin = graph.add("nnapi::ADD", graph.input("begin", "int32", [1]), [1], 0)
+        graph.output("y", graph.add("nnapi::SLICE", np.arange(2, dtype="float32"), begin, [1], name="next"))
+        graph.compile(context)({"begin": np.array([1], "int32")})
+    assert refused.value.node == "next"
+
+
+@pytest.mark.parametrize("size", [5, None])
+def test_a_strided_slice_backwards_from_before_the_first_element_has_none(
+    context: pumice.Context, size: int | None
+) -> None:
+    graph = pumice.Graph()
+    x = graph.input("x", "float32", [size])
+    graph.output("none", graph.add("nnapi::STRIDED_SLICE", x, [-7], [-9], [-1], 0, 1, 0))
+    graph.output("first", graph.add("nnapi::STRIDED_SLICE", x, [-5], [-9], [-1], 0, 1, 0))
+    made = graph.compile(context)({"x": np.arange(5, dtype="float32")})
+    assert made["none"].shape == (0,)
+    assert made["first"].tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "step", "taken"),
+    [
+        (1, 2, 1, 1),
+        (-1, 0, 1, 4),
+        (4, 9, 3, 4),
+        (2, 1, -1, 2),
+        (1, 3, 1, 2),
+        (1, 1, 1, 0),
+        (5, 6, 1, 0),
+        (-6, -5, 1, 0),
+        (3, 0, -1, 3),
+    ],
+)
+def test_an_axis_goes_where_its_range_has_one_element(
+    context: pumice.Context, begin: int, end: int, step: int, taken: int
+) -> None:
+    """`taken`: the element, or how many there are."""
+    one = {(1, 2), (-1, 0), (4, 9), (2, 1)}
+    for size in (5, None):
+        graph = pumice.Graph()
+        x = graph.input("x", "float32", [size, 2])
+
+        def run(graph: pumice.Graph = graph, x: pumice.Value = x) -> np.ndarray:
+            y = graph.add("nnapi::STRIDED_SLICE", x, [begin, 0], [end, 2], [step, 1], 0, 0, 1, name="it")
+            graph.output("y", y)
+            return graph.compile(context)({"x": np.arange(10, dtype="float32").reshape(5, 2)})["y"]
+
+        if (begin, end) in one:
+            assert run().tolist() == [2 * taken, 2 * taken + 1]
+            continue
+        text = f"a range of one element expected on axis 0, which goes; given one of {taken}"
+        with pytest.raises(pumice.GraphError, match=text) as refused:
+            run()
+        assert refused.value.node == "it"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_many_random_operands_are_right_or_refused_by_name(context: pumice.Context, seed: int) -> None:
+    run_cases(context, seed, 2000)
