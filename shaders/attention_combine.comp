@@ -2,6 +2,7 @@
 // each row.
 #version 450
 #include "include/math.glsl"
+#include "include/epilogue.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
 layout(push_constant) uniform parameter {
@@ -20,9 +21,6 @@ layout(binding = 1) buffer Y { sfp y[]; };
 layout(binding = 2) writeonly buffer Terms { vec2 terms[]; };
 #endif
 
-#ifndef EPILOGUE
-#define EPILOGUE(x) (x)
-#endif
 
 void main() {
   const uint id = gl_GlobalInvocationID.x + gl_GlobalInvocationID.y * gl_NumWorkGroups.x * gl_WorkGroupSize.x;
@@ -43,8 +41,7 @@ void main() {
   const float share = ZERO_EMPTY != 0 && sum == 0.0 ? 0.0 : 1.0 / sum;
   const uint image = row / p.rows / p.heads, head = row / p.rows % p.heads;
   const uint at = p.y_offset + image * p.y_batch + head * p.y_head + row % p.rows * p.y_row + column;
-  sums *= share;
-  for (uint j = 0u; j < 4u; ++j) sums[j] = EPILOGUE(sums[j]);
+  sums = epilogue(sums * share);
 #if Y_VEC4
   pm_store_vec4(y, at >> 2, sums);
 #else

@@ -4,6 +4,7 @@
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #include "include/math.glsl"
+#include "include/epilogue.glsl"
 #include "include/tensor.glsl"
 
 layout(local_size_x = 64) in;
@@ -61,5 +62,5 @@ void main() {
     if (lane < apart) [[unroll]] for (uint row = 0u; row < ROWS; ++row) parts[row * 64u + lane] += parts[row * 64u + lane + apart];
   }
   barrier();
-  if (lane < ROWS) pm_store(y, p.y_offset + lane * p.columns + column, EPILOGUE(parts[lane * 64u]));
+  if (lane < ROWS) pm_store(y, p.y_offset + lane * p.columns + column, epilogue(parts[lane * 64u]));
 }

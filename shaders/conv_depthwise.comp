@@ -4,15 +4,13 @@
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #include "include/math.glsl"
+#include "include/epilogue.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 layout(constant_id = 0) const int KERNEL_H = 3;
 layout(constant_id = 1) const int KERNEL_W = 3;
 layout(constant_id = 2) const int STEP_W = 1;
 layout(constant_id = 3) const int DILATION_W = 1;
-#ifndef EPILOGUE
-#define EPILOGUE(x) (x)
-#endif
 #if VEC4
 #define Numbers vec4
 layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
@@ -42,9 +40,6 @@ layout(push_constant) uniform parameter {
 } p;
 
 const int SPAN = 3 * STEP_W + (KERNEL_W - 1) * DILATION_W + 1;  // of an input row that four outputs read
-
-float epilogue(float v) { return EPILOGUE(v); }
-vec4 epilogue(vec4 v) { return vec4(epilogue(v.x), epilogue(v.y), epilogue(v.z), epilogue(v.w)); }
 
 Numbers weight_of(uint channel, uint tap) {
   const uint taps = uint(KERNEL_H * KERNEL_W), at = p.w_offset + channel * taps + tap;

@@ -1,6 +1,7 @@
 // Convolution over three spatial axes, plain or TRANSPOSED, one element an invocation; weights as ONNX has them.
 #version 450
 #include "include/math.glsl"
+#include "include/epilogue.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
 #include "include/volume.glsl"
@@ -13,6 +14,7 @@ layout(binding = 2) buffer Y { int y[]; };
 #define LOAD_X(i) (X_SIGNED != 0 ? pm_load_i8(x, i) : int(pm_load_u8(x, i)))
 #define LOAD_W(i) (W_SIGNED != 0 ? pm_load_i8(w, i) : int(pm_load_u8(w, i)))
 #define STORE_Y(i, v) y[i] = v
+#define FINISHED(v) (v)
 #if X_ZERO
 layout(binding = 4) readonly buffer XZero { int x_zero[]; };
 #endif
@@ -27,6 +29,7 @@ layout(binding = 2) buffer Y { sfp y[]; };
 #define LOAD_X(i) pm_load(x, i)
 #define LOAD_W(i) pm_load(w, i)
 #define STORE_Y(i, v) pm_store(y, i, v)
+#define FINISHED(v) epilogue(v)
 #endif
 #if HAS_BIAS
 layout(binding = 3) readonly buffer B { Number b[]; };
@@ -80,5 +83,5 @@ void main() {
 #if HAS_BIAS
   sum += b[place.c];
 #endif
-  STORE_Y(p.y_offset + index_of(place.n, place.c, place.at, p.y_stride), EPILOGUE(sum));
+  STORE_Y(p.y_offset + index_of(place.n, place.c, place.at, p.y_stride), FINISHED(sum));
 }

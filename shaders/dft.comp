@@ -6,6 +6,7 @@
 // RESULT components, times `scale`. roots: e^(-2 pi i k / points), or their conjugates.
 #version 450
 #include "include/math.glsl"
+#include "include/epilogue.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer Roots { vec2 roots[]; };
@@ -74,8 +75,8 @@ void main() {
 #if !LAST
   y[id] = sum;
 #elif RESULT == 2
-  pm_store2(y, p.y_offset + id * 2u, EPILOGUE(sum.x), EPILOGUE(sum.y));
+  pm_store2(y, p.y_offset + id * 2u, epilogue(sum.x), epilogue(sum.y));
 #else
-  pm_store(y, p.y_offset + id, EPILOGUE(sum.x));
+  pm_store(y, p.y_offset + id, epilogue(sum.x));
 #endif
 }

@@ -9,11 +9,9 @@ layout(local_size_x = 8) in;
 layout(local_size_x = 256) in;
 #endif
 #include "include/math.glsl"
+#include "include/epilogue.glsl"
 #include "include/tensor.glsl"
 #include "include/row.glsl"
-#ifndef EPILOGUE
-#define EPILOGUE(x) (x)
-#endif
 layout(binding = 0) readonly buffer X { sfp x[]; };
 layout(binding = 1) readonly buffer Scale { float scale[]; };
 layout(binding = 2) buffer Y { sfp y[]; };
@@ -34,7 +32,6 @@ layout(push_constant) uniform parameter { uint rows, size; float epsilon; uint x
   uint deviation_of_offset;
 #endif
 } p;
-float epilogue(float x) { return EPILOGUE(x); }
 void main() {
   const uint row = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
   if (row >= p.rows) return;

@@ -5,10 +5,8 @@
 #extension GL_KHR_shader_subgroup_shuffle : require
 #extension GL_EXT_control_flow_attributes : require
 #include "include/math.glsl"
+#include "include/epilogue.glsl"
 #include "include/tensor.glsl"
-#ifndef EPILOGUE
-#define EPILOGUE(x) (x)
-#endif
 layout(push_constant) uniform parameter {
   uint rows, quads;
 #if CHANNELS
@@ -42,7 +40,6 @@ layout(binding = 4) buffer Mean { STATISTIC mean_of[]; };
 #if HAS_DEVIATION
 layout(binding = 5) buffer Deviation { STATISTIC deviation_of[]; };
 #endif
-float epilogue(float x) { return EPILOGUE(x); }
 #if CHANNELS == 2
 shared vec2 lines[TEAMS * MOST_CHANNELS];  // y = x * first + second, by the channels of a team's row
 #endif
@@ -84,7 +81,7 @@ void main() {
     if (!HAS_FOUR(k)) continue;
     const vec2 line = lines[TEAM_NUMBER * MOST_CHANNELS + uint((float(FOUR(k)) + 0.5) * p.plane_inverse)];
     const vec4 v = held_four(k) * line.x + line.y;
-    store_four(k, vec4(epilogue(v.x), epilogue(v.y), epilogue(v.z), epilogue(v.w)));
+    store_four(k, epilogue(v));
   }
 #else
   FOR_HELD(k) {
@@ -93,7 +90,7 @@ void main() {
 #if HAS_BIAS
     v += bias[FACTOR_AT(k)];
 #endif
-    store_four(k, vec4(epilogue(v.x), epilogue(v.y), epilogue(v.z), epilogue(v.w)));
+    store_four(k, epilogue(v));
   }
 #endif
 }

@@ -1,5 +1,6 @@
 // Elementwise expressions over broadcast operands of any dtypes: the one kernel of the map rows. The lowering gives, as macros,
-//   DECLARATIONS  the bindings t0, t1, .. and y;     RESULT_TYPE, RESULT  the expression over local variables;
+//   DECLARATIONS  the bindings t0, t1, .. and y;     RESULT_TYPE, RESULT  the expression over local variables, each operation rounded;
+//   FINISHED(v)   what is fused behind it;
 //   LOADS         those variables, from the elements at[0], at[1], ..;
 //   STORE(i, v)   one element;                       STORE4(i, v, count)  the first `count` of four, from a multiple of four on.
 // DENSE: the output is dense, and an invocation makes QUADS times four elements of it, else one. RANK: axes that are walked, 0 where
@@ -10,6 +11,7 @@
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #include "include/math.glsl"
+#include "include/epilogue.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 DECLARATIONS
@@ -26,9 +28,6 @@ layout(push_constant) uniform parameter {
   uint y_offset;
 } p;
 
-#ifndef EPILOGUE
-#define EPILOGUE(x) (x)
-#endif
 
 uint at[INPUTS];
 
@@ -49,7 +48,8 @@ void locate(uint flat_index) {
 RESULT_TYPE element(uint flat_index) {
   locate(flat_index);
   LOADS
-  return EPILOGUE(RESULT);
+  precise RESULT_TYPE made = RESULT;
+  return FINISHED(made);
 }
 
 #if DENSE
@@ -58,7 +58,8 @@ QUADS_HELD
 
 RESULT_TYPE picked(uint k, uint j) {
   PICKS
-  return EPILOGUE(RESULT);
+  precise RESULT_TYPE made = RESULT;
+  return FINISHED(made);
 }
 
 // Fours that are all there. All are read before one is stored.

@@ -2,12 +2,9 @@
 // PLANES: dense planes of whole fours, each an invocation's, or two where they are of 8 bytes. VEC4: channels in fours.
 #version 450
 #include "include/math.glsl"
+#include "include/epilogue.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
-#ifndef EPILOGUE
-#define EPILOGUE(x) (x)
-#endif
-float epilogue(float x) { return EPILOGUE(x); }
 #if VEC4 || PLANES
 layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
 layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
@@ -40,7 +37,7 @@ void main() {
     const uint plane = i / p.quads, image = plane / p.channels;
     const vec2 factor = factors[image * p.factor_stride_n + plane - image * p.channels];
     const vec4 v = pm_load_vec4(x, p.x_offset / 4u + i) * factor.x + factor.y;
-    pm_store_vec4(y, p.y_offset / 4u + i, vec4(epilogue(v.x), epilogue(v.y), epilogue(v.z), epilogue(v.w)));
+    pm_store_vec4(y, p.y_offset / 4u + i, epilogue(v));
   }
 }
 #else

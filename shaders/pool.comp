@@ -2,12 +2,9 @@
 // is numbered fastest. MODE 0: maximum (NaN stays), 1: average, 2: sum.
 #version 450
 #include "include/math.glsl"
+#include "include/epilogue.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
-#ifndef EPILOGUE
-#define EPILOGUE(x) (x)
-#endif
-float epilogue(float x) { return EPILOGUE(x); }
 #if VEC4
 layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
 layout(binding = 1) writeonly buffer Y { sfpvec4 y[]; };
@@ -87,7 +84,7 @@ void main() {
 #endif
   const uint at = p.y_offset + rest * p.y_stride_n + oh * p.y_stride_h + ow * p.y_stride_w + c * p.y_stride_c;
 #if VEC4
-  pm_store_vec4(y, at >> 2, vec4(epilogue(sum.x), epilogue(sum.y), epilogue(sum.z), epilogue(sum.w)));
+  pm_store_vec4(y, at >> 2, epilogue(sum));
 #else
   pm_store(y, at, epilogue(sum));
 #endif

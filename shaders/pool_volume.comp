@@ -2,6 +2,7 @@
 // 2: root of the sum of powers. INDICES: where the maximum is, in the input as if packed, is a result too.
 #version 450
 #include "include/math.glsl"
+#include "include/epilogue.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
 #include "include/volume.glsl"

@@ -1,12 +1,10 @@
 // Matrix products of elements that the contraction kernels do not take (doubles, integers) and of strided tensors: an invocation sums
-// one element of y = alpha * a b + beta * c. The lowering gives, as macros, TYPE, ELEMENT, LOAD(t, i), STORE(i, v) and NUMBER(words).
+// one element of y = alpha * a b + beta * c. The lowering gives, as macros, TYPE, ELEMENT, LOAD(t, i), STORE(i, v), RESULT(v) and NUMBER(words).
 #version 450
 layout(local_size_x = 64) in;
 #include "include/math.glsl"
+#include "include/epilogue.glsl"
 #include "include/tensor.glsl"
-#ifndef EPILOGUE
-#define EPILOGUE(x) (x)
-#endif
 layout(binding = 0) readonly buffer A { ELEMENT a[]; };
 layout(binding = 1) readonly buffer B { ELEMENT b[]; };
 #if ADDS
@@ -48,5 +46,5 @@ void main() {
 #if ADDS
   sum += NUMBER(p.beta) * LOAD(c, p.c_offset + at[2] * p.c_stride[0] + at[3] * p.c_stride[1]);
 #endif
-  STORE(p.y_offset + at[0] * p.y_stride[0] + at[1] * p.y_stride[1] + at[2] * p.y_stride[2] + at[3] * p.y_stride[3], EPILOGUE(sum));
+  STORE(p.y_offset + at[0] * p.y_stride[0] + at[1] * p.y_stride[1] + at[2] * p.y_stride[2] + at[3] * p.y_stride[3], RESULT(sum));
 }

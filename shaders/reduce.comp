@@ -3,13 +3,14 @@
 // elements; with COLUMNS neighbours are of different teams and take neighbouring results. WIDE 4 or 8: an invocation loads so many
 // neighbours at once, which are elements of one result, or with COLUMNS one of each of so many results. The lowering gives, as macros, X_TYPE, LOAD(i)
 // (WIDE: HELD_TYPE, HOLD(i) and PICK(h, j)), Y_TYPE, STORE(i, v), ACCUMULATOR, START, STEP(s, v, i) with i the element's number, MERGE(s, t) and
-// FINISH(s, n).
+// FINISH(s, n), which is of RESULT_TYPE, and RESULT(v), what is stored of that.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 #extension GL_EXT_control_flow_attributes : require
 layout(local_size_x = LOCAL_SIZE) in;
 #include "include/math.glsl"
+#include "include/epilogue.glsl"
 #include "include/tensor.glsl"
 #define TEAMS (LOCAL_SIZE / TEAM)
 #if COLUMNS
@@ -24,9 +25,6 @@ layout(local_size_x = LOCAL_SIZE) in;
 #else
 #define AHEAD 1u
 #endif
-#ifndef EPILOGUE
-#define EPILOGUE(x) (x)
-#endif
 layout(binding = 0) readonly buffer X { X_TYPE x[]; };
 layout(binding = 1) buffer Y { Y_TYPE y[]; };
 layout(push_constant) uniform parameter {
@@ -37,6 +35,11 @@ layout(push_constant) uniform parameter {
   uint reduced[4], reduced_stride[4];
   uint x_offset, y_offset;
 } p;
+
+RESULT_TYPE finished(ACCUMULATOR s) {
+  precise RESULT_TYPE v = FINISH(s, p.count);
+  return RESULT(v);
+}
 
 // A sum of exponentials relative to the largest exponent: (exponent, sum). What equals the largest counts as one, infinities too: what comes
 // of them is infinite or NaN. Two of them as one:
@@ -200,7 +203,7 @@ void main() {
   }
 #endif
 #if TEAM == 1
-  for (uint j = 0u; has_part && j < EACH; ++j) STORE(to + j * p.y_stride[3], FINISH(s[j], p.count));
+  for (uint j = 0u; has_part && j < EACH; ++j) STORE(to + j * p.y_stride[3], finished(s[j]));
 #elif COLUMNS
   [[unroll]] for (uint j = 0u; j < EACH; ++j) meeting[j * LOCAL_SIZE + id] = s[j];
   barrier();
@@ -208,9 +211,9 @@ void main() {
   const uint mine = member * LOCAL_SIZE + id % TEAMS;  // each of the first members finishes one result
   ACCUMULATOR all = meeting[mine];
   for (uint i = 1u; i < TEAM; ++i) all = MERGE(all, meeting[mine + i * TEAMS]);
-  STORE(to + member * p.y_stride[3], FINISH(all, p.count));
+  STORE(to + member * p.y_stride[3], finished(all));
 #else
   const ACCUMULATOR all = gather(s[0]);
-  if (has_part && member == 0u) STORE(to, FINISH(all, p.count));
+  if (has_part && member == 0u) STORE(to, finished(all));
 #endif
 }

@@ -21,7 +21,6 @@ void lower_determinant(LowerContext& node) {
   append(element_macros("x", x.dtype));
   append(element_macros("y", y.dtype));
   append(width_macros(type));
-  macros.emplace_back("EPILOGUE(x)", "(x)");
   const Operand work =
       node.temporary(std::max<uint64_t>(TensorDesc(type == "double" ? DType::float64 : DType::float32, x.shape).bytes(), 16));
   StepBuilder step(node.kernel("determinant.comp", x.dtype, macros));

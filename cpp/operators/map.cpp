@@ -342,7 +342,8 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
                  {"WHOLE", shape.whole ? "1" : "0"},
                  {"QUADS", number(static_cast<size_t>(quads_of(result_dtype)))},
                  {"RESULT_TYPE", std::string(glsl_type(wanted))},
-                 {"RESULT", glsl}};
+                 {"RESULT", glsl},
+                 {"FINISHED(v)", wanted == ExprType::f32 ? "epilogue(v)" : "(v)"}};
   if (shape.dense)
     text.macros.emplace_back("STORE4(index, v, count)", "{ const uint i = (index) + p.y_offset; " + store4 + "; }");
   else

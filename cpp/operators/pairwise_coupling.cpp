@@ -19,7 +19,6 @@ void lower_pairwise_coupling(LowerContext& node) {
   const auto append = [&](const Macros& more) { macros.insert(macros.end(), more.begin(), more.end()); };
   append(element_macros("y", y.dtype));
   append(width_macros("float"));
-  macros.emplace_back("EPILOGUE(x)", "(x)");
   StepBuilder step(node.kernel("pairwise_coupling.comp", x.dtype, macros));
   step.bind("x", dense_input(node, 0)).bind("y", node.out(0));
   step.bind("a", node.temporary(TensorDesc(DType::float32, {rows, 3, classes}).bytes()));

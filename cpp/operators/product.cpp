@@ -67,6 +67,7 @@ void add_product(LowerContext& node, const TensorDesc& a, const TensorDesc& b, c
   Macros macros = {{"TYPE", text.type},         {"ELEMENT", text.element},  {"LOAD(t, i)", text.load},
                    {"STORE(i, v)", text.store}, {"NUMBER(w)", text.number}, {"ADDS", c ? "1" : "0"}};
   if (bits(y.dtype) == 64) macros.emplace_back(is_float(y.dtype) ? "PM_HAS_FLOAT64" : "PM_HAS_INT64", "1");
+  macros.emplace_back("RESULT(v)", is_working_float(y.dtype) ? "epilogue(v)" : "(v)");
   if (is_working_float(y.dtype)) macros.emplace_back("EPILOGUE(x)", node.epilogue());
   StepBuilder step(node.kernel("product.comp", y.dtype, macros));
   step.bind("a", node.in(0)).bind("b", node.in(1)).bind("y", node.out(0)).set("elements", y.elements()).set("depth", depth);

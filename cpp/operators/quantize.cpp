@@ -64,7 +64,6 @@ void lower_quantize(LowerContext& node) {
   append({{"NUMBER", contains(kNarrowFloats, codes) ? "float" : "int"}, {"ROUND", "0"}});
   if (is_narrow(codes)) append(narrow_macros(codes));
   append(quantizes ? Macros{{"Y_TYPE", "uint"}} : element_macros("y", y.dtype));
-  append({{"EPILOGUE(x)", "(x)"}});
   StepBuilder step(node.kernel("quantize.comp", quantizes ? x.dtype : y.dtype, macros));
   step.bind("x", node.in(0)).bind("scale", node.packed(1)).bind("y", node.out(0));
   if (has_zero) step.bind("zero", node.in(2));

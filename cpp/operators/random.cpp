@@ -22,8 +22,11 @@ void lower_random(LowerContext& node) {
   const bool wide = y.dtype == DType::float64, makes_reals = kind == RandomKind::uniform || kind == RandomKind::normal;
   const bool has_key = node.attributes->has("key");
   const int64_t block = wide ? 2 : 4;
-  Macros macros{{"KIND", std::to_string(static_cast<int>(kind))}, {"OWN_KEY", has_key ? "1" : "0"},    {"DOUBLE", wide ? "1" : "0"},
-                {"BLOCK", std::to_string(block) + "u"},           {"REAL", wide ? "double" : "float"}, {"EPILOGUE(x)", "(x)"}};
+  Macros macros{{"KIND", std::to_string(static_cast<int>(kind))},
+                {"OWN_KEY", has_key ? "1" : "0"},
+                {"DOUBLE", wide ? "1" : "0"},
+                {"BLOCK", std::to_string(block) + "u"},
+                {"REAL", wide ? "double" : "float"}};
   const auto append = [&](const Macros& more) { macros.insert(macros.end(), more.begin(), more.end()); };
   if (wide) append({{"PM_HAS_FLOAT64", "1"}});
   if (makes_reals) append(element_macros("y", y.dtype));

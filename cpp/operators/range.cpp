@@ -39,7 +39,7 @@ void lower_range(LowerContext& node) {
     if (!node.host(i)) throw UnsupportedError("node '" + std::string(node.node) + "': a range whose ends are not known on the host");
   const NumberText text = number_text(y.dtype);
   Macros macros = element_macros("y", y.dtype);
-  macros.insert(macros.end(), {{"VALUE(v)", text.value}, {"COUNT(i)", text.count}, {"EPILOGUE(x)", "(x)"}});
+  macros.insert(macros.end(), {{"VALUE(v)", text.value}, {"COUNT(i)", text.count}});
   StepBuilder step(node.kernel("range.comp", y.dtype, macros));
   step.bind("y", node.out(0)).set("elements", y.elements());
   step.set("first", words_of(*node.host(0), y.dtype)).set("step", words_of(*node.host(2), y.dtype));

@@ -46,17 +46,17 @@ constexpr char kNoExponentials[] = "vec2(uintBitsToFloat(0xff800000u), 0.0)";  /
 
 Fold float_fold(std::string_view op) {
   static const std::map<std::string_view, Fold> folds = {
-      {"ReduceSum", {"float", "0.0", "(s) + (v)", "(s) + (t)", "(s)"}},
-      {"ReduceMean", {"float", "0.0", "(s) + (v)", "(s) + (t)", "(s) / float(n)"}},
+      {"ReduceSum", {"float", "0.0", "((s) + (v))", "((s) + (t))", "(s)"}},
+      {"ReduceMean", {"float", "0.0", "((s) + (v))", "((s) + (t))", "((s) / float(n))"}},
       {"ReduceMax", {"float", "uintBitsToFloat(0xff800000u)", "pm_max(s, v)", "pm_max(s, t)", "(s)"}},
       {"ReduceMin", {"float", "uintBitsToFloat(0x7f800000u)", "pm_min(s, v)", "pm_min(s, t)", "(s)"}},
-      {"ReduceProd", {"float", "1.0", "(s) * (v)", "(s) * (t)", "(s)"}},
-      {"ReduceL1", {"float", "0.0", "(s) + abs(v)", "(s) + (t)", "(s)"}},
-      {"ReduceL2", {"float", "0.0", "(s) + (v) * (v)", "(s) + (t)", "sqrt(s)"}},
-      {"ReduceSumSquare", {"float", "0.0", "(s) + (v) * (v)", "(s) + (t)", "(s)"}},
-      {"ReduceLogSum", {"float", "0.0", "(s) + (v)", "(s) + (t)", "log(s)"}},
+      {"ReduceProd", {"float", "1.0", "((s) * (v))", "((s) * (t))", "(s)"}},
+      {"ReduceL1", {"float", "0.0", "((s) + abs(v))", "((s) + (t))", "(s)"}},
+      {"ReduceL2", {"float", "0.0", "((s) + (v) * (v))", "((s) + (t))", "sqrt(s)"}},
+      {"ReduceSumSquare", {"float", "0.0", "((s) + (v) * (v))", "((s) + (t))", "(s)"}},
+      {"ReduceLogSum", {"float", "0.0", "((s) + (v))", "((s) + (t))", "pm_log(s)"}},
       // The largest element so far, and the sum of exponentials relative to it.
-      {"ReduceLogSumExp", {"vec2", kNoExponentials, "pm_add_exponential(s, v)", "pm_merge_exponentials(s, t)", "(s).x + log((s).y)"}},
+      {"ReduceLogSumExp", {"vec2", kNoExponentials, "pm_add_exponential(s, v)", "pm_merge_exponentials(s, t)", "((s).x + pm_log((s).y))"}},
   };
   return folds.at(op);
 }
@@ -64,17 +64,18 @@ Fold float_fold(std::string_view op) {
 // Those that GLSL computes in double precision.
 Fold double_fold(std::string_view op) {
   static const std::map<std::string_view, Fold> folds = {
-      {"ReduceSum", {"double", "double(0)", "(s) + (v)", "(s) + (t)", "(s)"}},
-      {"ReduceMean", {"double", "double(0)", "(s) + (v)", "(s) + (t)", "(s) / double(n)"}},
+      {"ReduceSum", {"double", "double(0)", "((s) + (v))", "((s) + (t))", "(s)"}},
+      {"ReduceMean", {"double", "double(0)", "((s) + (v))", "((s) + (t))", "((s) / double(n))"}},
       {"ReduceMax", {"double", "double(-pm_infinity)", "pm_max(s, v)", "pm_max(s, t)", "(s)"}},
       {"ReduceMin", {"double", "double(pm_infinity)", "pm_min(s, v)", "pm_min(s, t)", "(s)"}},
-      {"ReduceProd", {"double", "double(1)", "(s) * (v)", "(s) * (t)", "(s)"}},
-      {"ReduceL1", {"double", "double(0)", "(s) + abs(v)", "(s) + (t)", "(s)"}},
-      {"ReduceL2", {"double", "double(0)", "(s) + (v) * (v)", "(s) + (t)", "sqrt(s)"}},
-      {"ReduceSumSquare", {"double", "double(0)", "(s) + (v) * (v)", "(s) + (t)", "(s)"}},
-      {"ReduceLogSum", {"double", "double(0)", "(s) + (v)", "(s) + (t)", "pm_log(s)"}},
+      {"ReduceProd", {"double", "double(1)", "((s) * (v))", "((s) * (t))", "(s)"}},
+      {"ReduceL1", {"double", "double(0)", "((s) + abs(v))", "((s) + (t))", "(s)"}},
+      {"ReduceL2", {"double", "double(0)", "((s) + (v) * (v))", "((s) + (t))", "sqrt(s)"}},
+      {"ReduceSumSquare", {"double", "double(0)", "((s) + (v) * (v))", "((s) + (t))", "(s)"}},
+      {"ReduceLogSum", {"double", "double(0)", "((s) + (v))", "((s) + (t))", "pm_log(s)"}},
       {"ReduceLogSumExp",
-       {"dvec2", "dvec2(double(-pm_infinity), 0.0LF)", "pm_add_exponential(s, v)", "pm_merge_exponentials(s, t)", "(s).x + pm_log((s).y)"}},
+       {"dvec2", "dvec2(double(-pm_infinity), 0.0LF)", "pm_add_exponential(s, v)", "pm_merge_exponentials(s, t)",
+        "((s).x + pm_log((s).y))"}},
   };
   const auto found = folds.find(op);
   return found == folds.end() ? Fold{} : found->second;
@@ -82,13 +83,13 @@ Fold double_fold(std::string_view op) {
 
 Fold integer_fold(std::string_view op, const IntegerText& text) {
   const std::map<std::string_view, Fold> folds = {
-      {"ReduceSum", {text.type, text.type + "(0)", "(s) + (v)", "(s) + (t)", "(s)"}},
-      {"ReduceMean", {text.type, text.type + "(0)", "(s) + (v)", "(s) + (t)", "(s) / " + text.type + "(n)"}},
+      {"ReduceSum", {text.type, text.type + "(0)", "((s) + (v))", "((s) + (t))", "(s)"}},
+      {"ReduceMean", {text.type, text.type + "(0)", "((s) + (v))", "((s) + (t))", "((s) / " + text.type + "(n))"}},
       {"ReduceMax", {text.type, text.lowest, "max(s, v)", "max(s, t)", "(s)"}},
       {"ReduceMin", {text.type, text.highest, "min(s, v)", "min(s, t)", "(s)"}},
-      {"ReduceProd", {text.type, text.type + "(1)", "(s) * (v)", "(s) * (t)", "(s)"}},
-      {"ReduceL1", {text.type, text.type + "(0)", text.type.starts_with('u') ? "(s) + (v)" : "(s) + abs(v)", "(s) + (t)", "(s)"}},
-      {"ReduceSumSquare", {text.type, text.type + "(0)", "(s) + (v) * (v)", "(s) + (t)", "(s)"}},
+      {"ReduceProd", {text.type, text.type + "(1)", "((s) * (v))", "((s) * (t))", "(s)"}},
+      {"ReduceL1", {text.type, text.type + "(0)", text.type.starts_with('u') ? "((s) + (v))" : "((s) + abs(v))", "((s) + (t))", "(s)"}},
+      {"ReduceSumSquare", {text.type, text.type + "(0)", "((s) + (v) * (v))", "((s) + (t))", "(s)"}},
   };
   const auto found = folds.find(op);
   return found == folds.end() ? Fold{} : found->second;
@@ -104,6 +105,12 @@ uint64_t accumulator_bytes(const Fold& fold) {
 }
 
 namespace {
+
+// The type of what `finish` makes.
+std::string result_type(const Fold& fold) {
+  if (!fold.result.empty()) return fold.result;
+  return fold.accumulator == "vec2" ? "float" : fold.accumulator == "dvec2" ? "double" : fold.accumulator;
+}
 
 // A number that ranks as the element v does, or against it where the least is sought, for an accumulator of positions.
 std::string key_text(DType dtype, bool least) {
@@ -129,11 +136,7 @@ Macros element_macros(const std::string& array, DType dtype) {
                                      : "x[i]";
     return {{"X_TYPE", declared}, {"LOAD(i)", load}};
   }
-  const std::string store = half              ? "pm_store(y, i, EPILOGUE(v))"
-                            : wide            ? "y[i] = (v)"
-                            : words           ? "pm_store_u" + width + "(y, i, v)"
-                            : is_float(dtype) ? "y[i] = EPILOGUE(v)"
-                                              : "y[i] = (v)";
+  const std::string store = half ? "pm_store(y, i, v)" : words ? "pm_store_u" + width + "(y, i, v)" : "y[i] = (v)";
   return {{"Y_TYPE", declared}, {"STORE(i, v)", store}};
 }
 
@@ -242,6 +245,8 @@ void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t
     append(stage.last ? element_macros("y", y) : Macros{{"Y_TYPE", fold.accumulator}, {"STORE(i, v)", "y[i] = (v)"}});
   append({{"STEP(s, v, i)", stage.first ? fold.step : "MERGE(s, v)"},
           {"FINISH(s, n)", stage.last ? fold.finish : "(s)"},
+          {"RESULT_TYPE", stage.last ? result_type(fold) : fold.accumulator},
+          {"RESULT(v)", stage.last && is_working_float(y) && fold.store.empty() ? "epilogue(v)" : "(v)"},
           {"EPILOGUE(x)", stage.last ? node.epilogue() : "x"}});
   append(fold.macros);
   const bool one_axis = stage.reduced.sizes[0] * stage.reduced.sizes[1] * stage.reduced.sizes[2] == 1;
@@ -390,6 +395,7 @@ void lower_arg(LowerContext& node) {
             "uint((s).y)"};
   fold.y_type = "uvec2";  // int64, whatever the elements are
   fold.store = "y[i] = uvec2(v, 0u)";
+  fold.result = "uint";
   fold.is_position = true;
   fold.macros = {{"POSITION", "1"},
                  {"KEY_TYPE", wide ? "int64_t" : "int"},

@@ -13,6 +13,7 @@ struct Fold {
   std::string accumulator, start, step, merge, finish;
   Macros macros = {};                   // that these texts use
   std::string y_type = {}, store = {};  // of `v` in y[i], where results are not elements of the output's dtype
+  std::string result = {};              // the type of `v` then
   bool is_position = false;             // where the best element is
 };
 

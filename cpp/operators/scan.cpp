@@ -47,9 +47,11 @@ class Scan {
  private:
   void add_step(const Operand& x, std::optional<DType> x_dtype, const Operand& y, std::optional<DType> y_dtype, const Rows& rows,
                 int64_t parts, int64_t part_size, const std::optional<Operand>& carry, bool totals) {
-    Macros macros = {{"ACCUMULATOR", fold_.accumulator}, {"START", fold_.start},
-                     {"STEP(s, v, i)", fold_.step},      {"EPILOGUE(x)", "(x)"},
-                     {"CARRY", carry ? "1" : "0"},       {"TOTALS", totals ? "1" : "0"}};
+    Macros macros = {{"ACCUMULATOR", fold_.accumulator},
+                     {"START", fold_.start},
+                     {"STEP(s, v, i)", fold_.step},
+                     {"CARRY", carry ? "1" : "0"},
+                     {"TOTALS", totals ? "1" : "0"}};
     const auto append = [&](const Macros& more) { macros.insert(macros.end(), more.begin(), more.end()); };
     append(fold_.macros);
     append(x_dtype ? element_macros("x", *x_dtype) : Macros{{"X_TYPE", fold_.accumulator}, {"LOAD(i)", "x[i]"}});

@@ -20,6 +20,7 @@ void add_columns(LowerContext& node, int64_t size, int64_t inner) {
   Fold fold = fold_of(node, "ReduceLogSumExp", DType::float32);
   fold.finish = "(s)";
   fold.y_type = "float";
+  fold.result = "vec2";
   // Beside an infinite element all are NaN.
   fold.store = "{ y[i] = (v).x; y[(p.results + 3u & ~3u) + i] = pm_isinf((v).x) ? pm_nan : " +
                std::string(logarithm ? "pm_log((v).y); }" : "1.0 / (v).y; }");

@@ -49,7 +49,7 @@ void add_volume_conv(LowerContext& node, const VolumeConv& conv, const Operand& 
   Macros macros = {{"TRANSPOSED", transposed ? "1" : "0"}, {"HAS_BIAS", has_bias ? "1" : "0"}};
   if (integers)
     for (auto& macro : integer_macros(*integers)) macros.push_back(std::move(macro));
-  macros.emplace_back("EPILOGUE(x)", integers ? "(x)" : node.epilogue());
+  if (!integers) macros.emplace_back("EPILOGUE(x)", node.epilogue());
   StepBuilder step(node.kernel("conv_volume.comp", y.dtype, macros, volume_constants(window)));
   step.bind("x", node.in(0)).bind("w", weights).bind("y", made);
   if (has_bias) step.bind("b", bias.operand);

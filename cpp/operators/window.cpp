@@ -80,7 +80,7 @@ void add_volume_pool(LowerContext& node) {
                             : name == "AveragePool" ? "1"
                                                     : "2"},
                    {"INDICES", node.has_output(1) ? "1" : "0"},
-                   {"RESULT(v)", is_float(x.dtype) ? "(v)" : "int(v)"},
+                   {"RESULT(v)", is_float(x.dtype) ? "epilogue(v)" : "int(v)"},
                    {"EPILOGUE(x)", node.epilogue()}};
   for (const auto& more : {element_macros("x", x.dtype), element_macros("y", y.dtype)})
     macros.insert(macros.end(), more.begin(), more.end());

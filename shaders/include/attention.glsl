@@ -52,9 +52,7 @@ layout(binding = 4) readonly buffer Mask { sfp mask[]; };
 layout(binding = 5) readonly buffer Counts { uvec2 counts[]; };
 #endif
 
-#ifndef EPILOGUE
-#define EPILOGUE(x) (x)
-#endif
+#include "include/epilogue.glsl"
 
 #if !EIGHTS
 // Four elements of a head from `i`, a multiple of four, on; zero past its end.
@@ -138,8 +136,7 @@ void store_four(uint at, uint column, vec4 sums, float sum) {
   for (uint j = 0u; j < 4u; ++j)
     if (column + j < V_SIZE) parts[at + column + j] = sums[j];
 #else
-  sums *= share_of(sum);
-  for (uint j = 0u; j < 4u; ++j) sums[j] = EPILOGUE(sums[j]);
+  sums = epilogue(sums * share_of(sum));
 #if Y_VEC4
   if (column < V_SIZE) pm_store_vec4(y, (at + column) >> 2, sums);
 #else

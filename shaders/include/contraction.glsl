@@ -58,10 +58,6 @@ layout(push_constant) uniform parameter {
 #define W_GROUP (gl_WorkGroupID.z * p.w_stride_group)
 #endif
 
-#ifndef EPILOGUE
-#define EPILOGUE(x) (x)
-#endif
-
 // What is multiplied and summed.
 #if INTEGER
 #define Number int
@@ -73,31 +69,20 @@ layout(push_constant) uniform parameter {
 #define multiply_add(a, b, sum) fma(a, b, sum)
 #endif
 
-// A sum as it is stored at `at` of y. RESIDUAL: the epilogue reads that place of a second tensor, which lies as y does.
-Number epilogue(Number x, Number residual) { return EPILOGUE(x); }
-#if RESIDUAL && Y_VEC4
+// A sum as it is stored at `at` of y. RESIDUAL: what is fused reads that place of a second tensor, which lies as y does.
+#if INTEGER
+#define finished(sum, at) (sum)
+#else
+#include "include/epilogue.glsl"
+#if !RESIDUAL
+#define finished(sum, at) epilogue(sum)
+#elif Y_VEC4
 layout(binding = 6) readonly buffer R { sfpvec4 residual[]; };
-#elif RESIDUAL
+vec4 finished(vec4 sum, uint at) { return epilogue(sum, pm_load_vec4(residual, (at - p.y_offset + p.residual_offset) >> 2)); }
+#else
 layout(binding = 6) readonly buffer R { sfp residual[]; };
+float finished(float sum, uint at) { return epilogue(sum, pm_load(residual, at - p.y_offset + p.residual_offset)); }
 #endif
-
-#if Y_VEC4
-Number4 finished(Number4 sum, uint at) {
-#if RESIDUAL
-  const vec4 r = pm_load_vec4(residual, (at - p.y_offset + p.residual_offset) >> 2);
-#else
-  const Number4 r = Number4(0);
-#endif
-  return Number4(epilogue(sum.x, r.x), epilogue(sum.y, r.y), epilogue(sum.z, r.z), epilogue(sum.w, r.w));
-}
-#else
-Number finished(Number sum, uint at) {
-#if RESIDUAL
-  return epilogue(sum, pm_load(residual, at - p.y_offset + p.residual_offset));
-#else
-  return epilogue(sum, Number(0));
-#endif
-}
 #endif
 
 // Where a pixel is: its image and its place in it.

@@ -1,6 +1,7 @@
 // Makes a dense tensor of floats, one by one: an invocation makes the elements of one word. Before this stands the parameter block `p`
 // with elements and y_offset; after it the kernel defines element(). EPILOGUE(x): what is fused.
 #include "include/math.glsl"
+#include "include/epilogue.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
 layout(binding = 0) writeonly buffer Y { sfp y[]; };
@@ -13,10 +14,10 @@ void main() {
   const uint i = id * 2u;
   if (i >= p.elements) return;
   const float a = element(i), b = i + 1u < p.elements ? element(i + 1u) : 0.0;
-  pm_store2(y, p.y_offset + i, EPILOGUE(a), EPILOGUE(b));
+  pm_store2(y, p.y_offset + i, epilogue(a), epilogue(b));
 #else
   if (id >= p.elements) return;
   const float v = element(id);
-  pm_store(y, p.y_offset + id, EPILOGUE(v));
+  pm_store(y, p.y_offset + id, epilogue(v));
 #endif
 }

@@ -1,0 +1,22 @@
+// What is fused behind a kernel's result: EPILOGUE(x), an expression over the name x and, with RESIDUAL, over `residual`, an element of a
+// second tensor. It is pasted here alone and between names, so that nothing that stands around a result can become part of it. Each of its
+// operations is rounded by itself. After include/math.glsl.
+#ifndef PM_EPILOGUE_GLSL
+#define PM_EPILOGUE_GLSL
+#ifndef EPILOGUE
+#define EPILOGUE(x) x
+#endif
+#if RESIDUAL
+float epilogue(float x, float residual) {
+  precise float y = EPILOGUE(x);
+  return y;
+}
+vec4 epilogue(vec4 v, vec4 r) { return vec4(epilogue(v.x, r.x), epilogue(v.y, r.y), epilogue(v.z, r.z), epilogue(v.w, r.w)); }
+#else
+float epilogue(float x) {
+  precise float y = EPILOGUE(x);
+  return y;
+}
+vec4 epilogue(vec4 v) { return vec4(epilogue(v.x), epilogue(v.y), epilogue(v.z), epilogue(v.w)); }
+#endif
+#endif
