@@ -139,7 +139,7 @@ auto told_of_origin(const GraphNode& node, Rule&& rule) {
   try {
     return rule();
   } catch (const GraphError& error) {
-    if (!node.origin || error.node == node.origin->node) throw;
+    if (!node.origin) throw;
     throw GraphError(node.origin->node, std::string(node.origin->op) + ": " + error.what(), error.rule);
   }
 }
