@@ -1,33 +1,32 @@
-// Determinants of square matrices, a workgroup each: elimination with the largest pivot of a column, on a copy in `a`.
+// Determinants of square matrices, for who has which see include/alone.glsl: elimination with the largest pivot of a column, on a copy in `a`.
 #version 450
 #include "include/math.glsl"
 #include "include/tensor.glsl"
-layout(local_size_x = 64) in;
+#include "include/alone.glsl"
 layout(binding = 0) readonly buffer X { X_TYPE x[]; };
 layout(binding = 1) buffer Y { Y_TYPE y[]; };
 layout(binding = 2) coherent buffer A { TYPE a[]; };
 layout(push_constant) uniform parameter { uint matrices, size, x_offset, y_offset; } p;
 
-const uint kInvocations = 64u;
-shared TYPE largest[kInvocations];
-shared uint rows[kInvocations];  // where they are
-
-void meet() {
-  memoryBarrierBuffer();
-  barrier();
-}
+#if ALONE
+#define SHARED
+#else
+#define SHARED shared
+#endif
+SHARED TYPE largest[MEMBERS];
+SHARED uint rows[MEMBERS];  // where they are
 
 void main() {
-  const uint matrix = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x, id = gl_LocalInvocationID.x, n = p.size;
+  const uint matrix = WORK, id = MEMBER, n = p.size;
   if (matrix >= p.matrices) return;
   const uint first = matrix * n * n;
-  for (uint i = id; i < n * n; i += kInvocations) a[first + i] = LOAD(p.x_offset + first + i);
+  for (uint i = id; i < n * n; i += MEMBERS) a[first + i] = LOAD(p.x_offset + first + i);
   meet();
   TYPE determinant = TYPE(1);
   for (uint k = 0u; k < n; ++k) {
     largest[id] = TYPE(-1);
     rows[id] = k;
-    for (uint i = k + id; i < n; i += kInvocations) {
+    for (uint i = k + id; i < n; i += MEMBERS) {
       const TYPE size = abs(a[first + i * n + k]);
       if (!(size <= largest[id])) {
         largest[id] = size;
@@ -37,7 +36,7 @@ void main() {
     meet();
     uint pivot_row = k;
     TYPE best = TYPE(-1);
-    for (uint i = 0u; i < kInvocations; ++i)
+    for (uint i = 0u; i < MEMBERS; ++i)
       if (!(largest[i] <= best)) {
         best = largest[i];
         pivot_row = rows[i];
@@ -45,7 +44,7 @@ void main() {
     meet();
     if (pivot_row != k) {
       determinant = -determinant;
-      for (uint j = k + id; j < n; j += kInvocations) {
+      for (uint j = k + id; j < n; j += MEMBERS) {
         const TYPE held = a[first + k * n + j];
         a[first + k * n + j] = a[first + pivot_row * n + j];
         a[first + pivot_row * n + j] = held;
@@ -55,7 +54,7 @@ void main() {
     const TYPE pivot = a[first + k * n + k];
     determinant *= pivot;
     if (pivot == TYPE(0)) break;  // all of the column is zero
-    for (uint j = k + 1u + id; j < n; j += kInvocations)
+    for (uint j = k + 1u + id; j < n; j += MEMBERS)
       for (uint i = k + 1u; i < n; ++i) a[first + i * n + j] -= a[first + i * n + k] / pivot * a[first + k * n + j];
     meet();
   }

@@ -1,4 +1,4 @@
-// Layer normalisation of one dense row a workgroup: mean, then variance about it, then the result. CENTRED 0: about zero, the root mean
+// Layer normalisation of dense rows, see include/row.glsl for who has which: mean, then variance about it, then the result. CENTRED 0: about zero, the root mean
 // square. HAS_MEAN, HAS_DEVIATION: the mean, and one over the standard deviation, are results too.
 #version 450
 #if LANES
@@ -33,23 +33,22 @@ layout(push_constant) uniform parameter { uint rows, size; float epsilon; uint x
 #endif
 } p;
 void main() {
-  const uint row = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
-  if (row >= p.rows) return;
+  const uint row = ROW, size = row < p.rows ? p.size : 0u;
   const uint from = p.x_offset + row * p.size, to = p.y_offset + row * p.size;
   float sum = 0.0;
 #if CENTRED
-  FOR_ROW(i, p.size) sum += pm_load(x, from + i);
+  FOR_ROW(i, size) sum += pm_load(x, from + i);
   const float mean = gather_sum(sum) / float(p.size);
   sum = 0.0;
 #else
   const float mean = 0.0;
 #endif
-  FOR_ROW(i, p.size) {
+  FOR_ROW(i, size) {
     const float delta = pm_load(x, from + i) - mean;
     sum += delta * delta;
   }
   const float factor = inversesqrt(gather_sum(sum) / float(p.size) + p.epsilon);
-  if (gl_LocalInvocationID.x == 0u) {
+  if (TEAM_MEMBER == 0u && row < p.rows) {
 #if HAS_MEAN
     STORE_STATISTIC(mean_of, p.mean_of_offset + row, mean);
 #endif
@@ -57,7 +56,7 @@ void main() {
     STORE_STATISTIC(deviation_of, p.deviation_of_offset + row, factor);
 #endif
   }
-  FOR_ROW(i, p.size) {
+  FOR_ROW(i, size) {
     float v = (pm_load(x, from + i) - mean) * factor * scale[i];
 #if HAS_BIAS
     v += bias[i];

@@ -1,10 +1,10 @@
 // Probabilities of classes from those of pairs, x [rows, pairs] of the first against the second: p of sum 1 for which p' Q p is least,
 // where q[i][i] is the sum of r[j][i]^2 over the others and q[i][j] is -r[j][i] r[i][j] (Wu, Lin and Weng, 2004), made better class by
-// class, round by round. A workgroup to each row; `a` holds p, Q p and the diagonal of Q.
+// class, round by round. `a` holds p, Q p and the diagonal of Q. For who has which row see include/alone.glsl.
 #version 450
 #include "include/math.glsl"
 #include "include/tensor.glsl"
-layout(local_size_x = 64) in;
+#include "include/alone.glsl"
 layout(binding = 0) readonly buffer X { X_TYPE x[]; };
 layout(binding = 1) buffer Y { Y_TYPE y[]; };
 layout(binding = 2) coherent buffer A { float a[]; };
@@ -14,20 +14,14 @@ layout(push_constant) uniform parameter {
   uint x_offset, y_offset;
 } p;
 
-const uint kInvocations = 64u;
 const float kLeast = 1e-7;  // no pair is certain
 
-void meet() {
-  memoryBarrierBuffer();
-  barrier();
-}
-
 void main() {
-  const uint row = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x, id = gl_LocalInvocationID.x, n = p.classes;
+  const uint row = WORK, id = MEMBER, n = p.classes;
   if (row >= p.rows) return;
   const uint pairs = p.x_offset + row * (n * (n - 1u) / 2u), shares = row * 3u * n, products = shares + n, diagonal = products + n;
 #define PAIR(i, j) clamp(float(LOAD(pairs + (i) * (2u * n - (i) - 1u) / 2u + (j) - (i) - 1u)), kLeast, 1.0 - kLeast)
-  for (uint i = id; i < n; i += kInvocations) {
+  for (uint i = id; i < n; i += MEMBERS) {
     float sum = 0.0;
     for (uint j = 0u; j < n; ++j) {
       if (j == i) continue;
@@ -39,7 +33,7 @@ void main() {
   }
   meet();
   for (uint round = 0u; round < p.rounds; ++round) {
-    for (uint i = id; i < n; i += kInvocations) {
+    for (uint i = id; i < n; i += MEMBERS) {
       float sum = 0.0;
       for (uint j = 0u; j < n; ++j) {
         const float r = j == i ? 0.0 : PAIR(min(i, j), max(i, j));
@@ -57,7 +51,7 @@ void main() {
       const float step = (whole - product) / square, all = 1.0 + step;
       whole = (whole + step * (step * square + 2.0 * product)) / all / all;
       meet();
-      for (uint j = id; j < n; j += kInvocations) {
+      for (uint j = id; j < n; j += MEMBERS) {
         const float r = j == t ? 0.0 : PAIR(min(t, j), max(t, j));
         a[products + j] = (a[products + j] + step * (j == t ? square : -r * (1.0 - r))) / all;
         a[shares + j] = (a[shares + j] + (j == t ? step : 0.0)) / all;
@@ -65,5 +59,5 @@ void main() {
       meet();
     }
   }
-  for (uint i = id; i < n; i += kInvocations) STORE(p.y_offset + row * n + i, a[shares + i]);
+  for (uint i = id; i < n; i += MEMBERS) STORE(p.y_offset + row * n + i, a[shares + i]);
 }

@@ -1,5 +1,5 @@
-// Softmax (MODE 0), log-softmax (1) or hardmax (2: one at the first maximum) of one row a workgroup: maximum, sum of exponentials, result.
-// Rows are strided, so any axis will do.
+// Softmax (MODE 0), log-softmax (1) or hardmax (2: one at the first maximum) of rows: maximum, sum of exponentials, result. Rows are
+// strided, so any axis will do; see include/row.glsl for who has which.
 #version 450
 #if LANES
 #extension GL_KHR_shader_subgroup_basic : require
@@ -21,28 +21,27 @@ layout(push_constant) uniform parameter {
 } p;
 
 void main() {
-  const uint row = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
-  if (row >= p.rows) return;
+  const uint row = ROW, size = row < p.rows ? p.size : 0u;
   const uint from = p.x_offset + row / p.inner * p.x_outer + row % p.inner * p.x_inner;
   const uint to = p.y_offset + row / p.inner * p.y_outer + row % p.inner * p.y_inner;
   float largest = uintBitsToFloat(0xff800000u);
-  FOR_ROW(i, p.size) largest = pm_max(largest, pm_load(x, from + i * p.x_step));
+  FOR_ROW(i, size) largest = pm_max(largest, pm_load(x, from + i * p.x_step));
   largest = gather_largest(largest);
 #if MODE == 2
   // The first maximum, which is NaN where there is one: the largest number counted from the end.
   float place = 0.0;
-  FOR_ROW(i, p.size) {
+  FOR_ROW(i, size) {
     const float v = pm_load(x, from + i * p.x_step);
     if (v == largest || (pm_isnan(v) && pm_isnan(largest))) place = pm_max(place, float(p.size - i));
   }
   const uint first = p.size - uint(gather_largest(place));
-  FOR_ROW(i, p.size) pm_store(y, to + i * p.y_step, i == first ? 1.0 : 0.0);
+  FOR_ROW(i, size) pm_store(y, to + i * p.y_step, i == first ? 1.0 : 0.0);
 #else
   float sum = 0.0;
-  FOR_ROW(i, p.size) sum += exp(pm_load(x, from + i * p.x_step) - largest);
+  FOR_ROW(i, size) sum += exp(pm_load(x, from + i * p.x_step) - largest);
   sum = gather_sum(sum);
   const float log_sum = log(sum);
-  FOR_ROW(i, p.size) {
+  FOR_ROW(i, size) {
     const float v = pm_load(x, from + i * p.x_step) - largest;
     pm_store(y, to + i * p.y_step, MODE == 1 ? v - log_sum : exp(v) / sum);
   }

@@ -1,6 +1,8 @@
-// Sorts rows of (key, index) pairs upwards by key, equal keys by index. STAGE 0: each workgroup sorts a block of a row and keeps its
-// first `kept` pairs. STAGE 1: pairs a stride apart are put in order, mirrored in their group with `mirror`. STAGE 2: as STAGE 1 for
-// all strides within a block. FROM_X: STAGE 0 makes the keys from the elements of x, strided rows; else it reads pairs.
+// Sorts rows of (key, index) pairs upwards by key, equal keys by index. STAGE 0: blocks of rows are sorted, as many by a workgroup as it
+// holds, and the first `kept` pairs of each stay. STAGE 1: pairs a stride apart are put in order, mirrored in their group with `mirror`.
+// STAGE 2: as STAGE 1 for all strides within a block. STAGE 3: each element of a short row counts those that come before it, which is its
+// place, so that nobody waits for others; the first `kept` indices of a row are made. FROM_X: STAGES 0 and 3 make the keys from the
+// elements of x, strided rows; else STAGE 0 reads pairs.
 // A key is an element's bits brought into ascending order, as one word or (BITS 64) two, inverted for the largest first. NaN counts as
 // larger than any number, -0 as 0.
 #version 450
@@ -21,7 +23,9 @@ layout(binding = 0) readonly buffer X { uvec2 x[]; };
 layout(binding = 0) readonly buffer X { uint x[]; };
 #endif
 #endif
-#if STAGE == 0
+#if STAGE == 3
+layout(binding = 3) writeonly buffer YI { uint y_indices[]; };
+#elif STAGE == 0
 #if !FROM_X
 layout(binding = 0) readonly buffer XK { KEY x_keys[]; };
 layout(binding = 1) readonly buffer XI { uint x_indices[]; };
@@ -36,11 +40,14 @@ layout(push_constant) uniform parameter {
   uint rows;
 #if STAGE == 0
   uint count, blocks;  // pairs and blocks of a row
+  uint block;          // pairs of a block, a power of two
   uint kept, pitch;    // pairs that a block gives, and a row of them
 #if FROM_X
   uint inner;          // rows that lie next to each other: elements between those of one row
   uint x_offset;
 #endif
+#elif STAGE == 3
+  uint count, kept, inner, x_offset;
 #elif STAGE == 1
   uint pitch;          // pairs of a row, a power of two
   uint stride, mirror;
@@ -96,16 +103,16 @@ KEY key_of(uint i) {
 }
 #endif
 
-#if STAGE != 1
+#if STAGE == 0 || STAGE == 2
 shared KEY keys[BLOCK];
 shared uint indices[BLOCK];
 
-// Puts the pairs of a block in order that are `stride` apart; mirrored: the first of a group of 2 * stride with its last, and so on.
-void exchange(uint stride, bool mirrored) {
+// Puts those of the first pairs in order that are `stride` apart; mirrored: the first of a group of 2 * stride with its last, and so on.
+void exchange(uint pairs, uint stride, bool mirrored) {
   barrier();
-  for (uint k = gl_LocalInvocationID.x; k < BLOCK / 2u; k += gl_WorkGroupSize.x) {
-    const uint low = k / stride * 2u * stride + k % stride;
-    const uint high = mirrored ? low - k % stride + 2u * stride - 1u - k % stride : low + stride;
+  for (uint k = gl_LocalInvocationID.x; k < pairs / 2u; k += gl_WorkGroupSize.x) {
+    const uint at = k & (stride - 1u), group = (k - at) * 2u;  // a stride is a power of two
+    const uint low = group + at, high = mirrored ? group + 2u * stride - 1u - at : low + stride;
     const KEY a = keys[low], b = keys[high];
     const uint i = indices[low], j = indices[high];
     if (is_before(b, j, a, i)) {
@@ -121,12 +128,13 @@ void exchange(uint stride, bool mirrored) {
 void main() {
   const uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
 #if STAGE == 0
-  const uint row = group / p.blocks, block = group % p.blocks;
-  for (uint k = gl_LocalInvocationID.x; k < BLOCK; k += gl_WorkGroupSize.x) {
-    const uint at = block * BLOCK + k;
+  const uint each = BLOCK / p.block, all = p.rows * p.blocks, first = group * each;  // blocks of a workgroup, of all rows, before this one's
+  const uint mine = first < all ? min(each, all - first) : 0u, pairs = mine * p.block;
+  for (uint k = gl_LocalInvocationID.x; k < pairs; k += gl_WorkGroupSize.x) {
+    const uint block = first + k / p.block, row = block / p.blocks, at = block % p.blocks * p.block + k % p.block;
     KEY key = KEY_END;
     uint index = 0xffffffffu;
-    if (row < p.rows && at < p.count) {
+    if (at < p.count) {
 #if FROM_X
       key = key_of((row / p.inner * p.count + at) * p.inner + row % p.inner);
       index = at;
@@ -138,16 +146,25 @@ void main() {
     keys[k] = key;
     indices[k] = index;
   }
-  for (uint half_size = 1u; half_size < BLOCK; half_size *= 2u) {
-    exchange(half_size, true);
-    for (uint stride = half_size / 2u; stride > 0u; stride /= 2u) exchange(stride, false);
+  for (uint half_size = 1u; half_size < p.block; half_size *= 2u) {
+    exchange(pairs, half_size, true);
+    for (uint stride = half_size / 2u; stride > 0u; stride /= 2u) exchange(pairs, stride, false);
   }
   barrier();
-  if (row >= p.rows) return;
-  for (uint k = gl_LocalInvocationID.x; k < p.kept; k += gl_WorkGroupSize.x) {
-    y_keys[row * p.pitch + block * p.kept + k] = keys[k];
-    y_indices[row * p.pitch + block * p.kept + k] = indices[k];
+  for (uint k = gl_LocalInvocationID.x; k < mine * p.kept; k += gl_WorkGroupSize.x) {
+    const uint block = first + k / p.kept, from = k / p.kept * p.block + k % p.kept;
+    const uint to = block / p.blocks * p.pitch + block % p.blocks * p.kept + k % p.kept;
+    y_keys[to] = keys[from];
+    y_indices[to] = indices[from];
   }
+#elif STAGE == 3
+  const uint id = group * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  if (id >= p.rows * p.count) return;
+  const uint inner = id % p.inner, outer = id / p.inner / p.count, place = id / p.inner % p.count, from = outer * p.count * p.inner + inner;
+  const KEY key = key_of(id);
+  uint before = 0u;
+  for (uint k = 0u; k < p.count; ++k) before += uint(is_before(key_of(from + k * p.inner), k, key, place));
+  if (before < p.kept) y_indices[(outer * p.inner + inner) * p.kept + before] = place;
 #elif STAGE == 1
   const uint id = group * gl_WorkGroupSize.x + gl_LocalInvocationID.x, half_pitch = p.pitch / 2u;
   if (id >= p.rows * half_pitch) return;
@@ -166,7 +183,7 @@ void main() {
     keys[k] = y_keys[group * BLOCK + k];
     indices[k] = y_indices[group * BLOCK + k];
   }
-  for (uint stride = BLOCK / 2u; stride > 0u; stride /= 2u) exchange(stride, false);
+  for (uint stride = BLOCK / 2u; stride > 0u; stride /= 2u) exchange(BLOCK, stride, false);
   barrier();
   for (uint k = gl_LocalInvocationID.x; k < BLOCK && inside; k += gl_WorkGroupSize.x) {
     y_keys[group * BLOCK + k] = keys[k];

@@ -14,6 +14,7 @@ struct Team {
   int64_t team, teams, most;
 };
 constexpr Team kTeams[] = {{16, 16, 128}, {128, 1, 512}, {256, 1, 2048}, {512, 1, 4096}, {1024, 1, 8192}};
+constexpr int64_t kShortTeam = 16, kMostShort = 512;  // invocations that share a row that is not held, and its most elements
 constexpr Team kHalvesTeams[] = {{16, 16, 128}, {128, 1, 512}, {256, 1, 8192}};
 
 }  // namespace
@@ -32,6 +33,14 @@ std::optional<HeldRows> held_rows(const LowerContext& node, int64_t size, bool k
       return HeldRows{team.team, team.teams, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(size / 4, team.team)))),
                       halves};
   return {};
+}
+
+bool has_short_rows(const NodeContext& node, int64_t size) {
+  return !node.prefers_lanes() && size <= kMostShort;
+}
+
+uint64_t row_groups(const KernelVariant& kernel, bool has_short_rows, int64_t rows) {
+  return static_cast<uint64_t>(has_short_rows ? ceil_div(rows, static_cast<int64_t>(kernel.local_size()[0]) / kShortTeam) : rows);
 }
 
 StepBuilder held_step(const LowerContext& node, const HeldRows& how, std::string_view shader, Macros macros, int64_t rows, int64_t size) {

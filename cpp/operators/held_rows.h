@@ -18,6 +18,10 @@ struct HeldRows {
 // `keeps`: the kernel leaves what it holds as it is.
 std::optional<HeldRows> held_rows(const LowerContext& node, int64_t size, bool keeps);
 
+// Rows that are not held, but so short that a few invocations share each: the macro SHORT of include/row.glsl, and the workgroups for them.
+bool has_short_rows(const NodeContext& node, int64_t size);
+uint64_t row_groups(const KernelVariant& kernel, bool has_short_rows, int64_t rows);
+
 // A step of such a kernel on input and output 0, without its other parameters.
 StepBuilder held_step(const LowerContext& node, const HeldRows& how, std::string_view shader, Macros macros, int64_t rows, int64_t size);
 

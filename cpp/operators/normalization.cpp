@@ -203,8 +203,11 @@ void lower_layer_norm(LowerContext& node) {
   }
   node.check_loops(size / 8 * 3 + 16);
   macros.emplace_back("LANES", flag(node.prefers_lanes()));
-  StepBuilder step(node.kernel("layer_norm.comp", x.dtype, macros));
-  step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("size", size).groups(static_cast<uint64_t>(rows));
+  const bool is_short = has_short_rows(node, size);
+  macros.emplace_back("SHORT", flag(is_short));
+  const auto kernel = node.kernel("layer_norm.comp", x.dtype, macros);
+  StepBuilder step(kernel);
+  step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("size", size).groups(row_groups(*kernel, is_short, rows));
   finish(std::move(step));
 }
 

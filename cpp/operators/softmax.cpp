@@ -83,7 +83,9 @@ void lower_softmax(LowerContext& node) {
   }
   node.check_loops(size / 8 * 3 + 16);
   const std::string mode = name == "Softmax" ? "0" : name == "LogSoftmax" ? "1" : "2";
-  const auto kernel = node.kernel("softmax.comp", x.dtype, {{"LANES", node.prefers_lanes() ? "1" : "0"}, {"MODE", mode}});
+  const bool is_short = has_short_rows(node, size);
+  const auto kernel =
+      node.kernel("softmax.comp", x.dtype, {{"LANES", node.prefers_lanes() ? "1" : "0"}, {"SHORT", is_short ? "1" : "0"}, {"MODE", mode}});
   StepBuilder step(kernel);
   step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("inner", inner).set("size", size);
   step.set("x_outer", size * inner)
@@ -92,7 +94,7 @@ void lower_softmax(LowerContext& node) {
       .set("y_outer", size * inner)
       .set("y_inner", 1)
       .set("y_step", inner);
-  step.groups(static_cast<uint64_t>(rows));
+  step.groups(row_groups(*kernel, is_short, rows));
   node.add(step.build());
 }
 

@@ -1,9 +1,12 @@
-// TopK. Workgroups sort blocks of a row. Where few are wanted, the first of every block are sorted again until one block is left; else
-// the sorted blocks are merged, pairs of any distance at a time (a bitonic network that leaves every stretch ascending).
+// TopK. The elements of a short row find their places one by one. Workgroups sort longer rows, several at once where they are shorter than
+// a block, else in blocks. Where few are wanted, the first of every block are sorted again until one block is left; else the sorted blocks
+// are merged, pairs of any distance at a time (a bitonic network that leaves every stretch ascending).
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "core/error.h"
+#include "core/rounding.h"
 #include "operators/families.h"
 #include "operators/operator_table.h"
 #include "operators/strided.h"
@@ -13,6 +16,12 @@ namespace {
 
 constexpr int64_t kBlock = 1024;  // BLOCK of sort.comp
 
+// Elements of a row that each compare themselves with all others. A software device takes that for longer rows, as every barrier of a sort
+// costs it a switch of each invocation.
+int64_t most_ranked(const LowerContext& node) {
+  return node.context->info().kind == DeviceKind::software ? 256 : 32;
+}
+
 // Pairs of keys and indices in scratch memory, in rows of `pitch`.
 struct Pairs {
   Operand keys, indices;
@@ -20,7 +29,7 @@ struct Pairs {
 };
 
 int64_t blocks_in(int64_t size) {
-  return (size + kBlock - 1) / kBlock;
+  return ceil_div(size, kBlock);
 }
 
 struct Sort {
@@ -49,6 +58,7 @@ struct Sort {
   // Sorts blocks of `x` (the operator's where `from` is null) and keeps the first pairs of each.
   Pairs blocks(const Operand& x, const Pairs* from, int64_t kept, int64_t number) const {
     const int64_t size = from ? from->pitch : count;
+    const auto block = std::min<int64_t>(kBlock, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size))));
     const Pairs made = pairs(number * kept);
     StepBuilder step(node.kernel("sort.comp", DType::float32, macros(0, !from)));
     if (from)
@@ -56,8 +66,17 @@ struct Sort {
     else
       step.bind("x", x).set("inner", inner);
     step.bind("y_keys", made.keys).bind("y_indices", made.indices).set("rows", rows).set("count", size).set("blocks", number);
-    step.set("kept", kept).set("pitch", made.pitch);
-    node.add(step.groups(static_cast<uint64_t>(rows * number)).build());
+    step.set("block", block).set("kept", kept).set("pitch", made.pitch);
+    node.add(step.groups(static_cast<uint64_t>(ceil_div(rows * number, kBlock / block))).build());
+    return made;
+  }
+
+  // The first indices of short rows; there are no keys.
+  Pairs ranked(const Operand& x, int64_t k) const {
+    const Pairs made{{}, node.temporary(static_cast<uint64_t>(rows * k) * 4), k};
+    StepBuilder step(node.kernel("sort.comp", DType::float32, macros(3, true)));
+    step.bind("x", x).bind("y_indices", made.indices).set("rows", rows).set("count", count).set("kept", k).set("inner", inner);
+    node.add(step.threads(static_cast<uint64_t>(rows * count)).build());
     return made;
   }
 
@@ -76,6 +95,7 @@ struct Sort {
   }
 
   Pairs first(const Operand& x, int64_t k) const {
+    if (count <= most_ranked(node)) return ranked(x, k);
     if (2 * k > kBlock && count > kBlock) {
       // All pairs, the row padded to a power of two with pairs that come last.
       const auto number = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(blocks_in(count))));
@@ -96,6 +116,15 @@ void add_output(LowerContext& node, size_t i, const Pairs& found, const Sort& so
   });
 }
 
+// Rows of one element: themselves, at place 0.
+void lower_single(LowerContext& node) {
+  const TensorDesc& x = node.input(0);
+  if (node.has_output(0))
+    add_strided_copy(node, x.dtype, {x.shape, {x.strides, node.output(0).strides}}, node.in(0), 0, node.out(0), 0, true);
+  if (node.has_output(1))
+    add_dense(node, 1, "fill.comp", {{"DIAGONAL", "0"}}, [](StepBuilder& step) { step.set("value", std::array<int64_t, 2>{}); });
+}
+
 }  // namespace
 
 void lower_topk(LowerContext& node) {
@@ -105,6 +134,7 @@ void lower_topk(LowerContext& node) {
   const size_t any = node.has_output(0) ? 0 : 1;
   const int64_t k = node.output(any).shape[axis], count = x.shape[axis];
   if (node.output(any).elements() == 0) return;
+  if (count == 1) return lower_single(node);
   const Sort sort{node, x.dtype, x.elements() / count, count, packed_strides(x.shape)[axis], node.attributes->integer("largest") != 0};
   const Operand source = dense_input(node, 0);
   const Pairs found = sort.first(source, k);

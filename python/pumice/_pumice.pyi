@@ -1285,7 +1285,7 @@ class Program:
         """
     def plan(self, shapes: collections.abc.Sequence[typing.Any]) -> list[dict[str, typing.Any]]:
         """
-        Every dispatch for these input shapes: label, kernel, wave, whether a barrier precedes it, and its operands' byte ranges.
+        Every dispatch for these input shapes: label, kernel, wave, whether a barrier precedes it, its operands' byte ranges, and its workgroups on each axis ('groups').
         """
     def profile(self, inputs: tuple[typing.Any, ...]) -> list[tuple[str, float]]:
         """

@@ -167,18 +167,23 @@ float pm_normal_cdf(float x) {
   return x < 0.0 ? y : 1.0 - y;
 }
 
-// 2/pi in binary, after 32 zeros.
-const uint pm_two_over_pi[8] = {0u, 0xa2f9836eu, 0x4e441529u, 0xfc2757d1u, 0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu};
+// 2/pi in binary, after 32 zeros, in words of 32 bits. A chain of selects, because an indexed table costs drivers that unroll or branch for
+// it a second of compilation for each call.
+uint pm_two_over_pi(uint word) {
+  return word < 4u ? (word < 2u ? (word == 0u ? 0u : 0xa2f9836eu) : (word == 2u ? 0x4e441529u : 0xfc2757d1u))
+                   : (word < 6u ? (word == 4u ? 0xf534ddc0u : 0xdb629599u) : (word == 6u ? 0x3c439041u : 0xfe5163abu));
+}
 
 // As pm_reduce for t >= 256: the product of the mantissa and the 96 bits of 2/pi that matter (Payne and Hanek).
 float pm_reduce_large(float t, out int quadrant) {
   uint bits = floatBitsToUint(t), mantissa = (bits & 0x007fffffu) | 0x00800000u;
   uint skip = (bits >> 23) - 120u, word = skip >> 5, shift = skip & 31u;
-  uint a = pm_two_over_pi[word] << shift, b = pm_two_over_pi[word + 1u] << shift, c = pm_two_over_pi[word + 2u] << shift;
+  uint next = pm_two_over_pi(word + 1u), last = pm_two_over_pi(word + 2u);
+  uint a = pm_two_over_pi(word) << shift, b = next << shift, c = last << shift;
   if (shift != 0u) {
-    a |= pm_two_over_pi[word + 1u] >> (32u - shift);
-    b |= pm_two_over_pi[word + 2u] >> (32u - shift);
-    c |= pm_two_over_pi[word + 3u] >> (32u - shift);
+    a |= next >> (32u - shift);
+    b |= last >> (32u - shift);
+    c |= pm_two_over_pi(word + 3u) >> (32u - shift);
   }
   uint high, low, unused, middle;
   umulExtended(c, mantissa, middle, unused);

@@ -3,6 +3,8 @@
 #define pm_sum(s, t) ((s) + (t))
 #if LANES
 // The workgroup is one subgroup of 8, and does without the array (CPU drivers).
+#define TEAM_NUMBER 0u
+#define TEAM_MEMBER gl_LocalInvocationID.x
 #define PM_GATHER(name, type, array, merge)                                               \
   type name(type v) {                                                                     \
     type result = subgroupShuffle(v, 0u);                                                 \
