@@ -54,8 +54,8 @@ void bind_buffer(py::module_& module) {
       .def("__enter__", [](std::shared_ptr<Buffer> self) { return self; })
       .def("__exit__", [](Buffer& self, const py::args&) { self.close(); })
       .def("__repr__", [](const Buffer& self) {
-        return "<Buffer of " + std::to_string(self.bytes()) + " bytes, heap '" + std::string(name(self.heap())) + "'" +
-               (self.closed() ? ", closed>" : ">");
+        return "<Buffer " + std::to_string(self.id()) + " of " + std::to_string(self.bytes()) + " bytes, heap '" +
+               std::string(name(self.heap())) + "'" + (self.closed() ? ", closed>" : ">");
       });
   py::class_<BufferRange>(module, "BufferRange", "A part of a buffer, in bytes.")
       .def(py::init([](std::shared_ptr<Buffer> buffer, uint64_t offset, std::optional<uint64_t> bytes) {

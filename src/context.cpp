@@ -9,6 +9,40 @@
 namespace pumice {
 namespace {
 
+// All fields of a value, in the order in which they are declared: what is pickled, and where a hash comes from.
+auto fields_of(const MatrixShape& shape) {
+  return py::make_tuple(shape.m, shape.n, shape.k, shape.a, shape.b, shape.c, shape.result);
+}
+
+MatrixShape matrix_of(const py::tuple& fields) {
+  if (fields.size() != 7) throw py::value_error("a pickled MatrixShape of another version of pumice");
+  return {fields[0].cast<uint32_t>(),    fields[1].cast<uint32_t>(),    fields[2].cast<uint32_t>(),   fields[3].cast<std::string>(),
+          fields[4].cast<std::string>(), fields[5].cast<std::string>(), fields[6].cast<std::string>()};
+}
+
+py::tuple fields_of(const DeviceInfo& self) {
+  py::list matrices;
+  for (const MatrixShape& shape : self.matrices) matrices.append(fields_of(shape));
+  return py::make_tuple(self.index, self.name, static_cast<int>(self.kind), self.uuid, self.pci, self.driver, self.driver_info,
+                        self.driver_uuid, self.vendor_id, self.device_id, self.api_version, self.driver_version, self.memory_bytes,
+                        self.features, self.limits, self.extensions, matrices);
+}
+
+DeviceInfo device_of(const py::tuple& fields) {
+  if (fields.size() != 17) throw py::value_error("a pickled DeviceInfo of another version of pumice");
+  DeviceInfo made;
+  size_t next = 0;
+  const auto take = [&](auto& field) { field = fields[next++].template cast<std::decay_t<decltype(field)>>(); };
+  int kind = 0;
+  take(made.index), take(made.name), take(kind), take(made.uuid), take(made.pci), take(made.driver), take(made.driver_info);
+  take(made.driver_uuid), take(made.vendor_id), take(made.device_id), take(made.api_version), take(made.driver_version);
+  take(made.memory_bytes), take(made.features), take(made.limits), take(made.extensions);
+  if (kind < 0 || kind > static_cast<int>(DeviceKind::other)) throw py::value_error("a pickled DeviceInfo of an unknown kind");
+  made.kind = static_cast<DeviceKind>(kind);
+  for (const auto& shape : fields[next].cast<py::sequence>()) made.matrices.push_back(matrix_of(shape.cast<py::tuple>()));
+  return made;
+}
+
 void bind_device_info(py::module_& module) {
   py::class_<MatrixShape>(module, "MatrixShape", "One cooperative-matrix shape at subgroup scope: [m, k] x [k, n] -> [m, n].")
       .def_readonly("m", &MatrixShape::m)
@@ -18,11 +52,17 @@ void bind_device_info(py::module_& module) {
       .def_readonly("b", &MatrixShape::b)
       .def_readonly("c", &MatrixShape::c)
       .def_readonly("result", &MatrixShape::result)
+      .def(
+          "__eq__", [](const MatrixShape& self, const MatrixShape& other) { return fields_of(self).equal(fields_of(other)); },
+          py::is_operator())
+      .def("__hash__", [](const MatrixShape& self) { return py::hash(fields_of(self)); })
+      .def(py::pickle([](const MatrixShape& self) { return py::tuple(fields_of(self)); }, &matrix_of))
       .def("__repr__", [](const MatrixShape& self) {
         return "MatrixShape(" + std::to_string(self.m) + "x" + std::to_string(self.n) + "x" + std::to_string(self.k) + ", " + self.a +
                " x " + self.b + " + " + self.c + " -> " + self.result + ")";
       });
-  py::class_<DeviceInfo>(module, "DeviceInfo", "Identity, kind, features and limits of a Vulkan device.")
+  py::class_<DeviceInfo>(module, "DeviceInfo",
+                         "Identity, kind, features and limits of a Vulkan device: a value, which can be compared, hashed and pickled.")
       .def_readonly("index", &DeviceInfo::index, "Position in devices().")
       .def_readonly("name", &DeviceInfo::name)
       .def_property_readonly(
@@ -47,6 +87,12 @@ void bind_device_info(py::module_& module) {
       .def_readonly("limits", &DeviceInfo::limits, "Vulkan limit names -> value; arrays as name_0, name_1, ...")
       .def_readonly("extensions", &DeviceInfo::extensions, "Vulkan extension names -> spec version.")
       .def_readonly("matrices", &DeviceInfo::matrices, "Cooperative-matrix shapes, empty where the device has none.")
+      .def(
+          "__eq__", [](const DeviceInfo& self, const DeviceInfo& other) { return fields_of(self).equal(fields_of(other)); },
+          py::is_operator())
+      .def("__hash__",
+           [](const DeviceInfo& self) { return py::hash(py::make_tuple(self.index, self.name, self.uuid, self.driver_version)); })
+      .def(py::pickle(py::overload_cast<const DeviceInfo&>(&fields_of), &device_of))
       .def("__repr__", [](const DeviceInfo& self) {
         return "<DeviceInfo " + std::to_string(self.index) + ": '" + self.name + "', " + std::string(name(self.kind)) +
                ", uuid:" + self.uuid + ">";

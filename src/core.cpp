@@ -7,6 +7,21 @@
 namespace pumice {
 namespace {
 
+// All of a description: what is pickled, and where a hash comes from.
+py::tuple fields_of(const TensorDesc& self) {
+  return py::make_tuple(std::string(name(self.dtype)), sizes_of(self.shape), sizes_of(self.strides), self.owned, self.alignment,
+                        scale_of(self), self.zero_point, self.channel_axis, self.bytes());
+}
+
+TensorDesc desc_of(const py::tuple& fields) {
+  if (fields.size() != 9) throw py::value_error("a pickled TensorDesc of another version of pumice");
+  TensorDesc desc(dtype_argument(fields[0]), fields[1].cast<Shape>(), fields[2].cast<Strides>(), fields[3].cast<bool>(),
+                  fields[4].cast<uint64_t>(), fields[8].cast<uint64_t>());
+  desc.quantized(
+      quantization_argument(fields[5].cast<Scale>(), fields[6].cast<std::optional<int32_t>>(), fields[7].cast<std::optional<int>>()));
+  return desc;
+}
+
 TensorDesc make_desc(const py::object& dtype, Shape shape, std::optional<Strides> strides, bool owned, uint64_t alignment,
                      const Scale& scale, std::optional<int32_t> zero_point, std::optional<int> channel_axis,
                      std::optional<uint64_t> total_bytes) {
@@ -128,6 +143,8 @@ void bind_desc(py::module_& module) {
            "Packed again with rows (the innermost axis in memory) a multiple of so many elements apart; the order of axes stays.")
       .def(
           "__eq__", [](const TensorDesc& self, const TensorDesc& other) { return self == other; }, py::is_operator())
+      .def("__hash__", [](const TensorDesc& self) { return py::hash(fields_of(self)); })
+      .def(py::pickle(&fields_of, &desc_of))
       .def("__repr__", [](const TensorDesc& self) { return "TensorDesc(" + to_string(self) + ")"; });
   module.def(
       "buffer_size",

@@ -24,6 +24,7 @@ CORRECTIONS = {
     r"\bnumpy\.ndarray\b(?!\[)": "numpy.typing.NDArray[typing.Any]",
     r"\bnumpy\.(?=typing\.NDArray\[|dtype\b|uint8\b)": "np.",
     # What signatures leave open.
+    r"(def __[gs]etstate__\([^\n]*?)\btuple\b(?!\[)": r"\1tuple[typing.Any, ...]",
     r"(\*args|\*\*kwargs)(?=[,)])": r"\1: typing.Any",
     r"def __eq__\(self, arg0: \w+\)": "def __eq__(self, other: object)",
     r"(__hash__: typing\.ClassVar\[None\]) = None": r"\1  # type: ignore[assignment]",

@@ -38,6 +38,24 @@ def test_every_rule_that_the_engine_names_is_in_the_list() -> None:
     assert {"C1", "I5", "O1", "R1", "R9", "T1", "H4", "P5"} <= named
 
 
+def test_every_refusal_of_tables_lists_and_buffers_names_its_rule() -> None:
+    """A call in the wrong state breaks a rule like any other; what is left out is no rule of bindings (threads, forks, mapping)."""
+    files = [
+        *ROOT.glob("cpp/dispatch/*.cpp"),
+        ROOT / "cpp/operators/initializer.cpp",
+        ROOT / "cpp/operators/compiled_operator.cpp",
+    ]
+    files += [ROOT / "cpp/device/buffer.cpp", ROOT / "cpp/device/image.cpp"]
+    thrown = [
+        statement
+        for file in files
+        for statement in re.findall(r"throw StateError\(.*?\);", file.read_text(), re.DOTALL)
+    ]
+    without = [statement for statement in thrown if not re.search(r', "[LI]\d+"\);', statement)]
+    assert len(thrown) - len(without) >= 10
+    assert all(re.search("mapped|sync_start", statement) for statement in without), without
+
+
 def test_every_rule_is_told_in_a_sentence() -> None:
     assert all(re.fullmatch(rf"[{FAMILIES}]\d+", rule) for rule in RULES)
     assert all(len(text) > 15 and not text.endswith(".") for text in RULES.values())

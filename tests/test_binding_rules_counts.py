@@ -263,9 +263,19 @@ def test_i5_an_operator_is_initialised_once_before_it_runs(
     commands.exec().wait()
     refused("I5", lambda: initialise(context, add))
     twice = operator(context, "Add", [F64, F64], [F64])
-    initializer = Initializer(context, [twice, twice])
-    refused("I5", run, context, initializer, BindingTable(initializer))
+    refused("I5", Initializer, context, [twice, twice])
     initialise(context, twice)  # the refused list changed nothing
+
+
+def test_i5_an_operator_stands_in_an_initializer_once(
+    add: pumice.CompiledOperator, conv: pumice.CompiledOperator, context: pumice.Context
+) -> None:
+    error = refused("I5", Initializer, context, [add, conv, add])
+    assert (error.slot, error.given) == ("operators[2]", "that of operators[0]")
+    initializer = Initializer(context, [add, conv])
+    refused("I5", initializer.reset, [conv, conv])
+    assert len(initializer.inputs) == 2  # a refused reset changes nothing
+    initializer.reset([conv, add])
 
 
 def test_i5_a_refused_list_initialises_nothing(add: pumice.CompiledOperator, context: pumice.Context) -> None:

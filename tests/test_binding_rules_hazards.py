@@ -91,6 +91,19 @@ def test_h5_overlapping_ranges_are_identical(
     refused("H5", softmax.bind_outputs, [BufferRange(memory, 64, 176)])
 
 
+def test_an_overlap_is_told_by_the_users_buffers_and_offsets(context: pumice.Context) -> None:
+    """Each buffer is a part of a larger block of the engine's; numbers of that block say nothing to its user."""
+    for _ in range(3):
+        memory = Buffer(context, 1024)
+        table = bound(operator(context, "Relu", [F40], [F40]), [BufferRange(memory, 0, 208)])
+        error = refused("H5", table.bind_outputs, [BufferRange(memory, 64, 176)])
+        place = f"of buffer {memory.id}"
+        assert (
+            error.given == f"outputs[0] (176 bytes at offset 64 {place}) and inputs[0] (208 bytes at offset 0 {place})"
+        )
+        assert f"Buffer {memory.id} of 1024 bytes" in repr(memory)
+
+
 @pytest.mark.parametrize(
     "output",
     [TensorDesc("float32", [8, 8], strides=[1, 8]), TensorDesc("float32", [8, 8], strides=[16, 1])],
@@ -99,7 +112,9 @@ def test_h5_overlapping_ranges_are_identical(
 def test_h6_in_place_needs_one_description(context: pumice.Context, memory: Buffer, output: TensorDesc) -> None:
     square = TensorDesc("float32", [8, 8])
     table = bound(operator(context, "Relu", [square], [output]), parts(memory, 0, size=1024))
-    refused("H6", table.bind_outputs, parts(memory, 0, size=1024))
+    error = refused("H6", table.bind_outputs, parts(memory, 0, size=1024))
+    assert error.given == f"float32[8, 8] with strides {list(output.strides)} in {output.bytes} bytes"
+    assert str(error).count("with strides") == 2  # of either tensor, once
     table.bind_outputs(parts(memory, 1024, size=1024))
     same = bound(operator(context, "Relu", [output], [output]), parts(memory, 0, size=1024))
     same.bind_outputs(parts(memory, 0, size=1024))

@@ -268,6 +268,9 @@ def test_t3_a_tensor_has_the_described_strides(context: pumice.Context) -> None:
     refused("T3", table.bind_inputs, [matrix.transpose((1, 0))])
     refused("T3", table.bind_outputs, [matrix])
     table.bind_outputs([pumice.empty((8, 8), "float32", context).transpose((1, 0))])
+    error = refused("T3", table.bind_outputs, [matrix])
+    told = ("float32[8, 8] with strides [1, 8]", "float32[8, 8] with strides [8, 1]")
+    assert (error.expected, error.given) == told
     row = TensorDesc("float32", [1, 64], strides=[1000, 1])
     flat = BindingTable(operator(context, "Relu", [row], [row]))
     flat.bind_inputs([pumice.empty((1, 64), "float32", context)])  # the stride of an axis of 1 says nothing

@@ -177,9 +177,69 @@ def test_l1_closed_buffers_are_refused(relu: pumice.CompiledOperator, context: p
     table = table_of(context, relu, [later], parts(memory, 0))
     later.close()
     commands = CommandList(context)
-    with pytest.raises(pumice.StateError, match="closed"):
+    with pytest.raises(pumice.StateError, match="closed") as caught:
         commands.dispatch(relu, table)
         commands.commit()
+    assert caught.value.rule == "L1"
+
+
+def test_l1_what_is_closed_names_the_rule_everywhere(relu: pumice.CompiledOperator, context: pumice.Context) -> None:
+    inputs, output = Buffer(context, 256), Buffer(context, 256)
+    commands = CommandList(context)
+    commands.dispatch(relu, table_of(context, relu, [inputs], [output]))
+    commands.commit()
+    initialise(context, relu)
+    inputs.close()
+    image = pumice.Image(context, "r32f", (4, 4))
+    image.close()
+    own = pumice.Context(f"uuid:{context.info.uuid}")
+    own.close()
+    tensor = pumice.Tensor(F64, inputs)
+    calls = (
+        commands.exec,
+        inputs.map,
+        tensor.numpy,
+        lambda: tensor.upload(np.zeros(64, "float32")),
+        image.numpy,
+        lambda: Buffer(own, 16),
+        lambda: own.wait(0),
+    )
+    for call in calls:
+        with pytest.raises(pumice.StateError, match="closed") as caught:
+            call()
+        assert caught.value.rule == "L1"
+
+
+def test_l6_a_list_is_committed_once_and_then_executed(relu: pumice.CompiledOperator, context: pumice.Context) -> None:
+    memory = Buffer(context, 1024)
+    table = table_of(context, relu, parts(memory, 0), parts(memory, 256))
+    commands = CommandList(context)
+    commands.dispatch(relu, table)
+    calls = (commands.exec, lambda: commands.time(1))
+    later = (
+        commands.commit,
+        lambda: commands.dispatch(relu, table),
+        lambda: commands.copy(*parts(memory, 0, 256)),
+    )
+    initialise(context, relu)
+    for group in (calls, later):
+        for call in group:
+            with pytest.raises(pumice.StateError, match="commit") as caught:
+                call()
+            assert caught.value.rule == "L6"
+        if group is calls:
+            commands.commit()
+    commands.exec().wait()
+
+
+def test_l7_a_wait_is_for_an_execution_that_was_submitted(context: pumice.Context) -> None:
+    commands = CommandList(context)
+    commands.commit()
+    for unknown in (context.submitted + 1, 2**63):
+        for wait in (context.wait, commands.wait):
+            with pytest.raises(pumice.StateError, match="has not been submitted") as caught:
+                wait(unknown)
+            assert caught.value.rule == "L7"
 
 
 def test_l2_a_table_may_change_once_it_is_recorded(relu: pumice.CompiledOperator, context: pumice.Context) -> None:

@@ -233,17 +233,17 @@ def test_bench_generates_inputs_and_measures(capsys: pytest.CaptureFixture[str])
 
 def test_bench_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     record = json.loads(output(capsys, "bench", DIGITS, "--runs", 20, "--json"))
-    times = record["milliseconds"]
-    assert 0 < times["min"] <= times["median"] <= times["p99"]
+    times = record["timing"]
+    assert 0 < times["min_seconds"] <= times["median_seconds"] <= times["p99_seconds"]
     assert times["runs"] == 20
-    assert times["device"] > 0
+    assert times["device_seconds"] > 0
 
 
 def test_bench_of_first_results_in_fresh_processes(capsys: pytest.CaptureFixture[str]) -> None:
     record = json.loads(output(capsys, "bench", DIGITS, "--runs", 1, "--cold", "--json"))["first_result"]
     for kind in ("cold", "warm"):
-        assert record[kind]["total"] == pytest.approx(sum(record[kind]["phases"].values()))
-        assert all(milliseconds >= 0 for milliseconds in record[kind]["phases"].values())
+        assert record[kind]["total_seconds"] == pytest.approx(sum(record[kind]["phase_seconds"].values()))
+        assert all(seconds >= 0 for seconds in record[kind]["phase_seconds"].values())
     assert record["cold"]["onnx"]
     assert not record["warm"]["onnx"]
 

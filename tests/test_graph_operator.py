@@ -150,17 +150,50 @@ def test_o6_the_flag_is_the_graph_inputs(context: pumice.Context) -> None:
 def test_g1_every_input_is_connected_and_there_are_no_cycles() -> None:
     graph = pumice.Graph()
     x = graph.input("x", "float32", [4])
-    with pytest.raises(pumice.GraphError, match="Add"):
-        graph.add("Add", x)
-    with pytest.raises(pumice.GraphError):
-        graph.add("Add", x, None)
+    for missing in ((x,), (x, None), (None, x), ()):
+        with pytest.raises(pumice.GraphError, match="Add") as caught:
+            graph.add("Add", *missing)
+        assert caught.value.rule == "G1"
     other = pumice.Graph().input("x", "float32", [4])
     with pytest.raises(pumice.GraphError, match="another graph"):
         graph.add("Add", x, other)  # a node can read what there is already, and nothing else
-    with pytest.raises(pumice.GraphError):
-        graph.finish()  # no output
     graph.output("y", graph.add("Relu", x))
     graph.finish()
+
+
+def test_g1_every_operator_and_operation_names_the_rule_where_an_input_is_missing() -> None:
+    checked = 0
+    for row in pumice._pumice.operators():
+        if not row.inputs or all(role.optional or role.variadic for role in row.inputs):
+            continue
+        checked += 1
+        for call in (
+            lambda name=row.name: pumice.Graph().add(name),
+            lambda name=row.name: pumice.Operator(name, [], [None]),
+        ):
+            with pytest.raises((pumice.GraphError, pumice.UnsupportedError)) as caught:
+                call()
+            if isinstance(caught.value, pumice.GraphError) and "needs the attribute" not in str(caught.value):
+                assert caught.value.rule == "G1", caught.value
+    for operation in pumice._pumice.nnapi_operations():
+        checked += 1
+        with pytest.raises(pumice.GraphError) as caught:
+            pumice.Graph().add(operation.name)
+        assert caught.value.rule == "G1", caught.value
+    assert checked > 200
+
+
+def test_g7_a_graph_has_an_output(context: pumice.Context) -> None:
+    for finish in (
+        pumice.Graph.finish,
+        lambda graph: graph.compile(context),
+        lambda graph: graph.compile_operator(context),
+    ):
+        graph = pumice.Graph()
+        graph.input("x", "float32", [4])
+        with pytest.raises(pumice.GraphError, match="at least one output") as caught:
+            finish(graph)
+        assert caught.value.rule == "G7"
 
 
 def test_g2_connected_tensors_have_the_same_elements() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,6 +16,8 @@ import pytest
 import onnx_models
 import pumice
 from process import output_of
+from pumice import progress
+from pumice.validation_report import Deviation, ValidationReport, ValidationRow
 
 pytest.importorskip("IPython")
 
@@ -63,6 +69,7 @@ class Strict(HTMLParser):
         self.open: list[str] = []
         self.read: list[str] = []
         self.tags: set[str] = set()
+        self.elements: list[tuple[str, dict[str, str]]] = []
         self.feed(text)
         self.close()
         assert self.open == []
@@ -70,6 +77,7 @@ class Strict(HTMLParser):
     def handle_starttag(self, tag: str, attrs: Any) -> None:
         self.open.append(tag)
         self.tags.add(tag)
+        self.elements.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -111,15 +119,45 @@ def test_an_error_shows_its_line_and_leaves_the_name_alone(shell: InteractiveShe
     (displayed,) = shown(f"%%glsl double --context context\n{broken}")
     assert shell.user_ns["double"] is before
     page = Strict(displayed["text/html"])
-    assert "double:7:17: 'i' : undeclared identifier" in page.text
+    assert "double:8:17: 'i' : undeclared identifier" in page.text  # the line of the cell, whose first is the magic's
     assert "buffer_st1(y, i, buffer_ld1(x, i)" in page.text
     plain = displayed["text/plain"].splitlines()
-    assert plain[1] == "double:7:17: 'i' : undeclared identifier"
+    assert plain[1] == "double:8:17: 'i' : undeclared identifier"
     assert plain[3].index("^") == plain[2].index("i,")
     assert "Traceback" not in displayed["text/plain"]
     assert len(plain) < 12
     shown(f"%%glsl new --context context\n{broken}")
     assert "new" not in shell.user_ns
+
+
+@pytest.mark.parametrize("before", ["", "\t", "float a = 1.0; /* <b> & */ "])
+def test_the_caret_stands_below_what_it_means_in_letters_of_one_width(shown: Show, before: str) -> None:
+    text = f"%%glsl k --context context\nvoid main() {{\n  {before}uint x = missing;\n}}"
+    (displayed,) = shown(text)
+    page = Strict(displayed["text/html"])
+    for tag, attributes in page.elements:
+        if tag in ("pre", "span"):
+            assert "font-family:monospace" in attributes["style"]
+            assert "white-space:pre" in attributes["style"]
+            assert "bold" not in attributes["style"]  # letters of another width in some fonts
+    marked = next(i for i, one in enumerate(page.read) if "missing;" in one)
+    line, caret = page.read[marked], page.read[marked + 1].split("\n")[1]
+    assert line == text.splitlines()[2]
+    assert caret.rstrip("^").isspace()
+    assert line.expandtabs()[len(caret.expandtabs()) - 1 :].startswith("missing")
+    assert page.read[marked - 1].startswith("k:3:")
+    assert displayed["text/plain"].splitlines()[3] == caret
+
+
+def test_what_is_printed_names_the_lines_of_the_cell(shell: InteractiveShell, shown: Show) -> None:
+    cell = (
+        '%%glsl k --context context\nlayout(binding = 0) buffer Y { float y[]; };\nvoid main() {\n  printf("here");\n}'
+    )
+    shown(cell)
+    kernel = shell.user_ns["k"]
+    kernel(y=np.zeros(1, "float32"), threads=1)
+    (message,) = kernel.messages
+    assert cell.splitlines()[message.line - 1] == '  printf("here");'
 
 
 def test_what_an_error_quotes_is_escaped(shown: Show) -> None:
@@ -244,6 +282,76 @@ def test_a_validation_shows_every_tensor(context: pumice.Context) -> None:
         report = pumice.validate(model, [(np.ones(shape, "float32"),)])
     assert report.summary in text_of(report)
     assert all(row.output in text_of(report) for row in report.rows if row.output)
+
+
+def test_every_cell_of_a_table_is_flush_left(context: pumice.Context) -> None:
+    """Pages of notebooks put cells flush right that do not say otherwise."""
+    model = pumice.load(onnx_models.gemm(), context)
+    tensor = pumice.tensor(np.ones((2, 3), "float32"), context)
+    kernel = pumice.Kernel(DOUBLE, context)
+    shown = (
+        context,
+        context.info,
+        pumice.devices(),
+        model,
+        model.report(),
+        tensor,
+        tensor.T.desc,
+        kernel,
+        kernel.shader,
+    )
+    for thing in (*shown, pumice.validate(model, [(np.ones((2, 4), "float32"),)])):
+        page = Strict(thing._repr_html_())
+        cells = [attributes for tag, attributes in page.elements if tag in ("td", "th")]
+        assert all("text-align:left" in attributes.get("style", "") for attributes in cells), thing
+        assert cells
+
+
+def test_what_diverges_stands_out_in_colour(context: pumice.Context) -> None:
+    wrong = Deviation(1.0, 0.5, (0,), 1.0, 2.0)
+    right = wrong._replace(error=0.25)
+    rows = [
+        ValidationRow(f"node{i}", "Relu", "y", "float32", (1,), 0, wrong if i in (3, 250) else right, None)
+        for i in range(300)
+    ]
+    page = Strict(ValidationReport("m", "d", "fp32", 1, rows)._repr_html_())
+    coloured = [attributes for tag, attributes in page.elements if tag == "td" and "background" in attributes["style"]]
+    assert len(coloured) == 2 * 7
+    assert page.read.count("DIVERGES") == 2  # the second is beyond the rows that are shown of a long table
+    assert "node250: y" in page.read
+    assert "... and 99 more" in page.read
+
+
+def test_devices_are_a_list_and_a_table(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = pumice.devices()
+    assert isinstance(devices, list)
+    assert [info.index for info in devices] == list(range(len(devices)))
+    text = text_of(devices)
+    for info in devices:
+        assert info.name in text
+        assert info.uuid in text
+    monkeypatch.setattr("pumice._pumice.devices", list)
+    assert pumice.devices() == []
+    assert "No Vulkan device" in text_of(pumice.devices())
+
+
+def test_bars_have_what_they_need_in_a_notebook(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    project = (Path(__file__).resolve().parents[1] / "pyproject.toml").read_text()
+    (extra,) = re.findall(r"^notebook = (\[.*\])$", project, re.MULTILINE)
+    assert "ipywidgets" in extra
+    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    progress._tell_what_is_missing.cache_clear()
+    with caplog.at_level("INFO", "pumice"):
+        for _ in range(2):
+            assert not progress.Progress("nodes").shown
+    assert [record.getMessage() for record in caplog.records] == [
+        "progress bars in a notebook need ipywidgets: pip install 'pumice[notebook]'"
+    ]
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    assert progress.Progress("nodes").shown
 
 
 def test_import_needs_no_ipython() -> None:

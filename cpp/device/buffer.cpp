@@ -158,7 +158,7 @@ Buffer::Use Buffer::use() const {
   uint32_t uses = state_->uses;
   while (!closed() && uses > 0)
     if (state_->uses.compare_exchange_weak(uses, uses + 1)) return Use(this);
-  throw StateError("this Buffer is closed");
+  throw StateError("this Buffer is closed", "L1");
 }
 
 void Buffer::end_use() const {
@@ -176,7 +176,7 @@ bool Buffer::mappable() const {
 }
 
 std::byte* Buffer::map() {
-  if (closed()) throw StateError("this Buffer is closed");
+  if (closed()) throw StateError("this Buffer is closed", "L1");
   if (!mappable())
     throw StateError("a buffer of the heap '" + std::string(pumice::name(heap_)) +
                      "' cannot be mapped on this device; use an 'upload' or 'readback' buffer and a copy");

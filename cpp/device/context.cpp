@@ -236,7 +236,7 @@ void Context::State::check_alive(VkResult result, const char* call) {
 
 Context::State& state_of(Context& context) {
   auto& state = context.state();
-  if (state.closed) throw StateError("this Context is closed");
+  if (state.closed) throw StateError("this Context is closed", "L1");
   if (state.forked())
     throw StateError("this Context was made before a fork and cannot be used in the child process; make a new Context in the child");
   if (state.lost) throw DeviceLostError("the device of this Context was lost; make a new Context");
@@ -370,7 +370,7 @@ bool Context::poll(uint64_t id, double microseconds) {
 void Context::wait(uint64_t id, std::optional<double> timeout_seconds, const Interrupted& interrupted) {
   State& state = state_of(*this);
   if (id > submitted())
-    throw StateError("execution " + std::to_string(id) + " has not been submitted; the last one is " + std::to_string(submitted()));
+    throw StateError("execution " + std::to_string(id) + " has not been submitted; the last one is " + std::to_string(submitted()), "L7");
   const auto begin = Clock::now();
   const double limit = timeout_seconds.value_or(1e18);
   if (poll(id, std::min(limit * 1e6, std::chrono::duration<double, std::micro>(kPollBeforeBlocking).count()))) return;

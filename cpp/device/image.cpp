@@ -288,7 +288,7 @@ void Image::download(std::span<std::byte> target) const {
 }
 
 void Image::check_transfer(size_t host_bytes) const {
-  if (closed()) throw StateError("this Image is closed");
+  if (closed()) throw StateError("this Image is closed", "L1");
   if (host_bytes != bytes())
     throw BindingError("R2", "image", "", std::to_string(bytes()) + " bytes of host memory", std::to_string(host_bytes));
 }

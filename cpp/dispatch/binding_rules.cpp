@@ -71,8 +71,9 @@ bool same_strides(const TensorDesc& a, const TensorDesc& b) {
   return true;
 }
 
+// The strides are told of packed tensors too, since they are what differs.
 std::string strides_text(const TensorDesc& desc) {
-  return to_string(desc) + " with strides " + to_string(desc.strides);
+  return std::string(name(desc.dtype)) + to_string(desc.shape) + " with strides " + to_string(desc.strides);
 }
 
 template <typename Extent>
@@ -80,15 +81,26 @@ bool overlap(const Extent& a, const Extent& b) {
   return a.memory == b.memory && a.begin < b.end && b.begin < a.end;
 }
 
-template <typename Extent>
-std::string place(const Extent& extent) {
-  return extent.slot.text() + " (bytes " + std::to_string(extent.begin) + " to " + std::to_string(extent.end) + " of memory " +
-         std::to_string(extent.memory) + ")";
+// What was bound to a slot.
+const BufferRange& range_at(const BoundView& bound, const SlotName& slot) {
+  if (slot.kind == Kind::temporary) return range_of(*bound.temporary);
+  if (slot.kind == Kind::persistent) return range_of(*bound.persistent);
+  const Binding& binding = (slot.kind == Kind::inputs ? *bound.inputs : *bound.outputs)[static_cast<size_t>(slot.index)];
+  const auto* array = std::get_if<BufferArray>(&binding);
+  return array ? (*array)[static_cast<size_t>(slot.entry)] : range_of(binding);
+}
+
+// As its user gave it: offsets in the engine's memory say nothing to him.
+std::string place(const SlotName& slot, const BufferRange& range) {
+  return slot.text() + " (" + bytes_text(range.bytes) + " at offset " + std::to_string(range.offset) + " of buffer " +
+         std::to_string(range.buffer->id()) + ")";
 }
 
 template <typename Extent>
-[[noreturn]] void refuse_overlap(std::string_view rule, const Extent& a, const Extent& b) {
-  refuse(rule, a.slot, a.requirement->tensor, "memory apart from that of " + b.slot.text(), place(a) + " and " + place(b));
+[[noreturn]] void refuse_overlap(std::string_view rule, const BoundView& bound, const Extent& a, const Extent& b) {
+  const std::string shared = a.buffer == b.buffer ? "" : ", buffers on the same memory";
+  refuse(rule, a.slot, a.requirement->tensor, "memory apart from that of " + b.slot.text(),
+         place(a.slot, range_at(bound, a.slot)) + " and " + place(b.slot, range_at(bound, b.slot)) + shared);
 }
 
 }  // namespace
@@ -295,9 +307,8 @@ void BindingRules::collect(const BoundView& bound) {
   one(Kind::persistent, bound.persistent, persistent_, persistent_extents_);
 }
 
-// H4 .. H6: an output on an input's bytes is right only for operators that support it, on identical ranges and descriptions.
+// H4, H6: an output on an input's range is right only for operators that support it, on identical descriptions.
 void BindingRules::check_in_place(const Extent& output, const Extent& input) const {
-  if (output.begin != input.begin || output.end != input.end) refuse_overlap("H5", output, input);
   if (!dispatchable_.supports_in_place(static_cast<size_t>(input.slot.index), static_cast<size_t>(output.slot.index)))
     refuse("H4", output.slot, output.requirement->tensor,
            "other memory than " + input.slot.text() + ": '" + dispatchable_.name() + "' does not run in place of it", "the same range");
@@ -316,21 +327,23 @@ void BindingRules::check_hazards(const BoundView& bound) {
         refuse("H11", output.slot, output.requirement->tensor,
                "another buffer than " + input.slot.text() + ": initialisation copies between resources", "the same buffer");
       if (!overlap(output, input)) continue;
-      if (initializer_) refuse_overlap("H11", output, input);
+      if (initializer_) refuse_overlap("H11", bound, output, input);
+      if (output.begin != input.begin || output.end != input.end) refuse_overlap("H5", bound, output, input);
       check_in_place(output, input);
     }
   for (size_t i = 0; i < output_extents_.size(); ++i)
     for (size_t j = 0; j < i; ++j) {
       const Extent &a = output_extents_[i], &b = output_extents_[j];
-      if (a.memory == b.memory && a.begin < b.tensor_end && b.begin < a.tensor_end) refuse_overlap(initializer_ ? "H12" : "H7", a, b);
+      if (a.memory == b.memory && a.begin < b.tensor_end && b.begin < a.tensor_end)
+        refuse_overlap(initializer_ ? "H12" : "H7", bound, a, b);
     }
   for (const Extent& persistent : persistent_extents_)
     for (const Extent& output : output_extents_)
-      if (overlap(persistent, output)) refuse_overlap("H8", output, persistent);
+      if (overlap(persistent, output)) refuse_overlap("H8", bound, output, persistent);
   for (const Extent& temporary : temporary_extents_)
     for (const Extents* others : {&input_extents_, &output_extents_, &persistent_extents_})
       for (const Extent& other : *others)
-        if (overlap(temporary, other)) refuse_overlap("H10", temporary, other);
+        if (overlap(temporary, other)) refuse_overlap("H10", bound, temporary, other);
 }
 
 void BindingRules::check_complete(const BoundView& bound) const {

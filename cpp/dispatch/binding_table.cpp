@@ -9,7 +9,7 @@ namespace {
 class Busy {
  public:
   explicit Busy(std::atomic_flag& flag) : flag_(flag) {
-    if (flag_.test_and_set()) throw StateError("a BindingTable is not thread-safe: two threads use the same one");
+    if (flag_.test_and_set()) throw StateError("a BindingTable is not thread-safe: two threads use the same one", "L3");
   }
   ~Busy() { flag_.clear(); }
   Busy(const Busy&) = delete;

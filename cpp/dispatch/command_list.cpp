@@ -45,9 +45,9 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
   Submission exec() override {
     last_ = commands_->submit([this] {
       for (const Buffer* buffer : buffers_)
-        if (buffer->closed()) throw StateError("a Buffer that this list uses is closed");
+        if (buffer->closed()) throw StateError("a Buffer that this list uses is closed", "L1");
       for (const Image* image : images_)
-        if (image->closed()) throw StateError("an Image that this list uses is closed");
+        if (image->closed()) throw StateError("an Image that this list uses is closed", "L1");
     });
     return {shared_from_this(), last_};
   }
@@ -77,7 +77,7 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
   void collect_buffers() {
     const auto collect = [&](const Dispatch& dispatch, const BufferRange& range) {
       if (!range.buffer) return;
-      if (range.buffer->closed()) throw StateError("a Buffer that '" + dispatch.label + "' uses is closed");
+      if (range.buffer->closed()) throw StateError("a Buffer that '" + dispatch.label + "' uses is closed", "L1");
       if (range.buffer->context() != context_)
         throw BindingError("M3", dispatch.label, "buffer", "a buffer of this context", "one of another");
       buffers_.push_back(range.buffer.get());
@@ -93,7 +93,7 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
   void collect_images() {
     for (const auto& dispatch : dispatches_)
       for (const auto& image : dispatch.images) {
-        if (image->closed()) throw StateError("an Image that '" + dispatch.label + "' uses is closed");
+        if (image->closed()) throw StateError("an Image that '" + dispatch.label + "' uses is closed", "L1");
         if (image->context() != context_) throw BindingError("M3", dispatch.label, "image", "an image of this context", "one of another");
         images_.push_back(image.get());
       }
@@ -204,7 +204,7 @@ std::optional<double> Submission::device_time() const {
 CommandList::CommandList(std::shared_ptr<Context> context) : context_(std::move(context)) {}
 
 void CommandList::check_uncommitted() const {
-  if (committed_) throw StateError("this CommandList is committed; make a new one to record more");
+  if (committed_) throw StateError("this CommandList is committed; make a new one to record more", "L6");
 }
 
 void CommandList::check_recordable(const Dispatchable& dispatchable, const BindingTable& table) const {
@@ -244,7 +244,7 @@ void CommandList::copy(const BufferRange& source, const BufferRange& target) {
 }
 
 void CommandList::commit(const RecordingOptions& options) {
-  if (committed_) throw StateError("this CommandList is already committed");
+  if (committed_) throw StateError("this CommandList is already committed", "L6");
   options_ = options;
   if (!volatile_) recording_ = Recording::create(context_, std::move(dispatches_), options);
   committed_ = true;
@@ -291,7 +291,7 @@ void CommandList::begin_uses() {
 }
 
 Submission CommandList::exec() {
-  if (!committed_) throw StateError("commit() this CommandList before exec()");
+  if (!committed_) throw StateError("commit() this CommandList before exec()", "L6");
   if (volatile_) read_volatile_tables();
   begin_uses();
   try {

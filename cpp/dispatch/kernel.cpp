@@ -64,7 +64,7 @@ ShaderOptions device_options(Context& context, Storage storage) {
 
 std::shared_ptr<Context> lock(const std::weak_ptr<Context>& context) {
   auto locked = context.lock();
-  if (!locked) throw StateError("the Context of this kernel is gone");
+  if (!locked) throw StateError("the Context of this kernel is gone", "L1");
   return locked;
 }
 

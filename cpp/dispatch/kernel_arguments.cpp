@@ -141,7 +141,7 @@ std::shared_ptr<Image> bind_image(const Context& context, const ImageInterface& 
   const auto* given = std::get_if<std::shared_ptr<Image>>(&argument);
   if (!given) refuse("K11", description(declared) + "; pumice.image(array, format) makes one of an array", kind_name(argument));
   const Image& image = **given;
-  if (image.closed()) throw StateError("the Image given as '" + declared.name + "' is closed");
+  if (image.closed()) throw StateError("the Image given as '" + declared.name + "' is closed", "L1");
   if (image.context().get() != &context) refuse("M3", "an image of this context", "one of another");
   if (declared.scalar != ScalarType::float32)
     throw UnsupportedError("'" + declared.name + "' is declared with texels of " + std::string(scalar_name(declared.scalar)) +

@@ -64,17 +64,20 @@ constexpr Rule kRules[] = {
     {"P4", "temporary memory needs no content and may be shared by dispatches one after the other"},
     {"P5", "the persistent resource is the very range that was initialised"},
     {"P6", "the persistent resource is written at initialisation only"},
-    {"L1", "a list keeps what it uses alive; a closed buffer is refused"},
+    {"L1", "a list keeps what it uses alive; a closed buffer, image or context is refused"},
     {"L2", "a table may be reset or dropped once a dispatch is recorded"},
     {"L3", "operators and initializers live as long as the work that uses them; a table is used by one thread at a time"},
     {"L4", "dispatches that depend on each other are ordered by barriers; those that do not have none"},
     {"L5", "after a failure a new context works"},
-    {"G1", "a graph has no cycles, and every required input of a node is connected"},
+    {"L6", "a list is recorded, then committed once, then executed as often as wanted"},
+    {"L7", "a wait is for an execution that was submitted"},
+    {"G1", "a graph has no cycles, and every required input of a node or an operator is given"},
     {"G2", "connected tensors that differ in shape have the same elements"},
     {"G3", "bytes between the rows of an intermediate tensor are not read as its elements"},
     {"G4", "a compiled graph does not need the graph any more"},
     {"G5", "constants are read when the graph is compiled"},
     {"G6", "an input that no node uses still counts"},
+    {"G7", "a graph has an output"},
 };
 
 }  // namespace

@@ -365,7 +365,7 @@ void Graph::output(std::string name, ValueId value) {
 
 void Graph::finish() {
   if (finished_) return;
-  if (outputs_.empty()) throw GraphError(name_, "a graph needs at least one output");
+  if (outputs_.empty()) throw GraphError(name_, "a graph needs at least one output", "G7");
   finished_ = true;
   trials_.clear();
 }

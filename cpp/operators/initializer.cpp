@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "core/error.h"
@@ -16,10 +17,14 @@ void Initializer::reset(std::vector<std::shared_ptr<const CompiledOperator>> ope
     throw BindingError("I6", "initializer", name_, "a reset after its work is done",
                        "one while execution " + std::to_string(busy_until_) + " runs");
   std::vector<Slot> inputs, outputs;
+  std::map<const InitializationState*, std::string> places;  // by what is initialised: the plans of one program share it
   for (const auto& one : operators) {
-    if (!one) throw BindingError("C10", "operators", "", "compiled operators", "None");
+    const std::string place = "operators[" + std::to_string(inputs.size()) + "]";
+    if (!one) throw BindingError("C10", place, "", "a compiled operator", "None");
     if (one->context() != context_)
-      throw BindingError("M3", "operators", one->name(), "an operator of the initializer's context", "one of another context");
+      throw BindingError("M3", place, one->name(), "an operator of the initializer's context", "one of another context");
+    const auto [first, is_new] = places.emplace(one->state().get(), place);
+    if (!is_new) throw BindingError("I5", place, one->name(), "an operator that is not in the list yet", "that of " + first->second);
     inputs.push_back({one->name(), {}});
     outputs.push_back({one->name(), {}});
   }

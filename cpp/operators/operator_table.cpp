@@ -155,7 +155,8 @@ void check_inputs(const OperatorRow& row, std::string_view node, const std::vect
     if (i < inputs.size() && inputs[i])
       check_dtype(row, node, *role, inputs[i]->dtype);
     else if (!role->optional)
-      fail(std::string(row.name) + " needs input " + std::to_string(i) + ", '" + std::string(role->name) + "'");
+      throw GraphError(std::string(node),
+                       std::string(row.name) + " needs input " + std::to_string(i) + ", '" + std::string(role->name) + "'", "G1");
   }
   for (size_t i = 0; i < std::min(outputs, schema.outputs.size()); ++i)
     if (schema.outputs[i].dtypes == 0)

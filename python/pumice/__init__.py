@@ -60,11 +60,11 @@ from ._pumice import cache_state as cache_state
 from ._pumice import compile as compile
 from ._pumice import compile_counts as compile_counts
 from ._pumice import device_macros as device_macros
-from ._pumice import devices as devices
 from ._pumice import distinct_pipelines as distinct_pipelines
 from ._pumice import fusions as fusions
 from ._pumice import graph_rules as graph_rules
 from ._pumice import has_operator as has_operator
+from ._pumice import output_descs as output_descs
 from ._pumice import precision_support as precision_support
 from ._pumice import prune_cache as prune_cache
 from ._pumice import reflect as reflect
@@ -73,6 +73,7 @@ from ._pumice import take_log as take_log
 from ._pumice import take_validation_messages as take_validation_messages
 from .context import asarray as asarray
 from .context import default_context as default_context
+from .context import devices as devices
 from .context import empty as empty
 from .context import from_dlpack as from_dlpack
 from .context import from_host as from_host

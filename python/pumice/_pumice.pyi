@@ -88,7 +88,6 @@ class TensorDesc:
     """
     What a tensor looks like in memory: dtype, shape, strides in elements. Immutable.
     """
-    __hash__: typing.ClassVar[None]  # type: ignore[assignment]
     @staticmethod
     def _repr_html_(shown: typing.Any) -> str:
         ...
@@ -99,6 +98,10 @@ class TensorDesc:
         """
     def __eq__(self, other: object) -> bool:
         ...
+    def __getstate__(self) -> tuple[typing.Any, ...]:
+        ...
+    def __hash__(self) -> int:
+        ...
     def __init__(self, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], strides: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None, owned: bool = False, alignment: typing.SupportsInt | typing.SupportsIndex = 0, scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsInt | typing.SupportsIndex | None = None, channel_axis: typing.SupportsInt | typing.SupportsIndex | None = None, total_bytes: typing.SupportsInt | typing.SupportsIndex | None = None) -> None:
         """
         shape, strides in elements (packed row-major unless given; 0 broadcasts); owned: bound at initialisation only; alignment:
@@ -106,6 +109,8 @@ class TensorDesc:
         Raises GraphError (rules R4, R5, R6, R8).
         """
     def __repr__(self) -> str:
+        ...
+    def __setstate__(self, arg0: tuple[typing.Any, ...]) -> None:
         ...
     def broadcast_to(self, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> TensorDesc:
         """
@@ -209,7 +214,15 @@ class MatrixShape:
     """
     One cooperative-matrix shape at subgroup scope: [m, k] x [k, n] -> [m, n].
     """
+    def __eq__(self, other: object) -> bool:
+        ...
+    def __getstate__(self) -> tuple[typing.Any, ...]:
+        ...
+    def __hash__(self) -> int:
+        ...
     def __repr__(self) -> str:
+        ...
+    def __setstate__(self, arg0: tuple[typing.Any, ...]) -> None:
         ...
     @property
     def a(self) -> str:
@@ -234,12 +247,20 @@ class MatrixShape:
         ...
 class DeviceInfo:
     """
-    Identity, kind, features and limits of a Vulkan device.
+    Identity, kind, features and limits of a Vulkan device: a value, which can be compared, hashed and pickled.
     """
     @staticmethod
     def _repr_html_(shown: typing.Any) -> str:
         ...
+    def __eq__(self, other: object) -> bool:
+        ...
+    def __getstate__(self) -> tuple[typing.Any, ...]:
+        ...
+    def __hash__(self) -> int:
+        ...
     def __repr__(self) -> str:
+        ...
+    def __setstate__(self, arg0: tuple[typing.Any, ...]) -> None:
         ...
     @property
     def api_version(self) -> str:

@@ -21,53 +21,57 @@ _WARM_UP_RUNS = 3
 
 
 class Timing(NamedTuple):
-    """Milliseconds."""
+    """What calls took."""
 
-    cold: float  # the first call: shapes are bound, kernels made
-    min: float
-    median: float
-    p99: float
-    mean: float
-    device: float  # of the dispatches of one call, one after the other
+    cold_seconds: float  # the first call: shapes are bound, kernels made, and compiled where the driver does so at a first dispatch
+    min_seconds: float
+    median_seconds: float
+    p99_seconds: float
+    mean_seconds: float
+    device_seconds: float  # of the dispatches of one call, one after the other
     runs: int
 
 
 def measure(
-    model: Model, arrays: Sequence[Array], runs: int, progress: Callable[[int, int], None] | None = None
+    model: Model,
+    arrays: Sequence[Array],
+    runs: int,
+    progress: Callable[[int, int], None] | None = None,
+    warm_up: int = _WARM_UP_RUNS,
 ) -> Timing:
-    """`arrays` in graph order, for a model that has not been called yet."""
-    cold = _milliseconds(lambda: model(*arrays))
-    for _ in range(_WARM_UP_RUNS):
+    """`arrays` in graph order, for a model that has not been called yet. warm_up: calls after the first that are not measured."""
+    cold = model.warm_up(*arrays)
+    for _ in range(warm_up):
         model(*arrays)
     times = []
     for run in range(runs):
-        times.append(_milliseconds(lambda: model(*arrays)))
+        times.append(_seconds(lambda: model(*arrays)))
         if progress:
             progress(run + 1, runs)
-    device = _device_milliseconds(model, arrays)
+    device = _device_seconds(model, arrays)
     ordered = np.sort(times)
     p99 = float(np.quantile(ordered, 0.99, method="higher"))
     return Timing(cold, float(ordered[0]), float(np.median(ordered)), p99, float(ordered.mean()), device, runs)
 
 
-def _device_milliseconds(model: Model, arrays: Sequence[Array]) -> float:
+def _device_seconds(model: Model, arrays: Sequence[Array]) -> float:
     """Of one call; one dispatch after the other where the program is one list of them."""
     program = model.program
     arrays = model.arguments(*arrays)
     try:
-        return sum(nanoseconds for _, nanoseconds in program.profile(arrays)) * 1e-6
+        return sum(nanoseconds for _, nanoseconds in program.profile(arrays)) * 1e-9
     except UnsupportedError:
         execution = program.execution(measure=True)
     for value, array in zip(program.inputs, arrays, strict=True):
         execution.set(value.name, array)
     execution.compute(loop_timeout=None)
-    return float(execution.timing["on_device"]) * 1e3
+    return float(execution.timing["on_device"])
 
 
-def _milliseconds(call: Callable[[], Any]) -> float:
+def _seconds(call: Callable[[], Any]) -> float:
     begin = time.perf_counter()
     call()
-    return (time.perf_counter() - begin) * 1e3
+    return time.perf_counter() - begin
 
 
 # A process of its own: argv holds the model, the precision, an .npz of the inputs in graph order, the parent's clock.
@@ -92,17 +96,17 @@ model(*arrays)
 marks.append(("first call", time.monotonic()))
 phases, before = {}, float(start)
 for name, at in marks:
-    phases[name], before = (at - before) * 1e3, at
+    phases[name], before = at - before, at
 onnx = "onnx" in sys.modules
-print(json.dumps({"phases": phases, "total": (before - float(start)) * 1e3, "onnx": onnx}))
+print(json.dumps({"phase_seconds": phases, "total_seconds": before - float(start), "onnx": onnx}))
 """
 
 
 class FirstResult(NamedTuple):
-    """Milliseconds from the start of a process to its first result."""
+    """From the start of a process to its first result."""
 
-    phases: dict[str, float]
-    total: float
+    phase_seconds: dict[str, float]
+    total_seconds: float
     onnx: bool  # whether the onnx package was imported
 
 

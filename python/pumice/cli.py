@@ -288,7 +288,7 @@ def _bench(arguments: argparse.Namespace) -> int:
         fresh = first_results(arguments.model, arguments.precision, arrays) if arguments.cold else ()
         if arguments.json:
             record = {**_model_record(model), "inputs": _described(arrays, model), "made_up": made.made_up}
-            record["milliseconds"] = timing._asdict()
+            record["timing"] = timing._asdict()
             if fresh:
                 record["first_result"] = {name: r._asdict() for name, r in zip(("cold", "warm"), fresh, strict=True)}
             print(json.dumps(record, indent=2))
@@ -296,13 +296,14 @@ def _bench(arguments: argparse.Namespace) -> int:
         print(_device_line(model))
         if made.note:
             print(made.note)
-        print(f"{model.name}, {model.precision}, {_described(arrays, model)}; milliseconds:")
-        print(f"  first call {timing.cold:.3f}")
-        print(f"  {timing.runs} calls: min {timing.min:.3f}, median {timing.median:.3f}, p99 {timing.p99:.3f}")
-        print(f"  on the device {timing.device:.3f}")
+        print(f"{model.name}, {model.precision}, {_described(arrays, model)}; seconds:")
+        print(f"  first call {timing.cold_seconds:.6f}, in which kernels are made and compiled")
+        median, p99 = timing.median_seconds, timing.p99_seconds
+        print(f"  {timing.runs} calls: min {timing.min_seconds:.6f}, median {median:.6f}, p99 {p99:.6f}")
+        print(f"  on the device {timing.device_seconds:.6f}")
     for name, result in zip(("cold", "warm"), fresh, strict=bool(fresh)):
-        print(f"  process start to first result, {name} caches: {result.total:.1f}")
-        print("    " + ", ".join(f"{phase} {milliseconds:.1f}" for phase, milliseconds in result.phases.items()))
+        print(f"  process start to first result, {name} caches: {result.total_seconds:.3f}")
+        print("    " + ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in result.phase_seconds.items()))
     return 0
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _pumice
-from ._pumice import Context, Image, Tensor, UnsupportedError
+from ._pumice import Context, DeviceInfo, Image, Tensor, UnsupportedError
 from .errors import binding_error
 from .host_arrays import as_array, numpy_of
 from .log import forward_log
@@ -47,6 +47,20 @@ class _Default:
 
 _default = _Default()
 os.register_at_fork(after_in_child=lambda: setattr(_default, "_lock", threading.Lock()))
+
+
+class Devices(list[DeviceInfo]):
+    """The system's Vulkan devices, in the order of their indices; a table in a notebook."""
+
+    def _repr_html_(self) -> str:
+        from .html import devices_html
+
+        return devices_html(self)
+
+
+def devices() -> Devices:
+    """The system's Vulkan devices; empty where there is no loader or no driver."""
+    return Devices(_pumice.devices())
 
 
 def default_context() -> Context:

@@ -79,9 +79,9 @@ def show_accuracy(console: Console, model: pumice.Model) -> None:
     images = (held_back["images"][:, None] / 16).astype("float32")
     start = time.perf_counter()
     right = model(images).argmax(axis=1) == held_back["labels"]
-    milliseconds = (time.perf_counter() - start) * 1e3
+    seconds = time.perf_counter() - start
     console.print(
-        f"Held-back digits: {right.sum()} of {right.size} right ({right.mean():.2%}), one batch, {milliseconds:.1f} ms"
+        f"Held-back digits: {right.sum()} of {right.size} right ({right.mean():.2%}), one batch, {seconds:.4f} s"
     )
 
 

@@ -4,42 +4,52 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from ._pumice import Context, DeviceInfo, Error, Kernel, Shader, ShaderCompileError, Tensor, TensorDesc
 
 _MOST_ROWS = 200  # of a table; all of them are in the object
 _MOST_VALUES = 64  # of a tensor that is downloaded to be shown
-_MARKED = "background:rgba(220,60,60,.2);font-weight:bold"
+# Styles stand in every element: the pages that show notebooks have rules of their own, for cells (which they put flush right) and for
+# the fonts of text.
+_MARK = "background:rgba(220,60,60,.2)"
+_LEFT = "text-align:left"
+_TEXT = "font-family:monospace;white-space:pre;text-align:left"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Every cell is escaped."""
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]], marked: Collection[int] = ()) -> str:
+    """Every cell is escaped. marked: rows by their number that stand out, in colour; they are shown even where not all rows are."""
     kept = list(rows)
-    lines = [_row("td", row) for row in kept[:_MOST_ROWS]]
-    if len(kept) > _MOST_ROWS:
-        lines.append(f'<tr><td colspan="{len(head)}">... and {len(kept) - _MOST_ROWS} more</td></tr>')
+    shown = [i for i in range(len(kept)) if i < _MOST_ROWS or i in marked]
+    lines = [_row("td", kept[i], _MARK if i in marked else "") for i in shown]
+    if len(shown) < len(kept):
+        more = f"... and {len(kept) - len(shown)} more"
+        lines.append(f'<tr><td colspan="{len(head)}" style="{_LEFT}">{more}</td></tr>')
     return f"<table><thead>{_row('th', head)}</thead><tbody>{''.join(lines)}</tbody></table>"
 
 
-def _row(tag: str, cells: Sequence[Any]) -> str:
-    return (
-        "<tr>" + "".join(f'<{tag} style="text-align:left">{html.escape(str(one))}</{tag}>' for one in cells) + "</tr>"
-    )
+def _cell(tag: str, content: Any, style: str = "") -> str:
+    return f'<{tag} style="{_LEFT}{style and ";" + style}">{html.escape(str(content))}</{tag}>'
+
+
+def _row(tag: str, cells: Sequence[Any], style: str = "") -> str:
+    return f"<tr>{''.join(_cell(tag, one, style) for one in cells)}</tr>"
 
 
 def facts(title: str, pairs: dict[str, Any]) -> str:
     """A title above what is known of it."""
-    lines = "".join(
-        f"<tr><th style='text-align:left'>{html.escape(key)}</th><td>{html.escape(str(value))}</td></tr>"
-        for key, value in pairs.items()
-    )
-    return f"<b>{html.escape(title)}</b><table>{lines}</table>"
+    lines = "".join(f"<tr>{_cell('th', key)}{_cell('td', value)}</tr>" for key, value in pairs.items())
+    return f"<b>{html.escape(title)}</b>" + (f"<table>{lines}</table>" if pairs else "")
 
 
-def text_below(title: str, text: str) -> str:
-    return f"<b>{html.escape(title)}</b><pre>{html.escape(text)}</pre>"
+def text(shown: str) -> str:
+    """Lines as they are, every letter of one width."""
+    return f'<pre style="{_TEXT}">{html.escape(shown)}</pre>'
+
+
+def text_below(title: str, shown: str) -> str:
+    return f"<b>{html.escape(title)}</b>{text(shown)}"
 
 
 def interface_rows(shader: Shader) -> list[tuple[str, str, str, str]]:
@@ -84,7 +94,7 @@ def _kernel(kernel: Kernel) -> str:
         f"Kernel {kernel.name}",
         {"local size": local_size_text(kernel.shader), "built for": ", ".join(kernel.variants)},
     )
-    source = f"<details><summary>source</summary><pre>{html.escape(kernel.source)}</pre></details>"
+    source = f"<details><summary>source</summary>{text(kernel.source)}</details>"
     return body + _shader_body(kernel.shader) + source
 
 
@@ -110,7 +120,7 @@ def _tensor(tensor: Tensor) -> str:
     try:
         shown = facts("Tensor", {**_desc(tensor.desc), "device": tensor.context.info.name})
         small = math.prod(tensor.shape) <= _MOST_VALUES
-        return shown + (f"<pre>{html.escape(str(tensor.numpy()))}</pre>" if small else "")
+        return shown + (text(str(tensor.numpy())) if small else "")
     except Error as error:  # closed, or lost with its device
         return text_below("Tensor", str(error))
 
@@ -123,6 +133,14 @@ def _device(info: DeviceInfo) -> dict[str, Any]:
         "memory": f"{info.memory_bytes / (1 << 30):.1f} GiB",
         "uuid": info.uuid,
     }
+
+
+def devices_html(devices: Sequence[DeviceInfo]) -> str:
+    """A row for each of them; or what is to be done where there are none."""
+    if not devices:
+        return text_below("No Vulkan device", "There is no Vulkan loader, or no driver for it.")
+    rows = [(info.index, info.name, *_device(info).values()) for info in devices]
+    return table(("", "name", *_device(devices[0])), rows)
 
 
 def _context(context: Context) -> str:
@@ -154,6 +172,6 @@ def compile_error_html(error: ShaderCompileError) -> str:
         said, *below = message.split("\n")
         marked = html.escape(below[0]) if below else ""
         caret = html.escape("\n".join(below[1:]))
-        shown = f"<span style='{_MARKED}'>{marked}</span>\n{caret}" if below else ""
-        parts.append(f"<div><b>{html.escape(said)}</b><pre>{shown}</pre></div>")
+        shown = f'<span style="{_TEXT};{_MARK}">{marked}</span>\n{caret}' if below else ""
+        parts.append(f'<div><b>{html.escape(said)}</b><pre style="{_TEXT}">{shown}</pre></div>')
     return "".join(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, SupportsIndex, overload
@@ -270,6 +271,16 @@ class Model:
             self._declarations.check_shapes(self.outputs, results)
         forward_log()
         return results[0] if self._single else self._outputs(results)
+
+    def warm_up(self, *arrays: npt.ArrayLike, loop_timeout: float | None = None, **by_name: npt.ArrayLike) -> float:
+        """Runs the model once, as a call does, and gives the seconds that it took, not the results.
+
+        The first run with inputs of such shapes binds them and makes kernels, which some drivers compile at their first dispatch; later
+        runs do not wait for that. Raises as a call does.
+        """
+        begin = time.perf_counter()
+        self(*arrays, loop_timeout=loop_timeout, **by_name)
+        return time.perf_counter() - begin
 
     def run_async(
         self, *arrays: npt.ArrayLike, loop_timeout: float | None = None, **by_name: npt.ArrayLike

@@ -98,7 +98,7 @@ class GlslMagics(Magics):
         spec = _pairs("--spec", options.spec, _number)
         try:
             kernel = Kernel(
-                cell,
+                f"\n{cell}",  # the magic's own line counts too, so that messages name the lines of the cell
                 namespace[options.context] if options.context else None,
                 name=options.name,
                 macros=macros,

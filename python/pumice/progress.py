@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from types import TracebackType
@@ -16,7 +17,17 @@ def _is_notebook() -> bool:
         return False
     from importlib.util import find_spec
 
-    return find_spec("ipywidgets") is not None
+    if find_spec("ipywidgets") is not None:
+        return True
+    _tell_what_is_missing()
+    return False
+
+
+@functools.cache  # once
+def _tell_what_is_missing() -> None:
+    import logging
+
+    logging.getLogger("pumice").info("progress bars in a notebook need ipywidgets: pip install 'pumice[notebook]'")
 
 
 class Progress:

@@ -164,7 +164,8 @@ class ValidationReport:
     def _repr_html_(self) -> str:
         from .html import facts, table
 
-        return facts(self.summary, {}) + table(_COLUMNS, map(_cells, self.rows))
+        diverging = [i for i, row in enumerate(self.rows) if not row.ok]
+        return facts(self.summary, {}) + table(_COLUMNS, map(_cells, self.rows), diverging)
 
     def raise_if_failed(self) -> None:
         """Raises ValidationError naming the first row that is too far from the reference."""

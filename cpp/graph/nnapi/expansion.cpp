@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "core/error.h"
 #include "graph/nnapi/requirement.h"
@@ -69,7 +70,11 @@ Expansion::Expansion(Graph& graph, const Operation& operation, std::string node,
       const auto* integer = std::get_if<int64_t>(&declared.all().at("scale"));
       declared_scale_ = static_cast<float>(integer ? static_cast<double>(*integer) : declared.real("scale"));
     }
-    if (declared.has("zero_point")) declared_zero_ = static_cast<int32_t>(declared.integer("zero_point"));
+    if (declared.has("zero_point")) {
+      const int64_t zero = declared.integer("zero_point");
+      if (!std::in_range<int32_t>(zero)) fail("'zero_point': a number of 32 bits expected; given " + std::to_string(zero));
+      declared_zero_ = static_cast<int32_t>(zero);
+    }
     if (declared.has("dtype")) declared_dtype_ = dtype_from_name(declared.text("dtype"));
   } catch (const GraphError& error) {
     fail(error.what());
@@ -150,14 +155,18 @@ void Expansion::check_count() const {
   const auto required = static_cast<size_t>(std::ranges::count(rules_.roles(), false, &Operand::optional));
   if (operands_.size() >= required && (variadic || operands_.size() <= rules_.roles().size())) return;
   const std::string most = variadic ? " or more" : rules_.roles().size() > required ? " to " + std::to_string(rules_.roles().size()) : "";
-  fail("takes " + std::to_string(required) + most + " operands (" + operand_list(rules_.roles()) + "); given " +
-       std::to_string(operands_.size()));
+  const std::string rule = operands_.size() < required ? "G1" : "";
+  throw GraphError(node_,
+                   std::string(operation_.name) + ": takes " + std::to_string(required) + most + " operands (" +
+                       operand_list(rules_.roles()) + "); given " + std::to_string(operands_.size()),
+                   rule);
 }
 
 void Expansion::check_operand(size_t i) const {
   const Operand& expected = rules_.role(i);
   if (!has(i)) {
-    if (!expected.optional) fail(i, "it cannot be left out");
+    if (!expected.optional)
+      throw GraphError(node_, std::string(operation_.name) + ": " + rules_.called(i) + ": it cannot be left out", "G1");
     return;
   }
   const GraphValue& given = value(i);
