@@ -87,6 +87,10 @@ void release_with_gil(const Release& release) {
   }
 }
 
+// A workgroup's size as Python gives it: a number, one to three of them, or None. Throws BindingError (K2).
+using GivenLocalSize = std::variant<std::monostate, int64_t, std::vector<int64_t>>;
+std::optional<LocalSize> local_size_argument(const GivenLocalSize& given);
+
 // A kernel bound to its arguments: one dispatch that a command list can record as often as wanted.
 struct BoundKernel {
   Dispatch dispatch;

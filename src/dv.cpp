@@ -299,11 +299,7 @@ void bind_dv_list(py::module_& module) {
             const auto list = self.get();
             const auto bytes = raw_bytes(raw);
             noting(list->context(), [&] {
-              list->add(bytes, [&](uint64_t handle) {
-                auto memory = dv::Memory::find(*list->context()->device(), handle);
-                if (!memory) throw BindingError("D4", "mem", "", "the handle of a live Memory of this device", std::to_string(handle));
-                return memory;
-              });
+              list->add(bytes, [&](uint64_t handle) { return dv::Memory::find(*list->context()->device(), handle); });
             });
           },
           py::arg("raw"), "Checks a raw command and keeps its memories. Raises BindingError naming the run and the field.")

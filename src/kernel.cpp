@@ -391,12 +391,18 @@ void bind_kernel(py::module_& module) {
       .def(py::init([](const std::string& source, std::shared_ptr<Context> context, const std::string& name,
                        const std::map<std::string, std::string>& macros, const Record& spec,
                        std::optional<std::map<std::string, std::string>> includes, std::optional<ShaderOptions> options,
-                       std::vector<std::string> include_dirs, const std::string& path, bool debug, uint64_t message_bytes) {
+                       std::vector<std::string> include_dirs, const std::string& path, bool debug, uint64_t message_bytes,
+                       const GivenLocalSize& local_size) {
              Includes where{std::move(includes).value_or(std::map<std::string, std::string>{}), std::move(include_dirs)};
              auto kernel = std::make_shared<Kernel>(context, source, name, std::move(where), std::move(options),
-                                                    DebugOptions{debug, message_bytes}, path);
+                                                    DebugOptions{debug, message_bytes}, path, local_size_argument(local_size));
              const Macros defined(macros.begin(), macros.end());
              const SpecValues constants = spec_values(spec);
+             if (!std::holds_alternative<std::monostate>(local_size))
+               for (const auto& [constant, value] : constants)
+                 if (constant.starts_with("local_size_"))
+                   throw BindingError("K1", "specialization constant", constant, "local_size= alone, or constants of this name alone",
+                                      "both");
              PyKernel made{context, kernel, std::make_shared<KernelCalls>(context, kernel, defined, constants), nullptr};
              const ReleasedGil release;
              made.plain = kernel->variant(Storage::fp32, defined, constants);  // errors in the text are raised here
@@ -405,10 +411,12 @@ void bind_kernel(py::module_& module) {
            py::arg("source"), py::arg("context").none(false), py::arg("name") = "kernel",
            py::arg("macros") = std::map<std::string, std::string>{}, py::arg("spec") = Record(), py::arg("includes") = py::none(),
            py::arg("options") = py::none(), py::arg("include_dirs") = std::vector<std::string>{}, py::arg("path") = "",
-           py::arg("debug") = false, py::arg("message_bytes") = DebugOptions{}.ring_bytes,
+           py::arg("debug") = false, py::arg("message_bytes") = DebugOptions{}.ring_bytes, py::arg("local_size") = py::none(),
            "source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: in "
            "place of those that follow from the device and the arrays, which are then of the types that the shader declares. include_dirs: "
-           "folders. path: of the file that the source is from. debug: check bounds. message_bytes: of the ring for printf.\nRaises "
+           "folders. path: of the file that the source is from. debug: check bounds. message_bytes: of the ring for printf. local_size: of "
+           "a text that "
+           "declares none.\nRaises "
            "ShaderCompileError, UnsupportedError, BindingError.")
       .def_property_readonly("name", [](const PyKernel& self) { return self.kernel->name(); })
       .def_property_readonly("source", [](const PyKernel& self) { return self.kernel->source(); })

@@ -2,6 +2,8 @@
 
 #include <pybind11/operators.h>
 
+#include <algorithm>
+
 #include "bindings.h"
 #include "core/error.h"
 #include "shader/glslang_loader.h"
@@ -91,6 +93,7 @@ Record interface_of(const Interface& interface) {
   for (const auto& needed : interface.features) features.append(needed.feature);
   result["features"] = features;
   result["guarded"] = interface.guarded;
+  result["is_sized"] = interface.is_sized;
   return result;
 }
 
@@ -150,6 +153,22 @@ std::string repr_of(const ShaderOptions& self) {
 
 }  // namespace
 
+std::optional<LocalSize> local_size_argument(const GivenLocalSize& given) {
+  if (std::holds_alternative<std::monostate>(given)) return {};
+  const auto* one = std::get_if<int64_t>(&given);
+  const std::vector<int64_t> numbers = one ? std::vector{*one} : std::get<std::vector<int64_t>>(given);
+  const bool fits = !numbers.empty() && numbers.size() <= 3 &&
+                    std::ranges::all_of(numbers, [](int64_t number) { return number >= 1 && number <= UINT32_MAX; });
+  if (!fits) {
+    std::string text;
+    for (const int64_t number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
+    throw BindingError("K2", "local_size", "", "one to three whole numbers from 1 to 4294967295", text.empty() ? "none" : text);
+  }
+  LocalSize size{1, 1, 1};
+  for (size_t i = 0; i < numbers.size(); ++i) size[i] = static_cast<uint32_t>(numbers[i]);
+  return size;
+}
+
 void bind_shader(py::module_& module) {
   py::class_<ShaderOptions>(module, "ShaderOptions", "What a shader is compiled for, as explicit data: compiling needs no GPU.")
       .def(py::init(&make_options), py::kw_only(), py::arg("storage") = "fp32", py::arg("fp16_arithmetic") = false,
@@ -196,19 +215,23 @@ void bind_shader(py::module_& module) {
       "compile",
       [](const std::string& source, const ShaderOptions& options, const std::map<std::string, std::string>& macros, const std::string& name,
          std::optional<std::map<std::string, std::string>> includes, const std::optional<Profile::Macros>& profile,
-         std::vector<std::string> include_dirs) {
+         std::vector<std::string> include_dirs, const GivenLocalSize& local_size) {
         ShaderOptions chosen = options;
         if (profile) chosen.profile = Profile(*profile);
         const Includes where{std::move(includes).value_or(std::map<std::string, std::string>{}), std::move(include_dirs)};
+        const auto size = local_size_argument(local_size);
         const ReleasedGil release;
-        return std::const_pointer_cast<Shader>(compile(source, name, chosen, Macros(macros.begin(), macros.end()), where));
+        return std::const_pointer_cast<Shader>(compile(source, name, chosen, Macros(macros.begin(), macros.end()), where, size));
       },
       py::arg("source"), py::arg_v("options", default_options(), "ShaderOptions()"),
       py::arg("macros") = std::map<std::string, std::string>{}, py::arg("name") = "shader", py::arg("includes") = py::none(),
-      py::arg("profile") = py::none(), py::arg("include_dirs") = std::vector<std::string>{},
+      py::arg("profile") = py::none(), py::arg("include_dirs") = std::vector<std::string>{}, py::arg("local_size") = py::none(),
       "GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text; include_dirs: folders that are looked into "
-      "next; profile: device macros in place of the options' own. Raises ShaderCompileError, "
-      "UnsupportedError.");
+      "next; profile: device macros in place of the options' own.\n"
+      "local_size: invocations of a workgroup, one to three numbers, of a text that declares none; extra invocations are guarded, unless "
+      "the text has shared memory, barriers or subgroup operations. Without any such a text is compiled as it stands, with a local size of "
+      "1.\n"
+      "Raises ShaderCompileError, UnsupportedError, BindingError (K2: local_size).");
   module.def(
       "reflect", [](const py::bytes& spirv) { return interface_of(reflect(words_of(spirv))); }, py::arg("spirv"),
       "The interface of a SPIR-V module. Raises ShaderCompileError where it is malformed or stripped.");

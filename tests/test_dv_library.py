@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ def library() -> ctypes.CDLL:
         "mem_to_cpu": (ctypes.c_int, [pointer, size, size, ctypes.c_int]),
         "mem_sync_start": (ctypes.c_int, [pointer, ctypes.c_int, ctypes.c_int]),
         "context_get_info": (ctypes.c_int, [pointer, pointer]),
+        "set_last_error_message": (None, [text]),
         "device_exists": (ctypes.c_int, [pointer, ctypes.c_int]),
         "fpga_device_exists": (ctypes.c_int, [pointer, ctypes.c_int]),
         **{
@@ -173,7 +175,7 @@ def test_information(c: Calls, context: int) -> None:
         == f"DMP DV: ub_size={info[2]} max_kernel_size={info[3]} conv_freq={info[4]} fc_freq={info[5]} max_fc_vector_size={info[6]}"
     )
     assert info[2] >= 618272
-    assert c.get_version_string().decode() == dv.get_version_string()
+    assert c.get_version_string().decode() == dv.get_version_string() == "7.2.20201106"
     assert [c.device_exists(context, kind) for kind in (1, 2, 3, 4)] == [1] * 4
     for kind in (0, 5, -3):
         assert c.fpga_device_exists(context, kind) == -1 and "dev_type_id" in c.error
@@ -203,6 +205,143 @@ def test_a_list_retains_what_its_commands_name(c: Calls, context: int) -> None:
     assert c.mem_get_total_size() == PAGE
     assert c.cmdlist_release(commands) == 0
     assert c.mem_get_total_size() == 0
+
+
+def every_call(c: Calls, kind: str, handle: Any) -> dict[str, Any]:
+    """What each function that takes such a handle returns for it."""
+    info = np.full(8, 32, np.int32)
+    calls: dict[str, dict[str, list[Any]]] = {
+        "context": {
+            "context_get_info_string": [],
+            "context_get_info": [info.ctypes.data],
+            "context_retain": [],
+            "context_release": [],
+            "device_exists": [1],
+            "fpga_device_exists": [1],
+            "mem_alloc": [PAGE],
+            "cmdlist_create": [],
+        },
+        "mem": {
+            "mem_retain": [],
+            "mem_release": [],
+            "mem_map": [],
+            "mem_unmap": [],
+            "mem_sync_start": [1, 1],
+            "mem_sync_end": [],
+            "mem_get_size": [],
+            "mem_to_device": [0, 16, 0],
+            "mem_to_cpu": [0, 16, 0],
+        },
+        "cmdlist": {
+            "cmdlist_retain": [],
+            "cmdlist_release": [],
+            "cmdlist_add_raw": [doubling(0)],
+            "cmdlist_commit": [],
+            "cmdlist_exec": [],
+            "cmdlist_wait": [1],
+            "cmdlist_get_last_exec_time": [],
+        },
+    }
+    results = {}
+    for name, arguments in calls[kind].items():
+        c.set_last_error_message(b"nothing")
+        results[name] = getattr(c, name)(handle, *arguments)
+        assert "a handle that is none" in c.error, name
+    return results
+
+
+DEAD = {
+    "context": {
+        "context_get_info_string": b"",
+        "context_get_info": EINVAL,
+        "context_retain": -1,
+        "context_release": -1,
+        "device_exists": -1,
+        "fpga_device_exists": -1,
+        "mem_alloc": None,
+        "cmdlist_create": None,
+    },
+    "mem": {
+        "mem_retain": -1,
+        "mem_release": -1,
+        "mem_map": None,
+        "mem_unmap": None,
+        "mem_sync_start": EINVAL,
+        "mem_sync_end": EINVAL,
+        "mem_get_size": 0,
+        "mem_to_device": EINVAL,
+        "mem_to_cpu": EINVAL,
+    },
+    "cmdlist": {
+        "cmdlist_retain": -1,
+        "cmdlist_release": -1,
+        "cmdlist_add_raw": EINVAL,
+        "cmdlist_commit": EINVAL,
+        "cmdlist_exec": -EINVAL,
+        "cmdlist_wait": EINVAL,
+        "cmdlist_get_last_exec_time": -1,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", DEAD)
+def test_a_dead_handle_is_an_error_of_every_function(c: Calls, context: int, kind: str) -> None:
+    made = {
+        "context": c.context_create,
+        "mem": lambda: c.mem_alloc(context, PAGE),
+        "cmdlist": lambda: c.cmdlist_create(context),
+    }
+    handle = made[kind]()
+    assert getattr(c, f"{kind}_release")(handle) == 0
+    newer = made[kind]()  # it does not take the dead one's place
+    assert newer != handle
+    assert every_call(c, kind, handle) == DEAD[kind]
+    assert getattr(c, f"{kind}_release")(newer) == 0
+    assert every_call(c, kind, handle) == DEAD[kind]
+
+
+@pytest.mark.parametrize("kind", DEAD)
+@pytest.mark.parametrize("wrong", [1, 16, 0x7FFF_0000_1234, (1 << 64) - 1, "another kind"])
+def test_a_number_that_is_no_handle_is_an_error(c: Calls, context: int, kind: str, wrong: Any) -> None:
+    others = {"context": c.cmdlist_create(context), "mem": context, "cmdlist": context}
+    handle = others[kind] if wrong == "another kind" else wrong
+    assert every_call(c, kind, handle) == DEAD[kind]
+    assert c.cmdlist_release(others["context"]) == 0
+
+
+def test_a_command_names_live_memories(c: Calls, context: int) -> None:
+    memory, dead, commands = c.mem_alloc(context, PAGE), c.mem_alloc(context, PAGE), c.cmdlist_create(context)
+    assert c.mem_release(dead) == 0
+    for number in (dead, 12345, context):
+        for slot in ("input_buf", "output_buf", "eltwise_buf"):
+            assert c.cmdlist_add_raw(commands, doubling(memory, **{slot: (number, 0)})) == EINVAL
+            assert f"{slot}.mem" in c.error and str(number) in c.error
+    assert c.mem_retain(memory) == 2, "what is refused retains nothing"
+    c.mem_release(memory)
+    blit = {"use_tex": 1, "tex_width": 1, "tex_height": 1, "rect_width": 1, "rect_height": 1}
+    places = {"tex": (memory, 0), "wr": (memory, 64), "rd": (dead, 0)}
+    assert c.cmdlist_add_raw(commands, bytes(dv.Ipu(**blit, **places))) == 0, "a place that is not used may be anything"
+    assert (c.cmdlist_release(commands), c.mem_release(memory)) == (0, 0)
+
+
+def test_handles_are_released_and_used_by_many_threads(c: Calls, context: int) -> None:
+    """Each handle is released as often as it lives, by any of the threads: all later calls are errors and none of them crashes."""
+    handles = [c.mem_alloc(context, PAGE) for _ in range(40)]
+    counts: list[int] = []
+
+    def work(seed: int) -> None:
+        for handle in np.random.default_rng(seed).permutation(handles):
+            c.mem_map(int(handle))
+            c.mem_sync_start(int(handle), 1, 1)
+            counts.append(c.mem_release(int(handle)))
+            c.mem_unmap(int(handle))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(counts) == [-1] * 120 + [0] * 40
 
 
 def test_memory_calls(c: Calls, context: int) -> None:
@@ -260,7 +399,9 @@ def test_list_calls(c: Calls, context: int) -> None:
     ids = [c.cmdlist_exec(commands) for _ in range(20)]
     assert ids == sorted(set(ids)) and ids[0] >= 1
     assert c.cmdlist_wait(commands, ids[-1]) == c.cmdlist_wait(commands, ids[0]) == 0
-    assert c.cmdlist_wait(commands, ids[-1] + 1000) == c.cmdlist_wait(commands, 0) == -EINVAL
+    assert c.cmdlist_wait(commands, ids[-1] + 1000) == c.cmdlist_wait(commands, 1 << 62) == -EINVAL
+    assert "exec_id" in c.error
+    assert c.cmdlist_wait(commands, 0) == 0, "ids finish in order, and the first is 1"
     assert c.cmdlist_get_last_exec_time(commands) >= 0
     assert c.mem_sync_start(memory, 1, 0) == 0
     assert (values[1024:1536] == np.arange(512) / 4).all()

@@ -194,6 +194,30 @@ def test_values_with_spaces_stand_in_quotes(shell: InteractiveShell, shown: Show
     assert y[0] == 23
 
 
+SHARED = """layout(binding = 0) buffer Y { uint y[]; };
+shared uint t[gl_WorkGroupSize.x];
+void main() {
+  t[gl_LocalInvocationID.x] = gl_GlobalInvocationID.x;
+  barrier();
+  y[gl_GlobalInvocationID.x] = t[gl_WorkGroupSize.x - 1 - gl_LocalInvocationID.x];
+}
+"""
+
+
+@pytest.mark.parametrize("option", ["--local-size 4", "--local-size 4,1,1", "--spec local_size_x=4"])
+def test_the_magic_takes_a_local_size(shell: InteractiveShell, shown: Show, option: str) -> None:
+    assert shown(f"%%glsl turned {option} --context context\n{SHARED}") == []
+    y = np.zeros(8, np.uint32)
+    shell.user_ns["turned"](y=y, threads=8)
+    assert (y == [3, 2, 1, 0, 7, 6, 5, 4]).all()
+
+
+@pytest.mark.parametrize("wrong", ["x", "4,", "0", "1,2,3,4"])
+def test_the_magic_refuses_what_is_no_local_size(shell: InteractiveShell, wrong: str) -> None:
+    result = shell.run_cell(f"%%glsl turned --local-size {wrong} --context context\n{SHARED}")
+    assert isinstance(result.error_in_exec, UsageError) and "local" in str(result.error_in_exec)
+
+
 @pytest.mark.parametrize("cell", ["%%glsl --help", "%%glsl --help\n", "%%glsl -h\nvoid main() {}", "%glsl --help"])
 def test_help_shows_the_usage(shell: InteractiveShell, capsys: pytest.CaptureFixture[str], cell: str) -> None:
     shell.run_cell(cell).raise_error()

@@ -37,6 +37,17 @@ std::optional<size_t> local_size_axis(std::string_view name) {
   return static_cast<size_t>(name[11] - 'x');
 }
 
+// The axes that are not named have 1.
+std::optional<LocalSize> local_size_in(const SpecValues& spec) {
+  std::optional<LocalSize> size;
+  for (const auto& [name, value] : spec)
+    if (const auto axis = local_size_axis(name)) {
+      if (!size) size = LocalSize{1, 1, 1};
+      (*size)[*axis] = static_cast<uint32_t>(checked_bits(name, ScalarType::uint32, false, value));
+    }
+  return size;
+}
+
 std::string known_constants(const Interface& interface) {
   std::string text;
   for (const auto& constant : interface.spec_constants) text += (text.empty() ? "" : ", ") + constant.name;
@@ -117,6 +128,7 @@ KernelVariant::KernelVariant(const std::shared_ptr<Context>& context, std::share
     : context_(context), shader_(std::move(shader)), local_size_(interface().local_size) {
   for (const auto& [name, value] : spec) {
     const auto axis = local_size_axis(name);
+    if (axis && interface().is_sized) continue;
     if (axis && interface().local_size_id[*axis]) {
       local_size_[*axis] = static_cast<uint32_t>(checked_bits(name, ScalarType::uint32, false, value));
       specialization_.push_back({*interface().local_size_id[*axis], 4, local_size_[*axis]});
@@ -159,13 +171,15 @@ const Pipeline& KernelVariant::pipeline() const {
 }
 
 Kernel::Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, Includes includes,
-               std::optional<ShaderOptions> options, const DebugOptions& debug, std::string path)
+               std::optional<ShaderOptions> options, const DebugOptions& debug, std::string path,
+               const std::optional<LocalSize>& local_size)
     : context_(context),
       source_(std::move(source)),
       name_(std::move(name)),
       path_(std::move(path)),
       includes_(std::move(includes)),
       options_(std::move(options)),
+      local_size_(local_size),
       check_bounds_(debug.check_bounds) {
   includes_.on_disk = !path_.empty();
   includes_.files = std::make_shared<FileTexts>();
@@ -179,6 +193,17 @@ Kernel::Kernel(const std::shared_ptr<Context>& context, std::string source, std:
   debug_ = std::make_shared<const DebugSink>(DebugSink{std::make_shared<MessageLog>(name_), debug.ring_bytes});
 }
 
+std::shared_ptr<const Shader> Kernel::compiled(const ShaderOptions& options, const Macros& macros, const SpecValues& spec) const {
+  const std::string& name = path_.empty() ? name_ : path_;
+  if (local_size_) check_local_size(*lock(context_), name_, *local_size_);
+  auto shader = compile(source_, name, options, macros, includes_, local_size_);
+  if (shader->lacks_local_size.empty()) return shader;
+  const auto size = local_size_in(spec);
+  if (!size) throw ShaderCompileError(shader->lacks_local_size);
+  check_local_size(*lock(context_), name_, *size);
+  return compile(source_, name, options, macros, includes_, size);
+}
+
 std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macros& macros, const SpecValues& spec) {
   const std::string key = variant_key(storage, macros, spec);
   {
@@ -188,8 +213,7 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
   const auto context = lock(context_);
   ShaderOptions options = options_ ? *options_ : device_options(*context, storage);
   options.debug = options.debug || check_bounds_;
-  auto shader = compile(source_, path_.empty() ? name_ : path_, options, macros, includes_);
-  auto made = std::make_shared<const KernelVariant>(context, std::move(shader), spec);
+  auto made = std::make_shared<const KernelVariant>(context, compiled(options, macros, spec), spec);
   const std::lock_guard guard(mutex_);
   return variants_.emplace(key, std::move(made)).first->second;  // the first of two threads wins
 }

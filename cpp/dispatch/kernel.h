@@ -46,7 +46,8 @@ using SpecValues = std::vector<std::pair<std::string, Number>>;
 // One compiled and specialised form of a kernel. Immutable; the pipeline is made on first use, by any thread.
 class KernelVariant {
  public:
-  // Besides its own constants a shader without a local size takes "local_size_x", "_y", "_z".
+  // Besides its own constants a shader without a local size takes "local_size_x", "_y", "_z"; one whose local size was given to compile()
+  // has them already.
   // Throws BindingError (unknown constant, value out of range), UnsupportedError (all that the device lacks, with names and numbers).
   KernelVariant(const std::shared_ptr<Context>& context, std::shared_ptr<const Shader> shader, const SpecValues& spec);
   const Interface& interface() const { return shader_->interface; }
@@ -75,12 +76,14 @@ struct LaunchLimits {
 class Kernel {
  public:
   Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, Includes includes = {},
-         std::optional<ShaderOptions> options = {}, const DebugOptions& debug = {}, std::string path = {});
+         std::optional<ShaderOptions> options = {}, const DebugOptions& debug = {}, std::string path = {},
+         const std::optional<LocalSize>& local_size = {});
   const std::string& name() const { return name_; }
   const std::string& source() const { return source_; }
   const std::shared_ptr<const DebugSink>& debug() const { return debug_; }
   const LaunchLimits& limits() const { return limits_; }
-  // Options that the kernel was made with stand, whatever the storage asked for.
+  // Options that the kernel was made with stand, whatever the storage asked for. A text without a local size whose invocations work
+  // together has the one that the kernel was made with, or that of `spec` ("local_size_x", ..).
   // Throws ShaderCompileError, UnsupportedError (the device or the compiler lacks the mode), BindingError (unknown constant).
   std::shared_ptr<const KernelVariant> variant(Storage storage, const Macros& macros = {}, const SpecValues& spec = {});
   std::vector<std::shared_ptr<const KernelVariant>> variants();  // those made so far
@@ -88,11 +91,14 @@ class Kernel {
   void tell_stand_in(const DeviceInfo& device, DType dtype);
 
  private:
+  std::shared_ptr<const Shader> compiled(const ShaderOptions& options, const Macros& macros, const SpecValues& spec) const;
+
   std::weak_ptr<Context> context_;
   std::string source_, name_, path_;  // path: of the source's file, or empty
   LaunchLimits limits_;
   Includes includes_;
   std::optional<ShaderOptions> options_;
+  std::optional<LocalSize> local_size_;
   bool check_bounds_;
   std::shared_ptr<const DebugSink> debug_;
   std::atomic<bool> told_{false};

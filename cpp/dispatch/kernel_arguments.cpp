@@ -223,12 +223,14 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
   const auto first = kernel.variant(Storage::fp32, macros, spec);
   const auto context = first->context();
   const bool guarded = first->interface().guarded;
-  if (guarded && size.in_groups)
-    throw BindingError("K8", "groups", kernel.name(), "threads=, or a local size declared in the shader",
+  const bool is_sized = first->interface().is_sized;
+  if (guarded && size.in_groups && !is_sized)
+    throw BindingError("K8", "groups", kernel.name(), "threads=, or a local size: local_size=, or declared in the shader",
                        "groups= for a shader without a local size");
-  const SpecValues constants = guarded ? guarded_local_size(spec, size) : spec;
+  const bool chooses = guarded && !is_sized;
+  const SpecValues constants = chooses ? guarded_local_size(spec, size) : spec;
   const Build built =
-      build(kernel, guarded ? kernel.variant(Storage::fp32, macros, constants) : first, *context, arguments, macros, constants);
+      build(kernel, chooses ? kernel.variant(Storage::fp32, macros, constants) : first, *context, arguments, macros, constants);
   const Interface& interface = built.variant->interface();
   check_names(interface, arguments);
   Dispatch dispatch;
@@ -255,7 +257,9 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
   for (const auto& member : interface.push_constants) {
     if (member.name.starts_with("pumice_threads_")) {
       const size_t axis = static_cast<size_t>(member.name.back() - 'x');
-      store_number(member, size.count[axis], dispatch.push.data() + member.offset);
+      // Groups that are asked for are whole.
+      const uint64_t count = size.in_groups ? size.count[axis] * built.variant->local_size()[axis] : size.count[axis];
+      store_number(member, std::min<uint64_t>(count, UINT32_MAX), dispatch.push.data() + member.offset);
       continue;
     }
     const auto* argument = find(arguments, member.name);

@@ -73,12 +73,7 @@ DescriptorKind kind_of(const ImageInterface& image) {
   return image.sampled ? DescriptorKind::sampled_image : DescriptorKind::storage_image;
 }
 
-void check_device(const Context& context, const Shader& shader, const std::vector<Specialization>& specialization,
-                  const std::array<uint32_t, 3>& local_size) {
-  const Interface& interface = shader.interface;
-  check_numbers(shader);
-  Needs needs(context, shader.name);
-  for (const auto& feature : interface.features) needs.feature(feature);
+static void need_local_size(Needs& needs, const LocalSize& local_size) {
   uint64_t invocations = 1;
   for (size_t axis = 0; axis < 3; ++axis) {
     const std::string letter(1, "xyz"[axis]);
@@ -88,6 +83,21 @@ void check_device(const Context& context, const Shader& shader, const std::vecto
     invocations = std::min(invocations * local_size[axis], uint64_t{1} << 32);
   }
   needs.limit("maxComputeWorkGroupInvocations", invocations, "invocations a workgroup");
+}
+
+void check_local_size(const Context& context, const std::string& name, const LocalSize& local_size) {
+  Needs needs(context, name);
+  need_local_size(needs, local_size);
+  needs.raise();
+}
+
+void check_device(const Context& context, const Shader& shader, const std::vector<Specialization>& specialization,
+                  const LocalSize& local_size) {
+  const Interface& interface = shader.interface;
+  check_numbers(shader);
+  Needs needs(context, shader.name);
+  for (const auto& feature : interface.features) needs.feature(feature);
+  need_local_size(needs, local_size);
   needs.limit("maxComputeSharedMemorySize", shared_bytes_of(shader, specialization), "bytes of shared memory");
   needs.limit("maxPushConstantsSize", interface.push_bytes, "bytes of push constants");
   count_descriptors(needs, interface);

@@ -1,8 +1,8 @@
 // What a kernel needs of a device: features and limits, checked before the driver sees it.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "device/context.h"
@@ -16,6 +16,9 @@ DescriptorKind kind_of(const ImageInterface& image);
 
 // Throws UnsupportedError that lists every feature and limit, with its name, what the kernel needs and what the device has.
 void check_device(const Context& context, const Shader& shader, const std::vector<Specialization>& specialization,
-                  const std::array<uint32_t, 3>& local_size);
+                  const LocalSize& local_size);
+
+// The local size alone, before anything is compiled for it; likewise.
+void check_local_size(const Context& context, const std::string& name, const LocalSize& local_size);
 
 }  // namespace pumice

@@ -35,7 +35,8 @@ void CommandReader::check_place(const std::string& slot, const MemoryPlace& plac
 }
 
 FcCommand read_fc(const CommandReader& reader, const dmp_dv_cmdraw_fc_v0& raw) {
-  FcCommand command{reader.place(raw.weight_buf), reader.place(raw.input_buf), reader.place(raw.output_buf)};
+  FcCommand command{reader.place(raw.weight_buf, "weight_buf"), reader.place(raw.input_buf, "input_buf"),
+                    reader.place(raw.output_buf, "output_buf")};
   reader.require_memory(raw.weight_buf, "weight_buf");
   reader.require_memory(raw.input_buf, "input_buf");
   reader.require_memory(raw.output_buf, "output_buf");
@@ -57,7 +58,8 @@ FcCommand read_fc(const CommandReader& reader, const dmp_dv_cmdraw_fc_v0& raw) {
 }
 
 MaximizerCommand read_maximizer(const CommandReader& reader, const dmp_dv_cmdraw_maximizer_v0& raw) {
-  MaximizerCommand command{reader.place(raw.input_buf), reader.place(raw.output_buf), raw.width, raw.height, raw.nclass};
+  MaximizerCommand command{reader.place(raw.input_buf, "input_buf"), reader.place(raw.output_buf, "output_buf"), raw.width, raw.height,
+                           raw.nclass};
   reader.require_memory(raw.input_buf, "input_buf");
   reader.require_memory(raw.output_buf, "output_buf");
   reader.require(command.width > 0, "width", "at least 1", command.width);

@@ -83,7 +83,7 @@ int device_type(const Command& command);
 // All that it may write.
 MemoryRange written_by(const Command& command);
 
-// The memory that a raw structure means by what it has in place of one (never 0). Throws where there is none.
+// The memory that a raw structure means by what it has in place of one (never 0); null where there is none.
 using Resolve = std::function<std::shared_ptr<Memory>(uint64_t handle)>;
 
 // Throws Refusal, which names the run and the field. `strict`: also where the vendor's hardware does not take it.

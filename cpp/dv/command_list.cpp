@@ -115,7 +115,8 @@ int64_t CommandList::exec() {
     submissions.push_back(submission);
   else
     submissions[at] = submission;
-  return static_cast<int64_t>(submission.id());
+  last_ = submission.id();
+  return static_cast<int64_t>(last_);
 }
 
 void CommandList::wait(int64_t id, std::optional<double> timeout_seconds, const Interrupted& interrupted) {
@@ -128,6 +129,15 @@ void CommandList::wait(int64_t id, std::optional<double> timeout_seconds, const 
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find(prepared_->submissions, number, &Submission::id);
   if (found != prepared_->submissions.end()) waited_ = number;
+}
+
+void CommandList::finish() {
+  uint64_t last = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    last = last_;
+  }
+  if (last > 0) context_->device()->wait(last);
 }
 
 int64_t CommandList::last_exec_time() const {

@@ -24,6 +24,8 @@ class CommandList {
   int64_t exec();
   // Refusal (EINVAL) of an id that no execution has; StateError before commit(), TimeoutError, DeviceLostError.
   void wait(int64_t id, std::optional<double> timeout_seconds = {}, const Interrupted& interrupted = {});
+  // Waits for all executions that were begun.
+  void finish();
   // Microseconds on the device of the execution that was waited for last; 0 before that.
   int64_t last_exec_time() const;
   size_t size() const { return commands_.size(); }
@@ -47,6 +49,7 @@ class CommandList {
   mutable std::mutex mutex_;                 // of what follows
   std::vector<MemoryRange> device_weights_;  // that other lists wrote since they were read
   std::shared_ptr<Prepared> prepared_;
+  uint64_t last_ = 0;              // id of the last execution
   uint64_t waited_ = 0;            // id of the execution that was waited for last
   mutable int64_t last_time_ = 0;  // of one whose list may have been replaced since
 };

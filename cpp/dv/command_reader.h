@@ -26,7 +26,13 @@ class CommandReader {
     return value;
   }
 
-  MemoryPlace place(const dmp_dv_buf& buffer) const { return {buffer.rsvd == 0 || needs_ ? nullptr : resolve_(buffer.rsvd), buffer.offs}; }
+  // No memory where the structure has none. Refusal (EINVAL) of what stands for no live memory.
+  MemoryPlace place(const dmp_dv_buf& buffer, const std::string& slot) const {
+    if (buffer.rsvd == 0 || needs_) return {nullptr, buffer.offs};
+    auto memory = resolve_(buffer.rsvd);
+    require(memory != nullptr, slot + ".mem", "the handle of a live Memory of this device", std::to_string(buffer.rsvd), EINVAL);
+    return {std::move(memory), buffer.offs};
+  }
   // `given`: what the structure has in place of a memory.
   void require_memory(const dmp_dv_buf& given, const std::string& slot, int code = kRefused) const {
     require(given.rsvd != 0 || needs_, slot + ".mem", "a memory", "none", code);

@@ -45,7 +45,7 @@ void Context::note_error(const std::string& text) {
 }
 
 const char* version_string() {
-  return "7.0.20200101";
+  return "7.2.20201106";
 }
 
 }  // namespace pumice::dv

@@ -43,9 +43,9 @@ class ConvReader {
   static std::string slot(int i, const char* field) { return "run[" + std::to_string(i) + "]." + field; }
 
   void check_command() {
-    command_.input = reader_.place(raw_.input_buf);
-    command_.output = reader_.place(raw_.output_buf);
-    command_.added = reader_.place(raw_.eltwise_buf);
+    command_.input = reader_.place(raw_.input_buf, "input_buf");
+    command_.output = reader_.place(raw_.output_buf, "output_buf");
+    command_.added = reader_.place(raw_.eltwise_buf, "eltwise_buf");
     reader_.require_memory(raw_.input_buf, "input_buf");
     reader_.require_memory(raw_.output_buf, "output_buf");
     reader_.require(raw_.topo != 0, "topo", "at least one run that writes to memory", "0");
@@ -111,7 +111,7 @@ class ConvReader {
   }
 
   void convolve(int i, const RawRun& raw, Run& run) {
-    run.weights = reader_.place(raw.weight_buf);
+    run.weights = reader_.place(raw.weight_buf, slot(i, "weight_buf"));
     reader_.require_memory(raw.weight_buf, slot(i, "weight_buf"));
     const Window& window = run.shape.conv_window = conv_window(raw.p, raw.conv_pad, raw.conv_stride, raw.conv_dilation);
     constexpr uint32_t kMost = kMostKernel;
@@ -213,7 +213,7 @@ ConvCommand read_conv(const CommandReader& reader, const dmp_dv_cmdraw_conv_v0& 
 ConvCommand read_conv_v1(const CommandReader& reader, const dmp_dv_cmdraw_conv_v1& raw) {
   const auto& inner = raw.conv_cmd;
   reader.require(inner.header.size == sizeof inner, "conv_cmd.header.size", std::to_string(sizeof inner), inner.header.size);
-  const MemoryPlace table = reader.place(raw.u8tofp16_table);
+  const MemoryPlace table = reader.place(raw.u8tofp16_table, "u8tofp16_table");
   if (raw.u8tofp16_table.rsvd == 0) {
     reader.require(raw.to_bgr == 0, "to_bgr", "0 without a table", raw.to_bgr);
     return read_conv(reader, inner);

@@ -14,7 +14,9 @@ class IpuReader {
   IpuReader(const CommandReader& reader, const dmp_dv_cmdraw_ipu_v0& raw) : reader_(reader), raw_(raw) {}
 
   IpuCommand read() const {
-    IpuCommand command{reader_.place(raw_.tex), reader_.place(raw_.rd), reader_.place(raw_.wr), raw_};
+    IpuCommand command{{}, {}, reader_.place(raw_.wr, "wr"), raw_};
+    if (raw_.use_tex != 0) command.tex = reader_.place(raw_.tex, "tex");
+    if (raw_.use_rd != 0) command.rd = reader_.place(raw_.rd, "rd");
     reader_.require(raw_.use_tex != 0 || raw_.use_rd != 0, "use_tex, use_rd", "at least one of them", "neither");
     format("fmt_wr", raw_.fmt_wr, {DMP_DV_RGBA8888, DMP_DV_RGB888, DMP_DV_RGBFP16});
     side("rect_width", raw_.rect_width, kMostRectangle);

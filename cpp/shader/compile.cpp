@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 
 #include "core/error.h"
@@ -20,13 +21,15 @@ ProcessState& state() {
 }
 
 std::shared_ptr<const Shader> make_shader(const std::string& name, const ShaderOptions& options, const ShaderHead& head,
-                                          CompiledShader compiled) {
+                                          const std::optional<LocalSize>& local_size, CompiledShader compiled) {
   auto shader = std::make_shared<Shader>();
   shader->name = name;
   shader->options = options;
   shader->preamble = head.version_and_preamble;
   shader->interface = reflect(compiled.spirv);
   shader->interface.guarded = compiled.guarded;
+  shader->interface.is_sized = local_size.has_value();
+  shader->lacks_local_size = std::move(compiled.lacks_local_size);
   shader->spirv = std::move(compiled.spirv);
   shader->warnings = std::move(compiled.warnings);
   shader->debug = std::move(compiled.debug);
@@ -43,9 +46,9 @@ std::shared_ptr<const Shader> with_options(std::shared_ptr<const Shader> shader,
 
 // None where there is no entry, or one that no compiler of ours wrote.
 std::shared_ptr<const Shader> shader_from_disk(const std::string& key, const std::string& name, const ShaderOptions& options,
-                                               const ShaderHead& head) {
+                                               const ShaderHead& head, const std::optional<LocalSize>& local_size) {
   try {
-    if (auto cached = read_cached_shader(key)) return make_shader(name, options, head, std::move(*cached));
+    if (auto cached = read_cached_shader(key)) return make_shader(name, options, head, local_size, std::move(*cached));
   } catch (const Error&) {
   }
   return nullptr;
@@ -54,23 +57,25 @@ std::shared_ptr<const Shader> shader_from_disk(const std::string& key, const std
 }  // namespace
 
 std::shared_ptr<const Shader> compile(const std::string& source, const std::string& name, const ShaderOptions& options,
-                                      const Macros& macros, const Includes& includes) {
+                                      const Macros& macros, const Includes& includes, const std::optional<LocalSize>& local_size) {
   check_options(options);
+  if (local_size && std::ranges::find(*local_size, 0u) != local_size->end())
+    throw BindingError("K2", "local_size", "", "one to three whole numbers from 1 on", "0");
   const SourceSet sources(name, source, includes);
   const ShaderHead head = shader_head(sources, options, macros);
-  const std::string key = shader_key(sources, head, options);
+  const std::string key = shader_key(sources, head, options, local_size);
   if (auto shader = state().cache.find(key)) {
     ++state().from_memory;
     return with_options(std::move(shader), options);
   }
-  if (auto shader = shader_from_disk(key, name, options, head)) {
+  if (auto shader = shader_from_disk(key, name, options, head, local_size)) {
     ++state().from_disk;
     return with_options(state().cache.insert(key, std::move(shader)), options);
   }
-  CompiledShader compiled = compile_to_spirv(sources, head, options);
+  CompiledShader compiled = compile_to_spirv(sources, head, options, local_size);
   ++state().compiled;
   write_cached_shader(key, compiled);
-  return with_options(state().cache.insert(key, make_shader(name, options, head, std::move(compiled))), options);
+  return with_options(state().cache.insert(key, make_shader(name, options, head, local_size, std::move(compiled))), options);
 }
 
 std::vector<std::string> included_files(const std::string& source, const std::string& name, const Includes& includes) {

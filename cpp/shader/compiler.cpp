@@ -174,7 +174,8 @@ ShaderHead shader_head(const SourceSet& sources, const ShaderOptions& options, c
   return {std::move(before), std::move(given)};
 }
 
-CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options) {
+CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options,
+                                const std::optional<LocalSize>& local_size) {
   check_extensions(options);
   const bool must_check = must_check_parts(sources, head);
   DebugText debug(sources, head.macros, options);
@@ -186,18 +187,28 @@ CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head
   if (must_check) check_parts(run.preprocess({preamble, macros, {"<limits>", first_line}, own}), sources);
   CompiledShader result;
   std::vector<Part> parts{preamble, macros, own};
-  if (debug.wanted()) parts = {{"<debug>", debug.rewrite(run.preprocess({preamble, macros, {"<debug>", first_line}, own}))}};
+  if (local_size) {
+    if (declares_local_size(run.preprocess({preamble, macros, {"<local size>", first_line}, own})))
+      throw compile_error({sources.files().front().name + ": a local size is given and the text declares its own; expected one of them"});
+    parts.insert(parts.end() - 1, {"<local size>", declaration(*local_size) + first_line});
+  }
+  if (debug.wanted()) {
+    if (!local_size) parts.insert(parts.end() - 1, {"<debug>", first_line});
+    parts = {{"<debug>", debug.rewrite(run.preprocess(parts))}};
+  }
   result.spirv = run.compile(parts);
   const Interface plain = reflect(result.spirv);
   if (std::ranges::find(plain.capabilities, "PhysicalStorageBufferAddresses") != plain.capabilities.end())
     throw UnsupportedError("buffer references (GL_EXT_buffer_reference): arrays are bound by name, each in a buffer block of its own");
-  if (may_lack_local_size(plain)) {
+  if (local_size || may_lack_local_size(plain)) {
     const Part before{"<guard>", guard_prologue() + first_line}, after{"<guard>", guard_epilogue()};
     std::string text = run.preprocess({preamble, macros, before, own, after});
-    if (!declares_local_size(text)) {
-      refuse_cooperation(result.spirv, text, sources);
+    const bool is_declared = declares_local_size(text);
+    const std::string together = is_declared ? "" : cooperation(result.spirv, text, sources);
+    if (!local_size) result.lacks_local_size = together;
+    if (!is_declared && together.empty()) {
       if (debug.wanted()) text = debug.rewrite(text);
-      result.spirv = run.compile({{"<guard>", guarded_source(text, plain, sources)}});
+      result.spirv = run.compile({{"<guard>", guarded_source(text, plain, sources, local_size)}});
       result.guarded = true;
     }
   }

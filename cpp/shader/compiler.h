@@ -13,6 +13,7 @@ namespace pumice {
 struct CompiledShader {
   std::vector<uint32_t> spirv;
   bool guarded = false;
+  std::string lacks_local_size;
   std::vector<std::string> warnings;
   DebugTable debug;
 };
@@ -25,7 +26,8 @@ struct ShaderHead {
 ShaderHead shader_head(const SourceSet& sources, const ShaderOptions& options, const Macros& macros);
 
 // Loads glslang. Throws ShaderCompileError or UnsupportedError.
-CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options);
+CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options,
+                                const std::optional<LocalSize>& local_size);
 
 // SPIR-V as text, by glslang: loads it.
 std::string disassembled(const std::vector<uint32_t>& spirv);

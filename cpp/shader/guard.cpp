@@ -28,7 +28,8 @@ constexpr Cooperation kBarrier{"barrier()", [](std::string_view word) { return w
 constexpr Cooperation kShared{"shared memory", [](std::string_view word) { return word == "shared"; }};
 constexpr Cooperation kSubgroup{"subgroup operations", [](std::string_view word) {
                                   return word.starts_with("subgroup") || word.starts_with("gl_Subgroup") ||
-                                         word.starts_with("gl_NumSubgroups") || word.starts_with("coopMat") || word.starts_with("coopmat");
+                                         word.starts_with("gl_NumSubgroups") || word.starts_with("coopMat") ||
+                                         word.starts_with("coopmat") || word.ends_with("coopmatNV");
                                 }};
 
 bool is_subgroup_capability(uint32_t number) {
@@ -36,24 +37,24 @@ bool is_subgroup_capability(uint32_t number) {
   return name.starts_with("GroupNonUniform") || name.starts_with("Subgroup") || name.starts_with("CooperativeMatrix");
 }
 
-const Cooperation* cooperation(const spirv::Instruction& instruction) {
+const Cooperation* cooperation_of(const spirv::Instruction& instruction) {
   if (instruction.op == spirv::OpControlBarrier) return &kBarrier;
   if (instruction.op == spirv::OpVariable && instruction[2] == spirv::kWorkgroup) return &kShared;
   if (instruction.op == spirv::OpCapability && is_subgroup_capability(instruction[0])) return &kSubgroup;
   return nullptr;
 }
 
-ShaderCompileError refusal(const Cooperation& found, std::string_view preprocessed, const SourceSet& sources) {
+std::string refusal(const Cooperation& found, std::string_view preprocessed, const SourceSet& sources) {
   const std::string text = std::string(found.what) +
-                           " without a local size: declare one, as layout(local_size_x = 64) in; (the engine leaves invocations out of a "
-                           "workgroup whose size it chooses)";
+                           " without a local size: declare one, as layout(local_size_x = 64) in; or give local_size= (the engine leaves "
+                           "invocations out of a workgroup whose size it chooses)";
   const auto lines = source_lines(preprocessed);
   for (const Token& token : tokenize(preprocessed)) {
     const auto& place = lines.at(token.line - 1);
     if (token.kind == TokenKind::word && found.in_word(token.text) && !place.file.empty())  // the preamble has no name there
-      return compile_error({message_at(sources, place.file, place.line, token.text, text)});
+      return message_at(sources, place.file, place.line, token.text, text);
   }
-  return compile_error({sources.files().front().name + ": " + text});
+  return sources.files().front().name + ": " + text;
 }
 
 // layout(push_constant) uniform Name { ... } instance;
@@ -80,8 +81,10 @@ std::optional<PushBlock> find_push_block(std::string_view text, const SourceSet&
     if (tokens[i].directive != 0 || tokens[i].text != "push_constant") continue;
     const auto block = parse_push_block(tokens, i);
     if (block && found)
-      throw compile_error({sources.files().front().name +
-                           ": two push constant blocks without a local size: declare one, as layout(local_size_x = 64) in;"});
+      throw compile_error(
+          {sources.files().front().name +
+           ": two push constant blocks without a local size: declare one, as layout(local_size_x = 64) in; (the engine adds the "
+           "number of invocations to one block)"});
     if (block) found = block;
   }
   return found;
@@ -121,13 +124,27 @@ size_t after_head(std::string_view text) {
 }  // namespace
 
 bool declares_local_size(std::string_view preprocessed) {
-  return std::ranges::any_of(tokenize(preprocessed),
-                             [](const Token& token) { return token.kind == TokenKind::word && token.text.starts_with("local_size_"); });
+  int depth = 0;  // of parentheses in a layout(): a variable elsewhere may have any name
+  bool is_layout = false;
+  for (const Token& token : tokenize(preprocessed)) {
+    if (token.directive != 0) continue;
+    if (depth > 0 && token.kind == TokenKind::word && token.text.starts_with("local_size_")) return true;
+    if (token.text == "(" && (is_layout || depth > 0)) ++depth;
+    if (token.text == ")" && depth > 0) --depth;
+    is_layout = token.text == "layout";
+  }
+  return false;
 }
 
-void refuse_cooperation(const std::vector<uint32_t>& spirv, std::string_view preprocessed, const SourceSet& sources) {
+std::string cooperation(const std::vector<uint32_t>& spirv, std::string_view preprocessed, const SourceSet& sources) {
   for (const auto& instruction : spirv::instructions(spirv))
-    if (const auto* found = cooperation(instruction)) throw refusal(*found, preprocessed, sources);
+    if (const auto* found = cooperation_of(instruction)) return refusal(*found, preprocessed, sources);
+  return {};
+}
+
+std::string declaration(const LocalSize& size) {
+  return "layout(local_size_x = " + std::to_string(size[0]) + ", local_size_y = " + std::to_string(size[1]) +
+         ", local_size_z = " + std::to_string(size[2]) + ") in;\n";
 }
 
 std::string guard_prologue() {
@@ -137,7 +154,8 @@ std::string guard_epilogue() {
   return "\n#undef main\n#line 1 \"<guard>\"\n";
 }
 
-std::string guarded_source(std::string_view preprocessed, const Interface& unguarded, const SourceSet& sources) {
+std::string guarded_source(std::string_view preprocessed, const Interface& unguarded, const SourceSet& sources,
+                           const std::optional<LocalSize>& given) {
   std::string text(preprocessed);
   const auto block = find_push_block(text, sources);
   if (block)
@@ -145,7 +163,7 @@ std::string guarded_source(std::string_view preprocessed, const Interface& ungua
   else
     text += "layout(push_constant) uniform pumice_parameter {" + std::string(kMembers) + "} pumice_p;\n";
   text += guarded_main(block ? block->instance : "pumice_p");
-  text.insert(after_head(text), local_size_layout(unguarded));
+  text.insert(after_head(text), given ? declaration(*given) : local_size_layout(unguarded));
   return text;
 }
 

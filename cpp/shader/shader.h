@@ -74,18 +74,21 @@ struct NeededFeature {
   std::string capability;
 };
 
+using LocalSize = std::array<uint32_t, 3>;
+
 struct Interface {
   std::vector<BindingInterface> bindings;  // by binding number
   std::vector<ImageInterface> images;      // by binding number
   std::vector<PushConstant> push_constants;
   uint32_t push_bytes = 0;
   std::vector<SpecConstant> spec_constants;
-  std::array<uint32_t, 3> local_size{1, 1, 1};
+  LocalSize local_size{1, 1, 1};
   std::array<std::optional<uint32_t>, 3> local_size_id;  // specialization constant id of each axis, where it has one
   uint64_t shared_bytes = 0;                             // of all shared variables, without padding, unspecialised
   std::vector<std::string> capabilities;                 // SPIR-V capability names needed ("Int64", "StorageBuffer16BitAccess")
   std::vector<NeededFeature> features;                   // what those need of a device
   bool guarded = false;                                  // main() was generated around the user's: see push constants pumice_threads_*
+  bool is_sized = false;                                 // the local size was given to compile()
 
   const BindingInterface* find_binding(std::string_view name) const;
   const PushConstant* find_push_constant(std::string_view name) const;
@@ -106,6 +109,7 @@ struct Shader {
   std::vector<uint32_t> spirv;
   Interface interface;
   std::vector<std::string> warnings;
+  std::string lacks_local_size;  // why no kernel is made of it: its invocations work together and it has no local size; else empty
   DebugTable debug;
 
   std::string disassemble() const;  // SPIR-V as text
@@ -130,11 +134,13 @@ struct Includes {
 };
 
 // One compile: looks into the memory and disk caches first, loads glslang only on a miss. Thread-safe.
-// No `#version`: 450 is prepended. No local size declared: the workgroup size becomes specialization constants and extra
-// invocations are guarded (refused if the text uses barriers, shared memory or subgroup operations).
-// Throws ShaderCompileError (with the user's own file, line, the line and a caret) or UnsupportedError.
+// No `#version`: 450 is prepended. No local size declared: the workgroup size becomes specialization constants, or is `local_size`, and
+// extra invocations are guarded, unless the text uses barriers, shared memory or subgroup operations: that has no guard.
+// Throws ShaderCompileError (with the user's own file, line, the line and a caret; a local size both declared and given) or
+// UnsupportedError.
 std::shared_ptr<const Shader> compile(const std::string& source, const std::string& name, const ShaderOptions& options,
-                                      const Macros& macros = {}, const Includes& includes = {});
+                                      const Macros& macros = {}, const Includes& includes = {},
+                                      const std::optional<LocalSize>& local_size = {});
 
 // The files on disk that such a compile reads besides the shader's own, and those that it looked for and that are not there.
 std::vector<std::string> included_files(const std::string& source, const std::string& name, const Includes& includes);

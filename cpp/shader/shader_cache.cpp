@@ -7,12 +7,13 @@
 #include "core/error.h"
 #include "core/hash.h"
 #include "shader/glslang_loader.h"
+#include "shader/guard.h"
 
 namespace pumice {
 namespace {
 
 // Raised when entries of earlier builds must not be used.
-constexpr uint64_t kFormat = 5;
+constexpr uint64_t kFormat = 6;
 constexpr std::string_view kKind = "spirv";
 constexpr size_t kMaxEntries = 2048;
 
@@ -38,6 +39,7 @@ void append(std::vector<std::byte>& payload, const void* data, size_t bytes) {
 std::vector<std::byte> serialize(const std::string& key, const CompiledShader& shader) {
   std::string texts;
   const auto add = [&](const std::string& text) { texts += text + '\0'; };
+  add(shader.lacks_local_size);
   for (const auto& warning : shader.warnings) add(warning);
   for (const auto& format : shader.debug.formats) add(format.file), add(std::to_string(format.line)), add(format.text);
   for (const auto& access : shader.debug.accesses) {
@@ -92,6 +94,7 @@ std::optional<CompiledShader> parse(const std::string& key, std::span<const std:
   CompiledShader shader;
   shader.guarded = head.guarded != 0;
   TextReader reader({reinterpret_cast<const char*>(payload.data()), head.text_bytes});
+  shader.lacks_local_size = reader.text();
   for (uint32_t i = 0; i < head.warnings; ++i) shader.warnings.push_back(reader.text());
   for (uint32_t i = 0; i < head.formats; ++i) {
     auto& format = shader.debug.formats.emplace_back();
@@ -111,12 +114,14 @@ std::optional<CompiledShader> parse(const std::string& key, std::span<const std:
 
 }  // namespace
 
-std::string shader_key(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options) {
+std::string shader_key(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options,
+                       const std::optional<LocalSize>& local_size) {
   Sha256 hash;
   hash.field(kFormat)
       .field(glslang_version())
       .field(static_cast<uint64_t>(options.vulkan_minor))
       .field(static_cast<uint64_t>(options.debug))
+      .field(local_size ? declaration(*local_size) : std::string())
       .field(head.version_and_preamble)
       .field(head.macros);
   for (const auto& file : sources.files()) hash.field(file.name).field(file.text);

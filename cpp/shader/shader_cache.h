@@ -13,7 +13,8 @@
 namespace pumice {
 
 // The name of an entry: a hash of texts, options and compiler version. Loads nothing.
-std::string shader_key(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options);
+std::string shader_key(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options,
+                       const std::optional<LocalSize>& local_size);
 
 // Shaders of this process, the most recently used ones. Thread-safe.
 class ShaderMemoryCache {

@@ -153,6 +153,15 @@ def _folders(given: Any) -> list[str]:
     return [os.fspath(folder) for folder in folders]
 
 
+def _local_size(given: Any) -> list[int] | None:
+    if given is None:
+        return None
+    try:
+        return [operator.index(n) for n in (given if isinstance(given, Iterable) else (given,))]
+    except TypeError:
+        raise TypeError(f"Kernel: local_size: expected one to three whole numbers; given {given!r}") from None
+
+
 def _declarations(inputs: list[_Argument], outputs: list[_Argument]) -> str:
     lines = []
     arrays = [(one, "readonly " * (one in inputs)) for one in [*inputs, *outputs] if one.dtype]
@@ -173,6 +182,8 @@ def _declarations(inputs: list[_Argument], outputs: list[_Argument]) -> str:
 class Kernel(_pumice.Kernel):
     """A compute shader in GLSL with the extension's types; called with its arguments by name."""
 
+    _is_made = False  # a traceback may show the object before the extension has made its part
+
     def __init__(
         self,
         source: str,
@@ -185,6 +196,7 @@ class Kernel(_pumice.Kernel):
         include_dirs: Sequence[Path] = (),
         debug: bool = False,
         message_bytes: int = 1 << 20,
+        local_size: int | Sequence[int] | None = None,
         _path: str = "",
     ) -> None:
         """Macros: names -> text or numbers. spec: specialization constants -> values. includes: paths -> text. options: in place of
@@ -199,11 +211,15 @@ class Kernel(_pumice.Kernel):
         Arrays of float16 and bfloat16 are stored as two to a word where the device or the compiler lacks their own type: variants has
         fp16_packed or bf16_packed then, and the logger "pumice" says why at the level of info.
 
+        local_size: invocations of a workgroup, one to three numbers, for a text that declares none. Invocations past threads= are left
+        out, unless the text has shared memory, barriers or subgroup operations, which all invocations of a workgroup have to reach:
+        it checks its own bounds then. local_size_x, local_size_y and local_size_z in spec say the same.
+
         In the shader x.length() is the number of elements bound. Where two 16-bit elements share a word, as `sfp x[]` in the packed
         modes, it counts words, rounded up; of an empty array of 8-bit elements it is 1, since no range is shorter than a byte.
 
-        Raises TypeError for an argument of another type, ShaderCompileError, UnsupportedError, BindingError (K1, K2: spec;
-        K12: message_bytes).
+        Raises TypeError for an argument of another type, ShaderCompileError (a text of such operations without a local size, or
+        one that declares it besides), UnsupportedError, BindingError (K1, K2: spec, local_size; K12: message_bytes).
         """
         _typed("source", source, str, "the text of a shader; Kernel.from_file() reads a file")
         _typed("context", context, (Context, type(None)), "a Context")
@@ -216,9 +232,11 @@ class Kernel(_pumice.Kernel):
         optional: dict[str, Any] = {} if includes is None else {"includes": _texts("includes", includes)}
         optional |= {} if options is None else {"options": options}
         optional |= {"include_dirs": _folders(include_dirs), "path": _path}
+        optional |= {"local_size": _local_size(local_size)}
         optional |= {"debug": bool(debug), "message_bytes": message_bytes}
         texts = _texts("macros", {} if macros is None else macros, numbers=True)
         super().__init__(source, context or default_context(), name, texts, dict(spec or {}), **optional)
+        self._is_made = True
         self._file: KernelFile | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}  # that from_body was told
         self._results: dict[str, tuple[str, tuple[int, ...]]] = {}  # outputs that a call makes: dtype, shape
@@ -351,6 +369,8 @@ class Kernel(_pumice.Kernel):
         return super().bind(**arguments) if given is None else super().bind(given, **arguments)
 
     def __repr__(self) -> str:
+        if not self._is_made:
+            return "<Kernel, not made>"
         from .html import interface_rows, local_size_text
 
         rows = "".join(f"\n  {name}: {access} {kind}" for name, access, kind, _ in interface_rows(self.shader))

@@ -42,6 +42,13 @@ def _pairs(option: str, given: list[str] | None, convert: Callable[[str], Any]) 
     return pairs
 
 
+def _sizes(text: str | None) -> tuple[int, ...] | None:
+    try:
+        return None if text is None else tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"%%glsl: --local-size {text}: expected one to three numbers, as 64 or 8,8") from None
+
+
 def _number(text: str) -> float:
     try:
         return int(text, 0)
@@ -67,6 +74,7 @@ class GlslMagics(Magics):
     @argument(
         "--spec", "-s", action="append", metavar="NAME=NUMBER", help="a specialization constant; may be given again"
     )
+    @argument("--local-size", metavar="X[,Y[,Z]]", help="invocations of a workgroup, of a text that declares none")
     @argument("--context", metavar="NAME", help="the variable that holds the Context; else the default one")
     @argument("--debug", action="store_true", help="check accesses of arrays in buffers against their bounds")
     @argument("--show", action="store_true", help="show the kernel's arguments below the cell")
@@ -104,6 +112,7 @@ class GlslMagics(Magics):
                 macros=macros,
                 spec=spec,
                 debug=options.debug,
+                local_size=_sizes(options.local_size),
             )
         except ShaderCompileError as error:
             display(_Failure(error))

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -10,26 +13,79 @@
 #include "dv/include/dmp_dv.h"
 #include "dv/refusal.h"
 
-struct dmp_dv_context_impl {
-  std::atomic<int> count{1};
-  std::shared_ptr<pumice::dv::Context> context;
-};
-
-struct dmp_dv_mem_impl {
-  std::atomic<int> count{1};
-  dmp_dv_context context;  // retained
-  std::shared_ptr<pumice::dv::Memory> memory;
-};
-
-struct dmp_dv_cmdlist_impl {
-  std::atomic<int> count{1};
-  dmp_dv_context context;  // retained: once, and once for every kind of device that has commands
-  std::unique_ptr<pumice::dv::CommandList> list;
-  std::vector<dmp_dv_mem> memories;  // retained, as often as commands name them
-  unsigned devices = 0;              // a bit for each kind
-};
-
 namespace pumice::dv {
+
+// A number for each handle of the process, none of which comes twice: a handle that outlived its object is never another's.
+uintptr_t next_handle_number();
+
+// The live objects of one kind by their handles. A handle is a number and no address, so that a dead one is found out and not followed.
+// Thread-safe; an object lives on while a call works with it.
+template <typename Handle, typename Object>
+class Handles {
+ public:
+  Handle insert(std::shared_ptr<Object> object) {
+    const uintptr_t number = next_handle_number();
+    const std::lock_guard lock(mutex_);
+    live_.emplace(number, Entry{std::move(object), 1});
+    return reinterpret_cast<Handle>(number);
+  }
+
+  // Null where there is none of that handle.
+  std::shared_ptr<Object> find(Handle handle) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = live_.find(reinterpret_cast<uintptr_t>(handle));
+    return found == live_.end() ? nullptr : found->second.object;
+  }
+
+  // The count after the call; below 0 for a handle of no live object.
+  int retain(Handle handle) {
+    const std::lock_guard lock(mutex_);
+    const auto found = live_.find(reinterpret_cast<uintptr_t>(handle));
+    return found == live_.end() ? -1 : ++found->second.count;
+  }
+
+  // Likewise. At 0 the object goes, unless another call works with it: then at the end of that call.
+  int release(Handle handle) {
+    std::shared_ptr<Object> last;  // destroyed without the lock
+    const std::lock_guard lock(mutex_);
+    const auto found = live_.find(reinterpret_cast<uintptr_t>(handle));
+    if (found == live_.end()) return -1;
+    const int left = --found->second.count;
+    if (left > 0) return left;
+    last = std::move(found->second.object);
+    live_.erase(found);
+    return 0;
+  }
+
+ private:
+  struct Entry {
+    std::shared_ptr<Object> object;
+    int count;
+  };
+
+  mutable std::mutex mutex_;
+  std::map<uintptr_t, Entry> live_;
+};
+
+// Each of them retains the handles that it names until it is destroyed.
+struct HeldMemory {
+  dmp_dv_context context = nullptr;
+  std::shared_ptr<Memory> memory;
+  ~HeldMemory();
+};
+
+struct HeldList {
+  dmp_dv_context context = nullptr;  // retained once, and once for every kind of device that has commands
+  std::unique_ptr<CommandList> list;
+  std::vector<dmp_dv_mem> memories = {};  // as often as commands name them
+  unsigned devices = 0;                   // a bit for each kind
+  ~HeldList();
+};
+
+// They are never freed: a program may ask at its very end.
+Handles<dmp_dv_context, Context>& contexts();
+Handles<dmp_dv_mem, HeldMemory>& memories();
+Handles<dmp_dv_cmdlist, HeldList>& lists();
 
 void set_error(const std::string& text);
 
@@ -51,7 +107,7 @@ int guarded(const Call& call) noexcept {
   return guarded(call, [](int number) { return number; });
 }
 
-inline int refuse(int number, const char* text) {
+inline int refuse(int number, const std::string& text) {
   set_error(text);
   return number;
 }

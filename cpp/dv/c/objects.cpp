@@ -6,6 +6,48 @@
 
 using namespace pumice::dv;
 
+namespace pumice::dv {
+
+uintptr_t next_handle_number() {
+  constexpr uintptr_t kFirst = 0x1000, kStep = 0x10;  // as addresses look, and never 0
+  static std::atomic<uintptr_t> next{kFirst};
+  return next.fetch_add(kStep);
+}
+
+Handles<dmp_dv_context, Context>& contexts() {
+  static auto* const all = new Handles<dmp_dv_context, Context>;
+  return *all;
+}
+
+Handles<dmp_dv_mem, HeldMemory>& memories() {
+  static auto* const all = new Handles<dmp_dv_mem, HeldMemory>;
+  return *all;
+}
+
+Handles<dmp_dv_cmdlist, HeldList>& lists() {
+  static auto* const all = new Handles<dmp_dv_cmdlist, HeldList>;
+  return *all;
+}
+
+HeldMemory::~HeldMemory() {
+  memory->unmap();
+  memory.reset();
+  contexts().release(context);
+}
+
+HeldList::~HeldList() {
+  guarded([&] {
+    list->finish();
+    return 0;
+  });
+  list.reset();
+  for (const dmp_dv_mem memory : memories) dv::memories().release(memory);
+  for (unsigned left = devices; left != 0; left &= left - 1) contexts().release(context);
+  contexts().release(context);
+}
+
+}  // namespace pumice::dv
+
 namespace {
 
 // All contexts of a process share one device, so that a list may name the memories of any.
@@ -23,51 +65,40 @@ bool is_strict() {
   return given && std::string_view(given) == "1";
 }
 
+// "ctx: expected a context; given NULL"
 template <typename Handle>
-int retained(Handle handle) {
-  return handle ? ++handle->count : 0;
+std::string not_live(const char* name, const char* kind, Handle handle) {
+  return std::string(name) + ": expected a " + kind + "; given " +
+         (handle ? "a handle that is none: it was released, or never made, or is of another kind" : "NULL");
 }
 
-int release(dmp_dv_context context) {
-  const int left = --context->count;
-  if (left == 0) delete context;
-  return left;
+std::string not_live(dmp_dv_context handle) {
+  return not_live("ctx", "context", handle);
+}
+std::string not_live(dmp_dv_mem handle) {
+  return not_live("mem", "memory", handle);
+}
+std::string not_live(dmp_dv_cmdlist handle) {
+  return not_live("cmdlist", "command list", handle);
 }
 
-int release(dmp_dv_mem memory) {
-  const int left = --memory->count;
-  if (left > 0) return left;
-  memory->memory->unmap();
-  memory->memory.reset();
-  release(memory->context);
-  delete memory;
-  return left;
-}
-
-int release(dmp_dv_cmdlist list) {
-  const int left = --list->count;
-  if (left > 0) return left;
-  list->list.reset();  // waits for its executions
-  for (const dmp_dv_mem memory : list->memories) release(memory);
-  for (unsigned devices = list->devices; devices != 0; devices &= devices - 1) release(list->context);
-  release(list->context);
-  delete list;
-  return left;
-}
-
-template <typename Handle>
-int released(Handle handle) {
-  return handle ? guarded([&] { return release(handle); }) : 0;
+// The count after the call; 0 for NULL, -1 for a dead handle.
+template <typename Handle, typename Count>
+int counted(Handle handle, const Count& count) {
+  if (!handle) return 0;
+  const int left = guarded([&] { return count(handle); });
+  return left < 0 ? refuse(left, not_live(handle)) : left;
 }
 
 constexpr auto kNull = [](int) { return nullptr; };
 
-// Runs `call` on a memory. `missing`: for NULL.
+// Runs `call` on a memory.
 template <typename Call>
-int with_memory(dmp_dv_mem memory, const Call& call) {
-  if (!memory) return refuse(EINVAL, "mem: expected a memory; given NULL");
+int with_memory(dmp_dv_mem handle, const Call& call) {
+  const auto held = memories().find(handle);
+  if (!held) return refuse(EINVAL, not_live(handle));
   return guarded([&] {
-    call(*memory->memory);
+    call(*held->memory);
     return 0;
   });
 }
@@ -79,45 +110,41 @@ const char* dmp_dv_get_version_string(void) {
 }
 
 dmp_dv_context dmp_dv_context_create(void) {
-  return guarded(
-      []() -> dmp_dv_context {
-        auto made = std::make_unique<dmp_dv_context_impl>();
-        made->context = std::make_shared<Context>(shared_device(), is_strict());
-        return made.release();
-      },
-      kNull);
+  return guarded([] { return contexts().insert(std::make_shared<Context>(shared_device(), is_strict())); }, kNull);
 }
 
 const char* dmp_dv_context_get_info_string(dmp_dv_context ctx) {
-  if (ctx) return ctx->context->info_string().c_str();
-  set_error("ctx: expected a context; given NULL");
+  if (const auto context = contexts().find(ctx)) return context->info_string().c_str();
+  set_error(not_live(ctx));
   return "";
 }
 
 int dmp_dv_context_get_info(dmp_dv_context ctx, struct dmp_dv_info* info) {
-  if (!ctx) return refuse(EINVAL, "ctx: expected a context; given NULL");
+  const auto context = contexts().find(ctx);
+  if (!context) return refuse(EINVAL, not_live(ctx));
   if (!info) return refuse(EINVAL, "info: expected a structure; given NULL");
   if (info->size < sizeof *info) return refuse(kRefused, "info->size: expected at least 8 bytes");
   info->version = 0;
   if (info->size < sizeof(dmp_dv_info_v0)) return 0;
   const dmp_dv_info header = *info;
   auto* const whole = reinterpret_cast<dmp_dv_info_v0*>(info);
-  *whole = ctx->context->info();
+  *whole = context->info();
   whole->header = header;
   return 0;
 }
 
 int dmp_dv_context_retain(dmp_dv_context ctx) {
-  return retained(ctx);
+  return counted(ctx, [](dmp_dv_context handle) { return contexts().retain(handle); });
 }
 
 int dmp_dv_context_release(dmp_dv_context ctx) {
-  return released(ctx);
+  return counted(ctx, [](dmp_dv_context handle) { return contexts().release(handle); });
 }
 
 int dmp_dv_device_exists(dmp_dv_context ctx, int dev_type_id) {
-  if (!ctx) return refuse(kRefused, "ctx: expected a context; given NULL");
-  return guarded([&] { return ctx->context->has_device(dev_type_id) ? 1 : 0; });
+  const auto context = contexts().find(ctx);
+  if (!context) return refuse(kRefused, not_live(ctx));
+  return guarded([&] { return context->has_device(dev_type_id) ? 1 : 0; });
 }
 
 int dmp_dv_fpga_device_exists(dmp_dv_context ctx, int dev_type_id) {
@@ -125,29 +152,29 @@ int dmp_dv_fpga_device_exists(dmp_dv_context ctx, int dev_type_id) {
 }
 
 dmp_dv_mem dmp_dv_mem_alloc(dmp_dv_context ctx, size_t size) {
-  if (!ctx) return set_error("ctx: expected a context; given NULL"), nullptr;
+  const auto context = contexts().find(ctx);
+  if (!context) return set_error(not_live(ctx)), nullptr;
   return guarded(
       [&]() -> dmp_dv_mem {
-        auto made = std::make_unique<dmp_dv_mem_impl>();
-        made->memory = Memory::create(ctx->context, size);
-        made->context = ctx;
-        ++ctx->count;
-        return made.release();
+        auto memory = Memory::create(context, size);
+        contexts().retain(ctx);
+        return memories().insert(std::make_shared<HeldMemory>(ctx, std::move(memory)));
       },
       kNull);
 }
 
 int dmp_dv_mem_retain(dmp_dv_mem mem) {
-  return retained(mem);
+  return counted(mem, [](dmp_dv_mem handle) { return memories().retain(handle); });
 }
 
 int dmp_dv_mem_release(dmp_dv_mem mem) {
-  return released(mem);
+  return counted(mem, [](dmp_dv_mem handle) { return memories().release(handle); });
 }
 
 uint8_t* dmp_dv_mem_map(dmp_dv_mem mem) {
-  if (!mem) return set_error("mem: expected a memory; given NULL"), nullptr;
-  return guarded([&] { return reinterpret_cast<uint8_t*>(mem->memory->map()); }, kNull);
+  const auto held = memories().find(mem);
+  if (!held) return set_error(not_live(mem)), nullptr;
+  return guarded([&] { return reinterpret_cast<uint8_t*>(held->memory->map()); }, kNull);
 }
 
 void dmp_dv_mem_unmap(dmp_dv_mem mem) {
@@ -163,8 +190,8 @@ int dmp_dv_mem_sync_end(dmp_dv_mem mem) {
 }
 
 size_t dmp_dv_mem_get_size(dmp_dv_mem mem) {
-  if (mem) return mem->memory->bytes();
-  set_error("mem: expected a memory; given NULL");
+  if (const auto held = memories().find(mem)) return held->memory->bytes();
+  set_error(not_live(mem));
   return 0;
 }
 
@@ -182,72 +209,81 @@ int dmp_dv_mem_to_cpu(dmp_dv_mem mem, size_t offs, size_t size, int flags) {
 }
 
 dmp_dv_cmdlist dmp_dv_cmdlist_create(dmp_dv_context ctx) {
-  if (!ctx) return set_error("ctx: expected a context; given NULL"), nullptr;
+  const auto context = contexts().find(ctx);
+  if (!context) return set_error(not_live(ctx)), nullptr;
   return guarded(
       [&]() -> dmp_dv_cmdlist {
-        auto made = std::make_unique<dmp_dv_cmdlist_impl>();
-        made->list = std::make_unique<CommandList>(ctx->context);
-        made->context = ctx;
-        ++ctx->count;
-        return made.release();
+        auto list = std::make_unique<CommandList>(context);
+        contexts().retain(ctx);
+        return lists().insert(std::make_shared<HeldList>(ctx, std::move(list)));
       },
       kNull);
 }
 
 int dmp_dv_cmdlist_retain(dmp_dv_cmdlist cmdlist) {
-  return retained(cmdlist);
+  return counted(cmdlist, [](dmp_dv_cmdlist handle) { return lists().retain(handle); });
 }
 
 int dmp_dv_cmdlist_release(dmp_dv_cmdlist cmdlist) {
-  return released(cmdlist);
+  return counted(cmdlist, [](dmp_dv_cmdlist handle) { return lists().release(handle); });
 }
 
 int dmp_dv_cmdlist_add_raw(dmp_dv_cmdlist cmdlist, struct dmp_dv_cmdraw* cmd) {
-  if (!cmdlist) return refuse(EINVAL, "cmdlist: expected a command list; given NULL");
+  const auto held = lists().find(cmdlist);
+  if (!held) return refuse(EINVAL, not_live(cmdlist));
   if (!cmd) return refuse(kRefused, "cmd: expected a command; given NULL");
   return guarded([&] {
     std::vector<dmp_dv_mem> named;
-    cmdlist->list->add({reinterpret_cast<const std::byte*>(cmd), cmd->size}, [&](uint64_t handle) {
-      named.push_back(reinterpret_cast<dmp_dv_mem>(static_cast<uintptr_t>(handle)));
-      return named.back()->memory;
+    held->list->add({reinterpret_cast<const std::byte*>(cmd), cmd->size}, [&](uint64_t handle) -> std::shared_ptr<Memory> {
+      const auto memory = reinterpret_cast<dmp_dv_mem>(static_cast<uintptr_t>(handle));
+      const auto found = memories().find(memory);
+      if (!found) return nullptr;
+      named.push_back(memory);
+      return found->memory;
     });
-    for (const dmp_dv_mem memory : named) ++memory->count;
-    cmdlist->memories.insert(cmdlist->memories.end(), named.begin(), named.end());
+    for (const dmp_dv_mem memory : named) memories().retain(memory);
+    held->memories.insert(held->memories.end(), named.begin(), named.end());
     const unsigned device = 1u << cmd->device_type;
-    if ((cmdlist->devices & device) == 0) ++cmdlist->context->count;
-    cmdlist->devices |= device;
+    if ((held->devices & device) == 0) contexts().retain(held->context);
+    held->devices |= device;
     return 0;
   });
 }
 
 int dmp_dv_cmdlist_commit(dmp_dv_cmdlist cmdlist) {
-  if (!cmdlist) return refuse(EINVAL, "cmdlist: expected a command list; given NULL");
-  if (cmdlist->list->committed()) return refuse(EALREADY, "cmdlist: expected one that is not committed; given one that is");
+  const auto held = lists().find(cmdlist);
+  if (!held) return refuse(EINVAL, not_live(cmdlist));
+  if (held->list->committed()) return refuse(EALREADY, "cmdlist: expected one that is not committed; given one that is");
   return guarded([&] {
-    cmdlist->list->commit();
+    held->list->commit();
     return 0;
   });
 }
 
 int64_t dmp_dv_cmdlist_exec(dmp_dv_cmdlist cmdlist) {
-  if (!cmdlist) return refuse(-EINVAL, "cmdlist: expected a command list; given NULL");
-  if (!cmdlist->list->committed()) return refuse(-EINVAL, "cmdlist: expected a committed one");
-  return guarded([&] { return cmdlist->list->exec(); }, [](int number) { return int64_t{number > 0 ? -number : number}; });
+  const auto held = lists().find(cmdlist);
+  if (!held) return refuse(-EINVAL, not_live(cmdlist));
+  if (!held->list->committed()) return refuse(-EINVAL, "cmdlist: expected a committed one");
+  return guarded([&] { return held->list->exec(); }, [](int number) { return int64_t{number > 0 ? -number : number}; });
 }
 
 int dmp_dv_cmdlist_wait(dmp_dv_cmdlist cmdlist, int64_t exec_id) {
-  if (!cmdlist) return refuse(EINVAL, "cmdlist: expected a command list; given NULL");
+  const auto held = lists().find(cmdlist);
+  if (!held) return refuse(EINVAL, not_live(cmdlist));
   if (exec_id < 0) return refuse(EINVAL, "exec_id: expected an id of dmp_dv_cmdlist_exec(); given a negative number");
-  if (!cmdlist->list->committed()) return refuse(kRefused, "cmdlist: expected a committed one");
+  if (!held->list->committed()) return refuse(kRefused, "cmdlist: expected a committed one");
+  if (exec_id == 0) return 0;  // ids count from 1 and finish in order: nothing comes before the first
   return guarded(
       [&] {
-        cmdlist->list->wait(exec_id);
+        held->list->wait(exec_id);
         return 0;
       },
       [](int number) { return number > 0 ? -number : number; });
 }
 
 int64_t dmp_dv_cmdlist_get_last_exec_time(dmp_dv_cmdlist cmdlist) {
-  if (cmdlist && cmdlist->list->committed()) return cmdlist->list->last_exec_time();
-  return refuse(-1, "cmdlist: expected a committed command list");
+  const auto held = lists().find(cmdlist);
+  if (!held) return refuse(-1, not_live(cmdlist));
+  if (held->list->committed()) return held->list->last_exec_time();
+  return refuse(-1, "cmdlist: expected a committed one");
 }

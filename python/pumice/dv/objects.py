@@ -23,12 +23,15 @@ class Context(_pumice.DvContext):
     device with memory of its own, so that a missing sync shows anywhere. Raises DeviceError.
     """
 
+    _is_made = False  # a traceback may show the object before the extension has made its part
+
     def __init__(
         self, device: _pumice.Context | str | None = None, *, strict: bool = False, separate: bool = False
     ) -> None:
         if isinstance(device, str):
             device = _pumice.Context(device)
         super().__init__(device or default_context(), strict, separate)
+        self._is_made = True
 
     def memory(self, size: int) -> Memory:
         """Memory of at least `size` bytes."""
@@ -38,6 +41,8 @@ class Context(_pumice.DvContext):
         return CommandList(self)
 
     def __repr__(self) -> str:
+        if not self._is_made:
+            return "<dv.Context, not made>"
         return "<dv.Context, closed>" if self.closed else f"<dv.Context on '{self.device.info.name}'>"
 
 
