@@ -1,5 +1,6 @@
 // Determinants of square matrices, a workgroup each: elimination with the largest pivot of a column, on a copy in `a`.
 #version 450
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
@@ -18,7 +19,7 @@ void meet() {
 }
 
 void main() {
-  const uint matrix = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x, id = gl_LocalInvocationID.x, n = p.size;
+  const uint matrix = grid_group(), id = gl_LocalInvocationID.x, n = p.size;
   if (matrix >= p.matrices) return;
   const uint first = matrix * n * n;
   for (uint i = id; i < n * n; i += kInvocations) a[first + i] = LOAD(p.x_offset + first + i);

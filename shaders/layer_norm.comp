@@ -6,8 +6,9 @@
 #extension GL_KHR_shader_subgroup_shuffle : require
 layout(local_size_x = 8) in;
 #else
-layout(local_size_x = 256) in;
+layout(local_size_x = WORKGROUP) in;
 #endif
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #include "include/row.glsl"
@@ -36,7 +37,7 @@ layout(push_constant) uniform parameter { uint rows, size; float epsilon; uint x
 } p;
 float epilogue(float x) { return EPILOGUE(x); }
 void main() {
-  const uint row = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint row = grid_group();
   if (row >= p.rows) return;
   const uint from = p.x_offset + row * p.size, to = p.y_offset + row * p.size;
   float sum = 0.0;

@@ -2,6 +2,7 @@
 // where q[i][i] is the sum of r[j][i]^2 over the others and q[i][j] is -r[j][i] r[i][j] (Wu, Lin and Weng, 2004), made better class by
 // class, round by round. A workgroup to each row; `a` holds p, Q p and the diagonal of Q.
 #version 450
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
@@ -23,7 +24,7 @@ void meet() {
 }
 
 void main() {
-  const uint row = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x, id = gl_LocalInvocationID.x, n = p.classes;
+  const uint row = grid_group(), id = gl_LocalInvocationID.x, n = p.classes;
   if (row >= p.rows) return;
   const uint pairs = p.x_offset + row * (n * (n - 1u) / 2u), shares = row * 3u * n, products = shares + n, diagonal = products + n;
 #define PAIR(i, j) clamp(float(LOAD(pairs + (i) * (2u * n - (i) - 1u) / 2u + (j) - (i) - 1u)), kLeast, 1.0 - kLeast)

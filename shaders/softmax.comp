@@ -6,8 +6,9 @@
 #extension GL_KHR_shader_subgroup_shuffle : require
 layout(local_size_x = 8) in;
 #else
-layout(local_size_x = 256) in;
+layout(local_size_x = WORKGROUP) in;
 #endif
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #include "include/row.glsl"
@@ -21,7 +22,7 @@ layout(push_constant) uniform parameter {
 } p;
 
 void main() {
-  const uint row = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint row = grid_group();
   if (row >= p.rows) return;
   const uint from = p.x_offset + row / p.inner * p.x_outer + row % p.inner * p.x_inner;
   const uint to = p.y_offset + row / p.inner * p.y_outer + row % p.inner * p.y_inner;

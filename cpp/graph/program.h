@@ -1,6 +1,7 @@
 // A compiled graph: compiled once, bound per input shape, executed many times.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -44,7 +45,9 @@ struct StepReport {
   };
   std::string label, kernel;
   uint32_t wave = 0;
-  bool barrier = false;  // before it
+  bool barrier = false;              // before it
+  std::array<uint32_t, 3> groups{};  // workgroups on each axis
+  bool folded = false;               // which number the kernel's own grid
   std::vector<Operand> operands;
 };
 

@@ -31,6 +31,7 @@ void adopt(LowerContext& node, LowerContext& part, const std::vector<Operand>& i
       if (operand.place == Place::none) continue;
       Operand found = target(operand);
       found.byte_offset += operand.byte_offset;
+      found.bytes = operand.bytes;
       operand = found;
     }
     node.add(std::move(step));

@@ -128,6 +128,7 @@ class OperatorPlanner {
       const Persistent& held = persistent_[operand.index];
       result = {Place::persistent, 0, held.offset + operand.byte_offset, rest(held.bytes), result.element_bits};
     }
+    result.touched = operand.bytes;
     return result;
   }
 
