@@ -252,10 +252,11 @@ std::shared_ptr<const KernelVariant> KernelLibrary::find(const std::shared_ptr<C
     const std::lock_guard guard(mutex_);
     auto found = kernels_.find(shader);
     if (found == kernels_.end()) {
-      found =
-          kernels_
-              .emplace(std::string(shader), std::make_shared<Kernel>(context, std::string(embedded_shader(shader)), std::string(shader)))
-              .first;
+      DebugOptions debug;
+      debug.ring_bytes = std::min(debug.ring_bytes, context->limit("maxStorageBufferRange") / 4 * 4);
+      auto made = std::make_shared<Kernel>(context, std::string(embedded_shader(shader)), std::string(shader), Includes{},
+                                           std::optional<ShaderOptions>{}, debug);
+      found = kernels_.emplace(std::string(shader), std::move(made)).first;
     }
     kernel = found->second;
     if (sizes_.empty()) sizes_ = workgroup_sizes(*context);
