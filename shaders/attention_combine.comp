@@ -1,6 +1,7 @@
 // Puts together what attention made of the parts of the keys: see include/attention.glsl. TERMS: also the largest score and the share of
 // each row.
 #version 450
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
@@ -9,6 +10,9 @@ layout(push_constant) uniform parameter {
   uint results;  // rows of all heads, times fours of a head's values
   uint rows, heads, size, parts;
   uint y_batch, y_head, y_row;
+#if TERMS
+  uint first_term;  // of the first row
+#endif
   uint y_offset;
 } p;
 layout(binding = 0) readonly buffer Parts { float parts[]; };
@@ -23,7 +27,7 @@ layout(binding = 2) writeonly buffer Terms { vec2 terms[]; };
 
 
 void main() {
-  const uint id = gl_GlobalInvocationID.x + gl_GlobalInvocationID.y * gl_NumWorkGroups.x * gl_WorkGroupSize.x;
+  const uint id = grid_invocation();
   if (id >= p.results) return;
   const uint fours = (p.size + 3u) / 4u, row = id / fours, column = id % fours * 4u, apart = p.size + 2u;
   const uint first = row * p.parts * apart;
@@ -49,6 +53,6 @@ void main() {
     if (column + j < p.size) pm_store(y, at + j, sums[j]);
 #endif
 #if TERMS
-  if (column == 0u) terms[row] = vec2(reference, share);
+  if (column == 0u) terms[p.first_term + row] = vec2(reference, share);
 #endif
 }

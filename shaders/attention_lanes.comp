@@ -5,6 +5,8 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 #extension GL_EXT_control_flow_attributes : require
+#define GRID_AXES 0
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #include "include/attention.glsl"
@@ -17,10 +19,10 @@ shared vec4 sums[kFours * kRows * kLanes];
 #define FOR_KEYS(j) [[unroll]] for (uint j = 0u; j < kKeys; ++j)
 
 void main() {
-  const uint lane = gl_LocalInvocationID.x, image = gl_WorkGroupID.y / p.heads, head = gl_WorkGroupID.y % p.heads;
-  const uint first_row = gl_WorkGroupID.x * kRows * kLanes, last_row = min(first_row + kRows * kLanes, p.rows) - 1u;
-  const int begin = max(seen_keys(image, first_row).x, int(gl_WorkGroupID.z * p.stretch));
-  const int end = min(seen_keys(image, last_row).y, int((gl_WorkGroupID.z + 1u) * p.stretch));
+  const uint lane = gl_LocalInvocationID.x, image = grid_group().y / p.heads, head = grid_group().y % p.heads;
+  const uint first_row = grid_group().x * kRows * kLanes, last_row = min(first_row + kRows * kLanes, p.rows) - 1u;
+  const int begin = max(seen_keys(image, first_row).x, int(grid_group().z * p.stretch));
+  const int end = min(seen_keys(image, last_row).y, int((grid_group().z + 1u) * p.stretch));
   const uint at_k = first_k(image, head), at_v = first_v(image, head);
   uint rows[kRows], at_q[kRows];
   ivec2 seen[kRows];

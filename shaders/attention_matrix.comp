@@ -16,6 +16,8 @@
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
+#define GRID_AXES 0
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #define EIGHTS 1
@@ -123,10 +125,10 @@ void multiply_values(uint strip) {
 }
 
 void main() {
-  const uint image = gl_WorkGroupID.y / p.heads, head = gl_WorkGroupID.y % p.heads, first_row = tile_of() * ROWS;
+  const uint image = grid_group().y / p.heads, head = grid_group().y % p.heads, first_row = tile_of() * ROWS;
   const uint last_row = min(first_row + ROWS, p.rows) - 1u;
 #if PARTS
-  const ivec2 own_part = ivec2(gl_WorkGroupID.z * p.stretch, (gl_WorkGroupID.z + 1u) * p.stretch);
+  const ivec2 own_part = ivec2(grid_group().z * p.stretch, (grid_group().z + 1u) * p.stretch);
 #else
   const ivec2 own_part = ivec2(0, 0x7fffffff);
 #endif

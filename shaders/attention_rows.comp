@@ -7,6 +7,8 @@
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
 #extension GL_EXT_control_flow_attributes : require
+#define GRID_AXES 0
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #include "include/attention.glsl"
@@ -30,14 +32,14 @@ shared vec2 team_terms[TEAMS];
 #endif
 
 void main() {
-  const uint kv_heads = p.heads / p.group, image = gl_WorkGroupID.y / kv_heads, kv_head = gl_WorkGroupID.y % kv_heads;
+  const uint kv_heads = p.heads / p.group, image = grid_group().y / kv_heads, kv_head = grid_group().y % kv_heads;
   const uint shared_rows = p.group * p.rows;
   uint heads[ROWS], rows[ROWS];
   ivec2 seen[ROWS], all = ivec2(int(p.keys), 0);
   vec4 held[ROWS * HELD], sums[ROWS * HELD];
   float largest[ROWS], sum[ROWS];
   FOR_ROWS(r) {
-    const uint row = min(gl_WorkGroupID.x * ROWS + r, shared_rows - 1u);
+    const uint row = min(grid_group().x * ROWS + r, shared_rows - 1u);
     heads[r] = kv_head * p.group + row / p.rows;
     rows[r] = row % p.rows;
     seen[r] = seen_keys(image, rows[r]);
@@ -50,7 +52,7 @@ void main() {
     largest[r] = minus_infinity;
     sum[r] = 0.0;
   }
-  const int begin = max(all.x, int(gl_WorkGroupID.z * p.stretch)), end = min(all.y, int((gl_WorkGroupID.z + 1u) * p.stretch));
+  const int begin = max(all.x, int(grid_group().z * p.stretch)), end = min(all.y, int((grid_group().z + 1u) * p.stretch));
   const uint at_k = first_k(image, heads[0]), at_v = first_v(image, heads[0]);
   for (int base = begin; base < end; base += int(TEAMS * 4u)) {
     const int key = base + int(TEAM_NUMBER * 4u);
@@ -100,7 +102,7 @@ void main() {
       }
     }
 #endif
-    if (TEAM_NUMBER == 0u && gl_WorkGroupID.x * ROWS + r < shared_rows) {
+    if (TEAM_NUMBER == 0u && grid_group().x * ROWS + r < shared_rows) {
       const uint at = first_y(image, heads[r], rows[r]);
       FOR_HELD(h) store_four(at, FOUR(h), sums[r * HELD + h], sum[r]);
       if (TEAM_MEMBER == 0u) store_terms(at, largest[r], sum[r]);

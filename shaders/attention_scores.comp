@@ -1,6 +1,8 @@
 // The scores of attention, which its own kernels keep to themselves, as a dense tensor [batch, heads, rows, keys]. STAGE 0: products, 1: with
 // the softcap, 2: with the mask, 3: shares of each row, whose terms are known. An invocation makes one.
 #version 450
+#define GRID_AXES 3
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #include "include/attention.glsl"
@@ -10,8 +12,9 @@ layout(binding = 6) readonly buffer Terms { vec2 terms[]; };
 #endif
 
 void main() {
-  const uint key = gl_GlobalInvocationID.x, row = gl_GlobalInvocationID.y, head = gl_WorkGroupID.z % p.heads, image = gl_WorkGroupID.z / p.heads;
-  if (key >= p.keys) return;
+  const uvec3 group = grid_group((p.keys + gl_WorkGroupSize.x - 1u) / gl_WorkGroupSize.x, p.rows);
+  const uint key = group.x * gl_WorkGroupSize.x + gl_LocalInvocationID.x, row = group.y, image = group.z / p.heads, head = group.z % p.heads;
+  if (is_past_grid(group, p.planes) || key >= p.keys) return;
   const uint at_q = first_q(image, head, row), at_k = first_k(image, head) + key * p.k_row;
   float product = 0.0;
   for (uint i = 0u; i < SIZE; i += 4u) product += dot(load_q(at_q, i), load_k(at_k, i));

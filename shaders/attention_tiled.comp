@@ -3,6 +3,8 @@
 // exponentials of a row.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
+#define GRID_AXES 0
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #include "include/attention.glsl"
@@ -18,8 +20,8 @@ shared float met[kRows * 4u];
 shared float factors[kRows], row_sums[kRows];
 
 void main() {
-  const uint image = gl_WorkGroupID.y / p.heads, head = gl_WorkGroupID.y % p.heads, first_row = tile_of() * kRows;
-  const uint tiles = (V_SIZE + kColumns - 1u) / kColumns, first_column = gl_WorkGroupID.z % tiles * kColumns;
+  const uint image = grid_group().y / p.heads, head = grid_group().y % p.heads, first_row = tile_of() * kRows;
+  const uint tiles = (V_SIZE + kColumns - 1u) / kColumns, first_column = grid_group().z % tiles * kColumns;
   const uint across = gl_LocalInvocationIndex % 16u, down = gl_LocalInvocationIndex / 16u;
   const uint at_k = first_k(image, head), at_v = first_v(image, head);
   const uint last_row = min(first_row + kRows, p.rows) - 1u;

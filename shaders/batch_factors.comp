@@ -1,5 +1,6 @@
 // Batch normalisation's factor and term of each channel from scale, bias, mean and variance.
 #version 450
+#include "include/grid.glsl"
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer Scale { float scale[]; };
 layout(binding = 1) readonly buffer Bias { float bias[]; };
@@ -8,7 +9,7 @@ layout(binding = 3) readonly buffer Variance { float variance[]; };
 layout(binding = 4) writeonly buffer Y { vec2 y[]; };
 layout(push_constant) uniform parameter { uint channels; float epsilon; } p;
 void main() {
-  const uint i = gl_GlobalInvocationID.x;
+  const uint i = grid_invocation();
   if (i >= p.channels) return;
   const float factor = scale[i] * inversesqrt(variance[i] + p.epsilon);
   y[i] = vec2(factor, bias[i] - mean[i] * factor);

@@ -3,6 +3,7 @@
 // is bound by the reading of w, whose words lie along the depth.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
@@ -43,7 +44,7 @@ float zero_point(uint block) {
 }
 
 void main() {
-  const uint column = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x, lane = gl_LocalInvocationIndex;
+  const uint column = grid_group(), lane = gl_LocalInvocationIndex;
   if (column >= p.columns) return;
   const uint words = p.depth / IN_WORD, first = p.w_offset / IN_WORD + column * words;
   float sums[ROWS];

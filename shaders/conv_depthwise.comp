@@ -3,6 +3,7 @@
 // one aligned vector of y.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
@@ -61,7 +62,7 @@ Numbers bias_of(uint channel) {
 }
 
 void main() {
-  uint rest = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  uint rest = grid_invocation();
 #if VEC4
   const uint channel = rest % p.channels * 4u; rest /= p.channels;
   const uint column = rest % p.fours * 4u; rest /= p.fours;

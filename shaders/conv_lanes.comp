@@ -13,8 +13,11 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 #extension GL_EXT_control_flow_attributes : require
+#define GRID_AXES 0
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
+#define PACKED_GROUP ((p.channels_out + 15u) / 16u * KERNEL_TAPS * ((p.channels_in + uint(KV) - 1u) / uint(KV)) * 64u)
 #include "include/contraction.glsl"
 
 layout(local_size_x = 8) in;
@@ -46,11 +49,11 @@ Number4 load_x(uint index, uint channel) {
 
 void main() {
   const uint lane = gl_LocalInvocationID.x;
-  const uint block = gl_WorkGroupID.y;
+  const uint block = grid_group().y;
   uvec3 places[kPixels];
   uint images[kPixels];
-  const uint group_x = p.x_offset + gl_WorkGroupID.z * p.x_stride_group;
-  const uint first = (gl_WorkGroupID.x) * kLanes * kPixels + lane;
+  const uint group_x = p.x_offset + X_GROUP;
+  const uint first = grid_group().x * kLanes * kPixels + lane;
   for (uint i = 0u; i < kPixels; ++i) {
     places[i] = place_of(min(first + i * kLanes, p.pixels - 1u));
     images[i] = group_x + places[i].x * p.x_stride_n;
@@ -144,7 +147,7 @@ void main() {
   }
   for (uint i = 0u; i < kPixels; ++i) {
     if (first + i * kLanes >= p.pixels) continue;
-    const uint at = y_index(places[i]) + gl_WorkGroupID.z * p.y_stride_group;
+    const uint at = y_index(places[i]) + Y_GROUP;
 #if Y_VEC4
     for (uint j = 0u; j < kChannels; j += 4u) {
       const Number4 four = Number4(sums[j * kPixels + i], sums[(j + 1u) * kPixels + i], sums[(j + 2u) * kPixels + i], sums[(j + 3u) * kPixels + i]);

@@ -15,6 +15,8 @@
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
+#define GRID_AXES 0
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #define X_VEC4 1
@@ -54,6 +56,7 @@ shared uvec4 tile[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];
 uvec4 next_x[LOADS_X], next_w[LOADS_W];
 uvec3 places[LOADS_X];  // of the pixels that this invocation loads
 uint firsts[LOADS_X];   // where in x their images begin
+uint group_w;           // the eight of w where the group begins
 coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[ROWS * COLUMNS];
 
 // Where in the tile this subgroup's part begins.
@@ -87,8 +90,8 @@ void fetch(uint begin, uint depths, bool whole) {
   [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = inside[i] ? next_x[i] : uvec4(0u);
 #endif
   const uint columns = (p.channels_out + 7u) / 8u;
-  const uint column = min(gl_WorkGroupID.y * EIGHTS_W + gl_LocalInvocationIndex % EIGHTS_W, columns - 1u);
-  const uint first_w = (W_GROUP >> 3) + column, row = begin + gl_LocalInvocationIndex / EIGHTS_W, rows_apart = INVOCATIONS / EIGHTS_W;
+  const uint column = min(grid_group().y * EIGHTS_W + gl_LocalInvocationIndex % EIGHTS_W, columns - 1u);
+  const uint first_w = group_w + column, row = begin + gl_LocalInvocationIndex / EIGHTS_W, rows_apart = INVOCATIONS / EIGHTS_W;
   if (whole) {
     [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) next_w[i] = w[first_w + (row + i * rows_apart) * columns];
     return;
@@ -126,11 +129,12 @@ void multiply() {
 }
 
 void main() {
-  const uint first_pixel = gl_WorkGroupID.x * TILE_P;
+  const uint first_pixel = grid_group().x * TILE_P;
   const uint depths = TAPS_H * TAPS_W * p.channels_in;
+  group_w = W_GROUP >> 3;
   [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) {
     places[i] = place_of(min(first_pixel + row_of(i), p.pixels - 1u));
-    firsts[i] = p.x_offset + gl_WorkGroupID.z * p.x_stride_group + places[i].x * p.x_stride_n;
+    firsts[i] = p.x_offset + X_GROUP + places[i].x * p.x_stride_n;
 #if MATRIX
     firsts[i] += places[i].z * p.x_stride_w;
 #endif
@@ -156,7 +160,7 @@ void main() {
   // of those who split the depth meet.
   const uint part = gl_SubgroupID % PARTS, split = gl_SubgroupID / PARTS;
   const uint strip = gl_SubgroupID * 16u * ROW_Y, first_strip = part * 16u * ROW_Y, column = gl_SubgroupInvocationID % QUADS;
-  const uint channel = gl_WorkGroupID.y * TILE_C + first_column() + column * (Y_VEC4 == 1 ? 4u : 1u);
+  const uint channel = grid_group().y * TILE_C + first_column() + column * (Y_VEC4 == 1 ? 4u : 1u);
   vec4 bias;
   for (uint j = 0u; j < 4u; ++j) bias[j] = channel_bias(channel + j * APART);
   [[unroll]] for (uint i = 0u; i < ROWS; ++i) {
@@ -181,7 +185,7 @@ void main() {
         for (uint j = 0u; j < 4u; ++j) sum[j] += uintBitsToFloat(tile[first + (column + j * APART) / 4u][column % 4u]);
 #endif
       }
-      const uint at = y_index(place_of(pixel)) + gl_WorkGroupID.z * p.y_stride_group;
+      const uint at = y_index(place_of(pixel)) + Y_GROUP;
       for (uint j = 0u; j < 4u; ++j) sum[j] += element_bias(pixel, channel + j * APART);
 #if Y_VEC4
       const uint place = at + y_channel(channel);

@@ -5,6 +5,7 @@
 // where integer divisions take longer than the rest.
 // Otherwise: [groups][taps][channels_in][channels_out rounded up to 8] for conv_tiled and conv_matrix, four output channels an invocation.
 #version 450
+#include "include/grid.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 #if INTEGER
@@ -27,8 +28,9 @@ layout(binding = 1) writeonly buffer Y { uint y[]; };
 layout(binding = 1) writeonly buffer Y { sfpvec4 y[]; };
 #endif
 layout(push_constant) uniform parameter {
-  uint quads;  // of all the packed weights
+  uint quads;  // fours of elements that are packed here; LANES: of all the packed weights
   uint taps, channels_in, channels_out;
+  uint first_in, all_in;  // the channels of the input are so many of all, from the first on
   uint x_stride_group, x_stride_out, x_stride_in, x_stride_tap;
 #if !INTEGER
   float scale;
@@ -50,14 +52,14 @@ Weight weight(uint group, uint tap, uint channel_in, uint channel_out) {
 
 void store(uint quad, Weight4 v) {
 #if INTEGER
-  y[quad] = pm_pack_u8(v);
+  y[(p.y_offset >> 2) + quad] = pm_pack_u8(v);
 #else
   pm_store_vec4(y, (p.y_offset >> 2) + quad, v);
 #endif
 }
 
 void main() {
-  const uint index = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint index = grid_invocation();
 #if LANES
   const uint steps = (p.channels_in + uint(KV) - 1u) / uint(KV), blocks = (p.channels_out + 15u) / 16u;
   const uint runs = (steps + uint(RUN) - 1u) / uint(RUN);
@@ -66,7 +68,8 @@ void main() {
   const uint row = rest / blocks, block = rest - row * blocks;  // neighbours read the same rows
   const uint plane = row / runs, first = (row - plane * runs) * uint(RUN);
   const uint group = plane / p.taps, tap = plane - group * p.taps, channel_out = block * 16u + lane;
-  const uint begin = ((group * blocks + block) * p.taps + tap) * steps * 16u + lane;
+  const uint all_steps = (p.all_in + uint(KV) - 1u) / uint(KV);
+  const uint begin = (((group * blocks + block) * p.taps + tap) * all_steps + p.first_in / uint(KV)) * 16u + lane;
   if (begin >= p.quads) return;
   const uint last = min(first + uint(RUN), steps);
   for (uint step = first; step < last; ++step) {
@@ -86,6 +89,6 @@ void main() {
   }
   Weight4 v;
   for (uint i = 0u; i < 4u; ++i) v[i] = weight(group, tap, channel_in, channel_out + i);
-  store(index, v);
+  store(index + ((group * p.taps + tap) * (p.all_in - p.channels_in) + p.first_in) * columns, v);
 #endif
 }

@@ -4,6 +4,8 @@
 // Packed weights: [groups][kernel_taps][channels_in][channels_out rounded up to 8].
 #version 450
 #extension GL_EXT_control_flow_attributes : require
+#define GRID_AXES 0
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #include "include/contraction.glsl"
@@ -55,20 +57,20 @@ Number4 load_x(uvec3 place, uint image, uint depth, uint depths) {
 #endif
 }
 
-// Four output channels of the weights at one depth.
-Number4 load_w(uint depth, uint depths, uint channel) {
+// Four output channels of the weights at one depth, of those from four number `first` on.
+Number4 load_w(uint first, uint depth, uint depths, uint channel) {
   if (depth >= depths || channel >= p.channels_out) return Number4(0);
   const uint tap = tap_of(depth), channel_in = depth - tap * p.channels_in;
   const uint th = tap / TAPS_W, tw = tap - th * TAPS_W;
   const uint row = tap_index(th, tw) * p.channels_in + channel_in;
-  return LOAD_W4((W_GROUP >> 2) + row * ((p.channels_out + 7u) / 8u * 2u) + channel / 4u);
+  return LOAD_W4(first + row * ((p.channels_out + 7u) / 8u * 2u) + channel / 4u);
 }
 
 void main() {
   const uint part = gl_LocalInvocationIndex / PART, id = gl_LocalInvocationIndex % PART;
-  const uint first_pixel = gl_WorkGroupID.x * TILE_P, first_channel = gl_WorkGroupID.y * TILE_C;
+  const uint first_pixel = grid_group().x * TILE_P, first_channel = grid_group().y * TILE_C;
   const uint depths = TAPS_H * TAPS_W * p.channels_in;
-  const uint group_x = p.x_offset + gl_WorkGroupID.z * p.x_stride_group;
+  const uint group_x = p.x_offset + X_GROUP, first_w = W_GROUP >> 2;
   // Of this invocation's tile: fours of rows that are ROWS fours apart, and so of columns, that neighbours read neighbouring words.
   const uint row = id / COLUMNS, column = id % COLUMNS;
   const uint part_x = part * kDepth * ROW_X, part_w = part * QUADS_W;
@@ -91,7 +93,7 @@ void main() {
   for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = load_x(places[i], images[i], part * kDepth + (id + i * PART) % 4u * 4u, depths);
   for (uint i = 0u; i < LOADS_W; ++i) {
     const uint q = id + i * PART, k = q / (TILE_C / 4u);
-    next_w[i] = load_w(part * kDepth + k, depths, first_channel + (q - k * (TILE_C / 4u)) * 4u);
+    next_w[i] = load_w(first_w, part * kDepth + k, depths, first_channel + (q - k * (TILE_C / 4u)) * 4u);
   }
   for (uint begin = 0u; begin < depths; begin += stride) {
     for (uint i = 0u; i < LOADS_X; ++i) {
@@ -106,7 +108,7 @@ void main() {
     for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = load_x(places[i], images[i], next + (id + i * PART) % 4u * 4u, depths);
     for (uint i = 0u; i < LOADS_W; ++i) {
       const uint q = id + i * PART, k = q / (TILE_C / 4u);
-      next_w[i] = load_w(next + k, depths, first_channel + (q - k * (TILE_C / 4u)) * 4u);
+      next_w[i] = load_w(first_w, next + k, depths, first_channel + (q - k * (TILE_C / 4u)) * 4u);
     }
 
     [[unroll]] for (uint k = 0u; k < kDepth; ++k) {
@@ -146,7 +148,7 @@ void main() {
     [[unroll]] for (uint i = 0u; i < REGISTERS; ++i) {
       const uint out_pixel = first_pixel + (row + i / 4u * ROWS) * 4u + i % 4u;
       if (out_pixel >= p.pixels) break;
-      const uint at = y_index(place_of(out_pixel)) + gl_WorkGroupID.z * p.y_stride_group;
+      const uint at = y_index(place_of(out_pixel)) + Y_GROUP;
       Number4 sum = sums[i * FOURS + j] + bias;
       for (uint k = 0u; k < 4u; ++k) sum[k] += element_bias(out_pixel, channel + k);
 #if Y_VEC4

@@ -1,5 +1,6 @@
 // Convolution over three spatial axes, plain or TRANSPOSED, one element an invocation; weights as ONNX has them.
 #version 450
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
@@ -44,7 +45,7 @@ layout(push_constant) uniform parameter {
 } p;
 
 void main() {
-  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint id = grid_invocation();
   if (id >= p.elements) return;
   const Place place = place_of(id, p.channels_out * p.groups, uvec3(p.out_size[0], p.out_size[1], p.out_size[2]));
   const uint group = place.c / p.channels_out, channel = place.c - group * p.channels_out;

@@ -1,11 +1,12 @@
 // Copies 32-bit words, four per invocation, neighbours by neighbouring invocations.
 #version 450
+#include "include/grid.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) writeonly buffer Y { uint y[]; };
 layout(push_constant) uniform parameter { uint words; uint x_offset; uint y_offset; } p;
 void main() {
-  const uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint group = grid_group();
   const uint first = group * gl_WorkGroupSize.x * 4u + gl_LocalInvocationID.x;
   for (uint k = 0u; k < 4u; ++k) {
     const uint i = first + k * gl_WorkGroupSize.x;

@@ -1,5 +1,6 @@
 // Determinants of square matrices, for who has which see include/alone.glsl: elimination with the largest pivot of a column, on a copy in `a`.
 #version 450
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #include "include/alone.glsl"

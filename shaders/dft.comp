@@ -5,6 +5,7 @@
 // those before it; WINDOW: times window; an outer index is a frame of a batch. LAST: writes the first `made` of them to y, of
 // RESULT components, times `scale`. roots: e^(-2 pi i k / points), or their conjugates.
 #version 450
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
@@ -64,7 +65,7 @@ vec2 loaded(uint outer, uint t, uint i) {
 }
 
 void main() {
-  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint id = grid_invocation();
   if (id >= p.elements) return;
   const uint i = id % p.inner, row = id / p.inner, outer = row / p.made, at = row % p.made;
   const uint following = p.done * p.radix, apart = p.points / following;

@@ -1,5 +1,6 @@
 // A float vector as float32, whatever its source: biases, scales and statistics, which kernels read as they accumulate.
 #version 450
+#include "include/grid.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 #if SOURCE_FLOAT
@@ -12,6 +13,6 @@ layout(binding = 0) readonly buffer X { sfp x[]; };
 layout(binding = 1) writeonly buffer Y { float y[]; };
 layout(push_constant) uniform parameter { uint count; float scale; uint x_offset; uint y_offset; } p;
 void main() {
-  const uint i = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint i = grid_invocation();
   if (i < p.count) y[p.y_offset + i] = LOAD(p.x_offset + i) * p.scale;
 }

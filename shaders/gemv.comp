@@ -4,6 +4,8 @@
 // Packed weights: [batch][depth][columns rounded up to 8].
 #version 450
 #extension GL_EXT_control_flow_attributes : require
+#define GRID_AXES 0
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #include "include/contraction.glsl"
@@ -28,15 +30,15 @@ shared float parts[ROWS * INVOCATIONS];        // [row][part][column]
 
 void store(uint row, uint channel, float sum) {
   if (row >= p.pixels || channel >= p.channels_out) return;
-  const uint at = y_index(uvec3(0u, 0u, row)) + gl_WorkGroupID.z * p.y_stride_group + channel * p.y_stride_c;
+  const uint at = y_index(uvec3(0u, 0u, row)) + Y_GROUP + channel * p.y_stride_c;
   pm_store(y, at, finished(sum + channel_bias(channel) + element_bias(row, channel), at));
 }
 
 void main() {
   const uint across = gl_LocalInvocationIndex % kAcross, down = gl_LocalInvocationIndex / kAcross;
   const uint eights = (p.channels_out + 7u) / 8u;  // of a row of w
-  const uint eight = min(gl_WorkGroupID.y * (kColumns / 8u) + across, eights - 1u);
-  const uint first_w = (W_GROUP >> 3) + eight, first_x = p.x_offset + gl_WorkGroupID.z * p.x_stride_group;
+  const uint eight = min(grid_group().y * (kColumns / 8u) + across, eights - 1u);
+  const uint first_w = (W_GROUP >> 3) + eight, first_x = p.x_offset + X_GROUP;
   vec4 sums[ROWS * 2u];
   [[unroll]] for (uint i = 0u; i < ROWS * 2u; ++i) sums[i] = vec4(0.0);
   for (uint begin = down; begin < p.channels_in; begin += DEEP * AHEAD) {
@@ -73,5 +75,5 @@ void main() {
   if (part >= ROWS) return;
   float sum = 0.0;
   for (uint i = 0u; i < PARTS; ++i) sum += parts[(part * PARTS + i) * kColumns + column];
-  store(part, gl_WorkGroupID.y * kColumns + column, sum);
+  store(part, grid_group().y * kColumns + column, sum);
 }

@@ -6,6 +6,8 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
+#define GRID_AXES 0
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #include "include/contraction.glsl"
@@ -21,7 +23,7 @@ layout(binding = 1) readonly buffer W { EIGHT w[]; };
 layout(binding = 2) buffer Y { sfp y[]; };
 
 void main() {
-  const uint lane = gl_SubgroupInvocationID, channel = gl_WorkGroupID.y * (gl_WorkGroupSize.x / SUBGROUP) + gl_SubgroupID;
+  const uint lane = gl_SubgroupInvocationID, channel = grid_group().y * (gl_WorkGroupSize.x / SUBGROUP) + gl_SubgroupID;
   const uint eights = p.channels_in / 8u, first_w = (p.w_offset >> 3) + min(channel, p.channels_out - 1u) * eights;
   float sums[ROWS];
   [[unroll]] for (uint row = 0u; row < ROWS; ++row) sums[row] = 0.0;

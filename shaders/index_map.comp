@@ -9,6 +9,7 @@
 // PAD: the source is smaller or larger, and what lies outside it is a constant (1), reflected (2), the edge (3), repeated (4) or
 // reflected with the edge (5).
 #version 450
+#include "include/grid.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 #define PIECE_BITS (BITS * MADE)
@@ -170,7 +171,7 @@ PIECE made(uint id, out uint to) {
 #endif
 
 void main() {
-  const uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint group = grid_group();
   const uint first = group * PIECES * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
 #if WORDS
   const uint pieces = (p.elements - 1u) / (32u / uint(BITS)) + 1u;

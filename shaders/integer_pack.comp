@@ -1,11 +1,12 @@
 // A vector of integers as int32: zero points and biases, which kernels read as they accumulate. A step of 0 repeats the first.
 #version 450
+#include "include/grid.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) writeonly buffer Y { int y[]; };
 layout(push_constant) uniform parameter { uint count; uint step; uint x_offset; } p;
 void main() {
-  const uint i = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint i = grid_invocation();
   if (i < p.count) y[i] = int(LOAD(x, p.x_offset + i * p.step));
 }

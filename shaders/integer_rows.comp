@@ -1,6 +1,7 @@
 // A matrix of bytes, whose columns lie together, as rows of whole sixteens: what lies past a row's end is PAD. An invocation makes a word,
 // neighbours make those of neighbouring rows.
 #version 450
+#include "include/grid.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly buffer X { uint x[]; };
@@ -11,7 +12,7 @@ layout(push_constant) uniform parameter {
   uint x_offset, y_offset;  // bytes, words
 } p;
 void main() {
-  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint id = grid_invocation();
   const uint word = id / p.rows, row = id - word * p.rows;
   if (word >= p.words) return;
   uvec4 bytes;

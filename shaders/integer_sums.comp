@@ -2,6 +2,7 @@
 #version 450
 #define TEAM 64
 layout(local_size_x = TEAM) in;
+#include "include/grid.glsl"
 #include "include/tensor.glsl"
 #include "include/team.glsl"
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
@@ -13,7 +14,7 @@ layout(push_constant) uniform parameter {
 shared int meeting[TEAM + 16];
 PM_GATHER(gather, int, meeting, pm_sum)
 void main() {
-  const uint row = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint row = grid_group();
   if (row >= p.rows) return;
   ivec4 sums = ivec4(0);
   for (uint i = gl_LocalInvocationID.x; i < p.row_pieces; i += TEAM) {

@@ -4,6 +4,8 @@
 // TEX, RD: 0 absent, else the bytes of a pixel; a texture of 1 has indices into a palette of RGBA. WR: bytes of a pixel; with 6 they
 // are three float16. RGBA of a texture are its bytes in this order; those of the other images are where `place` says.
 #version 450
+#define GRID_AXES 3
+#include "include/grid.glsl"
 layout(push_constant) uniform parameter {
   uint tex_width, tex_height;
   uint width, height;
@@ -115,9 +117,11 @@ uint made(uint y, uint at) {
 }
 
 void main() {
-  const uint y = gl_GlobalInvocationID.y, begin = p.wr_first + y * p.wr_stride, end = begin + p.width * WR;
-  const uint word = begin / 4u + gl_GlobalInvocationID.x, byte = word * 4u;
-  if (byte >= end) return;
+  const uint words = (p.width * WR + 6u) / 4u;  // that a row may touch
+  const uvec3 group = grid_group((words + gl_WorkGroupSize.x - 1u) / gl_WorkGroupSize.x, p.height);
+  const uint y = group.y, begin = p.wr_first + y * p.wr_stride, end = begin + p.width * WR;
+  const uint word = begin / 4u + group.x * gl_WorkGroupSize.x + gl_LocalInvocationID.x, byte = word * 4u;
+  if (is_past_grid(group, 1u) || byte >= end) return;
   const uint first = max(byte, begin) - byte, last = min(byte + 4u, end) - byte;
   uint bytes = 0u;
   for (uint i = first; i < last; ++i) bytes |= made(y, byte + i - begin) << 8u * i;

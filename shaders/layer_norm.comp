@@ -6,8 +6,9 @@
 #extension GL_KHR_shader_subgroup_shuffle : require
 layout(local_size_x = 8) in;
 #else
-layout(local_size_x = 256) in;
+layout(local_size_x = WORKGROUP) in;
 #endif
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"

@@ -10,6 +10,7 @@
 //   PICKS         local variables of the j-th element of the k-th.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
@@ -84,7 +85,7 @@ void make_quad(uint first) {
 #endif
 
 void main() {
-  const uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint group = grid_group();
 #if DENSE
   const uint first = (group * QUADS * gl_WorkGroupSize.x + gl_LocalInvocationID.x) * 4u, apart = gl_WorkGroupSize.x * 4u;
 #if WHOLE

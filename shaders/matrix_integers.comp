@@ -9,6 +9,8 @@
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
+#define GRID_AXES 3
+#include "include/grid.glsl"
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup for each SUB_R by SUB_C
@@ -96,7 +98,9 @@ int zero_of_column(uint column) {
 }
 
 void main() {
-  const uint first_row = gl_WorkGroupID.x * TILE_R, first_column = gl_WorkGroupID.y * TILE_C;
+  const uvec3 group = grid_group((p.rows + TILE_R - 1u) / TILE_R, (p.columns + TILE_C - 1u) / TILE_C);
+  if (is_past_grid(group, 1u)) return;
+  const uint first_row = group.x * TILE_R, first_column = group.y * TILE_C;
   const uint sub_r = gl_SubgroupID / (TILE_C / SUB_C) * SUB_R, sub_c = gl_SubgroupID % (TILE_C / SUB_C) * SUB_C;
 
   coopmat<int, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[ROWS * COLUMNS];

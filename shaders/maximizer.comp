@@ -6,6 +6,7 @@ layout(push_constant) uniform parameter {
   uint x_offset;  // in elements
   uint y_offset;  // in bytes
 } p;
+#include "include/grid.glsl"
 #include "include/bytes.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly buffer X { uint x[]; };
@@ -31,7 +32,7 @@ uint largest(uint pixel) {
 }
 
 void main() {
-  const uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint group = grid_group();
   const uint word = group * gl_WorkGroupSize.x + gl_LocalInvocationID.x, byte = word * 4u, end = p.y_offset + p.pixels;
   if (byte >= end) return;
   const uint first = max(byte, p.y_offset) - byte, last = min(byte + 4u, end) - byte;

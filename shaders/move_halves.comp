@@ -1,6 +1,7 @@
 // Elements of 16 bits from any place to any other. An invocation makes one word of the target; of a word that is not moved whole the
 // other half stays as it is.
 #version 450
+#include "include/grid.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) buffer Y { uint y[]; };
@@ -12,7 +13,7 @@ layout(push_constant) uniform parameter {
 uint half_of(uint i) { return x[(p.x_first + i) >> 1] >> ((p.x_first + i & 1u) * 16u) & 0xffffu; }
 
 void main() {
-  const uint word = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint word = grid_invocation();
   const uint low = word * 2u - p.y_first, high = low + 1u;  // past `count` where they lie before the first
   if (low < p.count && high < p.count) {
     y[word] = half_of(low) | half_of(high) << 16;

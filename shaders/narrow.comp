@@ -1,6 +1,7 @@
 // Elements of 2, 4 and 8 bits (include/narrow.glsl) as float32, or as int32 (INTEGERS), and back (ENCODE): an invocation makes one word.
 // SIGNED: of integers. A float that becomes an integer is truncated to an int32, of which the low bits are left.
 #version 450
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/narrow.glsl"
 layout(local_size_x = 64) in;
@@ -22,7 +23,7 @@ uint code_of(X_TYPE v) {
 }
 
 void main() {
-  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint id = grid_invocation();
 #if ENCODE
   const uint first = id * NARROW_LANES;
   if (first >= p.elements) return;

@@ -2,6 +2,7 @@
 // last run; else y are their indices, [rank, count], where starts[run] of them come before a run. SIGN: the bit that zero may have.
 #version 450
 layout(local_size_x = 64) in;
+#include "include/grid.glsl"
 #include "include/tensor.glsl"
 #if BITS == 64
 layout(binding = 0) readonly buffer X { uvec2 x[]; };
@@ -34,7 +35,7 @@ layout(push_constant) uniform parameter {
 } p;
 
 void main() {
-  const uint run = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint run = grid_invocation();
   const uint end = min((run + 1u) * RUN, p.elements);
 #if COUNTS
   if (run > p.runs) return;

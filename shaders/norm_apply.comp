@@ -1,6 +1,7 @@
 // y = x * factor + term by (image, channel): the last step of the normalisations, and batch normalisation (images = 1, broadcast).
 // PLANES: dense planes of whole fours, each an invocation's, or two where they are of 8 bytes. VEC4: channels in fours.
 #version 450
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
@@ -30,7 +31,7 @@ layout(push_constant) uniform parameter {
 
 #if PLANES
 void main() {
-  const uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint group = grid_group();
   for (uint k = 0u; k < PM_GRAIN; ++k) {
     const uint i = (group * PM_GRAIN + k) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
     if (i >= p.elements) return;
@@ -42,7 +43,7 @@ void main() {
 }
 #else
 void main() {
-  uint rest = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  uint rest = grid_invocation();
   if (rest >= p.elements) return;
   uint c, h, w;
   if (p.channels_fastest != 0u) {

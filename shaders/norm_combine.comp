@@ -1,5 +1,6 @@
 // From the stretches' statistics of each (image, group of channels) to the factor and term of each channel in y = x * factor + term.
 #version 450
+#include "include/grid.glsl"
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer X { vec2 x[]; };
 layout(binding = 1) readonly buffer Scale { float scale[]; };
@@ -12,7 +13,7 @@ layout(push_constant) uniform parameter {
   float epsilon;
 } p;
 void main() {
-  const uint id = gl_GlobalInvocationID.x;
+  const uint id = grid_invocation();
   if (id >= p.images * p.channels) return;
   const uint image = id / p.channels, channel = id - image * p.channels, group = channel / (p.channels / p.groups);
   float count = 0.0, mean = 0.0, squares = 0.0;

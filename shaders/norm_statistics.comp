@@ -4,9 +4,10 @@
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
+#include "include/grid.glsl"
 #include "include/tensor.glsl"
 #if PLANES
-#define TEAM 256
+#define TEAM WORKGROUP
 layout(local_size_x = TEAM) in;
 #include "include/team.glsl"
 layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
@@ -31,7 +32,7 @@ PM_GATHER(gather, vec2, meeting, pm_sum)
 #endif
 
 void main() {
-  uint rest = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  uint rest = grid_group();
 #if !PLANES
   rest = rest * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
 #endif

@@ -2,6 +2,7 @@
 // where q[i][i] is the sum of r[j][i]^2 over the others and q[i][j] is -r[j][i] r[i][j] (Wu, Lin and Weng, 2004), made better class by
 // class, round by round. `a` holds p, Q p and the diagonal of Q. For who has which row see include/alone.glsl.
 #version 450
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #include "include/alone.glsl"

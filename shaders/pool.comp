@@ -1,9 +1,11 @@
 // Pooling over windows, one output element (or four neighbouring channels) an invocation. The axis that is dense in the output
 // is numbered fastest. MODE 0: maximum (NaN stays), 1: average, 2: sum.
 #version 450
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
+#include "include/window.glsl"
 layout(local_size_x = 64) in;
 #if VEC4
 layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
@@ -39,14 +41,8 @@ VALUE larger(VALUE a, VALUE b) {
 #endif
 }
 
-// The steps k of a window, from x up to y, for which begin + k * dilation lies within 0 .. size - 1.
-ivec2 steps_within(int begin, int dilation, int size, int window) {
-  const int first = (max(-begin, 0) + dilation - 1) / dilation, end = min((max(size - begin, 0) + dilation - 1) / dilation, window);
-  return ivec2(min(first, end), end);
-}
-
 void main() {
-  uint rest = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  uint rest = grid_invocation();
   if (rest >= p.elements) return;
   uint c, oh, ow;
   if (p.channels_fastest != 0u) {
@@ -79,8 +75,10 @@ void main() {
 #if MODE == 1
   const ivec2 padded_rows = steps_within(begin_h + p.pad_h, p.dilation_h, p.padded_h, int(p.window_h));
   const ivec2 padded_columns = steps_within(begin_w + p.pad_w, p.dilation_w, p.padded_w, int(p.window_w));
-  const int inside = (rows.y - rows.x) * (columns.y - columns.x), counted = (padded_rows.y - padded_rows.x) * (padded_columns.y - padded_columns.x);
-  sum /= float(max(p.count_padding != 0u ? counted : inside, 1));
+  // As floats: a window may be far larger than its input.
+  const float inside = float(rows.y - rows.x) * float(columns.y - columns.x);
+  const float counted = float(padded_rows.y - padded_rows.x) * float(padded_columns.y - padded_columns.x);
+  sum /= max(p.count_padding != 0u ? counted : inside, 1.0);
 #endif
   const uint at = p.y_offset + rest * p.y_stride_n + oh * p.y_stride_h + ow * p.y_stride_w + c * p.y_stride_c;
 #if VEC4

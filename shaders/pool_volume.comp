@@ -1,9 +1,11 @@
 // Pooling over one to three spatial axes, one element an invocation: what pool.comp lacks. MODE 0: maximum (NaN stays), 1: average,
 // 2: root of the sum of powers. INDICES: where the maximum is, in the input as if packed, is a result too.
 #version 450
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
+#include "include/window.glsl"
 layout(local_size_x = 64) in;
 #include "include/volume.glsl"
 layout(binding = 0) readonly buffer X { X_TYPE x[]; };
@@ -24,22 +26,36 @@ layout(push_constant) uniform parameter {
 #endif
 } p;
 
+// The steps of a window on each axis that lie within `size`.
+struct Steps {
+  ivec3 first, end;
+};
+Steps window_within(ivec3 begin, ivec3 size) {
+  Steps found;
+  for (int axis = 0; axis < 3; ++axis) {
+    const ivec2 within = steps_within(begin[axis], dilations()[axis], size[axis], kernel_size()[axis]);
+    found.first[axis] = within.x, found.end[axis] = within.y;
+  }
+  return found;
+}
+float count_of(Steps within) {
+  const vec3 sizes = vec3(within.end - within.first);
+  return sizes.x * sizes.y * sizes.z;
+}
+
 void main() {
-  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint id = grid_invocation();
   if (id >= p.elements) return;
   const Place place = place_of(id, p.channels, uvec3(p.out_size[0], p.out_size[1], p.out_size[2]));
   const ivec3 size = ivec3(p.in_size[0], p.in_size[1], p.in_size[2]), begin = ivec3(place.at) * steps() - pads();
   const ivec3 padded = ivec3(p.padded[0], p.padded[1], p.padded[2]);
   float sum = MODE == 0 ? -pm_infinity : 0.0;
-  uint counted = 0u;
   ivec3 best = ivec3(-1);
-  for (int d = 0; d < KERNEL_D; ++d)
-    for (int h = 0; h < KERNEL_H; ++h)
-      for (int w = 0; w < KERNEL_W; ++w) {
+  const Steps within = window_within(begin, size);
+  for (int d = within.first.x; d < within.end.x; ++d)
+    for (int h = within.first.y; h < within.end.y; ++h)
+      for (int w = within.first.z; w < within.end.z; ++w) {
         const ivec3 at = begin + ivec3(d, h, w) * dilations();
-        const bool inside = is_inside(at, size);
-        if (inside || (p.count_padding != 0u && is_inside(at + pads(), padded))) ++counted;
-        if (!inside) continue;
         const float v = float(LOAD(p.x_offset + index_of(place.n, place.c, uvec3(at), p.x_stride)));
 #if MODE == 0
         if (best.x < 0 || v > sum || (pm_isnan(v) && !pm_isnan(sum))) {
@@ -53,13 +69,13 @@ void main() {
 #endif
       }
 #if MODE == 1
-  sum /= float(max(counted, 1u));
+  sum /= max(p.count_padding != 0u ? count_of(window_within(begin + pads(), padded)) : count_of(within), 1.0);
 #elif MODE == 2
   sum = p.power == 1.0 ? sum : p.power == 2.0 ? sqrt(sum) : pm_pow(sum, 1.0 / p.power);
 #endif
   STORE(p.y_offset + index_of(place.n, place.c, place.at, p.y_stride), RESULT(sum));
 #if INDICES
-  const int within = p.column_major == 0u ? (best.x * size.y + best.y) * size.z + best.z : (best.z * size.y + best.y) * size.x + best.x;
-  indices[p.indices_offset + id] = uvec2((place.n * p.channels + place.c) * uint(size.x * size.y * size.z) + uint(within), 0u);
+  const int number = p.column_major == 0u ? (best.x * size.y + best.y) * size.z + best.z : (best.z * size.y + best.y) * size.x + best.x;
+  indices[p.indices_offset + id] = uvec2((place.n * p.channels + place.c) * uint(size.x * size.y * size.z) + uint(number), 0u);
 #endif
 }

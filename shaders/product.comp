@@ -2,6 +2,7 @@
 // one element of y = alpha * a b + beta * c. The lowering gives, as macros, TYPE, ELEMENT, LOAD(t, i), STORE(i, v), RESULT(v) and NUMBER(words).
 #version 450
 layout(local_size_x = 64) in;
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
@@ -27,7 +28,7 @@ layout(push_constant) uniform parameter {
 } p;
 
 void main() {
-  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint id = grid_invocation();
   if (id >= p.elements) return;
   uint rest = id, at[4];
   for (int axis = 3; axis >= 0; --axis) {

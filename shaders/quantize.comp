@@ -3,6 +3,7 @@
 // lie in blocks of `block` along the middle axis. ZERO: there are zero points. NUMBER: what
 // a quantised element is taken as, int or float.
 #version 450
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/narrow.glsl"
 #include "include/tensor.glsl"
@@ -54,7 +55,7 @@ float element(uint i) {
 #endif
 
 void main() {
-  const uint first = ((gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x) * LANES;
+  const uint first = grid_invocation() * LANES;
   if (first >= p.elements) return;
 #if QUANTIZE
   uint word = 0u;

@@ -4,6 +4,7 @@
 // (doubles: of float32); 2: true with probability p, of one element (P_STEP 0) or of as many as are made; 3: the state of a new sequence
 // for each value of `number`.
 #version 450
+#include "include/grid.glsl"
 #include "include/random.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
@@ -52,7 +53,7 @@ REAL scaled(REAL v) {
 #endif
 
 void main() {
-  const uint block = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint block = grid_invocation();
   const uint i = block * BLOCK;
   if (i >= p.elements) return;
 #if KIND == 3

@@ -1,5 +1,6 @@
 // first, first + step, ..: integers, floats and doubles, whose bits come as two words, low one first.
 #version 450
+#include "include/grid.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) buffer Y { Y_TYPE y[]; };
@@ -9,7 +10,7 @@ layout(push_constant) uniform parameter {
   uint y_offset;
 } p;
 void main() {
-  const uint i = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint i = grid_invocation();
   if (i >= p.elements) return;
   STORE(p.y_offset + i, VALUE(p.first) + COUNT(i) * VALUE(p.step));
 }

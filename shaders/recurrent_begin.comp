@@ -1,5 +1,6 @@
 // The state of a recurrent layer before its first step: rows of `width` elements, `units` of them those of x (or zero), from `first` on.
 #version 450
+#include "include/grid.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
 #if HAS_X
@@ -12,7 +13,7 @@ layout(push_constant) uniform parameter {
   uint x_offset;
 } p;
 void main() {
-  const uint i = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint i = grid_invocation();
   if (i >= p.elements) return;
   float v = 0.0;
 #if HAS_X

@@ -1,6 +1,7 @@
 // Biases of a recurrent layer as it adds them: [direction][gate][unit], those of the input's product and of the recurrent one together;
 // then [direction][unit], the recurrent ones of the last gate, which APART are left out of the sums.
 #version 450
+#include "include/grid.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
 #if SOURCE_FLOAT
@@ -13,7 +14,7 @@ layout(binding = 0) readonly buffer X { sfp x[]; };
 layout(binding = 1) writeonly buffer Y { float y[]; };
 layout(push_constant) uniform parameter { uint directions, gates, units; uint x_offset; } p;
 void main() {
-  const uint i = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint i = grid_invocation();
   const uint own = p.gates * p.units, sums = p.directions * own;
   if (i < sums) {
     const uint direction = i / own, at = p.x_offset + direction * 2u * own + i % own;

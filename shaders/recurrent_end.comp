@@ -1,5 +1,6 @@
 // The state of a recurrent layer after its last step as an output, [direction][batch][unit] in any order of the first two.
 #version 450
+#include "include/grid.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer State { float state[]; };
@@ -10,7 +11,7 @@ layout(push_constant) uniform parameter {
   uint y_offset;
 } p;
 void main() {
-  const uint i = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint i = grid_invocation();
   if (i >= p.elements) return;
   const uint unit = i % p.units, row = i / p.units;
   pm_store(y, p.y_offset + row / p.batch * p.y_stride_d + row % p.batch * p.y_stride_b + unit, state[p.first + row * p.width + unit]);

@@ -2,6 +2,8 @@
 // hands their hidden states on through shared memory.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
+#define GRID_AXES 3
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 
@@ -38,7 +40,9 @@ void hand_on(uint target, uint row, float v) {
 }
 
 void main() {
-  const uint unit = gl_LocalInvocationID.x, first_row = gl_WorkGroupID.y * uint(ROWS), d = gl_WorkGroupID.z;
+  const uvec3 group = grid_group(1u, (p.batch + uint(ROWS) - 1u) / uint(ROWS));
+  if (is_past_grid(group, p.directions)) return;
+  const uint unit = gl_LocalInvocationID.x, first_row = group.y * uint(ROWS), d = group.z;
   const uint other = ROWS * QUADS;
   const bool is_unit = unit < p.units;
   float old[ROWS], cells[ROWS];

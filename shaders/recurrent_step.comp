@@ -4,6 +4,8 @@
 // the new state.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
+#define GRID_AXES 3
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 
@@ -29,16 +31,19 @@ shared float parts[SPLIT * ROWS * COUNT * 16u];  // [part][row][gate][unit]
 #endif
 
 void main() {
-  const uint unit = gl_WorkGroupID.x * 16u + gl_LocalInvocationID.x, part = gl_LocalInvocationID.y;
-  const uint first_row = gl_WorkGroupID.y * uint(ROWS), d = gl_WorkGroupID.z;
-  const uint quads = p.width / 4u, gate_stride = gl_NumWorkGroups.x * quads * 16u;
+  const uint blocks = (p.units + 15u) / 16u;
+  const uvec3 group = grid_group(blocks, (p.batch + uint(ROWS) - 1u) / uint(ROWS));
+  if (is_past_grid(group, p.directions)) return;
+  const uint unit = group.x * 16u + gl_LocalInvocationID.x, part = gl_LocalInvocationID.y;
+  const uint first_row = group.y * uint(ROWS), d = group.z;
+  const uint quads = p.width / 4u, gate_stride = blocks * quads * 16u;
   float sums[ROWS * COUNT];
   [[unroll]] for (uint i = 0u; i < uint(ROWS * COUNT); ++i) sums[i] = 0.0;
   const uint factor = FIRST == 2 ? p.cells : p.h_from;
   uint rows[ROWS];  // fours of the factor
   [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row)
     rows[row] = factor / 4u + (d * p.batch + min(first_row + row, p.batch - 1u)) * quads;
-  uint at = (d * uint(GATES) + uint(FIRST)) * gate_stride + (gl_WorkGroupID.x * quads + part) * 16u + gl_LocalInvocationID.x;
+  uint at = (d * uint(GATES) + uint(FIRST)) * gate_stride + (group.x * quads + part) * 16u + gl_LocalInvocationID.x;
   for (uint k = part; k < quads; k += SPLIT) {
     vec4 w[COUNT];
     [[unroll]] for (uint gate = 0u; gate < uint(COUNT); ++gate) w[gate] = pm_load_vec4(r, at + gate * gate_stride);

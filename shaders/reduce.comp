@@ -9,6 +9,7 @@
 #extension GL_KHR_shader_subgroup_shuffle : require
 #extension GL_EXT_control_flow_attributes : require
 layout(local_size_x = LOCAL_SIZE) in;
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
@@ -141,7 +142,7 @@ ACCUMULATOR best_of(HELD_TYPE v[AHEAD], uint j, uint first, uint end) {
 #endif
 
 void main() {
-  const uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x, id = gl_LocalInvocationID.x;
+  const uint group = grid_group(), id = gl_LocalInvocationID.x;
 #if COLUMNS
   const uint blocks = (p.results + TEAMS * EACH - 1u) / (TEAMS * EACH);
   const uint part = group / blocks, result = ((group - part * blocks) * TEAMS + id % TEAMS) * EACH, member = id / TEAMS;

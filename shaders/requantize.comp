@@ -2,6 +2,7 @@
 // invocation makes the four elements of a word. Scales and zero points lie over the axes of the sums, with strides of 0 where they
 // have no such axis.
 #version 450
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
@@ -35,7 +36,7 @@ int element(uint i) {
 }
 
 void main() {
-  const uint first = ((gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x) * 4u;
+  const uint first = grid_invocation() * 4u;
   if (first >= p.elements) return;
   uint word = 0u;
   for (uint k = 0u; k < 4u && first + k < p.elements; ++k) word |= (uint(element(first + k)) & 0xffu) << 8u * k;

@@ -1,6 +1,7 @@
 // One axis of a resize: every element is a weighted sum of `taps` elements of the axis, by tables of their indices and weights. A first
 // index below 0 gives `outside`. Sums are float32; so are the tensors between two axes (FIRST: x is the operator's, LAST: y is).
 #version 450
+#include "include/grid.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
 #if FIRST
@@ -36,7 +37,7 @@ float element(uint id) {
 }
 
 void main() {
-  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint id = grid_invocation();
 #if LAST && PM_GRAIN == 2
   const uint i = id * 2u;
   if (i >= p.elements) return;

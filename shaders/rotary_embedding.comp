@@ -2,6 +2,7 @@
 // a row of two tables has the cosines and sines: that of the place of the row, or PLACED: one that is said. INTERLEAVED: neighbours are
 // a pair, otherwise elements half of TURNED apart. An invocation makes two neighbours.
 #version 450
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
@@ -20,7 +21,7 @@ layout(binding = 3) readonly buffer Places { ivec2 places[]; };
 layout(binding = 4) buffer Y { sfp y[]; };
 
 void main() {
-  const uint id = gl_GlobalInvocationID.x + gl_GlobalInvocationID.y * gl_NumWorkGroups.x * gl_WorkGroupSize.x;
+  const uint id = grid_invocation();
   if (id >= p.pairs) return;
   const uint column = id % (p.size / 2u) * 2u, line = id / (p.size / 2u);
   const uint row = line % p.rows, head = line / p.rows % p.heads, image = line / p.rows / p.heads;

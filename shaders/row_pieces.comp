@@ -1,6 +1,7 @@
 // Rows of elements of UNIT bytes, 1 or 2, that lie together wherever a row begins, as rows of whole pieces of 16 bytes; what lies past a
 // row's end is PAD. An invocation makes a piece.
 #version 450
+#include "include/grid.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) writeonly buffer Y { uvec4 y[]; };
@@ -10,7 +11,7 @@ layout(push_constant) uniform parameter {
   uint x_offset, y_offset;  // elements, words
 } p;
 void main() {
-  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint id = grid_invocation();
   const uint pieces = (p.depth * UNIT + 15u) / 16u, row = id / pieces;
   if (row >= p.rows) return;
   const uint begin = (p.x_offset + row * p.x_row) * UNIT, end = begin + p.depth * UNIT, first = begin + (id - row * pieces) * 16u;

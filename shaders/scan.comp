@@ -3,6 +3,7 @@
 // macros, X_TYPE, LOAD(i), Y_TYPE, STORE(i, v), ACCUMULATOR, START and STEP(s, v, i).
 #version 450
 layout(local_size_x = 64) in;
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 layout(binding = 0) readonly buffer X { X_TYPE x[]; };
@@ -20,7 +21,7 @@ layout(push_constant) uniform parameter {
 } p;
 
 void main() {
-  const uint unit = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint unit = grid_invocation();
   if (unit >= p.rows * p.parts) return;
   const uint part = unit % p.parts;
   uint rest = unit / p.parts, from = p.x_offset, to = p.y_offset;

@@ -5,6 +5,7 @@
 #if BITS == 64 && REDUCE
 #extension GL_EXT_shader_atomic_int64 : require
 #endif
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 #include "include/indexed.glsl"
@@ -24,7 +25,7 @@ layout(binding = 0) buffer Y { WORD y[]; };
 layout(binding = 2) readonly buffer X { WORD x[]; };
 
 void main() {
-  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint id = grid_invocation();
   uint place;
   if (id >= p.elements || !find_place(id, place)) return;
   place += p.y_offset;

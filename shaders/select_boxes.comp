@@ -3,6 +3,7 @@
 // chosen[row] is how many there are so far.
 #version 450
 layout(local_size_x = 64) in;
+#include "include/grid.glsl"
 #include "include/tensor.glsl"
 layout(binding = 0) readonly buffer B { sfp boxes[]; };
 layout(binding = 1) readonly buffer S { sfp scores[]; };
@@ -37,7 +38,7 @@ bool overlap(vec4 a, vec4 b) {
 }
 
 void main() {
-  const uint row = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x, lane = gl_LocalInvocationID.x;
+  const uint row = grid_group(), lane = gl_LocalInvocationID.x;
   if (row >= p.rows) return;
   const uint base = p.y_offset + row * p.most;
   if (p.first == 0u)

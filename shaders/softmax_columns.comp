@@ -3,6 +3,7 @@
 // An invocation makes fours of neighbouring columns in ROWS rows.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
@@ -15,7 +16,7 @@ layout(push_constant) uniform parameter {
   uint x_offset, columns_offset, y_offset;
 } p;
 void main() {
-  const uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint group = grid_group();
   const uint id = group * gl_WorkGroupSize.x + gl_LocalInvocationID.x, blocks = (p.size + ROWS - 1u) / ROWS;
   const uint strip = id / p.inner, column = id - strip * p.inner, outer = strip / blocks, row = (strip - outer * blocks) * ROWS;
   if (outer >= p.outer) return;

@@ -6,9 +6,10 @@
 // A key is an element's bits brought into ascending order, as one word or (BITS 64) two, inverted for the largest first. NaN counts as
 // larger than any number, -0 as 0.
 #version 450
+#include "include/grid.glsl"
 #include "include/tensor.glsl"
 #define BLOCK 1024u
-layout(local_size_x = 256) in;
+layout(local_size_x = WORKGROUP) in;
 #if BITS == 64
 #define KEY uvec2
 #define KEY_END uvec2(0xffffffffu)
@@ -126,7 +127,7 @@ void exchange(uint pairs, uint stride, bool mirrored) {
 #endif
 
 void main() {
-  const uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint group = grid_group();
 #if STAGE == 0
   const uint each = BLOCK / p.block, all = p.rows * p.blocks, first = group * each;  // blocks of a workgroup, of all rows, before this one's
   const uint mine = first < all ? min(each, all - first) : 0u, pairs = mine * p.block;

@@ -2,6 +2,7 @@
 // middle, size, inner]. BITS: of a piece that is moved, ELEMENT_BITS: of an element of the tensors. CIRCULAR: after the last row comes
 // the first; otherwise what lies past the last is left out.
 #version 450
+#include "include/grid.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 layout(push_constant) uniform parameter {
@@ -15,7 +16,7 @@ layout(binding = 2) readonly buffer Firsts { ivec2 firsts[]; };
 #endif
 
 void main() {
-  const uint id = gl_GlobalInvocationID.x + gl_GlobalInvocationID.y * gl_NumWorkGroups.x * gl_WorkGroupSize.x;
+  const uint id = grid_invocation();
   if (id >= p.pieces) return;
   const uint column = id % p.inner, row = id / p.inner % p.rows, outer = id / p.inner / p.rows;
 #if PLACED

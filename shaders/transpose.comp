@@ -4,10 +4,11 @@
 // A workgroup makes a tile of TILE_ROWS * TILE_COLUMNS elements: through shared memory, where LANES are pairs of 16 bits or single ones
 // of 32 or 64; or with IN_REGISTERS of blocks of four by four, of 8 to 32 bits, one an invocation.
 #version 450
+#include "include/grid.glsl"
 #if IN_REGISTERS
 layout(local_size_x = 64) in;
 #else
-layout(local_size_x = 256) in;
+layout(local_size_x = WORKGROUP) in;
 #endif
 #if BITS * LANES == 128
 #define VECTOR uvec4
@@ -59,7 +60,7 @@ shared VECTOR tile[TILE_COLUMNS * kPitch];
 #endif
 
 void main() {
-  const uint id = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x, thread = gl_LocalInvocationID.x;
+  const uint id = grid_group(), thread = gl_LocalInvocationID.x;
   if (id >= p.tiles) return;
   const uint line = id / p.tile_rows, first_row = (id - line * p.tile_rows) * kRows;
   uint batch = line / p.tile_columns;
@@ -79,7 +80,7 @@ void main() {
   const uint row = first_row + thread % kRows, column = first_column + thread / kRows;
   if (row < rows && column < columns) move(from, target, row, column);
 #else
-  const uint step = 256u / kRows;  // columns that are read at once
+  const uint step = gl_WorkGroupSize.x / kRows;  // columns that are read at once
   VECTOR held[TILE_COLUMNS / step];
   for (uint k = 0u; k < TILE_COLUMNS / step; ++k) {
     const uint row = min(first_row + thread % kRows, rows - 1u);
@@ -89,7 +90,7 @@ void main() {
   for (uint k = 0u; k < TILE_COLUMNS / step; ++k) tile[(thread / kRows + k * step) * kPitch + thread % kRows] = held[k];
   barrier();
 
-  const uint down = 256u / kColumns;  // rows that are written at once
+  const uint down = gl_WorkGroupSize.x / kColumns;  // rows that are written at once
   const uint across = thread % kColumns, column = first_column + across;
   if (column >= columns) return;
   for (uint k = 0u; k < kRows / down; ++k) {

@@ -112,18 +112,21 @@ void bind_context(py::module_& module) {
       .def_readonly("block_bytes", &MemoryCounts::block_bytes);
   py::class_<Context, std::shared_ptr<Context>>(
       module, "Context", "One logical device with its queue, timeline, allocator and features. Thread-safe; a context manager.")
-      .def(py::init([](const std::string& device, const std::vector<std::string>& without) {
+      .def(py::init([](const std::string& device, const std::vector<std::string>& without, const LimitMask& limits) {
              const ReleasedGil release;
-             return Context::create({device, without});
+             return Context::create({device, without, limits});
            }),
-           py::arg("device") = "", py::arg("without") = std::vector<std::string>{},
+           py::arg("device") = "", py::arg("without") = std::vector<std::string>{}, py::arg("limits") = LimitMask{},
            "device: '' (PUMICE_DEVICE, else the best one), 'uuid:...', 'pci:...', an index, a kind ('discrete', 'software') or part of a "
            "name.\n"
            "without: features and extensions to do without, so that fallbacks can be tested.\n"
-           "Raises DeviceError listing the devices there are.")
+           "limits: Vulkan limit names -> values to keep to instead of the device's own, so that what is done on lesser devices can be "
+           "tested; 'maxComputeWorkGroupCount' stands for all three axes, 'maxComputeWorkGroupCount_1' for one.\n"
+           "Raises DeviceError listing the devices there are, UnsupportedError for a name that the engine does not know or decide by, or a "
+           "limit that the device does not have.")
       .def(py::init([](int index) {
              const ReleasedGil release;
-             return Context::create({std::to_string(index), {}});
+             return Context::create({std::to_string(index), {}, {}});
            }),
            py::arg("index"), "The device at this position of devices().")
       .def_property_readonly("info", &Context::info, py::return_value_policy::reference_internal,

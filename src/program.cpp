@@ -241,7 +241,7 @@ py::typing::List<Record> plan(Program& self, const std::vector<py::object>& give
     }
     py::dict one;
     one["label"] = step.label, one["kernel"] = step.kernel, one["wave"] = step.wave, one["barrier"] = step.barrier,
-    one["operands"] = operands, one["groups"] = step.groups;
+    one["operands"] = operands, one["groups"] = step.groups, one["folded"] = step.folded;
     result.append(one);
   }
   return result;
@@ -312,8 +312,9 @@ void bind_program(py::module_& module) {
       .def("arena", &arena, py::arg("shapes"),
            "Bytes of temporary memory for these input shapes, the least possible, and what is recorded.")
       .def("plan", &plan, py::arg("shapes"),
-           "Every dispatch for these input shapes: label, kernel, wave, whether a barrier precedes it, its operands' byte ranges, and its "
-           "workgroups on each axis ('groups').")
+           "Every dispatch for these input shapes: label, kernel, wave, whether a barrier precedes it, its operands' byte ranges, its "
+           "workgroups on "
+           "each axis ('groups'), and whether these count the workgroups of a grid that the device does not take as it is ('folded').")
       .def("profile", &profile, py::arg("inputs"), "(node, nanoseconds) of every dispatch of one execution.")
       .def("close", &Program::close, py::call_guard<ReleasedGil>(), "Frees the device memory. Idempotent.")
       .def_property_readonly("closed", &Program::closed)

@@ -78,13 +78,14 @@ def table_of(
     inputs: Sequence[object],
     outputs: Sequence[object],
     persistent: object = None,
+    temporary: Buffer | None = None,
 ) -> BindingTable:
     table = BindingTable(compiled)
     table.bind_inputs(list(inputs))
     table.bind_outputs(list(outputs))
     table.bind_persistent(persistent)
-    if temporary := compiled.binding_properties.temporary_bytes:
-        table.bind_temporary(Buffer(context, temporary))
+    if size := compiled.binding_properties.temporary_bytes:
+        table.bind_temporary(temporary or Buffer(context, size))
     return table
 
 
@@ -94,6 +95,7 @@ def execute(
     inputs: Sequence[object],
     outputs: Sequence[object],
     persistent: object = None,
+    temporary: Buffer | None = None,
 ) -> CommandList:
-    """Binds and runs once; the list, to run again."""
-    return run(context, compiled, table_of(context, compiled, inputs, outputs, persistent))
+    """Binds and runs once; the list, to run again. temporary: of the bytes that the operator wants; None makes one."""
+    return run(context, compiled, table_of(context, compiled, inputs, outputs, persistent, temporary))

@@ -263,6 +263,7 @@ std::shared_ptr<Context> Context::create(const ContextOptions& options) {
   vkGetPhysicalDeviceProperties(vk.physical, &properties);
   vk.timestamp_period = properties.limits.timestampPeriod;
   vkGetPhysicalDeviceMemoryProperties(vk.physical, &vk.memory);
+  mask_limits(state.info, options.limits);
   create_device(vk, state.info, {options.without.begin(), options.without.end()});
   vk.has_conditional = state.info.feature("conditionalRendering");
   state.timeline = create_timeline(vk);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "device/device_info.h"
+#include "device/limit_mask.h"
 
 struct VkCommandBuffer_T;
 
@@ -25,6 +26,7 @@ struct ContextOptions {
   // "" (PUMICE_DEVICE, else the best), "uuid:...", "pci:...", an index ("1"), a kind ("discrete", "software") or part of a name.
   std::string device;
   std::vector<std::string> without;  // features and extensions to mask, so that fallbacks can be tested
+  LimitMask limits;                  // what is allowed less of than the device has, likewise
 };
 
 struct MemoryCounts {
@@ -47,7 +49,7 @@ class Context : public std::enable_shared_from_this<Context> {
   void close();
   bool closed() const;
 
-  const DeviceInfo& info() const;     // features as enabled: masked ones read false
+  const DeviceInfo& info() const;     // features as enabled: masked ones read false; limits as masked
   const std::string& choice() const;  // why this device: "PUMICE_DEVICE=...", "the only device", ...
   bool feature(std::string_view name) const { return info().feature(name); }
   uint64_t limit(std::string_view name) const { return info().limit(name); }

@@ -14,13 +14,14 @@ class MacroWriter {
  public:
   explicit MacroWriter(const DeviceInfo& info) : info_(info), int64_(info.feature("shaderInt64")) {}
 
-  // A feature that is masked here reads 0.
+  // A feature that is masked here reads 0, and a limit as it is masked.
   void put(const std::string& name, uint32_t value) {
     const auto masked = info_.features.find(name);
-    text(name, std::to_string(masked != info_.features.end() && !masked->second ? 0 : value));
+    text(name, std::to_string(masked != info_.features.end() && !masked->second ? 0 : limit_of(name, value)));
   }
   void put(const std::string& name, int32_t value) { text(name, std::to_string(value)); }
   void put(const std::string& name, uint64_t value) {
+    value = limit_of(name, value);
     text(name, int64_ ? std::to_string(value) + "ull" : std::to_string(std::min<uint64_t>(value, UINT32_MAX)));
   }
   void put(const std::string& name, float value) { text(name, scientific_text(value, 8)); }
@@ -34,6 +35,11 @@ class MacroWriter {
   std::map<std::string, std::string> take() { return std::move(macros_); }
 
  private:
+  uint64_t limit_of(const std::string& name, uint64_t value) const {
+    const auto masked = info_.limits.find(name);
+    return masked == info_.limits.end() ? value : masked->second;
+  }
+
   const DeviceInfo& info_;
   bool int64_;
   std::map<std::string, std::string> macros_;

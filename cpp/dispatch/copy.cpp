@@ -2,7 +2,9 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/rounding.h"
 #include "dispatch/command_list.h"
+#include "dispatch/grid.h"
 
 namespace pumice {
 namespace {
@@ -51,8 +53,11 @@ std::vector<Dispatch> copy_dispatches(const BufferRange& source, const BufferRan
   for (uint64_t done = 0; done < source.bytes; done += largest) {
     const uint64_t bytes = std::min(largest, source.bytes - done);
     Dispatch part;
-    part.kernel = kernel;
     part.label = "copy";
+    const uint64_t per_group = kernel->local_size()[0] * kWordsPerInvocation;
+    Launch launch = launch_of(kernel, {ceil_div(bytes / 4, per_group), 1, 1});
+    part.kernel = std::move(launch.kernel);
+    part.groups = launch.groups;
     part.push.resize(kernel->interface().push_bytes);
     set_push(part, "words", static_cast<uint32_t>(bytes / 4));
     const auto add = [&](const BufferRange& range, std::string_view offset_name) {
@@ -62,8 +67,6 @@ std::vector<Dispatch> copy_dispatches(const BufferRange& source, const BufferRan
     };
     add(source, "x_offset");
     add(target, "y_offset");
-    const uint64_t per_group = kernel->local_size()[0] * kWordsPerInvocation;
-    part.groups = folded_groups((bytes / 4 + per_group - 1) / per_group);
     parts.push_back(std::move(part));
   }
   return parts;

@@ -48,6 +48,11 @@ std::optional<LocalSize> local_size_in(const SpecValues& spec) {
   return size;
 }
 
+// What tells a shader that its grid is folded.
+std::string folding_constant(uint32_t axes) {
+  return "GRID_FOLDED_" + std::to_string(axes);
+}
+
 std::string known_constants(const Interface& interface) {
   std::string text;
   for (const auto& constant : interface.spec_constants) text += (text.empty() ? "" : ", ") + constant.name;
@@ -115,15 +120,6 @@ Profile device_profile(Context& context) {
   return known->profile;
 }
 
-std::array<uint32_t, 3> folded_groups(uint64_t groups) {
-  constexpr uint64_t kLimit = 65535;
-  if (groups <= kLimit) return {static_cast<uint32_t>(groups), 1, 1};
-  const uint64_t rows = (groups + kLimit - 1) / kLimit;
-  if (rows > kLimit)
-    throw UnsupportedError("a dispatch of " + std::to_string(groups) + " workgroups is larger than the grid of any device");
-  return {static_cast<uint32_t>((groups + rows - 1) / rows), static_cast<uint32_t>(rows), 1};
-}
-
 KernelVariant::KernelVariant(const std::shared_ptr<Context>& context, std::shared_ptr<const Shader> shader, const SpecValues& spec)
     : context_(context), shader_(std::move(shader)), local_size_(interface().local_size) {
   for (const auto& [name, value] : spec) {
@@ -141,6 +137,26 @@ KernelVariant::KernelVariant(const std::shared_ptr<Context>& context, std::share
       if (interface().local_size_id[i] == constant->id) local_size_[i] = static_cast<uint32_t>(specialization_.back().bits);
   }
   check_device(*context, *shader_, specialization_, local_size_);
+  for (size_t axis = 0; axis < 3; ++axis) most_groups_[axis] = context->limit("maxComputeWorkGroupCount_" + std::to_string(axis));
+  for (const uint32_t axes : {1u, 3u})
+    if (interface().find_spec_constant(folding_constant(axes))) grid_axes_ = axes;
+}
+
+KernelVariant::KernelVariant(const KernelVariant& ordinary, Folded)
+    : context_(ordinary.context_),
+      shader_(ordinary.shader_),
+      specialization_(ordinary.specialization_),
+      local_size_(ordinary.local_size_),
+      most_groups_(ordinary.most_groups_),
+      is_folded_(true) {
+  const SpecConstant* constant = interface().find_spec_constant(folding_constant(ordinary.grid_axes_));
+  if (!constant) throw Error("kernel '" + name() + "' has no form for folded grids");
+  specialization_.push_back(specialise(*constant, uint64_t{1}));
+}
+
+std::shared_ptr<const KernelVariant> KernelVariant::folded() const {
+  std::call_once(folded_once_, [&] { folded_ = std::make_shared<const KernelVariant>(*this, Folded{}); });
+  return folded_;
 }
 
 std::shared_ptr<Context> KernelVariant::context() const {
@@ -239,24 +255,38 @@ std::vector<std::shared_ptr<const KernelVariant>> Kernel::variants() {
   return made;
 }
 
+namespace {
+
+// Large workgroups on GPUs: 65,536 of them take 41 us to start on an H200, whatever they do.
+Macros workgroup_sizes(const Context& context) {
+  constexpr uint64_t kLarge = 256, kOfSoftware = 64;
+  const uint64_t most = std::min(context.limit("maxComputeWorkGroupInvocations"), context.limit("maxComputeWorkGroupSize_0"));
+  const uint64_t large = std::bit_floor(std::min(kLarge, most));
+  const uint64_t local = context.info().kind == DeviceKind::software ? std::min(kOfSoftware, large) : large;
+  return {{"LOCAL_SIZE", std::to_string(local)}, {"WORKGROUP", std::to_string(large)}};
+}
+
+}  // namespace
+
 std::shared_ptr<const KernelVariant> KernelLibrary::find(const std::shared_ptr<Context>& context, std::string_view shader, Storage storage,
                                                          const Macros& macros, const SpecValues& spec) {
   std::shared_ptr<Kernel> kernel;
+  Macros all = macros;
   {
     const std::lock_guard guard(mutex_);
     auto found = kernels_.find(shader);
     if (found == kernels_.end()) {
-      found =
-          kernels_
-              .emplace(std::string(shader), std::make_shared<Kernel>(context, std::string(embedded_shader(shader)), std::string(shader)))
-              .first;
+      DebugOptions debug;
+      debug.ring_bytes = std::min(debug.ring_bytes, context->limit("maxStorageBufferRange") / 4 * 4);
+      auto made = std::make_shared<Kernel>(context, std::string(embedded_shader(shader)), std::string(shader), Includes{},
+                                           std::optional<ShaderOptions>{}, debug);
+      found = kernels_.emplace(std::string(shader), std::move(made)).first;
     }
     kernel = found->second;
+    if (sizes_.empty()) sizes_ = workgroup_sizes(*context);
+    for (const auto& size : sizes_)
+      if (std::ranges::none_of(macros, [&](const auto& macro) { return macro.first == size.first; })) all.push_back(size);
   }
-  // Large workgroups on GPUs: 65,536 of them take 41 us to start on an H200, whatever they do.
-  Macros all = macros;
-  if (std::none_of(all.begin(), all.end(), [](const auto& macro) { return macro.first == "LOCAL_SIZE"; }))
-    all.emplace_back("LOCAL_SIZE", context->info().kind == DeviceKind::software ? "64" : "256");
   return kernel->variant(storage, all, spec);
 }
 

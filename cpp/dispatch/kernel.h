@@ -50,20 +50,34 @@ class KernelVariant {
   // has them already.
   // Throws BindingError (unknown constant, value out of range), UnsupportedError (all that the device lacks, with names and numbers).
   KernelVariant(const std::shared_ptr<Context>& context, std::shared_ptr<const Shader> shader, const SpecValues& spec);
+  // The form of `ordinary` for folded grids.
+  struct Folded {};
+  KernelVariant(const KernelVariant& ordinary, Folded);
   const Interface& interface() const { return shader_->interface; }
   const std::string& name() const { return shader_->name; }
   const std::shared_ptr<const Shader>& shader() const { return shader_; }
-  std::shared_ptr<Context> context() const;                                  // StateError where it is gone
-  const std::array<uint32_t, 3>& local_size() const { return local_size_; }  // after specialization
-  const Pipeline& pipeline() const;                                          // made here on first use
+  std::shared_ptr<Context> context() const;                                    // StateError where it is gone
+  const std::array<uint32_t, 3>& local_size() const { return local_size_; }    // after specialization
+  const Pipeline& pipeline() const;                                            // made here on first use
+  const std::array<uint64_t, 3>& most_groups() const { return most_groups_; }  // on each axis of a grid that the device takes
+  // What the shader says of grids that the device does not take as they are (shaders/include/grid.glsl). 1: its grid is a line, and 3: it
+  // has up to three axes; either can be folded. 0: neither, as is so of all kernels of users.
+  uint32_t grid_axes() const { return grid_axes_; }
+  // The form of this kernel whose workgroups find their place in a folded grid; made on first use. Throws Error where grid_axes() is 0.
+  std::shared_ptr<const KernelVariant> folded() const;
+  bool is_folded() const { return is_folded_; }
 
  private:
   std::weak_ptr<Context> context_;  // kernels sit in a cache of their context and must not keep it alive
   std::shared_ptr<const Shader> shader_;
   std::vector<Specialization> specialization_;
   std::array<uint32_t, 3> local_size_;
-  mutable std::once_flag once_;
+  std::array<uint64_t, 3> most_groups_{};
+  uint32_t grid_axes_ = 0;
+  bool is_folded_ = false;
+  mutable std::once_flag once_, folded_once_;
   mutable std::shared_ptr<const Pipeline> pipeline_;
+  mutable std::shared_ptr<const KernelVariant> folded_;
 };
 
 // What a device allows a launch.
@@ -106,8 +120,8 @@ class Kernel {
   std::map<std::string, std::shared_ptr<const KernelVariant>> variants_;  // by storage, macros, spec
 };
 
-// The engine's own kernels of one context, by path of the embedded shader ("conv_lanes.comp"). They are told the LOCAL_SIZE of the device,
-// where the macros do not say one.
+// The engine's own kernels of one context, by path of the embedded shader ("conv_lanes.comp"). They are told, where the macros do not say
+// it, the LOCAL_SIZE of the device, and the invocations of a large WORKGROUP: 256, or fewer where the device takes no more.
 class KernelLibrary {
  public:
   std::shared_ptr<const KernelVariant> find(const std::shared_ptr<Context>& context, std::string_view shader, Storage storage,
@@ -115,12 +129,9 @@ class KernelLibrary {
 
  private:
   std::mutex mutex_;
+  Macros sizes_;  // LOCAL_SIZE and WORKGROUP
   std::map<std::string, std::shared_ptr<Kernel>, std::less<>> kernels_;
 };
-
-// Workgroup counts for that many groups on one axis, folded into the second where they pass 65,535; the kernel reads its group
-// number as gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x and checks its own bounds.
-std::array<uint32_t, 3> folded_groups(uint64_t groups);
 
 // Which bytes of a range a dispatch touches: those whose distance from `origin` (a byte of the buffer) modulo `period` is from `begin` up
 // to `end`. Parts of one tensor that interleave are told apart by it. Period 0: all of them.

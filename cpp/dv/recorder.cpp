@@ -98,7 +98,7 @@ void Recorder::move(const BufferRange& source, const BufferRange& target) {
       return BufferRange{range.buffer, offset - slack,
                          std::min(round_up(slack + bytes, kTensorAlignment), range.buffer->bytes() - offset + slack)};
     };
-    add(Dispatch{.kernel = kernel,
+    add(Dispatch{.kernel = step.kernel,
                  .buffers = {aligned(source, from, from_slack), aligned(target, to, to_slack)},
                  .push = step.push,
                  .groups = step.groups,

@@ -113,6 +113,7 @@ std::vector<StepReport> BoundProgram::steps(const ProgramGraph& graph) const {
     report.kernel = step.kernel->name();
     report.wave = step.wave;
     report.groups = step.groups;
+    report.folded = step.kernel->is_folded();
     accesses.clear();
     for (size_t k = 0; k < step.operands.size(); ++k) {
       const PlannedOperand& operand = step.operands[k];

@@ -360,6 +360,7 @@ class Binder {
         throw Error("a step has an operand that is nowhere");
     }
     result.byte_offset += operand.byte_offset;
+    result.touched = operand.bytes;
     result.bytes = result.bytes > operand.byte_offset ? result.bytes - operand.byte_offset : 0;
     return result;
   }

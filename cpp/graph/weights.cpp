@@ -186,6 +186,7 @@ class WeightPlacer {
         PlannedOperand& place = planned.operands.emplace_back(operand.place == Place::input ? source : target);
         place.byte_offset += operand.byte_offset;
         place.bytes -= operand.byte_offset;
+        place.touched = operand.bytes;
       }
     }
   }

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/number_text.h"
 #include "core/rounding.h"
+#include "operators/attention_parts.h"
 #include "operators/operator_table.h"
 #include "operators/strided.h"
 
@@ -44,7 +45,13 @@ AttentionPlan rows_plan(const LowerContext& node, const Attention& a) {
   constexpr int64_t kMostRows = 4, kLaneIterations = 9, kMostIterations = 60000;
   const bool lanes = node.prefers_lanes();
   const int64_t fours = ceil_div(std::max(a.k.size(), a.v.size()), 4), team = lanes ? 8 : fours <= 64 ? 16 : 128;
-  const int64_t teams = !lanes && team == 16 ? 16 : 1, held = ceil_div(fours, team);
+  const int64_t held = ceil_div(fours, team);
+  const auto fits = [&](int64_t teams) {
+    const int64_t bytes = ((team * teams + 16) + teams * team * held) * 16 + teams * 8;
+    return team * teams <= node.most_invocations() && static_cast<uint64_t>(bytes) <= node.context->limit("maxComputeSharedMemorySize");
+  };
+  int64_t teams = !lanes && team == 16 ? 16 : 1;
+  while (teams > 1 && !fits(teams)) teams /= 2;
   const int64_t shared_rows = a.q.heads() / a.k.heads() * a.q.rows(), rows = std::min<int64_t>(shared_rows, kMostRows);
   AttentionPlan plan{"attention_rows.comp"};
   plan.macros = {{"TEAM", number(team)}, {"TEAMS", std::to_string(teams)}, {"HELD", number(held)},
@@ -72,6 +79,15 @@ AttentionPlan lanes_plan(const Attention& a) {
   cut_keys(plan, a.k.rows(), ceil_div(ceil_div(a.k.rows(), kKeys) * iterations, kMostIterations));
   plan.groups_z = static_cast<uint64_t>(plan.parts);
   return plan;
+}
+
+// The device has room for the workgroups of attention_tiled.
+bool has_tiles(const NodeContext& node) {
+  constexpr int64_t kInvocations = 256, kFloats = 64 * 17 + 32 * 17 + 64 * 33 + 64 * 4 + 2 * 64;  // queries and keys, scores, terms
+  constexpr int64_t kOfValues = 16 * 128;                                                         // in the place of queries and keys
+  static_assert(kOfValues > 64 * 17 + 32 * 17);
+  return node.most_invocations() >= kInvocations &&
+         node.context->limit("maxComputeSharedMemorySize") >= (kFloats - 64 * 17 - 32 * 17 + kOfValues) * 4;
 }
 
 AttentionPlan tiled_plan(const LowerContext& node, const Attention& a) {
@@ -147,7 +163,7 @@ AttentionPlan plan_of(const LowerContext& node, const Attention& a) {
   if (!node.prefers_lanes()) {
     if (shared_rows <= kFewRows) return rows_plan(node, a);
     const auto plan = matrix_plan(node, a);
-    return plan ? *plan : tiled_plan(node, a);
+    return plan ? *plan : has_tiles(node) ? tiled_plan(node, a) : rows_plan(node, a);
   }
   const auto shared = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
   return a.q.rows() * 2 > kFewRows && a.v.size() * kLaneBytes <= shared ? lanes_plan(a) : rows_plan(node, a);
@@ -157,6 +173,14 @@ AttentionPlan plan_of(const LowerContext& node, const Attention& a) {
 std::string literal(double value) {
   if (std::isinf(value)) return value < 0 ? "minus_infinity" : "pm_infinity";
   return "float(" + general_text(value, 9) + ")";
+}
+
+// Elements of a mask from the first to the last.
+int64_t span_of(const AttentionMask& mask, const Attention& a) {
+  const std::array<int64_t, 4> sizes{a.q.batch(), a.q.heads(), a.q.rows(), std::min(mask.keys, a.k.rows())};
+  int64_t span = 1;
+  for (size_t axis = 0; axis < sizes.size(); ++axis) span += std::max<int64_t>(sizes[axis] - 1, 0) * mask.strides[axis];
+  return span;
 }
 
 // A kernel of include/attention.glsl with all that they share; nothing is bound yet to where it writes.
@@ -174,9 +198,10 @@ StepBuilder attention_step(const LowerContext& node, const Attention& a, std::st
   spec.emplace_back("SIZE", a.k.size());
   spec.emplace_back("V_SIZE", a.v.size());
   StepBuilder step(node.kernel(shader, dtype, macros, spec));
-  step.bind("q", a.q.operand).bind("k", a.k.operand).bind("v", a.v.operand);
-  if (a.mask) step.bind("mask", a.mask->operand);
-  if (a.counts) step.bind("counts", *a.counts);
+  for (const auto& [name, heads] : {std::pair{"q", &a.q}, {"k", &a.k}, {"v", &a.v}})
+    step.bind(name, heads->operand, heads->first, heads->span(), bits(dtype));
+  if (a.mask) step.bind("mask", a.mask->operand, a.mask->first, span_of(*a.mask, a), a.mask->is_bool ? 8 : bits(dtype));
+  if (a.counts) step.bind("counts", *a.counts, a.first_count, a.q.batch(), 64);
   step.set("rows", a.q.rows()).set("keys", a.k.rows()).set("heads", a.q.heads()).set("group", a.q.heads() / a.k.heads());
   set_strides(step, "q", a.q);
   set_strides(step, "k", a.k);
@@ -187,15 +212,35 @@ StepBuilder attention_step(const LowerContext& node, const Attention& a, std::st
   step.set("mask_key", mask.strides[3]).set("mask_keys", mask.keys);
   step.set("scale", a.scale).set("softcap", a.softcap);
   const auto bounded = [](int64_t bound) { return std::clamp(bound, -Attention::kUnbounded, Attention::kUnbounded); };
-  return step.set("first", bounded(a.first)).set("last", bounded(a.last)).set("stretch", 0);
+  return step.set("first", bounded(a.first)).set("last", bounded(a.last));
 }
 
-// `terms`: of each row the number that its scores are taken relative to, and its share.
-void add_steps(LowerContext& node, const Attention& a, const std::optional<Operand>& terms) {
+// Where its grid is larger than the device takes, the parts that it is cut into. Rows that have terms keep lying densely.
+std::vector<AttentionPart> parts_of(const LowerContext& node, const Attention& a, const AttentionPlan& plan, bool has_terms) {
+  const auto passes = [&](uint64_t groups, const char* axis) {
+    return groups > node.context->limit("maxComputeWorkGroupCount_" + std::string(axis));
+  };
+  std::vector<AttentionPart> parts;
+  if (passes(plan.groups_x, "0") && !has_terms) parts = row_parts(a);
+  if (parts.empty() && (passes(plan.groups_x, "0") || passes(plan.groups_y, "1"))) parts = dense_parts(a);
+  if (passes(plan.groups_z, "2") || (parts.empty() && (passes(plan.groups_x, "0") || passes(plan.groups_y, "1"))))
+    throw UnsupportedError("node '" + std::string(node.node) + "': attention of " + std::to_string(a.q.heads()) + " heads of " +
+                           std::to_string(a.v.size()) + " over " + std::to_string(a.k.rows()) + " keys needs " +
+                           std::to_string(plan.groups_x) + " by " + std::to_string(plan.groups_y) + " by " + std::to_string(plan.groups_z) +
+                           " workgroups, more than the device takes (maxComputeWorkGroupCount)");
+  return parts;
+}
+
+// `terms`: of each row, from number `first_term` on, the number that its scores are taken relative to, and its share.
+void add_steps(LowerContext& node, const Attention& a, const std::optional<Operand>& terms, int64_t first_term = 0) {
   if (a.y.batch() * a.y.heads() * a.y.rows() * a.y.size() == 0) return;
   AttentionPlan plan = plan_of(node, a);
   const bool in_parts = plan.parts > 1 || terms;
   if (in_parts && plan.stretch == 0) plan = rows_plan(node, a);  // the other kernels know no parts
+  if (const auto parts = parts_of(node, a, plan, terms.has_value()); !parts.empty()) {
+    for (const AttentionPart& part : parts) add_steps(node, part.attention, terms, first_term + part.first);
+    return;
+  }
   const bool y_fours = a.y.in_vectors(node.float_dtype, 4);
   const int64_t rows = a.y.batch() * a.y.heads() * a.y.rows();
   plan.macros.emplace_back("PARTS", flag(in_parts));
@@ -204,14 +249,14 @@ void add_steps(LowerContext& node, const Attention& a, const std::optional<Opera
   StepBuilder step = attention_step(node, a, plan.shader, std::move(plan.macros), std::move(plan.spec));
   step.set("stretch", std::max<int64_t>(plan.stretch, a.k.rows() * (plan.stretch == 0)));
   step.groups(plan.groups_x, plan.groups_y, plan.groups_z);
-  if (!in_parts) return node.add(step.bind("y", a.y.operand).build());
+  if (!in_parts) return node.add(step.bind("y", a.y.operand, a.y.first, a.y.span(), bits(node.float_dtype)).build());
   const Operand parts = node.temporary(static_cast<uint64_t>(rows * plan.parts * (a.v.size() + 2)) * 4);
   node.add(step.bind("parts", parts).build());
   const Macros macros = {
       {"Y_VEC4", flag(y_fours)}, {"TERMS", flag(terms.has_value())}, {"ZERO_EMPTY", flag(a.zero_empty)}, {"EPILOGUE(x)", node.epilogue()}};
   StepBuilder combine(node.kernel("attention_combine.comp", node.float_dtype, macros));
-  combine.bind("parts", parts).bind("y", a.y.operand);
-  if (terms) combine.bind("terms", *terms);
+  combine.bind("parts", parts).bind("y", a.y.operand, a.y.first, a.y.span(), bits(node.float_dtype));
+  if (terms) combine.bind("terms", *terms).set("first_term", first_term);
   const int64_t results = rows * ceil_div(a.v.size(), 4);
   combine.set("results", results).set("rows", a.y.rows()).set("heads", a.y.heads()).set("size", a.v.size()).set("parts", plan.parts);
   set_strides(combine, "y", a.y);
@@ -220,9 +265,15 @@ void add_steps(LowerContext& node, const Attention& a, const std::optional<Opera
 
 }  // namespace
 
+int64_t Heads::span() const {
+  int64_t last = size() - 1;
+  for (size_t axis = 0; axis < strides.size(); ++axis) last += std::max<int64_t>(sizes[axis] - 1, 0) * strides[axis];
+  return std::max<int64_t>(last + 1, 1);
+}
+
 bool Heads::in_vectors(DType dtype, int64_t width) const {
   const auto bytes = static_cast<uint64_t>(bits(dtype) / 8 * width);
-  if (size() % width != 0 || phase % bytes != 0) return false;
+  if (size() % width != 0 || phase % bytes != 0 || first % width != 0) return false;
   for (size_t axis = 0; axis < strides.size(); ++axis)
     if (sizes[axis] > 1 && strides[axis] % width != 0) return false;
   return true;
@@ -275,8 +326,10 @@ void add_attention(LowerContext& node, const Attention& a, Scores wanted, const 
   const Macros macros = {{"STAGE", std::to_string(static_cast<int>(wanted))}, {"PARTS", "0"}, {"Y_VEC4", "0"}};
   StepBuilder step = attention_step(node, a, "attention_scores.comp", macros, {});
   if (terms) step.bind("terms", *terms);
+  const int64_t planes = a.q.batch() * a.q.heads();
   step.bind("y", scores)
-      .threads(static_cast<uint64_t>(a.k.rows()), static_cast<uint64_t>(a.q.rows()), static_cast<uint64_t>(a.q.batch() * a.q.heads()));
+      .set("planes", planes)
+      .threads(static_cast<uint64_t>(a.k.rows()), static_cast<uint64_t>(a.q.rows()), static_cast<uint64_t>(planes));
   node.add(step.build());
 }
 

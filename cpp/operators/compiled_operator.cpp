@@ -58,7 +58,8 @@ BufferRange resolve(const PlannedStep& step, size_t position, const BufferRange&
   if (!base.buffer || operand.byte_offset >= base.bytes) return {};
   const uint64_t begin = base.offset + operand.byte_offset, slack = begin % limits.alignment;
   if (slack != 0) add_offset(step, step.kernel->interface().bindings[position], slack, operand.element_bits, push);
-  const uint64_t bytes = std::min(operand.bytes, base.bytes - operand.byte_offset) + slack;
+  uint64_t bytes = std::min(operand.bytes, base.bytes - operand.byte_offset) + slack;
+  if (bytes > limits.largest && operand.touched > 0) bytes = std::min(bytes, operand.touched + slack);
   if (bytes > limits.largest)
     throw UnsupportedError("'" + step.label + "': a tensor of " + std::to_string(bytes) + " bytes; this device binds at most " +
                            std::to_string(limits.largest) + " bytes (maxStorageBufferRange)");
@@ -135,7 +136,7 @@ void append_word_copies(const std::shared_ptr<Context>& context, const PlannedOp
                     .set("words", words)
                     .groups((words + per_group - 1) / per_group)
                     .build();
-    steps.push_back({kernel, {at(source), at(target)}, std::move(step.push), step.groups, std::string(label)});
+    steps.push_back({std::move(step.kernel), {at(source), at(target)}, std::move(step.push), step.groups, std::string(label)});
   }
 }
 

@@ -25,6 +25,7 @@ struct PlannedOperand {
   uint32_t element_bits = 32;  // of the tensor: what `<binding>_offset` counts, whatever the kernel's array is declared as
   Lane lane;                   // its origin is a byte of the place
   int32_t value = -1;          // of the graph, for reports; -1: scratch memory, or no graph
+  uint64_t touched = 0;        // of the bytes, what the step reads or writes; 0: not known. More is bound only where the device can
 };
 
 // A dispatch whose memory is known but for the bindings of a table.

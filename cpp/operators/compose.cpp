@@ -32,6 +32,7 @@ void adopt(LowerContext& node, LowerContext& part, const std::vector<Operand>& i
       if (operand.place == Place::none) continue;
       Operand found = target(operand);
       found.byte_offset += operand.byte_offset;
+      found.bytes = operand.bytes;
       if (found.element_bits == 0) found.element_bits = operand.element_bits;
       operand = found;
     }

@@ -16,7 +16,8 @@ struct WeightView {
 };
 
 // int32 numbers that are taken from 8-bit integers before these are multiplied. Where x is a matrix there is one for each row, where w is
-// one for each column; `first` and the strides find them. A convolution has one of x, and of w one for each channel of all groups.
+// one for each column; `first` and the strides find them. A convolution has one of x, and of w one for each channel of all groups, from
+// `first` on.
 struct ZeroPoints {
   Operand operand;
   int64_t first = 0, stride = 0, stride_group = 0;
@@ -43,12 +44,13 @@ struct Contraction {
   bool padded = false;                            // x has zeros after its last channel, up to the next eight
 };
 
-// What is added: a packed number (of integers: int32) for each channel, or a matrix.
+// What is added: a packed number (of integers: int32) for each channel, from number `first` on, or a matrix.
 struct ContractionBias {
   enum class Kind { none, channels, matrix } kind = Kind::none;
   Operand operand;
   int64_t stride_row = 0, stride_column = 0;
   double scale = 1;
+  int64_t first = 0;
 };
 
 inline constexpr int64_t kLaneChannels = 16;  // of conv_lanes: output channels of a subgroup
@@ -59,10 +61,15 @@ inline int64_t step_channels(int64_t channels_in) {
 
 // Elements of the packed weights of one group.
 int64_t packed_group(const NodeContext& node, const WeightView& weights);
-// Lays out any strided source as the kernels read weights.
+// The output channels of a group whose weights are packed together: all of them, unless that is more than a dispatch takes. The block of
+// channels from `first` on begins where the packed weights of a group of `first` channels would end. `factors`: of the weights.
+int64_t block_channels(const NodeContext& node, const WeightView& weights, DType factors);
+// Lays out any strided source as the kernels read weights, block by block.
 void pack_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackedWeight& packed);
 // Likewise constant input `input`, which must be row-major.
 void pack_weights(const PackContext& node, size_t input, const WeightView& weights, double scale, PackedWeight& packed);
+// Lays out a matrix whose rows are the input channels of `rows` as rows of whole eights.
+void pack_rows(const NodeContext& node, const TensorDesc& source_desc, const WeightView& rows, double scale, PackedWeight& packed);
 
 // Any source for kernels of their own, whatever the device: [groups][out / 16][taps][in / 4][16][4], zero past the channels.
 void pack_weight_lanes(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed);
@@ -91,6 +98,7 @@ std::optional<ZeroPoints> zero_points(LowerContext& node, size_t input);
 
 // The optional input 2, packed.
 ContractionBias bias_of(LowerContext& node);
+// In several dispatches where the device takes no grid, or binds no range, that one would need.
 void add_contraction(LowerContext& node, const Contraction& c, const Operand& x, const Operand& w, const ContractionBias& bias,
                      const Operand& y);
 

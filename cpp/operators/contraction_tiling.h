@@ -15,18 +15,20 @@ struct Tiling {
   int64_t pixels, channels, split = 1, registers = 4;
 
   int64_t invocations() const { return pixels * channels / (registers * registers) * split; }
+  int64_t shared_bytes() const { return split * ((pixels + channels) * 64 + 256); }  // of stretches 16 deep, whose rows of x are padded
 };
 
 // Large tiles reuse more of what they load; small and split ones keep all of the device busy on small outputs.
-Tiling tiling_of(const Context& context, int64_t pixels, int64_t channels, int64_t groups, int64_t depth);
+Tiling tiling_of(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups, int64_t depth);
 
 // What a workgroup of conv_matrix computes, each of its subgroups, how deep at a time, and how many subgroups share that depth.
 struct MatrixTiling {
   int64_t pixels, channels, sub_pixels, sub_channels, depth, split = 1;
 
   int64_t subgroups() const { return pixels / sub_pixels * (channels / sub_channels) * split; }
-  uint64_t shared_bytes() const {  // of the operands' stretches, rows padded by 16 bytes
-    return static_cast<uint64_t>(pixels * (depth * 2 + 16) + depth * (channels * 2 + 16));
+  uint64_t shared_bytes() const {  // of the operands' stretches or of results on their way out, rows padded by 16 bytes
+    const int64_t in = pixels * (depth * 2 + 16) + depth * (channels * 2 + 16), out = subgroups() * 16 * (sub_channels * 4 + 16);
+    return static_cast<uint64_t>(std::max(in, out));
   }
 };
 
@@ -44,6 +46,9 @@ constexpr int64_t kMostSkinny = 4, kSkinnyChannels = 32, kSkinnyAhead = 8;
 // Whether products of a few rows are quicker with this matrix stored by columns: see gemv_columns.comp.
 bool has_columns_kernel(const NodeContext& node, const WeightView& weights);
 constexpr int64_t kColumnsGroup = 256, kMostColumnRows = 2;  // its workgroup; with more rows gemv.comp is quicker
+// Columns that one workgroup of it computes, and that one dispatch can take of a matrix so deep.
+int64_t columns_at_once(const NodeContext& node);
+int64_t most_columns(const NodeContext& node, int64_t depth);
 
 // None where the rows are more, the depth is small, or the lanes of a software device do it.
 std::optional<Skinny> skinny_of(const LowerContext& node, const Contraction& c, int64_t pixels);

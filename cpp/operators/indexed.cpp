@@ -3,6 +3,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/rounding.h"
 #include "operators/compose.h"
 #include "operators/families.h"
 #include "operators/host_elements.h"
@@ -90,6 +91,34 @@ int64_t neighbours(const LowerContext& node, const Addresses& addresses, const O
   return 1;
 }
 
+// Elements of `element_bits` that one range takes, in whole boundaries of ranges.
+int64_t elements_at_once(const LowerContext& node, int64_t element_bits) {
+  constexpr int64_t kBoundary = 256 * 8;  // bits
+  return largest_range(*node.context) * 8 / kBoundary * kBoundary / element_bits;
+}
+
+// In several dispatches, each of which has a part of x and a part of y bound. One that finds an element in its part of x puts it into y,
+// whose elements are zero before.
+void add_gather_parts(LowerContext& node, const Addresses& addresses, const Operand& x, const Operand& indices, int64_t n) {
+  const int64_t element_bits = bits(node.output(0).dtype) * n, each = elements_at_once(node, element_bits);
+  const int64_t places = node.input(0).elements() / n, lanes = std::max<int64_t>(32 / element_bits, 1);
+  const Operand y = dense_output(node, 0);
+  for (int64_t made = 0; made < addresses.elements; made += each)
+    for (int64_t place = 0; place < places; place += each) {
+      Macros macros = addresses.macros();
+      for (auto& macro : moving_macros(lanes * element_bits)) macros.push_back(std::move(macro));
+      macros.insert(macros.end(),
+                    {{"BITS", std::to_string(element_bits)}, {"SCALE", std::to_string(n) + "u"}, {"PARTS", place == 0 ? "1" : "2"}});
+      const int64_t elements = std::min(each, addresses.elements - made), bound = std::min(each, places - place);
+      StepBuilder step(node.kernel("gather.comp", DType::float32, macros));
+      step.bind("x", x, place * n, bound * n, bits(node.input(0).dtype)).bind("y", y, made * n, elements * n, bits(node.output(0).dtype));
+      step.bind("indices", indices).set("elements", elements).set("first_made", made).set("first_place", place).set("places", bound);
+      addresses.set(step, node.input(1));
+      node.add(step.threads(moving_threads(ceil_div(elements, lanes), lanes * element_bits)).build());
+    }
+  finish_output(node, 0, y);
+}
+
 void add_gather(LowerContext& node, Addresses addresses) {
   const Operand x = dense_input(node, 0), indices = dense_input(node, 1);
   const int64_t n = neighbours(node, addresses, x);
@@ -97,6 +126,8 @@ void add_gather(LowerContext& node, Addresses addresses) {
   addresses.inner /= n;
   addresses.outer_stride /= n;
   for (int64_t& stride : addresses.index_stride) stride /= n;
+  if (std::max(node.input(0).elements(), node.output(0).elements()) > elements_at_once(node, bits(node.input(0).dtype)))
+    return add_gather_parts(node, addresses, x, indices, n);
   const auto set = [&](StepBuilder& step) {
     step.bind("x", x).bind("indices", indices);
     addresses.set(step, node.input(1));

@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/rounding.h"
+#include "dispatch/grid.h"
 #include "operators/operator_table.h"
 #include "operators/precision.h"
 
@@ -65,6 +67,14 @@ StepBuilder& StepBuilder::bind(std::string_view name, const Operand& operand) {
   throw Error("kernel '" + step_.kernel->name() + "' has no binding '" + std::string(name) + "'");
 }
 
+StepBuilder& StepBuilder::bind(std::string_view name, Operand operand, int64_t first, int64_t count, size_t element_bits) {
+  constexpr uint64_t kBoundary = 256;  // no device has a coarser one
+  const uint64_t begin = static_cast<uint64_t>(first) * element_bits / 8, slack = begin % kBoundary;
+  operand.byte_offset += begin - slack;
+  operand.bytes = round_up(slack + ceil_div(static_cast<uint64_t>(count) * element_bits, 8), 16);
+  return bind(name, operand).set(std::string(name) + "_offset", slack * 8 / element_bits);
+}
+
 StepBuilder& StepBuilder::set_integer(std::string_view name, int64_t value) {
   const auto& found = member(name);
   store_number(*step_.kernel, found, step_.push.data() + found.offset, static_cast<double>(value), value);
@@ -92,20 +102,19 @@ StepBuilder& StepBuilder::set(std::string_view name, std::span<const int64_t> va
 
 StepBuilder& StepBuilder::threads(uint64_t x, uint64_t y, uint64_t z) {
   const auto& local = step_.kernel->local_size();
-  const auto rounded = [](uint64_t count, uint32_t size) { return (count + size - 1) / size; };
-  return groups(rounded(x, local[0]), rounded(y, local[1]), rounded(z, local[2]));
+  const bool is_line = step_.kernel->grid_axes() == 1;
+  groups(ceil_div(x, local[0]), ceil_div(y, local[1]), ceil_div(z, local[2]));
+  const std::array<uint32_t, 3>& made = step_.groups;
+  if (is_line && uint64_t{made[0]} * made[1] * made[2] > (uint64_t{1} << 32) / local[0])
+    throw UnsupportedError("kernel '" + step_.kernel->name() + "' needs " + std::to_string(x) +
+                           " invocations, more than 32-bit numbers count");
+  return *this;
 }
 
 StepBuilder& StepBuilder::groups(uint64_t x, uint64_t y, uint64_t z) {
-  if (y == 1 && z == 1) {
-    step_.groups = folded_groups(x);
-    return *this;
-  }
-  for (const uint64_t count : {x, y, z})
-    if (count > 65535)
-      throw UnsupportedError("kernel '" + step_.kernel->name() + "' needs " + std::to_string(count) +
-                             " workgroups on one axis; the grid has 65535");
-  step_.groups = {static_cast<uint32_t>(x), static_cast<uint32_t>(y), static_cast<uint32_t>(z)};
+  Launch launch = launch_of(step_.kernel, {x, y, z});
+  step_.kernel = std::move(launch.kernel);
+  step_.groups = launch.groups;
   return *this;
 }
 
@@ -152,6 +161,14 @@ int64_t NodeContext::subgroup() const {
   return usable && std::has_single_bit(size) && size >= 16 && size <= 128 ? static_cast<int64_t>(size) : 0;
 }
 
+int64_t NodeContext::most_invocations() const {
+  return static_cast<int64_t>(std::min(context->limit("maxComputeWorkGroupInvocations"), context->limit("maxComputeWorkGroupSize_0")));
+}
+
+int64_t NodeContext::workgroup(int64_t wanted) const {
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::min(wanted, most_invocations()))));
+}
+
 bool NodeContext::has_matrices() const {
   return support_of(context->info(), float_dtype).matrices;
 }
@@ -169,6 +186,12 @@ void NodeContext::check_loops(int64_t iterations) const {
   if (context->info().kind != DeviceKind::software || iterations <= kMostIterations) return;
   throw UnsupportedError("node '" + std::string(node) + "': one invocation would loop " + std::to_string(iterations) +
                          " times; software devices end loops after " + std::to_string(kMostIterations));
+}
+
+int64_t largest_range(const Context& context) {
+  constexpr uint64_t kBoundaries = 1024;  // what a range may have before and after what is meant, on any device
+  const uint64_t largest = context.limit("maxStorageBufferRange");
+  return static_cast<int64_t>(largest > 2 * kBoundaries ? largest - kBoundaries : largest);
 }
 
 const std::shared_ptr<const KernelVariant>* KernelMemo::find(std::string_view key) const {

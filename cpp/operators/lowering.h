@@ -25,6 +25,7 @@ struct Operand {
   Place place = Place::none;
   uint32_t index = 0;
   uint64_t byte_offset = 0;
+  uint64_t bytes = 0;  // that a step reads or writes from there on; 0: all up to the end
   uint32_t element_bits = 0;  // of a tensor in scratch memory, which no description tells of; 0: as the kernel declares its array
 };
 
@@ -41,13 +42,17 @@ class StepBuilder {
  public:
   explicit StepBuilder(std::shared_ptr<const KernelVariant> kernel);
   StepBuilder& bind(std::string_view name, const Operand& operand);
+  // From element `first` on, of so many bits, of which `count` are read or written: from the boundary before it, which every device binds
+  // at; what lies between them is told to `<name>_offset`.
+  StepBuilder& bind(std::string_view name, Operand operand, int64_t first, int64_t count, size_t element_bits);
   template <std::integral T>
   StepBuilder& set(std::string_view name, T value) {
     return set_integer(name, static_cast<int64_t>(value));
   }  // push constant, converted to the reflected type
   StepBuilder& set(std::string_view name, double value);
   StepBuilder& set(std::string_view name, std::span<const int64_t> values);
-  // Workgroup counts so that every axis has at least that many invocations; folds an x axis over 65,535 groups into y.
+  // Workgroup counts so that every axis has at least that many invocations; the kernel takes its folded form where the device takes no such
+  // grid: see launch_of(), also for what is thrown.
   StepBuilder& threads(uint64_t x, uint64_t y = 1, uint64_t z = 1);
   StepBuilder& groups(uint64_t x, uint64_t y = 1, uint64_t z = 1);
   Step build();  // checks that everything declared was given
@@ -93,6 +98,9 @@ class NodeContext {
   bool prefers_lanes() const;
   // Invocations of a subgroup that exchange values, a power of two from 16 on; 0 where a device has none, or several sizes of them.
   int64_t subgroup() const;
+  // Invocations that a workgroup of one axis may have, and the largest power of two of them up to `wanted`.
+  int64_t most_invocations() const;
+  int64_t workgroup(int64_t wanted) const;
   // Matrix units that multiply floats as they are inside, 16 by 16 by 16, and sum in float32.
   bool has_matrices() const;
   // Throws UnsupportedError where the device has no arithmetic on such elements (shaderInt64, shaderFloat64).
@@ -104,6 +112,9 @@ class NodeContext {
  private:
   mutable std::optional<bool> prefers_lanes_;  // once asked
 };
+
+// Bytes that a kernel can bind of a tensor that begins anywhere.
+int64_t largest_range(const Context& context);
 
 class PackContext : public NodeContext {
  public:

@@ -1,5 +1,7 @@
 #include "operators/matrix_integers.h"
 
+#include <algorithm>
+
 #include "core/rounding.h"
 #include "operators/precision.h"
 
@@ -52,17 +54,30 @@ StepBuilder sums_step(const std::shared_ptr<const KernelVariant>& kernel, const 
 struct IntegerTiling {
   int64_t rows, columns, sub_rows, sub_columns, depth;
 
-  uint64_t shared_bytes() const { return static_cast<uint64_t>((rows + columns) * (depth + kPiece)); }
+  int64_t subgroups() const { return rows / sub_rows * (columns / sub_columns); }
+  uint64_t shared_bytes() const {  // of what comes in, or of results on their way out
+    return static_cast<uint64_t>(std::max((rows + columns) * (depth + kPiece), subgroups() * 16 * (sub_columns * 4 + 16)));
+  }
 };
 
+constexpr IntegerTiling kWide{128, 128, 64, 64, 128}, kMiddle{64, 64, 32, 32, 128}, kFew{16, 64, 16, 32, 128};
+constexpr IntegerTiling kLeast{64, 64, 32, 32, 64};  // for devices of little shared memory
+
+bool fits(const NodeContext& node, const IntegerTiling& tiling) {
+  const auto subgroup = static_cast<int64_t>(node.context->limit("subgroupSize"));
+  return tiling.shared_bytes() <= node.context->limit("maxComputeSharedMemorySize") &&
+         tiling.subgroups() * subgroup <= node.most_invocations();
+}
+
 // Measured: the widest of which there are enough, else the one for few rows or the one between.
-IntegerTiling tiling_of(const Context& context, int64_t rows, int64_t columns) {
+IntegerTiling tiling_of(const NodeContext& node, int64_t rows, int64_t columns) {
   constexpr int64_t kBusyTiles = 100;
-  constexpr IntegerTiling kWide{128, 128, 64, 64, 128}, kMiddle{64, 64, 32, 32, 128}, kFew{16, 64, 16, 32, 128};
   const auto tiles_of = [&](const IntegerTiling& tiling) { return ceil_div(rows, tiling.rows) * ceil_div(columns, tiling.columns); };
-  if (rows <= kFew.rows) return kFew;
-  if (tiles_of(kWide) < kBusyTiles || rows <= kMiddle.rows || columns <= kMiddle.columns) return kMiddle;
-  return kWide.shared_bytes() <= context.limit("maxComputeSharedMemorySize") ? kWide : kMiddle;
+  if (rows <= kFew.rows && fits(node, kFew)) return kFew;
+  const bool is_wide = tiles_of(kWide) >= kBusyTiles && rows > kMiddle.rows && columns > kMiddle.columns;
+  for (const IntegerTiling& tiling : {kWide, kMiddle})
+    if ((is_wide || tiling.rows < kWide.rows) && fits(node, tiling)) return tiling;
+  return kLeast;
 }
 
 // Of the columns, up to where the sums begin: no device wants a larger boundary of a range.
@@ -85,7 +100,8 @@ bool has_integer_matrices(const NodeContext& node, const TensorDesc& b) {
   constexpr int64_t kLeastDepth = 64, kLeastColumns = 32;
   if (b.rank() != 2 || b.shape[0] < kLeastDepth || b.shape[1] < kLeastColumns) return false;
   const DeviceInfo& device = node.context->info();
-  return device.feature("shaderInt8") && has_matrix_units(device, 32, DType::int8, DType::int32);
+  return device.feature("shaderInt8") && has_matrix_units(device, 32, DType::int8, DType::int32) && fits(node, kLeast) &&
+         columns_bytes(b) + b.shape[1] * 4 <= largest_range(*node.context);
 }
 
 void pack_integer_columns(const NodeContext& node, const TensorDesc& b, PackedWeight& packed) {
@@ -117,14 +133,13 @@ IntegerRows integer_rows(LowerContext& node, const TensorDesc& a, int64_t rows, 
 void add_integer_product(LowerContext& node, const IntegerRows& left, int64_t first, int64_t rows, const TensorDesc& b,
                          const Operand& packed, const IntegerTerms& terms, const Operand& y) {
   const int64_t depth = b.shape[0], columns = b.shape[1], pieces = padded(depth) / kPiece;
-  const IntegerTiling tiling = tiling_of(*node.context, rows, columns);
+  const IntegerTiling tiling = tiling_of(node, rows, columns);
   Macros macros = integer_macros(terms);
   macros.emplace_back("Y_VEC4", columns % 4 == 0 ? "1" : "0");
   macros.emplace_back("X_UNIT", unit_of_x(!left.copied));
   macros.emplace_back("ADD_X_SUMS", needs_row_sums(terms) ? "1" : "0");
   macros.emplace_back("ADD_W_SUMS", needs_column_sums(terms) ? "1" : "0");
-  const int64_t subgroups = tiling.rows / tiling.sub_rows * (tiling.columns / tiling.sub_columns);
-  const SpecValues spec = {{"INVOCATIONS", subgroups * static_cast<int64_t>(node.context->info().limit("subgroupSize"))},
+  const SpecValues spec = {{"INVOCATIONS", tiling.subgroups() * static_cast<int64_t>(node.context->info().limit("subgroupSize"))},
                            {"TILE_R", tiling.rows},
                            {"TILE_C", tiling.columns},
                            {"SUB_R", tiling.sub_rows},

@@ -31,7 +31,7 @@ static bool is_row(const TensorDesc& c, int64_t columns) {
 // B lies as packing would lay it: rows of whole eights.
 static bool is_as_packed(const NodeContext& node, const TensorDesc& b, const WeightView& weights, double scale) {
   return !node.prefers_lanes() && scale == 1 && b.dtype == node.float_dtype && b.is_packed() && weights.stride_out == 1 &&
-         weights.channels_out % 8 == 0;
+         weights.channels_out % 8 == 0 && block_channels(node, weights, node.float_dtype) >= weights.channels_out;
 }
 
 // Whether a constant B is stored by columns: row-major, of a product that is known to be of a few rows. Packing and lowering decide alike.
@@ -49,7 +49,10 @@ static bool pack_matrix(const PackContext& node, const WeightView& weights, doub
   const bool by_columns = is_by_columns(node, node.input(1), weights);
   if (!by_columns && is_as_packed(node, node.input(1), weights, scale)) return false;
   const WeightView columns{1, weights.channels_in, weights.channels_out, 1, 0, weights.stride_in, weights.stride_out, 0};
-  pack_weights(node, 1, by_columns ? columns : weights, scale, packed);
+  if (by_columns)
+    pack_rows(node, node.input(1), columns, scale, packed);
+  else
+    pack_weights(node, 1, weights, scale, packed);
   return true;
 }
 
@@ -98,7 +101,7 @@ Operand matrix_rows(LowerContext& node, Contraction& c) {
   if (ready) return node.in(0);
   if (!c.by_columns && (!node.has_matrices() || std::min({rows, depth, c.weights.channels_out}) < kLeast)) return node.in(0);
   PackedWeight packed;
-  pack_weights(node, node.input(0), {1, depth, rows, 1, 0, c.x.sc, c.x.sw, 0}, 1, packed);
+  pack_rows(node, node.input(0), {1, depth, rows, 1, 0, c.x.sc, c.x.sw, 0}, 1, packed);
   const Operand target = node.temporary(packed.desc.bytes());
   packed.steps(node.steps, node.in(0), target);
   c.x = matrix_planes(rows, depth, round_up(depth, kEight), 1);

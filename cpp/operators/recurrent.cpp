@@ -184,7 +184,11 @@ class StepKernel {
   int64_t split_of() const {
     constexpr int64_t kMostSplit = 16, kLeastFours = 4;
     int64_t split = 1;
-    while (!node_.prefers_lanes() && split < kMostSplit && layer_.width / 4 >= 2 * split * kLeastFours) split *= 2;
+    const auto fits = [&](int64_t parts) {
+      const auto bytes = static_cast<uint64_t>(parts * rows_ * layer_.gates * kUnits * 4);
+      return parts * kUnits <= node_.most_invocations() && bytes <= node_.context->limit("maxComputeSharedMemorySize");
+    };
+    while (!node_.prefers_lanes() && split < kMostSplit && layer_.width / 4 >= 2 * split * kLeastFours && fits(split * 2)) split *= 2;
     return split;
   }
 

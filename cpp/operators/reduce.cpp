@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kFoldRank = 4;
 constexpr int64_t kMostInOne = 4096;    // elements that one invocation folds: sums of sums lose less than one long sum
 constexpr int64_t kMostInTeam = 65536;  // and a workgroup
-constexpr int64_t kGroupSize = 256;     // invocations of one
+constexpr int64_t kGroupSize = 256;     // invocations of one, where the device takes so many
 constexpr int64_t kSmallTeam = 16;      // invocations that share a shorter row, or a column
 constexpr int64_t kHalvesTeam = 64, kFewestInHalvesGroup = 16384;
 constexpr int64_t kFewestInTeam = 32, kFewestInGroup = 1024;  // elements of a row that are worth a small team, and a workgroup
@@ -177,7 +177,8 @@ struct Stage {
   IndexSpace kept, reduced;
   bool first = true, last = false;
   int64_t parts = 1, part_size = 1, part_stride = 1;
-  int64_t team = 1;                   // invocations that fold one result
+  int64_t group = kGroupSize;         // invocations of a workgroup
+  int64_t team = 1;                   // of these, those that fold one result
   bool columns = false;               // neighbouring invocations take neighbouring results
   std::optional<WideText> wide = {};  // elements that an invocation loads at once; none: one
 
@@ -192,10 +193,10 @@ bool in_groups(const IndexSpace& space, size_t axes, int64_t count) {
 }
 
 // Invocations that fold one of `rows` rows. Those of halves take more elements each, as long as all rows keep the device busy.
-int64_t row_team(int64_t rows, int64_t size, bool halves) {
+int64_t row_team(int64_t rows, int64_t size, bool halves, int64_t group) {
   if (size < kFewestInTeam) return 1;
   if (size < kFewestInGroup) return kSmallTeam;
-  return halves && size < kFewestInHalvesGroup && rows * kHalvesTeam >= kManyInvocations / 4 ? kHalvesTeam : kGroupSize;
+  return halves && size < kFewestInHalvesGroup && rows * kHalvesTeam >= kManyInvocations / 4 ? kHalvesTeam : group;
 }
 
 // How many invocations fold a result, and what each loads.
@@ -203,9 +204,10 @@ void choose_team(const LowerContext& node, const Fold& fold, Stage& stage) {
   const int64_t size = stage.reduced.elements(), step = stage.reduced.strides[0].back();
   stage.columns = stage.kept.strides[0].back() == 1 && stage.kept.sizes.back() >= kFewestColumns && step != 1;
   const bool halves = stage.first && is_half_width(node.input(0).dtype);
+  stage.group = node.workgroup(node.prefers_lanes() ? 64 : kGroupSize);
   stage.team = node.prefers_lanes() ? 1
                : stage.columns      ? (halves ? kSmallTeam / 2 : kSmallTeam)
-                                    : row_team(stage.kept.elements(), size, halves);
+                                    : row_team(stage.kept.elements(), size, halves, stage.group);
   const IndexSpace &across = stage.columns ? stage.kept : stage.reduced, &along = stage.columns ? stage.reduced : stage.kept;
   // Invocations of software devices walk columns one by one: that reads their caches better.
   if (across.strides[0].back() != 1 || (stage.columns && stage.team == 1)) return;
@@ -220,9 +222,9 @@ void choose_team(const LowerContext& node, const Fold& fold, Stage& stage) {
 // Elements of a result that a team folds: all of them, or fewer where the teams would be too few or too slow.
 int64_t part_size_of(const Stage& stage) {
   const int64_t results = stage.kept.elements(), size = stage.reduced.elements();
-  if (stage.team > 1 && stage.team < kGroupSize && !stage.columns) return size;
-  const bool is_group = stage.team == kGroupSize, is_column = stage.columns && stage.team > 1;
-  const int64_t most = is_group ? kMostInTeam : kMostInOne, least = is_group ? 8 * kGroupSize : 256;
+  if (stage.team > 1 && stage.team < stage.group && !stage.columns) return size;
+  const bool is_group = stage.team == stage.group, is_column = stage.columns && stage.team > 1;
+  const int64_t most = is_group ? kMostInTeam : kMostInOne, least = is_group ? 8 * stage.group : 256;
   const int64_t wanted = is_group ? 256 : is_column ? kManyInvocations * stage.loaded() / stage.team : 64;  // results times parts
   if (size <= least) return std::max<int64_t>(size, 1);
   return round_up(std::clamp(size * results / wanted, least, std::min(most, size)), std::max<int64_t>(stage.loaded(), 4));
@@ -250,7 +252,6 @@ void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t
           {"EPILOGUE(x)", stage.last ? node.epilogue() : "x"}});
   append(fold.macros);
   const bool one_axis = stage.reduced.sizes[0] * stage.reduced.sizes[1] * stage.reduced.sizes[2] == 1;
-  const int64_t local_size = node.prefers_lanes() ? 64 : kGroupSize;
   const bool searches_halves = fold.is_position && stage.first && is_half_width(x);  // which takes many registers
   const bool is_narrow = width_macros(fold.accumulator).empty();                     // subgroups exchange 32 bits everywhere
   append({{"ONE_AXIS", one_axis ? "1" : "0"},
@@ -263,12 +264,12 @@ void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t
                           : stage.wide && stage.wide->declared == "sfpvec4" ? "8u"
                                                                             : "4u"},
           {"SUBGROUP", std::to_string(is_narrow ? node.subgroup() : 0)},
-          {"LOCAL_SIZE", std::to_string(local_size)}});
+          {"LOCAL_SIZE", std::to_string(stage.group)}});
   if (bits(x) == 64) append({{"PM_HAS_INT64", "1"}});
   if (x == DType::float64) append({{"PM_HAS_FLOAT64", "1"}});
   const DType stored = stage.first && is_half_width(x) ? x : stage.last ? y : DType::float32;
   StepBuilder step(node.kernel("reduce.comp", stored, macros));
-  const int64_t results = stage.kept.elements(), teams = local_size / stage.team;
+  const int64_t results = stage.kept.elements(), teams = stage.group / stage.team;
   step.bind("x", stage.x).bind("y", stage.y).set("results", results).set("parts", stage.parts).set("part_size", stage.part_size);
   step.set("part_stride", stage.part_stride)
       .set("kept", stage.kept.sizes)

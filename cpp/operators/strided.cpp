@@ -202,6 +202,49 @@ void add_transpose(LowerContext& node, const Copy& copy, const Tiles& tiles, siz
                .build());
 }
 
+// A tensor's part in a copy: its element of the lowest place, counted from where the tensor begins, and how many there are from it to the
+// last.
+struct Reach {
+  int64_t lowest, span;
+};
+
+Reach reach_of(const IndexSpace& space, size_t tensor, int64_t first) {
+  Reach reach{first, 1};
+  for (size_t axis = 0; axis < space.sizes.size(); ++axis) {
+    const int64_t last = (space.sizes[axis] - 1) * space.strides[tensor][axis];
+    reach.lowest += std::min<int64_t>(last, 0);
+    reach.span += std::abs(last);
+  }
+  return reach;
+}
+
+// The operand from the boundary before what is reached of it, where that is more than can be bound from its own beginning; `first` moves
+// with it.
+Operand reached(const LowerContext& node, Operand operand, DType dtype, const Reach& reach, int64_t& first) {
+  constexpr int64_t kBoundary = 256;
+  const auto element_bits = static_cast<int64_t>(bits(dtype));
+  int64_t skipped = 0, end = ceil_div((reach.lowest + reach.span) * element_bits, 8);
+  if (end > largest_range(*node.context)) skipped = reach.lowest * element_bits / 8 / kBoundary * kBoundary;
+  operand.byte_offset += static_cast<uint64_t>(skipped);
+  operand.bytes = static_cast<uint64_t>(round_up(end - skipped, 16));
+  first -= skipped * 8 / element_bits;
+  return operand;
+}
+
+// The axis along which a tensor is to be halved that reaches farther than a kernel binds; none where all do with what they reach.
+std::optional<size_t> axis_to_halve(const LowerContext& node, DType dtype, const IndexSpace& space) {
+  const int64_t room = largest_range(*node.context) * 8 / static_cast<int64_t>(bits(dtype));
+  for (size_t tensor = 0; tensor < 2; ++tensor) {
+    if (reach_of(space, tensor, 0).span <= room) continue;
+    const auto stride = [&](size_t axis) { return space.sizes[axis] > 1 ? std::abs(space.strides[tensor][axis]) : -1; };
+    size_t widest = 0;
+    for (size_t axis = 1; axis < space.sizes.size(); ++axis)
+      if (stride(axis) > stride(widest)) widest = axis;
+    if (space.sizes[widest] > 1) return widest;
+  }
+  return {};
+}
+
 int64_t pieces_each(int64_t piece_bits) {
   return std::clamp<int64_t>(kVectorBits / piece_bits, 1, 4);
 }
@@ -279,13 +322,23 @@ uint64_t moving_threads(int64_t pieces, int64_t piece_bits) {
   return static_cast<uint64_t>(ceil_div(pieces, pieces_each(piece_bits)));
 }
 
-void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const Operand& x, int64_t x_first, const Operand& y,
+void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const Operand& whole_x, int64_t x_first, const Operand& whole_y,
                       int64_t y_first, bool alone, uint64_t y_phase) {
   if (space.elements() == 0) return;
   if (bits(dtype) < 8) throw UnsupportedError("'" + std::string(node.node) + "': moving elements of " + std::string(name(dtype)));
   space.coalesce();
   space = sorted_by_target(space);
   space.coalesce();
+  if (const auto axis = axis_to_halve(node, dtype, space)) {
+    IndexSpace half = space;
+    const int64_t kept = half.sizes[*axis] = space.sizes[*axis] / 2;
+    add_strided_copy(node, dtype, half, whole_x, x_first, whole_y, y_first, alone, y_phase);
+    half.sizes[*axis] = space.sizes[*axis] - kept;
+    return add_strided_copy(node, dtype, half, whole_x, x_first + kept * space.strides[0][*axis], whole_y,
+                            y_first + kept * space.strides[1][*axis], alone, y_phase);
+  }
+  const Operand x = reached(node, whole_x, dtype, reach_of(space, 0, x_first), x_first);
+  const Operand y = reached(node, whole_y, dtype, reach_of(space, 1, y_first), y_first);
   Copy copy{std::move(space), x_first, y_first, phase_of(node, x), y_phase, bits(dtype)};
   widen(copy);
   if (const auto tiles = tiles_of(node, copy.bits))

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/rounding.h"
 #include "operators/compose.h"
 #include "operators/families.h"
 #include "operators/operator_table.h"
@@ -37,12 +38,19 @@ PoolMode mode_of(const LowerContext& node) {
                                                               : PoolMode::maximum;
 }
 
+// Steps of a window's axis that can lie within an input of `size`, whatever the window's own size.
+int64_t steps_within(int64_t kernel, int64_t dilation, int64_t size) {
+  return std::min(kernel, ceil_div(size, dilation));
+}
+
 void add_pool(LowerContext& node, const Window& window, bool count_padding) {
   const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
   const bool vec4 = x.has_vector_channels(4) && y.has_vector_channels(4);
   const int64_t unit = vec4 ? 4 : 1, elements = y.elements() / unit;
   if (elements == 0) return;
-  node.check_loops(window.kernel_h * (1 + window.kernel_w));
+  const int64_t rows = steps_within(window.kernel_h, window.dilation_h, x.h),
+                columns = steps_within(window.kernel_w, window.dilation_w, x.w);
+  node.check_loops(rows * (1 + columns));
   const auto kernel = node.kernel(
       "pool.comp", node.input(0).dtype,
       {{"MODE", std::to_string(static_cast<int>(mode_of(node)))}, {"VEC4", vec4 ? "1" : "0"}, {"EPILOGUE(x)", node.epilogue()}});
@@ -71,7 +79,7 @@ void add_volume_pool(LowerContext& node) {
   if (y.elements() == 0) return;
   const WindowGeometry window = pool_geometry(*node.attributes, node.node, x.shape);
   int64_t taps = 1;
-  for (const int64_t size : window.kernel) taps *= size;
+  for (size_t i = 0; i < window.kernel.size(); ++i) taps *= steps_within(window.kernel[i], window.dilations[i], x.shape[i + 2]);
   node.check_loops(taps * 3);
   if (node.has_output(1) && !node.output(1).is_packed())
     throw UnsupportedError("node '" + std::string(node.node) + "': indices into a strided tensor");
@@ -101,23 +109,44 @@ void add_volume_pool(LowerContext& node) {
 
 }  // namespace
 
+namespace {
+
+// The first `rows` by `columns` of each plane become one element by a fold. False, and nothing is made, where that is not worth a
+// workgroup, or where one invocation can walk them.
+bool fold_planes(LowerContext& node, int64_t rows, int64_t columns) {
+  constexpr int64_t kFewest = 32, kMostInLanes = 16384;
+  if (rows * columns <= (node.prefers_lanes() ? kMostInLanes : kFewest) || node.output(0).elements() == 0) return false;
+  const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
+  constexpr std::string_view kFolds[] = {"ReduceMax", "ReduceMean", "ReduceSum"};  // by PoolMode
+  const Fold fold = fold_of(node, kFolds[static_cast<size_t>(mode_of(node))], node.input(0).dtype);
+  add_fold(node, fold, {{x.n, x.c}, {{x.sn, x.sc}, {y.sn, y.sc}}}, {{rows, columns}, {{x.sh, x.sw}}}, node.out(0));
+  return true;
+}
+
+// A single window whose mean is that of the elements inside, which are the first of each plane.
+bool fold_window(LowerContext& node, const Window& window, bool count_padding) {
+  const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
+  if (y.h * y.w != 1 || window.dilation_h != 1 || window.dilation_w != 1) return false;
+  const int64_t rows = std::min(window.kernel_h - window.pad_h, x.h), columns = std::min(window.kernel_w - window.pad_w, x.w);
+  const bool has_padding = window.pad_h + window.pad_w + window.pad_end_h + window.pad_end_w > 0;
+  if (rows < 1 || columns < 1 || (count_padding && has_padding && mode_of(node) == PoolMode::average)) return false;
+  return fold_planes(node, rows, columns);
+}
+
+}  // namespace
+
 void lower_pool(LowerContext& node) {
   check_volume(node);
   const TensorDesc& x = node.input(0);
   if (x.rank() == 5 || node.has_output(1) || !is_working_float(x.dtype) || node.row->name == "LpPool") return add_volume_pool(node);
   const Window window = window_of(pool_geometry(*node.attributes, node.node, node.input(0).shape));
-  add_pool(node, window, node.attributes->integer("count_include_pad", 0) != 0);
+  const bool count_padding = node.attributes->integer("count_include_pad", 0) != 0;
+  if (!fold_window(node, window, count_padding)) add_pool(node, window, count_padding);
 }
 
 void lower_global_pool(LowerContext& node) {
-  const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
-  constexpr int64_t kFewest = 32, kMostInLanes = 16384;  // elements of a plane that are worth a workgroup; that one invocation may walk
-  if (x.h * x.w > (node.prefers_lanes() ? kMostInLanes : kFewest) && node.output(0).elements() > 0) {
-    const bool average = node.row->name == "GlobalAveragePool";
-    return add_fold(node, fold_of(node, average ? "ReduceMean" : "ReduceMax", node.input(0).dtype),
-                    {{x.n, x.c}, {{x.sn, x.sc}, {y.sn, y.sc}}}, {{x.h, x.w}, {{x.sh, x.sw}}}, node.out(0));
-  }
-  add_pool(node, {.kernel_h = x.h, .kernel_w = x.w}, false);
+  const Planes x = planes_of(node, node.input(0));
+  if (!fold_planes(node, x.h, x.w)) add_pool(node, {.kernel_h = x.h, .kernel_w = x.w}, false);
 }
 
 void lower_global_lp_pool(LowerContext& node) {

@@ -16,7 +16,11 @@ layout(push_constant) uniform parameter {
   uint mask_keys;                 // keys past them are not seen
   float scale, softcap;           // no softcap: 0
   int first, last;                // row i sees keys i + first .. i + last
+#ifdef STAGE
+  uint planes;                    // heads of all images
+#else
   uint stretch;
+#endif
   uint q_offset, k_offset, v_offset, y_offset, mask_offset, counts_offset;
 } p;
 
@@ -76,8 +80,10 @@ uint first_q(uint image, uint head, uint row) { return p.q_offset + image * p.q_
 uint first_k(uint image, uint head) { return p.k_offset + image * p.k_batch + head / p.group * p.k_head; }
 uint first_v(uint image, uint head) { return p.v_offset + image * p.v_batch + head / p.group * p.v_head; }
 
+#if GRID_AXES == 0
 // The tile of rows that a workgroup has: those that see the most keys come first where later ones are not seen.
-uint tile_of() { return gl_NumWorkGroups.x - 1u - gl_WorkGroupID.x; }
+uint tile_of() { return grid_size().x - 1u - grid_group().x; }
+#endif
 
 // The keys that a row may see, from x up to y.
 ivec2 seen_keys(uint image, uint row) {
@@ -124,7 +130,7 @@ float share_of(float sum) { return ZERO_EMPTY != 0 && sum == 0.0 ? 0.0 : 1.0 / s
 // Where the results of a row go.
 uint first_y(uint image, uint head, uint row) {
 #if PARTS
-  return (((image * p.heads + head) * p.rows + row) * gl_NumWorkGroups.z + gl_WorkGroupID.z) * (V_SIZE + 2u);
+  return (((image * p.heads + head) * p.rows + row) * grid_size().z + grid_group().z) * (V_SIZE + 2u);
 #else
   return p.y_offset + image * p.y_batch + head * p.y_head + row * p.y_row;
 #endif

@@ -1,6 +1,6 @@
 // The geometry that every contraction shares. An output pixel (n, i, j) of a convolution sums over taps (th, tw) and input channels:
 //   ih = i * in_step_h + th * tap_step_h + base_h, and so for w; outside the input counts as zero.
-// Pixels of all images are numbered through; groups are gl_WorkGroupID.z.
+// Pixels of all images are numbered through; groups are grid_group().z. Channels in groups of 8 (X_GROUPED, Y_GROUPED) have one group.
 // MATRIX: a matrix product, which is a 1x1 convolution whose pixels are the rows and whose groups are the batch.
 // INTEGER: of 8-bit integers, signed where X_SIGNED and W_SIGNED say so, in arrays of words, summed as int32. X_ZERO, W_ZERO: from all of
 // them a zero point is taken, of x one for each row (convolutions: one), of w one for each channel.
@@ -11,11 +11,10 @@ layout(push_constant) uniform parameter {
 #if INTEGER
   uint x_zero_first, x_zero_row, x_zero_group;
   uint w_zero_first, w_zero_column, w_zero_group;
-  uint w_first;                     // bytes where the batch begins
 #else
   float b_scale;                    // of the matrix that is added (HAS_BIAS == 2)
   uint b_stride_row, b_stride_column;
-  uint b_offset, w_offset;
+  uint b_offset;
 #endif
 #else
   int in_h, in_w;
@@ -31,8 +30,15 @@ layout(push_constant) uniform parameter {
   uint channels_in, channels_out;   // of one group
   uint x_stride_n, x_stride_h, x_stride_w, x_stride_c;  // in elements
   uint y_stride_n, y_stride_h, y_stride_w, y_stride_c;
-  uint x_stride_group, y_stride_group, w_stride_group;  // groups of a convolution, or the batch of a matrix product
-  uint x_offset, y_offset;
+#if MATRIX
+  uint x_stride_group, y_stride_group, w_stride_group;  // of the batch
+#elif W_ZERO
+  uint w_zero_first;                // of the numbers for each channel of all groups, that of the first one here
+#endif
+#if HAS_BIAS == 1
+  uint b_first;                     // likewise
+#endif
+  uint x_offset, y_offset, w_offset;
 #if RESIDUAL
   uint residual_offset;
 #endif
@@ -42,11 +48,9 @@ layout(push_constant) uniform parameter {
 #define TAPS_H 1u
 #define TAPS_W 1u
 #define KERNEL_TAPS 1u
-#if INTEGER
-#define W_GROUP (p.w_first + gl_WorkGroupID.z * p.w_stride_group)
-#else
-#define W_GROUP (p.w_offset + gl_WorkGroupID.z * p.w_stride_group)
-#endif
+#define X_GROUP (grid_group().z * p.x_stride_group)
+#define Y_GROUP (grid_group().z * p.y_stride_group)
+#define W_GROUP (p.w_offset + grid_group().z * p.w_stride_group)
 #else
 #define TAPS_H p.taps_h
 #define TAPS_W p.taps_w
@@ -55,7 +59,13 @@ layout(push_constant) uniform parameter {
 #else
 #define KERNEL_TAPS p.kernel_taps
 #endif
-#define W_GROUP (gl_WorkGroupID.z * p.w_stride_group)
+// Channels of a group follow those of the one before; its packed weights have so many elements.
+#ifndef PACKED_GROUP
+#define PACKED_GROUP (KERNEL_TAPS * p.channels_in * ((p.channels_out + 7u) / 8u * 8u))
+#endif
+#define X_GROUP (grid_group().z * p.channels_in * p.x_stride_c)
+#define Y_GROUP (grid_group().z * p.channels_out * p.y_stride_c)
+#define W_GROUP (p.w_offset + grid_group().z * PACKED_GROUP)
 #endif
 
 // What is multiplied and summed.
@@ -159,7 +169,7 @@ layout(binding = 3) readonly buffer B { sfp b[]; };
 
 Number channel_bias(uint channel) {
 #if HAS_BIAS == 1
-  return b[gl_WorkGroupID.z * p.channels_out + min(channel, p.channels_out - 1u)];
+  return b[p.b_first + grid_group().z * p.channels_out + min(channel, p.channels_out - 1u)];
 #else
   return Number(0);
 #endif
@@ -197,7 +207,7 @@ int zero_of_x(uvec3 place) {
 #if !X_ZERO
   return 0;
 #elif MATRIX
-  return x_zero[p.x_zero_first + place.z * p.x_zero_row + gl_WorkGroupID.z * p.x_zero_group];
+  return x_zero[p.x_zero_first + place.z * p.x_zero_row + grid_group().z * p.x_zero_group];
 #else
   return x_zero[0];
 #endif
@@ -207,9 +217,9 @@ int zero_of_w(uint channel) {
 #if !W_ZERO
   return 0;
 #elif MATRIX
-  return w_zero[p.w_zero_first + min(channel, p.channels_out - 1u) * p.w_zero_column + gl_WorkGroupID.z * p.w_zero_group];
+  return w_zero[p.w_zero_first + min(channel, p.channels_out - 1u) * p.w_zero_column + grid_group().z * p.w_zero_group];
 #else
-  return w_zero[gl_WorkGroupID.z * p.channels_out + min(channel, p.channels_out - 1u)];
+  return w_zero[p.w_zero_first + grid_group().z * p.channels_out + min(channel, p.channels_out - 1u)];
 #endif
 }
 #endif

@@ -1,6 +1,8 @@
 // Makes a dense tensor of elements of BITS bits (8 to 64, and 128 where they are several of the tensor's), whatever they mean: an
 // invocation makes PIECES words, or elements from 64 bits on. Before this stands the parameter block `p` with elements and y_offset;
 // after it the kernel defines element(). SCALE: elements of the tensor in one that is made.
+// PARTS: it makes a part of the tensor, whose first element is p.first_made; 2: and adds to the bits that are there.
+#include "include/grid.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 #if BITS == 128
@@ -18,26 +20,37 @@ layout(local_size_x = LOCAL_SIZE) in;
 #define LOAD(x, i) x[i]
 #endif
 #define LANES (BITS < 32 ? 32u / uint(BITS) : 1u)
+#if PARTS == 2
+layout(binding = 0) buffer Y { ELEMENT y[]; };
+#define STORE_MADE(i, v) y[i] |= v
+#else
 layout(binding = 0) writeonly buffer Y { ELEMENT y[]; };
+#define STORE_MADE(i, v) y[i] = v
+#endif
+#if PARTS
+#define NUMBER_OF(i) (p.first_made + (i))
+#else
+#define NUMBER_OF(i) (i)
+#endif
 
 ELEMENT element(uint id);
 
 ELEMENT made(uint first) {
 #if BITS >= 32
-  return element(first);
+  return element(NUMBER_OF(first));
 #else
   uint word = 0u;
-  for (uint i = 0u; i < LANES; ++i) word |= element(min(first + i, p.elements - 1u)) << i * uint(BITS);
+  for (uint i = 0u; i < LANES; ++i) word |= element(NUMBER_OF(min(first + i, p.elements - 1u))) << i * uint(BITS);
   return word;
 #endif
 }
 
 void main() {
-  const uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  const uint group = grid_group();
   const uint first = group * PIECES * gl_WorkGroupSize.x + gl_LocalInvocationID.x, pieces = (p.elements - 1u) / LANES + 1u;
   // All are read before one is written.
   ELEMENT pieces_made[PIECES];
   for (uint k = 0u; k < PIECES; ++k) pieces_made[k] = made(min(first + k * gl_WorkGroupSize.x, pieces - 1u) * LANES);
   for (uint k = 0u; k < PIECES; ++k)
-    if (first + k * gl_WorkGroupSize.x < pieces) y[p.y_offset / (LANES * SCALE) + first + k * gl_WorkGroupSize.x] = pieces_made[k];
+    if (first + k * gl_WorkGroupSize.x < pieces) STORE_MADE(p.y_offset / (LANES * SCALE) + first + k * gl_WorkGroupSize.x, pieces_made[k]);
 }

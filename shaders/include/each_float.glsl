@@ -1,5 +1,6 @@
 // Makes a dense tensor of floats, one by one: an invocation makes the elements of one word. Before this stands the parameter block `p`
 // with elements and y_offset; after it the kernel defines element(). EPILOGUE(x): what is fused.
+#include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/epilogue.glsl"
 #include "include/tensor.glsl"
@@ -9,7 +10,7 @@ layout(binding = 0) writeonly buffer Y { sfp y[]; };
 float element(uint id);
 
 void main() {
-  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint id = grid_invocation();
 #if PM_GRAIN == 2
   const uint i = id * 2u;
   if (i >= p.elements) return;

@@ -1,6 +1,7 @@
 // Dense rows of whole fours that their teams hold in registers: TEAM invocations a row, HELD fours an invocation, TEAMS rows a workgroup.
 // Before this stands the parameter block `p` with rows, quads (fours of a row), x_offset and y_offset.
 layout(local_size_x = TEAM * TEAMS) in;
+#include "include/grid.glsl"
 #include "include/team.glsl"
 #if HOLDS_HALVES
 layout(binding = 0) readonly buffer X { uvec2 x[]; };
@@ -21,7 +22,7 @@ vec4 held_four(uint k) { return held[k]; }
 #endif
 
 // Number k of those that an invocation holds is four number FOUR(k) of its row. Rows past the last have none: they only meet.
-#define ROW ((gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * TEAMS + TEAM_NUMBER)
+#define ROW (grid_group() * TEAMS + TEAM_NUMBER)
 #define FOUR(k) (TEAM_MEMBER + (k) * TEAM)
 #define FOR_HELD(k) [[unroll]] for (uint k = 0u; k < HELD; ++k)
 #define HAS_FOUR(k) (ROW < p.rows && FOUR(k) < p.quads)

@@ -16,6 +16,10 @@ layout(push_constant) uniform parameter {
 #endif
 #endif
   uint index_size[TUPLE], index_stride[TUPLE];
+#if PARTS
+  uint first_made;              // of the elements that are made here
+  uint first_place, places;     // of the addressed tensor's elements, those that are bound
+#endif
   uint x_offset, y_offset, indices_offset;
 } p;
 #include "include/indices.glsl"

@@ -6,7 +6,7 @@
 #define TEAM gl_WorkGroupSize.x
 #endif
 #include "include/team.glsl"
-#define ROW ((gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * (gl_WorkGroupSize.x / TEAM) + TEAM_NUMBER)
+#define ROW (grid_group() * (gl_WorkGroupSize.x / TEAM) + TEAM_NUMBER)
 #if !LANES
 shared float meeting[gl_WorkGroupSize.x + 16u];
 #endif

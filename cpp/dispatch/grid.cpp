@@ -1,0 +1,53 @@
+#include "dispatch/grid.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/rounding.h"
+
+namespace pumice {
+namespace {
+
+std::string text_of(const std::array<uint64_t, 3>& groups) {
+  return std::to_string(groups[0]) + " by " + std::to_string(groups[1]) + " by " + std::to_string(groups[2]) + " workgroups";
+}
+
+[[noreturn]] void refuse(const KernelVariant& kernel, const std::array<uint64_t, 3>& groups, const std::string& why) {
+  throw UnsupportedError("kernel '" + kernel.name() + "' needs " + text_of(groups) + ", " + why);
+}
+
+// All workgroups in number, or none where 32 bits do not count them.
+uint64_t count_of(const std::array<uint64_t, 3>& groups) {
+  uint64_t count = 1;
+  for (const uint64_t size : groups) {
+    if (size > UINT32_MAX) return 0;
+    count *= size;
+    if (count > UINT32_MAX) return 0;
+  }
+  return count;
+}
+
+}  // namespace
+
+Launch launch_of(const std::shared_ptr<const KernelVariant>& kernel, const std::array<uint64_t, 3>& groups) {
+  const std::array<uint64_t, 3>& most = kernel->most_groups();
+  const uint32_t axes = kernel->grid_axes();
+  if (axes == 1 && (groups[1] != 1 || groups[2] != 1))
+    throw Error("kernel '" + kernel->name() + "' has a grid of one axis and is given " + text_of(groups));
+  const auto fits = [&](const std::array<uint64_t, 3>& wanted) {
+    return wanted[0] <= most[0] && wanted[1] <= most[1] && wanted[2] <= most[2];
+  };
+  if (fits(groups)) return {kernel, {static_cast<uint32_t>(groups[0]), static_cast<uint32_t>(groups[1]), static_cast<uint32_t>(groups[2])}};
+  if (axes == 0)
+    throw Error("kernel '" + kernel->name() + "' has no form for a folded grid and is given " + text_of(groups) + "; the device takes " +
+                text_of(most) + ", so its lowering must cut the work");
+  const uint64_t count = count_of(groups);
+  if (count == 0) refuse(*kernel, groups, "more than 32-bit numbers count");
+  const uint64_t layers = ceil_div(ceil_div(count, most[0]), most[1]), rows = ceil_div(ceil_div(count, layers), most[0]);
+  const std::array<uint64_t, 3> folded{ceil_div(ceil_div(count, layers), rows), rows, layers};
+  if (!fits(folded)) refuse(*kernel, groups, "more than the device's " + text_of(most));
+  if (count_of(folded) == 0) refuse(*kernel, groups, "more than 32-bit numbers count");
+  return {kernel->folded(), {static_cast<uint32_t>(folded[0]), static_cast<uint32_t>(rows), static_cast<uint32_t>(layers)}};
+}
+
+}  // namespace pumice

@@ -1,0 +1,84 @@
+"""Contexts that are kept to the limits of lesser devices, and cases run on them in memory that is full of garbage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+import pumice
+from binding_tables import execute
+from described_operators import GUARD, Array, is_packed_bits, laid_out, placed
+from pumice import Buffer, TensorDesc
+
+# What every device has, by Vulkan's table of required limits.
+LEAST = {
+    "maxComputeWorkGroupCount": 65535,
+    "maxComputeWorkGroupInvocations": 128,
+    "maxComputeWorkGroupSize_0": 128,
+    "maxComputeWorkGroupSize_1": 128,
+    "maxComputeWorkGroupSize_2": 64,
+    "maxComputeSharedMemorySize": 16384,
+    "maxPushConstantsSize": 128,
+    "maxStorageBufferRange": 2**27,
+    "minStorageBufferOffsetAlignment": 256,
+}
+# Grids of which nearly every case of the operators' test table needs more than there is on one axis, or on two.
+NARROW = {**LEAST, "maxComputeWorkGroupCount": 2, "maxComputeWorkGroupCount_2": 65535}
+# What any family's grid passes with little work.
+SMALL = {"maxComputeWorkGroupCount": 64}
+
+
+@contextmanager
+def lesser(context: pumice.Context, limits: dict[str, int], lacking: Sequence[str] = ()) -> Iterator[pumice.Context]:
+    """The same device within these limits, of which those that it does not reach itself are its own."""
+    kept = {name: value for name, value in limits.items() if is_stricter(context, name, value)}
+    with pumice.Context(f"uuid:{context.info.uuid}", without=list(lacking), limits=kept) as made:
+        yield made
+
+
+def is_stricter(context: pumice.Context, name: str, value: int) -> bool:
+    own = context.info.limits.get(name, context.info.limits.get(f"{name}_0", 0))
+    return value >= own if name.startswith("min") else value <= own
+
+
+def garbage(context: pumice.Context, size: int) -> Buffer:
+    """Bytes that are NaN as floats of any width, and no small number as integers."""
+    return pumice.tensor(np.full(max(size, 4), 0xFF, "uint8"), context).buffer
+
+
+def results(program: pumice.Program, given: Sequence[Array], expected: Sequence[Array]) -> list[Array]:
+    """The outputs of a program whose own memory and whose outputs' memory held garbage before.
+    Fails where a byte outside of an output is written."""
+    context, shapes = program.context, [list(array.shape) for array in given]
+    compiled = program.compiled(shapes)
+    descs = [TensorDesc(str(array.dtype), array.shape) for array in expected]
+    sources: list[pumice.BufferRange | None] = [
+        placed(context, TensorDesc(str(array.dtype), array.shape), 0, array) for array in given
+    ]
+    sources += [None] * (len(compiled.inputs) - len(sources))  # weights, which are initialised
+    targets = [placed(context, desc, 0) for desc in descs]
+    persistent = program.persistent if compiled.binding_properties.persistent_bytes else None
+    temporary = garbage(context, compiled.binding_properties.temporary_bytes)
+    execute(context, compiled, sources, targets, persistent, temporary)
+    return [taken(target, desc, array) for target, desc, array in zip(targets, descs, expected, strict=True)]
+
+
+def taken(target: pumice.BufferRange, desc: TensorDesc, like: Array) -> Array:
+    memory = pumice.Tensor(TensorDesc("uint8", [target.buffer.bytes]), target.buffer).numpy()
+    begin, end = target.offset, target.offset + desc.bytes
+    assert (memory[:begin] == GUARD).all(), "something was written before the output"
+    assert (memory[end:] == GUARD).all(), "something was written past the output"
+    if is_packed_bits(desc):
+        return pumice.Tensor(desc, target.buffer, 2 * begin).numpy()
+    return laid_out(memory, desc, like.dtype, begin).copy()
+
+
+def folded(program: pumice.Program, given: Sequence[Array]) -> dict[str, Any]:
+    """By kernel, whether one of its dispatches counts the workgroups of a larger grid."""
+    kernels: dict[str, bool] = {}
+    for step in program.plan([list(array.shape) for array in given]):
+        kernels[step["kernel"]] = kernels.get(step["kernel"], False) or step["folded"]
+    return kernels
