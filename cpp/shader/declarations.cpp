@@ -12,7 +12,7 @@ Declarations::Declarations(const Module& module, uint32_t bound) : next_id_(boun
   for (const auto& instruction : module.all()) {
     const uint16_t op = instruction.op;
     in_function = in_function || op == OpFunction;
-    if (op >= OpTypeVoid && op <= OpTypeFunction) {
+    if (is_type(op)) {
       std::vector<uint32_t> key{op};
       key.insert(key.end(), instruction.operands.begin() + 1, instruction.operands.end());
       types_.emplace(std::move(key), instruction[0]);

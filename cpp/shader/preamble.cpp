@@ -11,6 +11,8 @@
 namespace pumice {
 namespace {
 
+constexpr std::string_view kHalfArithmetic = "GL_EXT_shader_explicit_arithmetic_types_float16";
+
 // Conversions round by an execution mode: bfloat16 has none.
 bool sets_rounding(const ShaderOptions& options) {
   return options.fp16_rounds_to_even && !is_bf16(options);
@@ -28,7 +30,7 @@ std::string extensions(const ShaderOptions& options) {
   need(options.int8 || options.int8_storage, "GL_EXT_shader_8bit_storage");
   need(options.storage_16bit || options.int16_storage || options.storage == Storage::fp16 || options.storage == Storage::bf16,
        "GL_EXT_shader_16bit_storage");
-  need(options.fp16_arithmetic, "GL_EXT_shader_explicit_arithmetic_types_float16");
+  need(options.fp16_arithmetic, kHalfArithmetic);
   need(sets_rounding(options), "GL_EXT_spirv_intrinsics");
   for (const auto& extension : optional_extensions(options.storage)) need(true, extension);
   return text;
@@ -98,6 +100,15 @@ std::string profile_macros(const ShaderOptions& options, const std::vector<std::
   return text;
 }
 
+// A text of 2024 that declares a structure sfpvec8 where the arithmetic of halves makes that name the matrix type f16mat2x4: it was written
+// for a compiler that takes the type's name for the structure's own, up to the line where the text switches the arithmetic on itself.
+std::string struct_allowance(const ShaderOptions& options, bool declares_wide, const std::vector<std::string_view>& words) {
+  const bool clashes = declares_wide && options.storage == Storage::fp16 && half_arithmetic(options);
+  const bool switches = std::ranges::any_of(
+      words, [](std::string_view word) { return word == kHalfArithmetic || word == "GL_EXT_shader_explicit_arithmetic_types"; });
+  return clashes && switches ? "#extension " + std::string(kHalfArithmetic) + " : disable\n" : "";
+}
+
 std::string catalogue(const ShaderOptions& options, bool declares_wide) {
   std::string text = feature_macros(options) + float_bits(options) + float_family(options) + integer_family(options);
   if (is_2024(options)) text += wide_family(options, declares_wide) + image_family(options);
@@ -151,8 +162,9 @@ std::string preamble(const ShaderOptions& options, const std::vector<std::string
     declares_wide = declares_wide || (is_2024(options) && declares(text, "sfpvec8"));
   }
   const std::string all = catalogue(options, declares_wide);
-  if (pastes) return extensions(options) + profile_macros(options, nullptr) + all;  // names that the words do not show
-  return extensions(options) + profile_macros(options, &words) + used_items(all, words);
+  const std::string end = struct_allowance(options, declares_wide, words);
+  if (pastes) return extensions(options) + profile_macros(options, nullptr) + all + end;  // names that the words do not show
+  return extensions(options) + profile_macros(options, &words) + used_items(all, words) + end;
 }
 
 }  // namespace pumice

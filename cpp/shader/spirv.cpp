@@ -150,6 +150,13 @@ std::string_view float_control(uint32_t execution_mode) {
   return execution_mode >= kFirst && execution_mode - kFirst < std::size(names) ? names[execution_mode - kFirst] : std::string_view();
 }
 
+bool is_type(uint16_t op) {
+  constexpr uint16_t kOfExtensions[] = {OpTypeTensorARM,           OpTypeCooperativeMatrixKHR, OpTypeRayQueryKHR,
+                                        OpTypeHitObjectNV,         OpTypeCooperativeVectorNV,  OpTypeAccelerationStructureKHR,
+                                        OpTypeCooperativeMatrixNV, OpTypeTensorLayoutNV,       OpTypeTensorViewNV};
+  return (op >= OpTypeVoid && op <= OpTypeFunction) || std::ranges::find(kOfExtensions, op) != std::end(kOfExtensions);
+}
+
 // Names of the image formats by number, as GLSL has them.
 std::string_view image_format(uint32_t number) {
   constexpr std::string_view names[] = {

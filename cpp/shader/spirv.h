@@ -113,7 +113,15 @@ enum Op : uint16_t {
   OpAtomicFMin = 5614,
   OpAtomicFMax = 5615,
   OpAtomicFAdd = 6035,
+  OpTypeTensorARM = 4163,
   OpTypeCooperativeMatrixKHR = 4456,
+  OpTypeRayQueryKHR = 4472,
+  OpTypeHitObjectNV = 5281,
+  OpTypeCooperativeVectorNV = 5288,
+  OpTypeAccelerationStructureKHR = 5341,
+  OpTypeCooperativeMatrixNV = 5358,
+  OpTypeTensorLayoutNV = 5370,
+  OpTypeTensorViewNV = 5371,
 };
 
 enum Decoration : uint32_t {
@@ -157,6 +165,9 @@ Capability capability(uint32_t number);
 
 // The capability behind an execution mode that controls float arithmetic: "DenormPreserve" for 4459; empty for other modes.
 std::string_view float_control(uint32_t execution_mode);
+
+// Whether an instruction declares a type, of the core or of an extension.
+bool is_type(uint16_t op);
 
 // "r32f" for 3, empty for a format that is not declared.
 std::string_view image_format(uint32_t number);

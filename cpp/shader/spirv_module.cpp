@@ -63,7 +63,7 @@ TypeLayout scalar_layout(ScalarType scalar, uint32_t width) {
 
 // The operand that holds the result id, for the instructions that are looked up by id.
 std::optional<size_t> result_operand(uint16_t op) {
-  if ((op >= OpTypeVoid && op <= OpTypePointer) || op == OpTypeCooperativeMatrixKHR) return 0;
+  if (is_type(op)) return 0;
   if (op >= OpConstantTrue && op <= OpSpecConstantOp) return 1;
   if (op == OpVariable || op == OpFunction) return 1;
   return {};

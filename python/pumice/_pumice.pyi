@@ -814,9 +814,9 @@ class Kernel:
     """
     A compute shader in GLSL with the extension's types; called with its arguments by name.
     """
-    def __init__(self, source: str, context: Context, name: str = 'kernel', macros: collections.abc.Mapping[str, str] = {}, spec: dict[str, typing.Any] = {}, includes: collections.abc.Mapping[str, str] | None = None, options: ShaderOptions | None = None, include_dirs: collections.abc.Sequence[str] = [], path: str = '', debug: bool = False, message_bytes: typing.SupportsInt | typing.SupportsIndex = 1048576) -> None:
+    def __init__(self, source: str, context: Context, name: str = 'kernel', macros: collections.abc.Mapping[str, str] = {}, spec: dict[str, typing.Any] = {}, includes: collections.abc.Mapping[str, str] | None = None, options: ShaderOptions | None = None, include_dirs: collections.abc.Sequence[str] = [], path: str = '', debug: bool = False, message_bytes: typing.SupportsInt | typing.SupportsIndex = 1048576, local_size: None | typing.SupportsInt | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = None) -> None:
         """
-        source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: in place of those that follow from the device and the arrays, which are then of the types that the shader declares. include_dirs: folders. path: of the file that the source is from. debug: check bounds. message_bytes: of the ring for printf.
+        source: GLSL text. macros: names -> text. spec: specialization constants -> values. includes: paths -> text. options: in place of those that follow from the device and the arrays, which are then of the types that the shader declares. include_dirs: folders. path: of the file that the source is from. debug: check bounds. message_bytes: of the ring for printf. local_size: of a text that declares none.
         Raises ShaderCompileError, UnsupportedError, BindingError.
         """
     def __repr__(self) -> str:
@@ -1794,9 +1794,11 @@ def cache_state() -> CacheState | None:
     """
     None where there is no cache (PUMICE_NO_CACHE).
     """
-def compile(source: str, options: ShaderOptions = ..., macros: collections.abc.Mapping[str, str] = {}, name: str = 'shader', includes: collections.abc.Mapping[str, str] | None = None, profile: collections.abc.Mapping[str, str] | None = None, include_dirs: collections.abc.Sequence[str] = []) -> Shader:
+def compile(source: str, options: ShaderOptions = ..., macros: collections.abc.Mapping[str, str] = {}, name: str = 'shader', includes: collections.abc.Mapping[str, str] | None = None, profile: collections.abc.Mapping[str, str] | None = None, include_dirs: collections.abc.Sequence[str] = [], local_size: None | typing.SupportsInt | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = None) -> Shader:
     """
-    GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text; include_dirs: folders that are looked into next; profile: device macros in place of the options' own. Raises ShaderCompileError, UnsupportedError.
+    GLSL text to a Shader. macros: names (with parameters) -> text; includes: paths -> text; include_dirs: folders that are looked into next; profile: device macros in place of the options' own.
+    local_size: invocations of a workgroup, one to three numbers, of a text that declares none; extra invocations are guarded, unless the text has shared memory, barriers or subgroup operations. Without any such a text is compiled as it stands, with a local size of 1.
+    Raises ShaderCompileError, UnsupportedError, BindingError (K2: local_size).
     """
 def compile_counts() -> CompileCounts:
     """
