@@ -327,6 +327,20 @@ def test_a_program_is_compiled_for_each_rank(context: pumice.Context) -> None:
         assert {row["op"] for row in program.report()} >= {"ReduceSum", "ArgMax"}
 
 
+def test_a_batch_of_unknown_size_needs_no_check(context: pumice.Context) -> None:
+    """What a network asks of its sizes is known when it is built: nothing is left to do when it is bound."""
+    graph = pumice.Graph()
+    x = graph.input("x", "float32", [None, 8, 8, 3])
+    y = graph.add("nnapi::CONV_2D", x, np.ones((4, 3, 3, 3), "float32"), np.zeros(4, "float32"), 1, 2, 2, 1)
+    y = graph.add("nnapi::SLICE", y, [0, 1, 0, 0], [-1, 2, -1, -1])
+    y = graph.add("nnapi::FULLY_CONNECTED", y, np.ones((5, 8), "float32"), np.zeros(5, "float32"), 0)
+    graph.output("y", graph.add("nnapi::SOFTMAX", y, 1.0))
+    made = graph.compile(context)
+    assert "pumice::Require" not in {row["op"] for row in made.report()}
+    for batch in (1, 3):
+        assert_near(made({"x": np.ones((batch, 8, 8, 3), "float32")})["y"], np.full((batch * 4, 5), 0.2, "float32"))
+
+
 # ---- models of that system
 
 

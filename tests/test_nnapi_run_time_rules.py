@@ -13,6 +13,7 @@ import pytest
 
 import nnapi_reference as reference
 import pumice
+from control_graphs import only_loop
 from nnapi_operations import assert_near
 
 Random = np.random.Generator
@@ -371,6 +372,41 @@ def test_a_slice_that_begins_past_the_end_is_refused_at_the_call(context: pumice
         graph.output("y", graph.add("nnapi::SLICE", np.arange(2, dtype="float32"), begin, [1], name="next"))
         graph.compile(context)({"begin": np.array([1], "int32")})
     assert refused.value.node == "next"
+
+
+def test_a_slice_that_begins_at_the_counter_of_a_loop_stays_on_the_device(context: pumice.Context) -> None:
+    graph, body, condition = pumice.Graph(), pumice.Graph("body"), pumice.Graph("condition")
+    shapes = [("i", "int32", [1]), ("sum", "float32", [1]), ("x", "float32", [None])]
+    i, total, x = (body.input(*one) for one in shapes)
+    body.output("i", body.add("nnapi::ADD", i, [1], 0))
+    body.output("sum", body.add("nnapi::ADD", total, body.add("nnapi::SLICE", x, i, [1]), 0))
+    counter, _, _ = (condition.input(*one) for one in shapes)
+    condition.output("more", condition.add("nnapi::LESS", counter, [6]))
+    *carried, x = (graph.input(*one) for one in shapes)
+    graph.output("sum", graph.while_(condition, body, carried=carried, invariant=[x])[1])
+    execution = graph.compile(context).execution()
+    execution.set("i", np.zeros(1, "int32"))
+    execution.set("sum", np.zeros(1, "float32"))
+    execution.set("x", np.arange(6, dtype="float32"))
+    assert execution.compute()["sum"].tolist() == [15]
+    assert only_loop(execution)["kind"] == "counted"
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_checks_hold_at_every_precision(context: pumice.Context, precision: str) -> None:
+    graph = pumice.Graph()
+    condition = graph.input("condition", "bool", [None, 3])
+    a, b = graph.input("a", "float32", [None, 3]), graph.input("b", "float32", [None, 3])
+    doubled = graph.add("nnapi::ADD", a, a, 0)
+    graph.output("y", graph.add("nnapi::SELECT", condition, doubled, b, name="it"))
+    program = graph.compile(context, precision=precision)
+    one, two = np.ones((2, 3), "float32"), np.full((2, 3), 2, "float32")
+    made = program({"condition": np.eye(2, 3, dtype=bool), "a": one, "b": 3 * one})["y"]
+    assert_near(made, np.where(np.eye(2, 3), two, 3 * one).astype("float32"))
+    with pytest.raises(
+        pumice.GraphError, match=r"operand 2, 'b': the shape of operand 0, \[2, 3\], expected; given \[1, 3\]"
+    ):
+        program({"condition": np.eye(2, 3, dtype=bool), "a": one, "b": one[:1]})
 
 
 @pytest.mark.parametrize("size", [5, None])

@@ -108,12 +108,7 @@ std::shared_ptr<CompiledOperator> Graph::compile_operator(std::shared_ptr<Contex
   const BindInputs key = known_shapes(*this);
   ProgramOptions program;
   program.precision = options.precision;
-  if (const auto late = std::ranges::find_if(nodes_, is_late); late != nodes_.end()) {
-    const auto made = expanded(ProgramGraph(*this, whole(*this), program), {key.shapes.begin(), key.shapes.end()});
-    const auto open = std::ranges::find_if(made->nodes(), is_late);
-    if (open != made->nodes().end()) refuse_late(*open);
-    return made->compile_operator(std::move(context), options);
-  }
+  if (const auto late = std::ranges::find_if(nodes_, is_late); late != nodes_.end()) refuse_late(*late);
   const ProgramGraph graph = prepare(*this, whole(*this), program);
   check_no_host(graph);
   const Weights weights = place_weights(context, graph);

@@ -58,6 +58,17 @@ std::vector<InputCheck> input_checks(const ProgramGraph& graph) {
   return checks;
 }
 
+CheckedInputs checked_inputs(const InputCheck& check, const ShapeInference& known) {
+  CheckedInputs inputs;
+  for (const ValueId input : check.node.inputs) {
+    const TensorDesc* desc = known.desc(input);
+    const HostTensor* elements = known.host(input);
+    inputs.descs.push_back(desc ? std::optional(*desc) : std::nullopt);
+    inputs.elements.push_back(elements ? std::optional(*elements) : std::nullopt);
+  }
+  return inputs;
+}
+
 void check_input(const ProgramGraph& graph, const InputCheck& check, const CheckedInputs& bound, std::span<const Shape> shapes,
                  std::span<const std::byte* const> values) {
   const ValueId list = check.node.inputs[check.list];

@@ -13,6 +13,7 @@
 namespace pumice {
 
 struct ProgramGraph;
+class ShapeInference;
 
 struct InputCheck {
   GraphNode node;                // which requires something of the list
@@ -29,6 +30,8 @@ struct CheckedInputs {
   std::vector<std::optional<TensorDesc>> descs;
   std::vector<std::optional<HostTensor>> elements;
 };
+
+CheckedInputs checked_inputs(const InputCheck& check, const ShapeInference& known);
 
 // `shapes` and `values`: of the graph's inputs; a list that comes from values that are null is not checked. Throws GraphError.
 void check_input(const ProgramGraph& graph, const InputCheck& check, const CheckedInputs& bound, std::span<const Shape> shapes,

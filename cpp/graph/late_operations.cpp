@@ -10,7 +10,7 @@ namespace pumice {
 namespace {
 
 // In the order in which they are tried for operands of unknown rank: most operations take one of the first.
-constexpr size_t kRanks[] = {4, 2, 1, 3, 5, 0};
+constexpr size_t kRanks[] = {4, 2, 1, 3, 5, 0, 6, 7, 8};
 
 void refuse_lowering(LowerContext& node) {
   throw Error("the operation '" + std::string(node.node) + "' has not been expanded");

@@ -36,7 +36,7 @@ class Binder {
     describe();
     order_and_place();
     find_updates();
-    for (const InputCheck& check : graph_.checks) result_.checked.push_back(checked_inputs(check.node));
+    for (const InputCheck& check : graph_.checks) result_.checked.push_back(checked_inputs(check, shapes_));
     if (memo_) memo_->shapes = std::move(shapes_);
     return std::move(result_);
   }
@@ -448,17 +448,6 @@ class Binder {
       for (PlannedOperand& operand : steps_[i].operands) settle(operand, intervals);
       steps.push_back(std::move(steps_[i]));
     }
-  }
-
-  CheckedInputs checked_inputs(const GraphNode& node) const {
-    CheckedInputs known;
-    for (const ValueId input : node.inputs) {
-      const TensorDesc* desc = shapes_.desc(input);
-      const HostTensor* elements = shapes_.host(input);
-      known.descs.push_back(desc ? std::optional(*desc) : std::nullopt);
-      known.elements.push_back(elements ? std::optional(*elements) : std::nullopt);
-    }
-    return known;
   }
 
   // Inputs that are copied to an output of their own description, whole, and that nothing else reads.
