@@ -42,7 +42,7 @@ def executed_at(
             tensors.append(None)
             continue
         tensor = pumice.Tensor(one.desc, pumice.Buffer(context, max(one.desc.bytes, 16)))
-        tensor.upload(one.array)
+        tensor.upload(np.asarray(one.array))
         tensors.append(tensor)
     weights = [tensor if k in owned else None for k, tensor in enumerate(tensors)]
     persistent = initialise(context, compiled, weights if owned else None)
@@ -192,3 +192,20 @@ def test_strided_tensors_are_read_at_the_precision(context: pumice.Context, op: 
     (plain,) = executed_at(context, op, packed, [desc], precision)
     (made,) = executed_at(context, op, strided, [apart], precision)
     np.testing.assert_array_equal(made, plain)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("described", ["float32", "float16"])
+@pytest.mark.parametrize("rows", [1, 3, 5])
+def test_parts_of_a_result_in_scratch_memory_may_begin_in_the_middle_of_a_word(
+    context: pumice.Context, rows: int, described: str, precision: str
+) -> None:
+    """A product over broadcast batches is made in parts, which begin at a multiple of no boundary."""
+    random = np.random.default_rng(rows)
+    for columns in (1, 3, 4):
+        a, b = (random.standard_normal(shape).astype(described) for shape in ((2, 1, rows, 7), (3, 7, columns)))
+        exact = rounded(a, precision) @ rounded(b, precision)
+        outputs = [TensorDesc(described, exact.shape)]
+        (made,) = executed_at(context, "MatMul", [Operand(a), Operand(b)], outputs, precision)
+        tolerance = {"fp32": 1e-3, "fp16": 4e-3, "bf16": 3e-2}[precision] * max(np.abs(exact).max(), 1)
+        np.testing.assert_allclose(made.astype("float64"), exact, atol=tolerance)

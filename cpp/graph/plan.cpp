@@ -346,7 +346,8 @@ class Binder {
         break;
       case Place::temporary: {
         const uint32_t root = first_temporary + operand.index;
-        result = {Place::temporary, root, 0, placement_.roots[root].bytes, binding.element_bytes * 8 / std::max(binding.components, 1u)};
+        const uint32_t declared = binding.element_bytes * 8 / std::max(binding.components, 1u);
+        result = {Place::temporary, root, 0, placement_.roots[root].bytes, operand.element_bits ? operand.element_bits : declared};
         break;
       }
       case Place::host:

@@ -32,6 +32,7 @@ void adopt(LowerContext& node, LowerContext& part, const std::vector<Operand>& i
       if (operand.place == Place::none) continue;
       Operand found = target(operand);
       found.byte_offset += operand.byte_offset;
+      if (found.element_bits == 0) found.element_bits = operand.element_bits;
       operand = found;
     }
     node.add(std::move(step));
@@ -60,8 +61,9 @@ Piece Composition::output(size_t i) const {
 
 Piece Composition::scratch(DType dtype, Shape shape) {
   TensorDesc desc(dtype, std::move(shape));
-  const uint64_t bytes = desc.bytes();
-  return {std::move(desc), node_.temporary(bytes)};
+  Operand operand = node_.temporary(desc.bytes());
+  operand.element_bits = static_cast<uint32_t>(bits(desc.dtype));
+  return {std::move(desc), operand};
 }
 
 void Composition::add(std::string_view op, const Attributes& attributes, const std::vector<Piece>& inputs, const Piece& output, bool last) {

@@ -25,6 +25,7 @@ struct Operand {
   Place place = Place::none;
   uint32_t index = 0;
   uint64_t byte_offset = 0;
+  uint32_t element_bits = 0;  // of a tensor in scratch memory, which no description tells of; 0: as the kernel declares its array
 };
 
 // One dispatch before its memory is known. Built through LowerContext::dispatch().

@@ -164,8 +164,8 @@ class OperatorPlanner {
 
   PlannedOperand place(const Operand& operand, const BindingInterface& binding, bool execution) const {
     const auto rest = [&](uint64_t bytes) { return bytes > operand.byte_offset ? bytes - operand.byte_offset : 0; };
-    PlannedOperand result{operand.place, operand.index, operand.byte_offset, 0,
-                          binding.element_bytes * 8 / std::max(binding.components, 1u)};
+    const uint32_t declared = binding.element_bytes * 8 / std::max(binding.components, 1u);
+    PlannedOperand result{operand.place, operand.index, operand.byte_offset, 0, operand.element_bits ? operand.element_bits : declared};
     const auto lies_as = [&](const TensorDesc& desc) {
       result.bytes = rest(round_up(desc.bytes(), kGrain));
       result.element_bits = static_cast<uint32_t>(bits(desc.dtype));

@@ -316,14 +316,18 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const O
 Operand dense_input(LowerContext& node, size_t i) {
   const TensorDesc& x = node.input(i);
   if (x.is_packed()) return node.in(i);
-  const Operand copy = node.temporary(buffer_size(x.dtype, x.shape));
+  Operand copy = node.temporary(buffer_size(x.dtype, x.shape));
+  copy.element_bits = static_cast<uint32_t>(bits(x.dtype));
   add_strided_copy(node, x.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, node.in(i), 0, copy, 0, true);
   return copy;
 }
 
 Operand dense_output(LowerContext& node, size_t i) {
   const TensorDesc& y = node.output(i);
-  return y.is_packed() ? node.out(i) : node.temporary(buffer_size(y.dtype, y.shape));
+  if (y.is_packed()) return node.out(i);
+  Operand dense = node.temporary(buffer_size(y.dtype, y.shape));
+  dense.element_bits = static_cast<uint32_t>(bits(y.dtype));
+  return dense;
 }
 
 void finish_output(LowerContext& node, size_t i, const Operand& dense) {
