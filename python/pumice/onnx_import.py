@@ -415,7 +415,10 @@ class _Importer:
         """Of the inputs and outputs of nodes that are no operators of the engine, which checks its own."""
         version = self.opsets.get("", NEWEST)
         for node in nodes:
-            schema = None if node.domain or node.op not in CONTROL_NODES else schema_of(node.op, version, "")
+            if node.domain or node.op not in CONTROL_NODES:
+                continue
+            # An operator in a set that is older than itself is as it came.
+            schema = schema_of(node.op, version, "") or schema_of(node.op, NEWEST, "")
             if not schema:
                 continue
             given = [name for name in node.inputs if name != RANDOM_STATE]
