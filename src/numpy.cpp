@@ -72,7 +72,7 @@ py::array stored(const py::array& array, DType dtype) {
     const int lane = wide.data()[i] & ((1 << width) - 1);
     packed.mutable_data()[i / lanes] |= static_cast<uint8_t>(lane << (i % lanes * width));
   }
-  return std::move(packed);
+  return packed;
 }
 
 py::array unpacked(DType dtype, const Shape& shape, std::span<const std::byte> packed) {

@@ -313,8 +313,8 @@ void bind_program(py::module_& module) {
            "Bytes of temporary memory for these input shapes, the least possible, and what is recorded.")
       .def("plan", &plan, py::arg("shapes"),
            "Every dispatch for these input shapes: label, kernel, wave, whether a barrier precedes it, its operands' byte ranges, its "
-           "workgroups on "
-           "each axis ('groups'), and whether these count the workgroups of a grid that the device does not take as it is ('folded').")
+           "workgroups on each axis ('groups'), and whether these count the workgroups of a grid that the device does not take as it is "
+           "('folded').")
       .def("profile", &profile, py::arg("inputs"), "(node, nanoseconds) of every dispatch of one execution.")
       .def("close", &Program::close, py::call_guard<ReleasedGil>(), "Frees the device memory. Idempotent.")
       .def_property_readonly("closed", &Program::closed)
