@@ -1,5 +1,6 @@
 // The order of the passes.
 #include "graph/fusion.h"
+#include "graph/index_checks.h"
 #include "graph/passes.h"
 #include "graph/recognition.h"
 
@@ -31,6 +32,7 @@ ProgramGraph prepare(const Graph& graph, const GraphPart& part, const ProgramOpt
   set_precision(prepared);
   find_host_nodes(prepared);
   fuse_maps(prepared, fuse);
+  if (options.check_indices) add_index_checks(prepared);
   return prepared;
 }
 

@@ -28,7 +28,7 @@ class Region {
 
   const ProgramGraph& graph() const { return graph_; }
   const std::vector<ProgramValue>& inputs() const { return inputs_; }
-  const std::vector<ProgramValue>& outputs() const { return outputs_; }
+  const std::vector<ProgramValue>& outputs() const { return outputs_; }  // without what checks of indices make
   const BufferRange& persistent() const { return persistent_; }
   // Whether the elements of an input, or of input i, decide about shapes.
   bool reads_values() const { return reads_values_; }

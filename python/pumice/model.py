@@ -144,6 +144,9 @@ class Model:
     overridable: names of initializers that the file lists among its inputs too, or True for all of them: a call may then give them,
     by name, and uses the initializer where it does not. They stand in Model.overridable. Such a value is read at each call, so that
     nothing that depends on it is computed beforehand; without this all initializers are constants.
+    check_indices: a call raises IndexRangeError, which names the node, the index and its element, where a Gather, a Scatter or another
+    node with indices meets one out of range that only the device knows (those that the host knows are always refused). Every call then
+    waits, run_async too, and the host drives all control flow: it is for finding mistakes.
     Raises UnsupportedError with every unsupported node, operator and element type; GraphError where it is not a valid model;
     BindingError for an initializer that is no input; FileNotFoundError.
     """
@@ -159,6 +162,7 @@ class Model:
         seed: int | None = None,
         fuse: bool | Collection[str] = True,
         overridable: Overridable = False,
+        check_indices: bool = False,
     ) -> None:
         source = reread(source)
         fuse, overridable = _listed(fuse, "fuse"), _listed(overridable, "overridable")
@@ -172,12 +176,18 @@ class Model:
             graph = graph_of(recipe, bar if bar.shown else None)
             context = context or made or default_context()
             program: Program = graph.compile(
-                context, precision, fuse=fuse, progress=bar.phase if bar.shown else None, memory=memory
+                context,
+                precision,
+                fuse=fuse,
+                progress=bar.phase if bar.shown else None,
+                memory=memory,
+                check_indices=check_indices,
             )
         self.source, self.folder = source, folder
         self.name = recipe.name
         self.metadata = dict(recipe.metadata)  # the file's metadata_props
         self.precision = precision
+        self.check_indices = check_indices
         self.context = context
         self._program: Program | None = program
         self._call: Callable[[tuple[Array, ...], None, float | None], tuple[Array, ...]] = program.call
@@ -218,7 +228,8 @@ class Model:
         Inputs in graph order or by name, with exactly the dtypes of `inputs`; a sequence is a list of arrays, and an optional value
         may be None. Strings are arrays of str, given as NumPy's own or as objects, and come back as objects. What `overridable` names
         has a default, and comes behind the others. loop_timeout: seconds for each Loop and Scan from each time that it is entered, at
-        most 15; None: no limit, as ONNX knows none. Raises BindingError naming the input, TimeoutError.
+        most 15; None: no limit, as ONNX knows none. Raises BindingError naming the input, TimeoutError; GraphError for an index out of
+        range that the host knows, IndexRangeError with check_indices for others.
         """
         if self._packing:
             strings = self._packing.call_strings()
