@@ -1,9 +1,10 @@
 // Parts of images seen through a grid of boxes: the mean of samples between four neighbours (MEAN), or the largest of all their weighted
 // neighbours, in each of height x width cells of a box. HALF_PIXEL: the center of the first element is at 1/2, else at 0, and boxes have
-// at least size 1. samples: on either axis of a cell; 0: as many as the cell is long.
+// at least size 1. samples: on either axis of a cell; 0: as many as the cell is long. A box of an image that is not there is one of the
+// first.
 #version 450
 layout(push_constant) uniform parameter {
-  uint elements, channels, rows, columns;
+  uint elements, images, channels, rows, columns;
   uint height, width, samples;
   float scale;
   uint x_offset, rois_offset, batch_offset, y_offset;
@@ -33,7 +34,8 @@ float element(uint id) {
 #endif
   const vec2 cell = size / vec2(p.width, p.height);
   const uvec2 count = p.samples > 0u ? uvec2(p.samples) : uvec2(max(ceil(cell), vec2(0.0)));
-  const uint image = p.x_offset + (FIRST_WORD(batch[p.batch_offset + box]) * p.channels + channel) * p.rows * p.columns;
+  const uint given = FIRST_WORD(batch[p.batch_offset + box]), from = given < p.images ? given : 0u;
+  const uint image = p.x_offset + (from * p.channels + channel) * p.rows * p.columns;
   float result = 0.0;
   for (uint k = 0u; k < count.x * count.y; ++k) {
     const vec2 at = corners.xy + vec2(column, row) * cell + (vec2(k % count.x, k / count.x) + 0.5) * cell / vec2(count);

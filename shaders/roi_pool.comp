@@ -1,8 +1,8 @@
 // The largest element in each of height x width cells of boxes [image, left, top, right, bottom], whose corners are rounded to whole
-// elements; 0 where a cell is empty.
+// elements; 0 where a cell is empty. A box of an image that is not there is one of the first.
 #version 450
 layout(push_constant) uniform parameter {
-  uint elements, channels, rows, columns;
+  uint elements, images, channels, rows, columns;
   uint height, width;
   float scale;
   uint x_offset, rois_offset, y_offset;
@@ -27,7 +27,9 @@ float element(uint id) {
   const ivec2 across = cell(corner(box, 1u), corner(box, 3u), id % p.width, p.width, p.columns);
   const ivec2 down = cell(corner(box, 2u), corner(box, 4u), id / p.width % p.height, p.height, p.rows);
   if (across.x >= across.y || down.x >= down.y) return 0.0;
-  const uint image = p.x_offset + (uint(pm_load(rois, p.rois_offset + box * 5u)) * p.channels + plane % p.channels) * p.rows * p.columns;
+  const float given = pm_load(rois, p.rois_offset + box * 5u);
+  const uint from = given >= 0.0 && given < float(p.images) ? uint(given) : 0u;
+  const uint image = p.x_offset + (from * p.channels + plane % p.channels) * p.rows * p.columns;
   float most = pm_load(x, image + uint(down.x) * p.columns + uint(across.x));
   for (int row = down.x; row < down.y; ++row)
     for (int column = across.x; column < across.y; ++column) most = max(most, pm_load(x, image + uint(row) * p.columns + uint(column)));

@@ -1,6 +1,6 @@
 // Turns pairs of each head's first TURNED elements, [batch, heads, rows, size] of any strides but for the last axis, by angles of which
-// a row of two tables has the cosines and sines: that of the place of the row, or PLACED: one that is said. INTERLEAVED: neighbours are
-// a pair, otherwise elements half of TURNED apart. An invocation makes two neighbours.
+// a row of two tables has the cosines and sines: that of the place of the row, or PLACED: one that is said, the first where the tables
+// have no such row. INTERLEAVED: neighbours are a pair, otherwise elements half of TURNED apart. An invocation makes two neighbours.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"
@@ -8,6 +8,9 @@
 layout(local_size_x = LOCAL_SIZE) in;
 layout(push_constant) uniform parameter {
   uint pairs, heads, rows, size, turned;
+#if PLACED
+  uint table_rows;
+#endif
   uint x_batch, x_head, x_row;
   uint y_batch, y_head, y_row;
   uint x_offset, y_offset, cosines_offset, sines_offset, places_offset;
@@ -28,7 +31,8 @@ void main() {
   const uint from = p.x_offset + image * p.x_batch + head * p.x_head + row * p.x_row;
   const uint apart = p.turned / 2u;
 #if PLACED
-  const uint table = uint(places[p.places_offset + image * p.rows + row].x) * apart;
+  const ivec2 place = places[p.places_offset + image * p.rows + row];
+  const uint table = place.y == 0 && uint(place.x) < p.table_rows ? uint(place.x) * apart : 0u;
 #else
   const uint table = (image * p.rows + row) * apart;
 #endif

@@ -9,7 +9,7 @@ namespace {
 // The exception classes of the module, by kind; made once and kept for the life of the process.
 struct Classes {
   py::object error, device, device_lost, out_of_memory, shader_compile, binding, graph, unsupported, timeout, state, output_size,
-      out_of_bounds;
+      out_of_bounds, index_range;
 };
 
 Classes& classes() {
@@ -75,6 +75,15 @@ void translate(std::exception_ptr pointer) {
     instance.attr("invocation") = py::make_tuple(access.invocation[0], access.invocation[1], access.invocation[2]);
     instance.attr("count") = access.count;
     raise(all.out_of_bounds, instance);
+  } catch (const IndexRangeError& error) {
+    auto instance = instance_of(all.index_range, error);
+    const auto& place = error.place;
+    instance.attr("node") = place.node;
+    instance.attr("value") = place.value;
+    instance.attr("index") = place.index;
+    instance.attr("element") = sizes_of(place.element);
+    instance.attr("count") = place.count;
+    raise(all.index_range, instance);
   } catch (const ShaderCompileError& error) {
     auto instance = instance_of(all.shader_compile, error);
     instance.attr("messages") = error.messages;
@@ -127,6 +136,13 @@ void bind_errors(py::module_& module) {
                                  "invocation of the first access; "
                                  "count of all.",
                                  py::make_tuple(all.error, builtin(PyExc_IndexError)));
+  all.index_range = make_class(module, "IndexRangeError",
+                               "A program with check_indices=True has met an index out of range: node, value (the name of the indices), "
+                               "index and element of the first; count of all.",
+                               py::make_tuple(all.error, builtin(PyExc_IndexError)));
+  for (const char* attribute : {"node", "value"}) all.index_range.attr(attribute) = "";
+  for (const char* attribute : {"index", "count"}) all.index_range.attr(attribute) = 0;
+  all.index_range.attr("element") = py::tuple();
   for (const char* attribute : {"kernel", "file", "buffer"}) all.out_of_bounds.attr(attribute) = "";
   for (const char* attribute : {"line", "index", "size", "count"}) all.out_of_bounds.attr(attribute) = 0;
   all.out_of_bounds.attr("invocation") = py::make_tuple(0, 0, 0);

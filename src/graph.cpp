@@ -7,6 +7,7 @@
 #include "graph/nnapi/operations.h"
 #include "graph/onnx_skeleton.h"
 #include "graph/program.h"
+#include "graph/shape_sources.h"
 #include "graph/weight_upload.h"
 #include "operators/compiled_operator.h"
 
@@ -168,7 +169,8 @@ using PhaseCallback = std::optional<std::function<void(const std::string&, uint6
 
 std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context, const std::string& precision,
                                        bool keep_all, const std::variant<bool, std::vector<std::string>>& fuse,
-                                       const PhaseCallback& progress, std::optional<std::shared_ptr<UploadMemory>> memory) {
+                                       const PhaseCallback& progress, std::optional<std::shared_ptr<UploadMemory>> memory,
+                                       bool check_indices) {
   CompileProgress report;
   if (progress)
     report = [&](const char* phase, uint64_t done, uint64_t total) {
@@ -179,7 +181,7 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
   const bool* all = std::get_if<bool>(&fuse);
   if (keep_all && !all) throw UnsupportedError("keep_all with the names of fusions: nothing is fused where all values are kept");
   const FusionSet wanted = !all ? FusionSet::named(std::get<1>(fuse)) : *all ? FusionSet::all() : FusionSet::none();
-  return self->compile(std::move(context), {precision, keep_all, wanted, report, memory.value_or(nullptr)});
+  return self->compile(std::move(context), {precision, keep_all, wanted, check_indices, report, memory.value_or(nullptr)});
 }
 
 std::shared_ptr<CompiledOperator> compile_operator(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context,
@@ -268,17 +270,20 @@ void bind_graph(py::module_& module) {
           "input",
           [](const std::shared_ptr<Graph>& self, std::string name, const py::object& dtype,
              const std::optional<std::vector<std::optional<int64_t>>>& shape, std::optional<std::vector<std::string>> dimension_names,
-             bool owned, const Scale& scale, std::optional<int32_t> zero_point, std::optional<int> channel_axis) {
+             bool owned, const Scale& scale, std::optional<int32_t> zero_point, std::optional<int> channel_axis, bool assumed) {
             return PyValue{self, self->input(std::move(name), dtype_argument(dtype), shape_argument(shape),
                                              std::move(dimension_names).value_or(std::vector<std::string>()), owned,
-                                             quantization_argument(scale, zero_point, channel_axis))};
+                                             quantization_argument(scale, zero_point, channel_axis), assumed)};
           },
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("dimension_names") = py::none(), py::arg("owned") = false,
           py::arg("scale") = py::none(), py::arg("zero_point") = py::none(), py::arg("channel_axis") = py::none(),
+          py::arg("assumed") = false,
           "shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: symbolic names of the sizes. owned: a weight "
           "that the initializer of a compiled operator reads, and executions do not. scale, zero_point: of a quantized tensor, whose "
           "integers "
-          "stand for (integer - zero_point) * scale; scale is a number, or one for each channel of channel_axis. Raises GraphError.")
+          "stand for (integer - zero_point) * scale; scale is a number, or one for each channel of channel_axis. assumed: of a graph that "
+          "a node runs, whose sizes may turn out to be "
+          "others when it runs. Raises GraphError.")
       .def(
           "constant",
           [](const std::shared_ptr<Graph>& self, const py::array& array, std::string name, const Scale& scale,
@@ -319,6 +324,32 @@ void bind_graph(py::module_& module) {
             self->output(std::move(name), id);
           },
           py::arg("name"), py::arg("value"))
+      .def(
+          "shape_sources",
+          [](const std::shared_ptr<Graph>& self, const PyValue& value, bool elements) {
+            const auto found = shape_sources(*self, value.id, elements);
+            return found ? std::optional(values_of(self, *found)) : std::nullopt;
+          },
+          py::arg("value"), py::arg("elements") = false,
+          "The inputs whose elements decide about the shape of a value, or about its elements, beside the shapes of all inputs; None where "
+          "what only a device or an IF or WHILE makes decides about it.")
+      .def(
+          "graft",
+          [](const std::shared_ptr<Graph>& self, const PyValue& value, const std::vector<py::object>& inputs, const std::string& stem) {
+            return PyValue{self, self->graft(*value.graph, value.id, value_arguments(self, inputs, stem), stem)};
+          },
+          py::arg("value"), py::arg("inputs"), py::arg("stem"),
+          "A copy of what makes a value of another Graph, without IF and WHILE, on these values in the place of that one's inputs; its "
+          "nodes are named after stem. Raises GraphError where they cannot take them.")
+      .def(
+          "expect",
+          [](const std::shared_ptr<Graph>& self, const PyValue& value, const std::vector<std::optional<int64_t>>& shape) {
+            self->expect(value.id, *shape_argument(shape));
+          },
+          py::arg("value"), py::arg("shape"),
+          "Sizes that a value is likely to have, where they are not known (None: nothing more is known): a value of others is as good when "
+          "the graph runs.")
+      .def_property_readonly("exact", &Graph::exact, "All sizes are known, and none depends on what only a device knows.")
       .def("finish", &Graph::finish, "Idempotent; later changes raise StateError.")
       .def_property_readonly("finished", &Graph::finished)
       .def_property_readonly("inputs", [](const std::shared_ptr<Graph>& self) { return values_of(self, self->inputs()); })
@@ -338,11 +369,14 @@ void bind_graph(py::module_& module) {
           "In an order in which they can run.")
       .def("compile", &compile_graph, py::arg("context").none(false), py::arg("precision") = "fp32", py::arg("keep_all") = false,
            py::arg("fuse").noconvert() = true, py::arg("progress") = py::none(), py::arg("memory") = py::none(),
+           py::arg("check_indices") = false,
            "precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: "
            "whether "
            "nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now "
            "and then with what is being done ('weights', 'kernels'), how much of it is done, and of how much. memory: of the constants, "
-           "begun before, of the same context. Raises UnsupportedError with all that is not supported.")
+           "begun before, of the same context. check_indices: a call raises IndexRangeError where an index that only the device knows is "
+           "out "
+           "of range; every call then waits, and the host drives all control flow. Raises UnsupportedError with all that is not supported.")
       .def("compile_operator", &compile_operator, py::arg("context").none(false), py::arg("precision") = "fp32",
            py::arg("flags") = std::vector<std::string>(),
            "The whole graph as one operator for binding tables, initializers and command lists: a slot for every input, by name. Owned "

@@ -99,9 +99,9 @@ Arrays results_of(const Program& program, const Lease& execution) {
   return results;
 }
 
-// The host drives control flow: that takes until all is done.
+// Where the host drives control flow or checks indices it takes until all is done.
 Submission start(const Program& self, Lease& lease, std::optional<double> timeout, std::optional<double> loop_timeout) {
-  if (!self.has_control_flow()) return lease.start({});
+  if (!self.has_control_flow() && !self.checks_indices()) return lease.start({});
   const RunLimits limits{timeout, checked_loop_timeout(loop_timeout), check_signals};
   forward_log();
   const ReleasedGil release;
@@ -289,6 +289,8 @@ void bind_program(py::module_& module) {
       .def_property_readonly("inputs", &Program::inputs)
       .def_property_readonly("outputs", &Program::outputs)
       .def_property_readonly("context", &Program::context)
+      .def_property_readonly("checks_indices", &Program::checks_indices,
+                             "Whether it was compiled with check_indices and has indices that only the device knows.")
       .def(
           "__call__", &call_by_name, py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kLoopSeconds,
           "Arrays by name in, arrays by name out. timeout: seconds for all of it. loop_timeout: seconds for each WHILE from each time that "

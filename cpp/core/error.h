@@ -115,4 +115,18 @@ class OutOfBoundsError : public Error {
   Access access;
 };
 
+// A program that checks its indices has met one out of range.
+class IndexRangeError : public Error {
+ public:
+  struct Place {
+    std::string node, value;       // the value that its indices are
+    int64_t index = 0;             // the first
+    std::vector<int64_t> element;  // where it is in the value
+    uint64_t count = 0;            // of all
+  };
+  IndexRangeError(const std::string& message, Place first) : Error(message), place(std::move(first)) {}
+
+  Place place;
+};
+
 }  // namespace pumice

@@ -52,6 +52,7 @@ std::vector<std::string> named(const DeviceInfo& info, const std::string& name) 
 void mask_limits(DeviceInfo& info, const LimitMask& mask) {
   for (const auto& [name, value] : mask)
     for (const std::string& limit : named(info, name)) {
+      if (limit != name && mask.contains(limit)) continue;  // the axis has a limit of its own
       uint64_t& own = info.limits.at(limit);
       const bool is_alignment = limit.starts_with("min");
       const auto wanted = static_cast<uint64_t>(value);

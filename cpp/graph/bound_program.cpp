@@ -58,8 +58,8 @@ std::vector<Dispatch> dispatches_on(const std::shared_ptr<CompiledOperator>& com
 }
 
 RecordedExecution::RecordedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
-                                     const RecordingOptions& options)
-    : compiled_(compiled), list_(compiled->context()) {
+                                     std::vector<IndexCheck> index_checks, const RecordingOptions& options)
+    : compiled_(compiled), index_checks_(std::move(index_checks)), list_(compiled->context()) {
   std::vector<uint64_t> input_bytes, output_bytes;
   for (size_t i = 0; i < inputs; ++i) input_bytes.push_back(input_desc(i).bytes());
   for (size_t j = 0; j < compiled->outputs().size(); ++j) output_bytes.push_back(output_desc(j).bytes());
@@ -75,8 +75,12 @@ RecordedExecution::RecordedExecution(const std::shared_ptr<CompiledOperator>& co
   list_.commit(options);
 }
 
-Submission RecordedExecution::start(const RunLimits&) {
+Submission RecordedExecution::start(const RunLimits& limits) {
   last_ = list_.exec();
+  if (index_checks_.empty()) return *last_;
+  compiled_->context()->wait(last_->id(), limits.timeout_seconds, limits.interrupted);
+  const size_t first = outputs_.size() - index_checks_.size();
+  raise_found(index_checks_, [&](size_t k) { return outputs_[first + k].bytes; });
   return *last_;
 }
 
@@ -90,17 +94,18 @@ BoundProgram::BoundProgram(BindInputs key, std::shared_ptr<CompiledOperator> com
       wave_count_(bound.wave_count),
       output_hosts_(bound.output_hosts),
       checked_(bound.checked),
+      index_checks_(bound.index_checks),
       pool_("'" + compiled_->name() + "' for these shapes") {}
 
 BoundProgram::~BoundProgram() = default;
 
 std::shared_ptr<Lease> BoundProgram::lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
-  const auto make = [this] { return std::make_shared<RecordedExecution>(compiled_, persistent_, inputs_); };
+  const auto make = [this] { return std::make_shared<RecordedExecution>(compiled_, persistent_, inputs_, index_checks_); };
   return pool_.lease(*compiled_->context(), make, wait, timeout_seconds, interrupted);
 }
 
 std::shared_ptr<RecordedExecution> BoundProgram::recorded(const RecordingOptions& options) const {
-  return std::make_shared<RecordedExecution>(compiled_, persistent_, inputs_, options);
+  return std::make_shared<RecordedExecution>(compiled_, persistent_, inputs_, index_checks_, options);
 }
 
 std::vector<StepReport> BoundProgram::steps(const ProgramGraph& graph) const {

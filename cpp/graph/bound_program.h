@@ -28,6 +28,8 @@ class BoundProgram {
   // The elements of output j, where binding knows them.
   const std::optional<HostTensor>& output_host(size_t j) const { return output_hosts_[j]; }
   const std::vector<CheckedInputs>& checked() const { return checked_; }  // by check of the graph
+  // What the last outputs tell of.
+  const std::vector<IndexCheck>& index_checks() const { return index_checks_; }
   // A recording that nobody else has. Waits for one where all are leased; with `wait` false throws StateError.
   std::shared_ptr<Lease> lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
   // A recording of its own.
@@ -44,6 +46,7 @@ class BoundProgram {
   uint32_t wave_count_;
   std::vector<std::optional<HostTensor>> output_hosts_;
   std::vector<CheckedInputs> checked_;
+  std::vector<IndexCheck> index_checks_;
   LeasePool pool_;
 };
 
@@ -51,11 +54,12 @@ class BoundProgram {
 class RecordedExecution : public Lease {
  public:
   RecordedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
-                    const RecordingOptions& options = {});
+                    std::vector<IndexCheck> index_checks, const RecordingOptions& options = {});
   const TensorDesc& input_desc(size_t i) const override { return *compiled_->inputs()[i].desc; }
   const TensorDesc& output_desc(size_t j) const override { return *compiled_->outputs()[j].desc; }
   std::byte* input(size_t i) override { return inputs_[i].bytes; }
   const std::byte* output(size_t j) const override { return outputs_[j].bytes; }
+  // Where indices are checked returns when the work has finished. Throws IndexRangeError, TimeoutError.
   Submission start(const RunLimits& limits) override;
   uint64_t last_submission() const override { return last_ ? last_->id() : 0; }
   RunReport report() const override { return {1, list_.recording()->dispatch_count(), 0, 0, {}}; }
@@ -65,6 +69,7 @@ class RecordedExecution : public Lease {
  private:
   std::shared_ptr<CompiledOperator> compiled_;
   std::vector<HostSlot> inputs_, outputs_;
+  std::vector<IndexCheck> index_checks_;  // of the last outputs
   std::shared_ptr<Buffer> arena_;
   CommandList list_;
   std::optional<Submission> last_;

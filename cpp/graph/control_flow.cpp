@@ -85,7 +85,8 @@ Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
   for (size_t j = 0; j < graph.outputs().size(); ++j) declared.push_back(output_of(graph, j).shape);
   const auto is_known = [](const std::optional<Shape>& shape) { return shape && std::ranges::find(*shape, kUnknownSize) == shape->end(); };
   if (std::ranges::all_of(declared, is_known)) return declared;
-  const bool exact = std::ranges::all_of(given, is_known);
+  const bool assumed = std::ranges::any_of(graph.inputs(), [&](ValueId id) { return graph.value(id).assumed; });
+  const bool exact = !assumed && std::ranges::all_of(given, is_known);
   ShapeInference trials[kTrials];
   for (size_t t = 0; t < kTrials; ++t) {
     ShapeInference& known = trials[t];

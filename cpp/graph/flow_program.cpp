@@ -33,6 +33,7 @@ class StepwiseLease : public FlowLease {
  public:
   StepwiseLease(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options)
       : program_(std::move(program)),
+        checks_indices_(program_->checks_indices()),
         session_(program_->context, program_->name, options),
         loops_on_device_(*program_, session_),
         choices_on_device_(*program_, session_) {}
@@ -177,7 +178,10 @@ class StepwiseLease : public FlowLease {
           made_.emplace_back(session_.made(*bound->compiled()->outputs()[j].desc, shown ? SlotUse::readback : SlotUse::device));
       if (const auto& host = bound->output_host(j)) output.host = std::make_shared<const HostTensor>(*host);
     }
+    for (size_t k = 0; k < bound->index_checks().size(); ++k)
+      made_.push_back(session_.made(*bound->compiled()->outputs()[step.outputs.size() + k].desc, SlotUse::readback));
     session_.submit(session_.recordings().run(bound, read_, made_));
+    if (!bound->index_checks().empty()) raise_found(bound->index_checks(), [&](size_t k) { return read(made_[step.outputs.size() + k]); });
     for (size_t j = 0; j < step.outputs.size(); ++j) value(frame, step.outputs[j]) = std::move(made_[j]);
     read_.clear(), made_.clear();
     end_step(frame, step);
@@ -204,7 +208,7 @@ class StepwiseLease : public FlowLease {
     if (step.inputs[0] == kAbsent) throw GraphError(step.node, "the condition of an IF is expected, given none", "B2.13");
     std::vector<FlowValue> given;
     for (const ValueId input : step.inputs) given.push_back(value(frame, input));
-    if (!given[0].host && step.first != step.second)
+    if (!given[0].host && step.first != step.second && !checks_indices_)
       if (auto results = choices_on_device_.run(step, given, shown_results(frame, step))) return end_step(frame, step, *results);
     const bool taken = is_true(given[0]);
     enter(taken ? step.first : step.second, std::span(given).subspan(1), step.node);
@@ -216,10 +220,11 @@ class StepwiseLease : public FlowLease {
     loop.report->node = step.node, loop.report->kind = "host";
     ++loop.report->entries;
     for (const ValueId input : step.inputs) loop.values.push_back(value(frame, input));
-    if (auto results = loops_on_device_.run(step, loop.values, shown_results(frame, step), loops_)) {
-      loop = {};
-      return end_step(frame, step, *results);
-    }
+    if (!checks_indices_)
+      if (auto results = loops_on_device_.run(step, loop.values, shown_results(frame, step), loops_)) {
+        loop = {};
+        return end_step(frame, step, *results);
+      }
     enter(step.first, loop.values, step.node);
   }
 
@@ -282,6 +287,7 @@ class StepwiseLease : public FlowLease {
   }
 
   std::shared_ptr<const FlowProgram> program_;
+  bool checks_indices_;
   FlowSession session_;
   LoopDriver loops_on_device_;
   ChoiceDriver choices_on_device_;
@@ -296,6 +302,12 @@ class StepwiseLease : public FlowLease {
 };
 
 }  // namespace
+
+bool FlowProgram::checks_indices() const {
+  return std::ranges::any_of(routines, [](const Routine& routine) {
+    return std::ranges::any_of(routine.steps, [](const RoutineStep& step) { return step.region && step.region->graph().index_checks > 0; });
+  });
+}
 
 std::shared_ptr<FlowLease> FlowLease::create(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options) {
   return std::make_shared<StepwiseLease>(std::move(program), options);

@@ -15,6 +15,9 @@ struct FlowProgram {
   std::shared_ptr<Context> context;
   std::string name;
   std::vector<Routine> routines;
+
+  // Indices are checked run by run: the host drives all control flow.
+  bool checks_indices() const;
 };
 
 // Memory of inputs of these shapes, and everything that runs on it. The lease's input_desc() are those of the shapes last prepared for.

@@ -163,7 +163,7 @@ class MapFusion {
     if (!takes_residual(graph_.nodes[at])) return kAbsent;
     const auto fits = [&](ValueId id) {
       const GraphValue& other = value(id);
-      const DType dtype = other.constant && is_working_float(other.dtype) ? graph_.float_dtype : other.dtype;  // that it is stored as
+      const DType dtype = other.constant ? graph_.stored_dtype(other) : other.dtype;
       return id != made && producers_[static_cast<size_t>(id)] < static_cast<int32_t>(at) && dtype == value(made).dtype && other.shape &&
              other.shape == value(made).shape && !literal_of(id, rank_of(made));
     };

@@ -181,25 +181,43 @@ void Graph::check_value(ValueId value, const std::string& user) const {
     throw GraphError(user, "value " + std::to_string(value) + " is not one of this graph's");
 }
 
+// A value that was not given its name gets another one.
+void Graph::make_way(const std::string& name) {
+  const auto chosen = chosen_names_.find(name);
+  if (chosen == chosen_names_.end()) return;
+  const ValueId id = chosen->second;
+  std::string other = free_name(value(id).constant ? "constant_" : "value_", values_.size(), value_names_);
+  chosen_names_.erase(chosen);
+  value_names_.erase(name);
+  value_names_.insert(other);
+  chosen_names_.emplace(other, id);
+  values_[static_cast<size_t>(id)].name = std::move(other);
+}
+
 ValueId Graph::add_value(GraphValue value) {
   const auto id = static_cast<ValueId>(values_.size());
-  if (value.name.empty()) value.name = free_name(value.constant ? "constant_" : "value_", static_cast<size_t>(id), value_names_);
+  if (value.name.empty()) {
+    value.name = free_name(value.constant ? "constant_" : "value_", static_cast<size_t>(id), value_names_);
+    chosen_names_.emplace(value.name, id);
+  } else {
+    make_way(value.name);
+  }
   if (!value_names_.insert(value.name).second) throw GraphError(value.name, "there is another value of this name");
   values_.push_back(std::move(value));
   return id;
 }
 
 ValueId Graph::input(std::string name, DType dtype, std::optional<Shape> shape, std::vector<std::string> dimension_names, bool owned,
-                     Quantization quantization) {
+                     Quantization quantization, bool assumed) {
   check_changeable();
-  GraphValue value{std::move(name), dtype, std::move(shape), std::move(dimension_names), {}, -1, owned};
+  GraphValue value{std::move(name), dtype, std::move(shape), std::move(dimension_names), {}, -1, owned, assumed};
   if (value.name.empty()) throw GraphError("input " + std::to_string(inputs_.size()), "has no name");
   if (const size_t sizes = value.shape ? value.shape->size() : 0; value.dimension_names.size() > sizes)
     throw GraphError(value.name, std::to_string(sizes) + " names of sizes expected, given " + std::to_string(value.dimension_names.size()));
   value.quantization = checked_quantization(value.name, dtype, value.shape, std::move(quantization));
   std::optional<TensorDesc> trial[kTrials];
   for (size_t t = 0; t < kTrials && value.shape; ++t) trial[t] = TensorDesc(dtype, trial_shape(*value.shape, t));
-  const bool known = value.is_known();
+  const bool known = value.is_known() && !assumed;
   const ValueId id = add_value(std::move(value));
   for (size_t t = 0; t < kTrials; ++t)
     if (trial[t]) trials_[t]->set(id, *trial[t]);
@@ -283,8 +301,7 @@ std::vector<GraphValue> Graph::name_outputs(GraphNode& node, size_t count, const
   for (size_t i = 0; i < count; ++i) {
     made[i].producer = static_cast<int32_t>(nodes_.size());
     made[i].name = i < names.size() && !names[i].empty() ? names[i] : count == 1 ? node.name + ":0" : node.name + ":" + std::to_string(i);
-    if (value_names_.contains(made[i].name))
-      throw GraphError(node.name, "makes '" + made[i].name + "', but there is another value of this name");
+    if (is_taken(made[i].name)) throw GraphError(node.name, "makes '" + made[i].name + "', but there is another value of this name");
     for (size_t j = 0; j < i; ++j)
       if (made[j].name == made[i].name) throw GraphError(node.name, "makes '" + made[i].name + "' twice");
     node.outputs.push_back(static_cast<ValueId>(values_.size() + i));
@@ -322,9 +339,23 @@ std::vector<ValueId> Graph::add(std::string_view op, std::vector<ValueId> inputs
   node.origin = origin_;
   if (!node.row->counted.empty() && !value(node.inputs[counted_input(*node.row)]).constant)
     return add_counted(std::move(node), output_names);
+  check_constant_indices(node);
   std::vector<GraphValue> made = name_outputs(node, outputs, output_names);
   infer(node, made);
   return append(std::move(node), std::move(made));
+}
+
+// As far as the sizes that they are of are known.
+void Graph::check_constant_indices(const GraphNode& node) const {
+  if (!node.row->indices) return;
+  std::vector<Shape> sizes;
+  for (const ValueId input : node.inputs) {
+    if (input != kAbsent && !value(input).shape) return;
+    sizes.push_back(input == kAbsent ? Shape{} : *value(input).shape);
+  }
+  const IndexBounds bounds = node.row->indices(node.attributes, sizes);
+  if (bounds.input >= node.inputs.size() || node.inputs[bounds.input] == kAbsent) return;
+  if (const auto& constant = value(node.inputs[bounds.input]).constant) check_indices(node.name, bounds, *constant);
 }
 
 // How many elements are not zero becomes a value of its own, which the host reads where the elements are on the device.
@@ -352,6 +383,19 @@ std::vector<ValueId> Graph::add_counted(GraphNode node, std::vector<std::string>
     exact_ = exact;
     throw;
   }
+}
+
+void Graph::expect(ValueId id, const Shape& shape) {
+  check_changeable();
+  check_value(id, "expect()");
+  GraphValue& value = values_[static_cast<size_t>(id)];
+  if (value.constant || value.is_known() || (value.shape && value.shape->size() != shape.size())) return;
+  Shape sizes = value.shape.value_or(Shape(shape.size(), kUnknownSize));
+  for (size_t axis = 0; axis < shape.size(); ++axis)
+    if (sizes[axis] == kUnknownSize) sizes[axis] = shape[axis];
+  value.shape = std::move(sizes);
+  exact_ = false;
+  for (size_t t = 0; t < kTrials; ++t) trials_[t]->set(id, TensorDesc(value.dtype, trial_shape(*value.shape, t)));
 }
 
 void Graph::output(std::string name, ValueId value) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -29,6 +30,8 @@ struct GraphValue {
   std::optional<HostTensor> constant;
   int32_t producer = -1;           // node index; -1 for inputs and constants
   bool owned = false;              // an input that is bound at initialisation only
+  bool assumed = false;            // an input of a graph that a node runs: its sizes are what came out alike for some, and need not hold
+  bool wide = false;               // of a program of float16: a constant that stays float32
   Quantization quantization = {};  // without a scale: the elements stand for themselves
 
   bool is_known() const;  // every size
@@ -70,6 +73,7 @@ struct GraphNode {
   std::shared_ptr<const ControlFlow> control = nullptr;             // of IF and WHILE
   std::shared_ptr<const NodeOrigin> origin = nullptr;               // none: the caller's own
   std::shared_ptr<const nnapi::Requirement> requirement = nullptr;  // of a node that passes on its first input once it has been checked
+  bool tentative = false;  // it is there to tell a shape: where it cannot run on what it is given, it makes nothing
 
   std::string_view op() const { return control ? control->op() : row->name; }
   // The inputs of which output 0 holds elements: a check passes on the first alone.
@@ -88,6 +92,7 @@ struct ProgramOptions {
   std::string precision = "fp32";  // "fp32", "fp16" or "bf16"
   bool keep_all = false;           // every node's outputs become outputs of the program (validation)
   FusionSet fuse = FusionSet::all();
+  bool check_indices = false;                      // executions throw IndexRangeError for indices out of range that only the device knows
   CompileProgress progress = {};                   // may be empty; may throw
   std::shared_ptr<UploadMemory> memory = nullptr;  // begun already, of the same context; none: compile begins it
 };
@@ -99,11 +104,12 @@ class Graph {
   ~Graph();
   Graph(const Graph&) = delete;
 
-  // Throw GraphError for a name that is taken, and for parameters of a quantized tensor that do not fit: a scale of its own kind, a zero
-  // point that its integers have. Those of a constant are its desc's.
-  // owned: a compiled operator's initializer reads it, and executions do not (O2).
+  // Throw GraphError for a name that another value was given, and for parameters of a quantized tensor that do not fit: a scale of its own
+  // kind, a zero point that its integers have. Those of a constant are its desc's. owned: a compiled operator's initializer reads it, and
+  // executions do not (O2). assumed: of a graph that a node of another one runs, whose sizes are those that came out alike for some sizes
+  // of the other's inputs; it may be run on others.
   ValueId input(std::string name, DType dtype, std::optional<Shape> shape, std::vector<std::string> dimension_names = {},
-                bool owned = false, Quantization quantization = {});
+                bool owned = false, Quantization quantization = {}, bool assumed = false);
   ValueId constant(HostTensor value, std::string name = {});
   // Throws UnsupportedError (no such operator, or dtype) and GraphError (wrong inputs, attributes, shapes where known). The graph
   // is as it was after a refusal. An operation of NNAPI ("nnapi::ADD") has that system's operands in its own order; scale, zero_point and
@@ -119,6 +125,13 @@ class Graph {
   std::vector<ValueId> while_(const std::shared_ptr<Graph>& condition, const std::shared_ptr<Graph>& body, std::vector<ValueId> carried,
                               const std::vector<ValueId>& state = {}, const std::vector<ValueId>& invariant = {}, std::string name = {},
                               std::vector<std::string> output_names = {});
+  // A copy of what makes a value of another graph, without IF and WHILE, on these values in the place of that graph's inputs. Its nodes are
+  // named after `stem`, and nothing but their shapes is to be read. Throws GraphError where they cannot take the values; the graph is then
+  // as it was.
+  ValueId graft(const Graph& other, ValueId value, const std::vector<ValueId>& inputs, const std::string& stem);
+  // Sizes that a value is likely to have, where they are not known (kUnknownSize: no more is known of them either): what follows is checked
+  // by them as far as unknown sizes are.
+  void expect(ValueId value, const Shape& shape);
   void output(std::string name, ValueId value);
   // What nnapi::Expansion adds. A node that passes on its first input, checked when the program is bound:
   ValueId require(std::shared_ptr<const nnapi::Requirement> requirement, std::vector<ValueId> inputs, std::string name);
@@ -134,6 +147,8 @@ class Graph {
   // with all that is not supported, nodes that need the host among it.
   std::shared_ptr<CompiledOperator> compile_operator(std::shared_ptr<Context> context, const ExecutionOptions& options);
 
+  // All sizes are known, and none depends on what only a device knows.
+  bool exact() const { return exact_; }
   const std::string& name() const { return name_; }
   const std::vector<GraphValue>& values() const { return values_; }
   const GraphValue& value(ValueId id) const { return values_[static_cast<size_t>(id)]; }
@@ -152,9 +167,12 @@ class Graph {
   void name_output(size_t i, ValueId output, const std::string& name, std::string output_name);
   void truncate(size_t nodes, size_t values);  // forgets what came after
   ValueId add_value(GraphValue value);
+  bool is_taken(const std::string& name) const { return value_names_.contains(name) && !chosen_names_.contains(name); }
+  void make_way(const std::string& name);
   void check_changeable() const;
   void check_value(ValueId value, const std::string& user) const;
   void infer(const GraphNode& node, std::vector<GraphValue>& outputs);
+  void check_constant_indices(const GraphNode& node) const;
   std::string node_name(std::string_view op, std::string given) const;
   static void check_output_names(const std::string& node, size_t count, const std::vector<std::string>& names);
   std::vector<GraphValue> name_outputs(GraphNode& node, size_t count, const std::vector<std::string>& names) const;
@@ -169,6 +187,7 @@ class Graph {
   std::vector<ValueId> inputs_;
   std::vector<std::pair<std::string, ValueId>> outputs_;
   std::unordered_set<std::string> value_names_, node_names_;
+  std::unordered_map<std::string, ValueId> chosen_names_;  // those of value_names_ that nobody gave
   // Unknown sizes are tried with different numbers each: what comes out alike is known.
   std::vector<std::unique_ptr<ShapeInference>> trials_;
   std::shared_ptr<const NodeOrigin> origin_;  // of the nodes that are being added

@@ -37,6 +37,7 @@ void Graph::truncate(size_t nodes, size_t values) {
   for (; nodes_.size() > nodes; nodes_.pop_back()) node_names_.erase(nodes_.back().name);
   for (; values_.size() > values; values_.pop_back()) {
     value_names_.erase(values_.back().name);
+    chosen_names_.erase(values_.back().name);
     for (auto& trial : trials_) trial->forget(static_cast<ValueId>(values_.size() - 1));
   }
 }
@@ -50,6 +51,8 @@ void Graph::name_output(size_t i, ValueId output, const std::string& name, std::
     node_names_.insert(node.name = name);
   }
   value_names_.erase(value.name);
+  chosen_names_.erase(value.name);
+  make_way(output_name);
   if (!value_names_.insert(output_name).second)
     throw GraphError(name, "makes '" + output_name + "', but there is another value of this name");
   value.name = std::move(output_name);

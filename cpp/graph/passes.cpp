@@ -6,16 +6,18 @@
 
 #include "core/error.h"
 #include "graph/shape_inference.h"
+#include "graph/wide_constants.h"
 #include "operators/host_evaluate.h"
 #include "operators/onnx_dtype.h"
 #include "operators/precision.h"
 
 namespace pumice {
-namespace {
 
-bool is_host_input(const ProgramNode& node, size_t i) {
-  return i < 32 && (node.row->host_inputs >> i & 1);
+bool is_host_input(const ProgramNode& node, size_t input) {
+  return input < 32 && (node.row->host_inputs >> input & 1);
 }
+
+namespace {
 
 // By value: its shape is one for all inputs of the graph. One that follows from unknown sizes may have been known by chance.
 std::vector<bool> certain_shapes(const ProgramGraph& graph) {
@@ -71,7 +73,12 @@ bool fold(ProgramGraph& graph, const ProgramNode& node, const std::vector<bool>&
   if (!is_worth_folding(graph, node)) return false;
   const auto inputs = constant_inputs(graph, node, certain, described);
   if (inputs.size() != node.inputs.size()) return false;
-  auto results = evaluate_on_host(*node.row, node.name, node.attributes, inputs);
+  std::optional<std::vector<HostTensor>> results;
+  try {
+    results = evaluate_on_host(*node.row, node.name, node.attributes, inputs);
+  } catch (const GraphError&) {
+    if (!node.tentative) throw;
+  }
   if (!results) return false;
   for (size_t i = 0; i < node.outputs.size() && i < results->size(); ++i) {
     if (node.outputs[i] == kAbsent) continue;
@@ -122,7 +129,7 @@ ProgramGraph::ProgramGraph(const Graph& graph, const GraphPart& part, const Prog
   };
   for (const ValueId id : part.inputs) {
     inputs.push_back(take(id));
-    made_inputs.push_back(graph.value(id).producer >= 0);
+    made_inputs.push_back(graph.value(id).producer >= 0 || graph.value(id).assumed);
     value(inputs.back()).producer = -1;
   }
   for (const size_t i : part.nodes) {
@@ -189,16 +196,19 @@ bool keeps_bits(const OperatorRow& row) {
 }
 
 bool is_wide(const ProgramGraph& graph, ValueId id) {
-  return id != kAbsent && graph.float_dtype == DType::float16 && graph.value(id).dtype == DType::float32 && !graph.value(id).constant &&
-         !graph.value(id).owned;
+  if (id == kAbsent || graph.float_dtype != DType::float16) return false;
+  const GraphValue& value = graph.value(id);
+  return value.constant ? value.wide : value.dtype == DType::float32 && !value.owned;
 }
 
 // The dtype of the floats that a node makes: that of the program, but for operators known to overflow it and for what mixes with
 // their results.
 DType float_made(const ProgramGraph& graph, const ProgramNode& node) {
   if (graph.float_dtype != DType::float16) return graph.float_dtype;
+  if (node.wide) return DType::float32;
   const auto wide = [&](ValueId input) { return is_wide(graph, input); };
-  const bool any = std::any_of(node.inputs.begin(), node.inputs.end(), wide);
+  bool any = false;
+  for (size_t i = 0; i < node.inputs.size(); ++i) any = any || (wide(node.inputs[i]) && !is_open_bound(graph, node, i));
   if (mixes_floats(*node.row)) return any ? DType::float32 : float_made_of(*node.row, DType::float16);
   // Constants and owned values have the dtype inside.
   bool all = any;
@@ -210,16 +220,16 @@ DType float_made(const ProgramGraph& graph, const ProgramNode& node) {
   return all && keeps_bits(*node.row) ? DType::float32 : DType::float16;
 }
 
-// Casts of the wide inputs of a node to the dtype inside, made once each.
-template <typename Copy>
-void narrow_inputs(ProgramGraph& graph, ProgramNode& node, std::map<ValueId, ValueId>& narrowed, const Copy& inner_copy,
-                   std::vector<ProgramNode>& nodes) {
+// Casts of the inputs of a node that reads one kind of floats, which `fits` not: made once each.
+template <typename Fits, typename Copy>
+void cast_inputs(ProgramGraph& graph, ProgramNode& node, const Fits& fits, std::map<ValueId, ValueId>& made, const Copy& copy,
+                 std::vector<ProgramNode>& nodes) {
   for (size_t k = 0; k < node.read().size(); ++k) {
     ValueId& input = node.inputs[k];
-    if (!is_wide(graph, input)) continue;
-    const auto [found, added] = narrowed.try_emplace(input, kAbsent);
+    if (input == kAbsent || is_host_input(node, k) || !is_working_float(graph.value(input).dtype) || fits(input)) continue;
+    const auto [found, added] = made.try_emplace(input, kAbsent);
     if (added) {
-      found->second = inner_copy(input);
+      found->second = copy(input);
       nodes.push_back(cast_node(graph, input, found->second));
     }
     input = found->second;
@@ -229,19 +239,25 @@ void narrow_inputs(ProgramGraph& graph, ProgramNode& node, std::map<ValueId, Val
 }  // namespace
 
 void set_precision(ProgramGraph& graph) {
+  keep_wide_constants(graph);
   const DType inside = graph.float_dtype;
   const auto differs = [&](DType dtype) { return is_working_float(dtype) && dtype != inside; };
   std::map<ValueId, ValueId> replaced;  // by the values used inside
   std::vector<ProgramNode> first, last;
   std::vector<DType> border;
   for (const auto& [name, value] : graph.outputs) border.push_back(graph.value(value).dtype);
-  const auto inner_copy = [&](ValueId value) {
+  const auto copy_as = [&](ValueId value, DType dtype) {
     GraphValue copy = graph.value(value);
-    copy.name += " as " + std::string(name(inside));
-    copy.dtype = inside;
+    copy.name += " as " + std::string(name(dtype));
+    copy.dtype = dtype;
+    copy.owned = false;
     copy.constant.reset();
     return graph.add_value(std::move(copy));
   };
+  const auto inner_copy = [&](ValueId value) { return copy_as(value, inside); };
+  const auto wide_copy = [&](ValueId value) { return copy_as(value, DType::float32); };
+  const auto is_wide_one = [&](ValueId value) { return is_wide(graph, value); };
+  const auto is_narrow_one = [&](ValueId value) { return !is_wide(graph, value); };
   std::vector<bool> is_border(graph.values.size(), false);
   for (const ValueId input : graph.inputs) {
     is_border[static_cast<size_t>(input)] = true;
@@ -250,13 +266,16 @@ void set_precision(ProgramGraph& graph) {
     first.push_back(cast_node(graph, input, inner));
     replaced[input] = inner;
   }
-  std::map<ValueId, ValueId> narrowed;
+  std::map<ValueId, ValueId> narrowed, widened;
   std::vector<ProgramNode> nodes;
   for (ProgramNode& node : graph.nodes) {
     for (ValueId& input : node.inputs)
       if (const auto found = replaced.find(input); found != replaced.end()) input = found->second;
     const DType made = float_made(graph, node);
-    if (made == inside && !mixes_floats(*node.row)) narrow_inputs(graph, node, narrowed, inner_copy, nodes);
+    if (node.wide)
+      cast_inputs(graph, node, is_wide_one, widened, wide_copy, nodes);
+    else if (made == inside && !mixes_floats(*node.row))
+      cast_inputs(graph, node, is_narrow_one, narrowed, inner_copy, nodes);
     for (const ValueId output : node.outputs)
       if (output != kAbsent && is_working_float(graph.value(output).dtype)) graph.value(output).dtype = made;
     const auto first_output = std::find_if(node.outputs.begin(), node.outputs.end(), [](ValueId output) { return output != kAbsent; });

@@ -76,6 +76,8 @@ bool Pattern::match(const ProgramGraph& graph, const ValueFlow& flow, ValueId id
     return node && match_node(graph, flow, *node, found);
   }
   const auto given = flow.number(inner);
+  if (given && (name.empty() || name[0] == '#'))
+    found.number_rank = std::max(found.number_rank, graph.value(inner).constant->desc.shape.size());
   if (name.empty()) return given && std::abs(*given - number) <= kCloseEnough * std::abs(number);
   if (name[0] == '#') return given && found.numbers.emplace(name.substr(1), *given).first->second == *given;
   return found.values.emplace(name, inner).first->second == inner;

@@ -21,6 +21,7 @@ class Pattern {
   struct Found {
     std::map<std::string, ValueId> values;
     std::map<std::string, double> numbers;
+    size_t number_rank = 0;      // the largest of its constants' ranks: one element of any rank is a number
     std::vector<uint32_t> rows;  // of the report: the nodes of the pattern
   };
   // The root is an Op.

@@ -21,7 +21,6 @@ class Binder {
       : graph_(graph), weights_(weights), memo_(memo), context_(context), library_(context->attachment<KernelLibrary>()) {
     lowering_.context = context;
     lowering_.library = library_.get();
-    lowering_.float_dtype = graph.float_dtype;
   }
 
   BoundPlan bind(const BindInputs& inputs) {
@@ -34,6 +33,7 @@ class Binder {
     if (!refused_.empty()) throw UnsupportedError(refused_);
     for (size_t j = 0; j < graph_.outputs.size(); ++j) fill_output(j);
     describe();
+    result_.index_checks = bound_checks(graph_, shapes_);
     order_and_place();
     find_updates();
     for (const InputCheck& check : graph_.checks) result_.checked.push_back(checked_inputs(check, shapes_));
@@ -84,14 +84,32 @@ class Binder {
       if (!constant) continue;
       const auto id = static_cast<ValueId>(i);
       shapes_.set(id, constant->desc);
-      if (is_working_float(constant->desc.dtype)) shapes_.mutable_desc(id)->dtype = graph_.float_dtype;
+      shapes_.mutable_desc(id)->dtype = graph_.stored_dtype(graph_.values[i]);
       if (constant->data || constant->desc.elements() == 0) shapes_.set_constant(id, *constant);
     }
   }
 
   void infer_node(const ProgramNode& node) {
     shapes_.check(node);
+    if (!node.tentative) return infer_outputs(node);
+    // A loop without a trip: its body may not run on what it would be given.
+    try {
+      infer_outputs(node);
+    } catch (const GraphError&) {
+      for (const ValueId output : node.outputs) {
+        if (output == kAbsent) continue;
+        const GraphValue& made = graph_.value(output);
+        Shape likely = made.shape.value_or(Shape());
+        std::ranges::replace(likely, kUnknownSize, 0);
+        shapes_.forget(output);
+        shapes_.set(output, TensorDesc(made.dtype, std::move(likely)));
+      }
+    }
+  }
+
+  void infer_outputs(const ProgramNode& node) {
     if (!shapes_.run(node)) throw GraphError(node.name, "an input's shape is not known");
+    check_known_indices(node);
     if (node.has_residual) infer_residual(node);
     keep_dtypes(node);
     if (!node.on_host) return;
@@ -101,6 +119,15 @@ class Binder {
     if (!evaluated && !node.row->lower)
       throw UnsupportedError("node '" + node.name + "': " + std::string(node.row->name) +
                              " of values that only the device knows, or of more than " + std::to_string(most) + " elements");
+  }
+
+  void check_known_indices(const ProgramNode& node) const {
+    if (!node.row->indices) return;
+    std::vector<Shape> sizes;
+    for (const ValueId input : node.inputs) sizes.push_back(input == kAbsent ? Shape{} : shapes_.desc(input)->shape);
+    const IndexBounds bounds = node.row->indices(node.attributes, sizes);
+    const HostTensor* given = bounds.input < node.inputs.size() ? shapes_.host(node.inputs[bounds.input]) : nullptr;
+    if (given && given->data) check_indices(node.name, bounds, *given);
   }
 
   void infer_residual(const ProgramNode& node) {
@@ -126,7 +153,7 @@ class Binder {
       result_.kernels[node.report] = "view";
       return;
     }
-    if (node.only_shape ||
+    if (node.only_shape || node.tentative ||
         std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) { return output == kAbsent || shapes_.host(output); })) {
       result_.kernels[node.report] = "host";
       return;
@@ -232,6 +259,7 @@ class Binder {
   void prepare(const ProgramNode& node) {
     lowering_.attributes = &node.attributes;
     lowering_.node = node.name;
+    lowering_.float_dtype = graph_.float_dtype_of(node);
     lowering_.row = node.row;
     lowering_.epilogue_text = "x";
     lowering_.residual_operand.reset();

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/index_checks.h"
 #include "graph/program_graph.h"
 #include "graph/shape_inference.h"
 #include "graph/weights.h"
@@ -40,6 +41,7 @@ struct BoundPlan {
   std::vector<std::optional<HostTensor>> output_hosts;  // by output of the graph: its elements, where they are known
   std::vector<CheckedInputs> checked;                   // by check of the graph
   std::vector<std::string> kernels;                     // by row of the program's report: names of the kernels that run it
+  std::vector<IndexCheck> index_checks;
 };
 
 // `memo`: kept from one binding of this graph to the next. Throws GraphError where a shape rule is broken, UnsupportedError with everything

@@ -1,5 +1,6 @@
 // The order of the passes.
 #include "graph/fusion.h"
+#include "graph/index_checks.h"
 #include "graph/passes.h"
 #include "graph/recognition.h"
 
@@ -32,6 +33,7 @@ ProgramGraph prepare(const Graph& graph, const GraphPart& part, const ProgramOpt
   find_host_nodes(prepared);
   prepared.checks = input_checks(prepared);
   fuse_maps(prepared, fuse);
+  if (options.check_indices) add_index_checks(prepared);
   return prepared;
 }
 

@@ -124,6 +124,9 @@ const std::shared_ptr<Context>& Program::context() const {
 bool Program::has_control_flow() const {
   return state_->flow != nullptr;
 }
+bool Program::checks_indices() const {
+  return state_->region ? state_->region->graph().index_checks > 0 : state_->flow->checks_indices();
+}
 bool Program::reads_values(size_t i) const {
   return state_->region && state_->region->reads_values(i);
 }
@@ -155,6 +158,8 @@ std::shared_ptr<Lease> Program::measured_lease(std::span<const ShapeView> shapes
 }
 
 std::shared_ptr<CompiledOperator> Program::compiled(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
+  if (checks_indices())
+    throw UnsupportedError("program '" + name() + "' checks its indices as the host drives it; compiled() is of programs that do not");
   Region& region = state_->only_region("compiled()");
   if (region.is_late())
     throw UnsupportedError("compiled() of '" + name() +

@@ -15,6 +15,7 @@ struct ReportRow {
   std::optional<Fusion> fusion = {};   // that has taken the node up
   bool added = false;                  // by the passes: no node of the graph
   std::optional<DType> dtype;          // of its first output
+  std::string wide;                    // why the node computes in float32 in a program of float16; "": it does not
   std::string precision;               // the storage mode of a float's elements on this device, else the dtype
 };
 
@@ -27,6 +28,7 @@ struct ProgramNode : GraphNode {
   uint32_t report;          // its row of the report
   bool on_host = false;     // tried on the host at bind
   bool demanded = false;    // because shapes depend on it, or there is no other way
+  bool wide = false;        // computes in float32 whatever the program does
   bool only_shape = false;  // nobody reads more of its outputs than their shapes
 };
 
@@ -46,6 +48,11 @@ struct ProgramGraph {
   GraphValue& value(ValueId id) { return values[static_cast<size_t>(id)]; }
   const GraphValue& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
   std::optional<Shape> known_shape(ValueId id) const { return id != kAbsent && value(id).is_known() ? value(id).shape : std::nullopt; }
+  // Of the floats of a constant or an owned input inside; other elements are of their own.
+  DType stored_dtype(const GraphValue& value) const {
+    return !is_working_float(value.dtype) ? value.dtype : value.wide ? DType::float32 : float_dtype;
+  }
+  DType float_dtype_of(const ProgramNode& node) const { return node.wide ? DType::float32 : float_dtype; }
   ValueId add_value(GraphValue made);
   // The row of a node that has become part of another one.
   void absorb(uint32_t row, uint32_t into, Fusion fusion) {
@@ -61,8 +68,9 @@ struct ProgramGraph {
   std::vector<ProgramNode> nodes;  // in an order in which they can run
   std::vector<ValueId> inputs;
   std::vector<std::pair<std::string, ValueId>> outputs;
+  size_t index_checks = 0;         // of the last outputs: see index_checks.h
   std::vector<ReportRow> report;   // of every node of the graph, in its order
-  std::vector<bool> made_inputs;   // by input: another part makes it, so that its sizes are what they are
+  std::vector<bool> made_inputs;   // by input: another part makes it, or its sizes are assumed, so that they are what they are
   std::vector<bool> host_outputs;  // by output; empty: none. See GraphPart
   std::vector<bool> value_inputs;  // inputs whose elements shapes depend on: part of the bind key
   std::vector<InputCheck> checks;  // of elements that they do not depend on, made at every call

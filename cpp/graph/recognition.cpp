@@ -156,6 +156,7 @@ class AttentionSearch {
       const ProgramNode &nan = *readers[i], &where = *readers[1 - i];
       if (nan.row->name != "IsNaN" || where.row->name != "Where" || where.inputs[0] != nan.outputs[0] || where.inputs[2] != p) continue;
       if (flow_.only_reader(nan.outputs[0]) != &where || flow_.number(where.inputs[1]) != 0.0) continue;
+      if (rank_of(where.inputs[1]) > rank_of(p)) continue;  // the zero adds axes
       take(nan);
       take(where);
       return &where;

@@ -29,6 +29,13 @@ bool always(const ProgramGraph&, const ValueFlow&, const Found&) {
   return true;
 }
 
+// What is written out has no more axes than its operand, which the node in its place gives the shape of: a number of one element and more
+// axes would add some by broadcasting.
+bool keeps_axes(const ProgramGraph& graph, const Rewriting& how, const Found& found) {
+  const auto& shape = graph.value(found.values.at(how.inputs[0])).shape;
+  return found.number_rank <= (shape ? shape->size() : 0);
+}
+
 // Every parameter has a number for each element of the last axis of x.
 bool normalises_rows(const ProgramGraph& graph, const ValueFlow&, const Found& found) {
   const auto& x = graph.value(found.values.at("x")).shape;
@@ -154,7 +161,7 @@ void recognise_patterns(ProgramGraph& graph, const FusionSet& wanted) {
       if (!wanted.has(how.fusion)) return false;
       for (const Pattern& pattern : how.patterns) {
         const auto found = pattern.match(graph, flow, root);
-        if (!found || !how.fits(graph, flow, *found)) continue;
+        if (!found || !keeps_axes(graph, how, *found) || !how.fits(graph, flow, *found)) continue;
         absorbed.note(found->rows, root, how.fusion);
         made.emplace_back(i, rewritten(how, root, *found));
         return true;

@@ -29,6 +29,11 @@ bool same_values(const std::optional<HostTensor>& known, const std::byte* given)
   return !known || same_elements(*known, {known->desc, {}, given});
 }
 
+// Elements that are checked whenever the sizes that they are of become known.
+bool is_indices(const ProgramNode& node, size_t input) {
+  return node.row->indices && node.row->indices(node.attributes, {}).input == input;
+}
+
 ProgramValue program_value(const std::string& name, const GraphValue& value) {
   return {name, value.dtype, value.shape, value.dimension_names};
 }
@@ -82,7 +87,8 @@ void Region::describe() {
     inputs_.push_back(program_value(input.name, input));
     if (graph_.made_inputs[i]) inputs_.back().shape.reset();
   }
-  for (const auto& [name, value] : graph_.outputs) outputs_.push_back(program_value(name, graph_.value(value)));
+  for (size_t j = 0; j + graph_.index_checks < graph_.outputs.size(); ++j)
+    outputs_.push_back(program_value(graph_.outputs[j].first, graph_.value(graph_.outputs[j].second)));
   reads_values_ = std::find(graph_.value_inputs.begin(), graph_.value_inputs.end(), true) != graph_.value_inputs.end();
   kernels_.resize(graph_.report.size());
 }
@@ -108,7 +114,7 @@ void Region::release_constants() {
   std::vector<bool> needed(graph_.values.size(), false);
   for (const ProgramNode& node : graph_.nodes)
     for (size_t k = 0; k < node.inputs.size(); ++k)
-      if (node.inputs[k] != kAbsent && (node.on_host || (k < 32 && (node.row->host_inputs >> k & 1))))
+      if (node.inputs[k] != kAbsent && (node.on_host || (k < 32 && (node.row->host_inputs >> k & 1)) || is_indices(node, k)))
         needed[static_cast<size_t>(node.inputs[k])] = true;
   for (const InputCheck& check : graph_.checks)
     for (const GraphNode& node : check.chain)
@@ -189,6 +195,7 @@ std::vector<ReportRow> Region::report() const {
       rows[i].note = kernel;
     else
       rows[i].kernel = kernel;
+    if (!rows[i].wide.empty()) rows[i].note += (rows[i].note.empty() ? "" : "; ") + rows[i].wide;
   }
   return rows;
 }

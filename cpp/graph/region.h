@@ -33,7 +33,7 @@ class Region {
 
   const ProgramGraph& graph() const { return graph_; }
   const std::vector<ProgramValue>& inputs() const { return inputs_; }
-  const std::vector<ProgramValue>& outputs() const { return outputs_; }
+  const std::vector<ProgramValue>& outputs() const { return outputs_; }  // without what checks of indices make
   const BufferRange& persistent() const { return persistent_; }
   bool is_late() const { return late_ != nullptr; }  // it is compiled for a choice of shapes
   // Of a late one the region that runs for these shapes.

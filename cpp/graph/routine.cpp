@@ -4,9 +4,12 @@
 #include <limits>
 #include <unordered_map>
 
+#include "core/error.h"
+#include "core/number_text.h"
 #include "graph/levels.h"
 #include "graph/passes.h"
 #include "graph/scalar_loop.h"
+#include "graph/wide_constants.h"
 
 namespace pumice {
 namespace {
@@ -63,6 +66,7 @@ class Cutter {
       cut_one(*graphs_[i], i == 0, keep_all && i == 0);
       routines_.push_back(std::move(routine_));
     }
+    if (!refused_.empty()) throw UnsupportedError(refused_);
     for (const size_t condition : conditions_) {
       Routine& routine = routines_[condition];
       routine.read_by_host[index(routine.outputs[0])] = true;
@@ -82,7 +86,7 @@ class Cutter {
     routine_ = {graph.name(), graph.inputs(), {}, {}, {}, {}, std::vector<bool>(graph.values().size(), false)};
     for (const ValueId input : graph.inputs()) {
       const GraphValue& value = graph.value(input);
-      routine_.input_values.push_back({value.name, value.dtype, value.shape, value.dimension_names});
+      routine_.input_values.push_back({value.name, value.dtype, value.assumed ? std::nullopt : value.shape, value.dimension_names});
     }
     for (const auto& [name, value] : graph.outputs()) routine_.outputs.push_back(value);
     const std::vector<bool> needed = needed_values(graph, keep_all);
@@ -149,6 +153,7 @@ class Cutter {
     const Graph &first = decided == false ? *flow.second : *flow.first, &second = decided == true ? *flow.first : *flow.second;
     step.first = number_of(first), step.second = number_of(second);
     step.carried = flow.carried, step.state = flow.state;
+    refuse_wide_constants(graph, node, step);
     step.inputs = node.inputs, step.outputs = node.outputs;
     if (flow.kind == ControlFlow::Kind::while_) {
       step.counter = counter_of(flow);
@@ -158,6 +163,17 @@ class Cutter {
       conditions_.push_back(step.first);
     else if (node.inputs[0] != kAbsent)
       routine_.read_by_host[index(node.inputs[0])] = true;
+  }
+
+  // What a loop or a branch begins with becomes float16 inside.
+  void refuse_wide_constants(const Graph& graph, const GraphNode& node, const RoutineStep& step) {
+    if (options_.precision != "fp16") return;
+    for (const ValueId input : node.inputs) {
+      if (input == kAbsent || !graph.value(input).constant) continue;
+      if (const auto number = beyond_float16(*graph.value(input).constant))
+        refused_.push_back("node '" + step.node + "': " + std::string(node.op()) + " of '" + graph.value(input).name + "', which holds " +
+                           general_text(*number) + ": float16 does not");
+    }
   }
 
   void add_constants(const Graph& graph) {
@@ -198,6 +214,7 @@ class Cutter {
   std::vector<const Graph*> graphs_;  // by number
   std::vector<size_t> conditions_;    // numbers of condition graphs
   std::vector<Routine> routines_;
+  std::vector<std::string> refused_;
   Routine routine_;      // at hand
   size_t segments_ = 0;  // of it, but for the first
   GraphLevels levels_;   // of its graph

@@ -50,7 +50,7 @@ class WeightPlacer {
     pack.library = library_.get();
     pack.attributes = &node.attributes;
     pack.node = node.name;
-    pack.float_dtype = graph_.float_dtype;
+    pack.float_dtype = graph_.float_dtype_of(node);
     for (const ValueId input : node.inputs) {
       const bool weight = input != kAbsent && is_weight(input);
       pack.shapes.push_back(graph_.known_shape(input));
@@ -68,15 +68,12 @@ class WeightPlacer {
   }
 
   // What nodes read it as, where it is not packed.
-  DType inner_dtype(ValueId value) const {
-    const DType dtype = graph_.value(value).constant ? graph_.value(value).constant->desc.dtype : graph_.value(value).dtype;
-    return is_working_float(dtype) ? graph_.float_dtype : dtype;
-  }
+  DType inner_dtype(ValueId value) const { return graph_.stored_dtype(graph_.value(value)); }
 
   // What packing kernels read: float32, or floats as they are inside.
   DType packed_from(ValueId value) const {
     const DType dtype = desc_of(value).dtype;
-    return is_working_float(dtype) && dtype != DType::float32 ? graph_.float_dtype : dtype;
+    return is_working_float(dtype) && dtype != DType::float32 ? inner_dtype(value) : dtype;
   }
 
   WeightUse place_input(const ProgramNode& node, size_t input, const PackContext& pack) {

@@ -81,11 +81,11 @@ Rows fill_rows() {
            lower_trilu,
            {},
            host_bits(1)},
-          {"ReverseSequence",
-           Skeleton::index_map,
-           {{x, value("sequence_lens", kInt64)}, y, {integer("batch_axis", 1), integer("time_axis", 0)}, 2},
-           shape_of_reverse_sequence,
-           lower_reverse_sequence}};
+          with_indices(lengths_of_time, {"ReverseSequence",
+                                         Skeleton::index_map,
+                                         {{x, value("sequence_lens", kInt64)}, y, {integer("batch_axis", 1), integer("time_axis", 0)}, 2},
+                                         shape_of_reverse_sequence,
+                                         lower_reverse_sequence})};
 }
 
 }  // namespace pumice

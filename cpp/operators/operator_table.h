@@ -11,6 +11,7 @@
 
 #include "core/tensor_desc.h"
 #include "operators/attributes.h"
+#include "operators/index_bounds.h"
 #include "operators/lowering.h"
 
 namespace pumice {
@@ -99,6 +100,7 @@ struct OperatorRow {
   // The row that takes its place in a graph where the one input that the host would read, which fixes the shape by how many of its
   // elements are not zero, is no constant: with the outputs of pumice::CountNonZero as further inputs.
   std::string_view counted = {};
+  IndexRule indices = nullptr;  // of a row with an input of indices: which ones are in range
 };
 
 std::span<const OperatorRow> operators();                 // sorted by name

@@ -72,7 +72,7 @@ Rows recurrent_rows() {
   lstm_attributes.push_back(integer("input_forget", 0));
   gru_attributes.push_back(integer("linear_before_reset", 0));
   const auto row = [](std::string_view name, const auto& in, const auto& out, const auto& given, void (*shape)(ShapeContext&)) {
-    return OperatorRow{name, Skeleton::scan, {in, out, given, 3, 3}, shape, lower_recurrent, {}, 0, pack_recurrent};
+    return with_indices(lengths_of_steps, {name, Skeleton::scan, {in, out, given, 3, 3}, shape, lower_recurrent, {}, 0, pack_recurrent});
   };
   return {row("LSTM", lstm_inputs, lstm_outputs, lstm_attributes, shape_of_lstm), row("GRU", inputs, outputs, gru_attributes, shape_of_gru),
           row("RNN", inputs, outputs, attributes, shape_of_rnn)};

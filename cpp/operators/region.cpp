@@ -16,7 +16,7 @@ void lower_roi_align(LowerContext& node) {
                          {"FIRST_WORD(v)", is_wide ? "(v).x" : "(v)"}};
   add_each_float(node, 0, "roi_align.comp", macros, [&](StepBuilder& step) {
     step.bind("x", dense_input(node, 0)).bind("rois", dense_input(node, 1)).bind("batch", dense_input(node, 2));
-    step.set("channels", x[1]).set("rows", x[2]).set("columns", x[3]).set("height", y[2]).set("width", y[3]);
+    step.set("images", x[0]).set("channels", x[1]).set("rows", x[2]).set("columns", x[3]).set("height", y[2]).set("width", y[3]);
     step.set("samples", given.integer("sampling_ratio")).set("scale", given.real("spatial_scale"));
   });
 }
@@ -25,7 +25,7 @@ void lower_roi_pool(LowerContext& node) {
   const Shape &x = node.input(0).shape, &y = node.output(0).shape;
   add_each_float(node, 0, "roi_pool.comp", {}, [&](StepBuilder& step) {
     step.bind("x", dense_input(node, 0)).bind("rois", dense_input(node, 1));
-    step.set("channels", x[1]).set("rows", x[2]).set("columns", x[3]).set("height", y[2]).set("width", y[3]);
+    step.set("images", x[0]).set("channels", x[1]).set("rows", x[2]).set("columns", x[3]).set("height", y[2]).set("width", y[3]);
     step.set("scale", node.attributes->real("spatial_scale"));
   });
 }

@@ -19,6 +19,7 @@ void lower_rotary_embedding(LowerContext& node) {
   if (placed) step.bind("places", dense_input(node, 3));
   const int64_t pairs = x.batch() * x.heads() * x.rows() * x.size() / 2;
   step.set("pairs", pairs).set("heads", x.heads()).set("rows", x.rows()).set("size", x.size()).set("turned", turned);
+  if (placed) step.set("table_rows", node.input(1).shape[0]);
   set_strides(step, "x", x);
   set_strides(step, "y", y);
   node.add(step.threads(static_cast<uint64_t>(pairs)).build());

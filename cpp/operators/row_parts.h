@@ -75,6 +75,12 @@ inline AttributeSchema optional(std::string_view name, AttributeKind kind) {
   return {name, kind, {}, true};
 }
 
+// A row with an input of indices.
+inline OperatorRow with_indices(IndexRule rule, OperatorRow row) {
+  row.indices = rule;
+  return row;
+}
+
 // Bits of OperatorRow::host_inputs.
 template <typename... Index>
 constexpr uint32_t host_bits(Index... index) {

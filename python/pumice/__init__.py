@@ -30,6 +30,7 @@ from ._pumice import Execution as Execution
 from ._pumice import Graph as Graph
 from ._pumice import GraphError as GraphError
 from ._pumice import Image as Image
+from ._pumice import IndexRangeError as IndexRangeError
 from ._pumice import Initializer as Initializer
 from ._pumice import MatrixShape as MatrixShape
 from ._pumice import MemoryCounts as MemoryCounts

@@ -48,21 +48,27 @@ def _matmul_n_bits(builder: Builder, node: NodeRecipe) -> None:
     if packed.size != wanted or scales.size != columns * blocks:
         given = f"{packed.size} bytes and {scales.size} scales"
         raise graph_error("node", node.name, f"expected {wanted} bytes and {columns * blocks} scales, given {given}")
-    rows = packed.view(np.uint8).reshape(columns, -1)
-    if zeros is None:
-        points = np.full((columns, blocks), 1 << bits - 1, np.uint8)
-    elif bits == 4:
-        points = _nibbles(zeros.reshape(columns, -1), blocks)
-    else:
-        points = zeros.reshape(columns, blocks)
     dtype = f"uint{bits}"
-    raw = _joined(_nibbles(rows, depth)) if bits == 4 else rows[:, :depth].tobytes()
-    raw_points = _joined(points) if bits == 4 else points.tobytes()
-    matrix = builder.graph.constant_bytes(raw, dtype, [columns, depth], node.inputs[1])
-    zero = builder.graph.constant_bytes(raw_points, dtype, [columns, blocks], f"{node.name}/zero_points")
-    floats = builder.helper(
-        node, "DequantizeLinear", matrix, scales.reshape(columns, blocks), zero, axis=1, block_size=block
-    )
+
+    def matrix() -> bytes:
+        rows = packed.view(np.uint8).reshape(columns, -1)
+        return _joined(_nibbles(rows, depth)) if bits == 4 else rows[:, :depth].tobytes()
+
+    def points() -> bytes:
+        if zeros is None:
+            each = np.full((columns, blocks), 1 << bits - 1, np.uint8)
+        elif bits == 4:
+            each = _nibbles(zeros.reshape(columns, -1), blocks)
+        else:
+            each = zeros.reshape(columns, blocks)
+        return _joined(each) if bits == 4 else each.tobytes()
+
+    # Several nodes may share one matrix: tied embeddings do.
+    codes = builder.derived(node.inputs[1], dtype, [columns, depth], block, raw=matrix)
+    stem = inputs[3] or f"{node.inputs[1]}, zero points"
+    zero = builder.derived(stem, dtype, [columns, blocks], raw=points)
+    scale = builder.derived(node.inputs[2], str(scales.dtype), [columns, blocks], raw=scales.tobytes)
+    floats = builder.helper(node, "DequantizeLinear", codes, scale, zero, axis=1, block_size=block)
     turned = builder.helper(node, "Transpose", floats, perm=[1, 0])
     a = builder.tensor(node.inputs[0])
     product = builder.helper(node, "MatMul", a, turned, output="" if inputs[5] else node.outputs[0])

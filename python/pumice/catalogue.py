@@ -25,9 +25,12 @@ _FAMILIES = {
     "floats": "float32 float16 bfloat16",
 }
 
-_INDICES = """Indices count from the end where they are negative. Those that the host knows are checked. Of those that only the device
-knows, one out of range is counted as 0 by Gather, GatherElements and GatherND, is left out by ScatterElements and ScatterND and is
-nowhere in OneHot. Several updates of one element are combined in any order; without a reduction any one of them stays. TopK orders
+_INDICES = """Indices count from the end where they are negative. One that the host knows and that is out of range is refused (GraphError):
+at load where the sizes are known, else at the call. Of those that only the device knows, one out of range is counted as 0 by
+Gather, GatherElements, GatherND, RotaryEmbedding, RoiAlign and MaxRoiPool, is left out by ScatterElements, ScatterND, TensorScatter
+and MaxUnpool and is nowhere in OneHot; a length beyond its axis (ReverseSequence, RNN, LSTM, GRU) is that of the axis.
+`pumice.load(model, check_indices=True)` reports them at the call, by node, index and element (IndexRangeError), and so does
+`pumice.validate`. Several updates of one element are combined in any order; without a reduction any one of them stays. TopK orders
 equal elements by their index, and NaN as larger than any number.
 """
 

@@ -23,7 +23,7 @@ def _one_hot(builder: Builder, node: NodeRecipe) -> None:
     for i, name in enumerate(node.inputs[:2]):
         value = builder.tensor(name)
         if value.dtype not in ("int64", "int32"):
-            converted[i] = f"{node.name}/{name} as int64"
+            converted[i] = builder.free_name(f"{node.name}/{name} as int64")
             builder.values[converted[i]] = builder.helper(node, "Cast", value, to=INT64)
     builder.add_plain(node._replace(inputs=converted))
 

@@ -50,7 +50,7 @@ def _branches(
     builder: Builder, node: NodeRecipe, recipes: list[Recipe], kept: list[int], values: dict[str, Made]
 ) -> tuple[list[Graph], list[Kind]]:
     """Both graphs, and of which kind what they give is."""
-    key = (*map(id, recipes), builder.path(node), signature(values))
+    key = (*map(id, recipes), builder.path(node), signature(values), builder.graph.exact)
     if key not in builder.subgraphs:
         inners = []
         for role, recipe in zip(("then", "else"), recipes, strict=True):

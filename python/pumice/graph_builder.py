@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _pumice
 from ._pumice import Graph, GraphError, UnsupportedError
 from .compounds import Kind, Made, OptionalValue, SequenceValue, kind_of, parts_of
-from .element_types import Array, array_of
+from .element_types import Array, Bytes, array_of
 from .errors import graph_error, unsupported_error
 from .recipe import ConstantRecipe, InputRecipe, NodeRecipe, Recipe, without_trailing_gaps
 
@@ -41,9 +42,8 @@ class Builder:
         if outer:
             captured = {name: outer.constants[name] for name in recipe.captured if name in outer.constants}
             self.constants = {**captured, **recipe.constants}
-        self.twins: Any = None  # with all sizes known, once a loop asks for them
-        self.loops: dict[str, Any] | None = None  # of such a twin, by node
         self._helpers = 0
+        self._derived: dict[tuple[Any, ...], Value] = {}
 
     def add_input(self, value: InputRecipe) -> None:
         kind = Kind.of(value.dtype)
@@ -61,6 +61,32 @@ class Builder:
         """What a constant holds; None for other values."""
         constant = self.constants.get(name)
         return None if constant is None else array_of(constant.raw, constant.dtype, constant.shape)
+
+    def derived(self, name: str, dtype: str, shape: list[int], *form: Any, raw: Callable[[], Bytes]) -> Value:
+        """A constant of the file in another form, whose bytes `raw` gives: one for all nodes that read it so."""
+        key = (name, dtype, *shape, *form)
+        if key not in self._derived:
+            label = self.free_name(f"{name} as {dtype}{shape}")
+            self._derived[key] = self.graph.constant_bytes(raw(), dtype, shape, label)
+        return self._derived[key]
+
+    @functools.cached_property
+    def _names(self) -> set[str]:
+        """What the file calls its values and nodes, and what the builder called others."""
+        recipe = self.recipe
+        names = {*recipe.constants, *recipe.captured, *(value.name for value in recipe.inputs)}
+        for node in recipe.nodes:
+            names.update((node.name, *node.outputs))
+        return names
+
+    def free_name(self, stem: str) -> str:
+        """A name for a value or a node that the file has no name for: the stem, numbered where that is taken."""
+        name, count = stem, 1
+        while name in self._names:
+            count += 1
+            name = f"{stem}#{count}"
+        self._names.add(name)
+        return name
 
     def value(self, name: str) -> Made | None:
         """None for a value that could not be made."""
@@ -94,12 +120,13 @@ class Builder:
     ) -> Value:
         """A node that a node of the file needs beside it."""
         name = self.helper_name(node, op)
-        value: Value = self.graph.add(op, *inputs, name=name, output_names=[output or f"{name}:0"], **attributes)
+        output = output or self.free_name(f"{name}:0")
+        value: Value = self.graph.add(op, *inputs, name=name, output_names=[output], **attributes)
         return value
 
     def helper_name(self, node: NodeRecipe, op: str) -> str:
         self._helpers += 1
-        return f"{node.name}/{op}.{self._helpers}"
+        return self.free_name(f"{node.name}/{op}.{self._helpers}")
 
     def add_node(self, node: NodeRecipe) -> None:
         if reason := self.unsupported_node(node, self.path(node)):

@@ -7,18 +7,18 @@ loop, which then has shapes that do not change; else it is appended, and the hos
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from .compounds import Kind, Made, kind_of, leaves, parts_of
+from ._pumice import GraphError
+from .compounds import Kind, Made, kind_of, parts_of
 from .element_types import Array, numpy_dtype
 from .errors import graph_error
 from .graph_builder import Builder
 from .random_nodes import RANDOM_STATE, next_state
 from .recipe import InputRecipe, NodeRecipe, Recipe
 from .subgraphs import add_captured, captured, inner_builder, signature, single_bool, tensors
-from .symbolic_sizes import Twins, sources
 
 if TYPE_CHECKING:
     from ._pumice import Graph, Value
@@ -29,7 +29,7 @@ SCALAR = np.zeros(0, np.int64)  # as a shape
 _MOST_BUFFER_BYTES = 64 << 20  # of rows that may stay unused
 
 Shape = tuple["int | None", ...] | None
-Sizes = tuple["int | Value", ...]
+Sizes: TypeAlias = "tuple[int, ...] | Value"
 
 
 class Element(NamedTuple):
@@ -72,6 +72,7 @@ class Body(NamedTuple):
     inner: Builder
     states: list[Value]
     elements: list[Element]
+    made: list[Value]  # the elements
 
 
 def _shape_of(value: Value, declared: Scanned) -> Shape:
@@ -104,6 +105,7 @@ class LoopBuilder:
         self.given: list[Scanned] = []  # for each of the results that are read
         self.elements: list[Element] = []  # of them
         self.sizes: list[Sizes | None] = []
+        self.certain = False  # what is known of sizes holds whatever the model is called with
 
     def add_state(self, given: InputRecipe, following: InputRecipe, initial: Made) -> None:
         """A sequence or an optional value is several states."""
@@ -129,20 +131,26 @@ class LoopBuilder:
         builder, node = self.builder, self.node
         inner = inner_builder(builder, node, role, self.body)
         names = [value.name for value in self.inputs]
-        graph = inner.graph
-        values = [graph.input(name, state.dtype, state.shape) for name, state in zip(names, states, strict=True)]
+        graph, assumed = inner.graph, not builder.graph.exact
+        values = [
+            graph.input(name, state.dtype, state.shape, assumed=assumed)
+            for name, state in zip(names, states, strict=True)
+        ]
         inner.values.update(zip(names, values, strict=True))
         left = iter(values)
         for name, _, kind in self.states:
             inner.values[name] = kind.packed(left)
-        values += [graph.input(f"{node.name}/rows{i}", state.dtype, state.shape) for i, state in enumerate(extra)]
+        values += [
+            graph.input(f"{node.name}/rows{i}", state.dtype, state.shape, assumed=assumed)
+            for i, state in enumerate(extra)
+        ]
         own = {"counter": graph.input(f"{node.name}/counter", "int32", [1])}
         if self.goes_on is not None:
             own["goes_on"] = graph.input(f"{node.name}/goes on", "bool", [1])
         if self.limit is not None and not isinstance(self.limit, np.ndarray):
             own["limit"] = graph.input(f"{node.name}/limit", "int32", [1])
         for i, value in enumerate(self.sliced):
-            own[f"sliced{i}"] = graph.input(f"{node.name}/sliced{i}", value.dtype, value.shape)
+            own[f"sliced{i}"] = graph.input(f"{node.name}/sliced{i}", value.dtype, value.shape, assumed=assumed)
         add_captured(inner, self.captured)
         return inner, values, own
 
@@ -173,7 +181,7 @@ class LoopBuilder:
     def _iteration(self, states: list[State], extra: list[State], modes: list[bool]) -> Body:
         """The body; without `modes` a trial that leaves the results out."""
         sliced = tuple((value.dtype, value.shape) for value in self.sliced)
-        what = (id(self.body), self.builder.path(self.node), self._fixed())
+        what = (id(self.body), self.builder.path(self.node), self._fixed(), self.builder.graph.exact)
         key = (*what, tuple(states), tuple(extra), tuple(modes), signature(self.captured), sliced)
         if key not in self.builder.subgraphs:
             self.builder.subgraphs[key] = self._built(states, extra, modes)
@@ -214,7 +222,7 @@ class LoopBuilder:
         if self.goes_on is not None:
             goes_on = single_bool(inner, node, self.condition_out)
             inner.graph.output("goes on", inner.helper(node, "Identity", goes_on))
-        return Body(inner, following, elements)
+        return Body(inner, following, elements, made)
 
     # ---- results, row by row
 
@@ -245,10 +253,10 @@ class LoopBuilder:
         initial: list[Value | Array] = []
         for element, sizes_of_rows, buffered in zip(elements, self.sizes, modes, strict=True):
             if buffered:
+                assert sizes_of_rows is not None
                 rows = self.rows if isinstance(self.rows, int) else None
-                known = (size if isinstance(size, int) else None for size in sizes_of_rows or ())
-                states.append(State(element.dtype, (rows, *known)))
-                initial.append(self._zeros(element, sizes_of_rows or ()))
+                states.append(State(element.dtype, (rows, *(element.shape or ()))))
+                initial.append(self._zeros(element, sizes_of_rows))
                 continue
             shape_of_shape = None if element.shape is None else len(element.shape)
             sizes = np.array([size or 0 for size in element.shape or ()], np.int64)
@@ -258,17 +266,28 @@ class LoopBuilder:
 
     def _zeros(self, element: Element, sizes: Sizes) -> Value:
         assert self.rows is not None
-        helper = self.builder.helper
-        parts = [np.array([size]) if isinstance(size, int) else size for size in (self.rows, *sizes)]
-        arrays = [part for part in parts if isinstance(part, np.ndarray)]
-        if len(arrays) == len(parts):
-            shape: Value | Array = np.concatenate(arrays)
+        builder, node = self.builder, self.node
+        rows = np.array([self.rows]) if isinstance(self.rows, int) else self.rows
+        parts = [rows, np.array(sizes, np.int64) if isinstance(sizes, tuple) else sizes]
+        if isinstance(rows, np.ndarray) and isinstance(sizes, tuple):
+            shape: Value | Array = np.concatenate([rows, np.array(sizes, np.int64)])
         else:
-            shape = helper(self.node, "Concat", *parts, axis=0)
-        return helper(self.node, "ConstantOfShape", shape, value=np.zeros(1, numpy_dtype(element.dtype)))
+            shape = builder.helper(node, "Concat", *parts, axis=0)
+        zeros = builder.helper(node, "ConstantOfShape", shape, value=np.zeros(1, numpy_dtype(element.dtype)))
+        return self._expected(zeros, element)
+
+    def _expected(self, rows: Value, element: Element) -> Value:
+        """The same, of which the graph knows what is likely."""
+        if element.shape is not None:
+            count = self.rows if isinstance(self.rows, int) and self.goes_on is None else None
+            self.builder.graph.expect(rows, [count, *element.shape])
+        return rows
 
     def _is_buffered(self, element: Element, sizes: Sizes | None) -> bool:
-        if sizes is None or self.rows is None:
+        return sizes is not None and self._may_be_buffered(element)
+
+    def _may_be_buffered(self, element: Element) -> bool:
+        if self.rows is None:
             return False
         if self.goes_on is None:
             return True
@@ -276,71 +295,72 @@ class LoopBuilder:
             return False
         return math.prod((self.rows, *element.known)) * numpy_dtype(element.dtype).itemsize <= _MOST_BUFFER_BYTES
 
-    def _sizes(self, elements: list[Element]) -> list[Sizes | None]:
-        """Of each element, as numbers and as int64[1]; none where they are those of nothing that is known before the loop."""
-        sizes: list[Sizes | None] = [element.known for element in elements]
-        builder = self.builder
-        if (
-            all(size is not None for size in sizes)
-            or self.goes_on is not None
-            or builder.outer
-            or builder.loops is not None
-        ):
-            return sizes
-        builder.twins = builder.twins or Twins(builder)
-        twins: list[LoopBuilder] = builder.twins.loops(self.node)
-        if len(twins) < 2:
-            return sizes
-        found = sources(self._outer_values(), [twin._outer_values() for twin in twins])
-        for j in range(len(elements)):
-            known = [twin.elements[j].known for twin in twins]
-            if sizes[j] is None and known[0] is not None and known[1] is not None and len(known[0]) == len(known[1]):
-                told = [self._told(pair, found) for pair in zip(*known, strict=True)]
-                sizes[j] = tuple(size for size in told if size is not None) if None not in told else None
-        return sizes
+    def _sizes(self, trial: Body) -> list[Sizes | None]:
+        """Of each element: numbers where they are certain, else a vector that the loop's operands tell before it begins.
 
-    def _told(self, pair: tuple[int, int], found: dict[tuple[int, ...], tuple[Value, int]]) -> int | Value | None:
-        if pair[0] == pair[1]:
-            return pair[0]
-        if pair not in found:
+        None where nothing but an iteration can tell them. Sizes that came out alike for some sizes of the model's inputs prove nothing:
+        s % 2 and min(n, s) are such.
+        """
+        if self.builder.graph.exact and trial.inner.graph.exact:
+            return [element.known for element in trial.elements]
+        return [
+            () if element.shape == () else self._sizes_before(trial.inner, element, value)
+            for element, value in zip(trial.elements, trial.made, strict=True)
+        ]
+
+    def _sizes_before(self, inner: Builder, element: Element, value: Value) -> Value | None:
+        """Those of the first iteration, which are those of all (ONNX says so): what makes the element, of which only the shape is read."""
+        builder, node = self.builder, self.node
+        if element.shape is None or not self._may_be_buffered(element):
             return None
-        value, axis = found[pair]
-        shape = self.builder.helper(self.node, "Shape", value)
-        return self.builder.helper(self.node, "Gather", shape, np.array([axis]))
-
-    def _outer_values(self) -> list[list[Value]]:
-        return [*([value] for value in (*self.initial, *self.sliced)), *map(leaves, self.captured.values())]
+        sources = inner.graph.shape_sources(value)
+        if sources is None:
+            return None
+        operands = [
+            *self.initial,
+            np.zeros(1, np.int32),
+            *([] if self.goes_on is None else [self.goes_on]),
+            *([] if self.limit is None or isinstance(self.limit, np.ndarray) else [self.limit]),
+            *self.sliced,
+            *tensors(self.captured),
+        ]
+        for inside, operand in zip(inner.graph.inputs, operands, strict=True):
+            if inside not in sources or isinstance(operand, np.ndarray):
+                continue
+            outside = builder.graph.shape_sources(operand, elements=True)
+            if outside is None or (outside and builder.outer):
+                return None
+        try:
+            first = builder.graph.graft(value, operands, builder.helper_name(node, "first"))
+        except GraphError:  # it cannot run on these sizes, or on none that are tried
+            return None
+        return builder.helper(node, "Shape", first)
 
     def _result(
         self, element: Element, buffered: bool, scanned: Scanned, name: str, rows: list[Value], count: Value
     ) -> Value:
         """The result as ONNX has it. `rows` starts with what the loop gave for it."""
         helper, node = self.builder.helper, self.node
-        steps: list[tuple[str, list[Any], dict[str, Any]]] = []
-        shape: Value | Array
-        known = element.known
+        known = element.known if self.certain else None
+        value = rows[0]
+        last = "" if scanned.axis else name
         if buffered and self.goes_on is not None:
             end = helper(node, "Cast", count, to=INT64)
-            steps.append(("Slice", [np.array([0]), end, np.array([0])], {}))
-        elif buffered and self._is_shaped_late(element):
-            steps.append(("Reshape", [np.array([-1, *(known or ())])], {}))
+            value = helper(node, "Slice", value, np.array([0]), end, np.array([0]), output=last)
         elif not buffered:
             if known is not None and 0 not in known:
-                shape = np.array([-1, *known])
+                shape: Value | Array = np.array([-1, *known])
             else:
                 shape = helper(node, "Concat", helper(node, "Cast", count, to=INT64), rows[1], axis=0)
-            steps.append(("Reshape", [shape], {"allowzero": 1}))
-        if scanned.axis != 0:
-            steps.append(("Transpose", [], {"perm": self._order(element, scanned.axis)}))
-        value = rows[0]
-        for i, (op, operands, attributes) in enumerate(steps):
-            output = name if i == len(steps) - 1 else ""
-            value = helper(node, op, value, *operands, output=output, **attributes)
-        return value
+            value = helper(node, "Reshape", value, shape, output=last, allowzero=1)
+        return self._turned(self._expected(value, element), element, scanned.axis, name)
 
-    def _is_shaped_late(self, element: Element) -> bool:
-        """Whether a buffer of a computed number of rows needs a Reshape to tell its shape."""
-        return not isinstance(self.rows, int) and element.known is not None and 0 not in element.known
+    def _turned(self, rows: Value, element: Element, axis: int, name: str) -> Value:
+        return (
+            self.builder.helper(self.node, "Transpose", rows, perm=self._order(element, axis), output=name)
+            if axis
+            else rows
+        )
 
     def _order(self, element: Element, axis: int) -> list[int]:
         if element.shape is None:
@@ -379,9 +399,11 @@ class LoopBuilder:
                 break
             states = joined
         self.elements = trial.elements
-        if builder.loops is not None:
-            builder.loops[node.name] = self
-        self.sizes = self._sizes(trial.elements)
+        self.certain = builder.graph.exact and trial.inner.graph.exact
+        self.sizes = self._sizes(trial)
+        if self.rows == 0:
+            self._add_nothing(names)
+            return
         modes = [self._is_buffered(*element) for element in zip(trial.elements, self.sizes, strict=True)]
         extra, zeros = self._rows_before(trial.elements, modes)
         body = self._iteration(states, extra, modes) if modes else trial
@@ -397,7 +419,7 @@ class LoopBuilder:
             carried=carried,
             invariant=[*invariant, *tensors(self.captured)],
             name=node.name,
-            output_names=self._made_names(names, trial.elements, modes, len(carried)),
+            output_names=self._made_names(names, modes, len(carried)),
         )
         count = made[len(states) + len(zeros)]
         values = list(made[: len(states)])
@@ -409,12 +431,22 @@ class LoopBuilder:
         found = {name: value for name, value in zip(names, values, strict=True) if name}
         builder.keep(list(found), tuple(found.values()))
 
-    def _made_names(self, names: list[str], elements: list[Element], modes: list[bool], count: int) -> list[str]:
+    def _add_nothing(self, names: list[str]) -> None:
+        """What a loop without an iteration gives: its states as they begin, and no rows."""
+        builder, node = self.builder, self.node
+        results = zip(self.elements, self.sizes, self.given, names[len(self.initial) :], strict=True)
+        values = list(self.initial)
+        for element, sizes, scanned, _ in results:
+            zeros = self._zeros(element, tuple(size or 0 for size in element.shape or ()) if sizes is None else sizes)
+            values.append(self._turned(zeros, element, scanned.axis, ""))
+        builder.keep_results(node._replace(outputs=names), *values)
+
+    def _made_names(self, names: list[str], modes: list[bool], count: int) -> list[str]:
         """Of what the WHILE gives: the file's names for what is a result as it is."""
         states = len(self.initial)
         made = list(names[:states])
-        for element, buffered, scanned, name in zip(elements, modes, self.given, names[states:], strict=True):
-            final = buffered and self.goes_on is None and scanned.axis == 0 and not self._is_shaped_late(element)
+        for buffered, scanned, name in zip(modes, self.given, names[states:], strict=True):
+            final = buffered and self.goes_on is None and scanned.axis == 0
             made += [name if final else ""] + ([] if buffered else [""])
         made += [""] * (count - len(made))
         return [name or f"{self.node.name}/made{i}" for i, name in enumerate(made)]

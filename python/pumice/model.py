@@ -174,6 +174,9 @@ class Model:
     nothing that depends on it is computed beforehand; without this all initializers are constants.
     A name that the file gives to sizes of several inputs says that they are equal, and a call with others is refused (K10). Names by
     which converters say that a size is unknown, such as "?", "unk" and "None", say nothing.
+    check_indices: a call raises IndexRangeError, which names the node, the index and its element, where a Gather, a Scatter or another
+    node with indices meets one out of range that only the device knows (those that the host knows are always refused). Every call then
+    waits, run_async too, and the host drives all control flow: it is for finding mistakes.
     Raises UnsupportedError with every unsupported node, operator and element type; GraphError where it is not a valid model;
     BindingError for an argument that there is not or of another type, and for an initializer that is no input; FileNotFoundError.
     """
@@ -189,6 +192,7 @@ class Model:
         seed: int | None = None,
         fuse: bool | Collection[str] = True,
         overridable: Overridable = False,
+        check_indices: bool = False,
         **unknown: NoReturn,
     ) -> None:
         _refuse_unknown(unknown)
@@ -205,13 +209,19 @@ class Model:
             graph = graph_of(recipe, bar if bar.shown else None)
             context = context or made or default_context()
             program: Program = graph.compile(
-                context, precision, fuse=fuse, progress=bar.phase if bar.shown else None, memory=memory
+                context,
+                precision,
+                fuse=fuse,
+                progress=bar.phase if bar.shown else None,
+                memory=memory,
+                check_indices=check_indices,
             )
         self.source, self.folder = source, folder
         self._fuse, self._seed = fuse, seed
         self.name = recipe.name
         self.metadata = dict(recipe.metadata)  # the file's metadata_props
         self.precision = precision
+        self.check_indices = check_indices
         self.context = context
         self._program: Program | None = program
         self._call: Callable[[tuple[Array, ...], None, float | None], tuple[Array, ...]] = program.call
@@ -258,7 +268,8 @@ class Model:
         Inputs in graph order or by name, with exactly the dtypes of `inputs`; a sequence is a list of arrays, and an optional value
         may be None. Strings are arrays of str, given as NumPy's own or as objects, and come back as objects. What `overridable` names
         has a default, and comes behind the others. loop_timeout: seconds for each Loop and Scan from each time that it is entered, at
-        most 15; None: no limit, as ONNX knows none. Raises BindingError naming the input, TimeoutError.
+        most 15; None: no limit, as ONNX knows none. Raises BindingError naming the input, TimeoutError; GraphError for an index out of
+        range that the host knows, IndexRangeError with check_indices for others.
         """
         if self._packing:
             strings = self._packing.call_strings()

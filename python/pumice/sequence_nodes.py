@@ -276,7 +276,8 @@ def _split(builder: Builder, node: NodeRecipe) -> None:
         _keep(builder, node, SequenceValue(x.dtype, []))
         return
     sizes_of_parts = lengths if sizes is None else sizes.astype(np.int64)
-    items = builder.graph.add("Split", x, sizes_of_parts, outputs=count, name=f"{node.name}/Split", axis=axis)
+    label = builder.helper_name(node, "Split")
+    items = builder.graph.add("Split", x, sizes_of_parts, outputs=count, name=label, axis=axis)
     parts = list(items) if isinstance(items, tuple) else [items]
     if not keeps:
         parts = [builder.helper(node, "Squeeze", part, np.array([axis])) for part in parts]

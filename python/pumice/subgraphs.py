@@ -67,7 +67,11 @@ def add_captured(inner: Builder, values: dict[str, Made]) -> None:
         stem = name if own else f"{inner.graph.name}/outer {name}"
         made = leaves(value)
         names = [stem] if made == [value] else [f"{stem}/{i}" for i in range(len(made))]
-        taken = [inner.graph.input(one, leaf.dtype, leaf.shape) for one, leaf in zip(names, made, strict=True)]
+        assumed = inner.outer is not None and not inner.outer.graph.exact
+        taken = [
+            inner.graph.input(one, leaf.dtype, leaf.shape, assumed=assumed)
+            for one, leaf in zip(names, made, strict=True)
+        ]
         if own:
             inner.values[name] = replaced(value, iter(taken))
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ._pumice import Context, Program
+from ._pumice import Context, IndexRangeError, Program
 from .element_types import Array
 from .errors import InputError, unsupported_error
 from .graph_cache import load_graph
@@ -42,19 +42,42 @@ class _Validation:
         self.fused = fused
         self.precision = fused.precision
         self.every: Program = graph.compile(fused.context, fused.precision, keep_all=True, fuse=False)
+        self.checking: Program | None = graph.compile(fused.context, fused.precision, check_indices=True)
+        if not self.checking.checks_indices:
+            self.checking.close()
+            self.checking = None
+        self.faults: dict[str, tuple[int, str]] = {}  # by node: the first case, and what is wrong
         self.reference = Reference(fused.source, fused.folder)
         self.rows: dict[tuple[str, str, str], ValidationRow] = {}
 
     def run(self, inputs: dict[str, Array], given: dict[str, Any], case: int, step: Callable[[], None]) -> None:
         ours: dict[str, Any] = {**self.reference.constants, **given, **self.every(inputs, loop_timeout=None)}
         chain: dict[str, Any] = {**self.reference.constants, **given}
+        self._check_indices(inputs, case)
         step()
         for node in self.reference.nodes:
             self._check_node(node, ours, chain, case)
             step()
         chain.update(self.fused.packed_outputs(chain))
-        for name, result in self.fused.program(inputs, loop_timeout=None).items():
+        try:
+            results = self.fused.program(inputs, loop_timeout=None)
+        except IndexRangeError:  # of a model that was loaded so; it is among the faults
+            return
+        for name, result in results.items():
             self._check_output(name, result, chain.get(name), case)
+
+    def _check_indices(self, inputs: dict[str, Array], case: int) -> None:
+        """Those that only the device knows; the reference fails at others, or takes them for indices from the end."""
+        try:
+            if self.checking:
+                self.checking(inputs, loop_timeout=None)
+        except IndexRangeError as error:
+            self.faults.setdefault(error.node, (case, str(error)))
+
+    def close(self) -> None:
+        self.every.close()
+        if self.checking:
+            self.checking.close()
 
     def _check_node(self, node: ReferenceNode, ours: dict[str, Array], chain: dict[str, Array], case: int) -> None:
         if node.incomparable:
@@ -108,6 +131,12 @@ class _Validation:
 
     def report(self, cases: int) -> ValidationReport:
         rows = sorted(self.rows.values(), key=lambda row: row.op == "output")
+        for node, (case, fault) in self.faults.items():
+            own = [i for i, row in enumerate(rows) if row.node == node and row.op != "output"]
+            for i in own:
+                rows[i] = rows[i]._replace(case=case, fault=fault)
+            if not own:  # it is in a body or a branch
+                rows.insert(0, ValidationRow(node, "indices", "", "", (), case, None, None, "", fault))
         return ValidationReport(self.fused.name, self.fused.device.name, self.precision, cases, rows)
 
 
@@ -137,8 +166,9 @@ def validate(
     """Compares every tensor of the model with onnx's reference implementation, and the fused program's outputs as well.
 
     Each case is a tuple of inputs, a dict by name, or the only input. A node is judged by what it makes of the inputs that the
-    device computed, so that the first divergence is where the fault is. `context` and `precision`: by default those of a model
-    that is loaded, else the default context and "fp32"; a loaded model of others is loaded once more for the validation.
+    device computed, so that the first divergence is where the fault is. An index out of range that only the device knows is a fault
+    of the node that reads it. `context` and `precision`: by default those of a model that is loaded, else the default context and
+    "fp32"; a loaded model of others is loaded once more for the validation.
     Raises BindingError for wrong inputs, UnsupportedError, GraphError.
     """
     if not isinstance(model, Model):
@@ -166,6 +196,6 @@ def validate(
         for index, (arrays, given) in enumerate(inputs):
             validation.run(arrays, given, index, step)
     finally:
-        validation.every.close()
+        validation.close()
         forward_log()
     return validation.report(len(inputs))

@@ -64,7 +64,8 @@ class ValidationRow(NamedTuple):
     """One output of one node, in the case where it was worst; or an output of the fused program (op "output").
 
     `local`: from the inputs that the device made. `accumulated`: from the model's inputs on. A node is judged by `local`, an
-    output of the program by `accumulated`. `note` says why there is no comparison, where there is none.
+    output of the program by `accumulated`. `note` says why there is no comparison, where there is none. A `fault` is wrong whatever came
+    of it: an index out of range.
     """
 
     node: str
@@ -76,6 +77,7 @@ class ValidationRow(NamedTuple):
     local: Deviation | None
     accumulated: Deviation | None
     note: str = ""
+    fault: str = ""
 
     @property
     def judged(self) -> Deviation | None:
@@ -83,7 +85,7 @@ class ValidationRow(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        return self.judged is None or self.judged.ok
+        return not self.fault and (self.judged is None or self.judged.ok)
 
     @property
     def checked(self) -> bool:
@@ -91,6 +93,8 @@ class ValidationRow(NamedTuple):
 
     @property
     def severity(self) -> float:
+        if self.fault:
+            return math.inf
         return self.judged.severity if self.judged else -1.0
 
 
@@ -189,9 +193,10 @@ class ValidationReport:
 
 def _divergence(row: ValidationRow) -> str:
     deviation = row.judged
-    assert deviation is not None
-    where = f"{deviation.error:.3g} at {list(deviation.at)} ({deviation.actual} instead of {deviation.expected})"
     what = f"output '{row.output}'" if row.op == "output" else f"node '{row.node}' ({row.op}), output '{row.output}'"
+    if row.fault or deviation is None:
+        return f"{what}, case {row.case}: {row.fault}"
+    where = f"{deviation.error:.3g} at {list(deviation.at)} ({deviation.actual} instead of {deviation.expected})"
     return f"{what}, case {row.case}: error {where}, allowed {deviation.allowed:.3g}"
 
 
@@ -205,7 +210,7 @@ def _cells(row: ValidationRow) -> list[str]:
         f"{judged.error:.2e}" if judged else "",
         f"{judged.allowed:.2e}" if judged else "",
         f"{row.accumulated.error:.2e}" if row.accumulated else "",
-        ("ok" if row.ok else "DIVERGES") if row.checked else f"not compared: {row.note}",
+        row.fault or (("ok" if row.ok else "DIVERGES") if row.checked else f"not compared: {row.note}"),
     ]
 
 
@@ -228,4 +233,5 @@ def _record(row: ValidationRow) -> dict[str, Any]:
         "accumulated": error(row.accumulated),
         "ok": row.ok,
         "note": row.note,
+        "fault": row.fault,
     }
