@@ -167,7 +167,8 @@ def validate(
 
     Each case is a tuple of inputs, a dict by name, or the only input. A node is judged by what it makes of the inputs that the
     device computed, so that the first divergence is where the fault is. An index out of range that only the device knows is a fault
-    of the node that reads it. `context` and `precision` are for a model that is not loaded yet; a loaded one keeps its own. Raises BindingError for wrong inputs, UnsupportedError, GraphError.
+    of the node that reads it. `context` and `precision` are for a model that is not loaded yet; a loaded one keeps its own. Raises
+    BindingError for wrong inputs, UnsupportedError, GraphError.
     """
     if not isinstance(model, Model):
         with Model(model, context, precision) as loaded:
