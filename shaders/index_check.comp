@@ -8,11 +8,12 @@ layout(push_constant) uniform parameter {
   uint size[TUPLE];
   uint indices_offset, y_offset;
 } p;
+#include "include/grid.glsl"
 #include "include/indices.glsl"
 layout(binding = 0) buffer Y { uint y[]; };
 
 void main() {
-  const uint id = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  const uint id = grid_invocation();
 #if TELLS
   if (id > 0u || y[p.y_offset + 1u] == 0u) return;
   const uint word = (p.indices_offset + ~y[p.y_offset]) * p.index_words;

@@ -1,10 +1,10 @@
 #include "graph/wide_constants.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
-#include <cstring>
+#include <span>
+#include <vector>
 
 #include "core/log.h"
 #include "core/number_text.h"
@@ -31,11 +31,12 @@ std::optional<double> first_beyond(const HostTensor& constant) {
     return found == elements.end() ? std::nullopt : std::optional(*found);
   }
   constexpr auto kFirst = std::bit_cast<uint32_t>(kBeyondHalf), kInfinity = uint32_t{0x7f800000};
-  constexpr size_t kRun = 4096;
-  std::array<uint32_t, kRun> words;
+  constexpr size_t kRun = size_t{1} << 16;
+  std::vector<uint32_t> words(std::min(kRun, count));
   for (size_t begin = 0; begin < count; begin += kRun) {
     const size_t run = std::min(kRun, count - begin);
-    std::memcpy(words.data(), constant.data + begin * sizeof(uint32_t), run * sizeof(uint32_t));
+    // A weight in a file is read past its mapping, so that its pages do not become part of the process.
+    constant.convert_to(DType::float32, static_cast<int64_t>(begin), std::as_writable_bytes(std::span(words).first(run)));
     uint32_t any = 0;
     for (size_t i = 0; i < run; ++i) any |= static_cast<uint32_t>((words[i] & 0x7fffffffu) - kFirst < kInfinity - kFirst);
     for (size_t i = 0; any != 0 && i < run; ++i)

@@ -301,17 +301,17 @@ class LoopBuilder:
         None where nothing but an iteration can tell them. Sizes that came out alike for some sizes of the model's inputs prove nothing:
         s % 2 and min(n, s) are such.
         """
-        if self.builder.graph.exact and trial.inner.graph.exact:
-            return [element.known for element in trial.elements]
+        if self.certain:
+            return [element.known for element in self.elements]
         return [
-            () if element.shape == () else self._sizes_before(trial.inner, element, value)
-            for element, value in zip(trial.elements, trial.made, strict=True)
+            () if element.shape == () else self._sizes_before(trial.inner, j, value)
+            for j, (element, value) in enumerate(zip(self.elements, trial.made, strict=True))
         ]
 
-    def _sizes_before(self, inner: Builder, element: Element, value: Value) -> Value | None:
+    def _sizes_before(self, inner: Builder, j: int, value: Value) -> Value | None:
         """Those of the first iteration, which are those of all (ONNX says so): what makes the element, of which only the shape is read."""
         builder, node = self.builder, self.node
-        if element.shape is None or not self._may_be_buffered(element):
+        if not self._may_be_buffered(self.elements[j]):
             return None
         sources = inner.graph.shape_sources(value)
         if sources is None:
@@ -334,6 +334,10 @@ class LoopBuilder:
             first = builder.graph.graft(value, operands, builder.helper_name(node, "first"))
         except GraphError:  # it cannot run on these sizes, or on none that are tried
             return None
+        if first.shape is None:
+            return None
+        if self.elements[j].shape is None:  # which sizes are alike is known outside of the body alone
+            self.elements[j] = self.elements[j]._replace(shape=first.shape)
         return builder.helper(node, "Shape", first)
 
     def _result(
@@ -398,14 +402,14 @@ class LoopBuilder:
             if joined == states:
                 break
             states = joined
-        self.elements = trial.elements
+        self.elements = list(trial.elements)
         self.certain = builder.graph.exact and trial.inner.graph.exact
         self.sizes = self._sizes(trial)
         if self.rows == 0:
             self._add_nothing(names)
             return
-        modes = [self._is_buffered(*element) for element in zip(trial.elements, self.sizes, strict=True)]
-        extra, zeros = self._rows_before(trial.elements, modes)
+        modes = [self._is_buffered(*element) for element in zip(self.elements, self.sizes, strict=True)]
+        extra, zeros = self._rows_before(self.elements, modes)
         body = self._iteration(states, extra, modes) if modes else trial
         counter = np.zeros(1, np.int32)
         carried: list[Value | Array] = [*self.initial, *zeros, counter]
@@ -424,7 +428,7 @@ class LoopBuilder:
         count = made[len(states) + len(zeros)]
         values = list(made[: len(states)])
         rows = list(made[len(states) :])
-        results = zip(trial.elements, modes, self.given, names[len(states) :], strict=True)
+        results = zip(self.elements, modes, self.given, names[len(states) :], strict=True)
         for element, buffered, scanned, name in results:
             values.append(self._result(element, buffered, scanned, name, rows, count))
             rows = rows[1 if buffered else 2 :]

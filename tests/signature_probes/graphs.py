@@ -269,3 +269,25 @@ def validations(context: pumice.Context) -> None:
         assert pumice.validate(loaded, [x]).precision == "fp32"
     assert seen
     assert truth(True).all() and graph_of("Relu", [("float32", [1])]).name == "relu"
+
+
+@covers("output_descs.outputs", "output_descs.**kwargs")
+def output_descs(context: pumice.Context) -> None:
+    x = pumice.TensorDesc("float32", [4, 6])
+    assert [len(pumice.output_descs("Split", [x], outputs=count, axis=0)) for count in (2, 4)] == [2, 4]
+    shapes = [pumice.output_descs("Concat", [x, x], axis=axis)[0].shape for axis in (0, 1)]
+    differ(*shapes)
+
+
+@covers("Graph.compile.check_indices", "Graph.shape_sources.elements", "Graph.input.assumed")
+def indices_and_sources(context: pumice.Context) -> None:
+    graph = pumice.Graph()
+    i = graph.input("i", "int64", [1])
+    graph.output("y", graph.add("Gather", graph.constant(np.ones(3, "float32")), i))
+    graph.compile(context)({"i": np.array([7])})
+    refused(lambda: graph.compile(context, check_indices=True)({"i": np.array([7])}), "index 7")
+    graph = pumice.Graph()
+    sizes = graph.input("sizes", "int64", [1])
+    assert graph.shape_sources(sizes) == []
+    assert graph.shape_sources(sizes, elements=True) == [sizes]
+    assert [pumice.Graph().input("x", "float32", [4], assumed=one).shape for one in (False, True)]

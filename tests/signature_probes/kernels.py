@@ -190,3 +190,16 @@ def calls(context: pumice.Context) -> None:
     name = block.shader.interface["bindings"][0]["name"]
     differ(block.dtype(name, 3).itemsize, block.dtype(name, 4).itemsize)
     refused(lambda: kernel.dtype("y", 3), "length")
+
+
+@covers("Kernel.__init__.local_size", "compile.local_size")
+def local_sizes(context: pumice.Context) -> None:
+    text = """layout(binding = 0) buffer X { uint x[]; };
+    void main() { barrier(); x[gl_GlobalInvocationID.x] = gl_WorkGroupSize.x; }"""
+    made = []
+    for size in ((2, 1, 1), (4, 1, 1)):
+        x = np.zeros(4, "uint32")
+        pumice.Kernel(text, context, local_size=size)(x=x, threads=4)
+        made.append(x)
+    differ(*made)
+    assert pumice.compile(text, local_size=(2, 1, 1)).spirv != pumice.compile(text, local_size=(4, 1, 1)).spirv

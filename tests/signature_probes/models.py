@@ -153,3 +153,20 @@ def backends(context: pumice.Context) -> None:
     refused(
         lambda: backend.run_node(relu, [X], outputs_info=[("float32", [2, 4]), ("float32", [2, 4])]), error=ValueError
     )
+
+
+@covers("Model.warm_up.loop_timeout", "Model.warm_up.**by_name")
+def warming_up(context: pumice.Context) -> None:
+    with pumice.load(looping(), context) as endless:
+        times_out(lambda: endless.warm_up(X, np.array(True), loop_timeout=0.05))
+    with pumice.load(gemm(), context) as loaded:
+        assert loaded.warm_up(**{loaded.inputs[0].name: X}) > 0
+        refused(lambda: loaded.warm_up(wobble=X), "wobble")
+
+
+@covers("Model.__init__.check_indices")
+def checking_indices(context: pumice.Context) -> None:
+    proto = model([node("Gather", ["x", "i"])], [value("x", [2, 4]), value("i", [1], 7)])
+    given = X, np.array([7])
+    pumice.load(proto, context)(*given)
+    refused(lambda: pumice.load(proto, context, check_indices=True)(*given), "index 7")
