@@ -373,11 +373,12 @@ class Context:
     def __exit__(self, *args: typing.Any) -> None:
         ...
     @typing.overload
-    def __init__(self, device: str = '', without: collections.abc.Sequence[str] = []) -> None:
+    def __init__(self, device: str = '', without: collections.abc.Sequence[str] = [], limits: collections.abc.Mapping[str, typing.SupportsInt | typing.SupportsIndex] = {}) -> None:
         """
         device: '' (PUMICE_DEVICE, else the best one), 'uuid:...', 'pci:...', an index, a kind ('discrete', 'software') or part of a name.
         without: features and extensions to do without, so that fallbacks can be tested.
-        Raises DeviceError listing the devices there are.
+        limits: Vulkan limit names -> values to keep to instead of the device's own, so that what is done on lesser devices can be tested; 'maxComputeWorkGroupCount' stands for all three axes, 'maxComputeWorkGroupCount_1' for one.
+        Raises DeviceError listing the devices there are, UnsupportedError for a name that the engine does not know or decide by, or a limit that the device does not have.
         """
     @typing.overload
     def __init__(self, index: typing.SupportsInt | typing.SupportsIndex) -> None:
@@ -1315,7 +1316,7 @@ class Program:
         """
     def plan(self, shapes: collections.abc.Sequence[typing.Any]) -> list[dict[str, typing.Any]]:
         """
-        Every dispatch for these input shapes: label, kernel, wave, whether a barrier precedes it, its operands' byte ranges, and its workgroups on each axis ('groups').
+        Every dispatch for these input shapes: label, kernel, wave, whether a barrier precedes it, its operands' byte ranges, its workgroups on each axis ('groups'), and whether these count the workgroups of a grid that the device does not take as it is ('folded').
         """
     def profile(self, inputs: tuple[typing.Any, ...]) -> list[tuple[str, float]]:
         """
