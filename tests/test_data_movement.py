@@ -124,7 +124,7 @@ def test_a_scatter_leaves_out_an_index_out_of_range(context: pumice.Context, red
 
 def test_a_constant_index_out_of_range_is_refused(context: pumice.Context) -> None:
     arrays = {"x": np.zeros(5, "int64"), "indices": np.array([[5]], "int64")}
-    with pytest.raises(pumice.GraphError, match="index 5 of an axis of 5"):
+    with pytest.raises(pumice.GraphError, match=r"index 5 at \[0, 0\]; expected -5 to 4"):
         run(context, "GatherND", arrays, ("x", "indices"))
 
 
