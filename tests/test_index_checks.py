@@ -211,6 +211,37 @@ def test_an_index_that_only_the_device_knows_is_reported_by_node_and_element(
             assert error.value == "found"
 
 
+COUNTED_AS_0 = ("Gather", "GatherElements", "GatherND", "RotaryEmbedding", "RoiAlign", "GATHER", "EMBEDDING_LOOKUP")
+
+
+@pytest.mark.parametrize("reader", [one for one in READERS if one.op in COUNTED_AS_0], ids=lambda one: str(one.op))
+def test_an_index_out_of_range_that_is_not_checked_counts_as_0(context: pumice.Context, reader: Reader) -> None:
+    """What lies beside the tensor is not read."""
+    graph = pumice.Graph()
+    graph.output("y", reader.add(graph, graph.input("indices", reader.dtype, list(reader.shape)), True))
+    inputs = floats(graph)
+    with graph.compile(context) as program:
+        for seed in range(6):
+            indices, places = indices_of(reader, seed, 1 + seed % 3)
+            zeroed = indices.copy()
+            zeroed.reshape(-1)[places] = 0
+            made, wanted = (program({**inputs, "indices": one})["y"] for one in (indices, zeroed))
+            np.testing.assert_array_equal(made, wanted)
+
+
+@pytest.mark.parametrize("image", [3.0, -1.0, 1e9, float("nan")])
+def test_a_box_of_an_image_that_is_not_there_is_one_of_the_first(context: pumice.Context, image: float) -> None:
+    graph = pumice.Graph()
+    x, boxes = graph.input("x", "float32", [3, 2, 6, 6]), graph.input("boxes", "float32", [1, 5])
+    graph.output("y", graph.add("MaxRoiPool", x, boxes, pooled_shape=[2, 2]))
+    numbers = np.random.default_rng(0).random((3, 2, 6, 6)).astype(np.float32)
+    with graph.compile(context) as program:
+        made = [
+            program({"x": numbers, "boxes": np.array([[one, 0, 0, 4, 4]], np.float32)})["y"] for one in (image, 0.0)
+        ]
+    np.testing.assert_array_equal(*made)
+
+
 def model_of(nodes: list[onnx.NodeProto], inputs: dict[str, tuple[int, list[Any]]], **constants: Array) -> Any:
     graph = helper.make_graph(
         nodes,

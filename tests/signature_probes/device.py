@@ -38,7 +38,7 @@ def recorded(context: pumice.Context, **commit: bool) -> tuple[pumice.CommandLis
     return commands, submission
 
 
-@covers("Context.__init__.device", "Context.__init__.without")
+@covers("Context.__init__.device", "Context.__init__.without", "Context.__init__.limits")
 def contexts(context: pumice.Context) -> None:
     with pumice.Context(f"uuid:{context.info.uuid}") as named:
         assert named.info.uuid == context.info.uuid
@@ -47,6 +47,9 @@ def contexts(context: pumice.Context) -> None:
     with pumice.Context(f"uuid:{context.info.uuid}", without=["storageBuffer8BitAccess"]) as masked:
         assert not masked.feature("storageBuffer8BitAccess")
     refused(lambda: pumice.Context(without=["wobble"]), "wobble")
+    with pumice.Context(f"uuid:{context.info.uuid}", limits={"maxComputeWorkGroupCount": 64}) as lesser:
+        assert lesser.info.limits["maxComputeWorkGroupCount_2"] == 64
+    refused(lambda: pumice.Context(limits={"wobble": 1}), "wobble")
 
 
 @covers("Context.wait.timeout", "Submission.wait.timeout", "CommandList.wait.timeout")
