@@ -298,9 +298,8 @@ void bind_dv_list(py::module_& module) {
           [](const HeldList& self, const py::bytes& raw) {
             const auto list = self.get();
             const auto bytes = raw_bytes(raw);
-            noting(list->context(), [&] {
-              list->add(bytes, [&](uint64_t handle) { return dv::Memory::find(*list->context()->device(), handle); });
-            });
+            noting(list->context(),
+                   [&] { list->add(bytes, [&](uint64_t handle) { return dv::Memory::find(*list->context()->device(), handle); }); });
           },
           py::arg("raw"), "Checks a raw command and keeps its memories. Raises BindingError naming the run and the field.")
       .def(

@@ -16,7 +16,7 @@ import pumice
 from lesser_devices import LEAST, NARROW, SMALL, folded, lesser, results
 from operator_cases import CASES, Case, grids
 from pumice.testing import assert_close
-from test_operators import MEETING, arrays_of, compiled, reference
+from test_operators import MEETING, compiled, reference
 
 Array = npt.NDArray[Any]
 
@@ -156,7 +156,9 @@ def ramp(*shape: int) -> Array:
     return (np.arange(np.prod(shape), dtype="int64") * 37 % 257 / 128 - 1).astype("float32").reshape(shape)
 
 
-def run_node(context: pumice.Context, op: str, constants: list[Array], expected: Array, x: Array, **attributes: Any) -> None:
+def run_node(
+    context: pumice.Context, op: str, constants: list[Array], expected: Array, x: Array, **attributes: Any
+) -> None:
     graph = pumice.Graph()
     given = graph.input("x", str(x.dtype), list(x.shape))
     graph.output("y", graph.add(op, given, *[graph.constant(one) for one in constants], **attributes))

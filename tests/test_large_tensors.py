@@ -30,7 +30,9 @@ def values(*shape: int) -> Array:
     return np.random.default_rng(len(shape) + sum(shape)).integers(-64, 64, shape).astype("float32") / 64
 
 
-def run(context: pumice.Context, op: str, given: list[Array], constants: list[Array | None], expected: Array, **options: Any) -> None:
+def run(
+    context: pumice.Context, op: str, given: list[Array], constants: list[Array | None], expected: Array, **options: Any
+) -> None:
     graph = pumice.Graph()
     inputs = [graph.input(f"i{k}", str(one.dtype), list(one.shape)) for k, one in enumerate(given)]
     weights = [None if one is None else graph.constant(one) for one in constants]
@@ -101,7 +103,9 @@ def test_gathers_of_tables_of_more_than_a_range_are_cut(dtype: str, short: pumic
     places = random.integers(-2003, 2003, (190, 33))
     graph.output("elements", graph.add("GatherElements", graph.constant(table), graph.input("p", "int64", [190, 33])))
     expected = [table[indices], table[:, wide], np.take_along_axis(table, places % 2003, 0)]
-    made = results(graph.compile(short, precision="fp16" if dtype == "float16" else "fp32"), [indices, wide, places], expected)
+    made = results(
+        graph.compile(short, precision="fp16" if dtype == "float16" else "fp32"), [indices, wide, places], expected
+    )
     for actual, wanted in zip(made, expected, strict=True):
         np.testing.assert_array_equal(actual, wanted)
 

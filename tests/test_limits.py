@@ -25,12 +25,16 @@ def test_a_context_keeps_to_the_limits_that_it_is_told(context: pumice.Context) 
 
 def test_kernels_of_users_are_held_to_them_too(context: pumice.Context) -> None:
     source = "layout(local_size_x = 64) in;\nshared float s[256];\nvoid main() { s[gl_LocalInvocationIndex] = 1.0; }"
-    with pumice.Context(device(context), limits={"maxComputeWorkGroupInvocations": 32}) as made:
-        with pytest.raises(pumice.UnsupportedError, match="takes 32 .maxComputeWorkGroupInvocations."):
-            pumice.Kernel(source, made)
-    with pumice.Context(device(context), limits={"maxComputeSharedMemorySize": 512}) as made:
-        with pytest.raises(pumice.UnsupportedError, match="takes 512 .maxComputeSharedMemorySize."):
-            pumice.Kernel(source, made)
+    with (
+        pumice.Context(device(context), limits={"maxComputeWorkGroupInvocations": 32}) as made,
+        pytest.raises(pumice.UnsupportedError, match="takes 32 .maxComputeWorkGroupInvocations."),
+    ):
+        pumice.Kernel(source, made)
+    with (
+        pumice.Context(device(context), limits={"maxComputeSharedMemorySize": 512}) as made,
+        pytest.raises(pumice.UnsupportedError, match="takes 512 .maxComputeSharedMemorySize."),
+    ):
+        pumice.Kernel(source, made)
 
 
 def test_limits_that_the_device_does_not_have_are_refused(context: pumice.Context) -> None:

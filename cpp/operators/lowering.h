@@ -25,7 +25,7 @@ struct Operand {
   Place place = Place::none;
   uint32_t index = 0;
   uint64_t byte_offset = 0;
-  uint64_t bytes = 0;  // that a step reads or writes from there on; 0: all up to the end
+  uint64_t bytes = 0;         // that a step reads or writes from there on; 0: all up to the end
   uint32_t element_bits = 0;  // of a tensor in scratch memory, which no description tells of; 0: as the kernel declares its array
 };
 
