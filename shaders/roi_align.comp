@@ -34,7 +34,7 @@ float element(uint id) {
 #endif
   const vec2 cell = size / vec2(p.width, p.height);
   const uvec2 count = p.samples > 0u ? uvec2(p.samples) : uvec2(max(ceil(cell), vec2(0.0)));
-  const uint given = FIRST_WORD(batch[p.batch_offset + box]), from = given < p.images ? given : 0u;
+  const uint given = INDEX(batch[p.batch_offset + box]), from = given < p.images ? given : 0u;
   const uint image = p.x_offset + (from * p.channels + channel) * p.rows * p.columns;
   float result = 0.0;
   for (uint k = 0u; k < count.x * count.y; ++k) {

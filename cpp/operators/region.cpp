@@ -13,7 +13,7 @@ void lower_roi_align(LowerContext& node) {
   const Macros macros = {{"MEAN", given.text("mode") == "avg" ? "1" : "0"},
                          {"HALF_PIXEL", given.text("coordinate_transformation_mode") == "half_pixel" ? "1" : "0"},
                          {"BATCH", is_wide ? "uvec2" : "uint"},
-                         {"FIRST_WORD(v)", is_wide ? "(v).x" : "(v)"}};
+                         {"INDEX(v)", is_wide ? "((v).y == 0u ? (v).x : 0xffffffffu)" : "(v)"}};
   add_each_float(node, 0, "roi_align.comp", macros, [&](StepBuilder& step) {
     step.bind("x", dense_input(node, 0)).bind("rois", dense_input(node, 1)).bind("batch", dense_input(node, 2));
     step.set("images", x[0]).set("channels", x[1]).set("rows", x[2]).set("columns", x[3]).set("height", y[2]).set("width", y[3]);

@@ -72,7 +72,7 @@ def lists(context: pumice.Context) -> None:
     memory = own.memory(PAGE)
     commands = committed(own, doubling(memory))
     commands.run(timeout=60)
-    refused(lambda: commands.wait(12345))
+    refused(lambda: commands.wait(1 << 40))
     for call in (
         lambda executed: commands.wait(timeout=0),
         lambda executed: commands.wait(executed, timeout=0),

@@ -1,0 +1,207 @@
+"""Random expressions of operations that are exact, each with its value by NumPy, operation by operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import TensorProto
+
+import pumice
+
+Array = npt.NDArray[Any]
+F32 = np.float32
+
+# What a driver that takes float32 for real numbers would fold: numbers that others absorb, that cancel, that are powers of two.
+NUMBERS = (
+    12582912.0,
+    -12582912.0,
+    8388608.0,
+    1.0,
+    -1.0,
+    2.0,
+    0.5,
+    3.0,
+    1 / 3,
+    0.1,
+    10.0,
+    1e-3,
+    4097.0,
+    1e10,
+    1e-10,
+    0.0,
+    7.0,
+)
+
+
+def larger(a: Array, b: Array) -> Array:
+    """As the engine's Max has it: NaN where either is, of equals the second."""
+    return np.where((a > b) | (a != a), a, b).astype(a.dtype)
+
+
+def smaller(a: Array, b: Array) -> Array:
+    return np.where((a < b) | (a != a), a, b).astype(a.dtype)
+
+
+def to_int32(a: Array) -> Array:
+    """Saturated; 0 for NaN."""
+    inside = np.where((a != a) | (a >= 2.0**31) | (a <= -(2.0**31)), 0, a).astype(np.int32)
+    ends = np.where(a >= 2.0**31, 2**31 - 1, np.where(a <= -(2.0**31), -(2**31), 0))
+    return np.where((a >= 2.0**31) | (a <= -(2.0**31)), ends, inside).astype(np.int32)
+
+
+BINARY: dict[str, Callable[[Array, Array], Array]] = {
+    "Add": lambda a, b: a + b,
+    "Sub": lambda a, b: a - b,
+    "Mul": lambda a, b: a * b,
+    "Div": lambda a, b: a / b,
+    "Max": larger,
+    "Min": smaller,
+}
+UNARY: dict[str, Callable[[Array], Array]] = {
+    "Neg": lambda a: -a,
+    "Abs": np.abs,
+    "Sqrt": np.sqrt,
+    "Reciprocal": lambda a: F32(1) / a,
+    "Floor": np.floor,
+    "Ceil": np.ceil,
+    "Round": np.rint,
+    "Relu": lambda a: larger(a, np.zeros_like(a)),
+}
+TESTS: dict[str, Callable[[Array, Array], Array]] = {
+    "Less": lambda a, b: a < b,
+    "Equal": lambda a, b: a == b,
+    "GreaterOrEqual": lambda a, b: a >= b,
+}
+UNDONE = {"Add": "Sub", "Sub": "Add", "Mul": "Div", "Div": "Mul"}
+LEAST = float(np.finfo(F32).tiny)
+
+
+@dataclass
+class Term:
+    """A value of the graph and what NumPy makes of it."""
+
+    value: Any
+    array: Array
+    text: str
+    op: str = ""
+    operands: tuple[Term, ...] = ()
+
+
+@dataclass
+class Maker:
+    """Expressions over a few inputs. `fold`: the inputs are constants, so that the host computes."""
+
+    random: np.random.Generator
+    size: int = 64
+    fold: bool = False
+    doubles: bool = True
+    graph: pumice.Graph = field(default_factory=lambda: pumice.Graph("expressions"))
+    given: dict[str, Array] = field(default_factory=dict)
+    outputs: dict[str, Term] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.inputs = [self.input(k) for k in range(3)]
+
+    def input(self, k: int) -> Term:
+        array = self.numbers()
+        name = "abc"[k]
+        if self.fold:
+            return Term(self.graph.constant(array), array, name)
+        self.given[name] = array
+        return Term(self.graph.input(name, "float32", [self.size]), array, name)
+
+    def numbers(self) -> Array:
+        """Of all sizes, with ties, equals and some that are integers; no denormal ones, which a device may flush."""
+        x = self.random.standard_normal(self.size) * np.exp2(self.random.integers(-6, 7, self.size))
+        x[::5] = np.round(x[::5] * 2) / 2
+        x[1::7] = self.random.choice([0.0, -0.0, 1.0, -1.0, 1e30, -1e30, 1e-30, 16777216.0, 0.5], x[1::7].size)
+        x[3::29] = self.random.choice([np.inf, -np.inf, np.nan], x[3::29].size)
+        return x.astype(F32)
+
+    def number(self) -> Term:
+        value = F32(self.random.choice(NUMBERS))
+        return Term(self.graph.constant(np.array(value)), np.array(value), repr(float(value)))
+
+    def pick(self, options: Any) -> Any:
+        return options[int(self.random.integers(len(options)))]
+
+    def node(self, op: str, array: Array, *terms: Term, **attributes: Any) -> Term:
+        value = self.graph.add(op, *[term.value for term in terms], **attributes)
+        return Term(value, array, f"{op}({', '.join(term.text for term in terms)})", op, terms)
+
+    def undone(self, x: Term) -> tuple[str, Term, Term] | None:
+        """What gives an operand of the last operation back where numbers are real: a driver that thinks so drops both."""
+        if x.op not in UNDONE:
+            return None
+        a, b = x.operands
+        left = self.random.random() < 0.5
+        if x.op in ("Add", "Mul"):
+            return UNDONE[x.op], x, a if left else b
+        return (x.op, a, x) if left else (UNDONE[x.op], x, b)
+
+    def step(self, terms: list[Term]) -> Term:
+        """One more operation, mostly on the latest term."""
+        x = terms[-1] if self.random.random() < 0.8 else self.pick(terms)
+        kind = self.random.random()
+        if kind < 0.3 and (undone := self.undone(x)):
+            op, a, b = undone
+            return self.node(op, BINARY[op](a.array, b.array), a, b)
+        if kind < 0.66:
+            op = self.pick(list(BINARY))
+            y = self.number() if self.random.random() < 0.4 else self.pick(terms)
+            a, b = (x, y) if self.random.random() < 0.7 else (y, x)
+            return self.node(op, BINARY[op](a.array, b.array), a, b)
+        if kind < 0.84:
+            op = self.pick(list(UNARY))
+            return self.node(op, UNARY[op](x.array), x)
+        if kind < 0.92:
+            op = self.pick(list(TESTS))
+            y, z = self.pick(terms), self.pick(terms)
+            test = self.node(op, TESTS[op](x.array, y.array), x, y)
+            return self.node("Where", np.where(test.array, x.array, z.array), test, x, z)
+        if kind < 0.96 or not self.doubles:
+            whole = self.node("Cast", to_int32(x.array), x, to=TensorProto.INT32)
+            return self.node("Cast", whole.array.astype(F32), whole, to=TensorProto.FLOAT)
+        wide = self.node("Cast", x.array.astype(np.float64), x, to=TensorProto.DOUBLE)
+        half = self.node("Mul", wide.array * wide.array, wide, wide)
+        return self.node("Cast", half.array.astype(F32), half, to=TensorProto.FLOAT)
+
+    def expression(self, name: str, behind: Callable[[Maker, Term], Term] | None = None) -> None:
+        """A chain that the engine can make one kernel of. No step of it gives a number that some devices flush."""
+        terms = list(self.inputs)
+        if behind:
+            terms = [behind(self, self.pick(self.inputs))]
+        for _ in range(int(self.random.integers(2, 9))):
+            before = len(terms)
+            with np.errstate(all="ignore"):
+                made = self.step(terms)
+            size = np.abs(made.array)
+            if made.array.dtype == F32 and not ((size > 0) & (size < 2 * LEAST)).any():
+                terms.append(made)
+            assert len(terms) - before in (0, 1)
+        last = terms[-1]
+        self.graph.output(name, last.value)
+        self.outputs[name] = last
+
+    def wrong(self, context: pumice.Context, fuse: bool) -> list[str]:
+        """The expressions whose values have other bits than NumPy's; NaNs are alike."""
+        results = self.graph.compile(context, fuse=fuse)(self.given)
+        found = []
+        for name, term in self.outputs.items():
+            expected = np.broadcast_to(term.array, results[name].shape)
+            same = (results[name].view(np.uint32) == np.ascontiguousarray(expected).view(np.uint32)) | (
+                (results[name] != results[name]) & (expected != expected)
+            )
+            if not same.all():
+                at = int(np.flatnonzero(~same.ravel())[0])
+                values = ", ".join(
+                    f"{key} = {float(one.array[at])!r}" for key, one in zip("abc", self.inputs, strict=True)
+                )
+                found.append(
+                    f"{term.text} with {values}: {float(results[name].ravel()[at])!r}, not {float(expected.ravel()[at])!r}"
+                )
+        return found
