@@ -1,7 +1,10 @@
-// Copies 32-bit words, four per invocation, neighbours by neighbouring invocations.
+// Copies 32-bit words, four per invocation, neighbours by neighbouring invocations. ELEMENT_BITS: of what the offsets count.
 #version 450
 #include "include/grid.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
+#ifndef ELEMENT_BITS
+#define ELEMENT_BITS 32u
+#endif
 layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) writeonly buffer Y { uint y[]; };
 layout(push_constant) uniform parameter { uint words; uint x_offset; uint y_offset; } p;
@@ -10,6 +13,6 @@ void main() {
   const uint first = group * gl_WorkGroupSize.x * 4u + gl_LocalInvocationID.x;
   for (uint k = 0u; k < 4u; ++k) {
     const uint i = first + k * gl_WorkGroupSize.x;
-    if (i < p.words) y[p.y_offset + i] = x[p.x_offset + i];
+    if (i < p.words) y[p.y_offset * ELEMENT_BITS / 32u + i] = x[p.x_offset * ELEMENT_BITS / 32u + i];
   }
 }
