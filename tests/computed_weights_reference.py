@@ -15,6 +15,14 @@ def _sides(axes: int, strides: Sequence[int], dilations: Sequence[int], pads: Se
     return list(strides) or [1] * axes, list(dilations) or [1] * axes, list(pads) or [0] * 2 * axes
 
 
+def _cut(
+    tap: Sequence[int], sizes: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> tuple[slice, ...]:
+    """The elements that a tap of the kernel meets, `sizes` of them."""
+    sides = zip(tap, sizes, strides, dilations, strict=True)
+    return tuple(slice(at * apart, at * apart + (size - 1) * step + 1, step) for at, size, step, apart in sides)
+
+
 def convolved(
     x: Array,
     w: Array,
@@ -31,8 +39,7 @@ def convolved(
     made, per_group = w.shape[0] // group, w.shape[1]
     y = np.zeros((x.shape[0], w.shape[0], *sizes), x.dtype)
     for tap in itertools.product(*map(range, w.shape[2:])):
-        begin = [tap[i] * dilations[i] for i in range(axes)]
-        cut = tuple(slice(begin[i], begin[i] + (sizes[i] - 1) * strides[i] + 1, strides[i]) for i in range(axes))
+        cut = _cut(tap, sizes, strides, dilations)
         for g in range(group):
             taken = padded[(slice(None), slice(g * per_group, (g + 1) * per_group), *cut)]
             weights = w[(slice(g * made, (g + 1) * made), slice(None), *tap)]
@@ -55,10 +62,7 @@ def transposed_convolved(
     per_group, made = w.shape[0] // group, w.shape[1]
     y = np.zeros((x.shape[0], made * group, *sizes), x.dtype)
     for tap in itertools.product(*map(range, w.shape[2:])):
-        cut = tuple(
-            slice(tap[i] * dilations[i], tap[i] * dilations[i] + (x.shape[2 + i] - 1) * strides[i] + 1, strides[i])
-            for i in range(axes)
-        )
+        cut = _cut(tap, x.shape[2:], strides, dilations)
         for g in range(group):
             taken = x[:, g * per_group : (g + 1) * per_group]
             weights = w[(slice(g * per_group, (g + 1) * per_group), slice(None), *tap)]
