@@ -81,7 +81,7 @@ bool overlap(const Extent& a, const Extent& b) {
   return a.memory == b.memory && a.begin < b.end && b.begin < a.end;
 }
 
-// What was bound to a slot.
+// The range that was bound to a slot.
 const BufferRange& range_at(const BoundView& bound, const SlotName& slot) {
   if (slot.kind == Kind::temporary) return range_of(*bound.temporary);
   if (slot.kind == Kind::persistent) return range_of(*bound.persistent);

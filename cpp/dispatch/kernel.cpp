@@ -48,7 +48,7 @@ std::optional<LocalSize> local_size_in(const SpecValues& spec) {
   return size;
 }
 
-// What tells a shader that its grid is folded.
+// The name of the constant that tells a shader that its grid is folded.
 std::string folding_constant(uint32_t axes) {
   return "GRID_FOLDED_" + std::to_string(axes);
 }

@@ -60,8 +60,8 @@ class KernelVariant {
   const std::array<uint32_t, 3>& local_size() const { return local_size_; }    // after specialization
   const Pipeline& pipeline() const;                                            // made here on first use
   const std::array<uint64_t, 3>& most_groups() const { return most_groups_; }  // on each axis of a grid that the device takes
-  // What the shader says of grids that the device does not take as they are (shaders/include/grid.glsl). 1: its grid is a line, and 3: it
-  // has up to three axes; either can be folded. 0: neither, as is so of all kernels of users.
+  // How many axes of a grid the shader can fold where the device does not take it as it is (shaders/include/grid.glsl): 1 where its grid is
+  // a line, 3 where it has up to three axes, 0 where it cannot fold, as no kernel of a user can.
   uint32_t grid_axes() const { return grid_axes_; }
   // The form of this kernel whose workgroups find their place in a folded grid; made on first use. Throws Error where grid_axes() is 0.
   std::shared_ptr<const KernelVariant> folded() const;

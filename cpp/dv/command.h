@@ -17,8 +17,8 @@
 
 namespace pumice::dv {
 
-// Of a convolution command's input_circular_offset: its tensors lie with x innermost, and its kernels were packed with x and y exchanged.
-// The other bits are the number of images.
+// The bit of a convolution command's input_circular_offset that says that its tensors lie with x innermost, and that its kernels were
+// packed with x and y exchanged. The other bits are the number of images.
 inline constexpr uint16_t kWeightsTransposed = 0x8000;
 
 enum class Activation : uint8_t { none = 0, tanh = 1, leaky_relu = 2, sigmoid = 3, prelu = 4, elu = 5, relu6 = 6 };
@@ -41,8 +41,8 @@ struct Run {
   const Extent& summed() const { return shape.pool == PoolKind::average ? output : convolved; }
 };
 
-// Of a command whose tensors lie with x innermost ("weights transposed") all that has an x and a y, its kernels included, has them
-// exchanged here: it is the plain command of the transposed tensors.
+// A command whose tensors lie with x innermost ("weights transposed") is held as the plain command of the transposed tensors: all that has
+// an x and a y, its kernels included, has them exchanged here.
 struct ConvCommand {
   MemoryPlace input, output, added;  // added: no memory: the input
   bool is_transposed = false;

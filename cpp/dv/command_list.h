@@ -32,7 +32,7 @@ class CommandList {
   size_t dispatch_count() const;  // of an execution; StateError before commit()
 
  private:
-  // What one preparation of the commands made. The weights that the device has been seen to write are not in it: executions read them.
+  // The result of preparing the commands once. Weights that the device has been seen to write are not in it: executions read them.
   struct Prepared {
     Lowering lowering;
     std::vector<std::unique_ptr<pumice::CommandList>> lists;  // each serves one execution at a time

@@ -26,7 +26,7 @@ struct ConvOperands {
   BufferRange slopes;  // float16 of PReLU, of each output channel
 };
 
-// Of the dtype that the operator computes in.
+// The operands have `dtype`, which the operator computes in.
 ConvOperands conv_operands(Recorder& recorder, const Run& run, const PackedWeights& packed, DType dtype, bool transposed);
 
 struct FcOperands {

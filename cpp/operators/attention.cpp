@@ -83,11 +83,10 @@ AttentionPlan lanes_plan(const Attention& a) {
 
 // The device has room for the workgroups of attention_tiled.
 bool has_tiles(const NodeContext& node) {
-  constexpr int64_t kInvocations = 256, kFloats = 64 * 17 + 32 * 17 + 64 * 33 + 64 * 4 + 2 * 64;  // queries and keys, scores, terms
-  constexpr int64_t kOfValues = 16 * 128;                                                         // in the place of queries and keys
-  static_assert(kOfValues > 64 * 17 + 32 * 17);
-  return node.most_invocations() >= kInvocations &&
-         node.context->limit("maxComputeSharedMemorySize") >= (kFloats - 64 * 17 - 32 * 17 + kOfValues) * 4;
+  constexpr int64_t kInvocations = 256, kQueriesAndKeys = 64 * 17 + 32 * 17,
+                    kValues = 16 * 128;                                                        // values take the place of queries and keys
+  constexpr int64_t kFloats = std::max(kQueriesAndKeys, kValues) + 64 * 33 + 64 * 4 + 2 * 64;  // and scores, meetings, terms
+  return node.most_invocations() >= kInvocations && node.context->limit("maxComputeSharedMemorySize") >= kFloats * 4;
 }
 
 AttentionPlan tiled_plan(const LowerContext& node, const Attention& a) {

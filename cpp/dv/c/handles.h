@@ -44,7 +44,8 @@ class Handles {
     return found == live_.end() ? -1 : ++found->second.count;
   }
 
-  // Likewise. At 0 the object goes, unless another call works with it: then at the end of that call.
+  // The count after the call; below 0 for a handle of no live object. At 0 the object goes, unless another call works with it: then at the
+  // end of that call.
   int release(Handle handle) {
     std::shared_ptr<Object> last;  // destroyed without the lock
     const std::lock_guard lock(mutex_);
