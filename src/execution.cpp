@@ -192,9 +192,9 @@ void bind_execution(py::module_& module) {
   // Threads end before the interpreter does.
   py::module_::import("atexit").attr("register")(py::cpp_function([] {
     for (const auto& one : py::list(living())) {
-      const auto execution = one.cast<PyExecution&>().execution;
+      const auto living_one = one.cast<PyExecution&>().execution;
       const ReleasedGil release;
-      execution->stop();
+      living_one->stop();
     }
   }));
 }

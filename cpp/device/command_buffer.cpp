@@ -16,11 +16,13 @@ constexpr size_t kCopiesPerCommand = 4096;
 
 // Who reads what decides about dispatches.
 VkPipelineStageFlags guard_stages(const DeviceTable& vk) {
-  return VK_PIPELINE_STAGE_DRAW_INDIRECT_BIT | (vk.has_conditional ? VK_PIPELINE_STAGE_CONDITIONAL_RENDERING_BIT_EXT : 0u);
+  return VK_PIPELINE_STAGE_DRAW_INDIRECT_BIT |
+         (vk.has_conditional ? VkPipelineStageFlags{VK_PIPELINE_STAGE_CONDITIONAL_RENDERING_BIT_EXT} : VkPipelineStageFlags{0});
 }
 
 VkAccessFlags guard_reads(const DeviceTable& vk) {
-  return VK_ACCESS_INDIRECT_COMMAND_READ_BIT | (vk.has_conditional ? VK_ACCESS_CONDITIONAL_RENDERING_READ_BIT_EXT : 0u);
+  return VK_ACCESS_INDIRECT_COMMAND_READ_BIT |
+         (vk.has_conditional ? VkAccessFlags{VK_ACCESS_CONDITIONAL_RENDERING_READ_BIT_EXT} : VkAccessFlags{0});
 }
 
 void record_barrier(DeviceTable& vk, VkCommandBuffer commands, VkPipelineStageFlags from, VkAccessFlags from_access,
@@ -86,16 +88,7 @@ CommandBuffer::CommandBuffer(std::shared_ptr<Context> context, const CommandBuff
 CommandBuffer::~CommandBuffer() {
   auto& state = context_->state();
   if (state.forked()) return;
-  if (last_ > 0 && !state.closed && !state.lost) {
-    try {
-      context_->wait(last_);
-    } catch (...) {  // lost: nothing runs any more
-    }
-  }
-  auto& vk = *state.vk;
-  vk.vkDestroyQueryPool(vk.device, queries_, nullptr);
-  vk.vkDestroyDescriptorPool(vk.device, descriptors_, nullptr);
-  vk.vkDestroyCommandPool(vk.device, pool_, nullptr);
+  state.retire_after(last_, {.queries = queries_, .descriptors = descriptors_, .commands = pool_, .owner = std::move(kept_)});
 }
 
 void CommandBuffer::begin() {
