@@ -260,6 +260,8 @@ void bind_expression(py::module_& module) {
       .def(py::init(&Expression::parse), py::arg("text"), "Raises Error with the position for text that does not parse.")
       .def_property_readonly("names", &Expression::names, "Free names, in order of first use.")
       .def("substitute", &Expression::substitute, py::arg("replacements"))
+      .def("weight", &Expression::weight, py::arg("has_doubles") = false,
+           "What its GLSL costs to compile: about the instructions that its functions expand to, of doubles or of floats.")
       .def("glsl", &glsl_of, py::arg("types"), "(text, GLSL type of the result) for the dtypes of the names.")
       .def("evaluate", &evaluate, py::arg("values"), "One element on the host: exact for integers, in double precision else.");
 }

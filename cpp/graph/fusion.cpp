@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "graph/fusion_budget.h"
 #include "operators/families.h"
 #include "operators/map_expression.h"
 #include "operators/row_parts.h"
@@ -11,7 +12,6 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostText = 2048;                   // characters of GLSL: longer ones cost more to compile than a dispatch
 constexpr size_t kMostScaledEpilogues = 8;           // distinct ones with constants in them: each costs a pipeline of its own
 constexpr size_t kMostScaledMaps = 32;               // likewise, with the scales of quantized operands in them
 constexpr int64_t kLargestExact = int64_t{1} << 53;  // integer that a literal holds
@@ -120,11 +120,14 @@ class MapFusion {
 
   size_t rank_of(ValueId id) const { return value(id).shape ? value(id).shape->size() : 0; }
 
-  // The GLSL of an expression, and its type; none where it is too long or the types do not fit.
-  static std::optional<std::string> text_of(const Expression& expression, const std::map<std::string, ExprType>& types, ExprType& type) {
+  // The GLSL of an expression that a kernel has so many times, and its type; none where that costs too much to compile or the types do not
+  // fit.
+  static std::optional<std::string> text_of(const Expression& expression, const std::map<std::string, ExprType>& types, uint64_t copies,
+                                            ExprType& type) {
+    const bool has_doubles = std::ranges::any_of(types, [](const auto& one) { return one.second == ExprType::f64; });
+    if (!FusionBudget::allows(expression, has_doubles, copies)) return {};
     try {
-      std::string text = expression.glsl(types, &type);
-      return text.size() <= kMostText ? std::optional(std::move(text)) : std::nullopt;
+      return expression.glsl(types, &type);
     } catch (const Error&) {
       return {};
     }
@@ -188,8 +191,12 @@ class MapFusion {
       const Fusion fusion = reads_it ? Fusion::residual : Fusion::epilogue;
       const auto longer = wanted_.has(fusion) ? continued(*form, made, beside, chain, scaled) : std::nullopt;
       ExprType type = ExprType::boolean;
-      const auto text = longer ? text_of(*longer, {{"x", ExprType::f32}, {"residual", ExprType::f32}}, type) : std::nullopt;
+      const auto text =
+          longer ? text_of(*longer, {{"x", ExprType::f32}, {"residual", ExprType::f32}}, kEpilogueCopies, type) : std::nullopt;
       if (!text || type != ExprType::f32 || (scaled && !admit_scaled(*text))) return;
+      FusedKernel kernel{std::string(producer.row->name) + '\n' + *text, longer->weight() * kEpilogueCopies};
+      if (!budget_.exchange(kernel_of(producer), kernel)) return;
+      kernels_[&producer] = std::move(kernel);
       chain = *longer;
       producer.epilogue = *text;
       if (reads_it && residual == kAbsent) {
@@ -203,6 +210,11 @@ class MapFusion {
       producer.outputs[0] = node(static_cast<size_t>(next)).outputs[0];
       note_node(at);
     }
+  }
+
+  FusedKernel kernel_of(const ProgramNode& one) const {
+    const auto found = kernels_.find(&one);
+    return found == kernels_.end() ? FusedKernel{} : found->second;
   }
 
   bool admit_scaled(const std::string& text) {
@@ -258,6 +270,29 @@ class MapFusion {
     }
   };
 
+  // The whole of two maps takes the place of both; the producer's kernel is none of the program's any more.
+  bool admit_map(const ProgramNode& map, const ProgramNode& producer, const Expression& whole, const std::map<std::string, ExprType>& types,
+                 const std::string& text) {
+    const DType stored = value(map.outputs[0]).dtype;
+    FusedKernel kernel{text, 0};
+    bool has_doubles = false;
+    for (const auto& [name, one] : types) {
+      kernel.key += '\n' + std::to_string(static_cast<int>(one));
+      has_doubles = has_doubles || one == ExprType::f64;
+    }
+    kernel.key += '\n' + std::string(pumice::name(stored));
+    kernel.weight = whole.weight(has_doubles) * map_copies(stored);
+    const FusedKernel inner = kernel_of(producer);
+    budget_.remove(inner);
+    if (!budget_.exchange(kernel_of(map), kernel)) {
+      budget_.exchange({}, inner);
+      return false;
+    }
+    kernels_.erase(&producer);
+    kernels_[&map] = std::move(kernel);
+    return true;
+  }
+
   // The operand's own expression put in the place of the operand.
   bool fuse_operand(ProgramNode& map, const MapForm& form, size_t position) {
     const ValueId operand = form.operands[position];
@@ -265,7 +300,8 @@ class MapFusion {
     const auto inner = producer && is_exact(value(operand).dtype) ? form_of(node(*producer)) : std::nullopt;
     if (!inner) return false;
     ExprType type = ExprType::f32;
-    if (!text_of(inner->expression, types_of(*inner), type)) return false;
+    const DType stored = value(map.outputs[0]).dtype;
+    if (!text_of(inner->expression, types_of(*inner), map_copies(stored), type)) return false;
     Merged merged;
     Replacements replacements;
     for (size_t k = 0; k < form.operands.size(); ++k)
@@ -277,8 +313,10 @@ class MapFusion {
     if (scaled && others >= kMostScaledMaps) return false;
     MapForm whole{form.expression.substitute(replacements), merged.operands, {}};
     for (size_t k = 0; k < whole.operands.size(); ++k) whole.names.push_back("in" + std::to_string(k));
-    if (!text_of(whole.expression, types_of(whole), type)) return false;
-    const auto dtype = static_cast<int64_t>(value(map.outputs[0]).dtype);
+    const auto types = types_of(whole);
+    const auto text = text_of(whole.expression, types, map_copies(stored), type);
+    if (!text || !admit_map(map, node(*producer), whole.expression, types, *text)) return false;
+    const auto dtype = static_cast<int64_t>(stored);
     map.row = &map_row(whole.operands.size());
     map.inputs = whole.operands;
     map.attributes = {};
@@ -307,6 +345,8 @@ class MapFusion {
   std::vector<bool> gone_;
   std::set<std::string> scaled_epilogues_;
   std::set<const ProgramNode*> scaled_maps_;
+  FusionBudget budget_;
+  std::map<const ProgramNode*, FusedKernel> kernels_;
 };
 
 }  // namespace

@@ -44,6 +44,10 @@ class Expression {
   // Functions of include/math.glsl are called. A subtree used twice is written twice.
   std::string glsl(const std::map<std::string, ExprType>& types, ExprType* type = nullptr) const;
 
+  // What its GLSL costs to compile: about the instructions that its functions expand to, a subtree used twice counted twice. Of doubles
+  // where the expression has any.
+  uint64_t weight(bool has_doubles = false) const;
+
   // Host evaluation, one element. Integers are exact; bool is 0 or 1. Throws Error for a name without a value, for a division of
   // integers by zero and for functions of real numbers in the integer form.
   double evaluate(const std::map<std::string, double>& values) const;
