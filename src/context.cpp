@@ -1,6 +1,10 @@
 #include "device/context.h"
 
+#include <thread>
+
 #include "bindings.h"
+#include "core/error.h"
+#include "core/interrupts.h"
 #include "core/log.h"
 #include "device/device_info.h"
 #include "device/device_macros.h"
@@ -99,6 +103,52 @@ void bind_device_info(py::module_& module) {
       });
 }
 
+void close_context(Context& self, std::optional<double> timeout) {
+  if (timeout && !(*timeout >= 0)) throw BindingError("K6", "timeout", "", "a number of seconds from 0", std::to_string(*timeout));
+  {
+    const ReleasedGil release;
+    self.close(check_signals, timeout);
+  }
+  forward_log();
+}
+
+bool is_ending = false;  // from the interpreter's end on nobody asks it for signals
+
+// Asked by destructors that wait, on any thread. The interrupt stays pending: it is raised once they are done.
+bool was_interrupted() {
+  if (is_ending || !Py_IsInitialized()) return false;
+  const py::gil_scoped_acquire gil;
+  const py::error_scope kept;
+  if (PyErr_CheckSignals() == 0) return false;
+  PyErr_Clear();
+  PyErr_SetInterrupt();
+  return true;
+}
+
+std::thread::id importing_thread;
+
+// Another thread has no signals to handle, and one that holds the interpreter's lock may wait for it.
+void check_and_forward() {
+  if (std::this_thread::get_id() != importing_thread) return;
+  check_signals();
+  const py::gil_scoped_acquire gil;
+  forward_log();
+}
+
+// What the interpreter's end waits for, while there is a log to tell.
+void finish_at_end() {
+  try {
+    const ReleasedGil release;
+    finish_contexts(check_signals);
+  } catch (...) {
+    is_ending = true;
+    forward_log();
+    throw;
+  }
+  is_ending = true;
+  forward_log();
+}
+
 }  // namespace
 
 void bind_context(py::module_& module) {
@@ -157,12 +207,24 @@ void bind_context(py::module_& module) {
           "wait "
           "has raised.")
       .def_property_readonly("closed", &Context::closed)
-      .def("close", &Context::close, py::call_guard<ReleasedGil>(), "Waits for the work in flight and frees the device. Idempotent.")
+      .def_property_readonly("abandoned", &Context::abandoned,
+                             "An execution did not end and close() gave it up: what the device may still use is never freed, and whatever "
+                             "needs the device raises DeviceLostError.")
+      .def_property_readonly("patience", &Context::patience_seconds,
+                             "Seconds without any execution finishing after which close() and the end of the process abandon the context: "
+                             "PUMICE_ABANDON_SECONDS (30 where it is not set), and on top the longest execution that was waited for.")
+      .def("close", &close_context, py::arg("timeout") = py::none(),
+           "Waits for the work in flight and frees the device. Idempotent. Where no execution finishes for `timeout` seconds (None: "
+           "patience) "
+           "the context is abandoned, which the logger \"pumice\" says as an error. Ctrl-C interrupts, and the context stays open then.")
       .def("__enter__", [](std::shared_ptr<Context> self) { return self; })
-      .def("__exit__", [](Context& self, const py::args&) { self.close(); })
+      .def("__exit__", [](Context& self, const py::args&) { close_context(self, {}); })
       .def("__repr__", [](const Context& self) {
         return "<Context '" + self.info().name + "' (" + std::string(name(self.info().kind)) + ")" + (self.closed() ? ", closed>" : ">");
       });
+  importing_thread = std::this_thread::get_id();
+  set_interrupt_hooks({.probe = &was_interrupted, .check = &check_and_forward});
+  py::module_::import("atexit").attr("register")(py::cpp_function(&finish_at_end));
   module.def("devices", &devices, py::call_guard<ReleasedGil>(),
              "The system's Vulkan devices; empty where there is no loader or no driver.");
   module.def(

@@ -306,7 +306,7 @@ void bind_dv_list(py::module_& module) {
           "commit",
           [](const HeldList& self) {
             const auto list = self.get();
-            noting(list->context(), [&] { list->commit(); });
+            noting(list->context(), [&] { list->commit(check_signals); });
           },
           "Prepares the list: weights are unpacked. An execution unpacks them again where their memory was published since (sync_end, "
           "to_device, unmap); weights that the device writes, by a command of this list or of another, are unpacked by the device at every "
@@ -316,7 +316,7 @@ void bind_dv_list(py::module_& module) {
           "exec",
           [](const HeldList& self) {
             const auto list = self.get();
-            return noting(list->context(), [&] { return list->exec(); });
+            return noting(list->context(), [&] { return list->exec(check_signals); });
           },
           "Queues one execution and returns its id. Raises StateError before commit().")
       .def(
@@ -328,10 +328,19 @@ void bind_dv_list(py::module_& module) {
           py::arg("exec_id"), py::arg("timeout") = py::none(),
           "Waits for an execution; timeout in seconds. Raises TimeoutError, DeviceLostError, BindingError for an id that was not given.")
       .def_property_readonly(
-          "last_exec_time", [](const HeldList& self) { return self.get()->last_exec_time(); },
+          "last_exec_time",
+          [](const HeldList& self) {
+            const auto list = self.get();
+            return noting(list->context(), [&] { return list->last_exec_time(); });
+          },
           "Microseconds on the device of the execution that was waited for last; 0 before that.")
       .def_property_readonly(
-          "dispatch_count", [](const HeldList& self) { return self.get()->dispatch_count(); }, "Kernels that an execution runs.")
+          "dispatch_count",
+          [](const HeldList& self) {
+            const auto list = self.get();
+            return noting(list->context(), [&] { return list->dispatch_count(); });
+          },
+          "Kernels that an execution runs.")
       .def("__len__", [](const HeldList& self) { return self.get()->size(); });
   add_lifetime<dv::CommandList>(bound);
 }

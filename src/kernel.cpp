@@ -222,14 +222,17 @@ bool has_argument(const PyKernel& kernel, const char* name) {
   return interface.find_push_constant(name) || interface.find_binding(name) || interface.find_image(name);
 }
 
+// An argument of a kernel whose name is that of an argument of every call.
+[[noreturn]] void refuse_reserved(const std::string& key, const std::string& meaning) {
+  throw BindingError("K3", "argument '" + key + "'", key,
+                     "its value in a dict, since " + key + "= is " + meaning + ": kernel({\"" + key + "\": value}, threads=...)",
+                     "nothing");
+}
+
 LaunchSize launch_size(const PyKernel& kernel, const Given& given) {
   const bool threads = given.by_name.contains("threads"), groups = given.by_name.contains("groups");
   for (const char* key : {"threads", "groups"})
-    if (has_argument(kernel, key) && !given.in_dict.contains(key))
-      throw BindingError(
-          "K3", std::string("argument '") + key + "'", key,
-          std::string("its value in a dict, since ") + key + "= is the size of the launch: kernel({\"" + key + "\": value}, threads=...)",
-          "nothing");
+    if (has_argument(kernel, key) && !given.in_dict.contains(key)) refuse_reserved(key, "the size of the launch");
   if (threads == groups)
     throw BindingError("K8", "threads", kernel.kernel->name(), "either threads= (invocations) or groups= (workgroups)",
                        threads ? "both" : "neither");
@@ -320,12 +323,12 @@ std::vector<py::array> result_arrays(const Prepared& prepared, std::vector<Array
 
 // Returns an error about bounds, which is raised when the results are back.
 std::exception_ptr run_and_log(const PyKernel& self, const Prepared& prepared, std::span<const ArrayArgument> arrays,
-                               const LaunchSize& size) {
+                               const LaunchSize& size, std::optional<double> timeout) {
   std::exception_ptr error;
   {
     const ReleasedGil release;
     try {
-      self.calls->run(prepared.arguments, arrays, size, check_signals);
+      self.calls->run(prepared.arguments, arrays, size, timeout, check_signals);
     } catch (const OutOfBoundsError&) {
       error = std::current_exception();
     }
@@ -336,15 +339,33 @@ std::exception_ptr run_and_log(const PyKernel& self, const Prepared& prepared, s
   return error;
 }
 
+// The seconds that a call waits at most; none: without an end.
+std::optional<double> take_timeout(const PyKernel& kernel, const py::args& positional, const py::kwargs& by_name) {
+  const bool in_dict = positional.size() == 1 && py::isinstance<py::dict>(positional[0]) && positional[0].contains("timeout");
+  if (has_argument(kernel, "timeout") && !in_dict) refuse_reserved("timeout", "how long the call waits");
+  if (!by_name.contains("timeout")) return {};
+  const py::object given = by_name.attr("pop")("timeout");
+  if (given.is_none()) return {};
+  const auto refuse = [&] {
+    throw BindingError("K8", "timeout", kernel.kernel->name(), "a number of seconds from 0, or None", py::repr(given).cast<std::string>());
+  };
+  if (!PyNumber_Check(given.ptr()) || is_other_number(given)) refuse();
+  const double seconds = PyFloat_AsDouble(given.ptr());
+  if (seconds == -1.0 && PyErr_Occurred()) PyErr_Clear(), refuse();
+  if (!(seconds >= 0)) refuse();
+  return seconds;
+}
+
 void call(const PyKernel& kernel, const py::args& positional, py::kwargs by_name) {
   const PyKernel self = kernel;  // another thread may replace it
+  const std::optional<double> timeout = take_timeout(self, positional, by_name);
   const Given given = given_of(self, positional, std::move(by_name));
   const Prepared prepared = prepare(self, given);
   check_overlaps(self, prepared);
   std::vector<ArrayArgument> arrays;
   arrays.reserve(prepared.arrays.size());
   const std::vector<py::array> staged = result_arrays(prepared, arrays);
-  const std::exception_ptr error = run_and_log(self, prepared, arrays, given.size);
+  const std::exception_ptr error = run_and_log(self, prepared, arrays, given.size, timeout);
   for (size_t i = 0; i < staged.size(); ++i)
     if (staged[i].size() > 0 && is_written(self, prepared.arrays[i].name))
       py::module_::import("numpy").attr("copyto")(prepared.arrays[i].given, staged[i]);
@@ -452,7 +473,8 @@ void bind_kernel(py::module_& module) {
            "members than an array, the whole block; length: of the array of any length at its end.\nRaises BindingError.")
       .def("bind", &bind, "A BoundKernel for command lists: Tensors, Images and push constants by name, and threads= or groups=.")
       .def("run", &call,
-           "Runs once and waits. Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), Images, and "
+           "Runs once and waits, for `timeout` seconds at most (None: without an end). Arguments by name: Tensors, NumPy arrays (copied "
+           "in, and back where the kernel writes them), Images, and "
            "push "
            "constants: numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures; threads= or "
            "groups=.")

@@ -250,7 +250,7 @@ py::typing::List<Record> plan(Program& self, const std::vector<py::object>& give
 std::vector<std::pair<std::string, double>> profile(Program& self, const ArrayLikes& inputs) {
   const Arguments arguments(self, inputs);
   const ReleasedGil release;
-  return self.profile(arguments.shapes(), arguments.data());
+  return self.profile(arguments.shapes(), arguments.data(), check_signals);
 }
 
 std::shared_ptr<CompiledOperator> compiled(Program& self, const std::vector<py::object>& given) {
@@ -321,7 +321,11 @@ void bind_program(py::module_& module) {
       .def("close", &Program::close, py::call_guard<ReleasedGil>(), "Frees the device memory. Idempotent.")
       .def_property_readonly("closed", &Program::closed)
       .def("__enter__", [](std::shared_ptr<Program> self) { return self; })
-      .def("__exit__", [](Program& self, const py::args&) { self.close(); })
+      .def("__exit__",
+           [](Program& self, const py::args&) {
+             const ReleasedGil release;
+             self.close();
+           })
       .def("__repr__", [](const Program& self) {
         return "<Program '" + self.name() + "': " + std::to_string(self.inputs().size()) + " inputs, " +
                std::to_string(self.outputs().size()) + " outputs" + (self.closed() ? ", closed>" : ">");

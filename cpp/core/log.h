@@ -8,7 +8,7 @@
 namespace pumice {
 
 // The numbers are those of Python's logging.
-enum class LogLevel : int { debug = 10, info = 20, warning = 30 };
+enum class LogLevel : int { debug = 10, info = 20, warning = 30, error = 40 };
 
 // Thread-safe; the oldest of over 1,000 waiting messages is dropped.
 void log(LogLevel level, std::string message);

@@ -164,7 +164,7 @@ Buffer::Use Buffer::use() const {
 void Buffer::end_use() const {
   auto& owner = context_->state();
   if (--state_->uses > 0 || owner.forked() || !state_->buffer) return;
-  owner.retire({0, state_->buffer, VK_NULL_HANDLE, VK_NULL_HANDLE, state_->allocation, std::move(state_->owner)});
+  owner.retire({.buffer = state_->buffer, .allocation = state_->allocation, .owner = std::move(state_->owner)});
 }
 
 bool Buffer::closed() const {

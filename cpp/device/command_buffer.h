@@ -38,7 +38,7 @@ struct DescriptorUse {
 class CommandBuffer {
  public:
   CommandBuffer(std::shared_ptr<Context> context, const CommandBufferSizes& sizes);
-  ~CommandBuffer();  // waits for the last submission
+  ~CommandBuffer();  // what the last submission uses is freed once it has finished
   CommandBuffer(const CommandBuffer&) = delete;
 
   // Starts with a barrier against everything submitted earlier, so that executions follow one another in memory too.
@@ -63,6 +63,8 @@ class CommandBuffer {
   void timestamp(uint32_t index);
   void end();  // makes the results visible to the host
 
+  // Kept until the last submission has finished.
+  void keep(std::shared_ptr<const void> used) { kept_ = std::move(used); }
   uint64_t submit(const std::function<void()>& check = {});  // as Context::submit
   uint64_t last_submission() const { return last_; }
   // Nanoseconds of each stamp of the last finished submission.
@@ -82,6 +84,7 @@ class CommandBuffer {
   std::vector<VkDescriptorSet_T*> sets_;  // of the dispatches that have descriptors
   size_t next_set_ = 0;
   const Pipeline* bound_ = nullptr;
+  std::shared_ptr<const void> kept_;
   std::atomic<uint64_t> last_{0};
 };
 

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cstdlib>
-#include <thread>
 
 #include "core/error.h"
+#include "core/number_text.h"
 #include "device/context_state.h"
 #include "device/features.h"
 #include "device/instance.h"
@@ -15,10 +14,21 @@
 namespace pumice {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+constexpr double kAbandonSeconds = 30;
 
-constexpr auto kPollBeforeBlocking = std::chrono::microseconds(200);
-constexpr auto kBlockingSlice = std::chrono::milliseconds(50);
+double abandon_seconds() {
+  const char* const given = std::getenv("PUMICE_ABANDON_SECONDS");
+  if (!given || !*given) return kAbandonSeconds;
+  const auto seconds = parsed_number(given);
+  if (seconds && *seconds >= 0) return *seconds;
+  throw DeviceError(std::string("PUMICE_ABANDON_SECONDS: expected a number of seconds, or inf; given '") + given + "'");
+}
+
+// Kept for ever: a device may still use what is behind them.
+template <typename T>
+void leak(T object) {
+  new T(std::move(object));
+}
 
 struct Choice {
   size_t index;
@@ -159,7 +169,7 @@ VkSemaphore create_timeline(DeviceTable& vk) {
 }  // namespace
 
 DeviceTable::~DeviceTable() {
-  if (!device || generation != fork_generation()) return;
+  if (!device || generation != fork_generation() || abandoned) return;
   vkDestroyPipelineCache(device, pipeline_cache, nullptr);
   vkDestroyDevice(device, nullptr);
 }
@@ -201,10 +211,17 @@ uint32_t Context::State::memory_type(Heap heap, uint32_t allowed) const {
 }
 
 void Context::State::retire(Retired objects) {
+  uint64_t id = 0;
   {
     const std::lock_guard lock(submit_mutex);  // a submission whose check found the objects open is counted by now
-    objects.id = submitted.load();
+    id = submitted.load();
   }
+  retire_after(id, std::move(objects));
+}
+
+void Context::State::retire_after(uint64_t id, Retired objects) {
+  objects.id = id;
+  if (abandoned) return leak(std::move(objects));
   {
     const std::lock_guard lock(mutex);
     retired.push_back(std::move(objects));
@@ -215,7 +232,7 @@ void Context::State::retire(Retired objects) {
 void Context::State::collect(bool all) {
   std::vector<std::shared_ptr<const void>> owners;  // dropped after the lock: that of a NumPy array takes the GIL
   const std::lock_guard lock(mutex);
-  if (retired.empty()) return;
+  if (retired.empty() || abandoned) return;
   uint64_t value = finished.load();
   if (!all) vk->vkGetSemaphoreCounterValue(vk->device, timeline, &value);
   std::erase_if(retired, [&](Retired& entry) {
@@ -223,6 +240,9 @@ void Context::State::collect(bool all) {
     vk->vkDestroyBuffer(vk->device, entry.buffer, nullptr);
     vk->vkDestroyImageView(vk->device, entry.view, nullptr);
     vk->vkDestroyImage(vk->device, entry.image, nullptr);
+    vk->vkDestroyQueryPool(vk->device, entry.queries, nullptr);
+    vk->vkDestroyDescriptorPool(vk->device, entry.descriptors, nullptr);
+    vk->vkDestroyCommandPool(vk->device, entry.commands, nullptr);
     if (entry.allocation.block) memory->release(entry.allocation);
     if (entry.owner) owners.push_back(std::move(entry.owner));
     return true;
@@ -239,6 +259,8 @@ Context::State& state_of(Context& context) {
   if (state.closed) throw StateError("this Context is closed", "L1");
   if (state.forked())
     throw StateError("this Context was made before a fork and cannot be used in the child process; make a new Context in the child");
+  if (state.abandoned)
+    throw DeviceLostError("this Context was abandoned, as an execution did not end; make a new Context where the device still answers");
   if (state.lost) throw DeviceLostError("the device of this Context was lost; make a new Context");
   return state;
 }
@@ -251,10 +273,12 @@ std::shared_ptr<Context> Context::create(const ContextOptions& options) {
   for (size_t i = 0; i < physicals.size(); ++i) infos.push_back(describe(physicals[i], static_cast<int>(i)));
   if (infos.empty()) throw DeviceError("there is no Vulkan 1.2 device with a compute queue");
   const Choice choice = choose(infos, options.device);
+  const double patience = abandon_seconds();
   const std::shared_ptr<Context> context(new Context);
   State& state = *context->state_;
   state.info = infos[choice.index];
   state.choice = choice.why;
+  state.abandon_seconds = patience;
   auto& vk = *state.vk;
   vk.generation = fork_generation();
   vk.physical = physicals[choice.index];
@@ -269,6 +293,7 @@ std::shared_ptr<Context> Context::create(const ContextOptions& options) {
   state.timeline = create_timeline(vk);
   state.memory = std::make_unique<MemoryPool>(vk);
   vk.pipeline_cache = load_pipeline_cache(vk, state.info);
+  note_live(context);
   return context;
 }
 
@@ -278,9 +303,12 @@ Context::~Context() {
   } catch (...) {  // a lost device: its objects are freed all the same
   }
   State& state = *state_;
+  if (state.abandoned) {
+    leak(std::move(state_));
+    return;
+  }
   if (!state.vk->device || state.forked()) {
-    static auto* abandoned = new std::vector<std::unique_ptr<MemoryPool>>;  // a child leaves the parent's device alone
-    abandoned->push_back(std::move(state.memory));
+    leak(std::move(state.memory));  // a child leaves the parent's device alone
     return;
   }
   state.collect(true);
@@ -288,13 +316,21 @@ Context::~Context() {
   state.vk->vkDestroySemaphore(state.vk->device, state.timeline, nullptr);
 }
 
-void Context::close() {
+void Context::close(const Interrupted& interrupted, std::optional<double> patience) {
   State& state = *state_;
   if (state.closed.exchange(true)) return;
-  if (!state.vk->device || state.forked()) return;  // a child leaves the parent's device alone
+  if (!state.vk->device || state.is_left_alone()) return;  // a child leaves the parent's device alone
   if (!state.lost) {
-    const std::lock_guard lock(state.submit_mutex);  // the queue counts as used
-    state.vk->vkDeviceWaitIdle(state.vk->device);
+    const auto last = [&] {
+      const std::lock_guard lock(state.submit_mutex);  // a submission under way is the last
+      return state.submitted.load();
+    }();
+    try {
+      if (!finish(last, interrupted, patience)) return;
+    } catch (...) {
+      state.closed = false;
+      throw;
+    }
   }
   std::map<std::type_index, std::shared_ptr<void>> attachments;
   {
@@ -335,6 +371,7 @@ uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands, const std
   info.pCommandBuffers = commands.data();
   info.signalSemaphoreCount = 1;
   info.pSignalSemaphores = &state.timeline;
+  state.begun[id % state.begun.size()].store(wait_clock_nanoseconds(), std::memory_order_relaxed);
   state.check_alive(state.vk->vkQueueSubmit(state.vk->queue, 1, &info, VK_NULL_HANDLE), "vkQueueSubmit");
   state.submitted.store(id, std::memory_order_release);
   return id;
@@ -342,59 +379,6 @@ uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands, const std
 
 uint64_t Context::submitted() const {
   return state_->submitted.load(std::memory_order_acquire);
-}
-
-uint64_t Context::completed() {
-  State& state = *state_;
-  if (state.closed || state.forked()) return submitted();
-  uint64_t value = 0;
-  state.check_alive(state.vk->vkGetSemaphoreCounterValue(state.vk->device, state.timeline, &value), "vkGetSemaphoreCounterValue");
-  if (value == ~uint64_t{0}) {  // what a lost device may answer
-    state.check_alive(VK_ERROR_DEVICE_LOST, "vkGetSemaphoreCounterValue");
-  }
-  uint64_t known = state.finished.load();
-  while (known < value && !state.finished.compare_exchange_weak(known, value)) {
-  }
-  return value;
-}
-
-bool Context::poll(uint64_t id, double microseconds) {
-  if (state_->finished.load(std::memory_order_acquire) >= id || completed() >= id) return true;
-  if (info().kind == DeviceKind::software) return false;  // a spinning waiter steals the driver's core
-  const auto deadline = Clock::now() + std::chrono::duration<double, std::micro>(microseconds);
-  do {
-    if (completed() >= id) return true;
-  } while (Clock::now() < deadline);
-  return false;
-}
-
-void Context::wait(uint64_t id, std::optional<double> timeout_seconds, const Interrupted& interrupted) {
-  State& state = state_of(*this);
-  if (id > submitted())
-    throw StateError("execution " + std::to_string(id) + " has not been submitted; the last one is " + std::to_string(submitted()), "L7");
-  const auto begin = Clock::now();
-  const double limit = timeout_seconds.value_or(1e18);
-  if (poll(id, std::min(limit * 1e6, std::chrono::duration<double, std::micro>(kPollBeforeBlocking).count()))) return;
-  VkSemaphoreWaitInfo info{VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO};
-  info.semaphoreCount = 1;
-  info.pSemaphores = &state.timeline;
-  info.pValues = &id;
-  for (;;) {
-    const double left = limit - std::chrono::duration<double>(Clock::now() - begin).count();
-    const double slice = std::clamp(left, 0.0, std::chrono::duration<double>(kBlockingSlice).count());
-    const VkResult result = state.vk->vkWaitSemaphores(state.vk->device, &info, static_cast<uint64_t>(slice * 1e9));
-    if (result == VK_SUCCESS) break;
-    if (result != VK_TIMEOUT) state.check_alive(result, "vkWaitSemaphores");
-    if (left <= 0)
-      throw TimeoutError("execution " + std::to_string(id) + " has not finished after " + std::to_string(limit) + " s; it is still running",
-                         true);
-    if (interrupted) interrupted();
-  }
-  completed();
-}
-
-void Context::wait_idle(const Interrupted& interrupted) {
-  wait(submitted(), {}, interrupted);
 }
 
 MemoryCounts Context::memory_counts() const {

@@ -45,9 +45,18 @@ class Context : public std::enable_shared_from_this<Context> {
   ~Context();
   Context(const Context&) = delete;
 
-  // Waits for the work in flight and frees the device. Idempotent; later use throws StateError.
-  void close();
+  // Waits for the work in flight, as finish() does, and frees the device. Idempotent; later use throws StateError. Where `interrupted`
+  // throws the context stays open.
+  void close(const Interrupted& interrupted = {}, std::optional<double> patience_seconds = {});
   bool closed() const;
+  // An execution did not end: nothing that the device may still use is ever freed, the process ends without the driver's exit handlers,
+  // and whatever needs the device throws DeviceLostError.
+  bool abandoned() const;
+  // Seconds without any execution finishing after which close(), the destructor and the end of the process abandon the context:
+  // PUMICE_ABANDON_SECONDS, 30 by default, and on top the longest execution that was waited for.
+  double patience_seconds() const;
+  // Waits until `id` has finished. False where it does not and the context was abandoned. Without `interrupted` a Ctrl-C abandons it too.
+  bool finish(uint64_t id, const Interrupted& interrupted = {}, std::optional<double> patience_seconds = {});
 
   const DeviceInfo& info() const;     // features as enabled: masked ones read false; limits as masked
   const std::string& choice() const;  // why this device: "PUMICE_DEVICE=...", "the only device", ...
@@ -57,7 +66,8 @@ class Context : public std::enable_shared_from_this<Context> {
   // Submits recorded command buffers as one batch; returns its id on the timeline. The caller keeps what they use until it has finished.
   // `check` may refuse by an exception; what it finds open, no other thread's close() frees before the batch has finished.
   uint64_t submit(std::span<VkCommandBuffer_T* const> commands, const std::function<void()>& check = {});
-  uint64_t completed();  // id of the last execution that has finished
+  uint64_t completed();                        // id of the last execution that has finished. StateError in a forked child; DeviceLostError
+  bool in_flight(uint64_t id) const noexcept;  // the device may still work for it
   uint64_t submitted() const;
   // Waits until `id` has finished. `interrupted` is called about every 50 ms without any lock held and may throw.
   // Throws TimeoutError, DeviceLostError. The policy follows the device kind: poll then block on a GPU, block on a CPU driver.
@@ -89,6 +99,11 @@ template <typename T>
 std::shared_ptr<T> Context::attachment() {
   return std::static_pointer_cast<T>(find_attachment(typeid(T), [] { return std::static_pointer_cast<void>(std::make_shared<T>()); }));
 }
+
+// finish() for all contexts that are alive: what the end of a process waits for. What `interrupted` throws goes on once they are abandoned.
+void finish_contexts(const Interrupted& interrupted = {});
+// The Interrupted of a wait in a destructor: throws TimeoutError where the user wants to go on (Ctrl-C).
+void give_up_at_interrupt();
 
 // Messages of the Khronos validation layer since the last call (PUMICE_VALIDATION=1 turns the layer on before the first Context).
 std::vector<std::string> take_validation_messages();

@@ -1,6 +1,7 @@
 // What a Context holds, for the device layer's .cpp files only.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -15,14 +16,17 @@
 
 namespace pumice {
 
-// Vulkan objects of a buffer or an image and their memory, freed once `id` has finished.
+// Vulkan objects and their memory, freed once `id` has finished.
 struct Retired {
-  uint64_t id;
-  VkBuffer buffer;
-  VkImage image;
-  VkImageView view;
-  Allocation allocation;
-  std::shared_ptr<const void> owner = {};  // of imported host memory
+  uint64_t id = 0;
+  VkBuffer buffer = VK_NULL_HANDLE;
+  VkImage image = VK_NULL_HANDLE;
+  VkImageView view = VK_NULL_HANDLE;
+  Allocation allocation = {};
+  VkQueryPool queries = VK_NULL_HANDLE;
+  VkDescriptorPool descriptors = VK_NULL_HANDLE;
+  VkCommandPool commands = VK_NULL_HANDLE;
+  std::shared_ptr<const void> owner = {};  // of imported host memory, or of what a command buffer uses
 };
 
 struct Context::State {
@@ -31,10 +35,13 @@ struct Context::State {
   std::shared_ptr<DeviceTable> vk = std::make_shared<DeviceTable>();
   std::unique_ptr<MemoryPool> memory;
   VkSemaphore timeline = VK_NULL_HANDLE;
-  std::atomic<bool> closed{false}, lost{false};
+  std::atomic<bool> closed{false}, lost{false}, abandoned{false};
 
   std::mutex submit_mutex;
   std::atomic<uint64_t> submitted{0}, finished{0};
+  std::array<std::atomic<int64_t>, 64> begun{};  // nanoseconds of the clock at which the latest executions were submitted, by id modulo 64
+  double abandon_seconds = 0;
+  std::atomic<double> longest_seconds{0};  // of the executions that were waited for
 
   std::mutex mutex;  // of what follows up to the counts
   std::vector<Retired> retired;
@@ -43,13 +50,21 @@ struct Context::State {
   std::atomic<uint64_t> live_buffers{0}, live_buffer_bytes{0}, live_images{0}, live_image_bytes{0}, pipelines{0};
 
   bool forked() const;
-  void retire(Retired objects);  // its id is set here: the last that was submitted
+  bool is_left_alone() const { return forked() || abandoned; }
+  void retire(Retired objects);                     // its id is set here: the last that was submitted
+  void retire_after(uint64_t id, Retired objects);  // that execution was the last to use them
   void collect(bool all);
+  void abandon(const std::string& why);
+  void note_duration(uint64_t id);  // of an execution that was seen to finish
   uint32_t memory_type(Heap heap, uint32_t allowed) const;
   bool unified() const;  // the default heap's memory is host-visible, coherent and cached
   // Marks the context lost where `result` says so, then throws what fits.
   void check_alive(VkResult result, const char* call);
 };
+
+// The end of the process waits for it from now on.
+void note_live(const std::shared_ptr<Context>& context);
+int64_t wait_clock_nanoseconds();  // that State::begun is told in
 
 // The state of a context that is still usable. Throws StateError (closed, forked) or DeviceLostError.
 Context::State& state_of(Context& context);

@@ -166,12 +166,12 @@ Allocation allocate(Context& context, VkImage image) {
 }
 
 template <typename Record>
-void record_and_wait(Context& context, Record&& record) {
+void record_and_wait(Context& context, const Interrupted& interrupted, Record&& record) {
   CommandBuffer commands(context.shared_from_this(), {});
   commands.begin();
   record(commands);
   commands.end();
-  context.wait(commands.submit());
+  context.wait(commands.submit(), {}, interrupted);
 }
 
 }  // namespace
@@ -207,7 +207,8 @@ bool may_be_unnormalized(size_t dimensions, AddressMode mode) {
   return dimensions < 3 && mode != AddressMode::repeat;
 }
 
-std::shared_ptr<Image> Image::create(std::shared_ptr<Context> context, ImageFormat format, Shape shape, const SamplerOptions& sampler) {
+std::shared_ptr<Image> Image::create(std::shared_ptr<Context> context, ImageFormat format, Shape shape, const SamplerOptions& sampler,
+                                     const Interrupted& interrupted) {
   auto& owner = state_of(*context);
   auto& vk = *owner.vk;
   const std::shared_ptr<Image> made(new Image);
@@ -230,9 +231,9 @@ std::shared_ptr<Image> Image::create(std::shared_ptr<Context> context, ImageForm
                       "vkBindImageMemory");
     state.view = create_view(wanted, state.image);
     state.sampler = find_sampler(owner, sampler);
-    record_and_wait(*made->context_, [&](CommandBuffer& commands) { commands.prepare(*made); });
+    record_and_wait(*made->context_, interrupted, [&](CommandBuffer& commands) { commands.prepare(*made); });
   } catch (...) {
-    owner.retire({0, VK_NULL_HANDLE, state.image, state.view, state.allocation});
+    owner.retire({.image = state.image, .view = state.view, .allocation = state.allocation});
     throw;
   }
   state.closed = false;
@@ -251,7 +252,7 @@ void Image::close() {
   --owner.live_images;
   owner.live_image_bytes -= state_->allocation.bytes;
   if (owner.forked()) return;
-  owner.retire({0, VK_NULL_HANDLE, state_->image, state_->view, state_->allocation});
+  owner.retire({.image = state_->image, .view = state_->view, .allocation = state_->allocation});
 }
 
 std::array<uint32_t, 3> Image::extent() const {
@@ -271,20 +272,20 @@ uint64_t Image::bytes() const {
   return bytes_of(format_, shape_);
 }
 
-void Image::upload(std::span<const std::byte> source) const {
+void Image::upload(std::span<const std::byte> source, const Interrupted& interrupted) const {
   check_transfer(source.size());
   const auto staging = Buffer::create(context_, bytes(), Heap::upload);
   const BufferRange range{staging, 0, bytes()};
-  pumice::upload(range, source);
-  record_and_wait(*context_, [&](CommandBuffer& commands) { commands.copy(range, *this); });
+  pumice::upload(range, source, interrupted);
+  record_and_wait(*context_, interrupted, [&](CommandBuffer& commands) { commands.copy(range, *this); });
 }
 
-void Image::download(std::span<std::byte> target) const {
+void Image::download(std::span<std::byte> target, const Interrupted& interrupted) const {
   check_transfer(target.size());
   const auto staging = Buffer::create(context_, bytes(), Heap::readback);
   const BufferRange range{staging, 0, bytes()};
-  record_and_wait(*context_, [&](CommandBuffer& commands) { commands.copy(*this, range); });
-  pumice::download(range, target);
+  record_and_wait(*context_, interrupted, [&](CommandBuffer& commands) { commands.copy(*this, range); });
+  pumice::download(range, target, interrupted);
 }
 
 void Image::check_transfer(size_t host_bytes) const {

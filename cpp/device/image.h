@@ -47,7 +47,7 @@ class Image {
   // `shape` is that of an array with the texels: depth, height, width as far as there are such, and 4 for the channels of rgba formats.
   // Content is undefined. Throws UnsupportedError (shape, size, format or sampler), OutOfMemoryError.
   static std::shared_ptr<Image> create(std::shared_ptr<Context> context, ImageFormat format, Shape shape,
-                                       const SamplerOptions& sampler = {});
+                                       const SamplerOptions& sampler = {}, const Interrupted& interrupted = {});
   ~Image();
   Image(const Image&) = delete;
 
@@ -63,8 +63,8 @@ class Image {
   uint64_t bytes() const;  // of an array with the texels
 
   // Packed row-major host bytes. Both wait; ordered after work already submitted. Throw BindingError (R2) for another size.
-  void upload(std::span<const std::byte> source) const;
-  void download(std::span<std::byte> target) const;
+  void upload(std::span<const std::byte> source, const Interrupted& interrupted = {}) const;
+  void download(std::span<std::byte> target, const Interrupted& interrupted = {}) const;
 
   // Where it lies, for hazards: as those of a Buffer.
   uint64_t memory() const;

@@ -126,8 +126,8 @@ bool usable(VkPhysicalDevice physical) {
 
 namespace {
 
-// Ends the process without the exit handlers that came before the fork: drivers wait there for their threads, which
-// the child has not, and free what the parent uses.
+// Ends the process without the exit handlers that came before: drivers wait there for their threads, which a forked child has not and which
+// a kernel without an end keeps, and free what the parent uses.
 void leave(int status, void*) {
   std::fflush(nullptr);
   _exit(status);
@@ -141,6 +141,16 @@ void in_forked_child() {
 }
 
 }  // namespace
+
+void leave_at_exit() {
+#ifdef __GLIBC__
+  on_exit(leave, nullptr);
+#endif
+}
+
+void at_exit(void (*handler)()) {
+  std::atexit(handler);
+}
 
 uint32_t fork_generation() {
   static const int registered = pthread_atfork(nullptr, nullptr, in_forked_child);

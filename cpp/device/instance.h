@@ -25,6 +25,12 @@ const Instance& instance();
 std::vector<VkPhysicalDevice> physical_devices();
 DeviceInfo describe(VkPhysicalDevice physical, int index);
 
+// The process ends, from its exit on, without the exit handlers that were there before this call: a driver waits in its own for work that
+// does not end.
+void leave_at_exit();
+// Calls `handler` at the process's exit, before the exit handlers that were there before this call.
+void at_exit(void (*handler)());
+
 // Counts forks: an object made in another generation belongs to the parent process.
 uint32_t fork_generation();
 

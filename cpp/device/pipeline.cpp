@@ -131,7 +131,7 @@ std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const Pipelin
 }
 
 Pipeline::~Pipeline() {
-  if (vk_->generation != fork_generation()) return;
+  if (vk_->generation != fork_generation() || vk_->abandoned) return;
   vk_->vkDestroyPipeline(vk_->device, pipeline_, nullptr);
   vk_->vkDestroyPipelineLayout(vk_->device, layout_, nullptr);
   vk_->vkDestroyDescriptorSetLayout(vk_->device, set_layout_, nullptr);

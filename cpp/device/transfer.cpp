@@ -32,9 +32,9 @@ Buffer::Use checked_use(const Buffer& buffer, std::span<const BufferPiece> piece
   return use;
 }
 
-void run(CommandBuffer& commands) {
+void run(CommandBuffer& commands, const Interrupted& interrupted) {
   commands.end();
-  commands.context()->wait(commands.submit());
+  commands.context()->wait(commands.submit(), {}, interrupted);
 }
 
 // The next pieces that fill staging memory, the last of them cut.
@@ -72,7 +72,7 @@ void upload(const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> 
   const auto use = checked_use(*target, pieces, source.size());
   if (source.empty()) return;
   const auto& context = target->context();
-  context->wait_idle(interrupted);  // first, since an interrupt may leave no copy to or from staging memory behind
+  context->wait_idle(interrupted);
   if (target->mappable()) {
     std::byte* const mapped = target->host_bytes();
     const std::byte* from = source.data();
@@ -90,7 +90,7 @@ void upload(const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> 
     CommandBuffer commands(context, {});
     commands.begin();
     commands.scatter({staging, 0, bytes}, *target, staged.next(bytes));
-    run(commands);
+    run(commands, interrupted);
     done += bytes;
     if (interrupted) interrupted();
   }
@@ -124,7 +124,7 @@ void download(const std::shared_ptr<Buffer>& source, std::span<const BufferPiece
     CommandBuffer commands(context, {});
     commands.begin();
     commands.gather(*source, staged.next(bytes), {staging, 0, bytes});
-    run(commands);
+    run(commands, interrupted);
     std::memcpy(target.data() + done, staging->host_bytes(), bytes);
     done += bytes;
     if (interrupted) interrupted();
@@ -140,7 +140,7 @@ void copy(const BufferRange& source, const std::shared_ptr<Buffer>& target, std:
   CommandBuffer commands(context, {});
   commands.begin();
   commands.scatter(source, *target, pieces);
-  run(commands);
+  run(commands, interrupted);
 }
 
 void fill(const BufferRange& target, uint32_t word, const Interrupted& interrupted) {
@@ -152,7 +152,7 @@ void fill(const BufferRange& target, uint32_t word, const Interrupted& interrupt
   CommandBuffer commands(context, {});
   commands.begin();
   commands.fill(target, word);
-  run(commands);
+  run(commands, interrupted);
 }
 
 }  // namespace pumice

@@ -6,6 +6,7 @@
 #endif
 #include <volk.h>
 
+#include <atomic>
 #include <string>
 
 // Declarations that older headers lack; values are the registry's.
@@ -74,7 +75,8 @@ struct DeviceTable : VolkDeviceTable {
   VkQueue queue = VK_NULL_HANDLE;
   VkPipelineCache pipeline_cache = VK_NULL_HANDLE;
   uint32_t family = 0;
-  uint32_t generation = 0;  // fork_generation() at creation
+  uint32_t generation = 0;             // fork_generation() at creation
+  std::atomic<bool> abandoned{false};  // with its context: nothing of the device is destroyed
   uint32_t timestamp_bits = 0;
   double timestamp_period = 1;   // nanoseconds per tick
   bool has_conditional = false;  // the feature conditionalRendering

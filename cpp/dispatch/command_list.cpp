@@ -42,6 +42,14 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
     record();
   }
 
+  // The device may still run the kernels; buffers and images see to themselves.
+  ~RecordedList() override {
+    if (!commands_ || !context_->in_flight(commands_->last_submission())) return;
+    auto kernels = std::make_shared<std::vector<std::shared_ptr<const KernelVariant>>>();
+    for (const Dispatch& dispatch : dispatches_) kernels->push_back(dispatch.kernel);
+    commands_->keep(std::move(kernels));
+  }
+
   Submission exec() override {
     last_ = commands_->submit([this] {
       for (const Buffer* buffer : buffers_)
@@ -174,7 +182,7 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
   std::vector<const Buffer*> buffers_;
   std::vector<const Image*> images_;
   std::shared_ptr<Buffer> placeholder_;
-  std::unique_ptr<CommandBuffer> commands_;  // destroyed first: it waits for the work in flight
+  std::unique_ptr<CommandBuffer> commands_;
   size_t barriers_ = 0, descriptors_ = 0;
   std::atomic<uint64_t> last_{0};
 };

@@ -50,14 +50,16 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
     add_take();
   }
 
-  // What was said last is not lost with the list.
+  // What was said last is not lost with the list, unless its execution does not end.
   ~DebuggedRecording() override {
     try {
       for (const auto& take : takes_)
-        if (!take->is_read) context_->wait(take->id);
+        if (!take->is_read) context_->wait(take->id, context_->patience_seconds(), give_up_at_interrupt);
       read_finished();
       for (const auto& [id, known] : errors_)
         if (!known.raised) log(LogLevel::warning, known.error.what());
+    } catch (const TimeoutError& error) {
+      log(LogLevel::warning, std::string("messages of a list that is dropped are lost: ") + error.what());
     } catch (const Error&) {  // the context is gone
     }
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/interrupts.h"
 #include "core/log.h"
 #include "device/device_macros.h"
 #include "dispatch/kernel_limits.h"
@@ -226,6 +227,7 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
     const std::lock_guard guard(mutex_);
     if (const auto found = variants_.find(key); found != variants_.end()) return found->second;
   }
+  check_interrupts();  // a large model has hundreds of shaders to compile
   const auto context = lock(context_);
   ShaderOptions options = options_ ? *options_ : device_options(*context, storage);
   options.debug = options.debug || check_bounds_;

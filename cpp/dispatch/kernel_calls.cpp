@@ -131,7 +131,7 @@ std::shared_ptr<KernelCalls::Call> KernelCalls::record(const KernelArguments& ar
 }
 
 void KernelCalls::run(const KernelArguments& arguments, std::span<const ArrayArgument> arrays, const LaunchSize& size,
-                      const std::function<void()>& interrupted) {
+                      std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
   const bool keeps = are_numbers(arguments);  // a kept recording would keep the memory of tensors and images
   std::string key = keeps ? key_of(arguments, arrays, size) : std::string();
   auto call = keeps ? take(key) : nullptr;
@@ -143,7 +143,7 @@ void KernelCalls::run(const KernelArguments& arguments, std::span<const ArrayArg
     if (!arrays[i].source.empty()) std::memcpy(call->sources[i].bytes, arrays[i].source.data(), arrays[i].source.size());
   const auto recording = call->recording;
   const uint64_t id = recording->exec().id();
-  context_->wait(id, {}, interrupted);
+  context_->wait(id, timeout_seconds, interrupted);
   for (size_t i = 0; i < arrays.size(); ++i)
     if (call->targets[i] && !arrays[i].source.empty()) std::memcpy(arrays[i].target, call->targets[i]->bytes, arrays[i].source.size());
   if (keeps && call->bytes <= kMostKeptBytes) keep(std::move(call));

@@ -5,6 +5,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -30,9 +31,10 @@ class KernelCalls {
   KernelCalls(std::shared_ptr<Context> context, std::shared_ptr<Kernel> kernel, Macros macros, SpecValues spec);
   ~KernelCalls();
   Dispatch bind(const KernelArguments& arguments, const LaunchSize& size) const;
-  // Runs once and waits. Throws BindingError: those of bind_kernel, and K9 where the kernel writes a read-only array.
+  // Runs once and waits. Throws BindingError: those of bind_kernel, and K9 where the kernel writes a read-only array; TimeoutError: the
+  // execution goes on without the arrays, which stay as they are.
   void run(const KernelArguments& arguments, std::span<const ArrayArgument> arrays, const LaunchSize& size,
-           const std::function<void()>& interrupted);
+           std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
 
  private:
   struct Call;

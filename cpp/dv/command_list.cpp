@@ -46,7 +46,7 @@ void CommandList::add(std::span<const std::byte> raw, const Resolve& resolve) {
   commands_.push_back(read_command(raw, resolve, context_->strict()));
 }
 
-void CommandList::commit() {
+void CommandList::commit(const Interrupted& interrupted) {
   if (committed_) throw StateError("this CommandList is already committed");
   if (commands_.empty()) throw Refusal("commands", "at least one command", "none", attempted_ ? EINVAL : ENODATA);
   if (context_->strict()) {
@@ -59,11 +59,11 @@ void CommandList::commit() {
       throw Refusal("commands", "a single command of this device (hardware limit)", std::to_string(commands_.size()), kRefused, "D5");
   }
   written_ = joined(commands_);
-  prepared_ = prepare();
+  prepared_ = prepare(interrupted);
   committed_ = true;
 }
 
-std::shared_ptr<CommandList::Prepared> CommandList::prepare() const {
+std::shared_ptr<CommandList::Prepared> CommandList::prepare(const Interrupted& interrupted) const {
   const auto prepared = std::make_shared<Prepared>(Lowering{context_, Recorder(context_->device()), written_});
   auto& written = prepared->lowering.written;
   written.insert(written.end(), device_weights_.begin(), device_weights_.end());
@@ -71,7 +71,7 @@ std::shared_ptr<CommandList::Prepared> CommandList::prepare() const {
     std::visit(Lower{prepared->lowering}, command);
     prepared->lowering.recorder.end_command();
   }
-  prepared->lowering.recorder.initialize();
+  prepared->lowering.recorder.initialize(interrupted);
   prepared->lists.push_back(prepared->lowering.recorder.list());
   return prepared;
 }
@@ -96,10 +96,10 @@ bool CommandList::has_other_weights() {
   return others;
 }
 
-int64_t CommandList::exec() {
+int64_t CommandList::exec(const Interrupted& interrupted) {
   check_committed();
   const std::lock_guard lock(mutex_);
-  if (has_other_weights()) prepared_ = prepare();
+  if (has_other_weights()) prepared_ = prepare(interrupted);
   auto& lists = prepared_->lists;
   auto& submissions = prepared_->submissions;
   // The first list that is free and whose time nobody may ask for; else the one that is free next.
@@ -137,7 +137,7 @@ void CommandList::finish() {
     const std::lock_guard lock(mutex_);
     last = last_;
   }
-  if (last > 0) context_->device()->wait(last);
+  if (last > 0) context_->device()->finish(last);
 }
 
 int64_t CommandList::last_exec_time() const {

@@ -18,13 +18,13 @@ class CommandList {
   // Refusal naming the run and the field: nothing is added. StateError after commit().
   void add(std::span<const std::byte> raw, const Resolve& resolve);
   // StateError where it was called before; Refusal of a list without commands (ENODATA).
-  void commit();
+  void commit(const Interrupted& interrupted = {});
   bool committed() const { return committed_; }
   // Returns the id, at least 1. StateError before commit().
-  int64_t exec();
+  int64_t exec(const Interrupted& interrupted = {});
   // Refusal (EINVAL) of an id that no execution has; StateError before commit(), TimeoutError, DeviceLostError.
   void wait(int64_t id, std::optional<double> timeout_seconds = {}, const Interrupted& interrupted = {});
-  // Waits for all executions that were begun.
+  // Waits for all executions that were begun, as Context::finish() does.
   void finish();
   // Microseconds on the device of the execution that was waited for last; 0 before that.
   int64_t last_exec_time() const;
@@ -38,7 +38,7 @@ class CommandList {
     std::vector<std::unique_ptr<pumice::CommandList>> lists;  // each serves one execution at a time
     std::vector<Submission> submissions;                      // of each list the last one
   };
-  std::shared_ptr<Prepared> prepare() const;
+  std::shared_ptr<Prepared> prepare(const Interrupted& interrupted) const;
   void check_committed() const;
   bool has_other_weights();
 

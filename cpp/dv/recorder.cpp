@@ -106,7 +106,7 @@ void Recorder::move(const BufferRange& source, const BufferRange& target) {
   }
 }
 
-void Recorder::initialize() {
+void Recorder::initialize(const Interrupted& interrupted) {
   if (owners_.empty()) return;
   const auto initializer = std::make_shared<Initializer>(context_, owners_);
   BindingTable table(initializer);
@@ -116,7 +116,7 @@ void Recorder::initialize() {
   pumice::CommandList commands(context_);
   commands.dispatch(initializer, table);
   commands.commit();
-  commands.exec().wait();
+  commands.exec().wait({}, interrupted);
   owners_.clear(), owned_.clear(), persistent_.clear();
 }
 

@@ -38,7 +38,7 @@ class Recorder {
   void add(Dispatch dispatch) { items_.push_back({{}, {}, std::move(dispatch)}); }
 
   // Waits until the owned inputs have been read, and frees them.
-  void initialize();
+  void initialize(const Interrupted& interrupted);
   std::unique_ptr<pumice::CommandList> list() const;
 
  private:

@@ -1,9 +1,6 @@
 #include "graph/bound_program.h"
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
-#include <thread>
 
 #include "core/error.h"
 #include "dispatch/hazards.h"
@@ -11,8 +8,6 @@
 
 namespace pumice {
 namespace {
-
-constexpr size_t kMostThreads = 8;
 
 template <typename Visit>
 void visit_steps(const Plan& plan, Visit&& visit) {
@@ -146,26 +141,6 @@ ArenaReport BoundProgram::arena(const ProgramGraph& graph) const {
     report.barriers += step.barrier;
   }
   return report;
-}
-
-void create_pipelines(const std::vector<const KernelVariant*>& kernels) {
-  std::atomic<size_t> next{0};
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto work = [&] {
-    try {
-      for (size_t i; (i = next.fetch_add(1)) < kernels.size();) (void)kernels[i]->pipeline();
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!failure) failure = std::current_exception();
-    }
-  };
-  const size_t count = std::min({kernels.size(), kMostThreads, static_cast<size_t>(std::max(1u, std::thread::hardware_concurrency()))});
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < count; ++i) threads.emplace_back(work);
-  work();
-  for (auto& thread : threads) thread.join();
-  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace pumice

@@ -84,7 +84,4 @@ std::vector<Dispatch> dispatches_on(const std::shared_ptr<CompiledOperator>& com
                                     std::span<const BufferRange> inputs, std::span<const BufferRange> outputs,
                                     const std::shared_ptr<Buffer>& arena);
 
-// Makes the pipelines that are missing, by several threads.
-void create_pipelines(const std::vector<const KernelVariant*>& kernels);
-
 }  // namespace pumice

@@ -7,6 +7,7 @@
 #include "graph/late_operations.h"
 #include "graph/levels.h"
 #include "graph/passes.h"
+#include "graph/pipeline_builds.h"
 #include "graph/plan.h"
 #include "graph/weights.h"
 

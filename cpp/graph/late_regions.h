@@ -42,8 +42,8 @@ class LateRegions {
   const ProgramGraph& graph_;
   ProgramOptions options_;
   std::string prefix_;
-  mutable std::mutex mutex_;
-  std::list<Made> made_;  // the last used first
+  mutable std::recursive_mutex mutex_;  // as that of a Region
+  std::list<Made> made_;                // the last used first
 };
 
 }  // namespace pumice

@@ -1,5 +1,6 @@
 #include "graph/lease_pool.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -17,23 +18,19 @@ using Clock = std::chrono::steady_clock;
 
 }  // namespace
 
-std::shared_ptr<Lease> LeasePool::try_lease(Context& context, const std::function<std::shared_ptr<Lease>()>& make,
-                                            const std::function<void()>& interrupted) {
+std::pair<std::shared_ptr<Lease>, bool> LeasePool::try_lease(Context& context, const std::function<std::shared_ptr<Lease>()>& make) {
   const std::lock_guard lock(mutex_);
   const std::shared_ptr<Lease>* in_flight = nullptr;
   for (const auto& one : pool_) {
     if (one.use_count() > 1) continue;
     std::atomic_thread_fence(std::memory_order_acquire);  // what its last owner did comes before
-    if (context.completed() >= one->last_submission()) return one;
+    if (context.completed() >= one->last_submission()) return {one, false};
     in_flight = &one;
   }
-  if (pool_.size() >= kPooled && in_flight) {
-    context.wait((*in_flight)->last_submission(), {}, interrupted);
-    return *in_flight;
-  }
+  if (pool_.size() >= kPooled && in_flight) return {*in_flight, true};
   if (pool_.size() >= kMostPooled) return {};
   pool_.push_back(make());
-  return pool_.back();
+  return {pool_.back(), false};
 }
 
 std::shared_ptr<Lease> LeasePool::lease(Context& context, const std::function<std::shared_ptr<Lease>()>& make, bool wait,
@@ -41,7 +38,12 @@ std::shared_ptr<Lease> LeasePool::lease(Context& context, const std::function<st
   const auto begin = Clock::now();
   auto next_signal = begin + kSignalPeriod;
   for (;;) {
-    if (auto leased = try_lease(context, make, interrupted)) return leased;
+    if (auto [leased, is_busy] = try_lease(context, make); leased) {
+      std::optional<double> left;
+      if (timeout_seconds) left = std::max(0.0, *timeout_seconds - std::chrono::duration<double>(Clock::now() - begin).count());
+      if (is_busy) context.wait(leased->last_submission(), left, interrupted);  // without the lock: interrupts may take another
+      return leased;
+    }
     const std::string message = std::to_string(kMostPooled) + " executions of " + what_ + " are under way";
     if (!wait) throw StateError(message + "; wait for one and drop it first");
     const auto now = Clock::now();

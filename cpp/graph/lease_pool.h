@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graph/program.h"
@@ -22,8 +23,8 @@ class LeasePool {
   void clear();
 
  private:
-  std::shared_ptr<Lease> try_lease(Context& context, const std::function<std::shared_ptr<Lease>()>& make,
-                                   const std::function<void()>& interrupted);
+  // The lease to have, and whether the device may still work for it; none where all are held.
+  std::pair<std::shared_ptr<Lease>, bool> try_lease(Context& context, const std::function<std::shared_ptr<Lease>()>& make);
 
   std::string what_;
   std::mutex mutex_;

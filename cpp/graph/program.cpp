@@ -46,16 +46,16 @@ struct Program::State {
     region = std::make_shared<Region>(context, graph, whole(graph), options);
     inputs = region->inputs(), outputs = region->outputs();
     if (options.progress) options.progress("kernels", 0, 1);
-    bind_known(*region);
+    bind_known(*region, options.progress);
   }
 
   // Where all sizes are known, what cannot be lowered is refused here and not at the first call.
-  static void bind_known(Region& one) {
+  static void bind_known(Region& one, const CompileProgress& progress) {
     std::vector<ShapeView> shapes;
     for (const auto& input : one.inputs())
       if (input.shape && std::find(input.shape->begin(), input.shape->end(), kUnknownSize) == input.shape->end())
         shapes.emplace_back(*input.shape);
-    if (shapes.size() == one.inputs().size() && !one.reads_values()) one.bind(shapes, {});
+    if (shapes.size() == one.inputs().size() && !one.reads_values()) one.bind(shapes, {}, progress);
   }
 
   void compile_routines(const Graph& graph, const ProgramOptions& options) {
@@ -67,7 +67,7 @@ struct Program::State {
       outputs.push_back({j < graph.outputs().size() ? graph.outputs()[j].first : value.name, value.dtype, value.shape, {}});
     }
     for (const RoutineStep& step : main.steps) {
-      if (step.region) bind_known(*step.region);
+      if (step.region) bind_known(*step.region, options.progress);
       if (!first_stop.empty()) continue;
       first_stop = step.kind == RoutineStep::Kind::run ? step.cut : "node '" + step.node + "': " + op_of(step);
     }
@@ -196,14 +196,15 @@ std::vector<StepReport> Program::plan(std::span<const ShapeView> shapes, std::sp
   return steps_of(region.is_late() ? *region.at(shapes, values) : region);
 }
 
-std::vector<std::pair<std::string, double>> Program::profile(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs) {
+std::vector<std::pair<std::string, double>> Program::profile(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
+                                                             const std::function<void()>& interrupted) {
   RecordingOptions options;
   options.timestamps = true;
   const auto execution = state_->only_region("profile()").bind(shapes, inputs)->recorded(options);
   for (size_t i = 0; i < inputs.size(); ++i)
     if (const size_t bytes = execution->input_desc(i).element_bytes()) std::memcpy(execution->input(i), inputs[i], bytes);
-  context()->wait(execution->start({}).id());  // the first run compiles, on some drivers
-  context()->wait(execution->start({}).id());
+  context()->wait(execution->start({}).id(), {}, interrupted);  // the first run compiles, on some drivers
+  context()->wait(execution->start({}).id(), {}, interrupted);
   return execution->list().recording()->dispatch_times();
 }
 

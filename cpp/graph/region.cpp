@@ -8,6 +8,7 @@
 #include "graph/late_operations.h"
 #include "graph/late_regions.h"
 #include "graph/passes.h"
+#include "graph/pipeline_builds.h"
 #include "graph/plan.h"
 #include "graph/weight_upload.h"
 
@@ -104,7 +105,7 @@ void Region::initialise(const ProgramOptions& options) {
   if (options.memory && options.memory->context() != context_)
     throw BindingError("M3", "program '" + graph_.name + "'", "memory", "memory of the program's context", "that of another");
   const auto memory = options.memory ? options.memory : std::make_shared<UploadMemory>(context_, weights_.initialization->persistent_bytes);
-  make_pipelines(weights_.initialization->steps);
+  make_pipelines(weights_.initialization->steps, options.progress);
   persistent_ = upload_weights(*memory, graph_.name, inputs_.size(), weights_, initialised_, options.progress);
   release_constants();
 }
@@ -127,11 +128,11 @@ void Region::release_constants() {
   }
 }
 
-void Region::make_pipelines(const std::vector<PlannedStep>& steps) {
+void Region::make_pipelines(const std::vector<PlannedStep>& steps, const CompileProgress& progress) {
   std::vector<const KernelVariant*> missing;
   for (const PlannedStep& step : steps)
     if (made_.insert(step.kernel.get()).second) missing.push_back(step.kernel.get());
-  if (!missing.empty()) create_pipelines(missing);
+  if (!missing.empty()) create_pipelines(missing, progress);
 }
 
 bool Region::matches(const BoundProgram& one, std::span<const ShapeView> shapes, std::span<const std::byte* const> values) const {
@@ -146,8 +147,9 @@ bool Region::matches(const BoundProgram& one, std::span<const ShapeView> shapes,
   return true;
 }
 
-std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
-  if (late_) return at(shapes, values)->bind(shapes, values);
+std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
+                                           const CompileProgress& progress) {
+  if (late_) return at(shapes, values)->bind(shapes, values, progress);
   const std::lock_guard lock(mutex_);
   for (auto one = bound_.begin(); one != bound_.end(); ++one)
     if (matches(**one, shapes, values)) {
@@ -167,7 +169,7 @@ std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, st
   }
   BoundPlan plan = bind_plan(context_, graph_, weights_, key, &memo_);
   for (const auto& segment : plan.plan.segments)
-    for (const auto& block : segment.blocks) make_pipelines(block.steps);
+    for (const auto& block : segment.blocks) make_pipelines(block.steps, progress);
   kernels_ = plan.kernels;
   auto compiled = std::make_shared<CompiledOperator>(context_, std::move(plan.plan), initialised_);
   bound_.push_front(std::make_shared<BoundProgram>(std::move(key), std::move(compiled), persistent_, inputs_.size(), plan));

@@ -45,7 +45,9 @@ class Region {
   bool checks_values() const { return late_ || !graph_.checks.empty(); }
   // Binds on first use; the least recently used binding is forgotten where there are too many. `values`: elements of the inputs; may be
   // empty where none decide about shapes. Throws BindingError, GraphError, UnsupportedError.
-  std::shared_ptr<BoundProgram> bind(std::span<const ShapeView> shapes, std::span<const std::byte* const> values);
+  // `progress` is told the kernels that are compiled.
+  std::shared_ptr<BoundProgram> bind(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
+                                     const CompileProgress& progress = {});
   std::vector<ReportRow> report() const;  // kernels are those of the last binding
   void close();                           // frees device memory that no binding holds
 
@@ -54,7 +56,7 @@ class Region {
   void initialise(const ProgramOptions& options);
   void release_constants();
   std::shared_ptr<BoundProgram> checked(std::span<const std::byte* const> values) const;
-  void make_pipelines(const std::vector<PlannedStep>& steps);
+  void make_pipelines(const std::vector<PlannedStep>& steps, const CompileProgress& progress);
   bool matches(const BoundProgram& one, std::span<const ShapeView> shapes, std::span<const std::byte* const> values) const;
 
   std::shared_ptr<Context> context_;
@@ -66,7 +68,7 @@ class Region {
   bool reads_values_ = false;
   std::unique_ptr<LateRegions> late_;
 
-  mutable std::mutex mutex_;                        // guards what follows
+  mutable std::recursive_mutex mutex_;              // guards what follows; a signal handler may run the model that is being bound
   std::list<std::shared_ptr<BoundProgram>> bound_;  // the last used first
   std::unordered_set<const KernelVariant*> made_;   // kernels whose pipelines exist
   std::vector<std::string> kernels_;                // by row of the report

@@ -71,16 +71,17 @@ class Uploader {
   }
 
   BufferRange run(const CompileProgress& progress) {
-    uint64_t done = 0, total = 0, largest = 0;
-    for (const Batch& batch : batches_) total += batch.bytes, largest = std::max(largest, batch.bytes);
-    staging_ = memory_.staging(std::min(total, 2 * largest), std::max(largest, std::min({total, largest * kBatchesAtOnce, kMostStaged})));
-    readers_.emplace(std::min<size_t>(kMostThreads, total / kStagedAtOnce));
+    uint64_t largest = 0;
+    progress_ = &progress;
+    for (const Batch& batch : batches_) total_ += batch.bytes, largest = std::max(largest, batch.bytes);
+    staging_ = memory_.staging(std::min(total_, 2 * largest), std::max(largest, std::min({total_, largest * kBatchesAtOnce, kMostStaged})));
+    readers_.emplace(std::min<size_t>(kMostThreads, total_ / kStagedAtOnce));
     for (Batch& batch : batches_) {
-      if (progress) progress("weights", done, total);
+      if (progress) progress("weights", done_, total_);
       make_room(batch);
       read(batch);
       if (unsubmitted_ > 1) submit_next();
-      done += batch.bytes;
+      done_ += batch.bytes;
     }
     while (unsubmitted_ > 0) submit_next();
     while (!running_.empty()) wait_for_first();
@@ -132,7 +133,9 @@ class Uploader {
   }
 
   void wait_for_first() {
-    context_->wait(running_.front().id());
+    context_->wait(running_.front().id(), {}, [this] {
+      if (progress_ && *progress_) (*progress_)("weights", done_, total_);  // it may throw
+    });
     running_.pop_front();
   }
 
@@ -172,6 +175,8 @@ class Uploader {
   std::shared_ptr<InitializationState> state_;          // of the whole
   std::vector<std::vector<const PlannedStep*>> steps_;  // by the source that they read
   std::vector<Batch> batches_;
+  const CompileProgress* progress_ = nullptr;  // of the run
+  uint64_t done_ = 0, total_ = 0;              // bytes
   std::shared_ptr<Buffer> staging_;
   size_t submitted_ = 0, unsubmitted_ = 0;  // batches; the latter are being read
   std::deque<Submission> running_;

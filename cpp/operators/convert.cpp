@@ -55,8 +55,7 @@ void run(std::string_view name, const Attributes& attributes, const Tensor& x, c
   const uint64_t temporary = compiled->binding_properties().temporary_bytes;
   if (temporary > 0) ranges.temporary = {Buffer::create(context, temporary), 0, temporary};
   const auto recording = Recording::create(context, compiled->lower(ranges));
-  context->wait_idle(interrupted);  // what comes before it on the queue; the recording itself is waited for without interrupts
-  recording->exec().wait();
+  recording->exec().wait({}, interrupted);
 }
 
 void copy_bytes(const BufferRange& source, const Tensor& target, const Interrupted& interrupted) {

@@ -387,9 +387,9 @@ class Context:
         """
     def __repr__(self) -> str:
         ...
-    def close(self) -> None:
+    def close(self, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
         """
-        Waits for the work in flight and frees the device. Idempotent.
+        Waits for the work in flight and frees the device. Idempotent. Where no execution finishes for `timeout` seconds (None: patience) the context is abandoned, which the logger "pumice" says as an error. Ctrl-C interrupts, and the context stays open then.
         """
     def feature(self, name: str) -> bool:
         """
@@ -406,6 +406,11 @@ class Context:
     def wait_idle(self) -> None:
         """
         Waits for everything submitted so far. Raises DeviceLostError, and OutOfBoundsError of a debugged kernel's execution that no wait has raised.
+        """
+    @property
+    def abandoned(self) -> bool:
+        """
+        An execution did not end and close() gave it up: what the device may still use is never freed, and whatever needs the device raises DeviceLostError.
         """
     @property
     def choice(self) -> str:
@@ -429,6 +434,11 @@ class Context:
     def memory(self) -> MemoryCounts:
         """
         Counts of live buffers, images and device allocations.
+        """
+    @property
+    def patience(self) -> float:
+        """
+        Seconds without any execution finishing after which close() and the end of the process abandon the context: PUMICE_ABANDON_SECONDS (30 where it is not set), and on top the longest execution that was waited for.
         """
     @property
     def pipelines_created(self) -> int:
@@ -850,7 +860,7 @@ class Kernel:
         """
     def run(self, *args: typing.Any, **kwargs: typing.Any) -> None:
         """
-        Runs once and waits. Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), Images, and push constants: numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures; threads= or groups=.
+        Runs once and waits, for `timeout` seconds at most (None: without an end). Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), Images, and push constants: numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures; threads= or groups=.
         """
     def take_messages(self) -> list[Message]:
         """
@@ -1188,6 +1198,10 @@ class Expression:
         """
     def substitute(self, replacements: collections.abc.Mapping[str, Expression]) -> Expression:
         ...
+    def weight(self, has_doubles: bool = False) -> int:
+        """
+        What its GLSL costs to compile: about the instructions that its functions expand to, of doubles or of floats.
+        """
     @property
     def names(self) -> list[str]:
         """

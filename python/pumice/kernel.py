@@ -45,6 +45,7 @@ _GENERATED = {
     "p": "the push constants",
     "threads": "the size of a launch",
     "groups": "the size of a launch",
+    "timeout": "how long a call waits",
     "self": "the kernel of a call",
 }
 
@@ -335,7 +336,9 @@ class Kernel(_pumice.Kernel):
     def __call__(self, given: Mapping[str, Any] | None = None, /, **arguments: Any) -> Array | dict[str, Array] | None:
         """Runs once and waits. Arguments by name: Tensors, NumPy arrays, push constants; threads= or groups=.
 
-        given: arguments in a dict, for names that are no keywords of this call (threads, groups) or of Python.
+        timeout: seconds that the call waits at most. Where they are over TimeoutError is raised, the execution goes on and the arrays
+        stay as they are; Ctrl-C interrupts likewise.
+        given: arguments in a dict, for names that are other keywords of this call (threads, groups, timeout) or of Python.
         Arrays are copied in, and back where the kernel writes them; those of structures have the fields and offsets of the shader
         (see dtype). Push constants are numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for
         structures. Returns what from_body says, else None. Raises BindingError; OutOfBoundsError with debug=True.

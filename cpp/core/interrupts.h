@@ -1,0 +1,15 @@
+// How long work on the host learns that the user wants to go on (Ctrl-C): the face of the engine says how to ask.
+#pragma once
+
+namespace pumice {
+
+struct InterruptHooks {
+  bool (*probe)() = nullptr;  // whether the user interrupts; it must not throw, since destructors ask it
+  void (*check)() = nullptr;  // throws what an interrupt raises; it also hands on what was logged
+};
+
+void set_interrupt_hooks(const InterruptHooks& hooks);
+bool is_interrupted();    // false where nobody has set the hooks
+void check_interrupts();  // likewise returns
+
+}  // namespace pumice

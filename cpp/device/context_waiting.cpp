@@ -1,0 +1,194 @@
+// How executions are waited for, and given up where they do not end.
+#include <algorithm>
+#include <chrono>
+
+#include "core/error.h"
+#include "core/interrupts.h"
+#include "core/log.h"
+#include "core/number_text.h"
+#include "device/context_state.h"
+#include "device/instance.h"
+
+namespace pumice {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kPollBeforeBlocking = std::chrono::microseconds(200);
+constexpr auto kBlockingSlice = std::chrono::milliseconds(50);
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// The contexts of the process, which its end waits for.
+struct LiveContexts {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Context>> all;
+};
+
+LiveContexts& live_contexts() {
+  static auto* const live = new LiveContexts;
+  return *live;
+}
+
+}  // namespace
+
+void note_live(const std::shared_ptr<Context>& context) {
+  static const bool is_registered = [] {  // now that the driver has its own handlers
+    at_exit([] { finish_contexts(); });
+    return true;
+  }();
+  (void)is_registered;
+  auto& live = live_contexts();
+  const std::lock_guard lock(live.mutex);
+  std::erase_if(live.all, [](const auto& one) { return one.expired(); });
+  live.all.push_back(context);
+}
+
+int64_t wait_clock_nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+}
+
+void Context::State::abandon(const std::string& why) {
+  vk->abandoned = true;
+  if (abandoned.exchange(true)) return;
+  leave_at_exit();
+  log(LogLevel::error, "the context of '" + info.name + "' is abandoned: " + why + "; its " + std::to_string(live_buffers + live_images) +
+                           " buffers and images of " + std::to_string(live_buffer_bytes + live_image_bytes) +
+                           " bytes are not freed, and the process will end without waiting for the driver");
+}
+
+void Context::State::note_duration(uint64_t id) {
+  if (submitted.load(std::memory_order_relaxed) - id >= begun.size()) return;  // a later one has its place
+  const double seconds = static_cast<double>(wait_clock_nanoseconds() - begun[id % begun.size()].load(std::memory_order_relaxed)) * 1e-9;
+  double known = longest_seconds.load();
+  while (known < seconds && !longest_seconds.compare_exchange_weak(known, seconds)) {
+  }
+}
+
+bool Context::abandoned() const {
+  return state_->abandoned;
+}
+
+double Context::patience_seconds() const {
+  return state_->abandon_seconds + state_->longest_seconds;
+}
+
+bool Context::in_flight(uint64_t id) const noexcept {
+  const State& state = *state_;
+  if (id <= state.finished.load(std::memory_order_acquire) || state.is_left_alone() || state.lost) return false;
+  uint64_t value = 0;
+  return state.vk->vkGetSemaphoreCounterValue(state.vk->device, state.timeline, &value) == VK_SUCCESS && value < id;
+}
+
+bool Context::finish(uint64_t id, const Interrupted& interrupted, std::optional<double> patience) {
+  State& state = *state_;
+  auto& vk = *state.vk;
+  uint64_t seen = state.finished.load();
+  for (auto begin = Clock::now();;) {
+    if (state.abandoned) return false;
+    if (state.lost || state.forked()) return true;
+    uint64_t value = 0;
+    if (vk.vkGetSemaphoreCounterValue(vk.device, state.timeline, &value) != VK_SUCCESS || value >= id) return true;
+    if (value > seen) seen = value, begin = Clock::now();
+    const double limit = patience.value_or(patience_seconds()), waited = seconds_since(begin);
+    const std::string what = "execution " + std::to_string(seen + 1) + " has not finished";
+    if (waited >= limit) {
+      state.abandon(what + " for " + general_text(waited) + " s (PUMICE_ABANDON_SECONDS)");
+      return false;
+    }
+    VkSemaphoreWaitInfo info{VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO};
+    const uint64_t next = seen + 1;
+    info.semaphoreCount = 1;
+    info.pSemaphores = &state.timeline;
+    info.pValues = &next;
+    const double slice = std::min(limit - waited, std::chrono::duration<double>(kBlockingSlice).count());
+    if (vk.vkWaitSemaphores(vk.device, &info, static_cast<uint64_t>(slice * 1e9)) != VK_TIMEOUT) continue;
+    if (interrupted) {
+      interrupted();
+    } else if (is_interrupted()) {
+      state.abandon(what + " and the user interrupts the wait for it");
+      return false;
+    }
+  }
+}
+
+void finish_contexts(const Interrupted& interrupted) {
+  std::vector<std::shared_ptr<Context>> contexts;
+  {
+    auto& live = live_contexts();
+    const std::lock_guard lock(live.mutex);
+    for (const auto& one : live.all)
+      if (auto context = one.lock()) contexts.push_back(std::move(context));
+  }
+  try {
+    for (const auto& context : contexts) context->finish(context->submitted(), interrupted);
+  } catch (...) {
+    for (const auto& context : contexts)
+      if (context->in_flight(context->submitted())) context->state().abandon("the user interrupts the wait for its executions");
+    throw;
+  }
+}
+
+void give_up_at_interrupt() {
+  if (is_interrupted()) throw TimeoutError("the user interrupts the wait for an execution", true);
+}
+
+uint64_t Context::completed() {
+  State& state = *state_;
+  if (state.forked() || state.abandoned) state_of(*this);  // throws: what is in flight is never known to have finished
+  if (state.closed) return submitted();
+  uint64_t value = 0;
+  state.check_alive(state.vk->vkGetSemaphoreCounterValue(state.vk->device, state.timeline, &value), "vkGetSemaphoreCounterValue");
+  if (value == ~uint64_t{0}) {  // what a lost device may answer
+    state.check_alive(VK_ERROR_DEVICE_LOST, "vkGetSemaphoreCounterValue");
+  }
+  uint64_t known = state.finished.load();
+  while (known < value && !state.finished.compare_exchange_weak(known, value)) {
+  }
+  return value;
+}
+
+bool Context::poll(uint64_t id, double microseconds) {
+  if (state_->finished.load(std::memory_order_acquire) >= id || completed() >= id) return true;
+  if (info().kind == DeviceKind::software) return false;  // a spinning waiter steals the driver's core
+  const auto deadline = Clock::now() + std::chrono::duration<double, std::micro>(microseconds);
+  do {
+    if (completed() >= id) return true;
+  } while (Clock::now() < deadline);
+  return false;
+}
+
+void Context::wait(uint64_t id, std::optional<double> timeout_seconds, const Interrupted& interrupted) {
+  State& state = state_of(*this);
+  if (id > submitted())
+    throw StateError("execution " + std::to_string(id) + " has not been submitted; the last one is " + std::to_string(submitted()), "L7");
+  const auto begin = Clock::now();
+  const double limit = timeout_seconds.value_or(1e18);
+  if (poll(id, std::min(limit * 1e6, std::chrono::duration<double, std::micro>(kPollBeforeBlocking).count()))) return;
+  VkSemaphoreWaitInfo info{VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO};
+  info.semaphoreCount = 1;
+  info.pSemaphores = &state.timeline;
+  info.pValues = &id;
+  for (;;) {
+    const double left = limit - std::chrono::duration<double>(Clock::now() - begin).count();
+    const double slice = std::clamp(left, 0.0, std::chrono::duration<double>(kBlockingSlice).count());
+    const VkResult result = state.vk->vkWaitSemaphores(state.vk->device, &info, static_cast<uint64_t>(slice * 1e9));
+    if (result == VK_SUCCESS) break;
+    if (result != VK_TIMEOUT) state.check_alive(result, "vkWaitSemaphores");
+    if (state.abandoned) state_of(*this);
+    if (left <= 0)
+      throw TimeoutError("execution " + std::to_string(id) + " has not finished after " + std::to_string(limit) + " s; it is still running",
+                         true);
+    if (interrupted) interrupted();
+  }
+  state.note_duration(id);
+  completed();
+}
+
+void Context::wait_idle(const Interrupted& interrupted) {
+  wait(submitted(), {}, interrupted);
+}
+
+}  // namespace pumice
