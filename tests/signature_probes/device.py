@@ -65,6 +65,17 @@ def waits(context: pumice.Context) -> None:
     submission.wait(timeout=60)
 
 
+@covers("Context.close.timeout")
+def closing(context: pumice.Context) -> None:
+    """What it does to a context whose work hangs is tested in test_endless_work.py."""
+    with pumice.Context(f"uuid:{context.info.uuid}") as own:
+        refused(lambda: own.close(timeout=-1.0), "seconds")
+        assert not own.closed
+        own.close(timeout=60)
+        assert own.closed
+        assert not own.abandoned
+
+
 @covers("Buffer.__init__.heap")
 def heaps(context: pumice.Context) -> None:
     differ(*(pumice.Buffer(context, 64, heap).heap for heap in ("default", "upload", "readback")))
