@@ -24,7 +24,8 @@ def busy(context: pumice.Context) -> pumice.Submission:
     """Work that has not ended when the call after it is made."""
     commands = pumice.CommandList(context)
     kernel = pumice.Kernel(SLOW, context)
-    commands.dispatch(kernel.bind(x=pumice.zeros(64, "uint32", context), groups=400))
+    for _ in range(1 if context.info.kind == "software" else 800):  # a GPU runs many workgroups at once
+        commands.dispatch(kernel.bind(x=pumice.zeros(64, "uint32", context), groups=400))
     commands.commit()
     return commands.exec()
 
