@@ -87,7 +87,7 @@ Record interface_of(const Interface& interface) {
   result["spec_constants"] = entries_of(interface.spec_constants);
   result["local_size"] = py::make_tuple(interface.local_size[0], interface.local_size[1], interface.local_size[2]);
   result["local_size_ids"] = py::make_tuple(interface.local_size_id[0], interface.local_size_id[1], interface.local_size_id[2]);
-  result["shared_bytes"] = interface.shared_bytes;
+  result["shared_bytes"] = interface.variables.shared;
   result["capabilities"] = interface.capabilities;
   py::list features;
   for (const auto& needed : interface.features) features.append(needed.feature);

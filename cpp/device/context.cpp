@@ -138,7 +138,7 @@ void create_device(DeviceTable& vk, DeviceInfo& info, const std::set<std::string
   std::vector<const char*> enabled;
   for (const char* name :
        {VK_EXT_CONDITIONAL_RENDERING_EXTENSION_NAME, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME, VK_EXT_SHADER_ATOMIC_FLOAT_EXTENSION_NAME,
-        VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME})
+        VK_EXT_PIPELINE_ROBUSTNESS_EXTENSION_NAME, VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME})
     if (extensions.contains(name)) enabled.push_back(name);
   const float priority = 1;
   VkDeviceQueueCreateInfo queue{VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO};

@@ -9,6 +9,7 @@ FeatureChain::FeatureChain(uint32_t api_version, const std::set<std::string>& ex
       has_conditional_(extensions.contains(VK_EXT_CONDITIONAL_RENDERING_EXTENSION_NAME)),
       has_matrix_(extensions.contains(VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME)),
       has_atomic_float_(extensions.contains(VK_EXT_SHADER_ATOMIC_FLOAT_EXTENSION_NAME)),
+      has_robustness_(extensions.contains(VK_EXT_PIPELINE_ROBUSTNESS_EXTENSION_NAME)),
       has_bfloat16_(extensions.contains(VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME)) {
   void** tail = &base_.pNext;
   const auto append = [&](auto& structure, VkStructureType type) {
@@ -23,6 +24,7 @@ FeatureChain::FeatureChain(uint32_t api_version, const std::set<std::string>& ex
   if (has_conditional_) append(conditional_, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_CONDITIONAL_RENDERING_FEATURES_EXT);
   if (has_matrix_) append(matrix_, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR);
   if (has_atomic_float_) append(atomic_float_, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_ATOMIC_FLOAT_FEATURES_EXT);
+  if (has_robustness_) append(robustness_, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_ROBUSTNESS_FEATURES_EXT);
   if (has_bfloat16_) append(bfloat16_, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_BFLOAT16_FEATURES_KHR);
 }
 
@@ -66,6 +68,7 @@ void FeatureChain::visit(Visit&& visit) {
   PUMICE_FEATURE(atomic_float_, shaderBufferFloat32AtomicAdd);
   PUMICE_FEATURE(atomic_float_, shaderSharedFloat32Atomics);
   PUMICE_FEATURE(atomic_float_, shaderSharedFloat32AtomicAdd);
+  PUMICE_FEATURE(robustness_, pipelineRobustness);
   PUMICE_FEATURE(bfloat16_, shaderBFloat16Type);
   PUMICE_FEATURE(bfloat16_, shaderBFloat16CooperativeMatrix);
 #undef PUMICE_FEATURE
@@ -88,7 +91,7 @@ void FeatureChain::keep_wanted(const std::set<std::string>& masked) {
     structure.pNext = next;
   };
   clear(base_), clear(vulkan11_), clear(vulkan12_), clear(vulkan13_), clear(conditional_), clear(matrix_), clear(atomic_float_);
-  clear(bfloat16_);
+  clear(robustness_), clear(bfloat16_);
   for (auto [value, wanted] : kept) *value = wanted;
 }
 

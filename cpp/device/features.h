@@ -24,7 +24,8 @@ class FeatureChain {
   template <typename Visit>
   void visit(Visit&& visit);
 
-  bool has_13_ = false, has_conditional_ = false, has_matrix_ = false, has_atomic_float_ = false, has_bfloat16_ = false;
+  bool has_13_ = false, has_conditional_ = false, has_matrix_ = false, has_atomic_float_ = false, has_robustness_ = false,
+       has_bfloat16_ = false;
   VkPhysicalDeviceFeatures2 base_{};
   VkPhysicalDeviceVulkan11Features vulkan11_{};
   VkPhysicalDeviceVulkan12Features vulkan12_{};
@@ -32,6 +33,7 @@ class FeatureChain {
   VkPhysicalDeviceConditionalRenderingFeaturesEXT conditional_{};
   VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix_{};
   VkPhysicalDeviceShaderAtomicFloatFeaturesEXT atomic_float_{};
+  VkPhysicalDevicePipelineRobustnessFeaturesEXT robustness_{};
   VkPhysicalDeviceShaderBfloat16FeaturesKHR bfloat16_{};
 };
 

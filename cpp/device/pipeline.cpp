@@ -119,6 +119,13 @@ std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const Pipelin
   info.stage.pName = "main";
   info.stage.pSpecializationInfo = &specialization.info;
   info.layout = made->layout_;
+  VkPipelineRobustnessCreateInfoEXT robustness{VK_STRUCTURE_TYPE_PIPELINE_ROBUSTNESS_CREATE_INFO_EXT};
+  if (desc.is_robust && context.feature("pipelineRobustness")) {
+    robustness.storageBuffers = robustness.uniformBuffers = VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_ROBUST_BUFFER_ACCESS_EXT;
+    robustness.vertexInputs = VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DEVICE_DEFAULT_EXT;
+    robustness.images = VK_PIPELINE_ROBUSTNESS_IMAGE_BEHAVIOR_DEVICE_DEFAULT_EXT;
+    info.pNext = &robustness;
+  }
   const VkResult result = vk.vkCreateComputePipelines(vk.device, vk.pipeline_cache, 1, &info, nullptr, &made->pipeline_);
   vk.vkDestroyShaderModule(vk.device, module, nullptr);
   if (result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST && result != VK_ERROR_OUT_OF_DEVICE_MEMORY)

@@ -37,6 +37,7 @@ struct PipelineDesc {
   std::vector<DescriptorBinding> bindings;  // buffers, then images
   uint32_t push_bytes = 0;
   std::vector<Specialization> specialization;
+  bool is_robust = false;      // accesses outside of a bound range harm nothing else, where the device can see to it (pipelineRobustness)
   uint32_t subgroup_size = 0;  // required, and all of them full; 0: the driver's choice
 };
 

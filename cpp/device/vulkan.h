@@ -62,6 +62,29 @@ struct VkPhysicalDeviceShaderBfloat16FeaturesKHR {
 };
 #endif
 
+#ifndef VK_EXT_pipeline_robustness
+#define VK_EXT_pipeline_robustness 1
+#define VK_EXT_PIPELINE_ROBUSTNESS_EXTENSION_NAME "VK_EXT_pipeline_robustness"
+constexpr VkStructureType VK_STRUCTURE_TYPE_PIPELINE_ROBUSTNESS_CREATE_INFO_EXT = static_cast<VkStructureType>(1000068000);
+constexpr VkStructureType VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_ROBUSTNESS_FEATURES_EXT = static_cast<VkStructureType>(1000068001);
+enum VkPipelineRobustnessBufferBehaviorEXT : uint32_t {
+  VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DEVICE_DEFAULT_EXT = 0,
+  VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_ROBUST_BUFFER_ACCESS_EXT = 2,
+};
+enum VkPipelineRobustnessImageBehaviorEXT : uint32_t { VK_PIPELINE_ROBUSTNESS_IMAGE_BEHAVIOR_DEVICE_DEFAULT_EXT = 0 };
+struct VkPhysicalDevicePipelineRobustnessFeaturesEXT {
+  VkStructureType sType;
+  void* pNext;
+  VkBool32 pipelineRobustness;
+};
+struct VkPipelineRobustnessCreateInfoEXT {
+  VkStructureType sType;
+  const void* pNext;
+  VkPipelineRobustnessBufferBehaviorEXT storageBuffers, uniformBuffers, vertexInputs;
+  VkPipelineRobustnessImageBehaviorEXT images;
+};
+#endif
+
 namespace pumice {
 
 // Functions and handles of one logical device; destroys it with the last owner (a context, or a pipeline that outlives it).

@@ -10,6 +10,7 @@
 #include "device/device_macros.h"
 #include "dispatch/kernel_limits.h"
 #include "dispatch/messages.h"
+#include "shader/containment.h"
 #include "shader/glslang_loader.h"
 
 namespace pumice {
@@ -121,8 +122,9 @@ Profile device_profile(Context& context) {
   return known->profile;
 }
 
-KernelVariant::KernelVariant(const std::shared_ptr<Context>& context, std::shared_ptr<const Shader> shader, const SpecValues& spec)
-    : context_(context), shader_(std::move(shader)), local_size_(interface().local_size) {
+KernelVariant::KernelVariant(const std::shared_ptr<Context>& context, std::shared_ptr<const Shader> shader, const SpecValues& spec,
+                             bool is_contained)
+    : context_(context), shader_(std::move(shader)), local_size_(interface().local_size), is_contained_(is_contained) {
   for (const auto& [name, value] : spec) {
     const auto axis = local_size_axis(name);
     if (axis && interface().is_sized) continue;
@@ -149,7 +151,8 @@ KernelVariant::KernelVariant(const KernelVariant& ordinary, Folded)
       specialization_(ordinary.specialization_),
       local_size_(ordinary.local_size_),
       most_groups_(ordinary.most_groups_),
-      is_folded_(true) {
+      is_folded_(true),
+      is_contained_(ordinary.is_contained_) {
   const SpecConstant* constant = interface().find_spec_constant(folding_constant(ordinary.grid_axes_));
   if (!constant) throw Error("kernel '" + name() + "' has no form for folded grids");
   specialization_.push_back(specialise(*constant, uint64_t{1}));
@@ -164,11 +167,20 @@ std::shared_ptr<Context> KernelVariant::context() const {
   return lock(context_);
 }
 
+std::vector<uint32_t> KernelVariant::contained() const {
+  std::vector<std::string> dropped;
+  std::vector<uint32_t> spirv = without_large_unrolling(shader_->spirv, dropped);
+  for (const auto& sentence : dropped) log(LogLevel::info, "kernel '" + name() + "': " + sentence);
+  return context()->info().kind == DeviceKind::software ? with_local_indices_in_bounds(spirv) : spirv;
+}
+
 const Pipeline& KernelVariant::pipeline() const {
   std::call_once(once_, [&] {
     PipelineDesc desc;
     desc.name = name();
-    desc.spirv = shader_->spirv;
+    const std::vector<uint32_t> contained = is_contained_ ? this->contained() : std::vector<uint32_t>();
+    desc.spirv = is_contained_ ? contained : shader_->spirv;
+    desc.is_robust = is_contained_;
     for (const auto& binding : interface().bindings) desc.bindings.push_back({binding.binding, kind_of(binding)});
     for (const auto& image : interface().images) desc.bindings.push_back({image.binding, kind_of(image)});
     desc.push_bytes = interface().push_bytes;
@@ -231,7 +243,7 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
   const auto context = lock(context_);
   ShaderOptions options = options_ ? *options_ : device_options(*context, storage);
   options.debug = options.debug || check_bounds_;
-  auto made = std::make_shared<const KernelVariant>(context, compiled(options, macros, spec), spec);
+  auto made = std::make_shared<const KernelVariant>(context, compiled(options, macros, spec), spec, !is_engines_);
   const std::lock_guard guard(mutex_);
   return variants_.emplace(key, std::move(made)).first->second;  // the first of two threads wins
 }
@@ -282,6 +294,7 @@ std::shared_ptr<const KernelVariant> KernelLibrary::find(const std::shared_ptr<C
       debug.ring_bytes = std::min(debug.ring_bytes, context->limit("maxStorageBufferRange") / 4 * 4);
       auto made = std::make_shared<Kernel>(context, std::string(embedded_shader(shader)), std::string(shader), Includes{},
                                            std::optional<ShaderOptions>{}, debug);
+      made->mark_as_engines();
       found = kernels_.emplace(std::string(shader), std::move(made)).first;
     }
     kernel = found->second;

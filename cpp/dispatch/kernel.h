@@ -49,7 +49,8 @@ class KernelVariant {
   // Besides its own constants a shader without a local size takes "local_size_x", "_y", "_z"; one whose local size was given to compile()
   // has them already.
   // Throws BindingError (unknown constant, value out of range), UnsupportedError (all that the device lacks, with names and numbers).
-  KernelVariant(const std::shared_ptr<Context>& context, std::shared_ptr<const Shader> shader, const SpecValues& spec);
+  // `is_contained`: it is a user's, which must do no harm to anybody else.
+  KernelVariant(const std::shared_ptr<Context>& context, std::shared_ptr<const Shader> shader, const SpecValues& spec, bool is_contained);
   // The form of `ordinary` for folded grids.
   struct Folded {};
   KernelVariant(const KernelVariant& ordinary, Folded);
@@ -74,7 +75,9 @@ class KernelVariant {
   std::array<uint32_t, 3> local_size_;
   std::array<uint64_t, 3> most_groups_{};
   uint32_t grid_axes_ = 0;
-  bool is_folded_ = false;
+  bool is_folded_ = false, is_contained_ = false;
+  std::vector<uint32_t> contained() const;  // the shader as a driver gets it
+
   mutable std::once_flag once_, folded_once_;
   mutable std::shared_ptr<const Pipeline> pipeline_;
   mutable std::shared_ptr<const KernelVariant> folded_;
@@ -101,6 +104,8 @@ class Kernel {
   // Throws ShaderCompileError, UnsupportedError (the device or the compiler lacks the mode), BindingError (unknown constant).
   std::shared_ptr<const KernelVariant> variant(Storage storage, const Macros& macros = {}, const SpecValues& spec = {});
   std::vector<std::shared_ptr<const KernelVariant>> variants();  // those made so far
+  // One of the engine's own: it is trusted to stay in its arrays, and runs as it was written.
+  void mark_as_engines() { is_engines_ = true; }
   // Tells the log, once, why arrays of this dtype are stored as words of two where that is so.
   void tell_stand_in(const DeviceInfo& device, DType dtype);
 
@@ -113,7 +118,7 @@ class Kernel {
   Includes includes_;
   std::optional<ShaderOptions> options_;
   std::optional<LocalSize> local_size_;
-  bool check_bounds_;
+  bool check_bounds_, is_engines_ = false;
   std::shared_ptr<const DebugSink> debug_;
   std::atomic<bool> told_{false};
   std::mutex mutex_;

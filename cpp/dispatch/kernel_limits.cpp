@@ -8,6 +8,9 @@
 namespace pumice {
 namespace {
 
+// Vulkan has no limit for them. Larger ones crash drivers, or take them minutes to compile: lavapipe 9 s for arrays of this size.
+constexpr uint64_t kMostInvocationBytes = 1 << 16;
+
 // Collects what a device lacks, in the words of the error.
 class Needs {
  public:
@@ -22,6 +25,11 @@ class Needs {
     if (needed > context_.limit(name))
       lacks_.push_back("kernel '" + kernel_ + "' has " + std::to_string(needed) + " " + of_what + "; '" + context_.info().name +
                        "' takes " + std::to_string(context_.limit(name)) + " (" + name + ")");
+  }
+  void limit(uint64_t most, uint64_t needed, const std::string& of_what) {
+    if (needed > most)
+      lacks_.push_back("kernel '" + kernel_ + "' has " + std::to_string(needed) + " " + of_what + "; at most " + std::to_string(most) +
+                       " are taken");
   }
   void raise() const {
     if (!lacks_.empty()) throw UnsupportedError(lacks_);
@@ -56,11 +64,11 @@ void count_descriptors(Needs& needs, const Interface& interface) {
   needs.limit("maxPerStageResources", interface.bindings.size() + interface.images.size(), "buffers and images");
 }
 
-uint64_t shared_bytes_of(const Shader& shader, const std::vector<Specialization>& specialization) {
-  if (specialization.empty()) return shader.interface.shared_bytes;
+VariableSizes variables_of(const Shader& shader, const std::vector<Specialization>& specialization) {
+  if (specialization.empty()) return shader.interface.variables;
   std::map<uint32_t, uint64_t> values;
   for (const auto& constant : specialization) values[constant.id] = constant.bits;
-  return shared_bytes(shader.spirv, values);
+  return variable_sizes(shader.spirv, values);
 }
 
 }  // namespace
@@ -98,7 +106,9 @@ void check_device(const Context& context, const Shader& shader, const std::vecto
   Needs needs(context, shader.name);
   for (const auto& feature : interface.features) needs.feature(feature);
   need_local_size(needs, local_size);
-  needs.limit("maxComputeSharedMemorySize", shared_bytes_of(shader, specialization), "bytes of shared memory");
+  const VariableSizes variables = variables_of(shader, specialization);
+  needs.limit("maxComputeSharedMemorySize", variables.shared, "bytes of shared memory");
+  needs.limit(kMostInvocationBytes, variables.invocation, "bytes of variables in each invocation");
   needs.limit("maxPushConstantsSize", interface.push_bytes, "bytes of push constants");
   count_descriptors(needs, interface);
   needs.raise();

@@ -5,8 +5,8 @@
 #include "core/error.h"
 #include "shader/image_uses.h"
 #include "shader/shader.h"
-#include "shader/shared_memory.h"
 #include "shader/spirv_module.h"
+#include "shader/variable_bytes.h"
 
 namespace pumice {
 namespace {
@@ -39,7 +39,9 @@ class Reflector {
     read_spec_constants();
     read_local_size();
     read_capabilities();
-    result_.shared_bytes = SharedMemory(module_, {}).bytes();
+    const std::map<uint32_t, uint64_t> defaults;
+    const VariableBytes bytes(module_, defaults);
+    result_.variables = {bytes.of(kWorkgroup), bytes.of(kPrivate) + bytes.of(kFunction)};
     return std::move(result_);
   }
 
@@ -419,8 +421,10 @@ Interface reflect(const std::vector<uint32_t>& spirv) {
   return Reflector(spirv).run();
 }
 
-uint64_t shared_bytes(const std::vector<uint32_t>& spirv, const std::map<uint32_t, uint64_t>& constants) {
-  return SharedMemory(Module(spirv), constants).bytes();
+VariableSizes variable_sizes(const std::vector<uint32_t>& spirv, const std::map<uint32_t, uint64_t>& constants) {
+  const Module module(spirv);
+  const VariableBytes bytes(module, constants);
+  return {bytes.of(kWorkgroup), bytes.of(kPrivate) + bytes.of(kFunction)};
 }
 
 }  // namespace pumice

@@ -76,6 +76,12 @@ struct NeededFeature {
 
 using LocalSize = std::array<uint32_t, 3>;
 
+// Bytes of variables, without padding.
+struct VariableSizes {
+  uint64_t shared = 0;      // of a workgroup
+  uint64_t invocation = 0;  // of each invocation: local ones of all functions, and global ones
+};
+
 struct Interface {
   std::vector<BindingInterface> bindings;  // by binding number
   std::vector<ImageInterface> images;      // by binding number
@@ -84,7 +90,7 @@ struct Interface {
   std::vector<SpecConstant> spec_constants;
   LocalSize local_size{1, 1, 1};
   std::array<std::optional<uint32_t>, 3> local_size_id;  // specialization constant id of each axis, where it has one
-  uint64_t shared_bytes = 0;                             // of all shared variables, without padding, unspecialised
+  VariableSizes variables;                               // unspecialised
   std::vector<std::string> capabilities;                 // SPIR-V capability names needed ("Int64", "StorageBuffer16BitAccess")
   std::vector<NeededFeature> features;                   // what those need of a device
   bool guarded = false;                                  // main() was generated around the user's: see push constants pumice_threads_*
@@ -99,8 +105,8 @@ struct Interface {
 // Reads the interface of a compute shader out of SPIR-V. Throws ShaderCompileError for malformed or stripped modules.
 Interface reflect(const std::vector<uint32_t>& spirv);
 
-// Bytes of the shared variables, without padding, where specialization constants of these ids have these values.
-uint64_t shared_bytes(const std::vector<uint32_t>& spirv, const std::map<uint32_t, uint64_t>& constants);
+// The sizes of the variables where specialization constants of these ids have these values.
+VariableSizes variable_sizes(const std::vector<uint32_t>& spirv, const std::map<uint32_t, uint64_t>& constants);
 
 struct Shader {
   std::string name;

@@ -102,6 +102,7 @@ enum Op : uint16_t {
   OpAtomicExchange = 229,
   OpAtomicXor = 242,
   OpPhi = 245,
+  OpLoopMerge = 246,
   OpSelectionMerge = 247,
   OpLabel = 248,
   OpBranch = 249,
@@ -139,9 +140,10 @@ enum Decoration : uint32_t {
   Offset = 35,
 };
 
-inline constexpr uint32_t kUniformConstant = 0, kUniform = 2, kWorkgroup = 4, kPrivate = 6, kPushConstant = 9,
+inline constexpr uint32_t kUniformConstant = 0, kUniform = 2, kWorkgroup = 4, kPrivate = 6, kFunction = 7, kPushConstant = 9,
                           kStorageBuffer = 12;  // storage classes
 inline constexpr uint32_t kGlCompute = 5, kLocalSize = 17, kLocalSizeId = 38, kWorkgroupSize = 25;
+inline constexpr uint32_t kUnroll = 1;  // of a loop's control
 
 // One instruction; operands exclude the word with its length.
 struct Instruction {

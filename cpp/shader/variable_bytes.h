@@ -1,4 +1,4 @@
-// How much shared memory the variables of a shader take, once its specialization constants have values.
+// How much memory the variables of a shader take, once its specialization constants have values.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace pumice {
 
-class SharedMemory {
+class VariableBytes {
  public:
   // Constants by specialization id; the others have their defaults.
-  SharedMemory(const spirv::Module& module, const std::map<uint32_t, uint64_t>& constants) : module_(module), constants_(constants) {}
-  uint64_t bytes() const;  // without padding: no device takes less
+  VariableBytes(const spirv::Module& module, const std::map<uint32_t, uint64_t>& constants) : module_(module), constants_(constants) {}
+  uint64_t of(uint32_t storage) const;  // of all in a storage class, without padding: no device takes less
 
  private:
   uint64_t type_bytes(uint32_t type, int depth) const;

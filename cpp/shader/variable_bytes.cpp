@@ -1,4 +1,4 @@
-#include "shader/shared_memory.h"
+#include "shader/variable_bytes.h"
 
 #include <algorithm>
 #include <limits>
@@ -25,29 +25,29 @@ void check_depth(int depth) {
 
 }  // namespace
 
-uint64_t SharedMemory::bytes() const {
+uint64_t VariableBytes::of(uint32_t storage) const {
   uint64_t sum = 0;
   for (const auto& instruction : module_.all()) {
     if (instruction.op == OpTypeArray) type_bytes(instruction[0], 0);  // a driver may crash on one of no length, wherever it is
-    if (instruction.op != OpVariable || instruction[2] != kWorkgroup) continue;
+    if (instruction.op != OpVariable || instruction[2] != storage) continue;
     sum = std::min(kMost, sum + type_bytes(module_.definition(instruction[0])[2], 0));
   }
   return sum;
 }
 
-uint64_t SharedMemory::type_bytes(uint32_t type, int depth) const {
+uint64_t VariableBytes::type_bytes(uint32_t type, int depth) const {
   check_depth(depth);
   if (const auto known = types_.find(type); known != types_.end()) return known->second;
   return types_[type] = new_type_bytes(type, depth);
 }
 
-uint64_t SharedMemory::value(uint32_t id, int depth) const {
+uint64_t VariableBytes::value(uint32_t id, int depth) const {
   check_depth(depth);
   if (const auto known = values_.find(id); known != values_.end()) return known->second;
   return values_[id] = new_value(id, depth);
 }
 
-uint64_t SharedMemory::new_type_bytes(uint32_t type, int depth) const {
+uint64_t VariableBytes::new_type_bytes(uint32_t type, int depth) const {
   const auto& definition = module_.definition(type);
   switch (definition.op) {
     case OpTypeBool:
@@ -77,7 +77,7 @@ uint64_t SharedMemory::new_type_bytes(uint32_t type, int depth) const {
 }
 
 // Sizes are integers of 32 bits, signed or not.
-uint64_t SharedMemory::new_value(uint32_t id, int depth) const {
+uint64_t VariableBytes::new_value(uint32_t id, int depth) const {
   const auto& definition = module_.definition(id);
   if (const auto spec = module_.value(id, SpecId))
     if (const auto given = constants_.find(*spec); given != constants_.end()) return static_cast<uint32_t>(given->second);
@@ -85,7 +85,7 @@ uint64_t SharedMemory::new_value(uint32_t id, int depth) const {
   return definition.op == OpSpecConstantOp ? static_cast<uint32_t>(result(definition, depth)) : module_.constant(id);
 }
 
-uint64_t SharedMemory::result(const Instruction& operation, int depth) const {
+uint64_t VariableBytes::result(const Instruction& operation, int depth) const {
   const auto operand = [&](size_t i) { return static_cast<uint32_t>(value(operation[3 + i], depth + 1)); };
   const auto signed_operand = [&](size_t i) { return static_cast<int64_t>(static_cast<int32_t>(operand(i))); };
   const auto divisor = [&] {
