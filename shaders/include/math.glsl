@@ -137,17 +137,17 @@ float pm_erf(float x) {
   return pm_isnan(x) ? x : t * p / q;
 }
 #else
-// 2 ulp.
+// 2 ulp. Both halves are computed: where the first one returns early, inside a loop that ends early, llvmpipe of Mesa 22.3 gives other
+// numbers.
 float pm_erf(float x) {
-  float t = abs(x), z = x * x, p;
-  if (t < 0.9) {
-    p = 0.00520389993 + z * (-0.000817547494 + z * 8.50996003e-05);
-    return x + x * (0.128379166 + z * (-0.376126349 + z * (0.112837166 + z * (-0.02686055 + z * p))));
-  }
+  float t = abs(x), z = x * x;
+  float p = 0.00520389993 + z * (-0.000817547494 + z * 8.50996003e-05);
+  float inner = x + x * (0.128379166 + z * (-0.376126349 + z * (0.112837166 + z * (-0.02686055 + z * p))));
   t = t > 4.0 ? 4.0 : t;
   p = 0.00473028142 + t * (-0.00059071515 + t * (4.53545763e-05 + t * -1.60248987e-06));
   p = -0.000294274563 + t * (1.13013148 + t * (0.63199532 + t * (0.109925181 + t * (-0.0263355374 + t * p))));
-  return pm_isnan(x) ? x : pm_copysign(1.0 - pm_exp(-p), x);
+  float outer = pm_copysign(1.0 - pm_exp(-p), x);
+  return pm_isnan(x) ? x : t < 0.9 ? inner : outer;
 }
 #endif
 
