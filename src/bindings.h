@@ -15,6 +15,7 @@
 #include "core/tensor_desc.h"
 #include "device/tensor.h"
 #include "dispatch/kernel.h"
+#include "integer.h"
 #include "operators/attributes.h"
 
 namespace py = pybind11;
@@ -41,6 +42,7 @@ void bind_buffer(py::module_& module);
 void bind_tensor(py::module_& module);
 void add_buffer_protocol(PyHeapTypeObject* type);  // of Tensor
 void bind_dlpack(py::module_& module, py::class_<Tensor, std::shared_ptr<Tensor>>& tensor);
+void add_arithmetic(py::class_<Tensor, std::shared_ptr<Tensor>>& tensor);  // Python's operators
 void bind_image(py::module_& module);
 void bind_shader(py::module_& module);
 void bind_messages(py::module_& module);
@@ -112,7 +114,8 @@ DType dtype_argument(const py::object& dtype);
 // The scale of a quantized tensor as Python gives it and gets it: a number, one for each channel, or None.
 using Scale = std::variant<std::monostate, float, std::vector<float>>;
 using GivenScale = std::variant<std::monostate, float, py::typing::Tuple<float, py::ellipsis>>;
-Quantization quantization_argument(const Scale& scale, std::optional<int32_t> zero_point, std::optional<int> channel_axis);
+Quantization quantization_argument(const Scale& scale, const std::optional<Integer>& zero_point,
+                                   const std::optional<Integer>& channel_axis);
 GivenScale scale_of(const Quantization& self);
 
 // Bytes of an array that is C-contiguous, aligned and of native byte order; a copy is made where it is not.

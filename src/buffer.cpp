@@ -27,18 +27,19 @@ py::array_t<uint8_t> map(const std::shared_ptr<Buffer>& self) {
 
 void bind_buffer(py::module_& module) {
   py::class_<Buffer, std::shared_ptr<Buffer>>(module, "Buffer", "A byte range of device memory; a context manager.")
-      .def(py::init([](std::shared_ptr<Context> context, uint64_t bytes, const std::string& heap) {
+      .def(py::init([](std::shared_ptr<Context> context, const Integer& bytes, const std::string& heap) {
              const Heap kind = heap_from_name(heap);
+             const uint64_t size = bytes_argument(bytes, "M5", "bytes");
              const ReleasedGil release;
-             return Buffer::create(std::move(context), bytes, kind);
+             return Buffer::create(std::move(context), size, kind);
            }),
            py::arg("context").none(false), py::arg("bytes"), py::arg("heap") = "default",
            "bytes of memory in the heap 'default' (device), 'upload' (host writes) or 'readback' (host reads); content undefined. Raises "
-           "OutOfMemoryError.")
+           "OutOfMemoryError, BindingError (M5) for a negative number.")
       .def_property_readonly("bytes", &Buffer::bytes)
       .def_property_readonly("heap", [](const Buffer& self) { return std::string(name(self.heap())); })
       .def_property_readonly("context", &Buffer::context)
-      .def_property_readonly("id", &Buffer::id)
+      .def_property_readonly("id", &Buffer::id, "The number by which refusals name it.")
       .def_property_readonly("mappable", &Buffer::mappable)
       .def_property_readonly("mapped", &Buffer::mapped)
       .def("map", &map,
@@ -58,14 +59,18 @@ void bind_buffer(py::module_& module) {
                std::string(name(self.heap())) + "'" + (self.closed() ? ", closed>" : ">");
       });
   py::class_<BufferRange>(module, "BufferRange", "A part of a buffer, in bytes.")
-      .def(py::init([](std::shared_ptr<Buffer> buffer, uint64_t offset, std::optional<uint64_t> bytes) {
-             const uint64_t rest = offset <= buffer->bytes() ? buffer->bytes() - offset : 0;
-             return BufferRange{buffer, offset, bytes.value_or(rest)};
+      .def(py::init([](std::shared_ptr<Buffer> buffer, const Integer& offset, const std::optional<Integer>& bytes) {
+             const uint64_t begin = bytes_argument(offset, "R1", "offset");
+             const uint64_t rest = begin <= buffer->bytes() ? buffer->bytes() - begin : 0;
+             return BufferRange{buffer, begin, bytes ? bytes_argument(*bytes, "R1", "bytes") : rest};
            }),
-           py::arg("buffer").none(false), py::arg("offset") = 0, py::arg("bytes") = py::none())
+           py::arg("buffer").none(false), py::arg("offset") = 0, py::arg("bytes") = py::none(),
+           "bytes: None for what follows the offset. Whether the range lies inside the buffer is told where it is bound.\n"
+           "Raises BindingError (R1) for a negative number.")
       .def_readonly("buffer", &BufferRange::buffer)
       .def_readonly("offset", &BufferRange::offset)
-      .def_readonly("bytes", &BufferRange::bytes);
+      .def_readonly("bytes", &BufferRange::bytes)
+      .def("__repr__", [](const BufferRange& self) { return "<BufferRange " + to_string(self) + ">"; });
 }
 
 }  // namespace pumice

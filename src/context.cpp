@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/interrupts.h"
 #include "core/log.h"
+#include "device/context_options.h"
 #include "device/device_info.h"
 #include "device/device_macros.h"
 #include "device/pipeline.h"
@@ -57,8 +58,7 @@ void bind_device_info(py::module_& module) {
       .def_readonly("c", &MatrixShape::c)
       .def_readonly("result", &MatrixShape::result)
       .def(
-          "__eq__", [](const MatrixShape& self, const MatrixShape& other) { return fields_of(self).equal(fields_of(other)); },
-          py::is_operator())
+          "__eq__", [](const MatrixShape& self, const MatrixShape& other) { return self == other; }, py::is_operator())
       .def("__hash__", [](const MatrixShape& self) { return py::hash(fields_of(self)); })
       .def(py::pickle([](const MatrixShape& self) { return py::tuple(fields_of(self)); }, &matrix_of))
       .def("__repr__", [](const MatrixShape& self) {
@@ -92,8 +92,7 @@ void bind_device_info(py::module_& module) {
       .def_readonly("extensions", &DeviceInfo::extensions, "Vulkan extension names -> spec version.")
       .def_readonly("matrices", &DeviceInfo::matrices, "Cooperative-matrix shapes, empty where the device has none.")
       .def(
-          "__eq__", [](const DeviceInfo& self, const DeviceInfo& other) { return fields_of(self).equal(fields_of(other)); },
-          py::is_operator())
+          "__eq__", [](const DeviceInfo& self, const DeviceInfo& other) { return self == other; }, py::is_operator())
       .def("__hash__",
            [](const DeviceInfo& self) { return py::hash(py::make_tuple(self.index, self.name, self.uuid, self.driver_version)); })
       .def(py::pickle(py::overload_cast<const DeviceInfo&>(&fields_of), &device_of))
@@ -174,14 +173,15 @@ void bind_context(py::module_& module) {
            "tested; 'maxComputeWorkGroupCount' stands for all three axes, 'maxComputeWorkGroupCount_1' for one.\n"
            "Raises DeviceError listing the devices there are, UnsupportedError for a name that the engine does not know or decide by, or a "
            "limit that the device does not have.")
-      .def(py::init([](int index) {
+      .def(py::init([](const Integer& index) {
              const ReleasedGil release;
-             return Context::create({std::to_string(index), {}, {}});
+             return Context::create({index.text(), {}, {}});
            }),
            py::arg("index"), "The device at this position of devices().")
       .def_property_readonly("info", &Context::info, py::return_value_policy::reference_internal,
                              "The device, with its features as enabled here.")
       .def_property_readonly("choice", &Context::choice, "Why this device was chosen.")
+      .def_property_readonly("without", &masked_features, "The features and extensions that it was told to do without.")
       .def("feature", &Context::feature, py::arg("name"), "Whether a Vulkan feature is enabled.")
       .def("limit", &Context::limit, py::arg("name"), "A Vulkan limit by name.")
       .def_property_readonly("memory", &Context::memory_counts, "Counts of live buffers, images and device allocations.")
@@ -190,13 +190,13 @@ void bind_context(py::module_& module) {
       .def_property_readonly("submitted", &Context::submitted, "Id of the last execution submitted.")
       .def(
           "wait",
-          [](Context& self, uint64_t id, std::optional<double> timeout) {
-            wait_for(self, id, timeout);
+          [](Context& self, const Integer& id, std::optional<double> timeout) {
+            wait_for(self, execution_argument(id), timeout);
             collect_finished(self);
           },
           py::arg("id"), py::arg("timeout") = py::none(),
-          "Waits for an execution by its id; timeout in seconds. Raises TimeoutError, DeviceLostError, "
-          "OutOfBoundsError.")
+          "Waits for an execution by its id; timeout in seconds. Raises StateError (L7) for an id that was never given, TimeoutError,\n"
+          "DeviceLostError, OutOfBoundsError.")
       .def(
           "wait_idle",
           [](Context& self) {

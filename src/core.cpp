@@ -1,5 +1,6 @@
 #include "bindings.h"
 #include "core/cache_file.h"
+#include "core/error.h"
 #include "core/hash.h"
 #include "core/mapped_file.h"
 #include "core/tensor_desc.h"
@@ -18,14 +19,22 @@ TensorDesc desc_of(const py::tuple& fields) {
   TensorDesc desc(dtype_argument(fields[0]), fields[1].cast<Shape>(), fields[2].cast<Strides>(), fields[3].cast<bool>(),
                   fields[4].cast<uint64_t>(), fields[8].cast<uint64_t>());
   desc.quantized(
-      quantization_argument(fields[5].cast<Scale>(), fields[6].cast<std::optional<int32_t>>(), fields[7].cast<std::optional<int>>()));
+      quantization_argument(fields[5].cast<Scale>(), fields[6].cast<std::optional<Integer>>(), fields[7].cast<std::optional<Integer>>()));
   return desc;
 }
 
-TensorDesc make_desc(const py::object& dtype, Shape shape, std::optional<Strides> strides, bool owned, uint64_t alignment,
-                     const Scale& scale, std::optional<int32_t> zero_point, std::optional<int> channel_axis,
-                     std::optional<uint64_t> total_bytes) {
-  TensorDesc desc(dtype_argument(dtype), std::move(shape), std::move(strides), owned, alignment, total_bytes);
+// A number of bytes of a description, from 0 on.
+uint64_t described_bytes(const Integer& bytes, const char* what, const char* rule) {
+  if (const auto value = bytes.as<uint64_t>()) return *value;
+  throw GraphError(what, "expected a number of bytes from 0 to 2^64 - 1; given " + bytes.text(), rule);
+}
+
+TensorDesc make_desc(const py::object& dtype, const Integers& shape, const std::optional<Integers>& strides, bool owned,
+                     const Integer& alignment, const Scale& scale, const std::optional<Integer>& zero_point,
+                     const std::optional<Integer>& channel_axis, const std::optional<Integer>& total_bytes) {
+  const auto total = total_bytes ? std::optional(described_bytes(*total_bytes, "total_bytes", "R6")) : std::nullopt;
+  TensorDesc desc(dtype_argument(dtype), sizes_argument(shape, "shape"), strides_argument(strides), owned,
+                  described_bytes(alignment, "alignment", "R4"), total);
   desc.quantized(quantization_argument(scale, zero_point, channel_axis));
   return desc;
 }
@@ -37,8 +46,9 @@ std::shared_ptr<const MappedFile> mapped_file_of(const py::buffer& raw) {
   return py::isinstance<MappedFile>(source) ? source.cast<std::shared_ptr<MappedFile>>() : nullptr;
 }
 
-Quantization quantization_argument(const Scale& scale, std::optional<int32_t> zero_point, std::optional<int> channel_axis) {
-  Quantization given{{}, zero_point, channel_axis};
+Quantization quantization_argument(const Scale& scale, const std::optional<Integer>& zero_point,
+                                   const std::optional<Integer>& channel_axis) {
+  Quantization given{{}, zero_point_argument(zero_point), channel_axis_argument(channel_axis)};
   if (const auto* one = std::get_if<float>(&scale)) given.scale = {*one};
   if (const auto* many = std::get_if<std::vector<float>>(&scale)) given.scale = *many;
   return given;
@@ -92,7 +102,9 @@ void bind_mapped_file(py::module_& module) {
 }
 
 void bind_desc(py::module_& module) {
-  py::class_<TensorDesc>(module, "TensorDesc", "What a tensor looks like in memory: dtype, shape, strides in elements. Immutable.")
+  py::class_<TensorDesc>(module, "TensorDesc",
+                         "What a tensor looks like in memory: dtype, shape, strides in elements. A value: it is immutable and can be\n"
+                         "compared, hashed and pickled.")
       .def(py::init(&make_desc), py::arg("dtype"), py::arg("shape"), py::arg("strides") = py::none(), py::arg("owned") = false,
            py::arg("alignment") = 0, py::arg("scale") = py::none(), py::arg("zero_point") = py::none(),
            py::arg("channel_axis") = py::none(), py::arg("total_bytes") = py::none(),
@@ -103,8 +115,8 @@ void bind_desc(py::module_& module) {
            "Raises GraphError (rules R4, R5, R6, R8).")
       .def_static(
           "with_layout",
-          [](const py::object& dtype, Shape shape, const std::string& layout, const std::vector<bool>& broadcast) {
-            return TensorDesc::with_layout(dtype_argument(dtype), std::move(shape), layout, broadcast);
+          [](const py::object& dtype, const Integers& shape, const std::string& layout, const std::vector<bool>& broadcast) {
+            return TensorDesc::with_layout(dtype_argument(dtype), sizes_argument(shape, "shape"), layout, broadcast);
           },
           py::arg("dtype"), py::arg("shape"), py::arg("layout"), py::arg("broadcast") = std::vector<bool>(),
           "Strides as pumice.strides gives them.")
@@ -136,11 +148,17 @@ void bind_desc(py::module_& module) {
                              "Bytes: the offset at which it is bound is a multiple of them (rule R3).")
       .def("packed_strides", [](const TensorDesc& self) { return sizes_of(packed_strides(self.shape)); })
       .def("packed", &TensorDesc::packed, "The same with packed strides.")
-      .def("broadcast_to", &TensorDesc::broadcast_to, py::arg("shape"),
-           "As numpy.broadcast_to: the new axes have stride 0. Raises GraphError.")
-      .def("permute", &TensorDesc::permute, py::arg("axes"), "As numpy.transpose; negative axes count from the end. Raises GraphError.")
-      .def("pad_rows", &TensorDesc::pad_rows, py::arg("multiple"),
-           "Packed again with rows (the innermost axis in memory) a multiple of so many elements apart; the order of axes stays.")
+      .def(
+          "broadcast_to", [](const TensorDesc& self, const Integers& shape) { return self.broadcast_to(sizes_argument(shape, "shape")); },
+          py::arg("shape"), "As numpy.broadcast_to: the new axes have stride 0. Raises GraphError.")
+      .def(
+          "permute", [](const TensorDesc& self, const Integers& axes) { return self.permute(axes_argument(axes, "permute")); },
+          py::arg("axes"), "As numpy.transpose; negative axes count from the end. Raises GraphError.")
+      .def(
+          "pad_rows",
+          [](const TensorDesc& self, const Integer& multiple) { return self.pad_rows(sizes_argument({multiple}, "pad_rows")[0]); },
+          py::arg("multiple"),
+          "Packed again with rows (the innermost axis in memory) a multiple of so many elements apart; the order of axes stays.")
       .def(
           "__eq__", [](const TensorDesc& self, const TensorDesc& other) { return self == other; }, py::is_operator())
       .def("__hash__", [](const TensorDesc& self) { return py::hash(fields_of(self)); })
@@ -148,16 +166,17 @@ void bind_desc(py::module_& module) {
       .def("__repr__", [](const TensorDesc& self) { return "TensorDesc(" + to_string(self) + ")"; });
   module.def(
       "buffer_size",
-      [](const py::object& dtype, const Shape& shape, const std::optional<Strides>& strides) {
-        return buffer_size(dtype_argument(dtype), shape, strides ? &*strides : nullptr);
+      [](const py::object& dtype, const Integers& shape, const std::optional<Integers>& given) {
+        const auto strides = strides_argument(given);
+        return buffer_size(dtype_argument(dtype), sizes_argument(shape, "shape"), strides ? &*strides : nullptr);
       },
       py::arg("dtype"), py::arg("shape"), py::arg("strides") = py::none(),
       "Bytes from element 0 to the last one reached, rounded up to 4; 0 where a size is 0, one element for rank 0. Raises GraphError\n"
       "(rule R8) on overflow of 64 bits, a rank over 8, over 2**32 - 1 elements, negative strides.");
   module.def(
       "strides",
-      [](const Shape& shape, const std::string& layout, const std::vector<bool>& broadcast) {
-        return sizes_of(layout_strides(shape, layout, broadcast));
+      [](const Integers& shape, const std::string& layout, const std::vector<bool>& broadcast) {
+        return sizes_of(layout_strides(sizes_argument(shape, "shape"), layout, broadcast));
       },
       py::arg("shape"), py::arg("layout"), py::arg("broadcast") = std::vector<bool>(),
       "Strides in elements of a layout by name: 'NCHW', 'NHWC', 'NCDHW', 'NDHWC', any permutation of letters of NCDHW, or of the letters\n"

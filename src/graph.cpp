@@ -30,10 +30,14 @@ struct PyNode {
   const GraphNode& get() const { return graph->nodes()[index]; }
 };
 
-std::optional<Shape> shape_argument(const std::optional<std::vector<std::optional<int64_t>>>& sizes) {
+std::optional<Shape> shape_argument(const std::optional<std::vector<std::optional<Integer>>>& sizes) {
   if (!sizes) return {};
   Shape shape;
-  for (const auto& size : *sizes) shape.push_back(size && *size > 0 ? *size : kUnknownSize);
+  for (const auto& size : *sizes) {
+    const int64_t known = size ? sizes_argument({*size}, "shape")[0] : 0;
+    if (known < kUnknownSize) throw GraphError("shape", "a size from 0 on, or None, expected; given " + size->text(), "R8");
+    shape.push_back(known > 0 ? known : kUnknownSize);
+  }
   return shape;
 }
 
@@ -58,7 +62,8 @@ ValueId value_argument(const std::shared_ptr<Graph>& self, const py::handle& val
   }
   if (py::isinstance<Graph>(value)) throw GraphError(user, "a Graph is no value; if_() and while_() run it", "B2.7");
   if (py::isinstance<py::array>(value)) return self->constant(host_tensor(value.cast<py::array>(), "constant"));
-  if (numbers && (PyNumber_Check(value.ptr()) != 0 || py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value)))
+  if (numbers && !py::isinstance<Tensor>(value) &&
+      (PyNumber_Check(value.ptr()) != 0 || py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value)))
     return self->constant(numbers_argument(value, user));
   throw GraphError(user, "a Value of this graph, an array or None expected; given " + type_name(value));
 }
@@ -102,9 +107,10 @@ Record attributes_of_node(const PyNode& self) {
   return attributes;
 }
 
-py::object add(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, size_t outputs, const std::string& name,
-               std::vector<std::string> output_names, const py::kwargs& attributes) {
+py::object add(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, const Integer& given_outputs,
+               const std::string& name, std::vector<std::string> output_names, const py::kwargs& attributes) {
   std::vector<ValueId> ids;
+  const size_t outputs = outputs_argument(given_outputs, name.empty() ? op : name);
   const bool numbers = nnapi::find_operation(op) != nullptr;
   for (const auto& input : inputs) ids.push_back(value_argument(self, input, name.empty() ? op : name, numbers));
   const auto made = self->add(op, std::move(ids), attributes_of(attributes), outputs, name, std::move(output_names));
@@ -132,9 +138,9 @@ Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition
 // Of a file: what shapes are told by is read many times, and not from where a shorter file would end the process.
 constexpr size_t kMostCopiedBytes = 1 << 16;
 
-PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& object, const py::object& dtype, Shape shape,
+PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& object, const py::object& dtype, const Integers& shape,
                        std::string name) {
-  HostTensor tensor{TensorDesc(dtype_argument(dtype), std::move(shape))};
+  HostTensor tensor{TensorDesc(dtype_argument(dtype), sizes_argument(shape, "shape"))};
   const auto raw = object.cast<py::buffer>();
   const py::buffer_info info = raw.request();
   const auto given = static_cast<size_t>(info.size * info.itemsize), expected = tensor.desc.element_bytes();
@@ -269,8 +275,9 @@ void bind_graph(py::module_& module) {
       .def(
           "input",
           [](const std::shared_ptr<Graph>& self, std::string name, const py::object& dtype,
-             const std::optional<std::vector<std::optional<int64_t>>>& shape, std::optional<std::vector<std::string>> dimension_names,
-             bool owned, const Scale& scale, std::optional<int32_t> zero_point, std::optional<int> channel_axis, bool assumed) {
+             const std::optional<std::vector<std::optional<Integer>>>& shape, std::optional<std::vector<std::string>> dimension_names,
+             bool owned, const Scale& scale, const std::optional<Integer>& zero_point, const std::optional<Integer>& channel_axis,
+             bool assumed) {
             return PyValue{self, self->input(std::move(name), dtype_argument(dtype), shape_argument(shape),
                                              std::move(dimension_names).value_or(std::vector<std::string>()), owned,
                                              quantization_argument(scale, zero_point, channel_axis), assumed)};
@@ -287,7 +294,7 @@ void bind_graph(py::module_& module) {
       .def(
           "constant",
           [](const std::shared_ptr<Graph>& self, const py::array& array, std::string name, const Scale& scale,
-             std::optional<int32_t> zero_point, std::optional<int> channel_axis) {
+             const std::optional<Integer>& zero_point, const std::optional<Integer>& channel_axis) {
             HostTensor tensor = host_tensor(array, "constant");
             tensor.desc.quantized(quantization_argument(scale, zero_point, channel_axis));
             return PyValue{self, self->constant(std::move(tensor), std::move(name))};
@@ -320,7 +327,7 @@ void bind_graph(py::module_& module) {
           "output",
           [](const std::shared_ptr<Graph>& self, std::string name, const py::object& value) {
             const ValueId id = value_argument(self, value, name);
-            if (id == kAbsent) throw GraphError(name, "an output needs a value");
+            if (id == kAbsent) throw GraphError(name, "an output needs a value", "G7");
             self->output(std::move(name), id);
           },
           py::arg("name"), py::arg("value"))
@@ -343,7 +350,7 @@ void bind_graph(py::module_& module) {
           "nodes are named after stem. Raises GraphError where they cannot take them.")
       .def(
           "expect",
-          [](const std::shared_ptr<Graph>& self, const PyValue& value, const std::vector<std::optional<int64_t>>& shape) {
+          [](const std::shared_ptr<Graph>& self, const PyValue& value, const std::vector<std::optional<Integer>>& shape) {
             self->expect(value.id, *shape_argument(shape));
           },
           py::arg("value"), py::arg("shape"),

@@ -102,6 +102,14 @@ def test_an_overlap_is_told_by_the_users_buffers_and_offsets(context: pumice.Con
             error.given == f"outputs[0] (176 bytes at offset 64 {place}) and inputs[0] (208 bytes at offset 0 {place})"
         )
         assert f"Buffer {memory.id} of 1024 bytes" in repr(memory)
+        copying = pumice.CommandList(context)
+        error = refused("R1", copying.copy, BufferRange(memory, 16, 64), BufferRange(memory, 48, 64))
+        assert (error.expected, error.given) == (
+            f"memory apart from the source's, 64 bytes at offset 16 {place}",
+            f"64 bytes at offset 48 {place}",
+        )
+        error = refused("R1", table.bind_outputs, [BufferRange(memory, 960, 176)])
+        assert error.given == f"176 bytes at offset 960 {place}"
 
 
 @pytest.mark.parametrize(

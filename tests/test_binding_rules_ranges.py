@@ -68,6 +68,14 @@ def test_m3_a_binding_is_a_buffer_of_the_context(
     assert refused("M3", table.bind_inputs, [image]).given == "Image"
 
 
+def test_m5_a_buffer_has_no_bytes_or_more(context: pumice.Context) -> None:
+    assert Buffer(context, 0).bytes == 0
+    for wrong in (-1, -(2**70), 2**64, 2**70):
+        refused("M5", Buffer, context, wrong)
+    with pytest.raises(pumice.OutOfMemoryError):
+        Buffer(context, 2**64 - 1)
+
+
 @pytest.mark.parametrize("heap", ["default", "upload", "readback"])
 def test_m4_shaders_read_and_write_every_buffer(context: pumice.Context, heap: str) -> None:
     """Copies are kernels; the validation layer would tell of a buffer without the usage."""

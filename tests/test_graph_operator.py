@@ -194,6 +194,9 @@ def test_g7_a_graph_has_an_output(context: pumice.Context) -> None:
         with pytest.raises(pumice.GraphError, match="at least one output") as caught:
             finish(graph)
         assert caught.value.rule == "G7"
+    with pytest.raises(pumice.GraphError) as caught:
+        pumice.Graph().output("y", None)
+    assert caught.value.rule == "G7"
 
 
 def test_g2_connected_tensors_have_the_same_elements() -> None:

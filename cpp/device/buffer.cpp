@@ -222,4 +222,10 @@ VkBuffer_T* Buffer::handle() const {
   return state_->buffer;
 }
 
+std::string to_string(const BufferRange& range) {
+  if (!range.buffer) return "no buffer";
+  return std::to_string(range.bytes) + " bytes at offset " + std::to_string(range.offset) + " of buffer " +
+         std::to_string(range.buffer->id());
+}
+
 }  // namespace pumice

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "device/context.h"
@@ -75,6 +76,8 @@ struct BufferRange {
   uint64_t offset = 0;
   uint64_t bytes = 0;
 };
+
+std::string to_string(const BufferRange& range);  // "256 bytes at offset 64 of buffer 7", as its user gave them
 
 // A part of one buffer that a transfer visits, in bytes.
 struct BufferPiece {

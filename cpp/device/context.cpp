@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/number_text.h"
+#include "device/context_options.h"
 #include "device/context_state.h"
 #include "device/features.h"
 #include "device/instance.h"
@@ -279,6 +280,7 @@ std::shared_ptr<Context> Context::create(const ContextOptions& options) {
   state.info = infos[choice.index];
   state.choice = choice.why;
   state.abandon_seconds = patience;
+  state.masked = options.without;
   auto& vk = *state.vk;
   vk.generation = fork_generation();
   vk.physical = physicals[choice.index];
@@ -295,6 +297,10 @@ std::shared_ptr<Context> Context::create(const ContextOptions& options) {
   vk.pipeline_cache = load_pipeline_cache(vk, state.info);
   note_live(context);
   return context;
+}
+
+const std::vector<std::string>& masked_features(const Context& context) {
+  return context.state().masked;
 }
 
 Context::~Context() {

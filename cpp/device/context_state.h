@@ -32,6 +32,7 @@ struct Retired {
 struct Context::State {
   DeviceInfo info;
   std::string choice;
+  std::vector<std::string> masked;  // features and extensions to do without
   std::shared_ptr<DeviceTable> vk = std::make_shared<DeviceTable>();
   std::unique_ptr<MemoryPool> memory;
   VkSemaphore timeline = VK_NULL_HANDLE;

@@ -17,6 +17,8 @@ std::string_view name(DeviceKind kind);
 struct MatrixShape {  // one cooperative-matrix shape at subgroup scope
   uint32_t m, n, k;
   std::string a, b, c, result;  // "float16", "int8", ...
+
+  bool operator==(const MatrixShape&) const = default;
 };
 
 struct DeviceInfo {
@@ -35,6 +37,7 @@ struct DeviceInfo {
   std::map<std::string, uint32_t> extensions;  // name -> spec version
   std::vector<MatrixShape> matrices;
 
+  bool operator==(const DeviceInfo&) const = default;
   bool feature(std::string_view feature_name) const;  // false where unknown
   uint64_t limit(std::string_view limit_name) const;  // throws Error where unknown
 };

@@ -92,8 +92,7 @@ const BufferRange& range_at(const BoundView& bound, const SlotName& slot) {
 
 // As its user gave it: offsets in the engine's memory say nothing to him.
 std::string place(const SlotName& slot, const BufferRange& range) {
-  return slot.text() + " (" + bytes_text(range.bytes) + " at offset " + std::to_string(range.offset) + " of buffer " +
-         std::to_string(range.buffer->id()) + ")";
+  return slot.text() + " (" + to_string(range) + ")";
 }
 
 template <typename Extent>
@@ -242,8 +241,7 @@ void BindingRules::check_given() const {
     if (!has_bytes(given)) continue;
     const uint64_t size = given.range->buffer->bytes(), offset = given.range->offset;
     if (offset > size || given.range->bytes > size - offset)
-      refuse("R1", given.slot, given.requirement->tensor, "a range inside the buffer's " + bytes_text(size),
-             "offset " + std::to_string(offset) + ", " + bytes_text(given.range->bytes));
+      refuse("R1", given.slot, given.requirement->tensor, "a range inside the buffer's " + bytes_text(size), to_string(*given.range));
   }
   for (const Given& given : given_)
     if (has_bytes(given) && given.range->offset % given.requirement->alignment != 0)

@@ -23,14 +23,12 @@ void check_copy(const BufferRange& source, const BufferRange& target) {
     if (range->offset % 4 || range->bytes % 4)
       refuse(slot, "offset and size in whole words of 4 bytes", std::to_string(range->offset) + ", " + std::to_string(range->bytes));
     if (range->offset > range->buffer->bytes() || range->bytes > (range->buffer->bytes() + 3) / 4 * 4 - range->offset)
-      refuse(slot, "a range inside the buffer's " + std::to_string(range->buffer->bytes()) + " bytes",
-             std::to_string(range->bytes) + " bytes at " + std::to_string(range->offset));
+      refuse(slot, "a range inside the buffer's " + std::to_string(range->buffer->bytes()) + " bytes", to_string(*range));
   }
   if (source.bytes > 0 && source.buffer->memory() == target.buffer->memory()) {
     const uint64_t from = source.buffer->memory_offset() + source.offset, to = target.buffer->memory_offset() + target.offset;
     if (from < to + target.bytes && to < from + source.bytes)
-      refuse("target", "bytes that the source does not have",
-             std::to_string(target.bytes) + " bytes at " + std::to_string(to) + ", the source's begin at " + std::to_string(from));
+      refuse("target", "memory apart from the source's, " + to_string(source), to_string(target));
   }
 }
 

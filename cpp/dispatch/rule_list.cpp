@@ -31,6 +31,7 @@ constexpr Rule kRules[] = {
     {"M2", "owned tensors are initialised from the heaps 'default' or 'upload'"},
     {"M3", "a binding is a buffer of the dispatchable's context"},
     {"M4", "every buffer may be read and written by shaders"},
+    {"M5", "a buffer has 0 bytes or more, as many as 64 bits count"},
     {"R1", "a range lies inside its buffer"},
     {"R2", "a range holds at least the bytes of its tensor"},
     {"R3", "an offset is a multiple of 16 and of the tensor's alignment"},
