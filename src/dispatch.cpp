@@ -2,6 +2,7 @@
 
 #include "bindings.h"
 #include "core/error.h"
+#include "core/number_text.h"
 #include "device/image.h"
 #include "device/tensor.h"
 #include "dispatch/command_list.h"
@@ -69,6 +70,12 @@ Binding resource_of(const BindingTable& table, SlotName::Kind kind, const py::ob
   return binding_of(one, {*table.dispatchable(), {kind}});
 }
 
+std::optional<uint32_t> descriptors_argument(const std::optional<Integer>& descriptors) {
+  if (!descriptors) return {};
+  if (const auto count = descriptors->as<uint32_t>()) return count;
+  throw BindingError("C10", "descriptors", "", "a number from 0 to 2^32 - 1", descriptors->text());
+}
+
 BufferRange copy_range(const py::handle& value, const char* which) {
   if (auto range = described_range(value)) return *range;
   throw BindingError("C6", which, "", "a Tensor, a Buffer or a BufferRange", type_name(value));
@@ -96,6 +103,71 @@ void bind_by_name(BindingTable& self, const py::kwargs& given) {
   self.bind(std::move(inputs), std::move(outputs));
 }
 
+// From exec to result of each of so many executions.
+std::vector<double> seconds_of(CommandList& list, size_t runs) {
+  std::vector<double> seconds(runs);
+  std::exception_ptr error;
+  {
+    const ReleasedGil release;
+    for (auto& one : seconds) {
+      const auto begin = std::chrono::steady_clock::now();
+      const uint64_t id = list.exec().id();
+      list.context()->wait(id, {}, check_signals);
+      one = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      try {
+        list.recording()->collect(id);
+      } catch (const OutOfBoundsError&) {
+        if (!error) error = std::current_exception();
+      }
+    }
+  }
+  if (runs > 0)
+    for (const auto& log : list.recording()->message_logs()) log_messages(*log);
+  if (error) std::rethrow_exception(error);
+  return seconds;
+}
+
+std::string counted(size_t count, const std::string& noun, const std::string& plural) {
+  return std::to_string(count) + " " + (count == 1 ? noun : plural);
+}
+
+std::string list_text(const CommandList& self) {
+  const auto& recording = self.recording();
+  std::string text = "<CommandList of " + counted(recording ? recording->dispatch_count() : self.recorded(), "dispatch", "dispatches");
+  if (recording) text += " and " + counted(recording->barrier_count(), "barrier", "barriers");
+  if (const size_t tables = self.volatile_tables()) text += ", " + counted(tables, "table", "tables") + " read by exec()";
+  return text + (self.committed() ? ", committed, on '" : ", not committed, on '") + self.context()->info().name + "'>";
+}
+
+std::string binding_text(const Binding& binding) {
+  const auto text = [](const DescribedRange& range) { return range.buffer ? to_string(static_cast<const BufferRange&>(range)) : "None"; };
+  if (const auto* range = std::get_if<DescribedRange>(&binding)) return text(*range);
+  const auto* array = std::get_if<BufferArray>(&binding);
+  if (!array) return "None";
+  std::string entries;
+  for (const DescribedRange& range : *array) entries += (entries.empty() ? "" : ", ") + text(range);
+  return "[" + entries + "]";
+}
+
+std::string bindings_text(const char* what, const std::vector<Slot>& slots, const Bindings* bindings) {
+  if (!bindings) return std::string(what) + " unbound";
+  std::string entries;
+  for (size_t i = 0; i < bindings->size(); ++i)
+    entries += (i ? ", " : "") + (i < slots.size() ? slots[i].name : std::to_string(i)) + ": " + binding_text((*bindings)[i]);
+  return std::string(what) + " (" + entries + ")";
+}
+
+std::string table_text(const BindingTable& self) {
+  const Dispatchable& dispatchable = *self.dispatchable();
+  const BoundView bound = self.bound();
+  const auto resource = [](const char* what, const Binding& binding) {
+    return range_of(binding).buffer ? std::string("; ") + what + ": " + binding_text(binding) : std::string();
+  };
+  return "<BindingTable of '" + dispatchable.name() + "': " + bindings_text("inputs", dispatchable.inputs(), bound.inputs) + "; " +
+         bindings_text("outputs", dispatchable.outputs(), bound.outputs) + resource("temporary", *bound.temporary) +
+         resource("persistent", *bound.persistent) + ">";
+}
+
 void bind_lists(py::module_& module) {
   py::class_<Submission>(module, "Submission", "One execution in flight or finished; int() gives its id on the context's timeline.")
       .def_property_readonly("id", &Submission::id)
@@ -110,9 +182,21 @@ void bind_lists(py::module_& module) {
           },
           py::arg("timeout") = py::none(),
           "Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError, OutOfBoundsError.")
-      .def_property_readonly("device_time", &Submission::device_time,
-                             "Seconds on the device; None unless committed with timing and finished.")
-      .def("__repr__", [](const Submission& self) { return "<Submission " + std::to_string(self.id()) + ">"; });
+      .def_property_readonly("device_seconds", &Submission::device_seconds,
+                             "Time on the device; None unless committed with timing and finished.")
+      .def_property_readonly("device_time", &Submission::device_seconds, "The same as device_seconds.")
+      .def_property_readonly("cold", &Submission::is_cold,
+                             "Whether a kernel ran for the first time in it, so that its time may have the driver's compilation in it.")
+      .def("__repr__",
+           [](const Submission& self) { return "<Submission " + std::to_string(self.id()) + (self.is_cold() ? ", cold>" : ">"); });
+  py::class_<DispatchTime>(module, "DispatchTime", "How long the device took for one dispatch.")
+      .def_readonly("label", &DispatchTime::label, "The node's name, or the kernel's.")
+      .def_readonly("seconds", &DispatchTime::seconds)
+      .def_readonly("cold", &DispatchTime::cold,
+                    "Whether its kernel ran for the first time, so that the time may have the driver's compilation in it.")
+      .def("__repr__", [](const DispatchTime& self) {
+        return "<DispatchTime '" + self.label + "': " + general_text(self.seconds) + " s" + (self.cold ? ", cold>" : ">");
+      });
   py::class_<CommandList>(module, "CommandList",
                           "A list of dispatches and copies: recorded, committed once, executed many times. Barriers are derived.")
       .def(py::init<std::shared_ptr<Context>>(), py::arg("context").none(false))
@@ -136,40 +220,36 @@ void bind_lists(py::module_& module) {
           py::arg("timing") = false, py::arg("profile") = false,
           "timing: measure the device time of an execution. profile: of every dispatch.")
       .def_property_readonly("committed", &CommandList::committed)
-      .def("exec", &CommandList::exec, "Submits once; returns at once.")
+      .def("exec", &CommandList::exec,
+           "Submits once; returns at once. The first dispatch of a kernel may have the driver's compilation in it, which\n"
+           "Submission.cold tells and warm_up() has done beforehand.")
       .def(
           "wait",
-          [](const CommandList& self, uint64_t id, std::optional<double> timeout) {
+          [](const CommandList& self, const Integer& given, std::optional<double> timeout) {
+            const uint64_t id = execution_argument(given);
             wait_for(*self.context(), id, timeout);
             if (self.recording()) collect(*self.recording(), id);
           },
-          py::arg("id"), py::arg("timeout") = py::none())
+          py::arg("id"), py::arg("timeout") = py::none(),
+          "Waits for an execution by its id; timeout in seconds. Raises StateError (L7) for an id that was never given, TimeoutError,\n"
+          "DeviceLostError, OutOfBoundsError.")
       .def(
           "time",
-          [](CommandList& self, size_t runs) {
-            std::vector<double> seconds(runs);
-            std::exception_ptr error;
-            {
-              const ReleasedGil release;
-              for (auto& one : seconds) {
-                const auto begin = std::chrono::steady_clock::now();
-                const uint64_t id = self.exec().id();
-                self.context()->wait(id, {}, check_signals);
-                one = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-                try {
-                  self.recording()->collect(id);
-                } catch (const OutOfBoundsError&) {
-                  if (!error) error = std::current_exception();
-                }
-              }
-            }
-            if (runs > 0)
-              for (const auto& log : self.recording()->message_logs()) log_messages(*log);
-            if (error) std::rethrow_exception(error);
-            return seconds;
+          [](CommandList& self, const Integer& runs, const std::optional<Integer>& warm_up) {
+            const size_t count = count_argument(runs, "runs");
+            const bool has_run = self.committed() && self.recording() && self.recording()->has_run();
+            (void)seconds_of(self, warm_up ? count_argument(*warm_up, "warm_up") : has_run || count == 0 ? 0 : 1);
+            return seconds_of(self, count);
           },
-          py::arg("runs"),
-          "Seconds from exec to result of each of `runs` executions, measured without Python in between: the device's own submit and wait.")
+          py::arg("runs"), py::arg("warm_up") = py::none(),
+          "Seconds from exec to result of each of `runs` executions, measured without Python in between: the device's own submit\n"
+          "and wait. warm_up: executions before them that are not measured; None: one where a kernel of the list has not run yet,\n"
+          "which some drivers compile at its first dispatch.")
+      .def(
+          "warm_up", [](CommandList& self, const Integer& runs) { (void)seconds_of(self, count_argument(runs, "runs")); },
+          py::arg("runs") = 1,
+          "Executes the list and waits, so that what a driver compiles at a first dispatch is not in later times. Raises as exec\n"
+          "and wait do.")
       .def_property_readonly("barriers", [](const CommandList& self) { return self.recording() ? self.recording()->barrier_count() : 0; })
       .def_property_readonly("dispatches",
                              [](const CommandList& self) { return self.recording() ? self.recording()->dispatch_count() : 0; })
@@ -178,7 +258,8 @@ void bind_lists(py::module_& module) {
           [](const CommandList& self) {
             return self.recording() ? self.recording()->dispatch_times() : decltype(self.recording()->dispatch_times()){};
           },
-          "(label, nanoseconds) of every dispatch of the last execution; needs commit(profile=True).");
+          "A DispatchTime of every dispatch of the last execution; needs commit(profile=True).")
+      .def("__repr__", &list_text);
 }
 
 }  // namespace
@@ -207,12 +288,21 @@ void bind_dispatch(py::module_& module) {
       .def_property_readonly("inputs", &Dispatchable::inputs, "Its Slots, in order; an initializer has one for each operator.")
       .def_property_readonly("outputs", &Dispatchable::outputs)
       .def_property_readonly("binding_properties", &Dispatchable::binding_properties, "To be read anew after a reset of an initializer.")
-      .def("supports_in_place", &Dispatchable::supports_in_place, py::arg("input") = 0, py::arg("output") = 0,
-           "Whether that output may be bound to the range of that input, where their descriptions are one.");
+      .def(
+          "supports_in_place",
+          [](const Dispatchable& self, const Integer& input, const Integer& output) {
+            const auto i = input.as<uint32_t>(), j = output.as<uint32_t>();
+            return i && j && self.supports_in_place(*i, *j);
+          },
+          py::arg("input") = 0, py::arg("output") = 0,
+          "Whether that output may be bound to the range of that input, where their descriptions are one.");
   py::class_<BindingTable, std::shared_ptr<BindingTable>>(
       module, "BindingTable", "Checks every binding rule at the call; a refused call (BindingError) changes nothing. Not thread-safe.")
-      .def(py::init<std::shared_ptr<const Dispatchable>, std::optional<uint32_t>>(), py::arg("dispatchable"),
-           py::arg("descriptors") = py::none())
+      .def(py::init([](std::shared_ptr<const Dispatchable> dispatchable, const std::optional<Integer>& descriptors) {
+             return std::make_shared<BindingTable>(std::move(dispatchable), descriptors_argument(descriptors));
+           }),
+           py::arg("dispatchable"), py::arg("descriptors") = py::none(),
+           "descriptors: how many the table may use; None: as many as are needed. Raises BindingError (C10).")
       .def(
           "bind_inputs",
           [](BindingTable& self, const py::object& list) { self.bind_inputs(bindings_of(self, SlotName::Kind::inputs, list)); },
@@ -236,10 +326,10 @@ void bind_dispatch(py::module_& module) {
            "All inputs and outputs at once, by the names of their slots; those not named are bound to nothing. Raises BindingError.")
       .def(
           "time_bindings",
-          [](BindingTable& self, const py::object& inputs, const py::object& outputs, size_t runs) {
+          [](BindingTable& self, const py::object& inputs, const py::object& outputs, const Integer& runs) {
             const Bindings in = bindings_of(self, SlotName::Kind::inputs, inputs),
                            out = bindings_of(self, SlotName::Kind::outputs, outputs);
-            std::vector<double> seconds(runs);
+            std::vector<double> seconds(count_argument(runs, "runs"));
             for (auto& one : seconds) {
               const auto begin = std::chrono::steady_clock::now();
               self.bind_inputs(in);
@@ -251,9 +341,14 @@ void bind_dispatch(py::module_& module) {
           py::arg("inputs"), py::arg("outputs"), py::arg("runs"),
           "Seconds of each of `runs` bindings of both lists, measured without Python in between; the lists are copied each time.")
       .def("unbind", &BindingTable::unbind)
-      .def("reset", &BindingTable::reset, py::arg("dispatchable"), py::arg("descriptors") = py::none(),
-           "Unbinds all and serves another dispatchable. Raises BindingError.")
-      .def_property_readonly("dispatchable", &BindingTable::dispatchable);
+      .def(
+          "reset",
+          [](BindingTable& self, std::shared_ptr<const Dispatchable> dispatchable, const std::optional<Integer>& descriptors) {
+            self.reset(std::move(dispatchable), descriptors_argument(descriptors));
+          },
+          py::arg("dispatchable"), py::arg("descriptors") = py::none(), "Unbinds all and serves another dispatchable. Raises BindingError.")
+      .def_property_readonly("dispatchable", &BindingTable::dispatchable)
+      .def("__repr__", &table_text);
   module.def(
       "binding_rules",
       [] {

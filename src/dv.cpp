@@ -328,12 +328,19 @@ void bind_dv_list(py::module_& module) {
           py::arg("exec_id"), py::arg("timeout") = py::none(),
           "Waits for an execution; timeout in seconds. Raises TimeoutError, DeviceLostError, BindingError for an id that was not given.")
       .def_property_readonly(
+          "last_exec_seconds",
+          [](const HeldList& self) {
+            const auto list = self.get();
+            return noting(list->context(), [&] { return list->last_exec_seconds(); });
+          },
+          "Time on the device of the execution that was waited for last; 0 before that.")
+      .def_property_readonly(
           "last_exec_time",
           [](const HeldList& self) {
             const auto list = self.get();
             return noting(list->context(), [&] { return list->last_exec_time(); });
           },
-          "Microseconds on the device of the execution that was waited for last; 0 before that.")
+          "The same in whole microseconds, as the vendor's function of this name gives it.")
       .def_property_readonly(
           "dispatch_count",
           [](const HeldList& self) {

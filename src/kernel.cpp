@@ -81,7 +81,8 @@ Number number_of(const std::string& name, const py::handle& value) {
     if (const auto integer = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()))) return integer_of(name, integer);
     PyErr_Clear();  // NumPy's bool has the slot and refuses it
   }
-  if (!PyNumber_Check(value.ptr()) || is_other_number(value)) refuse_argument(name, value);
+  const bool is_tensor = py::isinstance<Tensor>(value);  // its elements are on the device
+  if (!PyNumber_Check(value.ptr()) || is_tensor || is_other_number(value)) refuse_argument(name, value);
   const double real = PyFloat_AsDouble(value.ptr());
   const bool failed = real == -1.0 && PyErr_Occurred();
   if (failed && !PyErr_ExceptionMatches(PyExc_OverflowError)) {
@@ -474,10 +475,9 @@ void bind_kernel(py::module_& module) {
       .def("bind", &bind, "A BoundKernel for command lists: Tensors, Images and push constants by name, and threads= or groups=.")
       .def("run", &call,
            "Runs once and waits, for `timeout` seconds at most (None: without an end). Arguments by name: Tensors, NumPy arrays (copied "
-           "in, and back where the kernel writes them), Images, and "
-           "push "
-           "constants: numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures; threads= or "
-           "groups=.")
+           "in, and back where the kernel writes them), Images, and push constants: numbers, sequences of them for vectors, matrices (by "
+           "columns) and arrays, dicts for structures; threads= or groups=. The first call with arrays of some types makes a kernel, which "
+           "some drivers compile at its first dispatch: it takes longer than all others.")
       .def("__repr__", [](const PyKernel& self) { return "<Kernel '" + self.kernel->name() + "'>"; });
 }
 

@@ -247,7 +247,7 @@ py::typing::List<Record> plan(Program& self, const std::vector<py::object>& give
   return result;
 }
 
-std::vector<std::pair<std::string, double>> profile(Program& self, const ArrayLikes& inputs) {
+std::vector<DispatchTime> profile(Program& self, const ArrayLikes& inputs) {
   const Arguments arguments(self, inputs);
   const ReleasedGil release;
   return self.profile(arguments.shapes(), arguments.data(), check_signals);
@@ -275,8 +275,13 @@ void bind_program(py::module_& module) {
       .def("__int__", [](const PyRun& self) { return self.submission().id(); })
       .def_property_readonly("done", [](const PyRun& self) { return self.submission().done(); })
       .def_property_readonly(
-          "device_time", [](const PyRun& self) { return self.submission().device_time(); },
-          "Seconds on the device; None where it was not measured or has not finished.")
+          "device_seconds", [](const PyRun& self) { return self.submission().device_seconds(); },
+          "Time on the device; None where it was not measured or has not finished.")
+      .def_property_readonly(
+          "device_time", [](const PyRun& self) { return self.submission().device_seconds(); }, "The same as device_seconds.")
+      .def_property_readonly(
+          "cold", [](const PyRun& self) { return self.submission().is_cold(); },
+          "Whether a kernel ran for the first time in it, so that its time may have the driver's compilation in it.")
       .def("wait", &PyRun::wait, py::arg("timeout") = py::none(),
            "Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError.")
       .def("result", &PyRun::result, py::arg("timeout") = py::none(), "Waits; the outputs as new arrays, in graph order.")
@@ -317,7 +322,9 @@ void bind_program(py::module_& module) {
            "Every dispatch for these input shapes: label, kernel, wave, whether a barrier precedes it, its operands' byte ranges, its "
            "workgroups on each axis ('groups'), and whether these count the workgroups of a grid that the device does not take as it is "
            "('folded').")
-      .def("profile", &profile, py::arg("inputs"), "(node, nanoseconds) of every dispatch of one execution.")
+      .def("profile", &profile, py::arg("inputs"),
+           "A DispatchTime, whose label is the node, of every dispatch of one execution. One before it is not measured: kernels that\n"
+           "run for the first time are compiled there.")
       .def("close", &Program::close, py::call_guard<ReleasedGil>(), "Frees the device memory. Idempotent.")
       .def_property_readonly("closed", &Program::closed)
       .def("__enter__", [](std::shared_ptr<Program> self) { return self; })

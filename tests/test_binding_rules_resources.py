@@ -200,6 +200,7 @@ def test_l1_what_is_closed_names_the_rule_everywhere(relu: pumice.CompiledOperat
         inputs.map,
         tensor.numpy,
         lambda: tensor.upload(np.zeros(64, "float32")),
+        lambda: tensor + 1,
         image.numpy,
         lambda: Buffer(own, 16),
         lambda: own.wait(0),
@@ -215,7 +216,7 @@ def test_l6_a_list_is_committed_once_and_then_executed(relu: pumice.CompiledOper
     table = table_of(context, relu, parts(memory, 0), parts(memory, 256))
     commands = CommandList(context)
     commands.dispatch(relu, table)
-    calls = (commands.exec, lambda: commands.time(1))
+    calls = (commands.exec, lambda: commands.time(1), commands.warm_up)
     later = (
         commands.commit,
         lambda: commands.dispatch(relu, table),
@@ -235,7 +236,7 @@ def test_l6_a_list_is_committed_once_and_then_executed(relu: pumice.CompiledOper
 def test_l7_a_wait_is_for_an_execution_that_was_submitted(context: pumice.Context) -> None:
     commands = CommandList(context)
     commands.commit()
-    for unknown in (context.submitted + 1, 2**63):
+    for unknown in (context.submitted + 1, 2**63, 2**70, -1):
         for wait in (context.wait, commands.wait):
             with pytest.raises(pumice.StateError, match="has not been submitted") as caught:
                 wait(unknown)

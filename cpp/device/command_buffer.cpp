@@ -258,9 +258,11 @@ std::vector<double> CommandBuffer::timestamps() const {
                                  VK_QUERY_RESULT_64_BIT),
         "vkGetQueryPoolResults");
   const uint64_t mask = vk.timestamp_bits >= 64 ? ~uint64_t{0} : (uint64_t{1} << vk.timestamp_bits) - 1;
-  std::vector<double> nanoseconds;
-  for (const uint64_t tick : ticks) nanoseconds.push_back(static_cast<double>((tick & mask) - (ticks[0] & mask)) * vk.timestamp_period);
-  return nanoseconds;
+  constexpr double kNanosecond = 1e-9;
+  std::vector<double> seconds;
+  for (const uint64_t tick : ticks)
+    seconds.push_back(static_cast<double>((tick & mask) - (ticks[0] & mask)) * vk.timestamp_period * kNanosecond);
+  return seconds;
 }
 
 }  // namespace pumice

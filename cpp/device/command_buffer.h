@@ -67,7 +67,7 @@ class CommandBuffer {
   void keep(std::shared_ptr<const void> used) { kept_ = std::move(used); }
   uint64_t submit(const std::function<void()>& check = {});  // as Context::submit
   uint64_t last_submission() const { return last_; }
-  // Nanoseconds of each stamp of the last finished submission.
+  // Seconds from the first stamp of the last finished submission to each of them.
   std::vector<double> timestamps() const;
   const std::shared_ptr<Context>& context() const { return context_; }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -54,6 +55,9 @@ class Pipeline {
   VkPipelineLayout_T* layout() const { return layout_; }
   VkDescriptorSetLayout_T* set_layout() const { return set_layout_; }
   const std::vector<DescriptorBinding>& bindings() const { return bindings_; }
+  // Whether it has been submitted. Some drivers compile at a pipeline's first dispatch, and its time has that in it.
+  bool has_run() const { return has_run_; }
+  bool note_run() const { return !has_run_.exchange(true); }  // true for the first one who says so
 
  private:
   Pipeline() = default;
@@ -63,6 +67,7 @@ class Pipeline {
   VkDescriptorSetLayout_T* set_layout_ = nullptr;
   VkPipelineLayout_T* layout_ = nullptr;
   VkPipeline_T* pipeline_ = nullptr;
+  mutable std::atomic<bool> has_run_{false};
 };
 
 }  // namespace pumice

@@ -27,6 +27,7 @@ class BindingTable {
   void reset(std::shared_ptr<const Dispatchable> dispatchable, std::optional<uint32_t> descriptors = {});
 
   const std::shared_ptr<const Dispatchable>& dispatchable() const { return dispatchable_; }
+  BoundView bound() const { return view(); }  // until the table's next call
   // Changes with every call that changes what is bound.
   uint64_t version() const { return version_; }
   // Throws BindingError unless every required binding is present (C9, P2).

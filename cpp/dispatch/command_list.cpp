@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <numeric>
 
 #include "core/error.h"
@@ -57,6 +58,7 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
       for (const Image* image : images_)
         if (image->closed()) throw StateError("an Image that this list uses is closed", "L1");
     });
+    std::call_once(first_run_, [this] { note_first_run(); });
     return {shared_from_this(), last_};
   }
 
@@ -69,19 +71,32 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
     if ((!options_.total_time && !options_.timestamps) || id != last_ || context_->completed() < id) return {};
     const auto stamps = commands_->timestamps();
     if (stamps.empty()) return {};
-    return stamps.back() * 1e-9;
+    return stamps.back();
   }
 
-  std::vector<std::pair<std::string, double>> dispatch_times() override {
-    if (!options_.timestamps || last_ == 0) return {};
-    context_->wait(last_);
+  std::vector<DispatchTime> dispatch_times() override {
+    const uint64_t id = last_;
+    if (!options_.timestamps || id == 0) return {};
+    context_->wait(id);
     const auto stamps = commands_->timestamps();
-    std::vector<std::pair<std::string, double>> times;
-    for (size_t i = 0; i + 1 < stamps.size(); ++i) times.emplace_back(dispatches_[i].label, stamps[i + 1] - stamps[i]);
+    std::vector<DispatchTime> times;
+    for (size_t i = 0; i + 1 < stamps.size(); ++i)
+      times.push_back({dispatches_[i].label, stamps[i + 1] - stamps[i], is_cold(id) && was_cold_[i]});
     return times;
   }
 
+  bool is_cold(uint64_t id) override { return id == cold_id_; }
+  bool has_run() override {
+    return std::ranges::all_of(dispatches_, [](const Dispatch& dispatch) { return dispatch.kernel->pipeline().has_run(); });
+  }
+
  private:
+  void note_first_run() {
+    bool is_cold = false;
+    for (const Dispatch& dispatch : dispatches_) is_cold |= was_cold_.emplace_back(dispatch.kernel->pipeline().note_run());
+    if (is_cold) cold_id_ = last_.load();
+  }
+
   void collect_buffers() {
     const auto collect = [&](const Dispatch& dispatch, const BufferRange& range) {
       if (!range.buffer) return;
@@ -185,6 +200,9 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
   std::unique_ptr<CommandBuffer> commands_;
   size_t barriers_ = 0, descriptors_ = 0;
   std::atomic<uint64_t> last_{0};
+  std::once_flag first_run_;
+  std::vector<bool> was_cold_;        // by dispatch, in the first execution
+  std::atomic<uint64_t> cold_id_{0};  // of the first execution, where a kernel had not run before
 };
 
 }  // namespace
@@ -205,8 +223,12 @@ void Submission::wait(std::optional<double> timeout_seconds, const std::function
   recording_->collect(id_);
 }
 
-std::optional<double> Submission::device_time() const {
+std::optional<double> Submission::device_seconds() const {
   return recording_->total_seconds(id_);
+}
+
+bool Submission::is_cold() const {
+  return recording_->is_cold(id_);
 }
 
 CommandList::CommandList(std::shared_ptr<Context> context) : context_(std::move(context)) {}
@@ -245,6 +267,10 @@ void CommandList::dispatch(std::shared_ptr<const Dispatchable> dispatchable, std
 void CommandList::dispatch(Dispatch dispatch) {
   check_uncommitted();
   dispatches_.push_back(std::move(dispatch));
+}
+
+size_t CommandList::volatile_tables() const {
+  return static_cast<size_t>(std::ranges::count_if(uses_, [](const Use& use) { return use.table != nullptr; }));
 }
 
 void CommandList::copy(const BufferRange& source, const BufferRange& target) {

@@ -22,13 +22,22 @@ class Submission {
   uint64_t id() const { return id_; }
   bool done() const;
   void wait(std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {}) const;
-  // Seconds on the device; nullopt where the list was not committed with timestamps, or a later execution has replaced them.
-  std::optional<double> device_time() const;
+  // On the device; nullopt where the list was not committed with timestamps, or a later execution has replaced them.
+  std::optional<double> device_seconds() const;
+  // A kernel ran for the first time in it: its time has in it what the driver compiles at a first dispatch.
+  bool is_cold() const;
   const std::shared_ptr<Recording>& recording() const { return recording_; }
 
  private:
   std::shared_ptr<Recording> recording_;
   uint64_t id_;
+};
+
+// One dispatch of an execution. cold: its kernel ran for the first time, so that the time may have the driver's compilation in it.
+struct DispatchTime {
+  std::string label;
+  double seconds = 0;
+  bool cold = false;
 };
 
 struct RecordingOptions {
@@ -49,8 +58,10 @@ class Recording {
   virtual size_t barrier_count() const = 0;
   virtual size_t descriptor_count() const = 0;
   virtual std::optional<double> total_seconds(uint64_t id) = 0;
-  // Label and nanoseconds of every dispatch of the last finished execution; empty without timestamps.
-  virtual std::vector<std::pair<std::string, double>> dispatch_times() = 0;
+  // Every dispatch of the last finished execution; empty without timestamps.
+  virtual std::vector<DispatchTime> dispatch_times() = 0;
+  virtual bool is_cold(uint64_t id) = 0;  // see Submission::is_cold
+  virtual bool has_run() = 0;             // every kernel of it, in this recording or another one
   // Reads what the finished executions of debugged kernels said. Throws OutOfBoundsError where execution `id` was out of bounds.
   virtual void collect(uint64_t /*id*/) {}
   virtual std::vector<std::shared_ptr<MessageLog>> message_logs() const { return {}; }  // that collect() may add to
@@ -68,6 +79,8 @@ class CommandList {
   void copy(const BufferRange& source, const BufferRange& target);
   void commit(const RecordingOptions& options = {});  // StateError when committed twice
   bool committed() const { return committed_; }
+  size_t recorded() const { return dispatches_.size(); }  // dispatches so far that no volatile table makes; for a list not committed
+  size_t volatile_tables() const;
   Submission exec();  // StateError before commit
   void wait(uint64_t id, std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {}) const;
   const std::shared_ptr<Context>& context() const { return context_; }

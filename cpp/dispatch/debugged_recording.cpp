@@ -109,7 +109,18 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
     return found == takes_.end() ? std::nullopt : (*found)->recording->total_seconds(id);
   }
 
-  std::vector<std::pair<std::string, double>> dispatch_times() override {
+  bool is_cold(uint64_t id) override {
+    const std::lock_guard guard(mutex_);
+    const auto found = std::ranges::find_if(takes_, [id](const auto& take) { return take->id == id; });
+    return found != takes_.end() && (*found)->recording->is_cold(id);
+  }
+
+  bool has_run() override {
+    const std::lock_guard guard(mutex_);
+    return takes_.front()->recording->has_run();
+  }
+
+  std::vector<DispatchTime> dispatch_times() override {
     const std::lock_guard guard(mutex_);
     const auto last = std::ranges::max_element(takes_, {}, [](const auto& take) { return take->id; });
     return (*last)->recording->dispatch_times();

@@ -9,8 +9,6 @@ namespace {
 
 constexpr size_t kMostLists = 16;  // executions in flight whose times are told apart
 
-constexpr double kMicroseconds = 1e6;
-
 // The bytes that the commands write, in ranges that do not touch.
 std::vector<MemoryRange> joined(const std::vector<Command>& commands) {
   std::vector<MemoryRange> ranges;
@@ -41,13 +39,13 @@ struct Lower {
 CommandList::CommandList(std::shared_ptr<Context> context) : context_(std::move(context)) {}
 
 void CommandList::add(std::span<const std::byte> raw, const Resolve& resolve) {
-  if (committed_) throw StateError("this CommandList is committed; make a new one to add more");
+  if (committed_) throw StateError("this CommandList is committed; make a new one to add more", "L6");
   attempted_ = true;
   commands_.push_back(read_command(raw, resolve, context_->strict()));
 }
 
 void CommandList::commit(const Interrupted& interrupted) {
-  if (committed_) throw StateError("this CommandList is already committed");
+  if (committed_) throw StateError("this CommandList is already committed", "L6");
   if (commands_.empty()) throw Refusal("commands", "at least one command", "none", attempted_ ? EINVAL : ENODATA);
   if (context_->strict()) {
     const int type = device_type(commands_[0]);
@@ -77,7 +75,7 @@ std::shared_ptr<CommandList::Prepared> CommandList::prepare(const Interrupted& i
 }
 
 void CommandList::check_committed() const {
-  if (!committed_) throw StateError("commit() this CommandList before exec() and wait()");
+  if (!committed_) throw StateError("commit() this CommandList before exec() and wait()", "L6");
 }
 
 // Weights that the device has written are left to it from then on, so that none of the executions waits for another.
@@ -140,13 +138,18 @@ void CommandList::finish() {
   if (last > 0) context_->device()->finish(last);
 }
 
-int64_t CommandList::last_exec_time() const {
+double CommandList::last_exec_seconds() const {
   const std::lock_guard lock(mutex_);
   if (waited_ == 0) return 0;
   const auto found = std::ranges::find(prepared_->submissions, waited_, &Submission::id);
-  if (found == prepared_->submissions.end()) return last_time_;
-  if (const auto seconds = found->device_time()) last_time_ = static_cast<int64_t>(*seconds * kMicroseconds + 0.5);
-  return last_time_;
+  if (found == prepared_->submissions.end()) return last_seconds_;
+  if (const auto seconds = found->device_seconds()) last_seconds_ = *seconds;
+  return last_seconds_;
+}
+
+int64_t CommandList::last_exec_time() const {
+  constexpr double kMicroseconds = 1e6;
+  return static_cast<int64_t>(last_exec_seconds() * kMicroseconds + 0.5);
 }
 
 size_t CommandList::dispatch_count() const {

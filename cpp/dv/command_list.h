@@ -26,8 +26,9 @@ class CommandList {
   void wait(int64_t id, std::optional<double> timeout_seconds = {}, const Interrupted& interrupted = {});
   // Waits for all executions that were begun, as Context::finish() does.
   void finish();
-  // Microseconds on the device of the execution that was waited for last; 0 before that.
-  int64_t last_exec_time() const;
+  // On the device, of the execution that was waited for last; 0 before that.
+  double last_exec_seconds() const;
+  int64_t last_exec_time() const;  // in microseconds, as the vendor's interface has it
   size_t size() const { return commands_.size(); }
   size_t dispatch_count() const;  // of an execution; StateError before commit()
 
@@ -49,9 +50,9 @@ class CommandList {
   mutable std::mutex mutex_;                 // of what follows
   std::vector<MemoryRange> device_weights_;  // that other lists wrote since they were read
   std::shared_ptr<Prepared> prepared_;
-  uint64_t last_ = 0;              // id of the last execution
-  uint64_t waited_ = 0;            // id of the execution that was waited for last
-  mutable int64_t last_time_ = 0;  // of one whose list may have been replaced since
+  uint64_t last_ = 0;                // id of the last execution
+  uint64_t waited_ = 0;              // id of the execution that was waited for last
+  mutable double last_seconds_ = 0;  // of one whose list may have been replaced since
 };
 
 }  // namespace pumice::dv

@@ -63,7 +63,7 @@ class RecordedExecution : public Lease {
   Submission start(const RunLimits& limits) override;
   uint64_t last_submission() const override { return last_ ? last_->id() : 0; }
   RunReport report() const override { return {1, list_.recording()->dispatch_count(), 0, 0, {}}; }
-  std::optional<double> device_seconds() const override { return last_ ? last_->device_time() : std::nullopt; }
+  std::optional<double> device_seconds() const override { return last_ ? last_->device_seconds() : std::nullopt; }
   const CommandList& list() const { return list_; }
 
  private:

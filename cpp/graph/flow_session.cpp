@@ -53,7 +53,7 @@ void FlowSession::submit(CommandList& list) {
   report.dispatches += list.recording()->dispatch_count();
   if (!is_measured_) return;
   wait();  // one after the other: a list has one pair of time stamps
-  device_seconds_ += last_->device_time().value_or(0);
+  device_seconds_ += last_->device_seconds().value_or(0);
 }
 
 void FlowSession::wait() {

@@ -196,8 +196,8 @@ std::vector<StepReport> Program::plan(std::span<const ShapeView> shapes, std::sp
   return steps_of(region.is_late() ? *region.at(shapes, values) : region);
 }
 
-std::vector<std::pair<std::string, double>> Program::profile(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
-                                                             const std::function<void()>& interrupted) {
+std::vector<DispatchTime> Program::profile(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
+                                           const std::function<void()>& interrupted) {
   RecordingOptions options;
   options.timestamps = true;
   const auto execution = state_->only_region("profile()").bind(shapes, inputs)->recorded(options);

@@ -124,9 +124,9 @@ class Program : public std::enable_shared_from_this<Program> {
   std::vector<ReportRow> report() const;  // kernels are those of the last binding
   ArenaReport arena(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {});
   std::vector<StepReport> plan(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {});
-  // Device nanoseconds per dispatch of one execution; recorded with timestamps for the purpose.
-  std::vector<std::pair<std::string, double>> profile(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
-                                                      const std::function<void()>& interrupted = {});
+  // The device's time of every dispatch of one execution after another that is not measured; recorded with timestamps for the purpose.
+  std::vector<DispatchTime> profile(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
+                                    const std::function<void()>& interrupted = {});
   BufferRange persistent() const;
   void close();  // frees device memory not leased; later use throws StateError. Idempotent.
   bool closed() const;

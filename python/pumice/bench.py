@@ -59,7 +59,7 @@ def _device_seconds(model: Model, arrays: Sequence[Array]) -> float:
     program = model.program
     arrays = model.arguments(*arrays)
     try:
-        return sum(nanoseconds for _, nanoseconds in program.profile(arrays)) * 1e-9
+        return sum(one.seconds for one in program.profile(arrays))
     except UnsupportedError:
         execution = program.execution(measure=True)
     for value, array in zip(program.inputs, arrays, strict=True):

@@ -342,6 +342,8 @@ class Kernel(_pumice.Kernel):
         Arrays are copied in, and back where the kernel writes them; those of structures have the fields and offsets of the shader
         (see dtype). Push constants are numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for
         structures. Returns what from_body says, else None. Raises BindingError; OutOfBoundsError with debug=True.
+        The first call with arrays of some types makes a kernel, which some drivers compile at its first dispatch: it takes longer
+        than all others.
         """
         if self._file is not None:
             self._reload_if_changed()

@@ -144,7 +144,7 @@ def rows(session: Session) -> Iterator[Row]:
         end = time.perf_counter()
         if step >= FIRST_STEPS:
             host.append(submitted - begin)
-            device.append(submission.device_time or 0.0)
+            device.append(submission.device_seconds or 0.0)
             whole.append(end - begin)
     row = timed(f"a step of {shape}: the host", Times([host]), MS, GOAL)
     row.note = f"{loop.commands.dispatches} dispatches, {session.context.pipelines_created - made} new pipelines"

@@ -33,7 +33,7 @@ def sampler(commands: pumice.CommandList, parts: int = 1) -> Sampler:
         for _ in range(runs):
             submission = commands.exec()
             submission.wait()
-            seconds.append((submission.device_time or 0.0) / parts)
+            seconds.append((submission.device_seconds or 0.0) / parts)
         return seconds
 
     return sample
