@@ -130,7 +130,7 @@ def test_an_error_shows_its_line_and_leaves_the_name_alone(shell: InteractiveShe
     assert "new" not in shell.user_ns
 
 
-@pytest.mark.parametrize("before", ["", "\t", "float a = 1.0; /* <b> & */ "])
+@pytest.mark.parametrize("before", ["", "\t", "/* \u00e9\u00e8 */ ", "float a = 1.0; /* <b> & */ "])
 def test_the_caret_stands_below_what_it_means_in_letters_of_one_width(shown: Show, before: str) -> None:
     text = f"%%glsl k --context context\nvoid main() {{\n  {before}uint x = missing;\n}}"
     (displayed,) = shown(text)

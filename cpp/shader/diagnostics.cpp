@@ -100,6 +100,8 @@ std::string marked_line(std::string_view line, size_t column) {
     column -= first;
   }
   std::string caret(line.substr(0, column));
+  std::erase_if(caret,
+                [](char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; });  // of one letter in UTF-8 its first byte stays
   std::ranges::replace_if(caret, [](char c) { return c != '\t'; }, ' ');
   return "\n" + std::string(line) + "\n" + caret + "^";
 }
