@@ -42,9 +42,9 @@ AttributeValue attribute_value(const std::string& name, const py::handle& value)
   if (py::isinstance<py::array>(value)) return host_tensor(value.cast<py::array>(), "attribute '" + name + "'");
   try {
     if (is_integer(value)) return value.cast<int64_t>();
-    if (PyNumber_Check(value.ptr()) != 0) return value.cast<double>();
+    if (PyNumber_Check(value.ptr()) != 0 && !py::isinstance<Tensor>(value)) return value.cast<double>();
   } catch (const py::cast_error&) {
-    refuse(name, py::repr(value).cast<std::string>());
+    refuse(name, number_text(value));
   }
   if (py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value))
     return list_of(name, py::reinterpret_borrow<py::sequence>(value));
@@ -122,16 +122,24 @@ KnownInputs known_inputs(const py::typing::Iterable<KnownInput>& given) {
   return inputs;
 }
 
+// The name of an activation, or that and its attributes.
+using Activation = std::variant<std::monostate, std::string, std::pair<std::string, Record>>;
+
 Operator make_operator(const std::string& name, const py::typing::Iterable<KnownInput>& inputs,
-                       std::vector<std::optional<TensorDesc>> outputs, const py::kwargs& attributes) {
+                       std::vector<std::optional<TensorDesc>> outputs, const Activation& activation, const py::kwargs& attributes) {
   KnownInputs known = known_inputs(inputs);
   for (auto& value : known.values)
     if (value) value = HostTensor::copy_of(value->desc, value->data);  // what the caller does to the array later is not seen
-  return Operator(name, std::move(known.described), std::move(outputs), attributes_of(attributes), std::move(known.values));
+  Operator made(name, std::move(known.described), std::move(outputs), attributes_of(attributes), std::move(known.values));
+  if (const auto* named = std::get_if<std::string>(&activation)) made.set_activation(*named, {});
+  if (const auto* given = std::get_if<std::pair<std::string, Record>>(&activation))
+    made.set_activation(given->first, attributes_of(given->second));
+  return made;
 }
 
-std::vector<std::optional<TensorDesc>> output_descs(const std::string& op, const py::typing::Iterable<KnownInput>& given, size_t outputs,
-                                                    const py::kwargs& attributes) {
+std::vector<std::optional<TensorDesc>> output_descs(const std::string& op, const py::typing::Iterable<KnownInput>& given,
+                                                    const Integer& given_outputs, const py::kwargs& attributes) {
+  const size_t outputs = outputs_argument(given_outputs, op);
   const OperatorRow& row = row_of(op);
   const Attributes checked = checked_attributes(row, op, attributes_of(attributes));
   const KnownInputs inputs = known_inputs(given);
@@ -248,9 +256,9 @@ void bind_table(py::module_& module) {
       },
       py::arg("name"), py::arg("domain") = "", "Whether the table has an operator of this name in this domain, by default ONNX's own.");
   module.def("output_descs", &output_descs, py::arg("op"), py::arg("inputs"), py::arg("outputs") = 1,
-             "The TensorDescs of an operator's outputs. An input is an array (its values are known), a TensorDesc, or None for an optional "
-             "one left out.\n"
-             "Raises GraphError, UnsupportedError.");
+             "The TensorDescs of an operator's outputs, packed, as Operator takes them; None for an output that is left out.\n"
+             "inputs: for each a TensorDesc, an array (its values are known), or None for an optional one left out. outputs: how many are\n"
+             "wanted. Attributes by name. Raises GraphError, UnsupportedError.");
   module.def("evaluate_on_host", &evaluate_node, py::arg("op"), py::arg("inputs"), py::arg("outputs") = 1,
              "The outputs' values as arrays; None where the host does not compute them.");
 }
@@ -327,12 +335,15 @@ void bind_operators(py::module_& module) {
       .def("reset", &Initializer::reset, py::arg("operators"),
            "Tables and lists of before are void. Raises BindingError (I6) while an earlier initialisation is still running.");
   py::class_<Operator>(module, "Operator", "One operator described by its name, tensors and attributes; no device is touched.")
-      .def(py::init(&make_operator), py::arg("name"), py::arg("inputs"), py::arg("outputs"),
+      .def(py::init(&make_operator), py::arg("name"), py::arg("inputs"), py::arg("outputs"), py::arg("activation") = py::none(),
            "inputs, outputs: a TensorDesc, or None for an optional tensor left out. An input that operators() lists among host_inputs "
            "(axes,\n"
            "shapes, counts) is given by its values: an array, or a number or list of numbers, which are int64 or float32. Nothing is bound "
            "to\n"
-           "its slot. Raises UnsupportedError, GraphError; BindingError (K5) for an array of a dtype that no tensor has.")
+           "its slot. activation: what the kernel applies to each result before it is rounded and stored: the name of an elementwise\n"
+           "operator of one float ('Relu'), or a pair of it and its attributes, ('LeakyRelu', {'alpha': 0.1}). Further keywords are\n"
+           "attributes. Raises UnsupportedError, also from compile() for an operator whose kernels apply no activation, GraphError;\n"
+           "BindingError (K5) for an array of a dtype that no tensor has.")
       .def_property_readonly("name", [](const Operator& self) { return self.row().name; })
       .def(
           "compile",

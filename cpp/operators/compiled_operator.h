@@ -158,7 +158,11 @@ class Operator {
            const Attributes& attributes, std::vector<std::optional<HostTensor>> constants = {});
   // An elementwise operator of its own: the expression over "in0", "in1", .., at most kMostMapOperands of them.
   Operator(Expression expression, const std::vector<TensorDesc>& inputs, const TensorDesc& output);
+  // What the kernel applies to a result before it is rounded and stored: an elementwise operator of one float, by its name. Throws
+  // UnsupportedError naming those that there are, GraphError for wrong attributes.
+  void set_activation(std::string_view name, const Attributes& attributes);
   // Descriptions alone fix the bytes that are bound: a precision changes arithmetic, and what temporary and persistent resources hold.
+  // Throws UnsupportedError where no kernel of the row applies an activation.
   std::shared_ptr<CompiledOperator> compile(std::shared_ptr<Context> context, const ExecutionOptions& options = {}) const;
   const OperatorRow& row() const { return *row_; }
   const std::vector<std::optional<TensorDesc>>& inputs() const { return inputs_; }  // that are bound
@@ -176,6 +180,7 @@ class Operator {
   std::vector<std::optional<HostTensor>> constants_;
   Attributes attributes_;
   std::optional<Expression> expression_;
+  std::optional<Expression> activation_;  // over "x"
 };
 
 // Name of input or output `i` of a row: that of its role, numbered where the role repeats ("X", "inputs2").

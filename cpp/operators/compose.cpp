@@ -175,6 +175,7 @@ void lower_strided(LowerContext& node) {
   }
   if (!copies) return node.row->lower(node);
   node.row->lower(part);
+  node.epilogue_read = part.epilogue_read;
   adopt(node, part, inputs, outputs);
   for (size_t j = 0; j < outputs.size(); ++j)
     if (outputs[j].place != Place::output) finish_output(node, j, outputs[j]);

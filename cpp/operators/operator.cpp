@@ -23,6 +23,20 @@ DType float_dtype_of(const std::vector<std::optional<TensorDesc>>& outputs, cons
   return DType::float32;
 }
 
+// Rows that can be an activation: one float in, one out, and a scalar expression between them.
+bool is_activation(const OperatorRow& row) {
+  const auto &inputs = row.schema.inputs, &outputs = row.schema.outputs;
+  return row.lower == lower_map && inputs.size() == 1 && !inputs[0].variadic && contains(inputs[0].dtypes, DType::float32) &&
+         outputs.size() == 1 && outputs[0].dtypes == inputs[0].dtypes;
+}
+
+std::string activation_names() {
+  std::string names;
+  for (const OperatorRow& row : operators())
+    if (is_activation(row)) names += (names.empty() ? "" : ", ") + std::string(row.name);
+  return names;
+}
+
 // Turns the operands of one node into places of its plan.
 class OperatorPlanner {
  public:
@@ -53,7 +67,9 @@ class OperatorPlanner {
     plan.initialization = initialization();
     const bool has_epilogue = node_.epilogue_text != "x";
     inside_ ? lower_inside(node_, *inside_) : lower_strided(node_);
-    if (has_epilogue && !node_.epilogue_read && !node_.steps.empty()) throw UnsupportedError("operator " + plan.name + " with an epilogue");
+    if (has_epilogue && !node_.epilogue_read && !node_.steps.empty())
+      throw UnsupportedError("operator " + plan.name + " with an activation: its kernels apply none to a result like " +
+                             to_string(*op_.outputs()[0]));
     for (const uint64_t bytes : node_.temporaries) {
       temporaries_.push_back(plan.temporary_bytes);
       plan.temporary_bytes += round_up(bytes, kAlignment);
@@ -298,8 +314,20 @@ ExecutionOptions execution_options(const std::optional<std::string>& precision, 
   return options;
 }
 
+void Operator::set_activation(std::string_view name, const Attributes& attributes) {
+  const OperatorRow* row = find_operator(name);
+  if (!row || !is_activation(*row)) throw UnsupportedError("the activation '" + std::string(name) + "'; there are " + activation_names());
+  if (outputs_.size() != 1 || !outputs_[0] || !is_float(outputs_[0]->dtype))
+    throw UnsupportedError("operator " + std::string(row_->name) + " with an activation: it has no single output of floats");
+  const Expression x = Expression::name("x");
+  activation_ =
+      map_expression(*row, checked_attributes(*row, name, attributes), {true}).substitute({{std::string(row->schema.inputs[0].name), x}});
+}
+
 std::shared_ptr<CompiledOperator> Operator::compile(std::shared_ptr<Context> context, const ExecutionOptions& options) const {
-  Plan plan = OperatorPlanner(*this, attributes_, context, options).plan();
+  ExecutionOptions activated = options;
+  if (activation_) activated.epilogue = options.epilogue ? options.epilogue->substitute({{"x", *activation_}}) : activation_;
+  Plan plan = OperatorPlanner(*this, attributes_, context, activated).plan();
   plan.descriptors_volatile = options.descriptors_volatile;
   return std::make_shared<CompiledOperator>(std::move(context), std::move(plan));
 }
