@@ -186,32 +186,31 @@ std::shared_ptr<Tensor> converted_to(const std::shared_ptr<Tensor>& self, const 
   return std::make_shared<Tensor>(converted(*self, wanted, check_signals));
 }
 
-Tensor squeezed(const Tensor& self, const std::optional<std::variant<int, std::vector<int>>>& axis) {
+Tensor squeezed(const Tensor& self, const std::optional<std::variant<Integer, Integers>>& axis) {
   std::vector<int> axes;
   if (!axis) {
     for (int i = 0; i < self.desc().rank(); ++i)
       if (self.desc().shape[static_cast<size_t>(i)] == 1) axes.push_back(i);
-  } else if (const int* one = std::get_if<int>(&*axis)) {
-    axes = {*one};
+  } else if (const auto* one = std::get_if<Integer>(&*axis)) {
+    axes = {axis_argument(*one, "squeeze")};
   } else {
-    axes = std::get<std::vector<int>>(*axis);
+    axes = axes_argument(std::get<Integers>(*axis), "squeeze");
   }
   return self.squeeze(axes);
 }
 
-Tensor transposed(const Tensor& self, std::optional<std::vector<int>> axes) {
-  if (!axes) {
-    axes.emplace();
-    for (int axis = self.desc().rank(); axis-- > 0;) axes->push_back(axis);
-  }
-  return self.transpose(*axes);
+Tensor transposed(const Tensor& self, const std::optional<Integers>& given) {
+  if (given) return self.transpose(axes_argument(*given, "transpose"));
+  std::vector<int> axes;
+  for (int axis = self.desc().rank(); axis-- > 0;) axes.push_back(axis);
+  return self.transpose(axes);
 }
 
 Shape shape_argument(const py::object& shape) {
   try {
-    return PyIndex_Check(shape.ptr()) ? Shape{shape.cast<int64_t>()} : shape.cast<Shape>();
+    return sizes_argument(PyIndex_Check(shape.ptr()) ? Integers{shape.cast<Integer>()} : shape.cast<Integers>(), "shape");
   } catch (const py::cast_error&) {
-    throw py::type_error("shape: an integer or integers of 64 bits expected; given " + py::repr(shape).cast<std::string>());
+    throw py::type_error("shape: an integer or integers expected; given " + py::repr(shape).cast<std::string>());
   }
 }
 
@@ -288,12 +287,16 @@ void bind_views(TensorClass& tensor) {
       .def(
           "reshape", [](const Tensor& self, const py::object& shape) { return self.reshape(shape_argument(shape)); }, py::arg("shape"),
           "A view of another shape, one size of which may be -1. Raises GraphError where elements would have to be moved.")
-      .def("broadcast_to", &Tensor::broadcast_to, py::arg("shape"), "A view with strides of 0, as numpy.broadcast_to. Raises GraphError.")
+      .def(
+          "broadcast_to", [](const Tensor& self, const Integers& shape) { return self.broadcast_to(sizes_argument(shape, "shape")); },
+          py::arg("shape"), "A view with strides of 0, as numpy.broadcast_to. Raises GraphError.")
       .def("transpose", &transposed, py::arg("axes") = py::none(), "A view with the axes in another order; reversed where none is given.")
       .def_property_readonly(
           "T", [](const Tensor& self) { return transposed(self, {}); }, "A view with the axes reversed.")
       .def("squeeze", &squeezed, py::arg("axis") = py::none(), "A view without axes of size 1: all, or those named. Raises GraphError.")
-      .def("expand_dims", &Tensor::expand_dims, py::arg("axis"), "A view with a new axis of size 1 at this place. Raises GraphError.");
+      .def(
+          "expand_dims", [](const Tensor& self, const Integer& axis) { return self.expand_dims(axis_argument(axis, "expand_dims")); },
+          py::arg("axis"), "A view with a new axis of size 1 at this place. Raises GraphError.");
 }
 
 }  // namespace
@@ -312,14 +315,23 @@ Tensor tensor_on(TensorDesc desc, void* address, std::shared_ptr<Context> contex
 }
 
 void bind_tensor(py::module_& module) {
-  TensorClass tensor(module, "Tensor", py::custom_type_setup(add_buffer_protocol),
-                     "A TensorDesc and the buffer that holds it; views share the buffer and keep it alive. While the buffer is mapped the\n"
-                     "buffer protocol gives the memory itself.");
-  tensor.def(py::init<TensorDesc, std::shared_ptr<Buffer>, int64_t>(), py::arg("desc"), py::arg("buffer").none(false),
-             py::arg("offset") = 0, "offset of the first element, in elements. Raises BindingError (R1) where the buffer is too small.");
+  TensorClass tensor(
+      module, "Tensor", py::custom_type_setup(add_buffer_protocol),
+      "A TensorDesc and the buffer that holds it; views share the buffer and keep it alive. While the buffer is mapped the\n"
+      "buffer protocol gives the memory itself. Arithmetic, comparisons and bitwise operators are NumPy's: they run on the\n"
+      "device, broadcast, and give a new Tensor of the dtype that NumPy gives; the type of a Python number gives way to the\n"
+      "tensor's. == compares elements and gives a Tensor of bool, so that tensors have no hash.");
+  tensor.def(py::init([](TensorDesc desc, std::shared_ptr<Buffer> buffer, const Integer& offset) {
+               const auto first = offset.as<int64_t>();
+               if (!first) throw BindingError("R1", "tensor", "", "an offset of 0 or more elements", offset.text());
+               return Tensor(std::move(desc), std::move(buffer), *first);
+             }),
+             py::arg("desc"), py::arg("buffer").none(false), py::arg("offset") = 0,
+             "offset of the first element, in elements. Raises BindingError (R1) where the buffer is too small.");
   bind_facts(tensor);
   bind_elements(tensor);
   bind_views(tensor);
+  add_arithmetic(tensor);
   bind_dlpack(module, tensor);
   module.def(
       "empty",

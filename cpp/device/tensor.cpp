@@ -106,8 +106,8 @@ Tensor Tensor::slice(int axis, int64_t begin, int64_t count, int64_t step) const
   Tensor view = *this;
   drop_channels(view.desc_);
   view.desc_.padding_bytes = 0;
-  if (count > 0) view.offset_ += begin * desc_.strides[at];
   view.desc_.shape[at] = count;
+  if (view.desc_.elements() > 0) view.offset_ += begin * desc_.strides[at];  // without elements it could lie behind the buffer
   if (count > 1) view.desc_.strides[at] *= step;
   return view;
 }

@@ -21,11 +21,10 @@ std::string_view glsl_name(ExprType type);  // "float"
 struct ExprNode;
 
 // An immutable expression over named parameters. Grammar: C's ?: || && | ^ & == != < <= > >= << >> + - * / % unary - ! ~, calls
-// (abs, sqrt, exp, log, tanh, erf, floor, ceil, round_even, sign, min, max, pow, isnan, isinf, ...; casts i32() .. f64(), bool()),
-// literals, true, false, inf, nan, names, and 'text' that is compared with == and !=.
-// An integer literal takes the type of what it meets, and beside doubles so does any other; all else must agree.
-// min, max and forms like x < 0 ? 0 : x keep NaN as NumPy does: they are emitted as comparisons with selects.
-// A condition on literals alone is decided when the tree is made.
+// (abs, sqrt, exp, log, tanh, erf, floor, ceil, round_even, sign, min, max, pow, floor_divide, isnan, isinf, ...; casts i32() .. f64(),
+// bool()), literals, true, false, inf, nan, names, and 'text' that is compared with == and !=. An integer literal takes the type of what it
+// meets, and beside doubles so does any other; all else must agree. min, max and forms like x < 0 ? 0 : x keep NaN as NumPy does: they are
+// emitted as comparisons with selects. A condition on literals alone is decided when the tree is made.
 class Expression {
  public:
   // Throws Error with the position for text that does not parse.

@@ -44,6 +44,21 @@ int64_t floored_mod(int64_t a, int64_t b) {
   return r != 0 && (r ^ b) < 0 ? r + b : r;
 }
 
+double floor_divided(double a, double b) {
+  if (b == 0) return a / b;
+  const double r = std::fmod(a, b), q = (a - r) / b - (r != 0 && (r < 0) != (b < 0) ? 1 : 0);
+  if (q == 0) return std::copysign(0.0, a / b);
+  const double whole = std::floor(q);
+  return q - whole > 0.5 ? whole + 1 : whole;
+}
+
+int64_t floor_divided(int64_t a, int64_t b) {
+  if (b == 0) return 0;
+  if (b == -1) return wrap(0 - static_cast<uint64_t>(a));
+  const int64_t q = a / b;
+  return q * b != a && (a < 0) != (b < 0) ? q - 1 : q;
+}
+
 // By their bits or more, or by less than 0: what is left of the sign. Unsigned integers are below 2^63.
 int64_t shifted(int64_t x, int64_t by, bool left) {
   if (by < 0 || by > 63) return left || x >= 0 ? 0 : -1;
@@ -76,6 +91,7 @@ constexpr std::array kFunctions{
     ExprFunction{"pow", Signature::same, 2, "pm_pow", [](D a, D b) { return std::pow(a, b); }, power},
     ExprFunction{"fmod", Signature::same, 2, "pm_fmod", [](D a, D b) { return std::fmod(a, b); }, truncated_mod},
     ExprFunction{"mod", Signature::same, 2, "pm_mod", floored_mod, floored_mod},
+    ExprFunction{"floor_divide", Signature::same, 2, "pm_floor_divide", floor_divided, floor_divided},
     ExprFunction{"shift_left", Signature::same, 2, "pm_shift_left", nullptr, [](I a, I b) { return shifted(a, b, true); }},
     ExprFunction{"shift_right", Signature::same, 2, "pm_shift_right", nullptr, [](I a, I b) { return shifted(a, b, false); }},
     ExprFunction{"exp", Signature::real, 1, "pm_exp", [](D x, D) { return std::exp(x); }, nullptr, true},

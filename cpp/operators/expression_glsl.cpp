@@ -249,6 +249,9 @@ class Emitter {
     if (function.signature == Signature::cast) {
       const ExprType from = types_.or_float(*node.children[0]);
       const bool saturates = is_real(from) && is_integer(type);
+      if (from == ExprType::i32 && (type == ExprType::i64 || type == ExprType::u64))
+        return (type == ExprType::u64 ? "uint64_t(pm_int64_t(" : "pm_int64_t(") + text(*node.children[0], from) +
+               (type == ExprType::u64 ? "))" : ")");
       return (saturates ? "pm_to_" : "") + std::string(function.glsl) + "(" + text(*node.children[0], from) + ")";
     }
     const ExprType operand = function.signature == Signature::real_test ? types_.or_float(*node.children[0]) : type;

@@ -185,11 +185,7 @@ void add_arithmetic(Rows& rows) {
   rows.push_back(binary("Sub", "a - b"));
   rows.push_back(binary("Mul", "a * b"));
   rows.push_back(binary("Div", "a / b"));
-  // Rounded down; 0 where b is 0. The division itself is never by 0, and never of the least integer by -1.
-  rows.push_back(binary("pumice::FloorDivide",
-                        "b == 0 ? 0 : b == -1 ? -a : a / (b == 0 || b == -1 ? 1 : b) - "
-                        "(a / (b == 0 || b == -1 ? 1 : b) * b != a && (a < 0) != (b < 0) ? 1 : 0)",
-                        set_of(DType::int32)));
+  rows.push_back(binary("pumice::FloorDivide", "floor_divide(a, b)", set_of(DType::int32)));  // 0 where b is 0
   rows.push_back(binary("Mod", "fmod != 0 ? fmod(a, b) : mod(a, b)", kArithmetic, {integer("fmod", 0)}));
   constexpr DTypeSet bases = kFloats | kIndices;
   rows.push_back({"Pow",

@@ -407,6 +407,21 @@ int pm_mod(int a, int b) {
 uint pm_mod(uint a, uint b) { return a % b; }
 int pm_fmod(int a, int b) { return a - a / b * b; }  // GLSL leaves % of negative integers open
 uint pm_fmod(uint a, uint b) { return a % b; }
+// Rounded down as NumPy's floor_divide: by way of the exact remainder, since a quotient just below an integer rounds to that integer.
+float pm_floor_divide(float a, float b) {
+  if (b == 0.0) return a / b;
+  precise float r = pm_fmod(a, b), q = (a - r) / b;
+  if (r != 0.0 && r < 0.0 != b < 0.0) q -= 1.0;
+  if (q == 0.0) return pm_copysign(0.0, a / b);
+  float whole = pm_floor(q);
+  return q - whole > 0.5 ? whole + 1.0 : whole;
+}
+// Integers divided by 0 give 0. The division itself is never by 0, and never of the least integer by -1.
+int pm_floor_divide(int a, int b) {
+  int d = b == 0 || b == -1 ? 1 : b, q = a / d;
+  return b == 0 ? 0 : b == -1 ? -a : q * d != a && a < 0 != d < 0 ? q - 1 : q;
+}
+uint pm_floor_divide(uint a, uint b) { return b == 0u ? 0u : a / max(b, 1u); }
 
 // By 32 or more, or by less than 0: what is left of the sign.
 uint pm_shift_left(uint a, uint b) { return b < 32u ? a << b : 0u; }

@@ -120,3 +120,80 @@ dvec2 pm_add_exponential(dvec2 s, double v) {
 
 // A few units in the last place of 1.
 double pm_normal_cdf(double x) { return 0.5LF + 0.5LF * pm_erf(x * 0.70710678118654752440LF); }
+
+// a + b as the nearest double and what that leaves out.
+dvec2 pm_double_sum(double a, double b) {
+  precise double sum = a + b, part = sum - a;
+  precise double rest = (a - (sum - part)) + (b - part);
+  return dvec2(sum, rest);
+}
+// The upper 26 bits, whose products are exact.
+double pm_double_high(double x) {
+  const uvec2 word = unpackDouble2x32(x);
+  return packDouble2x32(uvec2(word.x & 0xf8000000u, word.y));
+}
+dvec2 pm_double_product(double a, double b) {
+  const double high_a = pm_double_high(a), high_b = pm_double_high(b);
+  precise double low_a = a - high_a, low_b = b - high_b, product = a * b;
+  precise double rest = ((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b;
+  return dvec2(product, rest);
+}
+// log(x) for a finite x > 0 as a sum of two doubles, to 2^-64 of it: 2 atanh(s), of whose series the first two terms are such sums.
+dvec2 pm_double_log(double x) {
+  int e = 0;
+  if (x < 2.2250738585072014e-308LF) {
+    x *= 18014398509481984.0LF;
+    e = -54;
+  }
+  uvec2 word = unpackDouble2x32(x);
+  e += int(word.y >> 20) - 1023;
+  word.y = (word.y & 0xfffffu) | 0x3ff00000u;
+  double m = packDouble2x32(word);
+  if (m > 1.4142135623730951LF) {
+    m *= 0.5LF;
+    ++e;
+  }
+  const dvec2 d = pm_double_sum(m, 1.0LF);
+  precise double f = m - 1.0LF, s = f / d.x;
+  const dvec2 back = pm_double_product(s, d.x), z = pm_double_product(s, s);
+  precise double s_low = (((f - back.x) - back.y) - s * d.y) / d.x, z_low = z.y + 2.0LF * s * s_low;
+  double tail = 0.0LF;
+  for (int n = 27; n >= 5; n -= 2) tail = tail * z.x + 1.0LF / double(n);
+  const dvec2 c = pm_double_sum(0.33333333333333331483LF, z.x * tail);
+  precise double c_low = c.y + 1.8503717077085941e-17LF;
+  const dvec2 w = pm_double_product(z.x, c.x);
+  precise double w_low = w.y + (z.x * c_low + z_low * c.x);
+  const dvec2 t = pm_double_product(s, w.x);
+  precise double t_low = t.y + (s * w_low + s_low * w.x);
+  const dvec2 half_log = pm_double_sum(s, t.x), sum = pm_double_sum(double(e) * 0.693147180369123816490LF, 2.0LF * half_log.x);
+  precise double low = sum.y + (2.0LF * (half_log.y + (s_low + t_low)) + double(e) * 1.90821492927058770002e-10LF);
+  return pm_double_sum(sum.x, low);
+}
+// |x|^y for finite x != 0 and finite y.
+double pm_pow_core(double x, double y) {
+  const dvec2 l = pm_double_log(abs(x));
+  y = abs(y) > 1e25LF ? pm_copysign(1e25LF, y) : y;
+  const dvec2 product = pm_double_product(l.x, y);
+  if (product.x > 1000.0LF) return pm_double_infinity();
+  if (product.x < -1000.0LF) return 0.0LF;
+  precise double low = product.y + l.y * y, power = pm_exp(product.x) * (1.0LF + low);
+  return power;
+}
+// A few units in the last place; special cases as those of floats.
+double pm_pow(double x, double y) {
+  if (y == 0.0LF || x == 1.0LF) return 1.0LF;
+  if (y == 1.0LF) return x;
+  if (y == 2.0LF) return x * x;
+  if (pm_isnan(x) || pm_isnan(y)) return pm_double_nan();
+  const bool is_integer = pm_floor(y) == y, is_odd = is_integer && pm_floor(y * 0.5LF) != y * 0.5LF;
+  const bool is_negative = (unpackDouble2x32(x).y & 0x80000000u) != 0u;
+  double magnitude;
+  if (pm_isinf(y)) return abs(x) == 1.0LF ? 1.0LF : abs(x) > 1.0LF == y > 0.0LF ? pm_double_infinity() : 0.0LF;
+  if (x == 0.0LF || pm_isinf(x))
+    magnitude = (x == 0.0LF) == (y > 0.0LF) ? 0.0LF : pm_double_infinity();
+  else if (is_negative && !is_integer)
+    return pm_double_nan();
+  else
+    magnitude = pm_pow_core(x, y);
+  return is_negative && is_odd ? -magnitude : magnitude;
+}

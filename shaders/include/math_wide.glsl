@@ -109,6 +109,14 @@ double pm_mod(double a, double b) {
   const double r = pm_fmod(a, b);
   return r != 0.0LF && r < 0.0LF != b < 0.0LF ? r + b : r == 0.0LF ? pm_copysign(r, b) : r;
 }
+double pm_floor_divide(double a, double b) {
+  if (b == 0.0LF) return a / b;
+  precise double r = pm_fmod(a, b), q = (a - r) / b;
+  if (r != 0.0LF && r < 0.0LF != b < 0.0LF) q -= 1.0LF;
+  if (q == 0.0LF) return pm_copysign(0.0LF, a / b);
+  const double whole = pm_floor(q);
+  return q - whole > 0.5LF ? whole + 1.0LF : whole;
+}
 #include "include/math_double.glsl"
 #endif
 
@@ -118,10 +126,17 @@ int64_t pm_sign(int64_t x) { return x > 0L ? 1L : x < 0L ? -1L : 0L; }
 int64_t pm_max(int64_t a, int64_t b) { return a > b ? a : b; }
 int64_t pm_min(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t pm_fmod(int64_t a, int64_t b) { return a - a / b * b; }
+// By its words: llvmpipe of Mesa 22.3 says that int64_t(-1) of an int is not below a literal 0.
+int64_t pm_int64_t(int x) { return packInt2x32(ivec2(x, x >> 31)); }
 int64_t pm_mod(int64_t a, int64_t b) {
   int64_t r = a - a / b * b;
   return r != 0L && (r ^ b) < 0L ? r + b : r;
 }
+int64_t pm_floor_divide(int64_t a, int64_t b) {
+  int64_t d = b == 0L || b == -1L ? 1L : b, q = a / d;
+  return b == 0L ? 0L : b == -1L ? -a : q * d != a && a < 0L != d < 0L ? q - 1L : q;
+}
+uint64_t pm_floor_divide(uint64_t a, uint64_t b) { return b == 0UL ? 0UL : a / (b == 0UL ? 1UL : b); }
 int64_t pm_pow(int64_t x, int64_t y) {
   if (y < 0L) return x == 1L ? 1L : x == -1L ? ((y & 1L) == 0L ? 1L : -1L) : 0L;
   int64_t result = 1L;

@@ -1,0 +1,294 @@
+// Python's operators on Tensors, as NumPy has them on arrays.
+#include <utility>
+
+#include "bindings.h"
+#include "core/error.h"
+#include "operators/convert.h"
+#include "operators/elementwise.h"
+
+namespace pumice {
+
+// A Tensor, or NotImplemented for Python to ask the other operand.
+class MaybeTensor : public py::object {
+ public:
+  using py::object::object;
+  MaybeTensor(py::object given) : py::object(std::move(given)) {}
+};
+
+namespace {
+
+using TensorClass = py::class_<Tensor, std::shared_ptr<Tensor>>;
+
+constexpr double kArrayPriority = 1000;  // over an array's 0: NumPy leaves `array + tensor` to the tensor
+
+py::module_ numpy() {
+  return py::module_::import("numpy");
+}
+
+py::object not_implemented() {
+  return py::reinterpret_borrow<py::object>(Py_NotImplemented);
+}
+
+// The other operand: a tensor of the same context, or a Python number, whose type gives way to the tensor's.
+struct Operand {
+  std::optional<Tensor> tensor;
+  py::object number;
+};
+
+bool is_array_like(const py::handle& given) {
+  return py::isinstance<py::array>(given) || py::isinstance(given, numpy().attr("generic")) || py::isinstance<py::bool_>(given) ||
+         py::isinstance<py::list>(given) || py::isinstance<py::tuple>(given) || py::hasattr(given, "__array__");
+}
+
+// None for what no operator takes.
+std::optional<Operand> operand_of(const py::object& given, const std::shared_ptr<Context>& context) {
+  if (py::isinstance<Tensor>(given)) return Operand{given.cast<const Tensor&>(), {}};
+  if (is_array_like(given))
+    return Operand{tensor_of(host_tensor(numpy().attr("asarray")(given).cast<py::array>(), "operand"), context), {}};
+  if (PyLong_Check(given.ptr()) || PyFloat_Check(given.ptr())) return Operand{{}, given};
+  return {};
+}
+
+// Of a Python number beside a tensor: an integer is of the tensor's type, of int64 beside truth values, of float64 in a division of
+// integers, whatever its size; a float of the tensor's where that is a float, else of float64.
+DType weak_dtype(std::string_view ufunc, const py::object& number, DType beside) {
+  const bool is_integer_number = PyLong_Check(number.ptr()) != 0 && (ufunc != "divide" || is_float(beside));
+  if (is_integer_number) return beside == DType::bool_ ? DType::int64 : beside;
+  return is_float(beside) || contains(kNarrowFloats, beside) ? beside : DType::float64;
+}
+
+// Whether an integer dtype holds the number; below: it is smaller than all that the dtype holds.
+struct Fit {
+  bool fits = true, below = false;
+};
+
+Fit fit_of(const py::object& number, DType dtype) {
+  if (!is_integer(dtype) || !PyLong_Check(number.ptr())) return {};
+  const py::object limits = py::module_::import("numpy").attr("iinfo")(numpy_dtype(dtype));
+  const bool below = number<limits.attr("min"), above = number> limits.attr("max");
+  return {!below && !above, below};
+}
+
+Tensor number_tensor(const py::object& number, DType dtype, const std::shared_ptr<Context>& context) {
+  if (!fit_of(number, dtype).fits) {
+    const std::string text = "Python integer " + py::str(number).cast<std::string>() + " out of bounds for " + std::string(name(dtype));
+    PyErr_SetString(PyExc_OverflowError, text.c_str());
+    throw py::error_already_set();
+  }
+  return tensor_of(host_tensor(numpy().attr("asarray")(number, numpy_dtype(dtype)).cast<py::array>(), "operand"), context);
+}
+
+// What NumPy runs for operands of these dtypes. It raises TypeError itself where it has nothing.
+struct Loop {
+  const char* ufunc;
+  std::vector<DType> types;
+  DType result;
+};
+
+Loop loop_of(const char* ufunc, const std::vector<Tensor>& operands) {
+  py::tuple given(operands.size() + 1);
+  for (size_t i = 0; i < operands.size(); ++i) given[i] = numpy_dtype(operands[i].desc().dtype);
+  given[operands.size()] = py::none();
+  const py::tuple resolved = numpy().attr(ufunc).attr("resolve_dtypes")(given);
+  Loop loop{ufunc, {}, dtype_of(resolved[operands.size()].cast<py::dtype>(), "result")};
+  for (size_t i = 0; i < operands.size(); ++i) loop.types.push_back(dtype_of(resolved[i].cast<py::dtype>(), "operand"));
+  return loop;
+}
+
+Tensor run(const Loop& loop, const std::vector<Tensor>& operands) {
+  const ReleasedGil release;
+  return elementwise(loop.ufunc, operands, loop.types, loop.result, check_signals);
+}
+
+// Two operands in their order.
+std::optional<std::vector<Tensor>> operands_of(const char* ufunc, const Tensor& self, const py::object& other, bool is_reflected) {
+  const auto& context = self.buffer()->context();
+  const auto given = operand_of(other, context);
+  if (!given) return {};
+  const Tensor beside =
+      given->tensor ? *given->tensor : number_tensor(given->number, weak_dtype(ufunc, given->number, self.desc().dtype), context);
+  return is_reflected ? std::vector{beside, self} : std::vector{self, beside};
+}
+
+void refuse_negative_exponents(const Loop& loop, const Tensor& exponents) {
+  if (!is_signed_integer(loop.types[1]) || !is_signed_integer(exponents.desc().dtype)) return;
+  const DType dtype = exponents.desc().dtype;
+  const Tensor zero = number_tensor(py::int_(0), dtype, exponents.buffer()->context());
+  const ReleasedGil release;
+  const Tensor negative = elementwise("less", {exponents, zero}, {dtype, dtype}, DType::bool_, check_signals);
+  if (any_nonzero(negative, check_signals)) throw py::value_error("Integers to negative integer powers are not allowed.");
+}
+
+// NumPy has its own ways for powers of two numbers, which differ at zeros and infinities: the square root and the reciprocal.
+const char* short_power(const py::object& exponent, const Loop& loop) {
+  if (!is_float(loop.result) || !(PyFloat_Check(exponent.ptr()) || PyLong_Check(exponent.ptr()))) return nullptr;
+  if (exponent.equal(py::float_(0.5))) return "sqrt";
+  return exponent.equal(py::int_(-1)) ? "reciprocal" : nullptr;
+}
+
+Tensor computed(Loop loop, std::vector<Tensor> operands, const py::object& other, bool is_reflected) {
+  if (std::string_view(loop.ufunc) == "power") {
+    refuse_negative_exponents(loop, operands[1]);
+    if (const char* way = is_reflected ? nullptr : short_power(other, loop)) {
+      loop.ufunc = way;
+      loop.types.pop_back();
+      operands.pop_back();
+    }
+  }
+  return run(loop, operands);
+}
+
+MaybeTensor binary(const char* ufunc, const Tensor& self, const py::object& other, bool is_reflected) {
+  auto operands = operands_of(ufunc, self, other, is_reflected);
+  if (!operands) return not_implemented();
+  Loop loop = loop_of(ufunc, *operands);
+  return py::cast(computed(std::move(loop), std::move(*operands), other, is_reflected));
+}
+
+// In the tensor's own memory, which other views of it see.
+py::object in_place(const char* ufunc, const py::object& self, const py::object& other) {
+  const auto& target = self.cast<const Tensor&>();
+  auto operands = operands_of(ufunc, target, other, false);
+  if (!operands) return not_implemented();
+  Loop loop = loop_of(ufunc, *operands);
+  const auto from = numpy_dtype(loop.result), to = numpy_dtype(target.desc().dtype);
+  if (!numpy().attr("can_cast")(from, to, "same_kind").cast<bool>())
+    throw py::type_error("Cannot cast '" + std::string(ufunc) + "' output from " + std::string(name(loop.result)) + " to " +
+                         std::string(name(target.desc().dtype)) + ", the type of the tensor that it is written to");
+  if (const Shape shape = broadcast_shape(target.desc().shape, (*operands)[1].desc().shape); shape != target.desc().shape)
+    throw py::value_error("a tensor of shape " + to_string(target.desc().shape) + " has no place for a result of shape " +
+                          to_string(shape));
+  const Tensor result = computed(std::move(loop), std::move(*operands), other, false);
+  {
+    const ReleasedGil release;
+    target.copy_from(result.desc().dtype == target.desc().dtype ? result : converted(result, target.desc().dtype, check_signals),
+                     check_signals);
+  }
+  return self;
+}
+
+// All elements the same, of the shape that a comparison would have.
+Tensor truths(const Tensor& like, bool value) {
+  const Tensor made = Tensor::empty(like.buffer()->context(), DType::bool_, like.desc().shape);
+  const std::byte element{value};
+  const ReleasedGil release;
+  made.fill({&element, 1}, check_signals);
+  return made;
+}
+
+// An integer that the tensor's type does not hold is before or after all of its elements.
+std::optional<bool> decided(const std::string& ufunc, const Fit& fit) {
+  if (fit.fits) return {};
+  if (ufunc == "equal" || ufunc == "not_equal") return ufunc == "not_equal";
+  return (ufunc == "greater" || ufunc == "greater_equal") == fit.below;
+}
+
+py::object compared(const char* ufunc, const Tensor& self, const py::object& other) {
+  const bool is_number = PyLong_Check(other.ptr()) && !py::isinstance<py::bool_>(other);
+  if (const auto all = is_number ? decided(ufunc, fit_of(other, self.desc().dtype)) : std::nullopt) return py::cast(truths(self, *all));
+  return binary(ufunc, self, other, false);
+}
+
+Tensor unary(const char* ufunc, const Tensor& self) {
+  return run(loop_of(ufunc, {self}), {self});
+}
+
+py::object item_of(const Tensor& self) {
+  if (self.desc().rank() > 0)
+    throw py::type_error("only tensors of rank 0 are Python numbers; given " + to_string(self.desc()) +
+                         ": .item() takes one of one element");
+  return py::cast(self).attr("item")();
+}
+
+bool truth_of(const Tensor& self) {
+  const int64_t elements = self.desc().elements();
+  if (elements == 1) return py::cast<bool>(py::bool_(py::cast(self).attr("item")()));
+  throw py::value_error(elements == 0 ? "the truth of an empty tensor is ambiguous: tensor.size > 0 tells whether it has elements"
+                                      : "the truth of a tensor with more than one element is ambiguous: use any() or all()");
+}
+
+bool has_element(const Tensor& self, const py::object& wanted) {
+  const py::object equal = compared("equal", self, wanted);
+  if (equal.is(not_implemented())) return false;
+  const auto& tensor = equal.cast<const Tensor&>();
+  const ReleasedGil release;
+  return any_nonzero(tensor, check_signals);
+}
+
+void bind_binary(TensorClass& tensor) {
+  constexpr std::pair<const char*, const char*> names[] = {{"add", "add"},         {"sub", "subtract"},          {"mul", "multiply"},
+                                                           {"truediv", "divide"},  {"floordiv", "floor_divide"}, {"mod", "remainder"},
+                                                           {"pow", "power"},       {"and", "bitwise_and"},       {"or", "bitwise_or"},
+                                                           {"xor", "bitwise_xor"}, {"lshift", "left_shift"},     {"rshift", "right_shift"}};
+  for (const auto& [name, ufunc] : names) {
+    const auto method = [&](const char* prefix) { return "__" + (prefix + std::string(name)) + "__"; };
+    tensor.def(method("").c_str(), [ufunc](const Tensor& self, const py::object& other) { return binary(ufunc, self, other, false); });
+    tensor.def(method("r").c_str(), [ufunc](const Tensor& self, const py::object& other) { return binary(ufunc, self, other, true); });
+    tensor.def(method("i").c_str(),
+               [ufunc](const py::object& self, const py::object& other) { return MaybeTensor(in_place(ufunc, self, other)); });
+  }
+  const auto both = [](const Tensor& self, const py::object& other, bool is_reflected) -> py::object {
+    const MaybeTensor quotient = binary("floor_divide", self, other, is_reflected);
+    if (quotient.is(not_implemented())) return not_implemented();
+    return py::make_tuple(quotient, binary("remainder", self, other, is_reflected));
+  };
+  tensor.def("__divmod__", [both](const Tensor& self, const py::object& other) { return both(self, other, false); });
+  tensor.def("__rdivmod__", [both](const Tensor& self, const py::object& other) { return both(self, other, true); });
+}
+
+void bind_comparisons(TensorClass& tensor) {
+  constexpr std::pair<const char*, const char*> names[] = {{"__eq__", "equal"},      {"__ne__", "not_equal"}, {"__lt__", "less"},
+                                                           {"__le__", "less_equal"}, {"__gt__", "greater"},   {"__ge__", "greater_equal"}};
+  for (const auto& [name, ufunc] : names)
+    tensor.def(name, [ufunc](const Tensor& self, const py::object& other) { return compared(ufunc, self, other); });
+  tensor.attr("__hash__") = py::none();  // equal tensors are told element by element, as of arrays
+}
+
+void bind_unary(TensorClass& tensor) {
+  constexpr std::pair<const char*, const char*> names[] = {
+      {"__neg__", "negative"}, {"__pos__", "positive"}, {"__abs__", "absolute"}, {"__invert__", "invert"}};
+  for (const auto& [name, ufunc] : names) tensor.def(name, [ufunc](const Tensor& self) { return unary(ufunc, self); });
+}
+
+}  // namespace
+
+void add_arithmetic(TensorClass& tensor) {
+  bind_binary(tensor);
+  bind_comparisons(tensor);
+  bind_unary(tensor);
+  tensor.attr("__array_priority__") = kArrayPriority;
+  tensor.def("__bool__", &truth_of)
+      .def("__float__", [](const Tensor& self) { return py::float_(item_of(self)); })
+      .def("__int__", [](const Tensor& self) { return py::int_(item_of(self)); })
+      .def("__iter__",
+           [](const py::object& self) {
+             if (self.cast<const Tensor&>().desc().rank() == 0) throw py::type_error("iteration over a tensor of rank 0");
+             return py::reinterpret_steal<py::typing::Iterator<Tensor>>(PySeqIter_New(self.ptr()));
+           })
+      .def("__contains__", &has_element, py::arg("value"))
+      .def(
+          "any",
+          [](const Tensor& self) {
+            const ReleasedGil release;
+            return any_nonzero(self, check_signals);
+          },
+          "Whether an element is not zero; False of no elements.")
+      .def(
+          "all",
+          [](const Tensor& self) {
+            const ReleasedGil release;
+            return all_nonzero(self, check_signals);
+          },
+          "Whether no element is zero; True of no elements.");
+}
+
+}  // namespace pumice
+
+namespace pybind11::detail {
+
+template <>
+struct handle_type_name<pumice::MaybeTensor> {
+  static constexpr auto name = const_name("pumice._pumice.Tensor");
+};
+
+}  // namespace pybind11::detail
