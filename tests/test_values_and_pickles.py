@@ -1,17 +1,26 @@
-"""Descriptions and devices are values: they are compared, hashed and pickled."""
+"""Descriptions and devices are values; a model is pickled by where it came from; tables and lists say what they hold."""
 
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pumice
-from pumice import TensorDesc
+from binding_tables import F64, operator, parts
+from onnx_models import model, node
+from process import output_of
+from pumice import BindingTable, Buffer, BufferRange, CommandList, TensorDesc
+
+DIGITS = Path(pumice.__file__).parent / "data" / "digits" / "digits.onnx"
 
 
 @st.composite
@@ -67,3 +76,102 @@ def test_devices_are_compared_hashed_and_pickled(context: pumice.Context) -> Non
     assert pickle.loads(pickle.dumps(devices)) == devices
     with pytest.raises(ValueError, match="another version"):
         TensorDesc.__new__(TensorDesc).__setstate__((1, 2))  # type: ignore[attr-defined]
+
+
+def small(tmp_path: Path) -> tuple[onnx.ModelProto, Path]:
+    proto = model([node("Relu", ["x"], ["y"])], outputs=["y"])
+    path = tmp_path / "small.onnx"
+    onnx.save(proto, path)
+    return proto, path
+
+
+X = np.array([[-1, 2, -3, 4]], "float32")
+
+
+def test_a_model_is_pickled_by_its_source(
+    context: pumice.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proto, path = small(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    sources: list[Any] = [
+        path,
+        str(path),
+        "small.onnx",
+        proto.SerializeToString(),
+        bytearray(proto.SerializeToString()),
+        proto,
+    ]
+    for source in sources:
+        with pumice.load(source, context, "fp16", fuse=False) as loaded:
+            data = pickle.dumps(loaded)
+            monkeypatch.chdir("/")
+            again = pickle.loads(data)
+            monkeypatch.chdir(tmp_path)
+            assert again is not loaded
+            assert (again.name, again.precision) == (Path(str(loaded.name)).name, "fp16")
+            assert again.context is context
+            np.testing.assert_array_equal(again(X), loaded(X))
+            assert copy.deepcopy(again)(X).tolist() == loaded(X).tolist()
+            again.close()
+    with pytest.raises(pumice.StateError, match="closed"):
+        pickle.dumps(loaded)
+
+
+def test_a_pickled_model_comes_back_in_another_process(tmp_path: Path) -> None:
+    _, path = small(tmp_path)
+    with pumice.Context(without=["shaderFloat64"]) as context:
+        loaded = pumice.load(path, context)
+        (tmp_path / "model.pickle").write_bytes(pickle.dumps(loaded))
+    script = f"""
+import pickle, numpy
+with open({str(tmp_path / "model.pickle")!r}, "rb") as file:
+    model = pickle.load(file)
+print(model(numpy.array([[-1, 2, -3, 4]], "float32")).tolist(), model.context.without, model.context.info.uuid)
+"""
+    assert output_of("-c", script).split() == f"[[0.0, 2.0, 0.0, 4.0]] ['shaderFloat64'] {context.info.uuid}".split()
+
+
+def test_the_options_of_a_pickled_model_come_with_it(context: pumice.Context) -> None:
+    noise = model([node("RandomUniformLike", ["x"], ["y"])], outputs=["y"])
+    with pumice.load(noise, context, seed=5) as loaded:
+        again = pickle.loads(pickle.dumps(loaded))
+    with pumice.load(noise, context, seed=5) as loaded:
+        assert again.seed == 5
+        np.testing.assert_array_equal(again(X), loaded(X))
+    with pumice.Context(f"uuid:{context.info.uuid}") as own:
+        data = pickle.dumps(pumice.load(noise, own))
+    gc.collect()
+    with pickle.loads(data) as elsewhere:  # the context that it had is closed: another one of that device
+        assert elsewhere.context.info.uuid == context.info.uuid
+        assert not elsewhere.context.closed
+
+
+def test_tables_and_lists_say_what_they_hold(context: pumice.Context) -> None:
+    relu = operator(context, "Relu", [F64], [F64])
+    memory = Buffer(context, 4096)
+    table = BindingTable(relu)
+    assert repr(table) == "<BindingTable of 'Relu': inputs unbound; outputs unbound>"
+    table.bind_inputs(parts(memory, 0))
+    table.bind_outputs(parts(memory, 256))
+    place = f"of buffer {memory.id}"
+    assert repr(table) == (
+        f"<BindingTable of 'Relu': inputs (x: 256 bytes at offset 0 {place}); outputs (y: 256 bytes at offset 256 {place})>"
+    )
+    assert repr(BufferRange(memory, 64, 32)) == f"<BufferRange 32 bytes at offset 64 {place}>"
+    commands = CommandList(context)
+    assert "0 dispatches, not committed" in repr(commands)
+    initializer = pumice.Initializer(context, [relu])
+    initial = BindingTable(initializer)
+    initial.bind_inputs([None])
+    initial.bind_outputs([None])
+    assert repr(initial) == "<BindingTable of 'initializer': inputs (Relu: None); outputs (Relu: None)>"
+    commands.dispatch(initializer, initial)
+    commands.dispatch(relu, table)
+    commands.copy(*parts(memory, 256, 512))
+    assert "2 dispatches, not committed" in repr(commands)
+    commands.commit()
+    assert "<CommandList of 2 dispatches and 1 barrier, committed, on '" in repr(commands)
+    late = operator(context, "Relu", [F64], [F64], flags=["DESCRIPTORS_VOLATILE"])
+    commands = CommandList(context)
+    commands.dispatch(late, BindingTable(late))
+    assert "1 table read by exec()" in repr(commands)

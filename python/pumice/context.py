@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _pumice
-from ._pumice import Context, DeviceInfo, Image, Tensor, UnsupportedError
+from ._pumice import Context, DeviceInfo, Image, StateError, Tensor, UnsupportedError
 from .errors import binding_error
 from .host_arrays import as_array, numpy_of
 from .log import forward_log
@@ -47,6 +48,37 @@ class _Default:
 
 _default = _Default()
 os.register_at_fork(after_in_child=lambda: setattr(_default, "_lock", threading.Lock()))
+
+
+class Place(NamedTuple):
+    """Where a context is, in words that another process understands."""
+
+    device: str  # "uuid:..."
+    without: tuple[str, ...]  # features and extensions to do without
+
+
+_placed: WeakValueDictionary[Place, Context] = WeakValueDictionary()  # that pickled models were of, or came back to
+
+
+def place_of(context: Context) -> Place | None:
+    """None for the default context, which every process has its own of. Raises StateError for a context that is closed."""
+    if context is _default.made():
+        return None
+    if context.closed:
+        raise StateError("a context that is closed cannot be found again by its device")
+    place = Place(f"uuid:{context.info.uuid}", tuple(sorted(context.without)))
+    _placed.setdefault(place, context)
+    return place
+
+
+def context_at(place: Place | None) -> Context:
+    """The default context for None, else one of that device that is there already, or a new one. Raises DeviceError."""
+    if place is None:
+        return default_context()
+    context = _placed.get(place)
+    if context is None or context.closed:
+        context = _placed[place] = Context(place.device, without=list(place.without))
+    return context
 
 
 class Devices(list[DeviceInfo]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
@@ -11,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ._pumice import Context, DeviceInfo, StateError, UploadMemory
-from .context import checked_context, default_context, made_default_context
+from .context import Place, checked_context, context_at, default_context, made_default_context, place_of
 from .declarations import Declarations
 from .element_types import PRECISIONS, Array, array_of, numpy_dtype
 from .errors import binding_error, bounded
 from .graph_cache import graph_of, load_recipe
 from .host_arrays import as_array
 from .log import forward_log, log_warning
-from .model_file import Folder, Source, bytes_of, reread
+from .model_file import Folder, Source, bytes_of, portable, reread
 from .model_report import ModelReport
 from .model_values import ModelValue, Packing, fits, rearrangement, sizes_text
 from .progress import Progress
@@ -84,9 +85,19 @@ class ModelRun:
         return self._run.done
 
     @property
+    def device_seconds(self) -> float | None:
+        """Time on the device; None where it was not measured or has not finished."""
+        return self._run.device_seconds
+
+    @property
     def device_time(self) -> float | None:
-        """Seconds on the device; None where it was not measured or has not finished."""
-        return self._run.device_time
+        """The same as device_seconds."""
+        return self._run.device_seconds
+
+    @property
+    def cold(self) -> bool:
+        """Whether a kernel ran for the first time in it, so that its time may have the driver's compilation in it."""
+        return self._run.cold
 
     def wait(self, timeout: float | None = None) -> None:
         """Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError."""
@@ -217,7 +228,12 @@ class Model:
                 check_indices=check_indices,
             )
         self.source, self.folder = source, folder
-        self._fuse, self._seed = fuse, seed
+        self._options: dict[str, Any] = {
+            "seed": seed,
+            "fuse": fuse,
+            "overridable": overridable,
+            "check_indices": check_indices,
+        }
         self.name = recipe.name
         self.metadata = dict(recipe.metadata)  # the file's metadata_props
         self.precision = precision
@@ -443,10 +459,20 @@ class Model:
             self.precision if precision is None else precision,
             folder=self.folder,
             progress=False,
-            seed=self._seed,
-            fuse=self._fuse,
+            seed=self._options["seed"],
+            fuse=self._options["fuse"],
             overridable=[value.name for value in self.overridable],
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A model is pickled by where it came from: its path, which is read again, or its bytes; on the device of its context.
+
+        A model of the default context comes back to the default context. Raises StateError for a model that is closed.
+        """
+        _ = self.program
+        source = portable(self.source)
+        folder = None if self.folder is None else os.path.abspath(self.folder)
+        return _reopened, (source, place_of(self.context), self.precision, folder, self._options)
 
     def __repr__(self) -> str:
         values = f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
@@ -486,6 +512,12 @@ class Model:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _reopened(
+    source: Source, place: Place | None, precision: str, folder: Folder | None, options: dict[str, Any]
+) -> Model:
+    return Model(source, context_at(place), precision, folder=folder, progress=False, **options)
 
 
 load = Model

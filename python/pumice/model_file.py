@@ -58,6 +58,15 @@ def _mode(file: BinaryIO, is_kind: Callable[[int], bool], otherwise: bool = Fals
         return otherwise
 
 
+def portable(source: Source) -> str | bytes:
+    """The same model for another process: a path from the root, or bytes."""
+    if isinstance(source, str | os.PathLike):
+        return os.path.abspath(os.fspath(source))
+    if isinstance(source, bytes | bytearray | memoryview):
+        return bytes(source)
+    return bytes(cast("ModelProto", source).SerializeToString())
+
+
 def bytes_of(source: Source) -> int:
     """Of the model as it was given, as far as they are known before it is read; else 0."""
     if isinstance(source, str | os.PathLike):
