@@ -7,7 +7,7 @@ import collections.abc
 import numpy as np
 import numpy.typing
 import typing
-__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'Dispatchable', 'DvCommandList', 'DvContext', 'DvMemory', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'IndexRangeError', 'Initializer', 'Kernel', 'MappedFile', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Node', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnpackedWeights', 'UnsupportedError', 'UploadMemory', 'Value', 'ValueRole', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'dv_constants', 'dv_required_bytes', 'dv_run_outputs', 'dv_structures', 'dv_total_size', 'dv_version_string', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'from_whc8', 'fusions', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'nnapi_operations', 'onnx_skeleton', 'operators', 'output_descs', 'pack_conv_weights', 'pack_dil_weights', 'pack_fc_weights', 'precision_support', 'prune_cache', 'quantize_weights', 'read_cache_file', 'reflect', 'sha256', 'strides', 'take_log', 'take_validation_messages', 'tensor', 'to_whc8', 'unpack_conv_weights', 'unpack_dil_weights', 'unpack_fc_weights', 'whc8_index', 'write_cache_file']
+__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'DispatchTime', 'Dispatchable', 'DvCommandList', 'DvContext', 'DvMemory', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'IndexRangeError', 'Initializer', 'Kernel', 'MappedFile', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Node', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnpackedWeights', 'UnsupportedError', 'UploadMemory', 'Value', 'ValueRole', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_state', 'compile', 'compile_counts', 'device_macros', 'devices', 'distinct_pipelines', 'dv_constants', 'dv_required_bytes', 'dv_run_outputs', 'dv_structures', 'dv_total_size', 'dv_version_string', 'embedded_shader', 'embedded_shaders', 'empty', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'from_whc8', 'fusions', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'nnapi_operations', 'onnx_skeleton', 'operators', 'output_descs', 'pack_conv_weights', 'pack_dil_weights', 'pack_fc_weights', 'precision_support', 'prune_cache', 'quantize_weights', 'read_cache_file', 'reflect', 'sha256', 'strides', 'take_log', 'take_validation_messages', 'tensor', 'to_whc8', 'unpack_conv_weights', 'unpack_dil_weights', 'unpack_fc_weights', 'whc8_index', 'write_cache_file']
 class Error(Exception):
     """
     Root of every error that pumice raises on purpose.
@@ -95,13 +95,14 @@ class MappedFile:
         """
 class TensorDesc:
     """
-    What a tensor looks like in memory: dtype, shape, strides in elements. Immutable.
+    What a tensor looks like in memory: dtype, shape, strides in elements. A value: it is immutable and can be
+    compared, hashed and pickled.
     """
     @staticmethod
     def _repr_html_(shown: typing.Any) -> str:
         ...
     @staticmethod
-    def with_layout(dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], layout: str, broadcast: collections.abc.Sequence[bool] = []) -> TensorDesc:
+    def with_layout(dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsIndex], layout: str, broadcast: collections.abc.Sequence[bool] = []) -> TensorDesc:
         """
         Strides as pumice.strides gives them.
         """
@@ -111,7 +112,7 @@ class TensorDesc:
         ...
     def __hash__(self) -> int:
         ...
-    def __init__(self, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], strides: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None, owned: bool = False, alignment: typing.SupportsInt | typing.SupportsIndex = 0, scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsInt | typing.SupportsIndex | None = None, channel_axis: typing.SupportsInt | typing.SupportsIndex | None = None, total_bytes: typing.SupportsInt | typing.SupportsIndex | None = None) -> None:
+    def __init__(self, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsIndex], strides: collections.abc.Sequence[typing.SupportsIndex] | None = None, owned: bool = False, alignment: typing.SupportsIndex = 0, scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsIndex | None = None, channel_axis: typing.SupportsIndex | None = None, total_bytes: typing.SupportsIndex | None = None) -> None:
         """
         shape, strides in elements (packed row-major unless given; 0 broadcasts); owned: bound at initialisation only; alignment:
         guaranteed base offset in bytes. Of a quantized tensor: scale, a number or one for each channel of channel_axis, and zero_point. total_bytes: of the whole tensor, padding after its last element included; None: what sizes and strides reach over.
@@ -121,7 +122,7 @@ class TensorDesc:
         ...
     def __setstate__(self, arg0: tuple[typing.Any, ...]) -> None:
         ...
-    def broadcast_to(self, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> TensorDesc:
+    def broadcast_to(self, shape: collections.abc.Sequence[typing.SupportsIndex]) -> TensorDesc:
         """
         As numpy.broadcast_to: the new axes have stride 0. Raises GraphError.
         """
@@ -131,11 +132,11 @@ class TensorDesc:
         """
     def packed_strides(self) -> tuple[int, ...]:
         ...
-    def pad_rows(self, multiple: typing.SupportsInt | typing.SupportsIndex) -> TensorDesc:
+    def pad_rows(self, multiple: typing.SupportsIndex) -> TensorDesc:
         """
         Packed again with rows (the innermost axis in memory) a multiple of so many elements apart; the order of axes stays.
         """
-    def permute(self, axes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> TensorDesc:
+    def permute(self, axes: collections.abc.Sequence[typing.SupportsIndex]) -> TensorDesc:
         """
         As numpy.transpose; negative axes count from the end. Raises GraphError.
         """
@@ -381,7 +382,7 @@ class Context:
         Raises DeviceError listing the devices there are, UnsupportedError for a name that the engine does not know or decide by, or a limit that the device does not have.
         """
     @typing.overload
-    def __init__(self, index: typing.SupportsInt | typing.SupportsIndex) -> None:
+    def __init__(self, index: typing.SupportsIndex) -> None:
         """
         The device at this position of devices().
         """
@@ -399,9 +400,10 @@ class Context:
         """
         A Vulkan limit by name.
         """
-    def wait(self, id: typing.SupportsInt | typing.SupportsIndex, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
+    def wait(self, id: typing.SupportsIndex, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
         """
-        Waits for an execution by its id; timeout in seconds. Raises TimeoutError, DeviceLostError, OutOfBoundsError.
+        Waits for an execution by its id; timeout in seconds. Raises StateError (L7) for an id that was never given, TimeoutError,
+        DeviceLostError, OutOfBoundsError.
         """
     def wait_idle(self) -> None:
         """
@@ -448,6 +450,11 @@ class Context:
         """
         Id of the last execution submitted.
         """
+    @property
+    def without(self) -> list[str]:
+        """
+        The features and extensions that it was told to do without.
+        """
 class Buffer:
     """
     A byte range of device memory; a context manager.
@@ -456,9 +463,9 @@ class Buffer:
         ...
     def __exit__(self, *args: typing.Any) -> None:
         ...
-    def __init__(self, context: Context, bytes: typing.SupportsInt | typing.SupportsIndex, heap: str = 'default') -> None:
+    def __init__(self, context: Context, bytes: typing.SupportsIndex, heap: str = 'default') -> None:
         """
-        bytes of memory in the heap 'default' (device), 'upload' (host writes) or 'readback' (host reads); content undefined. Raises OutOfMemoryError.
+        bytes of memory in the heap 'default' (device), 'upload' (host writes) or 'readback' (host reads); content undefined. Raises OutOfMemoryError, BindingError (M5) for a negative number.
         """
     def __repr__(self) -> str:
         ...
@@ -494,7 +501,9 @@ class Buffer:
         ...
     @property
     def id(self) -> int:
-        ...
+        """
+        The number by which refusals name it.
+        """
     @property
     def mappable(self) -> bool:
         ...
@@ -505,7 +514,12 @@ class BufferRange:
     """
     A part of a buffer, in bytes.
     """
-    def __init__(self, buffer: Buffer, offset: typing.SupportsInt | typing.SupportsIndex = 0, bytes: typing.SupportsInt | typing.SupportsIndex | None = None) -> None:
+    def __init__(self, buffer: Buffer, offset: typing.SupportsIndex = 0, bytes: typing.SupportsIndex | None = None) -> None:
+        """
+        bytes: None for what follows the offset. Whether the range lies inside the buffer is told where it is bound.
+        Raises BindingError (R1) for a negative number.
+        """
+    def __repr__(self) -> str:
         ...
     @property
     def buffer(self) -> Buffer:
@@ -519,15 +533,31 @@ class BufferRange:
 class Tensor:
     """
     A TensorDesc and the buffer that holds it; views share the buffer and keep it alive. While the buffer is mapped the
-    buffer protocol gives the memory itself.
+    buffer protocol gives the memory itself. Arithmetic, comparisons and bitwise operators are NumPy's: they run on the
+    device, broadcast, and give a new Tensor of the dtype that NumPy gives; the type of a Python number gives way to the
+    tensor's. == compares elements and gives a Tensor of bool, so that tensors have no hash.
     """
+    __array_priority__: typing.ClassVar[float] = 1000.0
+    __hash__: typing.ClassVar[None]  # type: ignore[assignment]
     @staticmethod
     def _repr_html_(shown: typing.Any) -> str:
+        ...
+    def __abs__(self) -> Tensor:
+        ...
+    def __add__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __and__(self, arg0: typing.Any) -> Tensor:
         ...
     def __array__(self, dtype: typing.Any = None, copy: typing.Any = None) -> typing.Any:
         """
         As numpy(), then converted to dtype on the host. Raises ValueError for copy=False.
         """
+    def __bool__(self) -> bool:
+        ...
+    def __contains__(self, value: typing.Any) -> bool:
+        ...
+    def __divmod__(self, arg0: typing.Any) -> typing.Any:
+        ...
     def __dlpack__(self, *, stream: typing.Any = None, max_version: tuple[typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex] | None = None, dl_device: tuple[typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex] | None = None, copy: bool | None = None) -> typing.Any:
         """
         A DLPack capsule of the elements as an array of the CPU, when the work submitted so far is done. It shares the tensor's memory
@@ -538,25 +568,127 @@ class Tensor:
         """
         (1, 0): the CPU.
         """
+    def __eq__(self, arg0: typing.Any) -> typing.Any:
+        ...
+    def __float__(self) -> float:
+        ...
+    def __floordiv__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __ge__(self, arg0: typing.Any) -> typing.Any:
+        ...
     def __getitem__(self, key: typing.Any) -> Tensor:
         """
         A view: integers drop an axis, slices with steps from 1 on keep it, None adds one. Raises IndexError, and GraphError for what no
         strides from 0 on express: a negative step, arrays.
         """
-    def __init__(self, desc: TensorDesc, buffer: Buffer, offset: typing.SupportsInt | typing.SupportsIndex = 0) -> None:
+    def __gt__(self, arg0: typing.Any) -> typing.Any:
+        ...
+    def __iadd__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __iand__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __ifloordiv__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __ilshift__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __imod__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __imul__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __init__(self, desc: TensorDesc, buffer: Buffer, offset: typing.SupportsIndex = 0) -> None:
         """
         offset of the first element, in elements. Raises BindingError (R1) where the buffer is too small.
         """
+    def __int__(self) -> int:
+        ...
+    def __invert__(self) -> Tensor:
+        ...
+    def __ior__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __ipow__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __irshift__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __isub__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __iter__(self) -> collections.abc.Iterator[Tensor]:
+        ...
+    def __itruediv__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __ixor__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __le__(self, arg0: typing.Any) -> typing.Any:
+        ...
     def __len__(self) -> int:
         ...
+    def __lshift__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __lt__(self, arg0: typing.Any) -> typing.Any:
+        ...
+    def __mod__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __mul__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __ne__(self, arg0: typing.Any) -> typing.Any:
+        ...
+    def __neg__(self) -> Tensor:
+        ...
+    def __or__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __pos__(self) -> Tensor:
+        ...
+    def __pow__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __radd__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __rand__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __rdivmod__(self, arg0: typing.Any) -> typing.Any:
+        ...
     def __repr__(self) -> str:
+        ...
+    def __rfloordiv__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __rlshift__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __rmod__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __rmul__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __ror__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __rpow__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __rrshift__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __rshift__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __rsub__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __rtruediv__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __rxor__(self, arg0: typing.Any) -> Tensor:
         ...
     def __setitem__(self, key: typing.Any, value: typing.Any) -> None:
         """
         Overwrites the elements of the view [key] with a number, or with an array or Tensor of the same dtype that broadcasts to its
         shape. Raises as upload and fill do.
         """
-    def broadcast_to(self, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> Tensor:
+    def __sub__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __truediv__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def __xor__(self, arg0: typing.Any) -> Tensor:
+        ...
+    def all(self) -> bool:
+        """
+        Whether no element is zero; True of no elements.
+        """
+    def any(self) -> bool:
+        """
+        Whether an element is not zero; False of no elements.
+        """
+    def broadcast_to(self, shape: collections.abc.Sequence[typing.SupportsIndex]) -> Tensor:
         """
         A view with strides of 0, as numpy.broadcast_to. Raises GraphError.
         """
@@ -568,7 +700,7 @@ class Tensor:
         """
         A packed copy with memory of its own, made on the device (4-bit dtypes: through the host).
         """
-    def expand_dims(self, axis: typing.SupportsInt | typing.SupportsIndex) -> Tensor:
+    def expand_dims(self, axis: typing.SupportsIndex) -> Tensor:
         """
         A view with a new axis of size 1 at this place. Raises GraphError.
         """
@@ -589,7 +721,7 @@ class Tensor:
         """
         A view of another shape, one size of which may be -1. Raises GraphError where elements would have to be moved.
         """
-    def squeeze(self, axis: typing.SupportsInt | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None) -> Tensor:
+    def squeeze(self, axis: typing.SupportsIndex | collections.abc.Sequence[typing.SupportsIndex] | None = None) -> Tensor:
         """
         A view without axes of size 1: all, or those named. Raises GraphError.
         """
@@ -602,7 +734,7 @@ class Tensor:
         """
         The elements as nested lists of Python numbers.
         """
-    def transpose(self, axes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None) -> Tensor:
+    def transpose(self, axes: collections.abc.Sequence[typing.SupportsIndex] | None = None) -> Tensor:
         """
         A view with the axes in another order; reversed where none is given.
         """
@@ -860,7 +992,7 @@ class Kernel:
         """
     def run(self, *args: typing.Any, **kwargs: typing.Any) -> None:
         """
-        Runs once and waits, for `timeout` seconds at most (None: without an end). Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), Images, and push constants: numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures; threads= or groups=.
+        Runs once and waits, for `timeout` seconds at most (None: without an end). Arguments by name: Tensors, NumPy arrays (copied in, and back where the kernel writes them), Images, and push constants: numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for structures; threads= or groups=. The first call with arrays of some types makes a kernel, which some drivers compile at its first dispatch: it takes longer than all others.
         """
     def take_messages(self) -> list[Message]:
         """
@@ -928,7 +1060,7 @@ class Dispatchable:
     """
     Compiled operators, compiled graphs and initializers.
     """
-    def supports_in_place(self, input: typing.SupportsInt | typing.SupportsIndex = 0, output: typing.SupportsInt | typing.SupportsIndex = 0) -> bool:
+    def supports_in_place(self, input: typing.SupportsIndex = 0, output: typing.SupportsIndex = 0) -> bool:
         """
         Whether that output may be bound to the range of that input, where their descriptions are one.
         """
@@ -955,7 +1087,11 @@ class BindingTable:
     """
     Checks every binding rule at the call; a refused call (BindingError) changes nothing. Not thread-safe.
     """
-    def __init__(self, dispatchable: Dispatchable, descriptors: typing.SupportsInt | typing.SupportsIndex | None = None) -> None:
+    def __init__(self, dispatchable: Dispatchable, descriptors: typing.SupportsIndex | None = None) -> None:
+        """
+        descriptors: how many the table may use; None: as many as are needed. Raises BindingError (C10).
+        """
+    def __repr__(self) -> str:
         ...
     def bind(self, **kwargs: typing.Any) -> None:
         """
@@ -977,11 +1113,11 @@ class BindingTable:
         """
         None unbinds. Raises BindingError.
         """
-    def reset(self, dispatchable: Dispatchable, descriptors: typing.SupportsInt | typing.SupportsIndex | None = None) -> None:
+    def reset(self, dispatchable: Dispatchable, descriptors: typing.SupportsIndex | None = None) -> None:
         """
         Unbinds all and serves another dispatchable. Raises BindingError.
         """
-    def time_bindings(self, inputs: typing.Any, outputs: typing.Any, runs: typing.SupportsInt | typing.SupportsIndex) -> list[float]:
+    def time_bindings(self, inputs: typing.Any, outputs: typing.Any, runs: typing.SupportsIndex) -> list[float]:
         """
         Seconds of each of `runs` bindings of both lists, measured without Python in between; the lists are copied each time.
         """
@@ -1005,9 +1141,19 @@ class Submission:
         Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError, OutOfBoundsError.
         """
     @property
+    def cold(self) -> bool:
+        """
+        Whether a kernel ran for the first time in it, so that its time may have the driver's compilation in it.
+        """
+    @property
+    def device_seconds(self) -> float | None:
+        """
+        Time on the device; None unless committed with timing and finished.
+        """
+    @property
     def device_time(self) -> float | None:
         """
-        Seconds on the device; None unless committed with timing and finished.
+        The same as device_seconds.
         """
     @property
     def done(self) -> bool:
@@ -1015,11 +1161,32 @@ class Submission:
     @property
     def id(self) -> int:
         ...
+class DispatchTime:
+    """
+    How long the device took for one dispatch.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def cold(self) -> bool:
+        """
+        Whether its kernel ran for the first time, so that the time may have the driver's compilation in it.
+        """
+    @property
+    def label(self) -> str:
+        """
+        The node's name, or the kernel's.
+        """
+    @property
+    def seconds(self) -> float:
+        ...
 class CommandList:
     """
     A list of dispatches and copies: recorded, committed once, executed many times. Barriers are derived.
     """
     def __init__(self, context: Context) -> None:
+        ...
+    def __repr__(self) -> str:
         ...
     def commit(self, timing: bool = False, profile: bool = False) -> None:
         """
@@ -1037,14 +1204,25 @@ class CommandList:
         ...
     def exec(self) -> Submission:
         """
-        Submits once; returns at once.
+        Submits once; returns at once. The first dispatch of a kernel may have the driver's compilation in it, which
+        Submission.cold tells and warm_up() has done beforehand.
         """
-    def time(self, runs: typing.SupportsInt | typing.SupportsIndex) -> list[float]:
+    def time(self, runs: typing.SupportsIndex, warm_up: typing.SupportsIndex | None = None) -> list[float]:
         """
-        Seconds from exec to result of each of `runs` executions, measured without Python in between: the device's own submit and wait.
+        Seconds from exec to result of each of `runs` executions, measured without Python in between: the device's own submit
+        and wait. warm_up: executions before them that are not measured; None: one where a kernel of the list has not run yet,
+        which some drivers compile at its first dispatch.
         """
-    def wait(self, id: typing.SupportsInt | typing.SupportsIndex, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
-        ...
+    def wait(self, id: typing.SupportsIndex, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
+        """
+        Waits for an execution by its id; timeout in seconds. Raises StateError (L7) for an id that was never given, TimeoutError,
+        DeviceLostError, OutOfBoundsError.
+        """
+    def warm_up(self, runs: typing.SupportsIndex = 1) -> None:
+        """
+        Executes the list and waits, so that what a driver compiles at a first dispatch is not in later times. Raises as exec
+        and wait do.
+        """
     @property
     def barriers(self) -> int:
         ...
@@ -1052,9 +1230,9 @@ class CommandList:
     def committed(self) -> bool:
         ...
     @property
-    def dispatch_times(self) -> list[tuple[str, float]]:
+    def dispatch_times(self) -> list[DispatchTime]:
         """
-        (label, nanoseconds) of every dispatch of the last execution; needs commit(profile=True).
+        A DispatchTime of every dispatch of the last execution; needs commit(profile=True).
         """
     @property
     def dispatches(self) -> int:
@@ -1225,11 +1403,14 @@ class Operator:
     """
     One operator described by its name, tensors and attributes; no device is touched.
     """
-    def __init__(self, name: str, inputs: collections.abc.Iterable[TensorDesc | np.typing.NDArray[typing.Any] | typing.SupportsInt | typing.SupportsIndex | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] | None], outputs: collections.abc.Sequence[TensorDesc | None], **kwargs: typing.Any) -> None:
+    def __init__(self, name: str, inputs: collections.abc.Iterable[TensorDesc | np.typing.NDArray[typing.Any] | typing.SupportsInt | typing.SupportsIndex | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] | None], outputs: collections.abc.Sequence[TensorDesc | None], activation: None | str | tuple[str, dict[str, typing.Any]] = None, **kwargs: typing.Any) -> None:
         """
         inputs, outputs: a TensorDesc, or None for an optional tensor left out. An input that operators() lists among host_inputs (axes,
         shapes, counts) is given by its values: an array, or a number or list of numbers, which are int64 or float32. Nothing is bound to
-        its slot. Raises UnsupportedError, GraphError; BindingError (K5) for an array of a dtype that no tensor has.
+        its slot. activation: what the kernel applies to each result before it is rounded and stored: the name of an elementwise
+        operator of one float ('Relu'), or a pair of it and its attributes, ('LeakyRelu', {'alpha': 0.1}). Further keywords are
+        attributes. Raises UnsupportedError, also from compile() for an operator whose kernels apply no activation, GraphError;
+        BindingError (K5) for an array of a dtype that no tensor has.
         """
     def compile(self, context: Context, precision: str | None = None, flags: collections.abc.Sequence[str] = []) -> CompiledOperator:
         """
@@ -1278,9 +1459,19 @@ class ProgramRun:
         Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError.
         """
     @property
+    def cold(self) -> bool:
+        """
+        Whether a kernel ran for the first time in it, so that its time may have the driver's compilation in it.
+        """
+    @property
+    def device_seconds(self) -> float | None:
+        """
+        Time on the device; None where it was not measured or has not finished.
+        """
+    @property
     def device_time(self) -> float | None:
         """
-        Seconds on the device; None where it was not measured or has not finished.
+        The same as device_seconds.
         """
     @property
     def done(self) -> bool:
@@ -1332,9 +1523,10 @@ class Program:
         """
         Every dispatch for these input shapes: label, kernel, wave, whether a barrier precedes it, its operands' byte ranges, its workgroups on each axis ('groups'), and whether these count the workgroups of a grid that the device does not take as it is ('folded').
         """
-    def profile(self, inputs: tuple[typing.Any, ...]) -> list[tuple[str, float]]:
+    def profile(self, inputs: tuple[typing.Any, ...]) -> list[DispatchTime]:
         """
-        (node, nanoseconds) of every dispatch of one execution.
+        A DispatchTime, whose label is the node, of every dispatch of one execution. One before it is not measured: kernels that
+        run for the first time are compiled there.
         """
     def report(self) -> list[dict[str, typing.Any]]:
         """
@@ -1528,7 +1720,7 @@ class Graph:
         """
     def __repr__(self) -> str:
         ...
-    def add(self, op: str, *args: typing.Any, outputs: typing.SupportsInt | typing.SupportsIndex = 1, name: str = '', output_names: collections.abc.Sequence[str] = [], **kwargs: typing.Any) -> typing.Any:
+    def add(self, op: str, *args: typing.Any, outputs: typing.SupportsIndex = 1, name: str = '', output_names: collections.abc.Sequence[str] = [], **kwargs: typing.Any) -> typing.Any:
         """
         A node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; attributes by name. One output gives a Value, several a tuple. An operation of NNAPI by its own ('nnapi::ADD') has that system's operands in its own order: numbers and lists of numbers are constants of int32, float32 or bool, and scale, zero_point and dtype are the output's.
         Raises UnsupportedError (no such operator, a dtype that it lacks), GraphError (wrong inputs, attributes, shapes where they are known).
@@ -1542,15 +1734,15 @@ class Graph:
         The whole graph as one operator for binding tables, initializers and command lists: a slot for every input, by name. Owned inputs and constants go to the persistent resource, intermediate values to the temporary one. All sizes of the inputs have to be known.
         flags: see Operator.compile. Raises GraphError, UnsupportedError (nodes that need the host, by name).
         """
-    def constant(self, array: np.typing.NDArray[typing.Any], name: str = '', scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsInt | typing.SupportsIndex | None = None, channel_axis: typing.SupportsInt | typing.SupportsIndex | None = None) -> Value:
+    def constant(self, array: np.typing.NDArray[typing.Any], name: str = '', scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsIndex | None = None, channel_axis: typing.SupportsIndex | None = None) -> Value:
         """
         scale, zero_point, channel_axis: see input(). Raises GraphError.
         """
-    def constant_bytes(self, raw: typing.Any, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], name: str = '') -> Value:
+    def constant_bytes(self, raw: typing.Any, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsIndex], name: str = '') -> Value:
         """
         raw: the elements as ONNX files keep them: row-major and little-endian, those of 4 bits two to a byte. They are not copied, and large ones of a MappedFile not read before the device gets them. Raises GraphError.
         """
-    def expect(self, value: Value, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex | None]) -> None:
+    def expect(self, value: Value, shape: collections.abc.Sequence[typing.SupportsIndex | None]) -> None:
         """
         Sizes that a value is likely to have, where they are not known (None: nothing more is known): a value of others is as good when the graph runs.
         """
@@ -1567,7 +1759,7 @@ class Graph:
         Runs the Graph `then` where the condition (bool, shape [1]) is true, else `orelse`; both take the inputs and give the results. Without a condition (None) it fails when it runs. A graph that it names is finished.
         Raises GraphError and StateError with the rule's id (pumice.graph_rules()).
         """
-    def input(self, name: str, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex | None] | None, dimension_names: collections.abc.Sequence[str] | None = None, owned: bool = False, scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsInt | typing.SupportsIndex | None = None, channel_axis: typing.SupportsInt | typing.SupportsIndex | None = None, assumed: bool = False) -> Value:
+    def input(self, name: str, dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsIndex | None] | None, dimension_names: collections.abc.Sequence[str] | None = None, owned: bool = False, scale: None | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = None, zero_point: typing.SupportsIndex | None = None, channel_axis: typing.SupportsIndex | None = None, assumed: bool = False) -> Value:
         """
         shape: None or 0 for an unknown size; None alone: unknown rank. dimension_names: symbolic names of the sizes. owned: a weight that the initializer of a compiled operator reads, and executions do not. scale, zero_point: of a quantized tensor, whose integers stand for (integer - zero_point) * scale; scale is a number, or one for each channel of channel_axis. assumed: of a graph that a node runs, whose sizes may turn out to be others when it runs. Raises GraphError.
         """
@@ -1785,9 +1977,14 @@ class DvCommandList:
         Kernels that an execution runs.
         """
     @property
+    def last_exec_seconds(self) -> float:
+        """
+        Time on the device of the execution that was waited for last; 0 before that.
+        """
+    @property
     def last_exec_time(self) -> int:
         """
-        Microseconds on the device of the execution that was waited for last; 0 before that.
+        The same in whole microseconds, as the vendor's function of this name gives it.
         """
 class UnpackedWeights:
     """
@@ -1827,7 +2024,7 @@ def binding_rules() -> dict[str, str]:
     """
     The rules of operators, initializers and binding tables by their ids, as BindingError.rule names them.
     """
-def buffer_size(dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], strides: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None) -> int:
+def buffer_size(dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsIndex], strides: collections.abc.Sequence[typing.SupportsIndex] | None = None) -> int:
     """
     Bytes from element 0 to the last one reached, rounded up to 4; 0 where a size is 0, one element for rank 0. Raises GraphError
     (rule R8) on overflow of 64 bits, a rank over 8, over 2**32 - 1 elements, negative strides.
@@ -1944,10 +2141,11 @@ def operators() -> list[OperatorRow]:
     """
     All operators that there are, by name.
     """
-def output_descs(op: str, inputs: collections.abc.Iterable[TensorDesc | np.typing.NDArray[typing.Any] | typing.SupportsInt | typing.SupportsIndex | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] | None], outputs: typing.SupportsInt | typing.SupportsIndex = 1, **kwargs: typing.Any) -> list[TensorDesc | None]:
+def output_descs(op: str, inputs: collections.abc.Iterable[TensorDesc | np.typing.NDArray[typing.Any] | typing.SupportsInt | typing.SupportsIndex | typing.SupportsFloat | typing.SupportsIndex | collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] | None], outputs: typing.SupportsIndex = 1, **kwargs: typing.Any) -> list[TensorDesc | None]:
     """
-    The TensorDescs of an operator's outputs. An input is an array (its values are known), a TensorDesc, or None for an optional one left out.
-    Raises GraphError, UnsupportedError.
+    The TensorDescs of an operator's outputs, packed, as Operator takes them; None for an output that is left out.
+    inputs: for each a TensorDesc, an array (its values are known), or None for an optional one left out. outputs: how many are
+    wanted. Attributes by name. Raises GraphError, UnsupportedError.
     """
 def pack_conv_weights(weights: np.typing.NDArray[typing.Any], bias: np.typing.NDArray[typing.Any] | None = None, *, table: np.typing.NDArray[typing.Any] | None = None, prelu: np.typing.NDArray[typing.Any] | None = None) -> bytes:
     """
@@ -1997,7 +2195,7 @@ def sha256(*args: typing.Any) -> str:
     """
     Of the parts one after the other, as 64 digits.
     """
-def strides(shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], layout: str, broadcast: collections.abc.Sequence[bool] = []) -> tuple[int, ...]:
+def strides(shape: collections.abc.Sequence[typing.SupportsIndex], layout: str, broadcast: collections.abc.Sequence[bool] = []) -> tuple[int, ...]:
     """
     Strides in elements of a layout by name: 'NCHW', 'NHWC', 'NCDHW', 'NDHWC', any permutation of letters of NCDHW, or of the letters
     from 'a' on, which name the axes in order ('acb'). shape is in logical order. broadcast marks axes that are of size 1 in memory:

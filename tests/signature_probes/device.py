@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import pumice
+from binding_tables import execute, initialise
 from signature_probes.probe import covers, differ, refused, times_out
 
 SLOW = """layout(local_size_x = 64) in;
@@ -51,6 +52,18 @@ def contexts(context: pumice.Context) -> None:
     with pumice.Context(f"uuid:{context.info.uuid}", limits={"maxComputeWorkGroupCount": 64}) as lesser:
         assert lesser.info.limits["maxComputeWorkGroupCount_2"] == 64
     refused(lambda: pumice.Context(limits={"wobble": 1}), "wobble")
+
+
+@covers("Context.close.timeout")
+def closes(context: pumice.Context) -> None:
+    """An execution that does not end in time is given up."""
+    stuck = pumice.Context(f"uuid:{context.info.uuid}")
+    busy(stuck)
+    stuck.close(timeout=0.01)
+    assert stuck.abandoned
+    with pumice.Context(f"uuid:{context.info.uuid}") as idle:
+        idle.close(timeout=0)
+        assert not idle.abandoned
 
 
 @covers("Context.wait.timeout", "Submission.wait.timeout", "CommandList.wait.timeout")
@@ -107,10 +120,29 @@ def ranges(context: pumice.Context) -> None:
 
 @covers("CommandList.commit.timing", "CommandList.commit.profile")
 def commits(context: pumice.Context) -> None:
-    assert recorded(context)[1].device_time is None
-    assert recorded(context, timing=True)[1].device_time is not None
-    assert [name for name, _ in recorded(context, profile=True)[0].dispatch_times] == ["kernel"]
+    assert recorded(context)[1].device_seconds is None
+    assert recorded(context, timing=True)[1].device_seconds is not None
+    assert [one.label for one in recorded(context, profile=True)[0].dispatch_times] == ["kernel"]
     assert not recorded(context, timing=True)[0].dispatch_times
+
+
+@covers("CommandList.time.warm_up", "CommandList.warm_up.runs")
+def warmed_up(context: pumice.Context) -> None:
+    """Each execution adds 1: those that are not measured are counted by what they did."""
+    x = pumice.zeros(8, context=context)
+    commands = pumice.CommandList(context)
+    commands.dispatch(pumice.Kernel(ADD, context).bind(x=x, threads=8))
+    commands.commit()
+    for run, total in (
+        (commands.warm_up, 1),
+        (lambda: commands.warm_up(3), 4),
+        (lambda: commands.time(2, warm_up=3), 9),
+        (lambda: commands.time(2), 11),
+    ):
+        run()
+        assert x.tolist() == [total] * 8
+    refused(lambda: commands.warm_up(-1), "K12")
+    refused(lambda: commands.time(1, warm_up=-1), "warm_up")
 
 
 def relu(context: pumice.Context, **options: Any) -> pumice.CompiledOperator:
@@ -145,9 +177,18 @@ def in_place(context: pumice.Context) -> None:
     differ(top.supports_in_place(0, 0), top.supports_in_place(0, 1))
 
 
-@covers("Operator.__init__.**kwargs", "Operator.compile.precision", "Operator.compile.flags")
+@covers(
+    "Operator.__init__.activation", "Operator.__init__.**kwargs", "Operator.compile.precision", "Operator.compile.flags"
+)
 def operators(context: pumice.Context) -> None:
     desc = pumice.TensorDesc("float32", [64])
+    for activation in ("Neg", ("LeakyRelu", {"alpha": 0.5})):
+        compiled = pumice.Operator("Neg", [desc], [desc], activation=activation).compile(context)
+        initialise(context, compiled)
+        x, y = pumice.ones(64, context=context), pumice.zeros(64, context=context)
+        execute(context, compiled, [x], [y])
+        assert y[0].item() == (1 if activation == "Neg" else -0.5)
+    refused(lambda: pumice.Operator("Relu", [desc], [desc], activation="Wobble"), "Wobble")
     pumice.Operator("LeakyRelu", [desc], [desc], alpha=0.5)
     refused(lambda: pumice.Operator("Relu", [desc], [desc], alpha=0.5), "alpha")
     differ(*(relu(context, precision=one).binding_properties.temporary_bytes for one in ("fp32", "fp16")))
