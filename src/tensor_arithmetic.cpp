@@ -128,7 +128,7 @@ const char* short_power(const py::object& exponent, const Loop& loop) {
 
 Tensor computed(Loop loop, std::vector<Tensor> operands, const py::object& other, bool is_reflected) {
   if (std::string_view(loop.ufunc) == "power") {
-    refuse_negative_exponents(loop, operands[1]);
+    if (operands[0].desc().elements() > 0) refuse_negative_exponents(loop, operands[1]);  // NumPy's loop tells, which has to run
     if (const char* way = is_reflected ? nullptr : short_power(other, loop)) {
       loop.ufunc = way;
       loop.types.pop_back();
