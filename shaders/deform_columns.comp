@@ -28,7 +28,7 @@ float element(uint id) {
   const float column =
       float(int(place % p.width) * p.stride_x - p.pad_x + int(k % p.kernel_columns) * p.dilation_x) + pm_load(offset, moved + places);
   if (!(row > -1.0 && row < float(p.rows) && column > -1.0 && column < float(p.columns))) return 0.0;
-  const int top = int(floor(row)), left = int(floor(column));
+  const int top = int(pm_floor(row)), left = int(pm_floor(column));
   const float fy = row - float(top), fx = column - float(left);
   const uint image = p.x_offset + plane * p.rows * p.columns;
   const float upper = (1.0 - fx) * at(image, top, left) + fx * at(image, top, left + 1);

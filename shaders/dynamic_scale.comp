@@ -12,5 +12,5 @@ void main() {
   const float low = pm_min(least[0], 0.0), high = pm_max(most[0], 0.0);
   pm_store(scale, p.scale_offset, pm_divide(low == high ? 1.0 : high - low, 255.0));
   const float number = 0.0 - pm_divide(low, pm_load(scale, p.scale_offset));
-  zero[p.zero_offset / 4u] = uint(roundEven(!(number > 0.0) ? 0.0 : number > 255.0 ? 255.0 : number));
+  zero[p.zero_offset / 4u] = uint(pm_round_even(!(number > 0.0) ? 0.0 : number > 255.0 ? 255.0 : number));
 }

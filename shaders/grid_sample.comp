@@ -22,7 +22,7 @@ float reflected(float i, uint size) {
   if (is_inside(i, size)) return i;
   const float range = between_borders(size);
   const float beyond = i < LOW ? LOW - i : i - LOW - range;
-  const float turns = range > 0.0 ? floor(beyond / range) : 0.0, rest = range > 0.0 ? beyond - turns * range : 0.0;
+  const float turns = range > 0.0 ? pm_floor(beyond / range) : 0.0, rest = range > 0.0 ? beyond - turns * range : 0.0;
   return mod(turns, 2.0) == 0.0 == i < LOW ? LOW + rest : LOW + range - rest;
 }
 
@@ -72,10 +72,10 @@ float element(uint id) {
     const float n = pm_load(grid, at + AXES - 1u - axis) + 1.0;
     float i = ALIGN != 0 ? n / 2.0 * (float(size) - 1.0) : (n * float(size) - 1.0) / 2.0;
 #if TAPS == 1
-    i = roundEven(i);
+    i = pm_round_even(i);
 #endif
     i = padded(i, size);
-    const float whole = TAPS == 1 ? trunc(i) : floor(i);
+    const float whole = TAPS == 1 ? pm_trunc(i) : pm_floor(i);
     first[axis] = int(whole) - (TAPS == 4 ? 1 : 0);
     fraction[axis] = i - whole;
     taps *= TAPS;

@@ -43,7 +43,7 @@ uint element(uint i) {
 #elif QUANTIZE
 int element(uint i) {
   const uint at = scale_index(i);
-  const float v = roundEven(pm_divide(float(LOAD(p.x_offset + i)), scale[at])), zero = float(zero_point(at));
+  const float v = pm_round_even(pm_divide(float(LOAD(p.x_offset + i)), scale[at])), zero = float(zero_point(at));
   const float lowest = float(p.lowest) - zero, highest = float(p.highest) - zero;
   return !(v > lowest) ? p.lowest : !(v < highest) ? p.highest : int(v) + zero_point(at);
 }

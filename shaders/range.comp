@@ -12,5 +12,6 @@ layout(push_constant) uniform parameter {
 void main() {
   const uint i = grid_invocation();
   if (i >= p.elements) return;
-  STORE(p.y_offset + i, VALUE(p.first) + COUNT(i) * VALUE(p.step));
+  precise NUMBER v = VALUE(p.first) + COUNT(i) * VALUE(p.step);
+  STORE(p.y_offset + i, v);
 }

@@ -30,7 +30,7 @@ int element(uint i) {
     c += at * p.y_stride[axis];
   }
   precise float scales = a_scale[a] * b_scale[b];
-  const float v = roundEven(float(x[i]) * pm_divide(scales, y_scale[c])), zero = float(y_zero[c]);
+  const float v = pm_round_even(float(x[i]) * pm_divide(scales, y_scale[c])), zero = float(y_zero[c]);
   const float lowest = float(p.lowest) - zero, highest = float(p.highest) - zero;
   return !(v > lowest) ? p.lowest : !(v < highest) ? p.highest : int(v) + y_zero[c];
 }

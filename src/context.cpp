@@ -10,6 +10,7 @@
 #include "device/device_info.h"
 #include "device/device_macros.h"
 #include "device/pipeline.h"
+#include "dispatch/driver_trial.h"
 
 namespace pumice {
 namespace {
@@ -29,23 +30,53 @@ py::tuple fields_of(const DeviceInfo& self) {
   py::list matrices;
   for (const MatrixShape& shape : self.matrices) matrices.append(fields_of(shape));
   return py::make_tuple(self.index, self.name, static_cast<int>(self.kind), self.uuid, self.pci, self.driver, self.driver_info,
-                        self.driver_uuid, self.vendor_id, self.device_id, self.api_version, self.driver_version, self.memory_bytes,
-                        self.features, self.limits, self.extensions, matrices);
+                        self.driver_uuid, self.driver_id, self.vendor_id, self.device_id, self.api_version, self.driver_version,
+                        self.memory_bytes, self.features, self.limits, self.extensions, matrices);
 }
 
 DeviceInfo device_of(const py::tuple& fields) {
-  if (fields.size() != 17) throw py::value_error("a pickled DeviceInfo of another version of pumice");
+  if (fields.size() != 18) throw py::value_error("a pickled DeviceInfo of another version of pumice");
   DeviceInfo made;
   size_t next = 0;
   const auto take = [&](auto& field) { field = fields[next++].template cast<std::decay_t<decltype(field)>>(); };
   int kind = 0;
   take(made.index), take(made.name), take(kind), take(made.uuid), take(made.pci), take(made.driver), take(made.driver_info);
-  take(made.driver_uuid), take(made.vendor_id), take(made.device_id), take(made.api_version), take(made.driver_version);
+  take(made.driver_uuid), take(made.driver_id), take(made.vendor_id), take(made.device_id), take(made.api_version),
+      take(made.driver_version);
   take(made.memory_bytes), take(made.features), take(made.limits), take(made.extensions);
   if (kind < 0 || kind > static_cast<int>(DeviceKind::other)) throw py::value_error("a pickled DeviceInfo of an unknown kind");
   made.kind = static_cast<DeviceKind>(kind);
   for (const auto& shape : fields[next].cast<py::sequence>()) made.matrices.push_back(matrix_of(shape.cast<py::tuple>()));
   return made;
+}
+
+// A quirk of one context's driver.
+struct DriverQuirk {
+  std::string name, summary, answer, test;
+  bool shown;
+};
+
+std::vector<DriverQuirk> quirks_of(const std::shared_ptr<Context>& context) {
+  const QuirkSet all = driver_quirks(context), shown = tried_quirks(context);
+  std::vector<DriverQuirk> quirks;
+  for (size_t i = 0; i < quirk_kinds().size(); ++i) {
+    const QuirkKind& kind = quirk_kinds()[i];
+    if (all.has(static_cast<Quirk>(i)))
+      quirks.push_back({std::string(kind.name), std::string(kind.summary), std::string(kind.answer), std::string(kind.test),
+                        shown.has(static_cast<Quirk>(i))});
+  }
+  return quirks;
+}
+
+void bind_driver_quirk(py::module_& module) {
+  py::class_<DriverQuirk>(module, "DriverQuirk", "Where a driver does otherwise than Vulkan says, or than the engine could wish.")
+      .def_readonly("name", &DriverQuirk::name)
+      .def_readonly("summary", &DriverQuirk::summary, "What the driver does.")
+      .def_readonly("answer", &DriverQuirk::answer, "What the engine does about it.")
+      .def_readonly("test", &DriverQuirk::test, "The test of the engine's suite that shows it.")
+      .def_readonly("shown", &DriverQuirk::shown,
+                    "A trial of this driver has shown it; else the driver is known for it, or the Context was told to assume it.")
+      .def("__repr__", [](const DriverQuirk& self) { return "<DriverQuirk " + self.name + ": " + self.summary + ">"; });
 }
 
 void bind_device_info(py::module_& module) {
@@ -76,6 +107,7 @@ void bind_device_info(py::module_& module) {
       .def_readonly("pci", &DeviceInfo::pci, "PCI address ('0000:3b:00.0'), empty where unknown.")
       .def_readonly("driver", &DeviceInfo::driver)
       .def_readonly("driver_info", &DeviceInfo::driver_info)
+      .def_readonly("driver_id", &DeviceInfo::driver_id, "VkDriverId.")
       .def_readonly("driver_version", &DeviceInfo::driver_version)
       .def_readonly("vendor_id", &DeviceInfo::vendor_id)
       .def_readonly("device_id", &DeviceInfo::device_id)
@@ -152,6 +184,7 @@ void finish_at_end() {
 
 void bind_context(py::module_& module) {
   bind_device_info(module);
+  bind_driver_quirk(module);
   py::class_<MemoryCounts>(module, "MemoryCounts", "Live device memory of a Context.")
       .def_readonly("buffers", &MemoryCounts::buffers)
       .def_readonly("buffer_bytes", &MemoryCounts::buffer_bytes)
@@ -161,16 +194,19 @@ void bind_context(py::module_& module) {
       .def_readonly("block_bytes", &MemoryCounts::block_bytes);
   py::class_<Context, std::shared_ptr<Context>>(
       module, "Context", "One logical device with its queue, timeline, allocator and features. Thread-safe; a context manager.")
-      .def(py::init([](const std::string& device, const std::vector<std::string>& without, const LimitMask& limits) {
+      .def(py::init([](const std::string& device, const std::vector<std::string>& without, const LimitMask& limits,
+                       const std::vector<std::string>& quirks) {
              const ReleasedGil release;
-             return Context::create({device, without, limits});
+             return Context::create({device, without, limits, quirks});
            }),
            py::arg("device") = "", py::arg("without") = std::vector<std::string>{}, py::arg("limits") = LimitMask{},
+           py::arg("quirks") = std::vector<std::string>{},
            "device: '' (PUMICE_DEVICE, else the best one), 'uuid:...', 'pci:...', an index, a kind ('discrete', 'software') or part of a "
            "name.\n"
            "without: features and extensions to do without, so that fallbacks can be tested.\n"
            "limits: Vulkan limit names -> values to keep to instead of the device's own, so that what is done on lesser devices can be "
            "tested; 'maxComputeWorkGroupCount' stands for all three axes, 'maxComputeWorkGroupCount_1' for one.\n"
+           "quirks: names of DriverQuirks that the driver is taken to have, so that what is done about them can be tested.\n"
            "Raises DeviceError listing the devices there are, UnsupportedError for a name that the engine does not know or decide by, or a "
            "limit that the device does not have.")
       .def(py::init([](const Integer& index) {
@@ -182,6 +218,10 @@ void bind_context(py::module_& module) {
                              "The device, with its features as enabled here.")
       .def_property_readonly("choice", &Context::choice, "Why this device was chosen.")
       .def_property_readonly("without", &masked_features, "The features and extensions that it was told to do without.")
+      .def_property_readonly(
+          "driver_quirks", py::cpp_function(&quirks_of, py::call_guard<ReleasedGil>()),
+          "Where this driver does otherwise than Vulkan says, and what the engine does about it. Runs the trial of the driver "
+          "where that has not been.")
       .def("feature", &Context::feature, py::arg("name"), "Whether a Vulkan feature is enabled.")
       .def("limit", &Context::limit, py::arg("name"), "A Vulkan limit by name.")
       .def_property_readonly("memory", &Context::memory_counts, "Counts of live buffers, images and device allocations.")

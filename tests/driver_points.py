@@ -61,7 +61,9 @@ def run(op: str, x: Array, context: pumice.Context, **attributes: Any) -> Array:
 
 
 def wrong_points(context: pumice.Context) -> Iterator[str]:
-    """One line for each function and dtype that is wrong, with the first such point."""
+    """One line for each function and dtype that is wrong, with the first such point. Where the driver counts denormal numbers as zero in
+    some operations, they may have what zero has."""
+    flushes = any(quirk.name == "flushed_denormals" for quirk in context.driver_quirks)
     for dtype in ("float32", "float64"):
         if dtype == "float64" and not context.info.features.get("shaderFloat64"):
             continue
@@ -73,7 +75,10 @@ def wrong_points(context: pumice.Context) -> Iterator[str]:
             code = getattr(TensorProto, to.upper())
             cases.append((f"Cast to {to}", run("Cast", x, context, to=code), truncated(x, to)))
         for name, given, expected in cases:
-            wrong = np.flatnonzero(~same_bits(given, expected))
+            right = same_bits(given, expected)
+            if flushes:
+                right |= (np.abs(x) < np.finfo(dtype).tiny) & (given == 0)
+            wrong = np.flatnonzero(~right)
             if wrong.size:
                 at = wrong[0]
                 yield f"{name} of {dtype}: {wrong.size} of {x.size}, {x[at]!r} gives {given[at]!r}, not {expected[at]!r}"

@@ -281,6 +281,7 @@ std::shared_ptr<Context> Context::create(const ContextOptions& options) {
   state.choice = choice.why;
   state.abandon_seconds = patience;
   state.masked = options.without;
+  state.assumed_quirks = known_quirks(state.info) | QuirkSet::named(options.quirks);
   auto& vk = *state.vk;
   vk.generation = fork_generation();
   vk.physical = physicals[choice.index];
@@ -354,6 +355,9 @@ bool Context::closed() const {
 
 const DeviceInfo& Context::info() const {
   return state_->info;
+}
+QuirkSet Context::assumed_quirks() const {
+  return state_->assumed_quirks;
 }
 const std::string& Context::choice() const {
   return state_->choice;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "device/device_info.h"
+#include "device/driver_quirks.h"
 #include "device/limit_mask.h"
 
 struct VkCommandBuffer_T;
@@ -27,6 +28,7 @@ struct ContextOptions {
   std::string device;
   std::vector<std::string> without;  // features and extensions to mask, so that fallbacks can be tested
   LimitMask limits;                  // what is allowed less of than the device has, likewise
+  std::vector<std::string> quirks;   // that the driver is taken to have, likewise
 };
 
 struct MemoryCounts {
@@ -62,6 +64,7 @@ class Context : public std::enable_shared_from_this<Context> {
   const std::string& choice() const;  // why this device: "PUMICE_DEVICE=...", "the only device", ...
   bool feature(std::string_view name) const { return info().feature(name); }
   uint64_t limit(std::string_view name) const { return info().limit(name); }
+  QuirkSet assumed_quirks() const;  // those of the table, and of the options
 
   // Submits recorded command buffers as one batch; returns its id on the timeline. The caller keeps what they use until it has finished.
   // `check` may refuse by an exception; what it finds open, no other thread's close() frees before the batch has finished.

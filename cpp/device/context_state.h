@@ -33,6 +33,7 @@ struct Context::State {
   DeviceInfo info;
   std::string choice;
   std::vector<std::string> masked;  // features and extensions to do without
+  QuirkSet assumed_quirks;
   std::shared_ptr<DeviceTable> vk = std::make_shared<DeviceTable>();
   std::unique_ptr<MemoryPool> memory;
   VkSemaphore timeline = VK_NULL_HANDLE;

@@ -213,6 +213,7 @@ DeviceInfo describe(VkPhysicalDevice physical, int index) {
   info.uuid = hex(v11.deviceUUID, VK_UUID_SIZE);
   info.driver_uuid = hex(v11.driverUUID, VK_UUID_SIZE);
   info.pci = pci_address(physical, extensions);
+  info.driver_id = static_cast<uint32_t>(v12.driverID);
   info.driver = v12.driverName;
   info.driver_info = v12.driverInfo;
   info.vendor_id = base.vendorID;

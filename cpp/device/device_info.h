@@ -29,6 +29,7 @@ struct DeviceInfo {
   std::string pci;   // "0000:3b:00.0", empty where unknown
   std::string driver, driver_info;
   std::string driver_uuid;
+  uint32_t driver_id = 0;  // VkDriverId
   uint32_t vendor_id = 0, device_id = 0, api_version = 0, driver_version = 0;
   uint64_t memory_bytes = 0;  // largest device-local heap
   std::map<std::string, bool>

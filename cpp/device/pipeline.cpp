@@ -132,8 +132,10 @@ std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const Pipelin
     throw DeviceError("the driver refused the pipeline of kernel '" + desc.name + "': vkCreateComputePipelines gave " +
                       result_name(result));
   state.check_alive(result, "vkCreateComputePipelines");
-  ++state.pipelines;
-  note_made(desc);
+  if (desc.counted) {
+    ++state.pipelines;
+    note_made(desc);
+  }
   return made;
 }
 

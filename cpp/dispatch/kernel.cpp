@@ -8,10 +8,12 @@
 #include "core/interrupts.h"
 #include "core/log.h"
 #include "device/device_macros.h"
+#include "dispatch/driver_trial.h"
 #include "dispatch/kernel_limits.h"
 #include "dispatch/messages.h"
 #include "shader/containment.h"
 #include "shader/glslang_loader.h"
+#include "shader/spirv.h"
 
 namespace pumice {
 namespace {
@@ -80,6 +82,20 @@ ShaderOptions device_options(Context& context, Storage storage) {
   return options;
 }
 
+void add_quirk_macros(const std::shared_ptr<Context>& context, Macros& macros) {
+  const QuirkSet quirks = driver_quirks(context);
+  if (quirks.has(Quirk::inexact_arithmetic))
+    throw UnsupportedError("driver '" + context->info().driver +
+                           "': " + std::string(quirk_kinds()[static_cast<size_t>(Quirk::inexact_arithmetic)].summary));
+  constexpr std::pair<Quirk, const char*> kMacros[] = {
+      {Quirk::inexact_division, "PM_CORRECT_DIVISION"}, {Quirk::inexact_square_root, "PM_CORRECT_ROOT"},
+      {Quirk::inexact_rounding, "PM_OWN_ROUNDING"},     {Quirk::inexact_unsigned, "PM_UNSIGNED_BY_HALVES"},
+      {Quirk::unfused_multiply_add, "PM_UNFUSED"},      {Quirk::flushed_denormals, "PM_FLUSHES"}};
+  const bool corrects = quirks.has(Quirk::inexact_division) || quirks.has(Quirk::inexact_square_root);
+  for (const auto& [quirk, macro] : kMacros)
+    if (quirks.has(quirk) && (quirk != Quirk::unfused_multiply_add || corrects)) macros.emplace_back(macro, "1");
+}
+
 std::shared_ptr<Context> lock(const std::weak_ptr<Context>& context) {
   auto locked = context.lock();
   if (!locked) throw StateError("the Context of this kernel is gone", "L1");
@@ -123,8 +139,8 @@ Profile device_profile(Context& context) {
 }
 
 KernelVariant::KernelVariant(const std::shared_ptr<Context>& context, std::shared_ptr<const Shader> shader, const SpecValues& spec,
-                             bool is_contained)
-    : context_(context), shader_(std::move(shader)), local_size_(interface().local_size), is_contained_(is_contained) {
+                             KernelOrigin origin)
+    : context_(context), shader_(std::move(shader)), local_size_(interface().local_size), origin_(origin) {
   for (const auto& [name, value] : spec) {
     const auto axis = local_size_axis(name);
     if (axis && interface().is_sized) continue;
@@ -152,7 +168,7 @@ KernelVariant::KernelVariant(const KernelVariant& ordinary, Folded)
       local_size_(ordinary.local_size_),
       most_groups_(ordinary.most_groups_),
       is_folded_(true),
-      is_contained_(ordinary.is_contained_) {
+      origin_(ordinary.origin_) {
   const SpecConstant* constant = interface().find_spec_constant(folding_constant(ordinary.grid_axes_));
   if (!constant) throw Error("kernel '" + name() + "' has no form for folded grids");
   specialization_.push_back(specialise(*constant, uint64_t{1}));
@@ -178,14 +194,18 @@ const Pipeline& KernelVariant::pipeline() const {
   std::call_once(once_, [&] {
     PipelineDesc desc;
     desc.name = name();
-    const std::vector<uint32_t> contained = is_contained_ ? this->contained() : std::vector<uint32_t>();
-    desc.spirv = is_contained_ ? contained : shader_->spirv;
-    desc.is_robust = is_contained_;
+    const auto owner = context();
+    const bool rolls = origin_ != KernelOrigin::trial && driver_quirks(owner).has(Quirk::unrolled_contraction);
+    std::vector<uint32_t> rewritten;
+    desc.spirv = shader_->spirv;
+    if (origin_ == KernelOrigin::user) desc.spirv = rewritten = contained();
+    if (rolls) desc.spirv = rewritten = spirv::without_unrolling(desc.spirv);
+    desc.is_robust = origin_ == KernelOrigin::user;
+    desc.counted = origin_ != KernelOrigin::trial;
     for (const auto& binding : interface().bindings) desc.bindings.push_back({binding.binding, kind_of(binding)});
     for (const auto& image : interface().images) desc.bindings.push_back({image.binding, kind_of(image)});
     desc.push_bytes = interface().push_bytes;
     desc.specialization = specialization_;
-    const auto owner = context();
     const auto& needed = interface().capabilities;
     const bool exchanges = std::any_of(needed.begin(), needed.end(), [](const std::string& capability) {
       return capability == "CooperativeMatrixKHR" || capability == "GroupNonUniformShuffle";
@@ -201,7 +221,7 @@ const Pipeline& KernelVariant::pipeline() const {
 
 Kernel::Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, Includes includes,
                std::optional<ShaderOptions> options, const DebugOptions& debug, std::string path,
-               const std::optional<LocalSize>& local_size)
+               const std::optional<LocalSize>& local_size, KernelOrigin origin)
     : context_(context),
       source_(std::move(source)),
       name_(std::move(name)),
@@ -209,7 +229,8 @@ Kernel::Kernel(const std::shared_ptr<Context>& context, std::string source, std:
       includes_(std::move(includes)),
       options_(std::move(options)),
       local_size_(local_size),
-      check_bounds_(debug.check_bounds) {
+      check_bounds_(debug.check_bounds),
+      origin_(origin) {
   includes_.on_disk = !path_.empty();
   includes_.files = std::make_shared<FileTexts>();
   limits_ = {context->limit("minStorageBufferOffsetAlignment"), context->limit("maxStorageBufferRange"), {}};
@@ -243,7 +264,8 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
   const auto context = lock(context_);
   ShaderOptions options = options_ ? *options_ : device_options(*context, storage);
   options.debug = options.debug || check_bounds_;
-  auto made = std::make_shared<const KernelVariant>(context, compiled(options, macros, spec), spec, !is_engines_);
+  options.keeps_signed_zero = origin_ == KernelOrigin::engine && context->feature("shaderSignedZeroInfNanPreserveFloat32");
+  auto made = std::make_shared<const KernelVariant>(context, compiled(options, macros, spec), spec, origin_);
   const std::lock_guard guard(mutex_);
   return variants_.emplace(key, std::move(made)).first->second;  // the first of two threads wins
 }
@@ -293,8 +315,7 @@ std::shared_ptr<const KernelVariant> KernelLibrary::find(const std::shared_ptr<C
       DebugOptions debug;
       debug.ring_bytes = std::min(debug.ring_bytes, context->limit("maxStorageBufferRange") / 4 * 4);
       auto made = std::make_shared<Kernel>(context, std::string(embedded_shader(shader)), std::string(shader), Includes{},
-                                           std::optional<ShaderOptions>{}, debug);
-      made->mark_as_engines();
+                                           std::optional<ShaderOptions>{}, debug, "", std::optional<LocalSize>{}, KernelOrigin::engine);
       found = kernels_.emplace(std::string(shader), std::move(made)).first;
     }
     kernel = found->second;
@@ -302,6 +323,7 @@ std::shared_ptr<const KernelVariant> KernelLibrary::find(const std::shared_ptr<C
     for (const auto& size : sizes_)
       if (std::ranges::none_of(macros, [&](const auto& macro) { return macro.first == size.first; })) all.push_back(size);
   }
+  add_quirk_macros(context, all);
   return kernel->variant(storage, all, spec);
 }
 

@@ -40,6 +40,10 @@ struct DebugOptions {
   uint64_t ring_bytes = uint64_t{1} << 20;  // for the messages of one execution
 };
 
+// Whose text a kernel is: the engine's own are told what the driver is like and keep the signs of zeros, a trial of the driver takes it as
+// it is.
+enum class KernelOrigin : uint8_t { user, engine, trial };
+
 // Specialization constants by name; values are converted to the reflected type.
 using SpecValues = std::vector<std::pair<std::string, Number>>;
 
@@ -49,8 +53,7 @@ class KernelVariant {
   // Besides its own constants a shader without a local size takes "local_size_x", "_y", "_z"; one whose local size was given to compile()
   // has them already.
   // Throws BindingError (unknown constant, value out of range), UnsupportedError (all that the device lacks, with names and numbers).
-  // `is_contained`: it is a user's, which must do no harm to anybody else.
-  KernelVariant(const std::shared_ptr<Context>& context, std::shared_ptr<const Shader> shader, const SpecValues& spec, bool is_contained);
+  KernelVariant(const std::shared_ptr<Context>& context, std::shared_ptr<const Shader> shader, const SpecValues& spec, KernelOrigin origin);
   // The form of `ordinary` for folded grids.
   struct Folded {};
   KernelVariant(const KernelVariant& ordinary, Folded);
@@ -75,8 +78,9 @@ class KernelVariant {
   std::array<uint32_t, 3> local_size_;
   std::array<uint64_t, 3> most_groups_{};
   uint32_t grid_axes_ = 0;
-  bool is_folded_ = false, is_contained_ = false;
-  std::vector<uint32_t> contained() const;  // the shader as a driver gets it
+  bool is_folded_ = false;
+  KernelOrigin origin_;
+  std::vector<uint32_t> contained() const;  // a user's shader as a driver gets it
 
   mutable std::once_flag once_, folded_once_;
   mutable std::shared_ptr<const Pipeline> pipeline_;
@@ -94,7 +98,7 @@ class Kernel {
  public:
   Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, Includes includes = {},
          std::optional<ShaderOptions> options = {}, const DebugOptions& debug = {}, std::string path = {},
-         const std::optional<LocalSize>& local_size = {});
+         const std::optional<LocalSize>& local_size = {}, KernelOrigin origin = KernelOrigin::user);
   const std::string& name() const { return name_; }
   const std::string& source() const { return source_; }
   const std::shared_ptr<const DebugSink>& debug() const { return debug_; }
@@ -104,8 +108,6 @@ class Kernel {
   // Throws ShaderCompileError, UnsupportedError (the device or the compiler lacks the mode), BindingError (unknown constant).
   std::shared_ptr<const KernelVariant> variant(Storage storage, const Macros& macros = {}, const SpecValues& spec = {});
   std::vector<std::shared_ptr<const KernelVariant>> variants();  // those made so far
-  // One of the engine's own: it is trusted to stay in its arrays, and runs as it was written.
-  void mark_as_engines() { is_engines_ = true; }
   // Tells the log, once, why arrays of this dtype are stored as words of two where that is so.
   void tell_stand_in(const DeviceInfo& device, DType dtype);
 
@@ -118,7 +120,8 @@ class Kernel {
   Includes includes_;
   std::optional<ShaderOptions> options_;
   std::optional<LocalSize> local_size_;
-  bool check_bounds_, is_engines_ = false;
+  bool check_bounds_;
+  KernelOrigin origin_;
   std::shared_ptr<const DebugSink> debug_;
   std::atomic<bool> told_{false};
   std::mutex mutex_;
@@ -126,9 +129,11 @@ class Kernel {
 };
 
 // The engine's own kernels of one context, by path of the embedded shader ("conv_lanes.comp"). They are told, where the macros do not say
-// it, the LOCAL_SIZE of the device, and the invocations of a large WORKGROUP: 256, or fewer where the device takes no more.
+// it, the LOCAL_SIZE of the device, and the invocations of a large WORKGROUP: 256, or fewer where the device takes no more; and what the
+// driver is like: PM_CORRECT_DIVISION and the like.
 class KernelLibrary {
  public:
+  // Throws UnsupportedError where the driver's arithmetic is not that of float32, and as Kernel::variant.
   std::shared_ptr<const KernelVariant> find(const std::shared_ptr<Context>& context, std::string_view shader, Storage storage,
                                             const Macros& macros = {}, const SpecValues& spec = {});
 

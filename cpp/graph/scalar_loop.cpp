@@ -75,7 +75,8 @@ class ScalarText {
 
   std::string declared(DType dtype, const std::string& value) {
     std::string variable = prefix_ + std::to_string(next_++);
-    statements += "const " + std::string(glsl_name(expr_type(dtype))) + " " + variable + " = " + value + "; ";
+    const std::string qualifier = dtype == DType::float32 ? "precise " : "const ";  // each operation is rounded by itself
+    statements += qualifier + std::string(glsl_name(expr_type(dtype))) + " " + variable + " = " + value + "; ";
     return variable;
   }
 

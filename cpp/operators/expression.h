@@ -49,7 +49,8 @@ class Expression {
 
   // Host evaluation, one element. Integers are exact; bool is 0 or 1. Throws Error for a name without a value, for a division of
   // integers by zero and for functions of real numbers in the integer form.
-  double evaluate(const std::map<std::string, double>& values) const;
+  // `single`: every operation is rounded to float32, as a device does.
+  double evaluate(const std::map<std::string, double>& values, bool single = false) const;
   int64_t evaluate(const std::map<std::string, int64_t>& values) const;
 
  private:

@@ -43,7 +43,7 @@ double real_binary(std::string_view symbol, double a, double b) {
 template <typename T>
 class Evaluator {
  public:
-  explicit Evaluator(const std::map<std::string, T>& values) : values_(values) {}
+  explicit Evaluator(const std::map<std::string, T>& values, bool single = false) : values_(values), single_(single) {}
 
   T value(const ExprNode& node) const {
     switch (node.kind) {
@@ -69,10 +69,12 @@ class Evaluator {
  private:
   static constexpr bool kInteger = std::is_integral_v<T>;
 
-  static T literal(const ExprNode& node) {
+  T literal(const ExprNode& node) const {
     if (kInteger && node.real) throw Error(describe(node) + " in an expression of integers");
-    return static_cast<T>(node.value);
+    return rounded(static_cast<T>(node.value));
   }
+
+  T rounded(T value) const { return single_ ? static_cast<T>(static_cast<float>(value)) : value; }
 
   T named(const std::string& name) const {
     const auto found = values_.find(name);
@@ -96,24 +98,28 @@ class Evaluator {
     if constexpr (kInteger)
       return integer_binary(node.text, left, right);
     else
-      return real_binary(node.text, left, right);
+      return rounded(real_binary(node.text, left, right));
   }
 
   T call(const ExprNode& node) const {
     const ExprFunction* function = find_expr_function(node.text);
     const T first = value(*node.children[0]), second = node.children.size() > 1 ? value(*node.children[1]) : T{};
-    if constexpr (!kInteger) return function->evaluate(first, second);
+    if constexpr (!kInteger) {
+      const bool is_other_type = function->signature == Signature::cast && node.text != "f32";
+      return is_other_type ? function->evaluate(first, second) : rounded(function->evaluate(first, second));
+    }
     if (!function->integer) throw Error("'" + node.text + "' of an integer");
     return static_cast<T>(function->integer(static_cast<int64_t>(first), static_cast<int64_t>(second)));
   }
 
   const std::map<std::string, T>& values_;
+  bool single_;
 };
 
 }  // namespace
 
-double Expression::evaluate(const std::map<std::string, double>& values) const {
-  return Evaluator<double>(values).value(*root_);
+double Expression::evaluate(const std::map<std::string, double>& values, bool single) const {
+  return Evaluator<double>(values, single).value(*root_);
 }
 
 int64_t Expression::evaluate(const std::map<std::string, int64_t>& values) const {

@@ -98,7 +98,7 @@ constexpr std::array kFunctions{
     ExprFunction{"expm1", Signature::real, 1, "pm_expm1", [](D x, D) { return std::expm1(x); }, nullptr, true},
     ExprFunction{"log", Signature::real, 1, "pm_log", [](D x, D) { return std::log(x); }, nullptr, true},
     ExprFunction{"log1p", Signature::real, 1, "pm_log1p", [](D x, D) { return std::log1p(x); }, nullptr, true},
-    ExprFunction{"sqrt", Signature::real, 1, "sqrt", [](D x, D) { return std::sqrt(x); }, nullptr, true},
+    ExprFunction{"sqrt", Signature::real, 1, "pm_sqrt", [](D x, D) { return std::sqrt(x); }, nullptr, true},
     ExprFunction{"erf", Signature::real, 1, "pm_erf", [](D x, D) { return std::erf(x); }, nullptr, true},
     ExprFunction{"normal_cdf", Signature::real, 1, "pm_normal_cdf", [](D x, D) { return std::erfc(-x * std::numbers::sqrt2 / 2) / 2; },
                  nullptr, true},

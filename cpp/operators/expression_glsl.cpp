@@ -222,11 +222,26 @@ class Emitter {
       case ExprKind::binary:
         return binary(node);
       case ExprKind::conditional:
-        return "(" + text(*node.children[0], ExprType::boolean) + " ? " + text(*node.children[1], type) + " : " +
-               text(*node.children[2], type) + ")";
+        return conditional(node, type);
       default:
         return call(node, type);
     }
+  }
+
+  // What a comparison has taken for zero is zero.
+  std::string conditional(const ExprNode& node, ExprType type) {
+    const std::string chosen = "(" + text(*node.children[0], ExprType::boolean) + " ? " + text(*node.children[1], type) + " : " +
+                               text(*node.children[2], type) + ")";
+    return type == ExprType::f32 && node.children[0]->kind != ExprKind::name ? "pm_settled" + chosen : chosen;
+  }
+
+  // Of an arithmetic operation: a zero that drivers do not see, since some take x + 0 for x and x * 0 and x / 0 for 0.
+  std::string operand(const ExprNode& node, ExprType type) {
+    const bool negated = node.kind == ExprKind::unary && node.text == "-" && node.children[0]->kind == ExprKind::literal;
+    const ExprNode& number = negated ? *node.children[0] : node;
+    if (number.kind != ExprKind::literal || number.value != 0) return text(node, type);
+    const char* const zero = type == ExprType::f32 ? "pm_zero()" : "pm_wide_zero()";
+    return std::signbit(static_cast<double>(number.value)) != negated ? std::string("(-") + zero + ")" : zero;
   }
 
   std::string binary(const ExprNode& node) {
@@ -234,6 +249,11 @@ class Emitter {
     const ExprType type = common(node);
     std::string symbol = node.text;
     if (type == ExprType::boolean && is_one_of(symbol, {"&", "|", "^"})) symbol += symbol;
+    if (is_real(type) && is_one_of(symbol, {"+", "-", "*", "/"})) {
+      const std::string left = operand(a, type), right = operand(b, type);
+      if (symbol == "/" && type == ExprType::f32) return "pm_divide(" + left + ", " + right + ")";
+      return "(" + left + " " + symbol + " " + right + ")";
+    }
     return "(" + text(a, type) + " " + symbol + " " + text(b, type) + ")";
   }
 
@@ -252,7 +272,8 @@ class Emitter {
       if (from == ExprType::i32 && (type == ExprType::i64 || type == ExprType::u64))
         return (type == ExprType::u64 ? "uint64_t(pm_int64_t(" : "pm_int64_t(") + text(*node.children[0], from) +
                (type == ExprType::u64 ? "))" : ")");
-      return (saturates ? "pm_to_" : "") + std::string(function.glsl) + "(" + text(*node.children[0], from) + ")";
+      const bool converts = from == ExprType::u32 && type == ExprType::f32;
+      return (saturates ? "pm_to_" : converts ? "pm_" : "") + std::string(function.glsl) + "(" + text(*node.children[0], from) + ")";
     }
     const ExprType operand = function.signature == Signature::real_test ? types_.or_float(*node.children[0]) : type;
     if (node.text == "pow") return power(node, operand);
@@ -266,7 +287,8 @@ class Emitter {
     const ExprType exponent = types_.of(*node.children[1]).value_or(node.children[1]->real ? ExprType::f32 : base);
     const ExprType common = exponent == ExprType::f32 ? exponent : base;
     const auto as = [](ExprType from, ExprType to, const std::string& value) {
-      return from == to ? value : std::string(glsl_name(to)) + "(" + value + ")";
+      const bool converts = from == ExprType::u32 && to == ExprType::f32;
+      return from == to ? value : (converts ? "pm_" : "") + std::string(glsl_name(to)) + "(" + value + ")";
     };
     const std::string result =
         "pm_pow(" + as(base, common, text(*node.children[0], base)) + ", " + as(exponent, common, text(*node.children[1], exponent)) + ")";

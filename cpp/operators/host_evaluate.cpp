@@ -32,6 +32,21 @@ struct MapOperand {
   T* value;  // where the expression finds it
 };
 
+// Floats of at most 32 bits, which a device computes with in float32.
+bool is_single(const HostNode& node) {
+  return node.outputs[0].dtype != DType::float64 && std::none_of(node.inputs.begin(), node.inputs.end(), [](const HostTensor* input) {
+           return input && input->desc.dtype == DType::float64;
+         });
+}
+
+// The expression's value for an element: of integers, or of floats, each operation rounded as their type does.
+int64_t value_of(const Expression& expression, const std::map<std::string, int64_t>& values, bool) {
+  return expression.evaluate(values);
+}
+double value_of(const Expression& expression, const std::map<std::string, double>& values, bool single) {
+  return expression.evaluate(values, single);
+}
+
 template <typename T>
 HostTensor map_elements(const HostNode& node, const Expression& expression) {
   const auto names = map_input_names(node.row, node.inputs.size());
@@ -47,9 +62,10 @@ HostTensor map_elements(const HostNode& node, const Expression& expression) {
     operands.push_back(std::move(operand));
   }
   HostWriter writer(node.outputs[0]);
+  const bool single = is_single(node);
   for (int64_t i = 0; i < element_count(shape); ++i) {
     for (auto& operand : operands) *operand.value = operand.elements[operand.positions[static_cast<size_t>(i)]];
-    writer.store(i, expression.evaluate(values));
+    writer.store(i, value_of(expression, values, single));
   }
   return writer.take();
 }
@@ -212,7 +228,10 @@ template <typename T>
 HostTensor range_elements(const HostNode& node) {
   const T first = elements_of<T>(node.input(0)).at(0), step = elements_of<T>(node.input(2)).at(0);
   HostWriter writer(node.outputs[0]);
-  for (int64_t i = 0; i < node.outputs[0].elements(); ++i) writer.store(i, first + static_cast<T>(i) * step);
+  const Expression element = Expression::parse("first + i * step");
+  const bool single = is_single(node);
+  for (int64_t i = 0; i < node.outputs[0].elements(); ++i)
+    writer.store(i, value_of(element, std::map<std::string, T>{{"first", first}, {"i", static_cast<T>(i)}, {"step", step}}, single));
   return writer.take();
 }
 
@@ -230,13 +249,14 @@ HostTensor scan_elements(const HostNode& node) {
   const Expression step = Expression::parse(product ? "a * b" : "a + b");
   const int64_t size = shape[axis], inner = packed_strides(shape)[axis];
   const auto elements = elements_of<T>(node.input(0));
+  const bool single = is_single(node);
   HostWriter writer(node.outputs[0]);
   for (int64_t row = 0; size > 0 && row < static_cast<int64_t>(elements.size()) / size; ++row) {
     T sum = product ? T{1} : T{0};
     for (int64_t k = 0; k < size; ++k) {
       const int64_t at = row / inner * size * inner + row % inner + (backwards ? size - 1 - k : k) * inner;
       if (exclusive) writer.store(at, sum);
-      sum = step.evaluate(std::map<std::string, T>{{"a", sum}, {"b", elements[static_cast<size_t>(at)]}});
+      sum = value_of(step, std::map<std::string, T>{{"a", sum}, {"b", elements[static_cast<size_t>(at)]}}, single);
       if (!exclusive) writer.store(at, sum);
     }
   }

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/rounding.h"
+#include "dispatch/driver_trial.h"
 #include "dispatch/grid.h"
 #include "operators/operator_table.h"
 #include "operators/precision.h"
@@ -181,11 +182,16 @@ void NodeContext::check_arithmetic(DType dtype) const {
                          std::string(feature) + ", which the device lacks");
 }
 
-void NodeContext::check_loops(int64_t iterations) const {
+std::optional<int64_t> NodeContext::loop_limit() const {
   constexpr int64_t kMostIterations = 65000;
-  if (context->info().kind != DeviceKind::software || iterations <= kMostIterations) return;
+  return driver_quirks(context).has(Quirk::loop_limit) ? std::optional(kMostIterations) : std::nullopt;
+}
+
+void NodeContext::check_loops(int64_t iterations) const {
+  const auto most = loop_limit();
+  if (!most || iterations <= *most) return;
   throw UnsupportedError("node '" + std::string(node) + "': one invocation would loop " + std::to_string(iterations) +
-                         " times; software devices end loops after " + std::to_string(kMostIterations));
+                         " times; this driver ends loops after " + std::to_string(*most));
 }
 
 int64_t largest_range(const Context& context) {

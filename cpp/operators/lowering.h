@@ -88,6 +88,7 @@ class NodeContext {
   const Attributes* attributes = nullptr;
   std::string_view node;
   DType float_dtype = DType::float32;        // of float values inside the program
+  bool deterministic = false;                // results are the same bits in every run
   std::vector<std::optional<Shape>> shapes;  // of the inputs of a graph's node: those that are known before it is bound
 
   // The kernel of an embedded shader whose values are stored as `dtype`; see storage_of().
@@ -105,9 +106,10 @@ class NodeContext {
   bool has_matrices() const;
   // Throws UnsupportedError where the device has no arithmetic on such elements (shaderInt64, shaderFloat64).
   void check_arithmetic(DType dtype) const;
-  // Throws UnsupportedError where an invocation's loops would run too often in all: lavapipe (Mesa 22.3.6) ends them silently after
-  // 65,535 iterations, nested or one after the other. Unrolled loops do not count.
+  // Throws UnsupportedError where an invocation's loops would run too often in all: some drivers (Quirk::loop_limit) end them silently
+  // after 65,535 iterations, nested or one after the other. Unrolled loops do not count.
   void check_loops(int64_t iterations) const;
+  std::optional<int64_t> loop_limit() const;  // how often an invocation's loops may run in all, where this driver ends longer ones
 
  private:
   mutable std::optional<bool> prefers_lanes_;  // once asked

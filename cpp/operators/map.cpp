@@ -331,7 +331,7 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
   if (is_real(type) && is_integer(result_dtype))
     glsl = saturated(glsl, result_dtype);
   else if (type != wanted)
-    glsl = std::string(glsl_type(wanted)) + "(" + glsl + ")";
+    glsl = (type == ExprType::u32 && wanted == ExprType::f32 ? "pm_" : "") + std::string(glsl_type(wanted)) + "(" + glsl + ")";
   const std::string store4 = result_quad ? result_quad->store : "for (uint k = 0u; k < count; ++k) y[i + k] = v[k]";
   text.macros = {{"DECLARATIONS", declarations},
                  {"LOADS", loads},

@@ -9,14 +9,14 @@ namespace pumice {
 namespace {
 
 struct NumberText {
-  const char *value, *count;
+  const char *type, *value, *count;
 };
 
 NumberText number_text(DType dtype) {
-  if (dtype == DType::float64) return {"packDouble2x32(uvec2(v[0], v[1]))", "double(i)"};
-  if (dtype == DType::int64) return {"int64_t(packUint2x32(uvec2(v[0], v[1])))", "int64_t(i)"};
-  if (is_float(dtype)) return {"uintBitsToFloat(v[0])", "float(i)"};
-  return {"int(v[0])", "int(i)"};
+  if (dtype == DType::float64) return {"double", "packDouble2x32(uvec2(v[0], v[1]))", "double(i)"};
+  if (dtype == DType::int64) return {"int64_t", "int64_t(packUint2x32(uvec2(v[0], v[1])))", "int64_t(i)"};
+  if (is_float(dtype)) return {"float", "uintBitsToFloat(v[0])", "float(i)"};
+  return {"int", "int(v[0])", "int(i)"};
 }
 
 // The number's bits as two words.
@@ -39,7 +39,7 @@ void lower_range(LowerContext& node) {
     if (!node.host(i)) throw UnsupportedError("node '" + std::string(node.node) + "': a range whose ends are not known on the host");
   const NumberText text = number_text(y.dtype);
   Macros macros = element_macros("y", y.dtype);
-  macros.insert(macros.end(), {{"VALUE(v)", text.value}, {"COUNT(i)", text.count}});
+  macros.insert(macros.end(), {{"VALUE(v)", text.value}, {"COUNT(i)", text.count}, {"NUMBER", text.type}});
   StepBuilder step(node.kernel("range.comp", y.dtype, macros));
   step.bind("y", node.out(0)).set("elements", y.elements());
   step.set("first", words_of(*node.host(0), y.dtype)).set("step", words_of(*node.host(2), y.dtype));

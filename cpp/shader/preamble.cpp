@@ -31,8 +31,10 @@ std::string extensions(const ShaderOptions& options) {
   need(options.storage_16bit || options.int16_storage || options.storage == Storage::fp16 || options.storage == Storage::bf16,
        "GL_EXT_shader_16bit_storage");
   need(options.fp16_arithmetic, kHalfArithmetic);
-  need(sets_rounding(options), "GL_EXT_spirv_intrinsics");
+  need(sets_rounding(options) || options.keeps_signed_zero, "GL_EXT_spirv_intrinsics");
   for (const auto& extension : optional_extensions(options.storage)) need(true, extension);
+  if (options.keeps_signed_zero)
+    text += "spirv_execution_mode(extensions = [\"SPV_KHR_float_controls\"], capabilities = [4466], 4461, 32);\n";
   return text;
 }
 

@@ -24,7 +24,7 @@ constexpr std::string_view kBits = R"(
 uvec2 pm_half_bits2(vec2 v) {
   uvec2 bits = floatBitsToUint(v), size = bits & 0x7fffffffu;
   uvec2 normal = (size - 0x38000000u + 0xfffu + ((size >> 13) & 1u)) >> 13;
-  uvec2 tiny = uvec2(roundEven(uintBitsToFloat(min(size, uvec2(0x38800000u))) * 16777216.0));
+  uvec2 tiny = floatBitsToUint(uintBitsToFloat(min(size, uvec2(0x38800000u))) * 16777216.0 + 8388608.0) - 0x4b000000u;
   uvec2 huge = mix(uvec2(0x7c00u), uvec2(0x7e00u), greaterThan(size, uvec2(0x7f800000u)));
   uvec2 half_bits = mix(mix(normal, tiny, lessThan(size, uvec2(0x38800000u))), huge, greaterThanEqual(size, uvec2(0x477ff000u)));
   return half_bits | ((bits >> 16) & 0x8000u);

@@ -62,6 +62,8 @@ struct ShaderOptions {
   bool storage_16bit = false;        // storageBuffer16BitAccess
   bool fp16_rounds_to_even = false;  // shaderRoundingModeRTEFloat16, independent of other widths: else rounding is spelled out
 
+  bool keeps_signed_zero = false;  // the shader is told to keep the signs of zeros, infinities and NaNs of 32-bit floats
+
   bool debug = false;  // accesses of storage buffers are checked against what is bound
 
   int vulkan_minor = 1;  // target environment Vulkan 1.x; SPIR-V 1.3 for 1.1

@@ -136,6 +136,17 @@ std::vector<Instruction> instructions(std::span<const uint32_t> module) {
   return result;
 }
 
+std::vector<uint32_t> without_unrolling(std::span<const uint32_t> module) {
+  constexpr uint32_t kUnroll = 1, kDontUnroll = 2;
+  std::vector<uint32_t> result(module.begin(), module.end());
+  for (const Instruction& instruction : instructions(module)) {
+    if (instruction.op != OpLoopMerge || (instruction[2] & kUnroll) == 0) continue;
+    const auto at = static_cast<size_t>(instruction.operands.data() - module.data()) + 2;
+    result[at] = (result[at] & ~kUnroll) | kDontUnroll;
+  }
+  return result;
+}
+
 Capability capability(uint32_t number) {
   const auto found = std::ranges::find(kCapabilities, number, &CapabilityFacts::number);
   if (found != std::end(kCapabilities)) return {std::string(found->name), std::string(found->feature)};

@@ -155,6 +155,9 @@ struct Instruction {
   std::string_view text(size_t i) const;  // that starts at operand i
 };
 
+// The module with no loop marked to be unrolled.
+std::vector<uint32_t> without_unrolling(std::span<const uint32_t> module);
+
 // Every instruction of a module, in order. Throws ShaderCompileError where the framing is broken.
 std::vector<Instruction> instructions(std::span<const uint32_t> module);
 

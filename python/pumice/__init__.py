@@ -25,6 +25,7 @@ from ._pumice import DeviceInfo as DeviceInfo
 from ._pumice import DeviceLostError as DeviceLostError
 from ._pumice import Dispatchable as Dispatchable
 from ._pumice import DispatchTime as DispatchTime
+from ._pumice import DriverQuirk as DriverQuirk
 from ._pumice import Error as Error
 from ._pumice import Event as Event
 from ._pumice import Execution as Execution

@@ -10,37 +10,81 @@
 bool pm_isnan(float x) { return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u; }
 bool pm_isinf(float x) { return (floatBitsToUint(x) & 0x7fffffffu) == 0x7f800000u; }
 // magnitude with the sign of x, zeros and infinities included.
+// Zero, which no compiler knows to be that: no grid has 2^31 workgroups on an axis.
+float pm_zero() { return uintBitsToFloat(gl_NumWorkGroups.x >> 31); }
 float pm_copysign(float magnitude, float x) {
   return uintBitsToFloat((floatBitsToUint(magnitude) & 0x7fffffffu) | (floatBitsToUint(x) & 0x80000000u));
 }
-float pm_sign(float x) { return x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : x; }
+// What an operation has taken for zero, as zero. PM_FLUSHES: the device counts numbers below the smallest normal one as zero in some
+// operations, comparisons among them, and hands them on as they are in others.
+#if PM_FLUSHES
+float pm_settled(float v) {
+  const uint bits = floatBitsToUint(v);
+  return (bits & 0x7fffffffu) < 0x00800000u ? uintBitsToFloat(bits & 0x80000000u) : v;
+}
+#else
+#define pm_settled(v) (v)
+#endif
+float pm_sign(float x) { return x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : pm_settled(x); }
 int pm_sign(int x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
 uint pm_sign(uint x) { return x > 0u ? 1u : 0u; }
 
 // NumPy's maximum and minimum: NaN where either is. Drivers' max(NaN, 0) may be 0; a comparison with a select never is.
-float pm_max(float a, float b) { return a > b || pm_isnan(a) ? a : b; }
-float pm_min(float a, float b) { return a < b || pm_isnan(a) ? a : b; }
+float pm_max(float a, float b) { return pm_settled(a > b || pm_isnan(a) ? a : b); }
+float pm_min(float a, float b) { return pm_settled(a < b || pm_isnan(a) ? a : b); }
 int pm_max(int a, int b) { return a > b ? a : b; }
 int pm_min(int a, int b) { return a < b ? a : b; }
 uint pm_max(uint a, uint b) { return a > b ? a : b; }
 uint pm_min(uint a, uint b) { return a < b ? a : b; }
 
-// Rounding to integers. A driver's own is right for floats; that of doubles is not everywhere, see math_wide.glsl.
+// Rounding to integers. Halves go to even; zeros keep their sign.
+#if PM_OWN_ROUNDING
+float pm_trunc(float x) {
+  const uint bits = floatBitsToUint(x), e = bits >> 23 & 0xffu;
+  if (e >= 150u) return x;  // an integer, infinity or NaN
+  return uintBitsToFloat(e < 127u ? bits & 0x80000000u : bits & ~(0x007fffffu >> e - 127u));
+}
+float pm_floor(float x) {
+  const float whole = pm_trunc(x);
+  return whole > x ? whole - 1.0 : whole;
+}
+float pm_ceil(float x) {
+  const float whole = pm_trunc(x);
+  return whole < x ? whole + 1.0 : whole;
+}
+float pm_round_even(float x) {
+  const float whole = pm_trunc(x), rest = abs(x - whole);
+  const bool is_odd = pm_trunc(whole * 0.5) * 2.0 != whole;
+  return rest > 0.5 || (rest == 0.5 && is_odd) ? whole + pm_copysign(1.0, x) : whole;
+}
+#else
 float pm_trunc(float x) { return trunc(x); }
 float pm_floor(float x) { return floor(x); }
 float pm_ceil(float x) { return ceil(x); }
 float pm_round_even(float x) { return roundEven(x); }
+#endif
+
+// The nearest float. PM_UNSIGNED_BY_HALVES: the device's own conversion is another number at times.
+#if PM_UNSIGNED_BY_HALVES
+float pm_float(uint x) {
+  precise float sum = float(int(x >> 16)) * 65536.0 + float(int(x & 0xffffu));
+  return sum;
+}
+#else
+float pm_float(uint x) { return float(x); }
+#endif
 
 // 2^n for n in -126 .. 127.
 float pm_exp2i(int n) { return uintBitsToFloat(uint(n + 127) << 23); }
 float pm_scale(float x, int n) { return x * pm_exp2i(n >> 1) * pm_exp2i(n - (n >> 1)); }
 // (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2.
 float pm_exp_tail(float r) { return 0.5 + r * (0.166665763 + r * (0.0416663736 + r * (0.00836324878 + r * 0.00139412389))); }
-// x = n ln(2) + r for |x| < 2^21. A large number added and taken off again rounds to an integer, whose bits it leaves at its low end.
+// x = n ln(2) + r for |x| < 2^21. A large number added rounds to an integer, whose bits it leaves at the sum's low end.
 float pm_exp_reduce(float x, out int n) {
-  precise float shifted = x * 1.44269504 + 12582912.0, k = shifted - 12582912.0;
-  n = int(floatBitsToUint(shifted) - 0x4b400000u);
-  return (x - k * 0.693359375) + k * 2.12194440e-4;
+  n = int(floatBitsToUint(x * 1.44269504 + 12582912.0) - 0x4b400000u);
+  const float k = float(n);
+  precise float r = (x - k * 0.693359375) + k * 2.12194440e-4;
+  return r;
 }
 
 #if PM_BRIEF
@@ -60,7 +104,8 @@ float pm_exp(float x) {
 float pm_expm1(float x) {
   int n;
   float r = pm_exp_reduce(x < -20.0 ? -20.0 : x > 20.0 ? 20.0 : x, n);
-  float scale = pm_exp2i(n), y = scale * (r + r * r * pm_exp_tail(r)) + (scale - 1.0);
+  float scale = pm_exp2i(n);
+  precise float y = scale * (r + r * r * pm_exp_tail(r)) + (scale - 1.0);
   return pm_isnan(x) || x == 0.0 ? x : x > 20.0 ? pm_exp(x) : x < -20.0 ? -1.0 : y;
 }
 
@@ -90,7 +135,7 @@ float pm_log_tail(float f) {
 float pm_log(float x) {
   int e;
   float f = pm_log_reduce(x, e), k = float(e);
-  float y = k * 0.693359375 + (f + (pm_log_tail(f) - k * 2.12194440e-4));
+  precise float y = k * 0.693359375 + (f + (pm_log_tail(f) - k * 2.12194440e-4));
   return pm_isnan(x) ? x : x == 0.0 ? -pm_infinity : x < 0.0 ? pm_nan : pm_isinf(x) ? x : y;
 }
 
@@ -137,17 +182,16 @@ float pm_erf(float x) {
   return pm_isnan(x) ? x : t * p / q;
 }
 #else
-// 2 ulp. Both halves are computed: where the first one returns early, inside a loop that ends early, llvmpipe of Mesa 22.3 gives other
-// numbers.
+// 2 ulp. Both polynomials are computed and one is chosen: lavapipe (Mesa 22.3.6) mixes the bits of two branches behind a loop.
 float pm_erf(float x) {
   float t = abs(x), z = x * x;
   float p = 0.00520389993 + z * (-0.000817547494 + z * 8.50996003e-05);
-  float inner = x + x * (0.128379166 + z * (-0.376126349 + z * (0.112837166 + z * (-0.02686055 + z * p))));
-  t = t > 4.0 ? 4.0 : t;
-  p = 0.00473028142 + t * (-0.00059071515 + t * (4.53545763e-05 + t * -1.60248987e-06));
-  p = -0.000294274563 + t * (1.13013148 + t * (0.63199532 + t * (0.109925181 + t * (-0.0263355374 + t * p))));
-  float outer = pm_copysign(1.0 - pm_exp(-p), x);
-  return pm_isnan(x) ? x : t < 0.9 ? inner : outer;
+  float small = x + x * (0.128379166 + z * (-0.376126349 + z * (0.112837166 + z * (-0.02686055 + z * p))));
+  float w = t > 4.0 ? 4.0 : t;
+  float q = 0.00473028142 + w * (-0.00059071515 + w * (4.53545763e-05 + w * -1.60248987e-06));
+  q = -0.000294274563 + w * (1.13013148 + w * (0.63199532 + w * (0.109925181 + w * (-0.0263355374 + w * q))));
+  float large = pm_copysign(1.0 - pm_exp(-q), x);
+  return pm_isnan(x) ? x : t < 0.9 ? small : large;
 }
 #endif
 
@@ -219,12 +263,8 @@ float pm_cos_core(float r) {
   return 1.0 + z * (-0.5 + z * (0.0416666679 + z * (-0.00138888881 + z * (2.48005617e-05 + z * -2.72959113e-07))));
 }
 bool pm_is_finite(float x) { return (floatBitsToUint(x) & 0x7fffffffu) < 0x7f800000u; }
-// a / b rounded as IEEE 754 does, whatever the device's division is.
-float pm_divide(float a, float b) {
-  precise float q = a / b;
-  precise float better = q + fma(-q, b, a) / b;
-  return pm_is_finite(q) && pm_is_finite(better) ? better : q;
-}
+
+#include "include/math_exact.glsl"
 
 // 3 ulp, for all finite x.
 float pm_sin(float x) {
@@ -265,10 +305,12 @@ float pm_asin(float x) {
 }
 float pm_acos(float x) {
   float t = abs(x);
-  if (t <= 0.5) return 1.57079633 - (x + (pm_asin_tail(x, x * x) + 4.37113883e-08));
+  precise float small = 1.57079633 - (x + (pm_asin_tail(x, x * x) + 4.37113883e-08));
+  if (t <= 0.5) return small;
   if (!(t <= 1.0)) return pm_nan;
   float z = (1.0 - t) * 0.5, s = sqrt(z), y = 2.0 * (s + pm_asin_tail(s, z));
-  return x > 0.0 ? y : 3.14159265 - (y + 8.74227766e-08);
+  precise float large = 3.14159265 - (y + 8.74227766e-08);
+  return x > 0.0 ? y : large;
 }
 // 3 ulp.
 float pm_atan(float x) {
@@ -315,15 +357,6 @@ float pm_atanh(float x) {
   return pm_isnan(x) ? x : pm_copysign(y, x);
 }
 
-// a * b as an unevaluated sum, for |a|, |b| in 2^-60 .. 2^60; independent of fused multiply-add.
-float pm_product(float a, float b, out float rest) {
-  precise float high_a = uintBitsToFloat(floatBitsToUint(a) & 0xfffff000u), low_a = a - high_a;
-  precise float high_b = uintBitsToFloat(floatBitsToUint(b) & 0xfffff000u), low_b = b - high_b;
-  precise float product = a * b;
-  precise float error = ((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b;
-  rest = error;
-  return product;
-}
 // log2(x) as an unevaluated sum, for finite x > 0.
 float pm_log2_sum(float x, out float rest) {
   int e;
@@ -398,7 +431,7 @@ float pm_fmod(float a, float b) {
 // Remainder of floored division: b's sign, as NumPy's mod.
 float pm_mod(float a, float b) {
   float r = pm_fmod(a, b);
-  return r != 0.0 && r < 0.0 != b < 0.0 ? r + b : r == 0.0 ? pm_copysign(r, b) : r;
+  return r != 0.0 && r < 0.0 != b < 0.0 ? r + b : r == 0.0 ? pm_copysign(pm_settled(r), b) : r;
 }
 int pm_mod(int a, int b) {
   int r = a - a / b * b;

@@ -25,7 +25,8 @@ double pm_log(double x) {
   double tail = 0.0LF;
   for (int n = 25; n >= 3; n -= 2) tail = tail * z + 1.0LF / double(n);
   // 2 s = f - s f, of which f is exact.
-  return double(e) * 0.693147180369123816490LF + (f - (s * (f - 2.0LF * z * tail) - double(e) * 1.90821492927058770002e-10LF));
+  precise double y = double(e) * 0.693147180369123816490LF + (f - (s * (f - 2.0LF * z * tail) - double(e) * 1.90821492927058770002e-10LF));
+  return y;
 }
 
 double pm_log1p(double x) {

@@ -10,6 +10,8 @@ bool pm_isinf(double x) {
   return (word.y & 0x7fffffffu) == 0x7ff00000u && word.x == 0u;
 }
 double pm_sign(double x) { return x > 0.0LF ? 1.0LF : x < 0.0LF ? -1.0LF : x; }
+double pm_wide_zero() { return packDouble2x32(uvec2(0u, gl_NumWorkGroups.x >> 31)); }
+double pm_sqrt(double x) { return sqrt(x); }
 double pm_max(double a, double b) { return a > b || pm_isnan(a) ? a : b; }
 double pm_min(double a, double b) { return a < b || pm_isnan(a) ? a : b; }
 double pm_copysign(double magnitude, double x) {
@@ -61,7 +63,8 @@ double pm_exp(double x) {
   if (x < -745.2LF) return 0.0LF;
   const double k = pm_floor(x * 1.44269504088896340736LF + 0.5LF);
   const int n = int(k);
-  const double y = 1.0LF + pm_double_exp_tail((x - k * 0.693147180369123816490LF) - k * 1.90821492927058770002e-10LF);
+  precise double r = (x - k * 0.693147180369123816490LF) - k * 1.90821492927058770002e-10LF;
+  const double y = 1.0LF + pm_double_exp_tail(r);
   return y * pm_double_exp2i(n >> 1) * pm_double_exp2i(n - (n >> 1));
 }
 double pm_expm1(double x) { return abs(x) < 0.35LF ? (x == 0.0LF ? x : pm_double_exp_tail(x)) : pm_exp(x) - 1.0LF; }

@@ -64,7 +64,7 @@ uint pm_narrow_code(uint bits, bool saturate) {
 #if NARROW_SIGN
   code -= uint(127 - NARROW_BIAS) << NARROW_MANTISSA;
   if (magnitude < uint(128 - NARROW_BIAS) << 23)
-    code = uint(roundEven(uintBitsToFloat(magnitude) * uintBitsToFloat(uint(126 + NARROW_BIAS + NARROW_MANTISSA) << 23)));
+    code = uint(pm_round_even(uintBitsToFloat(magnitude) * uintBitsToFloat(uint(126 + NARROW_BIAS + NARROW_MANTISSA) << 23)));
 #endif
   if (code > NARROW_LARGEST) {
     if (NARROW_SPECIALS == 2 && !saturate) return NARROW_LARGEST + 1u | sign;

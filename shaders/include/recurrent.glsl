@@ -55,9 +55,21 @@ float clipped(float v) {
   return v;
 #endif
 }
-float activate_f(float x, uint d) { x = clipped(x); return F; }
-float activate_g(float x, uint d) { x = clipped(x); return G; }
-float activate_h(float x, uint d) { x = clipped(x); return H; }
+float activate_f(float x, uint d) {
+  x = clipped(x);
+  precise float y = F;
+  return y;
+}
+float activate_g(float x, uint d) {
+  x = clipped(x);
+  precise float y = G;
+  return y;
+}
+float activate_h(float x, uint d) {
+  x = clipped(x);
+  precise float y = H;
+  return y;
+}
 
 uint length_of(uint b) {
 #if HAS_LENGTHS

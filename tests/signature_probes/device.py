@@ -40,7 +40,7 @@ def recorded(context: pumice.Context, **commit: bool) -> tuple[pumice.CommandLis
     return commands, submission
 
 
-@covers("Context.__init__.device", "Context.__init__.without", "Context.__init__.limits")
+@covers("Context.__init__.device", "Context.__init__.without", "Context.__init__.limits", "Context.__init__.quirks")
 def contexts(context: pumice.Context) -> None:
     with pumice.Context(f"uuid:{context.info.uuid}") as named:
         assert named.info.uuid == context.info.uuid
@@ -52,6 +52,9 @@ def contexts(context: pumice.Context) -> None:
     with pumice.Context(f"uuid:{context.info.uuid}", limits={"maxComputeWorkGroupCount": 64}) as lesser:
         assert lesser.info.limits["maxComputeWorkGroupCount_2"] == 64
     refused(lambda: pumice.Context(limits={"wobble": 1}), "wobble")
+    with pumice.Context(f"uuid:{context.info.uuid}", quirks=["inexact_division"]) as assumed:
+        assert "inexact_division" in {quirk.name for quirk in assumed.driver_quirks}
+    refused(lambda: pumice.Context(quirks=["wobble"]), "wobble")
 
 
 @covers("Context.close.timeout")

@@ -1,0 +1,201 @@
+#include "dispatch/driver_trial.h"
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <vector>
+
+#include "core/cache_file.h"
+#include "core/error.h"
+#include "core/hash.h"
+#include "core/log.h"
+#include "dispatch/command_list.h"
+#include "dispatch/kernel.h"
+
+namespace pumice {
+namespace {
+
+constexpr std::string_view kShader = "driver_trial.comp", kKind = "trial";
+constexpr uint32_t kPoints = 1024, kSmall = 0x00012345;
+constexpr uint32_t kTurns = 70000;  // more than a driver that ends long loops lets pass
+constexpr size_t kTrials = 17;
+constexpr uint32_t kVersion = 1;  // of the points and of what is expected at them: outcomes of others in the cache are not taken
+
+struct Points {
+  std::vector<float> a, b;
+  std::vector<int32_t> n;
+};
+
+// Mantissas of all kinds, quotients and roots that lie beside the middle of two numbers, and integers, halves and what lies beside them.
+Points make_points() {
+  uint64_t state = 88172645463325252u;
+  const auto random = [&](int bits) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return static_cast<uint32_t>(state >> (64 - bits));
+  };
+  const auto mantissa = [&] { return static_cast<double>(random(23) | 0x800000u); };
+  Points points;
+  for (uint32_t i = 0; i < kPoints; ++i) {
+    const double sign = random(1) != 0 ? -1 : 1, odd = static_cast<double>(random(24) | 0x1000001u);
+    const double mantissa_a = mantissa(), mantissa_b = mantissa();
+    double a = std::ldexp(mantissa_a, static_cast<int>(random(5)) - 40);
+    const double b = std::ldexp(mantissa_b, static_cast<int>(random(5)) - 40);
+    if (i % 4 == 1) a = static_cast<float>(odd * b);
+    if (i % 4 == 2) a = std::ldexp(mantissa_a - 0x7fffff, -2 - static_cast<int>(random(5)));
+    if (i % 16 == 2) a = std::floor(a) + 0.5;
+    if (i % 4 == 3) a = static_cast<float>(std::ldexp(odd * odd, -40));
+    if (i % 8 == 6) a = std::nextafter(static_cast<float>(a), random(1) != 0 ? 0.0f : 1e30f);
+    points.a.push_back(static_cast<float>(sign * a));
+    points.b.push_back(static_cast<float>(b));
+    const uint32_t n = random(32);
+    points.n.push_back(static_cast<int32_t>(n) >> random(4));
+  }
+  points.a[0] = -0.0f, points.a[1] = 0.0f, points.a[2] = -0.5f, points.a[3] = 0.5f;
+  points.n[0] = INT32_MAX, points.n[1] = INT32_MIN, points.n[2] = 16777217, points.n[3] = 33554434;
+  return points;
+}
+
+bool same(float a, float b) {
+  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+}
+
+// Sums are those of float32: nothing is kept in more digits between two of them.
+float rounded(double value) {
+  const volatile float result = static_cast<float>(value);
+  return result;
+}
+
+float round_even(float x) {
+  return static_cast<float>(std::nearbyint(static_cast<double>(x)));
+}
+
+// Quirks that the results y[trial][point] show.
+QuirkSet judged(const Points& points, const std::vector<float>& y) {
+  QuirkSet quirks;
+  const auto expect = [&](size_t trial, size_t point, float wanted, Quirk quirk) {
+    if (!same(y[trial * kPoints + point], wanted)) quirks.add(quirk);
+  };
+  for (size_t i = 0; i < kPoints; ++i) {
+    const float a = points.a[i], b = points.b[i], product = rounded(static_cast<double>(a) * b);
+    const int32_t n = points.n[i];
+    expect(0, i, rounded(static_cast<double>(a) + b), Quirk::inexact_arithmetic);
+    expect(1, i, rounded(static_cast<double>(a) - b), Quirk::inexact_arithmetic);
+    expect(2, i, product, Quirk::inexact_arithmetic);
+    expect(3, i, rounded(n), Quirk::inexact_arithmetic);
+    expect(4, i, rounded(static_cast<uint32_t>(n)), Quirk::inexact_unsigned);
+    // A zero's sign may be that of the float before: Mesa makes trunc() of such a pair of conversions.
+    if (std::fabs(a) < 2147483648.0f && y[5 * kPoints + i] != static_cast<float>(static_cast<int32_t>(a)))
+      quirks.add(Quirk::inexact_arithmetic);
+    expect(6, i, rounded(static_cast<double>(a) / b), Quirk::inexact_division);
+    expect(7, i, std::sqrt(std::fabs(a)), Quirk::inexact_square_root);
+    expect(8, i, std::floor(a), Quirk::inexact_rounding);
+    expect(9, i, std::ceil(a), Quirk::inexact_rounding);
+    expect(10, i, std::trunc(a), Quirk::inexact_rounding);
+    expect(11, i, round_even(a), Quirk::inexact_rounding);
+    expect(12, i, rounded(static_cast<double>(a) * b - product), Quirk::unfused_multiply_add);
+    const float v = points.a[(i + i % 4) % kPoints], next = rounded(1.0 + v), back = rounded(static_cast<double>(next) - 1.0);
+    const float shifted = rounded(v + 12582912.0);
+    expect(13, i, rounded(shifted - 12582912.0), Quirk::unrolled_contraction);
+    expect(14, i, rounded(static_cast<double>(v) - back), Quirk::unrolled_contraction);
+    expect(15, i, 7.0f, Quirk::flushed_denormals);
+  }
+  expect(16, 0, static_cast<float>(kTurns), Quirk::loop_limit);
+  return quirks;
+}
+
+template <typename T>
+std::shared_ptr<Buffer> filled(const std::shared_ptr<Context>& context, const std::vector<T>& elements) {
+  const auto buffer = Buffer::create(context, elements.size() * sizeof(T));
+  upload({buffer, 0, buffer->bytes()}, std::as_bytes(std::span(elements)));
+  return buffer;
+}
+
+QuirkSet tried(const std::shared_ptr<Context>& context) {
+  const Points points = make_points();
+  Kernel kernel(context, std::string(embedded_shader(kShader)), std::string(kShader), {}, {}, {}, {}, {}, KernelOrigin::trial);
+  const auto variant = kernel.variant(Storage::fp32);
+  const auto result = Buffer::create(context, kTrials * kPoints * sizeof(float));
+  const std::array buffers{filled(context, points.a), filled(context, points.b), filled(context, points.n), result};
+  Dispatch dispatch;
+  dispatch.kernel = variant;
+  dispatch.label = kShader;
+  for (const auto& binding : variant->interface().bindings) {
+    const auto& buffer = buffers.at(binding.binding);
+    dispatch.buffers.push_back({buffer, 0, buffer->bytes()});
+  }
+  const std::array<uint32_t, 3> push{kPoints, kSmall, kTurns};
+  dispatch.push.resize(sizeof push);
+  std::memcpy(dispatch.push.data(), push.data(), sizeof push);
+  CommandList list(context);
+  list.dispatch(std::move(dispatch));
+  list.commit();
+  list.exec().wait();
+  std::vector<float> y(kTrials * kPoints);
+  download({result, 0, result->bytes()}, std::as_writable_bytes(std::span(y)));
+  return judged(points, y);
+}
+
+// Software drivers compile for the processor that they find.
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("flags") || line.starts_with("Features")) return line;
+  return {};
+}
+
+std::optional<std::filesystem::path> path_of(const DeviceInfo& info) {
+  const auto folder = cache_directory();
+  if (!folder) return {};
+  Sha256 hash;
+  hash.field(embedded_shader(kShader)).field(info.name).field(info.driver_uuid).field(static_cast<uint64_t>(info.driver_version));
+  hash.field(static_cast<uint64_t>(kPoints)).field(static_cast<uint64_t>(kVersion));
+  if (info.kind == DeviceKind::software) {
+    hash.field(processor());
+    for (const char* variable : {"GALLIUM_OVERRIDE_CPU_CAPS", "LP_NATIVE_VECTOR_WIDTH"})
+      if (const char* text = std::getenv(variable)) hash.field(variable).field(text);
+  }
+  return *folder / "trials" / (info.uuid + "-" + hash.hex().substr(0, 32) + ".bin");
+}
+
+QuirkSet found_quirks(const std::shared_ptr<Context>& context) {
+  const auto path = path_of(context->info());
+  if (const auto known = path ? read_cache_file(*path, kKind) : std::nullopt; known && known->size() == sizeof(uint32_t)) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, known->data(), sizeof bits);
+    note_use(*path);
+    return QuirkSet(bits);
+  }
+  const QuirkSet quirks = tried(context);
+  const uint32_t bits = quirks.bits();
+  if (path) write_cache_file(*path, kKind, std::as_bytes(std::span(&bits, 1)));
+  return quirks;
+}
+
+// One for each context.
+struct DriverTrial {
+  std::once_flag once;
+  QuirkSet shown;
+};
+
+}  // namespace
+
+QuirkSet tried_quirks(const std::shared_ptr<Context>& context) {
+  const auto trial = context->attachment<DriverTrial>();
+  std::call_once(trial->once, [&] {
+    trial->shown = found_quirks(context);
+    for (size_t i = 0; i < quirk_kinds().size(); ++i)
+      if (trial->shown.has(static_cast<Quirk>(i)))
+        log(LogLevel::info, "driver '" + context->info().driver + "', " + std::string(quirk_kinds()[i].name) + ": " +
+                                std::string(quirk_kinds()[i].summary) + " " + std::string(quirk_kinds()[i].answer));
+  });
+  return trial->shown;
+}
+
+QuirkSet driver_quirks(const std::shared_ptr<Context>& context) {
+  return tried_quirks(context) | context->assumed_quirks();
+}
+
+}  // namespace pumice

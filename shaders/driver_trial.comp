@@ -1,0 +1,71 @@
+// What a driver makes of the operations that the engine's results hang on, at points where ways of computing them differ: all trials of all
+// points, y[trial * p.points + point]. The host knows what is right. One workgroup, whose first invocation runs the long loop.
+#version 450
+#extension GL_EXT_control_flow_attributes : require
+layout(local_size_x = 64) in;
+layout(binding = 0) readonly buffer A { float a[]; };
+layout(binding = 1) readonly buffer B { float b[]; };
+layout(binding = 2) readonly buffer N { int n[]; };
+layout(binding = 3) writeonly buffer Y { float y[]; };
+layout(push_constant) uniform parameter {
+  uint points;
+  uint small;  // the bits of a denormal number
+  uint turns;  // of the long loop
+} p;
+
+void keep(uint trial, uint i, float v) { y[trial * p.points + i] = v; }
+
+// How many of seven operations take v for another number than zero.
+float kept_denormals(float v) {
+  uint kept = 0u;
+  precise float doubled = v + v, large = v * 1073741824.0, half_of = v * 0.5;
+  if (v > 0.0) ++kept;
+  if (-v < 0.0) ++kept;
+  if (v != 0.0) ++kept;
+  if (floatBitsToUint(doubled) != 0u) ++kept;
+  if (floatBitsToUint(large) != 0u) ++kept;
+  if (floatBitsToUint(half_of) != 0u) ++kept;
+  if (floatBitsToUint(sqrt(v)) != 0u) ++kept;
+  return float(kept);
+}
+
+float long_loop() {
+  uint turns = 0u;
+  for (uint k = 0u; k < p.turns; ++k) turns += uint(n[k % p.points] | 1) & 1u;
+  return float(turns);
+}
+
+void try_point(uint i) {
+  precise float sum = a[i] + b[i], difference = a[i] - b[i], product = a[i] * b[i], quotient = a[i] / b[i], root = sqrt(abs(a[i]));
+  keep(0u, i, sum);
+  keep(1u, i, difference);
+  keep(2u, i, product);
+  keep(3u, i, float(n[i]));
+  keep(4u, i, float(uint(n[i])));
+  keep(5u, i, float(int(a[i])));
+  keep(6u, i, quotient);
+  keep(7u, i, root);
+  keep(8u, i, floor(a[i]));
+  keep(9u, i, ceil(a[i]));
+  keep(10u, i, trunc(a[i]));
+  keep(11u, i, roundEven(a[i]));
+  precise float left = fma(a[i], b[i], -product);
+  keep(12u, i, left);
+  float whole[4], lost[4];
+  [[unroll]] for (uint k = 0u; k < 4u; ++k) {
+    const float v = a[(i + k) % p.points];
+    precise float shifted = v + 12582912.0, back = shifted - 12582912.0, next = 1.0 + v, rest = v - (next - 1.0);
+    whole[k] = back;
+    lost[k] = rest;
+  }
+  keep(13u, i, whole[i & 3u]);
+  keep(14u, i, lost[i & 3u]);
+  keep(15u, i, kept_denormals(uintBitsToFloat(p.small)));
+}
+
+// The long loop comes last: a driver that ends it may count the iterations of all loops, of neighbouring invocations too.
+void main() {
+  const uint first = gl_LocalInvocationID.x;
+  for (uint i = first; i < p.points; i += gl_WorkGroupSize.x) try_point(i);
+  if (first == 0u) y[16u * p.points] = long_loop();
+}

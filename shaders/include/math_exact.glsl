@@ -1,0 +1,92 @@
+// Quotients and square roots of floats that are the nearest numbers on every device. Part of math.glsl.
+
+// a * b as an unevaluated sum, for |a|, |b| in 2^-60 .. 2^60; independent of fused multiply-add.
+float pm_product(float a, float b, out float rest) {
+  precise float high_a = uintBitsToFloat(floatBitsToUint(a) & 0xfffff000u), low_a = a - high_a;
+  precise float high_b = uintBitsToFloat(floatBitsToUint(b) & 0xfffff000u), low_b = b - high_b;
+  precise float product = a * b;
+  precise float error = ((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b;
+  rest = error;
+  return product;
+}
+
+// Quotients and square roots are the nearest numbers, as IEEE 754 has them. PM_CORRECT_DIVISION, PM_CORRECT_ROOT: the device's own are not;
+// theirs are a few units away and put right by what is left over. PM_UNFUSED: fma() rounds the product.
+#if PM_CORRECT_DIVISION || PM_CORRECT_ROOT
+// a - q b, exactly, where it is small beside a; all between 1/2 and 4.
+float pm_left(float a, float q, float b) {
+#if PM_UNFUSED
+  float rest;
+  precise float product = pm_product(q, b, rest), left = (a - product) - rest;
+#else
+  precise float left = fma(-q, b, a);
+#endif
+  return left;
+}
+// The exponent of a magnitude that is not zero, and its mantissa between 1 and 2.
+int pm_split(uint magnitude, out float mantissa) {
+  const int shift = magnitude < 0x00800000u ? 23 - findMSB(magnitude) : 0;
+  magnitude <<= shift;
+  mantissa = uintBitsToFloat((magnitude & 0x007fffffu) | 0x3f800000u);
+  return shift > 0 ? -126 - shift : int(magnitude >> 23) - 127;
+}
+#endif
+#if PM_CORRECT_DIVISION
+// The magnitude of m 2^e, m between 1/2 and 2, where `left` tells on which side of m the exact number is.
+uint pm_joined(float m, int e, float left) {
+  const uint bits = floatBitsToUint(m);
+  const int exponent = int(bits >> 23) + e, shift = 2 - exponent;
+  if (exponent > 254) return 0x7f800000u;
+  if (exponent > 0) return bits + (uint(e) << 23);
+  if (shift > 26) return 0u;
+  uint whole = ((bits & 0x007fffffu) | 0x00800000u) << 1;
+  whole = left > 0.0 ? whole + 1u : left < 0.0 ? whole - 1u : whole;
+  const uint rest = whole & (1u << shift) - 1u, middle = 1u << shift - 1;
+  whole >>= shift;
+  return rest > middle || (rest == middle && (whole & 1u) != 0u) ? whole + 1u : whole;
+}
+float pm_divide(float a, float b) {
+  const uint sign = (floatBitsToUint(a) ^ floatBitsToUint(b)) & 0x80000000u;
+  const uint size_a = floatBitsToUint(a) & 0x7fffffffu, size_b = floatBitsToUint(b) & 0x7fffffffu;
+  if (size_a > 0x7f800000u || size_b > 0x7f800000u) return pm_nan;
+  if (size_a == size_b && (size_a == 0u || size_a == 0x7f800000u)) return pm_nan;
+  if (size_a == 0x7f800000u || size_b == 0u) return uintBitsToFloat(sign | 0x7f800000u);
+  if (size_a == 0u || size_b == 0x7f800000u) return uintBitsToFloat(sign);
+  float m, n;
+  const int e = pm_split(size_a, m) - pm_split(size_b, n);
+  precise float q = m / n;
+  q = q + pm_left(m, q, n) / n;
+  const float most = n * (q < 1.0 ? 2.98023224e-08 : 5.96046448e-08);  // that half a unit of q makes
+  float left = pm_left(m, q, n);
+  if (abs(left) > most) q = uintBitsToFloat(left > 0.0 ? floatBitsToUint(q) + 1u : floatBitsToUint(q) - 1u);
+  left = pm_left(m, q, n);
+  return uintBitsToFloat(sign | pm_joined(q, e, left));
+}
+#else
+float pm_divide(float a, float b) {
+  precise float q = a / b;
+  return q;
+}
+#endif
+#if PM_CORRECT_ROOT
+float pm_sqrt(float x) {
+  const uint size = floatBitsToUint(x) & 0x7fffffffu;
+  if (size == 0u) return x;
+  if (size > 0x7f800000u || floatBitsToUint(x) != size) return pm_nan;
+  if (size == 0x7f800000u) return x;
+  float m;
+  const int e = pm_split(size, m);
+  m = (e & 1) == 0 ? m : m + m;
+  precise float s = sqrt(m);
+  s = s + pm_left(m, s, s) * 0.5 / s;
+  const float left = pm_left(m, s, s), most = s * 1.1920929e-07;  // that a unit of s makes, twice half of it
+  if (left > most) s = uintBitsToFloat(floatBitsToUint(s) + 1u);
+  if (left <= -most) s = uintBitsToFloat(floatBitsToUint(s) - 1u);
+  return uintBitsToFloat(floatBitsToUint(s) + (uint(e >> 1) << 23));
+}
+#else
+float pm_sqrt(float x) {
+  precise float s = sqrt(x);
+  return s;
+}
+#endif
