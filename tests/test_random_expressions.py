@@ -54,6 +54,39 @@ def test_expressions_have_the_bits_of_their_operations_one_by_one(context: pumic
     assert not found, "\n".join(found)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_constants_that_compilers_know_the_algebra_of_are_operands_like_any_other(
+    context: pumice.Context, dtype: str
+) -> None:
+    """x + 0 is not x for -0, x * 0 and x / 0 are not 0 for infinities and NaNs; alone in a map, and behind a reduction."""
+    if dtype == "float64" and not context.info.features.get("shaderFloat64"):
+        pytest.skip("shaderFloat64 is lacking")
+    x = np.array([np.nan, np.inf, -np.inf, -1, 1, -0.0, 0, 3], dtype)
+    functions = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}
+    expected = {}
+    graph = pumice.Graph("constants")
+    rows = graph.input("x", dtype, [x.size, 1])
+    whole = graph.add("ReduceMax", rows, graph.constant(np.array([1])), keepdims=0)
+    for number in (0.0, -0.0, 1.0, -1.0, np.inf):
+        for op, function in functions.items():
+            for order in (1, -1):
+                for place, value in (("map", graph.add("Neg", rows)), ("reduction", whole)):
+                    name = f"{op} of {'x and' if order > 0 else 'it and x:'} {number} behind a {place}"
+                    constant = graph.constant(np.array(number, dtype))
+                    graph.output(name, graph.add(op, *(value, constant)[::order]))
+                    with np.errstate(all="ignore"):
+                        known = -x[:, None] if place == "map" else x
+                        expected[name] = function(*(known, np.asarray(number, dtype))[::order])
+    results = graph.compile(context)({"x": x[:, None]})
+    bits = f"u{x.itemsize}"
+    wrong = [
+        f"{name}: {results[name].ravel()}, not {one.ravel()}"
+        for name, one in expected.items()
+        if not ((results[name].view(bits) == one.view(bits)) | ((one != one) & (results[name] != results[name]))).all()
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 @pytest.mark.slow
 def test_a_hundred_thousand_expressions_have_the_bits_of_their_operations(context: pumice.Context) -> None:
     ways = list(WAYS)
