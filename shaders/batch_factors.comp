@@ -1,6 +1,7 @@
 // Batch normalisation's factor and term of each channel from scale, bias, mean and variance.
 #version 450
 #include "include/grid.glsl"
+#include "include/math.glsl"
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer Scale { float scale[]; };
 layout(binding = 1) readonly buffer Bias { float bias[]; };
@@ -11,6 +12,6 @@ layout(push_constant) uniform parameter { uint channels; float epsilon; } p;
 void main() {
   const uint i = grid_invocation();
   if (i >= p.channels) return;
-  const float factor = scale[i] * inversesqrt(variance[i] + p.epsilon);
+  const float factor = scale[i] * pm_divide(1.0, pm_sqrt(variance[i] + p.epsilon));
   y[i] = vec2(factor, bias[i] - mean[i] * factor);
 }

@@ -39,16 +39,16 @@ void main() {
   float sum = 0.0;
 #if CENTRED
   FOR_ROW(i, size) sum += pm_load(x, from + i);
-  const float mean = gather_sum(sum) / float(p.size);
+  const float mean = pm_divide(gather_sum(sum), float(p.size));
   sum = 0.0;
 #else
   const float mean = 0.0;
 #endif
   FOR_ROW(i, size) {
-    const float delta = pm_load(x, from + i) - mean;
-    sum += delta * delta;
+    precise float delta = pm_load(x, from + i) - mean;
+    sum = fma(delta, delta, sum);
   }
-  const float factor = inversesqrt(gather_sum(sum) / float(p.size) + p.epsilon);
+  const float factor = pm_divide(1.0, pm_sqrt(pm_divide(gather_sum(sum), float(p.size)) + p.epsilon));
   if (TEAM_MEMBER == 0u && row < p.rows) {
 #if HAS_MEAN
     STORE_STATISTIC(mean_of, p.mean_of_offset + row, mean);
@@ -58,7 +58,8 @@ void main() {
 #endif
   }
   FOR_ROW(i, size) {
-    float v = (pm_load(x, from + i) - mean) * factor * scale[i];
+    precise float delta = pm_load(x, from + i) - mean;
+    float v = delta * factor * scale[i];
 #if HAS_BIAS
     v += bias[i];
 #endif

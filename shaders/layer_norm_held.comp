@@ -52,16 +52,16 @@ void main() {
     const vec4 v = held_four(k);
     sum += (v.x + v.y) + (v.z + v.w);
   }
-  const float mean = gather_sum(sum) / float(p.quads * 4u);
+  const float mean = pm_divide(gather_sum(sum), float(p.quads * 4u));
   sum = 0.0;
 #else
   const float mean = 0.0;
 #endif
   FOR_HELD(k) {
-    const vec4 v = held_four(k) - mean;
+    precise vec4 v = held_four(k) - mean;
     if (HAS_FOUR(k)) sum += dot(v, v);
   }
-  const float factor = inversesqrt(gather_sum(sum) / float(p.quads * 4u) + p.epsilon);
+  const float factor = pm_divide(1.0, pm_sqrt(pm_divide(gather_sum(sum), float(p.quads * 4u)) + p.epsilon));
   if (TEAM_MEMBER == 0u && ROW < p.rows) {
 #if HAS_MEAN
     STORE_STATISTIC(mean_of, p.mean_of_offset + ROW, mean);
@@ -86,7 +86,8 @@ void main() {
 #else
   FOR_HELD(k) {
     if (!HAS_FOUR(k)) continue;
-    vec4 v = (held_four(k) - mean) * factor * scale[FACTOR_AT(k)];
+    precise vec4 delta = held_four(k) - mean;
+    vec4 v = delta * factor * scale[FACTOR_AT(k)];
 #if HAS_BIAS
     v += bias[FACTOR_AT(k)];
 #endif

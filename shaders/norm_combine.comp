@@ -1,6 +1,7 @@
 // From the stretches' statistics of each (image, group of channels) to the factor and term of each channel in y = x * factor + term.
 #version 450
 #include "include/grid.glsl"
+#include "include/math.glsl"
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer X { vec2 x[]; };
 layout(binding = 1) readonly buffer Scale { float scale[]; };
@@ -19,12 +20,13 @@ void main() {
   float count = 0.0, mean = 0.0, squares = 0.0;
   for (uint i = 0u; i < p.stretches; ++i) {
     const vec2 part = x[(image * p.stretches + i) * p.groups + group];
-    const float more = float(min(p.stretch, p.pixels - i * p.stretch)), total = count + more, delta = part.x - mean;
+    const float more = float(min(p.stretch, p.pixels - i * p.stretch)), total = count + more;
+    precise float delta = part.x - mean;
     mean += delta * (more / total);
     squares += part.y + delta * delta * (count * more / total);
     count = total;
   }
   const uint own = channel / p.scale_channels;
-  const float factor = scale[own] * inversesqrt(squares / float(p.pixels) + p.epsilon);
+  const float factor = scale[own] * pm_divide(1.0, pm_sqrt(pm_divide(squares, float(p.pixels)) + p.epsilon));
   y[id] = vec2(factor, bias[own] - mean * factor);
 }

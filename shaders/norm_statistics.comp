@@ -47,7 +47,7 @@ void main() {
   const float shift = pm_load_vec4(x, base + begin / 4u).x;
   vec2 sums = vec2(0.0);
   for (uint quad = begin / 4u + gl_LocalInvocationID.x; quad < end / 4u; quad += TEAM) {
-    const vec4 v = pm_load_vec4(x, base + quad) - shift;
+    precise vec4 v = pm_load_vec4(x, base + quad) - shift;
     sums += vec2((v.x + v.y) + (v.z + v.w), dot(v, v));
   }
   sums = gather(sums);
@@ -58,7 +58,7 @@ void main() {
   const float shift = pm_load(x, base + row * p.x_stride_h + column * p.x_stride_w);
   float sum = 0.0, squares = 0.0;
   for (uint pixel = begin; pixel < end; ++pixel) {
-    const float v = pm_load(x, base + row * p.x_stride_h + column * p.x_stride_w) - shift;
+    precise float v = pm_load(x, base + row * p.x_stride_h + column * p.x_stride_w) - shift;
     sum += v;
     squares += v * v;
     if (++column == p.width) { column = 0u; ++row; }

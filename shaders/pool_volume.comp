@@ -56,7 +56,7 @@ void main() {
     for (int h = within.first.y; h < within.end.y; ++h)
       for (int w = within.first.z; w < within.end.z; ++w) {
         const ivec3 at = begin + ivec3(d, h, w) * dilations();
-        const float v = float(LOAD(p.x_offset + index_of(place.n, place.c, uvec3(at), p.x_stride)));
+        const float v = pm_settled(float(LOAD(p.x_offset + index_of(place.n, place.c, uvec3(at), p.x_stride))));
 #if MODE == 0
         if (best.x < 0 || v > sum || (pm_isnan(v) && !pm_isnan(sum))) {
           best = at;
@@ -71,7 +71,7 @@ void main() {
 #if MODE == 1
   sum /= max(p.count_padding != 0u ? count_of(window_within(begin + pads(), padded)) : count_of(within), 1.0);
 #elif MODE == 2
-  sum = p.power == 1.0 ? sum : p.power == 2.0 ? sqrt(sum) : pm_pow(sum, 1.0 / p.power);
+  sum = p.power == 1.0 ? sum : p.power == 2.0 ? pm_sqrt(sum) : pm_pow(sum, 1.0 / p.power);
 #endif
   STORE(p.y_offset + index_of(place.n, place.c, place.at, p.y_stride), RESULT(sum));
 #if INDICES

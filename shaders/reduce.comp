@@ -46,12 +46,14 @@ RESULT_TYPE finished(ACCUMULATOR s) {
 // of them is infinite or NaN. Two of them as one:
 vec2 pm_merge_exponentials(vec2 s, vec2 t) {
   const float largest = pm_max(s.x, t.x);
-  return vec2(largest, (s.x == largest ? s.y : s.y * exp(s.x - largest)) + (t.x == largest ? t.y : t.y * exp(t.x - largest)));
+  precise float below_s = s.x - largest, below_t = t.x - largest;
+  return vec2(largest, (s.x == largest ? s.y : s.y * exp(below_s)) + (t.x == largest ? t.y : t.y * exp(below_t)));
 }
 
 // One more exponential:
 vec2 pm_add_exponential(vec2 s, float v) {
-  const float decay = exp(s.x == v ? 0.0 : -abs(v - s.x));
+  precise float apart = v - s.x;
+  const float decay = exp(s.x == v ? 0.0 : -abs(apart));
   return vec2(pm_max(s.x, v), v > s.x ? s.y * decay + 1.0 : s.y + decay);
 }
 
@@ -60,8 +62,12 @@ vec2 pm_add_exponential(vec2 s, float v) {
 vec2 pm_add_exponentials(vec2 s, float v[AHEAD * OWN]) {
   float largest = s.x;
   [[unroll]] for (uint i = 0u; i < AHEAD * OWN; ++i) largest = max(largest, v[i]);
-  float sum = s.x == largest ? s.y : s.y * exp(s.x - largest);
-  [[unroll]] for (uint i = 0u; i < AHEAD * OWN; ++i) sum += v[i] == largest ? 1.0 : exp(v[i] - largest);
+  precise float below = s.x - largest;
+  float sum = s.x == largest ? s.y : s.y * exp(below);
+  [[unroll]] for (uint i = 0u; i < AHEAD * OWN; ++i) {
+    precise float below_i = v[i] - largest;
+    sum += v[i] == largest ? 1.0 : exp(below_i);
+  }
   return vec2(largest, sum);
 }
 #endif
@@ -75,8 +81,8 @@ ACCUMULATOR pm_better(ACCUMULATOR s, ACCUMULATOR t) { return KEY_OF(t) > KEY_OF(
 
 // The key of a float: zeros are equal and NaN is above all.
 int pm_key(float v) {
-  const int magnitude = floatBitsToInt(v) & 0x7fffffff;
-  const int key = (floatBitsToInt(v) < 0) != (LEAST == 1) ? -magnitude : magnitude;
+  const int bits = floatBitsToInt(pm_settled(v)), magnitude = bits & 0x7fffffff;
+  const int key = (bits < 0) != (LEAST == 1) ? -magnitude : magnitude;
   return magnitude > 0x7f800000 ? 0x7fffffff : key;
 }
 
@@ -108,7 +114,7 @@ shared ACCUMULATOR meeting[LOCAL_SIZE + 16];
 PM_GATHER(gather, ACCUMULATOR, meeting, MERGE)
 #endif
 
-#define HELD_ELEMENT(e) PICK(v[(e) / OWN], EACH == 1 ? (e) % OWN : j)
+#define HELD_ELEMENT(e) pm_settled(PICK(v[(e) / OWN], EACH == 1 ? (e) % OWN : j))
 #define HELD_NUMBER(e) (min(first + (e) / OWN * TEAM * OWN, end - OWN) + (e) % OWN)
 
 uint place_of(uint element) {

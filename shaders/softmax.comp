@@ -39,12 +39,15 @@ void main() {
   FOR_ROW(i, size) pm_store(y, to + i * p.y_step, i == first ? 1.0 : 0.0);
 #else
   float sum = 0.0;
-  FOR_ROW(i, size) sum += exp(pm_load(x, from + i * p.x_step) - largest);
+  FOR_ROW(i, size) {
+    precise float v = pm_load(x, from + i * p.x_step) - largest;
+    sum += exp(v);
+  }
   sum = gather_sum(sum);
   const float log_sum = log(sum);
   FOR_ROW(i, size) {
-    const float v = pm_load(x, from + i * p.x_step) - largest;
-    pm_store(y, to + i * p.y_step, MODE == 1 ? v - log_sum : exp(v) / sum);
+    precise float v = pm_load(x, from + i * p.x_step) - largest, logarithm = v - log_sum;
+    pm_store(y, to + i * p.y_step, MODE == 1 ? logarithm : exp(v) / sum);
   }
 #endif
 }

@@ -27,9 +27,10 @@ void main() {
   [[unroll]] for (uint k = 0u; k < ROWS; ++k) held[k] = pm_load_vec4(x, p.x_offset / 4u + from + min(k, rows - 1u) * p.inner);
   [[unroll]] for (uint k = 0u; k < ROWS; ++k) {
     if (k >= rows) break;
-    const vec4 v = held[k] - largest;
+    precise vec4 v = held[k] - largest;
 #if LOGARITHM
-    pm_store_vec4(y, p.y_offset / 4u + from + k * p.inner, v - term);
+    precise vec4 logarithm = v - term;
+    pm_store_vec4(y, p.y_offset / 4u + from + k * p.inner, logarithm);
 #else
     pm_store_vec4(y, p.y_offset / 4u + from + k * p.inner, exp(v) * term);
 #endif

@@ -18,11 +18,12 @@ void main() {
   FOR_HELD(k) largest = max(largest, largest_of(held[k]));
   largest = gather_largest(largest);
   FOR_HELD(k) {
-    held[k] -= largest;
+    precise vec4 v = held[k] - largest;
 #if LOGARITHM
-    if (HAS_FOUR(k)) sum += sum_of(exp(held[k]));
+    held[k] = v;
+    if (HAS_FOUR(k)) sum += sum_of(exp(v));
 #else
-    held[k] = exp(held[k]);
+    held[k] = exp(v);
     if (HAS_FOUR(k)) sum += sum_of(held[k]);
 #endif
   }
@@ -34,7 +35,7 @@ void main() {
 #endif
   FOR_HELD(k) {
 #if LOGARITHM
-    const vec4 v = held[k] - term;
+    precise vec4 v = held[k] - term;
 #else
     const vec4 v = held[k] * term;
 #endif

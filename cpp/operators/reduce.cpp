@@ -47,12 +47,12 @@ constexpr char kNoExponentials[] = "vec2(uintBitsToFloat(0xff800000u), 0.0)";  /
 Fold float_fold(std::string_view op) {
   static const std::map<std::string_view, Fold> folds = {
       {"ReduceSum", {"float", "0.0", "((s) + (v))", "((s) + (t))", "(s)"}},
-      {"ReduceMean", {"float", "0.0", "((s) + (v))", "((s) + (t))", "((s) / float(n))"}},
+      {"ReduceMean", {"float", "0.0", "((s) + (v))", "((s) + (t))", "pm_divide(s, float(n))"}},
       {"ReduceMax", {"float", "uintBitsToFloat(0xff800000u)", "pm_max(s, v)", "pm_max(s, t)", "(s)"}},
       {"ReduceMin", {"float", "uintBitsToFloat(0x7f800000u)", "pm_min(s, v)", "pm_min(s, t)", "(s)"}},
       {"ReduceProd", {"float", "1.0", "((s) * (v))", "((s) * (t))", "(s)"}},
       {"ReduceL1", {"float", "0.0", "((s) + abs(v))", "((s) + (t))", "(s)"}},
-      {"ReduceL2", {"float", "0.0", "((s) + (v) * (v))", "((s) + (t))", "sqrt(s)"}},
+      {"ReduceL2", {"float", "0.0", "((s) + (v) * (v))", "((s) + (t))", "pm_sqrt(s)"}},
       {"ReduceSumSquare", {"float", "0.0", "((s) + (v) * (v))", "((s) + (t))", "(s)"}},
       {"ReduceLogSum", {"float", "0.0", "((s) + (v))", "((s) + (t))", "pm_log(s)"}},
       // The largest element so far, and the sum of exponentials relative to it.
@@ -70,7 +70,7 @@ Fold double_fold(std::string_view op) {
       {"ReduceMin", {"double", "double(pm_infinity)", "pm_min(s, v)", "pm_min(s, t)", "(s)"}},
       {"ReduceProd", {"double", "double(1)", "((s) * (v))", "((s) * (t))", "(s)"}},
       {"ReduceL1", {"double", "double(0)", "((s) + abs(v))", "((s) + (t))", "(s)"}},
-      {"ReduceL2", {"double", "double(0)", "((s) + (v) * (v))", "((s) + (t))", "sqrt(s)"}},
+      {"ReduceL2", {"double", "double(0)", "((s) + (v) * (v))", "((s) + (t))", "pm_sqrt(s)"}},
       {"ReduceSumSquare", {"double", "double(0)", "((s) + (v) * (v))", "((s) + (t))", "(s)"}},
       {"ReduceLogSum", {"double", "double(0)", "((s) + (v))", "((s) + (t))", "pm_log(s)"}},
       {"ReduceLogSumExp",
