@@ -176,7 +176,7 @@ using PhaseCallback = std::optional<std::function<void(const std::string&, uint6
 std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context, const std::string& precision,
                                        bool keep_all, const std::variant<bool, std::vector<std::string>>& fuse,
                                        const PhaseCallback& progress, std::optional<std::shared_ptr<UploadMemory>> memory,
-                                       bool check_indices) {
+                                       bool check_indices, bool deterministic) {
   CompileProgress report;
   if (progress)
     report = [&](const char* phase, uint64_t done, uint64_t total) {
@@ -187,7 +187,7 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
   const bool* all = std::get_if<bool>(&fuse);
   if (keep_all && !all) throw UnsupportedError("keep_all with the names of fusions: nothing is fused where all values are kept");
   const FusionSet wanted = !all ? FusionSet::named(std::get<1>(fuse)) : *all ? FusionSet::all() : FusionSet::none();
-  return self->compile(std::move(context), {precision, keep_all, wanted, check_indices, report, memory.value_or(nullptr)});
+  return self->compile(std::move(context), {precision, keep_all, wanted, check_indices, report, memory.value_or(nullptr), deterministic});
 }
 
 std::shared_ptr<CompiledOperator> compile_operator(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context,
@@ -376,14 +376,16 @@ void bind_graph(py::module_& module) {
           "In an order in which they can run.")
       .def("compile", &compile_graph, py::arg("context").none(false), py::arg("precision") = "fp32", py::arg("keep_all") = false,
            py::arg("fuse").noconvert() = true, py::arg("progress") = py::none(), py::arg("memory") = py::none(),
-           py::arg("check_indices") = false,
+           py::arg("check_indices") = false, py::arg("deterministic").noconvert() = false,
            "precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: "
            "whether "
            "nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now "
            "and then with what is being done ('weights', 'kernels'), how much of it is done, and of how much. memory: of the constants, "
            "begun before, of the same context. check_indices: a call raises IndexRangeError where an index that only the device knows is "
            "out "
-           "of range; every call then waits, and the host drives all control flow. Raises UnsupportedError with all that is not supported.")
+           "of range; every call then waits, and the host drives all control flow. deterministic: ScatterElements, ScatterND and MaxUnpool "
+           "take several updates of one element in their order, so that every run gives the same bits. Raises UnsupportedError with all "
+           "that is not supported.")
       .def("compile_operator", &compile_operator, py::arg("context").none(false), py::arg("precision") = "fp32",
            py::arg("flags") = std::vector<std::string>(),
            "The whole graph as one operator for binding tables, initializers and command lists: a slot for every input, by name. Owned "

@@ -298,7 +298,8 @@ constexpr const char* kOptions =
     "flags: names of execution flags. DESCRIPTORS_VOLATILE: bindings may change after a dispatch until the list is executed, which then "
     "costs a recording. ALLOW_HALF_PRECISION_COMPUTATION: precision fp16 instead of fp32 or None. DISABLE_META_COMMANDS: nothing, as no "
     "kernel "
-    "is a vendor's. Raises UnsupportedError.";
+    "is a vendor's. DETERMINISTIC: several updates of one element by ScatterElements, ScatterND or MaxUnpool are taken in their order. "
+    "Raises UnsupportedError.";
 
 }  // namespace
 

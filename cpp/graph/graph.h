@@ -95,6 +95,7 @@ struct ProgramOptions {
   bool check_indices = false;                      // executions throw IndexRangeError for indices out of range that only the device knows
   CompileProgress progress = {};                   // may be empty; may throw
   std::shared_ptr<UploadMemory> memory = nullptr;  // begun already, of the same context; none: compile begins it
+  bool deterministic = false;                      // results are the same bits in every run
 };
 
 // Grows node by node in an order in which it can run; every node is checked as it is added. Not thread-safe until finished.

@@ -109,6 +109,7 @@ std::shared_ptr<CompiledOperator> Graph::compile_operator(std::shared_ptr<Contex
   const BindInputs key = known_shapes(*this);
   ProgramOptions program;
   program.precision = options.precision.value_or("fp32");
+  program.deterministic = options.deterministic;
   if (const auto late = std::ranges::find_if(nodes_, is_late); late != nodes_.end()) refuse_late(*late);
   const ProgramGraph graph = prepare(*this, whole(*this), program);
   check_no_host(graph);

@@ -120,6 +120,7 @@ GraphPart whole(const Graph& graph) {
 ProgramGraph::ProgramGraph(const Graph& graph, const GraphPart& part, const ProgramOptions& options)
     : name(part.name), host_outputs(part.host_outputs) {
   float_dtype = dtype_of_precision(options.precision);
+  deterministic = options.deterministic;
   std::vector<ValueId> own(graph.values().size(), kAbsent);  // by value of the graph
   const auto take = [&](ValueId id) {
     if (id == kAbsent) return kAbsent;

@@ -21,6 +21,7 @@ class Binder {
       : graph_(graph), weights_(weights), memo_(memo), context_(context), library_(context->attachment<KernelLibrary>()) {
     lowering_.context = context;
     lowering_.library = library_.get();
+    lowering_.deterministic = graph.deterministic;
   }
 
   BoundPlan bind(const BindInputs& inputs) {

@@ -141,12 +141,13 @@ class Initializer : public Dispatchable {
 struct ExecutionOptions {
   std::optional<std::string> precision = {};  // "fp32", "fp16" or "bf16"; none: floats are inside as they are described
   bool descriptors_volatile = false;          // bindings may change between the recording of a list and its execution
+  bool deterministic = false;                 // results are the same bits in every run
   std::optional<Expression> epilogue = {};    // over "x", a result before it is rounded and stored; of rows whose kernels apply one
 };
 
 // From "fp32", "fp16" or "bf16" and names of execution flags: ALLOW_HALF_PRECISION_COMPUTATION makes fp16 of fp32 and of no precision;
-// DISABLE_META_COMMANDS changes nothing, as there are no kernels of vendors; DESCRIPTORS_VOLATILE. Throws UnsupportedError for another
-// name or precision.
+// DISABLE_META_COMMANDS changes nothing, as there are no kernels of vendors; DESCRIPTORS_VOLATILE; DETERMINISTIC. Throws UnsupportedError
+// for another name or precision.
 ExecutionOptions execution_options(const std::optional<std::string>& precision, const std::vector<std::string>& flags);
 
 // One operator described by its ONNX name, tensors and attributes; no GPU state.

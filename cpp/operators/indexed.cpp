@@ -9,6 +9,7 @@
 #include "operators/host_elements.h"
 #include "operators/lookup.h"
 #include "operators/operator_table.h"
+#include "operators/sort.h"
 #include "operators/strided.h"
 #include "operators/window_geometry.h"
 
@@ -167,7 +168,7 @@ ValueText value_text(const LowerContext& node, DType dtype) {
 
 Macros reduction_macros(const LowerContext& node, DType dtype) {
   static const std::map<std::string, std::string> combinations = {
-      {"add", "(a) + (b)"}, {"mul", "(a) * (b)"}, {"max", "pm_max(a, b)"}, {"min", "pm_min(a, b)"}};
+      {"add", "((a) + (b))"}, {"mul", "((a) * (b))"}, {"max", "pm_max(a, b)"}, {"min", "pm_min(a, b)"}};
   const std::string reduction = node.attributes->text("reduction", "none");
   if (reduction == "none") return {{"REDUCE", "0"}};
   const ValueText text = value_text(node, dtype);
@@ -177,9 +178,42 @@ Macros reduction_macros(const LowerContext& node, DType dtype) {
   return macros;
 }
 
+// Updates in the order of their numbers: sorted by where they go, each place's are combined one after the other, or the last one stays.
+// One dispatch takes as many of them as an invocation may loop over, since all may go to one place.
+void add_ordered_updates(LowerContext& node, const Addresses& addresses, const Operand& indices, const Operand& updates, const Operand& y) {
+  const DType dtype = node.input(0).dtype;
+  const int64_t count = addresses.elements;
+  const Operand places = node.temporary(static_cast<uint64_t>(count) * 4);
+  constexpr std::pair<const char*, const char*> kNowhere{"NOWHERE", "0xffffffffu"};
+  Macros macros = addresses.macros();
+  macros.push_back(kNowhere);
+  StepBuilder find(node.kernel("scatter_places.comp", DType::float32, macros));
+  find.bind("indices", indices).bind("y", places).set("elements", count);
+  addresses.set(find, node.input(1));
+  node.add(find.threads(static_cast<uint64_t>(count)).build());
+  Macros combining = reduction_macros(node, dtype);
+  if (combining.size() == 1) combining = {{"VALUE", "WORD"}, {"FROM(b)", "(b)"}, {"TO(v)", "(v)"}, {"COMBINE(a, b)", "(b)"}};
+  combining.push_back(kNowhere);
+  combining.emplace_back("BITS", std::to_string(bits(dtype)));
+  const Operand order = add_ascending_order(node, places, count);
+  const int64_t stretch = node.loop_limit().value_or(count);
+  for (int64_t first = 0; first < count; first += stretch) {
+    const int64_t end = std::min(count, first + stretch);
+    StepBuilder step(node.kernel("scatter_sorted.comp", DType::float32, combining));
+    step.bind("x", updates).bind("y", y).bind("places", places).bind("order", order).set("first", first).set("end", end);
+    node.add(step.threads(static_cast<uint64_t>(end - first)).build());
+  }
+}
+
+// What several updates of one element come to hangs on their order, but where they are integers that are combined.
+bool needs_order(const LowerContext& node) {
+  return node.deterministic && (is_float(node.input(0).dtype) || node.attributes->text("reduction", "none") == "none");
+}
+
 // Elements of `updates` to where the indices, input 1, say; y is of input 0's dtype.
 void add_updates(LowerContext& node, const Addresses& addresses, const Operand& indices, const Operand& updates, const Operand& y) {
   const DType dtype = node.input(0).dtype;
+  if (needs_order(node)) return add_ordered_updates(node, addresses, indices, updates, y);
   Macros macros = addresses.macros();
   macros.emplace_back("BITS", std::to_string(bits(dtype)));
   for (auto& macro : reduction_macros(node, dtype)) macros.push_back(std::move(macro));

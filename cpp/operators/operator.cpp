@@ -53,6 +53,7 @@ class OperatorPlanner {
     for (const TensorDesc* operand : op.operands()) node_.inputs.push_back(operand ? std::optional(held_as(*operand)) : std::nullopt);
     node_.outputs = op.outputs();
     node_.expression = op.expression();
+    node_.deterministic = options.deterministic;
     if (options.epilogue) node_.epilogue_text = options.epilogue->glsl({{"x", ExprType::f32}});
     node_.hosts = op.constants();
     node_.constant_packed.resize(op.inputs().size());
@@ -307,9 +308,12 @@ ExecutionOptions execution_options(const std::optional<std::string>& precision, 
       options.precision = options.precision.value_or("fp32") == "fp32" ? "fp16" : options.precision;
     else if (flag == "DESCRIPTORS_VOLATILE")
       options.descriptors_volatile = true;
+    else if (flag == "DETERMINISTIC")
+      options.deterministic = true;
     else if (flag != "DISABLE_META_COMMANDS")
-      throw UnsupportedError("execution flag '" + flag +
-                             "'; there are ALLOW_HALF_PRECISION_COMPUTATION, DISABLE_META_COMMANDS and DESCRIPTORS_VOLATILE");
+      throw UnsupportedError(
+          "execution flag '" + flag +
+          "'; there are ALLOW_HALF_PRECISION_COMPUTATION, DETERMINISTIC, DISABLE_META_COMMANDS and DESCRIPTORS_VOLATILE");
   }
   return options;
 }

@@ -1,6 +1,8 @@
 // TopK. The elements of a short row find their places one by one. Workgroups sort longer rows, several at once where they are shorter than
 // a block, else in blocks. Where few are wanted, the first of every block are sorted again until one block is left; else the sorted blocks
 // are merged, pairs of any distance at a time (a bitonic network that leaves every stretch ascending).
+#include "operators/sort.h"
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -126,6 +128,10 @@ void lower_single(LowerContext& node) {
 }
 
 }  // namespace
+
+Operand add_ascending_order(LowerContext& node, const Operand& keys, int64_t count) {
+  return Sort{node, DType::uint32, 1, count, 1, false}.first(keys, count).indices;
+}
 
 void lower_topk(LowerContext& node) {
   const TensorDesc& x = node.input(0);

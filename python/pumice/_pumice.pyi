@@ -284,6 +284,11 @@ class DeviceInfo:
     def driver(self) -> str:
         ...
     @property
+    def driver_id(self) -> int:
+        """
+        VkDriverId.
+        """
+    @property
     def driver_info(self) -> str:
         ...
     @property
@@ -340,6 +345,35 @@ class DeviceInfo:
     @property
     def vendor_id(self) -> int:
         ...
+class DriverQuirk:
+    """
+    Where a driver does otherwise than Vulkan says, or than the engine could wish.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def answer(self) -> str:
+        """
+        What the engine does about it.
+        """
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def shown(self) -> bool:
+        """
+        A trial of this driver has shown it; else the driver is known for it, or the Context was told to assume it.
+        """
+    @property
+    def summary(self) -> str:
+        """
+        What the driver does.
+        """
+    @property
+    def test(self) -> str:
+        """
+        The test of the engine's suite that shows it.
+        """
 class MemoryCounts:
     """
     Live device memory of a Context.
@@ -374,11 +408,12 @@ class Context:
     def __exit__(self, *args: typing.Any) -> None:
         ...
     @typing.overload
-    def __init__(self, device: str = '', without: collections.abc.Sequence[str] = [], limits: collections.abc.Mapping[str, typing.SupportsInt | typing.SupportsIndex] = {}) -> None:
+    def __init__(self, device: str = '', without: collections.abc.Sequence[str] = [], limits: collections.abc.Mapping[str, typing.SupportsInt | typing.SupportsIndex] = {}, quirks: collections.abc.Sequence[str] = []) -> None:
         """
         device: '' (PUMICE_DEVICE, else the best one), 'uuid:...', 'pci:...', an index, a kind ('discrete', 'software') or part of a name.
         without: features and extensions to do without, so that fallbacks can be tested.
         limits: Vulkan limit names -> values to keep to instead of the device's own, so that what is done on lesser devices can be tested; 'maxComputeWorkGroupCount' stands for all three axes, 'maxComputeWorkGroupCount_1' for one.
+        quirks: names of DriverQuirks that the driver is taken to have, so that what is done about them can be tested.
         Raises DeviceError listing the devices there are, UnsupportedError for a name that the engine does not know or decide by, or a limit that the device does not have.
         """
     @typing.overload
@@ -426,6 +461,11 @@ class Context:
     def completed(self) -> int:
         """
         Id of the last execution that has finished.
+        """
+    @property
+    def driver_quirks(self) -> list[DriverQuirk]:
+        """
+        Where this driver does otherwise than Vulkan says, and what the engine does about it. Runs the trial of the driver where that has not been.
         """
     @property
     def info(self) -> DeviceInfo:
@@ -1415,7 +1455,7 @@ class Operator:
     def compile(self, context: Context, precision: str | None = None, flags: collections.abc.Sequence[str] = []) -> CompiledOperator:
         """
         precision: what floats of 16 and 32 bits are inside, "fp32", "fp16" or "bf16", summed in float32: bound tensors are as they are described, and are converted as they are read and written; owned ones are converted once, by the initializer. None: as they are described.
-        flags: names of execution flags. DESCRIPTORS_VOLATILE: bindings may change after a dispatch until the list is executed, which then costs a recording. ALLOW_HALF_PRECISION_COMPUTATION: precision fp16 instead of fp32 or None. DISABLE_META_COMMANDS: nothing, as no kernel is a vendor's. Raises UnsupportedError.
+        flags: names of execution flags. DESCRIPTORS_VOLATILE: bindings may change after a dispatch until the list is executed, which then costs a recording. ALLOW_HALF_PRECISION_COMPUTATION: precision fp16 instead of fp32 or None. DISABLE_META_COMMANDS: nothing, as no kernel is a vendor's. DETERMINISTIC: several updates of one element by ScatterElements, ScatterND or MaxUnpool are taken in their order. Raises UnsupportedError.
         """
     @property
     def name(self) -> str:
@@ -1725,9 +1765,9 @@ class Graph:
         A node by its ONNX name. inputs: Values, arrays (constants), None for optional ones left out; attributes by name. One output gives a Value, several a tuple. An operation of NNAPI by its own ('nnapi::ADD') has that system's operands in its own order: numbers and lists of numbers are constants of int32, float32 or bool, and scale, zero_point and dtype are the output's.
         Raises UnsupportedError (no such operator, a dtype that it lacks), GraphError (wrong inputs, attributes, shapes where they are known).
         """
-    def compile(self, context: Context, precision: str = 'fp32', keep_all: bool = False, fuse: bool | list[str] = True, progress: collections.abc.Callable[[str, int, int], None] | None = None, memory: UploadMemory | None = None, check_indices: bool = False) -> Program:
+    def compile(self, context: Context, precision: str = 'fp32', keep_all: bool = False, fuse: bool | list[str] = True, progress: collections.abc.Callable[[str, int, int], None] | None = None, memory: UploadMemory | None = None, check_indices: bool = False, deterministic: bool = False) -> Program:
         """
-        precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: whether nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now and then with what is being done ('weights', 'kernels'), how much of it is done, and of how much. memory: of the constants, begun before, of the same context. check_indices: a call raises IndexRangeError where an index that only the device knows is out of range; every call then waits, and the host drives all control flow. Raises UnsupportedError with all that is not supported.
+        precision: 'fp32', 'fp16' or 'bf16'. keep_all: every node's outputs become outputs of the program, and nothing is fused. fuse: whether nodes become one another's parts; or the names of the fusions that may, of fusions(). progress: called now and then with what is being done ('weights', 'kernels'), how much of it is done, and of how much. memory: of the constants, begun before, of the same context. check_indices: a call raises IndexRangeError where an index that only the device knows is out of range; every call then waits, and the host drives all control flow. deterministic: ScatterElements, ScatterND and MaxUnpool take several updates of one element in their order, so that every run gives the same bits. Raises UnsupportedError with all that is not supported.
         """
     def compile_operator(self, context: Context, precision: str = 'fp32', flags: collections.abc.Sequence[str] = []) -> CompiledOperator:
         """

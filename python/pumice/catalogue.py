@@ -30,8 +30,9 @@ at load where the sizes are known, else at the call. Of those that only the devi
 Gather, GatherElements, GatherND, RotaryEmbedding, RoiAlign and MaxRoiPool, is left out by ScatterElements, ScatterND, TensorScatter
 and MaxUnpool and is nowhere in OneHot; a length beyond its axis (ReverseSequence, RNN, LSTM, GRU) is that of the axis.
 `pumice.load(model, check_indices=True)` reports them at the call, by node, index and element (IndexRangeError), and so does
-`pumice.validate`. Several updates of one element are combined in any order; without a reduction any one of them stays. TopK orders
-equal elements by their index, and NaN as larger than any number.
+`pumice.validate`. Several updates of one element are combined in any order, so that a sum or product of floats is not the same bits in
+every run; without a reduction any one of them stays. With `deterministic=True` they are taken in their order. TopK orders equal elements
+by their index, and NaN as larger than any number.
 """
 
 _CASTS = """Cast and CastLike truncate a float that becomes an integer; one beyond the integers' range becomes the end of it, and NaN

@@ -183,6 +183,9 @@ class Model:
     overridable: names of initializers that the file lists among its inputs too, or True for all of them: a call may then give them,
     by name, and uses the initializer where it does not. They stand in Model.overridable. Such a value is read at each call, so that
     nothing that depends on it is computed beforehand; without this all initializers are constants.
+    deterministic: every run gives the same bits: several updates of one element by ScatterElements, ScatterND or MaxUnpool are taken in
+    their order, which is slower, since they are sorted first. Without it their order is any, and so sums and products of floats differ
+    in their last digits from run to run, most of all on GPUs; everything else gives the same bits in any case, on one device and driver.
     A name that the file gives to sizes of several inputs says that they are equal, and a call with others is refused (K10). Names by
     which converters say that a size is unknown, such as "?", "unk" and "None", say nothing.
     check_indices: a call raises IndexRangeError, which names the node, the index and its element, where a Gather, a Scatter or another
@@ -204,6 +207,7 @@ class Model:
         fuse: bool | Collection[str] = True,
         overridable: Overridable = False,
         check_indices: bool = False,
+        deterministic: bool = False,
         **unknown: NoReturn,
     ) -> None:
         _refuse_unknown(unknown)
@@ -226,6 +230,7 @@ class Model:
                 progress=bar.phase if bar.shown else None,
                 memory=memory,
                 check_indices=check_indices,
+                deterministic=deterministic,
             )
         self.source, self.folder = source, folder
         self._options: dict[str, Any] = {
@@ -233,6 +238,7 @@ class Model:
             "fuse": fuse,
             "overridable": overridable,
             "check_indices": check_indices,
+            "deterministic": deterministic,
         }
         self.name = recipe.name
         self.metadata = dict(recipe.metadata)  # the file's metadata_props
@@ -440,7 +446,8 @@ class Model:
     def report(self) -> ModelReport:
         """For every node which kernel and precision run it, and why; and how many nodes there are before and after fusion."""
         info = self.context.info
-        device = f"{info.name} ({info.kind}), {self.context.choice}"
+        quirks = ", ".join(quirk.name for quirk in self.context.driver_quirks)
+        device = f"{info.name} ({info.kind}), {self.context.choice}; driver quirks: {quirks or 'none'}"
         where = f"{device}; {self._random}" if self._random else device
         return ModelReport(self.program.report(), where, self.warnings)
 
@@ -462,6 +469,7 @@ class Model:
             seed=self._options["seed"],
             fuse=self._options["fuse"],
             overridable=[value.name for value in self.overridable],
+            deterministic=self._options["deterministic"],
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -279,13 +279,21 @@ def output_descs(context: pumice.Context) -> None:
     differ(*shapes)
 
 
-@covers("Graph.compile.check_indices", "Graph.shape_sources.elements", "Graph.input.assumed")
+@covers(
+    "Graph.compile.check_indices", "Graph.compile.deterministic", "Graph.shape_sources.elements", "Graph.input.assumed"
+)
 def indices_and_sources(context: pumice.Context) -> None:
     graph = pumice.Graph()
     i = graph.input("i", "int64", [1])
     graph.output("y", graph.add("Gather", graph.constant(np.ones(3, "float32")), i))
     graph.compile(context)({"i": np.array([7])})
     refused(lambda: graph.compile(context, check_indices=True)({"i": np.array([7])}), "index 7")
+    graph = pumice.Graph()
+    scattered = [graph.input("x", "float32", [4]), graph.input("i", "int64", [9]), graph.input("u", "float32", [9])]
+    graph.output("y", graph.add("ScatterElements", *scattered, reduction="add"))
+    differ(
+        *({row["kernel"] for row in graph.compile(context, deterministic=chosen).report()} for chosen in (False, True))
+    )
     graph = pumice.Graph()
     sizes = graph.input("sizes", "int64", [1])
     assert graph.shape_sources(sizes) == []

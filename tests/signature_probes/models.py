@@ -170,3 +170,15 @@ def checking_indices(context: pumice.Context) -> None:
     given = X, np.array([7])
     pumice.load(proto, context)(*given)
     refused(lambda: pumice.load(proto, context, check_indices=True)(*given), "index 7")
+
+
+@covers("Model.__init__.deterministic")
+def ordered_updates(context: pumice.Context) -> None:
+    """Updates are sorted by where they go, in memory of its own."""
+    inputs = [value("x", [4]), value("i", [9], 7), value("u", [9])]
+    proto = model([node("ScatterElements", ["x", "i", "u"], reduction="add")], inputs)
+    kernels = [
+        {row["kernel"] for row in pumice.load(proto, context, deterministic=chosen).program.report()}
+        for chosen in (False, True)
+    ]
+    differ(*kernels)

@@ -1,0 +1,45 @@
+// y[place] = COMBINE of what is there and of its updates in their own order, one invocation a place: updates stand in `order` by place, of one
+// place by number, and the invocation of a place's first update from `first` up to `end` takes them all. BITS: of an element; FROM(bits) and TO(value) are between
+// its bits and its value of type VALUE.
+#version 450
+#include "include/grid.glsl"
+#include "include/math.glsl"
+#include "include/tensor.glsl"
+layout(local_size_x = LOCAL_SIZE) in;
+#if BITS == 64
+#define WORD uvec2
+#else
+#define WORD uint
+#endif
+layout(binding = 0) buffer Y { WORD y[]; };
+layout(binding = 1) readonly buffer X { WORD x[]; };
+layout(binding = 2) readonly buffer Places { uint places[]; };
+layout(binding = 3) readonly buffer Order { uint order[]; };
+layout(push_constant) uniform parameter { uint first, end, x_offset, y_offset; } p;
+
+#if BITS == 8
+#define LOAD_BITS(t, i) pm_load_u8(t, i)
+#define STORE_BITS(i, v) pm_store_u8(y, i, v)
+#elif BITS == 16
+#define LOAD_BITS(t, i) pm_load_u16(t, i)
+#define STORE_BITS(i, v) pm_store_u16(y, i, v)
+#else
+#define LOAD_BITS(t, i) t[i]
+#define STORE_BITS(i, v) y[i] = v
+#endif
+
+void main() {
+  const uint k = p.first + grid_invocation();
+  if (k >= p.end) return;
+  const uint place = places[order[k]];
+  if (place == NOWHERE || (k > p.first && places[order[k - 1u]] == place)) return;
+  const uint to = p.y_offset + place;
+  WORD made = LOAD_BITS(y, to);
+  for (uint next = k; next < p.end && places[order[next]] == place; ++next) {
+    const WORD update = LOAD_BITS(x, p.x_offset + order[next]);
+    const VALUE a = FROM(made), b = FROM(update);
+    precise VALUE combined = COMBINE(a, b);
+    made = TO(combined);
+  }
+  STORE_BITS(to, made);
+}
