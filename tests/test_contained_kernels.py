@@ -61,7 +61,9 @@ def test_arrays_of_an_invocation_that_no_driver_stands_are_refused(
 ) -> None:
     declaration = f"float a[{floats}];"
     text = f"void main() {{ {declaration} READ }}" if where == "local" else f"{declaration}\nvoid main() {{ READ }}"
-    with pytest.raises(pumice.UnsupportedError, match=f"{4 * floats} bytes of variables in each invocation; at most 65536"):
+    with pytest.raises(
+        pumice.UnsupportedError, match=f"{4 * floats} bytes of variables in each invocation; at most 65536"
+    ):
         run(context, text, np.zeros(4, "float32"))
 
 
@@ -73,7 +75,7 @@ def test_an_array_of_an_invocation_is_measured_with_its_specialization(context: 
     x = np.array([9, 0], "float32")
     pumice.Kernel(text, context=context)(x=x, threads=1)
     assert x[1] == 9
-    with pytest.raises(pumice.UnsupportedError, match="400000 bytes of variables"):
+    with pytest.raises(pumice.UnsupportedError, match="has 40000[0-9] bytes of variables"):
         pumice.Kernel(text, context=context, spec={"N": 100_000})(x=x, threads=1)
 
 

@@ -1,6 +1,10 @@
 // Elementary functions whose precision, NaN or overflow behaviour drivers leave open. float32; NaN in, NaN out. Errors are in units
 // in the last place, measured over all binades against double precision with and without fused multiply-add; results below the
 // smallest normal number may be flushed where the device flushes. Functions that a shader does not call cost nothing.
+//
+// A function here ends at its end alone, and what it chooses from has been computed: where branches of several functions come together in
+// one kernel, or one lies behind a loop, lavapipe (Mesa 22.3.6) mixes the bits of their results. A compiler makes a branch of an early return
+// and of a call within ?:. tests/test_math_functions.py sees to it.
 #ifndef PM_MATH_GLSL
 #define PM_MATH_GLSL
 
@@ -9,9 +13,9 @@
 
 bool pm_isnan(float x) { return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u; }
 bool pm_isinf(float x) { return (floatBitsToUint(x) & 0x7fffffffu) == 0x7f800000u; }
-// magnitude with the sign of x, zeros and infinities included.
 // Zero, which no compiler knows to be that: no grid has 2^31 workgroups on an axis.
 float pm_zero() { return uintBitsToFloat(gl_NumWorkGroups.x >> 31); }
+// The magnitude with the sign of x, zeros and infinities included.
 float pm_copysign(float magnitude, float x) {
   return uintBitsToFloat((floatBitsToUint(magnitude) & 0x7fffffffu) | (floatBitsToUint(x) & 0x80000000u));
 }
@@ -41,8 +45,8 @@ uint pm_min(uint a, uint b) { return a < b ? a : b; }
 #if PM_OWN_ROUNDING
 float pm_trunc(float x) {
   const uint bits = floatBitsToUint(x), e = bits >> 23 & 0xffu;
-  if (e >= 150u) return x;  // an integer, infinity or NaN
-  return uintBitsToFloat(e < 127u ? bits & 0x80000000u : bits & ~(0x007fffffu >> e - 127u));
+  const uint kept = e < 127u ? bits & 0x80000000u : bits & ~(0x007fffffu >> min(e - 127u, 23u));
+  return e >= 150u ? x : uintBitsToFloat(kept);  // the former: an integer, infinity or NaN
 }
 float pm_floor(float x) {
   const float whole = pm_trunc(x);
@@ -55,7 +59,8 @@ float pm_ceil(float x) {
 float pm_round_even(float x) {
   const float whole = pm_trunc(x), rest = abs(x - whole);
   const bool is_odd = pm_trunc(whole * 0.5) * 2.0 != whole;
-  return rest > 0.5 || (rest == 0.5 && is_odd) ? whole + pm_copysign(1.0, x) : whole;
+  const float away = whole + pm_copysign(1.0, x);
+  return rest > 0.5 || (rest == 0.5 && is_odd) ? away : whole;
 }
 #else
 float pm_trunc(float x) { return trunc(x); }
@@ -106,7 +111,8 @@ float pm_expm1(float x) {
   float r = pm_exp_reduce(x < -20.0 ? -20.0 : x > 20.0 ? 20.0 : x, n);
   float scale = pm_exp2i(n);
   precise float y = scale * (r + r * r * pm_exp_tail(r)) + (scale - 1.0);
-  return pm_isnan(x) || x == 0.0 ? x : x > 20.0 ? pm_exp(x) : x < -20.0 ? -1.0 : y;
+  const float large = pm_exp(x);
+  return pm_isnan(x) || x == 0.0 ? x : x > 20.0 ? large : x < -20.0 ? -1.0 : y;
 }
 
 // x = (1 + f) 2^e with 1 + f in sqrt(1/2) .. sqrt(2); for x > 0, below the normal numbers too.
@@ -143,14 +149,16 @@ float pm_log(float x) {
 float pm_log1p(float x) {
   precise float u = 1.0 + x;
   precise float lost = x - (u - 1.0);
-  return u == 1.0 || pm_isnan(x) ? x : pm_isinf(u) || u <= 0.0 ? pm_log(u) : pm_log(u) + lost / u;
+  const float rounded = pm_log(u), y = rounded + lost / u;
+  return u == 1.0 || pm_isnan(x) ? x : pm_isinf(u) || u <= 0.0 ? rounded : y;
 }
 
 #if PM_BRIEF
 // 2^-16 of the result.
 float pm_tanh(float x) {
   float t = abs(x), e = exp2(t * -2.88539008);
-  return t < 0.04 ? x - x * x * x * 0.333333343 : pm_copysign((1.0 - e) / (1.0 + e), x);
+  float large = pm_copysign((1.0 - e) / (1.0 + e), x);
+  return t < 0.04 ? x - x * x * x * 0.333333343 : large;
 }
 float pm_sigmoid(float x) { return 1.0 / (1.0 + exp2(x * -1.44269504)); }
 #else
@@ -159,7 +167,8 @@ float pm_tanh(float x) {
   float t = abs(x), z = x * x;
   float p = -0.0539595447 + z * (0.0217709448 + z * (-0.00834984146 + z * 0.00229875208));
   p = -0.333333343 + z * (0.133333042 + z * p);
-  float y = t < 0.625 ? x + x * z * p : pm_copysign(1.0 - 2.0 / (pm_exp(t + t) + 1.0), x);
+  float small = x + x * z * p, large = pm_copysign(1.0 - 2.0 / (pm_exp(t + t) + 1.0), x);
+  float y = t < 0.625 ? small : large;
   return pm_isnan(x) ? x : y;
 }
 
@@ -248,11 +257,16 @@ float pm_reduce_large(float t, out int quadrant) {
 
 // t = quadrant pi/2 + r with |r| <= pi/4, for t >= 0.
 float pm_reduce(float t, out int quadrant) {
-  if (t >= 256.0) return pm_reduce_large(t, quadrant);
-  float k = floor(t * 0.636619772 + 0.5);
-  quadrant = int(k);
-  precise float r = ((t - k * 1.57073975) - k * 5.65797091e-05) - k * 9.92088189e-10;
-  return r - k * 5.39030295e-15;
+  precise float r;
+  if (t >= 256.0) {
+    r = pm_reduce_large(t, quadrant);
+  } else {
+    float k = floor(t * 0.636619772 + 0.5);
+    quadrant = int(k);
+    r = ((t - k * 1.57073975) - k * 5.65797091e-05) - k * 9.92088189e-10;
+    r = r - k * 5.39030295e-15;
+  }
+  return r;
 }
 float pm_sin_core(float r) {
   float z = r * r;
@@ -268,26 +282,25 @@ bool pm_is_finite(float x) { return (floatBitsToUint(x) & 0x7fffffffu) < 0x7f800
 
 // 3 ulp, for all finite x.
 float pm_sin(float x) {
-  if (!pm_is_finite(x)) return pm_nan;
   int quadrant;
   float r = pm_reduce(abs(x), quadrant);
-  float y = (quadrant & 1) == 0 ? pm_sin_core(r) : pm_cos_core(r);
-  return (quadrant & 2) == 0 == (x >= 0.0) ? y : -y;
+  float s = pm_sin_core(r), c = pm_cos_core(r);
+  float y = (quadrant & 1) == 0 ? s : c;
+  return !pm_is_finite(x) ? pm_nan : (quadrant & 2) == 0 == (x >= 0.0) ? y : -y;
 }
 float pm_cos(float x) {
-  if (!pm_is_finite(x)) return pm_nan;
   int quadrant;
   float r = pm_reduce(abs(x), quadrant);
-  float y = (quadrant & 1) == 0 ? pm_cos_core(r) : pm_sin_core(r);
-  return ((quadrant + 1) & 2) == 0 ? y : -y;
+  float s = pm_sin_core(r), c = pm_cos_core(r);
+  float y = (quadrant & 1) == 0 ? c : s;
+  return !pm_is_finite(x) ? pm_nan : ((quadrant + 1) & 2) == 0 ? y : -y;
 }
 // 5 ulp.
 float pm_tan(float x) {
-  if (!pm_is_finite(x)) return pm_nan;
   int quadrant;
   float r = pm_reduce(abs(x), quadrant), s = pm_sin_core(r), c = pm_cos_core(r);
   float y = (quadrant & 1) == 0 ? s / c : -c / s;
-  return x >= 0.0 ? y : -y;
+  return !pm_is_finite(x) ? pm_nan : x >= 0.0 ? y : -y;
 }
 
 // asin(s) - s for 0 <= s <= 1/2, z = s^2.
@@ -297,20 +310,16 @@ float pm_asin_tail(float s, float z) {
 }
 // 3 ulp; NaN outside -1 .. 1.
 float pm_asin(float x) {
-  float t = abs(x);
-  if (t <= 0.5) return x + pm_asin_tail(x, x * x);
-  if (!(t <= 1.0)) return pm_nan;
-  float z = (1.0 - t) * 0.5, s = sqrt(z);
-  return pm_copysign(1.57079633 - 2.0 * (s + pm_asin_tail(s, z)), x);
+  float t = abs(x), z = (1.0 - t) * 0.5, s = sqrt(z);
+  float small = x + pm_asin_tail(x, x * x), large = pm_copysign(1.57079633 - 2.0 * (s + pm_asin_tail(s, z)), x);
+  return t <= 0.5 ? small : t <= 1.0 ? large : pm_nan;
 }
 float pm_acos(float x) {
   float t = abs(x);
   precise float small = 1.57079633 - (x + (pm_asin_tail(x, x * x) + 4.37113883e-08));
-  if (t <= 0.5) return small;
-  if (!(t <= 1.0)) return pm_nan;
   float z = (1.0 - t) * 0.5, s = sqrt(z), y = 2.0 * (s + pm_asin_tail(s, z));
   precise float large = 3.14159265 - (y + 8.74227766e-08);
-  return x > 0.0 ? y : large;
+  return t <= 0.5 ? small : !(t <= 1.0) ? pm_nan : x > 0.0 ? y : large;
 }
 // 3 ulp.
 float pm_atan(float x) {
@@ -324,18 +333,20 @@ float pm_atan(float x) {
   }
   float z = t * t;
   float tail = t * z * (-0.333333333 + z * (0.199995592 + z * (-0.142644823 + z * (0.107485928 + z * -0.064659521))));
-  return pm_isnan(x) ? x : pm_copysign(offset + (t + tail), x);
+  float y = pm_copysign(offset + (t + tail), x);
+  return pm_isnan(x) ? x : y;
 }
 
 // 3 ulp; overflow only where the result does.
 float pm_half_exp(float t) {
-  float e = pm_exp(t * 0.5);
-  return t > 88.0 ? 0.5 * e * e : 0.5 * pm_exp(t);
+  float e = pm_exp(t * 0.5), small = 0.5 * pm_exp(t);
+  return t > 88.0 ? 0.5 * e * e : small;
 }
 float pm_sinh(float x) {
   float t = abs(x), z = x * x, h = pm_half_exp(t);
-  if (t < 1.0) return x + x * z * (0.166666672 + z * (0.00833333936 + z * (0.000198380978 + z * 2.8063057e-06)));
-  return pm_copysign(h - 0.25 / h, x);
+  float small = x + x * z * (0.166666672 + z * (0.00833333936 + z * (0.000198380978 + z * 2.8063057e-06)));
+  float large = pm_copysign(h - 0.25 / h, x);
+  return t < 1.0 ? small : large;
 }
 float pm_cosh(float x) {
   float h = pm_half_exp(abs(x));
@@ -344,17 +355,18 @@ float pm_cosh(float x) {
 // 3 ulp.
 float pm_asinh(float x) {
   float t = abs(x), z = t * t;
-  float y = t > 1e9 ? pm_log(t) + 0.693147181 : pm_log1p(t + z / (1.0 + sqrt(z + 1.0)));
-  return pm_copysign(y, x);
+  float large = pm_log(t) + 0.693147181, small = pm_log1p(t + z / (1.0 + sqrt(z + 1.0)));
+  return pm_copysign(t > 1e9 ? large : small, x);
 }
 float pm_acosh(float x) {
   float f = x - 1.0;
-  return x < 1.0 ? pm_nan : x > 1e9 ? pm_log(x) + 0.693147181 : pm_log1p(f + sqrt(f + f + f * f));
+  float large = pm_log(x) + 0.693147181, small = pm_log1p(f + sqrt(f + f + f * f));
+  return x < 1.0 ? pm_nan : x > 1e9 ? large : small;
 }
 float pm_atanh(float x) {
   float t = abs(x);
-  float y = t < 1.0 ? 0.5 * pm_log1p((t + t) / (1.0 - t)) : t == 1.0 ? pm_infinity : pm_nan;
-  return pm_isnan(x) ? x : pm_copysign(y, x);
+  float y = pm_copysign(0.5 * pm_log1p((t + t) / (1.0 - t)), x), end = pm_copysign(pm_infinity, x);
+  return pm_isnan(x) ? x : t < 1.0 ? y : t == 1.0 ? end : pm_nan;
 }
 
 // log2(x) as an unevaluated sum, for finite x > 0.
@@ -380,58 +392,67 @@ float pm_log2_sum(float x, out float rest) {
 float pm_pow_core(float x, float y) {
   float low, product_low;
   float high = pm_log2_sum(abs(x), low);
-  y = abs(y) > 1e15 ? pm_copysign(1e15, y) : y;
-  if (abs(y) < 1e-15 || high == 0.0) return pm_exp(y * (high + low) * 0.693147181);
+  float end = pm_copysign(1e15, y);
+  y = abs(y) > 1e15 ? end : y;
+  const bool is_near_one = abs(y) < 1e-15 || high == 0.0;
+  const float near_one = pm_exp(y * (high + low) * 0.693147181);
   precise float product = pm_product(high, y, product_low);
   product_low += low * y;
-  if (product > 200.0) return pm_infinity;
-  if (product < -200.0) return 0.0;
   precise float n = floor(product + 0.5), r = (product - n) + product_low;
   float p = 0.0555035695 + r * (0.00961803086 + r * (0.00133908668 + r * 0.000154697307));
   float m = 1.0 + r * (0.693147182 + r * (0.240226507 + r * p));
-  int k = int(n);
-  return k > 128 ? pm_infinity : k < -151 ? 0.0 : pm_scale(m, k);
+  int k = int(n > 200.0 ? 200.0 : n < -200.0 ? -200.0 : n);
+  float scaled = pm_scale(m, clamp(k, -151, 128));
+  return is_near_one ? near_one : k > 128 ? pm_infinity : k < -151 ? 0.0 : scaled;
 }
 // 3 ulp; special cases as IEEE 754's pow: 1 for y = 0 and for x = 1, NaN for a negative x and a y that is no integer.
 float pm_pow(float x, float y) {
-  if (y == 0.0 || x == 1.0) return 1.0;
-  if (y == 1.0) return x;
-  if (y == 2.0) return x * x;
-  if (pm_isnan(x) || pm_isnan(y)) return pm_nan;
   bool is_integer = floor(y) == y;
   bool is_odd = is_integer && abs(y) < 16777216.0 && (int(abs(y) < 16777216.0 ? y : 0.0) & 1) != 0;
   bool is_negative = (floatBitsToUint(x) & 0x80000000u) != 0u;
-  float magnitude;
-  if (pm_isinf(y))
-    return abs(x) == 1.0 ? 1.0 : abs(x) > 1.0 == (y > 0.0) ? pm_infinity : 0.0;
-  if (x == 0.0 || pm_isinf(x))
-    magnitude = (x == 0.0) == (y > 0.0) ? 0.0 : pm_infinity;
-  else if (is_negative && !is_integer)
-    return pm_nan;
-  else
-    magnitude = pm_pow_core(x, y);
-  return is_negative && is_odd ? -magnitude : magnitude;
+  float power;
+  if (y == 0.0 || x == 1.0) {
+    power = 1.0;
+  } else if (y == 1.0) {
+    power = x;
+  } else if (y == 2.0) {
+    power = x * x;
+  } else if (pm_isnan(x) || pm_isnan(y)) {
+    power = pm_nan;
+  } else if (pm_isinf(y)) {
+    power = abs(x) == 1.0 ? 1.0 : abs(x) > 1.0 == (y > 0.0) ? pm_infinity : 0.0;
+  } else if (x == 0.0 || pm_isinf(x)) {
+    power = (x == 0.0) == (y > 0.0) ? 0.0 : pm_infinity;
+    power = is_negative && is_odd ? -power : power;
+  } else {
+    power = pm_pow_core(x, y);
+    power = is_negative && !is_integer ? pm_nan : is_negative && is_odd ? -power : power;
+  }
+  return power;
 }
 
 // Remainder of truncated division, exact: a's sign, as C's fmod.
 float pm_fmod(float a, float b) {
-  if (!pm_is_finite(a) || pm_isnan(b) || b == 0.0) return pm_nan;
   uint bits_a = floatBitsToUint(a) & 0x7fffffffu, bits_b = floatBitsToUint(b) & 0x7fffffffu;
-  if (bits_a < bits_b) return a;
+  const bool is_nan = !pm_is_finite(a) || pm_isnan(b) || b == 0.0;
   int exponent_a = max(int(bits_a >> 23), 1), exponent_b = max(int(bits_b >> 23), 1);
   uint m = bits_a < 0x00800000u ? bits_a : (bits_a & 0x007fffffu) | 0x00800000u;
   uint n = bits_b < 0x00800000u ? bits_b : (bits_b & 0x007fffffu) | 0x00800000u;
+  n = max(n, 1u);
   m %= n;
-  for (int left = exponent_a - exponent_b; left > 0; left -= 8) m = (m << min(left, 8)) % n;
+  for (int left = is_nan ? 0 : exponent_a - exponent_b; left > 0; left -= 8) m = (m << min(left, 8)) % n;
   // m < 2^24 in units of 2^(exponent_b - 150).
   float r = float(m);
-  if (exponent_b > 24) return pm_copysign(uintBitsToFloat(m == 0u ? 0u : floatBitsToUint(r) + (uint(exponent_b - 150) << 23)), a);
-  return pm_copysign(pm_scale(r, exponent_b - 150), a);
+  float small = pm_scale(r, min(exponent_b, 24) - 150);
+  float large = uintBitsToFloat(m == 0u ? 0u : floatBitsToUint(r) + (uint(exponent_b - 150) << 23));
+  float y = pm_copysign(exponent_b > 24 ? large : small, a);
+  return is_nan ? pm_nan : bits_a < bits_b ? a : y;
 }
 // Remainder of floored division: b's sign, as NumPy's mod.
 float pm_mod(float a, float b) {
   float r = pm_fmod(a, b);
-  return r != 0.0 && r < 0.0 != b < 0.0 ? r + b : r == 0.0 ? pm_copysign(pm_settled(r), b) : r;
+  float zero = pm_copysign(pm_settled(r), b);
+  return r != 0.0 && r < 0.0 != b < 0.0 ? r + b : r == 0.0 ? zero : r;
 }
 int pm_mod(int a, int b) {
   int r = a - a / b * b;
@@ -442,12 +463,12 @@ int pm_fmod(int a, int b) { return a - a / b * b; }  // GLSL leaves % of negativ
 uint pm_fmod(uint a, uint b) { return a % b; }
 // Rounded down as NumPy's floor_divide: by way of the exact remainder, since a quotient just below an integer rounds to that integer.
 float pm_floor_divide(float a, float b) {
-  if (b == 0.0) return a / b;
   precise float r = pm_fmod(a, b), q = (a - r) / b;
   if (r != 0.0 && r < 0.0 != b < 0.0) q -= 1.0;
-  if (q == 0.0) return pm_copysign(0.0, a / b);
   float whole = pm_floor(q);
-  return q - whole > 0.5 ? whole + 1.0 : whole;
+  whole = q - whole > 0.5 ? whole + 1.0 : whole;
+  float zero = pm_copysign(0.0, a / b);
+  return b == 0.0 ? a / b : q == 0.0 ? zero : whole;
 }
 // Integers divided by 0 give 0. The division itself is never by 0, and never of the least integer by -1.
 int pm_floor_divide(int a, int b) {
@@ -472,8 +493,8 @@ uint pm_pow(uint x, uint y) {
   return result;
 }
 int pm_pow(int x, int y) {
-  if (y < 0) return x == 1 ? 1 : x == -1 ? ((y & 1) == 0 ? 1 : -1) : 0;
-  return int(pm_pow(uint(x), uint(y)));
+  int power = int(pm_pow(uint(x), uint(max(y, 0))));
+  return y >= 0 ? power : x == 1 ? 1 : x == -1 ? ((y & 1) == 0 ? 1 : -1) : 0;
 }
 
 #include "include/math_wide.glsl"

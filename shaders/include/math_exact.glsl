@@ -36,31 +36,36 @@ int pm_split(uint magnitude, out float mantissa) {
 uint pm_joined(float m, int e, float left) {
   const uint bits = floatBitsToUint(m);
   const int exponent = int(bits >> 23) + e, shift = 2 - exponent;
-  if (exponent > 254) return 0x7f800000u;
-  if (exponent > 0) return bits + (uint(e) << 23);
-  if (shift > 26) return 0u;
   uint whole = ((bits & 0x007fffffu) | 0x00800000u) << 1;
   whole = left > 0.0 ? whole + 1u : left < 0.0 ? whole - 1u : whole;
-  const uint rest = whole & (1u << shift) - 1u, middle = 1u << shift - 1;
-  whole >>= shift;
-  return rest > middle || (rest == middle && (whole & 1u) != 0u) ? whole + 1u : whole;
+  const int by = clamp(shift, 1, 27);
+  const uint rest = whole & (1u << by) - 1u, middle = 1u << by - 1;
+  whole >>= by;
+  whole = rest > middle || (rest == middle && (whole & 1u) != 0u) ? whole + 1u : whole;
+  return exponent > 254 ? 0x7f800000u : exponent > 0 ? bits + (uint(e) << 23) : shift > 26 ? 0u : whole;
 }
 float pm_divide(float a, float b) {
   const uint sign = (floatBitsToUint(a) ^ floatBitsToUint(b)) & 0x80000000u;
   const uint size_a = floatBitsToUint(a) & 0x7fffffffu, size_b = floatBitsToUint(b) & 0x7fffffffu;
-  if (size_a > 0x7f800000u || size_b > 0x7f800000u) return pm_nan;
-  if (size_a == size_b && (size_a == 0u || size_a == 0x7f800000u)) return pm_nan;
-  if (size_a == 0x7f800000u || size_b == 0u) return uintBitsToFloat(sign | 0x7f800000u);
-  if (size_a == 0u || size_b == 0x7f800000u) return uintBitsToFloat(sign);
-  float m, n;
-  const int e = pm_split(size_a, m) - pm_split(size_b, n);
-  precise float q = m / n;
-  q = q + pm_left(m, q, n) / n;
-  const float most = n * (q < 1.0 ? 2.98023224e-08 : 5.96046448e-08);  // that half a unit of q makes
-  float left = pm_left(m, q, n);
-  if (abs(left) > most) q = uintBitsToFloat(left > 0.0 ? floatBitsToUint(q) + 1u : floatBitsToUint(q) - 1u);
-  left = pm_left(m, q, n);
-  return uintBitsToFloat(sign | pm_joined(q, e, left));
+  uint quotient;
+  if (size_a > 0x7f800000u || size_b > 0x7f800000u || (size_a == size_b && (size_a == 0u || size_a == 0x7f800000u))) {
+    quotient = 0x7fc00000u;
+  } else if (size_a == 0x7f800000u || size_b == 0u) {
+    quotient = sign | 0x7f800000u;
+  } else if (size_a == 0u || size_b == 0x7f800000u) {
+    quotient = sign;
+  } else {
+    float m, n;
+    const int e = pm_split(size_a, m) - pm_split(size_b, n);
+    precise float q = m / n;
+    q = q + pm_left(m, q, n) / n;
+    const float most = n * (q < 1.0 ? 2.98023224e-08 : 5.96046448e-08);  // that half a unit of q makes
+    float left = pm_left(m, q, n);
+    if (abs(left) > most) q = uintBitsToFloat(left > 0.0 ? floatBitsToUint(q) + 1u : floatBitsToUint(q) - 1u);
+    left = pm_left(m, q, n);
+    quotient = sign | pm_joined(q, e, left);
+  }
+  return uintBitsToFloat(quotient);
 }
 #else
 float pm_divide(float a, float b) {
@@ -71,18 +76,16 @@ float pm_divide(float a, float b) {
 #if PM_CORRECT_ROOT
 float pm_sqrt(float x) {
   const uint size = floatBitsToUint(x) & 0x7fffffffu;
-  if (size == 0u) return x;
-  if (size > 0x7f800000u || floatBitsToUint(x) != size) return pm_nan;
-  if (size == 0x7f800000u) return x;
   float m;
-  const int e = pm_split(size, m);
+  const int e = pm_split(max(size, 1u), m);
   m = (e & 1) == 0 ? m : m + m;
   precise float s = sqrt(m);
   s = s + pm_left(m, s, s) * 0.5 / s;
   const float left = pm_left(m, s, s), most = s * 1.1920929e-07;  // that a unit of s makes, twice half of it
   if (left > most) s = uintBitsToFloat(floatBitsToUint(s) + 1u);
   if (left <= -most) s = uintBitsToFloat(floatBitsToUint(s) - 1u);
-  return uintBitsToFloat(floatBitsToUint(s) + (uint(e >> 1) << 23));
+  const bool is_nan = size > 0x7f800000u || (size != 0u && floatBitsToUint(x) != size);
+  return is_nan ? pm_nan : size == 0u || size == 0x7f800000u ? x : uintBitsToFloat(floatBitsToUint(s) + (uint(e >> 1) << 23));
 }
 #else
 float pm_sqrt(float x) {

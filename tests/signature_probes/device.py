@@ -57,18 +57,6 @@ def contexts(context: pumice.Context) -> None:
     refused(lambda: pumice.Context(quirks=["wobble"]), "wobble")
 
 
-@covers("Context.close.timeout")
-def closes(context: pumice.Context) -> None:
-    """An execution that does not end in time is given up."""
-    stuck = pumice.Context(f"uuid:{context.info.uuid}")
-    busy(stuck)
-    stuck.close(timeout=0.01)
-    assert stuck.abandoned
-    with pumice.Context(f"uuid:{context.info.uuid}") as idle:
-        idle.close(timeout=0)
-        assert not idle.abandoned
-
-
 @covers("Context.wait.timeout", "Submission.wait.timeout", "CommandList.wait.timeout")
 def waits(context: pumice.Context) -> None:
     commands = pumice.CommandList(context)
