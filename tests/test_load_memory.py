@@ -18,6 +18,7 @@ from pumice import _pumice
 WIDTH, LAYERS = 1024, 32
 STAGING = 48 << 20
 BASE = 64 << 20  # what a load takes beside it: the importer, kernels, the shader compiler
+COMPILER = 16 << 20  # what the compiler of a GPU\'s driver keeps of the trial that a new driver is put to
 SLACK = 24 << 20  # what loads of the same small model differ by
 
 LOAD = """
@@ -83,7 +84,7 @@ def test_a_first_load_takes_one_staging_buffer_and_little_else(
     caches = {"PUMICE_CACHE_DIR": str(tmp_path), "PUMICE_VALIDATION": "0"}
     path = str(models[0]["inside"])
     peak, device, is_software, _ = json.loads(output_of("-c", LOAD, path, "fp32", "path", **caches))
-    assert peak <= STAGING + BASE + (device if is_software else 0)
+    assert peak <= STAGING + BASE + (device if is_software else COMPILER)
 
 
 ROWS = {"empty": 0, "one": 1, "small": 999, "part": 1 << 15, "parts": (1 << 16) + 5, "many": 3 << 16}  # of 64 numbers

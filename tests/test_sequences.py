@@ -312,3 +312,28 @@ def standard_cases() -> list[Any]:
 def test_the_tests_of_the_standard(context: pumice.Context, case: Any) -> None:
     for result, expected in results_of(case, context):
         assert_same(result, expected)
+
+
+@pytest.mark.parametrize("at", [-3, -1, 0, 2, -4, -5, 3, 100])
+@pytest.mark.parametrize("is_computed", [False, True])
+def test_a_position_outside_of_a_sequence_of_unknown_length_is_refused(
+    context: pumice.Context, at: int, is_computed: bool
+) -> None:
+    info = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("SplitToSequence", ["x"], ["s"], axis=0),
+        helper.make_node("SequenceAt", ["s", "i"], ["y"]),
+    ]
+    inputs = [info("x", TensorProto.FLOAT, [None, 2])]
+    if is_computed:
+        inputs.append(info("i", TensorProto.INT64, []))
+    constants = [] if is_computed else [helper.make_tensor("i", TensorProto.INT64, [], [at])]
+    graph = helper.make_graph(nodes, "at", inputs, [info("y", TensorProto.FLOAT, None)], constants)
+    model = pumice.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), context)
+    x = np.arange(6, dtype="float32").reshape(3, 2)
+    arguments = (x, np.array(at)) if is_computed else (x,)
+    if -3 <= at < 3:
+        np.testing.assert_array_equal(model(*arguments), x[at : at + 1] if at != -1 else x[-1:])
+    else:
+        with pytest.raises(pumice.Error):
+            model(*arguments)

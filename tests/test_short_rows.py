@@ -83,7 +83,11 @@ def compare_first(context: pumice.Context, rng: np.random.Generator) -> None:
     note = f"the {'largest' if largest else 'smallest'} {k} of {dtype}{shape} along axis {axis}"
     assert np.array_equal(made["indices"], expected_indices), note
     bits = f"u{x.dtype.itemsize}" if dtype != "bool" else "u1"
-    assert np.array_equal(made["values"].view(bits), expected_values.view(bits)), note
+    values = made["values"]
+    if values.dtype.kind == "f":  # some devices have one NaN only
+        assert np.array_equal(np.isnan(values), np.isnan(expected_values)), note
+        values, expected_values = (np.where(np.isnan(one), one.dtype.type(0), one) for one in (values, expected_values))
+    assert np.array_equal(values.view(bits), expected_values.view(bits)), note
 
 
 def test_the_first_of_rows_of_any_length_and_type_are_numpys(context: pumice.Context) -> None:

@@ -33,6 +33,19 @@ def small_cases() -> dict[str, list[Case]]:
 SMALL = small_cases()
 
 
+@pytest.mark.parametrize("equation", ["ii->i", "ii->", "iij->j"])
+@pytest.mark.parametrize("sizes", [(1, 8), (8, 1), (2, 3)])
+def test_a_letter_of_two_sizes_in_one_term_is_refused(
+    context: pumice.Context, equation: str, sizes: tuple[int, int]
+) -> None:
+    """A diagonal repeats nothing, unlike an axis of one element that meets another operand's."""
+    graph = pumice.Graph("einsum")
+    x = graph.input("x", "float32", [*sizes, *[4] * (equation.index("-") - 2)])
+    with pytest.raises(pumice.GraphError, match="for one letter"):
+        graph.output("y", graph.add("Einsum", x, equation=equation))
+        graph.compile(context)
+
+
 def misshapen(array: Array) -> Iterator[Array]:
     """The same elements, or none, in other shapes."""
     first = array.reshape(-1)[:1] if array.size else np.zeros(1, array.dtype)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <set>
 
 #include "core/error.h"
@@ -222,7 +223,12 @@ EinsumLabels einsum_labels(std::string_view node, std::string_view text, const s
                     to_string(shapes[i]));
     most_dots = std::max(most_dots, rank - letters);
     result.inputs.push_back(with_dots(labels, rank - letters));
+    std::map<int, int64_t> own;  // a letter twice in one term is a diagonal, along which nothing is repeated
     for (size_t axis = 0; axis < shapes[i].size(); ++axis) {
+      const int64_t first = own.emplace(result.inputs[i][axis], shapes[i][axis]).first->second;
+      if (first != shapes[i][axis])
+        equation.fail("input " + std::to_string(i) + " has axes of " + std::to_string(first) + " and " + std::to_string(shapes[i][axis]) +
+                      " for one letter");
       int64_t& size = result.sizes.emplace(result.inputs[i][axis], shapes[i][axis]).first->second;
       if (size == 1) size = shapes[i][axis];
       if (shapes[i][axis] != size && shapes[i][axis] != 1)

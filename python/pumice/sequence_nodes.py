@@ -53,7 +53,10 @@ def _from_the_start(builder: Builder, node: NodeRecipe, index: int | Value, pack
     if isinstance(index, int) and index >= 0:
         return np.array([index])
     given = np.array([index]) if isinstance(index, int) else index
-    from_end = builder.helper(node, "Add", given, _length(builder, node, packed))
+    length = _length(builder, node, packed)
+    from_end = builder.helper(node, "Add", given, length)
+    # One before the first is none, as one behind the last: it does not count from the end a second time.
+    from_end = builder.helper(node, "Where", builder.helper(node, "Less", from_end, FIRST), length, from_end)
     if isinstance(index, int):
         return from_end
     return builder.helper(node, "Where", builder.helper(node, "Less", given, FIRST), from_end, given)

@@ -176,7 +176,8 @@ def networks(context: pumice.Context) -> None:
     with dv.Context(context) as own, made.load(own) as loaded:
         images = np.ones(made.input_shape, "float32")
         loaded(images, timeout=60)
-        before = busy(context)
-        times_out(lambda: loaded(images, timeout=0))
-        before.wait(timeout=60)
+        if context.info.kind == "software":  # a GPU is done before the call has looked
+            before = busy(context)
+            times_out(lambda: loaded(images, timeout=0))
+            before.wait(timeout=60)
         context.wait_idle()
