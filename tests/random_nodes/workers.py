@@ -1,0 +1,92 @@
+"""Seeds run by several processes: a process that ends or hangs costs its seed and no more."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import pumice
+
+Run = Callable[[int, pumice.Context, Any], Any]  # picklable: a function of a module
+LONGEST = 300.0  # seconds for one seed
+
+
+def serve(connection: Connection, run: Run, options: Any) -> None:
+    """A worker: one context, one seed after another until it is told None."""
+    device = os.environ.get("PUMICE_DEVICE")
+    context = pumice.Context(device) if device else pumice.Context()
+    while (seed := connection.recv()) is not None:
+        connection.send(run(seed, context, options))
+
+
+@dataclass
+class Worker:
+    process: Any
+    connection: Connection
+    seed: int
+    begin: float
+
+
+def results(seeds: range, jobs: int, run: Run, options: Any, lost: Callable[[int, str], Any]) -> Iterator[Any]:
+    """What `run` gives for each seed, in any order. lost: what stands for a seed whose process ended or hung."""
+    spawn = multiprocessing.get_context("spawn")
+    ahead = iter(seeds)
+    workers: dict[Any, Worker] = {}
+
+    def start() -> None:
+        seed = next(ahead, None)
+        if seed is None:
+            return
+        ours, theirs = spawn.Pipe()
+        process = spawn.Process(target=serve, args=(theirs, run, options), daemon=True)
+        process.start()
+        theirs.close()
+        ours.send(seed)
+        workers[ours] = Worker(process, ours, seed, time.monotonic())
+
+    for _ in range(max(jobs, 1)):
+        start()
+    while workers:
+        for ready in wait(list(workers), timeout=1.0):
+            worker = workers[ready]
+            try:
+                result = worker.connection.recv()
+            except (EOFError, OSError):
+                worker.process.join()
+                del workers[ready]
+                start()
+                yield lost(worker.seed, f"the process ended with {worker.process.exitcode}")
+                continue
+            following = next(ahead, None)
+            worker.connection.send(following)
+            if following is None:
+                del workers[ready]
+                worker.process.join(10)
+            else:
+                worker.seed, worker.begin = following, time.monotonic()
+            yield result
+        for key, worker in list(workers.items()):
+            if time.monotonic() - worker.begin > LONGEST:
+                worker.process.kill()
+                worker.process.join()
+                del workers[key]
+                start()
+                yield lost(worker.seed, f"no end after {LONGEST:.0f} s")
+
+
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", default="0:100", type=seed_range, help="A:B, B not among them")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    return parser
+
+
+def seed_range(text: str) -> range:
+    first, _, last = text.partition(":")
+    return range(int(first), int(last))

@@ -1,0 +1,281 @@
+"""Random ONNX models whose sizes are not known before a call, called with sizes that are legal and with sizes that are not.
+
+python tests/random_sizes.py --seeds 0:1000 --jobs 4
+
+A call with legal sizes gives what the oracles give; any other raises one of the engine's own errors.
+"""
+
+from __future__ import annotations
+
+import collections
+import sys
+import time
+import traceback
+from dataclasses import dataclass, field
+
+import numpy as np
+
+import pumice
+from random_models import apart, label, largest, outputs_of, shapes
+from random_nodes import OPERATORS, Maker, SkipError, workers
+from random_nodes.maker import Value, is_float, tame
+from random_nodes.oracle import Array, Data, RefusedError, describe, same, words
+
+BINDINGS = 8
+# Their results are bounded by nothing but what they are given.
+INDEXED = words("Gather GatherElements GatherND ScatterElements ScatterND OneHot")
+WITHOUT = frozenset({"float16"})  # is kept in more bits between nodes, which a step function would show
+# Made for one set of sizes: with others ONNX says nothing of them.
+LEFT_OUT = words("MaxUnpool MaxRoiPool RoiAlign NonMaxSuppression TensorScatter Attention MelWeightMatrix")
+# Nodes that leave some of their operands unread.
+PASSED_BY = words(
+    "SequenceConstruct SequenceInsert SequenceErase SequenceAt SequenceLength SplitToSequence ConcatFromSequence"
+    " Shape Size EyeLike CastLike If Loop Scan Split Dropout ConstantOfShape Unique TopK"
+)
+UNSAID_OF_NOTHING = words(
+    "Loop Scan GroupNormalization LSTM GRU RNN GlobalMaxPool GlobalLpPool GlobalAveragePool DynamicQuantizeLinear"
+    " InstanceNormalization"
+)
+
+
+@dataclass
+class Result:
+    seed: int
+    failures: list[str] = field(default_factory=list)
+    disputed: list[str] = field(default_factory=list)
+    legal: int = 0
+    illegal: int = 0
+
+
+def random_graph(seed: int) -> Maker:
+    """A few nodes whose inputs say little of their sizes."""
+    random = np.random.default_rng([seed, 1])
+    m = Maker(random, opset=21, calls=1, without=WITHOUT, unnamed=float(random.choice([0.0, 0.5, 1.0, 1.0])))
+    names = sorted(set(OPERATORS) - LEFT_OUT)
+    wanted, tries = m.whole(1, 5), 0
+    while len(m.nodes) < wanted and tries < 60:
+        mark, tries = m.mark(), tries + 1
+        op = m.one(names)
+        try:
+            OPERATORS[op](m, op)
+        except SkipError:
+            m.back(mark)
+    for value, declared in m.inputs:
+        for axis, size in enumerate(declared):
+            if isinstance(size, int) and (size == 0 or m.chance(0.75)):
+                # A declared 0 says that the size is unknown: so converters wrote it.
+                declared[axis] = m.named((size,)) if size and value.data[0].size > 1 else None
+    return m
+
+
+def other_sizes(m: Maker, binding: int) -> dict[str, Array]:
+    """The inputs with an axis or two of other sizes; the first binding is the one that the model was made with."""
+    given = m.given(0)
+    if binding == 0 or not given:
+        return given
+    sizes = {name: list(array.shape) for name, array in given.items()}
+    axes = [(name, axis) for name, shape in sizes.items() for axis in range(len(shape))]
+    if not axes:
+        return given
+    if m.chance(0.5):
+        # Every axis of one size gets another, as a name for it would have it.
+        old = m.one([sizes[name][axis] for name, axis in axes])
+        new = m.one([1, 2, 3, 4, 6, 7, 0 if m.chance(0.2) else 5])
+        for name, axis in axes:
+            if sizes[name][axis] == old and m.chance(0.97):
+                sizes[name][axis] = new
+    else:
+        for _ in range(m.one([1, 1, 2])):
+            name, axis = m.one(axes)
+            sizes[name][axis] = m.one([1, 2, 3, 4, 5, 7, sizes[name][axis] + 1, max(sizes[name][axis] - 1, 0)])
+    if m.chance(0.03):
+        name = m.one(list(sizes))
+        sizes[name] = sizes[name][:-1] if m.chance(0.5) else [*sizes[name], 1]  # another rank
+    return {name: filled(array, sizes[name]) for name, array in given.items()}
+
+
+def filled(array: Array, shape: list[int]) -> Array:
+    """As many of an array's numbers as a shape has places for, over and over."""
+    if array.size == 0:
+        return np.ones(shape, array.dtype)
+    return np.asarray(np.resize(array, shape), array.dtype)
+
+
+def declared_otherwise(m: Maker, given: dict[str, Array]) -> bool:
+    """Whether the inputs are not as the file says: of other sizes, or of two sizes for one name."""
+    names: dict[str, int] = {}
+    for value, declared in m.inputs:
+        shape = given[value.name].shape
+        if len(shape) != len(declared):
+            return True
+        for size, said in zip(shape, declared, strict=True):
+            if said is not None and (names.setdefault(said, size) if isinstance(said, str) else said) != size:
+                return True
+    return False
+
+
+class UndecidedError(Exception):
+    """The oracles disagree about what is legal, or the values are none that can be compared."""
+
+
+def is_empty(data: Data) -> bool:
+    return not data if isinstance(data, list) else not np.size(data)
+
+
+def expected_of(m: Maker, given: dict[str, Array]) -> tuple[dict[str, Data], str]:
+    """All values by the oracles, and where the sizes are not legal why. Raises UndecidedError."""
+    values: dict[str, Data] = {**given, **{one.name: one.data[0] for one in m.constants}}
+    for made in m.nodes:
+        reads = [values[one.name] for one in made.reads]
+        if any(isinstance(one, list) and not one for one in reads):
+            raise UndecidedError("a list without elements")
+        if made.node.op_type in UNSAID_OF_NOTHING and any(is_empty(one) for one in reads):
+            raise UndecidedError("nothing to compute with, of which ONNX says nothing")
+        try:
+            results = made.oracle(reads)
+        except RefusedError as error:
+            try:
+                made.oracle.by_other(reads)
+            except RefusedError:
+                if not is_needed(m, made.node.name) or made.oracle.refusal or any(is_empty(one) for one in reads):
+                    # Nothing needs it, the oracles do not have it, or there is nothing in it to be wrong.
+                    raise UndecidedError("no word that counts") from error
+                return {}, f"{label(made)} of {shapes(reads)}: {error}"
+            raise UndecidedError(f"{label(made)} of {shapes(reads)}: {error}") from error
+        for value, result in zip(made.results, results, strict=True):
+            if made.node.op_type == "Loop" and not np.size(result):
+                raise UndecidedError("no trips, and sizes of which ONNX says nothing")
+            if not tame(result, False) or (not value.is_list and np.ndim(result) != value.rank):
+                raise UndecidedError("values that are not tame")
+            values[value.name] = result if value.is_list else np.asarray(result)
+    return values, ""
+
+
+def is_needed(m: Maker, label_of: str) -> bool:
+    """Whether what a node computes reaches an output, and not only its shape or its place in a list: what does not is never computed."""
+    shown = {one.name for one in m.model().graph.output}
+    needed: set[str] = set()
+    for made in reversed(m.nodes):
+        alive = any(one.name in shown or one.name in needed for one in made.results)
+        if alive and made.node.name == label_of:
+            return True
+        if alive and made.node.op_type not in PASSED_BY:
+            needed.update(one.name for one in made.reads)
+    return False
+
+
+def compare(m: Maker, found: dict[str, Data], values: dict[str, Data]) -> str:
+    for made in m.nodes:
+        for value in made.results:
+            if value.name in found and differs(value, found[value.name], values[value.name]):
+                return f"{label(made)}: {describe(found[value.name], values[value.name])}"
+    return ""
+
+
+def differs(value: Value, got: Data, expected: Data) -> bool:
+    if not is_float(expected):
+        return not same(got, expected)
+    return apart(got, expected, 2e-3 * max(largest(expected), 1e-2))
+
+
+def disputed_somewhere(m: Maker, given: dict[str, Array]) -> bool:
+    """Whether the oracles themselves give two answers for a node of the model."""
+    values: dict[str, Data] = {**given, **{one.name: one.data[0] for one in m.constants}}
+    for made in m.nodes:
+        reads = [values[one.name] for one in made.reads]
+        results = made.oracle(reads)
+        try:
+            others = made.oracle.by_other(reads)
+        except RefusedError:
+            return True
+        if any(differs(*each) for each in zip(made.results, others, results, strict=True)):
+            return True
+        values.update(zip((one.name for one in made.results), results, strict=True))
+    return False
+
+
+def run_seed(seed: int, context: pumice.Context) -> Result:
+    result = Result(seed)
+    m = random_graph(seed)
+    if not m.nodes or not m.inputs:
+        return result
+    checked = any(made.node.op_type in INDEXED for made in m.nodes)
+    try:
+        model = pumice.load(m.model(), context=context, progress=False, check_indices=checked, fuse=seed % 4 != 0)
+    except Exception as error:
+        result.failures.append(f"load: {type(error).__name__}: {error}".replace("\n", " ")[:500])
+        return result
+    nodes = ", ".join(label(made) for made in m.nodes)
+    for binding in range(BINDINGS):
+        given = other_sizes(m, binding)
+        told = f"binding {binding} ({', '.join(f'{name} {list(one.shape)}' for name, one in given.items())}) of {nodes}"
+        undecided = False
+        values: dict[str, Data] = {}
+        try:
+            why = "inputs that are not as the file declares them" if declared_otherwise(m, given) else ""
+            if not why:
+                values, why = expected_of(m, given)
+        except UndecidedError:
+            undecided, why = True, ""
+        try:
+            found = outputs_of(model, given)
+        except pumice.Error as error:
+            result.illegal += 1
+            if not why and not undecided:
+                text = f"{told}: legal, and refused: {type(error).__name__}: {error}"
+                (result.disputed if disputed_somewhere(m, given) else result.failures).append(
+                    text.replace("\n", " ")[:900]
+                )
+            continue
+        except Exception as error:
+            where = traceback.format_exc().splitlines()[-3].strip()
+            result.failures.append(f"{told}: a foreign exception: {type(error).__name__}: {error} {where}"[:900])
+            continue
+        result.legal += 1
+        if undecided:
+            continue
+        if why:
+            result.failures.append(f"{told}: not legal, and not refused: {why}".replace("\n", " ")[:900])
+        elif wrong := compare(m, found, values):
+            (result.disputed if disputed_somewhere(m, given) else result.failures).append(f"{told}: {wrong}"[:900])
+    return result
+
+
+# ---- from the command line
+
+
+def caught(seed: int, context: pumice.Context, _: None) -> Result:
+    """One seed; a mistake of the suite itself is told like a failure."""
+    try:
+        return run_seed(seed, context)
+    except Exception as error:
+        return lost(
+            seed, f"the suite itself: {type(error).__name__}: {error} {traceback.format_exc().splitlines()[-3].strip()}"
+        )
+
+
+def lost(seed: int, why: str) -> Result:
+    return Result(seed, [why.replace("\n", " ")[:600]])
+
+
+def main() -> int:
+    parser = workers.arguments(__doc__)
+    given = parser.parse_args()
+    begin = time.perf_counter()
+    counts: collections.Counter[str] = collections.Counter()
+    for result in workers.results(given.seeds, given.jobs, caught, None, lost):
+        counts.update(graphs=1, failed=bool(result.failures), disputed=len(result.disputed))
+        counts.update(legal=result.legal, illegal=result.illegal)
+        for text in result.failures[:3]:
+            print(f"seed {result.seed}: {text}", flush=True)
+        for text in result.disputed[:1]:
+            print(f"seed {result.seed}: disputed (the oracles disagree): {text}", flush=True)
+    print(
+        f"{counts['graphs']} graphs, {counts['legal']} bindings taken, {counts['illegal']} refused, {counts['failed']} graphs"
+        f" failed, {counts['disputed']} disputed, {time.perf_counter() - begin:.0f} s"
+    )
+    return 1 if counts["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

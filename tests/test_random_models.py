@@ -1,0 +1,52 @@
+"""Random models of all operators: what is fused, what is not and every node by itself give what ONNX Runtime and the reference give."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+
+import pumice
+
+pytest.importorskip("onnxruntime", reason="random models are compared with ONNX Runtime, which is not installed")
+
+from random_models import random_model, run_seed
+from random_nodes import OPERATORS
+
+SAMPLE = 24
+WHOLE = 50_000
+LEAST_OPERATORS = 120
+
+
+def failures(context: pumice.Context, seeds: range) -> list[str]:
+    return [f"seed {seed}: {text}" for seed in seeds for text in run_seed(seed, context).failures]
+
+
+def test_random_models_are_right_fused_not_fused_and_node_by_node(context: pumice.Context) -> None:
+    found = failures(context, range(SAMPLE))
+    assert not found, "\n".join(found)
+
+
+def test_random_models_reach_the_operators_of_the_table_again_and_again() -> None:
+    operators: collections.Counter[str] = collections.Counter()
+    for seed in range(200):
+        maker, _ = random_model(seed)
+        operators.update(made.node.op_type for made in maker.nodes)
+    assert sum(count >= 3 for count in operators.values()) >= LEAST_OPERATORS, operators
+    assert set(operators) <= set(OPERATORS)
+    table = {one.name for one in pumice.operators()}
+    assert set(OPERATORS) <= table, sorted(set(OPERATORS) - table)
+
+
+def test_a_random_model_of_a_seed_is_always_the_same() -> None:
+    for seed in range(5):
+        one, other = (random_model(seed)[0].model().SerializeToString() for _ in range(2))
+        assert one == other
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(20))
+def test_fifty_thousand_random_models_are_right(context: pumice.Context, part: int) -> None:
+    each = WHOLE // 20
+    found = failures(context, range(1000 + part * each, 1000 + (part + 1) * each))
+    assert not found, "\n".join(found[:40])
