@@ -22,8 +22,8 @@ void main() {
     const vec2 part = x[(image * p.stretches + i) * p.groups + group];
     const float more = float(min(p.stretch, p.pixels - i * p.stretch)), total = count + more;
     precise float delta = part.x - mean;
-    mean += delta * (more / total);
-    squares += part.y + delta * delta * (count * more / total);
+    mean += delta * pm_divide(more, total);  // the first stretch's mean is taken whole
+    squares += part.y + delta * delta * pm_divide(count * more, total);
     count = total;
   }
   const uint own = channel / p.scale_channels;

@@ -5,6 +5,7 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 #include "include/grid.glsl"
+#include "include/math.glsl"
 #include "include/tensor.glsl"
 #if PLANES
 #define TEAM WORKGROUP
@@ -64,7 +65,7 @@ void main() {
     if (++column == p.width) { column = 0u; ++row; }
   }
 #endif
-  const float mean = sum / count;
+  const float mean = pm_divide(sum, count);
 #if PLANES
   if (gl_LocalInvocationID.x == 0u)
 #endif

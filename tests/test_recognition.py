@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import pumice
@@ -396,3 +398,50 @@ def test_the_report_tells_what_was_written_out(context: pumice.Context) -> None:
     rows = program.report()
     (left,) = (row for row in rows if row["kernel"])
     assert all(row["note"].startswith("fused into") for row in rows if row is not left)
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 3, 4), (1, 2, 5, 8)])
+def test_every_transposition_behind_attention_is_that_of_its_result(
+    context: pumice.Context, shape: tuple[int, ...]
+) -> None:
+    """Only those that keep the last axis may be taken up: the kernels write rows of it."""
+    random = np.random.default_rng(0)
+    given = {name: random.standard_normal(shape).astype("float32") for name in "qkv"}
+    perms = list(itertools.permutations(range(4)))
+    info = onnx.helper.make_tensor_value_info
+    nodes = []
+    for i, perm in enumerate(perms):
+        nodes.append(onnx.helper.make_node("Attention", ["q", "k", "v"], [f"a{i}"]))
+        nodes.append(onnx.helper.make_node("Transpose", [f"a{i}"], [f"y{i}"], perm=perm))
+    graph = onnx.helper.make_graph(
+        [*nodes, onnx.helper.make_node("Attention", ["q", "k", "v"], ["plain"])],
+        "transposed",
+        [info(name, onnx.TensorProto.FLOAT, shape) for name in given],
+        [info(name, onnx.TensorProto.FLOAT, None) for name in [*(f"y{i}" for i in range(len(perms))), "plain"]],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 23)], ir_version=10)
+    *made, plain = pumice.load(model, context)(**given)
+    for perm, one in zip(perms, made, strict=True):
+        np.testing.assert_allclose(one, plain.transpose(perm), rtol=1e-5, atol=1e-6, err_msg=str(perm))
+
+
+def test_what_asks_for_the_type_of_a_result_alone_is_not_made_from_it(context: pumice.Context) -> None:
+    """CastLike has the shape and the elements of its first input, whatever makes the second."""
+    info = onnx.helper.make_tensor_value_info
+    nodes = [
+        onnx.helper.make_node("ReduceMax", ["x"], ["like"], keepdims=1),
+        onnx.helper.make_node("CastLike", ["half", "like"], ["y"]),
+        onnx.helper.make_node("Elu", ["x"], ["other"]),
+        onnx.helper.make_node("CastLike", ["half", "other"], ["z"]),
+    ]
+    graph = onnx.helper.make_graph(
+        nodes,
+        "like",
+        [info("x", onnx.TensorProto.FLOAT, [1, 3, 2])],
+        [info(name, onnx.TensorProto.FLOAT, None) for name in "yz"],
+        [onnx.helper.make_tensor("half", onnx.TensorProto.FLOAT, [], [0.5])],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10)
+    for made in pumice.load(model, context)(np.full((1, 3, 2), 7, "float32")):
+        assert made.shape == ()
+        assert made == 0.5

@@ -185,6 +185,7 @@ class MapFusion {
       const int32_t next = only_consumer(made);
       if (next < 0 || !is_working_float(dtype)) return;
       const auto form = form_of(node(static_cast<size_t>(next)));
+      if (form && std::ranges::find(form->operands, made) == form->operands.end()) return;  // a CastLike that asks for its type alone
       if (!form || value(node(static_cast<size_t>(next)).outputs[0]).dtype != dtype) return;
       const ValueId beside = residual == kAbsent ? residual_of(at, *form, made) : residual;
       const bool reads_it = std::ranges::find(form->operands, beside) != form->operands.end();

@@ -113,9 +113,12 @@ class AttentionSearch {
     return is_working(found_.q.value) && is_working(found_.k.value) && is_working(found_.v.value);
   }
 
+  // The kernels write rows: the last axis stays where it is.
   void find_transposed() {
     const ProgramNode* reader = flow_.only_reader(found_.product->outputs[0]);
     if (!reader || reader->row->name != "Transpose") return;
+    const Perm perm = perm_of(*reader);
+    if (perm.empty() || perm.back() != static_cast<int64_t>(perm.size()) - 1) return;
     found_.transposed = reader;
     take(*reader);
   }
