@@ -264,7 +264,7 @@ def main() -> int:
     begin = time.perf_counter()
     counts: collections.Counter[str] = collections.Counter()
     for result in workers.results(given.seeds, given.jobs, caught, None, lost):
-        counts.update(graphs=1, failed=bool(result.failures), disputed=len(result.disputed))
+        counts.update(graphs=1, failed=int(bool(result.failures)), disputed=len(result.disputed))
         counts.update(legal=result.legal, illegal=result.illegal)
         for text in result.failures[:3]:
             print(f"seed {result.seed}: {text}", flush=True)

@@ -111,6 +111,10 @@ def refusal_of(node: NodeProto, data: Sequence[Data]) -> str:
         known = axis is None or -len(shapes[0]) <= axis < len(shapes[0])
         if known and shapes[1][0] > (whole if axis is None else shapes[0][axis]):
             return "a condition longer than its axis"
+    if node.op_type == "DepthToSpace" and len(shapes[0]) == 4:
+        size = next(a.i for a in node.attribute if a.name == "blocksize")
+        if shapes[0][1] % (size * size):
+            return "channels that are no whole blocks"
     if node.op_type in ("DFT", "STFT") and shapes[0][-1:] == (2,):
         given = {one.name: one.i for one in node.attribute}
         if given.get("onesided", int(node.op_type == "STFT")) and not given.get("inverse", 0):
