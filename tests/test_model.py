@@ -225,3 +225,13 @@ def test_fusions_may_come_as_a_tuple_or_a_set(context: pumice.Context) -> None:
     expected = pumice.load(gemm(), context)(x())
     for fuse in (("epilogue",), {"epilogue"}, frozenset(["epilogue"]), [], set(), False):
         np.testing.assert_allclose(pumice.load(gemm(), context, fuse=fuse)(x()), expected, rtol=1e-5)
+
+
+def test_a_model_that_is_loaded_again_keeps_how_it_was_loaded(context: pumice.Context) -> None:
+    """An index out of range is told on the second model as on the first, and at another precision."""
+    inputs = [value("x", [3, 2]), value("i", [1], TensorProto.INT64)]
+    proto = model([node("Gather", ["x", "i"], ["y"])], inputs, ["y"], {})
+    first = pumice.load(proto, context, check_indices=True)
+    for one in (first, first.loaded_again(), first.loaded_again(precision="fp16")):
+        with pytest.raises(pumice.IndexRangeError):
+            one(np.ones((3, 2), "float32"), np.array([7]))

@@ -466,10 +466,7 @@ class Model:
             self.precision if precision is None else precision,
             folder=self.folder,
             progress=False,
-            seed=self._options["seed"],
-            fuse=self._options["fuse"],
-            overridable=[value.name for value in self.overridable],
-            deterministic=self._options["deterministic"],
+            **self._options,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
