@@ -28,12 +28,18 @@ struct ExprNode {
 // What operands and results of a function have in common.
 enum class Signature : uint8_t { real, real_test, same, cast };
 
+// What a function costs to compile: instructions of its SPIR-V with those that it calls, each conditional branch counted as eight more.
+struct FunctionWeight {
+  uint64_t of_float, of_double;
+};
+
 // A function of the grammar, with its GLSL name and its value on the host; `integer` is null where there is none.
 struct ExprFunction {
   std::string_view name;
   Signature signature;
   size_t arity;
   std::string_view glsl;
+  FunctionWeight weight;
   double (*evaluate)(double, double);
   int64_t (*integer)(int64_t, int64_t) = nullptr;
   bool has_double = false;  // its GLSL takes doubles too; for functions of real numbers
