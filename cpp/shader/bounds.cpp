@@ -18,8 +18,6 @@ namespace {
 
 using namespace spirv;
 
-constexpr size_t kHeaderWords = 5, kBoundWord = 3;
-
 // Where an instruction has its pointer; none where it is not understood here.
 std::optional<size_t> pointer_operand(uint16_t op) {
   if (op == OpStore || op == OpAtomicStore) return 0;
@@ -402,11 +400,8 @@ std::vector<uint32_t> BoundsChecker::run() {
     append(in_function ? body : head, instruction.op, {instruction.operands.begin(), instruction.operands.end()});
   }
   relabel(body);
-  head.insert(head.end(), declarations_.added().begin(), declarations_.added().end());
-  head.insert(head.end(), body.begin(), body.end());
-  head.insert(head.end(), functions_.begin(), functions_.end());
-  head[kBoundWord] = declarations_.bound();
-  return head;
+  body.insert(body.end(), functions_.begin(), functions_.end());
+  return declarations_.module_of(std::move(head), body);
 }
 
 }  // namespace

@@ -12,7 +12,6 @@ namespace {
 
 using namespace spirv;
 
-constexpr size_t kHeaderWords = 5, kBoundWord = 3;
 constexpr uint64_t kMostUnrolled = 1 << 17;  // instructions: a second of a slow processor
 constexpr uint64_t kMostTrips = uint64_t{1} << 40;
 
@@ -34,10 +33,7 @@ class IndexClamps {
       if (instruction.op == OpAccessChain || instruction.op == OpInBoundsAccessChain) clamp(operands, body);
       append(in_function ? body : head, instruction.op, operands);
     }
-    head.insert(head.end(), declarations_.added().begin(), declarations_.added().end());
-    head.insert(head.end(), body.begin(), body.end());
-    head[kBoundWord] = declarations_.bound();
-    return head;
+    return declarations_.module_of(std::move(head), body);
   }
 
  private:

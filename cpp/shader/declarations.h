@@ -19,7 +19,6 @@ class Declarations {
   Declarations(const Module& module, uint32_t bound);
 
   uint32_t new_id() { return next_id_++; }
-  uint32_t bound() const { return next_id_; }  // above every id
 
   bool is_global(uint32_t id) const { return global_.contains(id); }       // defined outside functions
   uint32_t type_of(uint32_t id) const { return types_of_values_.at(id); }  // of everything with a result
@@ -29,7 +28,8 @@ class Declarations {
   uint32_t constant(uint32_t value);  // of type uint
   uint32_t null(uint32_t type);       // zeros
 
-  const std::vector<uint32_t>& added() const { return added_; }
+  // The module of a header with declarations, of those that were added here and of functions.
+  std::vector<uint32_t> module_of(std::vector<uint32_t> head, const std::vector<uint32_t>& functions) const;
 
  private:
   uint32_t next_id_;

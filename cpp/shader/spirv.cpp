@@ -9,7 +9,6 @@ namespace pumice::spirv {
 namespace {
 
 constexpr uint32_t kMagic = 0x07230203;
-constexpr size_t kHeaderWords = 5;
 
 struct CapabilityFacts {
   uint32_t number;
@@ -137,7 +136,6 @@ std::vector<Instruction> instructions(std::span<const uint32_t> module) {
 }
 
 std::vector<uint32_t> without_unrolling(std::span<const uint32_t> module) {
-  constexpr uint32_t kUnroll = 1, kDontUnroll = 2;
   std::vector<uint32_t> result(module.begin(), module.end());
   for (const Instruction& instruction : instructions(module)) {
     if (instruction.op != OpLoopMerge || (instruction[2] & kUnroll) == 0) continue;
