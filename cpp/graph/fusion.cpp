@@ -120,12 +120,15 @@ class MapFusion {
 
   size_t rank_of(ValueId id) const { return value(id).shape ? value(id).shape->size() : 0; }
 
+  static bool has_doubles(const std::map<std::string, ExprType>& types) {
+    return std::ranges::any_of(types, [](const auto& one) { return one.second == ExprType::f64; });
+  }
+
   // The GLSL of an expression that a kernel has so many times, and its type; none where that costs too much to compile or the types do not
   // fit.
   static std::optional<std::string> text_of(const Expression& expression, const std::map<std::string, ExprType>& types, uint64_t copies,
                                             ExprType& type) {
-    const bool has_doubles = std::ranges::any_of(types, [](const auto& one) { return one.second == ExprType::f64; });
-    if (!FusionBudget::allows(expression, has_doubles, copies)) return {};
+    if (!FusionBudget::allows(expression, has_doubles(types), copies)) return {};
     try {
       return expression.glsl(types, &type);
     } catch (const Error&) {
@@ -185,8 +188,8 @@ class MapFusion {
       const int32_t next = only_consumer(made);
       if (next < 0 || !is_working_float(dtype)) return;
       const auto form = form_of(node(static_cast<size_t>(next)));
-      if (form && std::ranges::find(form->operands, made) == form->operands.end()) return;  // a CastLike that asks for its type alone
-      if (!form || value(node(static_cast<size_t>(next)).outputs[0]).dtype != dtype) return;
+      if (!form || std::ranges::find(form->operands, made) == form->operands.end()) return;  // a CastLike may ask for its type alone
+      if (value(node(static_cast<size_t>(next)).outputs[0]).dtype != dtype) return;
       const ValueId beside = residual == kAbsent ? residual_of(at, *form, made) : residual;
       const bool reads_it = std::ranges::find(form->operands, beside) != form->operands.end();
       const Fusion fusion = reads_it ? Fusion::residual : Fusion::epilogue;
@@ -276,13 +279,9 @@ class MapFusion {
                  const std::string& text) {
     const DType stored = value(map.outputs[0]).dtype;
     FusedKernel kernel{text, 0};
-    bool has_doubles = false;
-    for (const auto& [name, one] : types) {
-      kernel.key += '\n' + std::to_string(static_cast<int>(one));
-      has_doubles = has_doubles || one == ExprType::f64;
-    }
+    for (const auto& [name, one] : types) kernel.key += '\n' + std::to_string(static_cast<int>(one));
     kernel.key += '\n' + std::string(pumice::name(stored));
-    kernel.weight = whole.weight(has_doubles) * map_copies(stored);
+    kernel.weight = whole.weight(has_doubles(types)) * map_copies(stored);
     const FusedKernel inner = kernel_of(producer);
     budget_.remove(inner);
     if (!budget_.exchange(kernel_of(map), kernel)) {

@@ -3,11 +3,9 @@
 double pm_double_infinity() { return packDouble2x32(uvec2(0u, 0x7ff00000u)); }
 double pm_double_nan() { return packDouble2x32(uvec2(0u, 0x7ff80000u)); }
 
-double pm_log(double x) {
-  if (pm_isnan(x) || x < 0.0LF) return pm_double_nan();
-  if (x == 0.0LF) return -pm_double_infinity();
-  if (pm_isinf(x)) return x;
-  int e = 0;
+// x = m 2^e with m in sqrt(1/2) .. sqrt(2), for a finite x > 0.
+double pm_double_split(double x, out int e) {
+  e = 0;
   if (x < 2.2250738585072014e-308LF) {  // below the normal numbers
     x *= 18014398509481984.0LF;
     e = -54;
@@ -20,6 +18,15 @@ double pm_log(double x) {
     m *= 0.5LF;
     ++e;
   }
+  return m;
+}
+
+double pm_log(double x) {
+  if (pm_isnan(x) || x < 0.0LF) return pm_double_nan();
+  if (x == 0.0LF) return -pm_double_infinity();
+  if (pm_isinf(x)) return x;
+  int e;
+  const double m = pm_double_split(x, e);
   // log(m) = 2 atanh(s): a series in s^2, which is below 0.0295.
   const double f = m - 1.0LF, s = f / (2.0LF + f), z = s * s;
   double tail = 0.0LF;
@@ -141,19 +148,8 @@ dvec2 pm_double_product(double a, double b) {
 }
 // log(x) for a finite x > 0 as a sum of two doubles, to 2^-64 of it: 2 atanh(s), of whose series the first two terms are such sums.
 dvec2 pm_double_log(double x) {
-  int e = 0;
-  if (x < 2.2250738585072014e-308LF) {
-    x *= 18014398509481984.0LF;
-    e = -54;
-  }
-  uvec2 word = unpackDouble2x32(x);
-  e += int(word.y >> 20) - 1023;
-  word.y = (word.y & 0xfffffu) | 0x3ff00000u;
-  double m = packDouble2x32(word);
-  if (m > 1.4142135623730951LF) {
-    m *= 0.5LF;
-    ++e;
-  }
+  int e;
+  const double m = pm_double_split(x, e);
   const dvec2 d = pm_double_sum(m, 1.0LF);
   precise double f = m - 1.0LF, s = f / d.x;
   const dvec2 back = pm_double_product(s, d.x), z = pm_double_product(s, s);
