@@ -1,4 +1,4 @@
-// What a Context was asked for, so that another one like it can be made.
+// The options that a Context was made with, so that another one like it can be made.
 #pragma once
 
 #include <string>

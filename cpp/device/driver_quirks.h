@@ -46,7 +46,7 @@ class QuirkSet {
   uint32_t bits_ = 0;
 };
 
-// Those that drivers are known to have, by their VkDriverId and range of versions. What a trial of the driver shows comes on top.
+// The quirks that the table knows of a driver, by its VkDriverId and version. Those that a trial of the driver shows come on top.
 QuirkSet known_quirks(const DeviceInfo& device);
 
 }  // namespace pumice

@@ -50,7 +50,7 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
     add_take();
   }
 
-  // What was said last is not lost with the list, unless its execution does not end.
+  // Messages of the last executions are not lost with the list, unless such an execution does not end.
   ~DebuggedRecording() override {
     try {
       for (const auto& take : takes_)

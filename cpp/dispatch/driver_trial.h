@@ -11,7 +11,7 @@ namespace pumice {
 // assume. The trial's outcome is kept in the cache, of software drivers with the host's processor. Log messages name what was found.
 QuirkSet driver_quirks(const std::shared_ptr<Context>& context);
 
-// Those of them that the trial has shown.
+// The quirks that the trial of the driver has shown.
 QuirkSet tried_quirks(const std::shared_ptr<Context>& context);
 
 }  // namespace pumice

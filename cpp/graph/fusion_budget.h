@@ -1,4 +1,4 @@
-// What fused expressions may cost a driver to compile: in one kernel, and in all that a program has.
+// The budget limits what fused expressions cost a driver to compile: those of one kernel, and those of all kernels of a program.
 #pragma once
 
 #include <cstdint>

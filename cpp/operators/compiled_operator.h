@@ -159,7 +159,7 @@ class Operator {
            const Attributes& attributes, std::vector<std::optional<HostTensor>> constants = {});
   // An elementwise operator of its own: the expression over "in0", "in1", .., at most kMostMapOperands of them.
   Operator(Expression expression, const std::vector<TensorDesc>& inputs, const TensorDesc& output);
-  // What the kernel applies to a result before it is rounded and stored: an elementwise operator of one float, by its name. Throws
+  // The kernel applies the activation, an elementwise operator of one float, to a result before it is rounded and stored. Throws
   // UnsupportedError naming those that there are, GraphError for wrong attributes.
   void set_activation(std::string_view name, const Attributes& attributes);
   // Descriptions alone fix the bytes that are bound: a precision changes arithmetic, and what temporary and persistent resources hold.

@@ -11,7 +11,7 @@
 namespace pumice {
 namespace {
 
-// What an operation computes of "a", or of "a" and "b", in loops of each kind of type; empty where NumPy has none.
+// The expressions of an operation over "a", or over "a" and "b", for each kind of type; empty where NumPy has no loop of it.
 struct Loops {
   std::string_view name;
   std::string_view boolean, signed_, unsigned_, real;

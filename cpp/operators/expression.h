@@ -43,8 +43,8 @@ class Expression {
   // Functions of include/math.glsl are called. A subtree used twice is written twice.
   std::string glsl(const std::map<std::string, ExprType>& types, ExprType* type = nullptr) const;
 
-  // What its GLSL costs to compile: about the instructions that its functions expand to, a subtree used twice counted twice. Of doubles
-  // where the expression has any.
+  // The weight tells what the expression's GLSL costs to compile: about the instructions that its functions expand to. A subtree used twice
+  // is counted twice. `has_doubles`: the functions are those of doubles.
   uint64_t weight(bool has_doubles = false) const;
 
   // Host evaluation, one element. Integers are exact; bool is 0 or 1. Throws Error for a name without a value, for a division of
