@@ -248,7 +248,7 @@ def run_seed(seed: int, context: pumice.Context, only: str | None = None) -> Res
             proto = m.model(everything)
             model = pumice.load(proto, context=context, fuse=fuse, progress=False)
         except Exception as error:
-            result.failures.append(f"load, {way}: {type(error).__name__}: {error}".replace("\n", " ")[:600])
+            result.failures.append(workers.flat(f"load, {way}: {type(error).__name__}: {error}"))
             break
         try:
             for call in range(m.calls):
@@ -261,27 +261,13 @@ def run_seed(seed: int, context: pumice.Context, only: str | None = None) -> Res
         except Exception as error:
             where = "" if isinstance(error, pumice.Error) else traceback.format_exc().splitlines()[-3].strip()
             text = f"call {call}, {way}: {type(error).__name__}: {error} {where}"
-            result.failures.append(text.replace("\n", " ")[:600])
+            result.failures.append(workers.flat(text))
         finally:
             model.close()
     return result
 
 
 # ---- from the command line
-
-
-def caught(seed: int, context: pumice.Context, only: str | None) -> Result:
-    """One seed; a mistake of the suite itself is told like a failure."""
-    try:
-        return run_seed(seed, context, only)
-    except Exception as error:
-        return lost(
-            seed, f"the suite itself: {type(error).__name__}: {error} {traceback.format_exc().splitlines()[-3].strip()}"
-        )
-
-
-def lost(seed: int, why: str) -> Result:
-    return Result(seed, [why.replace("\n", " ")[:600]])
 
 
 def main() -> int:
@@ -293,7 +279,7 @@ def main() -> int:
     operators: collections.Counter[str] = collections.Counter()
     skipped: collections.Counter[str] = collections.Counter()
     models = failed = disputed = calls = 0
-    for result in workers.results(given.seeds, given.jobs, caught, given.only, lost):
+    for result in workers.results(given.seeds, given.jobs, run_seed, given.only, Result):
         models += 1
         failed += bool(result.failures)
         disputed += len(result.disputed)

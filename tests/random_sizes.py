@@ -38,6 +38,9 @@ UNSAID_OF_NOTHING = words(
 )
 
 
+MOST_TEXT = 900  # characters of what is told of a failure
+
+
 @dataclass
 class Result:
     seed: int
@@ -194,7 +197,7 @@ def disputed_somewhere(m: Maker, given: dict[str, Array]) -> bool:
     return False
 
 
-def run_seed(seed: int, context: pumice.Context) -> Result:
+def run_seed(seed: int, context: pumice.Context, _: None = None) -> Result:
     result = Result(seed)
     m = random_graph(seed)
     if not m.nodes or not m.inputs:
@@ -203,7 +206,7 @@ def run_seed(seed: int, context: pumice.Context) -> Result:
     try:
         model = pumice.load(m.model(), context=context, progress=False, check_indices=checked, fuse=seed % 4 != 0)
     except Exception as error:
-        result.failures.append(f"load: {type(error).__name__}: {error}".replace("\n", " ")[:500])
+        result.failures.append(workers.flat(f"load: {type(error).__name__}: {error}"))
         return result
     nodes = ", ".join(label(made) for made in m.nodes)
     for binding in range(BINDINGS):
@@ -224,38 +227,28 @@ def run_seed(seed: int, context: pumice.Context) -> Result:
             if not why and not undecided:
                 text = f"{told}: legal, and refused: {type(error).__name__}: {error}"
                 (result.disputed if disputed_somewhere(m, given) else result.failures).append(
-                    text.replace("\n", " ")[:900]
+                    workers.flat(text, MOST_TEXT)
                 )
             continue
         except Exception as error:
             where = traceback.format_exc().splitlines()[-3].strip()
-            result.failures.append(f"{told}: a foreign exception: {type(error).__name__}: {error} {where}"[:900])
+            result.failures.append(
+                workers.flat(f"{told}: a foreign exception: {type(error).__name__}: {error} {where}", MOST_TEXT)
+            )
             continue
         result.legal += 1
         if undecided:
             continue
         if why:
-            result.failures.append(f"{told}: not legal, and not refused: {why}".replace("\n", " ")[:900])
+            result.failures.append(workers.flat(f"{told}: not legal, and not refused: {why}", MOST_TEXT))
         elif wrong := compare(m, found, values):
-            (result.disputed if disputed_somewhere(m, given) else result.failures).append(f"{told}: {wrong}"[:900])
+            (result.disputed if disputed_somewhere(m, given) else result.failures).append(
+                workers.flat(f"{told}: {wrong}", MOST_TEXT)
+            )
     return result
 
 
 # ---- from the command line
-
-
-def caught(seed: int, context: pumice.Context, _: None) -> Result:
-    """One seed; a mistake of the suite itself is told like a failure."""
-    try:
-        return run_seed(seed, context)
-    except Exception as error:
-        return lost(
-            seed, f"the suite itself: {type(error).__name__}: {error} {traceback.format_exc().splitlines()[-3].strip()}"
-        )
-
-
-def lost(seed: int, why: str) -> Result:
-    return Result(seed, [why.replace("\n", " ")[:600]])
 
 
 def main() -> int:
@@ -263,7 +256,7 @@ def main() -> int:
     given = parser.parse_args()
     begin = time.perf_counter()
     counts: collections.Counter[str] = collections.Counter()
-    for result in workers.results(given.seeds, given.jobs, caught, None, lost):
+    for result in workers.results(given.seeds, given.jobs, run_seed, None, Result):
         counts.update(graphs=1, failed=int(bool(result.failures)), disputed=len(result.disputed))
         counts.update(legal=result.legal, illegal=result.illegal)
         for text in result.failures[:3]:

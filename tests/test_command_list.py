@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import pumice
+from slow_kernels import SLOW
 
 ADD_ONE = """
 layout(binding = 0) readonly buffer X { float x[]; };
@@ -25,18 +26,6 @@ layout(binding = 0) buffer X { float x[]; };
 layout(push_constant) uniform parameter { float factor; int offset; } p;
 void main() { uint i = gl_GlobalInvocationID.x; x[i] = x[i] * p.factor + float(p.offset); }
 """
-
-# Workgroups that each loop 60,000 times: lavapipe ends an invocation's loops after 65,535 iterations in all.
-SLOW = """
-layout(local_size_x = 1) in;
-layout(binding = 0) buffer X { uint x[]; };
-void main() {
-  uint v = x[0] + gl_WorkGroupID.x;
-  for (uint i = 0u; i < 60000u; ++i) v = v * 1664525u + 1013904223u;
-  if (v == 7u) x[0] = v;
-}
-"""
-
 
 # A second and more of it on a software device, as on a GPU, which runs many workgroups at once.
 KEEP_BUSY = f"""

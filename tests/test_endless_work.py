@@ -12,9 +12,10 @@ from typing import NoReturn
 import pytest
 
 import pumice
+from slow_kernels import SLOW
 
-# Days of work for a processor. One loop without an end would not do: software drivers end a loop after 65,535 trips.
-START = """
+# ENDLESS is days of work for a processor. One loop without an end would not do: software drivers end it.
+START = f"""
 import signal, time
 import numpy as np
 import pumice
@@ -22,15 +23,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background sh
 context = pumice.Context()
 if context.info.kind != "software":
     raise SystemExit("a GPU is not given endless work")
-kernel = pumice.Kernel('''
-layout(local_size_x = 1) in;
-layout(binding = 0) buffer X { uint x[]; };
-void main() {
-  uint v = x[0] + gl_WorkGroupID.x;
-  for (uint i = 0u; i < 60000u; ++i) v = v * 1664525u + 1013904223u;
-  if (v == 7u) x[0] = v;
-}
-''', context=context, name="endless")
+kernel = pumice.Kernel({SLOW!r}, context=context, name="endless")
 x = pumice.zeros((1,), "uint32", context)
 ENDLESS = (65535, 65535)
 

@@ -11,7 +11,7 @@ import pytest
 
 import pumice
 from following_maps import MAPS
-from operator_cases import CASES, Case
+from operator_cases import CASES, Case, values_in
 
 Array = npt.NDArray[Any]
 KINDS = {"contraction", "window", "reduce"}
@@ -57,24 +57,10 @@ def producers() -> dict[str, Case]:
 PRODUCERS = producers()
 
 
-def values_of(case: Case, graph: pumice.Graph, given: dict[str, Array]) -> list[Any]:
-    values = []
-    for k, (one, array) in enumerate(zip(case.inputs, case.arrays(), strict=True)):
-        if one is None or array is None:
-            values.append(None)
-        elif one.constant:
-            values.append(graph.constant(array))
-        else:
-            given[f"i{k}"] = array
-            values.append(graph.input(f"i{k}", str(array.dtype), list(array.shape)))
-    return values
-
-
 def results(case: Case, maps: list[str], context: pumice.Context, fuse: bool) -> tuple[dict[str, Array], int]:
     """What each map makes of the case's result, and how many of them became part of its kernel."""
     graph = pumice.Graph("followed")
-    given: dict[str, Array] = {}
-    values = values_of(case, graph, given)
+    values, given = values_in(graph, case, case.arrays())
     for name in maps:
         graph.output(name, MAPS[name](graph, graph.add(case.op, *values, **case.attributes)))
     program = graph.compile(context, fuse=fuse)
@@ -88,8 +74,8 @@ def same(a: Array, b: Array) -> bool:
 def apart(case: Case, maps: list[str], context: pumice.Context) -> dict[str, Array]:
     """What each map makes of the case's result as an input of its own program."""
     graph = pumice.Graph("before")
-    given: dict[str, Array] = {}
-    graph.output("y", graph.add(case.op, *values_of(case, graph, given), **case.attributes))
+    values, given = values_in(graph, case, case.arrays())
+    graph.output("y", graph.add(case.op, *values, **case.attributes))
     result = np.asarray(graph.compile(context)(given)["y"])
     assert result.dtype == np.float32, f"{case}: the result is {result.dtype}"
     graph = pumice.Graph("after")

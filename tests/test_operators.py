@@ -14,7 +14,18 @@ from onnx import ValueInfoProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import pumice
-from operator_cases import CASES, OPSET, Case, attentions, fills, indexed, integer_products, recurrents, regions
+from operator_cases import (
+    CASES,
+    OPSET,
+    Case,
+    attentions,
+    fills,
+    indexed,
+    integer_products,
+    recurrents,
+    regions,
+    values_in,
+)
 from pumice.testing import assert_close
 
 Array = npt.NDArray[Any]
@@ -196,16 +207,7 @@ def arrays_of(case: Case, precision: str) -> list[Array | None]:
 def compiled(case: Case, context: pumice.Context, precision: str = "fp32") -> tuple[pumice.Program, dict[str, Array]]:
     """A graph of the one node, and its inputs by name."""
     graph = pumice.Graph()
-    values: list[pumice.Value | None] = []
-    given: dict[str, Array] = {}
-    for k, (one, array) in enumerate(zip(case.inputs, arrays_of(case, precision), strict=True)):
-        if one is None or array is None:
-            values.append(None)
-        elif one.constant:
-            values.append(graph.constant(array))
-        else:
-            given[f"i{k}"] = array
-            values.append(graph.input(f"i{k}", str(array.dtype), list(array.shape)))
+    values, given = values_in(graph, case, arrays_of(case, precision))
     made = graph.add(case.op, *values, outputs=case.outputs, **case.attributes)
     for k, value in enumerate(made if isinstance(made, tuple) else (made,)):
         graph.output(f"o{k}", value)

@@ -25,9 +25,9 @@ from operator_cases import (
     views,
     windows,
 )
-from operator_cases.rows import OPSET, Case
+from operator_cases.rows import OPSET, Case, values_in
 
-__all__ = ["CASES", "OPSET", "Case"]
+__all__ = ["CASES", "OPSET", "Case", "values_in"]
 
 FAMILIES = (
     contractions.convolutions,

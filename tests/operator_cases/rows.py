@@ -9,12 +9,15 @@ nothing, just past a workgroup, just past a tile.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import ml_dtypes  # noqa: F401 - NumPy knows the names of its dtypes from here on
 import numpy as np
 import numpy.typing as npt
+
+import pumice
 
 Array = npt.NDArray[Any]
 
@@ -95,6 +98,23 @@ class Case:
         """The inputs' elements: always the same for the same row."""
         random = np.random.default_rng(zlib.crc32(str(self).encode()))
         return [one.array(random) if one else None for one in self.inputs]
+
+
+def values_in(
+    graph: pumice.Graph, case: Case, arrays: Sequence[Array | None]
+) -> tuple[list[pumice.Value | None], dict[str, Array]]:
+    """The case's operands in a graph, those that are no constants as inputs; and these inputs' elements by their names."""
+    values: list[pumice.Value | None] = []
+    given: dict[str, Array] = {}
+    for k, (one, array) in enumerate(zip(case.inputs, arrays, strict=True)):
+        if one is None or array is None:
+            values.append(None)
+        elif one.constant:
+            values.append(graph.constant(array))
+        else:
+            given[f"i{k}"] = array
+            values.append(graph.input(f"i{k}", str(array.dtype), list(array.shape)))
+    return values, given
 
 
 def case(

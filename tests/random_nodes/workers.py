@@ -6,6 +6,7 @@ import argparse
 import multiprocessing
 import os
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -13,16 +14,32 @@ from typing import Any
 
 import pumice
 
-Run = Callable[[int, pumice.Context, Any], Any]  # picklable: a function of a module
+# Both are picklable: a function and a class of a module.
+Run = Callable[[int, pumice.Context, Any], Any]
+Lost = Callable[[int, list[str]], Any]
 LONGEST = 300.0  # seconds for one seed
 
 
-def serve(connection: Connection, run: Run, options: Any) -> None:
+def flat(text: str, most: int = 600) -> str:
+    """One line of a report."""
+    return text.replace("\n", " ")[:most]
+
+
+def caught(run: Run, seed: int, context: pumice.Context, options: Any, lost: Lost) -> Any:
+    """One seed; a mistake of the suite itself is told like a failure."""
+    try:
+        return run(seed, context, options)
+    except Exception as error:
+        place = traceback.format_exc().splitlines()[-3].strip()
+        return lost(seed, [flat(f"the suite itself: {type(error).__name__}: {error} {place}")])
+
+
+def serve(connection: Connection, run: Run, options: Any, lost: Lost) -> None:
     """A worker: one context, one seed after another until it is told None."""
     device = os.environ.get("PUMICE_DEVICE")
     context = pumice.Context(device) if device else pumice.Context()
     while (seed := connection.recv()) is not None:
-        connection.send(run(seed, context, options))
+        connection.send(caught(run, seed, context, options, lost))
 
 
 @dataclass
@@ -33,8 +50,8 @@ class Worker:
     begin: float
 
 
-def results(seeds: range, jobs: int, run: Run, options: Any, lost: Callable[[int, str], Any]) -> Iterator[Any]:
-    """What `run` gives for each seed, in any order. lost: what stands for a seed whose process ended or hung."""
+def results(seeds: range, jobs: int, run: Run, options: Any, lost: Lost) -> Iterator[Any]:
+    """What `run` gives for each seed, in any order. lost: makes what stands for a seed that has no result, from the reasons."""
     spawn = multiprocessing.get_context("spawn")
     ahead = iter(seeds)
     workers: dict[Any, Worker] = {}
@@ -44,7 +61,7 @@ def results(seeds: range, jobs: int, run: Run, options: Any, lost: Callable[[int
         if seed is None:
             return
         ours, theirs = spawn.Pipe()
-        process = spawn.Process(target=serve, args=(theirs, run, options), daemon=True)
+        process = spawn.Process(target=serve, args=(theirs, run, options, lost), daemon=True)
         process.start()
         theirs.close()
         ours.send(seed)
@@ -61,7 +78,7 @@ def results(seeds: range, jobs: int, run: Run, options: Any, lost: Callable[[int
                 worker.process.join()
                 del workers[ready]
                 start()
-                yield lost(worker.seed, f"the process ended with {worker.process.exitcode}")
+                yield lost(worker.seed, [f"the process ended with {worker.process.exitcode}"])
                 continue
             following = next(ahead, None)
             worker.connection.send(following)
@@ -77,7 +94,7 @@ def results(seeds: range, jobs: int, run: Run, options: Any, lost: Callable[[int
                 worker.process.join()
                 del workers[key]
                 start()
-                yield lost(worker.seed, f"no end after {LONGEST:.0f} s")
+                yield lost(worker.seed, [f"no end after {LONGEST:.0f} s"])
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
