@@ -1,7 +1,12 @@
-"""Random expressions of operations that are exact, each with its value by NumPy, operation by operation."""
+"""Random expressions of operations that are exact, each with its value by NumPy, operation by operation.
+
+python tests/random_expressions.py --seeds 0:1000 --jobs 4      16 expressions a seed, fused and not fused
+"""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +16,9 @@ import numpy.typing as npt
 from onnx import TensorProto
 
 import pumice
+from random_nodes import workers
 
+AT_ONCE = 16  # expressions of a graph
 Array = npt.NDArray[Any]
 F32 = np.float32
 
@@ -205,3 +212,71 @@ class Maker:
                     f"{term.text} with {values}: {float(results[name].ravel()[at])!r}, not {float(expected.ravel()[at])!r}"
                 )
         return found
+
+
+# ---- a seed: a graph of expressions, in one of the ways that the engine computes them
+
+
+def behind_maximum(maker: Maker, x: Term) -> Term:
+    """A reduction that is exact, so that the chain is applied by its kernel."""
+    whole = maker.node("Unsqueeze", x.array, x, Term(maker.graph.constant(np.array([1])), np.array([1]), "1"))
+    return maker.node(
+        "ReduceMax", x.array, whole, Term(maker.graph.constant(np.array([1])), np.array([1]), "1"), keepdims=0
+    )
+
+
+def behind_pooling(maker: Maker, x: Term) -> Term:
+    shape = Term(maker.graph.constant(np.array([1, 1, 1, -1])), np.array([1, 1, 1, -1]), "[1, 1, 1, -1]")
+    image = maker.node("Reshape", x.array.reshape(1, 1, 1, -1), x, shape)
+    return maker.node("MaxPool", image.array, image, kernel_shape=[1, 1])
+
+
+WAYS: dict[str, Any] = {
+    "one after the other": {},
+    "folded by the host": {"fold": True},
+    "behind a reduction": {"behind": behind_maximum},
+    "behind a pooling": {"behind": behind_pooling},
+}
+
+
+def wrong_expressions(context: pumice.Context, seed: int, way: str, count: int = AT_ONCE) -> list[str]:
+    options = WAYS[way]
+    doubles = bool(context.info.features.get("shaderFloat64"))
+    maker = Maker(np.random.default_rng(seed), fold=options.get("fold", False), doubles=doubles)
+    for k in range(count):
+        maker.expression(f"y{k}", options.get("behind"))
+    return [
+        f"{way}, {'fused' if fuse else 'not fused'}: {one}"
+        for fuse in (True, False)
+        for one in maker.wrong(context, fuse)
+    ]
+
+
+# ---- from the command line
+
+
+@dataclass
+class Result:
+    seed: int
+    failures: list[str] = field(default_factory=list)
+
+
+def run_seed(seed: int, context: pumice.Context, _options: None) -> Result:
+    return Result(seed, wrong_expressions(context, seed, list(WAYS)[seed % len(WAYS)]))
+
+
+def main() -> int:
+    given = workers.arguments(__doc__).parse_args()
+    begin = time.perf_counter()
+    done = failed = 0
+    for result in workers.results(given, run_seed, None, Result):
+        done += 1
+        failed += bool(result.failures)
+        for text in result.failures[:3]:
+            print(f"seed {result.seed}: {text}", flush=True)
+    print(f"{done * AT_ONCE} expressions, {failed} of {done} graphs wrong, {time.perf_counter() - begin:.0f} s")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -279,7 +279,7 @@ def main() -> int:
     operators: collections.Counter[str] = collections.Counter()
     skipped: collections.Counter[str] = collections.Counter()
     models = failed = disputed = calls = 0
-    for result in workers.results(given.seeds, given.jobs, run_seed, given.only, Result):
+    for result in workers.results(given, run_seed, given.only, Result):
         models += 1
         failed += bool(result.failures)
         disputed += len(result.disputed)

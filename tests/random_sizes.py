@@ -256,7 +256,7 @@ def main() -> int:
     given = parser.parse_args()
     begin = time.perf_counter()
     counts: collections.Counter[str] = collections.Counter()
-    for result in workers.results(given.seeds, given.jobs, run_seed, None, Result):
+    for result in workers.results(given, run_seed, None, Result):
         counts.update(graphs=1, failed=int(bool(result.failures)), disputed=len(result.disputed))
         counts.update(legal=result.legal, illegal=result.illegal)
         for text in result.failures[:3]:

@@ -2,50 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 import pumice
-from random_expressions import Maker, Term
-
-AT_ONCE = 16  # expressions of a graph
-
-
-def behind_maximum(maker: Maker, x: Term) -> Term:
-    """A reduction that is exact, so that the chain is applied by its kernel."""
-    whole = maker.node("Unsqueeze", x.array, x, Term(maker.graph.constant(np.array([1])), np.array([1]), "1"))
-    return maker.node(
-        "ReduceMax", x.array, whole, Term(maker.graph.constant(np.array([1])), np.array([1]), "1"), keepdims=0
-    )
-
-
-def behind_pooling(maker: Maker, x: Term) -> Term:
-    shape = Term(maker.graph.constant(np.array([1, 1, 1, -1])), np.array([1, 1, 1, -1]), "[1, 1, 1, -1]")
-    image = maker.node("Reshape", x.array.reshape(1, 1, 1, -1), x, shape)
-    return maker.node("MaxPool", image.array, image, kernel_shape=[1, 1])
-
-
-WAYS: dict[str, Any] = {
-    "one after the other": {},
-    "folded by the host": {"fold": True},
-    "behind a reduction": {"behind": behind_maximum},
-    "behind a pooling": {"behind": behind_pooling},
-}
-
-
-def wrong_expressions(context: pumice.Context, seed: int, way: str, count: int = AT_ONCE) -> list[str]:
-    options = WAYS[way]
-    doubles = bool(context.info.features.get("shaderFloat64"))
-    maker = Maker(np.random.default_rng(seed), fold=options.get("fold", False), doubles=doubles)
-    for k in range(count):
-        maker.expression(f"y{k}", options.get("behind"))
-    return [
-        f"{way}, {'fused' if fuse else 'not fused'}: {one}"
-        for fuse in (True, False)
-        for one in maker.wrong(context, fuse)
-    ]
+from random_expressions import AT_ONCE, WAYS, wrong_expressions
 
 
 @pytest.mark.parametrize("way", WAYS)

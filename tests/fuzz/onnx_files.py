@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import multiprocessing
 import multiprocessing.connection
 import os
 import random
 import resource
 import sys
+import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -221,6 +223,7 @@ def main() -> int:
     parser.add_argument("files", nargs="*", type=Path, help="check these instead")
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="no file is made later")
     parser.add_argument("--keep", type=Path)
     options = parser.parse_args()
     if options.files:
@@ -230,14 +233,17 @@ def main() -> int:
                 print(f"{path}: {outcome.kind} {outcome.detail}")
         return 0
     kinds: Counter[str] = Counter()
-    for i, (data, outcome) in enumerate(run(options.count, options.seed, seeds())):
+    models = seeds()
+    end = time.monotonic() + options.seconds
+    for i, (data, outcome) in enumerate(run(options.count, options.seed, models)):
         kinds[outcome.kind] += 1
-        if outcome.kind in FINE:
-            continue
-        print(f"--- {options.seed}.{i}: {outcome.kind}\n{outcome.detail}", flush=True)
-        if options.keep:
-            options.keep.mkdir(parents=True, exist_ok=True)
-            (options.keep / f"{options.seed}.{i}.onnx").write_bytes(data)
+        if outcome.kind not in FINE:
+            print(f"--- {options.seed}.{i}: {outcome.kind}\n{outcome.detail}", flush=True)
+            if options.keep:
+                options.keep.mkdir(parents=True, exist_ok=True)
+                (options.keep / f"{options.seed}.{i}.onnx").write_bytes(data)
+        if time.monotonic() > end:
+            break
     print(dict(kinds))
     return int(any(kind not in FINE for kind in kinds))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 import multiprocessing
 import os
 import time
@@ -50,10 +52,11 @@ class Worker:
     begin: float
 
 
-def results(seeds: range, jobs: int, run: Run, options: Any, lost: Lost) -> Iterator[Any]:
+def results(given: argparse.Namespace, run: Run, options: Any, lost: Lost) -> Iterator[Any]:
     """What `run` gives for each seed, in any order. lost: makes what stands for a seed that has no result, from the reasons."""
     spawn = multiprocessing.get_context("spawn")
-    ahead = iter(seeds)
+    end = time.monotonic() + given.seconds
+    ahead = itertools.takewhile(lambda _: time.monotonic() < end, given.seeds)
     workers: dict[Any, Worker] = {}
 
     def start() -> None:
@@ -67,7 +70,7 @@ def results(seeds: range, jobs: int, run: Run, options: Any, lost: Lost) -> Iter
         ours.send(seed)
         workers[ours] = Worker(process, ours, seed, time.monotonic())
 
-    for _ in range(max(jobs, 1)):
+    for _ in range(max(given.jobs, 1)):
         start()
     while workers:
         for ready in wait(list(workers), timeout=1.0):
@@ -101,6 +104,7 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="0:100", type=seed_range, help="A:B, B not among them")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="no seed is begun later")
     return parser
 
 
