@@ -356,7 +356,7 @@ void bind_dispatch(py::module_& module) {
         for (const auto& [id, text] : binding_rules()) rules[py::str(id.data(), id.size())] = py::str(text.data(), text.size());
         return rules;
       },
-      "The rules of operators, initializers and binding tables by their ids, as BindingError.rule names them.");
+      "The rules of operators, initializers, binding tables, kernels and the dv interface by their ids, as BindingError.rule names them.");
   bind_lists(module);
 }
 

@@ -31,7 +31,7 @@ def run(folder: Path, *arguments: str) -> str:
 
 def test_scripts_run_in_order(folder: Path) -> None:
     scripts = [block for block in BLOCKS if not block.startswith("# test_")]
-    assert len(scripts) >= 4
+    assert len(scripts) >= 3
     (folder / "readme.py").write_text("\n".join(scripts))
     assert "digits" in run(folder, "readme.py")
 

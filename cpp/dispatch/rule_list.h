@@ -1,4 +1,4 @@
-// The rules of operators, initializers and binding tables by their ids, as errors name them.
+// The rules of operators, initializers, binding tables, kernels and packed weights by their ids, as errors name them.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@ struct Rule {
 };
 
 // In the order of their families: counts and kinds (C), initializers (I), owned tensors (O), memory (M), ranges (R), descriptions (T),
-// hazards (H), temporary and persistent resources (P), lifetime (L), graphs (G).
+// hazards (H), temporary and persistent resources (P), lifetime (L), graphs (G), arguments of kernels and programs (K), the dv interface (D).
 std::span<const Rule> binding_rules();
 
 }  // namespace pumice

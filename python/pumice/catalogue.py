@@ -324,7 +324,7 @@ def page() -> str:
         _markdown(
             ("operator", "versions", "kernel"),
             [
-                (f"[{one.name}](#{one.name.lower()})", ", ".join(map(str, one.since)), one.skeleton)
+                (f"[{one.name}](#{one.name.lower().replace(':', '')})", ", ".join(map(str, one.since)), one.skeleton)
                 for one in everything
             ],
         ),
