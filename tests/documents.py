@@ -258,9 +258,9 @@ def glsl() -> str:
     )
     parts.append(functions(known))
     parts.append(
-        "## Macros that say what was chosen\n\nA macro of what was not chosen is undefined. `pumice.device_macros(context)` lists the macros "
-        "of the device:\n`ncnn_vendorID`, `ncnn_subgroupSize` and the other properties, limits, features and extensions of Vulkan, each "
-        "as\n`ncnn_` and its name.\n"
+        "## Macros that say what was chosen\n\nA macro of what was not chosen is undefined. `pumice.device_macros(context)` lists "
+        "the macros of the device:\n`ncnn_vendorID`, `ncnn_subgroupSize` and the other properties, limits, features and "
+        "extensions of Vulkan, each as\n`ncnn_` and its name.\n"
     )
     parts.append(table(("macro", "meaning"), [(f"`{name}`", meaning) for name, meaning in SWITCHES.items()]))
     return "\n".join(parts)

@@ -2062,7 +2062,7 @@ class TimeoutError(Error, builtins.TimeoutError):
     transient: bool
 def binding_rules() -> dict[str, str]:
     """
-    The rules of operators, initializers and binding tables by their ids, as BindingError.rule names them.
+    The rules of operators, initializers, binding tables, kernels and the dv interface by their ids, as BindingError.rule names them.
     """
 def buffer_size(dtype: typing.Any, shape: collections.abc.Sequence[typing.SupportsIndex], strides: collections.abc.Sequence[typing.SupportsIndex] | None = None) -> int:
     """
