@@ -42,7 +42,7 @@ AttributeValue attribute_value(const std::string& name, const py::handle& value)
   if (py::isinstance<py::array>(value)) return host_tensor(value.cast<py::array>(), "attribute '" + name + "'");
   try {
     if (is_integer(value)) return value.cast<int64_t>();
-    if (PyNumber_Check(value.ptr()) != 0 && !py::isinstance<Tensor>(value)) return value.cast<double>();
+    if (PyNumber_Check(value.ptr()) != 0 && !py::isinstance<Tensor>(value)) return attribute_real(value.cast<double>());
   } catch (const py::cast_error&) {
     refuse(name, number_text(value));
   }

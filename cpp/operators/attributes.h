@@ -20,6 +20,11 @@ using AttributeValue =
 enum class AttributeKind : uint8_t { integer, real, text, integers, reals, texts, tensor };
 std::string_view name(AttributeKind kind);  // "a number"
 
+// ONNX's attributes are float32: operators of float64 compute with that number, 0.00999999977648258 where a file says 0.01.
+inline double attribute_real(double value) {
+  return static_cast<double>(static_cast<float>(value));
+}
+
 class Attributes {
  public:
   void set(std::string name, AttributeValue value);

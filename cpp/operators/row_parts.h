@@ -60,7 +60,7 @@ inline AttributeSchema integer(std::string_view name, int64_t fallback) {
   return {name, AttributeKind::integer, fallback};
 }
 inline AttributeSchema real(std::string_view name, double fallback) {
-  return {name, AttributeKind::real, fallback};
+  return {name, AttributeKind::real, attribute_real(fallback)};
 }
 inline AttributeSchema text(std::string_view name, std::string fallback) {
   return {name, AttributeKind::text, std::move(fallback)};

@@ -1,0 +1,57 @@
+"""ONNX's attributes of kind float are float32: an operator of float64 computes with exactly that number, given or by default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice
+from onnx_models import model, node, value
+from pumice.catalogue import page
+
+Array = np.ndarray[Any, Any]
+DOUBLE = 11
+X = np.array([-7.0, -2.5, -1.0, -0.3, -0.001, 0.0, 0.001, 0.3, 1.0, 2.5, 7.0])
+# By operator: its float attributes with their defaults, and what it computes.
+OPERATORS: dict[str, tuple[dict[str, float], Callable[..., Array]]] = {
+    "LeakyRelu": ({"alpha": 0.01}, lambda x, alpha: np.where(x < 0, alpha * x, x)),
+    "ThresholdedRelu": ({"alpha": 1.0}, lambda x, alpha: np.where(x > alpha, x, 0)),
+    "Elu": ({"alpha": 1.0}, lambda x, alpha: np.where(x < 0, alpha * np.expm1(x), x)),
+    "Celu": ({"alpha": 1.0}, lambda x, alpha: np.where(x < 0, alpha * np.expm1(x / alpha), x)),
+    "Selu": (
+        {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
+        lambda x, alpha, gamma: gamma * np.where(x > 0, x, alpha * np.expm1(x)),
+    ),
+    "HardSigmoid": ({"alpha": 0.2, "beta": 0.5}, lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1)),
+    "Swish": ({"alpha": 1.0}, lambda x, alpha: x / (1 + np.exp(-alpha * x))),
+    "Shrink": (
+        {"lambd": 0.5, "bias": 0.0},
+        lambda x, lambd, bias: np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0)),
+    ),
+}
+
+
+def expected_of(op: str, given: dict[str, float]) -> Array:
+    defaults, compute = OPERATORS[op]
+    with np.errstate(over="ignore"):
+        return compute(X, **{name: np.float64(np.float32(one)) for name, one in (defaults | given).items()})
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+def test_an_attribute_of_a_float64_operator_is_that_float32(context: pumice.Context, op: str) -> None:
+    """Numbers that no float32 is: their nearest one differs by some 1e-9, the operator by less than 1e-14."""
+    if not context.feature("shaderFloat64"):
+        pytest.skip("no shaderFloat64")
+    for given in ({}, dict(zip(OPERATORS[op][0], (0.1, 0.3), strict=False))):
+        nodes = [node(op, **given)]
+        loaded = pumice.load(model(nodes, [value("x", [None], DOUBLE)], opset=24), context, progress=False)
+        np.testing.assert_allclose(loaded(X), expected_of(op, given), rtol=1e-14, atol=1e-16, err_msg=f"{op} {given}")
+
+
+def test_the_defaults_that_the_table_tells_are_the_numbers_computed_with() -> None:
+    schema = pumice.operators("LeakyRelu")
+    assert [one.default for one in schema.attributes] == [float(np.float32(0.01))]
+    assert "| 0.01 |" in page()
