@@ -32,7 +32,7 @@ double place_in_x(const ResizeAxis& axis, const std::string& mode, int64_t index
     const double length = axis.roi_end - axis.roi_start;
     return (exact_size == 1 ? length * (x_size - 1) / 2 : y * length * (x_size - 1) / (exact_size - 1)) + axis.roi_start * (x_size - 1);
   }
-  if (mode == "pytorch_half_pixel" && exact_size == 1) return -0.5;
+  if (mode == "pytorch_half_pixel" && axis.size == 1) return 0;
   const double half_pixel = (y + 0.5) / axis.scale - 0.5;
   if (mode == "half_pixel_symmetric") return x_size / 2 * (1 - static_cast<double>(axis.size) / exact_size) + half_pixel;
   return half_pixel;
