@@ -32,9 +32,10 @@ PASSED_BY = words(
     "SequenceConstruct SequenceInsert SequenceErase SequenceAt SequenceLength SplitToSequence ConcatFromSequence"
     " Shape Size EyeLike CastLike If Loop Scan Split Dropout ConstantOfShape Unique TopK"
 )
-UNSAID_OF_NOTHING = words(
-    "Loop Scan GroupNormalization LSTM GRU RNN GlobalMaxPool GlobalLpPool GlobalAveragePool DynamicQuantizeLinear"
-    " InstanceNormalization"
+UNSAID_OF_NOTHING = words("Loop Scan GroupNormalization LSTM GRU RNN DynamicQuantizeLinear InstanceNormalization")
+# Refused for what they are given, elements or none.
+REFUSED_OF_NOTHING = words(
+    "GlobalMaxPool GlobalLpPool GlobalAveragePool MaxPool LpPool AveragePool Conv ConvInteger QLinearConv"
 )
 
 
@@ -140,7 +141,8 @@ def expected_of(m: Maker, given: dict[str, Array]) -> tuple[dict[str, Data], str
             try:
                 made.oracle.by_other(reads)
             except RefusedError:
-                if not is_needed(m, made.node.name) or made.oracle.refusal or any(is_empty(one) for one in reads):
+                of_nothing = any(is_empty(one) for one in reads) and made.node.op_type not in REFUSED_OF_NOTHING
+                if not is_needed(m, made.node.name) or made.oracle.refusal or of_nothing:
                     # Nothing needs it, the oracles do not have it, or there is nothing in it to be wrong.
                     raise UndecidedError("no word that counts") from error
                 return {}, f"{label(made)} of {shapes(reads)}: {error}"

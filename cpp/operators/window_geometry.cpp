@@ -103,7 +103,8 @@ void place_windows(const Reader& reader, WindowGeometry& window, bool ceil) {
     } else {
       window.output.push_back(window_count(window, i, size, ceil && mode == AutoPad::notset));
     }
-    if (size > 0 && window.output[i] <= 0)
+    // By the padding of SAME_UPPER and SAME_LOWER an axis without elements has no window, and none is too large.
+    if (window.output[i] <= 0 && (size > 0 || mode == AutoPad::notset || mode == AutoPad::valid))
       reader.fail("a window of at most the padded size of spatial axis " + std::to_string(i) + ", " +
                   std::to_string(size + window.pads_begin[i] + window.pads_end[i]) + "; given " + std::to_string(extent(window, i)));
     window.output[i] = std::max<int64_t>(window.output[i], 0);
@@ -128,8 +129,14 @@ WindowGeometry conv_geometry(const Attributes& attributes, std::string_view node
   return window;
 }
 
+void check_pooled(std::string_view node, const Shape& x) {
+  if (x.size() > 2 && std::find(x.begin() + 2, x.end(), 0) != x.end())
+    throw GraphError(std::string(node), "expected spatial axes of at least one element to pool; given " + to_string(x));
+}
+
 WindowGeometry pool_geometry(const Attributes& attributes, std::string_view node, const Shape& x) {
   const Reader reader(attributes, node, x);
+  check_pooled(node, x);
   WindowGeometry window = reader.window(reader.integers("kernel_shape", reader.axes(), 0, 1));
   place_windows(reader, window, attributes.integer("ceil_mode", 0) != 0);
   return window;

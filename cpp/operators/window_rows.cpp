@@ -16,6 +16,7 @@ void shape_of_pool(ShapeContext& node) {
 
 void shape_of_global_pool(ShapeContext& node) {
   Shape y = node.input(0).shape;
+  check_pooled(node.node(), y);
   std::fill(y.begin() + 2, y.end(), 1);
   node.output(0, node.input(0).dtype, y);
 }

@@ -72,6 +72,7 @@ WINDOWED = {
     "AveragePool": 0,
     "LpPool": 0,
 }  # and the input of the filters
+POOLED = frozenset({"MaxPool", "AveragePool", "LpPool", "GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool"})
 
 
 def window_refusal(node: NodeProto, shapes: Sequence[tuple[int, ...]]) -> str:
@@ -119,6 +120,8 @@ def refusal_of(node: NodeProto, data: Sequence[Data]) -> str:
         given = {one.name: one.i for one in node.attribute}
         if given.get("onesided", int(node.op_type == "STFT")) and not given.get("inverse", 0):
             return "one side of the spectrum of complex numbers"
+    if node.op_type in POOLED and 0 in shapes[0][2:]:
+        return "an axis of nothing to pool"
     if node.op_type in WINDOWED:
         return window_refusal(node, shapes)
     return ""
@@ -165,15 +168,23 @@ class OneNode:
             given = {one.name: helper.get_attribute_value(one) for one in self.node.attribute}
             with np.errstate(all="ignore"):
                 return [np.asarray(DOUBLES[self.node.op_type](data[0], given))]
-        if self.session is None or self.node.op_type in REFERENCE_FIRST:
+        if self.session is None or self.reference_first(data):
             return self.by_reference(data)
         return self.by_runtime(data)
+
+    def reference_first(self, data: Sequence[Data]) -> bool:
+        """Of a place in the only element that is left ONNX Runtime has what the specification says; onnx's reference has another."""
+        if self.node.op_type == "Resize":
+            modes = [one.s for one in self.node.attribute if one.name == "coordinate_transformation_mode"]
+            if modes == [b"pytorch_half_pixel"]:
+                return self.session is None or 1 not in self.by_runtime(data)[0].shape[2:]
+        return self.node.op_type in REFERENCE_FIRST
 
     def by_other(self, data: Sequence[Data]) -> list[Data]:
         """By the oracle that was not asked. Raises RefusedError."""
         if why := refusal_of(self.node, data):
             raise RefusedError(why)
-        return self.by_runtime(data) if self.node.op_type in REFERENCE_FIRST else self.by_reference(data)
+        return self.by_runtime(data) if self.reference_first(data) else self.by_reference(data)
 
     def by_runtime(self, data: Sequence[Data]) -> list[Data]:
         if self.session is None:
