@@ -1,4 +1,4 @@
-// Batch normalisation's factor and term of each channel from scale, bias, mean and variance.
+// What norm_apply takes of each channel, for batch normalisation, from scale, bias, mean and variance.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"
@@ -7,11 +7,11 @@ layout(binding = 0) readonly buffer Scale { float scale[]; };
 layout(binding = 1) readonly buffer Bias { float bias[]; };
 layout(binding = 2) readonly buffer Mean { float mean[]; };
 layout(binding = 3) readonly buffer Variance { float variance[]; };
-layout(binding = 4) writeonly buffer Y { vec2 y[]; };
+layout(binding = 4) writeonly buffer Y { vec4 y[]; };
 layout(push_constant) uniform parameter { uint channels; float epsilon; } p;
 void main() {
   const uint i = grid_invocation();
   if (i >= p.channels) return;
   const float factor = scale[i] * pm_divide(1.0, pm_sqrt(variance[i] + p.epsilon));
-  y[i] = vec2(factor, bias[i] - mean[i] * factor);
+  y[i] = vec4(mean[i], factor, bias[i], 0.0);
 }

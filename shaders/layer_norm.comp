@@ -44,21 +44,30 @@ void main() {
 #else
   const float mean = 0.0;
 #endif
+  float left = 0.0;
   FOR_ROW(i, size) {
     precise float delta = pm_load(x, from + i) - mean;
     sum = fma(delta, delta, sum);
+    left += delta;
   }
-  const float factor = pm_divide(1.0, pm_sqrt(pm_divide(gather_sum(sum), float(p.size)) + p.epsilon));
+#if CENTRED
+  // What the sum of a long row has lost shows in the mean of the distances.
+  const float rest = pm_divide(gather_sum(left), float(p.size));
+#else
+  const float rest = 0.0;
+#endif
+  const float variance = pm_divide(gather_sum(sum), float(p.size)) - rest * rest;
+  const float factor = pm_divide(1.0, pm_sqrt((variance > 0.0 ? variance : 0.0) + p.epsilon));
   if (TEAM_MEMBER == 0u && row < p.rows) {
 #if HAS_MEAN
-    STORE_STATISTIC(mean_of, p.mean_of_offset + row, mean);
+    STORE_STATISTIC(mean_of, p.mean_of_offset + row, mean + rest);
 #endif
 #if HAS_DEVIATION
     STORE_STATISTIC(deviation_of, p.deviation_of_offset + row, factor);
 #endif
   }
   FOR_ROW(i, size) {
-    precise float delta = pm_load(x, from + i) - mean;
+    precise float delta = (pm_load(x, from + i) - mean) - rest;
     float v = delta * factor * scale[i];
 #if HAS_BIAS
     v += bias[i];

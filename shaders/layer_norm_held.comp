@@ -41,7 +41,7 @@ layout(binding = 4) buffer Mean { STATISTIC mean_of[]; };
 layout(binding = 5) buffer Deviation { STATISTIC deviation_of[]; };
 #endif
 #if CHANNELS == 2
-shared vec2 lines[TEAMS * MOST_CHANNELS];  // y = x * first + second, by the channels of a team's row
+shared vec2 lines[TEAMS * MOST_CHANNELS];  // factors and biases, by the channels of a team's row
 #endif
 
 void main() {
@@ -73,14 +73,14 @@ void main() {
 #if CHANNELS == 2
   for (uint c = TEAM_MEMBER; c < p.channels; c += TEAM) {
     const uint channel = (ROW % p.groups) * p.channels + c;
-    const float first = scale[channel] * factor;
-    lines[TEAM_NUMBER * MOST_CHANNELS + c] = vec2(first, bias[channel] - mean * first);
+    lines[TEAM_NUMBER * MOST_CHANNELS + c] = vec2(scale[channel] * factor, bias[channel]);
   }
   barrier();
   FOR_HELD(k) {
     if (!HAS_FOUR(k)) continue;
     const vec2 line = lines[TEAM_NUMBER * MOST_CHANNELS + uint((float(FOUR(k)) + 0.5) * p.plane_inverse)];
-    const vec4 v = held_four(k) * line.x + line.y;
+    precise vec4 delta = held_four(k) - mean;
+    const vec4 v = delta * line.x + line.y;
     store_four(k, epilogue(v));
   }
 #else

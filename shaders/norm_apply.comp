@@ -1,4 +1,5 @@
-// y = x * factor + term by (image, channel): the last step of the normalisations, and batch normalisation (images = 1, broadcast).
+// y = (x - mean) * factor + bias by (image, channel), in that order, because x * factor and mean * factor may be large beside their
+// difference: the last step of the normalisations, and batch normalisation (images = 1, broadcast).
 // PLANES: dense planes of whole fours, each an invocation's, or two where they are of 8 bytes. VEC4: channels in fours.
 #version 450
 #include "include/grid.glsl"
@@ -13,7 +14,7 @@ layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
 layout(binding = 0) readonly buffer X { sfp x[]; };
 layout(binding = 2) buffer Y { sfp y[]; };
 #endif
-layout(binding = 1) readonly buffer F { vec2 factors[]; };
+layout(binding = 1) readonly buffer F { vec4 factors[]; };  // mean, factor, bias, and what the mean leaves out
 layout(push_constant) uniform parameter {
   uint elements;           // in units: fours with VEC4 and PLANES
   uint channels;           // VEC4: fours of them
@@ -29,6 +30,11 @@ layout(push_constant) uniform parameter {
   uint x_offset, y_offset;
 } p;
 
+float normalised(float x, uint f) {
+  precise float distance = (x - factors[f].x) - factors[f].w;
+  return distance * factors[f].y + factors[f].z;
+}
+
 #if PLANES
 void main() {
   const uint group = grid_group();
@@ -36,8 +42,9 @@ void main() {
     const uint i = (group * PM_GRAIN + k) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
     if (i >= p.elements) return;
     const uint plane = i / p.quads, image = plane / p.channels;
-    const vec2 factor = factors[image * p.factor_stride_n + plane - image * p.channels];
-    const vec4 v = pm_load_vec4(x, p.x_offset / 4u + i) * factor.x + factor.y;
+    const vec4 factor = factors[image * p.factor_stride_n + plane - image * p.channels];
+    precise vec4 distance = pm_load_vec4(x, p.x_offset / 4u + i) - factor.x - factor.w;
+    const vec4 v = distance * factor.y + factor.z;
     pm_store_vec4(y, p.y_offset / 4u + i, epilogue(v));
   }
 }
@@ -63,10 +70,10 @@ void main() {
   const uint f = rest * p.factor_stride_n + c;
 #if VEC4
   const vec4 v = pm_load_vec4(x, from >> 2);
-  pm_store_vec4(y, to >> 2, vec4(epilogue(v.x * factors[f].x + factors[f].y), epilogue(v.y * factors[f + 1u].x + factors[f + 1u].y),
-                                 epilogue(v.z * factors[f + 2u].x + factors[f + 2u].y), epilogue(v.w * factors[f + 3u].x + factors[f + 3u].y)));
+  pm_store_vec4(y, to >> 2, vec4(epilogue(normalised(v.x, f)), epilogue(normalised(v.y, f + 1u)), epilogue(normalised(v.z, f + 2u)),
+                                 epilogue(normalised(v.w, f + 3u))));
 #else
-  pm_store(y, to, epilogue(pm_load(x, from) * factors[f].x + factors[f].y));
+  pm_store(y, to, epilogue(normalised(pm_load(x, from), f)));
 #endif
 }
 #endif

@@ -1,4 +1,4 @@
-// From the stretches' statistics of each (image, group of channels) to the factor and term of each channel in y = x * factor + term.
+// From the stretches' statistics of each (image, group of channels) to what norm_apply takes of each channel.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"
@@ -6,27 +6,28 @@ layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer X { vec2 x[]; };
 layout(binding = 1) readonly buffer Scale { float scale[]; };
 layout(binding = 2) readonly buffer Bias { float bias[]; };
-layout(binding = 3) writeonly buffer Y { vec2 y[]; };
+layout(binding = 3) writeonly buffer Y { vec4 y[]; };
 layout(push_constant) uniform parameter { 
   uint images, channels, groups;
   uint pixels, stretch, stretches;  // of a group
-  uint scale_channels;              // neighbouring channels that share a scale and a bias
   float epsilon;
 } p;
 void main() {
   const uint id = grid_invocation();
   if (id >= p.images * p.channels) return;
   const uint image = id / p.channels, channel = id - image * p.channels, group = channel / (p.channels / p.groups);
+  const uint first = image * p.stretches * p.groups + group;
+  const float origin = x[first].x;  // which the means are counted from, so that they lose nothing by being added up
   float count = 0.0, mean = 0.0, squares = 0.0;
   for (uint i = 0u; i < p.stretches; ++i) {
-    const vec2 part = x[(image * p.stretches + i) * p.groups + group];
+    const vec2 part = x[first + i * p.groups];
     const float more = float(min(p.stretch, p.pixels - i * p.stretch)), total = count + more;
-    precise float delta = part.x - mean;
-    mean += delta * pm_divide(more, total);  // the first stretch's mean is taken whole
+    precise float delta = (part.x - origin) - mean;
+    mean += delta * pm_divide(more, total);
     squares += part.y + delta * delta * pm_divide(count * more, total);
     count = total;
   }
-  const uint own = channel / p.scale_channels;
-  const float factor = scale[own] * pm_divide(1.0, pm_sqrt(pm_divide(squares, float(p.pixels)) + p.epsilon));
-  y[id] = vec2(factor, bias[own] - mean * factor);
+  precise float whole = origin + mean, rest = mean - (whole - origin);
+  const float factor = scale[channel] * pm_divide(1.0, pm_sqrt(pm_divide(squares, float(p.pixels)) + p.epsilon));
+  y[id] = vec4(whole, factor, bias[channel], rest);
 }

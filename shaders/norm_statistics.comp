@@ -1,6 +1,6 @@
-// Mean and squared deviation of each channel over a stretch of pixels, numbers shifted by the stretch's first, so that large means lose
-// nothing. The stretches are put together by norm_combine (Chan, Golub, LeVeque 1983). PLANES: planes are dense and of whole fours, and
-// a workgroup takes a stretch; else an invocation does.
+// Mean and squared deviation of each channel over a stretch of pixels, numbers shifted by a mean of some of them, so that neither large
+// means nor single numbers far from the others lose anything. The stretches are put together by norm_combine (Chan, Golub, LeVeque 1983).
+// PLANES: planes are dense and of whole fours, and a workgroup takes a stretch; else an invocation does.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
@@ -42,32 +42,52 @@ void main() {
   const uint channel = rest % p.channels; rest /= p.channels;
   const uint begin = rest % p.stretches * p.stretch, image = rest / p.stretches;
   const uint end = min(begin + p.stretch, p.pixels);
-  const float count = float(end - begin);
 #if PLANES
+  const float count = float(end - begin);
   const uint base = p.x_offset / 4u + (image * p.channels + channel) * (p.pixels / 4u);
-  const float shift = pm_load_vec4(x, base + begin / 4u).x;
+  // The shift is the mean of each invocation's first four, of which one far from the others moves it by a small part of its distance.
+  const uint fours = (end - begin) / 4u;
+  const float corner = pm_load_vec4(x, base + begin / 4u).x;
   vec2 sums = vec2(0.0);
+  if (gl_LocalInvocationID.x < fours) {
+    precise vec4 v = pm_load_vec4(x, base + begin / 4u + gl_LocalInvocationID.x) - corner;
+    sums.x = (v.x + v.y) + (v.z + v.w);
+  }
+  const float shift = corner + pm_divide(gather(sums).x, float(min(fours, uint(TEAM)) * 4u));
+  sums = vec2(0.0);
   for (uint quad = begin / 4u + gl_LocalInvocationID.x; quad < end / 4u; quad += TEAM) {
     precise vec4 v = pm_load_vec4(x, base + quad) - shift;
     sums += vec2((v.x + v.y) + (v.z + v.w), dot(v, v));
   }
   sums = gather(sums);
-  const float sum = sums.x, squares = sums.y;
+  const float mean = pm_divide(sums.x, count);
+  if (gl_LocalInvocationID.x == 0u) y[id] = vec2(mean + shift, max(sums.y - sums.x * mean, 0.0));
 #else
   const uint base = p.x_offset + image * p.x_stride_n + channel * p.x_stride_c;
   uint row = begin / p.width, column = begin - row * p.width;
-  const float shift = pm_load(x, base + row * p.x_stride_h + column * p.x_stride_w);
-  float sum = 0.0, squares = 0.0;
-  for (uint pixel = begin; pixel < end; ++pixel) {
-    precise float v = pm_load(x, base + row * p.x_stride_h + column * p.x_stride_w) - shift;
-    sum += v;
-    squares += v * v;
-    if (++column == p.width) { column = 0u; ++row; }
+  // Blocks of 16 pixels are shifted by the mean of those before them, the first by its own.
+  const float corner = pm_load(x, base + row * p.x_stride_h + column * p.x_stride_w);
+  float mean = 0.0, deviation = 0.0;  // of the pixels so far, less the corner
+  const uint first_end = min(begin + 16u, end);
+  uint first_row = row, first_column = column;
+  for (uint pixel = begin; pixel < first_end; ++pixel) {
+    mean += pm_load(x, base + first_row * p.x_stride_h + first_column * p.x_stride_w) - corner;
+    if (++first_column == p.width) { first_column = 0u; ++first_row; }
   }
+  mean = pm_divide(mean, float(first_end - begin));
+  for (uint block = begin; block < end; block += 16u) {
+    const uint block_end = min(block + 16u, end);
+    float sum = 0.0, squares = 0.0;
+    for (uint pixel = block; pixel < block_end; ++pixel) {
+      precise float v = (pm_load(x, base + row * p.x_stride_h + column * p.x_stride_w) - corner) - mean;
+      sum += v;
+      squares += v * v;
+      if (++column == p.width) { column = 0u; ++row; }
+    }
+    const float part = pm_divide(sum, float(block_end - begin));
+    mean += part;
+    deviation += max(squares - sum * part, 0.0);
+  }
+  y[id] = vec2(mean + corner, deviation);
 #endif
-  const float mean = pm_divide(sum, count);
-#if PLANES
-  if (gl_LocalInvocationID.x == 0u)
-#endif
-    y[id] = vec2(mean + shift, max(squares - sum * mean, 0.0));
 }

@@ -32,7 +32,7 @@ bool has_quad_planes(const LowerContext& node, const Planes& x) {
   return node.input(0).is_packed() && node.output(0).is_packed() && x.h * x.w % 4 == 0 && begins_in_fours(node);
 }
 
-// y = x * factor + term by channel, the factors being vec2s of [images, channels] or of [channels] alone.
+// y = (x - mean) * factor + bias by channel, the factors being vec4s of [images, channels] or of [channels] alone.
 void add_apply(LowerContext& node, const Planes& x, const Planes& y, const Operand& factors, int64_t factor_stride_n) {
   const bool planes = has_quad_planes(node, x), vec4 = !planes && x.has_vector_channels(4) && y.has_vector_channels(4);
   const int64_t unit = planes || vec4 ? 4 : 1;
@@ -63,29 +63,27 @@ bool pack_instance_norm(const PackContext& node, size_t input, PackedWeight& pac
 namespace {
 
 // Normalises each of `groups` groups of an image's channels by its own mean and deviation; where they have several channels all is dense.
-// The scale and the bias have one number for each of some neighbouring channels.
 void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_t groups) {
-  const int64_t channels = x.c / groups, pixels = channels * x.h * x.w, scale_channels = x.c / node.input(1).elements();
+  const int64_t channels = x.c / groups, pixels = channels * x.h * x.w;
   const double epsilon = node.attributes->real("epsilon", 1e-5);
   const Operand scale = node.packed(1), bias = node.packed(2);
   const bool quads = has_quad_planes(node, x) && !node.prefers_lanes();
-  const int64_t own = channels / scale_channels;
-  if (const auto held = quads && own <= kMostHeldChannels ? held_rows(node, pixels, true) : std::nullopt) {
-    const Macros macros = {{"CHANNELS", own == 1 ? "1" : "2"},
+  if (const auto held = quads && channels <= kMostHeldChannels ? held_rows(node, pixels, true) : std::nullopt) {
+    const Macros macros = {{"CHANNELS", channels == 1 ? "1" : "2"},
                            {"HAS_BIAS", "1"},
                            {"CENTRED", "1"},
                            {"EPILOGUE(x)", node.epilogue()},
                            {"MOST_CHANNELS", std::to_string(kMostHeldChannels)}};
     StepBuilder step = held_step(node, *held, "layer_norm_held.comp", macros, x.n * groups, pixels);
     step.bind("scale", scale).bind("bias", bias).set("groups", groups).set("epsilon", epsilon);
-    const double plane = static_cast<double>(x.h * x.w * scale_channels) / 4;  // in whole fours where there are several
-    return node.add(step.set("channels", own).set("plane_inverse", 1 / plane).build());
+    const double plane = static_cast<double>(x.h * x.w) / 4;  // in whole fours where there are several
+    return node.add(step.set("channels", channels).set("plane_inverse", 1 / plane).build());
   }
   const int64_t least = quads ? kFewestInStretch : 64;
   const int64_t stretch = round_up(std::clamp<int64_t>(ceil_div(pixels, kMostStretches), std::min(pixels, least), 60000), 4);
   const int64_t stretches = ceil_div(pixels, stretch);
   const Operand parts = node.temporary(static_cast<uint64_t>(x.n * stretches * groups) * 8),
-                factors = node.temporary(static_cast<uint64_t>(x.n * x.c) * 8);
+                factors = node.temporary(static_cast<uint64_t>(x.n * x.c) * 16);
   StepBuilder statistics(
       node.kernel("norm_statistics.comp", node.input(0).dtype, {{"PLANES", flag(quads)}, {"SUBGROUP", std::to_string(node.subgroup())}}));
   statistics.bind("x", node.in(0))
@@ -105,7 +103,7 @@ void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_
   StepBuilder combine(node.kernel("norm_combine.comp", DType::float32));
   combine.bind("x", parts).bind("scale", scale).bind("bias", bias).bind("y", factors);
   combine.set("images", x.n).set("channels", x.c).set("groups", groups).set("pixels", pixels).set("stretch", stretch);
-  combine.set("stretches", stretches).set("scale_channels", scale_channels);
+  combine.set("stretches", stretches);
   node.add(combine.set("epsilon", epsilon).threads(static_cast<uint64_t>(x.n * x.c)).build());
   add_apply(node, x, y, factors, x.c);
 }
@@ -126,7 +124,7 @@ bool pack_batch_norm(const PackContext& node, size_t input, PackedWeight& packed
 void lower_batch_norm(LowerContext& node) {
   const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
   if (x.elements() == 0) return;
-  const Operand factors = node.temporary(static_cast<uint64_t>(x.c) * 8);
+  const Operand factors = node.temporary(static_cast<uint64_t>(x.c) * 16);
   StepBuilder step(node.kernel("batch_factors.comp", DType::float32));
   step.bind("scale", node.packed(1))
       .bind("bias", node.packed(2))
@@ -139,9 +137,6 @@ void lower_batch_norm(LowerContext& node) {
 
 // Layer normalisation whose scale or bias broadcasts.
 static void lower_broadcast_norm(LowerContext& node, bool centred) {
-  if (node.has_output(1) || node.has_output(2))
-    throw UnsupportedError("node '" + std::string(node.node) + "': the statistics of a normalisation with a scale of shape " +
-                           to_string(node.input(1).shape) + " that broadcasts");
   Composition parts(node);
   Piece from = parts.input(0);
   std::vector<int64_t> axes;
@@ -151,15 +146,20 @@ static void lower_broadcast_norm(LowerContext& node, bool centred) {
     count *= from.desc.shape[static_cast<size_t>(axis)];
   }
   if (centred) {
-    const Piece distance = parts.scratch(DType::float32, from.desc.shape);
-    parts.map("a0 - a1", {from, parts.reduce("ReduceMean", from, axes)}, distance);
+    const Piece distance = parts.scratch(DType::float32, from.desc.shape), mean = parts.reduce("ReduceMean", from, axes);
+    parts.map("a0 - a1", {from, mean}, distance);
+    if (node.has_output(1)) parts.map("a0", {mean}, parts.output(1));
     from = distance;
   }
+  const Piece squares = parts.reduce("ReduceSumSquare", from, axes);
+  const auto root = [&](const std::string& sum) {
+    return "sqrt(" + sum + " / " + std::to_string(count) + ".0 + " + real_text(node.attributes->real("epsilon", 1e-5), 17) + ")";
+  };
+  if (node.has_output(2)) parts.map("1 / " + root("a0"), {squares}, parts.output(2));
   const auto packed = [&](size_t i) { return Piece{TensorDesc(DType::float32, node.input(i).shape), node.packed(i)}; };
-  std::vector<Piece> operands{from, parts.reduce("ReduceSumSquare", from, axes), packed(1)};
+  std::vector<Piece> operands{from, squares, packed(1)};
   if (node.has_input(2)) operands.push_back(packed(2));
-  const std::string root = "sqrt(a1 / " + std::to_string(count) + ".0 + " + real_text(node.attributes->real("epsilon", 1e-5), 17) + ")";
-  parts.map("a0 / " + root + (node.has_input(2) ? " * a2 + a3" : " * a2"), operands, parts.output(0), true);
+  parts.map("a0 / " + root("a1") + (node.has_input(2) ? " * a2 + a3" : " * a2"), operands, parts.output(0), true);
 }
 
 bool pack_layer_norm(const PackContext& node, size_t input, PackedWeight& packed) {

@@ -39,13 +39,12 @@ void shape_of_layer_norm(ShapeContext& node) {
   for (size_t i = 1; i < node.output_count(); ++i) node.output(i, DType::float32, statistics);
 }
 
-// One scale and bias for each channel; for each group before operator set 21, which a count of groups tells.
+// One scale and bias for each channel. Nodes of operator sets before 21, which have them for each group, are brought into this form.
 void shape_of_group_norm(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
   const int64_t groups = node.attributes().integer("num_groups"), channels = x[1];
   if (groups < 1 || channels % groups != 0) node.fail(std::to_string(channels) + " channels in " + std::to_string(groups) + " groups");
-  const int64_t given = node.input(1).elements();
-  for (size_t i = 1; i < 3; ++i) check_vector(node, i, given == groups ? groups : channels, "a value for each channel");
+  for (size_t i = 1; i < 3; ++i) check_vector(node, i, channels, "a value for each channel");
   shape_like_input(node);
 }
 

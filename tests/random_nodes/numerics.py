@@ -64,6 +64,8 @@ def layer_normalization(m: Maker, op: str) -> None:
     x = m.pick(REAL, 1, 4, nonempty=True)
     axis, told = axis_of(m, x)
     sizes = x.sizes[axis:]
+    if op == "LayerNormalization" and m.chance(0.3):
+        sizes = [one if m.chance(0.6) else m.fixed(1)[0] for one in sizes]
     scale = m.leaf(x.dtype, sizes, 0.5, 2)
     bias = m.leaf(x.dtype, sizes) if m.chance(0.6) and op == "LayerNormalization" else None
     outputs = m.one([1, 1, 1, 3]) if op == "LayerNormalization" and x.dtype == "float32" else 1
