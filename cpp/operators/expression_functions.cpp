@@ -85,7 +85,7 @@ constexpr std::array kFunctions{
     ExprFunction{"abs",
                  Signature::same,
                  1,
-                 "abs",
+                 "pm_abs",
                  {1, 1},
                  [](D x, D) { return std::fabs(x); },
                  [](I x, I) { return x < 0 ? wrap(0 - static_cast<uint64_t>(x)) : x; }},

@@ -29,6 +29,9 @@ float pm_settled(float v) {
 #else
 #define pm_settled(v) (v)
 #endif
+// By its bits: drivers take the root of a number for one that has no sign, and its abs() for the root, which of -0 is -0.
+float pm_abs(float x) { return uintBitsToFloat(floatBitsToUint(x) & 0x7fffffffu); }
+int pm_abs(int x) { return abs(x); }
 float pm_sign(float x) { return x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : pm_settled(x); }
 int pm_sign(int x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
 uint pm_sign(uint x) { return x > 0u ? 1u : 0u; }

@@ -1,5 +1,5 @@
 // Elementary functions of doubles, which drivers lack. Errors are at most a few units in the last place of the result, or of 1 where it
-// is said; NaN in, NaN out. Part of math.glsl.
+// is said; NaN in, NaN out. Part of math.glsl, whose functions end at their end alone and choose from what has been computed; so do these.
 double pm_double_infinity() { return packDouble2x32(uvec2(0u, 0x7ff00000u)); }
 double pm_double_nan() { return packDouble2x32(uvec2(0u, 0x7ff80000u)); }
 
@@ -22,33 +22,38 @@ double pm_double_split(double x, out int e) {
 }
 
 double pm_log(double x) {
-  if (pm_isnan(x) || x < 0.0LF) return pm_double_nan();
-  if (x == 0.0LF) return -pm_double_infinity();
-  if (pm_isinf(x)) return x;
   int e;
-  const double m = pm_double_split(x, e);
+  const double m = pm_double_split(x > 0.0LF ? x : 1.0LF, e);
   // log(m) = 2 atanh(s): a series in s^2, which is below 0.0295.
   const double f = m - 1.0LF, s = f / (2.0LF + f), z = s * s;
   double tail = 0.0LF;
   for (int n = 25; n >= 3; n -= 2) tail = tail * z + 1.0LF / double(n);
   // 2 s = f - s f, of which f is exact.
   precise double y = double(e) * 0.693147180369123816490LF + (f - (s * (f - 2.0LF * z * tail) - double(e) * 1.90821492927058770002e-10LF));
-  return y;
+  const double infinity = pm_double_infinity(), nan = pm_double_nan();
+  const bool is_nan = pm_isnan(x) || x < 0.0LF, is_infinite = pm_isinf(x);
+  return is_nan ? nan : x == 0.0LF ? -infinity : is_infinite ? x : y;
 }
 
 double pm_log1p(double x) {
   precise double u = 1.0LF + x;
-  if (u == 1.0LF || pm_isinf(x)) return x < 0.0LF && pm_isinf(x) ? pm_double_nan() : x;
   precise double rounded = u - 1.0LF;
-  return u == 0.0LF ? -pm_double_infinity() : pm_log(u) * (x / rounded);
+  const double large = pm_log(u), y = large * (x / rounded);
+  const bool is_nan = pm_isnan(x), is_infinite = pm_isinf(u);
+  return u == 1.0LF || is_nan ? x : is_infinite || u <= 0.0LF ? large : y;
 }
-double pm_softplus(double x) { return pm_isnan(x) ? x : (x > 0.0LF ? x : 0.0LF) + pm_log1p(pm_exp(-abs(x))); }
+double pm_softplus(double x) {
+  const double y = pm_log1p(pm_exp(-abs(x)));
+  return (x < 0.0LF ? 0.0LF : x) + y;
+}
 
-double pm_tan(double x) { return x == 0.0LF ? x : pm_sin(x) / pm_cos(x); }
+double pm_tan(double x) {
+  const double y = pm_sin(x) / pm_cos(x);
+  return x == 0.0LF ? x : y;
+}
 
 // Halved twice, the angle is below pi / 16: a series in tan^2 below 0.04.
 double pm_atan(double x) {
-  if (pm_isnan(x)) return x;
   const double a = abs(x);
   double t = a > 1.0LF ? 1.0LF / a : a;
   for (int i = 0; i < 2; ++i) t /= 1.0LF + sqrt(1.0LF + t * t);
@@ -56,74 +61,77 @@ double pm_atan(double x) {
   double sum = 0.0LF;
   for (int n = 27; n >= 3; n -= 2) sum = (sum + 1.0LF / double(n)) * z;
   const double angle = 4.0LF * (t + t * sum);
-  return pm_copysign(a > 1.0LF ? 1.57079632679489661923LF - angle : angle, x);
+  const double y = pm_copysign(a > 1.0LF ? 1.57079632679489661923LF - angle : angle, x);
+  const bool is_nan = pm_isnan(x);
+  return is_nan ? x : y;
 }
 double pm_asin(double x) {
-  if (abs(x) > 1.0LF) return pm_double_nan();
-  return abs(x) == 1.0LF ? pm_copysign(1.57079632679489661923LF, x) : pm_atan(x / sqrt((1.0LF - x) * (1.0LF + x)));
+  const double a = abs(x), y = pm_atan(x / sqrt((1.0LF - x) * (1.0LF + x)));
+  const double end = pm_copysign(1.57079632679489661923LF, x), nan = pm_double_nan();
+  return a > 1.0LF ? nan : a == 1.0LF ? end : y;
 }
 double pm_acos(double x) {
-  if (abs(x) > 1.0LF) return pm_double_nan();
-  return x == -1.0LF ? 3.14159265358979323846LF : 2.0LF * pm_atan(sqrt((1.0LF - x) / (1.0LF + x)));
+  const double y = 2.0LF * pm_atan(sqrt((1.0LF - x) / (1.0LF + x))), nan = pm_double_nan();
+  return abs(x) > 1.0LF ? nan : x == -1.0LF ? 3.14159265358979323846LF : y;
 }
 
 double pm_sinh(double x) {
-  const double a = abs(x);
-  if (a > 700.0LF) {
-    const double root = pm_exp(0.5LF * a);
-    return pm_copysign(0.5LF * root * root, x);
-  }
-  const double e = pm_expm1(a);
-  return pm_isnan(x) || x == 0.0LF ? x : pm_copysign(0.5LF * (e + e / (e + 1.0LF)), x);
+  const double a = abs(x), root = pm_exp(0.5LF * a), e = pm_expm1(a > 700.0LF ? 700.0LF : a);
+  const double large = 0.5LF * root * root, small = 0.5LF * (e + e / (e + 1.0LF));
+  const double y = pm_copysign(a > 700.0LF ? large : small, x);
+  const bool is_nan = pm_isnan(x);
+  return is_nan || x == 0.0LF ? x : y;
 }
 double pm_cosh(double x) {
   const double root = pm_exp(0.5LF * abs(x)), e = root * root;
   return abs(x) > 700.0LF ? 0.5LF * root * root : 0.5LF * (e + 1.0LF / e);
 }
 double pm_asinh(double x) {
-  const double a = abs(x);
-  if (pm_isnan(x) || x == 0.0LF || pm_isinf(x)) return x;
-  return pm_copysign(a > 1e150LF ? pm_log(a) + 0.693147180559945309417LF : pm_log1p(a + a * a / (1.0LF + sqrt(1.0LF + a * a))), x);
+  const double a = abs(x), large = pm_log(a) + 0.693147180559945309417LF;
+  const double small = pm_log1p(a + a * a / (1.0LF + sqrt(1.0LF + a * a)));
+  const double y = pm_copysign(a > 1e150LF ? large : small, x);
+  const bool is_nan = pm_isnan(x);
+  return is_nan || x == 0.0LF ? x : y;
 }
 double pm_acosh(double x) {
-  const double t = x - 1.0LF;
-  if (pm_isnan(x) || t < 0.0LF) return pm_double_nan();
-  return x > 1e150LF ? pm_log(x) + 0.693147180559945309417LF : pm_log1p(t + sqrt(2.0LF * t + t * t));
+  const double t = x - 1.0LF, large = pm_log(x) + 0.693147180559945309417LF;
+  const double small = pm_log1p(t + sqrt(2.0LF * t + t * t)), nan = pm_double_nan();
+  return t < 0.0LF ? nan : x > 1e150LF ? large : small;
 }
 double pm_atanh(double x) {
-  const double a = abs(x);
-  if (pm_isnan(x) || x == 0.0LF) return x;
-  if (a >= 1.0LF) return a == 1.0LF ? pm_copysign(pm_double_infinity(), x) : pm_double_nan();
-  return pm_copysign(0.5LF * pm_log1p(2.0LF * a / (1.0LF - a)), x);
+  const double a = abs(x), y = pm_copysign(0.5LF * pm_log1p(2.0LF * a / (1.0LF - a)), x);
+  const double end = pm_copysign(pm_double_infinity(), x), nan = pm_double_nan();
+  const bool is_nan = pm_isnan(x);
+  return is_nan || x == 0.0LF ? x : a > 1.0LF ? nan : a == 1.0LF ? end : y;
 }
 
 // Up to 3 a series of positive terms, beyond 1 less a continued fraction; a few units in the last place of 1.
 double pm_erf(double x) {
-  if (pm_isnan(x) || x == 0.0LF) return x;
-  const double a = abs(x), z = a * a;
-  if (a > 6.0LF) return pm_copysign(1.0LF, x);
-  if (a < 3.0LF) {
-    double term = 1.0LF, sum = 1.0LF;
-    for (int n = 1; n < 64; ++n) {
-      term *= 2.0LF * z / double(2 * n + 1);
-      sum += term;
-    }
-    return 1.12837916709551257390LF * x * pm_exp(-z) * sum;
+  const double a = abs(x), near = a < 3.0LF ? a : 3.0LF, far = a < 3.0LF ? 3.0LF : a > 6.0LF ? 6.0LF : a;
+  double term = 1.0LF, sum = 1.0LF;
+  for (int n = 1; n < 64; ++n) {
+    term *= 2.0LF * near * near / double(2 * n + 1);
+    sum += term;
   }
   double fraction = 1.0LF;
-  for (int n = 64; n > 0; --n) fraction = 1.0LF + double(n) / (2.0LF * z * fraction);
-  return pm_copysign(1.0LF - 0.564189583547756286948LF * pm_exp(-z) / (a * fraction), x);
+  for (int n = 64; n > 0; --n) fraction = 1.0LF + double(n) / (2.0LF * far * far * fraction);
+  const double e = pm_exp(a < 3.0LF ? -near * near : -far * far);
+  const double small = 1.12837916709551257390LF * near * e * sum, large = 1.0LF - 0.564189583547756286948LF * e / (far * fraction);
+  const double y = pm_copysign(a < 3.0LF ? small : a > 6.0LF ? 1.0LF : large, x);
+  const bool is_nan = pm_isnan(x);
+  return is_nan || x == 0.0LF ? x : y;
 }
 
 // As those of vec2 and float in reduce.comp.
 dvec2 pm_merge_exponentials(dvec2 s, dvec2 t) {
   const double largest = pm_max(s.x, t.x);
-  if (pm_isinf(largest)) return dvec2(largest, largest > 0.0LF ? 1.0LF : 0.0LF);
-  return dvec2(largest, s.y * pm_exp(s.x - largest) + t.y * pm_exp(t.x - largest));
+  const double sum = s.y * pm_exp(s.x - largest) + t.y * pm_exp(t.x - largest);
+  const bool is_infinite = pm_isinf(largest);
+  return dvec2(largest, !is_infinite ? sum : largest > 0.0LF ? 1.0LF : 0.0LF);
 }
 dvec2 pm_add_exponential(dvec2 s, double v) {
-  const double decay = pm_exp(s.x == v ? 0.0LF : -abs(v - s.x));
-  return dvec2(pm_max(s.x, v), v > s.x ? s.y * decay + 1.0LF : s.y + decay);
+  const double decay = pm_exp(s.x == v ? 0.0LF : -abs(v - s.x)), largest = pm_max(s.x, v);
+  return dvec2(largest, v > s.x ? s.y * decay + 1.0LF : s.y + decay);
 }
 
 // A few units in the last place of 1.
@@ -169,28 +177,23 @@ dvec2 pm_double_log(double x) {
 // |x|^y for finite x != 0 and finite y.
 double pm_pow_core(double x, double y) {
   const dvec2 l = pm_double_log(abs(x));
-  y = abs(y) > 1e25LF ? pm_copysign(1e25LF, y) : y;
+  y = y > 1e25LF ? 1e25LF : y < -1e25LF ? -1e25LF : y;
   const dvec2 product = pm_double_product(l.x, y);
-  if (product.x > 1000.0LF) return pm_double_infinity();
-  if (product.x < -1000.0LF) return 0.0LF;
   precise double low = product.y + l.y * y, power = pm_exp(product.x) * (1.0LF + low);
-  return power;
+  const double infinity = pm_double_infinity();
+  return product.x > 1000.0LF ? infinity : product.x < -1000.0LF ? 0.0LF : power;
 }
 // A few units in the last place; special cases as those of floats.
 double pm_pow(double x, double y) {
-  if (y == 0.0LF || x == 1.0LF) return 1.0LF;
-  if (y == 1.0LF) return x;
-  if (y == 2.0LF) return x * x;
-  if (pm_isnan(x) || pm_isnan(y)) return pm_double_nan();
-  const bool is_integer = pm_floor(y) == y, is_odd = is_integer && pm_floor(y * 0.5LF) != y * 0.5LF;
-  const bool is_negative = (unpackDouble2x32(x).y & 0x80000000u) != 0u;
-  double magnitude;
-  if (pm_isinf(y)) return abs(x) == 1.0LF ? 1.0LF : abs(x) > 1.0LF == y > 0.0LF ? pm_double_infinity() : 0.0LF;
-  if (x == 0.0LF || pm_isinf(x))
-    magnitude = (x == 0.0LF) == (y > 0.0LF) ? 0.0LF : pm_double_infinity();
-  else if (is_negative && !is_integer)
-    return pm_double_nan();
-  else
-    magnitude = pm_pow_core(x, y);
-  return is_negative && is_odd ? -magnitude : magnitude;
+  const double whole = pm_floor(y), half_whole = pm_floor(y * 0.5LF);
+  const bool is_integer = whole == y, is_odd = is_integer && half_whole != y * 0.5LF;
+  const bool is_negative = (unpackDouble2x32(x).y & 0x80000000u) != 0u, x_infinite = pm_isinf(x), y_infinite = pm_isinf(y);
+  const bool is_nan = pm_isnan(x) || pm_isnan(y), is_end = x == 0.0LF || x_infinite;
+  const double a = abs(x), infinity = pm_double_infinity(), nan = pm_double_nan();
+  const double power = pm_pow_core(is_end || is_nan ? 1.0LF : x, y_infinite || is_nan ? 1.0LF : y);
+  const double end = (x == 0.0LF) == (y > 0.0LF) ? 0.0LF : infinity;
+  const double limit = a == 1.0LF ? 1.0LF : a > 1.0LF == y > 0.0LF ? infinity : 0.0LF;
+  const double magnitude = is_end ? end : power;
+  const double result = y_infinite ? limit : is_negative && !is_integer && !is_end ? nan : is_negative && is_odd ? -magnitude : magnitude;
+  return y == 0.0LF || x == 1.0LF ? 1.0LF : y == 1.0LF ? x : y == 2.0LF ? x * x : is_nan ? nan : result;
 }

@@ -9,6 +9,10 @@ bool pm_isinf(double x) {
   const uvec2 word = unpackDouble2x32(x);
   return (word.y & 0x7fffffffu) == 0x7ff00000u && word.x == 0u;
 }
+double pm_abs(double x) {
+  const uvec2 word = unpackDouble2x32(x);
+  return packDouble2x32(uvec2(word.x, word.y & 0x7fffffffu));
+}
 double pm_sign(double x) { return x > 0.0LF ? 1.0LF : x < 0.0LF ? -1.0LF : x; }
 double pm_wide_zero() { return packDouble2x32(uvec2(0u, gl_NumWorkGroups.x >> 31)); }
 double pm_sqrt(double x) { return sqrt(x); }
@@ -21,14 +25,12 @@ double pm_copysign(double magnitude, double x) {
 // Rounding to integers by the bits: drivers that lack an instruction for doubles take the algorithm for floats, whose halves are not
 // those of a double and which takes every number above 2^24 for an integer.
 double pm_trunc(double x) {
-  uvec2 word = unpackDouble2x32(x);
+  const uvec2 word = unpackDouble2x32(x);
   const int e = int(word.y >> 20 & 0x7ffu) - 1023;
-  if (e >= 52) return x;  // an integer, infinity or NaN
-  if (e < 0) return packDouble2x32(uvec2(0u, word.y & 0x80000000u));
-  const uint below = 0xfffffu >> min(uint(e), 20u);
-  word.y &= ~below;
-  word.x = e <= 20 ? 0u : word.x & ~(0xffffffffu >> uint(e - 20));
-  return packDouble2x32(word);
+  const uint above = e < 0 ? 0x80000000u : ~(0xfffffu >> min(uint(e), 20u));
+  const uint low = e <= 20 ? 0u : word.x & ~(0xffffffffu >> min(uint(e - 20), 31u));
+  const double kept = packDouble2x32(uvec2(low, word.y & above));
+  return e >= 52 ? x : kept;  // the former: an integer, infinity or NaN
 }
 double pm_floor(double x) {
   const double whole = pm_trunc(x);
@@ -39,10 +41,9 @@ double pm_ceil(double x) {
   return whole < x ? whole + 1.0LF : whole;
 }
 double pm_round_even(double x) {
-  const double whole = pm_trunc(x), rest = abs(x - whole);
-  const bool is_odd = pm_trunc(whole * 0.5LF) * 2.0LF != whole;
-  const bool away = rest > 0.5LF || (rest == 0.5LF && is_odd);
-  return away ? whole + pm_copysign(1.0LF, x) : whole;
+  const double whole = pm_trunc(x), rest = abs(x - whole), next = whole + pm_copysign(1.0LF, x), half_whole = pm_trunc(whole * 0.5LF);
+  const bool is_odd = half_whole * 2.0LF != whole;
+  return rest > 0.5LF || (rest == 0.5LF && is_odd) ? next : whole;
 }
 // 2^n for n in -1022 .. 1023.
 double pm_double_exp2i(int n) { return packDouble2x32(uvec2(0u, uint(n + 1023) << 20)); }
@@ -58,20 +59,23 @@ double pm_double_exp_tail(double r) {
 }
 // 2 ulp.
 double pm_exp(double x) {
-  if (pm_isnan(x)) return x;
-  if (x > 709.8LF) return double(pm_infinity);
-  if (x < -745.2LF) return 0.0LF;
-  const double k = pm_floor(x * 1.44269504088896340736LF + 0.5LF);
-  const int n = int(k);
-  precise double r = (x - k * 0.693147180369123816490LF) - k * 1.90821492927058770002e-10LF;
-  const double y = 1.0LF + pm_double_exp_tail(r);
-  return y * pm_double_exp2i(n >> 1) * pm_double_exp2i(n - (n >> 1));
+  const double held = x > 710.0LF ? 710.0LF : x < -746.0LF ? -746.0LF : x;  // beyond them there is infinity and 0
+  const double k = pm_floor(held * 1.44269504088896340736LF + 0.5LF);
+  const bool is_nan = pm_isnan(x);
+  const int n = is_nan ? 0 : int(k);
+  precise double r = (held - k * 0.693147180369123816490LF) - k * 1.90821492927058770002e-10LF;
+  const double y = (1.0LF + pm_double_exp_tail(r)) * pm_double_exp2i(n >> 1) * pm_double_exp2i(n - (n >> 1));
+  return is_nan ? x : y;
 }
-double pm_expm1(double x) { return abs(x) < 0.35LF ? (x == 0.0LF ? x : pm_double_exp_tail(x)) : pm_exp(x) - 1.0LF; }
+double pm_expm1(double x) {
+  const double small = pm_double_exp_tail(x), large = pm_exp(x) - 1.0LF;
+  return x == 0.0LF ? x : abs(x) < 0.35LF ? small : large;
+}
 // 4 ulp.
 double pm_tanh(double x) {
-  const double e = pm_expm1(-2.0LF * abs(x));
-  return pm_isnan(x) ? x : pm_copysign(-e / (e + 2.0LF), x);
+  const double e = pm_expm1(-2.0LF * abs(x)), y = pm_copysign(-e / (e + 2.0LF), x);
+  const bool is_nan = pm_isnan(x);
+  return is_nan ? x : y;
 }
 double pm_sigmoid(double x) {
   const double e = pm_exp(-abs(x));
@@ -90,41 +94,47 @@ double pm_double_sine(double r, int quadrant) {
 }
 // 4 ulp of 1 for |x| < 2^20 pi / 2; beyond, the reduction loses digits.
 double pm_sine(double x, int shift) {
-  if (pm_isnan(x) || pm_isinf(x)) return double(pm_nan);
-  const double k = pm_floor(x * 0.63661977236758134308LF + 0.5LF);
-  precise double r = ((x - k * 1.57079632673412561417LF) - k * 6.07710050630396597660e-11LF) - k * 2.02226624879595063154e-21LF;
-  return pm_double_sine(r, int(k - pm_floor(k * 0.25LF) * 4.0LF) + shift);
+  const bool is_nan = pm_isnan(x) || pm_isinf(x);
+  const double held = is_nan ? 0.0LF : x;
+  const double k = pm_floor(held * 0.63661977236758134308LF + 0.5LF);
+  precise double r = ((held - k * 1.57079632673412561417LF) - k * 6.07710050630396597660e-11LF) - k * 2.02226624879595063154e-21LF;
+  const double y = pm_double_sine(r, int(k - pm_floor(k * 0.25LF) * 4.0LF) + shift);
+  return is_nan ? double(pm_nan) : y;
 }
-double pm_sin(double x) { return x == 0.0LF ? x : pm_sine(x, 0); }
+double pm_sin(double x) {
+  const double y = pm_sine(x, 0);
+  return x == 0.0LF ? x : y;
+}
 double pm_cos(double x) { return pm_sine(x, 1); }
 double pm_fmod(double a, double b) {
-  if (pm_isnan(a) || pm_isinf(a) || pm_isnan(b) || b == 0.0LF) return double(pm_nan);
-  double r = abs(a);
-  const double d = abs(b);
+  const bool is_nan = pm_isnan(a) || pm_isinf(a) || pm_isnan(b) || b == 0.0LF;
+  const double d = is_nan ? 1.0LF : abs(b);
+  double r = is_nan ? 0.0LF : abs(a);
   for (int i = 0; i < 2200 && r >= d; ++i) {  // each turn takes off the largest multiple of d by a power of two
     const int e = int(unpackDouble2x32(r).y >> 20) - int(unpackDouble2x32(d).y >> 20);
-    double part = d * pm_double_exp2i(e > 1000 ? 1000 : e);
+    const double part = d * pm_double_exp2i(e > 1000 ? 1000 : e);
     r -= part > r ? part * 0.5LF : part;
   }
-  return pm_copysign(r, a);
+  const double y = pm_copysign(r, a);
+  return is_nan ? double(pm_nan) : y;
 }
 double pm_mod(double a, double b) {
-  const double r = pm_fmod(a, b);
-  return r != 0.0LF && r < 0.0LF != b < 0.0LF ? r + b : r == 0.0LF ? pm_copysign(r, b) : r;
+  const double r = pm_fmod(a, b), zero = pm_copysign(0.0LF, b);
+  return r == 0.0LF ? zero : r < 0.0LF != b < 0.0LF ? r + b : r;
 }
 double pm_floor_divide(double a, double b) {
-  if (b == 0.0LF) return a / b;
+  const double quotient = a / b, zero = pm_copysign(0.0LF, quotient);
   precise double r = pm_fmod(a, b), q = (a - r) / b;
   if (r != 0.0LF && r < 0.0LF != b < 0.0LF) q -= 1.0LF;
-  if (q == 0.0LF) return pm_copysign(0.0LF, a / b);
-  const double whole = pm_floor(q);
-  return q - whole > 0.5LF ? whole + 1.0LF : whole;
+  const double below = pm_floor(q), whole = q - below > 0.5LF ? below + 1.0LF : below;
+  return b == 0.0LF ? quotient : q == 0.0LF ? zero : whole;
 }
 #include "include/math_double.glsl"
 #endif
 
 // The same for 64 bits. The shader requires GL_EXT_shader_explicit_arithmetic_types_int64 and defines PM_HAS_INT64.
 #ifdef PM_HAS_INT64
+int64_t pm_abs(int64_t x) { return abs(x); }
 int64_t pm_sign(int64_t x) { return x > 0L ? 1L : x < 0L ? -1L : 0L; }
 int64_t pm_max(int64_t a, int64_t b) { return a > b ? a : b; }
 int64_t pm_min(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -141,13 +151,13 @@ int64_t pm_floor_divide(int64_t a, int64_t b) {
 }
 uint64_t pm_floor_divide(uint64_t a, uint64_t b) { return b == 0UL ? 0UL : a / (b == 0UL ? 1UL : b); }
 int64_t pm_pow(int64_t x, int64_t y) {
-  if (y < 0L) return x == 1L ? 1L : x == -1L ? ((y & 1L) == 0L ? 1L : -1L) : 0L;
+  const int64_t fraction = x == 1L ? 1L : x == -1L ? ((y & 1L) == 0L ? 1L : -1L) : 0L;
   int64_t result = 1L;
-  for (; y != 0L; y >>= 1) {
-    if ((y & 1L) != 0L) result *= x;
+  for (int64_t left = y < 0L ? 0L : y; left != 0L; left >>= 1) {
+    if ((left & 1L) != 0L) result *= x;
     x *= x;
   }
-  return result;
+  return y < 0L ? fraction : result;
 }
 uint64_t pm_sign(uint64_t x) { return x > 0UL ? 1UL : 0UL; }
 uint64_t pm_max(uint64_t a, uint64_t b) { return a > b ? a : b; }
