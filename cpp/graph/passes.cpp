@@ -269,7 +269,30 @@ void set_precision(ProgramGraph& graph) {
   }
   std::map<ValueId, ValueId> narrowed, widened;
   std::vector<ProgramNode> nodes;
+  std::vector<DType> declared;  // by the values of the graph
+  for (const GraphValue& value : graph.values) declared.push_back(value.dtype);
+  // A node that reads or makes bits does so in the dtypes that the graph declares, with casts before and after it.
+  const auto keep_bits = [&](ProgramNode& node) {
+    ValueId &input = node.inputs[0], &output = node.outputs[0];
+    if (const DType wanted = declared[static_cast<size_t>(input)]; graph.value(input).dtype != wanted) {
+      const ValueId copy = copy_as(input, wanted);
+      nodes.push_back(cast_node(graph, input, copy));
+      input = copy;
+    }
+    graph.report[node.report].dtype = graph.value(output).dtype;
+    if (!differs(graph.value(output).dtype)) return nodes.push_back(std::move(node));
+    const ValueId made = output;
+    output = copy_as(made, declared[static_cast<size_t>(made)]);
+    graph.value(made).dtype = inside;
+    const ValueId bits = output;
+    nodes.push_back(std::move(node));
+    nodes.push_back(cast_node(graph, bits, made));
+  };
   for (ProgramNode& node : graph.nodes) {
+    if (node.row->name == "BitCast") {
+      keep_bits(node);
+      continue;
+    }
     for (ValueId& input : node.inputs)
       if (const auto found = replaced.find(input); found != replaced.end()) input = found->second;
     const DType made = float_made(graph, node);

@@ -284,6 +284,7 @@ Evaluation evaluation_of(const OperatorRow& row) {
                                                                  {"ScatterElements", evaluate_scatter_elements},
                                                                  {"ScatterND", evaluate_scatter_nd},
                                                                  {"Size", evaluate_size},
+                                                                 {"BitCast", evaluate_view},
                                                                  {"ConstantOfShape", evaluate_constant_of_shape},
                                                                  {"OneHot", evaluate_one_hot},
                                                                  {"Trilu", evaluate_trilu},

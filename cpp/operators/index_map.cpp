@@ -324,7 +324,6 @@ void lower_pad(LowerContext& node) {
   if (to.place != Place::output) add_strided_copy(node, dtype, moved, to, 0, node.out(0), 0, true);
 }
 
-// Floats that a program stores as others have other bits.
 void lower_bit_cast(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (bits(x.dtype) != bits(y.dtype))

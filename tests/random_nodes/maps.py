@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from onnx import helper, numpy_helper
 
-from random_nodes.maker import ALL, FLOATS, INTEGERS, Maker, SkipError, Value
+from random_nodes.maker import ALL, FLOATS, INTEGERS, Maker, Value
 from random_nodes.table import makes
 
 NUMBERS = (*FLOATS, *INTEGERS)
@@ -51,10 +51,6 @@ def smooth(m: Maker, op: str) -> None:
         attributes.update(alpha=1.5, gamma=0.75)
     if op == "HardSigmoid" and m.chance(0.5):
         attributes.update(alpha=m.one([0.25, 0.1]), beta=m.one([0.5, 0.375]))
-    if x.dtype == "float64" and op in ("LeakyRelu", "Selu", "HardSigmoid"):
-        attributes = {"alpha": 0.25} if op != "HardSigmoid" else {"alpha": 0.25, "beta": 0.5}
-    if x.dtype == "float64" and attributes.get("alpha") == 0.1:
-        attributes["alpha"] = 0.5
     if op == "Gelu" and m.chance(0.5):
         attributes["approximate"] = "tanh"
     m.node(op, x, **attributes)
@@ -221,8 +217,6 @@ def bit_cast(m: Maker, op: str) -> None:
     ]
     group = m.one(widths)
     x = m.pick(group, exact=True)
-    if x.dtype == "float16":
-        raise SkipError("its bits are those of another type while it is kept wider")
     to = m.one([one for one in group if np.dtype(one).kind != "f"])
     m.node(op, x, to=helper.np_dtype_to_tensor_dtype(np.dtype(to)))
 
