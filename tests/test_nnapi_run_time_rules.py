@@ -463,3 +463,54 @@ def test_an_axis_goes_where_its_range_has_one_element(
 @pytest.mark.parametrize("seed", range(1, 11))
 def test_many_random_operands_are_right_or_refused_by_name(context: pumice.Context, seed: int) -> None:
     run_cases(context, seed, 2000)
+
+
+def device_begin(graph: pumice.Graph, names: str, rank: int) -> Any:
+    """A list that the device makes, by a product, which no host computes."""
+    floats = graph.input(names, "float32", [rank])
+    return graph.add("Cast", graph.add("MatMul", floats, np.eye(rank, dtype="float32")), to=6)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_slice_that_the_device_begins_past_the_end_reads_no_other_row(context: pumice.Context, known: bool) -> None:
+    """It begins as near as leaves room for it; a program that checks indices names the node, the number and its place."""
+    graph = pumice.Graph()
+    shape = [4, 5]
+    x = graph.input("x", "float32", shape if known else [None, None])
+    graph.output("y", graph.add("nnapi::SLICE", x, device_begin(graph, "begin", 2), [2, 3], name="it"))
+    program, checked = graph.compile(context), graph.compile(context, check_indices=True)
+    array = np.arange(20, dtype="float32").reshape(shape)
+    for rows in range(-6, 9):
+        for columns in (-9, -1, 0, 2, 3, 4, 100):
+            given = {"x": array, "begin": np.array([rows, columns], "float32")}
+            row, column = min(max(rows, 0), 2), min(max(columns, 0), 2)
+            expected = array[row : row + 2, column : column + 3]
+            np.testing.assert_array_equal(program(given)["y"], expected)
+            if (row, column) == (rows, columns):
+                np.testing.assert_array_equal(checked(given)["y"], expected)
+                continue
+            wrong, place = (rows, 0) if row != rows else (columns, 1)
+            with pytest.raises(
+                pumice.IndexRangeError, match=rf"the index {wrong} at \[{place}\]; expected 0 to 2"
+            ) as told:
+                checked(given)
+            assert "it" in told.value.node
+
+
+def test_a_strided_slice_of_a_list_that_the_device_makes_is_checked_where_it_is_read(context: pumice.Context) -> None:
+    """The host reads the lists of a STRIDED_SLICE before it runs: what is past the end has no elements, as in the specification."""
+    graph = pumice.Graph()
+    x = graph.input("x", "float32", [4, 5])
+    lists = [device_begin(graph, name, 2) for name in ("begin", "end")]
+    graph.output("y", graph.add("nnapi::STRIDED_SLICE", x, *lists, [1, 1], 0, 0, 0, name="it"))
+    graph.output("z", graph.add("nnapi::STRIDED_SLICE", x, *lists, [1, 1], 0, 0, 1, name="one"))
+    program = graph.compile(context)
+    array = np.arange(20, dtype="float32").reshape(4, 5)
+    for begin, end in (([1, 1], [2, 4]), ([3, 2], [4, 9]), ([-1, -3], [4, 5])):
+        made = program({"x": array, "begin": np.array(begin, "float32"), "end": np.array(end, "float32")})
+        expected = array[begin[0] : end[0], begin[1] : end[1]]
+        np.testing.assert_array_equal(made["y"], expected)
+        np.testing.assert_array_equal(made["z"], expected[0])
+    for begin, end in (([4, 1], [5, 4]), ([0, 2], [3, 3]), ([9, 0], [12, 4])):
+        with pytest.raises(pumice.GraphError, match="a range of one element expected on axis 0"):
+            program({"x": array, "begin": np.array(begin, "float32"), "end": np.array(end, "float32")})

@@ -88,6 +88,16 @@ IndexBounds indices_of_pooled(const Attributes& attributes, const std::vector<Sh
   return {1, {element_count(pooled)}, false};
 }
 
+IndexBounds indices_of_begins(const Attributes& attributes, const std::vector<Shape>& inputs) {
+  const Shape& x = shape_of(inputs, 1);
+  const auto wanted = attributes.integers("size");
+  if (x.size() != wanted.size() || x.empty()) return {0, {kNotKnown}, false};
+  IndexBounds bounds{0, {}, false};
+  for (size_t axis = 0; axis < x.size(); ++axis)
+    bounds.sizes.push_back(x[axis] < 0 || wanted[axis] > x[axis] ? kNotKnown : x[axis] - wanted[axis] + 1);
+  return bounds;
+}
+
 IndexBounds lengths_of_time(const Attributes& attributes, const std::vector<Shape>& inputs) {
   return lengths(1, size_of(shape_of(inputs, 0), attributes.integer("time_axis", 0)));
 }

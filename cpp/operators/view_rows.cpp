@@ -98,6 +98,17 @@ void shape_of_size(ShapeContext& node) {
   node.output(0, DType::int64, {});
 }
 
+void shape_of_position(ShapeContext& node) {
+  node.output(0, DType::int64, {1});
+}
+
+void shape_of_unchanged(ShapeContext& node) {
+  if (node.input(0).shape != node.input(1).shape)
+    node.fail("a state of shape " + to_string(node.input(1).shape) + " expected, as before the iteration; given " +
+              to_string(node.input(0).shape));
+  shape_like_input(node);
+}
+
 void shape_of_constant(ShapeContext& node) {
   const Attributes& attributes = node.attributes();
   if (const HostTensor* tensor = attributes.tensor("value")) return node.output(0, tensor->desc.dtype, tensor->desc.shape);
@@ -142,6 +153,19 @@ Rows view_rows() {
        lower_copy,
        {},
        host_bits(1, 2, 3)},
+      // Its first input, whose shape is that of the second.
+      {"pumice::Unchanged",
+       Skeleton::view,
+       {{value("x", kAny), value("before", kAny)}, y, {}, 0, kMaxRank, 0b1},
+       shape_of_unchanged,
+       lower_copy},
+      // Its first input: where slices of these sizes begin on each axis of x, counted from 0.
+      with_indices(indices_of_begins,
+                   {"pumice::SliceBegin",
+                    Skeleton::view,
+                    {{value("begin", kIndices), value("x", kAny)}, y, {required("size", AttributeKind::integers)}, 0, kMaxRank, 0b1},
+                    shape_like_input,
+                    lower_copy}),
       {"Reshape",
        Skeleton::view,
        {{value("x", kAny), value("shape", kInt64)}, y, {integer("allowzero", 0)}, 0, kMaxRank, 0b1},
@@ -168,6 +192,14 @@ Rows view_rows() {
       // No lowering: the value is the host's.
       {"Shape", Skeleton::copy, {x, {value("y", kInt64)}, {integer("start", 0), optional("end", AttributeKind::integer)}}, shape_of_shape},
       {"Size", Skeleton::copy, {x, {value("y", kInt64)}, {}}, shape_of_size},
+      // A position in a list of that length, counted from its start. `past`: the one behind the last is one too.
+      {"pumice::Position",
+       Skeleton::copy,
+       {{value("position", kInt64), value("length", kInt64)}, {value("y", kInt64)}, {integer("past", 0)}},
+       shape_of_position,
+       {},
+       {},
+       host_bits(0, 1)},
       {"Constant",
        Skeleton::copy,
        {{},

@@ -63,13 +63,16 @@ std::optional<size_t> unread_begin(const Operands& o) {
   return size && !has_open_size(*size) ? std::optional<size_t>(1) : std::nullopt;
 }
 
-// Elements are gathered, and no host has to read where to begin.
+// Elements are gathered, and no host has to read where to begin. A begin beyond the last that leaves room for the slice counts as that.
 ValueId slice_from(Expansion& e, const std::vector<int64_t>& size) {
   ValueId y = e[0];
   const auto number = [&](int64_t value) { return e.scalar(static_cast<double>(value), DType::int32); };
+  const ValueId told = e.add("pumice::SliceBegin", {e[1], e[0]}, with({{"size", size}}));
+  const ValueId last = e.cast(e.add("Sub", {e.add("Shape", {e[0]}), e.integers(size)}), DType::int32);
+  const ValueId begin = e.add("Max", {e.add("Min", {told, last}), number(0)});
   for (size_t axis = 0; axis < size.size(); ++axis) {
     const ValueId steps = e.add("Range", {number(0), number(size[axis]), number(1)});
-    const ValueId first = e.add("Gather", {e[1], e.integers({signed_size(axis)})});
+    const ValueId first = e.add("Gather", {begin, e.integers({signed_size(axis)})});
     const ValueId indices = e.add("Add", {first, steps});
     y = e.add("Gather", {y, indices}, with({{"axis", signed_size(axis)}}));
   }
