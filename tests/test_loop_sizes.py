@@ -211,3 +211,46 @@ def test_a_scan_of_no_slices_gives_no_rows(context: pumice.Context, axis: int, r
             made = loaded(begin=np.arange(3, dtype=np.float32), x=np.zeros((0, 3), np.float32))
         np.testing.assert_array_equal(made["last"], np.arange(3))
         assert made["rows"].shape == ((0, 3) if axis == 0 else (3, 0)), (length, axis)
+
+
+@pytest.mark.parametrize("ends", ["trips", "condition", "computed condition"])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_loop_without_a_trip_has_rows_of_the_sizes_of_its_first(
+    context: pumice.Context, known: bool, ends: str
+) -> None:
+    """ONNX does not say which; they are the same whether sizes are known at load or not."""
+    body = Nodes("body")
+    row = body.add("Concat", body.add("Neg", "state"), "state", axis=1)
+    body.add("Sub", "state", np.float32(3), output="next")
+    body.add("Identity", row, output="row")
+    body.add(
+        "Less" if ends == "computed condition" else "Identity",
+        *(["i", np.array(3)] if ends == "computed condition" else ["go"]),
+        output="on",
+    )
+    graph = helper.make_graph(
+        body.nodes,
+        "body",
+        [value("i", TensorProto.INT64, []), value("go", TensorProto.BOOL, []), value("state", FLOAT, [None, None])],
+        [value("on", TensorProto.BOOL, []), value("next", FLOAT, [None, None]), value("row", FLOAT, [None, None])],
+        body.constants,
+    )
+    loop = helper.make_node("Loop", ["n", "c", "x"], ["last", "rows"], "loop", body=graph)
+    shape = [4, 2] if known else [None, None]
+    proto = helper.make_model(
+        helper.make_graph(
+            [loop],
+            "graph",
+            [value("x", FLOAT, shape), value("n", TensorProto.INT64, []), value("c", TensorProto.BOOL, [])],
+            [value("last", FLOAT, None), value("rows", FLOAT, None)],
+        ),
+        opset_imports=[helper.make_opsetid("", 21)],
+        ir_version=10,
+    )
+    x = np.ones((4, 2), np.float32)
+    with pumice.load(proto.SerializeToString(), context) as loaded:
+        for trips in (0, 2):
+            go = not (ends == "condition" and trips == 0)
+            made = loaded(x=x, n=np.array(2 if ends == "condition" else trips), c=np.array(go))
+            assert made["rows"].shape == (trips, 4, 4), (trips, made["rows"].shape)
+            np.testing.assert_array_equal(made["last"], x - 3 * trips)

@@ -177,3 +177,40 @@ def test_a_batched_scan_that_says_too_little_is_refused() -> None:
                 attribute.CopyFrom(onnx.helper.make_attribute(attribute.name, changed[attribute.name]))
         with pytest.raises(pumice.GraphError, match="node 'scan': expected"):
             pumice.load(proto)
+
+
+# ---- states
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(("first", "row"), [([1, 3], [2, 3]), ([3], [2, 3]), ([2, 1], [2, 3]), ([], [1])])
+def test_a_state_that_changes_its_shape_is_refused(
+    context: pumice.Context, first: list[int], row: list[int], known: bool
+) -> None:
+    """A Loop's may change; a Scan's has one shape, as ONNX Runtime has it."""
+    nodes = [node("Add", ["s_in", "r"], ["s_out"]), node("Neg", ["r"], ["n"])]
+    body = subgraph(nodes, [value("s_in", None), value("r", None)], [value("s_out", None), value("n", None)])
+    shapes = [first, [4, *row]] if known else [[None] * len(first), [None] * (len(row) + 1)]
+    proto = model(
+        [node("Scan", ["s", "x"], ["last", "rows"], name="scan", body=body, num_scan_inputs=1)],
+        [value("s", shapes[0]), value("x", shapes[1])],
+        ["last", "rows"],
+    )
+    given = np.zeros(first, "float32"), np.ones([4, *row], "float32")
+    with pytest.raises(pumice.GraphError, match="a state of shape .* expected, as before the iteration; given"):
+        pumice.load(proto, context, progress=False)(*given)
+    if not known:
+        fits = np.zeros(row, "float32")
+        same = model(proto.graph.node, [value("s", [None] * len(row)), proto.graph.input[1]], ["last", "rows"])
+        last, rows = pumice.load(same, context, progress=False)(fits, given[1])
+        np.testing.assert_array_equal(last, np.full(row, 4, "float32"))
+        assert rows.shape == (4, *row)
+
+
+def test_the_state_of_a_loop_may_change_its_shape(context: pumice.Context) -> None:
+    nodes = [node("Concat", ["s_in", "x"], ["s_out"], axis=0), node("Identity", ["c_in"], ["c_out"])]
+    inputs = [value("i", [], INT64), value("c_in", [], 9), value("s_in", None)]
+    body = subgraph(nodes, inputs, [value("c_out", [], 9), value("s_out", None)])
+    loop = node("Loop", ["n", "", "x"], ["y"], name="loop", body=body)
+    made = pumice.load(model([loop], [value("x", [None]), value("n", [], INT64)]), context)(ramp(3), np.array(2))
+    np.testing.assert_array_equal(made, np.tile(ramp(3), 3))

@@ -105,6 +105,7 @@ class LoopBuilder:
         self.given: list[Scanned] = []  # for each of the results that are read
         self.elements: list[Element] = []  # of them
         self.sizes: list[Sizes | None] = []
+        self.keeps_shapes = False  # of states: an iteration that changes one is refused
         self.certain = False  # what is known of sizes holds whatever the model is called with
 
     def add_state(self, given: InputRecipe, following: InputRecipe, initial: Made) -> None:
@@ -212,6 +213,8 @@ class LoopBuilder:
             Element(value.dtype, _shape_of(value, scanned)) for value, scanned in zip(made, self.given, strict=True)
         ]
         following = [value for _, name, kind in self.states for value in inner.made_values(node, name, kind)]
+        if self.keeps_shapes:
+            following = [self._kept(inner, value, before) for value, before in zip(following, values, strict=False)]
         for j, value in enumerate(following):
             inner.graph.output(f"{j}", value)
         if modes:
@@ -223,6 +226,14 @@ class LoopBuilder:
             goes_on = single_bool(inner, node, self.condition_out)
             inner.graph.output("goes on", inner.helper(node, "Identity", goes_on))
         return Body(inner, following, elements, made)
+
+    def _kept(self, inner: Builder, value: Value, before: Value) -> Value:
+        """The next state, which has the shape of the one before; that is checked when it runs where it is not known yet."""
+        is_known = value.shape is not None and None not in value.shape and inner.graph.exact
+        if is_known and value.shape == before.shape:
+            return value
+        kept: Value = inner.helper(self.node, "pumice::Unchanged", value, before)
+        return kept
 
     # ---- results, row by row
 
@@ -259,7 +270,9 @@ class LoopBuilder:
                 initial.append(self._zeros(element, sizes_of_rows))
                 continue
             shape_of_shape = None if element.shape is None else len(element.shape)
-            sizes = np.array([size or 0 for size in element.shape or ()], np.int64)
+            sizes: Value | Array = np.array([size or 0 for size in element.shape or ()], np.int64)
+            if sizes_of_rows is not None and not isinstance(sizes_of_rows, tuple):
+                sizes = sizes_of_rows  # which a loop without an iteration leaves as they are
             states += [State(element.dtype, (None,)), State("int64", (shape_of_shape,))]
             initial += [np.zeros(0, numpy_dtype(element.dtype)), sizes]
         return states, initial
@@ -311,8 +324,6 @@ class LoopBuilder:
     def _sizes_before(self, inner: Builder, j: int, value: Value) -> Value | None:
         """Those of the first iteration, which are those of all (ONNX says so): what makes the element, of which only the shape is read."""
         builder, node = self.builder, self.node
-        if not self._may_be_buffered(self.elements[j]):
-            return None
         sources = inner.graph.shape_sources(value)
         if sources is None:
             return None

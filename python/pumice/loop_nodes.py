@@ -121,6 +121,7 @@ def add_scan(builder: Builder, node: NodeRecipe) -> None:
         expected = f"a body of {len(node.inputs)} inputs and at least {max(states, len(node.outputs))} outputs"
         raise graph_error("node", node.name, f"expected {expected}, given {len(body.inputs)} and {len(body.outputs)}")
     loop = LoopBuilder(builder, node, body)
+    loop.keeps_shapes = True
     for name, declared, output in zip(node.inputs[:states], body.inputs, body.outputs, strict=False):
         loop.add_state(declared, output, builder.tensor(name))
     axes = _integers(node, "scan_input_axes", slices)

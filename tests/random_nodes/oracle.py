@@ -173,12 +173,14 @@ class OneNode:
         return self.by_runtime(data)
 
     def reference_first(self, data: Sequence[Data]) -> bool:
-        """Of a place in the only element that is left ONNX Runtime has what the specification says; onnx's reference has another."""
-        if self.node.op_type == "Resize":
-            modes = [one.s for one in self.node.attribute if one.name == "coordinate_transformation_mode"]
-            if modes == [b"pytorch_half_pixel"]:
-                return self.session is None or 1 not in self.by_runtime(data)[0].shape[2:]
+        if self.by_torch() and self.session is not None:
+            return 1 not in np.shape(self.by_runtime(data)[0])[2:]
         return self.node.op_type in REFERENCE_FIRST
+
+    def by_torch(self) -> bool:
+        """Whether it is a Resize whose place in an axis that becomes one element onnx's reference has another way than the specification."""
+        modes = [one.s for one in self.node.attribute if one.name == "coordinate_transformation_mode"]
+        return self.node.op_type == "Resize" and modes == [b"pytorch_half_pixel"]
 
     def by_other(self, data: Sequence[Data]) -> list[Data]:
         """By the oracle that was not asked. Raises RefusedError."""
@@ -217,6 +219,8 @@ class OneNode:
         except Exception as error:
             raise RefusedError(f"{self.refusal}; reference: {type(error).__name__}: {error}") from error
         results = [np.asarray(one) if not isinstance(one, list) else one for one in results]
+        if self.session is None and self.by_torch() and 1 in np.shape(results[0])[2:]:
+            raise RefusedError(f"{self.refusal}; reference: another place in one element")
         if narrow is not None:
             if self.types() is None:
                 raise RefusedError(f"{self.refusal}; its result's type is not known")
