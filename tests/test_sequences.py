@@ -120,7 +120,7 @@ def test_a_position_that_the_program_is_given(context: pumice.Context, at: int) 
     ]
     proto = given(nodes, value("y", None), sequence("more"), sequence("fewer"), value("n", [], INT64))
     loaded = check(context, proto, {"s": ITEMS, "i": np.array(at), "x": ramp(2, 2)})
-    with pytest.raises(pumice.GraphError, match="'at/Reshape"):
+    with pytest.raises(pumice.GraphError, match="'at/Position.*expected a position in a sequence of 5"):
         loaded(ITEMS, np.array(5 if at >= 0 else -6), ramp(1))
 
 
@@ -337,3 +337,40 @@ def test_a_position_outside_of_a_sequence_of_unknown_length_is_refused(
     else:
         with pytest.raises(pumice.Error):
             model(*arguments)
+
+
+@pytest.mark.parametrize("at", [-4, -3, -1, 0, 2, 3, 4, 100])
+@pytest.mark.parametrize("is_computed", [False, True])
+@pytest.mark.parametrize("op", ["SequenceInsert", "SequenceErase", "SequenceAt"])
+def test_a_refused_position_is_named_with_the_length_of_the_sequence(
+    context: pumice.Context, op: str, is_computed: bool, at: int
+) -> None:
+    """Behind the last a tensor can be inserted; a sequence whose length the call tells is as one of known length."""
+    info = helper.make_tensor_value_info
+    nodes = [helper.make_node("SplitToSequence", ["x"], ["s"], axis=0)]
+    if op == "SequenceAt":
+        nodes.append(helper.make_node(op, ["s", "i"], ["y"]))
+    else:
+        inputs = ["s", "z", "i"] if op == "SequenceInsert" else ["s", "i"]
+        nodes += [helper.make_node(op, inputs, ["t"]), helper.make_node("ConcatFromSequence", ["t"], ["y"], axis=0)]
+    given = [info("x", TensorProto.FLOAT, [None, 2]), info("i", TensorProto.INT64, [])]
+    constants = [helper.make_tensor("z", TensorProto.FLOAT, [1, 2], [-1, -2])]
+    if not is_computed:
+        constants.append(helper.make_tensor("i", TensorProto.INT64, [], [at]))
+    graph = helper.make_graph(
+        nodes, "at", given[: 2 if is_computed else 1], [info("y", TensorProto.FLOAT, None)], constants
+    )
+    model = pumice.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), context)
+    x = np.arange(6, dtype="float32").reshape(3, 2)
+    arguments = (x, np.array(at)) if is_computed else (x,)
+    if not -3 <= at < (4 if op == "SequenceInsert" else 3):
+        with pytest.raises(pumice.GraphError, match=f"{op}.*expected a position in a sequence of 3, given {at}"):
+            model(*arguments)
+        return
+    if op == "SequenceInsert":
+        expected = np.insert(x, at, [-1, -2], axis=0)
+    elif op == "SequenceErase":
+        expected = np.delete(x, at, axis=0)
+    else:
+        expected = x[[at]]
+    np.testing.assert_array_equal(model(*arguments), expected)

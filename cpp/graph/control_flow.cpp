@@ -97,6 +97,7 @@ Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
       const auto& constant = graph.values()[i].constant;
       if (constant) known.set(static_cast<ValueId>(i), constant->desc), known.set_host(static_cast<ValueId>(i), *constant);
     }
+    known.set_tried(!exact);
     bool certain = exact;
     for (const GraphNode& node : graph.nodes()) {
       if (node.control) {  // as far as it is known without these inputs
@@ -108,6 +109,7 @@ Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
         continue;
       }
       if (certain) known.check(node);
+      if (!certain && !node.inputs.empty() && node.inputs[0] != kAbsent && has_open_rank(node, graph.value(node.inputs[0]).shape)) continue;
       bool ran = is_late(node);
       try {
         if (is_late(node)) {

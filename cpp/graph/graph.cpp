@@ -242,8 +242,11 @@ void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
   const size_t trials = exact_ ? 1 : kTrials;
   const DType first_dtype = node.inputs.empty() || node.inputs[0] == kAbsent ? DType::float32 : value(node.inputs[0]).dtype;
   bool ran[kTrials] = {};
+  const bool is_open = !exact_ && !node.inputs.empty() && node.inputs[0] != kAbsent && has_open_rank(node, value(node.inputs[0]).shape);
   for (size_t t = 0; t < trials; ++t) {
     for (const ValueId output : node.outputs) trials_[t]->forget(output);  // of a node that was refused
+    if (is_open) continue;
+    trials_[t]->set_tried(!exact_);
     try {
       ran[t] = trials_[t]->run(node);
       if (ran[t]) trials_[t]->evaluate(node);

@@ -155,6 +155,13 @@ void ShapeInference::check(const GraphNode& node) const {
   nnapi::check(*node.requirement, inputs, hosts);
 }
 
+bool has_open_rank(const GraphNode& node, const std::optional<Shape>& given) {
+  if (!node.row || node.row->name != "Squeeze" || node.inputs.empty() || (node.inputs.size() > 1 && node.inputs[1] != kAbsent) ||
+      node.attributes.has("axes"))
+    return false;
+  return !given || std::ranges::find(*given, kUnknownSize) != given->end();
+}
+
 bool ShapeInference::run(const GraphNode& node) {
   if (node.requirement) {
     const TensorDesc* given = desc(node.inputs[0]);
@@ -209,7 +216,7 @@ bool ShapeInference::evaluate(const GraphNode& node, int64_t most_elements) {
     const TensorDesc* known = desc(output);
     if (output != kAbsent && (!known || known->elements() > most_elements)) return false;
   }
-  auto results = told_of_origin(node, [&] { return evaluate_on_host(*node.row, node.name, node.attributes, inputs); });
+  auto results = told_of_origin(node, [&] { return evaluate_on_host(*node.row, node.name, node.attributes, inputs, tried_); });
   if (!results) return false;
   for (size_t i = 0; i < node.outputs.size() && i < results->size(); ++i) {
     if (node.outputs[i] == kAbsent) continue;

@@ -20,8 +20,13 @@ Shape trial_shape(const Shape& shape, size_t trial);
 // The sizes that came out alike of the trials; none where fewer than two of the large ones have a result, or their ranks differ.
 std::optional<Shape> common_shape(const std::array<const TensorDesc*, kTrials>& trials);
 
+// Whether the rank of a node's result depends on sizes of its first input that are not known: it is a Squeeze of all axes of one element.
+bool has_open_rank(const GraphNode& node, const std::optional<Shape>& given);
+
 class ShapeInference {
  public:
+  // `tried`: the sizes are some that the inputs may have.
+  void set_tried(bool tried) { tried_ = tried; }
   void set(ValueId value, TensorDesc desc);
   void set_host(ValueId value, HostTensor host);
   void set_constant(ValueId value, const HostTensor& host);  // which outlives this
@@ -52,6 +57,7 @@ class ShapeInference {
   bool is_still(ValueId value, const Known& known) const;
 
  private:
+  bool tried_ = false;
   std::vector<std::optional<TensorDesc>> descs_;
   std::vector<std::optional<HostTensor>> hosts_;
   std::vector<const HostTensor*> constants_;

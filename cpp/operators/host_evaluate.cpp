@@ -110,6 +110,15 @@ Results evaluate_size(const HostNode& node) {
   return one(integers_tensor(node.outputs[0], {node.input(0).desc.elements()}));
 }
 
+Results evaluate_position(const HostNode& node) {
+  const int64_t given = node.integers(0).at(0), length = node.integers(1).at(0);
+  const int64_t most = length - (node.attributes.integer("past") != 0 ? 0 : 1);
+  if ((given < -length || given > most) && !node.tried)
+    throw GraphError(std::string(node.name),
+                     "expected a position in a sequence of " + std::to_string(length) + ", given " + std::to_string(given));
+  return one(integers_tensor(node.outputs[0], {std::clamp<int64_t>(given < 0 ? given + length : given, 0, std::max<int64_t>(most, 0))}));
+}
+
 Results evaluate_constant(const HostNode& node) {
   const Attributes& attributes = node.attributes;
   if (const HostTensor* tensor = attributes.tensor("value")) return one(*tensor);
@@ -285,6 +294,7 @@ Evaluation evaluation_of(const OperatorRow& row) {
                                                                  {"ScatterND", evaluate_scatter_nd},
                                                                  {"Size", evaluate_size},
                                                                  {"BitCast", evaluate_view},
+                                                                 {"pumice::Position", evaluate_position},
                                                                  {"ConstantOfShape", evaluate_constant_of_shape},
                                                                  {"OneHot", evaluate_one_hot},
                                                                  {"Trilu", evaluate_trilu},
@@ -345,7 +355,7 @@ bool reads_shapes_alone(const OperatorRow& row) {
 }
 
 std::optional<std::vector<HostTensor>> evaluate_on_host(const OperatorRow& row, std::string_view node, const Attributes& attributes,
-                                                        Inputs inputs) {
+                                                        Inputs inputs, bool tried) {
   const Evaluation evaluate = evaluation_of(row);
   if (!evaluate) return {};
   const bool reads_values = !reads_shapes_alone(row);
@@ -355,7 +365,7 @@ std::optional<std::vector<HostTensor>> evaluate_on_host(const OperatorRow& row, 
     if (input && reads_values && is_beyond_int64(*input)) return {};
   const size_t outputs = output_count(row, attributes, inputs);
   if (outputs == 0) return {};
-  const HostNode known{row, node, attributes, inputs, output_descs(row, node, attributes, inputs, outputs)};
+  const HostNode known{row, node, attributes, inputs, output_descs(row, node, attributes, inputs, outputs), tried};
   for (const TensorDesc& made : known.outputs)
     if (is_narrow(made.dtype)) return {};
   try {

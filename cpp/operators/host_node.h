@@ -27,6 +27,7 @@ struct HostNode {
   const Attributes& attributes;
   std::span<const HostTensor* const> inputs;
   std::vector<TensorDesc> outputs;
+  bool tried = false;  // for sizes that the inputs may have: what they break is no error yet
 
   bool has(size_t i) const { return i < inputs.size() && inputs[i]; }
   const HostTensor& input(size_t i) const { return *inputs[i]; }

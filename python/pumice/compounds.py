@@ -80,6 +80,12 @@ class SequenceValue:
         self.items = items
         self._packed = packed
 
+    @property
+    def rank(self) -> int | None:
+        """The rank that all its tensors have, where that is known."""
+        ranks = {None if item.shape is None else len(item.shape) for item in self.items or ()}
+        return ranks.pop() if len(ranks) == 1 else None
+
     def packed(self, builder: Builder, node: NodeRecipe) -> tuple[Value, Value, Value]:
         if self._packed is None:
             made = [packed_item(builder, node, item) for item in self.items or ()]

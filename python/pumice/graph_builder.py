@@ -126,7 +126,7 @@ class Builder:
 
     def helper_name(self, node: NodeRecipe, op: str) -> str:
         self._helpers += 1
-        return self.free_name(f"{node.name}/{op}.{self._helpers}")
+        return self.free_name(f"{node.name}/{op.removeprefix('pumice::')}.{self._helpers}")
 
     def add_node(self, node: NodeRecipe) -> None:
         if reason := self.unsupported_node(node, self.path(node)):

@@ -39,7 +39,7 @@ def _non_max_suppression(builder: Builder, node: NodeRecipe) -> None:
 def _added(
     builder: Builder, node: NodeRecipe, op: str, *inputs: Value | None, outputs: int, **attributes: Any
 ) -> tuple[Value, ...]:
-    name = builder.helper_name(node, op.removeprefix("pumice::"))
+    name = builder.helper_name(node, op)
     made = builder.graph.add(op, *inputs, outputs=outputs, name=name, **attributes)
     return made if isinstance(made, tuple) else (made,)
 

@@ -48,18 +48,12 @@ def _length(builder: Builder, node: NodeRecipe, packed: Packed) -> Value:
     return builder.helper(node, "Gather", builder.helper(node, "Shape", packed[2]), FIRST)
 
 
-def _from_the_start(builder: Builder, node: NodeRecipe, index: int | Value, packed: Packed) -> Value | Array:
-    """int64[1] without negative ones that count from the end."""
-    if isinstance(index, int) and index >= 0:
-        return np.array([index])
+def _from_the_start(
+    builder: Builder, node: NodeRecipe, index: int | Value, packed: Packed, past: bool = False
+) -> Value:
+    """int64[1] counted from the start, checked where it is known how many there are. `past`: behind the last is a place too."""
     given = np.array([index]) if isinstance(index, int) else index
-    length = _length(builder, node, packed)
-    from_end = builder.helper(node, "Add", given, length)
-    # One before the first is none, as one behind the last: it does not count from the end a second time.
-    from_end = builder.helper(node, "Where", builder.helper(node, "Less", from_end, FIRST), length, from_end)
-    if isinstance(index, int):
-        return from_end
-    return builder.helper(node, "Where", builder.helper(node, "Less", given, FIRST), from_end, given)
+    return builder.helper(node, "pumice::Position", given, _length(builder, node, packed), past=int(past))
 
 
 def _segment(
@@ -125,7 +119,7 @@ def _insert(builder: Builder, node: NodeRecipe) -> None:
     if at is None:
         _keep(builder, node, _joined(builder, node, sequence.dtype, packed, one))
         return
-    begin = _from_the_start(builder, node, at, packed)
+    begin = _from_the_start(builder, node, at, packed, past=True)
     before, after = _segment(builder, node, packed, FIRST, begin), _segment(builder, node, packed, begin, None)
     _keep(builder, node, _joined(builder, node, sequence.dtype, before, one, after))
 
@@ -148,7 +142,7 @@ def _erase(builder: Builder, node: NodeRecipe) -> None:
 
 def _checked_index(node: NodeRecipe, index: int, count: int) -> None:
     if not -count <= index < count:
-        raise graph_error("node", node.name, f"expected one of a sequence of {count}, given {index}")
+        raise graph_error("node", node.name, f"expected a position in a sequence of {count}, given {index}")
 
 
 def _at(builder: Builder, node: NodeRecipe) -> None:
@@ -159,9 +153,10 @@ def _at(builder: Builder, node: NodeRecipe) -> None:
         return
     packed = sequence.packed(builder, node)
     begin = _from_the_start(builder, node, at, packed)
-    # One that is not there has no elements, which are not the one of a scalar.
     data, dims, _ = _segment(builder, node, packed, begin, builder.helper(node, "Add", begin, SINGLE))
     made = builder.helper(node, "Reshape", data, dims, output=node.outputs[0], allowzero=1)
+    if (rank := sequence.rank) is not None:
+        builder.graph.expect(made, [None] * rank)
     builder.keep(node.outputs, (made,))
 
 

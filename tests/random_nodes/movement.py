@@ -65,7 +65,8 @@ def squeeze(m: Maker, op: str) -> None:
     x = m.pick(ANY, 1, 5, test=lambda v: any(set(size) == {1} for size in v.sizes))
     axes = [k for k, size in enumerate(x.sizes) if set(size) == {1}]
     chosen = [k if m.chance(0.6) else k - x.rank for k in axes if m.chance(0.7)] or axes[:1]
-    if not m.symbolic and m.chance(0.2):
+    has_one_rank = all(set(size) == {1} or 1 not in size for size in x.sizes)
+    if has_one_rank and m.chance(0.2):
         m.node(op, x)
     else:
         m.node(op, x, m.list_of(chosen))

@@ -1,0 +1,100 @@
+"""Ranks that depend on sizes which a call tells: what reads such a value is judged then, and not by a guess at load."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice
+from onnx_models import model, node, subgraph, value
+
+Array = np.ndarray[Any, Any]
+BOOL = 9
+
+
+@pytest.mark.parametrize("opset", [11, 13, 21])
+@pytest.mark.parametrize("shape", [(2, 5, 1), (2, 5), (1, 2, 1, 5), (2, 1, 5, 1, 1)])
+def test_what_follows_a_squeeze_of_all_axes_is_judged_at_the_call(
+    context: pumice.Context, shape: tuple[int, ...], opset: int
+) -> None:
+    """A product of two axes: with sizes that leave two it runs, with others it is refused by name."""
+    constants = {"w": np.arange(15, dtype="float32").reshape(5, 3)}
+    nodes = [node("Relu", ["x"], ["r"]), node("Squeeze", ["r"], ["s"]), node("Gemm", ["s", "w"], ["y"])]
+    loaded = pumice.load(model(nodes, [value("x", [None] * len(shape))], constants=constants, opset=opset), context)
+    assert loaded.outputs[0].shape is None or len(loaded.outputs[0].shape) == 2
+    x = np.arange(np.prod(shape), dtype="float32").reshape(shape)
+    np.testing.assert_array_equal(loaded(x), x.squeeze() @ constants["w"])
+    with pytest.raises(pumice.GraphError, match="rank"):
+        loaded(np.ones([2] * (len(shape) - 1) + [5] if len(shape) > 2 else [5, 1], "float32"))
+
+
+OTHERS = {
+    "Transpose": (lambda x: x.T, {}),
+    "Softmax": (
+        lambda x: np.exp(x - x.max(-1, keepdims=True)) / np.exp(x - x.max(-1, keepdims=True)).sum(-1, keepdims=True),
+        {},
+    ),
+    "ReduceSum": (lambda x: x.sum(keepdims=True), {}),
+    "Flatten": (lambda x: x.reshape(x.shape[0], -1), {"axis": 1}),
+    "Concat": (lambda x: x, {"axis": 0}),
+    "Shape": (lambda x: np.array(x.shape), {}),
+    "Split": (lambda x: np.split(x, 2)[0], {"num_outputs": 2}),
+}
+
+
+@pytest.mark.parametrize("named", [[None, None, "M"], [2, None, 1], ["N", 3, 1]])
+@pytest.mark.parametrize("op", OTHERS)
+def test_nodes_take_what_a_squeeze_leaves(context: pumice.Context, op: str, named: list[Any]) -> None:
+    expected, attributes = OTHERS[op]
+    outputs = ["y", "z"] if op == "Split" else ["y"]
+    nodes = [node("Squeeze", ["x"], ["s"]), node(op, ["s"], outputs, **attributes)]
+    loaded = pumice.load(model(nodes, [value("x", named)], opset=21), context)
+    x = np.random.default_rng(0).standard_normal((2, 3, 1)).astype("float32")
+    np.testing.assert_allclose(loaded(x), expected(x[..., 0]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("computed", [True, False])
+def test_a_branch_may_squeeze_what_only_the_call_tells(context: pumice.Context, computed: bool) -> None:
+    shapes: list[Any] = [None, None, None]
+    then = subgraph([node("Squeeze", ["x"], ["a"])], [], [value("a", None)])
+    orelse = subgraph([node("Reshape", ["x", "flat"], ["b"])], [], [value("b", None)], flat=np.array([2, -1]))
+    nodes = [node("If", ["c"], ["i"], then_branch=then, else_branch=orelse), node("Gemm", ["i", "w"], ["y"])]
+    constants = {"w": np.ones((5, 1), "float32")}
+    inputs = [value("x", shapes)]
+    given: dict[str, Array] = {"x": np.ones((2, 5, 1), "float32")}
+    if computed:
+        inputs.append(value("c", [], BOOL))
+        given["c"] = np.array(True)
+    else:
+        constants["c"] = np.array(True)
+    loaded = pumice.load(model(nodes, inputs, constants=constants, opset=21), context)
+    np.testing.assert_array_equal(loaded(**given), np.full((2, 1), 5, "float32"))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_slices_that_are_unlike_of_an_element_at_a_computed_position(context: pumice.Context, axis: int) -> None:
+    """All tensors of the sequence have one rank, whichever is taken."""
+    nodes = [
+        node("SequenceConstruct", ["x", "z"], ["s"]),
+        node("SequenceAt", ["s", "at"], ["e"]),
+        node("Unique", ["e"], ["y"], axis=axis),
+    ]
+    inputs = [value("x", [4, 3, 2]), value("z", [None, 3, 2]), value("at", [], 7)]
+    loaded = pumice.load(model(nodes, inputs, opset=21), context)
+    random = np.random.default_rng(0)
+    x, z = (random.integers(0, 2, (size, 3, 2)).astype("float32") for size in (4, 6))
+    for at in (0, 1, -1, -2):
+        np.testing.assert_array_equal(loaded(x, z, np.array(at)), np.unique((x, z)[at], axis=axis))
+
+
+def test_slices_that_are_unlike_of_an_element_at_a_constant_position(context: pumice.Context) -> None:
+    nodes = [
+        node("SequenceConstruct", ["x"], ["s"]),
+        node("SequenceAt", ["s", "at"], ["e"]),
+        node("Unique", ["e"], ["y"], axis=1),
+    ]
+    loaded = pumice.load(model(nodes, [value("x", [8, 3, 2])], constants={"at": np.array(0)}, opset=21), context)
+    x = np.random.default_rng(0).integers(0, 2, (8, 3, 2)).astype("float32")
+    np.testing.assert_array_equal(loaded(x), np.unique(x, axis=1))
