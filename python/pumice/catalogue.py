@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
+import numpy as np
+
 from . import _pumice
 from ._pumice import AttributeSchema, NnapiOperand, NnapiOperation, OperatorRow, UnsupportedError, ValueRole
 from .contrib_nodes import DOMAIN, NODES
@@ -51,6 +53,17 @@ pumice::RandomUniform, pumice::RandomNormal, pumice::RandomMask and pumice::Mult
 input: seed and run, two words each.
 """
 
+_WINDOWS = """An axis of 0 elements is not pooled, and a convolution whose window is larger than its padded axis is refused. SAME_UPPER and
+SAME_LOWER never take elements away: where a stride is larger than its window, the padding that their formula would have negative is 0, in
+pooling as in convolutions. Resize by pytorch_half_pixel to one element takes the place 0, whatever the scale. Attributes that ONNX
+has as float are float32: an operator of float64 computes with the 0.00999999977648258 that 0.01 is there. A loop without an iteration
+has results of no rows, whose sizes are those that its first iteration would give. The states of a Scan keep their shapes.
+"""
+
+_PRECISION = """Floats of 16 bits are what a model takes and gives; at precision "fp32" what lies between its nodes is kept in float32 and
+not rounded to them, but for BitCast, which reads the bits of the dtype that the model has there.
+"""
+
 _COMPOSED = """These become other nodes, or control flow, where a model is imported. Of ai.onnx.ml what is about numbers is there:
 texts, float64 and a post_transform other than NONE, LOGISTIC and SOFTMAX are refused. OneHotEncoder makes zeros of a category that it
 does not know, whatever its attribute `zeros` says. Of TreeEnsembleClassifier the label is the class of the highest score.
@@ -74,8 +87,9 @@ operand's, they can be left out.
 The rules of an operation are checked when it is added, and those about ranks, sizes and lists that are not known then when a program
 is bound to them: both refusals name the node, the operation and the operand. Where the nodes that an operation becomes depend on a
 rank that is not known, it stays one node until then, and the program is compiled for each choice of ranks. SLICE with known sizes
-begins where the device says: a begin among the inputs of a call, or one that follows from them, is checked at the call, and one that
-the device alone knows is not: elements past the end are then those of index 0. A strided slice that runs backwards from before the
+begins where the device says: a begin among the inputs of a call, or one that follows from them, is checked at the call. One that
+the device alone knows and that leaves no room for the slice counts as the nearest one that does, and `check_indices=True` reports it
+(IndexRangeError). A strided slice that runs backwards from before the
 first element has none. An axis that `shrink_axis_mask` names has a range of one element, or begins at -1 and ends at 0, as exporters
 write the last one.
 
@@ -318,6 +332,8 @@ def page() -> str:
         + ".\n",
         _INDICES,
         _CASTS,
+        _PRECISION,
+        _WINDOWS,
         _VALUES,
         _COUNTS,
         _RANDOM,
@@ -406,7 +422,7 @@ def _default_text(attribute: AttributeSchema) -> str:
     if attribute.required:
         return "required"
     if isinstance(attribute.default, float):
-        return f"{attribute.default:.9g}"
+        return str(np.float32(attribute.default)).removesuffix(".0")
     return "" if attribute.default is None else str(attribute.default)
 
 
