@@ -1,4 +1,6 @@
-"""The operator table's test table: one row a case. The same rows are compared with onnx's reference and timed by the benchmarks."""
+"""The operator table's test table: one row a case. They are compared with onnx's
+reference; those of `timed` are what `./dev bench operators` times, at sizes of its own.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +24,7 @@ from operator_cases import (
     resizes,
     signals,
     sorts,
+    timed,
     views,
     windows,
 )
@@ -75,6 +78,7 @@ FAMILIES = (
     integer_products.dynamic,
     recurrents.recurrents,
     views.copies,
+    timed.small,
     large.large,
 )
 CASES: Sequence[Case] = tuple(one for family in FAMILIES for one in family())

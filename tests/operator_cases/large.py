@@ -9,7 +9,7 @@ from operator_cases.rows import EXACT, LOOSE, Case, case, fixed, w, x
 
 
 def large() -> Iterator[Case]:
-    """Shapes of real networks: the benchmarks, and the --all tier."""
+    """Shapes of real networks, for the --all tier."""
     bytes_of = integer_products.bytes_of
     yield case(
         "MatMulInteger",

@@ -79,7 +79,9 @@ class Case:
     outputs: int
     fp32: tuple[float, float]
     fp16: tuple[float, float]
-    large: bool  # for benchmarks and the --all tier
+    large: bool  # for the --all tier
+    torch: str = ""  # PyTorch's expression for it, over the inputs a, b, c .. that are given at the call: a row of the benchmarks
+    reads: int = 1  # how often it reads its inputs, where they are too long to be held
 
     def __str__(self) -> str:
         return f"{self.op}: {self.note}"
@@ -125,9 +127,11 @@ def case(
     fp32: tuple[float, float] = (1e-5, 1e-5),
     fp16: tuple[float, float] = (1e-3, 1e-3),
     large: bool = False,
+    torch: str = "",
+    reads: int = 1,
     **attributes: Any,
 ) -> Case:
-    return Case(op, note, inputs, attributes, outputs, fp32, fp16, large)
+    return Case(op, note, inputs, attributes, outputs, fp32, fp16, large, torch, reads)
 
 
 EXACT = {"fp32": (0.0, 0.0), "fp16": (0.0, 0.0)}
