@@ -57,7 +57,7 @@ void main() {
   const float rest = 0.0;
 #endif
   const float variance = pm_divide(gather_sum(sum), float(p.size)) - rest * rest;
-  const float factor = pm_divide(1.0, pm_sqrt((variance > 0.0 ? variance : 0.0) + p.epsilon));
+  const float factor = pm_divide(1.0, pm_sqrt((variance < 0.0 ? 0.0 : variance) + p.epsilon));
   if (TEAM_MEMBER == 0u && row < p.rows) {
 #if HAS_MEAN
     STORE_STATISTIC(mean_of, p.mean_of_offset + row, mean + rest);

@@ -44,27 +44,40 @@ layout(binding = 5) buffer Deviation { STATISTIC deviation_of[]; };
 shared vec2 lines[TEAMS * MOST_CHANNELS];  // factors and biases, by the channels of a team's row
 #endif
 
+#if CENTRED
+shared vec2 meetings[TEAM * TEAMS + 16u];
+PM_GATHER(gather_sums, vec2, meetings, pm_sum)
+#endif
+
 void main() {
   hold_row(0.0);
-  float sum = 0.0;
 #if CENTRED
+  float sum = 0.0;
   FOR_HELD(k) {
     const vec4 v = held_four(k);
     sum += (v.x + v.y) + (v.z + v.w);
   }
   const float mean = pm_divide(gather_sum(sum), float(p.quads * 4u));
-  sum = 0.0;
 #else
   const float mean = 0.0;
 #endif
+  vec2 sums = vec2(0.0);
   FOR_HELD(k) {
     precise vec4 v = held_four(k) - mean;
-    if (HAS_FOUR(k)) sum += dot(v, v);
+    if (HAS_FOUR(k)) sums += vec2(dot(v, v), (v.x + v.y) + (v.z + v.w));
   }
-  const float factor = pm_divide(1.0, pm_sqrt(pm_divide(gather_sum(sum), float(p.quads * 4u)) + p.epsilon));
+#if CENTRED
+  // What the sum of the row has lost shows in the mean of the distances.
+  sums = gather_sums(sums);
+  const float rest = pm_divide(sums.y, float(p.quads * 4u)), squares = sums.x;
+#else
+  const float rest = 0.0, squares = gather_sum(sums.x);
+#endif
+  const float variance = pm_divide(squares, float(p.quads * 4u)) - rest * rest;
+  const float factor = pm_divide(1.0, pm_sqrt((variance < 0.0 ? 0.0 : variance) + p.epsilon));
   if (TEAM_MEMBER == 0u && ROW < p.rows) {
 #if HAS_MEAN
-    STORE_STATISTIC(mean_of, p.mean_of_offset + ROW, mean);
+    STORE_STATISTIC(mean_of, p.mean_of_offset + ROW, mean + rest);
 #endif
 #if HAS_DEVIATION
     STORE_STATISTIC(deviation_of, p.deviation_of_offset + ROW, factor);
@@ -79,14 +92,14 @@ void main() {
   FOR_HELD(k) {
     if (!HAS_FOUR(k)) continue;
     const vec2 line = lines[TEAM_NUMBER * MOST_CHANNELS + uint((float(FOUR(k)) + 0.5) * p.plane_inverse)];
-    precise vec4 delta = held_four(k) - mean;
+    precise vec4 delta = (held_four(k) - mean) - rest;
     const vec4 v = delta * line.x + line.y;
     store_four(k, epilogue(v));
   }
 #else
   FOR_HELD(k) {
     if (!HAS_FOUR(k)) continue;
-    precise vec4 delta = held_four(k) - mean;
+    precise vec4 delta = (held_four(k) - mean) - rest;
     vec4 v = delta * factor * scale[FACTOR_AT(k)];
 #if HAS_BIAS
     v += bias[FACTOR_AT(k)];

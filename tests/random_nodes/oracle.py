@@ -178,7 +178,7 @@ class OneNode:
         return self.node.op_type in REFERENCE_FIRST
 
     def by_torch(self) -> bool:
-        """Whether it is a Resize whose place in an axis that becomes one element onnx's reference has another way than the specification."""
+        """Whether it is a Resize by a mode of whose place in one element onnx's reference has another idea than the specification."""
         modes = [one.s for one in self.node.attribute if one.name == "coordinate_transformation_mode"]
         return self.node.op_type == "Resize" and modes == [b"pytorch_half_pixel"]
 
