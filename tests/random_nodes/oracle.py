@@ -56,8 +56,8 @@ DOUBLES: dict[str, Callable[[Array, dict[str, Any]], Array]] = {
 # ONNX Runtime resizes other axes than the last ones wrongly, and multiplies a DFT's angles out in float32.
 REFERENCE_FIRST = frozenset({"Resize", "DFT", "STFT"})
 
-# ONNX Runtime ends the process where these are given a tensor without elements.
-STOPPED_BY_NOTHING = frozenset({"Einsum", "LSTM", "GRU", "RNN"})
+# Given a tensor without elements, ONNX Runtime ends the process in the first of these, and leaves the result of a product unwritten.
+WRONG_OF_NOTHING = frozenset({"Einsum", "LSTM", "GRU", "RNN", "MatMul", "Gemm"})
 
 
 class RefusedError(Exception):
@@ -191,7 +191,7 @@ class OneNode:
     def by_runtime(self, data: Sequence[Data]) -> list[Data]:
         if self.session is None:
             raise RefusedError(self.refusal)
-        if self.node.op_type in STOPPED_BY_NOTHING and any(
+        if self.node.op_type in WRONG_OF_NOTHING and any(
             not np.size(one) for one in data if not isinstance(one, list)
         ):
             return self.by_reference(data)
