@@ -73,11 +73,24 @@ vec2 pm_add_exponentials(vec2 s, float v[AHEAD * OWN]) {
 #endif
 
 // Where the best element is: (its key, its number), of equals the first or the last. Keys are signed and rank as the elements do, the other
-// way round where the least is sought; the lowest key at number 0 loses to all others.
+// way round where the least is sought; the lowest key at number 0 loses to all others. Keys of 64 bits are two words of it.
 #if POSITION
-#define KEY_OF(s) KEY_TYPE((s).x)
-ACCUMULATOR pm_best(ACCUMULATOR s, ACCUMULATOR t) { return KEY_OF(t) > KEY_OF(s) || (t.x == s.x && (t.y < s.y) != LAST) ? t : s; }
-ACCUMULATOR pm_better(ACCUMULATOR s, ACCUMULATOR t) { return KEY_OF(t) > KEY_OF(s) || (LAST && t.x == s.x) ? t : s; }  // t is a later one
+#if WIDE_KEYS
+#define PLACE(key, i) uvec4(unpackInt2x32(key), i, 0u)
+#define KEY_OF(s) packInt2x32(ivec2((s).xy))
+#define NUMBER_OF(s) (s).z
+#else
+#define PLACE(key, i) uvec2(key, i)
+#define KEY_OF(s) int((s).x)
+#define NUMBER_OF(s) (s).y
+#endif
+ACCUMULATOR pm_best(ACCUMULATOR s, ACCUMULATOR t) {
+  const bool is_same = KEY_OF(t) == KEY_OF(s);
+  return KEY_OF(t) > KEY_OF(s) || (is_same && (NUMBER_OF(t) < NUMBER_OF(s)) != LAST) ? t : s;
+}
+ACCUMULATOR pm_better(ACCUMULATOR s, ACCUMULATOR t) {  // t is a later one
+  return KEY_OF(t) > KEY_OF(s) || (LAST && KEY_OF(t) == KEY_OF(s)) ? t : s;
+}
 
 // The key of a float: zeros are equal and NaN is above all.
 int pm_key(float v) {

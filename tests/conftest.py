@@ -92,6 +92,13 @@ def plugin_arguments() -> list[str]:
     return [] if any(point.name == "pumice" for point in points) else ["-p", "pumice.pytest_plugin"]
 
 
+@pytest.fixture(scope="module")
+def paired(pumice_context: pumice.Context) -> Iterator[pumice.Context]:
+    """A context of the same device on which pairs of words stand for 64-bit integers."""
+    with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=["shaderInt64"]) as context:
+        yield context
+
+
 @pytest.fixture(scope="module", params=["words", "counts"])
 def skipping_device(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
     """Dispatches are skipped by predicate words, or by group counts of zero where the device has no conditional rendering."""

@@ -22,7 +22,11 @@ def refused(source: str, context: pumice.Context, **options: Any) -> str:
 # --- Features
 
 NEEDED = {
-    "shaderInt64": ("#extension GL_EXT_shader_explicit_arithmetic_types_int64 : require", "y[0] = float(int64_t(y[1]));", "Int64"),
+    "shaderBufferInt64Atomics": (
+        "#extension GL_EXT_shader_atomic_int64 : require\nlayout(binding = 1) buffer Z { uint64_t z[]; };",
+        "atomicAdd(z[0], 1ul);",
+        "Int64Atomics",
+    ),
     "shaderInt16": ("#extension GL_EXT_shader_explicit_arithmetic_types_int16 : require", "y[0] = float(int16_t(y[1]));", "Int16"),
     "shaderInt8": ("#extension GL_EXT_shader_explicit_arithmetic_types_int8 : require", "y[0] = float(int8_t(y[1]));", "Int8"),
     "shaderFloat64": ("", "y[0] = float(double(y[1]) * 2.0lf);", "Float64"),
@@ -121,10 +125,10 @@ def test_each_feature_has_one_name_in_the_reflection_and_on_the_device() -> None
 
 
 def test_everything_that_is_missing_is_listed_at_once(context: pumice.Context) -> None:
-    features = ["shaderInt64", "shaderInt16"]
+    features = ["shaderFloat64", "shaderInt16"]
     source = "\n".join(NEEDED[feature][0] for feature in features) + (
         f"\nlayout(local_size_x = 32) in;\n{HEAD}shared float s[1 << 20];\n"
-        "void main() { s[0] = y[2]; y[0] = float(int64_t(y[1])) + float(int16_t(y[1])) + s[0]; }"
+        "void main() { s[0] = y[2]; y[0] = float(double(y[1])) + float(int16_t(y[1])) + s[0]; }"
     )
     with (
         pumice.Context(f"uuid:{context.info.uuid}", without=features) as masked,

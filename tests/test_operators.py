@@ -31,7 +31,8 @@ from pumice.testing import assert_close
 Array = npt.NDArray[Any]
 
 # Precision, and the features that the device is made to lack: without 16-bit storage float16 goes through whole words, without
-# shuffles the kernels of GPUs, which meet in shared memory, run on software devices too.
+# shuffles the kernels of GPUs, which meet in shared memory, run on software devices too, without 64-bit integers pairs of words are
+# computed with.
 MODES = {
     "fp32": ("fp32", ()),
     "fp16": ("fp16", ()),
@@ -39,6 +40,7 @@ MODES = {
     "bf16_packed": ("bf16", ()),
     "fp32_tiled": ("fp32", ("subgroupShuffle",)),
     "fp16_tiled": ("fp16", ("subgroupShuffle",)),
+    "fp32_pairs": ("fp32", ("shaderInt64",)),
 }
 MEETING = (
     "Arg",
@@ -224,6 +226,8 @@ def modes(case: Case) -> Iterator[str]:
     yield "fp32"
     if case.has_floats and case.op != "DynamicQuantizeLinear":  # whose integers follow the scale, and so its rounding
         yield from ("fp16", "fp16_packed", "bf16_packed")
+    if case.has_wide_integers:
+        yield "fp32_pairs"
     if case.op.startswith(MEETING):
         yield "fp32_tiled"
         yield "fp16_tiled"

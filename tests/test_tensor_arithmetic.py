@@ -435,7 +435,7 @@ def test_operators_are_compiled_once_and_kept(context: pumice.Context) -> None:
 )
 def test_devices_that_lack_a_type_compute_the_others(context: pumice.Context, mask: list[str]) -> None:
     with pumice.Context(f"uuid:{context.info.uuid}", without=mask) as masked:
-        for dtype in ("float32", "float16", "int8", "uint16", "int32", "bool"):
+        for dtype in ("float32", "float16", "int8", "uint16", "int32", "int64", "uint64", "bool"):
             x, y = np.array([1, 0, 1, 1], dtype), np.array([1, 1, 0, 1], dtype)
             a, b = pumice.tensor(x, masked), pumice.tensor(y, masked)
             assert_same(a == b, x == y, "")

@@ -14,6 +14,7 @@
 #include "shader/containment.h"
 #include "shader/glslang_loader.h"
 #include "shader/spirv.h"
+#include "shader/word_pairs.h"
 
 namespace pumice {
 namespace {
@@ -119,7 +120,7 @@ Storage storage_of(const DeviceInfo& device, DType dtype) {
 ShaderOptions shader_options(const Context& context, Storage storage) {
   ShaderOptions options;
   options.storage = storage;
-  options.int64 = context.feature("shaderInt64");
+  options.int64 = true;  // by pairs of words at the least
   options.int16 = context.feature("shaderInt16");
   options.int8 = context.feature("shaderInt8") && context.feature("storageBuffer8BitAccess");
   options.storage_16bit = context.feature("storageBuffer16BitAccess");
@@ -155,7 +156,7 @@ KernelVariant::KernelVariant(const std::shared_ptr<Context>& context, std::share
     for (size_t i = 0; i < 3; ++i)
       if (interface().local_size_id[i] == constant->id) local_size_[i] = static_cast<uint32_t>(specialization_.back().bits);
   }
-  check_device(*context, *shader_, specialization_, local_size_);
+  check_device(*context, *shader_, specialization_, local_size_, pair_words(*context));
   for (size_t axis = 0; axis < 3; ++axis) most_groups_[axis] = context->limit("maxComputeWorkGroupCount_" + std::to_string(axis));
   for (const uint32_t axes : {1u, 3u})
     if (interface().find_spec_constant(folding_constant(axes))) grid_axes_ = axes;
@@ -164,6 +165,7 @@ KernelVariant::KernelVariant(const std::shared_ptr<Context>& context, std::share
 KernelVariant::KernelVariant(const KernelVariant& ordinary, Folded)
     : context_(ordinary.context_),
       shader_(ordinary.shader_),
+      paired_(ordinary.paired_),
       specialization_(ordinary.specialization_),
       local_size_(ordinary.local_size_),
       most_groups_(ordinary.most_groups_),
@@ -183,9 +185,20 @@ std::shared_ptr<Context> KernelVariant::context() const {
   return lock(context_);
 }
 
+std::set<std::string> KernelVariant::pair_words(const Context& context) {
+  if (context.feature(kInt64Feature) ||
+      std::ranges::find(interface().features, kInt64Feature, &NeededFeature::feature) == interface().features.end())
+    return {};
+  std::map<uint32_t, uint64_t> constants;
+  for (const auto& constant : specialization_) constants[constant.id] = constant.bits;
+  WordPairs made = with_word_pairs(shader_->spirv, constants);
+  paired_ = std::make_shared<const std::vector<uint32_t>>(std::move(made.spirv));
+  return std::move(made.lacks);
+}
+
 std::vector<uint32_t> KernelVariant::contained() const {
   std::vector<std::string> dropped;
-  std::vector<uint32_t> spirv = without_large_unrolling(shader_->spirv, dropped);
+  std::vector<uint32_t> spirv = without_large_unrolling(this->spirv(), dropped);
   for (const auto& sentence : dropped) log(LogLevel::info, "kernel '" + name() + "': " + sentence);
   return context()->info().kind == DeviceKind::software ? with_local_indices_in_bounds(spirv) : spirv;
 }
@@ -197,7 +210,7 @@ const Pipeline& KernelVariant::pipeline() const {
     const auto owner = context();
     const bool rolls = origin_ != KernelOrigin::trial && driver_quirks(owner).has(Quirk::unrolled_contraction);
     std::vector<uint32_t> rewritten;
-    desc.spirv = shader_->spirv;
+    desc.spirv = spirv();
     if (origin_ == KernelOrigin::user) desc.spirv = rewritten = contained();
     if (rolls) desc.spirv = rewritten = spirv::without_unrolling(desc.spirv);
     desc.is_robust = origin_ == KernelOrigin::user;
@@ -266,8 +279,14 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
   options.debug = options.debug || check_bounds_;
   options.keeps_signed_zero = origin_ == KernelOrigin::engine && context->feature("shaderSignedZeroInfNanPreserveFloat32");
   auto made = std::make_shared<const KernelVariant>(context, compiled(options, macros, spec), spec, origin_);
+  if (made->is_paired() && origin_ == KernelOrigin::user) tell_pairs();
   const std::lock_guard guard(mutex_);
   return variants_.emplace(key, std::move(made)).first->second;  // the first of two threads wins
+}
+
+void Kernel::tell_pairs() {
+  if (!told_pairs_.exchange(true))
+    log(LogLevel::info, "kernel '" + name_ + "': 64-bit integers are computed as pairs of words: the device lacks " + kInt64Feature);
 }
 
 void Kernel::tell_stand_in(const DeviceInfo& device, DType dtype) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,16 +71,21 @@ class KernelVariant {
   // The form of this kernel whose workgroups find their place in a folded grid; made on first use. Throws Error where grid_axes() is 0.
   std::shared_ptr<const KernelVariant> folded() const;
   bool is_folded() const { return is_folded_; }
+  // Whether pairs of words stand for the shader's 64-bit integers, which the device lacks.
+  bool is_paired() const { return paired_ != nullptr; }
 
  private:
   std::weak_ptr<Context> context_;  // kernels sit in a cache of their context and must not keep it alive
   std::shared_ptr<const Shader> shader_;
+  std::shared_ptr<const std::vector<uint32_t>> paired_;  // the shader's module with pairs of words; null where it stays as it is
   std::vector<Specialization> specialization_;
   std::array<uint32_t, 3> local_size_;
   std::array<uint64_t, 3> most_groups_{};
   uint32_t grid_axes_ = 0;
   bool is_folded_ = false;
   KernelOrigin origin_;
+  std::set<std::string> pair_words(const Context& context);  // what they cannot stand for
+  const std::vector<uint32_t>& spirv() const { return paired_ ? *paired_ : shader_->spirv; }
   std::vector<uint32_t> contained() const;  // a user's shader as a driver gets it
 
   mutable std::once_flag once_, folded_once_;
@@ -123,7 +129,8 @@ class Kernel {
   bool check_bounds_;
   KernelOrigin origin_;
   std::shared_ptr<const DebugSink> debug_;
-  std::atomic<bool> told_{false};
+  void tell_pairs();
+  std::atomic<bool> told_{false}, told_pairs_{false};
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const KernelVariant>> variants_;  // by storage, macros, spec
 };

@@ -21,6 +21,13 @@ class Needs {
       lacks_.push_back("kernel '" + kernel_ + "' needs the feature " + needed.feature + " (" + needed.capability + "), which '" +
                        context_.info().name + "' lacks");
   }
+  void pairs(const NeededFeature& needed, const std::set<std::string>& unpaired) {
+    if (unpaired.empty() || context_.feature(needed.feature)) return;
+    std::string uses;
+    for (const auto& use : unpaired) uses += (uses.empty() ? "" : ", ") + use;
+    feature(needed);
+    lacks_.back() += "; pairs of words, which stand for it, cannot be used for " + uses;
+  }
   void limit(const std::string& name, uint64_t needed, const std::string& of_what) {
     if (needed > context_.limit(name))
       lacks_.push_back("kernel '" + kernel_ + "' has " + std::to_string(needed) + " " + of_what + "; '" + context_.info().name +
@@ -100,11 +107,11 @@ void check_local_size(const Context& context, const std::string& name, const Loc
 }
 
 void check_device(const Context& context, const Shader& shader, const std::vector<Specialization>& specialization,
-                  const LocalSize& local_size) {
+                  const LocalSize& local_size, const std::set<std::string>& unpaired) {
   const Interface& interface = shader.interface;
   check_numbers(shader);
   Needs needs(context, shader.name);
-  for (const auto& feature : interface.features) needs.feature(feature);
+  for (const auto& feature : interface.features) feature.feature == kInt64Feature ? needs.pairs(feature, unpaired) : needs.feature(feature);
   need_local_size(needs, local_size);
   const VariableSizes variables = variables_of(shader, specialization);
   needs.limit("maxComputeSharedMemorySize", variables.shared, "bytes of shared memory");

@@ -141,10 +141,8 @@ std::function<void(std::vector<Step>&, const Operand&, const Operand&)> packing_
 
 std::shared_ptr<const KernelVariant> NodeContext::kernel(std::string_view shader, DType dtype, const Macros& macros,
                                                          const SpecValues& spec) const {
-  for (const auto& [macro, value] : macros) {  // a fused expression may compute in 64 bits where no tensor has them
-    if (macro == "PM_HAS_INT64") check_arithmetic(DType::int64);
+  for (const auto& [macro, value] : macros)  // a fused expression may compute in 64 bits where no tensor has them
     if (macro == "PM_HAS_FLOAT64") check_arithmetic(DType::float64);
-  }
   return library->find(context, shader, storage_of(context->info(), dtype), macros, spec);
 }
 
@@ -175,11 +173,9 @@ bool NodeContext::has_matrices() const {
 }
 
 void NodeContext::check_arithmetic(DType dtype) const {
-  if (bits(dtype) < 64) return;
-  const std::string_view feature = is_float(dtype) ? "shaderFloat64" : "shaderInt64";
-  if (context->feature(feature)) return;
-  throw UnsupportedError("node '" + std::string(node) + "': arithmetic on " + std::string(name(dtype)) + " needs the feature " +
-                         std::string(feature) + ", which the device lacks");
+  if (dtype != DType::float64 || context->feature("shaderFloat64")) return;
+  throw UnsupportedError("node '" + std::string(node) + "': arithmetic on " + std::string(name(dtype)) +
+                         " needs the feature shaderFloat64, which the device lacks");
 }
 
 std::optional<int64_t> NodeContext::loop_limit() const {

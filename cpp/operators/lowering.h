@@ -104,7 +104,7 @@ class NodeContext {
   int64_t workgroup(int64_t wanted) const;
   // Matrix units that multiply floats as they are inside, 16 by 16 by 16, and sum in float32.
   bool has_matrices() const;
-  // Throws UnsupportedError where the device has no arithmetic on such elements (shaderInt64, shaderFloat64).
+  // Throws UnsupportedError where the device has no arithmetic on such elements (shaderFloat64).
   void check_arithmetic(DType dtype) const;
   // Throws UnsupportedError where an invocation's loops would run too often in all: some drivers (Quirk::loop_limit) end them silently
   // after 65,535 iterations, nested or one after the other. Unrolled loops do not count.

@@ -98,7 +98,7 @@ Fold integer_fold(std::string_view op, const IntegerText& text) {
 }  // namespace
 
 uint64_t accumulator_bytes(const Fold& fold) {
-  static const std::map<std::string_view, uint64_t> others = {{"vec2", 8},   {"uvec2", 8},   {"u64vec2", 16}, {"dvec2", 16},
+  static const std::map<std::string_view, uint64_t> others = {{"vec2", 8},   {"uvec2", 8},   {"uvec4", 16},  {"dvec2", 16},
                                                               {"double", 8}, {"int64_t", 8}, {"uint64_t", 8}};
   const auto found = others.find(fold.accumulator);
   return found == others.end() ? 4 : found->second;
@@ -391,15 +391,14 @@ void lower_arg(LowerContext& node) {
   if (lower_packed(node, reduced, kept, folded)) return;
   node.check_arithmetic(x.dtype);
   const bool least = node.row->name == "ArgMin", wide = bits(x.dtype) == 64;
-  const std::string accumulator = wide ? "u64vec2" : "uvec2", lowest = wide ? "(1ul << 63, 0ul)" : "(1u << 31, 0u)";
-  Fold fold{accumulator, accumulator + lowest, "pm_better(s, " + accumulator + "(" + key_text(x.dtype, least) + ", i))", "pm_best(s, t)",
-            "uint((s).y)"};
+  Fold fold{wide ? "uvec4" : "uvec2", wide ? "uvec4(0u, 1u << 31, 0u, 0u)" : "uvec2(1u << 31, 0u)",
+            "pm_better(s, PLACE(" + key_text(x.dtype, least) + ", i))", "pm_best(s, t)", wide ? "(s).z" : "(s).y"};
   fold.y_type = "uvec2";  // int64, whatever the elements are
   fold.store = "y[i] = uvec2(v, 0u)";
   fold.result = "uint";
   fold.is_position = true;
   fold.macros = {{"POSITION", "1"},
-                 {"KEY_TYPE", wide ? "int64_t" : "int"},
+                 {"WIDE_KEYS", wide ? "1" : "0"},
                  {"LEAST", least ? "1" : "0"},
                  {"LAST", node.attributes->integer("select_last_index", 0) != 0 ? "true" : "false"}};
   add_fold(node, fold, kept, folded, node.out(0));

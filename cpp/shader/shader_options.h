@@ -56,7 +56,7 @@ struct ShaderOptions {
   std::set<std::string> subgroup;    // year_2024: "basic", "vote", "ballot", "shuffle"
 
   // What the device can do.
-  bool int64 = false;                // shaderInt64
+  bool int64 = false;                // shaderInt64, or pairs of words that stand for it
   bool int16 = false;                // shaderInt16
   bool int8 = false;                 // 8-bit storage and arithmetic
   bool storage_16bit = false;        // storageBuffer16BitAccess

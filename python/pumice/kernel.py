@@ -210,7 +210,8 @@ class Kernel(_pumice.Kernel):
         the printf messages of one execution go to; what finds no room is counted in messages_lost.
 
         Arrays of float16 and bfloat16 are stored as two to a word where the device or the compiler lacks their own type: variants has
-        fp16_packed or bf16_packed then, and the logger "pumice" says why at the level of info.
+        fp16_packed or bf16_packed then, and the logger "pumice" says why at the level of info. Where the device lacks 64-bit integers
+        (shaderInt64), pairs of words stand for them, with the same results, and the logger says so.
 
         local_size: invocations of a workgroup, one to three numbers, for a text that declares none. Invocations past threads= are left
         out, unless the text has shared memory, barriers or subgroup operations, which all invocations of a workgroup have to reach:

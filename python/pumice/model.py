@@ -448,6 +448,8 @@ class Model:
         info = self.context.info
         quirks = ", ".join(quirk.name for quirk in self.context.driver_quirks)
         device = f"{info.name} ({info.kind}), {self.context.choice}; driver quirks: {quirks or 'none'}"
+        if not self.context.feature("shaderInt64"):
+            device += "; 64-bit integers are pairs of words"
         where = f"{device}; {self._random}" if self._random else device
         return ModelReport(self.program.report(), where, self.warnings)
 

@@ -90,6 +90,11 @@ class Case:
     def has_floats(self) -> bool:
         return any(one is not None and one.dtype == "float32" for one in self.inputs)
 
+    @property
+    def has_wide_integers(self) -> bool:
+        """Of 64 bits, for the device to read."""
+        return any(one is not None and not one.constant and one.dtype in ("int64", "uint64") for one in self.inputs)
+
     def tolerance(self, precision: str) -> tuple[float, float]:
         """bfloat16 has three bits of mantissa less than float16."""
         if precision == "bf16":

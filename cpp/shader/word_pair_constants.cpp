@@ -1,0 +1,144 @@
+#include "shader/word_pairing.h"
+
+namespace pumice::spirv {
+namespace {
+
+// The low bits of a number, and what they are as a signed one.
+uint64_t cut(uint64_t value, uint32_t width) {
+  return width < 64 ? value & ((uint64_t{1} << width) - 1) : value;
+}
+
+int64_t extended(uint64_t value, uint32_t width) {
+  const uint32_t above = 64 - width;
+  return static_cast<int64_t>(value << above) >> above;
+}
+
+// Of two integers of `width` bits; none where SPIR-V does not define it.
+std::optional<uint64_t> calculated(uint32_t op, uint64_t a, uint64_t b, uint32_t width) {
+  const int64_t signed_a = extended(a, width), signed_b = extended(b, width);
+  const bool divides = op >= OpUDiv && op <= OpSMod, is_least = signed_a == extended(uint64_t{1} << (width - 1), width);
+  const bool overflows = is_least && signed_b == -1 && op != OpUDiv && op != OpUMod;
+  const bool shifts = op >= OpShiftRightLogical && op <= OpShiftLeftLogical;
+  if ((divides && (b == 0 || overflows)) || (shifts && b >= width)) return {};
+  switch (op) {
+    case OpSNegate:
+      return 0 - a;
+    case OpNot:
+      return ~a;
+    case OpIAdd:
+      return a + b;
+    case OpISub:
+      return a - b;
+    case OpIMul:
+      return a * b;
+    case OpUDiv:
+      return a / b;
+    case OpSDiv:
+      return static_cast<uint64_t>(signed_a / signed_b);
+    case OpUMod:
+      return a % b;
+    case OpSRem:
+      return static_cast<uint64_t>(signed_a % signed_b);
+    case OpSMod:
+      return static_cast<uint64_t>((signed_a % signed_b + signed_b) % signed_b);
+    case OpShiftRightLogical:
+      return a >> b;
+    case OpShiftRightArithmetic:
+      return static_cast<uint64_t>(signed_a >> b);
+    case OpShiftLeftLogical:
+      return a << b;
+    case OpBitwiseOr:
+      return a | b;
+    case OpBitwiseXor:
+      return a ^ b;
+    case OpBitwiseAnd:
+      return a & b;
+    case OpIEqual:
+      return a == b;
+    case OpINotEqual:
+      return a != b;
+    case OpUGreaterThan:
+      return a > b;
+    case OpSGreaterThan:
+      return signed_a > signed_b;
+    case OpUGreaterThanEqual:
+      return a >= b;
+    case OpSGreaterThanEqual:
+      return signed_a >= signed_b;
+    case OpULessThan:
+      return a < b;
+    case OpSLessThan:
+      return signed_a < signed_b;
+    case OpULessThanEqual:
+      return a <= b;
+    case OpSLessThanEqual:
+      return signed_a <= signed_b;
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
+uint32_t Pairing::width_of(uint32_t type) const {
+  const auto& definition = module_.definition(type);
+  return definition.op == OpTypeInt ? definition[1] : definition.op == OpTypeBool ? 1 : 0;
+}
+
+std::optional<uint64_t> Pairing::value_of(uint32_t id) const {
+  const auto& constant = module_.definition(id);
+  const uint32_t width = width_of(constant[0]);
+  if (width == 0) return {};
+  if (constant.op == OpSpecConstantOp) return evaluated(constant);
+  if (const auto number = module_.value(id, SpecId))
+    if (const auto given = constants_.find(*number); given != constants_.end()) return cut(given->second, width);
+  switch (constant.op) {
+    case OpConstant:
+    case OpSpecConstant:
+      return cut(constant[2] | (width == 64 ? uint64_t{constant[3]} << 32 : 0), width);
+    case OpConstantTrue:
+    case OpSpecConstantTrue:
+      return 1;
+    case OpConstantFalse:
+    case OpSpecConstantFalse:
+    case OpConstantNull:
+      return 0;
+    default:
+      return {};
+  }
+}
+
+// Of an OpSpecConstantOp.
+std::optional<uint64_t> Pairing::evaluated(const Instruction& instruction) const {
+  const uint32_t width = width_of(instruction[0]), op = instruction[2];
+  const auto a = value_of(instruction[3]);
+  if (width == 0 || !a) return {};
+  const uint32_t given_width = width_of(module_.definition(instruction[3])[0]);
+  if (op == OpUConvert) return cut(*a, width);
+  if (op == OpSConvert) return cut(static_cast<uint64_t>(extended(*a, given_width)), width);
+  if (op == OpSelect) return value_of(instruction[*a != 0 ? 4 : 5]);
+  const auto b = instruction.size() > 4 ? value_of(instruction[4]) : std::optional<uint64_t>(1);
+  const auto result = b ? calculated(op, *a, *b, given_width) : std::nullopt;
+  return result ? std::optional(cut(*result, width)) : std::nullopt;
+}
+
+// What is computed from constants with 64 bits is known here, where all constants are.
+void Pairing::declare_computed(const Instruction& instruction) {
+  const uint32_t type = mapped(instruction[0]), id = instruction[1];
+  const auto value = evaluated(instruction);
+  if (!value) {
+    lacks_.insert("such a constant, computed from specialization constants");
+    return;
+  }
+  const uint32_t width = width_of(instruction[0]);
+  const bool is_signed = width > 1 && module_.definition(instruction[0])[2] != 0;
+  const auto low = static_cast<uint32_t>(*value), high = static_cast<uint32_t>(*value >> 32);
+  if (is_wide(instruction[0]))
+    globals_.add(OpConstantComposite, {pair_, id, globals_.word(low), globals_.word(high)});
+  else if (module_.definition(instruction[0]).op == OpTypeBool)
+    globals_.add(low != 0 ? OpConstantTrue : OpConstantFalse, {type, id});
+  else
+    globals_.add(OpConstant, {type, id, is_signed ? static_cast<uint32_t>(extended(*value, width)) : low});
+}
+
+}  // namespace pumice::spirv
