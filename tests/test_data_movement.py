@@ -147,12 +147,22 @@ def test_indices_that_do_not_fit_are_refused(
         pumice.Operator(op, descs, [pumice.TensorDesc("float32", [1])], **attributes)
 
 
-def test_sums_into_64_bits_need_atomics_of_64_bits(context: pumice.Context) -> None:
-    arrays = {"x": np.zeros(5, "int64"), "indices": np.array([[1]], "int64"), "updates": np.ones(1, "int64")}
-    with pumice.Context(f"uuid:{context.info.uuid}", without=["shaderBufferInt64Atomics"]) as lacking:
-        with pytest.raises(pumice.UnsupportedError, match="shaderBufferInt64Atomics"):
-            run(lacking, "ScatterND", arrays, reduction="add")
-        np.testing.assert_array_equal(run(lacking, "ScatterND", arrays), [0, 1, 0, 0, 0])
+@pytest.mark.parametrize("lacking", ["shaderBufferInt64Atomics", "shaderInt64"])
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_64_bits_are_combined_in_order_where_there_are_no_atomics(
+    context: pumice.Context, dtype: str, lacking: str
+) -> None:
+    functions = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+    random = np.random.default_rng(7)
+    x, updates = (random.integers(-(2**63), 2**63 - 1, size).astype(dtype) for size in (5, 300))
+    indices = random.integers(-5, 5, (300, 1))
+    with pumice.Context(f"uuid:{context.info.uuid}", without=[lacking]) as other:
+        for reduction, function in functions.items():
+            expected = x.copy()
+            with np.errstate(over="ignore"):
+                function.at(expected, indices[:, 0], updates)
+            given = {"x": x, "indices": indices, "updates": updates}
+            np.testing.assert_array_equal(run(other, "ScatterND", given, reduction=reduction), expected)
 
 
 def test_top_k_refuses_more_than_there_are(context: pumice.Context) -> None:

@@ -156,13 +156,9 @@ ValueText value_text(const LowerContext& node, DType dtype) {
       {DType::uint8, {"uint", "(b)", "(v)"}},
   };
   const auto found = texts.find(dtype);
-  const std::string what = "node '" + std::string(node.node) + "': " + std::string(node.row->name) + " with reduction '" +
-                           node.attributes->text("reduction") + "' of " + std::string(name(dtype));
-  if (found == texts.end()) throw UnsupportedError(what);
-  if (bits(dtype) == 64)
-    for (const std::string_view feature : {"shaderInt64", "shaderBufferInt64Atomics"})
-      if (!node.context->feature(std::string(feature)))
-        throw UnsupportedError(what + " needs the feature " + std::string(feature) + ", which the device lacks");
+  if (found == texts.end())
+    throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(node.row->name) + " with reduction '" +
+                           node.attributes->text("reduction") + "' of " + std::string(name(dtype)));
   return found->second;
 }
 
@@ -192,6 +188,10 @@ void add_ordered_updates(LowerContext& node, const Addresses& addresses, const O
   addresses.set(find, node.input(1));
   node.add(find.threads(static_cast<uint64_t>(count)).build());
   Macros combining = reduction_macros(node, dtype);
+  for (auto& [macro, text] : combining) {  // elements of 64 bits are two words
+    if (macro == "FROM(b)" && bits(dtype) == 64) text = dtype == DType::int64 ? "packInt2x32(ivec2(b))" : "packUint2x32(b)";
+    if (macro == "TO(v)" && bits(dtype) == 64) text = dtype == DType::int64 ? "uvec2(unpackInt2x32(v))" : "unpackUint2x32(v)";
+  }
   if (combining.size() == 1) combining = {{"VALUE", "WORD"}, {"FROM(b)", "(b)"}, {"TO(v)", "(v)"}, {"COMBINE(a, b)", "(b)"}};
   combining.push_back(kNowhere);
   combining.emplace_back("BITS", std::to_string(bits(dtype)));
@@ -205,9 +205,14 @@ void add_ordered_updates(LowerContext& node, const Addresses& addresses, const O
   }
 }
 
-// What several updates of one element come to hangs on their order, but where they are integers that are combined.
+// What several updates of one element come to hangs on their order, but where they are integers that are combined. Those of 64 bits meet by
+// atomics, or in order where the device has none.
 bool needs_order(const LowerContext& node) {
-  return node.deterministic && (is_float(node.input(0).dtype) || node.attributes->text("reduction", "none") == "none");
+  const DType dtype = node.input(0).dtype;
+  const bool combines = node.attributes->text("reduction", "none") != "none";
+  if (combines && !is_float(dtype) && bits(dtype) == 64)
+    return !node.context->feature("shaderInt64") || !node.context->feature("shaderBufferInt64Atomics");
+  return node.deterministic && (is_float(dtype) || !combines);
 }
 
 // Elements of `updates` to where the indices, input 1, say; y is of input 0's dtype.
