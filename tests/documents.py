@@ -112,7 +112,11 @@ WORDS = "Words"
 OTHER = "Others"
 FUNCTIONS: list[tuple[str, str, str]] = [
     (FLOATS, r"buffer_ld[1248]", "gives {n} of `buf` at index `i`, converted to arithmetic"),
-    (FLOATS, r"buffer_st[1248]", "stores `v`, {n} in arithmetic, at index `i` of `buf`: rounded to nearest even, NaN kept"),
+    (
+        FLOATS,
+        r"buffer_st[1248]",
+        "stores `v`, {n} in arithmetic, at index `i` of `buf`: rounded to nearest even, NaN kept",
+    ),
     (FLOATS, r"buffer_cp[1248]", "copies {n} from index `si` of `sbuf` to index `i` of `buf`, bit by bit"),
     (FLOATS, r"buffer_cp1to[48]", "gathers single elements at the indices of the vectors into a vector at index `i`"),
     (FLOATS, r"buffer_cp[48]to1", "scatters the vector at index `si` to single elements at the indices of the vectors"),
@@ -120,12 +124,20 @@ FUNCTIONS: list[tuple[str, str, str]] = [
     (FLOATS, r"buffer_cp8to4", "splits a vector of eight into two of four, at the indices of `i2`"),
     (FLOATS, r"buffer_sm[14]", "gives {n} of `buf` as `lfp`, which shared memory holds"),
     (INTEGERS, r"i(?:8|16)buffer_ld[124]", "gives {n} of `buf` at index `i`, as ints in arithmetic"),
-    (INTEGERS, r"i(?:8|16)buffer_st[124]", "stores the low bits of `v`, {n}; neighbours in the same word stay as they are"),
+    (
+        INTEGERS,
+        r"i(?:8|16)buffer_st[124]",
+        "stores the low bits of `v`, {n}; neighbours in the same word stay as they are",
+    ),
     (INTEGERS, r"i8buffer_cp[14]", "copies {n} from index `si` of `sbuf` to index `i` of `buf`"),
     (INTEGERS, r"i8buffer_cp1to4", "gathers four single elements into a vector"),
     (INTEGERS, r"i8buffer_cp4to1", "scatters a vector to four single elements"),
     (INTEGERS, r"i(?:8|16)buffer_sm4", "gives four of `buf` as shared memory holds them"),
-    (INTEGERS, r"float2int8(?:vec4)?", "rounds to the nearest, halves away from zero, held to -127 .. 127; NaN gives 0"),
+    (
+        INTEGERS,
+        r"float2int8(?:vec4)?",
+        "rounds to the nearest, halves away from zero, held to -127 .. 127; NaN gives 0",
+    ),
     (SHARED, r"lfp2afp(?:vec4)?", "converts from shared memory to arithmetic"),
     (SHARED, r"afp2lfp(?:vec4)?", "converts from arithmetic to shared memory"),
     (SHARED, r"sfp2lfp(?:vec4)?", "converts from storage to shared memory (generation 2024)"),
@@ -214,7 +226,11 @@ def functions(known: dict[str, str]) -> str:
     for signature, text in known.items():
         found = meaning_of(signature.partition("(")[0])
         if found and "(" in signature:
-            form = "statement" if text.lstrip().startswith("do {") or "_st" in signature or "_cp" in signature else "expression"
+            form = (
+                "statement"
+                if text.lstrip().startswith("do {") or "_st" in signature or "_cp" in signature
+                else "expression"
+            )
             sections[found[0]].append((f"`{signature}`", form, found[1]))
     return "\n".join(
         f"### {section}\n\n" + table(("call", "form", "meaning"), sorted(rows)) for section, rows in sections.items()

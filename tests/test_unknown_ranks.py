@@ -98,3 +98,52 @@ def test_slices_that_are_unlike_of_an_element_at_a_constant_position(context: pu
     loaded = pumice.load(model(nodes, [value("x", [8, 3, 2])], constants={"at": np.array(0)}, opset=21), context)
     x = np.random.default_rng(0).integers(0, 2, (8, 3, 2)).astype("float32")
     np.testing.assert_array_equal(loaded(x), np.unique(x, axis=1))
+
+
+@pytest.mark.parametrize("split", [None, 2])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("op", ["ConcatFromSequence", "SequenceAt"])
+def test_tensors_out_of_a_sequence_of_unknown_length(
+    context: pumice.Context, op: str, axis: int, split: int | None
+) -> None:
+    """Their sizes are a list of unknown length, of which trial sizes all come to one number."""
+    constants: dict[str, Array] = {"w": np.ones((6, 1), "float32"), "at": np.array(0)}
+    if split:
+        constants["size"] = np.array(split)
+    nodes = [node("SplitToSequence", ["x", "size"] if split else ["x"], ["q"], axis=axis)]
+    if op == "SequenceAt":
+        nodes.append(node(op, ["q", "at"], ["s"]))
+        constants["w"] = constants["w"][: 6 if axis == 0 else split or 1]
+    else:
+        nodes.append(node(op, ["q"], ["s"], axis=axis))
+    nodes.append(node("Gemm", ["s", "w"], ["y"]))
+    loaded = pumice.load(model(nodes, [value("x", [None, None])], constants=constants, opset=21), context)
+    made = loaded(np.ones((4, 6), "float32"))
+    rows = (split or 1) if op == "SequenceAt" and axis == 0 else 4
+    np.testing.assert_array_equal(made, np.full((rows, 1), len(constants["w"]), "float32"))
+
+
+LISTS: dict[str, tuple[list[int], dict[str, int]]] = {
+    "Reshape": ([2, 5], {}),
+    "Expand": ([1, 5], {}),
+    "Squeeze": ([2], {}),
+    "ReduceSum": ([2], {"keepdims": 0}),
+}
+
+
+@pytest.mark.parametrize("length", [None, 1])
+@pytest.mark.parametrize("sizes", [[2, 5, 1], [None, None, None]])
+@pytest.mark.parametrize("op", LISTS)
+def test_a_list_of_a_length_that_the_call_tells(
+    context: pumice.Context, op: str, sizes: list[Any], length: int | None
+) -> None:
+    numbers, attributes = LISTS[op]
+    nodes = [node(op, ["q" if op == "Expand" else "x", "list"], ["s"], **attributes), node("Gemm", ["s", "w"], ["y"])]
+    if op == "Expand":
+        nodes.insert(0, node("Squeeze", ["x"], ["q"]))
+    declared = None if length is None else len(numbers)
+    inputs = [value("x", sizes), value("list", [declared], 7)]
+    constants = {"w": np.arange(5, dtype="float32").reshape(5, 1)}
+    loaded = pumice.load(model(nodes, inputs, constants=constants, opset=21), context)
+    x = np.arange(10, dtype="float32").reshape(2, 5, 1)
+    np.testing.assert_array_equal(loaded(x, np.array(numbers)), x[..., 0] @ constants["w"])

@@ -109,12 +109,12 @@ Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
         continue;
       }
       if (certain) known.check(node);
-      if (!certain && !node.inputs.empty() && node.inputs[0] != kAbsent && has_open_rank(node, graph.value(node.inputs[0]).shape)) continue;
+      const bool is_open = !certain && has_open_rank(graph, node);
       bool ran = is_late(node);
       try {
         if (is_late(node)) {
           infer_late(graph, node, known);
-        } else {
+        } else if (!is_open) {
           ran = known.run(node);
           if (ran) known.evaluate(node);
         }
@@ -122,7 +122,7 @@ Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
         const bool reads_elements = node.row->host_inputs != 0;  // which are not known yet
         if (certain && !reads_elements) throw;
       }
-      if (!ran) known.assume(node, graph.value(node.outputs[0]).dtype, t);
+      if (!ran && !is_open) known.assume(node, graph.value(node.outputs[0]).dtype, t);
       for (const ValueId output : node.outputs)
         if (const auto& shape = graph.value(output).shape; !known.desc(output) && shape)
           known.set(output, TensorDesc(graph.value(output).dtype, trial_shape(*shape, t)));

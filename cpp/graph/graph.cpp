@@ -242,7 +242,7 @@ void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
   const size_t trials = exact_ ? 1 : kTrials;
   const DType first_dtype = node.inputs.empty() || node.inputs[0] == kAbsent ? DType::float32 : value(node.inputs[0]).dtype;
   bool ran[kTrials] = {};
-  const bool is_open = !exact_ && !node.inputs.empty() && node.inputs[0] != kAbsent && has_open_rank(node, value(node.inputs[0]).shape);
+  const bool is_open = !exact_ && has_open_rank(*this, node);
   for (size_t t = 0; t < trials; ++t) {
     for (const ValueId output : node.outputs) trials_[t]->forget(output);  // of a node that was refused
     if (is_open) continue;
@@ -257,7 +257,7 @@ void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
     ran[t] = ran[t] || (!exact_ && trials_[t]->assume(node, first_dtype, t));
   }
   std::vector<std::optional<TensorDesc>> guessed, other;
-  if (!ran[0] && lacks_elements(node, *trials_[0])) {
+  if (!is_open && !ran[0] && lacks_elements(node, *trials_[0])) {
     guessed = guessed_descs(node, *trials_[0]);
     other = exact_ ? guessed : guessed_descs(node, *trials_[1]);
     exact_ = false;

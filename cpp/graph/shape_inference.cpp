@@ -155,11 +155,18 @@ void ShapeInference::check(const GraphNode& node) const {
   nnapi::check(*node.requirement, inputs, hosts);
 }
 
-bool has_open_rank(const GraphNode& node, const std::optional<Shape>& given) {
-  if (!node.row || node.row->name != "Squeeze" || node.inputs.empty() || (node.inputs.size() > 1 && node.inputs[1] != kAbsent) ||
-      node.attributes.has("axes"))
-    return false;
-  return !given || std::ranges::find(*given, kUnknownSize) != given->end();
+bool has_open_rank(const Graph& graph, const GraphNode& node) {
+  if (!node.row || node.requirement) return false;
+  const auto is_open = [&](size_t input) {
+    const auto& shape = graph.value(node.inputs[input]).shape;
+    return !shape || std::ranges::find(*shape, kUnknownSize) != shape->end();
+  };
+  const auto has = [&](size_t input) { return input < node.inputs.size() && node.inputs[input] != kAbsent; };
+  const std::string_view op = node.row->name;
+  if (op == "Squeeze" && !has(1)) return !node.attributes.has("axes") && has(0) && is_open(0);
+  if (op == "Reshape" || op == "Expand" || op == "Squeeze" || op == "Unsqueeze") return has(1) && is_open(1);
+  if (op == "ConstantOfShape") return has(0) && is_open(0);
+  return op.starts_with("Reduce") && node.attributes.integer("keepdims", 1) == 0 && has(1) && is_open(1);
 }
 
 bool ShapeInference::run(const GraphNode& node) {
