@@ -14,9 +14,9 @@
 
 #include "core/tensor_desc.h"
 #include "device/tensor.h"
-#include "dispatch/kernel.h"
+#include "dispatch/kernel/kernel.h"
 #include "integer.h"
-#include "operators/attributes.h"
+#include "operators/row/attributes.h"
 
 namespace py = pybind11;
 

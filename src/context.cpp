@@ -7,8 +7,8 @@
 #include "core/interrupts.h"
 #include "core/log.h"
 #include "device/context_options.h"
-#include "device/device_info.h"
 #include "device/device_macros.h"
+#include "device/driver/device_info.h"
 #include "device/pipeline.h"
 #include "dispatch/driver_trial.h"
 

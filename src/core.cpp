@@ -1,8 +1,8 @@
 #include "bindings.h"
-#include "core/cache_file.h"
 #include "core/error.h"
-#include "core/hash.h"
-#include "core/mapped_file.h"
+#include "core/files/cache_file.h"
+#include "core/files/hash.h"
+#include "core/files/mapped_file.h"
 #include "core/tensor_desc.h"
 
 namespace pumice {

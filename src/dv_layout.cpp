@@ -1,6 +1,6 @@
 #include "bindings.h"
 #include "core/error.h"
-#include "dv/layout.h"
+#include "dv/weights/layout.h"
 
 namespace pumice {
 namespace {

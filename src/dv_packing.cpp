@@ -1,7 +1,7 @@
 #include "bindings.h"
 #include "core/error.h"
-#include "dv/packing.h"
-#include "dv/quantizer.h"
+#include "dv/weights/packing.h"
+#include "dv/weights/quantizer.h"
 
 namespace pumice {
 namespace {

@@ -1,4 +1,4 @@
-#include "graph/execution.h"
+#include "graph/program/execution.h"
 
 #include "bindings.h"
 #include "core/error.h"

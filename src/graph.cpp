@@ -1,15 +1,15 @@
-#include "graph/graph.h"
+#include "graph/description/graph.h"
 
 #include "bindings.h"
 #include "core/error.h"
-#include "core/mapped_file.h"
-#include "graph/graph_rules.h"
+#include "core/files/mapped_file.h"
+#include "core/files/onnx_skeleton.h"
+#include "graph/binding/weight_upload.h"
+#include "graph/description/graph_rules.h"
+#include "graph/description/shape_sources.h"
 #include "graph/nnapi/operations.h"
-#include "graph/onnx_skeleton.h"
-#include "graph/program.h"
-#include "graph/shape_sources.h"
-#include "graph/weight_upload.h"
-#include "operators/compiled_operator.h"
+#include "graph/program/program.h"
+#include "operators/compiled/compiled_operator.h"
 
 namespace pumice {
 namespace {

@@ -5,8 +5,8 @@
 #include "device/image.h"
 #include "device/tensor.h"
 #include "dispatch/command_list.h"
+#include "dispatch/kernel/messages.h"
 #include "dispatch/kernel_calls.h"
-#include "dispatch/messages.h"
 #include "memory_layout.h"
 
 namespace pumice {

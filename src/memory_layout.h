@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "bindings.h"
-#include "shader/memory_layout.h"
+#include "shader/spirv/memory_layout.h"
 
 namespace pumice {
 

@@ -1,4 +1,4 @@
-#include "dispatch/messages.h"
+#include "dispatch/kernel/messages.h"
 
 #include <algorithm>
 

@@ -3,9 +3,9 @@
 
 #include "bindings.h"
 #include "core/error.h"
-#include "operators/compiled_operator.h"
-#include "operators/host_evaluate.h"
-#include "operators/precision.h"
+#include "operators/compiled/compiled_operator.h"
+#include "operators/host/host_evaluate.h"
+#include "operators/row/precision.h"
 
 namespace pumice {
 namespace {

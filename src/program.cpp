@@ -1,4 +1,4 @@
-#include "graph/program.h"
+#include "graph/program/program.h"
 
 #include <cstring>
 

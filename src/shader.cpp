@@ -7,7 +7,7 @@
 #include "bindings.h"
 #include "core/error.h"
 #include "shader/glslang_loader.h"
-#include "shader/shader_options.h"
+#include "shader/preamble/shader_options.h"
 
 namespace pumice {
 namespace {

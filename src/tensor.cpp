@@ -4,7 +4,7 @@
 
 #include "bindings.h"
 #include "core/error.h"
-#include "operators/convert.h"
+#include "operators/compiled/convert.h"
 
 namespace pumice {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "bindings.h"
 #include "core/error.h"
-#include "operators/convert.h"
-#include "operators/elementwise.h"
+#include "operators/compiled/convert.h"
+#include "operators/compiled/elementwise.h"
 
 namespace pumice {
 

@@ -41,9 +41,9 @@ def test_every_rule_that_an_error_can_name_is_in_the_list_and_the_list_has_no_ot
 def test_every_refusal_of_tables_lists_and_buffers_names_its_rule() -> None:
     """A call in the wrong state breaks a rule like any other; what is left out is no rule of bindings (threads, forks, mapping)."""
     files = [
-        *ROOT.glob("cpp/dispatch/*.cpp"),
-        ROOT / "cpp/operators/initializer.cpp",
-        ROOT / "cpp/operators/compiled_operator.cpp",
+        *(ROOT / "cpp/dispatch").rglob("*.cpp"),
+        ROOT / "cpp/operators/compiled/initializer.cpp",
+        ROOT / "cpp/operators/compiled/compiled_operator.cpp",
     ]
     files += [ROOT / "cpp/device/buffer.cpp", ROOT / "cpp/device/image.cpp"]
     thrown = [

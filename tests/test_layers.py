@@ -22,7 +22,7 @@ MAY_INCLUDE["dv"] = {*LAYERS[: LAYERS.index("operators") + 1], "dv"}
 
 # Which folders may include the headers of other libraries; every other place may not.
 FOREIGN = {
-    r"(vulkan|volk)": r"cpp/device/([^/]*\.cpp|vulkan\.h)",
+    r"(vulkan|volk)": r"cpp/device/((driver/)?[^/]*\.cpp|driver/vulkan\.h)",
     r"(glslang|SPIRV)": r"cpp/shader/glslang/",
     r"(pybind11|Python\.h)": r"src/",
 }

@@ -8,8 +8,8 @@
 #include "core/number_text.h"
 #include "device/context_options.h"
 #include "device/context_state.h"
-#include "device/features.h"
-#include "device/instance.h"
+#include "device/driver/features.h"
+#include "device/driver/instance.h"
 #include "device/pipeline_cache.h"
 
 namespace pumice {

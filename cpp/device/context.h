@@ -11,9 +11,9 @@
 #include <typeindex>
 #include <vector>
 
-#include "device/device_info.h"
-#include "device/driver_quirks.h"
-#include "device/limit_mask.h"
+#include "device/driver/device_info.h"
+#include "device/driver/driver_quirks.h"
+#include "device/driver/limit_mask.h"
 
 struct VkCommandBuffer_T;
 

@@ -10,9 +10,9 @@
 
 #include "device/buffer.h"
 #include "device/context.h"
+#include "device/driver/vulkan.h"
 #include "device/image.h"
 #include "device/memory.h"
-#include "device/vulkan.h"
 
 namespace pumice {
 

@@ -7,7 +7,7 @@
 #include "core/log.h"
 #include "core/number_text.h"
 #include "device/context_state.h"
-#include "device/instance.h"
+#include "device/driver/instance.h"
 
 namespace pumice {
 namespace {

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "device/vulkan.h"
+#include "device/driver/vulkan.h"
 
 namespace pumice {
 

@@ -5,9 +5,9 @@
 #include <set>
 
 #include "core/error.h"
-#include "core/hash.h"
+#include "core/files/hash.h"
 #include "device/context_state.h"
-#include "device/instance.h"
+#include "device/driver/instance.h"
 
 namespace pumice {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-#include "core/cache_file.h"
+#include "core/files/cache_file.h"
 
 namespace pumice {
 namespace {

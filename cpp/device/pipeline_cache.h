@@ -1,8 +1,8 @@
 // The driver's pipeline data on disk, for the device layer's .cpp files only.
 #pragma once
 
-#include "device/device_info.h"
-#include "device/vulkan.h"
+#include "device/driver/device_info.h"
+#include "device/driver/vulkan.h"
 
 namespace pumice {
 

@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "dispatch/host_slot.h"
-#include "dispatch/messages.h"
+#include "dispatch/kernel/messages.h"
 
 namespace pumice {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "dispatch/command_list.h"
-#include "dispatch/messages.h"
+#include "dispatch/kernel/messages.h"
 
 namespace pumice {
 

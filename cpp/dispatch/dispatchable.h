@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/tensor_desc.h"
-#include "dispatch/kernel.h"
+#include "dispatch/kernel/kernel.h"
 
 namespace pumice {
 

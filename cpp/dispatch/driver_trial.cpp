@@ -8,12 +8,12 @@
 #include <mutex>
 #include <vector>
 
-#include "core/cache_file.h"
 #include "core/error.h"
-#include "core/hash.h"
+#include "core/files/cache_file.h"
+#include "core/files/hash.h"
 #include "core/log.h"
 #include "dispatch/command_list.h"
-#include "dispatch/kernel.h"
+#include "dispatch/kernel/kernel.h"
 
 namespace pumice {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "dispatch/kernel.h"
+#include "dispatch/kernel/kernel.h"
 
 namespace pumice {
 

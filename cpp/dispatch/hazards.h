@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "dispatch/kernel.h"
+#include "dispatch/kernel/kernel.h"
 
 namespace pumice {
 

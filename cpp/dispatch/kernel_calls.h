@@ -11,7 +11,7 @@
 
 #include "dispatch/command_list.h"
 #include "dispatch/host_slot.h"
-#include "dispatch/kernel_arguments.h"
+#include "dispatch/kernel/kernel_arguments.h"
 
 namespace pumice {
 

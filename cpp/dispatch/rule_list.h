@@ -11,7 +11,8 @@ struct Rule {
 };
 
 // In the order of their families: counts and kinds (C), initializers (I), owned tensors (O), memory (M), ranges (R), descriptions (T),
-// hazards (H), temporary and persistent resources (P), lifetime (L), graphs (G), arguments of kernels and programs (K), the dv interface (D).
+// hazards (H), temporary and persistent resources (P), lifetime (L), graphs (G), arguments of kernels and programs (K), the dv interface
+// (D).
 std::span<const Rule> binding_rules();
 
 }  // namespace pumice

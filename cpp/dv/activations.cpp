@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "dv/layout.h"
+#include "dv/weights/layout.h"
 
 namespace pumice::dv {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "dv/geometry.h"
+#include "dv/commands/geometry.h"
 #include "dv/recorder.h"
 
 namespace pumice::dv {

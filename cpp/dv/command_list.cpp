@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "dv/refusal.h"
+#include "dv/commands/refusal.h"
 
 namespace pumice::dv {
 namespace {

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "core/rounding.h"
 #include "dv/lowering.h"
-#include "operators/lowering.h"
+#include "operators/row/lowering.h"
 
 namespace pumice::dv {
 namespace {

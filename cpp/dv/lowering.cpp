@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "shader/shader_options.h"
+#include "shader/preamble/shader_options.h"
 
 namespace pumice::dv {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "dv/activations.h"
-#include "dv/command.h"
+#include "dv/commands/command.h"
 #include "dv/recorder.h"
 
 namespace pumice::dv {

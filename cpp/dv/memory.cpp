@@ -6,7 +6,7 @@
 #include <map>
 
 #include "core/rounding.h"
-#include "dv/refusal.h"
+#include "dv/commands/refusal.h"
 
 namespace pumice::dv {
 namespace {

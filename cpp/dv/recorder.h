@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "dispatch/command_list.h"
-#include "operators/compiled_operator.h"
+#include "operators/compiled/compiled_operator.h"
 
 namespace pumice::dv {
 

@@ -5,13 +5,13 @@
 #include <memory>
 
 #include "core/error.h"
-#include "shader/bounds.h"
-#include "shader/debug_text.h"
-#include "shader/diagnostics.h"
+#include "shader/debug/bounds.h"
+#include "shader/debug/debug_text.h"
+#include "shader/debug/guard.h"
 #include "shader/glslang_loader.h"
-#include "shader/guard.h"
-#include "shader/limits.h"
-#include "shader/tokens.h"
+#include "shader/text/diagnostics.h"
+#include "shader/text/limits.h"
+#include "shader/text/tokens.h"
 
 namespace pumice {
 namespace {

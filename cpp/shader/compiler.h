@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "shader/shader.h"
-#include "shader/source_set.h"
+#include "shader/text/source_set.h"
 
 namespace pumice {
 

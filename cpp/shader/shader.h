@@ -11,10 +11,10 @@
 #include <string_view>
 #include <vector>
 
-#include "shader/debug_table.h"
-#include "shader/memory_layout.h"
-#include "shader/scalar_type.h"
-#include "shader/shader_options.h"
+#include "shader/debug/debug_table.h"
+#include "shader/preamble/scalar_type.h"
+#include "shader/preamble/shader_options.h"
+#include "shader/spirv/memory_layout.h"
 
 namespace pumice {
 

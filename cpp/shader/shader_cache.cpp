@@ -3,11 +3,11 @@
 #include <charconv>
 #include <cstring>
 
-#include "core/cache_file.h"
 #include "core/error.h"
-#include "core/hash.h"
+#include "core/files/cache_file.h"
+#include "core/files/hash.h"
+#include "shader/debug/guard.h"
 #include "shader/glslang_loader.h"
-#include "shader/guard.h"
 
 namespace pumice {
 namespace {

@@ -4,8 +4,8 @@
 #include <span>
 
 #include "core/error.h"
-#include "shader/declarations.h"
 #include "shader/shader.h"
+#include "shader/spirv/declarations.h"
 
 namespace pumice::spirv {
 namespace {

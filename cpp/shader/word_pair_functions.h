@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "shader/spirv.h"
+#include "shader/spirv/spirv.h"
 
 namespace pumice::spirv {
 

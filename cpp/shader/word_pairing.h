@@ -11,10 +11,10 @@
 #include <unordered_set>
 #include <vector>
 
-#include "shader/declarations.h"
-#include "shader/spirv_module.h"
+#include "shader/spirv/declarations.h"
+#include "shader/spirv/spirv_module.h"
+#include "shader/spirv/word_pairs.h"
 #include "shader/word_pair_functions.h"
-#include "shader/word_pairs.h"
 
 namespace pumice::spirv {
 

@@ -1,5 +1,5 @@
 // Weight packing of the C interface.
-#include "dv/packing.h"
+#include "dv/weights/packing.h"
 
 #include "dv/c/handles.h"
 

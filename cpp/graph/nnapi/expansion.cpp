@@ -9,8 +9,8 @@
 
 #include "core/error.h"
 #include "graph/nnapi/requirement.h"
-#include "operators/host_elements.h"
-#include "operators/onnx_dtype.h"
+#include "operators/row/host_elements.h"
+#include "operators/row/onnx_dtype.h"
 
 namespace pumice::nnapi {
 namespace {

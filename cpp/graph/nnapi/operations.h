@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "graph/graph.h"
+#include "graph/description/graph.h"
 
 namespace pumice::nnapi {
 

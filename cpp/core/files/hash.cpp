@@ -1,0 +1,88 @@
+#include "core/files/hash.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace pumice {
+namespace {
+
+// The first 32 bits of the fractional parts of the cube roots of the first 64 primes.
+constexpr uint32_t kRound[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be,
+    0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa,
+    0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967, 0x27b70a85,
+    0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3,
+    0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f,
+    0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+uint32_t big_endian(const std::byte* data) {
+  uint32_t value = 0;
+  for (int i = 0; i < 4; ++i) value = value << 8 | std::to_integer<uint32_t>(data[i]);
+  return value;
+}
+
+}  // namespace
+
+void Sha256::block(const std::byte* data) {
+  uint32_t w[64];
+  for (int i = 0; i < 16; ++i) w[i] = big_endian(data + 4 * i);
+  for (int i = 16; i < 64; ++i) {
+    const uint32_t s0 = std::rotr(w[i - 15], 7) ^ std::rotr(w[i - 15], 18) ^ w[i - 15] >> 3;
+    const uint32_t s1 = std::rotr(w[i - 2], 17) ^ std::rotr(w[i - 2], 19) ^ w[i - 2] >> 10;
+    w[i] = w[i - 16] + s0 + w[i - 7] + s1;
+  }
+  auto [a, b, c, d, e, f, g, h] = state_;
+  for (int i = 0; i < 64; ++i) {
+    const uint32_t t1 = h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) + ((e & f) ^ (~e & g)) + kRound[i] + w[i];
+    const uint32_t t2 = (std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+    h = g, g = f, f = e, e = d + t1, d = c, c = b, b = a, a = t1 + t2;
+  }
+  const uint32_t next[8] = {a, b, c, d, e, f, g, h};
+  for (int i = 0; i < 8; ++i) state_[i] += next[i];
+}
+
+Sha256& Sha256::bytes(std::span<const std::byte> data) {
+  size_t held = total_ % 64;
+  total_ += data.size();
+  if (held != 0) {
+    const size_t taken = std::min(64 - held, data.size());
+    std::copy_n(data.begin(), taken, pending_.begin() + held);
+    data = data.subspan(taken);
+    if (held + taken < 64) return *this;
+    block(pending_.data());
+  }
+  for (; data.size() >= 64; data = data.subspan(64)) block(data.data());
+  std::copy(data.begin(), data.end(), pending_.begin());
+  return *this;
+}
+
+Sha256& Sha256::field(std::string_view text) {
+  field(uint64_t{text.size()});
+  return bytes(std::as_bytes(std::span(text)));
+}
+
+Sha256& Sha256::field(uint64_t value) {
+  return bytes(std::as_bytes(std::span(&value, 1)));
+}
+
+std::array<uint8_t, 32> Sha256::digest() {
+  const uint64_t bits = total_ * 8;
+  std::array<std::byte, 72> tail{std::byte{0x80}};  // one 1 bit, zeros up to 8 bytes before a block's end, the length
+  const size_t zeros = (119 - total_ % 64) % 64;
+  for (int i = 0; i < 8; ++i) tail[1 + zeros + i] = std::byte(bits >> (56 - 8 * i));
+  bytes(std::span(tail).first(9 + zeros));
+  std::array<uint8_t, 32> result;
+  for (int i = 0; i < 32; ++i) result[i] = static_cast<uint8_t>(state_[i / 4] >> (24 - 8 * (i % 4)));
+  return result;
+}
+
+std::string Sha256::hex() {
+  std::string text;
+  for (const uint8_t byte : digest()) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  return text;
+}
+
+}  // namespace pumice

@@ -1,0 +1,218 @@
+// Reads protobuf's wire format only as far as it has to: https://protobuf.dev/programming-guides/encoding
+#include "core/files/onnx_skeleton.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace pumice {
+namespace {
+
+constexpr uint64_t kLeastBytes = 1024;  // smaller tensors stay in the skeleton
+constexpr int kDeepest = 100;           // messages in messages, as protobuf itself allows
+constexpr size_t kWindow = 4096;        // bytes read at once: heads of tensors lie far apart
+
+// Not protobuf's wire format, or more than is read of it here.
+struct Malformed {};
+
+enum class Wire : uint8_t { varint = 0, fixed64 = 1, length = 2, fixed32 = 5 };
+enum class Message : uint8_t { none, model, function, graph, node, attribute, sparse_tensor, tensor };
+
+// What a field of a message holds, where it leads to tensors.
+Message message_of(Message parent, uint64_t field) {
+  switch (parent) {
+    case Message::model:
+      return field == 7 ? Message::graph : field == 25 ? Message::function : Message::none;
+    case Message::function:
+      return field == 7 ? Message::node : field == 11 ? Message::attribute : Message::none;
+    case Message::graph:
+      return field == 1 ? Message::node : field == 5 ? Message::tensor : field == 15 ? Message::sparse_tensor : Message::none;
+    case Message::node:
+      return field == 5 ? Message::attribute : Message::none;
+    case Message::attribute:
+      if (field == 5 || field == 10) return Message::tensor;
+      if (field == 6 || field == 11) return Message::graph;
+      return field == 22 || field == 23 ? Message::sparse_tensor : Message::none;
+    case Message::sparse_tensor:
+      return field == 1 || field == 2 ? Message::tensor : Message::none;
+    default:
+      return Message::none;
+  }
+}
+
+// Fields of a TensorProto.
+constexpr uint64_t kDataType = 2, kFloatData = 4, kRawData = 9, kDoubleData = 10, kExternalData = 13, kDataLocation = 14;
+constexpr uint64_t kFloat = 1, kDouble = 11;  // data types
+constexpr uint64_t kExternal = 1;             // a data location
+
+// Begin and end in the file.
+struct Range {
+  uint64_t begin = 0, end = 0;
+  uint64_t bytes() const { return end - begin; }
+};
+
+struct Field {
+  uint64_t number = 0;
+  Wire wire = Wire::varint;
+  uint64_t begin = 0;
+  Range contents;
+};
+
+class Source {
+ public:
+  Source(std::span<const std::byte> bytes, const MappedFile* file) : bytes_(bytes), file_(file) {}
+
+  uint64_t size() const { return bytes_.size(); }
+
+  uint8_t operator[](uint64_t at) {
+    if (!file_) return std::to_integer<uint8_t>(bytes_[at]);
+    if (at < window_.begin || at >= window_.end) {
+      window_ = {at, std::min<uint64_t>(at + kWindow, size())};
+      file_->read(bytes_.data() + at, std::span(held_).first(window_.bytes()));
+    }
+    return std::to_integer<uint8_t>(held_[at - window_.begin]);
+  }
+
+  void append(const Range& range, std::string& text) const {
+    const size_t before = text.size();
+    text.resize(before + range.bytes());
+    const std::span target = std::as_writable_bytes(std::span(text)).subspan(before);
+    if (file_)
+      file_->read(bytes_.data() + range.begin, target);
+    else
+      std::ranges::copy(bytes_.subspan(range.begin, range.bytes()), target.begin());
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+  const MappedFile* file_;
+  Range window_;
+  std::array<std::byte, kWindow> held_;
+};
+
+void append_varint(uint64_t value, std::string& text) {
+  for (; value > 127; value >>= 7) text += static_cast<char>(value | 128);
+  text += static_cast<char>(value);
+}
+
+void append_field(uint64_t number, std::string_view contents, std::string& text) {
+  append_varint(number << 3 | static_cast<uint64_t>(Wire::length), text);
+  append_varint(contents.size(), text);
+  text += contents;
+}
+
+class Skeleton {
+ public:
+  Skeleton(std::span<const std::byte> bytes, const MappedFile* file, std::string_view location)
+      : source_(bytes, file), location_(location) {}
+
+  std::string make() { return without_tensors({0, source_.size()}, Message::model, 0); }
+
+ private:
+  // Moves `at` past the number that begins there.
+  uint64_t varint(uint64_t& at, uint64_t end) {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64 && at < end; shift += 7) {
+      const uint8_t byte = source_[at++];
+      if (shift == 63 && byte > 1) break;
+      value |= uint64_t{byte & 127u} << shift;
+      if (byte < 128) return value;
+    }
+    throw Malformed();
+  }
+
+  // Moves `at` past the field that begins there.
+  Field field(uint64_t& at, uint64_t end) {
+    Field read{.begin = at};
+    const uint64_t tag = varint(at, end);
+    read.number = tag >> 3;
+    read.wire = static_cast<Wire>(tag & 7);
+    uint64_t bytes = 0;
+    if (read.wire == Wire::length) bytes = varint(at, end);
+    read.contents.begin = at;
+    if (read.wire == Wire::varint)
+      varint(at, end);
+    else if (read.wire == Wire::fixed64)
+      bytes = 8;
+    else if (read.wire == Wire::fixed32)
+      bytes = 4;
+    else if (read.wire != Wire::length)
+      throw Malformed();
+    if (bytes > end - at) throw Malformed();
+    at += bytes;
+    read.contents.end = at;
+    return read;
+  }
+
+  std::string without_tensors(const Range& range, Message message, int depth) {
+    if (depth > kDeepest) throw Malformed();
+    if (message == Message::tensor) return tensor(range);
+    std::string text;
+    uint64_t copied = range.begin;
+    for (uint64_t at = range.begin; at < range.end;) {
+      const Field one = field(at, range.end);
+      const Message inner = message_of(message, one.number);
+      if (one.wire != Wire::length || inner == Message::none || one.contents.bytes() < kLeastBytes) continue;
+      source_.append({copied, one.begin}, text);
+      append_field(one.number, without_tensors(one.contents, inner, depth + 1), text);
+      copied = at;
+    }
+    source_.append({copied, range.end}, text);
+    return text;
+  }
+
+  std::string tensor(const Range& range) {
+    std::vector<Field> fields;
+    uint64_t data_type = 0;
+    bool elsewhere = false;
+    for (uint64_t at = range.begin; at < range.end;) {
+      const Field& one = fields.emplace_back(field(at, range.end));
+      elsewhere = elsewhere || one.number == kExternalData || one.number == kDataLocation;
+      if (uint64_t begin = one.contents.begin; one.number == kDataType && one.wire == Wire::varint) data_type = varint(begin, range.end);
+    }
+    // A packed field of floats holds what raw data would.
+    const auto is_raw = [&](const Field& one) {
+      return one.wire == Wire::length && (one.number == kRawData || (one.number == kFloatData && data_type == kFloat) ||
+                                          (one.number == kDoubleData && data_type == kDouble));
+    };
+    const auto raw = std::ranges::find_if(fields, is_raw);
+    std::string text;
+    if (elsewhere || raw == fields.end() || raw->contents.bytes() < kLeastBytes || std::ranges::count_if(fields, is_raw) > 1) {
+      source_.append(range, text);
+      return text;
+    }
+    source_.append({range.begin, raw->begin}, text);
+    append_entry("location", location_, text);
+    append_entry("offset", std::to_string(raw->contents.begin), text);
+    append_entry("length", std::to_string(raw->contents.bytes()), text);
+    append_varint(kDataLocation << 3 | static_cast<uint64_t>(Wire::varint), text);
+    append_varint(kExternal, text);
+    source_.append({raw->contents.end, range.end}, text);
+    return text;
+  }
+
+  static void append_entry(std::string_view key, std::string_view value, std::string& text) {
+    std::string entry;
+    append_field(1, key, entry);
+    append_field(2, value, entry);
+    append_field(kExternalData, entry, text);
+  }
+
+  Source source_;
+  std::string_view location_;
+};
+
+}  // namespace
+
+std::optional<std::string> onnx_skeleton(std::span<const std::byte> bytes, const MappedFile* file, std::string_view location) {
+  if (bytes.size() < kLeastBytes) return {};
+  try {
+    return Skeleton(bytes, file, location).make();
+  } catch (const Malformed&) {
+    return {};
+  }
+}
+
+}  // namespace pumice

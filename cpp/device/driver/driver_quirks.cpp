@@ -1,0 +1,80 @@
+#include "device/driver/driver_quirks.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "core/error.h"
+#include "device/driver/vulkan.h"
+
+namespace pumice {
+namespace {
+
+constexpr std::array kKinds = {
+    QuirkKind{"unrolled_contraction",
+              "In loops that the driver unrolls it takes operations that are marked NoContraction for those of real numbers.",
+              "No loop is marked to be unrolled.", "test_driver_quirks.py: unrolled loops"},
+    QuirkKind{"loop_limit", "A loop ends silently after 65,535 iterations, inner ones counted.",
+              "Kernels that would loop more often are refused; a WHILE on the device goes on in its next dispatch.",
+              "test_driver_quirks.py: long loops"},
+    QuirkKind{"inexact_division", "A quotient of float32 is not always the nearest number.",
+              "The quotient is put right by what is left of the division.", "test_driver_quirks.py: quotients"},
+    QuirkKind{"inexact_square_root", "A square root of float32 is not always the nearest number.",
+              "The root is put right by what is left of its square.", "test_driver_quirks.py: roots"},
+    QuirkKind{"inexact_rounding", "floor, ceil, trunc or roundEven of a float32 is another integer, or a zero of the other sign.",
+              "Floats are rounded to integers by their bits.", "test_driver_quirks.py: integers"},
+    QuirkKind{"inexact_unsigned", "The float32 of a uint32 is not always the nearest number.", "It is the sum of those of its halves.",
+              "test_driver_quirks.py: unsigned"},
+    QuirkKind{"unfused_multiply_add", "fma() rounds the product.",
+              "What is left of a division or a square root is found by parts of the factors.", "test_driver_quirks.py: quotients"},
+    QuirkKind{"flushed_denormals", "Numbers below the smallest normal float32 count as zero in some operations.",
+              "What an operation takes for zero, it gives as zero.", "test_driver_quirks.py: denormal"},
+    QuirkKind{"inexact_arithmetic", "A sum, a product or a conversion is not the nearest number.",
+              "None: the engine's kernels are refused.", "test_driver_quirks.py: sums"},
+};
+static_assert(kKinds.size() == static_cast<size_t>(Quirk::inexact_arithmetic) + 1);
+
+// Versions from `first` up to `end`, as VkPhysicalDeviceProperties::driverVersion has them.
+struct Known {
+  uint32_t driver;
+  uint32_t first, end;
+  Quirk quirk;
+};
+
+constexpr Known kKnown[] = {
+    {VK_DRIVER_ID_GOOGLE_SWIFTSHADER, 0, UINT32_MAX, Quirk::unrolled_contraction},
+    {VK_DRIVER_ID_MESA_LLVMPIPE, 0, UINT32_MAX, Quirk::loop_limit},
+};
+
+}  // namespace
+
+std::span<const QuirkKind> quirk_kinds() {
+  return kKinds;
+}
+
+std::string_view name(Quirk quirk) {
+  return kKinds[static_cast<size_t>(quirk)].name;
+}
+
+QuirkSet QuirkSet::named(const std::vector<std::string>& names) {
+  QuirkSet set;
+  for (const std::string& name : names) {
+    const auto found = std::ranges::find(kKinds, name, &QuirkKind::name);
+    if (found == kKinds.end()) {
+      std::string all;
+      for (const QuirkKind& kind : kKinds) all += (all.empty() ? "" : ", ") + std::string(kind.name);
+      throw UnsupportedError("quirks: some of " + all + " expected; given '" + name + "'");
+    }
+    set.add(static_cast<Quirk>(found - kKinds.begin()));
+  }
+  return set;
+}
+
+QuirkSet known_quirks(const DeviceInfo& device) {
+  QuirkSet set;
+  for (const Known& known : kKnown)
+    if (known.driver == device.driver_id && device.driver_version >= known.first && device.driver_version < known.end) set.add(known.quirk);
+  return set;
+}
+
+}  // namespace pumice

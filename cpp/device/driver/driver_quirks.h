@@ -1,0 +1,52 @@
+// Where drivers do otherwise than Vulkan says, or leave open what the engine's results hang on, and what the engine does about it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "device/driver/device_info.h"
+
+namespace pumice {
+
+// In the order of quirk_kinds().
+enum class Quirk : uint8_t {
+  unrolled_contraction,
+  loop_limit,
+  inexact_division,
+  inexact_square_root,
+  inexact_rounding,
+  inexact_unsigned,
+  unfused_multiply_add,
+  flushed_denormals,
+  inexact_arithmetic,
+};
+
+struct QuirkKind {
+  std::string_view name, summary;
+  std::string_view answer;  // what the engine does
+  std::string_view test;    // the test that shows it
+};
+std::span<const QuirkKind> quirk_kinds();
+std::string_view name(Quirk quirk);
+
+class QuirkSet {
+ public:
+  QuirkSet() = default;
+  explicit QuirkSet(uint32_t bits) : bits_(bits) {}
+  // Throws UnsupportedError for a name that quirk_kinds() does not have.
+  static QuirkSet named(const std::vector<std::string>& names);
+  bool has(Quirk quirk) const { return bits_ >> static_cast<uint32_t>(quirk) & 1; }
+  void add(Quirk quirk) { bits_ |= uint32_t{1} << static_cast<uint32_t>(quirk); }
+  QuirkSet operator|(QuirkSet other) const { return QuirkSet(bits_ | other.bits_); }
+  uint32_t bits() const { return bits_; }
+
+ private:
+  uint32_t bits_ = 0;
+};
+
+// The quirks that the table knows of a driver, by its VkDriverId and version. Those that a trial of the driver shows come on top.
+QuirkSet known_quirks(const DeviceInfo& device);
+
+}  // namespace pumice

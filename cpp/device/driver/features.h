@@ -1,0 +1,42 @@
+// Vulkan features by name, for the device layer's .cpp files only: one list serves querying, masking and enabling.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "device/driver/vulkan.h"
+
+namespace pumice {
+
+// The chain of feature structures that the engine knows, each present only where the device has its extension or version.
+class FeatureChain {
+ public:
+  FeatureChain(uint32_t api_version, const std::set<std::string>& extensions);
+  FeatureChain(const FeatureChain&) = delete;
+  VkPhysicalDeviceFeatures2* head() { return &base_; }
+  std::map<std::string, bool> values() const;
+  // Turns off everything that the engine has no use for, and what `masked` names.
+  void keep_wanted(const std::set<std::string>& masked);
+
+ private:
+  template <typename Visit>
+  void visit(Visit&& visit);
+
+  bool has_13_ = false, has_conditional_ = false, has_matrix_ = false, has_atomic_float_ = false, has_robustness_ = false,
+       has_bfloat16_ = false;
+  VkPhysicalDeviceFeatures2 base_{};
+  VkPhysicalDeviceVulkan11Features vulkan11_{};
+  VkPhysicalDeviceVulkan12Features vulkan12_{};
+  VkPhysicalDeviceVulkan13Features vulkan13_{};
+  VkPhysicalDeviceConditionalRenderingFeaturesEXT conditional_{};
+  VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix_{};
+  VkPhysicalDeviceShaderAtomicFloatFeaturesEXT atomic_float_{};
+  VkPhysicalDevicePipelineRobustnessFeaturesEXT robustness_{};
+  VkPhysicalDeviceShaderBfloat16FeaturesKHR bfloat16_{};
+};
+
+std::set<std::string> device_extensions(VkPhysicalDevice physical, std::map<std::string, uint32_t>* versions = nullptr);
+
+}  // namespace pumice

@@ -1,0 +1,206 @@
+#include "device/driver/instance.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <utility>
+
+#include "core/error.h"
+#include "device/context.h"
+
+namespace pumice {
+namespace {
+
+constexpr const char* kValidationLayer = "VK_LAYER_KHRONOS_validation";
+
+std::atomic<uint32_t> forks{0};
+std::atomic<bool> loaded{false};    // drivers have been
+std::atomic<bool> hardware{false};  // one that is no software
+
+struct MessageLog {
+  std::mutex mutex;
+  std::vector<std::string> messages;
+};
+
+MessageLog& validation_log() {
+  static auto* log = new MessageLog;
+  return *log;
+}
+
+VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT,
+                                          const VkDebugUtilsMessengerCallbackDataEXT* data, void*) {
+  // Older versions of volk ask a device for functions of the instance, which newer layers remark on.
+  if (data->pMessageIdName && std::strstr(data->pMessageIdName, "vkGetDeviceProcAddr")) return VK_FALSE;
+  auto& log = validation_log();
+  const std::lock_guard lock(log.mutex);
+  if (log.messages.size() < 1000) log.messages.emplace_back(data->pMessage ? data->pMessage : "(no text)");
+  return VK_FALSE;
+}
+
+// The Vulkan version that a layer knows; 0 where it is not installed.
+uint32_t layer_version(const char* name) {
+  uint32_t count = 0;
+  vkEnumerateInstanceLayerProperties(&count, nullptr);
+  std::vector<VkLayerProperties> layers(count);
+  vkEnumerateInstanceLayerProperties(&count, layers.data());
+  const auto found = std::find_if(layers.begin(), layers.end(), [&](const auto& layer) { return std::strcmp(layer.layerName, name) == 0; });
+  return found == layers.end() ? 0 : found->specVersion;
+}
+
+bool validation_wanted() {
+  const char* value = std::getenv("PUMICE_VALIDATION");
+  return value && *value && std::strcmp(value, "0") != 0;
+}
+
+VkInstance create_instance(bool validation) {
+  VkApplicationInfo application{VK_STRUCTURE_TYPE_APPLICATION_INFO};
+  application.pApplicationName = application.pEngineName = "pumice";
+  application.apiVersion = VK_API_VERSION_1_3;
+  VkDebugUtilsMessengerCreateInfoEXT messenger{VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT};
+  messenger.messageSeverity = VK_DEBUG_UTILS_MESSAGE_SEVERITY_WARNING_BIT_EXT | VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT;
+  messenger.messageType = VK_DEBUG_UTILS_MESSAGE_TYPE_VALIDATION_BIT_EXT;
+  messenger.pfnUserCallback = on_message;
+  const char* const extensions[] = {VK_EXT_DEBUG_UTILS_EXTENSION_NAME, VK_EXT_VALIDATION_FEATURES_EXTENSION_NAME};
+  VkInstanceCreateInfo info{VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO};
+  info.pApplicationInfo = &application;
+  // Synchronization validation sees missing barriers, which the default checks do not.
+  const VkValidationFeatureEnableEXT enables[] = {VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT};
+  VkValidationFeaturesEXT features{VK_STRUCTURE_TYPE_VALIDATION_FEATURES_EXT};
+  features.enabledValidationFeatureCount = 1;
+  features.pEnabledValidationFeatures = enables;
+  messenger.pNext = &features;
+  if (validation) {
+    info.pNext = &messenger;
+    info.enabledLayerCount = 1;
+    info.ppEnabledLayerNames = &kValidationLayer;
+    info.enabledExtensionCount = static_cast<uint32_t>(std::size(extensions));
+    info.ppEnabledExtensionNames = extensions;
+  }
+  VkInstance handle = VK_NULL_HANDLE;
+  const VkResult result = vkCreateInstance(&info, nullptr, &handle);
+  if (result == VK_ERROR_INCOMPATIBLE_DRIVER)
+    throw DeviceError("there is a Vulkan loader but no Vulkan driver; install the GPU's driver or mesa-vulkan-drivers");
+  check(result, "vkCreateInstance");
+  volkLoadInstanceOnly(handle);
+  if (validation) {
+    VkDebugUtilsMessengerEXT unused = VK_NULL_HANDLE;
+    messenger.pNext = nullptr;
+    check(vkCreateDebugUtilsMessengerEXT(handle, &messenger, nullptr, &unused), "vkCreateDebugUtilsMessengerEXT");
+  }
+  return handle;
+}
+
+Instance make_instance() {
+  if (volkInitialize() != VK_SUCCESS)
+    throw DeviceError("there is no Vulkan loader (libvulkan.so.1); install the package libvulkan1 or the GPU's driver");
+  Instance made;
+  made.validation = validation_wanted();
+  if (made.validation) made.layer_version = layer_version(kValidationLayer);
+  if (made.validation && made.layer_version == 0)
+    throw DeviceError("PUMICE_VALIDATION is set but VK_LAYER_KHRONOS_validation is not installed (package vulkan-validationlayers)");
+  made.handle = create_instance(made.validation);
+  loaded = true;
+  return made;
+}
+
+bool usable(VkPhysicalDevice physical) {
+  VkPhysicalDeviceProperties properties;
+  vkGetPhysicalDeviceProperties(physical, &properties);
+  if (properties.deviceType != VK_PHYSICAL_DEVICE_TYPE_CPU) hardware = true;
+  if (properties.apiVersion < VK_API_VERSION_1_2) return false;
+  uint32_t count = 0;
+  vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, nullptr);
+  std::vector<VkQueueFamilyProperties> families(count);
+  vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, families.data());
+  return std::any_of(families.begin(), families.end(), [](const auto& family) { return (family.queueFlags & VK_QUEUE_COMPUTE_BIT) != 0; });
+}
+
+}  // namespace
+
+namespace {
+
+// Ends the process without the exit handlers that came before: drivers wait there for their threads, which a forked child has not and which
+// a kernel without an end keeps, and free what the parent uses.
+void leave(int status, void*) {
+  std::fflush(nullptr);
+  _exit(status);
+}
+
+void in_forked_child() {
+  forks.fetch_add(1);
+#ifdef __GLIBC__
+  if (loaded) on_exit(leave, nullptr);
+#endif
+}
+
+}  // namespace
+
+void leave_at_exit() {
+#ifdef __GLIBC__
+  on_exit(leave, nullptr);
+#endif
+}
+
+void at_exit(void (*handler)()) {
+  std::atexit(handler);
+}
+
+uint32_t fork_generation() {
+  static const int registered = pthread_atfork(nullptr, nullptr, in_forked_child);
+  (void)registered;
+  return forks.load(std::memory_order_relaxed);
+}
+
+const Instance& instance() {
+  static std::mutex mutex;
+  static auto* made = new std::deque<Instance>;  // the last is this process's; its parent's are left alone
+  static uint32_t generation = 0;
+  const std::lock_guard lock(mutex);
+  const bool forked = generation != fork_generation();
+  if (!made->empty() && forked && hardware)
+    throw StateError(
+        "this process was forked from one that used Vulkan, and hardware drivers do not survive a fork: use Vulkan in one of the two "
+        "alone, or start processes by 'spawn'");
+  if (made->empty() || forked) {
+    made->push_back(make_instance());
+    generation = fork_generation();
+  }
+  return made->back();
+}
+
+std::vector<VkPhysicalDevice> physical_devices() {
+  const VkInstance handle = instance().handle;
+  uint32_t count = 0;
+  check(vkEnumeratePhysicalDevices(handle, &count, nullptr), "vkEnumeratePhysicalDevices");
+  std::vector<VkPhysicalDevice> all(count);
+  check(vkEnumeratePhysicalDevices(handle, &count, all.data()), "vkEnumeratePhysicalDevices");
+  std::erase_if(all, [](VkPhysicalDevice physical) { return !usable(physical); });
+  return all;
+}
+
+std::vector<DeviceInfo> devices() {
+  std::vector<VkPhysicalDevice> physicals;
+  try {
+    physicals = physical_devices();
+  } catch (const DeviceError&) {
+    return {};
+  }
+  std::vector<DeviceInfo> result;
+  for (size_t i = 0; i < physicals.size(); ++i) result.push_back(describe(physicals[i], static_cast<int>(i)));
+  return result;
+}
+
+std::vector<std::string> take_validation_messages() {
+  auto& log = validation_log();
+  const std::lock_guard lock(log.mutex);
+  return std::exchange(log.messages, {});
+}
+
+}  // namespace pumice

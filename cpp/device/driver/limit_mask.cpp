@@ -1,0 +1,70 @@
+#include "device/driver/limit_mask.h"
+
+#include <bit>
+#include <string_view>
+#include <vector>
+
+#include "core/error.h"
+
+namespace pumice {
+namespace {
+
+// The limits by which the engine decides. Of an alignment a device may ask for more, of all others it may have less.
+constexpr std::string_view kMaskable[] = {"maxBufferSize",
+                                          "maxComputeSharedMemorySize",
+                                          "maxComputeWorkGroupCount",
+                                          "maxComputeWorkGroupInvocations",
+                                          "maxComputeWorkGroupSize",
+                                          "maxComputeWorkgroupSubgroups",
+                                          "maxPerStageDescriptorSampledImages",
+                                          "maxPerStageDescriptorSamplers",
+                                          "maxPerStageDescriptorStorageBuffers",
+                                          "maxPerStageDescriptorStorageImages",
+                                          "maxPerStageDescriptorUniformBuffers",
+                                          "maxPerStageResources",
+                                          "maxPushConstantsSize",
+                                          "maxStorageBufferRange",
+                                          "minStorageBufferOffsetAlignment"};
+
+std::string known_names() {
+  std::string text;
+  for (const std::string_view name : kMaskable) text += (text.empty() ? "" : ", ") + std::string(name);
+  return text;
+}
+
+// The limits that a name stands for.
+std::vector<std::string> named(const DeviceInfo& info, const std::string& name) {
+  const bool is_element = name.size() > 2 && name[name.size() - 2] == '_' && name.back() >= '0' && name.back() <= '2';
+  const std::string base = is_element ? name.substr(0, name.size() - 2) : name;
+  std::vector<std::string> found;
+  for (const std::string_view maskable : kMaskable) {
+    if (base != maskable) continue;
+    if (info.limits.contains(name)) found.push_back(name);
+    for (const char* element : {"_0", "_1", "_2"})
+      if (!is_element && info.limits.contains(name + element)) found.push_back(name + element);
+  }
+  if (found.empty()) throw UnsupportedError("limits '" + name + "': no limit that the engine decides by; it does by " + known_names());
+  return found;
+}
+
+}  // namespace
+
+void mask_limits(DeviceInfo& info, const LimitMask& mask) {
+  for (const auto& [name, value] : mask)
+    for (const std::string& limit : named(info, name)) {
+      if (limit != name && mask.contains(limit)) continue;  // the axis has a limit of its own
+      uint64_t& own = info.limits.at(limit);
+      const bool is_alignment = limit.starts_with("min");
+      const auto wanted = static_cast<uint64_t>(value);
+      const auto refuse = [&](const std::string& why) {
+        throw UnsupportedError("limits '" + name + "': " + std::to_string(value) + " " + why);
+      };
+      if (value < 1) refuse("is below 1");
+      if (is_alignment && (wanted < own || !std::has_single_bit(wanted)))
+        refuse("is no power of two, or less than '" + info.name + "' has: " + limit + " is " + std::to_string(own));
+      if (!is_alignment && wanted > own) refuse("is more than '" + info.name + "' has: " + limit + " is " + std::to_string(own));
+      own = wanted;
+    }
+}
+
+}  // namespace pumice

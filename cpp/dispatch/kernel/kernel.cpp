@@ -1,0 +1,349 @@
+#include "dispatch/kernel/kernel.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/interrupts.h"
+#include "core/log.h"
+#include "device/device_macros.h"
+#include "dispatch/driver_trial.h"
+#include "dispatch/kernel/kernel_limits.h"
+#include "dispatch/kernel/messages.h"
+#include "shader/glslang_loader.h"
+#include "shader/spirv/containment.h"
+#include "shader/spirv/spirv.h"
+#include "shader/spirv/word_pairs.h"
+
+namespace pumice {
+namespace {
+
+constexpr uint64_t kLeastRingBytes = 256;
+constexpr std::string_view k16bitStorage = "storageBuffer16BitAccess", kBfloat16 = "shaderBFloat16Type";
+
+uint64_t checked_bits(const std::string& name, ScalarType scalar, bool is_bool, const Number& value) {
+  const auto bits = bits_of(scalar, value);
+  if (!bits || (is_bool && *bits > 1))
+    throw BindingError("K2", "specialization constant", name,
+                       is_bool ? "a bool, or 0 or 1" : "a number that " + std::string(pumice::name(scalar)) + " can hold",
+                       to_string(value));
+  return *bits;
+}
+
+Specialization specialise(const SpecConstant& constant, const Number& value) {
+  if (constant.scalar == ScalarType::other)
+    throw UnsupportedError("specialization constant '" + constant.name + "' has a type that cannot be specialised");
+  return {constant.id, bytes(constant.scalar), checked_bits(constant.name, constant.scalar, constant.is_bool, value)};
+}
+
+std::optional<size_t> local_size_axis(std::string_view name) {
+  if (name.size() != 12 || !name.starts_with("local_size_") || name[11] < 'x' || name[11] > 'z') return {};
+  return static_cast<size_t>(name[11] - 'x');
+}
+
+// The axes that are not named have 1.
+std::optional<LocalSize> local_size_in(const SpecValues& spec) {
+  std::optional<LocalSize> size;
+  for (const auto& [name, value] : spec)
+    if (const auto axis = local_size_axis(name)) {
+      if (!size) size = LocalSize{1, 1, 1};
+      (*size)[*axis] = static_cast<uint32_t>(checked_bits(name, ScalarType::uint32, false, value));
+    }
+  return size;
+}
+
+// The name of the constant that tells a shader that its grid is folded.
+std::string folding_constant(uint32_t axes) {
+  return "GRID_FOLDED_" + std::to_string(axes);
+}
+
+std::string known_constants(const Interface& interface) {
+  std::string text;
+  for (const auto& constant : interface.spec_constants) text += (text.empty() ? "" : ", ") + constant.name;
+  return text.empty() ? "no specialization constants" : "one of " + text;
+}
+
+std::string variant_key(Storage storage, const Macros& macros, const SpecValues& spec) {
+  std::string key(name(storage));
+  for (const auto& [macro, text] : macros) key += '\n' + macro + '\t' + text;
+  for (const auto& [constant, value] : spec) key.append("\r").append(constant).append("=").append(to_string(value));
+  return key;
+}
+
+// One for each context.
+struct DeviceProfile {
+  std::once_flag once;
+  Profile profile;
+};
+
+ShaderOptions device_options(Context& context, Storage storage) {
+  ShaderOptions options = shader_options(context, storage);
+  options.profile = device_profile(context);
+  return options;
+}
+
+void add_quirk_macros(const std::shared_ptr<Context>& context, Macros& macros) {
+  const QuirkSet quirks = driver_quirks(context);
+  if (quirks.has(Quirk::inexact_arithmetic))
+    throw UnsupportedError("driver '" + context->info().driver +
+                           "': " + std::string(quirk_kinds()[static_cast<size_t>(Quirk::inexact_arithmetic)].summary));
+  constexpr std::pair<Quirk, const char*> kMacros[] = {
+      {Quirk::inexact_division, "PM_CORRECT_DIVISION"}, {Quirk::inexact_square_root, "PM_CORRECT_ROOT"},
+      {Quirk::inexact_rounding, "PM_OWN_ROUNDING"},     {Quirk::inexact_unsigned, "PM_UNSIGNED_BY_HALVES"},
+      {Quirk::unfused_multiply_add, "PM_UNFUSED"},      {Quirk::flushed_denormals, "PM_FLUSHES"}};
+  const bool corrects = quirks.has(Quirk::inexact_division) || quirks.has(Quirk::inexact_square_root);
+  for (const auto& [quirk, macro] : kMacros)
+    if (quirks.has(quirk) && (quirk != Quirk::unfused_multiply_add || corrects)) macros.emplace_back(macro, "1");
+}
+
+std::shared_ptr<Context> lock(const std::weak_ptr<Context>& context) {
+  auto locked = context.lock();
+  if (!locked) throw StateError("the Context of this kernel is gone", "L1");
+  return locked;
+}
+
+}  // namespace
+
+Storage packed_storage_of(DType dtype) {
+  return dtype == DType::float16 ? Storage::fp16_packed : dtype == DType::bfloat16 ? Storage::bf16_packed : Storage::fp32;
+}
+
+Storage storage_of(const DeviceInfo& device, DType dtype) {
+  const bool words = !device.feature(k16bitStorage);
+  if (dtype == DType::float16) return words ? Storage::fp16_packed : Storage::fp16;
+  if (dtype != DType::bfloat16) return Storage::fp32;
+  const bool native = !words && device.feature(kBfloat16) && missing_extensions(Storage::bf16).empty();
+  return native ? Storage::bf16 : Storage::bf16_packed;
+}
+
+ShaderOptions shader_options(const Context& context, Storage storage) {
+  ShaderOptions options;
+  options.storage = storage;
+  options.int64 = true;  // by pairs of words at the least
+  options.int16 = context.feature("shaderInt16");
+  options.int8 = context.feature("shaderInt8") && context.feature("storageBuffer8BitAccess");
+  options.storage_16bit = context.feature("storageBuffer16BitAccess");
+  options.fp16_rounds_to_even = context.feature("roundingModeRTEFloat16");
+  options.int8_storage = context.feature("storageBuffer8BitAccess");
+  options.int8_arithmetic = context.feature("shaderInt8");
+  options.int16_storage = options.int16 && options.storage_16bit;
+  options.int8_packed = options.int16_packed = true;
+  options.shader_local_memory = context.info().kind == DeviceKind::discrete;
+  return options;
+}
+
+Profile device_profile(Context& context) {
+  const auto known = context.attachment<DeviceProfile>();
+  std::call_once(known->once, [&] { known->profile = Profile(*device_macros(context)); });
+  return known->profile;
+}
+
+KernelVariant::KernelVariant(const std::shared_ptr<Context>& context, std::shared_ptr<const Shader> shader, const SpecValues& spec,
+                             KernelOrigin origin)
+    : context_(context), shader_(std::move(shader)), local_size_(interface().local_size), origin_(origin) {
+  for (const auto& [name, value] : spec) {
+    const auto axis = local_size_axis(name);
+    if (axis && interface().is_sized) continue;
+    if (axis && interface().local_size_id[*axis]) {
+      local_size_[*axis] = static_cast<uint32_t>(checked_bits(name, ScalarType::uint32, false, value));
+      specialization_.push_back({*interface().local_size_id[*axis], 4, local_size_[*axis]});
+      continue;
+    }
+    const auto* constant = interface().find_spec_constant(name);
+    if (!constant) throw BindingError("K1", "specialization constant", name, known_constants(interface()), name);
+    specialization_.push_back(specialise(*constant, value));
+    for (size_t i = 0; i < 3; ++i)
+      if (interface().local_size_id[i] == constant->id) local_size_[i] = static_cast<uint32_t>(specialization_.back().bits);
+  }
+  check_device(*context, *shader_, specialization_, local_size_, pair_words(*context));
+  for (size_t axis = 0; axis < 3; ++axis) most_groups_[axis] = context->limit("maxComputeWorkGroupCount_" + std::to_string(axis));
+  for (const uint32_t axes : {1u, 3u})
+    if (interface().find_spec_constant(folding_constant(axes))) grid_axes_ = axes;
+}
+
+KernelVariant::KernelVariant(const KernelVariant& ordinary, Folded)
+    : context_(ordinary.context_),
+      shader_(ordinary.shader_),
+      paired_(ordinary.paired_),
+      specialization_(ordinary.specialization_),
+      local_size_(ordinary.local_size_),
+      most_groups_(ordinary.most_groups_),
+      is_folded_(true),
+      origin_(ordinary.origin_) {
+  const SpecConstant* constant = interface().find_spec_constant(folding_constant(ordinary.grid_axes_));
+  if (!constant) throw Error("kernel '" + name() + "' has no form for folded grids");
+  specialization_.push_back(specialise(*constant, uint64_t{1}));
+}
+
+std::shared_ptr<const KernelVariant> KernelVariant::folded() const {
+  std::call_once(folded_once_, [&] { folded_ = std::make_shared<const KernelVariant>(*this, Folded{}); });
+  return folded_;
+}
+
+std::shared_ptr<Context> KernelVariant::context() const {
+  return lock(context_);
+}
+
+std::set<std::string> KernelVariant::pair_words(const Context& context) {
+  if (context.feature(kInt64Feature) ||
+      std::ranges::find(interface().features, kInt64Feature, &NeededFeature::feature) == interface().features.end())
+    return {};
+  std::map<uint32_t, uint64_t> constants;
+  for (const auto& constant : specialization_) constants[constant.id] = constant.bits;
+  WordPairs made = with_word_pairs(shader_->spirv, constants);
+  paired_ = std::make_shared<const std::vector<uint32_t>>(std::move(made.spirv));
+  return std::move(made.lacks);
+}
+
+std::vector<uint32_t> KernelVariant::contained() const {
+  std::vector<std::string> dropped;
+  std::vector<uint32_t> spirv = without_large_unrolling(this->spirv(), dropped);
+  for (const auto& sentence : dropped) log(LogLevel::info, "kernel '" + name() + "': " + sentence);
+  return context()->info().kind == DeviceKind::software ? with_local_indices_in_bounds(spirv) : spirv;
+}
+
+const Pipeline& KernelVariant::pipeline() const {
+  std::call_once(once_, [&] {
+    PipelineDesc desc;
+    desc.name = name();
+    const auto owner = context();
+    const bool rolls = origin_ != KernelOrigin::trial && driver_quirks(owner).has(Quirk::unrolled_contraction);
+    std::vector<uint32_t> rewritten;
+    desc.spirv = spirv();
+    if (origin_ == KernelOrigin::user) desc.spirv = rewritten = contained();
+    if (rolls) desc.spirv = rewritten = spirv::without_unrolling(desc.spirv);
+    desc.is_robust = origin_ == KernelOrigin::user;
+    desc.counted = origin_ != KernelOrigin::trial;
+    for (const auto& binding : interface().bindings) desc.bindings.push_back({binding.binding, kind_of(binding)});
+    for (const auto& image : interface().images) desc.bindings.push_back({image.binding, kind_of(image)});
+    desc.push_bytes = interface().push_bytes;
+    desc.specialization = specialization_;
+    const auto& needed = interface().capabilities;
+    const bool exchanges = std::any_of(needed.begin(), needed.end(), [](const std::string& capability) {
+      return capability == "CooperativeMatrixKHR" || capability == "GroupNonUniformShuffle";
+    });
+    const uint64_t size = owner->limit("subgroupSize"), invocations = uint64_t{local_size_[0]} * local_size_[1] * local_size_[2];
+    const bool can_be_full = owner->feature("subgroupSizeControl") && owner->feature("computeFullSubgroups") && local_size_[0] % size == 0;
+    if (exchanges && can_be_full && invocations <= size * owner->limit("maxComputeWorkgroupSubgroups"))
+      desc.subgroup_size = static_cast<uint32_t>(size);
+    pipeline_ = Pipeline::create(*owner, desc);
+  });
+  return *pipeline_;
+}
+
+Kernel::Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, Includes includes,
+               std::optional<ShaderOptions> options, const DebugOptions& debug, std::string path,
+               const std::optional<LocalSize>& local_size, KernelOrigin origin)
+    : context_(context),
+      source_(std::move(source)),
+      name_(std::move(name)),
+      path_(std::move(path)),
+      includes_(std::move(includes)),
+      options_(std::move(options)),
+      local_size_(local_size),
+      check_bounds_(debug.check_bounds),
+      origin_(origin) {
+  includes_.on_disk = !path_.empty();
+  includes_.files = std::make_shared<FileTexts>();
+  limits_ = {context->limit("minStorageBufferOffsetAlignment"), context->limit("maxStorageBufferRange"), {}};
+  for (size_t axis = 0; axis < 3; ++axis) limits_.groups[axis] = context->limit("maxComputeWorkGroupCount_" + std::to_string(axis));
+  const uint64_t most = limits_.largest;
+  if (debug.ring_bytes % 4 != 0 || debug.ring_bytes < kLeastRingBytes || debug.ring_bytes > most)
+    throw BindingError("K12", "message_bytes", name_,
+                       "whole words of 4 bytes, from " + std::to_string(kLeastRingBytes) + " to " + std::to_string(most),
+                       std::to_string(debug.ring_bytes));
+  debug_ = std::make_shared<const DebugSink>(DebugSink{std::make_shared<MessageLog>(name_), debug.ring_bytes});
+}
+
+std::shared_ptr<const Shader> Kernel::compiled(const ShaderOptions& options, const Macros& macros, const SpecValues& spec) const {
+  const std::string& name = path_.empty() ? name_ : path_;
+  if (local_size_) check_local_size(*lock(context_), name_, *local_size_);
+  auto shader = compile(source_, name, options, macros, includes_, local_size_);
+  if (shader->lacks_local_size.empty()) return shader;
+  const auto size = local_size_in(spec);
+  if (!size) throw ShaderCompileError(shader->lacks_local_size);
+  check_local_size(*lock(context_), name_, *size);
+  return compile(source_, name, options, macros, includes_, size);
+}
+
+std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macros& macros, const SpecValues& spec) {
+  const std::string key = variant_key(storage, macros, spec);
+  {
+    const std::lock_guard guard(mutex_);
+    if (const auto found = variants_.find(key); found != variants_.end()) return found->second;
+  }
+  check_interrupts();  // a large model has hundreds of shaders to compile
+  const auto context = lock(context_);
+  ShaderOptions options = options_ ? *options_ : device_options(*context, storage);
+  options.debug = options.debug || check_bounds_;
+  options.keeps_signed_zero = origin_ == KernelOrigin::engine && context->feature("shaderSignedZeroInfNanPreserveFloat32");
+  auto made = std::make_shared<const KernelVariant>(context, compiled(options, macros, spec), spec, origin_);
+  if (made->is_paired() && origin_ == KernelOrigin::user) tell_pairs();
+  const std::lock_guard guard(mutex_);
+  return variants_.emplace(key, std::move(made)).first->second;  // the first of two threads wins
+}
+
+void Kernel::tell_pairs() {
+  if (!told_pairs_.exchange(true))
+    log(LogLevel::info, "kernel '" + name_ + "': 64-bit integers are computed as pairs of words: the device lacks " + kInt64Feature);
+}
+
+void Kernel::tell_stand_in(const DeviceInfo& device, DType dtype) {
+  const Storage storage = storage_of(device, dtype);
+  if ((storage != Storage::fp16_packed && storage != Storage::bf16_packed) || told_.exchange(true)) return;
+  std::string why;
+  const auto add = [&](const std::string& reason) { why += (why.empty() ? ": " : ", ") + reason; };
+  for (const auto feature : {k16bitStorage, kBfloat16})
+    if (!device.feature(feature) && (dtype == DType::bfloat16 || feature == k16bitStorage)) add("the device lacks " + std::string(feature));
+  if (dtype == DType::bfloat16)
+    for (const auto& extension : missing_extensions(Storage::bf16))
+      add("glslang " + std::string(glslang_version()) + " lacks " + extension);
+  log(LogLevel::info,
+      "kernel '" + name_ + "': " + std::string(pumice::name(dtype)) + " arrays are stored as " + std::string(pumice::name(storage)) + why);
+}
+
+std::vector<std::shared_ptr<const KernelVariant>> Kernel::variants() {
+  const std::lock_guard guard(mutex_);
+  std::vector<std::shared_ptr<const KernelVariant>> made;
+  for (const auto& [key, variant] : variants_) made.push_back(variant);
+  return made;
+}
+
+namespace {
+
+// Large workgroups on GPUs: 65,536 of them take 41 us to start on an H200, whatever they do.
+Macros workgroup_sizes(const Context& context) {
+  constexpr uint64_t kLarge = 256, kOfSoftware = 64;
+  const uint64_t most = std::min(context.limit("maxComputeWorkGroupInvocations"), context.limit("maxComputeWorkGroupSize_0"));
+  const uint64_t large = std::bit_floor(std::min(kLarge, most));
+  const uint64_t local = context.info().kind == DeviceKind::software ? std::min(kOfSoftware, large) : large;
+  return {{"LOCAL_SIZE", std::to_string(local)}, {"WORKGROUP", std::to_string(large)}};
+}
+
+}  // namespace
+
+std::shared_ptr<const KernelVariant> KernelLibrary::find(const std::shared_ptr<Context>& context, std::string_view shader, Storage storage,
+                                                         const Macros& macros, const SpecValues& spec) {
+  std::shared_ptr<Kernel> kernel;
+  Macros all = macros;
+  {
+    const std::lock_guard guard(mutex_);
+    auto found = kernels_.find(shader);
+    if (found == kernels_.end()) {
+      DebugOptions debug;
+      debug.ring_bytes = std::min(debug.ring_bytes, context->limit("maxStorageBufferRange") / 4 * 4);
+      auto made = std::make_shared<Kernel>(context, std::string(embedded_shader(shader)), std::string(shader), Includes{},
+                                           std::optional<ShaderOptions>{}, debug, "", std::optional<LocalSize>{}, KernelOrigin::engine);
+      found = kernels_.emplace(std::string(shader), std::move(made)).first;
+    }
+    kernel = found->second;
+    if (sizes_.empty()) sizes_ = workgroup_sizes(*context);
+    for (const auto& size : sizes_)
+      if (std::ranges::none_of(macros, [&](const auto& macro) { return macro.first == size.first; })) all.push_back(size);
+  }
+  add_quirk_macros(context, all);
+  return kernel->variant(storage, all, spec);
+}
+
+}  // namespace pumice

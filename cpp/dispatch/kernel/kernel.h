@@ -1,0 +1,177 @@
+// A compute shader on a device: source, precision variants and specialization variants of one kernel.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.h"
+#include "device/buffer.h"
+#include "device/context.h"
+#include "device/image.h"
+#include "device/pipeline.h"
+#include "dispatch/kernel/number.h"
+#include "shader/shader.h"
+
+namespace pumice {
+
+// The storage mode in which a device runs kernels over such elements: fp16 where it has 16-bit storage, else fp16_packed; bf16 where it
+// has the type too and this glslang knows it, else bf16_packed; fp32 for every other dtype.
+Storage storage_of(const DeviceInfo& device, DType dtype);
+// The mode that holds those values two to a word; fp32 for all that are no floats of 16 bits.
+Storage packed_storage_of(DType dtype);
+// Options for compiling on this device, without its macros.
+ShaderOptions shader_options(const Context& context, Storage storage);
+Profile device_profile(Context& context);  // the device's macros
+
+class MessageLog;
+struct DebugSink;
+
+// What a kernel may be asked for besides its work.
+struct DebugOptions {
+  bool check_bounds = false;
+  uint64_t ring_bytes = uint64_t{1} << 20;  // for the messages of one execution
+};
+
+// Whose text a kernel is: the engine's own are told what the driver is like and keep the signs of zeros, a trial of the driver takes it as
+// it is.
+enum class KernelOrigin : uint8_t { user, engine, trial };
+
+// Specialization constants by name; values are converted to the reflected type.
+using SpecValues = std::vector<std::pair<std::string, Number>>;
+
+// One compiled and specialised form of a kernel. Immutable; the pipeline is made on first use, by any thread.
+class KernelVariant {
+ public:
+  // Besides its own constants a shader without a local size takes "local_size_x", "_y", "_z"; one whose local size was given to compile()
+  // has them already.
+  // Throws BindingError (unknown constant, value out of range), UnsupportedError (all that the device lacks, with names and numbers).
+  KernelVariant(const std::shared_ptr<Context>& context, std::shared_ptr<const Shader> shader, const SpecValues& spec, KernelOrigin origin);
+  // The form of `ordinary` for folded grids.
+  struct Folded {};
+  KernelVariant(const KernelVariant& ordinary, Folded);
+  const Interface& interface() const { return shader_->interface; }
+  const std::string& name() const { return shader_->name; }
+  const std::shared_ptr<const Shader>& shader() const { return shader_; }
+  std::shared_ptr<Context> context() const;                                    // StateError where it is gone
+  const std::array<uint32_t, 3>& local_size() const { return local_size_; }    // after specialization
+  const Pipeline& pipeline() const;                                            // made here on first use
+  const std::array<uint64_t, 3>& most_groups() const { return most_groups_; }  // on each axis of a grid that the device takes
+  // How many axes of a grid the shader can fold where the device does not take it as it is (shaders/include/grid.glsl): 1 where its grid is
+  // a line, 3 where it has up to three axes, 0 where it cannot fold, as no kernel of a user can.
+  uint32_t grid_axes() const { return grid_axes_; }
+  // The form of this kernel whose workgroups find their place in a folded grid; made on first use. Throws Error where grid_axes() is 0.
+  std::shared_ptr<const KernelVariant> folded() const;
+  bool is_folded() const { return is_folded_; }
+  // Whether pairs of words stand for the shader's 64-bit integers, which the device lacks.
+  bool is_paired() const { return paired_ != nullptr; }
+
+ private:
+  std::weak_ptr<Context> context_;  // kernels sit in a cache of their context and must not keep it alive
+  std::shared_ptr<const Shader> shader_;
+  std::shared_ptr<const std::vector<uint32_t>> paired_;  // the shader's module with pairs of words; null where it stays as it is
+  std::vector<Specialization> specialization_;
+  std::array<uint32_t, 3> local_size_;
+  std::array<uint64_t, 3> most_groups_{};
+  uint32_t grid_axes_ = 0;
+  bool is_folded_ = false;
+  KernelOrigin origin_;
+  std::set<std::string> pair_words(const Context& context);  // what they cannot stand for
+  const std::vector<uint32_t>& spirv() const { return paired_ ? *paired_ : shader_->spirv; }
+  std::vector<uint32_t> contained() const;  // a user's shader as a driver gets it
+
+  mutable std::once_flag once_, folded_once_;
+  mutable std::shared_ptr<const Pipeline> pipeline_;
+  mutable std::shared_ptr<const KernelVariant> folded_;
+};
+
+// What a device allows a launch.
+struct LaunchLimits {
+  uint64_t alignment = 1, largest = 0;  // of a buffer's range, in bytes
+  std::array<uint64_t, 3> groups{};
+};
+
+// Source text and the variants made of it so far. Thread-safe.
+class Kernel {
+ public:
+  Kernel(const std::shared_ptr<Context>& context, std::string source, std::string name, Includes includes = {},
+         std::optional<ShaderOptions> options = {}, const DebugOptions& debug = {}, std::string path = {},
+         const std::optional<LocalSize>& local_size = {}, KernelOrigin origin = KernelOrigin::user);
+  const std::string& name() const { return name_; }
+  const std::string& source() const { return source_; }
+  const std::shared_ptr<const DebugSink>& debug() const { return debug_; }
+  const LaunchLimits& limits() const { return limits_; }
+  // Options that the kernel was made with stand, whatever the storage asked for. A text without a local size whose invocations work
+  // together has the one that the kernel was made with, or that of `spec` ("local_size_x", ..).
+  // Throws ShaderCompileError, UnsupportedError (the device or the compiler lacks the mode), BindingError (unknown constant).
+  std::shared_ptr<const KernelVariant> variant(Storage storage, const Macros& macros = {}, const SpecValues& spec = {});
+  std::vector<std::shared_ptr<const KernelVariant>> variants();  // those made so far
+  // Tells the log, once, why arrays of this dtype are stored as words of two where that is so.
+  void tell_stand_in(const DeviceInfo& device, DType dtype);
+
+ private:
+  std::shared_ptr<const Shader> compiled(const ShaderOptions& options, const Macros& macros, const SpecValues& spec) const;
+
+  std::weak_ptr<Context> context_;
+  std::string source_, name_, path_;  // path: of the source's file, or empty
+  LaunchLimits limits_;
+  Includes includes_;
+  std::optional<ShaderOptions> options_;
+  std::optional<LocalSize> local_size_;
+  bool check_bounds_;
+  KernelOrigin origin_;
+  std::shared_ptr<const DebugSink> debug_;
+  void tell_pairs();
+  std::atomic<bool> told_{false}, told_pairs_{false};
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<const KernelVariant>> variants_;  // by storage, macros, spec
+};
+
+// The engine's own kernels of one context, by path of the embedded shader ("conv_lanes.comp"). They are told, where the macros do not say
+// it, the LOCAL_SIZE of the device, and the invocations of a large WORKGROUP: 256, or fewer where the device takes no more; and what the
+// driver is like: PM_CORRECT_DIVISION and the like.
+class KernelLibrary {
+ public:
+  // Throws UnsupportedError where the driver's arithmetic is not that of float32, and as Kernel::variant.
+  std::shared_ptr<const KernelVariant> find(const std::shared_ptr<Context>& context, std::string_view shader, Storage storage,
+                                            const Macros& macros = {}, const SpecValues& spec = {});
+
+ private:
+  std::mutex mutex_;
+  Macros sizes_;  // LOCAL_SIZE and WORKGROUP
+  std::map<std::string, std::shared_ptr<Kernel>, std::less<>> kernels_;
+};
+
+// Which bytes of a range a dispatch touches: those whose distance from `origin` (a byte of the buffer) modulo `period` is from `begin` up
+// to `end`. Parts of one tensor that interleave are told apart by it. Period 0: all of them.
+struct Lane {
+  uint64_t origin = 0, period = 0, begin = 0, end = 0;
+};
+
+// Everything that runs is a list of these.
+struct Dispatch {
+  std::shared_ptr<const KernelVariant> kernel;
+  std::vector<BufferRange> buffers;            // by position in interface().bindings; offsets aligned for the device
+  std::vector<std::shared_ptr<Image>> images;  // by position in interface().images
+  std::vector<std::byte> push;                 // interface().push_bytes of them
+  std::array<uint32_t, 3> groups{1, 1, 1};
+  std::string label;                       // node name, for profiles and errors
+  std::vector<Lane> lanes;                 // by position like buffers, or empty
+  std::shared_ptr<const DebugSink> debug;  // of a kernel that prints or checks its bounds
+  std::vector<uint64_t> exact_bytes;       // by position, what of a range may be touched: where bounds are checked
+  // What decides on the device: a word, zero for not at all (needs conditionalRendering), or three words, the group counts in place of
+  // `groups`; nothing: always. Written by other dispatches.
+  BufferRange guard;
+};
+
+inline constexpr uint64_t kGuardWord = 4, kGuardCounts = 12;  // bytes of either
+
+}  // namespace pumice

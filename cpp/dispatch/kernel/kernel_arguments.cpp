@@ -1,0 +1,282 @@
+#include "dispatch/kernel/kernel_arguments.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "core/error.h"
+#include "dispatch/kernel/kernel_structures.h"
+
+namespace pumice {
+namespace {
+
+std::string names_of(const Interface& interface) {
+  std::string text;
+  for (const auto& binding : interface.bindings)
+    if (!is_debug_binding(binding.name)) text += (text.empty() ? "" : ", ") + binding.name;
+  for (const auto& image : interface.images) text += (text.empty() ? "" : ", ") + image.name;
+  for (const auto& member : interface.push_constants)
+    if (!member.name.starts_with("pumice_threads_")) text += (text.empty() ? "" : ", ") + member.name;
+  return text.empty() ? "no arguments" : text;
+}
+
+const KernelArgument* find(const KernelArguments& arguments, std::string_view name) {
+  const auto found = std::find_if(arguments.begin(), arguments.end(), [&](const auto& argument) { return argument.first == name; });
+  return found == arguments.end() ? nullptr : &found->second;
+}
+
+bool holds(ScalarType scalar, DType dtype) {
+  return scalar != ScalarType::other && scalar == scalar_of(dtype);
+}
+
+std::string_view scalar_name(ScalarType scalar) {
+  return scalar == ScalarType::other ? "a structure" : name(scalar);
+}
+
+// The storage mode that the float tensors among the arguments ask for: what an array declared `sfp` is to hold.
+Storage wanted_storage(const Context& context, const KernelArguments& arguments) {
+  for (const auto& [name, argument] : arguments) {
+    const auto* tensor = std::get_if<TensorArgument>(&argument);
+    if (tensor && !tensor->layout && is_half_width(tensor->dtype)) return storage_of(context.info(), tensor->dtype);
+  }
+  return Storage::fp32;
+}
+
+// Whether `binding`, which is `wide` in the fp32 build, follows the storage type: it is declared differently in the narrow build.
+bool is_storage_typed(const BindingInterface& wide, const BindingInterface& narrow) {
+  return wide.scalar == ScalarType::float32 && (narrow.scalar != wide.scalar || narrow.element_bytes != wide.element_bytes);
+}
+
+std::string kind_name(const KernelArgument& argument) {
+  return std::holds_alternative<TensorArgument>(argument) ? "an array" : argument.index() == 1 ? "numbers" : "an image";
+}
+
+struct Build {
+  std::shared_ptr<const KernelVariant> variant;
+  std::vector<bool> storage_typed;  // by position of the binding
+  DType storage_dtype = DType::float32;
+};
+
+// `plain` is the fp32 build.
+Build build(Kernel& kernel, std::shared_ptr<const KernelVariant> plain, const Context& context, const KernelArguments& arguments,
+            const Macros& macros, const SpecValues& spec) {
+  Build result;
+  const Storage storage = wanted_storage(context, arguments);
+  result.variant = std::move(plain);
+  result.storage_typed.assign(result.variant->interface().bindings.size(), false);
+  if (storage == Storage::fp32) return result;
+  const auto narrow = kernel.variant(storage, macros, spec);
+  const auto &wide_bindings = result.variant->interface().bindings, &narrow_bindings = narrow->interface().bindings;
+  bool any = false;
+  for (size_t i = 0; i < wide_bindings.size() && i < narrow_bindings.size(); ++i) {
+    result.storage_typed[i] = is_storage_typed(wide_bindings[i], narrow_bindings[i]);
+    any = any || result.storage_typed[i];
+  }
+  if (!any) return result;
+  result.variant = narrow;
+  result.storage_dtype = storage == Storage::fp16 || storage == Storage::fp16_packed ? DType::float16 : DType::bfloat16;
+  kernel.tell_stand_in(context.info(), result.storage_dtype);
+  return result;
+}
+
+// What a shader's length() counts: the elements without their padding, but whole words where two of them share one.
+uint64_t whole_bytes(const TensorArgument& tensor, const BindingInterface& binding) {
+  const uint64_t scalar = bytes(binding.scalar);
+  return (tensor.bytes + scalar - 1) / scalar * scalar;
+}
+
+BufferRange bind_tensor(const Build& built, size_t position, const BindingInterface& binding, const KernelArgument& argument,
+                        const LaunchLimits& limits) {
+  const auto* tensor = std::get_if<TensorArgument>(&argument);
+  const auto refuse = [&](const char* rule, const std::string& expected, const std::string& given) {
+    throw BindingError(rule, "argument '" + binding.name + "'", binding.name, expected, given);
+  };
+  const auto wanted = [&] {
+    return "an array of " + std::string(built.storage_typed[position] ? name(built.storage_dtype) : scalar_name(binding.scalar));
+  };
+  if (!tensor) refuse("K5", wanted(), std::string(kind_name(argument)));
+  if (tensor->layout) {
+    check_structured(binding, *tensor);
+  } else if (built.storage_typed[position]) {
+    if (tensor->dtype != built.storage_dtype) refuse("K5", wanted(), "one of " + std::string(name(tensor->dtype)));
+  } else if (!are_raw_structures(binding, *tensor)) {
+    if (binding.scalar != ScalarType::other && !holds(binding.scalar, tensor->dtype))
+      refuse("K5", wanted(), "one of " + std::string(name(tensor->dtype)));
+    check_plain(binding, *tensor);
+  }
+  if (tensor->range.offset % limits.alignment != 0)
+    refuse("K7", "a tensor that starts at a multiple of " + std::to_string(limits.alignment) + " bytes; .contiguous() makes one",
+           "one that starts at byte " + std::to_string(tensor->range.offset));
+  if (tensor->range.bytes > limits.largest)
+    refuse("K7", "at most " + std::to_string(limits.largest) + " bytes, this device's maxStorageBufferRange",
+           std::to_string(tensor->range.bytes) + " bytes");
+  // A scalar of the packed modes is a word of two elements.
+  const bool is_pair = built.storage_typed[position] && binding.components == 1 && binding.scalar == ScalarType::uint32;
+  const uint64_t least = is_pair ? binding.least_bytes / 2 : binding.least_bytes;
+  if (tensor->bytes < least)
+    refuse("K5", "at least the " + std::to_string(least) + " bytes that its block declares", std::to_string(tensor->bytes) + " bytes");
+  const uint64_t element = static_cast<uint64_t>(binding.element_bytes);
+  const uint64_t whole = whole_bytes(*tensor, binding);
+  if (whole > 0 && whole < element)
+    refuse("K5", "at least one element of " + std::to_string(element) + " bytes", std::to_string(tensor->bytes) + " bytes");
+  BufferRange range = tensor->range;
+  if (!binding.uniform) range.bytes = std::min(range.bytes, whole);
+  return range;
+}
+
+std::string dimensions_text(size_t dimensions) {
+  return std::to_string(dimensions) + (dimensions == 1 ? " dimension" : " dimensions");
+}
+
+// Of the image that a shader declares.
+std::string description(const ImageInterface& image) {
+  return "an Image" + (image.format.empty() ? "" : " of " + image.format) + " with " + dimensions_text(image.dimensions);
+}
+
+std::shared_ptr<Image> bind_image(const Context& context, const ImageInterface& declared, const KernelArgument& argument) {
+  const std::string slot = "argument '" + declared.name + "'";
+  const auto refuse = [&](const char* rule, const std::string& expected, const std::string& given) {
+    throw BindingError(rule, slot, declared.name, expected, given);
+  };
+  const auto* given = std::get_if<std::shared_ptr<Image>>(&argument);
+  if (!given) refuse("K11", description(declared) + "; pumice.image(array, format) makes one of an array", kind_name(argument));
+  const Image& image = **given;
+  if (image.closed()) throw StateError("the Image given as '" + declared.name + "' is closed", "L1");
+  if (image.context().get() != &context) refuse("M3", "an image of this context", "one of another");
+  if (declared.scalar != ScalarType::float32)
+    throw UnsupportedError("'" + declared.name + "' is declared with texels of " + std::string(scalar_name(declared.scalar)) +
+                           ": images have float32");
+  if (image.dimensions() != declared.dimensions || (!declared.format.empty() && declared.format != name(image.format())))
+    refuse("K11", description(declared), "one of " + std::string(name(image.format())) + " with " + dimensions_text(image.dimensions()));
+  if (!image.sampling().normalized && !declared.normalized_for.empty())
+    refuse("K11",
+           "an Image with normalized coordinates (normalized=True), since the shader samples '" + declared.name + "' with " +
+               declared.normalized_for,
+           "one with coordinates in texels");
+  if (!declared.sampled && !image.can_store())
+    throw UnsupportedError("'" + declared.name + "' is a storage image, and '" + context.info().name + "' has no such images of " +
+                           std::string(name(image.format())));
+  return *given;
+}
+
+void store_number(const PushConstant& member, const Number& number, std::byte* target) {
+  if (member.scalar == ScalarType::other) throw UnsupportedError("push constant '" + member.name + "' has a type that takes no number");
+  const auto bits = bits_of(member.scalar, number);
+  if (!bits)
+    throw BindingError("K6", "argument '" + member.name + "'", member.name,
+                       "a number that " + std::string(scalar_name(member.scalar)) + " can hold", to_string(number));
+  std::memcpy(target, &*bits, bytes(member.scalar));
+}
+
+std::string numbers_text(std::span<const uint32_t> shape) {
+  if (shape.empty()) return "a number";
+  std::string text;
+  for (const uint32_t size : shape) text += (text.empty() ? "" : " x ") + std::to_string(size);
+  return text + " numbers";
+}
+
+void store_numbers(const PushConstant& member, const KernelArgument& argument, std::byte* target) {
+  const size_t wanted = size_t{member.components} * member.count;
+  const auto* numbers = std::get_if<Numbers>(&argument);
+  const auto fits = [&] {
+    if (numbers->values.size() != wanted) return false;
+    return numbers->shape.size() == member.shape.size() ? numbers->shape == member.shape : numbers->shape.size() == 1;
+  };
+  if (!numbers || !fits())
+    throw BindingError("K5", "argument '" + member.name + "'", member.name,
+                       numbers_text(member.shape) + " (" + std::string(scalar_name(member.scalar)) + ")",
+                       numbers ? numbers_text(numbers->shape) : kind_name(argument));
+  const uint32_t stride = member.bytes / std::max(member.count, 1u);
+  for (size_t i = 0; i < wanted; ++i)
+    store_number(member, numbers->values[i],
+                 target + i / member.components * stride + i % member.components * pumice::bytes(member.scalar));
+}
+
+void check_names(const Interface& interface, const KernelArguments& arguments) {
+  for (const auto& [given, argument] : arguments) {
+    const auto* binding = interface.find_binding(given);
+    if (binding && binding->name != given)
+      throw BindingError("K4", "argument '" + given + "'", given, "'" + binding->name + "', whose binding it shares", "'" + given + "'");
+    if ((!interface.find_binding(given) || is_debug_binding(given)) && !interface.find_image(given) && !interface.find_push_constant(given))
+      throw BindingError("K4", "argument '" + given + "'", given, names_of(interface), "'" + given + "'");
+  }
+}
+
+// A workgroup for a kernel that leaves the choice to the engine.
+SpecValues guarded_local_size(const SpecValues& spec, const LaunchSize& size) {
+  SpecValues chosen = spec;
+  const bool flat = size.count[1] <= 1 && size.count[2] <= 1;
+  const auto choose = [&](const char* axis, uint32_t invocations) {
+    if (std::none_of(spec.begin(), spec.end(), [&](const auto& given) { return given.first == axis; }))
+      chosen.emplace_back(axis, invocations);
+  };
+  choose("local_size_x", flat ? 64 : 8);
+  choose("local_size_y", flat ? 1 : 8);
+  choose("local_size_z", 1);
+  return chosen;
+}
+
+}  // namespace
+
+Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const LaunchSize& size, const Macros& macros,
+                     const SpecValues& spec) {
+  const auto first = kernel.variant(Storage::fp32, macros, spec);
+  const auto context = first->context();
+  const bool guarded = first->interface().guarded;
+  const bool is_sized = first->interface().is_sized;
+  if (guarded && size.in_groups && !is_sized)
+    throw BindingError("K8", "groups", kernel.name(), "threads=, or a local size: local_size=, or declared in the shader",
+                       "groups= for a shader without a local size");
+  const bool chooses = guarded && !is_sized;
+  const SpecValues constants = chooses ? guarded_local_size(spec, size) : spec;
+  const Build built =
+      build(kernel, chooses ? kernel.variant(Storage::fp32, macros, constants) : first, *context, arguments, macros, constants);
+  const Interface& interface = built.variant->interface();
+  check_names(interface, arguments);
+  Dispatch dispatch;
+  dispatch.kernel = built.variant;
+  dispatch.label = kernel.name();
+  for (size_t i = 0; i < interface.bindings.size(); ++i) {
+    const auto& binding = interface.bindings[i];
+    if (is_debug_binding(binding.name)) {
+      dispatch.buffers.emplace_back();  // the recording's
+      dispatch.debug = kernel.debug();
+      continue;
+    }
+    const auto* argument = find(arguments, binding.name);
+    if (!argument) throw BindingError("K3", "argument '" + binding.name + "'", binding.name, "an array", "nothing");
+    dispatch.buffers.push_back(bind_tensor(built, i, binding, *argument, kernel.limits()));
+    dispatch.exact_bytes.push_back(std::get<TensorArgument>(*argument).bytes);
+  }
+  for (const auto& image : interface.images) {
+    const auto* argument = find(arguments, image.name);
+    if (!argument) throw BindingError("K3", "argument '" + image.name + "'", image.name, description(image), "nothing");
+    dispatch.images.push_back(bind_image(*context, image, *argument));
+  }
+  dispatch.push.resize(interface.push_bytes);
+  for (const auto& member : interface.push_constants) {
+    if (member.name.starts_with("pumice_threads_")) {
+      const size_t axis = static_cast<size_t>(member.name.back() - 'x');
+      // Groups that are asked for are whole.
+      const uint64_t count = size.in_groups ? size.count[axis] * built.variant->local_size()[axis] : size.count[axis];
+      store_number(member, std::min<uint64_t>(count, UINT32_MAX), dispatch.push.data() + member.offset);
+      continue;
+    }
+    const auto* argument = find(arguments, member.name);
+    if (!argument)
+      throw BindingError("K3", "argument '" + member.name + "'", member.name, "a number (" + std::string(scalar_name(member.scalar)) + ")",
+                         "nothing");
+    store_numbers(member, *argument, dispatch.push.data() + member.offset);
+  }
+  for (size_t axis = 0; axis < 3; ++axis) {
+    const uint64_t local = size.in_groups ? 1 : built.variant->local_size()[axis];
+    const uint64_t groups = size.count[axis] == 0 ? 0 : (size.count[axis] - 1) / local + 1, limit = kernel.limits().groups[axis];
+    if (groups > limit)
+      throw BindingError("K8", size.in_groups ? "groups" : "threads", kernel.name(),
+                         "at most " + std::to_string(limit) + " workgroups on axis " + std::to_string(axis), std::to_string(groups));
+    dispatch.groups[axis] = static_cast<uint32_t>(groups);
+  }
+  return dispatch;
+}
+
+}  // namespace pumice

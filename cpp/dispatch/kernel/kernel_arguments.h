@@ -1,0 +1,45 @@
+// A user's kernel with its arguments by name, made into one dispatch.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/dtype.h"
+#include "dispatch/kernel/kernel.h"
+
+namespace pumice {
+
+// A tensor given to a kernel: the range starts at its first element.
+struct TensorArgument {
+  DType dtype;
+  BufferRange range;
+  uint64_t bytes;                        // of the elements, without what the range is padded with
+  uint64_t last_axis;                    // its size; 1 of a single element
+  const MemoryLayout* layout = nullptr;  // of structures on the host, which dtype says nothing of; lives as long as the call
+};
+
+// Of a push constant: one, or as many as a vector, matrix (by columns) or array has; one axis takes all of them in the order of memory.
+struct Numbers {
+  std::vector<Number> values;
+  std::vector<uint32_t> shape;  // none of a single number
+};
+using KernelArgument = std::variant<TensorArgument, Numbers, std::shared_ptr<Image>>;
+using KernelArguments = std::vector<std::pair<std::string, KernelArgument>>;
+
+// Invocations or workgroups on three axes.
+struct LaunchSize {
+  bool in_groups = false;
+  std::array<uint64_t, 3> count{1, 1, 1};
+};
+
+// Arrays declared with a storage type (`sfp x[]`) take the dtype of the tensors they are called with; numbers are converted to the
+// reflected type and range-checked. Throws BindingError: K3 missing, K4 unknown, K5 dtype, K6 number, K7 alignment, K8 launch size,
+// K11 image of another kind, M3 image of another context; UnsupportedError for an image that the device cannot store to.
+Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const LaunchSize& size, const Macros& macros = {},
+                     const SpecValues& spec = {});
+
+}  // namespace pumice

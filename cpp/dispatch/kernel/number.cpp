@@ -1,0 +1,93 @@
+#include "dispatch/kernel/number.h"
+
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "core/half.h"
+#include "core/number_text.h"
+
+namespace pumice {
+namespace {
+
+double real_of(const Number& number) {
+  return std::visit([](auto value) { return static_cast<double>(value); }, number.value());
+}
+
+// Whole numbers alone, and none that a double holds only by rounding.
+template <typename T>
+std::optional<uint64_t> integer_bits(const Number& number) {
+  if (const double* real = std::get_if<double>(&number.value())) {
+    constexpr double kExact = 9007199254740992;  // 2^53
+    if (*real != std::floor(*real) || std::abs(*real) > kExact) return {};
+    return integer_bits<T>(static_cast<int64_t>(*real));
+  }
+  const auto fits = [](auto value) { return std::in_range<T>(value); };
+  const auto* negative = std::get_if<int64_t>(&number.value());
+  if (!(negative ? fits(*negative) : fits(std::get<uint64_t>(number.value())))) return {};
+  const uint64_t bits = negative ? static_cast<uint64_t>(*negative) : std::get<uint64_t>(number.value());
+  return bits & (~uint64_t{0} >> (64 - 8 * sizeof(T)));
+}
+
+// Rounded to odd, so that rounding once more, to 16 bits, gives what rounding once would.
+float narrowed(double real) {
+  const float nearest = static_cast<float>(real);
+  if (!std::isfinite(real) || static_cast<double>(nearest) == real) return nearest;
+  const float below = std::abs(static_cast<double>(nearest)) > std::abs(real) ? std::nextafter(nearest, 0.0f) : nearest;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(below) | 1);
+}
+
+template <typename Bits>
+std::optional<uint64_t> unless_overflown(Bits bits, bool is_infinite, double real) {
+  if (is_infinite && !std::isinf(real)) return {};
+  return bits;
+}
+
+}  // namespace
+
+std::string to_string(const Number& number) {
+  if (const double* real = std::get_if<double>(&number.value())) return general_text(*real, 9);
+  const auto* negative = std::get_if<int64_t>(&number.value());
+  return negative ? std::to_string(*negative) : std::to_string(std::get<uint64_t>(number.value()));
+}
+
+std::optional<uint64_t> bits_of(ScalarType scalar, const Number& number) {
+  const double real = real_of(number);
+  switch (scalar) {
+    case ScalarType::float16: {
+      const uint16_t bits = half_from_float(narrowed(real));
+      return unless_overflown(bits, std::isinf(float_from_half(bits)), real);
+    }
+    case ScalarType::bfloat16: {
+      const uint16_t bits = bfloat16_from_float(narrowed(real));
+      return unless_overflown(bits, std::isinf(float_from_bfloat16(bits)), real);
+    }
+    case ScalarType::float32: {
+      const float value = static_cast<float>(real);
+      return unless_overflown(std::bit_cast<uint32_t>(value), std::isinf(value), real);
+    }
+    case ScalarType::float64:
+      return std::bit_cast<uint64_t>(real);
+    case ScalarType::int8:
+      return integer_bits<int8_t>(number);
+    case ScalarType::uint8:
+      return integer_bits<uint8_t>(number);
+    case ScalarType::int16:
+      return integer_bits<int16_t>(number);
+    case ScalarType::uint16:
+      return integer_bits<uint16_t>(number);
+    case ScalarType::int32:
+      return integer_bits<int32_t>(number);
+    case ScalarType::uint32:
+      return integer_bits<uint32_t>(number);
+    case ScalarType::int64:
+      return integer_bits<int64_t>(number);
+    case ScalarType::uint64:
+      return integer_bits<uint64_t>(number);
+    case ScalarType::other:
+      break;
+  }
+  return {};
+}
+
+}  // namespace pumice

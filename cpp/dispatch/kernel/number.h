@@ -1,0 +1,35 @@
+// Numbers of the host, exactly as they were given, and their bits in a shader's scalar types.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <variant>
+
+#include "shader/preamble/scalar_type.h"
+
+namespace pumice {
+
+struct Number : std::variant<int64_t, uint64_t, double> {
+  using Value = std::variant<int64_t, uint64_t, double>;
+  template <typename T>
+    requires std::is_integral_v<T> && std::is_signed_v<T>
+  Number(T value) : Value(static_cast<int64_t>(value)) {}
+  template <typename T>
+    requires std::is_integral_v<T> && std::is_unsigned_v<T>
+  Number(T value) : Value(static_cast<uint64_t>(value)) {}
+  template <typename T>
+    requires std::is_floating_point_v<T>
+  Number(T value) : Value(static_cast<double>(value)) {}
+
+  const Value& value() const { return *this; }
+};
+
+std::string to_string(const Number& number);
+
+// The number as that type stores it: floats are rounded to nearest even. nullopt where it cannot hold it: an integer out of range, a
+// fraction for an integer, a finite number past the largest one. Not to be asked for `other`.
+std::optional<uint64_t> bits_of(ScalarType scalar, const Number& number);
+
+}  // namespace pumice

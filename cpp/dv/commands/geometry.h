@@ -1,0 +1,65 @@
+// What the runs of a convolution command make: shapes and bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "dv/weights/packing.h"
+
+namespace pumice::dv {
+
+// Of activations, in elements.
+struct Extent {
+  uint32_t width = 0, height = 0, channels = 0;
+  Extent transposed() const { return {height, width, channels}; }
+  bool empty() const { return width == 0 || height == 0 || channels == 0; }
+  uint64_t elements() const { return uint64_t{width} * height * channels; }
+  uint64_t bytes() const { return elements() * sizeof(uint16_t); }  // of float16
+  bool operator==(const Extent&) const = default;
+};
+
+// A kernel moved over padded activations.
+struct Window {
+  uint32_t kx = 1, ky = 1, stride_x = 1, stride_y = 1, dilation_x = 1, dilation_y = 1;
+  uint32_t left = 0, right = 0, top = 0, bottom = 0;
+  uint32_t reach_x() const { return (kx - 1) * dilation_x + 1; }
+  uint32_t reach_y() const { return (ky - 1) * dilation_y + 1; }
+  Window transposed() const { return {ky, kx, stride_y, stride_x, dilation_y, dilation_x, top, bottom, left, right}; }
+  bool dilated() const { return dilation_x > 1 || dilation_y > 1; }
+  bool operator==(const Window&) const = default;
+};
+
+// From the fields of a run. A kernel without a height is square, a dilation of 0 is one of 1.
+Window conv_window(uint16_t p, uint32_t conv_pad, uint16_t conv_stride, uint16_t conv_dilation);
+Window pool_window(uint16_t pool_size, uint32_t pool_pad, uint16_t pool_stride);
+
+enum class ConvKind : uint8_t { none = 0, convolution = 1, depthwise = 3, deconvolution = 5, depthwise_deconvolution = 7 };
+enum class PoolKind : uint8_t { none = 0, maximum = 1, average = 2, upsample = 4 };
+
+constexpr bool is_depthwise(ConvKind kind) {
+  return (static_cast<uint8_t>(kind) & 2) != 0;
+}
+constexpr bool is_transposed(ConvKind kind) {
+  return (static_cast<uint8_t>(kind) & 4) != 0;
+}
+
+struct RunGeometry {
+  ConvKind conv = ConvKind::none;
+  Window conv_window;
+  uint32_t kernels = 0;  // output channels of the convolution
+  bool quantized = false, prelu = false;
+  PoolKind pool = PoolKind::none;
+  Window pool_window;
+};
+
+// The number of places of a kernel on one axis; 0 where it is larger than the padded input or the stride is 0.
+uint32_t window_places(uint32_t size, uint32_t before, uint32_t after, uint32_t reach, uint32_t stride);
+// What the convolution makes, which is the input where there is none: the shape of what is added to it before a maximum pooling or an
+// upsampling. Empty where the kernel does not fit.
+Extent conv_output(const Extent& input, const RunGeometry& run);
+Extent run_output(const Extent& input, const RunGeometry& run);  // likewise
+// Of a convolution's packed weights. Throws BindingError (D1).
+size_t weight_bytes(const Extent& input, const RunGeometry& run);
+ConvDims weight_dims(const Extent& input, const RunGeometry& run);
+
+}  // namespace pumice::dv

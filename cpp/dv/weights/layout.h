@@ -1,0 +1,47 @@
+// Activations of the dv interface, "WHC8": groups of 8 channels; in a group x is outermost, then y, then the channel. The last group has
+// the channels that are left and no padding.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "dv/commands/geometry.h"
+
+namespace pumice::dv {
+
+constexpr size_t kGroupChannels = 8;
+
+// Of an element of one tensor.
+constexpr uint64_t whc8_index(const Extent& extent, uint32_t channel, uint32_t x, uint32_t y) {
+  const uint64_t first = channel / kGroupChannels * kGroupChannels;
+  const uint64_t channels = std::min<uint64_t>(kGroupChannels, extent.channels - first);
+  return (first * extent.width * extent.height) + (uint64_t{x} * extent.height + y) * channels + (channel - first);
+}
+
+// From one image, channel, row and column of a batch to the next.
+struct HostStrides {
+  std::ptrdiff_t image = 0, channel = 0, row = 0, column = 0;
+};
+
+// Calls visit(distance from the first element) for each element of a tensor, in the order of WHC8.
+template <typename Visit>
+void visit_whc8(const Extent& extent, const HostStrides& strides, const Visit& visit) {
+  for (uint32_t first = 0; first < extent.channels; first += kGroupChannels) {
+    const uint32_t channels = std::min<uint32_t>(kGroupChannels, extent.channels - first);
+    for (uint32_t x = 0; x < extent.width; ++x)
+      for (uint32_t y = 0; y < extent.height; ++y) {
+        std::ptrdiff_t at = first * strides.channel + y * strides.row + x * strides.column;
+        for (uint32_t channel = 0; channel < channels; ++channel, at += strides.channel) visit(at);
+      }
+  }
+}
+
+// Tensors of elements of 1, 2, 4 or 8 bytes, one after the other, from and into arrays of any strides in bytes.
+// Both are aligned for the elements.
+void to_whc8(size_t element_bytes, uint32_t images, const Extent& extent, const std::byte* source, const HostStrides& strides,
+             std::byte* target);
+void from_whc8(size_t element_bytes, uint32_t images, const Extent& extent, const std::byte* source, std::byte* target,
+               const HostStrides& strides);
+
+}  // namespace pumice::dv

@@ -1,0 +1,388 @@
+#include "dv/weights/packing.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/rounding.h"
+#include "dv/weights/layout.h"
+
+namespace pumice::dv {
+namespace {
+
+constexpr int kMaxSide = 7;
+constexpr size_t kGroup = 8;  // kernels whose biases stand together
+constexpr size_t kColumns = 6, kCells = 12 * kColumns;
+constexpr size_t kVectorBytes = 16, kTableBytes = kTableEntries * sizeof(uint16_t);
+
+size_t checked_product(size_t a, size_t b) {
+  size_t product;
+  if (__builtin_mul_overflow(a, b, &product) || product > INT64_MAX)
+    throw BindingError("D1", "dimensions", "", "a size that 63 bits hold", std::to_string(a) + " times " + std::to_string(b));
+  return product;
+}
+
+void check(const char* dimension, int given, int most = INT32_MAX) {
+  if (given >= 1 && given <= most) return;
+  const std::string range = most == INT32_MAX ? "at least 1" : "1 to " + std::to_string(most);
+  throw BindingError("D1", dimension, "", range, std::to_string(given));
+}
+
+const ConvDims& checked(const ConvDims& dims) {
+  check("n_channels", dims.channels), check("n_kernels", dims.kernels);
+  check("kx", dims.kx, kMaxSide), check("ky", dims.ky, kMaxSide);
+  return dims;
+}
+
+// Where a value lies in a block: tap (x, y) of a side x side grid, `channel` counted from the first one of the block.
+size_t cell_of(int side, int channel, int y, int x) {
+  constexpr std::array<uint8_t, 7> kLastColumn = {17, 3, 9, 15, 0, 6, 12};  // of 7 x 7: those above the other columns
+  const auto at = [](int row, int column) { return static_cast<size_t>(row) * kColumns + static_cast<size_t>(column); };
+  const int in_group = channel % 8, half = in_group / 2, odd = in_group % 2, group = channel / 8;
+  switch (side) {
+    case 7:
+      return x < 6 ? at(5 + y, x) : kLastColumn[static_cast<size_t>(y)];
+    case 5:
+      return at(7 - 6 * channel + y, x);
+    case 3:
+      return at(9 - 3 * half + y, 3 * odd + x);
+    default:
+      return at(11 - 3 * half - group / 3, 3 * odd + group % 3);
+  }
+}
+
+// A convolution's stream: groups of kernels, each with its biases and slopes, then its blocks.
+struct Stream {
+  size_t kernels, channels, block_channels, chunk_channels, header_bytes, element_bytes, kernel_bytes;
+  size_t bytes;                       // padded, without a table
+  size_t taps;                        // of a channel, one after the other in the source
+  std::array<uint8_t, kCells> cells;  // of a block's values in the order of the source
+
+  Stream(const ConvDims& dims, int kx, int ky) : taps(static_cast<size_t>(kx * ky)), cells() {
+    constexpr std::array<uint8_t, 4> kBlockChannels = {64, 8, 2, 1};
+    const int side = std::max(kx, ky) | 1;
+    kernels = static_cast<size_t>(dims.kernels), channels = static_cast<size_t>(dims.channels);
+    block_channels = kBlockChannels[static_cast<size_t>(side / 2)];
+    chunk_channels = side == 1 ? 64 : 8;
+    header_bytes = dims.prelu ? 2 * kVectorBytes : kVectorBytes;
+    element_bytes = dims.quantized ? sizeof(uint8_t) : sizeof(uint16_t);
+    kernel_bytes = ceil_div(channels, block_channels) * kCells * element_bytes;
+    bytes = round_up(header_bytes * ceil_div(kernels, kGroup) + checked_product(kernels, kernel_bytes), kVectorBytes);
+    auto* cell = cells.data();
+    for (int channel = 0; channel < static_cast<int>(block_channels); ++channel)
+      for (int y = side - ky; y < side; ++y)
+        for (int x = 0; x < kx; ++x) *cell++ = static_cast<uint8_t>(cell_of(side, channel, y, x));
+  }
+
+  // Calls visit(offset, first kernel, kernels) for each group.
+  template <typename Visit>
+  void headers(const Visit& visit) const {
+    size_t offset = 0;
+    for (size_t first = 0; first < kernels; first += kGroup) {
+      const size_t count = std::min(kGroup, kernels - first);
+      visit(offset, first, count);
+      offset += header_bytes + count * kernel_bytes;
+    }
+  }
+
+  // Calls visit(offset, values of the source before it, channels) for each block.
+  template <typename Visit>
+  void blocks(const Visit& visit) const {
+    headers([&](size_t offset, size_t group, size_t count) {
+      offset += header_bytes;
+      for (size_t chunk = 0; chunk < channels; chunk += chunk_channels)
+        for (size_t kernel = group; kernel < group + count; ++kernel)
+          for (size_t channel = chunk; channel < std::min(chunk + chunk_channels, channels); channel += block_channels) {
+            visit(offset, kernel * channels + channel, std::min(block_channels, channels - channel));
+            offset += kCells * element_bytes;
+          }
+    });
+  }
+};
+
+// The streams of a convolution one after the other: a single one, or where it is dilated one for each tap.
+struct Streams {
+  Stream stream;
+  size_t count, table_bytes;
+  size_t bytes;
+
+  static Streams whole(const ConvDims& dims) { return {dims, Stream(checked(dims), dims.kx, dims.ky), 1}; }
+  static Streams by_tap(const ConvDims& dims) { return {dims, Stream(checked(dims), 1, 1), static_cast<size_t>(dims.kx * dims.ky)}; }
+
+ private:
+  Streams(const ConvDims& dims, const Stream& one, size_t streams)
+      : stream(one),
+        count(streams),
+        table_bytes(dims.quantized ? kTableBytes : 0),
+        bytes(table_bytes + checked_product(count, one.bytes)) {}
+};
+
+template <typename Element>
+void pack_blocks(const Streams& streams, const Element* values, std::byte* target) {
+  const Stream& stream = streams.stream;
+  stream.blocks([&](size_t offset, size_t before, size_t channels) {
+    const Element* source = values + before * stream.taps * streams.count;
+    for (size_t tap = 0; tap < streams.count; ++tap) {
+      std::array<Element, kCells> block{};
+      for (size_t i = 0; i < channels * stream.taps; ++i) block[stream.cells[i]] = source[i * streams.count + tap];
+      std::memcpy(target + tap * stream.bytes + offset, block.data(), sizeof(block));
+    }
+  });
+}
+
+template <typename Element, typename Visit>
+void unpack_blocks(const Streams& streams, const std::byte* packed, const Visit& store) {
+  const Stream& stream = streams.stream;
+  stream.blocks([&](size_t offset, size_t before, size_t channels) {
+    const size_t first = before * stream.taps * streams.count;
+    for (size_t tap = 0; tap < streams.count; ++tap) {
+      std::array<Element, kCells> block;
+      std::memcpy(block.data(), packed + tap * stream.bytes + offset, sizeof(block));
+      for (size_t i = 0; i < channels * stream.taps; ++i) store(first + i * streams.count + tap, block[stream.cells[i]]);
+    }
+  });
+}
+
+void put_values(const uint16_t* values, size_t count, std::byte* target) {
+  std::memcpy(target, values, count * sizeof(uint16_t));
+}
+
+void get_values(const std::byte* source, size_t count, uint16_t* values) {
+  if (values) std::memcpy(values, source, count * sizeof(uint16_t));
+}
+
+void pack_streams(const Streams& streams, const Weights& weights, std::byte* target) {
+  const Stream& stream = streams.stream;
+  if (streams.table_bytes) put_values(weights.table, kTableEntries, target);
+  target += streams.table_bytes;
+  for (size_t tap = 0; tap < streams.count; ++tap) {
+    std::byte* one = target + tap * stream.bytes;
+    const bool last = tap + 1 == streams.count;
+    std::memset(one + stream.bytes - kVectorBytes, 0, kVectorBytes);
+    stream.headers([&](size_t offset, size_t first, size_t kernels) {
+      std::memset(one + offset, 0, stream.header_bytes);
+      if (last) put_values(weights.bias + first, kernels, one + offset);
+      if (last && weights.prelu) put_values(weights.prelu + first, kernels, one + offset + kVectorBytes);
+    });
+  }
+  if (streams.table_bytes)
+    pack_blocks(streams, static_cast<const uint8_t*>(weights.values), target);
+  else
+    pack_blocks(streams, static_cast<const uint16_t*>(weights.values), target);
+}
+
+// Where values of a layer's quantized weights go: indices, values, or both.
+struct Dequantized {
+  UnpackedWeights target;
+  std::array<uint16_t, kTableEntries> table;
+
+  Dequantized(const std::byte* packed, const UnpackedWeights& wanted) : target(wanted) {
+    get_values(packed, kTableEntries, table.data());
+    get_values(packed, kTableEntries, target.table);
+  }
+  void operator()(size_t i, uint8_t index) const {
+    if (target.indices) target.indices[i] = index;
+    if (target.values) target.values[i] = table[index];
+  }
+};
+
+void unpack_streams(const Streams& streams, std::span<const std::byte> packed, const UnpackedWeights& target) {
+  const Stream& stream = streams.stream;
+  expect_packed(streams.bytes, packed.size());
+  const std::byte* first_stream = packed.data() + streams.table_bytes;
+  const std::byte* last = first_stream + (streams.count - 1) * stream.bytes;
+  stream.headers([&](size_t offset, size_t first, size_t kernels) {
+    get_values(last + offset, kernels, target.bias ? target.bias + first : nullptr);
+    if (stream.header_bytes > kVectorBytes)
+      get_values(last + offset + kVectorBytes, kernels, target.prelu ? target.prelu + first : nullptr);
+  });
+  if (streams.table_bytes)
+    unpack_blocks<uint8_t>(streams, first_stream, Dequantized(packed.data(), target));
+  else if (target.values)
+    unpack_blocks<uint16_t>(streams, first_stream, [&](size_t i, uint16_t value) { target.values[i] = value; });
+}
+
+PackedPlaces places_of(const Streams& streams, const ConvDims& dims) {
+  if (streams.bytes > INT32_MAX)
+    throw UnsupportedError("packed weights of " + std::to_string(streams.bytes) + " bytes that the device writes; at most " +
+                           std::to_string(INT32_MAX) + " are unpacked there");
+  const Stream& stream = streams.stream;
+  const auto half = [](size_t byte) { return static_cast<int32_t>(byte / sizeof(uint16_t)); };
+  PackedPlaces places{std::vector<int32_t>(dims.weights()), {}, {}};
+  const size_t last = streams.table_bytes + (streams.count - 1) * stream.bytes;
+  stream.headers([&](size_t offset, size_t, size_t kernels) {
+    for (size_t i = 0; i < kernels; ++i) {
+      places.bias.push_back(half(last + offset) + static_cast<int32_t>(i));
+      if (dims.prelu) places.prelu.push_back(half(last + offset + kVectorBytes) + static_cast<int32_t>(i));
+    }
+  });
+  stream.blocks([&](size_t offset, size_t before, size_t channels) {
+    const size_t first = before * stream.taps * streams.count;
+    for (size_t tap = 0; tap < streams.count; ++tap) {
+      const size_t block = (streams.table_bytes + tap * stream.bytes + offset) / stream.element_bytes;
+      for (size_t i = 0; i < channels * stream.taps; ++i)
+        places.values[first + i * streams.count + tap] = static_cast<int32_t>(block + stream.cells[i]);
+    }
+  });
+  return places;
+}
+
+// A fully connected layer: a table, a row of weights for each output, biases.
+struct FcPlan {
+  size_t inputs, outputs, row_bytes, table_bytes, bias_offset, bytes;
+
+  explicit FcPlan(const FcDims& dims) {
+    check("c_input", dims.c_input), check("h_input", dims.h_input), check("w_input", dims.w_input);
+    check("c_output", dims.c_output), check("h_output", dims.h_output), check("w_output", dims.w_output);
+    const auto product = [](int c, int h, int w) {
+      return checked_product(checked_product(static_cast<size_t>(c), static_cast<size_t>(h)), static_cast<size_t>(w));
+    };
+    inputs = product(dims.c_input, dims.h_input, dims.w_input), outputs = product(dims.c_output, dims.h_output, dims.w_output);
+    row_bytes = checked_product(inputs, dims.quantized ? sizeof(uint8_t) : sizeof(uint16_t));
+    checked_product(outputs, row_bytes + sizeof(uint16_t));
+    table_bytes = dims.quantized ? kTableBytes : 0;
+    bias_offset = table_bytes + round_up(row_bytes * outputs, kVectorBytes);
+    bytes = bias_offset + round_up(outputs * sizeof(uint16_t), kVectorBytes);
+  }
+};
+
+// Calls visit(place in the packed order, place in (c, h, w)) for each element.
+template <typename Visit>
+void visit_order(int channels, int height, int width, const Visit& visit) {
+  const Extent extent{static_cast<uint32_t>(width), static_cast<uint32_t>(height), static_cast<uint32_t>(channels)};
+  const HostStrides strides{.channel = std::ptrdiff_t{height} * width, .row = width, .column = 1};
+  size_t place = 0;
+  visit_whc8(extent, strides, [&](std::ptrdiff_t source) { visit(place++, static_cast<size_t>(source)); });
+}
+
+template <typename Visit>
+void visit_inputs(const FcDims& dims, const Visit& visit) {
+  visit_order(dims.c_input, dims.h_input, dims.w_input, visit);
+}
+
+template <typename Visit>
+void visit_outputs(const FcDims& dims, const Visit& visit) {
+  visit_order(dims.c_output, dims.h_output, dims.w_output, visit);
+}
+
+template <typename Element>
+void pack_rows(const FcDims& dims, const FcPlan& plan, const void* values, std::byte* target) {
+  std::vector<Element> row(plan.inputs);
+  visit_outputs(dims, [&](size_t place, size_t output) {
+    const Element* source = static_cast<const Element*>(values) + output * plan.inputs;
+    std::byte* to = target + place * plan.row_bytes;
+    if (dims.h_input * dims.w_input == 1) {
+      std::memcpy(to, source, plan.row_bytes);
+    } else {
+      visit_inputs(dims, [&](size_t at, size_t input) { row[at] = source[input]; });
+      std::memcpy(to, row.data(), plan.row_bytes);
+    }
+  });
+}
+
+template <typename Element, typename Store>
+void unpack_rows(const FcDims& dims, const FcPlan& plan, const std::byte* packed, const Store& store) {
+  std::vector<Element> row(plan.inputs);
+  visit_outputs(dims, [&](size_t place, size_t output) {
+    std::memcpy(row.data(), packed + place * plan.row_bytes, plan.row_bytes);
+    visit_inputs(dims, [&](size_t at, size_t input) { store(output * plan.inputs + input, row[at]); });
+  });
+}
+
+void pack_layer(const FcDims& dims, const FcPlan& plan, const Weights& weights, std::byte* target) {
+  if (dims.quantized) put_values(weights.table, kTableEntries, target);
+  if (dims.quantized)
+    pack_rows<uint8_t>(dims, plan, weights.values, target + plan.table_bytes);
+  else
+    pack_rows<uint16_t>(dims, plan, weights.values, target + plan.table_bytes);
+  const size_t rows_end = plan.table_bytes + plan.row_bytes * plan.outputs, biases_end = plan.bias_offset + plan.outputs * sizeof(uint16_t);
+  std::memset(target + rows_end, 0, plan.bias_offset - rows_end);
+  put_values(weights.bias, plan.outputs, target + plan.bias_offset);
+  std::memset(target + biases_end, 0, plan.bytes - biases_end);
+}
+
+// Packs into the target, or, where that is too short, elsewhere and copies what fits.
+template <typename Pack>
+size_t pack_into(std::span<std::byte> target, size_t bytes, const Pack& pack) {
+  if (target.size() >= bytes) {
+    pack(target.data());
+  } else if (!target.empty()) {
+    std::vector<std::byte> packed(bytes);
+    pack(packed.data());
+    std::copy_n(packed.begin(), target.size(), target.begin());
+  }
+  return bytes;
+}
+
+size_t pack_convolution(const Streams& streams, const Weights& weights, std::span<std::byte> target) {
+  if (target.size() > streams.bytes) std::ranges::fill(target.subspan(streams.bytes), std::byte{0});
+  return pack_into(target, streams.bytes, [&](std::byte* place) { pack_streams(streams, weights, place); });
+}
+
+}  // namespace
+
+void expect_packed(size_t expected, size_t given) {
+  if (given < expected) throw BindingError("D2", "packed", "", "at least " + std::to_string(expected) + " bytes", std::to_string(given));
+}
+
+size_t packed_conv_bytes(const ConvDims& dims) {
+  return Streams::whole(dims).bytes;
+}
+
+size_t packed_dil_bytes(const ConvDims& dims) {
+  return Streams::by_tap(dims).bytes;
+}
+
+size_t packed_fc_bytes(const FcDims& dims) {
+  return FcPlan(dims).bytes;
+}
+
+size_t pack_conv_weights(const ConvDims& dims, const Weights& weights, std::span<std::byte> target) {
+  return pack_convolution(Streams::whole(dims), weights, target);
+}
+
+size_t pack_dil_weights(const ConvDims& dims, const Weights& weights, std::span<std::byte> target) {
+  return pack_convolution(Streams::by_tap(dims), weights, target);
+}
+
+size_t pack_fc_weights(const FcDims& dims, const Weights& weights, std::span<std::byte> target) {
+  const FcPlan plan(dims);
+  return pack_into(target, plan.bytes, [&](std::byte* place) { pack_layer(dims, plan, weights, place); });
+}
+
+void unpack_conv_weights(const ConvDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target) {
+  unpack_streams(Streams::whole(dims), packed, target);
+}
+
+void unpack_dil_weights(const ConvDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target) {
+  unpack_streams(Streams::by_tap(dims), packed, target);
+}
+
+PackedPlaces conv_weight_places(const ConvDims& dims) {
+  return places_of(Streams::whole(dims), dims);
+}
+
+PackedPlaces dil_weight_places(const ConvDims& dims) {
+  return places_of(Streams::by_tap(dims), dims);
+}
+
+FcParts fc_parts(const FcDims& dims) {
+  const FcPlan plan(dims);
+  return {plan.table_bytes, plan.bias_offset};
+}
+
+void unpack_fc_weights(const FcDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target) {
+  const FcPlan plan(dims);
+  expect_packed(plan.bytes, packed.size());
+  const std::byte* rows = packed.data() + plan.table_bytes;
+  if (dims.quantized)
+    unpack_rows<uint8_t>(dims, plan, rows, Dequantized(packed.data(), target));
+  else if (target.values)
+    unpack_rows<uint16_t>(dims, plan, rows, [&](size_t i, uint16_t value) { target.values[i] = value; });
+  get_values(packed.data() + plan.bias_offset, plan.outputs, target.bias);
+}
+
+}  // namespace pumice::dv

@@ -1,0 +1,128 @@
+#include "dv/weights/quantizer.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/half.h"
+
+namespace pumice::dv {
+namespace {
+
+constexpr size_t kCentres = kTableEntries - 1;
+constexpr uint32_t kInfinity = 0x7c00;
+
+// The order of float16 by value as one of unsigned integers, and back.
+uint32_t rank_of(uint16_t bits) {
+  return bits & 0x8000 ? 0xffffu - bits : bits + 0x8000u;
+}
+
+uint16_t bits_of(uint32_t rank) {
+  return static_cast<uint16_t>(rank < 0x8000 ? 0xffff - rank : rank - 0x8000);
+}
+
+// The distinct values in ascending order, and sums over those before each.
+struct Values {
+  std::vector<uint16_t> bits;
+  std::vector<double> count{0}, sum{0}, squares{0};
+
+  explicit Values(std::span<const uint16_t> weights) {
+    std::vector<uint32_t> occurrences(1 << 16, 0);
+    for (const uint16_t weight : weights) ++occurrences[rank_of(weight)];
+    for (uint32_t rank = 0; rank < occurrences.size(); ++rank) {
+      const double value = float_from_half(bits_of(rank)), times = occurrences[rank];
+      if (times == 0 || value == 0) continue;
+      bits.push_back(bits_of(rank));
+      count.push_back(count.back() + times);
+      sum.push_back(sum.back() + times * value);
+      squares.push_back(squares.back() + times * value * value);
+    }
+  }
+  size_t size() const { return bits.size(); }
+  double mean(size_t begin, size_t end) const { return (sum[end] - sum[begin]) / (count[end] - count[begin]); }
+  // Squared errors of one centre for the values from begin up to end.
+  double cost(size_t begin, size_t end) const {
+    const double total = sum[end] - sum[begin];
+    return std::max(0.0, squares[end] - squares[begin] - total * total / (count[end] - count[begin]));
+  }
+};
+
+// Exact clustering on a line: the best cuts for one more cluster move right with the end, so that halves of the ends bound each other.
+class Clustering {
+ public:
+  explicit Clustering(const Values& values) : values_(values), cost_(values.size() + 1), next_(cost_.size()) {
+    for (size_t end = 1; end < cost_.size(); ++end) cost_[end] = values.cost(0, end);
+  }
+  // Where each of the clusters begins.
+  std::vector<size_t> cuts(size_t clusters) {
+    std::vector<std::vector<uint16_t>> best(clusters);  // begin of the last cluster, by its end
+    for (size_t count = 2; count <= clusters; ++count) {
+      best[count - 1].resize(cost_.size());
+      divide(best[count - 1], count, values_.size(), count - 1, values_.size() - 1);
+      cost_.swap(next_);
+    }
+    std::vector<size_t> begins(clusters, 0);
+    for (size_t cluster = clusters, end = values_.size(); cluster-- > 1;) begins[cluster] = end = best[cluster][end];
+    return begins;
+  }
+
+ private:
+  // For each end from first to last: the cut from lowest to highest after which the last cluster begins.
+  void divide(std::vector<uint16_t>& best, size_t first, size_t last, size_t lowest, size_t highest) {
+    if (first > last) return;
+    const size_t end = (first + last) / 2;
+    double least = std::numeric_limits<double>::infinity();
+    size_t cut = lowest;
+    for (size_t begin = lowest; begin <= std::min(highest, end - 1); ++begin)
+      if (const double cost = cost_[begin] + values_.cost(begin, end); cost < least) least = cost, cut = begin;
+    next_[end] = least;
+    best[end] = static_cast<uint16_t>(cut);
+    divide(best, first, end - 1, lowest, cut);
+    divide(best, end + 1, last, cut, highest);
+  }
+
+  const Values& values_;
+  std::vector<double> cost_, next_;  // of the best clusters up to an end
+};
+
+std::vector<uint16_t> rounded(std::span<const float> weights) {
+  std::vector<uint16_t> halves(weights.size());
+  for (size_t i = 0; i < weights.size(); ++i) {
+    halves[i] = half_from_float(weights[i]);
+    if ((halves[i] & kInfinity) == kInfinity)
+      throw BindingError("D7", "weights", "", "finite values that float16 holds",
+                         std::to_string(weights[i]) + " at index " + std::to_string(i));
+  }
+  return halves;
+}
+
+}  // namespace
+
+Table quantize_weights(std::span<const float> weights, std::span<uint8_t> indices) {
+  Table table{};
+  const std::vector<uint16_t> halves = rounded(weights);
+  const Values values(halves);
+  const size_t clusters = std::min(kCentres, values.size());
+  std::vector<float> centres;
+  if (clusters > 0) {
+    const std::vector<size_t> cuts = Clustering(values).cuts(clusters);
+    for (size_t i = 0; i < clusters; ++i) {
+      const size_t end = i + 1 < clusters ? cuts[i + 1] : values.size();
+      table[i + 1] = half_from_float(static_cast<float>(values.mean(cuts[i], end)));
+      centres.push_back(float_from_half(table[i + 1]));
+    }
+  }
+  std::vector<uint8_t> index(1 << 16, 0);  // by bits
+  size_t nearest = 0;
+  for (const uint16_t bits : values.bits) {
+    const float value = float_from_half(bits);
+    while (nearest + 1 < clusters && centres[nearest + 1] - value < value - centres[nearest]) ++nearest;
+    index[bits] = static_cast<uint8_t>(nearest + 1);
+  }
+  std::transform(halves.begin(), halves.end(), indices.begin(), [&](uint16_t bits) { return index[bits]; });
+  return table;
+}
+
+}  // namespace pumice::dv

@@ -1,0 +1,132 @@
+#include "graph/binding/arena.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <utility>
+#include <vector>
+
+namespace pumice {
+namespace {
+
+constexpr double kCloseEnough = 1.02;  // of the lower bound: no other order is tried
+
+uint64_t padded(uint64_t bytes) {
+  return round_up(bytes, kArenaAlignment);
+}
+
+// An interval that has its place.
+struct Placed {
+  uint64_t begin, end;
+  uint32_t first, last;
+};
+
+// The placed intervals by the stretches of waves that they touch, so that a search sees its neighbours in time alone.
+class Timeline {
+ public:
+  void add(const Placed& placed) {
+    const size_t end = placed.last / kStretch + 1;
+    if (stretches_.size() < end) stretches_.resize(end);
+    for (size_t i = placed.first / kStretch; i < end; ++i) stretches_[i].push_back(static_cast<uint32_t>(all_.size()));
+    all_.push_back(placed);
+    seen_.push_back(0);
+  }
+
+  // Those that meet the interval in time, by where they begin.
+  const std::vector<Placed>& meeting(const ArenaInterval& interval) {
+    found_.clear();
+    ++round_;
+    for (size_t i = interval.first / kStretch; i < std::min<size_t>(interval.last / kStretch + 1, stretches_.size()); ++i)
+      for (const uint32_t at : stretches_[i]) {
+        const Placed& other = all_[at];
+        if (seen_[at] == round_ || other.last < interval.first || interval.last < other.first) continue;
+        seen_[at] = round_;
+        found_.push_back(other);
+      }
+    std::sort(found_.begin(), found_.end(), [](const Placed& a, const Placed& b) { return a.begin < b.begin; });
+    return found_;
+  }
+
+ private:
+  static constexpr uint32_t kStretch = 16;  // waves
+  std::vector<Placed> all_, found_;
+  std::vector<uint32_t> seen_;  // the round in which each was found last
+  std::vector<std::vector<uint32_t>> stretches_;
+  uint32_t round_ = 0;
+};
+
+// The tightest gap that fits between `placed`, else the end of the last of them.
+uint64_t tightest_gap(const std::vector<Placed>& placed, uint64_t bytes) {
+  uint64_t reached = 0, best = 0, tightest = UINT64_MAX;
+  for (const auto& other : placed) {
+    if (other.begin >= reached + bytes && other.begin - reached < tightest) {
+      best = reached;
+      tightest = other.begin - reached;
+    }
+    reached = std::max(reached, other.end);
+  }
+  return tightest == UINT64_MAX ? reached : best;
+}
+
+struct Layout {
+  std::vector<uint64_t> offsets;
+  uint64_t bytes = 0;
+};
+
+Layout place_in_order(std::span<const ArenaInterval> intervals, const std::vector<uint32_t>& order) {
+  Layout layout;
+  layout.offsets.resize(intervals.size());
+  Timeline timeline;
+  for (const uint32_t i : order) {
+    const ArenaInterval& interval = intervals[i];
+    const uint64_t bytes = padded(interval.bytes);
+    if (bytes == 0) continue;
+    layout.offsets[i] = tightest_gap(timeline.meeting(interval), bytes);
+    timeline.add({layout.offsets[i], layout.offsets[i] + bytes, interval.first, interval.last});
+    layout.bytes = std::max(layout.bytes, layout.offsets[i] + bytes);
+  }
+  return layout;
+}
+
+}  // namespace
+
+uint64_t peak_bytes(std::span<const ArenaInterval> intervals) {
+  uint32_t waves = 0;
+  for (const auto& interval : intervals) waves = std::max(waves, interval.last + 1);
+  std::vector<int64_t> change(waves + 1, 0);
+  for (const auto& interval : intervals) {
+    change[interval.first] += static_cast<int64_t>(padded(interval.bytes));
+    change[interval.last + 1] -= static_cast<int64_t>(padded(interval.bytes));
+  }
+  int64_t live = 0, most = 0;
+  for (const int64_t step : change) most = std::max(most, live += step);
+  return static_cast<uint64_t>(most);
+}
+
+uint64_t place_intervals(std::span<ArenaInterval> intervals) {
+  const auto bytes = [&](uint32_t i) { return intervals[i].bytes; };
+  const auto span = [&](uint32_t i) { return uint64_t{intervals[i].last} - intervals[i].first + 1; };
+  using Key = std::array<uint64_t, 2>;  // the larger goes first
+  const std::function<Key(uint32_t)> orders[] = {
+      [&](uint32_t i) { return Key{bytes(i), span(i)}; },
+      [&](uint32_t i) { return Key{bytes(i) * span(i), bytes(i)}; },
+      [&](uint32_t i) { return Key{UINT32_MAX - intervals[i].first, bytes(i)}; },
+  };
+  const uint64_t bound = peak_bytes(intervals);
+  Layout best;
+  std::vector<std::pair<Key, uint32_t>> keyed(intervals.size());
+  std::vector<uint32_t> order(intervals.size());
+  for (const auto& key : orders) {
+    for (uint32_t i = 0; i < keyed.size(); ++i) keyed[i] = {key(i), i};
+    std::sort(keyed.begin(), keyed.end(),
+              [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
+    std::transform(keyed.begin(), keyed.end(), order.begin(), [](const auto& one) { return one.second; });
+    Layout layout = place_in_order(intervals, order);
+    if (best.offsets.empty() || layout.bytes < best.bytes) best = std::move(layout);
+    if (static_cast<double>(best.bytes) <= kCloseEnough * static_cast<double>(bound)) break;
+  }
+  for (size_t i = 0; i < intervals.size(); ++i) intervals[i].offset = best.offsets[i];
+  return best.bytes;
+}
+
+}  // namespace pumice

@@ -1,0 +1,118 @@
+#include "graph/binding/pipeline_builds.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "core/interrupts.h"
+#include "core/log.h"
+#include "core/number_text.h"
+#include "dispatch/kernel/kernel.h"
+
+namespace pumice {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMostThreads = 8;
+constexpr auto kWatchPeriod = std::chrono::milliseconds(50);
+constexpr double kSlowSeconds = 1;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+class PipelineBuilds {
+ public:
+  explicit PipelineBuilds(const std::vector<const KernelVariant*>& kernels) : kernels_(kernels) {}
+
+  void run(const CompileProgress& progress) {
+    const size_t cores = std::max(1u, std::thread::hardware_concurrency());
+    std::vector<std::jthread> threads;
+    threads.reserve(std::min({kernels_.size(), kMostThreads, cores}));
+    try {
+      for (size_t i = 0; i < threads.capacity(); ++i) threads.emplace_back([this] { work(); });
+      watch(progress);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      next_ = kernels_.size();
+      if (!failure_) failure_ = std::current_exception();
+    }
+    threads.clear();  // joins
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  struct UnderWay {
+    const KernelVariant* kernel;
+    Clock::time_point begin;
+    bool is_told = false;
+  };
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (next_ < kernels_.size()) {
+      const KernelVariant* const kernel = kernels_[next_++];
+      under_way_.push_back({kernel, Clock::now()});
+      lock.unlock();
+      std::exception_ptr failure;
+      try {
+        (void)kernel->pipeline();
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      lock.lock();
+      finish(*kernel);
+      if (!failure) continue;
+      if (!failure_) failure_ = failure;
+      next_ = kernels_.size();
+    }
+    if (under_way_.empty()) all_done_.notify_one();
+  }
+
+  void finish(const KernelVariant& kernel) {
+    const auto one = std::ranges::find(under_way_, &kernel, &UnderWay::kernel);
+    if (const double seconds = seconds_since(one->begin); seconds > kSlowSeconds)
+      log(LogLevel::info, "the driver took " + general_text(seconds) + " s to compile kernel '" + kernel.name() + "'");
+    under_way_.erase(one);
+    ++done_;
+  }
+
+  bool is_done() const { return next_ == kernels_.size() && under_way_.empty(); }
+
+  void watch(const CompileProgress& progress) {
+    std::unique_lock lock(mutex_);
+    while (!all_done_.wait_for(lock, kWatchPeriod, [this] { return is_done(); })) {
+      for (UnderWay& one : under_way_) {
+        if (one.is_told || seconds_since(one.begin) < kSlowSeconds) continue;
+        one.is_told = true;
+        log(LogLevel::info, "the driver has been compiling kernel '" + one.kernel->name() + "' for a second");
+      }
+      const std::string phase = under_way_.empty() ? "kernels" : "kernel " + under_way_.front().kernel->name();
+      const size_t done = done_;
+      lock.unlock();  // what is called may wait for the interpreter
+      if (progress) progress(phase.c_str(), done, kernels_.size());
+      check_interrupts();
+      lock.lock();
+    }
+  }
+
+  const std::vector<const KernelVariant*>& kernels_;
+  std::mutex mutex_;  // of what follows
+  std::condition_variable all_done_;
+  size_t next_ = 0, done_ = 0;
+  std::vector<UnderWay> under_way_;
+  std::exception_ptr failure_;
+};
+
+}  // namespace
+
+void create_pipelines(const std::vector<const KernelVariant*>& kernels, const CompileProgress& progress) {
+  PipelineBuilds(kernels).run(progress);
+}
+
+}  // namespace pumice

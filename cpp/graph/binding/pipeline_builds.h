@@ -1,0 +1,17 @@
+// Pipelines made by several threads, beside one that tells of slow ones and may be interrupted.
+#pragma once
+
+#include <vector>
+
+#include "graph/description/graph.h"
+
+namespace pumice {
+
+class KernelVariant;
+
+// Makes the pipelines that are missing. A kernel that the driver compiles for more than a second is named in the log while it does, and
+// with its time afterwards; `progress` (may be empty) is told the kernel under way. An interrupt throws once the kernels under way are
+// done.
+void create_pipelines(const std::vector<const KernelVariant*>& kernels, const CompileProgress& progress = {});
+
+}  // namespace pumice

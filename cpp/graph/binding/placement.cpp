@@ -1,0 +1,287 @@
+#include "graph/binding/placement.h"
+
+#include <algorithm>
+
+#include "graph/binding/arena.h"
+#include "graph/binding/strided_views.h"
+#include "operators/row/families.h"
+#include "operators/row/layout.h"
+
+namespace pumice {
+namespace {
+
+constexpr int64_t kVector = 4;  // elements that kernels load and store at once
+
+bool is_view(const ProgramNode& node) {
+  return node.row->skeleton == Skeleton::view;
+}
+
+bool takes_any_strides(const ProgramNode& node, size_t input) {
+  constexpr size_t kSides = 3;  // q, k and v
+  return node.row->lower == &lower_recognised_attention && input < kSides;
+}
+
+// The node reads this input row-major or channels last. What its epilogue combines its result with is brought to the result's strides.
+bool takes_any_layout_at(const ProgramNode& node, size_t input) {
+  if (node.has_residual && input == kResidualInput) return makes_any_layout(*node.row, 0);
+  return takes_any_layout(*node.row, input);
+}
+
+// Images of the same channels.
+bool keeps_channels(const Shape& x, const Shape& y) {
+  return x == y || (x.size() > 2 && y.size() > 2 && x[0] == y[0] && x[1] == y[1]);
+}
+
+// A convolution of so many channels that it is worth a copy to have them beside each other.
+bool wants_channels_last(const ProgramNode& node, size_t input, const TensorDesc& desc) {
+  constexpr int64_t kLeastChannels = 16;
+  return node.row->lower == &lower_conv && input == 0 && node.attributes.integer("group", 1) == 1 && desc.rank() > 2 &&
+         desc.shape[1] >= kLeastChannels && desc.shape[1] % 8 == 0;
+}
+
+class Placer {
+ public:
+  Placer(const ProgramGraph& graph, const Weights& weights, ShapeInference& shapes) : graph_(graph), weights_(weights), shapes_(shapes) {}
+
+  Placement place() {
+    const size_t count = graph_.values.size();
+    result_.values.resize(count);
+    result_.parts.resize(graph_.nodes.size());
+    result_.views.resize(graph_.nodes.size());
+    find_uses(count);
+    choose_layouts(count);
+    for (size_t i = 0; i < graph_.inputs.size(); ++i) result_.values[index(graph_.inputs[i])] = input_place(i);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) place_node(i);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      if (graph_.nodes[i].row->lower == &lower_concat && !is_on_host(graph_.nodes[i])) join(i);
+    claim_outputs();
+    return std::move(result_);
+  }
+
+ private:
+  static size_t index(ValueId value) { return static_cast<size_t>(value); }
+  TensorDesc& desc(ValueId value) { return *shapes_.mutable_desc(value); }
+  bool is_on_host(const ProgramNode& node) const {
+    return std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) { return output == kAbsent || shapes_.host(output); });
+  }
+
+  void find_uses(size_t count) {
+    any_layout_.assign(count, true);
+    any_strides_.assign(count, true);
+    wants_channels_last_.assign(count, true);
+    producer_.assign(count, -1);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const ProgramNode& node = graph_.nodes[i];
+      for (const ValueId output : node.outputs)
+        if (output != kAbsent) producer_[index(output)] = static_cast<int32_t>(i);
+    }
+    for (const auto& [name, value] : graph_.outputs)
+      any_layout_[index(value)] = any_strides_[index(value)] = wants_channels_last_[index(value)] = false;
+    // Backwards: whether everything that reads a value reads any strides.
+    for (size_t i = graph_.nodes.size(); i-- > 0;) {
+      const ProgramNode& node = graph_.nodes[i];
+      if (is_on_host(node)) continue;
+      for (size_t k = 0; k < node.read().size(); ++k) {
+        const ValueId input = node.inputs[k];
+        if (input == kAbsent) continue;
+        const bool same_channels = k == 0 && is_view(node) && keeps_channels(desc(input).shape, desc(node.outputs[0]).shape);
+        if (same_channels ? !any_layout_[index(node.outputs[0])] : !takes_any_layout_at(node, k)) any_layout_[index(input)] = false;
+        const bool passes = k == 0 && rearranges(node) && std::ranges::all_of(node.outputs, [&](ValueId output) {
+                              return output != kAbsent && any_strides_[index(output)];
+                            });
+        if (!passes && !takes_any_strides(node, k)) any_strides_[index(input)] = false;
+        if (!wants_channels_last(node, k, desc(input))) wants_channels_last_[index(input)] = false;
+      }
+    }
+  }
+
+  // Contraction and window operators ask for channels-last images, and so do convolutions of what maps make; everything else follows its
+  // producer.
+  void choose_layouts(size_t count) {
+    channels_last_.assign(count, false);
+    for (const ProgramNode& node : graph_.nodes) {
+      if (is_on_host(node)) continue;
+      if (node.row->lower == &lower_transpose || is_view(node)) {
+        choose_rearranged(node);
+        continue;
+      }
+      const bool feeds = node.row->skeleton == Skeleton::map && wants_channels_last_[index(node.outputs[0])];
+      const bool asks = node.row->skeleton == Skeleton::contraction || node.row->skeleton == Skeleton::window || feeds;
+      const bool follows = std::any_of(node.inputs.begin(), node.inputs.end(),
+                                       [&](ValueId input) { return input != kAbsent && channels_last_[index(input)]; });
+      if (!asks && !follows) continue;
+      for (size_t j = 0; j < node.outputs.size(); ++j) {
+        const ValueId output = node.outputs[j];
+        if (output == kAbsent || !any_layout_[index(output)] || !makes_any_layout(*node.row, j)) continue;
+        TensorDesc& made = desc(output);
+        if (!suits_channels_last(made.dtype, made.shape)) continue;
+        made.strides = channels_last_strides(made.shape);
+        channels_last_[index(output)] = true;
+      }
+    }
+  }
+
+  // Where its result lies channels last in what it reads, nothing is moved.
+  void choose_rearranged(const ProgramNode& node) {
+    TensorDesc& made = desc(node.outputs[0]);
+    if (!any_layout_[index(node.outputs[0])] || !suits_channels_last(made.dtype, made.shape)) return;
+    const auto views = strided_views(node, desc(node.inputs[0]), {&made});
+    const Strides strides = channels_last_strides(made.shape);
+    if (!views || !same_strides(made.shape, (*views)[0].strides, strides)) return;
+    made.strides = strides;
+    channels_last_[index(node.outputs[0])] = true;
+  }
+
+  ValuePlace input_place(size_t i) const {
+    if (!graph_.value(graph_.inputs[i]).owned) return {Place::input, static_cast<uint32_t>(i), 0};
+    const auto& use = weights_.of_inputs[i];
+    return use ? ValuePlace{Place::persistent, 0, use->offset} : ValuePlace{};
+  }
+
+  uint32_t add_root(uint64_t bytes) {
+    result_.roots.push_back({bytes});
+    members_.push_back(0);
+    return static_cast<uint32_t>(result_.roots.size() - 1);
+  }
+
+  void place_node(size_t i) {
+    const ProgramNode& node = graph_.nodes[i];
+    if (is_on_host(node)) return;
+    if (rearranges(node) && place_views(node)) {
+      result_.views[i] = true;
+      return;
+    }
+    for (const ValueId output : node.outputs) {
+      if (output == kAbsent || shapes_.host(output)) continue;
+      const uint32_t root = add_root(round_up(desc(output).bytes(), kTensorGrain));
+      ++members_[root];
+      result_.values[index(output)] = {Place::temporary, root, 0};
+    }
+  }
+
+  // Where its outputs lie in its input as they are to lie, or whoever reads them takes any strides.
+  bool place_views(const ProgramNode& node) {
+    const ValuePlace viewed = result_.values[index(node.inputs[0])];
+    if (viewed.place == Place::none) return false;
+    const TensorDesc& x = desc(node.inputs[0]);
+    std::vector<const TensorDesc*> outputs;
+    for (const ValueId output : node.outputs) outputs.push_back(output == kAbsent || shapes_.host(output) ? nullptr : &desc(output));
+    const auto views = strided_views(node, x, outputs);
+    if (!views) return false;
+    const auto offset_of = [&](const StridedView& view) { return static_cast<uint64_t>(view.first * bits(x.dtype) / 8); };
+    for (size_t j = 0; j < outputs.size(); ++j) {
+      const bool lies_right = same_strides(outputs[j]->shape, (*views)[j].strides, outputs[j]->strides);
+      if (offset_of((*views)[j]) % kTensorGrain != 0 || (!lies_right && !any_strides_[index(node.outputs[j])])) return false;
+    }
+    for (size_t j = 0; j < outputs.size(); ++j) {
+      if (!same_strides(outputs[j]->shape, (*views)[j].strides, outputs[j]->strides)) desc(node.outputs[j]).strides = (*views)[j].strides;
+      result_.values[index(node.outputs[j])] = {viewed.place, viewed.index, viewed.offset + offset_of((*views)[j]),
+                                                viewed.whole && outputs[j]->elements() == x.elements()};
+      if (viewed.place == Place::temporary) ++members_[viewed.index];
+    }
+    return true;
+  }
+
+  // Lets the producers of a concatenation's inputs write into the concatenation itself.
+  void join(size_t i) {
+    const ProgramNode& node = graph_.nodes[i];
+    const TensorDesc& whole = desc(node.outputs[0]);
+    const int64_t given = node.attributes.integer("axis");
+    const auto axis = static_cast<size_t>(given < 0 ? given + whole.rank() : given);
+    result_.parts[i].resize(node.inputs.size());
+    int64_t begin = 0;
+    for (size_t k = 0; k < node.inputs.size(); ++k) {
+      if (node.inputs[k] == kAbsent) continue;
+      const Slice slice = slice_of(whole, desc(node.inputs[k]).shape, axis, begin);
+      begin += desc(node.inputs[k]).shape[axis];
+      if (slice.elements == 0) continue;
+      ConcatPart& part = result_.parts[i][k];
+      part.whole_words = slice.whole_words;
+      part.joined = can_join(node, k, slice);
+      const ValuePlace& place = result_.values[index(node.inputs[k])];
+      part.root = static_cast<int32_t>(part.joined ? place.index : add_root(0));
+      if (part.joined && !slice.is_solid) desc(node.inputs[k]).strides = whole.strides;
+      StorageRoot& root = result_.roots[static_cast<size_t>(part.root)];
+      const uint32_t whole_root = result_.values[index(node.outputs[0])].index;
+      root.parent = static_cast<int32_t>(whole_root);
+      root.offset = slice.offset;
+      root.bytes = slice.is_last ? result_.roots[whole_root].bytes - slice.offset : slice.bytes;
+      root.lane = slice.lane;
+      ++members_[whole_root];
+    }
+  }
+
+  // Where one input of a concatenation lies in the whole.
+  struct Slice {
+    uint64_t offset = 0, bytes = 0;
+    int64_t first = 0, elements = 0;  // counted in elements
+    bool is_solid = false;            // one stretch of memory, row-major
+    bool is_last = false, whole_words = false;
+    Lane lane;
+  };
+
+  static Slice slice_of(const TensorDesc& whole, const Shape& shape, size_t axis, int64_t begin) {
+    Slice slice;
+    const int64_t first = begin * whole.strides[axis], length = shape[axis] * whole.strides[axis];
+    const auto bytes = [&](int64_t elements) { return static_cast<uint64_t>(elements) * static_cast<uint64_t>(bits(whole.dtype)) / 8; };
+    slice.first = first;
+    slice.elements = element_count(shape);
+    slice.offset = bytes(first);
+    slice.is_solid = whole.is_packed() && element_count({shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis)}) == 1;
+    const uint64_t own = slice.is_solid ? bytes(slice.elements) : buffer_size(whole.dtype, shape, &whole.strides);
+    slice.bytes = round_up(slice.offset + own, 4) - slice.offset;  // up to the end of its last word, which the next part may share
+    slice.is_last = begin + shape[axis] == whole.shape[axis];
+    slice.whole_words = first * bits(whole.dtype) % 32 == 0 && ((slice.is_solid && slice.is_last) || length * bits(whole.dtype) % 32 == 0);
+    if (!slice.is_solid && slice.whole_words)
+      slice.lane = {0, bytes(whole.shape[axis] * whole.strides[axis]), bytes(first), bytes(first + length)};
+    return slice;
+  }
+
+  // The producer can write there: it takes any strides, or needs none, and its vectors stay whole.
+  bool can_join(const ProgramNode& node, size_t k, const Slice& slice) {
+    const ValueId part = node.inputs[k];
+    const ValuePlace& place = result_.values[index(part)];
+    const ValuePlace& whole = result_.values[index(node.outputs[0])];
+    if (place.place != Place::temporary || producer_[index(part)] < 0 || !place.whole) return false;
+    const StorageRoot& root = result_.roots[place.index];
+    if (root.parent >= 0 || place.index == root_of(whole.index) || slice.offset % kTensorGrain != 0 || !slice.whole_words) return false;
+    if (slice.is_solid)
+      return desc(part).is_packed() && (slice.is_last || slice.elements % kVector == 0);  // vectors at the end are the next part's
+    const ProgramNode& producer = graph_.nodes[static_cast<size_t>(producer_[index(part)])];
+    const auto output = static_cast<size_t>(std::ranges::find(producer.outputs, part) - producer.outputs.begin());
+    return members_[place.index] == 1 && any_layout_[index(part)] && desc(part).rank() == 4 && makes_any_layout(*producer.row, output);
+  }
+
+  uint32_t root_of(uint32_t root) const {
+    while (result_.roots[root].parent >= 0) root = static_cast<uint32_t>(result_.roots[root].parent);
+    return root;
+  }
+
+  // A tensor that is an output of the program is made in the output's own memory.
+  void claim_outputs() {
+    for (size_t j = 0; j < graph_.outputs.size(); ++j) {
+      const ValuePlace& place = result_.values[index(graph_.outputs[j].second)];
+      if (place.place != Place::temporary) continue;
+      StorageRoot& root = result_.roots[place.index];
+      if (root.parent < 0 && root.output < 0 && place.whole) root.output = static_cast<int32_t>(j);
+    }
+  }
+
+  const ProgramGraph& graph_;
+  const Weights& weights_;
+  ShapeInference& shapes_;
+  Placement result_;
+  std::vector<int32_t> producer_;  // node of each value
+  std::vector<uint32_t> members_;  // values that lie on each root itself, and parts in it
+  std::vector<bool> any_layout_, channels_last_;
+  std::vector<bool> any_strides_;          // all that reads the value takes it as it lies
+  std::vector<bool> wants_channels_last_;  // likewise, and is quicker where its channels lie together
+};
+
+}  // namespace
+
+Placement place_values(const ProgramGraph& graph, const Weights& weights, ShapeInference& shapes) {
+  return Placer(graph, weights, shapes).place();
+}
+
+}  // namespace pumice

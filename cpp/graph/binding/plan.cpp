@@ -1,0 +1,538 @@
+#include "graph/binding/plan.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "graph/binding/arena.h"
+#include "graph/binding/placement.h"
+#include "graph/binding/schedule.h"
+#include "graph/description/shape_inference.h"
+#include "operators/means/compose.h"
+#include "operators/means/strided.h"
+
+namespace pumice {
+namespace {
+
+// Makes one plan. Until the end an operand at Place::temporary names its storage root as its index.
+class Binder {
+ public:
+  Binder(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, BindMemo* memo)
+      : graph_(graph), weights_(weights), memo_(memo), context_(context), library_(context->attachment<KernelLibrary>()) {
+    lowering_.context = context;
+    lowering_.library = library_.get();
+    lowering_.deterministic = graph.deterministic;
+  }
+
+  BoundPlan bind(const BindInputs& inputs) {
+    result_.kernels.resize(graph_.report.size());
+    host_offsets_.assign(graph_.values.size(), kNowhere);
+    infer(inputs);
+    placement_ = place_values(graph_, weights_, shapes_);
+    steps_.reserve(graph_.nodes.size() * 2);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) lower_node(i);
+    if (!refused_.empty()) throw UnsupportedError(refused_);
+    for (size_t j = 0; j < graph_.outputs.size(); ++j) fill_output(j);
+    describe();
+    result_.index_checks = bound_checks(graph_, shapes_);
+    order_and_place();
+    find_updates();
+    for (const InputCheck& check : graph_.checks) result_.checked.push_back(checked_inputs(check, shapes_));
+    if (memo_) memo_->shapes = std::move(shapes_);
+    return std::move(result_);
+  }
+
+ private:
+  static constexpr uint64_t kNowhere = ~uint64_t{0};
+
+  static size_t index(ValueId value) { return static_cast<size_t>(value); }
+
+  // From what the last binding knew, where there was one: only of what differs does anything follow.
+  void infer(const BindInputs& inputs) {
+    const bool is_new = !memo_ || !memo_->shapes;
+    changed_.assign(graph_.values.size(), is_new);
+    if (is_new) {
+      shapes_.reserve(graph_.values.size());
+      infer_constants();
+    } else {
+      shapes_ = *std::exchange(memo_->shapes, std::nullopt);
+      shapes_.pack();
+    }
+    for (size_t i = 0; i < graph_.inputs.size(); ++i) infer_input(i, inputs);
+    for (const ProgramNode& node : graph_.nodes) {
+      if (std::ranges::none_of(node.inputs, [&](ValueId input) { return input != kAbsent && changed_[index(input)]; }) && !is_new) continue;
+      before_.clear();
+      for (const ValueId output : node.outputs) before_.push_back(output == kAbsent ? ShapeInference::Known{} : shapes_.take(output));
+      infer_node(node);
+      for (size_t j = 0; j < node.outputs.size(); ++j)
+        if (node.outputs[j] != kAbsent) changed_[index(node.outputs[j])] = !shapes_.is_still(node.outputs[j], before_[j]);
+    }
+  }
+
+  void infer_input(size_t i, const BindInputs& inputs) {
+    const ValueId id = graph_.inputs[i];
+    const GraphValue& input = graph_.value(id);
+    const bool converted = input.owned && is_working_float(input.dtype);  // as constants are, at initialisation
+    const ShapeInference::Known before = shapes_.take(id);
+    shapes_.set(id, TensorDesc(converted ? graph_.float_dtype : input.dtype, inputs.shapes[i]));
+    if (i < inputs.values.size() && inputs.values[i]) shapes_.set_host(id, *inputs.values[i]);
+    changed_[index(id)] = !shapes_.is_still(id, before);
+  }
+
+  void infer_constants() {
+    for (size_t i = 0; i < graph_.values.size(); ++i) {
+      const auto& constant = graph_.values[i].constant;
+      if (!constant) continue;
+      const auto id = static_cast<ValueId>(i);
+      shapes_.set(id, constant->desc);
+      shapes_.mutable_desc(id)->dtype = graph_.stored_dtype(graph_.values[i]);
+      if (constant->data || constant->desc.elements() == 0) shapes_.set_constant(id, *constant);
+    }
+  }
+
+  void infer_node(const ProgramNode& node) {
+    shapes_.check(node);
+    if (!node.tentative) return infer_outputs(node);
+    // A loop without a trip: its body may not run on what it would be given.
+    try {
+      infer_outputs(node);
+    } catch (const GraphError&) {
+      for (const ValueId output : node.outputs) {
+        if (output == kAbsent) continue;
+        const GraphValue& made = graph_.value(output);
+        Shape likely = made.shape.value_or(Shape());
+        std::ranges::replace(likely, kUnknownSize, 0);
+        shapes_.forget(output);
+        shapes_.set(output, TensorDesc(made.dtype, std::move(likely)));
+      }
+    }
+  }
+
+  void infer_outputs(const ProgramNode& node) {
+    if (!shapes_.run(node)) throw GraphError(node.name, "an input's shape is not known");
+    check_known_indices(node);
+    if (node.has_residual) infer_residual(node);
+    keep_dtypes(node);
+    if (!node.on_host) return;
+    const int64_t most = node.demanded ? kMostDemandedElements : kMostHostElements;
+    const bool evaluated = shapes_.evaluate(node, most);
+    keep_dtypes(node);
+    if (!evaluated && !node.row->lower)
+      throw UnsupportedError("node '" + node.name + "': " + std::string(node.row->name) +
+                             " of values that only the device knows, or of more than " + std::to_string(most) + " elements");
+  }
+
+  void check_known_indices(const ProgramNode& node) const {
+    if (!node.row->indices) return;
+    std::vector<Shape> sizes;
+    for (const ValueId input : node.inputs) sizes.push_back(input == kAbsent ? Shape{} : shapes_.desc(input)->shape);
+    const IndexBounds bounds = node.row->indices(node.attributes, sizes);
+    const HostTensor* given = bounds.input < node.inputs.size() ? shapes_.host(node.inputs[bounds.input]) : nullptr;
+    if (given && given->data) check_indices(node.name, bounds, *given);
+  }
+
+  void infer_residual(const ProgramNode& node) {
+    TensorDesc& made = *shapes_.mutable_desc(node.outputs[0]);
+    const Shape& residual = shapes_.desc(node.inputs[kResidualInput])->shape;
+    try {
+      made = TensorDesc(made.dtype, broadcast_shape(made.shape, residual));
+    } catch (const GraphError&) {
+      throw GraphError(node.name, "its result " + to_string(made.shape) + " and '" + graph_.value(node.inputs[kResidualInput]).name + "' " +
+                                      to_string(residual) + ", which it is combined with, do not broadcast together");
+    }
+  }
+
+  // The passes have the last word: they choose the dtype of floats inside.
+  void keep_dtypes(const ProgramNode& node) {
+    for (const ValueId output : node.outputs)
+      if (output != kAbsent) shapes_.mutable_desc(output)->dtype = graph_.value(output).dtype;
+  }
+
+  void lower_node(size_t i) {
+    const ProgramNode& node = graph_.nodes[i];
+    if (placement_.views[i]) {
+      result_.kernels[node.report] = "view";
+      return;
+    }
+    if (node.only_shape || node.tentative ||
+        std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) { return output == kAbsent || shapes_.host(output); })) {
+      result_.kernels[node.report] = "host";
+      return;
+    }
+    if (makes_nothing(node)) {
+      result_.kernels[node.report] = "none";
+      return;
+    }
+    try {
+      if (!placement_.parts[i].empty())
+        lower_parts(node, i);
+      else
+        lower_whole(node, i);
+    } catch (const UnsupportedError& error) {
+      refused_.insert(refused_.end(), error.items.begin(), error.items.end());
+    }
+  }
+
+  bool makes_nothing(const ProgramNode& node) const {
+    return std::ranges::all_of(node.outputs, [&](ValueId output) { return output == kAbsent || shapes_.desc(output)->elements() == 0; });
+  }
+
+  void lower_whole(const ProgramNode& node, size_t i) {
+    inputs_.clear();
+    outputs_.clear();
+    for (size_t k = 0; k < node.inputs.size(); ++k) inputs_.push_back(input_place(node, i, k));
+    for (const ValueId output : node.outputs) outputs_.push_back(is_wanted(output) ? place_of(output) : PlannedOperand{});
+    NodeMemo* memo = memo_ ? &memo_->nodes[i] : nullptr;
+    if (memo && is_as_before(node, *memo)) return add_steps(node, memo->lowered);
+    prepare(node);
+    lowering_.epilogue_text = node.epilogue;
+    for (size_t k = 0; k < node.inputs.size(); ++k) add_input(node, i, k);
+    for (const ValueId output : node.outputs)
+      lowering_.outputs.push_back(is_wanted(output) ? std::optional(*shapes_.desc(output)) : std::nullopt);
+    lowering_.expression = node.expression ? &*node.expression : nullptr;
+    lowering_.memo = memo ? &memo->kernels : nullptr;
+    if (node.has_residual)
+      lower_residual(lowering_);
+    else
+      node.row->lower(lowering_);
+    const bool all_read = lowering_.epilogue_read && (lowering_.residual_read || !node.has_residual);
+    if (node.epilogue != "x" && !lowering_.steps.empty() && !all_read)
+      throw Error("the lowering of '" + node.name + "' left out what is fused into it");
+    add_steps(node, memo ? keep(node, *memo) : lowering_);
+  }
+
+  bool is_wanted(ValueId output) const { return output != kAbsent && !shapes_.host(output); }
+
+  // The elements of a value that are other ones from binding to binding.
+  const HostTensor* made_host(ValueId id) const { return id != kAbsent && !graph_.value(id).constant ? shapes_.host(id) : nullptr; }
+
+  // Nothing that the steps of the last time depend on has changed.
+  bool is_as_before(const ProgramNode& node, const NodeMemo& memo) const {
+    if (memo.inputs.size() != node.inputs.size() || memo.outputs.size() != node.outputs.size()) return false;
+    const auto is_still = [](const std::optional<TensorDesc>& known, const TensorDesc* now) {
+      return known ? now && *known == *now : !now;
+    };
+    for (size_t j = 0; j < node.outputs.size(); ++j)
+      if (!is_still(memo.outputs[j], is_wanted(node.outputs[j]) ? shapes_.desc(node.outputs[j]) : nullptr)) return false;
+    for (size_t k = 0; k < node.inputs.size(); ++k) {
+      if (!is_still(memo.inputs[k], shapes_.desc(node.inputs[k])) || memo.input_phases[k] != phase_of(inputs_[k])) return false;
+      const HostTensor* host = made_host(node.inputs[k]);
+      if (memo.hosts[k].has_value() != (host != nullptr) || (host && !same_elements(*memo.hosts[k], *host))) return false;
+    }
+    return true;
+  }
+
+  const LoweredNode& keep(const ProgramNode& node, NodeMemo& memo) {
+    memo.inputs = lowering_.inputs, memo.outputs = lowering_.outputs, memo.input_phases = lowering_.input_phases;
+    memo.hosts.clear();
+    for (const ValueId input : node.inputs) {
+      const HostTensor* host = made_host(input);
+      memo.hosts.push_back(host ? std::optional(*host) : std::nullopt);
+    }
+    return memo.lowered = std::move(static_cast<LoweredNode&>(lowering_));
+  }
+
+  // What is not in its part of a concatenation already is copied there.
+  void lower_parts(const ProgramNode& node, size_t i) {
+    result_.kernels[node.report] = "joined";
+    const TensorDesc& whole = *shapes_.desc(node.outputs[0]);
+    for (size_t k = 0; k < node.inputs.size(); ++k) {
+      const ConcatPart& part = placement_.parts[i][k];
+      if (part.root < 0 || part.joined) continue;
+      prepare(node);
+      inputs_.assign(1, input_place(node, i, k));
+      lowering_.memo = memo_ ? &memo_->nodes[i].kernels : nullptr;
+      add_input(node, i, k);
+      const TensorDesc& x = lowering_.input(0);
+      outputs_.assign(1, {Place::temporary,
+                          static_cast<uint32_t>(part.root),
+                          0,
+                          placement_.roots[static_cast<size_t>(part.root)].bytes,
+                          static_cast<uint32_t>(bits(whole.dtype)),
+                          {},
+                          node.outputs[0]});
+      add_strided_copy(lowering_, whole.dtype, {x.shape, {x.strides, whole.strides}}, lowering_.in(0), 0, lowering_.out(0), 0,
+                       part.whole_words, placement_.roots[static_cast<size_t>(part.root)].offset % kTensorGrain);
+      add_steps(node, lowering_);
+    }
+  }
+
+  void prepare(const ProgramNode& node) {
+    lowering_.attributes = &node.attributes;
+    lowering_.node = node.name;
+    lowering_.float_dtype = graph_.float_dtype_of(node);
+    lowering_.row = node.row;
+    lowering_.epilogue_text = "x";
+    lowering_.residual_operand.reset();
+    lowering_.epilogue_read = lowering_.residual_read = false;
+    lowering_.expression = nullptr;
+    lowering_.memo = nullptr;
+    lowering_.inputs.clear();
+    lowering_.outputs.clear();
+    lowering_.hosts.clear();
+    lowering_.input_phases.clear();
+    lowering_.constant_packed.clear();
+    lowering_.shapes.clear();
+    lowering_.steps.clear();
+    lowering_.temporaries.clear();
+    lowering_.host_blocks.clear();
+  }
+
+  // Where input k of node i is read.
+  PlannedOperand input_place(const ProgramNode& node, size_t i, size_t k) {
+    if (k >= node.read().size()) return {};
+    const ValueId input = node.inputs[k];
+    const TensorDesc* desc = shapes_.desc(input);
+    if (const WeightUse* weight = weight_of(i, k))
+      return {Place::persistent, 0, weight->offset, weight->bytes, static_cast<uint32_t>(bits(desc->dtype)), {}, input};
+    const bool host_only = k < 32 && (node.row->host_inputs >> k & 1);
+    return desc && !host_only ? place_of(input) : PlannedOperand{};
+  }
+
+  const WeightUse* weight_of(size_t i, size_t k) const {
+    const auto& uses = weights_.of_nodes[i];
+    return k < uses.size() && uses[k] ? &*uses[k] : nullptr;
+  }
+
+  // Bytes from the last 16-byte boundary to where an operand begins.
+  uint64_t phase_of(const PlannedOperand& place) const {
+    const uint64_t root_offset = place.place == Place::temporary ? outermost(place.index).second : 0;
+    return (root_offset + place.byte_offset) % kTensorGrain;
+  }
+
+  void add_input(const ProgramNode& node, size_t i, size_t k) {
+    const ValueId input = node.inputs[k];
+    const TensorDesc* desc = shapes_.desc(input);
+    lowering_.inputs.push_back(desc ? std::optional(*desc) : std::nullopt);
+    lowering_.hosts.push_back(shapes_.host(input));
+    const WeightUse* weight = weight_of(i, k);
+    lowering_.constant_packed.push_back(weight && weight->packed);
+    lowering_.shapes.push_back(graph_.known_shape(input));
+    lowering_.input_phases.push_back(phase_of(inputs_[lowering_.inputs.size() - 1]));
+  }
+
+  // Where a value is, as an operand of its whole range.
+  PlannedOperand place_of(ValueId value) {
+    const TensorDesc& desc = *shapes_.desc(value);
+    const auto element_bits = static_cast<uint32_t>(bits(desc.dtype));
+    const ValuePlace& place = placement_.values[index(value)];
+    if (place.place == Place::temporary)
+      return {Place::temporary, place.index, place.offset, placement_.roots[place.index].bytes - place.offset, element_bits, {}, value};
+    const uint64_t bytes = round_up(desc.bytes(), kTensorGrain);
+    if (place.place != Place::none) return {place.place, place.index, place.offset, bytes, element_bits, {}, value};
+    return {Place::host, 0, host_offset(value), bytes, element_bits, {}, value};
+  }
+
+  // Host values that the device reads lie in one block.
+  uint64_t host_offset(ValueId value) {
+    const HostTensor* host = shapes_.host(value);
+    if (!host) throw Error("value '" + graph_.value(value).name + "' is nowhere");
+    uint64_t& offset = host_offsets_[index(value)];
+    if (offset != kNowhere) return offset;
+    const DType dtype = shapes_.desc(value)->dtype;
+    const HostTensor stored = host->converted(dtype);
+    return offset = append_host_bytes({stored.data, static_cast<size_t>(stored.desc.element_bytes())});
+  }
+
+  uint64_t append_host_bytes(std::span<const std::byte> bytes) {
+    auto& block = result_.plan.host_values;
+    const uint64_t offset = round_up(block.size(), kArenaAlignment);
+    block.resize(offset + round_up(bytes.size(), kTensorGrain));
+    std::copy(bytes.begin(), bytes.end(), block.begin() + static_cast<std::ptrdiff_t>(offset));
+    return offset;
+  }
+
+  void add_steps(const ProgramNode& node, const LoweredNode& lowered) {
+    const auto first_temporary = static_cast<uint32_t>(placement_.roots.size());
+    for (const uint64_t bytes : lowered.temporaries) placement_.roots.push_back({round_up(bytes, kTensorGrain)});
+    blocks_.clear();
+    for (const auto& bytes : lowered.host_blocks) blocks_.push_back({append_host_bytes(bytes), round_up(bytes.size(), kTensorGrain)});
+    for (const Step& step : lowered.steps) {
+      if (std::find(step.groups.begin(), step.groups.end(), 0u) != step.groups.end()) continue;
+      note_kernel(node, step.kernel->name());
+      PlannedStep& planned = steps_.emplace_back();
+      planned.operands.reserve(step.operands.size());
+      for (size_t k = 0; k < step.operands.size(); ++k)
+        planned.operands.push_back(resolved(step.operands[k], step.kernel->interface().bindings[k], first_temporary));
+      planned.kernel = step.kernel;
+      planned.push = step.push;
+      planned.groups = step.groups;
+      planned.label = node.name;
+    }
+  }
+
+  void note_kernel(const ProgramNode& node, const std::string& kernel) {
+    std::string& kernels = result_.kernels[node.report];
+    if (kernels == "joined") kernels.clear();
+    if (kernels.find(kernel) == std::string::npos) kernels += (kernels.empty() ? "" : ", ") + kernel;
+  }
+
+  PlannedOperand resolved(const Operand& operand, const BindingInterface& binding, uint32_t first_temporary) const {
+    PlannedOperand result;
+    switch (operand.place) {
+      case Place::input:
+        result = inputs_.at(operand.index);
+        break;
+      case Place::output:
+        result = outputs_.at(operand.index);
+        break;
+      case Place::temporary: {
+        const uint32_t root = first_temporary + operand.index;
+        const uint32_t declared = binding.element_bytes * 8 / std::max(binding.components, 1u);
+        result = {Place::temporary, root, 0, placement_.roots[root].bytes, operand.element_bits ? operand.element_bits : declared};
+        break;
+      }
+      case Place::host:
+        result = {Place::host, 0, blocks_.at(operand.index).first, blocks_.at(operand.index).second};
+        break;
+      default:
+        throw Error("a step has an operand that is nowhere");
+    }
+    result.byte_offset += operand.byte_offset;
+    result.touched = operand.bytes;
+    result.bytes = result.bytes > operand.byte_offset ? result.bytes - operand.byte_offset : 0;
+    return result;
+  }
+
+  // An output of the program that is not made in its own memory is copied there.
+  void fill_output(size_t j) {
+    const auto& [name, value] = graph_.outputs[j];
+    const TensorDesc& desc = *shapes_.desc(value);
+    const ValuePlace& place = placement_.values[index(value)];
+    if (place.place == Place::temporary && placement_.roots[place.index].output == static_cast<int32_t>(j)) return;
+    const auto& weight = weights_.of_outputs[j];
+    const PlannedOperand source =
+        weight ? PlannedOperand{Place::persistent, 0, weight->offset, weight->bytes, 32, {}, value} : place_of(value);
+    const uint64_t bytes = weight ? TensorDesc(graph_.value(value).dtype, desc.shape).bytes() : desc.bytes();  // kept in its own dtype
+    if (desc.is_packed())
+      return append_word_copies(context_, source, {Place::output, static_cast<uint32_t>(j), 0, 0, 32, {}, value}, bytes, name, steps_);
+    throw Error("output '" + name + "' is strided");
+  }
+
+  void describe() {
+    Plan& plan = result_.plan;
+    plan.name = graph_.name;
+    plan.inputs.reserve(graph_.inputs.size() + weights_.sources.size());
+    for (const ValueId input : graph_.inputs) {
+      const GraphValue& value = graph_.value(input);
+      plan.inputs.push_back({value.name, TensorDesc(value.dtype, shapes_.desc(input)->shape, {}, value.owned)});
+    }
+    for (const WeightSource& source : weights_.sources) plan.inputs.push_back(source.slot);
+    for (const auto& [name, value] : graph_.outputs) {
+      TensorDesc desc = *shapes_.desc(value);
+      desc.dtype = graph_.value(value).dtype;
+      plan.outputs.push_back({name, std::move(desc)});
+      const HostTensor* host = shapes_.host(value);
+      result_.output_hosts.push_back(host && host->data && host->desc.dtype == plan.outputs.back().desc->dtype ? std::optional(*host)
+                                                                                                               : std::nullopt);
+    }
+    plan.initialization = weights_.initialization;
+  }
+
+  std::pair<uint32_t, uint64_t> outermost(uint32_t root) const {
+    uint64_t offset = 0;
+    while (placement_.roots[root].parent >= 0) {
+      offset += placement_.roots[root].offset;
+      root = static_cast<uint32_t>(placement_.roots[root].parent);
+    }
+    return {root, offset};
+  }
+
+  ScheduleProblem problem() const {
+    ScheduleProblem problem;
+    problem.storages.reserve(placement_.roots.size());
+    for (const StorageRoot& root : placement_.roots)
+      problem.storages.push_back({root.output < 0 && root.parent < 0 ? round_up(root.bytes, kArenaAlignment) : 0, root.parent});
+    for (const PlannedStep& step : steps_) {
+      for (size_t k = 0; k < step.operands.size(); ++k)
+        if (step.operands[k].place == Place::temporary)
+          problem.accesses.push_back({step.operands[k].index, step.kernel->interface().bindings[k].access != Access::read});
+      problem.end_step();
+    }
+    return problem;
+  }
+
+  // Waves, then the arena with lifetimes counted in waves, then every operand's offset.
+  void order_and_place() {
+    const ScheduleProblem wanted = problem();
+    const Schedule order = schedule(wanted);
+    std::vector<ArenaInterval> intervals(placement_.roots.size(), {0, UINT32_MAX, 0});
+    for (uint32_t i = 0; i < steps_.size(); ++i) {
+      steps_[i].wave = order.waves[i];
+      for (const PlannedOperand& operand : steps_[i].operands) {
+        if (operand.place != Place::temporary) continue;
+        const uint32_t root = outermost(operand.index).first;
+        ArenaInterval& interval = intervals[root];
+        if (placement_.roots[root].output < 0) interval.bytes = placement_.roots[root].bytes;
+        interval.first = std::min(interval.first, order.waves[i]);
+        interval.last = std::max(interval.last, order.waves[i]);
+      }
+    }
+    for (ArenaInterval& interval : intervals)
+      if (interval.bytes == 0) interval = {};
+    result_.plan.temporary_bytes = place_intervals(intervals);
+    result_.lower_bound_bytes = order.sequential_peak_bytes;
+    result_.wave_count = order.wave_count;
+    auto& steps = result_.plan.segments.emplace_back().blocks.emplace_back().steps;
+    steps.reserve(steps_.size());
+    for (const uint32_t i : order.order) {
+      for (PlannedOperand& operand : steps_[i].operands) settle(operand, intervals);
+      steps.push_back(std::move(steps_[i]));
+    }
+  }
+
+  // Inputs that are copied to an output of their own description, whole, and that nothing else reads.
+  void find_updates() {
+    Plan& plan = result_.plan;
+    std::vector<uint32_t> reads(graph_.inputs.size(), 0);
+    const auto& steps = plan.segments.back().blocks.back().steps;
+    for (const PlannedStep& step : steps)
+      for (const PlannedOperand& operand : step.operands)
+        if (operand.place == Place::input) ++reads[operand.index];
+    for (const PlannedStep& step : steps) {
+      if (!is_copy(step)) continue;
+      const PlannedOperand &x = step.operands[0], &y = step.operands[1];
+      if (x.place != Place::input || y.place != Place::output || x.byte_offset != 0 || y.byte_offset != 0 || reads[x.index] != 1) continue;
+      const TensorDesc &from = *plan.inputs[x.index].desc, &to = *plan.outputs[y.index].desc;
+      if (from.dtype == to.dtype && from.shape == to.shape) plan.updates.emplace_back(x.index, y.index);
+    }
+  }
+
+  void settle(PlannedOperand& operand, const std::vector<ArenaInterval>& intervals) const {
+    if (operand.place != Place::temporary) return;
+    const StorageRoot& own = placement_.roots[operand.index];
+    const auto [root, offset] = outermost(operand.index);
+    const int32_t output = placement_.roots[root].output;
+    const uint64_t base = offset + (output >= 0 ? 0 : intervals[root].offset);
+    operand.place = output >= 0 ? Place::output : Place::temporary;
+    operand.index = output >= 0 ? static_cast<uint32_t>(output) : 0;
+    operand.byte_offset += base;
+    if (own.lane.period != 0) operand.lane = {base - own.offset, own.lane.period, own.lane.begin, own.lane.end};
+  }
+
+  const ProgramGraph& graph_;
+  const Weights& weights_;
+  BindMemo* memo_;
+  std::shared_ptr<Context> context_;
+  std::shared_ptr<KernelLibrary> library_;
+  ShapeInference shapes_;
+  std::vector<bool> changed_;                  // by value: since the last binding
+  std::vector<ShapeInference::Known> before_;  // what the last binding knew of the outputs of the node at hand
+  Placement placement_;
+  LowerContext lowering_;                         // of the node at hand
+  std::vector<PlannedOperand> inputs_, outputs_;  // likewise
+  std::vector<PlannedStep> steps_;
+  std::vector<uint64_t> host_offsets_;                 // by value
+  std::vector<std::pair<uint64_t, uint64_t>> blocks_;  // offset and bytes of the node's host blocks
+  std::vector<std::string> refused_;
+  BoundPlan result_;
+};
+
+}  // namespace
+
+BoundPlan bind_plan(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, const BindInputs& inputs,
+                    BindMemo* memo) {
+  return Binder(context, graph, weights, memo).bind(inputs);
+}
+
+}  // namespace pumice

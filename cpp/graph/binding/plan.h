@@ -1,0 +1,52 @@
+// Binding: all sizes known, a program's steps, their order and where every tensor lies.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/binding/weights.h"
+#include "graph/description/shape_inference.h"
+#include "graph/passes/index_checks.h"
+#include "graph/passes/program_graph.h"
+#include "operators/compiled/compiled_operator.h"
+
+namespace pumice {
+
+// One choice of input shapes, with the elements of those inputs that shapes depend on.
+struct BindInputs {
+  std::vector<Shape> shapes;
+  std::vector<std::optional<HostTensor>> values;
+};
+
+// What a node was lowered to last and for what: another binding mostly leaves many nodes as they are.
+struct NodeMemo {
+  KernelMemo kernels;
+  std::vector<std::optional<TensorDesc>> inputs, outputs;
+  std::vector<std::optional<HostTensor>> hosts;  // of the inputs: those that are other ones from binding to binding
+  std::vector<uint64_t> input_phases;
+  LoweredNode lowered;
+};
+
+// What the last binding found out, by which the next one does only what differs.
+struct BindMemo {
+  std::vector<NodeMemo> nodes;
+  std::optional<ShapeInference> shapes;  // none: no binding came to its end
+};
+
+struct BoundPlan {
+  Plan plan;
+  uint64_t lower_bound_bytes = 0;  // of the arena
+  uint32_t wave_count = 0;
+  std::vector<std::optional<HostTensor>> output_hosts;  // by output of the graph: its elements, where they are known
+  std::vector<CheckedInputs> checked;                   // by check of the graph
+  std::vector<std::string> kernels;                     // by row of the program's report: names of the kernels that run it
+  std::vector<IndexCheck> index_checks;
+};
+
+// `memo`: kept from one binding of this graph to the next. Throws GraphError where a shape rule is broken, UnsupportedError with everything
+// that a lowering refuses.
+BoundPlan bind_plan(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, const BindInputs& inputs,
+                    BindMemo* memo = nullptr);
+
+}  // namespace pumice

@@ -1,0 +1,234 @@
+#include "graph/binding/weight_upload.h"
+
+#include <algorithm>
+#include <deque>
+#include <future>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/thread_pool.h"
+#include "dispatch/command_list.h"
+#include "graph/binding/arena.h"
+
+namespace pumice {
+namespace {
+
+constexpr uint64_t kMostStaged = uint64_t{48} << 20;  // bytes; more only where a single source has more
+constexpr size_t kBatchesAtOnce = 3;                  // in the staging buffer: read from the file, waiting, read by the device
+constexpr uint64_t kReadAtOnce = uint64_t{1} << 20;   // bytes, by one thread
+constexpr size_t kMostThreads = 8;
+constexpr uint64_t kMuch = kStagedAtOnce * kBatchesAtOnce;  // memory that is worth a thread
+
+// Sources that are staged together, and the steps that read them there.
+struct Batch {
+  size_t first = 0, end = 0;      // sources
+  std::vector<uint64_t> offsets;  // of the sources, from the batch's own beginning
+  uint64_t bytes = 0;
+  uint64_t begin = 0;                      // in the staging buffer
+  std::vector<std::future<void>> reading;  // of its parts
+};
+
+uint64_t staged_bytes(const WeightSource& source) {
+  return round_up(source.bytes(), kArenaAlignment);
+}
+
+// Each of at most kStagedAtOnce, or a single source; at least one.
+std::vector<Batch> batches_of(const std::vector<WeightSource>& sources) {
+  std::vector<Batch> batches(1);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const uint64_t bytes = staged_bytes(sources[i]);
+    if (i > 0 && batches.back().bytes + bytes > kStagedAtOnce) batches.push_back({.first = i});
+    Batch& batch = batches.back();
+    batch.offsets.push_back(batch.bytes);
+    batch.bytes += bytes;
+    batch.end = i + 1;
+  }
+  return batches;
+}
+
+// The staging buffer is a ring: while the device reads one batch, threads read the next ones from where the constants lie.
+class Uploader {
+ public:
+  Uploader(UploadMemory& memory, const std::string& name, size_t inputs, Weights& weights,
+           const std::shared_ptr<InitializationState>& state)
+      : memory_(memory),
+        context_(memory.context()),
+        name_(name),
+        inputs_(inputs),
+        weights_(weights),
+        persistent_(memory.persistent(weights.initialization->persistent_bytes)),
+        state_(state),
+        steps_(weights.sources.size()),
+        batches_(batches_of(weights.sources)) {
+    size_t source = 0;
+    for (const PlannedStep& step : weights.initialization->steps) {
+      for (const PlannedOperand& operand : step.operands)
+        if (operand.place == Place::input) source = operand.index - inputs_;
+      steps_[source].push_back(&step);  // one without a source reads what the step before it has made
+    }
+  }
+
+  BufferRange run(const CompileProgress& progress) {
+    uint64_t largest = 0;
+    progress_ = &progress;
+    for (const Batch& batch : batches_) total_ += batch.bytes, largest = std::max(largest, batch.bytes);
+    staging_ = memory_.staging(std::min(total_, 2 * largest), std::max(largest, std::min({total_, largest * kBatchesAtOnce, kMostStaged})));
+    readers_.emplace(std::min<size_t>(kMostThreads, total_ / kStagedAtOnce));
+    for (Batch& batch : batches_) {
+      if (progress) progress("weights", done_, total_);
+      make_room(batch);
+      read(batch);
+      if (unsubmitted_ > 1) submit_next();
+      done_ += batch.bytes;
+    }
+    while (unsubmitted_ > 0) submit_next();
+    while (!running_.empty()) wait_for_first();
+    return persistent_.get();
+  }
+
+ private:
+  // Those that are in the staging buffer lie there in their order, one after the other and from its end to its beginning.
+  void make_room(Batch& batch) {
+    while (!place(batch)) {
+      if (running_.empty()) submit_next();
+      wait_for_first();
+    }
+  }
+
+  bool place(Batch& batch) const {
+    const size_t staged = running_.size() + unsubmitted_, next = static_cast<size_t>(&batch - batches_.data());
+    if (staged == 0) return true;  // at the beginning
+    const uint64_t tail = batches_[next - staged].begin, head = batches_[next - 1].begin + batches_[next - 1].bytes;
+    const bool is_cut = head <= tail;
+    if (head + batch.bytes <= (is_cut ? tail : staging_->bytes()))
+      batch.begin = head;
+    else if (!is_cut && batch.bytes <= tail)
+      batch.begin = 0;
+    else
+      return false;
+    return true;
+  }
+
+  void read(Batch& batch) {
+    for (size_t i = batch.first; i < batch.end; ++i) {
+      const WeightSource& source = weights_.sources[i];
+      std::byte* const target = staging_->map() + batch.begin + batch.offsets[i - batch.first];
+      const uint64_t bytes = source.slot.desc->element_bytes();
+      for (uint64_t done = 0; done < bytes; done += kReadAtOnce)
+        batch.reading.push_back(
+            readers_->add([&source, target, done, count = std::min(kReadAtOnce, bytes - done)] { source.write_to(target, done, count); }));
+    }
+    ++unsubmitted_;
+  }
+
+  void submit_next() {
+    Batch& batch = batches_[submitted_];
+    for (auto& part : batch.reading) part.get();
+    batch.reading.clear();
+    for (size_t i = batch.first; i < batch.end; ++i) weights_.sources[i].constant = HostTensor{weights_.sources[i].constant.desc};
+    ++submitted_, --unsubmitted_;
+    submit(batch, submitted_ == batches_.size() ? state_ : std::make_shared<InitializationState>());
+  }
+
+  void wait_for_first() {
+    context_->wait(running_.front().id(), {}, [this] {
+      if (progress_ && *progress_) (*progress_)("weights", done_, total_);  // it may throw
+    });
+    running_.pop_front();
+  }
+
+  void submit(const Batch& batch, const std::shared_ptr<InitializationState>& state) {
+    Plan plan;
+    plan.name = name_;
+    plan.inputs.push_back({"weights", TensorDesc(DType::uint8, {static_cast<int64_t>(batch.bytes)}, {}, true)});
+    plan.initialization = initialization_of(batch);
+    const auto target = std::make_shared<CompiledOperator>(context_, std::move(plan), state);
+    const auto initializer = std::make_shared<Initializer>(context_, std::vector<std::shared_ptr<const CompiledOperator>>{target});
+    BindingTable table(initializer);
+    table.bind_inputs({BufferArray{BufferRange{staging_, batch.begin, batch.bytes}}});
+    if (const BufferRange& persistent = persistent_.get(); persistent.buffer) table.bind_outputs({persistent});
+    CommandList list(context_);
+    list.dispatch(initializer, table);
+    list.commit();
+    running_.push_back(list.exec());
+  }
+
+  // The steps of the batch's sources, which read them in one input.
+  std::shared_ptr<const InitializationPlan> initialization_of(const Batch& batch) const {
+    auto plan = std::make_shared<InitializationPlan>();
+    plan->persistent_bytes = weights_.initialization->persistent_bytes;
+    for (size_t i = batch.first; i < batch.end; ++i)
+      for (const PlannedStep* step : steps_[i])
+        for (PlannedOperand& operand : plan->steps.emplace_back(*step).operands)
+          if (operand.place == Place::input) operand.index = 0, operand.byte_offset += batch.offsets[i - batch.first];
+    return plan;
+  }
+
+  UploadMemory& memory_;
+  std::shared_ptr<Context> context_;
+  const std::string& name_;
+  size_t inputs_;
+  Weights& weights_;
+  std::shared_future<BufferRange> persistent_;
+  std::shared_ptr<InitializationState> state_;          // of the whole
+  std::vector<std::vector<const PlannedStep*>> steps_;  // by the source that they read
+  std::vector<Batch> batches_;
+  const CompileProgress* progress_ = nullptr;  // of the run
+  uint64_t done_ = 0, total_ = 0;              // bytes
+  std::shared_ptr<Buffer> staging_;
+  size_t submitted_ = 0, unsubmitted_ = 0;  // batches; the latter are being read
+  std::deque<Submission> running_;
+  std::optional<ThreadPool> readers_;  // the last: it ends before what its threads use
+};
+
+}  // namespace
+
+UploadMemory::UploadMemory(std::shared_ptr<Context> context, uint64_t bytes) : context_(std::move(context)) {
+  begin_staging(bytes);
+}
+
+void UploadMemory::begin_staging(uint64_t bytes) {
+  if (bytes >= kMuch && !making_staging_.valid() && !staging_)
+    making_staging_ = in_background([owner = context_] { return Buffer::create(owner, kStagedAtOnce * kBatchesAtOnce, Heap::upload); });
+}
+
+void UploadMemory::expect(uint64_t device_bytes) {
+  begin_staging(device_bytes);
+  if (device_bytes < kMuch || making_persistent_.valid()) return;
+  device_bytes_ = device_bytes + device_bytes / 64 + kMuch / 128;
+  making_persistent_ = in_background([owner = context_, bytes = device_bytes_, before = making_staging_] {
+    if (before.valid()) before.wait();
+    return Buffer::create(owner, bytes);
+  });
+}
+
+std::shared_ptr<Buffer> UploadMemory::staging(uint64_t least, uint64_t wanted) {
+  if (making_staging_.valid()) staging_ = std::exchange(making_staging_, {}).get();
+  if (!staging_ || staging_->bytes() < least) staging_ = Buffer::create(context_, wanted, Heap::upload);
+  return staging_;
+}
+
+std::shared_future<BufferRange> UploadMemory::persistent(uint64_t bytes) {
+  const auto make = [owner = context_, bytes] { return bytes > 0 ? BufferRange{Buffer::create(owner, bytes), 0, bytes} : BufferRange{}; };
+  if (const auto making = std::exchange(making_persistent_, {}); making.valid()) {
+    if (bytes <= device_bytes_ && device_bytes_ - bytes <= bytes / 20)
+      return std::async(std::launch::deferred, [making, make, bytes] {
+        try {
+          return BufferRange{making.get(), 0, bytes};
+        } catch (const OutOfMemoryError&) {  // a little less may fit
+          return make();
+        }
+      });
+    making.wait();  // it is freed before other memory is taken
+  }
+  return bytes >= kMuch ? in_background(make) : std::async(std::launch::deferred, make);
+}
+
+BufferRange upload_weights(UploadMemory& memory, const std::string& name, size_t inputs, Weights& weights,
+                           const std::shared_ptr<InitializationState>& state, const CompileProgress& progress) {
+  return Uploader(memory, name, inputs, weights, state).run(progress);
+}
+
+}  // namespace pumice

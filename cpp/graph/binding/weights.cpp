@@ -1,0 +1,213 @@
+#include "graph/binding/weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "core/error.h"
+#include "core/half.h"
+#include "graph/binding/arena.h"
+#include "operators/row/families.h"
+
+namespace pumice {
+namespace {
+
+// Collects sources and steps while it walks the nodes.
+class WeightPlacer {
+ public:
+  WeightPlacer(const std::shared_ptr<Context>& context, const ProgramGraph& graph)
+      : graph_(graph), context_(context), library_(context->attachment<KernelLibrary>()) {}
+
+  Weights place() {
+    weights_.of_nodes.resize(graph_.nodes.size());
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) place_node(graph_.nodes[i], weights_.of_nodes[i]);
+    for (const auto& [name, value] : graph_.outputs)
+      weights_.of_outputs.push_back(is_weight(value) ? std::optional(as_it_is(value, desc_of(value).dtype, name)) : std::nullopt);
+    for (const ValueId input : graph_.inputs) {
+      const auto found = copies_.find({input, inner_dtype(input)});
+      weights_.of_inputs.push_back(found != copies_.end() ? std::optional(found->second) : std::nullopt);
+    }
+    plan_->persistent_bytes = bytes_;
+    weights_.initialization = plan_;
+    return std::move(weights_);
+  }
+
+ private:
+  void place_node(const ProgramNode& node, std::vector<std::optional<WeightUse>>& uses) {
+    if (node.on_host || !node.row->lower) return;
+    PackContext pack = pack_context(node);
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const bool host_only = i < 32 && (node.row->host_inputs >> i & 1);
+      if (node.inputs[i] == kAbsent || host_only || !is_weight(node.inputs[i])) continue;
+      uses.resize(node.inputs.size());
+      uses[i] = place_input(node, i, pack);
+    }
+  }
+
+  PackContext pack_context(const ProgramNode& node) const {
+    PackContext pack;
+    pack.context = context_;
+    pack.library = library_.get();
+    pack.attributes = &node.attributes;
+    pack.node = node.name;
+    pack.float_dtype = graph_.float_dtype_of(node);
+    for (const ValueId input : node.inputs) {
+      const bool weight = input != kAbsent && is_weight(input);
+      pack.shapes.push_back(graph_.known_shape(input));
+      pack.inputs.push_back(weight ? std::optional(desc_of(input)) : std::nullopt);
+      if (weight) pack.inputs.back()->dtype = packed_from(input);
+    }
+    return pack;
+  }
+
+  bool is_weight(ValueId value) const { return graph_.value(value).constant || graph_.value(value).owned; }
+
+  TensorDesc desc_of(ValueId value) const {
+    const GraphValue& weight = graph_.value(value);
+    return weight.constant ? weight.constant->desc : TensorDesc(weight.dtype, *weight.shape);
+  }
+
+  // What nodes read it as, where it is not packed.
+  DType inner_dtype(ValueId value) const { return graph_.stored_dtype(graph_.value(value)); }
+
+  // What packing kernels read: float32, or floats as they are inside.
+  DType packed_from(ValueId value) const {
+    const DType dtype = desc_of(value).dtype;
+    return is_working_float(dtype) && dtype != DType::float32 ? inner_dtype(value) : dtype;
+  }
+
+  WeightUse place_input(const ProgramNode& node, size_t input, const PackContext& pack) {
+    const ValueId value = node.inputs[input];
+    PackedWeight packed;
+    if (!node.row->pack || !fits_its_rule(node) || !node.row->pack(pack, input, packed))
+      return as_it_is(value, inner_dtype(value), node.name);
+    const WeightUse use = reserve(packed.desc.bytes(), true);
+    const PlannedOperand source = source_of(value, packed_from(value));
+    std::vector<Step> steps;
+    packed.steps(steps, {Place::input, 0, 0}, {Place::persistent, 0, 0});
+    add_steps(std::move(steps), source, place_of(use), node.name);
+    return use;
+  }
+
+  // What has not passed the shape rule yet, since sizes are unknown, may break it when it is bound: packing takes what fits.
+  bool fits_its_rule(const ProgramNode& node) const {
+    return std::ranges::all_of(node.outputs, [&](ValueId output) { return output == kAbsent || graph_.value(output).shape.has_value(); });
+  }
+
+  // One copy serves all nodes that read the weight in this dtype.
+  WeightUse as_it_is(ValueId value, DType dtype, const std::string& label) {
+    const auto [found, added] = copies_.try_emplace({value, dtype});
+    if (!added) return found->second;
+    const uint64_t bytes = TensorDesc(dtype, desc_of(value).shape).bytes();
+    const WeightUse use = found->second = reserve(bytes, false);
+    if (graph_.value(value).constant && bytes > kStagedAtOnce)
+      copy_in_parts(value, dtype, use, label);
+    else
+      append_word_copies(context_, source_of(value, dtype), place_of(use), bytes, label, plan_->steps);
+    return use;
+  }
+
+  // Each of them a source, so that no staging memory has to hold all of it.
+  void copy_in_parts(ValueId value, DType dtype, const WeightUse& use, const std::string& label) {
+    const int64_t elements = desc_of(value).elements(), most = static_cast<int64_t>(kStagedAtOnce * 8) / bits(dtype);
+    for (int64_t first = 0; first < elements; first += most) {
+      const PlannedOperand source = constant_source(value, dtype, first, std::min(most, elements - first));
+      PlannedOperand target = place_of(use);
+      target.byte_offset += static_cast<uint64_t>(first) * static_cast<uint64_t>(bits(dtype)) / 8;
+      append_word_copies(context_, source, target, weights_.sources.back().bytes(), label, plan_->steps);
+    }
+  }
+
+  WeightUse reserve(uint64_t bytes, bool packed) {
+    const WeightUse use{bytes_, round_up(bytes, kTensorGrain), packed};
+    bytes_ += round_up(bytes, kArenaAlignment);
+    return use;
+  }
+
+  static PlannedOperand place_of(const WeightUse& use) { return {Place::persistent, 0, use.offset, use.bytes}; }
+
+  static PlannedOperand operand_of(Place place, uint32_t index, uint64_t offset, const TensorDesc& desc) {
+    return {place, index, offset, round_up(desc.bytes(), kTensorGrain), static_cast<uint32_t>(bits(desc.dtype))};
+  }
+
+  // Where initialisation reads the weight in this dtype: an input of the graph, a temporary that it is converted to, or a source.
+  PlannedOperand source_of(ValueId value, DType dtype) {
+    const auto [found, added] = sources_.try_emplace({value, dtype});
+    if (added)
+      found->second =
+          graph_.value(value).constant ? constant_source(value, dtype, 0, desc_of(value).elements()) : input_source(value, dtype);
+    return found->second;
+  }
+
+  PlannedOperand constant_source(ValueId value, DType dtype, int64_t first, int64_t count) {
+    const auto slot = static_cast<uint32_t>(graph_.inputs.size() + weights_.sources.size());
+    const HostTensor& constant = *graph_.value(value).constant;
+    const bool whole = count == constant.desc.elements();
+    std::string name = graph_.value(value).name;
+    if (!whole) name += "[" + std::to_string(first) + ":" + std::to_string(first + count) + "]";
+    if (dtype != constant.desc.dtype) name += " as " + std::string(pumice::name(dtype));
+    TensorDesc desc(dtype, whole ? constant.desc.shape : Shape{count}, {}, true);
+    const PlannedOperand source = operand_of(Place::input, slot, 0, desc);
+    weights_.sources.push_back({constant, {std::move(name), std::move(desc)}, first});
+    return source;
+  }
+
+  PlannedOperand input_source(ValueId value, DType dtype) {
+    const TensorDesc given = desc_of(value), wanted(dtype, given.shape);
+    const auto slot = static_cast<uint32_t>(std::ranges::find(graph_.inputs, value) - graph_.inputs.begin());
+    const PlannedOperand source = operand_of(Place::input, slot, 0, given);
+    if (given.dtype == dtype) return source;
+    const PlannedOperand target = operand_of(Place::temporary, 0, plan_->temporary_bytes, wanted);
+    plan_->temporary_bytes += round_up(target.bytes, kArenaAlignment);
+    LowerContext cast;
+    cast.context = context_;
+    cast.library = library_.get();
+    cast.node = graph_.value(value).name;
+    cast.float_dtype = graph_.float_dtype;
+    cast.row = find_operator("Cast");
+    cast.inputs = {given}, cast.outputs = {wanted};
+    lower_cast(cast);
+    add_steps(std::move(cast.steps), source, target, graph_.value(value).name);
+    return target;
+  }
+
+  // Steps from one input to one output.
+  void add_steps(std::vector<Step> steps, const PlannedOperand& source, const PlannedOperand& target, const std::string& label) {
+    for (Step& step : steps) {
+      PlannedStep& planned = plan_->steps.emplace_back();
+      planned.kernel = std::move(step.kernel);
+      planned.push = std::move(step.push);
+      planned.groups = step.groups;
+      planned.label = label;
+      for (const Operand& operand : step.operands) {
+        PlannedOperand& place = planned.operands.emplace_back(operand.place == Place::input ? source : target);
+        place.byte_offset += operand.byte_offset;
+        place.bytes -= operand.byte_offset;
+        place.touched = operand.bytes;
+      }
+    }
+  }
+
+  const ProgramGraph& graph_;
+  std::shared_ptr<Context> context_;
+  std::shared_ptr<KernelLibrary> library_;
+  std::shared_ptr<InitializationPlan> plan_ = std::make_shared<InitializationPlan>();
+  Weights weights_;
+  std::map<std::pair<ValueId, DType>, WeightUse> copies_;
+  std::map<std::pair<ValueId, DType>, PlannedOperand> sources_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace
+
+void WeightSource::write_to(std::byte* target, uint64_t begin, uint64_t count) const {
+  const DType dtype = slot.desc->dtype;
+  const auto element = static_cast<int64_t>(begin * 8) / bits(dtype);
+  constant.convert_to(dtype, first + element, {target + begin, count});
+}
+
+Weights place_weights(const std::shared_ptr<Context>& context, const ProgramGraph& graph) {
+  return WeightPlacer(context, graph).place();
+}
+
+}  // namespace pumice

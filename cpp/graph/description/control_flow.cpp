@@ -1,0 +1,292 @@
+// IF and WHILE nodes: what they refuse (graph_rules()) and what is known of their results.
+#include <algorithm>
+#include <functional>
+
+#include "core/error.h"
+#include "graph/description/graph.h"
+#include "graph/description/shape_inference.h"
+#include "graph/nnapi/late_operations.h"
+
+namespace pumice {
+namespace {
+
+using Shapes = std::vector<std::optional<Shape>>;
+
+std::string counted(size_t count, const std::string& noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+const GraphValue& input_of(const Graph& graph, size_t i) {
+  return graph.value(graph.inputs()[i]);
+}
+const GraphValue& output_of(const Graph& graph, size_t j) {
+  return graph.value(graph.outputs()[j].second);
+}
+
+bool can_be_one(const std::optional<Shape>& a, const std::optional<Shape>& b) {
+  if (!a || !b) return true;
+  return std::equal(a->begin(), a->end(), b->begin(), b->end(),
+                    [](int64_t x, int64_t y) { return x == y || x == kUnknownSize || y == kUnknownSize; });
+}
+
+// Two values that are the same one to an IF or WHILE, seen from outside and from inside.
+bool are_compatible(const GraphValue& a, const GraphValue& b) {
+  return a.dtype == b.dtype && can_be_one(a.shape, b.shape) && a.quantization == b.quantization;
+}
+
+// What holds of a value of either shape.
+std::optional<Shape> joined(const std::optional<Shape>& a, const std::optional<Shape>& b) {
+  if (!a || !b || a->size() != b->size()) return {};
+  Shape shape = *a;
+  for (size_t axis = 0; axis < shape.size(); ++axis)
+    if (shape[axis] != (*b)[axis]) shape[axis] = kUnknownSize;
+  return shape;
+}
+
+// What holds of a value that has both shapes.
+std::optional<Shape> merged(const std::optional<Shape>& a, const std::optional<Shape>& b) {
+  if (!a || !b) return a ? a : b;
+  Shape shape = *a;
+  for (size_t axis = 0; axis < shape.size(); ++axis)
+    if (shape[axis] == kUnknownSize) shape[axis] = (*b)[axis];
+  return shape;
+}
+
+void check_condition(const GraphValue& condition, const std::string& user, const std::string& what) {
+  if (condition.dtype != DType::bool_ || condition.shape != Shape{1})
+    throw GraphError(user, what + ": bool[1] expected, given '" + condition.name + "' " + to_string(condition), "B2.1");
+}
+
+// `node`: the rules of one node, for messages.
+struct Checker {
+  const std::string& node;
+
+  void count(size_t expected, size_t given, const std::string& what, const char* rule) const {
+    if (expected != given)
+      throw GraphError(node, what + ": " + std::to_string(expected) + " expected, given " + std::to_string(given), rule);
+  }
+  void compatible(const GraphValue& expected, const GraphValue& given, const std::string& what, const char* rule) const {
+    if (!are_compatible(expected, given))
+      throw GraphError(
+          node, what + ": '" + expected.name + "' " + to_string(expected) + " expected, given '" + given.name + "' " + to_string(given),
+          rule);
+  }
+  // The graph's inputs against the node's.
+  void inputs(const Graph& graph, const std::string& role, const std::vector<const GraphValue*>& given, const char* rule) const {
+    count(graph.inputs().size(), given.size(), "inputs of " + role + " '" + graph.name() + "'", rule);
+    for (size_t i = 0; i < given.size(); ++i)
+      compatible(input_of(graph, i), *given[i], "input " + std::to_string(i) + " of " + role + " '" + graph.name() + "'", rule);
+  }
+};
+
+// The shapes of a graph's outputs for inputs of these shapes. Throws GraphError where they are all known and a node cannot take them.
+Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
+  Shapes declared;
+  for (size_t j = 0; j < graph.outputs().size(); ++j) declared.push_back(output_of(graph, j).shape);
+  const auto is_known = [](const std::optional<Shape>& shape) { return shape && std::ranges::find(*shape, kUnknownSize) == shape->end(); };
+  if (std::ranges::all_of(declared, is_known)) return declared;
+  const bool assumed = std::ranges::any_of(graph.inputs(), [&](ValueId id) { return graph.value(id).assumed; });
+  const bool exact = !assumed && std::ranges::all_of(given, is_known);
+  ShapeInference trials[kTrials];
+  for (size_t t = 0; t < kTrials; ++t) {
+    ShapeInference& known = trials[t];
+    for (size_t i = 0; i < given.size(); ++i)
+      if (const auto shape = merged(given[i], input_of(graph, i).shape))
+        known.set(graph.inputs()[i], TensorDesc(input_of(graph, i).dtype, trial_shape(*shape, t)));
+    for (size_t i = 0; i < graph.values().size(); ++i) {
+      const auto& constant = graph.values()[i].constant;
+      if (constant) known.set(static_cast<ValueId>(i), constant->desc), known.set_host(static_cast<ValueId>(i), *constant);
+    }
+    known.set_tried(!exact);
+    bool certain = exact;
+    for (const GraphNode& node : graph.nodes()) {
+      if (node.control) {  // as far as it is known without these inputs
+        for (const ValueId output : node.outputs) {
+          const GraphValue& value = graph.value(output);
+          if (value.shape) known.set(output, TensorDesc(value.dtype, trial_shape(*value.shape, t)));
+          certain = certain && value.is_known();
+        }
+        continue;
+      }
+      if (certain) known.check(node);
+      const bool is_open = !certain && has_open_rank(graph, node);
+      bool ran = is_late(node);
+      try {
+        if (is_late(node)) {
+          infer_late(graph, node, known);
+        } else if (!is_open) {
+          ran = known.run(node);
+          if (ran) known.evaluate(node);
+        }
+      } catch (const GraphError&) {
+        const bool reads_elements = node.row->host_inputs != 0;  // which are not known yet
+        if (certain && !reads_elements) throw;
+      }
+      if (!ran && !is_open) known.assume(node, graph.value(node.outputs[0]).dtype, t);
+      for (const ValueId output : node.outputs)
+        if (const auto& shape = graph.value(output).shape; !known.desc(output) && shape)
+          known.set(output, TensorDesc(graph.value(output).dtype, trial_shape(*shape, t)));
+    }
+  }
+  Shapes shapes;
+  for (size_t j = 0; j < declared.size(); ++j) {
+    const ValueId value = graph.outputs()[j].second;
+    std::array<const TensorDesc*, kTrials> made = {};
+    for (size_t t = 0; t < kTrials; ++t) made[t] = trials[t].desc(value);
+    const auto deduced = common_shape(made);
+    shapes.push_back(deduced ? deduced : declared[j]);
+  }
+  return shapes;
+}
+
+// The same for a graph that a node runs: what does not fit breaks the rule about its operands.
+Shapes deduced_for(const std::string& node, const Graph& graph, const Shapes& given, const char* rule) {
+  try {
+    return deduced_shapes(graph, given);
+  } catch (const GraphError& error) {
+    throw GraphError(node, "graph '" + graph.name() + "' cannot run on these inputs: " + error.what(), rule);
+  }
+}
+
+// The shapes of carried and state values over all iterations, none of them included.
+Shapes loop_shapes(const std::string& node, const Graph& body, const Shapes& given) {
+  const size_t kept = body.outputs().size();
+  Shapes state = given;
+  Shapes next = deduced_for(node, body, state, "B2.5");
+  for (;;) {
+    bool same = true;
+    for (size_t i = 0; i < kept; ++i) {
+      auto either = joined(state[i], next[i]);
+      same = same && either == state[i];
+      state[i] = std::move(either);
+    }
+    if (same) break;
+    next = deduced_shapes(body, state);  // each time fewer sizes are known
+  }
+  state.resize(kept);
+  return state;
+}
+
+}  // namespace
+
+void Graph::check_values(const std::vector<ValueId>& values, const std::string& user) const {
+  for (const ValueId one : values) {
+    if (one == kAbsent) throw GraphError(user, "a value is expected, given None: nothing of what a graph runs on is optional", "B2.13");
+    check_value(one, user);
+  }
+}
+
+// Finishes it; it must have what a graph that is run needs.
+void Graph::check_referenced(const std::shared_ptr<Graph>& graph, std::string_view role, const std::string& user) const {
+  const std::string what(role);
+  if (!graph) throw GraphError(user, what + ": a Graph expected, given None", "B2.11");
+  if (graph.get() == this) throw GraphError(user, what + ": graph '" + name_ + "' would run itself", "B2.8");
+  if (graph->outputs().empty())
+    throw StateError("'" + user + "': " + what + " '" + graph->name() + "' cannot be finished: it has no output", "B2.11");
+  const auto refuse = [&](const std::string& message) { throw GraphError(user, what + " '" + graph->name() + "': " + message, "B2.9"); };
+  if (graph->nodes().empty()) refuse("at least one node expected, given none");
+  std::vector<bool> made(graph->values().size(), false);
+  for (const auto& [output_name, id] : graph->outputs()) {
+    const GraphValue& output = graph->value(id);
+    if (output.constant) refuse("output '" + output_name + "' is a constant; a node (Identity) has to make it");
+    if (output.producer < 0) refuse("output '" + output_name + "' is an input; a node (Identity) has to make it");
+    if (made[static_cast<size_t>(id)]) refuse("value '" + output.name + "' is listed as an output twice");
+    made[static_cast<size_t>(id)] = true;
+  }
+  for (const ValueId id : graph->inputs())
+    if (graph->value(id).owned) throw GraphError(graph->value(id).name, "an owned input is an input of the outermost graph", "O6");
+  graph->finish();
+}
+
+std::vector<ValueId> Graph::append_control(GraphNode node, std::vector<GraphValue> made) {
+  for (size_t i = 0; i < made.size(); ++i) {
+    exact_ = exact_ && made[i].is_known();
+    for (size_t t = 0; t < kTrials && made[i].shape; ++t)
+      trials_[t]->set(node.outputs[i], TensorDesc(made[i].dtype, trial_shape(*made[i].shape, t)));
+  }
+  return append(std::move(node), std::move(made));
+}
+
+std::vector<ValueId> Graph::if_(ValueId condition, const std::shared_ptr<Graph>& then, const std::shared_ptr<Graph>& orelse,
+                                std::vector<ValueId> inputs, std::string name, std::vector<std::string> output_names) {
+  check_changeable();
+  GraphNode node;
+  node.name = node_name("If", std::move(name));
+  check_referenced(then, "then", node.name);
+  check_referenced(orelse, "else", node.name);
+  if (condition != kAbsent) {
+    check_value(condition, node.name);
+    check_condition(value(condition), node.name, "condition");
+  }
+  check_values(inputs, node.name);
+  const Checker check{node.name};
+  std::vector<const GraphValue*> given;
+  Shapes shapes;
+  for (const ValueId input : inputs) given.push_back(&value(input)), shapes.push_back(value(input).shape);
+  check.inputs(*then, "then", given, "B2.3");
+  check.inputs(*orelse, "else", given, "B2.3");
+  check.count(then->outputs().size(), orelse->outputs().size(), "outputs of else '" + orelse->name() + "', as many as of then", "B2.3");
+  for (size_t j = 0; j < then->outputs().size(); ++j) {
+    const GraphValue &a = output_of(*then, j), &b = output_of(*orelse, j);
+    if (a.dtype != b.dtype || a.quantization != b.quantization)
+      throw GraphError(node.name,
+                       "output " + std::to_string(j) + ": '" + a.name + "' of then is " + to_string(a) + ", but '" + b.name + "' of else " +
+                           to_string(b),
+                       "B2.3");
+  }
+  const Shapes first = deduced_for(node.name, *then, shapes, "B2.3"), second = deduced_for(node.name, *orelse, shapes, "B2.3");
+  node.inputs.push_back(condition);
+  node.inputs.insert(node.inputs.end(), inputs.begin(), inputs.end());
+  node.control = std::make_shared<ControlFlow>(ControlFlow{ControlFlow::Kind::if_, then, orelse});
+  std::vector<GraphValue> made = name_outputs(node, then->outputs().size(), output_names);
+  for (size_t j = 0; j < made.size(); ++j) {
+    made[j].dtype = output_of(*then, j).dtype;
+    made[j].quantization = output_of(*then, j).quantization;
+    made[j].shape = joined(first[j], second[j]);
+  }
+  return append_control(std::move(node), std::move(made));
+}
+
+std::vector<ValueId> Graph::while_(const std::shared_ptr<Graph>& condition, const std::shared_ptr<Graph>& body,
+                                   std::vector<ValueId> carried, const std::vector<ValueId>& state, const std::vector<ValueId>& invariant,
+                                   std::string name, std::vector<std::string> output_names) {
+  check_changeable();
+  GraphNode node;
+  node.name = node_name("While", std::move(name));
+  check_referenced(condition, "condition", node.name);
+  check_referenced(body, "body", node.name);
+  ControlFlow flow{ControlFlow::Kind::while_, condition, body, carried.size(), state.size(), invariant.size()};
+  node.inputs = std::move(carried);
+  for (const auto& values : {std::cref(state), std::cref(invariant)})
+    node.inputs.insert(node.inputs.end(), values.get().begin(), values.get().end());
+  check_values(node.inputs, node.name);
+  const Checker check{node.name};
+  if (flow.carried == 0) throw GraphError(node.name, "at least one carried value expected, given none", "B2.5");
+  std::vector<const GraphValue*> given;
+  Shapes shapes;
+  for (const ValueId input : node.inputs) given.push_back(&value(input)), shapes.push_back(value(input).shape);
+  check.inputs(*condition, "condition", given, "B2.4");
+  check.count(1, condition->outputs().size(), "outputs of condition '" + condition->name() + "'", "B2.4");
+  check_condition(output_of(*condition, 0), node.name, "output of condition '" + condition->name() + "'");
+  check.inputs(*body, "body", given, "B2.5");
+  const size_t kept = flow.carried + flow.state;
+  if (body->outputs().size() != kept)
+    throw GraphError(node.name,
+                     "outputs of body '" + body->name() + "': " + std::to_string(kept) + " expected (" +
+                         counted(flow.carried, "carried value") + ", " + counted(flow.state, "state value") + "), given " +
+                         std::to_string(body->outputs().size()),
+                     "B2.5");
+  for (size_t i = 0; i < kept; ++i)
+    check.compatible(input_of(*body, i), output_of(*body, i), "output " + std::to_string(i) + " of body '" + body->name() + "'", "B2.5");
+  const Shapes results = loop_shapes(node.name, *body, shapes);
+  node.control = std::make_shared<ControlFlow>(std::move(flow));
+  std::vector<GraphValue> made = name_outputs(node, node.control->carried, output_names);
+  for (size_t i = 0; i < made.size(); ++i) {
+    made[i].dtype = given[i]->dtype;
+    made[i].quantization = given[i]->quantization;
+    made[i].shape = results[i];
+  }
+  return append_control(std::move(node), std::move(made));
+}
+
+}  // namespace pumice

@@ -1,0 +1,55 @@
+#include "graph/description/fusions.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/error.h"
+
+namespace pumice {
+namespace {
+
+constexpr std::array kFusions = {
+    FusionKind{"integer_products", "Conv and MatMul between DequantizeLinear and QuantizeLinear become products of integers."},
+    FusionKind{"block_products", "Products with weights of 4 or 8 bits in blocks read them as they are stored."},
+    FusionKind{"batch_normalization", "BatchNormalization becomes part of the weights of the convolution before it."},
+    FusionKind{"attention", "Products, scale, mask and Softmax become one attention, with the transpositions around it."},
+    FusionKind{"gelu", "Gelu written out, by Erf or by Tanh."},
+    FusionKind{"swish", "x * Sigmoid(alpha * x)."},
+    FusionKind{"layer_normalization", "LayerNormalization written out."},
+    FusionKind{"rms_normalization", "RMSNormalization written out."},
+    FusionKind{"bias", "A number for each column is added by the product itself."},
+    FusionKind{"epilogue", "Maps of one varying operand are applied by the kernel that makes it, before it stores."},
+    FusionKind{"residual", "A second tensor is added, or otherwise mapped with the result, by the product or convolution that stores."},
+    FusionKind{"elementwise", "Maps of maps become one map."},
+};
+static_assert(kFusions.size() == static_cast<size_t>(Fusion::elementwise) + 1);
+
+}  // namespace
+
+std::span<const FusionKind> fusions() {
+  return kFusions;
+}
+
+std::string_view name(Fusion fusion) {
+  return kFusions[static_cast<size_t>(fusion)].name;
+}
+
+FusionSet FusionSet::all() {
+  return FusionSet((uint32_t{1} << kFusions.size()) - 1);
+}
+
+FusionSet FusionSet::named(const std::vector<std::string>& names) {
+  uint32_t bits = 0;
+  for (const std::string& name : names) {
+    const auto found = std::ranges::find(kFusions, name, &FusionKind::name);
+    if (found == kFusions.end()) {
+      std::string all;
+      for (const FusionKind& kind : kFusions) all += (all.empty() ? "" : ", ") + std::string(kind.name);
+      throw Error("fuse: the names of fusions expected, " + all + "; given '" + name + "'");
+    }
+    bits |= uint32_t{1} << (found - kFusions.begin());
+  }
+  return FusionSet(bits);
+}
+
+}  // namespace pumice

@@ -1,0 +1,420 @@
+#include "graph/description/graph.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "core/error.h"
+#include "graph/description/shape_inference.h"
+#include "graph/nnapi/operations.h"
+#include "operators/reduction/non_zero.h"
+#include "operators/row/host_elements.h"
+
+namespace pumice {
+namespace {
+
+bool reads_elements(const OperatorRow& row, size_t input) {
+  return input < 32 && (row.host_inputs >> input & 1);
+}
+
+// How many elements of a tensor are not zero, where only the device can count them. Of a tensor without shape: of many.
+int64_t trial_count(const TensorDesc* desc, size_t trial) {
+  constexpr int64_t kQuarters[kTrials] = {2, 3, 1, 2, 3, 1, 1, 0};
+  return ((desc ? desc->elements() : 256) * kQuarters[trial] + 3) / 4;
+}
+
+// The input whose elements a row would have to read; see OperatorRow::counted.
+size_t counted_input(const OperatorRow& row) {
+  return static_cast<size_t>(std::countr_zero(row.host_inputs));
+}
+
+// A 1 in the place of elements that are known only when the program runs.
+HostTensor one_of(DType dtype, Shape shape) {
+  HostWriter writer(TensorDesc(dtype, std::move(shape)));
+  writer.store(0, 1.0);
+  return writer.take();
+}
+
+// The dtypes that the rule gives to inputs of one size each, whose elements are 1: sizes do not decide about them. as_known: inputs of a
+// known rank have that, since a row may take no other. Empty where it gives none.
+std::vector<std::optional<TensorDesc>> rule_dtypes(const GraphNode& node, const std::vector<GraphValue>& values, bool as_known) {
+  for (const size_t rank : {4, 2, 1, 3, 0}) {
+    const GraphValue* first = node.inputs.empty() || node.inputs[0] == kAbsent ? nullptr : &values[static_cast<size_t>(node.inputs[0])];
+    const auto first_rank = static_cast<int>(as_known && first && first->shape ? first->shape->size() : rank);
+    if (first_rank < node.row->schema.min_rank || first_rank > node.row->schema.max_rank) continue;
+    std::vector<TensorDesc> descs(node.inputs.size());
+    std::vector<const TensorDesc*> inputs(node.inputs.size());
+    std::vector<HostTensor> elements(node.inputs.size());
+    std::vector<const HostTensor*> hosts(node.inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (node.inputs[i] == kAbsent) continue;
+      const bool reads = reads_elements(*node.row, i);
+      const GraphValue& value = values[static_cast<size_t>(node.inputs[i])];
+      const bool known = as_known && value.shape && !reads;
+      descs[i] = TensorDesc(value.dtype, known ? trial_shape(*value.shape, 0) : Shape(reads ? std::min<size_t>(rank, 1) : rank, 1));
+      inputs[i] = &descs[i];
+      if (!reads) continue;
+      elements[i] = one_of(descs[i].dtype, descs[i].shape);
+      hosts[i] = &elements[i];
+    }
+    try {
+      ShapeContext context(node.name, node.attributes, std::move(inputs), std::move(hosts), node.outputs.size());
+      find_outputs(*node.row, context);
+      return context.take_outputs();
+    } catch (const GraphError&) {
+      continue;  // not of this rank, or it reads elements
+    }
+  }
+  return {};
+}
+
+// Of an output whose rule could not run: that of an input with the same choice of dtypes.
+DType likely_dtype(const GraphNode& node, size_t output, const std::vector<GraphValue>& values) {
+  for (const bool as_known : {true, false}) {
+    const auto given = rule_dtypes(node, values, as_known);
+    if (output < given.size() && given[output]) return given[output]->dtype;
+  }
+  const auto& roles = node.row->schema.inputs;
+  const auto& made = node.row->schema.outputs;
+  const DTypeSet set = made.empty() ? 0 : made[std::min(output, made.size() - 1)].dtypes;
+  for (int i = 0; i < kDTypeCount; ++i)
+    if (set == set_of(static_cast<DType>(i))) return static_cast<DType>(i);
+  for (const bool alike : {true, false})
+    for (size_t i = 0; i < node.inputs.size() && !roles.empty(); ++i)
+      if (node.inputs[i] != kAbsent && (!alike || roles[std::min(i, roles.size() - 1)].dtypes == set))
+        return values[static_cast<size_t>(node.inputs[i])].dtype;
+  return DType::float32;
+}
+
+// The node reads the elements of an input that are known only when the program runs.
+bool lacks_elements(const GraphNode& node, const ShapeInference& known) {
+  for (size_t i = 0; i < node.inputs.size(); ++i)
+    if (node.inputs[i] != kAbsent && reads_elements(*node.row, i) && !known.host(node.inputs[i])) return true;
+  return false;
+}
+
+// The ranks of outputs whose sizes depend on elements that are known only when the program runs: those that come of sizes and counts of 1.
+std::vector<std::optional<TensorDesc>> guessed_descs(const GraphNode& node, const ShapeInference& known) {
+  std::vector<const TensorDesc*> inputs(node.inputs.size());
+  std::vector<const HostTensor*> hosts(node.inputs.size());
+  std::vector<HostTensor> guesses(node.inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (node.inputs[i] == kAbsent) continue;
+    inputs[i] = known.desc(node.inputs[i]);
+    hosts[i] = known.host(node.inputs[i]);
+    if (!inputs[i]) return {};
+    if (hosts[i] || !reads_elements(*node.row, i)) continue;
+    if (inputs[i]->elements() > kMostDemandedElements) return {};  // so many are no sizes or counts
+    HostWriter writer(*inputs[i]);
+    for (int64_t k = 0; k < inputs[i]->elements(); ++k) writer.store(k, int64_t{k == 0 && node.row->name == "Reshape" ? -1 : 1});
+    guesses[i] = writer.take();
+    hosts[i] = &guesses[i];
+  }
+  try {
+    ShapeContext context(node.name, node.attributes, std::move(inputs), std::move(hosts), node.outputs.size());
+    find_outputs(*node.row, context);
+    return context.take_outputs();
+  } catch (const GraphError&) {
+    return {};  // other elements would do
+  }
+}
+
+// What the schema's checks see of a value: its dtype, and a rank that fits where the rank is not known.
+TensorDesc checked_desc(const GraphValue& value, int least_rank) {
+  if (value.shape) return {value.dtype, trial_shape(*value.shape, 0)};
+  return {value.dtype, Shape(static_cast<size_t>(least_rank), 1)};
+}
+
+}  // namespace
+
+std::string to_string(const GraphValue& value) {
+  std::string text(name(value.dtype));
+  const std::string quantized = value.quantization == Quantization{} ? "" : " with " + to_string(value.quantization);
+  if (!value.shape) return text + "[...]" + quantized;
+  text += "[";
+  for (size_t axis = 0; axis < value.shape->size(); ++axis) {
+    const int64_t size = (*value.shape)[axis];
+    text += (axis ? ", " : "") + (size == kUnknownSize ? std::string("?") : std::to_string(size));
+  }
+  return text + "]" + quantized;
+}
+
+bool GraphValue::is_known() const {
+  return shape && std::find(shape->begin(), shape->end(), kUnknownSize) == shape->end();
+}
+
+Graph::Graph(std::string name) : name_(std::move(name)) {
+  for (size_t t = 0; t < kTrials; ++t) trials_.push_back(std::make_unique<ShapeInference>());
+}
+
+// Chains of graphs that refer to one another are taken apart in a loop: they may be thousands long.
+Graph::~Graph() {
+  std::vector<std::shared_ptr<const ControlFlow>> held;
+  const auto take = [&](std::vector<GraphNode>& nodes) {
+    for (GraphNode& node : nodes)
+      if (node.control) held.push_back(std::move(node.control));
+  };
+  take(nodes_);
+  while (!held.empty()) {
+    const auto control = std::const_pointer_cast<ControlFlow>(std::move(held.back()));
+    held.pop_back();
+    if (control.use_count() > 1) continue;
+    if (control->first == control->second) control->second.reset();
+    for (auto* graph : {&control->first, &control->second})
+      if (graph->use_count() == 1) take(const_cast<Graph&>(**graph).nodes_);
+  }
+}
+
+void Graph::check_changeable() const {
+  if (finished_) throw StateError("graph '" + name_ + "' is finished; make a new one to change it", "B2.12");
+}
+
+// The first of stem1, stem2, .. from `number` on that nobody has.
+template <typename Names>
+static std::string free_name(const std::string& stem, size_t number, const Names& taken) {
+  std::string name = stem + std::to_string(number);
+  while (taken.contains(name)) name = stem + std::to_string(++number);
+  return name;
+}
+
+void Graph::check_value(ValueId value, const std::string& user) const {
+  if (value < 0 || static_cast<size_t>(value) >= values_.size())
+    throw GraphError(user, "value " + std::to_string(value) + " is not one of this graph's");
+}
+
+// A value that was not given its name gets another one.
+void Graph::make_way(const std::string& name) {
+  const auto chosen = chosen_names_.find(name);
+  if (chosen == chosen_names_.end()) return;
+  const ValueId id = chosen->second;
+  std::string other = free_name(value(id).constant ? "constant_" : "value_", values_.size(), value_names_);
+  chosen_names_.erase(chosen);
+  value_names_.erase(name);
+  value_names_.insert(other);
+  chosen_names_.emplace(other, id);
+  values_[static_cast<size_t>(id)].name = std::move(other);
+}
+
+ValueId Graph::add_value(GraphValue value) {
+  const auto id = static_cast<ValueId>(values_.size());
+  if (value.name.empty()) {
+    value.name = free_name(value.constant ? "constant_" : "value_", static_cast<size_t>(id), value_names_);
+    chosen_names_.emplace(value.name, id);
+  } else {
+    make_way(value.name);
+  }
+  if (!value_names_.insert(value.name).second) throw GraphError(value.name, "there is another value of this name");
+  values_.push_back(std::move(value));
+  return id;
+}
+
+ValueId Graph::input(std::string name, DType dtype, std::optional<Shape> shape, std::vector<std::string> dimension_names, bool owned,
+                     Quantization quantization, bool assumed) {
+  check_changeable();
+  GraphValue value{std::move(name), dtype, std::move(shape), std::move(dimension_names), {}, -1, owned, assumed};
+  if (value.name.empty()) throw GraphError("input " + std::to_string(inputs_.size()), "has no name");
+  if (const size_t sizes = value.shape ? value.shape->size() : 0; value.dimension_names.size() > sizes)
+    throw GraphError(value.name, std::to_string(sizes) + " names of sizes expected, given " + std::to_string(value.dimension_names.size()));
+  value.quantization = checked_quantization(value.name, dtype, value.shape, std::move(quantization));
+  std::optional<TensorDesc> trial[kTrials];
+  for (size_t t = 0; t < kTrials && value.shape; ++t) trial[t] = TensorDesc(dtype, trial_shape(*value.shape, t));
+  const bool known = value.is_known() && !assumed;
+  const ValueId id = add_value(std::move(value));
+  for (size_t t = 0; t < kTrials; ++t)
+    if (trial[t]) trials_[t]->set(id, *trial[t]);
+  exact_ = exact_ && known;
+  inputs_.push_back(id);
+  return id;
+}
+
+ValueId Graph::constant(HostTensor tensor, std::string name) {
+  check_changeable();
+  GraphValue value{std::move(name), tensor.desc.dtype, tensor.desc.shape, {}, tensor, -1};
+  value.quantization = checked_quantization(value.name.empty() ? "constant" : value.name, value.dtype, value.shape, tensor.desc);
+  const ValueId id = add_value(std::move(value));
+  for (auto& trial : trials_) {
+    trial->set(id, tensor.desc);
+    trial->set_host(id, tensor);
+  }
+  return id;
+}
+
+void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
+  const size_t trials = exact_ ? 1 : kTrials;
+  const DType first_dtype = node.inputs.empty() || node.inputs[0] == kAbsent ? DType::float32 : value(node.inputs[0]).dtype;
+  bool ran[kTrials] = {};
+  const bool is_open = !exact_ && has_open_rank(*this, node);
+  for (size_t t = 0; t < trials; ++t) {
+    for (const ValueId output : node.outputs) trials_[t]->forget(output);  // of a node that was refused
+    if (is_open) continue;
+    trials_[t]->set_tried(!exact_);
+    try {
+      ran[t] = trials_[t]->run(node);
+      if (ran[t]) trials_[t]->evaluate(node);
+    } catch (const GraphError&) {
+      if (exact_ && !lacks_elements(node, *trials_[t])) throw;  // else the sizes tried were at fault
+      ran[t] = false;
+    }
+    ran[t] = ran[t] || (!exact_ && trials_[t]->assume(node, first_dtype, t));
+  }
+  std::vector<std::optional<TensorDesc>> guessed, other;
+  if (!is_open && !ran[0] && lacks_elements(node, *trials_[0])) {
+    guessed = guessed_descs(node, *trials_[0]);
+    other = exact_ ? guessed : guessed_descs(node, *trials_[1]);
+    exact_ = false;
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const ValueId id = node.outputs[i];
+    if (i < std::min(guessed.size(), other.size()) && guessed[i] && other[i] && guessed[i]->rank() == other[i]->rank()) {
+      outputs[i].dtype = guessed[i]->dtype;
+      outputs[i].shape = Shape(guessed[i]->shape.size(), kUnknownSize);
+      for (size_t t = 0; t < kTrials; ++t) trials_[t]->set(id, TensorDesc(outputs[i].dtype, trial_shape(*outputs[i].shape, t)));
+      continue;
+    }
+    std::array<const TensorDesc*, kTrials> made = {};
+    for (size_t t = 0; t < kTrials; ++t)
+      if (ran[t]) made[t] = trials_[t]->desc(id);
+    const TensorDesc* a = made[0];
+    if (exact_) made[1] = a;
+    const auto known = std::ranges::find_if(made, [](const TensorDesc* desc) { return desc != nullptr; });
+    outputs[i].shape = common_shape(made);
+    outputs[i].dtype = known != made.end() ? (*known)->dtype : likely_dtype(node, i, values_);
+    if (!exact_ || !a) continue;
+    for (size_t t = 1; t < kTrials; ++t) {  // an input of unknown size may follow
+      trials_[t]->set(id, *a);
+      if (const auto* host = trials_[0]->host(id)) trials_[t]->set_host(id, *host);
+    }
+  }
+}
+
+std::string Graph::node_name(std::string_view op, std::string given) const {
+  std::string name = given.empty() ? free_name(std::string(op) + "_", nodes_.size(), node_names_) : std::move(given);
+  if (node_names_.contains(name)) throw GraphError(name, "there is another node of this name");
+  return name;
+}
+
+void Graph::check_output_names(const std::string& node, size_t count, const std::vector<std::string>& names) {
+  if (names.size() > count)
+    throw GraphError(node, std::to_string(count) + " names of outputs expected, given " + std::to_string(names.size()));
+}
+
+// Gives the node its outputs' ids; the values come with names.
+std::vector<GraphValue> Graph::name_outputs(GraphNode& node, size_t count, const std::vector<std::string>& names) const {
+  check_output_names(node.name, count, names);
+  std::vector<GraphValue> made(count);
+  for (size_t i = 0; i < count; ++i) {
+    made[i].producer = static_cast<int32_t>(nodes_.size());
+    made[i].name = i < names.size() && !names[i].empty() ? names[i] : count == 1 ? node.name + ":0" : node.name + ":" + std::to_string(i);
+    if (is_taken(made[i].name)) throw GraphError(node.name, "makes '" + made[i].name + "', but there is another value of this name");
+    for (size_t j = 0; j < i; ++j)
+      if (made[j].name == made[i].name) throw GraphError(node.name, "makes '" + made[i].name + "' twice");
+    node.outputs.push_back(static_cast<ValueId>(values_.size() + i));
+  }
+  return made;
+}
+
+std::vector<ValueId> Graph::append(GraphNode node, std::vector<GraphValue> made) {
+  for (auto& value : made) add_value(std::move(value));
+  node_names_.insert(node.name);
+  nodes_.push_back(std::move(node));
+  return nodes_.back().outputs;
+}
+
+std::vector<ValueId> Graph::add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes, size_t outputs,
+                                std::string name, std::vector<std::string> output_names) {
+  check_changeable();
+  if (const auto* operation = nnapi::find_operation(op))
+    return add_expanded(*operation, node_name(op, std::move(name)), std::move(inputs), attributes, outputs, output_names);
+  GraphNode node;
+  node.row = find_operator(op);
+  if (!node.row) throw UnsupportedError("node '" + (name.empty() ? node_name(op, {}) : name) + "': operator " + std::string(op));
+  node.name = node_name(op, std::move(name));
+  std::vector<TensorDesc> descs(inputs.size());
+  std::vector<const TensorDesc*> given(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] == kAbsent) continue;
+    check_value(inputs[i], node.name);
+    descs[i] = checked_desc(value(inputs[i]), i == 0 ? node.row->schema.min_rank : 0);
+    given[i] = &descs[i];
+  }
+  node.attributes = checked_attributes(*node.row, node.name, attributes);
+  check_inputs(*node.row, node.name, given, outputs);
+  node.inputs = std::move(inputs);
+  node.origin = origin_;
+  if (!node.row->counted.empty() && !value(node.inputs[counted_input(*node.row)]).constant)
+    return add_counted(std::move(node), output_names);
+  check_constant_indices(node);
+  std::vector<GraphValue> made = name_outputs(node, outputs, output_names);
+  infer(node, made);
+  return append(std::move(node), std::move(made));
+}
+
+// As far as the sizes that they are of are known.
+void Graph::check_constant_indices(const GraphNode& node) const {
+  if (!node.row->indices) return;
+  std::vector<Shape> sizes;
+  for (const ValueId input : node.inputs) {
+    if (input != kAbsent && !value(input).shape) return;
+    sizes.push_back(input == kAbsent ? Shape{} : *value(input).shape);
+  }
+  const IndexBounds bounds = node.row->indices(node.attributes, sizes);
+  if (bounds.input >= node.inputs.size() || node.inputs[bounds.input] == kAbsent) return;
+  if (const auto& constant = value(node.inputs[bounds.input]).constant) check_indices(node.name, bounds, *constant);
+}
+
+// How many elements are not zero becomes a value of its own, which the host reads where the elements are on the device.
+std::vector<ValueId> Graph::add_counted(GraphNode node, std::vector<std::string> output_names) {
+  const size_t nodes = nodes_.size(), values = values_.size();
+  const bool exact = exact_;
+  try {
+    const ValueId counted = node.inputs[counted_input(*node.row)];
+    const auto is_count = [&](const GraphNode& one) { return one.row && one.row->name == kCountNonZero && one.inputs[0] == counted; };
+    const auto known = std::ranges::find_if(nodes_, is_count);
+    const auto counts = known != nodes_.end() ? known->outputs : add(kCountNonZero, {counted}, {}, 2, node.name + "/count");
+    if (!value(counted).is_known()) values_[static_cast<size_t>(counts[1])].shape = Shape{kUnknownSize};  // both trials may be one run
+    if (!trials_[0]->host(counts[0])) {
+      exact_ = false;
+      for (size_t t = 0; t < kTrials; ++t) {
+        HostWriter writer(TensorDesc(DType::int32, {1}));
+        writer.store(0, trial_count(trials_[t]->desc(counted), t));
+        trials_[t]->set_host(counts[0], writer.take());
+      }
+    }
+    node.inputs.insert(node.inputs.end(), counts.begin(), counts.end());
+    return add(node.row->counted, std::move(node.inputs), node.attributes, 1, std::move(node.name), std::move(output_names));
+  } catch (...) {
+    truncate(nodes, values);
+    exact_ = exact;
+    throw;
+  }
+}
+
+void Graph::expect(ValueId id, const Shape& shape) {
+  check_changeable();
+  check_value(id, "expect()");
+  GraphValue& value = values_[static_cast<size_t>(id)];
+  if (value.constant || value.is_known() || (value.shape && value.shape->size() != shape.size())) return;
+  Shape sizes = value.shape.value_or(Shape(shape.size(), kUnknownSize));
+  for (size_t axis = 0; axis < shape.size(); ++axis)
+    if (sizes[axis] == kUnknownSize) sizes[axis] = shape[axis];
+  value.shape = std::move(sizes);
+  exact_ = false;
+  for (size_t t = 0; t < kTrials; ++t) trials_[t]->set(id, TensorDesc(value.dtype, trial_shape(*value.shape, t)));
+}
+
+void Graph::output(std::string name, ValueId value) {
+  check_changeable();
+  check_value(value, "output '" + name + "'");
+  if (name.empty()) name = values_[static_cast<size_t>(value)].name;
+  for (const auto& [other, id] : outputs_)
+    if (other == name) throw GraphError(name, "there is another output of this name");
+  outputs_.emplace_back(std::move(name), value);
+}
+
+void Graph::finish() {
+  if (finished_) return;
+  if (outputs_.empty()) throw GraphError(name_, "a graph needs at least one output", "G7");
+  finished_ = true;
+  trials_.clear();
+}
+
+}  // namespace pumice

@@ -1,0 +1,67 @@
+// Descriptions of a graph's values for one choice of input shapes, and their elements where they are known on the host.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "graph/description/graph.h"
+
+namespace pumice {
+
+// Elements of a value computed on the host: because it can be, and because shapes depend on them.
+inline constexpr int64_t kMostHostElements = 4096, kMostDemandedElements = 1 << 20;
+
+// Sizes for the unknown ones of a shape, by trial: what comes out alike of all of them does not depend on them. No trial is one that every
+// node can take, so that a node counts as understood where two of the first kLargeTrials have a result. The others have sizes so small
+// that what limits a size has no effect, and none.
+inline constexpr size_t kTrials = 8, kLargeTrials = 6;
+Shape trial_shape(const Shape& shape, size_t trial);
+// The sizes that came out alike of the trials; none where fewer than two of the large ones have a result, or their ranks differ.
+std::optional<Shape> common_shape(const std::array<const TensorDesc*, kTrials>& trials);
+
+// Whether the rank of a node's result depends on sizes that are not known: those of its input where it is a Squeeze of all axes of one
+// element, or the length of a list that names its sizes or axes. No trial has all the ranks that are possible then.
+bool has_open_rank(const Graph& graph, const GraphNode& node);
+
+class ShapeInference {
+ public:
+  // `tried`: the sizes are some that the inputs may have.
+  void set_tried(bool tried) { tried_ = tried; }
+  void set(ValueId value, TensorDesc desc);
+  void set_host(ValueId value, HostTensor host);
+  void set_constant(ValueId value, const HostTensor& host);  // which outlives this
+  void reserve(size_t values);                               // of all of a graph
+  void forget(ValueId value);
+  // Of values with other strides, those of row-major tensors.
+  void pack();
+  TensorDesc* mutable_desc(ValueId value);      // to be changed; null where unknown
+  const TensorDesc* desc(ValueId value) const;  // null where unknown or absent
+  const HostTensor* host(ValueId value) const;  // null where the elements are not known
+  // What the node requires of its inputs, whose descriptions are known. Throws GraphError.
+  void check(const GraphNode& node) const;
+  // Runs the node's shape rule; false, and nothing is known of the outputs, where an input is unknown. Throws GraphError.
+  bool run(const GraphNode& node);
+  // Of a node that could not run: what is known of its output, of that dtype, whatever it reads. A Reshape has the sizes that it is given;
+  // others are those of the trial. False where nothing is known.
+  bool assume(const GraphNode& node, DType dtype, size_t trial);
+  // Computes the outputs on the host; false where an input is not known there, an output has more
+  // elements, or the row has no such evaluation. After run().
+  bool evaluate(const GraphNode& node, int64_t most_elements = kMostHostElements);
+
+  // What is known of a value: its description and, where they are not a constant's, its elements.
+  struct Known {
+    std::optional<TensorDesc> desc;
+    std::optional<HostTensor> host;
+  };
+  Known take(ValueId value);  // which is then forgotten
+  bool is_still(ValueId value, const Known& known) const;
+
+ private:
+  bool tried_ = false;
+  std::vector<std::optional<TensorDesc>> descs_;
+  std::vector<std::optional<HostTensor>> hosts_;
+  std::vector<const HostTensor*> constants_;
+};
+
+}  // namespace pumice

@@ -1,0 +1,62 @@
+// A WHILE that the device runs by itself: the host submits rounds of iterations and looks at what they leave behind.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "graph/flow/flow_program.h"
+#include "graph/flow/flow_values.h"
+
+namespace pumice {
+
+// Not thread-safe. Rounds run one after the other; none changes anything once the loop is over.
+class DeviceLoop {
+ public:
+  virtual ~DeviceLoop() = default;
+  // Null where the host has to drive it: shapes depend on values or change, or an iteration is too many dispatches.
+  // `values`: what the loop is entered with; invariant ones are read where they are.
+  static std::unique_ptr<DeviceLoop> create(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
+                                            SlotPool& pool, const RecordingOptions& options);
+
+  virtual std::string_view kind() const = 0;  // for reports
+  // Where the values that the loop is entered with go, before begin(); those that stay where they are have none.
+  virtual std::vector<BufferRange> entry() const = 0;
+  virtual CommandList& begin() = 0;
+  virtual CommandList& round(size_t iterations) = 0;
+  virtual size_t least_iterations() const = 0;  // of a round; twice as many until most_iterations()
+  virtual size_t most_iterations() const = 0;
+  virtual BufferRange result(size_t i, uint64_t trips) const = 0;
+  // Bodies alone, in place of begin() and rounds, where their number is known. Without them a round wastes nothing by being too long.
+  virtual bool has_repeats() const { return false; }
+  virtual CommandList& repeats(size_t iterations) { return round(iterations); }
+  // What the round of that number, counted from begin() on, left behind; two rounds later it is overwritten. Trips are counted from begin()
+  // on, modulo 2 to the 32.
+  bool goes_on(uint64_t round) const { return status(round)[0] != 0; }
+  uint32_t trips(uint64_t round) const { return status(round)[1]; }
+  // Of loops inside, of which the same one may be there twice: how often they were entered and how often their bodies ran.
+  struct Inner {
+    const RoutineStep* step;
+    uint32_t entries, trips;
+  };
+  virtual std::vector<Inner> inner(uint64_t /*round*/) const { return {}; }
+
+  // What executions learn about it, for the next one's rounds.
+  double iteration_seconds = 0;  // least seen; 0: none
+  uint64_t last_trips = 0;
+
+ protected:
+  // Two places that the host sees, for a pair of words and `counters` more each.
+  void make_status(const std::shared_ptr<Context>& context, size_t counters);
+  const uint32_t* status(uint64_t round) const { return status_ + round % 2 * stride_; }
+
+  std::shared_ptr<Buffer> status_buffer_;
+
+ private:
+  const uint32_t* status_ = nullptr;
+  size_t stride_ = 0;
+};
+
+}  // namespace pumice

@@ -1,0 +1,44 @@
+// Runs of regions on given memory: recorded on first use, then replayed.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "graph/flow/flow_values.h"
+#include "graph/region/bound_program.h"
+
+namespace pumice {
+
+// Not thread-safe.
+class FlowRecordings {
+ public:
+  FlowRecordings(std::shared_ptr<Context> context, const RecordingOptions& options) : context_(std::move(context)), options_(options) {}
+  const RecordingOptions& options() const { return options_; }
+
+  // The list that runs `bound` from `inputs` to `outputs`, and brings those that the host sees to it.
+  CommandList& run(const std::shared_ptr<BoundProgram>& bound, std::span<const FlowValue> inputs, std::span<const FlowValue> outputs);
+  // The list that copies ranges: pairs of source and target.
+  CommandList& copies(std::span<const std::pair<BufferRange, BufferRange>> ranges);
+
+ private:
+  struct Recorded {
+    std::shared_ptr<BoundProgram> bound;  // which keeps its address its own
+    CommandList list;
+  };
+  struct Hash {
+    size_t operator()(const std::vector<uint64_t>& key) const;
+  };
+  Recorded* find();  // by key_
+  Recorded& add(std::shared_ptr<BoundProgram> bound);
+
+  std::shared_ptr<Context> context_;
+  RecordingOptions options_;
+  std::shared_ptr<Buffer> arena_;  // of all runs: they follow one another
+  std::vector<uint64_t> key_;      // of the last search
+  std::unordered_map<std::vector<uint64_t>, Recorded, Hash> recorded_;
+};
+
+}  // namespace pumice

@@ -1,0 +1,60 @@
+// What one execution of a program with control flow submits, and how long it may go on.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/flow/flow_recordings.h"
+#include "graph/flow/flow_values.h"
+#include "graph/program/program.h"
+
+namespace pumice {
+
+// Its memory and recordings last from one execution to the next. Not thread-safe.
+class FlowSession {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  FlowSession(std::shared_ptr<Context> context, std::string name, const RecordingOptions& options);
+  void begin(const RunLimits& limits);  // of an execution; `limits` stay until it ends
+  void submit(CommandList& list);       // waits where too much is in flight
+  void wait();                          // for all that was submitted
+  void wait_for(uint64_t id) const;
+  // Throws where the execution's time is over, or somebody interrupts it. `next`: what was to come.
+  void check_time(const std::string& next);
+  // A WHILE that was entered then has taken as long as it may.
+  bool is_loop_over(Clock::time_point entered) const;
+  [[noreturn]] void fail_loop(const std::string& node, uint64_t trips) const;
+  // Memory for a value that nobody has.
+  FlowValue made(TensorDesc desc, SlotUse use);
+
+  const std::string& name() const { return name_; }
+  const RunLimits& limits() const { return *limits_; }
+  const std::optional<Submission>& last() const { return last_; }
+  std::optional<double> device_seconds() const { return is_measured_ ? std::optional(device_seconds_) : std::nullopt; }
+  SlotPool& pool() { return pool_; }
+  FlowRecordings& recordings() { return recordings_; }
+
+  RunReport report;  // of this execution
+
+ private:
+  std::optional<double> remaining() const;
+
+  std::shared_ptr<Context> context_;
+  std::string name_;
+  bool is_measured_;
+  double device_seconds_ = 0;
+  SlotPool pool_;
+  FlowRecordings recordings_;
+  const RunLimits* limits_ = nullptr;
+  Clock::time_point begin_, next_signal_;
+  std::vector<uint64_t> in_flight_;
+  std::optional<Submission> last_;
+};
+
+double seconds_between(FlowSession::Clock::time_point begin, FlowSession::Clock::time_point end);
+
+}  // namespace pumice

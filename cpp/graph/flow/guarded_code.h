@@ -1,0 +1,100 @@
+// Routines as dispatches behind words that the device sets: what an IF excludes and a loop has left is skipped.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "graph/flow/flow_survey.h"
+#include "graph/flow/flow_values.h"
+
+namespace pumice {
+
+inline constexpr uint32_t kNoWord = UINT32_MAX;
+// Words of a loop: it goes on; trips; rounds; two of each loop inside: entries, trips. Those of branches follow.
+inline constexpr uint32_t kGoesOn = 0, kTrips = 1, kCounters = 3;
+
+// A dispatch of a list, or a branch kernel (branch.comp) still without its records.
+struct GuardedItem {
+  enum class Kind : uint32_t { begin, loop, choice, status, move, split };  // as the kernel knows them
+
+  Dispatch dispatch;
+  uint32_t word = kNoWord;  // that guards it
+  bool is_branch = false;
+  Kind kind = Kind::begin;
+  uint32_t own = 0, enclosing = kNoWord, to = 0, counter = kNoWord;
+  BufferRange condition;
+};
+
+// The memory that goes with such code: words, scratch, and where words cannot skip dispatches the group counts that do.
+class GuardedCode {
+ public:
+  // Throws what a region throws that cannot be bound.
+  GuardedCode(const FlowProgram& program, const FlowSurvey& survey, const RecordingOptions& options);
+  // After a first pass of a builder: so many words, guards as in these items. `status`: what the host sees, or none.
+  void finish(const std::vector<GuardedItem>& items, uint32_t words, std::shared_ptr<Buffer> status);
+  CommandList record(std::vector<GuardedItem> items) const;
+
+  const FlowProgram& program() const { return program_; }
+  const std::vector<const RoutineStep*>& inner() const { return inner_; }  // loops inside
+  bool has_loop(size_t routine) const { return has_loop_[routine]; }
+  const std::shared_ptr<Buffer>& arena() const { return arena_; }
+  const std::shared_ptr<Buffer>& words() const { return words_; }
+  // Scratch memory of that number, which `pool` gives the first time.
+  const FlowValue& scratch(size_t number, const TensorDesc& desc, SlotPool* pool);
+
+ private:
+  void find_loops();
+  Dispatch branch(const GuardedItem& item) const;
+
+  const FlowProgram& program_;
+  RecordingOptions options_;
+  std::vector<const RoutineStep*> inner_;
+  std::vector<bool> has_loop_;  // by routine
+  std::shared_ptr<Buffer> arena_, words_, status_, records_, counts_;
+  std::vector<FlowValue> scratch_;
+  std::map<std::array<uint32_t, 4>, uint32_t> record_of_;  // by word and group counts, in this order
+};
+
+// Turns routines on given memory into items. The same calls take the same scratch memory and words.
+class CodeBuilder {
+ public:
+  // pool: null once all scratch memory has been taken.
+  CodeBuilder(GuardedCode& code, SlotPool* pool) : code_(code), pool_(pool) { restart(); }
+  void restart();  // the next calls take what the first ones took
+  uint32_t words(uint32_t count);
+  uint32_t words_taken() const { return next_.word; }
+
+  // `wanted`: where the outputs go; scratch memory where empty. `word`: that guards it; after a loop inside, that of what follows.
+  std::vector<FlowValue> run(size_t number, std::span<const FlowValue> inputs, std::span<const FlowValue> wanted, uint32_t& word);
+  // An IF on `given`, the condition first: both branches write to `made`, one of them is skipped.
+  void choose(const RoutineStep& step, std::span<const FlowValue> given, std::span<const FlowValue> made, uint32_t& word);
+  // One iteration of a loop in parts, as words are handed on: from `start` back to it, or to `body` + 1 where it is over.
+  void part(const RoutineStep& step, std::span<const FlowValue> state, std::span<const FlowValue> other,
+            std::span<const FlowValue> invariants, uint32_t start, uint32_t body, uint32_t counter);
+  GuardedItem& add_branch(GuardedItem::Kind kind, uint32_t own, const std::string& label);
+  void copy(const BufferRange& from, const BufferRange& to, uint32_t word);
+
+  std::vector<GuardedItem> items;
+
+ private:
+  // What the next request takes.
+  struct Place {
+    size_t scratch = 0;
+    uint32_t word = 0, inner = 0;
+  };
+  const FlowValue& scratch(const TensorDesc& desc);
+  std::vector<TensorDesc> descriptions(const RoutineStep& step, std::span<const FlowValue> given) const;
+  void run_region(const RoutineStep& step, std::span<const FlowValue> given, std::span<const FlowValue> made, uint32_t word);
+  void run_loop(const RoutineStep& step, std::span<const FlowValue> given, std::span<const FlowValue> made, uint32_t& word);
+  void hand_on(uint32_t word, uint32_t to, const std::string& label, uint32_t counter = kNoWord);
+
+  GuardedCode& code_;
+  SlotPool* pool_;
+  Place next_;
+};
+
+}  // namespace pumice

@@ -1,0 +1,44 @@
+// A loop over a few single elements of 32 bits: one kernel that runs thousands of iterations at a time.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "graph/flow/device_loop.h"
+
+namespace pumice {
+
+// What scalar_loop.comp is made of for this loop; none where a node is no map of single elements, or has a dtype of other than 32 bits
+// (bool aside). Free of shapes: those of the values are looked at when the loop is entered.
+std::optional<Macros> scalar_loop_macros(const ControlFlow& flow);
+
+class ScalarLoop : public DeviceLoop {
+ public:
+  // Null where the loop has no macros, or a value more than one element.
+  static std::unique_ptr<ScalarLoop> create(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
+                                            const RecordingOptions& options);
+  std::string_view kind() const override { return "kernel"; }
+  std::vector<BufferRange> entry() const override;
+  CommandList& begin() override { return begin_; }
+  CommandList& round(size_t iterations) override;
+  size_t least_iterations() const override;
+  size_t most_iterations() const override;
+  BufferRange result(size_t i, uint64_t) const override { return word(i); }
+
+ private:
+  ScalarLoop(const FlowProgram& program, const RoutineStep& step, size_t values, const RecordingOptions& options);
+  BufferRange word(size_t i) const { return {words_, i * sizeof(uint32_t), sizeof(uint32_t)}; }
+
+  std::shared_ptr<Context> context_;
+  std::string label_;
+  size_t values_;
+  RecordingOptions options_;
+  std::shared_ptr<const KernelVariant> kernel_;
+  std::shared_ptr<Buffer> words_, zeros_;  // words: the values, trips, rounds
+  CommandList begin_;
+  std::map<size_t, CommandList> rounds_;  // by iterations
+};
+
+}  // namespace pumice

@@ -1,0 +1,163 @@
+// What a Graph does for the operations of NNAPI: the parameters of quantized values, and nodes that stand for one operation.
+#include <algorithm>
+
+#include "core/error.h"
+#include "graph/description/graph.h"
+#include "graph/description/shape_inference.h"
+#include "graph/nnapi/late_operations.h"
+#include "graph/nnapi/operations.h"
+#include "graph/nnapi/requirement.h"
+
+namespace pumice {
+
+Quantization checked_quantization(const std::string& user, DType dtype, const std::optional<Shape>& shape, Quantization given) {
+  if (given == Quantization{}) return given;
+  const auto fail = [&](const std::string& message) { throw GraphError(user, message + "; given " + to_string(given)); };
+  if (given.scale.empty()) fail("a zero point or a channel axis without a scale");
+  if (!is_integer(dtype) || bits(dtype) < 8 || bits(dtype) > 32) fail("a scale for elements of " + std::string(name(dtype)));
+  if (given.channel_axis && !shape) fail("scales of channels for an unknown rank");
+  Shape sizes = given.channel_axis ? *shape : Shape{};
+  std::ranges::replace(sizes, kUnknownSize, std::ssize(given.scale));  // as many channels as it then has scales
+  TensorDesc desc(dtype, std::move(sizes));
+  desc.quantized(given);
+  const int64_t zero = given.zero_point.value_or(0), sign = is_signed_integer(dtype) ? 1 : 0;
+  const int64_t span = int64_t{1} << (bits(dtype) - sign);
+  if (zero < -sign * span || zero >= span) fail("the zero point is no " + std::string(name(dtype)));
+  desc.zero_point = zero;
+  return desc;
+}
+
+static void check_output_count(const nnapi::Operation& operation, const std::string& node, size_t made, size_t asked) {
+  if (asked == 1 || asked == made) return;
+  throw GraphError(node,
+                   std::string(operation.name) + " has " + std::to_string(made) + " outputs here; asked for " + std::to_string(asked));
+}
+
+void Graph::truncate(size_t nodes, size_t values) {
+  for (; nodes_.size() > nodes; nodes_.pop_back()) node_names_.erase(nodes_.back().name);
+  for (; values_.size() > values; values_.pop_back()) {
+    value_names_.erase(values_.back().name);
+    chosen_names_.erase(values_.back().name);
+    for (auto& trial : trials_) trial->forget(static_cast<ValueId>(values_.size() - 1));
+  }
+}
+
+// The node that makes output 0 has the operation's name.
+void Graph::name_output(size_t i, ValueId output, const std::string& name, std::string output_name) {
+  GraphValue& value = values_[static_cast<size_t>(output)];
+  if (i == 0) {
+    GraphNode& node = nodes_[static_cast<size_t>(value.producer)];
+    node_names_.erase(node.name);
+    node_names_.insert(node.name = name);
+  }
+  value_names_.erase(value.name);
+  chosen_names_.erase(value.name);
+  make_way(output_name);
+  if (!value_names_.insert(output_name).second)
+    throw GraphError(name, "makes '" + output_name + "', but there is another value of this name");
+  value.name = std::move(output_name);
+}
+
+std::vector<ValueId> Graph::add_expanded(const nnapi::Operation& operation, const std::string& name, std::vector<ValueId> inputs,
+                                         const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names) {
+  if (node_names_.contains(name)) throw GraphError(name, "there is another node of this name");
+  for (const ValueId input : inputs)
+    if (input != kAbsent) check_value(input, name);
+  const size_t nodes = nodes_.size(), values = values_.size();
+  const bool exact = exact_;
+  const auto forget = [&] {
+    truncate(nodes, values);
+    origin_.reset();
+    exact_ = exact;
+  };
+  try {
+    origin_ = std::make_shared<const NodeOrigin>(NodeOrigin{name, operation.name});
+    const auto made = nnapi::expand(*this, operation, name, inputs, attributes);
+    origin_.reset();
+    check_output_count(operation, name, made.size(), outputs);
+    check_output_names(name, made.size(), output_names);
+    std::vector<ValueId> ids;
+    for (size_t i = 0; i < made.size(); ++i) {
+      const std::string numbered = made.size() == 1 ? name + ":0" : name + ":" + std::to_string(i);
+      name_output(i, made[i].value, name, i < output_names.size() && !output_names[i].empty() ? output_names[i] : numbered);
+      values_[static_cast<size_t>(made[i].value)].quantization = made[i].quantization;
+      ids.push_back(made[i].value);
+    }
+    return ids;
+  } catch (const nnapi::UnknownShapeError&) {
+    forget();
+  } catch (...) {
+    forget();
+    throw;
+  }
+  return add_late(operation, name, std::move(inputs), attributes, outputs, output_names);
+}
+
+// One node, which becomes others where a program is bound to sizes.
+std::vector<ValueId> Graph::add_late(const nnapi::Operation& operation, const std::string& name, std::vector<ValueId> inputs,
+                                     const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names) {
+  const auto expected = late_outputs(*this, operation, name, inputs, attributes);
+  check_output_count(operation, name, expected.size(), outputs);
+  GraphNode node;
+  node.name = name;
+  node.row = &late_row(operation);
+  node.attributes = attributes;
+  node.inputs = std::move(inputs);
+  std::vector<GraphValue> made = name_outputs(node, expected.size(), output_names);
+  for (size_t i = 0; i < made.size(); ++i) made[i].dtype = expected[i].dtype, made[i].quantization = expected[i].quantization;
+  exact_ = false;
+  return append(std::move(node), std::move(made));
+}
+
+ValueId Graph::require(std::shared_ptr<const nnapi::Requirement> requirement, std::vector<ValueId> inputs, std::string name) {
+  GraphNode node;
+  node.name = std::move(name);
+  node.row = find_operator(nnapi::kRequire);
+  node.inputs = std::move(inputs);
+  node.origin = origin_;
+  node.requirement = std::move(requirement);
+  std::vector<GraphValue> made = name_outputs(node, 1, {});
+  infer(node, made);
+  made[0].dtype = value(node.inputs[0]).dtype;
+  made[0].quantization = value(node.inputs[0]).quantization;
+  return append(std::move(node), std::move(made))[0];
+}
+
+void Graph::refine(ValueId id, const Shape& shape) {
+  GraphValue& value = values_[static_cast<size_t>(id)];
+  if (value.is_known() || (value.shape && value.shape->size() != shape.size())) return;
+  Shape known = value.shape.value_or(shape);
+  for (size_t axis = 0; axis < known.size(); ++axis)
+    if (known[axis] == kUnknownSize) known[axis] = shape[axis];
+  value.shape = known;
+  for (size_t t = 0; t < trials_.size(); ++t) {
+    Shape tried = trial_shape(known, t);
+    const TensorDesc* before = trials_[t]->desc(id);
+    for (size_t axis = 0; before && before->shape.size() == known.size() && axis < known.size(); ++axis)
+      if (known[axis] == kUnknownSize) tried[axis] = before->shape[axis];
+    if (before && before->shape == tried) continue;
+    trials_[t]->forget(id);
+    trials_[t]->set(id, TensorDesc(value.dtype, std::move(tried)));
+  }
+}
+
+const HostTensor* Graph::elements(ValueId id) const {
+  if (id == kAbsent) return nullptr;
+  if (const auto& constant = value(id).constant) return &*constant;
+  return exact_ && !trials_.empty() ? trials_[0]->host(id) : nullptr;
+}
+
+std::vector<ValueId> Graph::repeat(const GraphNode& node, std::vector<ValueId> inputs, std::vector<std::string> output_names) {
+  if (is_late(node))
+    return add_expanded(*nnapi::find_operation(node.op()), node.name, std::move(inputs), node.attributes, node.outputs.size(),
+                        output_names);
+  GraphNode copy = node;
+  copy.inputs = std::move(inputs);
+  copy.outputs.clear();
+  node_name(copy.op(), copy.name);
+  std::vector<GraphValue> made = name_outputs(copy, node.outputs.size(), output_names);
+  infer(copy, made);
+  return append(std::move(copy), std::move(made));
+}
+
+}  // namespace pumice

@@ -1,0 +1,364 @@
+#include "graph/passes/fusion.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/error.h"
+#include "graph/passes/fusion_budget.h"
+#include "operators/map/map_expression.h"
+#include "operators/row/families.h"
+#include "operators/row/row_parts.h"
+
+namespace pumice {
+namespace {
+
+constexpr size_t kMostScaledEpilogues = 8;           // distinct ones with constants in them: each costs a pipeline of its own
+constexpr size_t kMostScaledMaps = 32;               // likewise, with the scales of quantized operands in them
+constexpr int64_t kLargestExact = int64_t{1} << 53;  // integer that a literal holds
+
+// Element types that an expression computes in just as they are stored, so that nothing is lost or gained in between.
+bool is_exact(DType dtype) {
+  return contains(kWorkingFloats | set_of(DType::bool_, DType::int32, DType::uint32, DType::int64, DType::uint64), dtype);
+}
+
+// What a map node computes, over names for its operands.
+struct MapForm {
+  Expression expression;
+  std::vector<ValueId> operands;
+  std::vector<std::string> names;  // of the operands
+  bool scaled = false;             // the expression has a scale in it
+};
+
+using Replacements = std::map<std::string, Expression>;
+
+class MapFusion {
+ public:
+  MapFusion(ProgramGraph& graph, const FusionSet& wanted)
+      : graph_(graph),
+        wanted_(wanted),
+        uses_(graph.uses()),
+        producers_(graph.values.size(), -1),
+        consumers_(graph.values.size(), -1),
+        gone_(graph.nodes.size(), false) {
+    for (size_t i = 0; i < graph.nodes.size(); ++i) note_node(i);
+    for (const auto& [name, value] : graph.outputs) consumers_[static_cast<size_t>(value)] = -1;
+  }
+
+  void run() {
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      if (!gone_[i] && takes_epilogue(*node(i).row)) fuse_epilogue(i);
+    for (size_t i = 0; i < graph_.nodes.size() && wanted_.has(Fusion::elementwise); ++i)
+      if (!gone_[i]) fuse_operands(i);
+    size_t next = 0;
+    std::erase_if(graph_.nodes, [&](const ProgramNode&) { return gone_[next++]; });
+  }
+
+ private:
+  ProgramNode& node(size_t i) { return graph_.nodes[i]; }
+  const GraphValue& value(ValueId id) const { return graph_.value(id); }
+
+  void note_node(size_t i) {
+    for (const ValueId id : node(i).outputs)
+      if (id != kAbsent) producers_[static_cast<size_t>(id)] = static_cast<int32_t>(i);
+    for (const ValueId id : node(i).inputs)
+      if (id != kAbsent) consumers_[static_cast<size_t>(id)] = static_cast<int32_t>(i);
+  }
+
+  // The node that alone reads the value, or -1.
+  int32_t only_consumer(ValueId id) const { return uses_[static_cast<size_t>(id)] == 1 ? consumers_[static_cast<size_t>(id)] : -1; }
+
+  // A constant of one element.
+  std::optional<double> number_of(ValueId id) const {
+    const auto& constant = value(id).constant;
+    if (!constant || constant->desc.elements() != 1) return {};
+    return constant->as_double()[0];
+  }
+
+  // Of QuantizeLinear and DequantizeLinear with one scale that is known. What is stored as integers is saturated as it is stored.
+  std::optional<MapForm> quantization_form(const ProgramNode& map) const {
+    const bool quantizes = map.row->name == "QuantizeLinear";
+    const ValueId x = map.inputs[0], zero = map.inputs.size() > 2 ? map.inputs[2] : kAbsent;
+    const auto scale = number_of(map.inputs[1]), from = zero == kAbsent ? 0 : number_of(zero);
+    if (map.on_host || map.outputs.size() != 1 || !scale || !from || map.attributes.integer("block_size", 0) != 0) return {};
+    if (is_narrow(value(quantizes ? map.outputs[0] : x).dtype)) return {};
+    const Replacements parameters{{"s", Expression::literal(*scale)}, {"zero", Expression::literal(*from)}};
+    const auto text = quantizes ? "round_even(divide(f32(x), s)) + zero" : "f32(i32(x) - zero) * s";
+    return MapForm{Expression::parse(text).substitute(parameters), {x}, {"x"}, true};
+  }
+
+  std::optional<MapForm> form_of(const ProgramNode& map) const {
+    if (map.row->lower == &lower_quantize && !map.expression) return quantization_form(map);
+    const OperatorRow& row = *map.row;
+    const bool casts = row.lower == &lower_cast;
+    if (casts && (is_narrow(value(map.inputs[0]).dtype) || is_narrow(value(map.outputs[0]).dtype))) return {};
+    if (map.on_host || row.skeleton != Skeleton::map || map.outputs.size() != 1 || (!map.expression && !casts && row.expression.empty()))
+      return {};
+    std::vector<bool> present;
+    MapForm form{Expression::literal(0), {}, {}, scaled_maps_.contains(&map)};
+    const size_t count = casts ? 1 : map.inputs.size();  // of a CastLike the other one is not read
+    const auto names = map_input_names(row, count);
+    for (size_t i = 0; i < count; ++i) {
+      present.push_back(map.inputs[i] != kAbsent);
+      if (!present[i]) continue;
+      form.operands.push_back(map.inputs[i]);
+      form.names.push_back(names[i]);
+    }
+    form.expression = map.expression ? *map.expression : casts ? Expression::name(names[0]) : map_expression(row, map.attributes, present);
+    return form;
+  }
+
+  // A constant of one element that leaves the shape of what it meets as it is.
+  std::optional<Expression> literal_of(ValueId id, size_t rank) const {
+    const auto& constant = value(id).constant;
+    if (!constant || constant->desc.elements() != 1 || constant->desc.shape.size() > rank || !is_exact(constant->desc.dtype)) return {};
+    if (is_float(constant->desc.dtype)) return Expression::literal(constant->as_double()[0]);
+    const int64_t integer = constant->as_int64()[0];
+    if (constant->desc.dtype == DType::bool_) return Expression::parse(integer != 0 ? "true" : "false");
+    if (integer > kLargestExact || integer < -kLargestExact) return {};
+    return Expression::literal(static_cast<double>(integer));
+  }
+
+  size_t rank_of(ValueId id) const { return value(id).shape ? value(id).shape->size() : 0; }
+
+  static bool has_doubles(const std::map<std::string, ExprType>& types) {
+    return std::ranges::any_of(types, [](const auto& one) { return one.second == ExprType::f64; });
+  }
+
+  // The GLSL of an expression that a kernel has so many times, and its type; none where that costs too much to compile or the types do not
+  // fit.
+  static std::optional<std::string> text_of(const Expression& expression, const std::map<std::string, ExprType>& types, uint64_t copies,
+                                            ExprType& type) {
+    if (!FusionBudget::allows(expression, has_doubles(types), copies)) return {};
+    try {
+      return expression.glsl(types, &type);
+    } catch (const Error&) {
+      return {};
+    }
+  }
+
+  // The consumer's expression as a continuation of `chain`, which is over "x" and "residual"; none where other operands vary.
+  std::optional<Expression> continued(const MapForm& form, ValueId varying, ValueId residual, const Expression& chain, bool& scaled) const {
+    Replacements replacements;
+    for (size_t k = 0; k < form.operands.size(); ++k) {
+      if (form.operands[k] == varying || form.operands[k] == residual) {
+        replacements.emplace(form.names[k], form.operands[k] == varying ? chain : Expression::name("residual"));
+        continue;
+      }
+      auto literal = literal_of(form.operands[k], rank_of(varying));
+      if (!literal) return {};
+      scaled = true;
+      replacements.emplace(form.names[k], std::move(*literal));
+    }
+    return form.expression.substitute(replacements);
+  }
+
+  // Products and convolutions with known weights, of one group.
+  bool takes_residual(const ProgramNode& producer) const {
+    if (!wanted_.has(Fusion::residual)) return false;
+    const auto lower = producer.row->lower;
+    if (lower != &lower_conv && lower != &lower_matmul && lower != &lower_gemm) return false;
+    const auto& weights = value(producer.inputs[1]).constant;
+    if (!weights) return false;
+    if (lower == &lower_conv) return weights->desc.rank() <= 4 && producer.attributes.integer("group", 1) == 1;
+    return lower == &lower_gemm || weights->desc.rank() == 2;
+  }
+
+  // The first operand beside `made` of its shape, as far as that is known, which is there before the producer runs; kAbsent where there is
+  // none.
+  ValueId residual_of(size_t at, const MapForm& form, ValueId made) const {
+    if (!takes_residual(graph_.nodes[at])) return kAbsent;
+    const auto fits = [&](ValueId id) {
+      const GraphValue& other = value(id);
+      const DType dtype = other.constant ? graph_.stored_dtype(other) : other.dtype;
+      return id != made && producers_[static_cast<size_t>(id)] < static_cast<int32_t>(at) && dtype == value(made).dtype && other.shape &&
+             other.shape == value(made).shape && !literal_of(id, rank_of(made));
+    };
+    const auto found = std::ranges::find_if(form.operands, fits);
+    return found == form.operands.end() ? kAbsent : *found;
+  }
+
+  void fuse_epilogue(size_t at) {
+    ProgramNode& producer = node(at);
+    if (producer.on_host || producer.outputs.size() != 1) return;
+    Expression chain = Expression::name("x");
+    ValueId residual = kAbsent;
+    for (bool scaled = false;;) {
+      const ValueId made = producer.outputs[0];
+      const DType dtype = value(made).dtype;
+      const int32_t next = only_consumer(made);
+      if (next < 0 || !is_working_float(dtype)) return;
+      const auto form = form_of(node(static_cast<size_t>(next)));
+      if (!form || std::ranges::find(form->operands, made) == form->operands.end()) return;  // a CastLike may ask for its type alone
+      if (value(node(static_cast<size_t>(next)).outputs[0]).dtype != dtype) return;
+      const ValueId beside = residual == kAbsent ? residual_of(at, *form, made) : residual;
+      const bool reads_it = std::ranges::find(form->operands, beside) != form->operands.end();
+      const Fusion fusion = reads_it ? Fusion::residual : Fusion::epilogue;
+      const auto longer = wanted_.has(fusion) ? continued(*form, made, beside, chain, scaled) : std::nullopt;
+      ExprType type = ExprType::boolean;
+      const auto text =
+          longer ? text_of(*longer, {{"x", ExprType::f32}, {"residual", ExprType::f32}}, kEpilogueCopies, type) : std::nullopt;
+      if (!text || type != ExprType::f32 || (scaled && !admit_scaled(*text))) return;
+      FusedKernel kernel{std::string(producer.row->name) + '\n' + *text, longer->weight() * kEpilogueCopies};
+      if (!budget_.exchange(kernel_of(producer), kernel)) return;
+      kernels_[&producer] = std::move(kernel);
+      chain = *longer;
+      producer.epilogue = *text;
+      if (reads_it && residual == kAbsent) {
+        residual = beside;
+        producer.inputs.resize(kResidualInput, kAbsent);
+        producer.inputs.push_back(residual);
+        producer.has_residual = true;
+      }
+      if (producer.has_residual) producer.expression = chain;
+      absorb(static_cast<size_t>(next), producer, fusion);
+      producer.outputs[0] = node(static_cast<size_t>(next)).outputs[0];
+      note_node(at);
+    }
+  }
+
+  FusedKernel kernel_of(const ProgramNode& one) const {
+    const auto found = kernels_.find(&one);
+    return found == kernels_.end() ? FusedKernel{} : found->second;
+  }
+
+  bool admit_scaled(const std::string& text) {
+    if (scaled_epilogues_.contains(text)) return true;
+    if (scaled_epilogues_.size() >= kMostScaledEpilogues) return false;
+    scaled_epilogues_.insert(text);
+    return true;
+  }
+
+  void absorb(size_t i, const ProgramNode& into, Fusion fusion) {
+    gone_[i] = true;
+    graph_.absorb(node(i).report, into.report, fusion);
+  }
+
+  std::map<std::string, ExprType> types_of(const MapForm& form) const {
+    std::map<std::string, ExprType> types;
+    for (size_t k = 0; k < form.operands.size(); ++k) types[form.names[k]] = expr_type(value(form.operands[k]).dtype);
+    return types;
+  }
+
+  // An expression of one type as a value of the dtype that it is stored in.
+  static Expression as_stored(const Expression& expression, ExprType type, DType dtype) {
+    const ExprType wanted = expr_type(dtype);
+    if (type == wanted) return expression;
+    constexpr std::string_view casts[] = {"x != 0", "i32(x)", "u32(x)", "i64(x)", "u64(x)", "f32(x)", "f64(x)"};
+    return Expression::parse(casts[static_cast<size_t>(wanted)]).substitute({{"x", expression}});
+  }
+
+  // The producer of a map's operand where it may become part of the map: a map of the same shape that nobody else reads.
+  std::optional<size_t> fusable_producer(ValueId operand, const ProgramNode& map) const {
+    const int32_t producer = producers_[static_cast<size_t>(operand)];
+    if (producer < 0 || gone_[static_cast<size_t>(producer)] || only_consumer(operand) < 0) return {};
+    const GraphValue &inner = value(operand), &outer = value(map.outputs[0]);
+    if (is_half_width(inner.dtype) && graph_.float_dtype != inner.dtype) return {};  // somebody asked for the rounding
+    if (!inner.shape || inner.shape != outer.shape) return {};
+    return static_cast<size_t>(producer);
+  }
+
+  // A map under construction: operands are named in0, in1, .. as they come.
+  struct Merged {
+    std::vector<ValueId> operands;
+
+    Expression name(ValueId id) {
+      const auto found = std::find(operands.begin(), operands.end(), id);
+      const auto at = static_cast<size_t>(found - operands.begin());
+      if (found == operands.end()) operands.push_back(id);
+      return Expression::name("in" + std::to_string(at));
+    }
+    Expression renamed(const MapForm& form) {
+      Replacements replacements;
+      for (size_t k = 0; k < form.operands.size(); ++k) replacements.emplace(form.names[k], name(form.operands[k]));
+      return form.expression.substitute(replacements);
+    }
+  };
+
+  // The whole of two maps takes the place of both; the producer's kernel is none of the program's any more.
+  bool admit_map(const ProgramNode& map, const ProgramNode& producer, const Expression& whole, const std::map<std::string, ExprType>& types,
+                 const std::string& text) {
+    const DType stored = value(map.outputs[0]).dtype;
+    FusedKernel kernel{text, 0};
+    for (const auto& [name, one] : types) kernel.key += '\n' + std::to_string(static_cast<int>(one));
+    kernel.key += '\n' + std::string(pumice::name(stored));
+    kernel.weight = whole.weight(has_doubles(types)) * map_copies(stored);
+    const FusedKernel inner = kernel_of(producer);
+    budget_.remove(inner);
+    if (!budget_.exchange(kernel_of(map), kernel)) {
+      budget_.exchange({}, inner);
+      return false;
+    }
+    kernels_.erase(&producer);
+    kernels_[&map] = std::move(kernel);
+    return true;
+  }
+
+  // The operand's own expression put in the place of the operand.
+  bool fuse_operand(ProgramNode& map, const MapForm& form, size_t position) {
+    const ValueId operand = form.operands[position];
+    const auto producer = fusable_producer(operand, map);
+    const auto inner = producer && is_exact(value(operand).dtype) ? form_of(node(*producer)) : std::nullopt;
+    if (!inner) return false;
+    ExprType type = ExprType::f32;
+    const DType stored = value(map.outputs[0]).dtype;
+    if (!text_of(inner->expression, types_of(*inner), map_copies(stored), type)) return false;
+    Merged merged;
+    Replacements replacements;
+    for (size_t k = 0; k < form.operands.size(); ++k)
+      replacements.emplace(form.names[k],
+                           k == position ? as_stored(merged.renamed(*inner), type, value(operand).dtype) : merged.name(form.operands[k]));
+    if (merged.operands.empty() || merged.operands.size() > kMostMapOperands) return false;
+    const bool scaled = form.scaled || inner->scaled;
+    const size_t others = scaled_maps_.size() - scaled_maps_.count(&map) - scaled_maps_.count(&node(*producer));
+    if (scaled && others >= kMostScaledMaps) return false;
+    MapForm whole{form.expression.substitute(replacements), merged.operands, {}};
+    for (size_t k = 0; k < whole.operands.size(); ++k) whole.names.push_back("in" + std::to_string(k));
+    const auto types = types_of(whole);
+    const auto text = text_of(whole.expression, types, map_copies(stored), type);
+    if (!text || !admit_map(map, node(*producer), whole.expression, types, *text)) return false;
+    const auto dtype = static_cast<int64_t>(stored);
+    map.row = &map_row(whole.operands.size());
+    map.inputs = whole.operands;
+    map.attributes = {};
+    map.attributes.set(std::string(kMapDtype), dtype);
+    map.expression = std::move(whole.expression);
+    scaled_maps_.erase(&node(*producer));
+    if (scaled) scaled_maps_.insert(&map);
+    absorb(*producer, map, Fusion::elementwise);
+    return true;
+  }
+
+  void fuse_operands(size_t at) {
+    for (bool changed = true; changed;) {
+      changed = false;
+      const auto form = form_of(node(at));
+      for (size_t k = 0; form && k < form->operands.size() && !changed; ++k) changed = fuse_operand(node(at), *form, k);
+    }
+    note_node(at);
+  }
+
+  ProgramGraph& graph_;
+  const FusionSet& wanted_;
+  std::vector<uint32_t> uses_;
+  std::vector<int32_t> producers_;  // node of each value; -1: none
+  std::vector<int32_t> consumers_;  // likewise; -1 too where the value is an output of the program
+  std::vector<bool> gone_;
+  std::set<std::string> scaled_epilogues_;
+  std::set<const ProgramNode*> scaled_maps_;
+  FusionBudget budget_;
+  std::map<const ProgramNode*, FusedKernel> kernels_;
+};
+
+}  // namespace
+
+bool takes_epilogue(const OperatorRow& row) {
+  const bool kind = row.skeleton == Skeleton::contraction || row.skeleton == Skeleton::window || row.skeleton == Skeleton::reduce;
+  const bool applies_factors = row.skeleton == Skeleton::map && row.lower == &lower_batch_norm;
+  return (kind && row.lower != &lower_softmax) || applies_factors;
+}
+
+void fuse_maps(ProgramGraph& graph, const FusionSet& wanted) {
+  MapFusion(graph, wanted).run();
+}
+
+}  // namespace pumice

@@ -1,0 +1,50 @@
+#include "graph/passes/fusion_budget.h"
+
+#include <algorithm>
+
+namespace pumice {
+namespace {
+
+// Half a second of a slow processor, on a driver that compiles for it (lavapipe: 0.35 ms for eight copies of a unit).
+constexpr uint64_t kMostOfKernel = 11200;
+constexpr uint64_t kPipeline = 1200;  // what any pipeline costs, as a weight
+// A program of thousands of different maps has kernels of its own for the first ones, and else those of its operators.
+constexpr uint64_t kMostOfProgram = 40 * kMostOfKernel;
+
+}  // namespace
+
+uint64_t map_copies(DType stored) {
+  return 4 * static_cast<uint64_t>(32 / std::clamp<int64_t>(bits(stored), 8, 32)) + 4;
+}
+
+bool FusionBudget::allows(const Expression& expression, bool has_doubles, uint64_t copies) {
+  return expression.weight(has_doubles) <= kMostOfKernel / copies;
+}
+
+bool FusionBudget::exchange(const FusedKernel& before, const FusedKernel& after) {
+  const uint64_t spent = spent_;
+  remove(before);
+  add(after);
+  if (spent_ <= std::max(kMostOfProgram, spent)) return true;
+  remove(after);
+  add(before);
+  return false;
+}
+
+void FusionBudget::add(const FusedKernel& kernel) {
+  if (kernel.key.empty()) return;
+  Use& use = uses_[kernel.key];
+  if (use.places++ > 0) return;
+  use.weight = kernel.weight + kPipeline;
+  spent_ += use.weight;
+}
+
+void FusionBudget::remove(const FusedKernel& kernel) {
+  if (kernel.key.empty()) return;
+  const auto found = uses_.find(kernel.key);
+  if (found == uses_.end() || --found->second.places > 0) return;
+  spent_ -= found->second.weight;
+  uses_.erase(found);
+}
+
+}  // namespace pumice

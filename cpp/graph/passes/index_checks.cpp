@@ -1,0 +1,70 @@
+#include "graph/passes/index_checks.h"
+
+#include "core/error.h"
+#include "graph/description/shape_inference.h"
+#include "operators/compiled/index_check.h"
+
+namespace pumice {
+namespace {
+
+// Constants are checked when sizes become known, and so is what is computed on the host because shapes depend on it.
+bool has_indices(const ProgramGraph& graph, const ProgramNode& node) {
+  if (!node.row->indices || node.demanded || node.only_shape || node.tentative) return false;
+  const size_t input = node.row->indices(node.attributes, {}).input;
+  return input < node.inputs.size() && node.inputs[input] != kAbsent && !graph.value(node.inputs[input]).constant;
+}
+
+ProgramNode check_of(ProgramGraph& graph, const ProgramNode& node) {
+  GraphNode check;
+  check.name = "indices of '" + node.name + "'";
+  check.row = &index_check_row();
+  check.attributes = node.attributes;
+  check.attributes.set(std::string(kCheckedOperator), std::string(node.row->name));
+  check.inputs = node.inputs;
+  check.outputs = {graph.add_value({check.name, DType::int32, Shape{4}})};
+  graph.report.push_back({check.name, std::string(check.row->name), "", "out of range or not", {}, true, DType::int32, ""});
+  return {std::move(check), static_cast<uint32_t>(graph.report.size() - 1)};
+}
+
+}  // namespace
+
+void add_index_checks(ProgramGraph& graph) {
+  std::vector<ProgramNode> nodes;
+  for (ProgramNode& node : graph.nodes) {
+    if (has_indices(graph, node)) {
+      nodes.push_back(check_of(graph, node));
+      graph.outputs.emplace_back(nodes.back().name, nodes.back().outputs[0]);
+      ++graph.index_checks;
+    }
+    nodes.push_back(std::move(node));
+  }
+  graph.nodes = std::move(nodes);
+}
+
+std::vector<IndexCheck> bound_checks(const ProgramGraph& graph, const ShapeInference& shapes) {
+  std::vector<IndexCheck> checks;
+  for (size_t i = 0; i + 1 < graph.nodes.size(); ++i) {
+    if (graph.nodes[i].row != &index_check_row()) continue;
+    const ProgramNode& node = graph.nodes[i + 1];  // that it stands before
+    std::vector<Shape> sizes;
+    for (const ValueId input : node.inputs) sizes.push_back(input == kAbsent ? Shape{} : shapes.desc(input)->shape);
+    IndexBounds bounds = node.row->indices(node.attributes, sizes);
+    const ValueId indices = node.inputs[bounds.input];
+    checks.push_back({graph.report[node.report].node, graph.value(indices).name, std::move(bounds), shapes.desc(indices)->shape});
+  }
+  return checks;
+}
+
+void raise_found(const std::vector<IndexCheck>& checks, const std::function<const std::byte*(size_t)>& made) {
+  for (size_t k = 0; k < checks.size(); ++k) {
+    const FoundIndices found = found_indices(made(k));
+    if (found.count == 0) continue;
+    const auto& [node, value, bounds, shape] = checks[k];
+    throw IndexRangeError("'" + node + "': input " + std::to_string(bounds.input) + ", '" + value + "', has the index " +
+                              index_text(bounds, shape, found.position, found.index) + "; " + std::to_string(found.count) + " of " +
+                              std::to_string(element_count(shape)) + " are out of range",
+                          {node, value, found.index, element_places(shape, found.position), found.count});
+  }
+}
+
+}  // namespace pumice

@@ -1,0 +1,101 @@
+#include "graph/passes/input_checks.h"
+
+#include <algorithm>
+
+#include "graph/description/shape_inference.h"
+#include "graph/nnapi/requirement.h"
+#include "graph/passes/program_graph.h"
+#include "operators/host/host_evaluate.h"
+
+namespace pumice {
+namespace {
+
+constexpr size_t kMostChain = 32;  // nodes that are evaluated at every call
+
+size_t index(ValueId value) {
+  return static_cast<size_t>(value);
+}
+
+// How the value follows from inputs and constants; false where the host cannot tell.
+bool find_chain(const ProgramGraph& graph, const std::vector<const ProgramNode*>& producers, ValueId value, InputCheck& check) {
+  if (value == kAbsent || graph.value(value).constant) return true;
+  if (const auto input = std::ranges::find(graph.inputs, value); input != graph.inputs.end()) {
+    const auto at = static_cast<size_t>(input - graph.inputs.begin());
+    if (std::ranges::find(check.inputs, at) == check.inputs.end()) check.inputs.push_back(at);
+    return true;
+  }
+  const ProgramNode* node = producers[index(value)];
+  if (!node || !has_host_evaluation(*node->row) || check.chain.size() >= kMostChain) return false;
+  const auto is_node = [&](const GraphNode& one) { return one.name == node->name; };
+  if (std::ranges::any_of(check.chain, is_node)) return true;
+  for (const ValueId input : node->read())
+    if (!find_chain(graph, producers, input, check)) return false;
+  check.chain.push_back(*node);
+  return true;
+}
+
+}  // namespace
+
+std::vector<InputCheck> input_checks(const ProgramGraph& graph) {
+  std::vector<InputCheck> checks;
+  std::vector<const ProgramNode*> producers;
+  for (const ProgramNode& node : graph.nodes) {
+    if (!node.requirement) continue;
+    const auto& operands = node.requirement->operands;
+    for (size_t i = nnapi::kFirstRequiredTensor; i < node.inputs.size(); ++i) {
+      const auto operand = node.requirement->operand_of[i];
+      if (!operand || operands.role(*operand).kind == nnapi::OperandKind::tensor) continue;
+      if (producers.empty()) {
+        producers.resize(graph.values.size(), nullptr);
+        for (const ProgramNode& one : graph.nodes)
+          for (const ValueId output : one.outputs)
+            if (output != kAbsent) producers[index(output)] = &one;
+      }
+      InputCheck check{node, i, {}, {}};
+      if (find_chain(graph, producers, node.inputs[i], check) && !check.inputs.empty()) checks.push_back(std::move(check));
+    }
+  }
+  return checks;
+}
+
+CheckedInputs checked_inputs(const InputCheck& check, const ShapeInference& known) {
+  CheckedInputs inputs;
+  for (const ValueId input : check.node.inputs) {
+    const TensorDesc* desc = known.desc(input);
+    const HostTensor* elements = known.host(input);
+    inputs.descs.push_back(desc ? std::optional(*desc) : std::nullopt);
+    inputs.elements.push_back(elements ? std::optional(*elements) : std::nullopt);
+  }
+  return inputs;
+}
+
+void check_input(const ProgramGraph& graph, const InputCheck& check, const CheckedInputs& bound, std::span<const Shape> shapes,
+                 std::span<const std::byte* const> values) {
+  const ValueId list = check.node.inputs[check.list];
+  if (std::ranges::any_of(check.inputs, [&](size_t i) { return i >= values.size() || !values[i]; })) return;
+  ShapeInference known;
+  for (const size_t i : check.inputs) {
+    const TensorDesc desc(graph.value(graph.inputs[i]).dtype, shapes[i]);
+    known.set(graph.inputs[i], desc);
+    known.set_host(graph.inputs[i], {desc, {}, values[i]});
+  }
+  for (const GraphNode& node : check.chain) {
+    for (const ValueId input : node.inputs) {
+      if (input == kAbsent || !graph.value(input).constant) continue;
+      known.set(input, graph.value(input).constant->desc);
+      known.set_constant(input, *graph.value(input).constant);
+    }
+    if (!known.run(node) || !known.evaluate(node)) return;
+  }
+  const HostTensor* given = known.host(list);
+  if (!given) return;
+  std::vector<const TensorDesc*> descs;
+  std::vector<const HostTensor*> elements;
+  for (size_t i = 0; i < bound.descs.size(); ++i) {
+    descs.push_back(bound.descs[i] ? &*bound.descs[i] : nullptr);
+    elements.push_back(i == check.list ? given : bound.elements[i] ? &*bound.elements[i] : nullptr);
+  }
+  nnapi::check(*check.node.requirement, descs, elements);
+}
+
+}  // namespace pumice

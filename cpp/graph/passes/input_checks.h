@@ -1,0 +1,40 @@
+// Lists that a program need not know to be bound, but whose rules the host can check where a call hands it the elements: where a slice
+// begins, when an input tells it.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/tensor_desc.h"
+#include "graph/description/graph.h"
+
+namespace pumice {
+
+struct ProgramGraph;
+class ShapeInference;
+
+struct InputCheck {
+  GraphNode node;                // which requires something of the list
+  size_t list = 0;               // its input
+  std::vector<GraphNode> chain;  // the nodes that compute the list, in their order
+  std::vector<size_t> inputs;    // of the graph, from which they do
+};
+
+// The checks of a graph whose nodes are not fused yet.
+std::vector<InputCheck> input_checks(const ProgramGraph& graph);
+
+// Of the inputs of a check's node, as a binding has them.
+struct CheckedInputs {
+  std::vector<std::optional<TensorDesc>> descs;
+  std::vector<std::optional<HostTensor>> elements;
+};
+
+CheckedInputs checked_inputs(const InputCheck& check, const ShapeInference& known);
+
+// `shapes` and `values`: of the graph's inputs; a list that comes from values that are null is not checked. Throws GraphError.
+void check_input(const ProgramGraph& graph, const InputCheck& check, const CheckedInputs& bound, std::span<const Shape> shapes,
+                 std::span<const std::byte* const> values);
+
+}  // namespace pumice

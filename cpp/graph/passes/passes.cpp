@@ -1,0 +1,375 @@
+#include "graph/passes/passes.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "graph/description/shape_inference.h"
+#include "graph/passes/wide_constants.h"
+#include "operators/host/host_evaluate.h"
+#include "operators/row/onnx_dtype.h"
+#include "operators/row/precision.h"
+
+namespace pumice {
+
+bool is_host_input(const ProgramNode& node, size_t input) {
+  return input < 32 && (node.row->host_inputs >> input & 1);
+}
+
+namespace {
+
+// By value: its shape is one for all inputs of the graph. One that follows from unknown sizes may have been known by chance.
+std::vector<bool> certain_shapes(const ProgramGraph& graph) {
+  std::vector<bool> certain(graph.values.size(), false);
+  for (size_t i = 0; i < graph.values.size(); ++i) certain[i] = graph.values[i].constant.has_value();
+  for (size_t i = 0; i < graph.inputs.size(); ++i)
+    certain[static_cast<size_t>(graph.inputs[i])] = graph.value(graph.inputs[i]).is_known() && !graph.made_inputs[i];
+  for (const ProgramNode& node : graph.nodes) {
+    const auto is_certain = [&](ValueId input) { return input == kAbsent || certain[static_cast<size_t>(input)]; };
+    const bool all = std::ranges::all_of(node.inputs, is_certain);
+    for (const ValueId output : node.outputs)
+      if (output != kAbsent) certain[static_cast<size_t>(output)] = all && graph.value(output).is_known();
+  }
+  return certain;
+}
+
+// The elements of a constant, or its description alone where the node reads no more.
+std::vector<const HostTensor*> constant_inputs(const ProgramGraph& graph, const ProgramNode& node, const std::vector<bool>& certain,
+                                               std::vector<HostTensor>& described) {
+  std::vector<const HostTensor*> inputs(node.inputs.size());
+  described.resize(node.inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (node.inputs[i] == kAbsent) continue;
+    const GraphValue& value = graph.value(node.inputs[i]);
+    if (value.constant) {
+      inputs[i] = &*value.constant;
+    } else if (reads_shapes_alone(*node.row) && certain[static_cast<size_t>(node.inputs[i])]) {
+      described[i].desc = TensorDesc(value.dtype, *value.shape);
+      inputs[i] = &described[i];
+    } else {
+      return {};
+    }
+  }
+  return inputs;
+}
+
+// A small constant is computed anywhere; a large one only where that makes it smaller.
+bool is_worth_folding(const ProgramGraph& graph, const ProgramNode& node) {
+  int64_t read = 0, made = 0;
+  const std::set<ValueId> inputs(node.inputs.begin(), node.inputs.end());  // twice the same is read once
+  for (const ValueId input : inputs)
+    if (input != kAbsent && graph.value(input).constant) read += graph.value(input).constant->desc.elements();
+  for (const ValueId output : node.outputs) {
+    if (output == kAbsent) continue;
+    if (!graph.value(output).is_known()) return false;
+    made += element_count(*graph.value(output).shape);
+  }
+  return made <= kMostHostElements || made <= read;
+}
+
+bool fold(ProgramGraph& graph, const ProgramNode& node, const std::vector<bool>& certain) {
+  std::vector<HostTensor> described;
+  if (!is_worth_folding(graph, node)) return false;
+  const auto inputs = constant_inputs(graph, node, certain, described);
+  if (inputs.size() != node.inputs.size()) return false;
+  std::optional<std::vector<HostTensor>> results;
+  try {
+    results = evaluate_on_host(*node.row, node.name, node.attributes, inputs);
+  } catch (const GraphError&) {
+    if (!node.tentative) throw;
+  }
+  if (!results) return false;
+  for (size_t i = 0; i < node.outputs.size() && i < results->size(); ++i) {
+    if (node.outputs[i] == kAbsent) continue;
+    GraphValue& value = graph.value(node.outputs[i]);
+    value.constant = std::move((*results)[i]);
+    value.producer = -1;
+  }
+  return true;
+}
+
+// The ONNX number of a dtype.
+int64_t onnx_number(DType dtype) {
+  for (int64_t number = 1; number < 32; ++number)
+    if (dtype_from_onnx(number) == dtype) return number;
+  throw Error("ONNX has no number for " + std::string(name(dtype)));
+}
+
+ProgramNode cast_node(ProgramGraph& graph, ValueId from, ValueId to) {
+  GraphNode node;
+  node.name = "cast '" + graph.value(from).name + "' to " + std::string(name(graph.value(to).dtype));
+  node.row = find_operator("Cast");
+  Attributes attributes;
+  attributes.set("to", onnx_number(graph.value(to).dtype));
+  node.attributes = checked_attributes(*node.row, node.name, attributes);
+  node.inputs = {from};
+  node.outputs = {to};
+  graph.report.push_back({node.name, "Cast", "", "at the border", {}, true, graph.value(to).dtype, ""});
+  return {std::move(node), static_cast<uint32_t>(graph.report.size() - 1)};
+}
+
+}  // namespace
+
+GraphPart whole(const Graph& graph) {
+  GraphPart part{graph.name(), {}, graph.inputs(), {}, {}};
+  for (size_t i = 0; i < graph.nodes().size(); ++i) part.nodes.push_back(i);
+  return part;
+}
+
+ProgramGraph::ProgramGraph(const Graph& graph, const GraphPart& part, const ProgramOptions& options)
+    : name(part.name), host_outputs(part.host_outputs) {
+  float_dtype = dtype_of_precision(options.precision);
+  deterministic = options.deterministic;
+  std::vector<ValueId> own(graph.values().size(), kAbsent);  // by value of the graph
+  const auto take = [&](ValueId id) {
+    if (id == kAbsent) return kAbsent;
+    ValueId& known = own[static_cast<size_t>(id)];
+    if (known == kAbsent) known = add_value(graph.value(id));
+    return known;
+  };
+  for (const ValueId id : part.inputs) {
+    inputs.push_back(take(id));
+    made_inputs.push_back(graph.value(id).producer >= 0 || graph.value(id).assumed);
+    value(inputs.back()).producer = -1;
+  }
+  for (const size_t i : part.nodes) {
+    ProgramNode& node = nodes.emplace_back(graph.nodes()[i], static_cast<uint32_t>(report.size()));
+    for (auto* ids : {&node.inputs, &node.outputs}) std::ranges::transform(*ids, ids->begin(), take);
+    report.push_back({node.name, std::string(node.op()), "", "", {}, false, {}, ""});
+  }
+  for (const ValueId id : part.outputs) outputs.emplace_back(graph.value(id).name, take(id));
+  if (part.outputs.empty())
+    for (const auto& [output, id] : graph.outputs()) outputs.emplace_back(output, take(id));
+}
+
+ValueId ProgramGraph::add_value(GraphValue made) {
+  values.push_back(std::move(made));
+  return static_cast<ValueId>(values.size() - 1);
+}
+
+std::vector<uint32_t> ProgramGraph::uses() const {
+  std::vector<uint32_t> counts(values.size(), 0);
+  for (const ProgramNode& node : nodes)
+    for (const ValueId input : node.inputs)
+      if (input != kAbsent) ++counts[static_cast<size_t>(input)];
+  for (const auto& [output, value_id] : outputs) ++counts[static_cast<size_t>(value_id)];
+  return counts;
+}
+
+void fold_constants(ProgramGraph& graph) {
+  const std::vector<bool> certain = certain_shapes(graph);
+  std::erase_if(graph.nodes, [&](const ProgramNode& node) {
+    if (!fold(graph, node, certain)) return false;
+    graph.report[node.report].note = "folded";
+    return true;
+  });
+}
+
+void remove_dead_nodes(ProgramGraph& graph) {
+  std::vector<uint32_t> uses = graph.uses();
+  const auto is_read = [&](ValueId value) { return value != kAbsent && uses[static_cast<size_t>(value)] > 0; };
+  std::vector<ProgramNode> kept;
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    ProgramNode& node = graph.nodes[i];
+    if (std::none_of(node.outputs.begin(), node.outputs.end(), is_read)) {
+      for (const ValueId input : node.inputs)
+        if (input != kAbsent) --uses[static_cast<size_t>(input)];
+      if (graph.report[node.report].note.empty()) graph.report[node.report].note = "not needed";
+      continue;
+    }
+    const auto& roles = node.row->schema.outputs;
+    for (size_t k = 0; k < node.outputs.size(); ++k)
+      if (!is_read(node.outputs[k]) && (k >= roles.size() || roles[k].optional || roles[k].variadic)) node.outputs[k] = kAbsent;
+    const bool counted = !roles.empty() && roles.back().variadic;  // as many parts as there are outputs
+    while (!counted && node.outputs.size() > 1 && node.outputs.back() == kAbsent) node.outputs.pop_back();
+    kept.push_back(std::move(node));
+  }
+  std::reverse(kept.begin(), kept.end());
+  graph.nodes = std::move(kept);
+}
+
+namespace {
+
+// Elements are moved as they are.
+bool keeps_bits(const OperatorRow& row) {
+  return row.skeleton == Skeleton::view || row.skeleton == Skeleton::index_map || row.skeleton == Skeleton::copy;
+}
+
+bool is_wide(const ProgramGraph& graph, ValueId id) {
+  if (id == kAbsent || graph.float_dtype != DType::float16) return false;
+  const GraphValue& value = graph.value(id);
+  return value.constant ? value.wide : value.dtype == DType::float32 && !value.owned;
+}
+
+// The dtype of the floats that a node makes: that of the program, but for operators known to overflow it and for what mixes with
+// their results.
+DType float_made(const ProgramGraph& graph, const ProgramNode& node) {
+  if (graph.float_dtype != DType::float16) return graph.float_dtype;
+  if (node.wide) return DType::float32;
+  const auto wide = [&](ValueId input) { return is_wide(graph, input); };
+  bool any = false;
+  for (size_t i = 0; i < node.inputs.size(); ++i) any = any || (wide(node.inputs[i]) && !is_open_bound(graph, node, i));
+  if (mixes_floats(*node.row)) return any ? DType::float32 : float_made_of(*node.row, DType::float16);
+  // Constants and owned values have the dtype inside.
+  bool all = any;
+  for (size_t k = 0; k < node.read().size(); ++k) {
+    const ValueId input = node.inputs[k];
+    const bool read = input != kAbsent && !is_host_input(node, k) && is_working_float(graph.value(input).dtype);
+    all = all && (!read || wide(input));
+  }
+  return all && keeps_bits(*node.row) ? DType::float32 : DType::float16;
+}
+
+// Casts of the inputs of a node that reads one kind of floats, which `fits` not: made once each.
+template <typename Fits, typename Copy>
+void cast_inputs(ProgramGraph& graph, ProgramNode& node, const Fits& fits, std::map<ValueId, ValueId>& made, const Copy& copy,
+                 std::vector<ProgramNode>& nodes) {
+  for (size_t k = 0; k < node.read().size(); ++k) {
+    ValueId& input = node.inputs[k];
+    if (input == kAbsent || is_host_input(node, k) || !is_working_float(graph.value(input).dtype) || fits(input)) continue;
+    const auto [found, added] = made.try_emplace(input, kAbsent);
+    if (added) {
+      found->second = copy(input);
+      nodes.push_back(cast_node(graph, input, found->second));
+    }
+    input = found->second;
+  }
+}
+
+}  // namespace
+
+void set_precision(ProgramGraph& graph) {
+  keep_wide_constants(graph);
+  const DType inside = graph.float_dtype;
+  const auto differs = [&](DType dtype) { return is_working_float(dtype) && dtype != inside; };
+  std::map<ValueId, ValueId> replaced;  // by the values used inside
+  std::vector<ProgramNode> first, last;
+  std::vector<DType> border;
+  for (const auto& [name, value] : graph.outputs) border.push_back(graph.value(value).dtype);
+  const auto copy_as = [&](ValueId value, DType dtype) {
+    GraphValue copy = graph.value(value);
+    copy.name += " as " + std::string(name(dtype));
+    copy.dtype = dtype;
+    copy.owned = false;
+    copy.constant.reset();
+    return graph.add_value(std::move(copy));
+  };
+  const auto inner_copy = [&](ValueId value) { return copy_as(value, inside); };
+  const auto wide_copy = [&](ValueId value) { return copy_as(value, DType::float32); };
+  const auto is_wide_one = [&](ValueId value) { return is_wide(graph, value); };
+  const auto is_narrow_one = [&](ValueId value) { return !is_wide(graph, value); };
+  std::vector<bool> is_border(graph.values.size(), false);
+  for (const ValueId input : graph.inputs) {
+    is_border[static_cast<size_t>(input)] = true;
+    if (graph.value(input).owned || !differs(graph.value(input).dtype)) continue;  // initialisation converts what is owned
+    const ValueId inner = inner_copy(input);
+    first.push_back(cast_node(graph, input, inner));
+    replaced[input] = inner;
+  }
+  std::map<ValueId, ValueId> narrowed, widened;
+  std::vector<ProgramNode> nodes;
+  std::vector<DType> declared;  // by the values of the graph
+  for (const GraphValue& value : graph.values) declared.push_back(value.dtype);
+  // A node that reads or makes bits does so in the dtypes that the graph declares, with casts before and after it.
+  const auto keep_bits = [&](ProgramNode& node) {
+    ValueId &input = node.inputs[0], &output = node.outputs[0];
+    if (const DType wanted = declared[static_cast<size_t>(input)]; graph.value(input).dtype != wanted) {
+      const ValueId copy = copy_as(input, wanted);
+      nodes.push_back(cast_node(graph, input, copy));
+      input = copy;
+    }
+    graph.report[node.report].dtype = graph.value(output).dtype;
+    if (!differs(graph.value(output).dtype)) return nodes.push_back(std::move(node));
+    const ValueId made = output;
+    output = copy_as(made, declared[static_cast<size_t>(made)]);
+    graph.value(made).dtype = inside;
+    const ValueId bits = output;
+    nodes.push_back(std::move(node));
+    nodes.push_back(cast_node(graph, bits, made));
+  };
+  for (ProgramNode& node : graph.nodes) {
+    if (node.row->name == "BitCast") {
+      keep_bits(node);
+      continue;
+    }
+    for (ValueId& input : node.inputs)
+      if (const auto found = replaced.find(input); found != replaced.end()) input = found->second;
+    const DType made = float_made(graph, node);
+    if (node.wide)
+      cast_inputs(graph, node, is_wide_one, widened, wide_copy, nodes);
+    else if (made == inside && !mixes_floats(*node.row))
+      cast_inputs(graph, node, is_narrow_one, narrowed, inner_copy, nodes);
+    for (const ValueId output : node.outputs)
+      if (output != kAbsent && is_working_float(graph.value(output).dtype)) graph.value(output).dtype = made;
+    const auto first_output = std::find_if(node.outputs.begin(), node.outputs.end(), [](ValueId output) { return output != kAbsent; });
+    graph.report[node.report].dtype = graph.value(*first_output).dtype;
+    nodes.push_back(std::move(node));
+  }
+  graph.nodes = std::move(nodes);
+  std::map<ValueId, ValueId> outer;
+  for (size_t j = 0; j < graph.outputs.size(); ++j) {
+    ValueId& value = graph.outputs[j].second;
+    const bool made_inside =
+        static_cast<size_t>(value) >= is_border.size() || (!is_border[static_cast<size_t>(value)] && !graph.value(value).constant);
+    if (!made_inside || !is_working_float(border[j]) || graph.value(value).dtype == border[j]) continue;
+    const auto [found, added] = outer.try_emplace(value, kAbsent);
+    if (added) {
+      GraphValue copy = graph.value(value);
+      copy.name += " as " + std::string(name(border[j]));
+      copy.dtype = border[j];
+      found->second = graph.add_value(std::move(copy));
+      last.push_back(cast_node(graph, value, found->second));
+    }
+    value = found->second;
+  }
+  graph.nodes.insert(graph.nodes.begin(), std::make_move_iterator(first.begin()), std::make_move_iterator(first.end()));
+  graph.nodes.insert(graph.nodes.end(), std::make_move_iterator(last.begin()), std::make_move_iterator(last.end()));
+}
+
+// Marks nodes of which shapes are wanted and no elements.
+static void find_unread(ProgramGraph& graph) {
+  std::vector<bool> read(graph.values.size(), false);
+  for (const auto& [name, output] : graph.outputs) read[static_cast<size_t>(output)] = true;
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    ProgramNode& node = graph.nodes[i];
+    node.only_shape =
+        std::ranges::none_of(node.outputs, [&](ValueId output) { return output != kAbsent && read[static_cast<size_t>(output)]; });
+    if (node.only_shape || reads_shapes_alone(*node.row)) continue;
+    for (const ValueId input : node.read())
+      if (input != kAbsent) read[static_cast<size_t>(input)] = true;
+  }
+}
+
+void find_host_nodes(ProgramGraph& graph) {
+  std::vector<bool> demanded(graph.values.size(), false), known(graph.values.size(), false);
+  for (size_t j = 0; j < graph.host_outputs.size(); ++j)
+    if (graph.host_outputs[j]) demanded[static_cast<size_t>(graph.outputs[j].second)] = true;
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    ProgramNode& node = graph.nodes[i];
+    const bool wanted = !node.row->lower || std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) {
+      return output != kAbsent && demanded[static_cast<size_t>(output)];
+    });
+    node.on_host = node.demanded = wanted;
+    for (size_t k = 0; k < node.inputs.size(); ++k)
+      if (node.inputs[k] != kAbsent && (is_host_input(node, k) || (wanted && k < node.read().size() && !reads_shapes_alone(*node.row))))
+        demanded[static_cast<size_t>(node.inputs[k])] = true;
+  }
+  for (size_t i = 0; i < graph.values.size(); ++i) known[i] = graph.values[i].constant.has_value();
+  for (const ValueId input : graph.inputs) {
+    graph.value_inputs.push_back(demanded[static_cast<size_t>(input)]);
+    known[static_cast<size_t>(input)] = demanded[static_cast<size_t>(input)];
+  }
+  // Forwards: what follows from host values alone is made there too.
+  for (ProgramNode& node : graph.nodes) {
+    const auto read = node.read();
+    const bool follows =
+        std::all_of(read.begin(), read.end(), [&](ValueId input) { return input == kAbsent || known[static_cast<size_t>(input)]; });
+    node.on_host = node.on_host || follows;
+    for (const ValueId output : node.outputs)
+      if (output != kAbsent) known[static_cast<size_t>(output)] = node.on_host;
+  }
+  find_unread(graph);
+}
+
+}  // namespace pumice

@@ -1,0 +1,80 @@
+// A graph as a program runs it: folded, fused and retyped by the passes, its weights placed; free of data shapes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "graph/description/graph.h"
+#include "graph/passes/input_checks.h"
+
+namespace pumice {
+
+// One line of a program's report: what runs a node, with what, and why.
+struct ReportRow {
+  std::string node, op, kernel, note;  // note: "fused into conv1", "view", "folded", ""
+  std::optional<Fusion> fusion = {};   // that has taken the node up
+  bool added = false;                  // by the passes: no node of the graph
+  std::optional<DType> dtype;          // of its first output
+  std::string wide;                    // why the node computes in float32 in a program of float16; "": it does not
+  std::string precision;               // the storage mode of a float's elements on this device, else the dtype
+};
+
+struct ProgramNode : GraphNode {
+  ProgramNode(GraphNode node, uint32_t row_index) : GraphNode(std::move(node)), report(row_index) {}
+
+  std::string epilogue = "x";            // GLSL over x, and over residual where input kResidualInput is one
+  std::optional<Expression> expression;  // of a fused map, over map_input_names(); of an epilogue with a residual, over these two
+  bool has_residual = false;
+  uint32_t report;          // its row of the report
+  bool on_host = false;     // tried on the host at bind
+  bool demanded = false;    // because shapes depend on it, or there is no other way
+  bool wide = false;        // computes in float32 whatever the program does
+  bool only_shape = false;  // nobody reads more of its outputs than their shapes
+};
+
+// Nodes of a graph that run one after the other, without IF and WHILE, and what they exchange with the rest.
+struct GraphPart {
+  std::string name;
+  std::vector<size_t> nodes;             // in the graph's order
+  std::vector<ValueId> inputs, outputs;  // of the graph
+  std::vector<bool> host_outputs;        // by output: its elements are computed on the host, if they can be
+};
+GraphPart whole(const Graph& graph);
+
+struct ProgramGraph {
+  // A copy of a part of a finished graph. Its outputs have the names of their values, those of the graph itself their own.
+  ProgramGraph(const Graph& graph, const GraphPart& part, const ProgramOptions& options);
+
+  GraphValue& value(ValueId id) { return values[static_cast<size_t>(id)]; }
+  const GraphValue& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
+  std::optional<Shape> known_shape(ValueId id) const { return id != kAbsent && value(id).is_known() ? value(id).shape : std::nullopt; }
+  // Of the floats of a constant or an owned input inside; other elements are of their own.
+  DType stored_dtype(const GraphValue& value) const {
+    return !is_working_float(value.dtype) ? value.dtype : value.wide ? DType::float32 : float_dtype;
+  }
+  DType float_dtype_of(const ProgramNode& node) const { return node.wide ? DType::float32 : float_dtype; }
+  ValueId add_value(GraphValue made);
+  // The row of a node that has become part of another one.
+  void absorb(uint32_t row, uint32_t into, Fusion fusion) {
+    report[row].note = "fused into " + report[into].node;
+    report[row].fusion = fusion;
+  }
+  // How often nodes and outputs use each value.
+  std::vector<uint32_t> uses() const;
+
+  std::string name;
+  DType float_dtype = DType::float32;  // of float values inside
+  bool deterministic = false;          // results are the same bits in every run
+  std::vector<GraphValue> values;
+  std::vector<ProgramNode> nodes;  // in an order in which they can run
+  std::vector<ValueId> inputs;
+  std::vector<std::pair<std::string, ValueId>> outputs;
+  size_t index_checks = 0;         // of the last outputs: see index_checks.h
+  std::vector<ReportRow> report;   // of every node of the graph, in its order
+  std::vector<bool> made_inputs;   // by input: another part makes it, or its sizes are assumed, so that they are what they are
+  std::vector<bool> host_outputs;  // by output; empty: none. See GraphPart
+  std::vector<bool> value_inputs;  // inputs whose elements shapes depend on: part of the bind key
+  std::vector<InputCheck> checks;  // of elements that they do not depend on, made at every call
+};
+
+}  // namespace pumice

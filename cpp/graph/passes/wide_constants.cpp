@@ -1,0 +1,141 @@
+#include "graph/passes/wide_constants.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <span>
+#include <vector>
+
+#include "core/log.h"
+#include "core/number_text.h"
+#include "graph/passes/passes.h"
+#include "operators/row/families.h"
+#include "operators/row/precision.h"
+
+namespace pumice {
+namespace {
+
+constexpr double kLargestHalf = 65504, kVanishes = 0x1p-25;  // up to the last one a number is rounded to 0
+constexpr float kBeyondHalf = 65520;                         // from here on a number is rounded to none of float16's
+
+bool is_beyond(double number) {
+  return std::isfinite(number) && (std::abs(number) >= kBeyondHalf);
+}
+
+// The first element beyond float16, or none. Bits of positive floats are in the order of the floats.
+std::optional<double> first_beyond(const HostTensor& constant) {
+  const auto count = static_cast<size_t>(constant.desc.elements());
+  if (constant.desc.dtype != DType::float32) {
+    const auto elements = constant.as_double();
+    const auto found = std::ranges::find_if(elements, is_beyond);
+    return found == elements.end() ? std::nullopt : std::optional(*found);
+  }
+  constexpr auto kFirst = std::bit_cast<uint32_t>(kBeyondHalf), kInfinity = uint32_t{0x7f800000};
+  constexpr size_t kRun = size_t{1} << 16;
+  std::vector<uint32_t> words(std::min(kRun, count));
+  for (size_t begin = 0; begin < count; begin += kRun) {
+    const size_t run = std::min(kRun, count - begin);
+    // A weight in a file is read past its mapping, so that its pages do not become part of the process.
+    constant.convert_to(DType::float32, static_cast<int64_t>(begin), std::as_writable_bytes(std::span(words).first(run)));
+    uint32_t any = 0;
+    for (size_t i = 0; i < run; ++i) any |= static_cast<uint32_t>((words[i] & 0x7fffffffu) - kFirst < kInfinity - kFirst);
+    for (size_t i = 0; any != 0 && i < run; ++i)
+      if ((words[i] & 0x7fffffffu) - kFirst < kInfinity - kFirst) return std::bit_cast<float>(words[i]);
+  }
+  return {};
+}
+
+class WideConstants {
+ public:
+  explicit WideConstants(ProgramGraph& graph) : graph_(graph), numbers_(graph.values.size()), known_(graph.values.size(), false) {}
+
+  void keep() {
+    for (ProgramNode& node : graph_.nodes) {
+      for (size_t k = 0; k < node.inputs.size(); ++k)
+        if (reads(node, k) && number_of(node.inputs[k])) note_input(node, k);
+      if (const auto number = filled_with(node)) {
+        node.wide = true;
+        note(node, "its 'value'", *number);
+      }
+    }
+    // All constants of a node that computes in float32 are float32, and so are other nodes that read one of these.
+    for (bool again = true; again;) {
+      again = false;
+      for (ProgramNode& node : graph_.nodes) again = spread(node) || again;
+    }
+  }
+
+ private:
+  // The elements of the constant are among what the node computes with: those that only the host reads are where they become elements.
+  bool reads(const ProgramNode& node, size_t input) const {
+    const ValueId id = node.inputs[input];
+    if (id == kAbsent || !graph_.value(id).constant || !is_working_float(graph_.value(id).dtype)) return false;
+    return !is_host_input(node, input) || node.row->lower == &lower_pad || node.row->lower == &lower_range;
+  }
+
+  const std::optional<double>& number_of(ValueId id) {
+    const auto at = static_cast<size_t>(id);
+    if (!known_[at]) numbers_[at] = beyond_float16(*graph_.value(id).constant);
+    known_[at] = true;
+    return numbers_[at];
+  }
+
+  static std::optional<double> filled_with(const ProgramNode& node) {
+    const HostTensor* value = node.row->lower == &lower_constant_of_shape ? node.attributes.tensor("value") : nullptr;
+    return value ? beyond_float16(*value) : std::nullopt;
+  }
+
+  void note_input(ProgramNode& node, size_t input) {
+    const ValueId id = node.inputs[input];
+    graph_.value(id).wide = true;
+    if (!is_open_bound(graph_, node, input)) note(node, "'" + graph_.value(id).name + "'", *number_of(id));
+  }
+
+  void note(const ProgramNode& node, const std::string& whose, double number) {
+    const std::string what = whose + " holds " + general_text(number) + ", which float16 does not";
+    std::string& told = graph_.report[node.report].wide;
+    if (told.empty()) told = "float32: " + what;
+    log(LogLevel::warning,
+        "node '" + node.name + "' computes in float32: " + what + " (its numbers end at " + general_text(kLargestHalf) + ")");
+  }
+
+  bool spread(ProgramNode& node) {
+    bool changed = false, any = node.wide;
+    for (size_t k = 0; k < node.inputs.size(); ++k) any = any || (reads(node, k) && graph_.value(node.inputs[k]).wide);
+    if (!any || mixes_floats(*node.row)) return false;
+    changed = !node.wide;
+    node.wide = true;
+    for (size_t k = 0; k < node.inputs.size(); ++k)
+      if (reads(node, k) && !graph_.value(node.inputs[k]).wide) graph_.value(node.inputs[k]).wide = changed = true;
+    return changed;
+  }
+
+  ProgramGraph& graph_;
+  std::vector<std::optional<double>> numbers_;  // by value
+  std::vector<bool> known_;
+};
+
+}  // namespace
+
+std::optional<double> beyond_float16(const HostTensor& constant) {
+  if (!constant.data || !is_working_float(constant.desc.dtype) || constant.desc.dtype == DType::float16) return {};
+  if (constant.desc.elements() == 1) {
+    const double number = constant.as_double()[0];
+    if (number != 0 && std::abs(number) <= kVanishes) return number;
+  }
+  return first_beyond(constant);
+}
+
+bool is_open_bound(const ProgramGraph& graph, const ProgramNode& node, size_t input) {
+  if (node.row->name != "Clip" || input == 0 || input > 2 || node.inputs[input] == kAbsent) return false;
+  const GraphValue& bound = graph.value(node.inputs[input]);
+  if (!bound.constant || !bound.wide || bound.constant->desc.elements() != 1) return false;
+  const double number = bound.constant->as_double()[0];
+  return input == 1 ? number <= -kBeyondHalf : number >= kBeyondHalf;
+}
+
+void keep_wide_constants(ProgramGraph& graph) {
+  if (graph.float_dtype == DType::float16) WideConstants(graph).keep();
+}
+
+}  // namespace pumice

@@ -1,0 +1,277 @@
+#include "graph/program/execution.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/number_text.h"
+
+namespace pumice {
+namespace {
+
+constexpr auto kSignalPeriod = std::chrono::milliseconds(50);
+
+double seconds_between(std::chrono::steady_clock::time_point begin, std::chrono::steady_clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+size_t position_of(const std::vector<ProgramValue>& values, const std::string& name, const char* kind, const std::string& program) {
+  const auto found = std::ranges::find(values, name, &ProgramValue::name);
+  if (found == values.end())
+    throw BindingError("K4", std::string(kind) + " '" + name + "'", name, std::string("an ") + kind + " of program '" + program + "'",
+                       "'" + name + "'");
+  return static_cast<size_t>(found - values.begin());
+}
+
+void check_dtype(const ProgramValue& value, DType given, const char* kind) {
+  if (value.dtype != given)
+    throw BindingError("K5", std::string(kind) + " '" + value.name + "'", value.name, "an array of " + std::string(name(value.dtype)),
+                       "one of " + std::string(name(given)));
+}
+
+bool is_known(const std::optional<Shape>& shape) {
+  return shape && std::ranges::find(*shape, kUnknownSize) == shape->end();
+}
+
+// The earlier of two times from now, where there are any.
+std::optional<double> earlier(std::optional<double> a, std::optional<double> b) {
+  return a && b ? std::min(*a, *b) : a ? a : b;
+}
+
+}  // namespace
+
+bool Event::done() const {
+  const std::lock_guard lock(mutex_);
+  return done_;
+}
+
+std::exception_ptr Event::error() const {
+  const std::lock_guard lock(mutex_);
+  return error_;
+}
+
+void Event::wait(std::optional<double> timeout_seconds, const std::function<void()>& interrupted) const {
+  const auto begin = std::chrono::steady_clock::now();
+  std::unique_lock lock(mutex_);
+  while (!done_) {
+    const double left = timeout_seconds ? *timeout_seconds - seconds_between(begin, std::chrono::steady_clock::now()) : 1e9;
+    if (left <= 0)
+      throw TimeoutError("an execution has not ended after " + general_text(*timeout_seconds) + " s; it is still running", true);
+    ended_.wait_for(lock, std::min<std::chrono::duration<double>>(kSignalPeriod, std::chrono::duration<double>(left)));
+    if (done_ || !interrupted) continue;
+    lock.unlock();
+    interrupted();
+    lock.lock();
+  }
+  if (error_) std::rethrow_exception(error_);
+}
+
+void Event::finish(std::exception_ptr error) {
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+    error_ = std::move(error);
+  }
+  ended_.notify_all();
+}
+
+Execution::Execution(std::shared_ptr<Program> program, bool measure)
+    : program_(std::move(program)), measure_(measure), inputs_(program_->inputs().size()), buffers_(program_->outputs().size()) {}
+
+Execution::~Execution() {
+  stop();
+}
+
+void Execution::stop() {
+  stopping_ = true;
+  if (thread_.joinable()) thread_.join();
+  stopping_ = false;
+}
+
+Execution::State Execution::state() const {
+  const std::lock_guard lock(mutex_);
+  return state_;
+}
+
+void Execution::check_idle(const char* what) const {
+  if (state_ == State::computation) throw StateError(std::string(what) + " while this execution of '" + program_->name() + "' computes");
+}
+
+void Execution::set_input(const std::string& name, HostTensor value) {
+  const size_t i = position_of(program_->inputs(), name, "input", program_->name());
+  check_dtype(program_->inputs()[i], value.desc.dtype, "input");
+  const std::lock_guard lock(mutex_);
+  check_idle("set()");
+  inputs_[i] = std::move(value);
+  state_ = State::preparation;
+}
+
+void Execution::set_output(const std::string& name, std::optional<OutputBuffer> buffer) {
+  const size_t j = position_of(program_->outputs(), name, "output", program_->name());
+  if (buffer) check_dtype(program_->outputs()[j], buffer->dtype, "output");
+  const std::lock_guard lock(mutex_);
+  check_idle("set_output()");
+  buffers_[j] = std::move(buffer);
+  state_ = State::preparation;
+}
+
+void Execution::begin() {
+  const std::lock_guard lock(mutex_);
+  check_idle("compute() or start()");
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (const std::string& name = program_->inputs()[i].name; !inputs_[i])
+      throw BindingError("K3", "input '" + name + "'", name, "an array", "nothing");
+  state_ = State::computation;
+  succeeded_ = has_shapes_ = false;
+}
+
+void Execution::end(std::exception_ptr error) {
+  const std::lock_guard lock(mutex_);
+  state_ = State::completed;
+  succeeded_ = !error;
+}
+
+void Execution::compute(const ExecutionSettings& settings, const std::function<void()>& interrupted) {
+  const auto called = Clock::now();
+  begin();
+  try {
+    run({}, settings, called, interrupted);
+  } catch (...) {
+    end(std::current_exception());
+    throw;
+  }
+  end({});
+}
+
+// An event says that the results are there: how many bytes they are has to be known before.
+void Execution::check_fenced() const {
+  for (size_t j = 0; j < buffers_.size(); ++j) {
+    const ProgramValue& output = program_->outputs()[j];
+    if (buffers_[j] || is_known(output.shape)) continue;
+    GraphValue value;
+    value.dtype = output.dtype, value.shape = output.shape;
+    throw BindingError("K10", "output '" + output.name + "'", output.name, "a known shape or an array to write to, for start()",
+                       to_string(value));
+  }
+}
+
+std::shared_ptr<const Event> Execution::start(std::vector<std::shared_ptr<const Event>> wait_for, const ExecutionSettings& settings) {
+  const auto called = Clock::now();
+  for (const auto& event : wait_for)
+    if (const auto error = event->error()) std::rethrow_exception(error);
+  check_fenced();
+  begin();
+  if (thread_.joinable()) thread_.join();  // it has ended
+  auto event = std::make_shared<Event>();
+  const auto work = [this, event, waited = std::move(wait_for), settings, called] {
+    std::exception_ptr error;
+    try {
+      run(waited, settings, called, [this] {
+        if (stopping_) throw StateError("execution of '" + program_->name() + "' was stopped");
+      });
+    } catch (...) {
+      error = std::current_exception();
+    }
+    end(error);
+    event->finish(error);
+  };
+  try {
+    thread_ = std::thread(work);
+  } catch (const std::system_error& error) {
+    end(std::current_exception());
+    throw StateError(std::string("no thread for an execution: ") + error.what());
+  }
+  return event;
+}
+
+void Execution::run(const std::vector<std::shared_ptr<const Event>>& wait_for, const ExecutionSettings& settings, Clock::time_point called,
+                    const std::function<void()>& interrupted) {
+  const auto left_of = [](std::optional<double> seconds, Clock::time_point from) -> std::optional<double> {
+    if (!seconds) return {};
+    return std::max(0.0, *seconds - seconds_between(from, Clock::now()));
+  };
+  for (const auto& event : wait_for) event->wait(left_of(settings.timeout_seconds, called), interrupted);
+  const auto fence = Clock::now();
+  const auto left = [&] { return earlier(left_of(settings.timeout_seconds, called), left_of(settings.duration_seconds, fence)); };
+  if (left() == 0.0) throw TimeoutError("execution of '" + program_->name() + "': its time was over before it began", false);
+  std::vector<ShapeView> shapes;
+  std::vector<const std::byte*> values;
+  for (const auto& input : inputs_) shapes.emplace_back(input->desc.shape), values.push_back(input->data);
+  const auto lease = measure_ ? program_->measured_lease(shapes, values) : program_->lease(shapes, values, true, left(), interrupted);
+  for (size_t i = 0; i < values.size(); ++i)
+    if (const size_t bytes = lease->input_desc(i).element_bytes()) std::memcpy(lease->input(i), values[i], bytes);
+  const Submission submission = lease->start({left(), settings.loop_seconds, interrupted});
+  submission.wait(left(), interrupted);
+  const auto ended = Clock::now();
+  take_results(*lease);
+  const double device = lease->device_seconds().value_or(0);
+  const std::lock_guard lock(mutex_);
+  report_ = lease->report();
+  times_ = {device, seconds_between(called, ended), device, seconds_between(fence, ended)};
+}
+
+void Execution::take_results(const Lease& lease) {
+  std::vector<Shape> shapes;
+  std::vector<HostTensor> outputs;
+  for (size_t j = 0; j < buffers_.size(); ++j) shapes.push_back(lease.output_desc(j).shape);
+  {
+    const std::lock_guard lock(mutex_);
+    shapes_ = shapes;
+    has_shapes_ = true;
+  }
+  const auto bytes_of = [&](size_t j) { return lease.output_desc(j).element_bytes(); };
+  for (size_t j = 0; j < buffers_.size(); ++j)
+    if (buffers_[j] && buffers_[j]->bytes < bytes_of(j))
+      throw OutputSizeError(program_->outputs()[j].name, shapes[j], bytes_of(j), buffers_[j]->bytes);
+  for (size_t j = 0; j < buffers_.size(); ++j) {
+    const TensorDesc packed(lease.output_desc(j).dtype, shapes[j]);
+    if (!buffers_[j]) {
+      outputs.push_back(HostTensor::copy_of(packed, lease.output(j)));
+      continue;
+    }
+    if (bytes_of(j) > 0) std::memcpy(buffers_[j]->data, lease.output(j), bytes_of(j));
+    outputs.push_back({packed, buffers_[j]->owner, buffers_[j]->data});
+  }
+  const std::lock_guard lock(mutex_);
+  outputs_ = std::move(outputs);
+}
+
+const Shape& Execution::output_shape(size_t j) const {
+  const std::lock_guard lock(mutex_);
+  if (state_ != State::completed || !has_shapes_) throw StateError("the shapes of outputs are known once an execution has completed");
+  return shapes_[j];
+}
+
+const HostTensor& Execution::output(size_t j) const {
+  const std::lock_guard lock(mutex_);
+  if (state_ != State::completed || !succeeded_) throw StateError("outputs are there once an execution has completed without an error");
+  return outputs_[j];
+}
+
+bool Execution::has_buffer(size_t j) const {
+  return buffers_[j].has_value();
+}
+
+RunReport Execution::report() const {
+  const std::lock_guard lock(mutex_);
+  if (state_ != State::completed || !succeeded_) throw StateError("there is a report once an execution has completed without an error");
+  return report_;
+}
+
+ExecutionTimes Execution::times() const {
+  const std::lock_guard lock(mutex_);
+  if (!measure_) throw StateError("this execution does not measure its time: program.execution(measure=True)");
+  if (state_ != State::completed || !succeeded_) throw StateError("times are known once an execution has completed without an error");
+  return times_;
+}
+
+void Burst::compute(Execution& execution, const ExecutionSettings& settings, const std::function<void()>& interrupted) {
+  if (execution.program() != program_)
+    throw BindingError("C10", "execution", program_->name(), "an execution of the burst's program",
+                       "one of '" + execution.program()->name() + "'");
+  const std::unique_lock lock(busy_, std::try_to_lock);
+  if (!lock.owns_lock()) throw StateError("another execution of this burst of '" + program_->name() + "' is under way");
+  execution.compute(settings, interrupted);
+}
+
+}  // namespace pumice

@@ -1,0 +1,124 @@
+// A graph as one compiled operator, its memory bound by the caller's tables.
+#include <algorithm>
+
+#include "core/error.h"
+#include "graph/binding/arena.h"
+#include "graph/binding/pipeline_builds.h"
+#include "graph/binding/plan.h"
+#include "graph/binding/weights.h"
+#include "graph/flow/levels.h"
+#include "graph/nnapi/late_operations.h"
+#include "graph/passes/passes.h"
+#include "graph/region/bound_program.h"
+
+namespace pumice {
+namespace {
+
+bool knows_all_sizes(const Graph& graph, const GraphNode& node) {
+  const auto is_known = [&](ValueId value) { return value == kAbsent || graph.value(value).is_known(); };
+  return std::ranges::all_of(node.inputs, is_known) && std::ranges::all_of(node.outputs, is_known);
+}
+
+// A command list runs dispatches; IF and WHILE are a Program's.
+void check_no_control(const Graph& graph) {
+  std::vector<std::string> refused;
+  for (const GraphNode& node : graph.nodes()) {
+    if (!node.control) continue;
+    if (node.control->kind == ControlFlow::Kind::while_ && !knows_all_sizes(graph, node))
+      throw GraphError(node.name, "a WHILE on values of known sizes expected, given unknown ones; compile() it into a Program", "B2.6");
+    refused.push_back("node '" + node.name + "': " + std::string(node.op()) + " in a compiled operator; compile() it into a Program");
+  }
+  if (!refused.empty()) throw UnsupportedError(refused);
+}
+
+// Nor does it wait for elements that shapes depend on.
+void check_no_cut(const Graph& graph) {
+  std::vector<std::string> refused;
+  for (const Level& level : levels_of(graph, needed_values(graph, false), {}).levels)
+    if (const std::string text = cut_text(graph, level); !text.empty())
+      refused.push_back(text + ", in a compiled operator; compile() it into a Program");
+  if (!refused.empty()) throw UnsupportedError(refused);
+}
+
+BindInputs known_shapes(const Graph& graph) {
+  BindInputs key;
+  for (const ValueId id : graph.inputs()) {
+    const GraphValue& input = graph.values()[static_cast<size_t>(id)];
+    if (!input.is_known()) throw GraphError(input.name, "an input of a compiled operator has a known shape; compile() takes any");
+    key.shapes.push_back(*input.shape);
+  }
+  return key;
+}
+
+// The first node that reads a value.
+std::string reader_of(const ProgramGraph& graph, ValueId value) {
+  for (const ProgramNode& node : graph.nodes)
+    if (std::ranges::find(node.inputs, value) != node.inputs.end()) return node.name;
+  return graph.name;
+}
+
+void check_no_host(const ProgramGraph& graph) {
+  std::vector<std::string> refused;
+  for (size_t i = 0; i < graph.inputs.size(); ++i)
+    if (graph.value_inputs[i])
+      refused.push_back("node '" + reader_of(graph, graph.inputs[i]) + "': shapes depend on the elements of input '" +
+                        graph.value(graph.inputs[i]).name + "', which the host would have to read; compile() it into a Program");
+  if (!refused.empty()) throw UnsupportedError(refused);
+}
+
+// Constants are no inputs of the operator: initialisation reads them from a block of their own.
+void take_constants(const Weights& weights, size_t inputs, Plan& plan) {
+  std::vector<uint64_t> offsets;
+  for (const WeightSource& source : weights.sources) {
+    const uint64_t offset = round_up(plan.constants.size(), kArenaAlignment);
+    offsets.push_back(offset);
+    plan.constants.resize(offset + round_up(source.bytes(), kTensorGrain));
+    source.write_to(plan.constants.data() + offset);
+  }
+  auto initialization = std::make_shared<InitializationPlan>(*weights.initialization);
+  for (PlannedStep& step : initialization->steps)
+    for (PlannedOperand& operand : step.operands) {
+      if (operand.place != Place::input || operand.index < inputs) continue;
+      operand.place = Place::host;
+      operand.byte_offset += offsets[operand.index - inputs];
+      operand.index = 0;
+    }
+  plan.initialization = std::move(initialization);
+  plan.inputs.resize(inputs);
+}
+
+void make_pipelines(const Plan& plan) {
+  std::vector<const KernelVariant*> kernels;
+  const auto add = [&](const std::vector<PlannedStep>& steps) {
+    for (const PlannedStep& step : steps) kernels.push_back(step.kernel.get());
+  };
+  add(plan.initialization->steps);
+  for (const auto& segment : plan.segments)
+    for (const auto& block : segment.blocks) add(block.steps);
+  std::ranges::sort(kernels);
+  kernels.erase(std::unique(kernels.begin(), kernels.end()), kernels.end());
+  if (!kernels.empty()) create_pipelines(kernels);
+}
+
+}  // namespace
+
+std::shared_ptr<CompiledOperator> Graph::compile_operator(std::shared_ptr<Context> context, const ExecutionOptions& options) {
+  finish();
+  check_no_control(*this);
+  check_no_cut(*this);
+  const BindInputs key = known_shapes(*this);
+  ProgramOptions program;
+  program.precision = options.precision.value_or("fp32");
+  program.deterministic = options.deterministic;
+  if (const auto late = std::ranges::find_if(nodes_, is_late); late != nodes_.end()) refuse_late(*late);
+  const ProgramGraph graph = prepare(*this, whole(*this), program);
+  check_no_host(graph);
+  const Weights weights = place_weights(context, graph);
+  Plan plan = bind_plan(context, graph, weights, key).plan;
+  plan.descriptors_volatile = options.descriptors_volatile;
+  take_constants(weights, key.shapes.size(), plan);
+  make_pipelines(plan);
+  return std::make_shared<CompiledOperator>(std::move(context), std::move(plan));
+}
+
+}  // namespace pumice

@@ -1,0 +1,146 @@
+#include "graph/region/bound_program.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "dispatch/hazards.h"
+#include "graph/binding/arena.h"
+
+namespace pumice {
+namespace {
+
+template <typename Visit>
+void visit_steps(const Plan& plan, Visit&& visit) {
+  for (const auto& segment : plan.segments)
+    for (const auto& block : segment.blocks)
+      for (const auto& step : block.steps) visit(step);
+}
+
+// An identity for each memory that a plan's places are in.
+uint64_t memory_of(const PlannedOperand& operand) {
+  return static_cast<uint64_t>(operand.place) << 32 | operand.index;
+}
+
+}  // namespace
+
+namespace {
+
+void fill(BindingTable& table, const CompiledOperator& compiled, const BufferRange& persistent, std::span<const BufferRange> inputs,
+          std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena) {
+  Bindings bound_inputs(compiled.inputs().size());  // those after the inputs are owned
+  std::ranges::copy(inputs, bound_inputs.begin());
+  table.bind_inputs(std::move(bound_inputs));
+  table.bind_outputs({outputs.begin(), outputs.end()});
+  if (persistent.buffer) table.bind_persistent(persistent);
+  if (const uint64_t bytes = compiled.plan().temporary_bytes) table.bind_temporary(BufferRange{arena, 0, bytes});
+}
+
+}  // namespace
+
+void dispatch_on(CommandList& list, const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
+                 std::span<const BufferRange> inputs, std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena) {
+  BindingTable table(compiled);
+  fill(table, *compiled, persistent, inputs, outputs, arena);
+  list.dispatch(compiled, table);
+}
+
+std::vector<Dispatch> dispatches_on(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
+                                    std::span<const BufferRange> inputs, std::span<const BufferRange> outputs,
+                                    const std::shared_ptr<Buffer>& arena) {
+  BindingTable table(compiled);
+  fill(table, *compiled, persistent, inputs, outputs, arena);
+  return compiled->lower(table.complete());
+}
+
+RecordedExecution::RecordedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
+                                     std::vector<IndexCheck> index_checks, const RecordingOptions& options)
+    : compiled_(compiled), index_checks_(std::move(index_checks)), list_(compiled->context()) {
+  std::vector<uint64_t> input_bytes, output_bytes;
+  for (size_t i = 0; i < inputs; ++i) input_bytes.push_back(input_desc(i).bytes());
+  for (size_t j = 0; j < compiled->outputs().size(); ++j) output_bytes.push_back(output_desc(j).bytes());
+  inputs_ = make_host_slots(compiled->context(), input_bytes, Heap::upload);
+  outputs_ = make_host_slots(compiled->context(), output_bytes, Heap::readback);
+  std::vector<BufferRange> read, made;
+  for (const HostSlot& slot : inputs_) read.push_back(slot.device_range());
+  for (const HostSlot& slot : outputs_) made.push_back(slot.device_range());
+  for (const auto& [from, to] : copies_of(inputs_, true)) list_.copy(from, to);
+  if (const uint64_t bytes = compiled->plan().temporary_bytes) arena_ = Buffer::create(compiled->context(), bytes);
+  dispatch_on(list_, compiled, persistent, read, made, arena_);
+  for (const auto& [from, to] : copies_of(outputs_, false)) list_.copy(from, to);
+  list_.commit(options);
+}
+
+Submission RecordedExecution::start(const RunLimits& limits) {
+  last_ = list_.exec();
+  if (index_checks_.empty()) return *last_;
+  compiled_->context()->wait(last_->id(), limits.timeout_seconds, limits.interrupted);
+  const size_t first = outputs_.size() - index_checks_.size();
+  raise_found(index_checks_, [&](size_t k) { return outputs_[first + k].bytes; });
+  return *last_;
+}
+
+BoundProgram::BoundProgram(BindInputs key, std::shared_ptr<CompiledOperator> compiled, BufferRange persistent, size_t inputs,
+                           const BoundPlan& bound)
+    : key_(std::move(key)),
+      compiled_(std::move(compiled)),
+      persistent_(std::move(persistent)),
+      inputs_(inputs),
+      lower_bound_bytes_(bound.lower_bound_bytes),
+      wave_count_(bound.wave_count),
+      output_hosts_(bound.output_hosts),
+      checked_(bound.checked),
+      index_checks_(bound.index_checks),
+      pool_("'" + compiled_->name() + "' for these shapes") {}
+
+BoundProgram::~BoundProgram() = default;
+
+std::shared_ptr<Lease> BoundProgram::lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
+  const auto make = [this] { return std::make_shared<RecordedExecution>(compiled_, persistent_, inputs_, index_checks_); };
+  return pool_.lease(*compiled_->context(), make, wait, timeout_seconds, interrupted);
+}
+
+std::shared_ptr<RecordedExecution> BoundProgram::recorded(const RecordingOptions& options) const {
+  return std::make_shared<RecordedExecution>(compiled_, persistent_, inputs_, index_checks_, options);
+}
+
+std::vector<StepReport> BoundProgram::steps(const ProgramGraph& graph) const {
+  std::vector<StepReport> steps;
+  HazardTracker hazards;
+  std::vector<MemoryAccess> accesses;
+  visit_steps(compiled_->plan(), [&](const PlannedStep& step) {
+    StepReport& report = steps.emplace_back();
+    report.label = step.label;
+    report.kernel = step.kernel->name();
+    report.wave = step.wave;
+    report.groups = step.groups;
+    report.folded = step.kernel->is_folded();
+    accesses.clear();
+    for (size_t k = 0; k < step.operands.size(); ++k) {
+      const PlannedOperand& operand = step.operands[k];
+      const BindingInterface& binding = step.kernel->interface().bindings[k];
+      const bool written = binding.access != Access::read;
+      const uint64_t end = operand.byte_offset + operand.bytes;
+      report.operands.push_back({binding.name, operand.value >= 0 ? graph.value(operand.value).name : "", operand.place, operand.index,
+                                 operand.byte_offset, end, binding.access != Access::write, written});
+      if (operand.place != Place::none && operand.bytes > 0)
+        accesses.push_back({memory_of(operand), operand.byte_offset, end, written, operand.lane});
+    }
+    report.barrier = hazards.needed(accesses) != Barrier::none;
+  });
+  return steps;
+}
+
+ArenaReport BoundProgram::arena(const ProgramGraph& graph) const {
+  ArenaReport report;
+  report.arena_bytes = compiled_->plan().temporary_bytes;
+  report.lower_bound_bytes = lower_bound_bytes_;
+  report.persistent_bytes = compiled_->plan().initialization->persistent_bytes;
+  report.waves = wave_count_;
+  for (const StepReport& step : steps(graph)) {
+    ++report.dispatches;
+    report.barriers += step.barrier;
+  }
+  return report;
+}
+
+}  // namespace pumice

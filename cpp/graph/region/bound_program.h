@@ -1,0 +1,87 @@
+// A program bound to one choice of input shapes: its compiled operator and a pool of recordings with their slots.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "dispatch/host_slot.h"
+#include "graph/binding/plan.h"
+#include "graph/program/program.h"
+#include "graph/region/lease_pool.h"
+
+namespace pumice {
+
+class RecordedExecution;
+
+// Thread-safe. Holds the program's weights, so that what is leased outlives the program.
+class BoundProgram {
+ public:
+  BoundProgram(BindInputs key, std::shared_ptr<CompiledOperator> compiled, BufferRange persistent, size_t inputs, const BoundPlan& bound);
+  ~BoundProgram();
+
+  const BindInputs& key() const { return key_; }
+  const std::shared_ptr<CompiledOperator>& compiled() const { return compiled_; }
+  const BufferRange& persistent() const { return persistent_; }
+  // The elements of output j, where binding knows them.
+  const std::optional<HostTensor>& output_host(size_t j) const { return output_hosts_[j]; }
+  const std::vector<CheckedInputs>& checked() const { return checked_; }  // by check of the graph
+  // What the last outputs tell of.
+  const std::vector<IndexCheck>& index_checks() const { return index_checks_; }
+  // A recording that nobody else has. Waits for one where all are leased; with `wait` false throws StateError.
+  std::shared_ptr<Lease> lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
+  // A recording of its own.
+  std::shared_ptr<RecordedExecution> recorded(const RecordingOptions& options) const;
+  std::vector<StepReport> steps(const ProgramGraph& graph) const;
+  ArenaReport arena(const ProgramGraph& graph) const;
+
+ private:
+  BindInputs key_;
+  std::shared_ptr<CompiledOperator> compiled_;
+  BufferRange persistent_;
+  size_t inputs_;  // of the graph; the slots after them are owned
+  uint64_t lower_bound_bytes_;
+  uint32_t wave_count_;
+  std::vector<std::optional<HostTensor>> output_hosts_;
+  std::vector<CheckedInputs> checked_;
+  std::vector<IndexCheck> index_checks_;
+  LeasePool pool_;
+};
+
+// A CommandList on buffers of its own. Where the host sees the default heap the slots are there; else there are copies to and from it.
+class RecordedExecution : public Lease {
+ public:
+  RecordedExecution(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
+                    std::vector<IndexCheck> index_checks, const RecordingOptions& options = {});
+  const TensorDesc& input_desc(size_t i) const override { return *compiled_->inputs()[i].desc; }
+  const TensorDesc& output_desc(size_t j) const override { return *compiled_->outputs()[j].desc; }
+  std::byte* input(size_t i) override { return inputs_[i].bytes; }
+  const std::byte* output(size_t j) const override { return outputs_[j].bytes; }
+  // Where indices are checked returns when the work has finished. Throws IndexRangeError, TimeoutError.
+  Submission start(const RunLimits& limits) override;
+  uint64_t last_submission() const override { return last_ ? last_->id() : 0; }
+  RunReport report() const override { return {1, list_.recording()->dispatch_count(), 0, 0, {}}; }
+  std::optional<double> device_seconds() const override { return last_ ? last_->device_seconds() : std::nullopt; }
+  const CommandList& list() const { return list_; }
+
+ private:
+  std::shared_ptr<CompiledOperator> compiled_;
+  std::vector<HostSlot> inputs_, outputs_;
+  std::vector<IndexCheck> index_checks_;  // of the last outputs
+  std::shared_ptr<Buffer> arena_;
+  CommandList list_;
+  std::optional<Submission> last_;
+};
+
+// Records a program's operator. `arena`: at least its temporary bytes.
+void dispatch_on(CommandList& list, const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
+                 std::span<const BufferRange> inputs, std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena);
+
+// Its dispatches, to be recorded with others.
+std::vector<Dispatch> dispatches_on(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
+                                    std::span<const BufferRange> inputs, std::span<const BufferRange> outputs,
+                                    const std::shared_ptr<Buffer>& arena);
+
+}  // namespace pumice

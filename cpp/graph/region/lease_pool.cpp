@@ -1,0 +1,64 @@
+#include "graph/region/lease_pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "core/error.h"
+
+namespace pumice {
+namespace {
+
+constexpr size_t kPooled = 2, kMostPooled = 8;  // kept at ease, and at most
+constexpr auto kLeasePoll = std::chrono::microseconds(200);
+constexpr auto kSignalPeriod = std::chrono::milliseconds(50);
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
+
+std::pair<std::shared_ptr<Lease>, bool> LeasePool::try_lease(Context& context, const std::function<std::shared_ptr<Lease>()>& make) {
+  const std::lock_guard lock(mutex_);
+  const std::shared_ptr<Lease>* in_flight = nullptr;
+  for (const auto& one : pool_) {
+    if (one.use_count() > 1) continue;
+    std::atomic_thread_fence(std::memory_order_acquire);  // what its last owner did comes before
+    if (context.completed() >= one->last_submission()) return {one, false};
+    in_flight = &one;
+  }
+  if (pool_.size() >= kPooled && in_flight) return {*in_flight, true};
+  if (pool_.size() >= kMostPooled) return {};
+  pool_.push_back(make());
+  return {pool_.back(), false};
+}
+
+std::shared_ptr<Lease> LeasePool::lease(Context& context, const std::function<std::shared_ptr<Lease>()>& make, bool wait,
+                                        std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
+  const auto begin = Clock::now();
+  auto next_signal = begin + kSignalPeriod;
+  for (;;) {
+    if (auto [leased, is_busy] = try_lease(context, make); leased) {
+      std::optional<double> left;
+      if (timeout_seconds) left = std::max(0.0, *timeout_seconds - std::chrono::duration<double>(Clock::now() - begin).count());
+      if (is_busy) context.wait(leased->last_submission(), left, interrupted);  // without the lock: interrupts may take another
+      return leased;
+    }
+    const std::string message = std::to_string(kMostPooled) + " executions of " + what_ + " are under way";
+    if (!wait) throw StateError(message + "; wait for one and drop it first");
+    const auto now = Clock::now();
+    if (timeout_seconds && std::chrono::duration<double>(now - begin).count() >= *timeout_seconds) throw TimeoutError(message, true);
+    if (interrupted && now >= next_signal) {
+      interrupted();
+      next_signal = now + kSignalPeriod;
+    }
+    std::this_thread::sleep_for(kLeasePoll);
+  }
+}
+
+void LeasePool::clear() {
+  const std::lock_guard lock(mutex_);
+  pool_.clear();
+}
+
+}  // namespace pumice

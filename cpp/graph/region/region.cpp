@@ -1,0 +1,212 @@
+#include "graph/region/region.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "core/error.h"
+#include "graph/binding/pipeline_builds.h"
+#include "graph/binding/plan.h"
+#include "graph/binding/weight_upload.h"
+#include "graph/nnapi/late_operations.h"
+#include "graph/passes/passes.h"
+#include "graph/region/late_regions.h"
+
+namespace pumice {
+namespace {
+
+constexpr size_t kMostBound = 16;  // choices of shapes that are remembered
+
+std::string sizes_text(const std::vector<int64_t>& sizes, const std::vector<std::string>& names) {
+  std::string text = "[";
+  for (size_t axis = 0; axis < sizes.size(); ++axis) {
+    const bool named = axis < names.size() && !names[axis].empty();
+    text += (axis ? ", " : "") + (sizes[axis] != kUnknownSize ? std::to_string(sizes[axis]) : named ? names[axis] : "?");
+  }
+  return text + "]";
+}
+
+bool same_values(const std::optional<HostTensor>& known, const std::byte* given) {
+  return !known || same_elements(*known, {known->desc, {}, given});
+}
+
+// Elements that are checked whenever the sizes that they are of become known.
+bool is_indices(const ProgramNode& node, size_t input) {
+  return node.row->indices && node.row->indices(node.attributes, {}).input == input;
+}
+
+ProgramValue program_value(const std::string& name, const GraphValue& value) {
+  return {name, value.dtype, value.shape, value.dimension_names};
+}
+
+}  // namespace
+
+void check_shapes(const std::string& user, std::span<const ProgramValue> inputs, std::span<const ShapeView> shapes) {
+  if (shapes.size() != inputs.size())
+    throw BindingError("K4", "inputs", user, std::to_string(inputs.size()) + " inputs", std::to_string(shapes.size()));
+  std::map<std::string_view, int64_t> named;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const auto& expected = inputs[i];
+    if (!expected.shape) continue;
+    bool fits = shapes[i].size() == expected.shape->size();
+    for (size_t axis = 0; fits && axis < shapes[i].size(); ++axis) {
+      const int64_t size = (*expected.shape)[axis];
+      fits = size == kUnknownSize || size == shapes[i][axis];
+      if (axis < expected.dimension_names.size() && !expected.dimension_names[axis].empty())
+        fits = fits && named.try_emplace(expected.dimension_names[axis], shapes[i][axis]).first->second == shapes[i][axis];
+    }
+    if (fits) continue;
+    std::string known;
+    for (const auto& [name, size] : named) known += (known.empty() ? " with " : ", ") + std::string(name) + " = " + std::to_string(size);
+    throw BindingError("K10", "input '" + expected.name + "'", expected.name,
+                       "shape " + sizes_text(*expected.shape, expected.dimension_names) + known,
+                       "shape " + sizes_text({shapes[i].begin(), shapes[i].end()}, {}));
+  }
+}
+
+Region::Region(std::shared_ptr<Context> context, const Graph& graph, const GraphPart& part, const ProgramOptions& options,
+               const std::string& prefix)
+    : context_(std::move(context)), graph_(has_late(graph, part) ? ProgramGraph(graph, part, options) : prepare(graph, part, options)) {
+  const bool late = has_late(graph, part);
+  if (late) find_host_nodes(graph_);
+  for (ReportRow& row : graph_.report) row.node = prefix + row.node;
+  describe();
+  if (late) {
+    late_ = std::make_unique<LateRegions>(context_, graph_, options, prefix);
+    return;
+  }
+  weights_ = place_weights(context_, graph_);
+  memo_.nodes.resize(graph_.nodes.size());
+  initialise(options);
+}
+
+Region::~Region() = default;
+
+void Region::describe() {
+  for (size_t i = 0; i < graph_.inputs.size(); ++i) {
+    const GraphValue& input = graph_.value(graph_.inputs[i]);
+    inputs_.push_back(program_value(input.name, input));
+    if (graph_.made_inputs[i]) inputs_.back().shape.reset();
+  }
+  for (size_t j = 0; j + graph_.index_checks < graph_.outputs.size(); ++j)
+    outputs_.push_back(program_value(graph_.outputs[j].first, graph_.value(graph_.outputs[j].second)));
+  reads_values_ = std::find(graph_.value_inputs.begin(), graph_.value_inputs.end(), true) != graph_.value_inputs.end();
+  kernels_.resize(graph_.report.size());
+}
+
+std::shared_ptr<Region> Region::at(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
+  check_shapes(graph_.name, inputs_, shapes);
+  if (reads_values_ && values.size() != inputs_.size())
+    throw BindingError("K3", "inputs", graph_.name, "the elements of the inputs: shapes depend on them", "their shapes alone");
+  return late_->at(shapes, values);
+}
+
+void Region::initialise(const ProgramOptions& options) {
+  if (options.memory && options.memory->context() != context_)
+    throw BindingError("M3", "program '" + graph_.name + "'", "memory", "memory of the program's context", "that of another");
+  const auto memory = options.memory ? options.memory : std::make_shared<UploadMemory>(context_, weights_.initialization->persistent_bytes);
+  make_pipelines(weights_.initialization->steps, options.progress);
+  persistent_ = upload_weights(*memory, graph_.name, inputs_.size(), weights_, initialised_, options.progress);
+  release_constants();
+}
+
+// The device has the weights: the host keeps only what it computes with.
+void Region::release_constants() {
+  std::vector<bool> needed(graph_.values.size(), false);
+  for (const ProgramNode& node : graph_.nodes)
+    for (size_t k = 0; k < node.inputs.size(); ++k)
+      if (node.inputs[k] != kAbsent && (node.on_host || (k < 32 && (node.row->host_inputs >> k & 1)) || is_indices(node, k)))
+        needed[static_cast<size_t>(node.inputs[k])] = true;
+  for (const InputCheck& check : graph_.checks)
+    for (const GraphNode& node : check.chain)
+      for (const ValueId input : node.inputs)
+        if (input != kAbsent) needed[static_cast<size_t>(input)] = true;
+  for (size_t i = 0; i < graph_.values.size(); ++i) {
+    auto& constant = graph_.values[i].constant;
+    if (!constant || needed[i]) continue;
+    *constant = HostTensor{constant->desc};
+  }
+}
+
+void Region::make_pipelines(const std::vector<PlannedStep>& steps, const CompileProgress& progress) {
+  std::vector<const KernelVariant*> missing;
+  for (const PlannedStep& step : steps)
+    if (made_.insert(step.kernel.get()).second) missing.push_back(step.kernel.get());
+  if (!missing.empty()) create_pipelines(missing, progress);
+}
+
+bool Region::matches(const BoundProgram& one, std::span<const ShapeView> shapes, std::span<const std::byte* const> values) const {
+  const BindInputs& key = one.key();
+  if (key.shapes.size() != shapes.size()) return false;
+  for (size_t i = 0; i < shapes.size(); ++i)
+    if (!std::equal(shapes[i].begin(), shapes[i].end(), key.shapes[i].begin(), key.shapes[i].end())) return false;
+  if (!reads_values_) return true;
+  if (values.size() != key.values.size()) return false;
+  for (size_t i = 0; i < values.size(); ++i)
+    if (!same_values(key.values[i], values[i])) return false;
+  return true;
+}
+
+std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
+                                           const CompileProgress& progress) {
+  if (late_) return at(shapes, values)->bind(shapes, values, progress);
+  const std::lock_guard lock(mutex_);
+  for (auto one = bound_.begin(); one != bound_.end(); ++one)
+    if (matches(**one, shapes, values)) {
+      bound_.splice(bound_.begin(), bound_, one);
+      return checked(values);
+    }
+  check_shapes(graph_.name, inputs_, shapes);
+  if (reads_values_ && values.size() != inputs_.size())
+    throw BindingError("K3", "inputs", graph_.name, "the elements of the inputs: shapes depend on them", "their shapes alone");
+  BindInputs key;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    key.shapes.emplace_back(shapes[i].begin(), shapes[i].end());
+    if (reads_values_)
+      key.values.push_back(graph_.value_inputs[i]
+                               ? std::optional(HostTensor::copy_of(TensorDesc(inputs_[i].dtype, key.shapes[i]), values[i]))
+                               : std::nullopt);
+  }
+  BoundPlan plan = bind_plan(context_, graph_, weights_, key, &memo_);
+  for (const auto& segment : plan.plan.segments)
+    for (const auto& block : segment.blocks) make_pipelines(block.steps, progress);
+  kernels_ = plan.kernels;
+  auto compiled = std::make_shared<CompiledOperator>(context_, std::move(plan.plan), initialised_);
+  bound_.push_front(std::make_shared<BoundProgram>(std::move(key), std::move(compiled), persistent_, inputs_.size(), plan));
+  if (bound_.size() > kMostBound) bound_.pop_back();
+  return checked(values);
+}
+
+// The last used binding, for inputs of these elements.
+std::shared_ptr<BoundProgram> Region::checked(std::span<const std::byte* const> values) const {
+  const auto& bound = bound_.front();
+  for (size_t i = 0; i < graph_.checks.size(); ++i) check_input(graph_, graph_.checks[i], bound->checked()[i], bound->key().shapes, values);
+  return bound;
+}
+
+std::vector<ReportRow> Region::report() const {
+  if (late_)
+    if (auto rows = late_->report()) return *rows;
+  const std::lock_guard lock(mutex_);
+  std::vector<ReportRow> rows = graph_.report;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (const auto dtype = rows[i].dtype)
+      rows[i].precision = is_working_float(*dtype) ? pumice::name(storage_of(context_->info(), *dtype)) : pumice::name(*dtype);
+    const std::string& kernel = kernels_[i];
+    if (kernel == "view" || kernel == "host")
+      rows[i].note = kernel;
+    else
+      rows[i].kernel = kernel;
+    if (!rows[i].wide.empty()) rows[i].note += (rows[i].note.empty() ? "" : "; ") + rows[i].wide;
+  }
+  return rows;
+}
+
+void Region::close() {
+  if (late_) late_->close();
+  const std::lock_guard lock(mutex_);
+  bound_.clear();
+  persistent_ = {};
+}
+
+}  // namespace pumice

@@ -1,0 +1,53 @@
+#include "graph/region/slot_pool.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "core/rounding.h"
+
+namespace pumice {
+namespace {
+
+constexpr uint64_t kGrain = 256;
+
+// Sizes that grow step by step share memory: a quarter at most is left unused.
+uint64_t size_class(uint64_t bytes) {
+  return round_up(bytes, std::max(kGrain, std::bit_floor(bytes) / 4));
+}
+
+}  // namespace
+
+// Memory that nobody but the device needs to see is seen where that costs nothing.
+HostSlot SlotPool::device_slot(uint64_t bytes) const {
+  HostSlot slot;
+  slot.device = slot.host = Buffer::create(context_, bytes);
+  slot.size = bytes;
+  if (slot.device->mappable()) slot.bytes = slot.device->map();
+  return slot;
+}
+
+std::shared_ptr<const HostSlot> SlotPool::take(uint64_t bytes, SlotUse use) {
+  const uint64_t size = bytes == 0 ? 0 : size_class(bytes);
+  auto& entries = entries_[{use, size}];
+  for (Entry& entry : entries)
+    if (entry.slot.use_count() == 1) {
+      entry.used = true;
+      return entry.slot;
+    }
+  HostSlot slot;
+  if (use == SlotUse::device)
+    slot = device_slot(size);
+  else
+    slot = make_host_slot(context_, size, use == SlotUse::upload ? Heap::upload : Heap::readback);
+  entries.push_back({std::make_shared<const HostSlot>(std::move(slot))});
+  return entries.back().slot;
+}
+
+void SlotPool::trim() {
+  for (auto& [key, entries] : entries_) {
+    std::erase_if(entries, [](const Entry& entry) { return !entry.used && entry.slot.use_count() == 1; });
+    for (Entry& entry : entries) entry.used = false;
+  }
+}
+
+}  // namespace pumice

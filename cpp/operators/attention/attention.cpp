@@ -1,0 +1,335 @@
+#include "operators/attention/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/number_text.h"
+#include "core/rounding.h"
+#include "operators/attention/attention_parts.h"
+#include "operators/means/strided.h"
+#include "operators/row/operator_table.h"
+
+namespace pumice {
+namespace {
+
+constexpr int64_t kLeastInPart = 128;  // keys
+
+// How the kernels share out the work.
+struct AttentionPlan {
+  std::string_view shader;
+  Macros macros = {};
+  SpecValues spec = {};
+  uint64_t groups_x = 0, groups_y = 0, groups_z = 1;
+  int64_t parts = 1, stretch = 0;  // of the keys
+};
+
+std::string flag(bool set) {
+  return set ? "1" : "0";
+}
+
+std::string number(int64_t value) {
+  return std::to_string(value) + "u";
+}
+
+// Workgroups that keep a device busy.
+constexpr int64_t kBusyGroups = 264;
+
+void cut_keys(AttentionPlan& plan, int64_t keys, int64_t parts) {
+  plan.stretch = std::max<int64_t>(round_up(ceil_div(keys, std::max<int64_t>(parts, 1)), 4), 4);
+  plan.parts = std::max<int64_t>(ceil_div(keys, plan.stretch), 1);
+}
+
+// A few rows at a time, whose invocations read a key together.
+AttentionPlan rows_plan(const LowerContext& node, const Attention& a) {
+  constexpr int64_t kMostRows = 4, kLaneIterations = 9, kMostIterations = 60000;
+  const bool lanes = node.prefers_lanes();
+  const int64_t fours = ceil_div(std::max(a.k.size(), a.v.size()), 4), team = lanes ? 8 : fours <= 64 ? 16 : 128;
+  const int64_t held = ceil_div(fours, team);
+  const auto fits = [&](int64_t teams) {
+    const int64_t bytes = ((team * teams + 16) + teams * team * held) * 16 + teams * 8;
+    return team * teams <= node.most_invocations() && static_cast<uint64_t>(bytes) <= node.context->limit("maxComputeSharedMemorySize");
+  };
+  int64_t teams = !lanes && team == 16 ? 16 : 1;
+  while (teams > 1 && !fits(teams)) teams /= 2;
+  const int64_t shared_rows = a.q.heads() / a.k.heads() * a.q.rows(), rows = std::min<int64_t>(shared_rows, kMostRows);
+  AttentionPlan plan{"attention_rows.comp"};
+  plan.macros = {{"TEAM", number(team)}, {"TEAMS", std::to_string(teams)}, {"HELD", number(held)},
+                 {"ROWS", number(rows)}, {"LANES", flag(lanes)},           {"SUBGROUP", std::to_string(node.subgroup())}};
+  plan.groups_x = static_cast<uint64_t>(ceil_div(shared_rows, rows));
+  plan.groups_y = static_cast<uint64_t>(a.k.batch() * a.k.heads());
+  const int64_t groups = static_cast<int64_t>(plan.groups_x * plan.groups_y), keys = a.k.rows();
+  int64_t parts = 1;
+  if (lanes)  // no loop may run too often
+    parts = ceil_div(ceil_div(keys, 4) * rows * kLaneIterations, kMostIterations);
+  else if (groups < kBusyGroups)
+    parts = std::min(ceil_div(kBusyGroups * 2, groups), ceil_div(keys, kLeastInPart));
+  cut_keys(plan, keys, parts);
+  plan.groups_z = static_cast<uint64_t>(plan.parts);
+  return plan;
+}
+
+// Sixteen rows a subgroup of 8.
+AttentionPlan lanes_plan(const Attention& a) {
+  constexpr int64_t kRows = 16, kKeys = 16, kMostIterations = 60000;
+  AttentionPlan plan{"attention_lanes.comp"};
+  plan.groups_x = static_cast<uint64_t>(ceil_div(a.q.rows(), kRows));
+  plan.groups_y = static_cast<uint64_t>(a.q.batch() * a.q.heads());
+  const int64_t iterations = 1 + ceil_div(a.k.size(), 4) + ceil_div(a.v.size(), 4);
+  cut_keys(plan, a.k.rows(), ceil_div(ceil_div(a.k.rows(), kKeys) * iterations, kMostIterations));
+  plan.groups_z = static_cast<uint64_t>(plan.parts);
+  return plan;
+}
+
+// The device has room for the workgroups of attention_tiled.
+bool has_tiles(const NodeContext& node) {
+  constexpr int64_t kInvocations = 256, kQueriesAndKeys = 64 * 17 + 32 * 17,
+                    kValues = 16 * 128;                                                        // values take the place of queries and keys
+  constexpr int64_t kFloats = std::max(kQueriesAndKeys, kValues) + 64 * 33 + 64 * 4 + 2 * 64;  // and scores, meetings, terms
+  return node.most_invocations() >= kInvocations && node.context->limit("maxComputeSharedMemorySize") >= kFloats * 4;
+}
+
+AttentionPlan tiled_plan(const LowerContext& node, const Attention& a) {
+  constexpr int64_t kRows = 64, kKeys = 32;
+  const int64_t fours = a.v.size() <= 64 ? 1 : 2;
+  node.check_loops(ceil_div(a.k.rows(), kKeys) * (8 + ceil_div(a.k.size(), 16) * 8 + 2 * (fours * 4 + 16)));
+  AttentionPlan plan{"attention_tiled.comp"};
+  plan.spec = {{"FOURS", fours}};
+  plan.groups_x = static_cast<uint64_t>(ceil_div(a.q.rows(), kRows));
+  plan.groups_y = static_cast<uint64_t>(a.q.batch() * a.q.heads());
+  plan.groups_z = static_cast<uint64_t>(ceil_div(a.v.size(), fours * 64));
+  return plan;
+}
+
+constexpr int64_t kMatrixKeys = 32, kMatrixRows = 16;  // of a step of attention_matrix, and of one of its subgroups
+
+// How attention_matrix shares out the work: subgroups of a workgroup, parts of the keys.
+struct MatrixShare {
+  int64_t subgroups, parts;
+  double microseconds;
+};
+
+// The quickest by a model of what was measured on an H200 (132 cores, 64 a head): a step of a workgroup alone takes its latency; on a core
+// that is full its subgroups take turns, those of a large workgroup sharing more of what is loaded. Meeting of parts costs a dispatch.
+MatrixShare matrix_share(const LowerContext& node, const Attention& a, int64_t subgroup) {
+  constexpr int64_t kCores = 132, kMostParts = 3;
+  constexpr double kLaunch = 5, kMeeting = 20;
+  constexpr struct {
+    int64_t subgroups, resident;  // resident: workgroups of a core
+    double latency, turn;         // of a step, of a subgroup's step
+  } kKinds[] = {{2, 8, 1.5, 0.2}, {4, 4, 1.65, 0.19}, {8, 2, 2.2, 0.165}};
+  const int64_t keys = a.k.rows(), row = round_up(std::max(a.k.size(), a.v.size()), 16) / 8 + 1;
+  const double longer = std::max<double>(static_cast<double>(a.k.size() + a.v.size()) / 128, 0.25);
+  MatrixShare best{0, 1, 0};
+  for (const auto& kind : kKinds) {
+    const int64_t bytes = (kMatrixKeys * row + kind.subgroups * kMatrixRows * (kMatrixKeys / 4 + 1)) * 16;
+    if (bytes > static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize")) ||
+        kind.subgroups * subgroup > static_cast<int64_t>(node.context->limit("maxComputeWorkGroupInvocations")))
+      continue;
+    const int64_t tiles = ceil_div(a.q.rows(), kind.subgroups * kMatrixRows) * a.q.batch() * a.q.heads();
+    for (int64_t parts = 1; parts <= std::clamp<int64_t>(keys / kLeastInPart, 1, kMostParts); ++parts) {
+      int64_t on_core = ceil_div(tiles * parts, kCores);
+      if (on_core > kind.resident) on_core = round_up(on_core, kind.resident);
+      const double step = std::max(kind.latency, kind.turn * longer * static_cast<double>(on_core * kind.subgroups));
+      const double time = kLaunch + (parts > 1 ? kMeeting : 0) + step * static_cast<double>(ceil_div(ceil_div(keys, parts), kMatrixKeys));
+      if (best.subgroups == 0 || time < best.microseconds) best = {kind.subgroups, parts, time};
+    }
+  }
+  return best;
+}
+
+// On matrix units. None where the device has none, or where heads are too long or no aligned eights.
+std::optional<AttentionPlan> matrix_plan(const LowerContext& node, const Attention& a) {
+  constexpr int64_t kLargest = 256;
+  const int64_t subgroup = node.subgroup();
+  const auto suits = [&](const Heads& heads) { return heads.in_vectors(node.float_dtype, 8) && heads.size() <= kLargest; };
+  if (!node.has_matrices() || (subgroup != 32 && subgroup != 64) || !suits(a.q) || !suits(a.k) || !suits(a.v) || a.k.size() == 0) return {};
+  const MatrixShare share = matrix_share(node, a, subgroup);
+  if (share.subgroups == 0) return {};
+  AttentionPlan plan{"attention_matrix.comp"};
+  plan.macros = {{"SUBGROUP", number(subgroup)}};
+  plan.spec = {{"INVOCATIONS", share.subgroups * subgroup}};
+  plan.groups_x = static_cast<uint64_t>(ceil_div(a.q.rows(), share.subgroups * kMatrixRows));
+  plan.groups_y = static_cast<uint64_t>(a.q.batch() * a.q.heads());
+  cut_keys(plan, a.k.rows(), share.parts);
+  plan.groups_z = static_cast<uint64_t>(plan.parts);
+  return plan;
+}
+
+AttentionPlan plan_of(const LowerContext& node, const Attention& a) {
+  constexpr int64_t kFewRows = 16, kLaneBytes = 64;  // shared ones of a column of values
+  const int64_t shared_rows = a.q.heads() / a.k.heads() * a.q.rows();
+  if (!node.prefers_lanes()) {
+    if (shared_rows <= kFewRows) return rows_plan(node, a);
+    const auto plan = matrix_plan(node, a);
+    return plan ? *plan : has_tiles(node) ? tiled_plan(node, a) : rows_plan(node, a);
+  }
+  const auto shared = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
+  return a.q.rows() * 2 > kFewRows && a.v.size() * kLaneBytes <= shared ? lanes_plan(a) : rows_plan(node, a);
+}
+
+// A float as GLSL writes it.
+std::string literal(double value) {
+  if (std::isinf(value)) return value < 0 ? "minus_infinity" : "pm_infinity";
+  return "float(" + general_text(value, 9) + ")";
+}
+
+// Elements of a mask from the first to the last.
+int64_t span_of(const AttentionMask& mask, const Attention& a) {
+  const std::array<int64_t, 4> sizes{a.q.batch(), a.q.heads(), a.q.rows(), std::min(mask.keys, a.k.rows())};
+  int64_t span = 1;
+  for (size_t axis = 0; axis < sizes.size(); ++axis) span += std::max<int64_t>(sizes[axis] - 1, 0) * mask.strides[axis];
+  return span;
+}
+
+// A kernel of include/attention.glsl with all that they share; nothing is bound yet to where it writes.
+StepBuilder attention_step(const LowerContext& node, const Attention& a, std::string_view shader, Macros macros, SpecValues spec) {
+  const DType dtype = node.float_dtype;
+  const auto more = {std::pair<std::string, std::string>{"MASKED", a.mask ? a.mask->is_bool ? "1" : "2" : "0"},
+                     {"COUNTED", flag(a.counts.has_value())},
+                     {"ZERO_EMPTY", flag(a.zero_empty)},
+                     {"VEC4", flag(a.q.in_vectors(dtype, 4) && a.k.in_vectors(dtype, 4) && a.v.in_vectors(dtype, 4))}};
+  macros.insert(macros.end(), more.begin(), more.end());
+  if (a.mask && a.mask->is_bool) {
+    macros.emplace_back("MASK_SHOWS", a.mask->hides ? "false" : "true");
+    macros.emplace_back("HIDDEN", literal(a.mask->hidden));
+  }
+  spec.emplace_back("SIZE", a.k.size());
+  spec.emplace_back("V_SIZE", a.v.size());
+  StepBuilder step(node.kernel(shader, dtype, macros, spec));
+  for (const auto& [name, heads] : {std::pair{"q", &a.q}, {"k", &a.k}, {"v", &a.v}})
+    step.bind(name, heads->operand, heads->first, heads->span(), bits(dtype));
+  if (a.mask) step.bind("mask", a.mask->operand, a.mask->first, span_of(*a.mask, a), a.mask->is_bool ? 8 : bits(dtype));
+  if (a.counts) step.bind("counts", *a.counts, a.first_count, a.q.batch(), 64);
+  step.set("rows", a.q.rows()).set("keys", a.k.rows()).set("heads", a.q.heads()).set("group", a.q.heads() / a.k.heads());
+  set_strides(step, "q", a.q);
+  set_strides(step, "k", a.k);
+  set_strides(step, "v", a.v);
+  set_strides(step, "y", a.y);
+  const AttentionMask mask = a.mask.value_or(AttentionMask{});
+  step.set("mask_batch", mask.strides[0]).set("mask_head", mask.strides[1]).set("mask_row", mask.strides[2]);
+  step.set("mask_key", mask.strides[3]).set("mask_keys", mask.keys);
+  step.set("scale", a.scale).set("softcap", a.softcap);
+  const auto bounded = [](int64_t bound) { return std::clamp(bound, -Attention::kUnbounded, Attention::kUnbounded); };
+  return step.set("first", bounded(a.first)).set("last", bounded(a.last));
+}
+
+// Where its grid is larger than the device takes, the parts that it is cut into. Rows that have terms keep lying densely.
+std::vector<AttentionPart> parts_of(const LowerContext& node, const Attention& a, const AttentionPlan& plan, bool has_terms) {
+  const auto passes = [&](uint64_t groups, const char* axis) {
+    return groups > node.context->limit("maxComputeWorkGroupCount_" + std::string(axis));
+  };
+  std::vector<AttentionPart> parts;
+  if (passes(plan.groups_x, "0") && !has_terms) parts = row_parts(a);
+  if (parts.empty() && (passes(plan.groups_x, "0") || passes(plan.groups_y, "1"))) parts = dense_parts(a);
+  if (passes(plan.groups_z, "2") || (parts.empty() && (passes(plan.groups_x, "0") || passes(plan.groups_y, "1"))))
+    throw UnsupportedError("node '" + std::string(node.node) + "': attention of " + std::to_string(a.q.heads()) + " heads of " +
+                           std::to_string(a.v.size()) + " over " + std::to_string(a.k.rows()) + " keys needs " +
+                           std::to_string(plan.groups_x) + " by " + std::to_string(plan.groups_y) + " by " + std::to_string(plan.groups_z) +
+                           " workgroups, more than the device takes (maxComputeWorkGroupCount)");
+  return parts;
+}
+
+// `terms`: of each row, from number `first_term` on, the number that its scores are taken relative to, and its share.
+void add_steps(LowerContext& node, const Attention& a, const std::optional<Operand>& terms, int64_t first_term = 0) {
+  if (a.y.batch() * a.y.heads() * a.y.rows() * a.y.size() == 0) return;
+  AttentionPlan plan = plan_of(node, a);
+  const bool in_parts = plan.parts > 1 || terms;
+  if (in_parts && plan.stretch == 0) plan = rows_plan(node, a);  // the other kernels know no parts
+  if (const auto parts = parts_of(node, a, plan, terms.has_value()); !parts.empty()) {
+    for (const AttentionPart& part : parts) add_steps(node, part.attention, terms, first_term + part.first);
+    return;
+  }
+  const bool y_fours = a.y.in_vectors(node.float_dtype, 4);
+  const int64_t rows = a.y.batch() * a.y.heads() * a.y.rows();
+  plan.macros.emplace_back("PARTS", flag(in_parts));
+  plan.macros.emplace_back("Y_VEC4", flag(y_fours && !in_parts));
+  if (!in_parts) plan.macros.emplace_back("EPILOGUE(x)", node.epilogue());
+  StepBuilder step = attention_step(node, a, plan.shader, std::move(plan.macros), std::move(plan.spec));
+  step.set("stretch", std::max<int64_t>(plan.stretch, a.k.rows() * (plan.stretch == 0)));
+  step.groups(plan.groups_x, plan.groups_y, plan.groups_z);
+  if (!in_parts) return node.add(step.bind("y", a.y.operand, a.y.first, a.y.span(), bits(node.float_dtype)).build());
+  const Operand parts = node.temporary(static_cast<uint64_t>(rows * plan.parts * (a.v.size() + 2)) * 4);
+  node.add(step.bind("parts", parts).build());
+  const Macros macros = {
+      {"Y_VEC4", flag(y_fours)}, {"TERMS", flag(terms.has_value())}, {"ZERO_EMPTY", flag(a.zero_empty)}, {"EPILOGUE(x)", node.epilogue()}};
+  StepBuilder combine(node.kernel("attention_combine.comp", node.float_dtype, macros));
+  combine.bind("parts", parts).bind("y", a.y.operand, a.y.first, a.y.span(), bits(node.float_dtype));
+  if (terms) combine.bind("terms", *terms).set("first_term", first_term);
+  const int64_t results = rows * ceil_div(a.v.size(), 4);
+  combine.set("results", results).set("rows", a.y.rows()).set("heads", a.y.heads()).set("size", a.v.size()).set("parts", plan.parts);
+  set_strides(combine, "y", a.y);
+  node.add(combine.threads(static_cast<uint64_t>(results)).build());
+}
+
+}  // namespace
+
+int64_t Heads::span() const {
+  int64_t last = size() - 1;
+  for (size_t axis = 0; axis < strides.size(); ++axis) last += std::max<int64_t>(sizes[axis] - 1, 0) * strides[axis];
+  return std::max<int64_t>(last + 1, 1);
+}
+
+bool Heads::in_vectors(DType dtype, int64_t width) const {
+  const auto bytes = static_cast<uint64_t>(bits(dtype) / 8 * width);
+  if (size() % width != 0 || phase % bytes != 0 || first % width != 0) return false;
+  for (size_t axis = 0; axis < strides.size(); ++axis)
+    if (sizes[axis] > 1 && strides[axis] % width != 0) return false;
+  return true;
+}
+
+Heads heads_of(LowerContext& node, const TensorDesc& desc, const Operand& operand, const std::vector<int64_t>& perm) {
+  Heads heads{operand, {1, 1, 1, 1}, {0, 0, 0}, phase_of(node, operand)};
+  std::array<int64_t, 4> strides{};
+  const size_t rank = desc.shape.size();
+  if (rank < 2 || rank > 4)
+    throw UnsupportedError("node '" + std::string(node.node) + "': attention of a tensor of rank " + std::to_string(rank));
+  for (size_t i = 0; i < rank; ++i) {
+    const size_t axis = perm.empty() ? i : static_cast<size_t>(perm[i]);
+    heads.sizes[4 - rank + i] = desc.shape[axis];
+    strides[4 - rank + i] = desc.strides[axis];
+  }
+  if (strides[3] != 1 && heads.size() > 1) {
+    const Shape shape(heads.sizes.begin(), heads.sizes.end());
+    const Strides packed = packed_strides(shape);
+    const Operand copy = node.temporary(buffer_size(desc.dtype, shape));
+    add_strided_copy(node, desc.dtype, {shape, {Strides(strides.begin(), strides.end()), packed}}, operand, 0, copy, 0, true);
+    heads.operand = copy, heads.phase = 0;
+    std::copy(packed.begin(), packed.end(), strides.begin());
+  }
+  std::copy_n(strides.begin(), 3, heads.strides.begin());
+  return heads;
+}
+
+TensorDesc by_heads(const TensorDesc& desc, int64_t heads) {
+  if (desc.rank() == 4) return desc;
+  const int64_t size = desc.shape[2] / heads;
+  return TensorDesc(desc.dtype, {desc.shape[0], heads, desc.shape[1], size},
+                    Strides{desc.strides[0], desc.strides[2] * size, desc.strides[1], desc.strides[2]});
+}
+
+void set_strides(StepBuilder& step, const std::string& name, const Heads& heads) {
+  step.set(name + "_batch", heads.strides[0]).set(name + "_head", heads.strides[1]).set(name + "_row", heads.strides[2]);
+}
+
+void add_attention(LowerContext& node, const Attention& attention) {
+  add_steps(node, attention, {});
+}
+
+void add_attention(LowerContext& node, const Attention& a, Scores wanted, const Operand& scores) {
+  const int64_t rows = a.q.batch() * a.q.heads() * a.q.rows();
+  std::optional<Operand> terms;
+  if (wanted == Scores::shares && rows > 0) terms = node.temporary(static_cast<uint64_t>(rows) * 8);
+  add_steps(node, a, terms);
+  if (rows * a.k.rows() == 0) return;
+  const Macros macros = {{"STAGE", std::to_string(static_cast<int>(wanted))}, {"PARTS", "0"}, {"Y_VEC4", "0"}};
+  StepBuilder step = attention_step(node, a, "attention_scores.comp", macros, {});
+  if (terms) step.bind("terms", *terms);
+  const int64_t planes = a.q.batch() * a.q.heads();
+  step.bind("y", scores)
+      .set("planes", planes)
+      .threads(static_cast<uint64_t>(a.k.rows()), static_cast<uint64_t>(a.q.rows()), static_cast<uint64_t>(planes));
+  node.add(step.build());
+}
+
+}  // namespace pumice

@@ -1,0 +1,22 @@
+// What attention is cut into where the device takes no grid that the whole of it would need.
+#pragma once
+
+#include <vector>
+
+#include "operators/attention/attention.h"
+
+namespace pumice {
+
+// Some images, heads and rows of an attention. The rows of all its heads follow each other in the dense [images, heads, rows] of the whole,
+// from number `first` on, but where it has rows alone of several heads.
+struct AttentionPart {
+  Attention attention;
+  int64_t first = 0;
+};
+
+// Halves of the rows.
+std::vector<AttentionPart> row_parts(const Attention& whole);
+// Halves of the images; of the heads where there is one image; of the rows where there is one head, too. None of a single row.
+std::vector<AttentionPart> dense_parts(const Attention& whole);
+
+}  // namespace pumice

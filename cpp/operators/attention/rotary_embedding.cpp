@@ -1,0 +1,28 @@
+// RotaryEmbedding.
+#include "operators/attention/attention.h"
+#include "operators/means/strided.h"
+#include "operators/row/operator_table.h"
+
+namespace pumice {
+
+void lower_rotary_embedding(LowerContext& node) {
+  if (node.input(0).elements() == 0) return;
+  const Attributes& attributes = *node.attributes;
+  const int64_t count = attributes.integer("num_heads");
+  const Heads x = heads_of(node, by_heads(node.input(0), count), node.in(0)),
+              y = heads_of(node, by_heads(node.output(0), count), node.out(0));
+  const int64_t given = attributes.integer("rotary_embedding_dim"), turned = given == 0 ? x.size() : given;
+  const bool placed = node.has_input(3);
+  StepBuilder step(node.kernel("rotary_embedding.comp", node.float_dtype,
+                               {{"PLACED", placed ? "1" : "0"}, {"INTERLEAVED", attributes.integer("interleaved") != 0 ? "1" : "0"}}));
+  step.bind("x", x.operand).bind("cosines", dense_input(node, 1)).bind("sines", dense_input(node, 2)).bind("y", y.operand);
+  if (placed) step.bind("places", dense_input(node, 3));
+  const int64_t pairs = x.batch() * x.heads() * x.rows() * x.size() / 2;
+  step.set("pairs", pairs).set("heads", x.heads()).set("rows", x.rows()).set("size", x.size()).set("turned", turned);
+  if (placed) step.set("table_rows", node.input(1).shape[0]);
+  set_strides(step, "x", x);
+  set_strides(step, "y", y);
+  node.add(step.threads(static_cast<uint64_t>(pairs)).build());
+}
+
+}  // namespace pumice

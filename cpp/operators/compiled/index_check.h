@@ -1,0 +1,21 @@
+// Indices that only the device knows, checked there: which of them are out of range.
+#pragma once
+
+#include "operators/row/operator_table.h"
+
+namespace pumice {
+
+// The row of a node that has the inputs and attributes of a node with indices, and kCheckedOperator, the name of that one's operator. It
+// makes int32[4]: minus one less the position of the first of the indices that is out of range (0: none is), how many are, and the
+// low and the high word of the first.
+const OperatorRow& index_check_row();
+inline constexpr std::string_view kCheckedOperator = "checked";
+
+// What such a node has found.
+struct FoundIndices {
+  uint64_t count = 0;
+  int64_t position = 0, index = 0;  // of the first
+};
+FoundIndices found_indices(const std::byte* made);
+
+}  // namespace pumice

@@ -1,0 +1,105 @@
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "core/error.h"
+#include "operators/compiled/compiled_operator.h"
+
+namespace pumice {
+
+Initializer::Initializer(std::shared_ptr<Context> context, std::vector<std::shared_ptr<const CompiledOperator>> operators)
+    : context_(std::move(context)) {
+  reset(std::move(operators));
+}
+
+void Initializer::reset(std::vector<std::shared_ptr<const CompiledOperator>> operators) {
+  if (context_->completed() < busy_until_)
+    throw BindingError("I6", "initializer", name_, "a reset after its work is done",
+                       "one while execution " + std::to_string(busy_until_) + " runs");
+  std::vector<Slot> inputs, outputs;
+  std::map<const InitializationState*, std::string> places;  // by what is initialised: the plans of one program share it
+  for (const auto& one : operators) {
+    const std::string place = "operators[" + std::to_string(inputs.size()) + "]";
+    if (!one) throw BindingError("C10", place, "", "a compiled operator", "None");
+    if (one->context() != context_)
+      throw BindingError("M3", place, one->name(), "an operator of the initializer's context", "one of another context");
+    const auto [first, is_new] = places.emplace(one->state().get(), place);
+    if (!is_new) throw BindingError("I5", place, one->name(), "an operator that is not in the list yet", "that of " + first->second);
+    inputs.push_back({one->name(), {}});
+    outputs.push_back({one->name(), {}});
+  }
+  ++generation_;
+  operators_ = std::move(operators);
+  inputs_ = std::move(inputs);
+  outputs_ = std::move(outputs);
+}
+
+BindingProperties Initializer::binding_properties() const {
+  BindingProperties properties;
+  for (const auto& one : operators_) {
+    const InitializationPlan& plan = *one->plan().initialization;
+    for (const auto& step : plan.steps) properties.descriptors += static_cast<uint32_t>(step.operands.size());
+    properties.temporary_bytes = std::max(properties.temporary_bytes, plan.temporary_bytes);
+  }
+  return properties;
+}
+
+std::vector<const Dispatchable*> Initializer::targets() const {
+  std::vector<const Dispatchable*> all;
+  for (const auto& one : operators_) all.push_back(one.get());
+  return all;
+}
+
+std::vector<Dispatch> Initializer::lower(const BoundRanges& ranges) const {
+  std::vector<Dispatch> dispatches;
+  auto next = ranges.inputs.begin();
+  for (size_t i = 0; i < operators_.size(); ++i) {
+    const auto end = next + static_cast<std::ptrdiff_t>(operators_[i]->inputs().size());
+    BoundRanges own{{next, end}, {}, ranges.temporary, ranges.outputs.at(i)};
+    append_dispatches(*context_, operators_[i]->plan().initialization->steps, own, operators_[i]->constants(), dispatches);
+    next = end;
+  }
+  return dispatches;
+}
+
+void Initializer::begin_execution(const BoundRanges& ranges) const {
+  for (size_t i = 0; i < operators_.size(); ++i) {
+    const auto& state = operators_[i]->state();
+    bool before;
+    {
+      const std::lock_guard lock(state->mutex);
+      before = std::exchange(state->initialised, true);
+      if (!before) {
+        state->buffer_id = ranges.outputs[i].buffer ? ranges.outputs[i].buffer->id() : 0;
+        state->offset = ranges.outputs[i].offset;
+      }
+    }
+    if (!before) continue;
+    revoke(i);
+    throw BindingError("I5", "operators[" + std::to_string(i) + "]", operators_[i]->name(), "an operator that has not been initialised",
+                       "one that has been");
+  }
+}
+
+void Initializer::revoke_execution() const {
+  revoke(operators_.size());
+}
+
+// The first `count` operators were not initialised after all.
+void Initializer::revoke(size_t count) const {
+  for (size_t i = 0; i < count; ++i) {
+    const auto& state = operators_[i]->state();
+    const std::lock_guard lock(state->mutex);
+    state->initialised = false;
+  }
+}
+
+void Initializer::submitted(uint64_t id) const {
+  busy_until_ = id;
+  for (const auto& one : operators_) {
+    const std::lock_guard lock(one->state()->mutex);
+    one->state()->constants.reset();  // the list that reads them holds them
+  }
+}
+
+}  // namespace pumice

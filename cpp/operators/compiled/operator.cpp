@@ -1,0 +1,339 @@
+// Describing one operator, and compiling it into a plan of its own.
+#include <algorithm>
+#include <numeric>
+
+#include "core/error.h"
+#include "core/rounding.h"
+#include "operators/compiled/compiled_operator.h"
+#include "operators/map/map_expression.h"
+#include "operators/means/compose.h"
+#include "operators/row/families.h"
+
+namespace pumice {
+namespace {
+
+constexpr uint64_t kGrain = 16;       // sizes of tensors in memory
+constexpr uint64_t kAlignment = 256;  // offsets in temporary and persistent resources
+
+// The dtype that float values are kept in: that of the described tensors.
+DType float_dtype_of(const std::vector<std::optional<TensorDesc>>& outputs, const std::vector<std::optional<TensorDesc>>& inputs) {
+  for (const auto* descs : {&outputs, &inputs})
+    for (const auto& desc : *descs)
+      if (desc && is_float(desc->dtype)) return desc->dtype;
+  return DType::float32;
+}
+
+// Rows that can be an activation: one float in, one out, and a scalar expression between them.
+bool is_activation(const OperatorRow& row) {
+  const auto &inputs = row.schema.inputs, &outputs = row.schema.outputs;
+  return row.lower == lower_map && inputs.size() == 1 && !inputs[0].variadic && contains(inputs[0].dtypes, DType::float32) &&
+         outputs.size() == 1 && outputs[0].dtypes == inputs[0].dtypes;
+}
+
+std::string activation_names() {
+  std::string names;
+  for (const OperatorRow& row : operators())
+    if (is_activation(row)) names += (names.empty() ? "" : ", ") + std::string(row.name);
+  return names;
+}
+
+// Turns the operands of one node into places of its plan.
+class OperatorPlanner {
+ public:
+  OperatorPlanner(const Operator& op, const Attributes& attributes, std::shared_ptr<Context> context, const ExecutionOptions& options)
+      : op_(op) {
+    if (options.precision) inside_ = dtype_of_precision(*options.precision);
+    library_ = context->attachment<KernelLibrary>();
+    node_.context = std::move(context);
+    node_.library = library_.get();
+    node_.attributes = &attributes;
+    node_.node = op.row().name;
+    node_.row = &op.row();
+    node_.float_dtype = inside_.value_or(float_dtype_of(op.outputs(), op.inputs()));
+    for (const TensorDesc* operand : op.operands()) node_.inputs.push_back(operand ? std::optional(held_as(*operand)) : std::nullopt);
+    node_.outputs = op.outputs();
+    node_.expression = op.expression();
+    node_.deterministic = options.deterministic;
+    if (options.epilogue) node_.epilogue_text = options.epilogue->glsl({{"x", ExprType::f32}});
+    node_.hosts = op.constants();
+    node_.constant_packed.resize(op.inputs().size());
+    persistent_.resize(op.inputs().size());
+  }
+
+  Plan plan() {
+    Plan plan;
+    plan.name = op_.row().name;
+    for (size_t i = 0; i < op_.inputs().size(); ++i) plan.inputs.push_back({role_name(op_.row().schema.inputs, i), op_.inputs()[i]});
+    for (size_t i = 0; i < op_.outputs().size(); ++i) plan.outputs.push_back({role_name(op_.row().schema.outputs, i), op_.outputs()[i]});
+    plan.initialization = initialization();
+    const bool has_epilogue = node_.epilogue_text != "x";
+    inside_ ? lower_inside(node_, *inside_) : lower_strided(node_);
+    if (has_epilogue && !node_.epilogue_read && !node_.steps.empty())
+      throw UnsupportedError("operator " + plan.name + " with an activation: its kernels apply none to a result like " +
+                             to_string(*op_.outputs()[0]));
+    for (const uint64_t bytes : node_.temporaries) {
+      temporaries_.push_back(plan.temporary_bytes);
+      plan.temporary_bytes += round_up(bytes, kAlignment);
+    }
+    for (const auto& bytes : node_.host_blocks) {
+      blocks_.push_back(round_up(plan.host_values.size(), kAlignment));
+      plan.host_values.resize(blocks_.back() + round_up(bytes.size(), kGrain));
+      std::copy(bytes.begin(), bytes.end(), plan.host_values.begin() + static_cast<std::ptrdiff_t>(blocks_.back()));
+    }
+    plan.segments.emplace_back().blocks.emplace_back();
+    for (auto& step : node_.steps) plan.segments[0].blocks[0].steps.push_back(planned(std::move(step), true));
+    if (plan.step_count() == 1) plan.in_place = &op_.row().schema;  // a second dispatch would read what the first has written
+    return plan;
+  }
+
+ private:
+  struct Persistent {
+    uint64_t offset = 0, bytes = 0;
+    bool owned = false;
+  };
+
+  // An owned tensor as the persistent resource holds it where its row packs nothing; any other as it is described.
+  TensorDesc held_as(const TensorDesc& desc) const {
+    const bool converted = desc.owned && inside_ && is_working_float(desc.dtype) && desc.dtype != *inside_;
+    return converted ? TensorDesc(*inside_, desc.shape, {}, true) : desc;
+  }
+
+  std::shared_ptr<const InitializationPlan> initialization() {
+    auto plan = std::make_shared<InitializationPlan>();
+    PackContext pack;
+    static_cast<NodeContext&>(pack) = node_;
+    pack.inputs = node_.inputs;
+    for (size_t i = 0; i < op_.inputs().size(); ++i)
+      if (op_.inputs()[i] && op_.inputs()[i]->owned && op_.inputs()[i]->dtype == DType::float32 && op_.inputs()[i]->is_packed())
+        pack.inputs[i] = op_.inputs()[i];  // packing kernels read float32 whatever they make
+    for (size_t i = 0; i < op_.inputs().size(); ++i) {
+      if (!op_.inputs()[i] || !op_.inputs()[i]->owned) continue;
+      PackedWeight weight;
+      node_.constant_packed[i] = op_.row().pack && op_.row().pack(pack, i, weight);
+      const TensorDesc &given = *op_.inputs()[i], &held = *node_.inputs[i];
+      const uint64_t bytes = round_up(node_.constant_packed[i] ? weight.desc.bytes() : held.bytes(), kGrain);
+      persistent_[i] = {plan->persistent_bytes, bytes, true};
+      plan->persistent_bytes += round_up(bytes, kAlignment);
+      const PlannedOperand source{Place::input, static_cast<uint32_t>(i), 0, round_up(given.bytes(), kGrain),
+                                  static_cast<uint32_t>(bits(given.dtype))};
+      const PlannedOperand target{Place::persistent, 0, persistent_[i].offset, bytes, static_cast<uint32_t>(bits(held.dtype))};
+      if (!node_.constant_packed[i] && given.dtype == held.dtype)
+        append_word_copies(node_.context, source, target, given.bytes(), op_.row().name, plan->steps);
+      else if (!node_.constant_packed[i])
+        append_conversion(given, source, held, target, *plan);
+      else
+        append_packing(weight, i, pack.inputs[i]->dtype == given.dtype ? source : converted_source(given, source, held, *plan), *plan);
+    }
+    return plan;
+  }
+
+  void append_packing(const PackedWeight& weight, size_t i, const PlannedOperand& source, InitializationPlan& plan) const {
+    const auto index = static_cast<uint32_t>(i);
+    std::vector<Step> steps;
+    weight.steps(steps, {Place::input, index, 0}, {Place::persistent, index, 0});
+    for (Step& step : steps) {
+      std::vector<bool> reads;
+      for (const Operand& operand : step.operands) reads.push_back(operand.place == Place::input);
+      PlannedStep& made = plan.steps.emplace_back(planned(std::move(step), false));
+      for (size_t k = 0; k < reads.size(); ++k)
+        if (reads[k]) made.operands[k] = shifted(source, made.operands[k].byte_offset);
+    }
+  }
+
+  static PlannedOperand shifted(PlannedOperand operand, uint64_t bytes) {
+    operand.byte_offset += bytes;
+    operand.bytes -= bytes;
+    return operand;
+  }
+
+  // A weight in the initialisation's temporary resource, converted to what it is held as.
+  PlannedOperand converted_source(const TensorDesc& given, const PlannedOperand& source, const TensorDesc& held,
+                                  InitializationPlan& plan) const {
+    const PlannedOperand target{Place::temporary, 0, plan.temporary_bytes, round_up(held.bytes(), kGrain),
+                                static_cast<uint32_t>(bits(held.dtype))};
+    plan.temporary_bytes += round_up(target.bytes, kAlignment);
+    append_conversion(given, source, held, target, plan);
+    return target;
+  }
+
+  void append_conversion(const TensorDesc& given, const PlannedOperand& source, const TensorDesc& held, const PlannedOperand& target,
+                         InitializationPlan& plan) const {
+    LowerContext cast;
+    static_cast<NodeContext&>(cast) = node_;
+    cast.row = find_operator("Cast");
+    cast.inputs = {given}, cast.outputs = {held};
+    lower_cast(cast);
+    for (Step& step : cast.steps) {
+      PlannedStep& made = plan.steps.emplace_back(std::move(step.kernel), std::vector<PlannedOperand>(), std::move(step.push), step.groups,
+                                                  std::string(op_.row().name));
+      for (const Operand& operand : step.operands)
+        made.operands.push_back(shifted(operand.place == Place::input ? source : target, operand.byte_offset));
+    }
+  }
+
+  // `execution`: owned inputs have become persistent.
+  PlannedStep planned(Step step, bool execution) const {
+    PlannedStep planned{std::move(step.kernel), {}, std::move(step.push), step.groups, std::string(op_.row().name)};
+    for (size_t i = 0; i < step.operands.size(); ++i)
+      planned.operands.push_back(place(step.operands[i], planned.kernel->interface().bindings[i], execution));
+    return planned;
+  }
+
+  PlannedOperand place(const Operand& operand, const BindingInterface& binding, bool execution) const {
+    const auto rest = [&](uint64_t bytes) { return bytes > operand.byte_offset ? bytes - operand.byte_offset : 0; };
+    const uint32_t declared = binding.element_bytes * 8 / std::max(binding.components, 1u);
+    PlannedOperand result{operand.place, operand.index, operand.byte_offset, 0, operand.element_bits ? operand.element_bits : declared};
+    const auto lies_as = [&](const TensorDesc& desc) {
+      result.bytes = rest(round_up(desc.bytes(), kGrain));
+      result.element_bits = static_cast<uint32_t>(bits(desc.dtype));
+    };
+    if (operand.place == Place::output) lies_as(*op_.outputs()[operand.index]);
+    if (operand.place == Place::temporary)
+      result = {operand.place, 0, temporaries_[operand.index] + operand.byte_offset,
+                rest(round_up(node_.temporaries[operand.index], kGrain)), result.element_bits};
+    if (operand.place == Place::host)
+      result = {operand.place, 0, blocks_[operand.index], round_up(node_.host_blocks[operand.index].size(), kGrain), 32};
+    if (operand.place == Place::input) lies_as(bound_input(operand.index));
+    const bool persistent =
+        operand.place == Place::persistent || (operand.place == Place::input && execution && persistent_[operand.index].owned);
+    if (persistent) {
+      const Persistent& held = persistent_[operand.index];
+      if (operand.place == Place::input) result.element_bits = static_cast<uint32_t>(bits(node_.inputs[operand.index]->dtype));
+      result = {Place::persistent, 0, held.offset + operand.byte_offset, rest(held.bytes), result.element_bits};
+    }
+    result.touched = operand.bytes;
+    return result;
+  }
+
+  const TensorDesc& bound_input(size_t i) const {
+    if (const auto& desc = op_.inputs()[i]) return *desc;
+    throw Error("operator '" + std::string(op_.row().name) + "': a kernel reads '" + role_name(op_.row().schema.inputs, i) +
+                "', which is the host's");
+  }
+
+  const Operator& op_;
+  std::optional<DType> inside_;  // none: floats are as they are described
+  std::shared_ptr<KernelLibrary> library_;
+  LowerContext node_;
+  std::vector<Persistent> persistent_;  // by input
+  std::vector<uint64_t> temporaries_;   // offsets
+  std::vector<uint64_t> blocks_;        // offsets of host blocks
+};
+
+}  // namespace
+
+std::string role_name(const std::vector<ValueRole>& roles, size_t i) {
+  if (roles.empty()) return std::to_string(i);
+  const size_t last = roles.size() - 1;
+  if (!roles.back().variadic) return std::string(roles[std::min(i, last)].name);
+  return i < last ? std::string(roles[i].name) : std::string(roles[last].name) + std::to_string(i - last);
+}
+
+Operator::Operator(std::string_view name, std::vector<std::optional<TensorDesc>> inputs, std::vector<std::optional<TensorDesc>> outputs,
+                   const Attributes& attributes, std::vector<std::optional<HostTensor>> constants)
+    : row_(find_operator(name)), inputs_(std::move(inputs)), outputs_(std::move(outputs)), constants_(std::move(constants)) {
+  constants_.resize(inputs_.size());
+  if (!row_) throw UnsupportedError("operator " + std::string(name));
+  if (!row_->lower) throw UnsupportedError("operator " + std::string(name) + " outside of a graph: its result is the host's");
+  attributes_ = checked_attributes(*row_, name, attributes);
+  const auto last = std::find_if(outputs_.rbegin(), outputs_.rend(), [](const auto& output) { return output.has_value(); });
+  check_inputs(*row_, name, operands(), static_cast<size_t>(outputs_.rend() - last));  // a slot may stand for what a row lacks
+  check_constants();
+  check_outputs();
+}
+
+Operator::Operator(Expression expression, const std::vector<TensorDesc>& inputs, const TensorDesc& output)
+    : row_(&map_row(inputs.size())),
+      inputs_(inputs.begin(), inputs.end()),
+      outputs_{output},
+      constants_(inputs.size()),
+      expression_(std::move(expression)) {
+  attributes_.set(std::string(kMapDtype), static_cast<int64_t>(output.dtype));
+  check_outputs();
+}
+
+std::vector<const HostTensor*> Operator::constants() const {
+  std::vector<const HostTensor*> values;
+  for (const auto& constant : constants_) values.push_back(constant ? &*constant : nullptr);
+  return values;
+}
+
+std::vector<const TensorDesc*> Operator::operands() const {
+  std::vector<const TensorDesc*> descs;
+  for (size_t i = 0; i < inputs_.size(); ++i) descs.push_back(inputs_[i] ? &*inputs_[i] : constants_[i] ? &constants_[i]->desc : nullptr);
+  return descs;
+}
+
+// What the host reads is a constant, and nothing else is.
+void Operator::check_constants() const {
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const bool is_read = i < 32 && (row_->host_inputs >> i & 1) != 0;
+    const std::string input = "input '" + role_name(row_->schema.inputs, i) + "'";
+    if (is_read && inputs_[i])
+      throw GraphError(std::string(row_->name), input + " is read on the host: its values are expected; given " + to_string(*inputs_[i]));
+    if (!is_read && constants_[i])
+      throw GraphError(std::string(row_->name),
+                       input + " is read on the device: a TensorDesc is expected; given the values of " + to_string(constants_[i]->desc));
+  }
+}
+
+void Operator::check_outputs() const {
+  const std::string_view op = row_->name;
+  ShapeContext shapes(op, attributes_, operands(), constants(), outputs_.size());
+  row_->shape(shapes);
+  const auto expected = shapes.take_outputs();
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    const std::string output = role_name(row_->schema.outputs, i);
+    const auto& given = outputs_[i];
+    if (!given) {
+      const auto& roles = row_->schema.outputs;
+      if (i >= roles.size() || !roles[i].optional) throw GraphError(std::string(op), "output '" + output + "' has to be described");
+      continue;
+    }
+    if (given->owned) throw GraphError(std::string(op), "output '" + output + "' is owned; only inputs can be", "O1");
+    if (overlaps(given->shape, given->strides))
+      throw GraphError(std::string(op), "output '" + output + "', " + to_string(*given) + ": several indices share one element", "R9");
+    if (i >= expected.size() || !expected[i]) throw GraphError(std::string(op), "has no output " + std::to_string(i));
+    if (given->dtype != expected[i]->dtype || given->shape != expected[i]->shape)
+      throw GraphError(std::string(op), "output '" + output + "': expected " +
+                                            to_string(TensorDesc(expected[i]->dtype, expected[i]->shape)) + ", given " + to_string(*given));
+  }
+}
+
+ExecutionOptions execution_options(const std::optional<std::string>& precision, const std::vector<std::string>& flags) {
+  if (precision) (void)dtype_of_precision(*precision);
+  ExecutionOptions options{precision};
+  for (const std::string& flag : flags) {
+    if (flag == "ALLOW_HALF_PRECISION_COMPUTATION")
+      options.precision = options.precision.value_or("fp32") == "fp32" ? "fp16" : options.precision;
+    else if (flag == "DESCRIPTORS_VOLATILE")
+      options.descriptors_volatile = true;
+    else if (flag == "DETERMINISTIC")
+      options.deterministic = true;
+    else if (flag != "DISABLE_META_COMMANDS")
+      throw UnsupportedError(
+          "execution flag '" + flag +
+          "'; there are ALLOW_HALF_PRECISION_COMPUTATION, DETERMINISTIC, DISABLE_META_COMMANDS and DESCRIPTORS_VOLATILE");
+  }
+  return options;
+}
+
+void Operator::set_activation(std::string_view name, const Attributes& attributes) {
+  const OperatorRow* row = find_operator(name);
+  if (!row || !is_activation(*row)) throw UnsupportedError("the activation '" + std::string(name) + "'; there are " + activation_names());
+  if (outputs_.size() != 1 || !outputs_[0] || !is_float(outputs_[0]->dtype))
+    throw UnsupportedError("operator " + std::string(row_->name) + " with an activation: it has no single output of floats");
+  const Expression x = Expression::name("x");
+  activation_ =
+      map_expression(*row, checked_attributes(*row, name, attributes), {true}).substitute({{std::string(row->schema.inputs[0].name), x}});
+}
+
+std::shared_ptr<CompiledOperator> Operator::compile(std::shared_ptr<Context> context, const ExecutionOptions& options) const {
+  ExecutionOptions activated = options;
+  if (activation_) activated.epilogue = options.epilogue ? options.epilogue->substitute({{"x", *activation_}}) : activation_;
+  Plan plan = OperatorPlanner(*this, attributes_, context, activated).plan();
+  plan.descriptors_volatile = options.descriptors_volatile;
+  return std::make_shared<CompiledOperator>(std::move(context), std::move(plan));
+}
+
+}  // namespace pumice

@@ -1,0 +1,66 @@
+// Products with a constant matrix of few bits, whose blocks along the depth have a scale each. It stays of few bits on the device.
+#include "core/error.h"
+#include "core/rounding.h"
+#include "operators/means/compose.h"
+#include "operators/row/families.h"
+#include "operators/row/operator_table.h"
+
+namespace pumice {
+namespace {
+
+constexpr int64_t kMostRows = 4;  // past which the matrix is made floats first, for all of them
+
+}  // namespace
+
+// Inputs: a [.., depth], w [columns, depth], scale [columns, blocks], zero points likewise.
+void shape_of_block_matmul(ShapeContext& node) {
+  const TensorDesc &a = node.input(0), &w = node.input(1), &scale = node.input(2);
+  const int64_t block = node.attributes().integer("block_size");
+  if (w.rank() != 2 || block < 1 || a.shape.back() != w.shape[1])
+    node.fail("expected [.., depth] and [columns, depth] in blocks; given " + to_string(a.shape) + " and " + to_string(w.shape));
+  const Shape blocks{w.shape[0], ceil_div(w.shape[1], block)};
+  if (scale.shape != blocks || (node.has(3) && node.input(3).shape != blocks))
+    node.fail("expected scales and zero points " + to_string(blocks) + "; given " + to_string(scale.shape));
+  Shape shape = a.shape;
+  shape.back() = w.shape[0];
+  node.output(0, a.dtype, shape);
+}
+
+bool pack_block_matmul(const PackContext& node, size_t input, PackedWeight& packed) {
+  if (input != 2) return false;
+  pack_floats(node, input, 1, packed);
+  return true;
+}
+
+void lower_block_matmul(LowerContext& node) {
+  const TensorDesc &a = node.input(0), &w = node.input(1), &y = node.output(0);
+  if (y.elements() == 0) return;
+  Composition parts(node);
+  const int64_t columns = w.shape[0], depth = w.shape[1], block = node.attributes->integer("block_size"), rows = y.elements() / columns;
+  const int64_t in_word = 32 / bits(w.dtype);
+  const Operand scale = node.packed(2);
+  if (rows <= kMostRows && depth % in_word == 0 && block % in_word == 0 && depth > 0) {
+    const Macros macros = {{"BITS", std::to_string(bits(w.dtype))},
+                           {"SIGNED", is_signed_integer(w.dtype) ? "1" : "0"},
+                           {"ZERO", node.has_input(3) ? "1" : "0"},
+                           {"EPILOGUE(x)", node.epilogue()}};
+    StepBuilder step(node.kernel("block_rows.comp", a.dtype, macros, {{"ROWS", rows}}));
+    step.bind("x", parts.input(0).operand).bind("w", node.in(1)).bind("scale", scale).bind("y", parts.output(0).operand);
+    if (node.has_input(3)) step.bind("zero", node.in(3));
+    step.set("depth", depth).set("columns", columns).set("block", block).set("blocks", ceil_div(depth, block));
+    constexpr int64_t kMostAcross = 65535;
+    const int64_t across = std::min(columns, kMostAcross);
+    return node.add(step.groups(static_cast<uint64_t>(across), static_cast<uint64_t>(ceil_div(columns, across))).build());
+  }
+  const Piece floats = parts.scratch(a.dtype, {columns, depth});
+  std::vector<Piece> stored{parts.input(1), {TensorDesc(DType::float32, node.input(2).shape), scale}};
+  if (node.has_input(3)) stored.push_back(parts.input(3));
+  Attributes blocks, transposed;
+  blocks.set("axis", int64_t{1});
+  blocks.set("block_size", block);
+  transposed.set("transB", int64_t{1});
+  parts.add("DequantizeLinear", blocks, stored, floats);
+  parts.add("Gemm", transposed, {parts.input(0).seen_as({rows, depth}), floats}, parts.output(0).seen_as({rows, columns}), true);
+}
+
+}  // namespace pumice

@@ -1,0 +1,12 @@
+// Products with a constant matrix of few bits in blocks: the row "pumice::BlockMatMul".
+#pragma once
+
+#include "operators/row/operator_table.h"
+
+namespace pumice {
+
+void shape_of_block_matmul(ShapeContext& node);
+bool pack_block_matmul(const PackContext& node, size_t input, PackedWeight& packed);
+void lower_block_matmul(LowerContext& node);
+
+}  // namespace pumice

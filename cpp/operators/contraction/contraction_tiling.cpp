@@ -1,0 +1,113 @@
+#include "operators/contraction/contraction_tiling.h"
+
+#include "core/rounding.h"
+
+namespace pumice {
+
+bool has_vector_channels(Planes planes, int64_t channels, int64_t group_stride, int64_t width) {
+  planes.c = channels;
+  return planes.has_vector_channels(width) && group_stride % width == 0;
+}
+
+Tiling tiling_of(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups, int64_t depth) {
+  constexpr int64_t kBusyInvocations = 65536, kMostSplit = 8, kMostInvocations = 512, kSharedBytes = 24576, kManyTiles = 128;
+  const auto tiles_of = [&](const Tiling& tiling) {
+    return ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels) * groups;
+  };
+  const int64_t most = node.most_invocations(), bytes = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
+  const auto fits = [&](const Tiling& tiling) { return tiling.invocations() <= most && tiling.shared_bytes() <= bytes; };
+  Tiling tiling{32, 32};
+  if (channels <= 8)
+    tiling = {128, 8};
+  else if (channels <= 16)
+    tiling = {64, 16};
+  else if (pixels <= 8)
+    tiling = {8, 64};
+  else if (const Tiling wide{128, 128, 1, 8}; channels >= 128 && tiles_of(wide) >= kManyTiles && fits(wide))
+    return wide;
+  else if (const Tiling square{64, 64}; tiles_of(square) >= kManyTiles && fits(square))
+    tiling = square;
+  const int64_t tiles = tiles_of(tiling);
+  const auto can_split = [&](const Tiling& wider) {
+    return wider.split <= kMostSplit && wider.invocations() <= kMostInvocations && wider.shared_bytes() <= kSharedBytes && fits(wider) &&
+           depth >= wider.split * 32;
+  };
+  for (Tiling wider = tiling; tiles * tiling.invocations() < kBusyInvocations; tiling = wider) {
+    wider.split *= 2;
+    if (!can_split(wider)) break;
+  }
+  return tiling;
+}
+
+std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
+  constexpr int64_t kEight = 8, kBusyTiles = 100, kNarrowTile = 16;
+  constexpr MatrixTiling kTilings[] = {
+      {128, 128, 64, 64, 32}, {128, 64, 32, 32, 64}, {128, 32, 32, 32, 32}, {128, kNarrowTile, 32, kNarrowTile, 64},
+      {64, 64, 32, 32, 64},   {32, 64, 16, 32, 64},  {16, 64, 16, 16, 64}};
+  // Of matrix products alone, measured apart: deep enough that subgroups share the depth where the rows are few.
+  constexpr MatrixTiling kWide{128, 128, 64, 64, 64}, kFew{64, 32, 32, 32, 128, 8}, kFewest{16, 32, 16, 16, 384, 6};
+  // Of which there are at most so many, and which share the depth: for what the device does in one go.
+  constexpr MatrixTiling kShared[] = {{32, 32, 32, 32, 128, 8}, {32, 64, 32, 32, 128, 8}, {64, 64, 32, 32, 128, 4}};
+  constexpr int64_t kMostShared = 128, kLeastShared = 512, kDeep = 1024;
+  const bool all_taps =
+      c.matrix || (c.tap_first == 0 && c.tap_row == c.taps_w && c.tap_column == 1 && c.weights.taps == c.taps_h * c.taps_w);
+  if (!node.has_matrices() || !all_taps || c.weights.channels_in == 0 || (node.input_phase(0) != 0 && !c.padded) ||
+      c.x_first % kEight != 0 || c.w_first % kEight != 0 ||
+      !has_vector_channels(c.x, c.padded ? round_up(c.weights.channels_in, kEight) : c.weights.channels_in, c.x_stride_group, kEight))
+    return {};
+  const int64_t channels = c.weights.channels_out;
+  const auto tiles_of = [&](const MatrixTiling& tiling) {
+    return ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels) * c.weights.groups;
+  };
+  const uint64_t shared = node.context->limit("maxComputeSharedMemorySize"), subgroup = node.context->limit("subgroupSize");
+  const auto fits = [&](const MatrixTiling& tiling) {
+    return tiling.shared_bytes() <= shared &&
+           static_cast<uint64_t>(tiling.subgroups()) * subgroup <= static_cast<uint64_t>(node.most_invocations());
+  };
+  if (c.matrix && tiles_of(kWide) >= kBusyTiles && channels > 64 && pixels > 64 && fits(kWide)) return kWide;
+  if (c.matrix && fits(kFewest) && c.weights.channels_in >= kDeep && channels >= 32) {
+    if (pixels <= kFewest.pixels) return kFewest;
+    if (pixels <= kFew.pixels && tiles_of(kFew) < 2 * kBusyTiles && fits(kFew)) return kFew;
+  }
+  if (c.matrix && c.weights.channels_in >= kLeastShared && channels > 32)
+    for (const MatrixTiling& tiling : kShared)
+      if (tiles_of(tiling) <= kMostShared && fits(tiling)) return tiling;
+  for (const MatrixTiling& tiling : kTilings) {
+    // Of matrix products: a few tiles more than the device does in one go are better smaller ones; those of 32 columns are for no more.
+    const bool suits = !c.matrix || tiling.pixels < 128 || (tiling.channels == 64 ? tiles_of(tiling) >= 2 * kBusyTiles : channels <= 32);
+    if (suits && fits(tiling) && tiles_of(tiling) >= kBusyTiles && (tiling.channels == kNarrowTile || tiling.channels < 2 * channels))
+      return tiling;
+  }
+  const MatrixTiling& least = kTilings[std::size(kTilings) - 1];
+  return channels < kNarrowTile || !fits(least) ? std::nullopt : std::optional(least);
+}
+
+bool has_columns_kernel(const NodeContext& node, const WeightView& weights) {
+  constexpr int64_t kLeastDepth = 256;
+  return !node.prefers_lanes() && node.subgroup() > 0 && node.most_invocations() >= kColumnsGroup && weights.channels_in % 8 == 0 &&
+         weights.channels_in >= kLeastDepth;
+}
+
+int64_t columns_at_once(const NodeContext& node) {
+  return kColumnsGroup / node.subgroup();
+}
+
+int64_t most_columns(const NodeContext& node, int64_t depth) {
+  const int64_t groups = static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_1"), INT32_MAX));
+  const int64_t column_bytes = depth * static_cast<int64_t>(bits(node.float_dtype)) / 8;
+  return std::max<int64_t>(std::min(groups * columns_at_once(node), largest_range(*node.context) / column_bytes), 1);
+}
+
+std::optional<Skinny> skinny_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
+  constexpr int64_t kLeastDepth = 128, kBytes = 36;  // shared ones of an invocation
+  if (node.prefers_lanes() || !c.matrix || pixels > kMostSkinny || c.weights.channels_in < kLeastDepth || c.w_first % 8 != 0) return {};
+  const int64_t shared = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize")), most = node.most_invocations();
+  for (const int64_t invocations : {1024, 512})
+    if (invocations <= most && invocations * kBytes <= shared) {
+      const int64_t rows = pixels == 3 ? 4 : pixels;
+      return Skinny{rows, invocations / rows};
+    }
+  return {};
+}
+
+}  // namespace pumice

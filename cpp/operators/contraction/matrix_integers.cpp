@@ -1,0 +1,164 @@
+#include "operators/contraction/matrix_integers.h"
+
+#include <algorithm>
+
+#include "core/rounding.h"
+#include "operators/row/precision.h"
+
+namespace pumice {
+namespace {
+
+constexpr int64_t kPiece = 16;  // bytes that the kernels load at once
+
+int64_t padded(int64_t depth) {
+  return round_up(depth, kPiece);
+}
+
+// Unsigned integers become signed ones by flipping their highest bit; what is padded is zero after that.
+bool flips(DType dtype) {
+  return dtype == DType::uint8;
+}
+
+// What `x_offset` counts to a piece: bytes of an input, words of what is made here.
+std::string unit_of_x(bool is_input) {
+  return std::to_string(is_input ? kPiece : kPiece / 4) + "u";
+}
+
+// Rows of whole pieces, of a matrix whose rows lie `x_row` apart and their elements `x_depth`.
+std::shared_ptr<const KernelVariant> rows_kernel(const NodeContext& node, DType dtype, int64_t x_depth) {
+  if (x_depth == 1) return row_pieces_kernel(node, dtype, flips(dtype) ? "0x80808080u" : "0u");
+  return node.kernel("integer_rows.comp", DType::int32, {{"PAD", flips(dtype) ? "0x80u" : "0u"}});
+}
+
+Step rows_step(const std::shared_ptr<const KernelVariant>& kernel, const Operand& x, const Operand& y, int64_t rows, int64_t depth,
+               int64_t x_row, int64_t x_depth) {
+  if (x_depth == 1) return row_pieces_step(kernel, DType::int8, x, y, rows, depth, x_row);
+  const int64_t words = padded(depth) / 4;
+  StepBuilder step(kernel);
+  step.bind("x", x).bind("y", y).set("rows", rows).set("depth", depth).set("words", words).set("x_row", x_row).set("x_depth", x_depth);
+  step.threads(static_cast<uint64_t>(rows * words));
+  return step.build();
+}
+
+std::shared_ptr<const KernelVariant> sums_kernel(const NodeContext& node, DType dtype, bool of_input) {
+  return node.kernel("integer_sums.comp", DType::int32, {{"FLIP", flips(dtype) ? "0x80808080u" : "0u"}, {"X_UNIT", unit_of_x(of_input)}});
+}
+
+StepBuilder sums_step(const std::shared_ptr<const KernelVariant>& kernel, const Operand& x, const Operand& y, int64_t rows, int64_t depth) {
+  StepBuilder step(kernel);
+  step.bind("x", x).bind("y", y).set("rows", rows).set("row_pieces", padded(depth) / kPiece).groups(static_cast<uint64_t>(rows));
+  return step;
+}
+
+// What a workgroup of matrix_integers computes, each of its subgroups, and how deep at a time.
+struct IntegerTiling {
+  int64_t rows, columns, sub_rows, sub_columns, depth;
+
+  int64_t subgroups() const { return rows / sub_rows * (columns / sub_columns); }
+  uint64_t shared_bytes() const {  // of what comes in, or of results on their way out
+    return static_cast<uint64_t>(std::max((rows + columns) * (depth + kPiece), subgroups() * 16 * (sub_columns * 4 + 16)));
+  }
+};
+
+constexpr IntegerTiling kWide{128, 128, 64, 64, 128}, kMiddle{64, 64, 32, 32, 128}, kFew{16, 64, 16, 32, 128};
+constexpr IntegerTiling kLeast{64, 64, 32, 32, 64};  // for devices of little shared memory
+
+bool fits(const NodeContext& node, const IntegerTiling& tiling) {
+  const auto subgroup = static_cast<int64_t>(node.context->limit("subgroupSize"));
+  return tiling.shared_bytes() <= node.context->limit("maxComputeSharedMemorySize") &&
+         tiling.subgroups() * subgroup <= node.most_invocations();
+}
+
+// Measured: the widest of which there are enough, else the one for few rows or the one between.
+IntegerTiling tiling_of(const NodeContext& node, int64_t rows, int64_t columns) {
+  constexpr int64_t kBusyTiles = 100;
+  const auto tiles_of = [&](const IntegerTiling& tiling) { return ceil_div(rows, tiling.rows) * ceil_div(columns, tiling.columns); };
+  if (rows <= kFew.rows && fits(node, kFew)) return kFew;
+  const bool is_wide = tiles_of(kWide) >= kBusyTiles && rows > kMiddle.rows && columns > kMiddle.columns;
+  for (const IntegerTiling& tiling : {kWide, kMiddle})
+    if ((is_wide || tiling.rows < kWide.rows) && fits(node, tiling)) return tiling;
+  return kLeast;
+}
+
+// Of the columns, up to where the sums begin: no device wants a larger boundary of a range.
+int64_t columns_bytes(const TensorDesc& b) {
+  constexpr int64_t kLargestBoundary = 256;
+  return round_up(b.shape[1] * padded(b.shape[0]), kLargestBoundary);
+}
+
+// Sums are needed of what a zero point of the other side, or its flipped bit, multiplies.
+bool needs_row_sums(const IntegerTerms& terms) {
+  return terms.w_zero || flips(terms.w);
+}
+bool needs_column_sums(const IntegerTerms& terms) {
+  return terms.x_zero || flips(terms.x);
+}
+
+}  // namespace
+
+bool has_integer_matrices(const NodeContext& node, const TensorDesc& b) {
+  constexpr int64_t kLeastDepth = 64, kLeastColumns = 32;
+  if (b.rank() != 2 || b.shape[0] < kLeastDepth || b.shape[1] < kLeastColumns) return false;
+  const DeviceInfo& device = node.context->info();
+  return device.feature("shaderInt8") && has_matrix_units(device, 32, DType::int8, DType::int32) && fits(node, kLeast) &&
+         columns_bytes(b) + b.shape[1] * 4 <= largest_range(*node.context);
+}
+
+void pack_integer_columns(const NodeContext& node, const TensorDesc& b, PackedWeight& packed) {
+  packed.desc = TensorDesc(DType::int32, {columns_bytes(b) / 4 + b.shape[1]});
+  const auto to_columns = rows_kernel(node, b.dtype, b.strides[0]), to_sums = sums_kernel(node, b.dtype, false);
+  packed.steps = [to_columns, to_sums, b](std::vector<Step>& steps, const Operand& source, const Operand& target) {
+    const int64_t depth = b.shape[0], columns = b.shape[1];
+    Operand sums = target;
+    sums.byte_offset += static_cast<uint64_t>(columns_bytes(b));
+    steps.push_back(rows_step(to_columns, source, target, columns, depth, b.strides[1], b.strides[0]));
+    steps.push_back(sums_step(to_sums, target, sums, columns, depth).build());
+  };
+}
+
+IntegerRows integer_rows(LowerContext& node, const TensorDesc& a, int64_t rows, const IntegerTerms& terms) {
+  const int64_t depth = a.shape.back();
+  IntegerRows left{node.in(0), {}, depth % kPiece != 0 || node.input_phase(0) != 0};
+  if (left.copied) {
+    left.rows = node.temporary(static_cast<uint64_t>(rows * padded(depth)));
+    node.add(rows_step(rows_kernel(node, a.dtype, 1), node.in(0), left.rows, rows, depth, depth, 1));
+  }
+  if (needs_row_sums(terms)) {
+    left.sums = node.temporary(static_cast<uint64_t>(rows) * 4);
+    node.add(sums_step(sums_kernel(node, a.dtype, !left.copied), left.rows, left.sums, rows, depth).build());
+  }
+  return left;
+}
+
+void add_integer_product(LowerContext& node, const IntegerRows& left, int64_t first, int64_t rows, const TensorDesc& b,
+                         const Operand& packed, const IntegerTerms& terms, const Operand& y) {
+  const int64_t depth = b.shape[0], columns = b.shape[1], pieces = padded(depth) / kPiece;
+  const IntegerTiling tiling = tiling_of(node, rows, columns);
+  Macros macros = integer_macros(terms);
+  macros.emplace_back("Y_VEC4", columns % 4 == 0 ? "1" : "0");
+  macros.emplace_back("X_UNIT", unit_of_x(!left.copied));
+  macros.emplace_back("ADD_X_SUMS", needs_row_sums(terms) ? "1" : "0");
+  macros.emplace_back("ADD_W_SUMS", needs_column_sums(terms) ? "1" : "0");
+  const SpecValues spec = {{"INVOCATIONS", tiling.subgroups() * static_cast<int64_t>(node.context->info().limit("subgroupSize"))},
+                           {"TILE_R", tiling.rows},
+                           {"TILE_C", tiling.columns},
+                           {"SUB_R", tiling.sub_rows},
+                           {"SUB_C", tiling.sub_columns},
+                           {"DEPTH", tiling.depth},
+                           {"WHOLE", pieces % (tiling.depth / kPiece) == 0 ? int64_t{1} : int64_t{0}}};
+  StepBuilder step(node.kernel("matrix_integers.comp", DType::int32, macros, spec));
+  step.bind("x", left.rows).bind("w", packed).bind("y", y).set("rows", rows).set("columns", columns).set("depth", depth);
+  step.set("row_pieces", pieces).set("first_row", first);
+  if (needs_row_sums(terms)) step.bind("x_sums", left.sums);
+  if (needs_column_sums(terms)) {
+    Operand sums = packed;
+    sums.byte_offset += static_cast<uint64_t>(columns_bytes(b));
+    step.bind("w_sums", sums);
+  }
+  bind_zero_points(step, terms);
+  set_zero_points(step, terms);
+  step.groups(static_cast<uint64_t>(ceil_div(rows, tiling.rows)), static_cast<uint64_t>(ceil_div(columns, tiling.columns)));
+  node.add(step.build());
+}
+
+}  // namespace pumice

@@ -1,0 +1,320 @@
+// Gemm and MatMul.
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/rounding.h"
+#include "operators/contraction/contraction.h"
+#include "operators/contraction/contraction_tiling.h"
+#include "operators/contraction/matrix_integers.h"
+#include "operators/contraction/product.h"
+#include "operators/contraction/requantize.h"
+#include "operators/means/strided.h"
+#include "operators/row/families.h"
+#include "operators/row/operator_table.h"
+
+namespace pumice {
+
+// B of a matrix product [.., K, N] (or [.., N, K] where `transposed`) as the weights of a 1x1 convolution, its batch as groups.
+static WeightView matrix_weights(const TensorDesc& b, bool transposed) {
+  const size_t rank = b.shape.size();
+  const int64_t k = b.shape[rank - (transposed ? 1 : 2)], n = b.shape[rank - (transposed ? 2 : 1)];
+  int64_t batch = 1;
+  for (size_t i = 0; i + 2 < rank; ++i) batch *= b.shape[i];
+  return {batch, n, k, 1, k * n, transposed ? k : 1, transposed ? 1 : n, 1};
+}
+
+// C of a Gemm is one number for each column of the result, which packs to float32; any other C stays the matrix that it is.
+static bool is_row(const TensorDesc& c, int64_t columns) {
+  return c.rank() > 0 && c.shape.back() == columns && c.elements() == columns;
+}
+
+// B lies as packing would lay it: rows of whole eights.
+static bool is_as_packed(const NodeContext& node, const TensorDesc& b, const WeightView& weights, double scale) {
+  return !node.prefers_lanes() && scale == 1 && b.dtype == node.float_dtype && b.is_packed() && weights.stride_out == 1 &&
+         weights.channels_out % 8 == 0 && block_channels(node, weights, node.float_dtype) >= weights.channels_out;
+}
+
+// Whether a constant B is stored by columns: row-major, of a product that is known to be of a few rows. Packing and lowering decide alike.
+static bool is_by_columns(const NodeContext& node, const TensorDesc& b, const WeightView& weights) {
+  if (!has_columns_kernel(node, weights) || b.rank() != 2 || !b.is_packed() || weights.stride_out != 1) return false;
+  if (node.shapes.empty() || !node.shapes[0] || node.attributes->integer("transA", 0) != 0) return false;
+  return node.shapes[0]->size() == 2 && (*node.shapes[0])[0] <= kMostColumnRows;
+}
+
+static bool lies_by_columns(const LowerContext& node, const WeightView& weights) {
+  return node.constant_packed.size() > 1 && node.constant_packed[1] && is_by_columns(node, node.input(1), weights);
+}
+
+static bool pack_matrix(const PackContext& node, const WeightView& weights, double scale, PackedWeight& packed) {
+  const bool by_columns = is_by_columns(node, node.input(1), weights);
+  if (!by_columns && is_as_packed(node, node.input(1), weights, scale)) return false;
+  const WeightView columns{1, weights.channels_in, weights.channels_out, 1, 0, weights.stride_in, weights.stride_out, 0};
+  if (by_columns)
+    pack_rows(node, node.input(1), columns, scale, packed);
+  else
+    pack_weights(node, 1, weights, scale, packed);
+  return true;
+}
+
+// Input 1 as weights; one that lies right, but does not begin at a boundary, is brought to one.
+static Operand matrix_operand(LowerContext& node, const WeightView& weights, double scale) {
+  if (lies_by_columns(node, weights) || !is_as_packed(node, node.input(1), weights, scale) || node.input_phase(1) == 0)
+    return node.packed(1);
+  PackedWeight packed;
+  pack_weights(node, node.input(1), weights, scale, packed);
+  const Operand target = node.temporary(packed.desc.bytes());
+  packed.steps(node.steps, node.in(1), target);
+  return target;
+}
+
+bool pack_gemm(const PackContext& node, size_t input, PackedWeight& packed) {
+  const bool transposed = node.attributes->integer("transB", 0) != 0;
+  if (!is_working_float(node.input(input).dtype)) return false;
+  if (input == 1) return pack_matrix(node, matrix_weights(node.input(1), transposed), node.attributes->real("alpha", 1), packed);
+  if (input != 2 || !node.inputs[1]) return false;
+  if (!is_row(node.input(2), node.input(1).shape[transposed ? 0 : 1])) return false;
+  pack_floats(node, input, node.attributes->real("beta", 1), packed);
+  return true;
+}
+
+Planes matrix_planes(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
+  return {1, columns, 1, rows, 0, column_stride, 0, row_stride};
+}
+
+Contraction matrix_product(const Planes& a, const WeightView& b, const Planes& y) {
+  Contraction c{a, y, b, 1, a.w};
+  c.matrix = true;
+  return c;
+}
+
+static TensorDesc transposed(const TensorDesc& matrix, bool is_transposed) {
+  if (!is_transposed) return matrix;
+  return TensorDesc(matrix.dtype, {matrix.shape[1], matrix.shape[0]}, Strides{matrix.strides[1], matrix.strides[0]});
+}
+
+// Matrix units want whole eights that begin at a boundary: any other rows are brought into that form first, where the
+// product is large enough to be worth a pass over them.
+Operand matrix_rows(LowerContext& node, Contraction& c) {
+  constexpr int64_t kEight = 8, kLeast = 64;
+  const int64_t rows = c.x.w, depth = c.weights.channels_in;
+  const bool ready = node.input_phase(0) == 0 && c.x.sc == 1 && depth % kEight == 0 && c.x.sw % kEight == 0;
+  if (ready) return node.in(0);
+  if (!c.by_columns && (!node.has_matrices() || std::min({rows, depth, c.weights.channels_out}) < kLeast)) return node.in(0);
+  PackedWeight packed;
+  pack_rows(node, node.input(0), {1, depth, rows, 1, 0, c.x.sc, c.x.sw, 0}, 1, packed);
+  const Operand target = node.temporary(packed.desc.bytes());
+  packed.steps(node.steps, node.in(0), target);
+  c.x = matrix_planes(rows, depth, round_up(depth, kEight), 1);
+  c.padded = true;
+  return target;
+}
+
+void lower_gemm(LowerContext& node) {
+  const bool transposed_a = node.attributes->integer("transA", 0) != 0, transposed_b = node.attributes->integer("transB", 0) != 0;
+  const TensorDesc &a = node.input(0), &y = node.output(0);
+  const size_t row = transposed_a ? 1 : 0, column = 1 - row;
+  const bool adds = node.has_input(2) && node.attributes->real("beta", 1) != 0;  // times zero, not even a NaN counts
+  const auto c_strides = [&] { return broadcast_strides(node.input(2).shape, node.input(2).strides, y.shape); };
+  if (!is_working_float(y.dtype)) {
+    const std::optional<Strides> c = adds ? std::optional(c_strides()) : std::nullopt;
+    return add_product(node, transposed(a, transposed_a), transposed(node.input(1), transposed_b), y, c, node.attributes->real("alpha", 1),
+                       node.attributes->real("beta", 1));
+  }
+  Contraction c =
+      matrix_product(matrix_planes(a.shape[row], a.shape[column], a.strides[row], a.strides[column]),
+                     matrix_weights(node.input(1), transposed_b), matrix_planes(y.shape[0], y.shape[1], y.strides[0], y.strides[1]));
+  c.by_columns = lies_by_columns(node, c.weights);
+  const Operand left = matrix_rows(node, c);
+  const Operand weights = matrix_operand(node, c.weights, node.attributes->real("alpha", 1));
+  ContractionBias bias = adds ? bias_of(node) : ContractionBias{};
+  if (adds && !is_row(node.input(2), y.shape[1])) {
+    const Strides strides = c_strides();
+    bias = {ContractionBias::Kind::matrix, node.in(2), strides[0], strides[1], node.attributes->real("beta", 1)};
+  }
+  add_contraction(node, c, left, weights, bias, node.out(0));
+}
+
+// An operand of MatMul as matrices: a vector is one row on the left, one column on the right.
+static TensorDesc as_matrices(const TensorDesc& desc, bool is_right) {
+  if (desc.rank() != 1) return desc;
+  const int64_t size = desc.shape[0], stride = desc.strides[0];
+  return is_right ? TensorDesc(desc.dtype, {size, 1}, Strides{stride, 1})
+                  : TensorDesc(desc.dtype, {1, size}, Strides{std::max<int64_t>(size, 1), stride});
+}
+
+bool pack_matmul(const PackContext& node, size_t input, PackedWeight& packed) {
+  if (input == 2) {
+    pack_floats(node, input, 1, packed);
+    return true;
+  }
+  if (input != 1 || !is_working_float(node.input(1).dtype)) return false;
+  return pack_matrix(node, matrix_weights(as_matrices(node.input(1), true), false), 1, packed);
+}
+
+// The batches of all three as one index space, counted in matrices.
+static IndexSpace batch_space(const TensorDesc& a, const TensorDesc& b) {
+  const auto batch_of = [](const TensorDesc& desc) { return Shape(desc.shape.begin(), desc.shape.end() - 2); };
+  const Shape a_batch = batch_of(a), b_batch = batch_of(b), batch = broadcast_shape(a_batch, b_batch);
+  IndexSpace space{batch,
+                   {broadcast_strides(a_batch, packed_strides(a_batch), batch), broadcast_strides(b_batch, packed_strides(b_batch), batch),
+                    packed_strides(batch)}};
+  space.coalesce();
+  return space;
+}
+
+void lower_matmul(LowerContext& node) {
+  const TensorDesc a = as_matrices(node.input(0), false), b = as_matrices(node.input(1), true), &y = node.output(0);
+  const bool is_strided = !a.is_packed() || !b.is_packed() || !y.is_packed(),
+             b_packed = node.constant_packed.size() > 1 && node.constant_packed[1];
+  if (const WeightView columns = matrix_weights(b, false); is_working_float(y.dtype) && lies_by_columns(node, columns)) {
+    Contraction c = matrix_product(matrix_planes(a.shape[0], a.shape[1], a.strides[0], a.strides[1]), columns,
+                                   matrix_planes(y.shape[0], y.shape[1], y.strides[0], y.strides[1]));
+    c.by_columns = true;
+    const Operand left = matrix_rows(node, c);
+    return add_contraction(node, c, left, node.packed(1), bias_of(node), node.out(0));
+  }
+  if (node.has_input(2) && (is_strided || b.rank() != 2))
+    throw UnsupportedError("node '" + std::string(node.node) + "': a bias of a product of strided tensors or of several matrices");
+  if (!is_working_float(y.dtype) || (is_strided && !b_packed)) {
+    TensorDesc matrices = y;  // with the axes that vectors lose
+    const auto insert = [&](size_t back) {
+      matrices.shape.insert(matrices.shape.end() - static_cast<std::ptrdiff_t>(back), 1);
+      matrices.strides.insert(matrices.strides.end() - static_cast<std::ptrdiff_t>(back), 0);
+    };
+    if (node.input(1).rank() == 1) insert(0);
+    if (node.input(0).rank() == 1) insert(1);
+    return add_product(node, a, b, matrices);
+  }
+  if (is_strided) throw UnsupportedError("node '" + std::string(node.node) + "': MatMul of strided tensors with a constant on the right");
+  const WeightView all = matrix_weights(b, false);
+  const Operand weights = matrix_operand(node, all, 1);
+  const auto planes = [](int64_t rows, int64_t columns) { return matrix_planes(rows, columns, columns, 1); };
+  const int64_t k = all.channels_in, n = all.channels_out;
+  if (all.groups == 1) {  // one B for all: the batch of A becomes more rows
+    const int64_t rows = element_count({a.shape.begin(), a.shape.end() - 1});
+    Contraction c = matrix_product(planes(rows, k), all, planes(rows, n));
+    const Operand left = matrix_rows(node, c);
+    return add_contraction(node, c, left, weights, bias_of(node), node.out(0));
+  }
+  const int64_t m = a.shape[a.shape.size() - 2], group = packed_group(node, all);
+  // The last axis of the batch is the grid's; each index of the others is a dispatch.
+  IndexSpace space = batch_space(a, b);
+  Contraction c = matrix_product(planes(m, k), all, planes(m, n));
+  c.weights.groups = space.sizes.back();
+  c.x_stride_group = space.strides[0].back() * m * k, c.w_stride_group = space.strides[1].back() * group,
+  c.y_stride_group = space.strides[2].back() * m * n;
+  for (int64_t run = 0; run < space.runs(); ++run) {
+    c.x_first = space.first_of(0, run) * m * k, c.w_first = space.first_of(1, run) * group, c.y_first = space.first_of(2, run) * m * n;
+    add_contraction(node, c, node.in(0), weights, {}, node.out(0));
+  }
+}
+
+// Where a row has what an integer product takes beside a, its input 0.
+struct ProductInputs {
+  size_t b, a_zero, b_zero;
+};
+static constexpr ProductInputs kMatMulInteger{1, 2, 3}, kQLinearMatMul{3, 2, 5};
+
+static bool pack_matmul_integers(const PackContext& node, const ProductInputs& inputs, size_t input, PackedWeight& packed) {
+  if (input == inputs.b) {
+    const TensorDesc b = as_matrices(node.input(input), true);
+    if (has_integer_matrices(node, b))
+      pack_integer_columns(node, b, packed);
+    else
+      pack_integer_weights(node, node.input(input), matrix_weights(b, false), packed);
+    return true;
+  }
+  if (input != inputs.a_zero && input != inputs.b_zero) return false;
+  pack_integers(node, input, node.input(input).elements(), packed);
+  return true;
+}
+
+bool pack_matmul_integer(const PackContext& node, size_t input, PackedWeight& packed) {
+  return pack_matmul_integers(node, kMatMulInteger, input, packed);
+}
+
+bool pack_qlinear_matmul(const PackContext& node, size_t input, PackedWeight& packed) {
+  if (pack_matmul_integers(node, kQLinearMatMul, input, packed)) return true;
+  return pack_requantized(node, input, packed);
+}
+
+static TensorDesc product_desc(const TensorDesc& a, const TensorDesc& b) {
+  const auto batch_of = [](const TensorDesc& desc) { return Shape(desc.shape.begin(), desc.shape.end() - 2); };
+  Shape shape = broadcast_shape(batch_of(a), batch_of(b));
+  shape.insert(shape.end(), {a.shape[a.shape.size() - 2], b.shape.back()});
+  return TensorDesc(DType::int32, shape);
+}
+
+// On matrix units: one B for all rows of A, a product for each run of rows whose zero points have one stride.
+static void add_row_products(LowerContext& node, const Contraction& c, const TensorDesc& a, const TensorDesc& b, const IndexSpace& all_rows,
+                             const Operand& columns, const Operand& y) {
+  if (all_rows.elements() == 0) return;
+  const int64_t rows = all_rows.sizes.back(), runs = all_rows.runs();
+  IntegerTerms terms = *c.integers;
+  if (terms.x_zero) terms.x_zero->stride = all_rows.strides[0].back();
+  const IntegerRows left = integer_rows(node, a, rows * runs, terms);
+  for (int64_t run = 0; run < runs; ++run) {
+    if (terms.x_zero) terms.x_zero->first = all_rows.first_of(0, run);
+    if (terms.w_zero) terms.w_zero->first = all_rows.first_of(1, run);
+    add_integer_product(node, left, run * rows, rows, b, columns, terms, y);
+  }
+}
+
+// `y`: int32 sums, row-major. Every matrix of the batch is a product of its own, but for rows that one B and one stride suit.
+static void add_matmul_integers(LowerContext& node, const ProductInputs& inputs, const Operand& y) {
+  const TensorDesc a = as_matrices(node.input(0), false), b = as_matrices(node.input(inputs.b), true), made = product_desc(a, b);
+  const WeightView all = matrix_weights(b, false);
+  const Operand weights = node.packed(inputs.b);
+  const auto strides_of = [&](size_t input, bool columns) {
+    return node.has_input(input) ? quantity_strides(node.input(input), made.shape, columns).value() : Strides(made.shape.size(), 0);
+  };
+  const Strides a_zero = strides_of(inputs.a_zero, false), b_zero = strides_of(inputs.b_zero, true);
+  const auto front = [](const std::vector<int64_t>& of, size_t back) {
+    return std::vector<int64_t>(of.begin(), of.end() - static_cast<std::ptrdiff_t>(back));
+  };
+  const int64_t k = all.channels_in, n = all.channels_out, rows = a.shape[a.shape.size() - 2], group = packed_group(node, all);
+  const auto planes = [](int64_t count, int64_t columns) { return matrix_planes(count, columns, columns, 1); };
+  Contraction c = matrix_product(planes(rows, k), all, planes(rows, n));
+  c.integers = IntegerTerms{a.dtype, b.dtype, zero_points(node, inputs.a_zero), zero_points(node, inputs.b_zero)};
+  if (c.integers->x_zero) c.integers->x_zero->stride = a_zero[a_zero.size() - 2];
+  if (c.integers->w_zero) c.integers->w_zero->stride = b_zero.back();
+  IndexSpace all_rows{front(made.shape, 1), {front(a_zero, 1), front(b_zero, 1)}};
+  all_rows.coalesce();
+  if (has_integer_matrices(node, b)) return add_row_products(node, c, a, b, all_rows, weights, y);
+  if (all.groups == 1 && all_rows.sizes.size() == 1 && all_rows.strides[1][0] == 0) {
+    c.x = planes(all_rows.sizes[0], k), c.y = planes(all_rows.sizes[0], n), c.out_w = all_rows.sizes[0];
+    if (c.integers->x_zero) c.integers->x_zero->stride = all_rows.strides[0][0];
+    return add_contraction(node, c, node.in(0), weights, {}, y);
+  }
+  const Shape a_batch = front(a.shape, 2), b_batch = front(b.shape, 2), batch = front(made.shape, 2);
+  IndexSpace space{batch,
+                   {broadcast_strides(a_batch, packed_strides(a_batch), batch), broadcast_strides(b_batch, packed_strides(b_batch), batch),
+                    packed_strides(batch), front(a_zero, 2), front(b_zero, 2)}};
+  space.coalesce();
+  c.weights.groups = space.sizes.back();
+  c.x_stride_group = space.strides[0].back() * rows * k, c.w_stride_group = space.strides[1].back() * group,
+  c.y_stride_group = space.strides[2].back() * rows * n;
+  if (c.integers->x_zero) c.integers->x_zero->stride_group = space.strides[3].back();
+  if (c.integers->w_zero) c.integers->w_zero->stride_group = space.strides[4].back();
+  for (int64_t run = 0; run < space.runs(); ++run) {
+    c.x_first = space.first_of(0, run) * rows * k, c.w_first = space.first_of(1, run) * group;
+    c.y_first = space.first_of(2, run) * rows * n;
+    if (c.integers->x_zero) c.integers->x_zero->first = space.first_of(3, run);
+    if (c.integers->w_zero) c.integers->w_zero->first = space.first_of(4, run);
+    add_contraction(node, c, node.in(0), weights, {}, y);
+  }
+}
+
+void lower_matmul_integer(LowerContext& node) {
+  add_matmul_integers(node, kMatMulInteger, node.out(0));
+}
+
+void lower_qlinear_matmul(LowerContext& node) {
+  const TensorDesc sums = product_desc(as_matrices(node.input(0), false), as_matrices(node.input(kQLinearMatMul.b), true));
+  const Operand made = node.temporary(sums.bytes());
+  add_matmul_integers(node, kQLinearMatMul, made);
+  const auto strides_of = [&](size_t input, bool columns) { return quantity_strides(node.input(input), sums.shape, columns).value(); };
+  add_requantize(node, made, sums.shape, strides_of(1, false), strides_of(4, true), strides_of(6, false));
+}
+
+}  // namespace pumice

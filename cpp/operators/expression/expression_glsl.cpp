@@ -1,0 +1,345 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "core/number_text.h"
+#include "operators/expression/expression.h"
+#include "operators/expression/expression_node.h"
+
+namespace pumice {
+namespace {
+
+constexpr size_t kMaxText = 65536;  // of one GLSL expression
+
+bool is_one_of(std::string_view text, std::initializer_list<std::string_view> choices) {
+  for (const std::string_view choice : choices)
+    if (text == choice) return true;
+  return false;
+}
+
+bool is_real(ExprType type) {
+  return type == ExprType::f32 || type == ExprType::f64;
+}
+
+bool is_integer(ExprType type) {
+  return type != ExprType::boolean && !is_real(type);
+}
+
+std::string double_literal(double value) {
+  if (std::isnan(value)) return "double(pm_nan)";
+  if (std::isinf(value)) return value > 0 ? "double(pm_infinity)" : "double(-pm_infinity)";
+  const std::string text = real_text(value, 17) + "LF";
+  return std::signbit(value) ? "(" + text + ")" : text;
+}
+
+std::string float_literal(double value) {
+  const auto rounded = static_cast<float>(value);
+  if (std::isnan(rounded)) return "pm_nan";
+  if (std::isinf(rounded)) return rounded > 0 ? "pm_infinity" : "(-pm_infinity)";
+  const std::string text = real_text(rounded, 9);
+  return std::signbit(rounded) ? "(" + text + ")" : text;
+}
+
+template <typename T>
+std::string integer_literal(double value, std::string_view suffix) {
+  constexpr double low = static_cast<double>(std::numeric_limits<T>::min()), high = static_cast<double>(std::numeric_limits<T>::max());
+  if (value < low || value > high || value != std::floor(value))
+    throw Error(float_literal(value) + " is no value of " + std::string(std::is_signed_v<T> ? "a signed" : "an unsigned") + " integer of " +
+                std::to_string(sizeof(T) * 8) + " bits");
+  if (std::is_signed_v<T> && value == low)
+    return "(" + std::to_string(std::numeric_limits<T>::min() + T{1}) + std::string(suffix) + " - 1" + std::string(suffix) + ")";
+  const std::string text = std::to_string(static_cast<T>(value)) + std::string(suffix);
+  return value < 0 ? "(" + text + ")" : text;
+}
+
+std::string literal_text(const ExprNode& node, ExprType type) {
+  switch (type) {
+    case ExprType::f32:
+      return float_literal(node.value);
+    case ExprType::f64:
+      return double_literal(node.value);
+    case ExprType::i32:
+      return integer_literal<int32_t>(node.value, "");
+    case ExprType::u32:
+      return integer_literal<uint32_t>(node.value, "u");
+    case ExprType::i64:
+      return integer_literal<int64_t>(node.value, "L");
+    case ExprType::u64:
+      return integer_literal<uint64_t>(node.value, "UL");
+    default:
+      throw Error("the number " + describe(node) + " where true or false is expected");
+  }
+}
+
+ExprType cast_type(std::string_view name) {
+  constexpr std::string_view names[] = {"bool", "i32", "u32", "i64", "u64", "f32", "f64"};
+  size_t i = 0;
+  while (names[i] != name) ++i;
+  return static_cast<ExprType>(i);
+}
+
+// None: a number that takes the type of what it meets.
+using Inferred = std::optional<ExprType>;
+
+// The types of all nodes of a tree, each found once.
+class Types {
+ public:
+  explicit Types(const std::map<std::string, ExprType>& names)
+      : names_(names),
+        has_doubles_(std::any_of(names.begin(), names.end(), [](const auto& name) { return name.second == ExprType::f64; })) {}
+
+  Inferred of(const ExprNode& node) {
+    if (const auto found = known_.find(&node); found != known_.end()) return found->second;
+    const Inferred type = infer(node);
+    known_.emplace(&node, type);
+    return type;
+  }
+
+  ExprType or_float(const ExprNode& node) { return of(node).value_or(ExprType::f32); }
+
+  // The type that both operands have.
+  Inferred common(const ExprNode& node, const ExprNode& a, const ExprNode& b) {
+    const Inferred left = of(a), right = of(b);
+    if (left && right && *left != *right)
+      fail(node, std::string(glsl_name(*left)) + " and " + std::string(glsl_name(*right)) + " do not combine");
+    return left ? left : right;
+  }
+
+ private:
+  [[noreturn]] static void fail(const ExprNode& node, const std::string& message) {
+    throw Error("expression '" + describe(node) + "': " + message);
+  }
+
+  static void expect(const ExprNode& node, bool condition, std::string_view what, Inferred given) {
+    if (!condition) fail(node, std::string(what) + " expected; given " + std::string(given ? glsl_name(*given) : "a number"));
+  }
+
+  Inferred infer(const ExprNode& node) {
+    switch (node.kind) {
+      case ExprKind::literal:
+        return node.real && !has_doubles_ ? Inferred(ExprType::f32) : std::nullopt;
+      case ExprKind::truth:
+        return ExprType::boolean;
+      case ExprKind::name:
+        return named(node);
+      case ExprKind::unary:
+        return unary(node);
+      case ExprKind::binary:
+        return binary(node);
+      case ExprKind::conditional:
+        return conditional(node);
+      case ExprKind::call:
+        return call(node);
+      case ExprKind::absent:
+        throw Error("an operand that was left out is needed");
+      default:
+        fail(node, "a text can only be compared with a text");
+    }
+  }
+
+  Inferred named(const ExprNode& node) const {
+    const auto found = names_.find(node.text);
+    if (found == names_.end()) fail(node, "no type given for this name");
+    return found->second;
+  }
+
+  Inferred unary(const ExprNode& node) {
+    const Inferred type = of(*node.children[0]);
+    if (node.text == "!") expect(node, type == ExprType::boolean, "bool", type);
+    if (node.text == "-") expect(node, type != ExprType::boolean, "a number", type);
+    if (node.text == "~") expect(node, type && is_integer(*type), "an integer", type);
+    return type;
+  }
+
+  Inferred binary(const ExprNode& node) {
+    const Inferred type = common(node, *node.children[0], *node.children[1]);
+    if (is_one_of(node.text, {"==", "!="})) return ExprType::boolean;
+    if (is_one_of(node.text, {"&&", "||"})) return expect(node, type == ExprType::boolean, "bool", type), type;
+    if (is_one_of(node.text, {"&", "|", "^"})) return expect(node, !type || !is_real(*type), "integers or bool", type), type;
+    expect(node, type != ExprType::boolean, "numbers", type);
+    if (is_one_of(node.text, {"<", "<=", ">", ">="})) return ExprType::boolean;
+    if (is_one_of(node.text, {"<<", ">>", "%"})) expect(node, !type || is_integer(*type), "integers", type);
+    return type;
+  }
+
+  Inferred conditional(const ExprNode& node) {
+    const Inferred condition = of(*node.children[0]);
+    expect(node, condition == ExprType::boolean, "bool as the condition", condition);
+    return common(node, *node.children[1], *node.children[2]);
+  }
+
+  Inferred call(const ExprNode& node) {
+    const ExprFunction& function = *find_expr_function(node.text);
+    const Inferred first = of(*node.children[0]);
+    if (function.signature == Signature::cast) return cast_type(node.text);
+    expect(node, first != ExprType::boolean, "numbers", first);
+    if (node.text == "pow" && first) return power(node, *first);
+    if (function.signature == Signature::same)
+      return node.children.size() == 1 ? first : common(node, *node.children[0], *node.children[1]);
+    expect(node, !first || first == ExprType::f32 || (first == ExprType::f64 && function.has_double), "float", first);
+    return function.signature == Signature::real ? first.value_or(ExprType::f32) : ExprType::boolean;
+  }
+
+  // ONNX lets the exponent have a type of its own; the base's is the result's.
+  Inferred power(const ExprNode& node, ExprType base) {
+    const Inferred exponent = of(*node.children[1]);
+    expect(node, exponent != ExprType::boolean, "numbers", exponent);
+    return base;
+  }
+
+  const std::map<std::string, ExprType>& names_;
+  bool has_doubles_;  // beside which a number that is no integer may be either
+  std::unordered_map<const ExprNode*, Inferred> known_;
+};
+
+// Writes the GLSL of a tree.
+class Emitter {
+ public:
+  explicit Emitter(const std::map<std::string, ExprType>& names) : types_(names) {}
+
+  ExprType type(const ExprNode& root) { return types_.or_float(root); }
+  std::string root(const ExprNode& node) { return text(node, type(node)); }
+
+ private:
+  // `type` is the node's own type, or the one that a number takes here.
+  std::string text(const ExprNode& node, ExprType type) {
+    std::string made = node.kind == ExprKind::literal ? literal_text(node, type) : operation(node, type);
+    if (made.size() > kMaxText) throw Error("an expression of over " + std::to_string(kMaxText) + " characters");
+    return made;
+  }
+
+  std::string operation(const ExprNode& node, ExprType type) {
+    switch (node.kind) {
+      case ExprKind::truth:
+        return node.text;
+      case ExprKind::name:
+        return node.text;
+      case ExprKind::unary:
+        return "(" + node.text + text(*node.children[0], type) + ")";
+      case ExprKind::binary:
+        return binary(node);
+      case ExprKind::conditional:
+        return conditional(node, type);
+      default:
+        return call(node, type);
+    }
+  }
+
+  // What a comparison has taken for zero is zero.
+  std::string conditional(const ExprNode& node, ExprType type) {
+    const std::string chosen = "(" + text(*node.children[0], ExprType::boolean) + " ? " + text(*node.children[1], type) + " : " +
+                               text(*node.children[2], type) + ")";
+    return type == ExprType::f32 && node.children[0]->kind != ExprKind::name ? "pm_settled" + chosen : chosen;
+  }
+
+  // Of an arithmetic operation: a zero that drivers do not see, since some take x + 0 for x and x * 0 and x / 0 for 0.
+  std::string operand(const ExprNode& node, ExprType type) {
+    const bool negated = node.kind == ExprKind::unary && node.text == "-" && node.children[0]->kind == ExprKind::literal;
+    const ExprNode& number = negated ? *node.children[0] : node;
+    if (number.kind != ExprKind::literal || number.value != 0) return text(node, type);
+    const char* const zero = type == ExprType::f32 ? "pm_zero()" : "pm_wide_zero()";
+    return std::signbit(static_cast<double>(number.value)) != negated ? std::string("(-") + zero + ")" : zero;
+  }
+
+  std::string binary(const ExprNode& node) {
+    const ExprNode &a = *node.children[0], &b = *node.children[1];
+    const ExprType type = common(node);
+    std::string symbol = node.text;
+    if (type == ExprType::boolean && is_one_of(symbol, {"&", "|", "^"})) symbol += symbol;
+    if (is_real(type) && is_one_of(symbol, {"+", "-", "*", "/"})) {
+      const std::string left = operand(a, type), right = operand(b, type);
+      if (symbol == "/" && type == ExprType::f32) return "pm_divide(" + left + ", " + right + ")";
+      return "(" + left + " " + symbol + " " + right + ")";
+    }
+    return "(" + text(a, type) + " " + symbol + " " + text(b, type) + ")";
+  }
+
+  // A number that meets only numbers: float, or int where the operator needs integers.
+  ExprType common(const ExprNode& node) {
+    const Inferred type = types_.common(node, *node.children[0], *node.children[1]);
+    const ExprType fallback = is_one_of(node.text, {"<<", ">>", "%", "&", "|", "^"}) ? ExprType::i32 : ExprType::f32;
+    return type.value_or(types_.of(node).value_or(fallback) == ExprType::boolean ? ExprType::f32 : fallback);
+  }
+
+  std::string call(const ExprNode& node, ExprType type) {
+    const ExprFunction& function = *find_expr_function(node.text);
+    if (function.signature == Signature::cast) {
+      const ExprType from = types_.or_float(*node.children[0]);
+      const bool saturates = is_real(from) && is_integer(type);
+      if (from == ExprType::i32 && (type == ExprType::i64 || type == ExprType::u64))
+        return (type == ExprType::u64 ? "uint64_t(pm_int64_t(" : "pm_int64_t(") + text(*node.children[0], from) +
+               (type == ExprType::u64 ? "))" : ")");
+      const bool converts = from == ExprType::u32 && type == ExprType::f32;
+      return (saturates ? "pm_to_" : converts ? "pm_" : "") + std::string(function.glsl) + "(" + text(*node.children[0], from) + ")";
+    }
+    const ExprType operand = function.signature == Signature::real_test ? types_.or_float(*node.children[0]) : type;
+    if (node.text == "pow") return power(node, operand);
+    if (node.text == "abs" && (operand == ExprType::u32 || operand == ExprType::u64)) return text(*node.children[0], operand);
+    std::string result = std::string(function.glsl) + "(" + text(*node.children[0], operand);
+    if (node.children.size() > 1) result += ", " + text(*node.children[1], operand);
+    return result + ")";
+  }
+
+  std::string power(const ExprNode& node, ExprType base) {
+    const ExprType exponent = types_.of(*node.children[1]).value_or(node.children[1]->real ? ExprType::f32 : base);
+    const ExprType common = exponent == ExprType::f32 ? exponent : base;
+    const auto as = [](ExprType from, ExprType to, const std::string& value) {
+      const bool converts = from == ExprType::u32 && to == ExprType::f32;
+      return from == to ? value : (converts ? "pm_" : "") + std::string(glsl_name(to)) + "(" + value + ")";
+    };
+    const std::string result =
+        "pm_pow(" + as(base, common, text(*node.children[0], base)) + ", " + as(exponent, common, text(*node.children[1], exponent)) + ")";
+    return as(common, base, result);
+  }
+
+  Types types_;
+};
+
+std::string full_text(const ExprNode& node) {
+  switch (node.kind) {
+    case ExprKind::literal:
+      return float_literal(node.value);
+    case ExprKind::text:
+      return "'" + node.text + "'";
+    case ExprKind::absent:
+      return "(absent)";
+    default:
+      return node.text;
+  }
+}
+
+void append_text(const ExprNode& node, std::string& text) {
+  if (text.size() > 200) return;
+  const auto child = [&](size_t i) { append_text(*node.children[i], text); };
+  if (node.children.empty()) {
+    text += full_text(node);
+  } else if (node.kind == ExprKind::unary || node.kind == ExprKind::call) {
+    text += node.text + "(";
+    for (size_t i = 0; i < node.children.size(); ++i) text += i ? ", " : "", child(i);
+    text += ")";
+  } else {
+    text += "(", child(0), text += " " + node.text + " ", child(1);
+    if (node.kind == ExprKind::conditional) text += " : ", child(2);
+    text += ")";
+  }
+}
+
+}  // namespace
+
+std::string describe(const ExprNode& node) {
+  std::string text;
+  append_text(node, text);
+  return text.size() > 200 ? text.substr(0, 197) + "..." : text;
+}
+
+std::string Expression::glsl(const std::map<std::string, ExprType>& types, ExprType* type) const {
+  Emitter emitter(types);
+  std::string text = emitter.root(*root_);
+  if (type) *type = emitter.type(*root_);
+  return text;
+}
+
+}  // namespace pumice

@@ -1,0 +1,173 @@
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <limits>
+
+#include "core/error.h"
+#include "operators/expression/expression_node.h"
+
+namespace pumice {
+namespace {
+
+// Binary operators from the loosest to the tightest, as in C. Longer ones stand before their prefixes.
+constexpr std::array<std::array<std::string_view, 4>, 10> kLevels{{
+    {"||"},
+    {"&&"},
+    {"|"},
+    {"^"},
+    {"&"},
+    {"==", "!="},
+    {"<=", ">=", "<", ">"},
+    {"<<", ">>"},
+    {"+", "-"},
+    {"*", "/", "%"},
+}};
+constexpr int kMaxDepth = 200;
+
+// Recursive descent over the text of one expression.
+class Parser {
+ public:
+  explicit Parser(std::string_view text) : text_(text) {}
+
+  ExprPtr whole() {
+    ExprPtr root = conditional();
+    if (at_ < text_.size()) fail("'" + std::string(1, text_[at_]) + "' after the expression's end");
+    return root;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& message) const {
+    throw Error("expression '" + std::string(text_) + "', position " + std::to_string(at_) + ": " + message);
+  }
+
+  void skip_space() {
+    while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
+  }
+
+  // Takes an operator where it stands here and is no prefix of a longer one ("<" of "<<", "&" of "&&", "=" of "==").
+  bool take(std::string_view symbol) {
+    skip_space();
+    if (text_.substr(at_, symbol.size()) != symbol) return false;
+    const std::string_view rest = text_.substr(at_ + symbol.size());
+    const char next = rest.empty() ? '\0' : rest[0];
+    if (symbol.size() == 1 &&
+        ((symbol.find_first_of("<>&|") == 0 && next == symbol[0]) || (symbol.find_first_of("<>!") == 0 && next == '=')))
+      return false;
+    at_ += symbol.size();
+    return true;
+  }
+
+  void expect(std::string_view symbol) {
+    if (!take(symbol)) fail("'" + std::string(symbol) + "' expected");
+  }
+
+  ExprPtr conditional() {
+    if (++depth_ > kMaxDepth) fail("nested too deeply");
+    ExprPtr condition = binary(0);
+    if (take("?")) {
+      ExprPtr yes = conditional();
+      expect(":");
+      condition = make_node({ExprKind::conditional, "?", 0, false, {condition, yes, conditional()}});
+    }
+    --depth_;
+    return condition;
+  }
+
+  std::string_view take_operator(size_t level) {
+    for (const std::string_view symbol : kLevels[level])
+      if (!symbol.empty() && take(symbol)) return symbol;
+    return {};
+  }
+
+  ExprPtr binary(size_t level) {
+    if (level == kLevels.size()) return unary();
+    ExprPtr left = binary(level + 1);
+    for (std::string_view symbol = take_operator(level); !symbol.empty(); symbol = take_operator(level))
+      left = make_node({ExprKind::binary, std::string(symbol), 0, false, {left, binary(level + 1)}});
+    return left;
+  }
+
+  ExprPtr unary() {
+    for (const std::string_view symbol : {"-", "!", "~"}) {
+      if (!take(symbol)) continue;
+      if (++depth_ > kMaxDepth) fail("nested too deeply");
+      ExprPtr node = make_node({ExprKind::unary, std::string(symbol), 0, false, {unary()}});
+      --depth_;
+      return node;
+    }
+    return primary();
+  }
+
+  ExprPtr primary() {
+    skip_space();
+    if (at_ == text_.size()) fail("an operand expected");
+    const auto first = static_cast<unsigned char>(text_[at_]);
+    if (take("(")) {
+      ExprPtr inner = conditional();
+      expect(")");
+      return inner;
+    }
+    if (std::isdigit(first) || first == '.') return number();
+    if (std::isalpha(first) || first == '_') return word();
+    if (first == '\'') return quoted();
+    fail("'" + std::string(1, text_[at_]) + "' where an operand is expected");
+  }
+
+  ExprPtr number() {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
+    if (error != std::errc()) fail("a number that is out of range or malformed");
+    const std::string_view digits(text_.data() + at_, static_cast<size_t>(end - text_.data()) - at_);
+    at_ += digits.size();
+    if (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_'))
+      fail("a number runs into a name");
+    return make_node({ExprKind::literal, {}, value, digits.find_first_of(".eE") != std::string_view::npos, {}});
+  }
+
+  std::string_view identifier() {
+    const size_t start = at_;
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) ++at_;
+    return text_.substr(start, at_ - start);
+  }
+
+  ExprPtr quoted() {
+    const size_t end = text_.find('\'', at_ + 1);
+    if (end == std::string_view::npos) fail("a text without its end");
+    const std::string inner(text_.substr(at_ + 1, end - at_ - 1));
+    at_ = end + 1;
+    return make_node({ExprKind::text, inner, 0, false, {}});
+  }
+
+  ExprPtr word() {
+    const std::string name(identifier());
+    if (take("(")) return call(name);
+    if (name == "true" || name == "false") return make_node({ExprKind::truth, name, name == "true" ? 1.0 : 0.0, false, {}});
+    if (name == "inf") return make_number(std::numeric_limits<double>::infinity());
+    if (name == "nan") return make_number(std::numeric_limits<double>::quiet_NaN());
+    return make_node({ExprKind::name, name, 0, false, {}});
+  }
+
+  ExprPtr call(const std::string& name) {
+    const ExprFunction* function = find_expr_function(name);
+    if (!function) fail("no function '" + name + "'");
+    std::vector<ExprPtr> arguments;
+    do arguments.push_back(conditional());
+    while (take(","));
+    expect(")");
+    if (arguments.size() != function->arity)
+      fail("'" + name + "' takes " + std::to_string(function->arity) + " arguments; given " + std::to_string(arguments.size()));
+    return make_node({ExprKind::call, name, 0, false, std::move(arguments)});
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+  int depth_ = 0;
+};
+
+}  // namespace
+
+ExprPtr parse_expression(std::string_view text) {
+  return Parser(text).whole();
+}
+
+}  // namespace pumice

@@ -1,0 +1,61 @@
+// What an expression costs a driver to compile: operations of what its functions expand to.
+#include <algorithm>
+#include <limits>
+#include <unordered_map>
+
+#include "operators/expression/expression.h"
+#include "operators/expression/expression_node.h"
+
+namespace pumice {
+namespace {
+
+constexpr uint64_t kOperation = 4;  // of an operator: one instruction, and its text in the compiler's front end
+constexpr uint64_t kBranch = 8;     // of a condition besides: drivers of processors run both sides under masks
+constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max() / 8;
+
+// An exponent by which pm_pow comes to a comparison that is decided and a product.
+bool is_plain_power(const ExprNode& node) {
+  const ExprNode& exponent = *node.children[1];
+  return exponent.kind == ExprKind::literal && (exponent.value == 0 || exponent.value == 1 || exponent.value == 2);
+}
+
+uint64_t own_weight(const ExprNode& node, bool has_doubles) {
+  switch (node.kind) {
+    case ExprKind::unary:
+    case ExprKind::binary:
+      return kOperation;
+    case ExprKind::conditional:
+      return kOperation + kBranch;
+    case ExprKind::call: {
+      if (node.text == "pow" && is_plain_power(node)) return kOperation;
+      const FunctionWeight& weight = find_expr_function(node.text)->weight;
+      return kOperation + (has_doubles ? weight.of_double : weight.of_float);
+    }
+    default:
+      return 0;
+  }
+}
+
+class Weights {
+ public:
+  explicit Weights(bool has_doubles) : has_doubles_(has_doubles) {}
+
+  uint64_t of(const ExprNode& node) {
+    if (const auto found = known_.find(&node); found != known_.end()) return found->second;
+    uint64_t weight = own_weight(node, has_doubles_);
+    for (const ExprPtr& child : node.children) weight = std::min(weight + of(*child), kMost);
+    return known_[&node] = weight;
+  }
+
+ private:
+  bool has_doubles_;
+  std::unordered_map<const ExprNode*, uint64_t> known_;
+};
+
+}  // namespace
+
+uint64_t Expression::weight(bool has_doubles) const {
+  return Weights(has_doubles).of(*root_);
+}
+
+}  // namespace pumice

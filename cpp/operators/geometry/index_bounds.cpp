@@ -1,0 +1,109 @@
+#include "operators/geometry/index_bounds.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "operators/geometry/window_geometry.h"
+
+namespace pumice {
+namespace {
+
+constexpr int64_t kNotKnown = -1;
+
+// The size of an axis that may count from the end; not known where the tensor has no such axis, which its shape rule says.
+int64_t size_of(const Shape& shape, int64_t axis) {
+  const auto rank = static_cast<int64_t>(shape.size());
+  if (axis < 0) axis += rank;
+  return axis < 0 || axis >= rank ? kNotKnown : shape[static_cast<size_t>(axis)];
+}
+
+const Shape& shape_of(const std::vector<Shape>& inputs, size_t i) {
+  static const Shape absent;
+  return i < inputs.size() ? inputs[i] : absent;
+}
+
+// A length is at most the size.
+IndexBounds lengths(size_t input, int64_t size) {
+  return {input, {size < 0 ? kNotKnown : size + 1}, false};
+}
+
+}  // namespace
+
+std::vector<int64_t> element_places(const Shape& shape, int64_t position) {
+  std::vector<int64_t> places(shape.size());
+  for (size_t axis = shape.size(); axis-- > 0; position /= std::max<int64_t>(shape[axis], 1))
+    places[axis] = position % std::max<int64_t>(shape[axis], 1);
+  return places;
+}
+
+std::string index_text(const IndexBounds& bounds, const Shape& shape, int64_t position, int64_t index) {
+  const int64_t size = bounds.sizes[static_cast<size_t>(position) % bounds.sizes.size()];
+  return std::to_string(index) + " at " + to_string(element_places(shape, position)) + "; expected " +
+         std::to_string(bounds.from_end ? -size : 0) + " to " + std::to_string(size - 1);
+}
+
+void check_indices(std::string_view node, const IndexBounds& bounds, const HostTensor& indices) {
+  if (!bounds.any()) return;
+  const auto given = indices.as_int64();
+  for (size_t i = 0; i < given.size(); ++i) {
+    const int64_t size = bounds.sizes[i % bounds.sizes.size()];
+    if (size < 0 || (given[i] < size && given[i] >= (bounds.from_end ? -size : 0))) continue;
+    throw GraphError(std::string(node), "input " + std::to_string(bounds.input) + " has the index " +
+                                            index_text(bounds, indices.desc.shape, static_cast<int64_t>(i), given[i]));
+  }
+}
+
+IndexBounds indices_of_axis(const Attributes& attributes, const std::vector<Shape>& inputs) {
+  return {1, {size_of(shape_of(inputs, 0), attributes.integer("axis", 0))}};
+}
+
+IndexBounds indices_of_rows(const Attributes& attributes, const std::vector<Shape>& inputs) {
+  const Shape &x = shape_of(inputs, 0), &indices = shape_of(inputs, 1);
+  IndexBounds bounds{1, {}};
+  const int64_t batch = attributes.integer("batch_dims", 0), length = indices.empty() ? 0 : indices.back();
+  for (int64_t k = 0; k < length && batch >= 0 && batch + k < static_cast<int64_t>(x.size()); ++k)
+    bounds.sizes.push_back(x[static_cast<size_t>(batch + k)]);
+  return bounds;
+}
+
+IndexBounds indices_of_cache(const Attributes& attributes, const std::vector<Shape>& inputs) {
+  if (attributes.text("mode", "linear") != "linear") return {2, {}, false};  // after the last row comes the first
+  const int64_t axis = attributes.integer("axis", -2), size = size_of(shape_of(inputs, 0), axis), rows = size_of(shape_of(inputs, 1), axis);
+  return {2, {size < 0 || rows < 0 ? kNotKnown : std::max<int64_t>(size - rows, 0) + 1}, false};
+}
+
+IndexBounds indices_of_places(const Attributes&, const std::vector<Shape>& inputs) {
+  return {3, {size_of(shape_of(inputs, 1), 0)}, false};
+}
+
+IndexBounds indices_of_images(const Attributes&, const std::vector<Shape>& inputs) {
+  return {2, {size_of(shape_of(inputs, 0), 0)}, false};
+}
+
+IndexBounds indices_of_pooled(const Attributes& attributes, const std::vector<Shape>& inputs) {
+  Shape pooled = shape_of(inputs, 0);
+  if (pooled.size() < 3 || std::ranges::any_of(pooled, [](int64_t size) { return size < 0; })) return {1, {kNotKnown}, false};
+  const auto sizes = unpool_geometry(attributes, "", pooled).output;
+  std::ranges::copy(sizes, pooled.begin() + 2);
+  return {1, {element_count(pooled)}, false};
+}
+
+IndexBounds indices_of_begins(const Attributes& attributes, const std::vector<Shape>& inputs) {
+  const Shape& x = shape_of(inputs, 1);
+  const auto wanted = attributes.integers("size");
+  if (x.size() != wanted.size() || x.empty()) return {0, {kNotKnown}, false};
+  IndexBounds bounds{0, {}, false};
+  for (size_t axis = 0; axis < x.size(); ++axis)
+    bounds.sizes.push_back(x[axis] < 0 || wanted[axis] > x[axis] ? kNotKnown : x[axis] - wanted[axis] + 1);
+  return bounds;
+}
+
+IndexBounds lengths_of_time(const Attributes& attributes, const std::vector<Shape>& inputs) {
+  return lengths(1, size_of(shape_of(inputs, 0), attributes.integer("time_axis", 0)));
+}
+
+IndexBounds lengths_of_steps(const Attributes& attributes, const std::vector<Shape>& inputs) {
+  return lengths(4, size_of(shape_of(inputs, 0), attributes.integer("layout", 0) != 0 ? 1 : 0));
+}
+
+}  // namespace pumice

@@ -1,0 +1,46 @@
+// Which integers an input of indices may hold.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/tensor_desc.h"
+#include "operators/row/attributes.h"
+
+namespace pumice {
+
+// The integers of an input name elements of axes: those at k, k + sizes.size(), .. of an axis of sizes[k]. A size below 0 is not known
+// yet; without sizes any integer will do.
+struct IndexBounds {
+  size_t input = 0;
+  std::vector<int64_t> sizes;
+  bool from_end = true;  // negative ones count from the end
+
+  bool any() const { return !sizes.empty(); }
+};
+
+// By row: the bounds of a node of these attributes whose inputs have these shapes (those that are absent are empty), where sizes below 0
+// are not known.
+using IndexRule = IndexBounds (*)(const Attributes&, const std::vector<Shape>&);
+
+// Where an element of a tensor of that shape is on its axes, counted in row-major order.
+std::vector<int64_t> element_places(const Shape& shape, int64_t position);
+// "9 at [0, 2]; expected -5 to 4".
+std::string index_text(const IndexBounds& bounds, const Shape& shape, int64_t position, int64_t index);
+// Throws GraphError naming the node and the first of the integers that is out of bounds.
+void check_indices(std::string_view node, const IndexBounds& bounds, const HostTensor& indices);
+
+// The rules.
+IndexBounds indices_of_axis(const Attributes& attributes, const std::vector<Shape>& inputs);    // of input 0, `axis`
+IndexBounds indices_of_rows(const Attributes& attributes, const std::vector<Shape>& inputs);    // of input 0, after `batch_dims`
+IndexBounds indices_of_cache(const Attributes& attributes, const std::vector<Shape>& inputs);   // first rows of an update, input 1
+IndexBounds indices_of_begins(const Attributes& attributes, const std::vector<Shape>& inputs);  // input 0: where slices of input 1 begin
+IndexBounds indices_of_places(const Attributes& attributes, const std::vector<Shape>& inputs);  // input 3: rows of tables
+IndexBounds indices_of_images(const Attributes& attributes, const std::vector<Shape>& inputs);  // input 2: images of input 0
+IndexBounds indices_of_pooled(const Attributes& attributes, const std::vector<Shape>& inputs);  // of what was pooled
+IndexBounds lengths_of_time(const Attributes& attributes, const std::vector<Shape>& inputs);    // input 1, up to that of `time_axis`
+IndexBounds lengths_of_steps(const Attributes& attributes, const std::vector<Shape>& inputs);   // input 4, up to that of the steps
+
+}  // namespace pumice

@@ -1,0 +1,136 @@
+#include "operators/geometry/resize_geometry.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/number_text.h"
+
+namespace pumice {
+namespace {
+
+std::vector<size_t> resized_axes(std::string_view node, const Attributes& attributes, size_t rank) {
+  std::vector<size_t> axes;
+  if (!attributes.has("axes"))
+    for (size_t axis = 0; axis < rank; ++axis) axes.push_back(axis);
+  for (const int64_t given : attributes.integers("axes")) {
+    const int64_t axis = given < 0 ? given + static_cast<int64_t>(rank) : given;
+    if (axis < 0 || axis >= static_cast<int64_t>(rank) || std::count(axes.begin(), axes.end(), static_cast<size_t>(axis)) > 0)
+      throw GraphError(std::string(node), "axis " + std::to_string(given) + " of a tensor of rank " + std::to_string(rank));
+    axes.push_back(static_cast<size_t>(axis));
+  }
+  return axes;
+}
+
+// Where index `y` of the axis lies in x, in elements.
+double place_in_x(const ResizeAxis& axis, const std::string& mode, int64_t index) {
+  const auto y = static_cast<double>(index), x_size = static_cast<double>(axis.x_size), exact_size = axis.scale * x_size;
+  if (mode == "align_corners") return exact_size == 1 ? 0 : y * (x_size - 1) / (exact_size - 1);
+  if (mode == "asymmetric") return y / axis.scale;
+  if (mode == "tf_half_pixel_for_nn") return (y + 0.5) / axis.scale;  // of operator sets 11 and 12
+  if (mode == "tf_crop_and_resize") {
+    const double length = axis.roi_end - axis.roi_start;
+    return (exact_size == 1 ? length * (x_size - 1) / 2 : y * length * (x_size - 1) / (exact_size - 1)) + axis.roi_start * (x_size - 1);
+  }
+  if (mode == "pytorch_half_pixel" && axis.size == 1) return 0;
+  const double half_pixel = (y + 0.5) / axis.scale - 0.5;
+  if (mode == "half_pixel_symmetric") return x_size / 2 * (1 - static_cast<double>(axis.size) / exact_size) + half_pixel;
+  return half_pixel;
+}
+
+double cubic(double distance, double a) {
+  const double d = std::fabs(distance);
+  if (d <= 1) return ((a + 2) * d - (a + 3)) * d * d + 1;
+  return d < 2 ? ((a * d - 5 * a) * d + 8 * a) * d - 4 * a : 0;
+}
+
+int64_t nearest(double place, const std::string& mode) {
+  const double below = std::floor(place), part = place - below;
+  const bool up = mode == "ceil" ? part > 0 : mode == "round_prefer_ceil" ? part >= 0.5 : mode == "round_prefer_floor" ? part > 0.5 : false;
+  return static_cast<int64_t>(below) + (up ? 1 : 0);
+}
+
+}  // namespace
+
+// In float32, where exporters make the scale of 5 to 7: in wider numbers that float is a little less than 7 / 5.
+static int64_t scaled_size(int64_t size, double scale) {
+  return scale == 1 ? size : static_cast<int64_t>(static_cast<float>(scale) * static_cast<float>(size));
+}
+
+std::vector<ResizeAxis> resize_geometry(std::string_view node, const Attributes& attributes, const Shape& shape,
+                                        const std::vector<double>& roi, const std::vector<double>& scales,
+                                        const std::vector<int64_t>& sizes) {
+  const auto fail = [&](const std::string& message) { throw GraphError(std::string(node), message); };
+  const auto axes = resized_axes(node, attributes, shape.size());
+  if (scales.empty() == sizes.empty() && !axes.empty()) fail("either scales or sizes are expected");
+  if ((!scales.empty() && scales.size() != axes.size()) || (!sizes.empty() && sizes.size() != axes.size()))
+    fail(std::to_string(scales.size() + sizes.size()) + (scales.empty() ? " sizes for " : " scales for ") + std::to_string(axes.size()) +
+         " axes");
+  const bool crops = attributes.text("coordinate_transformation_mode") == "tf_crop_and_resize";
+  if (crops && roi.size() != 2 * axes.size())
+    fail(std::to_string(roi.size()) + " numbers of a region for " + std::to_string(axes.size()) + " axes; two expected for each");
+  std::vector<ResizeAxis> result;
+  for (const int64_t size : shape) result.push_back({size, size});
+  const std::string policy = attributes.text("keep_aspect_ratio_policy", "stretch");
+  double common = policy == "not_larger" ? INFINITY : 0;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    ResizeAxis& axis = result[axes[i]];
+    if (!sizes.empty() && sizes[i] < 0) fail("a size of " + std::to_string(sizes[i]));
+    if (!scales.empty() && !(scales[i] > 0 && scales[i] * static_cast<double>(axis.x_size) < 9e15))
+      fail("a scale of " + general_text(scales[i]));
+    const auto x_size = static_cast<double>(axis.x_size);
+    axis.size = sizes.empty() ? scaled_size(axis.x_size, scales[i]) : sizes[i];
+    if (axis.x_size == 0 && axis.size > 0)
+      fail("axis " + std::to_string(axes[i]) + " is empty and cannot become " + std::to_string(axis.size));
+    axis.scale = !sizes.empty() ? (axis.x_size == 0 ? 1 : static_cast<double>(axis.size) / x_size) : scales[i];
+    common = policy == "not_larger" ? std::min(common, axis.scale) : std::max(common, axis.scale);
+    if (crops) axis.roi_start = roi[i], axis.roi_end = roi[i + axes.size()];
+  }
+  for (const size_t i : axes) {
+    ResizeAxis& axis = result[i];
+    if (!sizes.empty() && policy != "stretch") {
+      axis.scale = common;
+      axis.size = static_cast<int64_t>(common * static_cast<double>(axis.x_size) + 0.5);
+    }
+    axis.resized = axis.size != axis.x_size || std::fabs(axis.scale - 1) > 1e-9 || axis.roi_start != 0 || axis.roi_end != 1;
+  }
+  return result;
+}
+
+ResizeTable resize_table(const ResizeAxis& axis, const Attributes& attributes) {
+  const std::string mode = attributes.text("mode"), transformation = attributes.text("coordinate_transformation_mode");
+  const bool is_cubic = mode == "cubic", by_distance = attributes.integer("antialias") != 0;
+  const bool excludes = attributes.integer("exclude_outside") != 0;
+  const double a = attributes.real("cubic_coeff_a"), shrink = by_distance ? std::min(axis.scale, 1.0) : 1.0;
+  const auto last = axis.x_size - 1;
+  // Taps from `reach` left of the element below the place to as far right of the one above.
+  const auto reach = static_cast<int64_t>(-std::floor((is_cubic ? -2 : -1) / shrink) - 1);
+  ResizeTable table;
+  if (mode != "nearest") table.taps = static_cast<size_t>(2 + 2 * reach);
+  for (int64_t y = 0; y < axis.size; ++y) {
+    const double place = place_in_x(axis, transformation, y);
+    const bool outside = transformation == "tf_crop_and_resize" && (place < 0 || place > static_cast<double>(last));
+    if (mode == "nearest") {
+      const int64_t index = nearest(place, attributes.text("nearest_mode"));
+      table.indices.push_back(outside ? -1 : static_cast<int32_t>(std::clamp<int64_t>(index, 0, last)));
+      continue;
+    }
+    // A place on an element counts as the right end of the stretch before it.
+    const double below = std::floor(place) - (place == std::floor(place) ? 1 : 0), part = place - below;
+    std::vector<double> weights;
+    double sum = 0;
+    for (int64_t k = -reach; k <= reach + 1; ++k) {
+      const int64_t index = static_cast<int64_t>(below) + k;
+      const double distance = (static_cast<double>(k) - part) * shrink;
+      const bool dropped = excludes && (index < 0 || index > last);
+      weights.push_back(dropped ? 0 : is_cubic ? cubic(distance, a) : std::clamp(1 - std::fabs(distance), 0.0, 1.0));
+      sum += weights.back();
+      table.indices.push_back(outside ? -1 : static_cast<int32_t>(std::clamp<int64_t>(index, 0, last)));
+    }
+    const bool normalised = (by_distance || excludes) && sum != 0;
+    for (const double weight : weights) table.weights.push_back(static_cast<float>(normalised ? weight / sum : weight));
+  }
+  return table;
+}
+
+}  // namespace pumice

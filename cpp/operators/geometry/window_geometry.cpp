@@ -1,0 +1,178 @@
+#include "operators/geometry/window_geometry.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/error.h"
+
+namespace pumice {
+namespace {
+
+using Integers = std::vector<int64_t>;
+
+enum class AutoPad : uint8_t { notset, valid, same_upper, same_lower };
+
+// Reads the window's attributes of one node and checks them against the number of spatial axes.
+class Reader {
+ public:
+  Reader(const Attributes& attributes, std::string_view node, const Shape& x) : attributes_(attributes), node_(node) {
+    if (x.size() < 3) fail("an input of [N, C, and at least one spatial axis]; given " + to_string(x));
+    spatial_.assign(x.begin() + 2, x.end());
+  }
+
+  const Integers& spatial() const { return spatial_; }
+  size_t axes() const { return spatial_.size(); }
+
+  // The attribute with `count` values of at least `least`, or that many times `fallback`.
+  Integers integers(std::string_view name, size_t count, int64_t fallback, int64_t least) const {
+    const Integers values = attributes_.integers(name);
+    if (values.empty()) return Integers(count, fallback);
+    if (values.size() != count) fail("'" + std::string(name) + "' needs " + std::to_string(count) + " values; given " + to_string(values));
+    if (*std::min_element(values.begin(), values.end()) < least)
+      fail("'" + std::string(name) + "' needs values of at least " + std::to_string(least) + "; given " + to_string(values));
+    return values;
+  }
+
+  AutoPad auto_pad() const {
+    const std::string text = attributes_.text("auto_pad", "NOTSET");
+    if (text.empty() || text == "NOTSET") return AutoPad::notset;
+    if (text == "VALID") return AutoPad::valid;
+    if (text == "SAME_UPPER") return AutoPad::same_upper;
+    if (text == "SAME_LOWER") return AutoPad::same_lower;
+    fail("'auto_pad' is NOTSET, VALID, SAME_UPPER or SAME_LOWER; given '" + text + "'");
+  }
+
+  // Kernel, strides, dilations and, unless `auto_pad` chooses them, pads.
+  WindowGeometry window(Integers kernel) const {
+    WindowGeometry window;
+    if (std::any_of(kernel.begin(), kernel.end(), [](int64_t size) { return size < 1; }))
+      fail("a kernel of at least one element; given " + to_string(kernel));
+    window.kernel = std::move(kernel);
+    window.strides = integers("strides", axes(), 1, 1);
+    window.dilations = integers("dilations", axes(), 1, 1);
+    const Integers pads = auto_pad() == AutoPad::notset ? integers("pads", 2 * axes(), 0, 0) : Integers(2 * axes(), 0);
+    window.pads_begin.assign(pads.begin(), pads.begin() + static_cast<std::ptrdiff_t>(axes()));
+    window.pads_end.assign(pads.begin() + static_cast<std::ptrdiff_t>(axes()), pads.end());
+    return window;
+  }
+
+  [[noreturn]] void fail(const std::string& message) const { throw GraphError(std::string(node_), "expected " + message); }
+
+ private:
+  const Attributes& attributes_;
+  std::string_view node_;
+  Integers spatial_;
+};
+
+// Elements of the input from the first to the last one that a window touches.
+int64_t extent(const WindowGeometry& window, size_t i) {
+  return checked_add(checked_mul(window.kernel[i] - 1, window.dilations[i], "kernel"), 1, "kernel");
+}
+
+// Splits what `auto_pad` adds; the odd element goes to the end for SAME_UPPER.
+void pad_same(WindowGeometry& window, size_t i, int64_t total, bool upper) {
+  const int64_t padding = std::max<int64_t>(total, 0), less = padding / 2;
+  window.pads_begin[i] = upper ? less : padding - less;
+  window.pads_end[i] = padding - window.pads_begin[i];
+}
+
+// Quotients for a positive divisor.
+int64_t floor_quotient(int64_t a, int64_t b) {
+  return a >= 0 ? a / b : -((b - 1 - a) / b);
+}
+int64_t ceil_quotient(int64_t a, int64_t b) {
+  return -floor_quotient(-a, b);
+}
+
+// Windows that fit on a padded axis; with `ceil` also one that runs over its end but begins inside the input or its front padding.
+int64_t window_count(const WindowGeometry& window, size_t i, int64_t size, bool ceil) {
+  const int64_t from_front = checked_add(size, window.pads_begin[i], "pads"), stride = window.strides[i];
+  const int64_t room = checked_add(from_front, window.pads_end[i], "pads") - extent(window, i);
+  if (!ceil) return floor_quotient(room, stride) + 1;
+  const int64_t count = ceil_quotient(room, stride) + 1;
+  return (count - 1) * stride >= from_front ? count - 1 : count;
+}
+
+void place_windows(const Reader& reader, WindowGeometry& window, bool ceil) {
+  const AutoPad mode = reader.auto_pad();
+  for (size_t i = 0; i < reader.axes(); ++i) {
+    const int64_t size = reader.spatial()[i], stride = window.strides[i];
+    if (mode == AutoPad::same_upper || mode == AutoPad::same_lower) {
+      window.output.push_back((size + stride - 1) / stride);
+      pad_same(window, i, checked_mul(window.output[i] - 1, stride, "strides") + extent(window, i) - size, mode == AutoPad::same_upper);
+    } else {
+      window.output.push_back(window_count(window, i, size, ceil && mode == AutoPad::notset));
+    }
+    // By the padding of SAME_UPPER and SAME_LOWER an axis without elements has no window, and none is too large.
+    if (window.output[i] <= 0 && (size > 0 || mode == AutoPad::notset || mode == AutoPad::valid))
+      reader.fail("a window of at most the padded size of spatial axis " + std::to_string(i) + ", " +
+                  std::to_string(size + window.pads_begin[i] + window.pads_end[i]) + "; given " + std::to_string(extent(window, i)));
+    window.output[i] = std::max<int64_t>(window.output[i], 0);
+  }
+}
+
+// Trailing sizes of the weights; 'kernel_shape' only repeats them.
+Integers kernel_of(const Reader& reader, const Shape& w) {
+  if (w.size() != reader.axes() + 2) reader.fail("weights of rank " + std::to_string(reader.axes() + 2) + "; given " + to_string(w));
+  const Integers kernel(w.begin() + 2, w.end()), given = reader.integers("kernel_shape", reader.axes(), 0, 1);
+  if (given[0] != 0 && given != kernel)
+    reader.fail("'kernel_shape' to be that of the weights, " + to_string(kernel) + "; given " + to_string(given));
+  return kernel;
+}
+
+}  // namespace
+
+WindowGeometry conv_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w) {
+  const Reader reader(attributes, node, x);
+  WindowGeometry window = reader.window(kernel_of(reader, w));
+  place_windows(reader, window, false);
+  return window;
+}
+
+void check_pooled(std::string_view node, const Shape& x) {
+  if (x.size() > 2 && std::find(x.begin() + 2, x.end(), 0) != x.end())
+    throw GraphError(std::string(node), "expected spatial axes of at least one element to pool; given " + to_string(x));
+}
+
+WindowGeometry pool_geometry(const Attributes& attributes, std::string_view node, const Shape& x) {
+  const Reader reader(attributes, node, x);
+  check_pooled(node, x);
+  WindowGeometry window = reader.window(reader.integers("kernel_shape", reader.axes(), 0, 1));
+  place_windows(reader, window, attributes.integer("ceil_mode", 0) != 0);
+  return window;
+}
+
+WindowGeometry unpool_geometry(const Attributes& attributes, std::string_view node, const Shape& x) {
+  const Reader reader(attributes, node, x);
+  WindowGeometry window = reader.window(reader.integers("kernel_shape", reader.axes(), 0, 1));
+  for (size_t i = 0; i < reader.axes(); ++i) {
+    const int64_t full = checked_add(checked_mul(reader.spatial()[i] - 1, window.strides[i], "strides"), window.kernel[i], "kernel");
+    window.output.push_back(std::max<int64_t>(full - window.pads_begin[i] - window.pads_end[i], 0));
+  }
+  return window;
+}
+
+WindowGeometry conv_transpose_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w) {
+  const Reader reader(attributes, node, x);
+  WindowGeometry window = reader.window(kernel_of(reader, w));
+  const AutoPad mode = reader.auto_pad();
+  const Integers extra = reader.integers("output_padding", reader.axes(), 0, 0),
+                 wanted = reader.integers("output_shape", reader.axes(), -1, 0);
+  const bool same = mode == AutoPad::same_upper || mode == AutoPad::same_lower;
+  for (size_t i = 0; i < reader.axes(); ++i) {
+    const int64_t size = reader.spatial()[i];
+    const int64_t full = checked_add(checked_mul(window.strides[i], size - 1, "strides"), extra[i] + extent(window, i), "output");
+    if (wanted[i] >= 0 || same) {
+      window.output.push_back(wanted[i] >= 0 ? wanted[i] : checked_mul(size, window.strides[i], "strides"));
+      pad_same(window, i, full - window.output[i], mode == AutoPad::same_upper);
+    } else {
+      window.output.push_back(full - window.pads_begin[i] - window.pads_end[i]);
+    }
+    if (size == 0) window.output[i] = std::max<int64_t>(window.output[i], 0);
+    if (window.output[i] < 0)
+      reader.fail("pads of at most the result's size on spatial axis " + std::to_string(i) + ", " + std::to_string(full));
+  }
+  return window;
+}
+
+}  // namespace pumice

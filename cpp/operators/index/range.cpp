@@ -1,0 +1,49 @@
+// Range: numbers at equal distances, from host values.
+#include <bit>
+
+#include "core/error.h"
+#include "operators/reduction/reduce.h"
+#include "operators/row/families.h"
+
+namespace pumice {
+namespace {
+
+struct NumberText {
+  const char *type, *value, *count;
+};
+
+NumberText number_text(DType dtype) {
+  if (dtype == DType::float64) return {"double", "packDouble2x32(uvec2(v[0], v[1]))", "double(i)"};
+  if (dtype == DType::int64) return {"int64_t", "int64_t(packUint2x32(uvec2(v[0], v[1])))", "int64_t(i)"};
+  if (is_float(dtype)) return {"float", "uintBitsToFloat(v[0])", "float(i)"};
+  return {"int", "int(v[0])", "int(i)"};
+}
+
+// The number's bits as two words.
+std::vector<int64_t> words_of(const HostTensor& number, DType dtype) {
+  const bool wide = dtype == DType::float64;
+  const uint64_t bits = wide              ? std::bit_cast<uint64_t>(number.as_double()[0])
+                        : is_float(dtype) ? std::bit_cast<uint32_t>(static_cast<float>(number.as_double()[0]))
+                                          : static_cast<uint64_t>(number.as_int64()[0]);
+  return {static_cast<int64_t>(bits & 0xffffffffu), static_cast<int64_t>(bits >> 32)};
+}
+
+}  // namespace
+
+void lower_range(LowerContext& node) {
+  const TensorDesc& y = node.output(0);
+  if (y.elements() == 0) return;
+  if (!y.is_packed()) throw UnsupportedError("node '" + std::string(node.node) + "': a range into a strided tensor");
+  node.check_arithmetic(y.dtype);
+  for (const size_t i : {0, 2})
+    if (!node.host(i)) throw UnsupportedError("node '" + std::string(node.node) + "': a range whose ends are not known on the host");
+  const NumberText text = number_text(y.dtype);
+  Macros macros = element_macros("y", y.dtype);
+  macros.insert(macros.end(), {{"VALUE(v)", text.value}, {"COUNT(i)", text.count}, {"NUMBER", text.type}});
+  StepBuilder step(node.kernel("range.comp", y.dtype, macros));
+  step.bind("y", node.out(0)).set("elements", y.elements());
+  step.set("first", words_of(*node.host(0), y.dtype)).set("step", words_of(*node.host(2), y.dtype));
+  node.add(step.threads(static_cast<uint64_t>(y.elements())).build());
+}
+
+}  // namespace pumice

@@ -1,0 +1,213 @@
+// Operators that keep every element in its place and say its shape anew, and those whose value the host alone makes.
+#include <algorithm>
+
+#include "core/error.h"
+#include "operators/row/families.h"
+#include "operators/row/onnx_dtype.h"
+#include "operators/row/row_parts.h"
+
+namespace pumice {
+namespace {
+
+int64_t nonzero_product(const Shape& sizes) {
+  int64_t product = 1;
+  for (const int64_t size : sizes)
+    if (size > 0) product = checked_mul(product, size, "reshaped elements");
+  return product;
+}
+
+// Exporters split a last axis by -1 also where the batch is 0: [0, 5, 32] as [0, 5, 4, -1] is [0, 5, 4, 8].
+int64_t inferred_without_zeros(const Shape& x, const Shape& y) {
+  const int64_t wanted = nonzero_product(x), known = nonzero_product(y);
+  const bool same = std::count(x.begin(), x.end(), 0) == std::count(y.begin(), y.end(), 0);
+  return same && wanted % known == 0 ? wanted / known : -1;
+}
+
+void shape_of_reshape(ShapeContext& node) {
+  const TensorDesc& x = node.input(0);
+  Shape y = node.host_integers(1);
+  const bool zero_is_zero = node.attributes().integer("allowzero", 0) != 0;
+  const auto fail = [&] { node.fail(to_string(x.shape) + " reshaped to " + to_string(node.host_integers(1))); };
+  int64_t* inferred = nullptr;
+  int64_t known = 1;
+  for (size_t i = 0; i < y.size(); ++i) {
+    if (y[i] == 0 && !zero_is_zero) i < x.shape.size() ? void(y[i] = x.shape[i]) : fail();
+    if (y[i] < -1 || (y[i] == -1 && inferred)) fail();
+    if (y[i] == -1)
+      inferred = &y[i];
+    else
+      known = checked_mul(known, y[i], "reshaped elements");
+  }
+  if (inferred && known != 0 && x.elements() % known != 0) fail();
+  if (inferred) *inferred = known ? x.elements() / known : inferred_without_zeros(x.shape, y);
+  if (inferred && *inferred < 0) fail();
+  if (element_count(y) != x.elements()) fail();
+  node.output(0, x.dtype, y);
+}
+
+void shape_of_flatten(ShapeContext& node) {
+  const Shape& x = node.input(0).shape;
+  const auto axis = static_cast<std::ptrdiff_t>(checked_axis(node, node.attributes().integer("axis", 1), x.size(), true));
+  node.output(0, node.input(0).dtype, {element_count({x.begin(), x.begin() + axis}), element_count({x.begin() + axis, x.end()})});
+}
+
+std::vector<int64_t> given_axes(const ShapeContext& node) {
+  return node.has(1) ? node.host_integers(1) : node.attributes().integers("axes");
+}
+
+void shape_of_squeeze(ShapeContext& node) {
+  const Shape& x = node.input(0).shape;
+  const auto axes = checked_axes(node, given_axes(node), x.size());
+  const bool all = !node.has(1) && !node.attributes().has("axes");
+  Shape y;
+  for (size_t axis = 0; axis < x.size(); ++axis) {
+    const bool named = std::find(axes.begin(), axes.end(), axis) != axes.end();
+    if (named && x[axis] != 1) node.fail("axis " + std::to_string(axis) + " of " + to_string(x) + " is not of size 1");
+    if (!named && !(all && x[axis] == 1)) y.push_back(x[axis]);
+  }
+  node.output(0, node.input(0).dtype, y);
+}
+
+void shape_of_unsqueeze(ShapeContext& node) {
+  const Shape& x = node.input(0).shape;
+  const auto given = given_axes(node);
+  if (!node.has(1) && !node.attributes().has("axes")) node.fail("axes are missing");
+  auto axes = checked_axes(node, given, x.size() + given.size());
+  std::sort(axes.begin(), axes.end());
+  Shape y = x;
+  for (const size_t axis : axes) y.insert(y.begin() + static_cast<std::ptrdiff_t>(axis), 1);
+  node.output(0, node.input(0).dtype, y);
+}
+
+void shape_of_dropout(ShapeContext& node) {
+  if (node.has(2) && (!node.host(2) || node.host_integers(2) != std::vector<int64_t>{0}))
+    throw UnsupportedError("node '" + std::string(node.node()) + "': Dropout in training");
+  shape_like_input(node);
+}
+
+void shape_of_shape(ShapeContext& node) {
+  const auto rank = static_cast<int64_t>(node.input(0).shape.size());
+  const auto bound = [&](std::string_view name, int64_t fallback) {
+    const int64_t at = node.attributes().integer(name, fallback);
+    return std::clamp<int64_t>(at < 0 ? at + rank : at, 0, rank);
+  };
+  node.output(0, DType::int64, {std::max<int64_t>(bound("end", rank) - bound("start", 0), 0)});
+}
+
+void shape_of_size(ShapeContext& node) {
+  node.output(0, DType::int64, {});
+}
+
+void shape_of_position(ShapeContext& node) {
+  node.output(0, DType::int64, {1});
+}
+
+void shape_of_unchanged(ShapeContext& node) {
+  if (node.input(0).shape != node.input(1).shape)
+    node.fail("a state of shape " + to_string(node.input(1).shape) + " expected, as before the iteration; given " +
+              to_string(node.input(0).shape));
+  shape_like_input(node);
+}
+
+void shape_of_constant(ShapeContext& node) {
+  const Attributes& attributes = node.attributes();
+  if (const HostTensor* tensor = attributes.tensor("value")) return node.output(0, tensor->desc.dtype, tensor->desc.shape);
+  if (attributes.has("value_int")) return node.output(0, DType::int64, {});
+  if (attributes.has("value_float")) return node.output(0, DType::float32, {});
+  if (attributes.has("value_ints")) return node.output(0, DType::int64, {static_cast<int64_t>(attributes.integers("value_ints").size())});
+  if (attributes.has("value_floats"))
+    return node.output(0, DType::float32, {static_cast<int64_t>(attributes.reals("value_floats").size())});
+  node.fail("Constant without a value");
+}
+
+void shape_of_bit_cast(ShapeContext& node) {
+  const DType given = node.input(0).dtype;
+  const int64_t number = node.attributes().integer("to");
+  const auto wanted = dtype_from_onnx(number);
+  if (!wanted || !contains(kAny, *wanted))
+    throw UnsupportedError("node '" + std::string(node.node()) + "': BitCast to " +
+                           (wanted ? std::string(name(*wanted)) : "ONNX element type " + std::to_string(number)));
+  if (bits(given) != bits(*wanted))
+    node.fail(std::string(name(given)) + " as " + std::string(name(*wanted)) + ": elements of another size");
+  node.output(0, *wanted, node.input(0).shape);
+}
+
+}  // namespace
+
+Rows view_rows() {
+  const std::vector<ValueRole> x{value("x", kAny)}, y{value("y", kAny)}, x_and_axes{value("x", kAny), optional_value("axes", kInt64)};
+  const AttributeSchema axes = optional("axes", AttributeKind::integers);
+  return {
+      {"Identity", Skeleton::view, {x, y, {}, 0, kMaxRank, 0b1}, shape_like_input, lower_copy},
+      // Its first input, once a program's graph has checked what is asked of the others; of these the host reads the lists.
+      {"pumice::Require",
+       Skeleton::view,
+       {{value("x", kAny), optional_value("list0", kIndices), optional_value("list1", kIndices), optional_value("list2", kIndices),
+         ValueRole{"others", kAny, true, true}},
+        y,
+        {},
+        0,
+        kMaxRank,
+        0b1},
+       shape_like_input,
+       lower_copy,
+       {},
+       host_bits(1, 2, 3)},
+      // Its first input, whose shape is that of the second.
+      {"pumice::Unchanged",
+       Skeleton::view,
+       {{value("x", kAny), value("before", kAny)}, y, {}, 0, kMaxRank, 0b1},
+       shape_of_unchanged,
+       lower_copy},
+      // Its first input: where slices of these sizes begin on each axis of x, counted from 0.
+      with_indices(indices_of_begins,
+                   {"pumice::SliceBegin",
+                    Skeleton::view,
+                    {{value("begin", kIndices), value("x", kAny)}, y, {required("size", AttributeKind::integers)}, 0, kMaxRank, 0b1},
+                    shape_like_input,
+                    lower_copy}),
+      {"Reshape",
+       Skeleton::view,
+       {{value("x", kAny), value("shape", kInt64)}, y, {integer("allowzero", 0)}, 0, kMaxRank, 0b1},
+       shape_of_reshape,
+       lower_copy,
+       {},
+       host_bits(1)},
+      {"Flatten", Skeleton::view, {x, y, {integer("axis", 1)}, 0, kMaxRank, 0b1}, shape_of_flatten, lower_copy},
+      {"Squeeze", Skeleton::view, {x_and_axes, y, {axes}, 0, kMaxRank, 0b1}, shape_of_squeeze, lower_copy, {}, host_bits(1)},
+      {"Unsqueeze", Skeleton::view, {x_and_axes, y, {axes}, 0, kMaxRank, 0b1}, shape_of_unsqueeze, lower_copy, {}, host_bits(1)},
+      {"Dropout",
+       Skeleton::view,
+       {{value("x", kFloats), optional_value("ratio", kFloats | set_of(DType::float64)), optional_value("training_mode", kBool)},
+        {value("y", kFloats), unsupported_value("mask")},
+        {optional("seed", AttributeKind::integer)},
+        0,
+        kMaxRank,
+        0b1},
+       shape_of_dropout,
+       lower_copy,
+       {},
+       host_bits(1, 2)},
+      {"BitCast", Skeleton::copy, {x, y, {required("to", AttributeKind::integer)}}, shape_of_bit_cast, lower_bit_cast},
+      // No lowering: the value is the host's.
+      {"Shape", Skeleton::copy, {x, {value("y", kInt64)}, {integer("start", 0), optional("end", AttributeKind::integer)}}, shape_of_shape},
+      {"Size", Skeleton::copy, {x, {value("y", kInt64)}, {}}, shape_of_size},
+      // A position in a list of that length, counted from its start. `past`: the one behind the last is one too.
+      {"pumice::Position",
+       Skeleton::copy,
+       {{value("position", kInt64), value("length", kInt64)}, {value("y", kInt64)}, {integer("past", 0)}},
+       shape_of_position,
+       {},
+       {},
+       host_bits(0, 1)},
+      {"Constant",
+       Skeleton::copy,
+       {{},
+        y,
+        {optional("value", AttributeKind::tensor), optional("value_int", AttributeKind::integer),
+         optional("value_float", AttributeKind::real), optional("value_ints", AttributeKind::integers),
+         optional("value_floats", AttributeKind::reals)}},
+       shape_of_constant}};
+}
+
+}  // namespace pumice

@@ -1,0 +1,271 @@
+// Elementwise operators: one scalar expression each. Errors of the elementary functions are stated in shaders/include/math.glsl.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/error.h"
+#include "operators/row/families.h"
+#include "operators/row/onnx_dtype.h"
+#include "operators/row/row_parts.h"
+
+namespace pumice {
+namespace {
+
+constexpr DTypeSet kArithmetic = kNumbers | kDouble;
+constexpr DTypeSet kMapped = kArithmetic | kBool;
+constexpr DTypeSet kCast = kMapped | kNarrow;
+
+void shape_of_broadcast(ShapeContext& node) {
+  node.output(0, node.input(0).dtype, broadcast_inputs(node));
+}
+
+void shape_of_test(ShapeContext& node) {
+  node.output(0, DType::bool_, broadcast_inputs(node));
+}
+
+void shape_of_pow(ShapeContext& node) {
+  node.output(0, node.input(0).dtype, broadcast_inputs(node));
+}
+
+void shape_of_where(ShapeContext& node) {
+  node.output(0, node.input(1).dtype, broadcast_inputs(node));
+}
+
+// The slope broadcasts to x, never x to the slope.
+void shape_of_prelu(ShapeContext& node) {
+  if (broadcast_inputs(node) != node.input(0).shape)
+    node.fail("a slope of shape " + to_string(node.input(1).shape) + " does not broadcast to " + to_string(node.input(0).shape));
+  shape_like_input(node);
+}
+
+void shape_of_clip(ShapeContext& node) {
+  for (size_t i = 1; i < node.input_count(); ++i)
+    if (node.has(i) && node.input(i).elements() != 1)
+      node.fail("the bound in input " + std::to_string(i) + " must be a scalar; given " + to_string(node.input(i).shape));
+  shape_like_input(node);
+}
+
+void shape_of_cast_like(ShapeContext& node) {
+  node.output(0, node.input(1).dtype, node.input(0).shape);
+}
+
+void shape_of_cast(ShapeContext& node) {
+  const auto dtype = dtype_from_onnx(node.attributes().integer("to"));
+  if (!dtype || !contains(kCast, *dtype))
+    throw UnsupportedError("node '" + std::string(node.node()) + "': Cast to " +
+                           (dtype ? std::string(name(*dtype)) : "ONNX element type " + std::to_string(node.attributes().integer("to"))));
+  node.output(0, *dtype, node.input(0).shape);
+}
+
+// max(ceil((limit - start) / delta), 0) elements.
+void shape_of_range(ShapeContext& node) {
+  for (size_t i = 0; i < 3; ++i)
+    if (node.input(i).elements() != 1)
+      node.fail("start, limit and delta must be scalars; input " + std::to_string(i) + " is " + to_string(node.input(i).shape));
+  int64_t count = 0;
+  if (is_float(node.input(0).dtype)) {
+    std::array<double, 3> given{};
+    for (size_t i = 0; i < 3; ++i) given[i] = node.host_real(i);
+    const double length = std::ceil((given[1] - given[0]) / given[2]);
+    if (given[2] == 0 || !(length < 9e15))
+      node.fail("a range from " + std::to_string(given[0]) + " to " + std::to_string(given[1]) + " in steps of " +
+                std::to_string(given[2]));
+    count = static_cast<int64_t>(std::max(length, 0.0));
+  } else {
+    const int64_t start = node.host_integer(0), limit = node.host_integer(1), delta = node.host_integer(2);
+    if (delta == 0) node.fail("a range in steps of 0");
+    const int64_t distance = checked_add(limit, -start, "range");
+    count = std::max<int64_t>(distance / delta + (distance % delta != 0 && (distance < 0) == (delta < 0) ? 1 : 0), 0);
+  }
+  node.output(0, node.input(0).dtype, {count});
+}
+
+using Schemas = std::vector<AttributeSchema>;
+
+OperatorRow unary(std::string_view name, std::string_view expression, DTypeSet dtypes = kFloats, Schemas attributes = {}) {
+  return {name,      Skeleton::map, {{value("x", dtypes)}, {value("y", dtypes)}, std::move(attributes), 0, kMaxRank, 0b1}, shape_like_input,
+          lower_map, expression};
+}
+
+OperatorRow unary_test(std::string_view name, std::string_view expression, Schemas attributes = {}) {
+  return {name, Skeleton::map, {{value("x", kReals)}, {value("y", kBool)}, std::move(attributes)}, shape_of_test, lower_map, expression};
+}
+
+OperatorRow binary(std::string_view name, std::string_view expression, DTypeSet dtypes = kArithmetic, Schemas attributes = {}) {
+  return {name,
+          Skeleton::map,
+          {{value("a", dtypes, 'T'), value("b", dtypes, 'T')}, {value("y", dtypes)}, std::move(attributes), 0, kMaxRank, 0b11},
+          shape_of_broadcast,
+          lower_map,
+          expression};
+}
+
+OperatorRow test(std::string_view name, std::string_view expression, DTypeSet dtypes = kArithmetic) {
+  const uint32_t in_place = dtypes == kBool ? 0b11 : 0;
+  return {
+      name,          Skeleton::map, {{value("a", dtypes, 'T'), value("b", dtypes, 'T')}, {value("y", kBool)}, {}, 0, kMaxRank, in_place},
+      shape_of_test, lower_map,     expression};
+}
+
+OperatorRow fold(std::string_view name, std::string_view expression, DTypeSet dtypes = kArithmetic) {
+  return {name,      Skeleton::map, {{variadic_value("a", dtypes, 'T')}, {value("y", dtypes)}, {}, 0, kMaxRank, 0b1}, shape_of_broadcast,
+          lower_map, expression};
+}
+
+void add_elementary(Rows& rows) {
+  for (const auto& [name, expression] :
+       std::initializer_list<std::pair<std::string_view, std::string_view>>{{"Exp", "exp(x)"},
+                                                                            {"Log", "log(x)"},
+                                                                            {"Sqrt", "sqrt(x)"},
+                                                                            {"Reciprocal", "1 / x"},
+                                                                            {"Erf", "erf(x)"},
+                                                                            {"Floor", "floor(x)"},
+                                                                            {"Ceil", "ceil(x)"},
+                                                                            {"Round", "round_even(x)"},
+                                                                            {"Sin", "sin(x)"},
+                                                                            {"Cos", "cos(x)"},
+                                                                            {"Tan", "tan(x)"},
+                                                                            {"Asin", "asin(x)"},
+                                                                            {"Acos", "acos(x)"},
+                                                                            {"Atan", "atan(x)"},
+                                                                            {"Sinh", "sinh(x)"},
+                                                                            {"Cosh", "cosh(x)"},
+                                                                            {"Tanh", "tanh(x)"},
+                                                                            {"Asinh", "asinh(x)"},
+                                                                            {"Acosh", "acosh(x)"},
+                                                                            {"Atanh", "atanh(x)"},
+                                                                            {"Sigmoid", "sigmoid(x)"},
+                                                                            {"Softplus", "softplus(x)"},
+                                                                            {"Softsign", "x / (1 + abs(x))"},
+                                                                            {"Mish", "x * tanh(softplus(x))"},
+                                                                            {"HardSwish", "x * max(0, min(1, x / 6 + 0.5))"}})
+    rows.push_back(unary(name, expression, kReals));
+  rows.push_back(unary("Abs", "abs(x)", kArithmetic));
+  rows.push_back(unary("Sign", "sign(x)", kArithmetic));
+  rows.push_back(unary("Neg", "-x", kReals | kSigned));
+}
+
+void add_activations(Rows& rows) {
+  rows.push_back(unary("Relu", "max(x, 0)", kReals | kSigned));
+  rows.push_back(unary("LeakyRelu", "x < 0 ? alpha * x : x", kReals, {real("alpha", 0.01)}));
+  rows.push_back(unary("ThresholdedRelu", "x > alpha || isnan(x) ? x : 0", kReals, {real("alpha", 1)}));
+  rows.push_back(unary("Elu", "x < 0 ? alpha * expm1(x) : x", kReals, {real("alpha", 1)}));
+  rows.push_back(unary("Celu", "x < 0 ? alpha * expm1(x / alpha) : x", kReals, {real("alpha", 1)}));
+  // The defaults are the float32 values that ONNX states.
+  rows.push_back(unary("Selu", "gamma * (x > 0 ? x : alpha * expm1(x))", kReals,
+                       {real("alpha", 1.67326319217681884765625), real("gamma", 1.05070102214813232421875)}));
+  rows.push_back(unary("HardSigmoid", "max(0, min(1, alpha * x + beta))", kReals, {real("alpha", 0.2), real("beta", 0.5)}));
+  rows.push_back(unary("Gelu",
+                       "approximate == 'tanh' ? 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x))) : x * "
+                       "normal_cdf(x)",
+                       kReals, {choice("approximate", "none", {"none", "tanh"})}));
+  rows.push_back(unary("Swish", "x * sigmoid(alpha * x)", kReals, {real("alpha", 1)}));
+  rows.push_back(unary("Shrink", "x < -lambd ? x + bias : x > lambd ? x - bias : 0", kReals, {real("lambd", 0.5), real("bias", 0)}));
+  rows.push_back({"PRelu",
+                  Skeleton::map,
+                  {{value("x", kReals, 'T'), value("slope", kReals, 'T')}, {value("y", kReals)}, {}, 0, kMaxRank, 0b1},
+                  shape_of_prelu,
+                  lower_map,
+                  "x < 0 ? slope * x : x"});
+  rows.push_back({"Clip",
+                  Skeleton::map,
+                  {{value("x", kArithmetic, 'T'), optional_value("low", kArithmetic, 'T'), optional_value("high", kArithmetic, 'T')},
+                   {value("y", kArithmetic)},
+                   {},
+                   0,
+                   kMaxRank,
+                   0b1},
+                  shape_of_clip,
+                  lower_map,
+                  "min(max(x, low), high)"});
+}
+
+void add_arithmetic(Rows& rows) {
+  rows.push_back(binary("Add", "a + b"));
+  rows.push_back(binary("Sub", "a - b"));
+  rows.push_back(binary("Mul", "a * b"));
+  rows.push_back(binary("Div", "a / b"));
+  rows.push_back(binary("pumice::FloorDivide", "floor_divide(a, b)", set_of(DType::int32)));  // 0 where b is 0
+  rows.push_back(binary("Mod", "fmod != 0 ? fmod(a, b) : mod(a, b)", kArithmetic, {integer("fmod", 0)}));
+  constexpr DTypeSet bases = kFloats | kIndices;
+  rows.push_back({"Pow",
+                  Skeleton::map,
+                  {{value("a", bases), value("b", kNumbers)}, {value("y", bases)}, {}, 0, kMaxRank, 0b11},
+                  shape_of_pow,
+                  lower_map,
+                  "pow(a, b)"});
+  rows.push_back(fold("Min", "min(a, b)"));
+  rows.push_back(fold("Max", "max(a, b)"));
+  rows.push_back(fold("Sum", "a + b", kReals));
+  rows.push_back(fold("Mean", "a + b; y / count", kReals));
+}
+
+void add_logic(Rows& rows) {
+  rows.push_back(test("Equal", "a == b", kMapped));
+  rows.push_back(test("Less", "a < b"));
+  rows.push_back(test("LessOrEqual", "a <= b"));
+  rows.push_back(test("Greater", "a > b"));
+  rows.push_back(test("GreaterOrEqual", "a >= b"));
+  rows.push_back(test("And", "a && b", kBool));
+  rows.push_back(test("Or", "a || b", kBool));
+  rows.push_back(test("Xor", "a != b", kBool));
+  rows.push_back(unary("Not", "!x", kBool));
+  rows.push_back(unary_test("IsNaN", "isnan(x)"));
+  rows.push_back(unary_test("IsInf", "isinf(x) && (x > 0 ? detect_positive != 0 : detect_negative != 0)",
+                            {integer("detect_negative", 1), integer("detect_positive", 1)}));
+  rows.push_back({"Where",
+                  Skeleton::map,
+                  {{value("condition", kBool), value("a", kMapped, 'T'), value("b", kMapped, 'T')}, {value("y", kMapped)}, {}},
+                  shape_of_where,
+                  lower_map,
+                  "condition ? a : b"});
+}
+
+void add_bits(Rows& rows) {
+  rows.push_back(binary("BitwiseAnd", "a & b", kIntegers));
+  rows.push_back(binary("BitwiseOr", "a | b", kIntegers));
+  rows.push_back(binary("BitwiseXor", "a ^ b", kIntegers));
+  rows.push_back(unary("BitwiseNot", "~x", kIntegers));
+  AttributeSchema direction = required("direction", AttributeKind::text);
+  direction.choices = {"LEFT", "RIGHT"};
+  rows.push_back(binary("BitShift", "direction == 'LEFT' ? shift_left(a, b) : shift_right(a, b)", kIntegers, {std::move(direction)}));
+}
+
+}  // namespace
+
+Rows map_rows() {
+  Rows rows;
+  add_elementary(rows);
+  add_activations(rows);
+  add_arithmetic(rows);
+  add_logic(rows);
+  add_bits(rows);
+  rows.push_back({"Cast",
+                  Skeleton::map,
+                  {{value("x", kCast)},
+                   {value("y", kCast)},
+                   {required("to", AttributeKind::integer), optional("saturate", AttributeKind::integer),
+                    optional("round_mode", AttributeKind::text)}},
+                  shape_of_cast,
+                  lower_cast});
+  constexpr DTypeSet counted = kFloats | set_of(DType::float64, DType::int16, DType::int32, DType::int64);
+  rows.push_back(
+      {"Range",
+       Skeleton::map,
+       {{value("start", counted, 'T'), value("limit", counted, 'T'), value("delta", counted, 'T')}, {value("y", counted)}, {}, 0},
+       shape_of_range,
+       lower_range,
+       {},
+       host_bits(0, 1, 2)});
+  rows.push_back({"CastLike",
+                  Skeleton::map,
+                  {{value("x", kCast), value("like", kCast)},
+                   {value("y", kCast)},
+                   {optional("saturate", AttributeKind::integer), optional("round_mode", AttributeKind::text)}},
+                  shape_of_cast_like,
+                  lower_cast});
+  for (OperatorRow& row : rows) row.overflows = row.name == "Exp" || row.name == "Pow" || row.name == "Sinh" || row.name == "Cosh";
+  return rows;
+}
+
+}  // namespace pumice

@@ -1,0 +1,56 @@
+#include "operators/means/held_rows.h"
+
+#include <bit>
+#include <span>
+
+#include "core/rounding.h"
+#include "operators/reduction/reduce.h"
+
+namespace pumice {
+namespace {
+
+// Teams from the smallest on, each for rows up to `most` fours.
+struct Team {
+  int64_t team, teams, most;
+};
+constexpr Team kTeams[] = {{16, 16, 128}, {128, 1, 512}, {256, 1, 2048}, {512, 1, 4096}, {1024, 1, 8192}};
+constexpr int64_t kShortTeam = 16, kMostShort = 512;  // invocations that share a row that is not held, and its most elements
+constexpr Team kHalvesTeams[] = {{16, 16, 128}, {128, 1, 512}, {256, 1, 8192}};
+
+}  // namespace
+
+Macros HeldRows::macros() const {
+  const auto number = [](int64_t value) { return std::to_string(value) + "u"; };
+  return {{"TEAM", number(team)}, {"TEAMS", number(teams)}, {"HELD", number(held)}, {"HOLDS_HALVES", halves ? "1" : "0"}};
+}
+
+std::optional<HeldRows> held_rows(const LowerContext& node, int64_t size, bool keeps) {
+  if (node.prefers_lanes() || size % 4 != 0 || !begins_in_fours(node)) return {};
+  const auto largest = static_cast<int64_t>(node.context->info().limit("maxComputeWorkGroupInvocations"));
+  const bool halves = keeps && is_half_width(node.input(0).dtype);
+  for (const Team& team : halves ? std::span<const Team>(kHalvesTeams) : kTeams)
+    if (size / 4 <= team.most && team.team * team.teams <= largest)
+      return HeldRows{team.team, team.teams, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(size / 4, team.team)))),
+                      halves};
+  return {};
+}
+
+bool has_short_rows(const NodeContext& node, int64_t size) {
+  return !node.prefers_lanes() && size <= kMostShort;
+}
+
+uint64_t row_groups(const KernelVariant& kernel, bool has_short_rows, int64_t rows) {
+  return static_cast<uint64_t>(has_short_rows ? ceil_div(rows, static_cast<int64_t>(kernel.local_size()[0]) / kShortTeam) : rows);
+}
+
+StepBuilder held_step(const LowerContext& node, const HeldRows& how, std::string_view shader, Macros macros, int64_t rows, int64_t size) {
+  const Macros more = how.macros();
+  macros.insert(macros.end(), more.begin(), more.end());
+  macros.emplace_back("SUBGROUP", std::to_string(node.subgroup()));
+  StepBuilder step(node.kernel(shader, node.input(0).dtype, macros));
+  step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("quads", size / 4);
+  step.groups(static_cast<uint64_t>(ceil_div(rows, how.teams)));
+  return step;
+}
+
+}  // namespace pumice

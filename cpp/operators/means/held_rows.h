@@ -1,0 +1,28 @@
+// Dense rows that an invocation's registers hold, so that a kernel that needs them twice reads them once: see include/held.glsl.
+#pragma once
+
+#include <optional>
+
+#include "operators/row/lowering.h"
+
+namespace pumice {
+
+// How the rows are shared among invocations. None on devices that prefer lanes, for rows that are too long, and for rows that are no
+// whole fours or do not begin at a boundary.
+struct HeldRows {
+  int64_t team, teams, held;  // invocations a row, rows a workgroup, fours an invocation
+  bool halves = false;        // they are held as they lie, in 16 bits
+
+  Macros macros() const;
+};
+// `keeps`: the kernel leaves what it holds as it is.
+std::optional<HeldRows> held_rows(const LowerContext& node, int64_t size, bool keeps);
+
+// Rows that are not held, but so short that a few invocations share each: the macro SHORT of include/row.glsl, and the workgroups for them.
+bool has_short_rows(const NodeContext& node, int64_t size);
+uint64_t row_groups(const KernelVariant& kernel, bool has_short_rows, int64_t rows);
+
+// A step of such a kernel on input and output 0, without its other parameters.
+StepBuilder held_step(const LowerContext& node, const HeldRows& how, std::string_view shader, Macros macros, int64_t rows, int64_t size);
+
+}  // namespace pumice

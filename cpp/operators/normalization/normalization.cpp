@@ -1,0 +1,266 @@
+// The normalisations.
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/number_text.h"
+#include "core/rounding.h"
+#include "operators/means/compose.h"
+#include "operators/means/held_rows.h"
+#include "operators/means/planes.h"
+#include "operators/reduction/reduce.h"
+#include "operators/row/families.h"
+#include "operators/row/operator_table.h"
+
+namespace pumice {
+namespace {
+
+constexpr int64_t kMostStretches = 256;
+constexpr int64_t kMostHeldChannels = 128;  // of a group
+constexpr int64_t kFewestInStretch = 4096;  // that a workgroup walks
+
+int64_t axis_of(const LowerContext& node, int64_t fallback) {
+  const int64_t axis = node.attributes->integer("axis", fallback);
+  return axis < 0 ? axis + node.input(0).rank() : axis;
+}
+
+std::string flag(bool set) {
+  return set ? "1" : "0";
+}
+
+// Dense planes of whole fours from a boundary on.
+bool has_quad_planes(const LowerContext& node, const Planes& x) {
+  return node.input(0).is_packed() && node.output(0).is_packed() && x.h * x.w % 4 == 0 && begins_in_fours(node);
+}
+
+// y = (x - mean) * factor + bias by channel, the factors being vec4s of [images, channels] or of [channels] alone.
+void add_apply(LowerContext& node, const Planes& x, const Planes& y, const Operand& factors, int64_t factor_stride_n) {
+  const bool planes = has_quad_planes(node, x), vec4 = !planes && x.has_vector_channels(4) && y.has_vector_channels(4);
+  const int64_t unit = planes || vec4 ? 4 : 1;
+  const DType dtype = node.input(0).dtype;
+  const Macros macros = {{"PLANES", flag(planes)}, {"VEC4", flag(vec4)}, {"EPILOGUE(x)", node.epilogue()}};
+  StepBuilder step(node.kernel("norm_apply.comp", dtype, macros));
+  step.bind("x", node.in(0)).bind("factors", factors).bind("y", node.out(0)).set("elements", y.elements() / unit);
+  step.set("channels", vec4 ? y.c / 4 : y.c).set("factor_stride_n", factor_stride_n);
+  if (planes) {
+    step.set("quads", y.h * y.w / 4);
+  } else {
+    step.set("height", y.h).set("width", y.w).set("channels_fastest", y.sc == 1 && y.c > 1 ? 1 : 0);
+    set_strides(step, 'x', x);
+    set_strides(step, 'y', y);
+  }
+  const int64_t each = planes && is_half_width(dtype) ? 2 : 1;
+  node.add(step.threads(static_cast<uint64_t>(ceil_div(y.elements() / unit, each))).build());
+}
+
+}  // namespace
+
+bool pack_instance_norm(const PackContext& node, size_t input, PackedWeight& packed) {
+  if (input != 1 && input != 2) return false;
+  pack_floats(node, input, 1, packed);
+  return true;
+}
+
+namespace {
+
+// Normalises each of `groups` groups of an image's channels by its own mean and deviation; where they have several channels all is dense.
+void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_t groups) {
+  const int64_t channels = x.c / groups, pixels = channels * x.h * x.w;
+  const double epsilon = node.attributes->real("epsilon", 1e-5);
+  const Operand scale = node.packed(1), bias = node.packed(2);
+  const bool quads = has_quad_planes(node, x) && !node.prefers_lanes();
+  if (const auto held = quads && channels <= kMostHeldChannels ? held_rows(node, pixels, true) : std::nullopt) {
+    const Macros macros = {{"CHANNELS", channels == 1 ? "1" : "2"},
+                           {"HAS_BIAS", "1"},
+                           {"CENTRED", "1"},
+                           {"EPILOGUE(x)", node.epilogue()},
+                           {"MOST_CHANNELS", std::to_string(kMostHeldChannels)}};
+    StepBuilder step = held_step(node, *held, "layer_norm_held.comp", macros, x.n * groups, pixels);
+    step.bind("scale", scale).bind("bias", bias).set("groups", groups).set("epsilon", epsilon);
+    const double plane = static_cast<double>(x.h * x.w) / 4;  // in whole fours where there are several
+    return node.add(step.set("channels", channels).set("plane_inverse", 1 / plane).build());
+  }
+  const int64_t least = quads ? kFewestInStretch : 64;
+  const int64_t stretch = round_up(std::clamp<int64_t>(ceil_div(pixels, kMostStretches), std::min(pixels, least), 60000), 4);
+  const int64_t stretches = ceil_div(pixels, stretch);
+  const Operand parts = node.temporary(static_cast<uint64_t>(x.n * stretches * groups) * 8),
+                factors = node.temporary(static_cast<uint64_t>(x.n * x.c) * 16);
+  StepBuilder statistics(
+      node.kernel("norm_statistics.comp", node.input(0).dtype, {{"PLANES", flag(quads)}, {"SUBGROUP", std::to_string(node.subgroup())}}));
+  statistics.bind("x", node.in(0))
+      .bind("y", parts)
+      .set("images", x.n)
+      .set("channels", groups)
+      .set("pixels", pixels)
+      .set("stretch", stretch)
+      .set("stretches", stretches);
+  if (!quads) {
+    const Planes rows = channels == 1 ? x : Planes{x.n, groups, 1, pixels, x.sn, channels * x.sc, 0, 1};
+    statistics.set("width", rows.w);
+    set_strides(statistics, 'x', rows);
+  }
+  const auto units = static_cast<uint64_t>(x.n * stretches * groups);
+  node.add((quads ? statistics.groups(units) : statistics.threads(units)).build());
+  StepBuilder combine(node.kernel("norm_combine.comp", DType::float32));
+  combine.bind("x", parts).bind("scale", scale).bind("bias", bias).bind("y", factors);
+  combine.set("images", x.n).set("channels", x.c).set("groups", groups).set("pixels", pixels).set("stretch", stretch);
+  combine.set("stretches", stretches);
+  node.add(combine.set("epsilon", epsilon).threads(static_cast<uint64_t>(x.n * x.c)).build());
+  add_apply(node, x, y, factors, x.c);
+}
+
+}  // namespace
+
+void lower_instance_norm(LowerContext& node) {
+  const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
+  if (x.elements() != 0) add_group_norm(node, x, y, x.c);
+}
+
+bool pack_batch_norm(const PackContext& node, size_t input, PackedWeight& packed) {
+  if (input == 0) return false;
+  pack_floats(node, input, 1, packed);
+  return true;
+}
+
+void lower_batch_norm(LowerContext& node) {
+  const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
+  if (x.elements() == 0) return;
+  const Operand factors = node.temporary(static_cast<uint64_t>(x.c) * 16);
+  StepBuilder step(node.kernel("batch_factors.comp", DType::float32));
+  step.bind("scale", node.packed(1))
+      .bind("bias", node.packed(2))
+      .bind("mean", node.packed(3))
+      .bind("variance", node.packed(4))
+      .bind("y", factors);
+  node.add(step.set("channels", x.c).set("epsilon", node.attributes->real("epsilon", 1e-5)).threads(static_cast<uint64_t>(x.c)).build());
+  add_apply(node, x, y, factors, 0);
+}
+
+// Layer normalisation whose scale or bias broadcasts.
+static void lower_broadcast_norm(LowerContext& node, bool centred) {
+  Composition parts(node);
+  Piece from = parts.input(0);
+  std::vector<int64_t> axes;
+  int64_t count = 1;
+  for (int64_t axis = axis_of(node, -1); axis < from.desc.rank(); ++axis) {
+    axes.push_back(axis);
+    count *= from.desc.shape[static_cast<size_t>(axis)];
+  }
+  if (centred) {
+    const Piece distance = parts.scratch(DType::float32, from.desc.shape), mean = parts.reduce("ReduceMean", from, axes);
+    parts.map("a0 - a1", {from, mean}, distance);
+    if (node.has_output(1)) parts.map("a0", {mean}, parts.output(1));
+    from = distance;
+  }
+  const Piece squares = parts.reduce("ReduceSumSquare", from, axes);
+  const auto root = [&](const std::string& sum) {
+    return "sqrt(" + sum + " / " + std::to_string(count) + ".0 + " + real_text(node.attributes->real("epsilon", 1e-5), 17) + ")";
+  };
+  if (node.has_output(2)) parts.map("1 / " + root("a0"), {squares}, parts.output(2));
+  const auto packed = [&](size_t i) { return Piece{TensorDesc(DType::float32, node.input(i).shape), node.packed(i)}; };
+  std::vector<Piece> operands{from, squares, packed(1)};
+  if (node.has_input(2)) operands.push_back(packed(2));
+  parts.map("a0 / " + root("a1") + (node.has_input(2) ? " * a2 + a3" : " * a2"), operands, parts.output(0), true);
+}
+
+bool pack_layer_norm(const PackContext& node, size_t input, PackedWeight& packed) {
+  if (input != 1 && input != 2) return false;
+  pack_floats(node, input, 1, packed);
+  return true;
+}
+
+void lower_layer_norm(LowerContext& node) {
+  const TensorDesc &x = node.input(0), &y = node.output(0);
+  if (x.elements() == 0) return;
+  if (!x.is_packed() || !y.is_packed())
+    throw UnsupportedError("node '" + std::string(node.node) + "': layer normalisation of a strided tensor");
+  int64_t size = 1;
+  for (size_t i = static_cast<size_t>(axis_of(node, -1)); i < x.shape.size(); ++i) size *= x.shape[i];
+  const bool has_bias = node.has_input(2), centred = node.row->name == "LayerNormalization";
+  if (node.input(1).elements() != size || (has_bias && node.input(2).elements() != size)) return lower_broadcast_norm(node, centred);
+  Macros macros = {{"HAS_BIAS", flag(has_bias)},
+                   {"CENTRED", flag(centred)},
+                   {"HAS_MEAN", flag(node.has_output(1))},
+                   {"HAS_DEVIATION", flag(node.has_output(2))},
+                   {"EPILOGUE(x)", node.epilogue()}};
+  for (const size_t i : {1, 2}) {
+    if (!node.has_output(i)) continue;
+    const bool wide = node.output(i).dtype == DType::float32;
+    macros.emplace_back("STATISTIC", wide ? "float" : "sfp");
+    macros.emplace_back("STORE_STATISTIC(t, i, v)", wide ? "t[i] = (v)" : "pm_store(t, i, v)");
+    if (node.has_output(1)) break;  // both are of one dtype
+  }
+  const int64_t rows = x.elements() / size;
+  const auto finish = [&](StepBuilder step) {
+    step.bind("scale", node.packed(1)).set("epsilon", node.attributes->real("epsilon", 1e-5));
+    if (has_bias) step.bind("bias", node.packed(2));
+    if (node.has_output(1)) step.bind("mean_of", node.out(1));
+    if (node.has_output(2)) step.bind("deviation_of", node.out(2));
+    node.add(step.build());
+  };
+  if (const auto held = held_rows(node, size, true)) {
+    macros.emplace_back("CHANNELS", "0");
+    return finish(held_step(node, *held, "layer_norm_held.comp", macros, rows, size));
+  }
+  node.check_loops(size / 8 * 3 + 16);
+  macros.emplace_back("LANES", flag(node.prefers_lanes()));
+  const bool is_short = has_short_rows(node, size);
+  macros.emplace_back("SHORT", flag(is_short));
+  const auto kernel = node.kernel("layer_norm.comp", x.dtype, macros);
+  StepBuilder step(kernel);
+  step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("size", size).groups(row_groups(*kernel, is_short, rows));
+  finish(std::move(step));
+}
+
+void lower_group_norm(LowerContext& node) {
+  const TensorDesc& x = node.input(0);
+  if (x.elements() == 0) return;
+  if (!x.is_packed() || !node.output(0).is_packed())
+    throw UnsupportedError("node '" + std::string(node.node) + "': group normalisation of a strided tensor");
+  add_group_norm(node, planes_of(node, x), planes_of(node, node.output(0)), node.attributes->integer("num_groups"));
+}
+
+void lower_mean_variance_norm(LowerContext& node) {
+  if (node.input(0).elements() == 0) return;
+  Composition parts(node);
+  const Piece from = parts.input(0);
+  std::vector<int64_t> axes = node.attributes->integers("axes");
+  int64_t count = 1;
+  for (int64_t& axis : axes) {
+    if (axis < 0) axis += from.desc.rank();
+    count *= from.desc.shape[static_cast<size_t>(axis)];
+  }
+  const Piece mean = parts.reduce("ReduceMean", from, axes), distance = parts.scratch(DType::float32, from.desc.shape);
+  parts.map("a0 - a1", {from, mean}, distance);
+  const Piece power = parts.reduce("ReduceSumSquare", distance, axes);
+  parts.map("a0 / (sqrt(a1 / " + std::to_string(count) + ".0) + 0.000000001)", {distance, power}, parts.output(0), true);
+}
+
+void lower_lp_norm(LowerContext& node) {
+  if (node.input(0).elements() == 0) return;
+  Composition parts(node);
+  const Piece from = parts.input(0);
+  const Piece norm = parts.reduce(node.attributes->integer("p", 2) == 1 ? "ReduceL1" : "ReduceL2", from, {axis_of(node, -1)});
+  parts.map("a1 == 0 ? 0 : a0 / a1", {from, norm}, parts.output(0), true);
+}
+
+// The mean of squares over neighbouring channels is an average pooling of channels as rows.
+void lower_lrn(LowerContext& node) {
+  const TensorDesc& x = node.input(0);
+  if (x.elements() == 0) return;
+  Composition parts(node);
+  const int64_t size = node.attributes->integer("size"), channels = x.shape[1];
+  const Shape rows{x.shape[0], 1, channels, x.elements() / x.shape[0] / channels};
+  const Piece from = parts.input(0).seen_as(rows), squares = parts.scratch(DType::float32, rows),
+              means = parts.scratch(DType::float32, rows);
+  parts.map("a0 * a0", {from}, squares);
+  Attributes window;
+  window.set("kernel_shape", std::vector<int64_t>{size, 1});
+  window.set("pads", std::vector<int64_t>{(size - 1) / 2, 0, size / 2, 0});
+  window.set("count_include_pad", int64_t{1});
+  parts.add("AveragePool", window, {squares}, means);
+  const auto number = [&](std::string_view name) { return real_text(node.attributes->real(name), 17); };
+  parts.map("a0 / pow(" + number("bias") + " + " + number("alpha") + " * a1, " + number("beta") + ")", {from, means},
+            parts.output(0).seen_as(rows), true);
+}
+
+}  // namespace pumice

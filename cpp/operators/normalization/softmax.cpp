@@ -1,0 +1,101 @@
+// Softmax, its logarithm, and hardmax.
+#include "core/error.h"
+#include "core/rounding.h"
+#include "operators/means/compose.h"
+#include "operators/means/held_rows.h"
+#include "operators/reduction/reduce.h"
+#include "operators/row/families.h"
+#include "operators/row/operator_table.h"
+
+namespace pumice {
+namespace {
+
+// Softmax over the middle axis of [outer, size, inner]: of each column the largest element and a term made of the sum of exponentials
+// relative to it, then the result.
+void add_columns(LowerContext& node, int64_t size, int64_t inner) {
+  const TensorDesc& x = node.input(0);
+  const bool logarithm = node.row->name == "LogSoftmax";
+  const int64_t outer = x.elements() / size / inner, terms_first = round_up(outer * inner, 4);
+  const Operand largest = node.temporary(static_cast<uint64_t>(2 * terms_first) * 4);
+  Fold fold = fold_of(node, "ReduceLogSumExp", DType::float32);
+  fold.finish = "(s)";
+  fold.y_type = "float";
+  fold.result = "vec2";
+  // Beside an infinite element all are NaN.
+  fold.store = "{ y[i] = (v).x; y[(p.results + 3u & ~3u) + i] = pm_isinf((v).x) ? pm_nan : " +
+               std::string(logarithm ? "pm_log((v).y); }" : "1.0 / (v).y; }");
+  add_fold(node, fold, {{outer, inner}, {{size * inner, 1}, {inner, 1}}}, {{size}, {{inner}}}, largest);
+  if (inner % 4 == 0 && begins_in_fours(node)) {
+    constexpr int64_t kRows = 8;  // of an invocation
+    const Macros macros = {{"LOGARITHM", logarithm ? "1" : "0"}, {"ROWS", std::to_string(kRows) + "u"}};
+    StepBuilder step(node.kernel("softmax_columns.comp", x.dtype, macros));
+    step.bind("x", node.in(0)).bind("columns", largest).bind("y", node.out(0));
+    step.set("outer", outer).set("size", size).set("inner", inner / 4).set("terms", terms_first / 4);
+    return node.add(step.threads(static_cast<uint64_t>(outer * ceil_div(size, kRows) * inner / 4)).build());
+  }
+  Operand terms = largest;
+  terms.byte_offset += static_cast<uint64_t>(terms_first) * 4;
+  Composition parts(node);
+  const Piece from = parts.input(0).seen_as({outer, size, inner});
+  const TensorDesc of_columns(DType::float32, {outer, 1, inner});
+  parts.map(logarithm ? "a0 - a1 - a2" : "exp(a0 - a1) * a2", {from, {of_columns, largest}, {of_columns, terms}},
+            parts.output(0).seen_as(from.desc.shape));
+}
+
+// Of doubles, seen as [outer, size, inner], with every step a pass over them.
+void add_doubles(LowerContext& node, int64_t size, int64_t inner) {
+  const Shape whole{node.input(0).elements() / size / inner, size, inner}, columns{whole[0], 1, inner};
+  Composition parts(node);
+  const Piece x = parts.input(0).seen_as(whole), y = parts.output(0).seen_as(whole), exponentials = parts.scratch(DType::float64, whole),
+              largest = parts.scratch(DType::float64, columns), sums = parts.scratch(DType::float64, columns);
+  Attributes over_size;
+  over_size.set("axes", std::vector<int64_t>{1});
+  parts.add("ReduceMax", over_size, {x}, largest);
+  parts.map("exp(a0 - a1)", {x, largest}, exponentials);
+  parts.add("ReduceSum", over_size, {exponentials}, sums);
+  if (node.row->name == "LogSoftmax")
+    parts.map("a0 - a1 - log(a2)", {x, largest, sums}, y);
+  else
+    parts.map("a0 / a1", {exponentials, sums}, y);
+}
+
+}  // namespace
+
+void lower_softmax(LowerContext& node) {
+  const TensorDesc &x = node.input(0), &y = node.output(0);
+  if (x.elements() == 0) return;
+  if (!x.is_packed() || !y.is_packed()) throw UnsupportedError("node '" + std::string(node.node) + "': softmax of a strided tensor");
+  int64_t inner = 1, size = 1;
+  if (x.rank() > 0) {
+    const int64_t given = node.attributes->integer("axis", -1);
+    const auto axis = static_cast<size_t>(given < 0 ? given + x.rank() : given);
+    size = x.shape[axis];
+    for (size_t i = axis + 1; i < x.shape.size(); ++i) inner *= x.shape[i];
+  }
+  const int64_t rows = x.elements() / size;
+  const std::string_view name = node.row->name;
+  if (x.dtype == DType::float64) return add_doubles(node, size, inner);
+  if (name != "Hardmax" && inner >= kFewestColumns) return add_columns(node, size, inner);
+  const auto held = name != "Hardmax" && inner == 1 ? held_rows(node, size, false) : std::nullopt;
+  if (held) {
+    const Macros macros = {{"LOGARITHM", name == "LogSoftmax" ? "1" : "0"}};
+    return node.add(held_step(node, *held, "softmax_held.comp", macros, rows, size).build());
+  }
+  node.check_loops(size / 8 * 3 + 16);
+  const std::string mode = name == "Softmax" ? "0" : name == "LogSoftmax" ? "1" : "2";
+  const bool is_short = has_short_rows(node, size);
+  const auto kernel =
+      node.kernel("softmax.comp", x.dtype, {{"LANES", node.prefers_lanes() ? "1" : "0"}, {"SHORT", is_short ? "1" : "0"}, {"MODE", mode}});
+  StepBuilder step(kernel);
+  step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("inner", inner).set("size", size);
+  step.set("x_outer", size * inner)
+      .set("x_inner", 1)
+      .set("x_step", inner)
+      .set("y_outer", size * inner)
+      .set("y_inner", 1)
+      .set("y_step", inner);
+  step.groups(row_groups(*kernel, is_short, rows));
+  node.add(step.build());
+}
+
+}  // namespace pumice

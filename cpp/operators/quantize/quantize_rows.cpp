@@ -1,0 +1,104 @@
+// Floats to integers and back.
+#include "core/error.h"
+#include "operators/row/families.h"
+#include "operators/row/onnx_dtype.h"
+#include "operators/row/row_parts.h"
+
+namespace pumice {
+namespace {
+
+constexpr DTypeSet kQuantized = set_of(DType::int8, DType::uint8, DType::int16, DType::uint16) | (kNarrow & ~set_of(DType::float8_e8m0fnu));
+
+// Scale (and zero point) are one number, a vector along the axis, or blocks of `block_size` along it.
+void check_scales(const ShapeContext& node) {
+  const Shape &x = node.input(0).shape, &scale = node.input(1).shape;
+  const int64_t block = node.attributes().integer("block_size", 0);
+  Shape expected = scale;
+  if (block != 0 || element_count(scale) != 1) {
+    const size_t axis = checked_axis(node, node.attributes().integer("axis", 1), x.size());
+    expected = {x[axis]};
+    if (block < 0) node.fail("'block_size' of at least 0 expected; given " + std::to_string(block));
+    if (block > 0) {
+      expected = x;
+      expected[axis] = (x[axis] + block - 1) / block;
+    }
+  }
+  if (scale != expected) node.fail("scale of shape " + to_string(expected) + " expected; given " + to_string(scale));
+  if (node.has(2) && element_count(node.input(2).shape) != element_count(scale))
+    node.fail("zero points of shape " + to_string(scale) + " expected, as the scale; given " + to_string(node.input(2).shape));
+}
+
+// The dtype that 'output_dtype' names; none where it is 0.
+std::optional<DType> stated_dtype(const ShapeContext& node) {
+  const int64_t number = node.attributes().integer("output_dtype", 0);
+  if (number == 0) return {};
+  if (const auto dtype = dtype_from_onnx(number)) return dtype;
+  throw UnsupportedError("node '" + std::string(node.node()) + "': results of ONNX element type " + std::to_string(number));
+}
+
+void shape_of_quantize(ShapeContext& node) {
+  check_scales(node);
+  const auto stated = stated_dtype(node);
+  const DType dtype = node.has(2) ? node.input(2).dtype : stated.value_or(DType::uint8);
+  if (stated && *stated != dtype)
+    node.fail("'output_dtype' is " + std::string(name(*stated)) + " and the zero point is " + std::string(name(dtype)));
+  if (!contains(kQuantized, dtype))
+    throw UnsupportedError("node '" + std::string(node.node()) + "': QuantizeLinear to " + std::string(name(dtype)) + "; it can be " +
+                           names(kQuantized));
+  node.output(0, dtype, node.input(0).shape);
+}
+
+void shape_of_dequantize(ShapeContext& node) {
+  check_scales(node);
+  const DType dtype = stated_dtype(node).value_or(node.input(1).dtype);
+  if (!contains(kFloats, dtype))
+    throw UnsupportedError("node '" + std::string(node.node()) + "': DequantizeLinear to " + std::string(name(dtype)) + "; it can be " +
+                           names(kFloats));
+  node.output(0, dtype, node.input(0).shape);
+}
+
+void shape_of_dynamic_quantize(ShapeContext& node) {
+  node.output(0, DType::uint8, node.input(0).shape);
+  node.output(1, DType::float32, {});
+  node.output(2, DType::uint8, {});
+}
+
+}  // namespace
+
+Rows quantize_rows() {
+  constexpr DTypeSet sources = kQuantized | set_of(DType::int32);
+  const std::vector<AttributeSchema> attributes{integer("axis", 1), integer("block_size", 0), integer("output_dtype", 0)};
+  auto quantize_attributes = attributes;
+  quantize_attributes.push_back(integer("saturate", 1));
+  quantize_attributes.push_back({"precision", AttributeKind::integer, int64_t{0}, false, {int64_t{0}, int64_t{1}}});
+  return {
+      {"QuantizeLinear",
+       Skeleton::map,
+       {{value("x", kFloats | set_of(DType::int32)), value("scale", kFloats), optional_value("zero", kQuantized)},
+        {value("y", kQuantized)},
+        quantize_attributes},
+       shape_of_quantize,
+       lower_quantize,
+       {},
+       0,
+       pack_quantize},
+      {"DequantizeLinear",
+       Skeleton::map,
+       {{value("x", sources, 'T'), value("scale", kFloats), optional_value("zero", sources, 'T')}, {value("y", kFloats)}, attributes},
+       shape_of_dequantize,
+       lower_quantize,
+       {},
+       0,
+       pack_quantize},
+      {"DynamicQuantizeLinear",
+       Skeleton::map,
+       {{value("x", kFloats)}, {value("y", set_of(DType::uint8)), value("y_scale", kFloats), value("y_zero_point", set_of(DType::uint8))}},
+       shape_of_dynamic_quantize,
+       lower_dynamic_quantize,
+       {},
+       0,
+       nullptr,
+       true}};
+}
+
+}  // namespace pumice

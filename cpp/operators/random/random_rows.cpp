@@ -1,0 +1,86 @@
+// Random numbers. The rows are functions of a state, which the caller gives: a key of two words, and the number of the run, of two.
+#include "core/error.h"
+#include "operators/random/random.h"
+#include "operators/row/families.h"
+#include "operators/row/onnx_dtype.h"
+#include "operators/row/row_parts.h"
+
+namespace pumice {
+namespace {
+
+constexpr DTypeSet kState = set_of(DType::uint32);
+
+void check_state(const ShapeContext& node) {
+  check_vector(node, 0, 4, "a state");
+}
+
+DType stated_dtype(const ShapeContext& node, DTypeSet possible) {
+  const int64_t number = node.attributes().integer("dtype");
+  const auto dtype = dtype_from_onnx(number);
+  if (dtype && contains(possible, *dtype)) return *dtype;
+  throw UnsupportedError("node '" + std::string(node.node()) + "': random numbers as " +
+                         (dtype ? std::string(name(*dtype)) : "ONNX element type " + std::to_string(number)) + "; they can be " +
+                         names(possible));
+}
+
+void shape_of_random(ShapeContext& node) {
+  check_state(node);
+  node.output(0, stated_dtype(node, kReals), node.host_integers(1));
+}
+
+// One probability for all of a shape, or one for each element.
+void shape_of_random_mask(ShapeContext& node) {
+  check_state(node);
+  const Shape& p = node.input(1).shape;
+  const Shape made = node.has(2) ? node.host_integers(2) : p;
+  if (made != p && element_count(p) != 1)
+    node.fail("probabilities of shape " + to_string(p) + " for a mask of shape " + to_string(made) + "; one or as many expected");
+  node.output(0, DType::bool_, made);
+}
+
+void shape_of_random_state(ShapeContext& node) {
+  check_state(node);
+  check_vector(node, 1, 1, "a number");
+  node.output(0, DType::uint32, {4});
+}
+
+void shape_of_multinomial(ShapeContext& node) {
+  check_state(node);
+  const int64_t samples = node.attributes().integer("sample_size");
+  const Shape& x = node.input(1).shape;
+  if (samples < 1) node.fail("'sample_size' of at least 1 expected; given " + std::to_string(samples));
+  if (x.size() != 2 || x[1] < 1) node.fail("[batch, classes] with at least one class expected; given " + to_string(x));
+  node.output(0, stated_dtype(node, kIndices), {x[0], samples});
+}
+
+OperatorRow random_row(RandomKind kind, std::vector<ValueRole> inputs, DTypeSet made, std::vector<AttributeSchema> attributes,
+                       void (*shape)(ShapeContext&), uint32_t host_inputs) {
+  inputs.insert(inputs.begin(), value("state", kState));
+  attributes.push_back(integer("stream", 0));
+  attributes.push_back(optional("key", AttributeKind::integer));
+  return {name(kind), Skeleton::random, {inputs, {value("y", made)}, attributes}, shape, lower_random, {}, host_inputs};
+}
+
+}  // namespace
+
+Rows random_rows() {
+  const ValueRole shape = value("shape", kInt64);
+  Rows rows;
+  rows.push_back(random_row(RandomKind::uniform, {shape}, kReals, {integer("dtype", 1), real("low", 0), real("high", 1)}, shape_of_random,
+                            host_bits(1)));
+  rows.push_back(random_row(RandomKind::normal, {shape}, kReals, {integer("dtype", 1), real("mean", 0), real("scale", 1)}, shape_of_random,
+                            host_bits(1)));
+  rows.push_back(random_row(RandomKind::mask, {value("probability", kFloats), optional_value("shape", kInt64)}, kBool, {},
+                            shape_of_random_mask, host_bits(2)));
+  rows.push_back(random_row(RandomKind::state, {value("number", kInt32)}, kState, {}, shape_of_random_state, 0));
+  rows.push_back({"pumice::Multinomial",
+                  Skeleton::random,
+                  {{value("state", kState), value("x", kFloats)},
+                   {value("y", kIndices)},
+                   {integer("dtype", 6), integer("sample_size", 1), integer("stream", 0), optional("key", AttributeKind::integer)}},
+                  shape_of_multinomial,
+                  lower_multinomial});
+  return rows;
+}
+
+}  // namespace pumice

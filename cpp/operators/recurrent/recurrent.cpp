@@ -1,0 +1,246 @@
+// LSTM, GRU and RNN: the input's products for all steps at once, then one dispatch (a GRU that resets before its product: two) for each
+// time step of all sequences and directions.
+#include "operators/recurrent/recurrent.h"
+
+#include <algorithm>
+
+#include "core/rounding.h"
+#include "operators/contraction/contraction.h"
+#include "operators/row/families.h"
+
+namespace pumice {
+namespace {
+
+enum Input : size_t { kX, kW, kR, kB, kLengths, kInitialH, kInitialC, kPeepholes };
+constexpr int64_t kUnits = 16;  // of a workgroup
+
+// Sizes, and strides of what ONNX lays out by time or (layout 1) by sequence first.
+struct Layer {
+  int64_t steps, batch, inputs, directions, gates, units, width;
+  bool batch_first;
+
+  int64_t state() const { return directions * batch * width; }  // elements of one kind of state
+};
+
+bool is_linear(const NodeContext& node) {
+  return node.attributes->integer("linear_before_reset", 0) != 0;
+}
+
+Layer layer_of(const LowerContext& node) {
+  const Shape &x = node.input(kX).shape, &r = node.input(kR).shape;
+  const bool batch_first = node.attributes->integer("layout", 0) != 0;
+  const int64_t units = r[2];
+  return {x[batch_first ? 1 : 0],
+          x[batch_first ? 0 : 1],
+          x[2],
+          r[0],
+          recurrent_cell(node.row->name).gates,
+          units,
+          round_up(units, int64_t{4}),
+          batch_first};
+}
+
+WeightView input_weights(const TensorDesc& w) {
+  const int64_t depth = w.shape[2];
+  return {1, w.shape[0] * w.shape[1], depth, 1, 0, depth, 1, 0};
+}
+
+WeightView recurrent_weights(const TensorDesc& r) {
+  const int64_t units = r.shape[2];
+  return {units == 0 ? 0 : r.shape[0] * r.shape[1] / units, units, units, 1, units * units, units, 1, 0};
+}
+
+void pack_biases(const PackContext& node, PackedWeight& packed) {
+  const TensorDesc &bias = node.input(kB), &r = node.input(kR);
+  const int64_t directions = r.shape[0], units = r.shape[2], gates = units == 0 ? 0 : r.shape[1] / units;
+  const int64_t count = directions * (gates + 1) * units;
+  packed.desc = TensorDesc(DType::float32, {count});
+  const auto kernel = node.kernel("recurrent_bias.comp", bias.dtype,
+                                  {{"SOURCE_FLOAT", bias.dtype == DType::float32 ? "1" : "0"}, {"APART", is_linear(node) ? "1" : "0"}});
+  packed.steps =
+      packing_each(kernel, count, [=](StepBuilder& step) { step.set("directions", directions).set("gates", gates).set("units", units); });
+}
+
+void add_begin(LowerContext& node, const Layer& layer, const Operand& state, int64_t first, size_t input) {
+  const bool has_x = node.has_input(input);
+  StepBuilder step(node.kernel("recurrent_begin.comp", node.float_dtype, {{"HAS_X", has_x ? "1" : "0"}}));
+  if (has_x) step.bind("x", node.in(input));
+  step.bind("state", state).set("elements", layer.state()).set("first", first).set("width", layer.width).set("units", layer.units);
+  step.set("batch", layer.batch)
+      .set("x_stride_d", layer.batch_first ? layer.units : layer.batch * layer.units)
+      .set("x_stride_b", layer.batch_first ? layer.directions * layer.units : layer.units);
+  node.add(step.threads(static_cast<uint64_t>(layer.state())).build());
+}
+
+void add_end(LowerContext& node, const Layer& layer, const Operand& state, int64_t first, size_t output) {
+  if (!node.has_output(output)) return;
+  const int64_t elements = node.output(output).elements();
+  StepBuilder step(node.kernel("recurrent_end.comp", node.float_dtype));
+  step.bind("state", state).bind("y", node.out(output)).set("elements", elements).set("first", first).set("width", layer.width);
+  step.set("units", layer.units)
+      .set("batch", layer.batch)
+      .set("y_stride_d", layer.batch_first ? layer.units : layer.batch * layer.units)
+      .set("y_stride_b", layer.batch_first ? layer.directions * layer.units : layer.units);
+  node.add(step.threads(static_cast<uint64_t>(elements)).build());
+}
+
+// The products of the input of all steps with all gates' weights, and the biases.
+Operand input_products(LowerContext& node, const Layer& layer, const std::optional<Operand>& biases) {
+  const int64_t rows = layer.steps * layer.batch, columns = layer.directions * layer.gates * layer.units;
+  const Operand made = node.temporary(TensorDesc(node.float_dtype, {rows, columns}).bytes());
+  Contraction c = matrix_product(matrix_planes(rows, layer.inputs, layer.inputs, 1), input_weights(node.input(kW)),
+                                 matrix_planes(rows, columns, columns, 1));
+  const Operand left = matrix_rows(node, c), weights = node.packed(kW);
+  ContractionBias bias;
+  if (biases) bias = {ContractionBias::Kind::channels, *biases};
+  add_contraction(node, c, left, weights, bias, made);
+  return made;
+}
+
+// The kernel of a step, or of many steps of a small layer, with all that they share.
+class StepKernel {
+ public:
+  StepKernel(LowerContext& node, const Layer& layer, const Operand& products, const Operand& state, const std::optional<Operand>& biases)
+      : node_(node), layer_(layer) {
+    rows_ = layer.batch >= 4 ? 4 : layer.batch >= 2 ? 2 : 1;
+    const std::string op(node.row->name);
+    two_parts_ = op == "GRU" && !is_linear(node);
+    held_steps_ = held_steps();
+    const bool has_y = node.has_output(0), has_lengths = node.has_input(kLengths), has_peepholes = node.has_input(kPeepholes);
+    const bool hidden_bias = is_linear(node) && biases;
+    const auto told = [](bool value) { return value ? "1" : "0"; };
+    Macros macros = {{"CELL", op == "RNN"    ? "kRnn"
+                              : op == "LSTM" ? "kLstm"
+                              : two_parts_   ? "kGru"
+                                             : "kGruLinear"},
+                     {"ROWS", std::to_string(rows_)},
+                     {"HAS_Y", told(has_y)},
+                     {"HAS_LENGTHS", told(has_lengths)},
+                     {"HAS_PEEPHOLES", told(has_peepholes)},
+                     {"HAS_HIDDEN_BIAS", told(hidden_bias)},
+                     {"COUPLED", told(node.attributes->integer("input_forget", 0) != 0)},
+                     {"CLIPS", told(node.attributes->has("clip"))}};
+    const auto activations = recurrent_activations(op, node.node, *node.attributes);
+    for (size_t i = 0; i < 3; ++i) {
+      const auto& [first, second] = activations[std::min(i, activations.size() - 1)];
+      macros.emplace_back(std::string(1, "FGH"[i]), first == second ? first : "(d == 0u ? (" + first + ") : (" + second + "))");
+    }
+    bind("x", products);
+    bind("r", node.packed(kR));
+    bind("state", state);
+    if (has_y) bind("y", node.out(0));
+    if (has_lengths) bind("lengths", node.in(kLengths));
+    if (has_peepholes) bind("peepholes", node.packed(kPeepholes));
+    if (hidden_bias) bind("bias", *biases);
+    if (held_steps_ > 0) {
+      const SpecValues spec = {{"INVOCATIONS", static_cast<double>(round_up(layer.units, kUnits))},
+                               {"QUADS", static_cast<double>(layer.width / 4)}};
+      kernels_ = {node.kernel("recurrent_held.comp", node.float_dtype, macros, spec)};
+      return;
+    }
+    bind("fours", state);
+    const int64_t split = split_of();
+    macros.emplace_back("MEETS", told(split > 1));
+    macros.emplace_back("PART", "0");
+    for (const char* part : {"0", "1"}) {
+      if (*part == '1' && !two_parts_) break;
+      macros.back().second = part;
+      kernels_.push_back(node.kernel("recurrent_step.comp", node.float_dtype, macros, {{"SPLIT", static_cast<double>(split)}}));
+    }
+  }
+
+  // All steps, from the hidden state at 0 on; returns where the last one is.
+  int64_t add_all() {
+    int64_t from = 0;
+    for (int64_t step = 0; step < layer_.steps; step += std::max<int64_t>(held_steps_, 1)) {
+      const int64_t to = two_parts_ || held_steps_ > 0 ? from : layer_.state() - from;
+      for (const auto& kernel : kernels_) add(kernel, step, from, to);
+      from = to;
+    }
+    return from;
+  }
+
+ private:
+  void bind(std::string_view name, const Operand& operand) { operands_.emplace_back(name, operand); }
+
+  void add(const std::shared_ptr<const KernelVariant>& kernel, int64_t step, int64_t from, int64_t to) {
+    const auto& [steps, batch, inputs, directions, gates, units, width, batch_first] = layer_;
+    StepBuilder builder(kernel);
+    for (const auto& [name, operand] : operands_) builder.bind(name, operand);
+    builder.set("step", step).set("steps", steps).set("batch", batch).set("units", units).set("width", width).set("directions", directions);
+    builder.set("h_from", from).set("h_to", to).set("cells", 2 * layer_.state());
+    builder.set("x_stride_t", batch_first ? 1 : batch).set("x_stride_b", batch_first ? steps : 1);
+    builder.set("y_stride_t", directions * units * (batch_first ? 1 : batch)).set("y_stride_d", units * (batch_first ? 1 : batch));
+    builder.set("y_stride_b", units * (batch_first ? steps * directions : 1));
+    builder.set("hidden_bias", directions * gates * units).set("clip", node_.attributes->real("clip", 0));
+    builder.set("reversed", node_.attributes->text("direction", "forward") == "reverse" ? 1 : 0);
+    if (held_steps_ > 0) builder.set("count", std::min(held_steps_, steps - step));
+    builder.groups(static_cast<uint64_t>(held_steps_ > 0 ? 1 : ceil_div(units, kUnits)), static_cast<uint64_t>(ceil_div(batch, rows_)),
+                   static_cast<uint64_t>(directions));
+    node_.add(builder.build());
+  }
+
+  // Parts of a unit's products: as many as have a few fours each.
+  int64_t split_of() const {
+    constexpr int64_t kMostSplit = 16, kLeastFours = 4;
+    int64_t split = 1;
+    const auto fits = [&](int64_t parts) {
+      const auto bytes = static_cast<uint64_t>(parts * rows_ * layer_.gates * kUnits * 4);
+      return parts * kUnits <= node_.most_invocations() && bytes <= node_.context->limit("maxComputeSharedMemorySize");
+    };
+    while (!node_.prefers_lanes() && split < kMostSplit && layer_.width / 4 >= 2 * split * kLeastFours && fits(split * 2)) split *= 2;
+    return split;
+  }
+
+  // Steps of one dispatch of a layer that a workgroup has whole; 0: it is too large for that.
+  int64_t held_steps() const {
+    constexpr int64_t kMostIterations = 32768;  // of an invocation's loops, the least that devices run
+    const int64_t most_units = node_.prefers_lanes() ? 128 : 64;
+    if (layer_.units > most_units || layer_.steps < 2) return 0;
+    return kMostIterations / (layer_.width / 2 + 16);
+  }
+
+  LowerContext& node_;
+  const Layer& layer_;
+  int64_t rows_, held_steps_;
+  bool two_parts_;
+  std::vector<std::shared_ptr<const KernelVariant>> kernels_;  // dispatches of a step
+  std::vector<std::pair<std::string_view, Operand>> operands_;
+};
+
+}  // namespace
+
+bool pack_recurrent(const PackContext& node, size_t input, PackedWeight& packed) {
+  if (input == kW)
+    pack_weights(node, input, input_weights(node.input(kW)), 1, packed);
+  else if (input == kR)
+    pack_weight_lanes(node, node.input(kR), recurrent_weights(node.input(kR)), packed);
+  else if (input == kB && node.inputs[kR])
+    pack_biases(node, packed);
+  else if (input == kPeepholes)
+    pack_floats(node, input, 1, packed);
+  else
+    return false;
+  return true;
+}
+
+void lower_recurrent(LowerContext& node) {
+  const Layer layer = layer_of(node);
+  if (layer.state() == 0) return;
+  node.check_loops(layer.width / 4);
+  const bool is_lstm = node.row->name == "LSTM", two_parts = node.row->name == "GRU" && !is_linear(node);
+  const int64_t size = layer.state(), kinds = is_lstm ? 3 : two_parts ? 4 : 2;
+  const Operand state = node.temporary(TensorDesc(DType::float32, {kinds * size}).bytes());
+  add_begin(node, layer, state, 0, kInitialH);
+  if (is_lstm) add_begin(node, layer, state, 2 * size, kInitialC);
+  int64_t last = 0;
+  if (layer.steps > 0) {
+    const std::optional<Operand> biases = node.has_input(kB) ? std::optional(node.packed(kB)) : std::nullopt;
+    const Operand products = input_products(node, layer, biases);
+    last = StepKernel(node, layer, products, state, biases).add_all();
+  }
+  add_end(node, layer, state, last, 1);
+  if (is_lstm) add_end(node, layer, state, 2 * size, 2);
+}
+
+}  // namespace pumice

@@ -1,0 +1,92 @@
+// The activations of LSTM, GRU and RNN: mostly those of the operators of their names.
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "core/error.h"
+#include "operators/expression/expression.h"
+#include "operators/recurrent/recurrent.h"
+
+namespace pumice {
+namespace {
+
+struct Activation {
+  std::string_view expression;
+  std::optional<double> alpha, beta;  // defaults; none: it takes no such number
+};
+
+Activation activation_of(std::string_view node, const std::string& name) {
+  static const std::map<std::string_view, Activation> own = {{"Affine", {"alpha * x + beta", 1, 0}},
+                                                             {"ScaledTanh", {"alpha * tanh(beta * x)", 1, 1}},
+                                                             {"ThresholdedRelu", {"x >= alpha || isnan(x) ? x : 0", 1, {}}}};
+  if (const auto found = own.find(name); found != own.end()) return found->second;
+  constexpr std::string_view kRows[] = {"Relu", "Tanh", "Sigmoid", "LeakyRelu", "HardSigmoid", "Elu", "Softsign", "Softplus"};
+  if (std::find(std::begin(kRows), std::end(kRows), name) == std::end(kRows)) {
+    std::string known;
+    for (const std::string_view row : kRows) known += std::string(row) + ", ";
+    for (const auto& [other, activation] : own) known += std::string(other) + ", ";
+    throw UnsupportedError("node '" + std::string(node) + "': activation '" + name + "'; there are " + known.substr(0, known.size() - 2));
+  }
+  const OperatorRow& row = *find_operator(name);
+  Activation activation{row.expression, {}, {}};
+  for (const AttributeSchema& schema : row.schema.attributes) {
+    if (schema.name == "alpha") activation.alpha = std::get<double>(*schema.fallback);
+    if (schema.name == "beta") activation.beta = std::get<double>(*schema.fallback);
+  }
+  return activation;
+}
+
+// Numbers in the order of the activations that take one.
+class Numbers {
+ public:
+  explicit Numbers(std::vector<double> given) : given_(std::move(given)) {}
+  void take(std::string_view name, const std::optional<double>& fallback, std::map<std::string, Expression>& replacements) {
+    if (!fallback) return;
+    replacements.emplace(name, Expression::literal(next_ < given_.size() ? given_[next_] : *fallback));
+    ++next_;
+  }
+
+ private:
+  std::vector<double> given_;
+  size_t next_ = 0;
+};
+
+}  // namespace
+
+const RecurrentCell& recurrent_cell(std::string_view op) {
+  static const std::map<std::string_view, RecurrentCell> cells = {
+      {"LSTM", {4, {"Sigmoid", "Tanh", "Tanh"}}}, {"GRU", {3, {"Sigmoid", "Tanh"}}}, {"RNN", {1, {"Tanh"}}}};
+  return cells.at(op);
+}
+
+int64_t recurrent_directions(const Attributes& attributes) {
+  return attributes.text("direction", "forward") == "bidirectional" ? 2 : 1;
+}
+
+std::vector<std::array<std::string, 2>> recurrent_activations(std::string_view op, std::string_view node, const Attributes& attributes) {
+  const RecurrentCell& cell = recurrent_cell(op);
+  const auto directions = static_cast<size_t>(recurrent_directions(attributes));
+  const size_t own = cell.activations.size();
+  std::vector<std::string> names;
+  if (const auto found = attributes.all().find("activations"); found != attributes.all().end())
+    names = std::get<std::vector<std::string>>(found->second);
+  if (names.empty())
+    for (size_t d = 0; d < directions; ++d) names.insert(names.end(), cell.activations.begin(), cell.activations.end());
+  if (names.size() != own * directions)
+    throw GraphError(std::string(node),
+                     "'activations': " + std::to_string(own * directions) + " expected; given " + std::to_string(names.size()));
+  Numbers alphas(attributes.reals("activation_alpha")), betas(attributes.reals("activation_beta"));
+  std::vector<std::array<std::string, 2>> texts(own);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const Activation activation = activation_of(node, names[i]);
+    std::map<std::string, Expression> replacements;
+    alphas.take("alpha", activation.alpha, replacements);
+    betas.take("beta", activation.beta, replacements);
+    texts[i % own][i / own] = Expression::parse(activation.expression).substitute(replacements).glsl({{"x", ExprType::f32}});
+  }
+  if (directions == 1)
+    for (auto& text : texts) text[1] = text[0];
+  return texts;
+}
+
+}  // namespace pumice

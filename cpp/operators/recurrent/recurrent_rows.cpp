@@ -1,0 +1,81 @@
+// Recurrent layers.
+#include "operators/recurrent/recurrent.h"
+#include "operators/row/families.h"
+#include "operators/row/row_parts.h"
+
+namespace pumice {
+namespace {
+
+void check_shape_of(const ShapeContext& node, size_t input, const Shape& expected, std::string_view what) {
+  if (node.has(input) && node.input(input).shape != expected)
+    node.fail(std::string(what) + " of shape " + to_string(expected) + " expected; given " + to_string(node.input(input).shape));
+}
+
+void shape_of_recurrent(ShapeContext& node, std::string_view op, size_t outputs) {
+  const Attributes& attributes = node.attributes();
+  const Shape &x = node.input(0).shape, &w = node.input(1).shape, &r = node.input(2).shape;
+  if (w.size() != 3 || r.size() != 3) node.fail("weights of three axes expected; given " + to_string(w) + " and " + to_string(r));
+  const bool batch_first = attributes.integer("layout", 0) != 0;
+  const int64_t steps = x[batch_first ? 1 : 0], batch = x[batch_first ? 0 : 1], units = r[2];
+  const int64_t directions = recurrent_directions(attributes), gates = recurrent_cell(op).gates;
+  check_shape_of(node, 1, {directions, gates * units, x[2]}, "weights of the input");
+  check_shape_of(node, 2, {directions, gates * units, units}, "recurrent weights");
+  check_shape_of(node, 3, {directions, 2 * gates * units}, "biases");
+  check_shape_of(node, 4, {batch}, "lengths of the sequences");
+  const Shape state = batch_first ? Shape{batch, directions, units} : Shape{directions, batch, units};
+  check_shape_of(node, 5, state, "initial hidden states");
+  check_shape_of(node, 6, state, "initial cells");
+  check_shape_of(node, 7, {directions, 3 * units}, "peepholes");
+  if (attributes.has("hidden_size") && attributes.integer("hidden_size") != units)
+    node.fail("'hidden_size' is " + std::to_string(attributes.integer("hidden_size")) + " and the recurrent weights are of " +
+              std::to_string(units) + " units");
+  if (attributes.has("clip") && !(attributes.real("clip") >= 0))
+    node.fail("'clip' of at least 0 expected; given " + std::to_string(attributes.real("clip")));
+  recurrent_activations(op, node.node(), attributes);
+  const DType dtype = node.input(0).dtype;
+  node.output(0, dtype, batch_first ? Shape{batch, steps, directions, units} : Shape{steps, directions, batch, units});
+  for (size_t i = 1; i < outputs; ++i) node.output(i, dtype, state);
+}
+
+void shape_of_lstm(ShapeContext& node) {
+  shape_of_recurrent(node, "LSTM", 3);
+}
+void shape_of_gru(ShapeContext& node) {
+  shape_of_recurrent(node, "GRU", 2);
+}
+void shape_of_rnn(ShapeContext& node) {
+  shape_of_recurrent(node, "RNN", 2);
+}
+
+}  // namespace
+
+Rows recurrent_rows() {
+  const auto floats = [](std::string_view name) { return optional_value(name, kFloats, 'T'); };
+  const std::vector<ValueRole> inputs{value("x", kFloats, 'T'),
+                                      value("w", kFloats, 'T'),
+                                      value("r", kFloats, 'T'),
+                                      floats("b"),
+                                      optional_value("sequence_lens", set_of(DType::int32)),
+                                      floats("initial_h")},
+      outputs{floats("y"), floats("y_h")};
+  auto lstm_inputs = inputs, lstm_outputs = outputs;
+  lstm_inputs.insert(lstm_inputs.end(), {floats("initial_c"), floats("p")});
+  lstm_outputs.push_back(floats("y_c"));
+  const std::vector<AttributeSchema> attributes{optional("activation_alpha", AttributeKind::reals),
+                                                optional("activation_beta", AttributeKind::reals),
+                                                optional("activations", AttributeKind::texts),
+                                                optional("clip", AttributeKind::real),
+                                                choice("direction", "forward", {"forward", "reverse", "bidirectional"}),
+                                                optional("hidden_size", AttributeKind::integer),
+                                                {"layout", AttributeKind::integer, int64_t{0}, false, {int64_t{0}, int64_t{1}}}};
+  auto lstm_attributes = attributes, gru_attributes = attributes;
+  lstm_attributes.push_back(integer("input_forget", 0));
+  gru_attributes.push_back(integer("linear_before_reset", 0));
+  const auto row = [](std::string_view name, const auto& in, const auto& out, const auto& given, void (*shape)(ShapeContext&)) {
+    return with_indices(lengths_of_steps, {name, Skeleton::scan, {in, out, given, 3, 3}, shape, lower_recurrent, {}, 0, pack_recurrent});
+  };
+  return {row("LSTM", lstm_inputs, lstm_outputs, lstm_attributes, shape_of_lstm), row("GRU", inputs, outputs, gru_attributes, shape_of_gru),
+          row("RNN", inputs, outputs, attributes, shape_of_rnn)};
+}
+
+}  // namespace pumice

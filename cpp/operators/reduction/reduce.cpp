@@ -1,0 +1,407 @@
+// Reductions over axes.
+#include "operators/reduction/reduce.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "core/rounding.h"
+#include "operators/means/compose.h"
+#include "operators/row/families.h"
+#include "operators/row/operator_table.h"
+
+namespace pumice {
+namespace {
+
+constexpr size_t kFoldRank = 4;
+constexpr int64_t kMostInOne = 4096;    // elements that one invocation folds: sums of sums lose less than one long sum
+constexpr int64_t kMostInTeam = 65536;  // and a workgroup
+constexpr int64_t kGroupSize = 256;     // invocations of one, where the device takes so many
+constexpr int64_t kSmallTeam = 16;      // invocations that share a shorter row, or a column
+constexpr int64_t kHalvesTeam = 64, kFewestInHalvesGroup = 16384;
+constexpr int64_t kFewestInTeam = 32, kFewestInGroup = 1024;  // elements of a row that are worth a small team, and a workgroup
+constexpr int64_t kManyInvocations = 262144;                  // fill a large GPU
+
+// GLSL of an integer type and its ends.
+struct IntegerText {
+  std::string type, lowest, highest;
+};
+
+const IntegerText& integer_text(DType dtype) {
+  static const std::map<DType, IntegerText> texts = {
+      {DType::int8, {"int", "-128", "127"}},
+      {DType::uint8, {"uint", "0u", "255u"}},
+      {DType::bool_, {"uint", "0u", "1u"}},
+      {DType::int16, {"int", "-32768", "32767"}},
+      {DType::uint16, {"uint", "0u", "65535u"}},
+      {DType::int32, {"int", "(-2147483647 - 1)", "2147483647"}},
+      {DType::uint32, {"uint", "0u", "4294967295u"}},
+      {DType::int64, {"int64_t", "(-9223372036854775807l - 1l)", "9223372036854775807l"}},
+      {DType::uint64, {"uint64_t", "0ul", "18446744073709551615ul"}},
+  };
+  return texts.at(dtype);
+}
+
+constexpr char kNoExponentials[] = "vec2(uintBitsToFloat(0xff800000u), 0.0)";  // the start of a sum of them
+
+Fold float_fold(std::string_view op) {
+  static const std::map<std::string_view, Fold> folds = {
+      {"ReduceSum", {"float", "0.0", "((s) + (v))", "((s) + (t))", "(s)"}},
+      {"ReduceMean", {"float", "0.0", "((s) + (v))", "((s) + (t))", "pm_divide(s, float(n))"}},
+      {"ReduceMax", {"float", "uintBitsToFloat(0xff800000u)", "pm_max(s, v)", "pm_max(s, t)", "(s)"}},
+      {"ReduceMin", {"float", "uintBitsToFloat(0x7f800000u)", "pm_min(s, v)", "pm_min(s, t)", "(s)"}},
+      {"ReduceProd", {"float", "1.0", "((s) * (v))", "((s) * (t))", "(s)"}},
+      {"ReduceL1", {"float", "0.0", "((s) + abs(v))", "((s) + (t))", "(s)"}},
+      {"ReduceL2", {"float", "0.0", "((s) + (v) * (v))", "((s) + (t))", "pm_sqrt(s)"}},
+      {"ReduceSumSquare", {"float", "0.0", "((s) + (v) * (v))", "((s) + (t))", "(s)"}},
+      {"ReduceLogSum", {"float", "0.0", "((s) + (v))", "((s) + (t))", "pm_log(s)"}},
+      // The largest element so far, and the sum of exponentials relative to it.
+      {"ReduceLogSumExp", {"vec2", kNoExponentials, "pm_add_exponential(s, v)", "pm_merge_exponentials(s, t)", "((s).x + pm_log((s).y))"}},
+  };
+  return folds.at(op);
+}
+
+// Those that GLSL computes in double precision.
+Fold double_fold(std::string_view op) {
+  static const std::map<std::string_view, Fold> folds = {
+      {"ReduceSum", {"double", "double(0)", "((s) + (v))", "((s) + (t))", "(s)"}},
+      {"ReduceMean", {"double", "double(0)", "((s) + (v))", "((s) + (t))", "((s) / double(n))"}},
+      {"ReduceMax", {"double", "double(-pm_infinity)", "pm_max(s, v)", "pm_max(s, t)", "(s)"}},
+      {"ReduceMin", {"double", "double(pm_infinity)", "pm_min(s, v)", "pm_min(s, t)", "(s)"}},
+      {"ReduceProd", {"double", "double(1)", "((s) * (v))", "((s) * (t))", "(s)"}},
+      {"ReduceL1", {"double", "double(0)", "((s) + abs(v))", "((s) + (t))", "(s)"}},
+      {"ReduceL2", {"double", "double(0)", "((s) + (v) * (v))", "((s) + (t))", "pm_sqrt(s)"}},
+      {"ReduceSumSquare", {"double", "double(0)", "((s) + (v) * (v))", "((s) + (t))", "(s)"}},
+      {"ReduceLogSum", {"double", "double(0)", "((s) + (v))", "((s) + (t))", "pm_log(s)"}},
+      {"ReduceLogSumExp",
+       {"dvec2", "dvec2(double(-pm_infinity), 0.0LF)", "pm_add_exponential(s, v)", "pm_merge_exponentials(s, t)",
+        "((s).x + pm_log((s).y))"}},
+  };
+  const auto found = folds.find(op);
+  return found == folds.end() ? Fold{} : found->second;
+}
+
+Fold integer_fold(std::string_view op, const IntegerText& text) {
+  const std::map<std::string_view, Fold> folds = {
+      {"ReduceSum", {text.type, text.type + "(0)", "((s) + (v))", "((s) + (t))", "(s)"}},
+      {"ReduceMean", {text.type, text.type + "(0)", "((s) + (v))", "((s) + (t))", "((s) / " + text.type + "(n))"}},
+      {"ReduceMax", {text.type, text.lowest, "max(s, v)", "max(s, t)", "(s)"}},
+      {"ReduceMin", {text.type, text.highest, "min(s, v)", "min(s, t)", "(s)"}},
+      {"ReduceProd", {text.type, text.type + "(1)", "((s) * (v))", "((s) * (t))", "(s)"}},
+      {"ReduceL1", {text.type, text.type + "(0)", text.type.starts_with('u') ? "((s) + (v))" : "((s) + abs(v))", "((s) + (t))", "(s)"}},
+      {"ReduceSumSquare", {text.type, text.type + "(0)", "((s) + (v) * (v))", "((s) + (t))", "(s)"}},
+  };
+  const auto found = folds.find(op);
+  return found == folds.end() ? Fold{} : found->second;
+}
+
+}  // namespace
+
+uint64_t accumulator_bytes(const Fold& fold) {
+  static const std::map<std::string_view, uint64_t> others = {{"vec2", 8},   {"uvec2", 8},   {"uvec4", 16},  {"dvec2", 16},
+                                                              {"double", 8}, {"int64_t", 8}, {"uint64_t", 8}};
+  const auto found = others.find(fold.accumulator);
+  return found == others.end() ? 4 : found->second;
+}
+
+namespace {
+
+// The type of what `finish` makes.
+std::string result_type(const Fold& fold) {
+  if (!fold.result.empty()) return fold.result;
+  return fold.accumulator == "vec2" ? "float" : fold.accumulator == "dvec2" ? "double" : fold.accumulator;
+}
+
+// A number that ranks as the element v does, or against it where the least is sought, for an accumulator of positions.
+std::string key_text(DType dtype, bool least) {
+  if (is_float(dtype)) return "pm_key(v)";
+  const bool wide = bits(dtype) == 64, is_signed = is_signed_integer(dtype) || bits(dtype) < 32;
+  const std::string key = (wide ? "int64_t(v)" : "int(v)") + std::string(is_signed ? "" : wide ? " ^ (1l << 63)" : " ^ (1 << 31)");
+  return least ? "~(" + key + ")" : key;
+}
+
+}  // namespace
+
+bool begins_in_fours(const LowerContext& node) {
+  return node.input_phase(0) * 8 % static_cast<uint64_t>(4 * bits(node.input(0).dtype)) == 0;
+}
+
+Macros element_macros(const std::string& array, DType dtype) {
+  const bool words = !is_float(dtype) && bits(dtype) < 32, half = is_half_width(dtype), wide = dtype == DType::float64;
+  const std::string width = std::to_string(bits(dtype));
+  const std::string declared = half ? "sfp" : wide ? "double" : is_float(dtype) ? "float" : words ? "uint" : integer_text(dtype).type;
+  if (array == "x") {
+    const std::string load = half    ? "pm_load(x, i)"
+                             : words ? "pm_load_" + std::string(is_signed_integer(dtype) ? "i" : "u") + width + "(x, i)"
+                                     : "x[i]";
+    return {{"X_TYPE", declared}, {"LOAD(i)", load}};
+  }
+  const std::string store = half ? "pm_store(y, i, v)" : words ? "pm_store_u" + width + "(y, i, v)" : "y[i] = (v)";
+  return {{"Y_TYPE", declared}, {"STORE(i, v)", store}};
+}
+
+Macros width_macros(std::string_view accumulator) {
+  Macros macros;
+  if (accumulator.find("64") != std::string_view::npos) macros.emplace_back("PM_HAS_INT64", "1");
+  if (accumulator == "double" || accumulator == "dvec2") macros.emplace_back("PM_HAS_FLOAT64", "1");
+  return macros;
+}
+
+namespace {
+
+// Several elements as they lie in memory and what reads the j-th of them.
+struct WideText {
+  int64_t elements;
+  std::string declared, load, pick;
+};
+
+// Those that begin at a boundary, the widest first.
+std::vector<WideText> wide_texts(const LowerContext& node, const Fold& fold, bool first) {
+  const std::string fours = "x[(i) >> 2]", each = "(h)[j]";
+  if (!first) return fold.accumulator == "float" ? std::vector<WideText>{{4, "vec4", fours, each}} : std::vector<WideText>{};
+  std::vector<WideText> texts;
+  const DType x = node.input(0).dtype;
+  if (is_half_width(x)) {
+    if (node.input_phase(0) == 0) texts.push_back({8, "uvec4", "x[(i) >> 3]", "pm_unpack_halves((h)[(j) / 2u])[(j) % 2u]"});
+    if (begins_in_fours(node)) texts.push_back({4, "sfpvec4", "pm_load_vec4(x, (i) >> 2)", each});
+  } else if (begins_in_fours(node)) {
+    if (x == DType::float32) texts.push_back({4, "vec4", fours, each});
+    if (x == DType::int32) texts.push_back({4, "ivec4", fours, each});
+    if (x == DType::uint32) texts.push_back({4, "uvec4", fours, each});
+  }
+  return texts;
+}
+
+struct Stage {
+  Operand x, y;
+  IndexSpace kept, reduced;
+  bool first = true, last = false;
+  int64_t parts = 1, part_size = 1, part_stride = 1;
+  int64_t group = kGroupSize;         // invocations of a workgroup
+  int64_t team = 1;                   // of these, those that fold one result
+  bool columns = false;               // neighbouring invocations take neighbouring results
+  std::optional<WideText> wide = {};  // elements that an invocation loads at once; none: one
+
+  int64_t loaded() const { return wide ? wide->elements : 1; }
+};
+
+// The first axes step by whole groups of `count`.
+bool in_groups(const IndexSpace& space, size_t axes, int64_t count) {
+  for (size_t axis = 0; axis < axes; ++axis)
+    if (space.sizes[axis] != 1 && space.strides[0][axis] % count != 0) return false;
+  return true;
+}
+
+// Invocations that fold one of `rows` rows. Those of halves take more elements each, as long as all rows keep the device busy.
+int64_t row_team(int64_t rows, int64_t size, bool halves, int64_t group) {
+  if (size < kFewestInTeam) return 1;
+  if (size < kFewestInGroup) return kSmallTeam;
+  return halves && size < kFewestInHalvesGroup && rows * kHalvesTeam >= kManyInvocations / 4 ? kHalvesTeam : group;
+}
+
+// How many invocations fold a result, and what each loads.
+void choose_team(const LowerContext& node, const Fold& fold, Stage& stage) {
+  const int64_t size = stage.reduced.elements(), step = stage.reduced.strides[0].back();
+  stage.columns = stage.kept.strides[0].back() == 1 && stage.kept.sizes.back() >= kFewestColumns && step != 1;
+  const bool halves = stage.first && is_half_width(node.input(0).dtype);
+  stage.group = node.workgroup(node.prefers_lanes() ? 64 : kGroupSize);
+  stage.team = node.prefers_lanes() ? 1
+               : stage.columns      ? (halves ? kSmallTeam / 2 : kSmallTeam)
+                                    : row_team(stage.kept.elements(), size, halves, stage.group);
+  const IndexSpace &across = stage.columns ? stage.kept : stage.reduced, &along = stage.columns ? stage.reduced : stage.kept;
+  // Invocations of software devices walk columns one by one: that reads their caches better.
+  if (across.strides[0].back() != 1 || (stage.columns && stage.team == 1)) return;
+  for (const WideText& text : wide_texts(node, fold, stage.first)) {
+    const int64_t count = text.elements;
+    if (across.sizes.back() % count != 0 || !in_groups(across, kFoldRank - 1, count) || !in_groups(along, kFoldRank, count)) continue;
+    stage.wide = text;
+    return;
+  }
+}
+
+// Elements of a result that a team folds: all of them, or fewer where the teams would be too few or too slow.
+int64_t part_size_of(const Stage& stage) {
+  const int64_t results = stage.kept.elements(), size = stage.reduced.elements();
+  if (stage.team > 1 && stage.team < stage.group && !stage.columns) return size;
+  const bool is_group = stage.team == stage.group, is_column = stage.columns && stage.team > 1;
+  const int64_t most = is_group ? kMostInTeam : kMostInOne, least = is_group ? 8 * stage.group : 256;
+  const int64_t wanted = is_group ? 256 : is_column ? kManyInvocations * stage.loaded() / stage.team : 64;  // results times parts
+  if (size <= least) return std::max<int64_t>(size, 1);
+  return round_up(std::clamp(size * results / wanted, least, std::min(most, size)), std::max<int64_t>(stage.loaded(), 4));
+}
+
+void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t count) {
+  const DType x = node.input(0).dtype, y = node.output(0).dtype;
+  Macros macros = {{"ACCUMULATOR", fold.accumulator}, {"START", fold.start}, {"MERGE(s, t)", fold.merge}};
+  const auto append = [&](const Macros& more) { macros.insert(macros.end(), more.begin(), more.end()); };
+  if (stage.wide)
+    append({{"X_TYPE", stage.wide->declared},
+            {"HELD_TYPE", stage.wide->declared == "sfpvec4" ? "vec4" : stage.wide->declared},
+            {"HOLD(i)", stage.wide->load},
+            {"PICK(h, j)", stage.wide->pick}});
+  else
+    append(stage.first ? element_macros("x", x) : Macros{{"X_TYPE", fold.accumulator}, {"LOAD(i)", "x[i]"}});
+  if (stage.last && !fold.store.empty())
+    append({{"Y_TYPE", fold.y_type}, {"STORE(i, v)", fold.store}});
+  else
+    append(stage.last ? element_macros("y", y) : Macros{{"Y_TYPE", fold.accumulator}, {"STORE(i, v)", "y[i] = (v)"}});
+  append({{"STEP(s, v, i)", stage.first ? fold.step : "MERGE(s, v)"},
+          {"FINISH(s, n)", stage.last ? fold.finish : "(s)"},
+          {"RESULT_TYPE", stage.last ? result_type(fold) : fold.accumulator},
+          {"RESULT(v)", stage.last && is_working_float(y) && fold.store.empty() ? "epilogue(v)" : "(v)"},
+          {"EPILOGUE(x)", stage.last ? node.epilogue() : "x"}});
+  append(fold.macros);
+  const bool one_axis = stage.reduced.sizes[0] * stage.reduced.sizes[1] * stage.reduced.sizes[2] == 1;
+  const bool searches_halves = fold.is_position && stage.first && is_half_width(x);  // which takes many registers
+  const bool is_narrow = width_macros(fold.accumulator).empty();                     // subgroups exchange 32 bits everywhere
+  append({{"ONE_AXIS", one_axis ? "1" : "0"},
+          {"COLUMNS", stage.columns ? "1" : "0"},
+          {"TEAM", std::to_string(stage.team)},
+          {"WIDE", std::to_string(stage.loaded())},
+          {"EXPONENTIALS", stage.first && stage.wide && fold.start == kNoExponentials ? "1" : "0"},
+          {"FLOAT_POSITIONS", stage.first && stage.wide && fold.is_position && is_working_float(x) ? "1" : "0"},
+          {"LOADS_AHEAD", searches_halves                                   ? "2u"
+                          : stage.wide && stage.wide->declared == "sfpvec4" ? "8u"
+                                                                            : "4u"},
+          {"SUBGROUP", std::to_string(is_narrow ? node.subgroup() : 0)},
+          {"LOCAL_SIZE", std::to_string(stage.group)}});
+  if (bits(x) == 64) append({{"PM_HAS_INT64", "1"}});
+  if (x == DType::float64) append({{"PM_HAS_FLOAT64", "1"}});
+  const DType stored = stage.first && is_half_width(x) ? x : stage.last ? y : DType::float32;
+  StepBuilder step(node.kernel("reduce.comp", stored, macros));
+  const int64_t results = stage.kept.elements(), teams = stage.group / stage.team;
+  step.bind("x", stage.x).bind("y", stage.y).set("results", results).set("parts", stage.parts).set("part_size", stage.part_size);
+  step.set("part_stride", stage.part_stride)
+      .set("kept", stage.kept.sizes)
+      .set("kept_stride", stage.kept.strides[0])
+      .set("y_stride", stage.kept.strides[1])
+      .set("reduced", stage.reduced.sizes)
+      .set("reduced_stride", stage.reduced.strides[0]);
+  step.set("size", stage.reduced.elements()).set("count", count);
+  const int64_t groups = stage.columns ? stage.parts * ceil_div(results, teams * stage.loaded()) : ceil_div(results * stage.parts, teams);
+  node.add(step.groups(static_cast<uint64_t>(groups)).build());
+}
+
+std::vector<bool> reduced_axes(const LowerContext& node) {
+  const TensorDesc& x = node.input(0);
+  std::vector<int64_t> axes = node.attributes->integers("axes");
+  if (node.has_input(1)) {
+    const HostTensor* host = node.host(1);
+    if (!host) throw UnsupportedError("node '" + std::string(node.node) + "': axes that are not known on the host");
+    axes = host->as_int64();
+  }
+  const bool none = axes.empty() && node.attributes->integer("noop_with_empty_axes", 0) != 0;
+  std::vector<bool> reduced(x.shape.size(), axes.empty() && !none);
+  for (const int64_t axis : axes) reduced[static_cast<size_t>(axis < 0 ? axis + x.rank() : axis)] = true;
+  return reduced;
+}
+
+// The kept axes with the strides of x and y, and the reduced ones with those of x.
+std::pair<IndexSpace, IndexSpace> spaces_of(const TensorDesc& x, const TensorDesc& y, const std::vector<bool>& reduced) {
+  IndexSpace kept{{}, {{}, {}}}, folded{{}, {{}}};
+  const bool keeps_axes = y.rank() == x.rank();
+  size_t y_axis = 0;
+  for (size_t axis = 0; axis < reduced.size(); ++axis) {
+    IndexSpace& space = reduced[axis] ? folded : kept;
+    space.sizes.push_back(x.shape[axis]);
+    space.strides[0].push_back(x.strides[axis]);
+    if (!reduced[axis]) kept.strides[1].push_back(y.strides[y_axis]);
+    if (!reduced[axis] || keeps_axes) ++y_axis;
+  }
+  return {kept, folded};
+}
+
+}  // namespace
+
+Fold fold_of(const NodeContext& node, std::string_view op, DType dtype) {
+  if (is_working_float(dtype)) return float_fold(op);
+  Fold fold;
+  if (dtype == DType::float64) fold = double_fold(op);
+  if (!is_float(dtype) && bits(dtype) >= 8) fold = integer_fold(op, integer_text(dtype));
+  if (fold.start.empty())
+    throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(op) + " of " + std::string(name(dtype)));
+  node.check_arithmetic(dtype);
+  return fold;
+}
+
+void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace reduced, const Operand& y) {
+  const int64_t results = kept.elements(), count = reduced.elements();
+  Stage stage{node.in(0), y, std::move(kept), std::move(reduced)};
+  while (!stage.last) {
+    for (IndexSpace* space : {&stage.kept, &stage.reduced}) {
+      space->coalesce();
+      space->pad_to(kFoldRank, "node '" + std::string(node.node) + "'");
+    }
+    stage.wide.reset();
+    choose_team(node, fold, stage);
+    const int64_t size = stage.reduced.elements();
+    stage.part_size = part_size_of(stage);
+    stage.parts = std::max<int64_t>(ceil_div(size, stage.part_size), 1);
+    stage.last = stage.parts == 1;
+    // Parts of rows lie side by side, those of columns by columns.
+    const Strides y_strides = stage.kept.strides[1];
+    Strides packed = packed_strides(stage.kept.sizes);
+    stage.part_stride = stage.columns ? results : 1;
+    if (!stage.columns)
+      for (int64_t& stride : packed) stride *= stage.parts;
+    if (!stage.last) stage.kept.strides[1] = packed;
+    stage.y = stage.last ? y : node.temporary(static_cast<uint64_t>(results * stage.parts) * accumulator_bytes(fold));
+    add_stage(node, fold, stage, count);
+    stage.x = stage.y;
+    stage.kept.strides = {packed, y_strides};
+    stage.reduced = {{stage.parts}, {{stage.part_stride}}};
+    stage.first = false;
+  }
+}
+
+// Axes of strided tensors that do not merge into as few as the kernel walks: the same of packed ones, whose do. False: they merge.
+static bool lower_packed(LowerContext& node, const std::vector<bool>& reduced, IndexSpace kept, IndexSpace folded) {
+  kept.coalesce();
+  folded.coalesce();
+  if (std::max(kept.sizes.size(), folded.sizes.size()) <= kFoldRank) return false;
+  Attributes attributes = *node.attributes;
+  if (node.row->lower == &lower_reduce) {
+    std::vector<int64_t> axes;
+    for (size_t axis = 0; axis < reduced.size(); ++axis)
+      if (reduced[axis]) axes.push_back(static_cast<int64_t>(axis));
+    attributes.set("axes", axes);
+  }
+  const Operand x = dense_input(node, 0), y = dense_output(node, 0);
+  Composition(node).add(node.row->name, attributes, {{node.input(0).packed(), x}}, {node.output(0).packed(), y}, true);
+  finish_output(node, 0, y);
+  return true;
+}
+
+void lower_reduce(LowerContext& node) {
+  const TensorDesc &x = node.input(0), &y = node.output(0);
+  if (y.elements() == 0) return;
+  const auto reduced = reduced_axes(node);
+  const auto [kept, folded] = spaces_of(x, y, reduced);
+  if (lower_packed(node, reduced, kept, folded)) return;
+  add_fold(node, fold_of(node, node.row->name, x.dtype), kept, folded, node.out(0));
+}
+
+void lower_arg(LowerContext& node) {
+  const TensorDesc &x = node.input(0), &y = node.output(0);
+  if (y.elements() == 0) return;
+  const int64_t axis = node.attributes->integer("axis", 0);
+  std::vector<bool> reduced(x.shape.size(), false);
+  if (!reduced.empty()) reduced[static_cast<size_t>(axis < 0 ? axis + x.rank() : axis)] = true;
+  const auto [kept, folded] = spaces_of(x, y, reduced);
+  if (lower_packed(node, reduced, kept, folded)) return;
+  node.check_arithmetic(x.dtype);
+  const bool least = node.row->name == "ArgMin", wide = bits(x.dtype) == 64;
+  Fold fold{wide ? "uvec4" : "uvec2", wide ? "uvec4(0u, 1u << 31, 0u, 0u)" : "uvec2(1u << 31, 0u)",
+            "pm_better(s, PLACE(" + key_text(x.dtype, least) + ", i))", "pm_best(s, t)", wide ? "(s).z" : "(s).y"};
+  fold.y_type = "uvec2";  // int64, whatever the elements are
+  fold.store = "y[i] = uvec2(v, 0u)";
+  fold.result = "uint";
+  fold.is_position = true;
+  fold.macros = {{"POSITION", "1"},
+                 {"WIDE_KEYS", wide ? "1" : "0"},
+                 {"LEAST", least ? "1" : "0"},
+                 {"LAST", node.attributes->integer("select_last_index", 0) != 0 ? "true" : "false"}};
+  add_fold(node, fold, kept, folded, node.out(0));
+}
+
+}  // namespace pumice

@@ -1,0 +1,112 @@
+// Running sums and products along one axis.
+#include <algorithm>
+
+#include "core/error.h"
+#include "operators/reduction/reduce.h"
+#include "operators/row/families.h"
+#include "operators/row/operator_table.h"
+
+namespace pumice {
+namespace {
+
+constexpr size_t kRowRank = 4;
+constexpr int64_t kMostInOne = 4096, kFewestInOne = 64;  // elements that one invocation walks
+constexpr int64_t kWantedUnits = 4096;
+
+// Rows of one axis in two tensors.
+struct Rows {
+  IndexSpace space;  // of the rows, with the strides of x and y
+  int64_t size, x_step, y_step;
+  bool exclusive, backwards;
+};
+
+class Scan {
+ public:
+  Scan(LowerContext& node, Fold fold) : node_(node), fold_(std::move(fold)) {}
+
+  // `x` and `y` hold elements of the dtypes, or accumulators where there is none.
+  void add(const Operand& x, std::optional<DType> x_dtype, const Operand& y, std::optional<DType> y_dtype, const Rows& rows) {
+    const int64_t count = rows.space.elements();
+    const int64_t part_size =
+        std::clamp(rows.size * count / kWantedUnits, std::min(kFewestInOne, rows.size), std::min(kMostInOne, rows.size));
+    const int64_t parts = (rows.size + part_size - 1) / part_size;
+    std::optional<Operand> carry;
+    if (parts > 1) {
+      const auto bytes = static_cast<uint64_t>(count * parts) * accumulator_bytes(fold_);
+      const Operand totals = node_.temporary(bytes);
+      add_step(x, x_dtype, totals, {}, rows, parts, part_size, {}, true);
+      carry = node_.temporary(bytes);
+      Fold merged = fold_;
+      merged.step = "STEP_TOTAL(s, v)";
+      merged.macros = {{"STEP_TOTAL(s, t)", fold_.merge}};
+      Scan(node_, merged).add(totals, {}, *carry, {}, {{{count}, {{parts}, {parts}}}, parts, 1, 1, true, false});
+    }
+    add_step(x, x_dtype, y, y_dtype, rows, parts, part_size, carry, false);
+  }
+
+ private:
+  void add_step(const Operand& x, std::optional<DType> x_dtype, const Operand& y, std::optional<DType> y_dtype, const Rows& rows,
+                int64_t parts, int64_t part_size, const std::optional<Operand>& carry, bool totals) {
+    Macros macros = {{"ACCUMULATOR", fold_.accumulator},
+                     {"START", fold_.start},
+                     {"STEP(s, v, i)", fold_.step},
+                     {"CARRY", carry ? "1" : "0"},
+                     {"TOTALS", totals ? "1" : "0"}};
+    const auto append = [&](const Macros& more) { macros.insert(macros.end(), more.begin(), more.end()); };
+    append(fold_.macros);
+    append(x_dtype ? element_macros("x", *x_dtype) : Macros{{"X_TYPE", fold_.accumulator}, {"LOAD(i)", "x[i]"}});
+    append(y_dtype ? element_macros("y", *y_dtype) : Macros{{"Y_TYPE", fold_.accumulator}, {"STORE(i, v)", "y[i] = (v)"}});
+    append(width_macros(fold_.accumulator));
+    const DType stored = x_dtype && is_half_width(*x_dtype) ? *x_dtype : y_dtype.value_or(DType::float32);
+    IndexSpace space = rows.space;
+    space.coalesce();
+    space.pad_to(kRowRank, "node '" + std::string(node_.node) + "'");
+    StepBuilder step(node_.kernel("scan.comp", stored, macros));
+    step.bind("x", x).bind("y", y);
+    if (carry) step.bind("carry", *carry);
+    const int64_t count = space.elements();
+    step.set("rows", count).set("parts", parts).set("part_size", part_size).set("size", rows.size);
+    step.set("x_step", rows.x_step).set("y_step", rows.y_step).set("exclusive", rows.exclusive).set("backwards", rows.backwards);
+    step.set("row", space.sizes).set("x_stride", space.strides[0]).set("y_stride", space.strides[1]);
+    node_.add(step.threads(static_cast<uint64_t>(count * parts)).build());
+  }
+
+  LowerContext& node_;
+  Fold fold_;
+};
+
+}  // namespace
+
+void add_sums_before(LowerContext& node, const Operand& x, const Operand& y, int64_t size) {
+  Scan(node, fold_of(node, "ReduceSum", DType::int32)).add(x, {}, y, {}, {{{1}, {{1}, {1}}}, size, 1, 1, true, false});
+}
+
+void add_row_sums(LowerContext& node, const Operand& x, const Operand& y, int64_t rows, int64_t size) {
+  const DType dtype = DType::float32;
+  Scan(node, fold_of(node, "ReduceSum", dtype)).add(x, dtype, y, dtype, {{{rows}, {{size}, {size}}}, size, 1, 1, false, false});
+}
+
+void lower_scan(LowerContext& node) {
+  const TensorDesc &x = node.input(0), &y = node.output(0);
+  if (x.elements() == 0) return;
+  const HostTensor* given = node.host(1);
+  if (!given) throw UnsupportedError("node '" + std::string(node.node) + "': an axis that is not known on the host");
+  const int64_t axis = given->as_int64().at(0);
+  const auto scanned = static_cast<size_t>(axis < 0 ? axis + x.rank() : axis);
+  Rows rows{{{}, {{}, {}}},
+            x.shape[scanned],
+            x.strides[scanned],
+            y.strides[scanned],
+            node.attributes->integer("exclusive", 0) != 0,
+            node.attributes->integer("reverse", 0) != 0};
+  for (size_t i = 0; i < x.shape.size(); ++i) {
+    if (i == scanned) continue;
+    rows.space.sizes.push_back(x.shape[i]);
+    rows.space.strides[0].push_back(x.strides[i]);
+    rows.space.strides[1].push_back(y.strides[i]);
+  }
+  const Fold fold = fold_of(node, node.row->name == "CumProd" ? "ReduceProd" : "ReduceSum", x.dtype);
+  Scan(node, fold).add(node.in(0), x.dtype, node.out(0), y.dtype, rows);
+}
+
+}  // namespace pumice

@@ -1,0 +1,81 @@
+// Resize: nearest elements are looked up, all axes at once; sums of several are made axis by axis. The tables are made here, in double
+// precision.
+#include <algorithm>
+
+#include "core/error.h"
+#include "operators/geometry/resize_geometry.h"
+#include "operators/means/lookup.h"
+#include "operators/means/strided.h"
+#include "operators/row/families.h"
+#include "operators/row/host_elements.h"
+#include "operators/row/operator_table.h"
+
+namespace pumice {
+namespace {
+
+std::vector<ResizeAxis> axes_of(const LowerContext& node) {
+  const auto given = [&](size_t i) -> const HostTensor* {
+    if (!node.has_input(i)) return nullptr;
+    if (!node.host(i))
+      throw UnsupportedError("node '" + std::string(node.node) + "': input " + std::to_string(i) +
+                             " of Resize has to be known on the host");
+    return node.host(i);
+  };
+  const HostTensor *roi = given(1), *scales = given(2), *sizes = given(3);
+  using Reals = std::vector<double>;
+  return resize_geometry(node.node, *node.attributes, node.input(0).shape, roi ? roi->as_double() : Reals(),
+                         scales ? scales->as_double() : Reals(), sizes ? sizes->as_int64() : std::vector<int64_t>());
+}
+
+void add_nearest(LowerContext& node, const std::vector<ResizeAxis>& axes) {
+  AxisTables tables(axes.size());
+  for (size_t i = 0; i < axes.size(); ++i)
+    if (axes[i].resized) tables[i] = resize_table(axes[i], *node.attributes).indices;
+  HostWriter outside(TensorDesc(node.output(0).dtype, {}));
+  outside.store(0, node.attributes->real("extrapolation_value"));
+  add_lookup(node, node.input(0).shape, node.output(0).shape, tables, outside.take());
+}
+
+// One axis after the other, those that shrink most first: what lies between them stays small.
+void add_passes(LowerContext& node, const std::vector<ResizeAxis>& axes) {
+  const DType dtype = node.output(0).dtype;
+  std::vector<size_t> order;
+  for (size_t i = 0; i < axes.size(); ++i)
+    if (axes[i].resized) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return axes[a].scale < axes[b].scale; });
+  Shape shape = node.input(0).shape;
+  const Operand y = dense_output(node, 0);
+  Operand from = dense_input(node, 0);
+  for (size_t pass = 0; pass < order.size(); ++pass) {
+    const ResizeAxis& axis = axes[order[pass]];
+    const bool first = pass == 0, last = pass + 1 == order.size();
+    const ResizeTable table = resize_table(axis, *node.attributes);
+    node.check_loops(static_cast<int64_t>(2 * table.taps));
+    shape[order[pass]] = axis.size;
+    const Operand to = last ? y : node.temporary(buffer_size(DType::float32, shape));
+    StepBuilder step(node.kernel("resample.comp", dtype, {{"FIRST", first ? "1" : "0"}, {"LAST", last ? "1" : "0"}}));
+    step.bind("x", from).bind("y", to).bind("indices", block_of(node, table.indices)).bind("weights", block_of(node, table.weights));
+    const int64_t elements = element_count(shape), grain = last && is_half_width(dtype) ? 2 : 1;
+    step.set("elements", elements).set("inner", packed_strides(shape)[order[pass]]).set("size", axis.size).set("x_size", axis.x_size);
+    step.set("taps", table.taps).set("outside", node.attributes->real("extrapolation_value"));
+    node.add(step.threads(static_cast<uint64_t>((elements + grain - 1) / grain)).build());
+    from = to;
+  }
+  finish_output(node, 0, y);
+}
+
+}  // namespace
+
+void lower_resize(LowerContext& node) {
+  const DType dtype = node.input(0).dtype;
+  const auto axes = axes_of(node);
+  if (node.output(0).elements() == 0) return;
+  if (std::none_of(axes.begin(), axes.end(), [](const ResizeAxis& axis) { return axis.resized; })) return lower_copy(node);
+  const std::string mode = node.attributes->text("mode");
+  if (mode == "nearest") return add_nearest(node, axes);
+  if (!is_working_float(dtype))
+    throw UnsupportedError("node '" + std::string(node.node) + "': Resize with mode '" + mode + "' of " + std::string(name(dtype)));
+  add_passes(node, axes);
+}
+
+}  // namespace pumice

@@ -1,0 +1,72 @@
+// Resize in all its modes, and GridSample.
+#include "core/error.h"
+#include "operators/geometry/resize_geometry.h"
+#include "operators/row/families.h"
+#include "operators/row/row_parts.h"
+
+namespace pumice {
+namespace {
+
+std::vector<double> reals(const ShapeContext& node, size_t i) {
+  if (!node.has(i) || node.input(i).elements() == 0) return {};
+  return node.host_values(i).as_double();
+}
+
+void shape_of_resize(ShapeContext& node) {
+  const std::string mode = node.attributes().text("mode");
+  if (mode == "nearest" && node.attributes().integer("antialias") != 0) node.fail("mode 'nearest' has no antialias");
+  const bool has_sizes = node.has(3) && node.input(3).elements() > 0;
+  const auto axes = resize_geometry(node.node(), node.attributes(), node.input(0).shape, reals(node, 1), reals(node, 2),
+                                    has_sizes ? node.host_integers(3) : std::vector<int64_t>());
+  Shape y;
+  for (const ResizeAxis& axis : axes) y.push_back(axis.size);
+  node.output(0, node.input(0).dtype, y);
+}
+
+void shape_of_grid_sample(ShapeContext& node) {
+  const Shape &x = node.input(0).shape, &grid = node.input(1).shape;
+  const size_t axes = x.size() - 2;
+  if (grid.size() != x.size() || grid[0] != x[0] || grid.back() != static_cast<int64_t>(axes))
+    node.fail("a grid of " + to_string(grid) + " for a tensor of " + to_string(x) + "; expected as many images, places of rank " +
+              std::to_string(axes) + " and a last axis of " + std::to_string(axes));
+  Shape y(grid.begin(), grid.end() - 1);
+  y.insert(y.begin() + 1, x[1]);
+  for (size_t i = 2; i < x.size(); ++i)
+    if (x[i] == 0 && element_count(y) > 0) node.fail("samples of an empty axis");
+  node.output(0, node.input(0).dtype, y);
+}
+
+}  // namespace
+
+Rows resize_rows() {
+  constexpr DTypeSet regions = kFloats | set_of(DType::float64);
+  return {{"Resize",
+           Skeleton::index_map,
+           {{value("x", kAny), optional_value("roi", regions), optional_value("scales", kFloats), optional_value("sizes", kInt64)},
+            {value("y", kAny)},
+            {integer("antialias", 0), optional("axes", AttributeKind::integers),
+             choice("coordinate_transformation_mode", "half_pixel",
+                    {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize",
+                     "tf_half_pixel_for_nn"}),
+             real("cubic_coeff_a", -0.75), integer("exclude_outside", 0), real("extrapolation_value", 0),
+             choice("keep_aspect_ratio_policy", "stretch", {"stretch", "not_larger", "not_smaller"}),
+             choice("mode", "nearest", {"nearest", "linear", "cubic"}),
+             choice("nearest_mode", "round_prefer_floor", {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"})},
+            1},
+           shape_of_resize,
+           lower_resize,
+           {},
+           host_bits(1, 2, 3)},
+          {"GridSample",
+           Skeleton::index_map,
+           {{value("x", kFloats, 'T'), value("grid", kFloats, 'T')},
+            {value("y", kFloats)},
+            {integer("align_corners", 0), choice("mode", "linear", {"linear", "nearest", "cubic"}),
+             choice("padding_mode", "zeros", {"zeros", "border", "reflection"})},
+            3,
+            5},
+           shape_of_grid_sample,
+           lower_grid_sample}};
+}
+
+}  // namespace pumice

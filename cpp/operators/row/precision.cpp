@@ -1,0 +1,84 @@
+#include "operators/row/precision.h"
+
+#include <algorithm>
+
+#include "operators/row/families.h"
+#include "shader/glslang_loader.h"
+
+namespace pumice {
+namespace {
+
+struct Needs {
+  std::string_view precision;
+  DType dtype;
+  std::vector<std::string_view> storage, matrices;  // features
+};
+
+const std::vector<Needs>& needs() {
+  static const std::vector<Needs> all = {
+      {"fp32", DType::float32, {}, {}},
+      {"fp16", DType::float16, {"storageBuffer16BitAccess"}, {"shaderFloat16"}},
+      {"bf16", DType::bfloat16, {"storageBuffer16BitAccess", "shaderBFloat16Type"}, {"shaderBFloat16CooperativeMatrix"}},
+  };
+  return all;
+}
+
+constexpr std::string_view kMatrixFeatures[] = {"cooperativeMatrix", "vulkanMemoryModel", "subgroupSizeControl", "computeFullSubgroups"};
+
+bool has_shape(const DeviceInfo& device, uint32_t depth, std::string_view operands, std::string_view sums) {
+  return std::any_of(device.matrices.begin(), device.matrices.end(), [&](const MatrixShape& shape) {
+    return shape.m == 16 && shape.n == 16 && shape.k == depth && shape.a == operands && shape.b == operands && shape.c == sums &&
+           shape.result == sums;
+  });
+}
+
+PrecisionSupport support(const DeviceInfo& device, const Needs& needed) {
+  PrecisionSupport result{needed.precision, storage_of(device, needed.dtype), false, {}};
+  if (needed.dtype == DType::float32) return result;
+  const auto note_missing = [&](const auto& features) {
+    for (const std::string_view feature : features)
+      if (!device.feature(feature)) result.lacks.emplace_back(feature);
+  };
+  note_missing(needed.storage);
+  const Storage native = needed.dtype == DType::float16 ? Storage::fp16 : Storage::bf16;
+  if (result.lacks.empty() && result.storage != native)
+    for (const auto& extension : missing_extensions(native))
+      result.lacks.push_back(extension + " of glslang " + std::string(glslang_version()));
+  note_missing(needed.matrices);
+  note_missing(kMatrixFeatures);
+  if (!has_shape(device, 16, name(needed.dtype), name(DType::float32)))
+    result.lacks.push_back("matrices of 16x16x16 " + std::string(name(needed.dtype)));
+  result.matrices = result.lacks.empty();
+  return result;
+}
+
+}  // namespace
+
+bool has_matrix_units(const DeviceInfo& device, uint32_t depth, DType operands, DType sums) {
+  return std::all_of(std::begin(kMatrixFeatures), std::end(kMatrixFeatures),
+                     [&](std::string_view feature) { return device.feature(feature); }) &&
+         has_shape(device, depth, name(operands), name(sums));
+}
+
+PrecisionSupport support_of(const DeviceInfo& device, DType float_dtype) {
+  for (const Needs& needed : needs())
+    if (needed.dtype == float_dtype) return support(device, needed);
+  return {};
+}
+
+std::vector<PrecisionSupport> precision_support(const DeviceInfo& device) {
+  std::vector<PrecisionSupport> all;
+  for (const Needs& needed : needs()) all.push_back(support(device, needed));
+  return all;
+}
+
+bool mixes_floats(const OperatorRow& row) {
+  return row.lower == &lower_map || row.lower == &lower_cast || row.lower == &lower_reduce || row.lower == &lower_scan ||
+         row.lower == &lower_dynamic_quantize || row.lower == &lower_random;
+}
+
+DType float_made_of(const OperatorRow& row, DType inside) {
+  return inside == DType::float16 && row.overflows && mixes_floats(row) ? DType::float32 : inside;
+}
+
+}  // namespace pumice

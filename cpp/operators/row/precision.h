@@ -1,0 +1,31 @@
+// How a device runs operators at a precision, and what it lacks for more.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device/driver/device_info.h"
+#include "dispatch/kernel/kernel.h"
+#include "operators/row/operator_table.h"
+
+namespace pumice {
+
+struct PrecisionSupport {
+  std::string_view precision;       // "fp32", "fp16", "bf16"
+  Storage storage = Storage::fp32;  // of the floats inside
+  bool matrices = false;            // matrix units multiply them, 16 by 16 by 16, and sum in float32
+  std::vector<std::string> lacks;   // features of the device and extensions of the compiler, where storage is packed or units are idle
+};
+
+// Whether matrix units multiply such operands, 16 by 16 by `depth`, and sum in `sums`.
+bool has_matrix_units(const DeviceInfo& device, uint32_t depth, DType operands, DType sums);
+PrecisionSupport support_of(const DeviceInfo& device, DType float_dtype);
+std::vector<PrecisionSupport> precision_support(const DeviceInfo& device);
+
+// The row's kernels read floats of either size and make floats of the dtype that they are told.
+bool mixes_floats(const OperatorRow& row);
+// The dtype of the floats that the row makes where all that it reads are `inside`: float32 where float16 would soon overflow.
+DType float_made_of(const OperatorRow& row, DType inside);
+
+}  // namespace pumice

@@ -1,0 +1,158 @@
+// Discrete Fourier transforms of any length, as passes of small radices.
+#include "operators/signal/dft.h"
+
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "core/error.h"
+#include "core/rounding.h"
+#include "operators/means/strided.h"
+#include "operators/row/families.h"
+
+namespace pumice {
+namespace {
+
+constexpr int64_t kWantedRadix = 32;
+
+// Prime factors joined to radices of up to kWantedRadix; a larger prime is one by itself.
+std::vector<int64_t> radices_of(int64_t length) {
+  std::vector<int64_t> primes, radices;
+  for (int64_t p = 2; p * p <= length; ++p)
+    for (; length % p == 0; length /= p) primes.push_back(p);
+  if (length > 1 || primes.empty()) primes.push_back(length);
+  for (auto prime = primes.rbegin(); prime != primes.rend(); ++prime) {
+    size_t i = 0;
+    while (i < radices.size() && radices[i] * *prime > kWantedRadix) ++i;
+    if (i == radices.size()) radices.push_back(1);
+    radices[i] *= *prime;
+  }
+  return radices;
+}
+
+std::vector<std::byte> roots_of(int64_t length, bool inverse) {
+  std::vector<std::byte> bytes(static_cast<size_t>(length) * 2 * sizeof(float));
+  for (int64_t k = 0; k < length; ++k) {
+    const double angle = (inverse ? 2 : -2) * std::numbers::pi * static_cast<double>(k) / static_cast<double>(length);
+    const float pair[2] = {static_cast<float>(std::cos(angle)), static_cast<float>(std::sin(angle))};
+    std::memcpy(bytes.data() + static_cast<size_t>(k) * sizeof pair, pair, sizeof pair);
+  }
+  return bytes;
+}
+
+void add_transform(LowerContext& node, const Transform& t, bool has_window) {
+  const TensorDesc& y = node.output(0);
+  if (y.elements() == 0) return;
+  const auto radices = radices_of(t.length);
+  const int64_t largest = *std::max_element(radices.begin(), radices.end());
+  node.check_loops(largest);
+  if (t.length > INT64_C(0xffffffff) / largest)
+    throw UnsupportedError("node '" + std::string(node.node) + "': a transform of length " + std::to_string(t.length) +
+                           ", which has the prime factor " + std::to_string(largest));
+  const Operand roots = node.host_block(roots_of(t.length, t.inverse)), made = dense_output(node, 0);
+  const auto intermediate = static_cast<uint64_t>(t.outer * t.length * t.inner) * 8;
+  Operand from = dense_input(node, 0);
+  int64_t done = 1;
+  for (size_t i = 0; i < radices.size(); ++i) {
+    const bool first = i == 0, last = i + 1 == radices.size();
+    const Operand to = last ? made : node.temporary(intermediate);
+    const Macros macros = {{"FIRST", first ? "1" : "0"},
+                           {"LAST", last ? "1" : "0"},
+                           {"COMPONENTS", std::to_string(t.components)},
+                           {"RESULT", std::to_string(t.result)},
+                           {"EPILOGUE(x)", last ? node.epilogue() : "x"},
+                           {"SYMMETRIC", t.symmetric ? "1" : "0"},
+                           {"WINDOW", first && has_window ? "1" : "0"}};
+    StepBuilder step(node.kernel("dft.comp", first ? node.input(0).dtype : y.dtype, macros));
+    step.bind("roots", roots).bind("x", from).bind("y", to);
+    if (first && has_window) step.bind("window", dense_input(node, 2));
+    const int64_t elements = t.outer * (last ? t.made : t.length) * t.inner;
+    step.set("elements", elements).set("points", t.length).set("made", last ? t.made : t.length).set("inner", t.inner);
+    step.set("done", done).set("radix", radices[i]).set("scale", last && t.inverse ? 1.0 / static_cast<double>(t.length) : 1.0);
+    if (first) step.set("size", t.size).set("frames", t.frames).set("batch_step", t.batch_step).set("frame_step", t.frame_step);
+    node.add(step.threads(static_cast<uint64_t>(elements)).build());
+    from = to;
+    done *= radices[i];
+  }
+  finish_output(node, 0, made);
+}
+
+std::optional<int64_t> number_of(const LowerContext& node, size_t i) {
+  return node.host(i) ? std::optional(node.host(i)->as_int64().at(0)) : std::nullopt;
+}
+
+}  // namespace
+
+Transform dft_of(std::string_view node, const Attributes& attributes, const Shape& x, const TransformNumbers& numbers) {
+  const auto fail = [&](const std::string& message) { throw GraphError(std::string(node), message); };
+  const auto rank = static_cast<int64_t>(x.size());
+  int64_t axis = numbers.axis.value_or(-2);
+  if (axis < 0) axis += rank;
+  if (axis < 0 || axis > rank - 2)
+    fail("a transform along axis " + std::to_string(numbers.axis.value_or(-2)) + " of " + to_string(x) + ", whose last holds components");
+  Transform t;
+  const auto at = x.begin() + axis;
+  t.outer = element_count({x.begin(), at}), t.size = *at, t.inner = element_count({at + 1, x.end() - 1}), t.components = x.back();
+  const bool onesided = attributes.integer("onesided") != 0;
+  t.inverse = attributes.integer("inverse") != 0;
+  t.symmetric = t.inverse && onesided;
+  if (t.components != 1 && t.components != 2) fail("1 or 2 components in the last axis expected; given " + to_string(x));
+  if (onesided && !t.inverse && t.components == 2) fail("one side of the spectrum of complex numbers");
+  t.length = numbers.length.value_or(t.symmetric ? 2 * (t.size - 1) : t.size);
+  if (t.length < 1) fail("a transform of length " + std::to_string(t.length));
+  t.made = onesided && !t.inverse ? t.length / 2 + 1 : t.length;
+  t.result = t.symmetric ? 1 : 2;
+  t.size = std::min(t.size, t.symmetric ? t.length / 2 + 1 : t.length);
+  t.batch_step = *at * t.inner;
+  return t;
+}
+
+Transform stft_of(std::string_view node, const Attributes& attributes, const Shape& x, const Shape* window,
+                  const TransformNumbers& numbers) {
+  const auto fail = [&](const std::string& message) { throw GraphError(std::string(node), message); };
+  if (x.size() == 3 && x[2] != 1 && x[2] != 2) fail("1 or 2 components in the last axis expected; given " + to_string(x));
+  if (window && window->size() != 1) fail("a window of shape " + to_string(*window));
+  const bool onesided = attributes.integer("onesided") != 0;
+  Transform t;
+  t.components = x.size() == 3 ? x[2] : 1;  // exporters leave the axis of real numbers out
+  t.length = numbers.length ? *numbers.length : window ? (*window)[0] : x[1];
+  if (window && (*window)[0] != t.length) fail("a window of " + to_string(*window) + " for frames of " + std::to_string(t.length));
+  if (t.length < 1 || t.length > x[1] || *numbers.step < 1)
+    fail("frames of " + std::to_string(t.length) + " every " + std::to_string(*numbers.step) + " in a signal of " + std::to_string(x[1]));
+  if (onesided && t.components == 2) fail("one side of the spectrum of complex numbers");
+  t.size = t.length;
+  t.frames = (x[1] - t.length) / *numbers.step + 1;
+  t.batch_step = x[1], t.frame_step = *numbers.step;
+  t.outer = x[0] * t.frames;
+  t.made = onesided ? t.length / 2 + 1 : t.length;
+  return t;
+}
+
+void lower_dft(LowerContext& node) {
+  add_transform(node, dft_of(node.node, *node.attributes, node.input(0).shape, {number_of(node, 1), number_of(node, 2), {}}), false);
+}
+
+void lower_stft(LowerContext& node) {
+  const Shape* window = node.has_input(2) ? &node.input(2).shape : nullptr;
+  add_transform(node, stft_of(node.node, *node.attributes, node.input(0).shape, window, {number_of(node, 3), {}, number_of(node, 1)}),
+                window != nullptr);
+}
+
+// Edges are at equal distances on the mel scale, rounded down to frequencies of the spectrum.
+void lower_mel_weights(LowerContext& node) {
+  const auto real = [&](size_t i) { return node.host(i)->as_double().at(0); };
+  const int64_t bins = node.output(0).shape[1];
+  const double length = real(1), rate = real(2);
+  const auto mel = [](double hertz) { return 2595 * std::log1p(hertz / 700) / std::numbers::ln10; };
+  const double low = mel(real(3)), step = (mel(real(4)) - low) / static_cast<double>(bins + 2);
+  std::vector<std::byte> edges(static_cast<size_t>(bins + 2) * sizeof(int32_t));
+  for (int64_t i = 0; i < bins + 2; ++i) {
+    const double hertz = 700 * std::expm1((static_cast<double>(i) * step + low) / 2595 * std::numbers::ln10);
+    const auto edge = static_cast<int32_t>(std::floor((length + 1) * hertz / rate));
+    std::memcpy(edges.data() + static_cast<size_t>(i) * sizeof edge, &edge, sizeof edge);
+  }
+  add_each_float(node, 0, "mel_weights.comp", {},
+                 [&](StepBuilder& builder) { builder.bind("edge", node.host_block(edges)).set("bins", bins); });
+}
+
+}  // namespace pumice

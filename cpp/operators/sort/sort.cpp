@@ -1,0 +1,151 @@
+// TopK. The elements of a short row find their places one by one. Workgroups sort longer rows, several at once where they are shorter than
+// a block, else in blocks. Where few are wanted, the first of every block are sorted again until one block is left; else the sorted blocks
+// are merged, pairs of any distance at a time (a bitonic network that leaves every stretch ascending).
+#include "operators/sort/sort.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "core/error.h"
+#include "core/rounding.h"
+#include "operators/means/strided.h"
+#include "operators/row/families.h"
+#include "operators/row/operator_table.h"
+
+namespace pumice {
+namespace {
+
+constexpr int64_t kBlock = 1024;  // BLOCK of sort.comp
+
+// Elements of a row that each compare themselves with all others. A software device takes that for longer rows, as every barrier of a sort
+// costs it a switch of each invocation.
+int64_t most_ranked(const LowerContext& node) {
+  return node.context->info().kind == DeviceKind::software ? 256 : 32;
+}
+
+// Pairs of keys and indices in scratch memory, in rows of `pitch`.
+struct Pairs {
+  Operand keys, indices;
+  int64_t pitch = 0;
+};
+
+int64_t blocks_in(int64_t size) {
+  return ceil_div(size, kBlock);
+}
+
+struct Sort {
+  LowerContext& node;
+  DType dtype;
+  int64_t rows, count, inner;
+  bool largest;
+
+  Macros macros(int stage, bool from_x) const {
+    const bool half = is_half_width(dtype);
+    return {{"STAGE", std::to_string(stage)},
+            {"BITS", std::to_string(bits(dtype))},
+            {"KIND", is_float(dtype)            ? "2"
+                     : is_signed_integer(dtype) ? "1"
+                                                : "0"},
+            {"UNPACK(v)", half && dtype == DType::bfloat16 ? "pm_bfloat_unpack2(v).x" : "pm_half_unpack2(v).x"},
+            {"LARGEST", largest ? "true" : "false"},
+            {"FROM_X", from_x ? "1" : "0"}};
+  }
+
+  Pairs pairs(int64_t pitch) const {
+    const auto elements = static_cast<uint64_t>(rows * pitch);
+    return {node.temporary(elements * (bits(dtype) == 64 ? 8 : 4)), node.temporary(elements * 4), pitch};
+  }
+
+  // Sorts blocks of `x` (the operator's where `from` is null) and keeps the first pairs of each.
+  Pairs blocks(const Operand& x, const Pairs* from, int64_t kept, int64_t number) const {
+    const int64_t size = from ? from->pitch : count;
+    const auto block = std::min<int64_t>(kBlock, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size))));
+    const Pairs made = pairs(number * kept);
+    StepBuilder step(node.kernel("sort.comp", DType::float32, macros(0, !from)));
+    if (from)
+      step.bind("x_keys", from->keys).bind("x_indices", from->indices);
+    else
+      step.bind("x", x).set("inner", inner);
+    step.bind("y_keys", made.keys).bind("y_indices", made.indices).set("rows", rows).set("count", size).set("blocks", number);
+    step.set("block", block).set("kept", kept).set("pitch", made.pitch);
+    node.add(step.groups(static_cast<uint64_t>(ceil_div(rows * number, kBlock / block))).build());
+    return made;
+  }
+
+  // The first indices of short rows; there are no keys.
+  Pairs ranked(const Operand& x, int64_t k) const {
+    const Pairs made{{}, node.temporary(static_cast<uint64_t>(rows * k) * 4), k};
+    StepBuilder step(node.kernel("sort.comp", DType::float32, macros(3, true)));
+    step.bind("x", x).bind("y_indices", made.indices).set("rows", rows).set("count", count).set("kept", k).set("inner", inner);
+    node.add(step.threads(static_cast<uint64_t>(rows * count)).build());
+    return made;
+  }
+
+  void merge(const Pairs& pairs) const {
+    for (int64_t half = kBlock; half < pairs.pitch; half *= 2) {
+      for (int64_t stride = half; stride >= kBlock; stride /= 2) {
+        StepBuilder step(node.kernel("sort.comp", DType::float32, macros(1, false)));
+        step.bind("y_keys", pairs.keys).bind("y_indices", pairs.indices).set("rows", rows).set("pitch", pairs.pitch);
+        step.set("stride", stride).set("mirror", stride == half ? 1 : 0);
+        node.add(step.threads(static_cast<uint64_t>(rows * pairs.pitch / 2)).build());
+      }
+      StepBuilder step(node.kernel("sort.comp", DType::float32, macros(2, false)));
+      step.bind("y_keys", pairs.keys).bind("y_indices", pairs.indices).set("rows", rows).set("pitch", pairs.pitch);
+      node.add(step.groups(static_cast<uint64_t>(rows * pairs.pitch / kBlock)).build());
+    }
+  }
+
+  Pairs first(const Operand& x, int64_t k) const {
+    if (count <= most_ranked(node)) return ranked(x, k);
+    if (2 * k > kBlock && count > kBlock) {
+      // All pairs, the row padded to a power of two with pairs that come last.
+      const auto number = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(blocks_in(count))));
+      const Pairs all = blocks(x, nullptr, kBlock, number);
+      merge(all);
+      return all;
+    }
+    Pairs found = blocks(x, nullptr, k, blocks_in(count));
+    while (found.pitch > k) found = blocks(x, &found, k, blocks_in(found.pitch));
+    return found;
+  }
+};
+
+void add_output(LowerContext& node, size_t i, const Pairs& found, const Sort& sort, const Operand& x, int64_t k) {
+  add_dense(node, i, "sorted.comp", {{"POSITIONS", std::to_string(i)}}, [&](StepBuilder& step) {
+    step.bind("order", found.indices).set("inner", sort.inner).set("size", k).set("pitch", found.pitch);
+    if (i == 0) step.bind("x", x).set("x_size", sort.count);
+  });
+}
+
+// Rows of one element: themselves, at place 0.
+void lower_single(LowerContext& node) {
+  const TensorDesc& x = node.input(0);
+  if (node.has_output(0))
+    add_strided_copy(node, x.dtype, {x.shape, {x.strides, node.output(0).strides}}, node.in(0), 0, node.out(0), 0, true);
+  if (node.has_output(1))
+    add_dense(node, 1, "fill.comp", {{"DIAGONAL", "0"}}, [](StepBuilder& step) { step.set("value", std::array<int64_t, 2>{}); });
+}
+
+}  // namespace
+
+Operand add_ascending_order(LowerContext& node, const Operand& keys, int64_t count) {
+  return Sort{node, DType::uint32, 1, count, 1, false}.first(keys, count).indices;
+}
+
+void lower_topk(LowerContext& node) {
+  const TensorDesc& x = node.input(0);
+  const int64_t given = node.attributes->integer("axis");
+  const auto axis = static_cast<size_t>(given < 0 ? given + x.rank() : given);
+  const size_t any = node.has_output(0) ? 0 : 1;
+  const int64_t k = node.output(any).shape[axis], count = x.shape[axis];
+  if (node.output(any).elements() == 0) return;
+  if (count == 1) return lower_single(node);
+  const Sort sort{node, x.dtype, x.elements() / count, count, packed_strides(x.shape)[axis], node.attributes->integer("largest") != 0};
+  const Operand source = dense_input(node, 0);
+  const Pairs found = sort.first(source, k);
+  for (size_t i = 0; i < 2; ++i)
+    if (node.has_output(i)) add_output(node, i, found, sort, source, k);
+}
+
+}  // namespace pumice

@@ -1,0 +1,43 @@
+// Boxes that are chosen by their scores, one after the other.
+#include <algorithm>
+
+#include "core/rounding.h"
+#include "operators/means/strided.h"
+#include "operators/row/families.h"
+#include "operators/row/operator_table.h"
+
+namespace pumice {
+namespace {
+
+constexpr int64_t kLanes = 64;            // of select_boxes.comp
+constexpr int64_t kMostSteps = 60 << 10;  // of an invocation's loops; see NodeContext::check_loops
+
+double real(const LowerContext& node, size_t i, double fallback) {
+  const HostTensor* host = node.host(i);
+  return host ? host->as_double().at(0) : fallback;
+}
+
+}  // namespace
+
+void lower_select_boxes(LowerContext& node) {
+  const TensorDesc &boxes = node.input(0), &scores = node.input(1), &y = node.output(0);
+  if (y.elements() == 0) return;
+  const int64_t rows = scores.shape[0] * scores.shape[1], count = scores.shape[2], most = y.shape[2];
+  const int64_t steps = 1 + ceil_div(most, kLanes);  // for one box
+  node.check_loops(2 * steps);
+  const int64_t part = std::max<int64_t>((kMostSteps - steps) / steps, 1);
+  const auto kernel =
+      node.kernel("select_boxes.comp", boxes.dtype, {{"CENTER", node.attributes->integer("center_point_box") != 0 ? "1" : "0"}});
+  const Operand chosen = node.temporary(static_cast<uint64_t>(rows) * sizeof(uint32_t));
+  const Operand boxes_in = dense_input(node, 0), scores_in = dense_input(node, 1), order_in = dense_input(node, 2);
+  for (int64_t first = 0; first < count; first += part) {
+    StepBuilder step(kernel);
+    step.bind("boxes", boxes_in).bind("scores", scores_in).bind("order", order_in).bind("y", node.out(0)).bind("chosen", chosen);
+    step.set("rows", rows).set("classes", scores.shape[1]).set("count", count).set("most", most);
+    step.set("first", first).set("end", std::min(first + part, count)).set("has_least", node.has_input(5) ? 1 : 0);
+    step.set("least", real(node, 5, 0)).set("overlap", real(node, 4, 0));
+    node.add(step.groups(static_cast<uint64_t>(rows)).build());
+  }
+}
+
+}  // namespace pumice

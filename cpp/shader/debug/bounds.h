@@ -1,0 +1,20 @@
+// What the engine does to the SPIR-V of a debugged shader.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "shader/debug/debug_table.h"
+#include "shader/text/source_set.h"
+
+namespace pumice {
+
+// Gives the bindings of debug_table.h the numbers after the shader's own.
+void place_debug_bindings(std::vector<uint32_t>& spirv);
+
+// Every access through an index asks pumice_in_bounds() or pumice_in_range() first: where it would leave the array, vector or matrix, a
+// read gives zeros and a write does nothing. Needs the line numbers of instructions. Matrices loaded and stored whole by cooperative
+// instructions are left as they are, and what lives in a function.
+std::vector<AccessSite> check_bounds(std::vector<uint32_t>& spirv, const SourceSet& sources);
+
+}  // namespace pumice

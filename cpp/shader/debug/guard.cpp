@@ -1,0 +1,170 @@
+#include "shader/debug/guard.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "shader/spirv/spirv.h"
+#include "shader/text/diagnostics.h"
+#include "shader/text/tokens.h"
+
+namespace pumice {
+namespace {
+
+constexpr std::string_view kUserMain = "pumice_user_main";
+constexpr std::string_view kMembers = " uint pumice_threads_x, pumice_threads_y, pumice_threads_z; ";
+// Invocations of a workgroup until the engine chooses another number by specialization.
+constexpr std::string_view kDefaultLocalSize = "64";
+// glslang's largest constant_id is 2046; users start from 0.
+constexpr uint32_t kLastSpecId = 2046;
+
+// What invocations do together: the words that a text has then.
+struct Cooperation {
+  std::string_view what;
+  bool (*in_word)(std::string_view word);
+};
+
+constexpr Cooperation kBarrier{"barrier()", [](std::string_view word) { return word == "barrier" || word == "controlBarrier"; }};
+constexpr Cooperation kShared{"shared memory", [](std::string_view word) { return word == "shared"; }};
+constexpr Cooperation kSubgroup{"subgroup operations", [](std::string_view word) {
+                                  return word.starts_with("subgroup") || word.starts_with("gl_Subgroup") ||
+                                         word.starts_with("gl_NumSubgroups") || word.starts_with("coopMat") ||
+                                         word.starts_with("coopmat") || word.ends_with("coopmatNV");
+                                }};
+
+bool is_subgroup_capability(uint32_t number) {
+  const std::string name = spirv::capability(number).name;
+  return name.starts_with("GroupNonUniform") || name.starts_with("Subgroup") || name.starts_with("CooperativeMatrix");
+}
+
+const Cooperation* cooperation_of(const spirv::Instruction& instruction) {
+  if (instruction.op == spirv::OpControlBarrier) return &kBarrier;
+  if (instruction.op == spirv::OpVariable && instruction[2] == spirv::kWorkgroup) return &kShared;
+  if (instruction.op == spirv::OpCapability && is_subgroup_capability(instruction[0])) return &kSubgroup;
+  return nullptr;
+}
+
+std::string refusal(const Cooperation& found, std::string_view preprocessed, const SourceSet& sources) {
+  const std::string text = std::string(found.what) +
+                           " without a local size: declare one, as layout(local_size_x = 64) in; or give local_size= (the engine leaves "
+                           "invocations out of a workgroup whose size it chooses)";
+  const auto lines = source_lines(preprocessed);
+  for (const Token& token : tokenize(preprocessed)) {
+    const auto& place = lines.at(token.line - 1);
+    if (token.kind == TokenKind::word && found.in_word(token.text) && !place.file.empty())  // the preamble has no name there
+      return message_at(sources, place.file, place.line, token.text, text);
+  }
+  return sources.files().front().name + ": " + text;
+}
+
+// layout(push_constant) uniform Name { ... } instance;
+struct PushBlock {
+  size_t close = 0;      // offset of the closing brace
+  std::string instance;  // empty: members are global names
+};
+
+// The tokens of a declaration from its `push_constant` on: none where it has no block of its own.
+std::optional<PushBlock> parse_push_block(const std::vector<Token>& tokens, size_t at) {
+  while (at < tokens.size() && tokens[at].text != "{" && tokens[at].text != ";") ++at;
+  if (at >= tokens.size() || tokens[at].text == ";") return {};
+  while (at < tokens.size() && tokens[at].text != "}") ++at;  // a block's members hold no braces
+  if (at + 1 >= tokens.size()) return {};
+  PushBlock block{tokens[at].offset, {}};
+  if (tokens[at + 1].kind == TokenKind::word) block.instance = tokens[at + 1].text;
+  return block;
+}
+
+std::optional<PushBlock> find_push_block(std::string_view text, const SourceSet& sources) {
+  std::optional<PushBlock> found;
+  const auto tokens = tokenize(text);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i].directive != 0 || tokens[i].text != "push_constant") continue;
+    const auto block = parse_push_block(tokens, i);
+    if (block && found)
+      throw compile_error(
+          {sources.files().front().name +
+           ": two push constant blocks without a local size: declare one, as layout(local_size_x = 64) in; (the engine adds the "
+           "number of invocations to one block)"});
+    if (block) found = block;
+  }
+  return found;
+}
+
+// The three highest constant ids that the shader does not use itself.
+std::array<uint32_t, 3> free_spec_ids(const Interface& interface) {
+  std::array<uint32_t, 3> ids{};
+  uint32_t next = kLastSpecId;
+  for (auto& id : ids) {
+    while (std::ranges::find(interface.spec_constants, next, &SpecConstant::id) != interface.spec_constants.end()) --next;
+    id = next--;
+  }
+  return ids;
+}
+
+std::string local_size_layout(const Interface& interface) {
+  const auto [x, y, z] = free_spec_ids(interface);
+  return "layout(local_size_x = " + std::string(kDefaultLocalSize) + ", local_size_x_id = " + std::to_string(x) +
+         ", local_size_y_id = " + std::to_string(y) + ", local_size_z_id = " + std::to_string(z) + ") in;\n";
+}
+
+std::string guarded_main(const std::string& instance) {
+  const std::string prefix = instance.empty() ? "" : instance + ".";
+  return "void main() {\n  if (all(lessThan(gl_GlobalInvocationID, uvec3(" + prefix + "pumice_threads_x, " + prefix + "pumice_threads_y, " +
+         prefix + "pumice_threads_z)))) " + std::string(kUserMain) + "();\n}\n";
+}
+
+// After the last directive that must come first, #version and the #extension lines that directly follow it.
+size_t after_head(std::string_view text) {
+  size_t at = 0;
+  while (text.substr(at).starts_with("#version") || text.substr(at).starts_with("#extension") || text.substr(at).starts_with("\n"))
+    at = std::min(text.find('\n', at), text.size() - 1) + 1;
+  return at;
+}
+
+}  // namespace
+
+bool declares_local_size(std::string_view preprocessed) {
+  int depth = 0;  // of parentheses in a layout(): a variable elsewhere may have any name
+  bool is_layout = false;
+  for (const Token& token : tokenize(preprocessed)) {
+    if (token.directive != 0) continue;
+    if (depth > 0 && token.kind == TokenKind::word && token.text.starts_with("local_size_")) return true;
+    if (token.text == "(" && (is_layout || depth > 0)) ++depth;
+    if (token.text == ")" && depth > 0) --depth;
+    is_layout = token.text == "layout";
+  }
+  return false;
+}
+
+std::string cooperation(const std::vector<uint32_t>& spirv, std::string_view preprocessed, const SourceSet& sources) {
+  for (const auto& instruction : spirv::instructions(spirv))
+    if (const auto* found = cooperation_of(instruction)) return refusal(*found, preprocessed, sources);
+  return {};
+}
+
+std::string declaration(const LocalSize& size) {
+  return "layout(local_size_x = " + std::to_string(size[0]) + ", local_size_y = " + std::to_string(size[1]) +
+         ", local_size_z = " + std::to_string(size[2]) + ") in;\n";
+}
+
+std::string guard_prologue() {
+  return "#define main " + std::string(kUserMain) + "\n";
+}
+std::string guard_epilogue() {
+  return "\n#undef main\n#line 1 \"<guard>\"\n";
+}
+
+std::string guarded_source(std::string_view preprocessed, const Interface& unguarded, const SourceSet& sources,
+                           const std::optional<LocalSize>& given) {
+  std::string text(preprocessed);
+  const auto block = find_push_block(text, sources);
+  if (block)
+    text.insert(block->close, kMembers);
+  else
+    text += "layout(push_constant) uniform pumice_parameter {" + std::string(kMembers) + "} pumice_p;\n";
+  text += guarded_main(block ? block->instance : "pumice_p");
+  text.insert(after_head(text), given ? declaration(*given) : local_size_layout(unguarded));
+  return text;
+}
+
+}  // namespace pumice

@@ -1,0 +1,172 @@
+// The GLSL extension: one set of names whose meaning follows the storage and arithmetic types. Each of its parts is a catalogue of
+// macros and functions, and a shader gets those that it names, so that a long preamble costs a short shader nothing.
+#include <algorithm>
+
+#include "core/error.h"
+#include "shader/glslang_loader.h"
+#include "shader/preamble/macro_gates.h"
+#include "shader/preamble/preamble_items.h"
+#include "shader/preamble/preamble_parts.h"
+
+namespace pumice {
+namespace {
+
+constexpr std::string_view kHalfArithmetic = "GL_EXT_shader_explicit_arithmetic_types_float16";
+
+// Conversions round by an execution mode: bfloat16 has none.
+bool sets_rounding(const ShaderOptions& options) {
+  return options.fp16_rounds_to_even && !is_bf16(options);
+}
+
+std::string extensions(const ShaderOptions& options) {
+  std::string text;
+  const auto need = [&](bool needed, std::string_view extension) {
+    if (needed) text += "#extension " + std::string(extension) + " : require\n";
+  };
+  need(true, "GL_GOOGLE_include_directive");
+  need(options.int64, "GL_EXT_shader_explicit_arithmetic_types_int64");
+  need(options.int16, "GL_EXT_shader_explicit_arithmetic_types_int16");
+  need(options.int8 || options.int8_arithmetic, "GL_EXT_shader_explicit_arithmetic_types_int8");
+  need(options.int8 || options.int8_storage, "GL_EXT_shader_8bit_storage");
+  need(options.storage_16bit || options.int16_storage || options.storage == Storage::fp16 || options.storage == Storage::bf16,
+       "GL_EXT_shader_16bit_storage");
+  need(options.fp16_arithmetic, kHalfArithmetic);
+  need(sets_rounding(options) || options.keeps_signed_zero, "GL_EXT_spirv_intrinsics");
+  for (const auto& extension : optional_extensions(options.storage)) need(true, extension);
+  if (options.keeps_signed_zero)
+    text += "spirv_execution_mode(extensions = [\"SPV_KHR_float_controls\"], capabilities = [4466], 4461, 32);\n";
+  return text;
+}
+
+// Macros of the extension itself that say what was chosen; what was not is undefined.
+std::string feature_macros(const ShaderOptions& options) {
+  std::string text = define("ncnn_glsl_version", "1");
+  const auto tell = [&](bool chosen, std::string_view name) {
+    if (chosen) text += define("NCNN_" + std::string(name), "1");
+  };
+  tell(options.storage == Storage::fp16, "fp16_storage");
+  tell(options.storage == Storage::fp16_packed, "fp16_packed");
+  tell(options.storage == Storage::bf16, "bf16_storage");
+  tell(options.storage == Storage::bf16_packed, "bf16_packed");
+  tell(options.fp16_arithmetic, "fp16_arithmetic");
+  tell(options.fp16_uniform, "fp16_uniform");
+  tell(options.int8_storage, "int8_storage");
+  tell(options.int8_packed && !options.int8_storage, "int8_packed");
+  tell(options.int8_arithmetic, "int8_arithmetic");
+  tell(options.int8_uniform, "int8_uniform");
+  tell(options.int16_storage, "int16_storage");
+  tell(options.int16_packed && !options.int16_storage, "int16_packed");
+  tell(options.shader_local_memory, "shader_local_memory");
+  for (const auto& operation : options.subgroup) tell(true, "subgroup_" + operation);
+  return text;
+}
+
+bool is_withheld(std::string_view macro) {
+  const auto extension = glsl_extension_of(macro);
+  return !extension.empty() && !glslang_accepts(std::string(extension));
+}
+
+// Profiles write numbers of 64 bits with `ull`, which GLSL spells `ul` and cannot read in #if: small ones lose it. Large ones are clamped
+// for a shader without such integers.
+std::string number_for(const ShaderOptions& options, const std::string& text) {
+  const auto fits = [](const std::string& digits, std::string_view limit) {
+    return digits.size() < limit.size() || (digits.size() == limit.size() && digits <= limit);
+  };
+  if (!text.ends_with("ull")) return text;
+  const std::string digits = text.substr(0, text.size() - 3);
+  if (fits(digits, "2147483647")) return digits;
+  if (options.int64) return digits + "ul";
+  return fits(digits, "4294967295") ? digits : "4294967295";
+}
+
+// The profile's macros that the words name, all of them without words. It says the last word on a macro of the extension.
+std::string profile_macros(const ShaderOptions& options, const std::vector<std::string_view>* words) {
+  std::string text;
+  const auto add = [&](const std::string& name, const std::string& value) {
+    if (!is_withheld(name))
+      text += define(name, number_for(options, value));
+    else if (always_defined(name))
+      text += define(name, "0");
+  };
+  const auto& macros = options.profile.macros();
+  if (!words) {
+    for (const auto& [name, value] : macros) add(name, value);
+    return text;
+  }
+  if (macros.empty()) return text;
+  std::set<std::string> used;
+  for (const auto word : *words)
+    if (word.starts_with("ncnn_") || word.starts_with("NCNN_") || macros.contains(std::string(word))) used.emplace(word);
+  for (const auto& name : used)
+    if (const auto found = macros.find(name); found != macros.end()) add(found->first, found->second);
+  return text;
+}
+
+// A text of 2024 that declares a structure sfpvec8 where the arithmetic of halves makes that name the matrix type f16mat2x4: it was written
+// for a compiler that takes the type's name for the structure's own, up to the line where the text switches the arithmetic on itself.
+std::string struct_allowance(const ShaderOptions& options, bool declares_wide, const std::vector<std::string_view>& words) {
+  const bool clashes = declares_wide && options.storage == Storage::fp16 && half_arithmetic(options);
+  const bool switches = std::ranges::any_of(
+      words, [](std::string_view word) { return word == kHalfArithmetic || word == "GL_EXT_shader_explicit_arithmetic_types"; });
+  return clashes && switches ? "#extension " + std::string(kHalfArithmetic) + " : disable\n" : "";
+}
+
+std::string catalogue(const ShaderOptions& options, bool declares_wide) {
+  std::string text = feature_macros(options) + float_bits(options) + float_family(options) + integer_family(options);
+  if (is_2024(options)) text += wide_family(options, declares_wide) + image_family(options);
+  return text + define("psc(x)", "((x) == 0 ? p.x : (x))");
+}
+
+bool declares(std::string_view text, std::string_view structure) {
+  const auto words = words_of(text);
+  for (size_t i = 1; i < words.size(); ++i)
+    if (words[i - 1] == "struct" && words[i] == structure) return true;
+  return false;
+}
+
+}  // namespace
+
+std::string define(std::string_view name, std::string_view text) {
+  return "#define " + std::string(name) + " " + std::string(text) + "\n";
+}
+
+std::vector<std::string> optional_extensions(Storage storage) {
+  if (storage == Storage::bf16) return {"GL_EXT_bfloat16"};
+  return {};
+}
+
+std::vector<std::string> missing_extensions(Storage storage) {
+  std::vector<std::string> extensions = optional_extensions(storage);
+  std::erase_if(extensions, glslang_accepts);
+  return extensions;
+}
+
+std::map<std::string, std::string> withheld_macros(const ShaderOptions& options) {
+  std::map<std::string, std::string> withheld;
+  for (const auto& [name, text] : options.profile.macros())
+    if (is_withheld(name))
+      withheld[name] = "needs the GLSL extension " + std::string(glsl_extension_of(name)) + ", which glslang " +
+                       std::string(glslang_version()) + " lacks";
+  return withheld;
+}
+
+std::string preamble(const ShaderOptions& options) {
+  return extensions(options) + profile_macros(options, nullptr) + catalogue(options, false);
+}
+
+std::string preamble(const ShaderOptions& options, const std::vector<std::string_view>& texts) {
+  std::vector<std::string_view> words;
+  bool pastes = false, declares_wide = false;
+  for (const auto text : texts) {
+    const auto more = words_of(text);
+    words.insert(words.end(), more.begin(), more.end());
+    pastes = pastes || text.find("##") != std::string_view::npos;
+    declares_wide = declares_wide || (is_2024(options) && declares(text, "sfpvec8"));
+  }
+  const std::string all = catalogue(options, declares_wide);
+  const std::string end = struct_allowance(options, declares_wide, words);
+  if (pastes) return extensions(options) + profile_macros(options, nullptr) + all + end;  // names that the words do not show
+  return extensions(options) + profile_macros(options, &words) + used_items(all, words) + end;
+}
+
+}  // namespace pumice

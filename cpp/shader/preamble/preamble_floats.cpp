@@ -1,0 +1,358 @@
+// The float families. Plain modes (fp32, fp16, bf16) have one element in an `sfp`: loads and stores are conversions. Packed modes
+// keep two 16-bit elements in a word, and a vec4 in two: the words of both packed formats differ only in pm_bits2 and pm_unpack2.
+//
+// Loads, conversions and vector stores are expressions that evaluate each argument once; scalar stores of the packed modes and
+// lane-wise copies are `do {} while (false)` statements, so that `if (c) buffer_st1(...); else ...` parses.
+// Stores round to nearest even and keep NaN.
+#include "shader/preamble/preamble_parts.h"
+
+namespace pumice {
+namespace {
+
+bool half_uniform(const ShaderOptions& options) {
+  return options.fp16_uniform && options.storage == Storage::fp16 && half_arithmetic(options);
+}
+// An element of its own 16 bits holds a bfloat16's bits, where the device can address them.
+bool bf16_in_16bit(const ShaderOptions& options) {
+  return options.storage == Storage::bf16_packed && options.storage_16bit && !is_2024(options);
+}
+
+// --- Bits of 16-bit floats
+
+// Integer arithmetic throughout: how packHalf2x16 rounds is up to the device.
+constexpr std::string_view kBits = R"(
+uvec2 pm_half_bits2(vec2 v) {
+  uvec2 bits = floatBitsToUint(v), size = bits & 0x7fffffffu;
+  uvec2 normal = (size - 0x38000000u + 0xfffu + ((size >> 13) & 1u)) >> 13;
+  uvec2 tiny = floatBitsToUint(uintBitsToFloat(min(size, uvec2(0x38800000u))) * 16777216.0 + 8388608.0) - 0x4b000000u;
+  uvec2 huge = mix(uvec2(0x7c00u), uvec2(0x7e00u), greaterThan(size, uvec2(0x7f800000u)));
+  uvec2 half_bits = mix(mix(normal, tiny, lessThan(size, uvec2(0x38800000u))), huge, greaterThanEqual(size, uvec2(0x477ff000u)));
+  return half_bits | ((bits >> 16) & 0x8000u);
+}
+vec2 pm_half_unpack2(uint word) { return unpackHalf2x16(word); }
+uvec2 pm_bfloat_bits2(vec2 v) {
+  uvec2 bits = floatBitsToUint(v);
+  uvec2 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  return mix(rounded, (bits >> 16) | 0x40u, greaterThan(bits & 0x7fffffffu, uvec2(0x7f800000u)));
+}
+vec2 pm_bfloat_unpack2(uint word) { return uintBitsToFloat(uvec2(word << 16, word & 0xffff0000u)); }
+#define unpackBFloat2x16(v) pm_bfloat_unpack2(v)
+#define packBFloat2x16(v) pm_bfloat_pack2(vec2(v))
+uint pm_bfloat_pack2(vec2 v) { uvec2 bits = pm_bfloat_bits2(v); return bits.x | (bits.y << 16); }
+)";
+
+constexpr std::string_view kWords = R"(
+uint pm_bits1(float v) { return pm_bits2(vec2(v, 0.0)).x; }
+uint pm_pack2(vec2 v) { uvec2 bits = pm_bits2(v); return bits.x | (bits.y << 16); }
+uvec2 pm_pack4(vec4 v) { return uvec2(pm_pack2(v.xy), pm_pack2(v.zw)); }
+vec4 pm_unpack4(uvec2 words) { return vec4(pm_unpack2(words.x), pm_unpack2(words.y)); }
+)";
+
+// Halves are packed as they are, nothing is rounded.
+constexpr std::string_view kHalfWords = R"(
+uint pm_bits1(float16_t v) { return packFloat2x16(f16vec2(v, float16_t(0.0))); }
+uint pm_pack2(f16vec2 v) { return packFloat2x16(v); }
+uvec2 pm_pack4(f16vec4 v) { return uvec2(packFloat2x16(v.xy), packFloat2x16(v.zw)); }
+f16vec2 pm_half_from2(uint word) { return unpackFloat2x16(word); }
+f16vec4 pm_half_from4(uvec2 words) { return f16vec4(unpackFloat2x16(words.x), unpackFloat2x16(words.y)); }
+)";
+
+// pm_round(v): a float that a conversion to the 16-bit type leaves as it is, whatever the device's rounding.
+constexpr std::string_view kRound = R"(
+float pm_round(float v) { return pm_unpack2(pm_bits1(v)).x; }
+vec2 pm_round(vec2 v) { return pm_unpack2(pm_pack2(v)); }
+vec4 pm_round(vec4 v) { return pm_unpack4(pm_pack4(v)); }
+)";
+// The device rounds as it is told: spirv_execution_mode stands with it.
+constexpr std::string_view kRoundToEven = R"(
+spirv_execution_mode(extensions = ["SPV_KHR_float_controls"], capabilities = [4467], 4462, 16);
+#define pm_round(v) (v) /* spirv_execution_mode */
+)";
+
+// pm_half(v): half arithmetic of whatever a shader hands over.
+constexpr std::string_view kHalf = R"(
+float16_t pm_half(float16_t v) { return v; }
+f16vec2 pm_half(f16vec2 v) { return v; }
+f16vec4 pm_half(f16vec4 v) { return v; }
+f16mat4 pm_half(f16mat4 m) { return m; }
+float16_t pm_half(float v) { return float16_t(pm_round(v)); }
+f16vec2 pm_half(vec2 v) { return f16vec2(pm_round(v)); }
+f16vec4 pm_half(vec4 v) { return f16vec4(pm_round(v)); }
+f16mat4 pm_half(mat4 m) { return f16mat4(pm_half(m[0]), pm_half(m[1]), pm_half(m[2]), pm_half(m[3])); }
+)";
+
+// --- Arithmetic
+
+constexpr std::string_view kFloatArithmetic = R"(
+#define afp float
+#define afpvec2 vec2
+#define afpvec4 vec4
+#define afpmat4 mat4
+#define pm_afp1(v) float(v)
+#define pm_afp2(v) vec2(v)
+#define pm_afp4(v) vec4(v)
+#define pm_afp_mat(m) mat4(m)
+#define pm_from2(word) pm_unpack2(word)
+#define pm_from4(words) pm_unpack4(words)
+)";
+
+constexpr std::string_view kHalfArithmetic = R"(
+#define afp float16_t
+#define afpvec2 f16vec2
+#define afpvec4 f16vec4
+#define afpmat4 f16mat4
+#define pm_afp1(v) pm_half(v)
+#define pm_afp2(v) pm_half(v)
+#define pm_afp4(v) pm_half(v)
+#define pm_afp_mat(m) pm_half(m)
+#define pm_from2(word) pm_half_from2(word)
+#define pm_from4(words) pm_half_from4(words)
+)";
+
+// --- Storage
+
+constexpr std::string_view kPlainStores = R"(
+#define buffer_st1(buf, i, v) buf[i] = sfp(float(v))
+#define buffer_st2(buf, i, v) buf[i] = sfpvec2(vec2(v))
+#define buffer_st4(buf, i, v) buf[i] = sfpvec4(vec4(v))
+)";
+constexpr std::string_view kRoundingStores = R"(
+#define buffer_st1(buf, i, v) buf[i] = sfp(pm_round(float(v)))
+#define buffer_st2(buf, i, v) buf[i] = sfpvec2(pm_round(vec2(v)))
+#define buffer_st4(buf, i, v) buf[i] = sfpvec4(pm_round(vec4(v)))
+)";
+constexpr std::string_view kHalfStores = R"(
+#define buffer_st1(buf, i, v) buf[i] = pm_half(v)
+#define buffer_st2(buf, i, v) buf[i] = pm_half(v)
+#define buffer_st4(buf, i, v) buf[i] = pm_half(v)
+)";
+
+constexpr std::string_view kPlainBuffers = R"(
+#define PM_SFP_LANES 1
+#define buffer_ld1(buf, i) pm_afp1(buf[i])
+#define buffer_ld2(buf, i) pm_afp2(buf[i])
+#define buffer_ld4(buf, i) pm_afp4(buf[i])
+#define buffer_cp1(buf, i, sbuf, si) buf[i] = sbuf[si]
+#define buffer_cp1to4(buf, i, sbuf, si4) \
+  do { \
+    uint pm_i_ = uint(i); \
+    uvec4 pm_from_ = uvec4(si4); \
+    buf[pm_i_].r = sbuf[pm_from_.r]; \
+    buf[pm_i_].g = sbuf[pm_from_.g]; \
+    buf[pm_i_].b = sbuf[pm_from_.b]; \
+    buf[pm_i_].a = sbuf[pm_from_.a]; \
+  } while (false)
+#define buffer_cp4to1(buf, i4, sbuf, si) \
+  do { \
+    uvec4 pm_i_ = uvec4(i4); \
+    uint pm_from_ = uint(si); \
+    buf[pm_i_.r] = sbuf[pm_from_].r; \
+    buf[pm_i_.g] = sbuf[pm_from_].g; \
+    buf[pm_i_.b] = sbuf[pm_from_].b; \
+    buf[pm_i_.a] = sbuf[pm_from_].a; \
+  } while (false)
+)";
+
+constexpr std::string_view kPackedVectors = R"(
+#define buffer_ld2(buf, i) pm_from2(buf[i])
+#define buffer_ld4(buf, i) pm_from4(buf[i])
+#define buffer_st2(buf, i, v) buf[i] = pm_pack2(pm_value2(v))
+#define buffer_st4(buf, i, v) buf[i] = pm_pack4(pm_value4(v))
+#define buffer_sm4(buf, i) buf[i]
+)";
+
+// Two elements share a word, so that a scalar store must leave the other lane as it is, whoever writes that. Every word is named by
+// pm_word(element): bounds are checked of the element.
+constexpr std::string_view kPackedScalars = R"(
+#define PM_SFP_LANES 2
+uint pm_shift_;
+uint pm_word(const uint i) { pm_shift_ = (i & 1u) << 4; return i >> 1; }
+uint pm_lane(uint word) { return (word >> pm_shift_) & 0xffffu; }
+uint pm_with_lane(uint word, uint shift, uint bits) { return (word & ~(0xffffu << shift)) | (bits << shift); }
+#define buffer_ld1(buf, i) pm_from2(pm_lane(buf[pm_word(uint(i))])).x
+#define buffer_sm1(buf, i) pm_unpack2(pm_lane(buf[pm_word(uint(i))])).x
+#define buffer_st1(buf, i, v) pm_store_lane(buf, i, pm_bits1(pm_value1(v)))
+#define buffer_cp1(buf, i, sbuf, si) pm_store_lane(buf, i, pm_lane(sbuf[pm_word(uint(si))]))
+#define pm_store_lane(buf, i, bits) \
+  do { \
+    uint pm_at_ = uint(i), pm_bits_ = bits, pm_by_ = (pm_at_ & 1u) << 4, pm_old_; \
+    uint pm_seen_ = atomicCompSwap(buf[pm_word(pm_at_)], 0u, 0u); \
+    do { \
+      pm_old_ = pm_seen_; \
+      pm_seen_ = atomicCompSwap(buf[pm_word(pm_at_)], pm_old_, pm_with_lane(pm_old_, pm_by_, pm_bits_)); \
+    } while (pm_seen_ != pm_old_); \
+  } while (false)
+#define buffer_cp1to4(buf, i, sbuf, si4) \
+  do { \
+    uvec4 pm_from_ = uvec4(si4), pm_lanes_; \
+    pm_lanes_.r = pm_lane(sbuf[pm_word(pm_from_.r)]); \
+    pm_lanes_.g = pm_lane(sbuf[pm_word(pm_from_.g)]); \
+    pm_lanes_.b = pm_lane(sbuf[pm_word(pm_from_.b)]); \
+    pm_lanes_.a = pm_lane(sbuf[pm_word(pm_from_.a)]); \
+    buf[i] = pm_lanes_.rb | (pm_lanes_.ga << 16); \
+  } while (false)
+#define buffer_cp4to1(buf, i4, sbuf, si) \
+  do { \
+    uvec4 pm_to_ = uvec4(i4); \
+    uvec2 pm_words_ = sbuf[si]; \
+    pm_store_lane(buf, pm_to_.r, pm_words_.x & 0xffffu); \
+    pm_store_lane(buf, pm_to_.g, pm_words_.x >> 16); \
+    pm_store_lane(buf, pm_to_.b, pm_words_.y & 0xffffu); \
+    pm_store_lane(buf, pm_to_.a, pm_words_.y >> 16); \
+  } while (false)
+)";
+
+// bf16_packed where 16 bits can be addressed: scalars are elements, vectors stay words.
+constexpr std::string_view k16bitScalars = R"(
+#define PM_SFP_LANES 1
+#define buffer_ld1(buf, i) pm_unpack2(uint(buf[i])).x
+#define buffer_sm1(buf, i) pm_unpack2(uint(buf[i])).x
+#define buffer_st1(buf, i, v) buf[i] = uint16_t(pm_bits1(float(v)))
+#define buffer_cp1(buf, i, sbuf, si) buf[i] = sbuf[si]
+#define buffer_cp1to4(buf, i, sbuf, si4) \
+  do { \
+    uvec4 pm_from_ = uvec4(si4); \
+    uvec4 pm_lanes_ = uvec4(uint(sbuf[pm_from_.r]), uint(sbuf[pm_from_.g]), uint(sbuf[pm_from_.b]), uint(sbuf[pm_from_.a])); \
+    buf[i] = pm_lanes_.rb | (pm_lanes_.ga << 16); \
+  } while (false)
+#define buffer_cp4to1(buf, i4, sbuf, si) \
+  do { \
+    uvec4 pm_to_ = uvec4(i4); \
+    uvec2 pm_words_ = sbuf[si]; \
+    buf[pm_to_.r] = uint16_t(pm_words_.x & 0xffffu); \
+    buf[pm_to_.g] = uint16_t(pm_words_.x >> 16); \
+    buf[pm_to_.b] = uint16_t(pm_words_.y & 0xffffu); \
+    buf[pm_to_.a] = uint16_t(pm_words_.y >> 16); \
+  } while (false)
+)";
+
+// The packed modes of 2024: scalars are floats of 4 bytes, vectors are words.
+constexpr std::string_view kFloatScalars = R"(
+#define PM_SFP_LANES 1
+#define buffer_ld1(buf, i) pm_afp1(buf[i])
+#define buffer_sm1(buf, i) buf[i]
+#define buffer_st1(buf, i, v) buf[i] = float(v)
+#define buffer_cp1(buf, i, sbuf, si) buf[i] = sbuf[si]
+#define buffer_cp1to4(buf, i, sbuf, si4) \
+  do { \
+    uvec4 pm_from_ = uvec4(si4); \
+    buf[i] = pm_pack4(vec4(sbuf[pm_from_.r], sbuf[pm_from_.g], sbuf[pm_from_.b], sbuf[pm_from_.a])); \
+  } while (false)
+#define buffer_cp4to1(buf, i4, sbuf, si) \
+  do { \
+    uvec4 pm_to_ = uvec4(i4); \
+    vec4 pm_lanes_ = pm_unpack4(sbuf[si]); \
+    buf[pm_to_.r] = pm_lanes_.r; \
+    buf[pm_to_.g] = pm_lanes_.g; \
+    buf[pm_to_.b] = pm_lanes_.b; \
+    buf[pm_to_.a] = pm_lanes_.a; \
+  } while (false)
+)";
+
+constexpr std::string_view kRawCopies = R"(
+#define buffer_cp2(buf, i, sbuf, si) buf[i] = sbuf[si]
+#define buffer_cp4(buf, i, sbuf, si) buf[i] = sbuf[si]
+)";
+
+// Four columns of words: 16-bit floats make no matrices without half arithmetic. In memory the same as a matrix of halves.
+constexpr std::string_view kWordMatrix = R"(
+#define sfpmat4 uvec2[4]
+#define sfp2afpmat4(m) pm_from_mat(m)
+#define afp2sfpmat4(m) pm_pack_mat(m)
+afpmat4 pm_from_mat(uvec2[4] m) { return afpmat4(pm_from4(m[0]), pm_from4(m[1]), pm_from4(m[2]), pm_from4(m[3])); }
+uvec2[4] pm_pack_mat(mat4 m) { return uvec2[4](pm_pack4(m[0]), pm_pack4(m[1]), pm_pack4(m[2]), pm_pack4(m[3])); }
+)";
+constexpr std::string_view kHalfWordMatrix = R"(
+uvec2[4] pm_pack_mat(f16mat4 m) { return uvec2[4](pm_pack4(m[0]), pm_pack4(m[1]), pm_pack4(m[2]), pm_pack4(m[3])); }
+)";
+
+std::string matrices(const ShaderOptions& options) {
+  if (options.storage == Storage::fp32)
+    return define("sfpmat4", "mat4") + define("sfp2afpmat4(m)", "pm_afp_mat(m)") + define("afp2sfpmat4(m)", "mat4(m)");
+  if (options.storage == Storage::fp16 && half_arithmetic(options))
+    return define("sfpmat4", "f16mat4") + define("sfp2afpmat4(m)", "pm_half(m)") + define("afp2sfpmat4(m)", "pm_half(m)");
+  return std::string(kWordMatrix) + std::string(half_arithmetic(options) ? kHalfWordMatrix : "");
+}
+
+std::string types(std::string_view sfp, std::string_view sfpvec2, std::string_view sfpvec4) {
+  return define("sfp", sfp) + define("sfpvec2", sfpvec2) + define("sfpvec4", sfpvec4);
+}
+
+// What a packed store takes: halves go their own way where there are any.
+std::string packed_values(const ShaderOptions& options) {
+  if (half_arithmetic(options)) return define("pm_value1(v)", "(v)") + define("pm_value2(v)", "(v)") + define("pm_value4(v)", "(v)");
+  return define("pm_value1(v)", "float(v)") + define("pm_value2(v)", "vec2(v)") + define("pm_value4(v)", "vec4(v)");
+}
+
+std::string packed(const ShaderOptions& options) {
+  const auto scalars = is_2024(options) ? kFloatScalars : bf16_in_16bit(options) ? k16bitScalars : kPackedScalars;
+  const auto sfp = is_2024(options) ? "float" : bf16_in_16bit(options) ? "uint16_t" : "uint";
+  return types(sfp, "uint", "uvec2") + packed_values(options) + std::string(kPackedVectors) + std::string(scalars);
+}
+
+std::string plain(const ShaderOptions& options) {
+  std::string text(kPlainBuffers);
+  switch (options.storage) {
+    case Storage::fp32:
+      return text + types("float", "vec2", "vec4") + std::string(kPlainStores);
+    case Storage::bf16:
+      return text + types("bfloat16_t", "bf16vec2", "bf16vec4") + std::string(kRoundingStores);
+    default:
+      return text + types("float16_t", "f16vec2", "f16vec4") + std::string(half_arithmetic(options) ? kHalfStores : kRoundingStores);
+  }
+}
+
+// --- Shared memory
+
+// Types of shared memory; sm: from storage; and the conversions from and to arithmetic. `$` stands for what is converted.
+struct LocalMemory {
+  std::string_view lfp, lfpvec4, sm1, sm4, to_afp, to_afpvec4, from_afp, from_afpvec4;
+};
+
+LocalMemory local_memory(const ShaderOptions& options) {
+  if (options.storage == Storage::fp32) return {"float", "vec4", "$", "$", "pm_afp1($)", "pm_afp4($)", "float($)", "vec4($)"};
+  if (options.storage == Storage::bf16)
+    return {"bfloat16_t", "bf16vec4", "$", "$", "float($)", "vec4($)", "bfloat16_t(pm_round(float($)))", "bf16vec4(pm_round(vec4($)))"};
+  if (is_packed(options)) return {"float", "uvec2", "$", "$", "pm_afp1($)", "pm_from4($)", "float($)", "pm_pack4(pm_value4($))"};
+  if (half_uniform(options)) return {"float16_t", "f16vec4", "$", "$", "$", "$", "pm_half($)", "pm_half($)"};
+  if (half_arithmetic(options) && options.int64)
+    return {"float",    "uint64_t",           "float($)", "pack64(pm_pack4($))", "pm_half($)", "pm_half_from4(unpack32($))",
+            "float($)", "pack64(pm_pack4($))"};
+  if (half_arithmetic(options))
+    return {"float", "uvec2", "float($)", "pm_pack4($)", "pm_half($)", "pm_half_from4($)", "float($)", "pm_pack4($)"};
+  return {"float", "uvec2", "float($)", "pm_pack4(vec4($))", "float($)", "pm_unpack4($)", "float($)", "pm_pack4(vec4($))"};
+}
+
+std::string define_of(std::string_view name, std::string_view form, std::string_view value) {
+  std::string text(form);
+  return define(name, text.replace(text.find('$'), 1, value));
+}
+
+std::string local(const ShaderOptions& options) {
+  const LocalMemory local = local_memory(options);
+  std::string text = define("lfp", local.lfp) + define("lfpvec4", local.lfpvec4) + define_of("lfp2afp(v)", local.to_afp, "(v)") +
+                     define_of("lfp2afpvec4(v)", local.to_afpvec4, "(v)") + define_of("afp2lfp(v)", local.from_afp, "(v)") +
+                     define_of("afp2lfpvec4(v)", local.from_afpvec4, "(v)");
+  if (!is_packed(options))
+    text += define_of("buffer_sm1(buf, i)", local.sm1, "buf[i]") + define_of("buffer_sm4(buf, i)", local.sm4, "buf[i]");
+  if (is_2024(options)) text += define_of("sfp2lfp(v)", local.sm1, "(v)") + define_of("sfp2lfpvec4(v)", local.sm4, "(v)");
+  return text;
+}
+
+}  // namespace
+
+std::string float_bits(const ShaderOptions& options) {
+  const std::string bits(is_bf16(options) ? "pm_bfloat_" : "pm_half_");
+  std::string text(kBits);
+  text += define("pm_bits2", bits + "bits2") + define("pm_unpack2", bits + "unpack2");
+  text += kWords;
+  text += options.fp16_rounds_to_even && !is_bf16(options) ? kRoundToEven : kRound;
+  if (half_arithmetic(options)) text += std::string(kHalfWords) + std::string(kHalf);
+  return text + std::string(half_arithmetic(options) ? kHalfArithmetic : kFloatArithmetic);
+}
+
+std::string float_family(const ShaderOptions& options) {
+  return (is_packed(options) ? packed(options) : plain(options)) + std::string(kRawCopies) + matrices(options) + local(options);
+}
+
+}  // namespace pumice

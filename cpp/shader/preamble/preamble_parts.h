@@ -1,0 +1,35 @@
+// The parts of the preamble, each a catalogue of macros and functions for the preamble's own .cpp files.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "shader/preamble/shader_options.h"
+
+namespace pumice {
+
+inline bool is_bf16(const ShaderOptions& options) {
+  return options.storage == Storage::bf16 || options.storage == Storage::bf16_packed;
+}
+inline bool is_packed(const ShaderOptions& options) {
+  return options.storage == Storage::fp16_packed || options.storage == Storage::bf16_packed;
+}
+// bfloat16 has no arithmetic of its own.
+inline bool half_arithmetic(const ShaderOptions& options) {
+  return options.fp16_arithmetic && !is_bf16(options);
+}
+inline bool is_2024(const ShaderOptions& options) {
+  return options.generation == Generation::year_2024;
+}
+
+// "#define name text"
+std::string define(std::string_view name, std::string_view text);
+
+std::string float_bits(const ShaderOptions& options);    // bits of 16-bit floats, rounding
+std::string float_family(const ShaderOptions& options);  // sfp, afp, lfp
+std::string integer_family(const ShaderOptions& options);
+std::string wide_family(const ShaderOptions& options,
+                        bool declared);                  // year_2024: eight elements; declared: the shader has a struct sfpvec8
+std::string image_family(const ShaderOptions& options);  // year_2024
+
+}  // namespace pumice

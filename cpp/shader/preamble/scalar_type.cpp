@@ -1,0 +1,32 @@
+#include "shader/preamble/scalar_type.h"
+
+namespace pumice {
+namespace {
+
+struct Facts {
+  std::string_view name;
+  uint32_t bytes;
+};
+
+// In the order of the enumeration.
+constexpr Facts kFacts[] = {{"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"float64", 8}, {"int8", 1},   {"uint8", 1}, {"int16", 2},
+                            {"uint16", 2},  {"int32", 4},    {"uint32", 4},  {"int64", 8},   {"uint64", 8}, {"other", 4}};
+
+}  // namespace
+
+std::string_view name(ScalarType scalar) {
+  return kFacts[static_cast<size_t>(scalar)].name;
+}
+
+uint32_t bytes(ScalarType scalar) {
+  return kFacts[static_cast<size_t>(scalar)].bytes;
+}
+
+ScalarType scalar_of(DType dtype) {
+  if (dtype == DType::bool_) return ScalarType::uint8;
+  for (size_t i = 0; i < static_cast<size_t>(ScalarType::other); ++i)
+    if (kFacts[i].name == name(dtype)) return static_cast<ScalarType>(i);
+  return ScalarType::other;
+}
+
+}  // namespace pumice

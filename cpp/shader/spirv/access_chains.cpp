@@ -1,0 +1,115 @@
+#include "shader/spirv/access_chains.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace pumice {
+
+using namespace spirv;
+
+namespace {
+
+constexpr std::string_view kWordFunction = "pm_word(";  // of the preamble: the word that an element of 16 bits lies in
+constexpr uint32_t kElementBytes = 2;
+
+}  // namespace
+
+bool AccessChains::is_checked(const Instruction& variable) const {
+  const uint32_t type = module_.definition(variable[0])[2];
+  if (module_.name(type).starts_with("pumice_") || module_.name(variable[1]).starts_with("pumice_")) return false;
+  switch (variable[2]) {
+    case kStorageBuffer:
+    case kUniform:
+    case kPushConstant:
+      return is_block(type);
+    case kWorkgroup:
+    case kPrivate:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void AccessChains::note(const Instruction& instruction) {
+  if (instruction.op == OpVectorExtractDynamic && declarations_.is_global(instruction[2])) {
+    const uint32_t type = declarations_.type_of(instruction[2]);
+    picks_[instruction[1]] = {instruction[3], module_.definition(type)[2]};
+  }
+  if (instruction.op == OpFunctionCall && instruction.size() == 4 && module_.name(instruction[2]).starts_with(kWordFunction))
+    lanes_[instruction[1]] = instruction[3];
+  if (instruction.op != OpAccessChain && instruction.op != OpInBoundsAccessChain) return;
+  Chain chain;
+  chain.pointer_type = instruction[0];
+  if (const Chain* outer = find(instruction[2])) {
+    chain.variable = outer->variable;
+    chain.indices = outer->indices;
+  } else {
+    if (!declarations_.is_global(instruction[2])) return;
+    const auto& variable = module_.definition(instruction[2]);
+    if (variable.op != OpVariable || !is_checked(variable)) return;
+    chain.variable = instruction[2];
+  }
+  chain.indices.insert(chain.indices.end(), instruction.operands.begin() + 3, instruction.operands.end());
+  chains_[instruction[1]] = std::move(chain);
+}
+
+const Chain* AccessChains::find(uint32_t pointer) const {
+  const auto found = chains_.find(pointer);
+  return found == chains_.end() ? nullptr : &found->second;
+}
+
+std::vector<Check> AccessChains::checks(const Chain& chain) const {
+  std::vector<Check> checks;
+  const uint32_t outermost = pointee(chain.variable);
+  const uint32_t storage = module_.definition(chain.variable)[2];
+  const bool has_range = storage == kStorageBuffer || (storage == kUniform && module_.has(outermost, BufferBlock));
+  uint32_t type = outermost;
+  for (size_t level = 0; level < chain.indices.size(); ++level) {
+    const auto& definition = module_.definition(type);
+    const uint32_t index = chain.indices[level];
+    if (definition.op == OpTypeStruct) {
+      type = definition[module_.constant(index) + 1];
+      continue;
+    }
+    const bool array = definition.op == OpTypeArray, run_time = definition.op == OpTypeRuntimeArray;
+    const bool is_constant = declarations_.is_global(index) && module_.definition(index).op == OpConstant;
+    Check check{.level = level, .index = index};
+    if (array) check.length = definition[2];
+    if (!array && !run_time) check.count = definition[2];
+    if (const auto pick = picks_.find(index); pick != picks_.end()) std::tie(check.index, check.count) = pick->second;
+    const uint32_t stride = module_.value(type, ArrayStride).value_or(0);
+    if (has_range && level == 1 && stride > 0 && (array || run_time)) {
+      check.of_range = true;
+      check.offset = module_.member_value(outermost, module_.constant(chain.indices[0]), Offset).value_or(0);
+      check.stride = stride;
+      check.scalar = bytes(interface_.bindings.at(binding_position(chain.variable)).scalar);
+      if (const auto lane = lanes_.find(index); lane != lanes_.end()) {
+        check.index = lane->second;
+        check.stride = check.scalar = kElementBytes;
+      }
+    }
+    if (check.of_range || (!run_time && !is_constant)) checks.push_back(check);
+    type = definition[1];
+  }
+  return checks;
+}
+
+std::string AccessChains::path(const Chain& chain, size_t level) const {
+  uint32_t type = pointee(chain.variable);
+  std::string text = is_block(type) ? "" : module_.name(chain.variable);
+  for (size_t i = 0; i < level; ++i) {
+    const auto& definition = module_.definition(type);
+    const bool is_member = definition.op == OpTypeStruct;
+    const uint32_t member = is_member ? module_.constant(chain.indices[i]) : 0;
+    text += !is_member ? "[]" : (text.empty() ? "" : ".") + module_.member_name(type, member);
+    type = definition[is_member ? member + 1 : 1];
+  }
+  return text;
+}
+
+size_t AccessChains::binding_position(uint32_t variable) const {
+  const uint32_t number = module_.value(variable, Binding).value_or(0);
+  return static_cast<size_t>(std::ranges::find(interface_.bindings, number, &BindingInterface::binding) - interface_.bindings.begin());
+}
+
+}  // namespace pumice

@@ -1,0 +1,43 @@
+// The types and constants of a module by what they are, and those that are added to it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "shader/spirv/spirv_module.h"
+
+namespace pumice::spirv {
+
+// Appends one instruction.
+void append(std::vector<uint32_t>& words, uint16_t op, const std::vector<uint32_t>& operands);
+
+class Declarations {
+ public:
+  Declarations(const Module& module, uint32_t bound);
+
+  uint32_t new_id() { return next_id_++; }
+
+  bool is_global(uint32_t id) const { return global_.contains(id); }       // defined outside functions
+  uint32_t type_of(uint32_t id) const { return types_of_values_.at(id); }  // of everything with a result
+
+  // The id of such a type, which is added where the module has none: types other than arrays and structures must not be declared twice.
+  uint32_t type(uint16_t op, const std::vector<uint32_t>& operands);
+  uint32_t constant(uint32_t value);  // of type uint
+  uint32_t null(uint32_t type);       // zeros
+
+  // The module of a header with declarations, of those that were added here and of functions.
+  std::vector<uint32_t> module_of(std::vector<uint32_t> head, const std::vector<uint32_t>& functions) const;
+
+ private:
+  uint32_t next_id_;
+  std::map<std::vector<uint32_t>, uint32_t> types_;  // opcode and operands
+  std::set<uint32_t> type_ids_, global_;
+  std::unordered_map<uint32_t, uint32_t> types_of_values_;
+  std::map<uint32_t, uint32_t> constants_, nulls_;
+  std::vector<uint32_t> added_;
+};
+
+}  // namespace pumice::spirv

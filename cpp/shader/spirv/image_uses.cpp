@@ -1,0 +1,95 @@
+#include "shader/spirv/image_uses.h"
+
+#include <optional>
+#include <set>
+
+#include "core/error.h"
+
+namespace pumice::spirv {
+namespace {
+
+constexpr uint32_t kBias = 1, kOffsets = 8 | 16 | 32;  // image operands: constant, other, one for each texel
+
+// The variables that an id may stand for: textures are passed to functions.
+class Origins {
+ public:
+  explicit Origins(const Module& module) : module_(module) {
+    read_functions();
+    while (add_all()) {
+    }
+  }
+
+  const std::set<uint32_t>& of(uint32_t id) { return origins_[id]; }
+
+ private:
+  void read_functions() {
+    uint32_t function = 0;
+    for (const auto& instruction : module_.all()) {
+      if (instruction.op == OpFunction) function = instruction[1];
+      if (instruction.op == OpFunctionParameter) parameters_[function].push_back(instruction[1]);
+      if (instruction.op == OpVariable && instruction[2] == kUniformConstant) origins_[instruction[1]] = {instruction[1]};
+    }
+  }
+
+  bool add_all() {
+    bool any = false;
+    for (const auto& instruction : module_.all()) {
+      if (instruction.op == OpLoad || instruction.op == OpCopyObject) any = add(instruction[1], instruction[2]) || any;
+      if (instruction.op != OpFunctionCall) continue;
+      const auto& parameters = parameters_[instruction[2]];
+      for (size_t i = 0; i < parameters.size() && i + 3 < instruction.size(); ++i) any = add(parameters[i], instruction[i + 3]) || any;
+    }
+    return any;
+  }
+
+  bool add(uint32_t id, uint32_t from) {
+    const auto found = origins_.find(from);
+    if (found == origins_.end() || id == from) return false;
+    const std::set<uint32_t> more = found->second;
+    auto& known = origins_[id];
+    const size_t before = known.size();
+    known.insert(more.begin(), more.end());
+    return known.size() > before;
+  }
+
+  const Module& module_;
+  std::map<uint32_t, std::set<uint32_t>> origins_;
+  std::map<uint32_t, std::vector<uint32_t>> parameters_;  // by function
+};
+
+// The operand with the mask of image operands, of the instructions that sample.
+std::optional<size_t> mask_operand(uint16_t op) {
+  if (op == OpImageGather) return 5;
+  const bool samples = op == OpImageSampleImplicitLod || op == OpImageSampleExplicitLod || op == OpImageSampleProjImplicitLod ||
+                       op == OpImageSampleProjExplicitLod;
+  return samples ? std::optional<size_t>(4) : std::nullopt;
+}
+
+std::string need_of(const Instruction& instruction, uint32_t mask) {
+  if (instruction.op == OpImageSampleProjImplicitLod || instruction.op == OpImageSampleProjExplicitLod) return "a projection";
+  if (instruction.op == OpImageSampleImplicitLod) return "a level of detail from derivatives";
+  return mask & kOffsets ? "an offset" : "";
+}
+
+}  // namespace
+
+std::map<uint32_t, std::string> normalized_uses(const Module& module) {
+  std::map<uint32_t, std::string> uses;
+  std::optional<Origins> origins;
+  for (const auto& instruction : module.all()) {
+    const auto operand = mask_operand(instruction.op);
+    if (!operand) continue;
+    if (!origins) origins.emplace(module);
+    const uint32_t mask = instruction.size() > *operand ? instruction[*operand] : 0;
+    const std::string need = need_of(instruction, mask);
+    for (const uint32_t variable : origins->of(instruction[2])) {
+      if (mask & kBias)
+        throw ShaderCompileError("'" + module.name(variable) +
+                                 "' is sampled with a bias, which a compute shader has no level to add to: textureLod() takes the level");
+      if (!need.empty()) uses.emplace(variable, need);
+    }
+  }
+  return uses;
+}
+
+}  // namespace pumice::spirv

@@ -1,0 +1,430 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "shader/shader.h"
+#include "shader/spirv/image_uses.h"
+#include "shader/spirv/spirv_module.h"
+#include "shader/spirv/variable_bytes.h"
+
+namespace pumice {
+namespace {
+
+using namespace spirv;
+
+// A buffer or push-constant variable with the type of the block behind it.
+struct BlockVariable {
+  uint32_t id, type, storage_class;
+};
+
+std::string text_of(uint32_t number) {
+  return std::to_string(number);
+}
+
+// The property of a device that lets a shader control floats of that width. Halves may round apart from the other widths.
+std::string control_feature(std::string_view control, uint32_t width) {
+  if (control == "RoundingModeRTE" && width == 16) return "roundingModeRTEFloat16";
+  return "shader" + std::string(control) + "Float" + text_of(width);
+}
+
+// Reads one module's interface, part by part.
+class Reflector {
+ public:
+  explicit Reflector(const std::vector<uint32_t>& words) : module_(words), normalized_uses_(normalized_uses(module_)) {}
+
+  Interface run() {
+    check_entry_point();
+    read_variables();
+    read_spec_constants();
+    read_local_size();
+    read_capabilities();
+    const std::map<uint32_t, uint64_t> defaults;
+    const VariableBytes bytes(module_, defaults);
+    result_.variables = {bytes.of(kWorkgroup), bytes.of(kPrivate) + bytes.of(kFunction)};
+    return std::move(result_);
+  }
+
+ private:
+  void check_entry_point();
+  void read_variables();
+  void read_variable(const Instruction& variable);
+  void add_image(uint32_t id, uint32_t pointer);
+  void add_buffer(const BlockVariable& variable);
+  void check_set(uint32_t id, const std::string& name) const;
+  void add_push_constants(const BlockVariable& variable);
+  void add_members(uint32_t type, const std::string& prefix, uint64_t begin);
+  struct NumberAxes {
+    std::vector<uint32_t> shape;
+    uint32_t components = 1;
+    ScalarType scalar = ScalarType::other;
+    bool is_even = true;  // the innermost elements are evenly spread over the bytes
+  };
+  NumberAxes number_axes(uint32_t type, uint32_t matrix_stride) const;
+  void add_member(const std::string& name, uint64_t offset, uint32_t type, uint32_t matrix_stride);
+  BindingInterface describe_buffer(const BlockVariable& variable) const;
+  std::shared_ptr<const MemoryLayout> element_layout(uint32_t type) const;
+  uint32_t array_member(uint32_t type) const;
+  uint64_t least_bytes(uint32_t type) const;
+  Access access(const BlockVariable& variable) const;
+  bool forbids(const BlockVariable& variable, Decoration decoration) const;
+  uint32_t members(uint32_t type) const { return static_cast<uint32_t>(module_.definition(type).size()) - 1; }
+  void read_spec_constants();
+  SpecConstant spec_constant(const Instruction& instruction, uint32_t id) const;
+  void read_local_size();
+  bool read_workgroup_size_constant();
+  void set_local_size(size_t axis, uint32_t constant_id);
+  void read_capabilities();
+  void add_feature(const std::string& feature, const std::string& capability);
+
+  Module module_;
+  std::map<uint32_t, std::string> normalized_uses_;  // by variable
+  uint32_t entry_point_ = 0;
+  Interface result_;
+};
+
+void Reflector::check_entry_point() {
+  for (const auto& instruction : module_.all()) {
+    if (instruction.op != OpEntryPoint) continue;
+    if (instruction[0] != kGlCompute)
+      throw ShaderCompileError("expected a compute shader, given SPIR-V of execution model " + text_of(instruction[0]));
+    if (instruction.text(2) == "main") entry_point_ = instruction[1];
+  }
+  if (entry_point_ == 0) throw ShaderCompileError("malformed SPIR-V: no compute entry point 'main'");
+  if (module_.definition(entry_point_).op != OpFunction || module_.all().back().op != OpFunctionEnd)
+    throw ShaderCompileError("malformed SPIR-V: the function of the entry point is missing or cut off");
+}
+
+void Reflector::read_variables() {
+  for (const auto& instruction : module_.all())
+    if (instruction.op == OpVariable) read_variable(instruction);
+  std::ranges::sort(result_.bindings, {}, &BindingInterface::binding);
+  std::ranges::sort(result_.images, {}, &ImageInterface::binding);
+}
+
+void Reflector::read_variable(const Instruction& variable) {
+  const uint32_t id = variable[1], storage_class = variable[2];
+  if (storage_class == kUniformConstant) return add_image(id, variable[0]);
+  if (storage_class != kUniform && storage_class != kStorageBuffer && storage_class != kPushConstant) return;
+  const auto& pointer = module_.definition(variable[0]);
+  if (pointer.op != OpTypePointer) throw ShaderCompileError("malformed SPIR-V: a variable whose type is not a pointer");
+  const uint32_t type = pointer[2];
+  if (module_.definition(type).op == OpTypeArray || module_.definition(type).op == OpTypeRuntimeArray)
+    throw UnsupportedError("'" + module_.name(id) + "' is an array of buffers: declare one block per buffer");
+  if (module_.definition(type).op != OpTypeStruct || members(type) == 0)
+    throw ShaderCompileError("malformed SPIR-V: a buffer without members");
+  if (storage_class == kPushConstant)
+    add_push_constants({id, type, storage_class});
+  else
+    add_buffer({id, type, storage_class});
+}
+
+void Reflector::add_image(uint32_t id, uint32_t pointer) {
+  ImageInterface image;
+  image.name = module_.name(id);
+  const auto& pointed = module_.definition(pointer);
+  if (pointed.op != OpTypePointer) throw ShaderCompileError("malformed SPIR-V: a variable whose type is not a pointer");
+  const auto* type = &module_.definition(pointed[2]);
+  image.sampled = type->op == OpTypeSampledImage;
+  if (image.sampled) type = &module_.definition((*type)[1]);
+  constexpr uint32_t kStorage = 2;
+  const auto is_plain = [](const Instruction& texels) {
+    return texels[3] != 1 && texels[4] == 0 && texels[5] == 0;
+  };  // depth, layers, samples
+  if (type->op != OpTypeImage || (*type)[2] > 2 || !is_plain(*type) || (!image.sampled && (*type)[6] != kStorage))
+    throw UnsupportedError("'" + image.name + "': expected an image or a combined image and sampler, of one to three dimensions");
+  image.dimensions = (*type)[2] + 1;
+  image.scalar = module_.layout((*type)[1]).scalar;
+  image.format = image_format((*type)[7]);
+  image.access = image.sampled || module_.has(id, NonWritable) ? Access::read
+                 : module_.has(id, NonReadable)                ? Access::write
+                                                               : Access::read_write;
+  const auto binding = module_.value(id, Binding);
+  if (!binding) throw ShaderCompileError("image '" + image.name + "' has no layout(binding = N)");
+  image.binding = *binding;
+  check_set(id, image.name);
+  if (const auto use = normalized_uses_.find(id); use != normalized_uses_.end()) image.normalized_for = use->second;
+  result_.images.push_back(std::move(image));
+}
+
+// Blocks that share a binding are views of one buffer.
+void Reflector::add_buffer(const BlockVariable& variable) {
+  BindingInterface buffer = describe_buffer(variable);
+  const auto same = std::ranges::find(result_.bindings, buffer.binding, &BindingInterface::binding);
+  if (same == result_.bindings.end()) {
+    result_.bindings.push_back(std::move(buffer));
+    return;
+  }
+  if (same->uniform != buffer.uniform)
+    throw ShaderCompileError("binding " + text_of(buffer.binding) + " is both a storage buffer ('" + same->name +
+                             "') and a uniform buffer ('" + buffer.name + "')");
+  same->access = static_cast<Access>(static_cast<int>(same->access) | static_cast<int>(buffer.access));
+  same->least_bytes = std::max(same->least_bytes, buffer.least_bytes);
+  same->aliases.push_back(buffer.name);
+}
+
+BindingInterface Reflector::describe_buffer(const BlockVariable& variable) const {
+  BindingInterface buffer;
+  buffer.block = module_.name(variable.type);
+  buffer.uniform = variable.storage_class == kUniform && !module_.has(variable.type, BufferBlock);
+  const uint32_t member = array_member(variable.type);
+  const TypeLayout layout =
+      module_.layout(module_.definition(variable.type)[member + 1], module_.member_value(variable.type, member, MatrixStride).value_or(0));
+  buffer.scalar = layout.scalar;
+  buffer.components = layout.components;
+  buffer.element_bytes = layout.stride ? layout.stride : layout.bytes;
+  buffer.least_bytes = least_bytes(variable.type);
+  buffer.is_block = members(variable.type) > 1 || (layout.stride == 0 && !layout.runtime_array);
+  buffer.layout = buffer.is_block ? module_.memory_layout(variable.type) : element_layout(variable.type);
+  if (!buffer.is_block && buffer.layout && buffer.scalar == ScalarType::other && buffer.layout->scalar != ScalarType::other) {
+    buffer.scalar = buffer.layout->scalar;  // arrays of arrays; vectors of the extension that are structures
+    buffer.components = static_cast<uint32_t>(buffer.layout->count());
+  }
+  buffer.name = module_.member_name(variable.type, member);
+  if (buffer.name.empty()) throw ShaderCompileError("a buffer of the shader has no name: the SPIR-V was stripped of its debug names");
+  const auto binding = module_.value(variable.id, Binding);
+  if (!binding) throw ShaderCompileError("buffer '" + buffer.name + "' has no layout(binding = N)");
+  buffer.binding = *binding;
+  check_set(variable.id, buffer.name);
+  buffer.access = buffer.uniform ? Access::read : access(variable);
+  return buffer;
+}
+
+// Of the array that is all that a block holds.
+std::shared_ptr<const MemoryLayout> Reflector::element_layout(uint32_t type) const {
+  const auto array = module_.member_layout(type, 0);
+  if (!array) return nullptr;
+  auto element = std::make_shared<MemoryLayout>(*array);
+  element->axes.erase(element->axes.begin());
+  return element;
+}
+
+void Reflector::check_set(uint32_t id, const std::string& name) const {
+  if (const uint32_t set = module_.value(id, DescriptorSet).value_or(0); set != 0)
+    throw UnsupportedError("'" + name + "' is in descriptor set " + text_of(set) + ": expected set 0");
+}
+
+// An array that a specialization constant sizes may be of any length.
+uint64_t Reflector::least_bytes(uint32_t type) const {
+  uint64_t least = 0;
+  for (uint32_t member = 0; member < members(type); ++member) {
+    const uint32_t id = module_.definition(type)[member + 1];
+    const auto& definition = module_.definition(id);
+    const bool sized = definition.op != OpTypeArray || module_.definition(definition[2]).op == OpConstant;
+    const uint32_t bytes = sized ? module_.layout(id, module_.member_value(type, member, MatrixStride).value_or(0)).bytes : 0;
+    least = std::max(least, uint64_t{module_.member_value(type, member, Offset).value_or(0)} + bytes);
+  }
+  return least;
+}
+
+// The array stands last where there is a header before it.
+uint32_t Reflector::array_member(uint32_t type) const {
+  const uint32_t last = members(type) - 1;
+  const auto op = module_.definition(module_.definition(type)[last + 1]).op;
+  return op == OpTypeRuntimeArray || op == OpTypeArray ? last : 0;
+}
+
+bool Reflector::forbids(const BlockVariable& variable, Decoration decoration) const {
+  if (module_.has(variable.id, decoration)) return true;
+  for (uint32_t member = 0; member < members(variable.type); ++member)
+    if (!module_.member_value(variable.type, member, decoration)) return false;
+  return true;
+}
+
+// `readonly writeonly` (only its length is asked for) counts as read.
+Access Reflector::access(const BlockVariable& variable) const {
+  if (forbids(variable, NonWritable)) return Access::read;
+  return forbids(variable, NonReadable) ? Access::write : Access::read_write;
+}
+
+void Reflector::add_push_constants(const BlockVariable& variable) {
+  if (result_.push_bytes != 0) throw ShaderCompileError("two push constant blocks: expected one");
+  add_members(variable.type, "", 0);
+}
+
+// Members of a structure by the names that GLSL gives them: "light.colour", "lights[1].colour".
+void Reflector::add_members(uint32_t type, const std::string& prefix, uint64_t begin) {
+  const auto& structure = module_.definition(type);
+  for (uint32_t member = 0; member < members(type); ++member) {
+    const std::string name = module_.member_name(type, member);
+    const auto offset = module_.member_value(type, member, Offset);
+    if (name.empty() || !offset) throw ShaderCompileError("a push constant has no name or offset: the SPIR-V was stripped or is malformed");
+    if (module_.member_value(type, member, RowMajor))
+      throw UnsupportedError("push constant '" + prefix + name + "' is row_major: expected column_major, the default");
+    add_member(prefix + name, begin + *offset, structure[member + 1], module_.member_value(type, member, MatrixStride).value_or(0));
+  }
+}
+
+// Arrays of numbers, vectors and matrices, down to the vector.
+Reflector::NumberAxes Reflector::number_axes(uint32_t type, uint32_t matrix_stride) const {
+  NumberAxes axes;
+  std::vector<uint32_t> strides;
+  const auto* definition = &module_.definition(type);
+  while (definition->op == OpTypeArray || definition->op == OpTypeMatrix) {
+    const TypeLayout layout = module_.layout(type, matrix_stride);
+    const bool is_matrix = definition->op == OpTypeMatrix;
+    axes.shape.push_back(is_matrix ? (*definition)[2] : layout.count);
+    strides.push_back(is_matrix ? layout.bytes / (*definition)[2] : layout.stride);
+    if (is_matrix) axes.is_even = axes.is_even && module_.definition((*definition)[1]).op == OpTypeVector;
+    definition = &module_.definition(type = (*definition)[1]);
+  }
+  for (size_t i = 1; i < strides.size(); ++i) axes.is_even = axes.is_even && strides[i - 1] == uint64_t{strides[i]} * axes.shape[i];
+  axes.is_even = axes.is_even && definition->op != OpTypeStruct;
+  const TypeLayout vector = module_.layout(type);
+  axes.scalar = vector.scalar;
+  axes.components = vector.components;
+  return axes;
+}
+
+void Reflector::add_member(const std::string& name, uint64_t offset, uint32_t type, uint32_t matrix_stride) {
+  const TypeLayout layout = module_.layout(type, matrix_stride);
+  if (offset + layout.bytes > 65536 || layout.runtime_array) throw ShaderCompileError("push constant '" + name + "' ends past 65536 bytes");
+  const auto& definition = module_.definition(type);
+  if (definition.op == OpTypeStruct) return add_members(type, name + ".", offset);
+  if (definition.op == OpTypeArray && (layout.stride == 0 || uint64_t{layout.count} * layout.stride > layout.bytes))
+    throw ShaderCompileError("malformed SPIR-V: the array '" + name + "' is larger than its bytes");
+  const NumberAxes axes = number_axes(type, matrix_stride);
+  if (!axes.is_even) {
+    for (uint32_t i = 0; i < layout.count; ++i)
+      add_member(name + "[" + text_of(i) + "]", offset + uint64_t{i} * layout.stride, definition[1], matrix_stride);
+    return;
+  }
+  PushConstant constant;
+  constant.name = name;
+  constant.offset = static_cast<uint32_t>(offset);
+  constant.scalar = axes.scalar;
+  constant.components = axes.components;
+  constant.bytes = layout.bytes;
+  constant.shape = axes.shape;
+  for (const uint32_t size : axes.shape) constant.count *= size;
+  if (axes.components > 1) constant.shape.push_back(axes.components);
+  result_.push_bytes = std::max(result_.push_bytes, (constant.offset + constant.bytes + 3) & ~uint32_t{3});
+  result_.push_constants.push_back(std::move(constant));
+}
+
+SpecConstant Reflector::spec_constant(const Instruction& instruction, uint32_t id) const {
+  SpecConstant constant;
+  constant.id = id;
+  constant.name = module_.name(instruction[1]);
+  if (instruction.op == OpSpecConstant) {
+    const TypeLayout layout = module_.layout(instruction[0]);
+    constant.scalar = layout.scalar;
+    constant.default_bits = instruction[2];
+    if (layout.bytes == 8) constant.default_bits |= uint64_t{instruction[3]} << 32;
+  } else {
+    constant.scalar = ScalarType::uint32;
+    constant.is_bool = true;
+    constant.default_bits = instruction.op == OpSpecConstantTrue ? 1 : 0;
+  }
+  return constant;
+}
+
+// A constant may stand twice under one id, as itself and as a local size: its name is kept.
+void Reflector::read_spec_constants() {
+  std::map<uint32_t, SpecConstant> by_id;
+  for (const auto& instruction : module_.all()) {
+    if (instruction.op != OpSpecConstant && instruction.op != OpSpecConstantTrue && instruction.op != OpSpecConstantFalse) continue;
+    const auto id = module_.value(instruction[1], SpecId);
+    if (!id) continue;
+    SpecConstant constant = spec_constant(instruction, *id);
+    auto& entry = by_id[*id];
+    if (entry.name.empty()) entry = std::move(constant);
+  }
+  for (auto& [id, constant] : by_id) result_.spec_constants.push_back(std::move(constant));
+}
+
+void Reflector::set_local_size(size_t axis, uint32_t constant_id) {
+  result_.local_size[axis] = module_.constant(constant_id);
+  result_.local_size_id[axis] = module_.value(constant_id, SpecId);
+  if (!result_.local_size_id[axis]) return;
+  const auto constant = std::ranges::find(result_.spec_constants, *result_.local_size_id[axis], &SpecConstant::id);
+  if (constant != result_.spec_constants.end() && constant->name.empty()) constant->name = std::string("local_size_") + "xyz"[axis];
+}
+
+// The constant that is decorated as the built-in WorkgroupSize overrides the execution mode.
+bool Reflector::read_workgroup_size_constant() {
+  for (const auto& instruction : module_.all()) {
+    if (instruction.op != OpSpecConstantComposite && instruction.op != OpConstantComposite) continue;
+    if (module_.value(instruction[1], BuiltIn) != kWorkgroupSize) continue;
+    for (size_t axis = 0; axis < 3; ++axis) set_local_size(axis, instruction[2 + axis]);
+    return true;
+  }
+  return false;
+}
+
+void Reflector::read_local_size() {
+  if (!read_workgroup_size_constant()) {
+    for (const auto& instruction : module_.all()) {
+      const bool literal = instruction.op == OpExecutionMode && instruction.size() > 1 && instruction[1] == kLocalSize;
+      const bool constants = instruction.op == OpExecutionModeId && instruction.size() > 1 && instruction[1] == kLocalSizeId;
+      if ((!literal && !constants) || instruction[0] != entry_point_) continue;
+      for (size_t axis = 0; axis < 3; ++axis) {
+        if (constants)
+          set_local_size(axis, instruction[2 + axis]);
+        else
+          result_.local_size[axis] = instruction[2 + axis];
+      }
+    }
+  }
+  for (auto& constant : result_.spec_constants)
+    if (constant.name.empty()) constant.name = "constant_" + text_of(constant.id);
+  if (std::ranges::find(result_.local_size, uint32_t{0}) != result_.local_size.end())
+    throw ShaderCompileError("malformed SPIR-V: a local size of 0");
+}
+
+void Reflector::read_capabilities() {
+  std::set<std::string> seen;
+  for (const auto& instruction : module_.all()) {
+    if (instruction.op == OpCapability) {
+      const Capability found = capability(instruction[0]);
+      if (!seen.insert(found.name).second) continue;
+      result_.capabilities.push_back(found.name);
+      add_feature(found.feature, found.name);
+    } else if (instruction.op == OpExecutionMode) {
+      if (const auto control = float_control(instruction[1]); !control.empty())
+        add_feature(control_feature(control, instruction[2]), std::string(control));
+    }
+  }
+}
+
+void Reflector::add_feature(const std::string& feature, const std::string& capability) {
+  if (!feature.empty() && std::ranges::find(result_.features, feature, &NeededFeature::feature) == result_.features.end())
+    result_.features.push_back({feature, capability});
+}
+
+template <typename Items>
+auto find_named(const Items& items, std::string_view name) {
+  const auto found = std::ranges::find(items, name, [](const auto& item) -> std::string_view { return item.name; });
+  return found == items.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+const BindingInterface* Interface::find_binding(std::string_view name) const {
+  if (const auto* found = find_named(bindings, name)) return found;
+  for (const auto& binding : bindings)
+    if (std::ranges::find(binding.aliases, name) != binding.aliases.end()) return &binding;
+  return nullptr;
+}
+
+const PushConstant* Interface::find_push_constant(std::string_view name) const {
+  return find_named(push_constants, name);
+}
+const SpecConstant* Interface::find_spec_constant(std::string_view name) const {
+  return find_named(spec_constants, name);
+}
+const ImageInterface* Interface::find_image(std::string_view name) const {
+  return find_named(images, name);
+}
+
+Interface reflect(const std::vector<uint32_t>& spirv) {
+  return Reflector(spirv).run();
+}
+
+VariableSizes variable_sizes(const std::vector<uint32_t>& spirv, const std::map<uint32_t, uint64_t>& constants) {
+  const Module module(spirv);
+  const VariableBytes bytes(module, constants);
+  return {bytes.of(kWorkgroup), bytes.of(kPrivate) + bytes.of(kFunction)};
+}
+
+}  // namespace pumice

@@ -1,0 +1,129 @@
+#include "core/error.h"
+#include "shader/spirv/spirv_module.h"
+
+namespace pumice::spirv {
+namespace {
+
+constexpr int kMaxDepth = 16;
+constexpr size_t kMostMembers = 4096;  // types may double at every level
+
+struct Axis {
+  uint32_t size, stride;
+};
+
+// Reads one type with all that it consists of.
+class LayoutReader {
+ public:
+  explicit LayoutReader(const Module& module) : module_(module) {}
+
+  MemoryLayout member(uint32_t structure, uint32_t index, int depth = 0) {
+    return read(module_.definition(structure)[index + 1], module_.member_value(structure, index, MatrixStride).value_or(0),
+                module_.member_value(structure, index, RowMajor).has_value(), depth);
+  }
+
+  MemoryLayout read(uint32_t type, uint32_t matrix_stride, bool row_major, int depth) {
+    if (depth > kMaxDepth) throw ShaderCompileError("malformed SPIR-V: types nest too deep");
+    std::vector<Axis> axes;
+    uint32_t element = element_of(type, axes);
+    if (module_.definition(element).op == OpTypeMatrix)
+      element = add_matrix(element, matrix_stride, row_major, axes);
+    else if (const auto& vector = module_.definition(element); vector.op == OpTypeVector)
+      axes.push_back({vector[2], module_.layout(element = vector[1]).bytes});
+    const TypeLayout plain = module_.layout(element);
+    MemoryLayout layout;
+    layout.scalar = plain.scalar;
+    layout.bytes = plain.bytes;
+    if (module_.definition(element).op == OpTypeStruct) {
+      if (!axes.empty() && axes.back().stride != 0) layout.bytes = axes.back().stride;
+      add_members(layout, element, depth);
+    }
+    const bool is_extension = module_.definition(element).op == OpTypeStruct && module_.name(element).starts_with("sfp");
+    pack(layout, axes);
+    if (is_extension && !layout.members.empty()) make_vector(layout);
+    return layout;
+  }
+
+  bool is_whole() const { return members_ <= kMostMembers; }
+
+ private:
+  uint32_t element_of(uint32_t type, std::vector<Axis>& axes) const {
+    for (;;) {
+      const auto& definition = module_.definition(type);
+      if (definition.op != OpTypeArray && definition.op != OpTypeRuntimeArray) return type;
+      if (axes.size() > static_cast<size_t>(kMaxDepth)) throw ShaderCompileError("malformed SPIR-V: types nest too deep");
+      const uint32_t size = definition.op == OpTypeArray ? module_.constant(definition[2]) : 0;
+      axes.push_back({size, module_.value(type, ArrayStride).value_or(0)});
+      type = definition[1];
+    }
+  }
+
+  uint32_t add_matrix(uint32_t type, uint32_t stride, bool row_major, std::vector<Axis>& axes) const {
+    const auto& matrix = module_.definition(type);
+    const auto& column = module_.definition(matrix[1]);
+    if (column.op != OpTypeVector) throw ShaderCompileError("malformed SPIR-V: a matrix without columns");
+    const uint32_t scalar = module_.layout(column[1]).bytes;
+    axes.push_back({row_major ? column[2] : matrix[2], stride});
+    axes.push_back({row_major ? matrix[2] : column[2], scalar});
+    return column[1];
+  }
+
+  void add_members(MemoryLayout& layout, uint32_t structure, int depth) {
+    for (uint32_t i = 0; i + 1 < module_.definition(structure).size() && is_whole(); ++i) {
+      ++members_;
+      layout.members.push_back(
+          {module_.member_name(structure, i), module_.member_value(structure, i, Offset).value_or(0), member(structure, i, depth + 1)});
+    }
+  }
+
+  // Vectors and matrices of the extension are structures in some modes.
+  static void make_vector(MemoryLayout& layout) {
+    const MemoryLayout& first = layout.members.front().layout;
+    uint64_t count = 0;
+    for (const auto& [name, offset, member] : layout.members) {
+      if (member.scalar != first.scalar || offset != count * first.bytes) return;
+      count += member.count();
+    }
+    if (first.scalar == ScalarType::other || count * first.bytes != layout.bytes) return;
+    layout.scalar = first.scalar;
+    layout.bytes = first.bytes;
+    layout.axes.push_back(static_cast<uint32_t>(count));
+    layout.members.clear();
+  }
+
+  // An axis takes in what lies between its elements and those of the axis around it.
+  static void pack(MemoryLayout& layout, const std::vector<Axis>& axes) {
+    uint64_t inner = layout.bytes;
+    for (size_t i = axes.size(); i-- > 0;) {
+      const uint32_t stride = axes[i].stride == 0 ? static_cast<uint32_t>(inner) : axes[i].stride;
+      if (stride != inner && inner != 0 && !layout.axes.empty()) {
+        layout.axes.front() = static_cast<uint32_t>(uint64_t{layout.axes.front()} * stride / inner);
+      } else if (stride != inner && inner != 0) {
+        layout.axes.insert(layout.axes.begin(), static_cast<uint32_t>(stride / inner));
+      }
+      layout.axes.insert(layout.axes.begin(), axes[i].size);
+      inner = uint64_t{stride} * axes[i].size;
+    }
+  }
+
+  const Module& module_;
+  size_t members_ = 0;
+};
+
+template <typename Read>
+std::shared_ptr<const MemoryLayout> whole_layout(const Module& module, Read&& read) {
+  LayoutReader reader(module);
+  auto layout = std::make_shared<MemoryLayout>(read(reader));
+  return reader.is_whole() ? layout : nullptr;
+}
+
+}  // namespace
+
+std::shared_ptr<const MemoryLayout> Module::memory_layout(uint32_t type) const {
+  return whole_layout(*this, [&](LayoutReader& reader) { return reader.read(type, 0, false, 0); });
+}
+
+std::shared_ptr<const MemoryLayout> Module::member_layout(uint32_t type, uint32_t member) const {
+  return whole_layout(*this, [&](LayoutReader& reader) { return reader.member(type, member); });
+}
+
+}  // namespace pumice::spirv

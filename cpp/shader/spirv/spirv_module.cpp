@@ -1,0 +1,202 @@
+#include "shader/spirv/spirv_module.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "shader/text/diagnostics.h"
+
+namespace pumice::spirv {
+namespace {
+
+constexpr int kMaxDepth = 16;              // of nested types; a module may claim that a type holds itself
+constexpr uint32_t kEncodingBfloat16 = 0;  // of a float of 16 bits
+constexpr uint64_t kMaxBytes = uint64_t{1} << 31;
+
+ShaderCompileError malformed(const std::string& what) {
+  return ShaderCompileError("malformed SPIR-V: " + what);
+}
+
+std::string id_text(uint32_t id) {
+  return "%" + std::to_string(id);
+}
+
+uint32_t checked_bytes(uint64_t bytes) {
+  if (bytes > kMaxBytes) throw malformed("a type of " + std::to_string(bytes) + " bytes");
+  return static_cast<uint32_t>(bytes);
+}
+
+ScalarType integer_type(uint32_t width, bool is_signed) {
+  switch (width) {
+    case 8:
+      return is_signed ? ScalarType::int8 : ScalarType::uint8;
+    case 16:
+      return is_signed ? ScalarType::int16 : ScalarType::uint16;
+    case 32:
+      return is_signed ? ScalarType::int32 : ScalarType::uint32;
+    case 64:
+      return is_signed ? ScalarType::int64 : ScalarType::uint64;
+    default:
+      return ScalarType::other;
+  }
+}
+
+ScalarType float_type(const Instruction& type) {
+  if (type.size() > 2) return type[1] == 16 && type[2] == kEncodingBfloat16 ? ScalarType::bfloat16 : ScalarType::other;
+  switch (type[1]) {
+    case 16:
+      return ScalarType::float16;
+    case 32:
+      return ScalarType::float32;
+    case 64:
+      return ScalarType::float64;
+    default:
+      return ScalarType::other;
+  }
+}
+
+TypeLayout scalar_layout(ScalarType scalar, uint32_t width) {
+  TypeLayout layout;
+  layout.scalar = scalar;
+  layout.bytes = std::max(width, uint32_t{8}) / 8;
+  return layout;
+}
+
+// The operand that holds the result id, for the instructions that are looked up by id.
+std::optional<size_t> result_operand(uint16_t op) {
+  if (is_type(op)) return 0;
+  if (op >= OpConstantTrue && op <= OpSpecConstantOp) return 1;
+  if (op == OpVariable || op == OpFunction) return 1;
+  return {};
+}
+
+}  // namespace
+
+Module::Module(std::span<const uint32_t> words) : instructions_(instructions(words)) {
+  for (const auto& instruction : instructions_) index(instruction);
+}
+
+void Module::index(const Instruction& instruction) {
+  switch (instruction.op) {
+    case OpName:
+      names_[instruction[0]] = whole_characters(std::string(instruction.text(1)));
+      return;
+    case OpMemberName:
+      member_names_[{instruction[0], instruction[1]}] = whole_characters(std::string(instruction.text(2)));
+      return;
+    case OpDecorate:
+      decorations_[{instruction[0], instruction[1]}] = instruction.size() > 2 ? instruction[2] : 1;
+      return;
+    case OpMemberDecorate:
+      member_decorations_[{instruction[0], instruction[1], instruction[2]}] = instruction.size() > 3 ? instruction[3] : 1;
+      return;
+    default:
+      if (const auto operand = result_operand(instruction.op)) define(instruction[*operand], instruction);
+  }
+}
+
+void Module::define(uint32_t id, const Instruction& instruction) {
+  if (!definitions_.emplace(id, &instruction).second) throw malformed(id_text(id) + " is defined twice");
+}
+
+const Instruction& Module::definition(uint32_t id) const {
+  const auto found = definitions_.find(id);
+  if (found == definitions_.end()) throw malformed(id_text(id) + " is used but not defined");
+  return *found->second;
+}
+
+std::string Module::name(uint32_t id) const {
+  const auto found = names_.find(id);
+  return found == names_.end() ? std::string() : found->second;
+}
+
+std::string Module::member_name(uint32_t type, uint32_t member) const {
+  const auto found = member_names_.find({type, member});
+  return found == member_names_.end() ? std::string() : found->second;
+}
+
+std::optional<uint32_t> Module::value(uint32_t id, Decoration decoration) const {
+  const auto found = decorations_.find({id, decoration});
+  if (found == decorations_.end()) return {};
+  return found->second;
+}
+
+std::optional<uint32_t> Module::member_value(uint32_t type, uint32_t member, Decoration decoration) const {
+  const auto found = member_decorations_.find({type, member, decoration});
+  if (found == member_decorations_.end()) return {};
+  return found->second;
+}
+
+uint32_t Module::constant(uint32_t id) const {
+  const auto& instruction = definition(id);
+  switch (instruction.op) {
+    case OpConstant:
+    case OpSpecConstant:
+      return instruction[2];
+    case OpConstantTrue:
+    case OpSpecConstantTrue:
+      return 1;
+    case OpConstantFalse:
+    case OpSpecConstantFalse:
+      return 0;
+    default:
+      throw malformed(id_text(id) + " is not a constant");
+  }
+}
+
+TypeLayout Module::layout(uint32_t type, uint32_t matrix_stride, int depth) const {
+  const std::pair key(type, matrix_stride);
+  if (const auto known = layouts_.find(key); known != layouts_.end()) return known->second;
+  return layouts_[key] = new_layout(type, matrix_stride, depth);
+}
+
+TypeLayout Module::new_layout(uint32_t type, uint32_t matrix_stride, int depth) const {
+  if (depth > kMaxDepth) throw malformed("types nest deeper than " + std::to_string(kMaxDepth));
+  const auto& definition = this->definition(type);
+  switch (definition.op) {
+    case OpTypeBool:
+      return scalar_layout(ScalarType::uint32, 32);
+    case OpTypeInt:
+      return scalar_layout(integer_type(definition[1], definition[2] != 0), definition[1]);
+    case OpTypeFloat:
+      return scalar_layout(float_type(definition), definition[1]);
+    case OpTypeVector:
+    case OpTypeMatrix: {
+      TypeLayout vector = layout(definition[1], 0, depth + 1);
+      const uint32_t columns = definition[2];
+      if (columns < 2 || columns > 16) throw malformed("a vector or matrix of " + std::to_string(columns) + " components");
+      vector.bytes = checked_bytes(uint64_t{columns} * (definition.op == OpTypeMatrix && matrix_stride ? matrix_stride : vector.bytes));
+      vector.components *= columns;
+      return vector;
+    }
+    case OpTypeArray:
+    case OpTypeRuntimeArray:
+      return array_layout(type, definition, matrix_stride, depth);
+    case OpTypeStruct:
+      return struct_layout(type, definition, depth);
+    default:
+      return {};
+  }
+}
+
+TypeLayout Module::array_layout(uint32_t type, const Instruction& definition, uint32_t matrix_stride, int depth) const {
+  const TypeLayout element = layout(definition[1], matrix_stride, depth + 1);
+  TypeLayout array = element;
+  if (element.stride != 0 || element.runtime_array) array = {};  // an array of arrays
+  array.stride = value(type, ArrayStride).value_or(element.bytes);
+  array.runtime_array = definition.op == OpTypeRuntimeArray;
+  array.count = array.runtime_array ? 1 : constant(definition[2]);
+  array.bytes = array.runtime_array ? 0 : checked_bytes(uint64_t{array.stride} * array.count);
+  return array;
+}
+
+TypeLayout Module::struct_layout(uint32_t type, const Instruction& definition, int depth) const {
+  TypeLayout result;
+  for (uint32_t member = 0; member + 1 < definition.size(); ++member) {
+    const TypeLayout part = layout(definition[member + 1], member_value(type, member, MatrixStride).value_or(0), depth + 1);
+    const uint64_t offset = member_value(type, member, Offset).value_or(result.bytes);
+    result.bytes = std::max(result.bytes, checked_bytes(offset + part.bytes));
+  }
+  return result;
+}
+
+}  // namespace pumice::spirv

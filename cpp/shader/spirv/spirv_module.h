@@ -1,0 +1,64 @@
+// The facts of a SPIR-V module by id: types, constants, names and decorations.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "shader/shader.h"
+#include "shader/spirv/spirv.h"
+
+namespace pumice::spirv {
+
+// Size and element type of a type in memory.
+struct TypeLayout {
+  ScalarType scalar = ScalarType::other;
+  uint32_t components = 1;
+  uint32_t count = 1;   // of an array
+  uint32_t bytes = 0;   // 0: known only at run time
+  uint32_t stride = 0;  // of an array
+  bool runtime_array = false;
+};
+
+// An index over the instructions of a module, which must outlive it. Every look-up of something missing throws ShaderCompileError.
+class Module {
+ public:
+  explicit Module(std::span<const uint32_t> words);
+
+  const std::vector<Instruction>& all() const { return instructions_; }
+  const Instruction& definition(uint32_t id) const;
+  std::string name(uint32_t id) const;  // empty where it was stripped
+  std::string member_name(uint32_t type, uint32_t member) const;
+  bool has(uint32_t id, Decoration decoration) const { return value(id, decoration).has_value(); }
+  std::optional<uint32_t> value(uint32_t id, Decoration decoration) const;
+  std::optional<uint32_t> member_value(uint32_t type, uint32_t member, Decoration decoration) const;
+
+  // A member's layout needs its MatrixStride, which stands on the member.
+  TypeLayout layout(uint32_t type, uint32_t matrix_stride = 0, int depth = 0) const;
+  // With the members of structures; null where there are more than 4,096 of them.
+  std::shared_ptr<const MemoryLayout> memory_layout(uint32_t type) const;
+  std::shared_ptr<const MemoryLayout> member_layout(uint32_t type, uint32_t member) const;
+  uint32_t constant(uint32_t id) const;  // a (specialization) constant of one word
+
+ private:
+  void index(const Instruction& instruction);
+  void define(uint32_t id, const Instruction& instruction);
+  TypeLayout new_layout(uint32_t type, uint32_t matrix_stride, int depth) const;
+  TypeLayout struct_layout(uint32_t type, const Instruction& definition, int depth) const;
+  TypeLayout array_layout(uint32_t type, const Instruction& definition, uint32_t matrix_stride, int depth) const;
+
+  std::vector<Instruction> instructions_;
+  std::unordered_map<uint32_t, const Instruction*> definitions_;
+  std::unordered_map<uint32_t, std::string> names_;
+  std::map<std::pair<uint32_t, uint32_t>, std::string> member_names_;
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> decorations_;        // (id, decoration) -> first operand or 1
+  std::map<std::array<uint32_t, 3>, uint32_t> member_decorations_;       // (type, member, decoration)
+  mutable std::map<std::pair<uint32_t, uint32_t>, TypeLayout> layouts_;  // (type, matrix stride): each is worked out once
+};
+
+}  // namespace pumice::spirv

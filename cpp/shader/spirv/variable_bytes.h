@@ -1,0 +1,29 @@
+// How much memory the variables of a shader take, once its specialization constants have values.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "shader/spirv/spirv_module.h"
+
+namespace pumice {
+
+class VariableBytes {
+ public:
+  // Constants by specialization id; the others have their defaults.
+  VariableBytes(const spirv::Module& module, const std::map<uint32_t, uint64_t>& constants) : module_(module), constants_(constants) {}
+  uint64_t of(uint32_t storage) const;  // of all in a storage class, without padding: no device takes less
+
+ private:
+  uint64_t type_bytes(uint32_t type, int depth) const;
+  uint64_t new_type_bytes(uint32_t type, int depth) const;
+  uint64_t value(uint32_t id, int depth) const;
+  uint64_t new_value(uint32_t id, int depth) const;
+  uint64_t result(const spirv::Instruction& operation, int depth) const;
+
+  const spirv::Module& module_;
+  const std::map<uint32_t, uint64_t>& constants_;
+  mutable std::map<uint32_t, uint64_t> types_, values_;  // by id: each is worked out once, however often it is used
+};
+
+}  // namespace pumice

@@ -1,0 +1,28 @@
+// How large a text may be that is given to glslang, which has no limits of its own and takes a text's nesting for its own stack.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include "shader/compiler.h"
+#include "shader/text/source_set.h"
+
+namespace pumice {
+
+inline constexpr size_t kMaxSourceBytes = size_t{16} << 20;  // of all files
+inline constexpr size_t kMaxTokens = 400'000;                // macros expanded: some seconds of work
+inline constexpr size_t kMaxDepth = 20'000;                  // of brackets and chained operators; the compiling thread's stack has room
+inline constexpr size_t kMaxMacroDepth = 500;                // of macros in macros and of calls in their arguments
+inline constexpr size_t kMaxStructMembers = 65'536;          // of a structure, those of its members included
+inline constexpr size_t kMaxFunctions = 4'096;               // glslang compares each of these with all others
+inline constexpr size_t kMaxCases = 4'096;
+inline constexpr size_t kMaxBlocks = 4'096;
+
+// Throws ShaderCompileError where a text is too large itself, or would be with its macros expanded. Must its parts be checked too? Most
+// texts are so short that nothing in them can nest too deeply.
+bool must_check_parts(const SourceSet& sources, const ShaderHead& head);
+
+// Throws ShaderCompileError where a preprocessed text nests too deeply or has too many parts.
+void check_parts(std::string_view preprocessed, const SourceSet& sources);
+
+}  // namespace pumice

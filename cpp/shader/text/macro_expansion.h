@@ -1,0 +1,26 @@
+// Macros expanded as the preprocessor does it, to count what comes of them: names that are pasted together are known only then.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "shader/text/tokens.h"
+
+namespace pumice {
+
+struct Macro {
+  bool is_function = false;
+  std::vector<std::string_view> parameters;
+  const Token* begin = nullptr;  // the body
+  const Token* end = nullptr;
+};
+
+using MacroDefinitions = std::unordered_map<std::string_view, std::vector<Macro>>;
+
+// Tokens that the text becomes, or more than `limit` where there are more. Of several definitions all are counted, since conditions are
+// not looked at.
+size_t expanded_tokens(const Token* begin, const Token* end, const MacroDefinitions& macros, size_t limit);
+
+}  // namespace pumice
