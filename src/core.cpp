@@ -2,7 +2,7 @@
 #include "core/error.h"
 #include "core/files/cache_file.h"
 #include "core/files/hash.h"
-#include "core/files/mapped_file.h"
+#include "core/mapped_file.h"
 #include "core/tensor_desc.h"
 
 namespace pumice {

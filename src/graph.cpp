@@ -2,8 +2,8 @@
 
 #include "bindings.h"
 #include "core/error.h"
-#include "core/files/mapped_file.h"
 #include "core/files/onnx_skeleton.h"
+#include "core/mapped_file.h"
 #include "graph/binding/weight_upload.h"
 #include "graph/description/graph_rules.h"
 #include "graph/description/shape_sources.h"

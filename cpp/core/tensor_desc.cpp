@@ -8,8 +8,8 @@
 #include <numeric>
 
 #include "core/error.h"
-#include "core/files/mapped_file.h"
 #include "core/half.h"
+#include "core/mapped_file.h"
 #include "core/narrow_float.h"
 #include "core/number_text.h"
 

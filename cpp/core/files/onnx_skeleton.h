@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/files/mapped_file.h"
+#include "core/mapped_file.h"
 
 namespace pumice {
 
