@@ -9,6 +9,8 @@
 #include "device/context_options.h"
 #include "device/device_macros.h"
 #include "device/driver/device_info.h"
+#include "device/driver/devices.h"
+#include "device/driver/validation_log.h"
 #include "device/pipeline.h"
 #include "dispatch/driver_trial.h"
 

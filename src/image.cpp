@@ -1,7 +1,6 @@
-#include "device/image.h"
-
 #include "bindings.h"
 #include "core/error.h"
+#include "device/image_transfer.h"
 
 namespace pumice {
 namespace {
@@ -56,14 +55,14 @@ std::shared_ptr<Image> make(std::shared_ptr<Context> context, const py::object& 
   if (!normalized.is_none() && !py::isinstance<py::bool_>(normalized)) refuse("normalized", "True, False or None", normalized);
   options.normalized = normalized.is_none() ? !may_be_unnormalized(dimensions, options.address) : normalized.cast<bool>();
   const ReleasedGil release;
-  return Image::create(std::move(context), format, sizes, options, check_signals);
+  return ready_image(std::move(context), format, sizes, options, check_signals);
 }
 
 py::array to_numpy(const Image& self) {
   py::array result = empty_array(channel_type(self.format()), self.shape());
   const std::span<std::byte> target(static_cast<std::byte*>(result.mutable_data()), static_cast<size_t>(result.nbytes()));
   const ReleasedGil release;
-  self.download(target, check_signals);
+  download(self, target, check_signals);
   return result;
 }
 
@@ -76,7 +75,7 @@ void upload_array(const Image& self, const py::array& array) {
   const py::array texels = contiguous(array.attr("astype")(dtype, py::arg("copy") = false).cast<py::array>());
   const auto bytes = bytes_of(texels);
   const ReleasedGil release;
-  self.upload(bytes, check_signals);
+  upload(self, bytes, check_signals);
 }
 
 }  // namespace

@@ -46,19 +46,6 @@ constexpr uint64_t kGrain = 16;  // no two tensors share a 32-bit word, and vect
 
 }  // namespace
 
-std::string_view name(Heap heap) {
-  switch (heap) {
-    case Heap::upload:
-      return "upload";
-    case Heap::readback:
-      return "readback";
-    case Heap::written:
-      return "written";
-    default:
-      return "default";
-  }
-}
-
 std::shared_ptr<Buffer> Buffer::create(std::shared_ptr<Context> context, uint64_t bytes, Heap heap) {
   auto& owner = state_of(*context);
   const std::shared_ptr<Buffer> made(new Buffer);

@@ -10,14 +10,11 @@
 #include <string_view>
 
 #include "device/context.h"
+#include "device/heap.h"
 
 struct VkBuffer_T;
 
 namespace pumice {
-
-// `written`: on the device where the host can write there, for the little that it writes once; not among the public heaps.
-enum class Heap : uint8_t { default_, upload, readback, written };
-std::string_view name(Heap heap);
 
 class Buffer {
  public:

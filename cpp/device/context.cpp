@@ -8,6 +8,7 @@
 #include "core/number_text.h"
 #include "device/context_options.h"
 #include "device/context_state.h"
+#include "device/driver/devices.h"
 #include "device/driver/features.h"
 #include "device/driver/instance.h"
 #include "device/pipeline_cache.h"
@@ -23,12 +24,6 @@ double abandon_seconds() {
   const auto seconds = parsed_number(given);
   if (seconds && *seconds >= 0) return *seconds;
   throw DeviceError(std::string("PUMICE_ABANDON_SECONDS: expected a number of seconds, or inf; given '") + given + "'");
-}
-
-// Kept for ever: a device may still use what is behind them.
-template <typename T>
-void leak(T object) {
-  new T(std::move(object));
 }
 
 struct Choice {
@@ -175,87 +170,7 @@ DeviceTable::~DeviceTable() {
   vkDestroyDevice(device, nullptr);
 }
 
-bool Context::State::forked() const {
-  return vk->generation != fork_generation();
-}
-
-bool Context::State::unified() const {
-  if (info.kind == DeviceKind::discrete) return false;
-  const auto flags = vk->memory.memoryTypes[memory_type(Heap::default_, ~0u)].propertyFlags;
-  constexpr VkMemoryPropertyFlags kHost =
-      VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
-  return (flags & kHost) == kHost;
-}
-
-uint32_t Context::State::memory_type(Heap heap, uint32_t allowed) const {
-  constexpr VkMemoryPropertyFlags kLocal = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, kVisible = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT,
-                                  kCoherent = VK_MEMORY_PROPERTY_HOST_COHERENT_BIT, kCached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
-  const bool discrete = info.kind == DeviceKind::discrete;
-  // Required flags, then those wished for (+) and avoided (-), weighed in order.
-  struct Wish {
-    VkMemoryPropertyFlags required, wanted, avoided;
-  };
-  const Wish wish = heap == Heap::default_  ? Wish{kLocal, discrete ? 0 : kVisible | kCoherent | kCached, discrete ? kVisible : 0}
-                    : heap == Heap::upload  ? Wish{kVisible | kCoherent, 0, discrete ? kLocal | kCached : 0}
-                    : heap == Heap::written ? Wish{kVisible | kCoherent, kLocal, kCached}
-                                            : Wish{kVisible | kCoherent, kCached, discrete ? kLocal : 0};
-  std::optional<uint32_t> best;
-  int best_score = 0;
-  for (uint32_t i = 0; i < vk->memory.memoryTypeCount; ++i) {
-    const auto flags = vk->memory.memoryTypes[i].propertyFlags;
-    if (!(allowed >> i & 1) || (flags & wish.required) != wish.required) continue;
-    const int score = std::popcount(flags & wish.wanted) - std::popcount(flags & wish.avoided);
-    if (!best || score > best_score) best = i, best_score = score;
-  }
-  if (!best) throw DeviceError("the device has no memory type for the heap '" + std::string(name(heap)) + "'");
-  return *best;
-}
-
-void Context::State::retire(Retired objects) {
-  uint64_t id = 0;
-  {
-    const std::lock_guard lock(submit_mutex);  // a submission whose check found the objects open is counted by now
-    id = submitted.load();
-  }
-  retire_after(id, std::move(objects));
-}
-
-void Context::State::retire_after(uint64_t id, Retired objects) {
-  objects.id = id;
-  if (abandoned) return leak(std::move(objects));
-  {
-    const std::lock_guard lock(mutex);
-    retired.push_back(std::move(objects));
-  }
-  collect(false);
-}
-
-void Context::State::collect(bool all) {
-  std::vector<std::shared_ptr<const void>> owners;  // dropped after the lock: that of a NumPy array takes the GIL
-  const std::lock_guard lock(mutex);
-  if (retired.empty() || abandoned) return;
-  uint64_t value = finished.load();
-  if (!all) vk->vkGetSemaphoreCounterValue(vk->device, timeline, &value);
-  std::erase_if(retired, [&](Retired& entry) {
-    if (!all && entry.id > value) return false;
-    vk->vkDestroyBuffer(vk->device, entry.buffer, nullptr);
-    vk->vkDestroyImageView(vk->device, entry.view, nullptr);
-    vk->vkDestroyImage(vk->device, entry.image, nullptr);
-    vk->vkDestroyQueryPool(vk->device, entry.queries, nullptr);
-    vk->vkDestroyDescriptorPool(vk->device, entry.descriptors, nullptr);
-    vk->vkDestroyCommandPool(vk->device, entry.commands, nullptr);
-    if (entry.allocation.block) memory->release(entry.allocation);
-    if (entry.owner) owners.push_back(std::move(entry.owner));
-    return true;
-  });
-}
-
-void Context::State::check_alive(VkResult result, const char* call) {
-  if (result == VK_ERROR_DEVICE_LOST) lost = true;
-  check(result, call);
-}
-
-Context::State& state_of(Context& context) {
+ContextState& state_of(Context& context) {
   auto& state = context.state();
   if (state.closed) throw StateError("this Context is closed", "L1");
   if (state.forked())
@@ -266,7 +181,7 @@ Context::State& state_of(Context& context) {
   return state;
 }
 
-Context::Context() : state_(std::make_unique<State>()) {}
+Context::Context() : state_(std::make_unique<ContextState>()) {}
 
 std::shared_ptr<Context> Context::create(const ContextOptions& options) {
   const auto physicals = physical_devices();
@@ -276,7 +191,7 @@ std::shared_ptr<Context> Context::create(const ContextOptions& options) {
   const Choice choice = choose(infos, options.device);
   const double patience = abandon_seconds();
   const std::shared_ptr<Context> context(new Context);
-  State& state = *context->state_;
+  ContextState& state = *context->state_;
   state.info = infos[choice.index];
   state.choice = choice.why;
   state.abandon_seconds = patience;
@@ -309,7 +224,7 @@ Context::~Context() {
     close();
   } catch (...) {  // a lost device: its objects are freed all the same
   }
-  State& state = *state_;
+  ContextState& state = *state_;
   if (state.abandoned) {
     leak(std::move(state_));
     return;
@@ -324,7 +239,7 @@ Context::~Context() {
 }
 
 void Context::close(const Interrupted& interrupted, std::optional<double> patience) {
-  State& state = *state_;
+  ContextState& state = *state_;
   if (state.closed.exchange(true)) return;
   if (!state.vk->device || state.is_left_alone()) return;  // a child leaves the parent's device alone
   if (!state.lost) {
@@ -369,7 +284,7 @@ DeviceTable& Context::vk() {
 
 uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands, const std::function<void()>& check) {
   const std::lock_guard lock(state_->submit_mutex);
-  State& state = state_of(*this);  // not before: close() waits for what is submitted by then
+  ContextState& state = state_of(*this);  // not before: close() waits for what is submitted by then
   if (check) check();
   const uint64_t id = state.submitted.load(std::memory_order_relaxed) + 1;
   VkTimelineSemaphoreSubmitInfo timeline{VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO};
@@ -392,7 +307,7 @@ uint64_t Context::submitted() const {
 }
 
 MemoryCounts Context::memory_counts() const {
-  const State& state = *state_;
+  const ContextState& state = *state_;
   return {state.live_buffers,     state.live_buffer_bytes,     state.live_images,
           state.live_image_bytes, state.memory->block_count(), state.memory->block_bytes()};
 }
@@ -402,7 +317,7 @@ uint64_t Context::pipelines_created() const {
 }
 
 std::shared_ptr<void> Context::find_attachment(std::type_index type, const std::function<std::shared_ptr<void>()>& make) {
-  State& state = state_of(*this);
+  ContextState& state = state_of(*this);
   const std::lock_guard lock(state.mutex);
   auto& entry = state.attachments[type];
   if (!entry) entry = make();

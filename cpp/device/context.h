@@ -19,7 +19,8 @@ struct VkCommandBuffer_T;
 
 namespace pumice {
 
-struct DeviceTable;  // Vulkan functions and handles of one device; device/vulkan.h
+struct DeviceTable;   // Vulkan functions and handles of one device; device/driver/vulkan.h
+struct ContextState;  // what a Context holds; device/context_state.h
 
 using Interrupted = std::function<void()>;  // called while waiting, without any lock held; may throw
 
@@ -89,13 +90,12 @@ class Context : public std::enable_shared_from_this<Context> {
   // For the device layer and dispatch recording. Throws StateError after close() or in a forked child, DeviceLostError after loss.
   DeviceTable& vk();
 
-  struct State;
-  State& state() const { return *state_; }  // for the device layer
+  ContextState& state() const { return *state_; }  // for the device layer
 
  private:
   Context();
   std::shared_ptr<void> find_attachment(std::type_index type, const std::function<std::shared_ptr<void>()>& make);
-  std::unique_ptr<State> state_;
+  std::unique_ptr<ContextState> state_;
 };
 
 template <typename T>
@@ -103,12 +103,14 @@ std::shared_ptr<T> Context::attachment() {
   return std::static_pointer_cast<T>(find_attachment(typeid(T), [] { return std::static_pointer_cast<void>(std::make_shared<T>()); }));
 }
 
+// The state of a context that is still usable, for the device layer. Throws StateError (closed, forked) or DeviceLostError.
+ContextState& state_of(Context& context);
+
+// The end of the process waits for it from now on.
+void note_live(const std::shared_ptr<Context>& context);
 // finish() for all contexts that are alive: what the end of a process waits for. What `interrupted` throws goes on once they are abandoned.
 void finish_contexts(const Interrupted& interrupted = {});
 // The Interrupted of a wait in a destructor: throws TimeoutError where the user wants to go on (Ctrl-C).
 void give_up_at_interrupt();
-
-// Messages of the Khronos validation layer since the last call (PUMICE_VALIDATION=1 turns the layer on before the first Context).
-std::vector<std::string> take_validation_messages();
 
 }  // namespace pumice

@@ -2,19 +2,31 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <string>
+#include <typeindex>
 #include <utility>
 #include <vector>
 
-#include "device/buffer.h"
-#include "device/context.h"
+#include "device/driver/device_info.h"
+#include "device/driver/driver_quirks.h"
 #include "device/driver/vulkan.h"
-#include "device/image.h"
+#include "device/heap.h"
 #include "device/memory.h"
+#include "device/sampler_options.h"
 
 namespace pumice {
+
+// Kept for ever: a device may still use what is behind them.
+template <typename T>
+void leak(T object) {
+  new T(std::move(object));
+}
 
 // Vulkan objects and their memory, freed once `id` has finished.
 struct Retired {
@@ -29,7 +41,7 @@ struct Retired {
   std::shared_ptr<const void> owner = {};  // of imported host memory, or of what a command buffer uses
 };
 
-struct Context::State {
+struct ContextState {
   DeviceInfo info;
   std::string choice;
   std::vector<std::string> masked;  // features and extensions to do without
@@ -64,11 +76,6 @@ struct Context::State {
   void check_alive(VkResult result, const char* call);
 };
 
-// The end of the process waits for it from now on.
-void note_live(const std::shared_ptr<Context>& context);
-int64_t wait_clock_nanoseconds();  // that State::begun is told in
-
-// The state of a context that is still usable. Throws StateError (closed, forked) or DeviceLostError.
-Context::State& state_of(Context& context);
+int64_t wait_clock_nanoseconds();  // that ContextState::begun is told in
 
 }  // namespace pumice

@@ -6,6 +6,7 @@
 #include "core/interrupts.h"
 #include "core/log.h"
 #include "core/number_text.h"
+#include "device/context.h"
 #include "device/context_state.h"
 #include "device/driver/instance.h"
 
@@ -46,27 +47,6 @@ void note_live(const std::shared_ptr<Context>& context) {
   live.all.push_back(context);
 }
 
-int64_t wait_clock_nanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
-}
-
-void Context::State::abandon(const std::string& why) {
-  vk->abandoned = true;
-  if (abandoned.exchange(true)) return;
-  leave_at_exit();
-  log(LogLevel::error, "the context of '" + info.name + "' is abandoned: " + why + "; its " + std::to_string(live_buffers + live_images) +
-                           " buffers and images of " + std::to_string(live_buffer_bytes + live_image_bytes) +
-                           " bytes are not freed, and the process will end without waiting for the driver");
-}
-
-void Context::State::note_duration(uint64_t id) {
-  if (submitted.load(std::memory_order_relaxed) - id >= begun.size()) return;  // a later one has its place
-  const double seconds = static_cast<double>(wait_clock_nanoseconds() - begun[id % begun.size()].load(std::memory_order_relaxed)) * 1e-9;
-  double known = longest_seconds.load();
-  while (known < seconds && !longest_seconds.compare_exchange_weak(known, seconds)) {
-  }
-}
-
 bool Context::abandoned() const {
   return state_->abandoned;
 }
@@ -76,14 +56,14 @@ double Context::patience_seconds() const {
 }
 
 bool Context::in_flight(uint64_t id) const noexcept {
-  const State& state = *state_;
+  const ContextState& state = *state_;
   if (id <= state.finished.load(std::memory_order_acquire) || state.is_left_alone() || state.lost) return false;
   uint64_t value = 0;
   return state.vk->vkGetSemaphoreCounterValue(state.vk->device, state.timeline, &value) == VK_SUCCESS && value < id;
 }
 
 bool Context::finish(uint64_t id, const Interrupted& interrupted, std::optional<double> patience) {
-  State& state = *state_;
+  ContextState& state = *state_;
   auto& vk = *state.vk;
   uint64_t seen = state.finished.load();
   for (auto begin = Clock::now();;) {
@@ -136,7 +116,7 @@ void give_up_at_interrupt() {
 }
 
 uint64_t Context::completed() {
-  State& state = *state_;
+  ContextState& state = *state_;
   if (state.forked() || state.abandoned) state_of(*this);  // throws: what is in flight is never known to have finished
   if (state.closed) return submitted();
   uint64_t value = 0;
@@ -161,7 +141,7 @@ bool Context::poll(uint64_t id, double microseconds) {
 }
 
 void Context::wait(uint64_t id, std::optional<double> timeout_seconds, const Interrupted& interrupted) {
-  State& state = state_of(*this);
+  ContextState& state = state_of(*this);
   if (id > submitted())
     throw StateError("execution " + std::to_string(id) + " has not been submitted; the last one is " + std::to_string(submitted()), "L7");
   const auto begin = Clock::now();

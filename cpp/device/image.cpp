@@ -4,7 +4,6 @@
 #include <array>
 
 #include "core/error.h"
-#include "device/command_buffer.h"
 #include "device/context_state.h"
 
 namespace pumice {
@@ -146,7 +145,7 @@ VkSampler create_sampler(DeviceTable& vk, const SamplerOptions& options) {
 }
 
 // Each kind is made once.
-VkSampler find_sampler(Context::State& owner, const SamplerOptions& options) {
+VkSampler find_sampler(ContextState& owner, const SamplerOptions& options) {
   const std::lock_guard lock(owner.mutex);
   for (const auto& [made_for, sampler] : owner.samplers)
     if (made_for == options) return sampler;
@@ -163,15 +162,6 @@ Allocation allocate(Context& context, VkImage image) {
   requirements.alignment = std::max<uint64_t>(requirements.alignment, granule);
   requirements.size = (requirements.size + granule - 1) / granule * granule;
   return owner.memory->allocate(requirements, owner.memory_type(Heap::default_, requirements.memoryTypeBits), "an image");
-}
-
-template <typename Record>
-void record_and_wait(Context& context, const Interrupted& interrupted, Record&& record) {
-  CommandBuffer commands(context.shared_from_this(), {});
-  commands.begin();
-  record(commands);
-  commands.end();
-  context.wait(commands.submit(), {}, interrupted);
 }
 
 }  // namespace
@@ -196,19 +186,7 @@ uint32_t channels(ImageFormat format) {
   return facts(format).channels;
 }
 
-std::string_view name(Filter filter) {
-  return filter == Filter::linear ? "linear" : "nearest";
-}
-std::string_view name(AddressMode mode) {
-  return mode == AddressMode::clamp ? "clamp" : mode == AddressMode::repeat ? "repeat" : "border";
-}
-
-bool may_be_unnormalized(size_t dimensions, AddressMode mode) {
-  return dimensions < 3 && mode != AddressMode::repeat;
-}
-
-std::shared_ptr<Image> Image::create(std::shared_ptr<Context> context, ImageFormat format, Shape shape, const SamplerOptions& sampler,
-                                     const Interrupted& interrupted) {
+std::shared_ptr<Image> Image::create(std::shared_ptr<Context> context, ImageFormat format, Shape shape, const SamplerOptions& sampler) {
   auto& owner = state_of(*context);
   auto& vk = *owner.vk;
   const std::shared_ptr<Image> made(new Image);
@@ -231,7 +209,6 @@ std::shared_ptr<Image> Image::create(std::shared_ptr<Context> context, ImageForm
                       "vkBindImageMemory");
     state.view = create_view(wanted, state.image);
     state.sampler = find_sampler(owner, sampler);
-    record_and_wait(*made->context_, interrupted, [&](CommandBuffer& commands) { commands.prepare(*made); });
   } catch (...) {
     owner.retire({.image = state.image, .view = state.view, .allocation = state.allocation});
     throw;
@@ -270,28 +247,6 @@ bool Image::can_store() const {
 
 uint64_t Image::bytes() const {
   return bytes_of(format_, shape_);
-}
-
-void Image::upload(std::span<const std::byte> source, const Interrupted& interrupted) const {
-  check_transfer(source.size());
-  const auto staging = Buffer::create(context_, bytes(), Heap::upload);
-  const BufferRange range{staging, 0, bytes()};
-  pumice::upload(range, source, interrupted);
-  record_and_wait(*context_, interrupted, [&](CommandBuffer& commands) { commands.copy(range, *this); });
-}
-
-void Image::download(std::span<std::byte> target, const Interrupted& interrupted) const {
-  check_transfer(target.size());
-  const auto staging = Buffer::create(context_, bytes(), Heap::readback);
-  const BufferRange range{staging, 0, bytes()};
-  record_and_wait(*context_, interrupted, [&](CommandBuffer& commands) { commands.copy(*this, range); });
-  pumice::download(range, target, interrupted);
-}
-
-void Image::check_transfer(size_t host_bytes) const {
-  if (closed()) throw StateError("this Image is closed", "L1");
-  if (host_bytes != bytes())
-    throw BindingError("R2", "image", "", std::to_string(bytes()) + " bytes of host memory", std::to_string(host_bytes));
 }
 
 uint64_t Image::memory() const {

@@ -12,6 +12,7 @@
 
 #include "core/tensor_desc.h"
 #include "device/buffer.h"
+#include "device/sampler_options.h"
 
 struct VkImage_T;
 struct VkImageView_T;
@@ -25,29 +26,14 @@ ImageFormat image_format_from_name(std::string_view name);  // throws Unsupporte
 DType channel_type(ImageFormat format);
 uint32_t channels(ImageFormat format);
 
-enum class Filter : uint8_t { nearest, linear };
-enum class AddressMode : uint8_t { clamp, repeat, border };  // outside of the image: its nearest texel, the image again, zeros
-std::string_view name(Filter filter);
-std::string_view name(AddressMode mode);
-
-// How a shader's texture functions read; texelFetch and storage images do not use it.
-struct SamplerOptions {
-  Filter filter = Filter::nearest;
-  AddressMode address = AddressMode::clamp;
-  bool normalized = true;  // coordinates from 0 to 1, not in texels
-  bool operator==(const SamplerOptions&) const = default;
-};
-
-// Whether a device samples with coordinates in texels: not in volumes, nor in images that repeat.
-bool may_be_unnormalized(size_t dimensions, AddressMode mode);
-
 // One to three dimensions; one kind of use at a time, like a buffer: reads and writes of it are ordered by command lists.
 class Image {
  public:
   // `shape` is that of an array with the texels: depth, height, width as far as there are such, and 4 for the channels of rgba formats.
-  // Content is undefined. Throws UnsupportedError (shape, size, format or sampler), OutOfMemoryError.
+  // The image has no layout yet: ready_image() (image_transfer.h) makes one for every use. Throws UnsupportedError (shape, size, format or
+  // sampler), OutOfMemoryError.
   static std::shared_ptr<Image> create(std::shared_ptr<Context> context, ImageFormat format, Shape shape,
-                                       const SamplerOptions& sampler = {}, const Interrupted& interrupted = {});
+                                       const SamplerOptions& sampler = {});
   ~Image();
   Image(const Image&) = delete;
 
@@ -62,10 +48,6 @@ class Image {
   bool can_store() const;  // usable as a storage image
   uint64_t bytes() const;  // of an array with the texels
 
-  // Packed row-major host bytes. Both wait; ordered after work already submitted. Throw BindingError (R2) for another size.
-  void upload(std::span<const std::byte> source, const Interrupted& interrupted = {}) const;
-  void download(std::span<std::byte> target, const Interrupted& interrupted = {}) const;
-
   // Where it lies, for hazards: as those of a Buffer.
   uint64_t memory() const;
   uint64_t memory_offset() const;
@@ -76,7 +58,6 @@ class Image {
 
  private:
   Image() = default;
-  void check_transfer(size_t host_bytes) const;
   std::shared_ptr<Context> context_;
   ImageFormat format_ = ImageFormat::r32f;
   Shape shape_;

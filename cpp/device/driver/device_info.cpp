@@ -1,89 +1,10 @@
 #include "device/driver/device_info.h"
 
-#include <algorithm>
-#include <cstdio>
-
 #include "core/error.h"
-#include "device/driver/features.h"
-#include "device/driver/instance.h"
+#include "device/driver/vulkan.h"
 
 namespace pumice {
 namespace {
-
-std::string hex(const uint8_t* bytes, size_t count) {
-  std::string text;
-  char two[3];
-  for (size_t i = 0; i < count; ++i) {
-    std::snprintf(two, sizeof two, "%02x", bytes[i]);
-    text += two;
-  }
-  return text;
-}
-
-DeviceKind kind_of(VkPhysicalDeviceType type) {
-  switch (type) {
-    case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU:
-      return DeviceKind::discrete;
-    case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU:
-      return DeviceKind::integrated;
-    case VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU:
-      return DeviceKind::virtual_;
-    case VK_PHYSICAL_DEVICE_TYPE_CPU:
-      return DeviceKind::software;
-    default:
-      return DeviceKind::other;
-  }
-}
-
-void put(std::map<std::string, uint64_t>& limits, const char* name, uint64_t value) {
-  limits[name] = value;
-}
-template <typename T, size_t N>
-void put(std::map<std::string, uint64_t>& limits, const char* name, const T (&values)[N]) {
-  for (size_t i = 0; i < N; ++i) limits[std::string(name) + "_" + std::to_string(i)] = values[i];
-}
-
-void add_limits(DeviceInfo& info, const VkPhysicalDeviceLimits& from, const VkPhysicalDeviceVulkan11Properties& v11,
-                const VkPhysicalDeviceVulkan12Properties& v12) {
-#define PUMICE_LIMIT(name) put(info.limits, #name, from.name)
-  PUMICE_LIMIT(maxStorageBufferRange);
-  PUMICE_LIMIT(maxPushConstantsSize);
-  PUMICE_LIMIT(maxMemoryAllocationCount);
-  PUMICE_LIMIT(maxBoundDescriptorSets);
-  PUMICE_LIMIT(maxPerStageDescriptorStorageBuffers);
-  PUMICE_LIMIT(maxPerStageDescriptorUniformBuffers);
-  PUMICE_LIMIT(maxPerStageDescriptorStorageImages);
-  PUMICE_LIMIT(maxPerStageDescriptorSampledImages);
-  PUMICE_LIMIT(maxPerStageDescriptorSamplers);
-  PUMICE_LIMIT(maxPerStageResources);
-  PUMICE_LIMIT(maxImageDimension1D);
-  PUMICE_LIMIT(maxImageDimension2D);
-  PUMICE_LIMIT(maxImageDimension3D);
-  PUMICE_LIMIT(bufferImageGranularity);
-  PUMICE_LIMIT(maxComputeSharedMemorySize);
-  PUMICE_LIMIT(maxComputeWorkGroupCount);
-  PUMICE_LIMIT(maxComputeWorkGroupInvocations);
-  PUMICE_LIMIT(maxComputeWorkGroupSize);
-  PUMICE_LIMIT(minStorageBufferOffsetAlignment);
-  PUMICE_LIMIT(minMemoryMapAlignment);
-  PUMICE_LIMIT(nonCoherentAtomSize);
-#undef PUMICE_LIMIT
-  put(info.limits, "subgroupSize", v11.subgroupSize);
-  put(info.limits, "subgroupSupportedStages", v11.subgroupSupportedStages);
-  put(info.limits, "subgroupSupportedOperations", v11.subgroupSupportedOperations);
-  put(info.limits, "maxMemoryAllocationSize", v11.maxMemoryAllocationSize);
-  put(info.limits, "roundingModeIndependence", v12.roundingModeIndependence);
-#define PUMICE_CONTROL(name)                  \
-  put(info.limits, #name "16", v12.name##16); \
-  put(info.limits, #name "32", v12.name##32); \
-  put(info.limits, #name "64", v12.name##64)
-  PUMICE_CONTROL(shaderDenormPreserveFloat);
-  PUMICE_CONTROL(shaderDenormFlushToZeroFloat);
-  PUMICE_CONTROL(shaderSignedZeroInfNanPreserveFloat);
-  PUMICE_CONTROL(shaderRoundingModeRTEFloat);
-  PUMICE_CONTROL(shaderRoundingModeRTZFloat);
-#undef PUMICE_CONTROL
-}
 
 // "subgroupShuffleRelative" for "shuffle_relative".
 std::string subgroup_feature(std::string_view operation) {
@@ -94,59 +15,6 @@ std::string subgroup_feature(std::string_view operation) {
     capital = letter == '_';
   }
   return feature;
-}
-
-std::string component_name(VkComponentTypeKHR type) {
-  static const char* const names[] = {"float16", "float32", "float64", "int8",   "int16", "int32",
-                                      "int64",   "uint8",   "uint16",  "uint32", "uint64"};
-  const auto index = static_cast<size_t>(type);
-  if (index < std::size(names)) return names[index];
-  return static_cast<int>(type) == 1000141000 ? "bfloat16" : "component" + std::to_string(index);
-}
-
-void add_matrices(DeviceInfo& info, VkPhysicalDevice physical) {
-  if (!info.feature("cooperativeMatrix")) return;
-  const auto query = reinterpret_cast<PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR>(
-      vkGetInstanceProcAddr(instance().handle, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"));
-  if (!query) return;
-  uint32_t count = 0;
-  check(query(physical, &count, nullptr), "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
-  VkCooperativeMatrixPropertiesKHR empty{};
-  empty.sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR;
-  std::vector<VkCooperativeMatrixPropertiesKHR> shapes(count, empty);
-  check(query(physical, &count, shapes.data()), "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
-  for (const auto& shape : shapes) {
-    if (shape.scope != VK_SCOPE_SUBGROUP_KHR || shape.saturatingAccumulation) continue;
-    info.matrices.push_back({shape.MSize, shape.NSize, shape.KSize, component_name(shape.AType), component_name(shape.BType),
-                             component_name(shape.CType), component_name(shape.ResultType)});
-  }
-}
-
-void add_host_memory(DeviceInfo& info, VkPhysicalDevice physical) {
-  VkPhysicalDeviceExternalMemoryHostPropertiesEXT host{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT};
-  VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
-  properties.pNext = &host;
-  vkGetPhysicalDeviceProperties2(physical, &properties);
-  put(info.limits, "minImportedHostPointerAlignment", host.minImportedHostPointerAlignment);
-}
-
-std::string pci_address(VkPhysicalDevice physical, const std::set<std::string>& extensions) {
-  if (!extensions.contains(VK_EXT_PCI_BUS_INFO_EXTENSION_NAME)) return {};
-  VkPhysicalDevicePCIBusInfoPropertiesEXT pci{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT};
-  VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, &pci};
-  vkGetPhysicalDeviceProperties2(physical, &properties);
-  char text[32];
-  std::snprintf(text, sizeof text, "%04x:%02x:%02x.%x", pci.pciDomain, pci.pciBus, pci.pciDevice, pci.pciFunction);
-  return text;
-}
-
-uint64_t largest_local_heap(VkPhysicalDevice physical) {
-  VkPhysicalDeviceMemoryProperties memory;
-  vkGetPhysicalDeviceMemoryProperties(physical, &memory);
-  uint64_t largest = 0;
-  for (uint32_t i = 0; i < memory.memoryHeapCount; ++i)
-    if (memory.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) largest = std::max<uint64_t>(largest, memory.memoryHeaps[i].size);
-  return largest;
 }
 
 }  // namespace
@@ -185,48 +53,6 @@ void add_property_features(DeviceInfo& info) {
     if (name.starts_with("shader")) info.features[name] = value != 0;  // the controls of float arithmetic
   info.features["roundingModeRTEFloat16"] = info.limit("shaderRoundingModeRTEFloat16") != 0 &&
                                             info.limit("roundingModeIndependence") == VK_SHADER_FLOAT_CONTROLS_INDEPENDENCE_ALL;
-}
-
-DeviceInfo describe(VkPhysicalDevice physical, int index) {
-  DeviceInfo info;
-  VkPhysicalDeviceVulkan11Properties v11{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES};
-  VkPhysicalDeviceVulkan12Properties v12{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES};
-  VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
-  properties.pNext = &v11;
-  v11.pNext = &v12;
-  vkGetPhysicalDeviceProperties2(physical, &properties);
-  VkPhysicalDeviceVulkan13Properties v13{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_PROPERTIES};
-  if (properties.properties.apiVersion >= VK_API_VERSION_1_3) {
-    VkPhysicalDeviceProperties2 newer{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
-    newer.pNext = &v13;
-    vkGetPhysicalDeviceProperties2(physical, &newer);
-    put(info.limits, "maxBufferSize", v13.maxBufferSize);
-    put(info.limits, "maxComputeWorkgroupSubgroups", v13.maxComputeWorkgroupSubgroups);
-  }
-  const auto& base = properties.properties;
-  const auto extensions = device_extensions(physical, &info.extensions);
-  FeatureChain chain(base.apiVersion, extensions);
-  vkGetPhysicalDeviceFeatures2(physical, chain.head());
-  info.index = index;
-  info.name = base.deviceName;
-  info.kind = kind_of(base.deviceType);
-  info.uuid = hex(v11.deviceUUID, VK_UUID_SIZE);
-  info.driver_uuid = hex(v11.driverUUID, VK_UUID_SIZE);
-  info.pci = pci_address(physical, extensions);
-  info.driver_id = static_cast<uint32_t>(v12.driverID);
-  info.driver = v12.driverName;
-  info.driver_info = v12.driverInfo;
-  info.vendor_id = base.vendorID;
-  info.device_id = base.deviceID;
-  info.api_version = base.apiVersion;
-  info.driver_version = base.driverVersion;
-  info.memory_bytes = largest_local_heap(physical);
-  info.features = chain.values();
-  add_limits(info, base.limits, v11, v12);
-  if (extensions.contains(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME)) add_host_memory(info, physical);
-  add_property_features(info);
-  add_matrices(info, physical);
-  return info;
 }
 
 }  // namespace pumice

@@ -58,7 +58,4 @@ inline constexpr std::pair<std::string_view, uint32_t> kSubgroupOperations[] = {
 // to fp16 can be told to round to nearest even, whatever other widths do).
 void add_property_features(DeviceInfo& info);
 
-// Every Vulkan 1.2+ device with a compute queue and timeline semaphores; empty where there is no loader or no driver.
-std::vector<DeviceInfo> devices();
-
 }  // namespace pumice

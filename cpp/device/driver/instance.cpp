@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "device/context.h"
+#include "device/driver/validation_log.h"
 
 namespace pumice {
 namespace {
@@ -24,23 +24,11 @@ std::atomic<uint32_t> forks{0};
 std::atomic<bool> loaded{false};    // drivers have been
 std::atomic<bool> hardware{false};  // one that is no software
 
-struct MessageLog {
-  std::mutex mutex;
-  std::vector<std::string> messages;
-};
-
-MessageLog& validation_log() {
-  static auto* log = new MessageLog;
-  return *log;
-}
-
 VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT,
                                           const VkDebugUtilsMessengerCallbackDataEXT* data, void*) {
   // Older versions of volk ask a device for functions of the instance, which newer layers remark on.
   if (data->pMessageIdName && std::strstr(data->pMessageIdName, "vkGetDeviceProcAddr")) return VK_FALSE;
-  auto& log = validation_log();
-  const std::lock_guard lock(log.mutex);
-  if (log.messages.size() < 1000) log.messages.emplace_back(data->pMessage ? data->pMessage : "(no text)");
+  note_validation_message(data->pMessage ? data->pMessage : "(no text)");
   return VK_FALSE;
 }
 
@@ -183,24 +171,6 @@ std::vector<VkPhysicalDevice> physical_devices() {
   check(vkEnumeratePhysicalDevices(handle, &count, all.data()), "vkEnumeratePhysicalDevices");
   std::erase_if(all, [](VkPhysicalDevice physical) { return !usable(physical); });
   return all;
-}
-
-std::vector<DeviceInfo> devices() {
-  std::vector<VkPhysicalDevice> physicals;
-  try {
-    physicals = physical_devices();
-  } catch (const DeviceError&) {
-    return {};
-  }
-  std::vector<DeviceInfo> result;
-  for (size_t i = 0; i < physicals.size(); ++i) result.push_back(describe(physicals[i], static_cast<int>(i)));
-  return result;
-}
-
-std::vector<std::string> take_validation_messages() {
-  auto& log = validation_log();
-  const std::lock_guard lock(log.mutex);
-  return std::exchange(log.messages, {});
 }
 
 }  // namespace pumice

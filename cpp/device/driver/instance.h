@@ -1,11 +1,9 @@
 // The process's Vulkan instance, for the device layer's .cpp files only.
 #pragma once
 
-#include <memory>
-#include <string>
+#include <cstdint>
 #include <vector>
 
-#include "device/driver/device_info.h"
 #include "device/driver/vulkan.h"
 
 namespace pumice {
@@ -23,7 +21,6 @@ const Instance& instance();
 
 // Physical devices that can run the engine, in the loader's order.
 std::vector<VkPhysicalDevice> physical_devices();
-DeviceInfo describe(VkPhysicalDevice physical, int index);
 
 // The process ends, from its exit on, without the exit handlers that were there before this call: a driver waits in its own for work that
 // does not end.

@@ -1,0 +1,114 @@
+#include "device/context_state.h"
+
+#include <bit>
+#include <chrono>
+#include <optional>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "device/driver/instance.h"
+
+namespace pumice {
+
+bool ContextState::forked() const {
+  return vk->generation != fork_generation();
+}
+
+bool ContextState::unified() const {
+  if (info.kind == DeviceKind::discrete) return false;
+  const auto flags = vk->memory.memoryTypes[memory_type(Heap::default_, ~0u)].propertyFlags;
+  constexpr VkMemoryPropertyFlags kHost =
+      VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+  return (flags & kHost) == kHost;
+}
+
+uint32_t ContextState::memory_type(Heap heap, uint32_t allowed) const {
+  constexpr VkMemoryPropertyFlags kLocal = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, kVisible = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT,
+                                  kCoherent = VK_MEMORY_PROPERTY_HOST_COHERENT_BIT, kCached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+  const bool discrete = info.kind == DeviceKind::discrete;
+  // Required flags, then those wished for (+) and avoided (-), weighed in order.
+  struct Wish {
+    VkMemoryPropertyFlags required, wanted, avoided;
+  };
+  const Wish wish = heap == Heap::default_  ? Wish{kLocal, discrete ? 0 : kVisible | kCoherent | kCached, discrete ? kVisible : 0}
+                    : heap == Heap::upload  ? Wish{kVisible | kCoherent, 0, discrete ? kLocal | kCached : 0}
+                    : heap == Heap::written ? Wish{kVisible | kCoherent, kLocal, kCached}
+                                            : Wish{kVisible | kCoherent, kCached, discrete ? kLocal : 0};
+  std::optional<uint32_t> best;
+  int best_score = 0;
+  for (uint32_t i = 0; i < vk->memory.memoryTypeCount; ++i) {
+    const auto flags = vk->memory.memoryTypes[i].propertyFlags;
+    if (!(allowed >> i & 1) || (flags & wish.required) != wish.required) continue;
+    const int score = std::popcount(flags & wish.wanted) - std::popcount(flags & wish.avoided);
+    if (!best || score > best_score) best = i, best_score = score;
+  }
+  if (!best) throw DeviceError("the device has no memory type for the heap '" + std::string(name(heap)) + "'");
+  return *best;
+}
+
+void ContextState::retire(Retired objects) {
+  uint64_t id = 0;
+  {
+    const std::lock_guard lock(submit_mutex);  // a submission whose check found the objects open is counted by now
+    id = submitted.load();
+  }
+  retire_after(id, std::move(objects));
+}
+
+void ContextState::retire_after(uint64_t id, Retired objects) {
+  objects.id = id;
+  if (abandoned) return leak(std::move(objects));
+  {
+    const std::lock_guard lock(mutex);
+    retired.push_back(std::move(objects));
+  }
+  collect(false);
+}
+
+void ContextState::collect(bool all) {
+  std::vector<std::shared_ptr<const void>> owners;  // dropped after the lock: that of a NumPy array takes the GIL
+  const std::lock_guard lock(mutex);
+  if (retired.empty() || abandoned) return;
+  uint64_t value = finished.load();
+  if (!all) vk->vkGetSemaphoreCounterValue(vk->device, timeline, &value);
+  std::erase_if(retired, [&](Retired& entry) {
+    if (!all && entry.id > value) return false;
+    vk->vkDestroyBuffer(vk->device, entry.buffer, nullptr);
+    vk->vkDestroyImageView(vk->device, entry.view, nullptr);
+    vk->vkDestroyImage(vk->device, entry.image, nullptr);
+    vk->vkDestroyQueryPool(vk->device, entry.queries, nullptr);
+    vk->vkDestroyDescriptorPool(vk->device, entry.descriptors, nullptr);
+    vk->vkDestroyCommandPool(vk->device, entry.commands, nullptr);
+    if (entry.allocation.block) memory->release(entry.allocation);
+    if (entry.owner) owners.push_back(std::move(entry.owner));
+    return true;
+  });
+}
+
+void ContextState::check_alive(VkResult result, const char* call) {
+  if (result == VK_ERROR_DEVICE_LOST) lost = true;
+  check(result, call);
+}
+
+int64_t wait_clock_nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void ContextState::abandon(const std::string& why) {
+  vk->abandoned = true;
+  if (abandoned.exchange(true)) return;
+  leave_at_exit();
+  log(LogLevel::error, "the context of '" + info.name + "' is abandoned: " + why + "; its " + std::to_string(live_buffers + live_images) +
+                           " buffers and images of " + std::to_string(live_buffer_bytes + live_image_bytes) +
+                           " bytes are not freed, and the process will end without waiting for the driver");
+}
+
+void ContextState::note_duration(uint64_t id) {
+  if (submitted.load(std::memory_order_relaxed) - id >= begun.size()) return;  // a later one has its place
+  const double seconds = static_cast<double>(wait_clock_nanoseconds() - begun[id % begun.size()].load(std::memory_order_relaxed)) * 1e-9;
+  double known = longest_seconds.load();
+  while (known < seconds && !longest_seconds.compare_exchange_weak(known, seconds)) {
+  }
+}
+
+}  // namespace pumice

@@ -1,0 +1,35 @@
+#include "device/driver/validation_log.h"
+
+#include <mutex>
+#include <utility>
+
+namespace pumice {
+namespace {
+
+constexpr size_t kMostMessages = 1000;
+
+struct MessageLog {
+  std::mutex mutex;
+  std::vector<std::string> messages;
+};
+
+MessageLog& validation_log() {
+  static auto* log = new MessageLog;
+  return *log;
+}
+
+}  // namespace
+
+void note_validation_message(std::string text) {
+  auto& log = validation_log();
+  const std::lock_guard lock(log.mutex);
+  if (log.messages.size() < kMostMessages) log.messages.push_back(std::move(text));
+}
+
+std::vector<std::string> take_validation_messages() {
+  auto& log = validation_log();
+  const std::lock_guard lock(log.mutex);
+  return std::exchange(log.messages, {});
+}
+
+}  // namespace pumice

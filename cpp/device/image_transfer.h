@@ -1,0 +1,20 @@
+// What the device has to do for an image itself: make a new one ready, and move host bytes to its texels and back.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "device/image.h"
+
+namespace pumice {
+
+// A new image, for every use; its content is undefined. Waits until the device has made it ready. Throws what Image::create() throws.
+std::shared_ptr<Image> ready_image(std::shared_ptr<Context> context, ImageFormat format, Shape shape, const SamplerOptions& sampler = {},
+                                   const Interrupted& interrupted = {});
+
+// Packed row-major host bytes. Both wait; ordered after work already submitted. Throw BindingError (R2) for another size.
+void upload(const Image& target, std::span<const std::byte> source, const Interrupted& interrupted = {});
+void download(const Image& source, std::span<std::byte> target, const Interrupted& interrupted = {});
+
+}  // namespace pumice
