@@ -4,7 +4,7 @@
 if(CMAKE_SCRIPT_MODE_FILE)
   file(GLOB_RECURSE paths RELATIVE "${ROOT}" "${ROOT}/*.comp" "${ROOT}/*.glsl")
   list(SORT paths)
-  set(text "// Generated from shaders/.\n#include \"shader/embedded_shaders.h\"\n\nnamespace pumice {\n\nconst EmbeddedShader kEmbeddedShaders[] = {\n")
+  set(text "// Generated from shaders/.\n#include \"shader/text/embedded_shaders.h\"\n\nnamespace pumice {\n\nconst EmbeddedShader kEmbeddedShaders[] = {\n")
   foreach(path IN LISTS paths)
     file(READ "${ROOT}/${path}" source)
     string(APPEND text "{\"${path}\", R\"pumice(${source})pumice\"},\n")

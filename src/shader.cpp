@@ -6,8 +6,9 @@
 
 #include "bindings.h"
 #include "core/error.h"
-#include "shader/glslang_loader.h"
 #include "shader/preamble/shader_options.h"
+#include "shader/text/embedded_shaders.h"
+#include "shader/text/glslang_loader.h"
 
 namespace pumice {
 namespace {

@@ -14,6 +14,7 @@
 #include "core/log.h"
 #include "dispatch/command_list.h"
 #include "dispatch/kernel/kernel.h"
+#include "shader/text/embedded_shaders.h"
 
 namespace pumice {
 namespace {

@@ -8,8 +8,8 @@
 #include "shader/debug/bounds.h"
 #include "shader/debug/debug_text.h"
 #include "shader/debug/guard.h"
-#include "shader/glslang_loader.h"
 #include "shader/text/diagnostics.h"
+#include "shader/text/glslang_loader.h"
 #include "shader/text/limits.h"
 #include "shader/text/tokens.h"
 

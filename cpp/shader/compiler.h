@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "shader/shader.h"
+#include "shader/debug/debug_table.h"
+#include "shader/preamble/shader_options.h"
+#include "shader/spirv/interface.h"
+#include "shader/text/shader_head.h"
 #include "shader/text/source_set.h"
 
 namespace pumice {
@@ -18,11 +22,7 @@ struct CompiledShader {
   DebugTable debug;
 };
 
-// The part before the user's text: version, preamble, macros. Throws ShaderCompileError for a macro that is none.
-struct ShaderHead {
-  std::string version_and_preamble;
-  std::string macros;
-};
+// Throws ShaderCompileError for a macro that is none.
 ShaderHead shader_head(const SourceSet& sources, const ShaderOptions& options, const Macros& macros);
 
 // Loads glslang. Throws ShaderCompileError or UnsupportedError.

@@ -7,7 +7,7 @@
 #include "core/files/cache_file.h"
 #include "core/files/hash.h"
 #include "shader/debug/guard.h"
-#include "shader/glslang_loader.h"
+#include "shader/text/glslang_loader.h"
 
 namespace pumice {
 namespace {

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "shader/compiler.h"
+#include "shader/shader.h"
 
 namespace pumice {
 

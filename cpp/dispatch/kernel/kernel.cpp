@@ -11,10 +11,11 @@
 #include "dispatch/driver_trial.h"
 #include "dispatch/kernel/kernel_limits.h"
 #include "dispatch/kernel/messages.h"
-#include "shader/glslang_loader.h"
 #include "shader/spirv/containment.h"
 #include "shader/spirv/spirv.h"
 #include "shader/spirv/word_pairs.h"
+#include "shader/text/embedded_shaders.h"
+#include "shader/text/glslang_loader.h"
 
 namespace pumice {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "operators/row/families.h"
-#include "shader/glslang_loader.h"
+#include "shader/text/glslang_loader.h"
 
 namespace pumice {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "shader/shader.h"
+#include "shader/spirv/interface.h"
 #include "shader/text/source_set.h"
 
 namespace pumice {

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "shader/glslang_loader.h"
 #include "shader/preamble/macro_gates.h"
 #include "shader/preamble/preamble_items.h"
 #include "shader/preamble/preamble_parts.h"
+#include "shader/text/glslang_loader.h"
 
 namespace pumice {
 namespace {

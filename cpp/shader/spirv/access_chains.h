@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "shader/shader.h"
 #include "shader/spirv/declarations.h"
+#include "shader/spirv/interface.h"
 #include "shader/spirv/spirv_module.h"
 
 namespace pumice {

@@ -5,12 +5,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "shader/shader.h"
+#include "shader/preamble/scalar_type.h"
+#include "shader/spirv/memory_layout.h"
 #include "shader/spirv/spirv.h"
 
 namespace pumice::spirv {

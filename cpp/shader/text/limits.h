@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string_view>
 
-#include "shader/compiler.h"
+#include "shader/text/shader_head.h"
 #include "shader/text/source_set.h"
 
 namespace pumice {
@@ -12,7 +12,6 @@ namespace pumice {
 inline constexpr size_t kMaxSourceBytes = size_t{16} << 20;  // of all files
 inline constexpr size_t kMaxTokens = 400'000;                // macros expanded: some seconds of work
 inline constexpr size_t kMaxDepth = 20'000;                  // of brackets and chained operators; the compiling thread's stack has room
-inline constexpr size_t kMaxMacroDepth = 500;                // of macros in macros and of calls in their arguments
 inline constexpr size_t kMaxStructMembers = 65'536;          // of a structure, those of its members included
 inline constexpr size_t kMaxFunctions = 4'096;               // glslang compares each of these with all others
 inline constexpr size_t kMaxCases = 4'096;

@@ -4,8 +4,6 @@
 #include <deque>
 #include <string>
 
-#include "shader/text/limits.h"
-
 namespace pumice {
 namespace {
 

@@ -10,6 +10,8 @@
 
 namespace pumice {
 
+inline constexpr size_t kMaxMacroDepth = 500;  // of macros in macros and of calls in their arguments
+
 struct Macro {
   bool is_function = false;
   std::vector<std::string_view> parameters;

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "shader/embedded_shaders.h"
+#include "shader/text/embedded_shaders.h"
 #include "shader/text/tokens.h"
 
 namespace pumice {

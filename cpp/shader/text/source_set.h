@@ -4,15 +4,33 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "shader/shader.h"
-
 namespace pumice {
+
+// Files as they were when they were first asked for: all builds of one kernel are of the same text. Thread-safe.
+class FileTexts {
+ public:
+  std::optional<std::string> read(const std::string& path);  // nullopt where there is no such file
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::optional<std::string>> texts_;
+};
+
+// Where the texts of #include lines come from: a file beside the one that includes, `texts`, `folders`, the embedded shaders.
+struct Includes {
+  std::map<std::string, std::string> texts;  // by path
+  std::vector<std::string> folders;          // in this order
+  bool on_disk = false;                      // the shader's name is the path of its file
+  std::shared_ptr<FileTexts> files = {};     // none: every compile reads the files anew
+};
 
 struct SourceFile {
   std::string name;

@@ -1,10 +1,9 @@
-#include "shader/embedded_shaders.h"
+#include "shader/text/embedded_shaders.h"
 
 #include <algorithm>
 #include <span>
 
 #include "core/error.h"
-#include "shader/shader.h"
 
 namespace pumice {
 namespace {

@@ -1,4 +1,4 @@
-#include "shader/glslang_loader.h"
+#include "shader/text/glslang_loader.h"
 
 #include <dlfcn.h>
 

@@ -1,9 +1,10 @@
+#include "shader/spirv/interface.h"
+
 #include <algorithm>
 #include <map>
 #include <set>
 
 #include "core/error.h"
-#include "shader/shader.h"
 #include "shader/spirv/image_uses.h"
 #include "shader/spirv/spirv_module.h"
 #include "shader/spirv/variable_bytes.h"

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace pumice {
 
@@ -16,5 +17,9 @@ extern const EmbeddedShader kEmbeddedShaders[];  // by path
 extern const size_t kEmbeddedShaderCount;
 
 std::optional<std::string_view> find_embedded_shader(std::string_view path);
+
+// Text of a shader embedded in the engine at build time: "conv.comp", "include/tensor.glsl". Throws Error if unknown.
+std::string_view embedded_shader(std::string_view path);
+std::vector<std::string_view> embedded_shaders();
 
 }  // namespace pumice
