@@ -12,7 +12,7 @@
 #include "device/driver/devices.h"
 #include "device/driver/validation_log.h"
 #include "device/pipeline.h"
-#include "dispatch/driver_trial.h"
+#include "dispatch/kernel/driver_trial.h"
 
 namespace pumice {
 namespace {

@@ -1,9 +1,10 @@
+#include "dispatch/copy.h"
+
 #include <algorithm>
 #include <cstring>
 
 #include "core/error.h"
 #include "core/rounding.h"
-#include "dispatch/command_list.h"
 #include "dispatch/grid.h"
 
 namespace pumice {

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "dispatch/copy.h"
 #include "dispatch/host_slot.h"
 #include "dispatch/kernel/messages.h"
 
@@ -178,7 +179,7 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
     add(std::move(copies));
     for (const Ring& ring : take->rings)
       if (ring.slot.is_copied()) add(copy_dispatches(ring.slot.device_range(), ring.slot.host_range()));
-    take->recording = Recording::create(context_, std::move(all), options_);
+    take->recording = make_plain_recording(context_, std::move(all), options_);
     return *takes_.emplace_back(std::move(take));
   }
 
@@ -228,8 +229,10 @@ struct Alive {
 
 }  // namespace
 
-std::shared_ptr<Recording> create_debugged_recording(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches,
-                                                     const RecordingOptions& options) {
+std::shared_ptr<Recording> make_recording(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches,
+                                          const RecordingOptions& options) {
+  if (std::ranges::none_of(dispatches, [](const Dispatch& dispatch) { return dispatch.debug != nullptr; }))
+    return make_plain_recording(std::move(context), std::move(dispatches), options);
   const auto alive = context->attachment<Alive>();
   auto made = std::make_shared<DebuggedRecording>(std::move(context), std::move(dispatches), options);
   const std::lock_guard guard(alive->mutex);

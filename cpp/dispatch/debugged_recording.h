@@ -1,14 +1,16 @@
 // Recordings with dispatches that print or check their bounds.
 #pragma once
 
-#include "dispatch/command_list.h"
+#include "core/error.h"
 #include "dispatch/kernel/messages.h"
+#include "dispatch/recording.h"
 
 namespace pumice {
 
-// Executions in flight have a ring each; the messages of one are read when it is waited for.
-std::shared_ptr<Recording> create_debugged_recording(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches,
-                                                     const RecordingOptions& options);
+// A recording of any dispatches. Where one is debugged, executions in flight have a ring each, and the messages of an execution are read
+// when it is waited for.
+std::shared_ptr<Recording> make_recording(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches,
+                                          const RecordingOptions& options = {});
 
 // What the executions of a context's debugged recordings said that have finished.
 struct Collected {

@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "dispatch/copy.h"
+#include "dispatch/debugged_recording.h"
 
 namespace pumice {
 namespace {
@@ -126,7 +128,7 @@ std::shared_ptr<KernelCalls::Call> KernelCalls::record(const KernelArguments& ar
     call->targets[i] = make_host_slot(context_, device->bytes(), Heap::readback, device);
     if (call->targets[i]->is_copied()) add(copy_dispatches(call->targets[i]->device_range(), call->targets[i]->host_range()));
   }
-  call->recording = Recording::create(context_, std::move(dispatches));
+  call->recording = make_recording(context_, std::move(dispatches));
   return call;
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/rounding.h"
+#include "dispatch/copy.h"
 #include "dv/lowering.h"
 #include "operators/row/lowering.h"
 

@@ -7,8 +7,7 @@
 #include "core/error.h"
 #include "core/interrupts.h"
 #include "core/log.h"
-#include "device/device_macros.h"
-#include "dispatch/driver_trial.h"
+#include "dispatch/kernel/driver_trial.h"
 #include "dispatch/kernel/kernel_limits.h"
 #include "dispatch/kernel/messages.h"
 #include "shader/spirv/containment.h"
@@ -21,7 +20,6 @@ namespace pumice {
 namespace {
 
 constexpr uint64_t kLeastRingBytes = 256;
-constexpr std::string_view k16bitStorage = "storageBuffer16BitAccess", kBfloat16 = "shaderBFloat16Type";
 
 uint64_t checked_bits(const std::string& name, ScalarType scalar, bool is_bool, const Number& value) {
   const auto bits = bits_of(scalar, value);
@@ -72,18 +70,6 @@ std::string variant_key(Storage storage, const Macros& macros, const SpecValues&
   return key;
 }
 
-// One for each context.
-struct DeviceProfile {
-  std::once_flag once;
-  Profile profile;
-};
-
-ShaderOptions device_options(Context& context, Storage storage) {
-  ShaderOptions options = shader_options(context, storage);
-  options.profile = device_profile(context);
-  return options;
-}
-
 void add_quirk_macros(const std::shared_ptr<Context>& context, Macros& macros) {
   const QuirkSet quirks = driver_quirks(context);
   if (quirks.has(Quirk::inexact_arithmetic))
@@ -105,40 +91,6 @@ std::shared_ptr<Context> lock(const std::weak_ptr<Context>& context) {
 }
 
 }  // namespace
-
-Storage packed_storage_of(DType dtype) {
-  return dtype == DType::float16 ? Storage::fp16_packed : dtype == DType::bfloat16 ? Storage::bf16_packed : Storage::fp32;
-}
-
-Storage storage_of(const DeviceInfo& device, DType dtype) {
-  const bool words = !device.feature(k16bitStorage);
-  if (dtype == DType::float16) return words ? Storage::fp16_packed : Storage::fp16;
-  if (dtype != DType::bfloat16) return Storage::fp32;
-  const bool native = !words && device.feature(kBfloat16) && missing_extensions(Storage::bf16).empty();
-  return native ? Storage::bf16 : Storage::bf16_packed;
-}
-
-ShaderOptions shader_options(const Context& context, Storage storage) {
-  ShaderOptions options;
-  options.storage = storage;
-  options.int64 = true;  // by pairs of words at the least
-  options.int16 = context.feature("shaderInt16");
-  options.int8 = context.feature("shaderInt8") && context.feature("storageBuffer8BitAccess");
-  options.storage_16bit = context.feature("storageBuffer16BitAccess");
-  options.fp16_rounds_to_even = context.feature("roundingModeRTEFloat16");
-  options.int8_storage = context.feature("storageBuffer8BitAccess");
-  options.int8_arithmetic = context.feature("shaderInt8");
-  options.int16_storage = options.int16 && options.storage_16bit;
-  options.int8_packed = options.int16_packed = true;
-  options.shader_local_memory = context.info().kind == DeviceKind::discrete;
-  return options;
-}
-
-Profile device_profile(Context& context) {
-  const auto known = context.attachment<DeviceProfile>();
-  std::call_once(known->once, [&] { known->profile = Profile(*device_macros(context)); });
-  return known->profile;
-}
 
 KernelVariant::KernelVariant(const std::shared_ptr<Context>& context, std::shared_ptr<const Shader> shader, const SpecValues& spec,
                              KernelOrigin origin)
@@ -209,13 +161,12 @@ const Pipeline& KernelVariant::pipeline() const {
     PipelineDesc desc;
     desc.name = name();
     const auto owner = context();
-    const bool rolls = origin_ != KernelOrigin::trial && driver_quirks(owner).has(Quirk::unrolled_contraction);
+    const bool rolls = driver_quirks(owner).has(Quirk::unrolled_contraction);
     std::vector<uint32_t> rewritten;
     desc.spirv = spirv();
     if (origin_ == KernelOrigin::user) desc.spirv = rewritten = contained();
     if (rolls) desc.spirv = rewritten = spirv::without_unrolling(desc.spirv);
     desc.is_robust = origin_ == KernelOrigin::user;
-    desc.counted = origin_ != KernelOrigin::trial;
     for (const auto& binding : interface().bindings) desc.bindings.push_back({binding.binding, kind_of(binding)});
     for (const auto& image : interface().images) desc.bindings.push_back({image.binding, kind_of(image)});
     desc.push_bytes = interface().push_bytes;

@@ -18,19 +18,11 @@
 #include "device/context.h"
 #include "device/image.h"
 #include "device/pipeline.h"
+#include "dispatch/kernel/kernel_options.h"
 #include "dispatch/kernel/number.h"
 #include "shader/shader.h"
 
 namespace pumice {
-
-// The storage mode in which a device runs kernels over such elements: fp16 where it has 16-bit storage, else fp16_packed; bf16 where it
-// has the type too and this glslang knows it, else bf16_packed; fp32 for every other dtype.
-Storage storage_of(const DeviceInfo& device, DType dtype);
-// The mode that holds those values two to a word; fp32 for all that are no floats of 16 bits.
-Storage packed_storage_of(DType dtype);
-// Options for compiling on this device, without its macros.
-ShaderOptions shader_options(const Context& context, Storage storage);
-Profile device_profile(Context& context);  // the device's macros
 
 class MessageLog;
 struct DebugSink;
@@ -41,9 +33,8 @@ struct DebugOptions {
   uint64_t ring_bytes = uint64_t{1} << 20;  // for the messages of one execution
 };
 
-// Whose text a kernel is: the engine's own are told what the driver is like and keep the signs of zeros, a trial of the driver takes it as
-// it is.
-enum class KernelOrigin : uint8_t { user, engine, trial };
+// Whose text a kernel is: the engine's own are told what the driver is like and keep the signs of zeros.
+enum class KernelOrigin : uint8_t { user, engine };
 
 // Specialization constants by name; values are converted to the reflected type.
 using SpecValues = std::vector<std::pair<std::string, Number>>;

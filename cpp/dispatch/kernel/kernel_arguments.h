@@ -10,17 +10,9 @@
 
 #include "core/dtype.h"
 #include "dispatch/kernel/kernel.h"
+#include "dispatch/kernel/tensor_argument.h"
 
 namespace pumice {
-
-// A tensor given to a kernel: the range starts at its first element.
-struct TensorArgument {
-  DType dtype;
-  BufferRange range;
-  uint64_t bytes;                        // of the elements, without what the range is padded with
-  uint64_t last_axis;                    // its size; 1 of a single element
-  const MemoryLayout* layout = nullptr;  // of structures on the host, which dtype says nothing of; lives as long as the call
-};
 
 // Of a push constant: one, or as many as a vector, matrix (by columns) or array has; one axis takes all of them in the order of memory.
 struct Numbers {

@@ -3,7 +3,8 @@
 
 #include <string>
 
-#include "dispatch/kernel/kernel_arguments.h"
+#include "dispatch/kernel/tensor_argument.h"
+#include "shader/spirv/interface.h"
 
 namespace pumice {
 

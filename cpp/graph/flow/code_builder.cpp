@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "dispatch/copy.h"
 #include "graph/flow/guarded_code.h"
 #include "graph/region/bound_program.h"
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "dispatch/command_list.h"
+#include "dispatch/debugged_recording.h"
 
 namespace pumice {
 namespace {
@@ -67,7 +68,7 @@ void run_at_once(const std::string& key, const std::function<Operator()>& descri
   const auto compiled = std::make_shared<const CompiledOperator>(context, *plan);
   const uint64_t temporary = compiled->binding_properties().temporary_bytes;
   if (temporary > 0) ranges.temporary = {Buffer::create(context, temporary), 0, temporary};
-  const auto recording = Recording::create(context, compiled->lower(ranges));
+  const auto recording = make_recording(context, compiled->lower(ranges));
   recording->exec().wait({}, interrupted);
 }
 

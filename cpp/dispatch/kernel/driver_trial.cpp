@@ -1,4 +1,4 @@
-#include "dispatch/driver_trial.h"
+#include "dispatch/kernel/driver_trial.h"
 
 #include <array>
 #include <bit>
@@ -6,14 +6,19 @@
 #include <cstring>
 #include <fstream>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "core/error.h"
 #include "core/files/cache_file.h"
 #include "core/files/hash.h"
 #include "core/log.h"
-#include "dispatch/command_list.h"
-#include "dispatch/kernel/kernel.h"
+#include "device/buffer.h"
+#include "device/command_buffer.h"
+#include "device/pipeline.h"
+#include "dispatch/kernel/kernel_limits.h"
+#include "dispatch/kernel/kernel_options.h"
+#include "shader/shader.h"
 #include "shader/text/embedded_shaders.h"
 
 namespace pumice {
@@ -114,26 +119,44 @@ std::shared_ptr<Buffer> filled(const std::shared_ptr<Context>& context, const st
   return buffer;
 }
 
+// The shader as it is: kernels are told what this trial finds out, so it cannot be one of them.
+std::shared_ptr<const Pipeline> make_pipeline(Context& context, const Shader& shader) {
+  PipelineDesc desc;
+  desc.name = shader.name;
+  desc.spirv = shader.spirv;
+  for (const auto& binding : shader.interface.bindings) desc.bindings.push_back({binding.binding, kind_of(binding)});
+  desc.push_bytes = shader.interface.push_bytes;
+  desc.counted = false;
+  return Pipeline::create(context, desc);
+}
+
+// One workgroup; waits for it.
+void run(const std::shared_ptr<Context>& context, const Pipeline& pipeline, std::span<const BufferRange> ranges,
+         std::span<const std::byte> push) {
+  CommandBufferSizes sizes;
+  sizes.sets = 1;
+  for (const auto& binding : pipeline.bindings()) ++sizes.descriptors[static_cast<size_t>(binding.kind)];
+  CommandBuffer commands(context, sizes);
+  commands.begin();
+  commands.describe(std::array{DescriptorUse{&pipeline, ranges, {}}});
+  commands.dispatch(pipeline, push, {1, 1, 1});
+  commands.end();
+  context->wait(commands.submit());
+}
+
 QuirkSet tried(const std::shared_ptr<Context>& context) {
   const Points points = make_points();
-  Kernel kernel(context, std::string(embedded_shader(kShader)), std::string(kShader), {}, {}, {}, {}, {}, KernelOrigin::trial);
-  const auto variant = kernel.variant(Storage::fp32);
+  const auto shader = compile(std::string(embedded_shader(kShader)), std::string(kShader), device_options(*context, Storage::fp32));
+  const auto pipeline = make_pipeline(*context, *shader);
   const auto result = Buffer::create(context, kTrials * kPoints * sizeof(float));
   const std::array buffers{filled(context, points.a), filled(context, points.b), filled(context, points.n), result};
-  Dispatch dispatch;
-  dispatch.kernel = variant;
-  dispatch.label = kShader;
-  for (const auto& binding : variant->interface().bindings) {
+  std::vector<BufferRange> ranges;
+  for (const auto& binding : shader->interface.bindings) {
     const auto& buffer = buffers.at(binding.binding);
-    dispatch.buffers.push_back({buffer, 0, buffer->bytes()});
+    ranges.push_back({buffer, 0, buffer->bytes()});
   }
   const std::array<uint32_t, 3> push{kPoints, kSmall, kTurns};
-  dispatch.push.resize(sizeof push);
-  std::memcpy(dispatch.push.data(), push.data(), sizeof push);
-  CommandList list(context);
-  list.dispatch(std::move(dispatch));
-  list.commit();
-  list.exec().wait();
+  run(context, *pipeline, ranges, std::as_bytes(std::span(push)));
   std::vector<float> y(kTrials * kPoints);
   download({result, 0, result->bytes()}, std::as_writable_bytes(std::span(y)));
   return judged(points, y);

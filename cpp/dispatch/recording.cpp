@@ -1,0 +1,231 @@
+#include "dispatch/recording.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <numeric>
+
+#include "core/error.h"
+#include "device/command_buffer.h"
+#include "dispatch/hazards.h"
+
+namespace pumice {
+namespace {
+
+bool is_empty(const Dispatch& dispatch) {
+  return std::find(dispatch.groups.begin(), dispatch.groups.end(), 0u) != dispatch.groups.end();
+}
+
+void check_groups(const Context& context, std::span<const Dispatch> dispatches) {
+  for (size_t axis = 0; axis < 3; ++axis) {
+    const uint64_t limit = context.limit("maxComputeWorkGroupCount_" + std::to_string(axis));
+    for (const Dispatch& dispatch : dispatches)
+      if (dispatch.groups[axis] > limit)
+        throw UnsupportedError("kernel '" + dispatch.kernel->name() + "' needs " + std::to_string(dispatch.groups[axis]) +
+                               " workgroups on axis " + std::to_string(axis) + "; the device takes " + std::to_string(limit));
+  }
+}
+
+bool is_same(const BufferRange& a, const BufferRange& b) {
+  return a.buffer == b.buffer && a.offset == b.offset && a.bytes == b.bytes;
+}
+
+class RecordedList : public Recording, public std::enable_shared_from_this<RecordedList> {
+ public:
+  RecordedList(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches, const RecordingOptions& options)
+      : context_(std::move(context)), dispatches_(std::move(dispatches)), options_(options) {
+    std::erase_if(dispatches_, is_empty);
+    collect_buffers();
+    collect_images();
+    std::vector<Buffer::Use> uses;
+    for (const Buffer* buffer : buffers_) uses.push_back(buffer->use());
+    record();
+  }
+
+  // The device may still run the kernels; buffers and images see to themselves.
+  ~RecordedList() override {
+    if (!commands_ || !context_->in_flight(commands_->last_submission())) return;
+    auto kernels = std::make_shared<std::vector<std::shared_ptr<const KernelVariant>>>();
+    for (const Dispatch& dispatch : dispatches_) kernels->push_back(dispatch.kernel);
+    commands_->keep(std::move(kernels));
+  }
+
+  Submission exec() override {
+    last_ = commands_->submit([this] {
+      for (const Buffer* buffer : buffers_)
+        if (buffer->closed()) throw StateError("a Buffer that this list uses is closed", "L1");
+      for (const Image* image : images_)
+        if (image->closed()) throw StateError("an Image that this list uses is closed", "L1");
+    });
+    std::call_once(first_run_, [this] { note_first_run(); });
+    return {shared_from_this(), last_};
+  }
+
+  const std::shared_ptr<Context>& context() const override { return context_; }
+  size_t dispatch_count() const override { return dispatches_.size(); }
+  size_t barrier_count() const override { return barriers_; }
+  size_t descriptor_count() const override { return descriptors_; }
+
+  std::optional<double> total_seconds(uint64_t id) override {
+    if ((!options_.total_time && !options_.timestamps) || id != last_ || context_->completed() < id) return {};
+    const auto stamps = commands_->timestamps();
+    if (stamps.empty()) return {};
+    return stamps.back();
+  }
+
+  std::vector<DispatchTime> dispatch_times() override {
+    const uint64_t id = last_;
+    if (!options_.timestamps || id == 0) return {};
+    context_->wait(id);
+    const auto stamps = commands_->timestamps();
+    std::vector<DispatchTime> times;
+    for (size_t i = 0; i + 1 < stamps.size(); ++i)
+      times.push_back({dispatches_[i].label, stamps[i + 1] - stamps[i], is_cold(id) && was_cold_[i]});
+    return times;
+  }
+
+  bool is_cold(uint64_t id) override { return id == cold_id_; }
+  bool has_run() override {
+    return std::ranges::all_of(dispatches_, [](const Dispatch& dispatch) { return dispatch.kernel->pipeline().has_run(); });
+  }
+
+ private:
+  void note_first_run() {
+    bool is_cold = false;
+    for (const Dispatch& dispatch : dispatches_) is_cold |= was_cold_.emplace_back(dispatch.kernel->pipeline().note_run());
+    if (is_cold) cold_id_ = last_.load();
+  }
+
+  void collect_buffers() {
+    const auto collect = [&](const Dispatch& dispatch, const BufferRange& range) {
+      if (!range.buffer) return;
+      if (range.buffer->closed()) throw StateError("a Buffer that '" + dispatch.label + "' uses is closed", "L1");
+      if (range.buffer->context() != context_)
+        throw BindingError("M3", dispatch.label, "buffer", "a buffer of this context", "one of another");
+      buffers_.push_back(range.buffer.get());
+    };
+    for (const auto& dispatch : dispatches_) {
+      for (const auto& range : dispatch.buffers) collect(dispatch, range);
+      collect(dispatch, dispatch.guard);
+    }
+    std::sort(buffers_.begin(), buffers_.end());
+    buffers_.erase(std::unique(buffers_.begin(), buffers_.end()), buffers_.end());
+  }
+
+  void collect_images() {
+    for (const auto& dispatch : dispatches_)
+      for (const auto& image : dispatch.images) {
+        if (image->closed()) throw StateError("an Image that '" + dispatch.label + "' uses is closed", "L1");
+        if (image->context() != context_) throw BindingError("M3", dispatch.label, "image", "an image of this context", "one of another");
+        images_.push_back(image.get());
+      }
+    std::sort(images_.begin(), images_.end());
+    images_.erase(std::unique(images_.begin(), images_.end()), images_.end());
+  }
+
+  CommandBufferSizes sizes() const {
+    CommandBufferSizes sizes;
+    for (const auto& dispatch : dispatches_)
+      for (const auto& binding : dispatch.kernel->pipeline().bindings()) ++sizes.descriptors[static_cast<size_t>(binding.kind)];
+    sizes.sets = static_cast<uint32_t>(dispatches_.size());
+    sizes.timestamps = options_.timestamps ? static_cast<uint32_t>(dispatches_.size()) + 1 : options_.total_time ? 2 : 0;
+    sizes.guards = std::ranges::any_of(dispatches_, [](const Dispatch& dispatch) { return dispatch.guard.buffer != nullptr; });
+    return sizes;
+  }
+
+  // Vulkan has no empty descriptors: an absent binding is given a few bytes of its own, one without bytes a single byte, which is less than
+  // an element is.
+  void fill_absent(std::vector<BufferRange>& ranges) {
+    for (auto& range : ranges) {
+      if (range.buffer && range.bytes > 0) continue;
+      if (!placeholder_) placeholder_ = Buffer::create(context_, 16);
+      range = {placeholder_, 0, range.buffer ? 1u : 16u};
+    }
+  }
+
+  std::vector<uint64_t> guard_memories() const {
+    std::vector<uint64_t> memories;
+    for (const Dispatch& dispatch : dispatches_)
+      if (const auto& buffer = dispatch.guard.buffer; buffer && std::ranges::find(memories, buffer->memory()) == memories.end())
+        memories.push_back(buffer->memory());
+    return memories;
+  }
+
+  void record() {
+    const CommandBufferSizes wanted = sizes();
+    descriptors_ = std::accumulate(wanted.descriptors.begin(), wanted.descriptors.end(), size_t{0});
+    commands_ = std::make_unique<CommandBuffer>(context_, wanted);
+    commands_->begin();
+    check_groups(*context_, dispatches_);
+    std::vector<std::vector<BufferRange>> ranges;  // of each dispatch, none absent
+    std::vector<DescriptorUse> described;
+    ranges.reserve(dispatches_.size()), described.reserve(dispatches_.size());
+    for (const Dispatch& dispatch : dispatches_) {
+      fill_absent(ranges.emplace_back(dispatch.buffers));
+      described.push_back({&dispatch.kernel->pipeline(), ranges.back(), dispatch.images});
+    }
+    commands_->describe(described);
+    if (wanted.timestamps) commands_->timestamp(0);
+    HazardTracker hazards(guard_memories());
+    std::vector<MemoryAccess> accesses;
+    const BufferRange* guard = nullptr;  // whose dispatches are being recorded
+    for (size_t i = 0; i < dispatches_.size(); ++i) {
+      const Dispatch& dispatch = dispatches_[i];
+      accesses.clear();
+      append_accesses(dispatch, accesses);
+      if (guard && !is_same(*guard, dispatch.guard)) commands_->end_guard(), guard = nullptr;
+      if (const Barrier barrier = hazards.needed(accesses); barrier != Barrier::none) {
+        commands_->barrier(barrier == Barrier::guards);
+        ++barriers_;
+      }
+      if (!guard && dispatch.guard.bytes == kGuardWord) commands_->begin_guard(*(guard = &dispatch.guard));
+      if (dispatch.guard.bytes == kGuardCounts)
+        commands_->dispatch_indirect(dispatch.kernel->pipeline(), dispatch.push, dispatch.guard);
+      else
+        commands_->dispatch(dispatch.kernel->pipeline(), dispatch.push, dispatch.groups);
+      if (options_.timestamps) commands_->timestamp(static_cast<uint32_t>(i) + 1);
+    }
+    if (guard) commands_->end_guard();
+    if (!options_.timestamps && options_.total_time) commands_->timestamp(1);
+    commands_->end();
+  }
+
+  std::shared_ptr<Context> context_;
+  std::vector<Dispatch> dispatches_;
+  RecordingOptions options_;
+  std::vector<const Buffer*> buffers_;
+  std::vector<const Image*> images_;
+  std::shared_ptr<Buffer> placeholder_;
+  std::unique_ptr<CommandBuffer> commands_;
+  size_t barriers_ = 0, descriptors_ = 0;
+  std::atomic<uint64_t> last_{0};
+  std::once_flag first_run_;
+  std::vector<bool> was_cold_;        // by dispatch, in the first execution
+  std::atomic<uint64_t> cold_id_{0};  // of the first execution, where a kernel had not run before
+};
+
+}  // namespace
+
+std::shared_ptr<Recording> make_plain_recording(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches,
+                                                const RecordingOptions& options) {
+  return std::make_shared<RecordedList>(std::move(context), std::move(dispatches), options);
+}
+
+bool Submission::done() const {
+  return recording_->context()->completed() >= id_;
+}
+
+void Submission::wait(std::optional<double> timeout_seconds, const std::function<void()>& interrupted) const {
+  recording_->context()->wait(id_, timeout_seconds, interrupted);
+  recording_->collect(id_);
+}
+
+std::optional<double> Submission::device_seconds() const {
+  return recording_->total_seconds(id_);
+}
+
+bool Submission::is_cold() const {
+  return recording_->is_cold(id_);
+}
+
+}  // namespace pumice
