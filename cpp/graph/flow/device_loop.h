@@ -16,10 +16,6 @@ namespace pumice {
 class DeviceLoop {
  public:
   virtual ~DeviceLoop() = default;
-  // Null where the host has to drive it: shapes depend on values or change, or an iteration is too many dispatches.
-  // `values`: what the loop is entered with; invariant ones are read where they are.
-  static std::unique_ptr<DeviceLoop> create(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
-                                            SlotPool& pool, const RecordingOptions& options);
 
   virtual std::string_view kind() const = 0;  // for reports
   // Where the values that the loop is entered with go, before begin(); those that stay where they are have none.

@@ -1,4 +1,4 @@
-// A program with control flow: its routines, and executions that run them step by step; the host decides what the device cannot.
+// A program with control flow: its routines.
 #pragma once
 
 #include <memory>
@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "graph/flow/routine.h"
-#include "graph/region/lease_pool.h"
 
 namespace pumice {
 
@@ -18,13 +17,6 @@ struct FlowProgram {
 
   // Indices are checked run by run: the host drives all control flow.
   bool checks_indices() const;
-};
-
-// Memory of inputs of these shapes, and everything that runs on it. The lease's input_desc() are those of the shapes last prepared for.
-class FlowLease : public Lease {
- public:
-  static std::shared_ptr<FlowLease> create(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options);
-  virtual void prepare(std::span<const ShapeView> shapes) = 0;
 };
 
 }  // namespace pumice

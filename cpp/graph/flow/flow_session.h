@@ -9,7 +9,7 @@
 
 #include "graph/flow/flow_recordings.h"
 #include "graph/flow/flow_values.h"
-#include "graph/program/program.h"
+#include "graph/region/run_report.h"
 
 namespace pumice {
 

@@ -4,6 +4,10 @@
 #include <bit>
 #include <cstring>
 
+#include "core/error.h"
+#include "graph/flow/rounds_loop.h"
+#include "graph/flow/scalar_loop.h"
+
 namespace pumice {
 namespace {
 
@@ -11,6 +15,20 @@ namespace {
 constexpr double kRoundSeconds = 5e-3, kShortRoundSeconds = 40e-3;
 constexpr size_t kShortRound = 64;  // iterations
 constexpr size_t kMostLoops = 32;   // that are kept ready
+
+// Null where the host has to drive the loop: shapes depend on values or change, or an iteration is too many dispatches.
+// `values`: what the loop is entered with; invariant ones are read where they are.
+std::unique_ptr<DeviceLoop> make_loop(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
+                                      SlotPool& pool, const RecordingOptions& options) {
+  try {
+    if (auto loop = ScalarLoop::create(program, step, values, options)) return loop;
+    return RoundsLoop::create(program, step, values, pool, options);
+  } catch (const GraphError&) {  // of a body that may never run, or a branch: the host finds out
+  } catch (const BindingError&) {
+  } catch (const UnsupportedError&) {
+  }
+  return {};
+}
 
 // How often a loop that counts runs, where the host knows from where to where.
 std::optional<uint64_t> known_trips(const RoutineStep& step, std::span<const FlowValue> values) {
@@ -57,7 +75,7 @@ DeviceLoop* LoopDriver::find(const RoutineStep& step, std::span<const FlowValue>
     made.shapes.push_back(values[i].desc.shape);
     if (i >= kept) made.memory.push_back(values[i].range.buffer->id());
   }
-  made.loop = DeviceLoop::create(program_, step, values, session_.pool(), session_.recordings().options());
+  made.loop = make_loop(program_, step, values, session_.pool(), session_.recordings().options());
   if (ready_.size() > kMostLoops) ready_.pop_back();
   return ready_.front().loop.get();
 }

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/number_text.h"
 #include "graph/flow/levels.h"
-#include "graph/flow/scalar_loop.h"
+#include "graph/flow/scalar_macros.h"
 #include "graph/passes/passes.h"
 #include "graph/passes/wide_constants.h"
 

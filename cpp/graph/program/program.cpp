@@ -5,11 +5,10 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "core/log.h"
-#include "core/number_text.h"
-#include "graph/flow/flow_program.h"
+#include "graph/flow/flow_lease.h"
 #include "graph/flow/levels.h"
 #include "graph/passes/passes.h"
+#include "graph/region/lease_pool.h"
 #include "graph/region/region.h"
 
 namespace pumice {
@@ -22,15 +21,6 @@ bool is_one_run(const Graph& graph, bool keep_all) {
 }
 
 }  // namespace
-
-std::optional<double> checked_loop_timeout(std::optional<double> seconds) {
-  if (!seconds) return seconds;
-  if (!(*seconds >= 0)) throw BindingError("K5", "loop_timeout", "", "seconds from 0 on, or None", general_text(*seconds));
-  if (*seconds <= kMostLoopSeconds) return seconds;
-  log(LogLevel::warning,
-      "loop_timeout of " + general_text(*seconds) + " s is clamped at " + general_text(kMostLoopSeconds) + " s; None lifts the limit");
-  return kMostLoopSeconds;
-}
 
 // Either one region, which is all of the graph, or routines.
 struct Program::State {

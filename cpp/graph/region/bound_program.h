@@ -7,10 +7,14 @@
 #include <optional>
 #include <vector>
 
+#include "dispatch/command_list.h"
 #include "dispatch/host_slot.h"
 #include "graph/binding/plan.h"
-#include "graph/program/program.h"
+#include "graph/passes/program_graph.h"
+#include "graph/region/lease.h"
 #include "graph/region/lease_pool.h"
+#include "graph/region/plan_report.h"
+#include "operators/compiled/compiled_operator.h"
 
 namespace pumice {
 

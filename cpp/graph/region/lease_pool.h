@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "graph/program/program.h"
+#include "graph/region/lease.h"
 
 namespace pumice {
 

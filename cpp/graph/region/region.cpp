@@ -10,12 +10,13 @@
 #include "graph/binding/weight_upload.h"
 #include "graph/nnapi/late_operations.h"
 #include "graph/passes/passes.h"
-#include "graph/region/late_regions.h"
+#include "graph/region/late_choice.h"
 
 namespace pumice {
 namespace {
 
 constexpr size_t kMostBound = 16;  // choices of shapes that are remembered
+constexpr size_t kMostLate = 8;    // the same of a late region: each has weights of its own
 
 std::string sizes_text(const std::vector<int64_t>& sizes, const std::vector<std::string>& names) {
   std::string text = "[";
@@ -64,6 +65,50 @@ void check_shapes(const std::string& user, std::span<const ProgramValue> inputs,
   }
 }
 
+// The regions of a late one, by choice of shapes. Thread-safe.
+struct Region::Late {
+  // `owner`: the late region's graph as it was built, its inputs' elements that the host reads marked; it outlives this.
+  Late(std::shared_ptr<Context> of, const ProgramGraph& owner, const ProgramOptions& compile_options, std::string names)
+      : context(std::move(of)), graph(owner), options(compile_options), prefix(std::move(names)) {
+    options.progress = {};  // they are the compilation's, which is over
+    options.memory.reset();
+  }
+
+  // Compiles on first use; the least recently used is forgotten where there are too many.
+  std::shared_ptr<Region> at(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
+    const std::lock_guard lock(mutex);
+    for (auto one = made.begin(); one != made.end(); ++one)
+      if (one->first.matches(shapes, values)) {
+        made.splice(made.begin(), made, one);
+        return made.front().second;
+      }
+    LateGraph late = expand_late(graph, shapes, values);
+    auto region = std::make_shared<Region>(context, *late.graph, late.part, options, prefix);
+    made.emplace_front(std::move(late.choice), std::move(region));
+    if (made.size() > kMostLate) made.pop_back();
+    return made.front().second;
+  }
+
+  // Of the last used; none before the first.
+  std::optional<std::vector<ReportRow>> report() const {
+    const std::lock_guard lock(mutex);
+    return made.empty() ? std::nullopt : std::optional(made.front().second->report());
+  }
+
+  void close() {
+    const std::lock_guard lock(mutex);
+    for (const auto& [choice, region] : made) region->close();
+    made.clear();
+  }
+
+  std::shared_ptr<Context> context;
+  const ProgramGraph& graph;
+  ProgramOptions options;
+  std::string prefix;
+  mutable std::recursive_mutex mutex;                              // as that of a Region
+  std::list<std::pair<LateChoice, std::shared_ptr<Region>>> made;  // the last used first
+};
+
 Region::Region(std::shared_ptr<Context> context, const Graph& graph, const GraphPart& part, const ProgramOptions& options,
                const std::string& prefix)
     : context_(std::move(context)), graph_(has_late(graph, part) ? ProgramGraph(graph, part, options) : prepare(graph, part, options)) {
@@ -72,7 +117,7 @@ Region::Region(std::shared_ptr<Context> context, const Graph& graph, const Graph
   for (ReportRow& row : graph_.report) row.node = prefix + row.node;
   describe();
   if (late) {
-    late_ = std::make_unique<LateRegions>(context_, graph_, options, prefix);
+    late_ = std::make_unique<Late>(context_, graph_, options, prefix);
     return;
   }
   weights_ = place_weights(context_, graph_);

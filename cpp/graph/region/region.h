@@ -11,15 +11,14 @@
 #include <vector>
 
 #include "graph/binding/weights.h"
-#include "graph/program/program.h"
+#include "graph/passes/program_graph.h"
 #include "graph/region/bound_program.h"
+#include "graph/region/program_value.h"
 
 namespace pumice {
 
 // Throws BindingError (K4, K10 naming the input) where these are no shapes of the inputs of `user`.
 void check_shapes(const std::string& user, std::span<const ProgramValue> inputs, std::span<const ShapeView> shapes);
-
-class LateRegions;
 
 // Thread-safe.
 class Region {
@@ -66,7 +65,8 @@ class Region {
   std::shared_ptr<InitializationState> initialised_ = std::make_shared<InitializationState>();
   std::vector<ProgramValue> inputs_, outputs_;
   bool reads_values_ = false;
-  std::unique_ptr<LateRegions> late_;
+  struct Late;
+  std::unique_ptr<Late> late_;
 
   mutable std::recursive_mutex mutex_;              // guards what follows; a signal handler may run the model that is being bound
   std::list<std::shared_ptr<BoundProgram>> bound_;  // the last used first

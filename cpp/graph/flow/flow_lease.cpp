@@ -1,0 +1,310 @@
+#include "graph/flow/flow_lease.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+
+#include "core/error.h"
+#include "graph/flow/choice_driver.h"
+#include "graph/flow/flow_session.h"
+#include "graph/flow/loop_driver.h"
+
+namespace pumice {
+namespace {
+
+// A WHILE under way.
+struct Loop {
+  LoopReport* report = nullptr;
+  FlowSession::Clock::time_point entered;
+  uint64_t trips = 0;
+  bool in_body = false;
+  std::vector<FlowValue> values;  // what its graphs are run on next
+};
+
+// A routine under way.
+struct Frame {
+  const Routine* routine = nullptr;
+  size_t step = 0;
+  std::vector<FlowValue> values;  // by value of the graph
+  Loop loop;                      // of the step at hand
+};
+
+class StepwiseLease : public FlowLease {
+ public:
+  StepwiseLease(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options)
+      : program_(std::move(program)),
+        checks_indices_(program_->checks_indices()),
+        session_(program_->context, program_->name, options),
+        loops_on_device_(*program_, session_),
+        choices_on_device_(*program_, session_) {}
+
+  const TensorDesc& input_desc(size_t i) const override { return inputs_.at(i).desc; }
+  const TensorDesc& output_desc(size_t j) const override { return results_.at(j).desc; }
+  std::byte* input(size_t i) override { return inputs_.at(i).slot->bytes; }
+  const std::byte* output(size_t j) const override {
+    const FlowValue& result = results_.at(j);
+    return result.host ? result.host->data : result.slot->bytes;
+  }
+  uint64_t last_submission() const override { return session_.last() ? session_.last()->id() : 0; }
+  RunReport report() const override { return session_.report; }
+  std::optional<double> device_seconds() const override { return session_.device_seconds(); }
+
+  void prepare(std::span<const ShapeView> shapes) override {
+    const Routine& main = program_->routines[0];
+    check_shapes(program_->name, main.input_values, shapes);
+    results_.clear();
+    inputs_.resize(shapes.size());
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      FlowValue& input = inputs_[i];
+      input.host.reset();
+      if (input.slot && input.desc.shape.size() == shapes[i].size() && std::ranges::equal(input.desc.shape, shapes[i])) continue;
+      input = {};
+      input = session_.made(TensorDesc(main.input_values[i].dtype, {shapes[i].begin(), shapes[i].end()}), SlotUse::upload);
+    }
+  }
+
+  Submission start(const RunLimits& limits) override {
+    session_.begin(limits);
+    loops_.clear();
+    depth_ = 0;
+    try {
+      copy_inputs();
+      enter(0, inputs_, program_->name);
+      while (depth_ > 0) advance();
+      show_results();
+      if (session_.report.submissions == 0) session_.submit(session_.recordings().copies({}));
+      session_.wait();
+    } catch (...) {
+      for (Frame& frame : frames_) frame = {};
+      depth_ = 0;
+      throw;
+    }
+    for (const auto& [step, loop] : loops_) session_.report.loops.push_back(loop);
+    return *session_.last();
+  }
+
+ private:
+  // The elements, for which the host waits where the device alone has them.
+  const std::byte* read(FlowValue& value) {
+    if (value.host) return value.host->data;
+    session_.wait();
+    if (value.host_visible()) {
+      value.host = std::make_shared<const HostTensor>(HostTensor::copy_of(value.desc, value.slot->bytes));
+    } else {
+      std::vector<std::byte> bytes(value.range.bytes);
+      if (!bytes.empty()) download(value.range, bytes, session_.limits().interrupted);
+      value.host = std::make_shared<const HostTensor>(HostTensor::copy_of(value.desc, bytes.data()));
+    }
+    return value.host->data;
+  }
+
+  void copy_inputs() {
+    std::vector<std::pair<BufferRange, BufferRange>> ranges;
+    for (FlowValue& input : inputs_) {
+      if (input.slot->is_copied()) ranges.push_back({{input.slot->host, 0, input.range.bytes}, input.range});
+      input.host = std::make_shared<const HostTensor>(HostTensor{input.desc, input.slot, input.slot->bytes});
+    }
+    if (!ranges.empty()) session_.submit(session_.recordings().copies(ranges));
+  }
+
+  // Begins a routine; `user` is the node that runs it.
+  void enter(size_t number, std::span<const FlowValue> inputs, const std::string& user) {
+    const Routine& routine = program_->routines[number];
+    if (frames_.size() <= depth_) frames_.emplace_back();
+    Frame& frame = frames_[depth_];
+    frame.routine = &routine;
+    frame.step = 0;
+    frame.values.resize(routine.read_by_host.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      check_operand(routine, i, inputs[i], user);
+      frame.values[static_cast<size_t>(routine.inputs[i])] = inputs[i];
+    }
+    for (const RoutineConstant& constant : routine.constants)
+      frame.values[static_cast<size_t>(constant.value)] = {
+          constant.host.desc, constant.range, {}, std::make_shared<const HostTensor>(constant.host)};
+    ++depth_;
+  }
+
+  // What a graph declares of its inputs holds for every value that it is run on.
+  void check_operand(const Routine& routine, size_t i, const FlowValue& given, const std::string& user) const {
+    const ProgramValue& declared = routine.input_values[i];
+    if (!declared.shape) return;
+    bool fits = declared.shape->size() == given.desc.shape.size();
+    for (size_t axis = 0; fits && axis < declared.shape->size(); ++axis)
+      fits = (*declared.shape)[axis] == kUnknownSize || (*declared.shape)[axis] == given.desc.shape[axis];
+    if (fits) return;
+    GraphValue expected;
+    expected.dtype = declared.dtype, expected.shape = declared.shape;
+    throw GraphError(user, "input '" + declared.name + "' of graph '" + routine.name + "': " + to_string(expected) + " expected, given " +
+                               to_string(given.desc));
+  }
+
+  Frame& top() { return frames_[depth_ - 1]; }
+
+  void advance() {
+    Frame& frame = top();
+    if (frame.step == frame.routine->steps.size()) return leave(frame);
+    const RoutineStep& step = frame.routine->steps[frame.step];
+    session_.check_time(step.kind == RoutineStep::Kind::run ? frame.routine->name : step.node);
+    switch (step.kind) {
+      case RoutineStep::Kind::run:
+        return run(frame, step);
+      case RoutineStep::Kind::if_:
+        return choose(frame, step);
+      case RoutineStep::Kind::while_:
+        return begin_loop(frame, step);
+    }
+  }
+
+  static FlowValue& value(Frame& frame, ValueId id) { return frame.values[static_cast<size_t>(id)]; }
+
+  void run(Frame& frame, const RoutineStep& step) {
+    read_.clear(), made_.clear(), shapes_.clear(), elements_.clear();
+    bool reads = false;
+    const bool hands_on = step.region->reads_values() || step.region->checks_values();
+    for (size_t i = 0; i < step.inputs.size(); ++i) {
+      FlowValue& input = value(frame, step.inputs[i]);
+      reads = reads || (step.region->reads_values(i) && !input.host);
+      if (step.region->reads_values(i)) read(input);
+      if (hands_on) elements_.push_back(input.host ? input.host->data : nullptr);
+      read_.push_back(input);
+    }
+    if (reads) note_read_back();
+    for (const FlowValue& input : read_) shapes_.emplace_back(input.desc.shape);
+    const auto bound = step.region->bind(shapes_, elements_);
+    for (size_t j = 0; j < step.outputs.size(); ++j) {
+      const bool shown = frame.routine->read_by_host[static_cast<size_t>(step.outputs[j])];
+      FlowValue& output =
+          made_.emplace_back(session_.made(*bound->compiled()->outputs()[j].desc, shown ? SlotUse::readback : SlotUse::device));
+      if (const auto& host = bound->output_host(j)) output.host = std::make_shared<const HostTensor>(*host);
+    }
+    for (size_t k = 0; k < bound->index_checks().size(); ++k)
+      made_.push_back(session_.made(*bound->compiled()->outputs()[step.outputs.size() + k].desc, SlotUse::readback));
+    session_.submit(session_.recordings().run(bound, read_, made_));
+    if (!bound->index_checks().empty()) raise_found(bound->index_checks(), [&](size_t k) { return read(made_[step.outputs.size() + k]); });
+    for (size_t j = 0; j < step.outputs.size(); ++j) value(frame, step.outputs[j]) = std::move(made_[j]);
+    read_.clear(), made_.clear();
+    end_step(frame, step);
+  }
+
+  // What shapes depend on was read, once for all of it; in the innermost loop that the host drives.
+  void note_read_back() {
+    ++session_.report.host_syncs, ++session_.report.read_backs;
+    for (size_t depth = depth_; depth-- > 0;)
+      if (LoopReport* report = frames_[depth].loop.report) {
+        ++report->host_syncs;
+        return;
+      }
+  }
+
+  // By output of a step: whether the host reads it.
+  static std::vector<bool> shown_results(const Frame& frame, const RoutineStep& step) {
+    std::vector<bool> shown;
+    for (const ValueId output : step.outputs) shown.push_back(frame.routine->read_by_host[static_cast<size_t>(output)]);
+    return shown;
+  }
+
+  void choose(Frame& frame, const RoutineStep& step) {
+    if (step.inputs[0] == kAbsent) throw GraphError(step.node, "the condition of an IF is expected, given none", "B2.13");
+    std::vector<FlowValue> given;
+    for (const ValueId input : step.inputs) given.push_back(value(frame, input));
+    if (!given[0].host && step.first != step.second && !checks_indices_)
+      if (auto results = choices_on_device_.run(step, given, shown_results(frame, step))) return end_step(frame, step, *results);
+    const bool taken = is_true(given[0]);
+    enter(taken ? step.first : step.second, std::span(given).subspan(1), step.node);
+  }
+
+  void begin_loop(Frame& frame, const RoutineStep& step) {
+    Loop& loop = frame.loop;
+    loop = {&loops_[&step], FlowSession::Clock::now(), 0, false, {}};
+    loop.report->node = step.node, loop.report->kind = "host";
+    ++loop.report->entries;
+    for (const ValueId input : step.inputs) loop.values.push_back(value(frame, input));
+    if (!checks_indices_)
+      if (auto results = loops_on_device_.run(step, loop.values, shown_results(frame, step), loops_)) {
+        loop = {};
+        return end_step(frame, step, *results);
+      }
+    enter(step.first, loop.values, step.node);
+  }
+
+  // The outermost frame has run all its steps.
+  void leave(Frame& frame) {
+    std::vector<FlowValue> results;
+    for (const ValueId output : frame.routine->outputs) results.push_back(value(frame, output));
+    frame.values.clear();
+    if (--depth_ == 0)
+      results_ = std::move(results);
+    else
+      accept(top(), std::move(results));
+  }
+
+  // What the graph that the step at hand runs has made.
+  void accept(Frame& frame, std::vector<FlowValue> results) {
+    const RoutineStep& step = frame.routine->steps[frame.step];
+    if (step.kind == RoutineStep::Kind::if_) return end_step(frame, step, results);
+    Loop& loop = frame.loop;
+    if (loop.in_body) {
+      std::ranges::move(results, loop.values.begin());
+      ++loop.trips, ++loop.report->trips;
+      loop.in_body = false;
+      return enter(step.first, loop.values, step.node);
+    }
+    const uint64_t waits = session_.report.host_syncs;
+    const bool goes_on = is_true(results[0]);
+    loop.report->host_syncs += session_.report.host_syncs - waits;
+    if (!goes_on) {
+      results = std::move(loop.values);
+      loop = {};
+      return end_step(frame, step, results);
+    }
+    if (session_.is_loop_over(loop.entered)) session_.fail_loop(step.node, loop.trips);
+    loop.in_body = true;
+    enter(step.second, loop.values, step.node);
+  }
+
+  bool is_true(FlowValue& condition) {
+    if (!condition.host) ++session_.report.host_syncs;
+    return read(condition)[0] != std::byte{0};
+  }
+
+  void end_step(Frame& frame, const RoutineStep& step, std::span<FlowValue> results = {}) {
+    for (size_t j = 0; j < results.size() && j < step.outputs.size(); ++j) value(frame, step.outputs[j]) = std::move(results[j]);
+    for (const ValueId id : step.released) value(frame, id) = {};
+    ++frame.step;
+  }
+
+  // Brings to the host what it does not see.
+  void show_results() {
+    std::vector<std::pair<BufferRange, BufferRange>> ranges;
+    for (FlowValue& result : results_) {
+      if (result.host || result.host_visible()) continue;
+      const FlowValue shown = session_.made(result.desc, SlotUse::readback);
+      ranges.push_back({result.range, {shown.slot->host, 0, result.range.bytes}});
+      result.slot = shown.slot;
+    }
+    if (!ranges.empty()) session_.submit(session_.recordings().copies(ranges));
+  }
+
+  std::shared_ptr<const FlowProgram> program_;
+  bool checks_indices_;
+  FlowSession session_;
+  LoopDriver loops_on_device_;
+  ChoiceDriver choices_on_device_;
+  std::vector<FlowValue> inputs_, results_;
+  std::deque<Frame> frames_;  // by depth; those above it are kept for their memory
+  size_t depth_ = 0;
+  LoopReports loops_;
+  // Of the run at hand.
+  std::vector<FlowValue> read_, made_;
+  std::vector<ShapeView> shapes_;
+  std::vector<const std::byte*> elements_;
+};
+
+}  // namespace
+
+std::shared_ptr<FlowLease> FlowLease::create(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options) {
+  return std::make_shared<StepwiseLease>(std::move(program), options);
+}
+
+}  // namespace pumice

@@ -1,0 +1,20 @@
+// Executions of a program with control flow, which run its routines step by step; the host decides what the device cannot.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "graph/flow/flow_program.h"
+#include "graph/region/lease.h"
+#include "graph/region/program_value.h"
+
+namespace pumice {
+
+// Memory of inputs of these shapes, and everything that runs on it. The lease's input_desc() are those of the shapes last prepared for.
+class FlowLease : public Lease {
+ public:
+  static std::shared_ptr<FlowLease> create(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options);
+  virtual void prepare(std::span<const ShapeView> shapes) = 0;
+};
+
+}  // namespace pumice

@@ -1,0 +1,39 @@
+// What binding has planned, for reports: memory, and the dispatches in their order.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "operators/row/lowering.h"
+
+namespace pumice {
+
+struct ArenaReport {
+  uint64_t arena_bytes = 0;        // planned
+  uint64_t lower_bound_bytes = 0;  // largest sum of simultaneously live tensors, each padded to the arena's grain
+  uint64_t persistent_bytes = 0;
+  size_t dispatches = 0, barriers = 0, waves = 0;
+};
+
+// One dispatch of a plan, as recorded.
+struct StepReport {
+  struct Operand {
+    std::string name;   // the binding's
+    std::string value;  // of the graph; empty for scratch memory
+    Place place;
+    uint32_t index = 0;           // of the input or output
+    uint64_t begin = 0, end = 0;  // bytes of that place
+    bool read = false, write = false;
+  };
+  std::string label, kernel;
+  uint32_t wave = 0;
+  bool barrier = false;              // before it
+  std::array<uint32_t, 3> groups{};  // workgroups on each axis
+  bool folded = false;               // which number the kernel's own grid
+  std::vector<Operand> operands;
+};
+
+}  // namespace pumice

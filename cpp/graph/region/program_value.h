@@ -1,0 +1,25 @@
+// Inputs and outputs of programs, and the shapes that a caller gives.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/tensor_desc.h"
+
+namespace pumice {
+
+// An input or output of a program as its caller sees it.
+struct ProgramValue {
+  std::string name;
+  DType dtype;
+  std::optional<Shape> shape;  // kUnknownSize for unknown sizes; none: unknown rank
+  std::vector<std::string> dimension_names;
+};
+
+// The sizes of one input.
+using ShapeView = std::span<const int64_t>;
+
+}  // namespace pumice

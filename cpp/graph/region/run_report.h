@@ -1,0 +1,36 @@
+// What an execution may take, and what it did.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace pumice {
+
+inline constexpr double kLoopSeconds = 2, kMostLoopSeconds = 15;
+// A loop's limit as it holds: one over kMostLoopSeconds is clamped, with a warning in the log. Throws BindingError for what is no time.
+std::optional<double> checked_loop_timeout(std::optional<double> seconds);
+
+// What an execution may take. Loops and executions that take longer throw TimeoutError; what they left undone has no defined results.
+struct RunLimits {
+  std::optional<double> timeout_seconds;              // of the whole, from start() on
+  std::optional<double> loop_seconds = kLoopSeconds;  // of each WHILE, from each time that it is entered
+  std::function<void()> interrupted;                  // called about every 50 ms while waiting; may throw
+};
+
+// What one loop of a program did in an execution; one that was entered several times counts all of them.
+struct LoopReport {
+  std::string node;                                             // with the graphs that it is in: "outer/inner"
+  std::string kind;                                             // "host": the host drives it
+  uint64_t entries = 0, trips = 0, host_syncs = 0, wasted = 0;  // wasted: recorded iterations that were skipped
+};
+
+struct RunReport {
+  uint64_t submissions = 0, dispatches = 0, host_syncs = 0;  // host_syncs: times that the host waited to decide what comes next
+  uint64_t read_backs = 0;                                   // of these, those to read elements that shapes depend on
+  std::vector<LoopReport> loops;                             // those that were entered
+};
+
+}  // namespace pumice
