@@ -8,6 +8,7 @@
 #include "graph/binding/placement.h"
 #include "graph/binding/schedule.h"
 #include "graph/description/shape_inference.h"
+#include "operators/geometry/index_bounds.h"
 #include "operators/means/compose.h"
 #include "operators/means/strided.h"
 

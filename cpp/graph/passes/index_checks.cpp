@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "graph/description/shape_inference.h"
 #include "operators/compiled/index_check.h"
+#include "operators/geometry/index_bounds.h"
 
 namespace pumice {
 namespace {

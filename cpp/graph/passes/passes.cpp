@@ -10,6 +10,7 @@
 #include "operators/host/host_evaluate.h"
 #include "operators/row/onnx_dtype.h"
 #include "operators/row/precision.h"
+#include "operators/row/row_floats.h"
 
 namespace pumice {
 

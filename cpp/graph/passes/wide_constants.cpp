@@ -11,6 +11,7 @@
 #include "graph/passes/passes.h"
 #include "operators/row/families.h"
 #include "operators/row/precision.h"
+#include "operators/row/row_floats.h"
 
 namespace pumice {
 namespace {

@@ -1,29 +1,12 @@
 // softmax(scale q k^T + mask) v in one walk over the keys, for the rows Attention and what the passes of a graph make of its primitives.
 #pragma once
 
-#include <array>
-#include <limits>
-#include <optional>
+#include <string>
+#include <vector>
 
-#include "operators/row/lowering.h"
+#include "operators/attention/attention_terms.h"
 
 namespace pumice {
-
-// A tensor as [batch, heads, rows, size]; elements of the last axis lie together.
-struct Heads {
-  Operand operand;
-  std::array<int64_t, 4> sizes;
-  std::array<int64_t, 3> strides;  // of the axes before the last, in elements
-  uint64_t phase = 0;              // bytes from the last 16-byte boundary to where it begins
-  int64_t first = 0;               // element from there on, where a part of it begins
-
-  int64_t batch() const { return sizes[0]; }
-  int64_t heads() const { return sizes[1]; }
-  int64_t rows() const { return sizes[2]; }
-  int64_t size() const { return sizes[3]; }
-  int64_t span() const;                               // elements from the first to the last
-  bool in_vectors(DType dtype, int64_t width) const;  // aligned ones of so many elements
-};
 
 // A tensor of any strides seen in the order of axes `perm` (empty: its own), with leading axes of 1 up to four.
 Heads heads_of(LowerContext& node, const TensorDesc& desc, const Operand& operand, const std::vector<int64_t>& perm = {});
@@ -33,31 +16,9 @@ TensorDesc by_heads(const TensorDesc& desc, int64_t heads);
 // Push constants name_batch, name_head and name_row.
 void set_strides(StepBuilder& step, const std::string& name, const Heads& heads);
 
-struct AttentionMask {
-  Operand operand;
-  bool is_bool = false, hides = false;                       // hides: true for keys that are not seen
-  double hidden = -std::numeric_limits<double>::infinity();  // the score of what a bool mask hides
-  std::array<int64_t, 4> strides{};                          // 0 where it is broadcast
-  int64_t keys = 0;                                          // past them nothing is seen
-  int64_t first = 0;                                         // the element where it begins
-};
-
-struct Attention {
-  Heads q, k, v, y;  // heads of q are a multiple of those of k and v
-  std::optional<AttentionMask> mask = {};
-  std::optional<Operand> counts = {};              // int64 for each image: its keys, and places are counted from the end of them
-  int64_t first_count = 0;                         // of the first image
-  double scale = 1, softcap = 0;                   // 0: none
-  int64_t first = -kUnbounded, last = kUnbounded;  // row i sees keys i + first .. i + last
-  bool zero_empty = true;                          // a row that sees no key is zero, otherwise NaN
-
-  static constexpr int64_t kUnbounded = int64_t{1} << 30;
-};
-
 // Which scores are wanted too.
 enum class Scores : uint8_t { products, capped, masked, shares };
 
-void lower_rotary_embedding(LowerContext& node);
 // The steps that make y.
 void add_attention(LowerContext& node, const Attention& attention);
 // And those that make [batch, heads, rows, keys] of scores beside it.

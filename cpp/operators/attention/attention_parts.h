@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "operators/attention/attention.h"
+#include "operators/attention/attention_terms.h"
 
 namespace pumice {
 

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "operators/attention/attention.h"
+#include "operators/geometry/index_bounds.h"
 #include "operators/means/strided.h"
 #include "operators/row/families.h"
 #include "operators/row/row_parts.h"

@@ -1,9 +1,10 @@
 // The packed forms of weights that the contraction kernels read.
+#include "operators/contraction/contraction_pack.h"
+
 #include <algorithm>
 
 #include "core/error.h"
 #include "core/rounding.h"
-#include "operators/contraction/contraction.h"
 
 namespace pumice {
 

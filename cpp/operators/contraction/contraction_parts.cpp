@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/rounding.h"
+#include "operators/contraction/contraction_pack.h"
 
 namespace pumice {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "operators/contraction/contraction.h"
+#include "operators/contraction/contraction_terms.h"
 
 namespace pumice {
 

@@ -1,9 +1,10 @@
 // How the contraction kernels share out a product, by facts of the device and of the product.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 
-#include "operators/contraction/contraction.h"
+#include "operators/contraction/contraction_terms.h"
 
 namespace pumice {
 

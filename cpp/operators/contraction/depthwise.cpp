@@ -1,6 +1,7 @@
 #include "operators/contraction/depthwise.h"
 
 #include "core/rounding.h"
+#include "operators/means/held_rows.h"
 #include "operators/reduction/reduce.h"
 
 namespace pumice {

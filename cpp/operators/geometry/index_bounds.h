@@ -7,23 +7,9 @@
 #include <vector>
 
 #include "core/tensor_desc.h"
-#include "operators/row/attributes.h"
+#include "operators/row/index_rule.h"
 
 namespace pumice {
-
-// The integers of an input name elements of axes: those at k, k + sizes.size(), .. of an axis of sizes[k]. A size below 0 is not known
-// yet; without sizes any integer will do.
-struct IndexBounds {
-  size_t input = 0;
-  std::vector<int64_t> sizes;
-  bool from_end = true;  // negative ones count from the end
-
-  bool any() const { return !sizes.empty(); }
-};
-
-// By row: the bounds of a node of these attributes whose inputs have these shapes (those that are absent are empty), where sizes below 0
-// are not known.
-using IndexRule = IndexBounds (*)(const Attributes&, const std::vector<Shape>&);
 
 // Where an element of a tensor of that shape is on its axes, counted in row-major order.
 std::vector<int64_t> element_places(const Shape& shape, int64_t position);

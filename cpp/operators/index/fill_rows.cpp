@@ -1,5 +1,6 @@
 // Operators that make tensors out of a shape, or keep parts of one in their place.
 #include "core/error.h"
+#include "operators/geometry/index_bounds.h"
 #include "operators/row/families.h"
 #include "operators/row/onnx_dtype.h"
 #include "operators/row/row_parts.h"

@@ -1,6 +1,7 @@
 // Operators whose elements are found by indices that are data themselves.
 #include <algorithm>
 
+#include "operators/geometry/index_bounds.h"
 #include "operators/reduction/non_zero.h"
 #include "operators/row/families.h"
 #include "operators/row/row_parts.h"

@@ -4,6 +4,7 @@
 #include "operators/means/strided.h"
 #include "operators/row/layout.h"
 #include "operators/row/precision.h"
+#include "operators/row/row_floats.h"
 
 namespace pumice {
 namespace {

@@ -4,7 +4,6 @@
 #include <span>
 
 #include "core/rounding.h"
-#include "operators/reduction/reduce.h"
 
 namespace pumice {
 namespace {
@@ -18,6 +17,10 @@ constexpr int64_t kShortTeam = 16, kMostShort = 512;  // invocations that share 
 constexpr Team kHalvesTeams[] = {{16, 16, 128}, {128, 1, 512}, {256, 1, 8192}};
 
 }  // namespace
+
+bool begins_in_fours(const LowerContext& node) {
+  return node.input_phase(0) * 8 % static_cast<uint64_t>(4 * bits(node.input(0).dtype)) == 0;
+}
 
 Macros HeldRows::macros() const {
   const auto number = [](int64_t value) { return std::to_string(value) + "u"; };

@@ -7,6 +7,9 @@
 
 namespace pumice {
 
+// Input 0 begins at a multiple of four of its elements, so that kernels may read it as an array of vectors.
+bool begins_in_fours(const LowerContext& node);
+
 // How the rows are shared among invocations. None on devices that prefer lanes, for rows that are too long, and for rows that are no
 // whole fours or do not begin at a boundary.
 struct HeldRows {

@@ -1,4 +1,5 @@
 // Recurrent layers.
+#include "operators/geometry/index_bounds.h"
 #include "operators/recurrent/recurrent.h"
 #include "operators/row/families.h"
 #include "operators/row/row_parts.h"

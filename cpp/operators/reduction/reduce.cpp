@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/rounding.h"
 #include "operators/means/compose.h"
+#include "operators/means/held_rows.h"
 #include "operators/row/families.h"
 #include "operators/row/operator_table.h"
 
@@ -121,10 +122,6 @@ std::string key_text(DType dtype, bool least) {
 }
 
 }  // namespace
-
-bool begins_in_fours(const LowerContext& node) {
-  return node.input_phase(0) * 8 % static_cast<uint64_t>(4 * bits(node.input(0).dtype)) == 0;
-}
 
 Macros element_macros(const std::string& array, DType dtype) {
   const bool words = !is_float(dtype) && bits(dtype) < 32, half = is_half_width(dtype), wide = dtype == DType::float64;

@@ -23,9 +23,6 @@ Macros element_macros(const std::string& array, DType dtype);
 // What include/math.glsl is told where a fold computes in 64 bits.
 Macros width_macros(std::string_view accumulator);
 
-// Input 0 begins at a multiple of four of its elements, so that kernels may read it as an array of vectors.
-bool begins_in_fours(const LowerContext& node);
-
 // The fold of an operator ("ReduceMean") for elements of `dtype`. Throws UnsupportedError naming the node where there is none.
 Fold fold_of(const NodeContext& node, std::string_view op, DType dtype);
 

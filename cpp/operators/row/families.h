@@ -20,6 +20,7 @@ void lower_global_pool(LowerContext& node);
 void lower_global_lp_pool(LowerContext& node);
 void lower_attention(LowerContext& node);
 void lower_recognised_attention(LowerContext& node);
+void lower_rotary_embedding(LowerContext& node);
 void lower_softmax(LowerContext& node);
 void lower_instance_norm(LowerContext& node);
 void lower_batch_norm(LowerContext& node);

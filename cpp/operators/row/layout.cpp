@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "operators/attention/attention.h"
 #include "operators/row/families.h"
 
 namespace pumice {

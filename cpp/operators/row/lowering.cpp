@@ -8,7 +8,7 @@
 #include "core/rounding.h"
 #include "dispatch/grid.h"
 #include "dispatch/kernel/driver_trial.h"
-#include "operators/row/operator_table.h"
+#include "operators/row/operator_row.h"
 #include "operators/row/precision.h"
 
 namespace pumice {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "operators/row/families.h"
 #include "shader/text/glslang_loader.h"
 
 namespace pumice {
@@ -70,15 +69,6 @@ std::vector<PrecisionSupport> precision_support(const DeviceInfo& device) {
   std::vector<PrecisionSupport> all;
   for (const Needs& needed : needs()) all.push_back(support(device, needed));
   return all;
-}
-
-bool mixes_floats(const OperatorRow& row) {
-  return row.lower == &lower_map || row.lower == &lower_cast || row.lower == &lower_reduce || row.lower == &lower_scan ||
-         row.lower == &lower_dynamic_quantize || row.lower == &lower_random;
-}
-
-DType float_made_of(const OperatorRow& row, DType inside) {
-  return inside == DType::float16 && row.overflows && mixes_floats(row) ? DType::float32 : inside;
 }
 
 }  // namespace pumice

@@ -7,7 +7,6 @@
 
 #include "device/driver/device_info.h"
 #include "dispatch/kernel/kernel.h"
-#include "operators/row/operator_table.h"
 
 namespace pumice {
 
@@ -22,10 +21,5 @@ struct PrecisionSupport {
 bool has_matrix_units(const DeviceInfo& device, uint32_t depth, DType operands, DType sums);
 PrecisionSupport support_of(const DeviceInfo& device, DType float_dtype);
 std::vector<PrecisionSupport> precision_support(const DeviceInfo& device);
-
-// The row's kernels read floats of either size and make floats of the dtype that they are told.
-bool mixes_floats(const OperatorRow& row);
-// The dtype of the floats that the row makes where all that it reads are `inside`: float32 where float16 would soon overflow.
-DType float_made_of(const OperatorRow& row, DType inside);
 
 }  // namespace pumice

@@ -5,7 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "operators/row/operator_table.h"
+#include "operators/row/lowering.h"
+#include "operators/row/operator_row.h"
 
 namespace pumice {
 

@@ -1,4 +1,5 @@
 // Parts of images: regions of interest, blocks, and what a kernel with moving elements meets.
+#include "operators/geometry/index_bounds.h"
 #include "operators/geometry/window_geometry.h"
 #include "operators/row/families.h"
 #include "operators/row/row_parts.h"

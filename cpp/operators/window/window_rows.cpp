@@ -1,4 +1,5 @@
 // Pooling.
+#include "operators/geometry/index_bounds.h"
 #include "operators/geometry/window_geometry.h"
 #include "operators/row/families.h"
 #include "operators/row/row_parts.h"

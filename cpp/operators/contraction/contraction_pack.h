@@ -1,0 +1,39 @@
+// Weights as the contraction kernels read them.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+#include "operators/contraction/contraction_terms.h"
+
+namespace pumice {
+
+inline constexpr int64_t kLaneChannels = 16;  // of conv_lanes: output channels of a subgroup
+// Products of so many neighbouring input channels are one step of conv_lanes.
+inline int64_t step_channels(int64_t channels_in) {
+  return std::clamp<int64_t>(channels_in, 1, 4);
+}
+
+// Elements of the packed weights of one group.
+int64_t packed_group(const NodeContext& node, const WeightView& weights);
+// The output channels of a group whose weights are packed together: all of them, unless that is more than a dispatch takes. The block of
+// channels from `first` on begins where the packed weights of a group of `first` channels would end. `factors`: of the weights.
+int64_t block_channels(const NodeContext& node, const WeightView& weights, DType factors);
+// Lays out any strided source as the kernels read weights, block by block.
+void pack_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackedWeight& packed);
+// Likewise constant input `input`, which must be row-major.
+void pack_weights(const PackContext& node, size_t input, const WeightView& weights, double scale, PackedWeight& packed);
+// Lays out a matrix whose rows are the input channels of `rows` as rows of whole eights.
+void pack_rows(const NodeContext& node, const TensorDesc& source_desc, const WeightView& rows, double scale, PackedWeight& packed);
+
+// Any source for kernels of their own, whatever the device: [groups][out / 16][taps][in / 4][16][4], zero past the channels.
+void pack_weight_lanes(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed);
+// pack_weights() of 8-bit integers, which it leaves as they are.
+void pack_integer_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed);
+// Rows of elements of 8 or 16 bits that lie together as rows of whole pieces of 16 bytes; `pad`: the word that fills up the last.
+std::shared_ptr<const KernelVariant> row_pieces_kernel(const NodeContext& node, DType dtype, std::string_view pad);
+Step row_pieces_step(const std::shared_ptr<const KernelVariant>& kernel, DType dtype, const Operand& x, const Operand& y, int64_t rows,
+                     int64_t depth, int64_t x_row);
+
+}  // namespace pumice

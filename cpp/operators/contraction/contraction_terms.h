@@ -1,0 +1,57 @@
+// What a dispatch of the contraction kernels is told.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/dtype.h"
+#include "operators/means/planes.h"
+#include "operators/row/lowering.h"
+
+namespace pumice {
+
+// Weights as [groups][out][in][taps], with strides in elements of the source.
+struct WeightView {
+  int64_t groups, channels_out, channels_in, taps;
+  int64_t stride_group, stride_out, stride_in, stride_tap;
+};
+
+// int32 numbers that are taken from 8-bit integers before these are multiplied. Where x is a matrix there is one for each row, where w is
+// one for each column; `first` and the strides find them. A convolution has one of x, and of w one for each channel of all groups, from
+// `first` on.
+struct ZeroPoints {
+  Operand operand;
+  int64_t first = 0, stride = 0, stride_group = 0;
+};
+
+// Of a contraction of 8-bit integers, whose sums are int32. No zero points: zero.
+struct IntegerTerms {
+  DType x, w;
+  std::optional<ZeroPoints> x_zero = {}, w_zero = {};
+};
+
+// Everything that one dispatch of the contraction kernel is told.
+struct Contraction {
+  Planes x, y;
+  WeightView weights;
+  int64_t out_h, out_w;  // of this dispatch
+  int64_t in_step_h = 1, in_step_w = 1, tap_step_h = 1, tap_step_w = 1, base_h = 0, base_w = 0;
+  int64_t taps_h = 1, taps_w = 1, tap_first = 0, tap_row = 0, tap_column = 0;
+  int64_t x_stride_group = 0, y_stride_group = 0, w_stride_group = 0;
+  int64_t x_first = 0, w_first = 0, y_first = 0;  // elements where this dispatch begins
+  bool matrix = false;                            // a matrix product: no taps
+  std::optional<IntegerTerms> integers = {};      // none: of floats
+  bool by_columns = false;                        // of a matrix product: w lies by columns, and x in whole eights
+  bool padded = false;                            // x has zeros after its last channel, up to the next eight
+};
+
+// What is added: a packed number (of integers: int32) for each channel, from number `first` on, or a matrix.
+struct ContractionBias {
+  enum class Kind { none, channels, matrix } kind = Kind::none;
+  Operand operand;
+  int64_t stride_row = 0, stride_column = 0;
+  double scale = 1;
+  int64_t first = 0;
+};
+
+}  // namespace pumice

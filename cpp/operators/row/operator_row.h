@@ -1,0 +1,108 @@
+// One row of the table of operators: exact ONNX name, schema, shape rule, lowering.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/tensor_desc.h"
+#include "operators/row/attributes.h"
+#include "operators/row/index_rule.h"
+
+namespace pumice {
+
+class LowerContext;  // operators/row/lowering.h, as the next two: what the functions of a row are called with
+class PackContext;
+struct PackedWeight;
+
+// The skeleton that a row lowers to. Fusion is stated between these, never between operators.
+enum class Skeleton : uint8_t { map, reduce, scan, contraction, window, index_map, scatter, sort, random, copy, view };
+std::string_view name(Skeleton skeleton);
+
+// An input or output of a row; expressions call it by this name.
+struct ValueRole {
+  std::string_view name;
+  DTypeSet dtypes = 0;  // 0: ONNX has it, this row does not
+  bool optional = false;
+  bool variadic = false;  // only the last
+  char type = 0;          // roles of one letter have one dtype; 0: on its own
+};
+
+// An attribute of a row, by its ONNX name.
+struct AttributeSchema {
+  std::string_view name;
+  AttributeKind kind;
+  std::optional<AttributeValue> fallback = {};  // none: required unless `optional`
+  bool optional = false;
+  std::vector<AttributeValue> choices = {};  // integers or texts that are supported; empty: any
+};
+
+// What a row takes and gives, in the newest form of its ONNX operator.
+struct Schema {
+  std::vector<ValueRole> inputs, outputs;
+  std::vector<AttributeSchema> attributes = {};
+  int min_rank = 0, max_rank = kMaxRank;  // of input 0
+  // Bit i: output 0 may be the memory of the input of role i (elementwise, one read per element).
+  uint32_t in_place = 0;
+
+  // Where an operator is one dispatch.
+  bool supports_in_place(size_t input, size_t output) const;
+};
+
+// Shapes and dtypes of the outputs from those of the inputs. All sizes are known here.
+class ShapeContext {
+ public:
+  ShapeContext(std::string_view node, const Attributes& attributes, std::vector<const TensorDesc*> inputs,
+               std::vector<const HostTensor*> hosts, size_t output_count);
+  const Attributes& attributes() const { return attributes_; }
+  std::string_view node() const { return node_; }
+  size_t input_count() const { return inputs_.size(); }
+  size_t output_count() const { return outputs_.size(); }
+  bool has(size_t i) const { return i < inputs_.size() && inputs_[i] != nullptr; }
+  const TensorDesc& input(size_t i) const;             // GraphError where absent
+  const HostTensor* host(size_t i) const;              // nullptr where input i has no host side
+  const HostTensor& host_values(size_t i) const;       // GraphError naming node and input where there is none
+  std::vector<int64_t> host_integers(size_t i) const;  // likewise
+  double host_real(size_t i) const;                    // the first element; likewise, and where there is none
+  int64_t host_integer(size_t i) const;                // likewise
+  void output(size_t i, DType dtype, Shape shape);
+  std::vector<std::optional<TensorDesc>> take_outputs() { return std::move(outputs_); }
+  [[noreturn]] void fail(const std::string& message) const;  // GraphError with the node's name
+
+ private:
+  const HostTensor& host_number(size_t i) const;
+
+  std::string_view node_;
+  const Attributes& attributes_;
+  std::vector<const TensorDesc*> inputs_;
+  std::vector<const HostTensor*> hosts_;
+  std::vector<std::optional<TensorDesc>> outputs_;
+};
+
+// One operator.
+struct OperatorRow {
+  std::string_view name;
+  Skeleton skeleton = Skeleton::map;
+  Schema schema = {};
+  void (*shape)(ShapeContext&) = nullptr;
+  // None for a row whose result always has a host side: evaluate_on_host() makes it from what is known at bind.
+  void (*lower)(LowerContext&) = nullptr;
+  // For map rows: the scalar expression over the inputs' names and attributes ("x < 0 ? alpha * x : x"); of a variadic row over two
+  // neighbours a and b, with what the last result y and the count of inputs make after a semicolon. See map_expression.h.
+  std::string_view expression = {};
+  // Inputs whose values the shape rule or the lowering reads on the host (axes, pads, target shapes): bit i for input i.
+  uint32_t host_inputs = 0;
+  // Describes how constant input `i` is repacked once for this device; false: used as it is. Free of data shapes.
+  bool (*pack)(const PackContext&, size_t input, PackedWeight&) = nullptr;
+  // Results soon exceed float16, whose largest is 65,504: they stay float32 where other floats are float16.
+  bool overflows = false;
+  // The row that takes its place in a graph where the one input that the host would read, which fixes the shape by how many of its
+  // elements are not zero, is no constant: with the outputs of pumice::CountNonZero as further inputs.
+  std::string_view counted = {};
+  IndexRule indices = nullptr;  // of a row with an input of indices: which ones are in range
+};
+
+}  // namespace pumice
