@@ -7,7 +7,9 @@
 #include "graph/binding/weight_upload.h"
 #include "graph/description/graph_rules.h"
 #include "graph/description/shape_sources.h"
+#include "graph/nnapi/compounds.h"
 #include "graph/nnapi/operations.h"
+#include "graph/program/graph_operator.h"
 #include "graph/program/program.h"
 #include "operators/compiled/compiled_operator.h"
 
@@ -111,9 +113,11 @@ py::object add(const std::shared_ptr<Graph>& self, const std::string& op, const 
                const std::string& name, std::vector<std::string> output_names, const py::kwargs& attributes) {
   std::vector<ValueId> ids;
   const size_t outputs = outputs_argument(given_outputs, name.empty() ? op : name);
-  const bool numbers = nnapi::find_operation(op) != nullptr;
-  for (const auto& input : inputs) ids.push_back(value_argument(self, input, name.empty() ? op : name, numbers));
-  const auto made = self->add(op, std::move(ids), attributes_of(attributes), outputs, name, std::move(output_names));
+  const nnapi::Operation* operation = nnapi::find_operation(op);
+  for (const auto& input : inputs) ids.push_back(value_argument(self, input, name.empty() ? op : name, operation != nullptr));
+  const Attributes given = attributes_of(attributes);
+  const auto made = operation ? self->add(nnapi::compound_of(*operation), std::move(ids), given, outputs, name, std::move(output_names))
+                              : self->add(op, std::move(ids), given, outputs, name, std::move(output_names));
   if (made.size() == 1) return py::cast(PyValue{self, made[0]});
   return tuple_of(self, made);
 }
@@ -187,13 +191,13 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
   const bool* all = std::get_if<bool>(&fuse);
   if (keep_all && !all) throw UnsupportedError("keep_all with the names of fusions: nothing is fused where all values are kept");
   const FusionSet wanted = !all ? FusionSet::named(std::get<1>(fuse)) : *all ? FusionSet::all() : FusionSet::none();
-  return self->compile(std::move(context), {precision, keep_all, wanted, check_indices, report, memory.value_or(nullptr), deterministic});
+  return compile(*self, std::move(context), {precision, keep_all, wanted, check_indices, report, memory.value_or(nullptr), deterministic});
 }
 
 std::shared_ptr<CompiledOperator> compile_operator(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context,
                                                    const std::string& precision, const std::vector<std::string>& flags) {
   const ReleasedGil release;
-  return self->compile_operator(std::move(context), execution_options(precision, flags));
+  return compile_operator(*self, std::move(context), execution_options(precision, flags));
 }
 
 }  // namespace

@@ -3,7 +3,8 @@
 
 #include <vector>
 
-#include "graph/description/graph.h"
+#include "dispatch/kernel/kernel.h"
+#include "graph/passes/program_options.h"
 
 namespace pumice {
 

@@ -8,6 +8,7 @@
 #include "graph/binding/weights.h"
 #include "graph/description/shape_inference.h"
 #include "graph/passes/index_checks.h"
+#include "graph/passes/input_checks.h"
 #include "graph/passes/program_graph.h"
 #include "operators/compiled/compiled_operator.h"
 

@@ -3,9 +3,9 @@
 #include <functional>
 
 #include "core/error.h"
+#include "graph/description/compound_operation.h"
 #include "graph/description/graph.h"
 #include "graph/description/shape_inference.h"
-#include "graph/nnapi/late_operations.h"
 
 namespace pumice {
 namespace {
@@ -113,8 +113,8 @@ Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
       bool ran = is_late(node);
       try {
         if (is_late(node)) {
-          infer_late(graph, node, known);
-        } else if (!is_open) {
+            node.compound->infer_late(graph, node, known);
+          } else if (!is_open) {
           ran = known.run(node);
           if (ran) known.evaluate(node);
         }

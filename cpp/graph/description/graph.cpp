@@ -5,7 +5,6 @@
 
 #include "core/error.h"
 #include "graph/description/shape_inference.h"
-#include "graph/nnapi/operations.h"
 #include "operators/geometry/index_bounds.h"
 #include "operators/reduction/non_zero.h"
 #include "operators/row/host_elements.h"
@@ -126,22 +125,6 @@ TensorDesc checked_desc(const GraphValue& value, int least_rank) {
 }
 
 }  // namespace
-
-std::string to_string(const GraphValue& value) {
-  std::string text(name(value.dtype));
-  const std::string quantized = value.quantization == Quantization{} ? "" : " with " + to_string(value.quantization);
-  if (!value.shape) return text + "[...]" + quantized;
-  text += "[";
-  for (size_t axis = 0; axis < value.shape->size(); ++axis) {
-    const int64_t size = (*value.shape)[axis];
-    text += (axis ? ", " : "") + (size == kUnknownSize ? std::string("?") : std::to_string(size));
-  }
-  return text + "]" + quantized;
-}
-
-bool GraphValue::is_known() const {
-  return shape && std::find(shape->begin(), shape->end(), kUnknownSize) == shape->end();
-}
 
 Graph::Graph(std::string name) : name_(std::move(name)) {
   for (size_t t = 0; t < kTrials; ++t) trials_.push_back(std::make_unique<ShapeInference>());
@@ -323,8 +306,6 @@ std::vector<ValueId> Graph::append(GraphNode node, std::vector<GraphValue> made)
 std::vector<ValueId> Graph::add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes, size_t outputs,
                                 std::string name, std::vector<std::string> output_names) {
   check_changeable();
-  if (const auto* operation = nnapi::find_operation(op))
-    return add_expanded(*operation, node_name(op, std::move(name)), std::move(inputs), attributes, outputs, output_names);
   GraphNode node;
   node.row = find_operator(op);
   if (!node.row) throw UnsupportedError("node '" + (name.empty() ? node_name(op, {}) : name) + "': operator " + std::string(op));
@@ -416,6 +397,11 @@ void Graph::finish() {
   if (outputs_.empty()) throw GraphError(name_, "a graph needs at least one output", "G7");
   finished_ = true;
   trials_.clear();
+}
+
+ValueId quantized_constant(Graph& graph, HostTensor tensor, const Quantization& quantization) {
+  if (!quantization.scale.empty()) tensor.desc.quantized(quantization);
+  return graph.constant(std::move(tensor));
 }
 
 }  // namespace pumice

@@ -2,101 +2,19 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
-#include "core/tensor_desc.h"
-#include "graph/description/fusions.h"
-#include "operators/row/operator_table.h"
+#include "graph/description/graph_node.h"
 
 namespace pumice {
 
-inline constexpr int64_t kUnknownSize = -1;
-
-using ValueId = int32_t;
-inline constexpr ValueId kAbsent = -1;
-
-struct GraphValue {
-  std::string name;
-  DType dtype = DType::float32;
-  std::optional<Shape> shape;                // kUnknownSize for unknown sizes; none: unknown rank
-  std::vector<std::string> dimension_names;  // symbolic names of input dimensions ("N"), empty where none
-  std::optional<HostTensor> constant;
-  int32_t producer = -1;           // node index; -1 for inputs and constants
-  bool owned = false;              // an input that is bound at initialisation only
-  bool assumed = false;            // an input of a graph that a node runs: its sizes are what came out alike for some, and need not hold
-  bool wide = false;               // of a program of float16: a constant that stays float32
-  Quantization quantization = {};  // without a scale: the elements stand for themselves
-
-  bool is_known() const;  // every size
-};
-std::string to_string(const GraphValue& value);  // "float32[?, 3]"; "float32[...]" where the rank is unknown
-
-class Graph;
-
-// What an IF or WHILE node runs: finished graphs, which other nodes may run too.
-struct ControlFlow {
-  enum class Kind : uint8_t { if_, while_ };
-
-  Kind kind = Kind::if_;
-  std::shared_ptr<const Graph> first, second;    // then and else, or condition and body
-  size_t carried = 0, state = 0, invariant = 0;  // of the inputs of a WHILE, in this order
-
-  std::string_view op() const { return kind == Kind::if_ ? "If" : "While"; }
-};
-
-// Parameters that fit a tensor of this dtype and shape, a zero point among them; as they are where there is no scale. Throws GraphError.
-Quantization checked_quantization(const std::string& user, DType dtype, const std::optional<Shape>& shape, Quantization given);
-
-namespace nnapi {
-struct Operation;
-struct Requirement;
-}  // namespace nnapi
-
-// The node of the caller that became several, and its operation: errors name these.
-struct NodeOrigin {
-  std::string node;
-  std::string_view op;
-};
-
-struct GraphNode {
-  std::string name;
-  const OperatorRow* row = nullptr;  // null for IF and WHILE
-  Attributes attributes;
-  std::vector<ValueId> inputs, outputs;                             // kAbsent for optional ones left out; input 0 of an IF is its condition
-  std::shared_ptr<const ControlFlow> control = nullptr;             // of IF and WHILE
-  std::shared_ptr<const NodeOrigin> origin = nullptr;               // none: the caller's own
-  std::shared_ptr<const nnapi::Requirement> requirement = nullptr;  // of a node that passes on its first input once it has been checked
-  bool tentative = false;  // it is there to tell a shape: where it cannot run on what it is given, it makes nothing
-
-  std::string_view op() const { return control ? control->op() : row->name; }
-  // The inputs of which output 0 holds elements: a check passes on the first alone.
-  std::span<const ValueId> read() const { return std::span(inputs).first(requirement ? 1 : inputs.size()); }
-};
-class CompiledOperator;
-class Program;
 class ShapeInference;
-struct ExecutionOptions;
-class UploadMemory;
-
-// How far a compilation is: what is being done, and how much of it.
-using CompileProgress = std::function<void(const char* phase, uint64_t done, uint64_t total)>;
-
-struct ProgramOptions {
-  std::string precision = "fp32";  // "fp32", "fp16" or "bf16"
-  bool keep_all = false;           // every node's outputs become outputs of the program (validation)
-  FusionSet fuse = FusionSet::all();
-  bool check_indices = false;                      // executions throw IndexRangeError for indices out of range that only the device knows
-  CompileProgress progress = {};                   // may be empty; may throw
-  std::shared_ptr<UploadMemory> memory = nullptr;  // begun already, of the same context; none: compile begins it
-  bool deterministic = false;                      // results are the same bits in every run
-};
 
 // Grows node by node in an order in which it can run; every node is checked as it is added. Not thread-safe until finished.
 class Graph {
@@ -113,11 +31,13 @@ class Graph {
                 bool owned = false, Quantization quantization = {}, bool assumed = false);
   ValueId constant(HostTensor value, std::string name = {});
   // Throws UnsupportedError (no such operator, or dtype) and GraphError (wrong inputs, attributes, shapes where known). The graph
-  // is as it was after a refusal. An operation of NNAPI ("nnapi::ADD") has that system's operands in its own order; scale, zero_point and
-  // dtype of its output operand are attributes. It becomes several nodes, the first that makes an output having the name. It gives the
-  // outputs that it has; `outputs` is 1 or their number.
+  // is as it was after a refusal.
   std::vector<ValueId> add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes = {}, size_t outputs = 1,
                            std::string name = {}, std::vector<std::string> output_names = {});
+  // Likewise. The operation becomes several nodes, the first that makes an output having the name. It gives the outputs that it has;
+  // `outputs` is 1 or their number.
+  std::vector<ValueId> add(const CompoundOperation& operation, std::vector<ValueId> inputs, const Attributes& attributes = {},
+                           size_t outputs = 1, std::string name = {}, std::vector<std::string> output_names = {});
   // Runs `then` where the condition (bool[1]) is true, else `orelse`, on the inputs. Both are finished by it, if they are not yet. Throws
   // GraphError with the rule's id (graph_rules()), StateError. No condition (kAbsent) is refused when the node runs (B2.13).
   std::vector<ValueId> if_(ValueId condition, const std::shared_ptr<Graph>& then, const std::shared_ptr<Graph>& orelse,
@@ -134,19 +54,14 @@ class Graph {
   // by them as far as unknown sizes are.
   void expect(ValueId value, const Shape& shape);
   void output(std::string name, ValueId value);
-  // What nnapi::Expansion adds. A node that passes on its first input, checked when the program is bound:
-  ValueId require(std::shared_ptr<const nnapi::Requirement> requirement, std::vector<ValueId> inputs, std::string name);
+  // What compound operations add. A node that passes on its first input, checked when the program is bound:
+  ValueId require(std::shared_ptr<const NodeCheck> requirement, std::vector<ValueId> inputs, std::string name);
   // What is known of a value besides what its node tells; sizes that are known stay.
   void refine(ValueId value, const Shape& shape);
   // Adds a node of another graph, with other inputs, as it is there; outputs have the values' names.
   std::vector<ValueId> repeat(const GraphNode& node, std::vector<ValueId> inputs, std::vector<std::string> output_names);
   void finish();  // idempotent; later changes throw StateError. Throws GraphError where there is no output.
   bool finished() const { return finished_; }
-  std::shared_ptr<Program> compile(std::shared_ptr<Context> context, const ProgramOptions& options = {});
-  // The whole graph as one operator for tables, initializers and command lists: a slot for every input (C8), used or not (G6). Constants
-  // are read now (G5) and go to the persistent resource with the owned inputs. Throws GraphError where a size is unknown, UnsupportedError
-  // with all that is not supported, nodes that need the host among it.
-  std::shared_ptr<CompiledOperator> compile_operator(std::shared_ptr<Context> context, const ExecutionOptions& options);
 
   // All sizes are known, and none depends on what only a device knows.
   bool exact() const { return exact_; }
@@ -160,9 +75,9 @@ class Graph {
   const std::vector<std::pair<std::string, ValueId>>& outputs() const { return outputs_; }
 
  private:
-  std::vector<ValueId> add_expanded(const nnapi::Operation& operation, const std::string& name, std::vector<ValueId> inputs,
+  std::vector<ValueId> add_expanded(const CompoundOperation& operation, const std::string& name, std::vector<ValueId> inputs,
                                     const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names);
-  std::vector<ValueId> add_late(const nnapi::Operation& operation, const std::string& name, std::vector<ValueId> inputs,
+  std::vector<ValueId> add_late(const CompoundOperation& operation, const std::string& name, std::vector<ValueId> inputs,
                                 const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names);
   std::vector<ValueId> add_counted(GraphNode node, std::vector<std::string> output_names);
   void name_output(size_t i, ValueId output, const std::string& name, std::string output_name);
@@ -195,5 +110,8 @@ class Graph {
   bool exact_ = true;                         // there are no unknown sizes, so one trial is enough and its errors are real
   bool finished_ = false;
 };
+
+// A constant that stands for other numbers than its elements, where the parameters say so.
+ValueId quantized_constant(Graph& graph, HostTensor tensor, const Quantization& quantization);
 
 }  // namespace pumice

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "graph/nnapi/requirement.h"
 #include "operators/host/host_evaluate.h"
 
 namespace pumice {
@@ -152,7 +151,7 @@ void ShapeInference::check(const GraphNode& node) const {
   std::vector<const TensorDesc*> inputs;
   std::vector<const HostTensor*> hosts;
   for (const ValueId input : node.inputs) inputs.push_back(desc(input)), hosts.push_back(host(input));
-  nnapi::check(*node.requirement, inputs, hosts);
+  node.requirement->check(inputs, hosts);
 }
 
 bool has_open_rank(const Graph& graph, const GraphNode& node) {

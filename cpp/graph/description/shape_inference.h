@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "graph/description/graph.h"
+#include "graph/description/graph_node.h"
 
 namespace pumice {
 

@@ -117,7 +117,9 @@ ValueId Graph::graft(const Graph& other, ValueId value, const std::vector<ValueI
       const GraphNode& node = other.nodes()[i];
       std::vector<ValueId> operands;
       for (const ValueId input : node.inputs) operands.push_back(copied(input));
-      const auto made = add(node.row->name, std::move(operands), node.attributes, node.outputs.size(), stem + "/" + node.name);
+      const auto made = node.compound
+                            ? add(*node.compound, std::move(operands), node.attributes, node.outputs.size(), stem + "/" + node.name)
+                            : add(node.row->name, std::move(operands), node.attributes, node.outputs.size(), stem + "/" + node.name);
       nodes_.back().tentative = true;
       for (size_t j = 0; j < made.size(); ++j) own[static_cast<size_t>(node.outputs[j])] = made[j];
     }

@@ -3,6 +3,7 @@
 
 #include "core/number_text.h"
 #include "graph/nnapi/expansion.h"
+#include "graph/nnapi/operations.h"
 
 namespace pumice::nnapi {
 namespace {

@@ -104,7 +104,7 @@ void Expansion::check_rules() {
   if (operation_.check) operation_.check(rules_);
   if (!rules_.is_open()) return;
   const auto unread = operation_.unread ? operation_.unread(rules_) : std::nullopt;
-  const auto requirement = std::make_shared<Requirement>(Requirement{before, {}});
+  const auto requirement = std::make_shared<Requirement>(before);
   const auto is_tensor = [&](size_t i) { return rules_.role(i).kind == OperandKind::tensor; };
   std::vector<size_t> asked, passed;  // operands of which something is not known; those that pass
   for (size_t i = 0; i < operands_.size(); ++i) {

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "graph/description/compound_operation.h"
+#include "graph/description/graph.h"
 #include "graph/nnapi/operands.h"
 
 namespace pumice::nnapi {
@@ -22,6 +24,11 @@ struct Length {
   bool is_known() const { return value == kAbsent; }
 };
 
+using Output = CompoundOutput;
+struct Requirement;
+
+// UnknownShapeError where a rank or size has to be known and is not; with `assumes` any size will do. `declared`: scale, zero_point and
+// dtype of the output operand. Throws GraphError that names the operation, the operand and what was expected; UnsupportedError.
 class Expansion {
  public:
   Expansion(Graph& graph, const Operation& operation, std::string node, std::vector<ValueId> operands, const Attributes& declared,

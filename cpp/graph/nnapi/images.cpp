@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "graph/nnapi/operations.h"
+
 namespace pumice::nnapi {
 
 std::vector<Operand> window_operands(bool implicit, bool sized) {

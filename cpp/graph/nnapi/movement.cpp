@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "graph/nnapi/expansion.h"
+#include "graph/nnapi/operations.h"
 #include "operators/geometry/index_bounds.h"
 
 namespace pumice::nnapi {

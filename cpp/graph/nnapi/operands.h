@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "graph/nnapi/operations.h"
+#include "graph/description/graph_node.h"
+#include "graph/nnapi/operation.h"
 
 namespace pumice::nnapi {
 

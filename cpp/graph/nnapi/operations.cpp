@@ -2,9 +2,6 @@
 
 #include <algorithm>
 
-#include "core/error.h"
-#include "graph/nnapi/expansion.h"
-
 namespace pumice::nnapi {
 namespace {
 
@@ -32,12 +29,6 @@ const Operation* find_operation(std::string_view name) {
   const auto all = operations();
   const auto found = std::ranges::lower_bound(all, name, {}, &Operation::name);
   return found != all.end() && found->name == name ? &*found : nullptr;
-}
-
-std::vector<Output> expand(Graph& graph, const Operation& operation, const std::string& node, std::vector<ValueId> operands,
-                           const Attributes& declared, bool assumes) {
-  Expansion expansion(graph, operation, node, std::move(operands), declared, assumes);
-  return expansion.run();
 }
 
 }  // namespace pumice::nnapi

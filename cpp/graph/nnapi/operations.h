@@ -1,91 +1,16 @@
-// The operations of NNAPI by their own names and with operands in their own order; each becomes a few nodes of the operator table.
+// The operations of NNAPI by their own names; each becomes a few nodes of the operator table.
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <span>
 #include <string_view>
-#include <vector>
 
-#include "core/error.h"
-#include "graph/description/graph.h"
+#include "graph/nnapi/operation.h"
 
 namespace pumice::nnapi {
-
-class Expansion;
-class Operands;
-
-enum class OperandKind : uint8_t {
-  tensor,
-  list,    // a vector: axes, sizes
-  scalar,  // one number of rank 0, a constant
-  pairs,   // a matrix of two columns: what is added before and after each axis
-};
-std::string_view name(OperandKind kind);
-
-struct Operand : ValueRole {
-  OperandKind kind = OperandKind::tensor;
-  bool per_channel = false;  // scales of channels are taken
-};
-
-struct Operation {
-  std::string_view name;  // "nnapi::ADD"
-  int level = 1;          // the feature level that brought it
-  std::string_view summary;
-  std::vector<Operand> inputs, outputs;
-  void (*expand)(Expansion&) = nullptr;
-  std::vector<Operand> implicit = {};  // the other form of the inputs, with a scheme in place of four paddings
-  // The rules about sizes and numbers; none where the rows that it becomes are as strict.
-  void (*check)(Operands&) = nullptr;
-  // The list that a program need not know to be bound, where there is one: its elements may be the device's.
-  std::optional<size_t> (*unread)(const Operands&) = nullptr;
-};
-
-// Short forms for the tables.
-inline constexpr DTypeSet kFloat = set_of(DType::float32, DType::float16);
-inline constexpr DTypeSet kQuant = set_of(DType::uint8, DType::int8);
-inline constexpr DTypeSet kInt = set_of(DType::int32);
-inline constexpr DTypeSet kTruth = set_of(DType::bool_);
-
-inline Operand tensor(std::string_view name, DTypeSet dtypes, char type = 0) {
-  return {{name, dtypes, false, false, type}, OperandKind::tensor};
-}
-inline Operand tensors(std::string_view name, DTypeSet dtypes, char type = 0) {
-  return {{name, dtypes, false, true, type}, OperandKind::tensor};
-}
-inline Operand list(std::string_view name, bool optional = false) {
-  return {{name, kInt, optional}, OperandKind::list};
-}
-inline Operand scalar(std::string_view name, DTypeSet dtypes = kInt, bool optional = false) {
-  return {{name, dtypes, optional}, OperandKind::scalar};
-}
-inline Operand pairs(std::string_view name) {
-  return {{name, kInt}, OperandKind::pairs};
-}
-inline Operation checked(Operation operation, void (*check)(Operands&), std::optional<size_t> (*unread)(const Operands&) = nullptr) {
-  operation.check = check;
-  operation.unread = unread;
-  return operation;
-}
 
 std::span<const Operation> operations();                 // sorted by name
 const Operation* find_operation(std::string_view name);  // null for an unknown one
 
-// Adds the nodes and returns the operation's outputs. `declared`: scale, zero_point and dtype of the output operand. Throws GraphError
-// that names the operation, the operand and what was expected; UnsupportedError.
-class UnknownShapeError : public UnsupportedError {
- public:
-  using UnsupportedError::UnsupportedError;
-};
-struct Output {
-  ValueId value;
-  Quantization quantization;
-};
-// UnknownShapeError where a rank or size has to be known and is not; with `assumes` any size will do.
-std::vector<Output> expand(Graph& graph, const Operation& operation, const std::string& node, std::vector<ValueId> operands,
-                           const Attributes& declared, bool assumes = false);
-
-using Operations = std::vector<Operation>;
 Operations elementwise_operations();
 Operations movement_operations();
 Operations reduction_operations();

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "graph/nnapi/expansion.h"
+#include "graph/nnapi/operations.h"
 
 namespace pumice::nnapi {
 namespace {

@@ -2,16 +2,23 @@
 
 namespace pumice::nnapi {
 
-void check(const Requirement& requirement, std::span<const TensorDesc* const> inputs, std::span<const HostTensor* const> elements) {
-  std::vector<Fact> facts = requirement.operands.facts();
-  for (size_t i = 0; i < inputs.size() && i < requirement.operand_of.size(); ++i) {
-    const auto operand = requirement.operand_of[i];
+void Requirement::check(std::span<const TensorDesc* const> inputs, std::span<const HostTensor* const> elements) const {
+  std::vector<Fact> facts = operands.facts();
+  for (size_t i = 0; i < inputs.size() && i < operand_of.size(); ++i) {
+    const auto operand = operand_of[i];
     if (!operand || !inputs[i]) continue;
     facts[*operand].shape = inputs[i]->shape;
     if (elements[i]) facts[*operand].elements = *elements[i];
   }
-  Operands operands(requirement.operands.operation(), requirement.operands.node(), std::move(facts));
-  operands.operation().check(operands);
+  Operands now(operands.operation(), operands.node(), std::move(facts));
+  now.operation().check(now);
+}
+
+std::vector<size_t> Requirement::unread_lists(size_t inputs) const {
+  std::vector<size_t> lists;
+  for (size_t i = kFirstRequiredTensor; i < inputs; ++i)
+    if (const auto operand = operand_of[i]; operand && operands.role(*operand).kind != OperandKind::tensor) lists.push_back(i);
+  return lists;
 }
 
 }  // namespace pumice::nnapi

@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "graph/description/shape_inference.h"
-#include "graph/nnapi/requirement.h"
-#include "graph/passes/program_graph.h"
 #include "operators/host/host_evaluate.h"
 
 namespace pumice {
@@ -41,10 +39,7 @@ std::vector<InputCheck> input_checks(const ProgramGraph& graph) {
   std::vector<const ProgramNode*> producers;
   for (const ProgramNode& node : graph.nodes) {
     if (!node.requirement) continue;
-    const auto& operands = node.requirement->operands;
-    for (size_t i = nnapi::kFirstRequiredTensor; i < node.inputs.size(); ++i) {
-      const auto operand = node.requirement->operand_of[i];
-      if (!operand || operands.role(*operand).kind == nnapi::OperandKind::tensor) continue;
+    for (const size_t i : node.requirement->unread_lists(node.inputs.size())) {
       if (producers.empty()) {
         producers.resize(graph.values.size(), nullptr);
         for (const ProgramNode& one : graph.nodes)
@@ -95,7 +90,7 @@ void check_input(const ProgramGraph& graph, const InputCheck& check, const Check
     descs.push_back(bound.descs[i] ? &*bound.descs[i] : nullptr);
     elements.push_back(i == check.list ? given : bound.elements[i] ? &*bound.elements[i] : nullptr);
   }
-  nnapi::check(*check.node.requirement, descs, elements);
+  check.node.requirement->check(descs, elements);
 }
 
 }  // namespace pumice

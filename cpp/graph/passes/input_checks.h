@@ -8,19 +8,11 @@
 #include <vector>
 
 #include "core/tensor_desc.h"
-#include "graph/description/graph.h"
+#include "graph/passes/program_graph.h"
 
 namespace pumice {
 
-struct ProgramGraph;
 class ShapeInference;
-
-struct InputCheck {
-  GraphNode node;                // which requires something of the list
-  size_t list = 0;               // its input
-  std::vector<GraphNode> chain;  // the nodes that compute the list, in their order
-  std::vector<size_t> inputs;    // of the graph, from which they do
-};
 
 // The checks of a graph whose nodes are not fused yet.
 std::vector<InputCheck> input_checks(const ProgramGraph& graph);

@@ -14,10 +14,6 @@
 
 namespace pumice {
 
-bool is_host_input(const ProgramNode& node, size_t input) {
-  return input < 32 && (node.row->host_inputs >> input & 1);
-}
-
 namespace {
 
 // By value: its shape is one for all inputs of the graph. One that follows from unknown sizes may have been known by chance.
@@ -111,52 +107,6 @@ ProgramNode cast_node(ProgramGraph& graph, ValueId from, ValueId to) {
 }
 
 }  // namespace
-
-GraphPart whole(const Graph& graph) {
-  GraphPart part{graph.name(), {}, graph.inputs(), {}, {}};
-  for (size_t i = 0; i < graph.nodes().size(); ++i) part.nodes.push_back(i);
-  return part;
-}
-
-ProgramGraph::ProgramGraph(const Graph& graph, const GraphPart& part, const ProgramOptions& options)
-    : name(part.name), host_outputs(part.host_outputs) {
-  float_dtype = dtype_of_precision(options.precision);
-  deterministic = options.deterministic;
-  std::vector<ValueId> own(graph.values().size(), kAbsent);  // by value of the graph
-  const auto take = [&](ValueId id) {
-    if (id == kAbsent) return kAbsent;
-    ValueId& known = own[static_cast<size_t>(id)];
-    if (known == kAbsent) known = add_value(graph.value(id));
-    return known;
-  };
-  for (const ValueId id : part.inputs) {
-    inputs.push_back(take(id));
-    made_inputs.push_back(graph.value(id).producer >= 0 || graph.value(id).assumed);
-    value(inputs.back()).producer = -1;
-  }
-  for (const size_t i : part.nodes) {
-    ProgramNode& node = nodes.emplace_back(graph.nodes()[i], static_cast<uint32_t>(report.size()));
-    for (auto* ids : {&node.inputs, &node.outputs}) std::ranges::transform(*ids, ids->begin(), take);
-    report.push_back({node.name, std::string(node.op()), "", "", {}, false, {}, ""});
-  }
-  for (const ValueId id : part.outputs) outputs.emplace_back(graph.value(id).name, take(id));
-  if (part.outputs.empty())
-    for (const auto& [output, id] : graph.outputs()) outputs.emplace_back(output, take(id));
-}
-
-ValueId ProgramGraph::add_value(GraphValue made) {
-  values.push_back(std::move(made));
-  return static_cast<ValueId>(values.size() - 1);
-}
-
-std::vector<uint32_t> ProgramGraph::uses() const {
-  std::vector<uint32_t> counts(values.size(), 0);
-  for (const ProgramNode& node : nodes)
-    for (const ValueId input : node.inputs)
-      if (input != kAbsent) ++counts[static_cast<size_t>(input)];
-  for (const auto& [output, value_id] : outputs) ++counts[static_cast<size_t>(value_id)];
-  return counts;
-}
 
 void fold_constants(ProgramGraph& graph) {
   const std::vector<bool> certain = certain_shapes(graph);

@@ -5,9 +5,6 @@
 
 namespace pumice {
 
-// The host reads the elements of the input, and the device does not.
-bool is_host_input(const ProgramNode& node, size_t input);
-
 // Nodes whose inputs are all constants become constants, where the host can compute them.
 void fold_constants(ProgramGraph& graph);
 // Drops nodes that no output needs, and optional outputs that nobody reads.

@@ -1,6 +1,7 @@
 // The order of the passes.
 #include "graph/passes/fusion.h"
 #include "graph/passes/index_checks.h"
+#include "graph/passes/input_checks.h"
 #include "graph/passes/passes.h"
 #include "graph/passes/recognition.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "graph/description/graph.h"
-#include "graph/passes/input_checks.h"
+#include "graph/passes/program_options.h"
 
 namespace pumice {
 
@@ -40,6 +40,14 @@ struct GraphPart {
   std::vector<bool> host_outputs;        // by output: its elements are computed on the host, if they can be
 };
 GraphPart whole(const Graph& graph);
+
+// A list whose rules the host can check where a call hands it the elements: see input_checks.h.
+struct InputCheck {
+  GraphNode node;                // which requires something of the list
+  size_t list = 0;               // its input
+  std::vector<GraphNode> chain;  // the nodes that compute the list, in their order
+  std::vector<size_t> inputs;    // of the graph, from which they do
+};
 
 struct ProgramGraph {
   // A copy of a part of a finished graph. Its outputs have the names of their values, those of the graph itself their own.
@@ -76,5 +84,8 @@ struct ProgramGraph {
   std::vector<bool> value_inputs;  // inputs whose elements shapes depend on: part of the bind key
   std::vector<InputCheck> checks;  // of elements that they do not depend on, made at every call
 };
+
+// The host reads the elements of the input, and the device does not.
+bool is_host_input(const ProgramNode& node, size_t input);
 
 }  // namespace pumice

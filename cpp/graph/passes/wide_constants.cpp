@@ -8,7 +8,6 @@
 
 #include "core/log.h"
 #include "core/number_text.h"
-#include "graph/passes/passes.h"
 #include "operators/row/families.h"
 #include "operators/row/precision.h"
 #include "operators/row/row_floats.h"

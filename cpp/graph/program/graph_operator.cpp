@@ -1,4 +1,5 @@
-// A graph as one compiled operator, its memory bound by the caller's tables.
+#include "graph/program/graph_operator.h"
+
 #include <algorithm>
 
 #include "core/error.h"
@@ -7,7 +8,7 @@
 #include "graph/binding/plan.h"
 #include "graph/binding/weights.h"
 #include "graph/flow/levels.h"
-#include "graph/nnapi/late_operations.h"
+#include "graph/passes/late_graph.h"
 #include "graph/passes/passes.h"
 #include "graph/region/bound_program.h"
 
@@ -102,16 +103,17 @@ void make_pipelines(const Plan& plan) {
 
 }  // namespace
 
-std::shared_ptr<CompiledOperator> Graph::compile_operator(std::shared_ptr<Context> context, const ExecutionOptions& options) {
-  finish();
-  check_no_control(*this);
-  check_no_cut(*this);
-  const BindInputs key = known_shapes(*this);
+std::shared_ptr<CompiledOperator> compile_operator(Graph& whole_graph, std::shared_ptr<Context> context, const ExecutionOptions& options) {
+  whole_graph.finish();
+  check_no_control(whole_graph);
+  check_no_cut(whole_graph);
+  const BindInputs key = known_shapes(whole_graph);
   ProgramOptions program;
   program.precision = options.precision.value_or("fp32");
   program.deterministic = options.deterministic;
-  if (const auto late = std::ranges::find_if(nodes_, is_late); late != nodes_.end()) refuse_late(*late);
-  const ProgramGraph graph = prepare(*this, whole(*this), program);
+  const auto& nodes = whole_graph.nodes();
+  if (const auto late = std::ranges::find_if(nodes, is_late); late != nodes.end()) refuse_late(*late);
+  const ProgramGraph graph = prepare(whole_graph, whole(whole_graph), program);
   check_no_host(graph);
   const Weights weights = place_weights(context, graph);
   Plan plan = bind_plan(context, graph, weights, key).plan;

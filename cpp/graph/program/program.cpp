@@ -208,12 +208,12 @@ void Program::close() {
       if (step.region) step.region->close();
 }
 
-std::shared_ptr<Program> Graph::compile(std::shared_ptr<Context> context, const ProgramOptions& options) {
-  finish();
-  for (const ValueId input : inputs_)
-    if (const GraphValue& value = values_[static_cast<size_t>(input)]; value.owned)
+std::shared_ptr<Program> compile(Graph& graph, std::shared_ptr<Context> context, const ProgramOptions& options) {
+  graph.finish();
+  for (const ValueId input : graph.inputs())
+    if (const GraphValue& value = graph.value(input); value.owned)
       throw GraphError(value.name, "an owned input is bound to an initializer, which programs do not have: compile_operator()", "O6");
-  return std::make_shared<Program>(std::move(context), *this, options);
+  return std::make_shared<Program>(std::move(context), graph, options);
 }
 
 }  // namespace pumice

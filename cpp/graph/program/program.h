@@ -52,7 +52,7 @@ class Program : public std::enable_shared_from_this<Program> {
   void close();  // frees device memory not leased; later use throws StateError. Idempotent.
   bool closed() const;
 
-  // Through Graph::compile().
+  // Through compile().
   Program(std::shared_ptr<Context> context, const Graph& graph, const ProgramOptions& options);
   ~Program();
   Program(const Program&) = delete;
@@ -61,5 +61,8 @@ class Program : public std::enable_shared_from_this<Program> {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// Finishes the graph. Throws GraphError, UnsupportedError.
+std::shared_ptr<Program> compile(Graph& graph, std::shared_ptr<Context> context, const ProgramOptions& options = {});
 
 }  // namespace pumice

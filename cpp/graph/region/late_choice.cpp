@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "graph/nnapi/late_operations.h"
+#include "graph/passes/late_graph.h"
 #include "graph/passes/passes.h"
 
 namespace pumice {

@@ -8,7 +8,7 @@
 #include "graph/binding/pipeline_builds.h"
 #include "graph/binding/plan.h"
 #include "graph/binding/weight_upload.h"
-#include "graph/nnapi/late_operations.h"
+#include "graph/passes/late_graph.h"
 #include "graph/passes/passes.h"
 #include "graph/region/late_choice.h"
 

@@ -1,36 +1,17 @@
-// What a Graph does for the operations of NNAPI: the parameters of quantized values, and nodes that stand for one operation.
+// What a Graph does for operations that become several nodes.
 #include <algorithm>
 
 #include "core/error.h"
+#include "graph/description/compound_operation.h"
 #include "graph/description/graph.h"
 #include "graph/description/shape_inference.h"
-#include "graph/nnapi/late_operations.h"
-#include "graph/nnapi/operations.h"
-#include "graph/nnapi/requirement.h"
 
 namespace pumice {
 
-Quantization checked_quantization(const std::string& user, DType dtype, const std::optional<Shape>& shape, Quantization given) {
-  if (given == Quantization{}) return given;
-  const auto fail = [&](const std::string& message) { throw GraphError(user, message + "; given " + to_string(given)); };
-  if (given.scale.empty()) fail("a zero point or a channel axis without a scale");
-  if (!is_integer(dtype) || bits(dtype) < 8 || bits(dtype) > 32) fail("a scale for elements of " + std::string(name(dtype)));
-  if (given.channel_axis && !shape) fail("scales of channels for an unknown rank");
-  Shape sizes = given.channel_axis ? *shape : Shape{};
-  std::ranges::replace(sizes, kUnknownSize, std::ssize(given.scale));  // as many channels as it then has scales
-  TensorDesc desc(dtype, std::move(sizes));
-  desc.quantized(given);
-  const int64_t zero = given.zero_point.value_or(0), sign = is_signed_integer(dtype) ? 1 : 0;
-  const int64_t span = int64_t{1} << (bits(dtype) - sign);
-  if (zero < -sign * span || zero >= span) fail("the zero point is no " + std::string(name(dtype)));
-  desc.zero_point = zero;
-  return desc;
-}
-
-static void check_output_count(const nnapi::Operation& operation, const std::string& node, size_t made, size_t asked) {
+static void check_output_count(const CompoundOperation& operation, const std::string& node, size_t made, size_t asked) {
   if (asked == 1 || asked == made) return;
   throw GraphError(node,
-                   std::string(operation.name) + " has " + std::to_string(made) + " outputs here; asked for " + std::to_string(asked));
+                   std::string(operation.name()) + " has " + std::to_string(made) + " outputs here; asked for " + std::to_string(asked));
 }
 
 void Graph::truncate(size_t nodes, size_t values) {
@@ -58,7 +39,13 @@ void Graph::name_output(size_t i, ValueId output, const std::string& name, std::
   value.name = std::move(output_name);
 }
 
-std::vector<ValueId> Graph::add_expanded(const nnapi::Operation& operation, const std::string& name, std::vector<ValueId> inputs,
+std::vector<ValueId> Graph::add(const CompoundOperation& operation, std::vector<ValueId> inputs, const Attributes& attributes,
+                                size_t outputs, std::string name, std::vector<std::string> output_names) {
+  check_changeable();
+  return add_expanded(operation, node_name(operation.name(), std::move(name)), std::move(inputs), attributes, outputs, output_names);
+}
+
+std::vector<ValueId> Graph::add_expanded(const CompoundOperation& operation, const std::string& name, std::vector<ValueId> inputs,
                                          const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names) {
   if (node_names_.contains(name)) throw GraphError(name, "there is another node of this name");
   for (const ValueId input : inputs)
@@ -71,8 +58,8 @@ std::vector<ValueId> Graph::add_expanded(const nnapi::Operation& operation, cons
     exact_ = exact;
   };
   try {
-    origin_ = std::make_shared<const NodeOrigin>(NodeOrigin{name, operation.name});
-    const auto made = nnapi::expand(*this, operation, name, inputs, attributes);
+    origin_ = std::make_shared<const NodeOrigin>(NodeOrigin{name, operation.name()});
+    const auto made = operation.expand(*this, name, inputs, attributes);
     origin_.reset();
     check_output_count(operation, name, made.size(), outputs);
     check_output_names(name, made.size(), output_names);
@@ -84,7 +71,7 @@ std::vector<ValueId> Graph::add_expanded(const nnapi::Operation& operation, cons
       ids.push_back(made[i].value);
     }
     return ids;
-  } catch (const nnapi::UnknownShapeError&) {
+  } catch (const UnknownShapeError&) {
     forget();
   } catch (...) {
     forget();
@@ -94,13 +81,14 @@ std::vector<ValueId> Graph::add_expanded(const nnapi::Operation& operation, cons
 }
 
 // One node, which becomes others where a program is bound to sizes.
-std::vector<ValueId> Graph::add_late(const nnapi::Operation& operation, const std::string& name, std::vector<ValueId> inputs,
+std::vector<ValueId> Graph::add_late(const CompoundOperation& operation, const std::string& name, std::vector<ValueId> inputs,
                                      const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names) {
-  const auto expected = late_outputs(*this, operation, name, inputs, attributes);
+  const auto expected = operation.late_outputs(*this, name, inputs, attributes);
   check_output_count(operation, name, expected.size(), outputs);
   GraphNode node;
   node.name = name;
-  node.row = &late_row(operation);
+  node.row = &operation.late_row();
+  node.compound = &operation;
   node.attributes = attributes;
   node.inputs = std::move(inputs);
   std::vector<GraphValue> made = name_outputs(node, expected.size(), output_names);
@@ -109,10 +97,10 @@ std::vector<ValueId> Graph::add_late(const nnapi::Operation& operation, const st
   return append(std::move(node), std::move(made));
 }
 
-ValueId Graph::require(std::shared_ptr<const nnapi::Requirement> requirement, std::vector<ValueId> inputs, std::string name) {
+ValueId Graph::require(std::shared_ptr<const NodeCheck> requirement, std::vector<ValueId> inputs, std::string name) {
   GraphNode node;
   node.name = std::move(name);
-  node.row = find_operator(nnapi::kRequire);
+  node.row = find_operator(kRequire);
   node.inputs = std::move(inputs);
   node.origin = origin_;
   node.requirement = std::move(requirement);
@@ -148,9 +136,7 @@ const HostTensor* Graph::elements(ValueId id) const {
 }
 
 std::vector<ValueId> Graph::repeat(const GraphNode& node, std::vector<ValueId> inputs, std::vector<std::string> output_names) {
-  if (is_late(node))
-    return add_expanded(*nnapi::find_operation(node.op()), node.name, std::move(inputs), node.attributes, node.outputs.size(),
-                        output_names);
+  if (is_late(node)) return add_expanded(*node.compound, node.name, std::move(inputs), node.attributes, node.outputs.size(), output_names);
   GraphNode copy = node;
   copy.inputs = std::move(inputs);
   copy.outputs.clear();

@@ -1,0 +1,42 @@
+#include "graph/description/graph_node.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace pumice {
+
+std::string to_string(const GraphValue& value) {
+  std::string text(name(value.dtype));
+  const std::string quantized = value.quantization == Quantization{} ? "" : " with " + to_string(value.quantization);
+  if (!value.shape) return text + "[...]" + quantized;
+  text += "[";
+  for (size_t axis = 0; axis < value.shape->size(); ++axis) {
+    const int64_t size = (*value.shape)[axis];
+    text += (axis ? ", " : "") + (size == kUnknownSize ? std::string("?") : std::to_string(size));
+  }
+  return text + "]" + quantized;
+}
+
+bool GraphValue::is_known() const {
+  return shape && std::find(shape->begin(), shape->end(), kUnknownSize) == shape->end();
+}
+
+Quantization checked_quantization(const std::string& user, DType dtype, const std::optional<Shape>& shape, Quantization given) {
+  if (given == Quantization{}) return given;
+  const auto fail = [&](const std::string& message) { throw GraphError(user, message + "; given " + to_string(given)); };
+  if (given.scale.empty()) fail("a zero point or a channel axis without a scale");
+  if (!is_integer(dtype) || bits(dtype) < 8 || bits(dtype) > 32) fail("a scale for elements of " + std::string(name(dtype)));
+  if (given.channel_axis && !shape) fail("scales of channels for an unknown rank");
+  Shape sizes = given.channel_axis ? *shape : Shape{};
+  std::ranges::replace(sizes, kUnknownSize, std::ssize(given.scale));  // as many channels as it then has scales
+  TensorDesc desc(dtype, std::move(sizes));
+  desc.quantized(given);
+  const int64_t zero = given.zero_point.value_or(0), sign = is_signed_integer(dtype) ? 1 : 0;
+  const int64_t span = int64_t{1} << (bits(dtype) - sign);
+  if (zero < -sign * span || zero >= span) fail("the zero point is no " + std::string(name(dtype)));
+  desc.zero_point = zero;
+  return desc;
+}
+
+}  // namespace pumice

@@ -1,0 +1,26 @@
+// What a node asks of its inputs beyond its row.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/tensor_desc.h"
+
+namespace pumice {
+
+// The row of a node that carries a check: its result is its first input.
+inline constexpr std::string_view kRequire = "pumice::Require";
+
+class NodeCheck {
+ public:
+  virtual ~NodeCheck() = default;
+  // Throws GraphError that names the node that the caller knows. `elements`: null where they are not known to the host; then the rules
+  // about them are not checked. Both are by input of the node.
+  virtual void check(std::span<const TensorDesc* const> inputs, std::span<const HostTensor* const> elements) const = 0;
+  // Of so many inputs those that are lists whose elements the device may know alone.
+  virtual std::vector<size_t> unread_lists(size_t inputs) const = 0;
+};
+
+}  // namespace pumice

@@ -1,0 +1,149 @@
+#include "graph/nnapi/compounds.h"
+
+#include <algorithm>
+#include <exception>
+#include <map>
+
+#include "core/error.h"
+#include "graph/description/shape_inference.h"
+#include "graph/nnapi/expansion.h"
+
+namespace pumice {
+namespace {
+
+// In the order in which they are tried for operands of unknown rank: most operations take one of the first.
+constexpr size_t kRanks[] = {4, 2, 1, 3, 5, 0, 6, 7, 8};
+
+void refuse_lowering(LowerContext& node) {
+  throw Error("the operation '" + std::string(node.node) + "' has not been expanded");
+}
+
+// The outputs with operands of these ranks; kAbsent stands for one that is left out.
+std::vector<LateOutput> outputs_of_ranks(const Graph& graph, const nnapi::Operation& operation, const std::string& node,
+                                         const std::vector<ValueId>& operands, const std::vector<size_t>& ranks,
+                                         const Attributes& declared) {
+  Graph tried;
+  std::vector<ValueId> ids;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (operands[i] == kAbsent) {
+      ids.push_back(kAbsent);
+      continue;
+    }
+    const GraphValue& value = graph.value(operands[i]);
+    if (value.constant) {
+      ids.push_back(quantized_constant(tried, *value.constant, value.quantization));
+      continue;
+    }
+    const Shape shape = value.shape.value_or(Shape(ranks[i], kUnknownSize));
+    ids.push_back(tried.input("operand " + std::to_string(i), value.dtype, shape, {}, false, value.quantization));
+  }
+  std::vector<LateOutput> outputs;
+  for (const nnapi::Output& made : nnapi::Expansion(tried, operation, node, std::move(ids), declared, true).run())
+    outputs.push_back({tried.value(made.value).dtype, made.quantization});
+  return outputs;
+}
+
+// Which ranks the operands of unknown rank may have: one for all of them first, then each its own.
+std::vector<std::vector<size_t>> tried_ranks(const Graph& graph, const std::vector<ValueId>& operands) {
+  std::vector<size_t> open;
+  for (size_t i = 0; i < operands.size(); ++i)
+    if (operands[i] != kAbsent && !graph.value(operands[i]).shape) open.push_back(i);
+  std::vector<std::vector<size_t>> tried;
+  for (const size_t rank : kRanks) tried.emplace_back(operands.size(), rank);
+  constexpr size_t kMostOpen = 3;  // more are the parts of a whole, of one rank
+  if (open.size() < 2 || open.size() > kMostOpen) return tried;
+  std::vector<size_t> at(open.size(), 0);
+  for (;;) {
+    auto& ranks = tried.emplace_back(operands.size(), 0);
+    for (size_t k = 0; k < open.size(); ++k) ranks[open[k]] = kRanks[at[k]];
+    size_t k = 0;
+    while (k < at.size() && ++at[k] == std::size(kRanks)) at[k++] = 0;
+    if (k == at.size()) return tried;
+  }
+}
+
+// An operation of the table as graphs take it.
+class NnapiOperation : public CompoundOperation {
+ public:
+  explicit NnapiOperation(const nnapi::Operation& operation) : operation_(operation) {
+    row_.name = operation.name;
+    row_.skeleton = Skeleton::copy;
+    row_.lower = refuse_lowering;
+    for (size_t i = 0; i < operation.inputs.size(); ++i)
+      if (const auto kind = operation.inputs[i].kind; kind == nnapi::OperandKind::list || kind == nnapi::OperandKind::pairs)
+        row_.host_inputs |= 1u << i;
+  }
+
+  std::string_view name() const override { return operation_.name; }
+
+  std::vector<CompoundOutput> expand(Graph& graph, const std::string& node, const std::vector<ValueId>& operands,
+                                     const Attributes& declared) const override {
+    return nnapi::Expansion(graph, operation_, node, operands, declared, false).run();
+  }
+
+  const OperatorRow& late_row() const override { return row_; }
+
+  std::vector<LateOutput> late_outputs(const Graph& graph, const std::string& node, const std::vector<ValueId>& operands,
+                                       const Attributes& declared) const override {
+    std::exception_ptr first;
+    for (const auto& ranks : tried_ranks(graph, operands)) {
+      try {
+        return outputs_of_ranks(graph, operation_, node, operands, ranks, declared);
+      } catch (const Error&) {
+        if (!first) first = std::current_exception();
+      }
+    }
+    std::rethrow_exception(first);
+  }
+
+  bool infer_late(const Graph& graph, const GraphNode& node, ShapeInference& known) const override {
+    Graph made;
+    std::vector<ValueId> ids;
+    for (const ValueId input : node.inputs) {
+      if (input == kAbsent) {
+        ids.push_back(kAbsent);
+        continue;
+      }
+      const TensorDesc* desc = known.desc(input);
+      const HostTensor* host = known.host(input);
+      const Quantization& quantization = graph.value(input).quantization;
+      if (!desc) return false;
+      if (host)
+        ids.push_back(quantized_constant(made, *host, quantization));
+      else
+        ids.push_back(made.input("operand " + std::to_string(ids.size()), desc->dtype, desc->shape, {}, false, quantization));
+    }
+    const auto outputs = made.add(*this, std::move(ids), node.attributes, node.outputs.size(), node.name);
+    bool all = true;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const GraphValue& value = made.value(outputs[i]);
+      if (value.is_known())
+        known.set(node.outputs[i], TensorDesc(value.dtype, *value.shape));
+      else
+        all = false;
+    }
+    return all;
+  }
+
+ private:
+  const nnapi::Operation& operation_;
+  OperatorRow row_;
+};
+
+std::map<std::string_view, NnapiOperation> make_all() {
+  std::map<std::string_view, NnapiOperation> all;
+  for (const nnapi::Operation& operation : nnapi::operations()) all.try_emplace(operation.name, operation);
+  return all;
+}
+
+}  // namespace
+
+namespace nnapi {
+
+const CompoundOperation& compound_of(const Operation& operation) {
+  static const std::map<std::string_view, NnapiOperation> all = make_all();
+  return all.at(operation.name);
+}
+
+}  // namespace nnapi
+}  // namespace pumice
