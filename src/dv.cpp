@@ -4,6 +4,7 @@
 #include "bindings.h"
 #include "core/error.h"
 #include "dv/command_list.h"
+#include "dv/commands/read_command.h"
 
 namespace pumice {
 namespace {

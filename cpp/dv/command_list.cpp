@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "dv/commands/refusal.h"
+#include "dv/commands/read_command.h"
+#include "dv/memory/refusal.h"
 
 namespace pumice::dv {
 namespace {

@@ -5,8 +5,8 @@
 #include <map>
 
 #include "core/half.h"
+#include "dv/weight_operands.h"
 #include "dv/weights/layout.h"
-#include "dv/weights/weight_operands.h"
 
 namespace pumice::dv {
 namespace {

@@ -1,5 +1,5 @@
 // Fully connected commands as a matrix product.
-#include "dv/weights/weight_operands.h"
+#include "dv/weight_operands.h"
 
 namespace pumice::dv {
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "dv/command_list.h"
+#include "dv/commands/read_command.h"
 #include "dv/refusal.h"
 
 namespace {

@@ -10,8 +10,8 @@
 
 #include "core/error.h"
 #include "dv/command_list.h"
-#include "dv/commands/refusal.h"
 #include "dv/include/dmp_dv.h"
+#include "dv/memory/refusal.h"
 
 namespace pumice::dv {
 

@@ -13,7 +13,7 @@
 
 #include "dv/commands/geometry.h"
 #include "dv/include/dmp_dv_cmdraw_v1.h"
-#include "dv/memory.h"
+#include "dv/memory/memory.h"
 
 namespace pumice::dv {
 
@@ -85,14 +85,6 @@ MemoryRange written_by(const Command& command);
 
 // The memory that a raw structure means by what it has in place of one (never 0); null where there is none.
 using Resolve = std::function<std::shared_ptr<Memory>(uint64_t handle)>;
-
-// Throws Refusal, which names the run and the field. `strict`: also where the vendor's hardware does not take it.
-Command read_command(std::span<const std::byte> raw, const Resolve& resolve, bool strict);
-
-// Bytes that a command needs at each place that it names ("run[2].weight_buf"), by the same rules; the places themselves are not looked at.
-std::vector<std::pair<std::string, uint64_t>> required_bytes(std::span<const std::byte> raw, bool strict);
-// What each run of a convolution command makes; likewise. Refusal of other commands.
-std::vector<Extent> run_outputs(std::span<const std::byte> raw, bool strict);
 
 FcDims weight_dims(const FcCommand& command);
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "dv/commands/command.h"
-#include "dv/commands/refusal.h"
+#include "dv/memory/refusal.h"
 
 namespace pumice::dv {
 

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "dv/commands/geometry.h"
+#include "dv/weights/extent.h"
 
 namespace pumice::dv {
 

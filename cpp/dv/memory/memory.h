@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "device/buffer.h"
-#include "dv/context.h"
+#include "dv/memory/context.h"
 
 namespace pumice::dv {
 

@@ -1,4 +1,4 @@
-#include "dv/memory.h"
+#include "dv/memory/memory.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -6,7 +6,7 @@
 #include <map>
 
 #include "core/rounding.h"
-#include "dv/commands/refusal.h"
+#include "dv/memory/refusal.h"
 
 namespace pumice::dv {
 namespace {

@@ -1,4 +1,4 @@
-#include "dv/weights/weight_operands.h"
+#include "dv/weight_operands.h"
 
 #include <algorithm>
 

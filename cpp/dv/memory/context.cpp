@@ -1,7 +1,7 @@
-#include "dv/context.h"
+#include "dv/memory/context.h"
 
-#include "dv/commands/refusal.h"
 #include "dv/include/dmp_dv_cmdraw_v0.h"
+#include "dv/memory/refusal.h"
 
 namespace pumice::dv {
 
