@@ -474,7 +474,7 @@ class Binder {
     result_.plan.temporary_bytes = place_intervals(intervals);
     result_.lower_bound_bytes = order.sequential_peak_bytes;
     result_.wave_count = order.wave_count;
-    auto& steps = result_.plan.segments.emplace_back().blocks.emplace_back().steps;
+    auto& steps = result_.plan.steps;
     steps.reserve(steps_.size());
     for (const uint32_t i : order.order) {
       for (PlannedOperand& operand : steps_[i].operands) settle(operand, intervals);
@@ -486,7 +486,7 @@ class Binder {
   void find_updates() {
     Plan& plan = result_.plan;
     std::vector<uint32_t> reads(graph_.inputs.size(), 0);
-    const auto& steps = plan.segments.back().blocks.back().steps;
+    const auto& steps = plan.steps;
     for (const PlannedStep& step : steps)
       for (const PlannedOperand& operand : step.operands)
         if (operand.place == Place::input) ++reads[operand.index];

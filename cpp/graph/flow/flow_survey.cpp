@@ -69,7 +69,7 @@ bool FlowSurvey::bind(Region& region, const std::vector<TensorDesc>& inputs, std
   std::vector<ShapeView> shapes;
   for (const TensorDesc& input : inputs) shapes.emplace_back(input.shape);
   const auto compiled = region.bind(shapes, {})->compiled();
-  dispatches += compiled->plan().step_count();
+  dispatches += compiled->plan().steps.size();
   arena_bytes = std::max(arena_bytes, compiled->plan().temporary_bytes);
   for (const Slot& output : compiled->outputs()) outputs.push_back(*output.desc);
   return true;

@@ -94,8 +94,7 @@ void make_pipelines(const Plan& plan) {
     for (const PlannedStep& step : steps) kernels.push_back(step.kernel.get());
   };
   add(plan.initialization->steps);
-  for (const auto& segment : plan.segments)
-    for (const auto& block : segment.blocks) add(block.steps);
+  add(plan.steps);
   std::ranges::sort(kernels);
   kernels.erase(std::unique(kernels.begin(), kernels.end()), kernels.end());
   if (!kernels.empty()) create_pipelines(kernels);

@@ -9,21 +9,10 @@
 namespace pumice {
 namespace {
 
-template <typename Visit>
-void visit_steps(const Plan& plan, Visit&& visit) {
-  for (const auto& segment : plan.segments)
-    for (const auto& block : segment.blocks)
-      for (const auto& step : block.steps) visit(step);
-}
-
 // An identity for each memory that a plan's places are in.
 uint64_t memory_of(const PlannedOperand& operand) {
   return static_cast<uint64_t>(operand.place) << 32 | operand.index;
 }
-
-}  // namespace
-
-namespace {
 
 void fill(BindingTable& table, const CompiledOperator& compiled, const BufferRange& persistent, std::span<const BufferRange> inputs,
           std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena) {
@@ -107,7 +96,7 @@ std::vector<StepReport> BoundProgram::steps(const ProgramGraph& graph) const {
   std::vector<StepReport> steps;
   HazardTracker hazards;
   std::vector<MemoryAccess> accesses;
-  visit_steps(compiled_->plan(), [&](const PlannedStep& step) {
+  for (const PlannedStep& step : compiled_->plan().steps) {
     StepReport& report = steps.emplace_back();
     report.label = step.label;
     report.kernel = step.kernel->name();
@@ -126,7 +115,7 @@ std::vector<StepReport> BoundProgram::steps(const ProgramGraph& graph) const {
         accesses.push_back({memory_of(operand), operand.byte_offset, end, written, operand.lane});
     }
     report.barrier = hazards.needed(accesses) != Barrier::none;
-  });
+  }
   return steps;
 }
 

@@ -213,8 +213,7 @@ std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, st
                                : std::nullopt);
   }
   BoundPlan plan = bind_plan(context_, graph_, weights_, key, &memo_);
-  for (const auto& segment : plan.plan.segments)
-    for (const auto& block : segment.blocks) make_pipelines(block.steps, progress);
+  make_pipelines(plan.plan.steps, progress);
   kernels_ = plan.kernels;
   auto compiled = std::make_shared<CompiledOperator>(context_, std::move(plan.plan), initialised_);
   bound_.push_front(std::make_shared<BoundProgram>(std::move(key), std::move(compiled), persistent_, inputs_.size(), plan));

@@ -140,18 +140,10 @@ void append_word_copies(const std::shared_ptr<Context>& context, const PlannedOp
   }
 }
 
-size_t Plan::step_count() const {
-  size_t count = 0;
-  for (const auto& segment : segments)
-    for (const auto& block : segment.blocks) count += block.steps.size();
-  return count;
-}
-
 CompiledOperator::CompiledOperator(std::shared_ptr<Context> context, Plan plan, std::shared_ptr<InitializationState> state)
     : context_(std::move(context)), plan_(std::move(plan)), state_(state ? std::move(state) : std::make_shared<InitializationState>()) {
   if (!plan_.initialization) plan_.initialization = std::make_shared<InitializationPlan>();
-  for (const auto& segment : plan_.segments)
-    for (const auto& block : segment.blocks) properties_.descriptors += descriptor_count(block.steps);
+  properties_.descriptors = descriptor_count(plan_.steps);
   properties_.temporary_bytes = plan_.temporary_bytes;
   properties_.persistent_bytes = plan_.initialization->persistent_bytes;
   host_values_ = uploaded(context_, plan_.host_values);
@@ -167,10 +159,9 @@ bool CompiledOperator::supports_in_place(size_t input, size_t output) const {
 
 std::vector<Dispatch> CompiledOperator::lower(const BoundRanges& ranges) const {
   std::vector<Dispatch> dispatches;
-  dispatches.reserve(plan_.step_count());
+  dispatches.reserve(plan_.steps.size());
   const BufferRange host_values{host_values_, 0, plan_.host_values.size()};
-  for (const auto& segment : plan_.segments)
-    for (const auto& block : segment.blocks) append_dispatches(*context_, block.steps, ranges, host_values, dispatches);
+  append_dispatches(*context_, plan_.steps, ranges, host_values, dispatches);
   return dispatches;
 }
 

@@ -38,17 +38,6 @@ struct PlannedStep {
   uint32_t wave = 0;  // steps of one wave do not depend on each other
 };
 
-// Steps that run or are skipped together. `predicate`: the word that decides, by its index; -1: always.
-struct Block {
-  int32_t predicate = -1;
-  std::vector<PlannedStep> steps;
-};
-
-// Blocks between two places where the host has to read what the device made.
-struct Segment {
-  std::vector<Block> blocks;
-};
-
 // What fills the persistent resource: free of data shapes, so that all plans of one program share it.
 struct InitializationPlan {
   std::vector<PlannedStep> steps;  // owned inputs and constants -> persistent
@@ -60,15 +49,13 @@ struct Plan {
   std::string name;
   std::vector<Slot> inputs, outputs;
   std::shared_ptr<const InitializationPlan> initialization;  // never null in use
-  std::vector<Segment> segments;
+  std::vector<PlannedStep> steps;
   uint64_t temporary_bytes = 0;
   std::vector<std::byte> host_values;  // made on the host at bind, read by the device: Place::host
   std::vector<std::byte> constants;    // read by the initialisation's steps at Place::host; given up once on the device
   const Schema* in_place = nullptr;  // whose word on it counts; null: only where `updates` says so may an output be the memory of an input
   std::vector<std::pair<uint32_t, uint32_t>> updates;  // inputs that are copied to outputs before these change, and that nothing else reads
   bool descriptors_volatile = false;
-
-  size_t step_count() const;
 };
 
 // Which persistent range has been initialised; shared by the plans of one program for different input shapes.

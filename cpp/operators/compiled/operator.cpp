@@ -80,9 +80,8 @@ class OperatorPlanner {
       plan.host_values.resize(blocks_.back() + round_up(bytes.size(), kGrain));
       std::copy(bytes.begin(), bytes.end(), plan.host_values.begin() + static_cast<std::ptrdiff_t>(blocks_.back()));
     }
-    plan.segments.emplace_back().blocks.emplace_back();
-    for (auto& step : node_.steps) plan.segments[0].blocks[0].steps.push_back(planned(std::move(step), true));
-    if (plan.step_count() == 1) plan.in_place = &op_.row().schema;  // a second dispatch would read what the first has written
+    for (auto& step : node_.steps) plan.steps.push_back(planned(std::move(step), true));
+    if (plan.steps.size() == 1) plan.in_place = &op_.row().schema;  // a second dispatch would read what the first has written
     return plan;
   }
 
