@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,24 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = ["core", "device", "shader", "dispatch", "operators", "graph"]
 MAY_INCLUDE = {layer: {*LAYERS[: position + 1]} for position, layer in enumerate(LAYERS)}
 MAY_INCLUDE["dv"] = {*LAYERS[: LAYERS.index("operators") + 1], "dv"}
+
+# The folders of a layer from the lowest on, "" being the layer's own: each includes those before it, and never one behind it. A new folder
+# has to be given its place here.
+ORDER = {
+    "core": ["", "files"],
+    "device": ["driver", ""],
+    "shader": ["glslang", "text", "preamble", "spirv", "debug", ""],
+    "dispatch": ["kernel", ""],
+    "operators": [
+        *("expression", "row", "geometry", "means"),
+        *("map", "reduction", "sort", "signal", "resize", "attention"),
+        *("contraction", "index", "normalization", "quantize", "random", "ml"),
+        *("recurrent", "window"),
+        *("host", "compiled"),
+    ],
+    "graph": ["description", "nnapi", "passes", "binding", "region", "flow", "program"],
+    "dv": ["include", "memory", "weights", "commands", "", "c"],
+}
 
 # Which folders may include the headers of other libraries; every other place may not.
 FOREIGN = {
@@ -54,6 +73,90 @@ def test_each_layer_includes_only_layers_to_its_left() -> None:
 def test_an_include_to_the_right_would_be_found() -> None:
     assert refused_layers([("cpp/device/x.h", '"', "shader/shader.h")])
     assert not refused_layers([("cpp/shader/x.h", '"', "device/context.h"), ("cpp/device/x.h", "<", "vector")])
+
+
+Arrows = dict[str, set[str]]
+
+
+def unit_arrows(lines: Iterable[tuple[str, str, str]]) -> Arrows:
+    """The units of cpp/ that each includes, without "cpp/" and ending: a unit is a header and the source of its name."""
+    arrows: Arrows = {}
+    for file, mark, target in lines:
+        unit = re.sub(r"^cpp/|\.\w+$", "", file)
+        included = target if "/" in target else f"{unit.rpartition('/')[0]}/{target}"
+        arrows.setdefault(unit, set())
+        if mark == '"':
+            arrows[unit].add(included.rpartition(".")[0])
+    return {unit: {other for other in others if other != unit and other in arrows} for unit, others in arrows.items()}
+
+
+def folder_arrows(arrows: Arrows) -> Arrows:
+    folders: Arrows = {}
+    for unit, others in arrows.items():
+        folder = unit.rpartition("/")[0]
+        folders.setdefault(folder, set()).update({other.rpartition("/")[0] for other in others} - {folder})
+    return folders
+
+
+def circle(arrows: Arrows) -> list[str]:
+    """A path that ends where it begins; empty where there is none."""
+    try:
+        TopologicalSorter(arrows).prepare()
+    except CycleError as error:
+        return [*error.args[1]]
+    return []
+
+
+def refused_order(folders: Arrows) -> list[str]:
+    """Arrows within a layer that point to a folder behind, and folders without a place."""
+    refused = []
+    for folder, others in folders.items():
+        layer, _, part = folder.partition("/")
+        order = ORDER[layer]
+        if part not in order:
+            refused.append(f"cpp/{folder} has no place in ORDER['{layer}']")
+            continue
+        for other in sorted(others):
+            target, _, other_part = other.partition("/")
+            if target == layer and other_part in order and order.index(other_part) > order.index(part):
+                refused.append(f"cpp/{folder} includes cpp/{other}, which comes after it in ORDER['{layer}']")
+    return refused
+
+
+def test_no_units_include_each_other_in_a_circle() -> None:
+    arrows = unit_arrows(includes("cpp"))
+    assert len(arrows) > 250
+    assert not circle(arrows)
+
+
+def test_the_folders_of_a_layer_include_those_before_them() -> None:
+    folders = folder_arrows(unit_arrows(includes("cpp")))
+    assert not refused_order(folders)
+    assert not circle(folders)
+    missing = [f"{layer}/{part}".rstrip("/") for layer, parts in ORDER.items() for part in parts]
+    assert {*missing} <= {*folders}, "ORDER names folders that there are no longer"
+
+
+def test_a_circle_would_be_found() -> None:
+    lines = [
+        ("cpp/graph/flow/a.h", '"', "graph/region/b.h"),
+        ("cpp/graph/region/b.h", "<", "vector"),
+        ("cpp/graph/region/b.cpp", '"', "graph/region/b.h"),
+    ]
+    assert unit_arrows(lines) == {"graph/flow/a": {"graph/region/b"}, "graph/region/b": set()}
+    assert not circle(unit_arrows(lines))
+    lines.append(("cpp/graph/region/b.cpp", '"', "graph/flow/a.h"))
+    assert {*circle(unit_arrows(lines))} == {"graph/flow/a", "graph/region/b"}
+    assert {*circle(folder_arrows(unit_arrows(lines)))} == {"graph/flow", "graph/region"}
+    beside = [("cpp/dv/include/a.h", '"', "b.h"), ("cpp/dv/include/b.h", '"', "a.h")]
+    assert {*circle(unit_arrows(beside))} == {"dv/include/a", "dv/include/b"}
+
+
+def test_an_include_of_a_folder_behind_would_be_found() -> None:
+    assert refused_order({"graph/region": {"graph/flow"}})
+    assert refused_order({"shader/text": {"shader"}})
+    assert refused_order({"graph/new": set()})
+    assert not refused_order({"graph/flow": {"graph/region", "operators/row"}, "shader": {"shader/text"}})
 
 
 def test_headers_of_other_libraries_stay_in_their_folder() -> None:
