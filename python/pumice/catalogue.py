@@ -53,8 +53,8 @@ pumice::RandomUniform, pumice::RandomNormal, pumice::RandomMask and pumice::Mult
 input: seed and run, two words each.
 """
 
-_WINDOWS = """An axis of 0 elements is not pooled, and a convolution whose window is larger than its padded axis is refused. SAME_UPPER and
-SAME_LOWER never take elements away: where a stride is larger than its window, the padding that their formula would have negative is 0, in
+_WINDOWS = """An image without elements is not pooled, and a convolution whose window is larger than its padded axis is refused. SAME_UPPER
+and SAME_LOWER never take elements away: where a stride is larger than its window, the padding that their formula has negative is 0, in
 pooling as in convolutions. Resize by pytorch_half_pixel to one element takes the place 0, whatever the scale. Attributes that ONNX
 has as float are float32: an operator of float64 computes with the 0.00999999977648258 that 0.01 is there. A loop without an iteration
 has results of no rows, whose sizes are those that its first iteration would give. The states of a Scan keep their shapes.

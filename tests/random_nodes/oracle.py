@@ -57,7 +57,7 @@ DOUBLES: dict[str, Callable[[Array, dict[str, Any]], Array]] = {
 REFERENCE_FIRST = frozenset({"Resize", "DFT", "STFT"})
 
 # Given a tensor without elements, ONNX Runtime ends the process in the first of these, and leaves the result of a product unwritten.
-WRONG_OF_NOTHING = frozenset({"Einsum", "LSTM", "GRU", "RNN", "MatMul", "Gemm"})
+WRONG_OF_NOTHING = frozenset({"Einsum", "LSTM", "GRU", "RNN", "Unique", "MatMul", "Gemm"})
 
 
 class RefusedError(Exception):
@@ -83,7 +83,8 @@ def window_refusal(node: NodeProto, shapes: Sequence[tuple[int, ...]]) -> str:
         names = [name for name in dict.fromkeys(node.input) if name]
         kernel = list(shapes[names.index(node.input[filters])][2:])
     sizes = shapes[0][2:]
-    if given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID") or len(kernel) != len(sizes):
+    whole = given.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID") and not given.get("ceil_mode", 0)
+    if not whole or len(kernel) != len(sizes):
         return ""
     pads = given.get("pads", [0] * (2 * len(sizes)))
     for k, size in enumerate(sizes):
@@ -120,7 +121,7 @@ def refusal_of(node: NodeProto, data: Sequence[Data]) -> str:
         given = {one.name: one.i for one in node.attribute}
         if given.get("onesided", int(node.op_type == "STFT")) and not given.get("inverse", 0):
             return "one side of the spectrum of complex numbers"
-    if node.op_type in POOLED and 0 in shapes[0][2:]:
+    if node.op_type in POOLED and 0 in shapes[0][1:] and shapes[0][0] != 0:
         return "an axis of nothing to pool"
     if node.op_type in WINDOWED:
         return window_refusal(node, shapes)

@@ -130,8 +130,8 @@ WindowGeometry conv_geometry(const Attributes& attributes, std::string_view node
 }
 
 void check_pooled(std::string_view node, const Shape& x) {
-  if (x.size() > 2 && std::find(x.begin() + 2, x.end(), 0) != x.end())
-    throw GraphError(std::string(node), "expected spatial axes of at least one element to pool; given " + to_string(x));
+  if (x.size() > 2 && x[0] != 0 && element_count(x) == 0)
+    throw GraphError(std::string(node), "expected axes of at least one element behind the first to pool; given " + to_string(x));
 }
 
 WindowGeometry pool_geometry(const Attributes& attributes, std::string_view node, const Shape& x) {

@@ -20,7 +20,7 @@ WindowGeometry conv_geometry(const Attributes& attributes, std::string_view node
 WindowGeometry conv_transpose_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w);
 // The spatial sizes that a pooling had before it made `x`, in `output`.
 WindowGeometry unpool_geometry(const Attributes& attributes, std::string_view node, const Shape& x);
-void check_pooled(std::string_view node, const Shape& x);  // that no spatial axis is empty
+void check_pooled(std::string_view node, const Shape& x);  // that images are not empty, if there are any
 WindowGeometry pool_geometry(const Attributes& attributes, std::string_view node, const Shape& x);
 
 }  // namespace pumice
