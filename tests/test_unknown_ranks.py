@@ -147,3 +147,27 @@ def test_a_list_of_a_length_that_the_call_tells(
     loaded = pumice.load(model(nodes, inputs, constants=constants, opset=21), context)
     x = np.arange(10, dtype="float32").reshape(2, 5, 1)
     np.testing.assert_array_equal(loaded(x, np.array(numbers)), x[..., 0] @ constants["w"])
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("changed", [None, "SequenceInsert", "SequenceErase"])
+def test_slices_that_are_unlike_of_a_part_of_a_known_rank(
+    context: pumice.Context, changed: str | None, keepdims: int
+) -> None:
+    """Parts of a tensor have its rank, or one axis less, whatever their number, and so have lists that lose or gain one."""
+    nodes = [node("SplitToSequence", ["x"], ["q"], axis=0, keepdims=keepdims)]
+    if changed == "SequenceInsert":
+        nodes.append(node(changed, ["q", "z", "at"], ["r"]))
+    elif changed:
+        nodes.append(node(changed, ["q", "one"], ["r"]))
+    nodes += [node("SequenceAt", ["r" if changed else "q", "at"], ["e"]), node("Unique", ["e"], ["y"], axis=-1)]
+    inputs = [value("x", [None, None, None]), value("z", [None] * (2 + keepdims)), value("at", [], 7)]
+    loaded = pumice.load(model(nodes, inputs, constants={"one": np.array(0)}, opset=21), context)
+    random = np.random.default_rng(0)
+    x, z = random.integers(0, 2, (4, 2, 5)), random.integers(0, 2, (1, 2, 3) if keepdims else (2, 3))
+    given = {"x": x.astype("float32"), "z": z.astype("float32"), "at": np.array(2)}
+    part: Array = z if changed == "SequenceInsert" else x[3 if changed else 2]
+    if keepdims and changed != "SequenceInsert":
+        part = part[None]
+    made = loaded(**{one.name: given[one.name] for one in loaded.inputs})
+    np.testing.assert_array_equal(made, np.unique(part, axis=-1))

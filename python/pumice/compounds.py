@@ -70,6 +70,15 @@ class Kind(NamedTuple):
         return f"optional({text})" if self.optional else text
 
 
+def rank_of(value: Value) -> int | None:
+    return None if value.shape is None else len(value.shape)
+
+
+def common_rank(values: list[Value]) -> int | None:
+    ranks = {rank_of(value) for value in values}
+    return ranks.pop() if len(ranks) == 1 else None
+
+
 class SequenceValue:
     """Tensors of one element type: `items` where they are known one by one, else `packed`."""
 
@@ -79,12 +88,7 @@ class SequenceValue:
         self.dtype = dtype
         self.items = items
         self._packed = packed
-
-    @property
-    def rank(self) -> int | None:
-        """The rank that all its tensors have, where that is known."""
-        ranks = {None if item.shape is None else len(item.shape) for item in self.items or ()}
-        return ranks.pop() if len(ranks) == 1 else None
+        self.rank = common_rank(items) if items else None  # that all its tensors have, where that is known
 
     def packed(self, builder: Builder, node: NodeRecipe) -> tuple[Value, Value, Value]:
         if self._packed is None:
@@ -143,7 +147,9 @@ def replaced(value: Made, made: Iterator[Value]) -> Made:
     if isinstance(value, SequenceValue):
         if value.items is not None:
             return SequenceValue(value.dtype, [next(made) for _ in value.items])
-        return SequenceValue(value.dtype, None, (next(made), next(made), next(made)))
+        other = SequenceValue(value.dtype, None, (next(made), next(made), next(made)))
+        other.rank = value.rank
+        return other
     if isinstance(value, OptionalValue):
         has = value.has if isinstance(value.has, bool) else next(made)
         element: Any = None if value.element is None else replaced(value.element, made)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .compounds import FIRST, FLAT, SINGLE, Kind, OptionalValue, SequenceValue, packed_item
+from .compounds import FIRST, FLAT, SINGLE, Kind, OptionalValue, SequenceValue, packed_item, rank_of
 from .element_types import Array
 from .errors import graph_error
 from .graph_builder import Builder
@@ -78,9 +78,19 @@ def _segment(
     )
 
 
-def _joined(builder: Builder, node: NodeRecipe, dtype: str, *parts: Packed) -> SequenceValue:
+def _joined(builder: Builder, node: NodeRecipe, sequence: SequenceValue, *parts: Packed) -> SequenceValue:
+    """Another sequence of these parts, whose tensors have the ranks that those of `sequence` have."""
     data, dims, rows = (builder.helper(node, "Concat", *same, axis=0) for same in zip(*parts, strict=True))
-    return SequenceValue(dtype, None, (data, dims, rows))
+    made = SequenceValue(sequence.dtype, None, (data, dims, rows))
+    made.rank = sequence.rank
+    return made
+
+
+def _ranked(builder: Builder, value: Value, rank: int | None) -> Value:
+    """The same, of which the graph knows the rank."""
+    if rank is not None:
+        builder.graph.expect(value, [None] * rank)
+    return value
 
 
 def _keep(builder: Builder, node: NodeRecipe, value: Any) -> None:
@@ -116,12 +126,14 @@ def _insert(builder: Builder, node: NodeRecipe) -> None:
         _keep(builder, node, SequenceValue(sequence.dtype, [*sequence.items[:place], item, *sequence.items[place:]]))
         return
     packed, one = sequence.packed(builder, node), packed_item(builder, node, item)
-    if at is None:
-        _keep(builder, node, _joined(builder, node, sequence.dtype, packed, one))
-        return
-    begin = _from_the_start(builder, node, at, packed, past=True)
-    before, after = _segment(builder, node, packed, FIRST, begin), _segment(builder, node, packed, begin, None)
-    _keep(builder, node, _joined(builder, node, sequence.dtype, before, one, after))
+    parts = [packed, one]
+    if at is not None:
+        begin = _from_the_start(builder, node, at, packed, past=True)
+        before, after = _segment(builder, node, packed, FIRST, begin), _segment(builder, node, packed, begin, None)
+        parts = [before, one, after]
+    made = _joined(builder, node, sequence, *parts)
+    made.rank = sequence.rank if sequence.rank == rank_of(item) else None
+    _keep(builder, node, made)
 
 
 def _erase(builder: Builder, node: NodeRecipe) -> None:
@@ -137,7 +149,7 @@ def _erase(builder: Builder, node: NodeRecipe) -> None:
     begin = _from_the_start(builder, node, at, packed)
     end = builder.helper(node, "Add", begin, SINGLE)
     before, after = _segment(builder, node, packed, FIRST, begin), _segment(builder, node, packed, end, None)
-    _keep(builder, node, _joined(builder, node, sequence.dtype, before, after))
+    _keep(builder, node, _joined(builder, node, sequence, before, after))
 
 
 def _checked_index(node: NodeRecipe, index: int, count: int) -> None:
@@ -155,9 +167,7 @@ def _at(builder: Builder, node: NodeRecipe) -> None:
     begin = _from_the_start(builder, node, at, packed)
     data, dims, _ = _segment(builder, node, packed, begin, builder.helper(node, "Add", begin, SINGLE))
     made = builder.helper(node, "Reshape", data, dims, output=node.outputs[0], allowzero=1)
-    if (rank := sequence.rank) is not None:
-        builder.graph.expect(made, [None] * rank)
-    builder.keep(node.outputs, (made,))
+    builder.keep(node.outputs, (_ranked(builder, made, sequence.rank),))
 
 
 def _count(builder: Builder, node: NodeRecipe) -> None:
@@ -187,8 +197,9 @@ def _concat(builder: Builder, node: NodeRecipe) -> None:
         builder.keep(node.outputs, (helper(node, "Concat", *items, output=node.outputs[0], axis=axis),))
         return
     packed = sequence.packed(builder, node)
+    rank = None if sequence.rank is None else sequence.rank + new
     if axis != 0:
-        _keep(builder, node, _concat_inside(builder, node, packed, axis, new))
+        _keep(builder, node, _ranked(builder, _concat_inside(builder, node, packed, axis, new), rank))
         return
     data, dims, _ = packed
     count = _length(builder, node, packed)
@@ -201,7 +212,7 @@ def _concat(builder: Builder, node: NodeRecipe) -> None:
         shape = helper(node, "Concat", total, rest, axis=0)
     # Where one of them is smaller than another, there are too few elements.
     made = helper(node, "Reshape", data, shape, output=node.outputs[0], allowzero=1)
-    builder.keep(node.outputs, (made,))
+    builder.keep(node.outputs, (_ranked(builder, made, rank),))
 
 
 def _concat_inside(builder: Builder, node: NodeRecipe, packed: Packed, axis: int, new: bool) -> Value:
@@ -372,6 +383,9 @@ def _split_in_a_loop(builder: Builder, node: NodeRecipe, axis: int, keeps: bool)
         constants,
         [node.inputs[0], name("size")],
     )
+    made = builder.values[node.outputs[0]]
+    if isinstance(made, SequenceValue) and x.shape is not None:
+        made.rank = len(x.shape) - (0 if keeps else 1)
 
 
 def _map(builder: Builder, node: NodeRecipe) -> None:
