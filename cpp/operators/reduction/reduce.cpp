@@ -173,6 +173,7 @@ struct Stage {
   Operand x, y;
   IndexSpace kept, reduced;
   bool first = true, last = false;
+  bool aligned = true;  // x begins where several elements can be loaded at once, as far as the node's input does
   int64_t parts = 1, part_size = 1, part_stride = 1;
   int64_t group = kGroupSize;         // invocations of a workgroup
   int64_t team = 1;                   // of these, those that fold one result
@@ -207,7 +208,7 @@ void choose_team(const LowerContext& node, const Fold& fold, Stage& stage) {
                                     : row_team(stage.kept.elements(), size, halves, stage.group);
   const IndexSpace &across = stage.columns ? stage.kept : stage.reduced, &along = stage.columns ? stage.reduced : stage.kept;
   // Invocations of software devices walk columns one by one: that reads their caches better.
-  if (across.strides[0].back() != 1 || (stage.columns && stage.team == 1)) return;
+  if (!stage.aligned || across.strides[0].back() != 1 || (stage.columns && stage.team == 1)) return;
   for (const WideText& text : wide_texts(node, fold, stage.first)) {
     const int64_t count = text.elements;
     if (across.sizes.back() % count != 0 || !in_groups(across, kFoldRank - 1, count) || !in_groups(along, kFoldRank, count)) continue;
@@ -321,19 +322,85 @@ Fold fold_of(const NodeContext& node, std::string_view op, DType dtype) {
   return fold;
 }
 
+// The spaces as a kernel walks them, and in how many parts.
+static void prepare(const LowerContext& node, const Fold& fold, Stage& stage) {
+  for (IndexSpace* space : {&stage.kept, &stage.reduced}) {
+    space->coalesce();
+    space->pad_to(kFoldRank, "node '" + std::string(node.node) + "'");
+  }
+  stage.wide.reset();
+  choose_team(node, fold, stage);
+  stage.part_size = part_size_of(stage);
+  stage.parts = std::max<int64_t>(ceil_div(stage.reduced.elements(), stage.part_size), 1);
+}
+
+static int64_t span_of(const IndexSpace& space) {
+  int64_t span = 1;
+  for (size_t axis = 0; axis < space.sizes.size(); ++axis) span += (space.sizes[axis] - 1) * std::abs(space.strides[0][axis]);
+  return span;
+}
+
+// The runs of a result's elements that lie within `most` each, with the place of the first.
+static void cut_runs(IndexSpace space, int64_t first, int64_t most, std::vector<std::pair<IndexSpace, int64_t>>& runs) {
+  constexpr int64_t kGrain = 256;  // neighbours that stay together, so that several are loaded at once
+  size_t widest = 0;
+  for (size_t axis = 1; axis < space.sizes.size(); ++axis)
+    if (space.strides[0][axis] * (space.sizes[axis] - 1) > space.strides[0][widest] * (space.sizes[widest] - 1)) widest = axis;
+  const int64_t size = space.sizes[widest];
+  if (span_of(space) <= most || size < 2) return runs.emplace_back(std::move(space), first), void();
+  const int64_t half = size >= 2 * kGrain ? round_up(size / 2, kGrain) : size / 2;
+  space.sizes[widest] = half;
+  cut_runs(space, first, most, runs);
+  space.sizes[widest] = size - half;
+  cut_runs(space, first + half * space.strides[0][widest], most, runs);
+}
+
+// Results of more elements than a kernel binds: each run of them is folded in parts of its own, all of which are what is left to be folded.
+static void add_runs(LowerContext& node, const Fold& fold, Stage& whole) {
+  const int64_t element_bits = bits(node.input(0).dtype), most = largest_range(*node.context) * 8 / element_bits;
+  if (span_of(whole.reduced) <= most || span_of(whole.reduced) <= 1) return;
+  std::vector<std::pair<IndexSpace, int64_t>> runs;
+  cut_runs(whole.reduced, 0, most, runs);
+  std::vector<Stage> stages;
+  int64_t parts = 0;
+  for (auto& [space, first] : runs) {
+    Stage& stage = stages.emplace_back(whole);
+    stage.reduced = std::move(space);
+    const int64_t bytes = ceil_div((span_of(stage.kept) + span_of(stage.reduced)) * element_bits, int64_t{8});
+    stage.aligned = first * element_bits % 128 == 0;
+    stage.x.byte_offset += static_cast<uint64_t>(first * element_bits / 8);
+    stage.x.bytes = static_cast<uint64_t>(round_up(bytes, int64_t{16}));
+    prepare(node, fold, stage);
+    parts += stage.parts;
+  }
+  const int64_t results = whole.kept.elements();
+  const uint64_t sum_bytes = accumulator_bytes(fold);
+  Operand sums = node.temporary(static_cast<uint64_t>(results * parts) * sum_bytes);
+  sums.element_bits = static_cast<uint32_t>(sum_bytes * 8);
+  for (Stage& stage : stages) {
+    stage.y = sums;
+    stage.kept.strides[1] = packed_strides(stage.kept.sizes);
+    for (int64_t& stride : stage.kept.strides[1]) stride *= parts;
+    stage.part_stride = 1;
+    add_stage(node, fold, stage, whole.reduced.elements());
+    sums.byte_offset += static_cast<uint64_t>(stage.parts) * sum_bytes;
+  }
+  sums.byte_offset = 0;
+  const Strides y_strides = whole.kept.strides[1];
+  Strides packed = packed_strides(whole.kept.sizes);
+  for (int64_t& stride : packed) stride *= parts;
+  whole.x = sums;
+  whole.kept.strides = {packed, y_strides};
+  whole.reduced = {{parts}, {{1}}};
+  whole.first = false;
+}
+
 void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace reduced, const Operand& y) {
   const int64_t results = kept.elements(), count = reduced.elements();
   Stage stage{node.in(0), y, std::move(kept), std::move(reduced)};
+  if (!fold.is_position) add_runs(node, fold, stage);
   while (!stage.last) {
-    for (IndexSpace* space : {&stage.kept, &stage.reduced}) {
-      space->coalesce();
-      space->pad_to(kFoldRank, "node '" + std::string(node.node) + "'");
-    }
-    stage.wide.reset();
-    choose_team(node, fold, stage);
-    const int64_t size = stage.reduced.elements();
-    stage.part_size = part_size_of(stage);
-    stage.parts = std::max<int64_t>(ceil_div(size, stage.part_size), 1);
+    prepare(node, fold, stage);
     stage.last = stage.parts == 1;
     // Parts of rows lie side by side, those of columns by columns.
     const Strides y_strides = stage.kept.strides[1];
