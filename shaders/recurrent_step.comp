@@ -1,7 +1,8 @@
 // One time step of a recurrent layer for all sequences and directions. An invocation sums one part of SPLIT of the products of the
 // hidden state with a unit's gates, for ROWS sequences; the parts meet in shared memory and share the sequences out among them. A GRU
 // whose reset gate comes before the product takes two dispatches: PART 0 makes r * h, in the place of cells, and z after it, PART 1
-// the new state.
+// the new state. CUT: the weights are more than the device binds; a dispatch has one direction and
+// some blocks of units, and the weights of each gate a binding.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #define GRID_AXES 3
@@ -26,16 +27,36 @@ layout(binding = 2) readonly buffer Fours { vec4 fours[]; };  // of the state
 #define COUNT 1
 #endif
 
+#if CUT && COUNT > 1
+layout(binding = 8) readonly buffer R1 { sfpvec4 r1[]; };
+#endif
+#if CUT && COUNT > 2
+layout(binding = 9) readonly buffer R2 { sfpvec4 r2[]; };
+#endif
+#if CUT && COUNT > 3
+layout(binding = 10) readonly buffer R3 { sfpvec4 r3[]; };
+#endif
+
 #if MEETS
 shared float parts[SPLIT * ROWS * COUNT * 16u];  // [part][row][gate][unit]
 #endif
 
 void main() {
-  const uint blocks = (p.units + 15u) / 16u;
+#if CUT
+  const uint blocks = p.blocks, first_block = p.first_block;
+#else
+  const uint blocks = (p.units + 15u) / 16u, first_block = 0u;
+#endif
   const uvec3 group = grid_group(blocks, (p.batch + uint(ROWS) - 1u) / uint(ROWS));
+#if CUT
+  if (is_past_grid(group, 1u)) return;
+  const uint d = p.direction, first_gate = 0u;
+#else
   if (is_past_grid(group, p.directions)) return;
-  const uint unit = group.x * 16u + gl_LocalInvocationID.x, part = gl_LocalInvocationID.y;
-  const uint first_row = group.y * uint(ROWS), d = group.z;
+  const uint d = group.z, first_gate = d * uint(GATES) + uint(FIRST);
+#endif
+  const uint unit = (first_block + group.x) * 16u + gl_LocalInvocationID.x, part = gl_LocalInvocationID.y;
+  const uint first_row = group.y * uint(ROWS);
   const uint quads = p.width / 4u, gate_stride = blocks * quads * 16u;
   float sums[ROWS * COUNT];
   [[unroll]] for (uint i = 0u; i < uint(ROWS * COUNT); ++i) sums[i] = 0.0;
@@ -43,10 +64,23 @@ void main() {
   uint rows[ROWS];  // fours of the factor
   [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row)
     rows[row] = factor / 4u + (d * p.batch + min(first_row + row, p.batch - 1u)) * quads;
-  uint at = (d * uint(GATES) + uint(FIRST)) * gate_stride + (group.x * quads + part) * 16u + gl_LocalInvocationID.x;
+  uint at = first_gate * gate_stride + (group.x * quads + part) * 16u + gl_LocalInvocationID.x;
   for (uint k = part; k < quads; k += SPLIT) {
     vec4 w[COUNT];
+#if CUT
+    w[0] = pm_load_vec4(r, at);
+#if COUNT > 1
+    w[1] = pm_load_vec4(r1, at);
+#endif
+#if COUNT > 2
+    w[2] = pm_load_vec4(r2, at);
+#endif
+#if COUNT > 3
+    w[3] = pm_load_vec4(r3, at);
+#endif
+#else
     [[unroll]] for (uint gate = 0u; gate < uint(COUNT); ++gate) w[gate] = pm_load_vec4(r, at + gate * gate_stride);
+#endif
     [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row) {
       const vec4 h = fours[rows[row] + k];
       [[unroll]] for (uint gate = 0u; gate < uint(COUNT); ++gate) sums[row * COUNT + gate] += dot(w[gate], h);

@@ -45,6 +45,9 @@ layout(push_constant) uniform parameter {
   uint hidden_bias;
   uint reversed;  // the first direction is; a second one always is
   float clip;     // of what activations take
+#if CUT
+  uint direction, first_block, blocks;  // of this dispatch: its one direction, and its blocks of 16 units
+#endif
   uint y_offset, lengths_offset;
 } p;
 

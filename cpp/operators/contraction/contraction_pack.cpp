@@ -206,7 +206,9 @@ void pack_rows(const NodeContext& node, const TensorDesc& source_desc, const Wei
 
 void pack_weight_lanes(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed) {
   constexpr int64_t kStep = 4;
-  pack(node, source_desc.dtype, weights, {true, kStep}, 1, weights.channels_out, packed);
+  const int64_t lanes_bytes = kLaneChannels * round_up(std::max<int64_t>(weights.channels_in, 1), kStep) * weights.taps * 4;
+  const int64_t block = std::max<int64_t>(largest_range(*node.context) / lanes_bytes, 1) * kLaneChannels;
+  pack(node, source_desc.dtype, weights, {true, kStep}, 1, std::min(block, weights.channels_out), packed);
 }
 
 void pack_integer_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed) {

@@ -126,7 +126,14 @@ class StepKernel {
       macros.emplace_back(std::string(1, "FGH"[i]), first == second ? first : "(d == 0u ? (" + first + ") : (" + second + "))");
     }
     bind("x", products);
-    bind("r", node.packed(kR));
+    weights_ = node.packed(kR);
+    blocks_ = ceil_div(layer.units, kUnits);
+    block_bytes_ = kUnits * layer.width * static_cast<int64_t>(bits(node.float_dtype)) / 8;
+    const auto boundary = static_cast<int64_t>(node.context->limit("minStorageBufferOffsetAlignment"));
+    cut_ = layer.directions * layer.gates * blocks_ * block_bytes_ > largest_range(*node.context) && block_bytes_ % boundary == 0;
+    if (cut_) held_steps_ = 0;
+    at_once_ = cut_ ? std::clamp<int64_t>(largest_range(*node.context) / block_bytes_, 1, blocks_) : blocks_;
+    if (!cut_) bind("r", weights_);
     bind("state", state);
     if (has_y) bind("y", node.out(0));
     if (has_lengths) bind("lengths", node.in(kLengths));
@@ -141,6 +148,7 @@ class StepKernel {
     bind("fours", state);
     const int64_t split = split_of();
     macros.emplace_back("MEETS", told(split > 1));
+    macros.emplace_back("CUT", told(cut_));
     macros.emplace_back("PART", "0");
     for (const char* part : {"0", "1"}) {
       if (*part == '1' && !two_parts_) break;
@@ -154,7 +162,9 @@ class StepKernel {
     int64_t from = 0;
     for (int64_t step = 0; step < layer_.steps; step += std::max<int64_t>(held_steps_, 1)) {
       const int64_t to = two_parts_ || held_steps_ > 0 ? from : layer_.state() - from;
-      for (const auto& kernel : kernels_) add(kernel, step, from, to);
+      for (size_t part = 0; part < kernels_.size(); ++part)
+        for (int64_t direction = 0; direction < (cut_ ? layer_.directions : 1); ++direction)
+          for (int64_t block = 0; block < blocks_; block += at_once_) add(part, direction, block, step, from, to);
       from = to;
     }
     return from;
@@ -163,9 +173,24 @@ class StepKernel {
  private:
   void bind(std::string_view name, const Operand& operand) { operands_.emplace_back(name, operand); }
 
-  void add(const std::shared_ptr<const KernelVariant>& kernel, int64_t step, int64_t from, int64_t to) {
+  // The recurrent weights apart of each gate that a dispatch sums, for some blocks of units: all together are more than a kernel binds.
+  void bind_gates(StepBuilder& builder, size_t part, int64_t direction, int64_t first_block) const {
+    constexpr std::string_view kNames[] = {"r", "r1", "r2", "r3"};
+    const int64_t first = part == 1 ? 2 : 0, count = !two_parts_ ? layer_.gates : part == 1 ? 1 : 2;
+    const int64_t blocks = std::min(at_once_, blocks_ - first_block);
+    for (int64_t gate = 0; gate < count; ++gate) {
+      Operand weights = weights_;
+      weights.byte_offset += static_cast<uint64_t>(((direction * layer_.gates + first + gate) * blocks_ + first_block) * block_bytes_);
+      weights.bytes = static_cast<uint64_t>(blocks * block_bytes_);
+      builder.bind(kNames[gate], weights);
+    }
+    builder.set("direction", direction).set("first_block", first_block).set("blocks", blocks);
+  }
+
+  void add(size_t part, int64_t direction, int64_t block, int64_t step, int64_t from, int64_t to) {
     const auto& [steps, batch, inputs, directions, gates, units, width, batch_first] = layer_;
-    StepBuilder builder(kernel);
+    StepBuilder builder(kernels_[part]);
+    if (cut_) bind_gates(builder, part, direction, block);
     for (const auto& [name, operand] : operands_) builder.bind(name, operand);
     builder.set("step", step).set("steps", steps).set("batch", batch).set("units", units).set("width", width).set("directions", directions);
     builder.set("h_from", from).set("h_to", to).set("cells", 2 * layer_.state());
@@ -175,8 +200,8 @@ class StepKernel {
     builder.set("hidden_bias", directions * gates * units).set("clip", node_.attributes->real("clip", 0));
     builder.set("reversed", node_.attributes->text("direction", "forward") == "reverse" ? 1 : 0);
     if (held_steps_ > 0) builder.set("count", std::min(held_steps_, steps - step));
-    builder.groups(static_cast<uint64_t>(held_steps_ > 0 ? 1 : ceil_div(units, kUnits)), static_cast<uint64_t>(ceil_div(batch, rows_)),
-                   static_cast<uint64_t>(directions));
+    builder.groups(static_cast<uint64_t>(held_steps_ > 0 ? 1 : std::min(at_once_, blocks_ - block)),
+                   static_cast<uint64_t>(ceil_div(batch, rows_)), static_cast<uint64_t>(cut_ ? 1 : directions));
     node_.add(builder.build());
   }
 
@@ -204,6 +229,10 @@ class StepKernel {
   const Layer& layer_;
   int64_t rows_, held_steps_;
   bool two_parts_;
+  Operand weights_;                                            // recurrent ones
+  int64_t blocks_ = 0, block_bytes_ = 0;                       // of units, for each gate
+  int64_t at_once_ = 0;                                        // of them, those of a dispatch
+  bool cut_ = false;                                           // a binding for each gate, dispatches for each direction
   std::vector<std::shared_ptr<const KernelVariant>> kernels_;  // dispatches of a step
   std::vector<std::pair<std::string_view, Operand>> operands_;
 };
