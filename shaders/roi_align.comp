@@ -1,11 +1,12 @@
 // Parts of images seen through a grid of boxes: the mean of samples between four neighbours (MEAN), or the largest of all their weighted
 // neighbours, in each of height x width cells of a box. HALF_PIXEL: the center of the first element is at 1/2, else at 0, and boxes have
 // at least size 1. samples: on either axis of a cell; 0: as many as the cell is long. A box of an image that is not there is one of the
-// first.
+// first. A dispatch takes so many rows of a cell's samples, from the `first_row`-th that may lie within the image on.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, images, channels, rows, columns;
   uint height, width, samples;
+  uint first_row, most_rows;
   float scale;
   uint x_offset, rois_offset, batch_offset, y_offset;
 } p;
@@ -22,6 +23,13 @@ float between(float at, uint size, out uint low, out uint high) {
   return low == high ? 0.0 : at - float(low);
 }
 
+// The samples of an axis that may lie within `size` elements: those that do, and a few more.
+uvec2 within(float first, float apart, uint count, uint size) {
+  if (!(apart > 0.0)) return uvec2(0u, count);
+  const float most = float(count), begin = (-1.0 - first) / apart - 2.0, end = (float(size) - first) / apart + 3.0;
+  return uvec2(clamp(floor(begin), 0.0, most), clamp(ceil(end), 0.0, most));
+}
+
 float element(uint id) {
   const uint column = id % p.width, row = id / p.width % p.height, plane = id / p.width / p.height;
   const uint channel = plane % p.channels, box = plane / p.channels;
@@ -36,9 +44,16 @@ float element(uint id) {
   const uvec2 count = p.samples > 0u ? uvec2(p.samples) : uvec2(max(ceil(cell), vec2(0.0)));
   const uint given = INDEX(batch[p.batch_offset + box]), from = given < p.images ? given : 0u;
   const uint image = p.x_offset + (from * p.channels + channel) * p.rows * p.columns;
-  float result = 0.0;
-  for (uint k = 0u; k < count.x * count.y; ++k) {
-    const vec2 at = corners.xy + vec2(column, row) * cell + (vec2(k % count.x, k / count.x) + 0.5) * cell / vec2(count);
+  const vec2 origin = corners.xy + vec2(column, row) * cell, apart = cell / vec2(max(count, uvec2(1u)));
+  const uvec2 across = within(origin.x, apart.x, count.x, p.columns), down = within(origin.y, apart.y, count.y, p.rows);
+  const uint begin = min(down.x + p.first_row, down.y), end = min(begin + p.most_rows, down.y);
+  // Samples outside of the image count as 0.
+  const bool all_inside = across == uvec2(0u, count.x) && down == uvec2(0u, count.y);
+  float result = MEAN != 0 || !all_inside ? 0.0 : -pm_infinity;
+  if (begin == end && all_inside && count.x * count.y == 0u) result = 0.0;
+  for (uint j = begin; j < end; ++j)
+  for (uint i = across.x; i < across.y; ++i) {
+    const vec2 at = origin + (vec2(i, j) + 0.5) * cell / vec2(count);
     vec4 corner = vec4(0.0);
     if (at.y >= -1.0 && at.y <= float(p.rows) && at.x >= -1.0 && at.x <= float(p.columns)) {
       uint left, right, top, bottom;
@@ -51,11 +66,11 @@ float element(uint id) {
     result += corner.x + corner.y + corner.z + corner.w;
 #else
     const float most = max(max(corner.x, corner.y), max(corner.z, corner.w));
-    result = k == 0u ? most : max(result, most);
+    result = max(result, most);
 #endif
   }
 #if MEAN
-  result /= float(max(count.x * count.y, 1u));
+  result /= max(float(count.x) * float(count.y), 1.0);
 #endif
   return result;
 }

@@ -1,9 +1,11 @@
 // The largest element in each of height x width cells of boxes [image, left, top, right, bottom], whose corners are rounded to whole
-// elements; 0 where a cell is empty. A box of an image that is not there is one of the first.
+// elements; 0 where a cell is empty. A box of an image that is not there is one of the first. A dispatch takes some of the
+// image's rows; where a cell has none of these it is minus infinity.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, images, channels, rows, columns;
   uint height, width;
+  uint first_row, end_row;
   float scale;
   uint x_offset, rois_offset, y_offset;
 } p;
@@ -30,8 +32,9 @@ float element(uint id) {
   const float given = pm_load(rois, p.rois_offset + box * 5u);
   const uint from = given >= 0.0 && given < float(p.images) ? uint(given) : 0u;
   const uint image = p.x_offset + (from * p.channels + plane % p.channels) * p.rows * p.columns;
-  float most = pm_load(x, image + uint(down.x) * p.columns + uint(across.x));
-  for (int row = down.x; row < down.y; ++row)
+  float most = -pm_infinity;
+  const ivec2 rows = clamp(down, ivec2(p.first_row), ivec2(p.end_row));
+  for (int row = rows.x; row < rows.y; ++row)
     for (int column = across.x; column < across.y; ++column) most = max(most, pm_load(x, image + uint(row) * p.columns + uint(column)));
   return most;
 }

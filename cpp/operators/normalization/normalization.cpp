@@ -135,7 +135,7 @@ void lower_batch_norm(LowerContext& node) {
   add_apply(node, x, y, factors, 0);
 }
 
-// Layer normalisation whose scale or bias broadcasts.
+// Layer normalisation in passes: its scale or bias broadcasts, or its rows are longer than a kernel walks.
 static void lower_broadcast_norm(LowerContext& node, bool centred) {
   Composition parts(node);
   Piece from = parts.input(0);
@@ -176,7 +176,10 @@ void lower_layer_norm(LowerContext& node) {
   int64_t size = 1;
   for (size_t i = static_cast<size_t>(axis_of(node, -1)); i < x.shape.size(); ++i) size *= x.shape[i];
   const bool has_bias = node.has_input(2), centred = node.row->name == "LayerNormalization";
-  if (node.input(1).elements() != size || (has_bias && node.input(2).elements() != size)) return lower_broadcast_norm(node, centred);
+  const int64_t iterations = size / 8 * 3 + 16, row_bytes = size * static_cast<int64_t>(bits(x.dtype)) / 8;
+  const bool is_long = iterations > node.loop_limit().value_or(iterations) || row_bytes > largest_range(*node.context);
+  const bool broadcasts = node.input(1).elements() != size || (has_bias && node.input(2).elements() != size);
+  if (broadcasts || (is_long && !node.has_output(1) && !node.has_output(2))) return lower_broadcast_norm(node, centred);
   Macros macros = {{"HAS_BIAS", flag(has_bias)},
                    {"CENTRED", flag(centred)},
                    {"HAS_MEAN", flag(node.has_output(1))},
@@ -201,7 +204,7 @@ void lower_layer_norm(LowerContext& node) {
     macros.emplace_back("CHANNELS", "0");
     return finish(held_step(node, *held, "layer_norm_held.comp", macros, rows, size));
   }
-  node.check_loops(size / 8 * 3 + 16);
+  node.check_loops(iterations);
   macros.emplace_back("LANES", flag(node.prefers_lanes()));
   const bool is_short = has_short_rows(node, size);
   macros.emplace_back("SHORT", flag(is_short));

@@ -25,7 +25,8 @@ void add_columns(LowerContext& node, int64_t size, int64_t inner) {
   fold.store = "{ y[i] = (v).x; y[(p.results + 3u & ~3u) + i] = pm_isinf((v).x) ? pm_nan : " +
                std::string(logarithm ? "pm_log((v).y); }" : "1.0 / (v).y; }");
   add_fold(node, fold, {{outer, inner}, {{size * inner, 1}, {inner, 1}}}, {{size}, {{inner}}}, largest);
-  if (inner % 4 == 0 && begins_in_fours(node)) {
+  const bool fits = size * inner * static_cast<int64_t>(bits(x.dtype)) / 8 <= largest_range(*node.context);
+  if (inner % 4 == 0 && begins_in_fours(node) && fits) {
     constexpr int64_t kRows = 8;  // of an invocation
     const Macros macros = {{"LOGARITHM", logarithm ? "1" : "0"}, {"ROWS", std::to_string(kRows) + "u"}};
     StepBuilder step(node.kernel("softmax_columns.comp", x.dtype, macros));
@@ -81,7 +82,10 @@ void lower_softmax(LowerContext& node) {
     const Macros macros = {{"LOGARITHM", name == "LogSoftmax" ? "1" : "0"}};
     return node.add(held_step(node, *held, "softmax_held.comp", macros, rows, size).build());
   }
-  node.check_loops(size / 8 * 3 + 16);
+  const int64_t iterations = size / 8 * 3 + 16, row_bytes = size * inner * static_cast<int64_t>(bits(x.dtype)) / 8;
+  if (name != "Hardmax" && (iterations > node.loop_limit().value_or(iterations) || row_bytes > largest_range(*node.context)))
+    return add_columns(node, size, inner);
+  node.check_loops(iterations);
   const std::string mode = name == "Softmax" ? "0" : name == "LogSoftmax" ? "1" : "2";
   const bool is_short = has_short_rows(node, size);
   const auto kernel =

@@ -1,10 +1,46 @@
 // Regions of interest, blocks of images, and the places of deformable convolutions.
+#include <algorithm>
+
+#include "core/rounding.h"
 #include "operators/geometry/window_geometry.h"
+#include "operators/means/compose.h"
 #include "operators/means/strided.h"
 #include "operators/row/families.h"
 #include "operators/row/operator_table.h"
 
 namespace pumice {
+namespace {
+
+// Makes the output with a kernel of include/each_float.glsl in as many passes as an invocation's loops over `rows` times `columns` may be
+// cut into by rows; what they make is combined by a variadic row. `set`: also told the first row of a pass, and how many it has.
+void add_passes(LowerContext& node, std::string_view shader, const Macros& macros, int64_t rows, int64_t columns, std::string_view combine,
+                const std::function<void(StepBuilder&, int64_t first, int64_t count)>& set) {
+  const int64_t most = std::max<int64_t>(node.loop_limit().value_or(rows * (columns + 1)) / (columns + 1), 1);
+  node.check_loops(columns + 1);
+  if (most >= rows) return add_each_float(node, 0, shader, macros, [&](StepBuilder& step) { set(step, 0, std::max<int64_t>(rows, 1)); });
+  const TensorDesc& y = node.output(0);
+  if (y.elements() == 0) return;
+  Macros passing = macros;
+  passing.emplace_back("EPILOGUE(x)", "x");
+  const auto kernel = node.kernel(shader, y.dtype, passing);
+  Composition parts(node);
+  std::vector<Piece> made;
+  for (int64_t first = 0; first < rows; first += most) {
+    made.push_back(parts.scratch(y.dtype, y.shape));
+    StepBuilder step(kernel);
+    set(step.bind("y", made.back().operand).set("elements", y.elements()), first, std::min(most, rows - first));
+    node.add(step.threads(static_cast<uint64_t>(ceil_div(y.elements(), is_half_width(y.dtype) ? 2 : 1))).build());
+  }
+  parts.add(combine, {}, made, {y, node.out(0)}, true);
+}
+
+// Samples on an axis of a cell that may lie within the image, and those few more that the kernel looks at.
+int64_t most_samples(int64_t samples, int64_t size) {
+  constexpr int64_t kMore = 8;
+  return samples > 0 ? samples : 2 * size + kMore;  // as many as the cell is long: more than half an element apart
+}
+
+}  // namespace
 
 void lower_roi_align(LowerContext& node) {
   const Shape &x = node.input(0).shape, &y = node.output(0).shape;
@@ -14,17 +50,22 @@ void lower_roi_align(LowerContext& node) {
                          {"HALF_PIXEL", given.text("coordinate_transformation_mode") == "half_pixel" ? "1" : "0"},
                          {"BATCH", is_wide ? "uvec2" : "uint"},
                          {"INDEX(v)", is_wide ? "((v).y == 0u ? (v).x : 0xffffffffu)" : "(v)"}};
-  add_each_float(node, 0, "roi_align.comp", macros, [&](StepBuilder& step) {
-    step.bind("x", dense_input(node, 0)).bind("rois", dense_input(node, 1)).bind("batch", dense_input(node, 2));
+  const Operand image = dense_input(node, 0), rois = dense_input(node, 1), batch = dense_input(node, 2);
+  const int64_t samples = given.integer("sampling_ratio");
+  const std::string_view combine = given.text("mode") == "avg" ? "Sum" : "Max";
+  const auto set = [&](StepBuilder& step, int64_t first, int64_t count) {
+    step.bind("x", image).bind("rois", rois).bind("batch", batch).set("first_row", first).set("most_rows", count);
     step.set("images", x[0]).set("channels", x[1]).set("rows", x[2]).set("columns", x[3]).set("height", y[2]).set("width", y[3]);
-    step.set("samples", given.integer("sampling_ratio")).set("scale", given.real("spatial_scale"));
-  });
+    step.set("samples", samples).set("scale", given.real("spatial_scale"));
+  };
+  add_passes(node, "roi_align.comp", macros, most_samples(samples, x[2]), most_samples(samples, x[3]), combine, set);
 }
 
 void lower_roi_pool(LowerContext& node) {
   const Shape &x = node.input(0).shape, &y = node.output(0).shape;
-  add_each_float(node, 0, "roi_pool.comp", {}, [&](StepBuilder& step) {
-    step.bind("x", dense_input(node, 0)).bind("rois", dense_input(node, 1));
+  const Operand image = dense_input(node, 0), rois = dense_input(node, 1);
+  add_passes(node, "roi_pool.comp", {}, x[2], x[3], "Max", [&](StepBuilder& step, int64_t first, int64_t count) {
+    step.bind("x", image).bind("rois", rois).set("first_row", first).set("end_row", first + count);
     step.set("images", x[0]).set("channels", x[1]).set("rows", x[2]).set("columns", x[3]).set("height", y[2]).set("width", y[3]);
     step.set("scale", node.attributes->real("spatial_scale"));
   });

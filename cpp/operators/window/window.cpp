@@ -123,6 +123,64 @@ bool fold_planes(LowerContext& node, int64_t rows, int64_t columns) {
   return true;
 }
 
+// Iterations of an invocation's loops over a window.
+int64_t iterations_of(const WindowGeometry& window, const Shape& x) {
+  int64_t taps = 1;
+  for (size_t i = 0; i < window.kernel.size(); ++i) taps *= steps_within(window.kernel[i], window.dilations[i], x[i + 2]);
+  return taps * 3;
+}
+
+// Windows of more elements than an invocation's loops may run over become the windows of their longest axis, and over those that of the
+// others: a mean is the mean of the means of its rows, which lie in equally many padded columns. False where this is not needed, or not
+// possible: places of the largest elements are not pooled twice.
+bool pool_twice(LowerContext& node, const WindowGeometry& window) {
+  const TensorDesc &x = node.input(0), &y = node.output(0);
+  const auto most = node.loop_limit();
+  if (!most || iterations_of(window, x.shape) <= *most || node.has_output(1) || y.elements() == 0) return false;
+  const auto taps = [&](size_t i) { return steps_within(window.kernel[i], window.dilations[i], x.shape[i + 2]); };
+  const size_t axes = window.kernel.size();
+  size_t longest = 0, others = 0;
+  for (size_t i = 1; i < axes; ++i)
+    if (taps(i) > taps(longest)) longest = i;
+  for (size_t i = 0; i < axes; ++i) others += i != longest && taps(i) > 1;
+  if (others == 0) return false;
+  const auto attributes_of = [&](bool first) {
+    Attributes made = *node.attributes;
+    std::vector<int64_t> kernel(axes, 1), strides(axes, 1), dilations(axes, 1), pads(2 * axes, 0);
+    for (size_t i = 0; i < axes; ++i) {
+      if ((i == longest) != first) continue;
+      kernel[i] = window.kernel[i], strides[i] = window.strides[i], dilations[i] = window.dilations[i];
+      pads[i] = window.pads_begin[i], pads[axes + i] = window.pads_end[i];
+    }
+    made.set("kernel_shape", kernel);
+    made.set("strides", strides);
+    made.set("pads", pads);
+    if (node.row->name != "pumice::SumPool") made.set("dilations", dilations);
+    if (made.text("auto_pad", "NOTSET") != "NOTSET") {  // which pays no heed to ceil_mode
+      made.set("auto_pad", std::string("NOTSET"));
+      made.set("ceil_mode", int64_t{0});
+    }
+    return made;
+  };
+  Composition parts(node);
+  Shape shape = x.shape;
+  shape[longest + 2] = y.shape[longest + 2];
+  Piece from{x, node.in(0)};
+  if (is_working_float(x.dtype)) {  // sums of sums keep float32
+    from = parts.scratch(DType::float32, x.shape);
+    parts.map("a0", {{x, node.in(0)}}, from);
+  }
+  const Piece between = parts.scratch(from.desc.dtype, shape), made = parts.scratch(from.desc.dtype, y.shape);
+  parts.add(node.row->name, attributes_of(true), {from}, between);
+  if (!is_working_float(x.dtype)) {
+    parts.add(node.row->name, attributes_of(false), {between}, {y, node.out(0)}, true);
+  } else {
+    parts.add(node.row->name, attributes_of(false), {between}, made);
+    parts.map("a0", {made}, {y, node.out(0)}, true);
+  }
+  return true;
+}
+
 // A single window whose mean is that of the elements inside, which are the first of each plane.
 bool fold_window(LowerContext& node, const Window& window, bool count_padding) {
   const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
@@ -138,10 +196,12 @@ bool fold_window(LowerContext& node, const Window& window, bool count_padding) {
 void lower_pool(LowerContext& node) {
   check_volume(node);
   const TensorDesc& x = node.input(0);
-  if (x.rank() == 5 || node.has_output(1) || !is_working_float(x.dtype) || node.row->name == "LpPool") return add_volume_pool(node);
-  const Window window = window_of(pool_geometry(*node.attributes, node.node, node.input(0).shape));
+  const WindowGeometry geometry = pool_geometry(*node.attributes, node.node, x.shape);
+  if (x.rank() == 5 || node.has_output(1) || !is_working_float(x.dtype) || node.row->name == "LpPool")
+    return pool_twice(node, geometry) ? void() : add_volume_pool(node);
+  const Window window = window_of(geometry);
   const bool count_padding = node.attributes->integer("count_include_pad", 0) != 0;
-  if (!fold_window(node, window, count_padding)) add_pool(node, window, count_padding);
+  if (!fold_window(node, window, count_padding) && !pool_twice(node, geometry)) add_pool(node, window, count_padding);
 }
 
 void lower_global_pool(LowerContext& node) {
