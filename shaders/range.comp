@@ -5,13 +5,13 @@
 layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) buffer Y { Y_TYPE y[]; };
 layout(push_constant) uniform parameter {
-  uint elements;
+  uint elements, begin;  // of this dispatch, and those before it
   uint first[2], step[2];
   uint y_offset;
 } p;
 void main() {
   const uint i = grid_invocation();
   if (i >= p.elements) return;
-  precise NUMBER v = VALUE(p.first) + COUNT(i) * VALUE(p.step);
+  precise NUMBER v = VALUE(p.first) + COUNT(p.begin + i) * VALUE(p.step);
   STORE(p.y_offset + i, v);
 }

@@ -10,6 +10,7 @@
 #include "graph/description/shape_inference.h"
 #include "operators/geometry/index_bounds.h"
 #include "operators/means/compose.h"
+#include "operators/means/parts.h"
 #include "operators/means/strided.h"
 
 namespace pumice {
@@ -192,10 +193,7 @@ class Binder {
       lowering_.outputs.push_back(is_wanted(output) ? std::optional(*shapes_.desc(output)) : std::nullopt);
     lowering_.expression = node.expression ? &*node.expression : nullptr;
     lowering_.memo = memo ? &memo->kernels : nullptr;
-    if (node.has_residual)
-      lower_residual(lowering_);
-    else
-      node.row->lower(lowering_);
+    lower_in_parts(lowering_, node.has_residual ? lower_residual : node.row->lower);
     const bool all_read = lowering_.epilogue_read && (lowering_.residual_read || !node.has_residual);
     if (node.epilogue != "x" && !lowering_.steps.empty() && !all_read)
       throw Error("the lowering of '" + node.name + "' left out what is fused into it");

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/half.h"
 #include "graph/binding/arena.h"
-#include "operators/row/families.h"
+#include "operators/means/parts.h"
 
 namespace pumice {
 namespace {
@@ -165,8 +165,8 @@ class WeightPlacer {
     cast.node = graph_.value(value).name;
     cast.float_dtype = graph_.float_dtype;
     cast.row = find_operator("Cast");
-    cast.inputs = {given}, cast.outputs = {wanted};
-    lower_cast(cast);
+    cast.inputs = {TensorDesc(given.dtype, {given.elements()})}, cast.outputs = {TensorDesc(wanted.dtype, {wanted.elements()})};
+    lower_row(cast);
     add_steps(std::move(cast.steps), source, target, graph_.value(value).name);
     return target;
   }

@@ -4,12 +4,14 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/rounding.h"
 
 namespace pumice {
 namespace {
 
 constexpr uint64_t kWordsPerInvocation = 4;  // of copy_words.comp
 constexpr uint64_t kCopyAlignment = 256;
+constexpr uint64_t kVectorBytes = 16;
 constexpr uint64_t kMostWritten = 1 << 16;  // bytes that the host writes into the device's memory itself
 constexpr std::string_view kCopyShader = "copy_words.comp";
 
@@ -59,7 +61,8 @@ BufferRange resolve(const PlannedStep& step, size_t position, const BufferRange&
   const uint64_t begin = base.offset + operand.byte_offset, slack = begin % limits.alignment;
   if (slack != 0) add_offset(step, step.kernel->interface().bindings[position], slack, operand.element_bits, push);
   uint64_t bytes = std::min(operand.bytes, base.bytes - operand.byte_offset) + slack;
-  if (bytes > limits.largest && operand.touched > 0) bytes = std::min(bytes, operand.touched + slack);
+  // Up to the end of the vector that the last element lies in.
+  if (bytes > limits.largest && operand.touched > 0) bytes = std::min(bytes, round_up(operand.touched + slack, kVectorBytes));
   if (bytes > limits.largest)
     throw UnsupportedError("'" + step.label + "': a tensor of " + std::to_string(bytes) + " bytes; this device binds at most " +
                            std::to_string(limits.largest) + " bytes (maxStorageBufferRange)");

@@ -7,6 +7,7 @@
 #include "operators/compiled/compiled_operator.h"
 #include "operators/map/map_expression.h"
 #include "operators/means/compose.h"
+#include "operators/means/parts.h"
 #include "operators/row/families.h"
 
 namespace pumice {
@@ -160,8 +161,8 @@ class OperatorPlanner {
     LowerContext cast;
     static_cast<NodeContext&>(cast) = node_;
     cast.row = find_operator("Cast");
-    cast.inputs = {given}, cast.outputs = {held};
-    lower_cast(cast);
+    cast.inputs = {TensorDesc(given.dtype, {given.elements()})}, cast.outputs = {TensorDesc(held.dtype, {held.elements()})};
+    lower_row(cast);
     for (Step& step : cast.steps) {
       PlannedStep& made = plan.steps.emplace_back(std::move(step.kernel), std::vector<PlannedOperand>(), std::move(step.push), step.groups,
                                                   std::string(op_.row().name));

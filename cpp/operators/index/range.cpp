@@ -1,4 +1,5 @@
 // Range: numbers at equal distances, from host values.
+#include <algorithm>
 #include <bit>
 
 #include "core/error.h"
@@ -40,10 +41,16 @@ void lower_range(LowerContext& node) {
   const NumberText text = number_text(y.dtype);
   Macros macros = element_macros("y", y.dtype);
   macros.insert(macros.end(), {{"VALUE(v)", text.value}, {"COUNT(i)", text.count}, {"NUMBER", text.type}});
-  StepBuilder step(node.kernel("range.comp", y.dtype, macros));
-  step.bind("y", node.out(0)).set("elements", y.elements());
-  step.set("first", words_of(*node.host(0), y.dtype)).set("step", words_of(*node.host(2), y.dtype));
-  node.add(step.threads(static_cast<uint64_t>(y.elements())).build());
+  const auto kernel = node.kernel("range.comp", y.dtype, macros);
+  constexpr int64_t kGrain = 256;  // elements: at their multiples any device binds
+  const int64_t element_bits = bits(y.dtype), most = largest_range(*node.context) * 8 / element_bits / kGrain * kGrain;
+  for (int64_t begin = 0; begin < y.elements(); begin += most) {
+    const int64_t count = std::min(most, y.elements() - begin);
+    StepBuilder step(kernel);
+    step.bind("y", node.out(0), begin, count, static_cast<size_t>(element_bits)).set("elements", count).set("begin", begin);
+    step.set("first", words_of(*node.host(0), y.dtype)).set("step", words_of(*node.host(2), y.dtype));
+    node.add(step.threads(static_cast<uint64_t>(count)).build());
+  }
 }
 
 }  // namespace pumice

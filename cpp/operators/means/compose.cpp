@@ -1,6 +1,7 @@
 #include "operators/means/compose.h"
 
 #include "core/error.h"
+#include "operators/means/parts.h"
 #include "operators/means/strided.h"
 #include "operators/row/layout.h"
 #include "operators/row/precision.h"
@@ -11,7 +12,8 @@ namespace {
 
 constexpr uint64_t kPhaseBytes = 16;  // of LowerContext::input_phase
 
-// What a part of the node has been lowered to, over these operands of the node.
+}  // namespace
+
 void adopt(LowerContext& node, LowerContext& part, const std::vector<Operand>& inputs, const std::vector<Operand>& outputs) {
   std::vector<Operand> temporaries, blocks;
   for (const uint64_t bytes : part.temporaries) temporaries.push_back(node.temporary(bytes));
@@ -40,8 +42,6 @@ void adopt(LowerContext& node, LowerContext& part, const std::vector<Operand>& i
     node.add(std::move(step));
   }
 }
-
-}  // namespace
 
 Piece Piece::seen_as(Shape shape) const {
   return {TensorDesc(desc.dtype, std::move(shape)), operand};
@@ -107,7 +107,7 @@ void Composition::run(const OperatorRow& row, const Attributes& attributes, cons
   part.outputs.emplace_back(output.desc);
   part.hosts.resize(inputs.size());
   if (last) part.epilogue_text = node_.epilogue();
-  row.lower(part);
+  lower_row(part);
   std::vector<Operand> sources;
   for (const Piece& piece : inputs) sources.push_back(piece.operand);
   adopt(node_, part, sources, {output.operand});
@@ -130,7 +130,7 @@ void lower_apart(LowerContext& node, Shape shape) {
   part.expression = nullptr;
   const Piece made = Composition(node).scratch(node.output(0).dtype, std::move(shape));
   part.outputs[0] = made.desc;
-  node.row->lower(part);
+  lower_row(part);
   std::vector<Operand> inputs;
   for (size_t i = 0; i < node.inputs.size(); ++i) inputs.push_back(node.in(i));
   adopt(node, part, inputs, {made.operand});
@@ -174,8 +174,8 @@ void lower_strided(LowerContext& node) {
     part.outputs[j] = node.output(j).packed();
     copies = true;
   }
-  if (!copies) return node.row->lower(node);
-  node.row->lower(part);
+  if (!copies) return lower_row(node);
+  lower_row(part);
   node.epilogue_read = part.epilogue_read;
   adopt(node, part, inputs, outputs);
   for (size_t j = 0; j < outputs.size(); ++j)

@@ -35,6 +35,9 @@ class Composition {
   LowerContext& node_;
 };
 
+// Adds what a part of the node has been lowered to. `inputs`, `outputs`: the part's as operands of the node.
+void adopt(LowerContext& node, LowerContext& part, const std::vector<Operand>& inputs, const std::vector<Operand>& outputs);
+
 // Lowers a node with input kResidualInput by its row, whose kernels read that as they store. It is copied where it does not lie as the
 // output; where the row's own result is of another shape, the expression becomes a map over both.
 void lower_residual(LowerContext& node);

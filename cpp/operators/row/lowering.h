@@ -191,6 +191,7 @@ class LowerContext : public NodeContext, public LoweredNode {
   mutable bool epilogue_read = false, residual_read = false;
   const Expression* expression = nullptr;  // of a fused map, over map_input_names(); null: the row's own. With a residual: the epilogue
   KernelMemo* memo = nullptr;              // of this very node, or none
+  uint64_t whole_bound = ~uint64_t{0};     // where this is a part of a node that is lowered in parts: bytes that its steps would bind whole
 };
 
 }  // namespace pumice
