@@ -102,8 +102,9 @@ bool find_include(void* user, const char* path, const char* includer, PumiceText
 class Run {
  public:
   // `debug` has the texts that are compiled, where it is wanted; messages are about the sources as they were given.
-  Run(const SourceSet& sources, const DebugText& debug, const ShaderOptions& options)
-      : sources_(sources), debug_(debug), options_(options), search_{debug.sources(), {}} {}
+  // `depth`: what the texts nest at most.
+  Run(const SourceSet& sources, const DebugText& debug, const ShaderOptions& options, size_t depth)
+      : sources_(sources), debug_(debug), options_(options), search_{debug.sources(), {}}, stack_bytes_(stack_for(depth)) {}
 
   std::string preprocess(const std::vector<Part>& parts) {
     const Result result = run(parts, true);
@@ -119,6 +120,12 @@ class Run {
   std::vector<std::string> take_warnings() { return std::move(warnings_); }
 
  private:
+  // Only what is used takes memory, but all of it is address space, of which a process may have little.
+  static size_t stack_for(size_t depth) {
+    constexpr size_t kLeast = size_t{4} << 20, kMost = size_t{256} << 20;
+    return std::min(kLeast + depth * ((kMost - kLeast) / kMaxDepth), kMost);
+  }
+
   Diagnostics diagnostics(const PumiceGlslangResult& result) const {
     const std::string_view log(result.log.text, result.log.bytes);
     return parse_log(debug_.wanted() ? debug_.translate(log) : std::string(log), sources_);
@@ -136,17 +143,24 @@ class Run {
       bytes.push_back(static_cast<int>(part.text.size()));
     }
     const PumiceGlslangRequest request{
-        texts.data(),   bytes.data(), names.data(), static_cast<int>(parts.size()), options_.vulkan_minor, preprocess,
-        options_.debug, find_include, &search_};
+        texts.data(), bytes.data(), names.data(), static_cast<int>(parts.size()), options_.vulkan_minor, preprocess, options_.debug,
+        find_include, &search_,     stack_bytes_};
     Result result(glslang().run(&request), glslang().release);
-    if (!result->ok) throw compile_error(diagnostics(*result).errors);
-    return result;
+    if (result && result->missing_bytes == 0) {
+      if (!result->ok) throw compile_error(diagnostics(*result).errors);
+      return result;
+    }
+    const size_t missing = result ? result->missing_bytes : stack_bytes_;
+    throw OutOfMemoryError(sources_.files().front().name + ": the shader compiler needs some " + std::to_string(missing >> 20) +
+                           " MiB of the process's address space, " + std::to_string(stack_bytes_ >> 20) +
+                           " MiB of stack for this text, and was refused them");
   }
 
   const SourceSet& sources_;
   const DebugText& debug_;
   const ShaderOptions& options_;
   IncludeSearch search_;
+  size_t stack_bytes_;
   std::vector<std::string> warnings_;
 };
 
@@ -177,14 +191,14 @@ ShaderHead shader_head(const SourceSet& sources, const ShaderOptions& options, c
 CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options,
                                 const std::optional<LocalSize>& local_size) {
   check_extensions(options);
-  const bool must_check = must_check_parts(sources, head);
+  const TextSize size = check_size(sources, head);
   DebugText debug(sources, head.macros, options);
   const SourceFile& user = debug.sources().files().front();
   const Part preamble{"<preamble>", head.version_and_preamble}, macros{"<macros>", debug.macros()},
       own{user.alias, without_version(user.text)};
   const std::string first_line = "#line 1 \"" + user.alias + "\"\n";
-  Run run(sources, debug, options);
-  if (must_check) check_parts(run.preprocess({preamble, macros, {"<limits>", first_line}, own}), sources);
+  Run run(sources, debug, options, debug.wanted() ? kMaxDepth : size.depth);
+  if (size.may_be_deep) check_parts(run.preprocess({preamble, macros, {"<limits>", first_line}, own}), sources);
   CompiledShader result;
   std::vector<Part> parts{preamble, macros, own};
   if (local_size) {

@@ -8,6 +8,7 @@
 #include <glslang/SPIRV/disassemble.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include <exception>
 #include <memory>
@@ -258,6 +259,11 @@ bool run_request(const PumiceGlslangRequest& request, Result& result) {
   return ok;
 }
 
+// What a run takes beside its stack, the first one more than those after it.
+constexpr size_t kWorkingBytes = size_t{32} << 20;
+// What the C library reserves for the heap of a new thread.
+constexpr size_t kThreadBytes = size_t{128} << 20;
+
 struct Job {
   const PumiceGlslangRequest& request;
   Result& result;
@@ -267,6 +273,9 @@ void* run_job(void* argument) {
   const auto& [request, result] = *static_cast<Job*>(argument);
   try {
     result.ok = run_request(request, result);
+  } catch (const std::bad_alloc&) {
+    result.ok = false;
+    result.missing_bytes = kWorkingBytes;
   } catch (const std::exception& exception) {
     result.ok = false;
     result.log_storage += std::string("ERROR: glslang: ") + exception.what() + "\n";
@@ -277,8 +286,13 @@ void* run_job(void* argument) {
   return nullptr;
 }
 
-// glslang walks through nested text by recursion: it gets a stack that does not depend on the caller's. Only what is used takes memory.
-constexpr size_t kStackBytes = size_t{256} << 20;
+// A thread that cannot have what is its own ends the process: it is not begun where there is no room.
+bool has_room(size_t bytes) {
+  void* const room = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) return false;
+  munmap(room, bytes);
+  return true;
+}
 
 // Most of what the first run takes is given up when it has made its tables; the C library would keep that for this process.
 void trim_after_first() {
@@ -288,19 +302,43 @@ void trim_after_first() {
 #endif
 }
 
+// Bytes of stack that the calling thread has left.
+size_t stack_left() {
+  pthread_attr_t attributes;
+  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return 0;
+  void* lowest = nullptr;
+  size_t bytes = 0;
+  const bool known = pthread_attr_getstack(&attributes, &lowest, &bytes) == 0;
+  pthread_attr_destroy(&attributes);
+  const auto here = reinterpret_cast<uintptr_t>(&attributes), end = reinterpret_cast<uintptr_t>(lowest);
+  return known && here > end ? here - end : 0;
+}
+
+// glslang walks through nested text by recursion: where the caller's stack is too short for it, it gets one of its own.
 const PumiceGlslangResult* run(const PumiceGlslangRequest* request) {
   auto result = std::make_unique<Result>();
   Job job{*request, *result};
+  const bool has_stack = stack_left() >= request->stack_bytes;
+  const size_t needed = kWorkingBytes + (has_stack ? 0 : request->stack_bytes + kThreadBytes);
+  if (!has_room(needed)) {
+    result->missing_bytes = needed;
+    return result.release()->finish();
+  }
+  if (has_stack) {
+    run_job(&job);
+    trim_after_first();
+    return result.release()->finish();
+  }
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, kStackBytes);
+  pthread_attr_setstacksize(&attributes, request->stack_bytes);
   pthread_t thread;
   const int failure = pthread_create(&thread, &attributes, run_job, &job);
   pthread_attr_destroy(&attributes);
   if (failure == 0)
     pthread_join(thread, nullptr), trim_after_first();
   else
-    result->log_storage = "ERROR: no thread with a stack of 256 MiB could be started for the shader compiler\n";
+    result->missing_bytes = needed;
   return result.release()->finish();
 }
 

@@ -7,7 +7,7 @@
 extern "C" {
 
 // Raised with every change of this file.
-inline constexpr uint32_t kPumiceGlslangInterface = 2;
+inline constexpr uint32_t kPumiceGlslangInterface = 3;
 
 struct PumiceText {
   const char* text;
@@ -27,14 +27,16 @@ struct PumiceGlslangRequest {
   bool source_lines;  // the SPIR-V says which line its instructions come from
   PumiceInclude include;
   void* user;
+  size_t stack_bytes;  // of the thread that walks through the text by recursion
 };
 
 struct PumiceGlslangResult {
   bool ok;
   const uint32_t* spirv;
   size_t words;
-  PumiceText text;  // preprocessed
-  PumiceText log;   // messages, one a line
+  PumiceText text;       // preprocessed
+  PumiceText log;        // messages, one a line
+  size_t missing_bytes;  // of memory, where it failed for want of them; else 0
 };
 
 struct PumiceGlslang {

@@ -1,6 +1,7 @@
 #include "shader/text/glslang_loader.h"
 
 #include <dlfcn.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <map>
@@ -25,10 +26,22 @@ Error load_error(const std::string& detail) {
   return Error("the shader compiler could not be loaded: " + detail);
 }
 
+// A library that is there and cannot be mapped: the address space of the process is used up.
+[[noreturn]] void throw_load_error(const std::string& detail) {
+  rlimit space{};
+  const bool is_limited = getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY;
+  const auto says = [&](const char* text) { return detail.find(text) != std::string::npos; };
+  const bool is_full =
+      says("annot allocate memory") || (is_limited && (says("failed to map") || says("cannot map") || says("cannot create")));
+  if (!is_full) throw load_error(detail);
+  throw OutOfMemoryError(std::string(load_error(detail).what()) +
+                         (is_limited ? "; the process may have " + std::to_string(space.rlim_cur >> 20) + " MiB of address space" : ""));
+}
+
 const PumiceGlslang& load() {
   const auto path = own_folder() / "libpumice_glslang.so";
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed: glslang keeps tables for the life of the process
-  if (!library) throw load_error(dlerror());
+  if (!library) throw_load_error(dlerror());
   const auto entry = reinterpret_cast<decltype(&pumice_glslang)>(dlsym(library, "pumice_glslang"));
   if (!entry) throw load_error(dlerror());
   const PumiceGlslang* loaded = entry();
@@ -50,7 +63,9 @@ bool probe(const std::string& extension) {
   request.bytes = bytes;
   request.count = 1;
   request.vulkan_minor = 3;
+  request.stack_bytes = size_t{4} << 20;
   const std::unique_ptr<const PumiceGlslangResult, void (*)(const PumiceGlslangResult*)> result(glslang().run(&request), glslang().release);
+  if (result->missing_bytes > 0) throw OutOfMemoryError("the shader compiler could not be asked for " + extension + ": no memory");
   return result->ok;
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "shader/text/diagnostics.h"
@@ -271,6 +272,43 @@ class Parts {
   std::unordered_map<std::string_view, double> structs_;
 };
 
+// How deep brackets and chained operators are in texts as they are written, and in the definitions of macros. Commas count as operators.
+struct Nesting {
+  size_t text = 0, macro = 0;
+
+  void add(const Tokens& tokens) {
+    for (size_t begin = 0, end = 0; begin < tokens.size(); begin = end) {
+      while (end < tokens.size() && tokens[end].directive == tokens[begin].directive) ++end;
+      size_t& deepest = tokens[begin].directive == 0 ? text : macro;
+      deepest = std::max(deepest, measure(tokens, begin, end));
+    }
+  }
+
+ private:
+  static size_t measure(const Tokens& tokens, size_t begin, size_t end) {
+    std::vector<size_t> operators{0};  // of each open bracket
+    size_t depth = 0, deepest = 0;
+    const auto restart = [&] { depth -= std::exchange(operators.back(), 0); };
+    for (size_t i = begin; i < end; ++i) {
+      if (tokens[i].kind != TokenKind::punctuation) continue;
+      const char sign = tokens[i].text.front();
+      const bool closes = sign == ')' || sign == ']' || sign == '}';
+      if (closes && operators.size() > 1) {
+        restart();
+        operators.pop_back();
+        --depth;
+      }
+      if (sign == ';' || sign == '}') restart();
+      if (closes || sign == ';') continue;
+      ++operators.back();
+      ++depth;
+      if (sign == '(' || sign == '[' || sign == '{') operators.push_back(0), ++depth;
+      deepest = std::max(deepest, depth);
+    }
+    return deepest;
+  }
+};
+
 // Structures hold structures: what one is in the end is seen when macros are expanded.
 bool has_structures(const std::vector<Tokens>& texts) {
   size_t count = 0;
@@ -299,7 +337,7 @@ ShaderCompileError refused(const SourceSet& sources, const std::string& text) {
 
 }  // namespace
 
-bool must_check_parts(const SourceSet& sources, const ShaderHead& head) {
+TextSize check_size(const SourceSet& sources, const ShaderHead& head) {
   size_t bytes = 0;
   for (const auto& file : sources.files()) bytes += file.text.size();
   if (bytes > kMaxSourceBytes) throw refused(sources, too_large("bytes of source", static_cast<double>(bytes), kMaxSourceBytes));
@@ -308,10 +346,12 @@ bool must_check_parts(const SourceSet& sources, const ShaderHead& head) {
   MacroGrowth macros;
   for (const auto& tokens : texts) macros.add(tokens);
   double total = 0;
+  size_t macro_depth = 0;
   for (size_t i = 2; i < texts.size(); ++i) {
     const Growth growth = macros.of(texts[i].data(), texts[i].data() + texts[i].size());
     if (growth.depth > kMaxMacroDepth)
       throw refused(sources, "macros and their arguments nest deeper than " + std::to_string(kMaxMacroDepth));
+    macro_depth = std::max(macro_depth, growth.depth);
     total += token_count(macros, growth, macros.pastes() ? without_directives(texts[i]) : Tokens{}, kMaxTokens);
     for (const char* condition : {"if", "elif"})
       for (const auto& line : directives(texts[i], condition)) {
@@ -320,7 +360,13 @@ bool must_check_parts(const SourceSet& sources, const ShaderHead& head) {
       }
   }
   if (total > kMaxTokens) throw refused(sources, too_large("tokens, macros expanded", total, kMaxTokens));
-  return total > kMaxDepth || has_structures(texts);
+  // Each of the macros that are within each other, as arguments or by their texts, adds its own levels.
+  Nesting deepest;
+  for (const auto& tokens : texts) deepest.add(tokens);
+  const auto depth = static_cast<double>(deepest.text + macro_depth * deepest.macro);
+  const double most = macros.pastes() ? total : std::min(depth, total);
+  const double head_depth = static_cast<double>(deepest.text);  // the preamble is no part of the total
+  return {total > kMaxDepth || has_structures(texts), static_cast<size_t>(std::min<double>(most + head_depth, kMaxDepth))};
 }
 
 void check_parts(std::string_view preprocessed, const SourceSet& sources) {

@@ -17,9 +17,14 @@ inline constexpr size_t kMaxFunctions = 4'096;               // glslang compares
 inline constexpr size_t kMaxCases = 4'096;
 inline constexpr size_t kMaxBlocks = 4'096;
 
-// Throws ShaderCompileError where a text is too large itself, or would be with its macros expanded. Must its parts be checked too? Most
-// texts are so short that nothing in them can nest too deeply.
-bool must_check_parts(const SourceSet& sources, const ShaderHead& head);
+// What a text may come to with its macros expanded.
+struct TextSize {
+  bool may_be_deep = false;  // its parts have to be checked too; most texts are so short that nothing in them can nest too deeply
+  size_t depth = 0;          // at most, of brackets and chained operators
+};
+
+// Throws ShaderCompileError where a text is too large itself, or would be with its macros expanded.
+TextSize check_size(const SourceSet& sources, const ShaderHead& head);
 
 // Throws ShaderCompileError where a preprocessed text nests too deeply or has too many parts.
 void check_parts(std::string_view preprocessed, const SourceSet& sources);

@@ -1,0 +1,89 @@
+"""Processes with little address space, and calls with more shapes than a program remembers. Each in a process of its own."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from process import output_of
+
+needs_limits = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+COMPILES = """
+import resource
+import pumice
+
+def used():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmSize"))
+
+def compiled(text, room):
+    resource.setrlimit(resource.RLIMIT_AS, (used() + room * 2**20, resource.RLIM_INFINITY))
+    try:
+        pumice.compile(text)
+        return "compiled"
+    except pumice.OutOfMemoryError as error:
+        assert isinstance(error, MemoryError) and "shader compiler" in str(error), error
+        return "out of memory"
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+def text(depth, number):
+    value = "(" * depth + "float(i)" + " + 1.0)" * depth
+    return f'''layout(binding = 0) buffer X {{ float x[]; }};
+    void main() {{ uint i = gl_GlobalInvocationID.x; x[i] = {value} * {number}.0; }}'''
+"""
+
+
+def lines(program: str) -> list[str]:
+    return output_of("-c", COMPILES + program, PUMICE_NO_CACHE="1", PUMICE_VALIDATION="0").splitlines()
+
+
+@needs_limits
+def test_a_compiler_without_room_is_out_of_memory_and_compiles_later() -> None:
+    """From nothing at all, over too little for the library and for its stack, to enough."""
+    made = lines(
+        "for room in (0, 4, 16, 24, 32): print(compiled(text(3, room), room))\nprint(compiled(text(3, 99), 100))\n"
+    )
+    assert made == ["out of memory"] * 5 + ["compiled"]
+
+
+@needs_limits
+def test_only_deep_texts_ask_for_a_large_stack() -> None:
+    """256 MiB were asked for whatever the text was."""
+    begin = "print(compiled(text(1, 1), 400))\n"
+    flat = lines(begin + "for depth in (1, 10, 40): print(compiled(text(depth, depth), 64))\n")
+    assert flat == ["compiled"] * 4
+    deep = lines(begin + "print(compiled(text(4000, 2), 250))\nprint(compiled(text(4000, 3), 600))\n")
+    assert deep == ["compiled", "out of memory", "compiled"]
+
+
+SHAPES = """
+import numpy as np
+import pumice
+
+def resident():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+graph = pumice.Graph()
+y = graph.input("x", "float32", [None, None, None])
+for _ in range(4):
+    y = graph.add("Add", graph.add("Softmax", y), graph.add("Transpose", y, perm=[0, 1, 2]))
+graph.output("y", y)
+program = graph.compile(pumice.Context())
+shapes = [(a, b, 3 + (a + b) % 5) for a in range(1, 51) for b in range(1, 51)]
+for k, shape in enumerate(shapes):
+    program({"x": np.ones(shape, "float32")})
+    if k == len(shapes) // 4:
+        before = resident()
+print((resident() - before) / (len(shapes) - len(shapes) // 4 - 1))
+"""
+
+
+@needs_limits
+def test_shapes_that_a_program_has_forgotten_keep_no_memory() -> None:
+    """The last 16 choices of shapes are remembered; 7 kB were kept for each of the others."""
+    kilobytes = float(output_of("-c", SHAPES, PUMICE_VALIDATION="0"))
+    assert kilobytes < 1.5
