@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <string>
 #include <thread>
 
+#include "core/error.h"
 #include "core/interrupts.h"
 #include "core/log.h"
 #include "core/number_text.h"
@@ -21,6 +23,15 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kMostThreads = 8;
 constexpr auto kWatchPeriod = std::chrono::milliseconds(50);
 constexpr double kSlowSeconds = 1;
+
+// From when on the compilation of a kernel is named.
+double slow_seconds() {
+  const char* const given = std::getenv("PUMICE_SLOW_COMPILE_SECONDS");
+  if (!given || !*given) return kSlowSeconds;
+  const auto seconds = parsed_number(given);
+  if (seconds && *seconds >= 0) return *seconds;
+  throw Error(std::string("PUMICE_SLOW_COMPILE_SECONDS: expected a number of seconds, or inf; given '") + given + "'");
+}
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -76,7 +87,7 @@ class PipelineBuilds {
 
   void finish(const KernelVariant& kernel) {
     const auto one = std::ranges::find(under_way_, &kernel, &UnderWay::kernel);
-    if (const double seconds = seconds_since(one->begin); seconds > kSlowSeconds)
+    if (const double seconds = seconds_since(one->begin); seconds > slow_)
       log(LogLevel::info, "the driver took " + general_text(seconds) + " s to compile kernel '" + kernel.name() + "'");
     under_way_.erase(one);
     ++done_;
@@ -88,9 +99,9 @@ class PipelineBuilds {
     std::unique_lock lock(mutex_);
     while (!all_done_.wait_for(lock, kWatchPeriod, [this] { return is_done(); })) {
       for (UnderWay& one : under_way_) {
-        if (one.is_told || seconds_since(one.begin) < kSlowSeconds) continue;
+        if (one.is_told || seconds_since(one.begin) < slow_) continue;
         one.is_told = true;
-        log(LogLevel::info, "the driver has been compiling kernel '" + one.kernel->name() + "' for a second");
+        log(LogLevel::info, "the driver has been compiling kernel '" + one.kernel->name() + "' for " + general_text(slow_) + " s");
       }
       const std::string phase = under_way_.empty() ? "kernels" : "kernel " + under_way_.front().kernel->name();
       const size_t done = done_;
@@ -102,6 +113,7 @@ class PipelineBuilds {
   }
 
   const std::vector<const KernelVariant*>& kernels_;
+  const double slow_ = slow_seconds();
   std::mutex mutex_;  // of what follows
   std::condition_variable all_done_;
   size_t next_ = 0, done_ = 0;
