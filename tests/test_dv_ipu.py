@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import pumice
+from lesser_devices import NARROW, SMALL, lesser
 from pumice import dv
 from pumice.dv import commands
 
@@ -250,6 +252,41 @@ def test_the_largest_images_are_scaled_exactly(dv_context: dv.Context, bilinear:
     rows = Rows(4094 * 3, 3, 1, 1, False)
     ipu.stride_wr = rows.stride
     run_blit(dv_context, ipu, rows, rows, 2, 5, in_place=False)
+
+
+@pytest.fixture(scope="module", params=[SMALL, NARROW], ids=["64", "2"])
+def small_grids(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[dv.Context]:
+    """64 workgroups on an axis of a grid, or two."""
+    with lesser(pumice_context, request.param) as device, dv.Context(device) as made:
+        yield made
+
+
+@pytest.mark.parametrize(("width", "height"), [(67, 401), (401, 67), (9, 1), (130, 131)])
+@pytest.mark.parametrize("blends", [0, 1])
+def test_images_of_more_rows_than_a_grid_has_are_whole(
+    width: int, height: int, blends: int, small_grids: dv.Context
+) -> None:
+    ipu = dv.Ipu(fmt_tex=0, fmt_rd=1, fmt_wr=1, use_tex=1, use_rd=blends, blf=1, tex_width=31, tex_height=29)
+    ipu.rect_width, ipu.rect_height = width, height
+    read, written = Rows(width * 3, height, 2, 4, False), Rows(width * 3, height, 5, 1, True)
+    ipu.stride_rd, ipu.stride_wr = read.stride, written.stride
+    run_blit(small_grids, ipu, read, written, 2, width + height, in_place=False)
+
+
+@pytest.mark.parametrize(("width", "height"), [(83, 61), (401, 67), (1, 1)])
+@pytest.mark.parametrize("classes", [2, 21])
+def test_classes_of_more_pixels_than_a_grid_has_are_all_found(
+    width: int, height: int, classes: int, small_grids: dv.Context
+) -> None:
+    rng = np.random.default_rng(classes)
+    scores = rng.standard_normal((classes, height, width)).astype(np.float16)
+    memories = Memories(small_grids, rng)
+    scored = memories.holding(dv.to_whc8(scores).view(np.uint8))
+    output = memories.holding(noise(rng, width * height))
+    expected = content(output)
+    expected[: width * height] = scores.argmax(axis=0).T.ravel()
+    memories.run(dv.Maximizer(input_buf=scored, output_buf=output, width=width, height=height, nclass=classes))
+    assert (content(output) == expected).all()
 
 
 def test_a_picture_becomes_the_input_of_a_network(dv_context: dv.Context) -> None:
