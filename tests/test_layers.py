@@ -26,7 +26,7 @@ MAY_INCLUDE["dv"] = {*LAYERS[: LAYERS.index("operators") + 1], "dv"}
 ORDER = {
     "core": ["", "files"],
     "device": ["driver", ""],
-    "shader": ["glslang", "text", "preamble", "spirv", "debug", ""],
+    "shader": ["glslang", "text", "preamble", "spirv", "debug", "", "pairs"],
     "dispatch": ["kernel", ""],
     "operators": [
         *("expression", "row", "geometry", "means"),
@@ -123,10 +123,19 @@ def refused_order(folders: Arrows) -> list[str]:
     return refused
 
 
+# Arrows that are left out of account, each with its reason; of at most six units.
+MUTUAL = {
+    # A step of a composition may be too large for a range and be lowered in parts, and a part is composed of steps in turn.
+    ("operators/means/compose", "operators/means/parts"),
+}
+
+
 def test_no_units_include_each_other_in_a_circle() -> None:
     arrows = unit_arrows(includes("cpp"))
     assert len(arrows) > 250
-    assert not circle(arrows)
+    assert all(target in arrows[unit] and unit in arrows[target] for unit, target in MUTUAL), "no circle any more"
+    assert len({one for pair in MUTUAL for one in pair}) <= 6
+    assert not circle({unit: {one for one in targets if (unit, one) not in MUTUAL} for unit, targets in arrows.items()})
 
 
 def test_the_folders_of_a_layer_include_those_before_them() -> None:

@@ -10,9 +10,9 @@
 #include "dispatch/kernel/driver_trial.h"
 #include "dispatch/kernel/kernel_limits.h"
 #include "dispatch/kernel/messages.h"
+#include "shader/pairs/word_pairs.h"
 #include "shader/spirv/containment.h"
 #include "shader/spirv/spirv.h"
-#include "shader/spirv/word_pairs.h"
 #include "shader/text/embedded_shaders.h"
 #include "shader/text/glslang_loader.h"
 

@@ -113,8 +113,8 @@ Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
       bool ran = is_late(node);
       try {
         if (is_late(node)) {
-            node.compound->infer_late(graph, node, known);
-          } else if (!is_open) {
+          node.compound->infer_late(graph, node, known);
+        } else if (!is_open) {
           ran = known.run(node);
           if (ran) known.evaluate(node);
         }

@@ -1,7 +1,9 @@
+#include "shader/pairs/word_pairs.h"
+
 #include <algorithm>
 #include <iterator>
 
-#include "shader/word_pairing.h"
+#include "shader/pairs/word_pairing.h"
 
 namespace pumice::spirv {
 namespace {
@@ -325,7 +327,7 @@ bool Pairing::stays(const Instruction& instruction) const {
   return !(instruction[1] == SpecId && frozen_.contains(id)) && !(instruction[1] == kNoContraction && replaced_.contains(id));
 }
 
-WordPairs Pairing::run() {
+std::vector<uint32_t> Pairing::run() {
   const auto& all = module_.all();
   const auto first_type = std::ranges::find_if(all, [](const Instruction& one) { return is_type(one.op); });
   const auto first_function = std::ranges::find(all, OpFunction, &Instruction::op);
@@ -343,7 +345,7 @@ WordPairs Pairing::run() {
   result[kBoundWord] = globals_.bound();
   for (const std::span<const uint32_t> part : {std::span(globals_.words()), std::span<const uint32_t>(body_), std::span(functions)})
     result.insert(result.end(), part.begin(), part.end());
-  return {std::move(result), std::move(lacks_)};
+  return result;
 }
 
 }  // namespace pumice::spirv
@@ -351,7 +353,9 @@ WordPairs Pairing::run() {
 namespace pumice {
 
 WordPairs with_word_pairs(std::span<const uint32_t> spirv, const std::map<uint32_t, uint64_t>& constants) {
-  return spirv::Pairing(spirv, constants).run();
+  spirv::Pairing pairing(spirv, constants);
+  std::vector<uint32_t> words = pairing.run();
+  return {std::move(words), pairing.lacks()};
 }
 
 }  // namespace pumice

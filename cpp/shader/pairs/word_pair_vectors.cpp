@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "shader/word_pairing.h"
+#include "shader/pairs/word_pairing.h"
 
 namespace pumice::spirv {
 namespace {

@@ -1,20 +1,21 @@
 // The pass behind with_word_pairs(): one module on its way to pairs of words.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
+#include "shader/pairs/word_pair_functions.h"
 #include "shader/spirv/declarations.h"
 #include "shader/spirv/spirv_module.h"
-#include "shader/spirv/word_pairs.h"
-#include "shader/word_pair_functions.h"
 
 namespace pumice::spirv {
 
@@ -25,7 +26,8 @@ class Pairing {
  public:
   Pairing(std::span<const uint32_t> words, const std::map<uint32_t, uint64_t>& constants);
 
-  WordPairs run();
+  std::vector<uint32_t> run();
+  const std::set<std::string>& lacks() const { return lacks_; }  // uses of such integers that pairs cannot stand for
 
  private:
   void note(const Instruction& instruction);

@@ -1,4 +1,4 @@
-#include "shader/word_pairing.h"
+#include "shader/pairs/word_pairing.h"
 
 namespace pumice::spirv {
 namespace {

@@ -1,4 +1,4 @@
-#include "shader/word_pair_functions.h"
+#include "shader/pairs/word_pair_functions.h"
 
 #include <memory>
 #include <span>
@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "shader/shader.h"
 #include "shader/spirv/declarations.h"
+#include "shader/text/embedded_shaders.h"
 
 namespace pumice::spirv {
 namespace {
