@@ -11,10 +11,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import pumice
-from pumice.element_types import array_of
-from pumice.model_file import ModelFile
-from pumice.onnx_import import parse, recipe_of
-from pumice.recipe import Recipe
+from pumice.base.element_types import array_of
+from pumice.importer.file.model_file import ModelFile
+from pumice.importer.file.recipe import Recipe
+from pumice.importer.parse import parse, recipe_of
 
 Shape = Sequence[int | str | None] | None
 

@@ -20,7 +20,7 @@ from onnx import numpy_helper
 import pumice
 from onnx_models import gemm, model, node, value
 from process import NO_DRIVER, output_of, python
-from pumice.cli import main
+from pumice.tools.cli import main
 
 DATA = Path(pumice.__file__).parent / "data" / "digits"
 DIGITS = str(DATA / "digits.onnx")
@@ -269,7 +269,7 @@ def test_validate_as_json(capsys: pytest.CaptureFixture[str], images: np.ndarray
 def test_validate_exits_with_1_and_names_the_first_divergence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pumice import validation
+    from pumice.validation import validate as validation
 
     monkeypatch.setitem(validation._LOCAL, "fp32", -1.0)  # nothing is close enough
     text = output(capsys, "validate", DIGITS, status=1)
@@ -399,7 +399,7 @@ def test_a_reader_that_stops_is_no_error() -> None:
 
 PROGRESS = """
 import time
-from pumice.progress import Progress
+from pumice.base.progress import Progress
 with Progress("nodes") as progress:
     for i in range(30):
         time.sleep(0.05)
@@ -422,8 +422,8 @@ def test_progress_is_shown_on_a_terminal_after_a_second_and_nowhere_else() -> No
 
 LOADING = """
 import sys
-import pumice, pumice.progress
-pumice.progress._PATIENCE_SECONDS = 0
+import pumice, pumice.base.progress
+pumice.base.progress._PATIENCE_SECONDS = 0
 pumice.load(sys.argv[1], progress=sys.argv[2] == "yes")
 """
 

@@ -38,7 +38,9 @@ def test_every_rule_has_a_test_and_a_sentence() -> None:
 
 def test_every_rule_that_the_engine_names_is_in_the_list() -> None:
     files = [
-        file for file in [*(ROOT / "cpp/graph").rglob("*.cpp"), *ROOT.glob("src/*.cpp")] if file.name != "graph_rules.cpp"
+        file
+        for file in [*(ROOT / "cpp/graph").rglob("*.cpp"), *ROOT.glob("src/*.cpp")]
+        if file.name != "graph_rules.cpp"
     ]
     named = set().union(*(re.findall(r'"(B2\.\d+)"', file.read_text()) for file in files))
     assert named <= set(RULES)

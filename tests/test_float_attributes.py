@@ -10,7 +10,7 @@ import pytest
 
 import pumice
 from onnx_models import model, node, value
-from pumice.catalogue import page
+from pumice.tools.catalogue import page
 
 Array = np.ndarray[Any, Any]
 DOUBLE = 11

@@ -16,10 +16,10 @@ from onnx import TensorProto, helper, numpy_helper
 import pumice
 from onnx_models import gemm, model, node, value
 from process import output_of
-from pumice import graph_cache
 from pumice._pumice import read_cache_file, write_cache_file
-from pumice.element_types import array_of
-from pumice.recipe import ConstantRecipe, Recipe
+from pumice.base.element_types import array_of
+from pumice.importer import load as graph_cache
+from pumice.importer.file.recipe import ConstantRecipe, Recipe
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def read(path: Path) -> Recipe:
 def imports(path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether loading it parses the ONNX file."""
     calls = []
-    from pumice import onnx_import
+    from pumice.importer import parse as onnx_import
 
     original = onnx_import.recipe_of
     with monkeypatch.context() as patched:
@@ -109,9 +109,9 @@ def test_large_constants_stay_in_the_model_file(path: Path, cache: Path) -> None
 def test_a_warm_process_imports_no_more_than_it_needs(tmp_path: Path) -> None:
     onnx.save(gemm(), tmp_path / "gemm.onnx")
     code = (
-        "import sys, pumice.graph_cache\n"
-        "pumice.graph_cache.load_graph(sys.argv[1])\n"
-        "print([name for name in ('onnx', 'google.protobuf', 'rich', 'logging', 'pumice.control_nodes') if name in sys.modules])"
+        "import sys, pumice.importer.load\n"
+        "pumice.importer.load.load_graph(sys.argv[1])\n"
+        "print([name for name in ('onnx', 'google.protobuf', 'rich', 'logging', 'pumice.importer.composed.table') if name in sys.modules])"
     )
     cold, warm = (output_of("-c", code, str(tmp_path / "gemm.onnx")) for _ in range(2))
     assert "onnx" in cold

@@ -15,8 +15,8 @@ from onnx import helper
 import pumice
 from onnx_models import model, node, value
 from process import python
-from pumice import model_values
-from pumice.errors import InputError, binding_error, bounded, graph_error, unsupported_error
+from pumice.base.errors import InputError, binding_error, bounded, graph_error, unsupported_error
+from pumice.model import values as model_values
 
 LONG = 16 << 10  # characters of a text, and what says how much was cut
 
@@ -109,10 +109,10 @@ def test_more_tensors_than_a_call_gives_as_arrays_are_refused_by_name(
 
 
 def test_an_operator_in_a_set_older_than_itself_has_its_inputs_counted(context: pumice.Context) -> None:
-    from pumice.control_nodes import CONTROL_NODES
+    from pumice.importer.composed.table import COMPOSED
 
     for version in (1, 6, 9):
-        for op in sorted(CONTROL_NODES):
+        for op in sorted(COMPOSED):
             domain, _, name = op.rpartition("::")
             proto = model([helper.make_node(name, [], ["y"], domain=domain)], opset=version)
             if domain:
@@ -152,7 +152,7 @@ def test_a_device_is_no_file_of_weights(context: pumice.Context, tmp_path: Path)
 def test_a_pipe_without_an_end_is_refused(
     context: pumice.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pumice import model_file
+    from pumice.importer.file import model_file
 
     monkeypatch.setattr(model_file, "_MOST_PIPED", 1 << 16)
     os.mkfifo(tmp_path / "pipe")

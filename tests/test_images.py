@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pumice
-from pumice.images import load_image
+from pumice.device.images import load_image
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -127,7 +127,7 @@ CANDY_720 = {  # row, column: B, G, R
 def test_candy_at_720_is_right(shared_models: Path, context: pumice.Context) -> None:
     """Its normalisations sum over 518,400 elements: more than a loop of some drivers can count."""
     image = pytest.importorskip("PIL.Image")
-    from pumice.images import load_image
+    from pumice.device.images import load_image
 
     picture = load_image(shared_models / "candy/images/DefaultImage.jpg", mode="BGR", size=720, resample="nearest")
     styled = loaded(shared_models, "candy", context, "fp32")(picture)

@@ -16,8 +16,8 @@ import pytest
 import onnx_models
 import pumice
 from process import output_of
-from pumice import progress
-from pumice.validation_report import Deviation, ValidationReport, ValidationRow
+from pumice.base import progress
+from pumice.validation.report import Deviation, ValidationReport, ValidationRow
 
 pytest.importorskip("IPython")
 
@@ -379,5 +379,5 @@ def test_bars_have_what_they_need_in_a_notebook(
 
 
 def test_import_needs_no_ipython() -> None:
-    code = "import sys, pumice; print([m for m in ('IPython', 'pumice.html', 'pumice.notebook') if m in sys.modules])"
+    code = "import sys, pumice; print([m for m in ('IPython', 'pumice.base.html', 'pumice.tools.notebook') if m in sys.modules])"
     assert output_of("-c", code) == "[]\n"

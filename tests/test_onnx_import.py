@@ -14,11 +14,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import pumice
 from onnx_models import constant, gemm, model, node, recipe, relu, value
-from pumice.graph_cache import load_graph
-from pumice.model_file import ModelFile
+from pumice.importer.file.model_file import ModelFile
+from pumice.importer.file.recipe import ConstantRecipe
+from pumice.importer.load import load_graph
+from pumice.importer.parse import parse, recipe_of
 from pumice.onnx import import_graph
-from pumice.onnx_import import parse, recipe_of
-from pumice.recipe import ConstantRecipe
 from tensor_arrays import NUMPY_DTYPES
 
 FLOAT = np.float32

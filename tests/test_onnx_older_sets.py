@@ -7,8 +7,8 @@ import pytest
 
 import pumice
 from onnx_models import constant, model, node, recipe, value
+from pumice.importer.file.recipe import NodeRecipe, Recipe
 from pumice.onnx import import_graph
-from pumice.recipe import NodeRecipe, Recipe
 
 FLOAT = np.float32
 

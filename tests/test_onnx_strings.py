@@ -12,9 +12,9 @@ from onnx import TensorProto, helper
 
 import pumice
 from onnx_models import model, node, subgraph, value
-from pumice.cli import main
+from pumice.base.string_table import CallStrings, StringTable
 from pumice.onnx import import_graph
-from pumice.string_table import CallStrings, StringTable
+from pumice.tools.cli import main
 
 Array = np.ndarray[Any, Any]
 STRING, INT64 = TensorProto.STRING, TensorProto.INT64

@@ -16,10 +16,10 @@ from onnx import TensorProto, helper, numpy_helper
 import pumice
 from onnx_models import constant, gemm, model, node, subgraph, value
 from process import output_of
-from pumice.model_file import ModelFile
+from pumice.importer.file.model_file import ModelFile
+from pumice.importer.file.onnx_skeleton import OWN_FILE, skeleton
+from pumice.importer.parse import parse, recipe_of
 from pumice.onnx import import_graph
-from pumice.onnx_import import parse, recipe_of
-from pumice.onnx_skeleton import OWN_FILE, skeleton
 
 Array = np.ndarray[Any, Any]
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL

@@ -16,8 +16,8 @@ from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
 import pumice
 from exact_sessions import exact_session
 from operator_cases import CASES, Case
-from pumice.control_nodes import CONTROL_NODES
-from pumice.opset import NEWEST, OLDEST, UPGRADES
+from pumice.importer.composed.table import COMPOSED
+from pumice.importer.rewrites.opset import NEWEST, OLDEST, UPGRADES
 from pumice.testing import assert_close
 from test_operators import OWN_REFERENCES
 
@@ -264,7 +264,7 @@ def test_one_hot_of_set_9_knows_no_indices_below_0(context: pumice.Context) -> N
 def test_changes_of_form_are_all_known() -> None:
     """Where a version drops an attribute or moves an input, nodes of older ones are brought to the newest form."""
     claimed = {row.name for row in pumice.operators() if row.domain == "ai.onnx"} | {
-        name for name in CONTROL_NODES if "::" not in name
+        name for name in COMPOSED if "::" not in name
     }
     for name in sorted(claimed & set(VIEWS)):
         for one, other in zip(VIEWS[name], VIEWS[name][1:], strict=False):

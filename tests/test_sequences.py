@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 import pumice
 from onnx_models import model, node, results_of, subgraph, value
-from pumice.cli import main
+from pumice.tools.cli import main
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 Array = np.ndarray[Any, Any]

@@ -12,8 +12,8 @@ from onnx import numpy_helper
 
 import pumice
 from onnx_models import gemm, model, node
-from pumice.reference import Reference
-from pumice.validation_report import Deviation, ValidationReport, deviation
+from pumice.validation.reference import Reference
+from pumice.validation.report import Deviation, ValidationReport, deviation
 
 DIGITS = Path(pumice.__file__).parent / "data" / "digits" / "digits.onnx"
 FLOAT = np.float32
@@ -43,8 +43,8 @@ class Faulty:
 @pytest.fixture
 def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Spoils the results of programs that keep every tensor (`kept`), or of the fused ones."""
-    import pumice.model
-    import pumice.validation
+    import pumice.model.model
+    import pumice.validation.validate
 
     def install(change: Change, kept: bool = True) -> None:
         class FaultyGraph:
@@ -54,16 +54,16 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             def compile(self, context: pumice.Context, precision: str = "fp32", **options: Any) -> Any:
                 return Faulty(self._graph.compile(context, precision, **options), change)
 
-        load_graph, graph_of = pumice.validation.load_graph, pumice.model.graph_of
+        load_graph, graph_of = pumice.validation.validate.load_graph, pumice.model.model.graph_of
 
         def faulty_load(*given: Any) -> Any:
             graph, recipe = load_graph(*given)
             return FaultyGraph(graph), recipe
 
         if kept:
-            monkeypatch.setattr(pumice.validation, "load_graph", faulty_load)
+            monkeypatch.setattr(pumice.validation.validate, "load_graph", faulty_load)
         else:
-            monkeypatch.setattr(pumice.model, "graph_of", lambda *given: FaultyGraph(graph_of(*given)))
+            monkeypatch.setattr(pumice.model.model, "graph_of", lambda *given: FaultyGraph(graph_of(*given)))
 
     return install
 

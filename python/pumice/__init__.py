@@ -74,46 +74,46 @@ from ._pumice import reflect as reflect
 from ._pumice import strides as strides
 from ._pumice import take_log as take_log
 from ._pumice import take_validation_messages as take_validation_messages
-from .context import asarray as asarray
-from .context import default_context as default_context
-from .context import devices as devices
-from .context import empty as empty
-from .context import from_dlpack as from_dlpack
-from .context import from_host as from_host
-from .context import full as full
-from .context import image as image
-from .context import ones as ones
-from .context import tensor as tensor
-from .context import zeros as zeros
-from .errors import ValidationError as ValidationError
-from .kernel import Kernel as Kernel
+from .base.errors import ValidationError as ValidationError
+from .device.context import asarray as asarray
+from .device.context import default_context as default_context
+from .device.context import devices as devices
+from .device.context import empty as empty
+from .device.context import from_dlpack as from_dlpack
+from .device.context import from_host as from_host
+from .device.context import full as full
+from .device.context import image as image
+from .device.context import ones as ones
+from .device.context import tensor as tensor
+from .device.context import zeros as zeros
+from .device.kernel import Kernel as Kernel
 
 if TYPE_CHECKING:
     from . import dv as dv
     from . import onnx as onnx
     from . import testing as testing
-    from .catalogue import OperatorSchema as OperatorSchema
-    from .catalogue import operators as operators
-    from .images import load_image as load_image
-    from .model import Model as Model
-    from .model import load as load
-    from .validation import validate as validate
-    from .validation_report import ValidationReport as ValidationReport
+    from .device.images import load_image as load_image
+    from .model.model import Model as Model
+    from .model.model import load as load
+    from .tools.catalogue import OperatorSchema as OperatorSchema
+    from .tools.catalogue import operators as operators
+    from .validation.report import ValidationReport as ValidationReport
+    from .validation.validate import validate as validate
 
 _HOMES = {
-    "OperatorSchema": "catalogue",
-    "operators": "catalogue",
-    "Model": "model",
-    "load": "model",
-    "load_image": "images",
-    "ValidationReport": "validation_report",
-    "validate": "validation",
+    "OperatorSchema": "tools.catalogue",
+    "operators": "tools.catalogue",
+    "Model": "model.model",
+    "load": "model.model",
+    "load_image": "device.images",
+    "ValidationReport": "validation.report",
+    "validate": "validation.validate",
 }
 _MODULES = ("demo", "dv", "onnx", "testing")
 
 
 def _repr_html_(shown: Any) -> str:
-    from .html import html_of
+    from .base.html import html_of
 
     return html_of(shown)
 
@@ -125,7 +125,7 @@ del _shown
 
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext pumice`: the cell magic %%glsl."""
-    from .notebook import load
+    from .tools.notebook import load
 
     load(shell)
 

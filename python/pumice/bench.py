@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._pumice import Error, UnsupportedError
-from .element_types import Array
-from .model import Model
+from .base.element_types import Array
+from .model.model import Model
 
 _WARM_UP_RUNS = 3
 
@@ -83,7 +83,7 @@ marks.append(("import numpy", time.monotonic()))
 import json, sys
 path, precision, inputs, start = sys.argv[1:]
 import pumice
-from pumice.model import Model
+from pumice import Model
 marks.append(("import pumice", time.monotonic()))
 context = pumice.Context()
 marks.append(("context", time.monotonic()))

@@ -9,7 +9,7 @@ import pytest
 
 import pumice
 
-from .element_types import PRECISIONS
+from .base.element_types import PRECISIONS
 
 _SOFTWARE = "SOFTWARE DRIVER: not a GPU"
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .element_types import Array
-from .host_arrays import numpy_of
+from .base.element_types import Array
+from .base.host_arrays import numpy_of
 
 __all__ = ["Difference", "assert_close", "compare"]
 

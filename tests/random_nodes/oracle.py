@@ -192,9 +192,7 @@ class OneNode:
     def by_runtime(self, data: Sequence[Data]) -> list[Data]:
         if self.session is None:
             raise RefusedError(self.refusal)
-        if self.node.op_type in WRONG_OF_NOTHING and any(
-            not np.size(one) for one in data if not isinstance(one, list)
-        ):
+        if self.node.op_type in WRONG_OF_NOTHING and any(not np.size(one) for one in data if not isinstance(one, list)):
             return self.by_reference(data)
         try:
             return list(self.session.run(None, dict(zip(self.names, data, strict=True))))

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .. import _pumice
-from ..errors import binding_error
+import pumice._pumice as _pumice
+
+from ..base.errors import binding_error
 from .objects import Memory
 
 # A memory, or the number that stands for one in raw commands, from its start or from an offset on.

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from .._pumice import Graph, Node, Value
-from ..element_types import Array
-from ..errors import unsupported_error
+from ..base.element_types import Array
+from ..base.errors import unsupported_error
 from .commands import Run
 from .layers import Activations, Layer, Shape, Weights
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .._pumice import pack_conv_weights, pack_dil_weights, pack_fc_weights, quantize_weights
-from ..element_types import Array
-from ..errors import graph_error
+from ..base.element_types import Array
+from ..base.errors import graph_error
 from . import commands
 
 Shape = tuple[int, int, int]  # channels, height, width

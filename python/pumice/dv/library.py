@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .. import _pumice
+import pumice._pumice as _pumice
 
 _FOLDER = Path(_pumice.__file__).parent
 

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from .._pumice import Graph, from_whc8, to_whc8
-from ..element_types import Array
-from ..errors import binding_error
-from ..graph_cache import load_graph
-from ..host_arrays import as_array
-from ..model import Model, Outputs
-from ..model_file import Source
+from ..base.element_types import Array
+from ..base.errors import binding_error
+from ..base.host_arrays import as_array
+from ..importer.file.model_file import Source
+from ..importer.load import load_graph
+from ..model.model import Model, Outputs
 from .commands import Conv, FullyConnected
 from .conversion_nodes import converted
 from .objects import Context, Memory

@@ -9,10 +9,11 @@ from typing import Any, SupportsBytes, SupportsFloat, SupportsIndex, SupportsInt
 import numpy as np
 import numpy.typing as npt
 
-from .. import _pumice
-from ..context import default_context
-from ..errors import binding_error
-from ..host_arrays import as_array
+import pumice._pumice as _pumice
+
+from ..base.errors import binding_error
+from ..base.host_arrays import as_array
+from ..device.context import default_context
 
 
 class Context(_pumice.DvContext):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..errors import unsupported_error
+from ..base.errors import unsupported_error
 from .commands import MOST_RUNS, Conv, FullyConnected, Place
 from .conversion import Conversion
 from .layers import Activations, Layer

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from .._pumice import Graph
-from ..errors import unsupported_error
-from ..graph_cache import load_graph
-from ..model_file import Folder, Source
+from ..base.errors import unsupported_error
+from ..importer.file.model_file import Folder, Source
+from ..importer.load import load_graph
 
 __all__ = ["import_graph"]
 

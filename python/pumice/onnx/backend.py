@@ -16,9 +16,9 @@ import onnx.numpy_helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from .._pumice import Context, devices
-from ..context import default_context
-from ..errors import unsupported_error
-from ..model import Model
+from ..base.errors import unsupported_error
+from ..device.context import default_context
+from ..model.model import Model
 
 __all__ = ["PumiceBackend", "PumiceBackendRep", "is_compatible", "prepare", "run_model", "run_node", "supports_device"]
 
@@ -110,7 +110,7 @@ class PumiceBackend(Backend):
         import numpy as np
         from onnx import helper
 
-        from ..opset import NEWEST
+        from ..importer.rewrites.opset import NEWEST
 
         arrays = [np.asarray(value) for value in inputs]
         names = [name for name in node.input if name]

@@ -1,0 +1,1 @@
+"""What every stage uses: errors, element types, the log, progress, HTML."""

@@ -1,0 +1,69 @@
+"""The engine's errors as the Python side raises them: same classes, same attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from .._pumice import BindingError, Error, GraphError, UnsupportedError
+
+_E = TypeVar("_E", bound=Error)
+_MOST_LINES = 50  # of a message; `items` holds all
+_HEAD, _TAIL = 12 << 10, 4 << 10  # characters that are left of a longer message
+_LINE = 1 << 10  # characters of one of several lines
+
+
+def bounded(text: str, head: int = _HEAD, tail: int = _TAIL) -> str:
+    """Of a text that is longer than both together the beginning and the end, with how much was cut between them.
+
+    Names and values in messages may be a file's, and as long as it likes.
+    """
+    if len(text) <= head + tail:
+        return text
+    left_out = len(text) - head - tail
+    return f"{text[:head]} ... ({left_out} characters of this message are left out) ... {text[-tail:]}"
+
+
+class ValidationError(Error, AssertionError):
+    """A node gives another result than the reference: which one is in `node`, by how much in the message."""
+
+    node: str = ""
+
+
+class InputError(Error, ValueError):
+    """A file with an input, or an option that says how to make one, is not what it should be."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(bounded(message))
+
+
+def _with(error: _E, **attributes: object) -> _E:
+    for name, value in attributes.items():
+        setattr(error, name, value)
+    return error
+
+
+def binding_error(rule: str, name: str, expected: str, given: str, hint: str = "", kind: str = "input") -> BindingError:
+    """A wrong argument of a model or a kernel."""
+    slot = f"{kind} '{name}'" if name else f"{kind}s"
+    message = f"[{rule}] {slot}: expected {expected}; given {given}{f' ({hint})' if hint else ''}"
+    return _with(BindingError(bounded(message)), rule=rule, slot=slot, tensor=name, expected=expected, given=given)
+
+
+def graph_error(kind: str, name: str, message: str) -> GraphError:
+    """A model file that breaks a rule; `kind` says what `name` names: a node, a tensor, the model."""
+    return _with(GraphError(bounded(f"{kind} '{name}': {message}")), node=name, rule="")
+
+
+def unsupported_error(what: str, items: Iterable[str]) -> UnsupportedError:
+    """All that `what` uses and pumice lacks."""
+    every = list(items)
+    lines = [bounded(item, _LINE, _LINE) for item in every[:_MOST_LINES]] + (
+        [f"... and {len(every) - _MOST_LINES} more"] if len(every) > _MOST_LINES else []
+    )
+    message = f"{what}: not supported ({len(every)}):" + "".join(f"\n  {line}" for line in lines)
+    return _with(UnsupportedError(bounded(message)), items=every)
+
+
+def validation_error(node: str, message: str) -> ValidationError:
+    return _with(ValidationError(bounded(message)), node=node)

@@ -1,0 +1,218 @@
+"""The default context, and the engine's nouns that use it where they are given none."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+import pumice._pumice as _pumice
+
+from .._pumice import Context, DeviceInfo, Image, StateError, Tensor, UnsupportedError
+from ..base.errors import binding_error
+from ..base.host_arrays import as_array, numpy_of
+from ..base.log import forward_log
+
+_NUMBERS = "an array of numbers"
+
+Number = float | np.number[Any] | np.bool_
+
+
+class _Default:
+    """The context that is made on first use, in each process anew."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._context: Context | None = None
+        self._process = 0
+
+    def made(self) -> Context | None:
+        """None where the next one who asks for it makes it."""
+        context = self._context
+        return None if context is None or self._process != os.getpid() or context.closed else context
+
+    def get(self) -> Context:
+        if (context := self.made()) is not None:
+            return context
+        with self._lock:
+            if (context := self.made()) is None:
+                context = self._context = Context()
+                self._process = os.getpid()
+        forward_log()
+        return context
+
+
+_default = _Default()
+os.register_at_fork(after_in_child=lambda: setattr(_default, "_lock", threading.Lock()))
+
+
+class Place(NamedTuple):
+    """Where a context is, in words that another process understands."""
+
+    device: str  # "uuid:..."
+    without: tuple[str, ...]  # features and extensions to do without
+
+
+_placed: WeakValueDictionary[Place, Context] = WeakValueDictionary()  # that pickled models were of, or came back to
+
+
+def place_of(context: Context) -> Place | None:
+    """None for the default context, which every process has its own of. Raises StateError for a context that is closed."""
+    if context is _default.made():
+        return None
+    if context.closed:
+        raise StateError("a context that is closed cannot be found again by its device")
+    place = Place(f"uuid:{context.info.uuid}", tuple(sorted(context.without)))
+    _placed.setdefault(place, context)
+    return place
+
+
+def context_at(place: Place | None) -> Context:
+    """The default context for None, else one of that device that is there already, or a new one. Raises DeviceError."""
+    if place is None:
+        return default_context()
+    context = _placed.get(place)
+    if context is None or context.closed:
+        context = _placed[place] = Context(place.device, without=list(place.without))
+    return context
+
+
+class Devices(list[DeviceInfo]):
+    """The system's Vulkan devices, in the order of their indices; a table in a notebook."""
+
+    def _repr_html_(self) -> str:
+        from ..base.html import devices_html
+
+        return devices_html(self)
+
+
+def devices() -> Devices:
+    """The system's Vulkan devices; empty where there is no loader or no driver."""
+    return Devices(_pumice.devices())
+
+
+def default_context() -> Context:
+    """The context of everything that is given none: PUMICE_DEVICE's device, else the best one; `.choice` says why.
+
+    Made on first use, and again after it was closed or in a forked child. Raises DeviceError.
+    """
+    return _default.get()
+
+
+def made_default_context() -> Context | None:
+    """None where nothing has asked for the default context yet."""
+    return _default.made()
+
+
+def checked_context(given: Any) -> Context | None:
+    """The same. Raises BindingError (K5) for what is neither a Context nor None, and says how a device is named."""
+    if given is None or isinstance(given, Context):
+        return given
+    hint = f"pumice.Context({given!r}) opens a device by its name" if isinstance(given, str | int) else ""
+    raise binding_error("K5", "context", "a Context", type(given).__name__, hint, kind="argument")
+
+
+def _context_of(given: Context | None) -> Context:
+    return checked_context(given) or default_context()
+
+
+def empty(shape: int | Sequence[int], dtype: npt.DTypeLike, context: Context | None = None) -> Tensor:
+    """A tensor of undefined content."""
+    return _pumice.empty(shape, dtype, _context_of(context))
+
+
+def full(
+    shape: int | Sequence[int], value: Number, dtype: npt.DTypeLike = "float32", context: Context | None = None
+) -> Tensor:
+    """A tensor of one number. Raises BindingError (K6) where an integer dtype does not hold it."""
+    made = empty(shape, dtype, context)
+    made.fill(value)
+    return made
+
+
+def zeros(shape: int | Sequence[int], dtype: npt.DTypeLike = "float32", context: Context | None = None) -> Tensor:
+    """A tensor of zeros."""
+    return full(shape, 0, dtype, context)
+
+
+def ones(shape: int | Sequence[int], dtype: npt.DTypeLike = "float32", context: Context | None = None) -> Tensor:
+    """A tensor of ones."""
+    return full(shape, 1, dtype, context)
+
+
+def tensor(array: npt.ArrayLike, context: Context | None = None) -> Tensor:
+    """A tensor with a copy of the array's elements, row-major; of any strides and byte order.
+
+    Raises BindingError (K5) for dtypes that no tensor has (object, structures, text, complex) and for masked arrays.
+    """
+    return _pumice.tensor(numpy_of(array, "array", _NUMBERS, "argument"), _context_of(context))
+
+
+def asarray(
+    array: Any, dtype: npt.DTypeLike | None = None, context: Context | None = None, *, copy: bool | None = None
+) -> Tensor:
+    """What is given as a tensor: a Tensor itself (where copy is not True and the dtype is its own), else a copy of the elements.
+
+    copy=False: no bytes are copied; an array is taken as from_host takes it. A dtype converts, on the device where a Tensor is
+    given. Raises as tensor, from_host and Tensor.to do, BindingError (M3) for a tensor of another context.
+    """
+    if isinstance(array, Tensor):
+        if context is not None and array.context is not context:
+            raise binding_error("M3", "array", "a tensor of this context", "one of another")
+        converted = array if dtype is None else array.to(dtype)
+        if copy is False and converted is not array:
+            raise UnsupportedError(f"an array of {array.dtype} as {converted.dtype} without a copy")
+        return array.copy() if copy and converted is array else converted
+    if copy is False:
+        given = array if isinstance(array, np.ndarray) else numpy_of(array, "array", _NUMBERS, "argument")
+        if dtype is not None and given.dtype != dtype:
+            raise UnsupportedError(f"an array of {given.dtype} as {np.dtype(dtype)} without a copy")
+        return from_host(array, context)
+    return tensor(numpy_of(array, "array", _NUMBERS, "argument", dtype), context)
+
+
+def from_host(array: npt.NDArray[Any], context: Context | None = None) -> Tensor:
+    """A tensor on the array's own memory, of the same shape and strides: what the device writes the array shows, once that work
+    has been waited for, and the other way round. The array stays alive until the device is done with it.
+
+    Raises UnsupportedError saying why where that cannot be: no extension VK_EXT_external_memory_host, memory that does not begin
+    at a multiple of the device's limit "minImportedHostPointerAlignment" (a page) or is no multiple of 16 bytes, a read-only
+    array, negative strides, 4-bit dtypes. tensor(array) makes a copy of every array.
+    """
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"from_host: expected a NumPy array, given {type(array).__name__}")
+    return _pumice.from_host(array, _context_of(context))
+
+
+def from_dlpack(array: Any, context: Context | None = None, *, copy: bool | None = None) -> Tensor:
+    """A tensor of an array of the CPU that another library has, by DLPack: a packed copy. copy=False: on its memory, as from_host.
+
+    Raises UnsupportedError for arrays of other devices and dtypes that no tensor has.
+    """
+    return _pumice.from_dlpack(array, _context_of(context), copy)
+
+
+def image(
+    array: npt.ArrayLike,
+    format: str,
+    context: Context | None = None,
+    *,
+    filter: str = "nearest",
+    address: str = "clamp",
+    normalized: bool | None = None,
+) -> Image:
+    """An image with a copy of the array's elements as texels: (depth, height, width), without those it has not, and 4 channels
+    last in the formats "rgba16f" and "rgba32f"; "r16f" and "r32f" have none. The rest as for Image.
+
+    Raises BindingError for elements that the format does not hold exactly, UnsupportedError for a shape or format that the
+    device does not take.
+    """
+    given = as_array(array, "array", _NUMBERS, "argument")
+    made = Image(_context_of(context), format, given.shape, filter=filter, address=address, normalized=normalized)
+    made.upload(given)
+    return made

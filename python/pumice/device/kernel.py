@@ -1,0 +1,392 @@
+"""Compute kernels in GLSL, and the form of them that is a body alone."""
+
+from __future__ import annotations
+
+import keyword
+import math
+import operator
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import pumice._pumice as _pumice
+
+from .._pumice import BoundKernel, Context, Error, GraphError, ShaderOptions, StateError, Tensor, TensorDesc
+from ..base.element_types import Array
+from ..base.errors import binding_error, graph_error
+from ..base.log import forward_log
+from .context import default_context
+from .glsl_words import is_reserved
+from .kernel_file import KernelFile, Path
+
+# Arrays of 16-bit floats are of the storage type: buffer_ld1 and buffer_st1 read and write their elements.
+_GLSL_TYPES = {
+    "float32": "float",
+    "float64": "double",
+    "float16": "sfp",
+    "bfloat16": "sfp",
+    "int64": "int64_t",
+    "uint64": "uint64_t",
+    "int32": "int",
+    "uint32": "uint",
+    "int16": "int16_t",
+    "uint16": "uint16_t",
+    "int8": "int8_t",
+    "uint8": "uint8_t",
+    "bool": "uint8_t",
+}
+_GLSL_NUMBERS = {float: "float", int: "int", bool: "bool"}
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_MOST_ELEMENTS = (1 << 32) - 1  # what a uint counts
+_GENERATED = {
+    "i": "the invocation's number",
+    "p": "the push constants",
+    "threads": "the size of a launch",
+    "groups": "the size of a launch",
+    "timeout": "how long a call waits",
+    "self": "the kernel of a call",
+}
+
+
+class _Argument(NamedTuple):
+    """What from_body was told of one name."""
+
+    name: str
+    glsl: str
+    dtype: str | None  # None: a number
+    shape: tuple[int, ...] | None
+
+
+def _refused(name: str, message: str) -> GraphError:
+    return graph_error("argument", name, message)
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise _refused(name, "expected a name of letters, digits and underscores that starts with a letter")
+    if name.startswith(("gl_", "pm_")):
+        raise _refused(name, "names that start with gl_ are GLSL's, with pm_ those of the text that is made")
+    if "__" in name:
+        raise _refused(name, "names with two underscores in a row are reserved in GLSL")
+    if is_reserved(name):
+        raise _refused(name, f"'{name}' is a reserved word of GLSL or a type")
+    if keyword.iskeyword(name):
+        raise _refused(name, f"'{name}' is a keyword of Python")
+    if name in _GENERATED:
+        raise _refused(name, f"'{name}' is taken: it is {_GENERATED[name]}")
+
+
+def _dtype_name(name: str, given: Any) -> str:
+    if given is None:
+        raise _refused(name, "expected a dtype; given None")
+    if isinstance(given, str) and given in ("sfp", "bfloat16"):
+        return str(given)
+    try:
+        dtype = str(np.dtype(given).name)
+    except (TypeError, ValueError):
+        dtype = repr(given)
+    if dtype not in _GLSL_TYPES:
+        raise _refused(name, f"expected one of {', '.join([*_GLSL_TYPES, 'sfp'])}; given {dtype}")
+    return dtype
+
+
+def _sizes(name: str, given: Any) -> tuple[int, ...] | None:
+    if given is None:
+        return None
+    try:
+        sizes = tuple(operator.index(n) for n in (given if isinstance(given, Iterable) else (given,)))
+    except TypeError:
+        raise _refused(name, f"expected a shape of whole numbers; given {given!r}") from None
+    if any(n < 0 for n in sizes):
+        raise _refused(name, f"expected a shape of sizes from 0; given {sizes}")
+    if math.prod(sizes) > _MOST_ELEMENTS:
+        raise _refused(name, f"expected a shape of at most {_MOST_ELEMENTS} elements; given {sizes}")
+    return sizes
+
+
+def _argument(name: str, given: Any) -> _Argument:
+    _check_name(name)
+    if isinstance(given, type) and given in _GLSL_NUMBERS:
+        return _Argument(name, _GLSL_NUMBERS[given], None, None)
+    dtype, shape = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
+    if isinstance(given, (np.ndarray, Tensor, TensorDesc)):
+        dtype, shape = given.dtype, given.shape
+    dtype = _dtype_name(name, dtype)
+    return _Argument(name, _GLSL_TYPES.get(dtype, "sfp"), dtype, _sizes(name, shape))
+
+
+def _check_generated_names(arguments: Iterable[_Argument]) -> None:
+    """The constants that a shape makes."""
+    every = list(arguments)
+    made = {one.name + end: one.name for one in every if one.shape is not None for end in ("_size", "_shape")}
+    for one in every:
+        if one.name in made:
+            raise _refused(one.name, f"'{one.name}' is taken: the shape of '{made[one.name]}' makes it")
+
+
+def _typed(name: str, value: Any, kind: type | tuple[type, ...], expected: str) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"Kernel: {name}: expected {expected}; given {type(value).__name__}")
+
+
+def _texts(name: str, given: Any, numbers: bool = False) -> dict[str, str]:
+    """A mapping of names to texts; numbers are written out."""
+    expected = f"a mapping of names to text{' or numbers' if numbers else ''}"
+    _typed(name, given, Mapping, expected)
+    made = {}
+    for key, value in given.items():
+        _typed(f"{name}: {key!r}", key, str, "a name")
+        _typed(f"{name}['{key}']", value, (str, int, float, np.number, np.bool_) if numbers else str, expected)
+        made[key] = str(int(value) if isinstance(value, (bool, np.bool_)) else value)
+    return made
+
+
+def _folders(given: Any) -> list[str]:
+    expected = "a sequence of paths"
+    if isinstance(given, (str, bytes, os.PathLike)):
+        raise TypeError(f"Kernel: include_dirs: expected {expected}; given one path, {os.fspath(given)!r}")
+    _typed("include_dirs", given, Iterable, expected)
+    folders = list(given)
+    for folder in folders:
+        _typed("include_dirs", folder, (str, os.PathLike), expected)
+    return [os.fspath(folder) for folder in folders]
+
+
+def _local_size(given: Any) -> list[int] | None:
+    if given is None:
+        return None
+    try:
+        return [operator.index(n) for n in (given if isinstance(given, Iterable) else (given,))]
+    except TypeError:
+        raise TypeError(f"Kernel: local_size: expected one to three whole numbers; given {given!r}") from None
+
+
+def _declarations(inputs: list[_Argument], outputs: list[_Argument]) -> str:
+    lines = []
+    arrays = [(one, "readonly " * (one in inputs)) for one in [*inputs, *outputs] if one.dtype]
+    for binding, (one, access) in enumerate(arrays):
+        lines.append(f"layout(binding = {binding}) {access}buffer pm_{one.name} {{ {one.glsl} {one.name}[]; }};")
+        if one.shape is not None:
+            lines.append(f"const uint {one.name}_size = {int(np.prod(one.shape, dtype=np.int64))}u;")
+        if one.shape:
+            sizes = ", ".join(f"{n}u" for n in one.shape)
+            lines.append(f"const uint {one.name}_shape[{len(one.shape)}] = uint[]({sizes});")
+    numbers = [one for one in inputs if not one.dtype]
+    if numbers:
+        members = " ".join(f"{one.glsl.replace('bool', 'uint')} {one.name};" for one in numbers)
+        lines.append(f"layout(push_constant) uniform parameter {{ {members} }} p;")
+    return "\n".join(lines)
+
+
+class Kernel(_pumice.Kernel):
+    """A compute shader in GLSL with the extension's types; called with its arguments by name."""
+
+    _is_made = False  # a traceback may show the object before the extension has made its part
+
+    def __init__(
+        self,
+        source: str,
+        context: Context | None = None,
+        name: str = "kernel",
+        macros: Mapping[str, str | float] | None = None,
+        spec: Mapping[str, float] | None = None,
+        includes: Mapping[str, str] | None = None,
+        options: ShaderOptions | None = None,
+        include_dirs: Sequence[Path] = (),
+        debug: bool = False,
+        message_bytes: int = 1 << 20,
+        local_size: int | Sequence[int] | None = None,
+        _path: str = "",
+    ) -> None:
+        """Macros: names -> text or numbers. spec: specialization constants -> values. includes: paths -> text. options: in place of
+        those that follow from the device and the arrays, which are then of the types that the shader declares. include_dirs:
+        folders that #include looks into after includes, in this order.
+
+        debug: every index is checked that goes into a buffer, the push constants, a shared or a global variable: of arrays, vectors
+        and matrices, against the arrays that are bound and the sizes that are declared. One that is out of bounds reads zeros or
+        writes nothing, and OutOfBoundsError is raised when the call or the submission is over. message_bytes: of the ring that
+        the printf messages of one execution go to; what finds no room is counted in messages_lost.
+
+        Arrays of float16 and bfloat16 are stored as two to a word where the device or the compiler lacks their own type: variants has
+        fp16_packed or bf16_packed then, and the logger "pumice" says why at the level of info. Where the device lacks 64-bit integers
+        (shaderInt64), pairs of words stand for them, with the same results, and the logger says so.
+
+        local_size: invocations of a workgroup, one to three numbers, for a text that declares none. Invocations past threads= are left
+        out, unless the text has shared memory, barriers or subgroup operations, which all invocations of a workgroup have to reach:
+        it checks its own bounds then. local_size_x, local_size_y and local_size_z in spec say the same.
+
+        In the shader x.length() is the number of elements bound. Where two 16-bit elements share a word, as `sfp x[]` in the packed
+        modes, it counts words, rounded up; of an empty array of 8-bit elements it is 1, since no range is shorter than a byte.
+
+        Raises TypeError for an argument of another type, ShaderCompileError (a text of such operations without a local size, or
+        one that declares it besides), UnsupportedError, BindingError (K1, K2: spec, local_size; K12: message_bytes).
+        """
+        _typed("source", source, str, "the text of a shader; Kernel.from_file() reads a file")
+        _typed("context", context, (Context, type(None)), "a Context")
+        _typed("name", name, str, "text")
+        _typed("spec", {} if spec is None else spec, Mapping, "a mapping of names to numbers")
+        _typed("options", options, (ShaderOptions, type(None)), "ShaderOptions")
+        _typed("message_bytes", message_bytes, int, "a number of bytes")
+        if not 0 <= message_bytes < 1 << 63:
+            raise binding_error("K12", "message_bytes", "a number of bytes", str(message_bytes), kind="argument")
+        optional: dict[str, Any] = {} if includes is None else {"includes": _texts("includes", includes)}
+        optional |= {} if options is None else {"options": options}
+        optional |= {"include_dirs": _folders(include_dirs), "path": _path}
+        optional |= {"local_size": _local_size(local_size)}
+        optional |= {"debug": bool(debug), "message_bytes": message_bytes}
+        texts = _texts("macros", {} if macros is None else macros, numbers=True)
+        super().__init__(source, context or default_context(), name, texts, dict(spec or {}), **optional)
+        self._is_made = True
+        self._file: KernelFile | None = None
+        self._shapes: dict[str, tuple[int, ...]] = {}  # that from_body was told
+        self._results: dict[str, tuple[str, tuple[int, ...]]] = {}  # outputs that a call makes: dtype, shape
+        self._first_output: str | None = None
+        forward_log()
+
+    @classmethod
+    def from_file(cls, path: Path, context: Context | None = None, reload: bool = False, **options: Any) -> Kernel:
+        """A kernel of the text in a file. #include looks beside the including file, then as Kernel says; options: those of Kernel,
+        name among them (else the path).
+
+        reload: every call looks first whether the file or an included one has changed, and compiles it anew then. Where the
+        new text does not compile, the logger "pumice" gets one warning, and the kernel stays as it was until the next change.
+        Raises OSError for a file that cannot be read, ShaderCompileError, UnsupportedError.
+        """
+        file = KernelFile(os.fspath(path), reload, {"context": context, **options})
+        made = file.compile(cls)
+        made._file = file
+        return made
+
+    def reload(self) -> None:
+        """Compiles the file anew, as a call of a kernel with reload=True does. Bound kernels stay what they were; messages are forgotten.
+
+        Raises StateError for a kernel that came from no file, and what from_file raises: the kernel is then unchanged.
+        """
+        if self._file is None:
+            raise StateError(f"kernel '{self.name}' came from no file")
+        self._replace(self._file.compile(type(self)))
+
+    def _reload_if_changed(self) -> None:
+        assert self._file is not None
+        if not self._file.has_changed():
+            return
+        try:
+            self.reload()
+        except (Error, OSError) as error:
+            import logging
+
+            logging.getLogger("pumice").warning("kernel '%s' stays as it was: %s", self.name, error)
+
+    @classmethod
+    def from_body(
+        cls,
+        body: str,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        context: Context | None = None,
+        name: str = "kernel",
+        header: str = "",
+        **options: Any,
+    ) -> Kernel:
+        """A kernel of its body alone; `i` is the number of the invocation, and `.source` shows the text that was made.
+
+        inputs, outputs: names -> a dtype ("float32", np.int32), (dtype, shape), an array, Tensor or TensorDesc to be like,
+        "sfp" for the dtype of the call's arrays, or float, int, bool for a number. float16, bfloat16 and sfp arrays are read by
+        buffer_ld1(x, i) and written by buffer_st1(y, i, value); others are indexed. A shape gives the body x_size and x_shape[].
+        header: functions and constants before main. options: those of Kernel.
+
+        A call returns the outputs that are not given and whose shape is known (one array, or a dict of them), and without
+        threads= runs as many invocations as the first output has elements.
+        An array that is given for a name with a shape has that shape, or as many elements on one axis. Raises GraphError for a
+        name, dtype or shape that there is not, ShaderCompileError with lines of the body; a call BindingError (K5: shape).
+        """
+        read = [_argument(key, given) for key, given in inputs.items()]
+        written = [_argument(key, given) for key, given in outputs.items()]
+        for one in written:
+            if one.dtype is None or one.name in inputs:
+                raise graph_error("output", one.name, "expected an array of a name that no input has")
+        _check_generated_names([*read, *written])
+        numbers = "".join(
+            f" const {one.glsl} {one.name} = {one.glsl}(p.{one.name});" for one in read if one.dtype is None
+        )
+        parts = [
+            _declarations(read, written),
+            header,
+            f"void main() {{ const uint i = gl_GlobalInvocationID.x;{numbers}",
+            "#line 1",
+            body,
+            "}",
+        ]
+        made = cls("\n".join(part for part in parts if part) + "\n", context, name, **options)
+        made._results = {
+            one.name: (str(one.dtype), one.shape) for one in written if one.shape is not None and one.dtype != "sfp"
+        }
+        made._shapes = {one.name: one.shape for one in [*read, *written] if one.shape is not None}
+        made._first_output = written[0].name if written else None
+        return made
+
+    def _check_shapes(self, arguments: Mapping[str, Any]) -> None:
+        for name, shape in self._shapes.items():
+            given = getattr(arguments.get(name), "shape", None)
+            if given is None or tuple(given) == shape or (len(given) == 1 and given[0] == math.prod(shape)):
+                continue
+            raise binding_error("K5", name, f"an array of shape {shape}", f"shape {tuple(given)}", kind="argument")
+
+    def __call__(self, given: Mapping[str, Any] | None = None, /, **arguments: Any) -> Array | dict[str, Array] | None:
+        """Runs once and waits. Arguments by name: Tensors, NumPy arrays, push constants; threads= or groups=.
+
+        timeout: seconds that the call waits at most. Where they are over TimeoutError is raised, the execution goes on and the arrays
+        stay as they are; Ctrl-C interrupts likewise.
+        given: arguments in a dict, for names that are other keywords of this call (threads, groups, timeout) or of Python.
+        Arrays are copied in, and back where the kernel writes them; those of structures have the fields and offsets of the shader
+        (see dtype). Push constants are numbers, sequences of them for vectors, matrices (by columns) and arrays, dicts for
+        structures. Returns what from_body says, else None. Raises BindingError; OutOfBoundsError with debug=True.
+        The first call with arrays of some types makes a kernel, which some drivers compile at its first dispatch: it takes longer
+        than all others.
+        """
+        if self._file is not None:
+            self._reload_if_changed()
+        if self._first_output is None:
+            if given is None:
+                self.run(**arguments)
+            else:
+                self.run(given, **arguments)
+            return None
+        every = {**(given or {}), **arguments}
+        made = {key: _empty(*result) for key, result in self._results.items() if key not in every}
+        every |= made
+        self._check_shapes(every)
+        if self._first_output in every and "threads" not in every and "groups" not in every:
+            every["threads"] = int(np.prod(np.shape(every[self._first_output]), dtype=np.int64))
+        self.run(**every)
+        return next(iter(made.values())) if len(made) == 1 else made or None
+
+    def bind(self, given: Mapping[str, Any] | None = None, /, **arguments: Any) -> BoundKernel:
+        """A BoundKernel for command lists: Tensors and push constants as a call takes them, and threads= or groups=.
+
+        Raises BindingError.
+        """
+        if self._file is not None:
+            self._reload_if_changed()
+        if self._shapes:
+            self._check_shapes({**(given or {}), **arguments})
+        return super().bind(**arguments) if given is None else super().bind(given, **arguments)
+
+    def __repr__(self) -> str:
+        if not self._is_made:
+            return "<Kernel, not made>"
+        from ..base.html import interface_rows, local_size_text
+
+        rows = "".join(f"\n  {name}: {access} {kind}" for name, access, kind, _ in interface_rows(self.shader))
+        return f"<Kernel '{self.name}', local size {local_size_text(self.shader)}, built for {', '.join(self.variants)}>{rows}"
+
+
+def _empty(dtype: str, shape: tuple[int, ...]) -> Array:
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        return np.zeros(shape, ml_dtypes.bfloat16)
+    return np.zeros(shape, dtype)

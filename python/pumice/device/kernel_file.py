@@ -1,0 +1,49 @@
+"""Kernels whose text is in a file, and what of it has changed."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import pumice._pumice as _pumice
+
+if TYPE_CHECKING:
+    from .kernel import Kernel
+
+    _K = TypeVar("_K", bound=Kernel)
+
+Path: TypeAlias = "str | os.PathLike[str]"
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+class KernelFile:
+    """The file of a kernel with those that it includes. `options` are those of Kernel."""
+
+    def __init__(self, path: str, watches: bool, options: dict[str, Any]) -> None:
+        self._path = path
+        self._watches = watches
+        self._options = {"name": path, **options}
+        self._seen: dict[str, tuple[int, int, int] | None] = {}
+
+    def has_changed(self) -> bool:
+        """Has a file another date or size than when it was compiled? Not asked for: False."""
+        return self._watches and any(_stamp(path) != stamp for path, stamp in self._seen.items())
+
+    def compile(self, kernel: type[_K]) -> _K:
+        """The kernel that the files make now. Raises OSError, ShaderCompileError, UnsupportedError."""
+        self._seen[self._path] = _stamp(
+            self._path
+        )  # before it is read: what changes meanwhile is seen by the next call
+        with open(self._path, encoding="utf-8", errors="replace") as file:
+            source = file.read()
+        folders = [os.fspath(folder) for folder in self._options.get("include_dirs", ())]
+        included = _pumice.included_files(source, self._path, dict(self._options.get("includes") or {}), folders)
+        self._seen = {path: _stamp(path) for path in included} | {self._path: self._seen[self._path]}
+        return kernel(source, _path=self._path, **self._options)

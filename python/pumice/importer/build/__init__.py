@@ -1,0 +1,1 @@
+"""A Recipe becomes the engine's Graph."""

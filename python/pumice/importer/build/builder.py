@@ -1,0 +1,235 @@
+"""Recipe -> the engine's Graph."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pumice._pumice as _pumice
+
+from ..._pumice import Graph, GraphError, UnsupportedError
+from ...base.element_types import Array, Bytes, array_of
+from ...base.errors import graph_error, unsupported_error
+from ..file.recipe import ConstantRecipe, InputRecipe, NodeRecipe, Recipe, without_trailing_gaps
+from .compounds import Kind, Made, OptionalValue, SequenceValue, kind_of, parts_of
+
+if TYPE_CHECKING:
+    from ..._pumice import Value
+
+    Composed = Mapping[str, Callable[["Builder", NodeRecipe], None]]
+
+
+class Refused(Exception):
+    """A node that cannot be made; why is already with the builder."""
+
+
+class Builder:
+    """Makes the engine's values by name; goes on after a refused node, so that all that is unsupported is found."""
+
+    def __init__(self, recipe: Recipe, composed: Composed, name: str = "", outer: Builder | None = None) -> None:
+        self.recipe = recipe
+        self.composed = composed  # operator -> what adds such a node
+        self.outer = outer
+        self.graph = Graph(name or recipe.name)
+        self.values: dict[str, Made] = {}
+        self.unsupported: list[str] = outer.unsupported if outer else list(recipe.unsupported)
+        self.first_error: GraphError | None = None
+        self.made: set[str] = set()  # names of what nodes make and no output of a subgraph is yet
+        self.subgraphs: dict[Any, Any] = outer.subgraphs if outer else {}  # built already; by what they are and take
+        self.constants: Mapping[str, ConstantRecipe] = recipe.constants
+        if outer:
+            captured = {name: outer.constants[name] for name in recipe.captured if name in outer.constants}
+            self.constants = {**captured, **recipe.constants}
+        self._helpers = 0
+        self._derived: dict[tuple[Any, ...], Value] = {}
+
+    def add_input(self, value: InputRecipe) -> None:
+        kind = Kind.of(value.dtype)
+        try:
+            if not kind.compound:
+                self.values[value.name] = self.graph.input(value.name, value.dtype, value.shape, value.dimension_names)
+                return
+            named = zip(kind.names(value.name), kind.parts, strict=True)
+            parts = [self.graph.input(name, dtype, shape) for name, (_, dtype, shape) in named]
+            self.values[value.name] = kind.packed(iter(parts))
+        except UnsupportedError as error:
+            self.unsupported.extend(error.items)
+
+    def array(self, name: str) -> Array | None:
+        """What a constant holds; None for other values."""
+        constant = self.constants.get(name)
+        return None if constant is None else array_of(constant.raw, constant.dtype, constant.shape)
+
+    def derived(self, name: str, dtype: str, shape: list[int], *form: Any, raw: Callable[[], Bytes]) -> Value:
+        """A constant of the file in another form, whose bytes `raw` gives: one for all nodes that read it so."""
+        key = (name, dtype, *shape, *form)
+        if key not in self._derived:
+            label = self.free_name(f"{name} as {dtype}{shape}")
+            self._derived[key] = self.graph.constant_bytes(raw(), dtype, shape, label)
+        return self._derived[key]
+
+    @functools.cached_property
+    def _names(self) -> set[str]:
+        """What the file calls its values and nodes, and what the builder called others."""
+        recipe = self.recipe
+        names = {*recipe.constants, *recipe.captured, *(value.name for value in recipe.inputs)}
+        for node in recipe.nodes:
+            names.update((node.name, *node.outputs))
+        return names
+
+    def free_name(self, stem: str) -> str:
+        """A name for a value or a node that the file has no name for: the stem, numbered where that is taken."""
+        name, count = stem, 1
+        while name in self._names:
+            count += 1
+            name = f"{stem}#{count}"
+        self._names.add(name)
+        return name
+
+    def value(self, name: str) -> Made | None:
+        """None for a value that could not be made."""
+        if name not in self.values and (given := self.constants.get(name)) is not None:
+            self.values[name] = self.graph.constant_bytes(given.raw, given.dtype, given.shape, name)
+        return self.values.get(name)
+
+    def operand(self, name: str) -> Made:
+        """Raises Refused for a value that could not be made."""
+        value = self.value(name)
+        if value is None:
+            raise Refused
+        return value
+
+    def tensor(self, name: str) -> Value:
+        """Raises GraphError for a sequence or an optional value, Refused for one that could not be made."""
+        value = self.operand(name)
+        if isinstance(value, SequenceValue | OptionalValue):
+            raise graph_error("value", name, f"expected a tensor, given {kind_of(value)}")
+        return value
+
+    def operands(self, node: NodeRecipe, least: int, most: int) -> list[Value]:
+        """The inputs of a node that has so many, none of which may be left out. Raises GraphError."""
+        if not least <= len(node.inputs) <= most or "" in node.inputs:
+            expected = f"{least}" if least == most else f"{least} to {most}"
+            raise graph_error("node", node.name, f"expected {expected} inputs of {node.op}, given {node.inputs}")
+        return [self.tensor(name) for name in node.inputs]
+
+    def helper(
+        self, node: NodeRecipe, op: str, *inputs: Value | Array | None, output: str = "", **attributes: Any
+    ) -> Value:
+        """A node that a node of the file needs beside it."""
+        name = self.helper_name(node, op)
+        output = output or self.free_name(f"{name}:0")
+        value: Value = self.graph.add(op, *inputs, name=name, output_names=[output], **attributes)
+        return value
+
+    def helper_name(self, node: NodeRecipe, op: str) -> str:
+        self._helpers += 1
+        return self.free_name(f"{node.name}/{op.removeprefix('pumice::')}.{self._helpers}")
+
+    def add_node(self, node: NodeRecipe) -> None:
+        if reason := self.unsupported_node(node, self.path(node)):
+            self.unsupported.append(reason)
+            return
+        try:
+            if node.qualified_op in self.composed:
+                self.composed[node.qualified_op](self, node)
+            else:
+                self.add_plain(node)
+        except UnsupportedError as error:
+            self.unsupported.extend(error.items)
+        except GraphError as error:
+            self.first_error = self.first_error or error
+        except Refused:
+            pass
+
+    def unsupported_node(self, node: NodeRecipe, path: str) -> str:
+        """Why there can be no such node at all; "" where there can."""
+        known = _pumice.has_operator(node.op, node.domain) or node.qualified_op in self.composed
+        if known and not node.unsupported:
+            return ""
+        return f"node '{path}': operator {node.qualified_op}{': ' if node.unsupported else ''}{node.unsupported}"
+
+    def refuse(self, node: NodeRecipe, why: str) -> Refused:
+        """Notes why there can be no such node; to be raised."""
+        self.unsupported.append(f"node '{self.path(node)}': operator {node.qualified_op}: {why}")
+        return Refused()
+
+    def keep_results(self, node: NodeRecipe, *results: Value) -> None:
+        """Values under the names of the node's outputs that have one."""
+        for name, result in zip(node.outputs, results, strict=False):
+            if name:
+                self.keep([name], (self.helper(node, "Identity", result, output=name),))
+
+    def path(self, node: NodeRecipe) -> str:
+        return f"{self.graph.name}/{node.name}" if self.outer else node.name
+
+    def add_plain(self, node: NodeRecipe) -> None:
+        if node.op == "Identity" and len(node.inputs) == len(node.outputs) == 1:
+            value = self.values.get(node.inputs[0])
+            if isinstance(value, SequenceValue | OptionalValue):  # it is several tensors
+                self.keep(node.outputs, (value,))
+                return
+        inputs = [self.tensor(name) if name else None for name in node.inputs]
+        attributes = {
+            name: array_of(value.raw, value.dtype, value.shape) if isinstance(value, ConstantRecipe) else value
+            for name, value in node.attributes.items()
+        }
+        names = without_trailing_gaps(node.outputs)
+        made = self.graph.add(
+            node.qualified_op, *inputs, outputs=len(names), name=node.name, output_names=names, **attributes
+        )
+        self.keep(names, made if isinstance(made, tuple) else (made,))
+
+    def keep(self, names: list[str], values: tuple[Made, ...]) -> None:
+        self.values.update(zip(names, values, strict=True))
+        self.made.update(names)
+
+    def add_nodes(self) -> None:
+        """Of a subgraph. Raises Refused."""
+        before = len(self.unsupported)
+        for node in self.recipe.nodes:
+            self.add_node(node)
+        if self.first_error:
+            raise self.first_error
+        if len(self.unsupported) > before:
+            raise Refused
+
+    def made_values(self, node: NodeRecipe, name: str, kind: Kind) -> list[Value]:
+        """What a subgraph gives, as the parts of that kind: neither inputs nor constants, and no value twice (rule B2.9)."""
+        value = self.operand(name)
+        parts = parts_of(self, node, value, kind)
+        if not kind.compound and name in self.made:
+            self.made.remove(name)
+            return parts
+        return [self.helper(node, "Identity", part) for part in parts]
+
+    def finish(self) -> Graph:
+        if self.unsupported:
+            raise unsupported_error(f"model '{self.recipe.name}'", list(dict.fromkeys(self.unsupported)))
+        if self.first_error:
+            raise self.first_error
+        for output in self.recipe.outputs:
+            value = self.value(output.name)
+            if value is None:
+                raise graph_error("output", output.name, "nothing makes it")
+            kind = kind_of(value)
+            node = NodeRecipe("", output.name, [], [], {})
+            for name, part in zip(kind.names(output.name), parts_of(self, node, value, kind), strict=True):
+                self.graph.output(name, part)
+        self.graph.finish()
+        return self.graph
+
+
+def build(recipe: Recipe, composed: Composed, progress: Callable[[int, int], None] | None = None) -> Graph:
+    """The engine's Graph. progress: called with the nodes made and all. Raises UnsupportedError with all that is not supported,
+    GraphError.
+    """
+    builder = Builder(recipe, composed)
+    for value in recipe.inputs:
+        builder.add_input(value)
+    for done, node in enumerate(recipe.nodes):
+        if progress:
+            progress(done, len(recipe.nodes))
+        builder.add_node(node)
+    return builder.finish()

@@ -1,0 +1,1 @@
+"""Operators that are several nodes of the engine; table.py lists them."""

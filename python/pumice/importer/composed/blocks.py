@@ -1,0 +1,80 @@
+"""Products with matrices of few bits, as ONNX Runtime's quantiser writes them (com.microsoft::MatMulNBits)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...base.element_types import Array
+from ...base.errors import graph_error
+from ..build.builder import Builder
+from ..file.recipe import NodeRecipe
+
+
+def _nibbles(rows: Array, count: int) -> Array:
+    """Of [rows, bytes] the first `count` elements of 4 bits of each row, one to a byte."""
+    return np.stack([rows & 15, rows >> 4], axis=-1).reshape(len(rows), -1)[:, :count]
+
+
+def _joined(codes: Array) -> bytes:
+    """Elements of 4 bits, two to a byte."""
+    flat = np.append(codes.reshape(-1), np.zeros(codes.size % 2, np.uint8))
+    return bytes(flat[::2] | flat[1::2] << 4)
+
+
+def _matmul_n_bits(builder: Builder, node: NodeRecipe) -> None:
+    """y = a b^T: b is [N, K] in blocks along K, each with a scale and a zero point (without them half of the range)."""
+
+    def number(name: str, default: int | None = None) -> int:
+        value = node.attributes.get(name, default)
+        if not isinstance(value, int) or value < 1:
+            raise graph_error("node", node.name, f"attribute '{name}': expected a positive integer, given {value!r}")
+        return value
+
+    columns, depth, block, bits = number("N"), number("K"), number("block_size"), number("bits", 4)
+    inputs = [*node.inputs, "", "", ""]
+    packed, scales, zeros = (builder.array(name) if name else None for name in inputs[1:4])
+    if packed is None or scales is None or (inputs[3] and zeros is None):
+        raise builder.refuse(node, "a matrix, scales or zero points that are no constants")
+    if bits not in (4, 8):
+        raise builder.refuse(node, f"bits = {bits}; supported: 4, 8")
+    if inputs[4]:
+        raise builder.refuse(node, "g_idx, an order of the depth")
+    if zeros is not None and zeros.dtype != np.uint8:
+        raise builder.refuse(node, f"zero points of {zeros.dtype}; supported: uint8")
+    blocks = -(-depth // block)
+    wanted = columns * blocks * block * bits // 8
+    if packed.size != wanted or scales.size != columns * blocks:
+        given = f"{packed.size} bytes and {scales.size} scales"
+        raise graph_error("node", node.name, f"expected {wanted} bytes and {columns * blocks} scales, given {given}")
+    dtype = f"uint{bits}"
+
+    def matrix() -> bytes:
+        rows = packed.view(np.uint8).reshape(columns, -1)
+        return _joined(_nibbles(rows, depth)) if bits == 4 else rows[:, :depth].tobytes()
+
+    def points() -> bytes:
+        if zeros is None:
+            each = np.full((columns, blocks), 1 << bits - 1, np.uint8)
+        elif bits == 4:
+            each = _nibbles(zeros.reshape(columns, -1), blocks)
+        else:
+            each = zeros.reshape(columns, blocks)
+        return _joined(each) if bits == 4 else each.tobytes()
+
+    # Several nodes may share one matrix: tied embeddings do.
+    codes = builder.derived(node.inputs[1], dtype, [columns, depth], block, raw=matrix)
+    stem = inputs[3] or f"{node.inputs[1]}, zero points"
+    zero = builder.derived(stem, dtype, [columns, blocks], raw=points)
+    scale = builder.derived(node.inputs[2], str(scales.dtype), [columns, blocks], raw=scales.tobytes)
+    floats = builder.helper(node, "DequantizeLinear", codes, scale, zero, axis=1, block_size=block)
+    turned = builder.helper(node, "Transpose", floats, perm=[1, 0])
+    a = builder.tensor(node.inputs[0])
+    product = builder.helper(node, "MatMul", a, turned, output="" if inputs[5] else node.outputs[0])
+    if inputs[5]:
+        product = builder.helper(node, "Add", product, builder.tensor(inputs[5]), output=node.outputs[0])
+    builder.keep(node.outputs[:1], (product,))
+
+
+BLOCK_NODES: dict[str, Callable[[Builder, NodeRecipe], None]] = {"com.microsoft::MatMulNBits": _matmul_n_bits}

@@ -1,0 +1,169 @@
+"""Loop and Scan of ONNX. The engine counts in int32: a trip count above 2^31 - 1 counts as that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...base.errors import graph_error
+from ..build.builder import Builder, Refused
+from ..build.compounds import Kind, OptionalValue
+from ..build.subgraphs import SINGLE, single_bool, subgraphs_of
+from ..file.recipe import NodeRecipe, Recipe
+from .loop_builder import INT32, SCALAR, LoopBuilder, Scanned, declared_rank
+
+if TYPE_CHECKING:
+    from ..._pumice import Value
+    from ...base.element_types import Array
+
+_MOST_TRIPS = 2**31 - 1
+
+
+# ---- Loop
+
+
+def _trip_count(loop: LoopBuilder, name: str) -> None:
+    """Of any number: at least 0, and as the engine counts at most 2^31 - 1."""
+    builder, node = loop.builder, loop.node
+    array = builder.array(name)
+    if array is not None:
+        if array.size != 1 or array.dtype.kind not in "iu":
+            raise graph_error(
+                "node", node.name, f"trip count '{name}': expected one integer, given {array.dtype}{array.shape}"
+            )
+        loop.rows = max(0, min(int(array.reshape(1)[0]), _MOST_TRIPS))
+        loop.limit = np.array([loop.rows], np.int32)
+        return
+    count = builder.helper(node, "Reshape", builder.tensor(name), SINGLE)
+    if count.dtype != "int64":
+        raise graph_error("node", node.name, f"trip count '{name}': expected int64, given {count.dtype}")
+    loop.rows = builder.helper(node, "Clip", count, np.array(0), np.array(_MOST_TRIPS))
+    loop.limit = builder.helper(node, "Cast", loop.rows, to=INT32)
+
+
+def _passes(node: NodeRecipe) -> bool:
+    return node.op == "Identity" and len(node.inputs) == 1
+
+
+def _is_always_true(builder: Builder, body: Recipe) -> bool:
+    """Whether a body that goes on once goes on for ever, as far as can be seen."""
+    name = body.outputs[0].name
+    sources = {output: node.inputs[0] for node in body.nodes if _passes(node) for output in node.outputs}
+    while name in sources:
+        name = sources[name]
+    if name == body.inputs[1].name:
+        return True
+    constant = body.constants.get(name) or (builder.constants.get(name) if name in body.captured else None)
+    return constant is not None and constant.dtype == "bool" and any(bytes(constant.raw))
+
+
+def add_loop(builder: Builder, node: NodeRecipe) -> None:
+    (body,) = subgraphs_of(builder, node, "body")
+    inputs = node.inputs + [""] * (2 - len(node.inputs))
+    states = len(inputs) - 2
+    if len(body.inputs) != len(inputs) or not 1 + states <= len(body.outputs) or len(node.outputs) >= len(body.outputs):
+        expected = f"a body of {len(inputs)} inputs and at least {max(1 + states, 1 + len(node.outputs))} outputs"
+        raise graph_error("node", node.name, f"expected {expected}, given {len(body.inputs)} and {len(body.outputs)}")
+    if "" in inputs[2:]:
+        builder.unsupported.append(f"node '{builder.path(node)}': operator Loop: an optional value that is left out")
+        raise Refused
+    loop = LoopBuilder(builder, node, body)
+    for name, declared, output in zip(inputs[2:], body.inputs[2:], body.outputs[1:], strict=False):
+        loop.add_state(declared, output, builder.operand(name))
+    if inputs[0]:
+        _trip_count(loop, inputs[0])
+    first = single_bool(builder, node, inputs[1]) if inputs[1] else np.array([True])
+    starts = isinstance(first, np.ndarray) and bool(first[0])
+    ignored = bool(inputs[0]) and not inputs[1]  # by the standard; without both the body's own condition ends the loop
+    if not (starts and (ignored or _is_always_true(builder, body))):
+        loop.goes_on = first
+    loop.number, loop.condition_in = body.inputs[0].name, body.inputs[1].name
+    loop.number_shape = SINGLE if len(body.inputs[0].shape or ()) == 1 else SCALAR
+    loop.condition_out = body.outputs[0].name
+    names = node.outputs + [""] * (states - len(node.outputs))
+    scans = [j for j in range(states, len(names)) if names[j]]
+    results = [body.outputs[1 + j] for j in scans]
+    loop.given = [Scanned(result.name, rank=declared_rank(result)) for result in results]
+    loop.add(names[:states] + [names[j] for j in scans])
+    for name, output in zip(names[:states], body.outputs[1:], strict=False):
+        made = builder.values.get(name)
+        if isinstance(made, OptionalValue) and made.element and output.dtype and not Kind.of(output.dtype).optional:
+            builder.values[name] = made.element  # the body gives one
+
+
+# ---- Scan
+
+
+def _integers(node: NodeRecipe, name: str, count: int) -> list[int]:
+    given = node.attributes.get(name, [0] * count)
+    if not isinstance(given, list) or len(given) != count or not all(isinstance(item, int) for item in given):
+        raise graph_error("node", node.name, f"attribute '{name}': expected {count} integers, given {given!r}")
+    return [int(item) for item in given]
+
+
+def _directions(node: NodeRecipe, name: str, count: int) -> list[bool]:
+    given = _integers(node, name, count)
+    if not set(given) <= {0, 1}:
+        raise graph_error("node", node.name, f"attribute '{name}': expected 0 or 1, given {given!r}")
+    return [direction == 1 for direction in given]
+
+
+def add_scan(builder: Builder, node: NodeRecipe) -> None:
+    (body,) = subgraphs_of(builder, node, "body")
+    slices = node.attributes.get("num_scan_inputs")
+    if not isinstance(slices, int) or not 1 <= slices <= len(node.inputs) or "" in node.inputs:
+        expected = f"between 1 and all {len(node.inputs)} of its inputs as 'num_scan_inputs'"
+        raise graph_error("node", node.name, f"expected {expected}, given {slices!r}")
+    states = len(node.inputs) - slices
+    results = len(body.outputs) - states
+    if len(body.inputs) != len(node.inputs) or results < 0 or len(node.outputs) > len(body.outputs):
+        expected = f"a body of {len(node.inputs)} inputs and at least {max(states, len(node.outputs))} outputs"
+        raise graph_error("node", node.name, f"expected {expected}, given {len(body.inputs)} and {len(body.outputs)}")
+    loop = LoopBuilder(builder, node, body)
+    loop.keeps_shapes = True
+    for name, declared, output in zip(node.inputs[:states], body.inputs, body.outputs, strict=False):
+        loop.add_state(declared, output, builder.tensor(name))
+    axes = _integers(node, "scan_input_axes", slices)
+    reverse = _directions(node, "scan_input_directions", slices)
+    loop.slices = [Scanned(body.inputs[states + i].name, axes[i], reverse[i]) for i in range(slices)]
+    _take_slices(loop, [builder.tensor(name) for name in node.inputs[states:]])
+    axes, reverse = _integers(node, "scan_output_axes", results), _directions(node, "scan_output_directions", results)
+    names = node.outputs + [""] * (states - len(node.outputs))
+    scans = [j for j in range(states, len(names)) if names[j]]
+    loop.given = [
+        Scanned(body.outputs[j].name, axes[j - states], reverse[j - states], declared_rank(body.outputs[j]))
+        for j in scans
+    ]
+    loop.add(names[:states] + [names[j] for j in scans])
+
+
+def _take_slices(loop: LoopBuilder, values: list[Value]) -> None:
+    """All as long as the first; where that is not known now, a Reshape fails when it is not so."""
+    builder, node = loop.builder, loop.node
+    lengths: list[int | None] = []
+    for value, scanned in zip(values, loop.slices, strict=True):
+        rank = None if value.shape is None else len(value.shape)
+        if rank is not None and not -rank <= scanned.axis < rank:
+            raise graph_error("node", node.name, f"'{value.name}': expected an axis of {rank}, given {scanned.axis}")
+        lengths.append(value.shape[scanned.axis] if value.shape is not None else None)
+    known = next((length for length in lengths if length is not None), None)
+    for length, value in zip(lengths, values, strict=True):
+        if length not in (known, None):
+            raise graph_error("node", node.name, f"'{value.name}': expected {known} slices, given {length}")
+    rows: Value | Array
+    if known is not None:
+        rows = np.array([known])
+        loop.rows, loop.limit = known, np.array([known], np.int32)
+    else:
+        shape = builder.helper(node, "Shape", values[0])
+        rows = loop.rows = builder.helper(node, "Gather", shape, np.array([loop.slices[0].axis]), axis=0)
+        loop.limit = builder.helper(node, "Cast", rows, to=INT32)
+    for i, (length, value) in enumerate(zip(lengths, values, strict=True)):
+        if length == known and (known is not None or i == 0):
+            continue
+        shape = builder.helper(node, "Shape", value)
+        axis = loop.slices[i].axis
+        index = np.array([[axis]]) if axis >= 0 or value.shape is None else np.array([[len(value.shape) + axis]])
+        values[i] = builder.helper(node, "Reshape", value, builder.helper(node, "ScatterND", shape, index, rows))
+    loop.sliced = values

@@ -1,0 +1,160 @@
+"""Random numbers of ONNX: nodes that read the state which a model is given anew for every run.
+
+The state is four words: a key, and the number of the run. A node's numbers are a function of the state, of the node's own number in
+its model and of where an element is. A node with the attribute `seed` has that as its key, and no number of its own: two such
+nodes of one seed make the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...base.element_types import Array
+from ...base.errors import binding_error, graph_error
+from ..build.builder import Builder
+from ..file.recipe import NodeRecipe
+
+if TYPE_CHECKING:
+    from ..._pumice import Value
+
+RANDOM_STATE = "pumice.random_state"  # the input that importing adds, uint32[4]
+STREAM = "pumice.stream"  # the attribute that numbers nodes
+INT32, FLOAT = 6, 1  # TensorProto.DataType
+_NUMBERS = {"float32": 1, "float16": 10, "float64": 11, "bfloat16": 16}
+
+
+class RandomState:
+    """The state of each run of a model: one key, and runs that are counted from 0 on. Thread-safe."""
+
+    def __init__(self, seed: int | None) -> None:
+        if seed is not None and not 0 <= seed < 2**64:
+            raise binding_error("K5", "seed", "a number from 0 to 2**64 - 1", str(seed))
+        self.seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
+        self.origin = "drawn from the system" if seed is None else "given"
+        self._runs = itertools.count()
+
+    def next(self) -> Array:
+        """The state of the next run."""
+        return np.array([self.seed, next(self._runs)], "<u8").view("<u4")
+
+    def __str__(self) -> str:
+        return f"random numbers by seed {self.seed} ({self.origin})"
+
+
+def _attributes(node: NodeRecipe) -> dict[str, Any]:
+    """What tells the numbers of this node from others'."""
+    seed = node.attributes.get("seed")
+    if seed is None:
+        return {"stream": node.attributes.get(STREAM, 0)}
+    if not isinstance(seed, int | float):
+        raise graph_error("node", node.name, f"attribute 'seed': expected a number, given {seed!r}")
+    return {"key": int(np.float32(seed).view(np.uint32))}
+
+
+def _operands(builder: Builder, node: NodeRecipe, count: int) -> tuple[list[Value], Value]:
+    """The node's own inputs, and the state."""
+    return builder.operands(node._replace(inputs=node.inputs[:-1]), count, count), builder.tensor(RANDOM_STATE)
+
+
+def _dtype(node: NodeRecipe, like: Value) -> Any:
+    """The number of the element type that is made."""
+    number = node.attributes.get("dtype", _NUMBERS.get(like.dtype))
+    if number is None:
+        raise graph_error("node", node.name, f"attribute 'dtype': expected for an input of {like.dtype}, given none")
+    return number
+
+
+def _numbers(op: str, parameters: tuple[str, ...]) -> Callable[[Builder, NodeRecipe], None]:
+    def add(builder: Builder, node: NodeRecipe) -> None:
+        given, state = _operands(builder, node, int(node.op.endswith("Like")))
+        attributes = _attributes(node) | {key: node.attributes[key] for key in parameters if key in node.attributes}
+        shape: Value | Array
+        if given:
+            shape = builder.helper(node, "Shape", given[0])
+            dtype = _dtype(node, given[0])
+        else:
+            sizes = node.attributes.get("shape")
+            if not isinstance(sizes, list):
+                raise graph_error("node", node.name, f"attribute 'shape': expected integers, given {sizes!r}")
+            shape = np.array(sizes, np.int64)
+            dtype = node.attributes.get("dtype", FLOAT)
+        output = node.outputs[0]
+        made = builder.helper(node, op, state, shape, output=output, dtype=dtype, **attributes)
+        builder.keep([output], (made,))
+
+    return add
+
+
+def _multinomial(builder: Builder, node: NodeRecipe) -> None:
+    (x,), state = _operands(builder, node, 1)
+    attributes = {key: node.attributes[key] for key in ("dtype", "sample_size") if key in node.attributes}
+    output = node.outputs[0]
+    made = builder.helper(node, "pumice::Multinomial", state, x, output=output, **attributes, **_attributes(node))
+    builder.keep([output], (made,))
+
+
+def _bernoulli(builder: Builder, node: NodeRecipe) -> None:
+    (x,), state = _operands(builder, node, 1)
+    probability = builder.helper(node, "Cast", x, to=FLOAT) if x.dtype == "float64" else x
+    mask = builder.helper(node, "pumice::RandomMask", state, probability, **_attributes(node))
+    output = node.outputs[0]
+    builder.keep([output], (builder.helper(node, "Cast", mask, output=output, to=_dtype(node, x)),))
+
+
+def _training(builder: Builder, name: str) -> bool | Value:
+    """Whether a Dropout is one of training, where that is known."""
+    if not name:
+        return False
+    array = builder.array(name)
+    return builder.tensor(name) if array is None else bool(array.reshape(-1)[0])
+
+
+def _dropout(builder: Builder, node: NodeRecipe) -> None:
+    """Outside training its mask is true everywhere. In training a dropped element is 0 and the others grow by 1 / (1 - ratio)."""
+    if not node.inputs or not node.inputs[0]:
+        raise graph_error("node", node.name, "expected an input of Dropout, given none")
+    training = _training(builder, node.inputs[2] if len(node.inputs) > 2 else "")
+    helper = builder.helper
+    x = builder.tensor(node.inputs[0])
+    if training is False:
+        builder.add_plain(node._replace(inputs=node.inputs[:1], outputs=node.outputs[:1], attributes={}))
+        if len(node.outputs) > 1:
+            shape = helper(node, "Shape", x)
+            mask = helper(node, "ConstantOfShape", shape, output=node.outputs[1], value=np.array([True]))
+            builder.keep(node.outputs[1:], (mask,))
+        return
+    ratio: Value | Array = builder.tensor(node.inputs[1]) if node.inputs[1] else np.array(0.5, np.float32)
+    if not isinstance(ratio, np.ndarray):
+        ratio = helper(node, "Cast", ratio, to=FLOAT)
+    shape = helper(node, "Shape", x)
+    dropped = helper(node, "pumice::RandomMask", builder.tensor(RANDOM_STATE), ratio, shape, **_attributes(node))
+    one = np.array(1, np.float32)
+    scale = helper(node, "Reciprocal", helper(node, "Sub", one, ratio))
+    if not isinstance(training, bool):
+        dropped = helper(node, "And", dropped, training)
+        scale = helper(node, "Where", training, scale, one)
+    grown = helper(node, "Mul", x, helper(node, "CastLike", scale, x))
+    zero = helper(node, "CastLike", np.array(0, np.float32), x)
+    results = [helper(node, "Where", dropped, zero, grown, output=node.outputs[0])]
+    if len(node.outputs) > 1:
+        results.append(helper(node, "Not", dropped, output=node.outputs[1]))
+    builder.keep(node.outputs, tuple(results))
+
+
+def next_state(builder: Builder, node: NodeRecipe, state: Value, number: Value) -> Value:
+    """The state of one iteration of a loop."""
+    return builder.helper(node, "pumice::RandomState", state, number, stream=node.attributes.get(STREAM, 0))
+
+
+RANDOM_NODES: dict[str, Callable[[Builder, NodeRecipe], None]] = {
+    "Bernoulli": _bernoulli,
+    "Dropout": _dropout,
+    "Multinomial": _multinomial,
+    **dict.fromkeys(("RandomUniform", "RandomUniformLike"), _numbers("pumice::RandomUniform", ("low", "high"))),
+    **dict.fromkeys(("RandomNormal", "RandomNormalLike"), _numbers("pumice::RandomNormal", ("mean", "scale"))),
+}

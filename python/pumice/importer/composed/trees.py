@@ -1,0 +1,178 @@
+"""Decision trees of ONNX as the arrays of the node pumice::TreeEnsemble."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...base.element_types import Array, array_of
+from ...base.errors import graph_error
+from ..file.recipe import ConstantRecipe, NodeRecipe
+
+_LEAF, _NAN_IS_TRUE = 0, 8
+_MODES = {"LEAF": 0, "BRANCH_LEQ": 1, "BRANCH_LT": 2, "BRANCH_GTE": 3, "BRANCH_GT": 4, "BRANCH_EQ": 5, "BRANCH_NEQ": 6}
+_MEMBER = 6  # among the numbered modes, which are one less than those above
+
+
+class Ensemble(NamedTuple):
+    """See shaders/trees.comp."""
+
+    nodes: Array  # int32[n, 5]: feature, mode, where true, where false, bits of the limit
+    entries: Array  # int32[m, 2]: target, bits of the weight
+    roots: Array  # int32[trees]
+    depth: int
+
+
+def _bits(values: Array) -> Array:
+    return np.asarray(values, np.float32).view(np.int32)
+
+
+def _list(node: NodeRecipe, name: str, dtype: Any, count: int | None = None) -> Array:
+    given = node.attributes.get(name, node.attributes.get(f"{name}_as_tensor"))
+    if isinstance(given, ConstantRecipe):
+        values = array_of(given.raw, given.dtype, given.shape).reshape(-1).astype(dtype)
+    else:
+        try:
+            values = np.array([] if given is None else given, dtype)
+        except (TypeError, ValueError):
+            raise graph_error("node", node.name, f"attribute '{name}': expected a list, given {given!r}") from None
+    if given is None and count is not None and dtype is not np.str_:
+        values = np.zeros(count, dtype)
+    if values.ndim != 1 or (count is not None and values.size != count):
+        raise graph_error("node", node.name, f"attribute '{name}': expected {count} values, given {values.size}")
+    return values
+
+
+def _depth(node: NodeRecipe, nodes: Array, roots: Array) -> int:
+    """The longest way from a root to a leaf. Raises GraphError for what is no tree."""
+    count = len(nodes)
+    level = np.array(roots)
+    for depth in range(count):
+        if np.any((level < 0) | (level >= count)):
+            raise graph_error("node", node.name, f"expected children among {count} nodes of a tree, given another")
+        inner = level[nodes[level, 1] & 7 != _LEAF]
+        if not len(inner):
+            return depth
+        level = np.unique(nodes[inner][:, 2:4])
+    raise graph_error("node", node.name, "expected trees, given nodes in a circle")
+
+
+def _made(node: NodeRecipe, nodes: Array, entries: Array, roots: Array) -> Ensemble:
+    if not len(roots) or nodes[:, 0].min() < 0:
+        raise graph_error("node", node.name, "expected at least one tree, and features from 0 on")
+    nodes, entries = np.ascontiguousarray(nodes, np.int32), np.ascontiguousarray(entries, np.int32)
+    return Ensemble(nodes, entries, np.ascontiguousarray(roots, np.int32), _depth(node, nodes, roots))
+
+
+def ensemble_of_attributes(node: NodeRecipe, role: str) -> Ensemble:
+    """Of a TreeEnsembleRegressor or TreeEnsembleClassifier, whose weights are of the `role` "target" or "class"."""
+    modes = _list(node, "nodes_modes", np.str_)
+    count = len(modes)
+    trees, numbers = (_list(node, f"nodes_{name}", np.int64, count) for name in ("treeids", "nodeids"))
+    if unknown := sorted(set(modes) - set(_MODES)):
+        raise graph_error("node", node.name, f"attribute 'nodes_modes': expected {', '.join(_MODES)}, given {unknown}")
+    place = {key: i for i, key in enumerate(zip(trees.tolist(), numbers.tolist(), strict=True))}
+    if len(place) != count:
+        raise graph_error("node", node.name, "expected one node of each number in a tree, given two")
+    nodes = np.zeros((count, 5), np.int64)
+    nodes[:, 0] = _list(node, "nodes_featureids", np.int64, count)
+    nodes[:, 1] = [_MODES[mode] for mode in modes]
+    leaves = nodes[:, 1] == _LEAF
+    nodes[:, 1] += _NAN_IS_TRUE * (_list(node, "nodes_missing_value_tracks_true", np.int64, count) != 0)
+    for column, name in ((2, "true"), (3, "false")):
+        children = _list(node, f"nodes_{name}nodeids", np.int64, count)
+        found = [place.get(key, -1) for key in zip(trees.tolist(), children.tolist(), strict=True)]
+        nodes[:, column] = np.where(leaves, 0, found)
+    nodes[:, 4] = _bits(_list(node, "nodes_values", np.float32, count))
+    weights = _list(node, f"{role}_weights", np.float32)
+    of_trees, of_nodes, targets = (
+        _list(node, f"{role}_{name}", np.int64, len(weights)) for name in ("treeids", "nodeids", "ids")
+    )
+    leaf = np.array([place.get(key, -1) for key in zip(of_trees.tolist(), of_nodes.tolist(), strict=True)], np.int64)
+    if np.any(leaf < 0):
+        raise graph_error("node", node.name, f"attribute '{role}_nodeids': expected nodes of the trees, given another")
+    order = np.argsort(leaf, kind="stable")
+    counts = np.bincount(leaf, minlength=count)
+    nodes[leaves, 2] = (np.cumsum(counts) - counts)[leaves]
+    nodes[leaves, 3] = counts[leaves]
+    entries = np.stack([targets, _bits(weights)], axis=1)[order]
+    roots = np.unique(trees, return_index=True)[1]
+    return _made(node, nodes, entries, roots)
+
+
+def ensemble_of_tensors(node: NodeRecipe) -> Ensemble:
+    """Of a TreeEnsemble. A test of membership in a set becomes tests of equality, one after the other."""
+    modes = _list(node, "nodes_modes", np.int64)
+    count = len(modes)
+    if np.any((modes < 0) | (modes > _MEMBER)):
+        raise graph_error("node", node.name, f"attribute 'nodes_modes': expected 0 to {_MEMBER}, given others")
+    features, to_true, to_false, true_is_leaf, false_is_leaf, nan_is_true = (
+        _list(node, f"nodes_{name}", np.int64, count)
+        for name in (
+            "featureids",
+            "truenodeids",
+            "falsenodeids",
+            "trueleafs",
+            "falseleafs",
+            "missing_value_tracks_true",
+        )
+    )
+    splits = _list(node, "nodes_splits", np.float32, count)
+    weights = _list(node, "leaf_weights", np.float32)
+    targets = _list(node, "leaf_targetids", np.int64, len(weights))
+    sets = iter(_sets(node, _list(node, "membership_values", np.float32)))
+    rows: list[list[int]] = [[0] * 5 for _ in range(count)]
+
+    def child(index: int, is_leaf: int) -> int:
+        """A leaf is a node of its own for each that leads to it."""
+        if not is_leaf:
+            return index
+        if not 0 <= index < len(weights):
+            raise graph_error("node", node.name, f"expected one of {len(weights)} leaves, given {index}")
+        rows.append([0, _LEAF, index, 1, 0])
+        return len(rows) - 1
+
+    for i in range(count):
+        mode = int(modes[i]) + 1
+        limits = [float(splits[i])]
+        if modes[i] == _MEMBER:
+            mode, limits = _MODES["BRANCH_EQ"], next(sets, [])
+            if not limits:
+                raise graph_error("node", node.name, "attribute 'membership_values': expected a set for each such node")
+        at = i
+        for k, limit in enumerate(limits):
+            last = k + 1 == len(limits)
+            rows[at] = [
+                int(features[i]),
+                mode + _NAN_IS_TRUE * int(nan_is_true[i] != 0),
+                0,
+                0,
+                int(_bits(np.array(limit))),
+            ]
+            rows[at][2] = child(int(to_true[i]), int(true_is_leaf[i]))
+            if last:
+                rows[at][3] = child(int(to_false[i]), int(false_is_leaf[i]))
+                continue
+            rows.append([0] * 5)
+            rows[at][3] = len(rows) - 1
+            at = rows[at][3]
+    return _ensemble(node, rows, targets, weights)
+
+
+def _ensemble(node: NodeRecipe, rows: list[list[int]], targets: Array, weights: Array) -> Ensemble:
+    roots = _list(node, "tree_roots", np.int64)
+    return _made(node, np.array(rows, np.int64), np.stack([targets, _bits(weights)], axis=1), roots)
+
+
+def _sets(node: NodeRecipe, values: Array) -> list[list[float]]:
+    """Each ends with NaN."""
+    sets: list[list[float]] = []
+    current: list[float] = []
+    for value in values.tolist():
+        if np.isnan(value):
+            sets.append(current)
+            current = []
+        else:
+            current.append(value)
+    return sets

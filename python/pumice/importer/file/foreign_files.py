@@ -1,0 +1,86 @@
+"""What a file is that was given for an ONNX model and is none, as far as its first bytes tell."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from typing import Any
+
+from ...base.element_types import Bytes
+
+_HEADS = (  # of the first bytes: where, what stands there, what the file is
+    (0, b"\x93NUMPY", "a NumPy array (.npy)"),
+    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes them; tf2onnx makes an ONNX model of one"),
+    (4, b"TFL3", "a TensorFlow Lite model; tf2onnx makes an ONNX model of one"),
+    (4, b"ORTM", "a model in ONNX Runtime's own format (.ort); the .onnx file that it was made from is expected"),
+    (0, b"GGUF", "a GGUF file"),
+    (0, b"\x1f\x8b", "a compressed file (gzip); unpack it first"),
+    (0, b"7z\xbc\xaf\x27\x1c", "a compressed file (7z); unpack it first"),
+    (0, b"version https://git-lfs", "a pointer of Git LFS, whose file was not fetched; `git lfs pull` fetches it"),
+    (0, b"\x80\x02", "a Python pickle, as PyTorch wrote them; torch.onnx.export makes an ONNX model"),
+    (0, b"<?xml", "an XML text"),
+    (0, b"<!DOCTYPE", "an HTML page"),
+    (0, b"<html", "an HTML page"),
+    (0, b"\x7fELF", "a program"),
+    (0, b"\x89PNG", "a picture"),
+    (0, b"\xff\xd8\xff", "a picture"),
+)
+
+
+class _Reader(io.RawIOBase):
+    """Bytes as a file object that copies no more of them than is read."""
+
+    def __init__(self, data: Bytes) -> None:
+        self._data = memoryview(data)
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: len(self._data)}[whence]
+        if begin + offset < 0:
+            raise ValueError("a place before the first byte")
+        self._place = begin + offset
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._data[self._place : self._place + len(buffer)]
+        buffer[: len(part)] = part
+        self._place += len(part)
+        return len(part)
+
+
+def kind_of(data: Bytes) -> str:
+    """In words; "" where it cannot be told."""
+    head = bytes(data[:64])
+    if not head:
+        return "an empty file"
+    for place, mark, what in _HEADS:
+        if head[place : place + len(mark)] == mark:
+            return what
+    if head.startswith(b"PK\x03\x04"):
+        return _kind_of_archive(data)
+    if head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < len(data):
+        return "a safetensors file, which holds weights and no graph"
+    return ""
+
+
+def _kind_of_archive(data: Bytes) -> str:
+    """A zip file, by the names in it."""
+    try:
+        with zipfile.ZipFile(_Reader(data)) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError):
+        return "a zip archive that cannot be read"
+    if any(name.endswith("data.pkl") for name in names):
+        return "a PyTorch file (.pt); torch.onnx.export makes an ONNX model of its module"
+    if names and all(name.endswith(".npy") for name in names):
+        return "NumPy arrays (.npz)"
+    if "config.json" in names and any(name.endswith(".h5") for name in names):
+        return "a Keras model (.keras); tf2onnx makes an ONNX model of one"
+    inner = [name for name in names if name.endswith(".onnx")]
+    return f"a zip archive{f' with {inner[0]} in it' if inner else ''}; unpack it first"

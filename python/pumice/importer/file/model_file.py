@@ -1,0 +1,161 @@
+"""Where a model comes from: a file, bytes, a file object or a ModelProto; and the files of weights beside it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import stat
+from collections.abc import Callable
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias, cast
+
+from ..._pumice import MappedFile
+from ...base.element_types import Bytes
+from ...base.errors import graph_error
+from .onnx_skeleton import skeleton
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Folder: TypeAlias = "str | os.PathLike[str]"
+Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | ModelProto"
+
+
+_MOST_PIPED = 1 << 31  # bytes of what says no length: protobuf has no longer message
+_CHUNK = 1 << 24
+
+
+def reread(source: Source) -> Source:
+    """What can be read more than once: of a file object, the bytes that it still has.
+
+    Raises TypeError where they are none, GraphError where they have no end.
+    """
+    return _all_of(cast("BinaryIO", source), "the file object") if hasattr(source, "read") else source
+
+
+def _all_of(file: BinaryIO, what: str) -> bytes:
+    """To the end, where there is one."""
+    if _mode(file, stat.S_ISCHR) or _mode(file, stat.S_ISBLK):
+        raise graph_error("model", "model", f"expected a file, a pipe or bytes, given {what} of a device")
+    chunks: list[bytes] = []
+    length = 0
+    while True:
+        chunk = file.read(_CHUNK)
+        if not isinstance(chunk, bytes):
+            raise TypeError(f"a model's file object gives bytes, not {type(chunk).__name__}: open it with 'rb'")
+        if not chunk:
+            return b"".join(chunks)
+        chunks.append(chunk)
+        length += len(chunk)
+        if length > _MOST_PIPED and not _mode(file, stat.S_ISREG, otherwise=True):
+            raise graph_error("model", "model", f"expected at most {_MOST_PIPED} bytes from {what}, given more")
+
+
+def _mode(file: BinaryIO, is_kind: Callable[[int], bool], otherwise: bool = False) -> bool:
+    """Whether a file of the system is of that kind; `otherwise` of what is none of its files, as bytes in memory."""
+    try:
+        return is_kind(os.fstat(file.fileno()).st_mode)
+    except (OSError, AttributeError):
+        return otherwise
+
+
+def portable(source: Source) -> str | bytes:
+    """The same model for another process: a path from the root, or bytes."""
+    if isinstance(source, str | os.PathLike):
+        return os.path.abspath(os.fspath(source))
+    if isinstance(source, bytes | bytearray | memoryview):
+        return bytes(source)
+    return bytes(cast("ModelProto", source).SerializeToString())
+
+
+def bytes_of(source: Source) -> int:
+    """Of the model as it was given, as far as they are known before it is read; else 0."""
+    if isinstance(source, str | os.PathLike):
+        try:
+            return os.path.getsize(source)
+        except (OSError, ValueError):  # no such file, no name of one
+            return 0
+    return memoryview(source).nbytes if isinstance(source, bytes | bytearray | memoryview) else 0
+
+
+def mapped(path: str | os.PathLike[str]) -> Bytes:
+    """A file's bytes, read as they are needed; a pipe's at once. Raises GraphError for a device, and for a pipe that has no end."""
+    with open(path, "rb") as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if stat.S_ISREG(mode):
+            return MappedFile(file.fileno(), os.fspath(path)).view()
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            raise graph_error("model", os.fspath(path), "expected a file or a pipe, given a device")
+        return _all_of(file, f"the pipe '{os.fspath(path)}'")
+
+
+class ModelFile:
+    """A model as it was given. Raises FileNotFoundError and other OSErrors for a path that cannot be read.
+
+    folder: where its files of weights lie; that of the model where it is None.
+    """
+
+    def __init__(self, source: Source, folder: Folder | None = None) -> None:
+        self.path = ""
+        self.name = "model"
+        self.data: Bytes | None = None
+        self.proto: ModelProto | None = None
+        self._beside: dict[str, Bytes] = {}
+        source = reread(source)
+        if isinstance(source, str | os.PathLike):
+            self.path = os.fspath(source)
+            self.name = os.path.basename(self.path)
+            self.data = mapped(self.path)
+        elif isinstance(source, bytes | bytearray | memoryview):
+            self.data = memoryview(source).cast("B") if source else b""
+        elif hasattr(source, "SerializeToString") and hasattr(source, "graph"):
+            self.proto = cast("ModelProto", source)
+        else:
+            raise TypeError(f"a model is a path, bytes, a file object or a ModelProto, not {type(source).__name__}")
+        self.folder = os.path.dirname(self.path) or os.curdir if folder is None and self.path else folder
+
+    @functools.cached_property
+    def skeleton(self) -> Bytes:
+        """The file's bytes without its large tensors, as onnx_skeleton makes it."""
+        return skeleton(self.data or b"")
+
+    def beside(self, location: str, tensor: str) -> Bytes:
+        """The bytes of a file of weights that the model names. It may not lie outside the model's folder."""
+        if location not in self._beside:
+            path = self._path_beside(location, tensor)
+            try:
+                self._beside[location] = mapped(path)
+            except OSError as error:
+                raise graph_error(
+                    "tensor", tensor, f"expected its weights in the file '{path}', given {error}"
+                ) from None
+        return self._beside[location]
+
+    def _path_beside(self, location: str, tensor: str) -> str:
+        normal = os.path.normpath(location)
+        if not location or os.path.isabs(normal) or normal.split(os.sep)[0] == os.pardir or "\0" in location:
+            raise graph_error("tensor", tensor, f"expected a weight file in the model's own folder, given '{location}'")
+        if self.folder is None:
+            given = "the model was not given as a path: give the folder of the file (folder=...)"
+            raise graph_error("tensor", tensor, f"its weights are in the file '{location}', but {given}")
+        path = os.path.join(self.folder, normal)
+        if not os.path.exists(path):
+            raise graph_error("tensor", tensor, f"expected its weights in the file '{path}', given no such file")
+        real = os.path.realpath(path)
+        if not any(os.path.commonpath([folder, real]) == folder for folder in self._real_folders()):
+            raise graph_error(
+                "tensor",
+                tensor,
+                f"expected a weight file in the model's own folder, given a link, '{path}', to '{real}'",
+            )
+        if not os.path.isfile(real):
+            raise graph_error(
+                "tensor", tensor, f"expected its weights in the file '{path}', given what is no regular file"
+            )
+        return real
+
+    def _real_folders(self) -> list[str]:
+        """Where files of weights may lie: a model that is a link may have them beside what it links to."""
+        folders = [os.path.realpath(self.folder or os.curdir)]
+        if self.path:
+            folders.append(os.path.dirname(os.path.realpath(self.path)))
+        return folders

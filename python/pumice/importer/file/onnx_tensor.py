@@ -1,0 +1,134 @@
+"""Tensors of ONNX files as ConstantRecipes."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import SparseTensorProto, TensorProto
+
+from ...base.element_types import BITS, Bytes, array_of, byte_count, element_count
+from ...base.errors import graph_error
+from .model_file import ModelFile
+from .onnx_skeleton import OWN_FILE
+from .recipe import STRING, ConstantRecipe, NotExpressible, Place, packed
+
+_MOST_ELEMENTS = 1 << 40  # on an axis
+_MOST_DENSE_BYTES = 1 << 28  # of a sparse tensor: a few bytes of a file may say how large it is
+_MOST_AXES = 32  # of a NumPy array
+_NAMES = {  # in ONNX, where it is another
+    "float64": "DOUBLE",
+    "float32": "FLOAT",
+    "float8_e8m0fnu": "FLOAT8E8M0",
+    "float4_e2m1fn": "FLOAT4E2M1",
+}
+# Element types by their numbers in ONNX files.
+DTYPES = {
+    getattr(TensorProto, onnx_name): name
+    for name, onnx_name in ((dtype, _NAMES.get(dtype, dtype.replace("_", "").upper())) for dtype in BITS)
+    if hasattr(TensorProto, onnx_name)
+}
+DTYPES[TensorProto.STRING] = STRING
+# The field of a TensorProto that holds the elements where raw_data does not, and NumPy's type of its bits.
+_FIELDS = {
+    "float32": ("float_data", "float32"),
+    "float64": ("double_data", "float64"),
+    "int64": ("int64_data", "int64"),
+    "uint64": ("uint64_data", "uint64"),
+    "uint32": ("uint64_data", "uint32"),
+    "float16": ("int32_data", "uint16"),
+    "bfloat16": ("int32_data", "uint16"),
+    **{dtype: ("int32_data", "uint8") for dtype, bits in BITS.items() if bits < 8 or dtype.startswith("float8")},
+    **{dtype: ("int32_data", dtype) for dtype in ("int32", "int16", "int8", "uint16", "uint8", "bool")},
+}
+
+
+def dtype_of(number: int) -> str:
+    if number in DTYPES:
+        return DTYPES[number]
+    known = TensorProto.DataType.values()
+    raise NotExpressible(f"element type {TensorProto.DataType.Name(number).lower() if number in known else number}")
+
+
+def _raw_bytes(tensor: TensorProto, dtype: str, shape: list[int], file: ModelFile) -> tuple[Bytes, Place | None]:
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return _external_bytes(tensor, byte_count(dtype, shape), file)
+    if tensor.HasField("raw_data"):
+        return tensor.raw_data, None
+    field, bits = _FIELDS[dtype]
+    lanes = max(8 // BITS[dtype], 1)  # of an entry
+    expected = -(-element_count(shape) // lanes)
+    values = getattr(tensor, field)
+    if len(values) != expected:
+        raise graph_error("tensor", tensor.name, f"expected {expected} elements in {field}, given {len(values)}")
+    wide = np.array(values, "float64" if bits.startswith("float") else "uint64" if "uint64" in field else "int64")
+    return wide.astype(bits).tobytes(), None
+
+
+def _external_bytes(tensor: TensorProto, expected: int, file: ModelFile) -> tuple[Bytes, Place]:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    own = location == OWN_FILE and file.data is not None
+    data = file.data or b"" if own else file.beside(location, tensor.name)
+    try:
+        offset, length = (int(entries.get(key, default)) for key, default in (("offset", 0), ("length", expected)))
+    except ValueError:
+        raise graph_error(
+            "tensor", tensor.name, f"expected whole numbers as offset and length, given {entries}"
+        ) from None
+    if offset < 0 or length < 0 or offset + length > len(data):
+        given = f"a file of {len(data)} bytes"
+        raise graph_error(
+            "tensor", tensor.name, f"expected {length} bytes at offset {offset} of '{location}', given {given}"
+        )
+    return memoryview(data)[offset : offset + length], Place("" if own else location, offset)
+
+
+def _strings(tensor: TensorProto, shape: list[int]) -> bytes:
+    given = tensor.string_data
+    if len(given) != element_count(shape):
+        raise graph_error(
+            "tensor", tensor.name, f"expected {element_count(shape)} elements in string_data, given {len(given)}"
+        )
+    try:
+        return packed([text.decode() for text in given])
+    except UnicodeDecodeError:
+        raise graph_error("tensor", tensor.name, "expected strings of UTF-8, given others") from None
+
+
+def sparse_constant_of(sparse: SparseTensorProto, name: str, file: ModelFile) -> ConstantRecipe:
+    """A sparse tensor with all of its elements. Its indices are of the flat tensor, or a row for each value."""
+    values, indices = constant_of(sparse.values, name, file), constant_of(sparse.indices, f"{name} (indices)", file)
+    shape, count = list(sparse.dims), element_count(values.shape)
+    if any(not 0 <= size < _MOST_ELEMENTS for size in shape) or len(values.shape) != 1:
+        raise graph_error(
+            "tensor", name, f"expected sizes from 0 to 2**40 and a row of values, given {shape}, {values.shape}"
+        )
+    if values.dtype == STRING or BITS[values.dtype] < 8 or byte_count(values.dtype, shape) > _MOST_DENSE_BYTES:
+        raise NotExpressible(f"a sparse tensor of {values.dtype}{shape}")
+    if indices.dtype != "int64" or indices.shape not in ([count], [count, len(shape)]):
+        expected = f"int64[{count}] or int64[{count}, {len(shape)}]"
+        raise graph_error("tensor", name, f"expected indices of {expected}, given {indices.dtype}{indices.shape}")
+    places = array_of(indices.raw, "int64", indices.shape).reshape(count, -1)
+    limits = np.array(shape if len(indices.shape) == 2 else [element_count(shape)], np.int64)
+    if ((places < 0) | (places >= limits)).any():
+        raise graph_error("tensor", name, f"expected indices below {limits.tolist()}, given others")
+    dense = np.zeros(element_count(shape), np.dtype(f"V{BITS[values.dtype] // 8}"))
+    flat = places[:, 0] if len(indices.shape) == 1 else np.ravel_multi_index(tuple(places.T), tuple(shape))
+    dense[flat] = np.frombuffer(values.raw, dense.dtype, count)
+    return ConstantRecipe(name, values.dtype, shape, dense.tobytes())
+
+
+def constant_of(tensor: TensorProto, name: str, file: ModelFile) -> ConstantRecipe:
+    dtype, shape = dtype_of(tensor.data_type), list(tensor.dims)
+    if tensor.HasField("segment"):
+        raise NotExpressible("a tensor in segments")
+    if any(not 0 <= size < _MOST_ELEMENTS for size in shape):
+        raise graph_error("tensor", name, f"expected sizes from 0 to 2**40, given {shape}")
+    if len(shape) > _MOST_AXES:
+        raise NotExpressible(f"a tensor of rank {len(shape)}")
+    if dtype == STRING:
+        return ConstantRecipe(name, dtype, shape, _strings(tensor, shape))
+    raw, place = _raw_bytes(tensor, dtype, shape, file)
+    if len(raw) != byte_count(dtype, shape):
+        expected = f"{byte_count(dtype, shape)} bytes for {dtype}{shape}"
+        raise graph_error("tensor", name, f"expected {expected}, given {len(raw)}")
+    return ConstantRecipe(name, dtype, shape, raw, place)

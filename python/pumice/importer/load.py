@@ -1,0 +1,233 @@
+"""Recipes kept on disk, so that a later process needs neither the onnx package nor its parser.
+
+An entry is named by the model file, but for its weights, and by the importer's own version. It holds the recipe's structure as JSON; its
+constants are places in the model file (or in a file of weights beside it), so that a warm start maps the weights from there.
+An entry that is truncated, corrupt or foreign is rebuilt, never trusted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pumice._pumice as _pumice
+
+from .._pumice import Graph, __version__, cache_directory, read_cache_file, sha256, write_cache_file
+from ..base.element_types import BITS, Bytes, byte_count
+from .build.builder import build
+from .file.model_file import Folder, ModelFile, Source
+from .file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Overridable, Place, Recipe
+
+if TYPE_CHECKING:
+    from .build.builder import Composed
+
+_KIND = "graph"
+_INLINE = -1  # the index of the entry itself among the files that constants lie in
+_MOST_INLINE_BYTES = 64 << 20  # an entry larger than this costs more than it saves
+
+
+def _importer_version() -> str:
+    """The package's version, and when it and its engine were written: a development checkout changes without a new version."""
+    package = os.path.dirname(os.path.dirname(__file__))
+    stages = sorted(os.walk(package, followlinks=True))  # a development build links the stages' folders
+    files = [os.path.join(stage, name) for stage, _, names in stages for name in sorted(names) if name.endswith(".py")]
+    stamps = []
+    for file in [*files, _pumice.__file__]:
+        try:
+            status = os.stat(file)
+        except OSError:
+            continue
+        stamps.append(f"{os.path.basename(file)}.{status.st_size}.{status.st_mtime_ns}")
+    return " ".join([__version__, *stamps])
+
+
+def _entry_path(file: ModelFile, overridable: Overridable) -> str | None:
+    """By all of the file but the elements of large tensors, of which a recipe keeps no more than where they lie."""
+    directory = cache_directory()
+    if directory is None:
+        return None
+    wanted = overridable is True or sorted(set(overridable or ()))
+    digest = sha256(file.skeleton, f"{_importer_version()} {wanted}".encode())
+    return os.path.join(directory, "graphs", f"{digest}.graph")
+
+
+# ---- constants as places
+
+
+class _Encoder:
+    """A recipe on its way into an entry."""
+
+    def __init__(self) -> None:
+        self.files: list[str] = [""]
+        self.inline = bytearray()
+
+    def constant(self, constant: ConstantRecipe) -> list[Any]:
+        file, offset = self._place(constant)
+        return [constant.name, constant.dtype, constant.shape, file, offset]
+
+    def _place(self, constant: ConstantRecipe) -> tuple[int, int]:
+        if constant.place:
+            if constant.place.file not in self.files:
+                self.files.append(constant.place.file)
+            return self.files.index(constant.place.file), constant.place.offset
+        self.inline += constant.raw
+        return _INLINE, len(self.inline) - len(constant.raw)
+
+    def node(self, node: NodeRecipe) -> list[Any]:
+        attributes = {name: self.attribute(value) for name, value in node.attributes.items()}
+        return [node.op, node.name, node.inputs, node.outputs, attributes, node.domain]
+
+    def attribute(self, value: Attribute) -> Any:
+        if isinstance(value, ConstantRecipe):
+            return {"tensor": self.constant(value)}
+        return {"graph": self.graph(value)} if isinstance(value, Recipe) else value
+
+    def graph(self, recipe: Recipe) -> dict[str, Any]:
+        return {
+            "name": recipe.name,
+            "inputs": recipe.inputs,
+            "constants": [self.constant(constant) for constant in recipe.constants.values()],
+            "nodes": [self.node(node) for node in recipe.nodes],
+            "outputs": recipe.outputs,
+            "captured": recipe.captured,
+        }
+
+    def entry(self, recipe: Recipe) -> bytes | None:
+        structure = {
+            **self.graph(recipe),
+            "defaults": [self.constant(constant) for constant in recipe.defaults.values()],
+            "overridable": recipe.overridable,
+            "strings": recipe.strings,
+            "string_values": recipe.string_values,
+            "plain": recipe.plain,
+            "files": self.files,
+            "metadata": dict(recipe.metadata),
+            "warnings": recipe.warnings,
+        }
+        if len(self.inline) > _MOST_INLINE_BYTES:
+            return None
+        return payload(structure, bytes(self.inline))
+
+
+def payload(structure: dict[str, Any], inline: bytes) -> bytes:
+    """What an entry holds: the structure as JSON behind its length, and constants not found elsewhere."""
+    text = json.dumps(structure, separators=(",", ":")).encode()
+    return len(text).to_bytes(8, "little") + text + inline
+
+
+class _Decoder:
+    """An entry on its way back. Raises ValueError, KeyError, TypeError or IndexError where it is not one of ours."""
+
+    def __init__(self, entry: bytes, file: ModelFile) -> None:
+        length = int.from_bytes(entry[:8], "little")
+        self.structure: dict[str, Any] = json.loads(entry[8 : 8 + length])
+        self.file = file
+        self.inline = memoryview(entry)[8 + length :]
+
+    def _bytes_of(self, index: int, name: str) -> tuple[Bytes, str]:
+        if index == _INLINE:
+            return self.inline, ""
+        location = self.structure["files"][index]
+        return (self.file.beside(location, name), location) if index else (self.file.data or b"", "")
+
+    def constant(self, record: list[Any]) -> ConstantRecipe:
+        name, dtype, shape, index, offset = record
+        if dtype not in BITS:
+            raise ValueError(f"unknown element type {dtype}")
+        data, location = self._bytes_of(index, name)
+        raw = memoryview(data)[offset : offset + byte_count(dtype, shape)]
+        if offset < 0 or len(raw) != byte_count(dtype, shape):
+            raise ValueError(f"'{name}' lies outside its file")
+        return ConstantRecipe(name, dtype, shape, raw, Place(location, offset))
+
+    def node(self, record: list[Any]) -> NodeRecipe:
+        op, name, inputs, outputs, given, domain = record
+        attributes = {key: self.attribute(value) for key, value in given.items()}
+        return NodeRecipe(op, name, inputs, outputs, attributes, domain)
+
+    def attribute(self, value: Any) -> Attribute:
+        if not isinstance(value, dict):
+            return value  # type: ignore[no-any-return]
+        return self.constant(value["tensor"]) if "tensor" in value else self.graph(value["graph"])
+
+    def graph(self, structure: dict[str, Any]) -> Recipe:
+        constants = [self.constant(record) for record in structure["constants"]]
+        return Recipe(
+            structure["name"],
+            [InputRecipe(*value) for value in structure["inputs"]],
+            {constant.name: constant for constant in constants},
+            [self.node(record) for record in structure["nodes"]],
+            [InputRecipe(*value) for value in structure["outputs"]],
+            [],
+            structure["captured"],
+        )
+
+    def recipe(self) -> Recipe:
+        defaults = [self.constant(record) for record in self.structure["defaults"]]
+        return self.graph(self.structure)._replace(
+            metadata=dict(self.structure["metadata"]),
+            overridable=self.structure["overridable"],
+            strings=self.structure["strings"],
+            string_values=self.structure["string_values"],
+            plain=self.structure["plain"],
+            warnings=self.structure["warnings"],
+            defaults={constant.name: constant for constant in defaults},
+        )
+
+
+# ---- entries
+
+
+def _composed(recipe: Recipe) -> Composed:
+    """What adds those of its nodes that are no single ones of the engine: a dozen modules, which take as long as a small model does."""
+    if recipe.plain:
+        return {}
+    from .composed.table import COMPOSED
+
+    return COMPOSED
+
+
+def _read(path: str, file: ModelFile) -> Recipe | None:
+    """None where there is no entry, or none to be trusted."""
+    entry = read_cache_file(path, _KIND)
+    if entry is None:
+        return None
+    try:
+        return _Decoder(entry, file).recipe()
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return None
+
+
+def load_recipe(source: Source, folder: Folder | None = None, overridable: Overridable = False) -> Recipe:
+    """From the cache, else from ONNX and kept for the next time. Raises GraphError, BindingError, OSError."""
+    file = ModelFile(source, folder)
+    path = None if file.data is None else _entry_path(file, overridable)
+    if path is not None and (cached := _read(path, file)) is not None:
+        return cached
+    from .parse import parse, recipe_of
+
+    recipe = recipe_of(parse(file), file, overridable)
+    if path is not None and recipe.complete and (entry := _Encoder().entry(recipe)) is not None:
+        write_cache_file(path, _KIND, entry)
+    return recipe
+
+
+def load_graph(
+    source: Source,
+    folder: Folder | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    overridable: Overridable = False,
+) -> tuple[Graph, Recipe]:
+    """The engine's Graph of a model and what it was made from; progress: see build; overridable: see recipe_of.
+
+    Raises GraphError, BindingError, UnsupportedError, OSError.
+    """
+    recipe = load_recipe(source, folder, overridable)
+    return graph_of(recipe, progress), recipe
+
+
+def graph_of(recipe: Recipe, progress: Callable[[int, int], None] | None = None) -> Graph:
+    """See build. Raises UnsupportedError, GraphError."""
+    return build(recipe, _composed(recipe), progress)

@@ -1,0 +1,247 @@
+"""Operators that ONNX defines by a function, and functions that a model brings: both become the nodes of their bodies.
+
+The body of one of ONNX's functions may depend on the node and on the types of its inputs. So each such node becomes the only call
+of a function of the model, and the `onnx` package expands that: it keeps names apart and knows what to do with what is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import onnx
+import onnx.defs
+import onnx.helper
+import onnx.inliner
+import onnx.shape_inference
+from onnx import AttributeProto, FunctionProto, ModelProto, TypeProto
+
+from ..base.errors import graph_error
+from .file.node_names import node_names
+from .file.onnx_tensor import DTYPES
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto
+
+    Schema: TypeAlias = Any  # onnx.defs.OpSchema, whose stub knows nothing of functions
+    Claimed: TypeAlias = Callable[
+        [str, str, str], bool
+    ]  # operator, domain, element type of its first input: whether the engine has it
+
+_DOMAIN = "pumice.functions"
+_DEEPEST = 16  # functions in functions
+_MOST_NODES = 1 << 20  # of a model whose functions are expanded
+_MOST_BYTES = 1 << 30  # that expanding adds to a model, with the tensors in attributes
+_NEWEST_SET = (1 << 31) - 1  # that can be asked for
+_MAKES_TYPES = ("Cast", "Constant", "ConstantOfShape")
+_SMALL = 64  # elements of a tensor that may tell of shapes
+_ANY, _RARE = "", "float64"  # as element types: whatever it is; the one that not all have that are claimed
+
+
+def expanded(model: ModelProto, claimed: Claimed, name: str, *, in_place: bool = False) -> ModelProto:
+    """A model like it, without calls of its own functions, and without nodes that ONNX defines by a function but those that are
+    claimed for their element type and those of whose inputs no types can be told. The model itself where it has none, or in_place.
+    Raises GraphError.
+    """
+    if not model.functions and not _has_function_nodes(model, claimed):
+        return model
+    _check_expansion(model, name)
+    light = _without_weights(model)
+    _give_defaults(light)
+    try:
+        for _ in range(_DEEPEST):
+            if not light.functions and not _make_calls(light, claimed):
+                break
+            light = onnx.inliner.inline_local_functions(light)
+    except Exception as error:  # of any class: the checks are in C++
+        raise graph_error("model", name, f"its functions cannot be expanded ({error})") from None
+    result = model
+    if not in_place:
+        result = ModelProto()
+        result.CopyFrom(model)
+    for field in ("functions", "opset_import"):
+        result.ClearField(field)
+    result.opset_import.extend(entry for entry in light.opset_import if entry.domain != _DOMAIN)
+    result.graph.ClearField("node")
+    result.graph.node.extend(light.graph.node)
+    return result
+
+
+class _Size(NamedTuple):
+    """What a graph comes to once the functions that it calls are expanded."""
+
+    nodes: int
+    bytes: int
+
+
+def _check_expansion(model: ModelProto, name: str) -> None:
+    """Few bytes of a file may say that functions call each other 2**39 times. Raises GraphError, also where one calls itself."""
+    functions = {(function.domain, function.name, _overload(function)): function for function in model.functions}
+    sizes: dict[tuple[str, str, str], _Size | None] = {}  # None: being counted
+
+    def size_of(graph: GraphProto | FunctionProto) -> _Size:
+        nodes = total = 0
+        for node in (node for inner in _graphs(graph) for node in inner.node):
+            made = called_size(node)
+            nodes, total = nodes + made.nodes, total + made.bytes
+        return _Size(nodes, total)
+
+    def called_size(node: NodeProto) -> _Size:
+        key = (node.domain, node.op_type, _overload(node))
+        if key not in functions:
+            return _Size(1, node.ByteSize())
+        if key not in sizes:
+            sizes[key] = None
+            sizes[key] = size_of(functions[key])
+        size = sizes[key]
+        if size is None:
+            which = f"'{node.op_type}' of domain '{node.domain}'"
+            raise graph_error("model", name, f"its functions cannot be expanded: {which} calls itself")
+        return _Size(size.nodes, size.bytes + node.ByteSize())
+
+    try:
+        nodes, total = size_of(model.graph)
+    except RecursionError:
+        raise graph_error("model", name, "its functions call one another too deeply to be expanded") from None
+    most = _MOST_BYTES + model.ByteSize()
+    if nodes > _MOST_NODES or total > most:
+        expected = f"functions that expand to at most {_MOST_NODES} nodes of {most} bytes"
+        raise graph_error("model", name, f"expected {expected}, given {nodes} nodes of {total} bytes")
+
+
+def _without_weights(model: ModelProto) -> ModelProto:
+    """Large initializers become inputs: only their types are needed."""
+    light = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
+    graph = model.graph
+    light.graph.name = graph.name
+    for field in ("node", "input", "output", "value_info"):
+        getattr(light.graph, field).extend(getattr(graph, field))
+    given = {value.name for value in graph.input}
+    for tensor in graph.initializer:
+        count = 1
+        for size in tensor.dims:
+            count *= size
+        if count <= _SMALL and not tensor.external_data:
+            light.graph.initializer.append(tensor)
+        elif tensor.name not in given:
+            light.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    return light
+
+
+def _give_defaults(model: ModelProto) -> None:
+    """Attributes that calls of the model's functions leave out, which the `onnx` package would leave out in the body too."""
+    defaults = {
+        (function.domain, function.name, _overload(function)): function.attribute_proto for function in model.functions
+    }
+    bodies = [model.graph, *model.functions]
+    for node in (node for body in bodies for graph in _graphs(body) for node in graph.node):
+        given = {attribute.name for attribute in node.attribute}
+        values = defaults.get((node.domain, node.op_type, _overload(node)), ())
+        node.attribute.extend(value for value in values if value.name not in given)
+
+
+def _overload(message: FunctionProto | NodeProto) -> str:
+    return getattr(message, "overload", "")  # since onnx 1.16
+
+
+def schema_of(op: str, version: int, domain: str) -> Schema | None:
+    """Of an operator in an operator set; None where there is no such operator in it."""
+    try:
+        return onnx.defs.get_schema(op, max(0, min(version, _NEWEST_SET)), domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+# ---- ONNX's functions
+
+
+def _versions(model: ModelProto) -> dict[str, int]:
+    return {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in model.opset_import}
+
+
+def _subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    return (attribute.g for attribute in node.attribute if attribute.type == AttributeProto.GRAPH)
+
+
+def _graphs(graph: GraphProto | FunctionProto) -> Iterator[GraphProto | FunctionProto]:
+    yield graph
+    for node in graph.node:
+        for inner in _subgraphs(node):
+            yield from _graphs(inner)
+
+
+def _schema(node: NodeProto, versions: dict[str, int], claimed: Claimed, dtype: str) -> Schema | None:
+    """Of a node that is to be expanded."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    if domain not in versions or claimed(node.op_type, domain, dtype) or not onnx.defs.has(node.op_type, domain):
+        return None
+    schema = schema_of(node.op_type, versions[domain], domain)
+    return schema if schema and (schema.has_function or schema.has_context_dependent_function) else None
+
+
+def _has_function_nodes(model: ModelProto, claimed: Claimed) -> bool:
+    versions = _versions(model)
+    dtype = _RARE if _has_doubles(model.graph) else _ANY
+    return any(_schema(node, versions, claimed, dtype) for graph in _graphs(model.graph) for node in graph.node)
+
+
+def _has_doubles(graph: GraphProto) -> bool:
+    double = onnx.TensorProto.DOUBLE
+    return (
+        any(value.type.tensor_type.elem_type == double for value in graph.input)
+        or any(tensor.data_type == double for tensor in graph.initializer)
+        or any(node.op_type in _MAKES_TYPES for inner in _graphs(graph) for node in inner.node if _names(node, double))
+    )
+
+
+def _names(node: NodeProto, dtype: int) -> bool:
+    """Whether an attribute is, or has, that element type."""
+    return any(attribute.i == dtype or attribute.t.data_type == dtype for attribute in node.attribute)
+
+
+def _make_calls(model: ModelProto, claimed: Claimed) -> bool:
+    """Gives each node that is to be expanded a function of its own. Returns whether there is one."""
+    if not _has_function_nodes(model, claimed):
+        return False
+    versions = _versions(model)
+    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    types: dict[str, TypeProto] = {}  # names in subgraphs may hide others; what is declared last stays
+    for graph in _graphs(inferred.graph):
+        types.update((value.name, value.type) for value in (*graph.input, *graph.value_info, *graph.output))
+        for tensor in graph.initializer:
+            types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+    for graph in _graphs(model.graph):
+        for node, name in zip(graph.node, node_names(graph), strict=True):
+            first = types.get(node.input[0]) if node.input else None
+            schema = _schema(node, versions, claimed, DTYPES.get(first.tensor_type.elem_type, _ANY) if first else _ANY)
+            body = schema and _body(node, schema, versions[schema.domain], types)
+            if not schema or not body:
+                continue
+            given = {attribute.name for attribute in node.attribute}
+            defaults = (one.default_value for one in schema.attributes.values() if one.name not in given)
+            node.attribute.extend(value for value in defaults if value.name)
+            body.name, body.domain = f"{node.op_type}.{len(model.functions)}", _DOMAIN
+            body.ClearField("opset_import")
+            body.opset_import.extend(model.opset_import)
+            for index, inner in enumerate(body.node):
+                inner.name = f"{name} ({node.op_type})/{inner.op_type}_{index}"
+            node.op_type, node.domain = body.name, _DOMAIN
+            model.functions.append(body)
+    if model.functions and _DOMAIN not in versions:
+        model.opset_import.append(onnx.helper.make_opsetid(_DOMAIN, 1))
+    return bool(model.functions)
+
+
+def _body(node: NodeProto, schema: Schema, version: int, types: dict[str, TypeProto]) -> FunctionProto | None:
+    """That of the newest operator set up to the version; None where it needs types that are not known."""
+    body = FunctionProto()
+    if versions := [known for known in schema.function_opset_versions if known <= version]:
+        body.ParseFromString(schema.get_function_with_opset_version(max(versions)))
+        return body
+    versions = [known for known in schema.context_dependent_function_opset_versions if known <= version]
+    if not versions or any(name and name not in types for name in node.input):
+        return None
+    inputs = [types.get(name, TypeProto()).SerializeToString() for name in node.input]
+    made = schema.get_context_dependent_function_with_opset_version(max(versions), node.SerializeToString(), inputs)
+    body.ParseFromString(made)
+    return body

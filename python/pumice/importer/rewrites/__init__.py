@@ -1,0 +1,1 @@
+"""Nodes that become other nodes of ONNX before anything is built: older operator sets, ONNX Runtime's own operators, strings."""

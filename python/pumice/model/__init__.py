@@ -1,0 +1,1 @@
+"""A loaded model: its arguments, its results and its report."""

@@ -1,0 +1,55 @@
+"""What a file declares of its outputs, held against what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..base.element_types import Array
+from ..importer.build.compounds import Kind
+from ..importer.file.recipe import InputRecipe
+from .values import ModelValue, sizes_text
+
+
+class Declarations:
+    """Of a model's outputs. A difference is no error, since nothing of the model follows from it: `warn` is told of it."""
+
+    def __init__(self, declared: Sequence[InputRecipe], warn: Callable[[str], None]) -> None:
+        self._declared = {value.name: value for value in declared}
+        self._warn = warn
+        self._told: set[str] = set()  # outputs of another shape: the first one that is seen is told
+
+    def check(self, outputs: Sequence[ModelValue]) -> None:
+        """What is known without a call."""
+        for output in outputs:
+            declared = self._declared.get(output.name)
+            if declared is None:
+                continue
+            if declared.dtype and declared.dtype != _type_of(output):
+                self._warn(f"output '{output.name}' is declared as {declared.dtype}, and is {_type_of(output)}")
+            if output.kind == "tensor":
+                self._compare(declared, output.shape)
+
+    def check_shapes(self, outputs: Sequence[ModelValue], results: Sequence[Array]) -> None:
+        """What a call has given, of a model whose outputs are all tensors."""
+        for output, result in zip(outputs, results, strict=True):
+            if (declared := self._declared.get(output.name)) is not None:
+                self._compare(declared, result.shape)
+
+    def _compare(self, declared: InputRecipe, shape: Sequence[int | str | None] | None) -> None:
+        if declared.shape is None or shape is None or declared.name in self._told:
+            return
+        pairs = zip(declared.shape, shape, strict=False)
+        same = len(declared.shape) == len(shape) and not any(
+            isinstance(given, int) and size is not None and size != given for size, given in pairs
+        )
+        if not same:
+            self._told.add(declared.name)
+            named = zip(declared.shape, declared.dimension_names, strict=True)
+            told = sizes_text([name or None if size is None else size for size, name in named])
+            self._warn(f"output '{declared.name}' is declared of shape {told}, and is of {sizes_text(shape)}")
+
+
+def _type_of(output: ModelValue) -> str:
+    """As a file writes it; see recipe.InputRecipe."""
+    dtype = "string" if output.dtype == object else str(output.dtype)
+    return str(Kind(dtype, "sequence" in output.kind, "optional" in output.kind))

@@ -1,0 +1,208 @@
+"""Inputs of a model from files, and made up where there are none."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import tokenize
+import zipfile
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..base.element_types import Array
+from ..base.errors import InputError
+from .model import Model
+from .values import ModelValue
+
+_GENERATED_SIZE = 224  # of unknown dimensions; the first one, most often the batch, gets 1
+_SEED = 0
+_MOST_GENERATED = 1 << 30  # elements of an input
+
+
+class Generated(NamedTuple):
+    """Inputs that were made up, and by dimension the sizes that nobody has given."""
+
+    arrays: dict[str, Array]
+    made_up: dict[str, int]
+
+    @property
+    def note(self) -> str:
+        """In words, with how to give one; "" where all sizes are the model's or given."""
+        if not self.made_up:
+            return ""
+        sizes = ", ".join(f"{name} = {size}" for name, size in self.made_up.items())
+        # One that is no batch is the more likely to be wrong.
+        example = next((name for name, size in self.made_up.items() if size != 1), next(iter(self.made_up)))
+        quoted = f"'{example}=16'" if "[" in example else f"{example}=16"
+        return f"sizes made up: {sizes} (--dim {quoted} gives another)"
+
+
+def generated(model: Model, sizes: Mapping[str, int]) -> Generated:
+    """Random inputs, the same ones every time. `sizes`: of dimensions by their names, those without a name by input and axis, as in
+    "x[1]". Raises InputError.
+    """
+    _check_tensors(model)
+    known = list(dict.fromkeys(name for value in model.inputs for name in _open_sizes(value) if name))
+    for name in sizes:
+        if name not in known:
+            raise InputError(f"no dimension '{name}'; the inputs have {', '.join(known) or 'none that is open'}")
+    random = np.random.default_rng(_SEED)
+    chosen = dict(sizes)  # by name, so that every size of a name is the same
+    arrays = {value.name: _random(value, chosen, random) for value in model.inputs}
+    return Generated(arrays, {name: size for name, size in chosen.items() if name not in sizes})
+
+
+def _open_sizes(value: ModelValue) -> list[str]:
+    """By axis the name of a dimension whose size the model leaves open; "" where it has a size."""
+    return [
+        "" if isinstance(size, int) else size or f"{value.name}[{axis}]" for axis, size in enumerate(value.shape or ())
+    ]
+
+
+def _check_tensors(model: Model) -> None:
+    for value in model.inputs:
+        if value.kind != "tensor":
+            raise InputError(f"input '{value}': files and generated inputs are tensors; call the model from Python")
+
+
+def _random(value: ModelValue, chosen: dict[str, int], random: np.random.Generator) -> Array:
+    if value.dtype == object:
+        raise InputError(f"input '{value.name}' holds strings: give it with --input")
+    if value.shape is None:
+        raise InputError(f"input '{value.name}' is of unknown rank: give it with --input")
+    shape = []
+    for axis, (size, name) in enumerate(zip(value.shape, _open_sizes(value), strict=True)):
+        shape.append(size if isinstance(size, int) else chosen.setdefault(name, _GENERATED_SIZE if axis else 1))
+    if any(size > _MOST_GENERATED for size in shape) or math.prod(shape) > _MOST_GENERATED:
+        raise InputError(f"input '{value.name}' of shape {shape}: at most {_MOST_GENERATED} elements are generated")
+    if value.dtype.kind in "biu":
+        return random.integers(0, 2, shape).astype(value.dtype)
+    return random.random(shape).astype(value.dtype)
+
+
+def from_files(model: Model, given: list[str], image_options: Mapping[str, Any]) -> dict[str, Array]:
+    """Inputs from NAME=FILE, or FILE alone for the only input or an .npz with all of them. image_options: of pictures, one of which
+    has to be among them. Raises InputError, OSError.
+    """
+    _check_tensors(model)
+    if image_options and not any(_is_picture(entry) for entry in given):
+        raise InputError(f"options of pictures ({', '.join(image_options)}), but none of the inputs is one")
+    names = [value.name for value in model.inputs]
+    arrays: dict[str, Array] = {}
+    for entry in given:
+        name, path = _split(entry, names)
+        found = _named_arrays(path, names) if name is None else {name: _read(path, _input(model, name), image_options)}
+        for key, array in found.items():
+            if key in arrays:
+                raise InputError(f"input '{key}' is given twice")
+            arrays[key] = array
+    missing = [str(value) for value in model.inputs if value.name not in arrays]
+    if missing:
+        raise InputError(f"missing: {'; '.join(missing)} (--input NAME=FILE)")
+    return arrays
+
+
+def _input(model: Model, name: str) -> ModelValue:
+    return next(value for value in model.inputs if value.name == name)
+
+
+def _split(entry: str, names: list[str]) -> tuple[str | None, str]:
+    """The name of an input and a path; no name for an .npz that holds several."""
+    for name in names:
+        if entry.startswith(f"{name}="):
+            return name, entry[len(name) + 1 :]
+    if "=" in entry and not os.path.exists(entry):
+        given = entry.split("=")[0]
+        raise InputError(f"no input '{given}'; the model has {', '.join(names)}")
+    if len(names) == 1:
+        return names[0], entry
+    if entry.endswith(".npz"):
+        return None, entry
+    raise InputError(f"'{entry}': expected NAME=FILE with one of {', '.join(names)}")
+
+
+def _named_arrays(path: str, names: list[str]) -> dict[str, Array]:
+    with _npz(path) as archive, _readable(path):
+        unknown = [name for name in archive.files if name not in names]
+        if unknown:
+            raise InputError(f"'{path}': no input {', '.join(unknown)}; the model has {', '.join(names)}")
+        return {name: archive[name] for name in archive.files}
+
+
+def _npz(path: str) -> Any:
+    archive = _loaded(path)
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise InputError(f"'{path}': expected an .npz file")
+    return archive
+
+
+def _loaded(path: str) -> Any:
+    with _readable(path):
+        return np.load(path, allow_pickle=False)
+
+
+@contextlib.contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """What NumPy and zipfile raise for files that are not as they should be, as one error that names the file."""
+    try:
+        yield
+    except (ValueError, EOFError, SyntaxError, MemoryError, zipfile.BadZipFile, tokenize.TokenError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"'{path}': expected NumPy arrays ({error})") from None
+
+
+def _read(path: str, value: ModelValue, image_options: Mapping[str, Any]) -> Array:
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix == ".npy":
+        return np.asarray(_loaded(path))
+    if suffix == ".npz":
+        return _only_array(path, value.name)
+    if suffix == ".pb":
+        return _tensor_proto(path)
+    from ..device.images import load_image
+
+    return load_image(path, dtype=value.dtype, **{**_image_defaults(value), **image_options})
+
+
+def _is_picture(path: str) -> bool:
+    return os.path.splitext(path)[1].lower() not in (".npy", ".npz", ".pb")
+
+
+def _only_array(path: str, name: str) -> Array:
+    with _npz(path) as archive, _readable(path):
+        if name in archive.files:
+            return np.asarray(archive[name])
+        if len(archive.files) == 1:
+            return np.asarray(archive[archive.files[0]])
+        raise InputError(f"'{path}': expected an array '{name}' or a single one, given {', '.join(archive.files)}")
+
+
+def _tensor_proto(path: str) -> Array:
+    from onnx import TensorProto, numpy_helper
+
+    tensor = TensorProto()
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        tensor.ParseFromString(data)
+        return np.asarray(numpy_helper.to_array(tensor))
+    except Exception as error:  # the class differs between versions of protobuf
+        raise InputError(f"'{path}': expected an ONNX TensorProto ({error})") from None
+
+
+def _image_defaults(value: ModelValue) -> dict[str, Any]:
+    """Layout, colours and size as the input's shape suggests them."""
+    shape = value.shape or ()
+    if len(shape) not in (3, 4):
+        layout = {2: "HW"}.get(len(shape), "NCHW")
+    else:
+        layout = "HWC" if shape[-1] in (1, 3) and shape[-3] not in (1, 3) else "CHW"
+        layout = f"N{layout}" if len(shape) == 4 else layout
+    axes = dict(zip(layout, shape, strict=False))
+    height, width = axes.get("H"), axes.get("W")
+    size = (height, width) if isinstance(height, int) and isinstance(width, int) else None
+    return {"layout": layout, "mode": "L" if axes.get("C", 1) == 1 else "RGB", "size": size}

@@ -1,0 +1,530 @@
+"""ONNX models as callables: NumPy arrays in, NumPy arrays out."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, SupportsIndex, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from .._pumice import Context, DeviceInfo, StateError, UploadMemory
+from ..base.element_types import PRECISIONS, Array, array_of, numpy_dtype
+from ..base.errors import binding_error, bounded
+from ..base.host_arrays import as_array
+from ..base.log import forward_log, log_warning
+from ..base.progress import Progress
+from ..base.string_table import CallStrings, StringTable
+from ..device.context import Place, checked_context, context_at, default_context, made_default_context, place_of
+from ..importer.file.model_file import Folder, Source, bytes_of, portable, reread
+from ..importer.load import graph_of, load_recipe
+from .declarations import Declarations
+from .report import ModelReport
+from .values import ModelValue, Packing, fits, rearrangement, sizes_text
+
+if TYPE_CHECKING:
+    from .._pumice import Program, ProgramRun
+    from ..importer.file.recipe import InputRecipe, Overridable
+
+_MOST_SIGNATURES = 256  # shapes and dtypes of arguments that are remembered as checked
+
+
+class Outputs(tuple[Array, ...]):
+    """Several results in graph order: by position, by name (`y["logits"]`) and, where it is an identifier, as an attribute."""
+
+    __slots__ = ()
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    @staticmethod
+    def named(names: tuple[str, ...]) -> type[Outputs]:
+        return type("Outputs", (Outputs,), {"__slots__": (), "_fields": names})
+
+    @overload
+    def __getitem__(self, key: SupportsIndex | str) -> Array: ...
+    @overload
+    def __getitem__(self, key: slice) -> tuple[Array, ...]: ...
+    def __getitem__(self, key: SupportsIndex | str | slice) -> Array | tuple[Array, ...]:
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        if key not in self._fields:
+            raise KeyError(f"'{key}'; there are {', '.join(self._fields)}")
+        return super().__getitem__(self._fields.index(key))
+
+    def __getattr__(self, name: str) -> Array:
+        if name not in self._fields:
+            raise AttributeError(f"no output '{name}'; there are {', '.join(self._fields)}")
+        return super().__getitem__(self._fields.index(name))
+
+    def _asdict(self) -> dict[str, Array]:
+        return dict(zip(self._fields, self, strict=True))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _outputs, (self._fields, tuple(self))
+
+    def __repr__(self) -> str:
+        return f"Outputs({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
+
+
+def _outputs(names: tuple[str, ...], values: tuple[Array, ...]) -> Outputs:
+    return Outputs.named(names)(values)
+
+
+class ModelRun:
+    """One execution in flight or finished, started by Model.run_async."""
+
+    def __init__(self, run: ProgramRun, model: Model, strings: CallStrings | None) -> None:
+        self._run = run
+        self._model = model
+        self._strings = strings
+
+    @property
+    def done(self) -> bool:
+        return self._run.done
+
+    @property
+    def device_seconds(self) -> float | None:
+        """Time on the device; None where it was not measured or has not finished."""
+        return self._run.device_seconds
+
+    @property
+    def device_time(self) -> float | None:
+        """The same as device_seconds."""
+        return self._run.device_seconds
+
+    @property
+    def cold(self) -> bool:
+        """Whether a kernel ran for the first time in it, so that its time may have the driver's compilation in it."""
+        return self._run.cold
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until it has finished; timeout in seconds. Raises TimeoutError, DeviceLostError."""
+        self._run.wait(timeout)
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Waits, then what the call of the model would have returned."""
+        return self._model._results(self._run.result(timeout), self._strings)
+
+
+def _dimensions(shape: Any, names: Any) -> tuple[int | str | None, ...] | None:
+    """Sizes of the engine (None or below 0: unknown) with the names of those unknown."""
+    if shape is None:
+        return None
+    named = list(names) + [""] * (len(shape) - len(names))
+    return tuple(
+        (name or None) if size is None or size < 0 else int(size) for size, name in zip(shape, named, strict=True)
+    )
+
+
+def _declared(output: ModelValue, declared: InputRecipe | None) -> ModelValue:
+    """The engine's shape with the names that the file gives to sizes the engine does not know."""
+    if declared is None or declared.shape is None:
+        return output
+    given = _dimensions(declared.shape, declared.dimension_names) or ()
+    if output.shape is None:
+        return output._replace(shape=given)
+    if len(given) != len(output.shape):
+        return output
+    shape = tuple(
+        ours if ours is not None else theirs if isinstance(theirs, str) else None
+        for ours, theirs in zip(output.shape, given, strict=True)
+    )
+    return output._replace(shape=shape)
+
+
+def _checked_precision(given: Any) -> str:
+    """A text as it is: the engine knows which there are. Raises BindingError (K5) for anything else."""
+    if isinstance(given, str):
+        return given
+    known = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+    try:
+        meant = known.get(str(np.dtype(given)), "")
+    except TypeError:
+        meant = ""
+    expected = " or ".join(f"'{name}'" for name in PRECISIONS)
+    hint = f"its name here is '{meant}'" if meant else ""
+    raise binding_error("K5", "precision", expected, repr(given), hint, kind="argument")
+
+
+def _refuse_unknown(given: Mapping[str, Any]) -> None:
+    """Of arguments by name that loading does not have. Raises BindingError (K4)."""
+    for name, value in given.items():
+        hint = ""
+        if name in ("device", "devices", "provider", "providers"):
+            shown = value if isinstance(value, str) else "discrete"
+            hint = f"a device is named by a context: context=pumice.Context('{shown}'); pumice.devices() lists them"
+        known = "context, precision, folder, progress, seed, fuse and overridable"
+        raise binding_error("K4", name, f"one of {known}", f"'{name}'", hint, kind="argument")
+
+
+def _listed(value: Any, kind: str) -> bool | list[str]:
+    """Of an argument that is True or False, or the names of some. Raises BindingError."""
+    if isinstance(value, bool):
+        return value
+    names = list(value) if isinstance(value, list | tuple | set | frozenset) else None
+    if names is None or not all(isinstance(name, str) for name in names):
+        given = "one name" if isinstance(value, str) else repr(value) if names else type(value).__name__
+        raise binding_error("K4", str(value), "True, False or a list of names", given, kind=kind)
+    return sorted(names) if isinstance(value, set | frozenset) else names
+
+
+class Model:
+    """The model in an ONNX file, in bytes, in a binary file object or in a ModelProto, compiled for a device. A context manager.
+
+    precision: what floats are stored as inside, "fp32", "fp16" or "bf16"; sums are float32 in all of them.
+    folder: where the files lie that hold the weights of a model that is no single file, if not beside it; a model that is not given as a
+    path needs one. Such files lie in that folder, also by way of links; what a model says of their checksums is not read.
+    progress: a bar on a terminal or in a notebook, where loading takes more than a second.
+    seed: 0 to 2**64 - 1, of the random numbers that the model makes, see Model.seed.
+    fuse: whether nodes become parts of others, or the names of the fusions that may, of `fusions()`; report() says what became of each
+    node. Raises Error for another name.
+    overridable: names of initializers that the file lists among its inputs too, or True for all of them: a call may then give them,
+    by name, and uses the initializer where it does not. They stand in Model.overridable. Such a value is read at each call, so that
+    nothing that depends on it is computed beforehand; without this all initializers are constants.
+    deterministic: every run gives the same bits: several updates of one element by ScatterElements, ScatterND or MaxUnpool are taken in
+    their order, which is slower, since they are sorted first. Without it their order is any, and so sums and products of floats differ
+    in their last digits from run to run, most of all on GPUs; everything else gives the same bits in any case, on one device and driver.
+    A name that the file gives to sizes of several inputs says that they are equal, and a call with others is refused (K10). Names by
+    which converters say that a size is unknown, such as "?", "unk" and "None", say nothing.
+    check_indices: a call raises IndexRangeError, which names the node, the index and its element, where a Gather, a Scatter or another
+    node with indices meets one out of range that only the device knows (those that the host knows are always refused). Every call then
+    waits, run_async too, and the host drives all control flow: it is for finding mistakes.
+    Raises UnsupportedError with every unsupported node, operator and element type; GraphError where it is not a valid model;
+    BindingError for an argument that there is not or of another type, and for an initializer that is no input; FileNotFoundError.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        context: Context | None = None,
+        precision: str = "fp32",
+        *,
+        folder: Folder | None = None,
+        progress: bool = True,
+        seed: int | None = None,
+        fuse: bool | Collection[str] = True,
+        overridable: Overridable = False,
+        check_indices: bool = False,
+        deterministic: bool = False,
+        **unknown: NoReturn,
+    ) -> None:
+        _refuse_unknown(unknown)
+        context, precision = checked_context(context), _checked_precision(precision)
+        source = reread(source)
+        fuse, overridable = _listed(fuse, "fuse"), _listed(overridable, "overridable")
+        with Progress("nodes", progress) as bar:
+            # No context is made for a model that turns out not to run.
+            made = made_default_context() if context is None else context
+            memory = UploadMemory(made, bytes_of(source)) if made else None
+            recipe = load_recipe(source, folder, overridable)
+            if memory:
+                memory.expect(recipe.stored_bytes(precision))
+            graph = graph_of(recipe, bar if bar.shown else None)
+            context = context or made or default_context()
+            program: Program = graph.compile(
+                context,
+                precision,
+                fuse=fuse,
+                progress=bar.phase if bar.shown else None,
+                memory=memory,
+                check_indices=check_indices,
+                deterministic=deterministic,
+            )
+        self.source, self.folder = source, folder
+        self._options: dict[str, Any] = {
+            "seed": seed,
+            "fuse": fuse,
+            "overridable": overridable,
+            "check_indices": check_indices,
+            "deterministic": deterministic,
+        }
+        self.name = recipe.name
+        self.metadata = dict(recipe.metadata)  # the file's metadata_props
+        self.precision = precision
+        self.check_indices = check_indices
+        self.context = context
+        self._program: Program | None = program
+        self._call: Callable[[tuple[Array, ...], None, float | None], tuple[Array, ...]] = program.call
+        self._tensors = [self._value(value) for value in program.inputs]  # that the program takes
+        declared = {value.name: value for value in recipe.outputs}
+        results = [_declared(self._value(value), declared.get(value.name)) for value in program.outputs]
+        self.warnings = list(recipe.warnings)  # what the file says that is not as it says; also logged, and in report()
+        self._declarations = Declarations(recipe.outputs, self.warn)
+        packing = Packing(
+            [one.name for one in recipe.inputs],
+            self._tensors,
+            [one.name for one in recipe.outputs],
+            results,
+            seed,
+            StringTable(recipe.strings),
+            recipe.string_values,
+        )
+        needed = len(packing.inputs) - len(recipe.defaults)
+        self.inputs, self.outputs = packing.inputs[:needed], packing.outputs
+        self.overridable = packing.inputs[needed:]  # initializers that a call may give as well
+        self._defaults = {one.name: array_of(one.raw, one.dtype, one.shape) for one in recipe.defaults.values()}
+        for name in set(recipe.string_values).intersection(self._defaults):
+            self._defaults[name] = packing.call_strings().decoded(self._defaults[name])
+        self._fixed = set(recipe.overridable).difference(self._defaults)
+        self._packing = packing if packing.needed else None
+        self._random = packing.random
+        self._input_count = len(packing.inputs)
+        self._single = len(self.outputs) == 1
+        self._outputs = Outputs.named(tuple(value.name for value in self.outputs))
+        self._checked: set[tuple[Any, ...]] = set()
+        self._is_new = False  # arguments of this signature have not been seen before
+        forward_log()
+        for warning in recipe.warnings:
+            log_warning(f"model '{self.name}': {warning}")
+        self._declarations.check(self.outputs)
+
+    @staticmethod
+    def _value(value: Any) -> ModelValue:
+        return ModelValue(value.name, numpy_dtype(str(value.dtype)), _dimensions(value.shape, value.dimension_names))
+
+    def __call__(self, *arrays: npt.ArrayLike, loop_timeout: float | None = None, **by_name: npt.ArrayLike) -> Any:
+        """Runs the model and waits: one output gives an array, several give Outputs.
+
+        Inputs in graph order or by name, with exactly the dtypes of `inputs`; a sequence is a list of arrays, and an optional value
+        may be None. Strings are arrays of str, given as NumPy's own or as objects, and come back as objects. What `overridable` names
+        has a default, and comes behind the others. loop_timeout: seconds for each Loop and Scan from each time that it is entered, at
+        most 15; None: no limit, as ONNX knows none. Raises BindingError naming the input, TimeoutError; GraphError for an index out of
+        range that the host knows, IndexRangeError with check_indices for others.
+        """
+        if self._packing:
+            strings = self._packing.call_strings()
+            results = self._call(self._arguments(arrays, by_name, strings), None, loop_timeout)
+            forward_log()
+            return self._results(results, strings)
+        results = self._call(self._arguments(arrays, by_name), None, loop_timeout)
+        if self._is_new:
+            self._is_new = False
+            self._declarations.check_shapes(self.outputs, results)
+        forward_log()
+        return results[0] if self._single else self._outputs(results)
+
+    def warm_up(self, *arrays: npt.ArrayLike, loop_timeout: float | None = None, **by_name: npt.ArrayLike) -> float:
+        """Runs the model once, as a call does, and gives the seconds that it took, not the results.
+
+        The first run with inputs of such shapes binds them and makes kernels, which some drivers compile at their first dispatch; later
+        runs do not wait for that. Raises as a call does.
+        """
+        begin = time.perf_counter()
+        self(*arrays, loop_timeout=loop_timeout, **by_name)
+        return time.perf_counter() - begin
+
+    def run_async(
+        self, *arrays: npt.ArrayLike, loop_timeout: float | None = None, **by_name: npt.ArrayLike
+    ) -> ModelRun:
+        """Starts the model and returns at once, or where it has control flow or is cut when that has ended.
+
+        Arguments as of a call.
+        """
+        strings = self._packing.call_strings() if self._packing else None
+        run = self.program.run_async(self._arguments(arrays, by_name, strings), loop_timeout)
+        forward_log()
+        return ModelRun(run, self, strings)
+
+    def _results(self, results: tuple[Array, ...], strings: CallStrings | None) -> Any:
+        if self._packing and strings:
+            results = self._packing.gathered(results, strings)
+        return results[0] if self._single else self._outputs(results)
+
+    # ---- arguments
+
+    def arguments(self, *arrays: npt.ArrayLike, **by_name: npt.ArrayLike) -> tuple[Array, ...]:
+        """Checked, in graph order, as arrays; of a sequence or an optional value its parts, of strings their places in a table.
+
+        Raises BindingError naming the input, what it expects and what it was given.
+        """
+        return self._arguments(arrays, by_name, self._packing.call_strings() if self._packing else None)
+
+    def _arguments(
+        self, given: tuple[Any, ...], by_name: Mapping[str, Any], strings: CallStrings | None = None
+    ) -> tuple[Array, ...]:
+        if by_name or len(given) != self._input_count:
+            given = self._arranged(given, by_name)
+        if strings and self._packing:
+            given = self._packing.parts(given, strings)
+        for value in given:
+            if type(value) is not np.ndarray:
+                given = tuple(self._array(value, i) for i, value in enumerate(given))
+                break
+        signature = tuple([(array.shape, array.dtype) for array in given])
+        if signature not in self._checked:
+            self._check(given)
+            self._is_new = True
+            if len(self._checked) >= _MOST_SIGNATURES:
+                self._checked.clear()
+            self._checked.add(signature)
+        return given
+
+    def named(self, *arrays: Any, **by_name: Any) -> dict[str, Any]:
+        """The inputs by name, as they are given. Raises BindingError where one is missing or too many."""
+        names = (value.name for value in (*self.inputs, *self.overridable))
+        return dict(zip(names, self._arranged(arrays, by_name), strict=True))
+
+    def packed_outputs(self, values: Mapping[str, Any]) -> dict[str, Array]:
+        """Of outputs that are sequences or optional values, the tensors that the program makes of such values."""
+        return self._packing.result_parts(values) if self._packing else {}
+
+    def _arranged(self, given: tuple[Any, ...], by_name: Mapping[str, Any]) -> tuple[Any, ...]:
+        names = [value.name for value in (*self.inputs, *self.overridable)]
+        if len(given) > len(names):
+            raise binding_error("K4", "", f"{len(names)} ({', '.join(names)})", str(len(given)))
+        found = dict(zip(names, given, strict=False))
+        for name, value in by_name.items():
+            if name not in names:
+                hint = ""
+                if name in self._fixed:
+                    hint = f"an initializer, which is a constant unless it is loaded with overridable=['{name}']"
+                raise binding_error("K4", name, f"one of the inputs {', '.join(names)}", f"'{name}'", hint)
+            if name in found:
+                raise binding_error("K4", name, "one value", "one by position and one by name")
+            found[name] = value
+        for value in self.inputs:
+            if value.name not in found:
+                raise binding_error("K3", value.name, f"an array ({value})", "nothing")
+        return tuple(found[name] if name in found else self._defaults[name] for name in names)
+
+    def _array(self, value: Any, index: int) -> Array:
+        expected = self._tensors[index]
+        return as_array(value, expected.name, f"an array of {expected.dtype}")
+
+    def _check(self, arrays: tuple[Array, ...]) -> None:
+        sizes: dict[str, tuple[int, str]] = {}
+        for array, expected in zip(arrays, self._tensors, strict=True):
+            if array.dtype != expected.dtype:
+                hint = f'.astype("{expected.dtype}") converts'
+                raise binding_error("K5", expected.name, f"an array of {expected.dtype}", str(array.dtype), hint)
+            if expected.shape is not None:
+                self._check_shape(array.shape, expected, sizes)
+
+    def _check_shape(self, shape: tuple[int, ...], expected: ModelValue, sizes: dict[str, tuple[int, str]]) -> None:
+        """`sizes`: what the symbolic names have come to mean in the inputs before, and in which."""
+        wanted = expected.shape or ()
+        if not fits(shape, wanted):
+            hint = rearrangement(expected.name, shape, wanted)
+            raise binding_error("K10", expected.name, f"shape {sizes_text(wanted)}", f"shape {sizes_text(shape)}", hint)
+        for given, size in zip(shape, wanted, strict=True):
+            if not isinstance(size, str):
+                continue
+            known, where = sizes.setdefault(size, (given, expected.name))
+            if known != given:
+                wanted_text = f"shape {sizes_text(wanted)} with {size} = {known} as in '{where}'"
+                raise binding_error("K10", expected.name, wanted_text, f"shape {sizes_text(shape)}")
+
+    # ---- what it is
+
+    @property
+    def program(self) -> Program:
+        """The compiled graph. Raises StateError once the model is closed."""
+        if self._program is None:
+            raise StateError(f"model '{self.name}' is closed")
+        return self._program
+
+    @property
+    def device(self) -> DeviceInfo:
+        return self.context.info
+
+    @property
+    def seed(self) -> int | None:
+        """Of its random numbers: the one given, else one drawn from the system; None for a model that makes none.
+
+        Another model of the same file and seed makes the same numbers on any device, run by run; the runs of one model differ. A node
+        with a `seed` of its own is not touched by this one.
+        """
+        return self._random.seed if self._random else None
+
+    @property
+    def random_numbers(self) -> str:
+        """In words: by which seed they are made, and where that comes from; "" for a model that makes none."""
+        return str(self._random or "")
+
+    def report(self) -> ModelReport:
+        """For every node which kernel and precision run it, and why; and how many nodes there are before and after fusion."""
+        info = self.context.info
+        quirks = ", ".join(quirk.name for quirk in self.context.driver_quirks)
+        device = f"{info.name} ({info.kind}), {self.context.choice}; driver quirks: {quirks or 'none'}"
+        if not self.context.feature("shaderInt64"):
+            device += "; 64-bit integers are pairs of words"
+        where = f"{device}; {self._random}" if self._random else device
+        return ModelReport(self.program.report(), where, self.warnings)
+
+    def warn(self, text: str) -> None:
+        """Keeps a warning, once, and logs it."""
+        text = bounded(text)
+        if text not in self.warnings:
+            self.warnings.append(text)
+            log_warning(f"model '{self.name}': {text}")
+
+    def loaded_again(self, context: Context | None = None, precision: str | None = None) -> Model:
+        """The same model on another context, by default its own, or at another precision. Raises as loading does."""
+        return Model(
+            self.source,
+            self.context if context is None else context,
+            self.precision if precision is None else precision,
+            folder=self.folder,
+            progress=False,
+            **self._options,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A model is pickled by where it came from: its path, which is read again, or its bytes; on the device of its context.
+
+        A model of the default context comes back to the default context. Raises StateError for a model that is closed.
+        """
+        _ = self.program
+        source = portable(self.source)
+        folder = None if self.folder is None else os.path.abspath(self.folder)
+        return _reopened, (source, place_of(self.context), self.precision, folder, self._options)
+
+    def __repr__(self) -> str:
+        values = f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
+        return f"<Model '{self.name}' {values}, {self.precision} on '{self.context.info.name}'>"
+
+    def _repr_html_(self) -> str:
+        from ..base.html import facts, table
+
+        info = self.context.info
+        pairs = {"precision": self.precision, "device": f"{info.name} ({info.kind}), {self.context.choice}"}
+        rows = [
+            (kind, value) for kind, values in (("input", self.inputs), ("output", self.outputs)) for value in values
+        ]
+        return facts(f"Model {self.name}", pairs) + table(("", "value"), rows)
+
+    # ---- lifetime
+
+    @property
+    def closed(self) -> bool:
+        return self._program is None
+
+    def close(self) -> None:
+        """Frees the model's device memory. Idempotent."""
+        if self._program is not None:
+            self._program.close()
+            self._program = None
+            self._call = self._refuse
+        forward_log()
+
+    def _refuse(self, arrays: tuple[Array, ...], timeout: None, loop_timeout: float | None) -> tuple[Array, ...]:
+        raise StateError(f"model '{self.name}' is closed")
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _reopened(
+    source: Source, place: Place | None, precision: str, folder: Folder | None, options: dict[str, Any]
+) -> Model:
+    return Model(source, context_at(place), precision, folder=folder, progress=False, **options)
+
+
+load = Model

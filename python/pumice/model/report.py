@@ -1,0 +1,72 @@
+"""What became of a model's nodes, as text and in notebooks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+_DROPPED = ("folded", "not needed")
+_WITHOUT_KERNEL = ("view", "host")
+
+
+class ModelReport(list[dict[str, str]]):
+    """One row a node: node, op, kernel, precision, note, added, fusion. Its text is a table below lines that name the device and count
+    nodes.
+
+    warnings: what the file says that is not as it says. Kernels, views and what the host computes are those of the last call; before
+    the first one only what does not depend on shapes is known.
+    """
+
+    def __init__(self, rows: list[dict[str, str]], device: str, warnings: Sequence[str] = ()) -> None:
+        super().__init__(rows)
+        self.device = device
+        self.warnings = tuple(warnings)
+
+    @property
+    def before(self) -> int:
+        """Nodes of the model; those that were added to it, such as casts at its border, do not count."""
+        return sum(not row["added"] for row in self)
+
+    @property
+    def after(self) -> int:
+        """Nodes that are left: neither part of another one, nor folded, nor without use. Casts at the border count."""
+        return len(self) - sum(self.fused.values()) - self._noted(_DROPPED)
+
+    @property
+    def fused(self) -> dict[str, int]:
+        """How many nodes each fusion has made part of others, by its name in `pumice.fusions()`."""
+        return dict(Counter(row["fusion"] for row in self if row["fusion"]).most_common())
+
+    def _noted(self, notes: tuple[str, ...]) -> int:
+        return sum(row["note"] in notes for row in self)
+
+    @property
+    def summary(self) -> str:
+        """Before and after, in a line."""
+        fused = ", ".join(f"{name} {count}" for name, count in self.fused.items())
+        parts = [
+            f"{sum(self.fused.values())} fused ({fused})" if fused else "none fused",
+            f"{self._noted(_DROPPED)} folded or not needed",
+            f"{self._noted(_WITHOUT_KERNEL)} views or on the host",
+        ]
+        return f"{self.before} nodes before, {self.after} after: {', '.join(parts)}"
+
+    def _columns(self) -> list[str]:
+        return list(dict.fromkeys(key for row in self for key in row))
+
+    def __str__(self) -> str:
+        columns = self._columns()
+        cells = [columns, *([str(row.get(column, "")) for column in columns] for row in self)]
+        widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
+        warnings = [f"warning: {warning}" for warning in self.warnings]
+        return "\n".join([f"on {self.device}", self.summary, *warnings, *(line.rstrip() for line in lines)])
+
+    def _repr_html_(self) -> str:
+        from ..base.html import facts, table
+
+        columns = self._columns()
+        shown = {"device": self.device, "nodes": self.summary}
+        if self.warnings:
+            shown["warnings"] = "; ".join(self.warnings)
+        return facts("Report", shown) + table(columns, ([row.get(key, "") for key in columns] for row in self))

@@ -1,0 +1,416 @@
+"""The command `pumice`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import __version__
+from .._pumice import Context, DeviceInfo, Error, cache_state, devices, precision_support
+from ..base.element_types import Array
+from ..base.errors import InputError
+from .cli_options import add_generator_options, add_image_options, add_model_options, image_options, positive
+
+if TYPE_CHECKING:
+    from ..model.inputs import Generated
+    from ..model.model import Model
+
+_FAILED = 1
+_WRONG_USE = 2
+_INTERRUPTED = 130
+_TOP = 5
+
+
+# ---- info
+
+
+def _device_record(device: DeviceInfo) -> dict[str, Any]:
+    names = (
+        "index",
+        "name",
+        "kind",
+        "uuid",
+        "pci",
+        "driver",
+        "driver_info",
+        "driver_version",
+        "vendor_id",
+        "device_id",
+    )
+    shape = ("m", "n", "k", "a", "b", "c", "result")
+    return {
+        **{name: getattr(device, name) for name in names},
+        "api_version": device.api_version,
+        "memory_bytes": device.memory_bytes,
+        "features": dict(device.features),
+        "limits": dict(device.limits),
+        "extensions": dict(device.extensions),
+        "matrices": [{name: getattr(matrix, name) for name in shape} for matrix in device.matrices],
+        "precisions": [
+            {name: getattr(one, name) for name in ("precision", "storage", "matrices", "lacks")}
+            for one in precision_support(device)
+        ],
+    }
+
+
+def _default_device() -> tuple[str | None, str]:
+    """UUID of the device that is taken when none is named, and why."""
+    try:
+        with Context() as context:
+            return context.info.uuid, context.choice
+    except Error as error:
+        return None, str(error)
+
+
+def _info(arguments: argparse.Namespace) -> int:
+    found = devices()
+    uuid, choice = _default_device()
+    if arguments.json:
+        record = {
+            "version": __version__,
+            "default": uuid,
+            "choice": choice,
+            "devices": [_device_record(d) for d in found],
+            "cache": _cache_record(),
+        }
+        print(json.dumps(record, indent=2))
+        return 0
+    print(f"pumice {__version__}")
+    for device in found:
+        _print_device(device, device.uuid == uuid)
+    print(f"default: {choice}")
+    cache = cache_state()
+    print(
+        f"cache:   {cache.folder}, {cache.files} files, {cache.bytes / 2**20:.1f} of at most {cache.limit / 2**20:.0f} MiB"
+        if cache
+        else "cache:   none"
+    )
+    return 0
+
+
+def _cache_record() -> dict[str, Any] | None:
+    cache = cache_state()
+    return {name: getattr(cache, name) for name in ("folder", "files", "bytes", "limit")} if cache else None
+
+
+def _print_device(device: DeviceInfo, default: bool) -> None:
+    software = ", SOFTWARE DRIVER: not a GPU" if device.kind == "software" else ""
+    features = [name for name in _SHOWN_FEATURES if device.features.get(name)]
+    matrices = sorted({f"{m.m}x{m.n}x{m.k} {m.a}->{m.result}" for m in device.matrices})
+    rows = {
+        "kind": f"{device.kind}{software}",
+        "uuid": device.uuid,
+        "pci": device.pci or "unknown",
+        "driver": f"{device.driver} {device.driver_info}".strip(),
+        "Vulkan": device.api_version,
+        "memory": f"{device.memory_bytes / 2**30:.1f} GiB",
+        "features": ", ".join(features) or "none of " + ", ".join(_SHOWN_FEATURES),
+        "matrices": ", ".join(matrices) or "none",
+    }
+    for one in precision_support(device):
+        units = ", matrix units" if one.matrices else ""
+        lacks = f" (lacks {', '.join(one.lacks)})" if one.lacks else ""
+        rows[one.precision] = f"stored as {one.storage}{units}{lacks}"
+    print(f"\n[{device.index}] {device.name}{' (default)' if default else ''}")
+    for name, value in rows.items():
+        print(f"    {name:9} {value}")
+
+
+_SHOWN_FEATURES = (
+    "shaderFloat16",
+    "shaderFloat64",
+    "shaderInt64",
+    "shaderInt16",
+    "shaderInt8",
+    "storageBuffer16BitAccess",
+    "storageBuffer8BitAccess",
+    "conditionalRendering",
+    "cooperativeMatrix",
+)
+
+
+# ---- what the commands on models share
+
+
+def _load(arguments: argparse.Namespace) -> Model:
+    from ..model.model import load
+
+    context = Context(arguments.device) if arguments.device else None
+    return load(arguments.model, context, arguments.precision, progress=not arguments.json, seed=arguments.seed)
+
+
+def _inputs(model: Model, arguments: argparse.Namespace) -> tuple[tuple[Array, ...], Generated]:
+    """The arrays in graph order, and what of them was made up."""
+    from ..model.inputs import Generated, from_files, generated
+
+    if arguments.input:
+        if arguments.dim:
+            raise InputError(
+                "--dim is of inputs that are generated, and --input gives them: one of the two is expected"
+            )
+        made = Generated(from_files(model, arguments.input, image_options(arguments)), {})
+    elif given := image_options(arguments):
+        raise InputError(f"options of pictures ({', '.join(given)}), but no input is given (--input NAME=FILE)")
+    else:
+        names = [name for name, _ in arguments.dim]
+        if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+            raise InputError(f"dimension '{twice[0]}' is given twice")
+        made = generated(model, dict(arguments.dim))
+    return tuple(made.arrays[value.name] for value in model.inputs), made
+
+
+@contextlib.contextmanager
+def _telling(made: Generated) -> Iterator[None]:
+    """An error says as well which sizes nobody has given."""
+    try:
+        yield
+    except Error as error:
+        if not made.note:
+            raise
+        raise InputError(f"{error}\n{made.note}") from error
+
+
+def _described(arrays: Sequence[Array], model: Model) -> str:
+    pairs = zip(model.inputs, arrays, strict=True)
+    return ", ".join(f"{value.name}: {array.dtype}{list(array.shape)}" for value, array in pairs)
+
+
+def _device_line(model: Model) -> str:
+    software = " (SOFTWARE DRIVER: not a GPU)" if model.device.kind == "software" else ""
+    numbers = f"; {model.random_numbers}" if model.random_numbers else ""
+    return f"device: {model.device.name}{software}; {model.context.choice}{numbers}"
+
+
+def _model_record(model: Model) -> dict[str, Any]:
+    device = {"name": model.device.name, "kind": model.device.kind, "uuid": model.device.uuid}
+    record = {"model": model.name, "device": {**device, "choice": model.context.choice}, "precision": model.precision}
+    return record if model.seed is None else {**record, "seed": model.seed}
+
+
+# ---- run
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if not arguments.input:
+        raise InputError("run: give the model's inputs: --input NAME=FILE")
+    labels = _labels(arguments.labels)
+    model = _load(arguments)
+    results = model(*_inputs(model, arguments)[0])
+    arrays = [results] if len(model.outputs) == 1 else list(results)
+    outputs = _named(model, arrays)
+    files = _written(outputs, arguments.output) if arguments.output else {}
+    if arguments.json:
+        records = [_output_record(name, array, files.get(name)) for name, array in outputs.items()]
+        print(json.dumps({**_model_record(model), "outputs": records}, indent=2))
+        return 0
+    print(_device_line(model))
+    for name, array in outputs.items():
+        _print_output(name, array, files.get(name), labels)
+    return 0
+
+
+def _named(model: Model, results: Sequence[Any]) -> dict[str, Array]:
+    """Arrays by name; those of a sequence are numbered, and an optional value that is not there has none. Strings are NumPy's own."""
+    arrays: dict[str, Array] = {}
+    for value, result in zip(model.outputs, results, strict=True):
+        if isinstance(result, list):
+            arrays.update({f"{value.name}[{i}]": array for i, array in enumerate(result)})
+        elif result is not None:
+            arrays[value.name] = result
+    return {name: array.astype(str) if array.dtype == object else array for name, array in arrays.items()}
+
+
+def _written(outputs: dict[str, Array], folder: str) -> dict[str, str]:
+    os.makedirs(folder, exist_ok=True)
+    files: dict[str, str] = {}
+    for name, array in outputs.items():
+        stem = re.sub(r"[^\w.-]", "_", name).lstrip(".") or "output"
+        while os.path.join(folder, f"{stem}.npy") in files.values():
+            stem += "_"
+        files[name] = os.path.join(folder, f"{stem}.npy")
+        np.save(files[name], array)
+    return files
+
+
+def _labels(path: str | None) -> list[str]:
+    if path is None:
+        return []
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read().splitlines()
+
+
+def _statistics(array: Array) -> dict[str, float | None]:
+    """JSON has no NaN and no infinity: null stands for them."""
+    if array.size == 0 or array.dtype.kind not in "biuf":
+        return {}
+    wide = array.astype(np.float64)
+    numbers = {"min": wide.min(), "max": wide.max(), "mean": wide.mean()}
+    return {name: float(number) if np.isfinite(number) else None for name, number in numbers.items()}
+
+
+def _output_record(name: str, array: Array, file: str | None) -> dict[str, Any]:
+    record = {"name": name, "dtype": str(array.dtype), "shape": list(array.shape), **_statistics(array)}
+    return {**record, "file": file} if file else record
+
+
+def _print_output(name: str, array: Array, file: str | None, labels: list[str]) -> None:
+    shown = {key: value if value is None else float(f"{value:.6g}") for key, value in _statistics(array).items()}
+    numbers = ", ".join(f"{key} {value}" for key, value in shown.items())
+    print(f"{name}: {array.dtype}{list(array.shape)} {numbers}{f' -> {file}' if file else ''}")
+    if array.ndim != 2 or array.shape[1] < 2 or array.dtype.kind != "f":
+        return
+    for row in array:
+        best = np.argsort(-row, kind="stable")[:_TOP]
+        print("  " + ", ".join(f"{labels[i] if i < len(labels) else i} {row[i]:.6g}" for i in best))
+
+
+# ---- bench
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from ..base.progress import Progress
+    from ..bench import first_results, measure
+
+    if arguments.device:
+        os.environ["PUMICE_DEVICE"] = arguments.device  # for the processes of --cold as well
+    with _load(arguments) as model:
+        arrays, made = _inputs(model, arguments)
+        with _telling(made), Progress("runs", not arguments.json) as progress:
+            timing = measure(model, arrays, arguments.runs, progress)
+        fresh = first_results(arguments.model, arguments.precision, arrays) if arguments.cold else ()
+        if arguments.json:
+            record = {**_model_record(model), "inputs": _described(arrays, model), "made_up": made.made_up}
+            record["timing"] = timing._asdict()
+            if fresh:
+                record["first_result"] = {name: r._asdict() for name, r in zip(("cold", "warm"), fresh, strict=True)}
+            print(json.dumps(record, indent=2))
+            return 0
+        print(_device_line(model))
+        if made.note:
+            print(made.note)
+        print(f"{model.name}, {model.precision}, {_described(arrays, model)}; seconds:")
+        print(f"  first call {timing.cold_seconds:.6f}, in which kernels are made and compiled")
+        median, p99 = timing.median_seconds, timing.p99_seconds
+        print(f"  {timing.runs} calls: min {timing.min_seconds:.6f}, median {median:.6f}, p99 {p99:.6f}")
+        print(f"  on the device {timing.device_seconds:.6f}")
+    for name, result in zip(("cold", "warm"), fresh, strict=bool(fresh)):
+        print(f"  process start to first result, {name} caches: {result.total_seconds:.3f}")
+        print("    " + ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in result.phase_seconds.items()))
+    return 0
+
+
+# ---- validate
+
+
+def _validate(arguments: argparse.Namespace) -> int:
+    from ..base.progress import Progress
+    from ..validation.validate import validate
+
+    with _load(arguments) as model:
+        arrays, made = _inputs(model, arguments)
+        with _telling(made), Progress("nodes", not arguments.json) as progress:
+            report = validate(model, [arrays], progress=progress)
+        if arguments.json:
+            print(json.dumps({**_model_record(model), "made_up": made.made_up, **report.as_dict()}, indent=2))
+        else:
+            from rich.console import Console
+
+            print(_device_line(model))
+            if made.note:
+                print(made.note)
+            console = Console(width=None if sys.stdout.isatty() else 160)
+            console.print(report.table(), markup=False)
+            if not report.ok:
+                print(report.summary)
+    return 0 if report.ok else _FAILED
+
+
+# ---- operators
+
+
+def _operators(arguments: argparse.Namespace) -> int:
+    from .catalogue import operators
+
+    shown = [operators(name) for name in arguments.names] or operators()
+    if arguments.json:
+        print(json.dumps([one.as_dict() for one in shown], indent=2))
+    elif arguments.names:
+        print("\n\n".join(map(str, shown)))
+    else:
+        for one in shown:
+            print(f"{one.name:30} {one.skeleton:12} {one.doc}")
+    return 0
+
+
+# ---- the command line
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="pumice", description="Neural networks and kernels on any Vulkan device.")
+    parser.add_argument("--version", action="version", version=f"pumice {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=text)
+        added.set_defaults(run=run)
+        return added
+
+    info = command("info", _info, "The devices of this machine, and which one is taken.")
+    info.add_argument("--json", action="store_true", help="print JSON, with all features, limits and extensions")
+
+    run = command("run", _run, "Runs a model once.")
+    add_model_options(run)
+    run.add_argument("--output", "-o", metavar="DIR", help="write every output there, as NAME.npy")
+    run.add_argument("--labels", metavar="FILE", help="names of classes, one a line")
+    add_image_options(run)
+
+    bench = command("bench", _bench, "Measures a model. Inputs are generated where none are given.")
+    add_model_options(bench)
+    bench.add_argument("--runs", "-n", type=positive, default=100, metavar="N", help="calls to measure (default: 100)")
+    bench.add_argument(
+        "--cold", action="store_true", help="also from process start to the first result, phase by phase"
+    )
+    add_generator_options(bench)
+    add_image_options(bench)
+
+    catalogue = command("operators", _operators, "The operators that the engine runs.")
+    catalogue.add_argument("names", nargs="*", metavar="NAME", help="show all that is known of these")
+    catalogue.add_argument("--json", action="store_true", help="print JSON, with all values and attributes")
+
+    validate = command("validate", _validate, "Compares every node with a reference; exit status 1 where one diverges.")
+    add_model_options(validate)
+    add_generator_options(validate)
+    add_image_options(validate)
+    return parser
+
+
+def _fail(message: str) -> int:
+    print(f"pumice: error: {message}", file=sys.stderr)
+    return _WRONG_USE
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command's exit status: 0, 1 where a validation found a divergence, 2 for wrong use, files and devices."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        status: int = parsed.run(parsed)
+        if sys.stdout is not None:  # None where it was closed
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be said, at exit either
+        return 0
+    except Error as error:
+        return _fail(str(error))
+    except OSError as error:
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return status

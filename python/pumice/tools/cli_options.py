@@ -1,0 +1,103 @@
+"""Options that the commands on models share."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any
+
+from ..base.element_types import PRECISIONS
+from ..device.images import FITS, INVERTS, LAYOUTS, MODES, RESAMPLES
+
+
+def _size(text: str) -> str | tuple[int, int]:
+    """ "224", "480x640" (height by width) or "keep"."""
+    if text == "keep":
+        return text
+    numbers = re.fullmatch(r"(\d+)(?:x(\d+))?", text)
+    if not numbers or not all(0 < int(number) < 1 << 16 for number in numbers.groups() if number):
+        raise argparse.ArgumentTypeError(f"expected N, HEIGHTxWIDTH or keep, given '{text}'")
+    return int(numbers[1]), int(numbers[2] or numbers[1])
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(number) for number in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected numbers with commas between, given '{text}'") from None
+
+
+def _dimension(text: str) -> tuple[str, int]:
+    name, _, size = text.rpartition("=")
+    if not name or not size.isdigit() or int(size) == 0:
+        raise argparse.ArgumentTypeError(f"expected NAME=SIZE, given '{text}'")
+    return name, int(size)
+
+
+def positive(text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, given '{text}'")
+    return int(text)
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="an ONNX file")
+    parser.add_argument(
+        "--input",
+        "-i",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="an input: .npy, .npz, .pb (ONNX TensorProto) or a picture; the name may be left out where there is one input",
+    )
+    parser.add_argument("--device", "-d", metavar="D", help="uuid:..., pci:..., an index, a kind or part of a name")
+    parser.add_argument("--precision", "-p", choices=PRECISIONS, default="fp32")
+    parser.add_argument("--seed", type=int, help="of the random numbers that the model makes")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(dim=[])
+
+
+def add_image_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("pictures", "Applied in this order. What is left out follows the input's shape.")
+    group.add_argument("--image-mode", choices=MODES, help="colours; L is grey, Y the luma of YCbCr")
+    group.add_argument("--image-size", type=_size, metavar="HxW", help="N, HxW, or keep")
+    group.add_argument("--image-fit", choices=FITS, help="crop the centre to the aspect ratio (default), or stretch")
+    group.add_argument("--image-resample", choices=RESAMPLES, help="default: bilinear")
+    group.add_argument("--image-invert", choices=INVERTS, help="255 - v; auto: where the first pixel is bright")
+    group.add_argument(
+        "--image-scale", metavar="S", help="a factor, 1/N (a division), or 1/max: the picture's own maximum"
+    )
+    group.add_argument("--image-mean", type=_numbers, metavar="M[,M,M]", help="subtracted per colour")
+    group.add_argument("--image-std", type=_numbers, metavar="S[,S,S]", help="divided by per colour")
+    group.add_argument("--image-layout", choices=LAYOUTS)
+
+
+def add_generator_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--dim",
+        action="append",
+        default=[],
+        type=_dimension,
+        metavar="NAME=SIZE",
+        help="a dimension of generated inputs by its name, or as 'x[1]' by input and axis (default: 1 for the first axis, "
+        "224 for others)",
+    )
+
+
+def image_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Those that were given."""
+    given = {
+        "mode": arguments.image_mode,
+        "fit": arguments.image_fit,
+        "resample": arguments.image_resample,
+        "invert": arguments.image_invert,
+        "scale": arguments.image_scale,
+        "mean": arguments.image_mean,
+        "std": arguments.image_std,
+        "layout": arguments.image_layout,
+        "size": arguments.image_size,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
+    if options.get("size") == "keep":
+        options["size"] = None
+    return options

@@ -1,0 +1,1 @@
+"""Node by node against a reference."""

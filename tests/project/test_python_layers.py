@@ -1,0 +1,118 @@
+"""The stages of the Python package: who may import whom, and no module that needs itself."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "python" / "pumice"
+# Each may import those before it, and itself. "" is the package's own __init__; modules that are not named come last.
+STAGES = [
+    "_pumice",
+    "base",
+    "device",
+    "importer.file",
+    "importer.build",
+    "importer.rewrites",
+    "importer.composed",
+    "importer",
+    "model",
+    "testing",
+    "validation",
+    "dv",
+    "onnx",
+    "bench",
+    "",
+    "tools",
+]
+
+
+def modules() -> dict[str, Path]:
+    """Names below the package, "" for itself."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found | {"_pumice": PACKAGE / "_pumice.pyi"}
+
+
+def stage_of(module: str) -> int:
+    places = (i for i, stage in enumerate(STAGES) if module == stage or (stage and module.startswith(f"{stage}.")))
+    return next(places, len(STAGES))
+
+
+def imported(module: str, path: Path, known: set[str]) -> Iterator[tuple[str, bool]]:
+    """The package's modules that a module names, each with whether it is imported when the module is."""
+    here = module.split(".") if module else []
+    package = here if path.name == "__init__.py" else here[:-1]
+
+    def walk(node: ast.AST, later: bool) -> Iterator[tuple[str, bool]]:
+        for child in ast.iter_child_nodes(node):
+            inner = later or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
+            inner = inner or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test))
+            if isinstance(child, ast.ImportFrom) and child.level:
+                base = [*package[: len(package) - child.level + 1], *(child.module.split(".") if child.module else [])]
+                for alias in child.names:
+                    inside = ".".join([*base, alias.name])
+                    yield (inside if inside in known else ".".join(base)), not inner
+            if isinstance(child, ast.Import):
+                for alias in child.names:
+                    if alias.name.startswith("pumice."):
+                        yield alias.name.removeprefix("pumice."), not inner
+            yield from walk(child, inner)
+
+    yield from walk(ast.parse(path.read_text()), False)
+
+
+def arrows() -> list[tuple[str, str, bool]]:
+    found = modules()
+    known = set(found)
+    return [
+        (module, target, at_once)
+        for module, path in found.items()
+        if path.suffix == ".py"
+        for target, at_once in imported(module, path, known)
+        if target in known and target != module
+    ]
+
+
+def circle_of(lines: list[tuple[str, str, bool]]) -> list[str]:
+    needs: dict[str, set[str]] = {}
+    for module, target, at_once in lines:
+        if at_once:
+            needs.setdefault(module, set()).add(target)
+    try:
+        tuple(TopologicalSorter(needs).static_order())
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def upward(lines: list[tuple[str, str, bool]]) -> list[str]:
+    return [f"{module} imports {target}" for module, target, _ in lines if stage_of(target) > stage_of(module)]
+
+
+def test_no_module_needs_itself() -> None:
+    lines = arrows()
+    assert len(lines) > 200
+    assert not circle_of(lines)
+
+
+def test_a_stage_imports_only_stages_before_it() -> None:
+    """In functions too: what is imported late is imported for speed, not to hide an arrow."""
+    assert not upward([line for line in arrows() if line[0] != ""])  # __init__ brings the names of all stages
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_exists(stage: str) -> None:
+    assert stage in modules()
+
+
+def test_a_circle_and_an_upward_import_would_be_found() -> None:
+    assert circle_of([("base.log", "base.errors", True), ("base.errors", "base.log", True)])
+    assert upward([("base.log", "model.model", False)])
+    assert not circle_of([("base.log", "base.errors", True), ("base.errors", "base.log", False)])
