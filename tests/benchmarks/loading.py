@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-
 import pumice
 from onnx_transformers import encoder
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 import pumice
-from operator_cases import Case, values_in
-from operator_cases.timed import PRODUCTS, PRODUCTS_ON_SOFTWARE, Product, product, streamed
+from cases import Case, values_in
+from cases.timed import PRODUCTS, PRODUCTS_ON_SOFTWARE, Product, product, streamed
 
 from . import on_device, peers
 from .contender import Array

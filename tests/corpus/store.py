@@ -12,6 +12,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+
 import onnx
 from onnx import numpy_helper
 

@@ -23,9 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 import onnx
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+TESTS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS / "fuzz"), str(TESTS), str(TESTS / "support")]
 
 SANITIZED = "PUMICE_SANITIZED" in os.environ
 SECONDS = 60.0 if SANITIZED else 10.0  # for a file, the compilation of its kernels included

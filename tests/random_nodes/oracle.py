@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime
-from onnx import NodeProto, TypeProto, helper
 from onnx.reference import ReferenceEvaluator
+
+import onnx
+from onnx import NodeProto, TypeProto, helper
 
 Array = np.ndarray[Any, Any]
 Data = Any  # an array, or a list of arrays for a sequence

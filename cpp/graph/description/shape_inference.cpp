@@ -12,7 +12,7 @@ namespace {
 // What an unknown size is tried with. Multiples of 32 pass through a network's halvings; primes have a remainder by whatever divides them;
 // large ones are not shorter than a kernel over samples of sound, and reach past the limits that sizes are held to. The first axis is most
 // often the batch; it is none where it is the only one, and the last two large trials take it for such. Of random expressions of a size
-// (tests/test_shape_trials.py) one in 1,600 comes out alike of these by chance, of 96, 160, 2 and 0 one in 30.
+// (tests/graph/test_shape_trials.py) one in 1,600 comes out alike of these by chance, of 96, 160, 2 and 0 one in 30.
 constexpr int64_t kTrialSizes[kTrials] = {96, 160, 1049, 1728, 132640, 92831, 3, 0};
 constexpr int64_t kTrialBatches[kTrials] = {2, 3, 7, 4, 9, 11, 5, 0};
 constexpr size_t kFirstOfLong = 4;

@@ -1,0 +1,165 @@
+"""The list of the binding rules is whole, each has a test of its name, and refusals come in order and change nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pumice
+from binding_tables import F64, execute, initialise, operator, parts, refused, run
+from pumice import BindingTable, Buffer, BufferRange, TensorDesc
+
+ROOT = Path(__file__).resolve().parents[2]
+BINDINGS = "CIORMTHPLG"  # families with a test of each rule's name
+FAMILIES = BINDINGS + "KD"  # arguments of kernels and programs, the dv interface
+RULES = pumice.binding_rules()
+
+
+def rules_in(text: str, pattern: str) -> set[str]:
+    return {one.upper() for one in re.findall(pattern, text)}
+
+
+def test_every_rule_has_a_test_and_every_test_a_rule() -> None:
+    files = [*ROOT.glob("tests/binding/test_binding_rules_*.py"), ROOT / "tests/binding/test_graph_operator.py"]
+    tested = set().union(*(rules_in(file.read_text(), r"def test_([a-z]\d+)_") for file in files))
+    assert tested == {rule for rule in RULES if rule[0] in BINDINGS}
+
+
+def test_every_rule_that_an_error_can_name_is_in_the_list_and_the_list_has_no_other() -> None:
+    listed = ROOT / "cpp/dispatch/rule_list.cpp"
+    folders = [(ROOT / "cpp", "*.cpp"), (ROOT / "cpp", "*.h"), (ROOT / "src", "*.cpp"), (ROOT / "python", "*.py")]
+    texts = [file.read_text() for folder, kind in folders for file in folder.rglob(kind) if file != listed]
+    named = set().union(*(rules_in(text, rf'"([{FAMILIES}]\d+)"') for text in texts))
+    assert named <= set(RULES)
+    assert {rule for rule in RULES if rule[0] in "KD"} <= named
+    assert {"C1", "I5", "O1", "R1", "R9", "T1", "H4", "P5"} <= named
+
+
+def test_every_refusal_of_tables_lists_and_buffers_names_its_rule() -> None:
+    """A call in the wrong state breaks a rule like any other; what is left out is no rule of bindings (threads, forks, mapping)."""
+    files = [
+        *(ROOT / "cpp/dispatch").rglob("*.cpp"),
+        ROOT / "cpp/operators/compiled/initializer.cpp",
+        ROOT / "cpp/operators/compiled/compiled_operator.cpp",
+    ]
+    files += [ROOT / "cpp/device/buffer.cpp", ROOT / "cpp/device/image_transfer.cpp"]
+    thrown = [
+        statement
+        for file in files
+        for statement in re.findall(r"throw StateError\(.*?\);", file.read_text(), re.DOTALL)
+    ]
+    without = [statement for statement in thrown if not re.search(r', "[LI]\d+"\);', statement)]
+    assert len(thrown) - len(without) >= 10
+    assert all(re.search("mapped|sync_start", statement) for statement in without), without
+
+
+def test_every_rule_is_told_in_a_sentence() -> None:
+    assert all(re.fullmatch(rf"[{FAMILIES}]\d+", rule) for rule in RULES)
+    assert all(len(text) > 15 and not text.endswith(".") for text in RULES.values())
+
+
+def test_rules_are_checked_in_order(context: pumice.Context) -> None:
+    """Each binding below breaks a rule and all that follow it in the list."""
+    memory, upload = Buffer(context, 4096), Buffer(context, 4096, "upload")
+    aligned = TensorDesc("float32", [64], alignment=64)
+    table = BindingTable(operator(context, "Softmax", [aligned], [F64]))
+    table.bind_outputs(parts(memory, 0))
+    integers = pumice.Tensor(TensorDesc("int32", [8, 8]), memory, 0)
+    mistakes: list[tuple[str, list[object]]] = [
+        ("C6", [parts(upload, 8), None]),  # kind
+        ("C1", [None, BufferRange(upload, 4090, 8)]),  # count
+        ("C5", [None]),  # null
+        ("M1", [BufferRange(upload, 4088, 16)]),  # memory
+        ("R1", [BufferRange(memory, 4088, 16)]),  # range
+        ("R3", [BufferRange(memory, 8, 16)]),  # alignment
+        ("R2", [BufferRange(memory, 0, 16)]),  # size
+        ("T1", [integers]),  # description
+        ("T2", [pumice.Tensor(TensorDesc("float32", [8, 8]), memory, 0)]),
+        ("H4", parts(memory, 0)),  # hazards
+    ]
+    for rule, bindings in mistakes:
+        refused(rule, table.bind_inputs, bindings)
+    table.bind_inputs(parts(memory, 256))
+
+
+def test_the_first_slot_that_breaks_the_first_rule_is_named(context: pumice.Context) -> None:
+    memory, upload = Buffer(context, 4096), Buffer(context, 256, "upload")
+    table = BindingTable(operator(context, "Sum", [F64] * 4, [F64]))
+    x = BufferRange(memory, 0, 256)
+    assert refused("M1", table.bind_inputs, [BufferRange(memory, 0, 8), x, upload, upload]).slot == "inputs[2]"
+    assert (
+        refused("R2", table.bind_inputs, [x, BufferRange(memory, 0, 8), x, BufferRange(memory, 0, 8)]).slot
+        == "inputs[1]"
+    )
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_refused_call_changes_nothing(context: pumice.Context, by_name: bool) -> None:
+    add = operator(context, "Add", [F64, F64], [F64])
+    a, b, y = (pumice.tensor(np.full(64, value, "float32"), context) for value in (1, 2, 0))
+    initialise(context, add)
+    table = BindingTable(add)
+    table.bind(a=a, b=b, y=y)
+    short, upload = pumice.empty(63, "float32", context), Buffer(context, 256, "upload")
+    if by_name:
+        refused("R2", lambda: table.bind(a=b, b=b, y=short))  # the inputs alone would do
+        refused("C5", lambda: table.bind(a=b, y=y))
+        refused("C6", lambda: table.bind(a=b, b=b, z=y))
+    else:
+        refused("C1", table.bind_inputs, [b])
+        refused("R2", table.bind_inputs, [b, short])
+        refused("M1", table.bind_outputs, [upload])
+        refused("P3", table.bind_temporary, upload)
+        refused("C10", table.reset, None)
+        refused("R1", table.bind_outputs, [BufferRange(a.buffer, 0, 300)])
+    run(context, add, table)
+    np.testing.assert_array_equal(y.numpy(), np.full(64, 3))
+
+
+def test_names_bind_all_at_once(context: pumice.Context) -> None:
+    """Inputs and outputs are exchanged without a moment in which they overlap."""
+    softmax = operator(context, "Softmax", [F64], [F64])
+    initialise(context, softmax)
+    values = [pumice.tensor(np.arange(64, dtype="float32"), context), pumice.empty(64, "float32", context)]
+    name = [slot.name for slot in (*softmax.inputs, *softmax.outputs)]
+    table = BindingTable(softmax)
+    table.bind(**dict(zip(name, values, strict=True)))
+    refused("H4", table.bind_inputs, [values[1]])
+    table.bind(**dict(zip(name, values[::-1], strict=True)))
+    table.unbind()
+    refused("C9", pumice.CommandList(context).dispatch, softmax, table)
+
+
+def test_slots_have_names_and_descriptions(context: pumice.Context) -> None:
+    conv = operator(
+        context, "Conv", [TensorDesc("float32", [1, 2, 5, 5]), TensorDesc("float32", [3, 2, 3, 3]), None],
+        [TensorDesc("float32", [1, 3, 3, 3])],
+    )  # fmt: skip
+    assert [slot.desc is None for slot in conv.inputs] == [False, False, True]
+    assert len({slot.name for slot in (*conv.inputs, *conv.outputs)}) == 4
+    assert BindingTable(conv).dispatchable is conv
+    assert conv.context is context
+
+
+def test_after_every_refusal_a_valid_bind_and_run_succeeds(context: pumice.Context) -> None:
+    """One table goes through many refusals, each followed by work."""
+    relu = operator(context, "Relu", [F64], [F64])
+    initialise(context, relu)
+    table, foreign = BindingTable(relu), Buffer(context, 256, "readback")
+    wrong: list[list[object]] = [
+        [None], [foreign], [[None]], [None, None], ["x"], [BufferRange(foreign, 2**64 - 16, 32)],
+    ]  # fmt: skip
+    for step, bindings in enumerate(wrong):
+        x, y = pumice.tensor(np.full(64, step, "float32"), context), pumice.empty(64, "float32", context)
+        table.unbind()
+        for call in (table.bind_inputs, table.bind_outputs):
+            with pytest.raises(pumice.BindingError):
+                call(bindings)
+        table.bind_inputs([x])
+        table.bind_outputs([y])
+        run(context, relu, table)
+        np.testing.assert_array_equal(y.numpy(), np.full(64, step))
+    execute(context, relu, [x], [y])

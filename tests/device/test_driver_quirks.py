@@ -1,0 +1,286 @@
+"""What drivers do otherwise than Vulkan says: the trial of the driver, and what the engine does about each quirk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import driver_points
+import pumice
+from following_maps import MAPS
+from onnx import TensorProto
+from random_expressions import Maker
+
+Array = npt.NDArray[Any]
+F32 = np.float32
+CORRECTED = {
+    "as it is": [],
+    "corrected": ["inexact_division", "inexact_square_root"],
+    "corrected without fma": ["inexact_division", "inexact_square_root", "unfused_multiply_add"],
+}
+
+
+@pytest.fixture(scope="module")
+def made(pumice_context: pumice.Context) -> Iterator[Callable[[list[str]], pumice.Context]]:
+    """Contexts whose driver is taken to have quirks."""
+    contexts: dict[tuple[str, ...], pumice.Context] = {}
+
+    def context_with(quirks: list[str]) -> pumice.Context:
+        key = tuple(quirks)
+        if key not in contexts:
+            contexts[key] = pumice.Context(f"uuid:{pumice_context.info.uuid}", quirks=quirks)
+        return contexts[key]
+
+    yield context_with
+    for context in contexts.values():
+        context.close()
+
+
+def compute(context: pumice.Context, op: str, *arrays: Array, **attributes: Any) -> Array:
+    graph = pumice.Graph(op)
+    names = [f"x{k}" for k in range(len(arrays))]
+    values = [graph.input(name, str(a.dtype), list(a.shape)) for name, a in zip(names, arrays, strict=True)]
+    graph.output("y", graph.add(op, *values, **attributes))
+    return np.asarray(graph.compile(context)(dict(zip(names, arrays, strict=True)))["y"])
+
+
+def hard_quotients() -> tuple[Array, Array]:
+    """Random ones, those beside the middle of two numbers, below the normal numbers, of the ends of the range, and special ones."""
+    random = np.random.default_rng(5)
+    odd = random.integers(2**24, 2**25, 20000).astype(np.float64)
+    b = random.integers(2**23, 2**24, 20000).astype(F32)
+    middles = (odd * b).astype(F32)
+    beside = np.nextafter(middles, np.where(random.random(20000) < 0.5, F32(0), F32(1e38)))
+    scale = np.ldexp(F32(1), random.integers(-100, 100, 20000)).astype(F32)
+    any_bits = random.integers(0, 2**32, (2, 20000), dtype=np.uint32).view(F32)
+    small = np.ldexp(random.random(20000).astype(F32), random.integers(-126, -100, 20000)).astype(F32)
+    special = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 3.4e38, 1.2e-38, 1e-45, -1e-40], F32)
+    pairs = np.stack(np.meshgrid(special, special)).reshape(2, -1)
+    with np.errstate(all="ignore"):
+        numerators = np.concatenate([middles, beside, b * scale, any_bits[0], small, pairs[0]])
+        denominators = np.concatenate([b, b, b[::-1], any_bits[1], b / F32(2**20), pairs[1]])
+    return numerators.astype(F32), denominators.astype(F32)
+
+
+def flushes(context: pumice.Context) -> bool:
+    return any(quirk.name == "flushed_denormals" for quirk in context.driver_quirks)
+
+
+def wrong(given: Array, expected: Array, context: pumice.Context, *operands: Array) -> Array:
+    """Where the bits differ: NaNs are alike, and denormal numbers may be zero where the device flushes them."""
+    least = np.finfo(F32).tiny
+    same = driver_points.same_bits(given, expected)
+    if flushes(context):
+        for x in (expected, *operands):
+            same |= (np.abs(x) < 2 * least) & (x != 0)
+    return np.flatnonzero(~same)
+
+
+@pytest.mark.parametrize("way", CORRECTED)
+def test_quotients_are_the_nearest_numbers(made: Callable[[list[str]], pumice.Context], way: str) -> None:
+    context = made(CORRECTED[way])
+    a, b = hard_quotients()
+    with np.errstate(all="ignore"):
+        expected = a / b
+    given = compute(context, "Div", a, b)
+    at = wrong(given, expected, context, a, b)
+    assert not at.size, (
+        f"{at.size} of {a.size}: {a[at[0]]!r} / {b[at[0]]!r} is {given[at[0]]!r}, not {expected[at[0]]!r}"
+    )
+
+
+@pytest.mark.parametrize("way", CORRECTED)
+def test_roots_are_the_nearest_numbers(made: Callable[[list[str]], pumice.Context], way: str) -> None:
+    context = made(CORRECTED[way])
+    a, b = hard_quotients()
+    odd = np.random.default_rng(6).integers(2**24, 2**25, 20000).astype(np.float64)
+    x = np.concatenate(
+        [a, b, (odd * odd).astype(F32), np.arange(5000, dtype=F32), np.nextafter((odd * odd).astype(F32), F32(0))]
+    )
+    with np.errstate(all="ignore"):
+        expected = np.sqrt(x)
+    given = compute(context, "Sqrt", x)
+    at = wrong(given, expected, context, x)
+    assert not at.size, f"{at.size} of {x.size}: the root of {x[at[0]]!r} is {given[at[0]]!r}, not {expected[at[0]]!r}"
+
+
+def test_integers_are_found_by_the_bits_where_the_drivers_rounding_is_not_trusted(
+    made: Callable[[list[str]], pumice.Context],
+) -> None:
+    assert not list(driver_points.wrong_points(made(["inexact_rounding"])))
+
+
+@pytest.mark.parametrize("quirks", [[], ["inexact_unsigned"]], ids=["as it is", "by halves"])
+def test_unsigned_integers_become_the_nearest_floats(
+    made: Callable[[list[str]], pumice.Context], quirks: list[str]
+) -> None:
+    random = np.random.default_rng(8)
+    any_bits = random.integers(0, 2**32, 20000, dtype=np.uint32) >> random.integers(0, 32, 20000).astype(np.uint32)
+    odd = random.integers(2**24, 2**25, 5000).astype(np.uint64)  # halfway between two floats, and beside that
+    scaled = odd << random.integers(0, 8, 5000).astype(np.uint64)
+    middles = np.concatenate([scaled, scaled - 1, scaled + 1]).astype(np.uint32)
+    ends = np.array([0, 1, 2**24 + 1, 2**31 - 1, 2**31, 2**32 - 129, 2**32 - 128, 2**32 - 1], np.uint32)
+    x = np.concatenate([any_bits, middles, ends])
+    given = compute(made(quirks), "Cast", x, to=TensorProto.FLOAT)
+    at = np.flatnonzero(given != x.astype(F32))
+    assert not at.size, f"{at.size} of {x.size}: {x[at[0]]} is {given[at[0]]!r}, not {x[at[0]].astype(F32)!r}"
+
+
+def test_unrolled_loops_keep_the_order_of_operations(context: pumice.Context) -> None:
+    """A kernel of the user's own: what is precise in it stays so in a loop that it asks to be unrolled."""
+    source = """
+#extension GL_EXT_control_flow_attributes : require
+layout(binding = 0) readonly buffer X { float x[]; };
+layout(binding = 1) writeonly buffer Y { float y[]; };
+void main() {
+  const uint i = gl_GlobalInvocationID.x;
+  [[unroll]] for (uint k = 0u; k < 4u; ++k) {
+    precise float large = x[4u * i + k] + 12582912.0, whole = large - 12582912.0;
+    y[4u * i + k] = whole;
+  }
+}
+"""
+    x = np.linspace(-40, 40, 4 * 64, dtype="float32") + F32(0.125)
+    y = pumice.empty(x.size, "float32", context)
+    pumice.Kernel(source, context)(x=x, y=y, threads=x.size // 4)
+    np.testing.assert_array_equal(np.asarray(y), np.rint(x))
+
+
+def test_expressions_keep_their_bits_where_loops_are_not_unrolled(made: Callable[[list[str]], pumice.Context]) -> None:
+    maker = Maker(np.random.default_rng(11), doubles=False)
+    for k in range(8):
+        maker.expression(f"y{k}")
+    assert not maker.wrong(made(["unrolled_contraction"]), fuse=True)
+
+
+def test_long_loops_are_refused_where_the_driver_ends_them(made: Callable[[list[str]], pumice.Context]) -> None:
+    """A product of integers is one loop over its depth."""
+    a, b = np.ones((1, 70000), "int32"), np.ones((70000, 1), "int32")
+    with pytest.raises(pumice.UnsupportedError, match="would loop 70000 times"):
+        compute(made(["loop_limit"]), "MatMul", a, b)
+    context = made([])
+    if not any(quirk.name == "loop_limit" for quirk in context.driver_quirks):
+        assert compute(context, "MatMul", a, b).item() == 70000
+
+
+# ---- denormal numbers
+
+
+def denormals() -> Array:
+    positive = np.array([1e-45, 1e-40, 2e-40, 1.1754942e-38], F32)
+    return np.concatenate([positive, -positive])
+
+
+@pytest.mark.parametrize("quirks", [[], ["flushed_denormals"]], ids=["as it is", "flushed"])
+def test_a_denormal_number_counts_as_itself_or_as_zero(
+    made: Callable[[list[str]], pumice.Context], quirks: list[str]
+) -> None:
+    """No map makes a third of it: what is right for the value is what the host makes of a constant."""
+    context = made(quirks)
+    x = denormals()
+    graph, constants = pumice.Graph("denormals"), pumice.Graph("by the host")
+    value, constant = graph.input("x", "float32", [x.size]), constants.constant(x)
+    for name, build in MAPS.items():
+        graph.output(name, build(graph, value))
+        constants.output(name, build(constants, constant))
+    program = graph.compile(context)
+    of_values, of_zeros = program({"x": x}), program({"x": np.copysign(F32(0), x)})
+    expected = constants.compile(context)({})
+    for name in MAPS:
+        given, zero, value = of_values[name], of_zeros[name], expected[name]
+        as_zero = driver_points.same_bits(given, zero) | (given == zero)
+        with np.errstate(all="ignore"):
+            as_value = np.abs(given - value) <= np.abs(value) * 2e-6 + F32(3e-45)
+            as_value |= driver_points.same_bits(given, value)
+        third = np.flatnonzero(~(as_zero | as_value))
+        assert not third.size, (
+            f"{name} of {x[third[0]]!r}: {given[third[0]]!r}, not {value[third[0]]!r} nor {zero[third[0]]!r}, that of zero"
+        )
+
+
+@pytest.mark.parametrize("quirks", [[], ["flushed_denormals"]], ids=["as it is", "flushed"])
+@pytest.mark.parametrize("op", ["Max", "Min", "Less", "Greater", "Equal", "Add", "Sub", "Mul", "Div", "PRelu"])
+def test_two_denormal_numbers_count_as_themselves_or_as_zeros(
+    made: Callable[[list[str]], pumice.Context], op: str, quirks: list[str]
+) -> None:
+    numbers = np.concatenate([denormals(), np.array([0.0, -0.0, 1.0, -1.0], F32)])
+    a, b = (one.ravel() for one in np.meshgrid(numbers, numbers))
+    functions: dict[str, Callable[[Array, Array], Array]] = {
+        "Max": np.maximum,
+        "Min": np.minimum,
+        "Less": np.less,
+        "Greater": np.greater,
+        "Equal": np.equal,
+        "Add": np.add,
+        "Sub": np.subtract,
+        "Mul": np.multiply,
+        "Div": np.divide,
+        "PRelu": lambda x, slope: np.where(x < 0, slope * x, x),
+    }
+    given = compute(made(quirks), op, a, b)
+    least = np.finfo(F32).tiny
+    with np.errstate(all="ignore"):
+        flushed = [np.where(np.abs(one) < least, np.copysign(F32(0), one), one) for one in (a, b)]
+        allowed = [
+            functions[op](*pair) for pair in ((a, b), (flushed[0], flushed[1]), (a, flushed[1]), (flushed[0], b))
+        ]
+        right = np.zeros(a.shape, bool)
+        for one in allowed:
+            right |= (given == one) | ((given != given) & (one != one))
+            if one.dtype == F32:
+                right |= (np.abs(one) < least) & (given == 0)
+    at = np.flatnonzero(~right)
+    assert not at.size, f"{op} of {a[at[0]]!r} and {b[at[0]]!r}: {given[at[0]]!r}"
+
+
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "MaxPool"])
+@pytest.mark.parametrize("quirks", [[], ["flushed_denormals"]], ids=["as it is", "flushed"])
+def test_folds_of_denormal_numbers_choose_among_values_or_among_zeros(
+    made: Callable[[list[str]], pumice.Context], op: str, quirks: list[str]
+) -> None:
+    random = np.random.default_rng(3)
+    x = random.choice(np.concatenate([denormals(), np.array([0.0, -0.0], F32)]), (40, 64)).astype(F32)
+    zeros = np.where(np.abs(x) < np.finfo(F32).tiny, np.copysign(F32(0), x), x)
+    if op == "MaxPool":
+        given = compute(made(quirks), op, x.reshape(1, 40, 1, 64), kernel_shape=[1, 64]).ravel()
+        allowed = [x.max(1), zeros.max(1)]
+    elif op.startswith("Arg"):
+        given = compute(made(quirks), op, x, axis=1, keepdims=0)
+        function = np.argmax if op == "ArgMax" else np.argmin
+        allowed = [function(x, 1), function(zeros, 1)]
+    else:
+        graph = pumice.Graph(op)
+        axes = graph.constant(np.array([1]))
+        graph.output("y", graph.add(op, graph.input("x", "float32", [40, 64]), axes, keepdims=0))
+        given = graph.compile(made(quirks))({"x": x})["y"]
+        function = np.max if op == "ReduceMax" else np.min
+        allowed = [function(x, 1), function(zeros, 1)]
+    assert ((given == allowed[0]) | (given == allowed[1])).all(), given
+
+
+# ---- the trial and its table
+
+
+def test_a_trial_of_the_driver_finds_what_the_engine_answers(context: pumice.Context) -> None:
+    quirks = context.driver_quirks
+    assert all(quirk.summary.endswith(".") and quirk.answer.endswith(".") for quirk in quirks)
+    assert not [quirk for quirk in quirks if quirk.name == "inexact_arithmetic"]
+    if "llvmpipe" in context.info.name:
+        assert any(quirk.name == "loop_limit" and quirk.shown for quirk in quirks)
+
+
+def test_sums_that_are_not_the_nearest_numbers_are_refused_by_name(made: Callable[[list[str]], pumice.Context]) -> None:
+    x = np.ones(4, F32)
+    with pytest.raises(
+        pumice.UnsupportedError, match=r"driver '.*': A sum, a product or a conversion is not the nearest"
+    ):
+        compute(made(["inexact_arithmetic"]), "Add", x, x)
+
+
+def test_a_quirk_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(pumice.UnsupportedError, match=r"quirks: some of unrolled_contraction, .* given 'slow'"):
+        pumice.Context(quirks=["slow"])

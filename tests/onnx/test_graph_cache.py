@@ -1,0 +1,287 @@
+"""Compiled graphs on disk: found again, never trusted. No device is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onnx
+import pumice
+from onnx import TensorProto, helper, numpy_helper
+from onnx_models import gemm, model, node, value
+from process import output_of
+from pumice._pumice import read_cache_file, write_cache_file
+from pumice.base.element_types import array_of
+from pumice.importer import load as graph_cache
+from pumice.importer.file.recipe import ConstantRecipe, Recipe
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.delenv("PUMICE_NO_CACHE", raising=False)
+    monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path / "cache"))
+    yield tmp_path / "cache"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A model with a tensor attribute, a large constant, small ones, and a typed field that no search finds."""
+    random = np.random.default_rng(1)
+    wide = {
+        "w": random.standard_normal((40, 30)).astype(np.float32),
+        "v": random.standard_normal((40, 30)).astype(np.float32),
+        "b": np.ones(30, np.float32),
+    }
+    fill = node("ConstantOfShape", ["s"], ["o"], value=numpy_helper.from_array(np.array([0.5], np.float32)))
+    nodes = [
+        fill,
+        node("Gemm", ["x", "w", "b"], ["g"]),
+        node("Gemm", ["x", "v", "b"], ["h"]),
+        node("Sum", ["g", "h", "o"]),
+    ]
+    made = model(nodes, [onnx.helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 40])], constants=wide)
+    made.graph.initializer.append(helper.make_tensor("s", TensorProto.INT64, [300], range(300)))
+    onnx.save(made, tmp_path / "wide.onnx")
+    return tmp_path / "wide.onnx"
+
+
+def read(path: Path) -> Recipe:
+    return graph_cache.load_recipe(path)
+
+
+def imports(path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether loading it parses the ONNX file."""
+    calls = []
+    from pumice.importer import parse as onnx_import
+
+    original = onnx_import.recipe_of
+    with monkeypatch.context() as patched:
+        patched.setattr(onnx_import, "recipe_of", lambda *a: calls.append(a) or original(*a))
+        read(path)
+    return bool(calls)
+
+
+def entry_of(cache: Path) -> Path:
+    (entry,) = (cache / "graphs").iterdir()
+    return entry
+
+
+def plain(value: object) -> object:
+    """Comparable: bytes instead of views, no places."""
+    if isinstance(value, ConstantRecipe):
+        return value.name, value.dtype, value.shape, bytes(value.raw)
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return value
+
+
+def test_a_second_load_gives_the_same_without_onnx(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert imports(path, monkeypatch)
+    assert not imports(path, monkeypatch)
+    warm = read(path)
+    monkeypatch.setenv("PUMICE_NO_CACHE", "1")
+    assert plain(warm) == plain(read(path))
+    attribute = warm.nodes[0].attributes["value"]
+    assert isinstance(attribute, ConstantRecipe)
+    np.testing.assert_array_equal(array_of(attribute.raw, "float32", [1]), [0.5])
+
+
+def test_large_constants_stay_in_the_model_file(path: Path, cache: Path) -> None:
+    read(path)
+    assert entry_of(cache).stat().st_size < 8000  # w and v are 4,800 bytes each, s 2,400
+    places = {name: c.place for name, c in read(path).constants.items()}
+    data = path.read_bytes()
+    for name in ("w", "v"):
+        place = places[name]
+        assert place is not None
+        found = np.frombuffer(data, np.float32, 1200, place.offset)
+        np.testing.assert_array_equal(found, array_of(read(path).constants[name].raw, "float32", [1200]))
+
+
+def test_a_warm_process_imports_no_more_than_it_needs(tmp_path: Path) -> None:
+    onnx.save(gemm(), tmp_path / "gemm.onnx")
+    code = (
+        "import sys, pumice.importer.load\n"
+        "pumice.importer.load.load_graph(sys.argv[1])\n"
+        "print([name for name in ('onnx', 'google.protobuf', 'rich', 'logging', 'pumice.importer.composed.table') if name in sys.modules])"
+    )
+    cold, warm = (output_of("-c", code, str(tmp_path / "gemm.onnx")) for _ in range(2))
+    assert "onnx" in cold
+    assert warm == "[]\n"
+
+
+def test_another_file_is_another_entry(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read(path)
+    proto = onnx.load(path)
+    proto.graph.initializer[2].raw_data = np.zeros(30, np.float32).tobytes()
+    onnx.save(proto, path)
+    assert imports(path, monkeypatch)
+    np.testing.assert_array_equal(array_of(read(path).constants["b"].raw, "float32", [30]), np.zeros(30))
+    assert len([*(cache / "graphs").iterdir()]) == 2
+
+
+def test_a_copy_of_the_file_is_the_same_entry(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read(path)
+    copy = path.with_name("copy.onnx")
+    copy.write_bytes(path.read_bytes())
+    assert not imports(copy, monkeypatch)
+
+
+def test_another_importer_is_another_entry(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read(path)
+    monkeypatch.setattr(graph_cache, "_importer_version", lambda: "later")
+    assert imports(path, monkeypatch)
+
+
+def test_the_version_knows_every_file_of_the_package_and_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph_cache, "__file__", str(tmp_path / "graph_cache.py"))
+    monkeypatch.setattr(graph_cache._pumice, "__file__", str(tmp_path / "_pumice.so"))
+    versions = [graph_cache._importer_version()]
+    for name, text in (("any.py", "a"), ("any.py", "ab"), ("other.py", ""), ("_pumice.so", "a"), ("_pumice.so", "ab")):
+        (tmp_path / name).write_text(text)
+        versions.append(graph_cache._importer_version())
+    assert len(set(versions)) == len(versions)
+    (tmp_path / "notes.txt").write_text("a")
+    assert graph_cache._importer_version() == versions[-1]
+
+
+def test_what_is_overridable_is_one_entry_however_it_is_said(
+    path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proto = onnx.load(path)
+    proto.graph.input.extend([value("b", [30]), value("w", [40, 30])])
+    onnx.save(proto, path)
+    for i, same in enumerate(([False, None, (), []], [["b", "w"], ("w", "b"), ["w", "b", "w"]], [["b"]], [True])):
+        for wanted in same:
+            graph_cache.load_recipe(path, None, wanted)
+        assert len([*(cache / "graphs").iterdir()]) == i + 1
+
+
+def test_damaged_entries_are_rebuilt(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = plain(read(path))
+    entry = entry_of(cache)
+    good = entry.read_bytes()
+    middle = len(good) // 2
+    damaged = [
+        b"",
+        good[:10],
+        good[:-1],
+        good + b"x",
+        good[:middle] + bytes([good[middle] ^ 1]) + good[middle + 1 :],
+        b"#!/bin/sh\n" * 100,
+    ]
+    for content in damaged:
+        entry.write_bytes(content)
+        assert imports(path, monkeypatch)
+        assert plain(read(path)) == expected
+        assert entry.read_bytes() == good
+
+
+@pytest.mark.parametrize(
+    ("change", "value"),
+    [
+        ("constants", [["w", "float32", [40, 30], 0, 1 << 40]]),
+        ("constants", [["w", "float32", [40, 30], 7, 0]]),
+        ("constants", [["w", "complex64", [40], 0, 0]]),
+        ("constants", [["w", "float32", [40, -30], 0, 0]]),
+        ("constants", [["w", "float32", [40, 30], 0, -4800]]),
+        ("nodes", 3),
+        ("inputs", [["x"]]),
+    ],
+)
+def test_a_signed_entry_that_makes_no_sense_is_rebuilt(
+    path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, change: str, value: object
+) -> None:
+    read(path)
+    entry = entry_of(cache)
+    good = entry.read_bytes()
+    body = read_cache_file(str(entry), "graph")
+    assert body is not None
+    length = int.from_bytes(body[:8], "little")
+    structure = json.loads(body[8 : 8 + length])
+    structure[change] = value
+    assert write_cache_file(str(entry), "graph", graph_cache.payload(structure, body[8 + length :]))
+    assert imports(path, monkeypatch)
+    assert entry.read_bytes() == good
+
+
+def test_weights_beside_the_model_are_places_in_their_file(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "gemm.onnx"
+    onnx.save(gemm(), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    read(path)
+    assert not imports(path, monkeypatch)
+    weights = (tmp_path / "weights.bin").read_bytes()
+    changed = np.full(12, 2, np.float32).tobytes()
+    place = read(path).constants["w"].place
+    assert place is not None
+    (tmp_path / "weights.bin").write_bytes(weights[: place.offset] + changed + weights[place.offset + 48 :])
+    assert bytes(read(path).constants["w"].raw) == changed  # never a stale copy
+    (tmp_path / "weights.bin").unlink()
+    with pytest.raises(pumice.GraphError, match="no such file"):
+        read(path)
+
+
+@pytest.mark.parametrize(("value", "off"), [("1", True), ("0", False), ("", False)])
+def test_the_cache_can_be_turned_off(
+    path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, value: str, off: bool
+) -> None:
+    monkeypatch.setenv("PUMICE_NO_CACHE", value)
+    read(path)
+    assert cache.exists() != off
+
+
+def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PUMICE_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/somebody")
+    assert graph_cache.cache_directory() == "/somebody/.cache/pumice"
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert graph_cache.cache_directory() == "/caches/pumice"
+    monkeypatch.setenv("PUMICE_CACHE_DIR", "/chosen")
+    assert graph_cache.cache_directory() == "/chosen"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written_is_no_error(path: Path, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        read(path)
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_a_cache_that_is_a_file_is_no_error(path: Path, cache: Path) -> None:
+    cache.write_text("in the way")
+    assert len(read(path).nodes) == 4
+
+
+def test_writers_at_the_same_time_leave_one_good_entry(
+    path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = [threading.Thread(target=read, args=(path,)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert entry_of(cache).suffix == ".graph"
+    assert not imports(path, monkeypatch)
+
+
+def test_what_a_recipe_cannot_hold_is_not_kept(tmp_path: Path, cache: Path) -> None:
+    onnx.save(model([node("Relu")], opset=999), tmp_path / "newer.onnx")
+    for _ in range(2):
+        with pytest.raises(pumice.UnsupportedError, match="999"):
+            graph_cache.load_graph(tmp_path / "newer.onnx")
+    assert not cache.exists()

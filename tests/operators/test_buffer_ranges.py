@@ -1,0 +1,175 @@
+"""Every operator with tensors larger than a device binds, on contexts whose ranges are small, against the same device's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from test_operators import compiled
+
+import pumice
+from cases import CASES, Case, grids, ranges
+from lesser_devices import lesser, results
+from pumice.testing import assert_close
+
+Array = npt.NDArray[Any]
+
+RANGE = 1 << 16  # bytes
+SMALLER = [1 << bits for bits in range(12, 17)]
+LACKING = {"lanes": (), "tiled": ("subgroupShuffle",)}
+
+# What is larger than a range as a whole and is not cut: by operator, why. Other operators refuse nothing.
+WHOLE = {
+    "ArgMax": "a row",
+    "ArgMin": "a row",
+    "Attention": "a head's keys, or its queries where each sees keys of its own",
+    "Conv": "the weights of 16 output channels",
+    "ConvTranspose": "the weights of 16 output channels",
+    "CumSum": "a row",
+    "DFT": "a row",
+    "Det": "a matrix",
+    "GRU": "the weights of 16 units",
+    "Gemm": "a row",
+    "GroupNormalization": "a group",
+    "InstanceNormalization": "a plane",
+    "LSTM": "the weights of 16 units",
+    "LayerNormalization": "a row",
+    "MatMul": "a row",
+    "MelWeightMatrix": "the result",
+    "Pad": "axes that are padded",
+    "RNN": "the weights of 16 units",
+    "Resize": "a plane",
+    "TopK": "a row",
+}
+
+
+@pytest.fixture(scope="module", params=LACKING)
+def short(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
+    """Ranges of 64 KiB."""
+    with lesser(pumice_context, {"maxStorageBufferRange": RANGE}, LACKING[request.param]) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shorter(pumice_context: pumice.Context) -> Iterator[dict[int, pumice.Context]]:
+    """By their ranges."""
+    with ExitStack() as stack:
+        yield {size: stack.enter_context(lesser(pumice_context, {"maxStorageBufferRange": size})) for size in SMALLER}
+
+
+def on_device(case: Case, context: pumice.Context, precision: str) -> tuple[list[Array], list[Array], int]:
+    """A case's inputs and results, and the bytes of the largest of its tensors."""
+    program, given = compiled(case, context, precision)
+    made = list(program(given).values())
+    constants = [array for array in case.arrays() if array is not None]
+    return list(given.values()), made, max(array.nbytes for array in [*constants, *given.values(), *made])
+
+
+def check_same(case: Case, context: pumice.Context, given: list[Array], expected: list[Array], precision: str) -> None:
+    program, _ = compiled(case, context, precision)
+    rtol, atol = (max(bound, 1e-5) for bound in case.tolerance(precision))  # sums in other orders
+    for made, wanted in zip(results(program, given, expected), expected, strict=True):
+        assert made.shape == wanted.shape and made.dtype == wanted.dtype
+        if wanted.dtype.kind == "f":
+            assert_close(made, wanted, rtol=rtol, atol=atol)
+        else:
+            np.testing.assert_array_equal(made, wanted)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("case", list(ranges.ranges()), ids=str)
+def test_tensors_larger_than_a_range_are_cut(
+    case: Case, precision: str, short: pumice.Context, context: pumice.Context
+) -> None:
+    if precision == "fp16" and not case.has_floats:
+        pytest.skip("has no floats")
+    given, expected, _ = on_device(case, context, precision)
+    check_same(case, short, given, expected, precision)
+
+
+@pytest.mark.parametrize("case", list(ranges.ranges()), ids=str)
+def test_each_of_these_cases_has_a_tensor_larger_than_the_range(case: Case, context: pumice.Context) -> None:
+    assert on_device(case, context, "fp32")[2] > RANGE or case.op in ("GRU", "LSTM", "RNN", "Conv", "ConvTranspose")
+
+
+def by_operator() -> dict[str, list[Case]]:
+    """The cases of the operators' test table, and those with much work."""
+    cases: dict[str, list[Case]] = {}
+    for case in (*CASES, *grids.grids()):
+        if not case.large:
+            cases.setdefault(case.op, []).append(case)
+    return cases
+
+
+@pytest.mark.parametrize("op", sorted(by_operator()))
+def test_operators_are_cut_or_name_what_is_too_large(
+    op: str, shorter: dict[int, pumice.Context], context: pumice.Context
+) -> None:
+    """Each case on the largest range that is below three quarters of its largest tensor."""
+    refused = 0
+    for case in by_operator()[op]:
+        given, expected, largest = on_device(case, context, "fp32")
+        fitting = [size for size in SMALLER if size <= 0.75 * largest]
+        if not fitting or not any(array.size for array in expected):
+            continue
+        size = fitting[-1]
+        try:
+            check_same(case, shorter[size], given, expected, "fp32")
+        except pumice.UnsupportedError as error:
+            pattern = rf"a tensor of (\d+) bytes; this device binds at most {size} bytes \(maxStorageBufferRange\)"
+            found = re.search(pattern, str(error))
+            assert found and int(found[1]) > size, str(error)
+            refused += 1
+            assert op in WHOLE, f"{case}: {error}"
+    assert (refused > 0) == (op in WHOLE), f"{refused} cases were refused: {WHOLE.get(op)}"
+
+
+@pytest.mark.parametrize("channels", [5, 16])
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_networks_with_fused_parts_and_other_layouts_are_cut(
+    channels: int, precision: str, short: pumice.Context, context: pumice.Context
+) -> None:
+    """Convolutions with what follows them, a residual, channels last between them, a view and a reduction."""
+    random = np.random.default_rng(channels)
+
+    def weights(*shape: int) -> Array:
+        return (random.integers(-16, 17, shape) / 64).astype("float32")
+
+    def network(graph: pumice.Graph) -> None:
+        x = graph.input("x", "float32", [2, channels, 61, 67])
+        pads = {"pads": [1, 1, 1, 1]}
+        first = graph.add("Relu", graph.add("Conv", x, *constants[:2], **pads))
+        second = graph.add("Relu", graph.add("Add", graph.add("Conv", first, constants[2], **pads), first))
+        normal = graph.add("Mul", second, constants[3])
+        turned = graph.add("Transpose", normal, perm=[0, 2, 3, 1])
+        graph.output("rows", graph.add("Softmax", turned, axis=-1))
+        graph.output("pooled", graph.add("MaxPool", second, kernel_shape=[2, 2], strides=[2, 2]))
+        graph.output("mean", graph.add("ReduceMean", turned, graph.constant(np.array([1, 2]))))
+
+    x = (random.integers(-64, 65, (2, channels, 61, 67)) / 64).astype("float32")
+    arrays = [weights(channels, channels, 3, 3), weights(channels), weights(channels, channels, 3, 3)]
+    arrays.append(weights(channels, 1, 1))
+    made = []
+    for one in (context, short):
+        graph = pumice.Graph()
+        constants = [graph.constant(array) for array in arrays]
+        network(graph)
+        made.append(graph.compile(one, precision=precision)({"x": x}))
+    tolerance = 1e-4 if precision == "fp32" else 4e-3
+    for name, expected in made[0].items():
+        assert_close(made[1][name], expected, rtol=tolerance, atol=tolerance)
+
+
+def test_tensors_that_are_computed_with_are_cut(short: pumice.Context) -> None:
+    """Views too, whose rows are apart."""
+    x = (np.arange(301 * 203) % 129 / 64 - 1).astype("float32").reshape(301, 203)
+    row = x[0].copy()
+    one = pumice.tensor(x, short)
+    np.testing.assert_array_equal((one * 2 - pumice.tensor(row, short)).numpy(), x * 2 - row)
+    np.testing.assert_array_equal((one.transpose([1, 0]) + pumice.tensor(x.T.copy(), short)).numpy(), x.T + x.T)
+    np.testing.assert_array_equal((one[:, 3:190] < 0.25).numpy(), x[:, 3:190] < 0.25)

@@ -1,0 +1,389 @@
+"""Every row of the test table on the device, at every precision, against onnx's reference; and that table and operators agree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from ml_dtypes import bfloat16
+from onnx.reference import ReferenceEvaluator
+
+import pumice
+from cases import (
+    CASES,
+    OPSET,
+    Case,
+    attentions,
+    fills,
+    indexed,
+    integer_products,
+    recurrents,
+    regions,
+    values_in,
+)
+from onnx import ValueInfoProto, helper, numpy_helper
+from pumice.testing import assert_close
+
+Array = npt.NDArray[Any]
+
+# Precision, and the features that the device is made to lack: without 16-bit storage float16 goes through whole words, without
+# shuffles the kernels of GPUs, which meet in shared memory, run on software devices too, without 64-bit integers pairs of words are
+# computed with.
+MODES = {
+    "fp32": ("fp32", ()),
+    "fp16": ("fp16", ()),
+    "fp16_packed": ("fp16", ("storageBuffer16BitAccess",)),
+    "bf16_packed": ("bf16", ()),
+    "fp32_tiled": ("fp32", ("subgroupShuffle",)),
+    "fp16_tiled": ("fp16", ("subgroupShuffle",)),
+    "fp32_pairs": ("fp32", ("shaderInt64",)),
+}
+MEETING = (
+    "Arg",
+    "Attention",
+    "Conv",
+    "Gemm",
+    "Global",
+    "MatMul",
+    "QLinear",
+    "Reduce",
+    "Softmax",
+    "LogSoftmax",
+    "LayerNormalization",
+    "RMSNormalization",
+    "Hardmax",
+    "InstanceNormalization",
+    "Transpose",
+    "LSTM",
+    "GRU",
+    "RNN",
+)
+
+
+@pytest.fixture(scope="module")
+def contexts(pumice_context: pumice.Context) -> Iterator[dict[tuple[str, ...], pumice.Context]]:
+    """By the features that they lack."""
+    lacking = {features for _, features in MODES.values() if features}
+    made = {
+        features: pumice.Context(f"uuid:{pumice_context.info.uuid}", without=list(features)) for features in lacking
+    }
+    yield {(): pumice_context, **made}
+    for context in made.values():
+        context.close()
+
+
+def transposed_convolution(x: Array, weights: Array, bias: Array | None = None, **attributes: Any) -> Array:
+    """ConvTranspose of grouped images, which onnx's reference computes for one group only."""
+    groups = attributes.pop("group")
+    parts = [
+        reference_node("ConvTranspose", 1, attributes, [part_x, part_w])[0]
+        for part_x, part_w in zip(np.split(x, groups, 1), np.split(weights, groups), strict=True)
+    ]
+    y = np.concatenate(parts, 1)
+    return y if bias is None else y + bias.reshape(-1, *[1] * (x.ndim - 2))
+
+
+def cropped(x: Array, pads: Array, **attributes: Any) -> Array:
+    """Pad with negative counts, which onnx's reference refuses."""
+    assert not attributes
+    begin, end = np.split(pads, 2)
+    kept = x[tuple(slice(max(-b, 0), size - max(-e, 0)) for b, e, size in zip(begin, end, x.shape, strict=True))]
+    return np.pad(kept, [(max(b, 0), max(e, 0)) for b, e in zip(begin, end, strict=True)])
+
+
+def largest_of_planes(x: Array) -> Array:
+    """GlobalMaxPool of rows, for which onnx's reference loses an axis."""
+    return x.max(axis=tuple(range(2, x.ndim)), keepdims=True)
+
+
+def local_response(x: Array, size: int, alpha: float, beta: float, bias: float) -> Array:
+    """LRN, of which onnx's reference leaves out channels beyond the number of images."""
+    sums = np.zeros_like(x)
+    for channel in range(x.shape[1]):
+        first, last = max(channel - (size - 1) // 2, 0), channel + size // 2
+        sums[:, channel] = (x[:, first : last + 1] ** 2).sum(axis=1)
+    return x / (bias + alpha / size * sums) ** np.float32(beta)
+
+
+def padded_maxima(x: Array, kernel_shape: list[int], pads: list[int]) -> list[Array]:
+    """MaxPool with the places of its results, which onnx's reference counts from the padding."""
+    places = np.arange(x.size).reshape(x.shape)
+    around = [(0, 0), (0, 0), *zip(pads[:2], pads[2:], strict=True)]
+    values = np.pad(x, around, constant_values=-np.inf)
+    places = np.pad(places, around, constant_values=-1)
+    windows = np.lib.stride_tricks.sliding_window_view(values, kernel_shape, (2, 3))
+    best = windows.reshape(*windows.shape[:4], -1).argmax(-1)[..., None]
+    where = np.lib.stride_tricks.sliding_window_view(places, kernel_shape, (2, 3)).reshape(*windows.shape[:4], -1)
+    return [windows.max((-2, -1)), np.take_along_axis(where, best, -1)[..., 0]]
+
+
+def global_powers(x: Array, p: int) -> Array:
+    """GlobalLpPool, which onnx's reference lacks."""
+    return (np.abs(x) ** p).sum(axis=tuple(range(2, x.ndim)), keepdims=True) ** np.float32(1 / p)
+
+
+def error_function(x: Array) -> Array:
+    """Erf, which onnx's reference computes in float32."""
+    return np.vectorize(math.erf, otypes=[x.dtype])(x)
+
+
+def cubic_to_the_border(x: Array, grid: Array, mode: str, padding_mode: str, align_corners: int) -> list[Array]:
+    """Each neighbour is held to the border, as PyTorch and ONNX Runtime have it; onnx's reference holds the place between them."""
+    border = 12  # beyond all places that the cases ask for
+    sizes = np.array(x.shape[:1:-1])
+    wide = np.pad(x, ((0, 0), (0, 0), (border, border), (border, border)), mode="edge")
+    ends = 1 if align_corners else 0
+    places = ((grid.astype(np.float64) + 1) * (sizes - ends) - (1 - ends)) / 2 + border
+    moved = ((2 * places + (1 - ends)) / (sizes + 2 * border - ends) - 1).astype(grid.dtype)
+    options = {"mode": mode, "padding_mode": "zeros", "align_corners": align_corners}
+    return [reference_node("GridSample", 1, options, [wide, moved])[0].astype(x.dtype)]
+
+
+# By case or by operator.
+OWN_REFERENCES = {
+    "GlobalLpPool": global_powers,
+    "ConvTranspose: depthwise": transposed_convolution,
+    "ConvTranspose: three axes, groups": transposed_convolution,
+    "ConvTranspose: two groups": transposed_convolution,
+    "GlobalMaxPool: NaN stays": largest_of_planes,
+    "GridSample: cubic, border, aligned": cubic_to_the_border,
+    "GridSample: cubic, border, not aligned": cubic_to_the_border,
+    "LRN": local_response,
+    "Erf": error_function,
+    "MaxPool: indices, padded": padded_maxima,
+    "Pad: crops": cropped,
+    "OneHot": fills.one_hot,
+    "GatherElements": indexed.gathered_elements,
+    **attentions.REFERENCES,
+    **integer_products.REFERENCES,
+    **recurrents.REFERENCES,
+    **regions.REFERENCES,
+}
+
+
+def reference_node(op: str, outputs: int, attributes: dict[str, Any], arrays: list[Array | None]) -> list[Array]:
+    names = [f"i{k}" if array is not None else "" for k, array in enumerate(arrays)]
+    results = [f"o{k}" for k in range(outputs)]
+    given = {name: array for name, array in zip(names, arrays, strict=True) if array is not None}
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in given.items()
+    ]
+    tensors = {
+        key: numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+        for key, value in attributes.items()
+    }
+    graph = helper.make_graph(
+        [helper.make_node(op, names, results, **tensors)],
+        "case",
+        inputs,
+        [ValueInfoProto(name=name) for name in results],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
+    with np.errstate(all="ignore"):
+        return list(ReferenceEvaluator(model).run(None, given))
+
+
+def reference(case: Case, precision: str = "fp32") -> list[Array]:
+    arrays = arrays_of(case, precision)
+    if own := OWN_REFERENCES.get(str(case)) or OWN_REFERENCES.get(case.op):
+        made = own(*arrays, **case.attributes)
+        return made if isinstance(made, list) else [made]
+    return reference_node(case.op, case.outputs, case.attributes, arrays)
+
+
+def arrays_of(case: Case, precision: str) -> list[Array | None]:
+    """The inputs' elements; what bfloat16 cannot hold is rounded for the reference too, so that a tolerance is the arithmetic's."""
+    return [
+        array.astype(bfloat16).astype("float32")
+        if precision == "bf16" and array is not None and array.dtype == "float32"
+        else array
+        for array in case.arrays()
+    ]
+
+
+def compiled(case: Case, context: pumice.Context, precision: str = "fp32") -> tuple[pumice.Program, dict[str, Array]]:
+    """A graph of the one node, and its inputs by name."""
+    graph = pumice.Graph()
+    values, given = values_in(graph, case, arrays_of(case, precision))
+    made = graph.add(case.op, *values, outputs=case.outputs, **case.attributes)
+    for k, value in enumerate(made if isinstance(made, tuple) else (made,)):
+        graph.output(f"o{k}", value)
+    return graph.compile(context, precision=precision), given
+
+
+def run(case: Case, context: pumice.Context, precision: str = "fp32") -> list[Array]:
+    program, given = compiled(case, context, precision)
+    results = program(given)
+    return [results[f"o{k}"] for k in range(case.outputs)]
+
+
+def modes(case: Case) -> Iterator[str]:
+    yield "fp32"
+    if case.has_floats and case.op != "DynamicQuantizeLinear":  # whose integers follow the scale, and so its rounding
+        yield from ("fp16", "fp16_packed", "bf16_packed")
+    if case.has_wide_integers:
+        yield "fp32_pairs"
+    if case.op.startswith(MEETING):
+        yield "fp32_tiled"
+        yield "fp16_tiled"
+
+
+def parameters() -> Iterator[Any]:
+    for case in CASES:
+        for mode in modes(case):
+            slow = case.large or mode == "fp16_tiled"
+            yield pytest.param(case, mode, id=f"{case}-{mode}", marks=[pytest.mark.slow] if slow else [])
+
+
+@pytest.mark.parametrize(("case", "mode"), list(parameters()))
+def test_operator_is_right(case: Case, mode: str, contexts: dict[tuple[str, ...], pumice.Context]) -> None:
+    precision, lacking = MODES[mode]
+    tolerance = case.tolerance(precision)
+    for actual, expected in zip(run(case, contexts[lacking], precision), reference(case, precision), strict=True):
+        assert actual.dtype == expected.dtype
+        assert actual.shape == expected.shape
+        if expected.dtype.kind == "f":
+            assert_close(actual, expected, rtol=tolerance[0], atol=tolerance[1])
+        else:
+            np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("mode", ["fp16", "fp16_packed", "bf16_packed"])
+def test_dynamic_quantisation_suits_the_scale_that_it_gives(
+    mode: str, contexts: dict[tuple[str, ...], pumice.Context]
+) -> None:
+    precision, lacking = MODES[mode]
+    data = np.linspace(-0.03, 0.07, 1031, dtype="float32")
+    graph = pumice.Graph()
+    results = graph.add("DynamicQuantizeLinear", graph.input("x", "float32", list(data.shape)), outputs=3)
+    for name, value in zip(("y", "scale", "zero"), results, strict=True):
+        graph.output(name, value)
+    made = graph.compile(contexts[lacking], precision=precision)({"x": data})
+    back = (made["y"].astype("float32") - made["zero"]) * made["scale"]
+    assert made["scale"] == pytest.approx(0.1 / 255, rel=1e-2)
+    np.testing.assert_allclose(back, data, rtol=0, atol=float(made["scale"]) * 1.5)
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "message"),
+    [
+        ("MatMulInteger", [(5, 7), (7, 3), (3,)], r"zero points of a: one number or one for each row .* given \[3\]"),
+        ("MatMulInteger", [(2, 5, 7), (7, 3), (2, 5, 7)], "zero points of a"),
+        ("MatMulInteger", [(5, 7), (7, 3), (), (5,)], r"zero points of b: one number or one for each column"),
+        ("MatMulInteger", [(5, 7), (5, 3)], "inner sizes differ"),
+        ("ConvInteger", [(1, 3, 5, 5), (4, 3, 3, 3), (3,)], "zero point of x: one number expected"),
+        ("ConvInteger", [(1, 3, 5, 5), (4, 3, 3, 3), (), (3,)], r"zero points of w .*\[4\]"),
+    ],
+)
+def test_zero_points_of_another_shape_are_refused(op: str, shapes: list[tuple[int, ...]], message: str) -> None:
+    graph = pumice.Graph()
+    with pytest.raises(pumice.GraphError, match=message):
+        graph.add(op, *[graph.input(f"i{k}", "int8", list(shape)) for k, shape in enumerate(shapes)])
+
+
+def test_matrices_that_are_not_square_have_no_determinant() -> None:
+    graph = pumice.Graph()
+    with pytest.raises(pumice.GraphError, match=r"square matrices expected; given \[2, 3, 5\]"):
+        graph.add("Det", graph.input("x", "float32", [2, 3, 5]))
+
+
+def test_an_unpooled_tensor_fits_its_output() -> None:
+    graph = pumice.Graph()
+    inputs = graph.input("x", "float32", [1, 3, 2, 2]), graph.input("i", "int64", [1, 3, 2, 2])
+    with pytest.raises(pumice.GraphError, match=r"'output_shape' of at least \[1, 3, 4, 4\] expected"):
+        graph.add("MaxUnpool", *inputs, np.array([1, 3, 4, 3]), kernel_shape=[2, 2], strides=[2, 2])
+
+
+MIDDLES = {
+    "ReduceSum": ([], {}),
+    "Softmax": ([], {}),
+    "Softmax: columns": ([], {"axis": 1}),
+    "LayerNormalization": ([np.ones(64, "float32")], {}),
+    "InstanceNormalization": ([np.ones(2, "float32")] * 2, {}),
+    "BatchNormalization": ([np.ones(2, "float32")] * 4, {}),
+    "GroupNormalization": ([np.ones(2, "float32")] * 2, {"num_groups": 1}),
+}
+
+
+@pytest.mark.parametrize("mode", ["fp32", "fp16", "fp16_packed", "fp16_tiled"])
+@pytest.mark.parametrize("operator", MIDDLES)
+def test_an_input_begins_in_the_middle_of_a_vector(
+    operator: str, mode: str, contexts: dict[tuple[str, ...], pumice.Context]
+) -> None:
+    """The second part of a concatenation lies in the concatenation's memory, here four elements after its beginning."""
+    precision, lacking = MODES[mode]
+    constants, attributes = MIDDLES[operator]
+    op = operator.split(":")[0]
+    first, data = np.arange(4, dtype="float32"), (np.arange(3 * 2 * 64, dtype="float32") % 37 - 18) / 16
+    graph = pumice.Graph()
+    parts = [graph.add("Neg", graph.input(name, "float32", [a.size])) for name, a in (("a", first), ("b", data))]
+    graph.output("whole", graph.add("Concat", *parts, axis=0))
+    parameters = [graph.constant(array) for array in constants]
+    graph.output("y", graph.add(op, graph.add("Reshape", parts[1], np.array([3, 2, 64])), *parameters, **attributes))
+    (expected,) = reference_node(op, 1, attributes, [-data.reshape(3, 2, 64), *constants])
+    results = graph.compile(contexts[lacking], precision=precision)({"a": first, "b": data})
+    tolerance = 1e-4 if precision == "fp32" else 1e-2
+    assert_close(results["y"], expected, rtol=tolerance, atol=tolerance)
+    np.testing.assert_array_equal(results["whole"], -np.concatenate([first, data]))
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4"])
+def test_four_bits_inside_a_program(dtype: str, pumice_context: pumice.Context) -> None:
+    data = np.linspace(-3, 3, 3 * 5 * 7, dtype="float32").reshape(3, 5, 7)
+    scale, zero = np.linspace(0.25, 0.5, 5, dtype="float32"), np.array([1, 2, 3, 4, 5], dtype)
+    graph = pumice.Graph()
+    parameters = graph.constant(scale), graph.constant(zero)
+    quantized = graph.add("QuantizeLinear", graph.input("x", "float32", [3, 5, 7]), *parameters)
+    graph.output("y", graph.add("DequantizeLinear", quantized, *parameters))
+    low, high = (-8, 7) if dtype == "int4" else (0, 15)
+    columns, zeros = scale.reshape(5, 1), zero.astype("float32").reshape(5, 1)
+    expected = (np.clip(np.rint(data / columns) + zeros, low, high) - zeros) * columns
+    assert_close(graph.compile(pumice_context)({"x": data})["y"], expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4"])
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5), (0, 3), (4, 32)], ids=str)
+def test_four_bits_at_the_border_of_a_program(dtype: str, shape: tuple[int, ...], context: pumice.Context) -> None:
+    """As inputs, outputs and constants, NumPy keeps an element a byte and the device two."""
+    low, high = (-8, 7) if dtype == "int4" else (0, 15)
+    random = np.random.default_rng(3)
+    x, zero = random.integers(low, high, shape, endpoint=True).astype(dtype), np.array(3, dtype)
+    floats = random.integers(low, high, shape, endpoint=True).astype("float32")
+    graph = pumice.Graph()
+    scale = graph.constant(np.array(0.5, "float32"))
+    graph.output("real", graph.add("DequantizeLinear", graph.input("x", dtype, shape), scale, graph.constant(zero)))
+    quantized = graph.add("QuantizeLinear", graph.input("f", "float32", shape), scale, graph.constant(zero))
+    graph.output("whole", quantized)
+    program = graph.compile(context)
+    made = program({"x": x[::-1][::-1] if x.ndim else x, "f": floats})
+    np.testing.assert_array_equal(made["real"], (x.astype("float32") - 3) * 0.5)
+    assert made["whole"].dtype == x.dtype
+    np.testing.assert_array_equal(made["whole"].astype("int32"), np.clip(2 * floats + 3, low, high))
+    first = program.run_async((x, floats)).result()
+    np.testing.assert_array_equal(np.asarray(first[1]).astype("int32"), made["whole"].astype("int32"))
+    with pytest.raises(pumice.BindingError, match=dtype):
+        program({"x": floats, "f": floats})
+
+
+def test_four_bits_pass_through_a_program(context: pumice.Context) -> None:
+    graph = pumice.Graph()
+    graph.output("y", graph.input("x", "int4", [5]))
+    graph.output("z", graph.constant(np.array([-8, 7, 1], "int4")))
+    made = graph.compile(context)({"x": np.array([-8, -1, 0, 3, 7], "int4")})
+    assert made["y"].tolist() == [-8, -1, 0, 3, 7]
+    assert made["z"].tolist() == [-8, 7, 1]
+
+
+def test_every_operator_has_a_case_and_every_case_an_operator() -> None:
+    assert {case.op for case in CASES} == {
+        row.name for row in pumice.operators() if row.domain == "ai.onnx" and row.skeleton != "composed"
+    }
+
+
+def test_no_two_cases_have_one_name() -> None:
+    assert len({str(case) for case in CASES}) == len(CASES)

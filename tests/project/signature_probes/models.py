@@ -1,0 +1,184 @@
+"""Models, and what imports them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+import onnx
+import pumice
+from onnx_models import gemm, model, node, value
+from pumice.onnx import backend, import_graph
+from signature_probes.probe import covers, differ, refused, times_out
+
+X = np.linspace(-1, 1, 8, dtype="float32").reshape(2, 4)
+
+
+def looping() -> onnx.ModelProto:
+    """x, doubled for ever."""
+    body = onnx.helper.make_graph(
+        [node("Identity", ["go"], ["on"]), node("Identity", ["s"], ["t"])],
+        "body",
+        [onnx.helper.make_tensor_value_info(*one) for one in (("i", 7, []), ("go", 9, []), ("s", 1, ["N", 4]))],
+        [onnx.helper.make_tensor_value_info(*one) for one in (("on", 9, []), ("t", 1, ["N", 4]))],
+    )
+    return model([node("Loop", ["", "yes", "x"], ["y"], body=body)], [value("x"), value("yes", [], 9)])
+
+
+def beside(folder: str) -> bytes:
+    """A model whose weights are in a file of that folder."""
+    proto = gemm()
+    onnx.save(proto, Path(folder) / "m.onnx", save_as_external_data=True, location="weights", size_threshold=0)
+    return (Path(folder) / "m.onnx").read_bytes()
+
+
+def overridable() -> onnx.ModelProto:
+    proto = gemm()
+    proto.graph.input.append(onnx.helper.make_tensor_value_info("b", 1, [3]))
+    return proto
+
+
+def random() -> onnx.ModelProto:
+    return model([node("RandomNormalLike", ["x"])])
+
+
+@covers(
+    "Model.__init__.context",
+    "Model.__init__.precision",
+    "Model.__init__.folder",
+    "Model.__init__.progress",
+    "Model.__init__.seed",
+    "Model.__init__.fuse",
+    "Model.__init__.overridable",
+    "Model.__init__.**unknown",
+)
+def loading(context: pumice.Context) -> None:
+    assert pumice.load(gemm(), context).context is context
+    differ(*(pumice.load(gemm(), context, precision)(X)["sum"] for precision in ("fp32", "fp16", "bf16")))
+    with TemporaryDirectory() as folder:
+        data = beside(folder)
+        refused(lambda: pumice.load(data, context), "folder")
+        pumice.load(data, context, folder=folder)
+    for progress in (False, True):  # shown on terminals alone
+        pumice.load(gemm(), context, progress=progress)
+    differ(*(pumice.load(random(), context, seed=seed)(X) for seed in (1, 2)))
+    refused(lambda: pumice.load(random(), context, seed=-1), "seed")
+    chain = model([node("Neg", ["x"], ["n"]), node("Exp", ["n"], ["y"])])
+    differ(*(pumice.load(chain, context, fuse=fuse).report().after for fuse in (True, False)))
+    refused(lambda: pumice.load(gemm(), context, fuse=["wobble"]), "wobble")
+    differ(*(len(pumice.load(overridable(), context, overridable=one).overridable) for one in (False, ["b"])))
+    refused(lambda: pumice.load(gemm(), context, overridable=["wobble"]), "wobble")
+    refused(lambda: pumice.load(gemm(), context, wobble=1), "wobble")  # type: ignore[arg-type]
+
+
+@covers("Model.__call__.loop_timeout", "Model.run_async.loop_timeout")
+def loop_timeouts(context: pumice.Context) -> None:
+    with pumice.load(looping(), context) as loaded:
+        for call in (loaded, loaded.run_async):
+            times_out(lambda call=call: call(X, np.array(True), loop_timeout=0.05))
+            refused(lambda call=call: call(X, np.array(True), loop_timeout=-1), "loop_timeout")
+
+
+@covers(
+    "Model.__call__.**by_name",
+    "Model.run_async.**by_name",
+    "Model.arguments.**by_name",
+    "Model.named.**by_name",
+)
+def arguments_by_name(context: pumice.Context) -> None:
+    with pumice.load(gemm(), context) as loaded:
+        for call in (loaded, loaded.run_async, loaded.arguments, loaded.named):
+            call(x=X)
+            refused(lambda call=call: call(X, wobble=X), "wobble")
+
+
+@covers("Model.loaded_again.context", "Model.loaded_again.precision")
+def loading_again(context: pumice.Context) -> None:
+    with pumice.load(gemm(), context) as loaded, pumice.Context(f"uuid:{context.info.uuid}") as other:
+        assert loaded.loaded_again(other).context is other
+        assert loaded.loaded_again(precision="bf16").precision == "bf16"
+        assert loaded.loaded_again().context is context
+        refused(lambda: loaded.loaded_again(precision="fp12"), "fp12")
+
+
+@covers("onnx.import_graph.folder")
+def graphs(context: pumice.Context) -> None:
+    with TemporaryDirectory() as folder:
+        data = beside(folder)
+        refused(lambda: import_graph(data), "folder")
+        import_graph(data, folder)
+
+
+BACKEND = "onnx.backend.PumiceBackend"
+
+
+@covers(
+    f"{BACKEND}.prepare.device",
+    f"{BACKEND}.prepare.**options",
+    f"{BACKEND}.is_compatible.device",
+    f"{BACKEND}.is_compatible.**options",
+    f"{BACKEND}.run_model.device",
+    f"{BACKEND}.run_model.**options",
+    f"{BACKEND}.run_node.device",
+    f"{BACKEND}.run_node.outputs_info",
+    f"{BACKEND}.run_node.**options",
+    "onnx.backend.PumiceBackendRep.run.**options",
+)
+def backends(context: pumice.Context) -> None:
+    relu = node("Relu", ["x"], ["y"])
+    assert backend.prepare(gemm(), "CPU", precision="fp16").model.precision == "fp16"
+    here = next(device.index for device in pumice.devices() if device.uuid == pumice.default_context().info.uuid)
+    assert backend.prepare(gemm(), f"VULKAN:{here}").model.context is not pumice.default_context()
+    assert not backend.supports_device("VULKAN:99")
+    assert not backend.supports_device("CPU:1")
+    assert not backend.is_compatible(gemm(), "CUDA")
+    assert not backend.is_compatible(gemm(), wobble=1)
+    calls: list[Any] = [
+        lambda **options: backend.prepare(gemm(), **options),
+        lambda **options: backend.run_model(gemm(), X, **options),
+        lambda **options: backend.run_node(relu, [X], **options),
+    ]
+    for call in calls:
+        call(seed=3)
+        refused(lambda call=call: call(wobble=1), "option 'wobble'")
+        refused(lambda call=call: call(device="CUDA"), "CUDA")
+    refused(lambda: backend.prepare(gemm()).run(X, wobble=1), "option 'wobble'")
+    times_out(lambda: backend.prepare(looping()).run([X, np.array(True)], loop_timeout=0.05))
+    clip = node("Clip", ["x"], ["y"], min=0.25)
+    assert backend.run_node(clip, [X], opset_version=6)[0].min() == 0.25
+    refused(lambda: backend.run_node(clip, [X]), "min")
+    refused(
+        lambda: backend.run_node(relu, [X], outputs_info=[("float32", [2, 4]), ("float32", [2, 4])]), error=ValueError
+    )
+
+
+@covers("Model.warm_up.loop_timeout", "Model.warm_up.**by_name")
+def warming_up(context: pumice.Context) -> None:
+    with pumice.load(looping(), context) as endless:
+        times_out(lambda: endless.warm_up(X, np.array(True), loop_timeout=0.05))
+    with pumice.load(gemm(), context) as loaded:
+        assert loaded.warm_up(**{loaded.inputs[0].name: X}) > 0
+        refused(lambda: loaded.warm_up(wobble=X), "wobble")
+
+
+@covers("Model.__init__.check_indices")
+def checking_indices(context: pumice.Context) -> None:
+    proto = model([node("Gather", ["x", "i"])], [value("x", [2, 4]), value("i", [1], 7)])
+    given = X, np.array([7])
+    pumice.load(proto, context)(*given)
+    refused(lambda: pumice.load(proto, context, check_indices=True)(*given), "index 7")
+
+
+@covers("Model.__init__.deterministic")
+def ordered_updates(context: pumice.Context) -> None:
+    """Updates are sorted by where they go, in memory of its own."""
+    inputs = [value("x", [4]), value("i", [9], 7), value("u", [9])]
+    proto = model([node("ScatterElements", ["x", "i", "u"], reduction="add")], inputs)
+    kernels = [
+        {row["kernel"] for row in pumice.load(proto, context, deterministic=chosen).program.report()}
+        for chosen in (False, True)
+    ]
+    differ(*kernels)

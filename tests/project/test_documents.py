@@ -1,0 +1,53 @@
+"""The pages of docs/: their code blocks run, their links lead somewhere, and what is generated is fresh."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+import documents
+import pumice.demo
+from process import python
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SCRIPTS = [page for page in PAGES if page.parent.name == "docs" and BLOCK.search(page.read_text())]
+
+
+@pytest.mark.parametrize("page", SCRIPTS, ids=lambda page: page.stem)
+def test_the_scripts_of_a_page_run_one_after_the_other(page: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(pumice.demo.DATA, tmp_path / "digits"))
+    (folder / "page.py").write_text("\n".join(BLOCK.findall(page.read_text())))
+    done = python("page.py", cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_to_files_and_their_headings(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text()):
+        file = (page.parent / target).resolve() if target else page
+        assert file.exists(), f"{page.name} links to {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
+
+
+@pytest.mark.parametrize("name", documents.PAGES)
+def test_a_generated_page_is_fresh(name: str) -> None:
+    assert (documents.DOCS / name).read_text() == documents.PAGES[name](), "run python tests/documents.py --write"
+
+
+def test_every_macro_of_the_kernel_language_is_on_its_page() -> None:
+    names = {name.partition("(")[0] for name in documents.all_macros()}
+    types = documents.FLOAT_TYPES.keys() | documents.INTEGER_TYPES.keys()
+    told = {name for name in names if name in types or name in documents.SWITCHES or documents.meaning_of(name)}
+    assert names == told
+    assert types | documents.SWITCHES.keys() <= names, "the page tells of what no mode has"
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_bytes()) <= 7000

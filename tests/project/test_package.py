@@ -1,0 +1,222 @@
+"""What is installed: the extension, its stub and types, what an import costs, libraries, a machine without Vulkan."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+import numpy as np
+import pytest
+
+import pumice
+import pumice._pumice
+import stubs
+from process import NO_DRIVER, output_of
+
+PROJECT = tomllib.loads((stubs.STUB.parents[2] / "pyproject.toml").read_text())["project"]
+PACKAGE = Path(pumice.__file__).parent
+LIBRARIES = Path(pumice._pumice.__file__).parent
+SANITIZED = "PUMICE_SANITIZED" in os.environ
+STAGED = (PACKAGE / "__init__.py").is_symlink()  # a development build: libraries unstripped, glslang elsewhere
+
+needs_install = pytest.mark.skipif(STAGED, reason="speaks of an installed package, this is a development build")
+needs_speed = pytest.mark.skipif(SANITIZED, reason="times mean nothing under the sanitizers")
+
+
+# ---- the stub and the types
+
+
+def names(stub: str) -> set[str]:
+    """Every class, function and parameter, dotted."""
+    found = set()
+
+    def visit(node: ast.AST, path: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, (ast.ClassDef, ast.FunctionDef)):
+                if child.name in ("__buffer__", "__release_buffer__"):
+                    continue  # Python 3.12 and later show them
+                found.add(f"{path}.{child.name}")
+                visit(child, f"{path}.{child.name}")
+            elif isinstance(child, ast.arguments):
+                found.update(f"{path}({a.arg})" for a in [*child.posonlyargs, *child.args, *child.kwonlyargs])
+
+    visit(ast.parse(stub), "")
+    return found
+
+
+def test_stub_names_what_the_extension_has() -> None:
+    assert names(stubs.STUB.read_text()) == names(stubs.generate()), "stale: ./dev stubs"
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the text is compared on the Python that wrote it")
+def test_stub_is_current() -> None:
+    assert stubs.STUB.read_text() == stubs.generate(), "stale: ./dev stubs"
+
+
+def test_package_is_typed() -> None:
+    assert (PACKAGE / "py.typed").is_file()
+    assert (PACKAGE / "_pumice.pyi").is_file()
+
+
+def mypy(path: Path) -> subprocess.CompletedProcess[str]:
+    pytest.importorskip("mypy")
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir=build/mypy-cache", str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=stubs.STUB.parents[2])
+
+
+@needs_install
+def test_mypy_strict_accepts_a_consumer() -> None:
+    done = mypy(Path(__file__).resolve().parents[1] / "support" / "consumer_sample.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_install
+def test_mypy_strict_sees_a_consumers_mistake(tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text("import pumice\n\npumice.Context(device=1.5)\npumice.devices()[0].nmae\n")
+    done = mypy(tmp_path / "wrong.py")
+    assert "arg-type" in done.stdout or "call-overload" in done.stdout, done.stdout + done.stderr
+    assert "attr-defined" in done.stdout, done.stdout
+
+
+def test_version_is_the_projects() -> None:
+    assert pumice.__version__ == PROJECT["version"]
+
+
+@needs_install
+def test_version_is_the_installed_one() -> None:
+    assert pumice.__version__ == importlib.metadata.version("pumice")
+
+
+# ---- what an import costs
+
+
+def test_import_prints_nothing_and_loads_neither_onnx_nor_a_driver() -> None:
+    code = """
+import json, sys
+import pumice
+maps = open("/proc/self/maps").read()
+print(json.dumps([[n for n in ("onnx", "rich", "PIL", "IPython", "matplotlib") if n in sys.modules],
+                  [n for n in ("libvulkan.so", "libglslang", "libSPIRV") if n in maps]]))
+"""
+    environment = {"LD_PRELOAD": ""} if not SANITIZED else {}
+    assert json.loads(output_of("-c", code, **environment)) == [[], []]
+
+
+@needs_speed
+def test_import_costs_under_60_ms_beyond_numpy() -> None:
+    code = "import time, numpy; start = time.perf_counter(); import pumice; print(time.perf_counter() - start)"
+    output_of("-c", code)  # writes the byte code
+    assert min(float(output_of("-c", code)) for _ in range(5)) < 0.060
+
+
+# ---- files and libraries
+
+
+@needs_install
+def test_installed_size_is_under_35_mb() -> None:
+    files = importlib.metadata.files("pumice") or []
+    assert len(files) > 10
+    assert sum(Path(str(file.locate())).stat().st_size for file in files if file.suffix != ".pyc") < 35_000_000
+
+
+def dynamic_section(path: Path) -> str:
+    if not shutil.which("readelf"):
+        pytest.skip("no readelf (binutils)")
+    return subprocess.run(["readelf", "-d", path], capture_output=True, text=True, check=True).stdout
+
+
+def test_no_library_of_ours_links_the_vulkan_loader() -> None:
+    ours = [*LIBRARIES.glob("_pumice*.so"), *LIBRARIES.glob("libpumice*.so")]
+    assert len(ours) >= 2
+    for path in ours:
+        needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic_section(path))
+        assert needed
+        assert not [name for name in needed if "vulkan" in name]
+
+
+def test_module_needs_no_glslang() -> None:
+    (module,) = LIBRARIES.glob("_pumice*.so")
+    assert "glslang" not in dynamic_section(module)
+
+
+@needs_install
+def test_libraries_find_each_other_beside_themselves_only() -> None:
+    for path in LIBRARIES.glob("*pumice*.so"):
+        paths = re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", dynamic_section(path))
+        assert paths == ["$ORIGIN"], path.name
+    assert {path.name for path in LIBRARIES.glob("lib*.so.*")} >= {"libglslang.so.13", "libSPIRV.so.13"}
+
+
+def test_shaders_travel_inside_the_engine() -> None:
+    assert not [*PACKAGE.rglob("*.comp"), *PACKAGE.rglob("*.glsl")]
+
+
+# ---- a machine without Vulkan
+
+WITHOUT_VULKAN = """
+import pumice
+print(pumice.devices())
+try:
+    pumice.Context()
+except pumice.DeviceError as error:
+    print(type(error).__name__)
+"""
+
+
+def without_loader(folder: Path) -> dict[str, str]:
+    """An empty file in the place of the loader: the dynamic linker finds it first and refuses it."""
+    for name in ("libvulkan.so.1", "libvulkan.so"):
+        (folder / name).touch()
+    return {"LD_LIBRARY_PATH": str(folder)}
+
+
+@pytest.mark.skipif(SANITIZED, reason="the driver is preloaded")
+def test_without_a_loader_there_are_no_devices(tmp_path: Path) -> None:
+    assert output_of("-c", WITHOUT_VULKAN, **without_loader(tmp_path)) == "[]\nDeviceError\n"
+
+
+def test_without_a_driver_there_are_no_devices() -> None:
+    assert output_of("-c", WITHOUT_VULKAN, **NO_DRIVER) == "[]\nDeviceError\n"
+
+
+# ---- entry points
+
+
+ENTRY_POINTS = {
+    (group, name, value)
+    for group, points in {"console_scripts": PROJECT["scripts"], **PROJECT["entry-points"]}.items()
+    for name, value in points.items()
+}
+
+
+def test_entry_points_are_importable() -> None:
+    assert {point[:2] for point in ENTRY_POINTS} >= {("console_scripts", "pumice"), ("pytest11", "pumice")}
+    for group, name, value in ENTRY_POINTS:
+        assert importlib.metadata.EntryPoint(name, value, group).load() is not None
+
+
+@needs_install
+def test_entry_points_are_installed() -> None:
+    installed = {(p.group, p.name, p.value) for p in importlib.metadata.distribution("pumice").entry_points}
+    assert installed == ENTRY_POINTS
+
+
+def test_demo_files_are_in_the_package() -> None:
+    folder = PACKAGE / "data" / "digits"
+    held_back = np.load(folder / "holdback.npz")
+    assert held_back["images"].shape[1:] == (8, 8)
+    assert len(held_back["images"]) == len(held_back["labels"]) > 300
+    assert (folder / "digits.onnx").stat().st_size < 150_000
+    assert len([*folder.glob("sample_*.png")]) == 10

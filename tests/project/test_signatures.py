@@ -1,0 +1,152 @@
+"""Every optional argument of everything public is honoured or refused: each has a probe, and each probe holds."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from signature_probes import PROBES
+from signature_probes.probe import Probe
+
+import pumice
+from pumice import dv
+
+MODULES = ("", "dv", "testing", "onnx", "onnx.backend")
+# What a public class has beside methods with plain names.
+SPECIAL = {"__init__", "__call__", "__array__", "__dlpack__"}
+# Callables whose arguments are no choices: Python's own protocols, and what a class inherits of tuples, lists and exceptions.
+NOT_OURS = {"load_ipython_extension"}
+
+
+def stub() -> dict[str, list[ast.FunctionDef]]:
+    """The functions and methods of the engine by name, with their overloads, as the stub has them."""
+    found: dict[str, list[ast.FunctionDef]] = {}
+    tree = ast.parse((Path(pumice.__file__).parent / "_pumice.pyi").read_text())
+    for node in tree.body:
+        members = node.body if isinstance(node, ast.ClassDef) else [node]
+        prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
+        for member in members:
+            if isinstance(member, ast.FunctionDef):
+                found.setdefault(prefix + member.name, []).append(member)
+    return found
+
+
+STUB = stub()
+
+
+def of_stub(functions: list[ast.FunctionDef]) -> Iterator[str]:
+    for function in functions:
+        arguments = function.args
+        plain = [*arguments.posonlyargs, *arguments.args]
+        yield from (one.arg for one in plain[len(plain) - len(arguments.defaults) :])
+        yield from (
+            one.arg
+            for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+            if default is not None
+        )
+        if arguments.kwarg:
+            yield f"**{arguments.kwarg.arg}"
+
+
+def of_python(function: Any) -> Iterator[str]:
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name.startswith("_"):
+            continue
+        if parameter.kind is parameter.VAR_KEYWORD:
+            yield f"**{name}"
+        elif parameter.default is not parameter.empty:
+            yield name
+
+
+def of_method(cls: type, name: str) -> Iterator[str]:
+    """Of the class that has it, which may be one of the engine's."""
+    for base in cls.__mro__:
+        if name not in vars(base):
+            continue
+        if base.__module__ == "pumice._pumice":
+            yield from of_stub(STUB.get(f"{base.__name__}.{name}", []))
+        elif base.__module__.startswith("pumice"):
+            member = vars(base)[name]
+            function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+            if isinstance(function, types.FunctionType):
+                yield from of_python(function)
+            elif hasattr(function, "__wrapped__"):
+                yield from of_python(function.__wrapped__)
+        return
+
+
+def of_class(cls: type) -> Iterator[str]:
+    for name in dir(cls):
+        if name == "__init__" and dataclasses.is_dataclass(cls):
+            continue  # see test_every_field_of_a_command_is_in_its_bytes
+        if name in SPECIAL or not name.startswith("_"):
+            for argument in dict.fromkeys(of_method(cls, name)):
+                yield f"{name}.{argument}"
+
+
+def is_plain(cls: type) -> bool:
+    """Errors have a text, records their fields."""
+    return issubclass(cls, BaseException | tuple)
+
+
+def public() -> Iterator[str]:
+    for module_name in MODULES:
+        module = importlib.import_module(f"pumice.{module_name}" if module_name else "pumice")
+        names = getattr(module, "__all__", None) or [name for name in dir(module) if not name.startswith("_")]
+        for name in names:
+            value = getattr(module, name)
+            if isinstance(value, types.ModuleType) or name in NOT_OURS:
+                continue
+            path = f"{module_name}.{name}" if module_name else name
+            if isinstance(value, type):
+                if value.__module__.startswith("pumice") and not is_plain(value):
+                    yield from (f"{path}.{argument}" for argument in of_class(value))
+            elif isinstance(value, types.FunctionType) and value.__module__.startswith("pumice"):
+                yield from (f"{path}.{argument}" for argument in of_python(value))
+            elif isinstance(value, types.BuiltinFunctionType):
+                yield from (f"{path}.{argument}" for argument in dict.fromkeys(of_stub(STUB.get(value.__name__, []))))
+
+
+def unalike(names: Iterator[str]) -> set[str]:
+    """One name for what a class has from another one that is public too, and for `load`, which is Model."""
+    found = set()
+    for name in names:
+        path, _, argument = name.rpartition(".")
+        if path.startswith("load.") or path.split(".")[0] in ("CompiledOperator", "Initializer"):
+            continue
+        found.add(f"{path}.{argument}")
+    return found
+
+
+def test_every_optional_argument_has_a_probe() -> None:
+    arguments = unalike(public())
+    assert len(arguments) > 150
+    assert not arguments - set(PROBES), sorted(arguments - set(PROBES))
+    assert not set(PROBES) - arguments, sorted(set(PROBES) - arguments)
+
+
+@pytest.mark.parametrize("probe", list(dict.fromkeys(PROBES.values())), ids=lambda probe: probe.__name__)
+def test_an_argument_is_honoured_or_refused(context: pumice.Context, probe: Probe) -> None:
+    probe(context)
+
+
+@pytest.mark.parametrize(
+    "cls", [dv.Run, dv.Conv, dv.ConvV1, dv.FullyConnected, dv.Ipu, dv.Maximizer], ids=lambda cls: cls.__name__
+)
+def test_every_field_of_a_command_is_in_its_bytes(cls: Any) -> None:
+    for field in dataclasses.fields(cls):
+        default = getattr(cls(), field.name)
+        other: Any = {"run": [dv.Run(m=3)], "conv_cmd": dv.Conv(c=3)}.get(field.name)
+        if other is None:
+            is_place = field.name.endswith("buf") or field.name in ("tex", "rd", "wr", "u8tofp16_table")
+            other = (5, 6) if is_place else (9,) * len(default) if isinstance(default, tuple) and default else 9
+        if field.name == "lut":
+            other = [7]
+        assert bytes(cls(**{field.name: other})) != bytes(cls()), (cls.__name__, field.name)

@@ -1,0 +1,74 @@
+"""Compiling without a device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import pumice
+
+SHADERS = Path(__file__).parents[2] / "shaders"
+
+BODY = "layout(binding = 0) buffer X { float x[]; };\nvoid main() { x[0] = 1.25; }"
+
+
+@pytest.mark.parametrize(
+    "start", ["", "layout(local_size_x = 1) in;\n", "#version 450\nlayout(local_size_x = 1) in;\n"]
+)
+@pytest.mark.parametrize("end", ["", "\n", " ", " // the end", "\n#define LAST 1", "\r\n"])
+def test_a_text_may_end_anyhow(start: str, end: str) -> None:
+    assert pumice.compile(start + BODY + end, name=f"ends {start!r} {end!r}").interface["bindings"][0]["name"] == "x"
+
+
+def test_an_include_may_end_without_a_new_line() -> None:
+    shader = pumice.compile('#include "part"\nvoid main() { x[0] = 1.0; }', includes={"part": BODY.partition("\n")[0]})
+    assert shader.interface["bindings"][0]["name"] == "x"
+
+
+@pytest.mark.parametrize("signed", ["0", "1"])
+@pytest.mark.parametrize("zero", ["0", "1"])
+def test_the_kernel_of_integer_matrices_compiles_where_no_device_has_them(signed: str, zero: str) -> None:
+    macros = {"X_SIGNED": signed, "W_SIGNED": signed, "X_ZERO": zero, "W_ZERO": zero, "Y_VEC4": signed, "X_UNIT": "16u"}
+    sums = "1" if zero == "1" or signed == "0" else "0"
+    source = (SHADERS / "matrix_integers.comp").read_text()
+    shader = pumice.compile(source, macros={**macros, "ADD_X_SUMS": sums, "ADD_W_SUMS": sums}, name="matrix_integers")
+    assert "CooperativeMatrixKHR" in shader.interface["capabilities"]
+
+
+@pytest.mark.parametrize("masked", ["0", "1", "2"])
+def test_attention_on_matrix_units_compiles_where_no_device_has_them(masked: str) -> None:
+    macros = {
+        "MASKED": masked,
+        "COUNTED": "1",
+        "ZERO_EMPTY": "1",
+        "VEC4": "1",
+        "Y_VEC4": "1",
+        "PARTS": "0",
+        "SUBGROUP": "32u",
+    }
+    macros |= {"MASK_SHOWS": "true", "HIDDEN": "minus_infinity"}
+    source = (SHADERS / "attention_matrix.comp").read_text()
+    options = pumice.ShaderOptions(storage="fp16")
+    shader = pumice.compile(source, options, macros=macros, include_dirs=[str(SHADERS)], name="attention_matrix")
+    assert "CooperativeMatrixKHR" in shader.interface["capabilities"]
+
+
+@pytest.mark.parametrize("storage", ["fp32", "fp16", "fp16_packed", "bf16_packed"])
+def test_the_kernel_of_columns_compiles_where_no_device_takes_it(storage: str) -> None:
+    macros = {"MATRIX": "1", "HAS_BIAS": "1", "SUBGROUP": "32u"}
+    source = (SHADERS / "gemv_columns.comp").read_text()
+    options = pumice.ShaderOptions(storage=storage)
+    shader = pumice.compile(source, options, macros=macros, include_dirs=[str(SHADERS)], name="gemv_columns")
+    assert shader.interface["local_size"] == (256, 1, 1)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize(("matrix", "bias"), [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1"), ("1", "2")])
+def test_the_kernel_of_matrix_units_compiles_where_no_device_has_them(matrix: str, bias: str, grouped: bool) -> None:
+    macros = {"MATRIX": matrix, "Y_VEC4": "1", "HAS_BIAS": bias, "EPILOGUE(x)": "x"}
+    macros |= {"X_GROUPED": "1", "Y_GROUPED": "1"} if grouped else {}
+    source = (SHADERS / "conv_matrix.comp").read_text()
+    options = pumice.ShaderOptions(storage="fp16")
+    shader = pumice.compile(source, options, macros=macros, include_dirs=[str(SHADERS)], name="conv_matrix")
+    assert "CooperativeMatrixKHR" in shader.interface["capabilities"]

@@ -1,0 +1,73 @@
+"""Sessions of ONNX Runtime whose products of integers are exact on every processor.
+
+Without VNNI its products of uint8 with int8 add pairs of them in 16 bits, which saturate: 255 * 127 * 2 becomes 32767. Its products
+of uint8 with uint8 do not, so the second factor is given to it as uint8, with 128 added to it and to its zero point.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+SECOND_FACTORS = {  # operator -> the inputs that are the second factor and its zero point
+    "ConvInteger": (1, 3),
+    "DynamicQuantizeMatMul": (1, 3),
+    "MatMulInteger": (1, 3),
+    "MatMulIntegerToFloat": (1, 5),
+    "QGemm": (3, 5),
+    "QLinearConv": (3, 5),
+    "QLinearMatMul": (3, 5),
+}
+
+
+def exact_session(model: onnx.ModelProto, *, optimize: bool = True) -> Any:
+    """A session on the CPU, in one thread. Without `optimize` it runs the nodes as they are written."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    if not optimize:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    made = with_unsigned_factors(model).SerializeToString()
+    return onnxruntime.InferenceSession(made, options, providers=["CPUExecutionProvider"])
+
+
+def with_unsigned_factors(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the same results whose products of integers have a second factor of uint8."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    graph = changed.graph
+    signed = {one.name for one in graph.initializer if one.data_type == TensorProto.INT8}
+    signed |= {one.name for one in graph.input if one.type.tensor_type.elem_type == TensorProto.INT8}
+    nodes = []
+    for node in graph.node:
+        factor, zero = SECOND_FACTORS.get(node.op_type, (0, 0))
+        if factor and node.input[factor] in signed:
+            node.input.extend([""] * (zero + 1 - len(node.input)))
+            for place, own in ((factor, "factor"), (zero, "zero")):
+                shifted = f"{node.output[0]}/unsigned/{own}"
+                nodes += shift(node.input[place], shifted)
+                node.input[place] = shifted
+        nodes.append(node)
+    made = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(made)
+    return changed
+
+
+def shift(source: str, target: str) -> list[onnx.NodeProto]:
+    """Nodes that make a tensor of uint8 from one of int8, or from none, which stands for 0."""
+    constant = helper.make_node("Constant", [], [f"{target}/128"], value=numpy_helper.from_array(np.int64(128)))
+    if not source:
+        return [constant, helper.make_node("Cast", [f"{target}/128"], [target], to=TensorProto.UINT8)]
+    return [
+        constant,
+        helper.make_node("Cast", [source], [f"{target}/wide"], to=TensorProto.INT64),
+        helper.make_node("Add", [f"{target}/wide", f"{target}/128"], [f"{target}/sum"]),
+        helper.make_node("Cast", [f"{target}/sum"], [target], to=TensorProto.UINT8),
+    ]

@@ -1,0 +1,95 @@
+"""Small ONNX models for the tests, made with the onnx package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import onnx
+import pumice
+from onnx import TensorProto, helper, numpy_helper
+from pumice.base.element_types import array_of
+from pumice.importer.file.model_file import ModelFile
+from pumice.importer.file.recipe import Recipe
+from pumice.importer.parse import parse, recipe_of
+
+Shape = Sequence[int | str | None] | None
+
+
+def value(name: str, shape: Shape = ("N", 4), dtype: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto] = (),
+    outputs: Sequence[str] = ("y",),
+    constants: dict[str, npt.NDArray[Any]] | None = None,
+    opset: int = 17,
+    **graph: Any,
+) -> onnx.ModelProto:
+    """Not checked: the tests make wrong ones too."""
+    made = helper.make_graph(
+        list(nodes),
+        "small",
+        list(inputs or [value("x")]),
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()],
+        **graph,
+    )
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def node(op: str, inputs: Sequence[str] = ("x",), outputs: Sequence[str] = ("y",), **attributes: Any) -> onnx.NodeProto:
+    attributes.setdefault("name", f"{op.lower()}.{'.'.join(outputs)}")
+    return helper.make_node(op, list(inputs), list(outputs), **attributes)
+
+
+def relu() -> onnx.ModelProto:
+    return model([node("Relu")])
+
+
+def gemm() -> onnx.ModelProto:
+    """x [N, 4] -> relu(x w + b) [N, 3], and what comes before the relu."""
+    random = np.random.default_rng(3)
+    weights = {
+        "w": random.standard_normal((4, 3)).astype(np.float32),
+        "b": random.standard_normal(3).astype(np.float32),
+    }
+    return model(
+        [node("Gemm", ["x", "w", "b"], ["sum"]), node("Relu", ["sum"], ["y"])], outputs=["y", "sum"], constants=weights
+    )
+
+
+def subgraph(
+    nodes: list[onnx.NodeProto],
+    inputs: list[onnx.ValueInfoProto],
+    outputs: list[onnx.ValueInfoProto],
+    **constants: np.ndarray[Any, Any],
+) -> onnx.GraphProto:
+    """What an If, Loop or Scan runs."""
+    initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    return helper.make_graph(nodes, "subgraph", inputs, outputs, initializers)
+
+
+def results_of(case: Any, context: pumice.Context) -> Iterator[tuple[Any, Any]]:
+    """Of a test of the standard's own: each output and what it has to be."""
+    loaded = pumice.load(case.model, context)
+    for inputs, outputs in case.data_sets:
+        results = loaded(*inputs)
+        yield from zip([results] if len(loaded.outputs) == 1 else results, outputs, strict=True)
+
+
+def recipe(proto: onnx.ModelProto) -> Recipe:
+    """What the importer makes of it."""
+    file = ModelFile(proto)
+    return recipe_of(parse(file), file)
+
+
+def constant(made: Recipe, name: str) -> np.ndarray[Any, Any]:
+    """Of a recipe."""
+    found = made.constants[name]
+    return array_of(found.raw, found.dtype, found.shape)

@@ -1,0 +1,98 @@
+"""The catalogue of operators, and its page in the docs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx.defs
+import pytest
+
+import pumice
+from pumice.importer.rewrites.opset import NEWEST
+from pumice.tools import catalogue
+from pumice.tools.cli import main
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "operators.md"
+
+
+def test_a_schema_tells_all_that_the_table_knows() -> None:
+    conv = pumice.operators("Conv")
+    assert (conv.name, conv.domain, conv.skeleton) == ("Conv", "ai.onnx", "contraction")
+    assert conv.since[:2] == (1, 11)
+    assert "convolution" in conv.doc
+    assert [(role.name, role.optional) for role in conv.inputs] == [("x", False), ("w", False), ("b", True)]
+    assert conv.inputs[0].dtypes == ["float32", "float16", "bfloat16"]
+    attributes = {one.name: one for one in conv.attributes}
+    assert (attributes["group"].kind, attributes["group"].default) == ("int", 1)
+    assert attributes["strides"].kind == "ints"
+    assert attributes["auto_pad"].default == "NOTSET"
+
+
+def test_ranks_choices_in_place_and_host_inputs_are_shown() -> None:
+    resize = pumice.operators("ai.onnx::Resize")
+    assert resize.host_inputs == ("roi", "scales", "sizes")
+    assert "cubic" in next(one for one in resize.attributes if one.name == "mode").choices
+    assert pumice.operators("TopK").ranks == (1, 8)
+    assert pumice.operators("Relu").in_place
+    assert pumice.operators("Concat").inputs[0].variadic
+    assert next(one for one in pumice.operators("Concat").attributes if one.name == "axis").required
+
+
+def test_operators_that_become_others_are_there() -> None:
+    for name in ("Loop", "RandomNormal", "DeformConv", "ai.onnx.ml::Scaler"):
+        one = pumice.operators(name)
+        assert one.skeleton == "composed" and one.since and one.doc
+    with pytest.raises(pumice.UnsupportedError):
+        pumice.operators("ai.onnx.ml::ZipMap")
+
+
+def test_an_operation_of_nnapi_tells_its_operands_in_order() -> None:
+    conv = pumice.operators("nnapi::CONV_2D")
+    assert (conv.domain, conv.since) == ("nnapi", (1,))
+    names = [role.name for role in conv.inputs]
+    assert names[:4] == ["x", "filter", "bias", "padding_left"]
+    assert [role.name for role in conv.implicit][3:6] == ["padding_scheme", "stride_width", "stride_height"]
+    assert [role.kind for role in conv.inputs][2:4] == ["tensor", "scalar"]
+    assert "dilation_height?" in conv.facts()["or"]
+    add = pumice.operators("nnapi::ADD").as_dict()
+    assert [role["dtypes"] for role in add["inputs"]][2] == ["int32"]
+
+
+@pytest.mark.parametrize(("asked", "near"), [("Convolution", "Conv"), ("gatherNd", "GatherND"), ("Rezise", "Resize")])
+def test_an_unknown_name_is_refused_with_those_near_it(asked: str, near: str) -> None:
+    with pytest.raises(pumice.UnsupportedError, match=f"operator {asked}; near are .*{near}"):
+        pumice.operators(asked)
+
+
+def test_a_name_near_none_is_refused_alone() -> None:
+    with pytest.raises(pumice.UnsupportedError, match="operator Xyzzyx$"):
+        pumice.operators("Xyzzyx")
+
+
+def test_every_operator_is_shown_as_text_html_and_json() -> None:
+    for one in pumice.operators():
+        if one.domain != "pumice":  # ours alone
+            assert one.since
+            assert one.doc
+        assert one.name in repr(one)
+        assert one.qualified_name.startswith(f"{one.domain}::")
+        assert one.qualified_name in str(one)
+        assert one.qualified_name in one._repr_html_()
+        assert json.loads(json.dumps(one.as_dict()))["name"] == one.name
+
+
+def test_the_command_lists_all_and_shows_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["operators"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(pumice.operators())
+    assert main(["operators", "TopK"]) == 0
+    assert "known on the host  k" in capsys.readouterr().out
+    assert main(["operators", "TopK", "Conv", "--json"]) == 0
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["TopK", "Conv"]
+    assert main(["operators", "TopQ"]) == 2
+    assert "near are TopK" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(onnx.defs.onnx_opset_version() < NEWEST, reason="this onnx does not know the newest versions")
+def test_the_page_in_the_docs_is_not_stale() -> None:
+    assert PAGE.read_text() == catalogue.page(), "run python -m pumice.tools.catalogue"

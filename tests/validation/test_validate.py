@@ -1,0 +1,238 @@
+"""Node-by-node validation: what is right passes, and what is wrong is found and named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice
+from onnx import numpy_helper
+from onnx_models import gemm, model, node
+from pumice.validation.reference import Reference
+from pumice.validation.report import Deviation, ValidationReport, deviation
+
+DIGITS = Path(pumice.__file__).parent / "data" / "digits" / "digits.onnx"
+FLOAT = np.float32
+Change = Callable[[dict[str, Any]], None]
+
+
+def x(rows: int = 5) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.random.default_rng(2).standard_normal((rows, 4)).astype(FLOAT)
+
+
+class Faulty:
+    """A program that spoils its results on the way out; all else is the real one's."""
+
+    def __init__(self, program: pumice.Program, change: Change) -> None:
+        self._program = program
+        self._change = change
+
+    def __call__(self, inputs: dict[str, Any], **limits: Any) -> dict[str, Any]:
+        results = {name: value.copy() for name, value in self._program(inputs, **limits).items()}
+        self._change(results)
+        return results
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._program, name)
+
+
+@pytest.fixture
+def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Spoils the results of programs that keep every tensor (`kept`), or of the fused ones."""
+    import pumice.model.model
+    import pumice.validation.validate
+
+    def install(change: Change, kept: bool = True) -> None:
+        class FaultyGraph:
+            def __init__(self, graph: pumice.Graph) -> None:
+                self._graph = graph
+
+            def compile(self, context: pumice.Context, precision: str = "fp32", **options: Any) -> Any:
+                return Faulty(self._graph.compile(context, precision, **options), change)
+
+        load_graph, graph_of = pumice.validation.validate.load_graph, pumice.model.model.graph_of
+
+        def faulty_load(*given: Any) -> Any:
+            graph, recipe = load_graph(*given)
+            return FaultyGraph(graph), recipe
+
+        if kept:
+            monkeypatch.setattr(pumice.validation.validate, "load_graph", faulty_load)
+        else:
+            monkeypatch.setattr(pumice.model.model, "graph_of", lambda *given: FaultyGraph(graph_of(*given)))
+
+    return install
+
+
+def validated(context: pumice.Context, *cases: Any, source: Any = None) -> ValidationReport:
+    data = gemm().SerializeToString() if source is None else source
+    with pumice.load(data, context) as loaded:
+        return pumice.validate(loaded, list(cases) or [(x(),)])
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_right_model_passes(context: pumice.Context, precision: str) -> None:
+    images = np.random.default_rng(0).random((3, 1, 8, 8)).astype(FLOAT)
+    report = pumice.validate(DIGITS, [(images,), {"image": images[:1]}, images], context=context, precision=precision)
+    assert report.ok, report.summary
+    assert report.first_divergence is None
+    assert not report.unchecked
+    assert (report.cases, report.precision) == (3, precision)
+    nodes = [row.node for row in report.rows if row.op != "output"]
+    assert nodes == ["conv1", "relu1", "conv2", "relu2", "pool", "flat", "fc1", "relu3", "logits", "probabilities"]
+    assert [row.output for row in report.rows if row.op == "output"] == ["probabilities"]
+    assert all(row.accumulated is not None for row in report.rows)
+    report.raise_if_failed()
+
+
+def test_the_first_wrong_node_is_named_with_its_error(context: pumice.Context, spoil: Callable[..., None]) -> None:
+    def change(results: dict[str, Any]) -> None:
+        results["sum"][2, 1] += 0.5
+
+    spoil(change)
+    report = validated(context)
+    assert not report.ok
+    first = report.first_divergence
+    assert first is not None
+    assert (first.node, first.op, first.output) == ("gemm.sum", "Gemm", "sum")
+    assert first.local is not None
+    assert first.local.at == (2, 1)
+    assert first.local.error == pytest.approx(0.5, rel=1e-4)
+    with pytest.raises(pumice.ValidationError, match=r"node 'gemm\.sum' \(Gemm\).*0\.5 at \[2, 1\]") as caught:
+        report.raise_if_failed()
+    assert caught.value.node == "gemm.sum"
+    assert isinstance(caught.value, AssertionError)
+    assert isinstance(caught.value, pumice.Error)
+    assert "DIVERGES" in str(report)
+
+
+def test_a_node_behind_a_wrong_one_is_judged_by_what_it_was_given(
+    context: pumice.Context, spoil: Callable[..., None]
+) -> None:
+    def change(results: dict[str, Any]) -> None:
+        results["sum"] += FLOAT(0.5)
+        results["y"][:] = np.maximum(results["sum"], 0)
+
+    spoil(change)
+    rows = {row.node: row for row in validated(context).rows if row.op != "output"}
+    assert not rows["gemm.sum"].ok
+    assert rows["relu.y"].ok
+    accumulated = rows["relu.y"].accumulated
+    assert accumulated is not None
+    assert accumulated.error == pytest.approx(0.5, rel=1e-4)
+
+
+def test_a_fault_of_the_fused_program_alone_is_found(context: pumice.Context, spoil: Callable[..., None]) -> None:
+    def change(results: dict[str, Any]) -> None:
+        results["y"][0, 0] += 1
+
+    spoil(change, kept=False)
+    report = validated(context)
+    assert [(row.op, row.output) for row in report.rows if not row.ok] == [("output", "y")]
+    assert "output 'y'" in report.summary
+
+
+def test_the_worst_case_is_kept(context: pumice.Context, spoil: Callable[..., None]) -> None:
+    def change(results: dict[str, Any]) -> None:
+        results["sum"] += FLOAT(0.25) if len(results["sum"]) == 2 else FLOAT(0.125)
+
+    spoil(change)
+    first = validated(context, (x(5),), (x(2),), (x(3),)).first_divergence
+    assert first is not None
+    assert first.case == 1
+    assert first.shape == (2, 3)
+
+
+def test_nan_where_the_reference_has_a_number_is_a_divergence(
+    context: pumice.Context, spoil: Callable[..., None]
+) -> None:
+    def change(results: dict[str, Any]) -> None:
+        results["y"][4, 2] = np.nan
+
+    spoil(change)
+    first = validated(context).first_divergence
+    assert first is not None
+    assert first.local is not None
+    assert first.local.at == (4, 2)
+    assert first.local.error == np.inf
+
+
+def test_a_case_that_does_not_fit_is_refused(context: pumice.Context) -> None:
+    with pytest.raises(pumice.BindingError, match="input 'x'"):
+        validated(context, (x().astype(np.float64),))
+    with pytest.raises(pumice.BindingError, match="ghost"):
+        validated(context, {"ghost": x()})
+
+
+def test_the_report_is_a_record_for_json(context: pumice.Context) -> None:
+    import json
+
+    record = json.loads(json.dumps(validated(context).as_dict()))
+    assert record["ok"]
+    assert [row["node"] for row in record["rows"]] == ["gemm.sum", "relu.y", "y", "sum"]
+    assert all(row["error"] <= row["allowed"] for row in record["rows"])
+
+
+def test_progress_reaches_its_end(context: pumice.Context) -> None:
+    steps: list[tuple[int, int]] = []
+    pumice.validate(gemm(), [x(), x()], context=context, progress=lambda done, total: steps.append((done, total)))
+    assert steps == [(i, 6) for i in range(1, 7)]
+
+
+# ---- without a device
+
+
+def test_the_reference_reads_constants_by_itself() -> None:
+    constant = node("Constant", [], ["c"], value=numpy_helper.from_array(np.array([1, 2], FLOAT)))
+    reference = Reference(model([node("Add", ["s", "c"]), constant, node("Relu", ["x"], ["s"])]))
+    assert [n.op for n in reference.nodes] == ["Relu", "Add"]
+    np.testing.assert_array_equal(reference.constants["c"], [1, 2])
+    results = reference.nodes[1].run({"s": np.zeros(2, FLOAT), **reference.constants})
+    np.testing.assert_array_equal(results["y"], [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "tolerance", "ok"),
+    [
+        ([1.0, 1000.0], [1.01, 1000.0], 2e-5, True),  # small beside large
+        ([1.0, 1000.0], [1.0, 1000.1], 2e-5, False),
+        ([np.nan, np.inf], [np.nan, np.inf], 2e-5, True),
+        ([np.inf], [-np.inf], 2e-5, False),
+        ([np.inf], [3e38], 2e-5, False),
+        ([0.0], [np.nan], 2e-5, False),
+        ([0.0, 0.0], [0.0, 1e-9], 2e-5, False),
+        ([], [], 2e-5, True),
+    ],
+)
+def test_deviations_of_floats(actual: list[float], expected: list[float], tolerance: float, ok: bool) -> None:
+    assert deviation(np.array(actual, FLOAT), np.array(expected, FLOAT), tolerance).ok == ok
+
+
+def test_deviations_of_scalars() -> None:
+    assert deviation(np.array(1.0, FLOAT), np.array(1.0, FLOAT), 2e-5).ok
+    wrong = deviation(np.array(2.0, FLOAT), np.array(1.0, FLOAT), 2e-5)
+    assert (wrong.error, wrong.at, wrong.ok) == (1.0, (), False)
+    assert not deviation(np.array(np.nan, FLOAT), np.array(1.0, FLOAT), 2e-5).ok
+    assert not deviation(np.array(3), np.array(4), 0.0).ok
+
+
+def test_integers_have_to_be_equal_to_the_last_bit() -> None:
+    large = np.array([2**62 + 1, 5])
+    assert deviation(large, large.copy(), 0.0).ok
+    assert not deviation(large, np.array([2**62, 5]), 0.0).ok
+    assert not deviation(np.array([True]), np.array([False]), 0.0).ok
+
+
+def test_another_shape_or_type_is_a_divergence() -> None:
+    assert not deviation(np.zeros((2, 3), FLOAT), np.zeros((3, 2), FLOAT), 1.0).ok
+    assert not deviation(np.zeros(2, FLOAT), np.zeros(2), 1.0).ok
+
+
+def test_severity_orders_deviations() -> None:
+    assert Deviation(2.0, 1.0, (), 0, 0).severity == 2
+    assert Deviation(1.0, 0.0, (), 0, 0).severity == np.inf
+    assert Deviation(0.0, 0.0, (), 0, 0).severity == 0
