@@ -101,7 +101,8 @@ int64_t CommandList::exec(const Interrupted& interrupted) {
   if (has_other_weights()) prepared_ = prepare(interrupted);
   auto& lists = prepared_->lists;
   auto& submissions = prepared_->submissions;
-  // The first list that is free and whose time nobody may ask for; else the one that is free next.
+  // An idle list is used again, but not the one whose device time last_exec_time() may still read; where none is idle, the one in flight
+  // for the longest time.
   const auto is_busy = [&](const Submission& one) { return one.id() == waited_ || !one.done(); };
   size_t at = 0;
   while (at < submissions.size() && is_busy(submissions[at])) ++at;

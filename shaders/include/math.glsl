@@ -4,7 +4,7 @@
 //
 // A function here ends at its end alone, and what it chooses from has been computed: where branches of several functions come together in
 // one kernel, or one lies behind a loop, lavapipe (Mesa 22.3.6) mixes the bits of their results. A compiler makes a branch of an early return
-// and of a call within ?:. tests/test_math_functions.py sees to it.
+// and of a call within ?:. tests/device/test_math_functions.py sees to it.
 #ifndef PM_MATH_GLSL
 #define PM_MATH_GLSL
 

@@ -13,8 +13,8 @@
   }
 #elif SUBGROUP
 // Subgroups of SUBGROUP (a power of two) invocations exchange their values; beyond them the subgroups' results meet in shared memory:
-// `array` has an element for each invocation of the workgroup and 16 more. Calls take turns with its first and its next elements, so that
-// one barrier is enough.
+// `array` has an element for each invocation of the workgroup and 16 more. Consecutive calls alternate between two disjoint stretches of
+// it, so that one barrier a call is enough.
 #define TEAM_NUMBER (gl_LocalInvocationID.x / TEAM)
 #define TEAM_MEMBER (gl_LocalInvocationID.x % TEAM)
 uint pm_turn = 0u;

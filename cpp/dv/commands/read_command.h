@@ -17,7 +17,7 @@ Command read_command(std::span<const std::byte> raw, const Resolve& resolve, boo
 
 // Bytes that a command needs at each place that it names ("run[2].weight_buf"), by the same rules; the places themselves are not looked at.
 std::vector<std::pair<std::string, uint64_t>> required_bytes(std::span<const std::byte> raw, bool strict);
-// What each run of a convolution command makes; likewise. Refusal of other commands.
+// The extent (width, height, channels) of each run's result, checked like required_bytes(). Throws Refusal for anything but a convolution.
 std::vector<Extent> run_outputs(std::span<const std::byte> raw, bool strict);
 
 }  // namespace pumice::dv

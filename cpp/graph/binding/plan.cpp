@@ -231,7 +231,7 @@ class Binder {
     return memo.lowered = std::move(static_cast<LoweredNode&>(lowering_));
   }
 
-  // What is not in its part of a concatenation already is copied there.
+  // Copies each input of a Concat into its part of the result, unless its producer wrote there.
   void lower_parts(const ProgramNode& node, size_t i) {
     result_.kernels[node.report] = "joined";
     const TensorDesc& whole = *shapes_.desc(node.outputs[0]);

@@ -32,7 +32,7 @@ class DeviceLoop {
   // on, modulo 2 to the 32.
   bool goes_on(uint64_t round) const { return status(round)[0] != 0; }
   uint32_t trips(uint64_t round) const { return status(round)[1]; }
-  // Of loops inside, of which the same one may be there twice: how often they were entered and how often their bodies ran.
+  // Per inner loop: how often it was entered and how often its body ran. A loop that was recorded twice has two entries.
   struct Inner {
     const RoutineStep* step;
     uint32_t entries, trips;

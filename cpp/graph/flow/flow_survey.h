@@ -18,7 +18,7 @@ class FlowSurvey {
   bool run(size_t number, const std::vector<TensorDesc>& inputs, std::vector<TensorDesc>& outputs, size_t depth = 0);
   // The same of a loop that is entered with these: their shapes have to stay.
   bool loop(const RoutineStep& step, const std::vector<TensorDesc>& given, size_t depth = 0);
-  // And of an IF on these, its condition not among them.
+  // The same for an IF node. `given` excludes its condition.
   bool choice(const RoutineStep& step, const std::vector<TensorDesc>& given, std::vector<TensorDesc>& outputs, size_t depth = 0);
 
   bool is_small() const { return dispatches <= 512; }  // enough to be recorded as one

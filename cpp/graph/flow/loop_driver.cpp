@@ -55,7 +55,7 @@ size_t allowed(const DeviceLoop& device, size_t wished) {
 
 }  // namespace
 
-// One that has been made for such values, or a new one; null where the host has to drive it.
+// The loop that was made for such values, or a new one; null where the host has to drive it.
 DeviceLoop* LoopDriver::find(const RoutineStep& step, std::span<const FlowValue> values) {
   const size_t kept = step.carried + step.state;
   const auto matches = [&](const ReadyLoop& ready) {

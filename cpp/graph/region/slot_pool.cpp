@@ -17,7 +17,7 @@ uint64_t size_class(uint64_t bytes) {
 
 }  // namespace
 
-// Memory that nobody but the device needs to see is seen where that costs nothing.
+// Device-only memory is visible to the host where the default heap is (unified memory), so that a later read needs no copy.
 HostSlot SlotPool::device_slot(uint64_t bytes) const {
   HostSlot slot;
   slot.device = slot.host = Buffer::create(context_, bytes);

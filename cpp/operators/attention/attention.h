@@ -19,9 +19,9 @@ void set_strides(StepBuilder& step, const std::string& name, const Heads& heads)
 // Which scores are wanted too.
 enum class Scores : uint8_t { products, capped, masked, shares };
 
-// The steps that make y.
+// Adds the steps that make y.
 void add_attention(LowerContext& node, const Attention& attention);
-// And those that make [batch, heads, rows, keys] of scores beside it.
+// Adds the steps that make y and write the scores, [batch, heads, rows, keys], to `scores`.
 void add_attention(LowerContext& node, const Attention& attention, Scores wanted, const Operand& scores);
 
 }  // namespace pumice

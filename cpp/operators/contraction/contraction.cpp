@@ -19,7 +19,7 @@ SpecValues specialized(std::initializer_list<std::pair<std::string_view, int64_t
   return spec;
 }
 
-// `all`: of a convolution whose kernel has no taps but these.
+// `all`: these taps are the whole kernel, so that the weights need no tap stride.
 void set_taps(StepBuilder& step, const Contraction& c, bool all) {
   step.set("in_h", c.x.h).set("in_w", c.x.w);
   step.set("in_step_h", c.in_step_h).set("in_step_w", c.in_step_w).set("tap_step_h", c.tap_step_h).set("tap_step_w", c.tap_step_w);

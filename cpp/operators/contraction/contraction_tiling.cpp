@@ -44,9 +44,9 @@ std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Con
   constexpr MatrixTiling kTilings[] = {
       {128, 128, 64, 64, 32}, {128, 64, 32, 32, 64}, {128, 32, 32, 32, 32}, {128, kNarrowTile, 32, kNarrowTile, 64},
       {64, 64, 32, 32, 64},   {32, 64, 16, 32, 64},  {16, 64, 16, 16, 64}};
-  // Of matrix products alone, measured apart: deep enough that subgroups share the depth where the rows are few.
+  // These tilings are for matrix products (docs/tuning.md). kFew and kFewest are so deep that subgroups share the depth of few rows.
   constexpr MatrixTiling kWide{128, 128, 64, 64, 64}, kFew{64, 32, 32, 32, 128, 8}, kFewest{16, 32, 16, 16, 384, 6};
-  // Of which there are at most so many, and which share the depth: for what the device does in one go.
+  // These tilings are used while at most kMostShared tiles exist, one wave of the GPU; several subgroups split the depth of one tile.
   constexpr MatrixTiling kShared[] = {{32, 32, 32, 32, 128, 8}, {32, 64, 32, 32, 128, 8}, {64, 64, 32, 32, 128, 4}};
   constexpr int64_t kMostShared = 128, kLeastShared = 512, kDeep = 1024;
   const bool all_taps =
@@ -73,7 +73,8 @@ std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Con
     for (const MatrixTiling& tiling : kShared)
       if (tiles_of(tiling) <= kMostShared && fits(tiling)) return tiling;
   for (const MatrixTiling& tiling : kTilings) {
-    // Of matrix products: a few tiles more than the device does in one go are better smaller ones; those of 32 columns are for no more.
+    // For matrix products, a tile count just over one wave wastes most of the second wave, so that the next smaller tile is better.
+    // Tiles of 32 columns only fit results of at most 32 columns.
     const bool suits = !c.matrix || tiling.pixels < 128 || (tiling.channels == 64 ? tiles_of(tiling) >= 2 * kBusyTiles : channels <= 32);
     if (suits && fits(tiling) && tiles_of(tiling) >= kBusyTiles && (tiling.channels == kNarrowTile || tiling.channels < 2 * channels))
       return tiling;

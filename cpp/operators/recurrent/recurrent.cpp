@@ -205,7 +205,7 @@ class StepKernel {
     node_.add(builder.build());
   }
 
-  // Parts of a unit's products: as many as have a few fours each.
+  // How many invocations share one unit's dot product. Each keeps at least kLeastFours vec4s.
   int64_t split_of() const {
     constexpr int64_t kMostSplit = 16, kLeastFours = 4;
     int64_t split = 1;

@@ -127,8 +127,8 @@ class PackContext : public NodeContext {
 // Packs constant input `input` to float32, times `scale`: biases, scales and statistics, which kernels read as they accumulate.
 void pack_floats(const PackContext& node, size_t input, double scale, PackedWeight& packed);
 
-// One node at bind. Inputs' and outputs' descs are concrete; float values have dtype float_dtype, or float32 at the border.
-// Kernels that a node was lowered to before, by what of its descriptions they depend on: a few, for other shapes mostly share one.
+// The kernels that a node was lowered to before, keyed by the facts of its shapes that chose them. There are few: other shapes mostly
+// share one.
 class KernelMemo {
  public:
   const std::shared_ptr<const KernelVariant>* find(std::string_view key) const;
@@ -145,6 +145,7 @@ struct LoweredNode {
   std::vector<std::vector<std::byte>> host_blocks;
 };
 
+// One node at bind. The descs of inputs and outputs are concrete; float values have dtype float_dtype, or float32 at the border.
 class LowerContext : public NodeContext, public LoweredNode {
  public:
   bool has_input(size_t i) const { return i < inputs.size() && inputs[i].has_value(); }

@@ -99,8 +99,8 @@ struct OperatorRow {
   bool (*pack)(const PackContext&, size_t input, PackedWeight&) = nullptr;
   // Results soon exceed float16, whose largest is 65,504: they stay float32 where other floats are float16.
   bool overflows = false;
-  // The row that takes its place in a graph where the one input that the host would read, which fixes the shape by how many of its
-  // elements are not zero, is no constant: with the outputs of pumice::CountNonZero as further inputs.
+  // The name of the row to use instead where the size of the result is the count of non-zeros in an input that only the device knows
+  // (NonZero, Compress). That row takes the outputs of pumice::CountNonZero as further inputs.
   std::string_view counted = {};
   IndexRule indices = nullptr;  // of a row with an input of indices: which ones are in range
 };

@@ -225,7 +225,8 @@ void BoundsChecker::append_if(uint32_t condition, const std::function<void()>& t
   block_ends_[block_] = merge;
 }
 
-// Such a write stays in its function, whose block it splits. Without a chain nothing is to be checked but what is written.
+// The store is guarded in place: its basic block is split. Without an access chain there is no index to check, only the stored value,
+// which may come from a read out of bounds.
 void BoundsChecker::append_narrow_store(const Instruction& instruction, const Chain* chain, const std::vector<Check>& checks,
                                         std::vector<uint32_t>& body) {
   const auto value = in_bounds_of_.find(instruction[1]);

@@ -1,4 +1,5 @@
-// How large a text may be that is given to glslang, which has no limits of its own and takes a text's nesting for its own stack.
+// Limits on the size and nesting of a text. glslang has none and recurses once per nesting level, so that a hostile text would overflow
+// the stack.
 #pragma once
 
 #include <cstddef>

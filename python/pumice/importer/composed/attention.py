@@ -122,9 +122,9 @@ class _Attention:
         return self.add("Where", shown, none, hidden)
 
     def _within(self, mask: Value, batch: Value, keys: Value) -> Value:
-        """By where the keys of each image end; where there are twice as many, also by where they begin.
+        """The mask of key lengths [batch], or of ends and starts [2 * batch].
 
-        A mask of any other length has no such shapes: where sizes are known only later, the nodes that say so refuse it by their name.
+        Other lengths are refused: here where they are known, else at bind by the nodes named after this check.
         """
 
         def checked(op: str, *inputs: Value | Array, **attributes: Any) -> Value:
