@@ -10,6 +10,7 @@ import pytest
 
 import documents
 import pumice.demo
+from cases import CASES
 from process import python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,6 +48,30 @@ def test_every_macro_of_the_kernel_language_is_on_its_page() -> None:
     told = {name for name in names if name in types or name in documents.SWITCHES or documents.meaning_of(name)}
     assert names == told
     assert types | documents.SWITCHES.keys() <= names, "the page tells of what no mode has"
+
+
+def without_spaces(text: str) -> str:
+    return re.sub(r"\s+", "", text)
+
+
+def test_what_a_page_quotes_is_in_the_tree() -> None:
+    """'In `path`:' stands before what is quoted; indentation may differ."""
+    page = (ROOT / "docs" / "adding_an_operator.md").read_text()
+    quoted = re.findall(r"In `([^`]+)`:\n\n```\w+\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(quoted) >= 10
+    missing = [path for path, text in quoted if without_spaces(text) not in without_spaces((ROOT / path).read_text())]
+    assert not missing, f"docs/adding_an_operator.md quotes what is no longer in {missing}"
+
+
+@pytest.mark.parametrize("op", ["Swish", "ReduceSumSquare", "Trilu"])
+def test_the_operators_that_a_page_walks_have_cases(op: str) -> None:
+    assert any(case.op == op for case in CASES)
+
+
+def test_paths_that_a_page_names_exist() -> None:
+    for page in PAGES:
+        for path in re.findall(r"`((?:cpp|python|shaders|tests|docs|examples|notebooks)/[\w./]+)`", page.read_text()):
+            assert (ROOT / path).exists(), f"{page.name} names {path}"
 
 
 def test_the_readme_is_short() -> None:
