@@ -10,7 +10,7 @@
 
 #include "dv/command_list.h"
 #include "dv/commands/read_command.h"
-#include "dv/refusal.h"
+#include "dv/memory/refusal.h"
 
 namespace {
 
