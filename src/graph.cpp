@@ -194,7 +194,7 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
   return compile(*self, std::move(context), {precision, keep_all, wanted, check_indices, report, memory.value_or(nullptr), deterministic});
 }
 
-std::shared_ptr<CompiledOperator> compile_operator(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context,
+std::shared_ptr<CompiledOperator> compile_graph_operator(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context,
                                                    const std::string& precision, const std::vector<std::string>& flags) {
   const ReleasedGil release;
   return compile_operator(*self, std::move(context), execution_options(precision, flags));
@@ -390,7 +390,7 @@ void bind_graph(py::module_& module) {
            "of range; every call then waits, and the host drives all control flow. deterministic: ScatterElements, ScatterND and MaxUnpool "
            "take several updates of one element in their order, so that every run gives the same bits. Raises UnsupportedError with all "
            "that is not supported.")
-      .def("compile_operator", &compile_operator, py::arg("context").none(false), py::arg("precision") = "fp32",
+      .def("compile_operator", &compile_graph_operator, py::arg("context").none(false), py::arg("precision") = "fp32",
            py::arg("flags") = std::vector<std::string>(),
            "The whole graph as one operator for binding tables, initializers and command lists: a slot for every input, by name. Owned "
            "inputs "

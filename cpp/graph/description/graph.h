@@ -114,4 +114,8 @@ class Graph {
 // A constant that stands for other numbers than its elements, where the parameters say so.
 ValueId quantized_constant(Graph& graph, HostTensor tensor, const Quantization& quantization);
 
+// Whether the rank of a node's result depends on sizes that are not known: those of its input where it is a Squeeze of all axes of one
+// element, or the length of a list that names its sizes or axes. No trial has all the ranks that are possible then.
+bool has_open_rank(const Graph& graph, const GraphNode& node);
+
 }  // namespace pumice

@@ -154,20 +154,6 @@ void ShapeInference::check(const GraphNode& node) const {
   node.requirement->check(inputs, hosts);
 }
 
-bool has_open_rank(const Graph& graph, const GraphNode& node) {
-  if (!node.row || node.requirement) return false;
-  const auto is_open = [&](size_t input) {
-    const auto& shape = graph.value(node.inputs[input]).shape;
-    return !shape || std::ranges::find(*shape, kUnknownSize) != shape->end();
-  };
-  const auto has = [&](size_t input) { return input < node.inputs.size() && node.inputs[input] != kAbsent; };
-  const std::string_view op = node.row->name;
-  if (op == "Squeeze" && !has(1)) return !node.attributes.has("axes") && has(0) && is_open(0);
-  if (op == "Reshape" || op == "Expand" || op == "Squeeze" || op == "Unsqueeze") return has(1) && is_open(1);
-  if (op == "ConstantOfShape") return has(0) && is_open(0);
-  return op.starts_with("Reduce") && node.attributes.integer("keepdims", 1) == 0 && has(1) && is_open(1);
-}
-
 bool ShapeInference::run(const GraphNode& node) {
   if (node.requirement) {
     const TensorDesc* given = desc(node.inputs[0]);

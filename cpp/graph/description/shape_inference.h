@@ -20,10 +20,6 @@ Shape trial_shape(const Shape& shape, size_t trial);
 // The sizes that came out alike of the trials; none where fewer than two of the large ones have a result, or their ranks differ.
 std::optional<Shape> common_shape(const std::array<const TensorDesc*, kTrials>& trials);
 
-// Whether the rank of a node's result depends on sizes that are not known: those of its input where it is a Squeeze of all axes of one
-// element, or the length of a list that names its sizes or axes. No trial has all the ranks that are possible then.
-bool has_open_rank(const Graph& graph, const GraphNode& node);
-
 class ShapeInference {
  public:
   // `tried`: the sizes are some that the inputs may have.

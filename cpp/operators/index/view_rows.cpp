@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "operators/geometry/index_bounds.h"
 #include "operators/row/families.h"
 #include "operators/row/onnx_dtype.h"
 #include "operators/row/row_parts.h"
