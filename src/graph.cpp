@@ -195,7 +195,7 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
 }
 
 std::shared_ptr<CompiledOperator> compile_graph_operator(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context,
-                                                   const std::string& precision, const std::vector<std::string>& flags) {
+                                                         const std::string& precision, const std::vector<std::string>& flags) {
   const ReleasedGil release;
   return compile_operator(*self, std::move(context), execution_options(precision, flags));
 }

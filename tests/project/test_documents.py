@@ -29,7 +29,8 @@ def test_the_scripts_of_a_page_run_one_after_the_other(page: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_links_lead_to_files_and_their_headings(page: Path) -> None:
-    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text()):
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
         file = (page.parent / target).resolve() if target else page
         assert file.exists(), f"{page.name} links to {target}"
         if anchor:
