@@ -123,12 +123,27 @@ REALS = {
 }
 
 
+def rounds_to_half(context: pumice.Context) -> bool:
+    """NVIDIA's driver takes a float that becomes a half and a float again for the float."""
+    kernel = pumice.Kernel(
+        "#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require\n"
+        "layout(binding = 0) buffer F { float f[]; };\n"
+        "void main() { f[gl_GlobalInvocationID.x] = float(float16_t(f[gl_GlobalInvocationID.x])); }",
+        context,
+    )
+    number = np.array([1e9], "float32")
+    kernel(f=number, threads=1)
+    return bool(np.isinf(number[0]))
+
+
 @pytest.mark.parametrize("real", REALS)
 def test_a_kernel_rounds_to_the_nearest_float_and_truncates(paired: pumice.Context, real: str) -> None:
     dtype, needed = REALS[real]
     for feature in needed:
         if not paired.feature(feature):
             pytest.skip(f"the device has no {feature}")
+    if real == "float16_t" and not rounds_to_half(paired):
+        pytest.skip("the driver keeps more of a number than a half has")
     random = np.random.default_rng(5)
     wide = random.integers(LOWEST, HIGHEST, 4000, endpoint=True) >> random.integers(0, 63, 4000)
     numbers = np.concatenate([points(), wide])

@@ -21,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostThreads = 8;
-constexpr auto kWatchPeriod = std::chrono::milliseconds(50);
+constexpr std::chrono::duration<double> kWatchPeriod = std::chrono::milliseconds(50), kLeastPeriod = std::chrono::milliseconds(1);
 constexpr double kSlowSeconds = 1;
 
 // From when on the compilation of a kernel is named.
@@ -97,7 +97,9 @@ class PipelineBuilds {
 
   void watch(const CompileProgress& progress) {
     std::unique_lock lock(mutex_);
-    while (!all_done_.wait_for(lock, kWatchPeriod, [this] { return is_done(); })) {
+    // Kernels that are slow after less than the period are not seen under way otherwise.
+    const auto period = std::clamp(std::chrono::duration<double>(slow_ / 4), kLeastPeriod, kWatchPeriod);
+    while (!all_done_.wait_for(lock, period, [this] { return is_done(); })) {
       for (UnderWay& one : under_way_) {
         if (one.is_told || seconds_since(one.begin) < slow_) continue;
         one.is_told = true;

@@ -77,14 +77,14 @@ void lower_softmax(LowerContext& node) {
   const std::string_view name = node.row->name;
   if (x.dtype == DType::float64) return add_doubles(node, size, inner);
   if (name != "Hardmax" && inner >= kFewestColumns) return add_columns(node, size, inner);
-  const auto held = name != "Hardmax" && inner == 1 ? held_rows(node, size, false) : std::nullopt;
+  const int64_t iterations = size / 8 * 3 + 16, row_bytes = size * inner * static_cast<int64_t>(bits(x.dtype)) / 8;
+  const bool is_cut = name != "Hardmax" && row_bytes > largest_range(*node.context);
+  const auto held = name != "Hardmax" && inner == 1 && !is_cut ? held_rows(node, size, false) : std::nullopt;
   if (held) {
     const Macros macros = {{"LOGARITHM", name == "LogSoftmax" ? "1" : "0"}};
     return node.add(held_step(node, *held, "softmax_held.comp", macros, rows, size).build());
   }
-  const int64_t iterations = size / 8 * 3 + 16, row_bytes = size * inner * static_cast<int64_t>(bits(x.dtype)) / 8;
-  if (name != "Hardmax" && (iterations > node.loop_limit().value_or(iterations) || row_bytes > largest_range(*node.context)))
-    return add_columns(node, size, inner);
+  if (is_cut || (name != "Hardmax" && iterations > node.loop_limit().value_or(iterations))) return add_columns(node, size, inner);
   node.check_loops(iterations);
   const std::string mode = name == "Softmax" ? "0" : name == "LogSoftmax" ? "1" : "2";
   const bool is_short = has_short_rows(node, size);

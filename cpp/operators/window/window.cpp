@@ -130,13 +130,14 @@ int64_t iterations_of(const WindowGeometry& window, const Shape& x) {
   return taps * 3;
 }
 
-// Windows of more elements than an invocation's loops may run over become the windows of their longest axis, and over those that of the
-// others: a mean is the mean of the means of its rows, which lie in equally many padded columns. False where this is not needed, or not
-// possible: places of the largest elements are not pooled twice.
+// Windows of more elements than an invocation should walk, or may on this driver, become the windows of their longest axis, and over those
+// that of the others: a mean is the mean of the means of its rows, which lie in equally many padded columns. False where this is not
+// needed, or not possible: places of the largest elements are not pooled twice.
 bool pool_twice(LowerContext& node, const WindowGeometry& window) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
-  const auto most = node.loop_limit();
-  if (!most || iterations_of(window, x.shape) <= *most || node.has_output(1) || y.elements() == 0) return false;
+  constexpr int64_t kMostAtOnce = 3 * 4096;  // one sum of more numbers is neither as exact nor as quick as sums of sums
+  const int64_t most = std::min(node.loop_limit().value_or(kMostAtOnce), kMostAtOnce);
+  if (iterations_of(window, x.shape) <= most || node.has_output(1) || y.elements() == 0) return false;
   const auto taps = [&](size_t i) { return steps_within(window.kernel[i], window.dilations[i], x.shape[i + 2]); };
   const size_t axes = window.kernel.size();
   size_t longest = 0, others = 0;
