@@ -503,3 +503,18 @@ def test_the_tests_of_the_standard(context: pumice.Context, case: Any) -> None:
     for result, expected in results_of(case, context):
         assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
         np.testing.assert_allclose(result, expected, rtol=case.rtol, atol=case.atol)
+
+
+@pytest.mark.parametrize("op", ["NonZero", "Compress"])
+def test_elements_that_only_some_trials_of_sizes_know_fit_their_count(context: pumice.Context, op: str) -> None:
+    """A mask of ones is known where sizes are small: at sizes that are tried its count once was another's, and memory was overwritten."""
+    graph = pumice.Graph("mask")
+    x = graph.input("x", "float32", [None, 4, None, None])
+    mask = graph.add("Cast", graph.add("Expand", graph.constant(np.array(1, "float32")), graph.add("Shape", x)), to=9)
+    found = graph.add(op, mask) if op == "NonZero" else graph.add(op, x, graph.add("Reshape", mask, np.array([-1])))
+    graph.output("found", found)
+    program = graph.compile(context)
+    for shape in ((1, 4, 3, 3), (2, 4, 1, 5), (1, 4, 96, 40), (0, 4, 2, 2)):
+        ones = np.ones(shape, "float32")
+        expected = np.stack(np.nonzero(ones)) if op == "NonZero" else ones.reshape(-1)
+        np.testing.assert_array_equal(program({"x": ones})["found"], expected)

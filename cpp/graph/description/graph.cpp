@@ -353,13 +353,14 @@ std::vector<ValueId> Graph::add_counted(GraphNode node, std::vector<std::string>
     const auto known = std::ranges::find_if(nodes_, is_count);
     const auto counts = known != nodes_.end() ? known->outputs : add(kCountNonZero, {counted}, {}, 2, node.name + "/count");
     if (!value(counted).is_known()) values_[static_cast<size_t>(counts[1])].shape = Shape{kUnknownSize};  // both trials may be one run
-    if (!trials_[0]->host(counts[0])) {
+    // A trial that knows the elements (of small sizes it may, of large ones not) has counted them: what it makes of them fits no other
+    // count.
+    for (size_t t = 0; t < kTrials; ++t) {
+      if (trials_[t]->host(counts[0])) continue;
       exact_ = false;
-      for (size_t t = 0; t < kTrials; ++t) {
-        HostWriter writer(TensorDesc(DType::int32, {1}));
-        writer.store(0, trial_count(trials_[t]->desc(counted), t));
-        trials_[t]->set_host(counts[0], writer.take());
-      }
+      HostWriter writer(TensorDesc(DType::int32, {1}));
+      writer.store(0, trial_count(trials_[t]->desc(counted), t));
+      trials_[t]->set_host(counts[0], writer.take());
     }
     node.inputs.insert(node.inputs.end(), counts.begin(), counts.end());
     return add(node.row->counted, std::move(node.inputs), node.attributes, 1, std::move(node.name), std::move(output_names));

@@ -215,6 +215,7 @@ HostResults evaluate_non_zero(const HostNode& node) {
   const Shape& shape = node.input(0).desc.shape;
   const auto elements = node.input(0).as_double();
   const int64_t count = node.outputs[0].shape[1];
+  if (std::ranges::count_if(elements, [](double element) { return element != 0; }) != count) return {};  // counted of other elements
   const Strides strides = packed_strides(shape);
   HostWriter writer(node.outputs[0]);
   int64_t column = 0;
@@ -253,6 +254,7 @@ HostResults evaluate_compress(const HostNode& node) {
   for (int64_t i = 0; i < node.input(0).desc.elements() / std::max<int64_t>(size * inner, 1); ++i)
     for (size_t k = 0; k < kept.size(); ++k)
       if (kept[k] != 0) places.push_back((i * size + static_cast<int64_t>(k)) * inner);
+  if (static_cast<int64_t>(places.size()) * inner != node.outputs[0].elements()) return {};  // counted of another condition
   return gathered(node, places, inner);
 }
 
