@@ -56,8 +56,8 @@ void main() {
 #else
   const float rest = 0.0;
 #endif
-  const float variance = pm_divide(gather_sum(sum), float(p.size)) - rest * rest;
-  const float factor = pm_divide(1.0, pm_sqrt((variance < 0.0 ? 0.0 : variance) + p.epsilon));
+  const float variance = pm_about_mean(pm_divide(gather_sum(sum), float(p.size)), rest * rest);
+  const float factor = pm_divide(1.0, pm_sqrt(variance + p.epsilon));
   if (TEAM_MEMBER == 0u && row < p.rows) {
 #if HAS_MEAN
     STORE_STATISTIC(mean_of, p.mean_of_offset + row, mean + rest);

@@ -73,8 +73,8 @@ void main() {
 #else
   const float rest = 0.0, squares = gather_sum(sums.x);
 #endif
-  const float variance = pm_divide(squares, float(p.quads * 4u)) - rest * rest;
-  const float factor = pm_divide(1.0, pm_sqrt((variance < 0.0 ? 0.0 : variance) + p.epsilon));
+  const float variance = pm_about_mean(pm_divide(squares, float(p.quads * 4u)), rest * rest);
+  const float factor = pm_divide(1.0, pm_sqrt(variance + p.epsilon));
   if (TEAM_MEMBER == 0u && ROW < p.rows) {
 #if HAS_MEAN
     STORE_STATISTIC(mean_of, p.mean_of_offset + ROW, mean + rest);

@@ -61,7 +61,7 @@ void main() {
   }
   sums = gather(sums);
   const float mean = pm_divide(sums.x, count);
-  if (gl_LocalInvocationID.x == 0u) y[id] = vec2(mean + shift, max(sums.y - sums.x * mean, 0.0));
+  if (gl_LocalInvocationID.x == 0u) y[id] = vec2(mean + shift, pm_about_mean(sums.y, sums.x * mean));
 #else
   const uint base = p.x_offset + image * p.x_stride_n + channel * p.x_stride_c;
   uint row = begin / p.width, column = begin - row * p.width;
@@ -86,7 +86,7 @@ void main() {
     }
     const float part = pm_divide(sum, float(block_end - begin));
     mean += part;
-    deviation += max(squares - sum * part, 0.0);
+    deviation += pm_about_mean(squares, sum * part);
   }
   y[id] = vec2(mean + corner, deviation);
 #endif

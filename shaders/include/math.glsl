@@ -9,6 +9,12 @@
 #define PM_MATH_GLSL
 
 #define pm_infinity uintBitsToFloat(0x7f800000u)
+// Squared deviations about a number, less what the square of its distance from the mean makes of them. Sums of squares that overflow stay
+// infinite: a difference of infinities would be NaN, of which all elements would become NaN.
+float pm_about_mean(float squares, float excess) {
+  const float rest = squares - excess;
+  return squares > uintBitsToFloat(0x7f7fffffu) ? squares : rest < 0.0 ? 0.0 : rest;
+}
 #define pm_nan uintBitsToFloat(0x7fc00000u)
 
 bool pm_isnan(float x) { return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u; }

@@ -153,3 +153,29 @@ def test_statistics_of_a_layer_normalisation_whose_scale_broadcasts(
     np.testing.assert_allclose(inverse, inverses, rtol=near)
     expected = (wide - averages) * inverses * constants["s"] + constants.get("b", np.zeros(1))
     np.testing.assert_allclose(y, expected, rtol=near, atol=near)
+
+
+@pytest.mark.parametrize("large", [1.7e38, 1e30])
+@pytest.mark.parametrize(
+    ("op", "shape"),
+    [
+        ("LayerNormalization", [2, 8]),
+        ("LayerNormalization", [2, 1024]),
+        ("LayerNormalization", [2, 10007]),
+        ("InstanceNormalization", [1, 2, 8]),
+        ("InstanceNormalization", [1, 2, 64, 64]),
+        ("GroupNormalization", [1, 4, 4, 4]),
+        ("GroupNormalization", [1, 4, 64, 64]),
+    ],
+)
+def test_squares_that_overflow_leave_the_bias(context: pumice.Context, op: str, shape: list[int], large: float) -> None:
+    """The variance is infinite, and what is divided by its root is 0; a difference of infinities made everything NaN."""
+    channels = shape[-1] if op == "LayerNormalization" else shape[1]
+    graph = pumice.Graph(op)
+    x = graph.input("x", "float32", shape)
+    constants = [graph.constant(np.full(channels, number, "float32")) for number in (1, 0.5)]
+    graph.output("y", graph.add(op, x, *constants, **({"num_groups": 2} if op == "GroupNormalization" else {})))
+    given = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    given.reshape(-1)[3] = large
+    made = graph.compile(context)({"x": given})["y"]
+    assert (made.reshape(-1)[:4] == 0.5).all() and np.isfinite(made).all()
