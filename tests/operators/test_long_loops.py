@@ -249,3 +249,10 @@ def test_loops_that_are_not_cut_are_refused_by_name(
         pytest.skip("this driver runs loops of any length")
     with pytest.raises(pumice.UnsupportedError, match=r"would loop \d+ times; this driver ends loops after \d+"):
         run(context, op, *inputs, **attributes)
+
+
+def test_more_samples_than_anybody_means_are_refused(context: pumice.Context) -> None:
+    """32,768 on each axis are 10^9 of a cell, which would keep a device for hours."""
+    x, rois, images = numbers(1, 1, 8, 8), np.array([[0, 0, 7, 7]], "float32"), np.array([0])
+    with pytest.raises(pumice.UnsupportedError, match="a sampling_ratio of 32768; at most 4096 samples"):
+        run(context, "RoiAlign", x, rois, images, output_height=2, output_width=2, sampling_ratio=32768)

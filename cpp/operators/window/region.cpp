@@ -1,6 +1,7 @@
 // Regions of interest, blocks of images, and the places of deformable convolutions.
 #include <algorithm>
 
+#include "core/error.h"
 #include "core/rounding.h"
 #include "operators/geometry/window_geometry.h"
 #include "operators/means/compose.h"
@@ -34,6 +35,8 @@ void add_passes(LowerContext& node, std::string_view shader, const Macros& macro
   parts.add(combine, {}, made, {y, node.out(0)}, true);
 }
 
+constexpr int64_t kMostSamples = 4096;  // that a node may ask for on an axis, so that a hostile file does not run for ever
+
 // Samples on an axis of a cell that may lie within the image, and those few more that the kernel looks at.
 int64_t most_samples(int64_t samples, int64_t size) {
   constexpr int64_t kMore = 8;
@@ -52,6 +55,9 @@ void lower_roi_align(LowerContext& node) {
                          {"INDEX(v)", is_wide ? "((v).y == 0u ? (v).x : 0xffffffffu)" : "(v)"}};
   const Operand image = dense_input(node, 0), rois = dense_input(node, 1), batch = dense_input(node, 2);
   const int64_t samples = given.integer("sampling_ratio");
+  if (samples > kMostSamples)
+    throw UnsupportedError("node '" + std::string(node.node) + "': a sampling_ratio of " + std::to_string(samples) + "; at most " +
+                           std::to_string(kMostSamples) + " samples are taken on an axis of a cell");
   const std::string_view combine = given.text("mode") == "avg" ? "Sum" : "Max";
   const auto set = [&](StepBuilder& step, int64_t first, int64_t count) {
     step.bind("x", image).bind("rois", rois).bind("batch", batch).set("first_row", first).set("most_rows", count);
