@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import onnx
 from onnx.backend.test.runner import Runner
 from onnx.numpy_helper import to_array
 
-import onnx
 import pumice.onnx.backend
 from pumice import BindingError, GraphError, UnsupportedError
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from onnx import TensorProto
 
 import pumice
-from onnx import TensorProto
 from random_nodes import workers
 
 AT_ONCE = 16  # expressions of a graph

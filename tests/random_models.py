@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-
 import onnx
+
 import pumice
 from random_nodes import OPERATORS, Made, Maker, SkipError, workers
 from random_nodes.maker import is_float

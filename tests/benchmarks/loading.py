@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+
 import pumice
 from onnx_transformers import encoder
 

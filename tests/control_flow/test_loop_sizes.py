@@ -7,11 +7,11 @@ import random
 from typing import Any
 
 import numpy as np
-import pytest
-
 import onnx
-import pumice
+import pytest
 from onnx import TensorProto, helper, numpy_helper
+
+import pumice
 from onnx_flow_models import loops_of
 
 Array = np.ndarray[Any, Any]

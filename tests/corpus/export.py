@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 from torch import nn
-
-import onnx
 
 from .case import Case, Sizes, arrays
 from .run import reference

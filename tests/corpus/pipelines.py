@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 from skl2onnx import to_onnx
 from sklearn import (
     cluster,
@@ -21,8 +22,6 @@ from sklearn import (
     tree,
 )
 from sklearn.pipeline import make_pipeline
-
-import onnx
 
 from .case import Case, floats
 

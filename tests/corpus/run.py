@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-
 import onnx
+
 import pumice
 from exact_sessions import exact_session
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-
 import onnx
 from onnx import numpy_helper
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from onnx import TensorProto
 
 import driver_points
 import pumice
 from following_maps import MAPS
-from onnx import TensorProto
 from random_expressions import Maker
 
 Array = npt.NDArray[Any]

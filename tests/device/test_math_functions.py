@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-
 import onnx
-import pumice
+import pytest
 from onnx import helper
+
+import pumice
 
 Array = np.ndarray[Any, Any]
 SHADERS = Path(__file__).parents[2] / "shaders"

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 import onnx
 
 TESTS = Path(__file__).resolve().parents[1]

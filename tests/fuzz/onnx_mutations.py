@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-
 import onnx
 from onnx import AttributeProto, TensorProto
 

@@ -6,9 +6,9 @@ import functools
 from typing import Any
 
 import numpy as np
-
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
 from onnx_models import gemm, model, node, subgraph, value
 from onnx_transformers import decoder, encoder
 

@@ -7,12 +7,12 @@ import random
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-import onnx
 import pumice
-from onnx import TensorProto, helper, numpy_helper
 from onnx_models import model, node, results_of, subgraph, value
 
 FLOAT, INT64, INT32, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL

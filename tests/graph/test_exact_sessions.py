@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-
 import onnx
-from exact_sessions import exact_session
+import pytest
 from onnx import helper
+
+from exact_sessions import exact_session
 
 KINDS = {np.dtype(dtype): helper.np_dtype_to_tensor_dtype(np.dtype(dtype)) for dtype in ("uint8", "int8", "int32")}
 

@@ -7,9 +7,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx import helper
 
 import pumice
-from onnx import helper
 from onnx_models import model, node, value
 
 Array = np.ndarray[Any, Any]

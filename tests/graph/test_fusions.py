@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pytest
-
 import onnx
-import pumice
+import pytest
 from onnx import helper
+
+import pumice
 
 Array = npt.NDArray[Any]
 Build = Callable[[pumice.Graph], list[Array]]  # gives the inputs, in the graph's order

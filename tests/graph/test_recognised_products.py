@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-import onnx
 import pumice
-from onnx import TensorProto, helper, numpy_helper
 
 FLOAT = TensorProto.FLOAT
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
-import onnx
 import pumice
 from pumice.testing import assert_close
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 from onnx.reference import ReferenceEvaluator
 
-import onnx
 import pumice
 from onnx_transformers import decoder, encoder
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
-
 import onnx
-import pumice
+import pytest
 from onnx import TensorProto, helper
+
+import pumice
 from onnx_models import model, node, value
 
 Array = np.ndarray[Any, Any]

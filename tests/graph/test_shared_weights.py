@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-
 import onnx
-import pumice
+import pytest
 from onnx import TensorProto, helper, numpy_helper
+
+import pumice
 
 Array = np.ndarray[Any, Any]
 DEPTH, COLUMNS, BLOCK = 64, 24, 32

@@ -6,11 +6,11 @@ import logging
 from typing import Any
 
 import numpy as np
-import pytest
-
 import onnx
-import pumice
+import pytest
 from onnx import TensorProto, helper
+
+import pumice
 from onnx_models import model, node, value
 
 X = np.ones((2, 4), "float32")

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
-import onnx
 import pumice
 from onnx_models import model, node, value
 from process import output_of

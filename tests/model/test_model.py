@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import pumice
-from onnx import TensorProto, helper
 from onnx_models import gemm, model, node, value
 
 FLOAT = np.float32

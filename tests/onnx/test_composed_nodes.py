@@ -6,10 +6,10 @@ import random
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-import onnx
 import onnx_node_tests
 import pumice
 from onnx_models import model, node, value

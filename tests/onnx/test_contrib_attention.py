@@ -6,10 +6,10 @@ import copy
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from test_contrib_operators import Array, Case, ids, random
 
-import onnx
 import pumice
 
 BATCH, ROWS, KEYS, HEADS, SIZE, PAST = 2, 5, 7, 4, 6, 3

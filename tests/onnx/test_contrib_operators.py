@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import pumice
-from onnx import TensorProto, helper, numpy_helper
 
 Array = np.ndarray[Any, Any]
 DOMAIN = "com.microsoft"

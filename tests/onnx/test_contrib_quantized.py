@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 from test_contrib_operators import DOMAIN, Array, random
 
-import onnx
 import pumice
 from exact_sessions import exact_session
-from onnx import TensorProto, helper
 
 KINDS = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "float32": TensorProto.FLOAT}
 

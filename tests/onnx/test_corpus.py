@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
-import onnx
 import pumice
 from corpus import page, run, store
 from corpus.case import arrays

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-
 import onnx
-import pumice
+import pytest
 from onnx import TensorProto, helper
+
+import pumice
 from onnx_models import model, node, value
 from pumice.testing import assert_close
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pytest
-
 import onnx
-import pumice
+import pytest
 from onnx import TensorProto, helper, numpy_helper
+
+import pumice
 from onnx_models import gemm, model, node, value
 from process import output_of
 from pumice._pumice import read_cache_file, write_cache_file

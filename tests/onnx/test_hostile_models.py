@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-
 import onnx
-import pumice
+import pytest
 from onnx import helper
+
+import pumice
 from onnx_models import model, node, value
 from process import python
 from pumice.base.errors import InputError, binding_error, bounded, graph_error, unsupported_error

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-
 import onnx
-import pumice
+import pytest
 from onnx import TensorProto, helper
+
+import pumice
 
 X = np.array([[0.5, -1.25, 2, 0], [3, 0.25, -0.5, 1], [0, 0, 0, 0], [-2, 1, 0.75, -4]], np.float32)
 HOLES = np.where(X == 0, np.float32("nan"), X)

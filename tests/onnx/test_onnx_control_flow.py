@@ -7,11 +7,11 @@ import re
 from typing import Any
 
 import numpy as np
-import pytest
-
 import onnx
-import pumice
+import pytest
 from onnx import TensorProto
+
+import pumice
 from onnx_flow_models import BOOL, FLOAT, INT64, Arrays, check, loop_body, loops_of, ramp, scalar, typed
 from onnx_models import model, node, results_of, subgraph, value
 

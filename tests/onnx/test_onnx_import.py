@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-
 import onnx
-import pumice
+import pytest
 from onnx import TensorProto, helper, numpy_helper
+
+import pumice
 from onnx_models import constant, gemm, model, node, recipe, relu, value
 from pumice.importer.file.model_file import ModelFile
 from pumice.importer.file.recipe import ConstantRecipe

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-
 import onnx
+import pytest
+from onnx import helper
+
 import onnx_node_tests
 import pumice
 import pumice.onnx.backend
-from onnx import helper
 from onnx_node_tests import PAGE, PASSED, RANDOM, REFUSED, WRONG
 
 EACH = 8  # tests, of which the fast tier takes one

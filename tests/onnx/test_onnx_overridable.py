@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-
 import onnx
-import pumice
+import pytest
 from onnx import TensorProto
+
+import pumice
 from onnx_models import gemm, model, node, subgraph, value
 
 Array = np.ndarray[Any, Any]

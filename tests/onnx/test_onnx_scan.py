@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
-import onnx
 import pumice
 from onnx_flow_models import INT64, check, loops_of, ramp, typed
 from onnx_models import model, node, subgraph, value

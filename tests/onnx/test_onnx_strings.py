@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-
 import onnx
-import pumice
+import pytest
 from onnx import TensorProto, helper
+
+import pumice
 from onnx_models import model, node, subgraph, value
 from pumice.base.string_table import CallStrings, StringTable
 from pumice.onnx import import_graph

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-
 import onnx
-import pumice
+import pytest
 from onnx import TensorProto, helper, numpy_helper
+
+import pumice
 from onnx_models import constant, gemm, model, node, subgraph, value
 from process import output_of
 from pumice.importer.file.model_file import ModelFile

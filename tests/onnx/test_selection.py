@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 import pumice
-from onnx import TensorProto
 from onnx_models import model, node, results_of, value
 from pumice.bench import measure
 

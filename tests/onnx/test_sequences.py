@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-import onnx
 import pumice
-from onnx import TensorProto, helper
 from onnx_models import model, node, results_of, subgraph, value
 from pumice.tools.cli import main
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import pumice
-from onnx import helper
 from onnx_models import model, node, value
 
 UNKNOWN = ["?", "", "unk", "None", "none", "-1", "unknown", "Unknown", "*", "null", "nan", "any", "dynamic", " ? "]

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 import pytest
 
-import onnx
 import pumice
 from onnx_models import model, node, value
 

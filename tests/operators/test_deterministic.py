@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from onnx import helper
 
 import onnx_models
 import pumice
-from onnx import helper
 
 Array = npt.NDArray[Any]
 COMBINED = {

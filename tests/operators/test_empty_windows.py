@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
-import onnx
 import pumice
 from onnx_models import model, node, value
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
-
 import onnx
-import pumice
+import pytest
 from onnx import TensorProto, helper, numpy_helper
+
+import pumice
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]

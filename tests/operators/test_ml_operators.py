@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, ValueInfoProto, helper
 from onnx.reference import ReferenceEvaluator
 
-import onnx
 import pumice
-from onnx import TensorProto, ValueInfoProto, helper
 
 Array = np.ndarray[Any, Any]
 X = np.random.default_rng(7).standard_normal((11, 4)).astype(np.float32)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from ml_dtypes import bfloat16
+from onnx import ValueInfoProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import pumice
@@ -25,7 +26,6 @@ from cases import (
     regions,
     values_in,
 )
-from onnx import ValueInfoProto, helper, numpy_helper
 from pumice.testing import assert_close
 
 Array = npt.NDArray[Any]

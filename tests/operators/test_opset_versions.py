@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx.defs
 import pytest
+from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
 from test_operators import OWN_REFERENCES
 
-import onnx
 import pumice
 from cases import CASES, Case
 from exact_sessions import exact_session
-from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
 from pumice.importer.composed.table import COMPOSED
 from pumice.importer.rewrites.opset import NEWEST, OLDEST, UPGRADES
 from pumice.testing import assert_close

@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 import numpy as np
-import pytest
-
 import onnx
+import pytest
+from onnx import TensorProto, helper
+
 import pumice
 import random_reference as reference
-from onnx import TensorProto, helper
 from onnx_models import model, node, value
 
 Array = np.ndarray[Any, Any]

@@ -8,10 +8,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import onnx_models
 import pumice
-from onnx import TensorProto, helper
 from onnx_models import node, value
 from wide_integers import HIGHEST, LOWEST, Array, divisible_pairs, pairs, points, truncated_quotients
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-
 import onnx
 from onnx import GraphProto, NodeProto, helper, numpy_helper
+
 from random_nodes.oracle import IR_VERSION, Array, Data, OneNode, RefusedError, words
 
 FLOATS = ("float32", "float32", "float32", "float32", "float16", "float64")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
 from onnx import helper, numpy_helper
+
 from random_nodes.maker import ALL, FLOATS, INTEGERS, Maker, Value
 from random_nodes.table import makes
 

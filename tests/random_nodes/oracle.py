@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import onnxruntime
-from onnx.reference import ReferenceEvaluator
-
 import onnx
+import onnxruntime
 from onnx import NodeProto, TypeProto, helper
+from onnx.reference import ReferenceEvaluator
 
 Array = np.ndarray[Any, Any]
 Data = Any  # an array, or a list of arrays for a sequence

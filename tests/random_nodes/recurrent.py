@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
 from onnx import NodeProto, helper, numpy_helper
+
 from random_nodes.maker import Maker, SkipError, Value
 from random_nodes.table import makes
 

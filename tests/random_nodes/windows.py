@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
 from onnx import helper
+
 from random_nodes.maker import Array, Data, Maker, Size, SkipError, Value
 from random_nodes.numerics import REAL
 from random_nodes.oracle import OneNode

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from onnx import TensorProto, helper
 
 import onnx_models
 import pumice
-from onnx import TensorProto, helper
 
 Array = npt.NDArray[Any]
 

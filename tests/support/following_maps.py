@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 import pumice
-from onnx import TensorProto
 
 Following = Callable[[pumice.Graph, Any], Any]
 

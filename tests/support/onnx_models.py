@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 import onnx
-import pumice
 from onnx import TensorProto, helper, numpy_helper
+
+import pumice
 from pumice.base.element_types import array_of
 from pumice.importer.file.model_file import ModelFile
 from pumice.importer.file.recipe import Recipe

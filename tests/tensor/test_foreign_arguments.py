@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import pumice
-from onnx import TensorProto, helper
 from onnx_models import gemm, model, node, value
 from pumice import dv
 from pumice.testing import assert_close

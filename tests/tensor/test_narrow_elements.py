@@ -7,12 +7,12 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference.ops.op_cast import cast_to
 
-import onnx
 import pumice
-from onnx import TensorProto, helper, numpy_helper
 from onnx_models import model, node, value
 
 Array = np.ndarray[Any, Any]

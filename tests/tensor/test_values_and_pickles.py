@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import onnx
 import pumice
 from binding_tables import F64, operator, parts
 from onnx_models import model, node

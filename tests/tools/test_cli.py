@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-
 import onnx
-import pumice
+import pytest
 from onnx import numpy_helper
+
+import pumice
 from onnx_models import gemm, model, node, value
 from process import NO_DRIVER, output_of, python
 from pumice.tools.cli import main

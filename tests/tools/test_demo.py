@@ -6,6 +6,7 @@ import re
 import subprocess
 
 import onnx
+
 import pumice.demo
 from process import NO_DRIVER, python
 

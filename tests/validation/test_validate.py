@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
 import pumice
-from onnx import numpy_helper
 from onnx_models import gemm, model, node
 from pumice.validation.reference import Reference
 from pumice.validation.report import Deviation, ValidationReport, deviation

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import onnx
 import onnx.defs
 import onnx.helper
 import onnx.inliner
 import onnx.shape_inference
-
-import onnx
 from onnx import AttributeProto, FunctionProto, ModelProto, TypeProto
 
 from ..base.errors import graph_error

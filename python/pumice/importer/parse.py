@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
 import onnx
-import pumice._pumice as _pumice
 from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto
+
+import pumice._pumice as _pumice
 
 from ..base.element_types import Array, Bytes
 from ..base.errors import binding_error, bounded, graph_error

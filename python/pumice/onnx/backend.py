@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import onnx
 import onnx.numpy_helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
-
-import onnx
 
 from .._pumice import Context, devices
 from ..base.errors import unsupported_error
@@ -109,7 +108,6 @@ class PumiceBackend(Backend):
         that is known, and those of run_model().
         """
         import numpy as np
-
         from onnx import helper
 
         from ..importer.rewrites.opset import NEWEST

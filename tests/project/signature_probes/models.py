@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-
 import onnx
+
 import pumice
 from onnx_models import gemm, model, node, value
 from pumice.onnx import backend, import_graph

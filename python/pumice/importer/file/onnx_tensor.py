@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from onnx import SparseTensorProto, TensorProto
 
 from ...base.element_types import BITS, Bytes, array_of, byte_count, element_count
