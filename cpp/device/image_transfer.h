@@ -1,4 +1,4 @@
-// What the device has to do for an image itself: make a new one ready, and move host bytes to its texels and back.
+// Work on images that a submission of its own does: a new image is made ready, and host bytes go to its texels and back.
 #pragma once
 
 #include <cstddef>

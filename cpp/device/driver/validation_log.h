@@ -1,4 +1,4 @@
-// What the Khronos validation layer has said, for tests to read.
+// The messages of the Khronos validation layer, kept for tests to read.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What the shaders of a device's kernels are compiled for.
+// The shader options that follow from a device: its kernels are compiled for these.
 #pragma once
 
 #include <string_view>
@@ -9,7 +9,7 @@
 
 namespace pumice {
 
-// What a device must have to store floats of 16 bits as such.
+// The features that a device must have to store floats of 16 bits as such.
 inline constexpr std::string_view k16bitStorage = "storageBuffer16BitAccess", kBfloat16 = "shaderBFloat16Type";
 
 // The storage mode in which a device runs kernels over such elements: fp16 where it has 16-bit storage, else fp16_packed; bf16 where it

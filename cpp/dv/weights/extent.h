@@ -5,7 +5,7 @@
 
 namespace pumice::dv {
 
-// Of activations, in elements.
+// The sizes of activations, in elements.
 struct Extent {
   uint32_t width = 0, height = 0, channels = 0;
   Extent transposed() const { return {height, width, channels}; }

@@ -34,8 +34,8 @@ class Graph {
   // is as it was after a refusal.
   std::vector<ValueId> add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes = {}, size_t outputs = 1,
                            std::string name = {}, std::vector<std::string> output_names = {});
-  // Likewise. The operation becomes several nodes, the first that makes an output having the name. It gives the outputs that it has;
-  // `outputs` is 1 or their number.
+  // Adds an operation that becomes several nodes; the first node that makes an output has the name. The results are the outputs that the
+  // operation has; `outputs` is 1 or their number. Throws as the other add().
   std::vector<ValueId> add(const CompoundOperation& operation, std::vector<ValueId> inputs, const Attributes& attributes = {},
                            size_t outputs = 1, std::string name = {}, std::vector<std::string> output_names = {});
   // Runs `then` where the condition (bool[1]) is true, else `orelse`, on the inputs. Both are finished by it, if they are not yet. Throws
@@ -54,9 +54,9 @@ class Graph {
   // by them as far as unknown sizes are.
   void expect(ValueId value, const Shape& shape);
   void output(std::string name, ValueId value);
-  // What compound operations add. A node that passes on its first input, checked when the program is bound:
+  // Adds a node for a compound operation: it passes on its first input, which is checked when the program is bound.
   ValueId require(std::shared_ptr<const NodeCheck> requirement, std::vector<ValueId> inputs, std::string name);
-  // What is known of a value besides what its node tells; sizes that are known stay.
+  // Tells a value's sizes beyond those that its node tells; sizes that are known stay.
   void refine(ValueId value, const Shape& shape);
   // Adds a node of another graph, with other inputs, as it is there; outputs have the values' names.
   std::vector<ValueId> repeat(const GraphNode& node, std::vector<ValueId> inputs, std::vector<std::string> output_names);

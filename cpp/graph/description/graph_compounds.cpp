@@ -1,4 +1,4 @@
-// What a Graph does for operations that become several nodes.
+// The methods of Graph for operations that become several nodes.
 #include <algorithm>
 
 #include "core/error.h"
