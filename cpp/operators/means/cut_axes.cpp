@@ -52,6 +52,11 @@ void CutWindow::set_pads(const AxisPart& made, Attributes& attributes) const {
   if (attributes.has("auto_pad")) attributes.set("auto_pad", std::string("NOTSET"));
 }
 
+int broadcast_axis(const TensorDesc& operand, int axis, int rank) {
+  const int own = axis - (rank - operand.rank());
+  return own >= 0 && operand.shape[static_cast<size_t>(own)] > 1 ? own : kWhole;
+}
+
 namespace {
 
 using Rule = void (*)(const LowerContext&, std::vector<CutAxis>&);
@@ -64,12 +69,6 @@ CutAxis own_axis(const LowerContext& node, int axis) {
   made.inputs[kData] = axis;
   for (const auto& output : node.outputs) made.outputs.push_back(output ? axis : kWhole);
   return made;
-}
-
-// The axis of an operand that meets axis `axis` of a tensor of `rank` axes, whole where it is repeated along it.
-int broadcast_axis(const TensorDesc& operand, int axis, int rank) {
-  const int own = axis - (rank - operand.rank());
-  return own >= 0 && operand.shape[static_cast<size_t>(own)] > 1 ? own : kWhole;
 }
 
 int counted_axis(int64_t axis, int rank) {

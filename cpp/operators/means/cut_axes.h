@@ -48,4 +48,7 @@ struct CutAxis {
 // Those of the node's row; none for a row whose results depend on all that it reads, or that cuts its tensors itself.
 std::vector<CutAxis> cut_axes(const LowerContext& node);
 
+// The axis of an operand that meets axis `axis` of a tensor of `rank` axes, whole where it is repeated along it.
+int broadcast_axis(const TensorDesc& operand, int axis, int rank);
+
 }  // namespace pumice

@@ -115,7 +115,10 @@ class Cutting {
     int64_t least = 1, most = ceil_div(axis_.size, int64_t{2});
     while (least < most) {
       const int64_t middle = (least + most + 1) / 2;
-      (fits(middle) ? least : most) = fits(middle) ? middle : middle - 1;
+      if (fits(middle))
+        least = middle;
+      else
+        most = middle - 1;
     }
     const int64_t grain = aligned_size();
     return least >= grain ? least / grain * grain : least;
@@ -301,10 +304,7 @@ class Cutting {
 // What a residual is combined with has the node's own shape, or is repeated.
 void add_residual(const LowerContext& node, std::vector<CutAxis>& axes) {
   const TensorDesc &residual = node.input(kResidualInput), &y = node.output(0);
-  for (CutAxis& axis : axes) {
-    const int own = axis.outputs[0] - (y.rank() - residual.rank());
-    axis.inputs[kResidualInput] = own >= 0 && residual.shape[static_cast<size_t>(own)] > 1 ? own : kWhole;
-  }
+  for (CutAxis& axis : axes) axis.inputs[kResidualInput] = broadcast_axis(residual, axis.outputs[0], y.rank());
 }
 
 // From the axis whose elements lie farthest apart in the result.

@@ -73,14 +73,19 @@ void add_pool(LowerContext& node, const Window& window, bool count_padding) {
   node.add(step.build());
 }
 
+// Iterations of an invocation's loops over a window.
+int64_t iterations_of(const WindowGeometry& window, const Shape& x) {
+  int64_t taps = 1;
+  for (size_t i = 0; i < window.kernel.size(); ++i) taps *= steps_within(window.kernel[i], window.dilations[i], x[i + 2]);
+  return taps * 3;
+}
+
 // What pool.comp lacks: three axes, indices, integers and powers.
 void add_volume_pool(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (y.elements() == 0) return;
   const WindowGeometry window = pool_geometry(*node.attributes, node.node, x.shape);
-  int64_t taps = 1;
-  for (size_t i = 0; i < window.kernel.size(); ++i) taps *= steps_within(window.kernel[i], window.dilations[i], x.shape[i + 2]);
-  node.check_loops(taps * 3);
+  node.check_loops(iterations_of(window, x.shape));
   if (node.has_output(1) && !node.output(1).is_packed())
     throw UnsupportedError("node '" + std::string(node.node) + "': indices into a strided tensor");
   const std::string_view name = node.row->name;
@@ -107,10 +112,6 @@ void add_volume_pool(LowerContext& node) {
   node.add(step.threads(static_cast<uint64_t>(y.elements())).build());
 }
 
-}  // namespace
-
-namespace {
-
 // The first `rows` by `columns` of each plane become one element by a fold. False, and nothing is made, where that is not worth a
 // workgroup, or where one invocation can walk them.
 bool fold_planes(LowerContext& node, int64_t rows, int64_t columns) {
@@ -121,13 +122,6 @@ bool fold_planes(LowerContext& node, int64_t rows, int64_t columns) {
   const Fold fold = fold_of(node, kFolds[static_cast<size_t>(mode_of(node))], node.input(0).dtype);
   add_fold(node, fold, {{x.n, x.c}, {{x.sn, x.sc}, {y.sn, y.sc}}}, {{rows, columns}, {{x.sh, x.sw}}}, node.out(0));
   return true;
-}
-
-// Iterations of an invocation's loops over a window.
-int64_t iterations_of(const WindowGeometry& window, const Shape& x) {
-  int64_t taps = 1;
-  for (size_t i = 0; i < window.kernel.size(); ++i) taps *= steps_within(window.kernel[i], window.dilations[i], x[i + 2]);
-  return taps * 3;
 }
 
 // Windows of more elements than an invocation should walk, or may on this driver, become the windows of their longest axis, and over those
