@@ -3,8 +3,7 @@
 #include <algorithm>
 
 #include "graph/binding/arena.h"
-#include "graph/binding/strided_views.h"
-#include "operators/row/families.h"
+#include "operators/geometry/strided_views.h"
 #include "operators/row/layout.h"
 
 namespace pumice {
@@ -17,8 +16,12 @@ bool is_view(const ProgramNode& node) {
 }
 
 bool takes_any_strides(const ProgramNode& node, size_t input) {
-  constexpr size_t kSides = 3;  // q, k and v
-  return node.row->lower == &lower_recognised_attention && input < kSides;
+  return input < 32 && (node.row->permuted_inputs >> input & 1) != 0;
+}
+
+// The outputs may lie in the first input as they are.
+bool rearranges(const ProgramNode& node) {
+  return node.row->views != nullptr;
 }
 
 // The node reads this input row-major or channels last. What its epilogue combines its result with is brought to the result's strides.
@@ -35,7 +38,7 @@ bool keeps_channels(const Shape& x, const Shape& y) {
 // A convolution of so many channels that it is worth a copy to have them beside each other.
 bool wants_channels_last(const ProgramNode& node, size_t input, const TensorDesc& desc) {
   constexpr int64_t kLeastChannels = 16;
-  return node.row->lower == &lower_conv && input == 0 && node.attributes.integer("group", 1) == 1 && desc.rank() > 2 &&
+  return node.row->wants_channels_last && input == 0 && node.attributes.integer("group", 1) == 1 && desc.rank() > 2 &&
          desc.shape[1] >= kLeastChannels && desc.shape[1] % 8 == 0;
 }
 
@@ -53,7 +56,7 @@ class Placer {
     for (size_t i = 0; i < graph_.inputs.size(); ++i) result_.values[index(graph_.inputs[i])] = input_place(i);
     for (size_t i = 0; i < graph_.nodes.size(); ++i) place_node(i);
     for (size_t i = 0; i < graph_.nodes.size(); ++i)
-      if (graph_.nodes[i].row->lower == &lower_concat && !is_on_host(graph_.nodes[i])) join(i);
+      if (graph_.nodes[i].row->concatenates && !is_on_host(graph_.nodes[i])) join(i);
     claim_outputs();
     return std::move(result_);
   }
@@ -101,7 +104,7 @@ class Placer {
     channels_last_.assign(count, false);
     for (const ProgramNode& node : graph_.nodes) {
       if (is_on_host(node)) continue;
-      if (node.row->lower == &lower_transpose || is_view(node)) {
+      if (rearranges(node) && node.outputs.size() == 1) {
         choose_rearranged(node);
         continue;
       }
@@ -125,7 +128,7 @@ class Placer {
   void choose_rearranged(const ProgramNode& node) {
     TensorDesc& made = desc(node.outputs[0]);
     if (!any_layout_[index(node.outputs[0])] || !suits_channels_last(made.dtype, made.shape)) return;
-    const auto views = strided_views(node, desc(node.inputs[0]), {&made});
+    const auto views = node.row->views(node.attributes, desc(node.inputs[0]), {&made});
     const Strides strides = channels_last_strides(made.shape);
     if (!views || !same_strides(made.shape, (*views)[0].strides, strides)) return;
     made.strides = strides;
@@ -166,7 +169,7 @@ class Placer {
     const TensorDesc& x = desc(node.inputs[0]);
     std::vector<const TensorDesc*> outputs;
     for (const ValueId output : node.outputs) outputs.push_back(output == kAbsent || shapes_.host(output) ? nullptr : &desc(output));
-    const auto views = strided_views(node, x, outputs);
+    const auto views = node.row->views(node.attributes, x, outputs);
     if (!views) return false;
     const auto offset_of = [&](const StridedView& view) { return static_cast<uint64_t>(view.first * bits(x.dtype) / 8); };
     for (size_t j = 0; j < outputs.size(); ++j) {

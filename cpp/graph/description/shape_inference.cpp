@@ -195,7 +195,7 @@ bool ShapeInference::evaluate(const GraphNode& node, int64_t most_elements) {
   }
   std::vector<HostTensor> described(node.inputs.size());
   std::vector<const HostTensor*> inputs(node.inputs.size());
-  const bool shapes_alone = reads_shapes_alone(*node.row);
+  const bool shapes_alone = node.row->reads_shapes_alone;
   for (size_t i = 0; i < inputs.size(); ++i) {
     inputs[i] = host(node.inputs[i]);
     if (inputs[i] || node.inputs[i] == kAbsent) continue;

@@ -58,7 +58,7 @@ class Sources {
 
   // To make its outputs' elements, or their shapes, the node reads the elements of the input.
   static bool reads(const GraphNode& node, size_t input, bool elements) {
-    return reads_elements(*node.row, input) || (elements && !reads_shapes_alone(*node.row));
+    return reads_elements(*node.row, input) || (elements && !node.row->reads_shapes_alone);
   }
 
   static bool any(const GraphNode& node, const std::vector<bool>& values) {
@@ -67,7 +67,7 @@ class Sources {
 
   bool all(const GraphNode& node, bool elements) const {
     if (node.control || !node.row->counted.empty() || node.row->name == kCountNonZero) return false;
-    if (elements && !reads_shapes_alone(*node.row) && !has_host_evaluation(*node.row)) return false;
+    if (elements && !node.row->reads_shapes_alone && !node.row->evaluate) return false;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueId input = node.inputs[i];
       if (input != kAbsent && !(reads(node, i, elements) ? elements_ : shape_)[at(input)]) return false;

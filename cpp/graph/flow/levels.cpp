@@ -94,7 +94,7 @@ class Leveller {
     }
     const auto from_shapes = [&](ValueId input) { return input == kAbsent || from_shapes_[index(input)]; };
     from_shapes_[index(output)] =
-        reads_shapes_alone(*node.row) || (can_follow(node, output) && std::ranges::all_of(node.read(), from_shapes));
+        node.row->reads_shapes_alone || (can_follow(node, output) && std::ranges::all_of(node.read(), from_shapes));
     const auto told = [&](ValueId input) { return input == kAbsent || told_from_[index(input)] <= level; };
     // Counting is for the device, unless there is nothing but shapes to count.
     const bool counts = node.row->name == kCountNonZero;
@@ -103,7 +103,7 @@ class Leveller {
   }
 
   bool can_follow(const GraphNode& node, ValueId output) const {
-    if (!has_host_evaluation(*node.row)) return false;
+    if (!node.row->evaluate) return false;
     const GraphValue& value = graph_.value(output);
     return !value.is_known() || element_count(*value.shape) <= kMostDemandedElements;
   }
@@ -118,7 +118,7 @@ class Leveller {
       for (size_t k = 0; k < node.inputs.size(); ++k) {
         const ValueId input = node.inputs[k];
         if (input == kAbsent || told_from_[index(input)] > of_nodes_[i]) continue;
-        if (!is_host_input(node, k) && !(wanted && k < node.read().size() && !reads_shapes_alone(*node.row))) continue;
+        if (!is_host_input(node, k) && !(wanted && k < node.read().size() && !node.row->reads_shapes_alone)) continue;
         read[index(input)] = true;
         if (told_from_[index(input)] == of_values_[index(input)] && of_values_[index(input)] < of_nodes_[i])
           result_.on_host[index(input)] = true;

@@ -7,7 +7,6 @@
 
 #include "core/error.h"
 #include "operators/map/map_expression.h"
-#include "operators/row/families.h"
 
 namespace pumice {
 namespace {

@@ -6,7 +6,6 @@
 #include "core/error.h"
 #include "graph/passes/fusion_budget.h"
 #include "operators/map/map_expression.h"
-#include "operators/row/families.h"
 #include "operators/row/row_parts.h"
 
 namespace pumice {
@@ -46,7 +45,7 @@ class MapFusion {
 
   void run() {
     for (size_t i = 0; i < graph_.nodes.size(); ++i)
-      if (!gone_[i] && takes_epilogue(*node(i).row)) fuse_epilogue(i);
+      if (!gone_[i] && node(i).row->epilogue) fuse_epilogue(i);
     for (size_t i = 0; i < graph_.nodes.size() && wanted_.has(Fusion::elementwise); ++i)
       if (!gone_[i]) fuse_operands(i);
     size_t next = 0;
@@ -74,22 +73,20 @@ class MapFusion {
     return constant->as_double()[0];
   }
 
-  // Of QuantizeLinear and DequantizeLinear with one scale that is known. What is stored as integers is saturated as it is stored.
+  // The form of a quantization with one scale that is known. Integers are saturated as they are stored.
   std::optional<MapForm> quantization_form(const ProgramNode& map) const {
-    const bool quantizes = map.row->name == "QuantizeLinear";
     const ValueId x = map.inputs[0], zero = map.inputs.size() > 2 ? map.inputs[2] : kAbsent;
     const auto scale = number_of(map.inputs[1]), from = zero == kAbsent ? 0 : number_of(zero);
     if (map.on_host || map.outputs.size() != 1 || !scale || !from || map.attributes.integer("block_size", 0) != 0) return {};
-    if (is_narrow(value(quantizes ? map.outputs[0] : x).dtype)) return {};
+    if (is_narrow(value(x).dtype) || is_narrow(value(map.outputs[0]).dtype)) return {};
     const Replacements parameters{{"s", Expression::literal(*scale)}, {"zero", Expression::literal(*from)}};
-    const auto text = quantizes ? "round_even(divide(f32(x), s)) + zero" : "f32(i32(x) - zero) * s";
-    return MapForm{Expression::parse(text).substitute(parameters), {x}, {"x"}, true};
+    return MapForm{Expression::parse(map.row->scaled_expression).substitute(parameters), {x}, {"x"}, true};
   }
 
   std::optional<MapForm> form_of(const ProgramNode& map) const {
-    if (map.row->lower == &lower_quantize && !map.expression) return quantization_form(map);
+    if (!map.row->scaled_expression.empty() && !map.expression) return quantization_form(map);
     const OperatorRow& row = *map.row;
-    const bool casts = row.lower == &lower_cast;
+    const bool casts = row.casts;
     if (casts && (is_narrow(value(map.inputs[0]).dtype) || is_narrow(value(map.outputs[0]).dtype))) return {};
     if (map.on_host || row.skeleton != Skeleton::map || map.outputs.size() != 1 || (!map.expression && !casts && row.expression.empty()))
       return {};
@@ -152,15 +149,11 @@ class MapFusion {
     return form.expression.substitute(replacements);
   }
 
-  // Products and convolutions with known weights, of one group.
+  // The producer's epilogue may read a second tensor, because the weights are known and its row allows it.
   bool takes_residual(const ProgramNode& producer) const {
-    if (!wanted_.has(Fusion::residual)) return false;
-    const auto lower = producer.row->lower;
-    if (lower != &lower_conv && lower != &lower_matmul && lower != &lower_gemm) return false;
+    if (!wanted_.has(Fusion::residual) || !producer.row->residual) return false;
     const auto& weights = value(producer.inputs[1]).constant;
-    if (!weights) return false;
-    if (lower == &lower_conv) return weights->desc.rank() <= 4 && producer.attributes.integer("group", 1) == 1;
-    return lower == &lower_gemm || weights->desc.rank() == 2;
+    return weights && producer.row->residual(producer.attributes, weights->desc);
   }
 
   // The first operand beside `made` of its shape, as far as that is known, which is there before the producer runs; kAbsent where there is
@@ -350,12 +343,6 @@ class MapFusion {
 };
 
 }  // namespace
-
-bool takes_epilogue(const OperatorRow& row) {
-  const bool kind = row.skeleton == Skeleton::contraction || row.skeleton == Skeleton::window || row.skeleton == Skeleton::reduce;
-  const bool applies_factors = row.skeleton == Skeleton::map && row.lower == &lower_batch_norm;
-  return (kind && row.lower != &lower_softmax) || applies_factors;
-}
 
 void fuse_maps(ProgramGraph& graph, const FusionSet& wanted) {
   MapFusion(graph, wanted).run();

@@ -1,12 +1,9 @@
-// Fusion of elementwise operators into what makes their operand. It is stated between kinds of skeleton, never between operators.
+// Fusion of elementwise operators into what makes their operand, decided by what rows declare and never by an operator's name.
 #pragma once
 
 #include "graph/passes/program_graph.h"
 
 namespace pumice {
-
-// The row's kernels apply an epilogue to every element that they store.
-bool takes_epilogue(const OperatorRow& row);
 
 // Chains of maps with one varying operand become the epilogue of the contraction, window or reduction before them; products and
 // convolutions take a second operand of their result's shape too (a residual). Maps of maps of one shape become one map of up to four

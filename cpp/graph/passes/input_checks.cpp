@@ -23,7 +23,7 @@ bool find_chain(const ProgramGraph& graph, const std::vector<const ProgramNode*>
     return true;
   }
   const ProgramNode* node = producers[index(value)];
-  if (!node || !has_host_evaluation(*node->row) || check.chain.size() >= kMostChain) return false;
+  if (!node || !node->row->evaluate || check.chain.size() >= kMostChain) return false;
   const auto is_node = [&](const GraphNode& one) { return one.name == node->name; };
   if (std::ranges::any_of(check.chain, is_node)) return true;
   for (const ValueId input : node->read())

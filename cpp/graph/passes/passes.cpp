@@ -41,7 +41,7 @@ std::vector<const HostTensor*> constant_inputs(const ProgramGraph& graph, const 
     const GraphValue& value = graph.value(node.inputs[i]);
     if (value.constant) {
       inputs[i] = &*value.constant;
-    } else if (reads_shapes_alone(*node.row) && certain[static_cast<size_t>(node.inputs[i])]) {
+    } else if (node.row->reads_shapes_alone && certain[static_cast<size_t>(node.inputs[i])]) {
       described[i].desc = TensorDesc(value.dtype, *value.shape);
       inputs[i] = &described[i];
     } else {
@@ -161,7 +161,7 @@ DType float_made(const ProgramGraph& graph, const ProgramNode& node) {
   const auto wide = [&](ValueId input) { return is_wide(graph, input); };
   bool any = false;
   for (size_t i = 0; i < node.inputs.size(); ++i) any = any || (wide(node.inputs[i]) && !is_open_bound(graph, node, i));
-  if (mixes_floats(*node.row)) return any ? DType::float32 : float_made_of(*node.row, DType::float16);
+  if (node.row->mixes_floats) return any ? DType::float32 : float_made_of(*node.row, DType::float16);
   // Constants and owned values have the dtype inside.
   bool all = any;
   for (size_t k = 0; k < node.read().size(); ++k) {
@@ -249,7 +249,7 @@ void set_precision(ProgramGraph& graph) {
     const DType made = float_made(graph, node);
     if (node.wide)
       cast_inputs(graph, node, is_wide_one, widened, wide_copy, nodes);
-    else if (made == inside && !mixes_floats(*node.row))
+    else if (made == inside && !node.row->mixes_floats)
       cast_inputs(graph, node, is_narrow_one, narrowed, inner_copy, nodes);
     for (const ValueId output : node.outputs)
       if (output != kAbsent && is_working_float(graph.value(output).dtype)) graph.value(output).dtype = made;
@@ -286,7 +286,7 @@ static void find_unread(ProgramGraph& graph) {
     ProgramNode& node = graph.nodes[i];
     node.only_shape =
         std::ranges::none_of(node.outputs, [&](ValueId output) { return output != kAbsent && read[static_cast<size_t>(output)]; });
-    if (node.only_shape || reads_shapes_alone(*node.row)) continue;
+    if (node.only_shape || node.row->reads_shapes_alone) continue;
     for (const ValueId input : node.read())
       if (input != kAbsent) read[static_cast<size_t>(input)] = true;
   }
@@ -303,7 +303,7 @@ void find_host_nodes(ProgramGraph& graph) {
     });
     node.on_host = node.demanded = wanted;
     for (size_t k = 0; k < node.inputs.size(); ++k)
-      if (node.inputs[k] != kAbsent && (is_host_input(node, k) || (wanted && k < node.read().size() && !reads_shapes_alone(*node.row))))
+      if (node.inputs[k] != kAbsent && (is_host_input(node, k) || (wanted && k < node.read().size() && !node.row->reads_shapes_alone)))
         demanded[static_cast<size_t>(node.inputs[k])] = true;
   }
   for (size_t i = 0; i < graph.values.size(); ++i) known[i] = graph.values[i].constant.has_value();

@@ -6,7 +6,6 @@
 #include "graph/passes/passes.h"
 #include "graph/passes/pattern.h"
 #include "graph/passes/recognition.h"
-#include "operators/row/families.h"
 
 namespace pumice {
 namespace {
@@ -50,7 +49,7 @@ bool adds_to_columns(const ProgramGraph& graph, const ValueFlow& flow, const Fou
   if (!weights.constant || !bias.constant || !weights.shape || weights.shape->size() != 2 || bias.shape != Shape{weights.shape->back()})
     return false;
   const auto is_product = [&](const ProgramNode* node) {
-    return node->row->lower == &lower_matmul && flow.only_reader(node->outputs[0]) != nullptr;
+    return node->row->name == "MatMul" && flow.only_reader(node->outputs[0]) != nullptr;
   };
   return is_working_float(weights.dtype) && std::ranges::any_of(flow.readers(found.values.at("w")), is_product) &&
          flow.readers(found.values.at("w")).size() == 1;

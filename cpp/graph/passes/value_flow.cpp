@@ -50,9 +50,8 @@ bool ValueFlow::follows_from_shapes(ValueId id, int depth) const {
   if (id == kAbsent || graph_.value(id).constant) return true;
   const ProgramNode* node = producer(id);
   if (!node || depth > kDeepest) return false;
-  if (reads_shapes_alone(*node->row)) return true;
-  return has_host_evaluation(*node->row) &&
-         std::ranges::all_of(node->inputs, [&](ValueId input) { return follows_from_shapes(input, depth + 1); });
+  if (node->row->reads_shapes_alone) return true;
+  return node->row->evaluate && std::ranges::all_of(node->inputs, [&](ValueId input) { return follows_from_shapes(input, depth + 1); });
 }
 
 std::vector<ValueFlow::Size> ValueFlow::sizes_of(ValueId id) const {

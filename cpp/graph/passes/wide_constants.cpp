@@ -8,7 +8,6 @@
 
 #include "core/log.h"
 #include "core/number_text.h"
-#include "operators/row/families.h"
 #include "operators/row/precision.h"
 #include "operators/row/row_floats.h"
 
@@ -70,7 +69,7 @@ class WideConstants {
   bool reads(const ProgramNode& node, size_t input) const {
     const ValueId id = node.inputs[input];
     if (id == kAbsent || !graph_.value(id).constant || !is_working_float(graph_.value(id).dtype)) return false;
-    return !is_host_input(node, input) || node.row->lower == &lower_pad || node.row->lower == &lower_range;
+    return !is_host_input(node, input) || (node.row->host_elements >> input & 1) != 0;
   }
 
   const std::optional<double>& number_of(ValueId id) {
@@ -81,7 +80,7 @@ class WideConstants {
   }
 
   static std::optional<double> filled_with(const ProgramNode& node) {
-    const HostTensor* value = node.row->lower == &lower_constant_of_shape ? node.attributes.tensor("value") : nullptr;
+    const HostTensor* value = node.row->filled_with.empty() ? nullptr : node.attributes.tensor(node.row->filled_with);
     return value ? beyond_float16(*value) : std::nullopt;
   }
 
@@ -102,7 +101,7 @@ class WideConstants {
   bool spread(ProgramNode& node) {
     bool changed = false, any = node.wide;
     for (size_t k = 0; k < node.inputs.size(); ++k) any = any || (reads(node, k) && graph_.value(node.inputs[k]).wide);
-    if (!any || mixes_floats(*node.row)) return false;
+    if (!any || node.row->mixes_floats) return false;
     changed = !node.wide;
     node.wide = true;
     for (size_t k = 0; k < node.inputs.size(); ++k)

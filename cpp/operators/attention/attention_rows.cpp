@@ -5,9 +5,10 @@
 
 #include "core/error.h"
 #include "operators/attention/attention.h"
+#include "operators/attention/lowerings.h"
 #include "operators/geometry/index_bounds.h"
+#include "operators/means/cut_axes.h"
 #include "operators/means/strided.h"
-#include "operators/row/families.h"
 #include "operators/row/row_parts.h"
 
 namespace pumice {
@@ -240,6 +241,43 @@ void broadcast(Heads& heads, size_t axis, int64_t size) {
   heads.sizes[axis] = size, heads.strides[axis] = 0;
 }
 
+// Images, and heads that have keys and values of their own.
+void cut_attentions(const LowerContext& node, std::vector<CutAxis>& axes) {
+  constexpr size_t kMask = 3, kPastKey = 4, kCounts = 6;
+  const bool has_heads = node.input(kData).rank() == 4 && node.input(1).rank() == 4 && node.input(kData).shape[1] == node.input(1).shape[1];
+  for (int axis = 0; axis < (has_heads ? 2 : 1); ++axis) {
+    CutAxis& cut = axes.emplace_back(own_axis(node, axis));
+    for (size_t i = 1; i < node.inputs.size(); ++i)
+      if (node.has_input(i))
+        cut.inputs[i] = i == kMask ? broadcast_axis(node.input(i), axis, 4) : i == kCounts && axis != 0 ? kWhole : axis;
+  }
+  // Rows of queries, where all see the same keys.
+  const Attributes& attributes = *node.attributes;
+  const bool limits = attributes.integer("is_causal", 0) != 0 || attributes.integer("left_window_size", -1) >= 0 ||
+                      attributes.integer("right_window_size", -1) >= 0;
+  if (limits || node.has_input(kPastKey) || node.has_output(1) || node.has_output(2)) return;
+  const int row_axis = node.input(kData).rank() - 2;
+  CutAxis& cut = axes.emplace_back(own_axis(node, row_axis));
+  if (node.has_output(3)) cut.outputs[3] = 2;
+  if (node.has_input(kMask)) cut.inputs[kMask] = broadcast_axis(node.input(kMask), 2, 4);
+}
+
+// The axes of each operand before those of its rows and their elements.
+void cut_recognised_attentions(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const Attributes& attributes = *node.attributes;
+  if (attributes.integer("grouped") != 0 || attributes.integer("short_mask") != 0) return;
+  const std::vector<int64_t> q = attributes.integers("q_axes"), k = attributes.integers("k_axes"), v = attributes.integers("v_axes"),
+                             y = attributes.integers("y_axes");
+  if (k.size() != q.size() || v.size() != q.size() || y.size() != q.size()) return;
+  const auto axis_of = [](const std::vector<int64_t>& order, size_t place) { return static_cast<int>(order[place]); };
+  for (size_t place = 0; place + 2 < q.size(); ++place) {
+    CutAxis& cut = axes.emplace_back(own_axis(node, axis_of(q, place)));
+    cut.inputs[1] = axis_of(k, place), cut.inputs[2] = axis_of(v, place);
+    cut.outputs = {axis_of(y, place)};
+    if (node.has_input(3)) cut.inputs[3] = broadcast_axis(node.input(3), static_cast<int>(place), static_cast<int>(q.size()));
+  }
+}
+
 }  // namespace
 
 void lower_recognised_attention(LowerContext& node) {
@@ -278,55 +316,66 @@ Rows attention_rows() {
   const auto floats = [](std::string_view name) { return value(name, kFloats); };
   const auto optional_floats = [](std::string_view name) { return optional_value(name, kFloats); };
   return {
-      {"Attention",
-       Skeleton::contraction,
-       {{floats("q"), floats("k"), floats("v"), optional_value("attn_mask", kFloats | kBool), optional_floats("past_key"),
-         optional_floats("past_value"), optional_value("nonpad_kv_seqlen", kInt64)},
-        {floats("y"), optional_floats("present_key"), optional_floats("present_value"), optional_floats("qk_matmul_output")},
-        {integer("is_causal", 0),
-         optional("kv_num_heads", AttributeKind::integer),
-         integer("left_window_size", -1),
-         optional("q_num_heads", AttributeKind::integer),
-         {"qk_matmul_output_mode", AttributeKind::integer, int64_t{0}, false, {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{3}}},
-         integer("right_window_size", -1),
-         optional("scale", AttributeKind::real),
-         real("softcap", 0),
-         optional("softmax_precision", AttributeKind::integer)},
-        3,
-        4},
-       shape_of_attention,
-       lower_attention},
-      with_indices(indices_of_places, {"RotaryEmbedding",
-                                       Skeleton::index_map,
-                                       {{floats("x"), floats("cos_cache"), floats("sin_cache"), optional_value("position_ids", kInt64)},
-                                        {floats("y")},
-                                        {integer("interleaved", 0), integer("num_heads", 0), integer("rotary_embedding_dim", 0)},
-                                        3,
-                                        4},
-                                       shape_of_rotary_embedding,
-                                       lower_rotary_embedding}),
+      {.name = "Attention",
+       .skeleton = Skeleton::contraction,
+       .schema =
+           {.inputs = {floats("q"), floats("k"), floats("v"), optional_value("attn_mask", kFloats | kBool), optional_floats("past_key"),
+                       optional_floats("past_value"), optional_value("nonpad_kv_seqlen", kInt64)},
+            .outputs = {floats("y"), optional_floats("present_key"), optional_floats("present_value"), optional_floats("qk_matmul_output")},
+            .attributes =
+                {integer("is_causal", 0),
+                 optional("kv_num_heads", AttributeKind::integer),
+                 integer("left_window_size", -1),
+                 optional("q_num_heads", AttributeKind::integer),
+                 {"qk_matmul_output_mode", AttributeKind::integer, int64_t{0}, false, {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{3}}},
+                 integer("right_window_size", -1),
+                 optional("scale", AttributeKind::real),
+                 real("softcap", 0),
+                 optional("softmax_precision", AttributeKind::integer)},
+            .min_rank = 3,
+            .max_rank = 4},
+       .shape = shape_of_attention,
+       .lower = lower_attention,
+       .strides = RowStrides::any_in,
+       .cut = cut_attentions,
+       .epilogue = true},
+      {.name = "RotaryEmbedding",
+       .skeleton = Skeleton::index_map,
+       .schema = {.inputs = {floats("x"), floats("cos_cache"), floats("sin_cache"), optional_value("position_ids", kInt64)},
+                  .outputs = {floats("y")},
+                  .attributes = {integer("interleaved", 0), integer("num_heads", 0), integer("rotary_embedding_dim", 0)},
+                  .min_rank = 3,
+                  .max_rank = 4},
+       .shape = shape_of_rotary_embedding,
+       .lower = lower_rotary_embedding,
+       .indices = indices_of_places,
+       .strides = RowStrides::any_in},
       // What is recognised where it was written out: axes of q, k and v in the order of [.., rows, size], those of the result in its own.
-      {"pumice::Attention",
-       Skeleton::contraction,
-       {{floats("q"),
-         floats("k"),
-         floats("v"),
-         optional_value("mask", kFloats | kBool),
-         optional_value("key_sizes", kInt64),
-         optional_value("value_sizes", kInt64),
-         {"scales", kFloats, true, true}},
-        {floats("y")},
-        {integer("divisors", 0), integer("grouped", 0), real("hidden", -std::numeric_limits<double>::infinity()), integer("is_causal", 0),
-         required("k_axes", AttributeKind::integers), integer("left_window_size", -1), integer("mask_hides", 0),
-         required("q_axes", AttributeKind::integers), integer("right_window_size", -1), real("scale", 1), integer("short_mask", 0),
-         real("softcap", 0), required("v_axes", AttributeKind::integers), required("y_axes", AttributeKind::integers),
-         integer("zero_empty", 0)},
-        2,
-        4},
-       shape_of_recognised,
-       lower_recognised_attention,
-       {},
-       ~host_bits(kQ, kK, kV, kMask)}};
+      {.name = "pumice::Attention",
+       .skeleton = Skeleton::contraction,
+       .schema = {.inputs = {floats("q"),
+                             floats("k"),
+                             floats("v"),
+                             optional_value("mask", kFloats | kBool),
+                             optional_value("key_sizes", kInt64),
+                             optional_value("value_sizes", kInt64),
+                             {"scales", kFloats, true, true}},
+                  .outputs = {floats("y")},
+                  .attributes = {integer("divisors", 0), integer("grouped", 0), real("hidden", -std::numeric_limits<double>::infinity()),
+                                 integer("is_causal", 0), required("k_axes", AttributeKind::integers), integer("left_window_size", -1),
+                                 integer("mask_hides", 0), required("q_axes", AttributeKind::integers), integer("right_window_size", -1),
+                                 real("scale", 1), integer("short_mask", 0), real("softcap", 0),
+                                 required("v_axes", AttributeKind::integers), required("y_axes", AttributeKind::integers),
+                                 integer("zero_empty", 0)},
+                  .min_rank = 2,
+                  .max_rank = 4},
+       .shape = shape_of_recognised,
+       .lower = lower_recognised_attention,
+       .host_inputs = ~host_bits(kQ, kK, kV, kMask),
+       .strides = RowStrides::any_in,
+       .permuted_inputs = host_bits(kQ, kK, kV),
+       .cut = cut_recognised_attentions,
+       .epilogue = true}};
 }
 
 }  // namespace pumice

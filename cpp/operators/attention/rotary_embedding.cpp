@@ -1,7 +1,7 @@
 // RotaryEmbedding.
 #include "operators/attention/attention.h"
+#include "operators/attention/lowerings.h"
 #include "operators/means/strided.h"
-#include "operators/row/families.h"
 #include "operators/row/operator_table.h"
 
 namespace pumice {

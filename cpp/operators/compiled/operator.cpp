@@ -8,7 +8,6 @@
 #include "operators/map/map_expression.h"
 #include "operators/means/compose.h"
 #include "operators/means/parts.h"
-#include "operators/row/families.h"
 
 namespace pumice {
 namespace {
@@ -27,7 +26,7 @@ DType float_dtype_of(const std::vector<std::optional<TensorDesc>>& outputs, cons
 // Rows that can be an activation: one float in, one out, and a scalar expression between them.
 bool is_activation(const OperatorRow& row) {
   const auto &inputs = row.schema.inputs, &outputs = row.schema.outputs;
-  return row.lower == lower_map && inputs.size() == 1 && !inputs[0].variadic && contains(inputs[0].dtypes, DType::float32) &&
+  return !row.expression.empty() && inputs.size() == 1 && !inputs[0].variadic && contains(inputs[0].dtypes, DType::float32) &&
          outputs.size() == 1 && outputs[0].dtypes == inputs[0].dtypes;
 }
 

@@ -1,8 +1,8 @@
 // Products with a constant matrix of few bits, whose blocks along the depth have a scale each. It stays of few bits on the device.
 #include "core/error.h"
 #include "core/rounding.h"
+#include "operators/contraction/lowerings.h"
 #include "operators/means/compose.h"
-#include "operators/row/families.h"
 #include "operators/row/operator_table.h"
 
 namespace pumice {

@@ -2,9 +2,10 @@
 #include "core/error.h"
 #include "operators/contraction/block_product.h"
 #include "operators/contraction/einsum.h"
+#include "operators/contraction/lowerings.h"
 #include "operators/contraction/requantize.h"
 #include "operators/geometry/window_geometry.h"
-#include "operators/row/families.h"
+#include "operators/means/cut_axes.h"
 #include "operators/row/row_parts.h"
 
 namespace pumice {
@@ -207,6 +208,42 @@ std::vector<AttributeSchema> conv_attributes() {
 
 constexpr DTypeSet kBytes = set_of(DType::int8, DType::uint8), kSums = set_of(DType::int32);  // of quantised products
 
+template <size_t kWeights>
+void cut_convolutions(const LowerContext& node, std::vector<CutAxis>& axes) {
+  cut_images(node, axes);
+  cut_windows(node, conv_geometry(*node.attributes, node.node, node.input(kData).shape, node.input(kWeights).shape), axes);
+}
+
+void cut_transposed_convolutions(const LowerContext& node, std::vector<CutAxis>& axes) {
+  cut_images(node, axes);
+  if (!node.attributes->integers("output_shape").empty()) return;
+  cut_windows(node, conv_transpose_geometry(*node.attributes, node.node, node.input(kData).shape, node.input(1).shape), axes, true);
+}
+
+// Rows of the left factor and columns of the right one.
+void cut_matrix_products(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const bool transposed[] = {node.attributes->integer("transA", 0) != 0, node.attributes->integer("transB", 0) != 0};
+  for (const int axis : {0, 1}) {
+    CutAxis& cut =
+        axes.emplace_back(node.output(0).shape[static_cast<size_t>(axis)], std::vector<int>(node.inputs.size(), kWhole), std::vector{axis});
+    cut.inputs[static_cast<size_t>(axis)] = transposed[axis] ? 1 - axis : axis;
+    if (node.has_input(2)) cut.inputs[2] = broadcast_axis(node.input(2), axis, 2);
+  }
+}
+
+// Epilogues read a residual where products have known weights, of one group.
+bool conv_takes_residual(const Attributes& attributes, const TensorDesc& weights) {
+  return weights.rank() <= 4 && attributes.integer("group", 1) == 1;
+}
+
+bool gemm_takes_residual(const Attributes&, const TensorDesc&) {
+  return true;
+}
+
+bool matmul_takes_residual(const Attributes&, const TensorDesc& weights) {
+  return weights.rank() == 2;
+}
+
 }  // namespace
 
 Rows contraction_rows() {
@@ -217,121 +254,146 @@ Rows contraction_rows() {
   transpose_attributes.push_back(optional("output_padding", AttributeKind::integers));
   transpose_attributes.push_back(optional("output_shape", AttributeKind::integers));
   const std::vector<AttributeSchema> gemm_attributes{real("alpha", 1), real("beta", 1), integer("transA", 0), integer("transB", 0)};
-  return {{"Conv", Skeleton::contraction, {conv_inputs, y, conv_attributes(), 3}, shape_of_conv, lower_conv, {}, 0, pack_conv},
+  return {{.name = "Conv",
+           .skeleton = Skeleton::contraction,
+           .schema = {.inputs = conv_inputs, .outputs = y, .attributes = conv_attributes(), .min_rank = 3},
+           .shape = shape_of_conv,
+           .lower = lower_conv,
+           .pack = pack_conv,
+           .strides = RowStrides::image,
+           .wants_channels_last = true,
+           .cut = cut_convolutions<1>,
+           .epilogue = true,
+           .residual = conv_takes_residual},
           // A convolution over two axes whose images may have their channels in groups of 8 that lie together.
-          {"pumice::GroupedConv",
-           Skeleton::contraction,
-           {conv_inputs, y, window_attributes, 4, 5},
-           shape_of_grouped_conv,
-           lower_grouped_conv,
-           {},
-           0,
-           pack_grouped_conv},
-          {"ConvTranspose",
-           Skeleton::contraction,
-           {conv_inputs, y, transpose_attributes, 3},
-           shape_of_conv_transpose,
-           lower_conv_transpose,
-           {},
-           0,
-           pack_conv_transpose},
-          {"Gemm",
-           Skeleton::contraction,
-           {{value("a", kFactors, 'T'), value("b", kFactors, 'T'), optional_value("c", kFactors, 'T')},
-            {value("y", kFactors)},
-            gemm_attributes,
-            2,
-            2},
-           shape_of_gemm,
-           lower_gemm,
-           {},
-           0,
-           pack_gemm},
-          {"MatMul",
-           Skeleton::contraction,
-           {{value("a", kFactors, 'T'), value("b", kFactors, 'T')}, {value("y", kFactors)}, {}, 1},
-           shape_of_matmul,
-           lower_matmul,
-           {},
-           0,
-           pack_matmul},
+          {.name = "pumice::GroupedConv",
+           .skeleton = Skeleton::contraction,
+           .schema = {.inputs = conv_inputs, .outputs = y, .attributes = window_attributes, .min_rank = 4, .max_rank = 5},
+           .shape = shape_of_grouped_conv,
+           .lower = lower_grouped_conv,
+           .pack = pack_grouped_conv,
+           .epilogue = true},
+          {.name = "ConvTranspose",
+           .skeleton = Skeleton::contraction,
+           .schema = {.inputs = conv_inputs, .outputs = y, .attributes = transpose_attributes, .min_rank = 3},
+           .shape = shape_of_conv_transpose,
+           .lower = lower_conv_transpose,
+           .pack = pack_conv_transpose,
+           .strides = RowStrides::image,
+           .cut = cut_transposed_convolutions,
+           .epilogue = true},
+          {.name = "Gemm",
+           .skeleton = Skeleton::contraction,
+           .schema = {.inputs = {value("a", kFactors, 'T'), value("b", kFactors, 'T'), optional_value("c", kFactors, 'T')},
+                      .outputs = {value("y", kFactors)},
+                      .attributes = gemm_attributes,
+                      .min_rank = 2,
+                      .max_rank = 2},
+           .shape = shape_of_gemm,
+           .lower = lower_gemm,
+           .pack = pack_gemm,
+           .cut = cut_matrix_products,
+           .epilogue = true,
+           .residual = gemm_takes_residual},
+          {.name = "MatMul",
+           .skeleton = Skeleton::contraction,
+           .schema = {.inputs = {value("a", kFactors, 'T'), value("b", kFactors, 'T')}, .outputs = {value("y", kFactors)}, .min_rank = 1},
+           .shape = shape_of_matmul,
+           .lower = lower_matmul,
+           .pack = pack_matmul,
+           .strided_weights = true,
+           .epilogue = true,
+           .residual = matmul_takes_residual},
           // With a number for each column of a constant matrix.
-          {"pumice::MatMul",
-           Skeleton::contraction,
-           {{value("a", kFloats), value("b", kFloats), value("bias", kFloats)}, {value("y", kFloats)}, {}, 1},
-           shape_of_matmul,
-           lower_matmul,
-           {},
-           0,
-           pack_matmul},
+          {.name = "pumice::MatMul",
+           .skeleton = Skeleton::contraction,
+           .schema = {.inputs = {value("a", kFloats), value("b", kFloats), value("bias", kFloats)},
+                      .outputs = {value("y", kFloats)},
+                      .min_rank = 1},
+           .shape = shape_of_matmul,
+           .lower = lower_matmul,
+           .pack = pack_matmul,
+           .strided_weights = true,
+           .epilogue = true,
+           .residual = matmul_takes_residual},
           // With a matrix [columns, depth] of few bits, and a scale and a zero point for each block of the depth.
-          {"pumice::BlockMatMul",
-           Skeleton::contraction,
-           {{value("a", kFloats), value("w", set_of(DType::int4, DType::uint4, DType::int8, DType::uint8), 'W'), value("scale", kFloats),
-             optional_value("zero", set_of(DType::int4, DType::uint4, DType::int8, DType::uint8), 'W')},
-            {value("y", kFloats)},
-            {required("block_size", AttributeKind::integer)},
-            1},
-           shape_of_block_matmul,
-           lower_block_matmul,
-           {},
-           0,
-           pack_block_matmul},
-          {"MatMulInteger",
-           Skeleton::contraction,
-           {{value("a", kBytes, 'A'), value("b", kBytes, 'B'), optional_value("a_zero_point", kBytes, 'A'),
-             optional_value("b_zero_point", kBytes, 'B')},
-            {value("y", kSums)},
-            {},
-            1},
-           shape_of_matmul_integer,
-           lower_matmul_integer,
-           {},
-           0,
-           pack_matmul_integer},
-          {"ConvInteger",
-           Skeleton::contraction,
-           {{value("x", kBytes, 'T'), value("w", kBytes, 'W'), optional_value("x_zero_point", kBytes, 'T'),
-             optional_value("w_zero_point", kBytes, 'W')},
-            {value("y", kSums)},
-            conv_attributes(),
-            3},
-           shape_of_conv_integer,
-           lower_conv_integer,
-           {},
-           0,
-           pack_conv_integer},
-          {"QLinearMatMul",
-           Skeleton::contraction,
-           {{value("a", kBytes, 'A'), value("a_scale", kFloats), value("a_zero_point", kBytes, 'A'), value("b", kBytes, 'B'),
-             value("b_scale", kFloats), value("b_zero_point", kBytes, 'B'), value("y_scale", kFloats), value("y_zero_point", kBytes)},
-            {value("y", kBytes)},
-            {},
-            1},
-           shape_of_qlinear_matmul,
-           lower_qlinear_matmul,
-           {},
-           0,
-           pack_qlinear_matmul},
-          {"QLinearConv",
-           Skeleton::contraction,
-           {{value("x", kBytes, 'X'), value("x_scale", kFloats), value("x_zero_point", kBytes, 'X'), value("w", kBytes, 'W'),
-             value("w_scale", kFloats), value("w_zero_point", kBytes, 'W'), value("y_scale", kFloats), value("y_zero_point", kBytes),
-             optional_value("b", kSums)},
-            {value("y", kBytes)},
-            conv_attributes(),
-            3},
-           shape_of_qlinear_conv,
-           lower_qlinear_conv,
-           {},
-           0,
-           pack_qlinear_conv},
-          {"Einsum",
-           Skeleton::contraction,
-           {{variadic_value("x", kFactors, 'T')}, {value("y", kFactors)}, {required("equation", AttributeKind::text)}},
-           shape_of_einsum,
-           lower_einsum},
-          {"Det", Skeleton::scan, {{value("x", kReals)}, {value("y", kReals)}, {}, 2}, shape_of_determinant, lower_determinant}};
+          {.name = "pumice::BlockMatMul",
+           .skeleton = Skeleton::contraction,
+           .schema = {.inputs = {value("a", kFloats), value("w", set_of(DType::int4, DType::uint4, DType::int8, DType::uint8), 'W'),
+                                 value("scale", kFloats),
+                                 optional_value("zero", set_of(DType::int4, DType::uint4, DType::int8, DType::uint8), 'W')},
+                      .outputs = {value("y", kFloats)},
+                      .attributes = {required("block_size", AttributeKind::integer)},
+                      .min_rank = 1},
+           .shape = shape_of_block_matmul,
+           .lower = lower_block_matmul,
+           .pack = pack_block_matmul,
+           .epilogue = true},
+          {.name = "MatMulInteger",
+           .skeleton = Skeleton::contraction,
+           .schema = {.inputs = {value("a", kBytes, 'A'), value("b", kBytes, 'B'), optional_value("a_zero_point", kBytes, 'A'),
+                                 optional_value("b_zero_point", kBytes, 'B')},
+                      .outputs = {value("y", kSums)},
+                      .min_rank = 1},
+           .shape = shape_of_matmul_integer,
+           .lower = lower_matmul_integer,
+           .pack = pack_matmul_integer,
+           .strides = RowStrides::packed,
+           .epilogue = true},
+          {.name = "ConvInteger",
+           .skeleton = Skeleton::contraction,
+           .schema = {.inputs = {value("x", kBytes, 'T'), value("w", kBytes, 'W'), optional_value("x_zero_point", kBytes, 'T'),
+                                 optional_value("w_zero_point", kBytes, 'W')},
+                      .outputs = {value("y", kSums)},
+                      .attributes = conv_attributes(),
+                      .min_rank = 3},
+           .shape = shape_of_conv_integer,
+           .lower = lower_conv_integer,
+           .pack = pack_conv_integer,
+           .strides = RowStrides::packed,
+           .cut = cut_convolutions<1>,
+           .epilogue = true},
+          {.name = "QLinearMatMul",
+           .skeleton = Skeleton::contraction,
+           .schema = {.inputs = {value("a", kBytes, 'A'), value("a_scale", kFloats), value("a_zero_point", kBytes, 'A'),
+                                 value("b", kBytes, 'B'), value("b_scale", kFloats), value("b_zero_point", kBytes, 'B'),
+                                 value("y_scale", kFloats), value("y_zero_point", kBytes)},
+                      .outputs = {value("y", kBytes)},
+                      .min_rank = 1},
+           .shape = shape_of_qlinear_matmul,
+           .lower = lower_qlinear_matmul,
+           .pack = pack_qlinear_matmul,
+           .strides = RowStrides::packed,
+           .epilogue = true},
+          {.name = "QLinearConv",
+           .skeleton = Skeleton::contraction,
+           .schema = {.inputs = {value("x", kBytes, 'X'), value("x_scale", kFloats), value("x_zero_point", kBytes, 'X'),
+                                 value("w", kBytes, 'W'), value("w_scale", kFloats), value("w_zero_point", kBytes, 'W'),
+                                 value("y_scale", kFloats), value("y_zero_point", kBytes), optional_value("b", kSums)},
+                      .outputs = {value("y", kBytes)},
+                      .attributes = conv_attributes(),
+                      .min_rank = 3},
+           .shape = shape_of_qlinear_conv,
+           .lower = lower_qlinear_conv,
+           .pack = pack_qlinear_conv,
+           .strides = RowStrides::packed,
+           .cut = cut_convolutions<3>,
+           .epilogue = true},
+          {.name = "Einsum",
+           .skeleton = Skeleton::contraction,
+           .schema = {.inputs = {variadic_value("x", kFactors, 'T')},
+                      .outputs = {value("y", kFactors)},
+                      .attributes = {required("equation", AttributeKind::text)}},
+           .shape = shape_of_einsum,
+           .lower = lower_einsum,
+           .epilogue = true},
+          {.name = "Det",
+           .skeleton = Skeleton::scan,
+           .schema = {.inputs = {value("x", kReals)}, .outputs = {value("y", kReals)}, .min_rank = 2},
+           .shape = shape_of_determinant,
+           .lower = lower_determinant,
+           .strides = RowStrides::packed,
+           .cut = cut_before_matrices}};
 }
 
 }  // namespace pumice

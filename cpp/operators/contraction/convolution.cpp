@@ -4,11 +4,11 @@
 #include "core/error.h"
 #include "operators/contraction/contraction.h"
 #include "operators/contraction/depthwise.h"
+#include "operators/contraction/lowerings.h"
 #include "operators/contraction/requantize.h"
 #include "operators/contraction/volume.h"
 #include "operators/geometry/window_geometry.h"
 #include "operators/means/strided.h"
-#include "operators/row/families.h"
 
 namespace pumice {
 namespace {

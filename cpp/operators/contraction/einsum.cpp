@@ -7,8 +7,8 @@
 #include <set>
 
 #include "core/error.h"
+#include "operators/contraction/lowerings.h"
 #include "operators/means/compose.h"
-#include "operators/row/families.h"
 
 namespace pumice {
 namespace {

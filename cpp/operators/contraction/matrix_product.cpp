@@ -5,11 +5,11 @@
 #include "core/rounding.h"
 #include "operators/contraction/contraction.h"
 #include "operators/contraction/contraction_tiling.h"
+#include "operators/contraction/lowerings.h"
 #include "operators/contraction/matrix_integers.h"
 #include "operators/contraction/product.h"
 #include "operators/contraction/requantize.h"
 #include "operators/means/strided.h"
-#include "operators/row/families.h"
 #include "operators/row/operator_table.h"
 
 namespace pumice {

@@ -10,11 +10,6 @@
 
 namespace pumice {
 
-// Whether evaluate_on_host() knows how the row computes.
-bool has_host_evaluation(const OperatorRow& row);
-// The row reads the shapes of its inputs alone: they need no data.
-bool reads_shapes_alone(const OperatorRow& row);
-
 // The outputs of one node, all of them, from inputs that are known (null where an optional one is left out); `attributes` are checked
 // ones. None where the host does not evaluate the row, or where the values have no meaning
 // (an integer divided by zero). Throws GraphError as the row's shape rule does, and for indices out of range. `tried`: the inputs are of

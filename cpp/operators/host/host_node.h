@@ -38,19 +38,4 @@ struct HostNode {
   }
 };
 
-// Indices out of range throw GraphError naming the node.
-HostResults evaluate_gather(const HostNode& node);
-HostResults evaluate_gather_elements(const HostNode& node);
-HostResults evaluate_gather_nd(const HostNode& node);
-HostResults evaluate_scatter_elements(const HostNode& node);
-HostResults evaluate_scatter_nd(const HostNode& node);
-HostResults evaluate_constant_of_shape(const HostNode& node);
-HostResults evaluate_one_hot(const HostNode& node);
-HostResults evaluate_trilu(const HostNode& node);
-HostResults evaluate_tile(const HostNode& node);
-HostResults evaluate_topk(const HostNode& node);
-HostResults evaluate_non_zero(const HostNode& node);
-HostResults evaluate_compress(const HostNode& node);
-HostResults evaluate_count_non_zero(const HostNode& node);
-
 }  // namespace pumice

@@ -1,7 +1,13 @@
 // Operators that make tensors out of a shape, or keep parts of one in their place.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
 #include "core/error.h"
 #include "operators/geometry/index_bounds.h"
-#include "operators/row/families.h"
+#include "operators/host/host_node.h"
+#include "operators/index/lowerings.h"
+#include "operators/means/cut_axes.h"
 #include "operators/row/onnx_dtype.h"
 #include "operators/row/row_parts.h"
 
@@ -51,42 +57,119 @@ void shape_of_reverse_sequence(ShapeContext& node) {
   shape_like_input(node);
 }
 
+void cut_reversed_sequences(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const int rank = node.input(kData).rank(), time = counted_axis(node.attributes->integer("time_axis", 0), rank),
+            batch = counted_axis(node.attributes->integer("batch_axis", 1), rank);
+  cut_others(node, axes, [&](int axis) { return axis == time; });
+  for (CutAxis& cut : axes)
+    if (cut.inputs[kData] == batch) cut.inputs[1] = 0;
+}
+
+void cut_fills(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const Shape& shape = node.output(0).shape;
+  for (int axis = 0; axis < node.output(0).rank(); ++axis)
+    axes.push_back({shape[static_cast<size_t>(axis)], std::vector<int>(node.inputs.size(), kWhole), {axis}, {}});
+}
+
+// The axis of the depth is new; those before it and behind it are the indices'.
+void cut_one_hots(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const int depth = counted_axis(node.attributes->integer("axis", -1), node.output(0).rank());
+  for (int axis = 0; axis < node.input(kData).rank(); ++axis) {
+    axes.push_back(own_axis(node, axis));
+    axes.back().outputs = {axis < depth ? axis : axis + 1};
+  }
+}
+
+// max(ceil((limit - start) / delta), 0) elements.
+void shape_of_range(ShapeContext& node) {
+  for (size_t i = 0; i < 3; ++i)
+    if (node.input(i).elements() != 1)
+      node.fail("start, limit and delta must be scalars; input " + std::to_string(i) + " is " + to_string(node.input(i).shape));
+  int64_t count = 0;
+  if (is_float(node.input(0).dtype)) {
+    std::array<double, 3> given{};
+    for (size_t i = 0; i < 3; ++i) given[i] = node.host_real(i);
+    const double length = std::ceil((given[1] - given[0]) / given[2]);
+    if (given[2] == 0 || !(length < 9e15))
+      node.fail("a range from " + std::to_string(given[0]) + " to " + std::to_string(given[1]) + " in steps of " +
+                std::to_string(given[2]));
+    count = static_cast<int64_t>(std::max(length, 0.0));
+  } else {
+    const int64_t start = node.host_integer(0), limit = node.host_integer(1), delta = node.host_integer(2);
+    if (delta == 0) node.fail("a range in steps of 0");
+    const int64_t distance = checked_add(limit, -start, "range");
+    count = std::max<int64_t>(distance / delta + (distance % delta != 0 && (distance < 0) == (delta < 0) ? 1 : 0), 0);
+  }
+  node.output(0, node.input(0).dtype, {count});
+}
+
+constexpr DTypeSet kCounted = kFloats | set_of(DType::float64, DType::int16, DType::int32, DType::int64);
+
 }  // namespace
 
 Rows fill_rows() {
   const ValueRole x = value("x", kAny);
   const std::vector<ValueRole> y{value("y", kAny)};
-  return {{"ConstantOfShape",
-           Skeleton::copy,
-           {{value("shape", kInt64)}, y, {optional("value", AttributeKind::tensor)}, 1, 1},
-           shape_of_constant_of_shape,
-           lower_constant_of_shape,
-           {},
-           host_bits(0)},
-          {"EyeLike",
-           Skeleton::copy,
-           {{x}, y, {optional("dtype", AttributeKind::integer), integer("k", 0)}, 2, 2},
-           shape_of_eye_like,
-           lower_eye_like},
-          {"OneHot",
-           Skeleton::index_map,
-           {{value("indices", kIndices), value("depth", kIntegers), value("values", kAny)}, y, {integer("axis", -1)}},
-           shape_of_one_hot,
-           lower_one_hot,
-           {},
-           host_bits(1)},
-          {"Trilu",
-           Skeleton::index_map,
-           {{x, optional_value("k", kInt64)}, y, {integer("upper", 1)}, 2},
-           shape_of_trilu,
-           lower_trilu,
-           {},
-           host_bits(1)},
-          with_indices(lengths_of_time, {"ReverseSequence",
-                                         Skeleton::index_map,
-                                         {{x, value("sequence_lens", kInt64)}, y, {integer("batch_axis", 1), integer("time_axis", 0)}, 2},
-                                         shape_of_reverse_sequence,
-                                         lower_reverse_sequence})};
+  return {{.name = "ConstantOfShape",
+           .skeleton = Skeleton::copy,
+           .schema = {.inputs = {value("shape", kInt64)},
+                      .outputs = y,
+                      .attributes = {optional("value", AttributeKind::tensor)},
+                      .min_rank = 1,
+                      .max_rank = 1},
+           .shape = shape_of_constant_of_shape,
+           .lower = lower_constant_of_shape,
+           .host_inputs = host_bits(0),
+           .filled_with = "value",
+           .cut = cut_fills,
+           .evaluate = evaluate_constant_of_shape},
+          {.name = "EyeLike",
+           .skeleton = Skeleton::copy,
+           .schema = {.inputs = {x},
+                      .outputs = y,
+                      .attributes = {optional("dtype", AttributeKind::integer), integer("k", 0)},
+                      .min_rank = 2,
+                      .max_rank = 2},
+           .shape = shape_of_eye_like,
+           .lower = lower_eye_like},
+          {.name = "OneHot",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {value("indices", kIndices), value("depth", kIntegers), value("values", kAny)},
+                      .outputs = y,
+                      .attributes = {integer("axis", -1)}},
+           .shape = shape_of_one_hot,
+           .lower = lower_one_hot,
+           .host_inputs = host_bits(1),
+           .cut = cut_one_hots,
+           .evaluate = evaluate_one_hot},
+          {.name = "Trilu",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {x, optional_value("k", kInt64)}, .outputs = y, .attributes = {integer("upper", 1)}, .min_rank = 2},
+           .shape = shape_of_trilu,
+           .lower = lower_trilu,
+           .host_inputs = host_bits(1),
+           .cut = cut_before_matrices,
+           .evaluate = evaluate_trilu},
+          {.name = "ReverseSequence",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {x, value("sequence_lens", kInt64)},
+                      .outputs = y,
+                      .attributes = {integer("batch_axis", 1), integer("time_axis", 0)},
+                      .min_rank = 2},
+           .shape = shape_of_reverse_sequence,
+           .lower = lower_reverse_sequence,
+           .indices = lengths_of_time,
+           .cut = cut_reversed_sequences},
+          {.name = "Range",
+           .skeleton = Skeleton::map,
+           .schema = {.inputs = {value("start", kCounted, 'T'), value("limit", kCounted, 'T'), value("delta", kCounted, 'T')},
+                      .outputs = {value("y", kCounted)}},
+           .shape = shape_of_range,
+           .lower = lower_range,
+           .host_inputs = host_bits(0, 1, 2),
+           .host_elements = host_bits(0, 1, 2),
+           .strides = RowStrides::packed,
+           .evaluate = evaluate_range}};
 }
 
 }  // namespace pumice

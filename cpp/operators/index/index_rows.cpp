@@ -3,7 +3,10 @@
 
 #include "core/error.h"
 #include "operators/geometry/slice_geometry.h"
-#include "operators/row/families.h"
+#include "operators/geometry/strided_views.h"
+#include "operators/host/host_node.h"
+#include "operators/index/lowerings.h"
+#include "operators/means/cut_axes.h"
 #include "operators/row/row_parts.h"
 
 namespace pumice {
@@ -132,6 +135,15 @@ void shape_of_tile(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
+// Axes without padding.
+void cut_pads(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const int rank = node.input(kData).rank();
+  if (node.has_input(3) || !node.host(1)) return;
+  const std::vector<int64_t> pads = node.host(1)->as_int64();
+  const auto padding = [&](int axis) { return pads.at(static_cast<size_t>(axis)); };
+  cut_others(node, axes, [&](int axis) { return padding(axis) != 0 || padding(axis + rank) != 0; });
+}
+
 }  // namespace
 
 Rows index_rows() {
@@ -141,62 +153,105 @@ Rows index_rows() {
     roles.insert(roles.end(), more);
     return roles;
   };
-  return {{"Concat",
-           Skeleton::index_map,
-           {{variadic_value("x", kAny, 'T')}, y, {required("axis", AttributeKind::integer)}, 1},
-           shape_of_concat,
-           lower_concat},
-          {"Split",
-           Skeleton::index_map,
-           {with_int64({optional_value("split", kInt64)}),
-            {variadic_value("y", kAny)},
-            {integer("axis", 0), optional("num_outputs", AttributeKind::integer)},
-            1},
-           shape_of_split,
-           lower_split,
-           {},
-           host_bits(1)},
-          {"Pad",
-           Skeleton::index_map,
-           {{value("x", kAny, 'T'), value("pads", kInt64), optional_value("value", kAny, 'T'), optional_value("axes", kIndices)},
-            y,
-            {choice("mode", "constant", {"constant", "reflect", "edge", "wrap"})}},
-           shape_of_pad,
-           lower_pad,
-           {},
-           host_bits(1, 2, 3)},
+  return {{.name = "Concat",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {variadic_value("x", kAny, 'T')},
+                      .outputs = y,
+                      .attributes = {required("axis", AttributeKind::integer)},
+                      .min_rank = 1},
+           .shape = shape_of_concat,
+           .lower = lower_concat,
+           .strides = RowStrides::image,
+           .concatenates = true,
+           .evaluate = evaluate_concat},
+          {.name = "Split",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = with_int64({optional_value("split", kInt64)}),
+                      .outputs = {variadic_value("y", kAny)},
+                      .attributes = {integer("axis", 0), optional("num_outputs", AttributeKind::integer)},
+                      .min_rank = 1},
+           .shape = shape_of_split,
+           .lower = lower_split,
+           .host_inputs = host_bits(1),
+           .strides = RowStrides::image,
+           .views = split_views,
+           .evaluate = evaluate_split},
+          {.name = "Pad",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {value("x", kAny, 'T'), value("pads", kInt64), optional_value("value", kAny, 'T'),
+                                 optional_value("axes", kIndices)},
+                      .outputs = y,
+                      .attributes = {choice("mode", "constant", {"constant", "reflect", "edge", "wrap"})}},
+           .shape = shape_of_pad,
+           .lower = lower_pad,
+           .host_inputs = host_bits(1, 2, 3),
+           .host_elements = host_bits(2),
+           .strides = RowStrides::image,
+           .cut = cut_pads},
           // Mirrored with the outermost elements: no mode of Pad.
-          {"pumice::SymmetricPad",
-           Skeleton::index_map,
-           {{value("x", kAny), value("pads", kInt64)}, y, {choice("mode", "symmetric", {"symmetric"})}},
-           shape_of_pad,
-           lower_pad,
-           {},
-           host_bits(1)},
-          {"Slice",
-           Skeleton::index_map,
-           {with_int64(
-                {value("starts", kIndices), value("ends", kIndices), optional_value("axes", kIndices), optional_value("steps", kIndices)}),
-            y,
-            {},
-            1},
-           shape_of_slice,
-           lower_slice,
-           {},
-           host_bits(1, 2, 3, 4)},
-          {"Transpose", Skeleton::index_map, {x, y, {optional("perm", AttributeKind::integers)}}, shape_of_transpose, lower_transpose},
-          {"DepthToSpace",
-           Skeleton::index_map,
-           {x, y, {required("blocksize", AttributeKind::integer), text("mode", "DCR")}, 4, 4},
-           shape_of_depth_to_space,
-           lower_depth_to_space},
-          {"SpaceToDepth",
-           Skeleton::index_map,
-           {x, y, {required("blocksize", AttributeKind::integer), text("mode", "DCR")}, 4, 4},
-           shape_of_space_to_depth,
-           lower_space_to_depth},
-          {"Expand", Skeleton::index_map, {with_int64({value("shape", kInt64)}), y, {}}, shape_of_expand, lower_expand, {}, host_bits(1)},
-          {"Tile", Skeleton::index_map, {with_int64({value("repeats", kInt64)}), y, {}}, shape_of_tile, lower_tile, {}, host_bits(1)}};
+          {.name = "pumice::SymmetricPad",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {value("x", kAny), value("pads", kInt64)},
+                      .outputs = y,
+                      .attributes = {choice("mode", "symmetric", {"symmetric"})}},
+           .shape = shape_of_pad,
+           .lower = lower_pad,
+           .host_inputs = host_bits(1),
+           .strides = RowStrides::image,
+           .cut = cut_pads},
+          {.name = "Slice",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = with_int64({value("starts", kIndices), value("ends", kIndices), optional_value("axes", kIndices),
+                                            optional_value("steps", kIndices)}),
+                      .outputs = y,
+                      .min_rank = 1},
+           .shape = shape_of_slice,
+           .lower = lower_slice,
+           .host_inputs = host_bits(1, 2, 3, 4),
+           .strides = RowStrides::image,
+           .evaluate = evaluate_slice},
+          {.name = "Transpose",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = x, .outputs = y, .attributes = {optional("perm", AttributeKind::integers)}},
+           .shape = shape_of_transpose,
+           .lower = lower_transpose,
+           .strides = RowStrides::image,
+           .views = transposed_view,
+           .evaluate = evaluate_transpose},
+          {.name = "DepthToSpace",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = x,
+                      .outputs = y,
+                      .attributes = {required("blocksize", AttributeKind::integer), text("mode", "DCR")},
+                      .min_rank = 4,
+                      .max_rank = 4},
+           .shape = shape_of_depth_to_space,
+           .lower = lower_depth_to_space,
+           .strides = RowStrides::image},
+          {.name = "SpaceToDepth",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = x,
+                      .outputs = y,
+                      .attributes = {required("blocksize", AttributeKind::integer), text("mode", "DCR")},
+                      .min_rank = 4,
+                      .max_rank = 4},
+           .shape = shape_of_space_to_depth,
+           .lower = lower_space_to_depth,
+           .strides = RowStrides::image},
+          {.name = "Expand",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = with_int64({value("shape", kInt64)}), .outputs = y},
+           .shape = shape_of_expand,
+           .lower = lower_expand,
+           .host_inputs = host_bits(1),
+           .evaluate = evaluate_expand},
+          {.name = "Tile",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = with_int64({value("repeats", kInt64)}), .outputs = y},
+           .shape = shape_of_tile,
+           .lower = lower_tile,
+           .host_inputs = host_bits(1),
+           .evaluate = evaluate_tile}};
 }
 
 }  // namespace pumice

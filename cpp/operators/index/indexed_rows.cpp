@@ -2,8 +2,11 @@
 #include <algorithm>
 
 #include "operators/geometry/index_bounds.h"
+#include "operators/host/host_node.h"
+#include "operators/index/lowerings.h"
+#include "operators/means/cut_axes.h"
+#include "operators/reduction/lowerings.h"
 #include "operators/reduction/non_zero.h"
-#include "operators/row/families.h"
 #include "operators/row/row_parts.h"
 
 namespace pumice {
@@ -127,23 +130,49 @@ void shape_of_tensor_scatter(ShapeContext& node) {
   shape_like_input(node);
 }
 
-void shape_of_trees(ShapeContext& node) {
-  const Shape &x = node.input(0).shape, &nodes = node.input(1).shape, &entries = node.input(2).shape;
-  const int64_t targets = node.attributes().integer("targets");
-  if (x.size() != 2 || x[1] < 1) node.fail("[rows, features] expected; given " + to_string(x));
-  if (nodes.size() != 2 || nodes[1] != 5 || nodes[0] < 1) node.fail("nodes of five words expected; given " + to_string(nodes));
-  if (entries.size() != 2 || entries[1] != 2) node.fail("entries of two words expected; given " + to_string(entries));
-  if (node.input(3).rank() != 1) node.fail("a vector of roots expected; given " + to_string(node.input(3).shape));
-  if (targets < 1 || node.attributes().integer("depth") < 0) node.fail("'targets' of at least 1 and a 'depth' expected");
-  node.output(0, node.input(0).dtype, {x[0], targets});
+// Along the axis that is looked up the table stays whole; along others it may be longer than the indices.
+void cut_gathered_elements(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const TensorDesc& indices = node.input(1);
+  const int bound = counted_axis(node.attributes->integer("axis", 0), indices.rank());
+  for (int axis = 0; axis < indices.rank(); ++axis)
+    axes.push_back({indices.shape[static_cast<size_t>(axis)], {axis == bound ? kWhole : axis, axis}, {axis}, {}});
 }
 
-void shape_of_pairwise_coupling(ShapeContext& node) {
-  const Shape& x = node.input(0).shape;
-  const int64_t classes = node.attributes().integer("classes");
-  if (classes < 2 || x[1] != classes * (classes - 1) / 2)
-    node.fail("pairs of " + std::to_string(classes) + " classes expected; given " + to_string(x));
-  node.output(0, node.input(0).dtype, {x[0], classes});
+void cut_gathered_rows(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const TensorDesc &x = node.input(kData), &indices = node.input(1);
+  const int batch = static_cast<int>(node.attributes->integer("batch_dims", 0)), places = indices.rank() - 1;
+  const int addressed = batch + static_cast<int>(indices.shape.back());
+  for (int axis = 0; axis < places; ++axis)
+    axes.push_back({indices.shape[static_cast<size_t>(axis)], {axis < batch ? axis : kWhole, axis}, {axis}, {}});
+  for (int axis = addressed; axis < x.rank(); ++axis)
+    axes.push_back({x.shape[static_cast<size_t>(axis)], {axis, kWhole}, {places + axis - addressed}, {}});
+}
+
+// Axes on which the updates are as long as what they change.
+void cut_scattered_elements(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const TensorDesc &x = node.input(kData), &indices = node.input(1);
+  const int bound = counted_axis(node.attributes->integer("axis", 0), x.rank());
+  cut_others(node, axes,
+             [&](int axis) { return axis == bound || x.shape[static_cast<size_t>(axis)] != indices.shape[static_cast<size_t>(axis)]; });
+  for (CutAxis& cut : axes) cut.inputs[1] = cut.inputs[2] = cut.inputs[kData];
+}
+
+// The axes that an address leaves open.
+void cut_scattered_rows(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const TensorDesc& indices = node.input(1);
+  const int addressed = static_cast<int>(indices.shape.back()), places = indices.rank() - 1;
+  cut_others(node, axes, [&](int axis) { return axis < addressed; });
+  for (CutAxis& cut : axes) cut.inputs[2] = places + cut.inputs[kData] - addressed;
+}
+
+// Caches, their updates and where these begin.
+void cut_caches(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const int bound = counted_axis(node.attributes->integer("axis", -2), node.input(kData).rank());
+  cut_others(node, axes, [&](int axis) { return axis == bound; });
+  for (CutAxis& cut : axes) {
+    cut.inputs[1] = cut.inputs[kData];
+    if (cut.inputs[kData] == 0 && node.has_input(2)) cut.inputs[2] = 0;
+  }
 }
 
 }  // namespace
@@ -152,85 +181,100 @@ Rows indexed_rows() {
   const ValueRole x = value("x", kAny, 'T'), indices = value("indices", kIndices), updates = value("updates", kAny, 'T');
   const std::vector<ValueRole> y{value("y", kAny)};
   const AttributeSchema axis = integer("axis", 0), reduction = choice("reduction", "none", {"none", "add", "mul", "max", "min"});
-  return {
-      with_indices(indices_of_axis, {"Gather", Skeleton::index_map, {{x, indices}, y, {axis}, 1}, shape_of_gather, lower_gather}),
-      with_indices(indices_of_axis,
-                   {"GatherElements", Skeleton::index_map, {{x, indices}, y, {axis}, 1}, shape_of_gather_elements, lower_gather_elements}),
-      with_indices(
-          indices_of_rows,
-          {"GatherND", Skeleton::index_map, {{x, indices}, y, {integer("batch_dims", 0)}, 1}, shape_of_gather_nd, lower_gather_nd}),
-      with_indices(indices_of_axis, {"ScatterElements",
-                                     Skeleton::scatter,
-                                     {{x, indices, updates}, y, {axis, reduction}, 1},
-                                     shape_of_scatter_elements,
-                                     lower_scatter_elements}),
-      {"pumice::TreeEnsemble",
-       Skeleton::reduce,
-       {{value("x", kFloats), value("nodes", kInt32), value("entries", kInt32), value("roots", kInt32)},
-        {value("y", kFloats)},
-        {choice("aggregate_function", "SUM", {"SUM", "AVERAGE", "MIN", "MAX"}), required("depth", AttributeKind::integer),
-         required("targets", AttributeKind::integer)}},
-       shape_of_trees,
-       lower_trees},
-      {"pumice::PairwiseCoupling",
-       Skeleton::scan,
-       {{value("pairs", kFloats)}, {value("y", kFloats)}, {required("classes", AttributeKind::integer)}, 2},
-       shape_of_pairwise_coupling,
-       lower_pairwise_coupling},
-      with_indices(indices_of_rows,
-                   {"ScatterND", Skeleton::scatter, {{x, indices, updates}, y, {reduction}, 1}, shape_of_scatter_nd, lower_scatter_nd}),
-      with_indices(indices_of_cache,
-                   {"TensorScatter",
-                    Skeleton::scatter,
-                    {{value("past_cache", kAny, 'T'), value("update", kAny, 'T'), optional_value("write_indices", kInt64)},
-                     {value("present_cache", kAny)},
-                     {integer("axis", -2), choice("mode", "linear", {"linear", "circular"})},
-                     2},
-                    shape_of_tensor_scatter,
-                    lower_tensor_scatter}),
-      {"Compress",
-       Skeleton::index_map,
-       {{value("x", kAny), value("condition", kBool)}, y, {optional("axis", AttributeKind::integer)}, 1},
-       shape_of_compress,
-       lower_compress,
-       {},
-       host_bits(1),
-       nullptr,
-       false,
-       "pumice::Compress"},
-      // No lowering: the host makes it, for its shape depends on the values.
-      {"NonZero",
-       Skeleton::copy,
-       {{value("x", kAny)}, {value("y", kInt64)}, {}, 1},
-       shape_of_non_zero,
-       nullptr,
-       {},
-       host_bits(0),
-       nullptr,
-       false,
-       "pumice::NonZero"},
-      {kCountNonZero,
-       Skeleton::scan,
-       {{value("x", kAny)}, {value("count", kInt32), value("starts", kInt32)}},
-       shape_of_count_non_zero,
-       lower_count_non_zero},
-      {"pumice::Compress",
-       Skeleton::index_map,
-       {{value("x", kAny), value("condition", kBool), value("count", kInt32), value("starts", kInt32)},
-        y,
-        {optional("axis", AttributeKind::integer)},
-        1},
-       shape_of_counted_compress,
-       lower_compress_counted,
-       {},
-       host_bits(2)},
-      {"pumice::NonZero",
-       Skeleton::index_map,
-       {{value("x", kAny), value("count", kInt32), value("starts", kInt32)}, {value("y", kInt64)}, {}, 1},
-       shape_of_counted_non_zero,
-       lower_non_zero,
-       {},
-       host_bits(1)}};
+  return {{.name = "Gather",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {x, indices}, .outputs = y, .attributes = {axis}, .min_rank = 1},
+           .shape = shape_of_gather,
+           .lower = lower_gather,
+           .indices = indices_of_axis,
+           .evaluate = evaluate_gather},
+          {.name = "GatherElements",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {x, indices}, .outputs = y, .attributes = {axis}, .min_rank = 1},
+           .shape = shape_of_gather_elements,
+           .lower = lower_gather_elements,
+           .indices = indices_of_axis,
+           .cut = cut_gathered_elements,
+           .evaluate = evaluate_gather_elements},
+          {.name = "GatherND",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {x, indices}, .outputs = y, .attributes = {integer("batch_dims", 0)}, .min_rank = 1},
+           .shape = shape_of_gather_nd,
+           .lower = lower_gather_nd,
+           .indices = indices_of_rows,
+           .cut = cut_gathered_rows,
+           .evaluate = evaluate_gather_nd},
+          {.name = "ScatterElements",
+           .skeleton = Skeleton::scatter,
+           .schema = {.inputs = {x, indices, updates}, .outputs = y, .attributes = {axis, reduction}, .min_rank = 1},
+           .shape = shape_of_scatter_elements,
+           .lower = lower_scatter_elements,
+           .indices = indices_of_axis,
+           .cut = cut_scattered_elements,
+           .evaluate = evaluate_scatter_elements},
+          {.name = "ScatterND",
+           .skeleton = Skeleton::scatter,
+           .schema = {.inputs = {x, indices, updates}, .outputs = y, .attributes = {reduction}, .min_rank = 1},
+           .shape = shape_of_scatter_nd,
+           .lower = lower_scatter_nd,
+           .indices = indices_of_rows,
+           .cut = cut_scattered_rows,
+           .evaluate = evaluate_scatter_nd},
+          {.name = "TensorScatter",
+           .skeleton = Skeleton::scatter,
+           .schema = {.inputs = {value("past_cache", kAny, 'T'), value("update", kAny, 'T'), optional_value("write_indices", kInt64)},
+                      .outputs = {value("present_cache", kAny)},
+                      .attributes = {integer("axis", -2), choice("mode", "linear", {"linear", "circular"})},
+                      .min_rank = 2},
+           .shape = shape_of_tensor_scatter,
+           .lower = lower_tensor_scatter,
+           .indices = indices_of_cache,
+           .strides = RowStrides::any_in,
+           .cut = cut_caches},
+          {.name = "Compress",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {value("x", kAny), value("condition", kBool)},
+                      .outputs = y,
+                      .attributes = {optional("axis", AttributeKind::integer)},
+                      .min_rank = 1},
+           .shape = shape_of_compress,
+           .lower = lower_compress,
+           .host_inputs = host_bits(1),
+           .counted = "pumice::Compress",
+           .evaluate = evaluate_compress},
+          // No lowering: the host makes it, for its shape depends on the values.
+          {.name = "NonZero",
+           .skeleton = Skeleton::copy,
+           .schema = {.inputs = {value("x", kAny)}, .outputs = {value("y", kInt64)}, .min_rank = 1},
+           .shape = shape_of_non_zero,
+           .host_inputs = host_bits(0),
+           .counted = "pumice::NonZero",
+           .evaluate = evaluate_non_zero},
+          {.name = kCountNonZero,
+           .skeleton = Skeleton::scan,
+           .schema = {.inputs = {value("x", kAny)}, .outputs = {value("count", kInt32), value("starts", kInt32)}},
+           .shape = shape_of_count_non_zero,
+           .lower = lower_count_non_zero,
+           .evaluate = evaluate_count_non_zero},
+          {.name = "pumice::Compress",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {value("x", kAny), value("condition", kBool), value("count", kInt32), value("starts", kInt32)},
+                      .outputs = y,
+                      .attributes = {optional("axis", AttributeKind::integer)},
+                      .min_rank = 1},
+           .shape = shape_of_counted_compress,
+           .lower = lower_compress_counted,
+           .host_inputs = host_bits(2),
+           .evaluate = evaluate_compress},
+          {.name = "pumice::NonZero",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {value("x", kAny), value("count", kInt32), value("starts", kInt32)},
+                      .outputs = {value("y", kInt64)},
+                      .min_rank = 1},
+           .shape = shape_of_counted_non_zero,
+           .lower = lower_non_zero,
+           .host_inputs = host_bits(1),
+           .evaluate = evaluate_non_zero}};
 }
 
 }  // namespace pumice

@@ -3,8 +3,8 @@
 #include <bit>
 
 #include "core/error.h"
+#include "operators/index/lowerings.h"
 #include "operators/reduction/reduce.h"
-#include "operators/row/families.h"
 
 namespace pumice {
 namespace {

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "operators/index/lowerings.h"
 #include "operators/means/strided.h"
-#include "operators/row/families.h"
 #include "operators/row/operator_table.h"
 
 namespace pumice {

@@ -5,11 +5,11 @@
 
 #include "core/error.h"
 #include "core/rounding.h"
+#include "operators/map/lowerings.h"
 #include "operators/map/map_expression.h"
 #include "operators/means/compose.h"
 #include "operators/means/narrow.h"
 #include "operators/means/strided.h"
-#include "operators/row/families.h"
 #include "operators/row/operator_table.h"
 
 namespace pumice {

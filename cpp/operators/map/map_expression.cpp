@@ -3,7 +3,7 @@
 #include <array>
 #include <map>
 
-#include "operators/row/families.h"
+#include "operators/map/lowerings.h"
 #include "operators/row/row_parts.h"
 
 namespace pumice {
@@ -37,7 +37,7 @@ const OperatorRow& map_row(size_t operands) {
       for (size_t i = 0; i < count; ++i) row.schema.inputs.push_back({names[i], kAny});
       row.schema.outputs.push_back({"y", kAny});
       row.shape = shape_of_map;
-      row.lower = lower_map;
+      declare_elementwise(row);
     }
     return made;
   }();

@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "operators/row/families.h"
+#include "operators/host/host_node.h"
+#include "operators/map/lowerings.h"
+#include "operators/means/cut_axes.h"
 #include "operators/row/onnx_dtype.h"
 #include "operators/row/row_parts.h"
 
@@ -57,65 +59,59 @@ void shape_of_cast(ShapeContext& node) {
   node.output(0, *dtype, node.input(0).shape);
 }
 
-// max(ceil((limit - start) / delta), 0) elements.
-void shape_of_range(ShapeContext& node) {
-  for (size_t i = 0; i < 3; ++i)
-    if (node.input(i).elements() != 1)
-      node.fail("start, limit and delta must be scalars; input " + std::to_string(i) + " is " + to_string(node.input(i).shape));
-  int64_t count = 0;
-  if (is_float(node.input(0).dtype)) {
-    std::array<double, 3> given{};
-    for (size_t i = 0; i < 3; ++i) given[i] = node.host_real(i);
-    const double length = std::ceil((given[1] - given[0]) / given[2]);
-    if (given[2] == 0 || !(length < 9e15))
-      node.fail("a range from " + std::to_string(given[0]) + " to " + std::to_string(given[1]) + " in steps of " +
-                std::to_string(given[2]));
-    count = static_cast<int64_t>(std::max(length, 0.0));
-  } else {
-    const int64_t start = node.host_integer(0), limit = node.host_integer(1), delta = node.host_integer(2);
-    if (delta == 0) node.fail("a range in steps of 0");
-    const int64_t distance = checked_add(limit, -start, "range");
-    count = std::max<int64_t>(distance / delta + (distance % delta != 0 && (distance < 0) == (delta < 0) ? 1 : 0), 0);
-  }
-  node.output(0, node.input(0).dtype, {count});
-}
-
 using Schemas = std::vector<AttributeSchema>;
 
+// The row with the facts that all rows of one scalar expression share.
+OperatorRow elementwise(OperatorRow row) {
+  declare_elementwise(row);
+  row.evaluate = evaluate_map;
+  return row;
+}
+
 OperatorRow unary(std::string_view name, std::string_view expression, DTypeSet dtypes = kFloats, Schemas attributes = {}) {
-  return {name,      Skeleton::map, {{value("x", dtypes)}, {value("y", dtypes)}, std::move(attributes), 0, kMaxRank, 0b1}, shape_like_input,
-          lower_map, expression};
+  return elementwise(
+      {.name = name,
+       .schema = {.inputs = {value("x", dtypes)}, .outputs = {value("y", dtypes)}, .attributes = std::move(attributes), .in_place = 0b1},
+       .shape = shape_like_input,
+       .expression = expression});
 }
 
 OperatorRow unary_test(std::string_view name, std::string_view expression, Schemas attributes = {}) {
-  return {name, Skeleton::map, {{value("x", kReals)}, {value("y", kBool)}, std::move(attributes)}, shape_of_test, lower_map, expression};
+  return elementwise({.name = name,
+                      .schema = {.inputs = {value("x", kReals)}, .outputs = {value("y", kBool)}, .attributes = std::move(attributes)},
+                      .shape = shape_of_test,
+                      .expression = expression});
 }
 
 OperatorRow binary(std::string_view name, std::string_view expression, DTypeSet dtypes = kArithmetic, Schemas attributes = {}) {
-  return {name,
-          Skeleton::map,
-          {{value("a", dtypes, 'T'), value("b", dtypes, 'T')}, {value("y", dtypes)}, std::move(attributes), 0, kMaxRank, 0b11},
-          shape_of_broadcast,
-          lower_map,
-          expression};
+  return elementwise({.name = name,
+                      .schema = {.inputs = {value("a", dtypes, 'T'), value("b", dtypes, 'T')},
+                                 .outputs = {value("y", dtypes)},
+                                 .attributes = std::move(attributes),
+                                 .in_place = 0b11},
+                      .shape = shape_of_broadcast,
+                      .expression = expression});
 }
 
 OperatorRow test(std::string_view name, std::string_view expression, DTypeSet dtypes = kArithmetic) {
   const uint32_t in_place = dtypes == kBool ? 0b11 : 0;
-  return {
-      name,          Skeleton::map, {{value("a", dtypes, 'T'), value("b", dtypes, 'T')}, {value("y", kBool)}, {}, 0, kMaxRank, in_place},
-      shape_of_test, lower_map,     expression};
+  return elementwise(
+      {.name = name,
+       .schema = {.inputs = {value("a", dtypes, 'T'), value("b", dtypes, 'T')}, .outputs = {value("y", kBool)}, .in_place = in_place},
+       .shape = shape_of_test,
+       .expression = expression});
 }
 
 OperatorRow fold(std::string_view name, std::string_view expression, DTypeSet dtypes = kArithmetic) {
-  return {name,      Skeleton::map, {{variadic_value("a", dtypes, 'T')}, {value("y", dtypes)}, {}, 0, kMaxRank, 0b1}, shape_of_broadcast,
-          lower_map, expression};
+  return elementwise({.name = name,
+                      .schema = {.inputs = {variadic_value("a", dtypes, 'T')}, .outputs = {value("y", dtypes)}, .in_place = 0b1},
+                      .shape = shape_of_broadcast,
+                      .expression = expression});
 }
 
 void add_elementary(Rows& rows) {
   for (const auto& [name, expression] :
-       std::initializer_list<std::pair<std::string_view, std::string_view>>{{"Exp", "exp(x)"},
-                                                                            {"Log", "log(x)"},
+       std::initializer_list<std::pair<std::string_view, std::string_view>>{{"Log", "log(x)"},
                                                                             {"Sqrt", "sqrt(x)"},
                                                                             {"Reciprocal", "1 / x"},
                                                                             {"Erf", "erf(x)"},
@@ -128,8 +124,6 @@ void add_elementary(Rows& rows) {
                                                                             {"Asin", "asin(x)"},
                                                                             {"Acos", "acos(x)"},
                                                                             {"Atan", "atan(x)"},
-                                                                            {"Sinh", "sinh(x)"},
-                                                                            {"Cosh", "cosh(x)"},
                                                                             {"Tanh", "tanh(x)"},
                                                                             {"Asinh", "asinh(x)"},
                                                                             {"Acosh", "acosh(x)"},
@@ -140,6 +134,8 @@ void add_elementary(Rows& rows) {
                                                                             {"Mish", "x * tanh(softplus(x))"},
                                                                             {"HardSwish", "x * max(0, min(1, x / 6 + 0.5))"}})
     rows.push_back(unary(name, expression, kReals));
+  for (const auto& [name, expression] : {std::pair("Exp", "exp(x)"), std::pair("Sinh", "sinh(x)"), std::pair("Cosh", "cosh(x)")})
+    rows.push_back(unary(name, expression, kReals)), rows.back().overflows = true;
   rows.push_back(unary("Abs", "abs(x)", kArithmetic));
   rows.push_back(unary("Sign", "sign(x)", kArithmetic));
   rows.push_back(unary("Neg", "-x", kReals | kSigned));
@@ -161,23 +157,18 @@ void add_activations(Rows& rows) {
                        kReals, {choice("approximate", "none", {"none", "tanh"})}));
   rows.push_back(unary("Swish", "x * sigmoid(alpha * x)", kReals, {real("alpha", 1)}));
   rows.push_back(unary("Shrink", "x < -lambd ? x + bias : x > lambd ? x - bias : 0", kReals, {real("lambd", 0.5), real("bias", 0)}));
-  rows.push_back({"PRelu",
-                  Skeleton::map,
-                  {{value("x", kReals, 'T'), value("slope", kReals, 'T')}, {value("y", kReals)}, {}, 0, kMaxRank, 0b1},
-                  shape_of_prelu,
-                  lower_map,
-                  "x < 0 ? slope * x : x"});
-  rows.push_back({"Clip",
-                  Skeleton::map,
-                  {{value("x", kArithmetic, 'T'), optional_value("low", kArithmetic, 'T'), optional_value("high", kArithmetic, 'T')},
-                   {value("y", kArithmetic)},
-                   {},
-                   0,
-                   kMaxRank,
-                   0b1},
-                  shape_of_clip,
-                  lower_map,
-                  "min(max(x, low), high)"});
+  rows.push_back(elementwise(
+      {.name = "PRelu",
+       .schema = {.inputs = {value("x", kReals, 'T'), value("slope", kReals, 'T')}, .outputs = {value("y", kReals)}, .in_place = 0b1},
+       .shape = shape_of_prelu,
+       .expression = "x < 0 ? slope * x : x"}));
+  rows.push_back(elementwise({.name = "Clip",
+                              .schema = {.inputs = {value("x", kArithmetic, 'T'), optional_value("low", kArithmetic, 'T'),
+                                                    optional_value("high", kArithmetic, 'T')},
+                                         .outputs = {value("y", kArithmetic)},
+                                         .in_place = 0b1},
+                              .shape = shape_of_clip,
+                              .expression = "min(max(x, low), high)"}));
 }
 
 void add_arithmetic(Rows& rows) {
@@ -188,12 +179,12 @@ void add_arithmetic(Rows& rows) {
   rows.push_back(binary("pumice::FloorDivide", "floor_divide(a, b)", set_of(DType::int32)));  // 0 where b is 0
   rows.push_back(binary("Mod", "fmod != 0 ? fmod(a, b) : mod(a, b)", kArithmetic, {integer("fmod", 0)}));
   constexpr DTypeSet bases = kFloats | kIndices;
-  rows.push_back({"Pow",
-                  Skeleton::map,
-                  {{value("a", bases), value("b", kNumbers)}, {value("y", bases)}, {}, 0, kMaxRank, 0b11},
-                  shape_of_pow,
-                  lower_map,
-                  "pow(a, b)"});
+  rows.push_back(
+      elementwise({.name = "Pow",
+                   .schema = {.inputs = {value("a", bases), value("b", kNumbers)}, .outputs = {value("y", bases)}, .in_place = 0b11},
+                   .shape = shape_of_pow,
+                   .expression = "pow(a, b)",
+                   .overflows = true}));
   rows.push_back(fold("Min", "min(a, b)"));
   rows.push_back(fold("Max", "max(a, b)"));
   rows.push_back(fold("Sum", "a + b", kReals));
@@ -213,12 +204,11 @@ void add_logic(Rows& rows) {
   rows.push_back(unary_test("IsNaN", "isnan(x)"));
   rows.push_back(unary_test("IsInf", "isinf(x) && (x > 0 ? detect_positive != 0 : detect_negative != 0)",
                             {integer("detect_negative", 1), integer("detect_positive", 1)}));
-  rows.push_back({"Where",
-                  Skeleton::map,
-                  {{value("condition", kBool), value("a", kMapped, 'T'), value("b", kMapped, 'T')}, {value("y", kMapped)}, {}},
-                  shape_of_where,
-                  lower_map,
-                  "condition ? a : b"});
+  rows.push_back(elementwise({.name = "Where",
+                              .schema = {.inputs = {value("condition", kBool), value("a", kMapped, 'T'), value("b", kMapped, 'T')},
+                                         .outputs = {value("y", kMapped)}},
+                              .shape = shape_of_where,
+                              .expression = "condition ? a : b"}));
 }
 
 void add_bits(Rows& rows) {
@@ -233,6 +223,14 @@ void add_bits(Rows& rows) {
 
 }  // namespace
 
+void declare_elementwise(OperatorRow& row) {
+  row.skeleton = Skeleton::map;
+  row.lower = lower_map;
+  row.strides = RowStrides::image;
+  row.cut = cut_maps;
+  row.mixes_floats = row.elementwise = true;
+}
+
 Rows map_rows() {
   Rows rows;
   add_elementary(rows);
@@ -240,31 +238,32 @@ Rows map_rows() {
   add_arithmetic(rows);
   add_logic(rows);
   add_bits(rows);
-  rows.push_back({"Cast",
-                  Skeleton::map,
-                  {{value("x", kCast)},
-                   {value("y", kCast)},
-                   {required("to", AttributeKind::integer), optional("saturate", AttributeKind::integer),
-                    optional("round_mode", AttributeKind::text)}},
-                  shape_of_cast,
-                  lower_cast});
-  constexpr DTypeSet counted = kFloats | set_of(DType::float64, DType::int16, DType::int32, DType::int64);
-  rows.push_back(
-      {"Range",
-       Skeleton::map,
-       {{value("start", counted, 'T'), value("limit", counted, 'T'), value("delta", counted, 'T')}, {value("y", counted)}, {}, 0},
-       shape_of_range,
-       lower_range,
-       {},
-       host_bits(0, 1, 2)});
-  rows.push_back({"CastLike",
-                  Skeleton::map,
-                  {{value("x", kCast), value("like", kCast)},
-                   {value("y", kCast)},
-                   {optional("saturate", AttributeKind::integer), optional("round_mode", AttributeKind::text)}},
-                  shape_of_cast_like,
-                  lower_cast});
-  for (OperatorRow& row : rows) row.overflows = row.name == "Exp" || row.name == "Pow" || row.name == "Sinh" || row.name == "Cosh";
+  rows.push_back({.name = "Cast",
+                  .skeleton = Skeleton::map,
+                  .schema = {.inputs = {value("x", kCast)},
+                             .outputs = {value("y", kCast)},
+                             .attributes = {required("to", AttributeKind::integer), optional("saturate", AttributeKind::integer),
+                                            optional("round_mode", AttributeKind::text)}},
+                  .shape = shape_of_cast,
+                  .lower = lower_cast,
+                  .strides = RowStrides::image,
+                  .cut = cut_maps,
+                  .evaluate = evaluate_cast,
+                  .mixes_floats = true,
+                  .elementwise = true,
+                  .casts = true});
+  rows.push_back({.name = "CastLike",
+                  .skeleton = Skeleton::map,
+                  .schema = {.inputs = {value("x", kCast), value("like", kCast)},
+                             .outputs = {value("y", kCast)},
+                             .attributes = {optional("saturate", AttributeKind::integer), optional("round_mode", AttributeKind::text)}},
+                  .shape = shape_of_cast_like,
+                  .lower = lower_cast,
+                  .strides = RowStrides::image,
+                  .cut = cut_maps,
+                  .mixes_floats = true,
+                  .elementwise = true,
+                  .casts = true});
   return rows;
 }
 

@@ -12,7 +12,8 @@
 
 namespace pumice {
 
-inline constexpr int kWhole = -1;  // of an operand that every part reads whole
+inline constexpr int kWhole = -1;   // stands for the axis of an operand that every part reads whole
+inline constexpr size_t kData = 0;  // the input whose axes rules count
 
 // Elements of one axis.
 struct AxisPart {
@@ -45,10 +46,54 @@ struct CutAxis {
   bool packs_vectors = false;        // inputs that go along are vectors, packed as float32 where they are constant
 };
 
-// Those of the node's row; none for a row whose results depend on all that it reads, or that cuts its tensors itself.
+// The axes that the rule of the node's row gives; none for a row whose results depend on all that it reads, or that cuts its tensors
+// itself.
 std::vector<CutAxis> cut_axes(const LowerContext& node);
 
 // The axis of an operand that meets axis `axis` of a tensor of `rank` axes, whole where it is repeated along it.
 int broadcast_axis(const TensorDesc& operand, int axis, int rank);
+
+// What rules for OperatorRow::cut are made of.
+
+// An axis of input 0 that every output has too, with all other operands whole.
+CutAxis own_axis(const LowerContext& node, int axis);
+
+// An axis as 0 .. rank - 1, where a negative one counts from the end.
+int counted_axis(int64_t axis, int rank);
+
+// Appends all axes of input 0 but those that `is_bound` names.
+template <typename IsBound>
+void cut_others(const LowerContext& node, std::vector<CutAxis>& axes, const IsBound& is_bound) {
+  for (int axis = 0; axis < node.input(kData).rank(); ++axis)
+    if (!is_bound(axis)) axes.push_back(own_axis(node, axis));
+}
+
+// Appends the axes of input 0 that a reduction keeps; `reduced` tells of an axis whether it is folded.
+template <typename IsReduced>
+void cut_kept(const LowerContext& node, std::vector<CutAxis>& axes, const IsReduced& reduced) {
+  const TensorDesc &x = node.input(kData), &y = node.output(0);
+  int made = 0;
+  for (int axis = 0; axis < x.rank(); ++axis) {
+    if (!reduced(axis)) {
+      axes.push_back(own_axis(node, axis));
+      axes.back().outputs = {made};
+    }
+    if (!reduced(axis) || x.rank() == y.rank()) ++made;
+  }
+}
+
+// Appends the spatial axes that windows of that geometry go along; those of a transposed convolution lie over its output.
+void cut_windows(const LowerContext& node, const WindowGeometry& geometry, std::vector<CutAxis>& axes, bool transposed = false);
+
+// Rules that rows of several families have: all axes of a map, to which its operands broadcast,
+void cut_maps(const LowerContext& node, std::vector<CutAxis>& axes);
+// all axes but the one that the attribute "axis" names, by default the last,
+void cut_beside_axis(const LowerContext& node, std::vector<CutAxis>& axes);
+// the first axis (images of a batch),
+void cut_images(const LowerContext& node, std::vector<CutAxis>& axes);
+// all axes before the last two,
+void cut_before_matrices(const LowerContext& node, std::vector<CutAxis>& axes);
+// and images with their channels.
+void cut_planes(const LowerContext& node, std::vector<CutAxis>& axes);
 
 }  // namespace pumice

@@ -10,7 +10,6 @@
 #include "operators/means/compose.h"
 #include "operators/means/cut_axes.h"
 #include "operators/means/strided.h"
-#include "operators/row/families.h"
 
 namespace pumice {
 namespace {
@@ -276,8 +275,7 @@ class Cutting {
 
   // The row makes of the part's inputs what the part is to be.
   bool has_its_shape(const LowerContext& part) const {
-    constexpr std::array kUnchecked = {&lower_map, &lower_cast, &lower_constant_of_shape};  // fused, or by a list of sizes
-    if (std::ranges::find(kUnchecked, part.row->lower) != kUnchecked.end()) return true;
+    if (part.row->elementwise || !part.row->filled_with.empty()) return true;  // a fused map has no rule, a fill's shape is a list of sizes
     const size_t count = lower_ == lower_residual ? std::min(part.inputs.size(), kResidualInput) : part.inputs.size();
     std::vector<const TensorDesc*> inputs;
     for (size_t i = 0; i < count; ++i) inputs.push_back(part.has_input(i) ? &part.input(i) : nullptr);
@@ -318,7 +316,7 @@ void sort_by_distance(const LowerContext& node, std::vector<CutAxis>& axes) {
 // A map of packed tensors of one shape, and of single elements, as one of vectors; none where it is one already, or something else.
 std::optional<LowerContext> flattened(const LowerContext& node) {
   const TensorDesc& y = node.output(0);
-  if ((node.row->lower != &lower_map && node.row->lower != &lower_cast) || !y.is_packed() || y.rank() == 1) return {};
+  if (!node.row->elementwise || !y.is_packed() || y.rank() == 1) return {};
   LowerContext flat = node;
   flat.outputs[0] = TensorDesc(y.dtype, {y.elements()});
   for (auto& x : flat.inputs) {

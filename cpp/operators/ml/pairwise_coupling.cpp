@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "core/rounding.h"
+#include "operators/ml/lowerings.h"
 #include "operators/reduction/reduce.h"
-#include "operators/row/families.h"
 
 namespace pumice {
 

@@ -1,6 +1,6 @@
 // Ensembles of decision trees.
 #include "operators/means/strided.h"
-#include "operators/row/families.h"
+#include "operators/ml/lowerings.h"
 #include "operators/row/operator_table.h"
 
 namespace pumice {

@@ -7,8 +7,8 @@
 #include "operators/means/compose.h"
 #include "operators/means/held_rows.h"
 #include "operators/means/planes.h"
+#include "operators/normalization/lowerings.h"
 #include "operators/reduction/reduce.h"
-#include "operators/row/families.h"
 #include "operators/row/operator_table.h"
 
 namespace pumice {

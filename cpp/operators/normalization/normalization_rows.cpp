@@ -2,7 +2,8 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "operators/row/families.h"
+#include "operators/means/cut_axes.h"
+#include "operators/normalization/lowerings.h"
 #include "operators/row/row_parts.h"
 
 namespace pumice {
@@ -59,87 +60,172 @@ void shape_of_lrn(ShapeContext& node) {
   shape_like_input(node);
 }
 
+void cut_before_axis(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const int bound = counted_axis(node.attributes->integer("axis", -1), node.input(kData).rank());
+  cut_others(node, axes, [&](int axis) { return axis >= bound; });
+}
+
+void cut_beside_listed(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const int rank = node.input(kData).rank();
+  std::vector<int> bound;
+  for (const int64_t axis : node.attributes->integers("axes", {0, 2, 3})) bound.push_back(counted_axis(axis, rank));
+  cut_others(node, axes, [&](int axis) { return std::ranges::find(bound, axis) != bound.end(); });
+}
+
+void cut_beside_channels(const LowerContext& node, std::vector<CutAxis>& axes) {
+  cut_others(node, axes, [](int axis) { return axis == 1; });
+}
+
+// Scales and the like are vectors over the channels, and are cut where these are.
+void follow_channels(const LowerContext& node, std::vector<CutAxis>& axes) {
+  for (CutAxis& cut : axes) {
+    if (cut.inputs[kData] != 1) continue;
+    cut.packs_vectors = true;
+    for (size_t i = 1; i < node.inputs.size() && i < 5; ++i)
+      if (node.has_input(i) && node.input(i).rank() == 1) cut.inputs[i] = 0;
+  }
+}
+
+void cut_batch_norms(const LowerContext& node, std::vector<CutAxis>& axes) {
+  cut_others(node, axes, [](int) { return false; });
+  follow_channels(node, axes);
+}
+
+// Means are those of a plane, which stays whole.
+void cut_instance_norms(const LowerContext& node, std::vector<CutAxis>& axes) {
+  cut_planes(node, axes);
+  follow_channels(node, axes);
+}
+
+// By whole groups of channels, for each of which the scale and the bias have a number, or for each channel.
+void cut_group_norms(const LowerContext& node, std::vector<CutAxis>& axes) {
+  cut_images(node, axes);
+  const int64_t channels = node.input(kData).shape[1], groups = node.attributes->integer("num_groups", 1);
+  if (groups < 2 || node.input(1).elements() != channels || node.input(2).elements() != channels) return;
+  CutAxis& cut = axes.emplace_back(own_axis(node, 1));
+  cut.inputs[1] = cut.inputs[2] = 0;
+  cut.size = groups, cut.unit = channels / groups;
+  cut.counts = "num_groups";
+  cut.packs_vectors = true;
+}
+
 }  // namespace
 
 Rows normalization_rows() {
   const auto floats = [](std::string_view name) { return value(name, kFloats); };
   const std::vector<ValueRole> x{floats("x")}, y{floats("y")}, scaled{floats("x"), floats("scale"), floats("b")};
   const std::vector<ValueRole> with_statistics{floats("x"), floats("scale"), floats("b"), floats("mean"), floats("variance")};
-  return {{"Softmax",
-           Skeleton::reduce,
-           {{value("x", kReals)}, {value("y", kReals)}, {integer("axis", -1)}, 1},
-           shape_of_softmax,
-           lower_softmax},
-          {"LogSoftmax",
-           Skeleton::reduce,
-           {{value("x", kReals)}, {value("y", kReals)}, {integer("axis", -1)}, 1},
-           shape_of_softmax,
-           lower_softmax},
-          {"InstanceNormalization",
-           Skeleton::reduce,
-           {scaled, y, {real("epsilon", 1e-5)}, 3},
-           shape_of_channel_norm,
-           lower_instance_norm,
-           {},
-           0,
-           pack_instance_norm},
-          {"BatchNormalization",
-           Skeleton::map,
-           {with_statistics,
-            y,
-            {real("epsilon", 1e-5), real("momentum", 0.9), {"training_mode", AttributeKind::integer, int64_t{0}, false, {int64_t{0}}}},
-            2},
-           shape_of_channel_norm,
-           lower_batch_norm,
-           {},
-           0,
-           pack_batch_norm},
-          {"LayerNormalization",
-           Skeleton::reduce,
-           {{floats("x"), floats("scale"), optional_value("b", kFloats)},
-            {floats("y"), optional_value("mean", kFloats), optional_value("inv_std_dev", kFloats)},
-            {integer("axis", -1), real("epsilon", 1e-5), integer("stash_type", 1)},
-            1},
-           shape_of_layer_norm,
-           lower_layer_norm,
-           {},
-           0,
-           pack_layer_norm},
-          {"RMSNormalization",
-           Skeleton::reduce,
-           {{floats("x"), floats("scale")}, y, {integer("axis", -1), real("epsilon", 1e-5), integer("stash_type", 1)}, 1},
-           shape_of_layer_norm,
-           lower_layer_norm,
-           {},
-           0,
-           pack_layer_norm},
-          {"Hardmax", Skeleton::reduce, {x, y, {integer("axis", -1)}, 1}, shape_of_softmax, lower_softmax},
-          {"GroupNormalization",
-           Skeleton::reduce,
-           {{floats("x"), floats("scale"), floats("bias")},
-            y,
-            {real("epsilon", 1e-5), required("num_groups", AttributeKind::integer), integer("stash_type", 1)},
-            2},
-           shape_of_group_norm,
-           lower_group_norm,
-           {},
-           0,
-           pack_instance_norm},
-          {"MeanVarianceNormalization",
-           Skeleton::reduce,
-           {x, y, {{"axes", AttributeKind::integers, std::vector<int64_t>{0, 2, 3}}}, 1},
-           shape_over_axes,
-           lower_mean_variance_norm},
-          {"LpNormalization",
-           Skeleton::reduce,
-           {x, y, {integer("axis", -1), {"p", AttributeKind::integer, int64_t{2}, false, {int64_t{1}, int64_t{2}}}}, 1},
-           shape_of_softmax,
-           lower_lp_norm},
-          {"LRN",
-           Skeleton::window,
-           {x, y, {required("size", AttributeKind::integer), real("alpha", 1e-4), real("beta", 0.75), real("bias", 1)}, 2},
-           shape_of_lrn,
-           lower_lrn}};
+  return {{.name = "Softmax",
+           .skeleton = Skeleton::reduce,
+           .schema = {.inputs = {value("x", kReals)}, .outputs = {value("y", kReals)}, .attributes = {integer("axis", -1)}, .min_rank = 1},
+           .shape = shape_of_softmax,
+           .lower = lower_softmax,
+           .strides = RowStrides::packed,
+           .cut = cut_beside_axis},
+          {.name = "LogSoftmax",
+           .skeleton = Skeleton::reduce,
+           .schema = {.inputs = {value("x", kReals)}, .outputs = {value("y", kReals)}, .attributes = {integer("axis", -1)}, .min_rank = 1},
+           .shape = shape_of_softmax,
+           .lower = lower_softmax,
+           .strides = RowStrides::packed,
+           .cut = cut_beside_axis},
+          {.name = "InstanceNormalization",
+           .skeleton = Skeleton::reduce,
+           .schema = {.inputs = scaled, .outputs = y, .attributes = {real("epsilon", 1e-5)}, .min_rank = 3},
+           .shape = shape_of_channel_norm,
+           .lower = lower_instance_norm,
+           .pack = pack_instance_norm,
+           .strides = RowStrides::image,
+           .cut = cut_instance_norms,
+           .epilogue = true},
+          {.name = "BatchNormalization",
+           .skeleton = Skeleton::map,
+           .schema = {.inputs = with_statistics,
+                      .outputs = y,
+                      .attributes = {real("epsilon", 1e-5),
+                                     real("momentum", 0.9),
+                                     {"training_mode", AttributeKind::integer, int64_t{0}, false, {int64_t{0}}}},
+                      .min_rank = 2},
+           .shape = shape_of_channel_norm,
+           .lower = lower_batch_norm,
+           .pack = pack_batch_norm,
+           .strides = RowStrides::image,
+           .cut = cut_batch_norms,
+           .epilogue = true},
+          {.name = "LayerNormalization",
+           .skeleton = Skeleton::reduce,
+           .schema = {.inputs = {floats("x"), floats("scale"), optional_value("b", kFloats)},
+                      .outputs = {floats("y"), optional_value("mean", kFloats), optional_value("inv_std_dev", kFloats)},
+                      .attributes = {integer("axis", -1), real("epsilon", 1e-5), integer("stash_type", 1)},
+                      .min_rank = 1},
+           .shape = shape_of_layer_norm,
+           .lower = lower_layer_norm,
+           .pack = pack_layer_norm,
+           .strides = RowStrides::packed,
+           .cut = cut_before_axis,
+           .epilogue = true},
+          {.name = "RMSNormalization",
+           .skeleton = Skeleton::reduce,
+           .schema = {.inputs = {floats("x"), floats("scale")},
+                      .outputs = y,
+                      .attributes = {integer("axis", -1), real("epsilon", 1e-5), integer("stash_type", 1)},
+                      .min_rank = 1},
+           .shape = shape_of_layer_norm,
+           .lower = lower_layer_norm,
+           .pack = pack_layer_norm,
+           .strides = RowStrides::packed,
+           .cut = cut_before_axis,
+           .epilogue = true},
+          {.name = "Hardmax",
+           .skeleton = Skeleton::reduce,
+           .schema = {.inputs = x, .outputs = y, .attributes = {integer("axis", -1)}, .min_rank = 1},
+           .shape = shape_of_softmax,
+           .lower = lower_softmax,
+           .strides = RowStrides::packed,
+           .cut = cut_beside_axis},
+          {.name = "GroupNormalization",
+           .skeleton = Skeleton::reduce,
+           .schema = {.inputs = {floats("x"), floats("scale"), floats("bias")},
+                      .outputs = y,
+                      .attributes = {real("epsilon", 1e-5), required("num_groups", AttributeKind::integer), integer("stash_type", 1)},
+                      .min_rank = 2},
+           .shape = shape_of_group_norm,
+           .lower = lower_group_norm,
+           .pack = pack_instance_norm,
+           .strides = RowStrides::packed,
+           .cut = cut_group_norms,
+           .epilogue = true},
+          {.name = "MeanVarianceNormalization",
+           .skeleton = Skeleton::reduce,
+           .schema =
+               {.inputs = x, .outputs = y, .attributes = {{"axes", AttributeKind::integers, std::vector<int64_t>{0, 2, 3}}}, .min_rank = 1},
+           .shape = shape_over_axes,
+           .lower = lower_mean_variance_norm,
+           .strides = RowStrides::packed,
+           .cut = cut_beside_listed,
+           .epilogue = true},
+          {.name = "LpNormalization",
+           .skeleton = Skeleton::reduce,
+           .schema = {.inputs = x,
+                      .outputs = y,
+                      .attributes = {integer("axis", -1), {"p", AttributeKind::integer, int64_t{2}, false, {int64_t{1}, int64_t{2}}}},
+                      .min_rank = 1},
+           .shape = shape_of_softmax,
+           .lower = lower_lp_norm,
+           .strides = RowStrides::packed,
+           .cut = cut_beside_axis,
+           .epilogue = true},
+          {.name = "LRN",
+           .skeleton = Skeleton::window,
+           .schema = {.inputs = x,
+                      .outputs = y,
+                      .attributes = {required("size", AttributeKind::integer), real("alpha", 1e-4), real("beta", 0.75), real("bias", 1)},
+                      .min_rank = 2},
+           .shape = shape_of_lrn,
+           .lower = lower_lrn,
+           .strides = RowStrides::packed,
+           .cut = cut_beside_channels,
+           .epilogue = true}};
 }
 
 }  // namespace pumice

@@ -3,8 +3,8 @@
 #include "core/rounding.h"
 #include "operators/means/compose.h"
 #include "operators/means/held_rows.h"
+#include "operators/normalization/lowerings.h"
 #include "operators/reduction/reduce.h"
-#include "operators/row/families.h"
 #include "operators/row/operator_table.h"
 
 namespace pumice {
@@ -17,7 +17,7 @@ void add_columns(LowerContext& node, int64_t size, int64_t inner) {
   const bool logarithm = node.row->name == "LogSoftmax";
   const int64_t outer = x.elements() / size / inner, terms_first = round_up(outer * inner, 4);
   const Operand largest = node.temporary(static_cast<uint64_t>(2 * terms_first) * 4);
-  Fold fold = fold_of(node, "ReduceLogSumExp", DType::float32);
+  Fold fold = fold_of(node, kLogSumExpFold, DType::float32);
   fold.finish = "(s)";
   fold.y_type = "float";
   fold.result = "vec2";

@@ -2,8 +2,8 @@
 #include "core/error.h"
 #include "operators/means/compose.h"
 #include "operators/means/narrow.h"
+#include "operators/quantize/lowerings.h"
 #include "operators/reduction/reduce.h"
-#include "operators/row/families.h"
 #include "operators/row/operator_table.h"
 
 namespace pumice {

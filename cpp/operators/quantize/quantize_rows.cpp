@@ -1,6 +1,7 @@
 // Floats to integers and back.
 #include "core/error.h"
-#include "operators/row/families.h"
+#include "operators/means/cut_axes.h"
+#include "operators/quantize/lowerings.h"
 #include "operators/row/onnx_dtype.h"
 #include "operators/row/row_parts.h"
 
@@ -63,6 +64,20 @@ void shape_of_dynamic_quantize(ShapeContext& node) {
   node.output(2, DType::uint8, {});
 }
 
+// Scale and zero point are numbers, or lie along one axis, in blocks of it perhaps.
+void cut_quantizations(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const TensorDesc& x = node.input(kData);
+  const bool one = node.input(1).elements() == 1, blocks = node.attributes->integer("block_size", 0) != 0;
+  const int along = counted_axis(node.attributes->integer("axis", 1), x.rank());
+  cut_others(node, axes, [&](int axis) { return blocks && axis == along; });
+  for (CutAxis& cut : axes)
+    for (size_t i = 1; i < node.inputs.size() && !one; ++i) {
+      if (!node.has_input(i)) continue;
+      if (blocks) cut.inputs[i] = cut.inputs[kData];
+      if (!blocks && cut.inputs[kData] == along) cut.inputs[i] = 0;
+    }
+}
+
 }  // namespace
 
 Rows quantize_rows() {
@@ -72,33 +87,37 @@ Rows quantize_rows() {
   quantize_attributes.push_back(integer("saturate", 1));
   quantize_attributes.push_back({"precision", AttributeKind::integer, int64_t{0}, false, {int64_t{0}, int64_t{1}}});
   return {
-      {"QuantizeLinear",
-       Skeleton::map,
-       {{value("x", kFloats | set_of(DType::int32)), value("scale", kFloats), optional_value("zero", kQuantized)},
-        {value("y", kQuantized)},
-        quantize_attributes},
-       shape_of_quantize,
-       lower_quantize,
-       {},
-       0,
-       pack_quantize},
-      {"DequantizeLinear",
-       Skeleton::map,
-       {{value("x", sources, 'T'), value("scale", kFloats), optional_value("zero", sources, 'T')}, {value("y", kFloats)}, attributes},
-       shape_of_dequantize,
-       lower_quantize,
-       {},
-       0,
-       pack_quantize},
-      {"DynamicQuantizeLinear",
-       Skeleton::map,
-       {{value("x", kFloats)}, {value("y", set_of(DType::uint8)), value("y_scale", kFloats), value("y_zero_point", set_of(DType::uint8))}},
-       shape_of_dynamic_quantize,
-       lower_dynamic_quantize,
-       {},
-       0,
-       nullptr,
-       true}};
+      {.name = "QuantizeLinear",
+       .skeleton = Skeleton::map,
+       .schema = {.inputs = {value("x", kFloats | set_of(DType::int32)), value("scale", kFloats), optional_value("zero", kQuantized)},
+                  .outputs = {value("y", kQuantized)},
+                  .attributes = quantize_attributes},
+       .shape = shape_of_quantize,
+       .lower = lower_quantize,
+       .scaled_expression = "round_even(divide(f32(x), s)) + zero",
+       .pack = pack_quantize,
+       .strides = RowStrides::packed,
+       .cut = cut_quantizations},
+      {.name = "DequantizeLinear",
+       .skeleton = Skeleton::map,
+       .schema = {.inputs = {value("x", sources, 'T'), value("scale", kFloats), optional_value("zero", sources, 'T')},
+                  .outputs = {value("y", kFloats)},
+                  .attributes = attributes},
+       .shape = shape_of_dequantize,
+       .lower = lower_quantize,
+       .scaled_expression = "f32(i32(x) - zero) * s",
+       .pack = pack_quantize,
+       .strides = RowStrides::packed,
+       .cut = cut_quantizations},
+      {.name = "DynamicQuantizeLinear",
+       .skeleton = Skeleton::map,
+       .schema = {.inputs = {value("x", kFloats)},
+                  .outputs = {value("y", set_of(DType::uint8)), value("y_scale", kFloats), value("y_zero_point", set_of(DType::uint8))}},
+       .shape = shape_of_dynamic_quantize,
+       .lower = lower_dynamic_quantize,
+       .strides = RowStrides::packed,
+       .overflows = true,
+       .mixes_floats = true}};
 }
 
 }  // namespace pumice

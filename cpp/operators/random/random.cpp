@@ -3,8 +3,8 @@
 
 #include "core/rounding.h"
 #include "operators/means/compose.h"
+#include "operators/random/lowerings.h"
 #include "operators/reduction/reduce.h"
-#include "operators/row/families.h"
 
 namespace pumice {
 

@@ -1,7 +1,7 @@
 // Random numbers. The rows are functions of a state, which the caller gives: a key of two words, and the number of the run, of two.
 #include "core/error.h"
+#include "operators/random/lowerings.h"
 #include "operators/random/random.h"
-#include "operators/row/families.h"
 #include "operators/row/onnx_dtype.h"
 #include "operators/row/row_parts.h"
 
@@ -58,7 +58,13 @@ OperatorRow random_row(RandomKind kind, std::vector<ValueRole> inputs, DTypeSet 
   inputs.insert(inputs.begin(), value("state", kState));
   attributes.push_back(integer("stream", 0));
   attributes.push_back(optional("key", AttributeKind::integer));
-  return {name(kind), Skeleton::random, {inputs, {value("y", made)}, attributes}, shape, lower_random, {}, host_inputs};
+  return {.name = name(kind),
+          .skeleton = Skeleton::random,
+          .schema = {.inputs = inputs, .outputs = {value("y", made)}, .attributes = attributes},
+          .shape = shape,
+          .lower = lower_random,
+          .host_inputs = host_inputs,
+          .mixes_floats = true};
 }
 
 }  // namespace
@@ -73,13 +79,14 @@ Rows random_rows() {
   rows.push_back(random_row(RandomKind::mask, {value("probability", kFloats), optional_value("shape", kInt64)}, kBool, {},
                             shape_of_random_mask, host_bits(2)));
   rows.push_back(random_row(RandomKind::state, {value("number", kInt32)}, kState, {}, shape_of_random_state, 0));
-  rows.push_back({"pumice::Multinomial",
-                  Skeleton::random,
-                  {{value("state", kState), value("x", kFloats)},
-                   {value("y", kIndices)},
-                   {integer("dtype", 6), integer("sample_size", 1), integer("stream", 0), optional("key", AttributeKind::integer)}},
-                  shape_of_multinomial,
-                  lower_multinomial});
+  rows.push_back({.name = "pumice::Multinomial",
+                  .skeleton = Skeleton::random,
+                  .schema = {.inputs = {value("state", kState), value("x", kFloats)},
+                             .outputs = {value("y", kIndices)},
+                             .attributes = {integer("dtype", 6), integer("sample_size", 1), integer("stream", 0),
+                                            optional("key", AttributeKind::integer)}},
+                  .shape = shape_of_multinomial,
+                  .lower = lower_multinomial});
   return rows;
 }
 

@@ -6,7 +6,7 @@
 
 #include "core/rounding.h"
 #include "operators/contraction/contraction.h"
-#include "operators/row/families.h"
+#include "operators/recurrent/lowerings.h"
 
 namespace pumice {
 namespace {

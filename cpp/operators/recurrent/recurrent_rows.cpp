@@ -1,7 +1,8 @@
 // Recurrent layers.
 #include "operators/geometry/index_bounds.h"
+#include "operators/means/cut_axes.h"
+#include "operators/recurrent/lowerings.h"
 #include "operators/recurrent/recurrent.h"
-#include "operators/row/families.h"
 #include "operators/row/row_parts.h"
 
 namespace pumice {
@@ -48,6 +49,18 @@ void shape_of_rnn(ShapeContext& node) {
   shape_of_recurrent(node, "RNN", 2);
 }
 
+// Sequences of one batch do not meet.
+void cut_recurrences(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const bool batch_first = node.attributes->integer("layout", 0) != 0;
+  const int in = batch_first ? 0 : 1;
+  CutAxis& cut = axes.emplace_back(node.input(kData).shape[static_cast<size_t>(in)], std::vector<int>(node.inputs.size(), kWhole));
+  cut.inputs[kData] = in;
+  for (const size_t state : {5, 6})
+    if (node.has_input(state)) cut.inputs[state] = in;
+  if (node.has_input(4)) cut.inputs[4] = 0;
+  for (size_t j = 0; j < node.outputs.size(); ++j) cut.outputs.push_back(!node.has_output(j) ? kWhole : batch_first ? 0 : j == 0 ? 2 : 1);
+}
+
 }  // namespace
 
 Rows recurrent_rows() {
@@ -72,8 +85,17 @@ Rows recurrent_rows() {
   auto lstm_attributes = attributes, gru_attributes = attributes;
   lstm_attributes.push_back(integer("input_forget", 0));
   gru_attributes.push_back(integer("linear_before_reset", 0));
-  const auto row = [](std::string_view name, const auto& in, const auto& out, const auto& given, void (*shape)(ShapeContext&)) {
-    return with_indices(lengths_of_steps, {name, Skeleton::scan, {in, out, given, 3, 3}, shape, lower_recurrent, {}, 0, pack_recurrent});
+  const auto row = [](std::string_view name, const auto& in, const auto& out, const auto& given,
+                      void (*shape)(ShapeContext&)) -> OperatorRow {
+    return {.name = name,
+            .skeleton = Skeleton::scan,
+            .schema = {.inputs = in, .outputs = out, .attributes = given, .min_rank = 3, .max_rank = 3},
+            .shape = shape,
+            .lower = lower_recurrent,
+            .pack = pack_recurrent,
+            .indices = lengths_of_steps,
+            .strides = RowStrides::packed,
+            .cut = cut_recurrences};
   };
   return {row("LSTM", lstm_inputs, lstm_outputs, lstm_attributes, shape_of_lstm), row("GRU", inputs, outputs, gru_attributes, shape_of_gru),
           row("RNN", inputs, outputs, attributes, shape_of_rnn)};

@@ -2,8 +2,8 @@
 #include "operators/reduction/non_zero.h"
 
 #include "operators/means/compose.h"
+#include "operators/reduction/lowerings.h"
 #include "operators/reduction/reduce.h"
-#include "operators/row/families.h"
 
 namespace pumice {
 namespace {

@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 
 #include "core/error.h"
 #include "core/rounding.h"
+#include "operators/expression/expression.h"
 #include "operators/means/compose.h"
 #include "operators/means/held_rows.h"
-#include "operators/row/families.h"
+#include "operators/reduction/lowerings.h"
 #include "operators/row/operator_table.h"
 
 namespace pumice {
@@ -45,55 +47,31 @@ const IntegerText& integer_text(DType dtype) {
 
 constexpr char kNoExponentials[] = "vec2(uintBitsToFloat(0xff800000u), 0.0)";  // the start of a sum of them
 
-Fold float_fold(std::string_view op) {
-  static const std::map<std::string_view, Fold> folds = {
-      {"ReduceSum", {"float", "0.0", "((s) + (v))", "((s) + (t))", "(s)"}},
-      {"ReduceMean", {"float", "0.0", "((s) + (v))", "((s) + (t))", "pm_divide(s, float(n))"}},
-      {"ReduceMax", {"float", "uintBitsToFloat(0xff800000u)", "pm_max(s, v)", "pm_max(s, t)", "(s)"}},
-      {"ReduceMin", {"float", "uintBitsToFloat(0x7f800000u)", "pm_min(s, v)", "pm_min(s, t)", "(s)"}},
-      {"ReduceProd", {"float", "1.0", "((s) * (v))", "((s) * (t))", "(s)"}},
-      {"ReduceL1", {"float", "0.0", "((s) + abs(v))", "((s) + (t))", "(s)"}},
-      {"ReduceL2", {"float", "0.0", "((s) + (v) * (v))", "((s) + (t))", "pm_sqrt(s)"}},
-      {"ReduceSumSquare", {"float", "0.0", "((s) + (v) * (v))", "((s) + (t))", "(s)"}},
-      {"ReduceLogSum", {"float", "0.0", "((s) + (v))", "((s) + (t))", "pm_log(s)"}},
-      // The largest element so far, and the sum of exponentials relative to it.
-      {"ReduceLogSumExp", {"vec2", kNoExponentials, "pm_add_exponential(s, v)", "pm_merge_exponentials(s, t)", "((s).x + pm_log((s).y))"}},
-  };
-  return folds.at(op);
+// The largest element so far, and the sum of exponentials relative to it.
+Fold exponentials_fold(bool wide) {
+  const std::string accumulator = wide ? "dvec2" : "vec2", start = wide ? "dvec2(double(-pm_infinity), 0.0LF)" : kNoExponentials;
+  return {accumulator, start, "pm_add_exponential(s, v)", "pm_merge_exponentials(s, t)", "((s).x + pm_log((s).y))"};
 }
 
-// Those that GLSL computes in double precision.
-Fold double_fold(std::string_view op) {
-  static const std::map<std::string_view, Fold> folds = {
-      {"ReduceSum", {"double", "double(0)", "((s) + (v))", "((s) + (t))", "(s)"}},
-      {"ReduceMean", {"double", "double(0)", "((s) + (v))", "((s) + (t))", "((s) / double(n))"}},
-      {"ReduceMax", {"double", "double(-pm_infinity)", "pm_max(s, v)", "pm_max(s, t)", "(s)"}},
-      {"ReduceMin", {"double", "double(pm_infinity)", "pm_min(s, v)", "pm_min(s, t)", "(s)"}},
-      {"ReduceProd", {"double", "double(1)", "((s) * (v))", "((s) * (t))", "(s)"}},
-      {"ReduceL1", {"double", "double(0)", "((s) + abs(v))", "((s) + (t))", "(s)"}},
-      {"ReduceL2", {"double", "double(0)", "((s) + (v) * (v))", "((s) + (t))", "pm_sqrt(s)"}},
-      {"ReduceSumSquare", {"double", "double(0)", "((s) + (v) * (v))", "((s) + (t))", "(s)"}},
-      {"ReduceLogSum", {"double", "double(0)", "((s) + (v))", "((s) + (t))", "pm_log(s)"}},
-      {"ReduceLogSumExp",
-       {"dvec2", "dvec2(double(-pm_infinity), 0.0LF)", "pm_add_exponential(s, v)", "pm_merge_exponentials(s, t)",
-        "((s).x + pm_log((s).y))"}},
-  };
-  const auto found = folds.find(op);
-  return found == folds.end() ? Fold{} : found->second;
+// The start of a fold as GLSL; "int" for example is the type of its accumulator.
+std::string start_text(FoldStart start, DType dtype, const std::string& accumulator) {
+  const bool lowest = start == FoldStart::lowest;
+  if (start == FoldStart::zero || start == FoldStart::one) return accumulator + (start == FoldStart::one ? "(1)" : "(0)");
+  if (dtype == DType::float64) return lowest ? "double(-pm_infinity)" : "double(pm_infinity)";
+  if (is_float(dtype)) return lowest ? "uintBitsToFloat(0xff800000u)" : "uintBitsToFloat(0x7f800000u)";
+  return lowest ? integer_text(dtype).lowest : integer_text(dtype).highest;
 }
 
-Fold integer_fold(std::string_view op, const IntegerText& text) {
-  const std::map<std::string_view, Fold> folds = {
-      {"ReduceSum", {text.type, text.type + "(0)", "((s) + (v))", "((s) + (t))", "(s)"}},
-      {"ReduceMean", {text.type, text.type + "(0)", "((s) + (v))", "((s) + (t))", "((s) / " + text.type + "(n))"}},
-      {"ReduceMax", {text.type, text.lowest, "max(s, v)", "max(s, t)", "(s)"}},
-      {"ReduceMin", {text.type, text.highest, "min(s, v)", "min(s, t)", "(s)"}},
-      {"ReduceProd", {text.type, text.type + "(1)", "((s) * (v))", "((s) * (t))", "(s)"}},
-      {"ReduceL1", {text.type, text.type + "(0)", text.type.starts_with('u') ? "((s) + (v))" : "((s) + abs(v))", "((s) + (t))", "(s)"}},
-      {"ReduceSumSquare", {text.type, text.type + "(0)", "((s) + (v) * (v))", "((s) + (t))", "(s)"}},
-  };
-  const auto found = folds.find(op);
-  return found == folds.end() ? Fold{} : found->second;
+// The texts are macros over s, v, t and n, whose arguments are expressions: hence the brackets.
+Fold text_of(const ReductionFold& fold, DType dtype) {
+  if (fold.exponentials) return exponentials_fold(dtype == DType::float64);
+  const ExprType type = expr_type(dtype == DType::bool_ ? DType::uint8 : dtype);
+  const std::string accumulator(glsl_name(type)), count = accumulator + "(n)";
+  const std::map<std::string, Expression> names{
+      {"s", Expression::name("(s)")}, {"v", Expression::name("(v)")}, {"t", Expression::name("(t)")}, {"n", Expression::name(count)}};
+  const std::map<std::string, ExprType> types{{"(s)", type}, {"(v)", type}, {"(t)", type}, {count, type}};
+  const auto glsl = [&](std::string_view text) { return Expression::parse(text).substitute(names).glsl(types); };
+  return {accumulator, start_text(fold.start, dtype, accumulator), glsl(fold.step), glsl(fold.merge), glsl(fold.finish)};
 }
 
 }  // namespace
@@ -311,15 +289,17 @@ std::pair<IndexSpace, IndexSpace> spaces_of(const TensorDesc& x, const TensorDes
 
 }  // namespace
 
-Fold fold_of(const NodeContext& node, std::string_view op, DType dtype) {
-  if (is_working_float(dtype)) return float_fold(op);
-  Fold fold;
-  if (dtype == DType::float64) fold = double_fold(op);
-  if (!is_float(dtype) && bits(dtype) >= 8) fold = integer_fold(op, integer_text(dtype));
-  if (fold.start.empty())
-    throw UnsupportedError("node '" + std::string(node.node) + "': " + std::string(op) + " of " + std::string(name(dtype)));
-  node.check_arithmetic(dtype);
-  return fold;
+Fold fold_of(const NodeContext& node, const ReductionFold& fold, DType dtype) {
+  if (!is_working_float(dtype) && dtype != DType::float64 && (is_float(dtype) || bits(dtype) < 8))
+    throw UnsupportedError("node '" + std::string(node.node) + "': a fold of " + std::string(name(dtype)));
+  if (!is_working_float(dtype)) node.check_arithmetic(dtype);
+  const DType computed = is_working_float(dtype) ? DType::float32 : dtype;
+  // Texts are kept because a node is lowered for every new shape.
+  static std::mutex mutex;
+  static std::map<std::pair<const ReductionFold*, DType>, Fold> known;
+  const std::lock_guard lock(mutex);
+  const auto found = known.find({&fold, computed});
+  return found != known.end() ? found->second : known.emplace(std::pair(&fold, computed), text_of(fold, computed)).first->second;
 }
 
 // The spaces as a kernel walks them, and in how many parts.
@@ -424,7 +404,7 @@ static bool lower_packed(LowerContext& node, const std::vector<bool>& reduced, I
   folded.coalesce();
   if (std::max(kept.sizes.size(), folded.sizes.size()) <= kFoldRank) return false;
   Attributes attributes = *node.attributes;
-  if (node.row->lower == &lower_reduce) {
+  if (node.row->fold) {  // else a position, whose axis is an attribute already
     std::vector<int64_t> axes;
     for (size_t axis = 0; axis < reduced.size(); ++axis)
       if (reduced[axis]) axes.push_back(static_cast<int64_t>(axis));
@@ -442,7 +422,7 @@ void lower_reduce(LowerContext& node) {
   const auto reduced = reduced_axes(node);
   const auto [kept, folded] = spaces_of(x, y, reduced);
   if (lower_packed(node, reduced, kept, folded)) return;
-  add_fold(node, fold_of(node, node.row->name, x.dtype), kept, folded, node.out(0));
+  add_fold(node, fold_of(node, *node.row->fold, x.dtype), kept, folded, node.out(0));
 }
 
 void lower_arg(LowerContext& node) {

@@ -7,6 +7,22 @@ namespace pumice {
 
 constexpr int64_t kFewestColumns = 16;  // neighbouring results that are worth reading side by side
 
+enum class FoldStart : uint8_t { zero, one, lowest, highest };  // lowest: minus infinity, or the least integer
+
+// What a reduction computes, as expressions that device and host share (operators/expression): `step` of the accumulator s and an element
+// v, `merge` of two accumulators s and t, `finish` of s and the count n of elements.
+struct ReductionFold {
+  FoldStart start = FoldStart::zero;
+  std::string_view step = "s + v", merge = "s + t", finish = "s";
+  bool exponentials = false;  // the logarithm of a sum of exponentials, whose accumulator is two numbers, and no expression
+};
+
+inline constexpr ReductionFold kSumFold{}, kMeanFold{.finish = "s / n"}, kL1Fold{.step = "s + abs(v)"}, kSquareFold{.step = "s + v * v"},
+    kL2Fold{.step = "s + v * v", .finish = "sqrt(s)"}, kLogSumFold{.finish = "log(s)"}, kLogSumExpFold{.exponentials = true},
+    kProductFold{.start = FoldStart::one, .step = "s * v", .merge = "s * t"},
+    kMaxFold{.start = FoldStart::lowest, .step = "max(s, v)", .merge = "max(s, t)"},
+    kMinFold{.start = FoldStart::highest, .step = "min(s, v)", .merge = "min(s, t)"};
+
 // How elements are folded, as GLSL over an accumulator of type `accumulator`: `start`, `step` of s, the element v and its number i,
 // `merge` of s and t, `finish` of s and the count n.
 struct Fold {
@@ -23,8 +39,8 @@ Macros element_macros(const std::string& array, DType dtype);
 // What include/math.glsl is told where a fold computes in 64 bits.
 Macros width_macros(std::string_view accumulator);
 
-// The fold of an operator ("ReduceMean") for elements of `dtype`. Throws UnsupportedError naming the node where there is none.
-Fold fold_of(const NodeContext& node, std::string_view op, DType dtype);
+// The GLSL of a fold of elements of `dtype`. Throws UnsupportedError naming the node for a dtype that has no arithmetic.
+Fold fold_of(const NodeContext& node, const ReductionFold& fold, DType dtype);
 
 // `y` from input 0: each of its elements folds `reduced`. `kept` has the strides of the input and of y, `reduced` the input's.
 void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace reduced, const Operand& y);

@@ -1,5 +1,8 @@
 // Reductions over axes, which are an attribute or input 1.
-#include "operators/row/families.h"
+#include "operators/host/host_node.h"
+#include "operators/means/cut_axes.h"
+#include "operators/reduction/lowerings.h"
+#include "operators/reduction/reduce.h"
 #include "operators/row/row_parts.h"
 
 namespace pumice {
@@ -37,6 +40,24 @@ void shape_of_arg(ShapeContext& node) {
   node.output(0, DType::int64, y);
 }
 
+void cut_reductions(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const int rank = node.input(kData).rank();
+  std::vector<int64_t> given = node.attributes->integers("axes");
+  if (node.has_input(1)) {
+    if (!node.host(1)) return;
+    given = node.host(1)->as_int64();
+  }
+  const bool none = given.empty() && node.attributes->integer("noop_with_empty_axes", 0) != 0;
+  cut_kept(node, axes, [&](int axis) {
+    return given.empty() ? !none : std::ranges::any_of(given, [&](int64_t each) { return counted_axis(each, rank) == axis; });
+  });
+}
+
+void cut_positions(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const int bound = counted_axis(node.attributes->integer("axis", 0), node.input(kData).rank());
+  cut_kept(node, axes, [&](int axis) { return axis == bound; });
+}
+
 }  // namespace
 
 Rows reduce_rows() {
@@ -44,35 +65,50 @@ Rows reduce_rows() {
                      with_bytes = with_integers | kBool | set_of(DType::int8, DType::uint8);
   const std::vector<AttributeSchema> attributes{optional("axes", AttributeKind::integers), integer("keepdims", 1),
                                                 integer("noop_with_empty_axes", 0)};
+  struct Reduction {
+    std::string_view name;
+    DTypeSet dtypes;
+    const ReductionFold* fold;
+    bool on_host = false, overflows = false;
+  };
+  constexpr Reduction reductions[] = {
+      {.name = "ReduceSum", .dtypes = with_integers, .fold = &kSumFold, .on_host = true, .overflows = true},
+      {.name = "ReduceMean", .dtypes = with_integers, .fold = &kMeanFold},
+      {.name = "ReduceMax", .dtypes = with_bytes, .fold = &kMaxFold, .on_host = true},
+      {.name = "ReduceMin", .dtypes = with_bytes, .fold = &kMinFold, .on_host = true},
+      {.name = "ReduceProd", .dtypes = with_integers, .fold = &kProductFold, .on_host = true, .overflows = true},
+      {.name = "ReduceL1", .dtypes = with_integers, .fold = &kL1Fold, .overflows = true},
+      {.name = "ReduceL2", .dtypes = reals, .fold = &kL2Fold, .overflows = true},
+      {.name = "ReduceSumSquare", .dtypes = with_integers, .fold = &kSquareFold, .overflows = true},
+      {.name = "ReduceLogSum", .dtypes = reals, .fold = &kLogSumFold},
+      {.name = "ReduceLogSumExp", .dtypes = reals, .fold = &kLogSumExpFold},
+  };
   Rows rows;
-  for (const auto& [name, dtypes] : std::initializer_list<std::pair<std::string_view, DTypeSet>>{{"ReduceSum", with_integers},
-                                                                                                 {"ReduceMean", with_integers},
-                                                                                                 {"ReduceMax", with_bytes},
-                                                                                                 {"ReduceMin", with_bytes},
-                                                                                                 {"ReduceProd", with_integers},
-                                                                                                 {"ReduceL1", with_integers},
-                                                                                                 {"ReduceL2", reals},
-                                                                                                 {"ReduceSumSquare", with_integers},
-                                                                                                 {"ReduceLogSum", reals},
-                                                                                                 {"ReduceLogSumExp", reals}})
-    rows.push_back({name,
-                    Skeleton::reduce,
-                    {{value("x", dtypes), optional_value("axes", kInt64)}, {value("y", dtypes)}, attributes},
-                    shape_of_reduce,
-                    lower_reduce,
-                    {},
-                    host_bits(1)});
+  for (const Reduction& one : reductions)
+    rows.push_back({.name = one.name,
+                    .skeleton = Skeleton::reduce,
+                    .schema = {.inputs = {value("x", one.dtypes), optional_value("axes", kInt64)},
+                               .outputs = {value("y", one.dtypes)},
+                               .attributes = attributes},
+                    .shape = shape_of_reduce,
+                    .lower = lower_reduce,
+                    .host_inputs = host_bits(1),
+                    .cut = cut_reductions,
+                    .evaluate = one.on_host ? evaluate_reduce : nullptr,
+                    .overflows = one.overflows,
+                    .mixes_floats = true,
+                    .epilogue = true,
+                    .fold = one.fold});
   for (const std::string_view name : {"ArgMax", "ArgMin"})
-    rows.push_back({name,
-                    Skeleton::reduce,
-                    {{value("x", kNumbers | set_of(DType::float64))},
-                     {value("y", kInt64)},
-                     {integer("axis", 0), integer("keepdims", 1), integer("select_last_index", 0)}},
-                    shape_of_arg,
-                    lower_arg});
-  for (OperatorRow& row : rows)
-    row.overflows = row.name == "ReduceSum" || row.name == "ReduceProd" || row.name == "ReduceL1" || row.name == "ReduceL2" ||
-                    row.name == "ReduceSumSquare";
+    rows.push_back({.name = name,
+                    .skeleton = Skeleton::reduce,
+                    .schema = {.inputs = {value("x", kNumbers | set_of(DType::float64))},
+                               .outputs = {value("y", kInt64)},
+                               .attributes = {integer("axis", 0), integer("keepdims", 1), integer("select_last_index", 0)}},
+                    .shape = shape_of_arg,
+                    .lower = lower_arg,
+                    .cut = cut_positions,
+                    .epilogue = true});
   return rows;
 }
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "operators/reduction/lowerings.h"
 #include "operators/reduction/reduce.h"
-#include "operators/row/families.h"
 #include "operators/row/operator_table.h"
 
 namespace pumice {
@@ -78,12 +78,12 @@ class Scan {
 }  // namespace
 
 void add_sums_before(LowerContext& node, const Operand& x, const Operand& y, int64_t size) {
-  Scan(node, fold_of(node, "ReduceSum", DType::int32)).add(x, {}, y, {}, {{{1}, {{1}, {1}}}, size, 1, 1, true, false});
+  Scan(node, fold_of(node, kSumFold, DType::int32)).add(x, {}, y, {}, {{{1}, {{1}, {1}}}, size, 1, 1, true, false});
 }
 
 void add_row_sums(LowerContext& node, const Operand& x, const Operand& y, int64_t rows, int64_t size) {
   const DType dtype = DType::float32;
-  Scan(node, fold_of(node, "ReduceSum", dtype)).add(x, dtype, y, dtype, {{{rows}, {{size}, {size}}}, size, 1, 1, false, false});
+  Scan(node, fold_of(node, kSumFold, dtype)).add(x, dtype, y, dtype, {{{rows}, {{size}, {size}}}, size, 1, 1, false, false});
 }
 
 void lower_scan(LowerContext& node) {
@@ -105,7 +105,7 @@ void lower_scan(LowerContext& node) {
     rows.space.strides[0].push_back(x.strides[i]);
     rows.space.strides[1].push_back(y.strides[i]);
   }
-  const Fold fold = fold_of(node, node.row->name == "CumProd" ? "ReduceProd" : "ReduceSum", x.dtype);
+  const Fold fold = fold_of(node, *node.row->fold, x.dtype);
   Scan(node, fold).add(node.in(0), x.dtype, node.out(0), y.dtype, rows);
 }
 

@@ -1,6 +1,6 @@
 // GridSample: elements at places that the device knows.
 #include "operators/means/strided.h"
-#include "operators/row/families.h"
+#include "operators/resize/lowerings.h"
 #include "operators/row/operator_table.h"
 
 namespace pumice {

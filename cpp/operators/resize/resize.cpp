@@ -4,9 +4,10 @@
 
 #include "core/error.h"
 #include "operators/geometry/resize_geometry.h"
+#include "operators/index/lowerings.h"
 #include "operators/means/lookup.h"
 #include "operators/means/strided.h"
-#include "operators/row/families.h"
+#include "operators/resize/lowerings.h"
 #include "operators/row/host_elements.h"
 #include "operators/row/operator_table.h"
 

@@ -1,7 +1,8 @@
 // Resize in all its modes, and GridSample.
 #include "core/error.h"
 #include "operators/geometry/resize_geometry.h"
-#include "operators/row/families.h"
+#include "operators/means/cut_axes.h"
+#include "operators/resize/lowerings.h"
 #include "operators/row/row_parts.h"
 
 namespace pumice {
@@ -36,37 +37,57 @@ void shape_of_grid_sample(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
+// Axes that keep their size by their own scale.
+void cut_resizes(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const bool by_sizes = node.host(3) && node.host(3)->desc.elements() > 0, has_axes = node.attributes->has("axes");
+  if (by_sizes || has_axes || !node.host(2) || node.attributes->text("coordinate_transformation_mode") == "tf_crop_and_resize") return;
+  const std::vector<double> scales = node.host(2)->as_double();
+  cut_others(node, axes, [&](int axis) { return scales.at(static_cast<size_t>(axis)) != 1; });
+}
+
+void cut_grid_samples(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const TensorDesc& grid = node.input(1);
+  cut_images(node, axes);
+  axes.back().inputs[1] = 0;
+  axes.push_back(own_axis(node, 1));
+  for (int axis = 1; axis + 1 < grid.rank(); ++axis)
+    axes.push_back({grid.shape[static_cast<size_t>(axis)], {kWhole, axis}, {axis + 1}, {}});
+}
+
 }  // namespace
 
 Rows resize_rows() {
   constexpr DTypeSet regions = kFloats | set_of(DType::float64);
-  return {{"Resize",
-           Skeleton::index_map,
-           {{value("x", kAny), optional_value("roi", regions), optional_value("scales", kFloats), optional_value("sizes", kInt64)},
-            {value("y", kAny)},
-            {integer("antialias", 0), optional("axes", AttributeKind::integers),
-             choice("coordinate_transformation_mode", "half_pixel",
-                    {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize",
-                     "tf_half_pixel_for_nn"}),
-             real("cubic_coeff_a", -0.75), integer("exclude_outside", 0), real("extrapolation_value", 0),
-             choice("keep_aspect_ratio_policy", "stretch", {"stretch", "not_larger", "not_smaller"}),
-             choice("mode", "nearest", {"nearest", "linear", "cubic"}),
-             choice("nearest_mode", "round_prefer_floor", {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"})},
-            1},
-           shape_of_resize,
-           lower_resize,
-           {},
-           host_bits(1, 2, 3)},
-          {"GridSample",
-           Skeleton::index_map,
-           {{value("x", kFloats, 'T'), value("grid", kFloats, 'T')},
-            {value("y", kFloats)},
-            {integer("align_corners", 0), choice("mode", "linear", {"linear", "nearest", "cubic"}),
-             choice("padding_mode", "zeros", {"zeros", "border", "reflection"})},
-            3,
-            5},
-           shape_of_grid_sample,
-           lower_grid_sample}};
+  return {{.name = "Resize",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {value("x", kAny), optional_value("roi", regions), optional_value("scales", kFloats),
+                                 optional_value("sizes", kInt64)},
+                      .outputs = {value("y", kAny)},
+                      .attributes = {integer("antialias", 0), optional("axes", AttributeKind::integers),
+                                     choice("coordinate_transformation_mode", "half_pixel",
+                                            {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+                                             "tf_crop_and_resize", "tf_half_pixel_for_nn"}),
+                                     real("cubic_coeff_a", -0.75), integer("exclude_outside", 0), real("extrapolation_value", 0),
+                                     choice("keep_aspect_ratio_policy", "stretch", {"stretch", "not_larger", "not_smaller"}),
+                                     choice("mode", "nearest", {"nearest", "linear", "cubic"}),
+                                     choice("nearest_mode", "round_prefer_floor",
+                                            {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"})},
+                      .min_rank = 1},
+           .shape = shape_of_resize,
+           .lower = lower_resize,
+           .host_inputs = host_bits(1, 2, 3),
+           .cut = cut_resizes},
+          {.name = "GridSample",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {value("x", kFloats, 'T'), value("grid", kFloats, 'T')},
+                      .outputs = {value("y", kFloats)},
+                      .attributes = {integer("align_corners", 0), choice("mode", "linear", {"linear", "nearest", "cubic"}),
+                                     choice("padding_mode", "zeros", {"zeros", "border", "reflection"})},
+                      .min_rank = 3,
+                      .max_rank = 5},
+           .shape = shape_of_grid_sample,
+           .lower = lower_grid_sample,
+           .cut = cut_grid_samples}};
 }
 
 }  // namespace pumice

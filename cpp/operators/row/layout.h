@@ -15,9 +15,6 @@ bool makes_strides(const OperatorRow& row, size_t output);
 bool takes_any_layout(const OperatorRow& row, size_t input);
 bool makes_any_layout(const OperatorRow& row, size_t output);
 
-// Those by which x has its axes in the order of a Transpose's `perm`, or reversed where that is absent.
-Strides transposed_strides(const Attributes& transpose, const TensorDesc& x);
-
 // Channels are neighbours in memory, four to an aligned vector: what the contraction and window kernels are fastest with.
 bool suits_channels_last(DType dtype, const Shape& shape);
 Strides channels_last_strides(const Shape& shape);

@@ -17,10 +17,22 @@ namespace pumice {
 class LowerContext;  // operators/row/lowering.h, as the next two: what the functions of a row are called with
 class PackContext;
 struct PackedWeight;
+struct CutAxis;        // operators/means/cut_axes.h
+struct HostNode;       // operators/host/host_node.h
+struct ReductionFold;  // operators/reduction/reduce.h
+struct StridedView;    // operators/geometry/strided_views.h
 
 // The skeleton that a row lowers to. Fusion is stated between these, never between operators.
 enum class Skeleton : uint8_t { map, reduce, scan, contraction, window, index_map, scatter, sort, random, copy, view };
 std::string_view name(Skeleton skeleton);
+
+// The strides that the kernels of a row read and write.
+enum class RowStrides : uint8_t {
+  any,     // inputs and outputs have any strides
+  image,   // likewise, and images (rank 3 and 4) are as fast channels last as row-major
+  any_in,  // inputs have any strides, outputs are row-major
+  packed,  // inputs and outputs are row-major
+};
 
 // An input or output of a row; expressions call it by this name.
 struct ValueRole {
@@ -82,7 +94,7 @@ class ShapeContext {
   std::vector<std::optional<TensorDesc>> outputs_;
 };
 
-// One operator.
+// One operator. Passes, placement and the host's evaluation know of it what its row declares, and nothing else.
 struct OperatorRow {
   std::string_view name;
   Skeleton skeleton = Skeleton::map;
@@ -93,16 +105,45 @@ struct OperatorRow {
   // For map rows: the scalar expression over the inputs' names and attributes ("x < 0 ? alpha * x : x"); of a variadic row over two
   // neighbours a and b, with what the last result y and the count of inputs make after a semicolon. See map_expression.h.
   std::string_view expression = {};
+  // The expression over x that the row computes where input 1 is one known number s and input 2 one known number zero, or is left out (0).
+  std::string_view scaled_expression = {};
+
   // Inputs whose values the shape rule or the lowering reads on the host (axes, pads, target shapes): bit i for input i.
   uint32_t host_inputs = 0;
+  uint32_t host_elements = 0;         // those of them whose values become elements of the result
+  std::string_view filled_with = {};  // the attribute whose value becomes elements of the result
   // Describes how constant input `i` is repacked once for this device; false: used as it is. Free of data shapes.
   bool (*pack)(const PackContext&, size_t input, PackedWeight&) = nullptr;
-  // Results soon exceed float16, whose largest is 65,504: they stay float32 where other floats are float16.
-  bool overflows = false;
   // The name of the row to use instead where the size of the result is the count of non-zeros in an input that only the device knows
   // (NonZero, Compress). That row takes the outputs of pumice::CountNonZero as further inputs.
   std::string_view counted = {};
   IndexRule indices = nullptr;  // of a row with an input of indices: which ones are in range
+
+  RowStrides strides = RowStrides::any;
+  uint32_t packed_outputs = 0;       // bit j: output j is row-major, whatever `strides` says of the others
+  uint32_t permuted_inputs = 0;      // bit i: the axes of input i may lie in any order in memory, the last one too
+  bool strided_weights = false;      // with `pack`: inputs that are not constant may have any strides; else they are read row by row
+  bool wants_channels_last = false;  // images of many channels are worth a copy to have these beside each other
+  bool concatenates = false;         // along the attribute "axis": an input may be made in its part of the result
+  // The outputs, whose descs are given (null: absent), as views of input 0; none where one of them cannot be.
+  std::optional<std::vector<StridedView>> (*views)(const Attributes&, const TensorDesc& x,
+                                                   const std::vector<const TensorDesc*>& outputs) = nullptr;
+  // Appends the axes along which results do not depend on each other, so that the node can be lowered in parts.
+  void (*cut)(const LowerContext&, std::vector<CutAxis>&) = nullptr;
+
+  // Computes all outputs from known inputs; none where the values have no meaning (an integer divided by zero).
+  std::optional<std::vector<HostTensor>> (*evaluate)(const HostNode&) = nullptr;
+  bool reads_shapes_alone = false;  // the inputs need no data
+
+  // Results soon exceed float16, whose largest is 65,504: they stay float32 where other floats are float16.
+  bool overflows = false;
+  bool mixes_floats = false;  // the kernels read floats of either size and make floats of the dtype that they are told
+  bool elementwise = false;   // packed tensors of one shape may be taken as vectors
+  bool casts = false;         // the result is input 0 as another dtype; a second input tells that dtype alone
+  bool epilogue = false;      // the kernels apply an expression to every element that they store
+  // The epilogue may read an element of a second tensor of the result's shape, where the constant `weights` are input 1; null: never.
+  bool (*residual)(const Attributes&, const TensorDesc& weights) = nullptr;
+  const ReductionFold* fold = nullptr;  // how the elements of a reduction or a running sum are folded
 };
 
 }  // namespace pumice

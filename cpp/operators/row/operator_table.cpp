@@ -7,13 +7,35 @@
 #include "operators/row/row_parts.h"
 
 namespace pumice {
+
+// The families' rows are declared here because this table lies below the families.
+Rows map_rows();
+Rows contraction_rows();
+Rows attention_rows();
+Rows window_rows();
+Rows normalization_rows();
+Rows reduce_rows();
+Rows scan_rows();
+Rows recurrent_rows();
+Rows quantize_rows();
+Rows index_rows();
+Rows indexed_rows();
+Rows fill_rows();
+Rows resize_rows();
+Rows sort_rows();
+Rows view_rows();
+Rows random_rows();
+Rows signal_rows();
+Rows region_rows();
+Rows ml_rows();
+
 namespace {
 
 std::vector<OperatorRow> all_rows() {
   std::vector<OperatorRow> rows;
   for (const auto make :
        {map_rows, contraction_rows, attention_rows, window_rows, normalization_rows, reduce_rows, scan_rows, recurrent_rows, quantize_rows,
-        index_rows, indexed_rows, fill_rows, resize_rows, sort_rows, view_rows, random_rows, signal_rows, region_rows})
+        index_rows, indexed_rows, fill_rows, resize_rows, sort_rows, view_rows, random_rows, signal_rows, region_rows, ml_rows})
     for (OperatorRow& row : make()) rows.push_back(std::move(row));
   std::sort(rows.begin(), rows.end(), [](const OperatorRow& a, const OperatorRow& b) { return a.name < b.name; });
   return rows;

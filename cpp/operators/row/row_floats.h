@@ -1,4 +1,4 @@
-// The sizes of floats that rows read and make.
+// The size of the floats that a row makes.
 #pragma once
 
 #include "core/dtype.h"
@@ -6,8 +6,6 @@
 
 namespace pumice {
 
-// The row's kernels read floats of either size and make floats of the dtype that they are told.
-bool mixes_floats(const OperatorRow& row);
 // The dtype of the floats that the row makes where all that it reads are `inside`: float32 where float16 would soon overflow.
 DType float_made_of(const OperatorRow& row, DType inside);
 

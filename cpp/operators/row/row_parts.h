@@ -11,24 +11,6 @@
 namespace pumice {
 
 using Rows = std::vector<OperatorRow>;
-Rows map_rows();
-Rows contraction_rows();
-Rows attention_rows();
-Rows window_rows();
-Rows normalization_rows();
-Rows reduce_rows();
-Rows scan_rows();
-Rows recurrent_rows();
-Rows quantize_rows();
-Rows index_rows();
-Rows indexed_rows();
-Rows fill_rows();
-Rows resize_rows();
-Rows sort_rows();
-Rows view_rows();
-Rows random_rows();
-Rows signal_rows();
-Rows region_rows();
 
 inline constexpr DTypeSet kFloats = kWorkingFloats;
 inline constexpr DTypeSet kSigned = set_of(DType::int8, DType::int16, DType::int32, DType::int64);
@@ -74,12 +56,6 @@ inline AttributeSchema required(std::string_view name, AttributeKind kind) {
 }
 inline AttributeSchema optional(std::string_view name, AttributeKind kind) {
   return {name, kind, {}, true};
-}
-
-// A row with an input of indices.
-inline OperatorRow with_indices(IndexRule rule, OperatorRow row) {
-  row.indices = rule;
-  return row;
 }
 
 // Bits of OperatorRow::host_inputs.

@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/rounding.h"
 #include "operators/means/strided.h"
-#include "operators/row/families.h"
+#include "operators/signal/lowerings.h"
 
 namespace pumice {
 namespace {

@@ -1,9 +1,10 @@
 // Spectra of signals.
 #include "core/error.h"
-#include "operators/row/families.h"
+#include "operators/means/cut_axes.h"
 #include "operators/row/onnx_dtype.h"
 #include "operators/row/row_parts.h"
 #include "operators/signal/dft.h"
+#include "operators/signal/lowerings.h"
 
 namespace pumice {
 namespace {
@@ -47,40 +48,52 @@ void shape_of_mel_weights(ShapeContext& node) {
   node.output(0, *dtype, {length / 2 + 1, bins});
 }
 
+// The last axis has real and imaginary parts.
+void cut_transforms(const LowerContext& node, std::vector<CutAxis>& axes) {
+  const int rank = node.input(kData).rank();
+  if (node.has_input(2) && !node.host(2)) return;
+  const int64_t given = node.has_input(2) ? node.host(2)->as_int64().at(0) : node.attributes->integer("axis", -2);
+  const int bound = counted_axis(given, rank);
+  cut_others(node, axes, [&](int axis) { return axis == bound || axis == rank - 1; });
+}
+
 }  // namespace
 
 Rows signal_rows() {
   const ValueRole y = value("y", kFloats);
-  return {{"DFT",
-           Skeleton::contraction,
-           {{value("x", kFloats), optional_value("length", kIndices), optional_value("axis", kInt64)},
-            {y},
-            {integer("inverse", 0), integer("onesided", 0)},
-            2},
-           shape_of_dft,
-           lower_dft,
-           {},
-           host_bits(1, 2)},
-          {"STFT",
-           Skeleton::contraction,
-           {{value("x", kFloats, 'T'), value("step", kIndices), optional_value("window", kFloats, 'T'), optional_value("length", kIndices)},
-            {y},
-            {integer("onesided", 1)},
-            2,
-            3},
-           shape_of_stft,
-           lower_stft,
-           {},
-           host_bits(1, 3)},
-          {"MelWeightMatrix",
-           Skeleton::index_map,
-           {{value("bins", kIndices), value("length", kIndices), value("rate", kIndices), value("low", kReals), value("high", kReals)},
-            {y},
-            {integer("output_datatype", 1)}},
-           shape_of_mel_weights,
-           lower_mel_weights,
-           {},
-           host_bits(0, 1, 2, 3, 4)}};
+  return {{.name = "DFT",
+           .skeleton = Skeleton::contraction,
+           .schema = {.inputs = {value("x", kFloats), optional_value("length", kIndices), optional_value("axis", kInt64)},
+                      .outputs = {y},
+                      .attributes = {integer("inverse", 0), integer("onesided", 0)},
+                      .min_rank = 2},
+           .shape = shape_of_dft,
+           .lower = lower_dft,
+           .host_inputs = host_bits(1, 2),
+           .cut = cut_transforms,
+           .epilogue = true},
+          {.name = "STFT",
+           .skeleton = Skeleton::contraction,
+           .schema = {.inputs = {value("x", kFloats, 'T'), value("step", kIndices), optional_value("window", kFloats, 'T'),
+                                 optional_value("length", kIndices)},
+                      .outputs = {y},
+                      .attributes = {integer("onesided", 1)},
+                      .min_rank = 2,
+                      .max_rank = 3},
+           .shape = shape_of_stft,
+           .lower = lower_stft,
+           .host_inputs = host_bits(1, 3),
+           .cut = cut_images,
+           .epilogue = true},
+          {.name = "MelWeightMatrix",
+           .skeleton = Skeleton::index_map,
+           .schema = {.inputs = {value("bins", kIndices), value("length", kIndices), value("rate", kIndices), value("low", kReals),
+                                 value("high", kReals)},
+                      .outputs = {y},
+                      .attributes = {integer("output_datatype", 1)}},
+           .shape = shape_of_mel_weights,
+           .lower = lower_mel_weights,
+           .host_inputs = host_bits(0, 1, 2, 3, 4)}};
 }
 
 }  // namespace pumice

@@ -10,8 +10,8 @@
 #include "core/error.h"
 #include "core/rounding.h"
 #include "operators/means/strided.h"
-#include "operators/row/families.h"
 #include "operators/row/operator_table.h"
+#include "operators/sort/lowerings.h"
 
 namespace pumice {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "core/rounding.h"
 #include "operators/means/strided.h"
-#include "operators/row/families.h"
 #include "operators/row/operator_table.h"
+#include "operators/window/lowerings.h"
 
 namespace pumice {
 namespace {

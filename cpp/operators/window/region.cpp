@@ -6,8 +6,8 @@
 #include "operators/geometry/window_geometry.h"
 #include "operators/means/compose.h"
 #include "operators/means/strided.h"
-#include "operators/row/families.h"
 #include "operators/row/operator_table.h"
+#include "operators/window/lowerings.h"
 
 namespace pumice {
 namespace {

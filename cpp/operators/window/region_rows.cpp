@@ -1,8 +1,11 @@
 // Parts of images: regions of interest, blocks, and what a kernel with moving elements meets.
+#include <algorithm>
+
 #include "operators/geometry/index_bounds.h"
 #include "operators/geometry/window_geometry.h"
-#include "operators/row/families.h"
+#include "operators/means/cut_axes.h"
 #include "operators/row/row_parts.h"
+#include "operators/window/lowerings.h"
 
 namespace pumice {
 namespace {
@@ -64,48 +67,97 @@ void shape_of_deform_columns(ShapeContext& node) {
   node.output(0, node.input(0).dtype, {x[0], x[1] * size, output[0] * output[1]});
 }
 
+void cut_regions(const LowerContext& node, std::vector<CutAxis>& axes) {
+  CutAxis& rois = axes.emplace_back(node.input(1).shape[0], std::vector<int>(node.inputs.size(), 0), std::vector{0});
+  rois.inputs[kData] = kWhole;
+  axes.push_back(own_axis(node, 1));
+}
+
+void cut_deformed_columns(const LowerContext& node, std::vector<CutAxis>& axes) {
+  cut_images(node, axes);
+  for (size_t i = 1; i < node.inputs.size(); ++i)
+    if (node.has_input(i)) axes.back().inputs[i] = 0;
+}
+
+// Boxes [images, count, 4], their scores [images, classes, count] from the best on, and where each of these is among the boxes.
+void shape_of_select_boxes(ShapeContext& node) {
+  const Shape &boxes = node.input(0).shape, &scores = node.input(1).shape;
+  if (scores.size() != 3 || boxes[2] != 4 || boxes[0] != scores[0] || boxes[1] != scores[2])
+    node.fail("scores of shape " + to_string(scores) + " for boxes of shape " + to_string(boxes) +
+              "; [N, classes, M] for [N, M, 4] expected");
+  if (node.input(2).shape != scores) node.fail("an order of shape " + to_string(node.input(2).shape) + " for " + to_string(scores));
+  for (const size_t i : {3, 4, 5})
+    if (node.has(i) && node.input(i).elements() != 1)
+      node.fail("input " + std::to_string(i) + " must be one number; given a tensor of shape " + to_string(node.input(i).shape));
+  const int64_t most = node.has(3) ? node.host_integer(3) : 0;
+  node.output(0, DType::int32, {scores[0], scores[1], std::clamp<int64_t>(most, 0, scores[2])});
+}
+
 }  // namespace
 
 Rows region_rows() {
   const ValueRole x = value("x", kFloats, 'T'), rois = value("rois", kFloats, 'T'), y = value("y", kFloats);
   const auto list = [](std::string_view name) { return optional(name, AttributeKind::integers); };
-  return {
-      with_indices(indices_of_images, {"RoiAlign",
-                                       Skeleton::window,
-                                       {{x, rois, value("batch", kIndices)},
-                                        {y},
-                                        {choice("coordinate_transformation_mode", "half_pixel", {"half_pixel", "output_half_pixel"}),
-                                         choice("mode", "avg", {"avg", "max"}), integer("output_height", 1), integer("output_width", 1),
-                                         integer("sampling_ratio", 0), real("spatial_scale", 1)},
-                                        4,
-                                        4},
-                                       shape_of_roi_align,
-                                       lower_roi_align}),
-      {"MaxRoiPool",
-       Skeleton::window,
-       {{x, rois}, {y}, {required("pooled_shape", AttributeKind::integers), real("spatial_scale", 1)}, 4, 4},
-       shape_of_roi_pool,
-       lower_roi_pool},
-      {"Col2Im",
-       Skeleton::window,
-       {{value("x", kFloats), value("image", kInt64), value("block", kInt64)},
-        {y},
-        {list("dilations"), list("pads"), list("strides")},
-        3,
-        3},
-       shape_of_columns_to_image,
-       lower_columns_to_image,
-       {},
-       host_bits(1, 2)},
-      {"pumice::DeformColumns",
-       Skeleton::window,
-       {{x, value("offset", kFloats, 'T'), optional_value("mask", kFloats, 'T')},
-        {y},
-        {list("dilations"), required("kernel_shape", AttributeKind::integers), list("pads"), list("strides"), integer("offset_group", 1)},
-        4,
-        4},
-       shape_of_deform_columns,
-       lower_deform_columns}};
+  return {{.name = "RoiAlign",
+           .skeleton = Skeleton::window,
+           .schema = {.inputs = {x, rois, value("batch", kIndices)},
+                      .outputs = {y},
+                      .attributes = {choice("coordinate_transformation_mode", "half_pixel", {"half_pixel", "output_half_pixel"}),
+                                     choice("mode", "avg", {"avg", "max"}), integer("output_height", 1), integer("output_width", 1),
+                                     integer("sampling_ratio", 0), real("spatial_scale", 1)},
+                      .min_rank = 4,
+                      .max_rank = 4},
+           .shape = shape_of_roi_align,
+           .lower = lower_roi_align,
+           .indices = indices_of_images,
+           .cut = cut_regions,
+           .epilogue = true},
+          {.name = "MaxRoiPool",
+           .skeleton = Skeleton::window,
+           .schema = {.inputs = {x, rois},
+                      .outputs = {y},
+                      .attributes = {required("pooled_shape", AttributeKind::integers), real("spatial_scale", 1)},
+                      .min_rank = 4,
+                      .max_rank = 4},
+           .shape = shape_of_roi_pool,
+           .lower = lower_roi_pool,
+           .cut = cut_regions,
+           .epilogue = true},
+          {.name = "Col2Im",
+           .skeleton = Skeleton::window,
+           .schema = {.inputs = {value("x", kFloats), value("image", kInt64), value("block", kInt64)},
+                      .outputs = {y},
+                      .attributes = {list("dilations"), list("pads"), list("strides")},
+                      .min_rank = 3,
+                      .max_rank = 3},
+           .shape = shape_of_columns_to_image,
+           .lower = lower_columns_to_image,
+           .host_inputs = host_bits(1, 2),
+           .cut = cut_images,
+           .epilogue = true},
+          {.name = "pumice::DeformColumns",
+           .skeleton = Skeleton::window,
+           .schema = {.inputs = {x, value("offset", kFloats, 'T'), optional_value("mask", kFloats, 'T')},
+                      .outputs = {y},
+                      .attributes = {list("dilations"), required("kernel_shape", AttributeKind::integers), list("pads"), list("strides"),
+                                     integer("offset_group", 1)},
+                      .min_rank = 4,
+                      .max_rank = 4},
+           .shape = shape_of_deform_columns,
+           .lower = lower_deform_columns,
+           .cut = cut_deformed_columns,
+           .epilogue = true},
+          {.name = "pumice::SelectBoxes",
+           .skeleton = Skeleton::scan,
+           .schema = {.inputs = {value("boxes", kFloats, 'T'), value("scores", kFloats, 'T'), value("order", kInt64),
+                                 optional_value("most", kInt64), optional_value("overlap", kFloats), optional_value("least", kFloats)},
+                      .outputs = {value("chosen", kInt32)},
+                      .attributes = {integer("center_point_box", 0)},
+                      .min_rank = 3,
+                      .max_rank = 3},
+           .shape = shape_of_select_boxes,
+           .lower = lower_select_boxes,
+           .host_inputs = host_bits(3, 4, 5)}};
 }
 
 }  // namespace pumice

@@ -8,8 +8,8 @@
 #include "operators/means/compose.h"
 #include "operators/means/planes.h"
 #include "operators/reduction/reduce.h"
-#include "operators/row/families.h"
 #include "operators/row/operator_table.h"
+#include "operators/window/lowerings.h"
 
 namespace pumice {
 namespace {
@@ -118,8 +118,8 @@ bool fold_planes(LowerContext& node, int64_t rows, int64_t columns) {
   constexpr int64_t kFewest = 32, kMostInLanes = 16384;
   if (rows * columns <= (node.prefers_lanes() ? kMostInLanes : kFewest) || node.output(0).elements() == 0) return false;
   const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
-  constexpr std::string_view kFolds[] = {"ReduceMax", "ReduceMean", "ReduceSum"};  // by PoolMode
-  const Fold fold = fold_of(node, kFolds[static_cast<size_t>(mode_of(node))], node.input(0).dtype);
+  constexpr const ReductionFold* kFolds[] = {&kMaxFold, &kMeanFold, &kSumFold};  // by PoolMode
+  const Fold fold = fold_of(node, *kFolds[static_cast<size_t>(mode_of(node))], node.input(0).dtype);
   add_fold(node, fold, {{x.n, x.c}, {{x.sn, x.sc}, {y.sn, y.sc}}}, {{rows, columns}, {{x.sh, x.sw}}}, node.out(0));
   return true;
 }

@@ -1,8 +1,10 @@
 // Pooling.
 #include "operators/geometry/index_bounds.h"
 #include "operators/geometry/window_geometry.h"
-#include "operators/row/families.h"
+#include "operators/index/lowerings.h"
+#include "operators/means/cut_axes.h"
 #include "operators/row/row_parts.h"
+#include "operators/window/lowerings.h"
 
 namespace pumice {
 namespace {
@@ -47,6 +49,13 @@ void shape_of_max_unpool(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
+// Places of the largest elements are counted over the whole input.
+void cut_pools(const LowerContext& node, std::vector<CutAxis>& axes) {
+  if (node.has_output(1)) return;
+  cut_planes(node, axes);
+  cut_windows(node, pool_geometry(*node.attributes, node.node, node.input(kData).shape), axes);
+}
+
 }  // namespace
 
 Rows window_rows() {
@@ -54,34 +63,84 @@ Rows window_rows() {
   const std::vector<ValueRole> x{value("x", kFloats)}, y{value("y", kFloats)}, maxima{value("x", kPooled)},
       y_and_indices{value("y", kPooled), optional_value("indices", kInt64)};
   return {
-      {"MaxPool", Skeleton::window, {maxima, y_and_indices, pool_attributes(integer("storage_order", 0)), 3}, shape_of_pool, lower_pool},
-      {"AveragePool", Skeleton::window, {x, y, pool_attributes(integer("count_include_pad", 0)), 3}, shape_of_pool, lower_pool},
+      {.name = "MaxPool",
+       .skeleton = Skeleton::window,
+       .schema = {.inputs = maxima, .outputs = y_and_indices, .attributes = pool_attributes(integer("storage_order", 0)), .min_rank = 3},
+       .shape = shape_of_pool,
+       .lower = lower_pool,
+       .strides = RowStrides::image,
+       .packed_outputs = 0b10,
+       .cut = cut_pools,
+       .epilogue = true},
+      {.name = "AveragePool",
+       .skeleton = Skeleton::window,
+       .schema = {.inputs = x, .outputs = y, .attributes = pool_attributes(integer("count_include_pad", 0)), .min_rank = 3},
+       .shape = shape_of_pool,
+       .lower = lower_pool,
+       .strides = RowStrides::image,
+       .packed_outputs = 0b10,
+       .cut = cut_pools,
+       .epilogue = true},
       // The sum over a window, in which padding counts as zero; over one or two axes.
-      {"pumice::SumPool",
-       Skeleton::window,
-       {x,
-        y,
-        {required("kernel_shape", AttributeKind::integers), optional("pads", AttributeKind::integers),
-         optional("strides", AttributeKind::integers)},
-        3,
-        4},
-       shape_of_pool,
-       lower_pool},
-      with_indices(indices_of_pooled, {"MaxUnpool",
-                                       Skeleton::scatter,
-                                       {{value("x", kFloats), value("indices", kInt64), optional_value("output_shape", kInt64)},
-                                        y,
-                                        {required("kernel_shape", AttributeKind::integers), optional("pads", AttributeKind::integers),
-                                         optional("strides", AttributeKind::integers)},
-                                        3},
-                                       shape_of_max_unpool,
-                                       lower_max_unpool,
-                                       {},
-                                       host_bits(2)}),
-      {"GlobalAveragePool", Skeleton::window, {x, y, {}, 3}, shape_of_global_pool, lower_global_pool},
-      {"GlobalMaxPool", Skeleton::window, {x, y, {}, 3}, shape_of_global_pool, lower_global_pool},
-      {"LpPool", Skeleton::window, {x, y, pool_attributes(integer("p", 2)), 3}, shape_of_pool, lower_pool},
-      {"GlobalLpPool", Skeleton::window, {x, y, {integer("p", 2)}, 3}, shape_of_global_pool, lower_global_lp_pool}};
+      {.name = "pumice::SumPool",
+       .skeleton = Skeleton::window,
+       .schema = {.inputs = x,
+                  .outputs = y,
+                  .attributes = {required("kernel_shape", AttributeKind::integers), optional("pads", AttributeKind::integers),
+                                 optional("strides", AttributeKind::integers)},
+                  .min_rank = 3,
+                  .max_rank = 4},
+       .shape = shape_of_pool,
+       .lower = lower_pool,
+       .strides = RowStrides::image,
+       .packed_outputs = 0b10,
+       .cut = cut_pools,
+       .epilogue = true},
+      {.name = "MaxUnpool",
+       .skeleton = Skeleton::scatter,
+       .schema = {.inputs = {value("x", kFloats), value("indices", kInt64), optional_value("output_shape", kInt64)},
+                  .outputs = y,
+                  .attributes = {required("kernel_shape", AttributeKind::integers), optional("pads", AttributeKind::integers),
+                                 optional("strides", AttributeKind::integers)},
+                  .min_rank = 3},
+       .shape = shape_of_max_unpool,
+       .lower = lower_max_unpool,
+       .host_inputs = host_bits(2),
+       .indices = indices_of_pooled,
+       .strides = RowStrides::packed},
+      {.name = "GlobalAveragePool",
+       .skeleton = Skeleton::window,
+       .schema = {.inputs = x, .outputs = y, .min_rank = 3},
+       .shape = shape_of_global_pool,
+       .lower = lower_global_pool,
+       .strides = RowStrides::image,
+       .cut = cut_planes,
+       .epilogue = true},
+      {.name = "GlobalMaxPool",
+       .skeleton = Skeleton::window,
+       .schema = {.inputs = x, .outputs = y, .min_rank = 3},
+       .shape = shape_of_global_pool,
+       .lower = lower_global_pool,
+       .strides = RowStrides::image,
+       .cut = cut_planes,
+       .epilogue = true},
+      {.name = "LpPool",
+       .skeleton = Skeleton::window,
+       .schema = {.inputs = x, .outputs = y, .attributes = pool_attributes(integer("p", 2)), .min_rank = 3},
+       .shape = shape_of_pool,
+       .lower = lower_pool,
+       .strides = RowStrides::image,
+       .packed_outputs = 0b10,
+       .cut = cut_pools,
+       .epilogue = true},
+      {.name = "GlobalLpPool",
+       .skeleton = Skeleton::window,
+       .schema = {.inputs = x, .outputs = y, .attributes = {integer("p", 2)}, .min_rank = 3},
+       .shape = shape_of_global_pool,
+       .lower = lower_global_lp_pool,
+       .strides = RowStrides::packed,
+       .cut = cut_planes,
+       .epilogue = true}};
 }
 
 }  // namespace pumice

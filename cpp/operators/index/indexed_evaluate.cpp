@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "operators/host/host_node.h"
+#include "operators/index/lowerings.h"
 #include "operators/reduction/non_zero.h"
 #include "operators/row/host_elements.h"
 
@@ -90,42 +91,6 @@ HostResults scattered(const HostNode& node, const Places& places, int64_t inner 
   return is_float(node.outputs[0].dtype) ? scattered<double>(node, places, inner) : scattered<int64_t>(node, places, inner);
 }
 
-template <typename T>
-Places sorted_axis(const std::vector<T>& elements, const Places& axis, bool largest) {
-  Places order(axis.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto value = [&](int64_t i) { return elements[static_cast<size_t>(axis[static_cast<size_t>(i)])]; };
-  const auto is_nan = [](T v) { return v != v; };
-  std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) {
-    const T a = largest ? value(j) : value(i), b = largest ? value(i) : value(j);
-    return is_nan(b) ? !is_nan(a) : a < b;
-  });
-  return order;
-}
-
-template <typename T>
-HostResults top_elements(const HostNode& node) {
-  const Shape& shape = node.input(0).desc.shape;
-  const size_t axis = node.axis(-1, shape);
-  const int64_t size = shape[axis], k = node.outputs[0].shape[axis], inner = packed_strides(shape)[axis];
-  const auto elements = elements_of<T>(node.input(0));
-  HostWriter values(node.outputs[0]), indices(node.outputs[1]);
-  for (int64_t row = 0; size > 0 && row < static_cast<int64_t>(elements.size()) / size; ++row) {
-    Places places(static_cast<size_t>(size));
-    for (int64_t i = 0; i < size; ++i) places[static_cast<size_t>(i)] = (row / inner * size + i) * inner + row % inner;
-    const Places order = sorted_axis(elements, places, node.attributes.integer("largest") != 0);
-    for (int64_t i = 0; i < k; ++i) {
-      const int64_t target = (row / inner * k + i) * inner + row % inner, from = order[static_cast<size_t>(i)];
-      values.store(target, elements[static_cast<size_t>(places[static_cast<size_t>(from)])]);
-      indices.store(target, from);
-    }
-  }
-  std::vector<HostTensor> results;
-  results.push_back(values.take());
-  results.push_back(indices.take());
-  return results;
-}
-
 }  // namespace
 
 HostResults evaluate_gather(const HostNode& node) {
@@ -205,10 +170,6 @@ HostResults evaluate_tile(const HostNode& node) {
   Places places(static_cast<size_t>(node.outputs[0].elements()));
   for_each_index(shape, strides, [&](int64_t i, int64_t offset) { places[static_cast<size_t>(i)] = offset; });
   return gathered(node, places);
-}
-
-HostResults evaluate_topk(const HostNode& node) {
-  return is_float(node.input(0).desc.dtype) ? top_elements<double>(node) : top_elements<int64_t>(node);
 }
 
 HostResults evaluate_non_zero(const HostNode& node) {

@@ -1,0 +1,12 @@
+// The functions that rows of attention name.
+#pragma once
+
+#include "operators/row/lowering.h"
+
+namespace pumice {
+
+void lower_attention(LowerContext& node);
+void lower_recognised_attention(LowerContext& node);
+void lower_rotary_embedding(LowerContext& node);
+
+}  // namespace pumice

@@ -1,0 +1,61 @@
+#include "operators/geometry/strided_views.h"
+
+namespace pumice {
+namespace {
+
+// The strides by which x has another shape: each of its axes, or several that lie one within the other, are axes of the result.
+std::optional<Strides> reshaped(const TensorDesc& x, const Shape& shape) {
+  Strides strides(shape.size(), 1);
+  size_t out = shape.size();
+  for (size_t in = x.shape.size(); in-- > 0;) {
+    if (x.shape[in] == 1) continue;
+    const int64_t step = x.strides[in];
+    int64_t run = x.shape[in];
+    for (; in > 0 && (x.shape[in - 1] == 1 || x.strides[in - 1] == step * run); --in) run *= x.shape[in - 1];
+    int64_t inner = 1;
+    for (; inner < run && out > 0; inner *= shape[out]) strides[--out] = step * inner;
+    if (inner != run) return {};
+  }
+  return strides;
+}
+
+}  // namespace
+
+Strides transposed_strides(const Attributes& transpose, const TensorDesc& x) {
+  Strides strides;
+  for (const int64_t axis : transpose.integers("perm"))
+    strides.push_back(x.strides[static_cast<size_t>(axis < 0 ? axis + x.rank() : axis)]);
+  if (strides.empty()) strides.assign(x.strides.rbegin(), x.strides.rend());
+  return strides;
+}
+
+StridedViews reshaped_view(const Attributes&, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs) {
+  auto strides = reshaped(x, outputs[0]->shape);
+  if (!strides) return {};
+  return std::vector<StridedView>{{std::move(*strides)}};
+}
+
+StridedViews transposed_view(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>&) {
+  return std::vector<StridedView>{{transposed_strides(attributes, x)}};
+}
+
+StridedViews split_views(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs) {
+  const int64_t given = attributes.integer("axis", 0);
+  const auto axis = static_cast<size_t>(given < 0 ? given + x.rank() : given);
+  std::vector<StridedView> views;
+  int64_t begin = 0;
+  for (const TensorDesc* y : outputs) {
+    if (!y) return {};  // how long it would be is not known here
+    views.push_back({x.strides, begin * x.strides[axis]});
+    begin += y->shape[axis];
+  }
+  return views;
+}
+
+bool same_strides(const Shape& shape, const Strides& a, const Strides& b) {
+  for (size_t i = 0; i < shape.size(); ++i)
+    if (shape[i] > 1 && a[i] != b[i]) return false;
+  return true;
+}
+
+}  // namespace pumice

@@ -1,0 +1,130 @@
+// The host's values of shapes, of constants, of ranges, and of operators that move elements.
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "operators/geometry/slice_geometry.h"
+#include "operators/host/host_values.h"
+#include "operators/index/lowerings.h"
+#include "operators/row/host_elements.h"
+
+namespace pumice {
+namespace {
+
+HostTensor integers_tensor(const TensorDesc& desc, const std::vector<int64_t>& values) {
+  HostWriter writer(desc);
+  for (size_t i = 0; i < values.size(); ++i) writer.store(static_cast<int64_t>(i), values[i]);
+  return writer.take();
+}
+
+template <typename T>
+HostTensor range_elements(const HostNode& node) {
+  const T first = elements_of<T>(node.input(0)).at(0), step = elements_of<T>(node.input(2)).at(0);
+  HostWriter writer(node.outputs[0]);
+  const Expression element = Expression::parse("first + i * step");
+  const bool single = is_single(node);
+  for (int64_t i = 0; i < node.outputs[0].elements(); ++i)
+    writer.store(i, value_of(element, std::map<std::string, T>{{"first", first}, {"i", static_cast<T>(i)}, {"step", step}}, single));
+  return writer.take();
+}
+
+}  // namespace
+
+HostResults evaluate_view(const HostNode& node) {
+  return one({node.outputs[0], node.input(0).owner, node.input(0).data});
+}
+
+HostResults evaluate_shape(const HostNode& node) {
+  const Shape& shape = node.input(0).desc.shape;
+  const auto rank = static_cast<int64_t>(shape.size());
+  const int64_t start = node.attributes.integer("start", 0);
+  const auto first = static_cast<std::ptrdiff_t>(std::clamp<int64_t>(start < 0 ? start + rank : start, 0, rank));
+  return one(integers_tensor(node.outputs[0], {shape.begin() + first, shape.begin() + first + node.outputs[0].elements()}));
+}
+
+HostResults evaluate_size(const HostNode& node) {
+  return one(integers_tensor(node.outputs[0], {node.input(0).desc.elements()}));
+}
+
+HostResults evaluate_position(const HostNode& node) {
+  const int64_t given = node.integers(0).at(0), length = node.integers(1).at(0);
+  const int64_t most = length - (node.attributes.integer("past") != 0 ? 0 : 1);
+  if ((given < -length || given > most) && !node.tried)
+    throw GraphError(std::string(node.name),
+                     "expected a position in a sequence of " + std::to_string(length) + ", given " + std::to_string(given));
+  return one(integers_tensor(node.outputs[0], {std::clamp<int64_t>(given < 0 ? given + length : given, 0, std::max<int64_t>(most, 0))}));
+}
+
+HostResults evaluate_constant(const HostNode& node) {
+  const Attributes& attributes = node.attributes;
+  if (const HostTensor* tensor = attributes.tensor("value")) return one(*tensor);
+  if (attributes.has("value_int")) return one(integers_tensor(node.outputs[0], {attributes.integer("value_int")}));
+  if (attributes.has("value_ints")) return one(integers_tensor(node.outputs[0], attributes.integers("value_ints")));
+  const auto values =
+      attributes.has("value_float") ? std::vector<double>{attributes.real("value_float")} : attributes.reals("value_floats");
+  HostWriter writer(node.outputs[0]);
+  for (size_t i = 0; i < values.size(); ++i) writer.store(static_cast<int64_t>(i), values[i]);
+  return one(writer.take());
+}
+
+HostResults evaluate_transpose(const HostNode& node) {
+  const Strides given = packed_strides(node.input(0).desc.shape);
+  Strides strides(given.rbegin(), given.rend());
+  const auto perm = node.attributes.integers("perm");
+  for (size_t i = 0; i < perm.size(); ++i)
+    strides[i] = given[static_cast<size_t>(perm[i] < 0 ? perm[i] + static_cast<int64_t>(given.size()) : perm[i])];
+  return one(moved_elements(node.input(0), node.outputs[0], strides, 0));
+}
+
+HostResults evaluate_slice(const HostNode& node) {
+  const Shape& shape = node.input(0).desc.shape;
+  const auto slices = slice_geometry(node.name, shape, node.integers(1), node.integers(2), node.integers(3), node.integers(4));
+  Strides strides = packed_strides(shape);
+  int64_t first = 0;
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    first += slices[axis].start * strides[axis];
+    strides[axis] *= slices[axis].step;
+  }
+  return one(moved_elements(node.input(0), node.outputs[0], strides, first));
+}
+
+HostResults evaluate_expand(const HostNode& node) {
+  const Shape& shape = node.input(0).desc.shape;
+  return one(moved_elements(node.input(0), node.outputs[0], broadcast_strides(shape, packed_strides(shape), node.outputs[0].shape), 0));
+}
+
+HostResults evaluate_split(const HostNode& node) {
+  const Shape& shape = node.input(0).desc.shape;
+  const Strides strides = packed_strides(shape);
+  const size_t axis = node.axis(0, shape);
+  std::vector<HostTensor> parts;
+  int64_t first = 0;
+  for (const TensorDesc& desc : node.outputs) {
+    parts.push_back(moved_elements(node.input(0), desc, strides, first));
+    first += desc.shape[axis] * strides[axis];
+  }
+  return parts;
+}
+
+HostResults evaluate_concat(const HostNode& node) {
+  const Shape& shape = node.outputs[0].shape;
+  const size_t axis = node.axis(0, shape);
+  const int64_t outer = element_count({shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis)}),
+                row = element_count({shape.begin() + static_cast<std::ptrdiff_t>(axis), shape.end()});
+  HostWriter writer(node.outputs[0]);
+  int64_t begin = 0;
+  for (const HostTensor* input : node.inputs) {
+    const int64_t part = outer == 0 ? 0 : input->desc.elements() / outer;
+    const size_t bytes = static_cast<size_t>(part) * writer.element_bytes();
+    for (int64_t i = 0; i < outer && bytes > 0; ++i)
+      std::memcpy(writer.at(i * row + begin), input->data + static_cast<size_t>(i) * bytes, bytes);
+    begin += part;
+  }
+  return one(writer.take());
+}
+
+HostResults evaluate_range(const HostNode& node) {
+  return one(is_float(node.outputs[0].dtype) ? range_elements<double>(node) : range_elements<int64_t>(node));
+}
+
+}  // namespace pumice

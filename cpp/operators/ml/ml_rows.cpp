@@ -1,0 +1,53 @@
+// What classifiers of ONNX's ML domain are composed of.
+#include "core/error.h"
+#include "operators/means/cut_axes.h"
+#include "operators/ml/lowerings.h"
+#include "operators/row/row_parts.h"
+
+namespace pumice {
+namespace {
+
+void shape_of_trees(ShapeContext& node) {
+  const Shape &x = node.input(0).shape, &nodes = node.input(1).shape, &entries = node.input(2).shape;
+  const int64_t targets = node.attributes().integer("targets");
+  if (x.size() != 2 || x[1] < 1) node.fail("[rows, features] expected; given " + to_string(x));
+  if (nodes.size() != 2 || nodes[1] != 5 || nodes[0] < 1) node.fail("nodes of five words expected; given " + to_string(nodes));
+  if (entries.size() != 2 || entries[1] != 2) node.fail("entries of two words expected; given " + to_string(entries));
+  if (node.input(3).rank() != 1) node.fail("a vector of roots expected; given " + to_string(node.input(3).shape));
+  if (targets < 1 || node.attributes().integer("depth") < 0) node.fail("'targets' of at least 1 and a 'depth' expected");
+  node.output(0, node.input(0).dtype, {x[0], targets});
+}
+
+void shape_of_pairwise_coupling(ShapeContext& node) {
+  const Shape& x = node.input(0).shape;
+  const int64_t classes = node.attributes().integer("classes");
+  if (classes < 2 || x[1] != classes * (classes - 1) / 2)
+    node.fail("pairs of " + std::to_string(classes) + " classes expected; given " + to_string(x));
+  node.output(0, node.input(0).dtype, {x[0], classes});
+}
+
+}  // namespace
+
+Rows ml_rows() {
+  return {{.name = "pumice::TreeEnsemble",
+           .skeleton = Skeleton::reduce,
+           .schema = {.inputs = {value("x", kFloats), value("nodes", kInt32), value("entries", kInt32), value("roots", kInt32)},
+                      .outputs = {value("y", kFloats)},
+                      .attributes = {choice("aggregate_function", "SUM", {"SUM", "AVERAGE", "MIN", "MAX"}),
+                                     required("depth", AttributeKind::integer), required("targets", AttributeKind::integer)}},
+           .shape = shape_of_trees,
+           .lower = lower_trees,
+           .cut = cut_images,
+           .epilogue = true},
+          {.name = "pumice::PairwiseCoupling",
+           .skeleton = Skeleton::scan,
+           .schema = {.inputs = {value("pairs", kFloats)},
+                      .outputs = {value("y", kFloats)},
+                      .attributes = {required("classes", AttributeKind::integer)},
+                      .min_rank = 2},
+           .shape = shape_of_pairwise_coupling,
+           .lower = lower_pairwise_coupling,
+           .cut = cut_images}};
+}
+
+}  // namespace pumice

@@ -1,0 +1,20 @@
+// The functions that rows of normalisations name.
+#pragma once
+
+#include "operators/row/lowering.h"
+
+namespace pumice {
+
+void lower_softmax(LowerContext& node);
+void lower_instance_norm(LowerContext& node);
+void lower_batch_norm(LowerContext& node);
+void lower_layer_norm(LowerContext& node);
+void lower_group_norm(LowerContext& node);
+void lower_mean_variance_norm(LowerContext& node);
+void lower_lp_norm(LowerContext& node);
+void lower_lrn(LowerContext& node);
+bool pack_instance_norm(const PackContext& node, size_t input, PackedWeight& packed);
+bool pack_layer_norm(const PackContext& node, size_t input, PackedWeight& packed);
+bool pack_batch_norm(const PackContext& node, size_t input, PackedWeight& packed);
+
+}  // namespace pumice

@@ -1,0 +1,11 @@
+// The functions that rows of recurrent layers name.
+#pragma once
+
+#include "operators/row/lowering.h"
+
+namespace pumice {
+
+void lower_recurrent(LowerContext& node);
+bool pack_recurrent(const PackContext& node, size_t input, PackedWeight& packed);
+
+}  // namespace pumice

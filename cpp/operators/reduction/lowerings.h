@@ -1,0 +1,20 @@
+// The functions that rows of reductions and running sums name.
+#pragma once
+
+#include "operators/host/host_node.h"
+#include "operators/row/lowering.h"
+
+namespace pumice {
+
+void lower_reduce(LowerContext& node);
+void lower_arg(LowerContext& node);
+void lower_scan(LowerContext& node);
+void lower_count_non_zero(LowerContext& node);
+void lower_non_zero(LowerContext& node);
+void lower_compress_counted(LowerContext& node);
+
+// The host's values.
+HostResults evaluate_reduce(const HostNode& node);
+HostResults evaluate_scan(const HostNode& node);
+
+}  // namespace pumice

@@ -1,0 +1,11 @@
+// The functions that rows of resizing name.
+#pragma once
+
+#include "operators/row/lowering.h"
+
+namespace pumice {
+
+void lower_resize(LowerContext& node);
+void lower_grid_sample(LowerContext& node);
+
+}  // namespace pumice

@@ -1,0 +1,12 @@
+// The functions that rows of signals name.
+#pragma once
+
+#include "operators/row/lowering.h"
+
+namespace pumice {
+
+void lower_dft(LowerContext& node);
+void lower_stft(LowerContext& node);
+void lower_mel_weights(LowerContext& node);
+
+}  // namespace pumice

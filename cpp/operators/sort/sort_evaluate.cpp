@@ -1,0 +1,57 @@
+// The host's values of sorting.
+#include <algorithm>
+#include <numeric>
+
+#include "operators/host/host_values.h"
+#include "operators/row/host_elements.h"
+#include "operators/sort/lowerings.h"
+
+namespace pumice {
+namespace {
+
+using Places = std::vector<int64_t>;
+
+// The places along an axis in the order of their elements, NaN last, or first where the largest is.
+template <typename T>
+Places sorted_axis(const std::vector<T>& elements, const Places& axis, bool largest) {
+  Places order(axis.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto value = [&](int64_t i) { return elements[static_cast<size_t>(axis[static_cast<size_t>(i)])]; };
+  const auto is_nan = [](T v) { return v != v; };
+  std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) {
+    const T a = largest ? value(j) : value(i), b = largest ? value(i) : value(j);
+    return is_nan(b) ? !is_nan(a) : a < b;
+  });
+  return order;
+}
+
+template <typename T>
+HostResults top_elements(const HostNode& node) {
+  const Shape& shape = node.input(0).desc.shape;
+  const size_t axis = node.axis(-1, shape);
+  const int64_t size = shape[axis], k = node.outputs[0].shape[axis], inner = packed_strides(shape)[axis];
+  const auto elements = elements_of<T>(node.input(0));
+  HostWriter values(node.outputs[0]), indices(node.outputs[1]);
+  for (int64_t row = 0; size > 0 && row < static_cast<int64_t>(elements.size()) / size; ++row) {
+    Places places(static_cast<size_t>(size));
+    for (int64_t i = 0; i < size; ++i) places[static_cast<size_t>(i)] = (row / inner * size + i) * inner + row % inner;
+    const Places order = sorted_axis(elements, places, node.attributes.integer("largest") != 0);
+    for (int64_t i = 0; i < k; ++i) {
+      const int64_t target = (row / inner * k + i) * inner + row % inner, from = order[static_cast<size_t>(i)];
+      values.store(target, elements[static_cast<size_t>(places[static_cast<size_t>(from)])]);
+      indices.store(target, from);
+    }
+  }
+  std::vector<HostTensor> results;
+  results.push_back(values.take());
+  results.push_back(indices.take());
+  return results;
+}
+
+}  // namespace
+
+HostResults evaluate_topk(const HostNode& node) {
+  return is_float(node.input(0).desc.dtype) ? top_elements<double>(node) : top_elements<int64_t>(node);
+}
+
+}  // namespace pumice
