@@ -14,7 +14,7 @@ constexpr VkAccessFlags kWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFE
 
 constexpr size_t kCopiesPerCommand = 4096;
 
-// Who reads what decides about dispatches.
+// The pipeline stages that read the words which decide whether a dispatch runs.
 VkPipelineStageFlags guard_stages(const DeviceTable& vk) {
   return VK_PIPELINE_STAGE_DRAW_INDIRECT_BIT |
          (vk.has_conditional ? VkPipelineStageFlags{VK_PIPELINE_STAGE_CONDITIONAL_RENDERING_BIT_EXT} : VkPipelineStageFlags{0});

@@ -19,7 +19,7 @@ struct VkQueryPool_T;
 
 namespace pumice {
 
-// What has to fit: counted before recording, so that a pool is made once and exactly.
+// How much a command buffer must hold. It is counted before recording, so that each Vulkan pool is made once, in its exact size.
 struct CommandBufferSizes {
   uint32_t sets = 0;
   std::array<uint32_t, kDescriptorKinds> descriptors{};  // by kind
@@ -27,14 +27,14 @@ struct CommandBufferSizes {
   bool guards = false;  // dispatches that read from memory whether they run
 };
 
-// What the descriptors of one dispatch refer to.
+// The resources that the descriptors of one dispatch refer to.
 struct DescriptorUse {
   const Pipeline* pipeline;
   std::span<const BufferRange> buffers;
   std::span<const std::shared_ptr<Image>> images;
 };
 
-// Not thread-safe while recording. May be submitted again while an earlier submission is still running.
+// A CommandBuffer is not thread-safe while recording. It may be submitted again while an earlier submission is still running.
 class CommandBuffer {
  public:
   CommandBuffer(std::shared_ptr<Context> context, const CommandBufferSizes& sizes);
@@ -46,9 +46,9 @@ class CommandBuffer {
   // Makes the descriptor sets of all dispatches to come, in their order: in two calls, which drivers take far quicker than two for each.
   void describe(std::span<const DescriptorUse> uses);
   void barrier(bool guards);  // compute -> compute, and to what guards the dispatches after it
-  // The next of those described.
+  // Records one dispatch with the next descriptor set of those that describe() made.
   void dispatch(const Pipeline& pipeline, std::span<const std::byte> push, std::array<uint32_t, 3> groups);
-  // The same with the group counts in memory: three words, zeros for none.
+  // Like dispatch(), with the group counts read from memory: three words, zeros for no group.
   void dispatch_indirect(const Pipeline& pipeline, std::span<const std::byte> push, const BufferRange& counts);
   // Dispatches up to end_guard() run only where the word is not zero; it may not change in between. Needs conditionalRendering.
   void begin_guard(const BufferRange& word);
@@ -63,7 +63,7 @@ class CommandBuffer {
   void timestamp(uint32_t index);
   void end();  // makes the results visible to the host
 
-  // Kept until the last submission has finished.
+  // Keeps an object alive until the last submission has finished.
   void keep(std::shared_ptr<const void> used) { kept_ = std::move(used); }
   uint64_t submit(const std::function<void()>& check = {});  // as Context::submit
   uint64_t last_submission() const { return last_; }

@@ -28,8 +28,8 @@ struct ContextOptions {
   // "" (PUMICE_DEVICE, else the best), "uuid:...", "pci:...", an index ("1"), a kind ("discrete", "software") or part of a name.
   std::string device;
   std::vector<std::string> without;  // features and extensions to mask, so that fallbacks can be tested
-  LimitMask limits;                  // what is allowed less of than the device has, likewise
-  std::vector<std::string> quirks;   // that the driver is taken to have, likewise
+  LimitMask limits;                  // limits to keep below the device's own, for tests too
+  std::vector<std::string> quirks;   // quirks that the driver is taken to have, for tests too
 };
 
 struct MemoryCounts {
@@ -87,7 +87,8 @@ class Context : public std::enable_shared_from_this<Context> {
   template <typename T>
   std::shared_ptr<T> attachment();
 
-  // For the device layer and dispatch recording. Throws StateError after close() or in a forked child, DeviceLostError after loss.
+  // The device's functions, for the device layer and dispatch recording. Throws StateError after close() or in a forked child,
+  // DeviceLostError after loss.
   DeviceTable& vk();
 
   ContextState& state() const { return *state_; }  // for the device layer
@@ -106,9 +107,10 @@ std::shared_ptr<T> Context::attachment() {
 // The state of a context that is still usable, for the device layer. Throws StateError (closed, forked) or DeviceLostError.
 ContextState& state_of(Context& context);
 
-// The end of the process waits for it from now on.
+// Adds a context to those that the end of the process waits for.
 void note_live(const std::shared_ptr<Context>& context);
-// finish() for all contexts that are alive: what the end of a process waits for. What `interrupted` throws goes on once they are abandoned.
+// finish() for all contexts that are alive: what the end of a process waits for. An exception of `interrupted` is passed on once the
+// contexts with work in flight are abandoned.
 void finish_contexts(const Interrupted& interrupted = {});
 // The Interrupted of a wait in a destructor: throws TimeoutError where the user wants to go on (Ctrl-C).
 void give_up_at_interrupt();

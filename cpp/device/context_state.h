@@ -1,4 +1,4 @@
-// What a Context holds, for the device layer's .cpp files only.
+// The state that a Context holds, for the device layer's .cpp files only.
 #pragma once
 
 #include <array>
@@ -55,9 +55,9 @@ struct ContextState {
   std::atomic<uint64_t> submitted{0}, finished{0};
   std::array<std::atomic<int64_t>, 64> begun{};  // nanoseconds of the clock at which the latest executions were submitted, by id modulo 64
   double abandon_seconds = 0;
-  std::atomic<double> longest_seconds{0};  // of the executions that were waited for
+  std::atomic<double> longest_seconds{0};  // the longest duration of an execution that was waited for
 
-  std::mutex mutex;  // of what follows up to the counts
+  std::mutex mutex;  // guards what follows up to the counts
   std::vector<Retired> retired;
   std::map<std::type_index, std::shared_ptr<void>> attachments;
   std::vector<std::pair<SamplerOptions, VkSampler>> samplers;  // of images: devices have few
@@ -76,6 +76,6 @@ struct ContextState {
   void check_alive(VkResult result, const char* call);
 };
 
-int64_t wait_clock_nanoseconds();  // that ContextState::begun is told in
+int64_t wait_clock_nanoseconds();  // the clock of ContextState::begun
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// How executions are waited for, and given up where they do not end.
+// Waiting for executions, and giving them up where they do not end.
 #include <algorithm>
 #include <chrono>
 

@@ -240,7 +240,7 @@ Structure properties_of(VkPhysicalDevice physical, VkStructureType type) {
   return structure;
 }
 
-// Of structures that the headers of this build know, where the device has their extension.
+// Features in structures of extensions, which the device may only be asked for where it has the extension.
 void put_extension_features(MacroWriter& writer, VkPhysicalDevice physical) {
   if (writer.has("VK_KHR_8bit_storage")) {
     const auto found = features_of<VkPhysicalDevice8BitStorageFeatures>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_8BIT_STORAGE_FEATURES);
@@ -331,7 +331,7 @@ void put_extension_features(MacroWriter& writer, VkPhysicalDevice physical) {
   }
 }
 
-// Of the one extension, else of the other.
+// Features of cooperative matrices, of KHR's extension if the device has it, else of NV's.
 void put_cooperative_matrix(MacroWriter& writer, VkPhysicalDevice physical) {
   if (writer.has("VK_KHR_cooperative_matrix")) {
     const auto found = features_of<VkPhysicalDeviceCooperativeMatrixFeaturesKHR>(
@@ -427,7 +427,7 @@ void put_device(MacroWriter& writer, const VkPhysicalDeviceProperties& device) {
 
 #undef PUMICE_PUT
 
-// One set for each context.
+// The macros of one context, made at the first use.
 struct KnownMacros {
   std::once_flag once;
   std::shared_ptr<const std::map<std::string, std::string>> macros;

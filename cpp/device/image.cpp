@@ -144,7 +144,7 @@ VkSampler create_sampler(DeviceTable& vk, const SamplerOptions& options) {
   return sampler;
 }
 
-// Each kind is made once.
+// The context's sampler with these options; each kind is made once.
 VkSampler find_sampler(ContextState& owner, const SamplerOptions& options) {
   const std::lock_guard lock(owner.mutex);
   for (const auto& [made_for, sampler] : owner.samplers)

@@ -26,7 +26,8 @@ ImageFormat image_format_from_name(std::string_view name);  // throws Unsupporte
 DType channel_type(ImageFormat format);
 uint32_t channels(ImageFormat format);
 
-// One to three dimensions; one kind of use at a time, like a buffer: reads and writes of it are ordered by command lists.
+// An image of one to three dimensions. It has one kind of use at a time, like a buffer: reads and writes of it are ordered by command
+// lists.
 class Image {
  public:
   // `shape` is that of an array with the texels: depth, height, width as far as there are such, and 4 for the channels of rgba formats.
@@ -48,7 +49,7 @@ class Image {
   bool can_store() const;  // usable as a storage image
   uint64_t bytes() const;  // of an array with the texels
 
-  // Where it lies, for hazards: as those of a Buffer.
+  // The image's place in memory, by which hazards are found, as for a Buffer.
   uint64_t memory() const;
   uint64_t memory_offset() const;
   uint64_t memory_bytes() const;

@@ -9,11 +9,13 @@
 
 namespace pumice {
 
-// A new image, for every use; its content is undefined. Waits until the device has made it ready. Throws what Image::create() throws.
+// Makes an image that every kind of use may follow; its content is undefined. Waits until the device has made it ready. Throws what
+// Image::create() throws.
 std::shared_ptr<Image> ready_image(std::shared_ptr<Context> context, ImageFormat format, Shape shape, const SamplerOptions& sampler = {},
                                    const Interrupted& interrupted = {});
 
-// Packed row-major host bytes. Both wait; ordered after work already submitted. Throw BindingError (R2) for another size.
+// Copy packed row-major host bytes to the texels and back. Both wait, ordered after work already submitted, and throw BindingError (R2) for
+// another size.
 void upload(const Image& target, std::span<const std::byte> source, const Interrupted& interrupted = {});
 void download(const Image& source, std::span<std::byte> target, const Interrupted& interrupted = {});
 

@@ -46,7 +46,7 @@ class MemoryPool {
 
  private:
   uint32_t host_type(std::byte* address, uint32_t allowed);
-  // Of no one else's yet: the lock is not needed, and not held.
+  // Allocates a block. Nobody else knows it yet, so the lock is not needed, and not held: drivers take a while for much memory.
   std::unique_ptr<MemoryBlock> make_block(uint64_t bytes, uint32_t type, const char* purpose) const;
   void drop_block(MemoryBlock& block);
 

@@ -54,7 +54,7 @@ struct SpecializationData {
   }
 };
 
-// What this process has made pipelines of.
+// Keys of the pipelines that this process has made.
 struct Made {
   std::mutex mutex;
   std::set<std::string> keys;

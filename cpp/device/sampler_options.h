@@ -1,4 +1,4 @@
-// How shaders read an image: the filter, and what is outside of it.
+// Options of sampling: the filter, and what is read outside of the image.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ enum class AddressMode : uint8_t { clamp, repeat, border };  // outside of the i
 std::string_view name(Filter filter);
 std::string_view name(AddressMode mode);
 
-// How a shader's texture functions read; texelFetch and storage images do not use it.
+// Options of a shader's texture functions; texelFetch and storage images do not use them.
 struct SamplerOptions {
   Filter filter = Filter::nearest;
   AddressMode address = AddressMode::clamp;

@@ -21,9 +21,10 @@ class Tensor {
   const std::shared_ptr<Buffer>& buffer() const { return buffer_; }
   int64_t offset() const { return offset_; }
   uint64_t byte_offset() const;  // StateError where a view of packed elements starts mid-byte
-  // From the first element to the last one reached.
+  // The bytes from the first element to the last one reached.
   BufferRange range() const { return {buffer_, byte_offset(), desc_.bytes()}; }
-  // Row-major, and where every kernel can read it: at a multiple of the alignment that the device and the description ask for.
+  // True for a row-major tensor that every kernel can read: it begins at a multiple of the alignment that the device and the description
+  // ask for.
   bool is_contiguous() const;
 
   // Views. Negative axes count from the end. Throw GraphError where the shape has no such view. Scales by channel stay with transpose and
@@ -31,18 +32,19 @@ class Tensor {
   Tensor transpose(const std::vector<int>& axes) const;
   Tensor reshape(Shape shape) const;  // one size may be -1: what is left. GraphError where elements would have to be moved
   Tensor broadcast_to(const Shape& shape) const;
-  // One axis: elements begin, begin + step, ... (count of them); step > 0.
+  // Part of one axis: elements begin, begin + step, ... (count of them); step > 0.
   Tensor slice(int axis, int64_t begin, int64_t count, int64_t step = 1) const;
   Tensor select(int axis, int64_t index) const;  // drops the axis
   Tensor expand_dims(int axis) const;            // a new axis of size 1 at this place
   Tensor squeeze(const std::vector<int>& axes) const;
   Tensor reinterpret(DType dtype) const;  // the same bytes; as many bits
 
-  // Packed row-major host bytes, as many as elements; the tensor may be strided, written elements must not share memory (GraphError).
-  // `interrupted` as in pumice::upload. those of less than a byte are written packed only (UnsupportedError).
+  // Copy packed row-major host bytes, as many as elements, in and out; the tensor may be strided, written elements must not share memory
+  // (GraphError). `interrupted` as in pumice::upload. Elements of less than a byte are written packed only (UnsupportedError).
   void upload(std::span<const std::byte> source, const Interrupted& interrupted = {}) const;
   void download(std::span<std::byte> target, const Interrupted& interrupted = {}) const;
-  // The elements of a packed tensor of this dtype, shape and context, in memory of its own; on the device. As upload.
+  // Copies the elements of a packed tensor of the same dtype, shape and context, which shares no memory with this one, on the device. Its
+  // rules are upload's.
   void copy_from(const Tensor& packed, const Interrupted& interrupted = {}) const;
   // Sets all elements to one, given by its bytes; of a dtype of less than a byte by the low bits of one.
   void fill(std::span<const std::byte> element, const Interrupted& interrupted = {}) const;

@@ -6,7 +6,7 @@
 namespace pumice {
 namespace {
 
-// "subgroupShuffleRelative" for "shuffle_relative".
+// The feature's name of an operation: "subgroupShuffleRelative" for "shuffle_relative".
 std::string subgroup_feature(std::string_view operation) {
   std::string feature = "subgroup";
   bool capital = true;

@@ -1,4 +1,4 @@
-// What the system's Vulkan devices are: stable identity, kind, features and limits, as data without Vulkan headers.
+// Facts about the system's Vulkan devices: stable identity, kind, features and limits, as data without Vulkan headers.
 #pragma once
 
 #include <array>

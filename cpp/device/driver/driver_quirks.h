@@ -1,4 +1,5 @@
-// Where drivers do otherwise than Vulkan says, or leave open what the engine's results hang on, and what the engine does about it.
+// Driver quirks: where drivers do otherwise than Vulkan says, or leave open what the engine's results depend on, and what the engine does
+// about it.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace pumice {
 
-// In the order of quirk_kinds().
+// The kinds of quirks, in the order of quirk_kinds().
 enum class Quirk : uint8_t {
   unrolled_contraction,
   loop_limit,
@@ -46,7 +47,7 @@ class QuirkSet {
   uint32_t bits_ = 0;
 };
 
-// The quirks that the table knows of a driver, by its VkDriverId and version. Those that a trial of the driver shows come on top.
+// The quirks that the table knows of a driver, by its VkDriverId and version. A trial of the driver may show more, which the caller adds.
 QuirkSet known_quirks(const DeviceInfo& device);
 
 }  // namespace pumice

@@ -21,8 +21,8 @@ namespace {
 constexpr const char* kValidationLayer = "VK_LAYER_KHRONOS_validation";
 
 std::atomic<uint32_t> forks{0};
-std::atomic<bool> loaded{false};    // drivers have been
-std::atomic<bool> hardware{false};  // one that is no software
+std::atomic<bool> loaded{false};    // whether drivers have been loaded
+std::atomic<bool> hardware{false};  // whether one of them drives hardware
 
 VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT,
                                           const VkDebugUtilsMessengerCallbackDataEXT* data, void*) {

@@ -8,7 +8,7 @@
 
 namespace pumice {
 
-// Loaded once per process (again in a forked child) and never destroyed: drivers do not survive it well.
+// The process's instance. It is loaded once per process (again in a forked child) and never destroyed: drivers do not survive it well.
 struct Instance {
   VkInstance handle = VK_NULL_HANDLE;
   bool validation = false;

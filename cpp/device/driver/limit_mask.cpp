@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-// The limits by which the engine decides. Of an alignment a device may ask for more, of all others it may have less.
+// The limits by which the engine decides. A mask may raise an alignment and lower every other limit: both make a lesser device.
 constexpr std::string_view kMaskable[] = {"maxBufferSize",
                                           "maxComputeSharedMemorySize",
                                           "maxComputeWorkGroupCount",
