@@ -90,7 +90,7 @@ const BufferRange& range_at(const BoundView& bound, const SlotName& slot) {
   return array ? (*array)[static_cast<size_t>(slot.entry)] : range_of(binding);
 }
 
-// As its user gave it: offsets in the engine's memory say nothing to him.
+// A slot and its range as the user bound it: an offset in the engine's memory would say nothing to the user.
 std::string place(const SlotName& slot, const BufferRange& range) {
   return slot.text() + " (" + to_string(range) + ")";
 }
@@ -176,7 +176,7 @@ void BindingRules::check_persistent(const Binding& binding) {
   check_resource(Kind::persistent, persistent_, binding);
 }
 
-// One range a slot: kind, then count, then what every range has to be.
+// Reads the ranges of a call, one a slot, and checks kind, then count, then what every range has to be.
 void BindingRules::check_list(Kind kind, const std::vector<Requirement>& slots, const Bindings& bindings, std::string_view count_rule) {
   given_.clear();
   for (size_t i = 0; i < bindings.size(); ++i) {
@@ -191,7 +191,7 @@ void BindingRules::check_list(Kind kind, const std::vector<Requirement>& slots, 
   check_given();
 }
 
-// One array an operator: I1, I2, I3.
+// Checks an initializer's inputs, one array for each operator that it initialises: rules I1, I2, I3.
 void BindingRules::check_targets(const Bindings& bindings) {
   const auto slot = [](size_t i, int32_t entry = -1) { return SlotName{Kind::inputs, static_cast<int32_t>(i), entry}; };
   const auto array_of = [&](size_t i) {
@@ -225,7 +225,7 @@ void BindingRules::check_resource(Kind kind, const Requirement& slot, const Bind
   check_given();
 }
 
-// One rule after the other, each for all slots.
+// Checks one rule after the other, each for all slots, so that the first rule that is broken is the one reported.
 void BindingRules::check_given() const {
   for (const auto& [slot, needs, range] : given_) {
     if (needs->presence == Presence::forbidden && range)
@@ -260,7 +260,7 @@ void BindingRules::check_given() const {
   }
 }
 
-// M: the buffer's context and heap.
+// Rules L1 and M: the buffer is alive, of the operator's context, and in an allowed heap.
 void BindingRules::check_memory(const Given& given) const {
   const Buffer& buffer = *given.range->buffer;
   const std::string_view tensor = given.requirement->tensor;

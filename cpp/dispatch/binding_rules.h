@@ -37,7 +37,7 @@ struct SlotName {
   std::string text() const;
 };
 
-// What a table holds. Lists are null while nothing is bound.
+// The bindings that a table holds. Lists are null while nothing is bound.
 struct BoundView {
   const Bindings* inputs = nullptr;
   const Bindings* outputs = nullptr;
@@ -45,7 +45,7 @@ struct BoundView {
   const Binding* persistent = nullptr;
 };
 
-// What one slot takes.
+// The requirements of one slot on its binding.
 struct Requirement {
   enum class Presence : uint8_t { forbidden, optional, required };
   std::string_view tensor;           // its name

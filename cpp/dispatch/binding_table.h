@@ -1,4 +1,4 @@
-// What is bound to one dispatchable: inputs, outputs, temporary and persistent memory, checked on the host at the call.
+// The memory bound to one dispatchable: inputs, outputs, temporary and persistent memory, checked on the host at the call.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ class BindingTable {
   // A list of no bindings unbinds all (C7).
   void bind_inputs(Bindings bindings);
   void bind_outputs(Bindings bindings);
-  // Both at once: what was bound before does not conflict with either.
+  // Replaces inputs and outputs at once: neither is checked against what was bound before.
   void bind(Bindings inputs, Bindings outputs);
   void bind_temporary(Binding binding);   // nothing: unbinds
   void bind_persistent(Binding binding);  // likewise

@@ -84,7 +84,7 @@ void CommandList::read_volatile_tables() {
   uses_ = std::move(uses);
 }
 
-// All uses or none: what a refused list has begun is taken back.
+// Begins all uses or none: where one is refused, those already begun are taken back.
 void CommandList::begin_uses() {
   size_t begun = 0;
   try {

@@ -19,7 +19,7 @@ class CommandList {
   explicit CommandList(std::shared_ptr<Context> context);
   // Reads the table at once: it may be changed or dropped afterwards (L2).
   void dispatch(std::shared_ptr<const Dispatchable> dispatchable, const BindingTable& table);
-  // The same; but where the dispatchable has volatile descriptors the table is read by exec(), anew whenever it has changed.
+  // Like dispatch(), but a table of a dispatchable with volatile descriptors is read by exec(), anew whenever it has changed.
   void dispatch(std::shared_ptr<const Dispatchable> dispatchable, std::shared_ptr<const BindingTable> table);
   void dispatch(Dispatch dispatch);
   void copy(const BufferRange& source, const BufferRange& target);
@@ -30,7 +30,7 @@ class CommandList {
   Submission exec();  // StateError before commit
   void wait(uint64_t id, std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {}) const;
   const std::shared_ptr<Context>& context() const { return context_; }
-  // Null before commit, and before the first exec of a list with volatile tables.
+  // The recording; null before commit, and before the first exec of a list with volatile tables.
   const std::shared_ptr<Recording>& recording() const { return recording_; }
 
  private:

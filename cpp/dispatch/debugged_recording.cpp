@@ -22,7 +22,7 @@ BufferRange head_of(const BufferRange& ring) {
   return {ring.buffer, ring.offset, sizeof(RingHead)};
 }
 
-// The ring of one kernel in one execution.
+// The ring of messages that one kernel fills in one execution.
 struct Ring {
   std::shared_ptr<const KernelVariant> kernel;
   std::shared_ptr<const DebugSink> sink;
@@ -37,7 +37,7 @@ struct Take {
   bool is_read = true;
 };
 
-// The first of an execution.
+// The first access out of bounds of one execution.
 struct KnownError {
   OutOfBoundsError error;
   bool raised = false;
@@ -133,7 +133,7 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
     return static_cast<size_t>(std::ranges::find(bindings, name, &BindingInterface::name) - bindings.begin());
   }
 
-  // What every dispatch may touch, in bytes by binding; it never changes.
+  // Writes the size of every dispatch's bindings for the shaders' bounds checks, in bytes by binding. The sizes never change.
   void bind_limits() {
     const uint64_t alignment = std::max<uint64_t>(context_->limit("minStorageBufferOffsetAlignment"), 4);
     uint64_t bytes = 0;
@@ -221,7 +221,7 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
   std::map<uint64_t, KnownError> errors_;  // by execution
 };
 
-// Those of one context that are alive.
+// The debugged recordings of one context that are alive.
 struct Alive {
   std::mutex mutex;
   std::vector<std::weak_ptr<DebuggedRecording>> recordings;

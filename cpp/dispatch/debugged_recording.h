@@ -12,7 +12,7 @@ namespace pumice {
 std::shared_ptr<Recording> make_recording(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches,
                                           const RecordingOptions& options = {});
 
-// What the executions of a context's debugged recordings said that have finished.
+// Messages and errors of the finished executions of a context's debugged recordings.
 struct Collected {
   std::vector<std::shared_ptr<MessageLog>> logs;  // that may have been added to
   std::optional<OutOfBoundsError> error;          // the first that no wait has raised yet

@@ -1,4 +1,4 @@
-// What a binding table binds and a command list dispatches: compiled operators, compiled graphs and initializers.
+// Dispatchables, which a binding table binds and a command list dispatches: compiled operators, compiled graphs and initializers.
 #pragma once
 
 #include <cstdint>
@@ -42,18 +42,18 @@ class Dispatchable {
   virtual bool is_initializer() const { return false; }
   // Changes where the dispatchable is made another one (Initializer::reset): tables and lists of before are void.
   virtual uint64_t generation() const { return 0; }
-  // What an initializer initialises, in order; empty for everything else.
+  // The operators that an initializer initialises, in order; empty for everything else.
   virtual std::vector<const Dispatchable*> targets() const { return {}; }
   // Whether `output` may be the memory of `input`, where their descriptions are one (H4, H6, H14, H15).
   virtual bool supports_in_place(size_t /*input*/, size_t /*output*/) const { return false; }
-  // Compiled with DESCRIPTORS_VOLATILE: a list reads its table when it is executed, not when it is recorded (C9).
+  // True if compiled with DESCRIPTORS_VOLATILE: a list reads its table when it is executed, not when it is recorded (C9).
   virtual bool descriptors_volatile() const { return false; }
   // The dispatches that execute this on the given ranges, in an order that needs no more than range hazards to be right.
   virtual std::vector<Dispatch> lower(const BoundRanges& ranges) const = 0;
-  // The persistent range may be used for this (P5). Throws BindingError.
+  // Throws BindingError (P5) unless the persistent range may be used for this dispatchable.
   virtual void check_persistent(const BufferRange&) const {}
-  // A list holding this is executed: state checks (I5, P5), then state changes, which revoke_execution() takes back where the list is
-  // refused after all, and submitted() completes with the id on the timeline.
+  // Called when a list holding this dispatchable is executed: it checks states (I5, P5), then changes them, which revoke_execution() takes
+  // back where the list is refused after all, and submitted() completes with the id on the timeline.
   virtual void begin_execution(const BoundRanges&) const {}
   virtual void revoke_execution() const {}
   virtual void submitted(uint64_t /*id*/) const {}

@@ -1,4 +1,4 @@
-// From the workgroups that a kernel is asked for to the grid that a device takes: shaders/include/grid.glsl has the other half.
+// Folds the workgroups that a kernel is asked for into a grid that the device takes: shaders/include/grid.glsl has the other half.
 #pragma once
 
 #include <array>

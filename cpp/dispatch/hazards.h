@@ -1,4 +1,4 @@
-// Which dispatches of a sequence must wait for earlier ones, from the byte ranges and the shaders' own access qualifiers.
+// Finds which dispatches of a sequence must wait for earlier ones, from the byte ranges and the shaders' own access qualifiers.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ class HazardTracker {
  public:
   // `guards`: memory() of all buffers that hold guards.
   explicit HazardTracker(std::vector<uint64_t> guards = {}) : guards_(std::move(guards)) {}
-  // Any but none where the accesses conflict with those since the last barrier: the tracker then starts afresh with these alone.
+  // The barrier that the accesses need: `none` unless they conflict with those since the last barrier. The tracker then starts afresh with
+  // these alone.
   Barrier needed(std::span<const MemoryAccess> accesses);
   void clear() { reads_.clear(), writes_.clear(); }
 

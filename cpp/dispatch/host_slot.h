@@ -26,7 +26,7 @@ struct HostSlot {
 HostSlot make_host_slot(const std::shared_ptr<Context>& context, uint64_t bytes, Heap heap, std::shared_ptr<Buffer> device = {});
 // Slots of these sizes; small ones lie in one buffer side by side.
 std::vector<HostSlot> make_host_slots(const std::shared_ptr<Context>& context, std::span<const uint64_t> sizes, Heap heap);
-// What is to be copied from the host's parts to the device's, or back: of neighbours at once.
+// The copies from the host's parts of slots to the device's, or back. Slots that are neighbours in both share one copy.
 std::vector<std::pair<BufferRange, BufferRange>> copies_of(std::span<const HostSlot> slots, bool to_device);
 
 }  // namespace pumice

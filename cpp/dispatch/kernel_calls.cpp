@@ -44,7 +44,7 @@ void append(std::string& key, const KernelArguments& arguments) {
   }
 }
 
-// What a recording depends on besides the bytes in its slots.
+// The key of a kept recording: everything that the recording depends on besides the bytes in its slots.
 std::string key_of(const KernelArguments& arguments, std::span<const ArrayArgument> arrays, const LaunchSize& size) {
   std::string key;
   append(key, size.in_groups);

@@ -25,14 +25,14 @@ struct ArrayArgument {
   const MemoryLayout* layout = nullptr;  // of structures, in place of dtype
 };
 
-// Thread-safe.
+// Calls one kernel with one set of macros and constants, and keeps recordings of finished calls. Thread-safe.
 class KernelCalls {
  public:
   KernelCalls(std::shared_ptr<Context> context, std::shared_ptr<Kernel> kernel, Macros macros, SpecValues spec);
   ~KernelCalls();
   Dispatch bind(const KernelArguments& arguments, const LaunchSize& size) const;
-  // Runs once and waits. Throws BindingError: those of bind_kernel, and K9 where the kernel writes a read-only array; TimeoutError: the
-  // execution goes on without the arrays, which stay as they are.
+  // Runs once and waits. Throws what bind_kernel throws, and BindingError K9 where the kernel writes a read-only array. After a
+  // TimeoutError the execution goes on without the arrays, which stay as they are.
   void run(const KernelArguments& arguments, std::span<const ArrayArgument> arrays, const LaunchSize& size,
            std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
 

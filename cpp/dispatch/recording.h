@@ -24,9 +24,10 @@ class Submission {
   uint64_t id() const { return id_; }
   bool done() const;
   void wait(std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {}) const;
-  // On the device; nullopt where the list was not committed with timestamps, or a later execution has replaced them.
+  // The time that the execution took on the device; nullopt where the list was not committed with timestamps, or a later execution has
+  // replaced them.
   std::optional<double> device_seconds() const;
-  // A kernel ran for the first time in it: its time has in it what the driver compiles at a first dispatch.
+  // True if a kernel ran for the first time in this execution: its time then includes what the driver compiles at a first dispatch.
   bool is_cold() const;
   const std::shared_ptr<Recording>& recording() const { return recording_; }
 
@@ -35,7 +36,8 @@ class Submission {
   uint64_t id_;
 };
 
-// One dispatch of an execution. cold: its kernel ran for the first time, so that the time may have the driver's compilation in it.
+// One dispatch of an execution with its times. cold: its kernel ran for the first time, so that the time may include the driver's
+// compilation.
 struct DispatchTime {
   std::string label;
   double seconds = 0;
@@ -58,7 +60,7 @@ class Recording {
   virtual size_t barrier_count() const = 0;
   virtual size_t descriptor_count() const = 0;
   virtual std::optional<double> total_seconds(uint64_t id) = 0;
-  // Every dispatch of the last finished execution; empty without timestamps.
+  // The times of every dispatch of the last finished execution; empty without timestamps.
   virtual std::vector<DispatchTime> dispatch_times() = 0;
   virtual bool is_cold(uint64_t id) = 0;  // see Submission::is_cold
   virtual bool has_run() = 0;             // every kernel of it, in this recording or another one

@@ -35,7 +35,8 @@ struct Points {
   std::vector<int32_t> n;
 };
 
-// Mantissas of all kinds, quotients and roots that lie beside the middle of two numbers, and integers, halves and what lies beside them.
+// The trial's points: mantissas of all kinds, quotients and roots that lie beside the middle of two numbers, and integers, halves and their
+// neighbours.
 Points make_points() {
   uint64_t state = 88172645463325252u;
   const auto random = [&](int bits) {
@@ -119,7 +120,7 @@ std::shared_ptr<Buffer> filled(const std::shared_ptr<Context>& context, const st
   return buffer;
 }
 
-// The shader as it is: kernels are told what this trial finds out, so it cannot be one of them.
+// The trial's shader, compiled without what kernels are told about the driver, since the trial is what finds that out.
 std::shared_ptr<const Pipeline> make_pipeline(Context& context, const Shader& shader) {
   PipelineDesc desc;
   desc.name = shader.name;
@@ -130,7 +131,7 @@ std::shared_ptr<const Pipeline> make_pipeline(Context& context, const Shader& sh
   return Pipeline::create(context, desc);
 }
 
-// One workgroup; waits for it.
+// Runs the trial in one workgroup and waits for it.
 void run(const std::shared_ptr<Context>& context, const Pipeline& pipeline, std::span<const BufferRange> ranges,
          std::span<const std::byte> push) {
   CommandBufferSizes sizes;
@@ -162,7 +163,7 @@ QuirkSet tried(const std::shared_ptr<Context>& context) {
   return judged(points, y);
 }
 
-// Software drivers compile for the processor that they find.
+// The features of the host's processor. A software driver compiles for these, so they are part of the key of its outcome in the cache.
 std::string processor() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
@@ -198,7 +199,7 @@ QuirkSet found_quirks(const std::shared_ptr<Context>& context) {
   return quirks;
 }
 
-// One for each context.
+// The outcome for one context, found at the first use.
 struct DriverTrial {
   std::once_flag once;
   QuirkSet shown;

@@ -27,13 +27,13 @@ namespace pumice {
 class MessageLog;
 struct DebugSink;
 
-// What a kernel may be asked for besides its work.
+// Options of debugging a kernel.
 struct DebugOptions {
   bool check_bounds = false;
   uint64_t ring_bytes = uint64_t{1} << 20;  // for the messages of one execution
 };
 
-// Whose text a kernel is: the engine's own are told what the driver is like and keep the signs of zeros.
+// Tells the engine's kernels from a user's: the engine's own are told what the driver is like and keep the signs of zeros.
 enum class KernelOrigin : uint8_t { user, engine };
 
 // Specialization constants by name; values are converted to the reflected type.
@@ -56,8 +56,8 @@ class KernelVariant {
   const std::array<uint32_t, 3>& local_size() const { return local_size_; }    // after specialization
   const Pipeline& pipeline() const;                                            // made here on first use
   const std::array<uint64_t, 3>& most_groups() const { return most_groups_; }  // on each axis of a grid that the device takes
-  // How many axes of a grid the shader can fold where the device does not take it as it is (shaders/include/grid.glsl): 1 where its grid is
-  // a line, 3 where it has up to three axes, 0 where it cannot fold, as no kernel of a user can.
+  // The number of axes of a grid that the shader can fold where the device does not take the grid as it is (shaders/include/grid.glsl): 1
+  // where its grid is a line, 3 where it has up to three axes, 0 where it cannot fold, as no kernel of a user can.
   uint32_t grid_axes() const { return grid_axes_; }
   // The form of this kernel whose workgroups find their place in a folded grid; made on first use. Throws Error where grid_axes() is 0.
   std::shared_ptr<const KernelVariant> folded() const;
@@ -84,7 +84,7 @@ class KernelVariant {
   mutable std::shared_ptr<const KernelVariant> folded_;
 };
 
-// What a device allows a launch.
+// The device's limits on one launch.
 struct LaunchLimits {
   uint64_t alignment = 1, largest = 0;  // of a buffer's range, in bytes
   std::array<uint64_t, 3> groups{};
@@ -141,13 +141,13 @@ class KernelLibrary {
   std::map<std::string, std::shared_ptr<Kernel>, std::less<>> kernels_;
 };
 
-// Which bytes of a range a dispatch touches: those whose distance from `origin` (a byte of the buffer) modulo `period` is from `begin` up
-// to `end`. Parts of one tensor that interleave are told apart by it. Period 0: all of them.
+// The bytes of a range that a dispatch touches: those whose distance from `origin` (a byte of the buffer) modulo `period` is from `begin`
+// up to `end`. Parts of one tensor that interleave are told apart by it. Period 0: all of them.
 struct Lane {
   uint64_t origin = 0, period = 0, begin = 0, end = 0;
 };
 
-// Everything that runs is a list of these.
+// One run of a kernel: its buffers, push constants and workgroups. Everything that runs is a list of dispatches.
 struct Dispatch {
   std::shared_ptr<const KernelVariant> kernel;
   std::vector<BufferRange> buffers;            // by position in interface().bindings; offsets aligned for the device
@@ -158,8 +158,8 @@ struct Dispatch {
   std::vector<Lane> lanes;                 // by position like buffers, or empty
   std::shared_ptr<const DebugSink> debug;  // of a kernel that prints or checks its bounds
   std::vector<uint64_t> exact_bytes;       // by position, what of a range may be touched: where bounds are checked
-  // What decides on the device: a word, zero for not at all (needs conditionalRendering), or three words, the group counts in place of
-  // `groups`; nothing: always. Written by other dispatches.
+  // Memory, written by other dispatches, that decides on the device whether this one runs: a word, zero for not at all (needs
+  // conditionalRendering), or three words, the group counts in place of `groups`. Without a guard the dispatch always runs.
   BufferRange guard;
 };
 

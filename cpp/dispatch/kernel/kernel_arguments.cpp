@@ -79,7 +79,7 @@ Build build(Kernel& kernel, std::shared_ptr<const KernelVariant> plain, const Co
   return result;
 }
 
-// What a shader's length() counts: the elements without their padding, but whole words where two of them share one.
+// The bytes that a shader's length() counts: the elements without their padding, but whole words where two of them share one.
 uint64_t whole_bytes(const TensorArgument& tensor, const BindingInterface& binding) {
   const uint64_t scalar = bytes(binding.scalar);
   return (tensor.bytes + scalar - 1) / scalar * scalar;
@@ -128,7 +128,7 @@ std::string dimensions_text(size_t dimensions) {
   return std::to_string(dimensions) + (dimensions == 1 ? " dimension" : " dimensions");
 }
 
-// Of the image that a shader declares.
+// An image as a shader declares it, in the words of an error.
 std::string description(const ImageInterface& image) {
   return "an Image" + (image.format.empty() ? "" : " of " + image.format) + " with " + dimensions_text(image.dimensions);
 }

@@ -14,7 +14,8 @@
 
 namespace pumice {
 
-// Of a push constant: one, or as many as a vector, matrix (by columns) or array has; one axis takes all of them in the order of memory.
+// Numbers for a push constant: one, or as many as its vector, matrix (by columns) or array has. Numbers on one axis fill it in the order of
+// memory.
 struct Numbers {
   std::vector<Number> values;
   std::vector<uint32_t> shape;  // none of a single number
@@ -28,9 +29,10 @@ struct LaunchSize {
   std::array<uint64_t, 3> count{1, 1, 1};
 };
 
-// Arrays declared with a storage type (`sfp x[]`) take the dtype of the tensors they are called with; numbers are converted to the
-// reflected type and range-checked. Throws BindingError: K3 missing, K4 unknown, K5 dtype, K6 number, K7 alignment, K8 launch size,
-// K11 image of another kind, M3 image of another context; UnsupportedError for an image that the device cannot store to.
+// Makes one dispatch of a kernel and its arguments. Arrays declared with a storage type (`sfp x[]`) take the dtype of the tensors they are
+// called with; numbers are converted to the reflected type and range-checked. Throws BindingError: K3 missing, K4 unknown, K5 dtype, K6
+// number, K7 alignment, K8 launch size, K11 image of another kind, M3 image of another context; UnsupportedError for an image that the
+// device cannot store to.
 Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const LaunchSize& size, const Macros& macros = {},
                      const SpecValues& spec = {});
 

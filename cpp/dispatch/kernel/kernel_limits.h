@@ -1,4 +1,4 @@
-// What a kernel needs of a device: features and limits, checked before the driver sees it.
+// The features and limits that a kernel needs of a device, checked before the driver sees the kernel.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace pumice {
 DescriptorKind kind_of(const BindingInterface& binding);
 DescriptorKind kind_of(const ImageInterface& image);
 
-// Where a device lacks it, pairs of words stand for its integers.
+// The feature for 64-bit integers. Where a device lacks it, pairs of words stand for a shader's integers.
 inline constexpr const char* kInt64Feature = "shaderInt64";
 
 // Throws UnsupportedError that lists every feature and limit, with its name, what the kernel needs and what the device has. `unpaired`:
@@ -23,7 +23,7 @@ inline constexpr const char* kInt64Feature = "shaderInt64";
 void check_device(const Context& context, const Shader& shader, const std::vector<Specialization>& specialization,
                   const LocalSize& local_size, const std::set<std::string>& unpaired);
 
-// The local size alone, before anything is compiled for it; likewise.
+// Like check_device(), for the local size alone, before anything is compiled for it.
 void check_local_size(const Context& context, const std::string& name, const LocalSize& local_size);
 
 }  // namespace pumice

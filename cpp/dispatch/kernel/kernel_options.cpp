@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-// One for each context.
+// The macros of one context's device, read at the first use.
 struct DeviceProfile {
   std::once_flag once;
   Profile profile;

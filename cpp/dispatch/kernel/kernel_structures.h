@@ -10,7 +10,8 @@ namespace pumice {
 
 // Throws BindingError (K5) naming the first field that differs, with both types and offsets.
 void check_structured(const BindingInterface& binding, const TensorArgument& given);
-// An array of one scalar type, which the element type was found to agree with: that it has the gaps that the shader's elements have.
+// Checks an array of one scalar type, which was found to agree with the shader's element type: it must have the gaps that the shader's
+// elements have.
 void check_plain(const BindingInterface& binding, const TensorArgument& given);
 // Raw bytes are taken for structures: rows of uint8, as long as whole structures.
 bool are_raw_structures(const BindingInterface& binding, const TensorArgument& given);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kMostMessages = 100'000;
 
-// Returns how many had to go.
+// Appends messages and drops the oldest beyond kMostMessages. Returns how many it dropped.
 size_t append_bounded(std::vector<Message>& kept, const std::vector<Message>& more) {
   kept.insert(kept.end(), more.begin(), more.end());
   const size_t surplus = kept.size() > kMostMessages ? kept.size() - kMostMessages : 0;

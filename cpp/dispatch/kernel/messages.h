@@ -1,4 +1,4 @@
-// What debugged kernels say: messages of printf and accesses out of bounds.
+// Messages of debugged kernels: those of printf, and accesses out of bounds.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace pumice {
 
-// One printf of one invocation.
+// One message, written by one printf of one invocation.
 struct Message {
   std::string text, file;
   uint32_t line = 0;
@@ -33,7 +33,7 @@ class MessageLog {
   std::vector<Message> messages() const;
   uint64_t lost() const;  // for want of room, in the ring or here
   std::vector<Message> take();
-  // What has come since the last call, for logging.
+  // The messages that have come since the last call and how many were lost, for logging.
   std::pair<std::vector<Message>, uint64_t> take_unlogged();
   bool has_unlogged() const { return has_unlogged_; }
 
@@ -45,7 +45,7 @@ class MessageLog {
   uint64_t lost_ = 0, unlogged_lost_ = 0;
 };
 
-// How a kernel is debugged; shared by its dispatches.
+// The destination of a kernel's messages; shared by its dispatches.
 struct DebugSink {
   std::shared_ptr<MessageLog> log;
   uint64_t ring_bytes = 0;

@@ -14,7 +14,7 @@ double real_of(const Number& number) {
   return std::visit([](auto value) { return static_cast<double>(value); }, number.value());
 }
 
-// Whole numbers alone, and none that a double holds only by rounding.
+// The number as bits of an integer type. nullopt for a fraction, a number out of range, or a double past 2^53, which may itself be rounded.
 template <typename T>
 std::optional<uint64_t> integer_bits(const Number& number) {
   if (const double* real = std::get_if<double>(&number.value())) {

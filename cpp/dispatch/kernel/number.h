@@ -28,8 +28,8 @@ struct Number : std::variant<int64_t, uint64_t, double> {
 
 std::string to_string(const Number& number);
 
-// The number as that type stores it: floats are rounded to nearest even. nullopt where it cannot hold it: an integer out of range, a
-// fraction for an integer, a finite number past the largest one. Not to be asked for `other`.
+// The bits of the number as the scalar type stores it: floats are rounded to nearest even. nullopt where the type cannot hold it: an
+// integer out of range, a fraction for an integer, a finite number past the largest one. `scalar` must not be `other`.
 std::optional<uint64_t> bits_of(ScalarType scalar, const Number& number);
 
 }  // namespace pumice
