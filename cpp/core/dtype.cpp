@@ -10,7 +10,7 @@ struct Facts {
   int bits;
 };
 
-// In the order of the enumeration.
+// The names and widths of the dtypes, in the order of the enumeration.
 constexpr Facts kFacts[kDTypeCount] = {
     {"float64", 64},
     {"float32", 32},

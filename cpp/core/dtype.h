@@ -62,7 +62,7 @@ constexpr bool contains(DTypeSet set, DType dtype) {
 }
 std::string names(DTypeSet set);  // "float32, float16"
 
-// Formats of few bits, which are converted and moved, and which nothing computes in.
+// Formats of few bits. Operators convert and move them; none computes in them.
 inline constexpr DTypeSet kNarrowFloats = set_of(DType::float8_e4m3fn, DType::float8_e4m3fnuz, DType::float8_e5m2, DType::float8_e5m2fnuz,
                                                  DType::float8_e8m0fnu, DType::float4_e2m1fn);
 inline constexpr DTypeSet kNarrowIntegers = set_of(DType::int4, DType::uint4, DType::int2, DType::uint2);
@@ -72,7 +72,7 @@ constexpr bool is_narrow(DType dtype) {
   return contains(kNarrow, dtype);
 }
 
-// Floats that operators take and make. Those of 16 bits are storage alone: arithmetic and sums are float32.
+// Floats that operators take and make. 16-bit floats are storage alone: arithmetic and sums are float32.
 inline constexpr DTypeSet kWorkingFloats = set_of(DType::float32, DType::float16, DType::bfloat16);
 constexpr bool is_working_float(DType dtype) {
   return contains(kWorkingFloats, dtype);

@@ -9,8 +9,8 @@
 
 namespace pumice {
 
-// A text of at most 16 KiB: of a longer one the beginning and the end, with how much was cut between them. Names and values in messages
-// may be a file's, and as long as it likes.
+// Shortens a text to at most 16 KiB: the beginning and the end stay, with a note of how much was cut between them. Names and values in
+// messages may come from a file, which may make them as long as it likes.
 std::string bounded(std::string text);
 
 // Root of every exception that the engine throws on purpose. Its text is bounded().
@@ -31,13 +31,13 @@ class DeviceLostError : public DeviceError {
   using DeviceError::DeviceError;
 };
 
-// Says how many bytes, of what, and the heap's budget.
+// Memory has run out. The text says how many bytes, of what, and the heap's budget.
 class OutOfMemoryError : public DeviceError {
  public:
   using DeviceError::DeviceError;
 };
 
-// Each of `messages` is "file:line:column: text", the user's line and a caret, one below the other.
+// A shader that does not compile. Each of `messages` is "file:line:column: text", the user's line and a caret, one below the other.
 class ShaderCompileError : public Error {
  public:
   explicit ShaderCompileError(const std::string& message) : Error(message), messages{message} {}
@@ -62,7 +62,7 @@ class GraphError : public Error {
   std::string node, rule;
 };
 
-// Lists *all* unsupported things (nodes, operators, dtypes, options), one per item.
+// Something is not supported. The error lists *all* such things (nodes, operators, dtypes, options), one per item.
 class UnsupportedError : public Error {
  public:
   explicit UnsupportedError(std::vector<std::string> items);

@@ -1,4 +1,4 @@
-// How long work on the host learns that the user wants to go on (Ctrl-C): the face of the engine says how to ask.
+// Hooks through which long work on the host learns of a user's interrupt (Ctrl-C). The engine's face sets them.
 #pragma once
 
 namespace pumice {

@@ -1,4 +1,4 @@
-// What the engine has to say that is no error: kept here until the face hands it to Python's logging.
+// The engine's log: messages that are no errors, kept here until the face hands them to Python's logging.
 #pragma once
 
 #include <string>

@@ -7,8 +7,8 @@
 
 namespace pumice {
 
-// What codes mean beside finite numbers. last: NaN is the last code of either sign. zero: NaN is the code of -0, and there is no -0.
-// ieee: infinities and NaNs have the last exponent. none: every code is a number.
+// The codes of a format that stand for no finite number. last: NaN is the last code of either sign. zero: NaN is the code of -0, and there
+// is no -0. ieee: infinities and NaNs have the last exponent. none: every code is a number.
 enum class NarrowSpecials : uint8_t { last, zero, ieee, none };
 
 struct NarrowFormat {

@@ -6,7 +6,7 @@
 
 namespace pumice {
 
-// Truncated; the end of T's range where it is beyond that, 0 for NaN.
+// A float truncated to an integer: the end of T's range where it is beyond that, 0 for NaN.
 template <std::integral T>
 constexpr T saturated(double value) {
   using Limits = std::numeric_limits<T>;

@@ -9,7 +9,8 @@
 
 namespace pumice {
 
-// Where the elements of two strided places of one shape lie: runs that are contiguous in both, as long as can be. Offsets are in bytes.
+// Walks the elements of two strided places of one shape together, in runs that are contiguous in both, as long as can be. Offsets are in
+// bytes.
 class StridedRuns {
  public:
   // Strides in bytes; they may be negative or 0.

@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kMostMarkedElements = int64_t{1} << 26;  // of strides that interleave, which are followed one by one
+constexpr int64_t kMostMarkedElements = int64_t{1} << 26;  // strides that interleave are followed element by element, up to so many
 constexpr std::string_view kNamedAxes = "NCDHW", kLetterAxes = "abcdefgh";
 
 std::string logical_order(size_t rank) {

@@ -23,13 +23,13 @@ int64_t checked_add(int64_t a, int64_t b, std::string_view what);
 void check_shape(const Shape& shape);
 void check_strides(const Shape& shape, const Strides& strides);
 
-// `axis`, or counted from the end where it is negative. Throws GraphError naming `what`.
+// The axis as a number from 0 on: a negative one is counted from the end. Throws GraphError naming `what`.
 int checked_axis(int axis, int rank, std::string_view what);
 
 std::string to_string(const Shape& shape);  // "[1, 3, 224, 224]"
 int64_t element_count(const Shape& shape);  // 1 for rank 0; checked
 Strides packed_strides(const Shape& shape);
-// Row-major without gaps. The strides of axes of size 1 say nothing; with a size 0 no stride does.
+// Whether strides are row-major without gaps. The strides of axes of size 1 say nothing; with a size 0 no stride does.
 bool is_packed(const Shape& shape, const Strides& strides);
 // Elements from element 0 to the last one reached: 0 where a size is 0.
 int64_t reached_elements(const Shape& shape, const Strides& strides);
@@ -47,10 +47,11 @@ std::optional<Strides> reshaped_strides(const Shape& shape, const Strides& strid
 // Strides of a layout given by name: a permutation of letters of NCDHW ("NHWC"), or of the letters from 'a' on, which name the axes
 // in their logical order ("acb"). Sizes are in logical order. Axes marked in `broadcast` are of size 1 in memory and have stride 0.
 Strides layout_strides(const Shape& shape, std::string_view layout, const std::vector<bool>& broadcast = {});
-// The inverse: the name of the layout without gaps that has these strides, axes of stride 0 taken as broadcast; nullopt where there is
-// none. Axes of ranks 3, 4 and 5 are NCW, NCHW and NCDHW, others the letters from 'a' on. Row-major comes first where several fit.
+// The inverse of the function above: the name of the layout without gaps that has these strides, axes of stride 0 taken as broadcast;
+// nullopt where there is none. Axes of ranks 3, 4 and 5 are NCW, NCHW and NCDHW, others the letters from 'a' on. Row-major comes first
+// where several fit.
 std::optional<std::string> layout_name(const Shape& shape, const Strides& strides);
-// The same order of axes in memory, with rows (the innermost axis) a multiple of `multiple` elements apart.
+// Strides with the same order of axes in memory, with rows (the innermost axis) a multiple of `multiple` elements apart.
 Strides padded_strides(const Shape& shape, const Strides& strides, int64_t multiple);
 
 }  // namespace pumice

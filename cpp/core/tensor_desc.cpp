@@ -20,7 +20,7 @@ bool is_power_of_two(uint64_t value) {
   return value != 0 && (value & (value - 1)) == 0;
 }
 
-// What the total size has beyond the minimum (R5, R6).
+// The bytes that the total size has beyond the minimum (R5, R6).
 uint64_t padding_of(const TensorDesc& desc, uint64_t total_bytes) {
   if (total_bytes % 4 != 0) throw GraphError("total_bytes", "expected a multiple of 4; given " + std::to_string(total_bytes), "R5");
   const uint64_t minimum = desc.minimum_bytes();
@@ -47,7 +47,7 @@ T element_at(const std::byte* data, int64_t i) {
   return value;
 }
 
-// Of a dtype of at most a byte.
+// The bits of element `i` in packed data of a dtype of at most 8 bits.
 uint32_t code_at(DType dtype, const std::byte* data, int64_t i) {
   const int64_t width = bits(dtype), bit = i * width;
   return static_cast<uint32_t>(data[bit / 8]) >> bit % 8 & ((1u << width) - 1);
@@ -117,7 +117,7 @@ float saturated_to(DType dtype, float value) {
   return std::clamp(value, -largest, largest);
 }
 
-// Between float32, float16 and bfloat16.
+// Converts between float32, float16 and bfloat16.
 void convert_floats(DType from, const std::byte* source, DType to, std::byte* target, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const float value = saturated_to(to, float_at(from, source, static_cast<int64_t>(i)));

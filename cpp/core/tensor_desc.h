@@ -1,4 +1,4 @@
-// What a tensor looks like in memory: pure arithmetic, no device.
+// A tensor's description, its layout in memory: pure arithmetic, no device.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ uint64_t buffer_size(DType dtype, const Shape& shape, const Strides* strides = n
 
 inline constexpr uint64_t kTensorAlignment = 16;  // of the first byte of what is bound (rule R3)
 
-// How the integers of a quantized tensor stand for reals: (integer - zero_point) * scale.
+// The rule by which the integers of a quantized tensor stand for reals: (integer - zero_point) * scale.
 struct Quantization {
   std::vector<float> scale;  // none: not quantized; one, or one for each channel of channel_axis
   std::optional<int32_t> zero_point;
@@ -83,10 +83,11 @@ struct HostTensor {
   static HostTensor copy_of(TensorDesc desc, const void* bytes);
   // The elements of an integer or bool tensor as int64. Throws GraphError for other dtypes.
   std::vector<int64_t> as_int64() const;
-  // Itself, or between float32, float16 and bfloat16, rounded to nearest even, a finite number beyond the range to the largest one.
-  // Throws Error for other dtypes.
+  // The elements as another dtype: the tensor itself where it has that dtype already, else converted between float32, float16 and bfloat16,
+  // rounded to nearest even, a finite number beyond the range to the largest one. Throws Error for other dtypes.
   HostTensor converted(DType dtype) const;
-  // The same of as many elements as `target` holds, from element `first` on. Reads past the mapping of a file (see MappedFile::read).
+  // Like converted(), for as many elements as `target` holds, from element `first` on. Reads past the mapping of a file (see
+  // MappedFile::read).
   void convert_to(DType dtype, int64_t first, std::span<std::byte> target) const;
   // The elements of any numeric tensor as double (float16 and bfloat16 included).
   std::vector<double> as_double() const;

@@ -16,7 +16,7 @@ namespace pumice {
 // Begins tasks in the order in which they were added. Thread-safe.
 class ThreadPool {
  public:
-  // Of at most so many threads, and no more than there are processors. Of none, add() does its task itself.
+  // Makes at most so many threads, and no more than there are processors. In a pool of none, add() does its task itself.
   explicit ThreadPool(size_t most);
   ~ThreadPool();  // waits for tasks that have begun; drops the others
   ThreadPool(const ThreadPool&) = delete;
@@ -34,7 +34,7 @@ class ThreadPool {
   std::vector<std::jthread> threads_;
 };
 
-// The task's result, begun on a thread of its own; where the system grants none, it is done when the result is asked for.
+// Begins a task on a thread of its own. Where the system grants no thread, the task is done when its result is asked for.
 template <class Task>
 auto in_background(Task task) -> std::future<decltype(task())> {
   try {

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// At the head of every entry; the payload follows.
+// The head of every entry; the payload follows it.
 struct Header {
   char magic[8] = {'p', 'u', 'm', 'i', 'c', 'e', '0', '1'};
   char kind[8] = {};

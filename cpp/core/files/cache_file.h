@@ -11,19 +11,20 @@
 
 namespace pumice {
 
-// PUMICE_CACHE_DIR, else $XDG_CACHE_HOME/pumice, else ~/.cache/pumice; none where PUMICE_NO_CACHE is set (and not "0") or there is no home.
+// The cache's folder: PUMICE_CACHE_DIR, else $XDG_CACHE_HOME/pumice, else ~/.cache/pumice; none where PUMICE_NO_CACHE is set (and not "0")
+// or there is no home.
 std::optional<std::filesystem::path> cache_directory();
 
 // The payload of an entry of this kind; none where the file is missing, truncated, corrupt or of another kind.
 std::optional<std::vector<std::byte>> read_cache_file(const std::filesystem::path& path, std::string_view kind);
 
-// Makes the folder where needed; false where the file could not be written. Never throws: a cache is a convenience.
+// Writes an entry, and makes the folder where needed. False where the file could not be written. Never throws: a cache is a convenience.
 bool write_cache_file(const std::filesystem::path& path, std::string_view kind, std::span<const std::byte> payload) noexcept;
 
 // Marks a file as used now, for prune_cache(); about once an hour at most.
 void note_use(const std::filesystem::path& path) noexcept;
 
-// The folder's files: those of all kinds, also of other versions.
+// The folder's files, of all kinds of entries and of other versions too.
 struct CacheState {
   std::filesystem::path folder;
   uint64_t files = 0, bytes = 0;
@@ -31,8 +32,9 @@ struct CacheState {
 };
 std::optional<CacheState> cache_state();
 
-// Removes what has not been used for longest until the folder is three quarters of the limit, where it is over it; and what killed
-// writers left. Called after every so many writes. Safe beside other processes: an entry that is gone is made again.
+// Where the folder is over its limit, removes the entries that were not used for longest until it is at three quarters of the limit. Also
+// removes unfinished files of killed writers. Called after every so many writes. Safe beside other processes: an entry that is gone is made
+// again.
 void prune_cache() noexcept;
 
 }  // namespace pumice

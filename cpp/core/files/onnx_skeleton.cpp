@@ -14,13 +14,13 @@ constexpr uint64_t kLeastBytes = 1024;  // smaller tensors stay in the skeleton
 constexpr int kDeepest = 100;           // messages in messages, as protobuf itself allows
 constexpr size_t kWindow = 4096;        // bytes read at once: heads of tensors lie far apart
 
-// Not protobuf's wire format, or more than is read of it here.
+// Thrown where the bytes are not protobuf's wire format, or go beyond what is read of it here.
 struct Malformed {};
 
 enum class Wire : uint8_t { varint = 0, fixed64 = 1, length = 2, fixed32 = 5 };
 enum class Message : uint8_t { none, model, function, graph, node, attribute, sparse_tensor, tensor };
 
-// What a field of a message holds, where it leads to tensors.
+// The kind of message that a field of `parent` holds; none where it leads to no tensor.
 Message message_of(Message parent, uint64_t field) {
   switch (parent) {
     case Message::model:
@@ -47,7 +47,7 @@ constexpr uint64_t kDataType = 2, kFloatData = 4, kRawData = 9, kDoubleData = 10
 constexpr uint64_t kFloat = 1, kDouble = 11;  // data types
 constexpr uint64_t kExternal = 1;             // a data location
 
-// Begin and end in the file.
+// A field's bytes: where they begin and end in the file.
 struct Range {
   uint64_t begin = 0, end = 0;
   uint64_t bytes() const { return end - begin; }

@@ -11,9 +11,10 @@
 
 namespace pumice {
 
-// A ModelProto, given as bytes that may lie in `file`, in which the elements of large tensors are external data at `location`: the offset
-// and length are those in `bytes`. None where the bytes are no ModelProto or a very small one: its own parser has the last word. Of a file
-// only what stands between such elements is read, past the mapping. Throws Error where the file has become shorter.
+// Takes a ModelProto, given as bytes that may lie in `file`, and returns one in which the elements of large tensors are external data at
+// `location`: the offset and length are those in `bytes`. None where the bytes are no ModelProto or a very small one: its own parser has
+// the last word. From `file` only the bytes between such elements are read, past the mapping. Throws Error where the file has become
+// shorter.
 std::optional<std::string> onnx_skeleton(std::span<const std::byte> bytes, const MappedFile* file, std::string_view location);
 
 }  // namespace pumice
