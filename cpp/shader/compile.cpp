@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-// What this process keeps about shaders.
+// The shaders that this process has compiled, and counts of how it came by them.
 struct ProcessState {
   ShaderMemoryCache cache;
   std::atomic<uint64_t> compiled{0}, from_memory{0}, from_disk{0};
@@ -36,7 +36,8 @@ std::shared_ptr<const Shader> make_shader(const std::string& name, const ShaderO
   return shader;
 }
 
-// Options that make no difference to a text share its shader, but for what it says of them.
+// Returns a shader with these options. Options that make no difference to a text share the compiled shader; only what it says of its
+// options differs.
 std::shared_ptr<const Shader> with_options(std::shared_ptr<const Shader> shader, const ShaderOptions& options) {
   if (shader->options == options) return shader;
   auto copy = std::make_shared<Shader>(*shader);
@@ -44,7 +45,7 @@ std::shared_ptr<const Shader> with_options(std::shared_ptr<const Shader> shader,
   return copy;
 }
 
-// None where there is no entry, or one that no compiler of ours wrote.
+// The shader of an entry; none where there is no entry, or one that no compiler of ours wrote.
 std::shared_ptr<const Shader> shader_from_disk(const std::string& key, const std::string& name, const ShaderOptions& options,
                                                const ShaderHead& head, const std::optional<LocalSize>& local_size) {
   try {

@@ -78,7 +78,7 @@ using Result = std::unique_ptr<const PumiceGlslangResult, void (*)(const PumiceG
 
 struct IncludeSearch {
   const SourceSet& sources;
-  std::string message;  // about the last one that was not found
+  std::string message;  // the reason why the last include was not found
 };
 
 bool find_include(void* user, const char* path, const char* includer, PumiceText* name, PumiceText* text) {
@@ -172,7 +172,8 @@ void check_extensions(const ShaderOptions& options) {
   if (!missing.empty()) throw UnsupportedError(missing);
 }
 
-// In the plain shader a local size of 1 may be declared or left out: only the text tells.
+// Whether a shader may lack a local size. In the compiled shader a local size of 1 looks the same whether it was declared or left out: only
+// the text tells.
 bool may_lack_local_size(const Interface& interface) {
   const auto& id = interface.local_size_id;
   return interface.local_size == std::array<uint32_t, 3>{1, 1, 1} && !id[0] && !id[1] && !id[2];

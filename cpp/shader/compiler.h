@@ -1,4 +1,4 @@
-// One shader from text to SPIR-V, without any cache.
+// Compiles one shader from text to SPIR-V, without any cache.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ ShaderHead shader_head(const SourceSet& sources, const ShaderOptions& options, c
 CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options,
                                 const std::optional<LocalSize>& local_size);
 
-// SPIR-V as text, by glslang: loads it.
+// SPIR-V as text. glslang writes it, so this loads glslang.
 std::string disassembled(const std::vector<uint32_t>& spirv);
 
 }  // namespace pumice

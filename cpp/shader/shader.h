@@ -28,19 +28,18 @@ struct Shader {
   std::string disassemble() const;  // SPIR-V as text
 };
 
-// One compile: looks into the memory and disk caches first, loads glslang only on a miss. Thread-safe.
-// No `#version`: 450 is prepended. No local size declared: the workgroup size becomes specialization constants, or is `local_size`, and
-// extra invocations are guarded, unless the text uses barriers, shared memory or subgroup operations: that has no guard.
-// Throws ShaderCompileError (with the user's own file, line, the line and a caret; a local size both declared and given) or
-// UnsupportedError.
+// Compiles a shader: looks into the memory and disk caches first, loads glslang only on a miss. Thread-safe. A text without `#version` is
+// of version 450. Where it declares no local size, the workgroup size becomes specialization constants, or is `local_size`, and extra
+// invocations are guarded, unless the text uses barriers, shared memory or subgroup operations, whose invocations must all run. Throws
+// ShaderCompileError (with the user's own file, line, the line and a caret; a local size both declared and given) or UnsupportedError.
 std::shared_ptr<const Shader> compile(const std::string& source, const std::string& name, const ShaderOptions& options,
                                       const Macros& macros = {}, const Includes& includes = {},
                                       const std::optional<LocalSize>& local_size = {});
 
-// The files on disk that such a compile reads besides the shader's own, and those that it looked for and that are not there.
+// The files on disk that compile() reads besides the shader's own, and those that it looked for and that are not there.
 std::vector<std::string> included_files(const std::string& source, const std::string& name, const Includes& includes);
 
-// Counts of this process, for tests and reports.
+// Counts of how this process came by its shaders, for tests and reports.
 struct CompileCounts {
   uint64_t compiled = 0, from_memory = 0, from_disk = 0;
 };

@@ -12,7 +12,7 @@
 namespace pumice {
 namespace {
 
-// Raised when entries of earlier builds must not be used.
+// The version of entries: raised when entries of earlier builds must not be used.
 constexpr uint64_t kFormat = 6;
 constexpr std::string_view kKind = "spirv";
 constexpr size_t kMaxEntries = 2048;

@@ -18,7 +18,7 @@ namespace {
 
 using namespace spirv;
 
-// Where an instruction has its pointer; none where it is not understood here.
+// The index of an instruction's pointer operand; none for an instruction that is not handled here.
 std::optional<size_t> pointer_operand(uint16_t op) {
   if (op == OpStore || op == OpAtomicStore) return 0;
   const bool atomic =
@@ -27,12 +27,12 @@ std::optional<size_t> pointer_operand(uint16_t op) {
   return {};
 }
 
-// Operands of such an instruction that are plain numbers from here on, not ids: the flags of a memory access.
+// The index from which operands of such an instruction are plain numbers, not ids: the flags of a memory access.
 size_t first_literal(const Instruction& instruction) {
   return instruction.op == OpLoad ? 3 : instruction.op == OpStore ? 2 : instruction.size();
 }
 
-// What may be done with a number that is for buffers alone: it is converted, or taken out of a structure.
+// Whether an instruction converts a number that is for buffers alone, or takes one out of a structure. Nothing else may be done with one.
 bool passes_on(uint16_t op) {
   return (op >= OpConvertFToU && op <= OpFConvert) || op == OpBitcast || op == OpCopyObject || op == OpCopyLogical ||
          op == OpCompositeExtract;
@@ -183,7 +183,7 @@ bool BoundsChecker::is_storage_only(uint32_t type) const {
   }
 }
 
-// The type that such a number or vector is converted from.
+// The 32-bit type from which a number or vector for buffers alone is converted.
 uint32_t BoundsChecker::wide_type(uint32_t type) {
   const auto& definition = module_.definition(type);
   if (definition.op == OpTypeVector) return declarations_.type(OpTypeVector, {wide_type(definition[1]), definition[2]});
@@ -191,7 +191,7 @@ uint32_t BoundsChecker::wide_type(uint32_t type) {
   return declarations_.type(OpTypeInt, {32, definition[2]});
 }
 
-// Such a read takes the first element instead of one out of bounds; zeros stand for it where it is converted or stored.
+// Loads a number for buffers alone. Out of bounds it takes the first element; zeros take its place where it is converted or stored.
 void BoundsChecker::append_clamped_load(const Instruction& instruction, const Chain& chain, const std::vector<Check>& checks,
                                         std::vector<uint32_t>& body) {
   Chain safe = chain;
@@ -243,7 +243,7 @@ void BoundsChecker::append_narrow_store(const Instruction& instruction, const Ch
   append_if(all_checks(instruction, *chain, checks, {}, body), store, nullptr, body);
 }
 
-// Zeros of such a type are none that a module may hold: they are converted from others.
+// Stores zeros. A module may not hold constants of a type for buffers alone, so they are converted from 32 bits.
 void BoundsChecker::append_zeros(uint32_t type, uint32_t storage, uint32_t pointer, std::vector<uint32_t>& body) {
   const auto& definition = module_.definition(type);
   const auto part = [&](uint32_t member_type, uint32_t index) {
@@ -267,7 +267,7 @@ void BoundsChecker::append_zeros(uint32_t type, uint32_t storage, uint32_t point
   }
 }
 
-// A number that was converted from one that was out of bounds.
+// Converts a number for buffers alone; gives zero where its read was out of bounds.
 void BoundsChecker::append_selected(const Instruction& instruction, uint32_t ok, std::vector<uint32_t>& body) {
   const uint32_t type = instruction[0], value = new_id();
   std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
@@ -283,7 +283,7 @@ void BoundsChecker::append_selected(const Instruction& instruction, uint32_t ok,
   append(body, OpSelect, {type, instruction[1], ok, value, declarations_.null(type)});
 }
 
-// What is to be done about numbers for buffers alone; false where the instruction is about others.
+// Rewrites an instruction on numbers for buffers alone; false where the instruction is about others.
 bool BoundsChecker::rewrite_narrow(const Instruction& instruction, std::vector<uint32_t>& body) {
   if (instruction.op == OpStore) {
     if (!is_storage_only(declarations_.type_of(instruction[1]))) return false;

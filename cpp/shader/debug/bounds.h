@@ -1,4 +1,4 @@
-// What the engine does to the SPIR-V of a debugged shader.
+// Changes that the engine makes to the SPIR-V of a debugged shader.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ namespace pumice {
 // Gives the bindings of debug_table.h the numbers after the shader's own.
 void place_debug_bindings(std::vector<uint32_t>& spirv);
 
-// Every access through an index asks pumice_in_bounds() or pumice_in_range() first: where it would leave the array, vector or matrix, a
-// read gives zeros and a write does nothing. Needs the line numbers of instructions. Matrices loaded and stored whole by cooperative
-// instructions are left as they are, and what lives in a function.
+// Adds bounds checks to a module. Every access through an index asks pumice_in_bounds() or pumice_in_range() first: where it would leave
+// the array, vector or matrix, a read gives zeros and a write does nothing. Needs the line numbers of instructions. Variables within
+// functions, and cooperative matrices loaded and stored whole, are left unchecked.
 std::vector<AccessSite> check_bounds(std::vector<uint32_t>& spirv, const SourceSet& sources);
 
 }  // namespace pumice

@@ -38,7 +38,8 @@ std::string lane_words(const ArgumentType& type, bool is_float, bool wide, const
   return is_signed ? "uint(int(" + lane + ")), uint(int(" + lane + ") >> 31)" : "uint(" + lane + "), 0u";
 }
 
-// Overloads for every type, so that nothing is converted on the way: those that do not fit give a bool, which no caller takes.
+// Overloads for every type, so that nothing is converted on the way: an overload for a type that does not fit gives a bool, which no caller
+// takes.
 std::string overloads(const std::string& name, bool is_float, bool wide, std::string_view extensions) {
   std::string text;
   for (const auto& type : kTypes) {

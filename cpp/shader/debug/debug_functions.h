@@ -10,12 +10,12 @@
 
 namespace pumice {
 
-// A call of printf becomes kPrintFunction + its number, of arguments that went through kArgumentFunction + "number_argument" and
-// words_function(): the compiler names the argument that does not fit.
+// A call of printf becomes a call of kPrintFunction + its number, with arguments that go through kArgumentFunction + "number_argument" and
+// words_function(): so the compiler names an argument that does not fit.
 inline constexpr std::string_view kArgumentFunction = "pumice_argument_", kPrintFunction = "pumice_print_";
 std::string words_function(const Conversion& conversion);
 
-// For a text that is preprocessed and has these calls.
+// The functions for a preprocessed text that has these calls.
 std::string debug_functions(std::string_view preprocessed, const std::vector<PrintFormat>& formats, bool check_bounds);
 
 }  // namespace pumice

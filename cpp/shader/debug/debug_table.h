@@ -1,4 +1,4 @@
-// What the records say that a debugged shader writes into its ring: the formats of its printf calls and its checked accesses.
+// The meaning of the records that a debugged shader writes into its ring: the formats of its printf calls and its checked accesses.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct PrintFormat {
   std::string text;  // without quotes and escapes
 };
 
-// One access through an index.
+// One access through an index, which is checked.
 struct AccessSite {
   std::string file;
   uint32_t line = 0;

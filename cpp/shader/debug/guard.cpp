@@ -18,7 +18,7 @@ constexpr std::string_view kDefaultLocalSize = "64";
 // glslang's largest constant_id is 2046; users start from 0.
 constexpr uint32_t kLastSpecId = 2046;
 
-// What invocations do together: the words that a text has then.
+// A way in which invocations work together, and the words in a text that show it.
 struct Cooperation {
   std::string_view what;
   bool (*in_word)(std::string_view word);
@@ -57,7 +57,7 @@ std::string refusal(const Cooperation& found, std::string_view preprocessed, con
   return sources.files().front().name + ": " + text;
 }
 
-// layout(push_constant) uniform Name { ... } instance;
+// A push-constant block as written: layout(push_constant) uniform Name { ... } instance;
 struct PushBlock {
   size_t close = 0;      // offset of the closing brace
   std::string instance;  // empty: members are global names
@@ -113,7 +113,7 @@ std::string guarded_main(const std::string& instance) {
          prefix + "pumice_threads_z)))) " + std::string(kUserMain) + "();\n}\n";
 }
 
-// After the last directive that must come first, #version and the #extension lines that directly follow it.
+// The offset after the directives that must come first: #version and the #extension lines that directly follow it.
 size_t after_head(std::string_view text) {
   size_t at = 0;
   while (text.substr(at).starts_with("#version") || text.substr(at).starts_with("#extension") || text.substr(at).starts_with("\n"))

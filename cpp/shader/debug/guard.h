@@ -16,8 +16,8 @@ namespace pumice {
 // Does preprocessed text declare a local size?
 bool declares_local_size(std::string_view preprocessed);
 
-// Why a guard is impossible: the invocations of a workgroup work together, by barriers, shared memory or subgroup operations, so that
-// none may be left out. Judged by what the SPIR-V does; the text gives the place. Empty where they do not.
+// Why a guard is impossible: the invocations of a workgroup work together, by barriers, shared memory or subgroup operations, so that none
+// may be left out. The SPIR-V decides; the text gives the place for the message. Empty where a guard is possible.
 std::string cooperation(const std::vector<uint32_t>& spirv, std::string_view preprocessed, const SourceSet& sources);
 
 // Texts put before and after the user's own while it is preprocessed: they rename its main().

@@ -175,7 +175,7 @@ class NarrowConstructors : public glslang::TIntermTraverser {
     }
   }
 
-  // What is for buffers alone converts to its own kind of 32 bits only.
+  // A type for buffers alone converts only to its own kind of 32 bits.
   static glslang::TBasicType wide(glslang::TBasicType type) {
     switch (type) {
       case glslang::EbtFloat16:
@@ -200,7 +200,7 @@ class NarrowConstructors : public glslang::TIntermTraverser {
   const glslang::TIntermediate& intermediate_;
 };
 
-// glslang says Coherent twice of what is declared coherent and volatile.
+// Removes repeated decorations: glslang decorates a variable twice as Coherent if it is declared coherent and volatile.
 std::vector<unsigned int> without_repeated_decorations(const std::vector<unsigned int>& words) {
   constexpr size_t kHeaderWords = 5;
   constexpr unsigned int kOpDecorate = 71, kOpMemberDecorate = 72;
@@ -259,9 +259,9 @@ bool run_request(const PumiceGlslangRequest& request, Result& result) {
   return ok;
 }
 
-// What a run takes beside its stack, the first one more than those after it.
+// The memory that a run takes beside its stack; the first run takes more than later ones.
 constexpr size_t kWorkingBytes = size_t{32} << 20;
-// What the C library reserves for the heap of a new thread.
+// The address space that the C library reserves for the heap of a new thread.
 constexpr size_t kThreadBytes = size_t{128} << 20;
 
 struct Job {
@@ -286,7 +286,8 @@ void* run_job(void* argument) {
   return nullptr;
 }
 
-// A thread that cannot have what is its own ends the process: it is not begun where there is no room.
+// Whether so much memory can be mapped. A thread whose own memory cannot be allocated ends the process, so none is begun where there is no
+// room.
 bool has_room(size_t bytes) {
   void* const room = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) return false;
@@ -294,7 +295,8 @@ bool has_room(size_t bytes) {
   return true;
 }
 
-// Most of what the first run takes is given up when it has made its tables; the C library would keep that for this process.
+// Returns memory to the system after the first run, which frees most of what it takes once it has made its tables; the C library would keep
+// it.
 void trim_after_first() {
 #ifdef __GLIBC__
   static std::once_flag trimmed;

@@ -42,7 +42,7 @@ struct PumiceGlslangResult {
 struct PumiceGlslang {
   uint32_t interface;
   const char* version;  // of the library that runs, "13.1.1"
-  // Never null but without memory; thread-safe.
+  // The result is null only where memory is short. Thread-safe.
   const PumiceGlslangResult* (*run)(const PumiceGlslangRequest* request);
   const PumiceGlslangResult* (*disassemble)(const uint32_t* spirv, size_t words);  // into `text`; of modules that glslang wrote
   void (*release)(const PumiceGlslangResult* result);

@@ -3,7 +3,7 @@
 namespace pumice::spirv {
 namespace {
 
-// The low bits of a number, and what they are as a signed one.
+// The low `width` bits of a number (cut), and the same bits read as a signed number (extended).
 uint64_t cut(uint64_t value, uint32_t width) {
   return width < 64 ? value & ((uint64_t{1} << width) - 1) : value;
 }
@@ -13,7 +13,7 @@ int64_t extended(uint64_t value, uint32_t width) {
   return static_cast<int64_t>(value << above) >> above;
 }
 
-// Of two integers of `width` bits; none where SPIR-V does not define it.
+// The result of an operation on two integers of `width` bits; none where SPIR-V does not define it.
 std::optional<uint64_t> calculated(uint32_t op, uint64_t a, uint64_t b, uint32_t width) {
   const int64_t signed_a = extended(a, width), signed_b = extended(b, width);
   const bool divides = op >= OpUDiv && op <= OpSMod, is_least = signed_a == extended(uint64_t{1} << (width - 1), width);
@@ -108,7 +108,7 @@ std::optional<uint64_t> Pairing::value_of(uint32_t id) const {
   }
 }
 
-// Of an OpSpecConstantOp.
+// The value of an OpSpecConstantOp; none where an operand's value is not known.
 std::optional<uint64_t> Pairing::evaluated(const Instruction& instruction) const {
   const uint32_t width = width_of(instruction[0]), op = instruction[2];
   const auto a = value_of(instruction[3]);
@@ -122,7 +122,7 @@ std::optional<uint64_t> Pairing::evaluated(const Instruction& instruction) const
   return result ? std::optional(cut(*result, width)) : std::nullopt;
 }
 
-// What is computed from constants with 64 bits is known here, where all constants are.
+// Replaces a constant computed from 64-bit ones by its value, which is known here because all constants are.
 void Pairing::declare_computed(const Instruction& instruction) {
   const uint32_t type = mapped(instruction[0]), id = instruction[1];
   const auto value = evaluated(instruction);

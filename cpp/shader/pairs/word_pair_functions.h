@@ -37,7 +37,7 @@ class GlobalSection {
 // Whether an operand is a number and not the id of something; of the instructions that compilers of GLSL write.
 bool is_literal(const Instruction& instruction, size_t operand);
 
-// Those functions that a module calls, and what they call.
+// The functions of word_pairs.comp that a module calls, and those that they call.
 class PairFunctions {
  public:
   explicit PairFunctions(GlobalSection& globals) : globals_(globals) {}

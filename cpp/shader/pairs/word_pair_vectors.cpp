@@ -23,7 +23,7 @@ bool Pairing::touches_vectors(const Instruction& instruction) const {
 
 // --- Types
 
-// Where memory is laid out explicitly the array says how, elsewhere it must not.
+// The array of pairs that stands for a vector. SPIR-V wants a stride on it where memory is laid out explicitly, and forbids one elsewhere.
 uint32_t Pairing::array_of(uint32_t vector, bool laid_out) {
   const uint32_t length = module_.definition(vector)[2];
   uint32_t& id = arrays_[{length, laid_out}];
@@ -245,7 +245,7 @@ void Pairing::rewrite_extract_dynamic(const Instruction& instruction) {
   }
 }
 
-// One instruction for each of the components, as scalars have it.
+// Rewrites an instruction on vectors as one for each of the components.
 void Pairing::rewrite_by_components(const Instruction& instruction) {
   const auto* result_type = has_type(instruction) ? &module_.definition(instruction[0]) : nullptr;
   const auto length_of = [&](uint32_t id) -> uint32_t {

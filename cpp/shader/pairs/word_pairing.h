@@ -19,7 +19,7 @@
 
 namespace pumice::spirv {
 
-// What cannot be done with pairs, in words.
+// The name of a use of 64-bit integers that pairs of words cannot stand for, in the words of an error.
 std::string name_of_use(uint16_t op);
 
 class Pairing {

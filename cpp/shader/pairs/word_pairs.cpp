@@ -15,7 +15,7 @@ struct NamedFunction {
   std::string_view name;
 };
 
-// Of two numbers or of one, by the opcode.
+// Functions of two numbers or of one, by opcode.
 constexpr NamedFunction kArithmetic[] = {
     {OpSNegate, "pair_negate"},    {OpIAdd, "pair_add"},           {OpISub, "pair_subtract"}, {OpIMul, "pair_multiply"},
     {OpUDiv, "pair_divide"},       {OpSDiv, "pair_divide_signed"}, {OpUMod, "pair_modulo"},   {OpSRem, "pair_remainder_signed"},
@@ -23,12 +23,12 @@ constexpr NamedFunction kArithmetic[] = {
 constexpr NamedFunction kShifts[] = {{OpShiftRightLogical, "pair_shift_right"},
                                      {OpShiftRightArithmetic, "pair_shift_right_signed"},
                                      {OpShiftLeftLogical, "pair_shift_left"}};
-// By the number in the set GLSL.std.450. A clamp is a maximum, then a minimum.
+// Functions by their number in the set GLSL.std.450. A clamp is a maximum, then a minimum.
 constexpr uint32_t kUClamp = 44, kSClamp = 45;
 constexpr NamedFunction kMath[] = {{5, "pair_abs"},         {7, "pair_sign"}, {38, "pair_min"},
                                    {39, "pair_min_signed"}, {41, "pair_max"}, {42, "pair_max_signed"}};
 
-// What a comparison is by "less": with its operands exchanged, or the opposite of it.
+// How a comparison is written as "less than": with its operands exchanged, or negated, or both.
 struct Comparison {
   uint16_t op;
   bool is_signed, exchanged, negated;
@@ -317,7 +317,8 @@ void Pairing::rewrite(const Instruction& instruction) {
 
 // --- The module
 
-// Of what stands before the declarations: nothing about types that are others now, nor about how to calculate what is called now.
+// Whether an instruction before the declarations stays. Names and decorations of types that are replaced go, and so do the ids of
+// specialization constants that became constants, and NoContraction on what is now a call.
 bool Pairing::stays(const Instruction& instruction) const {
   if (instruction.op == OpCapability) return instruction[0] != kInt64;
   if (instruction.op != OpName && instruction.op != OpDecorate) return true;

@@ -8,7 +8,7 @@
 
 namespace pumice {
 
-// What a shader that sees this device macro will ask of the compiler; empty where it is nothing.
+// The GLSL extension that a shader which sees this device macro will use; empty where there is none.
 std::string_view glsl_extension_of(std::string_view macro);
 
 // Is the macro one that every device has, 0 or 1? Withheld it reads 0, and every other one is undefined.

@@ -79,7 +79,7 @@ std::string number_for(const ShaderOptions& options, const std::string& text) {
   return fits(digits, "4294967295") ? digits : "4294967295";
 }
 
-// The profile's macros that the words name, all of them without words. It says the last word on a macro of the extension.
+// The profile's macros that the words name; all of them where `words` is null. A profile has the last word on a macro of the extension.
 std::string profile_macros(const ShaderOptions& options, const std::vector<std::string_view>* words) {
   std::string text;
   const auto add = [&](const std::string& name, const std::string& value) {

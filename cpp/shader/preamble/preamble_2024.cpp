@@ -1,4 +1,4 @@
-// What only the generation of 2024 has: vectors of eight and images.
+// Parts of the preamble that only the generation of 2024 has: vectors of eight and images.
 #include "shader/preamble/preamble_parts.h"
 
 namespace pumice {
@@ -53,7 +53,8 @@ constexpr std::string_view kWideMatrix = R"(
   } while (false)
 )";
 
-// As four words, in packed modes and where 16-bit floats make no matrices. pm_words(v): of a sfpvec4; pm_vector(words): its inverse.
+// Eight elements as four words, in packed modes and where 16-bit floats make no matrices. pm_words(v): of a sfpvec4; pm_vector(words): its
+// inverse.
 constexpr std::string_view kWideWords = R"(
 #define sfpvec8 uvec4
 #define buffer_ld8(buf, i) pm_from8(buf[i])

@@ -63,7 +63,7 @@ float pm_round(float v) { return pm_unpack2(pm_bits1(v)).x; }
 vec2 pm_round(vec2 v) { return pm_unpack2(pm_pack2(v)); }
 vec4 pm_round(vec4 v) { return pm_unpack4(pm_pack4(v)); }
 )";
-// The device rounds as it is told: spirv_execution_mode stands with it.
+// No rounding is spelled out: the execution mode tells the device to round conversions to 16 bits to nearest even.
 constexpr std::string_view kRoundToEven = R"(
 spirv_execution_mode(extensions = ["SPV_KHR_float_controls"], capabilities = [4467], 4462, 16);
 #define pm_round(v) (v) /* spirv_execution_mode */
@@ -278,7 +278,7 @@ std::string types(std::string_view sfp, std::string_view sfpvec2, std::string_vi
   return define("sfp", sfp) + define("sfpvec2", sfpvec2) + define("sfpvec4", sfpvec4);
 }
 
-// What a packed store takes: halves go their own way where there are any.
+// The conversions before a packed store: with half arithmetic the value is stored as it is, else as a float.
 std::string packed_values(const ShaderOptions& options) {
   if (half_arithmetic(options)) return define("pm_value1(v)", "(v)") + define("pm_value2(v)", "(v)") + define("pm_value4(v)", "(v)");
   return define("pm_value1(v)", "float(v)") + define("pm_value2(v)", "vec2(v)") + define("pm_value4(v)", "vec4(v)");

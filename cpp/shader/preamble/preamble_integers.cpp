@@ -27,7 +27,7 @@ ivec2 pm_unpack_shorts(int word) { return ivec2(word << 16, word) >> 16; }
   } while (false)
 )";
 
-// To the nearest, halves away from zero; NaN gives 0.
+// Conversions of floats round to the nearest integer, halves away from zero; NaN gives 0.
 constexpr std::string_view kRounding = R"(
 #define float2int8(v) pm_float2int8(vec4(float(v))).x
 #define float2int8vec4(v) pm_float2int8(vec4(v))
@@ -154,7 +154,7 @@ std::string int16_types(std::string_view stored, std::string_view stored4, std::
   return define("sint16", stored) + define("sint16vec4", stored4) + define("lint16", shared) + define("lint16vec4", shared4);
 }
 
-// Without shaderInt16 the 16-bit types are for buffers alone.
+// The text of the family sint16. Without shaderInt16 the 16-bit types are for buffers alone, so arithmetic is on ints.
 std::string int16(const ShaderOptions& options) {
   const bool any = options.int16_storage || options.int16_packed;
   std::string text(any && options.int16 ? kShortArithmetic : kIntArithmetic);

@@ -1,4 +1,4 @@
-// What a shader is compiled for, as explicit data: compiling needs no GPU.
+// The options that a shader is compiled with, as explicit data: compiling needs no GPU.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ enum class Storage : uint8_t { fp32, fp16, fp16_packed, bf16, bf16_packed };
 std::string_view name(Storage storage);
 Storage storage_from_name(std::string_view name);  // throws UnsupportedError listing the known names
 
-// Which definition of the extension a shader was written for. year_2024 has pack8, images and sfp2lfp besides, and a packed `sfp` is
-// a float of 4 bytes; in the current one packed elements have 2 bytes, two of them to a word.
+// The definition of the extension that a shader was written for. year_2024 has pack8, images and sfp2lfp besides, and a packed `sfp` is a
+// float of 4 bytes; in the current one packed elements have 2 bytes, two of them to a word.
 enum class Generation : uint8_t { current, year_2024 };
 
 std::string_view name(Generation generation);  // "current", "2024"
@@ -55,7 +55,7 @@ struct ShaderOptions {
   bool image_storage = false;        // year_2024: image macros
   std::set<std::string> subgroup;    // year_2024: "basic", "vote", "ballot", "shuffle"
 
-  // What the device can do.
+  // Abilities of the device.
   bool int64 = false;                // shaderInt64, or pairs of words that stand for it
   bool int16 = false;                // shaderInt16
   bool int8 = false;                 // 8-bit storage and arithmetic
@@ -82,7 +82,7 @@ using Macros = std::vector<std::pair<std::string, std::string>>;
 // their loads, stores and conversions, psc(), the profile's macros. It goes between #version and the shader's own text. Pure.
 std::string preamble(const ShaderOptions& options);
 
-// Of that text what stands behind the words of `texts`, and nothing else.
+// The part of that text which the words of `texts` use, and nothing else.
 std::string preamble(const ShaderOptions& options, const std::vector<std::string_view>& texts);
 
 // GLSL extensions of a storage mode that not every compiler has, and those of them that this glslang lacks: it is loaded where there

@@ -1,4 +1,4 @@
-// Which indices of an access in memory must be less than which sizes.
+// Finds, for each access in memory, the indices that must be less than a size, and the sizes.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct Check {
   uint32_t offset = 0, stride = 0, scalar = 0;
 };
 
-// The chains of a module's functions into buffers, push constants, shared and global variables, as they are come by.
+// The chains of a module's functions into buffers, push constants, shared and global variables, collected in the order of the instructions.
 class AccessChains {
  public:
   AccessChains(const spirv::Module& module, const spirv::Declarations& declarations, const Interface& interface)
@@ -39,8 +39,8 @@ class AccessChains {
   void note(const spirv::Instruction& instruction);
   const Chain* find(uint32_t pointer) const;
 
-  // The array in a storage block is checked against what is bound, what lies within its elements and all else against its own size.
-  // The compiler has checked constant indices of what has a size.
+  // The checks that an access needs. The array in a storage block is checked against the bytes that are bound; arrays within its elements,
+  // and all others, against their own size. Constant indices into something of known size are left out: the compiler has checked them.
   std::vector<Check> checks(const Chain& chain) const;
   std::string path(const Chain& chain, size_t level) const;  // "x[].corners": what an index goes into
   size_t binding_position(uint32_t variable) const;

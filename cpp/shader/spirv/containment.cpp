@@ -142,7 +142,7 @@ class Unrolling {
 
   static bool is_comparison(uint16_t op) { return op >= OpIEqual && op <= OpSLessThanEqual; }
 
-  // Of an integer constant; 0 of anything else.
+  // The magnitude of an integer constant; 0 of anything else.
   uint64_t magnitude(uint32_t id) const {
     const auto found = constants_.find(id);
     if (found == constants_.end()) return 0;
@@ -153,7 +153,7 @@ class Unrolling {
     return type[2] ? static_cast<uint64_t>(std::abs(static_cast<int64_t>(static_cast<int32_t>(value)))) : value;
   }
 
-  // Instructions of the loop once it is unrolled as it wishes, those within it too.
+  // The number of instructions of the loop once it is unrolled as it asks, with those of loops inside it.
   uint64_t code_of(size_t k, bool hinted = false) const {
     const Loop& loop = loops_[k];
     uint64_t code = loop.end - loop.begin;

@@ -1,4 +1,4 @@
-// How a shader samples its textures.
+// Finds how a shader samples its textures.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace pumice::spirv {
 
-// By variable: what is done to a texture that a sampler with coordinates in texels does not do ("an offset"). Throws ShaderCompileError
-// for a bias, which a compute shader has nothing to add to.
+// The uses of each texture that a sampler with coordinates in texels does not support ("an offset"), by the id of the variable. Throws
+// ShaderCompileError for a bias, which a compute shader has nothing to add to.
 std::map<uint32_t, std::string> normalized_uses(const Module& module);
 
 }  // namespace pumice::spirv

@@ -14,7 +14,7 @@ namespace {
 
 using namespace spirv;
 
-// A buffer or push-constant variable with the type of the block behind it.
+// A buffer or push-constant variable, with the type of the block that it points to.
 struct BlockVariable {
   uint32_t id, type, storage_class;
 };
@@ -191,7 +191,7 @@ BindingInterface Reflector::describe_buffer(const BlockVariable& variable) const
   return buffer;
 }
 
-// Of the array that is all that a block holds.
+// The layout of one element, for a block that holds an array and nothing else.
 std::shared_ptr<const MemoryLayout> Reflector::element_layout(uint32_t type) const {
   const auto array = module_.member_layout(type, 0);
   if (!array) return nullptr;

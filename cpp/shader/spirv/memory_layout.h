@@ -1,4 +1,4 @@
-// How values lie in memory: as std140 and std430 place them, and as a host's structures do.
+// The layout of values in memory: as std140 and std430 place them, and as a host's structures do.
 #pragma once
 
 #include <cstdint>

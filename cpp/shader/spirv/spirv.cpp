@@ -15,7 +15,7 @@ struct CapabilityFacts {
   std::string_view name, feature;
 };
 
-// Without a feature: core, or execution modes say which.
+// SPIR-V's capabilities with the Vulkan feature that each needs; "" where the core has it or execution modes say which.
 constexpr CapabilityFacts kCapabilities[] = {
     {0, "Matrix", ""},
     {1, "Shader", ""},

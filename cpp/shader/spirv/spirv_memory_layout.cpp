@@ -90,7 +90,7 @@ class LayoutReader {
     layout.members.clear();
   }
 
-  // An axis takes in what lies between its elements and those of the axis around it.
+  // Makes axes packed: where elements lie apart, the axis inside is lengthened, or one is added, to fill the gap.
   static void pack(MemoryLayout& layout, const std::vector<Axis>& axes) {
     uint64_t inner = layout.bytes;
     for (size_t i = axes.size(); i-- > 0;) {

@@ -17,7 +17,7 @@
 
 namespace pumice::spirv {
 
-// Size and element type of a type in memory.
+// The size and element type of a type in memory.
 struct TypeLayout {
   ScalarType scalar = ScalarType::other;
   uint32_t components = 1;
@@ -42,7 +42,7 @@ class Module {
 
   // A member's layout needs its MatrixStride, which stands on the member.
   TypeLayout layout(uint32_t type, uint32_t matrix_stride = 0, int depth = 0) const;
-  // With the members of structures; null where there are more than 4,096 of them.
+  // The layout of a type, with the members of structures; null where there are more than 4,096 of them.
   std::shared_ptr<const MemoryLayout> memory_layout(uint32_t type) const;
   std::shared_ptr<const MemoryLayout> member_layout(uint32_t type, uint32_t member) const;
   uint32_t constant(uint32_t id) const;  // a (specialization) constant of one word

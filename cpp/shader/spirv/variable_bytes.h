@@ -1,4 +1,4 @@
-// How much memory the variables of a shader take, once its specialization constants have values.
+// Counts the memory that the variables of a shader take, once its specialization constants have values.
 #pragma once
 
 #include <cstdint>

@@ -59,7 +59,8 @@ bool has_token(std::string_view line, std::string_view token) {
   return !token.empty() && std::ranges::any_of(tokenize(line), [&](const Token& candidate) { return candidate.text == token; });
 }
 
-// The physical line of `text` that calls itself line `line` of `file`: of several, by #line, the one with the token, else the last.
+// The physical line of `text` that calls itself line `line` of `file`: #line may give several lines one number; then it is the one with the
+// token, else the last.
 std::optional<size_t> physical_line(std::string_view text, std::string_view file, size_t line, std::string_view token) {
   const auto lines = source_lines(text);
   std::optional<size_t> found;
@@ -83,7 +84,7 @@ std::optional<std::string_view> find_line(const SourceSet& sources, const Positi
   return {};
 }
 
-// Where the token stands alone in the line; else the line's first character that is not blank.
+// The offset where the token stands alone in the line; else that of the line's first character that is not blank.
 size_t column_of(std::string_view line, std::string_view token) {
   for (const Token& candidate : tokenize(line))
     if (!token.empty() && candidate.text == token) return candidate.offset;
@@ -92,7 +93,7 @@ size_t column_of(std::string_view line, std::string_view token) {
   return std::min(line.find_first_not_of(" \t"), line.size());
 }
 
-// Of a long line the part around the column.
+// A line with a caret below the column. A long line is cut to the part around the column.
 std::string marked_line(std::string_view line, size_t column) {
   if (line.size() > kShownColumns) {
     const size_t first = std::min(column - std::min(column, kShownColumns / 2), line.size() - kShownColumns);

@@ -14,7 +14,7 @@ struct Diagnostics {
   std::vector<std::string> errors, warnings;
 };
 
-// Messages of a log whose positions are "alias:line": each becomes "file:line:column: text", the line and a caret.
+// Rewrites the messages of a log, whose positions are "alias:line": each becomes "file:line:column: text", the line and a caret.
 Diagnostics parse_log(std::string_view log, const SourceSet& sources);
 
 // One message at a token of the text that the compiler reports as line `line` of `file` (an alias or a name that a #line gave).
@@ -23,7 +23,7 @@ std::string message_at(const SourceSet& sources, std::string_view file, size_t l
 // A file as the user knows it, of the name that the compiler uses.
 std::string shown_name(const SourceSet& sources, std::string_view file);
 
-// With '?' for bytes that are no UTF-8 character, or a control character other than tab and new line.
+// The text with '?' in place of bytes that are no UTF-8 character, or a control character other than tab and new line.
 std::string whole_characters(std::string text);
 
 ShaderCompileError compile_error(std::vector<std::string> messages);

@@ -17,7 +17,7 @@ namespace {
 
 using Tokens = std::vector<Token>;
 
-// Tokens that a text or a macro becomes: a base, and so many for each token of an argument. Of doubles, which do not wrap.
+// Tokens that a text or a macro becomes: a base, and so many for each token of an argument. The counts are doubles, which do not wrap.
 struct Growth {
   double base = 0;
   std::vector<double> per_argument;
@@ -98,7 +98,8 @@ class MacroGrowth {
     return add_call(sum, at + 1, end, parameters, macro);
   }
 
-  // The arguments in brackets that follow a macro's name; of a name that is a parameter or may end in one, the widest macro's.
+  // Adds the arguments in brackets that follow a macro's name. `macro` is null for a name that is a parameter or may end in a macro: then
+  // the widest macro counts.
   const Token* add_call(Growth& sum, const Token* at, const Token* end, const std::vector<std::string_view>& parameters,
                         const Growth* macro) {
     if (at == end || at->text != "(") return at;
@@ -309,7 +310,7 @@ struct Nesting {
   }
 };
 
-// Structures hold structures: what one is in the end is seen when macros are expanded.
+// Whether a text may have structures within structures. How large one is in the end shows only when macros are expanded.
 bool has_structures(const std::vector<Tokens>& texts) {
   size_t count = 0;
   for (const auto& tokens : texts)
@@ -318,7 +319,7 @@ bool has_structures(const std::vector<Tokens>& texts) {
   return count > 2;
 }
 
-// Of a text of that growth with its macros expanded.
+// The tokens of a text of this growth with its macros expanded.
 double token_count(const MacroGrowth& macros, const Growth& growth, const Tokens& tokens, size_t limit) {
   if (!macros.pastes() || growth.base > static_cast<double>(limit)) return growth.base;
   return std::max(growth.base,

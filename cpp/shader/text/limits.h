@@ -18,7 +18,7 @@ inline constexpr size_t kMaxFunctions = 4'096;               // glslang compares
 inline constexpr size_t kMaxCases = 4'096;
 inline constexpr size_t kMaxBlocks = 4'096;
 
-// What a text may come to with its macros expanded.
+// An upper bound on a text with its macros expanded.
 struct TextSize {
   bool may_be_deep = false;  // its parts have to be checked too; most texts are so short that nothing in them can nest too deeply
   size_t depth = 0;          // at most, of brackets and chained operators

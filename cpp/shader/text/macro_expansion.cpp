@@ -18,7 +18,7 @@ bool is_paste(const Token* at, const Token* end) {
   return end - at > 1 && at[0].text == "#" && at[1].text == "#" && at[1].offset == at[0].offset + 1;
 }
 
-// The one expansion of a text.
+// Expands the macros of one text and counts the tokens.
 class Expansion {
  public:
   Expansion(const MacroDefinitions& macros, size_t limit) : macros_(macros), limit_(limit) {}
@@ -70,7 +70,7 @@ class Expansion {
     return true;
   }
 
-  // What stands in brackets, which goes; at the end of the text they close.
+  // Takes a call's arguments with their brackets out of the input. Brackets that are open at the end of the text are closed there.
   std::vector<Items> take_arguments(Items& input) {
     std::vector<Items> arguments(1);
     size_t nested = 0;

@@ -1,4 +1,4 @@
-// Macros expanded as the preprocessor does it, to count what comes of them: names that are pasted together are known only then.
+// Expands macros as the preprocessor does, to count what comes of them: names that are pasted together are known only then.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ struct Macro {
 
 using MacroDefinitions = std::unordered_map<std::string_view, std::vector<Macro>>;
 
-// Tokens that the text becomes, or more than `limit` where there are more. Of several definitions all are counted, since conditions are
-// not looked at.
+// The number of tokens that the text becomes, or more than `limit` where there are more. All definitions of a macro count, since conditions
+// are not evaluated.
 size_t expanded_tokens(const Token* begin, const Token* end, const MacroDefinitions& macros, size_t limit);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// What stands before a shader's own text.
+// The texts that the engine puts before a shader's own text.
 #pragma once
 
 #include <string>

@@ -70,7 +70,8 @@ void SourceSet::scan(size_t file) {
   }
 }
 
-// A text or an embedded shader is meant as it is written, else beside the file that includes it.
+// Finds an included file. A file on disk looks beside itself first. A text or an embedded shader takes the path as written first, then
+// beside itself.
 std::optional<size_t> SourceSet::load(const std::string& path, size_t includer) {
   const bool on_disk = files_[includer].on_disk;
   const std::string near = beside(files_[includer].name, path);

@@ -24,7 +24,7 @@ class FileTexts {
   std::map<std::string, std::optional<std::string>> texts_;
 };
 
-// Where the texts of #include lines come from: a file beside the one that includes, `texts`, `folders`, the embedded shaders.
+// The places where #include lines find their texts: a file beside the one that includes, `texts`, `folders`, the embedded shaders.
 struct Includes {
   std::map<std::string, std::string> texts;  // by path
   std::vector<std::string> folders;          // in this order
@@ -51,7 +51,7 @@ class SourceSet {
   // The file that `path` means in file `includer`.
   std::optional<size_t> find(const std::string& path, size_t includer) const;
   std::optional<size_t> by_alias(std::string_view alias) const;
-  // Why there is none: where it was looked for.
+  // The reason why there is none: the places where it was looked for.
   std::string missing(const std::string& path, size_t includer) const;
 
  private:

@@ -56,7 +56,7 @@ class Lexer {
     advance(end == std::string_view::npos ? source_.size() : end + 2 - at_);
   }
 
-  // To the next token; false at the end.
+  // Moves to the next token; false at the end.
   bool skip_blank() {
     while (at_ < source_.size()) {
       const char c = source_[at_];

@@ -25,7 +25,7 @@ std::vector<Token> tokenize(std::string_view source);
 // The preprocessor lines of this name, each as its tokens from the name on.
 std::vector<std::vector<Token>> directives(const std::vector<Token>& tokens, std::string_view name);
 
-// Which line of which file a line of a text is, by its #line directives. `file` is empty until one names a file.
+// The file and line that a line of a text stands for, by its #line directives. `file` is empty until a directive names a file.
 struct SourceLine {
   std::string file;
   size_t line;
