@@ -24,8 +24,8 @@ struct Activations {
   Operand image() const;          // [N, C, W, H] of channels last
   // WHC8 as images of one group each, [N * groups, 8, W, H]; none where they do not follow one another.
   std::optional<Operand> planes() const;
-  // [N, groups, channels of a group, W, H]; a last group that has fewer channels than the others is a tensor of its own. `doubled`: with
-  // the axes W / 2, 2, H / 2, 2 at the end.
+  // Tensors [N, groups, channels of a group, W, H]; a last group that has fewer channels than the others is a tensor of its own. `doubled`:
+  // with the axes W / 2, 2, H / 2, 2 at the end.
   std::vector<Operand> groups(bool doubled = false) const;
   std::vector<Operand> half_of_doubled() const;  // the same of half the size, each pixel seen twice on either axis
 };
@@ -33,8 +33,8 @@ struct Activations {
 // Scratch memory for images one after the other.
 Activations scratch_activations(Recorder& recorder, DType dtype, uint32_t images, const Extent& extent, bool grouped);
 
-// `expression` of every element: over in0, in1, .. of the inputs, and after them of values of float16 for each channel. The inputs have
-// the output's size or, to be upsampled (`doubled`), half of it.
+// Writes `expression` of every element. It is over in0, in1, .. for the inputs, followed by values of float16 for each channel. The inputs
+// have the output's size or, to be upsampled (`doubled`), half of it.
 void map_activations(Recorder& recorder, const Expression& expression, const std::vector<Activations>& inputs, const Activations& output,
                      const std::vector<BufferRange>& by_channel = {}, bool doubled = false);
 

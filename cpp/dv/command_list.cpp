@@ -79,7 +79,8 @@ void CommandList::check_committed() const {
   if (!committed_) throw StateError("commit() this CommandList before exec() and wait()", "L6");
 }
 
-// Weights that the device has written are left to it from then on, so that none of the executions waits for another.
+// Whether weights have changed since the list was prepared. Weights that the device has written are unpacked on the device from then on, so
+// that none of the executions waits for another.
 bool CommandList::has_other_weights() {
   bool others = false;
   for (ReadWeights& weights : prepared_->lowering.weights) {

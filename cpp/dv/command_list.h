@@ -15,18 +15,18 @@ class CommandList {
   explicit CommandList(std::shared_ptr<Context> context);
   const std::shared_ptr<Context>& context() const { return context_; }
 
-  // Refusal naming the run and the field: nothing is added. StateError after commit().
+  // Adds a command. A Refusal names the run and the field, and then nothing is added. StateError after commit().
   void add(std::span<const std::byte> raw, const Resolve& resolve);
-  // StateError where it was called before; Refusal of a list without commands (ENODATA).
+  // Prepares the commands. StateError where it was called before; Refusal of a list without commands (ENODATA).
   void commit(const Interrupted& interrupted = {});
   bool committed() const { return committed_; }
-  // Returns the id, at least 1. StateError before commit().
+  // Begins an execution and returns its id, at least 1. StateError before commit().
   int64_t exec(const Interrupted& interrupted = {});
-  // Refusal (EINVAL) of an id that no execution has; StateError before commit(), TimeoutError, DeviceLostError.
+  // Waits for an execution. Refusal (EINVAL) of an id that no execution has; StateError before commit(), TimeoutError, DeviceLostError.
   void wait(int64_t id, std::optional<double> timeout_seconds = {}, const Interrupted& interrupted = {});
   // Waits for all executions that were begun, as Context::finish() does.
   void finish();
-  // On the device, of the execution that was waited for last; 0 before that.
+  // The device time of the execution that was waited for last; 0 before that.
   double last_exec_seconds() const;
   int64_t last_exec_time() const;  // in microseconds, as the vendor's interface has it
   size_t size() const { return commands_.size(); }

@@ -13,24 +13,24 @@ namespace {
 
 constexpr int64_t kTableEntriesOfChannel = 256;
 
-// What is never smaller for a larger x.
+// Whether a run's activation is never smaller for a larger x, so that it may be done before a maximum.
 bool is_monotone(const Run& run) {
   return !run.rectifies && run.activation != Activation::prelu && (run.activation != Activation::leaky_relu || run.slope >= 0);
 }
 
-// No window lies in the padding alone, where a maximum is minus infinity.
+// Whether no pooling window lies in the padding alone, where a maximum would be minus infinity.
 bool meets_input(const Window& window) {
   return window.left < window.kx && window.right < window.kx && window.top < window.ky && window.bottom < window.ky;
 }
 
-// The stages after the convolution give the same where each of its results is activated and rounded first.
+// Whether each result of the convolution may be activated and rounded before the run's later stages: they give the same then.
 bool activates_first(const Run& run) {
   if (run.adds || run.shape.prelu) return false;
   if (run.shape.pool == PoolKind::maximum) return is_monotone(run) && meets_input(run.shape.pool_window);
   return run.shape.pool != PoolKind::average;
 }
 
-// An average over single elements, in place.
+// Whether pooling is an average over single elements in place, which only multiplies by a factor.
 bool only_scales(const Run& run) {
   return run.shape.pool == PoolKind::average && run.shape.pool_window == Window{};
 }
@@ -45,7 +45,8 @@ Attributes window_attributes(const Window& window, bool is_pool) {
   return attributes;
 }
 
-// What the sum S of the squares of five channels multiplies x by: straight lines through f(S) = (1 + 2e-5 S)^-0.75 at the powers of 4.
+// The factor by which normalization multiplies x, from the sum S of the squares of five channels: straight lines through f(S) = (1 + 2e-5
+// S)^-0.75 at the powers of 4.
 Expression normalizing_factor() {
   constexpr int kLines = 12;
   const auto f = [](double sum) { return std::pow(1 + 2e-5 * sum, -0.75); };
@@ -104,7 +105,7 @@ class ConvLowering {
       added_ = read(command_.added, images * command_.added_elements * sizeof(uint16_t));
   }
 
-  // Bytes as the float16 of their channel's table.
+  // Input bytes as float16, each looked up in its channel's table.
   BufferRange looked_up(const BufferRange& bytes, const BufferRange& table) {
     const int64_t channels = command_.extent.channels, pixels = size(command_.images * command_.extent.elements()) / channels;
     const Operand given{TensorDesc(DType::uint8, {pixels, channels}), bytes};
@@ -140,7 +141,7 @@ class ConvLowering {
       recorder_.move({y.range.buffer, y.range.offset + i * image_bytes, image_bytes}, {first.buffer, first.offset + i * step, image_bytes});
   }
 
-  // What is added in a run.
+  // The activations that a run adds, moved to where operators can read them.
   Activations added(const Run& run) {
     if (!command_.added.memory) return input_;
     const uint64_t first = run.added_element * sizeof(uint16_t);
@@ -209,14 +210,14 @@ class ConvLowering {
     return y;
   }
 
-  // As that dtype, channels last or, where it may be, in whole groups.
+  // `x` in this dtype, channels last or, where the operator takes them, in whole groups.
   Activations in_layout(const Activations& x, DType dtype, bool takes_groups) {
     const bool grouped = takes_groups && x.extent.channels % kGroupChannels == 0;
     if (x.dtype == dtype && (x.is_channels_last() || grouped)) return x;
     return converted(x, dtype, grouped && x.grouped);
   }
 
-  // `finishes`: with all that follows it in the run, which is then in `y`, where its layout is such.
+  // `finishes`: pools with all stages that follow it in the run, and into `y` where its layout allows that.
   Activations convolve(const Run& run, const Activations& x, const Activations& y, bool finishes) {
     const DType dtype = finishes ? DType::float16 : DType::float32;
     const bool takes_groups = run.shape.conv == ConvKind::convolution;
@@ -245,7 +246,7 @@ class ConvLowering {
     return to;
   }
 
-  // A transposed convolution's pads, from those of the convolution over what it puts zeros into.
+  // The pads of a transposed convolution, computed from those of the equal convolution over an input with zeros put in.
   static Window transposed(Window window) {
     window.left = window.reach_x() - 1 - window.left, window.right = window.reach_x() - 1 - window.right;
     window.top = window.reach_y() - 1 - window.top, window.bottom = window.reach_y() - 1 - window.bottom;
@@ -256,7 +257,7 @@ class ConvLowering {
     return std::max(window.left, window.right) < window.reach_x() && std::max(window.top, window.bottom) < window.reach_y();
   }
 
-  // With zeros between neighbours.
+  // The activations with stride - 1 zeros between neighbours.
   Activations spread(const Activations& x, const Window& window) {
     const Extent extent{(x.extent.width - 1) * window.stride_x + 1, (x.extent.height - 1) * window.stride_y + 1, x.extent.channels};
     const Activations y = scratch_activations(recorder_, x.dtype, x.images, extent, false);

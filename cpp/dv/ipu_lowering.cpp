@@ -29,7 +29,7 @@ struct BoundBytes {
   }
 };
 
-// To be read; `snapshot`: as it is before the command, which writes there.
+// Bytes that the kernel reads. `snapshot`: a copy of them, made because the command also writes there.
 BoundBytes bound_input(Recorder& recorder, const char* name, const MemoryRange& given, uint64_t place, bool snapshot) {
   BoundBytes bound(*recorder.context(), name, given, place);
   if (!snapshot) return bound;
@@ -59,14 +59,14 @@ uint32_t places_of(const dmp_dv_cmdraw_ipu_v0& raw, uint32_t channels) {
   return places;
 }
 
-// The inverse: the channel at each place.
+// The inverse of the function above: the channel at each place.
 uint32_t channels_at(uint32_t places, uint32_t channels) {
   uint32_t inverse = 0;
   for (uint32_t i = 0; i < channels; ++i) inverse |= i << 4 * (places >> 4 * i & 0xf);
   return inverse;
 }
 
-// The palette that holds when the command runs: with its own colours in it, if it has any.
+// The palette that holds when the command runs: it includes the colours that the command itself sets.
 BufferRange palette_of(Lowering& lowering, const IpuCommand& command) {
   Recorder& recorder = lowering.recorder;
   const BufferRange palette = lowering.context->palette();
@@ -93,14 +93,13 @@ void lower_maximizer(Lowering& lowering, const MaximizerCommand& command) {
   lowering.recorder.add(dispatch_of(step.build(), "maximizer", {{"x", x.range}, {"y", y.range}}));
 }
 
-// What the interface leaves open:
-// - Pixel (x, y) of the rectangle is the texture's at ((x + 1/2) * tex_width / rect_width, ...), where `transpose` is set with the
-//   rectangle's x and y exchanged: rounded down, or bilinear between the middles of texels, with weights in 256ths and edges continued.
-// - A texture has red, green, blue and alpha in this order, as has a palette's entry from its lowest byte on; an index counts modulo 32.
-//   ridx .. aidx are the places of the colours in `rd` and `wr`; in pixels without alpha the other three close up.
-// - Alpha is use_const_alpha's, else the pixel's, 255 where it has none. With both images the result is
-//   (tex * alpha + rd * (255 - alpha)) / 255, rounded to nearest, whose own alpha is that of tex = 255.
-// - stride_wr of 0 is that of rows without gaps. The palette is one for all lists of a context, in the order of their executions.
+// Decisions on what the interface leaves open: - Pixel (x, y) of the rectangle is the texture's at ((x + 1/2) * tex_width / rect_width,
+// ...), where `transpose` is set with the rectangle's x and y exchanged: rounded down, or bilinear between the middles of texels, with
+// weights in 256ths and edges continued. - A texture has red, green, blue and alpha in this order, as has a palette's entry from its lowest
+// byte on; an index counts modulo 32. ridx .. aidx are the places of the colours in `rd` and `wr`; in pixels without alpha the other three
+// close up. - Alpha is use_const_alpha's, else the pixel's, 255 where it has none. With both images the result is (tex * alpha + rd * (255
+// - alpha)) / 255, rounded to nearest, whose own alpha is that of tex = 255. - stride_wr of 0 is that of rows without gaps. The palette is
+// one for all lists of a context, in the order of their executions.
 void lower_ipu(Lowering& lowering, const IpuCommand& command) {
   const auto& context = lowering.recorder.context();
   const dmp_dv_cmdraw_ipu_v0& raw = command.raw;

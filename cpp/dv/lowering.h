@@ -1,4 +1,4 @@
-// What the commands become on the engine.
+// Lowers the dv commands to operators and kernels of the engine.
 #pragma once
 
 #include <vector>
@@ -9,23 +9,23 @@
 
 namespace pumice::dv {
 
-// Packed weights as they were when they were unpacked.
+// Packed weights that the host has read and unpacked, with what tells whether they have changed since.
 struct ReadWeights {
   MemoryRange range;
   std::vector<std::byte> packed;
   uint64_t published, device_writes;  // as the memory counted them before the weights were read
 };
 
-// One list at work.
+// One list while its commands are lowered.
 struct Lowering {
   std::shared_ptr<const Context> context;
   Recorder recorder;
   std::vector<MemoryRange> written;       // by the device: by this list's commands, or by others'
-  std::vector<ReadWeights> weights = {};  // that may be others at a later execution
+  std::vector<ReadWeights> weights = {};  // those that may have changed at a later execution
 
   // Whether the device may write there before or while this list is executed.
   bool may_be_written(const MemoryRange& range) const;
-  // The packed bytes, which later executions look at again.
+  // Reads packed weights and notes them, so that later executions look whether they have changed.
   std::span<const std::byte> read_weights(const MemoryRange& range);
 };
 
@@ -34,13 +34,14 @@ void lower_fc(Lowering& lowering, const FcCommand& command);
 void lower_ipu(Lowering& lowering, const IpuCommand& command);
 void lower_maximizer(Lowering& lowering, const MaximizerCommand& command);
 
-// `x` activated, before it is rounded; the slopes of PReLU are `slope`.
+// The activation of `x`, not yet rounded. Slopes of leaky ReLU are `slope`; those of PReLU are named kSlopes in the expression.
 Expression activated(const Expression& x, Activation activation, float slope);
 inline constexpr std::string_view kSlopes = "slopes";  // the name of PReLU's in it
 
-// Elements of float16 in a memory that operators can read: there, or moved to scratch memory where they begin.
+// A range of float16 elements of a memory that operators can read: the memory itself, or scratch memory if the elements begin at an address
+// that operators do not take.
 BufferRange readable(Recorder& recorder, const MemoryPlace& place, uint64_t bytes, bool snapshot = false);
-// Where operators write `bytes` that are to be in a memory: there, or in scratch memory, from which finish_write() moves them.
+// A range to which operators write what belongs in `target`: the target itself, or scratch memory, from which finish_write() moves it.
 BufferRange writable(Recorder& recorder, const BufferRange& target);
 void finish_write(Recorder& recorder, const BufferRange& written, const BufferRange& target);
 

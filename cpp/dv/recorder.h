@@ -1,4 +1,4 @@
-// What a list of dv commands becomes: compiled operators with their tables, and moves of bytes, in order.
+// Records a list of dv commands as compiled operators with their tables, and moves of bytes, in order.
 #pragma once
 
 #include <cstdint>
@@ -22,18 +22,18 @@ class Recorder {
   explicit Recorder(std::shared_ptr<pumice::Context> context) : context_(std::move(context)) {}
   const std::shared_ptr<pumice::Context>& context() const { return context_; }
 
-  // Memory until end_command(), after which later commands have it again.
+  // Scratch memory until end_command(), after which later commands use it again.
   BufferRange scratch(uint64_t bytes);
   void end_command();
-  // Values for the life of the list.
+  // Memory with these values for the life of the list.
   BufferRange constant(const HostTensor& values);
 
-  // One operator: the inputs that are owned are read when the list is committed, the others at every execution.
+  // Records one operator. Owned inputs are read when the list is committed, the others at every execution.
   void run(std::string_view op, const Attributes& attributes, const std::vector<Operand>& inputs, const Operand& output,
            const std::optional<Expression>& epilogue = {});
-  // An expression over in0, in1, ..
+  // Records an expression over the inputs, which are in0, in1, ...
   void map(const Expression& expression, const std::vector<Operand>& inputs, const Operand& output);
-  // Bytes from any even offset to any other; nothing beside them is written.
+  // Records a move of bytes from any even offset to any other; nothing beside them is written.
   void move(const BufferRange& source, const BufferRange& target);
   void add(Dispatch dispatch) { items_.push_back({{}, {}, std::move(dispatch)}); }
 
@@ -52,7 +52,7 @@ class Recorder {
   std::shared_ptr<pumice::Context> context_;
   std::vector<Item> items_;
   std::vector<std::shared_ptr<Buffer>> free_, taken_;  // scratch memory
-  // Of the operators with owned inputs.
+  // The operators with owned inputs, with those inputs and their persistent memory.
   std::vector<std::shared_ptr<const CompiledOperator>> owners_;
   Bindings owned_, persistent_;
 };

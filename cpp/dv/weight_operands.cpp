@@ -9,7 +9,7 @@ int64_t size(uint64_t value) {
   return static_cast<int64_t>(value);
 }
 
-// A tensor in scratch memory.
+// A packed tensor in new scratch memory.
 Operand scratch_operand(Recorder& recorder, DType dtype, Shape shape) {
   const TensorDesc desc(dtype, std::move(shape));
   return {desc, recorder.scratch(desc.bytes())};
@@ -33,13 +33,13 @@ Operand gathered(Recorder& recorder, const Operand& source, const Operand& place
   return made;
 }
 
-// `source` at places that the host knows.
+// Elements of `source` at places that the host knows.
 Operand gathered(Recorder& recorder, const Operand& source, const std::vector<int32_t>& places, const Shape& shape) {
   const TensorDesc desc(DType::int32, shape);
   return gathered(recorder, source, {desc, recorder.constant(HostTensor::copy_of(desc, places.data()))}, shape);
 }
 
-// Bytes as the float16 that a table has for them.
+// Bytes as float16, each looked up in the layer's table.
 Operand looked_up(Recorder& recorder, const Operand& bytes, const BufferRange& table) {
   const Operand places = scratch_operand(recorder, DType::int32, bytes.desc.shape);
   recorder.map(Expression::parse("i32(in0)"), {bytes}, places);
@@ -64,7 +64,7 @@ class WeightOrder {
     return swapped_ ? Shape{dims_.channels, dims_.kernels, dims_.kx, dims_.ky} : Shape{dims_.kernels, dims_.channels, dims_.kx, dims_.ky};
   }
 
-  // From the order of unpacked weights: (kernel, channel, y, x).
+  // Reorders values from the order of unpacked weights, (kernel, channel, y, x), to the operator's.
   template <typename T>
   std::vector<T> operator()(const std::vector<T>& unpacked) const {
     const int64_t out = dims_.kernels, in = dims_.channels, kx = dims_.kx, ky = dims_.ky;

@@ -6,7 +6,7 @@
 
 namespace pumice::dv {
 
-// The packed weights of one command or run as it begins.
+// The packed weights of one command or run, on the device where it may write them, else on the host.
 class PackedWeights {
  public:
   // `snapshot`: the command writes there before it reads them.

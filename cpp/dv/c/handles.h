@@ -1,4 +1,4 @@
-// What is behind the handles of the C interface, and how its functions fail.
+// The objects behind the handles of the C interface, and the way its functions fail.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ class Handles {
     return reinterpret_cast<Handle>(number);
   }
 
-  // Null where there is none of that handle.
+  // The object of a handle; null where there is none.
   std::shared_ptr<Object> find(Handle handle) const {
     const std::lock_guard lock(mutex_);
     const auto found = live_.find(reinterpret_cast<uintptr_t>(handle));
@@ -68,7 +68,7 @@ class Handles {
   std::map<uintptr_t, Entry> live_;
 };
 
-// Each of them retains the handles that it names until it is destroyed.
+// The objects behind handles. Each retains the handles that it names until it is destroyed.
 struct HeldMemory {
   dmp_dv_context context = nullptr;
   std::shared_ptr<Memory> memory;
@@ -93,7 +93,7 @@ void set_error(const std::string& text);
 // The number for the exception at hand, whose text becomes the last error message.
 int fail();
 
-// What `call` returns, or `failed(number)`.
+// Calls `call` and returns its result, or `failed(number)` where it throws: no exception may leave the C interface.
 template <typename Call, typename Failed>
 auto guarded(const Call& call, const Failed& failed) noexcept -> decltype(call()) {
   try {

@@ -1,4 +1,4 @@
-// Weight packing of the C interface.
+// Functions of the C interface that pack weights.
 #include "dv/weights/packing.h"
 
 #include "dv/c/handles.h"
@@ -24,7 +24,7 @@ int packed(size_t required, const Weights& weights, uint8_t* target, size_t* siz
                 ("packed_weights_size: expected at least " + std::to_string(required) + " bytes; given " + std::to_string(given)).c_str());
 }
 
-// What `call` returns; `number` where it refuses a dimension.
+// Calls `call` and returns its result, or `number` where it refuses a dimension.
 template <typename Call>
 int refusing(int number, size_t* size, const Call& call) {
   if (!size) return refuse(number, "packed_weights_size: expected a size; given NULL");

@@ -37,7 +37,8 @@ struct Run {
   MemoryPlace weights;
 
   bool convolves() const { return shape.conv != ConvKind::none; }
-  // What eltwise_buf is added to: a convolution before it is pooled by maxima or upsampled, or an average.
+  // The extent that eltwise_buf is added to: that of the average for an average pooling, else that of the convolution before it is pooled
+  // or upsampled.
   const Extent& summed() const { return shape.pool == PoolKind::average ? output : convolved; }
 };
 
@@ -80,7 +81,7 @@ uint64_t pixel_bytes(uint8_t format);  // of DMP_DV_RGBA8888, DMP_DV_RGB888, DMP
 
 using Command = std::variant<ConvCommand, FcCommand, IpuCommand, MaximizerCommand>;
 int device_type(const Command& command);
-// All that it may write.
+// The whole range that a command may write.
 MemoryRange written_by(const Command& command);
 
 // The memory that a raw structure means by what it has in place of one (never 0); null where there is none.

@@ -1,4 +1,4 @@
-// What the readers of the raw commands share.
+// Parts that the readers of the raw commands share.
 #pragma once
 
 #include <cstring>
@@ -8,16 +8,16 @@
 
 namespace pumice::dv {
 
-// Bytes by the place that needs them.
+// The bytes that a command needs, by the place that needs them.
 using Needs = std::vector<std::pair<std::string, uint64_t>>;
 
 class CommandReader {
  public:
   CommandReader(std::span<const std::byte> raw, const Resolve& resolve, bool is_strict) : strict(is_strict), raw_(raw), resolve_(resolve) {}
-  // Only notes what is needed.
+  // Makes a reader that only notes how many bytes are needed at each place.
   CommandReader(std::span<const std::byte> raw, Needs& needs, bool is_strict) : strict(is_strict), raw_(raw), needs_(&needs) {}
 
-  // The whole command. Refusal where it has another size.
+  // The whole command as its structure. Refusal where the bytes are of another size.
   template <typename Raw>
   Raw whole() const {
     Raw value;
@@ -26,7 +26,8 @@ class CommandReader {
     return value;
   }
 
-  // No memory where the structure has none. Refusal (EINVAL) of what stands for no live memory.
+  // The place that a field names; without a memory where the structure has none. Refusal (EINVAL) of a number that stands for no live
+  // memory.
   MemoryPlace place(const dmp_dv_buf& buffer, const std::string& slot) const {
     if (buffer.rsvd == 0 || needs_) return {nullptr, buffer.offs};
     auto memory = resolve_(buffer.rsvd);
@@ -38,10 +39,10 @@ class CommandReader {
     require(given.rsvd != 0 || needs_, slot + ".mem", "a memory", "none", code);
   }
 
-  // A memory with at least that many bytes from an offset that is a multiple of `alignment`. Refusals (EINVAL).
+  // Refuses (EINVAL) unless the memory has that many bytes from the offset, which is a multiple of `alignment`.
   void check_place(const std::string& slot, const MemoryPlace& place, uint64_t bytes, uint64_t alignment = 2) const;
 
-  // What is refused in any case, and what strict lists alone refuse.
+  // Throws a Refusal unless `holds`; require_strict() does so for strict lists alone.
   template <typename Given>
   void require(bool holds, const std::string& slot, const std::string& expected, const Given& given, int code = kRefused) const {
     if (!holds) throw Refusal(slot, expected, text(given), code);

@@ -17,7 +17,7 @@ std::string sizes(uint32_t x, uint32_t y) {
   return std::to_string(x) + " x " + std::to_string(y);
 }
 
-// One command at work. Sides have 16 bits each: products of three stay exact, and the bytes of a batch are bounded before they are
+// Reads one command. Sides have 16 bits each: products of three stay exact, and the bytes of a batch are bounded before they are
 // multiplied.
 class ConvReader {
  public:
@@ -86,7 +86,7 @@ class ConvReader {
     command_.runs.push_back(std::move(run));
   }
 
-  // Which stages there are.
+  // Reads and checks which stages a run has.
   void check_stages(int i, const RawRun& raw, Run& run) {
     constexpr uint16_t kKinds = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 5 | 1 << 7;
     reader_.require(raw.conv_enable <= 7 && (kKinds >> raw.conv_enable & 1) != 0, slot(i, "conv_enable"), "0, 1, 3, 5 or 7",
@@ -183,7 +183,8 @@ class ConvReader {
     if (raw_.eltwise_buf.rsvd != 0) check_images("eltwise_buf", command_.added, command_.added_elements * sizeof(uint16_t));
   }
 
-  // Last, so that all checks speak of the x and y of the command. The bytes of packed weights are those of the exchanged kernel, too.
+  // Exchanges x and y. This comes last, so that messages of all checks speak of the x and y of the command. The bytes of packed weights are
+  // those of the exchanged kernel, too.
   void transpose() {
     command_.is_transposed = true;
     command_.extent = command_.extent.transposed();

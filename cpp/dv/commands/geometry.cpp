@@ -18,7 +18,7 @@ Extent moved_over(const Extent& input, const Window& window, uint32_t channels) 
           window_places(input.height, window.top, window.bottom, window.reach_y(), window.stride_y), channels};
 }
 
-// With stride - 1 zeros between neighbours.
+// A size after stride - 1 zeros are put between neighbours.
 uint32_t spread(uint32_t size, uint32_t stride) {
   return size == 0 ? 0 : (size - 1) * stride + 1;
 }

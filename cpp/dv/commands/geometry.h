@@ -1,4 +1,4 @@
-// What the runs of a convolution command make: shapes and bytes.
+// The results of a convolution command's runs: shapes and bytes.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct Window {
   bool operator==(const Window&) const = default;
 };
 
-// From the fields of a run. A kernel without a height is square, a dilation of 0 is one of 1.
+// Windows read from the fields of a run. A kernel without a height is square; a dilation of 0 means 1.
 Window conv_window(uint16_t p, uint32_t conv_pad, uint16_t conv_stride, uint16_t conv_dilation);
 Window pool_window(uint16_t pool_size, uint32_t pool_pad, uint16_t pool_stride);
 
@@ -45,11 +45,11 @@ struct RunGeometry {
 
 // The number of places of a kernel on one axis; 0 where it is larger than the padded input or the stride is 0.
 uint32_t window_places(uint32_t size, uint32_t before, uint32_t after, uint32_t reach, uint32_t stride);
-// What the convolution makes, which is the input where there is none: the shape of what is added to it before a maximum pooling or an
-// upsampling. Empty where the kernel does not fit.
+// The extent that the convolution makes, or the input's where there is no convolution: that of what is added to it before a maximum pooling
+// or an upsampling. Empty where the kernel does not fit.
 Extent conv_output(const Extent& input, const RunGeometry& run);
-Extent run_output(const Extent& input, const RunGeometry& run);  // likewise
-// Of a convolution's packed weights. Throws BindingError (D1).
+Extent run_output(const Extent& input, const RunGeometry& run);  // the run's result; empty too where a kernel does not fit
+// The bytes and dimensions of a convolution's packed weights. Throws BindingError (D1).
 size_t weight_bytes(const Extent& input, const RunGeometry& run);
 ConvDims weight_dims(const Extent& input, const RunGeometry& run);
 

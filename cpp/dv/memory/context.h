@@ -1,4 +1,4 @@
-// What dv programs are given as the device: any Vulkan device, with the properties that they ask for.
+// The context of dv programs, their device: any Vulkan device, with the properties that they ask for.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class Context {
   bool has_device(int type) const;
   std::string last_error() const;  // empty at first
   void note_error(const std::string& text);
-  // Colours of 4 bytes that IPU commands set and use; zeros at first.
+  // The palette of 4-byte colours that IPU commands set and use; zeros at first.
   BufferRange palette() const;
 
  private:

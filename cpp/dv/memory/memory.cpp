@@ -112,7 +112,7 @@ void Memory::end_sync() {
   reading_ = writing_ = false;
 }
 
-// Whether there is anything to do.
+// Checks a range that is to be transferred. False where nothing is to be done.
 bool Memory::begin_transfer(uint64_t offset, uint64_t count) const {
   if (offset > bytes() || count > bytes() - offset)
     throw Refusal("offs, size", "a range of at most " + std::to_string(bytes()) + " bytes",
@@ -143,7 +143,7 @@ void Memory::announce_device_write(uint64_t offset, uint64_t count) {
     if (known.begin == write.begin && known.end == write.end) return void(known = write);
   writes_.push_back(write);
   if (writes_.size() <= kMostWrites) return;
-  // One range around all of them says too much, for which weights are looked at once too often, and never too little.
+  // One range around all writes covers too much, never too little: weights are then looked at once too often.
   DeviceWrite all = write;
   for (const DeviceWrite& known : writes_) all.begin = std::min(all.begin, known.begin), all.end = std::max(all.end, known.end);
   writes_ = {all};

@@ -18,7 +18,7 @@ namespace pumice::dv {
 // lost. Thread-safe.
 class Memory {
  public:
-  // Content is undefined. Refusal of 0 bytes; OutOfMemoryError.
+  // Allocates memory; its content is undefined. Refusal of 0 bytes; OutOfMemoryError.
   static std::shared_ptr<Memory> create(std::shared_ptr<Context> context, uint64_t bytes);
   ~Memory();
   Memory(const Memory&) = delete;
@@ -31,24 +31,24 @@ class Memory {
   uint64_t bytes() const { return buffer_->bytes(); }  // whole pages
   uint64_t handle() const { return handle_; }          // never 0, never reused in this process
 
-  // The same address until unmap(), however often it is asked for. The content outlives unmap().
+  // Maps the memory: the same address until unmap(), however often it is asked for. The content outlives unmap().
   std::byte* map();
   void unmap();  // idempotent; ends a sync
   bool mapped() const { return mapped_; }
-  // Refusals (EINVAL): not mapped, neither read nor write.
+  // Begins access by the host. Refusals (EINVAL): not mapped, neither read nor write.
   void sync_start(bool read, bool write);
   void sync_end();
-  // One range, at once. Refusals (EINVAL): past the end, not mapped.
+  // Brings one range up to date at once, to the host or to the device. Refusals (EINVAL): past the end, not mapped.
   void to_device(uint64_t offset, uint64_t bytes);
   void to_cpu(uint64_t offset, uint64_t bytes);
 
   uint64_t published() const { return published_; }  // grows with all that may show the device new bytes
-  // Lists call the first before they submit work that writes these bytes, the second once it is submitted.
+  // Lists call announce_device_write() before they submit work that writes these bytes, and note_device_write() once it is submitted.
   void announce_device_write(uint64_t offset, uint64_t count);
   void note_device_write() { is_stale_ = true; }
   // Grows with every write of the device that was announced for any of these bytes; 0 before the first.
   uint64_t device_writes(uint64_t offset, uint64_t count) const;
-  // Whether the bytes there, which were published, are these.
+  // Whether the bytes at that place, which were published, equal these.
   bool holds(uint64_t offset, std::span<const std::byte> expected) const;
   std::vector<std::byte> read(uint64_t offset, uint64_t bytes) const;  // as the device sees them
 

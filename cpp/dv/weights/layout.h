@@ -12,14 +12,14 @@ namespace pumice::dv {
 
 constexpr size_t kGroupChannels = 8;
 
-// Of an element of one tensor.
+// The place of an element of one tensor in WHC8, in elements.
 constexpr uint64_t whc8_index(const Extent& extent, uint32_t channel, uint32_t x, uint32_t y) {
   const uint64_t first = channel / kGroupChannels * kGroupChannels;
   const uint64_t channels = std::min<uint64_t>(kGroupChannels, extent.channels - first);
   return (first * extent.width * extent.height) + (uint64_t{x} * extent.height + y) * channels + (channel - first);
 }
 
-// From one image, channel, row and column of a batch to the next.
+// Strides of a host array in bytes: from one image, channel, row and column of a batch to the next.
 struct HostStrides {
   std::ptrdiff_t image = 0, channel = 0, row = 0, column = 0;
 };
@@ -37,8 +37,8 @@ void visit_whc8(const Extent& extent, const HostStrides& strides, const Visit& v
   }
 }
 
-// Tensors of elements of 1, 2, 4 or 8 bytes, one after the other, from and into arrays of any strides in bytes.
-// Both are aligned for the elements.
+// Copy tensors of elements of 1, 2, 4 or 8 bytes, which lie one after the other in WHC8, from and to arrays of any strides in bytes. Both
+// are aligned for the elements.
 void to_whc8(size_t element_bytes, uint32_t images, const Extent& extent, const std::byte* source, const HostStrides& strides,
              std::byte* target);
 void from_whc8(size_t element_bytes, uint32_t images, const Extent& extent, const std::byte* source, std::byte* target,

@@ -37,7 +37,7 @@ const ConvDims& checked(const ConvDims& dims) {
   return dims;
 }
 
-// Where a value lies in a block: tap (x, y) of a side x side grid, `channel` counted from the first one of the block.
+// The cell of a block in which a value lies: tap (x, y) of a side x side grid, `channel` counted from the first one of the block.
 size_t cell_of(int side, int channel, int y, int x) {
   constexpr std::array<uint8_t, 7> kLastColumn = {17, 3, 9, 15, 0, 6, 12};  // of 7 x 7: those above the other columns
   const auto at = [](int row, int column) { return static_cast<size_t>(row) * kColumns + static_cast<size_t>(column); };
@@ -174,7 +174,7 @@ void pack_streams(const Streams& streams, const Weights& weights, std::byte* tar
     pack_blocks(streams, static_cast<const uint16_t*>(weights.values), target);
 }
 
-// Where values of a layer's quantized weights go: indices, values, or both.
+// The destination of a layer's quantized weights: indices, values, or both.
 struct Dequantized {
   UnpackedWeights target;
   std::array<uint16_t, kTableEntries> table;

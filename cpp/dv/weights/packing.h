@@ -31,7 +31,7 @@ struct FcDims {
   size_t outputs() const { return static_cast<size_t>(c_output) * h_output * w_output; }
 };
 
-// What is packed. `table` has kTableEntries values where the weights are quantized, `prelu` is null where there are no slopes.
+// The values to be packed. `table` has kTableEntries values where the weights are quantized, `prelu` is null where there are no slopes.
 struct Weights {
   const void* values = nullptr;  // uint8_t indices where they are quantized, else float16
   const uint16_t* table = nullptr;
@@ -39,7 +39,7 @@ struct Weights {
   const uint16_t* prelu = nullptr;
 };
 
-// Where the parts go; null: not wanted. `values` has the table applied.
+// Destinations of the parts of packed weights; null: not wanted. `values` has the table applied.
 struct UnpackedWeights {
   uint16_t* values = nullptr;
   uint8_t* indices = nullptr;
@@ -48,13 +48,14 @@ struct UnpackedWeights {
   uint16_t* prelu = nullptr;
 };
 
-// Throw BindingError (D1) naming a dimension that is out of range: at least 1, a kernel's side at most 7, sizes that 64 bits hold.
+// The bytes of packed weights. Throw BindingError (D1) naming a dimension that is out of range: at least 1, a kernel's side at most 7,
+// sizes that 64 bits hold.
 size_t packed_conv_bytes(const ConvDims& dims);
 size_t packed_dil_bytes(const ConvDims& dims);
 size_t packed_fc_bytes(const FcDims& dims);
 
-// Return the bytes that the packed weights have. A shorter target gets those that fit; what a longer one has beyond is zeroed, by
-// pack_fc_weights left as it is.
+// Return the bytes that the packed weights have. A shorter target gets those that fit; the rest of a longer one is zeroed, but
+// pack_fc_weights leaves it as it is.
 size_t pack_conv_weights(const ConvDims& dims, const Weights& weights, std::span<std::byte> target);
 size_t pack_dil_weights(const ConvDims& dims, const Weights& weights, std::span<std::byte> target);
 // The bias keeps its order where outputs are put in another one (w_output or h_output over 1), as the format has it.
@@ -66,8 +67,8 @@ void unpack_conv_weights(const ConvDims& dims, std::span<const std::byte> packed
 void unpack_dil_weights(const ConvDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target);
 void unpack_fc_weights(const FcDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target);
 
-// Where each of the unpacked values stands among the packed ones, counted in elements from the beginning: weights in units of their own
-// size, the others of float16. Throw UnsupportedError where 31 bits do not count them.
+// The place of each unpacked value among the packed ones, counted in elements from the beginning: weights in units of their own size, the
+// others of float16. Throw UnsupportedError where 31 bits do not count them.
 struct PackedPlaces {
   std::vector<int32_t> values, bias, prelu;
 };

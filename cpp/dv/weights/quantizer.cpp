@@ -49,13 +49,14 @@ struct Values {
   }
 };
 
-// Exact clustering on a line: the best cuts for one more cluster move right with the end, so that halves of the ends bound each other.
+// Exact clustering of values on a line. With one more cluster, the best last cut never moves left as the end moves right, so the cut of the
+// middle end bounds the search for the ends on either side (divide and conquer).
 class Clustering {
  public:
   explicit Clustering(const Values& values) : values_(values), cost_(values.size() + 1), next_(cost_.size()) {
     for (size_t end = 1; end < cost_.size(); ++end) cost_[end] = values.cost(0, end);
   }
-  // Where each of the clusters begins.
+  // The beginnings of the clusters.
   std::vector<size_t> cuts(size_t clusters) {
     std::vector<std::vector<uint16_t>> best(clusters);  // begin of the last cluster, by its end
     for (size_t count = 2; count <= clusters; ++count) {
@@ -69,7 +70,7 @@ class Clustering {
   }
 
  private:
-  // For each end from first to last: the cut from lowest to highest after which the last cluster begins.
+  // Finds, for each end from `first` to `last`, the cut from `lowest` to `highest` at which the last cluster begins.
   void divide(std::vector<uint16_t>& best, size_t first, size_t last, size_t lowest, size_t highest) {
     if (first > last) return;
     const size_t end = (first + last) / 2;
