@@ -32,7 +32,7 @@ class Timeline {
     seen_.push_back(0);
   }
 
-  // Those that meet the interval in time, by where they begin.
+  // The placed intervals that are live at the same time as this one, by where they begin.
   const std::vector<Placed>& meeting(const ArenaInterval& interval) {
     found_.clear();
     ++round_;

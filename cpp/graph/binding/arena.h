@@ -1,4 +1,4 @@
-// Where temporary tensors lie: ranges of one resource, shared by tensors that are not live at the same time.
+// The arena of temporary tensors: ranges of one resource, shared by tensors that are not live at the same time.
 #pragma once
 
 #include <cstdint>

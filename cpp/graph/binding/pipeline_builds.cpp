@@ -24,7 +24,7 @@ constexpr size_t kMostThreads = 8;
 constexpr std::chrono::duration<double> kWatchPeriod = std::chrono::milliseconds(50), kLeastPeriod = std::chrono::milliseconds(1);
 constexpr double kSlowSeconds = 1;
 
-// From when on the compilation of a kernel is named.
+// The seconds after which the compilation of a kernel is named.
 double slow_seconds() {
   const char* const given = std::getenv("PUMICE_SLOW_COMPILE_SECONDS");
   if (!given || !*given) return kSlowSeconds;

@@ -1,4 +1,4 @@
-// Pipelines made by several threads, beside one that tells of slow ones and may be interrupted.
+// Makes pipelines with several threads, and one thread beside them that reports slow ones. The making can be interrupted.
 #pragma once
 
 #include <vector>

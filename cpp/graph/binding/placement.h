@@ -1,4 +1,4 @@
-// Which tensors share memory: views lie on what they view, parts of a concatenation in the whole.
+// Decides which tensors share memory: views lie on what they view, parts of a concatenation in the whole.
 #pragma once
 
 #include <vector>
@@ -19,7 +19,7 @@ struct StorageRoot {
   int32_t output = -1;  // output of the program that it is, else the arena holds it
 };
 
-// Where a value is. Place::temporary: storage `index`.
+// The place of a value. Place::temporary: `index` is its storage.
 struct ValuePlace {
   Place place = Place::none;
   uint32_t index = 0;
@@ -27,7 +27,7 @@ struct ValuePlace {
   bool whole = true;  // it is all of its storage
 };
 
-// An input of a concatenation.
+// The place of an input of a concatenation.
 struct ConcatPart {
   int32_t root = -1;         // its part of the whole; -1: it has no elements
   bool joined = false;       // its producer writes there

@@ -49,7 +49,7 @@ class Binder {
 
   static size_t index(ValueId value) { return static_cast<size_t>(value); }
 
-  // From what the last binding knew, where there was one: only of what differs does anything follow.
+  // Infers descriptions and host values. A node whose inputs are those of the last binding keeps what was known of its outputs.
   void infer(const BindInputs& inputs) {
     const bool is_new = !memo_ || !memo_->shapes;
     changed_.assign(graph_.values.size(), is_new);
@@ -95,7 +95,7 @@ class Binder {
   void infer_node(const ProgramNode& node) {
     shapes_.check(node);
     if (!node.tentative) return infer_outputs(node);
-    // A loop without a trip: its body may not run on what it would be given.
+    // A tentative node may be given what it cannot run on: the body of a loop that has no trip. Its outputs are then empty.
     try {
       infer_outputs(node);
     } catch (const GraphError&) {
@@ -144,7 +144,7 @@ class Binder {
     }
   }
 
-  // The passes have the last word: they choose the dtype of floats inside.
+  // Gives outputs the dtypes that passes chose: these decide on the dtype of floats inside, whatever the shape rule says.
   void keep_dtypes(const ProgramNode& node) {
     for (const ValueId output : node.outputs)
       if (output != kAbsent) shapes_.mutable_desc(output)->dtype = graph_.value(output).dtype;
@@ -202,10 +202,10 @@ class Binder {
 
   bool is_wanted(ValueId output) const { return output != kAbsent && !shapes_.host(output); }
 
-  // The elements of a value that are other ones from binding to binding.
+  // A value's elements on the host, where they may differ from binding to binding.
   const HostTensor* made_host(ValueId id) const { return id != kAbsent && !graph_.value(id).constant ? shapes_.host(id) : nullptr; }
 
-  // Nothing that the steps of the last time depend on has changed.
+  // Whether nothing has changed that the steps of the last binding depend on.
   bool is_as_before(const ProgramNode& node, const NodeMemo& memo) const {
     if (memo.inputs.size() != node.inputs.size() || memo.outputs.size() != node.outputs.size()) return false;
     const auto is_still = [](const std::optional<TensorDesc>& known, const TensorDesc* now) {
@@ -277,7 +277,7 @@ class Binder {
     lowering_.host_blocks.clear();
   }
 
-  // Where input k of node i is read.
+  // The place from which node i reads input k.
   PlannedOperand input_place(const ProgramNode& node, size_t i, size_t k) {
     if (k >= node.read().size()) return {};
     const ValueId input = node.inputs[k];
@@ -310,7 +310,7 @@ class Binder {
     lowering_.input_phases.push_back(phase_of(inputs_[lowering_.inputs.size() - 1]));
   }
 
-  // Where a value is, as an operand of its whole range.
+  // The place of a value, as an operand of its whole range.
   PlannedOperand place_of(ValueId value) {
     const TensorDesc& desc = *shapes_.desc(value);
     const auto element_bits = static_cast<uint32_t>(bits(desc.dtype));
@@ -480,7 +480,7 @@ class Binder {
     }
   }
 
-  // Inputs that are copied to an output of their own description, whole, and that nothing else reads.
+  // Finds inputs that are copied whole to an output of the same description, and that nothing else reads.
   void find_updates() {
     Plan& plan = result_.plan;
     std::vector<uint32_t> reads(graph_.inputs.size(), 0);

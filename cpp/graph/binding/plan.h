@@ -20,16 +20,16 @@ struct BindInputs {
   std::vector<std::optional<HostTensor>> values;
 };
 
-// What a node was lowered to last and for what: another binding mostly leaves many nodes as they are.
+// The steps that a node was lowered to last, and the facts that they were made for: another binding mostly leaves many nodes as they are.
 struct NodeMemo {
   KernelMemo kernels;
   std::vector<std::optional<TensorDesc>> inputs, outputs;
-  std::vector<std::optional<HostTensor>> hosts;  // of the inputs: those that are other ones from binding to binding
+  std::vector<std::optional<HostTensor>> hosts;  // those that differ from binding to binding
   std::vector<uint64_t> input_phases;
   LoweredNode lowered;
 };
 
-// What the last binding found out, by which the next one does only what differs.
+// The last binding's findings, so that the next one only does what differs.
 struct BindMemo {
   std::vector<NodeMemo> nodes;
   std::optional<ShapeInference> shapes;  // none: no binding came to its end
@@ -45,8 +45,8 @@ struct BoundPlan {
   std::vector<IndexCheck> index_checks;
 };
 
-// `memo`: kept from one binding of this graph to the next. Throws GraphError where a shape rule is broken, UnsupportedError with everything
-// that a lowering refuses.
+// Plans one binding. `memo` is kept from one binding of this graph to the next. Throws GraphError where a shape rule is broken,
+// UnsupportedError that lists everything that a lowering refuses.
 BoundPlan bind_plan(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, const BindInputs& inputs,
                     BindMemo* memo = nullptr);
 

@@ -31,7 +31,7 @@ class Families {
   }
   Index root(Index storage) const { return roots_[storage]; }
 
-  // Itself, what it is inside of and what is inside of it: all that shares bytes with it.
+  // Visits the storages that share bytes with one: itself, what it is inside of and what is inside of it.
   template <typename Visit>
   void visit(Index storage, Visit&& touch) const {
     for (int64_t at = storage; at >= 0; at = storages_[static_cast<size_t>(at)].parent) touch(static_cast<Index>(at));
@@ -44,7 +44,7 @@ class Families {
   std::vector<std::vector<Index>> inside_;
 };
 
-// Which steps have to wait for which.
+// The steps that have to wait for others.
 class Dependencies {
  public:
   Dependencies(const ScheduleProblem& problem, const Families& families) : waits_(problem.steps(), 0), first_(problem.steps() + 1, 0) {
@@ -103,7 +103,7 @@ class Liveness {
   }
   uint64_t bytes() const { return bytes_; }
 
-  // Bytes that the step brings to life.
+  // The bytes that a step brings to life.
   uint64_t births(Index step) {
     const uint64_t before = bytes_;
     begin(step);
@@ -122,7 +122,7 @@ class Liveness {
       bytes_ += problem_.storages[root].bytes;
     }
   }
-  // After its wave: what nobody needs any more dies.
+  // Ends a step after its wave: storages that nobody needs any more die.
   void end(Index step) {
     for (const auto& access : Dependencies::accesses_of(problem_, step)) {
       const Index root = families_.root(access.storage);

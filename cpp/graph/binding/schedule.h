@@ -7,7 +7,7 @@
 
 namespace pumice {
 
-// What steps touch. A storage inside another (a part of a concatenation) names its parent; bytes count for outermost ones.
+// The memory that steps touch. A storage inside another (a part of a concatenation) names its parent; bytes count for outermost ones.
 struct ScheduledStorage {
   uint64_t bytes = 0;  // in the arena; 0 for memory elsewhere
   int32_t parent = -1;
@@ -36,7 +36,7 @@ struct Schedule {
   uint64_t sequential_peak_bytes = 0;  // the same with a wave for every step, in the order given
 };
 
-// Every step as early as what it needs allows. Where the peak would pass 1.2 times that of the given order, waves are narrowed.
+// Schedules every step as early as what it needs allows. Where the peak would pass 1.2 times that of the given order, waves are narrowed.
 Schedule schedule(const ScheduleProblem& problem);
 
 }  // namespace pumice

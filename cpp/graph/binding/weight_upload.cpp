@@ -34,7 +34,7 @@ uint64_t staged_bytes(const WeightSource& source) {
   return round_up(source.bytes(), kArenaAlignment);
 }
 
-// Each of at most kStagedAtOnce, or a single source; at least one.
+// Cuts the sources into batches of at most kStagedAtOnce bytes, or of a single larger source. There is at least one batch.
 std::vector<Batch> batches_of(const std::vector<WeightSource>& sources) {
   std::vector<Batch> batches(1);
   for (size_t i = 0; i < sources.size(); ++i) {
@@ -89,7 +89,8 @@ class Uploader {
   }
 
  private:
-  // Those that are in the staging buffer lie there in their order, one after the other and from its end to its beginning.
+  // Waits until there is room for a batch in the staging buffer. Batches lie there in their order, and go on at the beginning of the buffer
+  // after its end.
   void make_room(Batch& batch) {
     while (!place(batch)) {
       if (running_.empty()) submit_next();
@@ -155,7 +156,7 @@ class Uploader {
     running_.push_back(list.exec());
   }
 
-  // The steps of the batch's sources, which read them in one input.
+  // Initialization steps for a batch's sources, which they read in one input.
   std::shared_ptr<const InitializationPlan> initialization_of(const Batch& batch) const {
     auto plan = std::make_shared<InitializationPlan>();
     plan->persistent_bytes = weights_.initialization->persistent_bytes;

@@ -9,20 +9,19 @@
 
 namespace pumice {
 
-// The memory of constants: on the host what they pass through, on the device where they go to. Where they are many it is made in the
-// background, staging memory first: drivers take long for both. May be given to programs that are compiled one after the
-// other. Not thread-safe.
+// The memory that constants pass through on the host, and that they go to on the device. For many bytes it is allocated in the background,
+// staging memory first, since drivers take long for both. May be given to programs that are compiled one after the other. Not thread-safe.
 class UploadMemory {
  public:
-  // Of about so many bytes of constants, as far as is known yet.
+  // Begins to allocate memory for about so many bytes of constants, as far as is known yet.
   UploadMemory(std::shared_ptr<Context> context, uint64_t bytes);
-  // There will be about so many bytes of them as a program stores them.
+  // Tells that a program will store about so many bytes of constants.
   void expect(uint64_t device_bytes);
   const std::shared_ptr<Context>& context() const { return context_; }
-  // The buffer is the caller's until the next one asks. At least so many bytes; `wanted` where they are yet to be made. Throws
+  // A staging buffer of at least `least` bytes, the caller's until the next one asks; `wanted` bytes where it is yet to be made. Throws
   // OutOfMemoryError, StateError (the context is closed).
   std::shared_ptr<Buffer> staging(uint64_t least, uint64_t wanted);
-  // So many bytes for the caller alone, perhaps yet in the making; its get() throws what staging() throws.
+  // So many bytes of device memory for the caller alone, perhaps not yet allocated; its get() throws what staging() throws.
   std::shared_future<BufferRange> persistent(uint64_t bytes);
 
  private:

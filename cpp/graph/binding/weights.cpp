@@ -67,10 +67,10 @@ class WeightPlacer {
     return weight.constant ? weight.constant->desc : TensorDesc(weight.dtype, *weight.shape);
   }
 
-  // What nodes read it as, where it is not packed.
+  // The dtype in which nodes read a weight that is not packed.
   DType inner_dtype(ValueId value) const { return graph_.stored_dtype(graph_.value(value)); }
 
-  // What packing kernels read: float32, or floats as they are inside.
+  // The dtype that packing kernels read: float32, or that of floats inside the program.
   DType packed_from(ValueId value) const {
     const DType dtype = desc_of(value).dtype;
     return is_working_float(dtype) && dtype != DType::float32 ? inner_dtype(value) : dtype;
@@ -89,7 +89,8 @@ class WeightPlacer {
     return use;
   }
 
-  // What has not passed the shape rule yet, since sizes are unknown, may break it when it is bound: packing takes what fits.
+  // Whether a node has passed its shape rule. One of unknown sizes may still break the rule when it is bound, and packing takes only
+  // weights that fit.
   bool fits_its_rule(const ProgramNode& node) const {
     return std::ranges::all_of(node.outputs, [&](ValueId output) { return output == kAbsent || graph_.value(output).shape.has_value(); });
   }
@@ -130,7 +131,8 @@ class WeightPlacer {
     return {place, index, offset, round_up(desc.bytes(), kTensorGrain), static_cast<uint32_t>(bits(desc.dtype))};
   }
 
-  // Where initialisation reads the weight in this dtype: an input of the graph, a temporary that it is converted to, or a source.
+  // The place from which initialisation reads the weight in this dtype: an input of the graph, a temporary that it is converted to, or a
+  // source.
   PlannedOperand source_of(ValueId value, DType dtype) {
     const auto [found, added] = sources_.try_emplace({value, dtype});
     if (added)

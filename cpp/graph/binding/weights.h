@@ -10,16 +10,16 @@
 
 namespace pumice {
 
-// What is staged at once of weights that need not be in one piece, in bytes.
+// The bytes that are staged at once, of weights that need not be in one piece.
 inline constexpr uint64_t kStagedAtOnce = uint64_t{8} << 20;
 
-// Where a constant or an owned input lies in the persistent resource.
+// The place of a constant or an owned input in the persistent resource.
 struct WeightUse {
   uint64_t offset = 0, bytes = 0;
   bool packed = false;  // in the row's own form
 };
 
-// What initialisation reads as one input: a constant in its slot's dtype, or as many elements of it from the first one on.
+// An input of initialisation: a constant in its slot's dtype, or as many elements of it from `first` on.
 struct WeightSource {
   HostTensor constant;
   Slot slot;  // owned
@@ -27,8 +27,8 @@ struct WeightSource {
 
   uint64_t bytes() const { return slot.desc->bytes(); }
   void write_to(std::byte* target) const { write_to(target, 0, slot.desc->element_bytes()); }
-  // As many of its bytes from byte `begin` on, where an element begins, to where they belong in `target`. Several threads may each write
-  // some.
+  // Writes `count` of its bytes, from byte `begin` on, where an element begins, to where they belong in `target`. Several threads may each
+  // write some.
   void write_to(std::byte* target, uint64_t begin, uint64_t count) const;
 };
 

@@ -23,7 +23,7 @@ struct LateOutput {
   Quantization quantization;
 };
 
-// A rank or size has to be known and is not.
+// Thrown where a rank or size has to be known and is not.
 class UnknownShapeError : public UnsupportedError {
  public:
   using UnsupportedError::UnsupportedError;
@@ -39,7 +39,7 @@ class CompoundOperation {
                                              const Attributes& declared) const = 0;
   // The row of a late node: the operation's name, and the lists that the host reads. It has no shape rule and is never lowered.
   virtual const OperatorRow& late_row() const = 0;
-  // Throws what every rank is refused with.
+  // The outputs of a late node. Throws what every rank is refused with.
   virtual std::vector<LateOutput> late_outputs(const Graph& graph, const std::string& node, const std::vector<ValueId>& operands,
                                                const Attributes& declared) const = 0;
   // The shapes of a late node's outputs from those of the inputs; false where one of these is not known. Throws GraphError,

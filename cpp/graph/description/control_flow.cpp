@@ -34,7 +34,7 @@ bool are_compatible(const GraphValue& a, const GraphValue& b) {
   return a.dtype == b.dtype && can_be_one(a.shape, b.shape) && a.quantization == b.quantization;
 }
 
-// What holds of a value of either shape.
+// The facts that hold for a value that has one of two shapes: sizes that differ are unknown.
 std::optional<Shape> joined(const std::optional<Shape>& a, const std::optional<Shape>& b) {
   if (!a || !b || a->size() != b->size()) return {};
   Shape shape = *a;
@@ -43,7 +43,7 @@ std::optional<Shape> joined(const std::optional<Shape>& a, const std::optional<S
   return shape;
 }
 
-// What holds of a value that has both shapes.
+// The facts that hold for a value of which both shapes are known to be true: each tells the sizes that the other leaves open.
 std::optional<Shape> merged(const std::optional<Shape>& a, const std::optional<Shape>& b) {
   if (!a || !b) return a ? a : b;
   Shape shape = *a;
@@ -139,7 +139,7 @@ Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
   return shapes;
 }
 
-// The same for a graph that a node runs: what does not fit breaks the rule about its operands.
+// Deduces shapes of a graph that a node runs: what does not fit breaks the rule about the node's operands.
 Shapes deduced_for(const std::string& node, const Graph& graph, const Shapes& given, const char* rule) {
   try {
     return deduced_shapes(graph, given);
@@ -176,7 +176,7 @@ void Graph::check_values(const std::vector<ValueId>& values, const std::string& 
   }
 }
 
-// Finishes it; it must have what a graph that is run needs.
+// Checks a graph that a node is to run, and finishes it.
 void Graph::check_referenced(const std::shared_ptr<Graph>& graph, std::string_view role, const std::string& user) const {
   const std::string what(role);
   if (!graph) throw GraphError(user, what + ": a Graph expected, given None", "B2.11");

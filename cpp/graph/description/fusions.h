@@ -1,4 +1,4 @@
-// What passes make of several nodes, by name: each can be switched off.
+// The fusions that passes make of several nodes, by name: each can be switched off.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace pumice {
 
-// In the order of fusions().
+// The fusions in the order of fusions().
 enum class Fusion : uint8_t {
   integer_products,
   block_products,

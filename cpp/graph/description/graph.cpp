@@ -16,7 +16,8 @@ bool reads_elements(const OperatorRow& row, size_t input) {
   return input < 32 && (row.host_inputs >> input & 1);
 }
 
-// How many elements of a tensor are not zero, where only the device can count them. Of a tensor without shape: of many.
+// The number of nonzero elements that a trial assumes of a tensor, where only the device can count them. A tensor without shape is taken
+// for a large one.
 int64_t trial_count(const TensorDesc* desc, size_t trial) {
   constexpr int64_t kQuarters[kTrials] = {2, 3, 1, 2, 3, 1, 1, 0};
   return ((desc ? desc->elements() : 256) * kQuarters[trial] + 3) / 4;
@@ -34,8 +35,8 @@ HostTensor one_of(DType dtype, Shape shape) {
   return writer.take();
 }
 
-// The dtypes that the rule gives to inputs of one size each, whose elements are 1: sizes do not decide about them. as_known: inputs of a
-// known rank have that, since a row may take no other. Empty where it gives none.
+// The dtypes of a node's outputs, found by running its rule on inputs of one size each with elements of 1: sizes do not decide about
+// dtypes. as_known: inputs of a known rank keep it, since a row may take no other. Empty where the rule gives none.
 std::vector<std::optional<TensorDesc>> rule_dtypes(const GraphNode& node, const std::vector<GraphValue>& values, bool as_known) {
   for (const size_t rank : {4, 2, 1, 3, 0}) {
     const GraphValue* first = node.inputs.empty() || node.inputs[0] == kAbsent ? nullptr : &values[static_cast<size_t>(node.inputs[0])];
@@ -67,7 +68,7 @@ std::vector<std::optional<TensorDesc>> rule_dtypes(const GraphNode& node, const 
   return {};
 }
 
-// Of an output whose rule could not run: that of an input with the same choice of dtypes.
+// The dtype of an output whose rule could not run: that of an input with the same choice of dtypes.
 DType likely_dtype(const GraphNode& node, size_t output, const std::vector<GraphValue>& values) {
   for (const bool as_known : {true, false}) {
     const auto given = rule_dtypes(node, values, as_known);
@@ -85,14 +86,15 @@ DType likely_dtype(const GraphNode& node, size_t output, const std::vector<Graph
   return DType::float32;
 }
 
-// The node reads the elements of an input that are known only when the program runs.
+// Whether the node reads elements of an input that are known only when the program runs.
 bool lacks_elements(const GraphNode& node, const ShapeInference& known) {
   for (size_t i = 0; i < node.inputs.size(); ++i)
     if (node.inputs[i] != kAbsent && reads_elements(*node.row, i) && !known.host(node.inputs[i])) return true;
   return false;
 }
 
-// The ranks of outputs whose sizes depend on elements that are known only when the program runs: those that come of sizes and counts of 1.
+// The ranks of outputs whose sizes depend on elements that are known only when the program runs: the rule is run with sizes and counts of 1
+// in their place.
 std::vector<std::optional<TensorDesc>> guessed_descs(const GraphNode& node, const ShapeInference& known) {
   std::vector<const TensorDesc*> inputs(node.inputs.size());
   std::vector<const HostTensor*> hosts(node.inputs.size());
@@ -118,7 +120,7 @@ std::vector<std::optional<TensorDesc>> guessed_descs(const GraphNode& node, cons
   }
 }
 
-// What the schema's checks see of a value: its dtype, and a rank that fits where the rank is not known.
+// A description of a value for the schema's checks: its dtype, and a rank that fits where the rank is not known.
 TensorDesc checked_desc(const GraphValue& value, int least_rank) {
   if (value.shape) return {value.dtype, trial_shape(*value.shape, 0)};
   return {value.dtype, Shape(static_cast<size_t>(least_rank), 1)};
@@ -281,7 +283,7 @@ void Graph::check_output_names(const std::string& node, size_t count, const std:
     throw GraphError(node, std::to_string(count) + " names of outputs expected, given " + std::to_string(names.size()));
 }
 
-// Gives the node its outputs' ids; the values come with names.
+// Gives the node its outputs' ids and returns the outputs' values, with names.
 std::vector<GraphValue> Graph::name_outputs(GraphNode& node, size_t count, const std::vector<std::string>& names) const {
   check_output_names(node.name, count, names);
   std::vector<GraphValue> made(count);
@@ -330,7 +332,7 @@ std::vector<ValueId> Graph::add(std::string_view op, std::vector<ValueId> inputs
   return append(std::move(node), std::move(made));
 }
 
-// As far as the sizes that they are of are known.
+// Refuses constant indices that are out of range, as far as the sizes that they index are known.
 void Graph::check_constant_indices(const GraphNode& node) const {
   if (!node.row->indices) return;
   std::vector<Shape> sizes;
@@ -343,7 +345,8 @@ void Graph::check_constant_indices(const GraphNode& node) const {
   if (const auto& constant = value(node.inputs[bounds.input]).constant) check_indices(node.name, bounds, *constant);
 }
 
-// How many elements are not zero becomes a value of its own, which the host reads where the elements are on the device.
+// Adds a node whose output's size is a count of nonzero elements. The count becomes a value of its own, which the host reads where the
+// elements are on the device.
 std::vector<ValueId> Graph::add_counted(GraphNode node, std::vector<std::string> output_names) {
   const size_t nodes = nodes_.size(), values = values_.size();
   const bool exact = exact_;

@@ -24,9 +24,9 @@ class Graph {
   Graph(const Graph&) = delete;
 
   // Throw GraphError for a name that another value was given, and for parameters of a quantized tensor that do not fit: a scale of its own
-  // kind, a zero point that its integers have. Those of a constant are its desc's. owned: a compiled operator's initializer reads it, and
-  // executions do not (O2). assumed: of a graph that a node of another one runs, whose sizes are those that came out alike for some sizes
-  // of the other's inputs; it may be run on others.
+  // kind, a zero point that its integers have. A constant's parameters are those of its desc. owned: a compiled operator's initializer
+  // reads it, and executions do not (O2). assumed: the input is one of a graph that a node runs; its sizes came out alike for some sizes of
+  // the outer graph's inputs, and it may be run on others.
   ValueId input(std::string name, DType dtype, std::optional<Shape> shape, std::vector<std::string> dimension_names = {},
                 bool owned = false, Quantization quantization = {}, bool assumed = false);
   ValueId constant(HostTensor value, std::string name = {});
@@ -50,8 +50,8 @@ class Graph {
   // named after `stem`, and nothing but their shapes is to be read. Throws GraphError where they cannot take the values; the graph is then
   // as it was.
   ValueId graft(const Graph& other, ValueId value, const std::vector<ValueId>& inputs, const std::string& stem);
-  // Sizes that a value is likely to have, where they are not known (kUnknownSize: no more is known of them either): what follows is checked
-  // by them as far as unknown sizes are.
+  // Tells sizes that a value is likely to have where they are unknown (kUnknownSize: not known here either). Nodes after it are checked
+  // with these, as they are with sizes tried.
   void expect(ValueId value, const Shape& shape);
   void output(std::string name, ValueId value);
   // Adds a node for a compound operation: it passes on its first input, which is checked when the program is bound.
@@ -63,12 +63,12 @@ class Graph {
   void finish();  // idempotent; later changes throw StateError. Throws GraphError where there is no output.
   bool finished() const { return finished_; }
 
-  // All sizes are known, and none depends on what only a device knows.
+  // Whether all sizes are known, and none depends on elements that only a device knows.
   bool exact() const { return exact_; }
   const std::string& name() const { return name_; }
   const std::vector<GraphValue>& values() const { return values_; }
   const GraphValue& value(ValueId id) const { return values_[static_cast<size_t>(id)]; }
-  // Those of a constant, and of what follows from constants and sizes where all are known; null where they are not, or not yet.
+  // The elements of a constant, or of a value that follows from constants and known sizes; null where they are not known, or not yet.
   const HostTensor* elements(ValueId id) const;
   const std::vector<GraphNode>& nodes() const { return nodes_; }
   const std::vector<ValueId>& inputs() const { return inputs_; }
@@ -111,7 +111,7 @@ class Graph {
   bool finished_ = false;
 };
 
-// A constant that stands for other numbers than its elements, where the parameters say so.
+// A constant whose elements stand for other numbers, where the parameters say so.
 ValueId quantized_constant(Graph& graph, HostTensor tensor, const Quantization& quantization);
 
 // Whether the rank of a node's result depends on sizes that are not known: those of its input where it is a Squeeze of all axes of one

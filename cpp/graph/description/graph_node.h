@@ -1,4 +1,4 @@
-// What a graph consists of: values, nodes, and the graphs that nodes run.
+// The parts of a graph: values, nodes, and the graphs that nodes run.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ std::string to_string(const GraphValue& value);  // "float32[?, 3]"; "float32[..
 
 class Graph;
 
-// What an IF or WHILE node runs: finished graphs, which other nodes may run too.
+// The graphs that an IF or WHILE node runs. They are finished; other nodes may run them too.
 struct ControlFlow {
   enum class Kind : uint8_t { if_, while_ };
 
@@ -51,7 +51,7 @@ struct ControlFlow {
   std::string_view op() const { return kind == Kind::if_ ? "If" : "While"; }
 };
 
-// Parameters that fit a tensor of this dtype and shape, a zero point among them; as they are where there is no scale. Throws GraphError.
+// Completes the parameters of a tensor of this dtype and shape, with a zero point; empty ones stay empty. Throws GraphError.
 Quantization checked_quantization(const std::string& user, DType dtype, const std::optional<Shape>& shape, Quantization given);
 
 // The node of the caller that became several, and its operation: errors name these.

@@ -1,4 +1,4 @@
-// What a node asks of its inputs beyond its row.
+// Requirements of a node on its inputs beyond those of its row.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class NodeCheck {
   // Throws GraphError that names the node that the caller knows. `elements`: null where they are not known to the host; then the rules
   // about them are not checked. Both are by input of the node.
   virtual void check(std::span<const TensorDesc* const> inputs, std::span<const HostTensor* const> elements) const = 0;
-  // Of so many inputs those that are lists whose elements the device may know alone.
+  // The inputs, of so many, that are lists whose elements the device alone may know.
   virtual std::vector<size_t> unread_lists(size_t inputs) const = 0;
 };
 

@@ -9,10 +9,10 @@
 namespace pumice {
 namespace {
 
-// What an unknown size is tried with. Multiples of 32 pass through a network's halvings; primes have a remainder by whatever divides them;
+// The sizes tried for an unknown one. Multiples of 32 pass through a network's halvings; primes have a remainder by whatever divides them;
 // large ones are not shorter than a kernel over samples of sound, and reach past the limits that sizes are held to. The first axis is most
 // often the batch; it is none where it is the only one, and the last two large trials take it for such. Of random expressions of a size
-// (tests/graph/test_shape_trials.py) one in 1,600 comes out alike of these by chance, of 96, 160, 2 and 0 one in 30.
+// (tests/graph/test_shape_trials.py), one in 1,600 gives the same for all of these by chance; with 96, 160, 2 and 0 one in 30 did.
 constexpr int64_t kTrialSizes[kTrials] = {96, 160, 1049, 1728, 132640, 92831, 3, 0};
 constexpr int64_t kTrialBatches[kTrials] = {2, 3, 7, 4, 9, 11, 5, 0};
 constexpr size_t kFirstOfLong = 4;
@@ -133,7 +133,7 @@ const HostTensor* ShapeInference::host(ValueId value) const {
 
 namespace {
 
-// What it throws names the node that the caller knows.
+// Runs a rule so that an error of it names the node that the caller knows.
 template <typename Rule>
 auto told_of_origin(const GraphNode& node, Rule&& rule) {
   try {

@@ -12,9 +12,9 @@ namespace pumice {
 // Elements of a value computed on the host: because it can be, and because shapes depend on them.
 inline constexpr int64_t kMostHostElements = 4096, kMostDemandedElements = 1 << 20;
 
-// Sizes for the unknown ones of a shape, by trial: what comes out alike of all of them does not depend on them. No trial is one that every
-// node can take, so that a node counts as understood where two of the first kLargeTrials have a result. The others have sizes so small
-// that what limits a size has no effect, and none.
+// Trials: a graph's shapes are inferred for several choices of the unknown sizes, and a size that comes out alike of all of them does not
+// depend on the unknown ones. No trial is one that every node can take, so that a node counts as understood where two of the first
+// kLargeTrials have a result. The other trials have such small sizes that limits on a size have no effect, and sizes of 0.
 inline constexpr size_t kTrials = 8, kLargeTrials = 6;
 Shape trial_shape(const Shape& shape, size_t trial);
 // The sizes that came out alike of the trials; none where fewer than two of the large ones have a result, or their ranks differ.
@@ -29,23 +29,23 @@ class ShapeInference {
   void set_constant(ValueId value, const HostTensor& host);  // which outlives this
   void reserve(size_t values);                               // of all of a graph
   void forget(ValueId value);
-  // Of values with other strides, those of row-major tensors.
+  // Gives values with other strides the strides of row-major tensors.
   void pack();
   TensorDesc* mutable_desc(ValueId value);      // to be changed; null where unknown
   const TensorDesc* desc(ValueId value) const;  // null where unknown or absent
   const HostTensor* host(ValueId value) const;  // null where the elements are not known
-  // What the node requires of its inputs, whose descriptions are known. Throws GraphError.
+  // Checks what the node requires of its inputs, whose descriptions are known. Throws GraphError.
   void check(const GraphNode& node) const;
   // Runs the node's shape rule; false, and nothing is known of the outputs, where an input is unknown. Throws GraphError.
   bool run(const GraphNode& node);
-  // Of a node that could not run: what is known of its output, of that dtype, whatever it reads. A Reshape has the sizes that it is given;
-  // others are those of the trial. False where nothing is known.
+  // For a node that could not run: assumes what is known of its output, of that dtype, whatever the node reads. A Reshape has the sizes
+  // that it is given; others have those of the trial. False where nothing is known.
   bool assume(const GraphNode& node, DType dtype, size_t trial);
   // Computes the outputs on the host; false where an input is not known there, an output has more
   // elements, or the row has no such evaluation. After run().
   bool evaluate(const GraphNode& node, int64_t most_elements = kMostHostElements);
 
-  // What is known of a value: its description and, where they are not a constant's, its elements.
+  // The facts known of a value: its description and, where they are not a constant's, its elements.
   struct Known {
     std::optional<TensorDesc> desc;
     std::optional<HostTensor> host;

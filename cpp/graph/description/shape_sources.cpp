@@ -17,7 +17,7 @@ bool counts(DType dtype) {
   return is_integer(dtype) || dtype == DType::bool_;
 }
 
-// By value: whether the host can know its shape, and its elements.
+// Finds for each value whether the host can know its shape, and its elements.
 class Sources {
  public:
   explicit Sources(const Graph& graph) : graph_(graph), shape_(graph.values().size(), true), elements_(graph.values().size(), false) {
@@ -56,7 +56,7 @@ class Sources {
  private:
   static size_t at(ValueId value) { return static_cast<size_t>(value); }
 
-  // To make its outputs' elements, or their shapes, the node reads the elements of the input.
+  // Whether the node reads the elements of the input, to make its outputs' shapes or (`elements`) their elements.
   static bool reads(const GraphNode& node, size_t input, bool elements) {
     return reads_elements(*node.row, input) || (elements && !node.row->reads_shapes_alone);
   }
@@ -79,7 +79,7 @@ class Sources {
   std::vector<bool> shape_, elements_;
 };
 
-// By node: it is among those that make the value.
+// The nodes that make a value, directly or not.
 std::vector<bool> makers(const Graph& graph, ValueId value) {
   std::vector<bool> wanted(graph.values().size(), false), made(graph.nodes().size(), false);
   wanted[static_cast<size_t>(value)] = true;

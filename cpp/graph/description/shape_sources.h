@@ -1,4 +1,4 @@
-// What the shape of a value depends on.
+// Finds what the shape of a value depends on.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 namespace pumice {
 
 // The inputs of the graph whose elements, integers, decide about the shape of the value, beside the shapes of all inputs; with `elements`
-// about its elements. None where what only a device or an IF or WHILE makes decides about it.
+// about its elements. None where something that only a device, an IF or a WHILE makes decides about it.
 std::optional<std::vector<ValueId>> shape_sources(const Graph& graph, ValueId value, bool elements = false);
 
 }  // namespace pumice

@@ -7,7 +7,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostDispatches = 32;  // of both branches: what is skipped costs, and so does a look
+constexpr size_t kMostDispatches = 32;  // of both branches together: a skipped dispatch costs, and so does the host's look at the condition
 constexpr size_t kMostChoices = 32, kMostRecorded = 16;
 
 }  // namespace
@@ -19,7 +19,7 @@ std::unique_ptr<GuardedCode> ChoiceDriver::make(const RoutineStep& step, std::sp
   FlowSurvey survey(program_);
   try {
     if (!survey.choice(step, inputs, results) || survey.dispatches > kMostDispatches || !survey.inner.empty()) return {};
-  } catch (const GraphError&) {  // of a branch that may not be taken: the host finds out
+  } catch (const GraphError&) {  // the branch may never run: if it does, the host finds out
     return {};
   } catch (const BindingError&) {
     return {};

@@ -17,8 +17,8 @@ namespace pumice {
 class ChoiceDriver {
  public:
   ChoiceDriver(const FlowProgram& program, FlowSession& session) : program_(program), session_(session) {}
-  // The results; none where the host has to look at the condition. `given`: the condition, then the inputs; `shown`: by result, whether the
-  // host will want to see it.
+  // The results; none where the host has to look at the condition. `given` is the condition, then the inputs. `shown` says for each result
+  // whether the host will want to see it.
   std::optional<std::vector<FlowValue>> run(const RoutineStep& step, std::span<const FlowValue> given, const std::vector<bool>& shown);
 
  private:

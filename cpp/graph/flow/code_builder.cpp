@@ -78,7 +78,7 @@ std::vector<FlowValue> CodeBuilder::run(size_t number, std::span<const FlowValue
   return outputs;
 }
 
-// Of what a step makes.
+// The descriptions of a step's results.
 std::vector<TensorDesc> CodeBuilder::descriptions(const RoutineStep& step, std::span<const FlowValue> given) const {
   std::vector<TensorDesc> inputs, outputs;
   for (const FlowValue& value : given) inputs.push_back(value.desc);
@@ -136,7 +136,7 @@ void CodeBuilder::part(const RoutineStep& step, std::span<const FlowValue> state
   hand_on(word, start, step.node);
 }
 
-// Copies of an iteration, of which the next round runs more where they were too few.
+// Records a loop inside as kInnerCopies copies of an iteration. Where these are too few, the loop goes on in the next round.
 void CodeBuilder::run_loop(const RoutineStep& step, std::span<const FlowValue> given, std::span<const FlowValue> made, uint32_t& word) {
   const size_t kept = step.carried + step.state;
   const uint32_t start = words(1), body = words(2), counters = kCounters + 2 * next_.inner++;

@@ -12,7 +12,7 @@
 namespace pumice {
 namespace {
 
-// A WHILE under way.
+// The state of a WHILE that the host drives.
 struct Loop {
   LoopReport* report = nullptr;
   FlowSession::Clock::time_point entered;
@@ -21,7 +21,7 @@ struct Loop {
   std::vector<FlowValue> values;  // what its graphs are run on next
 };
 
-// A routine under way.
+// The state of a routine that is running.
 struct Frame {
   const Routine* routine = nullptr;
   size_t step = 0;
@@ -84,7 +84,7 @@ class StepwiseLease : public FlowLease {
   }
 
  private:
-  // The elements, for which the host waits where the device alone has them.
+  // The elements of a value. The host waits for them where the device alone has them.
   const std::byte* read(FlowValue& value) {
     if (value.host) return value.host->data;
     session_.wait();
@@ -125,7 +125,7 @@ class StepwiseLease : public FlowLease {
     ++depth_;
   }
 
-  // What a graph declares of its inputs holds for every value that it is run on.
+  // Refuses a value that is not what a routine's graph declares of its input.
   void check_operand(const Routine& routine, size_t i, const FlowValue& given, const std::string& user) const {
     const ProgramValue& declared = routine.input_values[i];
     if (!declared.shape) return;
@@ -187,7 +187,7 @@ class StepwiseLease : public FlowLease {
     end_step(frame, step);
   }
 
-  // What shapes depend on was read, once for all of it; in the innermost loop that the host drives.
+  // Counts one wait for elements that shapes depend on, for the whole execution and for the innermost loop that the host drives.
   void note_read_back() {
     ++session_.report.host_syncs, ++session_.report.read_backs;
     for (size_t depth = depth_; depth-- > 0;)
@@ -197,7 +197,7 @@ class StepwiseLease : public FlowLease {
       }
   }
 
-  // By output of a step: whether the host reads it.
+  // Whether the host reads each output of a step.
   static std::vector<bool> shown_results(const Frame& frame, const RoutineStep& step) {
     std::vector<bool> shown;
     for (const ValueId output : step.outputs) shown.push_back(frame.routine->read_by_host[static_cast<size_t>(output)]);
@@ -239,7 +239,7 @@ class StepwiseLease : public FlowLease {
       accept(top(), std::move(results));
   }
 
-  // What the graph that the step at hand runs has made.
+  // Takes the results of the graph that the step at hand ran.
   void accept(Frame& frame, std::vector<FlowValue> results) {
     const RoutineStep& step = frame.routine->steps[frame.step];
     if (step.kind == RoutineStep::Kind::if_) return end_step(frame, step, results);
@@ -274,7 +274,7 @@ class StepwiseLease : public FlowLease {
     ++frame.step;
   }
 
-  // Brings to the host what it does not see.
+  // Copies results to the host where it does not see their memory.
   void show_results() {
     std::vector<std::pair<BufferRange, BufferRange>> ranges;
     for (FlowValue& result : results_) {
@@ -295,7 +295,7 @@ class StepwiseLease : public FlowLease {
   std::deque<Frame> frames_;  // by depth; those above it are kept for their memory
   size_t depth_ = 0;
   LoopReports loops_;
-  // Of the run at hand.
+  // Lists of the run at hand, kept for their memory.
   std::vector<FlowValue> read_, made_;
   std::vector<ShapeView> shapes_;
   std::vector<const std::byte*> elements_;

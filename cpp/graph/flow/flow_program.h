@@ -9,7 +9,7 @@
 
 namespace pumice {
 
-// What executions of one program share. Immutable but for the regions, which are thread-safe.
+// The compiled routines, which all executions of a program share. Immutable but for the regions, which are thread-safe.
 struct FlowProgram {
   std::shared_ptr<Context> context;
   std::string name;

@@ -12,7 +12,7 @@
 
 namespace pumice {
 
-// Not thread-safe.
+// The recordings of one execution's runs, with the arena that they share. Not thread-safe.
 class FlowRecordings {
  public:
   FlowRecordings(std::shared_ptr<Context> context, const RecordingOptions& options) : context_(std::move(context)), options_(options) {}

@@ -1,4 +1,4 @@
-// What one execution of a program with control flow submits, and how long it may go on.
+// The submissions of one execution of a program with control flow, and its time limits.
 #pragma once
 
 #include <chrono>
@@ -25,10 +25,10 @@ class FlowSession {
   void wait_for(uint64_t id) const;
   // Throws where the execution's time is over, or somebody interrupts it. `next`: what was to come.
   void check_time(const std::string& next);
-  // A WHILE that was entered then has taken as long as it may.
+  // Whether a WHILE that was entered at that time has taken as long as it may.
   bool is_loop_over(Clock::time_point entered) const;
   [[noreturn]] void fail_loop(const std::string& node, uint64_t trips) const;
-  // Memory for a value that nobody has.
+  // A value in new memory, which nobody else holds.
   FlowValue made(TensorDesc desc, SlotUse use);
 
   const std::string& name() const { return name_; }

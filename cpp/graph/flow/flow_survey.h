@@ -1,4 +1,4 @@
-// What a routine makes for inputs of known shapes, and what it takes to record it, found without running it.
+// Finds what a routine makes for inputs of known shapes, and what it takes to record it, without running it.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ inline constexpr size_t kInnerCopies = 8;  // of a loop inside, in one iteration
 class FlowSurvey {
  public:
   explicit FlowSurvey(const FlowProgram& program) : program_(program) {}
-  // Descriptions of the outputs; false where the host would have to look at something, or it is too much to record. Throws GraphError,
-  // BindingError and UnsupportedError where a region cannot be bound.
+  // Finds the descriptions of a routine's outputs; false where the host would have to look at something, or it is too much to record.
+  // Throws GraphError, BindingError and UnsupportedError where a region cannot be bound.
   bool run(size_t number, const std::vector<TensorDesc>& inputs, std::vector<TensorDesc>& outputs, size_t depth = 0);
-  // The same of a loop that is entered with these: their shapes have to stay.
+  // Surveys a loop that is entered with these values. False also where their shapes change.
   bool loop(const RoutineStep& step, const std::vector<TensorDesc>& given, size_t depth = 0);
-  // The same for an IF node. `given` excludes its condition.
+  // Surveys an IF node. `given` excludes its condition.
   bool choice(const RoutineStep& step, const std::vector<TensorDesc>& given, std::vector<TensorDesc>& outputs, size_t depth = 0);
 
   bool is_small() const { return dispatches <= 512; }  // enough to be recorded as one

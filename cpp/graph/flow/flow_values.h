@@ -1,4 +1,4 @@
-// What a step of a routine reads and makes: a tensor on the device, and its elements where the host knows them.
+// A value that a step of a routine reads or makes: a tensor on the device, and its elements where the host knows them.
 #pragma once
 
 #include <memory>

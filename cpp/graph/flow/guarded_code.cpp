@@ -10,7 +10,8 @@ GuardedCode::GuardedCode(const FlowProgram& program, const FlowSurvey& survey, c
   if (survey.arena_bytes > 0) arena_ = Buffer::create(program.context, survey.arena_bytes);
 }
 
-// Which routines have a loop in them, at any depth. Those that a routine runs have higher numbers, or have been found before.
+// Finds the routines that have a loop in them, at any depth. A routine mostly runs routines of higher numbers, so the search goes
+// backwards, and again until nothing changes.
 void GuardedCode::find_loops() {
   has_loop_.assign(program_.routines.size(), false);
   for (bool changed = true; changed;) {
@@ -51,12 +52,13 @@ void GuardedCode::finish(const std::vector<GuardedItem>& items, uint32_t words, 
 
 Dispatch GuardedCode::branch(const GuardedItem& item) const {
   const auto whole = [](const std::shared_ptr<Buffer>& buffer) { return buffer ? BufferRange{buffer, 0, buffer->bytes()} : BufferRange{}; };
-  const auto number_of = [&](uint32_t word) {  // of the first record of this word or a later one
+  const auto number_of = [&](uint32_t word) {  // the first record of this word or a later one
     const auto found = record_of_.lower_bound({word, 0, 0, 0});
     return found == record_of_.end() ? static_cast<uint32_t>(record_of_.size()) : found->second;
   };
   const uint32_t words = item.kind == GuardedItem::Kind::choice ? 2 : item.kind == GuardedItem::Kind::status ? 0 : 1;
-  const bool all = !inner_.empty() && item.kind != GuardedItem::Kind::status;  // words are handed on between places
+  // then any word may change, since words are handed on from one place to another
+  const bool all = !inner_.empty() && item.kind != GuardedItem::Kind::status;
   Dispatch dispatch = item.dispatch;
   dispatch.kernel = program_.context->attachment<KernelLibrary>()->find(program_.context, "branch.comp", Storage::fp32);
   StepBuilder builder(dispatch.kernel);

@@ -14,10 +14,10 @@
 namespace pumice {
 
 inline constexpr uint32_t kNoWord = UINT32_MAX;
-// Words of a loop: it goes on; trips; rounds; two of each loop inside: entries, trips. Those of branches follow.
+// The words of a loop: whether it goes on; trips; rounds; then for each loop inside its entries and trips. The words of branches follow.
 inline constexpr uint32_t kGoesOn = 0, kTrips = 1, kCounters = 3;
 
-// A dispatch of a list, or a branch kernel (branch.comp) still without its records.
+// A dispatch of a list, or a branch kernel (branch.comp) to which its records are not yet bound.
 struct GuardedItem {
   enum class Kind : uint32_t { begin, loop, choice, status, move, split };  // as the kernel knows them
 
@@ -29,12 +29,12 @@ struct GuardedItem {
   BufferRange condition;
 };
 
-// The memory that goes with such code: words, scratch, and where words cannot skip dispatches the group counts that do.
+// Memory and facts of guarded code: words, scratch memory, and, on devices where a word cannot skip a dispatch, the group counts that do.
 class GuardedCode {
  public:
-  // Throws what a region throws that cannot be bound.
+  // Throws what binding a region throws.
   GuardedCode(const FlowProgram& program, const FlowSurvey& survey, const RecordingOptions& options);
-  // After a first pass of a builder: so many words, guards as in these items. `status`: what the host sees, or none.
+  // Makes the words and group counts that the items of a builder's first pass need. `status`: memory that the host sees, or none.
   void finish(const std::vector<GuardedItem>& items, uint32_t words, std::shared_ptr<Buffer> status);
   CommandList record(std::vector<GuardedItem> items) const;
 
@@ -43,7 +43,7 @@ class GuardedCode {
   bool has_loop(size_t routine) const { return has_loop_[routine]; }
   const std::shared_ptr<Buffer>& arena() const { return arena_; }
   const std::shared_ptr<Buffer>& words() const { return words_; }
-  // Scratch memory of that number, which `pool` gives the first time.
+  // Scratch memory by number. The first time it is taken from `pool`.
   const FlowValue& scratch(size_t number, const TensorDesc& desc, SlotPool* pool);
 
  private:
@@ -68,11 +68,13 @@ class CodeBuilder {
   uint32_t words(uint32_t count);
   uint32_t words_taken() const { return next_.word; }
 
-  // `wanted`: where the outputs go; scratch memory where empty. `word`: that guards it; after a loop inside, that of what follows.
+  // Records a routine and returns its outputs: `wanted`, or scratch memory where that is empty. `word` guards the dispatches; a loop inside
+  // replaces it by the word of what follows.
   std::vector<FlowValue> run(size_t number, std::span<const FlowValue> inputs, std::span<const FlowValue> wanted, uint32_t& word);
-  // An IF on `given`, the condition first: both branches write to `made`, one of them is skipped.
+  // Records an IF on `given`, the condition first. Both branches write to `made`; the device skips one of them.
   void choose(const RoutineStep& step, std::span<const FlowValue> given, std::span<const FlowValue> made, uint32_t& word);
-  // One iteration of a loop in parts, as words are handed on: from `start` back to it, or to `body` + 1 where it is over.
+  // Records one iteration of a loop in parts. The word that is set moves from part to part: from `start` back to it, or to `body` + 1 where
+  // the loop is over.
   void part(const RoutineStep& step, std::span<const FlowValue> state, std::span<const FlowValue> other,
             std::span<const FlowValue> invariants, uint32_t start, uint32_t body, uint32_t counter);
   GuardedItem& add_branch(GuardedItem::Kind kind, uint32_t own, const std::string& label);
@@ -81,7 +83,7 @@ class CodeBuilder {
   std::vector<GuardedItem> items;
 
  private:
-  // What the next request takes.
+  // The numbers that the next requests get. A second pass with the same calls gets the same numbers.
   struct Place {
     size_t scratch = 0;
     uint32_t word = 0, inner = 0;

@@ -21,8 +21,7 @@ bool is_host_input(const GraphNode& node, size_t i) {
   return node.row && i < 32 && (node.row->host_inputs >> i & 1);
 }
 
-// Elements that are worth reading: few, and of a tensor that tells sizes. One whose length is open is taken for such a one where it
-// holds integers.
+// Whether elements are worth reading: they are few, and may be sizes. A vector of unknown length counts if it holds integers.
 bool is_small(const GraphValue& value) {
   if (value.is_known()) return element_count(*value.shape) <= kMostFollowed;
   return value.shape && value.shape->size() == 1 && !is_float(value.dtype);
@@ -108,7 +107,7 @@ class Leveller {
     return !value.is_known() || element_count(*value.shape) <= kMostDemandedElements;
   }
 
-  // Backwards from what the host reads: values that their own run tells it.
+  // Walks backwards from what the host reads, to find the values that the run which makes them tells it.
   void find_told() {
     std::vector<bool> read(graph_.values().size(), false);
     for (size_t i = graph_.nodes().size(); i-- > 0;) {

@@ -26,16 +26,16 @@ struct GraphLevels {
   std::vector<bool> on_host;  // by value: a later level reads its elements, and its own run can tell them without a wait
 };
 
-// Which values an output needs; with `all`, those of every node.
+// Marks the values that an output needs; with `all`, those of every node.
 std::vector<bool> needed_values(const Graph& graph, bool all);
 bool is_needed(const GraphNode& node, const std::vector<bool>& needed);
 
-// A node waits for the control nodes that it depends on, and where it reads elements on the host (OperatorRow::host_inputs) for the run
-// that makes them; elements that follow from shapes, constants, inputs and what is read already are the host's own. `outputs`: what the
-// graph gives.
+// Puts nodes into levels. A node waits for the control nodes that it depends on, and where it reads elements on the host
+// (OperatorRow::host_inputs) for the run that makes them; elements that follow from shapes, constants, inputs and what is read already are
+// the host's own. `outputs`: what the graph gives.
 GraphLevels levels_of(const Graph& graph, const std::vector<bool>& needed, const std::vector<ValueId>& outputs);
 
-// What the host reads before a level, and for which nodes; "" where it reads nothing.
+// Text for reports: what the host reads before a level, and for which nodes; "" where it reads nothing.
 std::string cut_text(const Graph& graph, const Level& level);
 
 }  // namespace pumice

@@ -11,26 +11,27 @@
 namespace pumice {
 namespace {
 
-// Of a round of a loop, at most: as long may a timeout be late. Short rounds make the host look more often than it has to.
+// The longest that a round may take, since a timeout may be late by one round. Short rounds may take longer: smaller ones would make the
+// host look more often than it has to.
 constexpr double kRoundSeconds = 5e-3, kShortRoundSeconds = 40e-3;
 constexpr size_t kShortRound = 64;  // iterations
 constexpr size_t kMostLoops = 32;   // that are kept ready
 
-// Null where the host has to drive the loop: shapes depend on values or change, or an iteration is too many dispatches.
-// `values`: what the loop is entered with; invariant ones are read where they are.
+// Makes a loop for the device; null where the host has to drive it: shapes depend on values or change, or an iteration is too many
+// dispatches. `values` are those that the loop is entered with; invariant ones are read where they are.
 std::unique_ptr<DeviceLoop> make_loop(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
                                       SlotPool& pool, const RecordingOptions& options) {
   try {
     if (auto loop = ScalarLoop::create(program, step, values, options)) return loop;
     return RoundsLoop::create(program, step, values, pool, options);
-  } catch (const GraphError&) {  // of a body that may never run, or a branch: the host finds out
+  } catch (const GraphError&) {  // the body, or a branch in it, may never run: if it does, the host finds out
   } catch (const BindingError&) {
   } catch (const UnsupportedError&) {
   }
   return {};
 }
 
-// How often a loop that counts runs, where the host knows from where to where.
+// The trips of a loop that counts, where the host knows its start and its limit.
 std::optional<uint64_t> known_trips(const RoutineStep& step, std::span<const FlowValue> values) {
   if (!step.counter) return {};
   const auto integer = [](const FlowValue& value) -> std::optional<int64_t> {
@@ -44,7 +45,8 @@ std::optional<uint64_t> known_trips(const RoutineStep& step, std::span<const Flo
   return start && end ? step.counter->trips(*start, *end) : std::nullopt;
 }
 
-// The largest power of two of iterations that a round may have now, from `wished` down.
+// The largest power of two of iterations that a round may have now, from `wished` down. Powers of two keep the number of different
+// recordings small.
 size_t allowed(const DeviceLoop& device, size_t wished) {
   const size_t least = device.least_iterations();
   size_t most = std::clamp(wished, least, device.most_iterations());
@@ -129,7 +131,7 @@ std::optional<std::vector<FlowValue>> LoopDriver::run(const RoutineStep& step, s
   return results;
 }
 
-// The body alone, as often as is known.
+// Runs the body alone, as often as is known.
 uint64_t LoopDriver::repeat(const RoutineStep& step, DeviceLoop& device, uint64_t trips) {
   size_t wished = device.last_trips > 0 ? device.most_iterations() : device.least_iterations();
   for (uint64_t done = 0; done < trips; wished = std::min(wished * 2, device.most_iterations())) {

@@ -20,8 +20,8 @@ using LoopReports = std::map<const RoutineStep*, LoopReport>;
 class LoopDriver {
  public:
   LoopDriver(const FlowProgram& program, FlowSession& session) : program_(program), session_(session) {}
-  // The carried values after the loop, in memory of their own; none where the host has to drive it. `values`: what it is entered with;
-  // `shown`: by carried value, whether the host will want to see it.
+  // The carried values after the loop, in memory of their own; none where the host has to drive the loop. `values` are those that it is
+  // entered with; `shown` says for each carried value whether the host will want to see it.
   std::optional<std::vector<FlowValue>> run(const RoutineStep& step, std::span<const FlowValue> values, const std::vector<bool>& shown,
                                             LoopReports& reports);
 

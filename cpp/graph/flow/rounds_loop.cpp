@@ -44,7 +44,7 @@ RoundsLoop::RoundsLoop(const FlowProgram& program, const RoutineStep& step, cons
   fill({zeros_, 0, zeros_->bytes()}, 0);
 }
 
-// Returns the word that tells that the loop is over, or none.
+// Adds the code of one iteration. Returns the word that tells that the loop is over, or none.
 uint32_t RoundsLoop::add_iteration(CodeBuilder& builder, size_t set, bool guarded) const {
   builder.restart();
   if (in_parts()) {
@@ -60,7 +60,8 @@ uint32_t RoundsLoop::add_iteration(CodeBuilder& builder, size_t set, bool guarde
   if (guarded)
     builder.add_branch(Kind::loop, kGoesOn, step_.node).condition = condition[0].range;
   else
-    builder.items.erase(builder.items.begin() + before, builder.items.end());  // what follows still takes what comes after its memory
+    // the condition is not run, but its memory stays taken: the body must get the same scratch memory as in guarded rounds
+    builder.items.erase(builder.items.begin() + before, builder.items.end());
   builder.run(step_.second, values, states_[(set + 1) % 2], word);
   return kNoWord;
 }

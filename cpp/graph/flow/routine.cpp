@@ -18,7 +18,7 @@ size_t index(ValueId value) {
   return static_cast<size_t>(value);
 }
 
-// The one element of an int32 constant.
+// The value of an int32 constant with one element.
 std::optional<int64_t> integer_of(const GraphValue& value) {
   if (!value.constant || value.dtype != DType::int32 || value.constant->desc.elements() != 1) return {};
   return value.constant->as_int64()[0];
@@ -138,7 +138,7 @@ class Cutter {
       if (step.region->reads_values(i)) routine_.read_by_host[index(step.inputs[i])] = true;
   }
 
-  // A branch that a constant excludes is not compiled.
+  // The condition of an IF, where it is a constant: the other branch is then not compiled.
   static std::optional<bool> known_condition(const Graph& graph, const GraphNode& node) {
     if (node.inputs[0] == kAbsent || !graph.value(node.inputs[0]).constant) return {};
     return graph.value(node.inputs[0]).constant->data[0] != std::byte{0};
@@ -165,7 +165,7 @@ class Cutter {
       routine_.read_by_host[index(node.inputs[0])] = true;
   }
 
-  // What a loop or a branch begins with becomes float16 inside.
+  // Notes constants that a loop or a branch begins with and that float16 cannot hold: inside they would become float16.
   void refuse_wide_constants(const Graph& graph, const GraphNode& node, const RoutineStep& step) {
     if (options_.precision != "fp16") return;
     for (const ValueId input : node.inputs) {

@@ -17,11 +17,11 @@ struct LoopCounter {
   std::optional<size_t> limit_value;  // invariant; else `limit`
   int64_t limit = 0, step = 1;        // step > 0
 
-  // How often the body runs; none where the counter would pass its dtype's largest.
+  // The number of times that the body runs; none where the counter would pass its dtype's largest value.
   std::optional<uint64_t> trips(int64_t start, int64_t end) const;
 };
 
-// Values are those of the routine's graph.
+// A step of a routine. Value ids are those of the routine's graph.
 struct RoutineStep {
   enum class Kind : uint8_t { run, if_, while_ };
 

@@ -136,7 +136,7 @@ std::optional<Macros> scalar_loop_macros(const ControlFlow& flow) {
     const std::string word = "words[" + std::to_string(i) + "]";
     load.push_back(std::string(glsl_name(expr_type(dtype))) + " " + names[i] + " = " + from_word(word, dtype) + "; ");
     if (i >= flow.carried + flow.state) continue;
-    // All of the next values are there before the first of them is assigned, but a value that is another one's is copied first.
+    // All next values are copied before the first is assigned, since one value's next may be another's present one.
     const std::string held = "h" + std::to_string(i);
     next.push_back("const " + std::string(glsl_name(expr_type(dtype))) + " " + held + " = " + steps.output(i) + "; ");
     store.push_back(word + " = " + to_word(names[i], dtype) + "; ");

@@ -8,8 +8,8 @@
 
 namespace pumice {
 
-// What scalar_loop.comp is made of for this loop; none where a node is no map of single elements, or has a dtype of other than 32 bits
-// (bool aside). Free of shapes: those of the values are looked at when the loop is entered.
+// The macros with which scalar_loop.comp runs this loop; none where a node is no map of single elements, or has a dtype of other than 32
+// bits (bool aside). Free of shapes: those of the values are looked at when the loop is entered.
 std::optional<Macros> scalar_loop_macros(const ControlFlow& flow);
 
 }  // namespace pumice

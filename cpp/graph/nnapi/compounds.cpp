@@ -11,7 +11,7 @@
 namespace pumice {
 namespace {
 
-// In the order in which they are tried for operands of unknown rank: most operations take one of the first.
+// The ranks that are tried for operands of unknown rank, in this order: most operations take one of the first.
 constexpr size_t kRanks[] = {4, 2, 1, 3, 5, 0, 6, 7, 8};
 
 void refuse_lowering(LowerContext& node) {
@@ -43,7 +43,7 @@ std::vector<LateOutput> outputs_of_ranks(const Graph& graph, const nnapi::Operat
   return outputs;
 }
 
-// Which ranks the operands of unknown rank may have: one for all of them first, then each its own.
+// The ranks to try for operands of unknown rank: one for all of them first, then each its own.
 std::vector<std::vector<size_t>> tried_ranks(const Graph& graph, const std::vector<ValueId>& operands) {
   std::vector<size_t> open;
   for (size_t i = 0; i < operands.size(); ++i)

@@ -6,7 +6,8 @@
 
 namespace pumice::nnapi {
 
-// It has that system's operands in its own order; scale, zero_point and dtype of its output operand are attributes.
+// An operation of NNAPI as graphs take it. Its operands are in NNAPI's own order; scale, zero_point and dtype of its output operand are
+// attributes.
 const CompoundOperation& compound_of(const Operation& operation);
 
 }  // namespace pumice::nnapi

@@ -33,7 +33,7 @@ void test(Expansion& e) {
   e.give(e.add(op, {e.reals(0), e.reals(1)}));
 }
 
-// Each of the three orders, which ONNX does not have of bools, through integers.
+// Orders two operands. ONNX has no order of bools, so these go through integers.
 template <const char* op>
 void order(Expansion& e) {
   if (e.dtype(0) != DType::bool_) return test<op>(e);
@@ -75,7 +75,7 @@ void select(Expansion& e) {
   e.give_reals(e.add("Where", {e[0], e.reals(1), e.reals(2)}), 1);
 }
 
-// On the integers of a quantized tensor, whose parameters stay.
+// Clips a quantized tensor on its integers; its parameters stay.
 void expand_clip(Expansion& e, Activation activation) {
   const Quantization quantization = e.as_operand(0);
   if (e.is_quantized(0)) return e.give(e.activated(e[0], activation, quantization), quantization);
@@ -87,7 +87,7 @@ void clip(Expansion& e) {
   expand_clip(e, activation);
 }
 
-// Results between -1 or 0 and 1, quantized to all of the integers.
+// Operations with results between -1 or 0 and 1, which are quantized to the whole range of the integers.
 void expand_bounded(Expansion& e, std::string_view op, bool is_signed) {
   const ValueId y = e.add(op, {e.reals(0)});
   if (!e.is_quantized(0)) return e.give(y);
@@ -125,7 +125,7 @@ void dequantize(Expansion& e) {
   e.give(e.cast(e.dequantized(e[0], e.quantization(0)), dtype));
 }
 
-// Between numbers, whose scales are not looked at; else only to the same type.
+// Casts among numbers, whose scales are ignored; any other type can be cast only to itself.
 void cast(Expansion& e) {
   constexpr DTypeSet numbers = kFloat | kInt | set_of(DType::uint8);
   const auto declared = e.declared_dtype();

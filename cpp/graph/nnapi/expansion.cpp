@@ -98,7 +98,8 @@ std::vector<Output> Expansion::run() {
   return std::move(outputs_);
 }
 
-// What the rules could not tell yet, and what they take for known, goes to nodes that the operands pass through.
+// Checks the operation's rules. What they could not tell yet, and what they assume, is left to nodes through which operands pass, which
+// check when the program is bound.
 void Expansion::check_rules() {
   const Operands before = rules_;
   if (operation_.check) operation_.check(rules_);

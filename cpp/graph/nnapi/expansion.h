@@ -55,7 +55,7 @@ class Expansion {
   int64_t integer(size_t i, int64_t fallback = 0) const { return rules_.integer(i, fallback); }
   double real(size_t i) const;
   size_t axis(size_t i, size_t rank, int64_t fallback = 0) const { return rules_.axis(i, rank, fallback); }
-  // As the rows count it, from the end too: checked against the rank of operand `x`, and `more`, where that is known.
+  // An axis as rows count it, from the end too. It is checked against the rank of operand `x` plus `more`, where that is known.
   int64_t any_axis(size_t i, size_t x, size_t more = 0, int64_t fallback = 0) const;
   Activation activation(size_t i) const;
   [[noreturn]] void fail(size_t i, const std::string& message) const { rules_.fail(i, message); }
@@ -78,7 +78,7 @@ class Expansion {
   ValueId sizes(const std::vector<Length>& lengths);  // as an int64 vector
   // `id` in another shape, of which one length may be -1.
   ValueId reshaped(ValueId id, const std::vector<Length>& lengths);
-  // What is known of a value besides what its node tells.
+  // Tells a value's shape beyond what its node tells.
   void refine(ValueId id, const Shape& shape) { graph_.refine(id, shape); }
   ValueId transposed(ValueId id, const std::vector<int64_t>& permutation);
   // Operand i as the reals that it stands for: itself, or dequantized.
@@ -86,14 +86,14 @@ class Expansion {
   ValueId dequantized(ValueId id, const Quantization& quantization);
   ValueId quantized(ValueId id, const Quantization& quantization, DType dtype);
   ValueId activated(ValueId id, Activation activation);
-  // The same on the integers of a quantized tensor.
+  // The activation on the integers of a quantized tensor.
   ValueId activated(ValueId id, Activation activation, const Quantization& quantization);
 
   // ---- outputs
   // Of the output operand as it was declared: needed where nothing else fixes them.
   Quantization declared();
   Quantization declared_or(const Quantization& otherwise);
-  // Those of operand i, or the ones that the operation fixes; GraphError where others were declared.
+  // The output's parameters: those of operand i, or the ones that the operation fixes; GraphError where others were declared.
   Quantization as_operand(size_t i);
   Quantization fixed(float scale, int32_t zero_point);
   std::optional<DType> declared_dtype();

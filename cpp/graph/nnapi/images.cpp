@@ -145,7 +145,7 @@ void blocks(Expansion& e, std::string_view op) {
   e.give(image_of(e, y, planes), e.as_operand(0));
 }
 
-// x seen as parts of its axes, those in another order, and joined again.
+// Splits the axes of x into parts, puts these into another order, and joins them again.
 ValueId rearranged(Expansion& e, ValueId x, const std::vector<Length>& parts, const std::vector<int64_t>& order,
                    const std::vector<Length>& joined) {
   return e.reshaped(e.add("Transpose", {e.reshaped(x, parts)}, with({{"perm", order}})), joined);

@@ -1,4 +1,4 @@
-// What operations over images share: windows given in two forms, and the layout of the channels.
+// Parts that operations over images share: windows given in two forms, and the layout of the channels.
 #pragma once
 
 #include <vector>
@@ -20,7 +20,7 @@ Window window_of(const Expansion& e, size_t first, size_t numbers, bool sized);
 
 // Whether the channels come before the places: what the flag at operand i says, no where it is left out.
 bool is_planes(const Expansion& e, size_t i);
-// From the caller's layout to that of the operator table, and back.
+// Convert from the caller's layout to that of the operator table, and back.
 ValueId planes_of(Expansion& e, ValueId id, bool planes);
 ValueId image_of(Expansion& e, ValueId id, bool planes);
 

@@ -18,7 +18,7 @@ int64_t signed_size(size_t value) {
   return static_cast<int64_t>(value);
 }
 
-// Whatever the elements stand for, they stand for it afterwards.
+// Gives a result whose elements stand for the same reals as operand i's.
 void give_moved(Expansion& e, ValueId id, size_t i = 0) {
   e.give(id, e.as_operand(i));
 }
@@ -59,13 +59,13 @@ bool has_open_size(const std::vector<int64_t>& size) {
   return std::ranges::find(size, -1) != size.end();
 }
 
-// With known sizes it may begin where the device says.
+// The operand that gives the begin, if the host need not read it: a slice of known sizes may begin where the device says.
 std::optional<size_t> unread_begin(const Operands& o) {
   const auto size = o.numbers(2);
   return size && !has_open_size(*size) ? std::optional<size_t>(1) : std::nullopt;
 }
 
-// Elements are gathered, and no host has to read where to begin. A begin beyond the last that leaves room for the slice counts as that.
+// A slice as a gather, so that no host has to read where it begins. A begin beyond the last that leaves room for the slice counts as that.
 ValueId slice_from(Expansion& e, const std::vector<int64_t>& size) {
   ValueId y = e[0];
   const auto number = [&](int64_t value) { return e.scalar(static_cast<double>(value), DType::int32); };
@@ -114,13 +114,13 @@ bool has_bit(int64_t mask, size_t axis) {
   return axis < 32 && (mask >> axis & 1) != 0;
 }
 
-// What it does on one axis.
+// A strided slice on one axis.
 struct AxisSlice {
   int64_t begin, end, step;
 
   // -1: the last element alone, as exporters write it.
   bool is_last() const { return begin == -1 && end == 0 && step > 0; }
-  // Of an axis of so many elements. A slice that runs backwards from before the first one has none.
+  // The number of elements taken of an axis of so many. A slice that runs backwards from before the first one has none.
   int64_t count(int64_t size) const {
     const int64_t least = step > 0 ? 0 : -1, most = step > 0 ? size : size - 1;
     const auto place = [&](int64_t at) { return std::clamp(at < 0 ? std::max(at + size, least) : at, least, std::max(least, most)); };
@@ -394,7 +394,7 @@ void pad_with(Expansion& e) {
   give_moved(e, e.add("Pad", {e[0], pads_of(e), e.scalar(e.real(2), e.dtype(0))}));
 }
 
-// As many elements as there are can be mirrored; one less where the outermost is none of them.
+// Mirror padding may add as many elements as an axis has (SYMMETRIC), or one fewer, since REFLECT leaves out the outermost.
 void check_mirror_pad(Operands& o) {
   check_pads(o);
   const int64_t mode = o.integer(2);

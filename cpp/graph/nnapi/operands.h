@@ -1,5 +1,5 @@
-// What is known of an operation's operands, and refusals that name them. The rules of an operation ask it twice: when the operation is
-// added, and where that left a question open when a program is bound to sizes.
+// The facts known of an operation's operands, and refusals that name them. The rules of an operation ask for them twice: when the operation
+// is added, and, where that left a question open, when a program is bound to sizes.
 #pragma once
 
 #include <optional>
@@ -32,23 +32,23 @@ class Operands {
   const Operand& role(size_t i) const;
   const std::vector<Operand>& roles() const { return *roles_; }
 
-  // None where it is not known, which is noted.
+  // A size; none where it is not known, which is noted.
   std::optional<size_t> rank(size_t i) const;
   std::optional<int64_t> size(size_t i, size_t axis) const;     // `axis` is below the rank
   std::optional<std::vector<int64_t>> numbers(size_t i) const;  // of an integer operand
   bool is_open() const { return is_open_; }                     // something that was asked for is not known
   void leave_open() const { is_open_ = true; }
-  // Of scalars, which are constants: UnsupportedError where they are not.
+  // Numbers of scalar operands, which must be constants: UnsupportedError where they are not.
   int64_t integer(size_t i, int64_t fallback = 0) const;           // `fallback` where it is left out
   size_t axis(size_t i, size_t rank, int64_t fallback = 0) const;  // 0 .. rank - 1
   std::string shape_text(size_t i) const;                          // "[?, 3]"
 
-  // Refuse what is known to be another one; what is not known is taken for known from now on.
+  // Refuse an operand that is known to be otherwise; what is not known is assumed from now on.
   void expect_rank(size_t i, size_t rank);
   void expect_least_rank(size_t i, size_t rank) const;
   void expect_size(size_t i, size_t axis, int64_t size);
   void expect_length(size_t i, size_t length, const std::string& what);  // of a vector
-  // What another rule refuses where it does not hold.
+  // Assumes a size that another rule refuses if it does not hold.
   void assume_size(size_t i, size_t axis, int64_t size);
   bool is_assumed(size_t i) const { return assumed_[i]; }
 

@@ -35,7 +35,7 @@ struct Operation {
   std::vector<Operand> implicit = {};  // the other form of the inputs, with a scheme in place of four paddings
   // The rules about sizes and numbers; none where the rows that it becomes are as strict.
   void (*check)(Operands&) = nullptr;
-  // The list that a program need not know to be bound, where there is one: its elements may be the device's.
+  // The operand whose elements a program need not know to be bound, if there is one: the device alone may have them.
   std::optional<size_t> (*unread)(const Operands&) = nullptr;
 };
 

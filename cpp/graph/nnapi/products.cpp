@@ -54,7 +54,7 @@ void check_filter(const Expansion& e, int channel_axis) {
     e.fail(1, std::string(name(x)) + " expected, as operand 0; given " + std::string(name(w)));
 }
 
-// x and w as ONNX has them, [batch, channels, ..]; the result is activated.
+// A convolution of a quantized x and w, in ONNX's layout [batch, channels, ..], with its activation.
 ValueId quantized_conv(Expansion& e, ValueId x, ValueId w, Activation activation, const Quantization& y, const Attributes& attributes) {
   std::vector<ValueId> inputs{x};
   const auto append = [&](const std::vector<ValueId>& more) { inputs.insert(inputs.end(), more.begin(), more.end()); };

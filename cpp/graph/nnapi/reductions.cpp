@@ -19,7 +19,7 @@ std::vector<int64_t> distinct_axes(const Expansion& e) {
   return axes;
 }
 
-// Where no axis is left there is one of size 1.
+// A reduction over the given axes. Where no axis is left, the result has one of size 1.
 ValueId reduced(Expansion& e, std::string_view op, ValueId x) {
   const auto axes = distinct_axes(e);
   const bool keep = e.integer(2) != 0, all = axes.size() == e.rank(0);
@@ -27,7 +27,7 @@ ValueId reduced(Expansion& e, std::string_view op, ValueId x) {
   return all && !keep ? e.add("Reshape", {y, e.integers({1})}) : y;
 }
 
-// The integers of a quantized tensor are in the order of the reals.
+// Reduces a quantized tensor on its integers, which are in the order of the reals.
 void expand_reduce(Expansion& e, std::string_view op) {
   e.give(reduced(e, op, e[0]), e.as_operand(0));
 }

@@ -1,4 +1,4 @@
-// What an operation asks of its operands beyond the rows that it became, where something was not known yet when it was added.
+// The checks of an operation's operands beyond the rows that it became, where something was not known yet when it was added.
 #pragma once
 
 #include <span>

@@ -33,7 +33,7 @@ bool is_known(const std::optional<Shape>& shape) {
   return shape && std::ranges::find(*shape, kUnknownSize) == shape->end();
 }
 
-// The earlier of two times from now, where there are any.
+// The earlier of two times; none where neither is set.
 std::optional<double> earlier(std::optional<double> a, std::optional<double> b) {
   return a && b ? std::min(*a, *b) : a ? a : b;
 }
@@ -143,7 +143,8 @@ void Execution::compute(const ExecutionSettings& settings, const std::function<v
   end({});
 }
 
-// An event says that the results are there: how many bytes they are has to be known before.
+// Refuses start() where an output's size is not known and the caller gives no memory. An event tells others that results are there, so
+// their size must be known before.
 void Execution::check_fenced() const {
   for (size_t j = 0; j < buffers_.size(); ++j) {
     const ProgramValue& output = program_->outputs()[j];

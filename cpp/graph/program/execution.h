@@ -41,12 +41,13 @@ struct ExecutionSettings {
   std::optional<double> loop_seconds = kLoopSeconds;  // as checked_loop_timeout() gives it
 };
 
-// Seconds: on the device, in the driver (the device's included), and both from the end of the last event waited for.
+// The times of an execution in seconds: on the device, in the driver (the device's included), and both from the end of the last event
+// waited for.
 struct ExecutionTimes {
   double on_device = 0, in_driver = 0, on_device_after_fence = 0, in_driver_after_fence = 0;
 };
 
-// A caller's memory for an output.
+// Memory of the caller's to which an output goes.
 struct OutputBuffer {
   DType dtype;
   std::byte* data = nullptr;
@@ -54,7 +55,7 @@ struct OutputBuffer {
   std::shared_ptr<const void> owner;
 };
 
-// Thread-safe: what is called while it computes throws StateError.
+// Thread-safe: what is called while the execution computes throws StateError.
 class Execution {
  public:
   enum class State : uint8_t { preparation, computation, completed };
@@ -65,18 +66,18 @@ class Execution {
 
   const std::shared_ptr<Program>& program() const { return program_; }
   State state() const;
-  // Memory is read when it computes. Throws BindingError: K4 (no such input), K5 (another dtype).
+  // Sets an input. Its memory is read when the execution computes. Throws BindingError: K4 (no such input), K5 (another dtype).
   void set_input(const std::string& name, HostTensor value);
-  // Where the output goes; nothing: memory of its own. Throws BindingError likewise.
+  // Sets the caller's memory for an output; nothing: memory of its own. Throws BindingError as set_input() does.
   void set_output(const std::string& name, std::optional<OutputBuffer> buffer);
-  // Throws StateError, BindingError (K3: an input without a value), TimeoutError, OutputSizeError, GraphError.
+  // Runs the program and waits. Throws StateError, BindingError (K3: an input without a value), TimeoutError, OutputSizeError, GraphError.
   void compute(const ExecutionSettings& settings, const std::function<void()>& interrupted = {});
-  // The same on a thread of its own, once all events have ended. An event that has failed is rethrown at once, one that fails later fails
-  // this. Throws BindingError (K10) where an output's shape is not known and it has no buffer.
+  // Computes on a thread of its own, once all events have ended. An event that has failed is rethrown at once, one that fails later makes
+  // this execution fail. Throws BindingError (K10) where an output's shape is not known and it has no buffer.
   std::shared_ptr<const Event> start(std::vector<std::shared_ptr<const Event>> wait_for, const ExecutionSettings& settings);
   void stop();  // ends what start() began at the next step, and waits
 
-  // After a computation that went well; the shapes also after an OutputSizeError. Throw StateError otherwise.
+  // Results of the last computation, if it went well; the shapes also after an OutputSizeError. Throw StateError otherwise.
   const Shape& output_shape(size_t j) const;
   const HostTensor& output(size_t j) const;
   bool has_buffer(size_t j) const;

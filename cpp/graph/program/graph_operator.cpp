@@ -20,7 +20,7 @@ bool knows_all_sizes(const Graph& graph, const GraphNode& node) {
   return std::ranges::all_of(node.inputs, is_known) && std::ranges::all_of(node.outputs, is_known);
 }
 
-// A command list runs dispatches; IF and WHILE are a Program's.
+// Refuses IF and WHILE: a command list runs dispatches alone, a Program runs control flow.
 void check_no_control(const Graph& graph) {
   std::vector<std::string> refused;
   for (const GraphNode& node : graph.nodes()) {
@@ -32,7 +32,7 @@ void check_no_control(const Graph& graph) {
   if (!refused.empty()) throw UnsupportedError(refused);
 }
 
-// Nor does it wait for elements that shapes depend on.
+// Refuses nodes whose shapes depend on elements that the host would have to read first: a command list does not wait.
 void check_no_cut(const Graph& graph) {
   std::vector<std::string> refused;
   for (const Level& level : levels_of(graph, needed_values(graph, false), {}).levels)

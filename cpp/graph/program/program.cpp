@@ -14,7 +14,7 @@
 namespace pumice {
 namespace {
 
-// One list of dispatches runs all of it.
+// Whether one list of dispatches runs all of a graph: without control flow, and without waiting for elements.
 bool is_one_run(const Graph& graph, bool keep_all) {
   if (std::ranges::any_of(graph.nodes(), [](const GraphNode& node) { return node.control != nullptr; })) return false;
   return levels_of(graph, needed_values(graph, keep_all), {}).levels.size() <= 1;
@@ -22,7 +22,7 @@ bool is_one_run(const Graph& graph, bool keep_all) {
 
 }  // namespace
 
-// Either one region, which is all of the graph, or routines.
+// The state of a program: either one region, which is all of the graph, or routines.
 struct Program::State {
   State(std::shared_ptr<Context> owner, const Graph& graph, const ProgramOptions& options)
       : context(std::move(owner)), name(graph.name()), flow_pool("'" + graph.name() + "'") {
@@ -75,7 +75,7 @@ struct Program::State {
 
   static std::string op_of(const RoutineStep& step) { return step.kind == RoutineStep::Kind::if_ ? "If" : "While"; }
 
-  // What decides in an IF or WHILE.
+  // Text for reports on what decides an IF or WHILE.
   std::string note(const RoutineStep& step) const {
     const std::string first = "'" + flow->routines[step.first].name + "'", second = "'" + flow->routines[step.second].name + "'";
     if (step.kind == RoutineStep::Kind::while_)
@@ -89,7 +89,7 @@ struct Program::State {
   std::vector<ProgramValue> inputs, outputs;
   std::shared_ptr<Region> region;
   std::shared_ptr<const FlowProgram> flow;
-  std::string first_stop;  // of a program with routines, for messages: why it is no one list
+  std::string first_stop;  // why one list cannot run it all
   LeasePool flow_pool;
   std::atomic<bool> closed{false};
 };

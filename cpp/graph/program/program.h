@@ -18,7 +18,7 @@
 
 namespace pumice {
 
-// Thread-safe.
+// A compiled graph. Thread-safe.
 class Program : public std::enable_shared_from_this<Program> {
  public:
   const std::string& name() const;
@@ -34,7 +34,7 @@ class Program : public std::enable_shared_from_this<Program> {
   // Throws BindingError for wrong shapes (K10, naming the input), GraphError, UnsupportedError.
   std::shared_ptr<Lease> lease(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {}, bool wait = true,
                                std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {});
-  // One of its own that measures the time on the device.
+  // A lease with a recording of its own, which measures the time on the device.
   std::shared_ptr<Lease> measured_lease(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {});
   // Whether the elements of input i decide about shapes.
   bool reads_values(size_t i) const;
@@ -52,7 +52,7 @@ class Program : public std::enable_shared_from_this<Program> {
   void close();  // frees device memory not leased; later use throws StateError. Idempotent.
   bool closed() const;
 
-  // Through compile().
+  // Programs are made by compile().
   Program(std::shared_ptr<Context> context, const Graph& graph, const ProgramOptions& options);
   ~Program();
   Program(const Program&) = delete;

@@ -32,11 +32,11 @@ class BoundProgram {
   // The elements of output j, where binding knows them.
   const std::optional<HostTensor>& output_host(size_t j) const { return output_hosts_[j]; }
   const std::vector<CheckedInputs>& checked() const { return checked_; }  // by check of the graph
-  // What the last outputs tell of.
+  // The checks of which the last outputs are the results.
   const std::vector<IndexCheck>& index_checks() const { return index_checks_; }
-  // A recording that nobody else has. Waits for one where all are leased; with `wait` false throws StateError.
+  // Leases a recording that nobody else has. Waits for one where all are leased; with `wait` false throws StateError.
   std::shared_ptr<Lease> lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
-  // A recording of its own.
+  // Makes a recording for the caller alone.
   std::shared_ptr<RecordedExecution> recorded(const RecordingOptions& options) const;
   std::vector<StepReport> steps(const ProgramGraph& graph) const;
   ArenaReport arena(const ProgramGraph& graph) const;
@@ -63,7 +63,7 @@ class RecordedExecution : public Lease {
   const TensorDesc& output_desc(size_t j) const override { return *compiled_->outputs()[j].desc; }
   std::byte* input(size_t i) override { return inputs_[i].bytes; }
   const std::byte* output(size_t j) const override { return outputs_[j].bytes; }
-  // Where indices are checked returns when the work has finished. Throws IndexRangeError, TimeoutError.
+  // start() returns when the work has finished if indices are checked. Throws IndexRangeError, TimeoutError.
   Submission start(const RunLimits& limits) override;
   uint64_t last_submission() const override { return last_ ? last_->id() : 0; }
   RunReport report() const override { return {1, list_.recording()->dispatch_count(), 0, 0, {}}; }

@@ -1,4 +1,5 @@
-// What the nodes of a region are for one choice of shapes, where they depend on them: by the ranks alone where these will do.
+// The nodes of a region whose operations depend on shapes, for one choice of shapes. Ranks alone tell choices apart where they settle the
+// nodes.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@
 
 namespace pumice {
 
-// By what a choice is told from others.
+// The facts that tell one choice of shapes from another: ranks, sizes, or sizes and elements.
 struct LateChoice {
   enum class Known : uint8_t { ranks, sizes, elements };
 
@@ -31,8 +32,8 @@ struct LateGraph {
   GraphPart part;
 };
 
-// `graph`: as it was built, its inputs' elements that the host reads marked. `values`: as of Region::bind(). Throws GraphError,
-// UnsupportedError.
+// Expands the late nodes of a graph. `graph` is as it was built, its inputs' elements that the host reads marked. `values`: as of
+// Region::bind(). Throws GraphError, UnsupportedError.
 LateGraph expand_late(const ProgramGraph& graph, std::span<const ShapeView> shapes, std::span<const std::byte* const> values);
 
 }  // namespace pumice

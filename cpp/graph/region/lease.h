@@ -1,4 +1,4 @@
-// What one execution of a program runs on.
+// Leases, on which executions of a program run.
 #pragma once
 
 #include <cstddef>
@@ -17,16 +17,17 @@ class Lease {
  public:
   virtual ~Lease() = default;
   virtual const TensorDesc& input_desc(size_t i) const = 0;
-  // Of a program with control flow or cuts known after start().
+  // The description of an output. Where a program has control flow or cuts, it is known after start().
   virtual const TensorDesc& output_desc(size_t j) const = 0;
-  // Where to write input i before start(), and where output j is after wait(): packed row-major.
+  // The host's memory of input i, to be written before start(), and of output j, to be read after wait(): packed row-major.
   virtual std::byte* input(size_t i) = 0;
   virtual const std::byte* output(size_t j) const = 0;
-  // Without control flow and cuts returns at once and keeps to no limits; else when the work has finished. Throws TimeoutError, GraphError.
+  // Starts an execution. Without control flow and cuts it returns at once and keeps to no limits; else it returns when the work has
+  // finished. Throws TimeoutError, GraphError.
   virtual Submission start(const RunLimits& limits) = 0;
   virtual uint64_t last_submission() const = 0;
   virtual RunReport report() const = 0;  // of the last start()
-  // Seconds on the device of the last start(), once it has finished; none where it was not to be measured.
+  // The seconds that the last start() took on the device, once it has finished; none where it was not to be measured.
   virtual std::optional<double> device_seconds() const = 0;
 };
 

@@ -1,4 +1,4 @@
-// What executions run on, kept between them: each serves one execution at a time.
+// Leases kept between executions: each serves one execution at a time.
 #pragma once
 
 #include <functional>
@@ -13,17 +13,18 @@
 
 namespace pumice {
 
-// Thread-safe. What nobody holds any more and the device has finished with is handed out again.
+// Hands out a lease again once nobody holds it and the device has finished with it. Thread-safe.
 class LeasePool {
  public:
   explicit LeasePool(std::string what) : what_(std::move(what)) {}  // for messages
-  // Waits where all are held: `interrupted` is called about every 50 ms and may throw; with `wait` false throws StateError.
+  // Takes a lease, or makes one. Waits where all are held: `interrupted` is called about every 50 ms and may throw; with `wait` false
+  // throws StateError.
   std::shared_ptr<Lease> lease(Context& context, const std::function<std::shared_ptr<Lease>()>& make, bool wait,
                                std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
   void clear();
 
  private:
-  // The lease to have, and whether the device may still work for it; none where all are held.
+  // The lease to hand out, and whether the device may still work for it; none where all are held.
   std::pair<std::shared_ptr<Lease>, bool> try_lease(Context& context, const std::function<std::shared_ptr<Lease>()>& make);
 
   std::string what_;

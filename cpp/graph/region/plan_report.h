@@ -1,4 +1,4 @@
-// What binding has planned, for reports: memory, and the dispatches in their order.
+// Reports of what binding has planned: memory, and the dispatches in their order.
 #pragma once
 
 #include <array>

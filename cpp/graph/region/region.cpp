@@ -31,7 +31,7 @@ bool same_values(const std::optional<HostTensor>& known, const std::byte* given)
   return !known || same_elements(*known, {known->desc, {}, given});
 }
 
-// Elements that are checked whenever the sizes that they are of become known.
+// Whether an input holds indices. These are checked as soon as the sizes that they index are known.
 bool is_indices(const ProgramNode& node, size_t input) {
   return node.row->indices && node.row->indices(node.attributes, {}).input == input;
 }
@@ -89,7 +89,7 @@ struct Region::Late {
     return made.front().second;
   }
 
-  // Of the last used; none before the first.
+  // The report of the last used region; none before the first.
   std::optional<std::vector<ReportRow>> report() const {
     const std::lock_guard lock(mutex);
     return made.empty() ? std::nullopt : std::optional(made.front().second->report());
@@ -155,7 +155,7 @@ void Region::initialise(const ProgramOptions& options) {
   release_constants();
 }
 
-// The device has the weights: the host keeps only what it computes with.
+// Drops constants once the device has the weights: the host keeps only those that it computes with.
 void Region::release_constants() {
   std::vector<bool> needed(graph_.values.size(), false);
   for (const ProgramNode& node : graph_.nodes)
@@ -221,7 +221,7 @@ std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, st
   return checked(values);
 }
 
-// The last used binding, for inputs of these elements.
+// The last used binding, after its checks of the elements of these inputs.
 std::shared_ptr<BoundProgram> Region::checked(std::span<const std::byte* const> values) const {
   const auto& bound = bound_.front();
   for (size_t i = 0; i < graph_.checks.size(); ++i) check_input(graph_, graph_.checks[i], bound->checked()[i], bound->key().shapes, values);

@@ -20,11 +20,11 @@ namespace pumice {
 // Throws BindingError (K4, K10 naming the input) where these are no shapes of the inputs of `user`.
 void check_shapes(const std::string& user, std::span<const ProgramValue> inputs, std::span<const ShapeView> shapes);
 
-// Thread-safe.
+// A compiled region with its weights and bindings. Thread-safe.
 class Region {
  public:
   // Compiles the part: uploads its constants and packs them on the device. Where it has operations whose nodes depend on shapes that are
-  // not known yet, that is done for each choice of them. `prefix`: before the names of its nodes in the report.
+  // not known yet, that is done for each choice of them. `prefix` goes before the names of its nodes in the report.
   Region(std::shared_ptr<Context> context, const Graph& graph, const GraphPart& part, const ProgramOptions& options,
          const std::string& prefix = {});
   Region(const Region&) = delete;
@@ -35,16 +35,16 @@ class Region {
   const std::vector<ProgramValue>& outputs() const { return outputs_; }  // without what checks of indices make
   const BufferRange& persistent() const { return persistent_; }
   bool is_late() const { return late_ != nullptr; }  // it is compiled for a choice of shapes
-  // Of a late one the region that runs for these shapes.
+  // For a late region, the region that runs for these shapes.
   std::shared_ptr<Region> at(std::span<const ShapeView> shapes, std::span<const std::byte* const> values);
   // Whether the elements of an input, or of input i, decide about shapes.
   bool reads_values() const { return reads_values_; }
   bool reads_values(size_t i) const { return graph_.value_inputs[i]; }
   // Whether the elements of inputs are checked where a caller has them, although nothing depends on them.
   bool checks_values() const { return late_ || !graph_.checks.empty(); }
-  // Binds on first use; the least recently used binding is forgotten where there are too many. `values`: elements of the inputs; may be
-  // empty where none decide about shapes. Throws BindingError, GraphError, UnsupportedError.
-  // `progress` is told the kernels that are compiled.
+  // Binds on first use; the least recently used binding is forgotten where there are too many. `values` has the elements of the inputs; it
+  // may be empty where none decide about shapes. Throws BindingError, GraphError, UnsupportedError. `progress` is told the kernels that are
+  // compiled.
   std::shared_ptr<BoundProgram> bind(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
                                      const CompileProgress& progress = {});
   std::vector<ReportRow> report() const;  // kernels are those of the last binding

@@ -1,4 +1,4 @@
-// What an execution may take, and what it did.
+// Limits of an execution, and reports of what it did.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,19 @@
 namespace pumice {
 
 inline constexpr double kLoopSeconds = 2, kMostLoopSeconds = 15;
-// A loop's limit as it holds: one over kMostLoopSeconds is clamped, with a warning in the log. Throws BindingError for what is no time.
+// A loop's limit as it holds: one over kMostLoopSeconds is clamped, with a warning in the log. Throws BindingError for a number that is no
+// time.
 std::optional<double> checked_loop_timeout(std::optional<double> seconds);
 
-// What an execution may take. Loops and executions that take longer throw TimeoutError; what they left undone has no defined results.
+// The times that an execution may take. Loops and executions that take longer throw TimeoutError; the results of an execution that threw
+// are undefined.
 struct RunLimits {
   std::optional<double> timeout_seconds;              // of the whole, from start() on
   std::optional<double> loop_seconds = kLoopSeconds;  // of each WHILE, from each time that it is entered
   std::function<void()> interrupted;                  // called about every 50 ms while waiting; may throw
 };
 
-// What one loop of a program did in an execution; one that was entered several times counts all of them.
+// A report of one loop of a program in one execution. It sums all entries of a loop that was entered several times.
 struct LoopReport {
   std::string node;                                             // with the graphs that it is in: "outer/inner"
   std::string kind;                                             // "host": the host drives it

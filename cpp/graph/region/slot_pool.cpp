@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kGrain = 256;
 
-// Sizes that grow step by step share memory: a quarter at most is left unused.
+// Rounds a size up so that sizes which grow step by step share memory: a quarter at most is left unused.
 uint64_t size_class(uint64_t bytes) {
   return round_up(bytes, std::max(kGrain, std::bit_floor(bytes) / 4));
 }

@@ -11,14 +11,15 @@
 
 namespace pumice {
 
-// Who the memory is for, besides the device.
+// The user of memory besides the device.
 enum class SlotUse : uint8_t { device, upload, readback };
 
-// Not thread-safe. Memory may be taken again while the device still works on it: submissions run in order.
+// Memory of executions, shared and taken again. It may be taken again while the device still works on it, since submissions run in order.
+// Not thread-safe.
 class SlotPool {
  public:
   explicit SlotPool(std::shared_ptr<Context> context) : context_(std::move(context)) {}
-  // At least that many bytes. The same memory comes again where the same requests and drops do.
+  // Memory of at least that many bytes. The same requests and drops get the same memory again, so that recordings can be replayed.
   std::shared_ptr<const HostSlot> take(uint64_t bytes, SlotUse use);
   // Frees what nobody holds and nobody has taken since the last call.
   void trim();
