@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kLeastInPart = 128;  // keys
 
-// How the kernels share out the work.
+// The kernel of an attention, with its workgroups and its parts of the keys.
 struct AttentionPlan {
   std::string_view shader;
   Macros macros = {};
@@ -32,7 +32,7 @@ std::string number(int64_t value) {
   return std::to_string(value) + "u";
 }
 
-// Workgroups that keep a device busy.
+// Workgroups that keep a device busy: two for each of an H200's 132 multiprocessors.
 constexpr int64_t kBusyGroups = 264;
 
 void cut_keys(AttentionPlan& plan, int64_t keys, int64_t parts) {
@@ -40,7 +40,7 @@ void cut_keys(AttentionPlan& plan, int64_t keys, int64_t parts) {
   plan.parts = std::max<int64_t>(ceil_div(keys, plan.stretch), 1);
 }
 
-// A few rows at a time, whose invocations read a key together.
+// A plan for few rows: the invocations of a team read a key together and score it against several rows.
 AttentionPlan rows_plan(const LowerContext& node, const Attention& a) {
   constexpr int64_t kMostRows = 4, kLaneIterations = 9, kMostIterations = 60000;
   const bool lanes = node.prefers_lanes();
@@ -60,7 +60,7 @@ AttentionPlan rows_plan(const LowerContext& node, const Attention& a) {
   plan.groups_y = static_cast<uint64_t>(a.k.batch() * a.k.heads());
   const int64_t groups = static_cast<int64_t>(plan.groups_x * plan.groups_y), keys = a.k.rows();
   int64_t parts = 1;
-  if (lanes)  // no loop may run too often
+  if (lanes)  // lavapipe ends a loop silently after 65,535 iterations (docs/drivers.md), so keys are cut
     parts = ceil_div(ceil_div(keys, 4) * rows * kLaneIterations, kMostIterations);
   else if (groups < kBusyGroups)
     parts = std::min(ceil_div(kBusyGroups * 2, groups), ceil_div(keys, kLeastInPart));
@@ -69,8 +69,9 @@ AttentionPlan rows_plan(const LowerContext& node, const Attention& a) {
   return plan;
 }
 
-// Sixteen rows a subgroup of 8.
+// A plan for CPU drivers: a subgroup of 8 invocations computes sixteen rows, without barriers.
 AttentionPlan lanes_plan(const Attention& a) {
+  // Keys are cut so that no loop reaches the 65,535 iterations after which lavapipe ends it silently (docs/drivers.md).
   constexpr int64_t kRows = 16, kKeys = 16, kMostIterations = 60000;
   AttentionPlan plan{"attention_lanes.comp"};
   plan.groups_x = static_cast<uint64_t>(ceil_div(a.q.rows(), kRows));
@@ -81,7 +82,7 @@ AttentionPlan lanes_plan(const Attention& a) {
   return plan;
 }
 
-// The device has room for the workgroups of attention_tiled.
+// Whether the device has room for a workgroup of attention_tiled.
 bool has_tiles(const NodeContext& node) {
   constexpr int64_t kInvocations = 256, kQueriesAndKeys = 64 * 17 + 32 * 17,
                     kValues = 16 * 128;                                                        // values take the place of queries and keys
@@ -103,14 +104,15 @@ AttentionPlan tiled_plan(const LowerContext& node, const Attention& a) {
 
 constexpr int64_t kMatrixKeys = 32, kMatrixRows = 16;  // of a step of attention_matrix, and of one of its subgroups
 
-// How attention_matrix shares out the work: subgroups of a workgroup, parts of the keys.
+// The share of attention_matrix's work: subgroups of a workgroup, parts of the keys.
 struct MatrixShare {
   int64_t subgroups, parts;
   double microseconds;
 };
 
-// The quickest by a model of what was measured on an H200 (132 cores, 64 a head): a step of a workgroup alone takes its latency; on a core
-// that is full its subgroups take turns, those of a large workgroup sharing more of what is loaded. Meeting of parts costs a dispatch.
+// Chooses the quickest share by a model of what was measured on an H200 (132 multiprocessors, heads of 64): a step of a workgroup alone
+// takes its latency; on a core that is full its subgroups take turns, those of a large workgroup sharing more of what is loaded. Meeting of
+// parts costs a dispatch.
 MatrixShare matrix_share(const LowerContext& node, const Attention& a, int64_t subgroup) {
   constexpr int64_t kCores = 132, kMostParts = 3;
   constexpr double kLaunch = 5, kMeeting = 20;
@@ -138,7 +140,7 @@ MatrixShare matrix_share(const LowerContext& node, const Attention& a, int64_t s
   return best;
 }
 
-// On matrix units. None where the device has none, or where heads are too long or no aligned eights.
+// A plan for matrix units. None where the device has none, or where heads are too long or no aligned eights.
 std::optional<AttentionPlan> matrix_plan(const LowerContext& node, const Attention& a) {
   constexpr int64_t kLargest = 256;
   const int64_t subgroup = node.subgroup();
@@ -174,7 +176,7 @@ std::string literal(double value) {
   return "float(" + general_text(value, 9) + ")";
 }
 
-// Elements of a mask from the first to the last.
+// The elements of a mask, from the first to the last that is read.
 int64_t span_of(const AttentionMask& mask, const Attention& a) {
   const std::array<int64_t, 4> sizes{a.q.batch(), a.q.heads(), a.q.rows(), std::min(mask.keys, a.k.rows())};
   int64_t span = 1;
@@ -214,7 +216,7 @@ StepBuilder attention_step(const LowerContext& node, const Attention& a, std::st
   return step.set("first", bounded(a.first)).set("last", bounded(a.last));
 }
 
-// Where its grid is larger than the device takes, the parts that it is cut into. Rows that have terms keep lying densely.
+// The parts that an attention is cut into where its grid is larger than the device takes. Rows that have terms keep lying densely.
 std::vector<AttentionPart> parts_of(const LowerContext& node, const Attention& a, const AttentionPlan& plan, bool has_terms) {
   const auto passes = [&](uint64_t groups, const char* axis) {
     return groups > node.context->limit("maxComputeWorkGroupCount_" + std::string(axis));
@@ -230,7 +232,8 @@ std::vector<AttentionPart> parts_of(const LowerContext& node, const Attention& a
   return parts;
 }
 
-// `terms`: of each row, from number `first_term` on, the number that its scores are taken relative to, and its share.
+// Adds the steps of an attention. `terms` gets, for each row from number `first_term` on, the number that its scores are taken relative to,
+// and its share.
 void add_steps(LowerContext& node, const Attention& a, const std::optional<Operand>& terms, int64_t first_term = 0) {
   if (a.y.batch() * a.y.heads() * a.y.rows() * a.y.size() == 0) return;
   AttentionPlan plan = plan_of(node, a);

@@ -16,7 +16,7 @@ TensorDesc by_heads(const TensorDesc& desc, int64_t heads);
 // Push constants name_batch, name_head and name_row.
 void set_strides(StepBuilder& step, const std::string& name, const Heads& heads);
 
-// Which scores are wanted too.
+// The scores that are wanted beside the result.
 enum class Scores : uint8_t { products, capped, masked, shares };
 
 // Adds the steps that make y.

@@ -48,7 +48,7 @@ AttentionPart rows_of(const Attention& whole, int64_t first, int64_t count) {
   return part;
 }
 
-// A part's two halves; `step`: what the first has a multiple of.
+// Cuts `count` into two halves; the first is a multiple of `step`.
 template <typename Make>
 std::vector<AttentionPart> halves(int64_t count, int64_t step, const Make& make) {
   const int64_t half = round_up(ceil_div(count, 2), step);

@@ -1,4 +1,4 @@
-// What attention is cut into where the device takes no grid that the whole of it would need.
+// Cuts an attention into parts where the device takes no grid that the whole would need.
 #pragma once
 
 #include <vector>
@@ -8,15 +8,15 @@
 namespace pumice {
 
 // Some images, heads and rows of an attention. The rows of all its heads follow each other in the dense [images, heads, rows] of the whole,
-// from number `first` on, but where it has rows alone of several heads.
+// from number `first` on, except where the part has only some rows of several heads.
 struct AttentionPart {
   Attention attention;
   int64_t first = 0;
 };
 
-// Halves of the rows.
+// Cuts an attention into halves of its rows.
 std::vector<AttentionPart> row_parts(const Attention& whole);
-// Halves of the images; of the heads where there is one image; of the rows where there is one head, too. None of a single row.
+// Cuts it into halves of the images; of the heads where there is one image; of the rows where there is one head, too. None of a single row.
 std::vector<AttentionPart> dense_parts(const Attention& whole);
 
 }  // namespace pumice

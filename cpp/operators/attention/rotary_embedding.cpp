@@ -1,4 +1,4 @@
-// RotaryEmbedding.
+// The lowering of RotaryEmbedding.
 #include "operators/attention/attention.h"
 #include "operators/attention/lowerings.h"
 #include "operators/means/strided.h"

@@ -37,7 +37,7 @@ const BufferRange& base_of(const PlannedOperand& operand, const BoundRanges& ran
   }
 }
 
-// Adds to the push constant `<binding>_offset`, in elements.
+// Adds the range's slack to the push constant `<binding>_offset`, in elements.
 void add_offset(const PlannedStep& step, const BindingInterface& binding, uint64_t slack_bytes, uint32_t element_bits,
                 std::vector<std::byte>& push) {
   const auto* member = step.kernel->interface().find_push_constant(binding.name + "_offset");
@@ -61,7 +61,7 @@ BufferRange resolve(const PlannedStep& step, size_t position, const BufferRange&
   const uint64_t begin = base.offset + operand.byte_offset, slack = begin % limits.alignment;
   if (slack != 0) add_offset(step, step.kernel->interface().bindings[position], slack, operand.element_bits, push);
   uint64_t bytes = std::min(operand.bytes, base.bytes - operand.byte_offset) + slack;
-  // Up to the end of the vector that the last element lies in.
+  // Where the whole operand is too much to bind, it is bound up to the end of the vector that the last element lies in.
   if (bytes > limits.largest && operand.touched > 0) bytes = std::min(bytes, round_up(operand.touched + slack, kVectorBytes));
   if (bytes > limits.largest)
     throw UnsupportedError("'" + step.label + "': a tensor of " + std::to_string(bytes) + " bytes; this device binds at most " +
@@ -73,7 +73,7 @@ bool is_same(const BufferRange& a, const BufferRange& b) {
   return a.buffer == b.buffer && a.offset == b.offset;
 }
 
-// Little goes where the host writes it: a copy by the device would have to be waited for.
+// Uploads bytes. Few bytes go to memory that the host writes itself: a copy by the device would have to be waited for.
 std::shared_ptr<Buffer> uploaded(const std::shared_ptr<Context>& context, const std::vector<std::byte>& bytes) {
   if (bytes.empty()) return {};
   auto buffer = Buffer::create(context, bytes.size(), bytes.size() <= kMostWritten ? Heap::written : Heap::default_);

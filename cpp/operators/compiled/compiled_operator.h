@@ -38,7 +38,7 @@ struct PlannedStep {
   uint32_t wave = 0;  // steps of one wave do not depend on each other
 };
 
-// What fills the persistent resource: free of data shapes, so that all plans of one program share it.
+// The steps that fill the persistent resource: free of data shapes, so that all plans of one program share them.
 struct InitializationPlan {
   std::vector<PlannedStep> steps;  // owned inputs and constants -> persistent
   uint64_t temporary_bytes = 0, persistent_bytes = 0;
@@ -58,7 +58,7 @@ struct Plan {
   bool descriptors_volatile = false;
 };
 
-// Which persistent range has been initialised; shared by the plans of one program for different input shapes.
+// The persistent range that has been initialised; shared by the plans of one program for different input shapes.
 struct InitializationState {
   std::mutex mutex;
   bool initialised = false;
@@ -124,7 +124,7 @@ class Initializer : public Dispatchable {
   std::atomic<uint64_t> generation_{0};
 };
 
-// How something is compiled that tables are made for.
+// Options of compiling anything that tables are made for.
 struct ExecutionOptions {
   std::optional<std::string> precision = {};  // "fp32", "fp16" or "bf16"; none: floats are inside as they are described
   bool descriptors_volatile = false;          // bindings may change between the recording of a list and its execution
@@ -132,9 +132,9 @@ struct ExecutionOptions {
   std::optional<Expression> epilogue = {};    // over "x", a result before it is rounded and stored; of rows whose kernels apply one
 };
 
-// From "fp32", "fp16" or "bf16" and names of execution flags: ALLOW_HALF_PRECISION_COMPUTATION makes fp16 of fp32 and of no precision;
-// DISABLE_META_COMMANDS changes nothing, as there are no kernels of vendors; DESCRIPTORS_VOLATILE; DETERMINISTIC. Throws UnsupportedError
-// for another name or precision.
+// Options from a precision ("fp32", "fp16" or "bf16") and names of execution flags: ALLOW_HALF_PRECISION_COMPUTATION makes fp16 of fp32 and
+// of no precision; DISABLE_META_COMMANDS changes nothing, as there are no kernels of vendors; DESCRIPTORS_VOLATILE; DETERMINISTIC. Throws
+// UnsupportedError for another name or precision.
 ExecutionOptions execution_options(const std::optional<std::string>& precision, const std::vector<std::string>& flags);
 
 // One operator described by its ONNX name, tensors and attributes; no GPU state.

@@ -17,7 +17,7 @@ void copy_bytes(const BufferRange& source, const Tensor& target, const Interrupt
   copy(source, target.buffer(), {&whole, 1}, interrupted);
 }
 
-// An integer dtype as wide: a copy changes no bit, whatever they mean.
+// An integer dtype of the same width, as which elements are copied without a change of bits.
 DType bits_of(DType dtype) {
   switch (bits(dtype)) {
     case 64:

@@ -84,7 +84,7 @@ std::string_view loop_text(std::string_view operation, const std::vector<DType>&
   throw UnsupportedError("elementwise '" + std::string(operation) + "' of " + given);
 }
 
-// The operand, called by its name in the kernel, as the expression computes with it.
+// An operand, by its name in the kernel, converted to the type that the expression computes in.
 Expression operand_as(const std::string& called, DType given, DType type) {
   constexpr std::string_view casts[] = {"bool", "i32", "u32", "i64", "u64", "f32", "f64"};
   if (expr_type(given) == expr_type(type)) return Expression::name(called);

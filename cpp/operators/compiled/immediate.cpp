@@ -11,7 +11,7 @@
 namespace pumice {
 namespace {
 
-// What a context has run lately. It holds no compiled operators, which would hold the context.
+// The plans that a context has run lately. The cache holds no compiled operators, which would hold the context.
 class PlanCache {
  public:
   // The plan of this key, compiled where it is not kept.

@@ -11,7 +11,7 @@ namespace pumice {
 const OperatorRow& index_check_row();
 inline constexpr std::string_view kCheckedOperator = "checked";
 
-// What such a node has found.
+// The result of such a node.
 struct FoundIndices {
   uint64_t count = 0;
   int64_t position = 0, index = 0;  // of the first

@@ -91,7 +91,8 @@ class OperatorPlanner {
     bool owned = false;
   };
 
-  // An owned tensor as the persistent resource holds it where its row packs nothing; any other as it is described.
+  // The description in which the persistent resource holds an owned tensor that its row does not pack; any other tensor stays as it is
+  // described.
   TensorDesc held_as(const TensorDesc& desc) const {
     const bool converted = desc.owned && inside_ && is_working_float(desc.dtype) && desc.dtype != *inside_;
     return converted ? TensorDesc(*inside_, desc.shape, {}, true) : desc;
@@ -145,7 +146,7 @@ class OperatorPlanner {
     return operand;
   }
 
-  // A weight in the initialisation's temporary resource, converted to what it is held as.
+  // Converts a weight, in the initialisation's temporary resource, to the dtype in which it is held.
   PlannedOperand converted_source(const TensorDesc& given, const PlannedOperand& source, const TensorDesc& held,
                                   InitializationPlan& plan) const {
     const PlannedOperand target{Place::temporary, 0, plan.temporary_bytes, round_up(held.bytes(), kGrain),
@@ -170,7 +171,7 @@ class OperatorPlanner {
     }
   }
 
-  // `execution`: owned inputs have become persistent.
+  // Turns a step's operands into places. `execution`: owned inputs are in the persistent resource by then.
   PlannedStep planned(Step step, bool execution) const {
     PlannedStep planned{std::move(step.kernel), {}, std::move(step.push), step.groups, std::string(op_.row().name)};
     for (size_t i = 0; i < step.operands.size(); ++i)
@@ -263,7 +264,7 @@ std::vector<const TensorDesc*> Operator::operands() const {
   return descs;
 }
 
-// What the host reads is a constant, and nothing else is.
+// Checks that constants are given for exactly the inputs that the host reads.
 void Operator::check_constants() const {
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const bool is_read = i < 32 && (row_->host_inputs >> i & 1) != 0;

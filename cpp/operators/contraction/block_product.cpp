@@ -12,7 +12,7 @@ constexpr int64_t kMostRows = 4;  // past which the matrix is made floats first,
 
 }  // namespace
 
-// Inputs: a [.., depth], w [columns, depth], scale [columns, blocks], zero points likewise.
+// Inputs: a [.., depth], w [columns, depth], scale [columns, blocks], zero points [columns, blocks].
 void shape_of_block_matmul(ShapeContext& node) {
   const TensorDesc &a = node.input(0), &w = node.input(1), &scale = node.input(2);
   const int64_t block = node.attributes().integer("block_size");

@@ -28,7 +28,7 @@ void set_taps(StepBuilder& step, const Contraction& c, bool all) {
   if (!all) step.set("kernel_taps", c.weights.taps);
 }
 
-// Which kernel computes a contraction, how it is told to, and what a workgroup of it has.
+// The kernel that computes a contraction, what it is told, and the tile that a workgroup computes.
 struct ContractionPlan {
   std::string_view shader;
   Macros macros;
@@ -36,6 +36,8 @@ struct ContractionPlan {
   int64_t tile_pixels, tile_channels;
 };
 
+// Chooses the kernel. Products of few rows have kernels of their own; then come matrix units. CPU drivers take conv_lanes, which has no
+// barriers: a barrier costs them a switch of every invocation. All others take tiles in shared memory.
 ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t pixels) {
   const int64_t depth = c.taps_h * c.taps_w * c.weights.channels_in, kv = step_channels(c.weights.channels_in);
   const bool x_vec4 = kv == 4 && has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, 4) && c.x_first % 4 == 0 &&
@@ -88,7 +90,7 @@ ContractionPlan plan_of(const LowerContext& node, const Contraction& c, int64_t 
           tiling.pixels, tiling.channels};
 }
 
-// One dispatch.
+// Adds the contraction as one dispatch.
 void add_whole(LowerContext& node, const PlacedContraction& placed, ContractionPlan plan) {
   const Contraction& c = placed.c;
   const ContractionBias& bias = placed.bias;

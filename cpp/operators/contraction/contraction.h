@@ -24,9 +24,9 @@ StepBuilder& set_zero_points(StepBuilder& step, const IntegerTerms& integers);
 // The zero points at input `input`, packed as pack_integers() does; none where it is absent or known to be zero.
 std::optional<ZeroPoints> zero_points(LowerContext& node, size_t input);
 
-// The optional input 2, packed.
+// The bias, the optional input 2, packed.
 ContractionBias bias_of(LowerContext& node);
-// In several dispatches where the device takes no grid, or binds no range, that one would need.
+// Adds the contraction, in several dispatches where the device takes no grid, or binds no range, that one would need.
 void add_contraction(LowerContext& node, const Contraction& c, const Operand& x, const Operand& w, const ContractionBias& bias,
                      const Operand& y);
 

@@ -1,4 +1,4 @@
-// What contractions of 8-bit integers have beside those of floats: zero points, and numbers that are added as int32.
+// The part of contractions that 8-bit integers add to those of floats: zero points, and numbers that are added as int32.
 #include <algorithm>
 
 #include "core/error.h"

@@ -17,7 +17,7 @@ static void check_packed(const PackContext& node, size_t input) {
 
 namespace {
 
-// How conv_pack lays weights out.
+// The layout that conv_pack gives weights.
 struct PackForm {
   bool lanes;  // for conv_lanes, in steps of so many channels of the input; otherwise in rows of whole eights
   int64_t step;
@@ -78,7 +78,7 @@ static bool keeps_rows(const NodeContext& node, const TensorDesc& source, const 
 
 namespace {
 
-// Weights and how they are to lie.
+// A job of packing: weights, and the layout that they get.
 struct Packing {
   WeightView weights;
   PackForm form;
@@ -92,7 +92,7 @@ struct Packing {
   int64_t made_bits() const { return static_cast<int64_t>(bits(made)); }
 };
 
-// Elements from the first to the last of the source that a part of the weights comes from.
+// The elements of the source, from the first to the last, that a part of the weights comes from.
 int64_t source_span(const WeightView& part) {
   const auto last = [](int64_t count, int64_t stride) { return std::max<int64_t>(count - 1, 0) * stride; };
   return last(part.groups, part.stride_group) + last(part.channels_out, part.stride_out) + last(part.channels_in, part.stride_in) +
@@ -122,7 +122,7 @@ Step pack_step(const Packing& packing, const PackPart& part, const Operand& sour
   return step.threads(static_cast<uint64_t>(packing.form.invocations(part.weights))).build();
 }
 
-// Rows of the target follow each other, so that a part of the input's channels is a part of the target.
+// Whether rows of the target follow each other, so that a part of the input's channels is a part of the target.
 bool has_rows(const Packing& packing) {
   return !packing.form.lanes && packing.weights.taps == 1;
 }
@@ -141,7 +141,7 @@ int64_t channels_at_once(const Packing& packing, const WeightView& block) {
   return std::max<int64_t>(most / packing.form.step, 1) * packing.form.step;
 }
 
-// In one step where all of it can be bound at once, else block by block of each group.
+// Adds the packing in one step where all of it can be bound at once, else block by block of each group.
 void add_pack_steps(std::vector<Step>& steps, const Packing& packing, const Operand& source, const Operand& target) {
   const WeightView& weights = packing.weights;
   const int64_t group_elements = packing.form.group(weights);

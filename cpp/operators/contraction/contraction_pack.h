@@ -10,7 +10,7 @@
 namespace pumice {
 
 inline constexpr int64_t kLaneChannels = 16;  // of conv_lanes: output channels of a subgroup
-// Products of so many neighbouring input channels are one step of conv_lanes.
+// conv_lanes computes the products of so many neighbouring input channels in one step.
 inline int64_t step_channels(int64_t channels_in) {
   return std::clamp<int64_t>(channels_in, 1, 4);
 }
@@ -22,16 +22,18 @@ int64_t packed_group(const NodeContext& node, const WeightView& weights);
 int64_t block_channels(const NodeContext& node, const WeightView& weights, DType factors);
 // Lays out any strided source as the kernels read weights, block by block.
 void pack_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackedWeight& packed);
-// Likewise constant input `input`, which must be row-major.
+// Lays out constant input `input`, which must be row-major.
 void pack_weights(const PackContext& node, size_t input, const WeightView& weights, double scale, PackedWeight& packed);
 // Lays out a matrix whose rows are the input channels of `rows` as rows of whole eights.
 void pack_rows(const NodeContext& node, const TensorDesc& source_desc, const WeightView& rows, double scale, PackedWeight& packed);
 
-// Any source for kernels of their own, whatever the device: [groups][out / 16][taps][in / 4][16][4], zero past the channels.
+// Lays out any source for kernels with a layout of their own, the same on every device: [groups][out / 16][taps][in / 4][16][4], zero past
+// the channels.
 void pack_weight_lanes(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed);
 // pack_weights() of 8-bit integers, which it leaves as they are.
 void pack_integer_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed);
-// Rows of elements of 8 or 16 bits that lie together as rows of whole pieces of 16 bytes; `pad`: the word that fills up the last.
+// A kernel, and its step, that brings dense rows of 8-bit or 16-bit elements into whole pieces of 16 bytes; `pad`: the word that fills up
+// the last.
 std::shared_ptr<const KernelVariant> row_pieces_kernel(const NodeContext& node, DType dtype, std::string_view pad);
 Step row_pieces_step(const std::shared_ptr<const KernelVariant>& kernel, DType dtype, const Operand& x, const Operand& y, int64_t rows,
                      int64_t depth, int64_t x_row);

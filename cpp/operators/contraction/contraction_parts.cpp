@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-// From the first to the last element of so many channels of planes.
+// The distance from the first to the last element of so many channels of planes.
 int64_t last_channel(const Planes& planes, int64_t channels) {
   if (channels == 0) return 0;
   return planes.grouped ? (ceil_div(channels, 8) - 1) * planes.sc + 7 : (channels - 1) * planes.sc;
@@ -18,7 +18,7 @@ int64_t last_of(int64_t count, int64_t stride) {
   return std::max<int64_t>(count - 1, 0) * stride;
 }
 
-// The steps that a part's operands move on by, in whole groups of channels.
+// Moves a part's operands on to a group.
 void skip_groups(PlacedContraction& part, int64_t first, int64_t count) {
   Contraction& c = part.c;
   c.x_first += first * c.x_stride_group;
@@ -57,13 +57,13 @@ void skip_images(PlacedContraction& part, int64_t first, int64_t count) {
   part.c.x.n = part.c.y.n = count;
 }
 
-// What an axis of a convolution's input has to do with one of its output.
+// An axis of a convolution's input, with the axis of the output that it belongs to.
 struct Axis {
   int64_t &size, &base, &outputs;
   int64_t stride, in_step, tap_step, taps;
 };
 
-// Leaves of the input what `count` outputs from `first` on read; returns the first element.
+// Cuts the input's axis to what `count` outputs from `first` on read; returns the first element that they read.
 int64_t skip_outputs(Axis axis, int64_t first, int64_t count) {
   const int64_t from = first * axis.in_step + axis.base, to = (first + count - 1) * axis.in_step + axis.base;
   const int64_t taps = (axis.taps - 1) * axis.tap_step;
@@ -161,7 +161,7 @@ Parts channel_parts(const NodeContext& node, const PlacedContraction& whole, int
 
 Parts pixel_parts(const LowerContext& node, const PlacedContraction& whole, const DispatchRoom& room) {
   const Contraction& c = whole.c;
-  // From the axis whose parts lie farthest from each other to the one whose parts lie nearest.
+  // The axes, from the one whose parts lie farthest from each other to the one whose parts lie nearest.
   std::vector<OutputAxis> axes{{c.x.n, c.out_h * c.out_w, skip_images}, {c.weights.groups, 0, skip_groups}};
   if (!c.matrix) axes.push_back({c.out_h, c.out_w, skip_rows});
   axes.push_back({c.out_w, 1, skip_columns});

@@ -1,5 +1,5 @@
-// What a contraction is cut into where one dispatch cannot take it whole: the grid would have too many workgroups on an axis, or a tensor
-// has more bytes than a kernel binds.
+// Cuts a contraction where one dispatch cannot take it whole: the grid would have too many workgroups on an axis, or a tensor has more
+// bytes than a kernel binds.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,7 @@ int64_t y_span(const Contraction& c);
 // Elements of the weights that it reads.
 int64_t w_span(const NodeContext& node, const Contraction& c);
 
-// What one dispatch takes at most.
+// The most that one dispatch takes.
 struct DispatchRoom {
   int64_t pixels, groups;
   int64_t bytes;  // of a tensor
@@ -32,11 +32,11 @@ struct DispatchRoom {
 
 using Parts = std::vector<PlacedContraction>;
 
-// One block of channels of one group each; none where that is the whole. `columns`: channels of a matrix stored by columns that one
-// dispatch takes.
+// Cuts into parts of one block of channels of one group; none where that is the whole. `columns`: the channels that one dispatch takes of a
+// matrix stored by columns.
 Parts channel_parts(const NodeContext& node, const PlacedContraction& whole, int64_t columns);
-// Parts of fewer images, groups, rows or pixels; none where there is room for the whole, or where no cut would make a tensor's part small
-// enough. A part may have to be cut again.
+// Cuts into parts of fewer images, groups, rows or pixels; none where there is room for the whole, or where no cut would make a tensor's
+// part small enough. A part may have to be cut again.
 Parts pixel_parts(const LowerContext& node, const PlacedContraction& whole, const DispatchRoom& room);
 
 }  // namespace pumice

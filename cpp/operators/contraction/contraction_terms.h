@@ -1,4 +1,4 @@
-// What a dispatch of the contraction kernels is told.
+// The terms of a dispatch of the contraction kernels.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ struct ZeroPoints {
   int64_t first = 0, stride = 0, stride_group = 0;
 };
 
-// Of a contraction of 8-bit integers, whose sums are int32. No zero points: zero.
+// The integers of a contraction of 8-bit integers, whose sums are int32. Where there are no zero points they are zero.
 struct IntegerTerms {
   DType x, w;
   std::optional<ZeroPoints> x_zero = {}, w_zero = {};
 };
 
-// Everything that one dispatch of the contraction kernel is told.
+// Everything that one dispatch of the contraction kernel needs to know.
 struct Contraction {
   Planes x, y;
   WeightView weights;
@@ -45,7 +45,7 @@ struct Contraction {
   bool padded = false;                            // x has zeros after its last channel, up to the next eight
 };
 
-// What is added: a packed number (of integers: int32) for each channel, from number `first` on, or a matrix.
+// A number that is added to each result: a packed one (of integers: int32) for each channel, from number `first` on, or one of a matrix.
 struct ContractionBias {
   enum class Kind { none, channels, matrix } kind = Kind::none;
   Operand operand;

@@ -10,6 +10,8 @@ bool has_vector_channels(Planes planes, int64_t channels, int64_t group_stride, 
 }
 
 Tiling tiling_of(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups, int64_t depth) {
+  // A small output is split along the depth until kBusyInvocations keep the device busy. A split stays within kSharedBytes: on an H200, a
+  // workgroup with more than 24 KB of shared memory has a multiprocessor to itself.
   constexpr int64_t kBusyInvocations = 65536, kMostSplit = 8, kMostInvocations = 512, kSharedBytes = 24576, kManyTiles = 128;
   const auto tiles_of = [&](const Tiling& tiling) {
     return ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels) * groups;

@@ -1,4 +1,4 @@
-// How the contraction kernels share out a product, by facts of the device and of the product.
+// Chooses how the contraction kernels share out a product, by facts of the device and of the product.
 #pragma once
 
 #include <algorithm>
@@ -8,10 +8,11 @@
 
 namespace pumice {
 
-// Neighbouring channels of a group are aligned vectors of so many.
+// Whether neighbouring channels of a group form aligned vectors of so many.
 bool has_vector_channels(Planes planes, int64_t channels, int64_t group_stride, int64_t width);
 
-// What a workgroup of conv_tiled computes, in how many parts it splits the depth, and the side of an invocation's tile in registers.
+// The tile that a workgroup of conv_tiled computes, the number of parts that it splits the depth into, and the side of an invocation's tile
+// in registers.
 struct Tiling {
   int64_t pixels, channels, split = 1, registers = 4;
 
@@ -22,7 +23,8 @@ struct Tiling {
 // Large tiles reuse more of what they load; small and split ones keep all of the device busy on small outputs.
 Tiling tiling_of(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups, int64_t depth);
 
-// What a workgroup of conv_matrix computes, each of its subgroups, how deep at a time, and how many subgroups share that depth.
+// The tile that a workgroup of conv_matrix computes, that of each of its subgroups, the depth of a stretch, and how many subgroups share
+// that depth.
 struct MatrixTiling {
   int64_t pixels, channels, sub_pixels, sub_channels, depth, split = 1;
 
@@ -33,11 +35,12 @@ struct MatrixTiling {
   }
 };
 
-// None where the device has no matrix units for these elements, or where the input's channels do not lie together in aligned eights.
-// The largest tile of which there are enough to keep the device busy, and which the channels fill by half.
+// The tiles for conv_matrix; none where the device has no matrix units for these elements, or where the input's channels do not lie
+// together in aligned eights. It is the largest tile of which there are enough to keep the device busy, and which the channels fill by
+// half.
 std::optional<MatrixTiling> matrix_tiling_of(const LowerContext& node, const Contraction& c, int64_t pixels);
 
-// What gemv.comp is told: products of up to four rows take 1, 2 or 4 of them at once.
+// The shape of gemv.comp: products of up to four rows take 1, 2 or 4 of them at once.
 struct Skinny {
   int64_t rows, invocations;
 };
@@ -47,11 +50,11 @@ constexpr int64_t kMostSkinny = 4, kSkinnyChannels = 32, kSkinnyAhead = 8;
 // Whether products of a few rows are quicker with this matrix stored by columns: see gemv_columns.comp.
 bool has_columns_kernel(const NodeContext& node, const WeightView& weights);
 constexpr int64_t kColumnsGroup = 256, kMostColumnRows = 2;  // its workgroup; with more rows gemv.comp is quicker
-// Columns that one workgroup of it computes, and that one dispatch can take of a matrix so deep.
+// The columns that one workgroup of gemv_columns computes, and the most that one dispatch can take of a matrix so deep.
 int64_t columns_at_once(const NodeContext& node);
 int64_t most_columns(const NodeContext& node, int64_t depth);
 
-// None where the rows are more, the depth is small, or the lanes of a software device do it.
+// The shape for few rows; none where the rows are more, the depth is small, or the lanes of a software device compute it.
 std::optional<Skinny> skinny_of(const LowerContext& node, const Contraction& c, int64_t pixels);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Conv and ConvTranspose.
+// Lowerings of Conv and ConvTranspose.
 #include <algorithm>
 
 #include "core/error.h"
@@ -47,7 +47,8 @@ void set_groups(const NodeContext& node, Contraction& c) {
 
 }  // namespace
 
-// Images cut into patches, of channels that are no whole eights: brought into rows of a matrix first, for the device's matrix units.
+// Whether a convolution cuts images into patches that do not overlap, of a channel count that is no multiple of eight. Patches are then
+// brought into rows of a matrix first, which the device's matrix units take.
 static bool cuts_patches(const NodeContext& node, const TensorDesc& w) {
   constexpr int64_t kLeastDepth = 64;
   if (!node.has_matrices() || w.rank() != 4 || groups_of(node) != 1 || w.shape[1] % 8 == 0) return false;
@@ -67,7 +68,7 @@ static WeightView patch_weights(const TensorDesc& w) {
   return {1, out, depth, 1, out * depth, depth, 1, 1};
 }
 
-// Over three axes, and where each channel has a kernel of its own, the weights stay as they are.
+// Whether weights are packed. Over three axes, and where each channel has a kernel of its own, they stay as they are.
 static bool packs_weights(const PackContext& node) {
   return node.input(1).rank() <= 4 && !is_depthwise(node, node.input(1));
 }
@@ -104,7 +105,7 @@ static void add_patches(LowerContext& node) {
   add_contraction(node, c, rows, node.packed(1), bias_of(node), node.out(0));
 }
 
-// Over one or two axes.
+// A convolution over one or two axes as a contraction.
 static Contraction conv_contraction(const LowerContext& node, const WindowGeometry& window, const Planes& x, const Planes& y,
                                     const TensorDesc& w) {
   Contraction c{x, y, conv_weights(w, groups_of(node)), 0, 0};
@@ -130,7 +131,7 @@ void lower_conv(LowerContext& node) {
   add_contraction(node, c, node.in(0), weights, bias_of(node), node.out(0));
 }
 
-// Channels in groups of 8, [N, groups, 8, ..], or [N, C, ..].
+// A tensor with its channels in groups of 8, [N, groups, 8, ..], or plain, [N, C, ..], as planes.
 static Planes grouped_planes(const LowerContext& node, const TensorDesc& desc) {
   if (desc.rank() == 4) return planes_of(node, desc);
   const auto &shape = desc.shape, &strides = desc.strides;
@@ -148,7 +149,7 @@ void lower_grouped_conv(LowerContext& node) {
   add_contraction(node, c, node.in(0), weights, bias_of(node), node.out(0));
 }
 
-// Where a row has what an integer convolution takes beside x, its input 0; 0: not at all.
+// The inputs that a row's integer convolution takes beside x, its input 0; 0 for one that the row lacks.
 struct ConvInputs {
   size_t w, x_zero, w_zero, bias;
 };
@@ -178,7 +179,7 @@ bool pack_qlinear_conv(const PackContext& node, size_t input, PackedWeight& pack
   return pack_requantized(node, input, packed);
 }
 
-// `y`: int32 sums, row-major.
+// Adds an integer convolution. `y` gets the int32 sums, row-major.
 static void add_conv_integers(LowerContext& node, const ConvInputs& inputs, const TensorDesc& y_desc, const Operand& y) {
   check_volume(node);
   const TensorDesc &x = node.input(0), &w = node.input(inputs.w);
@@ -207,8 +208,8 @@ void lower_qlinear_conv(LowerContext& node) {
   add_requantize(node, made, sums.shape, all, channel, all);
 }
 
-// Over one or two axes each phase of the strides is a product of its own. Over three, and where there are very many phases, every
-// output looks for its taps, and the weights stay as they are.
+// Whether a transposed convolution is split into phases, one for each place within the strides, each a product of its own. Over three axes,
+// and where there are very many phases, every output looks for its taps instead, and the weights stay as they are.
 static bool has_phases(const NodeContext& node, const TensorDesc& w) {
   constexpr int64_t kMostPhases = 4096;
   if (w.rank() > 4) return false;

@@ -15,7 +15,7 @@ int64_t first_of_two(const std::vector<int64_t>& values, int64_t missing) {
   return values.size() == 2 ? values[0] : missing;
 }
 
-// Four neighbours of a row of y are one aligned vector, whatever the row.
+// Whether four neighbours of a row of y are one aligned vector, whatever the row.
 bool has_vector_rows(const LowerContext& node, const Planes& y) {
   return y.sw == 1 && y.w % 4 == 0 && y.sh % 4 == 0 && y.sc % 4 == 0 && y.sn % 4 == 0 && node.output(0).is_packed();
 }

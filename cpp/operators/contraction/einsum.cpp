@@ -1,4 +1,4 @@
-// Einsum: diagonals are strides, sums are reductions, and two operands at a time meet in a matrix product.
+// The lowering of Einsum: diagonals are strides, sums are reductions, and two operands at a time meet in a matrix product.
 #include "operators/contraction/einsum.h"
 
 #include <algorithm>
@@ -83,7 +83,7 @@ Labels with_dots(const Labels& labels, int count) {
   return result;
 }
 
-// An operand on its way.
+// An operand, or the product of those before, with its axes' labels.
 struct Term {
   Piece piece;
   Labels labels;
@@ -106,7 +106,7 @@ class Contraction {
   }
 
  private:
-  // Labels of the output, of the terms from `first` on and of `others`.
+  // The labels that are still needed: those of the output, of the terms from `first` on and of `others`.
   std::set<int> needed(const std::vector<Term>& terms, size_t first, const Labels& others = {}) const {
     std::set<int> labels(labels_.output.begin(), labels_.output.end());
     for (size_t i = first; i < terms.size(); ++i) labels.insert(terms[i].labels.begin(), terms[i].labels.end());
@@ -162,7 +162,7 @@ class Contraction {
     return {TensorDesc(term.piece.desc.dtype, labels_.shape_of(order), strides), term.piece.operand};
   }
 
-  // A matrix for each index of the batch, dense in memory.
+  // The term as dense matrices, one for each index of the batch.
   Piece matrices(const Term& term, const Labels& batch, const Labels& rows, const Labels& columns) {
     Labels order = batch;
     order.insert(order.end(), rows.begin(), rows.end());
@@ -178,7 +178,7 @@ class Contraction {
 
   int64_t size_of(const Labels& labels) const { return element_count(labels_.shape_of(labels)); }
 
-  // left = left * right, summed over what nobody needs any more. True: it is the result.
+  // Multiplies `left` by `right`, summing over labels that nobody needs any more. True if this makes the output.
   bool product(Term& left, const Term& right, const std::set<int>& kept, bool last) {
     Labels batch, rows, columns, inner;
     for (const int label : left.labels) (!has(right.labels, label) ? rows : kept.contains(label) ? batch : inner).push_back(label);

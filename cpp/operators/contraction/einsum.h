@@ -1,4 +1,4 @@
-// What an equation of Einsum says of shapes.
+// The axes that an equation of Einsum names.
 #pragma once
 
 #include <map>

@@ -19,12 +19,12 @@ bool flips(DType dtype) {
   return dtype == DType::uint8;
 }
 
-// What `x_offset` counts to a piece: bytes of an input, words of what is made here.
+// The units of `x_offset` in a piece: bytes for an input, words for a tensor that is made here.
 std::string unit_of_x(bool is_input) {
   return std::to_string(is_input ? kPiece : kPiece / 4) + "u";
 }
 
-// Rows of whole pieces, of a matrix whose rows lie `x_row` apart and their elements `x_depth`.
+// The kernel that brings a matrix, whose rows lie `x_row` apart and their elements `x_depth`, into rows of whole pieces.
 std::shared_ptr<const KernelVariant> rows_kernel(const NodeContext& node, DType dtype, int64_t x_depth) {
   if (x_depth == 1) return row_pieces_kernel(node, dtype, flips(dtype) ? "0x80808080u" : "0u");
   return node.kernel("integer_rows.comp", DType::int32, {{"PAD", flips(dtype) ? "0x80u" : "0u"}});
@@ -50,7 +50,7 @@ StepBuilder sums_step(const std::shared_ptr<const KernelVariant>& kernel, const 
   return step;
 }
 
-// What a workgroup of matrix_integers computes, each of its subgroups, and how deep at a time.
+// The tile that a workgroup of matrix_integers computes, that of each of its subgroups, and the depth of a stretch.
 struct IntegerTiling {
   int64_t rows, columns, sub_rows, sub_columns, depth;
 
@@ -69,7 +69,7 @@ bool fits(const NodeContext& node, const IntegerTiling& tiling) {
          tiling.subgroups() * subgroup <= node.most_invocations();
 }
 
-// Measured: the widest of which there are enough, else the one for few rows or the one between.
+// Chooses the widest tile of which there are enough, else the one for few rows or the one between (docs/tuning.md).
 IntegerTiling tiling_of(const NodeContext& node, int64_t rows, int64_t columns) {
   constexpr int64_t kBusyTiles = 100;
   const auto tiles_of = [&](const IntegerTiling& tiling) { return ceil_div(rows, tiling.rows) * ceil_div(columns, tiling.columns); };
@@ -80,7 +80,7 @@ IntegerTiling tiling_of(const NodeContext& node, int64_t rows, int64_t columns) 
   return kLeast;
 }
 
-// Of the columns, up to where the sums begin: no device wants a larger boundary of a range.
+// The bytes of the packed columns, up to where the sums begin. These begin at a boundary: no device wants a larger one for a range.
 int64_t columns_bytes(const TensorDesc& b) {
   constexpr int64_t kLargestBoundary = 256;
   return round_up(b.shape[1] * padded(b.shape[0]), kLargestBoundary);

@@ -9,10 +9,10 @@ namespace pumice {
 // decide alike, whatever is on the left.
 bool has_integer_matrices(const NodeContext& node, const TensorDesc& b);
 
-// The right-hand side by columns, of whole sixteens, then each column's sum.
+// Packs the right-hand side by columns, of whole sixteens, then each column's sum.
 void pack_integer_columns(const NodeContext& node, const TensorDesc& b, PackedWeight& packed);
 
-// The left-hand side of several products, [rows, depth] row-major, in rows of whole sixteens, and the sums of the rows where they are
+// Packs the left-hand side of several products, [rows, depth] row-major, in rows of whole sixteens, and the sums of the rows where they are
 // needed.
 struct IntegerRows {
   Operand rows, sums;

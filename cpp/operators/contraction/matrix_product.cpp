@@ -1,4 +1,4 @@
-// Gemm and MatMul.
+// Lowerings of Gemm and MatMul.
 #include <algorithm>
 
 #include "core/error.h"
@@ -23,12 +23,12 @@ static WeightView matrix_weights(const TensorDesc& b, bool transposed) {
   return {batch, n, k, 1, k * n, transposed ? k : 1, transposed ? 1 : n, 1};
 }
 
-// C of a Gemm is one number for each column of the result, which packs to float32; any other C stays the matrix that it is.
+// Whether C of a Gemm is one number for each column of the result, which packs to float32; any other C stays the matrix that it is.
 static bool is_row(const TensorDesc& c, int64_t columns) {
   return c.rank() > 0 && c.shape.back() == columns && c.elements() == columns;
 }
 
-// B lies as packing would lay it: rows of whole eights.
+// Whether B lies as packing would lay it: rows of whole eights.
 static bool is_as_packed(const NodeContext& node, const TensorDesc& b, const WeightView& weights, double scale) {
   return !node.prefers_lanes() && scale == 1 && b.dtype == node.float_dtype && b.is_packed() && weights.stride_out == 1 &&
          weights.channels_out % 8 == 0 && block_channels(node, weights, node.float_dtype) >= weights.channels_out;
@@ -56,7 +56,7 @@ static bool pack_matrix(const PackContext& node, const WeightView& weights, doub
   return true;
 }
 
-// Input 1 as weights; one that lies right, but does not begin at a boundary, is brought to one.
+// Input 1 as weights. One that lies right but does not begin at a boundary is copied to one.
 static Operand matrix_operand(LowerContext& node, const WeightView& weights, double scale) {
   if (lies_by_columns(node, weights) || !is_as_packed(node, node.input(1), weights, scale) || node.input_phase(1) == 0)
     return node.packed(1);
@@ -151,7 +151,7 @@ bool pack_matmul(const PackContext& node, size_t input, PackedWeight& packed) {
   return pack_matrix(node, matrix_weights(as_matrices(node.input(1), true), false), 1, packed);
 }
 
-// The batches of all three as one index space, counted in matrices.
+// The batches of both operands and the result as one index space, counted in matrices.
 static IndexSpace batch_space(const TensorDesc& a, const TensorDesc& b) {
   const auto batch_of = [](const TensorDesc& desc) { return Shape(desc.shape.begin(), desc.shape.end() - 2); };
   const Shape a_batch = batch_of(a), b_batch = batch_of(b), batch = broadcast_shape(a_batch, b_batch);
@@ -209,7 +209,7 @@ void lower_matmul(LowerContext& node) {
   }
 }
 
-// Where a row has what an integer product takes beside a, its input 0.
+// The inputs that a row's integer product takes beside a, its input 0.
 struct ProductInputs {
   size_t b, a_zero, b_zero;
 };
@@ -245,7 +245,7 @@ static TensorDesc product_desc(const TensorDesc& a, const TensorDesc& b) {
   return TensorDesc(DType::int32, shape);
 }
 
-// On matrix units: one B for all rows of A, a product for each run of rows whose zero points have one stride.
+// Adds products on matrix units: one B for all rows of A, a product for each run of rows whose zero points have one stride.
 static void add_row_products(LowerContext& node, const Contraction& c, const TensorDesc& a, const TensorDesc& b, const IndexSpace& all_rows,
                              const Operand& columns, const Operand& y) {
   if (all_rows.elements() == 0) return;
@@ -260,7 +260,8 @@ static void add_row_products(LowerContext& node, const Contraction& c, const Ten
   }
 }
 
-// `y`: int32 sums, row-major. Every matrix of the batch is a product of its own, but for rows that one B and one stride suit.
+// Adds products of integers. `y` gets the int32 sums, row-major. Every matrix of the batch is a product of its own, except rows that share
+// one B and one stride.
 static void add_matmul_integers(LowerContext& node, const ProductInputs& inputs, const Operand& y) {
   const TensorDesc a = as_matrices(node.input(0), false), b = as_matrices(node.input(inputs.b), true), made = product_desc(a, b);
   const WeightView all = matrix_weights(b, false);

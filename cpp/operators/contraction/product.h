@@ -5,7 +5,7 @@
 
 namespace pumice {
 
-// y = alpha * a b + beta * c; a and b are [batch.., rows, depth] and [batch.., depth, columns] as their strides tell. `c`: its strides
+// Adds y = alpha * a b + beta * c; a and b are [batch.., rows, depth] and [batch.., depth, columns] as their strides tell. `c`: its strides
 // over the rows and columns of input 2, or none.
 void add_product(LowerContext& node, const TensorDesc& a, const TensorDesc& b, const TensorDesc& y, const std::optional<Strides>& c = {},
                  double alpha = 1, double beta = 1);

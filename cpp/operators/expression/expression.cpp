@@ -27,7 +27,7 @@ std::optional<bool> decided(const ExprNode& node) {
   return compare(node.text, a.value, b.value);
 }
 
-// `true && x` and the like, with the constant on either side.
+// Simplifies `true && x` and the like, with the constant on either side.
 ExprPtr simplify_logic(const ExprNode& node) {
   const bool neutral = node.text == "&&";
   if (!neutral && node.text != "||") return nullptr;

@@ -36,7 +36,7 @@ class Expression {
   static Expression absent();
 
   const std::vector<std::string>& names() const { return names_; }  // free names, in order of first use
-  // Names replaced by expressions: attributes by literals, a producer by its own tree (fusion). Shared subtrees stay shared.
+  // Replaces names by expressions: attributes by literals, a producer by its own tree (fusion). Shared subtrees stay shared.
   Expression substitute(const std::map<std::string, Expression>& replacements) const;
 
   // GLSL text for the given parameter types; `type` receives the result's type. Throws Error where the types do not fit.
@@ -47,9 +47,8 @@ class Expression {
   // is counted twice. `has_doubles`: the functions are those of doubles.
   uint64_t weight(bool has_doubles = false) const;
 
-  // Host evaluation, one element. Integers are exact; bool is 0 or 1. Throws Error for a name without a value, for a division of
+  // Evaluates one element on the host. Integers are exact; bool is 0 or 1. Throws Error for a name without a value, for a division of
   // integers by zero and for functions of real numbers in the integer form.
-  // `single`: every operation is rounded to float32, as a device does.
   double evaluate(const std::map<std::string, double>& values, bool single = false) const;
   int64_t evaluate(const std::map<std::string, int64_t>& values) const;
 

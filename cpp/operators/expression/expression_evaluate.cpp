@@ -39,7 +39,7 @@ double real_binary(std::string_view symbol, double a, double b) {
   throw Error("'" + std::string(symbol) + "' of real numbers");
 }
 
-// One element's value of a tree.
+// Computes one element's value of a tree.
 template <typename T>
 class Evaluator {
  public:

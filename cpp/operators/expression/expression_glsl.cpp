@@ -81,7 +81,7 @@ ExprType cast_type(std::string_view name) {
   return static_cast<ExprType>(i);
 }
 
-// None: a number that takes the type of what it meets.
+// The type of a node; none for a number, which takes the type of what it meets.
 using Inferred = std::optional<ExprType>;
 
 // The types of all nodes of a tree, each found once.
@@ -228,14 +228,16 @@ class Emitter {
     }
   }
 
-  // What a comparison has taken for zero is zero.
+  // A condition and its choice. pm_settled keeps a comparison and its result consistent: a number that the comparison took for zero is
+  // zero.
   std::string conditional(const ExprNode& node, ExprType type) {
     const std::string chosen = "(" + text(*node.children[0], ExprType::boolean) + " ? " + text(*node.children[1], type) + " : " +
                                text(*node.children[2], type) + ")";
     return type == ExprType::f32 && node.children[0]->kind != ExprKind::name ? "pm_settled" + chosen : chosen;
   }
 
-  // Of an arithmetic operation: a zero that drivers do not see, since some take x + 0 for x and x * 0 and x / 0 for 0.
+  // An operand of an arithmetic operation. A zero is hidden from the driver, since some (lavapipe) take x + 0 for x and x * 0 and x / 0 for
+  // 0.
   std::string operand(const ExprNode& node, ExprType type) {
     const bool negated = node.kind == ExprKind::unary && node.text == "-" && node.children[0]->kind == ExprKind::literal;
     const ExprNode& number = negated ? *node.children[0] : node;
@@ -257,7 +259,7 @@ class Emitter {
     return "(" + text(a, type) + " " + symbol + " " + text(b, type) + ")";
   }
 
-  // A number that meets only numbers: float, or int where the operator needs integers.
+  // The type of an operation on numbers alone: float, or int where the operator needs integers.
   ExprType common(const ExprNode& node) {
     const Inferred type = types_.common(node, *node.children[0], *node.children[1]);
     const ExprType fallback = is_one_of(node.text, {"<<", ">>", "%", "&", "|", "^"}) ? ExprType::i32 : ExprType::f32;

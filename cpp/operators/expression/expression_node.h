@@ -25,10 +25,10 @@ struct ExprNode {
   std::vector<ExprPtr> children;
 };
 
-// What operands and results of a function have in common.
+// The relation between the types of a function's operands and result.
 enum class Signature : uint8_t { real, real_test, same, cast };
 
-// What a function costs to compile: instructions of its SPIR-V with those that it calls, each conditional branch counted as eight more.
+// The cost of compiling a function: instructions of its SPIR-V with those that it calls, each conditional branch counted as eight more.
 struct FunctionWeight {
   uint64_t of_float, of_double;
 };
@@ -45,7 +45,7 @@ struct ExprFunction {
   bool has_double = false;  // its GLSL takes doubles too; for functions of real numbers
 };
 
-// Null for an unknown name.
+// The function of that name; null for an unknown one.
 const ExprFunction* find_expr_function(std::string_view name);
 
 // A node of these parts, or the simpler one that it stands for: conditions on literals are decided, absent operands drop out.
@@ -55,7 +55,7 @@ ExprPtr parse_expression(std::string_view text);
 // The text of a tree, for messages; long ones are cut.
 std::string describe(const ExprNode& node);
 
-// A comparison; none where the symbol is no comparison.
+// The comparison of a symbol; none where the symbol is no comparison.
 template <typename T>
 std::optional<bool> compare(std::string_view symbol, const T& a, const T& b) {
   if (symbol == "==") return a == b;

@@ -24,7 +24,7 @@ constexpr std::array<std::array<std::string_view, 4>, 10> kLevels{{
 }};
 constexpr int kMaxDepth = 200;
 
-// Recursive descent over the text of one expression.
+// Parses the text of one expression by recursive descent.
 class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}

@@ -1,4 +1,4 @@
-// What an expression costs a driver to compile: operations of what its functions expand to.
+// Estimates what an expression costs a driver to compile: the operations that its functions expand to.
 #include <algorithm>
 #include <limits>
 #include <unordered_map>
@@ -13,7 +13,7 @@ constexpr uint64_t kOperation = 4;  // of an operator: one instruction, and its 
 constexpr uint64_t kBranch = 8;     // of a condition besides: drivers of processors run both sides under masks
 constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max() / 8;
 
-// An exponent by which pm_pow comes to a comparison that is decided and a product.
+// Whether pm_pow has a constant exponent of 0, 1 or 2: then its comparison is decided, and a product remains.
 bool is_plain_power(const ExprNode& node) {
   const ExprNode& exponent = *node.children[1];
   return exponent.kind == ExprKind::literal && (exponent.value == 0 || exponent.value == 1 || exponent.value == 2);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kNotKnown = -1;
 
-// The size of an axis that may count from the end; not known where the tensor has no such axis, which its shape rule says.
+// The size of an axis, which may count from the end. It is not known where the tensor has no such axis: the shape rule refuses that.
 int64_t size_of(const Shape& shape, int64_t axis) {
   const auto rank = static_cast<int64_t>(shape.size());
   if (axis < 0) axis += rank;
@@ -22,7 +22,7 @@ const Shape& shape_of(const std::vector<Shape>& inputs, size_t i) {
   return i < inputs.size() ? inputs[i] : absent;
 }
 
-// A length is at most the size.
+// The bounds of lengths along an axis: a length is at most the axis's size.
 IndexBounds lengths(size_t input, int64_t size) {
   return {input, {size < 0 ? kNotKnown : size + 1}, false};
 }

@@ -1,4 +1,4 @@
-// Which integers an input of indices may hold.
+// The integers that an input of indices may hold.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace pumice {
 
-// Where an element of a tensor of that shape is on its axes, counted in row-major order.
+// The place of an element on the axes of a tensor of that shape; `position` counts in row-major order.
 std::vector<int64_t> element_places(const Shape& shape, int64_t position);
 // "9 at [0, 2]; expected -5 to 4".
 std::string index_text(const IndexBounds& bounds, const Shape& shape, int64_t position, int64_t index);
 // Throws GraphError naming the node and the first of the integers that is out of bounds.
 void check_indices(std::string_view node, const IndexBounds& bounds, const HostTensor& indices);
 
-// The rules.
+// The rules of the rows with indices (OperatorRow::indices).
 IndexBounds indices_of_axis(const Attributes& attributes, const std::vector<Shape>& inputs);    // of input 0, `axis`
 IndexBounds indices_of_rows(const Attributes& attributes, const std::vector<Shape>& inputs);    // of input 0, after `batch_dims`
 IndexBounds indices_of_cache(const Attributes& attributes, const std::vector<Shape>& inputs);   // first rows of an update, input 1

@@ -22,7 +22,7 @@ std::vector<size_t> resized_axes(std::string_view node, const Attributes& attrib
   return axes;
 }
 
-// Where index `y` of the axis lies in x, in elements.
+// The place in x of an index of the axis, in elements.
 double place_in_x(const ResizeAxis& axis, const std::string& mode, int64_t index) {
   const auto y = static_cast<double>(index), x_size = static_cast<double>(axis.x_size), exact_size = axis.scale * x_size;
   if (mode == "align_corners") return exact_size == 1 ? 0 : y * (x_size - 1) / (exact_size - 1);
@@ -52,7 +52,7 @@ int64_t nearest(double place, const std::string& mode) {
 
 }  // namespace
 
-// In float32, where exporters make the scale of 5 to 7: in wider numbers that float is a little less than 7 / 5.
+// The size in float32: exporters make the scale from 5 to 7 in it, and in wider numbers that float is a little less than 7 / 5.
 static int64_t scaled_size(int64_t size, double scale) {
   return scale == 1 ? size : static_cast<int64_t>(static_cast<float>(scale) * static_cast<float>(size));
 }

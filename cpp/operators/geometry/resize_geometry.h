@@ -1,4 +1,4 @@
-// What Resize makes of every axis: resolved once, for the shape rule and the lowering alike.
+// The geometry of Resize, for every axis: resolved once, for the shape rule and the lowering alike.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ struct ResizeAxis {
   bool resized = false;               // false: the axis stays as it is
 };
 
-// One entry for each axis of `shape`. Of `scales` and `sizes` one is empty. Throws GraphError naming `node`.
+// One entry for each axis of `shape`. Either `scales` or `sizes` is empty. Throws GraphError naming `node`.
 std::vector<ResizeAxis> resize_geometry(std::string_view node, const Attributes& attributes, const Shape& shape,
                                         const std::vector<double>& roi, const std::vector<double>& scales,
                                         const std::vector<int64_t>& sizes);
 
-// For each index of a resized axis the same number of indices of x, and their weights; -1 first: outside of x.
+// Taps of a resized axis: for each index the same number of indices of x, and their weights; -1 comes first and is outside of x.
 struct ResizeTable {
   size_t taps = 1;
   std::vector<int32_t> indices;

@@ -1,4 +1,4 @@
-// What Slice and Split take from an axis: resolved once, for the shape rule, the host evaluation and the lowering alike.
+// The parts that Slice and Split take from an axis: resolved once, for the shape rule, the host evaluation and the lowering alike.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct SliceAxis {
 std::vector<SliceAxis> slice_geometry(std::string_view node, const Shape& shape, const std::vector<int64_t>& starts,
                                       const std::vector<int64_t>& ends, std::vector<int64_t> axes, std::vector<int64_t> steps);
 
-// Of a Split that is not told the sizes: the last ones are smaller where they do not divide the axis.
+// The sizes of a Split that is not told them: the last ones are smaller where they do not divide the axis.
 std::vector<int64_t> equal_parts(int64_t size, size_t count);
 
 }  // namespace pumice

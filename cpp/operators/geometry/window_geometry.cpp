@@ -76,7 +76,7 @@ void pad_same(WindowGeometry& window, size_t i, int64_t total, bool upper) {
   window.pads_end[i] = padding - window.pads_begin[i];
 }
 
-// Quotients for a positive divisor.
+// Quotients rounded down and up, for a positive divisor.
 int64_t floor_quotient(int64_t a, int64_t b) {
   return a >= 0 ? a / b : -((b - 1 - a) / b);
 }
@@ -103,7 +103,7 @@ void place_windows(const Reader& reader, WindowGeometry& window, bool ceil) {
     } else {
       window.output.push_back(window_count(window, i, size, ceil && mode == AutoPad::notset));
     }
-    // By the padding of SAME_UPPER and SAME_LOWER an axis without elements has no window, and none is too large.
+    // Under SAME_UPPER and SAME_LOWER an axis without elements has no window, and no window is too large.
     if (window.output[i] <= 0 && (size > 0 || mode == AutoPad::notset || mode == AutoPad::valid))
       reader.fail("a window of at most the padded size of spatial axis " + std::to_string(i) + ", " +
                   std::to_string(size + window.pads_begin[i] + window.pads_end[i]) + "; given " + std::to_string(extent(window, i)));
@@ -111,7 +111,7 @@ void place_windows(const Reader& reader, WindowGeometry& window, bool ceil) {
   }
 }
 
-// Trailing sizes of the weights; 'kernel_shape' only repeats them.
+// The kernel's sizes, the trailing ones of the weights; 'kernel_shape' only repeats them.
 Integers kernel_of(const Reader& reader, const Shape& w) {
   if (w.size() != reader.axes() + 2) reader.fail("weights of rank " + std::to_string(reader.axes() + 2) + "; given " + to_string(w));
   const Integers kernel(w.begin() + 2, w.end()), given = reader.integers("kernel_shape", reader.axes(), 0, 1);

@@ -10,12 +10,13 @@
 
 namespace pumice {
 
-// One entry for each spatial axis. For a transposed convolution strides and pads are those of the output.
+// A window's numbers, one for each spatial axis. For a transposed convolution strides and pads are those of the output.
 struct WindowGeometry {
   std::vector<int64_t> kernel, strides, dilations, pads_begin, pads_end, output;
 };
 
-// `x`: [N, C, spatial..]; `w`: the weights' shape, whose trailing sizes are the kernel's. Throw GraphError naming `node`.
+// The windows of one node. `x`: [N, C, spatial..]; `w`: the weights' shape, whose trailing sizes are the kernel's. Throw GraphError naming
+// `node`.
 WindowGeometry conv_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w);
 WindowGeometry conv_transpose_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w);
 // The spatial sizes that a pooling had before it made `x`, in `output`.

@@ -15,7 +15,7 @@ std::vector<int64_t> words_of(const HostTensor& element) {
   return {words[0], words[1]};
 }
 
-// Diagonals further off than any matrix is large are all one.
+// The diagonal, cut to a range that no matrix reaches beyond: all diagonals further off are alike.
 int64_t diagonal(int64_t k) {
   constexpr int64_t kFar = int64_t{1} << 30;
   return std::clamp(k, -kFar, kFar);

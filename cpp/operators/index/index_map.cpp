@@ -77,8 +77,8 @@ void lower_expand(LowerContext& node) {
   add_strided_copy(node, y.dtype, {y.shape, {strides, y.strides}}, node.in(0), 0, node.out(0), 0, true);
 }
 
-// An axis of r repeats of n elements is one of r that the source does not walk and one of n. What does not merge into the axes that a
-// copy walks is repeated first, the last axes before the others.
+// Lowers Tile to copies: an axis of r repeats of n elements is an axis of r on which the source stands still, and one of n. One copy does
+// at most kAxesTiled axes, the last ones first.
 void lower_tile(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (y.elements() == 0) return;
@@ -111,7 +111,8 @@ void lower_tile(LowerContext& node) {
 void lower_copy(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (x.shape == y.shape) return add_strided_copy(node, y.dtype, {y.shape, {x.strides, y.strides}}, node.in(0), 0, node.out(0), 0, true);
-  // A reshape keeps the row-major order of the elements: walk the source's axes, or where that order is in memory the target's.
+  // A reshape keeps the row-major order of the elements: a copy may walk the source's axes where the target is packed, else the target's
+  // axes over a packed source.
   if (y.is_packed())
     return add_strided_copy(node, y.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, node.in(0), 0, node.out(0), 0, true);
   add_strided_copy(node, y.dtype, {y.shape, {packed_strides(y.shape), y.strides}}, dense_input(node, 0), 0, node.out(0), 0, true);
@@ -174,7 +175,7 @@ static std::vector<PadAxis> pad_axes(LowerContext& node) {
   return all;
 }
 
-// Neighbours that are not padded become one, and axes of one element that are not padded none.
+// Merges neighbouring axes that are not padded, and drops axes of one element that are not padded.
 static std::vector<PadAxis> merged(const std::vector<PadAxis>& axes) {
   std::vector<PadAxis> merged;
   for (const PadAxis& axis : axes) {
@@ -189,7 +190,7 @@ static std::vector<PadAxis> merged(const std::vector<PadAxis>& axes) {
   return merged;
 }
 
-// The padding constant as it is stored, over 64 bits.
+// The padding constant's bits as it is stored, repeated to fill 64 bits.
 static std::array<uint32_t, 2> pad_value(const LowerContext& node) {
   if (!node.has_input(2)) return {};
   const HostTensor* host = node.host(2);
@@ -211,7 +212,8 @@ static std::array<uint32_t, 2> pad_value(const LowerContext& node) {
 constexpr size_t kPadRank = 5;  // axes that the kernel walks at most
 constexpr size_t kPadRanks[] = {2, 3, kPadRank};
 
-// How many neighbours may be moved as one element of up to 128 bits: they are all of the source or all of what is around it.
+// The number of neighbours that may be moved as one element of up to 128 bits: such a group lies wholly in the source or wholly in the
+// padding.
 static int64_t padded_as_one(const LowerContext& node, const std::vector<PadAxis>& axes, const Operand& x, bool constant) {
   const int64_t element_bits = bits(node.input(0).dtype);
   const PadAxis& inner = axes.back();
@@ -225,7 +227,7 @@ static int64_t padded_as_one(const LowerContext& node, const std::vector<PadAxis
   return 1;
 }
 
-// How many neighbours of the output's last axis are made at once.
+// The number of neighbours of the output's last axis that one store makes.
 static int64_t padded_at_once(const std::vector<PadAxis>& axes, int64_t element_bits) {
   for (int64_t m = 128 / element_bits; m > 1 && m * element_bits >= 32; m /= 2)
     if (axes.back().y_stride == 1 && axes.back().size % m == 0 &&
@@ -277,8 +279,8 @@ static void add_pad(LowerContext& node, std::vector<PadAxis> axes, const Operand
   node.add(step.threads(moving_threads(ceil_div(elements, lanes), piece_bits)).build());
 }
 
-// One side of the axes packed: the operand itself where they are, else scratch memory. `space`: the copy from the source, which is made,
-// or to the target, which is left to the caller.
+// A packed tensor for one side of the axes: the operand itself where it is packed, else scratch memory. `space`: the copy from the source,
+// which is made, or to the target, which is left to the caller.
 static Operand densely(LowerContext& node, std::vector<PadAxis>& axes, int64_t PadAxis::* size, int64_t PadAxis::* stride,
                        const Operand& operand, bool is_source, IndexSpace& space) {
   space = {};

@@ -26,7 +26,7 @@ int64_t count_of(const Shape& shape, size_t first, size_t end) {
   return element_count({shape.begin() + static_cast<std::ptrdiff_t>(first), shape.begin() + static_cast<std::ptrdiff_t>(end)});
 }
 
-// How include/indexed.glsl finds places in a dense tensor.
+// The numbers by which include/indexed.glsl finds places in a dense tensor.
 struct Addresses {
   int64_t elements = 0;                           // that are gathered or scattered
   std::vector<int64_t> index_size, index_stride;  // by index of an address
@@ -51,7 +51,7 @@ struct Addresses {
   }
 };
 
-// Indices of axis `axis` of `x`, for all of a tensor of the indices' shape.
+// Addresses by indices of axis `axis` of `x`, one for each element of a tensor of the indices' shape.
 Addresses addresses_of_elements(const LowerContext& node) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
   const int64_t given = node.attributes->integer("axis", 0);
@@ -84,7 +84,7 @@ Addresses addresses_of_rows(const LowerContext& node, size_t batch) {
   return found;
 }
 
-// How many neighbours of the rows may be gathered as one element of up to 128 bits.
+// The number of neighbours of the rows that may be gathered as one element of up to 128 bits.
 int64_t neighbours(const LowerContext& node, const Addresses& addresses, const Operand& x) {
   const int64_t element_bits = bits(node.input(0).dtype);
   for (int64_t n = 128 / element_bits; n > 1 && n * element_bits >= 32; n /= 2)
@@ -92,14 +92,14 @@ int64_t neighbours(const LowerContext& node, const Addresses& addresses, const O
   return 1;
 }
 
-// Elements of `element_bits` that one range takes, in whole boundaries of ranges.
+// The elements of `element_bits` that one range holds, in whole boundaries of ranges.
 int64_t elements_at_once(const LowerContext& node, int64_t element_bits) {
   constexpr int64_t kBoundary = 256 * 8;  // bits
   return largest_range(*node.context) * 8 / kBoundary * kBoundary / element_bits;
 }
 
-// In several dispatches, each of which has a part of x and a part of y bound. One that finds an element in its part of x puts it into y,
-// whose elements are zero before.
+// Gathers in several dispatches, each of which binds a part of x and a part of y. A dispatch that finds an element in its part of x puts it
+// into y, whose elements are zero before.
 void add_gather_parts(LowerContext& node, const Addresses& addresses, const Operand& x, const Operand& indices, int64_t n) {
   const int64_t element_bits = bits(node.output(0).dtype) * n, each = elements_at_once(node, element_bits);
   const int64_t places = node.input(0).elements() / n, lanes = std::max<int64_t>(32 / element_bits, 1);
@@ -174,8 +174,8 @@ Macros reduction_macros(const LowerContext& node, DType dtype) {
   return macros;
 }
 
-// Updates in the order of their numbers: sorted by where they go, each place's are combined one after the other, or the last one stays.
-// One dispatch takes as many of them as an invocation may loop over, since all may go to one place.
+// Adds updates in the order of their numbers: they are sorted by where they go, each place's are combined one after the other, or the last
+// one stays. One dispatch takes as many of them as an invocation may loop over, since all may go to one place.
 void add_ordered_updates(LowerContext& node, const Addresses& addresses, const Operand& indices, const Operand& updates, const Operand& y) {
   const DType dtype = node.input(0).dtype;
   const int64_t count = addresses.elements;
@@ -205,8 +205,8 @@ void add_ordered_updates(LowerContext& node, const Addresses& addresses, const O
   }
 }
 
-// What several updates of one element come to hangs on their order, but where they are integers that are combined. Those of 64 bits meet by
-// atomics, or in order where the device has none.
+// Whether updates have to be done in order. The result of several updates of one element depends on their order, except for integers that
+// are combined. Those of 64 bits use atomics, or order where the device has no such atomics.
 bool needs_order(const LowerContext& node) {
   const DType dtype = node.input(0).dtype;
   const bool combines = node.attributes->text("reduction", "none") != "none";
@@ -215,7 +215,7 @@ bool needs_order(const LowerContext& node) {
   return node.deterministic && (is_float(dtype) || !combines);
 }
 
-// Elements of `updates` to where the indices, input 1, say; y is of input 0's dtype.
+// Adds updates: elements of `updates` go where the indices, input 1, say; y is of input 0's dtype.
 void add_updates(LowerContext& node, const Addresses& addresses, const Operand& indices, const Operand& updates, const Operand& y) {
   const DType dtype = node.input(0).dtype;
   if (needs_order(node)) return add_ordered_updates(node, addresses, indices, updates, y);

@@ -46,7 +46,7 @@ bool is_real(ExprType type) {
   return type == ExprType::f32 || type == ExprType::f64;
 }
 
-// How elements of a dtype are declared, loaded and stored in GLSL in a kernel of that storage; `t` is the array, `i` the element.
+// The GLSL that declares, loads and stores elements of a dtype in a kernel of that storage; `t` is the array, `i` the element.
 struct ElementText {
   std::string declared, load, store;
 };
@@ -89,8 +89,9 @@ ElementText element_text(const NodeContext& node, DType dtype, DType storage, co
   }
 }
 
-// How four neighbours, from a multiple of four on, are declared where they are read and where they are made, picked apart, read one by
-// one and stored. `q` is what is held, `j` the one of four, `i` the element's index; words past the last of `count` are not written.
+// The GLSL for four neighbours, from a multiple of four on: their declaration where they are read and where they are made, and how they are
+// picked apart, read one by one and stored. `q` is what is held, `j` the one of four, `i` the element's index; words past the last of
+// `count` are not written.
 struct QuadText {
   std::string declared, made, pick, read, store;
 };
@@ -221,7 +222,7 @@ int64_t quads_of(DType dtype) {
   return 32 / std::clamp(bits(dtype), 8, 32);
 }
 
-// How an operand's elements are met by the four that an invocation makes at once.
+// The way in which an invocation that makes four elements at once reads an operand.
 enum class Met : uint8_t { quad, single, strided };
 
 struct MapText {
@@ -230,7 +231,8 @@ struct MapText {
   bool native = false;  // float16 as the device stores it
 };
 
-// The float of 16 bits that the extension's types are: the result's, else that of the first operand that is one.
+// The storage mode of the kernel, which the extension's types follow: the result's 16-bit float, else that of the first operand that is
+// one.
 DType storage_of_map(const LowerContext& node, const Inputs& inputs) {
   if (is_half_width(node.output(0).dtype)) return node.output(0).dtype;
   for (const size_t i : inputs.positions)
@@ -238,7 +240,7 @@ DType storage_of_map(const LowerContext& node, const Inputs& inputs) {
   return DType::float32;
 }
 
-// What the kernel's index space is: see map.comp.
+// The kernel's index space: see map.comp.
 struct MapShape {
   bool dense = false, whole = false;
   size_t rank = 0;       // 0: not walked
@@ -265,7 +267,7 @@ MapShape shape_of(const LowerContext& node, const Inputs& inputs, const IndexSpa
   return shape;
 }
 
-// A float as an integer of that dtype: truncated, at the ends of the dtype's range where it is beyond them, 0 for NaN.
+// GLSL that converts a float to an integer of that dtype: truncated, at the ends of the dtype's range where it is beyond them, 0 for NaN.
 std::string saturated(const std::string& value, DType dtype) {
   const std::string type(glsl_type(expr_type(dtype)));
   const std::string whole = "pm_to_" + type + "(" + value + ")";
@@ -362,7 +364,7 @@ MapText map_text(const LowerContext& node, const Inputs& inputs, const Expressio
   return text;
 }
 
-// Of packed tensors of the result's shape, which operands are copied to: they have one axis.
+// Adds a map of packed tensors of the result's shape, to which operands are expanded first: those have one axis.
 void add_expanded(LowerContext& node, const Expression& expression, const Inputs& inputs, const IndexSpace& space) {
   const TensorDesc& y = node.output(0);
   Composition parts(node);
@@ -381,7 +383,7 @@ void add_expanded(LowerContext& node, const Expression& expression, const Inputs
                    true);
 }
 
-// All that the kernel of one node depends on and that may change from one binding to the next.
+// A key of everything that the kernel of one node depends on and that may change from one binding to the next.
 std::string memo_key(const LowerContext& node, const Inputs& inputs, const MapShape& shape) {
   std::string key{static_cast<char>(shape.rank), static_cast<char>(2 * shape.dense + shape.whole), static_cast<char>(node.output(0).dtype)};
   for (size_t k = 0; k < inputs.names.size(); ++k) {
@@ -431,7 +433,7 @@ void add_map(LowerContext& node, const MakeExpression& expression, size_t count)
   node.add(step.threads(static_cast<uint64_t>(ceil_div(elements, each))).build());
 }
 
-// `most` operands at a time: what the ones so far make goes through scratch memory.
+// Folds a variadic row, `most` operands at a time: the result of each fold goes through scratch memory.
 void add_folds(LowerContext& node, size_t most) {
   const TensorDesc& y = node.output(0);
   const size_t count = node.inputs.size();
@@ -464,7 +466,7 @@ void lower_map(LowerContext& node) {
 
 void lower_cast(LowerContext& node) {
   if (is_narrow(node.input(0).dtype) || is_narrow(node.output(0).dtype)) return lower_narrow_cast(node);
-  // The result's own type does the conversion; what is not zero is true.
+  // The store converts to the result's own type. To bool it needs a comparison: what is not zero is true.
   const bool to_bool = node.output(0).dtype == DType::bool_ && node.input(0).dtype != DType::bool_;
   add_map(node, [&] { return Expression::parse(map_input_names(*node.row, 1)[0] + (to_bool ? " != 0" : "")); }, 1);
 }

@@ -9,14 +9,14 @@
 
 namespace pumice {
 
-// By position of the node's inputs: the name that the expression gives it; those of a variadic role are numbered ("a0", "a1").
+// The names that the expression gives to the node's inputs, by position; those of a variadic role are numbered ("a0", "a1").
 std::vector<std::string> map_input_names(const OperatorRow& row, size_t inputs);
 
 // The row's expression with the node's attributes as literals, over map_input_names(). Optional inputs that are not `present` drop
 // out; a row with a variadic role states its expression for two, "a" and "b", and is folded from the left.
 Expression map_expression(const OperatorRow& row, const Attributes& attributes, const std::vector<bool>& present);
 
-// Of a variadic row: the fold of operands by their names, `count` inputs in all; 0: more of them are to come.
+// The fold of a variadic row's operands by their names, `count` inputs in all; 0: more of them are to come.
 Expression folded_expression(std::string_view text, const std::vector<std::string>& names, size_t count);
 
 // The row of a map that has an expression of its own, over "in0", "in1", .. of so many operands. Its attribute kMapDtype is the element

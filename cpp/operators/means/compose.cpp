@@ -123,7 +123,7 @@ Shape own_shape(const LowerContext& node) {
   return context.take_outputs()[0]->shape;
 }
 
-// The row's result, then the expression over it and the residual.
+// Lowers a row and what is fused into it apart: the row's result goes to scratch memory, then a map combines it with the residual.
 void lower_apart(LowerContext& node, Shape shape) {
   LowerContext part = node;
   part.epilogue_text = "x";

@@ -19,12 +19,12 @@ class Composition {
   Piece input(size_t i) const;   // UnsupportedError where it is strided
   Piece output(size_t i) const;  // likewise
   Piece scratch(DType dtype, Shape shape);
-  // The steps of another row. `last`: what is fused into the node is fused into them.
+  // Adds the steps of another row. `last`: what is fused into the node is fused into these steps.
   void add(std::string_view op, const Attributes& attributes, const std::vector<Piece>& inputs, const Piece& output, bool last = false);
-  // An expression over the broadcast inputs, which it calls a0, a1, ..
+  // Adds a map of the broadcast inputs, which the expression calls a0, a1, ..
   void map(std::string_view expression, const std::vector<Piece>& inputs, const Piece& output, bool last = false);
   void map(const Expression& expression, const std::vector<Piece>& inputs, const Piece& output, bool last = false);
-  // A reduction over axes that stay as 1, to float32.
+  // Adds a reduction to float32 over axes that stay, with size 1.
   Piece reduce(std::string_view op, const Piece& x, const std::vector<int64_t>& axes);
 
  private:
@@ -35,7 +35,7 @@ class Composition {
   LowerContext& node_;
 };
 
-// Adds what a part of the node has been lowered to. `inputs`, `outputs`: the part's as operands of the node.
+// Adds the steps that a part of the node was lowered to. `inputs`, `outputs`: the part's as operands of the node.
 void adopt(LowerContext& node, LowerContext& part, const std::vector<Operand>& inputs, const std::vector<Operand>& outputs);
 
 // Lowers a node with input kResidualInput by its row, whose kernels read that as they store. It is copied where it does not lie as the

@@ -10,8 +10,8 @@ namespace pumice {
 // Input 0 begins at a multiple of four of its elements, so that kernels may read it as an array of vectors.
 bool begins_in_fours(const LowerContext& node);
 
-// How the rows are shared among invocations. None on devices that prefer lanes, for rows that are too long, and for rows that are no
-// whole fours or do not begin at a boundary.
+// The way in which invocations share the rows. held_rows() gives none on devices that prefer lanes, for rows that are too long, and for
+// rows whose size is no multiple of four or that do not begin at a boundary.
 struct HeldRows {
   int64_t team, teams, held;  // invocations a row, rows a workgroup, fours an invocation
   bool halves = false;        // they are held as they lie, in 16 bits
@@ -25,7 +25,7 @@ std::optional<HeldRows> held_rows(const LowerContext& node, int64_t size, bool k
 bool has_short_rows(const NodeContext& node, int64_t size);
 uint64_t row_groups(const KernelVariant& kernel, bool has_short_rows, int64_t rows);
 
-// A step of such a kernel on input and output 0, without its other parameters.
+// A step of a kernel that holds rows, on input and output 0, without its other parameters.
 StepBuilder held_step(const LowerContext& node, const HeldRows& how, std::string_view shader, Macros macros, int64_t rows, int64_t size);
 
 }  // namespace pumice

@@ -10,7 +10,7 @@
 
 namespace pumice {
 
-// For each axis the indices into x, -1 for what is outside of it; none for an axis that stays as it is.
+// The indices into x for each axis, -1 for an element outside of it; none for an axis that stays as it is.
 using AxisTables = std::vector<std::optional<std::vector<int32_t>>>;
 
 // Makes output 0, seen as `y`, of input 0, seen as `x`: both dense. `outside` holds the element that stands for -1.

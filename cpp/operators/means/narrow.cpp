@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-// Whether a cast keeps to integers.
+// Whether a cast is between integers, and so goes through int32.
 bool passes_integers(DType x, DType y) {
   return (is_integer(x) || x == DType::bool_) && is_integer(y);
 }

@@ -5,9 +5,9 @@
 
 namespace pumice {
 
-// What shaders/include/narrow.glsl is told of a dtype of kNarrow.
+// The macros of shaders/include/narrow.glsl for a dtype of kNarrow.
 Macros narrow_macros(DType dtype);
-// A Cast or CastLike from or to one.
+// Lowers a Cast or CastLike from or to a narrow dtype.
 void lower_narrow_cast(LowerContext& node);
 
 }  // namespace pumice

@@ -18,7 +18,7 @@ using Lower = void (*)(LowerContext&);
 
 constexpr int64_t kGrain = 16;  // bytes that no two parts of an output share, so that kernels may write whole vectors
 
-// Where the lowering of a node began.
+// The state of a node's lowering, to which rewind() goes back.
 struct Mark {
   explicit Mark(const LoweredNode& node)
       : steps(node.steps.size()), temporaries(node.temporaries.size()), blocks(node.host_blocks.size()) {}
@@ -88,7 +88,7 @@ class Cutting {
     for (size_t j = 0; j < node.outputs.size(); ++j) add(false, j, node.outputs[j], axis.outputs[j]);
   }
 
-  // A weight that is packed cannot be cut.
+  // Whether the node can be cut along the axis. A packed weight cannot be cut, nor an output that lacks the axis.
   bool is_possible() const {
     if (axis_.size < 2) return false;
     for (size_t j = 0; j < axis_.outputs.size(); ++j)
@@ -98,7 +98,7 @@ class Cutting {
     return !axis_.window || keeps_packing();
   }
 
-  // A tensor that is too large becomes smaller.
+  // Whether a cut makes a tensor smaller that is too large.
   bool shrinks_excess(int64_t room) const {
     return std::ranges::any_of(tensors_, [&](const CutTensor& tensor) {
       return bytes_with(tensor, axis_.size) > room && bytes_with(tensor, 1) < bytes_with(tensor, axis_.size);
@@ -123,7 +123,7 @@ class Cutting {
     return least >= grain ? least / grain * grain : least;
   }
 
-  // Adds the steps of one part; false where it would be none of its own. `bound`: bytes that the whole's steps bind.
+  // Adds the steps of one part; false where the part is none that the row makes. `bound`: the bytes that the whole's steps bind.
   bool lower(const AxisPart& made, uint64_t bound) {
     LowerContext part = node_;
     part.steps.clear(), part.temporaries.clear(), part.host_blocks.clear();
@@ -167,7 +167,7 @@ class Cutting {
   }
 
  private:
-  // Whether images without padding are brought into patches is decided for the whole.
+  // Whether cutting leaves the choice of packing alone: it depends on padding, which a part may lack, and weights are packed for the whole.
   bool keeps_packing() const {
     const WindowGeometry& geometry = axis_.window->geometry;
     const auto has_none = [](const std::vector<int64_t>& pads) { return std::ranges::all_of(pads, [](int64_t pad) { return pad == 0; }); };
@@ -185,7 +185,7 @@ class Cutting {
     return is_windowed(tensor) ? axis_.window->most_read(count) : count * axis_.unit;
   }
 
-  // Of a part of `count` along the axis, without what lies between its elements.
+  // The bytes of a tensor's part of `count` along the axis, without what lies between its elements.
   int64_t bytes_with(const CutTensor& tensor, int64_t count) const {
     const auto elements = std::max<int64_t>(tensor.desc->elements(), 0);
     const int64_t size = tensor.axis == kWhole ? 1 : tensor.desc->shape[static_cast<size_t>(tensor.axis)];
@@ -196,7 +196,7 @@ class Cutting {
     return tensor.desc->strides[static_cast<size_t>(tensor.axis)] * axis_.unit * static_cast<int64_t>(bits(tensor.desc->dtype));
   }
 
-  // Parts of whole multiples of it begin and end where outputs may be written apart, and inputs where bytes begin.
+  // The size of which parts should be multiples: then outputs begin and end on boundaries that no two parts share, and inputs on bytes.
   int64_t aligned_size() const {
     int64_t size = 1;
     for (const CutTensor& tensor : tensors_) {
@@ -225,7 +225,7 @@ class Cutting {
            static_cast<int64_t>(desc.packed().bytes()) <= largest_range(*node_.context);
   }
 
-  // Where a part of an input is read: in its place, or gathered from there.
+  // The place from which a part of an input is read: the input itself, or a packed copy where the part reaches too far.
   Operand source(const CutTensor& tensor, int64_t first, TensorDesc& desc, uint64_t& phase) {
     if (is_packed_vector(tensor.index)) return packed_numbers(tensor, first, desc);
     if (!reaches_too_far(desc)) {
@@ -243,7 +243,8 @@ class Cutting {
     return copy;
   }
 
-  // Where a part of an output is made: in its place, or apart where it would reach too far, or share a word with others.
+  // The place in which a part of an output is made: the output itself, or scratch memory where the part would reach too far or share a word
+  // with others.
   Operand target(const CutTensor& tensor, const AxisPart& made, int64_t first, TensorDesc& desc) {
     const int64_t begin = first * static_cast<int64_t>(bits(desc.dtype)), size = axis_.size;
     const bool ends_alone =
@@ -264,7 +265,7 @@ class Cutting {
     return operand;
   }
 
-  // A part of a packed vector begins at a boundary, as the whole does.
+  // Copies a part of a packed vector to scratch memory, so that it begins at a boundary, as the whole does.
   Operand packed_numbers(const CutTensor& tensor, int64_t first, const TensorDesc& desc) {
     const TensorDesc numbers(DType::float32, {desc.elements()});
     const Operand copy = scratch(numbers);
@@ -273,7 +274,7 @@ class Cutting {
     return copy;
   }
 
-  // The row makes of the part's inputs what the part is to be.
+  // Whether the row makes the part's outputs, by its shape rule, from the part's inputs.
   bool has_its_shape(const LowerContext& part) const {
     if (part.row->elementwise || !part.row->filled_with.empty()) return true;  // a fused map has no rule, a fill's shape is a list of sizes
     const size_t count = lower_ == lower_residual ? std::min(part.inputs.size(), kResidualInput) : part.inputs.size();
@@ -299,13 +300,13 @@ class Cutting {
   std::vector<CutTensor> tensors_;
 };
 
-// What a residual is combined with has the node's own shape, or is repeated.
+// Cuts the residual, too: it has the node's own shape, or is broadcast to it.
 void add_residual(const LowerContext& node, std::vector<CutAxis>& axes) {
   const TensorDesc &residual = node.input(kResidualInput), &y = node.output(0);
   for (CutAxis& axis : axes) axis.inputs[kResidualInput] = broadcast_axis(residual, axis.outputs[0], y.rank());
 }
 
-// From the axis whose elements lie farthest apart in the result.
+// Sorts axes, the one whose elements lie farthest apart in the result first: its parts reach least.
 void sort_by_distance(const LowerContext& node, std::vector<CutAxis>& axes) {
   const auto stride = [&](const CutAxis& axis) {
     return axis.outputs[0] == kWhole ? 0 : node.output(0).strides[static_cast<size_t>(axis.outputs[0])];
@@ -313,7 +314,8 @@ void sort_by_distance(const LowerContext& node, std::vector<CutAxis>& axes) {
   std::ranges::stable_sort(axes, [&](const CutAxis& a, const CutAxis& b) { return stride(a) > stride(b); });
 }
 
-// A map of packed tensors of one shape, and of single elements, as one of vectors; none where it is one already, or something else.
+// A map of packed tensors of one shape, and of single elements, rewritten for vectors, which can be cut anywhere; none for another node, or
+// one of vectors already.
 std::optional<LowerContext> flattened(const LowerContext& node) {
   const TensorDesc& y = node.output(0);
   if (!node.row->elementwise || !y.is_packed() || y.rank() == 1) return {};

@@ -1,4 +1,4 @@
-// Lowering in parts what has larger tensors than a kernel binds.
+// Lowers in parts what has larger tensors than a kernel binds.
 #pragma once
 
 #include "operators/row/lowering.h"
@@ -10,7 +10,7 @@ namespace pumice {
 // end only as small as can be: then the steps are left to be refused where they are bound.
 void lower_in_parts(LowerContext& node, void (*lower)(LowerContext&));
 
-// By its row's own function.
+// lower_in_parts() by the row's own function.
 void lower_row(LowerContext& node);
 
 }  // namespace pumice

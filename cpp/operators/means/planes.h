@@ -13,13 +13,13 @@ struct Planes {
   bool grouped = false;  // 8 channels lie together, and sc is from such a group to the next
 
   int64_t elements() const { return n * c * h * w; }
-  // Neighbouring channels are aligned vectors of so many, at most 8.
+  // Whether neighbouring channels form aligned vectors of so many, at most 8.
   bool has_vector_channels(int64_t width) const {
     return (grouped ? sc % width == 0 : sc == 1) && c % width == 0 && sn % width == 0 && sh % width == 0 && sw % width == 0;
   }
 };
 
-// Rank 3 and 4; all further axes of a higher rank (or none, of rank 2) are folded into the width where they are dense.
+// A tensor of rank 3 or 4 as planes. All further axes of a higher rank (or none, of rank 2) are folded into the width where they are dense.
 // Throws UnsupportedError naming the node where they are not.
 Planes planes_of(const NodeContext& node, const TensorDesc& desc);
 

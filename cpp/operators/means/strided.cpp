@@ -18,7 +18,7 @@ constexpr int64_t kVectorBits = 128;  // that an invocation loads or stores at o
 constexpr size_t kBatchAxes = 4;      // around matrices that are transposed
 constexpr int64_t kTileSide = 16;     // matrices of less are no work for tiles
 
-// A copy as its kernels see it. What is moved as an element may be several of the tensor's.
+// A copy as its kernels see it. One element here may be several of the tensor's.
 struct Copy {
   IndexSpace space;  // of x and y
   int64_t x_first, y_first;
@@ -72,7 +72,8 @@ void widen(Copy& copy) {
   }
 }
 
-// By axis, how many neighbours make up m of the target's elements that lie side by side at such a boundary; none where they do not.
+// For each axis, how many neighbours make up a group of m of the target's elements that lie side by side at a boundary; empty where there
+// is no such group.
 std::vector<int64_t> group_of(const Copy& copy, int64_t m) {
   if (copy.y_first % m != 0 || copy.y_phase % static_cast<uint64_t>(m * copy.bits / 8) != 0) return {};
   const auto& sizes = copy.space.sizes;
@@ -122,7 +123,7 @@ std::vector<int64_t> group(Copy& copy) {
   return {};
 }
 
-// How transpose.comp makes matrices of such elements.
+// The tiles of transpose.comp for elements of that size (docs/tuning.md); none where it does not take them.
 struct Tiles {
   bool in_registers;
   int64_t lanes, rows, columns;
@@ -218,8 +219,8 @@ Reach reach_of(const IndexSpace& space, size_t tensor, int64_t first) {
   return reach;
 }
 
-// The operand from the boundary before what is reached of it, where that is more than can be bound from its own beginning; `first` moves
-// with it.
+// The operand cut to what the copy reaches of it, from the boundary before that. It is cut only where more could not be bound from its
+// beginning; `first` moves with it.
 Operand reached(const LowerContext& node, Operand operand, DType dtype, const Reach& reach, int64_t& first) {
   constexpr int64_t kBoundary = 256;
   const auto element_bits = static_cast<int64_t>(bits(dtype));

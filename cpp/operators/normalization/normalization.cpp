@@ -1,4 +1,4 @@
-// The normalisations.
+// Lowerings of the normalisations.
 #include <algorithm>
 
 #include "core/error.h"
@@ -27,12 +27,12 @@ std::string flag(bool set) {
   return set ? "1" : "0";
 }
 
-// Dense planes of whole fours from a boundary on.
+// Whether planes are dense, of a multiple of four elements, and begin at a boundary.
 bool has_quad_planes(const LowerContext& node, const Planes& x) {
   return node.input(0).is_packed() && node.output(0).is_packed() && x.h * x.w % 4 == 0 && begins_in_fours(node);
 }
 
-// y = (x - mean) * factor + bias by channel, the factors being vec4s of [images, channels] or of [channels] alone.
+// Adds y = (x - mean) * factor + bias for each channel; the factors are vec4s of [images, channels] or of [channels] alone.
 void add_apply(LowerContext& node, const Planes& x, const Planes& y, const Operand& factors, int64_t factor_stride_n) {
   const bool planes = has_quad_planes(node, x), vec4 = !planes && x.has_vector_channels(4) && y.has_vector_channels(4);
   const int64_t unit = planes || vec4 ? 4 : 1;
@@ -190,7 +190,7 @@ void lower_layer_norm(LowerContext& node) {
     const bool wide = node.output(i).dtype == DType::float32;
     macros.emplace_back("STATISTIC", wide ? "float" : "sfp");
     macros.emplace_back("STORE_STATISTIC(t, i, v)", wide ? "t[i] = (v)" : "pm_store(t, i, v)");
-    if (node.has_output(1)) break;  // both are of one dtype
+    if (node.has_output(1)) break;  // both outputs are of one dtype, so the first tells it
   }
   const int64_t rows = x.elements() / size;
   const auto finish = [&](StepBuilder step) {

@@ -1,4 +1,4 @@
-// Softmax, its logarithm, and hardmax.
+// Lowerings of Softmax, its logarithm, and Hardmax.
 #include "core/error.h"
 #include "core/rounding.h"
 #include "operators/means/compose.h"
@@ -10,8 +10,8 @@
 namespace pumice {
 namespace {
 
-// Softmax over the middle axis of [outer, size, inner]: of each column the largest element and a term made of the sum of exponentials
-// relative to it, then the result.
+// Softmax over the middle axis of [outer, size, inner]: a fold finds each column's largest element and a term made of the sum of
+// exponentials relative to it, and a second kernel the results.
 void add_columns(LowerContext& node, int64_t size, int64_t inner) {
   const TensorDesc& x = node.input(0);
   const bool logarithm = node.row->name == "LogSoftmax";
@@ -21,7 +21,7 @@ void add_columns(LowerContext& node, int64_t size, int64_t inner) {
   fold.finish = "(s)";
   fold.y_type = "float";
   fold.result = "vec2";
-  // Beside an infinite element all are NaN.
+  // A column with an infinite element is NaN throughout.
   fold.store = "{ y[i] = (v).x; y[(p.results + 3u & ~3u) + i] = pm_isinf((v).x) ? pm_nan : " +
                std::string(logarithm ? "pm_log((v).y); }" : "1.0 / (v).y; }");
   add_fold(node, fold, {{outer, inner}, {{size * inner, 1}, {inner, 1}}}, {{size}, {{inner}}}, largest);
@@ -43,7 +43,7 @@ void add_columns(LowerContext& node, int64_t size, int64_t inner) {
             parts.output(0).seen_as(from.desc.shape));
 }
 
-// Of doubles, seen as [outer, size, inner], with every step a pass over them.
+// Softmax of doubles, seen as [outer, size, inner]: every step is a pass over them.
 void add_doubles(LowerContext& node, int64_t size, int64_t inner) {
   const Shape whole{node.input(0).elements() / size / inner, size, inner}, columns{whole[0], 1, inner};
   Composition parts(node);

@@ -1,4 +1,4 @@
-// QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear.
+// Lowerings of QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear.
 #include "core/error.h"
 #include "operators/means/compose.h"
 #include "operators/means/narrow.h"
@@ -77,8 +77,8 @@ void lower_quantize(LowerContext& node) {
   node.add(step.threads(static_cast<uint64_t>((x.elements() + lanes - 1) / lanes)).build());
 }
 
-// The scale and zero point that the least and the most of x ask for, then as QuantizeLinear does. The scale is rounded to its dtype
-// first, so that the integers are right for the scale that is given.
+// Finds the scale and zero point for the least and the largest element of x, then quantizes as QuantizeLinear does. The scale is rounded to
+// its dtype first, so that the integers are right for the scale that is given.
 void lower_dynamic_quantize(LowerContext& node) {
   Composition parts(node);
   const Piece x = parts.input(0).seen_as({node.input(0).elements()});

@@ -53,7 +53,7 @@ void lower_random(LowerContext& node) {
   finish_output(node, 0, made);
 }
 
-// The first class whose sum of probabilities exceeds a uniform number times the sum of all.
+// Draws classes: the first one whose sum of probabilities exceeds a uniform number times the sum of all.
 void lower_multinomial(LowerContext& node) {
   const TensorDesc &x = node.input(1), &y = node.output(0);
   if (y.elements() == 0) return;

@@ -14,7 +14,7 @@ namespace {
 enum Input : size_t { kX, kW, kR, kB, kLengths, kInitialH, kInitialC, kPeepholes };
 constexpr int64_t kUnits = 16;  // of a workgroup
 
-// Sizes, and strides of what ONNX lays out by time or (layout 1) by sequence first.
+// Sizes of a layer. ONNX lays tensors out by time or (layout 1) by sequence first.
 struct Layer {
   int64_t steps, batch, inputs, directions, gates, units, width;
   bool batch_first;
@@ -157,7 +157,7 @@ class StepKernel {
     }
   }
 
-  // All steps, from the hidden state at 0 on; returns where the last one is.
+  // Adds all steps, from the hidden state at 0 on; returns where the last state lies.
   int64_t add_all() {
     int64_t from = 0;
     for (int64_t step = 0; step < layer_.steps; step += std::max<int64_t>(held_steps_, 1)) {
@@ -173,7 +173,7 @@ class StepKernel {
  private:
   void bind(std::string_view name, const Operand& operand) { operands_.emplace_back(name, operand); }
 
-  // The recurrent weights apart of each gate that a dispatch sums, for some blocks of units: all together are more than a kernel binds.
+  // Binds the recurrent weights of each gate apart, for some blocks of units, where all together are more than a kernel binds.
   void bind_gates(StepBuilder& builder, size_t part, int64_t direction, int64_t first_block) const {
     constexpr std::string_view kNames[] = {"r", "r1", "r2", "r3"};
     const int64_t first = part == 1 ? 2 : 0, count = !two_parts_ ? layer_.gates : part == 1 ? 1 : 2;
@@ -205,7 +205,7 @@ class StepKernel {
     node_.add(builder.build());
   }
 
-  // How many invocations share one unit's dot product. Each keeps at least kLeastFours vec4s.
+  // The number of invocations that share one unit's dot product. Each keeps at least kLeastFours vec4s.
   int64_t split_of() const {
     constexpr int64_t kMostSplit = 16, kLeastFours = 4;
     int64_t split = 1;
@@ -217,7 +217,7 @@ class StepKernel {
     return split;
   }
 
-  // Steps of one dispatch of a layer that a workgroup has whole; 0: it is too large for that.
+  // The steps that one dispatch computes, for a layer so small that one workgroup holds its state; 0 for a larger one.
   int64_t held_steps() const {
     constexpr int64_t kMostIterations = 32768;  // of an invocation's loops, the least that devices run
     const int64_t most_units = node_.prefers_lanes() ? 128 : 64;

@@ -1,4 +1,4 @@
-// What the rows of LSTM, GRU and RNN and their lowering share.
+// Facts that the rows of LSTM, GRU and RNN share with their lowering.
 #pragma once
 
 #include <array>
@@ -18,8 +18,8 @@ const RecurrentCell& recurrent_cell(std::string_view op);
 
 int64_t recurrent_directions(const Attributes& attributes);
 
-// GLSL of each activation over x, for each direction. Throws GraphError where there are not as many as the cell has, for all directions;
-// UnsupportedError for one that ONNX does not list.
+// The GLSL of each activation over x, for each direction. Throws GraphError where there are not as many as the cell has, for all
+// directions; UnsupportedError for one that ONNX does not list.
 std::vector<std::array<std::string, 2>> recurrent_activations(std::string_view op, std::string_view node, const Attributes& attributes);
 
 }  // namespace pumice

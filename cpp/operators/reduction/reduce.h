@@ -23,8 +23,8 @@ inline constexpr ReductionFold kSumFold{}, kMeanFold{.finish = "s / n"}, kL1Fold
     kMaxFold{.start = FoldStart::lowest, .step = "max(s, v)", .merge = "max(s, t)"},
     kMinFold{.start = FoldStart::highest, .step = "min(s, v)", .merge = "min(s, t)"};
 
-// How elements are folded, as GLSL over an accumulator of type `accumulator`: `start`, `step` of s, the element v and its number i,
-// `merge` of s and t, `finish` of s and the count n.
+// The GLSL of a fold over an accumulator of type `accumulator`: `start`, `step` of s, the element v and its number i, `merge` of s and t,
+// `finish` of s and the count n.
 struct Fold {
   std::string accumulator, start, step, merge, finish;
   Macros macros = {};                   // that these texts use
@@ -34,20 +34,20 @@ struct Fold {
 };
 
 uint64_t accumulator_bytes(const Fold& fold);
-// How the elements of array "x" are declared and loaded, or those of "y" declared and stored: X_TYPE, LOAD(i), Y_TYPE, STORE(i, v).
+// The macros that declare and load the elements of array "x", or declare and store those of "y": X_TYPE, LOAD(i), Y_TYPE, STORE(i, v).
 Macros element_macros(const std::string& array, DType dtype);
-// What include/math.glsl is told where a fold computes in 64 bits.
+// The macros of include/math.glsl for a fold that computes in 64 bits.
 Macros width_macros(std::string_view accumulator);
 
 // The GLSL of a fold of elements of `dtype`. Throws UnsupportedError naming the node for a dtype that has no arithmetic.
 Fold fold_of(const NodeContext& node, const ReductionFold& fold, DType dtype);
 
-// `y` from input 0: each of its elements folds `reduced`. `kept` has the strides of the input and of y, `reduced` the input's.
+// Adds a fold of input 0 into `y`: each element of y folds `reduced`. `kept` has the strides of the input and of y, `reduced` the input's.
 void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace reduced, const Operand& y);
 
-// y[i] = x[0] + .. + x[i - 1], of int32.
+// Adds the sums before each element: y[i] = x[0] + .. + x[i - 1], of int32.
 void add_sums_before(LowerContext& node, const Operand& x, const Operand& y, int64_t size);
-// Running sums of float32 along dense rows.
+// Adds running sums of float32 along dense rows.
 void add_row_sums(LowerContext& node, const Operand& x, const Operand& y, int64_t rows, int64_t size);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Running sums and products along one axis.
+// Lowerings of running sums and products along one axis.
 #include <algorithm>
 
 #include "core/error.h"
@@ -24,7 +24,7 @@ class Scan {
  public:
   Scan(LowerContext& node, Fold fold) : node_(node), fold_(std::move(fold)) {}
 
-  // `x` and `y` hold elements of the dtypes, or accumulators where there is none.
+  // Adds the scan. `x` and `y` hold elements of the dtypes, or accumulators where there is none.
   void add(const Operand& x, std::optional<DType> x_dtype, const Operand& y, std::optional<DType> y_dtype, const Rows& rows) {
     const int64_t count = rows.space.elements();
     const int64_t part_size =

@@ -37,7 +37,7 @@ void add_nearest(LowerContext& node, const std::vector<ResizeAxis>& axes) {
   add_lookup(node, node.input(0).shape, node.output(0).shape, tables, outside.take());
 }
 
-// One axis after the other, those that shrink most first: what lies between them stays small.
+// Resizes one axis after the other, those that shrink most first, so that what lies between them stays small.
 void add_passes(LowerContext& node, const std::vector<ResizeAxis>& axes) {
   const DType dtype = node.output(0).dtype;
   std::vector<size_t> order;

@@ -5,7 +5,7 @@
 
 namespace pumice {
 
-// Of [outer, size, inner, components] along the second axis.
+// A transform of [outer, size, inner, components] along the second axis.
 struct Transform {
   int64_t outer = 1, size = 0, inner = 1, components = 1;
   int64_t length = 0, made = 0, result = 2;  // made: frequencies or elements; of `result` components

@@ -1,6 +1,6 @@
-// TopK. The elements of a short row find their places one by one. Workgroups sort longer rows, several at once where they are shorter than
-// a block, else in blocks. Where few are wanted, the first of every block are sorted again until one block is left; else the sorted blocks
-// are merged, pairs of any distance at a time (a bitonic network that leaves every stretch ascending).
+// The lowering of TopK, and orders. The elements of a short row find their places one by one. Workgroups sort longer rows, several at once
+// where they are shorter than a block, else in blocks. Where few are wanted, the first of every block are sorted again until one block is
+// left; else the sorted blocks are merged, pairs of any distance at a time (a bitonic network that leaves every stretch ascending).
 #include "operators/sort/sort.h"
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace {
 
 constexpr int64_t kBlock = 1024;  // BLOCK of sort.comp
 
-// Elements of a row that each compare themselves with all others. A software device takes that for longer rows, as every barrier of a sort
-// costs it a switch of each invocation.
+// The longest row whose elements each compare themselves with all others. It is longer for a software device, where every barrier of a sort
+// costs a switch of each invocation.
 int64_t most_ranked(const LowerContext& node) {
   return node.context->info().kind == DeviceKind::software ? 256 : 32;
 }
@@ -73,7 +73,7 @@ struct Sort {
     return made;
   }
 
-  // The first indices of short rows; there are no keys.
+  // Finds the first indices of short rows; there are no keys.
   Pairs ranked(const Operand& x, int64_t k) const {
     const Pairs made{{}, node.temporary(static_cast<uint64_t>(rows * k) * 4), k};
     StepBuilder step(node.kernel("sort.comp", DType::float32, macros(3, true)));
@@ -118,7 +118,7 @@ void add_output(LowerContext& node, size_t i, const Pairs& found, const Sort& so
   });
 }
 
-// Rows of one element: themselves, at place 0.
+// Lowers rows of one element: the elements themselves, at place 0.
 void lower_single(LowerContext& node) {
   const TensorDesc& x = node.input(0);
   if (node.has_output(0))

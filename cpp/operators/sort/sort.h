@@ -5,7 +5,7 @@
 
 namespace pumice {
 
-// The numbers 0 .. count - 1 in the order of the uint32 `keys`, the least first, equal ones by number: as many uint32.
+// Adds steps that make the numbers 0 .. count - 1 in the order of the uint32 `keys`, the least first, equal ones by number: as many uint32.
 Operand add_ascending_order(LowerContext& node, const Operand& keys, int64_t count);
 
 }  // namespace pumice

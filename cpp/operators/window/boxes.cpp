@@ -1,4 +1,4 @@
-// Boxes that are chosen by their scores, one after the other.
+// Lowers the choice of boxes by their scores, one after the other.
 #include <algorithm>
 
 #include "core/rounding.h"

@@ -12,8 +12,9 @@
 namespace pumice {
 namespace {
 
-// Makes the output with a kernel of include/each_float.glsl in as many passes as an invocation's loops over `rows` times `columns` may be
-// cut into by rows; what they make is combined by a variadic row. `set`: also told the first row of a pass, and how many it has.
+// Makes the output with a kernel of include/each_float.glsl In one pass where an invocation may loop over `rows` times `columns`. A driver
+// with a limit on loops gets a pass for each stretch of rows, and a variadic row combines their results. `set`: also told the first row of
+// a pass, and how many it has.
 void add_passes(LowerContext& node, std::string_view shader, const Macros& macros, int64_t rows, int64_t columns, std::string_view combine,
                 const std::function<void(StepBuilder&, int64_t first, int64_t count)>& set) {
   const int64_t most = std::max<int64_t>(node.loop_limit().value_or(rows * (columns + 1)) / (columns + 1), 1);
@@ -37,7 +38,7 @@ void add_passes(LowerContext& node, std::string_view shader, const Macros& macro
 
 constexpr int64_t kMostSamples = 4096;  // that a node may ask for on an axis, so that a hostile file does not run for ever
 
-// Samples on an axis of a cell that may lie within the image, and those few more that the kernel looks at.
+// The most samples on an axis of a cell that may lie within the image, and a few more that the kernel looks at.
 int64_t most_samples(int64_t samples, int64_t size) {
   constexpr int64_t kMore = 8;
   return samples > 0 ? samples : 2 * size + kMore;  // as many as the cell is long: more than half an element apart

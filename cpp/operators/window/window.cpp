@@ -1,4 +1,4 @@
-// Pooling.
+// Lowerings of pooling.
 #include <algorithm>
 
 #include "core/error.h"
@@ -38,7 +38,7 @@ PoolMode mode_of(const LowerContext& node) {
                                                               : PoolMode::maximum;
 }
 
-// Steps of a window's axis that can lie within an input of `size`, whatever the window's own size.
+// The steps of a window's axis that can lie within an input of `size`, whatever the window's own size.
 int64_t steps_within(int64_t kernel, int64_t dilation, int64_t size) {
   return std::min(kernel, ceil_div(size, dilation));
 }
@@ -80,7 +80,7 @@ int64_t iterations_of(const WindowGeometry& window, const Shape& x) {
   return taps * 3;
 }
 
-// What pool.comp lacks: three axes, indices, integers and powers.
+// Pooling that pool.comp lacks: three axes, indices, integers and powers.
 void add_volume_pool(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (y.elements() == 0) return;
@@ -112,8 +112,8 @@ void add_volume_pool(LowerContext& node) {
   node.add(step.threads(static_cast<uint64_t>(y.elements())).build());
 }
 
-// The first `rows` by `columns` of each plane become one element by a fold. False, and nothing is made, where that is not worth a
-// workgroup, or where one invocation can walk them.
+// Folds the first `rows` by `columns` of each plane into one element. False, and nothing is added, where these are too few to be worth a
+// workgroup, or few enough for one invocation of a CPU driver.
 bool fold_planes(LowerContext& node, int64_t rows, int64_t columns) {
   constexpr int64_t kFewest = 32, kMostInLanes = 16384;
   if (rows * columns <= (node.prefers_lanes() ? kMostInLanes : kFewest) || node.output(0).elements() == 0) return false;
@@ -124,9 +124,9 @@ bool fold_planes(LowerContext& node, int64_t rows, int64_t columns) {
   return true;
 }
 
-// Windows of more elements than an invocation should walk, or may on this driver, become the windows of their longest axis, and over those
-// that of the others: a mean is the mean of the means of its rows, which lie in equally many padded columns. False where this is not
-// needed, or not possible: places of the largest elements are not pooled twice.
+// Windows of more elements than an invocation should walk, or may on this driver, are pooled along their longest axis first, and the
+// results along the others: a mean is the mean of the means of its rows, which lie in equally many padded columns. False where this is not
+// needed, or not possible: the places of the largest elements cannot be pooled twice.
 bool pool_twice(LowerContext& node, const WindowGeometry& window) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   constexpr int64_t kMostAtOnce = 3 * 4096;  // one sum of more numbers is neither as exact nor as quick as sums of sums
@@ -176,7 +176,7 @@ bool pool_twice(LowerContext& node, const WindowGeometry& window) {
   return true;
 }
 
-// A single window whose mean is that of the elements inside, which are the first of each plane.
+// Folds a single window over each plane whose mean is that of the elements inside, which are the first of the plane.
 bool fold_window(LowerContext& node, const Window& window, bool count_padding) {
   const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
   if (y.h * y.w != 1 || window.dilation_h != 1 || window.dilation_w != 1) return false;
