@@ -1,4 +1,4 @@
-// What the bindings share: one bind_ function per engine noun, and the conversions between NumPy and the engine.
+// The parts that the bindings share: one bind_ function per engine noun, and the conversions between NumPy and the engine.
 #pragma once
 
 #include <pybind11/functional.h>
@@ -76,8 +76,8 @@ class ReleasedGil {
   PyThreadState* state_;
 };
 
-// Releases what is Python's, on any thread; not at all once the interpreter is gone. A thread that meets the interpreter's end here stays
-// here: it would be unwound through destructors.
+// Releases an object of Python's, on any thread; not at all once the interpreter is gone. A thread that meets the interpreter's end here
+// stays here: it would be unwound through destructors.
 template <typename Release>
 void release_with_gil(const Release& release) {
   if (!Py_IsInitialized()) return;
@@ -118,22 +118,22 @@ Quantization quantization_argument(const Scale& scale, const std::optional<Integ
                                    const std::optional<Integer>& channel_axis);
 GivenScale scale_of(const Quantization& self);
 
-// Bytes of an array that is C-contiguous, aligned and of native byte order; a copy is made where it is not.
+// The bytes of a C-contiguous, aligned array of native byte order; any other array is copied to such a one.
 py::array contiguous(const py::array& array);
 std::span<const std::byte> bytes_of(const py::array& array);
 // The bytes of a buffer for a function of this name. Throws Error where they do not lie one after the other.
 std::span<const std::byte> contiguous_bytes(const py::buffer_info& info, std::string_view user);
-// The bytes as the engine keeps them: contiguous ones, elements below a byte packed two to a byte; and an array of those.
+// The bytes of an array as the engine keeps them: contiguous, elements below a byte packed two to a byte. unpacked() is the inverse.
 py::array stored(const py::array& array, DType dtype);
 py::array unpacked(DType dtype, const Shape& shape, std::span<const std::byte> packed);
 Shape shape_of(const py::array& array);
 Sizes sizes_of(std::span<const int64_t> sizes);
 py::array empty_array(DType dtype, const Shape& shape);
 void refuse_masked(const py::handle& array, std::string_view what);  // BindingError (K5): a mask would be lost
-// An array, or what another library has that NumPy makes one of. Throws BindingError (K5) where it makes none, with its reason, and for
-// masked arrays.
+// The array that NumPy makes of a value, which may be another library's. Throws BindingError (K5) with NumPy's reason where it makes none,
+// and for masked arrays.
 py::array array_like(const py::handle& given, std::string_view what);
-// What another library holds elements in: no NumPy array, and no number of NumPy's.
+// Whether a value is an array of another library: no NumPy array, and no number of NumPy's.
 bool is_foreign_array(const py::handle& value);
 // Keeps an object until the last owner is gone, whatever thread that is in.
 std::shared_ptr<const void> keep(py::object object);
@@ -152,18 +152,18 @@ py::object attribute_object(const AttributeValue& value);  // and back
 
 // The name of a value's Python type, for messages.
 std::string type_name(const py::handle& value);
-// What the engine has logged goes to the logger "pumice".
+// Hands the engine's log messages to the logger "pumice".
 void forward_log();
-// What debugged kernels printed goes to the logger "pumice.shader".
+// Hands messages of debugged kernels to the logger "pumice.shader".
 void log_messages(MessageLog& log);
-// Reads and logs what the debugged kernels of an execution that was waited for have to say. Throws OutOfBoundsError.
+// Reads and logs the messages of the debugged kernels of an execution that was waited for. Throws OutOfBoundsError.
 void collect(Recording& recording, uint64_t id);
-// The same for all executions of a context that have finished; an error is raised by one wait.
+// Does the same for all executions of a context that have finished. An error among them is raised by one wait alone.
 void collect_finished(Context& context);
 
 // Waits for an execution: polls briefly with the GIL held, then releases it; Ctrl-C interrupts.
 void wait_for(Context& context, uint64_t id, std::optional<double> timeout_seconds);
-// To be called while waiting without the GIL: raises what a signal handler raised.
+// Called while waiting without the GIL: raises what a signal handler raised.
 void check_signals();
 
 }  // namespace pumice

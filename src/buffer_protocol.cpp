@@ -1,4 +1,4 @@
-// A mapped tensor as memoryview() and NumPy see it.
+// Gives memoryview() and NumPy the memory of a mapped tensor.
 #include "bindings.h"
 #include "core/strides.h"
 #include "device/tensor.h"
@@ -6,7 +6,7 @@
 namespace pumice {
 namespace {
 
-// What the struct module calls the elements; null where it has no name for them.
+// The struct module's name for elements; null where it has none.
 const char* buffer_format(DType dtype) {
   switch (dtype) {
     case DType::float64:
@@ -43,13 +43,13 @@ std::vector<T> reversed(const std::vector<T>& values) {
   return {values.rbegin(), values.rend()};
 }
 
-// What a Py_buffer points to, and the tensor that it is of.
+// The memory that a Py_buffer points to, and the tensor that it belongs to.
 struct ExportedBuffer {
   Tensor tensor;
   std::vector<Py_ssize_t> shape, strides;
 };
 
-// The mapped memory itself, as memoryview(tensor) sees it; as Buffer.map() it does not wait for the device.
+// The mapped memory itself, as memoryview(tensor) sees it; like Buffer.map(), it does not wait for the device.
 int get_buffer(PyObject* object, Py_buffer* view, int flags) {
   std::shared_ptr<Tensor> held;
   try {

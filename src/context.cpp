@@ -17,7 +17,7 @@
 namespace pumice {
 namespace {
 
-// All fields of a value, in the order in which they are declared: what is pickled, and where a hash comes from.
+// All fields of a value, in the order in which they are declared: these are pickled and hashed.
 auto fields_of(const MatrixShape& shape) {
   return py::make_tuple(shape.m, shape.n, shape.k, shape.a, shape.b, shape.c, shape.result);
 }
@@ -52,7 +52,7 @@ DeviceInfo device_of(const py::tuple& fields) {
   return made;
 }
 
-// A quirk of one context's driver.
+// A quirk of one context's driver, as Python sees it.
 struct DriverQuirk {
   std::string name, summary, answer, test;
   bool shown;
@@ -145,9 +145,9 @@ void close_context(Context& self, std::optional<double> timeout) {
   forward_log();
 }
 
-bool is_ending = false;  // from the interpreter's end on nobody asks it for signals
+bool is_ending = false;  // once the interpreter ends, nobody asks it for signals
 
-// Asked by destructors that wait, on any thread. The interrupt stays pending: it is raised once they are done.
+// Whether the user interrupts. Destructors that wait ask this, on any thread. The interrupt stays pending: it is raised once they are done.
 bool was_interrupted() {
   if (is_ending || !Py_IsInitialized()) return false;
   const py::gil_scoped_acquire gil;
@@ -168,7 +168,7 @@ void check_and_forward() {
   forward_log();
 }
 
-// What the interpreter's end waits for, while there is a log to tell.
+// Waits for all executions at the interpreter's end, while there is still a log to tell.
 void finish_at_end() {
   try {
     const ReleasedGil release;

@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-// All of a description: what is pickled, and where a hash comes from.
+// All fields of a description: these are pickled and hashed.
 py::tuple fields_of(const TensorDesc& self) {
   return py::make_tuple(std::string(name(self.dtype)), sizes_of(self.shape), sizes_of(self.strides), self.owned, self.alignment,
                         scale_of(self), self.zero_point, self.channel_axis, self.bytes());

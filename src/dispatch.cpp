@@ -11,7 +11,7 @@
 namespace pumice {
 namespace {
 
-// What a value is bound to: names of slots are made for refusals alone.
+// The slot that a value is bound to. The names of slots are made for refusals alone.
 struct BindingPlace {
   const Dispatchable& dispatchable;
   SlotName slot;
@@ -39,7 +39,7 @@ bool is_list(const py::handle& value) {
   return PyList_Check(value.ptr()) || PyTuple_Check(value.ptr());
 }
 
-// None | Tensor | Buffer | BufferRange | list of those.
+// A binding made of None, a Tensor, a Buffer, a BufferRange or a list of those.
 Binding binding_of(const py::handle& value, const BindingPlace& place) {
   if (value.is_none()) return std::monostate{};
   if (auto range = described_range(value)) return std::move(*range);
@@ -103,7 +103,7 @@ void bind_by_name(BindingTable& self, const py::kwargs& given) {
   self.bind(std::move(inputs), std::move(outputs));
 }
 
-// From exec to result of each of so many executions.
+// The seconds from exec to result of each of so many executions.
 std::vector<double> seconds_of(CommandList& list, size_t runs) {
   std::vector<double> seconds(runs);
   std::exception_ptr error;

@@ -72,7 +72,7 @@ DType dtype_of_type(const dlpack::ElementType& type) {
   throw py::error_already_set();
 }
 
-// What an exported array points to: the tensor's own mapped memory, or a copy of the elements.
+// The memory that an exported array points to: the tensor's own mapped memory, or a copy of the elements.
 struct Exported {
   std::shared_ptr<Buffer> shared;
   Buffer::Use use;
@@ -105,7 +105,7 @@ std::unique_ptr<Exported> exported(const Tensor& self, bool share) {
   return made;
 }
 
-// Of a capsule that nobody has taken.
+// Releases the array of a capsule that nobody has taken.
 template <typename M>
 void release_capsule(PyObject* capsule, const char* name) {
   if (!PyCapsule_IsValid(capsule, name)) return;
@@ -178,7 +178,7 @@ std::shared_ptr<const void> owner_of(M* managed) {
           }};
 }
 
-// What a method of the other library's array gives. Throws BindingError (K5) with the library's reason where it gives nothing.
+// The result of a method of the other library's array. Throws BindingError (K5) with the library's reason where the method raises.
 template <typename... Arguments>
 py::object asked(const py::object& given, const char* method, Arguments&&... arguments) {
   try {

@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-// What Python holds: closed, it lets go of its engine object, which others may still hold.
+// An engine object that Python holds. Once closed it lets go of the object, which others may still hold.
 template <typename T>
 struct Held {
   std::shared_ptr<T> object;

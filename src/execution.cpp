@@ -62,7 +62,7 @@ ExecutionSettings settings_of(std::optional<double> timeout, std::optional<doubl
   return settings;
 }
 
-// New arrays, or of a given one the part that was written.
+// New arrays for results, or the written part of a given array.
 Results results_of(const PyExecution& self) {
   Results results;
   const auto& outputs = self.program().outputs();

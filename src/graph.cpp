@@ -16,7 +16,7 @@
 namespace pumice {
 namespace {
 
-// What Python holds as a value: its graph must not go before it.
+// A value of a graph, as Python holds it: it keeps its graph alive.
 struct PyValue {
   std::shared_ptr<Graph> graph;
   ValueId id;
@@ -76,7 +76,7 @@ std::vector<ValueId> value_arguments(const std::shared_ptr<Graph>& self, const s
   return ids;
 }
 
-// Null for None.
+// A graph given as an argument; null for None.
 std::shared_ptr<Graph> graph_argument(const py::object& graph, const std::string& role, const std::string& user) {
   if (graph.is_none()) return {};
   if (!py::isinstance<Graph>(graph)) throw GraphError(user, role + ": a Graph expected, given " + type_name(graph), "B2.2");
@@ -139,7 +139,8 @@ Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition
                                      value_arguments(self, invariant, user), name, std::move(output_names)));
 }
 
-// Of a file: what shapes are told by is read many times, and not from where a shorter file would end the process.
+// Constants of a file of at most so many bytes are copied. Shapes may depend on small ones, which are read often: a read past the end of a
+// file that was cut would end the process.
 constexpr size_t kMostCopiedBytes = 1 << 16;
 
 PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& object, const py::object& dtype, const Integers& shape,
@@ -241,7 +242,7 @@ void bind_graph(py::module_& module) {
         return kinds;
       },
       "What a program may make of several nodes, by the names that `fuse` takes, and what each does.");
-  // All before their functions, which name each other in signatures.
+  // All classes come before their functions, which name each other in signatures.
   py::class_<PyValue> value_class(module, "Value", "A value of a Graph: an input, a constant or a node's output.");
   py::class_<PyNode> node_class(module, "Node", "A node of a Graph.");
   py::class_<Graph, std::shared_ptr<Graph>> graph_class(

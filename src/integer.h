@@ -1,4 +1,5 @@
-// Whole numbers of any size, as Python has them: what a rule bounds is refused by that rule, and not by the type of an argument.
+// Whole numbers of any size, as Python has them. A number out of a rule's bounds is thus refused by that rule, and not by the type of an
+// argument.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -14,7 +15,7 @@
 
 namespace pumice {
 
-// One argument: an int, or what numbers an index (__index__). Its text is kept for messages where 64 bits do not hold it.
+// One argument: an int, or an object that gives one (__index__). Its text is kept for messages where 64 bits do not hold it.
 class Integer {
  public:
   Integer() = default;
@@ -43,16 +44,16 @@ class Integer {
 
 using Integers = std::vector<Integer>;
 
-// As repr() writes it, or where it has too many digits for that, its beginning in base 16.
+// The number as repr() writes it, or, where it has too many digits for that, its beginning in base 16.
 std::string number_text(const pybind11::handle& number);
 
-// Bytes from 0 on. Throws BindingError: `rule`, `slot`.
+// A number of bytes, from 0 on. Throws BindingError: `rule`, `slot`.
 uint64_t bytes_argument(const Integer& bytes, const char* rule, const char* slot);
-// How often something is done, from 0 on. Throws BindingError (K12).
+// A number of repetitions, from 0 on. Throws BindingError (K12).
 size_t count_argument(const Integer& count, const char* name);
-// How many outputs a node is asked for. Throws GraphError.
+// The number of outputs that a node is asked for. Throws GraphError.
 size_t outputs_argument(const Integer& outputs, const std::string& node);
-// An id of the timeline. Throws StateError (L7) for what no execution can have.
+// An id of the timeline. Throws StateError (L7) for a number that no execution can have.
 uint64_t execution_argument(const Integer& id);
 // Sizes or strides in elements. Throw GraphError (R8) for numbers beyond 64 bits.
 std::vector<int64_t> sizes_argument(const Integers& sizes, const char* what);
@@ -60,7 +61,7 @@ std::optional<Strides> strides_argument(const std::optional<Integers>& strides);
 // An axis, which may be negative; `what` is the user of it. Throw GraphError for numbers beyond 32 bits.
 int axis_argument(const Integer& axis, const char* what);
 std::vector<int> axes_argument(const Integers& axes, const char* what);
-// Of a quantized tensor. Throws GraphError for numbers beyond 32 bits.
+// Parameters of a quantized tensor. Throws GraphError for numbers beyond 32 bits.
 std::optional<int32_t> zero_point_argument(const std::optional<Integer>& zero_point);
 std::optional<int> channel_axis_argument(const std::optional<Integer>& axis);
 

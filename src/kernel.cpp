@@ -12,7 +12,7 @@
 namespace pumice {
 namespace {
 
-// What a Python user holds: the kernel and the context that it must not outlive.
+// A kernel as Python holds it, with the context that it must not outlive.
 struct PyKernel {
   std::shared_ptr<Context> context;
   std::shared_ptr<Kernel> kernel;
@@ -35,7 +35,7 @@ struct GivenArray {
   }
 };
 
-// Arguments made ready.
+// Arguments of a call, converted and checked.
 struct Prepared {
   KernelArguments arguments;
   std::vector<GivenArray> arrays;
@@ -172,7 +172,7 @@ bool is_written(const PyKernel& self, const std::string& name) {
   return binding && binding->access != Access::read;
 }
 
-// Elements that another library holds, as an array. What the kernel writes goes to that memory, so that it may not be a copy.
+// Elements that another library holds, as an array. The kernel's results go to that memory, so it must not be a copy.
 py::array foreign_array(const PyKernel& kernel, const std::string& name, const py::handle& value) {
   py::array array = array_like(value, "argument '" + name + "'");
   if (is_written(kernel, name) && array.size() > 0 && (!array.writeable() || array.data() != array_like(value, name).data()))
@@ -211,7 +211,7 @@ std::array<uint64_t, 3> counts(const char* key, const py::object& value) {
   return result;
 }
 
-// What a call was given: arguments in one dict, arguments by name, and how many invocations.
+// The arguments of a call: in one dict, by name, and how many invocations.
 struct Given {
   py::dict in_dict;
   py::kwargs by_name;
@@ -303,7 +303,7 @@ void check_overlaps(const PyKernel& self, const Prepared& prepared) {
   }
 }
 
-// Where the results of a kernel go at first: the array itself, an array that is copied to it afterwards, or nowhere.
+// The arrays to which the results of a kernel go at first: the array itself, an array that is copied to it afterwards, or none.
 std::vector<py::array> result_arrays(const Prepared& prepared, std::vector<ArrayArgument>& arguments) {
   std::vector<py::array> staged(prepared.arrays.size());
   for (size_t i = 0; i < staged.size(); ++i) {

@@ -8,7 +8,7 @@
 
 namespace pumice {
 
-// Throws BindingError (K5) naming `what` and the field that no shader has: strings, other byte orders.
+// The layout of a NumPy dtype. Throws BindingError (K5) naming `what` and the field that no shader has: strings, other byte orders.
 std::shared_ptr<const MemoryLayout> memory_layout(const py::dtype& dtype, const std::string& what);
 // An axis of any length is `length` long.
 py::dtype numpy_dtype(const MemoryLayout& layout, uint64_t length = 0);

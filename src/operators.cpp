@@ -58,7 +58,7 @@ std::vector<std::string_view> dtypes_of(const ValueRole& role) {
   return dtypes;
 }
 
-// As ONNX calls the kinds of attributes.
+// ONNX's names for the kinds of attributes.
 std::string_view kind_of(const AttributeSchema& attribute) {
   constexpr std::string_view names[] = {"int", "float", "string", "ints", "floats", "strings", "tensor"};
   return names[static_cast<size_t>(attribute.kind)];

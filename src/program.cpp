@@ -14,7 +14,7 @@ size_t host_bytes(const TensorDesc& desc) {
   return desc.element_bytes();
 }
 
-// What a program is called with: arrays in graph order that are checked but for their shapes, which binding checks.
+// The arguments of a program's call: arrays in graph order. They are checked except for their shapes, which binding checks.
 class Arguments {
  public:
   Arguments(const Program& program, const ArrayLikes& given) {
@@ -99,7 +99,7 @@ Arrays results_of(const Program& program, const Lease& execution) {
   return results;
 }
 
-// Where the host drives control flow or checks indices it takes until all is done.
+// Starts an execution. Where the host drives control flow or checks indices, this takes until all is done.
 Submission start(const Program& self, Lease& lease, std::optional<double> timeout, std::optional<double> loop_timeout) {
   if (!self.has_control_flow() && !self.checks_indices()) return lease.start({});
   const RunLimits limits{timeout, checked_loop_timeout(loop_timeout), check_signals};

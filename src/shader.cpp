@@ -141,7 +141,7 @@ ShaderOptions make_options(const std::string& storage, bool fp16_arithmetic, boo
   return options;
 }
 
-// What ShaderOptions() has in Python: a device that can everything.
+// The options of ShaderOptions() in Python: those of a device that can do everything.
 ShaderOptions default_options() {
   ShaderOptions options;
   options.int64 = options.int16 = options.int8 = options.storage_16bit = true;

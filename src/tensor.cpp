@@ -51,7 +51,8 @@ Tensor from_host(const py::array& array, std::shared_ptr<Context> context) {
   return tensor_on(TensorDesc(dtype, shape_of(array), std::move(strides)), address, std::move(context), std::move(owner));
 }
 
-// The number as an element of the dtype. Throws BindingError (K6) for what is no number, or none that an integer dtype holds.
+// The number as an element of the dtype. Throws BindingError (K6) for a value that is no number, or one that an integer dtype does not
+// hold.
 std::vector<std::byte> element_of(const py::object& value, DType dtype) {
   const auto refuse = [&]() -> BindingError {
     return {"K6", "value", "", "a number that " + std::string(name(dtype)) + " holds", py::repr(value).cast<std::string>()};

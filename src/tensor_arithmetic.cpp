@@ -8,7 +8,7 @@
 
 namespace pumice {
 
-// A Tensor, or NotImplemented for Python to ask the other operand.
+// The result of an operator: a Tensor, or NotImplemented for Python to ask the other operand.
 class MaybeTensor : public py::object {
  public:
   using py::object::object;
@@ -49,8 +49,8 @@ std::optional<Operand> operand_of(const py::object& given, const std::shared_ptr
   return {};
 }
 
-// Of a Python number beside a tensor: an integer is of the tensor's type, of int64 beside truth values, of float64 in a division of
-// integers, whatever its size; a float of the tensor's where that is a float, else of float64.
+// The dtype of a Python number beside a tensor. An integer, whatever its size, takes the tensor's dtype; beside truth values int64; in a
+// division of integers float64. A float takes the tensor's dtype if that is a float, else float64.
 DType weak_dtype(std::string_view ufunc, const py::object& number, DType beside) {
   const bool is_integer_number = PyLong_Check(number.ptr()) != 0 && (ufunc != "divide" || is_float(beside));
   if (is_integer_number) return beside == DType::bool_ ? DType::int64 : beside;
@@ -78,7 +78,7 @@ Tensor number_tensor(const py::object& number, DType dtype, const std::shared_pt
   return tensor_of(host_tensor(numpy().attr("asarray")(number, numpy_dtype(dtype)).cast<py::array>(), "operand"), context);
 }
 
-// What NumPy runs for operands of these dtypes. It raises TypeError itself where it has nothing.
+// The loop that NumPy runs for operands of these dtypes. NumPy itself raises TypeError where it has none.
 struct Loop {
   const char* ufunc;
   std::vector<DType> types;
@@ -145,7 +145,7 @@ MaybeTensor binary(const char* ufunc, const Tensor& self, const py::object& othe
   return py::cast(computed(std::move(loop), std::move(*operands), other, is_reflected));
 }
 
-// In the tensor's own memory, which other views of it see.
+// Runs an in-place operator: the result goes to the tensor's own memory, which other views of it see.
 py::object in_place(const char* ufunc, const py::object& self, const py::object& other) {
   const auto& target = self.cast<const Tensor&>();
   auto operands = operands_of(ufunc, target, other, false);
