@@ -1,5 +1,5 @@
-// Puts together what attention made of the parts of the keys: see include/attention.glsl. TERMS: also the largest score and the share of
-// each row.
+// Combines the results of attention over parts of the keys: see include/attention.glsl. TERMS: also the largest score and the share of each
+// row.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"

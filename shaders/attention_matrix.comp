@@ -57,7 +57,8 @@ void meet() {
   subgroupBarrier();
 }
 
-// Loads that do not depend on the invocation's place: keys past the last are the last, what lies past a head is zero.
+// The loads have no branch that depends on the invocation's place: past the last key the last one is loaded, and elements past a head
+// become zero.
 #define FETCH(name, x, next, loads, eights, size)                                                     \
   void name(uint at, uint row_stride, int key, int end) {                                             \
     [[unroll]] for (uint i = 0u; i < loads; ++i) {                                                    \
@@ -186,7 +187,7 @@ void main() {
       strips[own + part * (OWN_FOURS / 2u) + i] = uvec4(pack_two(a.x, a.y), pack_two(a.z, a.w), pack_two(b.x, b.y), pack_two(b.z, b.w));
       strips[own + FACTORS + part * (OWN_FOURS / 2u) + i] = uvec4(floatBitsToUint(factor));
     }
-    barrier();  // keys are done with
+    barrier();  // every invocation is done with the keys, whose memory the values take
     store_v();
     fetch_k(at_k, p.k_row, key + int(kKeys), end);
     multiply_values(strip);

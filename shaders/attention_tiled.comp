@@ -28,7 +28,7 @@ void main() {
   const int begin = seen_keys(image, first_row).x, end = seen_keys(image, last_row).y;
   vec4 sums[4u * FOURS];
   [[unroll]] for (uint i = 0u; i < 4u * FOURS; ++i) sums[i] = vec4(0.0);
-  // Of the row whose exponentials this invocation shares.
+  // The state of the row whose exponentials this invocation shares.
   float largest = minus_infinity, sum = 0.0;
   const uint own_row = gl_LocalInvocationIndex / 4u, own_part = gl_LocalInvocationIndex % 4u;
   for (int key = begin; key < end; key += int(kKeys)) {

@@ -1,4 +1,4 @@
-// What norm_apply takes of each channel, for batch normalisation, from scale, bias, mean and variance.
+// Makes the factors that norm_apply takes for each channel, for batch normalisation, from scale, bias, mean and variance.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"

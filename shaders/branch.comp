@@ -1,9 +1,9 @@
-// What runs next: the words that guard dispatches, from a condition that a graph made. Words:
+// Decides what runs next: sets the words that guard dispatches, from a condition that a graph made. Words:
 //   of a WHILE  words[own]: it goes on;  words[own + 1]: how often its body has run;
 //               words[own + 2]: rounds that have ended, each with its status in one of two places that the host reads in turn;
 //   of an IF    words[own]: then;        words[own + 1]: else.
-// A WHILE in a WHILE may need several rounds: there one word of all is not zero, that of the part which runs next, and is handed on.
-// Where words cannot skip dispatches, group counts do: counts of record i are its groups where the word that it names is not zero.
+// A WHILE in a WHILE may need several rounds. There only one of all words is not zero: that of the part which runs next, which is handed on.
+// Where a device cannot skip dispatches by words, group counts do: the counts of record i are its groups where its word is not zero.
 #version 450
 layout(local_size_x = 1) in;
 layout(binding = 0) readonly buffer Condition { uint condition[]; };

@@ -46,7 +46,8 @@ const uint ROW_X = EIGHTS_X + 1u, ROW_W = EIGHTS_W + 1u;   // one more, so that 
 const uint LOADS_X = TILE_P * EIGHTS_X / INVOCATIONS, LOADS_W = DEPTH * EIGHTS_W / INVOCATIONS;
 const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u;      // matrices of a subgroup
 const uint QUADS = SUB_C / 4u, ROW_Y = QUADS + 1u;         // of results on their way out, 16 rows at a time
-// An invocation's four results of a row: beside each other where they are stored at once, otherwise those of all lie together.
+// An invocation stores four results of a row. They are neighbours where they are stored at once; otherwise neighbouring invocations have
+// neighbouring results.
 const uint APART = Y_VEC4 == 1 ? 1u : QUADS;
 const uint PARTS = (TILE_P / SUB_P) * (TILE_C / SUB_C), SUBGROUPS = PARTS * SPLIT;
 const uint FIRST_W = TILE_P * ROW_X;
@@ -59,7 +60,7 @@ uint firsts[LOADS_X];   // where in x their images begin
 uint group_w;           // the eight of w where the group begins
 coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[ROWS * COLUMNS];
 
-// Where in the tile this subgroup's part begins.
+// The place in the tile where this subgroup's part begins.
 uint first_row() { return gl_SubgroupID % PARTS / (TILE_C / SUB_C) * SUB_P; }
 uint first_column() { return gl_SubgroupID % PARTS % (TILE_C / SUB_C) * SUB_C; }
 
@@ -70,8 +71,8 @@ uint row_of(uint i) {
   return EIGHTS_X == 4u ? q / 32u * 8u + q % 32u / 8u + q / 4u % 2u * 4u : q / EIGHTS_X;
 }
 
-// Loads that do not depend on the invocation's place, so that all of them are on their way at once: what lies outside is read elsewhere and
-// becomes zero. `whole`: the stretch does not reach past the depth.
+// The loads have no branch, so that all of them are on their way at once: an element outside is read from elsewhere and becomes zero.
+// `whole`: the stretch does not reach past the depth.
 void fetch(uint begin, uint depths, bool whole) {
   const uint depth = begin + gl_LocalInvocationIndex % EIGHTS_X * 8u;
   const bool deep = whole || depth < depths;
@@ -156,8 +157,8 @@ void main() {
   store_fetched();
   multiply();
 
-  // Out through shared memory, 16 rows of each part at a time: there every sum has a place, for the bias and the epilogue, and the sums
-  // of those who split the depth meet.
+  // The results go out through shared memory, 16 rows of each part at a time. There the place of every sum is known, for the bias and the
+  // epilogue, and the sums of subgroups that split the depth meet.
   const uint part = gl_SubgroupID % PARTS, split = gl_SubgroupID / PARTS;
   const uint strip = gl_SubgroupID * 16u * ROW_Y, first_strip = part * 16u * ROW_Y, column = gl_SubgroupInvocationID % QUADS;
   const uint channel = grid_group().y * TILE_C + first_column() + column * (Y_VEC4 == 1 ? 4u : 1u);

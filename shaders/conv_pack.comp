@@ -38,7 +38,7 @@ layout(push_constant) uniform parameter {
   uint x_offset, y_offset;
 } p;
 
-// Without a branch, so that several are on their way at once: what lies outside is read elsewhere and becomes zero.
+// The load has no branch, so that several are on their way at once: an element outside is read from elsewhere and becomes zero.
 Weight weight(uint group, uint tap, uint channel_in, uint channel_out) {
   const bool inside = channel_in < p.channels_in && channel_out < p.channels_out;
   const uint at = group * p.x_stride_group + channel_out * p.x_stride_out + channel_in * p.x_stride_in + tap * p.x_stride_tap;

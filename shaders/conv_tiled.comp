@@ -71,11 +71,13 @@ void main() {
   const uint first_pixel = grid_group().x * TILE_P, first_channel = grid_group().y * TILE_C;
   const uint depths = TAPS_H * TAPS_W * p.channels_in;
   const uint group_x = p.x_offset + X_GROUP, first_w = W_GROUP >> 2;
-  // Of this invocation's tile: fours of rows that are ROWS fours apart, and so of columns, that neighbours read neighbouring words.
+  // The rows and columns of this invocation's tile: fours of rows that are ROWS fours apart, and likewise of columns, so that neighbours
+  // read neighbouring words.
   const uint row = id / COLUMNS, column = id % COLUMNS;
   const uint part_x = part * kDepth * ROW_X, part_w = part * QUADS_W;
 
-  // What this invocation brings in: of quad q = id, id + PART, .. the pixel q / 4, four deep from q % 4 * 4 on: neighbours read one row.
+  // The pixels that this invocation loads: quad q = id, id + PART, .. is pixel q / 4, four deep from q % 4 * 4 on, so that neighbours read
+  // one row.
   uvec3 places[LOADS_X];
   uint images[LOADS_X];
   for (uint i = 0u; i < LOADS_X; ++i) {

@@ -1,5 +1,6 @@
-// What the elements of a kernel meet at each of its places, every one moved by an offset of its own [image, offset group, element, y and
-// x, place] and times a MASK: [image and channel, element of the kernel, place]. Between four neighbours; outside is 0.
+// The columns of a deformable convolution: the elements of x that a kernel's elements meet at each of its places, every one moved by an
+// offset of its own [image, offset group, element, y and x, place] and times a MASK: [image and channel, element of the kernel, place].
+// They are interpolated between four neighbours; outside is 0.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, channels, rows, columns;

@@ -1,5 +1,5 @@
-// What a driver makes of the operations that the engine's results hang on, at points where ways of computing them differ: all trials of all
-// points, y[trial * p.points + point]. The host knows what is right. One workgroup, whose first invocation runs the long loop.
+// Runs the operations that the engine's results depend on, at points where ways of computing them differ: all trials of all points, y[trial
+// * p.points + point]. The host knows what is right. One workgroup, whose first invocation runs the long loop.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 layout(local_size_x = 64) in;
@@ -15,7 +15,7 @@ layout(push_constant) uniform parameter {
 
 void keep(uint trial, uint i, float v) { y[trial * p.points + i] = v; }
 
-// How many of seven operations take v for another number than zero.
+// The number of operations, of seven, that take v for another number than zero.
 float kept_denormals(float v) {
   uint kept = 0u;
   precise float doubled = v + v, large = v * 1073741824.0, half_of = v * 0.5;

@@ -1,5 +1,5 @@
-// y[id] = x[the element that indices name], for elements of 8 to 128 bits. An index out of range counts as 0: the host cannot know it
-// here. PARTS: of x only some are bound, and what lies in others is left to the dispatches that have them bound.
+// y[id] = x[the element that indices name], for elements of 8 to 128 bits. An index out of range counts as 0: the host cannot know it here.
+// PARTS: only a part of x is bound; an element elsewhere is left to the dispatch that binds its part.
 #version 450
 #include "include/indexed.glsl"
 #include "include/dense.glsl"

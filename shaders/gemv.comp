@@ -42,7 +42,7 @@ void main() {
   vec4 sums[ROWS * 2u];
   [[unroll]] for (uint i = 0u; i < ROWS * 2u; ++i) sums[i] = vec4(0.0);
   for (uint begin = down; begin < p.channels_in; begin += DEEP * AHEAD) {
-    // Without branches, so that all loads are on their way at once: past the end the last row is read, and nothing comes of it.
+    // There is no branch, so that all loads are on their way at once: past the end the last row is read and counts as zero.
     EIGHT held[AHEAD];
     float factors[ROWS * AHEAD];
     [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {

@@ -28,7 +28,7 @@ void main() {
   float sums[ROWS];
   [[unroll]] for (uint row = 0u; row < ROWS; ++row) sums[row] = 0.0;
   for (uint begin = lane; begin < eights; begin += SUBGROUP * AHEAD) {
-    // Without branches, so that all loads are on their way at once: past the end the last eight is read, and nothing comes of it.
+    // There is no branch, so that all loads are on their way at once: past the end the last eight is read and counts as zero.
     EIGHT held[AHEAD], factors[ROWS * AHEAD];
     [[unroll]] for (uint k = 0u; k < AHEAD; ++k) {
       const uint eight = begin + k * SUBGROUP, at = WHOLE != 0u ? eight : min(eight, eights - 1u);

@@ -17,7 +17,7 @@ const float LOW = ALIGN != 0 ? 0.0 : -0.5;  // the lower border
 float between_borders(uint size) { return float(size) - (ALIGN != 0 ? 1.0 : 0.0); }
 bool is_inside(float i, uint size) { return i >= LOW && i <= LOW + between_borders(size); }
 
-// Back between the borders; NaN is somewhere there.
+// A place beyond the borders, reflected back between them; NaN becomes some place there.
 float reflected(float i, uint size) {
   if (is_inside(i, size)) return i;
   const float range = between_borders(size);
@@ -26,7 +26,7 @@ float reflected(float i, uint size) {
   return mod(turns, 2.0) == 0.0 == i < LOW ? LOW + rest : LOW + range - rest;
 }
 
-// Held to a range that an integer holds; NaN becomes the low end.
+// A place held to a range that an integer holds; NaN becomes the low end.
 float held(float i, float low, float high) { return i > low ? i < high ? i : high : low; }
 
 float padded(float i, uint size) {

@@ -1,5 +1,5 @@
-// Which of the indices are out of range: y = {~ the position of the first, how many, its low word, its high word}, zeros where none is. An
-// index at k, k + TUPLE, .. is of an axis of size[k % TUPLE]; from_end: negative ones count from its end. TELLS: a single invocation
+// Finds the indices that are out of range: y = {~ the position of the first, how many, its low word, its high word}, zeros where none is.
+// An index at k, k + TUPLE, .. is of an axis of size[k % TUPLE]; from_end: negative ones count from its end. TELLS: a single invocation
 // that adds the two words to the others.
 #version 450
 layout(local_size_x = LOCAL_SIZE) in;

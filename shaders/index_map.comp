@@ -66,7 +66,7 @@ int inside(int i, int size) {
 }
 #endif
 
-// Where number `flat_index` of the index space goes to, and where element `lane` of it comes from. False: it is the constant.
+// Finds where number `flat_index` of the index space goes to, and where its element `lane` comes from. False where that is the constant.
 bool locate(uint flat_index, uint lane, out uint from, out uint to) {
 #if PAD
   int source = 0;

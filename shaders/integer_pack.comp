@@ -1,4 +1,4 @@
-// A vector of integers as int32: zero points and biases, which kernels read as they accumulate. A step of 0 repeats the first.
+// Packs a vector of integers as int32: zero points and biases, which kernels read as they accumulate. A step of 0 repeats the first.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"

@@ -1,5 +1,5 @@
-// A matrix of bytes, whose columns lie together, as rows of whole sixteens: what lies past a row's end is PAD. An invocation makes a word,
-// neighbours make those of neighbouring rows.
+// Packs a matrix of bytes, whose columns lie together, as rows of whole sixteens: what lies past a row's end is PAD. An invocation makes a
+// word, neighbours make those of neighbouring rows.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"

@@ -1,4 +1,5 @@
-// The sum of each row of a matrix of signed bytes, in rows of whole sixteens, as int32. FLIP: their highest bits are flipped first.
+// Computes the sum of each row of a matrix of signed bytes, in rows of whole sixteens, as int32. FLIP: their highest bits are flipped
+// first.
 #version 450
 #define TEAM 64
 layout(local_size_x = TEAM) in;

@@ -89,7 +89,7 @@ uint colour(uint x, uint y, uint channel) {
 #endif
 }
 
-// The float16 nearest to value / 255.
+// The bits of the float16 nearest to value / 255.
 uint fraction(uint value) {
   if (value == 0u) return 0u;
   uint shift = 0u;
@@ -104,7 +104,7 @@ uint float_of(int value) {
   return (value < 0 ? 0x8000u : 0u) | uint(15 + exponent) << 10 | (magnitude << 10 - exponent & 0x3ffu);
 }
 
-// Byte `at` of a row.
+// Computes byte `at` of a row.
 uint made(uint y, uint at) {
   const uint x = at / WR, place = at % WR;
 #if WR == 6

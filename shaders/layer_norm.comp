@@ -51,7 +51,7 @@ void main() {
     left += delta;
   }
 #if CENTRED
-  // What the sum of a long row has lost shows in the mean of the distances.
+  // The mean of the distances from the mean shows what the sum of a long row has lost.
   const float rest = pm_divide(gather_sum(left), float(p.size));
 #else
   const float rest = 0.0;

@@ -67,7 +67,7 @@ void main() {
     if (HAS_FOUR(k)) sums += vec2(dot(v, v), (v.x + v.y) + (v.z + v.w));
   }
 #if CENTRED
-  // What the sum of the row has lost shows in the mean of the distances.
+  // The mean of the distances from the mean shows what the sum of the row has lost.
   sums = gather_sums(sums);
   const float rest = pm_divide(sums.y, float(p.quads * 4u)), squares = sums.x;
 #else

@@ -1,4 +1,4 @@
-// From the stretches' statistics of each (image, group of channels) to what norm_apply takes of each channel.
+// Combines the stretches' statistics of each (image, group of channels) into the factors that norm_apply takes for each channel.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"

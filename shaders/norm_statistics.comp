@@ -65,7 +65,7 @@ void main() {
 #else
   const uint base = p.x_offset + image * p.x_stride_n + channel * p.x_stride_c;
   uint row = begin / p.width, column = begin - row * p.width;
-  // Blocks of 16 pixels are shifted by the mean of those before them, the first by its own.
+  // A block of 16 pixels is shifted by the mean of the blocks before it, the first block by its own.
   const float corner = pm_load(x, base + row * p.x_stride_h + column * p.x_stride_w);
   float mean = 0.0, deviation = 0.0;  // of the pixels so far, less the corner
   const uint first_end = min(begin + 16u, end);

@@ -75,7 +75,7 @@ void main() {
 #if MODE == 1
   const ivec2 padded_rows = steps_within(begin_h + p.pad_h, p.dilation_h, p.padded_h, int(p.window_h));
   const ivec2 padded_columns = steps_within(begin_w + p.pad_w, p.dilation_w, p.padded_w, int(p.window_w));
-  // As floats: a window may be far larger than its input.
+  // The sizes are floats here, since a window may be far larger than its input.
   const float inside = float(rows.y - rows.x) * float(columns.y - columns.x);
   const float counted = float(padded_rows.y - padded_rows.x) * float(padded_columns.y - padded_columns.x);
   sum /= max(p.count_padding != 0u ? counted : inside, 1.0);

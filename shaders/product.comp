@@ -12,7 +12,7 @@ layout(binding = 1) readonly buffer B { ELEMENT b[]; };
 layout(binding = 3) readonly buffer C { ELEMENT c[]; };
 #endif
 layout(binding = 2) buffer Y { ELEMENT y[]; };
-// Of rows, columns and two axes of the batch: sizes, and strides by tensor (0 where it has no such axis).
+// Sizes of rows, columns and two axes of the batch, and strides by tensor (0 where it has no such axis).
 layout(push_constant) uniform parameter {
   uint elements, depth;
   uint size[4];  // batch, batch, rows, columns

@@ -1,4 +1,4 @@
-// first, first + step, ..: integers, floats and doubles, whose bits come as two words, low one first.
+// Makes first, first + step, ..: integers, floats and doubles, whose bits come as two words, low one first.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"

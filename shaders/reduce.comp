@@ -42,15 +42,15 @@ RESULT_TYPE finished(ACCUMULATOR s) {
   return RESULT(v);
 }
 
-// A sum of exponentials relative to the largest exponent: (exponent, sum). What equals the largest counts as one, infinities too: what comes
-// of them is infinite or NaN. Two of them as one:
+// A sum of exponentials relative to the largest exponent: (exponent, sum). An exponent equal to the largest counts as one, infinities too:
+// their results are infinite or NaN. This merges two such sums:
 vec2 pm_merge_exponentials(vec2 s, vec2 t) {
   const float largest = pm_max(s.x, t.x);
   precise float below_s = s.x - largest, below_t = t.x - largest;
   return vec2(largest, (s.x == largest ? s.y : s.y * exp(below_s)) + (t.x == largest ? t.y : t.y * exp(below_t)));
 }
 
-// One more exponential:
+// Adds one more exponential to a sum.
 vec2 pm_add_exponential(vec2 s, float v) {
   precise float apart = v - s.x;
   const float decay = exp(s.x == v ? 0.0 : -abs(apart));
@@ -58,7 +58,7 @@ vec2 pm_add_exponential(vec2 s, float v) {
 }
 
 #if EXPONENTIALS
-// Several more, which takes one exp() for each. Where one is NaN the sum is.
+// Adds several more, with one exp() for each. Where one is NaN the sum is.
 vec2 pm_add_exponentials(vec2 s, float v[AHEAD * OWN]) {
   float largest = s.x;
   [[unroll]] for (uint i = 0u; i < AHEAD * OWN; ++i) largest = max(largest, v[i]);
@@ -72,8 +72,8 @@ vec2 pm_add_exponentials(vec2 s, float v[AHEAD * OWN]) {
 }
 #endif
 
-// Where the best element is: (its key, its number), of equals the first or the last. Keys are signed and rank as the elements do, the other
-// way round where the least is sought; the lowest key at number 0 loses to all others. Keys of 64 bits are two words of it.
+// The place of the best element: (its key, its number); of equals the first or the last. Keys are signed and rank as the elements do, the
+// other way round where the least is sought; the lowest key at number 0 loses to all others. Keys of 64 bits are two words of it.
 #if POSITION
 #if WIDE_KEYS
 #define PLACE(key, i) uvec4(unpackInt2x32(key), i, 0u)
@@ -141,7 +141,7 @@ uint place_of(uint element) {
 }
 
 #if FLOAT_POSITIONS
-// The best of those for result j that an invocation holds from `first` on. What lies past the end is the last ones again.
+// The best of those for result j that an invocation holds from `first` on. Past the end it holds the last ones again.
 ACCUMULATOR best_of(HELD_TYPE v[AHEAD], uint j, uint first, uint end) {
   float most = HELD_ELEMENT(0u);
   [[unroll]] for (uint e = 1u; e < AHEAD * OWN; ++e) most = LEAST == 1 ? min(most, HELD_ELEMENT(e)) : max(most, HELD_ELEMENT(e));

@@ -1,4 +1,4 @@
-// Where each update of a scatter goes, as a number that sorts: y[id], or NOWHERE for an index that is out of range.
+// Finds where each update of a scatter goes, as a number that sorts: y[id], or NOWHERE for an index that is out of range.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"

@@ -19,7 +19,7 @@ layout(push_constant) uniform parameter {
 } p;
 shared uint overlaps;
 
-// Its corners.
+// The corners of a box.
 vec4 box(uint image, uint i) {
   const uint at = p.boxes_offset + (image * p.count + i) * 4u;
   const vec4 b = vec4(pm_load(boxes, at), pm_load(boxes, at + 1u), pm_load(boxes, at + 2u), pm_load(boxes, at + 3u));

@@ -35,7 +35,7 @@ layout(push_constant) uniform parameter {
 const uint kLanes = LANES, kRows = TILE_ROWS / kLanes, kColumns = TILE_COLUMNS / kLanes;
 
 #if IN_REGISTERS
-// From row and column of a tile on, in blocks.
+// Moves one block of four by four; `row` and `column` count blocks.
 void move(uint from, uint to, uint row, uint column) {
   VECTOR held[4];
   for (uint k = 0u; k < 4u; ++k) held[k] = x[from + row + uint(int(4u * column + k) * p.x_stride)];

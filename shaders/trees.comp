@@ -1,4 +1,4 @@
-// What the leaves give that the rows of x [rows, features] come to in decision trees, folded for each of `targets`: 0 sum, 1 mean over
+// Decision trees: the values of the leaves that the rows of x [rows, features] come to, folded for each of `targets`: 0 sum, 1 mean over
 // trees, 2 least, 3 most. A node is five words: feature; how it is compared (0 a leaf, 1 <=, 2 <, 3 >=, 4 >, 5 ==, 6 !=; 8 is added where
 // NaN is true); the node where that is true; where it is false; the bits of what it is compared with. A leaf has its first entry and their
 // number as the nodes. An entry is a target and the bits of its weight. No way is longer than `depth`.

@@ -48,12 +48,12 @@ uvec2 pair_shift_right_signed(const uvec2 a, const uint n) {
 
 uint pair_leading_zeros(const uvec2 a) { return uint(a.y != 0u ? 31 - findMSB(a.y) : 63 - findMSB(a.x)); }
 
-// By digits of 16 bits: the quotient, and what is left of `a`.
+// Divides by digits of 16 bits: gives the quotient, and what is left of `a`.
 uvec4 pair_divided_by_half(const uvec2 a, const uint b) {
   const uint high = a.y % b << 16 | a.x >> 16, low = high % b << 16 | (a.x & 0xffffu);
   return uvec4(high / b << 16 | low / b, a.y / b, low % b, 0u);
 }
-// Bit by bit, from the place where the highest bits meet.
+// Divides bit by bit, from the place where the highest bits meet.
 uvec4 pair_divided_by_bits(const uvec2 a, const uvec2 b) {
   uvec2 left = a, quotient = uvec2(0u);
   const int places = int(pair_leading_zeros(b)) - int(pair_leading_zeros(a));
@@ -91,7 +91,7 @@ uvec2 pair_modulo_signed(const uvec2 a, const uvec2 b) {
   return (r.x | r.y) != 0u && int(r.y ^ b.y) < 0 ? pair_add(r, b) : r;
 }
 
-// The nearest float, of two the even one.
+// The float nearest to a number; of two as near, the even one.
 float pair_to_float(const uvec2 a) {
   if ((a.x | a.y) == 0u) return 0.0;
   const uint zeros = pair_leading_zeros(a);
@@ -99,7 +99,7 @@ float pair_to_float(const uvec2 a) {
   const uint left = (top.y & 0xffu) << 1 | uint(top.x != 0u), bits = (189u - zeros << 23) + (top.y >> 8);
   return uintBitsToFloat(bits + uint(left + (bits & 1u) > 0x100u));
 }
-// One of the two floats beside the number, the odd one: rounded once more, to half the digits, it gives what the number does.
+// The odd one of the two floats beside a number: rounded once more, to half the digits, it gives the same as the number itself.
 float pair_to_odd_float(const uvec2 a) {
   if ((a.x | a.y) == 0u) return 0.0;
   const uint zeros = pair_leading_zeros(a);

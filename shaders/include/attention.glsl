@@ -1,9 +1,9 @@
-// What the attention kernels share: y = softmax(scale q k^T + mask) v of tensors [batch, heads, rows, size], of any strides but for the
-// last axis. Scores never leave the kernel: the keys are walked once, with the largest score and the sum of exponentials so far.
-// MASKED 1: where a bool is MASK_SHOWS a row sees a key, elsewhere its score is HIDDEN; 2: a number is added to its score. COUNTED: of each image only so many keys count, and
-// the place of a row is found from the end of them. ZERO_EMPTY: a row that sees no key is zero, otherwise NaN. PARTS: keys come in parts
-// of p.stretch, whose results the kernel attention_combine puts together. VEC4, Y_VEC4: heads are aligned fours; EIGHTS: aligned eights of 16 bits, which the
-// kernel reads itself.
+// Shared by the attention kernels: y = softmax(scale q k^T + mask) v of tensors [batch, heads, rows, size], of any strides but for the last
+// axis. Scores never leave the kernel: the keys are walked once, with the largest score and the sum of exponentials so far. MASKED 1: where
+// a bool is MASK_SHOWS a row sees a key, elsewhere its score is HIDDEN; 2: a number is added to its score. COUNTED: of each image only so
+// many keys count, and the place of a row is found from the end of them. ZERO_EMPTY: a row that sees no key is zero, otherwise NaN. PARTS:
+// keys come in parts of p.stretch, whose results the kernel attention_combine puts together. VEC4, Y_VEC4: heads are aligned fours; EIGHTS:
+// aligned eights of 16 bits, which the kernel reads itself.
 #define minus_infinity uintBitsToFloat(0xff800000u)
 
 layout(push_constant) uniform parameter {
@@ -121,13 +121,13 @@ float score_of(uint image, uint head, uint row, uint key, float product) {
   return score;
 }
 
-// What scores are taken relative to: the largest, but for a row that has seen nothing.
+// The number that scores are taken relative to: the largest score, or 0 for a row that has seen nothing.
 float reference_of(float largest) { return largest == minus_infinity ? 0.0 : largest; }
 
-// What the sums of a row are multiplied with.
+// The factor by which the sums of a row become its results.
 float share_of(float sum) { return ZERO_EMPTY != 0 && sum == 0.0 ? 0.0 : 1.0 / sum; }
 
-// Where the results of a row go.
+// The element at which the results of a row begin.
 uint first_y(uint image, uint head, uint row) {
 #if PARTS
   return (((image * p.heads + head) * p.rows + row) * grid_size().z + grid_group().z) * (V_SIZE + 2u);
@@ -136,7 +136,7 @@ uint first_y(uint image, uint head, uint row) {
 #endif
 }
 
-// Four of them from `column`, a multiple of four, on. Of a part they are the sums themselves.
+// Stores four results from `column`, a multiple of four, on. A part stores the sums themselves.
 void store_four(uint at, uint column, vec4 sums, float sum) {
 #if PARTS
   for (uint j = 0u; j < 4u; ++j)
@@ -152,7 +152,7 @@ void store_four(uint at, uint column, vec4 sums, float sum) {
 #endif
 }
 
-// After the sums of a part: its largest score and its sum of exponentials.
+// Stores, after the sums of a part, its largest score and its sum of exponentials.
 void store_terms(uint at, float largest, float sum) {
 #if PARTS
   parts[at + V_SIZE] = largest;

@@ -68,7 +68,7 @@ layout(push_constant) uniform parameter {
 #define W_GROUP (p.w_offset + grid_group().z * PACKED_GROUP)
 #endif
 
-// What is multiplied and summed.
+// The type in which elements are multiplied and summed.
 #if INTEGER
 #define Number int
 #define Number4 ivec4
@@ -79,7 +79,7 @@ layout(push_constant) uniform parameter {
 #define multiply_add(a, b, sum) fma(a, b, sum)
 #endif
 
-// A sum as it is stored at `at` of y. RESIDUAL: what is fused reads that place of a second tensor, which lies as y does.
+// The number stored at `at` of y for a sum. RESIDUAL: the fused expression reads that place of a second tensor, which lies as y does.
 #if INTEGER
 #define finished(sum, at) (sum)
 #else
@@ -95,7 +95,7 @@ float finished(float sum, uint at) { return epilogue(sum, pm_load(residual, at -
 #endif
 #endif
 
-// Where a pixel is: its image and its place in it.
+// The place of a pixel: its image, row and column.
 uvec3 place_of(uint pixel) {
 #if MATRIX
   return uvec3(0u, 0u, pixel);
@@ -107,7 +107,7 @@ uvec3 place_of(uint pixel) {
 #endif
 }
 
-// Where in its image the input is that tap (th, tw) of an output pixel reads; false: outside.
+// Finds the element of the image that tap (th, tw) of an output pixel reads; false where it is outside.
 bool find_input(uvec3 place, uint th, uint tw, out uint at) {
 #if MATRIX
   at = place.z * p.x_stride_w;
@@ -138,8 +138,8 @@ uint tap_index(uint th, uint tw) {
 #endif
 }
 
-// Where a channel of a pixel is. X_GROUPED, Y_GROUPED: groups of 8 lie together, and the stride is that from one group to the next.
-// X_VEC4: neighbours lie together.
+// The distance of a channel from the pixel's first. X_GROUPED, Y_GROUPED: groups of 8 lie together, and the stride is that from one group
+// to the next. X_VEC4: neighbours lie together.
 uint x_channel(uint channel) {
 #if X_GROUPED
   return (channel >> 3) * p.x_stride_c + (channel & 7u);
@@ -160,7 +160,7 @@ uint y_channel(uint channel) {
 
 uint y_index(uvec3 place) { return p.y_offset + place.x * p.y_stride_n + place.y * p.y_stride_h + place.z * p.y_stride_w; }
 
-// What is added to the sums. HAS_BIAS 1: a number for each channel of all groups; 2: a matrix, broadcast by strides of zero.
+// The number that is added to a sum. HAS_BIAS 1: one for each channel of all groups; 2: one of a matrix, broadcast by strides of zero.
 #if HAS_BIAS == 1
 layout(binding = 3) readonly buffer B { Number b[]; };
 #elif HAS_BIAS == 2

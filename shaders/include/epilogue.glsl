@@ -1,4 +1,4 @@
-// What is fused behind a kernel's result: EPILOGUE(x), an expression over the name x and, with RESIDUAL, over `residual`, an element of a
+// The expression that is fused behind a kernel's result: EPILOGUE(x), over the name x and, with RESIDUAL, over `residual`, an element of a
 // second tensor. It is pasted here alone and between names, so that nothing that stands around a result can become part of it. Each of its
 // operations is rounded by itself. After include/math.glsl.
 #ifndef PM_EPILOGUE_GLSL

@@ -21,7 +21,7 @@ uint grid_group() { return GRID_FOLDED_1 ? grid_number() : gl_WorkGroupID.x; }
 #elif GRID_AXES == 3
 layout(constant_id = 90) const bool GRID_FOLDED_3 = false;
 
-// Of a grid of `x` by `y` by any number of workgroups.
+// The place in a grid of `x` by `y` by any number of workgroups.
 uvec3 grid_group(uint x, uint y) {
   if (!GRID_FOLDED_3) return gl_WorkGroupID;
   const uint number = grid_number(), row = number / x, layer = row / y;

@@ -25,8 +25,8 @@ float pm_zero() { return uintBitsToFloat(gl_NumWorkGroups.x >> 31); }
 float pm_copysign(float magnitude, float x) {
   return uintBitsToFloat((floatBitsToUint(magnitude) & 0x7fffffffu) | (floatBitsToUint(x) & 0x80000000u));
 }
-// What an operation has taken for zero, as zero. PM_FLUSHES: the device counts numbers below the smallest normal one as zero in some
-// operations, comparisons among them, and hands them on as they are in others.
+// Returns zero for a number that an operation has taken for zero. PM_FLUSHES: the device counts numbers below the smallest normal one as
+// zero in some operations, comparisons among them, and hands them on as they are in others.
 #if PM_FLUSHES
 float pm_settled(float v) {
   const uint bits = floatBitsToUint(v);
@@ -35,7 +35,7 @@ float pm_settled(float v) {
 #else
 #define pm_settled(v) (v)
 #endif
-// By its bits: drivers take the root of a number for one that has no sign, and its abs() for the root, which of -0 is -0.
+// The magnitude by its bits: drivers take the root of a number for one that has no sign, and its abs() for the root, which of -0 is -0.
 float pm_abs(float x) { return uintBitsToFloat(floatBitsToUint(x) & 0x7fffffffu); }
 int pm_abs(int x) { return abs(x); }
 float pm_sign(float x) { return x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : pm_settled(x); }
@@ -102,7 +102,7 @@ float pm_exp_reduce(float x, out int n) {
 }
 
 #if PM_BRIEF
-// For results of 16 bits, which keep 8 or 11 digits: the device's own exp2 (3 + 2 |x| ulp by Vulkan's table), 2^-17 of the result.
+// e^x for results of 16 bits, which keep 8 or 11 digits: the device's own exp2 (3 + 2 |x| ulp by Vulkan's table), 2^-17 of the result.
 float pm_exp(float x) { return exp2(x * 1.44269504); }
 #else
 // 1.5 ulp.
@@ -236,7 +236,7 @@ uint pm_two_over_pi(uint word) {
                    : (word < 6u ? (word == 4u ? 0xf534ddc0u : 0xdb629599u) : (word == 6u ? 0x3c439041u : 0xfe5163abu));
 }
 
-// As pm_reduce for t >= 256: the product of the mantissa and the 96 bits of 2/pi that matter (Payne and Hanek).
+// Like pm_reduce, for t >= 256: the product of the mantissa and the 96 bits of 2/pi that matter (Payne and Hanek).
 float pm_reduce_large(float t, out int quadrant) {
   uint bits = floatBitsToUint(t), mantissa = (bits & 0x007fffffu) | 0x00800000u;
   uint skip = (bits >> 23) - 120u, word = skip >> 5, shift = skip & 31u;
@@ -486,7 +486,7 @@ int pm_floor_divide(int a, int b) {
 }
 uint pm_floor_divide(uint a, uint b) { return b == 0u ? 0u : a / max(b, 1u); }
 
-// By 32 or more, or by less than 0: what is left of the sign.
+// A shift by 32 or more, or by less than 0, gives 0, or -1 for a negative number shifted right.
 uint pm_shift_left(uint a, uint b) { return b < 32u ? a << b : 0u; }
 uint pm_shift_right(uint a, uint b) { return b < 32u ? a >> b : 0u; }
 int pm_shift_left(int a, int b) { return uint(b) < 32u ? a << b : 0; }

@@ -105,7 +105,7 @@ double pm_atanh(double x) {
   return is_nan || x == 0.0LF ? x : a > 1.0LF ? nan : a == 1.0LF ? end : y;
 }
 
-// Up to 3 a series of positive terms, beyond 1 less a continued fraction; a few units in the last place of 1.
+// erf: up to 3 a series of positive terms, beyond it 1 less a continued fraction; a few units in the last place of 1.
 double pm_erf(double x) {
   const double a = abs(x), near = a < 3.0LF ? a : 3.0LF, far = a < 3.0LF ? 3.0LF : a > 6.0LF ? 6.0LF : a;
   double term = 1.0LF, sum = 1.0LF;
@@ -122,7 +122,7 @@ double pm_erf(double x) {
   return is_nan || x == 0.0LF ? x : y;
 }
 
-// As those of vec2 and float in reduce.comp.
+// The functions below are like those of vec2 and float in reduce.comp.
 dvec2 pm_merge_exponentials(dvec2 s, dvec2 t) {
   const double largest = pm_max(s.x, t.x);
   const double sum = s.y * pm_exp(s.x - largest) + t.y * pm_exp(t.x - largest);

@@ -139,7 +139,7 @@ int64_t pm_sign(int64_t x) { return x > 0L ? 1L : x < 0L ? -1L : 0L; }
 int64_t pm_max(int64_t a, int64_t b) { return a > b ? a : b; }
 int64_t pm_min(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t pm_fmod(int64_t a, int64_t b) { return a - a / b * b; }
-// By its words: llvmpipe of Mesa 22.3 says that int64_t(-1) of an int is not below a literal 0.
+// The conversion by its words: llvmpipe of Mesa 22.3 says that int64_t(-1) of an int is not below a literal 0.
 int64_t pm_int64_t(int x) { return packInt2x32(ivec2(x, x >> 31)); }
 int64_t pm_mod(int64_t a, int64_t b) {
   int64_t r = a - a / b * b;

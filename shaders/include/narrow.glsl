@@ -1,4 +1,4 @@
-// Elements of 2, 4 and 8 bits that nothing computes in: packed in words, the first in the low bits. Those of floats are what
+// Elements of 2, 4 and 8 bits, in which nothing computes: packed in words, the first in the low bits. The codes of floats mean what
 // core/narrow_float.h says of their format, which comes as macros: NARROW_EXPONENT, NARROW_MANTISSA (bits), NARROW_BIAS, NARROW_LARGEST
 // (the code of the largest number), NARROW_SPECIALS (0: NaN is the last code; 1: NaN is that of -0; 2: infinities and NaNs have the last
 // exponent; 3: all are numbers), NARROW_SIGN. NARROW_BITS: of an element.

@@ -31,7 +31,7 @@ float pm_uniform_log(float u) {
   return y;
 }
 
-// By an estimate of 1 / sqrt(s) from its bits and four steps of Newton's.
+// A square root from an estimate of 1 / sqrt(s) by its bits and four steps of Newton's, which is the same on every device.
 float pm_exact_sqrt(float s) {
   precise float y = uintBitsToFloat(0x5f3759dfu - (floatBitsToUint(s) >> 1));
   for (int i = 0; i < 4; ++i) y = y * (1.5 - 0.5 * s * y * y);

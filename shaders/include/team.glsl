@@ -33,11 +33,11 @@ uint pm_turn = 0u;
     return v;                                                                                                     \
   }
 #else
-// They meet in shared memory: `array` has an element for each invocation of the workgroup and 16 more. TEAM is a power of two, at
-// least 16.
+// The members' values meet in shared memory: `array` has an element for each invocation of the workgroup and 16 more. TEAM is a power of
+// two, at least 16.
 #define TEAM_NUMBER (gl_LocalInvocationID.x / TEAM)
 #define TEAM_MEMBER (gl_LocalInvocationID.x % TEAM)
-// In two steps of sixteens, which takes fewer barriers than halving. Teams of more than 16 are alone in their workgroup.
+// They meet in two steps of sixteens, which takes fewer barriers than halving. Teams of more than 16 are alone in their workgroup.
 #define PM_GATHER(name, type, array, merge)                                               \
   type name(type v) {                                                                     \
     if (TEAM <= 16u) barrier(); /* after the last call; larger teams meet in between */   \

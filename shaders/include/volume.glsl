@@ -17,7 +17,7 @@ ivec3 steps() { return ivec3(STEP_D, STEP_H, STEP_W); }
 ivec3 dilations() { return ivec3(DILATION_D, DILATION_H, DILATION_W); }
 ivec3 pads() { return ivec3(PAD_D, PAD_H, PAD_W); }
 
-// Image, channel and place of an element, in row-major order.
+// The image, channel and place of an element, in row-major order.
 struct Place {
   uint n, c;
   uvec3 at;
