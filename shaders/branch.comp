@@ -2,7 +2,7 @@
 //   of a WHILE  words[own]: it goes on;  words[own + 1]: how often its body has run;
 //               words[own + 2]: rounds that have ended, each with its status in one of two places that the host reads in turn;
 //   of an IF    words[own]: then;        words[own + 1]: else.
-// A WHILE in a WHILE may need several rounds. There only one of all words is not zero: that of the part which runs next, which is handed on.
+// A WHILE in a WHILE may need several rounds. There one word alone is not zero, that of the part which runs next, and it is handed on.
 // Where a device cannot skip dispatches by words, group counts do: the counts of record i are its groups where its word is not zero.
 #version 450
 layout(local_size_x = 1) in;
@@ -15,7 +15,7 @@ layout(push_constant) uniform parameter {
   uint kind;       // see below
   uint own;
   uint enclosing;  // the word of what encloses an IF; of a round's end, that a WHILE in parts is over; or NONE
-  uint to;         // who the word is handed on to
+  uint to;         // the word that is set next
   uint counter;    // counts how often it is, or NONE; of a round's end, the number of counters after words[own + 2]
   uint first_record;
   uint end_record;

@@ -56,7 +56,7 @@ shared uvec4 tile[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];
 
 uvec4 next_x[LOADS_X], next_w[LOADS_W];
 uvec3 places[LOADS_X];  // of the pixels that this invocation loads
-uint firsts[LOADS_X];   // where in x their images begin
+uint firsts[LOADS_X];   // the elements of x at which their images begin
 uint group_w;           // the eight of w where the group begins
 coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[ROWS * COLUMNS];
 

@@ -15,7 +15,7 @@ layout(push_constant) uniform parameter { uint matrices, size, x_offset, y_offse
 #define SHARED shared
 #endif
 SHARED TYPE largest[MEMBERS];
-SHARED uint rows[MEMBERS];  // where they are
+SHARED uint rows[MEMBERS];  // the rows of these elements
 
 void main() {
   const uint matrix = WORK, id = MEMBER, n = p.size;

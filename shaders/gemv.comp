@@ -24,7 +24,7 @@ layout(binding = 2) buffer Y { sfp y[]; };
 const uint kColumns = 32u, kAcross = 4u;  // of a workgroup; invocations that read them
 const uint DEEP = INVOCATIONS / kAcross;  // rows of w side by side
 
-const uint PARTS = INVOCATIONS / kColumns;     // that eight sums become
+const uint PARTS = INVOCATIONS / kColumns;     // sums of eight that are left of each column
 shared vec4 meeting[ROWS * INVOCATIONS * 2u];  // [row][down][four of columns]
 shared float parts[ROWS * INVOCATIONS];        // [row][part][column]
 

@@ -12,7 +12,7 @@ layout(push_constant) uniform parameter {
   uint tex_first, rd_first, wr_first;  // bytes
   uint rd_stride, wr_stride;           // bytes, modulo 2^32
   uint bilinear, transposed;
-  uint alpha;       // of all pixels, or 256: their own
+  uint alpha;       // one for all pixels, or 256: their own
   uint rd_place;    // of red, green, blue and alpha: 4 bits each
   uint wr_channel;  // at each place: 4 bits each
   uint by_255;      // float16 are bytes divided by 255, else with `subtracted` subtracted
@@ -117,7 +117,7 @@ uint made(uint y, uint at) {
 }
 
 void main() {
-  const uint words = (p.width * WR + 6u) / 4u;  // that a row may touch
+  const uint words = (p.width * WR + 6u) / 4u;  // words that a row may touch
   const uvec3 group = grid_group((words + gl_WorkGroupSize.x - 1u) / gl_WorkGroupSize.x, p.height);
   const uint y = group.y, begin = p.wr_first + y * p.wr_stride, end = begin + p.width * WR;
   const uint word = begin / 4u + group.x * gl_WorkGroupSize.x + gl_LocalInvocationID.x, byte = word * 4u;

@@ -17,7 +17,7 @@ void main() {
   if (id >= p.images * p.channels) return;
   const uint image = id / p.channels, channel = id - image * p.channels, group = channel / (p.channels / p.groups);
   const uint first = image * p.stretches * p.groups + group;
-  const float origin = x[first].x;  // which the means are counted from, so that they lose nothing by being added up
+  const float origin = x[first].x;  // means are counted from it, so that they lose nothing by being added up
   float count = 0.0, mean = 0.0, squares = 0.0;
   for (uint i = 0u; i < p.stretches; ++i) {
     const vec2 part = x[first + i * p.groups];

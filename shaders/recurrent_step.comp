@@ -104,7 +104,7 @@ void main() {
 #else
     const uint made_at = p.h_to + own;
 #endif
-    if (unit >= p.units) {  // what the next fours are filled up with
+    if (unit >= p.units) {  // units that fill up the next dispatch's fours: zero
       state[made_at] = 0.0;
       continue;
     }

@@ -31,7 +31,7 @@ layout(binding = 1) buffer Y { Y_TYPE y[]; };
 layout(push_constant) uniform parameter {
   uint results, parts, part_size, part_stride;
   uint size;   // elements of a result in this dispatch
-  uint count;  // and in all
+  uint count;  // elements of a result in all
   uint kept[4], kept_stride[4], y_stride[4];
   uint reduced[4], reduced_stride[4];
   uint x_offset, y_offset;

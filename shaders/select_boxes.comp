@@ -14,7 +14,7 @@ layout(push_constant) uniform parameter {
   uint rows, classes, count, most;  // rows, those of one image, boxes of an image, boxes that a row may choose
   uint first, end;
   uint has_least;
-  float least, overlap;  // what scores have to exceed, and what the overlap must not
+  float least, overlap;  // scores have to exceed the first, and overlaps must not exceed the second
   uint boxes_offset, scores_offset, order_offset, y_offset;
 } p;
 shared uint overlaps;

@@ -129,7 +129,7 @@ Operator make_operator(const std::string& name, const py::typing::Iterable<Known
                        std::vector<std::optional<TensorDesc>> outputs, const Activation& activation, const py::kwargs& attributes) {
   KnownInputs known = known_inputs(inputs);
   for (auto& value : known.values)
-    if (value) value = HostTensor::copy_of(value->desc, value->data);  // what the caller does to the array later is not seen
+    if (value) value = HostTensor::copy_of(value->desc, value->data);  // so later changes of the array have no effect
   Operator made(name, std::move(known.described), std::move(outputs), attributes_of(attributes), std::move(known.values));
   if (const auto* named = std::get_if<std::string>(&activation)) made.set_activation(*named, {});
   if (const auto* given = std::get_if<std::pair<std::string, Record>>(&activation))

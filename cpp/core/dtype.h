@@ -44,7 +44,7 @@ std::string_view name(DType dtype);
 // Inverse of name(). Throws GraphError for an unknown name, listing the known ones.
 DType dtype_from_name(std::string_view name);
 
-bool is_float(DType dtype);  // those that something computes in: of 16 bits and more
+bool is_float(DType dtype);  // floats that operators compute in: of 16 bits and more
 bool is_signed_integer(DType dtype);
 bool is_integer(DType dtype);  // signed or unsigned, not bool
 

@@ -10,6 +10,6 @@ struct InterruptHooks {
 
 void set_interrupt_hooks(const InterruptHooks& hooks);
 bool is_interrupted();    // false where nobody has set the hooks
-void check_interrupts();  // likewise returns
+void check_interrupts();  // returns where nobody has set the hooks
 
 }  // namespace pumice

@@ -77,7 +77,7 @@ struct HostTensor {
   TensorDesc desc;
   std::shared_ptr<const void> owner;
   const std::byte* data = nullptr;           // of any alignment
-  std::shared_ptr<const MappedFile> file{};  // that `data` lies in, if it lies in one
+  std::shared_ptr<const MappedFile> file{};  // the file that `data` lies in, if it lies in one
 
   // Copies `bytes` (desc.bytes() of them, at least) into memory of its own.
   static HostTensor copy_of(TensorDesc desc, const void* bytes);

@@ -44,7 +44,7 @@ class Buffer {
 
   bool mappable() const;                             // upload and readback always; default where the device's memory is unified
   std::byte* map();                                  // whole buffer; a repeated call gives the same pointer
-  std::byte* host_bytes() const;                     // what map() gives, without marking the buffer as mapped
+  std::byte* host_bytes() const;                     // the pointer of map(), without marking the buffer as mapped
   void unmap();                                      // idempotent; ends a sync
   void count_view(int change) { views_ += change; }  // views of the mapped bytes that others have
   bool mapped() const;

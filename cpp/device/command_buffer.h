@@ -38,7 +38,7 @@ struct DescriptorUse {
 class CommandBuffer {
  public:
   CommandBuffer(std::shared_ptr<Context> context, const CommandBufferSizes& sizes);
-  ~CommandBuffer();  // what the last submission uses is freed once it has finished
+  ~CommandBuffer();  // its objects are freed once the last submission has finished
   CommandBuffer(const CommandBuffer&) = delete;
 
   // Starts with a barrier against everything submitted earlier, so that executions follow one another in memory too.

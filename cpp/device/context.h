@@ -20,7 +20,7 @@ struct VkCommandBuffer_T;
 namespace pumice {
 
 struct DeviceTable;   // Vulkan functions and handles of one device; device/driver/vulkan.h
-struct ContextState;  // what a Context holds; device/context_state.h
+struct ContextState;  // the state that a Context holds; device/context_state.h
 
 using Interrupted = std::function<void()>;  // called while waiting, without any lock held; may throw
 
@@ -65,7 +65,7 @@ class Context : public std::enable_shared_from_this<Context> {
   const std::string& choice() const;  // why this device: "PUMICE_DEVICE=...", "the only device", ...
   bool feature(std::string_view name) const { return info().feature(name); }
   uint64_t limit(std::string_view name) const { return info().limit(name); }
-  QuirkSet assumed_quirks() const;  // those of the table, and of the options
+  QuirkSet assumed_quirks() const;  // quirks of the table, and of the options
 
   // Submits recorded command buffers as one batch; returns its id on the timeline. The caller keeps what they use until it has finished.
   // `check` may refuse by an exception; what it finds open, no other thread's close() frees before the batch has finished.

@@ -121,7 +121,7 @@ uint64_t Context::completed() {
   if (state.closed) return submitted();
   uint64_t value = 0;
   state.check_alive(state.vk->vkGetSemaphoreCounterValue(state.vk->device, state.timeline, &value), "vkGetSemaphoreCounterValue");
-  if (value == ~uint64_t{0}) {  // what a lost device may answer
+  if (value == ~uint64_t{0}) {  // a lost device may answer this
     state.check_alive(VK_ERROR_DEVICE_LOST, "vkGetSemaphoreCounterValue");
   }
   uint64_t known = state.finished.load();

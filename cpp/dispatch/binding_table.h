@@ -22,7 +22,7 @@ class BindingTable {
   // Replaces inputs and outputs at once: neither is checked against what was bound before.
   void bind(Bindings inputs, Bindings outputs);
   void bind_temporary(Binding binding);   // nothing: unbinds
-  void bind_persistent(Binding binding);  // likewise
+  void bind_persistent(Binding binding);  // nothing: unbinds
   void unbind();
   void reset(std::shared_ptr<const Dispatchable> dispatchable, std::optional<uint32_t> descriptors = {});
 

@@ -14,7 +14,7 @@ std::shared_ptr<Recording> make_recording(std::shared_ptr<Context> context, std:
 
 // Messages and errors of the finished executions of a context's debugged recordings.
 struct Collected {
-  std::vector<std::shared_ptr<MessageLog>> logs;  // that may have been added to
+  std::vector<std::shared_ptr<MessageLog>> logs;  // logs that may have got messages
   std::optional<OutOfBoundsError> error;          // the first that no wait has raised yet
 };
 Collected collect_debugged(Context& context);

@@ -168,7 +168,7 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
     if (wanted.timestamps) commands_->timestamp(0);
     HazardTracker hazards(guard_memories());
     std::vector<MemoryAccess> accesses;
-    const BufferRange* guard = nullptr;  // whose dispatches are being recorded
+    const BufferRange* guard = nullptr;  // the guard whose dispatches are being recorded
     for (size_t i = 0; i < dispatches_.size(); ++i) {
       const Dispatch& dispatch = dispatches_[i];
       accesses.clear();

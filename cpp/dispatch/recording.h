@@ -66,7 +66,7 @@ class Recording {
   virtual bool has_run() = 0;             // every kernel of it, in this recording or another one
   // Reads what the finished executions of debugged kernels said. Throws OutOfBoundsError where execution `id` was out of bounds.
   virtual void collect(uint64_t /*id*/) {}
-  virtual std::vector<std::shared_ptr<MessageLog>> message_logs() const { return {}; }  // that collect() may add to
+  virtual std::vector<std::shared_ptr<MessageLog>> message_logs() const { return {}; }  // logs that collect() may add to
 };
 
 // A recording of dispatches of which none is debugged (make_recording() takes those too).

@@ -48,7 +48,7 @@ class CommandList {
   bool attempted_ = false, committed_ = false;
   std::vector<MemoryRange> written_;         // by the commands
   mutable std::mutex mutex_;                 // of what follows
-  std::vector<MemoryRange> device_weights_;  // that other lists wrote since they were read
+  std::vector<MemoryRange> device_weights_;  // ranges of weights that other lists wrote since they were read
   std::shared_ptr<Prepared> prepared_;
   uint64_t last_ = 0;                // id of the last execution
   uint64_t waited_ = 0;              // id of the execution that was waited for last

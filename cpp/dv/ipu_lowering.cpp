@@ -133,7 +133,7 @@ void lower_ipu(Lowering& lowering, const IpuCommand& command) {
   step.set("alpha", raw.use_const_alpha ? raw.alpha : 256).set("by_255", raw.cnv_type == DMP_DV_CNV_FP16_DIV_255 ? 1 : 0);
   step.set("rd_place", places_of(raw, rd_bytes)).set("wr_channel", channels_at(places_of(raw, wr_channels), wr_channels));
   step.set("subtracted", raw.cnv_param[0] | raw.cnv_param[1] << 8 | raw.cnv_param[2] << 16);
-  const uint64_t words = ceil_div(command.written_row_bytes() + kWordBytes - 1, kWordBytes);  // that a row may touch
+  const uint64_t words = ceil_div(command.written_row_bytes() + kWordBytes - 1, kWordBytes);  // words that a row may touch
   lowering.recorder.add(dispatch_of(step.threads(words, raw.rect_height).build(), "ipu", std::move(ranges)));
 }
 

@@ -21,7 +21,7 @@ struct Lowering {
   std::shared_ptr<const Context> context;
   Recorder recorder;
   std::vector<MemoryRange> written;       // by the device: by this list's commands, or by others'
-  std::vector<ReadWeights> weights = {};  // those that may have changed at a later execution
+  std::vector<ReadWeights> weights = {};  // weights that may have changed at a later execution
 
   // Whether the device may write there before or while this list is executed.
   bool may_be_written(const MemoryRange& range) const;

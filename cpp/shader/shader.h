@@ -18,7 +18,7 @@ namespace pumice {
 struct Shader {
   std::string name;
   ShaderOptions options;
-  std::string preamble;  // what stood before the shader's own text
+  std::string preamble;  // the text that stood before the shader's own
   std::vector<uint32_t> spirv;
   Interface interface;
   std::vector<std::string> warnings;

@@ -33,10 +33,10 @@ layout(push_constant) uniform parameter {
 #if MATRIX
   uint x_stride_group, y_stride_group, w_stride_group;  // of the batch
 #elif W_ZERO
-  uint w_zero_first;                // of the numbers for each channel of all groups, that of the first one here
+  uint w_zero_first;                // the number of the first channel here among those of all groups
 #endif
 #if HAS_BIAS == 1
-  uint b_first;                     // likewise
+  uint b_first;                     // the number of the first channel here among those of all groups
 #endif
   uint x_offset, y_offset, w_offset;
 #if RESIDUAL

@@ -10,7 +10,7 @@ layout(push_constant) uniform parameter {
 #else
   uint inner;
 #if OUTER
-  uint addresses;     // that there are; rows begin again with the first
+  uint addresses;     // addresses in all; rows begin again with the first
   uint outer_rows;    // rows until the addressed tensor moves on by outer_stride
   uint outer_stride;
 #endif

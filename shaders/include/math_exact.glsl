@@ -59,7 +59,7 @@ float pm_divide(float a, float b) {
     const int e = pm_split(size_a, m) - pm_split(size_b, n);
     precise float q = m / n;
     q = q + pm_left(m, q, n) / n;
-    const float most = n * (q < 1.0 ? 2.98023224e-08 : 5.96046448e-08);  // that half a unit of q makes
+    const float most = n * (q < 1.0 ? 2.98023224e-08 : 5.96046448e-08);  // the remainder that half a unit of q makes
     float left = pm_left(m, q, n);
     if (abs(left) > most) q = uintBitsToFloat(left > 0.0 ? floatBitsToUint(q) + 1u : floatBitsToUint(q) - 1u);
     left = pm_left(m, q, n);
@@ -81,7 +81,7 @@ float pm_sqrt(float x) {
   m = (e & 1) == 0 ? m : m + m;
   precise float s = sqrt(m);
   s = s + pm_left(m, s, s) * 0.5 / s;
-  const float left = pm_left(m, s, s), most = s * 1.1920929e-07;  // that a unit of s makes, twice half of it
+  const float left = pm_left(m, s, s), most = s * 1.1920929e-07;  // the remainder that a unit of s makes, twice that of half a unit
   if (left > most) s = uintBitsToFloat(floatBitsToUint(s) + 1u);
   if (left <= -most) s = uintBitsToFloat(floatBitsToUint(s) - 1u);
   const bool is_nan = size > 0x7f800000u || (size != 0u && floatBitsToUint(x) != size);

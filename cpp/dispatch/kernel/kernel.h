@@ -75,7 +75,7 @@ class KernelVariant {
   uint32_t grid_axes_ = 0;
   bool is_folded_ = false;
   KernelOrigin origin_;
-  std::set<std::string> pair_words(const Context& context);  // what they cannot stand for
+  std::set<std::string> pair_words(const Context& context);  // returns the uses that pairs cannot stand for
   const std::vector<uint32_t>& spirv() const { return paired_ ? *paired_ : shader_->spirv; }
   std::vector<uint32_t> contained() const;  // a user's shader as a driver gets it
 
@@ -104,7 +104,7 @@ class Kernel {
   // together has the one that the kernel was made with, or that of `spec` ("local_size_x", ..).
   // Throws ShaderCompileError, UnsupportedError (the device or the compiler lacks the mode), BindingError (unknown constant).
   std::shared_ptr<const KernelVariant> variant(Storage storage, const Macros& macros = {}, const SpecValues& spec = {});
-  std::vector<std::shared_ptr<const KernelVariant>> variants();  // those made so far
+  std::vector<std::shared_ptr<const KernelVariant>> variants();  // the variants made so far
   // Tells the log, once, why arrays of this dtype are stored as words of two where that is so.
   void tell_stand_in(const DeviceInfo& device, DType dtype);
 

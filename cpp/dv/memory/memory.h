@@ -64,7 +64,7 @@ class Memory {
   std::shared_ptr<Buffer> buffer_;
   uint64_t handle_ = 0;
   std::shared_ptr<Handles> handles_;                                    // kept, as the device may be closed before
-  std::unique_ptr<std::byte, void (*)(void*)> copy_{nullptr, nullptr};  // where the host does not see the buffer
+  std::unique_ptr<std::byte, void (*)(void*)> copy_{nullptr, nullptr};  // null where the host sees the buffer
   std::atomic<bool> mapped_{false}, is_stale_{false};                   // the copy lacks what the device wrote
   bool reading_ = false, writing_ = false;
   std::atomic<uint64_t> published_{0};

@@ -17,7 +17,7 @@ class Refusal : public BindingError {
           const std::string& rule_id = "D4")
       : BindingError(rule_id, field, "", wanted, found), code(number) {}
 
-  int code;  // that the C interface returns
+  int code;  // the number that the C interface returns
 };
 
 }  // namespace pumice::dv

@@ -12,7 +12,7 @@ constexpr size_t kTableEntries = 256;  // of a table of quantized weights
 
 // Weights of a convolution, in the order (kernel, channel, y, x).
 struct ConvDims {
-  int channels = 1;  // that one kernel reads: 1 of a depthwise convolution
+  int channels = 1;  // channels that one kernel reads: 1 for a depthwise convolution
   int kx = 1, ky = 1;
   int kernels = 1;         // output channels
   bool quantized = false;  // indices into a table in place of values

@@ -107,7 +107,7 @@ class PipelineBuilds {
       }
       const std::string phase = under_way_.empty() ? "kernels" : "kernel " + under_way_.front().kernel->name();
       const size_t done = done_;
-      lock.unlock();  // what is called may wait for the interpreter
+      lock.unlock();  // the callee may wait for the interpreter
       if (progress) progress(phase.c_str(), done, kernels_.size());
       check_interrupts();
       lock.lock();

@@ -516,10 +516,10 @@ class Binder {
   std::shared_ptr<KernelLibrary> library_;
   ShapeInference shapes_;
   std::vector<bool> changed_;                  // by value: since the last binding
-  std::vector<ShapeInference::Known> before_;  // what the last binding knew of the outputs of the node at hand
+  std::vector<ShapeInference::Known> before_;  // the last binding's facts on the outputs of the node at hand
   Placement placement_;
   LowerContext lowering_;                         // of the node at hand
-  std::vector<PlannedOperand> inputs_, outputs_;  // likewise
+  std::vector<PlannedOperand> inputs_, outputs_;  // its operands
   std::vector<PlannedStep> steps_;
   std::vector<uint64_t> host_offsets_;                 // by value
   std::vector<std::pair<uint64_t, uint64_t>> blocks_;  // offset and bytes of the node's host blocks

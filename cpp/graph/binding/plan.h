@@ -24,7 +24,7 @@ struct BindInputs {
 struct NodeMemo {
   KernelMemo kernels;
   std::vector<std::optional<TensorDesc>> inputs, outputs;
-  std::vector<std::optional<HostTensor>> hosts;  // those that differ from binding to binding
+  std::vector<std::optional<HostTensor>> hosts;  // inputs' elements that differ from binding to binding
   std::vector<uint64_t> input_phases;
   LoweredNode lowered;
 };

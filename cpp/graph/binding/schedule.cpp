@@ -75,7 +75,7 @@ class Dependencies {
   static std::span<const ScheduledAccess> accesses_of(const ScheduleProblem& problem, Index step) {
     return {problem.accesses.data() + problem.begins[step], problem.accesses.data() + problem.begins[step + 1]};
   }
-  const std::vector<Index>& waits() const { return waits_; }  // how many steps each one waits for
+  const std::vector<Index>& waits() const { return waits_; }  // the number of steps that each one waits for
   std::span<const Index> followers(Index step) const { return {after_.data() + first_[step], after_.data() + first_[step + 1]}; }
 
  private:

@@ -119,7 +119,7 @@ Shapes deduced_shapes(const Graph& graph, const Shapes& given) {
           if (ran) known.evaluate(node);
         }
       } catch (const GraphError&) {
-        const bool reads_elements = node.row->host_inputs != 0;  // which are not known yet
+        const bool reads_elements = node.row->host_inputs != 0;  // the elements are not known yet
         if (certain && !reads_elements) throw;
       }
       if (!ran && !is_open) known.assume(node, graph.value(node.outputs[0]).dtype, t);

@@ -103,7 +103,7 @@ class Graph {
   std::vector<ValueId> inputs_;
   std::vector<std::pair<std::string, ValueId>> outputs_;
   std::unordered_set<std::string> value_names_, node_names_;
-  std::unordered_map<std::string, ValueId> chosen_names_;  // those of value_names_ that nobody gave
+  std::unordered_map<std::string, ValueId> chosen_names_;  // names of value_names_ that nobody gave
   // Unknown sizes are tried with different numbers each: what comes out alike is known.
   std::vector<std::unique_ptr<ShapeInference>> trials_;
   std::shared_ptr<const NodeOrigin> origin_;  // of the nodes that are being added

@@ -26,8 +26,8 @@ class ShapeInference {
   void set_tried(bool tried) { tried_ = tried; }
   void set(ValueId value, TensorDesc desc);
   void set_host(ValueId value, HostTensor host);
-  void set_constant(ValueId value, const HostTensor& host);  // which outlives this
-  void reserve(size_t values);                               // of all of a graph
+  void set_constant(ValueId value, const HostTensor& host);  // `host` must outlive this
+  void reserve(size_t values);                               // the values of the whole graph
   void forget(ValueId value);
   // Gives values with other strides the strides of row-major tensors.
   void pack();
@@ -50,7 +50,7 @@ class ShapeInference {
     std::optional<TensorDesc> desc;
     std::optional<HostTensor> host;
   };
-  Known take(ValueId value);  // which is then forgotten
+  Known take(ValueId value);  // forgets the value
   bool is_still(ValueId value, const Known& known) const;
 
  private:

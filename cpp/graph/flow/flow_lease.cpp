@@ -18,7 +18,7 @@ struct Loop {
   FlowSession::Clock::time_point entered;
   uint64_t trips = 0;
   bool in_body = false;
-  std::vector<FlowValue> values;  // what its graphs are run on next
+  std::vector<FlowValue> values;  // the operands of the graph that it runs next
 };
 
 // The state of a routine that is running.

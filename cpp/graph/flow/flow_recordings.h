@@ -25,7 +25,7 @@ class FlowRecordings {
 
  private:
   struct Recorded {
-    std::shared_ptr<BoundProgram> bound;  // which keeps its address its own
+    std::shared_ptr<BoundProgram> bound;  // kept alive: no other program gets its address, which is in the key
     CommandList list;
   };
   struct Hash {
@@ -36,8 +36,8 @@ class FlowRecordings {
 
   std::shared_ptr<Context> context_;
   RecordingOptions options_;
-  std::shared_ptr<Buffer> arena_;  // of all runs: they follow one another
-  std::vector<uint64_t> key_;      // of the last search
+  std::shared_ptr<Buffer> arena_;  // the arena of all runs, which follow one another
+  std::vector<uint64_t> key_;      // the key of the last search
   std::unordered_map<std::vector<uint64_t>, Recorded, Hash> recorded_;
 };
 

@@ -12,7 +12,7 @@ namespace pumice {
 struct FlowValue {
   TensorDesc desc;
   BufferRange range;
-  std::shared_ptr<const HostSlot> slot;    // whose memory it is; none for constants
+  std::shared_ptr<const HostSlot> slot;    // the owner of the memory; none for constants
   std::shared_ptr<const HostTensor> host;  // its elements, once they are known
 
   bool host_visible() const { return slot && slot->bytes; }

@@ -22,7 +22,7 @@ struct GuardedItem {
   enum class Kind : uint32_t { begin, loop, choice, status, move, split };  // as the kernel knows them
 
   Dispatch dispatch;
-  uint32_t word = kNoWord;  // that guards it
+  uint32_t word = kNoWord;  // the word that guards it
   bool is_branch = false;
   Kind kind = Kind::begin;
   uint32_t own = 0, enclosing = kNoWord, to = 0, counter = kNoWord;

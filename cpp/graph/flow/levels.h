@@ -10,7 +10,7 @@ namespace pumice {
 
 // Elements that the host reads when the device has made them, because a shape depends on them.
 struct ReadBack {
-  size_t node;    // that needs them
+  size_t node;    // the node that needs them
   ValueId value;  // one of its inputs
 };
 

@@ -15,7 +15,7 @@ namespace {
 // host look more often than it has to.
 constexpr double kRoundSeconds = 5e-3, kShortRoundSeconds = 40e-3;
 constexpr size_t kShortRound = 64;  // iterations
-constexpr size_t kMostLoops = 32;   // that are kept ready
+constexpr size_t kMostLoops = 32;   // loops that are kept ready
 
 // Makes a loop for the device; null where the host has to drive it: shapes depend on values or change, or an iteration is too many
 // dispatches. `values` are those that the loop is entered with; invariant ones are read where they are.

@@ -215,9 +215,9 @@ class Cutter {
   std::vector<size_t> conditions_;    // numbers of condition graphs
   std::vector<Routine> routines_;
   std::vector<std::string> refused_;
-  Routine routine_;      // at hand
-  size_t segments_ = 0;  // of it, but for the first
-  GraphLevels levels_;   // of its graph
+  Routine routine_;      // the one that is being made
+  size_t segments_ = 0;  // its cuts so far
+  GraphLevels levels_;   // the levels of its graph
 };
 
 }  // namespace

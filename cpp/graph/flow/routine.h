@@ -26,7 +26,7 @@ struct RoutineStep {
   enum class Kind : uint8_t { run, if_, while_ };
 
   Kind kind = Kind::run;
-  std::shared_ptr<Region> region;  // what a run runs
+  std::shared_ptr<Region> region;  // the region of a run
   std::string node;                // of an IF or WHILE, or the name of a run after a cut, with the graph that it is in
   std::string cut;                 // which elements the host reads before a run, and for which nodes; "": none
   size_t first = 0, second = 0;    // routines: then and else, or condition and body

@@ -111,7 +111,7 @@ class Expansion {
   Quantization must_be(const Quantization& expected, const std::string& why);
 
   Graph& graph_;
-  const ValueId first_value_;  // of those that are made here
+  const ValueId first_value_;  // the first value that this operation makes
   const Operation& operation_;
   std::string node_;
   std::vector<ValueId> operands_;

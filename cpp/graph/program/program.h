@@ -26,8 +26,8 @@ class Program : public std::enable_shared_from_this<Program> {
   const std::vector<ProgramValue>& outputs() const;
   const std::shared_ptr<Context>& context() const;
 
-  bool has_control_flow() const;  // or cuts: the host decides, or reads, between lists of dispatches
-  bool checks_indices() const;    // and has some that only the device knows
+  bool has_control_flow() const;  // true also with cuts: the host decides, or reads, between lists of dispatches
+  bool checks_indices() const;    // true only if there are indices that the device alone knows
   // Leases a recording for these shapes, binding them on first use. `values`: the elements of the inputs, of which those are read
   // that shapes depend on (see reads_values); may be empty where there are none. Where all recordings of these shapes are leased, waits
   // for one: `interrupted` is called about every 50 ms and may throw; with `wait` false throws StateError.

@@ -16,7 +16,7 @@ uint64_t memory_of(const PlannedOperand& operand) {
 
 void fill(BindingTable& table, const CompiledOperator& compiled, const BufferRange& persistent, std::span<const BufferRange> inputs,
           std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena) {
-  Bindings bound_inputs(compiled.inputs().size());  // those after the inputs are owned
+  Bindings bound_inputs(compiled.inputs().size());  // slots after the inputs are owned: they stay empty
   std::ranges::copy(inputs, bound_inputs.begin());
   table.bind_inputs(std::move(bound_inputs));
   table.bind_outputs({outputs.begin(), outputs.end()});

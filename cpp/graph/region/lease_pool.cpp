@@ -23,7 +23,7 @@ std::pair<std::shared_ptr<Lease>, bool> LeasePool::try_lease(Context& context, c
   const std::shared_ptr<Lease>* in_flight = nullptr;
   for (const auto& one : pool_) {
     if (one.use_count() > 1) continue;
-    std::atomic_thread_fence(std::memory_order_acquire);  // what its last owner did comes before
+    std::atomic_thread_fence(std::memory_order_acquire);  // makes the last owner's writes visible here
     if (context.completed() >= one->last_submission()) return {one, false};
     in_flight = &one;
   }

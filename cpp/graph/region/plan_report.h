@@ -32,7 +32,7 @@ struct StepReport {
   uint32_t wave = 0;
   bool barrier = false;              // before it
   std::array<uint32_t, 3> groups{};  // workgroups on each axis
-  bool folded = false;               // which number the kernel's own grid
+  bool folded = false;               // `groups` then number the workgroups of the kernel's own grid
   std::vector<Operand> operands;
 };
 

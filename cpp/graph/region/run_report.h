@@ -31,8 +31,8 @@ struct LoopReport {
 
 struct RunReport {
   uint64_t submissions = 0, dispatches = 0, host_syncs = 0;  // host_syncs: times that the host waited to decide what comes next
-  uint64_t read_backs = 0;                                   // of these, those to read elements that shapes depend on
-  std::vector<LoopReport> loops;                             // those that were entered
+  uint64_t read_backs = 0;                                   // host_syncs that read elements which shapes depend on
+  std::vector<LoopReport> loops;                             // loops that were entered
 };
 
 }  // namespace pumice

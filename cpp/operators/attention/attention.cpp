@@ -86,7 +86,7 @@ AttentionPlan lanes_plan(const Attention& a) {
 bool has_tiles(const NodeContext& node) {
   constexpr int64_t kInvocations = 256, kQueriesAndKeys = 64 * 17 + 32 * 17,
                     kValues = 16 * 128;                                                        // values take the place of queries and keys
-  constexpr int64_t kFloats = std::max(kQueriesAndKeys, kValues) + 64 * 33 + 64 * 4 + 2 * 64;  // and scores, meetings, terms
+  constexpr int64_t kFloats = std::max(kQueriesAndKeys, kValues) + 64 * 33 + 64 * 4 + 2 * 64;  // these, scores, meetings, terms
   return node.most_invocations() >= kInvocations && node.context->limit("maxComputeSharedMemorySize") >= kFloats * 4;
 }
 

@@ -51,9 +51,9 @@ struct Plan {
   std::shared_ptr<const InitializationPlan> initialization;  // never null in use
   std::vector<PlannedStep> steps;
   uint64_t temporary_bytes = 0;
-  std::vector<std::byte> host_values;  // made on the host at bind, read by the device: Place::host
-  std::vector<std::byte> constants;    // read by the initialisation's steps at Place::host; given up once on the device
-  const Schema* in_place = nullptr;  // whose word on it counts; null: only where `updates` says so may an output be the memory of an input
+  std::vector<std::byte> host_values;                  // made on the host at bind, read by the device: Place::host
+  std::vector<std::byte> constants;                    // read by the initialisation's steps at Place::host; given up once on the device
+  const Schema* in_place = nullptr;                    // decides which outputs may lie on inputs; null: `updates` alone does
   std::vector<std::pair<uint32_t, uint32_t>> updates;  // inputs that are copied to outputs before these change, and that nothing else reads
   bool descriptors_volatile = false;
 };
@@ -79,11 +79,11 @@ class CompiledOperator : public Dispatchable, public std::enable_shared_from_thi
   bool descriptors_volatile() const override { return plan_.descriptors_volatile; }
   // Throws UnsupportedError where a range is larger than the device binds (both numbers).
   std::vector<Dispatch> lower(const BoundRanges& ranges) const override;
-  void check_persistent(const BufferRange& range) const override;  // where it is known which
+  void check_persistent(const BufferRange& range) const override;  // no-op before an initialisation
   void begin_execution(const BoundRanges& ranges) const override;  // I5, P5
   const Plan& plan() const { return plan_; }
   const std::shared_ptr<InitializationState>& state() const { return state_; }
-  BufferRange constants() const;  // that its initialisation reads; none once it has
+  BufferRange constants() const;  // read by its initialisation; none afterwards
 
  private:
   std::shared_ptr<Context> context_;
@@ -153,7 +153,7 @@ class Operator {
   // Throws UnsupportedError where no kernel of the row applies an activation.
   std::shared_ptr<CompiledOperator> compile(std::shared_ptr<Context> context, const ExecutionOptions& options = {}) const;
   const OperatorRow& row() const { return *row_; }
-  const std::vector<std::optional<TensorDesc>>& inputs() const { return inputs_; }  // that are bound
+  const std::vector<std::optional<TensorDesc>>& inputs() const { return inputs_; }  // those that are bound
   const std::vector<std::optional<TensorDesc>>& outputs() const { return outputs_; }
   std::vector<const HostTensor*> constants() const;  // by input; null for those that are bound or absent
   std::vector<const TensorDesc*> operands() const;   // by input, bound or constant; null for absent ones

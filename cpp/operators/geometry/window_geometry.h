@@ -21,7 +21,7 @@ WindowGeometry conv_geometry(const Attributes& attributes, std::string_view node
 WindowGeometry conv_transpose_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w);
 // The spatial sizes that a pooling had before it made `x`, in `output`.
 WindowGeometry unpool_geometry(const Attributes& attributes, std::string_view node, const Shape& x);
-void check_pooled(std::string_view node, const Shape& x);  // that images are not empty, if there are any
+void check_pooled(std::string_view node, const Shape& x);  // refuses empty images, if there are any images
 WindowGeometry pool_geometry(const Attributes& attributes, std::string_view node, const Shape& x);
 
 }  // namespace pumice

@@ -28,7 +28,7 @@ int64_t count_of(const Shape& shape, size_t first, size_t end) {
 
 // The numbers by which include/indexed.glsl finds places in a dense tensor.
 struct Addresses {
-  int64_t elements = 0;                           // that are gathered or scattered
+  int64_t elements = 0;                           // elements that are gathered or scattered
   std::vector<int64_t> index_size, index_stride;  // by index of an address
   int64_t inner = 1, count = 1, outer_rows = 1, outer_stride = 0;
   std::optional<IndexSpace> space;  // one index for each element, and its place on the other axes

@@ -17,7 +17,7 @@ class Composition {
  public:
   explicit Composition(LowerContext& node) : node_(node) {}
   Piece input(size_t i) const;   // UnsupportedError where it is strided
-  Piece output(size_t i) const;  // likewise
+  Piece output(size_t i) const;  // UnsupportedError where it is strided
   Piece scratch(DType dtype, Shape shape);
   // Adds the steps of another row. `last`: what is fused into the node is fused into these steps.
   void add(std::string_view op, const Attributes& attributes, const std::vector<Piece>& inputs, const Piece& output, bool last = false);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kIndexMapRanks[] = {1, 2, 3, 4, 6, 8};  // axes that a variant of the kernel walks
 constexpr size_t kPushWords = 32;
-constexpr int64_t kVectorBits = 128;  // that an invocation loads or stores at once
+constexpr int64_t kVectorBits = 128;  // bits that an invocation loads or stores at once
 constexpr size_t kBatchAxes = 4;      // around matrices that are transposed
 constexpr int64_t kTileSide = 16;     // matrices of less are no work for tiles
 

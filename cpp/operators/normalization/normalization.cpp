@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kMostStretches = 256;
 constexpr int64_t kMostHeldChannels = 128;  // of a group
-constexpr int64_t kFewestInStretch = 4096;  // that a workgroup walks
+constexpr int64_t kFewestInStretch = 4096;  // elements that a workgroup walks
 
 int64_t axis_of(const LowerContext& node, int64_t fallback) {
   const int64_t axis = node.attributes->integer("axis", fallback);

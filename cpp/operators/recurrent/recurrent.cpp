@@ -231,7 +231,7 @@ class StepKernel {
   bool two_parts_;
   Operand weights_;                                            // recurrent ones
   int64_t blocks_ = 0, block_bytes_ = 0;                       // of units, for each gate
-  int64_t at_once_ = 0;                                        // of them, those of a dispatch
+  int64_t at_once_ = 0;                                        // blocks that one dispatch computes
   bool cut_ = false;                                           // a binding for each gate, dispatches for each direction
   std::vector<std::shared_ptr<const KernelVariant>> kernels_;  // dispatches of a step
   std::vector<std::pair<std::string_view, Operand>> operands_;

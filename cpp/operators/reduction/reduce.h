@@ -27,10 +27,10 @@ inline constexpr ReductionFold kSumFold{}, kMeanFold{.finish = "s / n"}, kL1Fold
 // `finish` of s and the count n.
 struct Fold {
   std::string accumulator, start, step, merge, finish;
-  Macros macros = {};                   // that these texts use
+  Macros macros = {};                   // macros that these texts use
   std::string y_type = {}, store = {};  // of `v` in y[i], where results are not elements of the output's dtype
   std::string result = {};              // the type of `v` then
-  bool is_position = false;             // where the best element is
+  bool is_position = false;             // the result is the place of the best element
 };
 
 uint64_t accumulator_bytes(const Fold& fold);

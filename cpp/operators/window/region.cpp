@@ -36,7 +36,7 @@ void add_passes(LowerContext& node, std::string_view shader, const Macros& macro
   parts.add(combine, {}, made, {y, node.out(0)}, true);
 }
 
-constexpr int64_t kMostSamples = 4096;  // that a node may ask for on an axis, so that a hostile file does not run for ever
+constexpr int64_t kMostSamples = 4096;  // samples that a node may ask for on an axis; a hostile file must not run for ever
 
 // The most samples on an axis of a cell that may lie within the image, and a few more that the kernel looks at.
 int64_t most_samples(int64_t samples, int64_t size) {

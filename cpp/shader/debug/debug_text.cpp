@@ -144,7 +144,7 @@ std::string DebugText::rewrite(const std::string& preprocessed) {
   const auto tokens = tokenize(preprocessed);
   const auto lines = source_lines(preprocessed);
   const auto is_code = [&](const Token& token) { return token.directive == 0 && !lines.at(token.line - 1).file.empty(); };
-  std::set<std::string_view> own;  // what the user defines wins
+  std::set<std::string_view> own;  // functions that the user defines: these win
   int depth = 0;
   for (const Token& token : tokens) {
     if (token.directive != 0) continue;

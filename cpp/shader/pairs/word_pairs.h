@@ -12,7 +12,7 @@ namespace pumice {
 
 struct WordPairs {
   std::vector<uint32_t> spirv;
-  std::set<std::string> lacks;  // what the module does with such integers that pairs of words cannot; empty where all is well
+  std::set<std::string> lacks;  // uses of such integers that pairs of words cannot stand for; empty where all is well
 };
 
 // The module with pairs of words (uvec2, the low one first) in place of 64-bit integers, wherever they are: in memory both are the same.

@@ -22,7 +22,7 @@ struct Chain {
 
 // An index that must be less than a size.
 struct Check {
-  size_t level = 0;       // which of the chain's indices
+  size_t level = 0;       // the position among the chain's indices
   uint32_t index = 0;     // the id that counts, of which the chain's may be made
   uint32_t length = 0;    // id of an array's own length; 0: none
   uint32_t count = 0;     // of a vector's or a matrix's components; 0: see length

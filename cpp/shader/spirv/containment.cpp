@@ -85,7 +85,7 @@ class Unrolling {
 
   std::vector<uint32_t> run(std::vector<std::string>& dropped) {
     std::vector<uint32_t> result(words_.begin(), words_.end());
-    for (size_t i = 0; i < loops_.size(); ++i) {  // those outside come first
+    for (size_t i = 0; i < loops_.size(); ++i) {  // outer loops come first
       if (!loops_[i].is_hinted || code_of(i) <= kMostUnrolled) continue;
       loops_[i].is_hinted = false;
       result[static_cast<size_t>(&module_.all()[loops_[i].begin].operands[2] - words_.data())] &= ~kUnroll;

@@ -89,7 +89,7 @@ struct Interface {
   std::array<std::optional<uint32_t>, 3> local_size_id;  // specialization constant id of each axis, where it has one
   VariableSizes variables;                               // unspecialised
   std::vector<std::string> capabilities;                 // SPIR-V capability names needed ("Int64", "StorageBuffer16BitAccess")
-  std::vector<NeededFeature> features;                   // what those need of a device
+  std::vector<NeededFeature> features;                   // features that they need of a device
   bool guarded = false;                                  // main() was generated around the user's: see push constants pumice_threads_*
   bool is_sized = false;                                 // the local size was given to compile()
 

@@ -184,7 +184,7 @@ struct Instruction {
 
   uint32_t operator[](size_t i) const;  // throws ShaderCompileError past the end
   size_t size() const { return operands.size(); }
-  std::string_view text(size_t i) const;  // that starts at operand i
+  std::string_view text(size_t i) const;  // the text that starts at operand i
 };
 
 // The module with no loop marked to be unrolled.

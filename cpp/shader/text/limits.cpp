@@ -146,7 +146,7 @@ class MacroGrowth {
   MacroDefinitions macros_;
   bool pastes_ = false;
   std::unordered_map<std::string_view, Growth> known_;
-  double widest_ = 1;  // how often a macro names one of its parameters
+  double widest_ = 1;  // the most times that a macro names one of its parameters
   size_t depth_ = 0;
 };
 

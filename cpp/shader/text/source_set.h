@@ -36,7 +36,7 @@ struct SourceFile {
   std::string name;
   std::string text;
   bool on_disk = false;
-  std::string alias;  // what the compiler calls it: free of characters that could be taken for anything else in its messages
+  std::string alias;  // the compiler's name for it, free of characters that could be taken for anything else in its messages
 };
 
 // The files of one compile: the user's own is the first. Every #include line counts, also those that conditions leave out;

@@ -14,7 +14,7 @@ enum class TokenKind : uint8_t { word, number, punctuation, string };
 // A piece of the text it was cut from, which must outlive it.
 struct Token {
   TokenKind kind;
-  uint32_t directive;  // which preprocessor line of the text it belongs to; 0: none
+  uint32_t directive;  // the number of its preprocessor line; 0: it is in none
   std::string_view text;
   size_t offset;
   size_t line;  // 1 is the first
