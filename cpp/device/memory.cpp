@@ -8,8 +8,10 @@
 namespace pumice {
 namespace {
 
+// A new block is as large as all of its type so far, within these bounds: a small context stays small, a large one needs few allocations.
 constexpr uint64_t kSmallestBlock = uint64_t{4} << 20;
 constexpr uint64_t kLargestBlock = uint64_t{256} << 20;
+// An empty block that is larger goes back to the driver at once.
 constexpr uint64_t kLargestKept = uint64_t{64} << 20;
 
 uint64_t next_block_id() {

@@ -9,6 +9,7 @@
 namespace pumice {
 namespace {
 
+// Staging memory is at most so large and used again and again, so that a transfer of any size takes no more.
 constexpr uint64_t kStagingBytes = uint64_t{64} << 20;
 
 Buffer::Use checked_use(const BufferRange& range, size_t bytes) {
@@ -73,6 +74,7 @@ void upload(const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> 
   if (source.empty()) return;
   const auto& context = target->context();
   context->wait_idle(interrupted);
+  // All work in flight has finished, so the host may write the memory itself.
   if (target->mappable()) {
     std::byte* const mapped = target->host_bytes();
     const std::byte* from = source.data();

@@ -26,6 +26,7 @@ Barrier HazardTracker::needed(std::span<const MemoryAccess> accesses) {
   const bool conflict = std::any_of(accesses.begin(), accesses.end(), [&](const MemoryAccess& access) {
     return access.write ? overwrites(access) || overlaps(reads_, access) : overlaps(writes_, access);
   });
+  // A barrier for shaders does not show writes to the stages that read guards, so such writes stay unseen until a barrier for guards.
   const bool guard_conflict =
       std::ranges::any_of(accesses, [&](const MemoryAccess& access) { return access.guard && overlaps(unseen_, access); });
   if (conflict || guard_conflict) clear();

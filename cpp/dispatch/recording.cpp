@@ -37,6 +37,7 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
     std::erase_if(dispatches_, is_empty);
     collect_buffers();
     collect_images();
+    // These keep another thread's close() from freeing a buffer while it is recorded.
     std::vector<Buffer::Use> uses;
     for (const Buffer* buffer : buffers_) uses.push_back(buffer->use());
     record();
@@ -51,6 +52,7 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
   }
 
   Submission exec() override {
+    // The check runs under the context's submit lock: what it finds open stays until the submission has finished.
     last_ = commands_->submit([this] {
       for (const Buffer* buffer : buffers_)
         if (buffer->closed()) throw StateError("a Buffer that this list uses is closed", "L1");
@@ -173,6 +175,7 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
       const Dispatch& dispatch = dispatches_[i];
       accesses.clear();
       append_accesses(dispatch, accesses);
+      // Neighbouring dispatches with the same guard share one conditional region.
       if (guard && !is_same(*guard, dispatch.guard)) commands_->end_guard(), guard = nullptr;
       if (const Barrier barrier = hazards.needed(accesses); barrier != Barrier::none) {
         commands_->barrier(barrier == Barrier::guards);

@@ -172,6 +172,7 @@ const Pipeline& KernelVariant::pipeline() const {
     desc.push_bytes = interface().push_bytes;
     desc.specialization = specialization_;
     const auto& needed = interface().capabilities;
+    // Kernels that exchange values between invocations rely on full subgroups of the size that the device reports.
     const bool exchanges = std::any_of(needed.begin(), needed.end(), [](const std::string& capability) {
       return capability == "CooperativeMatrixKHR" || capability == "GroupNonUniformShuffle";
     });

@@ -80,6 +80,7 @@ class Uploader {
       if (progress) progress("weights", done_, total_);
       make_room(batch);
       read(batch);
+      // The batch before is submitted now: while the host waits for its parts, threads already read this one.
       if (unsubmitted_ > 1) submit_next();
       done_ += batch.bytes;
     }
@@ -198,6 +199,7 @@ void UploadMemory::begin_staging(uint64_t bytes) {
 void UploadMemory::expect(uint64_t device_bytes) {
   begin_staging(device_bytes);
   if (device_bytes < kMuch || making_persistent_.valid()) return;
+  // The exact size is known later, when weights get their places: a little more than expected leaves room for it.
   device_bytes_ = device_bytes + device_bytes / 64 + kMuch / 128;
   making_persistent_ = in_background([owner = context_, bytes = device_bytes_, before = making_staging_] {
     if (before.valid()) before.wait();

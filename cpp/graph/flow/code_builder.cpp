@@ -149,6 +149,7 @@ void CodeBuilder::run_loop(const RoutineStep& step, std::span<const FlowValue> g
   hand_on(word, start, step.node, counters);
   const Place first = next_;
   for (size_t i = 0; i < kInnerCopies; ++i) {
+    // All copies take the same scratch memory and words: they run one after the other.
     next_ = first;
     part(step, state, other, given.subspan(kept), start, body, counters + 1);
   }

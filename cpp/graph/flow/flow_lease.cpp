@@ -72,6 +72,7 @@ class StepwiseLease : public FlowLease {
       enter(0, inputs_, program_->name);
       while (depth_ > 0) advance();
       show_results();
+      // start() returns a submission, so an execution without any work submits an empty list.
       if (session_.report.submissions == 0) session_.submit(session_.recordings().copies({}));
       session_.wait();
     } catch (...) {

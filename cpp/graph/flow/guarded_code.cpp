@@ -38,6 +38,7 @@ void GuardedCode::finish(const std::vector<GuardedItem>& items, uint32_t words, 
   const auto& context = program_.context;
   status_ = std::move(status);
   words_ = Buffer::create(context, words * sizeof(uint32_t));
+  // Without conditional rendering a dispatch is skipped by group counts of zero in memory: one record for each word and counts.
   if (context->feature("conditionalRendering")) return;
   for (const GuardedItem& item : items)
     if (const auto& groups = item.dispatch.groups; !item.is_branch && item.word != kNoWord)

@@ -160,6 +160,7 @@ uint64_t LoopDriver::iterate(const RoutineStep& step, DeviceLoop& device, LoopRe
       recorded += iterations;
     }
     finish(device);
+    // The device counts trips modulo 2 to the 32; the difference to those known is right across an overflow.
     trips += static_cast<uint32_t>(device.trips(ended) - static_cast<uint32_t>(trips));
     const bool goes_on = device.goes_on(ended++);
     if (session_.is_loop_over(entered_) && (goes_on || (*session_.limits().loop_seconds == 0 && trips > 0)))

@@ -114,6 +114,7 @@ void append_dispatches(const Context& context, const std::vector<PlannedStep>& s
       dispatch.lanes[i] = step.operands[i].lane;
       dispatch.lanes[i].origin += base.offset;
     }
+    // The caller bound one range as input and output: there is nothing to copy.
     if (is_copy(step) && is_same(dispatch.buffers[0], dispatch.buffers[1])) dispatches.pop_back();
   }
 }

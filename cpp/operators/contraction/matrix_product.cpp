@@ -115,6 +115,7 @@ void lower_gemm(LowerContext& node) {
   const size_t row = transposed_a ? 1 : 0, column = 1 - row;
   const bool adds = node.has_input(2) && node.attributes->real("beta", 1) != 0;  // times zero, not even a NaN counts
   const auto c_strides = [&] { return broadcast_strides(node.input(2).shape, node.input(2).strides, y.shape); };
+  // Doubles and integers have a kernel of their own.
   if (!is_working_float(y.dtype)) {
     const std::optional<Strides> c = adds ? std::optional(c_strides()) : std::nullopt;
     return add_product(node, transposed(a, transposed_a), transposed(node.input(1), transposed_b), y, c, node.attributes->real("alpha", 1),

@@ -330,6 +330,7 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const O
   space.coalesce();
   space = sorted_by_target(space);
   space.coalesce();
+  // A copy that reaches farther than the device binds becomes two, each of half an axis.
   if (const auto axis = axis_to_halve(node, dtype, space)) {
     IndexSpace half = space;
     const int64_t kept = half.sizes[*axis] = space.sizes[*axis] / 2;
@@ -347,6 +348,7 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const O
       return add_transpose(node, copy, *tiles, static_cast<size_t>(axis), x, y);
   const std::vector<int64_t> steps = group(copy);
   const int64_t made = int64_t{1} << steps.size(), lanes = std::max<int64_t>(32 / copy.bits, 1);
+  // Elements of less than a word are stored by whole words where nobody else writes there; else each is put into its word atomically.
   const bool words =
       made * copy.bits < 32 && alone && is_dense(copy.space.sizes, copy.y_strides()) && copy.y_first % lanes == 0 && copy.y_phase % 4 == 0;
   const int64_t elements = copy.space.elements(), piece_bits = words ? 32 : made * copy.bits;

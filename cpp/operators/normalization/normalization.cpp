@@ -79,6 +79,8 @@ void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_
     const double plane = static_cast<double>(x.h * x.w) / 4;  // in whole fours where there are several
     return node.add(step.set("channels", channels).set("plane_inverse", 1 / plane).build());
   }
+  // A plane is cut into stretches, so that one large plane still keeps many invocations busy; their statistics are combined afterwards. A
+  // stretch of 60,000 stays below the 65,535 iterations after which lavapipe ends a loop.
   const int64_t least = quads ? kFewestInStretch : 64;
   const int64_t stretch = round_up(std::clamp<int64_t>(ceil_div(pixels, kMostStretches), std::min(pixels, least), 60000), 4);
   const int64_t stretches = ceil_div(pixels, stretch);

@@ -76,6 +76,7 @@ void lower_softmax(LowerContext& node) {
   const int64_t rows = x.elements() / size;
   const std::string_view name = node.row->name;
   if (x.dtype == DType::float64) return add_doubles(node, size, inner);
+  // Neighbouring columns are read side by side, which a walk along strided rows would not do.
   if (name != "Hardmax" && inner >= kFewestColumns) return add_columns(node, size, inner);
   const int64_t iterations = size / 8 * 3 + 16, row_bytes = size * inner * static_cast<int64_t>(bits(x.dtype)) / 8;
   const bool is_cut = name != "Hardmax" && row_bytes > largest_range(*node.context);

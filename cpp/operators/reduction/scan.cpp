@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kRowRank = 4;
 constexpr int64_t kMostInOne = 4096, kFewestInOne = 64;  // elements that one invocation walks
+// Rows are cut into parts until about so many invocations walk them.
 constexpr int64_t kWantedUnits = 4096;
 
 // Rows of one axis in two tensors.

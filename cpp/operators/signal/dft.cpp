@@ -13,6 +13,7 @@
 namespace pumice {
 namespace {
 
+// Larger radices save passes over memory, but an element costs as many products as the radix.
 constexpr int64_t kWantedRadix = 32;
 
 // Prime factors joined to radices of up to kWantedRadix; a larger prime is one by itself.
