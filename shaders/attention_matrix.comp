@@ -86,13 +86,13 @@ void load_queries(uint at, uint first_row) {
   const uint own = gl_SubgroupID * OWN_ROWS;
   for (uint first = 0u; first < ROWS; first += kKeys) {
     fetch_q(at, p.q_row, int(first_row + first), int(p.rows));
-    barrier();
+    barrier();  // nobody reads the queries staged before
     store_k();
     if (own >= first && own < first + kKeys)
       [[unroll]] for (uint step = 0u; step < STEPS; ++step)
         coopMatLoad(queries[step], staged, (own - first) * ROW_K + step * 2u, ROW_K, gl_CooperativeMatrixLayoutRowMajor);
   }
-  barrier();
+  barrier();  // the queries are in registers: keys take their place
 }
 
 void multiply_keys(uint strip) {
@@ -191,7 +191,7 @@ void main() {
     store_v();
     fetch_k(at_k, p.k_row, key + int(kKeys), end);
     multiply_values(strip);
-    barrier();
+    barrier();  // nobody reads the values any more: the next keys take their place
   }
   [[unroll]] for (uint mask_of = 1u; mask_of < PER; mask_of <<= 1) sum += subgroupShuffleXor(sum, mask_of);
   const uint at = first_y(image, head, min(row, last_row));

@@ -87,10 +87,10 @@ void main() {
   }
   FOR_ROWS(r) {
 #if TEAMS > 1
-    barrier();
+    barrier();  // nobody reads the row before any more
     if (TEAM_MEMBER == 0u) team_terms[TEAM_NUMBER] = vec2(largest[r], sum[r]);
     FOR_HELD(h) team_sums[(TEAM_NUMBER * HELD + h) * TEAM + TEAM_MEMBER] = sums[r * HELD + h];
-    barrier();
+    barrier();  // the sums of all teams are there
     if (TEAM_NUMBER == 0u) {
       for (uint t = 0u; t < TEAMS; ++t) largest[r] = max(largest[r], team_terms[t].x);
       sum[r] = 0.0;

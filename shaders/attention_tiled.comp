@@ -35,7 +35,7 @@ void main() {
     float products[8];
     [[unroll]] for (uint i = 0u; i < 8u; ++i) products[i] = 0.0;
     for (uint depth = 0u; depth < SIZE; depth += kDepth) {
-      barrier();
+      barrier();  // nobody reads what was staged before
       {
         const uint row = gl_LocalInvocationIndex / 4u, column = gl_LocalInvocationIndex % 4u * 4u;
         const vec4 four = load_q(first_q(image, head, min(first_row + row, last_row)), depth + column);
@@ -45,7 +45,7 @@ void main() {
           for (uint j = 0u; j < 4u; ++j) staged[kKeysQ + row * kRowQ + column + j] = other[j];
         }
       }
-      barrier();
+      barrier();  // the stretch of queries and keys is staged
       [[unroll]] for (uint d = 0u; d < kDepth; ++d) {
         const float a = staged[kKeysQ + across * kRowQ + d], b = staged[kKeysQ + (across + 16u) * kRowQ + d];
         [[unroll]] for (uint i = 0u; i < 4u; ++i) {
@@ -61,11 +61,11 @@ void main() {
       const ivec2 seen = seen_keys(image, row);
       scores[own * kRowP + column] = at >= seen.x && at < seen.y ? score_of(image, head, row, uint(at), products[i]) : minus_infinity;
     }
-    barrier();
+    barrier();  // all scores of the 32 keys are there
     float now = largest;
     [[unroll]] for (uint i = 0u; i < kKeys / 4u; ++i) now = max(now, scores[own_row * kRowP + own_part + i * 4u]);
     met[gl_LocalInvocationIndex] = now;
-    barrier();
+    barrier();  // each invocation's largest score is there
     for (uint i = 0u; i < 4u; ++i) now = max(now, met[own_row * 4u + i]);
     const float reference = reference_of(now), factor = exp(largest - reference);
     largest = now;
@@ -78,13 +78,13 @@ void main() {
     }
     if (own_part == 0u) factors[own_row] = factor;
     [[unroll]] for (uint half_of = 0u; half_of < kKeys; half_of += kDepth) {
-      barrier();
+      barrier();  // the exponentials are there, and nobody reads what was staged before
       for (uint i = 0u; i < FOURS; ++i) {
         const uint row = gl_LocalInvocationIndex / 16u, column = across * 4u + i * 64u;
         const vec4 four = load_v(at_v + uint(min(key + int(half_of + row), end - 1)) * p.v_row, first_column + column);
         for (uint j = 0u; j < 4u; ++j) staged[row * kColumns + column + j] = four[j];
       }
-      barrier();
+      barrier();  // the values are staged
       if (half_of == 0u) [[unroll]] for (uint i = 0u; i < 4u * FOURS; ++i) sums[i] *= factors[down * 4u + i / FOURS];
       for (uint d = 0u; d < kDepth; ++d) {
         vec4 values[FOURS];
@@ -99,9 +99,9 @@ void main() {
   }
   barrier();
   met[gl_LocalInvocationIndex] = sum;
-  barrier();
+  barrier();  // each invocation's sum of exponentials is there
   if (own_part == 0u) row_sums[own_row] = (met[own_row * 4u] + met[own_row * 4u + 1u]) + (met[own_row * 4u + 2u] + met[own_row * 4u + 3u]);
-  barrier();
+  barrier();  // each row's sum is there
   [[unroll]] for (uint i = 0u; i < 4u; ++i) {
     const uint row = first_row + down * 4u + i;
     if (row >= p.rows) continue;

@@ -59,9 +59,9 @@ void main() {
   }
   [[unroll]] for (uint row = 0u; row < ROWS; ++row) parts[row * 64u + lane] = sums[row];
   for (uint apart = 32u; apart > 0u; apart /= 2u) {
-    barrier();
+    barrier();  // the sums from before are there
     if (lane < apart) [[unroll]] for (uint row = 0u; row < ROWS; ++row) parts[row * 64u + lane] += parts[row * 64u + lane + apart];
   }
-  barrier();
+  barrier();  // each row's sum is there
   if (lane < ROWS) pm_store(y, p.y_offset + lane * p.columns + column, epilogue(parts[lane * 64u]));
 }

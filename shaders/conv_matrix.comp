@@ -111,7 +111,7 @@ void store_fetched() {
     const uint q = gl_LocalInvocationIndex + i * INVOCATIONS;
     tile[FIRST_W + q / EIGHTS_W * ROW_W + q % EIGHTS_W] = next_w[i];
   }
-  barrier();
+  barrier();  // the stretch is in shared memory
 }
 
 void multiply() {
@@ -126,7 +126,7 @@ void multiply() {
       [[unroll]] for (uint i = 0u; i < ROWS; ++i) sums[i * COLUMNS + j] = coopMatMulAdd(a[i], b, sums[i * COLUMNS + j]);
     }
   }
-  barrier();
+  barrier();  // nobody reads this stretch any more: the next one takes its place
 }
 
 void main() {
@@ -168,7 +168,7 @@ void main() {
     [[unroll]] for (uint j = 0u; j < COLUMNS; ++j)
       coopMatStore(sums[i * COLUMNS + j], tile, strip + j * 4u, ROW_Y, gl_CooperativeMatrixLayoutRowMajor);
     if (SPLIT > 1u) {
-      barrier();
+      barrier();  // subgroups that share the depth read each other's sums
     } else {
       subgroupMemoryBarrierShared();
       subgroupBarrier();
@@ -199,7 +199,7 @@ void main() {
 #endif
     }
     if (SPLIT > 1u)
-      barrier();
+      barrier();  // they are read: the next rows take their place
     else
       subgroupBarrier();
   }

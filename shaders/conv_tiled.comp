@@ -105,7 +105,7 @@ void main() {
     }
     for (uint i = 0u; i < LOADS_W; ++i)
       if (id + i * PART < QUADS_W) tile_w[part_w + id + i * PART] = next_w[i];
-    barrier();
+    barrier();  // the stretch is in shared memory
     const uint next = begin + stride + part * kDepth;
     for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = load_x(places[i], images[i], next + (id + i * PART) % 4u * 4u, depths);
     for (uint i = 0u; i < LOADS_W; ++i) {
@@ -124,7 +124,7 @@ void main() {
       [[unroll]] for (uint i = 0u; i < FOURS; ++i) rows_of_x[i] += a[i];
 #endif
     }
-    barrier();
+    barrier();  // nobody reads this stretch any more: the next one takes its place
   }
 #if W_ZERO
   [[unroll]] for (uint j = 0u; j < FOURS; ++j) {
@@ -137,9 +137,9 @@ void main() {
   [[unroll]] for (uint i = 0u; i < REGISTERS * FOURS; ++i) {
     for (uint other = 1u; other < SPLIT; ++other) {
       if (part == other) tile_x[id] = sums[i];
-      barrier();
+      barrier();  // the sums of part `other` are in tile_x
       if (part == 0u) sums[i] += tile_x[id];
-      barrier();
+      barrier();  // they are read: the next ones take their place
     }
   }
   if (part > 0u) return;

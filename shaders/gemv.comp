@@ -63,7 +63,7 @@ void main() {
   }
   [[unroll]] for (uint i = 0u; i < ROWS * 2u; ++i)
     meeting[(i / 2u * DEEP + down) * (kColumns / 4u) + across * 2u + i % 2u] = sums[i];
-  barrier();
+  barrier();  // the sums of all invocations are there
   const uint column = gl_LocalInvocationIndex % kColumns, part = gl_LocalInvocationIndex / kColumns;
   [[unroll]] for (uint row = 0u; row < ROWS; ++row) {
     float sum = 0.0;
@@ -71,7 +71,7 @@ void main() {
       sum += meeting[(row * DEEP + part * (DEEP / PARTS) + i) * (kColumns / 4u) + column / 4u][column % 4u];
     parts[(row * PARTS + part) * kColumns + column] = sum;
   }
-  barrier();
+  barrier();  // the sums of eight are there
   if (part >= ROWS) return;
   float sum = 0.0;
   for (uint i = 0u; i < PARTS; ++i) sum += parts[(part * PARTS + i) * kColumns + column];

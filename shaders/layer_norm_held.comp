@@ -88,7 +88,7 @@ void main() {
     const uint channel = (ROW % p.groups) * p.channels + c;
     lines[TEAM_NUMBER * MOST_CHANNELS + c] = vec2(scale[channel] * factor, bias[channel]);
   }
-  barrier();
+  barrier();  // the factors and biases of the row's channels are there
   FOR_HELD(k) {
     if (!HAS_FOUR(k)) continue;
     const vec2 line = lines[TEAM_NUMBER * MOST_CHANNELS + uint((float(FOUR(k)) + 0.5) * p.plane_inverse)];

@@ -109,7 +109,7 @@ void main() {
   for (uint begin = 0u; begin < p.row_pieces; begin += PIECES) {
     [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) tile[row_of(i) * ROW + gl_LocalInvocationIndex % PIECES] = next_x[i];
     [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) tile[FIRST_W + row_of(i) * ROW + gl_LocalInvocationIndex % PIECES] = next_w[i];
-    barrier();
+    barrier();  // the stretch is in shared memory
     fetch(begin + PIECES, first_row, first_column);
     [[unroll]] for (uint k = 0u; k < PIECES / 2u; ++k) {
       coopmat<int8_t, gl_ScopeSubgroup, 16, 32, gl_MatrixUseA> a[ROWS];
@@ -121,7 +121,7 @@ void main() {
         [[unroll]] for (uint i = 0u; i < ROWS; ++i) sums[i * COLUMNS + j] = coopMatMulAdd(a[i], b, sums[i * COLUMNS + j]);
       }
     }
-    barrier();
+    barrier();  // nobody reads this stretch any more: the next one takes its place
   }
 
   // Out through shared memory, 16 rows of each subgroup at a time: there every sum has a place.

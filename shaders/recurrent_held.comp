@@ -56,7 +56,7 @@ void main() {
     hand_on(0u, row, old[row]);
     hand_on(other, row, 0.0);
   }
-  barrier();
+  barrier();  // the states from before are there
   uint current = 0u;
   for (uint step = p.step; step < p.step + p.count; ++step) {
 #if CELL == kGru
@@ -68,7 +68,7 @@ void main() {
       z[row] = activate_f(pm_load(x, from) + sums[row * GATES], d);
       if (is_unit) hand_on(other, row, activate_f(pm_load(x, from + p.units) + sums[row * GATES + 1u], d) * old[row]);
     }
-    barrier();
+    barrier();  // r * h of all units is there
     multiply(other, d, 2u, 1u);
 #else
     multiply(current, d, 0u, uint(GATES));
@@ -101,7 +101,7 @@ void main() {
         if (first_row + row < p.batch) store_output(t, b, d, unit, running ? made : 0.0);
       }
     }
-    barrier();
+    barrier();  // the new states of all units are there
   }
   if (!is_unit) return;
   [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row) {

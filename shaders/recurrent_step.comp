@@ -89,7 +89,7 @@ void main() {
   }
 #if MEETS
   [[unroll]] for (uint i = 0u; i < uint(ROWS * COUNT); ++i) parts[(part * ROWS * COUNT + i) * 16u + gl_LocalInvocationID.x] = sums[i];
-  barrier();
+  barrier();  // all parts are there
 #endif
   if (unit >= p.width) return;
   [[unroll]] for (uint row = 0u; row < uint(ROWS); ++row) {

@@ -226,7 +226,7 @@ void main() {
   for (uint j = 0u; has_part && j < EACH; ++j) STORE(to + j * p.y_stride[3], finished(s[j]));
 #elif COLUMNS
   [[unroll]] for (uint j = 0u; j < EACH; ++j) meeting[j * LOCAL_SIZE + id] = s[j];
-  barrier();
+  barrier();  // all sums are there
   if (!has_part || member >= EACH) return;
   const uint mine = member * LOCAL_SIZE + id % TEAMS;  // each of the first members finishes one result
   ACCUMULATOR all = meeting[mine];

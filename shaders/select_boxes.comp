@@ -45,23 +45,23 @@ void main() {
     for (uint k = lane; k < p.most; k += gl_WorkGroupSize.x) y[base + k] = 0u;
   uint found = p.first == 0u ? 0u : chosen[row];
   memoryBarrierBuffer();
-  barrier();
+  barrier();  // the row is cleared
   for (uint i = p.first; i < p.end && found < p.most; ++i) {
     const float score = pm_load(scores, p.scores_offset + row * p.count + i);
     if (p.has_least != 0u && !(score > p.least)) continue;
     const uint candidate = order[p.order_offset + row * p.count + i].x;
     const vec4 corners = box(row / p.classes, candidate);
     if (lane == 0u) overlaps = 0u;
-    barrier();
+    barrier();  // `overlaps` is reset
     for (uint k = lane; k < found; k += gl_WorkGroupSize.x)
       if (overlap(corners, box(row / p.classes, y[base + k] - 1u))) overlaps = 1u;
-    barrier();
+    barrier();  // all boxes chosen so far are compared
     if (overlaps == 0u) {
       if (lane == 0u) y[base + found] = candidate + 1u;
       ++found;
     }
     memoryBarrierBuffer();
-    barrier();
+    barrier();  // the new box is written before it is compared with others
   }
   if (lane == 0u) chosen[row] = found;
 }

@@ -110,7 +110,7 @@ shared uint indices[BLOCK];
 
 // Puts those of the first pairs in order that are `stride` apart; mirrored: the first of a group of 2 * stride with its last, and so on.
 void exchange(uint pairs, uint stride, bool mirrored) {
-  barrier();
+  barrier();  // the pairs are where the last step put them
   for (uint k = gl_LocalInvocationID.x; k < pairs / 2u; k += gl_WorkGroupSize.x) {
     const uint at = k & (stride - 1u), group = (k - at) * 2u;  // a stride is a power of two
     const uint low = group + at, high = mirrored ? group + 2u * stride - 1u - at : low + stride;
@@ -151,7 +151,7 @@ void main() {
     exchange(pairs, half_size, true);
     for (uint stride = half_size / 2u; stride > 0u; stride /= 2u) exchange(pairs, stride, false);
   }
-  barrier();
+  barrier();  // the block is sorted
   for (uint k = gl_LocalInvocationID.x; k < mine * p.kept; k += gl_WorkGroupSize.x) {
     const uint block = first + k / p.kept, from = k / p.kept * p.block + k % p.kept;
     const uint to = block / p.blocks * p.pitch + block % p.blocks * p.kept + k % p.kept;
@@ -185,7 +185,7 @@ void main() {
     indices[k] = y_indices[group * BLOCK + k];
   }
   for (uint stride = BLOCK / 2u; stride > 0u; stride /= 2u) exchange(BLOCK, stride, false);
-  barrier();
+  barrier();  // the block is sorted
   for (uint k = gl_LocalInvocationID.x; k < BLOCK && inside; k += gl_WorkGroupSize.x) {
     y_keys[group * BLOCK + k] = keys[k];
     y_indices[group * BLOCK + k] = indices[k];

@@ -88,7 +88,7 @@ void main() {
     held[k] = x[from + row + uint(int(column) * p.x_stride)];
   }
   for (uint k = 0u; k < TILE_COLUMNS / step; ++k) tile[(thread / kRows + k * step) * kPitch + thread % kRows] = held[k];
-  barrier();
+  barrier();  // the tile is in shared memory
 
   const uint down = gl_WorkGroupSize.x / kColumns;  // rows that are written at once
   const uint across = thread % kColumns, column = first_column + across;
