@@ -11,7 +11,7 @@ layout(push_constant) uniform parameter {
   uint rows, heads, size, parts;
   uint y_batch, y_head, y_row;
 #if TERMS
-  uint first_term;  // of the first row
+  uint first_term;  // the number of the first row
 #endif
   uint y_offset;
 } p;

@@ -30,7 +30,7 @@ const uint kKeys = 32u, kMatrices = kKeys / 16u;
 const uint STEPS = (SIZE + 15u) / 16u, V_STEPS = (V_SIZE + 15u) / 16u;  // matrices of a head
 const uint EIGHTS_K = STEPS * 2u, EIGHTS_V = V_STEPS * 2u;
 const uint ROW_K = EIGHTS_K + 1u, ROW_V = EIGHTS_V + 1u;  // one more, so that rows begin in different banks
-const uint ROW_S = kKeys / 4u + 1u, FACTORS = kKeys / 8u;  // of a strip: 32 scores, or as many exponentials and 16 times the factor
+const uint ROW_S = kKeys / 4u + 1u, FACTORS = kKeys / 8u;  // words of a strip: 32 scores, or as many exponentials and 16 times the factor
 const uint LOADS_K = (kKeys * EIGHTS_K + INVOCATIONS - 1u) / INVOCATIONS, LOADS_V = (kKeys * EIGHTS_V + INVOCATIONS - 1u) / INVOCATIONS;
 const uint OWN_ROWS = 16u, PER = SUBGROUP / OWN_ROWS, OWN_FOURS = kKeys / 4u / PER;
 const uint SUBGROUPS = INVOCATIONS / SUBGROUP, ROWS = SUBGROUPS * OWN_ROWS;

@@ -9,7 +9,7 @@
 #include "include/tensor.glsl"
 #include "include/attention.glsl"
 layout(local_size_x = 256) in;
-layout(constant_id = 2) const uint FOURS = 1u;  // of values: 64 columns each
+layout(constant_id = 2) const uint FOURS = 1u;  // fours of values of an invocation: 64 columns each
 
 const uint kRows = 64u, kKeys = 32u, kDepth = 16u;
 const uint kRowQ = kDepth + 1u, kRowP = kKeys + 1u, kColumns = FOURS * 64u;  // one more, so that rows begin in different banks

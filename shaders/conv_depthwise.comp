@@ -40,7 +40,7 @@ layout(push_constant) uniform parameter {
   uint x_offset, w_offset, y_offset;
 } p;
 
-const int SPAN = 3 * STEP_W + (KERNEL_W - 1) * DILATION_W + 1;  // of an input row that four outputs read
+const int SPAN = 3 * STEP_W + (KERNEL_W - 1) * DILATION_W + 1;  // elements of an input row that four outputs read
 
 Numbers weight_of(uint channel, uint tap) {
   const uint taps = uint(KERNEL_H * KERNEL_W), at = p.w_offset + channel * taps + tap;

@@ -28,7 +28,7 @@ layout(constant_id = 1) const uint TILE_P = 128u;
 layout(constant_id = 2) const uint TILE_C = 128u;
 layout(constant_id = 3) const uint SUB_P = 64u;
 layout(constant_id = 4) const uint SUB_C = 64u;
-layout(constant_id = 5) const uint DEPTH = 32u;  // of whole matrices for each that shares it; its eights divide INVOCATIONS
+layout(constant_id = 5) const uint DEPTH = 32u;  // a multiple of 16 for each subgroup that shares it; its eights divide INVOCATIONS
 layout(constant_id = 6) const uint WHOLE = 0u;   // 1: DEPTH divides the depth, so no stretch reaches past it
 layout(constant_id = 7) const uint SPLIT = 1u;
 
@@ -45,7 +45,7 @@ const uint EIGHTS_X = DEPTH / 8u, EIGHTS_W = TILE_C / 8u;  // in a row of a tile
 const uint ROW_X = EIGHTS_X + 1u, ROW_W = EIGHTS_W + 1u;   // one more, so that rows begin in different banks
 const uint LOADS_X = TILE_P * EIGHTS_X / INVOCATIONS, LOADS_W = DEPTH * EIGHTS_W / INVOCATIONS;
 const uint ROWS = SUB_P / 16u, COLUMNS = SUB_C / 16u;      // matrices of a subgroup
-const uint QUADS = SUB_C / 4u, ROW_Y = QUADS + 1u;         // of results on their way out, 16 rows at a time
+const uint QUADS = SUB_C / 4u, ROW_Y = QUADS + 1u;         // results on their way out, 16 rows at a time
 // An invocation stores four results of a row. They are neighbours where they are stored at once; otherwise neighbouring invocations have
 // neighbouring results.
 const uint APART = Y_VEC4 == 1 ? 1u : QUADS;
@@ -55,7 +55,7 @@ const uint WORDS_IN = FIRST_W + DEPTH * ROW_W, WORDS_OUT = SUBGROUPS * 16u * ROW
 shared uvec4 tile[WORDS_IN > WORDS_OUT ? WORDS_IN : WORDS_OUT];
 
 uvec4 next_x[LOADS_X], next_w[LOADS_W];
-uvec3 places[LOADS_X];  // of the pixels that this invocation loads
+uvec3 places[LOADS_X];  // places of the pixels that this invocation loads
 uint firsts[LOADS_X];   // the elements of x at which their images begin
 uint group_w;           // the eight of w where the group begins
 coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[ROWS * COLUMNS];

@@ -20,10 +20,10 @@ layout(constant_id = 4) const uint REGISTERS = 4u;  // 4 or 8
 #include "include/contraction_arrays.glsl"
 
 const uint kDepth = 16u;
-const uint FOURS = REGISTERS / 4u;                    // of rows and of columns of an invocation's tile
+const uint FOURS = REGISTERS / 4u;                    // fours of rows and of columns in an invocation's tile
 const uint PART = TILE_P * TILE_C / (REGISTERS * REGISTERS);  // invocations
-const uint ROWS = TILE_P / REGISTERS, COLUMNS = TILE_C / REGISTERS;  // of invocations
-const uint ROW_X = TILE_P / 4u + 1u;  // of tile_x: one more, so that its rows begin in different banks
+const uint ROWS = TILE_P / REGISTERS, COLUMNS = TILE_C / REGISTERS;  // invocations down and across
+const uint ROW_X = TILE_P / 4u + 1u;  // a row of tile_x: one more, so that its rows begin in different banks
 const uint QUADS_X = kDepth * TILE_P / 4u, QUADS_W = kDepth * TILE_C / 4u;  // vec4s that a part brings in for a stretch
 const uint LOADS_X = (QUADS_X + PART - 1u) / PART, LOADS_W = (QUADS_W + PART - 1u) / PART;
 

@@ -10,7 +10,7 @@ layout(binding = 3) writeonly buffer Y { float y[]; };
 layout(push_constant) uniform parameter {
   uint points;
   uint small;  // the bits of a denormal number
-  uint turns;  // of the long loop
+  uint turns;  // turns of the long loop
 } p;
 
 void keep(uint trial, uint i, float v) { y[trial * p.points + i] = v; }

@@ -21,7 +21,7 @@ layout(binding = 0) readonly buffer X { sfp x[]; };
 layout(binding = 1) readonly buffer W { EIGHT w[]; };
 layout(binding = 2) buffer Y { sfp y[]; };
 
-const uint kColumns = 32u, kAcross = 4u;  // of a workgroup; invocations that read them
+const uint kColumns = 32u, kAcross = 4u;  // columns of a workgroup; invocations that read them
 const uint DEEP = INVOCATIONS / kAcross;  // rows of w side by side
 
 const uint PARTS = INVOCATIONS / kColumns;     // sums of eight that are left of each column
@@ -36,7 +36,7 @@ void store(uint row, uint channel, float sum) {
 
 void main() {
   const uint across = gl_LocalInvocationIndex % kAcross, down = gl_LocalInvocationIndex / kAcross;
-  const uint eights = (p.channels_out + 7u) / 8u;  // of a row of w
+  const uint eights = (p.channels_out + 7u) / 8u;  // eights of a row of w
   const uint eight = min(grid_group().y * (kColumns / 8u) + across, eights - 1u);
   const uint first_w = (W_GROUP >> 3) + eight, first_x = p.x_offset + X_GROUP;
   vec4 sums[ROWS * 2u];

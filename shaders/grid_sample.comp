@@ -4,7 +4,7 @@
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, channels, points;  // points: of an image of the grid
-  uint size_0, size_1, size_2;      // of x, outermost first; the first AXES of them
+  uint size_0, size_1, size_2;      // sizes of x, outermost first; the first AXES of them
   uint x_offset, grid_offset, y_offset;
 } p;
 #include "include/each_float.glsl"

@@ -13,7 +13,7 @@ layout(push_constant) uniform parameter {
   uint rd_stride, wr_stride;           // bytes, modulo 2^32
   uint bilinear, transposed;
   uint alpha;       // one for all pixels, or 256: their own
-  uint rd_place;    // of red, green, blue and alpha: 4 bits each
+  uint rd_place;    // places of red, green, blue and alpha: 4 bits each
   uint wr_channel;  // at each place: 4 bits each
   uint by_255;      // float16 are bytes divided by 255, else with `subtracted` subtracted
   uint subtracted;  // from red, green and blue: 8 bits each

@@ -11,7 +11,7 @@ layout(push_constant) uniform parameter {
   uint rows, quads;
 #if CHANNELS
   uint groups, channels;
-  float plane_inverse;  // of the fours of a channel
+  float plane_inverse;  // one over the fours of a channel
 #endif
   float epsilon;
   uint x_offset, y_offset;

@@ -3,7 +3,7 @@
 layout(push_constant) uniform parameter {
   uint elements;
   uint size[RANK];
-  uint stride[RANK];  // of x
+  uint stride[RANK];  // strides of x
   int table[RANK];    // the beginning of the axis's table; -1: it has none
   uint value[2];      // an element's bits
   uint x_offset, y_offset, tables_offset;

@@ -29,10 +29,10 @@ layout(binding = 2) writeonly buffer Y { ivec4 y[]; };
 layout(binding = 2) writeonly buffer Y { int y[]; };
 #endif
 #if ADD_X_SUMS
-layout(binding = 3) readonly buffer XSums { int x_sums[]; };  // of each row
+layout(binding = 3) readonly buffer XSums { int x_sums[]; };  // the sum of each row
 #endif
 #if ADD_W_SUMS
-layout(binding = 4) readonly buffer WSums { int w_sums[]; };  // of each column
+layout(binding = 4) readonly buffer WSums { int w_sums[]; };  // the sum of each column
 #endif
 #if X_ZERO
 layout(binding = 5) readonly buffer XZero { int x_zero[]; };
@@ -43,7 +43,7 @@ layout(binding = 6) readonly buffer WZero { int w_zero[]; };
 layout(push_constant) uniform parameter {
   uint rows, columns, depth;
   uint row_pieces;                      // sixteens from one row to the next, and from one column
-  uint first_row;                       // of x and y, where this product begins
+  uint first_row;                       // the row of x and y where this product begins
   uint x_zero_first, x_zero_row, w_zero_first, w_zero_column;
   uint x_offset, w_offset, y_offset;    // X_UNIT to a sixteen, words, elements
   uint x_sums_offset, w_sums_offset;
@@ -53,7 +53,7 @@ const uint PIECES = DEPTH / 16u;                         // sixteens in a row of
 const uint ROW = PIECES + 1u;                            // one more, so that rows begin in different banks
 const uint LOADS_X = TILE_R * PIECES / INVOCATIONS, LOADS_W = TILE_C * PIECES / INVOCATIONS;
 const uint ROWS = SUB_R / 16u, COLUMNS = SUB_C / 16u;    // matrices of a subgroup
-const uint QUADS = SUB_C / 4u, ROW_Y = QUADS + 1u;       // of results on their way out, 16 rows at a time
+const uint QUADS = SUB_C / 4u, ROW_Y = QUADS + 1u;       // results on their way out, 16 rows at a time
 const uint SUBGROUPS = (TILE_R / SUB_R) * (TILE_C / SUB_C);
 const uint FIRST_W = TILE_R * ROW;
 const uint WORDS_IN = FIRST_W + TILE_C * ROW, WORDS_OUT = SUBGROUPS * 16u * ROW_Y;

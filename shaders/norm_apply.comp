@@ -20,7 +20,7 @@ layout(push_constant) uniform parameter {
   uint channels;           // VEC4: fours of them
   uint factor_stride_n;    // channels, or 0 where all images share the factors
 #if PLANES
-  uint quads;              // of a plane
+  uint quads;              // fours of a plane
 #else
   uint height, width;
   uint x_stride_n, x_stride_h, x_stride_w, x_stride_c;

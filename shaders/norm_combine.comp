@@ -9,7 +9,7 @@ layout(binding = 2) readonly buffer Bias { float bias[]; };
 layout(binding = 3) writeonly buffer Y { vec4 y[]; };
 layout(push_constant) uniform parameter { 
   uint images, channels, groups;
-  uint pixels, stretch, stretches;  // of a group
+  uint pixels, stretch, stretches;  // pixels of a group, and its stretches
   float epsilon;
 } p;
 void main() {

@@ -67,7 +67,7 @@ void main() {
   uint row = begin / p.width, column = begin - row * p.width;
   // A block of 16 pixels is shifted by the mean of the blocks before it, the first block by its own.
   const float corner = pm_load(x, base + row * p.x_stride_h + column * p.x_stride_w);
-  float mean = 0.0, deviation = 0.0;  // of the pixels so far, less the corner
+  float mean = 0.0, deviation = 0.0;  // the pixels so far, less the corner
   const uint first_end = min(begin + 16u, end);
   uint first_row = row, first_column = column;
   for (uint pixel = begin; pixel < first_end; ++pixel) {

@@ -9,7 +9,7 @@
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint INVOCATIONS = 16u;  // the units, rounded up to 16
-layout(constant_id = 1) const uint QUADS = 4u;         // of a row of the state
+layout(constant_id = 1) const uint QUADS = 4u;         // fours of a row of the state
 #define HELD 1
 #include "include/recurrent.glsl"
 

@@ -13,7 +13,7 @@
 layout(local_size_x = 16, local_size_y_id = 0) in;
 layout(constant_id = 0) const uint SPLIT = 1u;
 #include "include/recurrent.glsl"
-layout(binding = 2) readonly buffer Fours { vec4 fours[]; };  // of the state
+layout(binding = 2) readonly buffer Fours { vec4 fours[]; };  // the state in fours
 
 // The gates that this dispatch sums.
 #if CELL != kGru
@@ -98,7 +98,7 @@ void main() {
 #endif
     const uint b = first_row + row;
     if (b >= p.batch) continue;
-    const uint own = (d * p.batch + b) * p.width + unit;  // of the state
+    const uint own = (d * p.batch + b) * p.width + unit;  // this unit's place in the state
 #if CELL == kGru && PART == 0
     const uint made_at = p.cells + own;
 #else

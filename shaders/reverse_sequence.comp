@@ -2,7 +2,7 @@
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, inner;
-  uint size;        // of the second axis
+  uint size;        // the size of the second axis
   uint time;        // the length of the time axis
   uint time_first;  // 1: it is the first
   uint index_words;

@@ -20,8 +20,8 @@ layout(local_size_x = WORKGROUP) in;
 layout(binding = 0) readonly buffer X { VECTOR x[]; };
 layout(binding = 1) writeonly buffer Y { VECTOR y[]; };
 layout(push_constant) uniform parameter {
-  uint tiles, tile_rows, tile_columns;  // of all matrices; then of one matrix
-  uint rows, columns;                   // of the target
+  uint tiles, tile_rows, tile_columns;  // tiles of all matrices; then rows and columns of tiles in one matrix
+  uint rows, columns;                   // the target's
   int x_stride;                         // from one column to the next
   uint y_stride;                        // from one row to the next
   uint size[BATCH];

@@ -40,7 +40,7 @@ void bind_core(py::module_& module);
 void bind_context(py::module_& module);
 void bind_buffer(py::module_& module);
 void bind_tensor(py::module_& module);
-void add_buffer_protocol(PyHeapTypeObject* type);  // of Tensor
+void add_buffer_protocol(PyHeapTypeObject* type);  // for Tensor's type
 void bind_dlpack(py::module_& module, py::class_<Tensor, std::shared_ptr<Tensor>>& tensor);
 void add_arithmetic(py::class_<Tensor, std::shared_ptr<Tensor>>& tensor);  // Python's operators
 void bind_image(py::module_& module);

@@ -212,7 +212,7 @@ Imported imported(const py::object& given) {
     capsule = given.attr("__dlpack__")(py::arg("max_version") = py::make_tuple(1, 0));
   } catch (const py::error_already_set& error) {
     if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw;
-    capsule = asked(given, "__dlpack__");  // of a library from before version 1, or what says why there is none
+    capsule = asked(given, "__dlpack__");  // a capsule from before version 1, or the reason why there is none
   }
   if (PyCapsule_IsValid(capsule.ptr(), dlpack::kVersionedName)) {
     auto* managed = taken<dlpack::VersionedManaged>(capsule, dlpack::kVersionedName, dlpack::kUsedVersionedName);

@@ -7,7 +7,7 @@ namespace py = pybind11;
 namespace pumice {
 namespace {
 
-constexpr size_t kMostDigits = 60;  // of a number that a message quotes
+constexpr size_t kMostDigits = 60;  // digits of a number that a message quotes
 
 std::string digits(const py::handle& number) {
   const auto text = py::reinterpret_steal<py::object>(PyNumber_ToBase(number.ptr(), 16));

@@ -39,7 +39,7 @@ class Integer {
  private:
   uint64_t magnitude_ = 0;
   bool negative_ = false;
-  std::string text_;  // of a number beyond 64 bits; else empty
+  std::string text_;  // the text of a number beyond 64 bits; else empty
 };
 
 using Integers = std::vector<Integer>;

@@ -27,7 +27,7 @@ struct GivenArray {
   std::string name;
   py::array given, native;  // native: row-major; of structures
   HostTensor host;
-  std::shared_ptr<const MemoryLayout> layout;  // of structures, which `host` has the bytes of
+  std::shared_ptr<const MemoryLayout> layout;  // the layout of structures, whose bytes `host` has
 
   uint64_t last_axis() const {
     const Shape& shape = host.desc.shape;

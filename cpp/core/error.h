@@ -122,7 +122,7 @@ class IndexRangeError : public Error {
     std::string node, value;       // the value that its indices are
     int64_t index = 0;             // the first
     std::vector<int64_t> element;  // its place in the value
-    uint64_t count = 0;            // of all
+    uint64_t count = 0;            // indices out of range in all
   };
   IndexRangeError(const std::string& message, Place first) : Error(message), place(std::move(first)) {}
 

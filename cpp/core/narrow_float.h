@@ -20,6 +20,6 @@ struct NarrowFormat {
   double value(uint32_t code) const;
 };
 
-const NarrowFormat& narrow_format(DType dtype);  // of kNarrowFloats
+const NarrowFormat& narrow_format(DType dtype);  // for dtypes of kNarrowFloats
 
 }  // namespace pumice

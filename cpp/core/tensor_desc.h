@@ -21,7 +21,7 @@ class MappedFile;
 // Bytes from element 0 to the last one reached, rounded up to 4; 0 where a dimension is 0 (binding rules R5, R6, R8).
 uint64_t buffer_size(DType dtype, const Shape& shape, const Strides* strides = nullptr);
 
-inline constexpr uint64_t kTensorAlignment = 16;  // of the first byte of what is bound (rule R3)
+inline constexpr uint64_t kTensorAlignment = 16;  // alignment of the first byte that is bound (rule R3)
 
 // The rule by which the integers of a quantized tensor stand for reals: (integer - zero_point) * scale.
 struct Quantization {
@@ -51,9 +51,9 @@ struct TensorDesc : Quantization {
   int64_t elements() const { return element_count(shape); }
   uint64_t minimum_bytes() const { return buffer_size(dtype, shape, &strides); }
   uint64_t bytes() const { return minimum_bytes() + padding_bytes; }
-  uint64_t element_bytes() const { return static_cast<uint64_t>((elements() * bits(dtype) + 7) / 8); }  // of all elements, row-major
+  uint64_t element_bytes() const { return static_cast<uint64_t>((elements() * bits(dtype) + 7) / 8); }  // bytes of all elements, row-major
   bool is_packed() const { return pumice::is_packed(shape, strides); }
-  uint64_t required_alignment() const { return std::max(kTensorAlignment, alignment); }  // of the first byte, where it is bound
+  uint64_t required_alignment() const { return std::max(kTensorAlignment, alignment); }  // alignment of the first byte, where it is bound
 
   static TensorDesc with_layout(DType dtype, Shape shape, std::string_view layout, const std::vector<bool>& broadcast = {});
   // The same tensor with other strides, or seen another way. Throw GraphError.
@@ -76,7 +76,7 @@ std::string to_string(const TensorDesc& desc);  // "float32[1, 3, 224, 224]"
 struct HostTensor {
   TensorDesc desc;
   std::shared_ptr<const void> owner;
-  const std::byte* data = nullptr;           // of any alignment
+  const std::byte* data = nullptr;           // aligned in any way
   std::shared_ptr<const MappedFile> file{};  // the file that `data` lies in, if it lies in one
 
   // Copies `bytes` (desc.bytes() of them, at least) into memory of its own.
@@ -93,6 +93,6 @@ struct HostTensor {
   std::vector<double> as_double() const;
 };
 
-bool same_elements(const HostTensor& a, const HostTensor& b);  // of tensors of one dtype and shape
+bool same_elements(const HostTensor& a, const HostTensor& b);  // both have one dtype and shape
 
 }  // namespace pumice

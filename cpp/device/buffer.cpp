@@ -12,7 +12,7 @@ namespace pumice {
 struct Buffer::State {
   VkBuffer buffer = VK_NULL_HANDLE;
   Allocation allocation;
-  std::shared_ptr<const void> owner;  // of imported host memory
+  std::shared_ptr<const void> owner;  // keeps imported host memory
   std::atomic<bool> closed{true};     // until it is complete
   std::atomic<uint32_t> uses{0};      // one is the buffer's own until it is closed
   bool mapped = false, sync_read = false, sync_write = false;

@@ -56,7 +56,7 @@ class CommandBuffer {
   // The bytes of a range to the pieces of another buffer one after the other, and back; by the transfer engine.
   void scatter(const BufferRange& source, const Buffer& target, std::span<const BufferPiece> pieces);
   void gather(const Buffer& source, std::span<const BufferPiece> pieces, const BufferRange& target);
-  void fill(const BufferRange& target, uint32_t word);        // of whole words
+  void fill(const BufferRange& target, uint32_t word);        // a range of whole words
   void copy(const BufferRange& source, const Image& target);  // the whole image, packed
   void copy(const Image& source, const BufferRange& target);
   void prepare(const Image& image);  // a new one, for every use; its content is undefined
@@ -81,7 +81,7 @@ class CommandBuffer {
   VkQueryPool_T* queries_ = nullptr;
   uint32_t timestamp_count_ = 0;
   bool guards_ = false;
-  std::vector<VkDescriptorSet_T*> sets_;  // of the dispatches that have descriptors
+  std::vector<VkDescriptorSet_T*> sets_;  // sets of the dispatches that have descriptors
   size_t next_set_ = 0;
   const Pipeline* bound_ = nullptr;
   std::shared_ptr<const void> kept_;

@@ -38,7 +38,7 @@ struct Retired {
   VkQueryPool queries = VK_NULL_HANDLE;
   VkDescriptorPool descriptors = VK_NULL_HANDLE;
   VkCommandPool commands = VK_NULL_HANDLE;
-  std::shared_ptr<const void> owner = {};  // of imported host memory, or of what a command buffer uses
+  std::shared_ptr<const void> owner = {};  // keeps imported host memory, or what a command buffer uses
 };
 
 struct ContextState {
@@ -60,7 +60,7 @@ struct ContextState {
   std::mutex mutex;  // guards what follows up to the counts
   std::vector<Retired> retired;
   std::map<std::type_index, std::shared_ptr<void>> attachments;
-  std::vector<std::pair<SamplerOptions, VkSampler>> samplers;  // of images: devices have few
+  std::vector<std::pair<SamplerOptions, VkSampler>> samplers;  // samplers of images: devices have few
   std::atomic<uint64_t> live_buffers{0}, live_buffer_bytes{0}, live_images{0}, live_image_bytes{0}, pipelines{0};
 
   bool forked() const;
@@ -69,7 +69,7 @@ struct ContextState {
   void retire_after(uint64_t id, Retired objects);  // that execution was the last to use them
   void collect(bool all);
   void abandon(const std::string& why);
-  void note_duration(uint64_t id);  // of an execution that was seen to finish
+  void note_duration(uint64_t id);  // notes how long an execution took that was seen to finish
   uint32_t memory_type(Heap heap, uint32_t allowed) const;
   bool unified() const;  // the default heap's memory is host-visible, coherent and cached
   // Marks the context lost where `result` says so, then throws what fits.

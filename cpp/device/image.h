@@ -47,7 +47,7 @@ class Image {
   std::array<uint32_t, 3> extent() const;  // width, height, depth; 1 for what it has not
   const SamplerOptions& sampling() const { return sampling_; }
   bool can_store() const;  // usable as a storage image
-  uint64_t bytes() const;  // of an array with the texels
+  uint64_t bytes() const;  // bytes of an array with the texels
 
   // The image's place in memory, by which hazards are found, as for a Buffer.
   uint64_t memory() const;

@@ -10,7 +10,7 @@ namespace {
 using Presence = Requirement::Presence;
 using Kind = SlotName::Kind;
 
-constexpr uint64_t kResourceAlignment = 256;  // of temporary and persistent resources
+constexpr uint64_t kResourceAlignment = 256;  // temporary and persistent resources
 
 std::string bytes_text(uint64_t bytes) {
   return std::to_string(bytes) + " bytes";

@@ -53,7 +53,7 @@ struct Requirement {
   uint64_t bytes = 0;
   uint64_t alignment = 1;
   Presence presence = Presence::optional;
-  std::string_view presence_rule, reason;  // of a binding that lacks or should not be there
+  std::string_view presence_rule, reason;  // for a binding that lacks or should not be there
   std::string_view alignment_rule, size_rule;
   bool upload_allowed = false;
 };
@@ -108,10 +108,10 @@ class BindingRules {
 
   const Dispatchable& dispatchable_;
   bool initializer_;
-  std::vector<Target> targets_;                // of an initializer
+  std::vector<Target> targets_;                // operators of an initializer
   std::vector<Requirement> inputs_, outputs_;  // an initializer's inputs are those of all its targets
   Requirement temporary_, persistent_;
-  std::vector<Given> given_;  // of the call at hand
+  std::vector<Given> given_;  // bindings of the call at hand
   Extents input_extents_, output_extents_, temporary_extents_, persistent_extents_;
 };
 

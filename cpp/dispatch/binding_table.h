@@ -38,7 +38,7 @@ class BindingTable {
   void check_generation() const;
 
   std::shared_ptr<const Dispatchable> dispatchable_;
-  uint64_t generation_ = 0;  // of the dispatchable
+  uint64_t generation_ = 0;  // the dispatchable's when it was read
   std::optional<BindingRules> rules_;
   std::optional<Bindings> inputs_, outputs_;
   Binding temporary_, persistent_;

@@ -37,10 +37,10 @@ class CommandList {
   struct Use {
     std::shared_ptr<const Dispatchable> dispatchable;
     BoundRanges ranges;
-    uint64_t generation;                             // of the dispatchable when it was recorded
+    uint64_t generation;                             // the dispatchable's when it was recorded
     std::shared_ptr<const BindingTable> table = {};  // a volatile one
     size_t position = 0;                             // in dispatches_: before which a volatile use comes
-    uint64_t version = 0;                            // of the table when it was read
+    uint64_t version = 0;                            // the table's when it was read
   };
   void check_recordable(const Dispatchable& dispatchable, const BindingTable& table) const;
   void check_uncommitted() const;

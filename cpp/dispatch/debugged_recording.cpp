@@ -15,8 +15,8 @@ namespace pumice {
 namespace {
 
 constexpr size_t kMostInFlight = 4;
-constexpr uint64_t kMostBytes = UINT32_MAX - 7;  // of an array; the shader rounds it up to a whole number
-constexpr size_t kMostErrors = 64;               // of executions that nobody has waited for
+constexpr uint64_t kMostBytes = UINT32_MAX - 7;  // bytes of an array; the shader rounds it up to a whole number
+constexpr size_t kMostErrors = 64;               // executions that nobody has waited for
 
 BufferRange head_of(const BufferRange& ring) {
   return {ring.buffer, ring.offset, sizeof(RingHead)};
@@ -33,7 +33,7 @@ struct Ring {
 struct Take {
   std::vector<Ring> rings;
   std::shared_ptr<Recording> recording;
-  uint64_t id = 0;  // of its last execution
+  uint64_t id = 0;  // its last execution
   bool is_read = true;
 };
 

@@ -13,7 +13,7 @@ namespace pumice {
 
 struct HostSlot {
   std::shared_ptr<Buffer> host, device;
-  std::byte* bytes = nullptr;  // of the host's
+  std::byte* bytes = nullptr;  // the host's memory
   uint64_t offset = 0;         // in both
   uint64_t size = 0;
 

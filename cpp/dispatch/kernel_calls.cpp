@@ -11,7 +11,7 @@ namespace pumice {
 namespace {
 
 constexpr size_t kMostKept = 8;
-constexpr uint64_t kMostKeptBytes = uint64_t{16} << 20;  // of one call
+constexpr uint64_t kMostKeptBytes = uint64_t{16} << 20;  // bytes of one call
 
 template <typename T>
 void append(std::string& key, const T& value) {

@@ -22,7 +22,7 @@ struct ArrayArgument {
   std::span<const std::byte> source;
   std::byte* target;
   uint64_t last_axis = 1;
-  const MemoryLayout* layout = nullptr;  // of structures, in place of dtype
+  const MemoryLayout* layout = nullptr;  // the layout of structures, in place of dtype
 };
 
 // Calls one kernel with one set of macros and constants, and keeps recordings of finished calls. Thread-safe.

@@ -159,7 +159,7 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
     commands_ = std::make_unique<CommandBuffer>(context_, wanted);
     commands_->begin();
     check_groups(*context_, dispatches_);
-    std::vector<std::vector<BufferRange>> ranges;  // of each dispatch, none absent
+    std::vector<std::vector<BufferRange>> ranges;  // ranges of each dispatch, none absent
     std::vector<DescriptorUse> described;
     ranges.reserve(dispatches_.size()), described.reserve(dispatches_.size());
     for (const Dispatch& dispatch : dispatches_) {
@@ -204,7 +204,7 @@ class RecordedList : public Recording, public std::enable_shared_from_this<Recor
   std::atomic<uint64_t> last_{0};
   std::once_flag first_run_;
   std::vector<bool> was_cold_;        // by dispatch, in the first execution
-  std::atomic<uint64_t> cold_id_{0};  // of the first execution, where a kernel had not run before
+  std::atomic<uint64_t> cold_id_{0};  // the first execution, where a kernel had not run before
 };
 
 }  // namespace

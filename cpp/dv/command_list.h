@@ -30,14 +30,14 @@ class CommandList {
   double last_exec_seconds() const;
   int64_t last_exec_time() const;  // in microseconds, as the vendor's interface has it
   size_t size() const { return commands_.size(); }
-  size_t dispatch_count() const;  // of an execution; StateError before commit()
+  size_t dispatch_count() const;  // dispatches of one execution; StateError before commit()
 
  private:
   // The result of preparing the commands once. Weights that the device has been seen to write are not in it: executions read them.
   struct Prepared {
     Lowering lowering;
     std::vector<std::unique_ptr<pumice::CommandList>> lists;  // each serves one execution at a time
-    std::vector<Submission> submissions;                      // of each list the last one
+    std::vector<Submission> submissions;                      // the last submission of each list
   };
   std::shared_ptr<Prepared> prepare(const Interrupted& interrupted) const;
   void check_committed() const;
@@ -47,12 +47,12 @@ class CommandList {
   std::vector<Command> commands_;
   bool attempted_ = false, committed_ = false;
   std::vector<MemoryRange> written_;         // by the commands
-  mutable std::mutex mutex_;                 // of what follows
+  mutable std::mutex mutex_;                 // guards what follows
   std::vector<MemoryRange> device_weights_;  // ranges of weights that other lists wrote since they were read
   std::shared_ptr<Prepared> prepared_;
   uint64_t last_ = 0;                // id of the last execution
   uint64_t waited_ = 0;              // id of the execution that was waited for last
-  mutable double last_seconds_ = 0;  // of one whose list may have been replaced since
+  mutable double last_seconds_ = 0;  // the device time of `waited_`, whose list may have been replaced since
 };
 
 }  // namespace pumice::dv

@@ -314,7 +314,7 @@ class ConvLowering {
   Lowering& lowering_;
   Recorder& recorder_;
   const ConvCommand& command_;
-  std::map<const Run*, PackedWeights> packed_;  // of the runs that convolve
+  std::map<const Run*, PackedWeights> packed_;  // weights of the runs that convolve
   Activations input_;
   BufferRange added_, slopes_;
 };

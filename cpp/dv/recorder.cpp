@@ -7,7 +7,7 @@
 namespace pumice::dv {
 namespace {
 
-constexpr uint64_t kGrain = 256;  // of scratch memory
+constexpr uint64_t kGrain = 256;  // scratch memory comes in multiples of it
 
 // A range that a slot of this description takes.
 DescribedRange bound(const Operand& operand) {

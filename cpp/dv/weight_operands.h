@@ -22,7 +22,7 @@ class PackedWeights {
 
 struct ConvOperands {
   Operand weights;     // [out, in, x, y]; of a transposed convolution [in, out, x, y], turned by 180 degrees
-  Operand bias;        // of each output channel
+  Operand bias;        // one for each output channel
   BufferRange slopes;  // float16 of PReLU, of each output channel
 };
 

@@ -24,8 +24,8 @@ layout(push_constant) uniform parameter {
   uint q_offset, k_offset, v_offset, y_offset, mask_offset, counts_offset;
 } p;
 
-layout(constant_id = 0) const uint SIZE = 64u;    // of a head's keys
-layout(constant_id = 1) const uint V_SIZE = 64u;  // of its values
+layout(constant_id = 0) const uint SIZE = 64u;    // elements of a head's keys
+layout(constant_id = 1) const uint V_SIZE = 64u;  // elements of its values
 
 #if EIGHTS
 layout(binding = 0) readonly buffer Q { uvec4 q[]; };

@@ -6,13 +6,13 @@
 // them a zero point is taken, of x one for each row (convolutions: one), of w one for each channel.
 layout(push_constant) uniform parameter {
   uint pixels;                      // images * out_h * out_w
-  uint out_h, out_w;                // of this dispatch
+  uint out_h, out_w;                // the output of this dispatch
 #if MATRIX
 #if INTEGER
   uint x_zero_first, x_zero_row, x_zero_group;
   uint w_zero_first, w_zero_column, w_zero_group;
 #else
-  float b_scale;                    // of the matrix that is added (HAS_BIAS == 2)
+  float b_scale;                    // multiplies the matrix that is added (HAS_BIAS == 2)
   uint b_stride_row, b_stride_column;
   uint b_offset;
 #endif
@@ -27,11 +27,11 @@ layout(push_constant) uniform parameter {
   uint kernel_taps;                 // taps of the packed kernel
 #endif
 #endif
-  uint channels_in, channels_out;   // of one group
+  uint channels_in, channels_out;   // channels of one group
   uint x_stride_n, x_stride_h, x_stride_w, x_stride_c;  // in elements
   uint y_stride_n, y_stride_h, y_stride_w, y_stride_c;
 #if MATRIX
-  uint x_stride_group, y_stride_group, w_stride_group;  // of the batch
+  uint x_stride_group, y_stride_group, w_stride_group;  // steps through the batch
 #elif W_ZERO
   uint w_zero_first;                // the number of the first channel here among those of all groups
 #endif

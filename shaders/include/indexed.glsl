@@ -17,8 +17,8 @@ layout(push_constant) uniform parameter {
 #endif
   uint index_size[TUPLE], index_stride[TUPLE];
 #if PARTS
-  uint first_made;              // of the elements that are made here
-  uint first_place, places;     // of the addressed tensor's elements, those that are bound
+  uint first_made;              // the first element that is made here
+  uint first_place, places;     // the addressed tensor's elements that are bound
 #endif
   uint x_offset, y_offset, indices_offset;
 } p;

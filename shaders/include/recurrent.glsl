@@ -27,7 +27,7 @@ layout(binding = 5) readonly buffer Lengths { int lengths[]; };
 layout(binding = 6) readonly buffer Peepholes { float peepholes[]; };  // [direction][i, o, f][unit]
 #endif
 #if HAS_HIDDEN_BIAS
-layout(binding = 7) readonly buffer Bias { float bias[]; };  // of the recurrent product for gate h, from hidden_bias on: [direction][unit]
+layout(binding = 7) readonly buffer Bias { float bias[]; };  // the recurrent product's for gate h, from hidden_bias on: [direction][unit]
 #endif
 layout(push_constant) uniform parameter {
   uint step, steps;
@@ -40,9 +40,9 @@ layout(push_constant) uniform parameter {
   uint y_stride_t, y_stride_d, y_stride_b;
   uint hidden_bias;
   uint reversed;  // the first direction is; a second one always is
-  float clip;     // of what activations take
+  float clip;     // the limit on what activations take
 #if CUT
-  uint direction, first_block, blocks;  // of this dispatch: its one direction, and its blocks of 16 units
+  uint direction, first_block, blocks;  // the one direction of this dispatch, and its blocks of 16 units
 #endif
   uint y_offset, lengths_offset;
 } p;

@@ -12,7 +12,7 @@ namespace pumice {
 struct Instance {
   VkInstance handle = VK_NULL_HANDLE;
   bool validation = false;
-  uint32_t layer_version = 0;  // of Vulkan, that the validation layer knows
+  uint32_t layer_version = 0;  // the Vulkan version that the validation layer knows
 };
 
 // Throws DeviceError: no loader, no driver, validation asked for (PUMICE_VALIDATION=1) but the layer is not installed. Throws StateError

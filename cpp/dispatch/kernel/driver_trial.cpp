@@ -28,7 +28,7 @@ constexpr std::string_view kShader = "driver_trial.comp", kKind = "trial";
 constexpr uint32_t kPoints = 1024, kSmall = 0x00012345;
 constexpr uint32_t kTurns = 70000;  // more than a driver that ends long loops lets pass
 constexpr size_t kTrials = 17;
-constexpr uint32_t kVersion = 1;  // of the points and of what is expected at them: outcomes of others in the cache are not taken
+constexpr uint32_t kVersion = 1;  // raised when points or expected results change: the cache may have older outcomes
 
 struct Points {
   std::vector<float> a, b;

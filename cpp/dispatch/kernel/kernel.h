@@ -86,7 +86,7 @@ class KernelVariant {
 
 // The device's limits on one launch.
 struct LaunchLimits {
-  uint64_t alignment = 1, largest = 0;  // of a buffer's range, in bytes
+  uint64_t alignment = 1, largest = 0;  // bytes of a buffer's range
   std::array<uint64_t, 3> groups{};
 };
 
@@ -156,7 +156,7 @@ struct Dispatch {
   std::array<uint32_t, 3> groups{1, 1, 1};
   std::string label;                       // node name, for profiles and errors
   std::vector<Lane> lanes;                 // by position like buffers, or empty
-  std::shared_ptr<const DebugSink> debug;  // of a kernel that prints or checks its bounds
+  std::shared_ptr<const DebugSink> debug;  // set for a kernel that prints or checks its bounds
   std::vector<uint64_t> exact_bytes;       // by position, what of a range may be touched: where bounds are checked
   // Memory, written by other dispatches, that decides on the device whether this one runs: a word, zero for not at all (needs
   // conditionalRendering), or three words, the group counts in place of `groups`. Without a guard the dispatch always runs.

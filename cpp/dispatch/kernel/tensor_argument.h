@@ -13,9 +13,9 @@ namespace pumice {
 struct TensorArgument {
   DType dtype;
   BufferRange range;
-  uint64_t bytes;                        // of the elements, without what the range is padded with
+  uint64_t bytes;                        // bytes of the elements, without the range's padding
   uint64_t last_axis;                    // its size; 1 of a single element
-  const MemoryLayout* layout = nullptr;  // of structures on the host, which dtype says nothing of; lives as long as the call
+  const MemoryLayout* layout = nullptr;  // the layout of structures on the host, of which dtype says nothing; lives as long as the call
 };
 
 }  // namespace pumice

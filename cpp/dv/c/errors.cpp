@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kMessageBytes = 256;
 
 struct LastError {
-  std::mutex mutex;  // of writers: who reads while another call fails may see parts of both texts
+  std::mutex mutex;  // guards writers: who reads while another call fails may see parts of both texts
   char text[kMessageBytes] = "";
 };
 

@@ -27,13 +27,13 @@ enum class Activation : uint8_t { none = 0, tanh = 1, leaky_relu = 2, sigmoid = 
 struct Run {
   RunGeometry shape;
   Extent input, convolved, output;  // convolved: before pooling
-  float factor = 1;                 // of an average pooling's sums
+  float factor = 1;                 // multiplies an average pooling's sums
   Activation activation = Activation::none;
   float slope = 0;
   bool rectifies = false, normalizes = false, adds = false;
   bool from_input = false;                         // else from the run before
   bool to_memory = false;                          // else to the run after
-  uint64_t output_element = 0, added_element = 0;  // of an image, where its part of output_buf and eltwise_buf begins
+  uint64_t output_element = 0, added_element = 0;  // elements of an image at which its part of output_buf and eltwise_buf begins
   MemoryPlace weights;
 
   bool convolves() const { return shape.conv != ConvKind::none; }
@@ -48,10 +48,10 @@ struct ConvCommand {
   MemoryPlace input, output, added;  // added: no memory: the input
   bool is_transposed = false;
   uint32_t images = 1;
-  Extent extent;  // of an image of the input
+  Extent extent;  // the size of an image of the input
   std::vector<Run> runs;
-  uint64_t output_elements = 0, added_elements = 0;  // of an image
-  MemoryPlace table;                                 // of bytes that are the input
+  uint64_t output_elements = 0, added_elements = 0;  // elements of one image
+  MemoryPlace table;                                 // the table of an input of bytes
   bool to_bgr = false;
 };
 
@@ -77,7 +77,7 @@ struct IpuCommand {
   MemoryRange written() const { return {wr, written_row_bytes(), raw.rect_height, written_stride()}; }
 };
 
-uint64_t pixel_bytes(uint8_t format);  // of DMP_DV_RGBA8888, DMP_DV_RGB888, DMP_DV_RGBFP16 or DMP_DV_LUT
+uint64_t pixel_bytes(uint8_t format);  // bytes of a pixel of DMP_DV_RGBA8888, DMP_DV_RGB888, DMP_DV_RGBFP16 or DMP_DV_LUT
 
 using Command = std::variant<ConvCommand, FcCommand, IpuCommand, MaximizerCommand>;
 int device_type(const Command& command);

@@ -64,7 +64,7 @@ class CommandReader {
   Needs* needs_ = nullptr;
 };
 
-constexpr uint64_t kVendorAlignment = 16;  // of weights, tables and images
+constexpr uint64_t kVendorAlignment = 16;  // the vendor's alignment of weights, tables and images
 
 ConvCommand read_conv(const CommandReader& reader, const dmp_dv_cmdraw_conv_v0& raw);
 ConvCommand read_conv_v1(const CommandReader& reader, const dmp_dv_cmdraw_conv_v1& raw);

@@ -10,7 +10,7 @@ namespace {
 
 using RawRun = dmp_dv_cmdraw_conv_v0_run;
 
-constexpr uint32_t kMostSide = 65535;  // of the input and the output of a run: what the fields of a next command hold
+constexpr uint32_t kMostSide = 65535;  // sides of a run's input and output: what the fields of a next command hold
 constexpr uint64_t kTableBytes = 3 * 256 * 2;
 
 std::string sizes(uint32_t x, uint32_t y) {

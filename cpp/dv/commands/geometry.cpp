@@ -3,7 +3,7 @@
 namespace pumice::dv {
 namespace {
 
-constexpr uint32_t kConvPadBits = 0x7f;  // of the left and the top side
+constexpr uint32_t kConvPadBits = 0x7f;  // bits for the left and the top side
 
 uint32_t low(uint32_t pair) {
   return pair & 0xff;

@@ -12,9 +12,9 @@
 
 namespace pumice::dv {
 
-inline constexpr int kMostKernel = 7;                    // of a convolution's side: packed weights know no larger one
+inline constexpr int kMostKernel = 7;                    // a convolution's side: packed weights know no larger one
 inline constexpr int kMostFullyConnected = 16384;        // elements of the vendor's vectors
-inline constexpr int kUnifiedBufferBytes = 1024 * 1024;  // of the vendor's largest hardware
+inline constexpr int kUnifiedBufferBytes = 1024 * 1024;  // bytes in the vendor's largest hardware
 
 class Context {
  public:

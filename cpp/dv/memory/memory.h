@@ -24,7 +24,7 @@ class Memory {
   Memory(const Memory&) = delete;
   // The live memory of a device that has this handle, or null.
   static std::shared_ptr<Memory> find(pumice::Context& device, uint64_t handle);
-  static int64_t total_bytes();  // of all memories in the process
+  static int64_t total_bytes();  // bytes of all memories in the process
 
   const std::shared_ptr<Context>& context() const { return context_; }
   const std::shared_ptr<Buffer>& buffer() const { return buffer_; }
@@ -68,13 +68,13 @@ class Memory {
   std::atomic<bool> mapped_{false}, is_stale_{false};                   // the copy lacks what the device wrote
   bool reading_ = false, writing_ = false;
   std::atomic<uint64_t> published_{0};
-  mutable std::mutex mutex_;  // of the mapping and the copy
+  mutable std::mutex mutex_;  // guards the mapping and the copy
 
   // Bytes that the device wrote, with the number of the last write.
   struct DeviceWrite {
     uint64_t begin, end, number;
   };
-  mutable std::mutex writes_mutex_;  // of what follows
+  mutable std::mutex writes_mutex_;  // guards what follows
   std::vector<DeviceWrite> writes_;
   uint64_t last_write_ = 0;
 };

@@ -39,7 +39,7 @@ const ConvDims& checked(const ConvDims& dims) {
 
 // The cell of a block in which a value lies: tap (x, y) of a side x side grid, `channel` counted from the first one of the block.
 size_t cell_of(int side, int channel, int y, int x) {
-  constexpr std::array<uint8_t, 7> kLastColumn = {17, 3, 9, 15, 0, 6, 12};  // of 7 x 7: those above the other columns
+  constexpr std::array<uint8_t, 7> kLastColumn = {17, 3, 9, 15, 0, 6, 12};  // cells of 7 x 7: those above the other columns
   const auto at = [](int row, int column) { return static_cast<size_t>(row) * kColumns + static_cast<size_t>(column); };
   const int in_group = channel % 8, half = in_group / 2, odd = in_group % 2, group = channel / 8;
   switch (side) {
@@ -58,8 +58,8 @@ size_t cell_of(int side, int channel, int y, int x) {
 struct Stream {
   size_t kernels, channels, block_channels, chunk_channels, header_bytes, element_bytes, kernel_bytes;
   size_t bytes;                       // padded, without a table
-  size_t taps;                        // of a channel, one after the other in the source
-  std::array<uint8_t, kCells> cells;  // of a block's values in the order of the source
+  size_t taps;                        // taps of a channel, one after the other in the source
+  std::array<uint8_t, kCells> cells;  // cells of a block's values, in the order of the source
 
   Stream(const ConvDims& dims, int kx, int ky) : taps(static_cast<size_t>(kx * ky)), cells() {
     constexpr std::array<uint8_t, 4> kBlockChannels = {64, 8, 2, 1};

@@ -8,7 +8,7 @@
 
 namespace pumice::dv {
 
-constexpr size_t kTableEntries = 256;  // of a table of quantized weights
+constexpr size_t kTableEntries = 256;  // entries of a table of quantized weights
 
 // Weights of a convolution, in the order (kernel, channel, y, x).
 struct ConvDims {

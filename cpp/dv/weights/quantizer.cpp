@@ -85,7 +85,7 @@ class Clustering {
   }
 
   const Values& values_;
-  std::vector<double> cost_, next_;  // of the best clusters up to an end
+  std::vector<double> cost_, next_;  // costs of the best clusters up to an end
 };
 
 std::vector<uint16_t> rounded(std::span<const float> weights) {

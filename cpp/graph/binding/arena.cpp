@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-constexpr double kCloseEnough = 1.02;  // of the lower bound: no other order is tried
+constexpr double kCloseEnough = 1.02;  // times the lower bound: then no other order is tried
 
 uint64_t padded(uint64_t bytes) {
   return round_up(bytes, kArenaAlignment);

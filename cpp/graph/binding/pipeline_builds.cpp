@@ -116,7 +116,7 @@ class PipelineBuilds {
 
   const std::vector<const KernelVariant*>& kernels_;
   const double slow_ = slow_seconds();
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards what follows
   std::condition_variable all_done_;
   size_t next_ = 0, done_ = 0;
   std::vector<UnderWay> under_way_;

@@ -15,7 +15,7 @@ struct StorageRoot {
   uint64_t bytes = 0;
   int32_t parent = -1;
   uint64_t offset = 0;  // in the parent
-  Lane lane;            // of the parent, whose start is the origin
+  Lane lane;            // the part of the parent, whose start is the origin
   int32_t output = -1;  // output of the program that it is, else the arena holds it
 };
 

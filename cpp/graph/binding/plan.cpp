@@ -518,7 +518,7 @@ class Binder {
   std::vector<bool> changed_;                  // by value: since the last binding
   std::vector<ShapeInference::Known> before_;  // the last binding's facts on the outputs of the node at hand
   Placement placement_;
-  LowerContext lowering_;                         // of the node at hand
+  LowerContext lowering_;                         // the node at hand
   std::vector<PlannedOperand> inputs_, outputs_;  // its operands
   std::vector<PlannedStep> steps_;
   std::vector<uint64_t> host_offsets_;                 // by value

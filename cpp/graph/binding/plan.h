@@ -37,7 +37,7 @@ struct BindMemo {
 
 struct BoundPlan {
   Plan plan;
-  uint64_t lower_bound_bytes = 0;  // of the arena
+  uint64_t lower_bound_bytes = 0;  // the least that an arena can have
   uint32_t wave_count = 0;
   std::vector<std::optional<HostTensor>> output_hosts;  // by output of the graph: its elements, where they are known
   std::vector<CheckedInputs> checked;                   // by check of the graph

@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-constexpr double kMostPeak = 1.2;  // of the sequential peak
+constexpr double kMostPeak = 1.2;  // times the sequential peak
 // Budgets for the bytes alive in a wave, as multiples of the sequential peak. A wave's first step is taken in any case, so a result may
 // exceed its budget, and then the next one is tried; the last resort is the given order.
 constexpr double kBudgets[] = {1.2, 1.1, 1.0};

@@ -29,7 +29,7 @@ struct ScheduleProblem {
 };
 
 struct Schedule {
-  std::vector<uint32_t> waves;  // of each step
+  std::vector<uint32_t> waves;  // the wave of each step
   std::vector<uint32_t> order;  // steps by wave, and within a wave as they were given
   uint32_t wave_count = 0;
   uint64_t peak_bytes = 0;             // largest sum of storages alive in one wave

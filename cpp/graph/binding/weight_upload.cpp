@@ -24,10 +24,10 @@ constexpr uint64_t kMuch = kStagedAtOnce * kBatchesAtOnce;  // memory that is wo
 // Sources that are staged together, and the steps that read them there.
 struct Batch {
   size_t first = 0, end = 0;      // sources
-  std::vector<uint64_t> offsets;  // of the sources, from the batch's own beginning
+  std::vector<uint64_t> offsets;  // places of the sources, from the batch's own beginning
   uint64_t bytes = 0;
   uint64_t begin = 0;                      // in the staging buffer
-  std::vector<std::future<void>> reading;  // of its parts
+  std::vector<std::future<void>> reading;  // parts that are being read
 };
 
 uint64_t staged_bytes(const WeightSource& source) {
@@ -174,10 +174,10 @@ class Uploader {
   size_t inputs_;
   Weights& weights_;
   std::shared_future<BufferRange> persistent_;
-  std::shared_ptr<InitializationState> state_;          // of the whole
+  std::shared_ptr<InitializationState> state_;          // the state of the whole initialisation
   std::vector<std::vector<const PlannedStep*>> steps_;  // by the source that they read
   std::vector<Batch> batches_;
-  const CompileProgress* progress_ = nullptr;  // of the run
+  const CompileProgress* progress_ = nullptr;  // told during run()
   uint64_t done_ = 0, total_ = 0;              // bytes
   std::shared_ptr<Buffer> staging_;
   size_t submitted_ = 0, unsubmitted_ = 0;  // batches; the latter are being read

@@ -30,7 +30,7 @@ class UploadMemory {
   using Making = std::shared_future<std::shared_ptr<Buffer>>;
 
   std::shared_ptr<Context> context_;
-  uint64_t device_bytes_ = 0;  // of making_persistent_
+  uint64_t device_bytes_ = 0;  // the size of making_persistent_
   Making making_staging_, making_persistent_;
   std::shared_ptr<Buffer> staging_;
 };

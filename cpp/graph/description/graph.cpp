@@ -230,7 +230,7 @@ void Graph::infer(const GraphNode& node, std::vector<GraphValue>& outputs) {
   bool ran[kTrials] = {};
   const bool is_open = !exact_ && has_open_rank(*this, node);
   for (size_t t = 0; t < trials; ++t) {
-    for (const ValueId output : node.outputs) trials_[t]->forget(output);  // of a node that was refused
+    for (const ValueId output : node.outputs) trials_[t]->forget(output);  // the node was refused
     if (is_open) continue;
     trials_[t]->set_tried(!exact_);
     try {

@@ -31,7 +31,7 @@ struct GraphValue {
   int32_t producer = -1;           // node index; -1 for inputs and constants
   bool owned = false;              // an input that is bound at initialisation only
   bool assumed = false;            // an input of a graph that a node runs: its sizes are what came out alike for some, and need not hold
-  bool wide = false;               // of a program of float16: a constant that stays float32
+  bool wide = false;               // in a float16 program: a constant that stays float32
   Quantization quantization = {};  // without a scale: the elements stand for themselves
 
   bool is_known() const;  // every size
@@ -46,7 +46,7 @@ struct ControlFlow {
 
   Kind kind = Kind::if_;
   std::shared_ptr<const Graph> first, second;    // then and else, or condition and body
-  size_t carried = 0, state = 0, invariant = 0;  // of the inputs of a WHILE, in this order
+  size_t carried = 0, state = 0, invariant = 0;  // numbers of inputs of a WHILE, in this order
 
   std::string_view op() const { return kind == Kind::if_ ? "If" : "While"; }
 };
@@ -65,11 +65,11 @@ struct GraphNode {
   const OperatorRow* row = nullptr;  // null for IF and WHILE
   Attributes attributes;
   std::vector<ValueId> inputs, outputs;                    // kAbsent for optional ones left out; input 0 of an IF is its condition
-  std::shared_ptr<const ControlFlow> control = nullptr;    // of IF and WHILE
+  std::shared_ptr<const ControlFlow> control = nullptr;    // set for IF and WHILE
   std::shared_ptr<const NodeOrigin> origin = nullptr;      // none: the caller's own
-  std::shared_ptr<const NodeCheck> requirement = nullptr;  // of a node that passes on its first input once it has been checked
+  std::shared_ptr<const NodeCheck> requirement = nullptr;  // set for a node that passes on its first input once it has been checked
   bool tentative = false;                       // it is there to tell a shape: where it cannot run on what it is given, it makes nothing
-  const CompoundOperation* compound = nullptr;  // of a node that stands for a whole operation until shapes are known; see is_late()
+  const CompoundOperation* compound = nullptr;  // set for a node that stands for a whole operation until shapes are known; see is_late()
 
   std::string_view op() const { return control ? control->op() : row->name; }
   // The inputs of which output 0 holds elements: a check passes on the first alone.

@@ -7,7 +7,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostDispatches = 32;  // of both branches together: a skipped dispatch costs, and so does the host's look at the condition
+constexpr size_t kMostDispatches = 32;  // in both branches together: a skipped dispatch costs, and so does the host's look at the condition
 constexpr size_t kMostChoices = 32, kMostRecorded = 16;
 
 }  // namespace

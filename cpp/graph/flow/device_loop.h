@@ -22,7 +22,7 @@ class DeviceLoop {
   virtual std::vector<BufferRange> entry() const = 0;
   virtual CommandList& begin() = 0;
   virtual CommandList& round(size_t iterations) = 0;
-  virtual size_t least_iterations() const = 0;  // of a round; twice as many until most_iterations()
+  virtual size_t least_iterations() const = 0;  // the shortest round; rounds double up to most_iterations()
   virtual size_t most_iterations() const = 0;
   virtual BufferRange result(size_t i, uint64_t trips) const = 0;
   // Runs bodies without conditions, in place of begin() and rounds, where the number of iterations is known. Where a loop has no such list,

@@ -26,7 +26,7 @@ struct Frame {
   const Routine* routine = nullptr;
   size_t step = 0;
   std::vector<FlowValue> values;  // by value of the graph
-  Loop loop;                      // of the step at hand
+  Loop loop;                      // the loop of the step at hand
 };
 
 class StepwiseLease : public FlowLease {

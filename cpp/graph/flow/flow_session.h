@@ -19,7 +19,7 @@ class FlowSession {
   using Clock = std::chrono::steady_clock;
 
   FlowSession(std::shared_ptr<Context> context, std::string name, const RecordingOptions& options);
-  void begin(const RunLimits& limits);  // of an execution; `limits` stay until it ends
+  void begin(const RunLimits& limits);  // begins an execution; `limits` stay until it ends
   void submit(CommandList& list);       // waits where too much is in flight
   void wait();                          // for all that was submitted
   void wait_for(uint64_t id) const;
@@ -38,7 +38,7 @@ class FlowSession {
   SlotPool& pool() { return pool_; }
   FlowRecordings& recordings() { return recordings_; }
 
-  RunReport report;  // of this execution
+  RunReport report;  // the report of this execution
 
  private:
   std::optional<double> remaining() const;

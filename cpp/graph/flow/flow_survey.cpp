@@ -5,7 +5,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMostDepth = 16;  // of IF and WHILE nodes in one another
+constexpr size_t kMostDepth = 16;  // IF and WHILE nodes in one another
 
 size_t index(ValueId value) {
   return static_cast<size_t>(value);

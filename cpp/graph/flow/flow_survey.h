@@ -8,7 +8,7 @@
 
 namespace pumice {
 
-inline constexpr size_t kInnerCopies = 8;  // of a loop inside, in one iteration of what it is in
+inline constexpr size_t kInnerCopies = 8;  // copies of an inner loop's iteration in one iteration of the loop around it
 
 class FlowSurvey {
  public:

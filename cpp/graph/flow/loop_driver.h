@@ -36,7 +36,7 @@ class LoopDriver {
   struct ReadyLoop {
     const RoutineStep* step = nullptr;
     std::vector<Shape> shapes;
-    std::vector<uint64_t> memory;  // of the invariant values, by buffer id
+    std::vector<uint64_t> memory;  // the invariant values' buffers, by id
     std::unique_ptr<DeviceLoop> loop;
   };
   DeviceLoop* find(const RoutineStep& step, std::span<const FlowValue> values);

@@ -9,7 +9,7 @@ namespace {
 using Kind = GuardedItem::Kind;
 
 // A round of each length is recorded once and kept; these bound the size of a recording.
-constexpr size_t kMostIterations = 128;  // of a round
+constexpr size_t kMostIterations = 128;  // iterations of a round
 constexpr size_t kMostRecorded = 16384;  // dispatches of a round
 
 }  // namespace

@@ -27,12 +27,12 @@ struct RoutineStep {
 
   Kind kind = Kind::run;
   std::shared_ptr<Region> region;  // the region of a run
-  std::string node;                // of an IF or WHILE, or the name of a run after a cut, with the graph that it is in
+  std::string node;                // the name of an IF or WHILE, or of a run after a cut, with the graph that it is in
   std::string cut;                 // which elements the host reads before a run, and for which nodes; "": none
   size_t first = 0, second = 0;    // routines: then and else, or condition and body
-  size_t carried = 0, state = 0;   // of a WHILE
+  size_t carried = 0, state = 0;   // numbers of values of a WHILE
   std::optional<LoopCounter> counter;
-  std::optional<Macros> scalar;          // of its kernel, where all of it may be single elements
+  std::optional<Macros> scalar;          // macros of its kernel, where all of it may be single elements
   std::vector<ValueId> inputs, outputs;  // input 0 of an IF is its condition, which may be absent
   std::vector<ValueId> released;         // values that no later step reads
 };

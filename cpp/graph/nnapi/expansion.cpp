@@ -35,7 +35,7 @@ std::string operand_list(const std::vector<Operand>& roles) {
   return text;
 }
 
-constexpr int64_t kAssumed = 64;  // of a size that is not known, where any will do
+constexpr int64_t kAssumed = 64;  // stands for an unknown size where any will do
 
 std::vector<Fact> facts_of(const Graph& graph, const std::vector<ValueId>& operands) {
   std::vector<Fact> facts;
@@ -90,7 +90,7 @@ std::vector<Output> Expansion::run() {
     operation_.expand(*this);
   } catch (const GraphError& error) {
     if (error.node == node_) throw;
-    fail(error.what());  // of one of the nodes that it became
+    fail(error.what());  // the error is one of the nodes that it became
   }
   if (!takes_quantization_ && (declared_scale_ || declared_zero_))
     fail("a scale or zero point of an output of " + std::string(pumice::name(of(outputs_[0].value).dtype)));

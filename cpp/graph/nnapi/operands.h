@@ -35,7 +35,7 @@ class Operands {
   // A size; none where it is not known, which is noted.
   std::optional<size_t> rank(size_t i) const;
   std::optional<int64_t> size(size_t i, size_t axis) const;     // `axis` is below the rank
-  std::optional<std::vector<int64_t>> numbers(size_t i) const;  // of an integer operand
+  std::optional<std::vector<int64_t>> numbers(size_t i) const;  // elements of an integer operand
   bool is_open() const { return is_open_; }                     // something that was asked for is not known
   void leave_open() const { is_open_ = true; }
   // Numbers of scalar operands, which must be constants: UnsupportedError where they are not.
@@ -47,7 +47,7 @@ class Operands {
   void expect_rank(size_t i, size_t rank);
   void expect_least_rank(size_t i, size_t rank) const;
   void expect_size(size_t i, size_t axis, int64_t size);
-  void expect_length(size_t i, size_t length, const std::string& what);  // of a vector
+  void expect_length(size_t i, size_t length, const std::string& what);  // expects a vector
   // Assumes a size that another rule refuses if it does not hold.
   void assume_size(size_t i, size_t axis, int64_t size);
   bool is_assumed(size_t i) const { return assumed_[i]; }

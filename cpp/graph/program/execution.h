@@ -100,7 +100,7 @@ class Execution {
   std::vector<std::optional<HostTensor>> inputs_;
   std::vector<std::optional<OutputBuffer>> buffers_;
 
-  mutable std::mutex mutex_;  // of the state
+  mutable std::mutex mutex_;  // guards the state
   State state_ = State::preparation;
   bool succeeded_ = false, has_shapes_ = false;
   std::vector<Shape> shapes_;

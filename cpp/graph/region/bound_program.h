@@ -45,7 +45,7 @@ class BoundProgram {
   BindInputs key_;
   std::shared_ptr<CompiledOperator> compiled_;
   BufferRange persistent_;
-  size_t inputs_;  // of the graph; the slots after them are owned
+  size_t inputs_;  // the graph's inputs; the slots after them are owned
   uint64_t lower_bound_bytes_;
   uint32_t wave_count_;
   std::vector<std::optional<HostTensor>> output_hosts_;
@@ -73,7 +73,7 @@ class RecordedExecution : public Lease {
  private:
   std::shared_ptr<CompiledOperator> compiled_;
   std::vector<HostSlot> inputs_, outputs_;
-  std::vector<IndexCheck> index_checks_;  // of the last outputs
+  std::vector<IndexCheck> index_checks_;  // the last outputs are their results
   std::shared_ptr<Buffer> arena_;
   CommandList list_;
   std::optional<Submission> last_;

@@ -26,7 +26,7 @@ class Lease {
   // finished. Throws TimeoutError, GraphError.
   virtual Submission start(const RunLimits& limits) = 0;
   virtual uint64_t last_submission() const = 0;
-  virtual RunReport report() const = 0;  // of the last start()
+  virtual RunReport report() const = 0;  // the report of the last start()
   // The seconds that the last start() took on the device, once it has finished; none where it was not to be measured.
   virtual std::optional<double> device_seconds() const = 0;
 };

@@ -22,9 +22,9 @@ struct ArenaReport {
 struct StepReport {
   struct Operand {
     std::string name;   // the binding's
-    std::string value;  // of the graph; empty for scratch memory
+    std::string value;  // the graph's value; empty for scratch memory
     Place place;
-    uint32_t index = 0;           // of the input or output
+    uint32_t index = 0;           // the number of the input or output
     uint64_t begin = 0, end = 0;  // bytes of that place
     bool read = false, write = false;
   };

@@ -17,8 +17,8 @@ std::optional<double> checked_loop_timeout(std::optional<double> seconds);
 // The times that an execution may take. Loops and executions that take longer throw TimeoutError; the results of an execution that threw
 // are undefined.
 struct RunLimits {
-  std::optional<double> timeout_seconds;              // of the whole, from start() on
-  std::optional<double> loop_seconds = kLoopSeconds;  // of each WHILE, from each time that it is entered
+  std::optional<double> timeout_seconds;              // for the whole, from start() on
+  std::optional<double> loop_seconds = kLoopSeconds;  // for each WHILE, from each time that it is entered
   std::function<void()> interrupted;                  // called about every 50 ms while waiting; may throw
 };
 

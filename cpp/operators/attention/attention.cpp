@@ -21,7 +21,7 @@ struct AttentionPlan {
   Macros macros = {};
   SpecValues spec = {};
   uint64_t groups_x = 0, groups_y = 0, groups_z = 1;
-  int64_t parts = 1, stretch = 0;  // of the keys
+  int64_t parts = 1, stretch = 0;  // parts of the keys, and keys of a part
 };
 
 std::string flag(bool set) {
@@ -102,7 +102,7 @@ AttentionPlan tiled_plan(const LowerContext& node, const Attention& a) {
   return plan;
 }
 
-constexpr int64_t kMatrixKeys = 32, kMatrixRows = 16;  // of a step of attention_matrix, and of one of its subgroups
+constexpr int64_t kMatrixKeys = 32, kMatrixRows = 16;  // keys of a step of attention_matrix; rows of one of its subgroups
 
 // The share of attention_matrix's work: subgroups of a workgroup, parts of the keys.
 struct MatrixShare {
@@ -118,7 +118,7 @@ MatrixShare matrix_share(const LowerContext& node, const Attention& a, int64_t s
   constexpr double kLaunch = 5, kMeeting = 20;
   constexpr struct {
     int64_t subgroups, resident;  // resident: workgroups of a core
-    double latency, turn;         // of a step, of a subgroup's step
+    double latency, turn;         // microseconds of a step, and of a subgroup's step
   } kKinds[] = {{2, 8, 1.5, 0.2}, {4, 4, 1.65, 0.19}, {8, 2, 2.2, 0.165}};
   const int64_t keys = a.k.rows(), row = round_up(std::max(a.k.size(), a.v.size()), 16) / 8 + 1;
   const double longer = std::max<double>(static_cast<double>(a.k.size() + a.v.size()) / 128, 0.25);

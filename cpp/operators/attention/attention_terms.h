@@ -14,7 +14,7 @@ namespace pumice {
 struct Heads {
   Operand operand;
   std::array<int64_t, 4> sizes;
-  std::array<int64_t, 3> strides;  // of the axes before the last, in elements
+  std::array<int64_t, 3> strides;  // strides of the axes before the last, in elements
   uint64_t phase = 0;              // bytes from the last 16-byte boundary to where it begins
   int64_t first = 0;               // element from there on, where a part of it begins
 
@@ -39,7 +39,7 @@ struct Attention {
   Heads q, k, v, y;  // heads of q are a multiple of those of k and v
   std::optional<AttentionMask> mask = {};
   std::optional<Operand> counts = {};              // int64 for each image: its keys, and places are counted from the end of them
-  int64_t first_count = 0;                         // of the first image
+  int64_t first_count = 0;                         // the number of the first image
   double scale = 1, softcap = 0;                   // 0: none
   int64_t first = -kUnbounded, last = kUnbounded;  // row i sees keys i + first .. i + last
   bool zero_empty = true;                          // a row that sees no key is zero, otherwise NaN

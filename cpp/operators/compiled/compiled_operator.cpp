@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kWordsPerInvocation = 4;  // of copy_words.comp
+constexpr uint64_t kWordsPerInvocation = 4;  // what an invocation of copy_words.comp copies
 constexpr uint64_t kCopyAlignment = 256;
 constexpr uint64_t kVectorBytes = 16;
 constexpr uint64_t kMostWritten = 1 << 16;  // bytes that the host writes into the device's memory itself

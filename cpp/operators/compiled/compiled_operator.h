@@ -22,10 +22,10 @@ struct PlannedOperand {
   uint32_t index = 0;
   uint64_t byte_offset = 0;
   uint64_t bytes = 0;          // from byte_offset on
-  uint32_t element_bits = 32;  // of the tensor: what `<binding>_offset` counts, whatever the kernel's array is declared as
+  uint32_t element_bits = 32;  // the tensor's: what `<binding>_offset` counts, whatever the kernel's array is declared as
   Lane lane;                   // its origin is a byte of the place
-  int32_t value = -1;          // of the graph, for reports; -1: scratch memory, or no graph
-  uint64_t touched = 0;        // of the bytes, what the step reads or writes; 0: not known. More is bound only where the device can
+  int32_t value = -1;          // the graph's value, for reports; -1: scratch memory, or no graph
+  uint64_t touched = 0;        // bytes that the step reads or writes; 0: not known. More is bound only where the device can
 };
 
 // A dispatch whose memory is known but for the bindings of a table.
@@ -63,7 +63,7 @@ struct InitializationState {
   std::mutex mutex;
   bool initialised = false;
   uint64_t buffer_id = 0, offset = 0;  // 0: nothing is persistent
-  std::shared_ptr<Buffer> constants;   // of the plan, until they have been read
+  std::shared_ptr<Buffer> constants;   // the plan's constants, until they have been read
 };
 
 // A plan on a device. Immutable and thread-safe; its initialisation state is that of the GPU work submitted so far.

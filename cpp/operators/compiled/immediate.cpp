@@ -20,7 +20,7 @@ class PlanCache {
     if (auto kept = found(key)) return kept;
     auto plan = std::make_shared<const Plan>(describe().compile(context)->plan());
     const std::lock_guard lock(mutex_);
-    if (const auto at = places_.find(key); at != places_.end()) return at->second->second;  // of another thread
+    if (const auto at = places_.find(key); at != places_.end()) return at->second->second;  // another thread has made it meanwhile
     plans_.emplace_front(key, plan);
     places_.emplace(key, plans_.begin());
     if (plans_.size() > kMostPlans) {

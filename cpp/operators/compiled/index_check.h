@@ -14,7 +14,7 @@ inline constexpr std::string_view kCheckedOperator = "checked";
 // The result of such a node.
 struct FoundIndices {
   uint64_t count = 0;
-  int64_t position = 0, index = 0;  // of the first
+  int64_t position = 0, index = 0;  // the first one's place and value
 };
 FoundIndices found_indices(const std::byte* made);
 

@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kLanePixels = 16;  // of conv_lanes: pixels of a subgroup
+constexpr int64_t kLanePixels = 16;  // pixels of a subgroup of conv_lanes
 
 constexpr int64_t kMostRowTaps = 9;  // unrolled by conv_lanes
 

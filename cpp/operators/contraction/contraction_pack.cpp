@@ -83,7 +83,7 @@ struct Packing {
   WeightView weights;
   PackForm form;
   DType source, made;
-  std::optional<double> scale;  // of floats
+  std::optional<double> scale;  // multiplies floats
   int64_t block;                // channels that are packed together
   int64_t room;                 // bytes of a range
   std::shared_ptr<const KernelVariant> kernel;

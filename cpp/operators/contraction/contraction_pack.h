@@ -9,7 +9,7 @@
 
 namespace pumice {
 
-inline constexpr int64_t kLaneChannels = 16;  // of conv_lanes: output channels of a subgroup
+inline constexpr int64_t kLaneChannels = 16;  // output channels of a subgroup of conv_lanes
 // conv_lanes computes the products of so many neighbouring input channels in one step.
 inline int64_t step_channels(int64_t channels_in) {
   return std::clamp<int64_t>(channels_in, 1, 4);

@@ -27,7 +27,7 @@ int64_t w_span(const NodeContext& node, const Contraction& c);
 // The most that one dispatch takes.
 struct DispatchRoom {
   int64_t pixels, groups;
-  int64_t bytes;  // of a tensor
+  int64_t bytes;  // bytes of a tensor
 };
 
 using Parts = std::vector<PlacedContraction>;

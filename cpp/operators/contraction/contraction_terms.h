@@ -34,14 +34,14 @@ struct IntegerTerms {
 struct Contraction {
   Planes x, y;
   WeightView weights;
-  int64_t out_h, out_w;  // of this dispatch
+  int64_t out_h, out_w;  // the output of this dispatch
   int64_t in_step_h = 1, in_step_w = 1, tap_step_h = 1, tap_step_w = 1, base_h = 0, base_w = 0;
   int64_t taps_h = 1, taps_w = 1, tap_first = 0, tap_row = 0, tap_column = 0;
   int64_t x_stride_group = 0, y_stride_group = 0, w_stride_group = 0;
   int64_t x_first = 0, w_first = 0, y_first = 0;  // elements where this dispatch begins
   bool matrix = false;                            // a matrix product: no taps
   std::optional<IntegerTerms> integers = {};      // none: of floats
-  bool by_columns = false;                        // of a matrix product: w lies by columns, and x in whole eights
+  bool by_columns = false;                        // a matrix product whose w lies by columns, and x in whole eights
   bool padded = false;                            // x has zeros after its last channel, up to the next eight
 };
 

@@ -17,7 +17,7 @@ struct Tiling {
   int64_t pixels, channels, split = 1, registers = 4;
 
   int64_t invocations() const { return pixels * channels / (registers * registers) * split; }
-  int64_t shared_bytes() const { return split * ((pixels + channels) * 64 + 256); }  // of stretches 16 deep, whose rows of x are padded
+  int64_t shared_bytes() const { return split * ((pixels + channels) * 64 + 256); }  // stretches 16 deep, whose rows of x are padded
 };
 
 // Large tiles reuse more of what they load; small and split ones keep all of the device busy on small outputs.
@@ -29,7 +29,7 @@ struct MatrixTiling {
   int64_t pixels, channels, sub_pixels, sub_channels, depth, split = 1;
 
   int64_t subgroups() const { return pixels / sub_pixels * (channels / sub_channels) * split; }
-  uint64_t shared_bytes() const {  // of the operands' stretches or of results on their way out, rows padded by 16 bytes
+  uint64_t shared_bytes() const {  // the operands' stretches or results on their way out, rows padded by 16 bytes
     const int64_t in = pixels * (depth * 2 + 16) + depth * (channels * 2 + 16), out = subgroups() * 16 * (sub_channels * 4 + 16);
     return static_cast<uint64_t>(std::max(in, out));
   }

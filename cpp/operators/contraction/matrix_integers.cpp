@@ -55,7 +55,7 @@ struct IntegerTiling {
   int64_t rows, columns, sub_rows, sub_columns, depth;
 
   int64_t subgroups() const { return rows / sub_rows * (columns / sub_columns); }
-  uint64_t shared_bytes() const {  // of what comes in, or of results on their way out
+  uint64_t shared_bytes() const {  // the operands' stretches, or results on their way out
     return static_cast<uint64_t>(std::max((rows + columns) * (depth + kPiece), subgroups() * 16 * (sub_columns * 4 + 16)));
   }
 };

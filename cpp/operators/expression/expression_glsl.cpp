@@ -12,7 +12,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMaxText = 65536;  // of one GLSL expression
+constexpr size_t kMaxText = 65536;  // characters of one GLSL expression
 
 bool is_one_of(std::string_view text, std::initializer_list<std::string_view> choices) {
   for (const std::string_view choice : choices)

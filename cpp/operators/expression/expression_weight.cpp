@@ -9,8 +9,8 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kOperation = 4;  // of an operator: one instruction, and its text in the compiler's front end
-constexpr uint64_t kBranch = 8;     // of a condition besides: drivers of processors run both sides under masks
+constexpr uint64_t kOperation = 4;  // an operator: one instruction, and its text in the compiler's front end
+constexpr uint64_t kBranch = 8;     // added for a condition: drivers of processors run both sides under masks
 constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max() / 8;
 
 // Whether pm_pow has a constant exponent of 0, 1 or 2: then its comparison is decided, and a product remains.

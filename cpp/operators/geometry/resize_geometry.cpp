@@ -27,7 +27,7 @@ double place_in_x(const ResizeAxis& axis, const std::string& mode, int64_t index
   const auto y = static_cast<double>(index), x_size = static_cast<double>(axis.x_size), exact_size = axis.scale * x_size;
   if (mode == "align_corners") return exact_size == 1 ? 0 : y * (x_size - 1) / (exact_size - 1);
   if (mode == "asymmetric") return y / axis.scale;
-  if (mode == "tf_half_pixel_for_nn") return (y + 0.5) / axis.scale;  // of operator sets 11 and 12
+  if (mode == "tf_half_pixel_for_nn") return (y + 0.5) / axis.scale;  // a mode of operator sets 11 and 12
   if (mode == "tf_crop_and_resize") {
     const double length = axis.roi_end - axis.roi_start;
     return (exact_size == 1 ? length * (x_size - 1) / 2 : y * length * (x_size - 1) / (exact_size - 1)) + axis.roi_start * (x_size - 1);

@@ -13,7 +13,7 @@ namespace pumice {
 struct ResizeAxis {
   int64_t x_size = 0, size = 0;
   double scale = 1;
-  double roi_start = 0, roi_end = 1;  // of the axis's length, for tf_crop_and_resize
+  double roi_start = 0, roi_end = 1;  // fractions of the axis's length, for tf_crop_and_resize
   bool resized = false;               // false: the axis stays as it is
 };
 

@@ -15,9 +15,9 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMapRank = 4;    // of the usual kernel, which has up to four inputs
-constexpr size_t kMapInputs = 8;  // of a kernel, at most
-constexpr size_t kFewInputs = 3;  // of one that walks more axes
+constexpr size_t kMapRank = 4;    // axes of the usual kernel, which has up to four inputs
+constexpr size_t kMapInputs = 8;  // inputs of a kernel, at most
+constexpr size_t kFewInputs = 3;  // inputs of a kernel that walks more axes
 
 std::string number(size_t i) {
   return std::to_string(i);
@@ -161,7 +161,7 @@ std::optional<QuadText> quad_text(DType dtype, const std::string& t, bool native
 // The operands that a map reads, by the names that its expression gives them.
 struct Inputs {
   std::vector<std::string> names;
-  std::vector<size_t> positions;  // of the node's inputs
+  std::vector<size_t> positions;  // numbers of the node's inputs
 };
 
 Inputs inputs_of(const LowerContext& node, size_t count) {

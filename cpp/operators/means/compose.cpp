@@ -10,7 +10,7 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kPhaseBytes = 16;  // of LowerContext::input_phase
+constexpr uint64_t kPhaseBytes = 16;  // LowerContext::input_phase counts modulo it
 
 }  // namespace
 

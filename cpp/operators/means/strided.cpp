@@ -20,7 +20,7 @@ constexpr int64_t kTileSide = 16;     // matrices of less are no work for tiles
 
 // A copy as its kernels see it. One element here may be several of the tensor's.
 struct Copy {
-  IndexSpace space;  // of x and y
+  IndexSpace space;  // the space of x and y
   int64_t x_first, y_first;
   uint64_t x_phase, y_phase;
   int64_t bits;

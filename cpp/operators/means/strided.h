@@ -12,7 +12,7 @@ namespace pumice {
 // Axes of one index space with the strides of every tensor that walks it; strides may be negative.
 struct IndexSpace {
   std::vector<int64_t> sizes;
-  std::vector<std::vector<int64_t>> strides;  // of each tensor, by axis
+  std::vector<std::vector<int64_t>> strides;  // strides of each tensor, by axis
 
   int64_t elements() const;
   // The number of walks along the last axis, and the element of a tensor where a walk begins.

@@ -15,7 +15,7 @@ namespace pumice {
 namespace {
 
 constexpr int64_t kMostStretches = 256;
-constexpr int64_t kMostHeldChannels = 128;  // of a group
+constexpr int64_t kMostHeldChannels = 128;  // channels of a group
 constexpr int64_t kFewestInStretch = 4096;  // elements that a workgroup walks
 
 int64_t axis_of(const LowerContext& node, int64_t fallback) {

@@ -27,7 +27,7 @@ void add_columns(LowerContext& node, int64_t size, int64_t inner) {
   add_fold(node, fold, {{outer, inner}, {{size * inner, 1}, {inner, 1}}}, {{size}, {{inner}}}, largest);
   const bool fits = size * inner * static_cast<int64_t>(bits(x.dtype)) / 8 <= largest_range(*node.context);
   if (inner % 4 == 0 && begins_in_fours(node) && fits) {
-    constexpr int64_t kRows = 8;  // of an invocation
+    constexpr int64_t kRows = 8;  // rows that an invocation makes
     const Macros macros = {{"LOGARITHM", logarithm ? "1" : "0"}, {"ROWS", std::to_string(kRows) + "u"}};
     StepBuilder step(node.kernel("softmax_columns.comp", x.dtype, macros));
     step.bind("x", node.in(0)).bind("columns", largest).bind("y", node.out(0));

@@ -7,6 +7,6 @@
 namespace pumice {
 
 enum class RandomKind : uint8_t { uniform, normal, mask, state };  // the numbers that random.comp has for them
-std::string_view name(RandomKind kind);                            // of the row
+std::string_view name(RandomKind kind);                            // the row's name
 
 }  // namespace pumice

@@ -12,7 +12,7 @@ namespace pumice {
 namespace {
 
 enum Input : size_t { kX, kW, kR, kB, kLengths, kInitialH, kInitialC, kPeepholes };
-constexpr int64_t kUnits = 16;  // of a workgroup
+constexpr int64_t kUnits = 16;  // units of a workgroup
 
 // Sizes of a layer. ONNX lays tensors out by time or (layout 1) by sequence first.
 struct Layer {
@@ -219,7 +219,7 @@ class StepKernel {
 
   // The steps that one dispatch computes, for a layer so small that one workgroup holds its state; 0 for a larger one.
   int64_t held_steps() const {
-    constexpr int64_t kMostIterations = 32768;  // of an invocation's loops, the least that devices run
+    constexpr int64_t kMostIterations = 32768;  // iterations of an invocation's loops, the least that devices run
     const int64_t most_units = node_.prefers_lanes() ? 128 : 64;
     if (layer_.units > most_units || layer_.steps < 2) return 0;
     return kMostIterations / (layer_.width / 2 + 16);
@@ -230,7 +230,7 @@ class StepKernel {
   int64_t rows_, held_steps_;
   bool two_parts_;
   Operand weights_;                                            // recurrent ones
-  int64_t blocks_ = 0, block_bytes_ = 0;                       // of units, for each gate
+  int64_t blocks_ = 0, block_bytes_ = 0;                       // blocks of units, for each gate
   int64_t at_once_ = 0;                                        // blocks that one dispatch computes
   bool cut_ = false;                                           // a binding for each gate, dispatches for each direction
   std::vector<std::shared_ptr<const KernelVariant>> kernels_;  // dispatches of a step

@@ -28,7 +28,7 @@ inline constexpr ReductionFold kSumFold{}, kMeanFold{.finish = "s / n"}, kL1Fold
 struct Fold {
   std::string accumulator, start, step, merge, finish;
   Macros macros = {};                   // macros that these texts use
-  std::string y_type = {}, store = {};  // of `v` in y[i], where results are not elements of the output's dtype
+  std::string y_type = {}, store = {};  // type and store of `v` in y[i], where results are not elements of the output's dtype
   std::string result = {};              // the type of `v` then
   bool is_position = false;             // the result is the place of the best element
 };

@@ -16,7 +16,7 @@ constexpr int64_t kWantedUnits = 4096;
 
 // Rows of one axis in two tensors.
 struct Rows {
-  IndexSpace space;  // of the rows, with the strides of x and y
+  IndexSpace space;  // the rows, with the strides of x and y
   int64_t size, x_step, y_step;
   bool exclusive, backwards;
 };

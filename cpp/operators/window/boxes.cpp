@@ -9,8 +9,8 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kLanes = 64;            // of select_boxes.comp
-constexpr int64_t kMostSteps = 60 << 10;  // of an invocation's loops; see NodeContext::check_loops
+constexpr int64_t kLanes = 64;            // invocations of select_boxes.comp
+constexpr int64_t kMostSteps = 60 << 10;  // iterations of an invocation's loops; see NodeContext::check_loops
 
 double real(const LowerContext& node, size_t i, double fallback) {
   const HostTensor* host = node.host(i);

@@ -99,7 +99,7 @@ class BoundsChecker {
   std::unordered_map<uint32_t, std::string> strings_;
   std::string file_;
   uint32_t line_ = 0, block_ = 0;
-  std::unordered_map<uint32_t, uint32_t> block_ends_;    // of blocks that were split
+  std::unordered_map<uint32_t, uint32_t> block_ends_;    // last labels of blocks that were split
   std::unordered_map<uint32_t, uint32_t> in_bounds_of_;  // number for buffers alone -> whether what it was read from was in bounds
   std::vector<uint32_t> functions_;                      // made here
   std::vector<AccessSite> sites_;

@@ -41,7 +41,7 @@ inline constexpr std::string_view kLimitsName = "pumice_limits";  // bytes bound
 inline constexpr uint32_t kAccessRecord = 0x80000000u;
 inline constexpr uint32_t kRecordHeadWords = 4;
 inline constexpr uint32_t kAccessRecordWords = kRecordHeadWords + 2;  // index and size
-inline constexpr uint32_t kMostAccessRecords = 16;                    // of one execution; further ones are counted
+inline constexpr uint32_t kMostAccessRecords = 16;                    // records of one execution; further accesses are counted
 
 inline bool is_debug_binding(std::string_view name) {
   return name == kRingName || name == kLimitsName;

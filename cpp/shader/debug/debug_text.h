@@ -29,7 +29,7 @@ class DebugText {
   // The compiler's messages with printf's own in place of those about the functions made here.
   std::string translate(std::string_view log) const;
 
-  const std::vector<PrintFormat>& formats() const { return formats_; }  // of the text that was rewritten last
+  const std::vector<PrintFormat>& formats() const { return formats_; }  // formats of the text that was rewritten last
 
  private:
   struct Call;

@@ -124,7 +124,7 @@ size_t after_head(std::string_view text) {
 }  // namespace
 
 bool declares_local_size(std::string_view preprocessed) {
-  int depth = 0;  // of parentheses in a layout(): a variable elsewhere may have any name
+  int depth = 0;  // parentheses within a layout(): a variable elsewhere may have any name
   bool is_layout = false;
   for (const Token& token : tokenize(preprocessed)) {
     if (token.directive != 0) continue;

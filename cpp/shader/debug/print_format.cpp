@@ -12,7 +12,7 @@ namespace pumice {
 namespace {
 
 constexpr std::string_view kFlags = "-+ #0", kDigits = "0123456789";
-constexpr size_t kMostDigits = 3;  // of a width or a precision
+constexpr size_t kMostDigits = 3;  // digits of a width or a precision
 
 // Walks over one conversion, from behind its '%'.
 class ConversionParser {

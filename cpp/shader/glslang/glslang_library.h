@@ -20,14 +20,14 @@ typedef bool (*PumiceInclude)(void* user, const char* path, const char* includer
 struct PumiceGlslangRequest {
   const char* const* texts;  // parts of one source, in order
   const int* bytes;
-  const char* const* names;  // of the parts, for messages
+  const char* const* names;  // names of the parts, for messages
   int count;
   int vulkan_minor;
   bool preprocess;    // only expand macros and includes, into `text`
   bool source_lines;  // the SPIR-V says which line its instructions come from
   PumiceInclude include;
   void* user;
-  size_t stack_bytes;  // of the thread that walks through the text by recursion
+  size_t stack_bytes;  // stack of the thread that walks through the text by recursion
 };
 
 struct PumiceGlslangResult {
@@ -36,7 +36,7 @@ struct PumiceGlslangResult {
   size_t words;
   PumiceText text;       // preprocessed
   PumiceText log;        // messages, one a line
-  size_t missing_bytes;  // of memory, where it failed for want of them; else 0
+  size_t missing_bytes;  // memory that was lacking where it failed for that; else 0
 };
 
 struct PumiceGlslang {

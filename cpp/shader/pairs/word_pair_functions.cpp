@@ -61,7 +61,7 @@ class Library {
   std::unordered_map<uint32_t, std::string_view> names_;
   std::unordered_map<uint32_t, std::span<const Instruction>> bodies_;
   std::unordered_map<std::string_view, uint32_t> functions_;
-  std::unordered_map<uint32_t, const Instruction*> declarations_;  // of types and constants
+  std::unordered_map<uint32_t, const Instruction*> declarations_;  // declarations of types and constants
 };
 
 const Library& library() {

@@ -52,7 +52,7 @@ class PairFunctions {
   uint32_t function_here(uint32_t function);
 
   GlobalSection& globals_;
-  std::unordered_map<uint32_t, uint32_t> ids_;  // of the functions' module -> here
+  std::unordered_map<uint32_t, uint32_t> ids_;  // the functions' module's -> here
   std::vector<uint32_t> wanted_;                // functions, in the order in which they were asked for
 };
 

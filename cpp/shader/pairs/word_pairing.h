@@ -35,7 +35,7 @@ class Pairing {
   void declare_type(const Instruction& instruction);
   void declare_constant(const Instruction& instruction);
   void declare_computed(const Instruction& instruction);
-  uint32_t width_of(uint32_t type) const;                     // of an integer, 1 of a bool, 0 of another
+  uint32_t width_of(uint32_t type) const;                     // bits of an integer, 1 for a bool, 0 for another type
   std::optional<uint64_t> value_of(uint32_t constant) const;  // an integer's or bool's value; none where it is not known
   std::optional<uint64_t> evaluated(const Instruction& instruction) const;
   void rewrite(const Instruction& instruction);
@@ -107,10 +107,10 @@ class Pairing {
   PairFunctions functions_;
   uint32_t uint_ = 0, pair_ = 0, math_ = 0;
   std::unordered_set<uint32_t> types_;
-  std::unordered_map<uint32_t, uint32_t> types_of_values_, same_;  // of values; of types that are another here
+  std::unordered_map<uint32_t, uint32_t> types_of_values_, same_;  // types by value; types that are another here
   std::unordered_set<uint32_t> replaced_, frozen_;                 // results of other instructions than before; constants
   std::map<std::pair<uint32_t, bool>, uint32_t> arrays_;           // arrays that stand for vectors, by length and whether they are laid out
-  std::unordered_map<uint32_t, std::vector<uint32_t>> parts_;      // of vectors
+  std::unordered_map<uint32_t, std::vector<uint32_t>> parts_;      // pairs of a vector's components
   std::vector<uint32_t> annotations_, body_;
   std::set<std::string> lacks_;
 };

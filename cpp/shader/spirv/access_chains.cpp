@@ -9,7 +9,7 @@ using namespace spirv;
 
 namespace {
 
-constexpr std::string_view kWordFunction = "pm_word(";  // of the preamble: the word that an element of 16 bits lies in
+constexpr std::string_view kWordFunction = "pm_word(";  // a function of the preamble: the word that an element of 16 bits lies in
 constexpr uint32_t kElementBytes = 2;
 
 }  // namespace

@@ -25,7 +25,7 @@ struct Check {
   size_t level = 0;       // the position among the chain's indices
   uint32_t index = 0;     // the id that counts, of which the chain's may be made
   uint32_t length = 0;    // id of an array's own length; 0: none
-  uint32_t count = 0;     // of a vector's or a matrix's components; 0: see length
+  uint32_t count = 0;     // components of a vector or a matrix; 0: see length
   bool of_range = false;  // the size follows from the bytes that are bound, of which:
   uint32_t offset = 0, stride = 0, scalar = 0;
 };

@@ -97,7 +97,7 @@ class Unrolling {
 
  private:
   struct Loop {
-    size_t begin = 0, end = 0;  // of its OpLoopMerge and the label behind it
+    size_t begin = 0, end = 0;  // places of its OpLoopMerge and of the label behind it
     uint64_t trips = 1;
     bool is_hinted = false;
   };

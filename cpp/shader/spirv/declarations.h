@@ -21,11 +21,11 @@ class Declarations {
   uint32_t new_id() { return next_id_++; }
 
   bool is_global(uint32_t id) const { return global_.contains(id); }       // defined outside functions
-  uint32_t type_of(uint32_t id) const { return types_of_values_.at(id); }  // of everything with a result
+  uint32_t type_of(uint32_t id) const { return types_of_values_.at(id); }  // the type of anything with a result
 
   // The id of such a type, which is added where the module has none: types other than arrays and structures must not be declared twice.
   uint32_t type(uint16_t op, const std::vector<uint32_t>& operands);
-  uint32_t constant(uint32_t value);  // of type uint
+  uint32_t constant(uint32_t value);  // a constant of type uint
   uint32_t null(uint32_t type);       // zeros
 
   // The module of a header with declarations, of those that were added here and of functions.

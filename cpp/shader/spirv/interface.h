@@ -25,13 +25,13 @@ struct BindingInterface {
   std::string block;
   std::vector<std::string> aliases;  // array names of further blocks at the same binding (`sfp x[]` and `sfpvec4 x4[]`)
   Access access = Access::read_write;
-  ScalarType scalar = ScalarType::other;       // of the array's elements; vectors and matrices give their scalar
+  ScalarType scalar = ScalarType::other;       // the array's elements; vectors and matrices give their scalar
   uint32_t element_bytes = 0;                  // array stride
-  uint64_t least_bytes = 0;                    // of what the block declares with a size: a runtime array alone has none
+  uint64_t least_bytes = 0;                    // bytes that the block declares with a size: a runtime array alone has none
   uint32_t components = 1;                     // 4 for vec4
   bool uniform = false;                        // a uniform buffer, not a storage buffer
   bool is_block = false;                       // bound whole, since it holds more than an array
-  std::shared_ptr<const MemoryLayout> layout;  // of one element, or of the block; null where it has more members than can be told
+  std::shared_ptr<const MemoryLayout> layout;  // one element's, or the block's; null where it has more members than can be told
 };
 
 // One image, or a texture with its sampler.
@@ -41,7 +41,7 @@ struct ImageInterface {
   bool sampled = false;  // read through a sampler, else a storage image
   uint32_t dimensions = 2;
   Access access = Access::read_write;
-  ScalarType scalar = ScalarType::other;  // of what a shader gets and gives
+  ScalarType scalar = ScalarType::other;  // the type that a shader gets and gives
   std::string format;                     // of a storage image, as declared: "r32f"; empty where it is not
   std::string normalized_for;             // what is used of it that wants normalized coordinates: "an offset"; else empty
 };
@@ -51,10 +51,10 @@ struct PushConstant {
   std::string name;
   uint32_t offset = 0;
   ScalarType scalar = ScalarType::other;
-  uint32_t components = 1;      // of a vector
+  uint32_t components = 1;      // components of a vector
   uint32_t count = 1;           // vectors or numbers of an array, columns of a matrix; evenly spread over the bytes
-  uint32_t bytes = 0;           // of all
-  std::vector<uint32_t> shape;  // of arrays, columns and components, the outermost first
+  uint32_t bytes = 0;           // bytes in all
+  std::vector<uint32_t> shape;  // sizes of arrays, columns and components, the outermost first
 };
 
 struct SpecConstant {
@@ -75,8 +75,8 @@ using LocalSize = std::array<uint32_t, 3>;
 
 // Bytes of variables, without padding.
 struct VariableSizes {
-  uint64_t shared = 0;      // of a workgroup
-  uint64_t invocation = 0;  // of each invocation: local ones of all functions, and global ones
+  uint64_t shared = 0;      // bytes of a workgroup
+  uint64_t invocation = 0;  // bytes of each invocation: local variables of all functions, and global ones
 };
 
 struct Interface {

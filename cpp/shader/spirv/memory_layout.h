@@ -15,11 +15,11 @@ struct MemoryMember;
 // Axes are packed: one whose elements lie further apart has as many more as fit between them, so that an array of two vec3 is [2, 4].
 struct MemoryLayout {
   ScalarType scalar = ScalarType::other;  // other: a structure of the members
-  std::vector<uint32_t> axes;             // of arrays, matrices (columns) and vectors, the outermost first; 0: of any length
-  uint32_t bytes = 0;                     // of one scalar, or from one structure to the next
+  std::vector<uint32_t> axes;             // sizes of arrays, matrices (columns) and vectors, the outermost first; 0: any length
+  uint32_t bytes = 0;                     // bytes of one scalar, or from one structure to the next
   std::vector<MemoryMember> members;
 
-  uint64_t count() const;  // of scalars or structures; an axis of any length counts as one
+  uint64_t count() const;  // scalars or structures; an axis of any length counts as one
 };
 
 struct MemoryMember {

@@ -171,11 +171,11 @@ enum Decoration : uint32_t {
   Offset = 35,
 };
 
-inline constexpr size_t kHeaderWords = 5, kBoundWord = 3;  // of a module; the latter is above every id
+inline constexpr size_t kHeaderWords = 5, kBoundWord = 3;  // words of a module's head; the latter is above every id
 inline constexpr uint32_t kUniformConstant = 0, kUniform = 2, kWorkgroup = 4, kPrivate = 6, kFunction = 7, kPushConstant = 9,
                           kStorageBuffer = 12;  // storage classes
 inline constexpr uint32_t kGlCompute = 5, kLocalSize = 17, kLocalSizeId = 38, kWorkgroupSize = 25;
-inline constexpr uint32_t kUnroll = 1, kDontUnroll = 2;  // of a loop's control
+inline constexpr uint32_t kUnroll = 1, kDontUnroll = 2;  // bits of a loop's control
 
 // One instruction; operands exclude the word with its length.
 struct Instruction {

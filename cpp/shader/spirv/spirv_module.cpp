@@ -8,8 +8,8 @@
 namespace pumice::spirv {
 namespace {
 
-constexpr int kMaxDepth = 16;              // of nested types; a module may claim that a type holds itself
-constexpr uint32_t kEncodingBfloat16 = 0;  // of a float of 16 bits
+constexpr int kMaxDepth = 16;              // nested types; a module may claim that a type holds itself
+constexpr uint32_t kEncodingBfloat16 = 0;  // the encoding of a 16-bit float
 constexpr uint64_t kMaxBytes = uint64_t{1} << 31;
 
 ShaderCompileError malformed(const std::string& what) {

@@ -21,9 +21,9 @@ namespace pumice::spirv {
 struct TypeLayout {
   ScalarType scalar = ScalarType::other;
   uint32_t components = 1;
-  uint32_t count = 1;   // of an array
+  uint32_t count = 1;   // elements of an array
   uint32_t bytes = 0;   // 0: known only at run time
-  uint32_t stride = 0;  // of an array
+  uint32_t stride = 0;  // bytes between elements of an array
   bool runtime_array = false;
 };
 

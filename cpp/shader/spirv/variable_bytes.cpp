@@ -94,7 +94,7 @@ uint64_t VariableBytes::result(const Instruction& operation, int depth) const {
     return given;
   };
   switch (operation[2]) {
-    case OpCompositeExtract:  // of gl_WorkGroupSize
+    case OpCompositeExtract:  // an element of gl_WorkGroupSize
       return value(module_.definition(operation[3])[2 + size_t{operation[4]}], depth + 1);
     case OpUConvert:
     case OpSConvert:
@@ -160,7 +160,7 @@ uint64_t VariableBytes::result(const Instruction& operation, int depth) const {
     case OpShiftRightArithmetic:
       return static_cast<uint64_t>(signed_operand(0) >> std::min(operand(1), 31u));
     default:
-      return 0;  // of no integer: what it counts is left to the driver
+      return 0;  // no integer: what it counts is left to the driver
   }
 }
 

@@ -9,8 +9,8 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kShownColumns = 200;  // of a line
-constexpr size_t kShownText = 500;     // of a message that quotes the shader
+constexpr size_t kShownColumns = 200;  // columns of a line
+constexpr size_t kShownText = 500;     // characters of a message that quotes the shader
 constexpr size_t kShownMessages = 20;  // finding the place of each takes time
 
 // A place as the compiler names it.
@@ -102,7 +102,7 @@ std::string marked_line(std::string_view line, size_t column) {
   }
   std::string caret(line.substr(0, column));
   std::erase_if(caret,
-                [](char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; });  // of one letter in UTF-8 its first byte stays
+                [](char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; });  // counts the first byte of each letter in UTF-8
   std::ranges::replace_if(caret, [](char c) { return c != '\t'; }, ' ');
   return "\n" + std::string(line) + "\n" + caret + "^";
 }

@@ -21,7 +21,7 @@ using Tokens = std::vector<Token>;
 struct Growth {
   double base = 0;
   std::vector<double> per_argument;
-  size_t depth = 0;  // of macros within macros
+  size_t depth = 0;  // macros within macros
 };
 
 std::string too_large(std::string_view what, double given, size_t limit) {
@@ -173,7 +173,7 @@ class Parts {
     size_t operators = 0;
     bool is_list = false;
     bool is_struct = false;
-    std::string_view name;  // of the structure
+    std::string_view name;  // the structure's name
     double type_members = 1, members = 0;
   };
 
@@ -287,7 +287,7 @@ struct Nesting {
 
  private:
   static size_t measure(const Tokens& tokens, size_t begin, size_t end) {
-    std::vector<size_t> operators{0};  // of each open bracket
+    std::vector<size_t> operators{0};  // operators in each open bracket
     size_t depth = 0, deepest = 0;
     const auto restart = [&] { depth -= std::exchange(operators.back(), 0); };
     for (size_t i = begin; i < end; ++i) {

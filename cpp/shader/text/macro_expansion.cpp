@@ -116,12 +116,12 @@ class Expansion {
     return {texts_.back(), left.is_word};
   }
 
-  static constexpr size_t kMaxName = 1024;  // of a name that is pasted together: glslang has no longer ones
+  static constexpr size_t kMaxName = 1024;  // characters of a name that is pasted together: glslang has no longer ones
 
   const MacroDefinitions& macros_;
   size_t limit_, count_ = 0, depth_ = 0;
   std::unordered_map<std::string_view, size_t> busy_;  // by name: it is not expanded within its own text
-  std::deque<std::string> texts_;                      // of tokens that were pasted
+  std::deque<std::string> texts_;                      // texts of tokens that were pasted
 };
 
 }  // namespace

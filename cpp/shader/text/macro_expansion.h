@@ -10,7 +10,7 @@
 
 namespace pumice {
 
-inline constexpr size_t kMaxMacroDepth = 500;  // of macros in macros and of calls in their arguments
+inline constexpr size_t kMaxMacroDepth = 500;  // macros in macros and calls in their arguments
 
 struct Macro {
   bool is_function = false;
