@@ -1,5 +1,5 @@
-// The scores of attention, which its own kernels keep to themselves, as a dense tensor [batch, heads, rows, keys]. STAGE 0: products, 1: with
-// the softcap, 2: with the mask, 3: shares of each row, whose terms are known. An invocation makes one.
+// Writes the scores of attention, which its other kernels do not store, as a dense tensor [batch, heads, rows, keys]. STAGE 0: products, 1:
+// with the softcap, 2: with the mask, 3: shares of each row, whose terms are known. An invocation makes one.
 #version 450
 #define GRID_AXES 3
 #include "include/grid.glsl"

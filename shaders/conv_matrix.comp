@@ -1,8 +1,8 @@
-// Contraction on matrix units: operands of 16 bits, sums of float32. A workgroup computes TILE_P pixels by TILE_C output channels, each
-// of its subgroups SUB_P by SUB_C of them as matrices of 16 by 16; SPLIT subgroups share the depth of each such part. The depth passes through shared memory in stretches of DEPTH
-// products; the next stretch is on its way in registers while one is multiplied. The depth runs over (tap, input channel), channels
-// fastest; input channels come in eights that lie together.
-// Packed weights: [groups][kernel_taps][channels_in][channels_out rounded up to 8].
+// Contraction on matrix units: operands of 16 bits, sums of float32. A workgroup computes TILE_P pixels by TILE_C output channels, each of
+// its subgroups SUB_P by SUB_C of them as matrices of 16 by 16; SPLIT subgroups share the depth of each such part. The depth passes through
+// shared memory in stretches of DEPTH products; the next stretch is on its way in registers while one is multiplied. The depth runs over
+// (tap, input channel), channels fastest; input channels come in eights that lie together. Packed weights:
+// [groups][kernel_taps][channels_in][channels_out rounded up to 8].
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #if NCNN_bf16_storage

@@ -1,4 +1,5 @@
-// Determinants of square matrices, for who has which see include/alone.glsl: elimination with the largest pivot of a column, on a copy in `a`.
+// Determinants of square matrices, by elimination with the largest pivot of each column, on a copy in `a`. include/alone.glsl says which
+// invocations share a matrix.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"

@@ -1,5 +1,6 @@
-// Layer normalisation of dense rows, see include/row.glsl for who has which: mean, then variance about it, then the result. CENTRED 0: about zero, the root mean
-// square. HAS_MEAN, HAS_DEVIATION: the mean, and one over the standard deviation, are results too.
+// Layer normalisation of dense rows: mean, then variance about it, then the result. include/row.glsl says which invocations share a row.
+// CENTRED 0: the root mean square about zero takes the place of both. HAS_MEAN, HAS_DEVIATION: the mean, and one over the standard
+// deviation, are results too.
 #version 450
 #if LANES
 #extension GL_KHR_shader_subgroup_basic : require

@@ -1,5 +1,6 @@
-// Layer normalisation as in layer_norm.comp of rows that are held in registers: they are read once. CHANNELS: a row is the planes
-// of p.channels neighbouring channels, group row % p.groups of its image, each with its scale and bias (1: of one channel); else its elements have these.
+// Layer normalisation as in layer_norm.comp, of rows that are held in registers, so that they are read once. CHANNELS 0: each element of a
+// row has its own scale and bias. 1: a row is the plane of one channel, which has one of each. 2: a row is the planes of p.channels
+// neighbouring channels, group row % p.groups of its image.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require

@@ -1,5 +1,6 @@
-// Matrix products of elements that the contraction kernels do not take (doubles, integers) and of strided tensors: an invocation sums
-// one element of y = alpha * a b + beta * c. The lowering gives, as macros, TYPE, ELEMENT, LOAD(t, i), STORE(i, v), RESULT(v) and NUMBER(words).
+// Matrix products of elements that the contraction kernels do not take (doubles, integers) and of strided tensors: an invocation sums one
+// element of y = alpha * a b + beta * c. The lowering gives, as macros, TYPE, ELEMENT, LOAD(t, i), STORE(i, v), RESULT(v) and
+// NUMBER(words).
 #version 450
 layout(local_size_x = 64) in;
 #include "include/grid.glsl"

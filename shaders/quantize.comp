@@ -1,7 +1,7 @@
-// Floats to integers or floats of few bits, and back: y = saturate(round(x / scale) + zero point), or (QUANTIZE 0) y = (x - zero point) * scale. An invocation
-// makes LANES neighbouring elements: one word, or one float. Elements are seen as [outer, size, inner]; scales and zero points
-// lie in blocks of `block` along the middle axis. ZERO: there are zero points. NUMBER: what
-// a quantised element is taken as, int or float.
+// Converts floats to integers or floats of few bits, and back: y = saturate(round(x / scale) + zero point), or (QUANTIZE 0) y = (x - zero
+// point) * scale. An invocation makes LANES neighbouring elements: one word, or one float. Elements are seen as [outer, size, inner];
+// scales and zero points lie in blocks of `block` along the middle axis. ZERO: there are zero points. NUMBER: the type that a quantised
+// element is taken as, int or float.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"

@@ -1,6 +1,6 @@
-// y[place] = COMBINE of what is there and of its updates in their own order, one invocation a place: updates stand in `order` by place, of one
-// place by number, and the invocation of a place's first update from `first` up to `end` takes them all. BITS: of an element; FROM(bits) and TO(value) are between
-// its bits and its value of type VALUE.
+// y[place] = COMBINE of the element there and its updates in their own order. Updates stand in `order` by place, those of one place by
+// number. The invocation of a place's first update from `first` up to `end` takes them all. BITS: the bits of an element; FROM(bits) and
+// TO(value) are between these and its value of type VALUE.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"
