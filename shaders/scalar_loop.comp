@@ -1,7 +1,8 @@
-// A WHILE over a few values of 32 bits by one invocation: up to `steps` iterations, which the next dispatch goes on from. The macros: LOAD
-// declares the values, s0, s1, .., from the words; STORE puts those that change back; CONDITION sets goes_on from them; BODY makes the next
-// ones; VALUES is their number. After the values come the trips and the rounds so far. A round leaves its status in one of two places that
-// the host reads in turn.
+// A WHILE over a few values of 32 bits by one invocation: up to `steps` iterations, which the next dispatch goes on from. The macros:
+//   LOAD       declares the values, s0, s1, .., from the words;   STORE  puts those that change back;
+//   CONDITION  sets goes_on from them;                            BODY   makes the next ones;
+//   VALUES     is the number of values.
+// After the values come the trips and the rounds so far. A round leaves its status in one of two places that the host reads in turn.
 #version 450
 #include "include/math.glsl"
 layout(local_size_x = 1) in;

@@ -93,13 +93,14 @@ void lower_maximizer(Lowering& lowering, const MaximizerCommand& command) {
   lowering.recorder.add(dispatch_of(step.build(), "maximizer", {{"x", x.range}, {"y", y.range}}));
 }
 
-// Decisions on what the interface leaves open: - Pixel (x, y) of the rectangle is the texture's at ((x + 1/2) * tex_width / rect_width,
-// ...), where `transpose` is set with the rectangle's x and y exchanged: rounded down, or bilinear between the middles of texels, with
-// weights in 256ths and edges continued. - A texture has red, green, blue and alpha in this order, as has a palette's entry from its lowest
-// byte on; an index counts modulo 32. ridx .. aidx are the places of the colours in `rd` and `wr`; in pixels without alpha the other three
-// close up. - Alpha is use_const_alpha's, else the pixel's, 255 where it has none. With both images the result is (tex * alpha + rd * (255
-// - alpha)) / 255, rounded to nearest, whose own alpha is that of tex = 255. - stride_wr of 0 is that of rows without gaps. The palette is
-// one for all lists of a context, in the order of their executions.
+// Decisions on what the interface leaves open:
+// - Pixel (x, y) of the rectangle is the texture's at ((x + 1/2) * tex_width / rect_width, ...), where `transpose` is set with the
+//   rectangle's x and y exchanged: rounded down, or bilinear between the middles of texels, with weights in 256ths and edges continued.
+// - A texture has red, green, blue and alpha in this order, as has a palette's entry from its lowest byte on; an index counts modulo 32.
+//   ridx .. aidx are the places of the colours in `rd` and `wr`; in pixels without alpha the other three close up.
+// - Alpha is use_const_alpha's, else the pixel's, 255 where it has none. With both images the result is
+//   (tex * alpha + rd * (255 - alpha)) / 255, rounded to nearest, whose own alpha is that of tex = 255.
+// - stride_wr of 0 is that of rows without gaps. The palette is one for all lists of a context, in the order of their executions.
 void lower_ipu(Lowering& lowering, const IpuCommand& command) {
   const auto& context = lowering.recorder.context();
   const dmp_dv_cmdraw_ipu_v0& raw = command.raw;

@@ -1,7 +1,11 @@
-// Shared by the kernels of recurrent layers. CELL: kRnn, kLstm (gates i, o, f, c), kGru (z, r, h), whose reset gate comes before the
-// recurrent product, or kGruLinear, where it comes after. F, G and H are the activations, of x in direction d. The sequence of a step past
-// its length keeps its state, and its output there is zero. State, in float32, rows of `width` (a multiple of 4, zero past the units):
-// hidden states at h_from and h_to, cells at `cells`. Recurrent weights: [direction][gate][unit / 16][depth / 4][16][4].
+// Shared by the kernels of recurrent layers.
+//
+// CELL: kRnn, kLstm (gates i, o, f, c), kGru (z, r, h), whose reset gate comes before the recurrent product, or kGruLinear, where it
+// comes after. F, G and H are the activations, of x in direction d. The sequence of a step past its length keeps its state, and its
+// output there is zero.
+//
+// State, in float32, rows of `width` (a multiple of 4, zero past the units): hidden states at h_from and h_to, cells at `cells`.
+// Recurrent weights: [direction][gate][unit / 16][depth / 4][16][4].
 #define kRnn 0
 #define kLstm 1
 #define kGru 2
