@@ -106,7 +106,8 @@ Tensor tensor_on(TensorDesc desc, void* address, std::shared_ptr<Context> contex
 
 // The NumPy dtype of an engine dtype (that of ml_dtypes for bfloat16 and what has few bits).
 py::dtype numpy_dtype(DType dtype);
-// Throws BindingError (K5) naming `what`, the dtypes there are and the one given; big-endian dtypes are refused with a hint.
+// The engine's dtype of a NumPy dtype. Throws BindingError (K5) naming `what`, the dtypes there are and the one given; big-endian dtypes
+// are refused with a hint.
 DType dtype_of(const py::dtype& dtype, std::string_view what);
 // A dtype given as the engine's, a name ("float32") or anything that numpy.dtype takes.
 DType dtype_argument(const py::object& dtype);

@@ -160,7 +160,8 @@ bool was_interrupted() {
 
 std::thread::id importing_thread;
 
-// Another thread has no signals to handle, and one that holds the interpreter's lock may wait for it.
+// Asks for signals and hands on the log, on the importing thread alone: another thread has no signals to handle, and one that holds the
+// interpreter's lock may wait for it.
 void check_and_forward() {
   if (std::this_thread::get_id() != importing_thread) return;
   check_signals();

@@ -22,7 +22,7 @@ class Arguments {
     if (given.size() != inputs.size()) throw BindingError("K4", "inputs", "", counted(inputs), std::to_string(given.size()));
     arrays_.reserve(inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) add(inputs[i], given[i]);
-    // None of them moves any more.
+    // Pointers into the arrays are taken only now, when no array moves any more.
     for (const auto& array : arrays_)
       shapes_.emplace_back(reinterpret_cast<const int64_t*>(array.shape()), static_cast<size_t>(array.ndim()));
     for (const auto& bytes : stored_) data_.push_back(static_cast<const std::byte*>(bytes.data()));

@@ -40,7 +40,7 @@ bool is_array_like(const py::handle& given) {
          py::isinstance<py::list>(given) || py::isinstance<py::tuple>(given) || py::hasattr(given, "__array__");
 }
 
-// None for what no operator takes.
+// An operand; none where no operator takes it.
 std::optional<Operand> operand_of(const py::object& given, const std::shared_ptr<Context>& context) {
   if (py::isinstance<Tensor>(given)) return Operand{given.cast<const Tensor&>(), {}};
   if (is_array_like(given))

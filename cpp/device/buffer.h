@@ -18,17 +18,18 @@ namespace pumice {
 
 class Buffer {
  public:
-  // Content is undefined. Zero bytes is legal: no memory is taken. Throws OutOfMemoryError.
+  // Allocates a buffer; its content is undefined. Zero bytes is legal: no memory is taken. Throws OutOfMemoryError.
   static std::shared_ptr<Buffer> create(std::shared_ptr<Context> context, uint64_t bytes, Heap heap = Heap::default_);
-  // Host memory itself, without a copy: `bytes` from `address` on, which begins a page of limit("minImportedHostPointerAlignment"). The
-  // host may write all of the pages. `owner` keeps it until the work in flight at close() has finished. Throws UnsupportedError naming
-  // what is missing (the extension, the alignment).
+  // Makes a buffer of host memory itself, without a copy: `bytes` from `address` on, which begins a page of
+  // limit("minImportedHostPointerAlignment"). The host may write all of the pages. `owner` keeps it until the work in flight at close() has
+  // finished. Throws UnsupportedError naming what is missing (the extension, the alignment).
   static std::shared_ptr<Buffer> import_host(std::shared_ptr<Context> context, std::byte* address, uint64_t bytes,
                                              std::shared_ptr<const void> owner);
   ~Buffer();
   Buffer(const Buffer&) = delete;
 
-  // Idempotent; the memory is freed when the work in flight has finished. Throws StateError while a view of the mapped bytes is alive.
+  // Closes the buffer. Idempotent; the memory is freed when the work in flight has finished. Throws StateError while a view of the mapped
+  // bytes is alive.
   void close();
   // Host code that works with the memory or the handle holds a Use: a close() by another thread meanwhile frees them at its end.
   struct EndUse {

@@ -43,7 +43,8 @@ struct MemoryCounts {
 
 class Context : public std::enable_shared_from_this<Context> {
  public:
-  // Throws DeviceError: no loader, no device, no device of that name (lists those there are), a missing requirement.
+  // Makes a context on the chosen device. Throws DeviceError: no loader, no device, no device of that name (lists those there are), a
+  // missing requirement.
   static std::shared_ptr<Context> create(const ContextOptions& options = {});
   ~Context();
   Context(const Context&) = delete;
@@ -52,8 +53,8 @@ class Context : public std::enable_shared_from_this<Context> {
   // throws the context stays open.
   void close(const Interrupted& interrupted = {}, std::optional<double> patience_seconds = {});
   bool closed() const;
-  // An execution did not end: nothing that the device may still use is ever freed, the process ends without the driver's exit handlers,
-  // and whatever needs the device throws DeviceLostError.
+  // Whether the context was given up because an execution did not end. Nothing that the device may still use is then ever freed, the
+  // process ends without the driver's exit handlers, and whatever needs the device throws DeviceLostError.
   bool abandoned() const;
   // Seconds without any execution finishing after which close(), the destructor and the end of the process abandon the context:
   // PUMICE_ABANDON_SECONDS, 30 by default, and on top the longest execution that was waited for.

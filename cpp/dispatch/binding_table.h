@@ -16,7 +16,7 @@ class BindingTable {
  public:
   explicit BindingTable(std::shared_ptr<const Dispatchable> dispatchable, std::optional<uint32_t> descriptors = {});
 
-  // A list of no bindings unbinds all (C7).
+  // Bind the inputs or the outputs. A list of no bindings unbinds all (C7).
   void bind_inputs(Bindings bindings);
   void bind_outputs(Bindings bindings);
   // Replaces inputs and outputs at once: neither is checked against what was bound before.
@@ -28,9 +28,9 @@ class BindingTable {
 
   const std::shared_ptr<const Dispatchable>& dispatchable() const { return dispatchable_; }
   BoundView bound() const { return view(); }  // until the table's next call
-  // Changes with every call that changes what is bound.
+  // A number that changes with every call that changes what is bound.
   uint64_t version() const { return version_; }
-  // Throws BindingError unless every required binding is present (C9, P2).
+  // The bound ranges. Throws BindingError unless every required binding is present (C9, P2).
   BoundRanges complete() const;
 
  private:

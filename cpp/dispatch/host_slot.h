@@ -22,7 +22,7 @@ struct HostSlot {
   BufferRange device_range() const { return {device, offset, size}; }
 };
 
-// `heap`: where the host's part lies, upload or readback. `device`: memory that is there already.
+// Makes a slot. `heap`: upload or readback, where the host's part lies. `device`: memory that is there already.
 HostSlot make_host_slot(const std::shared_ptr<Context>& context, uint64_t bytes, Heap heap, std::shared_ptr<Buffer> device = {});
 // Slots of these sizes; small ones lie in one buffer side by side.
 std::vector<HostSlot> make_host_slots(const std::shared_ptr<Context>& context, std::span<const uint64_t> sizes, Heap heap);

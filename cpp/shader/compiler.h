@@ -22,10 +22,10 @@ struct CompiledShader {
   DebugTable debug;
 };
 
-// Throws ShaderCompileError for a macro that is none.
+// The texts before a shader's own. Throws ShaderCompileError for a macro that is none.
 ShaderHead shader_head(const SourceSet& sources, const ShaderOptions& options, const Macros& macros);
 
-// Loads glslang. Throws ShaderCompileError or UnsupportedError.
+// Compiles a shader; loads glslang for it. Throws ShaderCompileError or UnsupportedError.
 CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head, const ShaderOptions& options,
                                 const std::optional<LocalSize>& local_size);
 

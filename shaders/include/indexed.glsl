@@ -24,7 +24,7 @@ layout(push_constant) uniform parameter {
 } p;
 #include "include/indices.glsl"
 
-// False: an index is out of range, and counted as 0.
+// Finds the place that indices name. False where an index is out of range, which then counts as 0.
 bool find_place(uint id, out uint place) {
 #if RANK
   const uint address = id;

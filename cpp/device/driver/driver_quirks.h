@@ -36,7 +36,7 @@ class QuirkSet {
  public:
   QuirkSet() = default;
   explicit QuirkSet(uint32_t bits) : bits_(bits) {}
-  // Throws UnsupportedError for a name that quirk_kinds() does not have.
+  // The quirks of these names. Throws UnsupportedError for a name that quirk_kinds() does not have.
   static QuirkSet named(const std::vector<std::string>& names);
   bool has(Quirk quirk) const { return bits_ >> static_cast<uint32_t>(quirk) & 1; }
   void add(Quirk quirk) { bits_ |= uint32_t{1} << static_cast<uint32_t>(quirk); }

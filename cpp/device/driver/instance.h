@@ -15,8 +15,8 @@ struct Instance {
   uint32_t layer_version = 0;  // the Vulkan version that the validation layer knows
 };
 
-// Throws DeviceError: no loader, no driver, validation asked for (PUMICE_VALIDATION=1) but the layer is not installed. Throws StateError
-// in a forked child whose parent used a hardware driver.
+// The instance of this process. Throws DeviceError: no loader, no driver, validation asked for (PUMICE_VALIDATION=1) but the layer is not
+// installed. Throws StateError in a forked child whose parent used a hardware driver.
 const Instance& instance();
 
 // Physical devices that can run the engine, in the loader's order.

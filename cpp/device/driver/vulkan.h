@@ -111,7 +111,7 @@ VkDescriptorType descriptor_type(DescriptorKind kind);
 
 std::string result_name(VkResult result);
 
-// Throws the error of the tree that fits `result` unless it is VK_SUCCESS; `call` names the Vulkan function.
+// Checks a result of Vulkan: throws the engine's error that fits it unless it is VK_SUCCESS; `call` names the Vulkan function.
 void check(VkResult result, const char* call);
 
 }  // namespace pumice

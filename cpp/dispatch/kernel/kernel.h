@@ -46,7 +46,7 @@ class KernelVariant {
   // has them already.
   // Throws BindingError (unknown constant, value out of range), UnsupportedError (all that the device lacks, with names and numbers).
   KernelVariant(const std::shared_ptr<Context>& context, std::shared_ptr<const Shader> shader, const SpecValues& spec, KernelOrigin origin);
-  // The form of `ordinary` for folded grids.
+  // Makes the form of `ordinary` for folded grids.
   struct Folded {};
   KernelVariant(const KernelVariant& ordinary, Folded);
   const Interface& interface() const { return shader_->interface; }
@@ -131,7 +131,8 @@ class Kernel {
 // driver is like: PM_CORRECT_DIVISION and the like.
 class KernelLibrary {
  public:
-  // Throws UnsupportedError where the driver's arithmetic is not that of float32, and as Kernel::variant.
+  // The kernel of an embedded shader, in a variant. Throws UnsupportedError where the driver's arithmetic is not that of float32, and what
+  // Kernel::variant() throws.
   std::shared_ptr<const KernelVariant> find(const std::shared_ptr<Context>& context, std::string_view shader, Storage storage,
                                             const Macros& macros = {}, const SpecValues& spec = {});
 

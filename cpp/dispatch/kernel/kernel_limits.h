@@ -18,8 +18,8 @@ DescriptorKind kind_of(const ImageInterface& image);
 // The feature for 64-bit integers. Where a device lacks it, pairs of words stand for a shader's integers.
 inline constexpr const char* kInt64Feature = "shaderInt64";
 
-// Throws UnsupportedError that lists every feature and limit, with its name, what the kernel needs and what the device has. `unpaired`:
-// what the kernel does with 64-bit integers that pairs of words cannot.
+// Checks that a device can run a kernel. Throws UnsupportedError that lists every feature and limit, with its name, what the kernel needs
+// and what the device has. `unpaired`: what the kernel does with 64-bit integers that pairs of words cannot.
 void check_device(const Context& context, const Shader& shader, const std::vector<Specialization>& specialization,
                   const LocalSize& local_size, const std::set<std::string>& unpaired);
 

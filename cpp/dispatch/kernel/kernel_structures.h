@@ -8,7 +8,8 @@
 
 namespace pumice {
 
-// Throws BindingError (K5) naming the first field that differs, with both types and offsets.
+// Checks that structures of the host lie as the shader's. Throws BindingError (K5) naming the first field that differs, with both types and
+// offsets.
 void check_structured(const BindingInterface& binding, const TensorArgument& given);
 // Checks an array of one scalar type, which was found to agree with the shader's element type: it must have the gaps that the shader's
 // elements have.

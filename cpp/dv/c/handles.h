@@ -83,7 +83,7 @@ struct HeldList {
   ~HeldList();
 };
 
-// They are never freed: a program may ask at its very end.
+// The process's live objects, by kind. The tables are never freed: a program may ask at its very end.
 Handles<dmp_dv_context, Context>& contexts();
 Handles<dmp_dv_mem, HeldMemory>& memories();
 Handles<dmp_dv_cmdlist, HeldList>& lists();

@@ -12,7 +12,7 @@
 
 namespace pumice::dv {
 
-// Throws Refusal, which names the run and the field. `strict`: also where the vendor's hardware does not take it.
+// Reads a command. Throws Refusal, which names the run and the field. `strict` also refuses what the vendor's hardware does not take.
 Command read_command(std::span<const std::byte> raw, const Resolve& resolve, bool strict);
 
 // Bytes that a command needs at each place that it names ("run[2].weight_buf"), by the same rules; the places themselves are not looked at.

@@ -61,7 +61,7 @@ size_t pack_dil_weights(const ConvDims& dims, const Weights& weights, std::span<
 // The bias keeps its order where outputs are put in another one (w_output or h_output over 1), as the format has it.
 size_t pack_fc_weights(const FcDims& dims, const Weights& weights, std::span<std::byte> target);
 
-// Throws BindingError (D2) where fewer bytes are given; so do the functions that unpack.
+// Checks that packed weights have their bytes. Throws BindingError (D2) where fewer are given; so do the functions that unpack.
 void expect_packed(size_t expected, size_t given);
 void unpack_conv_weights(const ConvDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target);
 void unpack_dil_weights(const ConvDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target);

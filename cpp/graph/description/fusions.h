@@ -35,7 +35,7 @@ class FusionSet {
  public:
   static FusionSet all();
   static FusionSet none() { return FusionSet(0); }
-  // Throws Error for a name that fusions() does not have.
+  // The set of these fusions. Throws Error for a name that fusions() does not have.
   static FusionSet named(const std::vector<std::string>& names);
   bool has(Fusion fusion) const { return bits_ >> static_cast<uint32_t>(fusion) & 1; }
 

@@ -23,15 +23,15 @@ class Graph {
   ~Graph();
   Graph(const Graph&) = delete;
 
-  // Throw GraphError for a name that another value was given, and for parameters of a quantized tensor that do not fit: a scale of its own
-  // kind, a zero point that its integers have. A constant's parameters are those of its desc. owned: a compiled operator's initializer
-  // reads it, and executions do not (O2). assumed: the input is one of a graph that a node runs; its sizes came out alike for some sizes of
-  // the outer graph's inputs, and it may be run on others.
+  // Add a value. Throw GraphError for a name that another value was given, and for parameters of a quantized tensor that do not fit: a
+  // scale of its own kind, a zero point that its integers have. A constant's parameters are those of its desc. owned: a compiled operator's
+  // initializer reads it, and executions do not (O2). assumed: the input is one of a graph that a node runs; its sizes came out alike for
+  // some sizes of the outer graph's inputs, and it may be run on others.
   ValueId input(std::string name, DType dtype, std::optional<Shape> shape, std::vector<std::string> dimension_names = {},
                 bool owned = false, Quantization quantization = {}, bool assumed = false);
   ValueId constant(HostTensor value, std::string name = {});
-  // Throws UnsupportedError (no such operator, or dtype) and GraphError (wrong inputs, attributes, shapes where known). The graph
-  // is as it was after a refusal.
+  // Adds a node. Throws UnsupportedError (no such operator, or dtype) and GraphError (wrong inputs, attributes, shapes where known). The
+  // graph is as it was after a refusal.
   std::vector<ValueId> add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes = {}, size_t outputs = 1,
                            std::string name = {}, std::vector<std::string> output_names = {});
   // Adds an operation that becomes several nodes; the first node that makes an output has the name. The results are the outputs that the

@@ -10,7 +10,8 @@
 
 namespace pumice {
 
-// Memory of inputs of these shapes, and everything that runs on it. The lease's input_desc() are those of the shapes last prepared for.
+// A lease of a program with control flow: memory of inputs of the shapes last prepared for, and everything that runs on it. input_desc()
+// gives these shapes.
 class FlowLease : public Lease {
  public:
   static std::shared_ptr<FlowLease> create(std::shared_ptr<const FlowProgram> program, const RecordingOptions& options);

@@ -13,7 +13,7 @@
 
 namespace pumice {
 
-// Its memory and recordings last from one execution to the next. Not thread-safe.
+// A session submits the work of an execution. Its memory and recordings last from one execution to the next. Not thread-safe.
 class FlowSession {
  public:
   using Clock = std::chrono::steady_clock;
@@ -23,7 +23,7 @@ class FlowSession {
   void submit(CommandList& list);       // waits where too much is in flight
   void wait();                          // for all that was submitted
   void wait_for(uint64_t id) const;
-  // Throws where the execution's time is over, or somebody interrupts it. `next`: what was to come.
+  // Throws where the execution's time is over, or somebody interrupts it. `next` names what was to come.
   void check_time(const std::string& next);
   // Whether a WHILE that was entered at that time has taken as long as it may.
   bool is_loop_over(Clock::time_point entered) const;

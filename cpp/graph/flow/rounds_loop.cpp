@@ -35,7 +35,7 @@ RoundsLoop::RoundsLoop(const FlowProgram& program, const RoutineStep& step, cons
       FlowValue& value = set.emplace_back(FlowValue{desc, {}, pool.take(desc.bytes(), SlotUse::device), {}});
       value.range = {value.slot->device, 0, desc.bytes()};
     }
-  // Their memory stays, but may hold other values when the loop is not under way.
+  // Invariants stay in the callers' memory, which may hold other values while the loop is not under way.
   for (size_t i = kept; i < values.size(); ++i) invariants_.push_back({values[i].desc, values[i].range, {}, {}});
   make_status(program.context, 2 * code_.inner().size());
   CodeBuilder first(code_, &pool);

@@ -11,12 +11,13 @@
 
 namespace pumice {
 
-// State goes back and forth between two sets of memory: iteration i of a loop reads set i % 2 and writes the other. A round begins with
-// set 0, so that all but the last have an even number of iterations. Where a loop is inside, an iteration may take several rounds: each
-// holds the same code, of which the device skips what is not next, and state is copied back to set 0.
+// State goes back and forth between two sets of memory: iteration i of a loop reads set i % 2 and writes the other. A round begins with set
+// 0, so that every round but the last has an even number of iterations. Where a loop is inside, an iteration may take several rounds: each
+// round holds the same code, the device skips all of it but the part that is next, and state is copied back to set 0.
 class RoundsLoop : public DeviceLoop {
  public:
-  // Null where the host has to drive it. Throws GraphError, BindingError and UnsupportedError where a region cannot be bound.
+  // Makes the loop; null where the host has to drive it. Throws GraphError, BindingError and UnsupportedError where a region cannot be
+  // bound.
   static std::unique_ptr<RoundsLoop> create(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
                                             SlotPool& pool, const RecordingOptions& options);
   std::string_view kind() const override { return "device"; }

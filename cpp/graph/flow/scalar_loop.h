@@ -12,7 +12,7 @@ namespace pumice {
 
 class ScalarLoop : public DeviceLoop {
  public:
-  // Null where the loop has no macros, or a value more than one element.
+  // Makes the loop; null where it has no macros, or a value has more than one element.
   static std::unique_ptr<ScalarLoop> create(const FlowProgram& program, const RoutineStep& step, std::span<const FlowValue> values,
                                             const RecordingOptions& options);
   std::string_view kind() const override { return "kernel"; }

@@ -115,7 +115,7 @@ class Execution {
 class Burst {
  public:
   explicit Burst(std::shared_ptr<Program> program) : program_(std::move(program)) {}
-  // Throws BindingError (C10) for an execution of another program, and what Execution::compute() throws.
+  // Computes one execution. Throws BindingError (C10) for an execution of another program, and what Execution::compute() throws.
   void compute(Execution& execution, const ExecutionSettings& settings, const std::function<void()>& interrupted = {});
 
  private:

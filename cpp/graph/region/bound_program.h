@@ -83,7 +83,7 @@ class RecordedExecution : public Lease {
 void dispatch_on(CommandList& list, const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
                  std::span<const BufferRange> inputs, std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena);
 
-// Its dispatches, to be recorded with others.
+// The dispatches of a program's operator, to be recorded with others.
 std::vector<Dispatch> dispatches_on(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
                                     std::span<const BufferRange> inputs, std::span<const BufferRange> outputs,
                                     const std::shared_ptr<Buffer>& arena);

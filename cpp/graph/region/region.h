@@ -17,7 +17,7 @@
 
 namespace pumice {
 
-// Throws BindingError (K4, K10 naming the input) where these are no shapes of the inputs of `user`.
+// Checks the shapes of the inputs of `user`. Throws BindingError (K4, K10 naming the input).
 void check_shapes(const std::string& user, std::span<const ProgramValue> inputs, std::span<const ShapeView> shapes);
 
 // A compiled region with its weights and bindings. Thread-safe.

@@ -77,7 +77,7 @@ class CompiledOperator : public Dispatchable, public std::enable_shared_from_thi
   BindingProperties binding_properties() const override { return properties_; }
   bool supports_in_place(size_t input, size_t output) const override;
   bool descriptors_volatile() const override { return plan_.descriptors_volatile; }
-  // Throws UnsupportedError where a range is larger than the device binds (both numbers).
+  // The dispatches that execute the plan. Throws UnsupportedError where a range is larger than the device binds (both numbers).
   std::vector<Dispatch> lower(const BoundRanges& ranges) const override;
   void check_persistent(const BufferRange& range) const override;  // no-op before an initialisation
   void begin_execution(const BoundRanges& ranges) const override;  // I5, P5

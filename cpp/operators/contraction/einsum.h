@@ -18,7 +18,7 @@ struct EinsumLabels {
   Shape shape_of(const std::vector<int>& labels) const;
 };
 
-// Throws GraphError naming `node`.
+// Reads an equation. Throws GraphError naming `node`.
 EinsumLabels einsum_labels(std::string_view node, std::string_view equation, const std::vector<Shape>& shapes);
 
 }  // namespace pumice

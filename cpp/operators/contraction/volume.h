@@ -12,7 +12,7 @@ SpecValues volume_constants(const WindowGeometry& window);
 std::vector<int64_t> volume_axes(const std::vector<int64_t>& values, int64_t missing);
 // Strides of images, channels and three spatial axes.
 std::vector<int64_t> volume_strides(const TensorDesc& desc);
-// Throws UnsupportedError where there are more axes than three.
+// Refuses (UnsupportedError) more axes than three.
 void check_volume(const LowerContext& node);
 
 // A convolution over three axes, plain or transposed. The weights are as ONNX has them.

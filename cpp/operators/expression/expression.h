@@ -27,7 +27,7 @@ struct ExprNode;
 // emitted as comparisons with selects. A condition on literals alone is decided when the tree is made.
 class Expression {
  public:
-  // Throws Error with the position for text that does not parse.
+  // Parses an expression. Throws Error with the position for text that does not parse.
   static Expression parse(std::string_view text);
   static Expression literal(double value);
   static Expression name(std::string_view name);

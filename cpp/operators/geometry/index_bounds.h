@@ -15,7 +15,7 @@ namespace pumice {
 std::vector<int64_t> element_places(const Shape& shape, int64_t position);
 // "9 at [0, 2]; expected -5 to 4".
 std::string index_text(const IndexBounds& bounds, const Shape& shape, int64_t position, int64_t index);
-// Throws GraphError naming the node and the first of the integers that is out of bounds.
+// Checks indices on the host. Throws GraphError naming the node and the first of the integers that is out of bounds.
 void check_indices(std::string_view node, const IndexBounds& bounds, const HostTensor& indices);
 
 // The rules of the rows with indices (OperatorRow::indices).

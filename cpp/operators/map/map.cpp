@@ -96,8 +96,8 @@ struct QuadText {
   std::string declared, made, pick, read, store;
 };
 
-// None for elements of 64 bits, which are loaded one by one.
-// `native`: the kernel's own storage is float16, to which the device converts.
+// The GLSL for four elements of a dtype; none for elements of 64 bits, which are loaded one by one. `native`: the kernel's own storage is
+// float16, to which the device converts.
 std::optional<QuadText> quad_text(DType dtype, const std::string& t, bool native) {
   const std::string at = t + "[i >> 2]", half = at + "[i >> 1 & 1u]";
   const auto words = [&](const std::string& low, const std::string& high) {

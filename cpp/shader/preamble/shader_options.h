@@ -72,7 +72,7 @@ struct ShaderOptions {
   bool operator==(const ShaderOptions&) const = default;
 };
 
-// Throws UnsupportedError for options that contradict each other.
+// Checks options. Throws UnsupportedError for options that contradict each other.
 void check_options(const ShaderOptions& options);
 
 // Macro definitions given by the caller: {"TILE", "8"} or {"EPILOGUE(x)", "max(x, 0)"}.

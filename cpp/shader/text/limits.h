@@ -24,10 +24,10 @@ struct TextSize {
   size_t depth = 0;          // at most, of brackets and chained operators
 };
 
-// Throws ShaderCompileError where a text is too large itself, or would be with its macros expanded.
+// Estimates the size of a text. Throws ShaderCompileError where it is too large itself, or would be with its macros expanded.
 TextSize check_size(const SourceSet& sources, const ShaderHead& head);
 
-// Throws ShaderCompileError where a preprocessed text nests too deeply or has too many parts.
+// Checks a preprocessed text. Throws ShaderCompileError where it nests too deeply or has too many parts.
 void check_parts(std::string_view preprocessed, const SourceSet& sources);
 
 }  // namespace pumice
