@@ -89,6 +89,7 @@ std::shared_ptr<KernelCalls::Call> KernelCalls::take(const std::string& key) {
   const std::lock_guard guard(mutex_);
   const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const auto& call) { return call->key == key; });
   if (found == kept_.end()) return {};
+  // A recording that runs is not among the kept ones: its slots serve one call at a time.
   auto call = *found;
   kept_.erase(found);
   return call;
@@ -105,6 +106,7 @@ std::shared_ptr<KernelCalls::Call> KernelCalls::record(const KernelArguments& ar
   auto call = std::make_shared<Call>();
   KernelArguments all = arguments;
   for (const ArrayArgument& array : arrays) {
+    // Copies on the device move whole words.
     const uint64_t bytes = (array.source.size() + 3) / 4 * 4;
     const HostSlot& slot = call->sources.emplace_back(make_host_slot(context_, bytes, Heap::upload));
     all.emplace_back(array.name, TensorArgument{array.dtype, slot.device_range(), array.source.size(), array.last_axis, array.layout});
@@ -145,10 +147,12 @@ void KernelCalls::run(const KernelArguments& arguments, std::span<const ArrayArg
     if (!arrays[i].source.empty()) std::memcpy(call->sources[i].bytes, arrays[i].source.data(), arrays[i].source.size());
   const auto recording = call->recording;
   const uint64_t id = recording->exec().id();
+  // If this throws, the call is not kept: the execution goes on with its slots.
   context_->wait(id, timeout_seconds, interrupted);
   for (size_t i = 0; i < arrays.size(); ++i)
     if (call->targets[i] && !arrays[i].source.empty()) std::memcpy(arrays[i].target, call->targets[i]->bytes, arrays[i].source.size());
   if (keeps && call->bytes <= kMostKeptBytes) keep(std::move(call));
+  // This comes last: an access out of bounds is raised when the results are back.
   recording->collect(id);
 }
 

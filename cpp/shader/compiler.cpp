@@ -197,6 +197,7 @@ CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head
   const SourceFile& user = debug.sources().files().front();
   const Part preamble{"<preamble>", head.version_and_preamble}, macros{"<macros>", debug.macros()},
       own{user.alias, without_version(user.text)};
+  // Text that is put before the user's own ends with this, so that messages count the user's lines.
   const std::string first_line = "#line 1 \"" + user.alias + "\"\n";
   Run run(sources, debug, options, debug.wanted() ? kMaxDepth : size.depth);
   if (size.may_be_deep) check_parts(run.preprocess({preamble, macros, {"<limits>", first_line}, own}), sources);
@@ -215,6 +216,7 @@ CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderHead& head
   const Interface plain = reflect(result.spirv);
   if (std::ranges::find(plain.capabilities, "PhysicalStorageBufferAddresses") != plain.capabilities.end())
     throw UnsupportedError("buffer references (GL_EXT_buffer_reference): arrays are bound by name, each in a buffer block of its own");
+  // Such a shader is compiled a second time, with a guard: only its SPIR-V tells whether its invocations work together, which forbids one.
   if (local_size || may_lack_local_size(plain)) {
     const Part before{"<guard>", guard_prologue() + first_line}, after{"<guard>", guard_epilogue()};
     std::string text = run.preprocess({preamble, macros, before, own, after});

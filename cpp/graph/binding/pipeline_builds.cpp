@@ -79,6 +79,7 @@ class PipelineBuilds {
       lock.lock();
       finish(*kernel);
       if (!failure) continue;
+      // After a failure no further kernel is begun.
       if (!failure_) failure_ = failure;
       next_ = kernels_.size();
     }

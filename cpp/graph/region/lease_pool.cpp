@@ -11,6 +11,7 @@ namespace pumice {
 namespace {
 
 constexpr size_t kPooled = 2, kMostPooled = 8;  // kept at ease, and at most
+// The pool is not told when a lease is dropped, so a caller that waits for one looks again and again.
 constexpr auto kLeasePoll = std::chrono::microseconds(200);
 constexpr auto kSignalPeriod = std::chrono::milliseconds(50);
 
@@ -27,6 +28,7 @@ std::pair<std::shared_ptr<Lease>, bool> LeasePool::try_lease(Context& context, c
     if (context.completed() >= one->last_submission()) return {one, false};
     in_flight = &one;
   }
+  // Up to kPooled leases, a new one is made rather than an execution waited for.
   if (pool_.size() >= kPooled && in_flight) return {*in_flight, true};
   if (pool_.size() >= kMostPooled) return {};
   pool_.push_back(make());

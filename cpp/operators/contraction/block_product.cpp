@@ -48,6 +48,7 @@ void lower_block_matmul(LowerContext& node) {
     step.bind("x", parts.input(0).operand).bind("w", node.in(1)).bind("scale", scale).bind("y", parts.output(0).operand);
     if (node.has_input(3)) step.bind("zero", node.in(3));
     step.set("depth", depth).set("columns", columns).set("block", block).set("blocks", ceil_div(depth, block));
+    // Every device takes so many workgroups on an axis.
     constexpr int64_t kMostAcross = 65535;
     const int64_t across = std::min(columns, kMostAcross);
     return node.add(step.groups(static_cast<uint64_t>(across), static_cast<uint64_t>(ceil_div(columns, across))).build());

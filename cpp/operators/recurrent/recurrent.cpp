@@ -161,6 +161,8 @@ class StepKernel {
   int64_t add_all() {
     int64_t from = 0;
     for (int64_t step = 0; step < layer_.steps; step += std::max<int64_t>(held_steps_, 1)) {
+      // The units of a step read each other's old states, so new ones go to the other half of the state. Two kernels need no other half:
+      // the second part of a GRU reads what the first has made of the old states, and a held kernel keeps states in shared memory.
       const int64_t to = two_parts_ || held_steps_ > 0 ? from : layer_.state() - from;
       for (size_t part = 0; part < kernels_.size(); ++part)
         for (int64_t direction = 0; direction < (cut_ ? layer_.directions : 1); ++direction)
