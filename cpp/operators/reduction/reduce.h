@@ -9,8 +9,8 @@ constexpr int64_t kFewestColumns = 16;  // neighbouring results that are worth r
 
 enum class FoldStart : uint8_t { zero, one, lowest, highest };  // lowest: minus infinity, or the least integer
 
-// What a reduction computes, as expressions that device and host share (operators/expression): `step` of the accumulator s and an element
-// v, `merge` of two accumulators s and t, `finish` of s and the count n of elements.
+// A reduction as expressions that device and host share (operators/expression): `step` of the accumulator s and an element v, `merge` of
+// two accumulators s and t, `finish` of s and the count n of elements.
 struct ReductionFold {
   FoldStart start = FoldStart::zero;
   std::string_view step = "s + v", merge = "s + t", finish = "s";

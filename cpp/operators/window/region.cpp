@@ -12,7 +12,7 @@
 namespace pumice {
 namespace {
 
-// Makes the output with a kernel of include/each_float.glsl In one pass where an invocation may loop over `rows` times `columns`. A driver
+// Makes the output with a kernel of include/each_float.glsl, in one pass where an invocation may loop over `rows` times `columns`. A driver
 // with a limit on loops gets a pass for each stretch of rows, and a variadic row combines their results. `set`: also told the first row of
 // a pass, and how many it has.
 void add_passes(LowerContext& node, std::string_view shader, const Macros& macros, int64_t rows, int64_t columns, std::string_view combine,

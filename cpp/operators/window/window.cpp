@@ -151,7 +151,7 @@ bool pool_twice(LowerContext& node, const WindowGeometry& window) {
     made.set("strides", strides);
     made.set("pads", pads);
     if (node.row->name != "pumice::SumPool") made.set("dilations", dilations);
-    if (made.text("auto_pad", "NOTSET") != "NOTSET") {  // ceil_mode has no effect on auto_pad, so it goes with it
+    if (made.text("auto_pad", "NOTSET") != "NOTSET") {  // auto_pad ignores ceil_mode, the pads that replace it would not
       made.set("auto_pad", std::string("NOTSET"));
       made.set("ceil_mode", int64_t{0});
     }
