@@ -71,7 +71,7 @@ void main() {
       sum += meeting[(row * DEEP + part * (DEEP / PARTS) + i) * (kColumns / 4u) + column / 4u][column % 4u];
     parts[(row * PARTS + part) * kColumns + column] = sum;
   }
-  barrier();  // the sums of eight are there
+  barrier();  // the sums of all parts, eight terms each, are there
   if (part >= ROWS) return;
   float sum = 0.0;
   for (uint i = 0u; i < PARTS; ++i) sum += parts[(part * PARTS + i) * kColumns + column];

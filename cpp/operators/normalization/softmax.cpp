@@ -21,7 +21,7 @@ void add_columns(LowerContext& node, int64_t size, int64_t inner) {
   fold.finish = "(s)";
   fold.y_type = "float";
   fold.result = "vec2";
-  // A column with an infinite element is NaN throughout.
+  // A column whose largest element is infinite is NaN throughout.
   fold.store = "{ y[i] = (v).x; y[(p.results + 3u & ~3u) + i] = pm_isinf((v).x) ? pm_nan : " +
                std::string(logarithm ? "pm_log((v).y); }" : "1.0 / (v).y; }");
   add_fold(node, fold, {{outer, inner}, {{size * inner, 1}, {inner, 1}}}, {{size}, {{inner}}}, largest);
