@@ -1,0 +1,139 @@
+"""Attributes of nodes and declarations of values in ONNX messages -> what a Recipe holds of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from onnx import AttributeProto, NodeProto, TensorProto
+
+from ..base.element_types import Array
+from ..base.errors import graph_error
+from .file.model_file import ModelFile
+from .file.onnx_tensor import constant_of, dtype_of
+from .file.recipe import Attribute, InputRecipe, NotExpressible, Recipe, Sizes
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, TypeProto, ValueInfoProto
+
+ONNX_DOMAINS = ("", "ai.onnx")
+_RUN_SUBGRAPHS = ("If", "Loop", "Scan", "SequenceMap")
+# Names that converters write for a size they do not know: two of one name need not be equal.
+_UNKNOWN = {"", "?", "*", "-1", "unk", "unknown", "none", "null", "nan", "any", "dyn", "dynamic", "undefined"}
+
+
+# ---- attributes
+
+
+def _text(value: bytes, node: str) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise graph_error("node", node, f"expected UTF-8 text, given {value[:40]!r}") from None
+
+
+def attribute_of(attribute: AttributeProto, node: str, file: ModelFile) -> Attribute:
+    kind = attribute.type
+    if kind == AttributeProto.FLOAT:
+        return attribute.f
+    if kind == AttributeProto.INT:
+        return attribute.i
+    if kind == AttributeProto.STRING:
+        return _text(attribute.s, node)
+    if kind == AttributeProto.FLOATS:
+        return list(attribute.floats)
+    if kind == AttributeProto.INTS:
+        return list(attribute.ints)
+    if kind == AttributeProto.STRINGS:
+        return [_text(value, node) for value in attribute.strings]
+    if kind == AttributeProto.TENSOR:
+        return constant_of(attribute.t, attribute.t.name or attribute.name, file)
+    if kind == AttributeProto.UNDEFINED or kind not in AttributeProto.AttributeType.values():
+        raise graph_error("node", node, f"expected an attribute with a kind, given kind {kind}")
+    if kind == AttributeProto.TYPE_PROTO:
+        return type_name(attribute.tp)
+    raise NotExpressible(f"attribute '{attribute.name}' of kind {AttributeProto.AttributeType.Name(kind).lower()}")
+
+
+def attributes_of(
+    proto: NodeProto, node: str, file: ModelFile, subgraph: Callable[[GraphProto], Recipe]
+) -> dict[str, Attribute]:
+    attributes: dict[str, Attribute] = {}
+    for attribute in proto.attribute:
+        if attribute.name in attributes:
+            raise graph_error("node", node, f"attribute '{attribute.name}' is given twice")
+        if attribute.ref_attr_name:
+            raise graph_error(
+                "node", node, f"attribute '{attribute.name}' refers to a function's, outside of a function"
+            )
+        runs_subgraphs = proto.op_type in _RUN_SUBGRAPHS and proto.domain in ONNX_DOMAINS
+        if runs_subgraphs and attribute.type == AttributeProto.GRAPH:
+            attributes[attribute.name] = subgraph(attribute.g)
+        else:
+            attributes[attribute.name] = attribute_of(attribute, node, file)
+    if proto.op_type == "SequenceEmpty" and proto.domain in ONNX_DOMAINS:
+        number = attributes.get("dtype", TensorProto.FLOAT)
+        attributes["dtype"] = dtype_of(number) if isinstance(number, int) else number
+    return attributes
+
+
+def constant_value(name: str, value: Attribute) -> Array:
+    if name in ("value_float", "value_floats") and isinstance(value, float | list):
+        return np.array(value, np.float32)
+    if name in ("value_string", "value_strings"):
+        texts = np.array(value, object)
+        if all(isinstance(text, str) for text in texts.reshape(-1)):
+            return texts
+    if name in ("value_int", "value_ints") and isinstance(value, int | list):
+        return np.array(value, np.int64)
+    raise NotExpressible(f"Constant with the attribute '{name}'")
+
+
+# ---- values
+
+
+def _sizes(shape: Any) -> tuple[Sizes, list[str]]:
+    sizes: list[int | None] = []
+    names = []
+    for dimension in shape.dim:
+        known = dimension.HasField("dim_value") and dimension.dim_value > 0
+        sizes.append(dimension.dim_value if known else None)
+        names.append("" if known or dimension.dim_param.strip().lower() in _UNKNOWN else dimension.dim_param)
+    return sizes, names
+
+
+def type_name(given: TypeProto) -> str:
+    """As compounds.Kind reads it: the element type, in "sequence()" and "optional()" where it is in one."""
+    kind = str(given.WhichOneof("value")).removesuffix("_type")
+    if kind == "tensor":
+        return dtype_of(given.tensor_type.elem_type)
+    if kind == "optional":
+        inner = type_name(given.optional_type.elem_type)
+        if not inner.startswith("optional("):
+            return f"optional({inner})"
+    if kind == "sequence" and given.sequence_type.elem_type.WhichOneof("value") == "tensor_type":
+        return f"sequence({type_name(given.sequence_type.elem_type)})"
+    raise NotExpressible(
+        f"{kind} that holds no tensors" if kind in ("optional", "sequence") else f"{kind} instead of a tensor"
+    )
+
+
+def value_of(info: ValueInfoProto) -> InputRecipe:
+    if info.type.WhichOneof("value") is None:
+        raise graph_error("value", info.name, "expected an element type, given none")
+    dtype = type_name(info.type)
+    tensor: TypeProto.Tensor = info.type.tensor_type
+    if not tensor.HasField("shape"):
+        return InputRecipe(info.name, dtype, None, [])
+    return InputRecipe(info.name, dtype, *_sizes(tensor.shape))
+
+
+def declared_output(info: ValueInfoProto) -> InputRecipe:
+    """What a file says of an output is only shown, so that nothing of it has to be right."""
+    shape = info.type.tensor_type.shape if info.type.tensor_type.HasField("shape") else None
+    try:
+        dtype = type_name(info.type)
+    except NotExpressible:
+        dtype = ""
+    return InputRecipe(info.name, dtype, *(_sizes(shape) if shape is not None else (None, [])))
