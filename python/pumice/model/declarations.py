@@ -3,11 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..base.element_types import Array
 from ..importer.build.compounds import Kind
 from ..importer.file.recipe import InputRecipe
 from .values import ModelValue, sizes_text
+
+
+def dimensions(shape: Any, names: Any) -> tuple[int | str | None, ...] | None:
+    """Sizes of the engine (None or below 0: unknown) with the names of those unknown."""
+    if shape is None:
+        return None
+    named = list(names) + [""] * (len(shape) - len(names))
+    return tuple(
+        (name or None) if size is None or size < 0 else int(size) for size, name in zip(shape, named, strict=True)
+    )
+
+
+def declared_value(output: ModelValue, declared: InputRecipe | None) -> ModelValue:
+    """The engine's shape with the names that the file gives to sizes the engine does not know."""
+    if declared is None or declared.shape is None:
+        return output
+    given = dimensions(declared.shape, declared.dimension_names) or ()
+    if output.shape is None:
+        return output._replace(shape=given)
+    if len(given) != len(output.shape):
+        return output
+    shape = tuple(
+        ours if ours is not None else theirs if isinstance(theirs, str) else None
+        for ours, theirs in zip(output.shape, given, strict=True)
+    )
+    return output._replace(shape=shape)
 
 
 class Declarations:

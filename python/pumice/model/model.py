@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._pumice import Context, DeviceInfo, StateError, UploadMemory
-from ..base.element_types import PRECISIONS, Array, array_of, numpy_dtype
+from ..base.element_types import Array, array_of, numpy_dtype
 from ..base.errors import binding_error, bounded
 from ..base.host_arrays import as_array
 from ..base.log import forward_log, log_warning
@@ -21,13 +21,14 @@ from ..base.string_table import CallStrings, StringTable
 from ..device.context import Place, checked_context, context_at, default_context, made_default_context, place_of
 from ..importer.file.model_file import Folder, Source, bytes_of, portable, reread
 from ..importer.load import graph_of, load_recipe
-from .declarations import Declarations
+from .declarations import Declarations, declared_value, dimensions
+from .options import checked_precision, listed, refuse_unknown
 from .report import ModelReport
 from .values import ModelValue, Packing, fits, rearrangement, sizes_text
 
 if TYPE_CHECKING:
     from .._pumice import Program, ProgramRun
-    from ..importer.file.recipe import InputRecipe, Overridable
+    from ..importer.file.recipe import Overridable
 
 _MOST_SIGNATURES = 256  # shapes and dtypes of arguments that are remembered as checked
 
@@ -108,68 +109,6 @@ class ModelRun:
         return self._model._results(self._run.result(timeout), self._strings)
 
 
-def _dimensions(shape: Any, names: Any) -> tuple[int | str | None, ...] | None:
-    """Sizes of the engine (None or below 0: unknown) with the names of those unknown."""
-    if shape is None:
-        return None
-    named = list(names) + [""] * (len(shape) - len(names))
-    return tuple(
-        (name or None) if size is None or size < 0 else int(size) for size, name in zip(shape, named, strict=True)
-    )
-
-
-def _declared(output: ModelValue, declared: InputRecipe | None) -> ModelValue:
-    """The engine's shape with the names that the file gives to sizes the engine does not know."""
-    if declared is None or declared.shape is None:
-        return output
-    given = _dimensions(declared.shape, declared.dimension_names) or ()
-    if output.shape is None:
-        return output._replace(shape=given)
-    if len(given) != len(output.shape):
-        return output
-    shape = tuple(
-        ours if ours is not None else theirs if isinstance(theirs, str) else None
-        for ours, theirs in zip(output.shape, given, strict=True)
-    )
-    return output._replace(shape=shape)
-
-
-def _checked_precision(given: Any) -> str:
-    """A text as it is: the engine knows which there are. Raises BindingError (K5) for anything else."""
-    if isinstance(given, str):
-        return given
-    known = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-    try:
-        meant = known.get(str(np.dtype(given)), "")
-    except TypeError:
-        meant = ""
-    expected = " or ".join(f"'{name}'" for name in PRECISIONS)
-    hint = f"its name here is '{meant}'" if meant else ""
-    raise binding_error("K5", "precision", expected, repr(given), hint, kind="argument")
-
-
-def _refuse_unknown(given: Mapping[str, Any]) -> None:
-    """Of arguments by name that loading does not have. Raises BindingError (K4)."""
-    for name, value in given.items():
-        hint = ""
-        if name in ("device", "devices", "provider", "providers"):
-            shown = value if isinstance(value, str) else "discrete"
-            hint = f"a device is named by a context: context=pumice.Context('{shown}'); pumice.devices() lists them"
-        known = "context, precision, folder, progress, seed, fuse and overridable"
-        raise binding_error("K4", name, f"one of {known}", f"'{name}'", hint, kind="argument")
-
-
-def _listed(value: Any, kind: str) -> bool | list[str]:
-    """Of an argument that is True or False, or the names of some. Raises BindingError."""
-    if isinstance(value, bool):
-        return value
-    names = list(value) if isinstance(value, list | tuple | set | frozenset) else None
-    if names is None or not all(isinstance(name, str) for name in names):
-        given = "one name" if isinstance(value, str) else repr(value) if names else type(value).__name__
-        raise binding_error("K4", str(value), "True, False or a list of names", given, kind=kind)
-    return sorted(names) if isinstance(value, set | frozenset) else names
-
-
 class Model:
     """The model in an ONNX file, in bytes, in a binary file object or in a ModelProto, compiled for a device. A context manager.
 
@@ -210,10 +149,10 @@ class Model:
         deterministic: bool = False,
         **unknown: NoReturn,
     ) -> None:
-        _refuse_unknown(unknown)
-        context, precision = checked_context(context), _checked_precision(precision)
+        refuse_unknown(unknown)
+        context, precision = checked_context(context), checked_precision(precision)
         source = reread(source)
-        fuse, overridable = _listed(fuse, "fuse"), _listed(overridable, "overridable")
+        fuse, overridable = listed(fuse, "fuse"), listed(overridable, "overridable")
         with Progress("nodes", progress) as bar:
             # No context is made for a model that turns out not to run.
             made = made_default_context() if context is None else context
@@ -249,7 +188,7 @@ class Model:
         self._call: Callable[[tuple[Array, ...], None, float | None], tuple[Array, ...]] = program.call
         self._tensors = [self._value(value) for value in program.inputs]  # that the program takes
         declared = {value.name: value for value in recipe.outputs}
-        results = [_declared(self._value(value), declared.get(value.name)) for value in program.outputs]
+        results = [declared_value(self._value(value), declared.get(value.name)) for value in program.outputs]
         self.warnings = list(recipe.warnings)  # what the file says that is not as it says; also logged, and in report()
         self._declarations = Declarations(recipe.outputs, self.warn)
         packing = Packing(
@@ -282,7 +221,7 @@ class Model:
 
     @staticmethod
     def _value(value: Any) -> ModelValue:
-        return ModelValue(value.name, numpy_dtype(str(value.dtype)), _dimensions(value.shape, value.dimension_names))
+        return ModelValue(value.name, numpy_dtype(str(value.dtype)), dimensions(value.shape, value.dimension_names))
 
     def __call__(self, *arrays: npt.ArrayLike, loop_timeout: float | None = None, **by_name: npt.ArrayLike) -> Any:
         """Runs the model and waits: one output gives an array, several give Outputs.
